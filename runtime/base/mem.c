@@ -1,0 +1,109 @@
+#include "runtime/base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define ARENA_ALIGN 64
+#define ARENA_BLOCK (64u << 10)
+
+struct arena_block {
+    struct arena_block *next;
+    size_t size, used; /* bytes of data[] */
+    _Alignas(ARENA_ALIGN) unsigned char data[];
+};
+
+struct arena {
+    struct arena_block *blocks;
+    size_t used;
+};
+
+bool mem_mul(size_t a, size_t b, size_t *out)
+{
+    return !__builtin_mul_overflow(a, b, out);
+}
+
+bool mem_add(size_t a, size_t b, size_t *out)
+{
+    return !__builtin_add_overflow(a, b, out);
+}
+
+void *mem_alloc(size_t count, size_t size)
+{
+    size_t bytes;
+    if (!mem_mul(count, size, &bytes))
+        return NULL;
+    return malloc(bytes ? bytes : 1);
+}
+
+void *mem_calloc(size_t count, size_t size)
+{
+    return calloc(count ? count : 1, size ? size : 1); /* calloc checks the product */
+}
+
+enum error_code arena_create(struct arena **out, struct error *err)
+{
+    *out = mem_calloc(1, sizeof **out);
+    return *out ? OK : error_set(err, ERROR_NO_MEMORY, "out of memory");
+}
+
+void arena_destroy(struct arena **arena)
+{
+    if (!*arena)
+        return;
+    for (struct arena_block *b = (*arena)->blocks, *next; b; b = next) {
+        next = b->next;
+        free(b);
+    }
+    free(*arena);
+    *arena = NULL;
+}
+
+static struct arena_block *arena_block_create(size_t size)
+{
+    size_t total;
+    if (!mem_add(size, sizeof(struct arena_block) + ARENA_ALIGN, &total))
+        return NULL;
+    total -= total % ARENA_ALIGN; /* aligned_alloc wants a multiple */
+    struct arena_block *b = aligned_alloc(ARENA_ALIGN, total);
+    if (b)
+        *b = (struct arena_block){.size = size};
+    return b;
+}
+
+void *arena_alloc(struct arena *arena, size_t count, size_t size, struct error *err)
+{
+    size_t bytes;
+    if (!mem_mul(count, size, &bytes) || !mem_add(bytes, ARENA_ALIGN - 1, &bytes))
+        goto full;
+    bytes -= bytes % ARENA_ALIGN;
+    struct arena_block *b = arena->blocks;
+    if (!b || b->size - b->used < bytes) {
+        b = arena_block_create(bytes > ARENA_BLOCK ? bytes : ARENA_BLOCK);
+        if (!b)
+            goto full;
+        b->next = arena->blocks;
+        arena->blocks = b;
+    }
+    void *p = b->data + b->used;
+    b->used += bytes;
+    arena->used += bytes;
+    memset(p, 0, bytes);
+    return p;
+full:
+    error_set(err, ERROR_NO_MEMORY, "out of memory (%zu × %zu bytes)", count, size);
+    return NULL;
+}
+
+char *arena_strdup(struct arena *arena, const char *text, struct error *err)
+{
+    size_t n = strlen(text) + 1;
+    char *copy = arena_alloc(arena, n, 1, err);
+    if (copy)
+        memcpy(copy, text, n);
+    return copy;
+}
+
+size_t arena_used(const struct arena *arena)
+{
+    return arena->used;
+}

@@ -1,0 +1,20 @@
+#!/bin/sh
+# Prints assembly that embeds the files named as arguments, and a table embed_table of {name, start, end} that ends
+# with zeros. A file's name in the table is its last path component.
+echo '.section .rodata'
+i=0
+for f in "$@"; do
+    printf '.balign 16\nembed_%d: .incbin "%s"\nembed_%d_end: .byte 0\nembed_%d_name: .asciz "%s"\n' $i "$f" $i $i "${f##*/}"
+    i=$((i + 1))
+done
+echo '.section .data.rel.ro,"aw"'
+echo '.balign 8'
+echo '.globl embed_table'
+echo 'embed_table:'
+n=0
+while [ $n -lt $i ]; do
+    echo ".quad embed_${n}_name, embed_$n, embed_${n}_end"
+    n=$((n + 1))
+done
+echo '.quad 0, 0, 0'
+echo '.section .note.GNU-stack,"",%progbits'
