@@ -1,0 +1,37 @@
+/* A network on a device: builds the graph for a shape when it is first asked for, keeps the plans in a cache bounded by
+ * memory, and runs them.
+ * Thread-safety: a session belongs to the thread that owns its device. */
+#ifndef RUNTIME_SESSION_H
+#define RUNTIME_SESSION_H
+
+#include "runtime/backend/backend.h"
+
+/* Shape and form of one run: what a plan is cached by. */
+struct session_shape {
+    int n, h, w;
+    int variant; /* the model's own meaning: GFPGAN's source of noise, else 0 */
+};
+
+/* Adds the network's nodes for this shape to an empty graph. */
+typedef enum error_code session_build_fn(const void *model, const struct session_shape *shape, struct graph *graph,
+                                         struct error *err);
+
+struct session;
+
+/* name: for the log and errors. model is borrowed and passed to build. */
+enum error_code session_create(struct session **out, struct device *device, enum precision precision, const char *name,
+                               session_build_fn *build, const void *model, struct error *err) MUST_CHECK;
+void session_destroy(struct session **session);
+
+/* Runs at this shape; inputs and outputs as plan_run. A plan is made if there is none; plans that were not used for
+ * longest are dropped while all plans of the session are over their share of memory. Errors are those of plan_create and plan_run. */
+enum error_code session_run(struct session *session, const struct session_shape *shape, const float *const *inputs,
+                            float *const *outputs, const struct run_options *options, struct error *err) MUST_CHECK;
+
+/* OK if a plan of this shape exists or can be made now (and then it is): to find the largest tile that fits. */
+enum error_code session_prepare(struct session *session, const struct session_shape *shape, struct error *err) MUST_CHECK;
+
+/* Drops all plans. */
+void session_trim(struct session *session);
+
+#endif

@@ -1,0 +1,66 @@
+/* The options of one restoration: one table of names, types, defaults and limits that the command line, HTTP and
+ * /v1/capabilities share.
+ * Thread-safety: constant data and functions without state. */
+#ifndef SERVER_PIPELINE_OPTIONS_H
+#define SERVER_PIPELINE_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "runtime/backend/backend.h"
+
+#define OPTION_NAME_MAX 128 /* bytes of a model's, device's or suffix name with its final 0 */
+#define OPTION_MAX_FACES 64
+
+enum option_format { FORMAT_AUTO, FORMAT_PNG, FORMAT_JPEG, FORMAT_WEBP };
+enum option_parse { PARSE_AUTO, PARSE_TRUE, PARSE_FALSE };
+enum option_faces { FACES_ALL, FACES_NONE, FACES_LISTED };
+
+struct options {
+    char version[OPTION_NAME_MAX];      /* "" until resolved: the configured or official default */
+    char bg_upsampler[OPTION_NAME_MAX];
+    char detector[OPTION_NAME_MAX];
+    char device[OPTION_NAME_MAX];
+    char suffix[OPTION_NAME_MAX];
+    double upscale; /* 1..8 */
+    int bg_tile;    /* input px; 0: no tiling; -1: auto */
+    bool only_center_face, aligned, compat;
+    enum option_format ext;
+    double weight; /* 0..1 */
+    bool has_seed;
+    uint64_t seed;
+    enum option_parse parse;
+    enum option_faces faces;
+    int face_ids[OPTION_MAX_FACES], face_id_count;
+    enum precision precision;
+    int quality;   /* 1..100 */
+    int png_level; /* 0..9; -1: the encoder's default */
+};
+
+struct option_row {
+    const char *name;
+    const char *type;    /* "number", "integer", "boolean", "string", "enum" */
+    const char *initial; /* default as text; "" for none */
+    const char *allowed; /* for people: "1 to 8" */
+    const char *help;
+    bool detect; /* POST /v1/detect takes it too */
+};
+
+extern const struct option_row option_rows[];
+extern const int option_row_count;
+
+void options_init(struct options *options);
+
+/* Sets one option from text. ERROR_INVALID names the field, what was sent and what is allowed. '-' and '_' are equal. */
+enum error_code options_set(struct options *options, const char *name, const char *value, struct error *err) MUST_CHECK;
+
+/* Checks that hang on several options together. Call once after the last options_set. */
+enum error_code options_check(const struct options *options, struct error *err) MUST_CHECK;
+
+/* The row of that name, or NULL. */
+const struct option_row *options_find(const char *name);
+
+/* The value in force as text, as the report shows it. */
+void options_text(const struct options *options, const char *name, char *out, int out_size);
+
+#endif

@@ -1,0 +1,102 @@
+/* One restoration from bytes to bytes: decode, detect, align, restore, background, paste, encode, one file a step.
+ * pipeline.c holds the ordered array of steps.
+ * Thread-safety: a struct restoration belongs to one worker thread; its progress fields may be read by others. */
+#ifndef SERVER_PIPELINE_PIPELINE_H
+#define SERVER_PIPELINE_PIPELINE_H
+
+#include <stdatomic.h>
+
+#include "server/image/image.h"
+#include "server/pipeline/model_store.h"
+#include "server/pipeline/options.h"
+
+enum stage {
+    STAGE_QUEUE, /* filled by the job's owner */
+    STAGE_DECODE,
+    STAGE_DETECT,
+    STAGE_ALIGN,
+    STAGE_RESTORE,
+    STAGE_PARSE,
+    STAGE_BACKGROUND,
+    STAGE_PASTE,
+    STAGE_ENCODE,
+    STAGE_COUNT
+};
+
+const char *stage_name(enum stage stage); /* "queue", "decode", ... */
+
+struct limits {
+    uint64_t input_pixels, result_pixels; /* 64 MP, 400 MP */
+    int detect_max_side;                  /* 2048; 0: none */
+};
+
+struct face {
+    int id; /* order of detection, highest score first */
+    double box[4], score, landmarks[5][2], eye_distance; /* px of the oriented input */
+    bool restored;
+    char reason[128];      /* why not, or "" */
+    double affine[6];      /* picture -> 512×512 crop, row-major 2×3 */
+    struct image *crop;    /* 512×512, 8 bit RGB */
+    struct image *restoration; /* the face network's output rounded to 8 bit */
+    float *restoration_float;  /* 3×512×512 planar RGB 0..255, unrounded */
+    uint8_t *classes;          /* 512×512 ParseNet labels, or NULL for the square mask */
+};
+
+struct restoration {
+    /* set by the owner before pipeline_run */
+    struct options options;
+    struct limits limits;
+    const uint8_t *input; /* the file's bytes, borrowed */
+    size_t input_bytes;
+    bool detect_only;      /* stop after detection (no output) */
+    bool keep_faces;       /* keep crops and restored faces for the command line */
+    atomic_int cancel;     /* set by the owner: stop */
+    int64_t deadline_ns;   /* CLOCK_MONOTONIC; 0: none */
+
+    /* progress, readable from other threads while it runs */
+    atomic_int stage, tiles_done, tiles_total, faces_done, faces_total;
+
+    /* results */
+    struct image *picture;    /* decoded, oriented */
+    struct image *result;     /* before encoding; with options.aligned: the restored face */
+    uint8_t *output;          /* encoded; free() */
+    size_t output_bytes;
+    enum image_format output_format;
+    struct { int width, height, bits, channels; enum image_format format; uint64_t bytes; } in_info, out_info;
+    struct face *faces;
+    int face_count;
+    char model_names[ROLE_COUNT][128]; /* "" where none was used */
+    char device[32];
+    enum precision precision; /* used */
+    double stage_ms[STAGE_COUNT], total_ms;
+    int tiles;
+    int fallbacks; /* results redone in fp32 because they were not finite or flat */
+    char notes[16][200];
+    int note_count;
+};
+
+/* A zeroed restoration with default options and limits. */
+enum error_code restoration_create(struct restoration **out, struct error *err) MUST_CHECK;
+void restoration_destroy(struct restoration **restoration);
+void restoration_note(struct restoration *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* What a worker owns: a device and its models. */
+struct worker_context {
+    struct device *device;
+    struct model_store *store;
+    struct model_set *models;
+};
+
+/* Runs every step. On failure err says why; the restoration keeps what it had (faces, times). */
+enum error_code pipeline_run(struct restoration *r, struct worker_context *context, struct error *err) MUST_CHECK;
+
+/* Checked before queueing, from the header alone: UNSUPPORTED, CORRUPT, TOO_LARGE (pixels, or a result too large for the format), or
+ * INVALID for an option that this picture or installation cannot serve (unknown model, webp). Fills in_info. */
+enum error_code pipeline_check(struct restoration *r, const struct model_store *store, struct error *err) MUST_CHECK;
+
+/* The report as api.md has it ("application/json" of POST /v1/restore), for detect_only that of POST /v1/detect; a new
+ * jansson reference, NULL when memory is out. */
+struct json_t;
+struct json_t *restoration_report(const struct restoration *r);
+
+#endif
