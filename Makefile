@@ -15,7 +15,8 @@ GLSLC    := glslc
 RUNTIME  := $(wildcard runtime/*.c runtime/*/*.c)
 SERVER   := $(wildcard server/*.c server/*/*.c)
 SHADERS  := $(wildcard shaders/*.comp)
-STATIC   := $(wildcard static/*)
+# Files served or read by the program itself: the page, and what is known of the official models.
+STATIC   := $(wildcard static/*) config/models.conf
 LIBOBJ   := $(patsubst %.c,$(BUILD)/%.o,$(filter-out server/main.c,$(RUNTIME) $(SERVER)))
 TESTS    := $(wildcard tests/unit/test_*.c tests/ops/test_*.c tests/golden/test_*.c)
 TESTBIN  := $(patsubst %.c,$(BUILD)/%,$(TESTS))
