@@ -1,0 +1,55 @@
+/* Picture files: what bytes are (by magic, never by name), decoding under a pixel limit that is checked in the header,
+ * and encoding. One table row a format; codec_jpeg.c and codec_png.c hold the work. Thread-safety: functions without
+ * state. */
+#ifndef SERVER_IMAGE_CODEC_H
+#define SERVER_IMAGE_CODEC_H
+
+#include "server/image/image.h"
+
+struct codec_info {
+    enum image_format format;
+    int width, height; /* as shown, after EXIF orientation */
+    int bits;          /* a sample: 8 or 16 (less than 8 counts as 8) */
+    int channels;      /* in the file: 1 gray, 2 gray+alpha, 3 RGB or palette, 4 RGB+alpha or CMYK */
+    bool alpha;
+    int orientation; /* EXIF 1..8; 1 when there is none */
+};
+
+/* Reads the header alone and allocates nothing by the picture's size. ERROR_UNSUPPORTED for bytes that are no JPEG or
+ * PNG (a WebP is named), ERROR_CORRUPT for a broken header, ERROR_TOO_LARGE for sides over what the library reads. */
+enum error_code codec_probe(const uint8_t *bytes, size_t size, struct codec_info *out, struct error *err) MUST_CHECK;
+
+/* Decodes in the file's own depth (gray stays gray, 16 bit stays; CMYK becomes RGB), turned upright, metadata kept.
+ * max_pixels 0: no limit; over it ERROR_TOO_LARGE before anything is allocated. ERROR_CORRUPT for damage of any kind, a
+ * cut end included. info may be NULL. */
+enum error_code codec_decode(const uint8_t *bytes, size_t size, uint64_t max_pixels, struct image **out,
+                             struct codec_info *info, struct error *err) MUST_CHECK;
+
+struct codec_options {
+    int quality;   /* JPEG, 1..100; 0: 95. Chroma is halved both ways, like the reference's writer (OpenCV) does */
+    int png_level; /* 0..9; -1: the library's default, 6 */
+};
+#define CODEC_OPTIONS_INIT                                                                                             \
+    {                                                                                                                  \
+        95, -1                                                                                                         \
+    }
+
+struct codec_output {
+    uint8_t *bytes; /* free() */
+    size_t size;
+    unsigned notes; /* enum image_note: what this format could not hold */
+};
+
+/* Encodes with the picture's ICC, EXIF and XMP. Into JPEG 16 bit is rounded to 8 and alpha flattened on white, both
+ * noted. ERROR_TOO_LARGE for a side over codec_max_side, ERROR_UNSUPPORTED for a format we do not write. */
+enum error_code codec_encode(const struct image *image, enum image_format format, struct codec_options options,
+                             struct codec_output *out, struct error *err) MUST_CHECK;
+
+/* The longest side that a format can hold, px (JPEG 65500, libjpeg's limit; PNG 2^31-1); 0 when we cannot write it. */
+int codec_max_side(enum image_format format);
+
+/* "jpg", "png" · "image/jpeg", "image/png". */
+const char *codec_extension(enum image_format format);
+const char *codec_media_type(enum image_format format);
+
+#endif
