@@ -24,12 +24,14 @@ enum error_code session_create(struct session **out, struct device *device, enum
 void session_destroy(struct session **session);
 
 /* Runs at this shape; inputs and outputs as plan_run. A plan is made if there is none; plans that were not used for
- * longest are dropped while all plans of the session are over their share of memory. Errors are those of plan_create and plan_run. */
+ * longest are dropped while all plans of the session are over their share of memory. Errors are those of plan_create
+ * and plan_run. */
 enum error_code session_run(struct session *session, const struct session_shape *shape, const float *const *inputs,
                             float *const *outputs, const struct run_options *options, struct error *err) MUST_CHECK;
 
 /* OK if a plan of this shape exists or can be made now (and then it is): to find the largest tile that fits. */
-enum error_code session_prepare(struct session *session, const struct session_shape *shape, struct error *err) MUST_CHECK;
+enum error_code session_prepare(struct session *session, const struct session_shape *shape,
+                                struct error *err) MUST_CHECK;
 
 /* Drops all plans. */
 void session_trim(struct session *session);

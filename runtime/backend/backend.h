@@ -26,7 +26,7 @@ struct device_info {
     bool usable;
     char reason[256]; /* why it is not usable, or a remark (software Vulkan is slow) */
     uint64_t memory_total, memory_budget, memory_used, memory_peak; /* bytes; used and peak are our own */
-    uint64_t max_buffer_bytes; /* the largest tensor that it takes */
+    uint64_t max_buffer_bytes;                                      /* the largest tensor that it takes */
     bool fp16, cooperative_matrix, int8;
     uint32_t subgroup_size;
     enum precision preferred; /* what PRECISION_AUTO means here: fp16 or fp32 */
@@ -47,19 +47,21 @@ struct plan;
  * count of 0. */
 enum error_code device_list(struct device_info **list, size_t *count, struct error *err) MUST_CHECK;
 
-/* Opens by id ("vulkan:0", "reference"), UUID or name (exact, or a unique part of it, case-insensitive); NULL or "auto":
- * the first usable in the list. ERROR_NOT_FOUND names those that there are. cache_dir: where compiled pipelines
+/* Opens by id ("vulkan:0", "reference"), UUID or name (exact, or a unique part of it, case-insensitive); NULL or
+ * "auto": the first usable in the list. ERROR_NOT_FOUND names those that there are. cache_dir: where compiled pipelines
  * are kept; NULL: nowhere. */
-enum error_code device_open(struct device **out, const char *which, const char *cache_dir, struct error *err) MUST_CHECK;
+enum error_code device_open(struct device **out, const char *which, const char *cache_dir,
+                            struct error *err) MUST_CHECK;
 void device_close(struct device **device);
 void device_info(const struct device *device, struct device_info *out);
 
-/* Plans a graph for the device: places its tensors, packs its params (once a device for each struct param, shared by all
- * plans), records its commands. precision AUTO is what the device prefers. name: for the log and errors. The graph may be destroyed
- * afterwards, its params may not, until device_forget_params. Errors: UNSUPPORTED names an operator or feature that the device
- * lacks; TOO_LARGE or NO_MEMORY when a tensor or the whole does not fit: try a smaller shape. */
-enum error_code plan_create(struct plan **out, struct device *device, const struct graph *graph, enum precision precision,
-                            const char *name, struct error *err) MUST_CHECK;
+/* Plans a graph for the device: places its tensors, packs its params (once a device for each struct param, shared by
+ * all plans), records its commands. precision AUTO is what the device prefers. name: for the log and errors. The graph
+ * may be destroyed afterwards, its params may not, until device_forget_params. Errors: UNSUPPORTED names an operator or
+ * feature that the device lacks; TOO_LARGE or NO_MEMORY when a tensor or the whole does not fit: try a smaller shape.
+ */
+enum error_code plan_create(struct plan **out, struct device *device, const struct graph *graph,
+                            enum precision precision, const char *name, struct error *err) MUST_CHECK;
 void plan_destroy(struct plan **plan);
 
 /* Runs the plan once and waits for it. inputs[], outputs[]: host memory, float32, dense NCHW, in the graph's order.
@@ -79,7 +81,8 @@ struct backend {
     const char *name;
     /* Appends this backend's devices to a growing array. A backend that finds no driver adds nothing and is OK. */
     enum error_code (*list)(struct device_info **list, size_t *count, struct error *err);
-    enum error_code (*open)(struct device **out, const struct device_info *info, const char *cache_dir, struct error *err);
+    enum error_code (*open)(struct device **out, const struct device_info *info, const char *cache_dir,
+                            struct error *err);
     void (*close)(struct device *device);
     void (*info)(const struct device *device, struct device_info *out);
     enum error_code (*plan_create)(struct plan **out, struct device *device, const struct graph *graph,

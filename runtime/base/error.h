@@ -28,7 +28,10 @@ struct error {
     char detail[256]; /* for the log */
 };
 
-#define ERROR_INIT {0}
+#define ERROR_INIT                                                                                                     \
+    {                                                                                                                  \
+        0                                                                                                              \
+    }
 
 /* Sets code and text (printf form) if err carries no code yet; returns code in any case. */
 enum error_code error_set(struct error *err, enum error_code code, const char *format, ...)

@@ -11,15 +11,16 @@ enum model_kind { MODEL_DETECTOR, MODEL_FACE, MODEL_PARSER, MODEL_UPSCALER };
 /* What tensors cannot tell; the reference's values where a field is 0/NULL (see models.conf). */
 struct model_settings {
     bool has_slope;
-    float slope;          /* detector: one LeakyReLU slope for backbone, FPN and SSH */
-    float min_sizes[3][2]; /* detector: anchor sizes at strides 8, 16, 32; all 0: {16,32},{64,128},{256,512} */
+    float slope;                /* detector: one LeakyReLU slope for backbone, FPN and SSH */
+    float min_sizes[3][2];      /* detector: anchor sizes at strides 8, 16, 32; all 0: {16,32},{64,128},{256,512} */
     enum activation activation; /* upscaler without PReLU weights: ACTIVATION_RELU or ACTIVATION_LEAKY; NONE: relu */
     float activation_slope;     /* for ACTIVATION_LEAKY; 0: 0.1 */
 };
 
 struct model_info {
     enum model_kind kind;
-    const char *architecture; /* "RRDBNet", "SRVGGNetCompact", "GFPGANv1Clean", "RetinaFace-resnet50", "RetinaFace-mobilenet0.25", "ParseNet" */
+    const char *architecture; /* "RRDBNet", "SRVGGNetCompact", "GFPGANv1Clean", "RetinaFace-resnet50",
+                                 "RetinaFace-mobilenet0.25", "ParseNet" */
     int scale;                /* upscaler: 1..4; else 1 */
     int unshuffle;            /* upscaler: the input's sides must be multiples of this (1, 2 or 4) */
     int radius;               /* upscaler: receptive radius in input px: a tile padded by this is exact */
@@ -28,7 +29,7 @@ struct model_info {
     int noise_count;          /* face network: noise maps (15 at 512 px) */
     int classes;              /* parser: 19 */
     int output_count;
-    float min_sizes[3][2];    /* detector: those in force */
+    float min_sizes[3][2]; /* detector: those in force */
 };
 
 /* The source of GFPGAN's noise: session_shape.variant. */
@@ -40,9 +41,9 @@ enum model_noise {
 
 struct model;
 
-/* Opens a checkpoint and finds out what it is. settings may be NULL. Errors: those of weights_open; UNSUPPORTED when it is
- * none of the networks we know (says which tensors it begins with) or is GFPGANv1 / RestoreFormer ("not supported yet");
- * CORRUPT when tensors are missing or of inconsistent shape (names the tensor). */
+/* Opens a checkpoint and finds out what it is. settings may be NULL. Errors: those of weights_open; UNSUPPORTED when it
+ * is none of the networks we know (says which tensors it begins with) or is GFPGANv1 / RestoreFormer ("not supported
+ * yet"); CORRUPT when tensors are missing or of inconsistent shape (names the tensor). */
 enum error_code model_open(struct model **out, const char *path, const struct model_settings *settings,
                            struct error *err) MUST_CHECK;
 void model_close(struct model **model);
@@ -57,8 +58,8 @@ const struct weights *model_weights(const struct model *model);
  * upscaler: input {n, 3, h, w} RGB 0..1; output {n, 3, h*scale, w*scale}. h and w must be multiples of unshuffle.
  * face: input {n, 3, s, s} RGB -1..1, s = face_size; output the same shape.
  * parser: input {n, 3, h, w} RGB -1..1 (h, w multiples of 16); outputs: logits {n, classes, h, w}, image {n, 3, h, w}.
- * detector: input {n, 3, h, w} BGR minus (104, 117, 123); output k: stride 8<<k, {n, 32, ceil(h/s), ceil(w/s)}, channels
- *   [anchor][2] class logits (0..3), [anchor][4] box (4..11), [anchor][10] landmarks (12..31). */
+ * detector: input {n, 3, h, w} BGR minus (104, 117, 123); output k: stride 8<<k, {n, 32, ceil(h/s), ceil(w/s)},
+ * channels [anchor][2] class logits (0..3), [anchor][4] box (4..11), [anchor][10] landmarks (12..31). */
 void model_output_shape(const struct model *model, const struct session_shape *shape, int index, int out_nchw[4]);
 
 /* The network on a device. The model must outlive the session. */

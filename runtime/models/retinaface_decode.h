@@ -15,7 +15,8 @@ struct face_box {
 
 /* maps[k]: model.h's detector output k for an h × w picture; faces with score > threshold, sorted by score descending,
  * after non-maximum suppression at IoU nms. *faces is the caller's to free(); may be NULL with *count 0. */
-enum error_code retinaface_decode(const float *const maps[3], int h, int w, const float min_sizes[3][2], float threshold,
-                                  float nms, struct face_box **faces, size_t *count, struct error *err) MUST_CHECK;
+enum error_code retinaface_decode(const float *const maps[3], int h, int w, const float min_sizes[3][2],
+                                  float threshold, float nms, struct face_box **faces, size_t *count,
+                                  struct error *err) MUST_CHECK;
 
 #endif

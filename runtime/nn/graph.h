@@ -3,8 +3,8 @@
  * A tensor is {n, c, h, w} and its channels are divided into segments. A view is a run of whole segments of one
  * tensor. Nodes read and write views, so a concatenation costs nothing: each producer writes its own segment of the
  * wide tensor and the consumer reads several. How a segment lies in memory (blocks, padding) is the backend's choice.
- * The order of the nodes is the order of execution; a node may write a view it reads only where its row in op.h says so.
- * Thread-safety: a graph is built by one thread and then immutable. */
+ * The order of the nodes is the order of execution; a node may write a view it reads only where its row in op.h says
+ * so. Thread-safety: a graph is built by one thread and then immutable. */
 #ifndef RUNTIME_NN_GRAPH_H
 #define RUNTIME_NN_GRAPH_H
 

@@ -1,6 +1,6 @@
 /* The operators, one row each: what it computes, its inputs, parameters and arguments. An operator stands in four
- * places: here and in op.c (its row and its shape check), its kernel in cpu/cpu_ref.c, its shader, its cases in tests/ops.
- * Thread-safety: constant data and functions without state.
+ * places: here and in op.c (its row and its shape check), its kernel in cpu/cpu_ref.c, its shader, its cases in
+ * tests/ops. Thread-safety: constant data and functions without state.
  *
  * Notation: x is in[OP_X] with shape {n, c, h, w}, y the output {n, c', h', w'}; act() is the activation of args. */
 #ifndef RUNTIME_NN_OP_H
@@ -40,7 +40,15 @@ enum resize_mode {
 };
 
 /* Input and parameter slots. */
-enum { OP_X = 0, OP_RESIDUAL1 = 1, OP_RESIDUAL2 = 2, OP_IN_SCALE = 3, OP_OUT_SCALE = 4, OP_NOISE_MAP = 5, OP_MAX_INPUTS = 6 };
+enum {
+    OP_X = 0,
+    OP_RESIDUAL1 = 1,
+    OP_RESIDUAL2 = 2,
+    OP_IN_SCALE = 3,
+    OP_OUT_SCALE = 4,
+    OP_NOISE_MAP = 5,
+    OP_MAX_INPUTS = 6
+};
 enum { OP_WEIGHT = 0, OP_BIAS = 1, OP_SLOPE = 2, OP_MAX_PARAMS = 3 };
 
 /* CONV2D: u = x, nearest-upsampled by `upsample`; v[o] = sum over i,ky,kx of weight[o][i][ky][kx] *
@@ -51,7 +59,8 @@ enum { OP_WEIGHT = 0, OP_BIAS = 1, OP_SLOPE = 2, OP_MAX_PARAMS = 3 };
  *   weight: [c'][c][kernel][kernel], c and c' in the views' channel order. in_scale {n, c, 1, 1}, out_scale
  *   {n, c', 1, 1}, noise {n or constant, 1, h', w'}, residuals: the shape of y (never y itself, but they may be
  *   other segments of the tensor that y is in).
- *   h' = (h*upsample + 2*pad - kernel)/stride + 1. Reflection wants h*upsample > pad; a shorter side repeats its edge. */
+ *   h' = (h*upsample + 2*pad - kernel)/stride + 1. Reflection wants h*upsample > pad; a shorter side repeats its edge.
+ */
 struct op_conv2d {
     int kernel, stride, pad;
     enum pad_mode pad_mode;
@@ -109,8 +118,8 @@ struct op_max_pool {
 };
 
 /* NOISE: y {n, 1, h, w} standard normal values from Philox 4x32-10 (Salmon et al. 2011): key = seed (low, high word),
- *   counter = {index of the quad of pixels, layer, image number, 0}; four outputs u0..u3 make four pixels by Box-Muller:
- *   r = sqrt(-2 ln((u0+1)/2^32)), t = 2 pi u1/2^32 -> r cos t, r sin t; u2, u3 likewise. The image number is
+ *   counter = {index of the quad of pixels, layer, image number, 0}; four outputs u0..u3 make four pixels by
+ * Box-Muller: r = sqrt(-2 ln((u0+1)/2^32)), t = 2 pi u1/2^32 -> r cos t, r sin t; u2, u3 likewise. The image number is
  *   run_options.first_image + n. Pixels past h*w of the last quad are dropped. */
 struct op_noise {
     int layer;

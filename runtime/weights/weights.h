@@ -48,7 +48,7 @@ enum error_code weights_open_memory(struct weights **out, const char *name, cons
 void weights_close(struct weights **weights);
 
 size_t weights_count(const struct weights *weights);
-const struct weights_tensor *weights_at(const struct weights *weights, size_t index); /* in file order */
+const struct weights_tensor *weights_at(const struct weights *weights, size_t index);       /* in file order */
 const struct weights_tensor *weights_find(const struct weights *weights, const char *name); /* NULL if none */
 
 /* A safetensors file's own __metadata__ value for key, or NULL. */

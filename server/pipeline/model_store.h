@@ -1,8 +1,9 @@
 /* The checkpoints found on this machine and their sessions on one device.
- * The search path: models_dir, else ./models, $XDG_DATA_HOME/restored/models, /usr/share/restored/models; with subfolders.
- * A model's name is its file's name without the extension. config/models.conf (embedded) knows the official files by name
- * and SHA-256: aliases ("1.3"), where to get them, licence, settings such as slope and min_sizes.
- * Thread-safety: a struct model_store may be shared by all workers (it locks); struct model_set belongs to one worker. */
+ * The search path: models_dir, else ./models, $XDG_DATA_HOME/restored/models, /usr/share/restored/models; with
+ * subfolders. A model's name is its file's name without the extension. config/models.conf (embedded) knows the official
+ * files by name and SHA-256: aliases ("1.3"), where to get them, licence, settings such as slope and min_sizes.
+ * Thread-safety: a struct model_store may be shared by all workers (it locks); struct model_set belongs to one worker.
+ */
 #ifndef SERVER_PIPELINE_MODEL_STORE_H
 #define SERVER_PIPELINE_MODEL_STORE_H
 
@@ -13,17 +14,18 @@
 enum model_role { ROLE_DETECTOR, ROLE_FACE, ROLE_PARSER, ROLE_UPSCALER, ROLE_COUNT };
 
 struct model_defaults {
-    const char *name[ROLE_COUNT]; /* default_detector, default_version, default_parser, default_bg_upsampler; NULL: official */
+    const char
+        *name[ROLE_COUNT]; /* default_detector, default_version, default_parser, default_bg_upsampler; NULL: official */
 };
 
 struct model_entry { /* one file found */
     char name[128], path[1024];
-    bool recognised;        /* false: a file with a checkpoint's extension that is no network of ours; reason says why */
+    bool recognised; /* false: a file with a checkpoint's extension that is no network of ours; reason says why */
     char reason[256];
     struct model_info info; /* when recognised */
     uint64_t bytes;
-    char sha256[65];     /* hexadecimal; "" until model_store_hash */
-    char known_as[128];  /* the official name or alias it stands for, "" if unknown */
+    char sha256[65];    /* hexadecimal; "" until model_store_hash */
+    char known_as[128]; /* the official name or alias it stands for, "" if unknown */
     char licence[64];
     bool is_default;
 };
@@ -35,8 +37,8 @@ struct model_missing { /* an official file that is not there */
 struct model_store;
 
 /* models_dir: NULL for the search path above. */
-enum error_code model_store_create(struct model_store **out, const char *models_dir, const struct model_defaults *defaults,
-                                   struct error *err) MUST_CHECK;
+enum error_code model_store_create(struct model_store **out, const char *models_dir,
+                                   const struct model_defaults *defaults, struct error *err) MUST_CHECK;
 void model_store_destroy(struct model_store **store);
 
 size_t model_store_count(const struct model_store *store);
@@ -45,10 +47,11 @@ size_t model_store_missing(const struct model_store *store, const struct model_m
 /* Computes the SHA-256 of every file (reads them all). */
 void model_store_hash(struct model_store *store);
 
-/* Finds the model for a role. wanted: the request's option, "" or NULL for the default. *entry is NULL with OK where the
- * role may be empty (no parser, no upsampler installed and none asked for; wanted "none"). ERROR_INVALID for a model asked for
- * by name but not installed, or of another kind, or not supported yet: names the file, where it was looked for and how to
- * get it. ERROR_NOT_FOUND: no default for a needed role (detector, face network): the same sentence. */
+/* Finds the model for a role. wanted: the request's option, "" or NULL for the default. *entry is NULL with OK where
+ * the role may be empty (no parser, no upsampler installed and none asked for; wanted "none"). ERROR_INVALID for a
+ * model asked for by name but not installed, or of another kind, or not supported yet: names the file, where it was
+ * looked for and how to get it. ERROR_NOT_FOUND: no default for a needed role (detector, face network): the same
+ * sentence. */
 enum error_code model_store_resolve(const struct model_store *store, enum model_role role, const char *wanted,
                                     const struct model_entry **entry, struct error *err) MUST_CHECK;
 
@@ -62,6 +65,7 @@ enum error_code model_set_create(struct model_set **out, struct model_store *sto
 void model_set_destroy(struct model_set **set);
 /* The session for an entry, and the model's info. */
 enum error_code model_set_session(struct model_set *set, const struct model_entry *entry, enum precision precision,
-                                  struct session **session, const struct model_info **info, struct error *err) MUST_CHECK;
+                                  struct session **session, const struct model_info **info,
+                                  struct error *err) MUST_CHECK;
 
 #endif

@@ -17,7 +17,7 @@ enum option_parse { PARSE_AUTO, PARSE_TRUE, PARSE_FALSE };
 enum option_faces { FACES_ALL, FACES_NONE, FACES_LISTED };
 
 struct options {
-    char version[OPTION_NAME_MAX];      /* "" until resolved: the configured or official default */
+    char version[OPTION_NAME_MAX]; /* "" until resolved: the configured or official default */
     char bg_upsampler[OPTION_NAME_MAX];
     char detector[OPTION_NAME_MAX];
     char device[OPTION_NAME_MAX];
@@ -51,7 +51,8 @@ extern const int option_row_count;
 
 void options_init(struct options *options);
 
-/* Sets one option from text. ERROR_INVALID names the field, what was sent and what is allowed. '-' and '_' are equal. */
+/* Sets one option from text. ERROR_INVALID names the field, what was sent and what is allowed. '-' and '_' are equal.
+ */
 enum error_code options_set(struct options *options, const char *name, const char *value, struct error *err) MUST_CHECK;
 
 /* Checks that hang on several options together. Call once after the last options_set. */

@@ -31,12 +31,12 @@ struct limits {
 };
 
 struct face {
-    int id; /* order of detection, highest score first */
+    int id;                                              /* order of detection, highest score first */
     double box[4], score, landmarks[5][2], eye_distance; /* px of the oriented input */
     bool restored;
-    char reason[128];      /* why not, or "" */
-    double affine[6];      /* picture -> 512×512 crop, row-major 2×3 */
-    struct image *crop;    /* 512×512, 8 bit RGB */
+    char reason[128];          /* why not, or "" */
+    double affine[6];          /* picture -> 512×512 crop, row-major 2×3 */
+    struct image *crop;        /* 512×512, 8 bit RGB */
     struct image *restoration; /* the face network's output rounded to 8 bit */
     float *restoration_float;  /* 3×512×512 planar RGB 0..255, unrounded */
     uint8_t *classes;          /* 512×512 ParseNet labels, or NULL for the square mask */
@@ -48,21 +48,25 @@ struct restoration {
     struct limits limits;
     const uint8_t *input; /* the file's bytes, borrowed */
     size_t input_bytes;
-    bool detect_only;      /* stop after detection (no output) */
-    bool keep_faces;       /* keep crops and restored faces for the command line */
-    atomic_int cancel;     /* set by the owner: stop */
-    int64_t deadline_ns;   /* CLOCK_MONOTONIC; 0: none */
+    bool detect_only;    /* stop after detection (no output) */
+    bool keep_faces;     /* keep crops and restored faces for the command line */
+    atomic_int cancel;   /* set by the owner: stop */
+    int64_t deadline_ns; /* CLOCK_MONOTONIC; 0: none */
 
     /* progress, readable from other threads while it runs */
     atomic_int stage, tiles_done, tiles_total, faces_done, faces_total;
 
     /* results */
-    struct image *picture;    /* decoded, oriented */
-    struct image *result;     /* before encoding; with options.aligned: the restored face */
-    uint8_t *output;          /* encoded; free() */
+    struct image *picture; /* decoded, oriented */
+    struct image *result;  /* before encoding; with options.aligned: the restored face */
+    uint8_t *output;       /* encoded; free() */
     size_t output_bytes;
     enum image_format output_format;
-    struct { int width, height, bits, channels; enum image_format format; uint64_t bytes; } in_info, out_info;
+    struct {
+        int width, height, bits, channels;
+        enum image_format format;
+        uint64_t bytes;
+    } in_info, out_info;
     struct face *faces;
     int face_count;
     char model_names[ROLE_COUNT][128]; /* "" where none was used */
@@ -90,8 +94,9 @@ struct worker_context {
 /* Runs every step. On failure err says why; the restoration keeps what it had (faces, times). */
 enum error_code pipeline_run(struct restoration *r, struct worker_context *context, struct error *err) MUST_CHECK;
 
-/* Checked before queueing, from the header alone: UNSUPPORTED, CORRUPT, TOO_LARGE (pixels, or a result too large for the format), or
- * INVALID for an option that this picture or installation cannot serve (unknown model, webp). Fills in_info. */
+/* Checked before queueing, from the header alone: UNSUPPORTED, CORRUPT, TOO_LARGE (pixels, or a result too large for
+ * the format), or INVALID for an option that this picture or installation cannot serve (unknown model, webp). Fills
+ * in_info. */
 enum error_code pipeline_check(struct restoration *r, const struct model_store *store, struct error *err) MUST_CHECK;
 
 /* The report as api.md has it ("application/json" of POST /v1/restore), for detect_only that of POST /v1/detect; a new

@@ -1,0 +1,167 @@
+#include "runtime/backend/backend.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "runtime/base/log.h"
+
+static const struct backend *const backends[] = {&vk_backend};
+#define BACKEND_COUNT (sizeof backends / sizeof backends[0])
+
+static int device_order(const void *a, const void *b)
+{
+    const struct device_info *x = a, *y = b;
+    if (x->type != y->type)
+        return (int)x->type - (int)y->type;
+    return strverscmp(x->id, y->id); /* "vulkan:2" before "vulkan:10" */
+}
+
+enum error_code device_list(struct device_info **list, size_t *count, struct error *err)
+{
+    *list = NULL;
+    *count = 0;
+    for (size_t b = 0; b < BACKEND_COUNT; b++) {
+        enum error_code code = backends[b]->list(list, count, err);
+        if (code) {
+            free(*list);
+            *list = NULL;
+            *count = 0;
+            return code;
+        }
+    }
+    if (*count)
+        qsort(*list, *count, sizeof **list, device_order);
+    return OK;
+}
+
+static const struct backend *backend_by_name(const char *name)
+{
+    for (size_t b = 0; b < BACKEND_COUNT; b++)
+        if (strcmp(backends[b]->name, name) == 0)
+            return backends[b];
+    return NULL;
+}
+
+/* The one device that `which` names; NULL when there is none or the name fits several. */
+static const struct device_info *device_find(const struct device_info *list, size_t count, const char *which)
+{
+    const struct device_info *found = NULL;
+    for (size_t i = 0; i < count; i++)
+        if (!strcasecmp(list[i].id, which) || !strcasecmp(list[i].uuid, which) || !strcasecmp(list[i].name, which))
+            return &list[i];
+    for (size_t i = 0; i < count; i++) {
+        if (!strcasestr(list[i].name, which))
+            continue;
+        if (found)
+            return NULL;
+        found = &list[i];
+    }
+    return found;
+}
+
+static void device_names(const struct device_info *list, size_t count, char *out, size_t size)
+{
+    size_t used = 0;
+    snprintf(out, size, "none");
+    for (size_t i = 0; i < count && used < size; i++) {
+        int n = snprintf(out + used, size - used, "%s%s (%s)", i ? ", " : "", list[i].id, list[i].name);
+        used += n > 0 ? (size_t)n : 0;
+    }
+}
+
+enum error_code device_open(struct device **out, const char *which, const char *cache_dir, struct error *err)
+{
+    *out = NULL;
+    if (which && strcmp(which, "reference") == 0) {
+        struct device_info info = {.id = "reference"};
+        return cpu_ref_backend.open(out, &info, cache_dir, err);
+    }
+    struct device_info *list;
+    size_t count;
+    enum error_code code = device_list(&list, &count, err);
+    if (code)
+        return code;
+    const struct device_info *chosen = NULL;
+    char names[400];
+    device_names(list, count, names, sizeof names);
+    if (which && *which && strcasecmp(which, "auto") != 0) {
+        chosen = device_find(list, count, which);
+        if (!chosen)
+            code =
+                error_set(err, ERROR_NOT_FOUND, "there is no one device \"%.64s\"; the devices are: %s", which, names);
+        else if (!chosen->usable)
+            code = error_set(err, ERROR_DEVICE, "device %s (%s) cannot be used: %s", chosen->id, chosen->name,
+                             chosen->reason);
+    } else {
+        for (size_t i = 0; i < count && !chosen; i++)
+            if (list[i].usable)
+                chosen = &list[i];
+        if (!chosen)
+            code = error_set(err, ERROR_NOT_FOUND,
+                             "no usable Vulkan device; the devices are: %s. Install a Vulkan driver "
+                             "(Debian: mesa-vulkan-drivers)",
+                             names);
+    }
+    if (!code)
+        code = backend_by_name(chosen->backend)->open(out, chosen, cache_dir, err);
+    free(list);
+    return code;
+}
+
+void device_close(struct device **device)
+{
+    if (!*device)
+        return;
+    (*device)->backend->close(*device);
+    *device = NULL;
+}
+
+void device_info(const struct device *device, struct device_info *out)
+{
+    device->backend->info(device, out);
+}
+
+enum error_code plan_create(struct plan **out, struct device *device, const struct graph *graph,
+                            enum precision precision, const char *name, struct error *err)
+{
+    *out = NULL;
+    if (graph->error.code || graph->node_count == 0 || graph->output_count == 0)
+        return error_set(err, ERROR_INTERNAL, "%s: the graph is not finished", name);
+    struct device_info info;
+    device_info(device, &info);
+    if (precision == PRECISION_AUTO)
+        precision = info.preferred;
+    if (precision == PRECISION_FP16 && !info.fp16)
+        return error_set(err, ERROR_INVALID, "device %s (%s) has no fp16 storage; use precision fp32 or auto", info.id,
+                         info.name);
+    return device->backend->plan_create(out, device, graph, precision, name, err);
+}
+
+void plan_destroy(struct plan **plan)
+{
+    if (!*plan)
+        return;
+    (*plan)->backend->plan_destroy(*plan);
+    *plan = NULL;
+}
+
+enum error_code plan_run(struct plan *plan, const float *const *inputs, float *const *outputs,
+                         const struct run_options *options, struct error *err)
+{
+    static const struct run_options none = {0};
+    if (options && options->cancel && atomic_load(options->cancel))
+        return error_set(err, ERROR_CANCELLED, "cancelled");
+    return plan->backend->plan_run(plan, inputs, outputs, options ? options : &none, err);
+}
+
+uint64_t plan_bytes(const struct plan *plan)
+{
+    return plan->backend->plan_bytes(plan);
+}
+
+void device_forget_params(struct device *device, const struct param *const *params, size_t count)
+{
+    device->backend->forget_params(device, params, count);
+}

@@ -1,0 +1,379 @@
+#include "runtime/cpu/cpu_ref.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/mem.h"
+
+/* The vectoriser may use AVX2; without contraction to FMA the results are the same everywhere. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define CPU_REF_CLONES __attribute__((target_clones("avx2", "default")))
+#else
+#define CPU_REF_CLONES
+#endif
+
+static float *cpu_plane(const struct cpu_view *v, int n, int c)
+{
+    return v->data + (size_t)n * v->image + (size_t)c * (size_t)v->h * (size_t)v->w;
+}
+
+static double cpu_activate(double v, enum activation activation, double slope)
+{
+    if (activation == ACTIVATION_NONE || v >= 0)
+        return v;
+    return activation == ACTIVATION_RELU ? 0 : v * slope;
+}
+
+static double cpu_slope(const struct cpu_node *node, enum activation activation, float slope, int c)
+{
+    return activation == ACTIVATION_PRELU ? node->param[OP_SLOPE][c] : slope;
+}
+
+/* torch's ReflectionPad2d index; a side too short to reflect repeats its edge. */
+static int cpu_reflect(int i, int n, int pad)
+{
+    if (n <= pad)
+        return i < 0 ? 0 : i >= n ? n - 1 : i;
+    if (i < 0)
+        i = -i;
+    return i >= n ? 2 * n - 2 - i : i;
+}
+
+/* One image's input planes as the convolution sees them: scaled, upsampled and padded, [c][ph][pw]. */
+static void cpu_padded(float *out, const struct cpu_node *node, int n, int ph, int pw)
+{
+    const struct cpu_view *x = &node->in[OP_X], *s = &node->in[OP_IN_SCALE];
+    const struct op_conv2d *a = &node->args.conv2d;
+    int h = x->h * a->upsample, w = x->w * a->upsample;
+    for (int c = 0; c < x->c; c++) {
+        const float *src = cpu_plane(x, n, c);
+        float scale = s->data ? *cpu_plane(s, n, c) : 1.0f;
+        for (int py = 0; py < ph; py++) {
+            for (int px = 0; px < pw; px++) {
+                int iy = py - a->pad, ix = px - a->pad;
+                if (a->pad_mode == PAD_REFLECT) {
+                    iy = cpu_reflect(iy, h, a->pad);
+                    ix = cpu_reflect(ix, w, a->pad);
+                }
+                float v = 0;
+                if (iy >= 0 && iy < h && ix >= 0 && ix < w)
+                    v = src[(size_t)(iy / a->upsample) * (size_t)x->w + (size_t)(ix / a->upsample)] * scale;
+                *out++ = v;
+            }
+        }
+    }
+}
+
+/* acc[k][x] += weight[k] * src[x * stride] for four output channels at once. */
+CPU_REF_CLONES static void cpu_rows(double *restrict acc, const float *restrict src, const double weight[4], int w,
+                                    int stride)
+{
+    double *restrict a0 = acc, *restrict a1 = acc + w, *restrict a2 = acc + 2 * w, *restrict a3 = acc + 3 * w;
+    for (int x = 0; x < w; x++) {
+        double v = src[x * stride];
+        a0[x] += weight[0] * v;
+        a1[x] += weight[1] * v;
+        a2[x] += weight[2] * v;
+        a3[x] += weight[3] * v;
+    }
+}
+
+/* Everything after the sum, for one row of one output channel. */
+static void cpu_conv_finish(const struct cpu_node *node, const double *acc, int n, int o, int y)
+{
+    const struct op_conv2d *a = &node->args.conv2d;
+    const struct cpu_view *out = &node->out, *r1 = &node->in[OP_RESIDUAL1], *r2 = &node->in[OP_RESIDUAL2];
+    const struct cpu_view *noise = &node->in[OP_NOISE_MAP], *os = &node->in[OP_OUT_SCALE];
+    size_t row = (size_t)y * (size_t)out->w;
+    double gain = (double)a->gain * (os->data ? *cpu_plane(os, n, o) : 1.0f);
+    double bias = node->param[OP_BIAS] ? node->param[OP_BIAS][o] : 0;
+    double slope = cpu_slope(node, a->activation, a->slope, o);
+    for (int x = 0; x < out->w; x++) {
+        size_t i = row + (size_t)x;
+        double v = acc[x] * gain + bias;
+        if (noise->data)
+            v += (double)a->noise_weight * cpu_plane(noise, n, 0)[i];
+        if (!a->activation_last)
+            v = cpu_activate(v, a->activation, slope);
+        v *= a->scale;
+        if (r1->data)
+            v += (double)a->residual1_scale * cpu_plane(r1, n, o)[i];
+        if (r2->data)
+            v += (double)a->residual2_scale * cpu_plane(r2, n, o)[i];
+        if (a->activation_last)
+            v = cpu_activate(v, a->activation, slope);
+        cpu_plane(out, n, o)[i] = (float)v;
+    }
+}
+
+static enum error_code cpu_conv2d(const struct cpu_node *node, struct error *err)
+{
+    const struct op_conv2d *a = &node->args.conv2d;
+    const struct cpu_view *x = &node->in[OP_X], *out = &node->out;
+    int ph = x->h * a->upsample + 2 * a->pad, pw = x->w * a->upsample + 2 * a->pad, k = a->kernel;
+    float *padded = mem_alloc((size_t)x->c * (size_t)ph, (size_t)pw * sizeof(float));
+    double *acc = mem_alloc(4 * (size_t)out->w, sizeof(double));
+    if (!padded || !acc) {
+        free(padded);
+        free(acc);
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for a convolution of %d×%d", x->w, x->h);
+    }
+    size_t filter = (size_t)x->c * (size_t)k * (size_t)k;
+    for (int n = 0; n < out->n; n++) {
+        cpu_padded(padded, node, n, ph, pw);
+        for (int o = 0; o < out->c; o += 4) {
+            for (int y = 0; y < out->h; y++) {
+                memset(acc, 0, 4 * (size_t)out->w * sizeof *acc);
+                for (size_t f = 0; f < filter; f++) {
+                    int i = (int)(f / (size_t)(k * k)), ky = (int)(f / (size_t)k % (size_t)k),
+                        kx = (int)(f % (size_t)k);
+                    double weight[4] = {0};
+                    for (int j = 0; j < 4 && o + j < out->c; j++)
+                        weight[j] = node->param[OP_WEIGHT][(size_t)(o + j) * filter + f];
+                    cpu_rows(acc,
+                             padded + ((size_t)i * (size_t)ph + (size_t)(y * a->stride + ky)) * (size_t)pw + (size_t)kx,
+                             weight, out->w, a->stride);
+                }
+                for (int j = 0; j < 4 && o + j < out->c; j++)
+                    cpu_conv_finish(node, acc + (size_t)j * (size_t)out->w, n, o + j, y);
+            }
+        }
+    }
+    free(padded);
+    free(acc);
+    return OK;
+}
+
+static void cpu_depthwise(const struct cpu_node *node)
+{
+    const struct op_depthwise *a = &node->args.depthwise;
+    const struct cpu_view *x = &node->in[OP_X], *out = &node->out;
+    for (int n = 0; n < out->n; n++) {
+        for (int c = 0; c < out->c; c++) {
+            const float *src = cpu_plane(x, n, c),
+                        *weight = node->param[OP_WEIGHT] + (size_t)c * (size_t)(a->kernel * a->kernel);
+            float *dst = cpu_plane(out, n, c);
+            double slope = cpu_slope(node, a->activation, a->slope, c);
+            for (int i = 0; i < out->h * out->w; i++) {
+                int y0 = i / out->w * a->stride - a->pad, x0 = i % out->w * a->stride - a->pad;
+                double v = node->param[OP_BIAS] ? node->param[OP_BIAS][c] : 0;
+                for (int ky = 0; ky < a->kernel; ky++)
+                    for (int kx = 0; kx < a->kernel; kx++)
+                        if (y0 + ky >= 0 && y0 + ky < x->h && x0 + kx >= 0 && x0 + kx < x->w)
+                            v += (double)weight[ky * a->kernel + kx] *
+                                 src[(size_t)(y0 + ky) * (size_t)x->w + (size_t)(x0 + kx)];
+                dst[i] = (float)cpu_activate(v, a->activation, slope);
+            }
+        }
+    }
+}
+
+static void cpu_linear(const struct cpu_node *node)
+{
+    const struct op_linear *a = &node->args.linear;
+    const struct cpu_view *x = &node->in[OP_X], *out = &node->out;
+    size_t flat = (size_t)x->c * (size_t)x->h * (size_t)x->w;
+    for (int n = 0; n < out->n; n++) {
+        const float *src = cpu_plane(x, n, 0);
+        for (int o = 0; o < out->c; o++) {
+            const float *weight = node->param[OP_WEIGHT] + (size_t)o * flat;
+            double v = node->param[OP_BIAS] ? node->param[OP_BIAS][o] : 0;
+            for (size_t i = 0; i < flat; i++)
+                v += (double)weight[i] * src[i];
+            *cpu_plane(out, n, o) = (float)cpu_activate(v, a->activation, cpu_slope(node, a->activation, a->slope, o));
+        }
+    }
+}
+
+static void cpu_demodulate(const struct cpu_node *node)
+{
+    const struct cpu_view *x = &node->in[OP_X], *out = &node->out;
+    for (int n = 0; n < out->n; n++) {
+        for (int o = 0; o < out->c; o++) {
+            const float *weight = node->param[OP_WEIGHT] + (size_t)o * (size_t)x->c;
+            double sum = node->args.demodulate.epsilon;
+            for (int i = 0; i < x->c; i++) {
+                double s = *cpu_plane(x, n, i);
+                sum += weight[i] * s * s;
+            }
+            *cpu_plane(out, n, o) = (float)(1 / sqrt(sum));
+        }
+    }
+}
+
+/* Source index and weight of the second of two neighbours, as torch's interpolate with align_corners=False. */
+static void cpu_bilinear(int i, int in, int out, int *low, int *high, double *t)
+{
+    float f = ((float)i + 0.5f) * ((float)in / (float)out) - 0.5f;
+    if (f < 0)
+        f = 0;
+    *low = (int)f < in - 1 ? (int)f : in - 1;
+    *high = *low + (*low < in - 1);
+    *t = (double)f - *low;
+}
+
+static void cpu_resize(const struct cpu_node *node)
+{
+    const struct cpu_view *x = &node->in[OP_X], *out = &node->out;
+    for (int n = 0; n < out->n; n++) {
+        for (int c = 0; c < out->c; c++) {
+            const float *src = cpu_plane(x, n, c);
+            float *dst = cpu_plane(out, n, c);
+            for (int oy = 0; oy < out->h; oy++) {
+                for (int ox = 0; ox < out->w; ox++) {
+                    float *d = dst + (size_t)oy * (size_t)out->w + (size_t)ox;
+                    if (node->args.resize.mode == RESIZE_NEAREST) {
+                        int sy = (int)((int64_t)oy * x->h / out->h), sx = (int)((int64_t)ox * x->w / out->w);
+                        *d = src[(size_t)sy * (size_t)x->w + (size_t)sx];
+                        continue;
+                    }
+                    int y0, y1, x0, x1;
+                    double ty, tx;
+                    cpu_bilinear(oy, x->h, out->h, &y0, &y1, &ty);
+                    cpu_bilinear(ox, x->w, out->w, &x0, &x1, &tx);
+                    const float *r0 = src + (size_t)y0 * (size_t)x->w, *r1 = src + (size_t)y1 * (size_t)x->w;
+                    double top = r0[x0] * (1 - tx) + r0[x1] * tx, bottom = r1[x0] * (1 - tx) + r1[x1] * tx;
+                    *d = (float)(top * (1 - ty) + bottom * ty);
+                }
+            }
+        }
+    }
+}
+
+/* Both directions: the value at (c*r*r + i*r + j, y, x) of the deep side is the one at (c, y*r+i, x*r+j) of the wide.
+ */
+static void cpu_shuffle(const struct cpu_node *node)
+{
+    int r = node->args.shuffle.factor;
+    bool shuffle = node->kind == OP_PIXEL_SHUFFLE;
+    const struct cpu_view *wide = shuffle ? &node->out : &node->in[OP_X];
+    const struct cpu_view *deep = shuffle ? &node->in[OP_X] : &node->out;
+    const struct cpu_view *residual = &node->in[OP_RESIDUAL1];
+    for (int n = 0; n < wide->n; n++) {
+        for (int c = 0; c < wide->c; c++) {
+            for (int y = 0; y < wide->h; y++) {
+                for (int x = 0; x < wide->w; x++) {
+                    size_t at = (size_t)(y / r) * (size_t)deep->w + (size_t)(x / r);
+                    float *d = cpu_plane(deep, n, c * r * r + y % r * r + x % r) + at;
+                    float *w = cpu_plane(wide, n, c) + (size_t)y * (size_t)wide->w + (size_t)x;
+                    if (shuffle)
+                        *w = *d + (residual->data ? cpu_plane(residual, n, c)[at] : 0);
+                    else
+                        *d = *w;
+                }
+            }
+        }
+    }
+}
+
+static void cpu_elementwise(const struct cpu_node *node)
+{
+    const struct cpu_view *x = &node->in[OP_X], *a = &node->in[OP_RESIDUAL1], *b = &node->in[OP_RESIDUAL2];
+    const struct cpu_view *out = &node->out;
+    const struct op_add *add = &node->args.add;
+    size_t pixels = (size_t)out->h * (size_t)out->w;
+    for (int n = 0; n < out->n; n++) {
+        for (int c = 0; c < out->c; c++) {
+            const float *px = cpu_plane(x, n, c), *pa = cpu_plane(a, n, c);
+            float *dst = cpu_plane(out, n, c);
+            for (size_t i = 0; i < pixels; i++) {
+                if (node->kind == OP_SCALE_SHIFT) {
+                    dst[i] = (float)((double)px[i] * pa[i] + cpu_plane(b, n, c)[i]);
+                } else {
+                    double v = (double)px[i] * add->x_scale + (double)pa[i] * add->residual1_scale;
+                    dst[i] = (float)cpu_activate(v, add->activation, cpu_slope(node, add->activation, add->slope, c));
+                }
+            }
+        }
+    }
+}
+
+static void cpu_max_pool(const struct cpu_node *node)
+{
+    const struct op_max_pool *a = &node->args.max_pool;
+    const struct cpu_view *x = &node->in[OP_X], *out = &node->out;
+    for (int n = 0; n < out->n; n++) {
+        for (int c = 0; c < out->c; c++) {
+            const float *src = cpu_plane(x, n, c);
+            float *dst = cpu_plane(out, n, c);
+            for (int i = 0; i < out->h * out->w; i++) {
+                int y0 = i / out->w * a->stride - a->pad, x0 = i % out->w * a->stride - a->pad;
+                float best = -INFINITY;
+                for (int y = y0 < 0 ? 0 : y0; y < y0 + a->kernel && y < x->h; y++)
+                    for (int xx = x0 < 0 ? 0 : x0; xx < x0 + a->kernel && xx < x->w; xx++)
+                        best = fmaxf(best, src[(size_t)y * (size_t)x->w + (size_t)xx]);
+                dst[i] = best;
+            }
+        }
+    }
+}
+
+void cpu_ref_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
+{
+    uint32_t c[4] = {counter[0], counter[1], counter[2], counter[3]}, k0 = key[0], k1 = key[1];
+    for (int round = 0; round < 10; round++) {
+        uint64_t p0 = 0xD2511F53u * (uint64_t)c[0], p1 = 0xCD9E8D57u * (uint64_t)c[2];
+        uint32_t next[4] = {(uint32_t)(p1 >> 32) ^ c[1] ^ k0, (uint32_t)p1, (uint32_t)(p0 >> 32) ^ c[3] ^ k1,
+                            (uint32_t)p0};
+        memcpy(c, next, sizeof c);
+        k0 += 0x9E3779B9u; /* the golden ratio's and sqrt(3)-1's fractions, as published */
+        k1 += 0xBB67AE85u;
+    }
+    memcpy(out, c, sizeof c);
+}
+
+static void cpu_noise(const struct cpu_node *node)
+{
+    static const double pi = 3.14159265358979323846;
+    uint32_t key[2] = {(uint32_t)node->seed, (uint32_t)(node->seed >> 32)};
+    size_t pixels = (size_t)node->out.h * (size_t)node->out.w;
+    for (int n = 0; n < node->out.n; n++) {
+        float *dst = cpu_plane(&node->out, n, 0);
+        for (size_t quad = 0; quad * 4 < pixels; quad++) {
+            uint32_t u[4],
+                counter[4] = {(uint32_t)quad, (uint32_t)node->args.noise.layer, node->first_image + (uint32_t)n, 0};
+            cpu_ref_philox(counter, key, u);
+            for (size_t i = 0; i < 4 && quad * 4 + i < pixels; i++) {
+                double r = sqrt(-2 * log((u[i & 2] + 1.0) / 4294967296.0)), t = 2 * pi * u[(i & 2) + 1] / 4294967296.0;
+                dst[quad * 4 + i] = (float)(r * (i & 1 ? sin(t) : cos(t)));
+            }
+        }
+    }
+}
+
+enum error_code cpu_ref_run(const struct cpu_node *node, struct error *err)
+{
+    switch (node->kind) {
+    case OP_CONV2D:
+        return cpu_conv2d(node, err);
+    case OP_DEPTHWISE:
+        cpu_depthwise(node);
+        return OK;
+    case OP_LINEAR:
+        cpu_linear(node);
+        return OK;
+    case OP_DEMODULATE:
+        cpu_demodulate(node);
+        return OK;
+    case OP_RESIZE:
+        cpu_resize(node);
+        return OK;
+    case OP_PIXEL_SHUFFLE:
+    case OP_PIXEL_UNSHUFFLE:
+        cpu_shuffle(node);
+        return OK;
+    case OP_ADD:
+    case OP_SCALE_SHIFT:
+        cpu_elementwise(node);
+        return OK;
+    case OP_MAX_POOL:
+        cpu_max_pool(node);
+        return OK;
+    case OP_NOISE:
+        cpu_noise(node);
+        return OK;
+    default:
+        return error_set(err, ERROR_UNSUPPORTED, "the reference has no operator %s", op_name(node->kind));
+    }
+}

@@ -1,0 +1,188 @@
+#include "runtime/nn/op.h"
+
+#include "runtime/nn/graph.h"
+
+/* Shape of a view while it is checked. */
+struct op_shape {
+    int n, c, h, w;
+};
+
+static struct op_shape op_shape(const struct graph *graph, struct view view)
+{
+    const struct tensor *t = graph_tensor_of(graph, view);
+    return (struct op_shape){t->n, graph_channels(graph, view), t->h, t->w};
+}
+
+static bool op_same(struct op_shape a, struct op_shape b)
+{
+    return a.n == b.n && a.c == b.c && a.h == b.h && a.w == b.w;
+}
+
+/* True if the optional input in this slot is absent or has that shape; a constant's n of 1 serves every image. */
+static bool op_optional(const struct graph *graph, const struct node *node, int slot, struct op_shape wanted)
+{
+    if (node->in[slot].tensor < 0)
+        return true;
+    struct op_shape s = op_shape(graph, node->in[slot]);
+    if (graph_tensor_of(graph, node->in[slot])->role == TENSOR_CONSTANT)
+        s.n = wanted.n;
+    return op_same(s, wanted);
+}
+
+static bool op_param(const struct node *node, int slot, uint64_t count)
+{
+    return node->param[slot] && node->param[slot]->count == count;
+}
+
+static int op_conv_side(int in, int kernel, int stride, int pad)
+{
+    int room = in + 2 * pad - kernel;
+    return room < 0 ? 0 : room / stride + 1;
+}
+
+static const char *op_check_conv2d(const struct graph *g, const struct node *node, struct op_shape x, struct op_shape y)
+{
+    const struct op_conv2d *a = &node->args.conv2d;
+    if (a->kernel < 1 || a->stride < 1 || a->pad < 0 || (a->upsample != 1 && a->upsample != 2))
+        return "kernel, stride, pad or upsample out of range";
+    if (x.n != y.n || y.h != op_conv_side(x.h * a->upsample, a->kernel, a->stride, a->pad) ||
+        y.w != op_conv_side(x.w * a->upsample, a->kernel, a->stride, a->pad))
+        return "the output's shape does not follow from the input's";
+    if (!op_param(node, OP_WEIGHT, (uint64_t)x.c * (uint64_t)y.c * (uint64_t)a->kernel * (uint64_t)a->kernel))
+        return "the weight's count is wrong";
+    if (!op_optional(g, node, OP_RESIDUAL1, y) || !op_optional(g, node, OP_RESIDUAL2, y))
+        return "a residual's shape is not the output's";
+    if (!op_optional(g, node, OP_IN_SCALE, (struct op_shape){x.n, x.c, 1, 1}) ||
+        !op_optional(g, node, OP_OUT_SCALE, (struct op_shape){x.n, y.c, 1, 1}) ||
+        !op_optional(g, node, OP_NOISE_MAP, (struct op_shape){x.n, 1, y.h, y.w}))
+        return "a scale's or the noise's shape is wrong";
+    return NULL;
+}
+
+static const char *op_check_kind(const struct graph *g, const struct node *node, struct op_shape x, struct op_shape y)
+{
+    switch (node->kind) {
+    case OP_CONV2D:
+        return op_check_conv2d(g, node, x, y);
+    case OP_DEPTHWISE: {
+        const struct op_depthwise *a = &node->args.depthwise;
+        if (a->kernel < 1 || a->stride < 1 || a->pad < 0 || x.n != y.n || x.c != y.c ||
+            y.h != op_conv_side(x.h, a->kernel, a->stride, a->pad) ||
+            y.w != op_conv_side(x.w, a->kernel, a->stride, a->pad))
+            return "the output's shape does not follow from the input's";
+        return op_param(node, OP_WEIGHT, (uint64_t)x.c * (uint64_t)a->kernel * (uint64_t)a->kernel)
+                   ? NULL
+                   : "the weight's count is wrong";
+    }
+    case OP_LINEAR:
+        if (x.n != y.n || y.h != 1 || y.w != 1)
+            return "the output is not {n, c, 1, 1}";
+        return op_param(node, OP_WEIGHT, (uint64_t)x.c * (uint64_t)x.h * (uint64_t)x.w * (uint64_t)y.c)
+                   ? NULL
+                   : "the weight's count is wrong";
+    case OP_DEMODULATE:
+        if (x.n != y.n || x.h != 1 || x.w != 1 || y.h != 1 || y.w != 1)
+            return "not {n, c, 1, 1}";
+        return op_param(node, OP_WEIGHT, (uint64_t)x.c * (uint64_t)y.c) ? NULL : "the weight's count is wrong";
+    case OP_RESIZE:
+        return x.n == y.n && x.c == y.c ? NULL : "batch or channels differ";
+    case OP_PIXEL_SHUFFLE: {
+        int r = node->args.shuffle.factor;
+        if (r < 1 || x.n != y.n || x.c != y.c * r * r || y.h != x.h * r || y.w != x.w * r)
+            return "the output's shape does not follow from the input's";
+        return op_optional(g, node, OP_RESIDUAL1, (struct op_shape){x.n, y.c, x.h, x.w})
+                   ? NULL
+                   : "the residual's shape is wrong";
+    }
+    case OP_PIXEL_UNSHUFFLE: {
+        int r = node->args.shuffle.factor;
+        return r >= 1 && x.n == y.n && y.c == x.c * r * r && x.h == y.h * r && x.w == y.w * r
+                   ? NULL
+                   : "the output's shape does not follow from the input's";
+    }
+    case OP_ADD:
+        return op_same(x, y) && node->in[OP_RESIDUAL1].tensor >= 0 && op_optional(g, node, OP_RESIDUAL1, y)
+                   ? NULL
+                   : "the shapes differ";
+    case OP_SCALE_SHIFT:
+        return op_same(x, y) && node->in[OP_RESIDUAL1].tensor >= 0 && node->in[OP_RESIDUAL2].tensor >= 0 &&
+                       op_optional(g, node, OP_RESIDUAL1, y) && op_optional(g, node, OP_RESIDUAL2, y)
+                   ? NULL
+                   : "the shapes differ";
+    case OP_MAX_POOL: {
+        const struct op_max_pool *a = &node->args.max_pool;
+        return a->kernel >= 1 && a->stride >= 1 && a->pad >= 0 && a->pad < a->kernel && x.n == y.n && x.c == y.c &&
+                       y.h == op_conv_side(x.h, a->kernel, a->stride, a->pad) &&
+                       y.w == op_conv_side(x.w, a->kernel, a->stride, a->pad)
+                   ? NULL
+                   : "the output's shape does not follow from the input's";
+    }
+    default:
+        return "unknown operator";
+    }
+}
+
+static enum activation op_activation(const struct node *node)
+{
+    switch (node->kind) {
+    case OP_CONV2D:
+        return node->args.conv2d.activation;
+    case OP_DEPTHWISE:
+        return node->args.depthwise.activation;
+    case OP_LINEAR:
+        return node->args.linear.activation;
+    case OP_ADD:
+        return node->args.add.activation;
+    default:
+        return ACTIVATION_NONE;
+    }
+}
+
+static bool op_view_ok(const struct graph *graph, struct view view)
+{
+    return view.tensor >= 0 && view.tensor < graph->tensor_count && view.first >= 0 && view.count >= 1 &&
+           view.first + view.count <= graph->tensors[view.tensor].segment_count;
+}
+
+enum error_code op_check(const struct graph *graph, const struct node *node, struct error *err)
+{
+    const char *why = NULL;
+    if (!op_view_ok(graph, node->out) || graph_tensor_of(graph, node->out)->role == TENSOR_INPUT ||
+        graph_tensor_of(graph, node->out)->role == TENSOR_CONSTANT)
+        why = "the output is not a view that can be written";
+    for (int i = 0; i < OP_MAX_INPUTS && !why; i++)
+        if (node->in[i].tensor >= 0 && !op_view_ok(graph, node->in[i]))
+            why = "an input is not a view of a tensor";
+    if (!why) {
+        struct op_shape y = op_shape(graph, node->out);
+        if (node->kind == OP_NOISE)
+            why = y.c == 1 ? NULL : "noise has one channel";
+        else if (node->in[OP_X].tensor < 0)
+            why = "there is no input";
+        else
+            why = op_check_kind(graph, node, op_shape(graph, node->in[OP_X]), y);
+        if (!why && node->param[OP_BIAS] && node->param[OP_BIAS]->count != (size_t)y.c)
+            why = "the bias' count is wrong";
+        if (!why && op_activation(node) == ACTIVATION_PRELU && !op_param(node, OP_SLOPE, (uint64_t)y.c))
+            why = "the slopes' count is wrong";
+    }
+    return why ? error_set(err, ERROR_INTERNAL, "operator %s: %s", op_name(node->kind), why) : OK;
+}
+
+const char *op_name(enum op_kind kind)
+{
+    static const char *const names[OP_KIND_COUNT] = {
+        [OP_CONV2D] = "conv2d",
+        [OP_DEPTHWISE] = "depthwise",
+        [OP_LINEAR] = "linear",
+        [OP_DEMODULATE] = "demodulate",
+        [OP_RESIZE] = "resize",
+        [OP_PIXEL_SHUFFLE] = "pixel_shuffle",
+        [OP_PIXEL_UNSHUFFLE] = "pixel_unshuffle",
+        [OP_ADD] = "add",
+        [OP_SCALE_SHIFT] = "scale_shift",
+        [OP_MAX_POOL] = "max_pool",
+        [OP_NOISE] = "noise",
+    };
+    return (unsigned)kind < OP_KIND_COUNT ? names[kind] : "unknown";
+}
