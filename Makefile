@@ -1,8 +1,11 @@
 # restored: everything is built, tested and run from here. `make run` and `make check` are all a user needs.
 #   make            ./restored (installs nothing)        make run      install what is missing, build, serve
 #   make check      install what tests need, run all     make models   download the official checkpoints
-#   make san        ASan+UBSan unit tests                make fuzz     fuzz the readers (clang)
-#   make bench      time the networks                    make lint     layering, naming, operator places
+#   make san        ASan+UBSan unit tests                make lint     layering, naming, operator places
+#   make debug      build-debug/restored                 make install  to DESTDIR, PREFIX, SYSCONFDIR
+#   make deps       install packages alone               make format   clang-format everything
+# ARGS='--listen :8080' goes to the server of `make run`; SUITES='unit api' picks suites of `make check`;
+# MODELS='all' or names, MODELS_MIRROR=dir-or-URL for `make models`.
 CC       ?= cc
 BUILD    ?= build
 CFLAGS   ?= -O2 -g
@@ -58,9 +61,72 @@ $(BUILD)/embed.o: $(BUILD)/embed.s
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(TESTLIB) $(LIBOBJ) $(BUILD)/embed.o
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS) -lcmocka
 
+# Tiny checkpoints and pictures of our own, made at test time.
+$(BUILD)/fixtures/.made: $(BUILD)/tests/fixtures/make_fixtures
+	rm -rf $(@D)
+	$< $(@D)
+	@touch $@
+
+fixtures: $(BUILD)/fixtures/.made
+
+# What tests need of npm, by tests/package-lock.json.
+tests/node_modules/.made: tests/package.json tests/package-lock.json
+	cd tests && npm ci --no-audit --no-fund --loglevel=error
+	@touch $@
+
+objects: $(LIBOBJ) $(BUILD)/server/main.o $(TESTLIB) $(patsubst %.c,$(BUILD)/%.o,$(TESTS)) # compiled, not linked
+tests: $(TESTBIN)
+unit: $(filter $(BUILD)/tests/unit/%,$(TESTBIN))
+shaders: $(SPIRV)
+
+SANITIZE := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+asan:
+	$(MAKE) BUILD=build-asan CFLAGS='$(SANITIZE)' unit
+clang:
+	$(MAKE) BUILD=build-clang CC=clang objects
+
+# The sub-make prints nothing when there is nothing to do.
+run:
+	@sh tools/deps.sh run
+	@$(MAKE) --no-print-directory -s -j$(shell nproc) restored
+	@echo 'restored is built. Starting ./restored serve; stop it with Ctrl-C.'
+	@exec ./restored serve $(ARGS)
+
+check: deps-check
+	@sh tests/check.sh $(SUITES)
+
+deps:
+	@sh tools/deps.sh run
+
+deps-check:
+	@sh tools/deps.sh check
+
+models:
+	@sh tools/deps.sh models
+	@sh tools/models.sh $(MODELS)
+
+san: deps-check
+	@sh tests/check.sh asan
+
+lint:
+	@sh tests/lint/lint.sh
+
+debug:
+	$(MAKE) BUILD=build-debug CFLAGS='-O0 -g3 -fno-omit-frame-pointer' build-debug/restored
+
+format:
+	clang-format -i $(shell git ls-files '*.c' '*.h')
+
+PREFIX     ?= /usr/local
+SYSCONFDIR ?= /etc
+install: restored
+	install -Dm755 restored $(DESTDIR)$(PREFIX)/bin/restored
+	test -e $(DESTDIR)$(SYSCONFDIR)/restored/restored.conf || \
+	    install -Dm644 config/restored.conf $(DESTDIR)$(SYSCONFDIR)/restored/restored.conf
+
 clean:
 	rm -rf build build-* restored
 
 .SECONDARY:
-.PHONY: all clean
+.PHONY: all clean objects tests unit asan clang shaders fixtures run check deps deps-check models san lint debug format install
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

@@ -1,0 +1,97 @@
+#!/bin/sh
+# Builds and runs the test suites: tests/check.sh [SUITE]…, all of them without an argument.
+# Prints a line a suite, the output of what fails, why something was skipped, and at last "N passed, N failed" alone on
+# its line, summed over the single tests. The exit status is 0 only if nothing failed.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+unset MAKEFLAGS MAKELEVEL
+export CI=1                                    # warnings are errors
+export XDG_CACHE_HOME="$PWD/build/cache"       # pipeline caches stay out of the user's
+make="${MAKE:-make} --no-print-directory -s -j$(nproc)"
+all='build lint shaders unit ops golden asan clang fuzz api browser'
+[ $# -eq 0 ] && set -- $all
+
+mkdir -p build/log "$XDG_CACHE_HOME"
+passed=0 failed=0
+
+# count PASSED FAILED: to the suite and to the sum
+count() { suite_passed=$((suite_passed + $1)) suite_failed=$((suite_failed + $2)); }
+
+# must COMMAND…: one test, passed if the command succeeds
+must() {
+    if timeout 1800 "$@" >"$log" 2>&1; then count 1 0; else
+        count 0 1
+        echo "FAILED: $*"
+        cat "$log"
+        return 1
+    fi
+}
+
+# cmocka DIRECTORY: every program built from its test_*.c, and the tests that each counts
+cmocka() {
+    for source in tests/"${1#*/tests/}"/test_*.c; do
+        [ -e "$source" ] || continue
+        program=$1/$(basename "$source" .c)
+        timeout 1800 "$program" >"$log" 2>&1
+        status=$?
+        ok=$(sed -n 's/^\[  PASSED  \] \([0-9]*\) test.*/\1/p' "$log" | tail -n 1)
+        bad=$(sed -n 's/^\[  FAILED  \] \([0-9]*\) test.*/\1/p' "$log" | tail -n 1)
+        ok=${ok:-0} bad=${bad:-0}
+        if [ $status -ne 0 ] || [ "$bad" -ne 0 ] || [ "$ok" -eq 0 ]; then
+            # A program that crashed, or ran no test at all and did not say why, is a failure of its own.
+            if [ $status -eq 0 ] && [ "$bad" -eq 0 ] && grep -q '^\[  SKIPPED' "$log"; then :; else
+                [ "$bad" -eq 0 ] && bad=1
+                echo "FAILED: $program (exit status $status)"
+                cat "$log"
+            fi
+        fi
+        count "$ok" "$bad"
+        grep -i '^skip' "$log" | sort | uniq -c | sed "s|^ *\([0-9]*\) |  $(basename "$program"), \1 time(s): |"
+    done
+}
+
+# node_tests FILE…: node's test runner
+node_tests() {
+    timeout 1800 node --test --test-reporter=tap "$@" >"$log" 2>&1
+    status=$?
+    ok=$(sed -n 's/^# pass \([0-9]*\)$/\1/p' "$log")
+    bad=$(sed -n 's/^# fail \([0-9]*\)$/\1/p' "$log")
+    ok=${ok:-0} bad=${bad:-0}
+    [ $status -ne 0 ] && [ "$bad" -eq 0 ] && bad=1
+    [ "$ok" -eq 0 ] && [ "$bad" -eq 0 ] && bad=1
+    if [ "$bad" -ne 0 ]; then
+        echo "FAILED: node --test $*"
+        cat "$log"
+    fi
+    count "$ok" "$bad"
+    sed -n 's/^ *ok [0-9]* - \(.*# SKIP.*\)$/  \1/p' "$log"
+}
+
+suite_build() { must $make restored tests shaders fixtures; }
+suite_lint() { must sh tests/lint/lint.sh && cat "$log"; }
+suite_shaders() {
+    for spirv in build/shaders/*.spv; do must spirv-val --target-env vulkan1.1 "$spirv"; done
+}
+suite_unit() { cmocka build/tests/unit; }
+suite_ops() { RESTORED_VULKAN_VALIDATION=1 cmocka build/tests/ops; }
+suite_golden() { RESTORED_VULKAN_VALIDATION=1 cmocka build/tests/golden; }
+suite_asan() { must $make fixtures && must $make asan && cmocka build-asan/tests/unit; }
+suite_clang() { must $make clang; }
+suite_fuzz() { must $make fuzz-replay && cat "$log"; }
+suite_api() { node_tests tests/api/*.test.mjs; }
+suite_browser() { must $make tests/node_modules/.made && node_tests tests/browser/*.test.mjs; }
+
+for suite in "$@"; do
+    case " $all " in *" $suite "*) ;; *) echo "no suite $suite; there are: $all" >&2; exit 2 ;; esac
+done
+case " $* " in *' build '* | ' asan ' | ' clang ' | ' lint ' | ' fuzz ') ;; *) set -- build "$@" ;; esac
+
+for suite in "$@"; do
+    log=build/log/$suite.log suite_passed=0 suite_failed=0 start=$(date +%s)
+    suite_"$suite"
+    printf '%-8s %5d passed, %d failed (%d s)\n' "$suite" $suite_passed $suite_failed $(($(date +%s) - start))
+    passed=$((passed + suite_passed)) failed=$((failed + suite_failed))
+    [ "$suite" = build ] && [ $suite_failed -ne 0 ] && break # nothing else can be right
+done
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]

@@ -1,0 +1,47 @@
+#!/bin/sh
+# Installs with apt-get what is missing of the packages named below, and nothing when all is there.
+# Usage: tools/deps.sh run|check|models
+# An entry PACKAGE:COMMAND is satisfied by the command, wherever it came from; a bare PACKAGE by the installed package.
+build='gcc:cc libc6-dev make:make libmicrohttpd-dev libvulkan-dev libjansson-dev libpng-dev libjpeg-dev glslc:glslc'
+run="$build mesa-vulkan-drivers"
+check="$run spirv-tools:spirv-val vulkan-validationlayers libcmocka-dev clang:clang libclang-rt-dev nodejs:node npm:npm
+    chromium:chromium curl:curl"
+models='curl:curl ca-certificates'
+
+case "$1" in
+run) wanted=$run ;;
+check) wanted=$check ;;
+models) wanted=$models ;;
+*) echo "usage: $0 run|check|models" >&2; exit 2 ;;
+esac
+
+missing=
+for entry in $wanted; do
+    package=${entry%%:*}
+    case "$entry" in *:*) command -v "${entry#*:}" >/dev/null 2>&1 && continue ;; esac
+    command -v dpkg-query >/dev/null 2>&1 &&
+        [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] && continue
+    missing="$missing $package"
+done
+[ -z "$missing" ] && exit 0
+
+as_root=
+if ! command -v apt-get >/dev/null 2>&1; then
+    echo "restored: please install these (Debian's names), there is no apt-get here:$missing" >&2
+    exit 1
+elif [ "$(id -u)" -ne 0 ]; then
+    if ! command -v sudo >/dev/null 2>&1; then
+        echo "restored: missing packages, and neither root nor sudo to install them. As root: apt-get install$missing" >&2
+        exit 1
+    fi
+    as_root=sudo
+fi
+echo "Installing:$missing"
+log=$(mktemp) || exit 1
+trap 'rm -f "$log"' EXIT
+if ! { $as_root env DEBIAN_FRONTEND=noninteractive apt-get update &&
+    $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $missing; } >"$log" 2>&1; then
+    cat "$log" >&2
+    echo "restored: apt-get could not install:$missing" >&2
+    exit 1
+fi
