@@ -39,7 +39,8 @@ struct weights;
 
 /* Opens path: the wrapper params_ema, else params, else state_dict, else the bare dictionary. Entries that are not
  * tensors are passed over. Errors: NOT_FOUND, IO, UNSUPPORTED (not a checkpoint; an unknown pickle global; a
- * compressed entry), CORRUPT, NO_MEMORY; the text names the file, the entry and the reason. */
+ * compressed entry), CORRUPT, TOO_LARGE (over a fixed limit, or an expanded view of more elements than the file has
+ * bytes), NO_MEMORY; the text names the file, the entry and the reason. */
 enum error_code weights_open(struct weights **out, const char *path, struct error *err) MUST_CHECK;
 
 /* The same on bytes in memory (borrowed until weights_close); name stands for the path in errors. */
