@@ -101,7 +101,8 @@ static const char *op_check_kind(const struct graph *g, const struct node *node,
                    : "the output's shape does not follow from the input's";
     }
     case OP_ADD:
-        return op_same(x, y) && node->in[OP_RESIDUAL1].tensor >= 0 && op_optional(g, node, OP_RESIDUAL1, y)
+        return op_optional(g, node, OP_X, y) && node->in[OP_RESIDUAL1].tensor >= 0 &&
+                       op_optional(g, node, OP_RESIDUAL1, y)
                    ? NULL
                    : "the shapes differ";
     case OP_SCALE_SHIFT:

@@ -103,7 +103,8 @@ struct op_shuffle {
     int factor;
 };
 
-/* ADD: y = act(x*x_scale + residual1*residual1_scale). May write either input. */
+/* ADD: y = act(x*x_scale + residual1*residual1_scale). May write either input. Either may be a constant, which serves
+ * every image of the batch. */
 struct op_add {
     float x_scale, residual1_scale;
     enum activation activation;

@@ -1,0 +1,150 @@
+#include "runtime/models/model.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/mem.h"
+#include "runtime/models/model_private.h"
+
+static const struct architecture *const architectures[] = {
+    &architecture_rrdbnet, &architecture_srvgg, &architecture_gfpgan, &architecture_retinaface, &architecture_parsenet,
+};
+
+static const float model_min_sizes[3][2] = {{16, 32}, {64, 128}, {256, 512}};
+
+/* Which network the tensors are; *out NULL with err set when none. */
+static enum error_code model_detect(const struct architecture **out, const struct weights *weights, const char *path,
+                                    struct model_info *info, struct error *err)
+{
+    struct error why = ERROR_INIT;
+    for (size_t i = 0; i < sizeof architectures / sizeof architectures[0]; i++) {
+        memset(info, 0, sizeof *info);
+        info->scale = info->unshuffle = info->output_count = 1;
+        memcpy(info->min_sizes, model_min_sizes, sizeof model_min_sizes);
+        if (architectures[i]->detect(weights, info, &why)) {
+            *out = architectures[i];
+            return OK;
+        }
+        if (why.code)
+            return error_set(err, why.code, "%s: %s", path, why.text);
+    }
+    const struct weights_tensor *first = weights_count(weights) ? weights_at(weights, 0) : NULL;
+    return error_set(err, ERROR_UNSUPPORTED,
+                     "%s: not a network that we know; it has %zu tensors, the first is \"%.80s\"", path,
+                     weights_count(weights), first ? first->name : "");
+}
+
+static enum error_code model_build_graph(const void *model, const struct session_shape *shape, struct graph *graph,
+                                         struct error *err)
+{
+    const struct model *m = model;
+    struct model_build b = {.graph = graph, .model = m};
+    m->architecture->build(&b, shape);
+    return graph_finish(graph, err);
+}
+
+/* The first build: makes the params and proves that every tensor is there and fits. */
+static enum error_code model_load(struct model *m, struct error *err)
+{
+    struct graph *graph;
+    enum error_code code = graph_create(&graph, err);
+    if (code)
+        return code;
+    struct session_shape shape = {.n = 1};
+    m->architecture->smallest(&m->info, &shape);
+    struct model_build b = {.graph = graph, .model = m, .loading = m};
+    m->architecture->build(&b, &shape);
+    struct error why = ERROR_INIT;
+    code = graph_finish(graph, &why);
+    if (code) /* what does not fit together in a checkpoint is the file's fault */
+        code = error_set(err, code == ERROR_INTERNAL ? ERROR_CORRUPT : code, "%s: %s: %s", m->path,
+                         m->info.architecture, why.text);
+    graph_destroy(&graph);
+    return code;
+}
+
+enum error_code model_open(struct model **out, const char *path, const struct model_settings *settings,
+                           struct error *err)
+{
+    *out = NULL;
+    struct model *m = mem_calloc(1, sizeof *m);
+    if (!m)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory");
+    snprintf(m->path, sizeof m->path, "%s", path);
+    enum error_code code = weights_open(&m->weights, path, err);
+    if (!code)
+        code = model_detect(&m->architecture, m->weights, path, &m->info, err);
+    if (!code) {
+        if (settings)
+            m->settings = *settings;
+        if (m->settings.min_sizes[0][0] > 0)
+            memcpy(m->info.min_sizes, m->settings.min_sizes, sizeof m->info.min_sizes);
+        code = model_load(m, err);
+    }
+    if (code)
+        model_close(&m);
+    *out = m;
+    return code;
+}
+
+void model_close(struct model **model)
+{
+    if (!*model)
+        return;
+    for (size_t i = 0; i < (*model)->entry_count; i++) {
+        free((*model)->entries[i].name);
+        param_destroy(&(*model)->entries[i].param);
+    }
+    free((*model)->entries);
+    weights_close(&(*model)->weights);
+    free(*model);
+    *model = NULL;
+}
+
+enum error_code model_probe(struct model_info *out, const char *path, struct error *err)
+{
+    struct weights *weights;
+    enum error_code code = weights_open(&weights, path, err);
+    if (code)
+        return code;
+    const struct architecture *architecture;
+    code = model_detect(&architecture, weights, path, out, err);
+    weights_close(&weights);
+    return code;
+}
+
+const struct model_info *model_info(const struct model *model)
+{
+    return &model->info;
+}
+
+const struct weights *model_weights(const struct model *model)
+{
+    return model->weights;
+}
+
+void model_output_shape(const struct model *model, const struct session_shape *shape, int index, int out_nchw[4])
+{
+    const struct model_info *info = &model->info;
+    int stride = 8 << index;
+    out_nchw[0] = shape->n;
+    out_nchw[1] = info->kind == MODEL_DETECTOR ? 32 : info->kind == MODEL_PARSER && index == 0 ? info->classes : 3;
+    out_nchw[2] = info->kind == MODEL_DETECTOR ? (shape->h + stride - 1) / stride : shape->h * info->scale;
+    out_nchw[3] = info->kind == MODEL_DETECTOR ? (shape->w + stride - 1) / stride : shape->w * info->scale;
+}
+
+enum error_code model_session(struct session **out, const struct model *model, struct device *device,
+                              enum precision precision, struct error *err)
+{
+    const char *slash = strrchr(model->path, '/');
+    return session_create(out, device, precision, slash ? slash + 1 : model->path, model_build_graph, model, err);
+}
+
+void model_forget(const struct model *model, struct device *device)
+{
+    for (size_t i = 0; i < model->entry_count; i++) {
+        const struct param *param = model->entries[i].param;
+        device_forget_params(device, &param, 1);
+    }
+}

@@ -1,0 +1,80 @@
+/* What the architectures' build functions are written with: parameters fetched from the checkpoint by name, and nodes
+ * that follow torch's layers. A build function runs once when the model is opened, with a small shape: that run checks
+ * every tensor's shape and makes the params; later runs find them. Failures end up in graph->error; calls after one do
+ * nothing. Thread-safety: after model_open a struct model is only read. */
+#ifndef RUNTIME_MODELS_MODEL_BUILD_H
+#define RUNTIME_MODELS_MODEL_BUILD_H
+
+#include "runtime/models/model.h"
+
+struct model_build;
+
+struct architecture {
+    /* True if the tensors are this network's; fills *info (min_sizes aside). A checkpoint that is known but not
+     * supported sets err. */
+    bool (*detect)(const struct weights *weights, struct model_info *info, struct error *err);
+    void (*build)(struct model_build *b, const struct session_shape *shape);
+    void (*smallest)(const struct model_info *info, struct session_shape *shape); /* a shape for the first build */
+};
+
+extern const struct architecture architecture_rrdbnet, architecture_srvgg, architecture_gfpgan, architecture_retinaface,
+    architecture_parsenet;
+
+struct model_build {
+    struct graph *graph;
+    const struct model *model;
+    struct model *loading; /* the same model while it is being opened, else NULL */
+    struct node scratch;   /* what build_* return after a failure, so that callers need no check */
+};
+
+/* Tensor names in printf form. The text lives until the end of the full expression (C17 6.2.4p8): pass it on, do not
+ * keep it. */
+struct build_text {
+    char text[160];
+};
+struct build_text build_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
+#define build_name(...) (build_text(__VA_ARGS__).text)
+
+const struct model_settings *build_settings(const struct model_build *b);
+
+/* How many tensors format(0), format(1), … there are before the first gap; format holds one %d. */
+int build_count(const struct weights *weights, const char *format);
+
+/* Size of dimension `dim` of a tensor; 0 if there is no such tensor or dimension. */
+int build_dim(const struct weights *weights, const char *name, int dim);
+
+/* The named tensor as a param of that shape (leading dimensions of 1 are ignored), count 1..4 dims. */
+const struct param *build_param(struct model_build *b, const char *name, int rank, const int *shape);
+
+/* A tensor's single value. */
+float build_scalar(struct model_build *b, const char *name);
+
+/* Derived params: the cached param of that name, or a new one from make()'s values when the model is being opened.
+ * count > 0. */
+typedef void build_fill_fn(struct model_build *b, const char *name, float *values, size_t count);
+const struct param *build_derived(struct model_build *b, const char *name, size_t count, build_fill_fn *fill);
+
+/* Conv2d "name.weight" (+ "name.bias" where the checkpoint has it), stride 1, padding kernel/2, no activation: the
+ * caller changes the node's args before it makes the next one. */
+struct node *build_conv(struct model_build *b, const char *name, struct view x, struct view out, int kernel);
+
+/* Conv2d without bias followed by BatchNorm2d (eval mode, eps 1e-5), folded. */
+struct node *build_conv_bn(struct model_build *b, const char *conv, const char *norm, struct view x, struct view out,
+                           int kernel);
+
+/* The same, depthwise; bias and activation in args.depthwise; stride as given. */
+struct node *build_depthwise_bn(struct model_build *b, const char *conv, const char *norm, struct view x,
+                                struct view out, int kernel, int stride);
+
+/* Linear "name.weight", "name.bias". */
+struct node *build_linear(struct model_build *b, const char *name, struct view x, struct view out);
+
+struct view build_resize(struct model_build *b, enum resize_mode mode, struct view x, int h, int w);
+
+/* A new temporary with c channels, shaped n, h, w like x. */
+struct view build_like(struct model_build *b, struct view x, int c);
+
+void build_fail(struct model_build *b, enum error_code code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+#endif
