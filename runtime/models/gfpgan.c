@@ -18,7 +18,7 @@ static int gfpgan_levels(const struct weights *weights)
 static bool gfpgan_detect(const struct weights *weights, struct model_info *info, struct error *err)
 {
     if (weights_find(weights, "conv_body_first.0.weight") &&
-        weights_find(weights, "stylegan_decoder.style_conv1.bias")) {
+        weights_find(weights, "stylegan_decoder.style_conv1.weight")) {
         error_set(err, ERROR_UNSUPPORTED,
                   "GFPGANv1 (the original architecture) is not supported yet; use 1.2, 1.3 or 1.4");
         return false;
