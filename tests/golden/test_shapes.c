@@ -1,0 +1,216 @@
+/* Every network of the fixtures (and of ../shared, where present) at sizes that no golden has: odd, 1×1, one row,
+ * batches; each device present against the oracle. A batch must also equal its images one by one. */
+#include <dirent.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+#include "runtime/models/model.h"
+#include "tests/common/shared.h"
+
+static struct device *reference, *devices[8];
+static int device_count;
+
+static int devices_open(void **state)
+{
+    (void)state;
+    struct error err = ERROR_INIT;
+    struct device_info *list = NULL;
+    size_t count = 0;
+    setenv("RESTORED_VULKAN_VALIDATION", "1", 0);
+    if (device_open(&reference, "reference", NULL, &err) || device_list(&list, &count, &err))
+        fail_msg("%s", err.text);
+    for (size_t i = 0; i < count && device_count < 8; i++)
+        if (list[i].usable && device_open(&devices[device_count++], list[i].id, NULL, &err))
+            fail_msg("%s", err.text);
+    free(list);
+    return 0;
+}
+
+static int devices_close(void **state)
+{
+    (void)state;
+    for (int i = 0; i < device_count; i++)
+        device_close(&devices[i]);
+    device_close(&reference);
+    return 0;
+}
+
+/* Smooth values with some noise, from a fixed seed: what pictures look like. */
+static void fill(float *out, size_t count, uint32_t seed, float low, float high)
+{
+    uint32_t r = seed * 2654435761u + 1;
+    for (size_t i = 0; i < count; i++) {
+        r = r * 1664525u + 1013904223u;
+        float noise = (float)(r >> 8) / 16777216.0f, wave = 0.5f + 0.5f * sinf((float)i * 0.05f + (float)seed);
+        out[i] = low + (high - low) * (0.8f * wave + 0.2f * noise);
+    }
+}
+
+struct shape_run {
+    const struct model *model;
+    struct session_shape shape;
+    const float *inputs[32];
+    int output_count;
+    float *outputs[4];
+    size_t counts[4];
+};
+
+static void shape_run(struct shape_run *r, struct device *device, enum precision precision)
+{
+    struct error err = ERROR_INIT;
+    struct session *session;
+    struct run_options options = {.seed = 7, .first_image = 3};
+    r->output_count = model_info(r->model)->output_count;
+    for (int i = 0; i < r->output_count; i++) {
+        int s[4];
+        model_output_shape(r->model, &r->shape, i, s);
+        r->counts[i] = (size_t)s[0] * (size_t)s[1] * (size_t)s[2] * (size_t)s[3];
+        r->outputs[i] = calloc(r->counts[i], sizeof(float));
+    }
+    if (model_session(&session, r->model, device, precision, &err) ||
+        session_run(session, &r->shape, r->inputs, r->outputs, &options, &err))
+        fail_msg("%s", err.text);
+    session_destroy(&session);
+    model_forget(r->model, device);
+}
+
+static void shape_free(struct shape_run *r)
+{
+    for (int i = 0; i < r->output_count; i++)
+        free(r->outputs[i]);
+}
+
+/* got against wanted; fp32: 2e-5 of the range, fp16: mean 1e-3 and max 1e-2 of it. */
+static void compare(const float *got, const float *wanted, size_t count, enum precision precision, double *worst_of_all)
+{
+    double low = wanted[0], high = wanted[0], worst = 0, sum = 0;
+    for (size_t i = 0; i < count; i++) {
+        low = fmin(low, wanted[i]);
+        high = fmax(high, wanted[i]);
+        double e = fabs((double)got[i] - wanted[i]);
+        if (!(e <= worst))
+            worst = e;
+        sum += e;
+    }
+    double range = fmax(high - low, fmax(fabs(low), fabs(high)) * 1e-2); /* a single value has no range */
+    *worst_of_all = fmax(*worst_of_all, worst / range);
+    if (precision == PRECISION_FP16)
+        assert_true(worst <= 1e-2 * range && sum / (double)count <= 1e-3 * range);
+    else
+        assert_true(worst <= 2e-5 * range);
+}
+
+static void one_shape(const struct model *model, struct session_shape shape)
+{
+    const struct model_info *info = model_info(model);
+    size_t image = 3 * (size_t)shape.h * (size_t)shape.w;
+    float *x = malloc((size_t)shape.n * image * sizeof *x);
+    bool detector = info->kind == MODEL_DETECTOR;
+    fill(x, (size_t)shape.n * image, (uint32_t)(shape.h * 31 + shape.w),
+         detector          ? -120
+         : info->scale > 1 ? 0
+                           : -1,
+         detector ? 130 : 1);
+    struct shape_run wanted = {.model = model, .shape = shape, .inputs = {x}};
+    shape_run(&wanted, reference, PRECISION_FP32);
+    for (int d = 0; d < device_count; d++) {
+        struct device_info device;
+        device_info(devices[d], &device);
+        double worst[2] = {0, 0};
+        for (int p = 0; p < (device.fp16 ? 2 : 1); p++) {
+            enum precision precision = p ? PRECISION_FP16 : PRECISION_FP32;
+            struct shape_run got = {.model = model, .shape = shape, .inputs = {x}};
+            shape_run(&got, devices[d], precision);
+            for (int i = 0; i < got.output_count; i++)
+                compare(got.outputs[i], wanted.outputs[i], got.counts[i], precision, &worst[p]);
+            shape_free(&got);
+        }
+        printf("    %-26s %d×%d×%d variant %d: %s fp32 %.2g fp16 %.2g of range\n", info->architecture, shape.n, shape.w,
+               shape.h, shape.variant, device.id, worst[0], worst[1]);
+    }
+    if (shape.n > 1 && shape.variant != MODEL_NOISE_SEED) { /* each image alone gives the same values */
+        struct shape_run single = {.model = model, .shape = shape, .inputs = {x + image}};
+        single.shape.n = 1;
+        shape_run(&single, reference, PRECISION_FP32);
+        for (int i = 0; i < single.output_count; i++)
+            assert_memory_equal(single.outputs[i], wanted.outputs[i] + single.counts[i],
+                                single.counts[i] * sizeof(float));
+        shape_free(&single);
+    }
+    shape_free(&wanted);
+    free(x);
+}
+
+static void one_model(const char *path)
+{
+    struct error err = ERROR_INIT;
+    struct model *model;
+    enum error_code code = model_open(&model, path, NULL, &err);
+    if (code == ERROR_UNSUPPORTED)
+        return; /* a file of ../shared for another test */
+    if (code)
+        fail_msg("%s", err.text);
+    const struct model_info *info = model_info(model);
+    printf("  %s: %s\n", path, info->architecture);
+    if (info->kind == MODEL_FACE) {
+        for (int variant = MODEL_NOISE_STORED; variant <= MODEL_NOISE_SEED; variant++)
+            one_shape(model, (struct session_shape){2, info->face_size, info->face_size, variant});
+    } else if (info->kind == MODEL_PARSER) {
+        one_shape(model, (struct session_shape){1, 16, 48, 0});
+        one_shape(model, (struct session_shape){2, 32, 32, 0});
+    } else {
+        static const int sizes[][3] = {{1, 1, 1}, {1, 1, 19}, {1, 13, 1}, {1, 17, 23}, {3, 9, 6}};
+        for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+            one_shape(model, (struct session_shape){sizes[i][0], sizes[i][1] * info->unshuffle,
+                                                    sizes[i][2] * info->unshuffle, 0});
+    }
+    model_close(&model);
+}
+
+static void all_models(const char *folder)
+{
+    struct dirent **names;
+    int count = scandir(folder, &names, NULL, alphasort);
+    for (int i = 0; i < count; i++) {
+        const char *dot = strrchr(names[i]->d_name, '.');
+        char path[1024];
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]->d_name);
+        if (dot && (strcmp(dot, ".safetensors") == 0 || strcmp(dot, ".pth") == 0))
+            one_model(path);
+        free(names[i]);
+    }
+    if (count >= 0)
+        free(names);
+    assert_true(count > 0);
+}
+
+static void test_fixtures(void **state)
+{
+    (void)state;
+    const char *folder = getenv("RESTORED_FIXTURES");
+    all_models(folder ? folder : "build/fixtures");
+}
+
+static void test_shared(void **state)
+{
+    (void)state;
+    if (shared_present())
+        all_models(shared_path("models"));
+    else
+        printf("../shared is absent: its networks are left out\n");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_fixtures), cmocka_unit_test(test_shared)};
+    return cmocka_run_group_tests(tests, devices_open, devices_close);
+}
