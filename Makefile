@@ -62,8 +62,11 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.o $(TESTLIB) $(LIBOBJ) $(BUILD)/embed.o
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS) -lcmocka
 
 # Tiny checkpoints and pictures of our own, made at test time.
-$(BUILD)/fixtures/.made: $(BUILD)/tests/fixtures/make_fixtures
-	rm -rf $(@D)
+$(BUILD)/make_fixtures: $(BUILD)/tests/fixtures/make_fixtures.o $(BUILD)/tests/fixtures/pictures.o $(BUILD)/tests/common/checkpoint_writer.o
+	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lpng -ljpeg -lz -lm
+
+$(BUILD)/fixtures/.made: $(BUILD)/make_fixtures
+	@mkdir -p $(@D)
 	$< $(@D)
 	@touch $@
 
