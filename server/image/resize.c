@@ -1,0 +1,377 @@
+#include "server/image/resize.h"
+
+#include <assert.h>
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/mem.h"
+
+static enum error_code resize_no_memory(struct error *err, int width, int height)
+{
+    return error_set(err, ERROR_NO_MEMORY, "out of memory to resize a picture to %d×%d pixels", width, height);
+}
+
+/* ---- OpenCV's 8-bit resizing ------------------------------------------------------------------------------------ */
+
+#define RESIZE_EXACT_BITS 11 /* of a coefficient; a sample after both passes carries 22 */
+#define RESIZE_EXACT_TAPS 8
+
+/* One axis: for each destination px its taps' source px (clamped: edges repeat) and coefficients. */
+struct resize_exact_axis {
+    int taps;
+    int (*index)[RESIZE_EXACT_TAPS];
+    int (*weight)[RESIZE_EXACT_TAPS];
+};
+
+/* cv::interpolateLanczos4. sin and cos of the tap's place follow from those of the first by turns of 45°. */
+static void resize_lanczos4_weights(float x, float weight[8])
+{
+    const double h = 0.70710678118654752440084436210485;
+    const double turn[8][2] = {{1, 0}, {-h, -h}, {0, 1}, {h, -h}, {-1, 0}, {h, h}, {0, -1}, {-h, h}};
+    if (x < FLT_EPSILON) {
+        memset(weight, 0, 8 * sizeof *weight);
+        weight[3] = 1;
+        return;
+    }
+    double y0 = -((double)x + 3) * M_PI * 0.25, s0 = sin(y0), c0 = cos(y0);
+    float sum = 0;
+    for (int i = 0; i < 8; i++) {
+        double y = -((double)x + 3 - i) * M_PI * 0.25;
+        weight[i] = (float)((turn[i][0] * s0 + turn[i][1] * c0) / (y * y));
+        sum += weight[i];
+    }
+    sum = 1 / sum;
+    for (int i = 0; i < 8; i++)
+        weight[i] *= sum;
+}
+
+/* clamp_linear: the horizontal axis of INTER_LINEAR puts the whole weight on an edge px. */
+static void resize_exact_fill(struct resize_exact_axis *axis, int dst, int src, bool clamp_linear)
+{
+    const float one = 1 << RESIZE_EXACT_BITS;
+    double scale = (double)src / dst;
+    for (int d = 0; d < dst; d++) {
+        float at = (float)((d + 0.5) * scale - 0.5), weight[8];
+        int first = (int)floorf(at);
+        at -= (float)first;
+        if (axis->taps == 8) {
+            resize_lanczos4_weights(at, weight);
+            first -= 3;
+        } else {
+            if (clamp_linear && (first < 0 || first >= src - 1)) {
+                at = 0;
+                first = first < 0 ? 0 : src - 1;
+            }
+            weight[0] = 1 - at;
+            weight[1] = at;
+        }
+        for (int k = 0; k < axis->taps; k++) {
+            int i = first + k;
+            axis->index[d][k] = i < 0 ? 0 : i >= src ? src - 1 : i;
+            axis->weight[d][k] = (int)lrintf(weight[k] * one);
+        }
+    }
+}
+
+static void resize_exact_line(int *to, const uint8_t *from, const struct resize_exact_axis *axis, int width,
+                              int channels)
+{
+    for (int x = 0; x < width; x++)
+        for (int c = 0; c < channels; c++) {
+            int sum = 0;
+            for (int k = 0; k < axis->taps; k++)
+                sum += from[axis->index[x][k] * channels + c] * axis->weight[x][k];
+            *to++ = sum;
+        }
+}
+
+/* The vertical passes. The 8 taps' sum fits an int: positive products of coefficients add up to at most
+ * 1.971 * 2^22 over all phases, times 255. */
+static uint8_t resize_exact_cell(const int *const rows[], const int weight[], int taps, size_t i)
+{
+    int v;
+    if (taps == 8) {
+        int sum = 0;
+        for (int k = 0; k < 8; k++)
+            sum += rows[k][i] * weight[k];
+        v = (sum + (1 << (2 * RESIZE_EXACT_BITS - 1))) >> (2 * RESIZE_EXACT_BITS);
+    } else { /* OpenCV's vector code drops low bits on the way */
+        v = (((weight[0] * (rows[0][i] >> 4)) >> 16) + ((weight[1] * (rows[1][i] >> 4)) >> 16) + 2) >> 2;
+    }
+    return (uint8_t)(v < 0 ? 0 : v > 255 ? 255 : v);
+}
+
+static enum error_code resize_exact(const struct view_u8 *dst, const struct view_u8 *src, int taps, struct error *err)
+{
+    int channels = src->channels;
+    assert(dst->channels == channels && src->width > 0 && src->height > 0);
+    struct resize_exact_axis ax = {.taps = taps}, ay = {.taps = taps};
+    size_t line = (size_t)dst->width * (size_t)channels;
+    int *ring = mem_alloc(line * sizeof *ring, RESIZE_EXACT_TAPS), held[RESIZE_EXACT_TAPS];
+    ax.index = mem_alloc((size_t)dst->width, sizeof *ax.index);
+    ax.weight = mem_alloc((size_t)dst->width, sizeof *ax.weight);
+    ay.index = mem_alloc((size_t)dst->height, sizeof *ay.index);
+    ay.weight = mem_alloc((size_t)dst->height, sizeof *ay.weight);
+    enum error_code code = OK;
+    if (!ring || !ax.index || !ax.weight || !ay.index || !ay.weight) {
+        code = resize_no_memory(err, dst->width, dst->height);
+        goto out;
+    }
+    resize_exact_fill(&ax, dst->width, src->width, true);
+    resize_exact_fill(&ay, dst->height, src->height, false);
+    for (int i = 0; i < RESIZE_EXACT_TAPS; i++)
+        held[i] = -1;
+    for (int y = 0; y < dst->height; y++) {
+        const int *rows[RESIZE_EXACT_TAPS];
+        for (int k = 0; k < taps; k++) { /* a window of 8 rows at most: each has its own place in the ring */
+            int from = ay.index[y][k], slot = from % RESIZE_EXACT_TAPS;
+            rows[k] = ring + (size_t)slot * line;
+            if (held[slot] != from)
+                resize_exact_line(ring + (size_t)slot * line, src->data + (size_t)from * src->stride, &ax, dst->width,
+                                  channels);
+            held[slot] = from;
+        }
+        for (size_t i = 0; i < line; i++)
+            dst->data[(size_t)y * dst->stride + i] = resize_exact_cell(rows, ay.weight[y], taps, i);
+    }
+out:
+    free(ring);
+    free(ax.index);
+    free(ax.weight);
+    free(ay.index);
+    free(ay.weight);
+    return code;
+}
+
+enum error_code resize_lanczos4_exact(const struct view_u8 *dst, const struct view_u8 *src, struct error *err)
+{
+    return resize_exact(dst, src, 8, err);
+}
+
+static void resize_half(const struct view_u8 *dst, const struct view_u8 *src)
+{
+    size_t channels = (size_t)src->channels;
+    for (int y = 0; y < dst->height; y++) {
+        const uint8_t *top = src->data + 2 * (size_t)y * src->stride, *bottom = top + src->stride;
+        uint8_t *to = dst->data + (size_t)y * dst->stride;
+        for (int x = 0; x < dst->width; x++, top += 2 * channels, bottom += 2 * channels)
+            for (size_t c = 0; c < channels; c++)
+                *to++ = (uint8_t)((top[c] + top[channels + c] + bottom[c] + bottom[channels + c] + 2) >> 2);
+    }
+}
+
+enum error_code resize_linear_exact(const struct view_u8 *dst, const struct view_u8 *src, struct error *err)
+{
+    if (src->width == 2 * dst->width && src->height == 2 * dst->height) {
+        resize_half(dst, src);
+        return OK;
+    }
+    return resize_exact(dst, src, 2, err);
+}
+
+/* ---- float, row by row ------------------------------------------------------------------------------------------ */
+
+struct resize_axis {
+    int taps;      /* room for each px */
+    int *first;    /* first source px, within the picture */
+    int *count;    /* source px used */
+    float *weight; /* taps for each px, summing to 1 */
+};
+
+struct resize_stream {
+    int src_width, src_height, dst_width, dst_height, channels;
+    struct resize_axis x, y;
+    float *ring; /* y.taps rows of dst_width*channels */
+    int pushed, pulled;
+};
+
+static double resize_sinc(double x)
+{
+    return fabs(x) < 1e-9 ? 1 : sin(M_PI * x) / (M_PI * x);
+}
+
+/* Weight of source px i for a destination px that covers [at, at + scale) of the source, edges counted from the
+ * outer side of px 0; unnormalised. */
+static double resize_weight(enum resize_kernel kernel, int i, double at, double scale)
+{
+    if (kernel == RESIZE_AREA)
+        return fmax(0, fmin(at + scale, i + 1.) - fmax(at, i));
+    double x = fabs(i + 0.5 - (at + scale / 2)) / fmax(scale, 1);
+    if (kernel == RESIZE_LINEAR)
+        return fmax(0, 1 - x);
+    return x < 4 ? resize_sinc(x) * resize_sinc(x / 4) : 0;
+}
+
+static bool resize_axis_create(struct resize_axis *axis, int dst, int src, enum resize_kernel kernel)
+{
+    double scale = (double)src / dst, radius = fmax(scale, 1) * (kernel == RESIZE_LANCZOS4 ? 4 : 1);
+    double widest = 2 * radius + 2;
+    axis->taps = widest < src ? (int)widest : src;
+    axis->first = mem_alloc((size_t)dst, sizeof *axis->first);
+    axis->count = mem_alloc((size_t)dst, sizeof *axis->count);
+    axis->weight = mem_calloc((size_t)dst, (size_t)axis->taps * sizeof *axis->weight);
+    if (!axis->first || !axis->count || !axis->weight)
+        return false;
+    for (int d = 0; d < dst; d++) {
+        double at = d * scale, centre = at + scale / 2, sum = 0;
+        int from = (int)floor(centre - radius), to = (int)ceil(centre + radius); /* px from .. to-1 */
+        while (from < to - 1 && resize_weight(kernel, from, at, scale) == 0)
+            from++;
+        while (to > from + 1 && resize_weight(kernel, to - 1, at, scale) == 0)
+            to--;
+        int first = from < 0 ? 0 : from, last = to > src ? src - 1 : to - 1;
+        float *weight = axis->weight + (size_t)d * (size_t)axis->taps;
+        axis->first[d] = first;
+        axis->count[d] = last - first + 1;
+        for (int i = from; i < to; i++)
+            sum += resize_weight(kernel, i, at, scale);
+        for (int i = from; i < to; i++) {
+            int k = i < first ? 0 : i > last ? last - first : i - first; /* edges repeat */
+            weight[k] += (float)(resize_weight(kernel, i, at, scale) / sum);
+        }
+    }
+    return true;
+}
+
+static void resize_axis_free(struct resize_axis *axis)
+{
+    free(axis->first);
+    free(axis->count);
+    free(axis->weight);
+}
+
+enum error_code resize_stream_create(struct resize_stream **out, int src_width, int src_height, int dst_width,
+                                     int dst_height, int channels, enum resize_kernel kernel, struct error *err)
+{
+    assert(src_width > 0 && src_height > 0 && dst_width > 0 && dst_height > 0 && channels >= 1 && channels <= 4);
+    struct resize_stream *s = mem_calloc(1, sizeof *s);
+    *out = NULL;
+    if (!s)
+        return resize_no_memory(err, dst_width, dst_height);
+    *s = (struct resize_stream){.src_width = src_width,
+                                .src_height = src_height,
+                                .dst_width = dst_width,
+                                .dst_height = dst_height,
+                                .channels = channels};
+    if (resize_axis_create(&s->x, dst_width, src_width, kernel) &&
+        resize_axis_create(&s->y, dst_height, src_height, kernel))
+        s->ring = mem_alloc((size_t)dst_width * (size_t)channels * sizeof *s->ring, (size_t)s->y.taps);
+    if (!s->ring) {
+        resize_stream_destroy(&s);
+        return resize_no_memory(err, dst_width, dst_height);
+    }
+    *out = s;
+    return OK;
+}
+
+void resize_stream_destroy(struct resize_stream **stream)
+{
+    struct resize_stream *s = *stream;
+    if (!s)
+        return;
+    resize_axis_free(&s->x);
+    resize_axis_free(&s->y);
+    free(s->ring);
+    free(s);
+    *stream = NULL;
+}
+
+/* Inlined once a channel count. */
+static inline __attribute__((always_inline)) void resize_line(float *to, const float *from,
+                                                              const struct resize_axis *axis, int width, int channels)
+{
+    for (int x = 0; x < width; x++, to += channels) {
+        const float *weight = axis->weight + (size_t)x * (size_t)axis->taps;
+        const float *p = from + (size_t)axis->first[x] * (size_t)channels;
+        float sum[4] = {0};
+        for (int k = 0; k < axis->count[x]; k++, p += channels)
+            for (int c = 0; c < channels; c++)
+                sum[c] += weight[k] * p[c];
+        for (int c = 0; c < channels; c++)
+            to[c] = sum[c];
+    }
+}
+
+static float *resize_ring_row(const struct resize_stream *s, int row)
+{
+    return s->ring + (size_t)(row % s->y.taps) * (size_t)s->dst_width * (size_t)s->channels;
+}
+
+void resize_stream_push(struct resize_stream *s, const float *row)
+{
+    assert(s->pushed < s->src_height);
+    float *to = resize_ring_row(s, s->pushed++);
+    if (s->channels == 3)
+        resize_line(to, row, &s->x, s->dst_width, 3);
+    else if (s->channels == 1)
+        resize_line(to, row, &s->x, s->dst_width, 1);
+    else
+        resize_line(to, row, &s->x, s->dst_width, s->channels);
+}
+
+bool resize_stream_pull(struct resize_stream *s, float *row)
+{
+    if (s->pulled == s->dst_height)
+        return false;
+    int first = s->y.first[s->pulled], count = s->y.count[s->pulled];
+    if (first + count > s->pushed)
+        return false;
+    const float *weight = s->y.weight + (size_t)s->pulled++ * (size_t)s->y.taps;
+    size_t n = (size_t)s->dst_width * (size_t)s->channels;
+    memset(row, 0, n * sizeof *row);
+    for (int k = 0; k < count; k++) {
+        const float *restrict from = resize_ring_row(s, first + k);
+        float *restrict to = row, w = weight[k];
+        for (size_t i = 0; i < n; i++)
+            to[i] += w * from[i];
+    }
+    return true;
+}
+
+enum error_code resize_smooth_f32(const struct view_f32 *dst, const struct view_f32 *src, enum resize_kernel kernel,
+                                  struct error *err)
+{
+    struct resize_stream *s = NULL;
+    assert(dst->channels == src->channels);
+    enum error_code code =
+        resize_stream_create(&s, src->width, src->height, dst->width, dst->height, src->channels, kernel, err);
+    if (code != OK)
+        return code;
+    float *to = dst->data;
+    for (int y = 0; y < src->height; y++) {
+        resize_stream_push(s, src->data + (size_t)y * src->stride);
+        while (resize_stream_pull(s, to))
+            to += dst->stride;
+    }
+    resize_stream_destroy(&s);
+    return OK;
+}
+
+enum error_code resize_smooth_u8(const struct view_u8 *dst, const struct view_u8 *src, enum resize_kernel kernel,
+                                 struct error *err)
+{
+    struct resize_stream *s = NULL;
+    assert(dst->channels == src->channels);
+    size_t in = (size_t)src->width * (size_t)src->channels, out = (size_t)dst->width * (size_t)dst->channels;
+    float *line = mem_alloc(in + out, sizeof *line);
+    if (!line)
+        return resize_no_memory(err, dst->width, dst->height);
+    enum error_code code =
+        resize_stream_create(&s, src->width, src->height, dst->width, dst->height, src->channels, kernel, err);
+    uint8_t *to = dst->data;
+    for (int y = 0; code == OK && y < src->height; y++) {
+        for (size_t i = 0; i < in; i++)
+            line[i] = src->data[(size_t)y * src->stride + i];
+        resize_stream_push(s, line);
+        for (; resize_stream_pull(s, line + in); to += dst->stride)
+            for (size_t i = 0; i < out; i++) {
+                float v = line[in + i] + 0.5f;
+                to[i] = (uint8_t)(v < 0 ? 0 : v > 255 ? 255 : v);
+            }
+    }
+    resize_stream_destroy(&s);
+    free(line);
+    return code;
+}
