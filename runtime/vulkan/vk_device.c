@@ -1,0 +1,500 @@
+#include "runtime/vulkan/vk_device.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/log.h"
+#include "runtime/base/mem.h"
+#include "runtime/vulkan/vk_command.h"
+#include "runtime/vulkan/vk_pack.h"
+#include "runtime/vulkan/vk_pipeline.h"
+#include "runtime/vulkan/vk_plan.h"
+#include "shaders/include/params.h"
+
+#define VALIDATION_LAYER "VK_LAYER_KHRONOS_validation"
+
+static atomic_int validation_messages;
+
+int vk_validation_count(void)
+{
+    return atomic_load(&validation_messages);
+}
+
+static VKAPI_ATTR VkBool32 VKAPI_CALL on_message(VkDebugUtilsMessageSeverityFlagBitsEXT severity,
+                                                 VkDebugUtilsMessageTypeFlagsEXT types,
+                                                 const VkDebugUtilsMessengerCallbackDataEXT *data, void *user)
+{
+    (void)severity, (void)types, (void)user;
+    atomic_fetch_add(&validation_messages, 1);
+    log_event(LOG_ERROR, "vulkan-validation", "id=%s text=%s", data->pMessageIdName ? data->pMessageIdName : "-",
+              data->pMessage);
+    return VK_FALSE;
+}
+
+static const char *result_name(VkResult result)
+{
+    switch (result) {
+    case VK_ERROR_OUT_OF_HOST_MEMORY:
+        return "out of host memory";
+    case VK_ERROR_OUT_OF_DEVICE_MEMORY:
+        return "out of device memory";
+    case VK_ERROR_INITIALIZATION_FAILED:
+        return "initialization failed";
+    case VK_ERROR_DEVICE_LOST:
+        return "device lost";
+    case VK_ERROR_MEMORY_MAP_FAILED:
+        return "mapping memory failed";
+    case VK_ERROR_LAYER_NOT_PRESENT:
+        return "layer not present";
+    case VK_ERROR_EXTENSION_NOT_PRESENT:
+        return "extension not present";
+    case VK_ERROR_FEATURE_NOT_PRESENT:
+        return "feature not present";
+    case VK_ERROR_INCOMPATIBLE_DRIVER:
+        return "incompatible driver";
+    case VK_ERROR_TOO_MANY_OBJECTS:
+        return "too many objects";
+    case VK_ERROR_FRAGMENTED_POOL:
+    case VK_ERROR_OUT_OF_POOL_MEMORY:
+        return "descriptor pool exhausted";
+    default:
+        return "failed";
+    }
+}
+
+enum error_code vk_device_error(struct vk_device *device, VkResult result, const char *what, struct error *err)
+{
+    enum error_code code = ERROR_DEVICE;
+    if (result == VK_ERROR_DEVICE_LOST) {
+        code = ERROR_DEVICE_LOST;
+        if (device)
+            device->lost = true;
+    } else if (result == VK_ERROR_OUT_OF_HOST_MEMORY || result == VK_ERROR_OUT_OF_DEVICE_MEMORY ||
+               result == VK_ERROR_TOO_MANY_OBJECTS || result == VK_ERROR_OUT_OF_POOL_MEMORY) {
+        code = ERROR_NO_MEMORY;
+    }
+    return error_set(err, code, "%s could not %s: %s (VkResult %d)", device ? device->traits.info.name : "Vulkan", what,
+                     result_name(result), (int)result);
+}
+
+/* --- the instance --------------------------------------------------------------------------------------------------
+ */
+
+static bool validation_wanted(void)
+{
+    const char *value = getenv("RESTORED_VULKAN_VALIDATION");
+    return value && strcmp(value, "1") == 0;
+}
+
+static bool layer_present(const char *name)
+{
+    uint32_t count = 0;
+    bool found = false;
+    if (vkEnumerateInstanceLayerProperties(&count, NULL) != VK_SUCCESS || count == 0)
+        return false;
+    VkLayerProperties *layers = mem_calloc(count, sizeof *layers);
+    if (layers && vkEnumerateInstanceLayerProperties(&count, layers) >= 0)
+        for (uint32_t i = 0; i < count; i++)
+            found |= strcmp(layers[i].layerName, name) == 0;
+    free(layers);
+    return found;
+}
+
+/* A loader or driver that is missing or too old gives a VkResult, which the caller takes as "no devices". */
+static VkResult instance_create(VkInstance *instance, VkDebugUtilsMessengerEXT *messenger)
+{
+    static const char *const layer = VALIDATION_LAYER, *const extension = VK_EXT_DEBUG_UTILS_EXTENSION_NAME;
+    const VkDebugUtilsMessengerCreateInfoEXT messages = {
+        .sType = VK_STRUCTURE_TYPE_DEBUG_UTILS_MESSENGER_CREATE_INFO_EXT,
+        .messageSeverity =
+            VK_DEBUG_UTILS_MESSAGE_SEVERITY_WARNING_BIT_EXT | VK_DEBUG_UTILS_MESSAGE_SEVERITY_ERROR_BIT_EXT,
+        .messageType = VK_DEBUG_UTILS_MESSAGE_TYPE_VALIDATION_BIT_EXT | VK_DEBUG_UTILS_MESSAGE_TYPE_PERFORMANCE_BIT_EXT,
+        .pfnUserCallback = on_message};
+    const VkApplicationInfo application = {
+        .sType = VK_STRUCTURE_TYPE_APPLICATION_INFO, .pApplicationName = "restored", .apiVersion = VK_API_VERSION_1_1};
+    VkInstanceCreateInfo create = {.sType = VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO, .pApplicationInfo = &application};
+    uint32_t version = 0;
+    bool validate = validation_wanted();
+
+    *messenger = VK_NULL_HANDLE;
+    if (vkEnumerateInstanceVersion(&version) != VK_SUCCESS || version < VK_API_VERSION_1_1)
+        return VK_ERROR_INCOMPATIBLE_DRIVER;
+    if (validate && !layer_present(VALIDATION_LAYER)) {
+        atomic_fetch_add(&validation_messages, 1);
+        log_event(LOG_ERROR, "vulkan-validation", "text=%s is not installed", VALIDATION_LAYER);
+        validate = false;
+    }
+    if (validate) {
+        create.pNext = &messages;
+        create.enabledLayerCount = create.enabledExtensionCount = 1;
+        create.ppEnabledLayerNames = &layer;
+        create.ppEnabledExtensionNames = &extension;
+    }
+    VkResult result = vkCreateInstance(&create, NULL, instance);
+    if (result != VK_SUCCESS || !validate)
+        return result;
+    PFN_vkCreateDebugUtilsMessengerEXT create_messenger =
+        (PFN_vkCreateDebugUtilsMessengerEXT)vkGetInstanceProcAddr(*instance, "vkCreateDebugUtilsMessengerEXT");
+    if (create_messenger)
+        result = create_messenger(*instance, &messages, NULL, messenger);
+    if (result != VK_SUCCESS)
+        vkDestroyInstance(*instance, NULL);
+    return result;
+}
+
+static void instance_destroy(VkInstance instance, VkDebugUtilsMessengerEXT messenger)
+{
+    if (messenger) {
+        PFN_vkDestroyDebugUtilsMessengerEXT destroy =
+            (PFN_vkDestroyDebugUtilsMessengerEXT)vkGetInstanceProcAddr(instance, "vkDestroyDebugUtilsMessengerEXT");
+        if (destroy)
+            destroy(instance, messenger, NULL);
+    }
+    vkDestroyInstance(instance, NULL);
+}
+
+/* --- what a physical device is -------------------------------------------------------------------------------------
+ */
+
+struct extensions {
+    VkExtensionProperties *list;
+    uint32_t count;
+};
+
+static void extensions_read(VkPhysicalDevice physical, struct extensions *out)
+{
+    *out = (struct extensions){0};
+    uint32_t count = 0;
+    if (vkEnumerateDeviceExtensionProperties(physical, NULL, &count, NULL) != VK_SUCCESS || count == 0)
+        return;
+    out->list = mem_calloc(count, sizeof *out->list);
+    if (out->list && vkEnumerateDeviceExtensionProperties(physical, NULL, &count, out->list) >= 0)
+        out->count = count;
+}
+
+static bool extensions_have(const struct extensions *extensions, const char *name)
+{
+    for (uint32_t i = 0; i < extensions->count; i++)
+        if (strcmp(extensions->list[i].extensionName, name) == 0)
+            return true;
+    return false;
+}
+
+static enum device_type type_of(VkPhysicalDeviceType type)
+{
+    switch (type) {
+    case VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU:
+        return DEVICE_DISCRETE;
+    case VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU:
+        return DEVICE_INTEGRATED;
+    case VK_PHYSICAL_DEVICE_TYPE_CPU:
+        return DEVICE_SOFTWARE;
+    default:
+        return DEVICE_VIRTUAL;
+    }
+}
+
+static void format_uuid(const uint8_t bytes[VK_UUID_SIZE], char out[40])
+{
+    for (int i = 0, at = 0; i < (int)VK_UUID_SIZE; i++)
+        at += snprintf(out + at, (size_t)(40 - at), i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", bytes[i]);
+}
+
+static bool find_queue(VkPhysicalDevice physical, uint32_t *family)
+{
+    VkQueueFamilyProperties families[32];
+    uint32_t count = 32;
+    vkGetPhysicalDeviceQueueFamilyProperties(physical, &count, families);
+    for (*family = 0; *family < count; ++*family)
+        if (families[*family].queueFlags & VK_QUEUE_COMPUTE_BIT)
+            return true;
+    return false;
+}
+
+/* Features and properties that Vulkan 1.1 can tell. */
+static void describe_1_1(struct vk_traits *traits, const struct extensions *extensions)
+{
+    struct device_info *info = &traits->info;
+    VkPhysicalDeviceDriverPropertiesKHR driver = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_DRIVER_PROPERTIES_KHR};
+    VkPhysicalDeviceSubgroupProperties subgroup = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_PROPERTIES};
+    VkPhysicalDeviceIDProperties id = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_ID_PROPERTIES, .pNext = &subgroup};
+    VkPhysicalDeviceMaintenance3Properties maintenance = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_3_PROPERTIES, .pNext = &id};
+    VkPhysicalDeviceProperties2 properties = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2,
+                                              .pNext = &maintenance};
+    if (extensions_have(extensions, VK_KHR_DRIVER_PROPERTIES_EXTENSION_NAME))
+        subgroup.pNext = &driver;
+    vkGetPhysicalDeviceProperties2(traits->physical, &properties);
+    traits->max_allocation = maintenance.maxMemoryAllocationSize;
+    info->subgroup_size = subgroup.subgroupSize;
+    format_uuid(id.deviceUUID, info->uuid);
+    if (driver.driverName[0])
+        snprintf(info->driver, sizeof info->driver, "%.120s %.120s", driver.driverName, driver.driverInfo);
+
+    VkPhysicalDeviceShaderFloat16Int8FeaturesKHR int8 = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_FLOAT16_INT8_FEATURES_KHR};
+    VkPhysicalDevice16BitStorageFeatures storage = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_16BIT_STORAGE_FEATURES};
+    VkPhysicalDeviceFeatures2 features = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, .pNext = &storage};
+    if (extensions_have(extensions, VK_KHR_SHADER_FLOAT16_INT8_EXTENSION_NAME))
+        storage.pNext = &int8;
+    vkGetPhysicalDeviceFeatures2(traits->physical, &features);
+    info->fp16 = storage.storageBuffer16BitAccess;
+    info->int8 = int8.shaderInt8;
+    info->cooperative_matrix = extensions_have(extensions, "VK_KHR_cooperative_matrix");
+    traits->has_budget = extensions_have(extensions, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
+}
+
+/* Why the device cannot be used, or NULL. */
+static const char *shortcoming(const struct vk_traits *traits, uint32_t version)
+{
+    const VkPhysicalDeviceLimits *limits = &traits->limits;
+    if (version < VK_API_VERSION_1_1)
+        return "it has Vulkan 1.0 only; 1.1 is needed";
+    if (traits->family == UINT32_MAX)
+        return "it has no compute queue";
+    if (limits->maxPerStageDescriptorStorageBuffers < BIND_COUNT ||
+        limits->maxDescriptorSetStorageBuffers < BIND_COUNT || limits->maxPerStageResources < BIND_COUNT)
+        return "it binds too few storage buffers to a shader";
+    if (limits->maxStorageBufferRange < 1u << 27)
+        return "its storage buffers are smaller than 128 MiB";
+    if (limits->maxComputeSharedMemorySize < 16384 || limits->maxComputeWorkGroupInvocations < 128 ||
+        limits->maxComputeWorkGroupSize[0] < 128 || limits->maxPushConstantsSize < 128)
+        return "its workgroups or their shared memory are too small";
+    return NULL;
+}
+
+static void describe(VkPhysicalDevice physical, uint32_t index, struct vk_traits *traits)
+{
+    struct device_info *info = &traits->info;
+    VkPhysicalDeviceProperties properties;
+    struct extensions extensions;
+
+    *traits = (struct vk_traits){.physical = physical, .max_allocation = UINT64_MAX};
+    vkGetPhysicalDeviceProperties(physical, &properties);
+    vkGetPhysicalDeviceMemoryProperties(physical, &traits->memory);
+    traits->limits = properties.limits;
+    traits->vendor = properties.vendorID;
+    traits->device = properties.deviceID;
+    traits->driver_version = properties.driverVersion;
+    memcpy(traits->cache_uuid, properties.pipelineCacheUUID, VK_UUID_SIZE);
+    if (!find_queue(physical, &traits->family))
+        traits->family = UINT32_MAX;
+
+    snprintf(info->id, sizeof info->id, "vulkan:%u", index);
+    snprintf(info->name, sizeof info->name, "%s", properties.deviceName);
+    snprintf(info->backend, sizeof info->backend, "vulkan");
+    snprintf(info->api_version, sizeof info->api_version, "%u.%u.%u", VK_API_VERSION_MAJOR(properties.apiVersion),
+             VK_API_VERSION_MINOR(properties.apiVersion), VK_API_VERSION_PATCH(properties.apiVersion));
+    snprintf(info->driver, sizeof info->driver, "version 0x%08x", properties.driverVersion);
+    info->type = type_of(properties.deviceType);
+
+    extensions_read(physical, &extensions);
+    if (properties.apiVersion >= VK_API_VERSION_1_1)
+        describe_1_1(traits, &extensions);
+    free(extensions.list);
+
+    for (uint32_t i = 0; i < traits->memory.memoryHeapCount; i++) {
+        const VkMemoryHeap *heap = &traits->memory.memoryHeaps[i];
+        if ((heap->flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT) && heap->size > info->memory_total) {
+            info->memory_total = heap->size;
+            traits->heap = i;
+        }
+    }
+    info->memory_budget = info->memory_total;
+    info->max_buffer_bytes = properties.limits.maxStorageBufferRange;
+    if (info->max_buffer_bytes > traits->max_allocation)
+        info->max_buffer_bytes = traits->max_allocation;
+
+    const bool software = info->type == DEVICE_SOFTWARE;
+    const char *reason = shortcoming(traits, properties.apiVersion);
+    info->usable = reason == NULL;
+    if (!reason && software)
+        reason = "a software device: it computes on the CPU, correctly but slowly";
+    snprintf(info->reason, sizeof info->reason, "%s", reason ? reason : "");
+    info->preferred = info->fp16 && !software ? PRECISION_FP16 : PRECISION_FP32;
+    snprintf(info->precision_reason, sizeof info->precision_reason, "%s",
+             !info->fp16 ? "the device has no 16-bit storage"
+             : software  ? "software devices convert fp16 slowly, so it would cost time"
+                         : "fp16 storage halves memory and traffic; sums are fp32");
+}
+
+/* All physical devices; *devices is the caller's to free(). A failure is no device. */
+static uint32_t enumerate(VkInstance instance, VkPhysicalDevice **devices)
+{
+    uint32_t count = 0;
+    *devices = NULL;
+    if (vkEnumeratePhysicalDevices(instance, &count, NULL) != VK_SUCCESS || count == 0)
+        return 0;
+    *devices = mem_calloc(count, sizeof **devices);
+    if (!*devices || vkEnumeratePhysicalDevices(instance, &count, *devices) < 0)
+        return 0;
+    return count;
+}
+
+static enum error_code list(struct device_info **list, size_t *count, struct error *err)
+{
+    VkInstance instance;
+    VkDebugUtilsMessengerEXT messenger;
+    VkPhysicalDevice *physical = NULL;
+    enum error_code code = OK;
+
+    VkResult result = instance_create(&instance, &messenger);
+    if (result != VK_SUCCESS) {
+        log_event(LOG_DEBUG, "vulkan-absent", "result=%d", (int)result);
+        return OK;
+    }
+    const uint32_t found = enumerate(instance, &physical);
+    struct device_info *grown = found ? realloc(*list, (*count + found) * sizeof **list) : NULL;
+    if (grown) {
+        *list = grown;
+        for (uint32_t i = 0; i < found; i++) {
+            struct vk_traits traits;
+            describe(physical[i], i, &traits);
+            grown[(*count)++] = traits.info;
+        }
+    } else if (found) {
+        code = error_set(err, ERROR_NO_MEMORY, "out of memory for the list of Vulkan devices");
+    }
+    free(physical);
+    instance_destroy(instance, messenger);
+    return code;
+}
+
+/* --- the open device -----------------------------------------------------------------------------------------------
+ */
+
+void vk_device_memory(const struct vk_device *device, uint64_t *budget, uint64_t *left)
+{
+    const struct vk_traits *traits = &device->traits;
+    uint64_t used = atomic_load(&device->used);
+    *budget = traits->info.memory_total;
+    if (traits->has_budget) {
+        VkPhysicalDeviceMemoryBudgetPropertiesEXT heaps = {
+            .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT};
+        VkPhysicalDeviceMemoryProperties2 properties = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2,
+                                                        .pNext = &heaps};
+        vkGetPhysicalDeviceMemoryProperties2(traits->physical, &properties);
+        *budget = heaps.heapBudget[traits->heap];
+        used = heaps.heapUsage[traits->heap];
+    }
+    *left = *budget > used ? *budget - used : 0;
+}
+
+static void info(const struct device *base, struct device_info *out)
+{
+    const struct vk_device *device = (const struct vk_device *)base;
+    uint64_t left;
+    *out = device->traits.info;
+    vk_device_memory(device, &out->memory_budget, &left);
+    out->memory_used = atomic_load(&device->used);
+    out->memory_peak = atomic_load(&device->peak);
+}
+
+static void close_device(struct device *base)
+{
+    struct vk_device *device = (struct vk_device *)base;
+    if (device->handle) {
+        vkDeviceWaitIdle(device->handle);
+        vk_pack_destroy(device);
+        vk_pipeline_destroy(device);
+        vk_command_destroy(device);
+        vkDestroyDevice(device->handle, NULL);
+    }
+    if (device->instance)
+        instance_destroy(device->instance, device->messenger);
+    free(device);
+}
+
+static VkResult create_logical(struct vk_device *device)
+{
+    const struct vk_traits *traits = &device->traits;
+    const float priority = 1.0f;
+    const char *extensions[1];
+    uint32_t extension_count = 0;
+    if (traits->has_budget)
+        extensions[extension_count++] = VK_EXT_MEMORY_BUDGET_EXTENSION_NAME;
+    const VkDeviceQueueCreateInfo queue = {.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
+                                           .queueFamilyIndex = traits->family,
+                                           .queueCount = 1,
+                                           .pQueuePriorities = &priority};
+    VkPhysicalDevice16BitStorageFeatures storage = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_16BIT_STORAGE_FEATURES,
+                                                    .storageBuffer16BitAccess = traits->info.fp16};
+    const VkDeviceCreateInfo create = {.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO,
+                                       .pNext = &storage,
+                                       .queueCreateInfoCount = 1,
+                                       .pQueueCreateInfos = &queue,
+                                       .enabledExtensionCount = extension_count,
+                                       .ppEnabledExtensionNames = extensions};
+    VkResult result = vkCreateDevice(traits->physical, &create, NULL, &device->handle);
+    if (result == VK_SUCCESS)
+        vkGetDeviceQueue(device->handle, traits->family, 0, &device->queue);
+    else
+        device->handle = VK_NULL_HANDLE;
+    return result;
+}
+
+static enum error_code open_device(struct device **out, const struct device_info *wanted, const char *cache_dir,
+                                   struct error *err)
+{
+    VkPhysicalDevice *physical = NULL;
+    enum error_code code = OK;
+    struct vk_device *device = mem_calloc(1, sizeof *device);
+    if (!device)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory to open %s", wanted->name);
+    device->base.backend = &vk_backend;
+
+    VkResult result = instance_create(&device->instance, &device->messenger);
+    if (result != VK_SUCCESS) {
+        device->instance = VK_NULL_HANDLE;
+        code = vk_device_error(NULL, result, "create an instance", err);
+        goto out;
+    }
+    const uint32_t found = enumerate(device->instance, &physical);
+    uint32_t index = 0;
+    for (; index < found; index++) {
+        describe(physical[index], index, &device->traits);
+        if (strcmp(device->traits.info.id, wanted->id) == 0 && strcmp(device->traits.info.uuid, wanted->uuid) == 0)
+            break;
+    }
+    if (index == found) {
+        code = error_set(err, ERROR_NOT_FOUND, "device %s (%s) is no longer there", wanted->id, wanted->name);
+        goto out;
+    }
+    if (!device->traits.info.usable) {
+        code = error_set(err, ERROR_UNSUPPORTED, "device %s (%s) cannot be used: %s", wanted->id, wanted->name,
+                         device->traits.info.reason);
+        goto out;
+    }
+    /* A barrier costs a software device more than reading the input again. The variable is for tests. */
+    const char *stage = getenv("RESTORED_VULKAN_STAGE");
+    device->stage_convolution = stage && *stage ? *stage == '1' : device->traits.info.type != DEVICE_SOFTWARE;
+    result = create_logical(device);
+    if (result != VK_SUCCESS) {
+        code = vk_device_error(device, result, "open the device", err);
+        goto out;
+    }
+    if ((code = vk_command_create(device, err)) == OK && (code = vk_pipeline_create(device, cache_dir, err)) == OK)
+        code = vk_pack_create(device, err);
+out:
+    free(physical);
+    if (code == OK)
+        *out = &device->base;
+    else
+        close_device(&device->base);
+    return code;
+}
+
+const struct backend vk_backend = {
+    .name = "vulkan",
+    .list = list,
+    .open = open_device,
+    .close = close_device,
+    .info = info,
+    .plan_create = vk_plan_create,
+    .plan_destroy = vk_plan_destroy,
+    .plan_run = vk_plan_run,
+    .plan_bytes = vk_plan_bytes,
+    .forget_params = vk_pack_forget,
+};

@@ -1,0 +1,51 @@
+/* Vulkan devices: the instance, what each physical device is and can do, and the open device whose parts the other
+ * vk_* files own. Every list and every open device has an instance of its own, which ends with it.
+ * Thread-safety: vk_device_error and the functions that list may be called from any thread; an open device belongs to
+ * one thread at a time, but for its memory counters. */
+#ifndef RUNTIME_VULKAN_VK_DEVICE_H
+#define RUNTIME_VULKAN_VK_DEVICE_H
+
+#include <stdatomic.h>
+#include <vulkan/vulkan.h>
+
+#include "runtime/backend/backend.h"
+
+struct vk_traits {
+    struct device_info info; /* but for what changes while it is used */
+    VkPhysicalDevice physical;
+    uint32_t family; /* a queue family with compute */
+    VkPhysicalDeviceLimits limits;
+    VkDeviceSize max_allocation;
+    VkPhysicalDeviceMemoryProperties memory;
+    uint32_t heap; /* the largest device-local heap */
+    bool has_budget;
+    uint32_t vendor, device, driver_version;
+    uint8_t cache_uuid[VK_UUID_SIZE];
+};
+
+struct vk_device {
+    struct device base;
+    struct vk_traits traits;
+    VkInstance instance;
+    VkDebugUtilsMessengerEXT messenger;
+    VkDevice handle;
+    VkQueue queue;
+    bool lost;
+    bool stage_convolution;      /* convolutions read their input through shared memory */
+    _Atomic uint64_t used, peak; /* bytes of device memory allocated here */
+    struct vk_commands *commands;
+    struct vk_pipelines *pipelines;
+    struct vk_packs *packs;
+};
+
+/* The error for a failed Vulkan call: DEVICE_LOST, NO_MEMORY or DEVICE; what: "create the buffer of the plan". */
+enum error_code vk_device_error(struct vk_device *device, VkResult result, const char *what, struct error *err);
+
+/* Bytes of the device's heap in all, and those that this process may still take. */
+void vk_device_memory(const struct vk_device *device, uint64_t *budget, uint64_t *left);
+
+/* Messages of the validation layer since the process began. It is switched on by RESTORED_VULKAN_VALIDATION=1; that
+ * the layer is asked for and not installed counts as one. */
+int vk_validation_count(void);
+
+#endif

@@ -1,0 +1,457 @@
+#include "runtime/vulkan/vk_ops.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#include "runtime/base/mem.h"
+
+static_assert((int)ACTIVATION_RELU == 1 && (int)ACTIVATION_LEAKY == 2 && (int)ACTIVATION_PRELU == 3,
+              "shaders/include/common.glsl has the same numbers");
+
+/* A node as it is turned into a dispatch. */
+struct frame {
+    struct vk_build *build;
+    const struct node *node;
+    struct vk_operand y, in[OP_MAX_INPUTS]; /* n = 0: absent */
+    struct vk_operand result;               /* where y is to be copied to, if it is scratch; n = 0: nowhere */
+    struct vk_dispatch dispatch;
+};
+
+static uint32_t div_up(uint32_t a, uint32_t b)
+{
+    return (a + b - 1) / b;
+}
+
+static void spec(struct vk_dispatch *dispatch, uint32_t value)
+{
+    assert(dispatch->key.spec_count < VK_PIPELINE_MAX_SPEC);
+    dispatch->key.spec[dispatch->key.spec_count++] = value;
+}
+
+/* --- channels ------------------------------------------------------------------------------------------------------
+ */
+
+/* Memory traffic as work: what a slow device does meanwhile. */
+static uint64_t quad_work(const struct vk_operand *y)
+{
+    return (uint64_t)y->n * (uint64_t)y->layout.blocks * y->h * y->w * 64;
+}
+
+/* The shape of a dispatch that makes a quad of y an invocation. */
+static void pixel_groups(struct vk_dispatch *dispatch, const struct vk_operand *y)
+{
+    dispatch->groups[0] = div_up(y->h * y->w, PIXEL_GROUP);
+    dispatch->groups[1] = (uint32_t)y->layout.blocks;
+    dispatch->groups[2] = y->n;
+    if (dispatch->work == 0)
+        dispatch->work = quad_work(y);
+}
+
+/* Uploads for each lane of `to` the lane of `from` (NULL: the channel) that it takes, or none. */
+static enum error_code lane_map(struct vk_build *build, const struct vk_layout *to, const struct vk_layout *from,
+                                struct vk_slice *out, struct error *err)
+{
+    const size_t count = (size_t)to->blocks * 4, from_count = from ? (size_t)from->blocks * 4 : 0;
+    enum error_code code = OK;
+    uint32_t *lanes = mem_alloc(count, sizeof *lanes);
+    uint32_t *from_lanes = mem_alloc(from_count, sizeof *from_lanes);
+    uint32_t *lane_of = mem_alloc((size_t)to->channels, sizeof *lane_of);
+    if (lanes && from_lanes && lane_of) {
+        vk_pack_lanes(to, lanes);
+        if (from) {
+            vk_pack_lanes(from, from_lanes);
+            for (uint32_t i = 0; i < from_count; i++)
+                if (from_lanes[i] != VK_PACK_NO_CHANNEL)
+                    lane_of[from_lanes[i]] = i;
+            for (size_t i = 0; i < count; i++)
+                lanes[i] = lanes[i] == VK_PACK_NO_CHANNEL ? VK_PACK_NO_CHANNEL : lane_of[lanes[i]];
+        }
+        code = vk_plan_words(build, lanes, count, out, err);
+    } else {
+        code = error_set(err, ERROR_NO_MEMORY, "out of memory for a plan");
+    }
+    free(lanes);
+    free(from_lanes);
+    free(lane_of);
+    return code;
+}
+
+/* Copies x to y, which has the same channels in other lanes. */
+static enum error_code regroup(struct vk_build *build, const struct vk_operand *x, const struct vk_operand *y,
+                               struct error *err)
+{
+    struct vk_dispatch dispatch = {.key.shader = "regroup"};
+    enum error_code code = lane_map(build, &y->layout, &x->layout, &dispatch.bind[BIND_WEIGHT], err);
+    if (code != OK)
+        return code;
+    spec(&dispatch, (uint32_t)x->layout.blocks * 4);
+    dispatch.push.pixel.out_h = y->h;
+    dispatch.push.pixel.out_w = y->w;
+    dispatch.push.pixel.x = vk_plan_bind(build, &dispatch, BIND_X, x);
+    dispatch.push.pixel.y = vk_plan_bind(build, &dispatch, BIND_Y, y);
+    pixel_groups(&dispatch, y);
+    return vk_plan_add(build, &dispatch, err);
+}
+
+/* Gives the input the wanted lanes: through a copy in scratch, where it has others. */
+static enum error_code fit(struct frame *frame, int slot, const struct vk_layout *layout, struct error *err)
+{
+    struct vk_operand *in = &frame->in[slot], copy;
+    if (in->n == 0 || vk_pack_layout_same(&in->layout, layout))
+        return OK;
+    enum error_code code = vk_plan_scratch(frame->build, layout, in->at.stride ? in->n : 1, in->h, in->w, &copy, err);
+    if (code == OK)
+        code = regroup(frame->build, in, &copy, err);
+    *in = copy;
+    return code;
+}
+
+/* For shaders that count channels across the whole of y: if y has padding inside, they write a copy without. */
+static enum error_code fit_result(struct frame *frame, struct error *err)
+{
+    struct vk_layout dense;
+    vk_pack_layout_dense(frame->y.layout.channels, &dense);
+    if (vk_pack_layout_same(&frame->y.layout, &dense))
+        return OK;
+    frame->result = frame->y;
+    return vk_plan_scratch(frame->build, &dense, frame->y.n, frame->y.h, frame->y.w, &frame->y, err);
+}
+
+/* --- parts of operators --------------------------------------------------------------------------------------------
+ */
+
+static enum error_code pack(struct frame *frame, int param, enum vk_pack_kind kind, uint32_t taps, bool fp32,
+                            uint32_t slot, struct error *err)
+{
+    struct vk_pack_key key = {.param = frame->node->param[param],
+                              .kind = kind,
+                              .fp16 = frame->build->fp16 && !fp32,
+                              .taps = (int)taps,
+                              .out = frame->y.layout};
+    if (!key.param)
+        return OK;
+    if (kind == PACK_CONV || kind == PACK_LINEAR)
+        key.in = frame->in[OP_X].layout;
+    return vk_pack_get(frame->build->device, &key, &frame->dispatch.bind[slot], err);
+}
+
+/* Bias and slopes, which are fp32. */
+static enum error_code pack_vectors(struct frame *frame, struct error *err)
+{
+    enum error_code code = pack(frame, OP_BIAS, PACK_TENSOR, 1, true, BIND_BIAS, err);
+    return code == OK ? pack(frame, OP_SLOPE, PACK_TENSOR, 1, true, BIND_SLOPE, err) : code;
+}
+
+static uint32_t bias_flag(const struct frame *frame)
+{
+    return frame->node->param[OP_BIAS] ? FLAG_BIAS : 0;
+}
+
+/* Binds what all pixel shaders share, appends, and copies a result out of scratch. */
+static enum error_code add_pixel(struct frame *frame, struct error *err)
+{
+    struct vk_dispatch *dispatch = &frame->dispatch;
+    struct params_pixel *push = &dispatch->push.pixel;
+    push->in_h = frame->in[OP_X].h;
+    push->in_w = frame->in[OP_X].w;
+    push->out_h = frame->y.h;
+    push->out_w = frame->y.w;
+    push->y = vk_plan_bind(frame->build, dispatch, BIND_Y, &frame->y);
+    if (frame->in[OP_X].n)
+        push->x = vk_plan_bind(frame->build, dispatch, BIND_X, &frame->in[OP_X]);
+    if (frame->in[OP_RESIDUAL1].n)
+        push->residual1 = vk_plan_bind(frame->build, dispatch, BIND_RESIDUAL1, &frame->in[OP_RESIDUAL1]);
+    if (frame->in[OP_RESIDUAL2].n)
+        push->residual2 = vk_plan_bind(frame->build, dispatch, BIND_RESIDUAL2, &frame->in[OP_RESIDUAL2]);
+    if (dispatch->groups[0] == 0)
+        pixel_groups(dispatch, &frame->y);
+    enum error_code code = vk_plan_add(frame->build, dispatch, err);
+    if (code == OK && frame->result.n)
+        code = regroup(frame->build, &frame->y, &frame->result, err);
+    return code;
+}
+
+/* --- convolution ---------------------------------------------------------------------------------------------------
+ */
+
+struct tile {
+    uint32_t columns, rows, blocks; /* invocations of a workgroup, across, down and over out blocks */
+    uint32_t pixels, out_per;       /* of an invocation: rows of pixels, out blocks */
+    bool staged;
+};
+
+/* What a workgroup computes. It depends on the picture's size only as small or not, so that few pipelines serve all. */
+static struct tile choose_tile(const struct frame *frame)
+{
+    const struct op_conv2d *args = &frame->node->args.conv2d;
+    const struct vk_device *device = frame->build->device;
+    const uint32_t blocks = (uint32_t)frame->y.layout.blocks;
+    const bool small = frame->y.h * frame->y.w * frame->y.n <= 32 * 32;
+    struct tile tile;
+    if (!device->stage_convolution) {
+        /* Software: a subgroup is a row of 8 pixels. Loads of weights are one for all lanes and loads of pixels one
+         * each, so the more an invocation keeps, the better. */
+        tile = (struct tile){8, 1, 1, frame->y.h >= 4 ? 4 : 1, blocks % 4 == 0 ? 4 : blocks >= 2 ? 2 : 1, false};
+    } else if (small) {
+        tile = (struct tile){8, 4, 2, 1, 2, true};
+    } else {
+        tile = (struct tile){16, 4, 2, 4, 4, true};
+    }
+    while (tile.out_per > 1 && tile.out_per >= 2 * blocks)
+        tile.out_per /= 2;
+    while (tile.blocks > 1 && (tile.blocks - 1) * tile.out_per >= blocks)
+        tile.blocks /= 2;
+    tile.staged = tile.staged && args->kernel > 1;
+    return tile;
+}
+
+static uint32_t tile_quads(const struct tile *tile, const struct op_conv2d *args)
+{
+    const uint32_t kernel = (uint32_t)args->kernel, stride = (uint32_t)args->stride;
+    return ((tile->columns - 1) * stride + kernel) * ((tile->rows * tile->pixels - 1) * stride + kernel);
+}
+
+static uint32_t conv_flags(const struct frame *frame)
+{
+    const struct op_conv2d *args = &frame->node->args.conv2d;
+    return bias_flag(frame) | (frame->in[OP_RESIDUAL1].n ? FLAG_RESIDUAL1 : 0) |
+           (frame->in[OP_RESIDUAL2].n ? FLAG_RESIDUAL2 : 0) | (frame->in[OP_IN_SCALE].n ? FLAG_IN_SCALE : 0) |
+           (frame->in[OP_OUT_SCALE].n ? FLAG_OUT_SCALE : 0) | (frame->in[OP_NOISE_MAP].n ? FLAG_NOISE : 0) |
+           (args->activation_last ? FLAG_ACTIVATION_LAST : 0) | (args->pad_mode == PAD_REFLECT ? FLAG_REFLECT : 0);
+}
+
+static enum error_code conv2d(struct frame *frame, struct error *err)
+{
+    const struct op_conv2d *args = &frame->node->args.conv2d;
+    struct vk_dispatch *dispatch = &frame->dispatch;
+    struct params_conv2d *push = &dispatch->push.conv2d;
+    enum error_code code = OK;
+    /* Noise is added to every channel and must not be to padding; the rest leaves zeros as they are. */
+    if (frame->in[OP_NOISE_MAP].n && (code = fit_result(frame, err)) != OK)
+        return code;
+    if ((code = fit(frame, OP_IN_SCALE, &frame->in[OP_X].layout, err)) != OK ||
+        (code = fit(frame, OP_OUT_SCALE, &frame->y.layout, err)) != OK ||
+        (code = fit(frame, OP_RESIDUAL1, &frame->y.layout, err)) != OK ||
+        (code = fit(frame, OP_RESIDUAL2, &frame->y.layout, err)) != OK ||
+        (code = pack(frame, OP_WEIGHT, PACK_CONV, (uint32_t)(args->kernel * args->kernel), false, BIND_WEIGHT, err)) !=
+            OK ||
+        (code = pack_vectors(frame, err)) != OK)
+        return code;
+
+    struct tile tile = choose_tile(frame);
+    const uint32_t blocks = (uint32_t)frame->y.layout.blocks, quads = tile_quads(&tile, args);
+    tile.staged = tile.staged && quads * 16 <= frame->build->device->traits.limits.maxComputeSharedMemorySize;
+    const uint32_t constants[] = {tile.columns,
+                                  tile.rows,
+                                  tile.blocks,
+                                  tile.pixels,
+                                  tile.out_per,
+                                  (uint32_t)frame->in[OP_X].layout.blocks,
+                                  blocks,
+                                  (uint32_t)args->kernel,
+                                  (uint32_t)args->stride,
+                                  (uint32_t)args->pad,
+                                  (uint32_t)args->upsample,
+                                  args->activation,
+                                  conv_flags(frame) | (tile.staged ? FLAG_STAGED : 0),
+                                  (uint32_t)frame->y.layout.channels,
+                                  tile.staged ? quads : 1};
+    for (size_t i = 0; i < sizeof constants / sizeof constants[0]; i++)
+        spec(dispatch, constants[i]);
+
+    *push = (struct params_conv2d){.tiles_x = div_up(frame->y.w, tile.columns),
+                                   .in_h = frame->in[OP_X].h,
+                                   .in_w = frame->in[OP_X].w,
+                                   .out_h = frame->y.h,
+                                   .out_w = frame->y.w,
+                                   .slope = args->slope,
+                                   .gain = args->gain,
+                                   .scale = args->scale,
+                                   .residual1_scale = args->residual1_scale,
+                                   .residual2_scale = args->residual2_scale,
+                                   .noise_weight = args->noise_weight};
+    const struct {
+        int slot;
+        uint32_t bind;
+        struct params_operand *at;
+    } inputs[] = {{OP_X, BIND_X, &push->x},
+                  {OP_RESIDUAL1, BIND_RESIDUAL1, &push->residual1},
+                  {OP_RESIDUAL2, BIND_RESIDUAL2, &push->residual2},
+                  {OP_IN_SCALE, BIND_IN_SCALE, &push->in_scale},
+                  {OP_OUT_SCALE, BIND_OUT_SCALE, &push->out_scale},
+                  {OP_NOISE_MAP, BIND_NOISE, &push->noise}};
+    push->y = vk_plan_bind(frame->build, dispatch, BIND_Y, &frame->y);
+    for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++)
+        if (frame->in[inputs[i].slot].n)
+            *inputs[i].at = vk_plan_bind(frame->build, dispatch, inputs[i].bind, &frame->in[inputs[i].slot]);
+    dispatch->groups[0] = push->tiles_x * div_up(frame->y.h, tile.rows * tile.pixels);
+    dispatch->groups[1] = div_up(blocks, tile.blocks * tile.out_per);
+    dispatch->groups[2] = frame->y.n;
+    dispatch->work = graph_node_macs(frame->build->graph, frame->node);
+    if (dispatch->work < quad_work(&frame->y))
+        dispatch->work = quad_work(&frame->y);
+    code = vk_plan_add(frame->build, dispatch, err);
+    if (code == OK && frame->result.n)
+        code = regroup(frame->build, &frame->y, &frame->result, err);
+    return code;
+}
+
+/* --- the other operators -------------------------------------------------------------------------------------------
+ */
+
+static enum error_code depthwise(struct frame *frame, struct error *err)
+{
+    const struct op_depthwise *args = &frame->node->args.depthwise;
+    enum error_code code = fit(frame, OP_X, &frame->y.layout, err);
+    if (code == OK)
+        code = pack(frame, OP_WEIGHT, PACK_DEPTHWISE, (uint32_t)(args->kernel * args->kernel), false, BIND_WEIGHT, err);
+    if (code == OK)
+        code = pack_vectors(frame, err);
+    if (code != OK)
+        return code;
+    spec(&frame->dispatch, (uint32_t)args->kernel);
+    spec(&frame->dispatch, (uint32_t)args->stride);
+    spec(&frame->dispatch, (uint32_t)args->pad);
+    spec(&frame->dispatch, args->activation);
+    spec(&frame->dispatch, bias_flag(frame));
+    frame->dispatch.push.pixel.slope = args->slope;
+    frame->dispatch.work = graph_node_macs(frame->build->graph, frame->node) + quad_work(&frame->y);
+    return add_pixel(frame, err);
+}
+
+/* linear and demodulate */
+static enum error_code vector(struct frame *frame, struct error *err)
+{
+    const bool linear = frame->node->kind == OP_LINEAR;
+    const struct vk_operand *x = &frame->in[OP_X];
+    struct vk_dispatch *dispatch = &frame->dispatch;
+    enum error_code code = linear ? pack_vectors(frame, err) : fit_result(frame, err);
+    if (code == OK)
+        code = pack(frame, OP_WEIGHT, PACK_LINEAR, x->h * x->w, !linear, BIND_WEIGHT, err);
+    if (code != OK)
+        return code;
+    spec(dispatch, (uint32_t)x->layout.blocks * x->h * x->w);
+    if (linear) {
+        spec(dispatch, frame->node->args.linear.activation);
+        spec(dispatch, bias_flag(frame));
+        dispatch->push.vector.slope = frame->node->args.linear.slope;
+    } else {
+        spec(dispatch, (uint32_t)frame->y.layout.channels);
+        dispatch->push.vector.epsilon = frame->node->args.demodulate.epsilon;
+    }
+    dispatch->push.vector.x = vk_plan_bind(frame->build, dispatch, BIND_X, x);
+    dispatch->push.vector.y = vk_plan_bind(frame->build, dispatch, BIND_Y, &frame->y);
+    dispatch->groups[0] = (uint32_t)frame->y.layout.blocks;
+    dispatch->groups[1] = 1;
+    dispatch->groups[2] = frame->y.n;
+    dispatch->work = graph_node_macs(frame->build->graph, frame->node) * 8; /* it waits for the weights' bytes */
+    code = vk_plan_add(frame->build, dispatch, err);
+    if (code == OK && frame->result.n)
+        code = regroup(frame->build, &frame->y, &frame->result, err);
+    return code;
+}
+
+static enum error_code shuffle(struct frame *frame, struct error *err)
+{
+    struct vk_layout dense;
+    enum error_code code = fit_result(frame, err);
+    vk_pack_layout_dense(frame->in[OP_X].layout.channels, &dense);
+    if (code == OK)
+        code = fit(frame, OP_X, &dense, err);
+    if (code == OK)
+        code = fit(frame, OP_RESIDUAL1, &frame->y.layout, err);
+    if (code != OK)
+        return code;
+    spec(&frame->dispatch, (uint32_t)frame->node->args.shuffle.factor);
+    spec(&frame->dispatch, (uint32_t)frame->y.layout.channels);
+    if (frame->node->kind == OP_PIXEL_SHUFFLE)
+        spec(&frame->dispatch, frame->in[OP_RESIDUAL1].n ? FLAG_RESIDUAL1 : 0);
+    return add_pixel(frame, err);
+}
+
+/* Operators whose inputs all have the channels of y: lanes match lanes. */
+static enum error_code lanewise(struct frame *frame, struct error *err)
+{
+    const union op_args *args = &frame->node->args;
+    struct vk_dispatch *dispatch = &frame->dispatch;
+    enum error_code code = pack_vectors(frame, err);
+    for (int slot = OP_X; slot <= OP_RESIDUAL2 && code == OK; slot++)
+        code = fit(frame, slot, &frame->y.layout, err);
+    if (code != OK)
+        return code;
+    if (frame->node->kind == OP_RESIZE) {
+        spec(dispatch, args->resize.mode == RESIZE_BILINEAR ? FLAG_BILINEAR : 0);
+    } else if (frame->node->kind == OP_MAX_POOL) {
+        spec(dispatch, (uint32_t)args->max_pool.kernel);
+        spec(dispatch, (uint32_t)args->max_pool.stride);
+        spec(dispatch, (uint32_t)args->max_pool.pad);
+    } else if (frame->node->kind == OP_ADD) {
+        spec(dispatch, args->add.activation);
+        dispatch->push.pixel.slope = args->add.slope;
+        dispatch->push.pixel.x_scale = args->add.x_scale;
+        dispatch->push.pixel.residual1_scale = args->add.residual1_scale;
+    }
+    return add_pixel(frame, err);
+}
+
+static enum error_code noise(struct frame *frame, struct error *err)
+{
+    spec(&frame->dispatch, (uint32_t)frame->node->args.noise.layer);
+    frame->dispatch.bind[BIND_X] = vk_plan_run_params(frame->build);
+    pixel_groups(&frame->dispatch, &frame->y);
+    frame->dispatch.groups[0] = div_up(div_up(frame->y.h * frame->y.w, 4), PIXEL_GROUP);
+    return add_pixel(frame, err);
+}
+
+enum error_code vk_ops_node(struct vk_build *build, const struct node *node, struct error *err)
+{
+    static enum error_code (*const makers[OP_KIND_COUNT])(struct frame *, struct error *) = {
+        [OP_CONV2D] = conv2d,           [OP_DEPTHWISE] = depthwise, [OP_LINEAR] = vector,
+        [OP_DEMODULATE] = vector,       [OP_RESIZE] = lanewise,     [OP_PIXEL_SHUFFLE] = shuffle,
+        [OP_PIXEL_UNSHUFFLE] = shuffle, [OP_ADD] = lanewise,        [OP_SCALE_SHIFT] = lanewise,
+        [OP_MAX_POOL] = lanewise,       [OP_NOISE] = noise,
+    };
+    struct frame frame = {.build = build, .node = node, .dispatch.key.shader = op_name(node->kind)};
+    if ((unsigned)node->kind >= OP_KIND_COUNT || !makers[node->kind])
+        return error_set(err, ERROR_UNSUPPORTED, "the Vulkan backend has no operator %s", op_name(node->kind));
+    enum error_code code = vk_plan_operand(build, node->out, &frame.y, err);
+    for (int i = 0; i < OP_MAX_INPUTS && code == OK; i++)
+        if (node->in[i].tensor >= 0)
+            code = vk_plan_operand(build, node->in[i], &frame.in[i], err);
+    return code == OK ? makers[node->kind](&frame, err) : code;
+}
+
+static enum error_code host_copy(struct vk_build *build, struct view view, const struct vk_slice *host, bool in,
+                                 struct error *err)
+{
+    struct vk_dispatch dispatch = {.key.shader = in ? "pack" : "unpack"};
+    struct vk_operand tensor;
+    enum error_code code = vk_plan_operand(build, view, &tensor, err);
+    if (code == OK)
+        code = lane_map(build, &tensor.layout, NULL, &dispatch.bind[BIND_WEIGHT], err);
+    if (code != OK)
+        return code;
+    spec(&dispatch, (uint32_t)tensor.layout.channels);
+    dispatch.push.pixel.out_h = tensor.h;
+    dispatch.push.pixel.out_w = tensor.w;
+    if (in) {
+        dispatch.bind[BIND_X] = *host;
+        dispatch.push.pixel.y = vk_plan_bind(build, &dispatch, BIND_Y, &tensor);
+    } else {
+        dispatch.bind[BIND_Y] = *host;
+        dispatch.push.pixel.x = vk_plan_bind(build, &dispatch, BIND_X, &tensor);
+    }
+    pixel_groups(&dispatch, &tensor);
+    return vk_plan_add(build, &dispatch, err);
+}
+
+enum error_code vk_ops_input(struct vk_build *build, struct view tensor, const struct vk_slice *host, struct error *err)
+{
+    return host_copy(build, tensor, host, true, err);
+}
+
+enum error_code vk_ops_output(struct vk_build *build, struct view tensor, const struct vk_slice *host,
+                              struct error *err)
+{
+    return host_copy(build, tensor, host, false, err);
+}

@@ -1,0 +1,56 @@
+/* Params as the shaders want them: packed to the order and precision of their use, uploaded to device memory once for
+ * each use, and shared by all plans. Also the channel layouts that packing follows.
+ * Thread-safety: as the device; layout functions are without state. */
+#ifndef RUNTIME_VULKAN_VK_PACK_H
+#define RUNTIME_VULKAN_VK_PACK_H
+
+#include "runtime/vulkan/vk_memory.h"
+
+#define VK_PACK_NO_CHANNEL UINT32_MAX
+
+/* Where a view's channels lie: in runs, each padded to whole blocks of 4 lanes. Segments that fill their blocks are
+ * joined with what follows, so equal placements have equal layouts. */
+struct vk_layout {
+    int channels, blocks;
+    int run_count;
+    int run[GRAPH_MAX_SEGMENTS];
+};
+
+void vk_pack_layout(const struct graph *graph, struct view view, struct vk_layout *out);
+void vk_pack_layout_dense(int channels, struct vk_layout *out); /* one run */
+bool vk_pack_layout_same(const struct vk_layout *a, const struct vk_layout *b);
+
+/* lanes[blocks*4]: the channel in each lane, or VK_PACK_NO_CHANNEL. */
+void vk_pack_lanes(const struct vk_layout *layout, uint32_t *lanes);
+
+enum vk_pack_kind {
+    PACK_CONV,      /* [out block][in block][kernel*kernel][in lane][out lane] from [out][in][kernel][kernel] */
+    PACK_DEPTHWISE, /* [out block][kernel*kernel][out lane] from [out][kernel][kernel] */
+    PACK_LINEAR,    /* [out block][in block][h*w][in lane][out lane] from [out][in][h*w]; h*w is in `taps` */
+    PACK_TENSOR     /* [out block][h*w][out lane] from [out][h*w]: constants, and with h*w = 1 biases and slopes */
+};
+
+/* What tells one packing from another. Lanes that are padding become 0. */
+struct vk_pack_key {
+    const struct param *param;
+    enum vk_pack_kind kind;
+    bool fp16;
+    int taps; /* kernel*kernel or h*w */
+    struct vk_layout in, out;
+};
+
+enum error_code vk_pack_create(struct vk_device *device, struct error *err) MUST_CHECK;
+void vk_pack_destroy(struct vk_device *device);
+
+/* The packed param in device memory. Its upload may wait until vk_pack_flush; after an error, or if the slice is not
+ * going to be used, vk_pack_flush must still be called. */
+enum error_code vk_pack_get(struct vk_device *device, const struct vk_pack_key *key, struct vk_slice *out,
+                            struct error *err) MUST_CHECK;
+
+/* Uploads what waits; what fails is forgotten. */
+enum error_code vk_pack_flush(struct vk_device *device, struct error *err) MUST_CHECK;
+
+/* The backend's forget_params. */
+void vk_pack_forget(struct device *device, const struct param *const *params, size_t count);
+
+#endif

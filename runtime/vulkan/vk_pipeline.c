@@ -1,0 +1,265 @@
+#include "runtime/vulkan/vk_pipeline.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/embed.h"
+#include "runtime/base/file.h"
+#include "runtime/base/log.h"
+#include "runtime/base/mem.h"
+#include "shaders/include/params.h"
+
+struct module {
+    const char *shader;
+    bool fp16;
+    VkShaderModule handle;
+};
+
+struct pipeline {
+    struct vk_pipeline_key key;
+    VkPipeline handle;
+};
+
+struct vk_pipelines {
+    VkDescriptorSetLayout set_layout;
+    VkPipelineLayout layout;
+    VkPipelineCache cache;
+    struct module *modules;
+    struct pipeline *list;
+    uint32_t module_count, count;
+    uint32_t saved;  /* count when the file was written */
+    char file[1024]; /* empty: no cache on disk */
+};
+
+/* Our own head of the cache file. Drivers check little of what they are given; so a damaged file must not reach them.
+ */
+struct cache_head {
+    char magic[8];
+    uint64_t size, checksum; /* of what follows */
+};
+
+static const char cache_magic[8] = "rstvkpc1";
+
+/* FNV-1a */
+static uint64_t checksum(const uint8_t *data, size_t size)
+{
+    uint64_t sum = 0xcbf29ce484222325u;
+    for (size_t i = 0; i < size; i++)
+        sum = (sum ^ data[i]) * 0x100000001b3u;
+    return sum;
+}
+
+/* Vulkan's blob in the file, or NULL: it must carry our sums, and Vulkan's own header name this device. */
+static const uint8_t *cache_blob(const struct vk_device *device, const struct file *file, size_t *size)
+{
+    struct cache_head head;
+    VkPipelineCacheHeaderVersionOne one;
+    if (file->size < sizeof head + sizeof one)
+        return NULL;
+    memcpy(&head, file->data, sizeof head);
+    memcpy(&one, file->data + sizeof head, sizeof one);
+    *size = file->size - sizeof head;
+    if (memcmp(head.magic, cache_magic, sizeof head.magic) != 0 || head.size != *size ||
+        head.checksum != checksum(file->data + sizeof head, *size))
+        return NULL;
+    if (one.headerSize < sizeof one || one.headerVersion != VK_PIPELINE_CACHE_HEADER_VERSION_ONE ||
+        one.vendorID != device->traits.vendor || one.deviceID != device->traits.device ||
+        memcmp(one.pipelineCacheUUID, device->traits.cache_uuid, VK_UUID_SIZE) != 0)
+        return NULL;
+    return file->data + sizeof head;
+}
+
+static VkResult open_cache(struct vk_device *device, const char *cache_dir)
+{
+    struct vk_pipelines *pipelines = device->pipelines;
+    VkPipelineCacheCreateInfo create = {.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO};
+    struct file file = {0};
+    struct error ignored = ERROR_INIT;
+
+    if (cache_dir) {
+        int length = snprintf(pipelines->file, sizeof pipelines->file, "%s/vulkan-%s-%08x.cache", cache_dir,
+                              device->traits.info.uuid, device->traits.driver_version);
+        if (length < 0 || (size_t)length >= sizeof pipelines->file)
+            pipelines->file[0] = 0;
+    }
+    if (pipelines->file[0] && file_map(&file, pipelines->file, &ignored) == OK) {
+        create.pInitialData = cache_blob(device, &file, &create.initialDataSize);
+        if (!create.pInitialData) {
+            create.initialDataSize = 0;
+            log_event(LOG_WARN, "pipeline-cache-rebuilt", "file=%s reason=damaged or of another driver",
+                      pipelines->file);
+        }
+    }
+    VkResult result = vkCreatePipelineCache(device->handle, &create, NULL, &pipelines->cache);
+    if (result != VK_SUCCESS && create.pInitialData) {
+        create.pInitialData = NULL;
+        create.initialDataSize = 0;
+        result = vkCreatePipelineCache(device->handle, &create, NULL, &pipelines->cache);
+    }
+    file_unmap(&file);
+    return result;
+}
+
+enum error_code vk_pipeline_create(struct vk_device *device, const char *cache_dir, struct error *err)
+{
+    struct vk_pipelines *pipelines = device->pipelines = mem_calloc(1, sizeof *pipelines);
+    if (!pipelines)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory to open %s", device->traits.info.name);
+    VkDescriptorSetLayoutBinding bindings[BIND_COUNT];
+    for (uint32_t i = 0; i < BIND_COUNT; i++)
+        bindings[i] = (VkDescriptorSetLayoutBinding){.binding = i,
+                                                     .descriptorType = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,
+                                                     .descriptorCount = 1,
+                                                     .stageFlags = VK_SHADER_STAGE_COMPUTE_BIT};
+    const VkDescriptorSetLayoutCreateInfo set = {.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_CREATE_INFO,
+                                                 .bindingCount = BIND_COUNT,
+                                                 .pBindings = bindings};
+    const VkPushConstantRange push = {.stageFlags = VK_SHADER_STAGE_COMPUTE_BIT, .size = 128};
+    const VkPipelineLayoutCreateInfo layout = {.sType = VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO,
+                                               .setLayoutCount = 1,
+                                               .pSetLayouts = &pipelines->set_layout,
+                                               .pushConstantRangeCount = 1,
+                                               .pPushConstantRanges = &push};
+    VkResult result = vkCreateDescriptorSetLayout(device->handle, &set, NULL, &pipelines->set_layout);
+    if (result == VK_SUCCESS)
+        result = vkCreatePipelineLayout(device->handle, &layout, NULL, &pipelines->layout);
+    if (result == VK_SUCCESS)
+        result = open_cache(device, cache_dir);
+    return result == VK_SUCCESS ? OK : vk_device_error(device, result, "create a pipeline layout", err);
+}
+
+void vk_pipeline_destroy(struct vk_device *device)
+{
+    struct vk_pipelines *pipelines = device->pipelines;
+    if (!pipelines)
+        return;
+    vk_pipeline_save(device);
+    for (uint32_t i = 0; i < pipelines->count; i++)
+        vkDestroyPipeline(device->handle, pipelines->list[i].handle, NULL);
+    for (uint32_t i = 0; i < pipelines->module_count; i++)
+        vkDestroyShaderModule(device->handle, pipelines->modules[i].handle, NULL);
+    vkDestroyPipelineCache(device->handle, pipelines->cache, NULL);
+    vkDestroyPipelineLayout(device->handle, pipelines->layout, NULL);
+    vkDestroyDescriptorSetLayout(device->handle, pipelines->set_layout, NULL);
+    free(pipelines->modules);
+    free(pipelines->list);
+    free(pipelines);
+    device->pipelines = NULL;
+}
+
+static enum error_code get_module(struct vk_device *device, const char *shader, bool fp16, VkShaderModule *out,
+                                  struct error *err)
+{
+    struct vk_pipelines *pipelines = device->pipelines;
+    for (uint32_t i = 0; i < pipelines->module_count; i++) {
+        if (pipelines->modules[i].fp16 == fp16 && strcmp(pipelines->modules[i].shader, shader) == 0) {
+            *out = pipelines->modules[i].handle;
+            return OK;
+        }
+    }
+    char name[64];
+    size_t size = 0;
+    snprintf(name, sizeof name, "%s.%s.spv", shader, fp16 ? "f16" : "f32");
+    const uint8_t *code = embed_find(name, &size);
+    if (!code)
+        return error_set(err, ERROR_INTERNAL, "the shader %s is not in this binary", name);
+    struct module *grown = realloc(pipelines->modules, (pipelines->module_count + 1) * sizeof *grown);
+    if (!grown)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for the shader %s", name);
+    pipelines->modules = grown;
+    const VkShaderModuleCreateInfo create = {.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO,
+                                             .codeSize = size,
+                                             .pCode = (const uint32_t *)(const void *)code};
+    VkResult result = vkCreateShaderModule(device->handle, &create, NULL, out);
+    if (result != VK_SUCCESS)
+        return vk_device_error(device, result, "load a shader", err);
+    grown[pipelines->module_count++] = (struct module){shader, fp16, *out};
+    return OK;
+}
+
+static bool same_key(const struct vk_pipeline_key *a, const struct vk_pipeline_key *b)
+{
+    return a->fp16 == b->fp16 && a->spec_count == b->spec_count && strcmp(a->shader, b->shader) == 0 &&
+           memcmp(a->spec, b->spec, a->spec_count * sizeof a->spec[0]) == 0;
+}
+
+enum error_code vk_pipeline_get(struct vk_device *device, const struct vk_pipeline_key *key, VkPipeline *out,
+                                struct error *err)
+{
+    struct vk_pipelines *pipelines = device->pipelines;
+    for (uint32_t i = 0; i < pipelines->count; i++) {
+        if (same_key(&pipelines->list[i].key, key)) {
+            *out = pipelines->list[i].handle;
+            return OK;
+        }
+    }
+    VkShaderModule module;
+    enum error_code code = get_module(device, key->shader, key->fp16, &module, err);
+    if (code != OK)
+        return code;
+    struct pipeline *grown = realloc(pipelines->list, (pipelines->count + 1) * sizeof *grown);
+    if (!grown)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for a pipeline of %s", key->shader);
+    pipelines->list = grown;
+
+    VkSpecializationMapEntry entries[VK_PIPELINE_MAX_SPEC];
+    for (uint32_t i = 0; i < key->spec_count; i++)
+        entries[i] = (VkSpecializationMapEntry){i, i * (uint32_t)sizeof key->spec[0], sizeof key->spec[0]};
+    const VkSpecializationInfo spec = {.mapEntryCount = key->spec_count,
+                                       .pMapEntries = entries,
+                                       .dataSize = key->spec_count * sizeof key->spec[0],
+                                       .pData = key->spec};
+    const VkComputePipelineCreateInfo create = {.sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
+                                                .stage = {.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,
+                                                          .stage = VK_SHADER_STAGE_COMPUTE_BIT,
+                                                          .module = module,
+                                                          .pName = "main",
+                                                          .pSpecializationInfo = &spec},
+                                                .layout = pipelines->layout};
+    VkResult result = vkCreateComputePipelines(device->handle, pipelines->cache, 1, &create, NULL, out);
+    if (result != VK_SUCCESS)
+        return vk_device_error(device, result, "compile a shader", err);
+    grown[pipelines->count++] = (struct pipeline){*key, *out};
+    return OK;
+}
+
+void vk_pipeline_save(struct vk_device *device)
+{
+    struct vk_pipelines *pipelines = device->pipelines;
+    struct cache_head head;
+    struct error err = ERROR_INIT;
+    size_t size = 0;
+    if (!pipelines->file[0] || pipelines->saved == pipelines->count ||
+        vkGetPipelineCacheData(device->handle, pipelines->cache, &size, NULL) != VK_SUCCESS)
+        return;
+    uint8_t *bytes = mem_alloc(1, sizeof head + size);
+    if (bytes && vkGetPipelineCacheData(device->handle, pipelines->cache, &size, bytes + sizeof head) == VK_SUCCESS) {
+        memcpy(head.magic, cache_magic, sizeof head.magic);
+        head.size = size;
+        head.checksum = checksum(bytes + sizeof head, size);
+        memcpy(bytes, &head, sizeof head);
+        char folder[sizeof pipelines->file];
+        memcpy(folder, pipelines->file, sizeof folder);
+        *strrchr(folder, '/') = 0;
+        if (file_make_folders(folder, &err) != OK || file_write(pipelines->file, bytes, sizeof head + size, &err) != OK)
+            log_event(LOG_WARN, "pipeline-cache-not-written", "reason=%s", err.text);
+    }
+    free(bytes);
+    pipelines->saved = pipelines->count;
+}
+
+VkPipelineLayout vk_pipeline_layout(const struct vk_device *device)
+{
+    return device->pipelines->layout;
+}
+
+VkDescriptorSetLayout vk_pipeline_set_layout(const struct vk_device *device)
+{
+    return device->pipelines->set_layout;
+}
+
+uint32_t vk_pipeline_count(const struct vk_device *device)
+{
+    return device->pipelines->count;
+}

@@ -1,0 +1,486 @@
+#include "runtime/vulkan/vk_plan.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/log.h"
+#include "runtime/base/mem.h"
+#include "runtime/nn/arena_plan.h"
+#include "runtime/vulkan/vk_command.h"
+#include "runtime/vulkan/vk_ops.h"
+
+/* Multiply-accumulates a submit. A slow GPU does 100 G a second, and a driver's watchdog barks after seconds; software
+ * does 1 to 5 G a second, and a cancelled job should not last much longer than that. */
+#define SUBMIT_WORK 10000000000u
+#define SUBMIT_WORK_SOFTWARE 1000000000u
+
+/* Dispatches between two barriers whose spans are remembered. */
+#define MAX_OPEN 16
+
+struct vk_plan {
+    struct plan base;
+    char name[64];
+    struct vk_buffer arena, upload, readback, words;
+    uint64_t arena_bytes, scratch, scratch_top; /* scratch begins where the tensors end */
+    uint32_t *host_words;                       /* what `words` is filled with; first struct params_run */
+    size_t word_count, word_capacity;
+    struct vk_dispatch *dispatches;
+    uint32_t dispatch_count, dispatch_capacity;
+    VkDescriptorPool pool;
+    VkDescriptorSet *sets;
+    VkCommandBuffer *commands;
+    uint32_t command_count, command_capacity;
+    int input_count, output_count;
+    struct vk_slice inputs[sizeof((struct graph *)0)->inputs / sizeof(int)];
+    struct vk_slice outputs[sizeof((struct graph *)0)->outputs / sizeof(int)];
+};
+
+static uint64_t align_up(const struct vk_device *device, uint64_t bytes)
+{
+    const uint64_t align = device->traits.limits.minStorageBufferOffsetAlignment;
+    return (bytes + align - 1) / align * align;
+}
+
+/* --- operands ------------------------------------------------------------------------------------------------------
+ */
+
+static uint64_t quad_bytes(const struct vk_build *build)
+{
+    return build->fp16 ? 8 : 16;
+}
+
+/* The bytes of a tensor of that many blocks, which must fit a binding. */
+static enum error_code tensor_bytes(const struct vk_build *build, int n, int blocks, int h, int w, uint64_t *bytes,
+                                    struct error *err)
+{
+    const uint64_t limit = build->device->traits.limits.maxStorageBufferRange;
+    size_t quads, size = 0;
+    if (!mem_mul((size_t)n * (size_t)h, (size_t)w, &quads) || !mem_mul(quads, (size_t)blocks, &quads) ||
+        !mem_mul(quads, 16, &size) || quads * quad_bytes(build) > limit)
+        return error_set(err, ERROR_TOO_LARGE,
+                         "%s: a tensor of %d×%d×%d×%d is larger than the %.0f MiB that %s takes; use a smaller tile",
+                         build->plan->name, n, blocks * 4, h, w, (double)limit / 0x1p20,
+                         build->device->traits.info.name);
+    *bytes = quads * quad_bytes(build);
+    return OK;
+}
+
+static struct view whole(const struct graph *graph, int tensor)
+{
+    return (struct view){tensor, 0, graph->tensors[tensor].segment_count};
+}
+
+enum error_code vk_plan_operand(struct vk_build *build, struct view view, struct vk_operand *out, struct error *err)
+{
+    const struct tensor *tensor = graph_tensor_of(build->graph, view);
+    const uint32_t plane = (uint32_t)(tensor->h * tensor->w);
+    struct vk_layout all;
+    *out = (struct vk_operand){.n = (uint32_t)tensor->n, .h = (uint32_t)tensor->h, .w = (uint32_t)tensor->w};
+    vk_pack_layout(build->graph, view, &out->layout);
+    vk_pack_layout(build->graph, whole(build->graph, view.tensor), &all);
+    for (int i = 0; i < view.first; i++)
+        out->at.base += (uint32_t)(tensor->segment[i] + 3) / 4 * plane;
+    if (tensor->role == TENSOR_CONSTANT) {
+        const struct vk_pack_key key = {
+            .param = tensor->param, .kind = PACK_TENSOR, .fp16 = build->fp16, .taps = (int)plane, .out = all};
+        return vk_pack_get(build->device, &key, &out->slice, err);
+    }
+    const uint32_t image = (uint32_t)all.blocks * plane;
+    out->at.stride = tensor->n > 1 ? image : 0;
+    out->slice = (struct vk_slice){&build->plan->arena, build->offsets[view.tensor],
+                                   (uint64_t)tensor->n * image * quad_bytes(build)};
+    return OK;
+}
+
+enum error_code vk_plan_scratch(struct vk_build *build, const struct vk_layout *layout, uint32_t n, uint32_t h,
+                                uint32_t w, struct vk_operand *out, struct error *err)
+{
+    struct vk_plan *plan = build->plan;
+    uint64_t bytes = 0;
+    enum error_code code = tensor_bytes(build, (int)n, layout->blocks, (int)h, (int)w, &bytes, err);
+    *out = (struct vk_operand){.slice = {&plan->arena, plan->arena_bytes + plan->scratch, bytes},
+                               .at = {0, n > 1 ? (uint32_t)layout->blocks * h * w : 0},
+                               .layout = *layout,
+                               .n = n,
+                               .h = h,
+                               .w = w};
+    plan->scratch += align_up(build->device, bytes);
+    if (plan->scratch > plan->scratch_top)
+        plan->scratch_top = plan->scratch;
+    return code;
+}
+
+enum error_code vk_plan_words(struct vk_build *build, const uint32_t *words, size_t count, struct vk_slice *out,
+                              struct error *err)
+{
+    struct vk_plan *plan = build->plan;
+    const size_t step = align_up(build->device, count * sizeof *words) / sizeof *words;
+    if (plan->word_count + step > plan->word_capacity) {
+        const size_t capacity = (plan->word_count + step) * 2;
+        uint32_t *grown = realloc(plan->host_words, capacity * sizeof *grown);
+        if (!grown)
+            return error_set(err, ERROR_NO_MEMORY, "out of memory for a plan");
+        memset(grown + plan->word_count, 0, (capacity - plan->word_count) * sizeof *grown);
+        plan->host_words = grown;
+        plan->word_capacity = capacity;
+    }
+    memcpy(plan->host_words + plan->word_count, words, count * sizeof *words);
+    *out = (struct vk_slice){&plan->words, plan->word_count * sizeof *words, count * sizeof *words};
+    plan->word_count += step;
+    return OK;
+}
+
+struct vk_slice vk_plan_run_params(const struct vk_build *build)
+{
+    return (struct vk_slice){&build->plan->words, 0, sizeof(struct params_run)};
+}
+
+struct params_operand vk_plan_bind(const struct vk_build *build, struct vk_dispatch *dispatch, uint32_t slot,
+                                   const struct vk_operand *operand)
+{
+    dispatch->bind[slot] = operand->slice;
+    if (operand->slice.buffer == &build->plan->arena) {
+        const uint64_t quads = (uint64_t)operand->layout.blocks * operand->h * operand->w;
+        const uint64_t begin = operand->slice.offset + operand->at.base * quad_bytes(build);
+        dispatch->span[slot] = (struct vk_span){
+            begin, begin + ((operand->n - 1) * (uint64_t)operand->at.stride + quads) * quad_bytes(build)};
+    }
+    return operand->at;
+}
+
+enum error_code vk_plan_add(struct vk_build *build, const struct vk_dispatch *dispatch, struct error *err)
+{
+    struct vk_plan *plan = build->plan;
+    const uint32_t *limit = build->device->traits.limits.maxComputeWorkGroupCount;
+    if (dispatch->groups[1] > limit[1] || dispatch->groups[2] > limit[2])
+        return error_set(err, ERROR_TOO_LARGE, "%s: %s has more channels or images than %s takes", plan->name,
+                         dispatch->key.shader, build->device->traits.info.name);
+    if (plan->dispatch_count == plan->dispatch_capacity) {
+        const uint32_t capacity = plan->dispatch_capacity * 2 + 64;
+        struct vk_dispatch *grown = realloc(plan->dispatches, capacity * sizeof *grown);
+        if (!grown)
+            return error_set(err, ERROR_NO_MEMORY, "out of memory for a plan");
+        plan->dispatches = grown;
+        plan->dispatch_capacity = capacity;
+    }
+    plan->dispatches[plan->dispatch_count] = *dispatch;
+    plan->dispatches[plan->dispatch_count++].key.fp16 = build->fp16;
+    return OK;
+}
+
+/* --- building ------------------------------------------------------------------------------------------------------
+ */
+
+/* Places the tensors; offsets[tensor_count] is the caller's. */
+static enum error_code place_tensors(struct vk_build *build, uint64_t *offsets, struct error *err)
+{
+    const struct graph *graph = build->graph;
+    enum error_code code = OK;
+    uint64_t *bytes = mem_calloc((size_t)graph->tensor_count, sizeof *bytes);
+    if (!bytes)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for a plan");
+    for (int i = 0; i < graph->tensor_count && code == OK; i++) {
+        const struct tensor *tensor = &graph->tensors[i];
+        struct vk_layout layout;
+        vk_pack_layout(graph, whole(graph, i), &layout);
+        code = tensor_bytes(build, tensor->n, layout.blocks, tensor->h, tensor->w, &bytes[i], err);
+        if (tensor->role == TENSOR_CONSTANT)
+            bytes[i] = 0;
+    }
+    if (code == OK)
+        code = arena_plan(graph, bytes, build->device->traits.limits.minStorageBufferOffsetAlignment, offsets,
+                          &build->plan->arena_bytes, err);
+    free(bytes);
+    return code;
+}
+
+/* Divides a host buffer among tensors of float32 NCHW; *total: its size. */
+static enum error_code place_host(struct vk_build *build, const int *tensors, int count, const struct vk_buffer *buffer,
+                                  struct vk_slice *slices, uint64_t *total, struct error *err)
+{
+    *total = 0;
+    for (int i = 0; i < count; i++) {
+        const struct tensor *tensor = &build->graph->tensors[tensors[i]];
+        const uint64_t bytes = sizeof(float) * (uint64_t)tensor->n * (uint64_t)tensor->channels * (uint64_t)tensor->h *
+                               (uint64_t)tensor->w;
+        if (bytes > build->device->traits.limits.maxStorageBufferRange)
+            return error_set(err, ERROR_TOO_LARGE, "%s: an input or output of %.0f MiB is larger than %s takes",
+                             build->plan->name, (double)bytes / 0x1p20, build->device->traits.info.name);
+        slices[i] = (struct vk_slice){buffer, *total, bytes};
+        *total += align_up(build->device, bytes);
+    }
+    return OK;
+}
+
+static enum error_code build_dispatches(struct vk_build *build, struct error *err)
+{
+    struct vk_plan *plan = build->plan;
+    const struct graph *graph = build->graph;
+    enum error_code code = OK;
+    for (int i = 0; i < graph->input_count && code == OK; i++)
+        code = vk_ops_input(build, whole(graph, graph->inputs[i]), &plan->inputs[i], err);
+    for (int i = 0; i < graph->node_count && code == OK; i++) {
+        plan->scratch = 0;
+        code = vk_ops_node(build, &graph->nodes[i], err);
+    }
+    for (int i = 0; i < graph->output_count && code == OK; i++)
+        code = vk_ops_output(build, whole(graph, graph->outputs[i]), &plan->outputs[i], err);
+    return code;
+}
+
+static enum error_code write_sets(struct vk_device *device, struct vk_plan *plan, struct error *err)
+{
+    const VkDescriptorPoolSize size = {VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, plan->dispatch_count * BIND_COUNT};
+    const VkDescriptorPoolCreateInfo pool = {.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO,
+                                             .maxSets = plan->dispatch_count,
+                                             .poolSizeCount = 1,
+                                             .pPoolSizes = &size};
+    const VkDescriptorSetLayout layout = vk_pipeline_set_layout(device);
+    plan->sets = mem_calloc(plan->dispatch_count, sizeof *plan->sets);
+    if (!plan->sets)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for a plan");
+    VkResult result = vkCreateDescriptorPool(device->handle, &pool, NULL, &plan->pool);
+    for (uint32_t d = 0; d < plan->dispatch_count && result == VK_SUCCESS; d++) {
+        const VkDescriptorSetAllocateInfo allocate = {.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_ALLOCATE_INFO,
+                                                      .descriptorPool = plan->pool,
+                                                      .descriptorSetCount = 1,
+                                                      .pSetLayouts = &layout};
+        result = vkAllocateDescriptorSets(device->handle, &allocate, &plan->sets[d]);
+        if (result != VK_SUCCESS)
+            break;
+        VkDescriptorBufferInfo buffers[BIND_COUNT];
+        VkWriteDescriptorSet writes[BIND_COUNT];
+        for (uint32_t i = 0; i < BIND_COUNT; i++) {
+            /* Every shader declares its buffers, also those that its constants switch off: they get the words. */
+            struct vk_slice slice = plan->dispatches[d].bind[i];
+            if (!slice.buffer)
+                slice = (struct vk_slice){&plan->words, 0, sizeof(struct params_run)};
+            buffers[i] = (VkDescriptorBufferInfo){slice.buffer->handle, slice.offset, slice.range};
+            writes[i] = (VkWriteDescriptorSet){.sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET,
+                                               .dstSet = plan->sets[d],
+                                               .dstBinding = i,
+                                               .descriptorCount = 1,
+                                               .descriptorType = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,
+                                               .pBufferInfo = &buffers[i]};
+        }
+        vkUpdateDescriptorSets(device->handle, BIND_COUNT, writes, 0, NULL);
+    }
+    return result == VK_SUCCESS ? OK : vk_device_error(device, result, "describe the buffers of a plan", err);
+}
+
+/* --- recording -----------------------------------------------------------------------------------------------------
+ */
+
+struct recorder {
+    struct vk_device *device;
+    struct vk_plan *plan;
+    VkCommandBuffer commands;                 /* NULL: none open */
+    uint64_t work, limit;                     /* in the open command buffer */
+    const struct vk_dispatch *open[MAX_OPEN]; /* since the last barrier */
+    int open_count;
+};
+
+static enum error_code next_commands(struct recorder *r, struct error *err)
+{
+    struct vk_plan *plan = r->plan;
+    if (plan->command_count == plan->command_capacity) {
+        const uint32_t capacity = plan->command_capacity * 2 + 4;
+        VkCommandBuffer *grown = realloc(plan->commands, capacity * sizeof(VkCommandBuffer));
+        if (!grown)
+            return error_set(err, ERROR_NO_MEMORY, "out of memory for a plan");
+        plan->commands = grown;
+        plan->command_capacity = capacity;
+    }
+    enum error_code code = OK;
+    if (r->commands)
+        code = vk_command_end(r->device, r->commands, err);
+    r->commands = VK_NULL_HANDLE;
+    if (code == OK)
+        code = vk_command_begin(r->device, &r->commands, err);
+    if (code == OK)
+        plan->commands[plan->command_count++] = r->commands;
+    r->work = 0;
+    r->open_count = 0;
+    return code;
+}
+
+static bool overlap(const struct vk_span *a, const struct vk_span *b)
+{
+    return a->begin < b->end && b->begin < a->end;
+}
+
+/* A barrier, unless the dispatch neither reads nor writes what one since the last barrier writes, nor writes what one
+ * reads. */
+static void barrier_before(struct recorder *r, const struct vk_dispatch *dispatch)
+{
+    bool needed = r->open_count == MAX_OPEN;
+    for (int i = 0; i < r->open_count && !needed; i++)
+        for (int slot = 0; slot < BIND_COUNT && !needed; slot++)
+            needed = overlap(&r->open[i]->span[BIND_Y], &dispatch->span[slot]) ||
+                     overlap(&r->open[i]->span[slot], &dispatch->span[BIND_Y]);
+    if (needed) {
+        vk_command_barrier(r->commands);
+        r->open_count = 0;
+    }
+    r->open[r->open_count++] = dispatch;
+}
+
+/* Records a dispatch, in parts where it is too wide for the device or too long for one submit. */
+static enum error_code record_dispatch(struct recorder *r, uint32_t index, struct error *err)
+{
+    struct vk_dispatch *dispatch = &r->plan->dispatches[index];
+    const uint32_t widest = r->device->traits.limits.maxComputeWorkGroupCount[0];
+    const uint64_t group_work = dispatch->work / dispatch->groups[0] + 1;
+    VkPipeline pipeline;
+    enum error_code code = vk_pipeline_get(r->device, &dispatch->key, &pipeline, err);
+    for (uint32_t first = 0, count; code == OK && first < dispatch->groups[0]; first += count) {
+        count = dispatch->groups[0] - first;
+        if (!r->commands || (r->work > 0 && r->work + group_work * count > r->limit)) {
+            if ((code = next_commands(r, err)) != OK)
+                break;
+        }
+        if (count > widest)
+            count = widest;
+        if (group_work * count > r->limit)
+            count = r->limit > group_work ? (uint32_t)(r->limit / group_work) : 1;
+        if (first == 0 || r->open_count == 0)
+            barrier_before(r, dispatch);
+        const VkPipelineLayout layout = vk_pipeline_layout(r->device);
+        dispatch->push.first_group = first;
+        vkCmdBindPipeline(r->commands, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline);
+        vkCmdBindDescriptorSets(r->commands, VK_PIPELINE_BIND_POINT_COMPUTE, layout, 0, 1, &r->plan->sets[index], 0,
+                                NULL);
+        vkCmdPushConstants(r->commands, layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, sizeof dispatch->push, &dispatch->push);
+        vkCmdDispatch(r->commands, count, dispatch->groups[1], dispatch->groups[2]);
+        r->work += group_work * count;
+    }
+    return code;
+}
+
+static enum error_code record(struct vk_device *device, struct vk_plan *plan, struct error *err)
+{
+    struct recorder r = {.device = device,
+                         .plan = plan,
+                         .limit = device->traits.info.type == DEVICE_SOFTWARE ? SUBMIT_WORK_SOFTWARE : SUBMIT_WORK};
+    enum error_code code = OK;
+    for (uint32_t i = 0; i < plan->dispatch_count && code == OK; i++)
+        code = record_dispatch(&r, i, err);
+    if (code == OK)
+        vk_command_barrier(r.commands); /* for the host, which reads the outputs */
+    if (r.commands) {
+        enum error_code ended = vk_command_end(device, r.commands, err);
+        code = code == OK ? ended : code;
+    }
+    return code;
+}
+
+/* --- the plan ------------------------------------------------------------------------------------------------------
+ */
+
+enum error_code vk_plan_create(struct plan **out, struct device *base, const struct graph *graph,
+                               enum precision precision, const char *name, struct error *err)
+{
+    struct vk_device *device = (struct vk_device *)base;
+    const struct params_run none = {0};
+    struct vk_slice run_params;
+    uint64_t upload = 0, readback = 0;
+    uint64_t *offsets = mem_calloc((size_t)graph->tensor_count, sizeof *offsets);
+    struct vk_plan *plan = mem_calloc(1, sizeof *plan);
+    if (!offsets || !plan) {
+        free(offsets);
+        free(plan);
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for a plan");
+    }
+    plan->base = (struct plan){&vk_backend, base};
+    plan->input_count = graph->input_count;
+    plan->output_count = graph->output_count;
+    snprintf(plan->name, sizeof plan->name, "%s", name);
+    struct vk_build build = {device, plan, graph, precision == PRECISION_FP16, offsets};
+
+    enum error_code code = place_tensors(&build, offsets, err);
+    if (code == OK)
+        code = place_host(&build, graph->inputs, graph->input_count, &plan->upload, plan->inputs, &upload, err);
+    if (code == OK)
+        code = place_host(&build, graph->outputs, graph->output_count, &plan->readback, plan->outputs, &readback, err);
+    if (code == OK) /* before the weights are packed, since the caller may come back with a smaller tile */
+        code = vk_memory_create(device, &plan->arena, plan->arena_bytes, MEMORY_DEVICE, plan->name, err);
+    if (code == OK)
+        code = vk_plan_words(&build, (const uint32_t *)&none, sizeof none / sizeof(uint32_t), &run_params, err);
+    if (code == OK)
+        code = build_dispatches(&build, err);
+    const enum error_code flushed = vk_pack_flush(device, err);
+    code = code == OK ? flushed : code;
+    if (code == OK && plan->scratch_top > 0) {
+        vk_memory_destroy(device, &plan->arena);
+        code = vk_memory_create(device, &plan->arena, plan->arena_bytes + plan->scratch_top, MEMORY_DEVICE, plan->name,
+                                err);
+    }
+    if (code == OK && upload)
+        code = vk_memory_create(device, &plan->upload, upload, MEMORY_UPLOAD, plan->name, err);
+    if (code == OK)
+        code = vk_memory_create(device, &plan->readback, readback, MEMORY_READBACK, plan->name, err);
+    if (code == OK)
+        code =
+            vk_memory_create(device, &plan->words, plan->word_count * sizeof(uint32_t), MEMORY_UPLOAD, plan->name, err);
+    if (code == OK) {
+        memcpy(plan->words.mapped, plan->host_words, plan->word_count * sizeof(uint32_t));
+        code = write_sets(device, plan, err);
+    }
+    if (code == OK)
+        code = record(device, plan, err);
+    vk_pipeline_save(device);
+    free(offsets);
+    if (code == OK) {
+        *out = &plan->base;
+        log_event(LOG_DEBUG, "plan-made", "plan=\"%s\" dispatches=%u submits=%u bytes=%llu precision=%s", plan->name,
+                  plan->dispatch_count, plan->command_count, (unsigned long long)vk_plan_bytes(&plan->base),
+                  build.fp16 ? "fp16" : "fp32");
+    } else {
+        vk_plan_destroy(&plan->base);
+    }
+    return code;
+}
+
+void vk_plan_destroy(struct plan *base)
+{
+    struct vk_plan *plan = (struct vk_plan *)base;
+    struct vk_device *device = (struct vk_device *)base->device;
+    vk_command_free(device, plan->commands, plan->command_count);
+    vkDestroyDescriptorPool(device->handle, plan->pool, NULL);
+    vk_memory_destroy(device, &plan->arena);
+    vk_memory_destroy(device, &plan->upload);
+    vk_memory_destroy(device, &plan->readback);
+    vk_memory_destroy(device, &plan->words);
+    free(plan->host_words);
+    free(plan->dispatches);
+    free(plan->sets);
+    free(plan->commands);
+    free(plan);
+}
+
+enum error_code vk_plan_run(struct plan *base, const float *const *inputs, float *const *outputs,
+                            const struct run_options *options, struct error *err)
+{
+    struct vk_plan *plan = (struct vk_plan *)base;
+    struct vk_device *device = (struct vk_device *)base->device;
+    const struct params_run run = {(uint32_t)options->seed, (uint32_t)(options->seed >> 32), options->first_image, 0};
+    memcpy(plan->words.mapped, &run, sizeof run);
+    for (int i = 0; i < plan->input_count; i++)
+        memcpy((uint8_t *)plan->upload.mapped + plan->inputs[i].offset, inputs[i], plan->inputs[i].range);
+    enum error_code code = vk_command_run(device, plan->commands, plan->command_count, options->cancel, err);
+    for (int i = 0; i < plan->output_count && code == OK; i++)
+        memcpy(outputs[i], (const uint8_t *)plan->readback.mapped + plan->outputs[i].offset, plan->outputs[i].range);
+    return code;
+}
+
+uint64_t vk_plan_bytes(const struct plan *base)
+{
+    const struct vk_plan *plan = (const struct vk_plan *)base;
+    return plan->arena.size + plan->upload.size + plan->readback.size + plan->words.size;
+}
+
+uint32_t vk_plan_submits(const struct plan *base)
+{
+    return ((const struct vk_plan *)base)->command_count;
+}

@@ -1,0 +1,85 @@
+/* A graph on a Vulkan device: its tensors in one arena, a list of dispatches that vk_ops makes of its nodes, and the
+ * command buffers recorded from them.
+ * A tensor lies as [n][block][h][w][4], its channels in blocks of 4, each segment beginning a block of its own. Lanes
+ * after a segment's last channel are padding; every operator writes 0 there, so that nothing stale enters a sum.
+ * Thread-safety: as the device. */
+#ifndef RUNTIME_VULKAN_VK_PLAN_H
+#define RUNTIME_VULKAN_VK_PLAN_H
+
+#include "runtime/vulkan/vk_pack.h"
+#include "runtime/vulkan/vk_pipeline.h"
+#include "shaders/include/params.h"
+
+/* The functions of the backend. */
+enum error_code vk_plan_create(struct plan **out, struct device *device, const struct graph *graph,
+                               enum precision precision, const char *name, struct error *err) MUST_CHECK;
+void vk_plan_destroy(struct plan *plan);
+enum error_code vk_plan_run(struct plan *plan, const float *const *inputs, float *const *outputs,
+                            const struct run_options *options, struct error *err) MUST_CHECK;
+uint64_t vk_plan_bytes(const struct plan *plan);
+
+/* Command buffers of the plan: one submit each. */
+uint32_t vk_plan_submits(const struct plan *plan);
+
+/* --- for vk_ops ----------------------------------------------------------------------------------------------------
+ */
+
+/* A view as a shader sees it. */
+struct vk_operand {
+    struct vk_slice slice;    /* its tensor */
+    struct params_operand at; /* its place there */
+    struct vk_layout layout;
+    uint32_t n, h, w; /* n is 1 where all images share it: at.stride is 0 then */
+};
+
+/* Bytes of the arena that a dispatch touches; end is 0 for memory that no dispatch writes. */
+struct vk_span {
+    uint64_t begin, end;
+};
+
+struct vk_dispatch {
+    struct vk_pipeline_key key;
+    struct vk_slice bind[BIND_COUNT]; /* buffer NULL: the shader does not use it */
+    struct vk_span span[BIND_COUNT];  /* BIND_Y is written, the rest read */
+    union {
+        uint32_t first_group;
+        struct params_conv2d conv2d;
+        struct params_vector vector;
+        struct params_pixel pixel;
+    } push;
+    uint32_t groups[3];
+    uint64_t work; /* multiply-accumulates, or what takes as long */
+};
+
+/* A plan while it is made. */
+struct vk_build {
+    struct vk_device *device;
+    struct vk_plan *plan;
+    const struct graph *graph;
+    bool fp16;
+    const uint64_t *offsets; /* of the tensors in the arena */
+};
+
+/* The view's operand. A constant tensor is packed and uploaded. */
+enum error_code vk_plan_operand(struct vk_build *build, struct view view, struct vk_operand *out,
+                                struct error *err) MUST_CHECK;
+
+/* An operand of that shape in the plan's scratch, until the node is done. */
+enum error_code vk_plan_scratch(struct vk_build *build, const struct vk_layout *layout, uint32_t n, uint32_t h,
+                                uint32_t w, struct vk_operand *out, struct error *err) MUST_CHECK;
+
+/* A copy of the words in memory that the plan's shaders can read. */
+enum error_code vk_plan_words(struct vk_build *build, const uint32_t *words, size_t count, struct vk_slice *out,
+                              struct error *err) MUST_CHECK;
+
+/* Where each run's struct params_run stands. */
+struct vk_slice vk_plan_run_params(const struct vk_build *build);
+
+/* Binds the operand and returns its place for the push constants. */
+struct params_operand vk_plan_bind(const struct vk_build *build, struct vk_dispatch *dispatch, uint32_t slot,
+                                   const struct vk_operand *operand);
+
+/* Appends a copy of the dispatch. */
+enum error_code vk_plan_add(struct vk_build *build, const struct vk_dispatch *dispatch, struct error *err) MUST_CHECK;
+
+#endif

@@ -1,0 +1,36 @@
+// Storage types, buffers and activations. FP16 (a macro of the build) chooses how activations and weights are stored;
+// arithmetic is always fp32.
+#extension GL_EXT_control_flow_attributes : require
+#if FP16
+#extension GL_EXT_shader_16bit_storage : require
+#define QUAD f16vec4
+// A value beyond fp16's range saturates: an infinity would become NaN against a zero weight.
+#define TO_QUAD(v) f16vec4(clamp(v, vec4(-65504.0), vec4(65504.0)))
+#else
+#define QUAD vec4
+#define TO_QUAD(v) (v)
+#endif
+
+#include "params.h"
+
+#define READS(slot, name) layout(std430, set = 0, binding = slot) readonly buffer name##_buffer { QUAD name[]; }
+#define READS_FLOAT(slot, name) layout(std430, set = 0, binding = slot) readonly buffer name##_buffer { vec4 name[]; }
+#define WRITES(slot, name) layout(std430, set = 0, binding = slot) writeonly buffer name##_buffer { QUAD name[]; }
+
+// enum activation of op.h
+const uint ACTIVATION_NONE = 0, ACTIVATION_RELU = 1, ACTIVATION_LEAKY = 2, ACTIVATION_PRELU = 3;
+
+vec4 activate(uint kind, vec4 v, vec4 slope)
+{
+    if (kind == ACTIVATION_RELU)
+        return max(v, vec4(0.0));
+    if (kind != ACTIVATION_NONE)
+        return mix(v, v * slope, lessThan(v, vec4(0.0)));
+    return v;
+}
+
+// 1 in the lanes of the block that are channels, 0 in the padding after the last channel.
+vec4 lane_mask(uint block, uint channels)
+{
+    return vec4(lessThan(uvec4(block * 4) + uvec4(0, 1, 2, 3), uvec4(channels)));
+}

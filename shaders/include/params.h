@@ -1,0 +1,75 @@
+/* What C and GLSL share: binding numbers, operator flags and the push constants of every shader.
+ * Every push constant block begins with first_group, which is added to gl_WorkGroupID.x: a dispatch that is too wide or
+ * too long for one submit is recorded as several. All shaders use one descriptor set layout of storage buffers.
+ * Activations are blocks of 4 channels, [n][block][h][w] of 4 components; "index" counts such quads. */
+#ifndef SHADERS_INCLUDE_PARAMS_H
+#define SHADERS_INCLUDE_PARAMS_H
+
+#ifdef VULKAN /* predefined by the GLSL compiler */
+#define PARAMS_UINT uint
+#define PARAMS_OPERAND params_operand
+#else
+#include <stdint.h>
+#define PARAMS_UINT uint32_t
+#define PARAMS_OPERAND struct params_operand
+#endif
+
+#define BIND_Y 0
+#define BIND_X 1
+#define BIND_RESIDUAL1 2
+#define BIND_RESIDUAL2 3
+#define BIND_IN_SCALE 4
+#define BIND_OUT_SCALE 5
+#define BIND_NOISE 6
+#define BIND_WEIGHT 7
+#define BIND_BIAS 8  /* float */
+#define BIND_SLOPE 9 /* float */
+#define BIND_COUNT 10
+
+/* Bits of the FLAGS specialisation constant. */
+#define FLAG_BIAS 1
+#define FLAG_RESIDUAL1 2
+#define FLAG_RESIDUAL2 4
+#define FLAG_IN_SCALE 8
+#define FLAG_OUT_SCALE 16
+#define FLAG_NOISE 32
+#define FLAG_ACTIVATION_LAST 64
+#define FLAG_REFLECT 128
+#define FLAG_STAGED 256
+#define FLAG_BILINEAR 512
+
+/* Invocations a workgroup of the shaders that work pixel by pixel, and of the vector ones. */
+#define PIXEL_GROUP 64
+#define VECTOR_GROUP 64
+
+/* A view of a tensor: the index of its first quad in image 0, and the quads from image to image (0: one for all). */
+struct params_operand {
+    PARAMS_UINT base, stride;
+};
+
+struct params_conv2d {
+    PARAMS_UINT first_group, tiles_x, in_h, in_w, out_h, out_w;
+    PARAMS_OPERAND y, x, residual1, residual2, in_scale, out_scale, noise;
+    float slope, gain, scale, residual1_scale, residual2_scale, noise_weight;
+};
+
+/* linear, demodulate */
+struct params_vector {
+    PARAMS_UINT first_group;
+    PARAMS_OPERAND y, x;
+    float slope, epsilon;
+};
+
+/* Everything else. */
+struct params_pixel {
+    PARAMS_UINT first_group, in_h, in_w, out_h, out_w;
+    PARAMS_OPERAND y, x, residual1, residual2;
+    float slope, x_scale, residual1_scale;
+};
+
+/* What a run sets, for the noise shader. */
+struct params_run {
+    PARAMS_UINT seed_low, seed_high, first_image, unused;
+};
+
+#endif
