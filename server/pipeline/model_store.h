@@ -44,7 +44,8 @@ void model_store_destroy(struct model_store **store);
 size_t model_store_count(const struct model_store *store);
 const struct model_entry *model_store_at(const struct model_store *store, size_t index);
 size_t model_store_missing(const struct model_store *store, const struct model_missing **out);
-/* Computes the SHA-256 of every file (reads them all). */
+/* Computes the SHA-256 of every file (reads them all), and with it known_as for renamed files. Call it before reading
+ * those fields while other threads run. */
 void model_store_hash(struct model_store *store);
 
 /* Finds the model for a role. wanted: the request's option, "" or NULL for the default. *entry is NULL with OK where
@@ -67,5 +68,7 @@ void model_set_destroy(struct model_set **set);
 enum error_code model_set_session(struct model_set *set, const struct model_entry *entry, enum precision precision,
                                   struct session **session, const struct model_info **info,
                                   struct error *err) MUST_CHECK;
+/* Drops the plans of all sessions but one, to give the device's memory to that one. */
+void model_set_trim(struct model_set *set, const struct session *keep);
 
 #endif

@@ -1,0 +1,180 @@
+#include "server/pipeline/model_conf.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/embed.h"
+#include "runtime/base/mem.h"
+
+static bool model_conf_text(char *out, size_t size, const char *value)
+{
+    if (strlen(value) >= size)
+        return false;
+    memcpy(out, value, strlen(value) + 1);
+    return true;
+}
+
+static bool model_conf_flag(bool *out, const char *value)
+{
+    *out = strcmp(value, "true") == 0;
+    return *out || strcmp(value, "false") == 0;
+}
+
+static bool model_conf_number(float *out, const char **text)
+{
+    char *end;
+    *out = strtof(*text, &end);
+    if (end == *text || !(*out >= 0 && *out < 1e6f))
+        return false;
+    *text = end;
+    return true;
+}
+
+static bool model_conf_hash(char out[65], const char *value)
+{
+    if (strlen(value) != 64 || strspn(value, "0123456789abcdef") != 64)
+        return false;
+    memcpy(out, value, 65);
+    return true;
+}
+
+static bool model_conf_role(enum model_kind *out, const char *value)
+{
+    static const char *const names[] = {
+        [MODEL_DETECTOR] = "detector", [MODEL_FACE] = "face", [MODEL_PARSER] = "parser", [MODEL_UPSCALER] = "upscaler"};
+    for (int i = 0; i < 4; i++) {
+        if (strcmp(value, names[i]) == 0) {
+            *out = (enum model_kind)i;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool model_conf_set(struct model_section *s, const char *key, const char *value)
+{
+    if (strcmp(key, "file") == 0)
+        return model_conf_text(s->file, sizeof s->file, value);
+    if (strcmp(key, "alias") == 0)
+        return model_conf_text(s->alias, sizeof s->alias, value);
+    if (strcmp(key, "licence") == 0)
+        return model_conf_text(s->licence, sizeof s->licence, value);
+    if (strcmp(key, "sha256") == 0)
+        return model_conf_hash(s->sha256, value);
+    if (strcmp(key, "role") == 0)
+        return model_conf_role(&s->role, value);
+    if (strcmp(key, "default") == 0)
+        return model_conf_flag(&s->is_default, value);
+    if (strcmp(key, "supported") == 0)
+        return model_conf_flag(&s->supported, value);
+    if (strcmp(key, "starter") == 0)
+        return model_conf_flag(&s->starter, value);
+    if (strcmp(key, "url") == 0)
+        return (s->downloadable = strncmp(value, "https://", 8) == 0);
+    if (strcmp(key, "bytes") == 0) {
+        char *end;
+        s->bytes = strtoull(value, &end, 10);
+        return *end == '\0' && s->bytes > 0;
+    }
+    s->has_settings = true;
+    const char *rest = value;
+    if (strcmp(key, "slope") == 0) {
+        s->settings.has_slope = true;
+        return model_conf_number(&s->settings.slope, &rest) && !*rest;
+    }
+    if (strcmp(key, "min_sizes") == 0) {
+        for (int i = 0; i < 6; i++)
+            if (!model_conf_number(&s->settings.min_sizes[i / 2][i % 2], &rest))
+                return false;
+        return !*rest;
+    }
+    if (strcmp(key, "activation") == 0) {
+        s->settings.activation = strcmp(value, "relu") == 0 ? ACTIVATION_RELU : ACTIVATION_LEAKY;
+        return s->settings.activation == ACTIVATION_RELU || strcmp(value, "leakyrelu") == 0;
+    }
+    return false;
+}
+
+static char *model_conf_trim(char *text)
+{
+    while (isspace((unsigned char)*text))
+        text++;
+    size_t n = strlen(text);
+    while (n > 0 && isspace((unsigned char)text[n - 1]))
+        text[--n] = '\0';
+    return text;
+}
+
+static bool model_conf_line(char *line, struct model_section **sections, size_t *count)
+{
+    line = model_conf_trim(line);
+    if (!*line || *line == '#')
+        return true;
+    if (*line == '[') {
+        size_t n = strlen(line);
+        struct model_section *grown = realloc(*sections, (*count + 1) * sizeof **sections);
+        if (!grown)
+            return false;
+        *sections = grown;
+        struct model_section *s = &grown[(*count)++];
+        *s = (struct model_section){.supported = true};
+        line[n - 1] = line[n - 1] == ']' ? '\0' : line[n - 1];
+        return n > 2 && !line[n - 1] && model_conf_text(s->name, sizeof s->name, line + 1);
+    }
+    char *equals = strchr(line, '=');
+    if (!equals || *count == 0)
+        return false;
+    *equals = '\0';
+    return model_conf_set(&(*sections)[*count - 1], model_conf_trim(line), model_conf_trim(equals + 1));
+}
+
+enum error_code model_conf_parse(const char *text, size_t size, struct model_section **sections, size_t *count,
+                                 struct error *err)
+{
+    *sections = NULL;
+    *count = 0;
+    for (size_t at = 0, number = 1; at < size; number++) {
+        const char *end = memchr(text + at, '\n', size - at);
+        size_t length = end ? (size_t)(end - text) - at : size - at;
+        char line[512];
+        bool ok = length < sizeof line;
+        if (ok) {
+            memcpy(line, text + at, length);
+            line[length] = '\0';
+            ok = model_conf_line(line, sections, count);
+        }
+        if (!ok) {
+            free(*sections);
+            *sections = NULL;
+            *count = 0;
+            return error_set(err, ERROR_INVALID, "models.conf, line %zu: not understood", number);
+        }
+        at += length + 1;
+    }
+    return OK;
+}
+
+enum error_code model_conf_load(struct model_section **sections, size_t *count, struct error *err)
+{
+    size_t size;
+    const uint8_t *text = embed_find("models.conf", &size);
+    if (!text)
+        return error_set(err, ERROR_INTERNAL, "models.conf is not embedded");
+    return model_conf_parse((const char *)text, size, sections, count, err);
+}
+
+bool model_conf_called(const struct model_section *section, const char *name)
+{
+    if (strcmp(section->name, name) == 0)
+        return true;
+    size_t n = strlen(name);
+    for (const char *p = section->alias; n > 0 && *p;) {
+        size_t length = strcspn(p, " ");
+        if (length == n && memcmp(p, name, n) == 0)
+            return true;
+        p += length + strspn(p + length, " ");
+    }
+    return false;
+}

@@ -1,0 +1,31 @@
+/* Reads config/models.conf: what is known of each official checkpoint, and the settings that tensors cannot tell.
+ * The keys are described at the head of that file.
+ * Thread-safety: functions without state. */
+#ifndef SERVER_PIPELINE_MODEL_CONF_H
+#define SERVER_PIPELINE_MODEL_CONF_H
+
+#include "runtime/models/model.h"
+
+struct model_section {
+    char name[64], file[72], alias[64], licence[32];
+    char sha256[65]; /* lower case hexadecimal, or "" */
+    uint64_t bytes;  /* 0: not said */
+    enum model_kind role;
+    bool downloadable; /* it has a url: an official file */
+    bool starter;      /* ships with the program: used where no official file is there */
+    bool is_default, supported;
+    bool has_settings;
+    struct model_settings settings;
+};
+
+/* *sections is the caller's to free(). ERROR_INVALID names the line. */
+enum error_code model_conf_parse(const char *text, size_t size, struct model_section **sections, size_t *count,
+                                 struct error *err) MUST_CHECK;
+
+/* The embedded config/models.conf. */
+enum error_code model_conf_load(struct model_section **sections, size_t *count, struct error *err) MUST_CHECK;
+
+/* Whether an option may call the section so: its name or one of its aliases. */
+bool model_conf_called(const struct model_section *section, const char *name);
+
+#endif

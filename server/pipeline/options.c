@@ -1,0 +1,347 @@
+#include "server/pipeline/options.h"
+
+#include <inttypes.h>
+#include <locale.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+const struct option_row option_rows[] = {
+    {"version", "string", "", "1.2, 1.3, 1.4, the name of a face model that is installed, or none",
+     "the face network; none leaves faces alone; empty: the configured one, else 1.3", false},
+    {"upscale", "number", "2", "1 to 8", "how many times larger the result is", false},
+    {"bg_upsampler", "string", "", "realesrgan, the name of an upscaler that is installed, or none",
+     "the network for the whole picture; none: Lanczos4; empty: the configured one, else RealESRGAN_x2plus", false},
+    {"bg_tile", "integer", "auto", "auto, 0, or 32 to 4096",
+     "edge of the background's tiles, px of the input; auto: the largest that fits the device (compat: 400); 0: no "
+     "tiles",
+     false},
+    {"only_center_face", "boolean", "false", "true or false", "restore only the face nearest to the picture's centre",
+     false},
+    {"aligned", "boolean", "false", "true or false", "the input is one aligned face; the result is the restored face",
+     false},
+    {"ext", "enum", "auto", "auto, png or jpg", "format of the result; auto: the input's", false},
+    {"suffix", "string", "", "text without '/' and control characters", "appended to the output file's name", false},
+    {"weight", "number", "1", "0 to 1", "how much of each restored face is used; 0 leaves the upsampled picture",
+     false},
+    {"seed", "integer", "none", "none, or 0 to 18446744073709551615",
+     "none: the checkpoint's stored noise, so that equal inputs give equal bytes; a number: fresh noise", false},
+    {"parse", "enum", "auto", "auto, true or false",
+     "blend by face parsing (true), by a square mask (false), or by what is installed (auto)", false},
+    {"faces", "string", "all", "all, none, or ids such as 0,2", "which of the detected faces to restore", false},
+    {"detector", "string", "", "resnet50, mobilenet0.25, or the name of a detector that is installed",
+     "the face detector; empty: the configured one, else resnet50", true},
+    {"device", "string", "auto", "auto, or the id, name or UUID of a device", "the device that does the work", true},
+    {"precision", "enum", "auto", "auto, fp32 or fp16", "arithmetic of the networks; auto: what the device does best",
+     true},
+    {"quality", "integer", "95", "1 to 100", "quality of a JPEG result", false},
+    {"png_level", "integer", "-1", "0 to 9", "compression of a PNG result; not given: the encoder's default", false},
+    {"compat", "boolean", "false", "true or false", "reproduce the reference implementation, its defects included",
+     false},
+};
+const int option_row_count = sizeof option_rows / sizeof option_rows[0];
+
+void options_init(struct options *options)
+{
+    *options = (struct options){.upscale = 2, .bg_tile = -1, .weight = 1, .quality = 95, .png_level = -1};
+    snprintf(options->device, sizeof options->device, "auto");
+}
+
+static bool options_same_name(const char *a, const char *b)
+{
+    for (; *a && *b; a++, b++)
+        if ((*a == '-' ? '_' : *a) != *b)
+            return false;
+    return *a == *b;
+}
+
+const struct option_row *options_find(const char *name)
+{
+    for (int i = 0; i < option_row_count; i++)
+        if (options_same_name(name, option_rows[i].name))
+            return &option_rows[i];
+    return NULL;
+}
+
+static bool options_number(const char *text, double low, double high, double *out)
+{
+    /* strtod alone would take "nan", "0x10", " 2" and, under some locales, "1,5". */
+    size_t n = strspn(text, "0123456789.");
+    if (n == 0 || n > 32 || text[n] != '\0' || !strpbrk(text, "0123456789"))
+        return false;
+    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    if (c == (locale_t)0)
+        return false;
+    char *end;
+    double value = strtod_l(text, &end, c);
+    freelocale(c);
+    if (*end || !(value >= low && value <= high))
+        return false;
+    *out = value;
+    return true;
+}
+
+static bool options_digits(const char *text, uint64_t *out)
+{
+    uint64_t value = 0;
+    if (!*text)
+        return false;
+    for (; *text; text++) {
+        if (*text < '0' || *text > '9' || __builtin_mul_overflow(value, 10u, &value) ||
+            __builtin_add_overflow(value, (uint64_t)(*text - '0'), &value))
+            return false;
+    }
+    *out = value;
+    return true;
+}
+
+static bool options_integer(const char *text, int low, int high, int *out)
+{
+    uint64_t value;
+    if (!options_digits(text, &value) || value > (uint64_t)high || (int)value < low)
+        return false;
+    *out = (int)value;
+    return true;
+}
+
+static bool options_boolean(const char *text, bool *out)
+{
+    static const char *const yes[] = {"true", "1", "on", "yes"}, *const no[] = {"false", "0", "off", "no"};
+    for (int i = 0; i < 4; i++) {
+        if (strcasecmp(text, yes[i]) == 0 || strcasecmp(text, no[i]) == 0) {
+            *out = strcasecmp(text, yes[i]) == 0;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A name that may go into a message, a report or, as a suffix, into a file's name. */
+static bool options_name(const char *text, bool slash, char out[OPTION_NAME_MAX])
+{
+    size_t n = strlen(text);
+    if (n >= OPTION_NAME_MAX)
+        return false;
+    for (size_t i = 0; i < n; i++)
+        if ((unsigned char)text[i] < 0x20 || text[i] == 0x7f || (text[i] == '/' && !slash))
+            return false;
+    memcpy(out, text, n + 1);
+    return true;
+}
+
+static bool options_faces(struct options *options, const char *text)
+{
+    if (strcmp(text, "all") == 0 || strcmp(text, "none") == 0) {
+        options->faces = text[0] == 'a' ? FACES_ALL : FACES_NONE;
+        options->face_id_count = 0;
+        return true;
+    }
+    int ids[OPTION_MAX_FACES], count = 0;
+    while (count < OPTION_MAX_FACES) {
+        char number[16];
+        size_t n = strcspn(text, ",");
+        if (n >= sizeof number)
+            return false;
+        memcpy(number, text, n);
+        number[n] = '\0';
+        if (!options_integer(number, 0, 99999, &ids[count]))
+            return false;
+        for (int i = 0; i < count; i++)
+            if (ids[i] == ids[count])
+                return false;
+        count++;
+        if (text[n] == '\0') {
+            options->faces = FACES_LISTED;
+            options->face_id_count = count;
+            memcpy(options->face_ids, ids, sizeof ids[0] * (size_t)count);
+            return true;
+        }
+        text += n + 1;
+    }
+    return false;
+}
+
+/* How each row is kept in struct options; the same order as option_rows. */
+enum option_kind {
+    KIND_NAME,   /* char[OPTION_NAME_MAX] */
+    KIND_DEVICE, /* the same; '/' is allowed */
+    KIND_NUMBER,
+    KIND_INTEGER,
+    KIND_BOOLEAN,
+    KIND_CHOICE, /* an enum, index into choices */
+    KIND_PARSE,
+    KIND_TILE,
+    KIND_SEED,
+    KIND_FACES
+};
+
+static const char *const options_formats[] = {"auto", "png", "jpg", "webp", NULL};
+static const char *const options_parses[] = {"auto", "true", "false", NULL};
+static const char *const options_precisions[] = {"auto", "fp32", "fp16", NULL};
+
+#define AT(field) offsetof(struct options, field)
+static const struct option_field {
+    enum option_kind kind;
+    size_t offset;
+    double low, high;
+    const char *const *choices;
+} option_fields[] = {
+    {KIND_NAME, AT(version), 0, 0, NULL},
+    {KIND_NUMBER, AT(upscale), 1, 8, NULL},
+    {KIND_NAME, AT(bg_upsampler), 0, 0, NULL},
+    {KIND_TILE, AT(bg_tile), 32, 4096, NULL},
+    {KIND_BOOLEAN, AT(only_center_face), 0, 0, NULL},
+    {KIND_BOOLEAN, AT(aligned), 0, 0, NULL},
+    {KIND_CHOICE, AT(ext), 0, 0, options_formats},
+    {KIND_NAME, AT(suffix), 0, 0, NULL},
+    {KIND_NUMBER, AT(weight), 0, 1, NULL},
+    {KIND_SEED, AT(seed), 0, 0, NULL},
+    {KIND_PARSE, AT(parse), 0, 0, options_parses},
+    {KIND_FACES, AT(faces), 0, 0, NULL},
+    {KIND_NAME, AT(detector), 0, 0, NULL},
+    {KIND_DEVICE, AT(device), 0, 0, NULL},
+    {KIND_CHOICE, AT(precision), 0, 0, options_precisions},
+    {KIND_INTEGER, AT(quality), 1, 100, NULL},
+    {KIND_INTEGER, AT(png_level), 0, 9, NULL},
+    {KIND_BOOLEAN, AT(compat), 0, 0, NULL},
+};
+#undef AT
+_Static_assert(sizeof option_fields / sizeof option_fields[0] == sizeof option_rows / sizeof option_rows[0],
+               "one field a row");
+
+static bool options_assign(struct options *o, const struct option_field *field, const char *value)
+{
+    void *at = (char *)o + field->offset;
+    int low = (int)field->low, high = (int)field->high;
+    bool flag;
+    switch (field->kind) {
+    case KIND_NAME:
+        return options_name(value, false, at);
+    case KIND_DEVICE:
+        return options_name(value, true, at);
+    case KIND_NUMBER:
+        return options_number(value, field->low, field->high, at);
+    case KIND_INTEGER:
+        return options_integer(value, low, high, at);
+    case KIND_BOOLEAN:
+        return options_boolean(value, at);
+    case KIND_PARSE: /* any boolean, or auto */
+        if (options_boolean(value, &flag)) {
+            o->parse = flag ? PARSE_TRUE : PARSE_FALSE;
+            return true;
+        }
+        o->parse = PARSE_AUTO;
+        return strcmp(value, "auto") == 0;
+    case KIND_CHOICE:
+        for (int i = 0; field->choices[i]; i++) {
+            if (strcmp(value, field->choices[i]) == 0) {
+                memcpy(at, &i, sizeof i);
+                return true;
+            }
+        }
+        return false;
+    case KIND_TILE:
+        if (strcmp(value, "auto") != 0)
+            return options_integer(value, 0, 0, at) || options_integer(value, low, high, at);
+        o->bg_tile = -1;
+        return true;
+    case KIND_SEED:
+        o->has_seed = strcmp(value, "none") != 0;
+        return !o->has_seed || options_digits(value, at);
+    case KIND_FACES:
+        return options_faces(o, value);
+    }
+    return false;
+}
+
+/* What was sent, short and printable, for a message. */
+static void options_shown(char out[64], const char *text)
+{
+    size_t n = strlen(text);
+    snprintf(out, 64, n < 60 ? "%s" : "%.56s...", text);
+    for (char *p = out; *p; p++)
+        if ((unsigned char)*p < 0x20 || *p == 0x7f)
+            *p = '?';
+}
+
+enum error_code options_set(struct options *options, const char *name, const char *value, struct error *err)
+{
+    char shown[64];
+    const struct option_row *row = options_find(name);
+    if (!row) {
+        char list[400] = "";
+        for (int i = 0; i < option_row_count; i++)
+            snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", i ? ", " : "", option_rows[i].name);
+        options_shown(shown, name);
+        return error_set(err, ERROR_INVALID, "%s: there is no such option; there are %s", shown, list);
+    }
+    if (!*value && strcmp(row->name, "suffix") != 0)
+        return error_set(err, ERROR_INVALID, "%s: the value is empty; allowed: %s", row->name, row->allowed);
+    struct options changed = *options; /* a refused value changes nothing */
+    if (!options_assign(&changed, &option_fields[row - option_rows], value)) {
+        options_shown(shown, value);
+        return error_set(err, ERROR_INVALID, "%s: \"%s\" is not allowed; allowed: %s", row->name, shown, row->allowed);
+    }
+    *options = changed;
+    return OK;
+}
+
+enum error_code options_check(const struct options *options, struct error *err)
+{
+    if (options->ext == FORMAT_WEBP)
+        return error_set(err, ERROR_INVALID, "ext: webp is not supported yet; allowed: auto, png or jpg");
+    if (options->only_center_face && options->faces == FACES_LISTED)
+        return error_set(err, ERROR_INVALID, "faces: a list of ids cannot be combined with only_center_face=true");
+    if (options->aligned && strcmp(options->version, "none") == 0)
+        return error_set(err, ERROR_INVALID, "aligned: true needs a face network, but version is none");
+    if (options->aligned && (options->faces != FACES_ALL || options->only_center_face))
+        return error_set(err, ERROR_INVALID,
+                         "aligned: true means one face, so it cannot be combined with faces or only_center_face");
+    return OK;
+}
+
+void options_text(const struct options *o, const char *name, char *out, int out_size)
+{
+    size_t size = (size_t)out_size;
+    const struct option_row *row = options_find(name);
+    out[0] = '\0';
+    if (!row)
+        return;
+    const struct option_field *field = &option_fields[row - option_rows];
+    const void *at = (const char *)o + field->offset;
+    int integer = 0;
+    if (field->kind == KIND_INTEGER || field->kind == KIND_CHOICE || field->kind == KIND_PARSE ||
+        field->kind == KIND_TILE)
+        memcpy(&integer, at, sizeof integer);
+    switch (field->kind) {
+    case KIND_NAME:
+    case KIND_DEVICE:
+        snprintf(out, size, "%s", (const char *)at);
+        break;
+    case KIND_NUMBER:
+        snprintf(out, size, "%.10g", *(const double *)at);
+        break;
+    case KIND_BOOLEAN:
+        snprintf(out, size, "%s", *(const bool *)at ? "true" : "false");
+        break;
+    case KIND_CHOICE:
+    case KIND_PARSE:
+        snprintf(out, size, "%s", field->choices[integer]);
+        break;
+    case KIND_TILE:
+    case KIND_INTEGER:
+        snprintf(out, size, field->kind == KIND_TILE && integer < 0 ? "auto" : "%d", integer);
+        break;
+    case KIND_SEED:
+        snprintf(out, size, o->has_seed ? "%" PRIu64 : "none", o->seed);
+        break;
+    case KIND_FACES:
+        if (o->faces != FACES_LISTED)
+            snprintf(out, size, "%s", o->faces == FACES_ALL ? "all" : "none");
+        for (int i = 0, used = 0; i < o->face_id_count && used < out_size; i++)
+            used += snprintf(out + used, size - (size_t)used, i ? ",%d" : "%d", o->face_ids[i]);
+        break;
+    }
+}
