@@ -35,11 +35,12 @@ struct face {
     double box[4], score, landmarks[5][2], eye_distance; /* px of the oriented input */
     bool restored;
     char reason[128];          /* why not, or "" */
-    double affine[6];          /* picture -> 512×512 crop, row-major 2×3 */
-    struct image *crop;        /* 512×512, 8 bit RGB */
+    double affine[6];          /* picture -> crop, row-major 2×3 */
+    int size;                  /* side of the crop and all that follows from it: 512, or what the face network takes */
+    struct image *crop;        /* size×size, 8 bit RGB */
     struct image *restoration; /* the face network's output rounded to 8 bit */
-    float *restoration_float;  /* 3×512×512 planar RGB 0..255, unrounded */
-    uint8_t *classes;          /* 512×512 ParseNet labels, or NULL for the square mask */
+    float *crop_float, *restoration_float; /* the same two before rounding, interleaved RGB 0..255; NULL with compat */
+    uint8_t *classes;                      /* size×size ParseNet labels, or NULL for the square mask */
 };
 
 struct restoration {

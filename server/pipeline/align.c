@@ -1,0 +1,121 @@
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/mem.h"
+#include "server/image/resize.h"
+#include "server/image/similarity.h"
+#include "server/image/warp.h"
+#include "server/pipeline/step.h"
+
+/* What lies outside the picture, as the face networks were trained. */
+static const uint8_t align_border[3] = {132, 133, 135};
+
+enum error_code align_face_size(struct step *step, int *size, struct error *err)
+{
+    *size = 512;
+    if (!step->context || !step->model[ROLE_FACE])
+        return OK;
+    struct session *session;
+    const struct model_info *info;
+    enum error_code code = step_session(step, ROLE_FACE, &session, &info, err);
+    if (code == OK)
+        *size = info->face_size;
+    return code;
+}
+
+/* The unrounded crop and, from it, the 8-bit one. */
+static enum error_code align_buffers(struct face *face, bool exact, struct error *err)
+{
+    enum error_code code = image_create(&face->crop, face->size, face->size, 3, 8, false, err);
+    if (code == OK && !exact) {
+        face->crop_float = mem_alloc((size_t)face->size * (size_t)face->size, 3 * sizeof(float));
+        if (!face->crop_float)
+            code = error_set(err, ERROR_NO_MEMORY, "out of memory for a face");
+    }
+    return code;
+}
+
+static void align_round(struct face *face)
+{
+    uint8_t *to = face->crop->pixels;
+    for (size_t i = 0; i < 3 * (size_t)face->size * (size_t)face->size; i++)
+        to[i] = (uint8_t)lrintf(fminf(fmaxf(face->crop_float[i], 0), 255));
+}
+
+static struct view_f32 align_float_view(const struct face *face)
+{
+    return (struct view_f32){face->crop_float, face->size, face->size, 3, 3 * (size_t)face->size};
+}
+
+static enum error_code align_crop(const struct restoration *r, struct face *face, struct error *err)
+{
+    double target[5][2];
+    for (int k = 0; k < 10; k++)
+        target[k / 2][k % 2] = similarity_template[k / 2][k % 2] * (face->size / 512.0);
+    bool found = r->options.compat ? similarity_fit_lmeds(face->landmarks, target, 5, face->affine)
+                                   : similarity_fit(face->landmarks, target, 5, face->affine);
+    if (!found) {
+        snprintf(face->reason, sizeof face->reason, "its landmarks fit no face");
+        return OK;
+    }
+    enum error_code code = align_buffers(face, r->options.compat, err);
+    if (code != OK)
+        return code;
+    struct view_u8 picture = image_view(r->picture), crop = image_view(face->crop);
+    if (r->options.compat) {
+        warp_exact_u8(&crop, 0, 0, &picture, face->affine, align_border);
+    } else {
+        const float border[3] = {align_border[0], align_border[1], align_border[2]};
+        struct view_f32 smooth = align_float_view(face);
+        warp_smooth_u8(&smooth, 0, 0, &picture, face->affine, border);
+        align_round(face);
+    }
+    return OK;
+}
+
+/* An aligned picture is only resized. */
+static enum error_code align_resize(const struct restoration *r, struct face *face, struct error *err)
+{
+    struct view_u8 picture = image_view(r->picture);
+    face->affine[0] = (double)face->size / picture.width;
+    face->affine[4] = (double)face->size / picture.height;
+    enum error_code code = align_buffers(face, r->options.compat, err);
+    if (code != OK)
+        return code;
+    struct view_u8 crop = image_view(face->crop);
+    if (r->options.compat)
+        return resize_linear_exact(&crop, &picture, err);
+    size_t count = 3 * (size_t)picture.width * (size_t)picture.height;
+    struct view_f32 from = {mem_alloc(count, sizeof(float)), picture.width, picture.height, 3, picture.stride};
+    if (!from.data)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory");
+    for (size_t i = 0; i < count; i++)
+        from.data[i] = picture.data[i];
+    struct view_f32 to = align_float_view(face);
+    code = resize_smooth_f32(&to, &from, RESIZE_LINEAR, err);
+    free(from.data);
+    if (code == OK)
+        align_round(face);
+    return code;
+}
+
+enum error_code align_step(struct step *step, struct error *err)
+{
+    struct restoration *r = step->r;
+    int size = 0, chosen = 0;
+    enum error_code code = r->face_count ? align_face_size(step, &size, err) : OK;
+    for (int i = 0; i < r->face_count && code == OK; i++) {
+        struct face *f = &r->faces[i];
+        if (f->reason[0])
+            continue;
+        f->size = size;
+        code = r->options.aligned ? align_resize(r, f, err) : align_crop(r, f, err);
+        chosen += !f->reason[0];
+        if (code == OK)
+            code = step_check(step, err);
+    }
+    atomic_store(&r->faces_total, chosen);
+    return code;
+}

@@ -1,0 +1,203 @@
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/mem.h"
+#include "runtime/models/retinaface_decode.h"
+#include "server/image/resize.h"
+#include "server/image/similarity.h"
+#include "server/pipeline/step.h"
+
+#define DETECT_THRESHOLD 0.97f
+#define DETECT_NMS 0.4f
+#define DETECT_MIN_EYES 5.0 /* px; closer eyes mean a face too small or seen from the side */
+#define DETECT_MIN_SIDE 256 /* a reduction stops here */
+
+/* BGR minus the means of the detector's training, planar. */
+static void detect_input(const struct view_u8 *picture, float *out)
+{
+    static const float mean[3] = {104, 117, 123};
+    size_t plane = (size_t)picture->width * (size_t)picture->height;
+    for (int c = 0; c < 3; c++)
+        for (int y = 0; y < picture->height; y++) {
+            const uint8_t *row = picture->data + (size_t)y * picture->stride + (2 - c);
+            float *to = out + (size_t)c * plane + (size_t)y * (size_t)picture->width;
+            for (int x = 0; x < picture->width; x++)
+                to[x] = (float)row[3 * x] - mean[c];
+        }
+}
+
+/* The detector on a view at its own size. */
+static enum error_code detect_view(struct step *step, const struct view_u8 *view, struct face_box **boxes,
+                                   size_t *count, struct error *err)
+{
+    int w = view->width, h = view->height;
+    struct session *session;
+    const struct model_info *info;
+    struct session_shape shape = {.n = 1, .h = h, .w = w};
+    struct step_tensor input = {.count = 3 * (size_t)w * (size_t)h}, maps[3] = {{0}};
+    enum error_code code = step_session(step, ROLE_DETECTOR, &session, &info, err);
+    if (code == OK)
+        code = session_prepare(session, &shape, err);
+    if (code != OK)
+        return code;
+    input.data = mem_alloc(input.count, sizeof(float));
+    bool room = input.data != NULL;
+    for (int k = 0; k < 3; k++) {
+        int stride = 8 << k;
+        maps[k].count = 32 * (size_t)((w + stride - 1) / stride) * (size_t)((h + stride - 1) / stride);
+        maps[k].data = mem_alloc(maps[k].count, sizeof(float));
+        room = room && maps[k].data;
+    }
+    if (room) {
+        detect_input(view, input.data);
+        code = step_network(step, ROLE_DETECTOR, &shape, input, maps, 3, 0, err);
+    } else {
+        code = error_set(err, ERROR_NO_MEMORY, "detect: out of memory for a picture of %d × %d", w, h);
+    }
+    const float *planes[3] = {maps[0].data, maps[1].data, maps[2].data};
+    if (code == OK)
+        code = retinaface_decode(planes, h, w, info->min_sizes, DETECT_THRESHOLD, DETECT_NMS, boxes, count, err);
+    free(input.data);
+    for (int k = 0; k < 3; k++)
+        free(maps[k].data);
+    return code;
+}
+
+/* The detector on the picture reduced so that its longest side is `side`. */
+static enum error_code detect_at(struct step *step, int side, struct face_box **boxes, size_t *count, double scale[2],
+                                 struct error *err)
+{
+    struct view_u8 whole = image_view(step->r->picture);
+    int longest = whole.width > whole.height ? whole.width : whole.height;
+    scale[0] = scale[1] = 1;
+    if (side >= longest)
+        return detect_view(step, &whole, boxes, count, err);
+    double factor = (double)side / longest;
+    int w = (int)fmax(1, floor(whole.width * factor + 0.5)), h = (int)fmax(1, floor(whole.height * factor + 0.5));
+    struct image *small = NULL;
+    enum error_code code = image_create(&small, w, h, 3, 8, false, err);
+    if (code == OK) {
+        struct view_u8 view = image_view(small);
+        code = resize_smooth_u8(&view, &whole, RESIZE_AREA, err);
+        if (code == OK)
+            code = detect_view(step, &view, boxes, count, err);
+    }
+    image_destroy(&small);
+    scale[0] = (double)whole.width / w;
+    scale[1] = (double)whole.height / h;
+    return code;
+}
+
+static enum error_code detect_faces(struct restoration *r, const struct face_box *boxes, size_t count,
+                                    const double scale[2], struct error *err)
+{
+    r->faces = mem_calloc(count, sizeof *r->faces);
+    if (!r->faces)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory");
+    r->face_count = (int)count;
+    for (size_t i = 0; i < count; i++) {
+        struct face *f = &r->faces[i];
+        f->id = (int)i;
+        f->score = boxes[i].score;
+        for (int k = 0; k < 4; k++)
+            f->box[k] = boxes[i].box[k] * scale[k % 2];
+        for (int k = 0; k < 10; k++)
+            f->landmarks[k / 2][k % 2] = boxes[i].landmarks[k / 2][k % 2] * scale[k % 2];
+        f->eye_distance = hypot(f->landmarks[0][0] - f->landmarks[1][0], f->landmarks[0][1] - f->landmarks[1][1]);
+    }
+    return OK;
+}
+
+static void detect_skip(struct face *face, const char *reason)
+{
+    if (!face->reason[0])
+        snprintf(face->reason, sizeof face->reason, "%s", reason);
+}
+
+enum error_code detect_choose(struct step *step, struct error *err)
+{
+    struct restoration *r = step->r;
+    const struct options *o = &r->options;
+    int centre = -1, chosen = 0;
+    double nearest = INFINITY;
+    for (int i = 0; i < r->face_count; i++) {
+        struct face *f = &r->faces[i];
+        if (f->eye_distance < DETECT_MIN_EYES) {
+            detect_skip(f, "the eyes are less than 5 px apart");
+            continue;
+        }
+        double d = hypot((f->box[0] + f->box[2]) / 2 - r->picture->width / 2.0,
+                         (f->box[1] + f->box[3]) / 2 - r->picture->height / 2.0);
+        if (d < nearest) {
+            nearest = d;
+            centre = i;
+        }
+    }
+    for (int i = 0; i < r->face_count; i++) {
+        struct face *f = &r->faces[i];
+        bool listed = false;
+        for (int k = 0; k < o->face_id_count; k++)
+            listed = listed || o->face_ids[k] == f->id;
+        if (!step->model[ROLE_FACE] && !r->detect_only)
+            detect_skip(f, "version=none");
+        if (o->faces == FACES_NONE)
+            detect_skip(f, "faces=none");
+        if (o->faces == FACES_LISTED && !listed)
+            detect_skip(f, "not among the faces that were asked for");
+        if (o->only_center_face && i != centre)
+            detect_skip(f, "not the face nearest to the picture's centre");
+        chosen += !f->reason[0];
+    }
+    for (int k = 0; o->faces == FACES_LISTED && k < o->face_id_count; k++)
+        if (o->face_ids[k] >= r->face_count)
+            restoration_note(r, "face %d was asked for, but %d were found", o->face_ids[k], r->face_count);
+    atomic_store(&r->faces_total, chosen);
+    return step_check(step, err);
+}
+
+/* With aligned=true the whole picture is the one face. */
+static enum error_code detect_aligned(struct step *step, struct error *err)
+{
+    struct restoration *r = step->r;
+    struct face_box box = {.box = {0, 0, (float)r->picture->width, (float)r->picture->height}, .score = 1};
+    for (int k = 0; k < 10; k++)
+        box.landmarks[k / 2][k % 2] =
+            (float)(similarity_template[k / 2][k % 2] / 512 * (k % 2 ? r->picture->height : r->picture->width));
+    enum error_code code = detect_faces(r, &box, 1, (double[2]){1, 1}, err);
+    r->faces_total = 1;
+    return code;
+}
+
+enum error_code detect_step(struct step *step, struct error *err)
+{
+    struct restoration *r = step->r;
+    if (r->options.aligned && !r->detect_only)
+        return detect_aligned(step, err);
+    if (!step->model[ROLE_DETECTOR])
+        return OK;
+    struct face_box *boxes = NULL;
+    size_t count = 0;
+    double scale[2];
+    int longest = r->picture->width > r->picture->height ? r->picture->width : r->picture->height, side = longest;
+    if (!r->options.compat && r->limits.detect_max_side && side > r->limits.detect_max_side)
+        side = r->limits.detect_max_side;
+    int wanted = side;
+    enum error_code code = detect_at(step, side, &boxes, &count, scale, err);
+    while (step_too_large(code) && side > DETECT_MIN_SIDE) {
+        error_clear(err);
+        side = side * 3 / 4 > DETECT_MIN_SIDE ? side * 3 / 4 : DETECT_MIN_SIDE;
+        model_set_trim(step->context->models, NULL);
+        code = detect_at(step, side, &boxes, &count, scale, err);
+    }
+    if (code == OK && side < wanted)
+        restoration_note(r,
+                         "the device's memory is too small to detect at full size: faces were looked for at %d of "
+                         "%d px",
+                         side, longest);
+    if (code == OK)
+        code = detect_faces(r, boxes, count, scale, err);
+    free(boxes);
+    return code == OK ? detect_choose(step, err) : code;
+}

@@ -1,0 +1,30 @@
+#include <stdlib.h>
+
+#include "server/image/codec.h"
+#include "server/pipeline/step.h"
+
+/* Writes the result in the format that was asked for, with the input's metadata. */
+enum error_code encode_step(struct step *step, struct error *err)
+{
+    struct restoration *r = step->r;
+    struct codec_options options = {.quality = r->options.quality, .png_level = r->options.png_level};
+    struct codec_output output = {0};
+    enum error_code code = image_copy_metadata(r->result, r->picture, err);
+    if (code == OK)
+        code = codec_encode(r->result, r->output_format, options, &output, err);
+    if (code != OK)
+        return code;
+    for (unsigned bit = 0; bit < IMAGE_NOTE_COUNT; bit++)
+        if (output.notes & (1u << bit))
+            restoration_note(r, "%s", image_note_text(1u << bit));
+    free(r->output);
+    r->output = output.bytes;
+    r->output_bytes = output.size;
+    r->out_info.width = r->result->width;
+    r->out_info.height = r->result->height;
+    r->out_info.bits = r->result->bits;
+    r->out_info.channels = r->result->channels + (r->result->alpha && r->output_format == IMAGE_PNG);
+    r->out_info.format = r->output_format;
+    r->out_info.bytes = output.size;
+    return OK;
+}

@@ -1,0 +1,306 @@
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/mem.h"
+#include "server/image/filter.h"
+#include "server/image/similarity.h"
+#include "server/image/warp.h"
+#include "server/pipeline/step.h"
+
+#define PASTE_BAND 64 /* rows warped at a time */
+
+static enum error_code paste_no_memory(struct error *err)
+{
+    return error_set(err, ERROR_NO_MEMORY, "out of memory to paste a face");
+}
+
+/* Crop -> result. compat adds half an output pixel where it enlarges, as the reference does; the default maps pixel
+ * centres exactly, by the ratio of the sizes (int(w·s) need not be w·s). */
+static void paste_matrix(const struct step *step, const struct face *face, double m[6])
+{
+    const struct restoration *r = step->r;
+    double s = r->options.upscale, scale[2] = {s, s}, offset[2] = {s > 1 ? 0.5 * s : 0, s > 1 ? 0.5 * s : 0};
+    if (!r->options.compat) {
+        scale[0] = (double)step->width / r->picture->width;
+        scale[1] = (double)step->height / r->picture->height;
+        offset[0] = 0.5 * (scale[0] - 1);
+        offset[1] = 0.5 * (scale[1] - 1);
+    }
+    similarity_invert(face->affine, m);
+    for (int i = 0; i < 6; i++)
+        m[i] = m[i] * scale[i / 3] + (i % 3 == 2 ? offset[i / 3] : 0);
+}
+
+enum error_code paste_prepare(struct step *step, struct error *err)
+{
+    struct restoration *r = step->r;
+    step->patches = mem_calloc((size_t)r->face_count, sizeof *step->patches);
+    if (!step->patches)
+        return paste_no_memory(err);
+    for (int i = 0; i < r->face_count; i++) {
+        const struct face *f = &r->faces[i];
+        struct patch *p = &step->patches[i];
+        if (!f->restored)
+            continue;
+        paste_matrix(step, f, p->matrix);
+        p->rect = warp_bounds(p->matrix, f->size, f->size, step->width, step->height, 2);
+        if (p->rect.width <= 0 || p->rect.height <= 0)
+            continue;
+        p->element = r->options.compat && f->classes ? sizeof(double) : sizeof(float);
+        p->pixels = mem_alloc((size_t)p->rect.width * (size_t)p->rect.height, 3 * p->element);
+        if (!p->pixels)
+            return paste_no_memory(err);
+    }
+    return OK;
+}
+
+void paste_background_row(struct step *step, int y, const float *row)
+{
+    struct restoration *r = step->r;
+    uint8_t *to = (uint8_t *)r->result->pixels + (size_t)y * 3 * (size_t)step->width;
+    for (size_t i = 0; i < 3 * (size_t)step->width; i++)
+        to[i] = (uint8_t)lrintf(row[i]);
+    for (int i = 0; step->patches && i < r->face_count; i++) {
+        const struct patch *p = &step->patches[i];
+        if (p->pixels && y >= p->rect.y && y < p->rect.y + p->rect.height)
+            memcpy((float *)p->pixels + (size_t)(y - p->rect.y) * 3 * (size_t)p->rect.width,
+                   row + 3 * (size_t)p->rect.x, 3 * sizeof(float) * (size_t)p->rect.width);
+    }
+}
+
+/* compat: the background under a face is the rounded one. */
+static void paste_load(const struct image *result, struct patch *p)
+{
+    size_t n = 3 * (size_t)p->rect.width;
+    for (int y = 0; y < p->rect.height; y++) {
+        const uint8_t *from =
+            (const uint8_t *)result->pixels + 3 * ((size_t)(p->rect.y + y) * (size_t)result->width + (size_t)p->rect.x);
+        for (size_t i = 0; i < n; i++) {
+            if (p->element == sizeof(double))
+                ((double *)p->pixels)[(size_t)y * n + i] = from[i];
+            else
+                ((float *)p->pixels)[(size_t)y * n + i] = from[i];
+        }
+    }
+}
+
+/* compat truncates, the default rounds. */
+static void paste_store(struct image *result, const struct patch *p, bool truncate)
+{
+    size_t n = 3 * (size_t)p->rect.width;
+    for (int y = 0; y < p->rect.height; y++) {
+        uint8_t *to =
+            (uint8_t *)result->pixels + 3 * ((size_t)(p->rect.y + y) * (size_t)result->width + (size_t)p->rect.x);
+        for (size_t i = 0; i < n; i++) {
+            size_t k = (size_t)y * n + i;
+            double v = p->element == sizeof(double) ? ((const double *)p->pixels)[k] : ((const float *)p->pixels)[k];
+            v = fmin(fmax(v, 0), 255);
+            to[i] = truncate ? (uint8_t)v : (uint8_t)lrint(v);
+        }
+    }
+}
+
+/* What an earlier face changed under this one goes on unrounded. */
+static void paste_carry(struct patch *to, const struct patch *from)
+{
+    int x0 = to->rect.x > from->rect.x ? to->rect.x : from->rect.x;
+    int y0 = to->rect.y > from->rect.y ? to->rect.y : from->rect.y;
+    int x1 = to->rect.x + to->rect.width, y1 = to->rect.y + to->rect.height;
+    if (from->rect.x + from->rect.width < x1)
+        x1 = from->rect.x + from->rect.width;
+    if (from->rect.y + from->rect.height < y1)
+        y1 = from->rect.y + from->rect.height;
+    for (int y = y0; y < y1 && x0 < x1; y++) {
+        size_t t = (size_t)(y - to->rect.y) * (size_t)to->rect.width + (size_t)(x0 - to->rect.x);
+        size_t f = (size_t)(y - from->rect.y) * (size_t)from->rect.width + (size_t)(x0 - from->rect.x);
+        memcpy((char *)to->pixels + t * 3 * to->element, (const char *)from->pixels + f * 3 * from->element,
+               (size_t)(x1 - x0) * 3 * to->element);
+    }
+}
+
+enum error_code paste_parse_mask(const uint8_t *classes, int size, double *mask, struct error *err)
+{
+    /* The face, its parts, glasses, hair (13) and ear rings (15) are pasted; background (0), hat, necklace, neck and
+     * clothes are not. */
+    static const uint8_t opaque[19] = {0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 0, 0, 0};
+    size_t n = (size_t)size;
+    for (size_t i = 0; i < n * n; i++)
+        mask[i] = classes[i] < 19 && opaque[classes[i]] ? 255 : 0;
+    struct view_f64 view = {mask, size, size, 1, n};
+    int kernel = 2 * (50 * size / 512) + 1, border = (10 * size + 256) / 512; /* 101 and 10 at 512 px */
+    double sigma = 11.0 * size / 512;
+    enum error_code code = filter_gaussian_f64(&view, &view, kernel, sigma, err);
+    if (code == OK)
+        code = filter_gaussian_f64(&view, &view, kernel, sigma, err);
+    for (int y = 0; y < size; y++)
+        for (int x = 0; x < size; x++) {
+            bool edge = x < border || y < border || x >= size - border || y >= size - border;
+            mask[(size_t)y * n + (size_t)x] = edge ? 0 : mask[(size_t)y * n + (size_t)x] / 255;
+        }
+    return code;
+}
+
+enum error_code paste_square_mask(const struct step *step, const struct patch *patch, int size, float *eroded,
+                                  float *soft, struct error *err)
+{
+    int w = patch->rect.width, h = patch->rect.height;
+    size_t count = (size_t)w * (size_t)h, ones_count = (size_t)size * (size_t)size;
+    struct view_f32 e = {eroded, w, h, 1, (size_t)w}, b = {soft, w, h, 1, (size_t)w};
+    struct view_f32 ones = {mem_alloc(ones_count, sizeof(float)), size, size, 1, (size_t)size};
+    if (!ones.data)
+        return paste_no_memory(err);
+    for (size_t i = 0; i < ones_count; i++)
+        ones.data[i] = 1;
+    if (step->r->options.compat)
+        warp_exact_f32(&e, patch->rect.x, patch->rect.y, &ones, patch->matrix, 0);
+    else
+        warp_smooth_f32(&e, patch->rect.x, patch->rect.y, &ones, patch->matrix, (const float[]){0});
+    free(ones.data);
+    enum error_code code = filter_erode_f32(&e, &e, (int)(2 * step->r->options.upscale), err);
+    double area = 0;
+    for (size_t i = 0; i < count; i++)
+        area += eroded[i];
+    int edge = (int)sqrtf((float)area) / 20;
+    if (code == OK)
+        code = filter_erode_f32(&b, &e, 2 * edge, err);
+    if (code == OK)
+        code = filter_gaussian_f32(&b, &b, 2 * edge + 1, 0, err);
+    return code;
+}
+
+/* The masks of one face: of the crop (ParseNet) or, where there are no labels, of the patch (square). */
+struct paste_mask {
+    double *crop;         /* size×size */
+    float *eroded, *soft; /* rect.width × rect.height */
+};
+
+static enum error_code paste_make_mask(const struct step *step, const struct face *f, const struct patch *p,
+                                       struct paste_mask *mask, struct error *err)
+{
+    size_t area = (size_t)p->rect.width * (size_t)p->rect.height;
+    if (f->classes) {
+        mask->crop = mem_alloc((size_t)f->size * (size_t)f->size, sizeof(double));
+        return mask->crop ? paste_parse_mask(f->classes, f->size, mask->crop, err) : paste_no_memory(err);
+    }
+    mask->eroded = mem_alloc(area, sizeof(float));
+    mask->soft = mem_alloc(area, sizeof(float));
+    if (!mask->eroded || !mask->soft)
+        return paste_no_memory(err);
+    return paste_square_mask(step, p, f->size, mask->eroded, mask->soft, err);
+}
+
+static void paste_free_mask(struct paste_mask *mask)
+{
+    free(mask->crop);
+    free(mask->eroded);
+    free(mask->soft);
+}
+
+/* The reference's blend: the face warped as 8 bit; double with ParseNet, float with the square mask. */
+static enum error_code paste_blend_compat(const struct face *f, struct patch *p, const struct paste_mask *mask,
+                                          struct error *err)
+{
+    static const uint8_t black[3] = {0};
+    int w = p->rect.width;
+    struct view_u8 source = image_view(f->restoration);
+    struct view_f64 crop_mask = {mask->crop, f->size, f->size, 1, (size_t)f->size};
+    uint8_t *face = mem_alloc((size_t)w, 3 * PASTE_BAND);
+    double *warped = mem_alloc((size_t)w, sizeof(double) * PASTE_BAND);
+    enum error_code code = face && warped ? OK : paste_no_memory(err);
+    for (int y = 0; y < p->rect.height && code == OK; y += PASTE_BAND) {
+        int rows = p->rect.height - y < PASTE_BAND ? p->rect.height - y : PASTE_BAND;
+        struct view_u8 face_band = {face, w, rows, 3, 3 * (size_t)w};
+        struct view_f64 mask_band = {warped, w, rows, 1, (size_t)w};
+        size_t first = (size_t)y * (size_t)w;
+        warp_exact_u8(&face_band, p->rect.x, p->rect.y + y, &source, p->matrix, black);
+        if (mask->crop)
+            warp_exact_f64(&mask_band, p->rect.x, p->rect.y + y, &crop_mask, p->matrix, 0);
+        for (size_t i = 0; i < (size_t)rows * (size_t)w; i++)
+            for (size_t c = 0; c < 3; c++) {
+                if (mask->crop) {
+                    double *to = (double *)p->pixels + 3 * (first + i) + c;
+                    *to = warped[i] * face[3 * i + c] + (1 - warped[i]) * *to;
+                } else {
+                    float *to = (float *)p->pixels + 3 * (first + i) + c, m = mask->soft[first + i];
+                    *to = m * (mask->eroded[first + i] * (float)face[3 * i + c]) + (1 - m) * *to;
+                }
+            }
+    }
+    free(face);
+    free(warped);
+    return code;
+}
+
+/* The default blend, in float. With ParseNet the mask is multiplied in before the warp (the fourth channel carries it),
+ * so that nothing from beyond the crop's edge bleeds in where the face shrinks. */
+static enum error_code paste_blend(const struct face *f, struct patch *p, const struct paste_mask *mask, float weight,
+                                   struct error *err)
+{
+    int w = p->rect.width;
+    size_t count = (size_t)f->size * (size_t)f->size;
+    float *crop = mem_alloc(count, 4 * sizeof(float)), *band = mem_alloc((size_t)w, 4 * sizeof(float) * PASTE_BAND);
+    enum error_code code = crop && band ? OK : paste_no_memory(err);
+    for (size_t i = 0; code == OK && i < count; i++) {
+        float m = mask->crop ? (float)mask->crop[i] : 1;
+        for (size_t c = 0; c < 3; c++)
+            crop[4 * i + c] = m * f->restoration_float[3 * i + c];
+        crop[4 * i + 3] = m;
+    }
+    struct view_f32 source = {crop, f->size, f->size, 4, 4 * (size_t)f->size};
+    for (int y = 0; y < p->rect.height && code == OK; y += PASTE_BAND) {
+        int rows = p->rect.height - y < PASTE_BAND ? p->rect.height - y : PASTE_BAND;
+        struct view_f32 view = {band, w, rows, 4, 4 * (size_t)w};
+        size_t first = (size_t)y * (size_t)w;
+        warp_smooth_f32(&view, p->rect.x, p->rect.y + y, &source, p->matrix, (const float[]){0, 0, 0, 0});
+        for (size_t i = 0; i < (size_t)rows * (size_t)w; i++) {
+            float soft = mask->crop ? 1 : mask->soft[first + i], m = mask->crop ? band[4 * i + 3] : soft;
+            float inner = mask->crop ? 1 : soft * mask->eroded[first + i];
+            for (size_t c = 0; c < 3; c++) {
+                float *to = (float *)p->pixels + 3 * (first + i) + c;
+                *to += weight * (inner * band[4 * i + c] - m * *to);
+            }
+        }
+    }
+    free(crop);
+    free(band);
+    return code;
+}
+
+/* Lays the restored faces over the background, later ones over earlier ones. */
+enum error_code paste_step(struct step *step, struct error *err)
+{
+    struct restoration *r = step->r;
+    bool compat = r->options.compat;
+    enum error_code code = OK;
+    if (r->options.aligned) { /* the face is the result */
+        struct image *face = r->faces[0].restoration;
+        code = image_create(&r->result, face->width, face->height, 3, 8, false, err);
+        if (code == OK)
+            memcpy(r->result->pixels, face->pixels, 3 * (size_t)face->width * (size_t)face->height);
+        return code;
+    }
+    for (int i = 0; i < r->face_count && code == OK; i++) {
+        const struct face *f = &r->faces[i];
+        struct patch *p = &step->patches[i];
+        struct paste_mask mask = {0};
+        if (!p->pixels)
+            continue;
+        if (compat)
+            paste_load(r->result, p);
+        for (int earlier = 0; earlier < i; earlier++)
+            if (step->patches[earlier].pixels)
+                paste_carry(p, &step->patches[earlier]);
+        code = paste_make_mask(step, f, p, &mask, err);
+        if (code == OK)
+            code =
+                compat ? paste_blend_compat(f, p, &mask, err) : paste_blend(f, p, &mask, (float)r->options.weight, err);
+        paste_free_mask(&mask);
+        if (code == OK)
+            code = step_check(step, err);
+    }
+    for (int i = 0; i < r->face_count && code == OK; i++)
+        if (step->patches[i].pixels)
+            paste_store(r->result, &step->patches[i], compat);
+    return code;
+}

@@ -1,0 +1,219 @@
+#include "server/pipeline/pipeline.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/mem.h"
+#include "server/image/codec.h"
+#include "server/pipeline/step.h"
+
+/* The way of a picture. */
+static const struct pipeline_stage {
+    enum stage stage;
+    enum error_code (*run)(struct step *step, struct error *err);
+    bool detection; /* part of a detection alone */
+} pipeline_stages[] = {
+    {STAGE_DECODE, decode_step, true}, {STAGE_DETECT, detect_step, true},
+    {STAGE_ALIGN, align_step, false},  {STAGE_RESTORE, restore_step, false},
+    {STAGE_PARSE, parse_step, false},  {STAGE_BACKGROUND, background_step, false},
+    {STAGE_PASTE, paste_step, false},  {STAGE_ENCODE, encode_step, false},
+};
+
+const char *stage_name(enum stage stage)
+{
+    static const char *const names[] = {"queue", "decode",     "detect", "align", "restore",
+                                        "parse", "background", "paste",  "encode"};
+    return (unsigned)stage < STAGE_COUNT ? names[stage] : "done";
+}
+
+enum error_code restoration_create(struct restoration **out, struct error *err)
+{
+    struct restoration *r = *out = mem_calloc(1, sizeof *r);
+    if (!r)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory");
+    options_init(&r->options);
+    r->limits = (struct limits){.input_pixels = 64000000, .result_pixels = 400000000, .detect_max_side = 2048};
+    return OK;
+}
+
+static void restoration_free_faces(struct restoration *r)
+{
+    for (int i = 0; i < r->face_count; i++) {
+        struct face *f = &r->faces[i];
+        image_destroy(&f->crop);
+        image_destroy(&f->restoration);
+        free(f->crop_float);
+        free(f->restoration_float);
+        free(f->classes);
+    }
+    free(r->faces);
+    r->faces = NULL;
+    r->face_count = 0;
+}
+
+void restoration_destroy(struct restoration **restoration)
+{
+    struct restoration *r = *restoration;
+    if (!r)
+        return;
+    restoration_free_faces(r);
+    image_destroy(&r->picture);
+    image_destroy(&r->result);
+    free(r->output);
+    free(r);
+    *restoration = NULL;
+}
+
+void restoration_note(struct restoration *r, const char *format, ...)
+{
+    char note[sizeof r->notes[0]];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(note, sizeof note, format, args);
+    va_end(args);
+    for (int i = 0; i < r->note_count; i++)
+        if (strcmp(r->notes[i], note) == 0)
+            return;
+    if (r->note_count < (int)(sizeof r->notes / sizeof r->notes[0]))
+        memcpy(r->notes[r->note_count++], note, sizeof note);
+}
+
+/* The models that the options ask for. NULL where none is needed or, for parser and upscaler, none is there. */
+static enum error_code pipeline_models(const struct restoration *r, const struct model_store *store,
+                                       const struct model_entry *model[ROLE_COUNT], struct error *err)
+{
+    const struct options *o = &r->options;
+    memset(model, 0, sizeof model[0] * ROLE_COUNT);
+    enum error_code code = OK;
+    bool faces = strcmp(o->version, "none") != 0;
+    if (r->detect_only)
+        return model_store_resolve(store, ROLE_DETECTOR, o->detector, &model[ROLE_DETECTOR], err);
+    if (faces)
+        code = model_store_resolve(store, ROLE_FACE, o->version, &model[ROLE_FACE], err);
+    faces = model[ROLE_FACE] != NULL; /* the configured default may be none */
+    if (code == OK && !faces && o->aligned)
+        return error_set(err, ERROR_INVALID, "aligned: true needs a face network, but version is none");
+    if (code == OK && faces && !o->aligned)
+        code = model_store_resolve(store, ROLE_DETECTOR, o->detector, &model[ROLE_DETECTOR], err);
+    if (code == OK && faces && !o->aligned && o->parse != PARSE_FALSE)
+        code = model_store_resolve(store, ROLE_PARSER, NULL, &model[ROLE_PARSER], err);
+    if (code == OK && faces && !o->aligned && o->parse == PARSE_TRUE && !model[ROLE_PARSER])
+        return error_set(err, ERROR_INVALID,
+                         "parse: true needs a face parser and none is installed; parsing_parsenet.pth comes with: "
+                         "make models");
+    if (code == OK && !o->aligned)
+        code = model_store_resolve(store, ROLE_UPSCALER, o->bg_upsampler, &model[ROLE_UPSCALER], err);
+    return code;
+}
+
+/* The result's format for a picture of that format. */
+static enum image_format pipeline_format(const struct options *options, enum image_format input)
+{
+    if (options->ext == FORMAT_AUTO)
+        return input;
+    return options->ext == FORMAT_PNG ? IMAGE_PNG : options->ext == FORMAT_JPEG ? IMAGE_JPEG : IMAGE_WEBP;
+}
+
+/* The result's size: int(w·s) in double, as the reference computes it. */
+static void pipeline_size(const struct restoration *r, int *width, int *height)
+{
+    *width = (int)(r->in_info.width * r->options.upscale);
+    *height = (int)(r->in_info.height * r->options.upscale);
+}
+
+enum error_code pipeline_check(struct restoration *r, const struct model_store *store, struct error *err)
+{
+    struct codec_info info;
+    const struct model_entry *model[ROLE_COUNT];
+    enum error_code code = options_check(&r->options, err);
+    if (code == OK)
+        code = codec_probe(r->input, r->input_bytes, &info, err);
+    if (code != OK)
+        return code;
+    r->in_info.width = info.width;
+    r->in_info.height = info.height;
+    r->in_info.bits = info.bits;
+    r->in_info.channels = info.channels;
+    r->in_info.format = info.format;
+    r->in_info.bytes = r->input_bytes;
+    r->output_format = pipeline_format(&r->options, info.format);
+    uint64_t pixels = (uint64_t)info.width * (uint64_t)info.height;
+    if (r->limits.input_pixels && pixels > r->limits.input_pixels)
+        return error_set(err, ERROR_TOO_LARGE, "the picture has %d × %d = %.1f megapixels; at most %.1f are taken",
+                         info.width, info.height, (double)pixels / 1e6, (double)r->limits.input_pixels / 1e6);
+    if (!r->detect_only && !r->options.aligned) {
+        int width, height, longest = codec_max_side(r->output_format);
+        pipeline_size(r, &width, &height);
+        uint64_t result = (uint64_t)width * (uint64_t)height;
+        if (r->limits.result_pixels && result > r->limits.result_pixels)
+            return error_set(err, ERROR_TOO_LARGE,
+                             "the result would have %d × %d = %.1f megapixels; at most %.1f are made: choose a smaller "
+                             "upscale",
+                             width, height, (double)result / 1e6, (double)r->limits.result_pixels / 1e6);
+        if (width > longest || height > longest)
+            return error_set(err, ERROR_TOO_LARGE,
+                             "the result would be %d × %d, but the longest side of a %s is %d: choose png or a smaller "
+                             "upscale",
+                             width, height, image_format_name(r->output_format), longest);
+    }
+    return pipeline_models(r, store, model, err);
+}
+
+/* What the report shows as resolved. */
+static void pipeline_resolved(struct step *step)
+{
+    struct restoration *r = step->r;
+    struct options *o = &r->options;
+    struct device_info device;
+    for (int role = 0; role < ROLE_COUNT; role++)
+        if (step->model[role])
+            snprintf(r->model_names[role], sizeof r->model_names[role], "%s", step->model[role]->name);
+    snprintf(o->version, sizeof o->version, "%s", step->model[ROLE_FACE] ? r->model_names[ROLE_FACE] : "none");
+    snprintf(o->bg_upsampler, sizeof o->bg_upsampler, "%s",
+             step->model[ROLE_UPSCALER] ? r->model_names[ROLE_UPSCALER] : "none");
+    if (step->model[ROLE_DETECTOR])
+        snprintf(o->detector, sizeof o->detector, "%s", r->model_names[ROLE_DETECTOR]);
+    device_info(step->context->device, &device);
+    snprintf(r->device, sizeof r->device, "%s", device.id);
+    r->precision = o->precision != PRECISION_AUTO ? o->precision : device.preferred;
+    if (o->compat && o->bg_tile < 0)
+        o->bg_tile = 400; /* the reference's */
+}
+
+enum error_code pipeline_run(struct restoration *r, struct worker_context *context, struct error *err)
+{
+    struct step step = {.r = r, .context = context};
+    bool wants_upscaler = strcmp(r->options.bg_upsampler, "none") != 0;
+    restoration_free_faces(r); /* of an attempt before */
+    image_destroy(&r->picture);
+    image_destroy(&r->result);
+    memset(r->stage_ms + STAGE_DECODE, 0, sizeof r->stage_ms - sizeof r->stage_ms[0]);
+    enum error_code code = pipeline_check(r, context->store, err);
+    if (code == OK)
+        code = pipeline_models(r, context->store, step.model, err);
+    if (code == OK) {
+        pipeline_size(r, &step.width, &step.height);
+        pipeline_resolved(&step);
+        if (wants_upscaler && !step.model[ROLE_UPSCALER] && !r->options.aligned && !r->detect_only)
+            restoration_note(r, "there is no upscaler: the background was resized by Lanczos4");
+    }
+    int count = (int)(sizeof pipeline_stages / sizeof pipeline_stages[0]);
+    for (int i = 0; i < count && code == OK; i++) {
+        if (r->detect_only && !pipeline_stages[i].detection)
+            continue;
+        step_enter(&step, pipeline_stages[i].stage);
+        code = step_check(&step, err);
+        if (code == OK)
+            code = pipeline_stages[i].run(&step, err);
+    }
+    step_enter(&step, STAGE_COUNT);
+    r->total_ms = 0;
+    for (int stage = 0; stage < STAGE_COUNT; stage++)
+        r->total_ms += r->stage_ms[stage];
+    for (int i = 0; step.patches && i < r->face_count; i++)
+        free(step.patches[i].pixels);
+    free(step.patches);
+    return code;
+}

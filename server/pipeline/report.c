@@ -1,0 +1,103 @@
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/pipeline/pipeline.h"
+
+/* Thousandths are finer than any of these figures is known. */
+static json_t *report_real(double value)
+{
+    return json_real(round(value * 1000) / 1000);
+}
+
+static json_t *report_name(const char *name)
+{
+    return *name ? json_string(name) : json_null();
+}
+
+static json_t *report_faces(const struct restoration *r)
+{
+    json_t *faces = json_array();
+    for (int i = 0; i < r->face_count; i++) {
+        const struct face *f = &r->faces[i];
+        json_t *landmarks = json_array();
+        for (int k = 0; k < 5; k++)
+            json_array_append_new(
+                landmarks, json_pack("[o, o]", report_real(f->landmarks[k][0]), report_real(f->landmarks[k][1])));
+        /* of a detection alone: what a restoration would do */
+        bool restored = r->detect_only ? !f->reason[0] : f->restored;
+        json_array_append_new(faces, json_pack("{s:i, s:[o, o, o, o], s:f, s:o, s:o, s:s, s:o}", "id", f->id, "box",
+                                               report_real(f->box[0]), report_real(f->box[1]), report_real(f->box[2]),
+                                               report_real(f->box[3]), "score", f->score, "landmarks", landmarks,
+                                               "eye_distance", report_real(f->eye_distance), "action",
+                                               restored ? "restored" : "skipped", "reason", report_name(f->reason)));
+    }
+    return faces;
+}
+
+static json_t *report_timings(const struct restoration *r)
+{
+    json_t *timings = json_object();
+    for (int stage = 0; stage < STAGE_COUNT; stage++) {
+        if (r->detect_only && stage > STAGE_DETECT)
+            break;
+        json_object_set_new(timings, stage_name((enum stage)stage), report_real(r->stage_ms[stage]));
+    }
+    json_object_set_new(timings, "total", report_real(r->total_ms));
+    return timings;
+}
+
+/* Numbers and booleans as such; a seed over 2^53 as text, since few readers of JSON keep it otherwise. */
+static json_t *report_options(const struct options *options)
+{
+    json_t *out = json_object();
+    for (int i = 0; i < option_row_count; i++) {
+        const struct option_row *row = &option_rows[i];
+        char text[1024];
+        options_text(options, row->name, text, sizeof text);
+        json_t *value = NULL;
+        if (strcmp(row->type, "boolean") == 0) {
+            value = json_boolean(strcmp(text, "true") == 0);
+        } else if (strcmp(row->type, "number") == 0) {
+            value = json_real(strcmp(row->name, "upscale") == 0 ? options->upscale : options->weight);
+        } else if (strcmp(row->type, "integer") == 0 && strspn(text, "-0123456789") == strlen(text)) {
+            unsigned long long wide = strtoull(text, NULL, 10);
+            if (text[0] == '-' || wide <= 1ull << 53)
+                value = json_integer(strtoll(text, NULL, 10));
+        }
+        json_object_set_new(out, row->name, value ? value : json_string(text));
+    }
+    return out;
+}
+
+static json_t *report_models(const struct restoration *r)
+{
+    return json_pack("{s:o, s:o, s:o, s:o}", "detector", report_name(r->model_names[ROLE_DETECTOR]), "face",
+                     report_name(r->model_names[ROLE_FACE]), "parser", report_name(r->model_names[ROLE_PARSER]),
+                     "background", report_name(r->model_names[ROLE_UPSCALER]));
+}
+
+struct json_t *restoration_report(const struct restoration *r)
+{
+    if (r->detect_only) {
+        json_t *models = json_pack("{s:o}", "detector", report_name(r->model_names[ROLE_DETECTOR]));
+        return json_pack("{s:i, s:i, s:o, s:o, s:o}", "width", r->in_info.width, "height", r->in_info.height, "faces",
+                         report_faces(r), "models", models, "timings_ms", report_timings(r));
+    }
+    json_t *notes = json_array();
+    for (int i = 0; i < r->note_count; i++)
+        json_array_append_new(notes, json_string(r->notes[i]));
+    json_t *input = json_pack("{s:i, s:i, s:s, s:i, s:i, s:I}", "width", r->in_info.width, "height", r->in_info.height,
+                              "format", image_format_name(r->in_info.format), "bits", r->in_info.bits, "channels",
+                              r->in_info.channels, "bytes", (json_int_t)r->in_info.bytes);
+    json_t *output = json_null();
+    if (r->output)
+        output = json_pack("{s:i, s:i, s:s, s:i, s:i, s:I}", "width", r->out_info.width, "height", r->out_info.height,
+                           "format", image_format_name(r->out_info.format), "bits", r->out_info.bits, "channels",
+                           r->out_info.channels, "bytes", (json_int_t)r->out_info.bytes);
+    return json_pack("{s:o, s:o, s:o, s:o, s:s, s:s, s:o, s:o, s:i, s:o}", "input", input, "output", output, "options",
+                     report_options(&r->options), "models", report_models(r), "device", r->device, "precision",
+                     r->precision == PRECISION_FP16 ? "fp16" : "fp32", "faces", report_faces(r), "timings_ms",
+                     report_timings(r), "tiles", r->tiles, "notes", notes);
+}

@@ -1,0 +1,109 @@
+#include "server/pipeline/step.h"
+
+#include <string.h>
+#include <time.h>
+
+#include "runtime/base/log.h"
+
+static int64_t step_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+void step_enter(struct step *step, enum stage stage)
+{
+    int64_t now = step_now();
+    if (step->stage_start)
+        step->r->stage_ms[step->stage] += (double)(now - step->stage_start) / 1e6;
+    step->stage = stage;
+    step->stage_start = now;
+    atomic_store(&step->r->stage, (int)stage);
+}
+
+enum error_code step_check(const struct step *step, struct error *err)
+{
+    const struct restoration *r = step->r;
+    if (r->deadline_ns && step_now() > r->deadline_ns)
+        return error_set(err, ERROR_TIMEOUT, "the deadline passed while the picture was in work (stage %s)",
+                         stage_name(step->stage));
+    if (atomic_load(&r->cancel))
+        return error_set(err, ERROR_CANCELLED, "cancelled");
+    return OK;
+}
+
+bool step_too_large(enum error_code code)
+{
+    return code == ERROR_TOO_LARGE || code == ERROR_NO_MEMORY;
+}
+
+static bool step_flat(struct step_tensor tensor)
+{
+    for (size_t i = 1; i < tensor.count; i++)
+        if (tensor.data[i] != tensor.data[0])
+            return false;
+    return true;
+}
+
+static bool step_finite(struct step_tensor tensor)
+{
+    /* By the bits of the exponent, which vectorises where a sum of floats may not. */
+    uint32_t bad = 0;
+    for (size_t i = 0; i < tensor.count; i++) {
+        uint32_t bits;
+        memcpy(&bits, &tensor.data[i], sizeof bits);
+        bad |= (bits & 0x7f800000u) == 0x7f800000u;
+    }
+    return !bad;
+}
+
+static const char *step_fault(struct step_tensor input, const struct step_tensor *outputs, int count)
+{
+    for (int i = 0; i < count; i++) {
+        if (!step_finite(outputs[i]))
+            return "not finite";
+        if (outputs[i].count > 1 && step_flat(outputs[i]) && !step_flat(input))
+            return "entirely flat";
+    }
+    return NULL;
+}
+
+enum error_code step_session(struct step *step, enum model_role role, struct session **session,
+                             const struct model_info **info, struct error *err)
+{
+    return model_set_session(step->context->models, step->model[role], step->r->precision, session, info, err);
+}
+
+enum error_code step_network(struct step *step, enum model_role role, const struct session_shape *shape,
+                             struct step_tensor input, const struct step_tensor *outputs, int output_count,
+                             uint32_t first_image, struct error *err)
+{
+    struct restoration *r = step->r;
+    const struct model_entry *entry = step->model[role];
+    const struct run_options options = {.cancel = &r->cancel, .seed = r->options.seed, .first_image = first_image};
+    const float *in[1] = {input.data};
+    float *out[4] = {NULL};
+    for (int i = 0; i < output_count; i++)
+        out[i] = outputs[i].data;
+    enum error_code code = step_check(step, err);
+    enum precision precision = r->precision;
+    for (int attempt = 0; code == OK; attempt++, precision = PRECISION_FP32) {
+        struct session *session;
+        const struct model_info *info;
+        code = model_set_session(step->context->models, entry, precision, &session, &info, err);
+        if (code == OK)
+            code = session_run(session, shape, in, out, &options, err);
+        const char *fault = code == OK ? step_fault(input, outputs, output_count) : NULL;
+        if (!fault)
+            break;
+        log_event(LOG_WARN, "result-refused", "stage=%s model=%s attempt=%d fault=\"%s\"", stage_name(step->stage),
+                  entry->name, attempt, fault);
+        if (attempt > 0)
+            code = error_set(err, ERROR_DEVICE, "%s: the result of %s on %s is %s, in fp32 too",
+                             stage_name(step->stage), entry->name, r->device, fault);
+        else
+            r->fallbacks++;
+    }
+    return code;
+}

@@ -1,0 +1,324 @@
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/mem.h"
+#include "server/pipeline/step.h"
+
+#define TILE_FEATHER_PAD 32 /* of a network whose radius is too large to pad by */
+
+/* One axis of a padded picture: where each of its px comes from. */
+struct tile_axis {
+    int length; /* with padding */
+    int *from;  /* length indices into the picture */
+};
+
+static int tile_up(int value, int multiple)
+{
+    return (value + multiple - 1) / multiple * multiple;
+}
+
+/* Mirrors x back from beyond the last of n px, or repeats the last where n is too short for that. */
+static int tile_reflect(int x, int n, int padded)
+{
+    if (x < n)
+        return x;
+    return padded - n < n ? 2 * (n - 1) - x : n - 1;
+}
+
+/* pre px more, then up to a multiple of unshuffle, both by reflection (as the reference pads right and bottom). */
+static enum error_code tile_axis_create(struct tile_axis *axis, int n, int pre, int unshuffle, struct error *err)
+{
+    int middle = n + pre;
+    axis->length = tile_up(middle, unshuffle);
+    axis->from = mem_alloc((size_t)axis->length, sizeof(int));
+    if (!axis->from)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for a tile");
+    for (int x = 0; x < axis->length; x++)
+        axis->from[x] = tile_reflect(tile_reflect(x, middle, axis->length), n, middle);
+    return OK;
+}
+
+/* A window of the padded picture as the network takes it: RGB 0..1, planar. */
+static void tile_input(const struct view_u8 *picture, const struct tile_axis *ax, const struct tile_axis *ay, int x0,
+                       int y0, int w, int h, float *out)
+{
+    size_t plane = (size_t)w * (size_t)h;
+    for (int y = 0; y < h; y++) {
+        const uint8_t *row = picture->data + (size_t)ay->from[y0 + y] * picture->stride;
+        for (int x = 0; x < w; x++)
+            for (size_t c = 0; c < 3; c++)
+                out[c * plane + (size_t)y * (size_t)w + (size_t)x] =
+                    (float)row[3 * (size_t)ax->from[x0 + x] + c] / 255.0f;
+    }
+}
+
+/* ---- the reference's way ----------------------------------------------------------------------------------------- */
+
+/* [*begin, *end) widened by whole px to a multiple, to the right where there is room, else to the left. */
+static void tile_widen(int *begin, int *end, int length, int multiple)
+{
+    int need = tile_up(*end - *begin, multiple) - (*end - *begin);
+    int right = length - *end < need ? length - *end : need;
+    *end += right;
+    *begin -= need - right < *begin ? need - right : *begin;
+}
+
+static enum error_code tile_compat_one(struct step *step, const struct view_u8 *picture, const struct tile_axis *ax,
+                                       const struct tile_axis *ay, const struct rect *core, int pad,
+                                       const struct model_info *info, struct image *out, struct error *err)
+{
+    int x0 = core->x > pad ? core->x - pad : 0, y0 = core->y > pad ? core->y - pad : 0, s = info->scale;
+    int x1 = core->x + core->width + pad, y1 = core->y + core->height + pad;
+    x1 = x1 < ax->length ? x1 : ax->length;
+    y1 = y1 < ay->length ? y1 : ay->length;
+    tile_widen(&x0, &x1, ax->length, info->unshuffle);
+    tile_widen(&y0, &y1, ay->length, info->unshuffle);
+    size_t plane = (size_t)(x1 - x0) * (size_t)(y1 - y0), grown = plane * (size_t)s * (size_t)s;
+    struct session_shape shape = {.n = 1, .h = y1 - y0, .w = x1 - x0};
+    struct step_tensor input = {mem_alloc(plane, 3 * sizeof(float)), 3 * plane};
+    struct step_tensor output = {mem_alloc(grown, 3 * sizeof(float)), 3 * grown};
+    enum error_code code = OK;
+    if (input.data && output.data) {
+        tile_input(picture, ax, ay, x0, y0, x1 - x0, y1 - y0, input.data);
+        code = step_network(step, ROLE_UPSCALER, &shape, input, &output, 1, 0, err);
+    } else {
+        code = error_set(err, ERROR_NO_MEMORY, "out of memory for a tile");
+    }
+    int right = (core->x + core->width) * s, bottom = (core->y + core->height) * s;
+    for (int y = core->y * s; code == OK && y < bottom && y < out->height; y++)
+        for (int x = core->x * s; x < right && x < out->width; x++)
+            for (size_t c = 0; c < 3; c++) {
+                float v =
+                    output.data[c * grown + (size_t)(y - y0 * s) * (size_t)((x1 - x0) * s) + (size_t)(x - x0 * s)];
+                ((uint8_t *)out->pixels)[3 * ((size_t)y * (size_t)out->width + (size_t)x) + c] =
+                    (uint8_t)lrintf(fminf(fmaxf(v, 0), 1) * 255.0f);
+            }
+    free(input.data);
+    free(output.data);
+    return code;
+}
+
+enum error_code tile_run_compat(struct step *step, const struct view_u8 *picture, const struct tile_compat *cut,
+                                struct image **out, struct error *err)
+{
+    struct tile_axis ax = {0}, ay = {0};
+    struct session *session;
+    const struct model_info *info;
+    *out = NULL;
+    enum error_code code = step_session(step, ROLE_UPSCALER, &session, &info, err);
+    if (code == OK)
+        code = tile_axis_create(&ax, picture->width, cut->pre_pad, info->unshuffle, err);
+    if (code == OK)
+        code = tile_axis_create(&ay, picture->height, cut->pre_pad, info->unshuffle, err);
+    if (code == OK)
+        code = image_create(out, picture->width * info->scale, picture->height * info->scale, 3, 8, false, err);
+    if (code == OK) {
+        int tile_w = cut->tile ? cut->tile : ax.length, tile_h = cut->tile ? cut->tile : ay.length;
+        int nx = (ax.length + tile_w - 1) / tile_w, ny = (ay.length + tile_h - 1) / tile_h;
+        atomic_store(&step->r->tiles_done, 0);
+        atomic_store(&step->r->tiles_total, nx * ny);
+        for (int i = 0; i < nx * ny && code == OK; i++) {
+            struct rect core = {i % nx * tile_w, i / nx * tile_h, tile_w, tile_h};
+            core.width = core.x + tile_w < ax.length ? tile_w : ax.length - core.x;
+            core.height = core.y + tile_h < ay.length ? tile_h : ay.length - core.y;
+            code = tile_compat_one(step, picture, &ax, &ay, &core, cut->tile ? cut->tile_pad : 0, info, *out, err);
+            atomic_fetch_add(&step->r->tiles_done, code == OK);
+        }
+        step->r->tiles = nx * ny;
+    }
+    free(ax.from);
+    free(ay.from);
+    if (code != OK)
+        image_destroy(out);
+    return code;
+}
+
+/* ---- the default way --------------------------------------------------------------------------------------------- */
+
+/* One axis cut into windows of one size, so that all tiles share a plan, and each window's weight at each px of the
+ * result. The weights of all windows sum to 1 at each px: exact seams have weights 0 and 1 only. */
+struct tile_cut {
+    int count, window;
+    int *start;    /* of each window, px of the input */
+    float *weight; /* count × window*scale */
+};
+
+static void tile_cut_free(struct tile_cut *cut)
+{
+    free(cut->start);
+    free(cut->weight);
+}
+
+/* A tent-like weight: rises over the overlap with the window before, falls over that with the window after. */
+static float tile_feather(const struct tile_cut *cut, int i, float x)
+{
+    float w = 1;
+    if (i > 0) {
+        float overlap = (float)(cut->start[i - 1] + cut->window - cut->start[i]);
+        w = fminf(w, (x - (float)cut->start[i]) / overlap);
+    }
+    if (i + 1 < cut->count) {
+        float overlap = (float)(cut->start[i] + cut->window - cut->start[i + 1]);
+        w *= fminf(1, ((float)(cut->start[i] + cut->window) - x) / overlap);
+    }
+    return fmaxf(w, 0);
+}
+
+static enum error_code tile_cut_create(struct tile_cut *cut, int length, int core, const struct model_info *info,
+                                       struct error *err)
+{
+    int u = info->unshuffle, pad = tile_up(info->exact_tiles ? info->radius : TILE_FEATHER_PAD, u);
+    cut->count = core ? (length + core - 1) / core : 1;
+    core = tile_up((length + cut->count - 1) / cut->count, u); /* of equal size */
+    cut->count = (length + core - 1) / core;
+    cut->window = core + 2 * pad < length ? core + 2 * pad : length;
+    int samples = cut->window * info->scale;
+    cut->start = mem_alloc((size_t)cut->count, sizeof(int));
+    cut->weight = mem_calloc((size_t)cut->count * (size_t)samples, sizeof(float));
+    if (!cut->start || !cut->weight)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for a tile");
+    for (int i = 0; i < cut->count; i++) {
+        int start = i * core - pad;
+        start = start < 0 ? 0 : start;
+        cut->start[i] = start < length - cut->window ? start : length - cut->window;
+    }
+    for (int i = 0; i < cut->count; i++)
+        for (int k = 0; k < samples; k++) {
+            float x = (float)cut->start[i] + ((float)k + 0.5f) / (float)info->scale, sum = 0;
+            if (info->exact_tiles) {
+                cut->weight[i * samples + k] = x >= (float)(i * core) && x < (float)((i + 1) * core);
+                continue;
+            }
+            for (int j = 0; j < cut->count; j++)
+                if (x > (float)cut->start[j] && x < (float)(cut->start[j] + cut->window))
+                    sum += tile_feather(cut, j, x);
+            cut->weight[i * samples + k] = tile_feather(cut, i, x) / sum;
+        }
+    return OK;
+}
+
+struct tile_job {
+    const struct view_u8 *picture;
+    const struct model_info *info;
+    struct tile_axis ax, ay;
+    struct tile_cut cx, cy;
+    float *input, *output, *band; /* band: window*scale rows × ax.length*scale × RGB, from row band_y of the result */
+    int band_y;
+};
+
+/* Adds one tile's result to the band. */
+static void tile_accumulate(struct tile_job *job, int i, int j)
+{
+    int s = job->info->scale, w = job->cx.window * s, h = job->cy.window * s;
+    size_t plane = (size_t)w * (size_t)h, line = 3 * (size_t)job->ax.length * (size_t)s;
+    for (int y = 0; y < h; y++) {
+        float wy = job->cy.weight[(size_t)j * (size_t)h + (size_t)y];
+        if (wy == 0)
+            continue;
+        float *to =
+            job->band + (size_t)(job->cy.start[j] * s + y - job->band_y) * line + 3 * (size_t)(job->cx.start[i] * s);
+        const float *wx = job->cx.weight + (size_t)i * (size_t)w, *from = job->output + (size_t)y * (size_t)w;
+        for (int x = 0; x < w; x++) {
+            float weight = wx[x] * wy;
+            if (weight == 0)
+                continue;
+            for (size_t c = 0; c < 3; c++)
+                to[3 * (size_t)x + c] += weight * from[c * plane + (size_t)x];
+        }
+    }
+}
+
+/* Hands out the rows that no later tile touches. */
+static void tile_emit(struct tile_job *job, int until, void (*emit)(void *user, const float *row), void *user)
+{
+    int s = job->info->scale, rows = job->cy.window * s, last = job->picture->height * s;
+    size_t line = 3 * (size_t)job->ax.length * (size_t)s, used = 3 * (size_t)job->picture->width * (size_t)s;
+    int ready = until - job->band_y;
+    for (int y = 0; y < ready && job->band_y + y < last; y++) {
+        float *row = job->band + (size_t)y * line;
+        for (size_t k = 0; k < used; k++)
+            row[k] = fminf(fmaxf(row[k], 0), 1) * 255.0f;
+        emit(user, row);
+    }
+    memmove(job->band, job->band + (size_t)ready * line, (size_t)(rows - ready) * line * sizeof(float));
+    memset(job->band + (size_t)(rows - ready) * line, 0, (size_t)ready * line * sizeof(float));
+    job->band_y = until;
+}
+
+/* The first row of the result that the tiles of row j of the cut give weight to. */
+static int tile_first_row(const struct tile_job *job, int j)
+{
+    int s = job->info->scale, h = job->cy.window * s, y = 0;
+    if (j == job->cy.count)
+        return job->ay.length * s;
+    while (y < h && job->cy.weight[(size_t)j * (size_t)h + (size_t)y] == 0)
+        y++;
+    return job->cy.start[j] * s + y;
+}
+
+static enum error_code tile_run_all(struct step *step, struct tile_job *job, void (*emit)(void *user, const float *row),
+                                    void *user, struct error *err)
+{
+    struct session_shape shape = {.n = 1, .h = job->cy.window, .w = job->cx.window};
+    size_t plane = (size_t)shape.h * (size_t)shape.w,
+           grown = plane * (size_t)job->info->scale * (size_t)job->info->scale;
+    enum error_code code = OK;
+    for (int j = 0; j < job->cy.count && code == OK; j++) {
+        for (int i = 0; i < job->cx.count && code == OK; i++) {
+            struct step_tensor output = {job->output, 3 * grown};
+            tile_input(job->picture, &job->ax, &job->ay, job->cx.start[i], job->cy.start[j], shape.w, shape.h,
+                       job->input);
+            code = step_network(step, ROLE_UPSCALER, &shape, (struct step_tensor){job->input, 3 * plane}, &output, 1, 0,
+                                err);
+            if (code == OK)
+                tile_accumulate(job, i, j);
+            atomic_fetch_add(&step->r->tiles_done, code == OK);
+        }
+        if (code == OK)
+            tile_emit(job, tile_first_row(job, j + 1), emit, user);
+    }
+    return code;
+}
+
+enum error_code tile_run(struct step *step, const struct view_u8 *picture, int core,
+                         void (*emit)(void *user, const float *row), void *user, struct error *err)
+{
+    struct tile_job job = {.picture = picture};
+    struct session *session;
+    enum error_code code = step_session(step, ROLE_UPSCALER, &session, &job.info, err);
+    if (code == OK)
+        code = tile_axis_create(&job.ax, picture->width, 0, job.info->unshuffle, err);
+    if (code == OK)
+        code = tile_axis_create(&job.ay, picture->height, 0, job.info->unshuffle, err);
+    if (code == OK)
+        code = tile_cut_create(&job.cx, job.ax.length, core, job.info, err);
+    if (code == OK)
+        code = tile_cut_create(&job.cy, job.ay.length, core, job.info, err);
+    if (code == OK) {
+        struct session_shape shape = {.n = 1, .h = job.cy.window, .w = job.cx.window};
+        code = session_prepare(session, &shape, err);
+    }
+    if (code == OK) {
+        size_t plane = (size_t)job.cx.window * (size_t)job.cy.window, s = (size_t)job.info->scale;
+        job.input = mem_alloc(plane, 3 * sizeof(float));
+        job.output = mem_alloc(plane, 3 * s * s * sizeof(float));
+        job.band = mem_calloc((size_t)job.cy.window * s * (size_t)job.ax.length, 3 * s * sizeof(float));
+        if (!job.input || !job.output || !job.band)
+            code = error_set(err, ERROR_NO_MEMORY, "out of memory for a tile");
+    }
+    if (code == OK) {
+        atomic_store(&step->r->tiles_done, 0);
+        atomic_store(&step->r->tiles_total, job.cx.count * job.cy.count);
+        step->r->tiles = job.cx.count * job.cy.count;
+        code = tile_run_all(step, &job, emit, user, err);
+    }
+    free(job.input);
+    free(job.output);
+    free(job.band);
+    tile_cut_free(&job.cx);
+    tile_cut_free(&job.cy);
+    free(job.ax.from);
+    free(job.ay.from);
+    return code;
+}
