@@ -1,0 +1,108 @@
+#include "server/cli/cli.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "server/pipeline/model_store.h"
+
+enum error_code cli_begin(struct cli *cli, int argc, char **argv, struct config *config, struct error *err)
+{
+    *cli = (struct cli){.argc = argc, .argv = argv};
+    config_init(config);
+    const char *file = NULL;
+    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (!strncmp(argv[i], "--config=", 9))
+            file = argv[i] + 9;
+        else if (!strcmp(argv[i], "--config") && i + 1 < argc)
+            file = argv[i + 1];
+    enum error_code code = file ? config_load(config, file, err) : OK;
+    return code ? code : config_environment(config, environ, err);
+}
+
+bool cli_next(struct cli *cli, const char *letters)
+{
+    while (cli->next < cli->argc) {
+        const char *argument = cli->argv[cli->next++];
+        *cli->name = 0;
+        cli->value = argument;
+        if (cli->only_values || argument[0] != '-' || !argument[1])
+            return true;
+        if (!strcmp(argument, "--")) {
+            cli->only_values = true;
+            continue;
+        }
+        const char *name = argument + 1 + (argument[1] == '-');
+        size_t size = strcspn(name, "=");
+        cli->value = name[size] ? name + size + 1 : NULL;
+        /* "-s2": no option's name goes on with a digit or a path after that letter */
+        if (argument[1] != '-' && size > 1 && strchr(letters, *name) &&
+            !strchr("abcdefghijklmnopqrstuvwxyz", name[1])) {
+            cli->value = name + 1;
+            size = 1;
+        }
+        size = size < sizeof cli->name ? size : sizeof cli->name - 1;
+        for (size_t i = 0; i < size; i++)
+            cli->name[i] = name[i] == '-' ? '_' : name[i];
+        cli->name[size] = 0;
+        return true;
+    }
+    return false;
+}
+
+enum error_code cli_value(struct cli *cli, const char **value, struct error *err)
+{
+    if (!cli->value && cli->next < cli->argc)
+        cli->value = cli->argv[cli->next++];
+    *value = cli->value;
+    return cli->value ? OK : error_set(err, ERROR_INVALID, "--%s needs a value", cli->name);
+}
+
+enum error_code cli_flag(const struct cli *cli, bool *set, struct error *err)
+{
+    static const char *const yes[] = {"true", "1", "on", "yes"}, *const no[] = {"false", "0", "off", "no"};
+    for (int i = 0; i < 4; i++)
+        if (!cli->value || !strcasecmp(cli->value, yes[i]) || !strcasecmp(cli->value, no[i])) {
+            *set = !cli->value || !strcasecmp(cli->value, yes[i]);
+            return OK;
+        }
+    return error_set(err, ERROR_INVALID, "--%s: \"%s\" is not true or false", cli->name, cli->value);
+}
+
+enum error_code cli_config(struct cli *cli, struct config *config, struct error *err)
+{
+    const char *value;
+    struct error local = ERROR_INIT;
+    if (!strcmp(cli->name, "config"))
+        return cli_value(cli, &value, err);
+    const char *key = !strcmp(cli->name, "models") ? "models_dir" : cli->name;
+    char source[80];
+    snprintf(source, sizeof source, "flag --%s", cli->name);
+    /* an unknown option must not be blamed on its missing value */
+    struct config probe = *config;
+    if (config_set(&probe, key, "", source, &local) == ERROR_NOT_FOUND)
+        return error_set(err, ERROR_INVALID, "unknown option --%s; --help lists those there are", cli->name);
+    enum error_code code = cli_value(cli, &value, err);
+    return code ? code : config_set(config, key, value, source, err);
+}
+
+int cli_fail(const struct error *err, int status)
+{
+    fprintf(stderr, "restored: %s\n", err->text);
+    return status;
+}
+
+enum error_code cli_open_store(struct model_store **out, const struct config *config, struct error *err)
+{
+    struct model_defaults defaults = {{NULL}};
+    if (*config->default_detector)
+        defaults.name[ROLE_DETECTOR] = config->default_detector;
+    if (*config->default_version)
+        defaults.name[ROLE_FACE] = config->default_version;
+    if (*config->default_parser)
+        defaults.name[ROLE_PARSER] = config->default_parser;
+    if (*config->default_bg_upsampler)
+        defaults.name[ROLE_UPSCALER] = config->default_bg_upsampler;
+    return model_store_create(out, *config->models_dir ? config->models_dir : NULL, &defaults, err);
+}

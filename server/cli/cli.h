@@ -1,0 +1,53 @@
+/* What the subcommands share: reading arguments, the configuration, and how an error ends a command.
+ * Thread-safety: for the main thread. */
+#ifndef SERVER_CLI_CLI_H
+#define SERVER_CLI_CLI_H
+
+#include "server/config.h"
+
+enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 }; /* exit statuses */
+
+/* Walks through arguments: "--name value", "--name=value", "-name value", "-x value", "-xvalue", and those without a
+ * dash; after "--" all are the latter. */
+struct cli {
+    int argc;
+    char **argv;
+    int next;
+    bool only_values; /* "--" was seen */
+    /* of the current argument: */
+    char name[64];     /* without dashes, '-' as '_'; "" for one without a dash */
+    const char *value; /* after '=', or the argument without a dash; NULL: none yet */
+};
+
+/* The subcommands: argv begins after the subcommand's name. They return the exit status. */
+int cli_serve(int argc, char **argv);
+int cli_restore(int argc, char **argv);
+int cli_devices(int argc, char **argv);
+int cli_models(int argc, char **argv);
+int cli_healthcheck(int argc, char **argv);
+
+/* Begins: the configuration's defaults, then the file of --config if there is one, then the environment. */
+enum error_code cli_begin(struct cli *cli, int argc, char **argv, struct config *config, struct error *err) MUST_CHECK;
+
+/* The next argument; false after the last. letters: which single letters are options that may have their value right
+ * behind them ("-s2"). */
+bool cli_next(struct cli *cli, const char *letters);
+
+/* The option's value: what came with '=', else the next argument. ERROR_INVALID when there is none. */
+enum error_code cli_value(struct cli *cli, const char **value, struct error *err) MUST_CHECK;
+
+/* Whether the current option is a flag that is set: alone, or with =true. */
+enum error_code cli_flag(const struct cli *cli, bool *set, struct error *err) MUST_CHECK;
+
+/* Takes the current option as a key of the configuration (--models is models_dir, --config is done already).
+ * ERROR_INVALID for an unknown option names it. */
+enum error_code cli_config(struct cli *cli, struct config *config, struct error *err) MUST_CHECK;
+
+/* Prints "restored: text" to stderr, and returns the status. */
+int cli_fail(const struct error *err, int status);
+
+/* The model store that the configuration asks for. */
+struct model_store;
+enum error_code cli_open_store(struct model_store **out, const struct config *config, struct error *err) MUST_CHECK;
+
+#endif

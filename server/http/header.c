@@ -1,0 +1,175 @@
+#include "server/http/header.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#define STEM_MAX 120 /* bytes of a file name's stem; with suffix and extension it stays under the usual 255 */
+
+static bool is_alnum(char c)
+{
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+}
+
+bool header_is_request_id(const char *text)
+{
+    size_t n = 0;
+    for (; text[n]; n++)
+        if (n >= 64 || (!is_alnum(text[n]) && text[n] != '_' && text[n] != '-'))
+            return false;
+    return n > 0;
+}
+
+bool header_is_token(const char *text, size_t size)
+{
+    for (size_t i = 0; i < size; i++)
+        if (!is_alnum(text[i]) && (!text[i] || !strchr("!#$%&'*+-.^_`|~", text[i])))
+            return false;
+    return size > 0;
+}
+
+bool header_is_length(const char *text, size_t size)
+{
+    for (size_t i = 0; i < size; i++)
+        if (text[i] < '0' || text[i] > '9')
+            return false;
+    return size > 0 && size < 20;
+}
+
+/* How well a range such as "image/png", "image/ *" (without the blank) or the full wildcard fits: 3, 2, 1, or 0. */
+static int fit(const char *range, size_t size, const char *type)
+{
+    size_t major = (size_t)(strchr(type, '/') - type) + 1;
+    if (size == strlen(type) && !strncasecmp(range, type, size))
+        return 3;
+    if (size == major + 1 && range[major] == '*' && !strncasecmp(range, type, major))
+        return 2;
+    return size == 3 && !strncmp(range, "*/*", 3);
+}
+
+/* The q parameter of "range;q=0.5;...", in thousandths. Anything odd counts as 1. */
+static int quality(const char *parameters, const char *end)
+{
+    for (const char *at = parameters; at < end; at++) {
+        if (*at != ';')
+            continue;
+        at++;
+        while (at < end && isspace((unsigned char)*at))
+            at++;
+        if (end - at < 3 || (at[0] != 'q' && at[0] != 'Q') || at[1] != '=') {
+            at--;
+            continue;
+        }
+        if (at[2] != '0')
+            return 1000;
+        int q = 0, unit = 100;
+        if (at[3] == '.')
+            for (at += 4; at < end && *at >= '0' && *at <= '9' && unit; at++, unit /= 10)
+                q += (*at - '0') * unit;
+        return q;
+    }
+    return 1000;
+}
+
+int header_accept(const char *accept, const char *type, bool *named)
+{
+    int best = 0, result = 0;
+    if (named)
+        *named = false;
+    if (!accept || !accept[strspn(accept, " \t")])
+        return 1000;
+    while (*accept) {
+        accept += strspn(accept, ", \t");
+        const char *end = accept + strcspn(accept, ",");
+        size_t size = strcspn(accept, ";, \t");
+        int fits = fit(accept, size, type);
+        if (fits > best) {
+            best = fits;
+            result = quality(accept + size, end);
+        }
+        accept = end;
+    }
+    if (named)
+        *named = best > 1;
+    return result;
+}
+
+/* Bytes of the UTF-8 character at text, 0 if it is none (overlong forms, surrogates and cut ends included). */
+static size_t utf8_size(const unsigned char *text)
+{
+    static const unsigned least[] = {0, 0, 0x80, 0x800, 0x10000};
+    size_t size = *text < 0x80                    ? 1
+                  : *text >= 0xc2 && *text < 0xe0 ? 2
+                  : (*text & 0xf0) == 0xe0        ? 3
+                  : *text >= 0xf0 && *text < 0xf5 ? 4
+                                                  : 0;
+    if (size < 2)
+        return size;
+    unsigned code = *text & (0x7fu >> size);
+    for (size_t i = 1; i < size; i++) {
+        if ((text[i] & 0xc0) != 0x80)
+            return 0;
+        code = code << 6 | (text[i] & 0x3fu);
+    }
+    return code < least[size] || (code >= 0xd800 && code < 0xe000) || code > 0x10ffff ? 0 : size;
+}
+
+/* Copies what may stand in a file name: no control characters (C0, DEL, C1), quotes, path parts, or characters that
+ * some file system forbids. */
+static size_t clean(const char *text, char *out, size_t room)
+{
+    size_t used = 0;
+    for (const unsigned char *at = (const unsigned char *)text; *at;) {
+        size_t size = utf8_size(at);
+        bool bad = !size || *at < 0x20 || *at == 0x7f || (size == 2 && at[0] == 0xc2 && at[1] < 0xa0) ||
+                   (size == 1 && strchr("\"'`/\\<>:|?*;", *at));
+        if (!bad) {
+            if (used + size >= room)
+                break;
+            memcpy(out + used, at, size);
+            used += size;
+        }
+        at += size ? size : 1;
+    }
+    out[used] = 0;
+    return used;
+}
+
+void header_disposition(const char *name, const char *suffix, const char *extension, char *out, size_t size)
+{
+    char stem[STEM_MAX + 1], tail[STEM_MAX + 1], full[2 * STEM_MAX + 16], plain[2 * STEM_MAX + 16];
+    const char *base = name ? name : "";
+    for (const char *at = base; *at; at++)
+        if (*at == '/' || *at == '\\')
+            base = at + 1;
+    base += strspn(base, ". ");
+    clean(base, stem, sizeof stem);
+    char *dot = strrchr(stem, '.');
+    if (dot)
+        *dot = 0;
+    for (size_t n = strlen(stem); n && (stem[n - 1] == ' ' || stem[n - 1] == '.'); n--)
+        stem[n - 1] = 0;
+    clean(suffix ? suffix : "", tail, sizeof tail);
+    snprintf(full, sizeof full, "%s%s%s.%s", *stem ? stem : "restored", *tail ? "_" : "", tail, extension);
+
+    size_t used = 0;
+    for (const unsigned char *at = (const unsigned char *)full; *at; at += utf8_size(at))
+        plain[used++] = *at < 0x80 ? (char)*at : '_';
+    plain[used] = 0;
+    int n = snprintf(out, size, "attachment; filename=\"%s\"", plain);
+    if (n < 0 || (size_t)n >= size || !strcmp(plain, full))
+        return;
+    /* ext-value of RFC 8187: attr-char as it is, the rest in percent form */
+    used = (size_t)n;
+    char encoded[3 * sizeof full];
+    size_t length = 0;
+    for (const unsigned char *at = (const unsigned char *)full; *at; at++)
+        if (*at < 0x80 && (is_alnum((char)*at) || strchr("!#$&+-.^_`|~", *at)))
+            encoded[length++] = (char)*at;
+        else
+            length += (size_t)sprintf(encoded + length, "%%%02X", *at);
+    encoded[length] = 0;
+    if (used + length + 18 < size)
+        sprintf(out + used, "; filename*=UTF-8''%s", encoded);
+}

@@ -1,0 +1,27 @@
+/* Header values, in and out: request ids, what a client accepts, file names. Pure functions of text.
+ * Thread-safety: functions without state. */
+#ifndef SERVER_HTTP_HEADER_H
+#define SERVER_HTTP_HEADER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Matches ^[A-Za-z0-9_-]{1,64}$. */
+bool header_is_request_id(const char *text);
+
+/* A header's name as RFC 9110 allows it (a token). libmicrohttpd lets "Content-Length " with its blank through. */
+bool header_is_token(const char *text, size_t size);
+
+/* Digits alone, without sign, blank or list. */
+bool header_is_length(const char *text, size_t size);
+
+/* The quality, 0..1000, that an Accept header gives a media type, by its most specific range; a missing or empty header
+ * accepts all. named (may be NULL): whether a range other than the wildcard for everything names it. */
+int header_accept(const char *accept, const char *type, bool *named);
+
+/* "attachment; filename=...; filename*=UTF-8''..." for a result made from the client's file name: its last path part
+ * without extension, "_suffix" if there is one, ".extension". Control characters, quotes, path parts and what file
+ * systems forbid are removed; the plain form is ASCII. name NULL or empty: "restored". */
+void header_disposition(const char *name, const char *suffix, const char *extension, char *out, size_t size);
+
+#endif

@@ -1,0 +1,25 @@
+/* What HTTP and the command line both say as JSON: devices, models, options.
+ * Thread-safety: functions without state. Each gives a new reference, NULL when memory is out. */
+#ifndef SERVER_HTTP_JSON_H
+#define SERVER_HTTP_JSON_H
+
+#include <jansson.h>
+
+#include "server/config.h"
+#include "server/job/devices.h"
+#include "server/pipeline/model_store.h"
+
+/* GET /v1/devices. */
+json_t *json_devices(const struct device_status *list, size_t count);
+
+/* GET /v1/models: what is found, and which official files are missing. */
+json_t *json_models(const struct model_store *store);
+
+/* GET /v1/capabilities. */
+json_t *json_capabilities(const struct config *config);
+
+/* "detector", "face", "parser", "upscaler" · "discrete", "integrated", "virtual", "cpu", "software". */
+const char *json_kind_name(enum model_kind kind);
+const char *json_device_type_name(enum device_type type);
+
+#endif

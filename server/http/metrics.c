@@ -1,0 +1,223 @@
+#include "server/http/metrics.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/mem.h"
+#include "server/version.h"
+
+#define MAX_REQUESTS 256 /* combinations of route, method and status; there are fewer */
+#define MAX_ROUTES 24
+
+struct metrics {
+    pthread_mutex_t lock;
+    struct {
+        const char *route, *method;
+        int status;
+        uint64_t count;
+    } requests[MAX_REQUESTS];
+    int request_count;
+    struct {
+        const char *route;
+        struct histogram seconds;
+    } routes[MAX_ROUTES];
+    int route_count;
+    uint64_t rejected[REJECTED_COUNT];
+};
+
+enum error_code metrics_create(struct metrics **out, struct error *err)
+{
+    *out = mem_calloc(1, sizeof **out);
+    if (!*out)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the metrics");
+    pthread_mutex_init(&(*out)->lock, NULL);
+    return OK;
+}
+
+void metrics_destroy(struct metrics **metrics)
+{
+    struct metrics *old = *metrics;
+    *metrics = NULL;
+    if (!old)
+        return;
+    pthread_mutex_destroy(&old->lock);
+    free(old);
+}
+
+void metrics_request(struct metrics *metrics, const char *route, const char *method, int status, double seconds)
+{
+    pthread_mutex_lock(&metrics->lock);
+    int i = 0;
+    while (i < metrics->request_count &&
+           (strcmp(metrics->requests[i].route, route) != 0 || strcmp(metrics->requests[i].method, method) != 0 ||
+            metrics->requests[i].status != status))
+        i++;
+    if (i < MAX_REQUESTS) {
+        metrics->requests[i].route = route;
+        metrics->requests[i].method = method;
+        metrics->requests[i].status = status;
+        metrics->requests[i].count++;
+        metrics->request_count = i < metrics->request_count ? metrics->request_count : i + 1;
+    }
+    int j = 0;
+    while (j < metrics->route_count && strcmp(metrics->routes[j].route, route) != 0)
+        j++;
+    if (j < MAX_ROUTES) {
+        metrics->routes[j].route = route;
+        histogram_add(&metrics->routes[j].seconds, seconds);
+        metrics->route_count = j < metrics->route_count ? metrics->route_count : j + 1;
+    }
+    pthread_mutex_unlock(&metrics->lock);
+}
+
+void metrics_rejected(struct metrics *metrics, enum rejected reason)
+{
+    pthread_mutex_lock(&metrics->lock);
+    metrics->rejected[reason]++;
+    pthread_mutex_unlock(&metrics->lock);
+}
+
+static void family(FILE *out, const char *name, const char *type, const char *help)
+{
+    fprintf(out, "# HELP restored_%s %s\n# TYPE restored_%s %s\n", name, help, name, type);
+}
+
+static void print_histogram(FILE *out, const char *name, const char *label, const char *value,
+                            const struct histogram *histogram)
+{
+    char first[96] = "", braces[96] = "";
+    if (label) {
+        snprintf(first, sizeof first, "%s=\"%s\",", label, value);
+        snprintf(braces, sizeof braces, "{%s=\"%s\"}", label, value);
+    }
+    uint64_t count = 0;
+    for (int i = 0; i < HISTOGRAM_BOUNDS; i++) {
+        count += histogram->buckets[i];
+        fprintf(out, "restored_%s_bucket{%sle=\"%g\"} %llu\n", name, first, histogram_bounds[i],
+                (unsigned long long)count);
+    }
+    count += histogram->buckets[HISTOGRAM_BOUNDS];
+    fprintf(out, "restored_%s_bucket{%sle=\"+Inf\"} %llu\nrestored_%s_sum%s %.9g\nrestored_%s_count%s %llu\n", name,
+            first, (unsigned long long)count, name, braces, histogram->sum, name, braces, (unsigned long long)count);
+}
+
+/* A label's value, with what the format wants escaped. */
+static void print_value(FILE *out, const char *value)
+{
+    for (; *value; value++)
+        if (*value == '\\' || *value == '"')
+            fprintf(out, "\\%c", *value);
+        else
+            fputc(*value == '\n' ? ' ' : *value, out);
+}
+
+static void print_http(FILE *out, struct metrics *metrics)
+{
+    static const char *const reasons[] = {"queue_full", "draining", "not_ready", "body_too_large", "pixels"};
+    pthread_mutex_lock(&metrics->lock);
+    family(out, "http_requests_total", "counter", "Requests answered, by route, method and status.");
+    for (int i = 0; i < metrics->request_count; i++)
+        fprintf(out, "restored_http_requests_total{route=\"%s\",method=\"%s\",code=\"%d\"} %llu\n",
+                metrics->requests[i].route, metrics->requests[i].method, metrics->requests[i].status,
+                (unsigned long long)metrics->requests[i].count);
+    family(out, "http_request_duration_seconds", "histogram", "From a request's header to the end of its answer.");
+    for (int i = 0; i < metrics->route_count; i++)
+        print_histogram(out, "http_request_duration_seconds", "route", metrics->routes[i].route,
+                        &metrics->routes[i].seconds);
+    family(out, "rejected_total", "counter", "Requests refused before any work, by reason.");
+    for (int i = 0; i < REJECTED_COUNT; i++)
+        fprintf(out, "restored_rejected_total{reason=\"%s\"} %llu\n", reasons[i],
+                (unsigned long long)metrics->rejected[i]);
+    pthread_mutex_unlock(&metrics->lock);
+}
+
+static void print_pair(FILE *out, const char *name, const char *label, const char *first, uint64_t one,
+                       const char *second, uint64_t two)
+{
+    fprintf(out, "restored_%s{%s=\"%s\"} %llu\nrestored_%s{%s=\"%s\"} %llu\n", name, label, first,
+            (unsigned long long)one, name, label, second, (unsigned long long)two);
+}
+
+static void print_jobs(FILE *out, struct worker_pool *pool)
+{
+    struct stats_totals totals;
+    stats_read(worker_pool_stats(pool), &totals);
+    family(out, "stage_duration_seconds", "histogram", "Time in each stage of a job.");
+    for (int stage = STAGE_DECODE; stage < STAGE_COUNT; stage++)
+        print_histogram(out, "stage_duration_seconds", "stage", stage_name((enum stage)stage), &totals.stage[stage]);
+    family(out, "jobs_total", "counter", "Jobs ended, by state.");
+    fprintf(out, "restored_jobs_total{state=\"done\"} %llu\n", (unsigned long long)totals.done);
+    print_pair(out, "jobs_total", "state", "failed", totals.failed, "cancelled", totals.cancelled);
+    family(out, "queue_depth", "gauge", "Jobs that wait.");
+    fprintf(out, "restored_queue_depth %zu\n", queue_depth(worker_pool_queue(pool)));
+    family(out, "queue_capacity", "gauge", "Jobs that may wait.");
+    fprintf(out, "restored_queue_capacity %zu\n", queue_capacity(worker_pool_queue(pool)));
+    family(out, "queue_wait_seconds", "histogram", "Time jobs waited.");
+    print_histogram(out, "queue_wait_seconds", NULL, NULL, &totals.wait);
+    family(out, "faces_total", "counter", "Faces found in finished jobs, by result.");
+    print_pair(out, "faces_total", "result", "restored", totals.faces_restored, "skipped", totals.faces_skipped);
+    family(out, "tiles_total", "counter", "Tiles of backgrounds upsampled.");
+    fprintf(out, "restored_tiles_total %llu\n", (unsigned long long)totals.tiles);
+    family(out, "pixels_total", "counter", "Pixels of pictures taken in and given out.");
+    print_pair(out, "pixels_total", "direction", "in", totals.pixels_in, "out", totals.pixels_out);
+    family(out, "fallbacks_total", "counter", "Results that were not usable and were redone, by reason.");
+    fprintf(out, "restored_fallbacks_total{reason=\"fp32\"} %llu\n", (unsigned long long)totals.fallbacks);
+}
+
+static void print_devices(FILE *out, struct worker_pool *pool)
+{
+    struct device_status *list;
+    size_t count;
+    if (devices_read(worker_pool_devices(pool), &list, &count, NULL))
+        return;
+    family(out, "device_memory_bytes", "gauge", "Memory of a device: its whole, what is free for us, our own.");
+    for (size_t i = 0; i < count; i++) {
+        const struct device_info *info = &list[i].info;
+        const struct {
+            const char *kind;
+            uint64_t bytes;
+        } rows[] = {{"total", info->memory_total},
+                    {"budget", info->memory_budget},
+                    {"used", info->memory_used},
+                    {"peak", info->memory_peak}};
+        for (int k = 0; k < 4; k++)
+            fprintf(out, "restored_device_memory_bytes{device=\"%s\",kind=\"%s\"} %llu\n", info->id, rows[k].kind,
+                    (unsigned long long)rows[k].bytes);
+    }
+    family(out, "device_busy_seconds_total", "counter", "Time a device was at work.");
+    for (size_t i = 0; i < count; i++)
+        fprintf(out, "restored_device_busy_seconds_total{device=\"%s\"} %.9g\n", list[i].info.id, list[i].busy_seconds);
+    family(out, "device_lost_total", "counter", "How often a device was lost.");
+    for (size_t i = 0; i < count; i++)
+        fprintf(out, "restored_device_lost_total{device=\"%s\"} %llu\n", list[i].info.id,
+                (unsigned long long)list[i].lost);
+    free(list);
+}
+
+char *metrics_render(struct metrics *metrics, struct worker_pool *pool, size_t *size)
+{
+    char *text = NULL;
+    FILE *out = open_memstream(&text, size);
+    if (!out)
+        return NULL;
+    print_http(out, metrics);
+    print_jobs(out, pool);
+    print_devices(out, pool);
+    char loaded[ROLE_COUNT][128];
+    worker_pool_loaded(pool, loaded);
+    family(out, "model_loaded", "gauge", "The default models on the device.");
+    for (int role = 0; role < ROLE_COUNT; role++)
+        if (*loaded[role]) {
+            fprintf(out, "restored_model_loaded{model=\"");
+            print_value(out, loaded[role]);
+            fprintf(out, "\"} 1\n");
+        }
+    family(out, "build_info", "gauge", "The program's version.");
+    fprintf(out, "restored_build_info{version=\"%s\"} 1\n", RESTORED_VERSION);
+    if (fclose(out)) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}

@@ -1,0 +1,29 @@
+/* The counters of the HTTP side, and all metrics in Prometheus' text format.
+ * Thread-safety: every function may be called from any thread. */
+#ifndef SERVER_HTTP_METRICS_H
+#define SERVER_HTTP_METRICS_H
+
+#include "server/job/worker.h"
+
+enum rejected {
+    REJECTED_QUEUE_FULL,
+    REJECTED_DRAINING,
+    REJECTED_NOT_READY,
+    REJECTED_BODY_TOO_LARGE,
+    REJECTED_PIXELS,
+    REJECTED_COUNT
+};
+
+struct metrics;
+
+enum error_code metrics_create(struct metrics **out, struct error *err) MUST_CHECK;
+void metrics_destroy(struct metrics **metrics);
+
+/* A request is over. route and method: of a small fixed set. */
+void metrics_request(struct metrics *metrics, const char *route, const char *method, int status, double seconds);
+void metrics_rejected(struct metrics *metrics, enum rejected reason);
+
+/* The whole text, free() it; NULL when memory is out. */
+char *metrics_render(struct metrics *metrics, struct worker_pool *pool, size_t *size);
+
+#endif

@@ -1,0 +1,73 @@
+/* GET /healthz, /readyz, /metrics, /v1/devices, /v1/models, /v1/capabilities. None of them waits for a worker. */
+#include <stdlib.h>
+
+#include "server/http/json.h"
+#include "server/http/router.h"
+
+enum MHD_Result route_healthz(struct request *request)
+{
+    return reply_json(request, REPLY_OK, json_pack("{s:s}", "status", "ok"));
+}
+
+enum MHD_Result route_readyz(struct request *request)
+{
+    struct worker_pool *pool = request->server->pool;
+    struct queue *queue = worker_pool_queue(pool);
+    struct error err = ERROR_INIT;
+    json_t *reasons = json_array(), *devices = json_array(), *models = json_array();
+    if (worker_pool_draining(pool))
+        json_array_append_new(reasons, json_string("the server is shutting down"));
+    if (queue_depth(queue) >= queue_capacity(queue))
+        json_array_append_new(reasons, json_string("the queue is full"));
+    if (worker_pool_ready(pool, &err))
+        json_array_append_new(reasons, json_string(err.text));
+
+    struct device_status *list;
+    size_t count;
+    if (!devices_read(worker_pool_devices(pool), &list, &count, NULL)) {
+        for (size_t i = 0; i < count; i++)
+            if (list[i].info.usable && list[i].state != DEVICE_LOST)
+                json_array_append_new(devices, json_string(list[i].info.id));
+        free(list);
+    }
+    char loaded[ROLE_COUNT][128];
+    worker_pool_loaded(pool, loaded);
+    for (int role = 0; role < ROLE_COUNT; role++)
+        if (*loaded[role])
+            json_array_append_new(models, json_string(loaded[role]));
+    bool ready = json_array_size(reasons) == 0;
+    return reply_json(
+        request, ready ? REPLY_OK : REPLY_UNAVAILABLE,
+        json_pack("{s:b, s:o, s:o, s:o}", "ready", ready, "reasons", reasons, "devices", devices, "models", models));
+}
+
+enum MHD_Result route_metrics(struct request *request)
+{
+    size_t size = 0;
+    char *text = metrics_render(request->server->metrics, request->server->pool, &size);
+    return reply_text(request, REPLY_OK, text, size, "text/plain; version=0.0.4; charset=utf-8");
+}
+
+enum MHD_Result route_devices(struct request *request)
+{
+    struct device_status *list;
+    size_t count;
+    struct error err = ERROR_INIT;
+    if (devices_read(worker_pool_devices(request->server->pool), &list, &count, &err))
+        return reply_problem(request, reply_for(err.code), &err, NULL, NULL, NULL);
+    json_t *json = json_devices(list, count);
+    free(list);
+    return reply_json(request, REPLY_OK, json);
+}
+
+enum MHD_Result route_models(struct request *request)
+{
+    size_t size = 0;
+    char *text = model_list_text(request->server->model_list, &size);
+    return reply_text(request, REPLY_OK, text, size, "application/json");
+}
+
+enum MHD_Result route_capabilities(struct request *request)
+{
+    return reply_json(request, REPLY_OK, json_capabilities(request->server->config));
+}

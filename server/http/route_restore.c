@@ -1,0 +1,243 @@
+/* POST /v1/restore and POST /v1/detect: the body becomes a job, the connection is suspended until the job has ended. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/http/header.h"
+#include "server/http/router.h"
+#include "server/image/codec.h"
+
+static enum MHD_Result fail(struct request *request, enum reply reply, const struct error *err)
+{
+    char seconds[16];
+    json_t *extra = NULL;
+    const char *header = NULL;
+    struct worker_pool *pool = request->server->pool;
+    if (reply == REPLY_QUEUE_FULL || (reply == REPLY_UNAVAILABLE && err->code == ERROR_BUSY)) {
+        header = MHD_HTTP_HEADER_RETRY_AFTER;
+        snprintf(seconds, sizeof seconds, "%d", worker_pool_retry_after(pool));
+    }
+    if (reply == REPLY_BODY_TOO_LARGE)
+        extra = json_pack("{s:I}", "limit", (json_int_t)request->server->config->body_limit);
+    return reply_problem(request, reply, err, extra, header, seconds);
+}
+
+struct query {
+    struct upload *upload;
+    struct error err;
+};
+
+static enum MHD_Result take_argument(void *context, enum MHD_ValueKind kind, const char *name, size_t name_size,
+                                     const char *value, size_t value_size)
+{
+    struct query *query = context;
+    (void)kind, (void)name_size;
+    return upload_field(query->upload, name, value ? value : "", value ? value_size : 0, &query->err) ? MHD_NO
+                                                                                                      : MHD_YES;
+}
+
+/* Everything that can be refused by the headers alone. */
+static enum MHD_Result begin(struct request *request, bool detect)
+{
+    struct server *server = request->server;
+    struct error err = ERROR_INIT;
+    const char *text = router_header(request, MHD_HTTP_HEADER_CONTENT_LENGTH);
+    uint64_t length = text ? strtoull(text, NULL, 10) : 0;
+    if (length > server->config->body_limit) {
+        metrics_rejected(server->metrics, REJECTED_BODY_TOO_LARGE);
+        error_set(&err, ERROR_TOO_LARGE, "the body has %llu bytes; allowed are %llu", (unsigned long long)length,
+                  (unsigned long long)server->config->body_limit);
+        return fail(request, REPLY_BODY_TOO_LARGE, &err);
+    }
+    if (worker_pool_draining(server->pool)) {
+        metrics_rejected(server->metrics, REJECTED_DRAINING);
+        error_set(&err, ERROR_BUSY, "the server is shutting down and takes no new jobs");
+        return fail(request, REPLY_UNAVAILABLE, &err);
+    }
+    enum error_code ready = worker_pool_ready(server->pool, &err);
+    if (ready && ready != ERROR_BUSY) { /* while the models are being loaded a job may wait */
+        metrics_rejected(server->metrics, REJECTED_NOT_READY);
+        return fail(request, REPLY_UNAVAILABLE, &err);
+    }
+    error_clear(&err);
+    struct queue *queue = worker_pool_queue(server->pool);
+    if (queue_depth(queue) >= queue_capacity(queue)) {
+        metrics_rejected(server->metrics, REJECTED_QUEUE_FULL);
+        error_set(&err, ERROR_BUSY, "the queue is full: %zu jobs wait, and no more may", queue_capacity(queue));
+        return fail(request, REPLY_QUEUE_FULL, &err);
+    }
+    if (upload_create(&request->upload, detect, (size_t)server->config->body_limit, &err))
+        return fail(request, reply_for(err.code), &err);
+    upload_options(request->upload)->precision = server->config->precision;
+    struct query query = {request->upload, ERROR_INIT};
+    MHD_get_connection_values_n(request->connection, MHD_GET_ARGUMENT_KIND, take_argument, &query);
+    if (query.err.code)
+        return fail(request, reply_for(query.err.code), &query.err);
+    if (upload_begin(request->upload, request->connection, router_header(request, MHD_HTTP_HEADER_CONTENT_TYPE),
+                     (size_t)length, &err))
+        return fail(request, reply_for(err.code), &err);
+    return MHD_YES;
+}
+
+enum MHD_Result route_restore_begin(struct request *request)
+{
+    return begin(request, false);
+}
+
+enum MHD_Result route_detect_begin(struct request *request)
+{
+    return begin(request, true);
+}
+
+/* The job has ended: libmicrohttpd calls route_restore_answer again. */
+static void resume(struct job *job, void *context)
+{
+    (void)job;
+    MHD_resume_connection(context);
+}
+
+/* Whether the client would rather have the report than the picture: only when it names JSON. */
+static bool wants_report(const char *accept, const char *picture)
+{
+    bool named;
+    int json = header_accept(accept, "application/json", &named);
+    return named && json > header_accept(accept, picture, NULL);
+}
+
+static enum error_code check_accept(struct request *request, const struct restoration *r, struct error *err)
+{
+    const char *accept = router_header(request, MHD_HTTP_HEADER_ACCEPT);
+    const char *type = r->detect_only ? "application/json" : codec_media_type(r->output_format);
+    if (header_accept(accept, type, NULL) > 0 || (!r->detect_only && wants_report(accept, type)))
+        return OK;
+    return error_set(err, ERROR_INVALID, "the answer is %s%s, and Accept excludes it", type,
+                     r->detect_only ? "" : " or application/json");
+}
+
+/* Makes the job and queues it; the connection is suspended when this is OK. */
+static enum MHD_Result submit(struct request *request)
+{
+    struct server *server = request->server;
+    struct error err = ERROR_INIT;
+    struct restoration *r = NULL;
+    uint8_t *body = NULL;
+    size_t size = 0;
+    enum reply reply = REPLY_OK;
+    if (upload_finish(request->upload, &err) || restoration_create(&r, &err)) {
+        reply = reply_for(err.code);
+        goto out;
+    }
+    body = upload_take(request->upload, &size);
+    r->options = *upload_options(request->upload);
+    r->limits = (struct limits){server->config->input_pixels, server->config->result_pixels,
+                                (int)server->config->detect_max_side};
+    r->input = body;
+    r->input_bytes = size;
+    r->detect_only = request->route->begin == route_detect_begin;
+    char id[32];
+    if (pipeline_check(r, server->store, &err)) {
+        if (err.code == ERROR_TOO_LARGE)
+            metrics_rejected(server->metrics, REJECTED_PIXELS);
+        reply = reply_for(err.code);
+        goto out;
+    }
+    if (*r->options.device && strcmp(r->options.device, "auto") != 0 &&
+        devices_find(worker_pool_devices(server->pool), r->options.device, id, &err)) {
+        reply = reply_for(err.code);
+        goto out;
+    }
+    if (check_accept(request, r, &err)) {
+        reply = REPLY_NOT_ACCEPTABLE;
+        goto out;
+    }
+    char job_id[33];
+    job_make_id(job_id);
+    if (job_create(&request->job, job_id, &r, &body, size, resume, request->connection, &err)) {
+        reply = reply_for(err.code);
+        goto out;
+    }
+    /* Suspended first: the job may end, and resume, before submit returns. */
+    connection_waiting(request->link, request->job);
+    MHD_suspend_connection(request->connection);
+    if (worker_pool_submit(server->pool, request->job, &err)) {
+        bool draining = worker_pool_draining(server->pool);
+        metrics_rejected(server->metrics, draining ? REJECTED_DRAINING : REJECTED_QUEUE_FULL);
+        request->refused = draining ? REPLY_UNAVAILABLE : REPLY_QUEUE_FULL;
+        request->refusal = err;
+        MHD_resume_connection(request->connection);
+    }
+    return MHD_YES;
+out:
+    restoration_destroy(&r);
+    free(body);
+    return fail(request, reply, &err);
+}
+
+static void add_timing(struct MHD_Response *response, const struct restoration *r)
+{
+    char timing[512] = "";
+    for (int stage = STAGE_DECODE; stage < STAGE_COUNT; stage++) {
+        size_t used = strlen(timing);
+        snprintf(timing + used, sizeof timing - used, "%s;dur=%.1f, ", stage_name((enum stage)stage),
+                 r->stage_ms[stage]);
+    }
+    size_t used = strlen(timing);
+    snprintf(timing + used, sizeof timing - used, "%s;dur=%.1f", stage_name(STAGE_QUEUE), r->stage_ms[STAGE_QUEUE]);
+    MHD_add_response_header(response, "Server-Timing", timing);
+}
+
+static enum MHD_Result send_picture(struct request *request, struct job *job)
+{
+    struct restoration *r = job->restoration;
+    uint8_t *output = r->output;
+    size_t size = r->output_bytes;
+    struct MHD_Response *response = MHD_create_response_from_buffer(size, output, MHD_RESPMEM_MUST_FREE);
+    if (!response)
+        return MHD_NO;
+    r->output = NULL; /* the response's now */
+    r->output_bytes = 0;
+    request->answer_bytes = size;
+    char text[1024];
+    int restored = 0;
+    for (int i = 0; i < r->face_count; i++)
+        restored += r->faces[i].restored;
+    header_disposition(upload_file_name(request->upload), r->options.suffix, codec_extension(r->output_format), text,
+                       sizeof text);
+    MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_DISPOSITION, text);
+    snprintf(text, sizeof text, "%d", restored);
+    MHD_add_response_header(response, "X-Restored-Faces", text);
+    MHD_add_response_header(response, "X-Restored-Device", r->device);
+    MHD_add_response_header(response, MHD_HTTP_HEADER_ETAG, job->etag);
+    MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
+    add_timing(response, r);
+    return reply_send(request, REPLY_OK, response, codec_media_type(r->output_format));
+}
+
+/* What a job's error means to the client. Once the picture is decoded, what is broken or not supported is ours: a
+ * model's file, an operator of the device. */
+static enum reply reply_for_job(const struct job *job)
+{
+    enum error_code code = job->error.code;
+    if ((code == ERROR_CORRUPT || code == ERROR_UNSUPPORTED) && job->restoration->picture)
+        return REPLY_INTERNAL;
+    return reply_for(code);
+}
+
+enum MHD_Result route_restore_answer(struct request *request)
+{
+    struct job *job = request->job;
+    if (!job)
+        return submit(request);
+    if (request->refused)
+        return fail(request, request->refused, &request->refusal);
+    if (connection_gone(request->link)) {
+        request->status = reply_status(REPLY_CLIENT_GONE);
+        return MHD_NO; /* closes what is already closed on the other side */
+    }
+    if (atomic_load(&job->state) != JOB_DONE)
+        return fail(request, reply_for_job(job), &job->error);
+    const char *accept = router_header(request, MHD_HTTP_HEADER_ACCEPT);
+    if (job->restoration->detect_only || wants_report(accept, codec_media_type(job->restoration->output_format)))
+        return reply_json(request, REPLY_OK, restoration_report(job->restoration));
+    return send_picture(request, job);
+}

@@ -1,0 +1,65 @@
+/* GET / and the page's files, from the binary. */
+#include <stdio.h>
+#include <string.h>
+
+#include "runtime/base/embed.h"
+#include "server/http/router.h"
+
+#define POLICY                                                                                                         \
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self'; "        \
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+/* By extension; what has another, such as SPIR-V and models.conf, is embedded for the program alone. */
+static const struct {
+    const char *extension, *type;
+} types[] = {{".html", "text/html; charset=utf-8"},
+             {".js", "text/javascript; charset=utf-8"},
+             {".css", "text/css; charset=utf-8"},
+             {".svg", "image/svg+xml"},
+             {".png", "image/png"},
+             {".ico", "image/x-icon"}};
+
+static const uint8_t *find(const char *path, size_t *size, const char **type)
+{
+    const char *name = !strcmp(path, "/") ? "index.html" : path + 1;
+    const char *dot = strrchr(name, '.');
+    for (size_t i = 0; dot && i < sizeof types / sizeof *types; i++)
+        if (!strcmp(types[i].extension, dot)) {
+            *type = types[i].type;
+            return embed_find(name, size);
+        }
+    return NULL;
+}
+
+bool route_static_has(const char *path)
+{
+    size_t size;
+    const char *type;
+    return *path == '/' && find(path, &size, &type) != NULL;
+}
+
+enum MHD_Result route_static(struct request *request)
+{
+    size_t size = 0;
+    const char *type = NULL;
+    const uint8_t *bytes = find(request->path, &size, &type);
+    if (!bytes)
+        return MHD_NO;
+    uint64_t hash = UINT64_C(0xcbf29ce484222325); /* 64-bit FNV-1a */
+    for (size_t i = 0; i < size; i++)
+        hash = (hash ^ bytes[i]) * UINT64_C(0x100000001b3);
+    char etag[32];
+    snprintf(etag, sizeof etag, "\"%016llx\"", (unsigned long long)hash);
+    const char *known = router_header(request, MHD_HTTP_HEADER_IF_NONE_MATCH);
+    bool same = known && strstr(known, etag);
+    request->answer_bytes = same ? 0 : size;
+    struct MHD_Response *response =
+        MHD_create_response_from_buffer(same ? 0 : size, (void *)(uintptr_t)bytes, MHD_RESPMEM_PERSISTENT);
+    if (!response)
+        return MHD_NO;
+    MHD_add_response_header(response, MHD_HTTP_HEADER_ETAG, etag);
+    MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");
+    MHD_add_response_header(response, "Content-Security-Policy", POLICY);
+    MHD_add_response_header(response, "Referrer-Policy", "no-referrer");
+    return reply_send(request, same ? REPLY_NOT_MODIFIED : REPLY_OK, response, type);
+}

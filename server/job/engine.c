@@ -1,0 +1,120 @@
+#include "server/job/engine.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "runtime/base/log.h"
+#include "runtime/base/mem.h"
+
+struct engine {
+    char which[OPTION_NAME_MAX];
+    char cache_dir[1024];
+    struct worker_context context;
+    struct device_info info;
+    unsigned losses;
+};
+
+static void shut(struct engine *engine)
+{
+    model_set_destroy(&engine->context.models);
+    device_close(&engine->context.device);
+}
+
+static enum error_code open_device(struct engine *engine, struct error *err)
+{
+    enum error_code code =
+        device_open(&engine->context.device, engine->which, *engine->cache_dir ? engine->cache_dir : NULL, err);
+    if (!code)
+        code = model_set_create(&engine->context.models, engine->context.store, engine->context.device, err);
+    if (code) {
+        shut(engine);
+        return code;
+    }
+    device_info(engine->context.device, &engine->info);
+    return OK;
+}
+
+enum error_code engine_create(struct engine **out, const char *which, const char *cache_dir, struct model_store *store,
+                              struct error *err)
+{
+    struct engine *engine = mem_calloc(1, sizeof *engine);
+    if (!engine)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a worker");
+    snprintf(engine->which, sizeof engine->which, "%s", which);
+    snprintf(engine->cache_dir, sizeof engine->cache_dir, "%s", cache_dir ? cache_dir : "");
+    engine->context.store = store;
+    enum error_code code = open_device(engine, err);
+    if (code)
+        engine_destroy(&engine);
+    *out = engine;
+    return code;
+}
+
+void engine_destroy(struct engine **engine)
+{
+    struct engine *old = *engine;
+    *engine = NULL;
+    if (!old)
+        return;
+    shut(old);
+    free(old);
+}
+
+enum error_code engine_preload(struct engine *engine, enum precision precision, char loaded[ROLE_COUNT][128],
+                               struct error *err)
+{
+    enum error_code code = OK;
+    for (int role = 0; !code && role < ROLE_COUNT; role++) {
+        const struct model_entry *entry = NULL;
+        struct session *session;
+        const struct model_info *info;
+        loaded[role][0] = 0;
+        code = model_store_resolve(engine->context.store, (enum model_role)role, NULL, &entry, err);
+        if (!code && entry)
+            code = model_set_session(engine->context.models, entry, precision, &session, &info, err);
+        if (!code && entry)
+            snprintf(loaded[role], sizeof loaded[role], "%s", entry->name);
+    }
+    return code;
+}
+
+enum error_code engine_run(struct engine *engine, struct restoration *r, struct error *err)
+{
+    for (int attempt = 0;; attempt++) {
+        struct error local = ERROR_INIT;
+        enum error_code code = OK;
+        if (!engine->context.device && open_device(engine, &local))
+            return error_set(err, ERROR_DEVICE_LOST, "the device %s is not usable: %s", engine->which, local.text);
+        code = pipeline_run(r, &engine->context, &local);
+        if (code != ERROR_DEVICE_LOST) {
+            if (code) {
+                error_set(err, code, "%s", local.text);
+                error_detail(err, "%s", local.detail);
+            }
+            return code;
+        }
+        engine->losses++;
+        log_event(LOG_ERROR, "device-lost", "device=%s attempt=%d reason=\"%s\" detail=\"%s\"", engine->info.id,
+                  attempt, local.text, local.detail);
+        shut(engine);
+        if (attempt > 0)
+            return error_set(err, code, "%s", local.text);
+    }
+}
+
+unsigned engine_losses(const struct engine *engine)
+{
+    return engine->losses;
+}
+
+bool engine_usable(const struct engine *engine)
+{
+    return engine->context.device != NULL;
+}
+
+void engine_info(struct engine *engine, struct device_info *out)
+{
+    if (engine->context.device)
+        device_info(engine->context.device, &engine->info);
+    *out = engine->info;
+}

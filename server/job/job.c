@@ -1,0 +1,71 @@
+#include "server/job/job.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "runtime/base/mem.h"
+
+enum error_code job_create(struct job **out, const char *id, struct restoration **restoration, uint8_t **body,
+                           size_t body_size, job_end_fn *end, void *context, struct error *err)
+{
+    struct job *job = mem_calloc(1, sizeof *job);
+    if (!job)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a job");
+    snprintf(job->id, sizeof job->id, "%s", id);
+    job->restoration = *restoration;
+    job->body = *body;
+    job->restoration->input = *body;
+    job->restoration->input_bytes = body_size;
+    job->created_ns = job_now();
+    job->end = end;
+    job->context = context;
+    atomic_init(&job->references, 1);
+    *restoration = NULL;
+    *body = NULL;
+    *out = job;
+    return OK;
+}
+
+struct job *job_hold(struct job *job)
+{
+    atomic_fetch_add(&job->references, 1);
+    return job;
+}
+
+void job_release(struct job **job)
+{
+    struct job *old = *job;
+    *job = NULL;
+    if (!old || atomic_fetch_sub(&old->references, 1) > 1)
+        return;
+    restoration_destroy(&old->restoration);
+    free(old->body);
+    free(old);
+}
+
+void job_stop(struct job *job, enum error_code reason)
+{
+    int none = OK;
+    atomic_compare_exchange_strong(&job->stop, &none, (int)reason);
+    atomic_store(&job->restoration->cancel, 1);
+}
+
+int64_t job_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+void job_make_id(char out[33])
+{
+    unsigned char bytes[16];
+    if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
+        memset(bytes, 0,
+               sizeof bytes); /* 16 bytes come whole once the kernel has started; ids only tell requests apart */
+    for (int i = 0; i < 16; i++)
+        snprintf(out + 2 * i, 3, "%02x", bytes[i]);
+}

@@ -1,0 +1,52 @@
+/* One request for a restoration: its picture and options, its state, its stop flag and who wants to know its end.
+ * Thread-safety: counted references; state, stop and the restoration's progress may be read from any thread, the rest
+ * belongs to the worker until the job has ended, then to whoever holds a reference. */
+#ifndef SERVER_JOB_JOB_H
+#define SERVER_JOB_JOB_H
+
+#include "server/pipeline/pipeline.h"
+
+enum job_state { JOB_QUEUED, JOB_RUNNING, JOB_DONE, JOB_FAILED, JOB_CANCELLED };
+
+struct job;
+
+/* Called once when the job has ended, on the thread that ended it. It must not block. */
+typedef void job_end_fn(struct job *job, void *context);
+
+struct job {
+    char id[33];
+    struct restoration *restoration;
+    uint8_t *body; /* the picture's file; restoration->input points into it */
+    _Atomic enum job_state state;
+    struct error error;                          /* why it failed */
+    int64_t created_ns, started_ns, finished_ns; /* CLOCK_MONOTONIC; started 0: it never ran */
+    atomic_int stop;                             /* enum error_code: why it is to stop; OK: it is not */
+    char etag[40];                               /* of the output, with its quotes; "" where there is none */
+    job_end_fn *end;
+    void *context;
+
+    struct job *next; /* of the queue it waits in */
+    atomic_int references;
+};
+
+/* Takes over body (malloc) and the restoration, whose input it sets. id: at most 32 characters. On failure both stay
+ * the caller's. */
+enum error_code job_create(struct job **out, const char *id, struct restoration **restoration, uint8_t **body,
+                           size_t body_size, job_end_fn *end, void *context, struct error *err) MUST_CHECK;
+
+/* One more reference. */
+struct job *job_hold(struct job *job);
+
+/* Gives a reference back; with the last one everything goes. NULL-safe, *job becomes NULL. */
+void job_release(struct job **job);
+
+/* Asks a running job to stop; the first reason (ERROR_CANCELLED, ERROR_TIMEOUT, ERROR_BUSY) stays. */
+void job_stop(struct job *job, enum error_code reason);
+
+/* CLOCK_MONOTONIC now, ns. */
+int64_t job_now(void);
+
+/* 32 random hexadecimal digits. */
+void job_make_id(char out[33]);
+
+#endif

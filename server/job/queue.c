@@ -1,0 +1,150 @@
+#include "server/job/queue.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "runtime/base/mem.h"
+
+struct queue {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    struct job *first, *last;
+    size_t depth, capacity;
+    bool closed;
+};
+
+enum error_code queue_create(struct queue **out, size_t capacity, struct error *err)
+{
+    struct queue *queue = mem_calloc(1, sizeof *queue);
+    if (!queue)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the queue");
+    queue->capacity = capacity;
+    pthread_mutex_init(&queue->lock, NULL);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&queue->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    *out = queue;
+    return OK;
+}
+
+void queue_destroy(struct queue **queue)
+{
+    struct queue *old = *queue;
+    *queue = NULL;
+    if (!old)
+        return;
+    pthread_cond_destroy(&old->changed);
+    pthread_mutex_destroy(&old->lock);
+    free(old);
+}
+
+enum error_code queue_push(struct queue *queue, struct job *job, struct error *err)
+{
+    enum error_code code = OK;
+    pthread_mutex_lock(&queue->lock);
+    if (queue->closed) {
+        code = error_set(err, ERROR_BUSY, "the server is shutting down and takes no new jobs");
+    } else if (queue->depth >= queue->capacity) {
+        code = error_set(err, ERROR_BUSY, "the queue is full: %zu jobs wait, and no more may", queue->depth);
+    } else {
+        job->next = NULL;
+        if (queue->last)
+            queue->last->next = job_hold(job);
+        else
+            queue->first = job_hold(job);
+        queue->last = job;
+        queue->depth++;
+        pthread_cond_signal(&queue->changed);
+    }
+    pthread_mutex_unlock(&queue->lock);
+    return code;
+}
+
+/* Under the lock. previous: the one before it, NULL for the first. */
+static struct job *unlink_job(struct queue *queue, struct job *previous, struct job *job)
+{
+    if (previous)
+        previous->next = job->next;
+    else
+        queue->first = job->next;
+    if (queue->last == job)
+        queue->last = previous;
+    job->next = NULL;
+    queue->depth--;
+    return job;
+}
+
+struct job *queue_pop(struct queue *queue, int timeout_ms)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += timeout_ms / 1000;
+    until.tv_nsec += timeout_ms % 1000 * 1000000L;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000;
+    }
+    pthread_mutex_lock(&queue->lock);
+    int waited = 0;
+    while (!queue->first && !queue->closed && !waited)
+        waited = timeout_ms < 0 ? pthread_cond_wait(&queue->changed, &queue->lock)
+                                : pthread_cond_timedwait(&queue->changed, &queue->lock, &until);
+    struct job *job = queue->first ? unlink_job(queue, NULL, queue->first) : NULL;
+    pthread_mutex_unlock(&queue->lock);
+    return job;
+}
+
+bool queue_remove(struct queue *queue, const struct job *job)
+{
+    pthread_mutex_lock(&queue->lock);
+    struct job *previous = NULL, *at = queue->first;
+    while (at && at != job) {
+        previous = at;
+        at = at->next;
+    }
+    if (at)
+        unlink_job(queue, previous, at);
+    pthread_mutex_unlock(&queue->lock);
+    return at != NULL;
+}
+
+struct job *queue_take_older(struct queue *queue, int64_t created_before_ns)
+{
+    pthread_mutex_lock(&queue->lock);
+    struct job *job = queue->first;
+    job = job && job->created_ns < created_before_ns ? unlink_job(queue, NULL, job) : NULL;
+    pthread_mutex_unlock(&queue->lock);
+    return job;
+}
+
+void queue_close(struct queue *queue)
+{
+    pthread_mutex_lock(&queue->lock);
+    queue->closed = true;
+    pthread_cond_broadcast(&queue->changed);
+    pthread_mutex_unlock(&queue->lock);
+}
+
+bool queue_closed(struct queue *queue)
+{
+    pthread_mutex_lock(&queue->lock);
+    bool closed = queue->closed;
+    pthread_mutex_unlock(&queue->lock);
+    return closed;
+}
+
+size_t queue_depth(struct queue *queue)
+{
+    pthread_mutex_lock(&queue->lock);
+    size_t depth = queue->depth;
+    pthread_mutex_unlock(&queue->lock);
+    return depth;
+}
+
+size_t queue_capacity(const struct queue *queue)
+{
+    return queue->capacity;
+}

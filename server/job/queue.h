@@ -1,0 +1,35 @@
+/* The bounded queue between those who submit jobs and the workers; first in, first out. It holds one reference of each
+ * job in it.
+ * Thread-safety: every function may be called from any thread. */
+#ifndef SERVER_JOB_QUEUE_H
+#define SERVER_JOB_QUEUE_H
+
+#include "server/job/job.h"
+
+struct queue;
+
+enum error_code queue_create(struct queue **out, size_t capacity, struct error *err) MUST_CHECK;
+/* Must be empty. */
+void queue_destroy(struct queue **queue);
+
+/* Appends the job and takes a reference of its own. ERROR_BUSY when it is full or closed. */
+enum error_code queue_push(struct queue *queue, struct job *job, struct error *err) MUST_CHECK;
+
+/* Takes the oldest job, its reference goes to the caller; waits until there is one. NULL when the queue is closed and
+ * empty, or after timeout_ms (negative: never). */
+struct job *queue_pop(struct queue *queue, int timeout_ms);
+
+/* Takes this job out if it still waits (then the queue's reference is the caller's), else false. */
+bool queue_remove(struct queue *queue, const struct job *job);
+
+/* Takes the oldest job out if it was created before that time (CLOCK_MONOTONIC); NULL otherwise. Never waits. */
+struct job *queue_take_older(struct queue *queue, int64_t created_before_ns);
+
+/* Nothing goes in from now on; queue_pop no longer waits. */
+void queue_close(struct queue *queue);
+bool queue_closed(struct queue *queue);
+
+size_t queue_depth(struct queue *queue);
+size_t queue_capacity(const struct queue *queue);
+
+#endif
