@@ -2,6 +2,7 @@
 #   make            ./restored (installs nothing)        make run      install what is missing, build, serve
 #   make check      install what tests need, run all     make models   download the official checkpoints
 #   make san        ASan+UBSan unit tests                make lint     layering, naming, operator places
+#   make fuzz       libFuzzer on the readers (clang)     make fuzz-replay  their corpus alone
 #   make debug      build-debug/restored                 make install  to DESTDIR, PREFIX, SYSCONFDIR
 #   make deps       install packages alone               make format   clang-format everything
 # ARGS='--listen :8080' goes to the server of `make run`; SUITES='unit api' picks suites of `make check`;
@@ -89,6 +90,40 @@ asan:
 clang:
 	$(MAKE) BUILD=build-clang CC=clang objects
 
+# The fuzzers of the checkpoint readers, on files made by make_corpus. `make fuzz` lets libFuzzer work on each for
+# FUZZ_SECONDS and keeps what it finds in build-fuzz/found; `make fuzz-replay` feeds them the corpus and
+# FUZZ_MUTATIONS fixed variants of each file, with any compiler.
+FUZZ_SECONDS   ?= 60
+FUZZ_MUTATIONS ?= 2000
+FUZZLIB := $(patsubst %.c,$(BUILD)/%.o,$(filter-out runtime/base/embed.c,$(wildcard runtime/base/*.c runtime/weights/*.c)) \
+                                       tests/fuzz/exercise.c)
+fuzz:
+	$(MAKE) BUILD=build-fuzz CC=clang \
+	    CFLAGS='-O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined' fuzz-run
+fuzz-replay:
+	$(MAKE) BUILD=build-asan CFLAGS='$(SANITIZE)' fuzz-replay-run
+
+fuzz-run: $(FUZZERS:%=$(BUILD)/fuzz/%) $(BUILD)/corpus/.made
+	set -e; for f in $(FUZZERS); do mkdir -p $(BUILD)/found/$$f; \
+	    $(BUILD)/fuzz/$$f -max_total_time=$(FUZZ_SECONDS) -timeout=10 -print_final_stats=1 \
+	        -artifact_prefix=$(BUILD)/found/$$f- $(BUILD)/found/$$f $(BUILD)/corpus/$$f; done
+fuzz-replay-run: $(FUZZERS:%=$(BUILD)/replay/%) $(BUILD)/corpus/.made
+	@set -e; for f in $(FUZZERS); do $(BUILD)/replay/$$f $(FUZZ_MUTATIONS) $(BUILD)/corpus/$$f; done
+
+$(BUILD)/fuzz/%: $(BUILD)/tests/fuzz/%.o $(FUZZLIB)
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -fsanitize=fuzzer $(LDFLAGS) -o $@ $^ -ljansson
+$(BUILD)/replay/%: $(BUILD)/tests/fuzz/%.o $(BUILD)/tests/fuzz/replay.o $(FUZZLIB)
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -ljansson
+$(BUILD)/tests/fuzz/make_corpus: $(BUILD)/tests/fuzz/make_corpus.o $(BUILD)/tests/common/checkpoint_writer.o
+	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lz
+$(BUILD)/corpus/.made: $(BUILD)/tests/fuzz/make_corpus
+	rm -rf $(@D)
+	mkdir -p $(@D)
+	$< $(@D)
+	@touch $@
+
 # The sub-make prints nothing when there is nothing to do.
 run:
 	@sh tools/deps.sh run
@@ -132,5 +167,5 @@ clean:
 	rm -rf build build-* restored
 
 .SECONDARY:
-.PHONY: all clean objects tests unit asan clang shaders fixtures run check deps deps-check models san lint debug format install
+.PHONY: all clean fuzz fuzz-run fuzz-replay fuzz-replay-run objects tests unit asan clang shaders fixtures run check deps deps-check models san lint debug format install
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

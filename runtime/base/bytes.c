@@ -46,15 +46,6 @@ bool bytes_u16(struct bytes *in, uint16_t *out)
     return true;
 }
 
-bool bytes_u32(struct bytes *in, uint32_t *out)
-{
-    uint64_t v;
-    if (!bytes_number(in, 4, &v))
-        return false;
-    *out = (uint32_t)v;
-    return true;
-}
-
 bool bytes_u64(struct bytes *in, uint64_t *out)
 {
     return bytes_number(in, 8, out);

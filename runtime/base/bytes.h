@@ -20,7 +20,6 @@ bool bytes_take(struct bytes *in, uint64_t n, const uint8_t **out);
 
 bool bytes_u8(struct bytes *in, uint8_t *out);
 bool bytes_u16(struct bytes *in, uint16_t *out);
-bool bytes_u32(struct bytes *in, uint32_t *out);
 bool bytes_u64(struct bytes *in, uint64_t *out);
 
 /* An unsigned number of 1 to 8 bytes. */

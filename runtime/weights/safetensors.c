@@ -79,7 +79,7 @@ static enum error_code read_metadata(struct catalogue *catalogue, json_t *object
 
 static enum error_code read_tensor(struct reader *r, const char *name, const json_t *object)
 {
-    struct catalogue_label label;
+    struct catalogue_label label, other;
     const char *entry = catalogue_label(&label, name, strlen(name));
     const json_t *dtype = json_object_get(object, "dtype"), *shape = json_object_get(object, "shape"),
                  *offsets = json_object_get(object, "data_offsets");
@@ -90,7 +90,7 @@ static enum error_code read_tensor(struct reader *r, const char *name, const jso
     struct catalogue_view view = {.name = name, .name_size = strlen(name)};
     if (!find_dtype(json_string_value(dtype), &view.dtype))
         return catalogue_fail(r->err, ERROR_UNSUPPORTED, r->catalogue, entry, "dtype %.30s",
-                              catalogue_label(&label, json_string_value(dtype), json_string_length(dtype)));
+                              catalogue_label(&other, json_string_value(dtype), json_string_length(dtype)));
     if (range.begin > range.end || range.end > r->size)
         return catalogue_fail(r->err, ERROR_CORRUPT, r->catalogue, entry,
                               "data_offsets %" PRIu64 " to %" PRIu64 " reach outside the file's %" PRIu64
@@ -124,7 +124,9 @@ static int compare_ranges(const void *a, const void *b)
     const struct range *x = a, *y = b;
     if (x->begin != y->begin)
         return x->begin > y->begin ? 1 : -1;
-    return (x->end > y->end) - (x->end < y->end);
+    if (x->end != y->end)
+        return x->end > y->end ? 1 : -1;
+    return strcmp(x->name, y->name); /* so that an error names the same one everywhere */
 }
 
 static enum error_code check_ranges(struct reader *r)

@@ -152,21 +152,29 @@ void checkpoint_zip_add(struct checkpoint_zip *zip, const char *name, const void
     checkpoint_put(&zip->file, data, size);
     checkpoint_put_le(&zip->file, 0x08074b50, 4);
     checkpoint_put_le(&zip->file, crc, 4);
-    checkpoint_put_le(&zip->file, size, 4);
-    checkpoint_put_le(&zip->file, size, 4);
+    checkpoint_put_le(&zip->file, size, zip->wide ? 8 : 4);
+    checkpoint_put_le(&zip->file, size, zip->wide ? 8 : 4);
 
     checkpoint_put_le(&zip->directory, 0x02014b50, 4);
     checkpoint_put_le(&zip->directory, 0, 4); /* versions */
     checkpoint_put_le(&zip->directory, 0x0808, 2);
     checkpoint_put_le(&zip->directory, 0, 6); /* method, time, date */
     checkpoint_put_le(&zip->directory, crc, 4);
-    checkpoint_put_le(&zip->directory, size, 4);
-    checkpoint_put_le(&zip->directory, size, 4);
+    checkpoint_put_le(&zip->directory, zip->wide ? UINT32_MAX : size, 4);
+    checkpoint_put_le(&zip->directory, zip->wide ? UINT32_MAX : size, 4);
     checkpoint_put_le(&zip->directory, length, 2);
-    checkpoint_put_le(&zip->directory, 0, 8);
+    checkpoint_put_le(&zip->directory, zip->wide ? 28 : 0, 2);
+    checkpoint_put_le(&zip->directory, 0, 6);
     checkpoint_put_le(&zip->directory, 0, 4); /* attributes */
-    checkpoint_put_le(&zip->directory, offset, 4);
+    checkpoint_put_le(&zip->directory, zip->wide ? UINT32_MAX : offset, 4);
     checkpoint_put(&zip->directory, name, length);
+    if (zip->wide) {
+        checkpoint_put_le(&zip->directory, 1, 2);
+        checkpoint_put_le(&zip->directory, 24, 2);
+        checkpoint_put_le(&zip->directory, size, 8);
+        checkpoint_put_le(&zip->directory, size, 8);
+        checkpoint_put_le(&zip->directory, offset, 8);
+    }
     zip->count++;
 }
 
@@ -191,11 +199,11 @@ void checkpoint_zip_finish(struct checkpoint_zip *zip, struct checkpoint_buffer 
     checkpoint_put_le(file, 1, 4);
     checkpoint_put_le(file, 0x06054b50, 4); /* end of central directory */
     checkpoint_put_le(file, 0, 4);
-    checkpoint_put_le(file, zip->count, 2);
-    checkpoint_put_le(file, zip->count, 2);
-    checkpoint_put_le(file, size, 4);
-    checkpoint_put_le(file, start, 4);
-    checkpoint_put_le(file, 0, 2);
+    checkpoint_put_le(file, zip->wide ? UINT16_MAX : zip->count, 2);
+    checkpoint_put_le(file, zip->wide ? UINT16_MAX : zip->count, 2);
+    checkpoint_put_le(file, zip->wide ? UINT32_MAX : size, 4);
+    checkpoint_put_le(file, zip->wide ? UINT32_MAX : start, 4);
+    checkpoint_put_le(file, 0, 2); /* comment */
     checkpoint_put(out, file->data, file->size);
     checkpoint_free(&zip->file);
     checkpoint_free(&zip->directory);

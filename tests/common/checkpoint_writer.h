@@ -45,6 +45,7 @@ uint16_t checkpoint_half(float value);
 struct checkpoint_zip {
     struct checkpoint_buffer file, directory;
     unsigned count;
+    bool wide; /* every size and offset in zip64 fields, as for entries beyond 4 GB */
 };
 
 void checkpoint_zip_add(struct checkpoint_zip *zip, const char *name, const void *data, size_t size);

@@ -42,7 +42,7 @@ home() { # home HEADER FOLDER…: only these include it
 home vulkan/ runtime/vulkan/ server/cli/
 home microhttpd server/http/
 home '(png|jpeglib)' server/image/
-home jansson server/
+home jansson server/ runtime/weights/
 
 # A stem is one .c with its .h, once in the whole tree: it is the prefix of its symbols.
 repeated=$(find runtime server -name '*.[ch]' | sed 's/\.[ch]$//' | sort -u | sed 's|.*/||' | sort | uniq -d)

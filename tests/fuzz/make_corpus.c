@@ -1,0 +1,188 @@
+/* Writes what the fuzzers start from: make_corpus FOLDER makes FOLDER/fuzz_*, each with small files that open and some
+ * that should not. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "tests/common/checkpoint_writer.h"
+
+/* A literal with its zero bytes, without the one behind it. */
+#define PUT(out, literal) checkpoint_put(out, literal, sizeof literal - 1)
+
+static const char *folder;
+static const float numbers[24] = {1, -2, 0.5f, 3e5f, 1e-6f};
+static const struct checkpoint_tensor tensors[] = {
+    {"module.conv.weight", 3, {2, 3, 4}, numbers}, {"conv.bias", 1, {5}, numbers}, {"scale", 0, {0}, numbers}};
+
+/* Saves the buffer as FOLDER/fuzzer/name and empties it. */
+static void save(struct checkpoint_buffer *buffer, const char *fuzzer, const char *name)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", folder, fuzzer);
+    mkdir(folder, 0777);
+    mkdir(path, 0777);
+    snprintf(path, sizeof path, "%s/%s/%s", folder, fuzzer, name);
+    if (!checkpoint_save(buffer, path))
+        exit(1);
+    checkpoint_free(buffer);
+}
+
+/* The pickle of a dictionary with every dtype, and views of all kinds, on storages that each have 48 bytes. */
+static void put_views(struct checkpoint_buffer *out, bool legacy)
+{
+    static const struct checkpoint_view views[] = {
+        {"FloatStorage", "0", 12, 0, 2, {3, 4}, {4, 1}},
+        {"FloatStorage", "0", 12, 1, 2, {4, 2}, {1, 4}},
+        {"FloatStorage", "0", 12, 11, 3, {2, 1, 2}, {0, 5, 0}},
+        {"HalfStorage", "1", 24, 0, 3, {2, 3, 4}, {1, 8, 2}},
+        {"BFloat16Storage", "2", 24, 4, 1, {7}, {3}},
+        {"DoubleStorage", "3", 6, 0, 1, {6}, {1}},
+        {"CharStorage", "4", 48, 0, 1, {48}, {1}},
+        {"ShortStorage", "5", 24, 23, 0, {0}, {0}},
+        {"IntStorage", "6", 12, 0, 2, {0, 7}, {7, 1}},
+        {"LongStorage", "7", 6, 0, 1, {3}, {2}},
+        {"ByteStorage", "8", 48, 0, 4, {2, 2, 2, 2}, {8, 4, 2, 1}},
+        {"BoolStorage", "9", 48, 0, 1, {48}, {1}},
+    };
+    checkpoint_pickle_start(out);
+    checkpoint_pickle_op(out, '}');
+    checkpoint_pickle_op(out, '(');
+    checkpoint_pickle_text(out, "epoch");
+    checkpoint_pickle_int(out, INT64_C(1) << 40);
+    checkpoint_pickle_text(out, "lr");
+    PUT(out, "G\0\0\0\0\0\0\0\0");
+    checkpoint_pickle_text(out, "list");
+    PUT(out, "](NK\1\x88"
+             "eq\1");
+    checkpoint_pickle_text(out, "state_dict");
+    checkpoint_pickle_global(out, "collections", "OrderedDict");
+    PUT(out, ")Rq\0(");
+    for (size_t i = 0; i < sizeof views / sizeof views[0]; i++) {
+        checkpoint_pickle_text(out, (char[]){(char)('a' + i), '\0'});
+        checkpoint_pickle_tensor(out, &views[i], legacy);
+    }
+    checkpoint_pickle_text(out, "parameter");
+    checkpoint_pickle_global(out, "torch._utils", "_rebuild_parameter");
+    checkpoint_pickle_tensor(out, &views[0], legacy);
+    PUT(out, "\x88)\x87R");
+    PUT(out, "u}b"); /* attributes, as _metadata */
+    PUT(out, "u.");
+}
+
+static void put_views_zip(struct checkpoint_buffer *out, bool wide)
+{
+    struct checkpoint_zip zip = {.wide = wide};
+    struct checkpoint_buffer pickle = {0};
+    put_views(&pickle, false);
+    checkpoint_zip_add(&zip, "v/data.pkl", pickle.data, pickle.size);
+    checkpoint_zip_add(&zip, "v/byteorder", "little", 6);
+    for (int i = 0; i < 10; i++)
+        checkpoint_zip_add(&zip, (char[]){'v', '/', 'd', 'a', 't', 'a', '/', (char)('0' + i), '\0'}, numbers, 48);
+    checkpoint_zip_add(&zip, "v/version", "3\n", 2);
+    checkpoint_zip_finish(&zip, out);
+    checkpoint_free(&pickle);
+}
+
+static void put_pickle_zip(struct checkpoint_buffer *out, const char *pickle, size_t size)
+{
+    struct checkpoint_zip zip = {0};
+    checkpoint_zip_add(&zip, "p/data.pkl", pickle, size);
+    checkpoint_zip_finish(&zip, out);
+}
+
+static void make_zip(void)
+{
+    struct checkpoint_buffer out = {0};
+    checkpoint_torch_zip(&out, tensors, 3, CHECKPOINT_F32, "params_ema");
+    save(&out, "fuzz_pth_zip", "floats");
+    checkpoint_torch_zip(&out, tensors, 3, CHECKPOINT_F16, NULL);
+    save(&out, "fuzz_pth_zip", "halves");
+    put_views_zip(&out, false);
+    save(&out, "fuzz_pth_zip", "views");
+    put_views_zip(&out, true);
+    save(&out, "fuzz_pth_zip", "views-zip64");
+    put_pickle_zip(&out, "\x80\x02}.", 4);
+    save(&out, "fuzz_pth_zip", "empty");
+    static const char system[] = "\x80\x02"
+                                 "cos\nsystem\nX\x04\0\0\0true\x85R.";
+    put_pickle_zip(&out, system, sizeof system - 1);
+    save(&out, "fuzz_pth_zip", "broken-global");
+    checkpoint_torch_zip(&out, tensors, 3, CHECKPOINT_F32, "params");
+    out.size -= 30;
+    save(&out, "fuzz_pth_zip", "broken-cut");
+}
+
+static void make_legacy(void)
+{
+    struct checkpoint_buffer out = {0};
+    checkpoint_torch_legacy(&out, tensors, 3, CHECKPOINT_F32, "params_ema");
+    save(&out, "fuzz_pth_legacy", "floats");
+    checkpoint_torch_legacy(&out, tensors, 3, CHECKPOINT_F16, NULL);
+    save(&out, "fuzz_pth_legacy", "halves");
+    static const uint8_t counts[] = {12, 24, 24, 6, 48, 24, 12, 6, 48, 48};
+    checkpoint_legacy_start(&out, true);
+    put_views(&out, true);
+    checkpoint_pickle_start(&out);
+    PUT(&out, "](");
+    for (int i = 0; i < 10; i++)
+        checkpoint_pickle_text(&out, (char[]){(char)('0' + i), '\0'});
+    PUT(&out, "e.");
+    for (int i = 0; i < 10; i++) {
+        checkpoint_put_le(&out, counts[i], 8);
+        checkpoint_put(&out, numbers, 48);
+    }
+    save(&out, "fuzz_pth_legacy", "views");
+    checkpoint_legacy_start(&out, false);
+    save(&out, "fuzz_pth_legacy", "broken-big-endian");
+    checkpoint_torch_legacy(&out, tensors, 3, CHECKPOINT_F32, "params");
+    out.size -= 30;
+    save(&out, "fuzz_pth_legacy", "broken-cut");
+}
+
+static void put_safetensors(struct checkpoint_buffer *out, const char *json, size_t data_bytes)
+{
+    checkpoint_put_le(out, strlen(json), 8);
+    checkpoint_put(out, json, strlen(json));
+    checkpoint_put(out, numbers, data_bytes);
+}
+
+static void make_safetensors(void)
+{
+    struct checkpoint_buffer out = {0};
+    checkpoint_safetensors(&out, tensors, 3, CHECKPOINT_F32);
+    save(&out, "fuzz_safetensors", "floats");
+    checkpoint_safetensors(&out, tensors, 3, CHECKPOINT_F16);
+    save(&out, "fuzz_safetensors", "halves");
+    put_safetensors(&out,
+                    "{\"__metadata__\":{\"format\":\"pt\",\"x\":\"\\u00e9\"},"
+                    "\"a\":{\"dtype\":\"F64\",\"shape\":[2,1],\"data_offsets\":[0,16]},"
+                    "\"b\":{\"dtype\":\"I64\",\"shape\":[],\"data_offsets\":[16,24]},"
+                    "\"c\":{\"dtype\":\"I32\",\"shape\":[0,9],\"data_offsets\":[24,24]},"
+                    "\"d\":{\"dtype\":\"I16\",\"shape\":[4],\"data_offsets\":[24,32]},"
+                    "\"e\":{\"dtype\":\"I8\",\"shape\":[8],\"data_offsets\":[32,40]},"
+                    "\"f\":{\"dtype\":\"BOOL\",\"shape\":[8],\"data_offsets\":[40,48]},"
+                    "\"g\":{\"dtype\":\"BF16\",\"shape\":[2,2],\"data_offsets\":[48,56]},"
+                    "\"h\":{\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[56,64]}}",
+                    64);
+    save(&out, "fuzz_safetensors", "dtypes");
+    put_safetensors(&out, "{}", 0);
+    save(&out, "fuzz_safetensors", "empty");
+    put_safetensors(&out, "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 8);
+    save(&out, "fuzz_safetensors", "broken-hole");
+    put_safetensors(&out, "{\"a\":[[[[[[]]]]]],\"a\":1e999}", 0);
+    save(&out, "fuzz_safetensors", "broken-json");
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 2) {
+        fprintf(stderr, "usage: %s FOLDER\n", argv[0]);
+        return 2;
+    }
+    folder = argv[1];
+    make_zip();
+    make_legacy();
+    make_safetensors();
+    return 0;
+}
