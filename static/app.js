@@ -109,7 +109,8 @@ function control(option, devices, list) {
     choices(select, words(allowed).map((word) => [word === initial ? '' : word, word]));
     select.value = '';
   } else return element('input', {
-    type: 'text', title: allowed, inputMode: type === 'integer' ? 'numeric' : type === 'number' ? 'decimal' : 'text', placeholder: Number(initial) < 0 ? 'automatic' : initial || 'none',
+    type: 'text', title: allowed, placeholder: Number(initial) < 0 ? 'automatic' : initial || 'none',
+    inputMode: type === 'integer' ? 'numeric' : type === 'number' ? 'decimal' : 'text',
     autocomplete: 'off', spellcheck: false,
   });
   return select;
