@@ -1,0 +1,53 @@
+// Starts ./restored serve on a free port for a test, and stops it.
+import { spawn } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join, resolve } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+export const root = resolve(dirname(fileURLToPath(import.meta.url)), '../..');
+export const binary = process.env.RESTORED_BINARY ?? join(root, 'restored');
+export const fixtures = process.env.RESTORED_FIXTURES ?? join(root, 'build/fixtures');
+
+// Arguments with which a server uses the fixtures' networks by default.
+export const fixtureModels = [
+  '--models', fixtures, '--default_version', 'face', '--default_detector', 'detector',
+  '--default_bg_upsampler', 'upscaler', '--default_parser', 'parser',
+];
+
+// Resolves when the server prints where it listens: {url, process, log(), stop()}. stop() sends SIGTERM and resolves to
+// {code, signal}; a server that does not end within a minute is killed, which the signal then tells.
+// cwd: a folder of its own by default, so that no models folder of the repository is found by chance.
+export async function startServer({ args = fixtureModels, env = {}, cwd } = {}) {
+  const folder = cwd ?? mkdtempSync(join(tmpdir(), 'restored-'));
+  const child = spawn(binary, ['serve', '--listen', '127.0.0.1:0', ...args], {
+    cwd: folder,
+    env: { ...process.env, XDG_DATA_HOME: folder, ...env },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  let output = '', log = '';
+  child.stderr.on('data', (text) => { log += text; });
+  const ended = new Promise((done) => child.on('exit', (code, signal) => done({ code, signal })));
+  const url = await new Promise((done, fail) => {
+    const timer = setTimeout(() => { child.kill('SIGKILL'); fail(new Error(`no "listening on" within 60 s:\n${output}${log}`)); }, 60e3);
+    child.stdout.on('data', (text) => {
+      output += text;
+      const found = /listening on (http:\/\/\S+)/.exec(output);
+      if (found) { clearTimeout(timer); done(found[1].replace(/\/$/, '')); }
+    });
+    ended.then(({ code, signal }) => { clearTimeout(timer); fail(new Error(`restored serve ended (${code ?? signal}):\n${output}${log}`)); });
+  });
+  return {
+    url,
+    process: child,
+    log: () => log,
+    async stop() {
+      const timer = setTimeout(() => child.kill('SIGKILL'), 60e3);
+      if (child.exitCode === null && child.signalCode === null) child.kill('SIGTERM');
+      const how = await ended;
+      clearTimeout(timer);
+      if (!cwd) rmSync(folder, { recursive: true, force: true });
+      return how;
+    },
+  };
+}
