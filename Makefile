@@ -90,13 +90,13 @@ asan:
 clang:
 	$(MAKE) BUILD=build-clang CC=clang objects
 
-# The fuzzers of the checkpoint readers, on files made by make_corpus. `make fuzz` lets libFuzzer work on each for
+# The fuzzers of the readers of checkpoints and pictures, on files made by make_corpus. `make fuzz` lets libFuzzer work on each for
 # FUZZ_SECONDS and keeps what it finds in build-fuzz/found; `make fuzz-replay` feeds them the corpus and
 # FUZZ_MUTATIONS fixed variants of each file, with any compiler.
 FUZZ_SECONDS   ?= 60
 FUZZ_MUTATIONS ?= 2000
 FUZZLIB := $(patsubst %.c,$(BUILD)/%.o,$(filter-out runtime/base/embed.c,$(wildcard runtime/base/*.c runtime/weights/*.c)) \
-                                       tests/fuzz/exercise.c)
+                                       $(wildcard server/image/*.c) tests/fuzz/exercise.c)
 fuzz:
 	$(MAKE) BUILD=build-fuzz CC=clang \
 	    CFLAGS='-O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined' fuzz-run
@@ -112,12 +112,13 @@ fuzz-replay-run: $(FUZZERS:%=$(BUILD)/replay/%) $(BUILD)/corpus/.made
 
 $(BUILD)/fuzz/%: $(BUILD)/tests/fuzz/%.o $(FUZZLIB)
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) -fsanitize=fuzzer $(LDFLAGS) -o $@ $^ -ljansson
+	$(CC) $(CFLAGS) -fsanitize=fuzzer $(LDFLAGS) -o $@ $^ -ljansson -lpng -ljpeg -lz -lm
 $(BUILD)/replay/%: $(BUILD)/tests/fuzz/%.o $(BUILD)/tests/fuzz/replay.o $(FUZZLIB)
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -ljansson
-$(BUILD)/tests/fuzz/make_corpus: $(BUILD)/tests/fuzz/make_corpus.o $(BUILD)/tests/common/checkpoint_writer.o
-	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lz
+	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -ljansson -lpng -ljpeg -lz -lm
+$(BUILD)/tests/fuzz/make_corpus: $(BUILD)/tests/fuzz/make_corpus.o $(BUILD)/tests/common/checkpoint_writer.o \
+                                 $(BUILD)/tests/common/picture_writer.o
+	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lpng -ljpeg -lz
 $(BUILD)/corpus/.made: $(BUILD)/tests/fuzz/make_corpus
 	rm -rf $(@D)
 	mkdir -p $(@D)

@@ -1,4 +1,5 @@
-/* What every fuzzer of a checkpoint reader does with its input. Thread-safety: one thread. */
+/* What every fuzzer has: its entry and a count; and what those of a checkpoint reader do with their input.
+ * Thread-safety: one thread. */
 #ifndef TESTS_FUZZ_EXERCISE_H
 #define TESTS_FUZZ_EXERCISE_H
 

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "tests/common/checkpoint_writer.h"
+#include "tests/common/picture_writer.h"
 
 /* A literal with its zero bytes, without the one behind it. */
 #define PUT(out, literal) checkpoint_put(out, literal, sizeof literal - 1)
@@ -174,6 +175,34 @@ static void make_safetensors(void)
     save(&out, "fuzz_safetensors", "broken-json");
 }
 
+static void make_pictures(void)
+{
+    static const struct picture_png pngs[] = {
+        {0, 1, true, false}, {2, 8, false, false}, {3, 4, true, true}, {4, 8, false, true}, {6, 16, false, true}};
+    static const uint8_t turned[26] = {'M', 'M', 0, 42, 0, 0, 0, 8, 0, 1, 1, 0x12, 0, 3, 0, 0, 0, 1, 0, 6};
+    static uint8_t samples[24 * 17 * 4];
+    char name[32];
+    struct checkpoint_buffer file;
+    for (size_t i = 0; i < sizeof samples; i++)
+        samples[i] = (uint8_t)(i * 37 >> 2 & 0x33); /* nothing beyond the palette */
+    for (int i = 0; i < PICTURE_JPEG_KINDS; i++) {
+        int channels = picture_jpeg_kinds[i].channels;
+        const struct view_u8 view = {samples, 24, 17, channels, 24 * (size_t)channels};
+        file = picture_writer_jpeg(&picture_jpeg_kinds[i], view, turned, sizeof turned);
+        snprintf(name, sizeof name, "jpeg%d", i);
+        save(&file, "fuzz_codec", name);
+    }
+    for (size_t i = 0; i < sizeof pngs / sizeof pngs[0]; i++) {
+        file = picture_writer_png(&pngs[i], 7, 9, samples, 60);
+        snprintf(name, sizeof name, "png%zu", i);
+        save(&file, "fuzz_codec", name);
+    }
+    file = picture_writer_header(60000, 60000);
+    save(&file, "fuzz_codec", "broken-huge");
+    PUT(&file, "no picture at all");
+    save(&file, "fuzz_codec", "broken-text");
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 2) {
@@ -184,5 +213,6 @@ int main(int argc, char **argv)
     make_zip();
     make_legacy();
     make_safetensors();
+    make_pictures();
     return 0;
 }
