@@ -49,17 +49,17 @@ static struct view_f32 align_float_view(const struct face *face)
     return (struct view_f32){face->crop_float, face->size, face->size, 3, 3 * (size_t)face->size};
 }
 
-static enum error_code align_crop(const struct restoration *r, struct face *face, struct error *err)
+static bool align_fit(const struct restoration *r, struct face *face)
 {
     double target[5][2];
     for (int k = 0; k < 10; k++)
         target[k / 2][k % 2] = similarity_template[k / 2][k % 2] * (face->size / 512.0);
-    bool found = r->options.compat ? similarity_fit_lmeds(face->landmarks, target, 5, face->affine)
-                                   : similarity_fit(face->landmarks, target, 5, face->affine);
-    if (!found) {
-        snprintf(face->reason, sizeof face->reason, "its landmarks fit no face");
-        return OK;
-    }
+    return r->options.compat ? similarity_fit_lmeds(face->landmarks, target, 5, face->affine)
+                             : similarity_fit(face->landmarks, target, 5, face->affine);
+}
+
+enum error_code align_warp(const struct restoration *r, struct face *face, struct error *err)
+{
     enum error_code code = align_buffers(face, r->options.compat, err);
     if (code != OK)
         return code;
@@ -111,7 +111,12 @@ enum error_code align_step(struct step *step, struct error *err)
         if (f->reason[0])
             continue;
         f->size = size;
-        code = r->options.aligned ? align_resize(r, f, err) : align_crop(r, f, err);
+        if (r->options.aligned)
+            code = align_resize(r, f, err);
+        else if (align_fit(r, f))
+            code = align_warp(r, f, err);
+        else
+            snprintf(f->reason, sizeof f->reason, "its landmarks fit no face");
         chosen += !f->reason[0];
         if (code == OK)
             code = step_check(step, err);

@@ -63,6 +63,9 @@ enum error_code detect_choose(struct step *step, struct error *err) MUST_CHECK;
 /* The side of the face network's square, px; 512 without one. */
 enum error_code align_face_size(struct step *step, int *size, struct error *err) MUST_CHECK;
 
+/* The crop of a face whose affine and size are set. Part of align_step. */
+enum error_code align_warp(const struct restoration *r, struct face *face, struct error *err) MUST_CHECK;
+
 /* Places the patches: called before the background is made, which fills them in the default mode. */
 enum error_code paste_prepare(struct step *step, struct error *err) MUST_CHECK;
 /* One row of the unrounded background (width × RGB, 0..255) into the patches and, rounded, into r->result. */

@@ -5,7 +5,8 @@
 #include "runtime/base/mem.h"
 #include "server/pipeline/step.h"
 
-#define TILE_FEATHER_PAD 32 /* of a network whose radius is too large to pad by */
+#define TILE_FEATHER_PAD 32  /* of a network whose radius is too large to pad by */
+#define TILE_FEATHER_TRIM 16 /* of that pad, not used at all: nearest the cut the network is wrong most */
 
 /* One axis of a padded picture: where each of its px comes from. */
 struct tile_axis {
@@ -150,19 +151,26 @@ static void tile_cut_free(struct tile_cut *cut)
     free(cut->weight);
 }
 
-/* A tent-like weight: rises over the overlap with the window before, falls over that with the window after. */
+/* Where window i is used: all of it but a trim at its cuts. */
+static float tile_first(const struct tile_cut *cut, int i)
+{
+    return (float)(cut->start[i] + (i > 0 ? TILE_FEATHER_TRIM : 0));
+}
+
+static float tile_last(const struct tile_cut *cut, int i)
+{
+    return (float)(cut->start[i] + cut->window - (i + 1 < cut->count ? TILE_FEATHER_TRIM : 0));
+}
+
+/* Rises over what is shared with the window before, falls over what is shared with the window after. */
 static float tile_feather(const struct tile_cut *cut, int i, float x)
 {
     float w = 1;
-    if (i > 0) {
-        float overlap = (float)(cut->start[i - 1] + cut->window - cut->start[i]);
-        w = fminf(w, (x - (float)cut->start[i]) / overlap);
-    }
-    if (i + 1 < cut->count) {
-        float overlap = (float)(cut->start[i] + cut->window - cut->start[i + 1]);
-        w *= fminf(1, ((float)(cut->start[i] + cut->window) - x) / overlap);
-    }
-    return fmaxf(w, 0);
+    if (i > 0)
+        w *= fminf(1, (x - tile_first(cut, i)) / (tile_last(cut, i - 1) - tile_first(cut, i)));
+    if (i + 1 < cut->count)
+        w *= fminf(1, (tile_last(cut, i) - x) / (tile_last(cut, i) - tile_first(cut, i + 1)));
+    return x > tile_first(cut, i) && x < tile_last(cut, i) ? w : 0;
 }
 
 static enum error_code tile_cut_create(struct tile_cut *cut, int length, int core, const struct model_info *info,
@@ -191,8 +199,7 @@ static enum error_code tile_cut_create(struct tile_cut *cut, int length, int cor
                 continue;
             }
             for (int j = 0; j < cut->count; j++)
-                if (x > (float)cut->start[j] && x < (float)(cut->start[j] + cut->window))
-                    sum += tile_feather(cut, j, x);
+                sum += tile_feather(cut, j, x);
             cut->weight[i * samples + k] = tile_feather(cut, i, x) / sum;
         }
     return OK;

@@ -1,0 +1,261 @@
+/* The background upscaler against RealESRGANer.enhance (../shared/golden/esrganer_*): odd sizes, pre_pad, tiles and
+ * outscale on 8-bit RGB and gray pictures; and what the default way of tiling promises: with the exact pad, tiles
+ * change nothing; with feathered seams, little. Runs on RESTORED_TEST_DEVICE, else on the oracle. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "server/pipeline/step.h"
+#include "tests/common/picture.h"
+#include "tests/common/shared.h"
+
+static struct worker_context worker;
+
+static int open_worker(void **state)
+{
+    (void)state;
+    struct error err = ERROR_INIT;
+    const char *device = getenv("RESTORED_TEST_DEVICE");
+    setenv("RESTORED_VULKAN_VALIDATION", "1", 0);
+    if (!shared_present())
+        return 0;
+    if (device_open(&worker.device, device ? device : "reference", NULL, &err) ||
+        model_store_create(&worker.store, shared_path("models"), NULL, &err) ||
+        model_set_create(&worker.models, worker.store, worker.device, &err))
+        fail_msg("%s", err.text);
+    return 0;
+}
+
+static int close_worker(void **state)
+{
+    (void)state;
+    model_set_destroy(&worker.models);
+    model_store_destroy(&worker.store);
+    if (worker.device)
+        device_close(&worker.device);
+    return 0;
+}
+
+static struct step begin(const char *model)
+{
+    struct error err = ERROR_INIT;
+    struct step step = {.context = &worker};
+    if (restoration_create(&step.r, &err) ||
+        model_store_resolve(worker.store, ROLE_UPSCALER, model, &step.model[ROLE_UPSCALER], &err))
+        fail_msg("%s", err.text);
+    step.r->precision = PRECISION_FP32;
+    return step;
+}
+
+static double number(const json_t *golden, const char *key)
+{
+    return json_number_value(json_object_get(golden, key));
+}
+
+static void check_golden(const json_t *golden)
+{
+    struct error err = ERROR_INIT;
+    const char *ckpt = json_string_value(json_object_get(golden, "ckpt"));
+    struct image *input = picture_load(shared_path("golden/%s", json_string_value(json_object_get(golden, "input"))));
+    struct image *wanted = picture_load(shared_path("golden/%s", json_string_value(json_object_get(golden, "output"))));
+    struct image *got = NULL;
+    struct step step = begin(ckpt);
+    struct tile_compat cut = {(int)number(golden, "tile"), (int)number(golden, "tile_pad"),
+                              (int)number(golden, "pre_pad")};
+    if (image_reduce(input, true, &err))
+        fail_msg("%s", err.text);
+    struct view_u8 view = image_view(input);
+    if (background_compat(&step, &view, &cut, number(golden, "outscale"), &got, &err))
+        fail_msg("%s", err.text);
+    assert_int_equal(got->width, wanted->width);
+    assert_int_equal(got->height, wanted->height);
+    int worst = 0;
+    size_t differing = 0, pixels = (size_t)got->width * (size_t)got->height;
+    const uint8_t *a = got->pixels, *b = wanted->pixels;
+    for (size_t i = 0; i < pixels; i++)
+        for (size_t c = 0; c < 3; c++) {
+            /* the reference makes a gray result gray again, by these weights of its R, G and B */
+            int v = wanted->channels == 3 ? a[3 * i + c]
+                                          : (int)lrint(0.299 * a[3 * i] + 0.587 * a[3 * i + 1] + 0.114 * a[3 * i + 2]);
+            int d = abs(v - (wanted->channels == 3 ? b[3 * i + c] : b[i]));
+            worst = d > worst ? d : worst;
+            differing += d != 0;
+        }
+    printf("    %-22s max %d, %zu of %zu samples differ\n", json_string_value(json_object_get(golden, "tag")), worst,
+           differing, 3 * pixels);
+    assert_true(worst <= 1);
+    image_destroy(&got);
+    image_destroy(&wanted);
+    image_destroy(&input);
+    restoration_destroy(&step.r);
+}
+
+static void test_goldens(void **state)
+{
+    (void)state;
+    json_error_t error;
+    picture_need_shared();
+    json_t *goldens = json_load_file(shared_path("golden/esrganer_cases.json"), 0, &error), *golden;
+    size_t index, checked = 0;
+    assert_non_null(goldens);
+    json_array_foreach(goldens, index, golden)
+    {
+        if (strcmp(json_string_value(json_object_get(golden, "mode")), "RGBA") == 0)
+            continue; /* alpha is a plane of its own here */
+        check_golden(golden);
+        checked++;
+    }
+    assert_int_equal(checked, 9);
+    json_decref(goldens);
+}
+
+struct rows {
+    float *data;
+    size_t line, count;
+};
+
+static void keep_row(void *user, const float *row)
+{
+    struct rows *rows = user;
+    memcpy(rows->data + rows->count++ * rows->line, row, rows->line * sizeof(float));
+}
+
+/* The default way at a tile's edge: all rows, 0..255. */
+static float *run_tiles(struct step *step, const struct image *input, int core, int scale)
+{
+    struct error err = ERROR_INIT;
+    struct view_u8 view = image_view(input);
+    size_t line = 3 * (size_t)(input->width * scale), height = (size_t)(input->height * scale);
+    struct rows rows = {malloc(line * height * sizeof(float)), line, 0};
+    if (tile_run(step, &view, core, keep_row, &rows, &err))
+        fail_msg("%s", err.text);
+    assert_int_equal(rows.count, height);
+    return rows.data;
+}
+
+static double worst_difference(const float *a, const float *b, size_t count, double *mean)
+{
+    double worst = 0, sum = 0;
+    for (size_t i = 0; i < count; i++) {
+        double d = fabs((double)a[i] - b[i]);
+        worst = d > worst ? d : worst;
+        sum += d;
+    }
+    *mean = sum / (double)count;
+    return worst;
+}
+
+/* The largest error that tiles make against the whole picture, of 255. */
+static double tile_error(const char *model, const char *picture, int core, int scale, double *mean)
+{
+    struct step step = begin(model);
+    struct error err = ERROR_INIT;
+    struct image *input = picture_load(shared_path("golden/%s", picture));
+    if (image_reduce(input, true, &err))
+        fail_msg("%s", err.text);
+    float *whole = run_tiles(&step, input, 0, scale);
+    assert_int_equal(step.r->tiles, 1);
+    float *tiled = run_tiles(&step, input, core, scale);
+    assert_true(step.r->tiles > 1);
+    size_t count = 3 * (size_t)(input->width * scale) * (size_t)(input->height * scale);
+    double worst = worst_difference(whole, tiled, count, mean);
+    printf("    %-22s %d tiles: max %.3g, mean %.3g of 255\n", model, step.r->tiles, worst, *mean);
+    free(whole);
+    free(tiled);
+    image_destroy(&input);
+    restoration_destroy(&step.r);
+    return worst;
+}
+
+static void test_exact_tiles(void **state)
+{
+    (void)state;
+    double mean;
+    picture_need_shared();
+    /* another shape may sum in another order, no more */
+    assert_true(tile_error("realesr-animevideov3", "esrganer_in_rgb.png", 32, 4, &mean) < 1e-3);
+    assert_true(tile_error("upscayl-lite-4x", "esrganer_in_rgb.png", 48, 4, &mean) < 1e-3);
+}
+
+/* The same picture in hard-cropped tiles, as the reference cuts them. */
+static double hard_error(const char *model, const char *picture, int tile, double *mean)
+{
+    struct step step = begin(model);
+    struct error err = ERROR_INIT;
+    struct image *input = picture_load(shared_path("golden/%s", picture)), *whole = NULL, *tiled = NULL;
+    if (image_reduce(input, true, &err))
+        fail_msg("%s", err.text);
+    struct view_u8 view = image_view(input);
+    struct tile_compat none = {0, 0, 0}, cut = {tile, 10, 0};
+    if (tile_run_compat(&step, &view, &none, &whole, &err) || tile_run_compat(&step, &view, &cut, &tiled, &err))
+        fail_msg("%s", err.text);
+    size_t differing, count = 3 * (size_t)whole->width * (size_t)whole->height;
+    int worst = picture_difference(image_view(whole), image_view(tiled), &differing);
+    double sum = 0;
+    for (size_t i = 0; i < count; i++)
+        sum += abs(((uint8_t *)whole->pixels)[i] - ((uint8_t *)tiled->pixels)[i]);
+    *mean = sum / (double)count;
+    printf("    %-22s hard tiles: max %d, mean %.3g of 255\n", model, worst, *mean);
+    image_destroy(&whole);
+    image_destroy(&tiled);
+    image_destroy(&input);
+    restoration_destroy(&step.r);
+    return worst;
+}
+
+static void test_feathered_tiles(void **state)
+{
+    (void)state;
+    picture_need_shared();
+    /* odd sizes and a network that begins with pixel-unshuffle: tiles keep its phase */
+    double hard_mean, mean, hard = hard_error("rrdb_x2_tiny", "pipeline/E_noface_input.png", 32, &hard_mean);
+    double worst = tile_error("rrdb_x2_tiny", "pipeline/E_noface_input.png", 32, 2, &mean);
+    assert_true(worst < hard / 2 && mean < hard_mean / 2);
+}
+
+/* Sides shorter than what is mirrored onto them. */
+static void test_tiny_pictures(void **state)
+{
+    (void)state;
+    picture_need_shared();
+    static const int sizes[][2] = {{1, 1}, {1, 2}, {2, 1}, {3, 5}, {1, 9}};
+    for (int compat = 0; compat < 2; compat++)
+        for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+            struct error err = ERROR_INIT;
+            struct step step = begin("rrdb_x2_tiny");
+            struct image *input;
+            if (image_create(&input, sizes[i][0], sizes[i][1], 3, 8, false, &err))
+                fail_msg("%s", err.text);
+            struct view_u8 view = image_view(input);
+            picture_fill(view, 7);
+            if (compat) {
+                struct image *out = NULL;
+                struct tile_compat cut = {.tile = 4, .tile_pad = 2, .pre_pad = 3};
+                if (background_compat(&step, &view, &cut, 2, &out, &err))
+                    fail_msg("%s", err.text);
+                assert_int_equal(out->width, 2 * sizes[i][0]);
+                assert_int_equal(out->height, 2 * sizes[i][1]);
+                image_destroy(&out);
+            } else {
+                free(run_tiles(&step, input, 0, 2));
+            }
+            image_destroy(&input);
+            restoration_destroy(&step.r);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_goldens),
+        cmocka_unit_test(test_exact_tiles),
+        cmocka_unit_test(test_feathered_tiles),
+        cmocka_unit_test(test_tiny_pictures),
+    };
+    return cmocka_run_group_tests_name("upscaler goldens", tests, open_worker, close_worker);
+}
