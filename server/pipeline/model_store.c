@@ -39,12 +39,12 @@ struct model_store {
 };
 
 static const struct store_role {
-    const char *option, *what;
+    const char *option, *what, *article;
 } store_roles[ROLE_COUNT] = {
-    [ROLE_DETECTOR] = {"detector", "detector"},
-    [ROLE_FACE] = {"version", "face network"},
-    [ROLE_PARSER] = {"parser", "face parser"},
-    [ROLE_UPSCALER] = {"bg_upsampler", "upscaler"},
+    [ROLE_DETECTOR] = {"detector", "detector", "a"},
+    [ROLE_FACE] = {"version", "face network", "a"},
+    [ROLE_PARSER] = {"parser", "face parser", "a"},
+    [ROLE_UPSCALER] = {"bg_upsampler", "upscaler", "an"},
 };
 _Static_assert((int)ROLE_DETECTOR == MODEL_DETECTOR && (int)ROLE_FACE == MODEL_FACE &&
                    (int)ROLE_PARSER == MODEL_PARSER && (int)ROLE_UPSCALER == MODEL_UPSCALER,
@@ -365,16 +365,18 @@ static enum error_code store_resolve_name(const struct model_store *store, enum 
     if (section && !section->supported)
         return error_set(err, ERROR_INVALID, "%s: %s (%s) is not supported yet", label, wanted, section->file);
     if (section && !file && (int)section->role != (int)role)
-        return error_set(err, ERROR_INVALID, "%s: %s is no %s", label, section->name, store_roles[role].what);
+        return error_set(err, ERROR_INVALID, "%s: %s is not %s %s", label, section->name, store_roles[role].article,
+                         store_roles[role].what);
     if (!file) {
         snprintf(what, sizeof what, "%s: %s is not installed", label, wanted);
         return store_not_there(store, not_there, what, name, section, err);
     }
     if (!file->entry.recognised)
         return error_set(err, not_there, "%s: %s cannot be used: %s", label, wanted, file->entry.reason);
+    const struct store_role *other = &store_roles[file->entry.info.kind];
     if ((int)file->entry.info.kind != (int)role)
-        return error_set(err, ERROR_INVALID, "%s: %s is no %s but a %s", label, wanted, store_roles[role].what,
-                         store_roles[file->entry.info.kind].what);
+        return error_set(err, ERROR_INVALID, "%s: %s is not %s %s but %s %s", label, wanted, store_roles[role].article,
+                         store_roles[role].what, other->article, other->what);
     *entry = &file->entry;
     return OK;
 }

@@ -37,7 +37,7 @@ const struct option_row option_rows[] = {
     {"precision", "enum", "auto", "auto, fp32 or fp16", "arithmetic of the networks; auto: what the device does best",
      true},
     {"quality", "integer", "95", "1 to 100", "quality of a JPEG result", false},
-    {"png_level", "integer", "-1", "0 to 9", "compression of a PNG result; not given: the encoder's default", false},
+    {"png_level", "integer", "6", "0 to 9", "compression of a PNG result: 9 is smallest, 1 is quick, 0 is none", false},
     {"compat", "boolean", "false", "true or false", "reproduce the reference implementation, its defects included",
      false},
 };
@@ -45,7 +45,7 @@ const int option_row_count = sizeof option_rows / sizeof option_rows[0];
 
 void options_init(struct options *options)
 {
-    *options = (struct options){.upscale = 2, .bg_tile = -1, .weight = 1, .quality = 95, .png_level = -1};
+    *options = (struct options){.upscale = 2, .bg_tile = -1, .weight = 1, .quality = 95, .png_level = 6};
     snprintf(options->device, sizeof options->device, "auto");
 }
 

@@ -34,7 +34,7 @@ struct options {
     int face_ids[OPTION_MAX_FACES], face_id_count;
     enum precision precision;
     int quality;   /* 1..100 */
-    int png_level; /* 0..9; -1: the encoder's default */
+    int png_level; /* 0..9 */
 };
 
 struct option_row {

@@ -1,0 +1,322 @@
+/* The model store on folders made here of the fixtures' checkpoints: what is found, what stands for what, what is said
+ * of the missing. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "runtime/base/file.h"
+#include "runtime/base/log.h"
+#include "server/pipeline/model_conf.h"
+#include "server/pipeline/model_store_private.h"
+
+static char folder[64];
+
+static const char *fixtures(void)
+{
+    const char *path = getenv("RESTORED_FIXTURES");
+    return path ? path : "build/fixtures";
+}
+
+static int make_folder(void **state)
+{
+    (void)state;
+    log_set_level(LOG_ERROR);
+    snprintf(folder, sizeof folder, "/tmp/test_model_store.XXXXXX");
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    return system(command);
+}
+
+/* A link in the folder to a fixture checkpoint. */
+static void put(const char *fixture, const char *name)
+{
+    char from[512], to[512], *absolute;
+    snprintf(from, sizeof from, "%s/%s.safetensors", fixtures(), fixture);
+    snprintf(to, sizeof to, "%s/%s", folder, name);
+    absolute = realpath(from, NULL);
+    if (!absolute)
+        fail_msg("%s is not there: make fixtures", from);
+    if (symlink(absolute, to) != 0)
+        fail_msg("%s: cannot be made", to);
+    free(absolute);
+}
+
+static void put_folder(const char *name)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    assert_int_equal(mkdir(path, 0777), 0);
+}
+
+static struct model_store *open_store(const struct model_defaults *defaults)
+{
+    struct model_store *store;
+    struct error err = ERROR_INIT;
+    if (model_store_create(&store, folder, defaults, &err))
+        fail_msg("%s", err.text);
+    return store;
+}
+
+static const struct model_entry *resolve(const struct model_store *store, enum model_role role, const char *wanted)
+{
+    const struct model_entry *entry;
+    struct error err = ERROR_INIT;
+    if (model_store_resolve(store, role, wanted, &entry, &err))
+        fail_msg("%s: %s", wanted ? wanted : "default", err.text);
+    return entry;
+}
+
+static void refuse(const struct model_store *store, enum model_role role, const char *wanted, enum error_code code,
+                   const char *const *says)
+{
+    const struct model_entry *entry;
+    struct error err = ERROR_INIT;
+    assert_int_equal(model_store_resolve(store, role, wanted, &entry, &err), code);
+    assert_null(entry);
+    for (; *says; says++)
+        if (!strstr(err.text, *says))
+            fail_msg("\"%s\" does not say \"%s\"", err.text, *says);
+}
+#define SAYS(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+static void test_empty(void **state)
+{
+    (void)state;
+    struct model_store *store = open_store(NULL);
+    struct error err = ERROR_INIT;
+    const struct model_missing *missing;
+    assert_int_equal(model_store_count(store), 0);
+    assert_int_equal(model_store_ready(store, &err), ERROR_NOT_FOUND);
+    refuse(store, ROLE_FACE, NULL, ERROR_NOT_FOUND, SAYS("GFPGANv1.3.pth", folder, "make models"));
+    refuse(store, ROLE_DETECTOR, "", ERROR_NOT_FOUND, SAYS("detection_Resnet50_Final.pth", folder, "make models"));
+    assert_null(resolve(store, ROLE_PARSER, NULL));
+    assert_null(resolve(store, ROLE_UPSCALER, NULL));
+    assert_null(resolve(store, ROLE_UPSCALER, "none"));
+    assert_null(resolve(store, ROLE_FACE, "none"));
+    refuse(store, ROLE_DETECTOR, "none", ERROR_INVALID, SAYS("detector"));
+    refuse(store, ROLE_FACE, "1.4", ERROR_INVALID,
+           SAYS("version", "1.4", "GFPGANv1.4.pth", folder, "make models MODELS=GFPGANv1.4"));
+    refuse(store, ROLE_FACE, "nobody", ERROR_INVALID, SAYS("version: nobody", "nobody.pth", folder));
+    refuse(store, ROLE_FACE, "1", ERROR_INVALID, SAYS("not supported yet"));
+    refuse(store, ROLE_FACE, "RestoreFormer", ERROR_INVALID, SAYS("not supported yet"));
+    refuse(store, ROLE_FACE, "RealESRGAN_x2plus", ERROR_INVALID, SAYS("is not a face network"));
+    size_t count = model_store_missing(store, &missing);
+    bool default_face = false, unsupported = false;
+    for (size_t i = 0; i < count; i++) {
+        default_face = default_face ||
+                       (strcmp(missing[i].name, "GFPGANv1.3") == 0 && strcmp(missing[i].file, "GFPGANv1.3.pth") == 0 &&
+                        strcmp(missing[i].get, "make models") == 0);
+        unsupported = unsupported || strcmp(missing[i].name, "RestoreFormer") == 0;
+    }
+    assert_true(default_face && !unsupported);
+    model_store_destroy(&store);
+    assert_null(store);
+}
+
+static void test_official_names(void **state)
+{
+    (void)state;
+    struct error err = ERROR_INIT;
+    put("face", "GFPGANv1.4.safetensors");
+    put_folder("official");
+    put("detector", "official/detection_mobilenet0.25_Final.safetensors");
+    put("parser", "official/parsing_parsenet.safetensors");
+    put("upscaler", "official/RealESRGAN_x4plus.safetensors");
+    put("srvgg_x2", "other.safetensors");
+    struct model_store *store = open_store(NULL);
+    assert_int_equal(model_store_count(store), 5);
+    if (model_store_ready(store, &err))
+        fail_msg("%s", err.text);
+    /* the default files are not there, other official ones are */
+    assert_string_equal(resolve(store, ROLE_FACE, NULL)->name, "GFPGANv1.4");
+    assert_string_equal(resolve(store, ROLE_DETECTOR, "")->name, "detection_mobilenet0.25_Final");
+    assert_string_equal(resolve(store, ROLE_DETECTOR, "mobilenet0.25")->name, "detection_mobilenet0.25_Final");
+    assert_string_equal(resolve(store, ROLE_PARSER, NULL)->name, "parsing_parsenet");
+    assert_string_equal(resolve(store, ROLE_UPSCALER, NULL)->name, "RealESRGAN_x4plus");
+    assert_string_equal(resolve(store, ROLE_FACE, "1.4")->name, "GFPGANv1.4");
+    assert_string_equal(resolve(store, ROLE_FACE, "GFPGANv1.4.pth")->name, "GFPGANv1.4");
+    /* a file that is none of these is used only when named */
+    assert_string_equal(resolve(store, ROLE_UPSCALER, "other")->name, "other");
+    refuse(store, ROLE_UPSCALER, "realesrgan", ERROR_INVALID, SAYS("RealESRGAN_x2plus.pth", "make models"));
+    refuse(store, ROLE_FACE, "other", ERROR_INVALID, SAYS("other is not a face network but an upscaler"));
+    for (size_t i = 0; i < model_store_count(store); i++) {
+        const struct model_entry *e = model_store_at(store, i);
+        assert_true(e->recognised);
+        assert_int_equal(e->is_default, strcmp(e->name, "other") != 0);
+        assert_string_equal(e->sha256, "");
+        assert_string_equal(e->known_as, ""); /* of another size than the official file */
+    }
+    model_store_destroy(&store);
+}
+
+static void test_configured(void **state)
+{
+    (void)state;
+    struct error err = ERROR_INIT;
+    put("face", "GFPGANv1.3.safetensors");
+    put("face", "mine.safetensors");
+    put("detector", "finder.pt"); /* the bytes decide what a file is */
+    struct model_defaults defaults = {{"finder", "mine.safetensors", NULL, "none"}};
+    struct model_store *store = open_store(&defaults);
+    assert_string_equal(resolve(store, ROLE_FACE, NULL)->name, "mine");
+    assert_string_equal(resolve(store, ROLE_FACE, "1.3")->name, "GFPGANv1.3");
+    assert_string_equal(resolve(store, ROLE_DETECTOR, NULL)->name, "finder");
+    assert_null(resolve(store, ROLE_UPSCALER, NULL));
+    model_store_destroy(&store);
+    defaults.name[ROLE_UPSCALER] = "gone";
+    store = open_store(&defaults);
+    refuse(store, ROLE_UPSCALER, NULL, ERROR_NOT_FOUND, SAYS("default_bg_upsampler: gone", folder));
+    assert_int_equal(model_store_ready(store, &err), ERROR_NOT_FOUND);
+    model_store_destroy(&store);
+}
+
+static void test_odd_folders(void **state)
+{
+    (void)state;
+    char path[512];
+    struct error err = ERROR_INIT;
+    put_folder("a");
+    put_folder("a/b");
+    put("srvgg_x2", "a/b/deep.safetensors");
+    put("srvgg_x4", "a/twin.safetensors");
+    put("srvgg_x1", "twin.safetensors"); /* nearer the top: this one counts */
+    snprintf(path, sizeof path, "%s/a/b/loop", folder);
+    assert_int_equal(symlink("../..", path), 0);
+    snprintf(path, sizeof path, "%s/readme.txt", folder);
+    assert_int_equal(file_write(path, "x", 1, &err), OK);
+    snprintf(path, sizeof path, "%s/broken.pth", folder);
+    assert_int_equal(file_write(path, "not a checkpoint", 16, &err), OK);
+    snprintf(path, sizeof path, "%s/GFPGANv1.3.pth", folder); /* a download cut short */
+    assert_int_equal(file_write(path, "PK\3\4", 4, &err), OK);
+    struct model_store *store = open_store(NULL);
+    assert_int_equal(model_store_count(store), 4);
+    assert_string_equal(resolve(store, ROLE_UPSCALER, "deep")->name, "deep");
+    assert_int_equal(resolve(store, ROLE_UPSCALER, "deep")->info.scale, 2);
+    assert_int_equal(resolve(store, ROLE_UPSCALER, "twin")->info.scale, 1);
+    refuse(store, ROLE_UPSCALER, "broken", ERROR_INVALID, SAYS("broken cannot be used"));
+    refuse(store, ROLE_FACE, NULL, ERROR_NOT_FOUND, SAYS("GFPGANv1.3.pth", "cannot be used"));
+    model_store_destroy(&store);
+}
+
+static void test_hash(void **state)
+{
+    (void)state;
+    char path[512];
+    struct error err = ERROR_INIT;
+    snprintf(path, sizeof path, "%s/abc.pth", folder);
+    assert_int_equal(file_write(path, "abc", 3, &err), OK);
+    snprintf(path, sizeof path, "%s/empty.pth", folder);
+    assert_int_equal(file_write(path, "", 0, &err), OK);
+    struct model_store *store = open_store(NULL);
+    assert_int_equal(model_store_count(store), 2);
+    model_store_hash(store);
+    /* FIPS 180-4's example, and the hash of nothing */
+    assert_string_equal(model_store_at(store, 0)->sha256,
+                        "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    assert_string_equal(model_store_at(store, 1)->sha256,
+                        "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+    model_store_destroy(&store);
+}
+
+static void test_conf(void **state)
+{
+    (void)state;
+    struct model_section *sections;
+    size_t count;
+    struct error err = ERROR_INIT;
+    if (model_conf_load(&sections, &count, &err))
+        fail_msg("%s", err.text);
+    int defaults = 0;
+    for (size_t i = 0; i < count; i++) {
+        defaults += sections[i].is_default;
+        assert_true(sections[i].file[0] && sections[i].licence[0]);
+        assert_true(strncmp(sections[i].file, sections[i].name, strlen(sections[i].name)) == 0);
+        /* the other mobilenet weights: their settings, bound to their bytes */
+        if (strcmp(sections[i].name, "detection_mobilenet0.25_biubug6") == 0) {
+            assert_true(sections[i].has_settings && sections[i].settings.has_slope && sections[i].bytes);
+            assert_true(sections[i].settings.slope == 0 && sections[i].settings.min_sizes[0][0] == 10 &&
+                        sections[i].settings.min_sizes[2][1] == 256);
+        }
+    }
+    assert_int_equal(defaults, ROLE_COUNT);
+    free(sections);
+
+    static const char good[] = "# c\n\n[a]\nfile = a.pth\nalias = x  y\nslope = 0.25\nactivation = leakyrelu";
+    assert_int_equal(model_conf_parse(good, sizeof good - 1, &sections, &count, &err), OK);
+    assert_int_equal(count, 1);
+    assert_true(model_conf_called(sections, "a") && model_conf_called(sections, "x") &&
+                model_conf_called(sections, "y"));
+    assert_false(model_conf_called(sections, "") || model_conf_called(sections, "x  y"));
+    assert_true(sections->settings.slope == 0.25f && sections->settings.activation == ACTIVATION_LEAKY);
+    free(sections);
+    static const char *const bad[] = {"file = a\n",
+                                      "[a\n",
+                                      "[]\n",
+                                      "[a]\nrole = eye\n",
+                                      "[a]\nslope = x\n",
+                                      "[a]\nbytes = \n",
+                                      "[a]\nwho = b\n",
+                                      "[a]\nmin_sizes = 1 2 3\n",
+                                      "[a]\nsha256 = 12\n",
+                                      "[a]\nslope = nan\n",
+                                      "[a]\nfile\n"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        error_clear(&err);
+        assert_int_equal(model_conf_parse(bad[i], strlen(bad[i]), &sections, &count, &err), ERROR_INVALID);
+        assert_null(sections);
+        assert_non_null(strstr(err.text, "line"));
+    }
+}
+
+/* A model and its sessions are opened once, and kept. */
+static void test_set(void **state)
+{
+    (void)state;
+    struct device *device;
+    struct model_set *set;
+    struct session *first, *second;
+    const struct model_info *info;
+    struct error err = ERROR_INIT;
+    put("srvgg_x2", "up.safetensors");
+    struct model_store *store = open_store(NULL);
+    const struct model_entry *entry = resolve(store, ROLE_UPSCALER, "up");
+    if (device_open(&device, "reference", NULL, &err) || model_set_create(&set, store, device, &err) ||
+        model_set_session(set, entry, PRECISION_AUTO, &first, &info, &err) ||
+        model_set_session(set, entry, PRECISION_FP32, &second, &info, &err))
+        fail_msg("%s", err.text);
+    assert_ptr_equal(first, second); /* auto is fp32 there */
+    assert_int_equal(info->scale, 2);
+    float in[3 * 4 * 4] = {0.5f}, out[3 * 8 * 8];
+    const float *inputs[1] = {in};
+    float *outputs[1] = {out};
+    struct session_shape shape = {.n = 1, .h = 4, .w = 4};
+    struct run_options options = {0};
+    assert_int_equal(session_run(first, &shape, inputs, outputs, &options, &err), OK);
+    model_set_trim(set, NULL);
+    assert_int_equal(session_run(first, &shape, inputs, outputs, &options, &err), OK);
+    model_set_destroy(&set);
+    device_close(&device);
+    model_store_destroy(&store);
+}
+
+int main(void)
+{
+#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
+    const struct CMUnitTest tests[] = {
+        IN_FOLDER(test_empty), IN_FOLDER(test_official_names), IN_FOLDER(test_configured), IN_FOLDER(test_odd_folders),
+        IN_FOLDER(test_hash),  cmocka_unit_test(test_conf),    IN_FOLDER(test_set),
+    };
+    return cmocka_run_group_tests_name("model store", tests, NULL, NULL);
+}

@@ -1,0 +1,228 @@
+/* The options table: what each option takes and refuses, and what its message says. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "server/pipeline/options.h"
+
+static void accept(const char *name, const char *value, const char *shown)
+{
+    struct options options;
+    struct error err = ERROR_INIT;
+    char text[512];
+    options_init(&options);
+    if (options_set(&options, name, value, &err))
+        fail_msg("%s=%s was refused: %s", name, value, err.text);
+    options_text(&options, name, text, sizeof text);
+    assert_string_equal(text, shown);
+}
+
+/* Refused with INVALID, and the message names the field, what was sent and what is allowed; nothing is changed. */
+static void refuse(const char *name, const char *value)
+{
+    struct options options, before;
+    struct error err = ERROR_INIT;
+    options_init(&options);
+    before = options;
+    if (options_set(&options, name, value, &err) != ERROR_INVALID)
+        fail_msg("%s=%s was taken", name, value);
+    assert_ptr_equal(strstr(err.text, options_find(name)->name), err.text);
+    assert_non_null(strstr(err.text, options_find(name)->allowed));
+    if (*value && strlen(value) < 40 && !strpbrk(value, "\n\x01\x7f"))
+        assert_non_null(strstr(err.text, value));
+    assert_memory_equal(&options, &before, sizeof options);
+}
+
+static void test_numbers(void **state)
+{
+    (void)state;
+    accept("upscale", "1", "1");
+    accept("upscale", "8", "8");
+    accept("upscale", "1.5", "1.5");
+    accept("upscale", "02.50", "2.5");
+    accept("weight", "0", "0");
+    accept("weight", "1", "1");
+    accept("weight", ".25", "0.25");
+    static const char *const bad[] = {"",      "0",
+                                      "0.999", "8.0001",
+                                      "9",     "-1",
+                                      "+2",    "nan",
+                                      "NaN",   "inf",
+                                      "0x2",   "1e0",
+                                      " 2",    "2 ",
+                                      "2,5",   "2x",
+                                      "2.5.1", ".",
+                                      "two",   "1e400",
+                                      "2\n",   "99999999999999999999999999999999999999"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        refuse("upscale", bad[i]);
+    refuse("weight", "1.01");
+    refuse("weight", "-0.1");
+    refuse("weight", "nan");
+}
+
+static void test_integers(void **state)
+{
+    (void)state;
+    accept("bg_tile", "auto", "auto");
+    accept("bg_tile", "0", "0");
+    accept("bg_tile", "32", "32");
+    accept("bg_tile", "4096", "4096");
+    accept("bg-tile", "400", "400");
+    static const char *const tiles[] = {"", "1", "31", "4097", "-1", "AUTO", "400.0", "0x40", "99999999999999999999"};
+    for (size_t i = 0; i < sizeof tiles / sizeof tiles[0]; i++)
+        refuse("bg_tile", tiles[i]);
+    accept("seed", "none", "none");
+    accept("seed", "0", "0");
+    accept("seed", "18446744073709551615", "18446744073709551615");
+    refuse("seed", "18446744073709551616");
+    refuse("seed", "-1");
+    refuse("seed", "1.0");
+    refuse("seed", "");
+    accept("quality", "1", "1");
+    accept("quality", "100", "100");
+    refuse("quality", "0");
+    refuse("quality", "101");
+    accept("png_level", "0", "0");
+    accept("png_level", "9", "9");
+    refuse("png_level", "10");
+    refuse("png_level", "-1");
+}
+
+static void test_words(void **state)
+{
+    (void)state;
+    static const char *const yes[] = {"true", "1", "on", "yes", "True"}, *const no[] = {"false", "0", "off", "no",
+                                                                                        "NO"};
+    static const char *const flags[] = {"only_center_face", "aligned", "compat", "only-center-face"};
+    for (size_t f = 0; f < sizeof flags / sizeof flags[0]; f++) {
+        for (size_t i = 0; i < 5; i++) {
+            accept(flags[f], yes[i], "true");
+            accept(flags[f], no[i], "false");
+        }
+        refuse(flags[f], "");
+        refuse(flags[f], "2");
+        refuse(flags[f], "maybe");
+    }
+    accept("ext", "auto", "auto");
+    accept("ext", "png", "png");
+    accept("ext", "jpg", "jpg");
+    refuse("ext", "gif");
+    refuse("ext", "PNG");
+    accept("precision", "fp16", "fp16");
+    accept("precision", "fp32", "fp32");
+    refuse("precision", "int8");
+    accept("parse", "auto", "auto");
+    accept("parse", "on", "true");
+    accept("parse", "false", "false");
+    refuse("parse", "maybe");
+}
+
+static void test_names(void **state)
+{
+    (void)state;
+    char longest[OPTION_NAME_MAX + 1];
+    memset(longest, 'a', sizeof longest);
+    longest[OPTION_NAME_MAX] = '\0';
+    refuse("version", longest);
+    longest[OPTION_NAME_MAX - 1] = '\0';
+    accept("version", longest, longest);
+    accept("version", "1.3", "1.3");
+    accept("version", "none", "none");
+    refuse("version", "");
+    refuse("version", "../GFPGANv1.3");
+    refuse("detector", "a\nb");
+    refuse("bg_upsampler", "");
+    accept("device", "NVIDIA H200 / 0", "NVIDIA H200 / 0");
+    refuse("device", "");
+    accept("suffix", "", "");
+    accept("suffix", "restaur\xc3\xa9", "restaur\xc3\xa9");
+    refuse("suffix", "a/b");
+    refuse("suffix", "a\x01");
+    refuse("suffix", "a\x7f");
+}
+
+static void test_faces(void **state)
+{
+    (void)state;
+    char many[OPTION_MAX_FACES * 4] = "0";
+    accept("faces", "all", "all");
+    accept("faces", "none", "none");
+    accept("faces", "0", "0");
+    accept("faces", "2,0,17", "2,0,17");
+    static const char *const bad[] = {"", ",", "0,", ",0", "0,,1", "a", "0 1", "-1", "0,0", "100000", "1.5", "all,0"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        refuse("faces", bad[i]);
+    for (int i = 1; i < OPTION_MAX_FACES; i++)
+        snprintf(many + strlen(many), sizeof many - strlen(many), ",%d", i);
+    accept("faces", many, many);
+    strcat(many, ",64");
+    refuse("faces", many);
+}
+
+static void test_unknown(void **state)
+{
+    (void)state;
+    struct options options;
+    struct error err = ERROR_INIT;
+    options_init(&options);
+    assert_int_equal(options_set(&options, "up\nscale", "2", &err), ERROR_INVALID);
+    assert_non_null(strstr(err.text, "up?scale"));
+    assert_non_null(strstr(err.text, "bg_upsampler")); /* the list of those there are */
+    assert_null(options_find("upscal"));
+    assert_null(options_find("upscale2"));
+    assert_null(options_find(""));
+}
+
+static void check_together(const char *const *pairs, const char *named)
+{
+    struct options options;
+    struct error err = ERROR_INIT;
+    options_init(&options);
+    for (; *pairs; pairs += 2)
+        if (options_set(&options, pairs[0], pairs[1], &err))
+            fail_msg("%s", err.text);
+    assert_int_equal(options_check(&options, &err), named ? ERROR_INVALID : OK);
+    if (named)
+        assert_non_null(strstr(err.text, named));
+}
+
+static void test_together(void **state)
+{
+    (void)state;
+    check_together((const char *const[]){NULL}, NULL);
+    check_together((const char *const[]){"ext", "webp", NULL}, "webp is not supported yet");
+    check_together((const char *const[]){"faces", "1", "only_center_face", "true", NULL}, "faces");
+    check_together((const char *const[]){"faces", "all", "only_center_face", "true", NULL}, NULL);
+    check_together((const char *const[]){"aligned", "true", "version", "none", NULL}, "aligned");
+    check_together((const char *const[]){"aligned", "true", "faces", "0", NULL}, "aligned");
+    check_together((const char *const[]){"aligned", "true", NULL}, NULL);
+}
+
+/* A table's default is what options_init gives, and every row can be shown. */
+static void test_defaults(void **state)
+{
+    (void)state;
+    struct options options;
+    char text[512];
+    options_init(&options);
+    for (int i = 0; i < option_row_count; i++) {
+        options_text(&options, option_rows[i].name, text, sizeof text);
+        assert_string_equal(text, option_rows[i].initial);
+        assert_true(strlen(option_rows[i].help) > 0 && strlen(option_rows[i].allowed) > 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_numbers),  cmocka_unit_test(test_integers), cmocka_unit_test(test_words),
+        cmocka_unit_test(test_names),    cmocka_unit_test(test_faces),    cmocka_unit_test(test_unknown),
+        cmocka_unit_test(test_together), cmocka_unit_test(test_defaults),
+    };
+    return cmocka_run_group_tests_name("options", tests, NULL, NULL);
+}

@@ -1,0 +1,578 @@
+/* The pipeline in its default mode on the fixtures' networks and pictures: choices, notes, limits, what happens when a
+ * device runs out of memory or returns nonsense (a device of the test's own, over the oracle), and that a face comes
+ * back where it was. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "runtime/base/file.h"
+#include "runtime/base/log.h"
+#include "server/image/codec.h"
+#include "server/image/similarity.h"
+#include "server/pipeline/step.h"
+#include "tests/common/picture.h"
+
+/* ---- a device that fails on demand ---- */
+
+static enum { SOUND, NAN_IN_FP16, FLAT_IN_FP16, NAN_ALWAYS } fault;
+static int64_t largest_input; /* px that it has memory for; 0: any */
+
+struct fake_plan {
+    struct plan base;
+    struct plan *inner;
+    enum precision precision;
+    size_t output_count, values[16];
+};
+
+static void fake_info(const struct device *device, struct device_info *out)
+{
+    cpu_ref_backend.info(device, out);
+    snprintf(out->id, sizeof out->id, "fake");
+    out->fp16 = true;
+    out->preferred = PRECISION_FP16;
+}
+
+static const struct backend fake_backend;
+
+static enum error_code fake_plan_create(struct plan **out, struct device *device, const struct graph *graph,
+                                        enum precision precision, const char *name, struct error *err)
+{
+    const struct tensor *input = &graph->tensors[graph->inputs[0]];
+    if (largest_input && (int64_t)input->h * input->w > largest_input)
+        return error_set(err, ERROR_TOO_LARGE, "no room for %d × %d", input->w, input->h);
+    struct fake_plan *plan = calloc(1, sizeof *plan);
+    plan->base = (struct plan){.backend = &fake_backend, .device = device};
+    plan->precision = precision;
+    plan->output_count = (size_t)graph->output_count;
+    for (size_t i = 0; i < plan->output_count; i++) {
+        const struct tensor *t = &graph->tensors[graph->outputs[i]];
+        plan->values[i] = (size_t)t->n * (size_t)t->channels * (size_t)t->h * (size_t)t->w;
+    }
+    *out = &plan->base;
+    return cpu_ref_backend.plan_create(&plan->inner, device, graph, precision, name, err);
+}
+
+static void fake_plan_destroy(struct plan *base)
+{
+    struct fake_plan *plan = (struct fake_plan *)base;
+    cpu_ref_backend.plan_destroy(plan->inner);
+    free(plan);
+}
+
+static enum error_code fake_plan_run(struct plan *base, const float *const *inputs, float *const *outputs,
+                                     const struct run_options *options, struct error *err)
+{
+    struct fake_plan *plan = (struct fake_plan *)base;
+    enum error_code code = cpu_ref_backend.plan_run(plan->inner, inputs, outputs, options, err);
+    if (fault == NAN_ALWAYS || (fault == NAN_IN_FP16 && plan->precision == PRECISION_FP16))
+        outputs[0][plan->values[0] / 2] = NAN;
+    if (fault == FLAT_IN_FP16 && plan->precision == PRECISION_FP16)
+        for (size_t i = 0; i < plan->values[0]; i++)
+            outputs[0][i] = 0.5f;
+    return code;
+}
+
+static uint64_t fake_plan_bytes(const struct plan *plan)
+{
+    (void)plan;
+    return 1;
+}
+
+static void fake_forget(struct device *device, const struct param *const *params, size_t count)
+{
+    (void)device;
+    (void)params;
+    (void)count;
+}
+
+static const struct backend fake_backend = {
+    .name = "fake",
+    .info = fake_info,
+    .plan_create = fake_plan_create,
+    .plan_destroy = fake_plan_destroy,
+    .plan_run = fake_plan_run,
+    .plan_bytes = fake_plan_bytes,
+    .forget_params = fake_forget,
+};
+
+/* ---- a restoration of a fixture ---- */
+
+static struct device fake_device = {.backend = &fake_backend};
+static struct worker_context worker = {.device = &fake_device};
+static struct file input;
+
+static const char *fixtures(void)
+{
+    const char *path = getenv("RESTORED_FIXTURES");
+    return path ? path : "build/fixtures";
+}
+
+static int open_worker(void **state)
+{
+    (void)state;
+    struct error err = ERROR_INIT;
+    const struct model_defaults defaults = {{"detector", "face_64", "parser", "srvgg_x2"}};
+    log_set_level(LOG_ERROR);
+    if (model_store_create(&worker.store, fixtures(), &defaults, &err) ||
+        model_set_create(&worker.models, worker.store, worker.device, &err))
+        fail_msg("%s", err.text);
+    return 0;
+}
+
+static int close_worker(void **state)
+{
+    (void)state;
+    model_set_destroy(&worker.models);
+    model_store_destroy(&worker.store);
+    return 0;
+}
+
+static int reset(void **state)
+{
+    (void)state;
+    fault = SOUND;
+    largest_input = 0;
+    file_unmap(&input);
+    return 0;
+}
+
+/* options: name, value, ..., NULL */
+static struct restoration *begin(const char *picture, const char *const *options)
+{
+    char path[512];
+    struct error err = ERROR_INIT;
+    struct restoration *r;
+    snprintf(path, sizeof path, "%s/%s", fixtures(), picture);
+    if (restoration_create(&r, &err) || file_map(&input, path, &err))
+        fail_msg("%s", err.text);
+    r->input = input.data;
+    r->input_bytes = input.size;
+    for (; *options; options += 2)
+        if (options_set(&r->options, options[0], options[1], &err))
+            fail_msg("%s", err.text);
+    return r;
+}
+#define OPTIONS(...) ((const char *const[]){__VA_ARGS__, NULL})
+#define DEFAULTS ((const char *const[]){NULL})
+
+static struct restoration *run(const char *picture, const char *const *options)
+{
+    struct error err = ERROR_INIT;
+    struct restoration *r = begin(picture, options);
+    if (pipeline_run(r, &worker, &err))
+        fail_msg("%s: %s", picture, err.text);
+    assert_true(r->detect_only || r->output_bytes > 0);
+    return r;
+}
+
+static void end(struct restoration **r)
+{
+    restoration_destroy(r);
+    file_unmap(&input);
+}
+
+static bool noted(const struct restoration *r, const char *text)
+{
+    for (int i = 0; i < r->note_count; i++)
+        if (strstr(r->notes[i], text))
+            return true;
+    return false;
+}
+
+static int restored_count(const struct restoration *r)
+{
+    int count = 0;
+    for (int i = 0; i < r->face_count; i++) {
+        count += r->faces[i].restored;
+        assert_int_equal(r->faces[i].restored, !r->faces[i].reason[0]);
+        assert_int_equal(r->faces[i].id, i);
+    }
+    return count;
+}
+
+/* ---- the way of a picture ---- */
+
+static void test_default(void **state)
+{
+    (void)state;
+    struct restoration *r = run("two.png", OPTIONS("upscale", "1.5"));
+    assert_int_equal(r->face_count, 2);
+    assert_int_equal(restored_count(r), 2);
+    assert_true(r->faces[0].score >= r->faces[1].score);
+    assert_int_equal(r->result->width, 360);
+    assert_int_equal(r->result->height, 192);
+    assert_int_equal(r->note_count, 0);
+    assert_int_equal(r->fallbacks, 0);
+    assert_int_equal(r->output_format, IMAGE_PNG);
+    assert_string_equal(r->device, "fake");
+    assert_int_equal(r->precision, PRECISION_FP16);
+    for (int stage = STAGE_DECODE; stage < STAGE_COUNT; stage++)
+        assert_true(r->stage_ms[stage] > 0);
+    json_t *report = restoration_report(r);
+    assert_non_null(report);
+    static const char *const keys[] = {"input",     "output", "options",    "models", "device",
+                                       "precision", "faces",  "timings_ms", "tiles",  "notes"};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+        assert_non_null(json_object_get(report, keys[i]));
+    assert_int_equal(json_object_size(report), sizeof keys / sizeof keys[0]);
+    const json_t *face = json_array_get(json_object_get(report, "faces"), 1);
+    assert_int_equal(json_integer_value(json_object_get(face, "id")), 1);
+    assert_string_equal(json_string_value(json_object_get(face, "action")), "restored");
+    assert_true(json_is_null(json_object_get(face, "reason")));
+    assert_int_equal(json_array_size(json_object_get(face, "landmarks")), 5);
+    assert_string_equal(json_string_value(json_object_get(json_object_get(report, "models"), "background")),
+                        "srvgg_x2");
+    assert_true(json_real_value(json_object_get(json_object_get(report, "options"), "upscale")) == 1.5);
+    assert_true(json_is_false(json_object_get(json_object_get(report, "options"), "compat")));
+    json_decref(report);
+    end(&r);
+}
+
+static void test_choices(void **state)
+{
+    (void)state;
+    struct restoration *r = run("two.png", OPTIONS("faces", "1,7", "upscale", "1"));
+    assert_int_equal(restored_count(r), 1);
+    assert_true(r->faces[1].restored);
+    assert_true(noted(r, "face 7 was asked for"));
+    end(&r);
+    r = run("two.png", OPTIONS("faces", "none", "upscale", "1"));
+    assert_int_equal(r->face_count, 2);
+    assert_int_equal(restored_count(r), 0);
+    end(&r);
+    r = run("two.png", OPTIONS("only_center_face", "true", "upscale", "1"));
+    assert_int_equal(restored_count(r), 1);
+    assert_true(r->faces[1].restored); /* the pale one stands nearer to the centre */
+    end(&r);
+    r = run("two.png", OPTIONS("version", "none", "upscale", "1"));
+    assert_int_equal(r->face_count, 0);
+    assert_string_equal(r->model_names[ROLE_FACE], "");
+    assert_string_equal(r->model_names[ROLE_DETECTOR], "");
+    end(&r);
+    r = run("none.png", DEFAULTS);
+    assert_int_equal(r->face_count, 0);
+    end(&r);
+    r = run("edge.png", OPTIONS("parse", "false"));
+    assert_int_equal(restored_count(r), 1);
+    end(&r);
+    r = run("one_pixel.png", OPTIONS("bg_upsampler", "upscaler"));
+    assert_int_equal(r->result->width, 2);
+    end(&r);
+}
+
+static void test_detect_only(void **state)
+{
+    (void)state;
+    struct restoration *r = begin("two.png", DEFAULTS);
+    struct error err = ERROR_INIT;
+    r->detect_only = true;
+    if (pipeline_run(r, &worker, &err))
+        fail_msg("%s", err.text);
+    assert_int_equal(r->face_count, 2);
+    assert_null(r->output);
+    json_t *report = restoration_report(r);
+    assert_int_equal(json_object_size(report), 5);
+    assert_int_equal(json_integer_value(json_object_get(report, "width")), 240);
+    assert_int_equal(json_array_size(json_object_get(report, "faces")), 2);
+    json_decref(report);
+    end(&r);
+}
+
+static void test_aligned(void **state)
+{
+    (void)state;
+    for (int compat = 0; compat < 2; compat++) {
+        struct restoration *r = run("picture.jpg", OPTIONS("aligned", "true", "compat", compat ? "true" : "false"));
+        assert_int_equal(r->result->width, 64); /* this network's square */
+        assert_int_equal(r->result->height, 64);
+        assert_int_equal(restored_count(r), 1);
+        assert_int_equal(r->output_format, IMAGE_JPEG);
+        end(&r);
+    }
+}
+
+static void test_formats(void **state)
+{
+    (void)state;
+    struct restoration *r = run("rgba.png", OPTIONS("version", "none"));
+    assert_non_null(r->result->alpha);
+    assert_int_equal(r->out_info.channels, 4);
+    end(&r);
+    r = run("rgba.png", OPTIONS("version", "none", "ext", "jpg"));
+    assert_int_equal(r->out_info.channels, 3);
+    assert_true(noted(r, image_note_text(IMAGE_NOTE_FLATTENED)));
+    end(&r);
+    r = run("rgba.png", OPTIONS("version", "none", "compat", "true"));
+    assert_null(r->result->alpha);
+    assert_int_equal(r->options.bg_tile, 400);
+    end(&r);
+    r = run("deep.png", OPTIONS("version", "none"));
+    assert_int_equal(r->in_info.bits, 16);
+    assert_int_equal(r->out_info.bits, 8);
+    assert_true(noted(r, image_note_text(IMAGE_NOTE_BITS_REDUCED)));
+    end(&r);
+    r = run("exif_6.jpg", OPTIONS("version", "none", "bg_upsampler", "none"));
+    assert_int_equal(r->result->width, 320);
+    assert_int_equal(r->result->height, 256);
+    end(&r);
+}
+
+static void check_refused(const char *picture, const char *const *options, enum error_code code, const char *says)
+{
+    struct restoration *r = begin(picture, options);
+    struct error err = ERROR_INIT;
+    r->limits.input_pixels = 30000;
+    r->limits.result_pixels = 100000;
+    enum error_code got = pipeline_check(r, worker.store, &err);
+    if (got != code || (says && !strstr(err.text, says)))
+        fail_msg("%s: %s: %s", picture, error_code_name(got), err.text);
+    assert_null(r->picture);
+    end(&r);
+}
+
+static void test_checks(void **state)
+{
+    (void)state;
+    check_refused("picture.png", DEFAULTS, OK, NULL);
+    check_refused("two.png", DEFAULTS, ERROR_TOO_LARGE, "240 × 128");
+    check_refused("picture.png", OPTIONS("upscale", "3"), ERROR_TOO_LARGE, "480 × 384");
+    check_refused("picture.png", OPTIONS("upscale", "3", "aligned", "true"), OK, NULL);
+    check_refused("picture.png", OPTIONS("ext", "webp"), ERROR_INVALID, "webp is not supported yet");
+    check_refused("picture.png", OPTIONS("version", "nobody"), ERROR_INVALID, "nobody");
+    check_refused("picture.png", OPTIONS("bg_upsampler", "face_64"), ERROR_INVALID, "bg_upsampler");
+    check_refused("picture.png", OPTIONS("detector", "parser"), ERROR_INVALID, "detector");
+    check_refused("picture.png", OPTIONS("version", "1"), ERROR_INVALID, "not supported yet");
+    check_refused("face.safetensors", DEFAULTS, ERROR_UNSUPPORTED, NULL);
+}
+
+static void test_stopped(void **state)
+{
+    (void)state;
+    struct error err = ERROR_INIT;
+    struct restoration *r = begin("two.png", DEFAULTS);
+    atomic_store(&r->cancel, 1);
+    assert_int_equal(pipeline_run(r, &worker, &err), ERROR_CANCELLED);
+    atomic_store(&r->cancel, 0);
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    r->deadline_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    error_clear(&err);
+    assert_int_equal(pipeline_run(r, &worker, &err), ERROR_TIMEOUT);
+    r->deadline_ns = 0;
+    error_clear(&err);
+    if (pipeline_run(r, &worker, &err)) /* the same restoration again, as after a lost device */
+        fail_msg("%s", err.text);
+    assert_int_equal(restored_count(r), 2);
+    end(&r);
+}
+
+/* ---- faults ---- */
+
+static void test_fallback(void **state)
+{
+    (void)state;
+    struct restoration *sound = run("picture.png", OPTIONS("precision", "fp32"));
+    assert_int_equal(sound->fallbacks, 0);
+    size_t bytes = sound->output_bytes;
+    uint8_t *output = sound->output;
+    sound->output = NULL;
+    end(&sound);
+    for (int kind = NAN_IN_FP16; kind <= FLAT_IN_FP16; kind++) {
+        fault = kind;
+        struct restoration *r = run("picture.png", DEFAULTS);
+        assert_int_equal(r->fallbacks, 4); /* detector, face, parser, background */
+        assert_int_equal(r->output_bytes, bytes);
+        assert_memory_equal(r->output, output, bytes);
+        end(&r);
+    }
+    free(output);
+    fault = NAN_ALWAYS;
+    struct error err = ERROR_INIT;
+    struct restoration *r = begin("picture.png", DEFAULTS);
+    assert_int_equal(pipeline_run(r, &worker, &err), ERROR_DEVICE);
+    assert_non_null(strstr(err.text, "detect"));
+    assert_non_null(strstr(err.text, "not finite"));
+    assert_null(r->output);
+    end(&r);
+}
+
+/* Out of memory: smaller tiles with the same result (the pad is exact), a smaller picture for the detector. */
+static void test_small_memory(void **state)
+{
+    (void)state;
+    struct restoration *whole = run("two.png", OPTIONS("version", "none"));
+    assert_int_equal(whole->tiles, 1);
+    model_set_trim(worker.models, NULL);
+    largest_input = 100 * 100;
+    struct restoration *tiled = begin("two.png", OPTIONS("version", "none"));
+    struct error err = ERROR_INIT;
+    if (pipeline_run(tiled, &worker, &err))
+        fail_msg("%s", err.text);
+    assert_true(tiled->tiles > 1);
+    assert_int_equal(atomic_load(&tiled->tiles_done), tiled->tiles);
+    assert_int_equal(picture_difference(image_view(whole->result), image_view(tiled->result), NULL), 0);
+    assert_false(noted(tiled, "bg_tile"));
+    restoration_destroy(&tiled);
+    restoration_destroy(&whole);
+    model_set_trim(worker.models, NULL);
+    tiled = run("two.png", OPTIONS("version", "none", "bg_tile", "200"));
+    assert_true(noted(tiled, "bg_tile=200 does not fit"));
+    end(&tiled);
+    largest_input = 1;
+    model_set_trim(worker.models, NULL);
+    tiled = begin("two.png", OPTIONS("version", "none"));
+    assert_int_equal(pipeline_run(tiled, &worker, &err), ERROR_TOO_LARGE);
+    assert_non_null(strstr(err.text, "background: not even a tile of 64 px"));
+    end(&tiled);
+}
+
+/* ---- geometry ---- */
+
+/* The share of a face's middle that pasting the face's own crop back changes: the mean difference, of 255. */
+static double displaced(int picture_side, double face_scale, const char *upscale, bool compat, bool parse)
+{
+    struct error err = ERROR_INIT;
+    struct restoration *r;
+    if (restoration_create(&r, &err) || image_create(&r->picture, picture_side, picture_side, 3, 8, false, &err) ||
+        options_set(&r->options, "upscale", upscale, &err))
+        fail_msg("%s", err.text);
+    uint8_t *pixels = r->picture->pixels;
+    for (int y = 0; y < picture_side; y++)
+        for (int x = 0; x < picture_side; x++)
+            for (int c = 0; c < 3; c++)
+                pixels[3 * (y * picture_side + x) + c] = (uint8_t)lrint(
+                    128 + 100 * sin((x + 0.5) / (16 / face_scale) + c) * cos((y + 0.5) / (19 / face_scale)));
+    r->options.compat = compat;
+    struct step step = {
+        .r = r, .width = (int)(picture_side * r->options.upscale), .height = (int)(picture_side * r->options.upscale)};
+    r->faces = calloc(1, sizeof *r->faces);
+    r->face_count = 1;
+    struct face *f = r->faces;
+    double c = cos(0.2) / face_scale, s = sin(0.2) / face_scale, centre = picture_side / 2.0;
+    for (int k = 0; k < 5; k++) {
+        double x = similarity_template[k][0] - 256, y = similarity_template[k][1] - 256;
+        f->landmarks[k][0] = centre + c * x - s * y;
+        f->landmarks[k][1] = centre + s * x + c * y;
+    }
+    if (align_step(&step, &err))
+        fail_msg("%s", err.text);
+    size_t plane = (size_t)f->size * (size_t)f->size;
+    f->restoration = f->crop; /* a network that changes nothing */
+    f->restoration_float = f->crop_float;
+    f->crop = NULL;
+    f->crop_float = NULL;
+    f->restored = true;
+    if (parse) {
+        f->classes = malloc(plane);
+        memset(f->classes, 1, plane);
+    }
+    if (background_step(&step, &err))
+        fail_msg("%s", err.text);
+    struct image *background;
+    if (image_create(&background, step.width, step.height, 3, 8, false, &err))
+        fail_msg("%s", err.text);
+    memcpy(background->pixels, r->result->pixels, 3 * (size_t)step.width * (size_t)step.height);
+    if (paste_step(&step, &err))
+        fail_msg("%s", err.text);
+    double sum = 0, side = 150 / face_scale * r->options.upscale;
+    int x0 = (int)(step.width / 2. - side), x1 = (int)(step.width / 2. + side), count = 0;
+    for (int y = x0; y < x1; y++)
+        for (int x = x0; x < x1; x++)
+            for (int k = 0; k < 3; k++, count++)
+                sum += abs(((uint8_t *)r->result->pixels)[3 * (y * step.width + x) + k] -
+                           ((uint8_t *)background->pixels)[3 * (y * step.width + x) + k]);
+    /* outside the face's rectangle nothing changes */
+    const struct rect *rect = &step.patches[0].rect;
+    for (int y = 0; y < step.height; y++)
+        for (int x = 0; x < step.width; x++)
+            if (y < rect->y || x < rect->x || y >= rect->y + rect->height || x >= rect->x + rect->width)
+                assert_memory_equal((uint8_t *)r->result->pixels + 3 * (y * step.width + x),
+                                    (uint8_t *)background->pixels + 3 * (y * step.width + x), 3);
+    free(step.patches[0].pixels);
+    free(step.patches);
+    image_destroy(&background);
+    restoration_destroy(&r);
+    return sum / count;
+}
+
+static void test_place(void **state)
+{
+    (void)state;
+    static const struct {
+        int side;
+        double face_scale; /* crop px a picture px */
+        const char *upscale;
+    } cases[] = {{260, 3, "2"}, {261, 2.7, "1.5"}, {200, 4, "3.3"}, {300, 2, "1"}, {900, 0.7, "1"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        bool enlarged = cases[i].upscale[0] != '1' || cases[i].upscale[1];
+        for (int parse = 0; parse < 2; parse++) {
+            double exact = displaced(cases[i].side, cases[i].face_scale, cases[i].upscale, false, parse);
+            double compat = displaced(cases[i].side, cases[i].face_scale, cases[i].upscale, true, parse);
+            printf("    face at %g, upscale %s, %s: %.2f levels, with compat %.2f\n", cases[i].face_scale,
+                   cases[i].upscale, parse ? "parsed" : "square", exact, compat);
+            assert_true(exact < 1.5);
+            if (enlarged) /* the reference's half pixel */
+                assert_true(compat > 3 * exact);
+        }
+    }
+}
+
+/* weight 0 leaves the background as it is; half a weight lies between. */
+static void test_weight(void **state)
+{
+    (void)state;
+    struct restoration *none = run("picture.png", OPTIONS("version", "none"));
+    struct restoration *full = run("picture.png", OPTIONS("parse", "false"));
+    struct restoration *zero = run("picture.png", OPTIONS("parse", "false", "weight", "0"));
+    struct restoration *half = run("picture.png", OPTIONS("parse", "false", "weight", "0.5"));
+    struct restoration *compat = run("picture.png", OPTIONS("parse", "false", "weight", "0", "compat", "true"));
+    assert_int_equal(picture_difference(image_view(none->result), image_view(zero->result), NULL), 0);
+    assert_true(picture_difference(image_view(none->result), image_view(full->result), NULL) > 8);
+    const uint8_t *a = none->result->pixels, *b = full->result->pixels, *m = half->result->pixels;
+    for (size_t i = 0; i < 3 * (size_t)none->result->width * (size_t)none->result->height; i++)
+        assert_true(abs(2 * m[i] - a[i] - b[i]) <= 2);
+    assert_true(picture_difference(image_view(compat->result), image_view(zero->result), NULL) > 8); /* ignored */
+    restoration_destroy(&none);
+    restoration_destroy(&full);
+    restoration_destroy(&zero);
+    restoration_destroy(&half);
+    end(&compat);
+}
+
+/* The same input gives the same bytes; a seed gives others, the same again for the same seed. */
+static void test_seed(void **state)
+{
+    (void)state;
+    struct restoration *a = run("picture.png", OPTIONS("parse", "false")),
+                       *b = run("picture.png", OPTIONS("parse", "false"));
+    struct restoration *c = run("picture.png", OPTIONS("parse", "false", "seed", "7")),
+                       *d = run("picture.png", OPTIONS("parse", "false", "seed", "7"));
+    struct restoration *e = run("picture.png", OPTIONS("parse", "false", "seed", "8"));
+    struct view_u8 va = image_view(a->result), vc = image_view(c->result);
+    assert_int_equal(picture_difference(va, image_view(b->result), NULL), 0);
+    assert_int_equal(picture_difference(vc, image_view(d->result), NULL), 0);
+    assert_true(picture_difference(va, vc, NULL) > 0);
+    assert_true(picture_difference(vc, image_view(e->result), NULL) > 0);
+    restoration_destroy(&a);
+    restoration_destroy(&b);
+    restoration_destroy(&c);
+    restoration_destroy(&d);
+    end(&e);
+}
+
+int main(void)
+{
+#define CASE(test) cmocka_unit_test_teardown(test, reset)
+    const struct CMUnitTest tests[] = {
+        CASE(test_default),      CASE(test_choices), CASE(test_detect_only), CASE(test_aligned),
+        CASE(test_formats),      CASE(test_checks),  CASE(test_stopped),     CASE(test_fallback),
+        CASE(test_small_memory), CASE(test_place),   CASE(test_weight),      CASE(test_seed),
+    };
+    return cmocka_run_group_tests_name("restoration", tests, open_worker, close_worker);
+}
