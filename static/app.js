@@ -71,7 +71,7 @@ async function refresh() {
   if (!readiness) texts.push('The server cannot be reached.');
   else if (!state.ready) texts.push(...(readiness.reasons?.length ? readiness.reasons : [readiness.detail ?? 'The server is not ready.']));
   if (device?.type === 'software')
-    texts.push(`There is no GPU here that the server can use. It runs on the processor, by software Vulkan (${device.name}), and that is slow: a photo takes minutes instead of seconds.`);
+    texts.push(`${list.every((d) => d.type === 'software') ? 'No GPU was found. ' : ''}The server works on the processor, by software Vulkan (${device.name}), and that is slow: a photo takes minutes instead of seconds.`);
   notices(texts);
   $('device').textContent = device ? `${device.name} (${device.id})` : '';
   update();
@@ -135,8 +135,8 @@ async function options() {
 
   $('more').replaceChildren(...rows.filter((o) => !common.includes(o.name) && o.name !== 'async').map((option) => {
     const input = control(option, devices?.devices ?? [], list);
-    input.id = option.name;
-    input.dataset.option = option.type;
+    input.id = `option_${option.name}`;
+    input.dataset.option = option.name;
     const text = option.name.replaceAll('_', ' ');
     return element('label', { className: 'field' }, titles[option.name] ?? text[0].toUpperCase() + text.slice(1), input,
       element('small', { textContent: option.help ?? '' }));
@@ -159,8 +159,8 @@ function fields() {
   if (Number($('weight').value) !== 1) chosen.set('weight', $('weight').value);
   for (const input of $('more').querySelectorAll('[data-option]')) {
     if (input.type === 'checkbox') {
-      if (input.checked !== input.defaultChecked) chosen.set(input.id, String(input.checked));
-    } else if (input.value.trim()) chosen.set(input.id, input.value.trim());
+      if (input.checked !== input.defaultChecked) chosen.set(input.dataset.option, String(input.checked));
+    } else if (input.value.trim()) chosen.set(input.dataset.option, input.value.trim());
   }
   return chosen;
 }
@@ -175,7 +175,6 @@ function take(files) {
   show('after', null);
   $('report').hidden = true;
   $('download').hidden = true;
-  $('another').hidden = false;
   $('unseen').hidden = true;
   stage.dataset.state = 'chosen';
   for (const part of [view, after, $('split'), $('handle')]) part.hidden = true;
@@ -218,7 +217,8 @@ function update() {
   $('go').hidden = working;
   $('cancel').hidden = !working;
   $('go').disabled = !state.file || !state.ready;
-  $('another').hidden = working || !state.file;
+  $('another').textContent = state.file ? 'Choose another' : 'Choose a picture';
+  $('another').classList.toggle('unseen', working); // it keeps its place
   $('progress').hidden = !working;
   document.body.classList.toggle('working', working);
   if (!working && !state.file) $('status').textContent = 'Choose a picture to begin.';

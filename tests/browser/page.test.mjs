@@ -1,0 +1,203 @@
+// The page, in the system's Chromium, served by the real server with the fixtures' networks.
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, before, test } from 'node:test';
+import { chromium } from 'playwright-core';
+import { fixtures, startServer } from '../api/server.mjs';
+
+const picture = (name) => join(fixtures, name);
+const wait = { timeout: 120e3 };
+let server, browser;
+
+before(async () => {
+  browser = await chromium.launch({
+    executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
+    args: ['--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
+      '--disable-component-update', '--disable-sync'],
+  });
+  server = await startServer();
+});
+after(async () => {
+  await browser?.close();
+  const ended = await server?.stop();
+  if (ended) assert.deepEqual(ended, { code: 0, signal: null }, server.log());
+});
+
+// A page in a context of its own. What the browser complains of, refused statuses aside, fails the test that opened it.
+async function open(t, url = server.url, options = {}) {
+  const context = await browser.newContext({ viewport: { width: 1200, height: 800 }, ...options });
+  const page = await context.newPage();
+  const complaints = [];
+  page.on('pageerror', (error) => complaints.push(error.message));
+  page.on('console', (message) => {
+    if (['error', 'warning'].includes(message.type()) && !/the server responded with a status of/.test(message.text()))
+      complaints.push(message.text());
+  });
+  t.after(async () => {
+    await context.close();
+    assert.deepEqual(complaints, []);
+  });
+  await page.goto(url);
+  await page.locator('main[aria-busy="false"]').waitFor(wait);
+  return page;
+}
+
+const ready = (page) => page.locator('#go:enabled').waitFor(wait);
+const done = (page) => page.locator('#stage[data-state="done"] #after:visible').waitFor(wait);
+const text = async (page, selector) => (await page.locator(selector).innerText()).trim();
+
+test('restores a picture: before and after, its name, its report', async (t) => {
+  const page = await open(t);
+  assert.equal(await page.locator('#go').isDisabled(), true, 'nothing to restore yet');
+  await page.setInputFiles('#file', picture('picture.png'));
+  await ready(page);
+  assert.match(await text(page, '#name'), /^picture\.png · 160 × 128 · /);
+  await page.getByRole('radio', { name: '1.5×' }).check();
+  await page.locator('#go').click();
+  await done(page);
+  assert.deepEqual(await page.evaluate(() => {
+    const { naturalWidth, naturalHeight } = document.getElementById('after');
+    return [naturalWidth, naturalHeight];
+  }), [240, 192]);
+  assert.match(await text(page, '#report'), /^1 face restored/);
+  assert.match(await text(page, '#report'), /Restoring faces/);
+  assert.match(await text(page, '#name'), /^picture\.png · 240 × 192 · /);
+
+  const [download] = await Promise.all([page.waitForEvent('download'), page.locator('#download').click()]);
+  assert.equal(download.suggestedFilename(), 'picture.png');
+  const bytes = readFileSync(await download.path());
+  assert.equal(bytes.toString('latin1', 1, 4), 'PNG');
+  assert.equal(bytes.readUInt32BE(16), 240);
+
+  // The divider, by keyboard: the picture's two halves share one box, and the arrow keys move the line between them.
+  const split = page.getByRole('slider', { name: /Divider/ });
+  const line = () => page.evaluate(() => getComputedStyle(document.getElementById('after')).clipPath);
+  await split.focus();
+  const middle = await line();
+  await page.keyboard.press('ArrowRight');
+  assert.notEqual(await line(), middle);
+  await page.keyboard.press('Home');
+  assert.match(await line(), /inset\(0(px)? 0(px)? 0(px)? 0%\)/);
+  const boxes = await page.evaluate(() => ['before', 'after'].map((id) => JSON.stringify(document.getElementById(id).getBoundingClientRect())));
+  assert.equal(boxes[0], boxes[1]);
+});
+
+test('sends the options that were chosen', async (t) => {
+  const page = await open(t);
+  await page.setInputFiles('#file', picture('two.png'));
+  await ready(page);
+  await page.locator('#version').selectOption('none');
+  await page.locator('#bg_upsampler').selectOption('none');
+  await page.locator('#ext').selectOption('jpg');
+  await page.locator('summary').click();
+  await page.locator('#option_suffix').fill('small');
+  const [request] = await Promise.all([page.waitForRequest('**/v1/restore'), page.locator('#go').click()]);
+  const body = request.postDataBuffer()?.toString('latin1') ?? '';
+  await done(page);
+  assert.match(await text(page, '#report'), /^No face restored/);
+  assert.equal(await page.locator('#download').getAttribute('download'), 'two_small.jpg');
+  if (body) assert.doesNotMatch(body, /name="(upscale|weight|seed|detector)"/, 'defaults are not sent');
+});
+
+test('shows a picture as EXIF turns it, dropped or pasted', async (t) => {
+  const page = await open(t);
+  const bytes = [...readFileSync(picture('exif_6.jpg'))];
+  for (const event of ['drop', 'paste']) {
+    await page.evaluate(([type, content]) => {
+      const data = new DataTransfer();
+      data.items.add(new File([new Uint8Array(content)], `${type}.jpg`, { type: 'image/jpeg' }));
+      document.body.dispatchEvent(type === 'drop'
+        ? new DragEvent('drop', { dataTransfer: data, bubbles: true, cancelable: true })
+        : new ClipboardEvent('paste', { clipboardData: data, bubbles: true, cancelable: true }));
+    }, [event, bytes]);
+    await page.locator('#name', { hasText: `${event}.jpg · 160 × 128` }).waitFor(wait);
+  }
+});
+
+test("shows the server's own words when it refuses, keeps them, and goes on", async (t) => {
+  const page = await open(t);
+  await page.setInputFiles('#file', { name: 'notes.png', mimeType: 'image/png', buffer: Buffer.from('only some text') });
+  await ready(page);
+  const [answer] = await Promise.all([page.waitForResponse('**/v1/restore'), page.locator('#go').click()]);
+  assert.equal(answer.status(), 415);
+  await page.locator('#error:visible').waitFor(wait);
+  const shown = await text(page, '#error');
+  const form = new FormData();
+  form.append('image', new Blob(['only some text']), 'notes.png');
+  const problem = await (await fetch(`${server.url}/v1/restore`, { method: 'POST', body: form })).json();
+  assert.ok(problem.detail && shown.startsWith(problem.detail), `${shown} / ${problem.detail}`);
+  assert.equal(await page.locator('#unseen').isVisible(), true);
+  assert.equal(await page.locator('#download').isVisible(), false);
+  await page.locator('summary').click();
+  assert.equal(await page.locator('#error').isVisible(), true, 'it stays until something else is done');
+
+  await page.setInputFiles('#file', picture('none.png'));
+  assert.equal(await page.locator('#error').isVisible(), false);
+  await page.locator('#option_quality').fill('101');
+  await page.locator('#go').click();
+  await page.locator('#error:visible').waitFor(wait);
+  assert.match(await text(page, '#error'), /quality/);
+  await page.locator('#option_quality').fill('');
+  await page.locator('#go').click();
+  await done(page);
+  assert.equal(await page.locator('#error').isVisible(), false);
+});
+
+test('cancels: the server stops the work', async (t) => {
+  const cancelled = async () =>
+    Number(/^restored_jobs_total\{state="cancelled"\} (\d+)/m.exec(await (await fetch(`${server.url}/metrics`)).text())?.[1] ?? 0);
+  const page = await open(t);
+  const had = await cancelled();
+  await page.setInputFiles('#file', picture('two.png'));
+  await ready(page);
+  await page.getByRole('radio', { name: '8×' }).check();
+  await page.locator('#bg_upsampler').selectOption('rrdb_x4');
+  await page.locator('#go').click();
+  await page.locator('#status', { hasText: 'Restoring' }).waitFor(wait);
+  await page.locator('#cancel').click();
+  assert.equal(await text(page, '#status'), 'Cancelled.');
+  assert.equal(await page.locator('#go').isEnabled(), true);
+  for (let i = 0; i < 300 && (await cancelled()) === had; i++) await new Promise((r) => setTimeout(r, 100));
+  assert.equal(await cancelled(), had + 1);
+});
+
+test('says what is missing when there are no models', async (t) => {
+  const bare = await startServer({ args: ['--models', '/nonexistent'] });
+  t.after(() => bare.stop());
+  const page = await open(t, bare.url);
+  const answer = await fetch(`${bare.url}/readyz`);
+  assert.equal(answer.status, 503);
+  const { reasons } = await answer.json();
+  const notices = await page.locator('#notices p').allInnerTexts();
+  for (const reason of reasons) assert.ok(notices.includes(reason), `${notices} lacks ${reason}`);
+  assert.match(notices.join(' '), /make models/);
+  await page.setInputFiles('#file', picture('picture.png'));
+  await page.locator('#view:visible').waitFor(wait);
+  assert.equal(await page.locator('#go').isDisabled(), true);
+});
+
+test('names the device, and says so when it is software', async (t) => {
+  const page = await open(t);
+  const { devices, default: id } = await (await fetch(`${server.url}/v1/devices`)).json();
+  const device = devices.find((d) => d.id === id);
+  assert.ok((await text(page, '#device')).includes(device.name));
+  const warned = (await page.locator('#notices').innerText()).includes('slow');
+  assert.equal(warned, device.type === 'software');
+});
+
+test('fits a phone, follows dark mode, and moves nothing when a picture comes', async (t) => {
+  const ground = [];
+  for (const colorScheme of ['light', 'dark']) {
+    const page = await open(t, server.url, { viewport: { width: 360, height: 740 }, colorScheme });
+    ground.push(await page.evaluate(() => getComputedStyle(document.body).backgroundColor));
+    await page.locator('summary').click();
+    assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), 'no sideways scrolling');
+    const place = () => page.evaluate(() => document.getElementById('form').getBoundingClientRect().top + scrollY);
+    const top = await place();
+    await page.setInputFiles('#file', picture('edge.png'));
+    await page.locator('#view:visible').waitFor(wait);
+    assert.ok(Math.abs((await place()) - top) < 1, 'the panel stays where it was');
+  }
+  assert.notEqual(ground[0], ground[1]);
+});
