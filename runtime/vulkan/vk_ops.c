@@ -189,9 +189,10 @@ static struct tile choose_tile(const struct frame *frame)
     const bool small = frame->y.h * frame->y.w * frame->y.n <= 32 * 32;
     struct tile tile;
     if (!device->stage_convolution) {
-        /* Software: a subgroup is a row of 8 pixels. Loads of weights are one for all lanes and loads of pixels one
-         * each, so the more an invocation keeps, the better. */
-        tile = (struct tile){8, 1, 1, frame->y.h >= 4 ? 4 : 1, blocks % 4 == 0 ? 4 : blocks >= 2 ? 2 : 1, false};
+        /* Software: a subgroup is a row of 8 pixels. Weights are loaded once for all of them, and pixels one by one, so
+         * many rows pay, until the unrolled code takes longer to compile than to run. */
+        const uint32_t rows = args->kernel <= 3 && frame->y.h >= 8 ? 8 : frame->y.h >= 4 ? 4 : 1;
+        tile = (struct tile){8, 1, 1, rows, 2, false};
     } else if (small) {
         tile = (struct tile){8, 4, 2, 1, 2, true};
     } else {
