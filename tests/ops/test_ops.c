@@ -37,7 +37,7 @@ struct op_case {
     union op_args args;
 };
 
-#define CONV(...) .conv2d = {__VA_ARGS__}
+#define CONV(k, s, p, ...) .conv2d = {.kernel = (k), .stride = (s), .pad = (p), __VA_ARGS__}
 
 static const struct op_case cases[] = {
     /* conv2d: shapes */
