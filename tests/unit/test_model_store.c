@@ -284,10 +284,10 @@ static void test_conf(void **state)
 static void test_set(void **state)
 {
     (void)state;
-    struct device *device;
-    struct model_set *set;
-    struct session *first, *second;
-    const struct model_info *info;
+    struct device *device = NULL;
+    struct model_set *set = NULL;
+    struct session *first = NULL, *second = NULL;
+    const struct model_info *info = NULL;
     struct error err = ERROR_INIT;
     put("srvgg_x2", "up.safetensors");
     struct model_store *store = open_store(NULL);
