@@ -7,7 +7,11 @@
 #include "server/pipeline/step.h"
 
 /* Tile edges that are tried in turn when a larger one does not fit the device's memory. */
-static const int background_tiles[] = {2048, 1536, 1024, 768, 512, 384, 256, 192, 128, 96, 64};
+static const int background_tiles[] = {4096, 3072, 2048, 1536, 1024, 768, 512, 384, 256, 192, 128, 96, 64};
+
+/* bg_tile=auto begins at tiles whose result has at most so many px, which keeps what the host needs for a tile under
+ * 2 GB; larger ones would be no faster. */
+#define BACKGROUND_TILE_RESULT 64e6
 
 /* The next smaller tile for a picture; tile 0 is the whole. -1: there is none. */
 static int background_smaller(int tile, int longest)
@@ -17,6 +21,22 @@ static int background_smaller(int tile, int longest)
         if (background_tiles[i] < now)
             return background_tiles[i];
     return -1;
+}
+
+/* The first tile to try. */
+static int background_first(const struct step *step, const struct view_u8 *picture)
+{
+    int longest = picture->width > picture->height ? picture->width : picture->height, tile = 0;
+    int asked = step->r->options.bg_tile;
+    if (asked >= 0)
+        return asked < longest ? asked : 0;
+    double scale = step->model[ROLE_UPSCALER] ? step->model[ROLE_UPSCALER]->info.scale : 1;
+    double result = (double)picture->width * picture->height * scale * scale;
+    while (result > BACKGROUND_TILE_RESULT && background_smaller(tile, longest) > 0) {
+        tile = background_smaller(tile, longest);
+        result = tile * scale * (tile * scale);
+    }
+    return tile;
 }
 
 /* Where the rows of the network go: into the result, through Lanczos4 where sizes differ. */
@@ -166,7 +186,7 @@ enum error_code background_step(struct step *step, struct error *err)
         return OK;
     struct view_u8 picture = image_view(r->picture);
     int longest = picture.width > picture.height ? picture.width : picture.height;
-    int asked = r->options.bg_tile < 0 ? 0 : r->options.bg_tile, tile = asked < longest ? asked : 0;
+    int asked = r->options.bg_tile, tile = background_first(step, &picture);
     enum error_code code = paste_prepare(step, err);
     if (code == OK)
         code = background_once(step, &picture, tile, err);
@@ -183,7 +203,7 @@ enum error_code background_step(struct step *step, struct error *err)
         model_set_trim(step->context->models, NULL);
         code = background_once(step, &picture, tile, err);
     }
-    if (code == OK && r->options.bg_tile >= 0 && tile && tile != asked)
+    if (code == OK && asked >= 0 && tile && tile != asked)
         restoration_note(r, "bg_tile=%d does not fit the device's memory; tiles of %d px were used", asked, tile);
     return code == OK ? background_alpha(step, err) : code;
 }

@@ -140,8 +140,6 @@ enum error_code detect_choose(struct step *step, struct error *err)
         bool listed = false;
         for (int k = 0; k < o->face_id_count; k++)
             listed = listed || o->face_ids[k] == f->id;
-        if (!step->model[ROLE_FACE] && !r->detect_only)
-            detect_skip(f, "version=none");
         if (o->faces == FACES_NONE)
             detect_skip(f, "faces=none");
         if (o->faces == FACES_LISTED && !listed)

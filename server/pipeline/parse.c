@@ -8,10 +8,10 @@
 static void parse_input(const struct face *face, float *out)
 {
     size_t plane = (size_t)face->size * (size_t)face->size;
-    const uint8_t *rounded = face->restoration->pixels;
+    const uint8_t *rounded = face->restoration_float ? NULL : face->restoration->pixels;
     for (size_t i = 0; i < plane; i++)
         for (size_t c = 0; c < 3; c++) {
-            float x = face->restoration_float ? face->restoration_float[3 * i + c] : (float)rounded[3 * i + c];
+            float x = rounded ? (float)rounded[3 * i + c] : face->restoration_float[3 * i + c];
             out[c * plane + i] = (x / 255.0f - 0.5f) / 0.5f;
         }
 }

@@ -1,5 +1,7 @@
 #include "server/pipeline/pipeline.h"
 
+#include <limits.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,10 +89,16 @@ static enum error_code pipeline_models(const struct restoration *r, const struct
     const struct options *o = &r->options;
     memset(model, 0, sizeof model[0] * ROLE_COUNT);
     enum error_code code = OK;
-    bool faces = strcmp(o->version, "none") != 0;
+    bool faces = strcmp(o->version, "none") != 0 && o->faces != FACES_NONE;
     if (r->detect_only)
         return model_store_resolve(store, ROLE_DETECTOR, o->detector, &model[ROLE_DETECTOR], err);
-    if (faces)
+    if (o->faces == FACES_NONE) { /* a detector still tells which faces there are, but nothing hangs on it */
+        struct error ignored = ERROR_INIT;
+        code = model_store_resolve(store, ROLE_DETECTOR, o->detector, &model[ROLE_DETECTOR],
+                                   *o->detector ? err : &ignored);
+        code = *o->detector ? code : OK;
+    }
+    if (code == OK && faces)
         code = model_store_resolve(store, ROLE_FACE, o->version, &model[ROLE_FACE], err);
     faces = model[ROLE_FACE] != NULL; /* the configured default may be none */
     if (code == OK && !faces && o->aligned)
@@ -100,9 +108,7 @@ static enum error_code pipeline_models(const struct restoration *r, const struct
     if (code == OK && faces && !o->aligned && o->parse != PARSE_FALSE)
         code = model_store_resolve(store, ROLE_PARSER, NULL, &model[ROLE_PARSER], err);
     if (code == OK && faces && !o->aligned && o->parse == PARSE_TRUE && !model[ROLE_PARSER])
-        return error_set(err, ERROR_INVALID,
-                         "parse: true needs a face parser and none is installed; parsing_parsenet.pth comes with: "
-                         "make models");
+        return model_store_resolve(store, ROLE_PARSER, "parsenet", &model[ROLE_PARSER], err); /* says what is missing */
     if (code == OK && !o->aligned)
         code = model_store_resolve(store, ROLE_UPSCALER, o->bg_upsampler, &model[ROLE_UPSCALER], err);
     return code;
@@ -119,8 +125,8 @@ static enum image_format pipeline_format(const struct options *options, enum ima
 /* The result's size: int(w·s) in double, as the reference computes it. */
 static void pipeline_size(const struct restoration *r, int *width, int *height)
 {
-    *width = (int)(r->in_info.width * r->options.upscale);
-    *height = (int)(r->in_info.height * r->options.upscale);
+    *width = (int)fmin(r->in_info.width * r->options.upscale, INT_MAX);
+    *height = (int)fmin(r->in_info.height * r->options.upscale, INT_MAX);
 }
 
 enum error_code pipeline_check(struct restoration *r, const struct model_store *store, struct error *err)

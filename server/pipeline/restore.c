@@ -20,8 +20,10 @@ static enum error_code restore_output(const struct restoration *r, struct face *
                                       struct error *err)
 {
     size_t plane = (size_t)face->size * (size_t)face->size;
-    bool compat = r->options.compat;
-    enum error_code code = image_create(&face->restoration, face->size, face->size, 3, 8, false, err);
+    bool compat = r->options.compat, rounded_too = compat || r->keep_faces || r->options.aligned;
+    enum error_code code = OK;
+    if (rounded_too)
+        code = image_create(&face->restoration, face->size, face->size, 3, 8, false, err);
     if (code == OK && !compat) {
         face->restoration_float = mem_alloc(plane, 3 * sizeof(float));
         if (!face->restoration_float)
@@ -29,12 +31,13 @@ static enum error_code restore_output(const struct restoration *r, struct face *
     }
     if (code != OK)
         return code;
-    uint8_t *rounded = face->restoration->pixels;
+    uint8_t *rounded = rounded_too ? face->restoration->pixels : NULL;
     for (size_t i = 0; i < plane; i++)
         for (size_t c = 0; c < 3; c++) {
             float y = fminf(fmaxf(planes[c * plane + i], -1), 1);
             y = (y + 1) / 2 * 255;
-            rounded[3 * i + c] = (uint8_t)lrintf(y);
+            if (rounded)
+                rounded[3 * i + c] = (uint8_t)lrintf(y);
             if (!compat)
                 face->restoration_float[3 * i + c] = y;
         }

@@ -245,6 +245,8 @@ static void test_choices(void **state)
     r = run("two.png", OPTIONS("faces", "none", "upscale", "1"));
     assert_int_equal(r->face_count, 2);
     assert_int_equal(restored_count(r), 0);
+    assert_string_equal(r->faces[0].reason, "faces=none");
+    assert_string_equal(r->model_names[ROLE_FACE], ""); /* none is needed */
     end(&r);
     r = run("two.png", OPTIONS("only_center_face", "true", "upscale", "1"));
     assert_int_equal(restored_count(r), 1);
