@@ -39,14 +39,14 @@ cmocka() {
         ok=${ok:-0} bad=${bad:-0}
         if [ $status -ne 0 ] || [ "$bad" -ne 0 ] || [ "$ok" -eq 0 ]; then
             # A program that crashed, or ran no test at all and did not say why, is a failure of its own.
-            if [ $status -eq 0 ] && [ "$bad" -eq 0 ] && grep -q '^\[  SKIPPED' "$log"; then :; else
+            if [ $status -eq 0 ] && [ "$bad" -eq 0 ] && grep -q '^skip' "$log"; then :; else
                 [ "$bad" -eq 0 ] && bad=1
                 echo "FAILED: $program (exit status $status)"
                 cat "$log"
             fi
         fi
         count "$ok" "$bad"
-        grep -i '^skip' "$log" | sort | uniq -c | sed "s|^ *\([0-9]*\) |  $(basename "$program"), \1 time(s): |"
+        grep '^skip' "$log" | sort | uniq -c | sed "s|^ *\([0-9]*\) |  $(basename "$program"), \1 time(s): |"
     done
 }
 

@@ -514,7 +514,7 @@ static void test_refused(void **state)
 int main(void)
 {
     if (!shared_present()) {
-        printf("../shared is absent: the goldens of the networks are left out\n");
+        printf("skip: ../shared is absent, and with it the goldens of the networks\n");
         return 0;
     }
     const struct CMUnitTest tests[] = {

@@ -157,7 +157,7 @@ static void parse_masks_equal_the_reference(void **state)
                                            {"C_parse_rrdbx2", "parse_2.png", "mask512_2.png"},
                                            {"F_gray2d", "parse_0.png", "mask512_0.png"}};
     enum { SIDE = 512, EDGE = 10 };
-    double *mask = malloc(SIDE * SIDE * sizeof *mask);
+    static double mask[SIDE * SIDE]; /* static: a golden that is absent leaves this function by longjmp */
     const struct view_f64 view = {mask, SIDE, SIDE, 1, SIDE};
     struct error err = ERROR_INIT;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
@@ -183,7 +183,6 @@ static void parse_masks_equal_the_reference(void **state)
         image_destroy(&classes);
         image_destroy(&golden);
     }
-    free(mask);
 }
 
 int main(void)
