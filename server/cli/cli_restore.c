@@ -269,7 +269,7 @@ static enum error_code prepare(struct run *run, struct error *err)
         return error_set(err, ERROR_INVALID, "there is no input; restored restore --help says how it is used");
     if (!*run->output)
         return error_set(err, ERROR_INVALID, "-o names no folder and no file");
-    if (options_check(&run->options, err) || choose_output(run, err) || name_inputs(run, err))
+    if (choose_output(run, err) || options_check(&run->options, err) || name_inputs(run, err))
         return err->code;
     if (run->options.precision == PRECISION_AUTO)
         run->options.precision = run->config.precision;

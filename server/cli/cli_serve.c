@@ -34,11 +34,15 @@ static int wait_signal(const sigset_t *signals, int milliseconds)
     return number > 0 ? number : 0;
 }
 
-/* Until every job has ended, but no longer than that, and no longer than to the next signal. */
-static void wait_idle(struct worker_pool *pool, const sigset_t *signals, int64_t until_ns)
+/* Until every job has ended or the time is over; with signals also until the next of them comes. */
+static void wait_idle(struct worker_pool *pool, const sigset_t *signals, uint64_t seconds)
 {
-    while (!worker_pool_idle(pool) && job_now() < until_ns)
-        if (wait_signal(signals, POLL_MS)) {
+    const struct timespec pause = {0, POLL_MS * 1000000L};
+    int64_t until = job_now() + (int64_t)seconds * 1000000000;
+    while (!worker_pool_idle(pool) && job_now() < until)
+        if (!signals) {
+            nanosleep(&pause, NULL);
+        } else if (wait_signal(signals, POLL_MS)) {
             log_event(LOG_WARN, "stop", "at=once");
             return;
         }
@@ -49,18 +53,17 @@ static void drain(struct worker_pool *pool, struct server *server, const sigset_
     log_event(LOG_INFO, "drain", "seconds=%llu waiting=%zu", (unsigned long long)seconds,
               queue_depth(worker_pool_queue(pool)));
     worker_pool_drain(pool);
-    wait_idle(pool, signals, job_now() + (int64_t)seconds * 1000000000);
+    wait_idle(pool, signals, seconds);
     worker_pool_cancel_all(pool);
     /* Every job must have ended, and its connection be resumed, before HTTP may stop. */
-    wait_idle(pool, signals, job_now() + CANCEL_SECONDS * INT64_C(1000000000));
+    wait_idle(pool, NULL, CANCEL_SECONDS);
     if (!worker_pool_idle(pool)) {
         log_event(LOG_ERROR, "stop", "text=\"a job does not end; leaving without it\"");
         _exit(CLI_FAILED);
     }
     int64_t until = job_now() + ANSWER_SECONDS * INT64_C(1000000000);
     while (server_close_idle(server) && job_now() < until)
-        if (wait_signal(signals, POLL_MS))
-            break;
+        wait_signal(signals, POLL_MS);
 }
 
 static int serve(const struct config *config)

@@ -84,12 +84,14 @@ enum MHD_Result router_begin(struct request *request, const char *path, const ch
     const char *id = router_header(request, "X-Request-Id");
     if (id && header_is_request_id(id))
         snprintf(request->id, sizeof request->id, "%s", id);
-    request->route = router_find(path);
+    request->route = path ? router_find(path) : NULL;
     bool has_body = framing.encodings || framing.length;
     connection_linger(request->link, has_body); /* until the body is taken, every answer is given without reading it */
 
     /* What two parsers could read differently. An answer given now closes the connection: nothing after it is parsed.
      */
+    if (!path)
+        return refuse(request, REPLY_BAD_REQUEST, "the request's target holds a blank");
     if (framing.bad)
         return refuse(request, REPLY_BAD_REQUEST, framing.bad);
     if (framing.encodings && framing.lengths)

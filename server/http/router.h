@@ -17,7 +17,8 @@ struct route {
 /* The route of a path, NULL if there is none. */
 const struct route *router_find(const char *path);
 
-/* Looks at method, path and framing of a new request: finds its route, or answers the refusal. */
+/* Looks at method, path and framing of a new request: finds its route, or answers the refusal. path NULL: the
+ * target was malformed. */
 enum MHD_Result router_begin(struct request *request, const char *path, const char *version);
 
 /* A header's value, NULL if there is none. */

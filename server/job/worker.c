@@ -229,6 +229,8 @@ static void run_job(struct worker *worker, struct job *job)
         code = engine ? run_on(worker, engine, job, &err) : err.code;
     }
     set_current(worker, NULL);
+    if (code == ERROR_TIMEOUT) /* the pipeline may see it before worker_pool_expire does */
+        job_stop(job, ERROR_TIMEOUT);
     if ((code == ERROR_CANCELLED || code == ERROR_TIMEOUT) && atomic_load(&job->stop))
         end_stopped(worker->pool, job);
     else

@@ -1,0 +1,155 @@
+// HTTP itself: requests that two parsers could read differently, limits, methods, and a body that is refused before it is
+// read.
+import assert from 'node:assert/strict';
+import net from 'node:net';
+import { after, before, describe, test } from 'node:test';
+import { fixture, get, metrics, plain, post, raw, sleep, start, until } from './client.mjs';
+
+let server;
+before(async () => { server = await start({ args: ['--request_seconds', '4', '--idle_seconds', '2'] }); });
+after(() => server.stop());
+
+const picture = fixture('none.png');
+const head = (...lines) => `POST /v1/restore?version=none&bg_upsampler=none HTTP/1.1\r\n${lines.map((l) => `${l}\r\n`).join('')}\r\n`;
+const status = (answer) => Number(answer.match(/^HTTP\/1\.[01] (\d{3}) /)?.[1]);
+const detail = (answer) => JSON.parse(answer.slice(answer.indexOf('\r\n\r\n'))).detail;
+
+describe('what two parsers could read differently', () => {
+  const cases = [
+    ['no Host', ['Content-Length: 3'], /one Host/],
+    ['two Hosts', ['Host: a', 'Host: b', 'Content-Length: 3'], /one Host/],
+    ['Content-Length and Transfer-Encoding', ['Host: a', 'Content-Length: 3', 'Transfer-Encoding: chunked'], /exclude each other/],
+    ['Transfer-Encoding and Content-Length', ['Host: a', 'transfer-encoding: chunked', 'content-length: 3'], /exclude each other/],
+    ['two equal Content-Lengths', ['Host: a', 'Content-Length: 3', 'Content-Length: 3'], /more than one Content-Length/],
+    ['two different Content-Lengths', ['Host: a', 'Content-Length: 3', 'Content-Length: 4'], /more than one Content-Length/],
+    ['a list of lengths', ['Host: a', 'Content-Length: 3, 3'], null],
+    ['a signed length', ['Host: a', 'Content-Length: +3'], null],
+    ['a negative length', ['Host: a', 'Content-Length: -3'], null],
+    ['a hexadecimal length', ['Host: a', 'Content-Length: 0x3'], null],
+    ['a blank before the colon', ['Host: a', 'Content-Length : 3'], /name holds characters/],
+    ['two Transfer-Encodings', ['Host: a', 'Transfer-Encoding: chunked', 'Transfer-Encoding: identity'], /more than one Transfer-Encoding/],
+  ];
+  for (const [name, lines, words] of cases)
+    test(`${name}: 400, and the connection ends`, async () => {
+      // what follows would be a second request if the framing were read the other way
+      const answer = await raw(server, `${head(...lines)}abcGET /metrics HTTP/1.1\r\nHost: a\r\n\r\n`, 1500);
+      assert.equal(status(answer), 400, answer);
+      assert.doesNotMatch(answer, /HTTP\/1\.1 200/, 'nothing after it was answered');
+      if (words) assert.match(detail(answer), words);
+    });
+
+  test('a blank in the target', async () => {
+    for (const target of ['/healthz HTTP/1.1', '/ healthz', '/healthz?a=b c']) {
+      const answer = await raw(server, `GET ${target} HTTP/1.1\r\nHost: a\r\n\r\nGET /metrics HTTP/1.1\r\nHost: a\r\n\r\n`, 1500);
+      assert.equal(status(answer), 400, answer);
+      assert.doesNotMatch(answer, /HTTP\/1\.1 200/);
+    }
+  });
+
+  test('chunked, or no length at all: 411', async () => {
+    const chunked = await raw(server, `${head('Host: a', 'Transfer-Encoding: chunked')}3\r\nabc\r\n0\r\n\r\n`);
+    assert.equal(status(chunked), 411);
+    assert.match(chunked, /Content-Type: application\/problem\+json/);
+    assert.equal(status(await raw(server, head('Host: a'))), 411);
+    const streamed = await fetch(`${server.url}/v1/restore`, { method: 'POST', duplex: 'half', body: new ReadableStream({ start(c) { c.enqueue(picture); c.close(); } }) });
+    assert.equal(streamed.status, 411);
+    await streamed.body.cancel();
+  });
+
+  test('a body where none belongs', async () => {
+    const answer = await raw(server, 'GET /healthz HTTP/1.1\r\nHost: a\r\nContent-Length: 30\r\n\r\nGET /metrics HTTP/1.1\r\n\r\n');
+    assert.equal(status(answer), 400);
+    assert.equal(answer.match(/HTTP\/1\.1 /g).length, 1);
+  });
+});
+
+describe('methods and paths', () => {
+  test('405 with Allow, 404, HEAD wherever GET is', async () => {
+    for (const [method, route, allow] of [['GET', '/v1/restore', 'POST'], ['HEAD', '/v1/detect', 'POST'], ['POST', '/healthz', 'GET, HEAD'], ['DELETE', '/metrics', 'GET, HEAD'], ['PUT', '/v1/restore', 'POST'], ['OPTIONS', '/v1/restore', 'POST']]) {
+      const answer = await get(server, route, { method });
+      assert.equal(answer.status, 405, `${method} ${route}`);
+      assert.equal(answer.headers.get('allow'), allow);
+    }
+    for (const route of ['/nothing', '/v1', '/v1/restore/', '/conv2d.f32.spv', '/models.conf', '/../etc/passwd', '/%2e%2e/index.html', '//']) {
+      const answer = status(await raw(server, `GET ${route} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n`));
+      assert.ok(answer === 404 || answer === 400, `${route}: ${answer}`);
+    }
+    const none = await get(server, '/nothing');
+    assert.equal(none.status, 404);
+    assert.equal(none.json.instance, '/nothing');
+    for (const route of ['/healthz', '/readyz', '/metrics', '/v1/devices', '/v1/models', '/v1/capabilities', '/']) {
+      const answer = await get(server, route, { method: 'HEAD' });
+      assert.equal(answer.status, 200, route);
+      assert.equal(answer.text, '');
+      assert.ok(Number(answer.headers.get('content-length')) > 0);
+      assert.equal(answer.headers.get('x-content-type-options'), 'nosniff');
+    }
+  });
+
+  test('two requests on one connection', async () => {
+    const one = 'GET /healthz HTTP/1.1\r\nHost: a\r\n';
+    const answer = await raw(server, `${one}\r\n${one}Connection: close\r\n\r\n`);
+    assert.equal(answer.match(/HTTP\/1\.1 200 /g).length, 2);
+  });
+});
+
+describe('limits', () => {
+  test('a body of 65 MiB: 413 by its Content-Length', async () => {
+    const answer = await post(server, '/v1/restore', { body: Buffer.alloc(65 << 20), headers: { 'Content-Type': 'image/png' } });
+    assert.equal(answer.status, 413);
+    assert.match(answer.json.detail, /68157440 bytes; allowed are 67108864/);
+    assert.equal(answer.json.limit, 67108864);
+  });
+
+  test('with Expect: 100-continue the refusal comes instead of "continue", and "continue" where it is taken', async () => {
+    const refused = await raw(server, head('Host: a', `Content-Length: ${65 << 20}`, 'Expect: 100-continue'));
+    assert.equal(status(refused), 413);
+    const full = await raw(server, `POST /v1/restore?scale=2 HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n`);
+    assert.equal(status(full), 400);
+    const taken = await raw(server, head('Host: a', `Content-Length: ${picture.length}`, 'Expect: 100-continue'), 1000);
+    assert.match(taken, /^HTTP\/1\.1 100 Continue\r\n\r\n$/);
+  });
+
+  test('a header over 32 KiB: 431 or 414', async () => {
+    for (const size of [40000, 200000]) {
+      const long = await raw(server, `GET /healthz HTTP/1.1\r\nHost: a\r\nX-Long: ${'a'.repeat(size)}\r\n\r\n`);
+      assert.ok([431, 414, 413].includes(status(long)), long.slice(0, 100));
+    }
+    assert.equal(status(await raw(server, `GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\nX-Long: ${'a'.repeat(20000)}\r\n\r\n`)), 200);
+  });
+
+  test('an unlucky field in the query is refused before the body is read', async () => {
+    const answer = await raw(server, `POST /v1/restore?scale=2 HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n`);
+    assert.equal(status(answer), 400);
+  });
+
+  test('a slow request is cut off, however busy it looks; so is an idle one', async () => {
+    const started = Date.now();
+    const socket = net.connect(server.port, '127.0.0.1');
+    socket.on('error', () => {});
+    socket.write(head('Host: a', 'Content-Length: 1000'));
+    const drip = setInterval(() => socket.write('a'), 500); // each byte restarts libmicrohttpd's own timeout
+    await new Promise((resolve) => socket.on('close', resolve));
+    clearInterval(drip);
+    const seconds = (Date.now() - started) / 1000;
+    assert.ok(seconds > 3.5 && seconds < 8, `${seconds} s`);
+    const idle = await raw(server, 'GET /heal', 10000);
+    assert.equal(idle, '');
+  });
+});
+
+test('bytes that are no HTTP do no harm', async () => {
+  for (const bytes of ['\r\n\r\n', 'GET\r\n\r\n', '\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03', `${'A'.repeat(70000)}`, 'GET / HTTP/9.9\r\nHost: a\r\n\r\n', 'POST /v1/restore HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999999999999999\r\n\r\n'])
+    await raw(server, bytes, 500);
+  assert.equal((await get(server, '/healthz')).status, 200);
+});
+
+test('a client that goes away in the middle of its body leaves nothing behind', async () => {
+  const socket = net.connect(server.port, '127.0.0.1');
+  socket.write(`${head('Host: a', 'Content-Length: 1000000')}${'x'.repeat(5000)}`);
+  await sleep(200);
+  socket.destroy();
+  const gone = await until('the 499', async () => (await metrics(server)).get('restored_http_requests_total{route="/v1/restore",method="POST",code="499"}'));
+  assert.ok(gone >= 1);
+  assert.equal((await post(server, '/v1/restore', { picture, fields: plain })).status, 200);
+});

@@ -1,0 +1,181 @@
+// What the server says of itself, the page, and a server that lacks models.
+import assert from 'node:assert/strict';
+import fs from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { fixture, get, ownModels, post, start, until } from './client.mjs';
+import { fixtures } from './server.mjs';
+
+let server;
+before(async () => { server = await start(); });
+after(() => server.stop());
+
+test('/healthz and /readyz', async () => {
+  assert.equal((await get(server, '/healthz')).status, 200);
+  const { json } = await get(server, '/readyz');
+  assert.deepEqual(json, { ready: true, reasons: [], devices: json.devices, models: ['detector', 'face_64', 'parser', 'upscaler'] });
+  assert.ok(json.devices.length >= 1);
+});
+
+test('/v1/devices', async () => {
+  const { json } = await get(server, '/v1/devices');
+  const device = json.devices.find((d) => d.id === json.default);
+  assert.deepEqual(Object.keys(device), ['id', 'uuid', 'name', 'type', 'backend', 'api_version', 'driver', 'memory', 'features', 'precision', 'self_test', 'state', 'current_job', 'jobs_done', 'jobs_failed', 'busy_seconds', 'utilisation', 'reason']);
+  assert.deepEqual(Object.keys(device.memory), ['total', 'budget', 'used', 'peak']);
+  assert.ok(['discrete', 'integrated', 'virtual', 'software', 'cpu'].includes(device.type));
+  assert.equal(device.state, 'idle');
+  assert.equal(device.current_job, null);
+  if (device.type === 'software') assert.match(device.reason, /slow/);
+});
+
+test('/v1/models, with sums that come a little later', async () => {
+  const json = await until('the sums', async () => {
+    const answer = await get(server, '/v1/models');
+    return answer.json.models.every((m) => m.sha256) && answer.json;
+  });
+  const face = json.models.find((m) => m.name === 'face');
+  assert.deepEqual(Object.keys(face), ['name', 'file', 'kind', 'architecture', 'scale', 'bytes', 'sha256', 'known_as', 'licence', 'default']);
+  assert.equal(face.file, 'face.safetensors');
+  assert.equal(face.kind, 'face');
+  assert.equal(face.bytes, fixture('face.safetensors').length);
+  assert.match(face.sha256, /^[0-9a-f]{64}$/);
+  assert.deepEqual(json.models.filter((m) => m.default).map((m) => m.name).sort(), ['detector', 'face_64', 'parser', 'upscaler']);
+  const official = json.missing.find((m) => m.file === 'GFPGANv1.3.pth');
+  assert.match(official.get, /make models/);
+});
+
+test('/v1/capabilities', async () => {
+  const { json } = await get(server, '/v1/capabilities');
+  assert.match(json.version, /^\d+\.\d+\.\d+$/);
+  assert.deepEqual(json.formats, { in: ['jpeg', 'png'], out: ['jpeg', 'png'] });
+  assert.equal(json.limits.body_bytes, 67108864);
+  assert.equal(json.limits.queue, 64);
+  const row = (name) => json.options.find((o) => o.name === name);
+  for (const name of ['version', 'upscale', 'bg_upsampler', 'bg_tile', 'only_center_face', 'aligned', 'ext', 'suffix', 'weight', 'seed', 'parse', 'faces', 'device', 'precision', 'quality', 'png_level', 'detector', 'compat'])
+    assert.ok(row(name)?.help && row(name).allowed, name);
+  assert.equal(row('upscale').default, 2);
+  assert.equal(row('compat').default, false);
+  assert.equal(row('quality').default, 95);
+});
+
+test('the page and its files, and nothing else that is embedded', async () => {
+  const page = await get(server, '/');
+  assert.equal(page.status, 200);
+  assert.equal(page.headers.get('content-type'), 'text/html; charset=utf-8');
+  const policy = page.headers.get('content-security-policy');
+  for (const rule of ["default-src 'none'", "script-src 'self'", "frame-ancestors 'none'"]) assert.ok(policy.includes(rule), rule);
+  const names = [...page.text.matchAll(/(?:src|href)="([^"#:]+)"/g)].map((m) => m[1]).filter((n) => /\.\w+$/.test(n));
+  assert.ok(names.length >= 2);
+  for (const name of names) {
+    const file = await get(server, `/${name.replace(/^\//, '')}`);
+    assert.equal(file.status, 200, name);
+    assert.ok(file.headers.get('content-type'));
+    const again = await get(server, `/${name.replace(/^\//, '')}`, { headers: { 'If-None-Match': file.headers.get('etag') } });
+    assert.equal(again.status, 304);
+  }
+});
+
+// The rules of the text format, as promtool checks them.
+function check(text) {
+  const types = new Map(), helped = new Set(), series = new Set(), histograms = new Map();
+  let current = '';
+  assert.ok(text.endsWith('\n'));
+  for (const line of text.trimEnd().split('\n')) {
+    let m;
+    if ((m = line.match(/^# HELP ([a-z_:][a-z0-9_:]*) (.+)$/))) {
+      assert.ok(!helped.has(m[1]), `two HELP of ${m[1]}`);
+      helped.add(m[1]);
+      continue;
+    }
+    if ((m = line.match(/^# TYPE (\S+) (counter|gauge|histogram)$/))) {
+      assert.ok(helped.has(m[1]) && !types.has(m[1]), m[1]);
+      types.set(m[1], m[2]);
+      current = m[1];
+      if (m[2] === 'counter') assert.match(m[1], /_total$/);
+      else assert.doesNotMatch(m[1], /_total$/);
+      continue;
+    }
+    m = line.match(/^([a-z_]+)(\{((?:[a-z_]+="(?:[^"\\]|\\.)*",?)*)\})? (\S+)$/);
+    assert.ok(m, `not a sample: ${line}`);
+    const [, name, , labels = '', value] = m;
+    assert.ok(Number.isFinite(Number(value)), line);
+    assert.ok(!series.has(name + labels), `twice: ${line}`);
+    series.add(name + labels);
+    const family = types.get(name) ? name : name.replace(/_(bucket|sum|count)$/, '');
+    assert.equal(family, current, `${line} stands under ${current}`);
+    if (types.get(family) !== 'histogram') continue;
+    const key = family + labels.replace(/,?le="[^"]*"/, '');
+    const h = histograms.get(key) ?? histograms.set(key, { last: -1, bound: -Infinity }).get(key);
+    if (name.endsWith('_bucket')) {
+      const le = labels.match(/le="([^"]*)"/)[1], bound = le === '+Inf' ? Infinity : Number(le);
+      assert.ok(bound > h.bound && Number(value) >= h.last, line);
+      Object.assign(h, { bound, last: Number(value) });
+    } else h[name.slice(family.length + 1)] = Number(value);
+  }
+  for (const [key, h] of histograms) assert.ok(h.bound === Infinity && h.count === h.last && h.sum >= 0, key);
+  return types;
+}
+
+test('/metrics keeps the format and has all that it should', async () => {
+  await post(server, '/v1/restore', { picture: fixture('two.png') });
+  await post(server, '/v1/restore', { picture: Buffer.from('text') });
+  await get(server, '/no"thing\\');
+  const answer = await get(server, '/metrics');
+  assert.match(answer.headers.get('content-type'), /^text\/plain; version=0\.0\.4/);
+  const types = check(answer.text);
+  const want = { http_requests_total: 'counter', http_request_duration_seconds: 'histogram', stage_duration_seconds: 'histogram', jobs_total: 'counter', queue_depth: 'gauge', queue_capacity: 'gauge', queue_wait_seconds: 'histogram', rejected_total: 'counter', faces_total: 'counter', tiles_total: 'counter', pixels_total: 'counter', device_memory_bytes: 'gauge', device_busy_seconds_total: 'counter', device_lost_total: 'counter', fallbacks_total: 'counter', model_loaded: 'gauge', build_info: 'gauge' };
+  for (const [name, type] of Object.entries(want)) assert.equal(types.get(`restored_${name}`), type, name);
+  for (const line of ['restored_jobs_total{state="done"} 1', 'restored_faces_total{result="restored"} 2', 'restored_queue_capacity 64', 'restored_model_loaded{model="face_64"} 1', `restored_pixels_total{direction="in"} ${240 * 128}`, `restored_pixels_total{direction="out"} ${480 * 256}`, 'restored_stage_duration_seconds_count{stage="background"} 1', 'restored_http_requests_total{route="/v1/restore",method="POST",code="415"} 1', 'restored_http_requests_total{route="other",method="GET",code="404"} 1'])
+    assert.ok(answer.text.includes(`${line}\n`), line);
+});
+
+test('one log line a request, and nothing in it that ends a line', async () => {
+  await get(server, '/log%0aforged%20line%20status=200', { headers: { 'X-Request-Id': 'find-me' } });
+  const lines = await until('the line', () => { const found = server.log().split('\n').filter((l) => l.includes('id=find-me')); return found.length && found; });
+  assert.equal(lines.length, 1);
+  assert.match(lines[0], /^\d{4}-\d\d-\d\dT[\d:.]+Z info request id=find-me method=GET path=\/log_forged_line_status_200 status=404 ms=[\d.]+ /);
+});
+
+describe('without models', () => {
+  let bare, folder;
+  before(async () => {
+    folder = fs.mkdtempSync(path.join(os.tmpdir(), 'restored-bare-'));
+    bare = await start({ models: ['--models', folder], ready: false });
+  });
+  after(async () => { await bare.stop(); fs.rmSync(folder, { recursive: true }); });
+
+  test('the server starts, says what is missing and how to get it, and refuses work with the same sentence', async () => {
+    assert.equal((await get(bare, '/healthz')).status, 200);
+    assert.equal((await get(bare, '/')).status, 200);
+    const ready = await get(bare, '/readyz');
+    assert.equal(ready.status, 503);
+    assert.equal(ready.json.ready, false);
+    assert.match(ready.json.reasons[0], /make models/);
+    assert.ok(ready.json.reasons[0].includes(folder), 'where it was looked for');
+    const refused = await post(bare, '/v1/restore', { picture: fixture('picture.png') });
+    assert.equal(refused.status, 503);
+    assert.equal(refused.json.detail, ready.json.reasons[0]);
+    const models = await get(bare, '/v1/models');
+    assert.deepEqual(models.json.models, []);
+    assert.ok(models.json.missing.length >= 4);
+    assert.match(bare.log(), /no-models/);
+  });
+});
+
+test('without upsampler and parser it works, and the report says so', async (context) => {
+  const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'restored-few-'));
+  for (const name of ['detector', 'face_64']) fs.copyFileSync(path.join(fixtures, `${name}.safetensors`), path.join(folder, `${name}.safetensors`));
+  const few = await start({ context, models: ['--models', folder, '--default_version', 'face_64', '--default_detector', 'detector'] });
+  const { status, json } = await post(few, '/v1/restore', { picture: fixture('picture.png'), headers: { Accept: 'application/json' } });
+  assert.equal(status, 200);
+  assert.equal(json.models.parser, null);
+  assert.equal(json.models.background, null);
+  assert.ok(json.notes.some((n) => /square mask|parser/i.test(n)), JSON.stringify(json.notes));
+  assert.ok(json.notes.some((n) => /Lanczos4/.test(n)), JSON.stringify(json.notes));
+  const refused = await post(few, '/v1/restore', { picture: fixture('picture.png'), fields: { parse: 'true' } });
+  assert.equal(refused.status, 400);
+  assert.match(refused.json.detail, /parsing_parsenet\.pth/);
+  await few.stop();
+  fs.rmSync(folder, { recursive: true });
+});

@@ -1,0 +1,135 @@
+// Pictures of every kind, good and broken: what comes out, or which status says why not.
+import assert from 'node:assert/strict';
+import fs from 'node:fs';
+import path from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { decodePng, difference, fixture, hasShared, plain, png, pngHeader, pngSize, post, shared, sharedModels, start } from './client.mjs';
+
+let server;
+before(async () => { server = await start(); });
+after(() => server.stop());
+
+const restore = (picture, fields = {}, extra = {}) => post(server, '/v1/restore', { picture, fields: { ...plain, ...fields }, ...extra });
+const report = async (picture, fields) => (await restore(picture, fields, { headers: { Accept: 'application/json' } })).json;
+
+describe('broken', () => {
+  const jpeg = fixture('picture.jpg'), good = fixture('picture.png');
+  const cases = [
+    ['a text named .png', Buffer.from('This is no picture.\n'), 415],
+    ['random bytes', Buffer.from(Array.from({ length: 3000 }, (_, i) => (i * 7919) % 251)), 415],
+    ['a GIF', Buffer.from('GIF89a\x01\x00\x01\x00\x00\x00\x00;', 'latin1'), 415],
+    ['a WebP', Buffer.from('RIFF\x24\x00\x00\x00WEBPVP8 \x18\x00\x00\x00aaaaaaaaaaaaaaaaaaaaaaaa', 'latin1'), 415],
+    ['a JPEG cut in the middle', jpeg.subarray(0, jpeg.length / 2), 422],
+    ['a JPEG without its last bytes', jpeg.subarray(0, jpeg.length - 8), 422],
+    ['a JPEG cut in the header', jpeg.subarray(0, 30), 422],
+    ['a PNG cut in the middle', good.subarray(0, good.length / 2), 422],
+    ['a PNG cut in the header', good.subarray(0, 20), 422],
+    ['a PNG with a flipped byte', Buffer.concat([good.subarray(0, 200), Buffer.from([good[200] ^ 0x55]), good.subarray(201)]), 422],
+    ['a PNG of 60000x60000', Buffer.concat([pngHeader(60000, 60000), Buffer.alloc(100)]), 422],
+    ['a PNG of 0x10', pngHeader(0, 10), 422],
+  ];
+  for (const [name, bytes, status] of cases)
+    test(`${name}: ${status}`, async () => {
+      const answer = await restore(bytes);
+      assert.equal(answer.status, status, JSON.stringify(answer.json));
+      assert.equal(answer.type, 'application/problem+json');
+      assert.ok(answer.json.detail.length > 10);
+    });
+
+  test('60000x60000 is refused by its header, with the numbers', async () => {
+    const started = Date.now();
+    const answer = await restore(Buffer.concat([pngHeader(60000, 60000), Buffer.alloc(100)]));
+    assert.match(answer.json.detail, /60000 . 60000/);
+    assert.match(answer.json.detail, /64/);
+    assert.ok(Date.now() - started < 1000);
+  });
+
+  test('a result over the limits', async () => {
+    const pixels = await restore(png(8000, 1000), { upscale: '8' });
+    assert.equal(pixels.status, 422);
+    assert.match(pixels.json.detail, /result/);
+    const side = await restore(png(9000, 2), { upscale: '8', ext: 'jpg' });
+    assert.equal(side.status, 422);
+    assert.match(side.json.detail, /longest side/);
+  });
+});
+
+describe('kinds', () => {
+  const reference = async () => decodePng((await restore(fixture('picture.png'), { upscale: '1', ext: 'png' })).bytes);
+
+  test('1x1', async () => {
+    const answer = await restore(fixture('one_pixel.png'));
+    assert.equal(answer.status, 200);
+    assert.deepEqual(pngSize(answer.bytes), [2, 2]);
+    const whole = await post(server, '/v1/restore', { picture: fixture('one_pixel.png') }); // with every network
+    assert.equal(whole.status, 200);
+    assert.deepEqual(pngSize(whole.bytes), [2, 2]);
+  });
+
+  test('one row, one column', async () => {
+    for (const [w, h] of [[37, 1], [1, 37]])
+      assert.deepEqual(pngSize((await post(server, '/v1/restore', { picture: png(w, h) })).bytes), [2 * w, 2 * h]);
+  });
+
+  for (const [name, notes] of [['gray.png', /gr[ae]y/i], ['gray.jpg', /gr[ae]y/i], ['deep.png', /16/], ['cmyk.jpg', /CMYK/i]])
+    test(`${name} comes out as 8-bit RGB, and the report says what was reduced`, async () => {
+      const r = await report(fixture(name), { upscale: '1' });
+      assert.ok(r.notes.some((note) => notes.test(note)), JSON.stringify(r.notes));
+      const answer = await restore(fixture(name), { upscale: '1', ext: 'png' });
+      assert.equal(answer.status, 200);
+      if (name === 'cmyk.jpg') assert.ok(difference(decodePng(answer.bytes), await reference()) < 8, 'it looks the same');
+    });
+
+  test('alpha is kept in PNG, and flattened on white in JPEG with a note', async () => {
+    const kept = decodePng((await restore(fixture('rgba.png'))).bytes);
+    assert.equal(kept.channels, 4);
+    const alpha = new Set();
+    for (let i = 3; i < kept.pixels.length; i += 4) alpha.add(kept.pixels[i]);
+    assert.ok(alpha.size > 1, 'the alpha plane is not flat');
+    const r = await report(fixture('rgba.png'), { ext: 'jpg' });
+    assert.ok(r.notes.some((note) => /white/.test(note)), JSON.stringify(r.notes));
+  });
+
+  test('progressive and baseline JPEG', async () => {
+    for (const name of ['progressive.jpg', 'picture.jpg']) {
+      const answer = await restore(fixture(name), { upscale: '1', ext: 'png' });
+      assert.equal(answer.status, 200);
+      assert.ok(difference(decodePng(answer.bytes), await reference()) < 8, name);
+    }
+    const auto = await restore(fixture('picture.jpg'));
+    assert.equal(auto.type, 'image/jpeg');
+  });
+
+  test('EXIF orientations 1 to 8 all stand upright', async () => {
+    const pictures = [];
+    for (let n = 1; n <= 8; n++) {
+      const answer = await restore(fixture(`exif_${n}.jpg`), { upscale: '1', ext: 'png' });
+      assert.equal(answer.status, 200);
+      pictures.push(decodePng(answer.bytes));
+    }
+    for (let n = 2; n <= 8; n++) assert.ok(difference(pictures[n - 1], pictures[0]) < 8, `orientation ${n}`);
+  });
+});
+
+describe('photos', { skip: hasShared ? false : 'no ../shared here' }, () => {
+  let real;
+  before(async () => { real = await start({ models: sharedModels }); });
+  after(() => real.stop());
+  test('faces are found in a photo, by multipart and raw', { timeout: 300000 }, async () => {
+    const photo = fs.readFileSync(path.join(shared, 'photos/one_face.jpg'));
+    const { json } = await post(real, '/v1/detect', { picture: photo });
+    assert.equal(json.faces.length, 1);
+    const answer = await post(real, '/v1/restore', { body: photo, query: '?bg_upsampler=none&upscale=1', headers: { 'Content-Type': 'image/jpeg' } });
+    assert.equal(answer.status, 200);
+    assert.equal(answer.type, 'image/jpeg');
+    assert.equal(answer.headers.get('x-restored-faces'), '1');
+  });
+
+  test('the same seed gives the same bytes, another seed others', async () => {
+    const photo = fs.readFileSync(path.join(shared, 'photos/one_face.jpg'));
+    const run = async (seed) => (await post(real, '/v1/restore', { picture: photo, fields: { version: 'gfpgan_micro', bg_upsampler: 'none', upscale: '1', parse: 'false', seed } })).headers.get('etag');
+    const [a, b, c] = [await run('7'), await run('7'), await run('8')];
+    assert.equal(a, b);
+    assert.notEqual(a, c);
+  });
+});
