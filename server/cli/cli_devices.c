@@ -67,7 +67,7 @@ int cli_devices(int argc, char **argv)
         status = cli_fail(&err, CLI_FAILED);
     } else if (json) {
         json_t *object = json_devices(list, count);
-        json_dumpf(object, stdout, JSON_INDENT(2));
+        json_dumpf(object, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(10));
         json_decref(object);
         putchar('\n');
     } else {

@@ -67,7 +67,7 @@ int cli_models(int argc, char **argv)
     model_store_hash(store);
     if (json) {
         json_t *object = json_models(store);
-        json_dumpf(object, stdout, JSON_INDENT(2));
+        json_dumpf(object, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(10));
         json_decref(object);
         putchar('\n');
     } else {

@@ -152,7 +152,7 @@ void cli_output_json(const struct restoration *r, const char *input, const char 
     json_t *report = restoration_report(r);
     json_object_set_new(report, "file", json_string(input));
     json_object_set_new(report, "written", json_string(written));
-    json_dumpf(report, stdout, JSON_COMPACT);
+    json_dumpf(report, stdout, JSON_COMPACT | JSON_REAL_PRECISION(10));
     putchar('\n');
     json_decref(report);
 }

@@ -200,7 +200,7 @@ static void print_failure(const struct run *run, const char *path, const struct 
     }
     json_t *line =
         json_pack("{s:s, s:{s:s, s:s}}", "file", path, "error", "code", error_code_name(err->code), "text", err->text);
-    json_dumpf(line, stdout, JSON_COMPACT);
+    json_dumpf(line, stdout, JSON_COMPACT | JSON_REAL_PRECISION(10));
     json_decref(line);
     putchar('\n');
 }

@@ -17,7 +17,7 @@ struct model_list {
 static char *render(const struct model_store *store)
 {
     json_t *json = json_models(store);
-    char *text = json ? json_dumps(json, JSON_INDENT(2)) : NULL;
+    char *text = json ? json_dumps(json, JSON_INDENT(2) | JSON_REAL_PRECISION(10)) : NULL;
     json_decref(json);
     return text;
 }
