@@ -29,7 +29,7 @@ static void draw(const struct cli_progress *progress)
     int done = tiles + faces, total = tiles_total + faces_total;
     double part = total > 0 ? (double)done / total : 0;
     double seconds = (double)(job_now() - progress->started_ns) / 1e9;
-    char bar[BAR + 1], left[32] = "";
+    char bar[BAR + 1], left[32] = "", counts[80] = "";
     for (int i = 0; i < BAR; i++)
         bar[i] = i < (int)(part * BAR) ? '#' : '.';
     bar[BAR] = 0;
@@ -37,9 +37,13 @@ static void draw(const struct cli_progress *progress)
         int remaining = (int)(seconds * (1 - part) / part);
         snprintf(left, sizeof left, "%d:%02d left", remaining / 60, remaining % 60);
     }
+    if (tiles_total > 0)
+        snprintf(counts, sizeof counts, "  tiles %d/%d", tiles, tiles_total);
+    if (faces_total > 0)
+        snprintf(counts + strlen(counts), sizeof counts - strlen(counts), "  faces %d/%d", faces, faces_total);
     char line[256];
-    snprintf(line, sizeof line, "%.40s [%s] %s  tiles %d/%d  faces %d/%d  %s", label, bar,
-             stage_name((enum stage)atomic_load(&r->stage)), tiles, tiles_total, faces, faces_total, left);
+    snprintf(line, sizeof line, "%.40s [%s] %s%s  %s", label, bar, stage_name((enum stage)atomic_load(&r->stage)),
+             counts, left);
     fprintf(stderr, "\r\033[K%s", line);
 }
 

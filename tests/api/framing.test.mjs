@@ -2,6 +2,7 @@
 // read.
 import assert from 'node:assert/strict';
 import net from 'node:net';
+import os from 'node:os';
 import { after, before, describe, test } from 'node:test';
 import { fixture, get, metrics, plain, post, raw, sleep, start, until } from './client.mjs';
 
@@ -136,6 +137,28 @@ describe('limits', () => {
     const idle = await raw(server, 'GET /heal', 10000);
     assert.equal(idle, '');
   });
+});
+
+const mine = Object.values(os.networkInterfaces()).flat().find((i) => i.family === 'IPv4' && !i.internal)?.address;
+test('connections of one address are limited, but for loopback', { skip: mine ? false : 'no address here but loopback' }, async (context) => {
+  const open = await start({ context, args: ['--listen', '0.0.0.0:0', '--connections_per_address', '3'] });
+  const connect = (host) => new Promise((resolve) => {
+    const socket = net.connect(open.port, host);
+    const done = (how) => { resolve({ socket, how }); };
+    socket.on('error', () => done('refused'));
+    socket.on('close', () => done('refused'));
+    socket.on('data', () => done('answered'));
+    socket.write('GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n');
+  });
+  const results = [];
+  for (let i = 0; i < 5; i++) results.push(await connect(mine));
+  assert.deepEqual(results.map((r) => r.how), ['answered', 'answered', 'answered', 'refused', 'refused']);
+  for (let i = 0; i < 5; i++) results.push(await connect('127.0.0.1'));
+  assert.ok(results.slice(5).every((r) => r.how === 'answered'));
+  results[0].socket.destroy();
+  await until('a free place', async () => { const r = await connect(mine); results.push(r); return r.how === 'answered'; });
+  for (const { socket } of results) socket.destroy();
+  await open.stop();
 });
 
 test('bytes that are no HTTP do no harm', async () => {

@@ -163,6 +163,22 @@ describe('without models', () => {
   });
 });
 
+test('without a device it starts, says so, and refuses work', async (context) => {
+  const none = await start({ context, ready: false, env: { VK_ICD_FILENAMES: '/nonexistent.json', VK_DRIVER_FILES: '/nonexistent.json' } });
+  const ready = await until('the reason', async () => {
+    const answer = await get(none, '/readyz');
+    assert.equal(answer.status, 503);
+    return !/being loaded/.test(answer.text) && answer;
+  });
+  assert.match(ready.json.reasons[0], /no usable Vulkan device.*mesa-vulkan-drivers/);
+  assert.deepEqual(ready.json.devices, []);
+  assert.deepEqual((await get(none, '/v1/devices')).json, { devices: [], default: null });
+  const refused = await post(none, '/v1/restore', { picture: fixture('none.png') });
+  assert.equal(refused.status, 503);
+  assert.equal(refused.json.detail, ready.json.reasons[0]);
+  await none.stop();
+});
+
 test('without upsampler and parser it works, and the report says so', async (context) => {
   const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'restored-few-'));
   for (const name of ['detector', 'face_64']) fs.copyFileSync(path.join(fixtures, `${name}.safetensors`), path.join(folder, `${name}.safetensors`));
