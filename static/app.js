@@ -296,10 +296,11 @@ function file_name(header) {
   return /filename="([^"]*)"/i.exec(header ?? '')?.[1] ?? /filename=([^;\s]+)/i.exec(header ?? '')?.[1] ?? 'restored';
 }
 
-// "decode;dur=1.2, detect;dur=30" -> [['decode', 1.2], …]
+// "detect;dur=30, decode;dur=1.2" -> [['decode', 1.2], ['detect', 30]]: in the order of the work
 function timings(header) {
   return (header ?? '').split(',').map((part) => [part.trim().split(';')[0], Number(/dur=([\d.]+)/.exec(part)?.[1])])
-    .filter(([name, ms]) => name && ms >= 0 && name !== 'total');
+    .filter(([name, ms]) => name && ms >= 0 && name !== 'total')
+    .sort(([a], [b]) => Object.keys(steps).indexOf(a) - Object.keys(steps).indexOf(b));
 }
 
 function succeeded(request, ms) {
