@@ -30,7 +30,7 @@ FUZZERS  := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 all: restored
 
 restored: $(BUILD)/restored
-	@cp $< $@
+	@cp --remove-destination $< $@ # it may be running
 
 $(BUILD)/restored: $(BUILD)/server/main.o $(LIBOBJ) $(BUILD)/embed.o
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
