@@ -9,16 +9,13 @@
 layout(local_size_x_id = 0, local_size_y_id = 1, local_size_z_id = 2) in; // columns, rows / ROWS, out blocks / OUT_PER
 layout(constant_id = 3) const uint ROWS = 4;
 layout(constant_id = 4) const uint OUT_PER = 2;
-layout(constant_id = 5) const uint IN_BLOCKS = 1;
-layout(constant_id = 6) const uint OUT_BLOCKS = 1;
-layout(constant_id = 7) const uint KERNEL = 3;
-layout(constant_id = 8) const uint STRIDE = 1;
-layout(constant_id = 9) const uint PAD = 1;
-layout(constant_id = 10) const uint UPSAMPLE = 1;
-layout(constant_id = 11) const uint ACTIVATION = 0;
-layout(constant_id = 12) const uint FLAGS = 0;
-layout(constant_id = 13) const uint OUT_CHANNELS = 4;
-layout(constant_id = 14) const uint TILE = 1; // quads of the tile in shared memory
+layout(constant_id = 5) const uint KERNEL = 3;
+layout(constant_id = 6) const uint STRIDE = 1;
+layout(constant_id = 7) const uint PAD = 1;
+layout(constant_id = 8) const uint UPSAMPLE = 1;
+layout(constant_id = 9) const uint ACTIVATION = 0;
+layout(constant_id = 10) const uint FLAGS = 0;
+layout(constant_id = 11) const uint TILE = 1; // quads of the tile in shared memory
 
 layout(push_constant) uniform push { params_conv2d p; };
 WRITES(BIND_Y, y);
@@ -71,12 +68,12 @@ void main()
         sum[i] = vec4(0.0);
     uint weights[OUT_PER]; // of the current input block; an out block past the last computes the last one again
     [[unroll]] for (uint o = 0; o < OUT_PER; o++)
-        weights[o] = min(first_block + o, OUT_BLOCKS - 1) * IN_BLOCKS * TAPS;
+        weights[o] = min(first_block + o, p.out_blocks - 1) * p.in_blocks * TAPS;
     int rows[SPAN];
     [[unroll]] for (uint r = 0; r < SPAN; r++)
         rows[r] = source(int(at.y * STRIDE + r) - int(PAD), p.in_h);
 
-    for (uint ib = 0; ib < IN_BLOCKS; ib++) {
+    for (uint ib = 0; ib < p.in_blocks; ib++) {
         const uint plane = p.x.base + n * p.x.stride + ib * in_size;
         const vec4 factor = has(FLAG_IN_SCALE) ? vec4(in_scale[p.in_scale.base + n * p.in_scale.stride + ib]) : vec4(1.0);
         if (has(FLAG_STAGED)) {
@@ -120,7 +117,7 @@ void main()
     [[unroll]] for (uint r = 0; r < ROWS; r++) {
         [[unroll]] for (uint o = 0; o < OUT_PER; o++) {
             const uint row = at.y + r, block = first_block + o;
-            if (row >= p.out_h || at.x >= p.out_w || block >= OUT_BLOCKS)
+            if (row >= p.out_h || at.x >= p.out_w || block >= p.out_blocks)
                 continue;
             const uint pixel = row * p.out_w + at.x, quad = block * p.out_h * p.out_w + pixel;
             vec4 v = sum[r * OUT_PER + o] * p.gain;
@@ -128,7 +125,7 @@ void main()
                 v *= vec4(out_scale[p.out_scale.base + n * p.out_scale.stride + block]);
             if (has(FLAG_NOISE))
                 v += p.noise_weight * vec4(noise[p.noise.base + n * p.noise.stride + pixel]).x *
-                     lane_mask(block, OUT_CHANNELS);
+                     lane_mask(block, p.out_channels);
             if (has(FLAG_BIAS))
                 v += bias[block];
             const vec4 slopes = ACTIVATION == ACTIVATION_PRELU ? slope[block] : vec4(p.slope);

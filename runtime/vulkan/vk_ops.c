@@ -247,15 +247,12 @@ static enum error_code conv2d(struct frame *frame, struct error *err)
                                   tile.blocks,
                                   tile.pixels,
                                   tile.out_per,
-                                  (uint32_t)frame->in[OP_X].layout.blocks,
-                                  blocks,
                                   (uint32_t)args->kernel,
                                   (uint32_t)args->stride,
                                   (uint32_t)args->pad,
                                   (uint32_t)args->upsample,
                                   args->activation,
                                   conv_flags(frame) | (tile.staged ? FLAG_STAGED : 0),
-                                  (uint32_t)frame->y.layout.channels,
                                   tile.staged ? quads : 1};
     for (size_t i = 0; i < sizeof constants / sizeof constants[0]; i++)
         spec(dispatch, constants[i]);
@@ -265,6 +262,9 @@ static enum error_code conv2d(struct frame *frame, struct error *err)
                                    .in_w = frame->in[OP_X].w,
                                    .out_h = frame->y.h,
                                    .out_w = frame->y.w,
+                                   .in_blocks = (uint32_t)frame->in[OP_X].layout.blocks,
+                                   .out_blocks = blocks,
+                                   .out_channels = (uint32_t)frame->y.layout.channels,
                                    .slope = args->slope,
                                    .gain = args->gain,
                                    .scale = args->scale,

@@ -150,7 +150,7 @@ enum error_code detect_choose(struct step *step, struct error *err)
     }
     for (int k = 0; o->faces == FACES_LISTED && k < o->face_id_count; k++)
         if (o->face_ids[k] >= r->face_count)
-            restoration_note(r, "face %d was asked for, but %d were found", o->face_ids[k], r->face_count);
+            restoration_note(r, "face %d was asked for, but the picture has %d", o->face_ids[k], r->face_count);
     atomic_store(&r->faces_total, chosen);
     return step_check(step, err);
 }

@@ -49,6 +49,7 @@ struct params_operand {
 
 struct params_conv2d {
     PARAMS_UINT first_group, tiles_x, in_h, in_w, out_h, out_w;
+    PARAMS_UINT in_blocks, out_blocks, out_channels; /* not specialised: one compilation serves every layer of a form */
     PARAMS_OPERAND y, x, residual1, residual2, in_scale, out_scale, noise;
     float slope, gain, scale, residual1_scale, residual2_scale, noise_weight;
 };
