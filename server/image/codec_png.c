@@ -1,3 +1,4 @@
+#include <math.h>
 #include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -121,11 +122,10 @@ static void codec_png_row(const struct image *image, size_t y, uint8_t *line, bo
     }
 }
 
-/* Chunks that we do not use are skipped, so that they cannot cost anything (and gAMA, cHRM, sRGB cannot argue with
- * the profile). A wrong CRC anywhere means damage. */
+/* Chunks that we do not use are skipped, so that they cannot cost anything. A wrong CRC anywhere means damage. */
 static void codec_png_guard(png_structp png)
 {
-    static const png_byte skipped[] = "gAMA\0cHRM\0sRGB\0bKGD\0hIST\0pHYs\0sPLT\0tIME\0oFFs\0pCAL\0sCAL\0tEXt\0zTXt";
+    static const png_byte skipped[] = "cHRM\0bKGD\0hIST\0pHYs\0sPLT\0tIME\0oFFs\0pCAL\0sCAL\0tEXt\0zTXt";
     png_set_user_limits(png, PNG_SIDE, PNG_SIDE); /* the caller's pixel limit is stricter, and was checked */
     png_set_chunk_malloc_max(png, PNG_CHUNK_BYTES);
     png_set_chunk_cache_max(png, PNG_CHUNK_COUNT);
@@ -144,6 +144,18 @@ static void codec_png_expand(png_structp png, png_infop info)
         png_set_tRNS_to_alpha(png);
     if (__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__)
         png_set_swap(png);
+}
+
+/* Samples of another gamma than sRGB's (linear light, as renderers write it) are converted; a profile or sRGB chunk
+ * overrules gAMA (PNG 1.2, 4.2.2), and a value that no picture has is ignored. The reference ignores all of them. */
+static bool codec_png_gamma(png_structp png, png_infop info)
+{
+    double gamma;
+    if (png_get_valid(png, info, PNG_INFO_sRGB) || png_get_valid(png, info, PNG_INFO_iCCP) ||
+        !png_get_gAMA(png, info, &gamma) || gamma < 0.2 || gamma > 5 || fabs(gamma * 2.2 - 1) < 0.05)
+        return false;
+    png_set_gamma(png, PNG_DEFAULT_sRGB, gamma);
+    return true;
 }
 
 static enum error_code codec_png_metadata(struct png_task *t)
@@ -174,6 +186,7 @@ static bool codec_png_try_decode(struct png_task *t)
     png_set_read_fn(png, t, codec_png_read);
     png_read_info(png, t->info);
     codec_png_expand(png, t->info);
+    bool gamma = codec_png_gamma(png, t->info);
     int passes = png_set_interlace_handling(png);
     png_read_update_info(png, t->info);
     int width = (int)png_get_image_width(png, t->info), height = (int)png_get_image_height(png, t->info);
@@ -181,6 +194,8 @@ static bool codec_png_try_decode(struct png_task *t)
     bool alpha = all == 2 || all == 4;
     size_t stride = png_get_rowbytes(png, t->info);
     t->code = image_create(&t->image, width, height, alpha ? all - 1 : all, bits, alpha, t->err);
+    if (t->code == OK && gamma)
+        t->image->notes |= IMAGE_NOTE_GAMMA;
     if (t->code == OK && alpha && !(t->line = mem_calloc(stride, 1)))
         t->code = error_set(t->err, ERROR_NO_MEMORY, "out of memory for a row of pixels");
     if (t->code != OK)

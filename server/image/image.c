@@ -264,6 +264,8 @@ const char *image_note_text(unsigned note)
         return "the EXIF data is too large for the output format and was dropped";
     case IMAGE_NOTE_XMP_DROPPED:
         return "the XMP data is too large for the output format and was dropped";
+    case IMAGE_NOTE_GAMMA:
+        return "the picture's gamma was converted to sRGB's";
     default:
         return NULL;
     }

@@ -95,7 +95,6 @@ struct checkpoint_buffer picture_writer_png(const struct picture_png *kind, int 
         png_set_PLTE(png, info, palette, kind->depth == 1 ? 2 : 4);
     if (kind->transparent)
         png_set_tRNS(png, info, picture_palette_alpha, indexed ? 2 : 0, &transparent);
-    png_set_gAMA(png, info, 1.0); /* wrong on purpose: it is to be ignored */
     png_write_info(png, info);
     png_write_image(png, table);
     png_write_end(png, NULL);

@@ -683,6 +683,42 @@ static void the_photos_are_read(void **state)
     assert_true(read >= 12);
 }
 
+/* One pixel of value 55 (0.216 of linear light) with the given gAMA, and an sRGB chunk or none. */
+static int png_with_gamma(uint32_t gamma, bool srgb, unsigned *notes)
+{
+    static const uint8_t row[4] = {0, 55, 55, 55};
+    uint8_t packed[64],
+        value[4] = {(uint8_t)(gamma >> 24), (uint8_t)(gamma >> 16), (uint8_t)(gamma >> 8), (uint8_t)gamma};
+    uLongf size = sizeof packed;
+    struct checkpoint_buffer file = picture_writer_header(1, 1);
+    struct codec_info info;
+    assert_int_equal(compress(packed, &size, row, sizeof row), Z_OK);
+    if (srgb)
+        picture_writer_chunk(&file, "sRGB", "\0", 1);
+    picture_writer_chunk(&file, "gAMA", value, sizeof value);
+    picture_writer_chunk(&file, "IDAT", packed, size);
+    picture_writer_chunk(&file, "IEND", "", 0);
+    struct image *image = must_decode(&file, &info);
+    int got = *(const uint8_t *)image->pixels;
+    *notes = image->notes;
+    image_destroy(&image);
+    checkpoint_free(&file);
+    return got;
+}
+
+static void a_png_in_linear_light_is_converted(void **state)
+{
+    (void)state;
+    unsigned notes;
+    assert_in_range(png_with_gamma(100000, false, &notes), 126, 128); /* 0.216^(1/2.2) = 0.498 */
+    assert_int_equal(notes, IMAGE_NOTE_GAMMA);
+    assert_int_equal(png_with_gamma(45455, false, &notes), 55);
+    assert_int_equal(notes, 0);
+    assert_int_equal(png_with_gamma(100000, true, &notes), 55); /* sRGB overrules */
+    assert_int_equal(png_with_gamma(1, false, &notes), 55);     /* nonsense */
+    assert_int_equal(png_with_gamma(0, false, &notes), 55);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -692,6 +728,7 @@ int main(void)
         cmocka_unit_test(pngs_are_turned_upright),
         cmocka_unit_test(metadata_survives_both_formats),
         cmocka_unit_test(metadata_too_large_for_jpeg_is_noted),
+        cmocka_unit_test(a_png_in_linear_light_is_converted),
         cmocka_unit_test(png_is_lossless),
         cmocka_unit_test(jpeg_is_close_flattens_and_says_so),
         cmocka_unit_test(quality_and_level_count),
