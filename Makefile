@@ -5,7 +5,7 @@
 #   make fuzz       libFuzzer on the readers (clang)     make fuzz-replay  their corpus alone
 #   make debug      build-debug/restored                 make install  to DESTDIR, PREFIX, SYSCONFDIR
 #   make deps       install packages alone               make format   clang-format everything
-# ARGS='--listen :8080' goes to the server of `make run`; SUITES='unit api' picks suites of `make check`;
+# ARGS='--listen 127.0.0.1:9000' goes to the server of `make run`; SUITES='unit api' picks suites of `make check`;
 # MODELS='all' or names, MODELS_MIRROR=dir-or-URL for `make models`.
 CC       ?= cc
 BUILD    ?= build
@@ -74,9 +74,9 @@ $(BUILD)/fixtures/.made: $(BUILD)/make_fixtures
 
 fixtures: $(BUILD)/fixtures/.made
 
-# What tests need of npm, by tests/package-lock.json.
+# What tests need of npm, by tests/package-lock.json; the cache is here for users whose home cannot be written.
 tests/node_modules/.made: tests/package.json tests/package-lock.json
-	cd tests && npm ci --no-audit --no-fund --loglevel=error
+	cd tests && npm ci --cache=$(abspath $(BUILD))/cache/npm --no-audit --no-fund --loglevel=error
 	@touch $@
 
 objects: $(LIBOBJ) $(BUILD)/server/main.o $(TESTLIB) $(patsubst %.c,$(BUILD)/%.o,$(TESTS)) # compiled, not linked

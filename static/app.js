@@ -6,19 +6,39 @@ const $ = (id) => document.getElementById(id);
 const stage = $('stage'), view = $('view'), before = $('before'), after = $('after');
 
 const common = ['upscale', 'version', 'bg_upsampler', 'weight', 'ext'];
-const names = { png: 'PNG', jpg: 'JPEG', webp: 'WebP' };
+const names = { png: 'PNG', jpg: 'JPEG', jpeg: 'JPEG', webp: 'WebP', heic: 'HEIC', avif: 'AVIF' };
+
+// The picture files that people have, by their first bytes.
+const kinds = [
+  ['jpeg', /^\xff\xd8\xff/], ['png', /^\x89PNG\r\n\x1a\n/], ['webp', /^RIFF[^]{4}WEBP/],
+  ['heic', /^[^]{4}ftyp(he|mif1|msf1)/], ['avif', /^[^]{4}ftypavi/],
+];
 const steps = {
   queue: 'Waiting', decode: 'Decoding', detect: 'Finding faces', align: 'Aligning', restore: 'Restoring faces',
   parse: 'Masking', background: 'Background', paste: 'Pasting', encode: 'Encoding',
 };
 
-const titles = {
-  bg_tile: 'Background tile', only_center_face: 'Only the face in the middle', aligned: 'The picture is one aligned face',
-  suffix: 'File name suffix', seed: 'Noise seed', parse: 'Face mask', faces: 'Which faces', quality: 'JPEG quality',
-  png_level: 'PNG compression', compat: 'As the reference does it',
+// What the page says of an option, and of its values; of an option that is not here it says what the server says.
+const labels = {
+  bg_tile: ['Background tile', 'Edge in pixels of the picture, 32 to 4096. Smaller takes less memory; 0 is no tiles.'],
+  only_center_face: ['Only the face in the middle', 'Other faces are enlarged with the background.'],
+  aligned: ['The picture is one face', 'For a face that is cut out and upright already. The result is that face alone.'],
+  suffix: ['File name suffix', 'Added to the name of the result.'],
+  seed: ['Noise seed', 'A number varies fine detail such as hair. Without one, the result is the same every time.'],
+  parse: ['Face mask', 'How a restored face is blended into the picture.', { auto: 'Automatic', true: 'Shape of the face', false: 'Square' }],
+  faces: ['Which faces', 'all, none, or their numbers, such as 0,2. The first that is found is 0.'],
+  detector: ['Face detector', 'The network that finds the faces.'],
+  device: ['Device', 'The graphics card or processor that does the work.'],
+  precision: ['Precision', '16 bit is faster on most graphics cards; 32 bit is more exact.', { auto: 'Automatic', fp32: '32 bit', fp16: '16 bit' }],
+  quality: ['JPEG quality', '1 to 100. Higher looks better and makes a larger file.'],
+  png_level: ['PNG compression', '0 to 9. Higher makes a smaller file and takes longer; the picture is the same.'],
+  compat: ['Like the reference', 'Repeats the reference implementation, its flaws included, for comparisons.'],
 };
 
-const state = { file: null, request: null, ready: false, limit: Infinity, urls: { before: null, after: null }, timer: 0 };
+const state = {
+  file: null, offered: null, request: null, ready: false, limit: Infinity, formats: ['jpeg', 'png'],
+  urls: { before: null, after: null }, timer: 0,
+};
 
 // ---- small tools ----
 
@@ -106,10 +126,10 @@ function control(option, devices, list) {
   if (name === 'device') choices(select, [['', 'Automatic'], ...devices.map((d) => [d.id, `${d.id}: ${d.name}`])]);
   else if (name === 'detector') choices(select, models(list, 'detector'));
   else if (type === 'enum') {
-    choices(select, words(allowed).map((word) => [word === initial ? '' : word, word]));
+    choices(select, words(allowed).map((word) => [word === initial ? '' : word, labels[name]?.[2]?.[word] ?? word]));
     select.value = '';
   } else return element('input', {
-    type: 'text', title: allowed, placeholder: Number(initial) < 0 ? 'automatic' : initial || 'none',
+    type: 'text', title: allowed, placeholder: initial === 'auto' ? 'automatic' : initial || 'none',
     inputMode: type === 'integer' ? 'numeric' : type === 'number' ? 'decimal' : 'text',
     autocomplete: 'off', spellcheck: false,
   });
@@ -134,13 +154,14 @@ async function options() {
   strength();
 
   $('more').replaceChildren(...rows.filter((o) => !common.includes(o.name) && o.name !== 'async').map((option) => {
-    const input = control(option, devices?.devices ?? [], list);
-    input.id = `option_${option.name}`;
-    input.dataset.option = option.name;
-    const text = option.name.replaceAll('_', ' ');
-    return element('label', { className: 'field' }, titles[option.name] ?? text[0].toUpperCase() + text.slice(1), input,
-      element('small', { textContent: option.help ?? '' }));
+    const { name } = option;
+    const [title, help] = labels[name] ?? [name[0].toUpperCase() + name.slice(1).replaceAll('_', ' '), option.help ?? ''];
+    const input = Object.assign(control(option, devices?.devices ?? [], list), { id: `option_${name}`, name });
+    input.setAttribute('aria-describedby', `help_${name}`);
+    return element('div', { className: 'field' }, element('label', { htmlFor: input.id, textContent: title }), input,
+      element('small', { id: `help_${name}`, textContent: help }));
   }));
+  state.formats = capabilities?.formats?.in ?? state.formats;
   const limits = capabilities?.limits ?? {};
   state.limit = limits.body_bytes ?? Infinity;
   $('build').textContent = capabilities?.version ? `restored ${capabilities.version}` : '';
@@ -157,30 +178,53 @@ function fields() {
   if (scale && !scale.defaultChecked) chosen.set('upscale', scale.value);
   for (const name of ['version', 'bg_upsampler', 'ext']) if ($(name).value) chosen.set(name, $(name).value);
   if (Number($('weight').value) !== 1) chosen.set('weight', $('weight').value);
-  for (const input of $('more').querySelectorAll('[data-option]')) {
+  for (const input of $('more').querySelectorAll('[name]')) {
     if (input.type === 'checkbox') {
-      if (input.checked !== input.defaultChecked) chosen.set(input.dataset.option, String(input.checked));
-    } else if (input.value.trim()) chosen.set(input.dataset.option, input.value.trim());
+      if (input.checked !== input.defaultChecked) chosen.set(input.name, String(input.checked));
+    } else if (input.value.trim()) chosen.set(input.name, input.value.trim());
   }
   return chosen;
 }
 
 // ---- the picture ----
 
-function take(files) {
+// Why a file is not taken, or '' when it looks like a picture that the server reads.
+async function refusal(file) {
+  let head;
+  try {
+    head = String.fromCharCode(...new Uint8Array(await file.slice(0, 12).arrayBuffer()));
+  } catch {
+    return 'This file cannot be read.'; // a folder, or a file that is gone
+  }
+  const kind = kinds.find(([, start]) => start.test(head))?.[0];
+  if (state.formats.includes(kind)) return '';
+  const known = state.formats.map((format) => names[format] ?? format.toUpperCase());
+  return kind ? `${names[kind]} pictures are not supported yet. Choose a ${known.join(' or ')} picture.` : `This is not a ${known.join(' or ')} picture.`;
+}
+
+async function take(files) {
   const file = files?.[0];
+  const several = files?.length > 1; // the list does not outlive its event
   if (!file || state.request) return;
+  state.offered = file;
+  const reason = await refusal(file);
+  if (state.request || state.offered !== file) return;
+  if (reason) {
+    status('');
+    update();
+    fail(reason, state.file ? `${state.file.name} stays.` : '');
+    return;
+  }
   state.file = file;
   fail(null);
   show('after', null);
-  $('report').hidden = true;
   $('download').hidden = true;
   $('unseen').hidden = true;
   stage.dataset.state = 'chosen';
   for (const part of [view, after, $('split'), $('handle')]) part.hidden = true;
   show('before', file);
   caption(file.name, size(file.size));
-  status(files.length > 1 ? 'One picture at a time: the first was taken.' : '');
+  status(several ? 'One picture at a time: the first was taken.' : '');
   update();
 }
 
@@ -206,10 +250,33 @@ function status(text, spoken = text) {
   if (spoken !== null) $('say').textContent = spoken;
 }
 
+// What went wrong, in place of what was there; null: nothing did. An old report has no place beside either.
 function fail(text, note = '') {
+  $('report').replaceChildren();
+  $('report').hidden = true;
+  unblame();
   $('error').replaceChildren(...(text ? [element('p', { textContent: text })] : []), ...(note ? [element('small', { textContent: note })] : []));
   $('error').hidden = !text;
   if (text) $('error').scrollIntoView({ block: 'nearest' });
+}
+
+function unblame() {
+  const input = document.querySelector('[aria-invalid]');
+  input?.removeAttribute('aria-invalid');
+  input?.removeAttribute('aria-errormessage');
+}
+
+// Leads to the field that a problem's detail begins with, as in "quality: …".
+function blame(detail) {
+  const found = $('form').elements.namedItem(/^(\w+): /.exec(detail)?.[1] ?? '');
+  const input = found instanceof RadioNodeList ? [...found].find((radio) => radio.checked) : found;
+  if (!input) return;
+  input.setAttribute('aria-invalid', 'true');
+  input.setAttribute('aria-errormessage', 'error');
+  const folded = input.closest('details');
+  if (folded) folded.open = true;
+  input.focus({ preventScroll: true });
+  input.scrollIntoView({ block: 'center' });
 }
 
 function update() {
@@ -270,8 +337,8 @@ function finish(text, then) {
   const focused = document.activeElement === $('cancel');
   status(text);
   update();
-  then?.();
   if (focused) $('go').focus();
+  then?.();
 }
 
 async function answered(request, ms) {
@@ -284,9 +351,11 @@ async function answered(request, ms) {
     problem = JSON.parse(await request.response.text());
   } catch { /* no problem object: the status line is all there is */ }
   const wait = request.getResponseHeader('Retry-After');
-  finish('', () => fail(
-    problem.detail ?? problem.title ?? `The server answered ${request.status} ${request.statusText}.`,
-    [wait && `Try again in ${wait} s.`, problem.request_id && `Request ${problem.request_id}`].filter(Boolean).join(' ')));
+  finish('', () => {
+    fail(problem.detail ?? problem.title ?? `The server answered ${request.status} ${request.statusText}.`,
+      [wait && `Try again in ${wait} s.`, problem.request_id && `Request ${problem.request_id}`].filter(Boolean).join(' '));
+    blame(problem.detail ?? '');
+  });
 }
 
 // The file name of a Content-Disposition (RFC 6266); filename* wins.
@@ -294,6 +363,11 @@ function file_name(header) {
   const extended = /filename\*=UTF-8''([^;]+)/i.exec(header ?? '');
   if (extended) return decodeURIComponent(extended[1]);
   return /filename="([^"]*)"/i.exec(header ?? '')?.[1] ?? /filename=([^;\s]+)/i.exec(header ?? '')?.[1] ?? 'restored';
+}
+
+// A name of its own beside the input, where the server's is the input's; file systems may not tell A from a.
+function beside(input, name) {
+  return name.toLowerCase() === input.toLowerCase() ? name.replace(/(\.[^.]*)?$/, '_restored$1') : name;
 }
 
 // "detect;dur=30, decode;dur=1.2" -> [['decode', 1.2], ['detect', 30]]: in the order of the work
@@ -308,7 +382,7 @@ function succeeded(request, ms) {
   show('after', blob);
   const link = $('download');
   link.href = state.urls.after;
-  link.download = file_name(request.getResponseHeader('Content-Disposition'));
+  link.download = beside(state.file.name, file_name(request.getResponseHeader('Content-Disposition')));
   link.hidden = false;
   report(request, ms, blob);
   stage.dataset.state = 'done';
@@ -357,6 +431,7 @@ function split(percent) {
 $('form').addEventListener('submit', (e) => { e.preventDefault(); restore(); });
 $('cancel').addEventListener('click', () => state.request?.abort());
 $('file').addEventListener('change', (e) => { take(e.target.files); e.target.value = ''; });
+$('form').addEventListener('input', unblame);
 $('weight').addEventListener('input', strength);
 $('split').addEventListener('input', (e) => split(Number(e.target.value)));
 document.addEventListener('paste', (e) => take(e.clipboardData?.files));

@@ -23,7 +23,14 @@ for entry in $wanted; do
         [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] && continue
     missing="$missing $package"
 done
-[ -z "$missing" ] && exit 0
+
+# The tests' runner and its tap reporter are node's own, since 18.15.
+check_node() {
+    [ "$1" != check ] || node --test-reporter=tap -e 0 >/dev/null 2>&1 && return
+    echo "restored: the tests need node 18.15 or newer; $(command -v node) is $(node --version 2>&1)" >&2
+    exit 1
+}
+[ -z "$missing" ] && { check_node "$1"; exit; }
 
 as_root=
 if ! command -v apt-get >/dev/null 2>&1; then
@@ -45,3 +52,4 @@ if ! { $as_root env DEBIAN_FRONTEND=noninteractive apt-get update &&
     echo "restored: apt-get could not install:$missing" >&2
     exit 1
 fi
+check_node "$1"

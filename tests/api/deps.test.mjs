@@ -48,6 +48,17 @@ test('a command that is there needs no package', () => {
   assert.deepEqual(log(), []);
 });
 
+test('says that node is too old for the tests, found or just installed', () => {
+  for (const name of ['npm', 'spirv-val', 'clang', 'chromium', 'curl']) script(name, ':');
+  script('node', `case "$1" in --version) echo v16.20.2 ;; *) echo 'node: bad option' >&2; exit 9 ;; esac`);
+  for (const env of [{}, { MISSING: 'libcmocka-dev' }]) {
+    const r = run('check', env);
+    assert.equal(r.status, 1);
+    assert.match(r.stderr, /^restored: the tests need node 18\.15 or newer; \S+\/node is v16\.20\.2\n$/);
+  }
+  assert.equal(run('run').status, 0, 'only the tests need it');
+});
+
 test('uses sudo where it is not root, and says what to do where there is none', () => {
   const without = run('run', { MISSING: 'libpng-dev', AS: '1000' });
   assert.equal(without.status, 1);

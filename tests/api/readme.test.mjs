@@ -86,6 +86,13 @@ test('every route of the API table answers', async () => {
   }
 });
 
+test("the Makefile's example of ARGS is one that the server takes", () => {
+  const line = /ARGS='([^']+)'/.exec(readFileSync(join(root, 'Makefile'), 'utf8'))[1];
+  const r = spawnSync(binary, ['serve', ...line.split(' '), '--print-config'], { cwd: folder, encoding: 'utf8' });
+  assert.equal(r.status, 0, r.stderr);
+  assert.match(r.stdout, /flag --listen/);
+});
+
 test('what it says make models downloads is what config/models.conf says', () => {
   const sections = readFileSync(join(root, 'config/models.conf'), 'utf8').split(/^\[/m).slice(1);
   const bytes = sections.filter((s) => /^default = true$/m.test(s)).reduce((sum, s) => sum + Number(/^bytes = (\d+)$/m.exec(s)[1]), 0);

@@ -24,6 +24,15 @@ after(async () => {
   if (ended) assert.deepEqual(ended, { code: 0, signal: null }, server.log());
 });
 
+// Drops or pastes a file on the page.
+const give = (page, event, name, bytes) => page.evaluate(([type, called, content]) => {
+  const data = new DataTransfer();
+  data.items.add(new File([new Uint8Array(content)], called));
+  document.body.dispatchEvent(type === 'drop'
+    ? new DragEvent('drop', { dataTransfer: data, bubbles: true, cancelable: true })
+    : new ClipboardEvent('paste', { clipboardData: data, bubbles: true, cancelable: true }));
+}, [event, name, [...bytes]]);
+
 // A page in a context of its own. What the browser complains of, refused statuses aside, fails the test that opened it.
 async function open(t, url = server.url, options = {}) {
   const context = await browser.newContext({ viewport: { width: 1200, height: 800 }, ...options });
@@ -62,10 +71,10 @@ test('restores a picture: before and after, its name, its report', async (t) => 
   }), [240, 192]);
   assert.match(await text(page, '#report'), /^1 face restored/);
   assert.match(await text(page, '#report'), /Restoring faces/);
-  assert.match(await text(page, '#name'), /^picture\.png · 240 × 192 · /);
+  assert.match(await text(page, '#name'), /^picture_restored\.png · 240 × 192 · /);
 
   const [download] = await Promise.all([page.waitForEvent('download'), page.locator('#download').click()]);
-  assert.equal(download.suggestedFilename(), 'picture.png');
+  assert.equal(download.suggestedFilename(), 'picture_restored.png', 'beside the input, not over it');
   const bytes = readFileSync(await download.path());
   assert.equal(bytes.toString('latin1', 1, 4), 'PNG');
   assert.equal(bytes.readUInt32BE(16), 240);
@@ -81,6 +90,10 @@ test('restores a picture: before and after, its name, its report', async (t) => 
   assert.match(await line(), /inset\(0(px)? 0(px)? 0(px)? 0%\)/);
   const boxes = await page.evaluate(() => ['before', 'after'].map((id) => JSON.stringify(document.getElementById(id).getBoundingClientRect())));
   assert.equal(boxes[0], boxes[1]);
+
+  await page.setInputFiles('#file', picture('none.png'));
+  await page.locator('#name', { hasText: 'none.png' }).waitFor(wait);
+  assert.equal(await page.locator('#report').textContent(), '', 'the report was of the former picture');
 });
 
 test('sends the options that were chosen', async (t) => {
@@ -102,29 +115,81 @@ test('sends the options that were chosen', async (t) => {
 
 test('shows a picture as EXIF turns it, dropped or pasted', async (t) => {
   const page = await open(t);
-  const bytes = [...readFileSync(picture('exif_6.jpg'))];
+  const bytes = readFileSync(picture('exif_6.jpg'));
   for (const event of ['drop', 'paste']) {
-    await page.evaluate(([type, content]) => {
-      const data = new DataTransfer();
-      data.items.add(new File([new Uint8Array(content)], `${type}.jpg`, { type: 'image/jpeg' }));
-      document.body.dispatchEvent(type === 'drop'
-        ? new DragEvent('drop', { dataTransfer: data, bubbles: true, cancelable: true })
-        : new ClipboardEvent('paste', { clipboardData: data, bubbles: true, cancelable: true }));
-    }, [event, bytes]);
+    await give(page, event, `${event}.jpg`, bytes);
     await page.locator('#name', { hasText: `${event}.jpg · 160 × 128` }).waitFor(wait);
+  }
+});
+
+test('refuses at once what is no picture, and keeps the former one', async (t) => {
+  const page = await open(t);
+  const refused = async (name, bytes, words) => {
+    await give(page, 'drop', name, Buffer.from(bytes, 'latin1'));
+    await page.locator('#error', { hasText: words }).waitFor(wait);
+  };
+  await refused('notes.txt', 'only some text', 'This is not a JPEG or PNG picture.');
+  assert.equal(await page.locator('#go').isDisabled(), true);
+  assert.equal(await page.locator('.drop').isVisible(), true);
+  await refused('empty.png', '', 'This is not a JPEG or PNG picture.');
+  await page.setInputFiles('#file', picture('picture.png'));
+  await ready(page);
+  assert.equal(await page.locator('#error').isVisible(), false);
+  await refused('photo.heic', '\0\0\0\x18ftypheic\0\0', 'HEIC pictures are not supported yet.');
+  await refused('photo.webp', 'RIFF\x24\0\0\0WEBPVP8 ', 'WebP pictures are not supported yet.');
+  assert.match(await text(page, '#name'), /^picture\.png/);
+  assert.equal(await page.locator('#before').isVisible(), true);
+  assert.equal(await page.locator('#go').isEnabled(), true);
+});
+
+test('leads to the field of a value that the server refuses', async (t) => {
+  const page = await open(t);
+  await page.setInputFiles('#file', picture('none.png'));
+  await ready(page);
+  await page.locator('#version').selectOption('none');
+  await page.locator('#bg_upsampler').selectOption('none');
+  await page.locator('#go').click();
+  await done(page);
+  const seed = page.getByRole('textbox', { name: 'Noise seed', exact: true });
+  await page.locator('summary').click();
+  await seed.fill('x');
+  await page.locator('summary').click();
+  await page.locator('#go').click();
+  await page.locator('#error', { hasText: /^seed: / }).waitFor(wait);
+  assert.equal(await seed.getAttribute('aria-invalid'), 'true');
+  assert.equal(await seed.isVisible(), true, 'More options is open');
+  assert.equal(await seed.evaluate((field) => field === document.activeElement), true);
+  assert.equal(await page.locator('#error').evaluate((box) => box.getBoundingClientRect().bottom <= innerHeight), true);
+  assert.equal(await page.locator('#report').textContent(), '');
+  await seed.fill('7');
+  assert.equal(await seed.getAttribute('aria-invalid'), null);
+});
+
+test('explains its options itself', async (t) => {
+  const page = await open(t);
+  const { options } = await (await fetch(`${server.url}/v1/capabilities`)).json();
+  await page.locator('summary').click();
+  const shown = await page.locator('#more .field').evaluateAll((all) => all.map((field) => ({
+    name: field.querySelector('[name]').name, label: field.querySelector('label').innerText, help: field.querySelector('small').innerText,
+  })));
+  assert.ok(shown.length >= 13);
+  for (const { name, label, help } of shown) {
+    assert.ok(label && help, name);
+    assert.notEqual(help, options.find((o) => o.name === name).help, name);
   }
 });
 
 test("shows the server's own words when it refuses, keeps them, and goes on", async (t) => {
   const page = await open(t);
-  await page.setInputFiles('#file', { name: 'notes.png', mimeType: 'image/png', buffer: Buffer.from('only some text') });
+  const broken = Buffer.from('\xff\xd8\xffonly some text', 'latin1');
+  await page.setInputFiles('#file', { name: 'notes.jpg', mimeType: 'image/jpeg', buffer: broken });
   await ready(page);
   const [answer] = await Promise.all([page.waitForResponse('**/v1/restore'), page.locator('#go').click()]);
-  assert.equal(answer.status(), 415);
+  assert.equal(answer.status(), 422);
   await page.locator('#error:visible').waitFor(wait);
   const shown = await text(page, '#error');
   const form = new FormData();
-  form.append('image', new Blob(['only some text']), 'notes.png');
+  form.append('image', new Blob([broken]), 'notes.jpg');
   const problem = await (await fetch(`${server.url}/v1/restore`, { method: 'POST', body: form })).json();
   assert.ok(problem.detail && shown.startsWith(problem.detail), `${shown} / ${problem.detail}`);
   assert.equal(await page.locator('#unseen').isVisible(), true);
@@ -133,7 +198,7 @@ test("shows the server's own words when it refuses, keeps them, and goes on", as
   assert.equal(await page.locator('#error').isVisible(), true, 'it stays until something else is done');
 
   await page.setInputFiles('#file', picture('none.png'));
-  assert.equal(await page.locator('#error').isVisible(), false);
+  await page.locator('#error').waitFor({ ...wait, state: 'hidden' });
   await page.locator('#option_quality').fill('101');
   await page.locator('#go').click();
   await page.locator('#error:visible').waitFor(wait);
