@@ -5,7 +5,11 @@
 #include <string.h>
 #include <strings.h>
 
-#define STEM_MAX 120 /* bytes of a file name's stem; with suffix and extension it stays under the usual 255 */
+#include "server/http/utf8.h"
+
+/* Bytes of a file name's stem and of the suffix option; with the extension it stays under the usual 255. */
+#define STEM_MAX 120
+#define SUFFIX_MAX 127
 
 static bool is_alnum(char c)
 {
@@ -27,6 +31,41 @@ bool header_is_token(const char *text, size_t size)
         if (!is_alnum(text[i]) && (!text[i] || !strchr("!#$%&'*+-.^_`|~", text[i])))
             return false;
     return size > 0;
+}
+
+bool header_is_value(const char *text, size_t size)
+{
+    for (size_t i = 0; i < size; i++)
+        if (((unsigned char)text[i] < 0x20 && text[i] != '\t') || text[i] == 0x7f)
+            return false;
+    return true;
+}
+
+bool header_is_target(const char *text, size_t size)
+{
+    for (size_t i = 0; i < size; i++)
+        if ((unsigned char)text[i] <= 0x20 || text[i] == 0x7f)
+            return false;
+    return size > 0;
+}
+
+#define DIGITS "0123456789"
+#define HEX DIGITS "abcdefABCDEF"
+#define LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+bool header_is_host(const char *text, size_t size)
+{
+    size_t n = 0;
+    if (*text == '[') {
+        n = 1 + strspn(text + 1, HEX ":.");
+        if (n < 3 || text[n++] != ']')
+            return false;
+    } else {
+        n = strspn(text, LETTERS DIGITS "-._~!$&'()*+,;=%");
+    }
+    if (n && text[n] == ':')
+        n += 1 + strspn(text + n + 1, DIGITS);
+    return n && n == size;
 }
 
 bool header_is_length(const char *text, size_t size)
@@ -95,33 +134,13 @@ int header_accept(const char *accept, const char *type, bool *named)
     return result;
 }
 
-/* Bytes of the UTF-8 character at text, 0 if it is none (overlong forms, surrogates and cut ends included). */
-static size_t utf8_size(const unsigned char *text)
-{
-    static const unsigned least[] = {0, 0, 0x80, 0x800, 0x10000};
-    size_t size = *text < 0x80                    ? 1
-                  : *text >= 0xc2 && *text < 0xe0 ? 2
-                  : (*text & 0xf0) == 0xe0        ? 3
-                  : *text >= 0xf0 && *text < 0xf5 ? 4
-                                                  : 0;
-    if (size < 2)
-        return size;
-    unsigned code = *text & (0x7fu >> size);
-    for (size_t i = 1; i < size; i++) {
-        if ((text[i] & 0xc0) != 0x80)
-            return 0;
-        code = code << 6 | (text[i] & 0x3fu);
-    }
-    return code < least[size] || (code >= 0xd800 && code < 0xe000) || code > 0x10ffff ? 0 : size;
-}
-
 /* Copies what may stand in a file name: no control characters (C0, DEL, C1), quotes, path parts, or characters that
  * some file system forbids. */
 static size_t clean(const char *text, char *out, size_t room)
 {
     size_t used = 0;
     for (const unsigned char *at = (const unsigned char *)text; *at;) {
-        size_t size = utf8_size(at);
+        size_t size = utf8_size((const char *)at);
         bool bad = !size || *at < 0x20 || *at == 0x7f || (size == 2 && at[0] == 0xc2 && at[1] < 0xa0) ||
                    (size == 1 && strchr("\"'`/\\<>:|?*;", *at));
         if (!bad) {
@@ -138,7 +157,7 @@ static size_t clean(const char *text, char *out, size_t room)
 
 void header_disposition(const char *name, const char *suffix, const char *extension, char *out, size_t size)
 {
-    char stem[STEM_MAX + 1], tail[STEM_MAX + 1], full[2 * STEM_MAX + 16], plain[2 * STEM_MAX + 16];
+    char stem[STEM_MAX + 1], tail[SUFFIX_MAX + 1], full[STEM_MAX + SUFFIX_MAX + 16], plain[sizeof full];
     const char *base = name ? name : "";
     for (const char *at = base; *at; at++)
         if (*at == '/' || *at == '\\')
@@ -154,8 +173,8 @@ void header_disposition(const char *name, const char *suffix, const char *extens
     snprintf(full, sizeof full, "%s%s%s.%s", *stem ? stem : "restored", *tail ? "_" : "", tail, extension);
 
     size_t used = 0;
-    for (const unsigned char *at = (const unsigned char *)full; *at; at += utf8_size(at))
-        plain[used++] = *at < 0x80 ? (char)*at : '_';
+    for (const char *at = full; *at; at += utf8_size(at))
+        plain[used++] = utf8_size(at) == 1 ? *at : '_';
     plain[used] = 0;
     int n = snprintf(out, size, "attachment; filename=\"%s\"", plain);
     if (n < 0 || (size_t)n >= size || !strcmp(plain, full))

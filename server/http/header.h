@@ -12,6 +12,16 @@ bool header_is_request_id(const char *text);
 /* A header's name as RFC 9110 allows it (a token). libmicrohttpd lets "Content-Length " with its blank through. */
 bool header_is_token(const char *text, size_t size);
 
+/* A header's value: no control characters but the tab (RFC 9110 5.5). */
+bool header_is_value(const char *text, size_t size);
+
+/* A request's target: not empty, no blanks or control characters. Bytes beyond ASCII are let through. */
+bool header_is_target(const char *text, size_t size);
+
+/* A name, an IPv4 address or an IPv6 address in brackets, and maybe a port (RFC 3986 3.2.2), by their characters. What
+ * follows the size is 0, a blank or a slash. */
+bool header_is_host(const char *text, size_t size);
+
 /* Digits alone, without sign, blank or list. */
 bool header_is_length(const char *text, size_t size);
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "server/http/request.h"
+#include "server/http/utf8.h"
 
 static const struct {
     int status;
@@ -19,6 +20,7 @@ static const struct {
     [REPLY_LENGTH_REQUIRED] = {411, "Length Required", "length-required"},
     [REPLY_BODY_TOO_LARGE] = {413, "Content Too Large", "body-too-large"},
     [REPLY_UNSUPPORTED] = {415, "Unsupported Media Type", "unsupported"},
+    [REPLY_EXPECTATION_FAILED] = {417, "Expectation Failed", "expectation-failed"},
     [REPLY_UNPROCESSABLE] = {422, "Unprocessable Content", "unprocessable"},
     [REPLY_QUEUE_FULL] = {429, "Too Many Requests", "queue-full"},
     [REPLY_HEADER_TOO_LARGE] = {431, "Request Header Fields Too Large", "header-too-large"},
@@ -128,13 +130,10 @@ enum MHD_Result reply_problem(struct request *request, enum reply reply, const s
         [ERROR_NO_MEMORY] = "no-memory",       [ERROR_IO] = "io",           [ERROR_DEVICE] = "device",
         [ERROR_DEVICE_LOST] = "device-lost",   [ERROR_INTERNAL] = NULL};
     const char *code = reply_for(err->code) == reply && own[err->code] ? own[err->code] : rows[reply].code;
+    char detail[sizeof err->text];
     json_t *json = json_pack("{s:s, s:s, s:i, s:s, s:s, s:s, s:s}", "type", "about:blank", "title", rows[reply].title,
-                             "status", rows[reply].status, "detail", err->text, "instance", request->path, "code", code,
-                             "request_id", request->id);
-    if (!json) { /* a text that is not UTF-8, or no memory: without the detail */
-        json = json_pack("{s:s, s:s, s:i, s:s, s:s}", "type", "about:blank", "title", rows[reply].title, "status",
-                         rows[reply].status, "code", code, "request_id", request->id);
-    }
+                             "status", rows[reply].status, "detail", utf8_copy(detail, sizeof detail, err->text),
+                             "instance", request->path, "code", code, "request_id", request->id);
     if (json && extra)
         json_object_update_missing(json, extra);
     json_decref(extra);

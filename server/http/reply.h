@@ -20,6 +20,7 @@ enum reply {
     REPLY_LENGTH_REQUIRED,
     REPLY_BODY_TOO_LARGE,
     REPLY_UNSUPPORTED,
+    REPLY_EXPECTATION_FAILED,
     REPLY_UNPROCESSABLE,
     REPLY_QUEUE_FULL,
     REPLY_HEADER_TOO_LARGE,
@@ -46,8 +47,8 @@ enum MHD_Result reply_json(struct request *request, enum reply reply, json_t *js
 enum MHD_Result reply_text(struct request *request, enum reply reply, char *text, size_t size,
                            const char *content_type);
 
-/* A problem: the text is err's. extra: members added to it (taken over), or NULL. header and value: one more header, or
- * NULL. */
+/* A problem: the text is err's, '?' for what is not UTF-8 in it. extra: members added to it (taken over), or NULL.
+ * header and value: one more header, or NULL. */
 enum MHD_Result reply_problem(struct request *request, enum reply reply, const struct error *err, json_t *extra,
                               const char *header, const char *value);
 

@@ -9,6 +9,7 @@
 
 #include "server/config.h"
 #include "server/http/connection.h"
+#include "server/http/framing.h"
 #include "server/http/metrics.h"
 #include "server/http/model_list.h"
 #include "server/http/reply.h"
@@ -36,7 +37,9 @@ struct request {
     char method[16], path[128]; /* path: for the log and errors, unsafe characters replaced */
     char id[65];
     int64_t started_ns;
-    bool answered; /* a response is queued */
+    struct framing_target target; /* until it has begun */
+    bool begun;                   /* its header has come whole */
+    bool answered;                /* a response is queued */
     struct upload *upload;
     struct job *job;
     enum reply refused; /* not REPLY_OK: what is answered once the body has passed */

@@ -17,9 +17,9 @@ struct route {
 /* The route of a path, NULL if there is none. */
 const struct route *router_find(const char *path);
 
-/* Looks at method, path and framing of a new request: finds its route, or answers the refusal. path NULL: the
- * target was malformed. */
-enum MHD_Result router_begin(struct request *request, const char *path, const char *version);
+/* Looks at the path, the framing and the method of a new request: finds its route, or answers the refusal. path NULL:
+ * the target names no host. */
+enum MHD_Result router_begin(struct request *request, const char *path, const struct framing *framing);
 
 /* A header's value, NULL if there is none. */
 const char *router_header(const struct request *request, const char *name);

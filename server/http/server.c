@@ -29,20 +29,31 @@ static struct connection *link_of(struct MHD_Connection *connection)
     return info ? info->socket_context : NULL;
 }
 
-static struct request *request_create(struct server *server, struct MHD_Connection *connection, const char *path,
-                                      const char *method)
+/* libmicrohttpd calls this with a request's target, as it came; what it returns is the first *slot of handle. */
+static void *request_create(void *context, const char *target, struct MHD_Connection *connection)
 {
     struct request *request = mem_calloc(1, sizeof *request);
     if (!request)
         return NULL;
-    request->server = server;
+    request->server = context;
     request->connection = connection;
     request->link = link_of(connection);
     request->started_ns = job_now();
-    copy_path(path, request->path, sizeof request->path);
-    copy_path(method, request->method, sizeof request->method);
+    framing_look(&request->target, target);
     job_make_id(request->id);
     return request;
+}
+
+/* The header is there. */
+static enum MHD_Result begin(struct request *request, const char *path, const char *method, const char *version)
+{
+    struct framing framing;
+    request->begun = true;
+    framing_read(&framing, request->connection, method, &request->target, version);
+    const char *own = framing_path(path);
+    copy_path(own ? own : path, request->path, sizeof request->path);
+    copy_path(method, request->method, sizeof request->method);
+    return router_begin(request, own, &framing);
 }
 
 /* The next bytes of a body. What is wrong with it can only be said once it has passed; until then it is dropped. */
@@ -54,27 +65,17 @@ static void feed(struct request *request, const char *data, size_t size)
         request->refusal.code == ERROR_TOO_LARGE ? REPLY_BODY_TOO_LARGE : reply_for(request->refusal.code);
 }
 
-/* What a request begins with when its target holds a blank: where that ends, two parsers may see differently. */
-static char bad_target;
-
-/* libmicrohttpd calls this with a request's target, as it came; what it returns is the first *slot of handle. */
-static void *look_at_target(void *context, const char *target, struct MHD_Connection *connection)
-{
-    (void)context, (void)connection;
-    return strchr(target, ' ') ? &bad_target : NULL;
-}
-
 /* libmicrohttpd calls this with a request's headers, then with each piece of its body, then without data, and again
  * when the connection was resumed. */
 static enum MHD_Result handle(void *context, struct MHD_Connection *connection, const char *path, const char *method,
                               const char *version, const char *data, size_t *size, void **slot)
 {
     struct request *request = *slot;
-    if (!request || *slot == &bad_target) {
-        bool blank = *slot == &bad_target;
-        request = *slot = request_create(context, connection, path, method);
-        return request ? router_begin(request, blank ? NULL : path, version) : MHD_NO;
-    }
+    (void)context, (void)connection;
+    if (!request)
+        return MHD_NO; /* no memory for it */
+    if (!request->begun)
+        return begin(request, path, method, version);
     if (*size) {
         feed(request, data, *size);
         *size = 0;
@@ -94,8 +95,11 @@ static void completed(void *context, struct MHD_Connection *connection, void **s
     struct server *server = context;
     struct request *request = *slot;
     (void)connection;
-    if (!request || *slot == &bad_target) /* refused by libmicrohttpd itself */
+    *slot = NULL;
+    if (!request || !request->begun) { /* refused by libmicrohttpd itself */
+        free(request);
         return;
+    }
     double seconds = (double)(job_now() - request->started_ns) / 1e9;
     int status = request->status;
     if (!request->answered || reason == MHD_REQUEST_TERMINATED_CLIENT_ABORT)
@@ -115,7 +119,6 @@ static void completed(void *context, struct MHD_Connection *connection, void **s
     job_release(&request->job);
     upload_destroy(&request->upload);
     free(request);
-    *slot = NULL;
 }
 
 static enum MHD_Result admit(void *context, const struct sockaddr *address, socklen_t size)
@@ -199,16 +202,14 @@ enum error_code server_create(struct server **out, const struct config *config, 
     if (!code)
         code = open_socket(config->listen, &fd, &server->port, err);
     if (!code) {
-        /* The pool of a connection holds its header twice: as bytes, and as the list made of them. The library's strict
-         * mode adds two checks, of Host and of blanks in the target; the router has both, since what the library
-         * answers by itself has its header twice (0.9.75). */
+        /* The pool of a connection holds its header twice: as bytes, and as the list made of them. */
         server->daemon = MHD_start_daemon(
             MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC | MHD_USE_ERROR_LOG, 0, admit,
             server, handle, server, MHD_OPTION_EXTERNAL_LOGGER, log_library, NULL, MHD_OPTION_LISTEN_SOCKET, fd,
             MHD_OPTION_THREAD_POOL_SIZE, (unsigned)HTTP_THREADS, MHD_OPTION_CONNECTION_LIMIT,
             (unsigned)config->connections, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)config->idle_seconds,
             MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)config->header_limit * 2, MHD_OPTION_URI_LOG_CALLBACK,
-            look_at_target, NULL, MHD_OPTION_NOTIFY_COMPLETED, completed, server, MHD_OPTION_NOTIFY_CONNECTION,
+            request_create, server, MHD_OPTION_NOTIFY_COMPLETED, completed, server, MHD_OPTION_NOTIFY_CONNECTION,
             opened_or_closed, server, MHD_OPTION_END);
         if (!server->daemon) {
             close(fd);

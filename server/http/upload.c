@@ -6,6 +6,7 @@
 #include <strings.h>
 
 #include "runtime/base/mem.h"
+#include "server/http/utf8.h"
 
 #define MAX_OPTIONS 64
 #define FORM_BUFFER 32768 /* of the post processor: bounds a part's header */
@@ -66,9 +67,24 @@ static const char *shown(const char *text, char out[64])
     return out;
 }
 
-static enum error_code unknown_field(const struct upload *upload, const char *name, struct error *err)
+/* The option of that name; NULL where there is none, and for async, which is none of the pipeline's. */
+static const struct option_row *find_option(const struct upload *upload, const char *name)
+{
+    const struct option_row *row = options_find(name);
+    return row && upload->detect && !row->detect ? NULL : row;
+}
+
+static bool is_async(const struct upload *upload, const char *name)
+{
+    return !upload->detect && !strcmp(name, "async");
+}
+
+static enum error_code unknown_field(const struct upload *upload, const char *name, bool file, struct error *err)
 {
     char known[384] = "", text[64];
+    if (file)
+        return error_set(err, ERROR_INVALID, "%s: there is no such field; the picture goes in \"image\"",
+                         shown(name, text));
     for (int i = 0; i < option_row_count; i++) {
         size_t used = strlen(known);
         if (!upload->detect || option_rows[i].detect)
@@ -95,10 +111,10 @@ static enum error_code set_async(const char *value, struct error *err)
 enum error_code upload_field(struct upload *upload, const char *name, const char *value, size_t size, struct error *err)
 {
     char text[64];
-    bool async = !upload->detect && !strcmp(name, "async");
-    const struct option_row *row = async ? NULL : options_find(name);
-    if (!async && (!row || (upload->detect && !row->detect)))
-        return unknown_field(upload, name, err);
+    bool async = is_async(upload, name);
+    const struct option_row *row = async ? NULL : find_option(upload, name);
+    if (!async && !row)
+        return unknown_field(upload, name, false, err);
     bool *seen = async ? &upload->seen_async : &upload->seen[row - option_rows];
     if (*seen)
         return error_set(err, ERROR_INVALID, "%s: sent more than once; once is allowed", shown(name, text));
@@ -108,6 +124,11 @@ enum error_code upload_field(struct upload *upload, const char *name, const char
                          async ? "false" : row->allowed);
     if (memchr(value, 0, size))
         return error_set(err, ERROR_INVALID, "%s: the value holds a zero byte", shown(name, text));
+    if (!utf8_valid(value)) {
+        char sent[64];
+        return error_set(err, ERROR_INVALID, "%s: \"%s\" is not UTF-8; allowed is %s", shown(name, text),
+                         shown(value, sent), async ? "false" : row->allowed);
+    }
     return async ? set_async(value, err) : options_set(&upload->options, row->name, value, err);
 }
 
@@ -162,11 +183,12 @@ static enum error_code begin_part(struct upload *upload, const char *name, const
         snprintf(upload->file_name, sizeof upload->file_name, "%s", file_name ? file_name : "");
         return OK;
     }
-    if (strlen(name) >= sizeof upload->name)
-        return unknown_field(upload, name, err);
+    /* by its name at once, however long its value is; no name of an option is longer than upload->name */
+    if (!is_async(upload, name) && !find_option(upload, name))
+        return unknown_field(upload, name, file_name != NULL, err);
     upload->in_field = true;
     upload->value_size = 0;
-    strcpy(upload->name, name);
+    snprintf(upload->name, sizeof upload->name, "%s", name);
     return OK;
 }
 
@@ -217,7 +239,8 @@ enum error_code upload_begin(struct upload *upload, struct MHD_Connection *conne
         return error_set(err, ERROR_UNSUPPORTED, "of the multipart types only multipart/form-data is taken");
     upload->form = MHD_create_post_processor(connection, FORM_BUFFER, take_part, upload);
     if (!upload->form)
-        return error_set(err, ERROR_INVALID, "multipart/form-data needs a boundary in the Content-Type");
+        return error_set(err, ERROR_INVALID,
+                         "multipart/form-data needs a boundary of two characters or more in the Content-Type");
     return OK;
 }
 

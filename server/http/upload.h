@@ -17,7 +17,8 @@ enum error_code upload_create(struct upload **out, bool detect, size_t limit, st
 void upload_destroy(struct upload **upload);
 
 /* Sets one option, from the query or a form field. ERROR_INVALID names the field, what was sent and what is allowed:
- * for an unknown one, one that came before, an empty value (but of suffix), a value out of range. */
+ * for an unknown one, one that came before, an empty value (but of suffix), one that is not UTF-8, a value out of
+ * range. */
 enum error_code upload_field(struct upload *upload, const char *name, const char *value, size_t size,
                              struct error *err) MUST_CHECK;
 

@@ -23,7 +23,8 @@ const struct option_row option_rows[] = {
     {"aligned", "boolean", "false", "true or false", "the input is one aligned face; the result is the restored face",
      false},
     {"ext", "enum", "auto", "auto, png or jpg", "format of the result; auto: the input's", false},
-    {"suffix", "string", "", "text without '/' and control characters", "appended to the output file's name", false},
+    {"suffix", "string", "", "up to 127 bytes of text without '/', '\\' and control characters",
+     "appended to the output file's name", false},
     {"weight", "number", "1", "0 to 1", "how much of each restored face is used; 0 leaves the upsampled picture",
      false},
     {"seed", "integer", "none", "none, or 0 to 18446744073709551615",
@@ -125,7 +126,7 @@ static bool options_name(const char *text, bool slash, char out[OPTION_NAME_MAX]
     if (n >= OPTION_NAME_MAX)
         return false;
     for (size_t i = 0; i < n; i++)
-        if ((unsigned char)text[i] < 0x20 || text[i] == 0x7f || (text[i] == '/' && !slash))
+        if ((unsigned char)text[i] < 0x20 || text[i] == 0x7f || (strchr("/\\", text[i]) && !slash))
             return false;
     memcpy(out, text, n + 1);
     return true;
@@ -279,6 +280,9 @@ enum error_code options_set(struct options *options, const char *name, const cha
     }
     if (!*value && strcmp(row->name, "suffix") != 0)
         return error_set(err, ERROR_INVALID, "%s: the value is empty; allowed: %s", row->name, row->allowed);
+    if (!strcmp(row->name, "suffix") && strlen(value) >= OPTION_NAME_MAX)
+        return error_set(err, ERROR_INVALID, "suffix: the value has %zu bytes; allowed: %s", strlen(value),
+                         row->allowed);
     struct options changed = *options; /* a refused value changes nothing */
     if (!options_assign(&changed, &option_fields[row - option_rows], value)) {
         options_shown(shown, value);

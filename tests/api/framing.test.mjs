@@ -28,6 +28,21 @@ describe('what two parsers could read differently', () => {
     ['a negative length', ['Host: a', 'Content-Length: -3'], null],
     ['a hexadecimal length', ['Host: a', 'Content-Length: 0x3'], null],
     ['a blank before the colon', ['Host: a', 'Content-Length : 3'], /name holds characters/],
+    ['a blank before the colon of another', ['Host: a', 'Content-Length: 3', 'X-A : b'], /name holds characters/],
+    ['a bare CR in a value', ['Host: a', 'Content-Length: 3', 'X-A: b\rContent-Length: 0'], /control characters/],
+    ['a zero byte in a value', ['Host: a', 'Content-Length: 3\0 4'], /zero byte/],
+    ['a zero byte in the last value', ['Content-Length: 3', 'Host: a\0b'], /zero byte/],
+    ['a zero byte in a name', ['Host: a', 'Content-Length: 3', 'X\0A: b'], null],
+    ['a bare LF', ['Host: a\nContent-Length: 3'], /end with CR LF/],
+    ['a bare LF at the end', ['Host: a', 'Content-Length: 3\n'], /end with CR LF/],
+    ['a line that goes on in the next', ['Host: a', 'Content-Length: 3', 'X-A: b', ' c'], /goes on in the next/],
+    ['a name that is whole in the next line alone', ['Host: a', 'Content-Lengt: 3', '\th'], /goes on in the next/],
+    ['a line that goes on in the next, in between', ['Host: a', 'X-A: b', ' c', 'Content-Length: 3'], /goes on in the next/],
+    ['an empty Host', ['Host:', 'Content-Length: 3'], /Host is not a host/],
+    ['a Host with a path', ['Host: a/b', 'Content-Length: 3'], /Host is not a host/],
+    ['a Host with two names', ['Host: a, b', 'Content-Length: 3'], /Host is not a host/],
+    ['a Host with a user', ['Host: user@a', 'Content-Length: 3'], /Host is not a host/],
+    ['an empty length', ['Host: a', 'Content-Length:'], null],
     ['two Transfer-Encodings', ['Host: a', 'Transfer-Encoding: chunked', 'Transfer-Encoding: identity'], /more than one Transfer-Encoding/],
   ];
   for (const [name, lines, words] of cases)
@@ -39,8 +54,29 @@ describe('what two parsers could read differently', () => {
       if (words) assert.match(detail(answer), words);
     });
 
-  test('a blank in the target', async () => {
-    for (const target of ['/healthz HTTP/1.1', '/ healthz', '/healthz?a=b c']) {
+  test('a length beyond 64 bits: 413', async () => {
+    const answer = await raw(server, `${head('Host: a', `Content-Length: ${'9'.repeat(24)}`)}abc`, 1500);
+    assert.equal(status(answer), 413);
+  });
+
+  test('a header that is as it should be is taken, also in small pieces', async () => {
+    const lines = ['Host:   a.example:80 \t', 'X-Empty:', 'X-Tab:\tb\tc ', `X-Long: ${'b'.repeat(9000)}`, 'Cookie: a=b; c=d', 'Connection: close'];
+    const whole = `GET /healthz?a=b&c HTTP/1.1\r\n${lines.map((l) => `${l}\r\n`).join('')}\r\n`;
+    assert.equal(status(await raw(server, `\r\n${whole}`)), 200);
+    const socket = net.connect(server.port, '127.0.0.1');
+    socket.setNoDelay(true);
+    let answer = '';
+    socket.on('data', (data) => { answer += data; });
+    for (let at = 0; at < whole.length; at += at < 9000 && at > 100 ? 500 : 1) {
+      socket.write(whole.slice(at, at + (at < 9000 && at > 100 ? 500 : 1)));
+      if (at % 5 === 0) await sleep(1);
+    }
+    await new Promise((resolve) => socket.on('close', resolve));
+    assert.equal(status(answer), 200, answer);
+  });
+
+  test('a blank, a control character or a zero byte in the target', async () => {
+    for (const target of ['/healthz HTTP/1.1', '/ healthz', '/healthz?a=b c', ' /healthz', '/healthz\t', '/healthz\rX:y', '/healthz\0x']) {
       const answer = await raw(server, `GET ${target} HTTP/1.1\r\nHost: a\r\n\r\nGET /metrics HTTP/1.1\r\nHost: a\r\n\r\n`, 1500);
       assert.equal(status(answer), 400, answer);
       assert.doesNotMatch(answer, /HTTP\/1\.1 200/);
@@ -65,6 +101,18 @@ describe('what two parsers could read differently', () => {
 });
 
 describe('methods and paths', () => {
+  test('a target in absolute form', async () => {
+    const ask = (target) => raw(server, `GET ${target} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n`);
+    for (const target of ['http://a/healthz', 'HTTP://a.example:80/healthz?x=y', 'https://[::1]:8080/healthz', 'http://a', 'http://a/'])
+      assert.equal(status(await ask(target)), 200, target);
+    for (const target of ['http:///healthz', 'http://user@a/healthz', 'http://'])
+      assert.equal(status(await ask(target)), 400, target);
+    const none = await ask('http://a/nothing');
+    assert.equal(status(none), 404);
+    assert.equal(JSON.parse(none.slice(none.indexOf('\r\n\r\n'))).instance, '/nothing');
+    assert.equal(status(await ask('ftp://a/healthz')), 404);
+  });
+
   test('405 with Allow, 404, HEAD wherever GET is', async () => {
     for (const [method, route, allow] of [['GET', '/v1/restore', 'POST'], ['HEAD', '/v1/detect', 'POST'], ['POST', '/healthz', 'GET, HEAD'], ['DELETE', '/metrics', 'GET, HEAD'], ['PUT', '/v1/restore', 'POST'], ['OPTIONS', '/v1/restore', 'POST']]) {
       const answer = await get(server, route, { method });
@@ -109,6 +157,9 @@ describe('limits', () => {
     assert.equal(status(full), 400);
     const taken = await raw(server, head('Host: a', `Content-Length: ${picture.length}`, 'Expect: 100-continue'), 1000);
     assert.match(taken, /^HTTP\/1\.1 100 Continue\r\n\r\n$/);
+    const other = await raw(server, head('Host: a', `Content-Length: ${picture.length}`, 'Expect: the-best'));
+    assert.equal(status(other), 417);
+    assert.match(detail(other), /only 100-continue/);
   });
 
   test('a header over 32 KiB: 431 or 414', async () => {

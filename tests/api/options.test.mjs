@@ -73,6 +73,7 @@ describe('bodies', () => {
   test('forms that are broken', async () => {
     const send = (type, body) => post(server, '/v1/restore', { body, headers: { 'Content-Type': type } });
     problem(await send('multipart/form-data', 'x'), 400, /boundary/);
+    problem(await send('multipart/form-data; boundary=x', '--x--'), 400, /boundary of two characters or more/);
     problem(await send('multipart/form-data; boundary=part', '--part\r\nContent-Disposition: form-data; name="image"\r\n\r\nabc'), 400, /cut off/);
     problem(await send('multipart/form-data; boundary=part', '--part\r\nContent-Disposition: form-data\r\n\r\nabc\r\n--part--\r\n'), 400, /a part of the form has no name/);
     problem(await send('multipart/form-data; boundary=part', '--partxyz\r\n'), 400, /form/);
@@ -97,6 +98,33 @@ describe('options', () => {
       problem(await post(server, '/v1/restore', { picture, fields: { [field]: value } }), 400, words);
       problem(await post(server, '/v1/restore', { body: picture, query: `?${field}=${value}`, headers: { 'Content-Type': 'image/png' } }), 400, words);
     });
+
+  test('a value that is not UTF-8 is a 400 that names the field', async () => {
+    const part = (name, value) => Buffer.concat([Buffer.from(`--part\r\nContent-Disposition: form-data; name="${name}"\r\n\r\n`), value, Buffer.from('\r\n')]);
+    for (const field of ['upscale', 'suffix', 'version', 'device', 'async']) {
+      const body = Buffer.concat([part(field, Buffer.from([0xff, 0xfe])), part('image', picture), Buffer.from('--part--\r\n')]);
+      problem(await post(server, '/v1/restore', { body, headers: { 'Content-Type': 'multipart/form-data; boundary=part' } }), 400, new RegExp(`^${field}: "\\?\\?" is not UTF-8`));
+      problem(await post(server, '/v1/restore', { body: picture, query: `?${field}=%ff%fe`, headers: { 'Content-Type': 'image/png' } }), 400, new RegExp(`^${field}: "\\?\\?" is not UTF-8`));
+    }
+    /* a message that is cut within a character is shown all the same */
+    problem(await post(server, '/v1/restore', { picture, fields: { upscale: `a${'€'.repeat(100)}` } }), 400, /^upscale: "a€/);
+  });
+
+  test('a picture in a field of another name', async () => {
+    const form = new FormData();
+    form.append('file', new Blob([picture]), 'one.png');
+    problem(await post(server, '/v1/restore', { body: form }), 400, /^file: there is no such field; the picture goes in "image"$/);
+    form.append('image', new Blob([picture]), 'one.png');
+    problem(await post(server, '/v1/restore', { body: form }), 400, /^file: there is no such field/);
+    problem(await post(server, '/v1/restore', { picture, fields: { scale: 'a'.repeat(2000) } }), 400, /^scale: there is no such field; known are/);
+  });
+
+  test('a suffix: what is too long or would be lost is refused', async () => {
+    problem(await post(server, '/v1/restore', { picture, fields: { ...plain, suffix: 'a'.repeat(128) } }), 400, /^suffix: the value has 128 bytes; allowed: up to 127 bytes/);
+    problem(await post(server, '/v1/restore', { picture, fields: { ...plain, suffix: 'a\\b' } }), 400, /^suffix: "a\\b" is not allowed/);
+    const long = await post(server, '/v1/restore', { picture, fields: { ...plain, suffix: 'a'.repeat(127) } });
+    assert.ok(long.headers.get('content-disposition').includes(`_${'a'.repeat(127)}.png`));
+  });
 
   test('a model that is not installed: which file, where it was looked for, how to get it', async () => {
     problem(await post(server, '/v1/restore', { picture, fields: { version: '1.4' } }), 400, /GFPGANv1\.4\.pth/, /build\/fixtures/, /make models/);

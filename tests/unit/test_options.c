@@ -142,6 +142,14 @@ static void test_names(void **state)
     accept("suffix", "", "");
     accept("suffix", "restaur\xc3\xa9", "restaur\xc3\xa9");
     refuse("suffix", "a/b");
+    refuse("suffix", "a\\b");
+    char suffix[OPTION_NAME_MAX + 1];
+    memset(suffix, 'a', sizeof suffix - 1);
+    suffix[OPTION_NAME_MAX - 1] = 0;
+    accept("suffix", suffix, suffix);
+    suffix[OPTION_NAME_MAX - 1] = 'a';
+    suffix[OPTION_NAME_MAX] = 0;
+    refuse("suffix", suffix);
     refuse("suffix", "a\x01");
     refuse("suffix", "a\x7f");
 }

@@ -7,8 +7,10 @@
 
 #include <cmocka.h>
 
+#include "server/http/framing.h"
 #include "server/http/header.h"
 #include "server/http/upload.h"
+#include "server/http/utf8.h"
 
 static struct upload *make(bool detect, size_t limit)
 {
@@ -58,12 +60,15 @@ static void test_fields(void **state)
     error_clear(&err);
     assert_int_equal(upload_field(upload, "weight", "0\0001", 3, &err), ERROR_INVALID);
     says(&err, "zero byte");
+    assert_int_equal(field(upload, "bg_tile", "\xff\xfe", &err), ERROR_INVALID);
+    says(&err, "bg_tile: \"??\" is not UTF-8; allowed is auto, 0, or 32 to 4096");
     upload_destroy(&upload);
 
     static const char *const bad[][2] = {
-        {"upscale", "0"},     {"upscale", "nan"},   {"upscale", "9"}, {"upscale", "2x"}, {"weight", "1.01"},
-        {"bg_tile", "31"},    {"aligned", "maybe"}, {"quality", "0"}, {"async", "true"}, {"async", "perhaps"},
-        {"precision", "fp8"}, {"seed", "-1"},       {"faces", "a"},   {"ext", "gif"},    {"suffix", "a/b"}};
+        {"upscale", "0"},   {"upscale", "nan"},   {"upscale", "9"},     {"upscale", "2x"},
+        {"weight", "1.01"}, {"bg_tile", "31"},    {"aligned", "maybe"}, {"quality", "0"},
+        {"async", "true"},  {"async", "perhaps"}, {"precision", "fp8"}, {"seed", "-1"},
+        {"faces", "a"},     {"ext", "gif"},       {"suffix", "a/b"},    {"suffix", "a\\b"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         upload = make(false, 1000);
         if (field(upload, bad[i][0], bad[i][1], &err) != ERROR_INVALID)
@@ -150,6 +155,11 @@ static void test_form(void **state)
     says(&err, "suffix: the value is longer than 511 bytes");
     assert_int_equal(part(upload, longer, 0, "1", &err), ERROR_INVALID);
     says(&err, "there is no such field");
+    assert_int_equal(part(upload, "scale", 0, longer, &err), ERROR_INVALID);
+    says(&err, "scale: there is no such field; known are:");
+    error_clear(&err);
+    assert_int_equal(upload_part(upload, "file", "a.png", NULL, longer, 0, strlen(longer), &err), ERROR_INVALID);
+    says(&err, "file: there is no such field; the picture goes in \"image\"");
     upload_destroy(&upload);
 }
 
@@ -202,6 +212,9 @@ static void test_disposition(void **state)
     name[sizeof name - 1] = 0;
     header_disposition(name, name, "png", out, sizeof out);
     assert_true(strlen(out) < 300);
+    name[127] = 0; /* as long as a suffix may be: nothing of it is lost */
+    header_disposition("a", name, "png", out, sizeof out);
+    assert_int_equal(strlen(out), strlen("attachment; filename=\"a_.png\"") + 127);
 }
 
 static void test_accept(void **state)
@@ -247,11 +260,63 @@ static void test_tokens(void **state)
     assert_false(header_is_length("00000000000000000001", 20));
 }
 
+static bool is_host(const char *text)
+{
+    return header_is_host(text, strlen(text));
+}
+
+static void test_hosts(void **state)
+{
+    (void)state;
+    static const char *const good[] = {"a",     "a.example:80", "127.0.0.1:8080", "[::1]", "[::ffff:1.2.3.4]:80",
+                                       "a_b-c", "localhost:",   "a%20b"};
+    static const char *const bad[] = {"",   ":80", "a/b", "a b", "a:b", "a:80:80", "user@a", "[::1",
+                                      "[]", "[g]", "a\\", "a\"", "a\t", "[::1]a",  "a,b c",  "\xc3\xa4"};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+        if (!is_host(good[i]))
+            fail_msg("\"%s\" is a host", good[i]);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        if (is_host(bad[i]))
+            fail_msg("\"%s\" is no host", bad[i]);
+    assert_true(header_is_host("a/path", 1));
+    assert_false(header_is_host("a/path", 6));
+    assert_true(header_is_value("a\tb \xff", 5));
+    assert_true(header_is_value("", 0));
+    assert_false(header_is_value("a\rb", 3));
+    assert_false(header_is_value("a\0b", 3));
+    assert_false(header_is_value("\x7f", 1));
+    assert_true(header_is_target("/%20?a=\xff", 8));
+    assert_false(header_is_target("/a b", 4));
+    assert_false(header_is_target("/\t", 2));
+    assert_false(header_is_target("", 0));
+    assert_string_equal(framing_path("/healthz"), "/healthz");
+    assert_string_equal(framing_path("HTTP://a:80/healthz"), "/healthz");
+    assert_string_equal(framing_path("https://[::1]"), "/");
+    assert_null(framing_path("http:///healthz"));
+    assert_null(framing_path("http://user@a/healthz"));
+    assert_string_equal(framing_path("ftp://a/"), "ftp://a/");
+}
+
+static void test_utf8(void **state)
+{
+    (void)state;
+    char out[8];
+    assert_true(utf8_valid(""));
+    assert_true(utf8_valid("a\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80"));
+    static const char *const bad[] = {"\xff\xfe", "\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "a\xc3", "\x80"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_false(utf8_valid(bad[i]));
+    assert_string_equal(utf8_copy(out, sizeof out, "a\xff\xc3\xa4\xc3"), "a?\xc3\xa4?");
+    assert_string_equal(utf8_copy(out, sizeof out, "123456\xc3\xa4"), "123456"); /* not half of it */
+    assert_string_equal(utf8_copy(out, sizeof out, "12345\xc3\xa4"), "12345\xc3\xa4");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fields),      cmocka_unit_test(test_form),   cmocka_unit_test(test_raw),
         cmocka_unit_test(test_disposition), cmocka_unit_test(test_accept), cmocka_unit_test(test_tokens),
+        cmocka_unit_test(test_hosts),       cmocka_unit_test(test_utf8),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
