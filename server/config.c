@@ -165,13 +165,20 @@ static enum error_code bad_value(const struct key *key, const char *value, const
     }
 }
 
+/* NULL when there is none of that name. */
+static const struct key *find_key(const char *name)
+{
+    for (size_t i = 0; i < KEY_COUNT; i++)
+        if (same_name(keys[i].name, name))
+            return &keys[i];
+    return NULL;
+}
+
 enum error_code config_set(struct config *config, const char *name, const char *value, const char *source,
                            struct error *err)
 {
-    const struct key *key = keys;
-    while (key < keys + KEY_COUNT && !same_name(key->name, name))
-        key++;
-    if (key == keys + KEY_COUNT)
+    const struct key *key = find_key(name);
+    if (!key)
         return error_set(err, ERROR_NOT_FOUND, "%s: unknown key \"%s\"", source, name);
 
     char *field = (char *)config + key->offset;
@@ -226,7 +233,9 @@ static char *trim(char *text)
     return text;
 }
 
-static enum error_code load_line(struct config *config, char *line, const char *source, struct error *err)
+/* first: the line of the file in which each key was set, 0 for none yet. */
+static enum error_code load_line(struct config *config, char *line, int number, int first[], const char *source,
+                                 struct error *err)
 {
     for (char *at = line; *at; at++)
         if (*at == '#' && (at == line || isspace((unsigned char)at[-1]))) {
@@ -240,7 +249,14 @@ static enum error_code load_line(struct config *config, char *line, const char *
     if (!equals)
         return error_set(err, ERROR_INVALID, "%s: \"%s\" is not key = value", source, line);
     *equals = 0;
-    return config_set(config, trim(line), trim(equals + 1), source, err);
+    line = trim(line);
+    const struct key *key = find_key(line);
+    if (key && first[key - keys])
+        return error_set(err, ERROR_INVALID, "%s: \"%s\" is set in line %d already", source, key->name,
+                         first[key - keys]);
+    if (key)
+        first[key - keys] = number;
+    return config_set(config, line, trim(equals + 1), source, err);
 }
 
 enum error_code config_load(struct config *config, const char *path, struct error *err)
@@ -251,9 +267,11 @@ enum error_code config_load(struct config *config, const char *path, struct erro
     enum error_code code = OK;
     char *line = NULL, source[sizeof config->source[0]];
     size_t room = 0;
+    int first[KEY_COUNT] = {0};
     for (int number = 1; !code && getline(&line, &room, file) >= 0; number++) {
         snprintf(source, sizeof source, "%s:%d", path, number);
-        code = load_line(config, line, source, err);
+        bool mark = number == 1 && !strncmp(line, "\xef\xbb\xbf", 3); /* some editors put it before UTF-8 */
+        code = load_line(config, line + (mark ? 3 : 0), number, first, source, err);
     }
     if (!code && ferror(file))
         code = error_set(err, ERROR_IO, "%s: %s", path, strerror(errno));

@@ -127,6 +127,9 @@ static void test_file_errors(void **state)
         {"input_pixels =\n", "is not a number", ERROR_INVALID},
         {"precision = fp64\n", "is not auto, fp32 or fp16", ERROR_INVALID},
         {"log_level = loud\n", "is not debug, info, warn or error", ERROR_INVALID},
+        {"\nqueue = 5\nworkers = 1\nqueue = 5\n", ":4: \"queue\" is set in line 2 already", ERROR_INVALID},
+        {"job_seconds = 5\njob-seconds = 6\n", ":2: \"job_seconds\" is set in line 1 already", ERROR_INVALID},
+        {"queue = 5\n\xef\xbb\xbfworkers = 2\n", ":2: unknown key", ERROR_NOT_FOUND},
         {"listen = 8080\n", "is not ADDRESS:PORT", ERROR_INVALID},
         {"listen = ::1:8080\n", "is not ADDRESS:PORT", ERROR_INVALID},
         {"listen = localhost:99999\n", "is not ADDRESS:PORT", ERROR_INVALID},
@@ -145,6 +148,20 @@ static void test_file_errors(void **state)
     config_init(&config);
     assert_int_equal(config_load(&config, "/nowhere/restored.conf", &err), ERROR_NOT_FOUND);
     assert_non_null(strstr(err.text, "/nowhere/restored.conf"));
+}
+
+/* The byte order mark that some editors begin UTF-8 with. */
+static void test_byte_order_mark(void **state)
+{
+    (void)state;
+    struct config config;
+    struct error err = ERROR_INIT;
+    char path[64];
+    config_init(&config);
+    assert_int_equal(load_text(&config, "\xef\xbb\xbfqueue = 5\n", path, &err), OK);
+    assert_int_equal(config.queue, 5);
+    assert_int_equal(load_text(&config, "\xef\xbb\xbf# mine\nqueue = 6\n", path, &err), OK);
+    assert_int_equal(config.queue, 6); /* another file may set it again */
 }
 
 static void test_environment(void **state)
@@ -190,8 +207,9 @@ static void test_values(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults),    cmocka_unit_test(test_annotated_file), cmocka_unit_test(test_order),
-        cmocka_unit_test(test_file_errors), cmocka_unit_test(test_environment),    cmocka_unit_test(test_values),
+        cmocka_unit_test(test_defaults),        cmocka_unit_test(test_annotated_file), cmocka_unit_test(test_order),
+        cmocka_unit_test(test_file_errors),     cmocka_unit_test(test_environment),    cmocka_unit_test(test_values),
+        cmocka_unit_test(test_byte_order_mark),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
