@@ -44,21 +44,22 @@ static const struct backend *backend_by_name(const char *name)
     return NULL;
 }
 
-/* The one device that `which` names; NULL when there is none or the name fits several. */
-static const struct device_info *device_find(const struct device_info *list, size_t count, const char *which)
+/* The one device that `which` names; NULL when none or several do (*fits). */
+static const struct device_info *device_find(const struct device_info *list, size_t count, const char *which,
+                                             size_t *fits)
 {
     const struct device_info *found = NULL;
+    *fits = 0;
     for (size_t i = 0; i < count; i++)
         if (!strcasecmp(list[i].id, which) || !strcasecmp(list[i].uuid, which) || !strcasecmp(list[i].name, which))
             return &list[i];
     for (size_t i = 0; i < count; i++) {
         if (!strcasestr(list[i].name, which))
             continue;
-        if (found)
-            return NULL;
         found = &list[i];
+        ++*fits;
     }
-    return found;
+    return *fits == 1 ? found : NULL;
 }
 
 static void device_names(const struct device_info *list, size_t count, char *out, size_t size)
@@ -87,10 +88,13 @@ enum error_code device_open(struct device **out, const char *which, const char *
     char names[400];
     device_names(list, count, names, sizeof names);
     if (which && *which && strcasecmp(which, "auto") != 0) {
-        chosen = device_find(list, count, which);
+        size_t fits;
+        chosen = device_find(list, count, which, &fits);
         if (!chosen)
-            code =
-                error_set(err, ERROR_NOT_FOUND, "there is no one device \"%.64s\"; the devices are: %s", which, names);
+            code = error_set(err, ERROR_NOT_FOUND,
+                             fits ? "\"%.64s\" fits several devices; the devices are: %s"
+                                  : "there is no device \"%.64s\"; the devices are: %s",
+                             which, names);
         else if (!chosen->usable)
             code = error_set(err, ERROR_DEVICE, "device %s (%s) cannot be used: %s", chosen->id, chosen->name,
                              chosen->reason);

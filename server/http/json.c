@@ -39,14 +39,15 @@ static json_t *device_row(const struct device_status *status)
         json_pack("{s:b, s:b, s:b, s:i}", "fp16", info->fp16, "cooperative_matrix", info->cooperative_matrix, "int8",
                   info->int8, "subgroup_size", (int)info->subgroup_size);
     json_t *self_test = json_pack("{s:s, s:n, s:n}", "state", "not run", "max_error", "ms");
-    return json_pack("{s:s, s:o, s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:s, s:o, s:s, s:o, s:I, s:I, s:f, s:f, s:o}", "id",
-                     info->id, "uuid", text_or_null(info->uuid), "name", info->name, "type",
+    return json_pack("{s:s, s:o, s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:s, s:o, s:s, s:o, s:I, s:I, s:f, s:f, s:o, s:o}",
+                     "id", info->id, "uuid", text_or_null(info->uuid), "name", info->name, "type",
                      json_device_type_name(info->type), "backend", info->backend, "api_version", info->api_version,
                      "driver", info->driver, "memory", memory, "features", features, "precision", precision,
                      "self_test", self_test, "state", states[status->state], "current_job",
                      text_or_null(status->current_job), "jobs_done", (json_int_t)status->jobs_done, "jobs_failed",
                      (json_int_t)status->jobs_failed, "busy_seconds", status->busy_seconds, "utilisation",
-                     status->utilisation, "reason", text_or_null(info->reason));
+                     status->utilisation, "reason", text_or_null(info->usable ? "" : info->reason), "remark",
+                     text_or_null(info->usable ? info->reason : ""));
 }
 
 json_t *json_devices(const struct device_status *list, size_t count)

@@ -7,7 +7,6 @@
 #include <strings.h>
 
 #include "runtime/base/mem.h"
-#include "server/job/job.h"
 
 #define MAX_DEVICES 32
 #define MAX_RUNNING 32 /* workers on one device */
@@ -155,7 +154,7 @@ static void spread(struct row *row, int64_t from_ns, int64_t to_ns)
     }
 }
 
-void devices_end(struct devices *devices, const char *id, const char *job_id, int64_t started_ns, bool done)
+void devices_end(struct devices *devices, const char *id, const char *job_id, int64_t started_ns, enum job_state end)
 {
     int64_t now = job_now();
     pthread_mutex_lock(&devices->lock);
@@ -166,10 +165,8 @@ void devices_end(struct devices *devices, const char *id, const char *job_id, in
             break;
         }
     if (row) {
-        if (done)
-            row->status.jobs_done++;
-        else
-            row->status.jobs_failed++;
+        row->status.jobs_done += end == JOB_DONE;
+        row->status.jobs_failed += end == JOB_FAILED;
         row->status.busy_seconds += (double)(now - started_ns) / 1e9;
         spread(row, started_ns, now);
     }

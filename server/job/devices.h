@@ -3,7 +3,7 @@
 #ifndef SERVER_JOB_DEVICES_H
 #define SERVER_JOB_DEVICES_H
 
-#include "runtime/backend/backend.h"
+#include "server/job/job.h"
 
 enum device_state { DEVICE_IDLE, DEVICE_BUSY, DEVICE_LOST, DEVICE_DISABLED };
 
@@ -33,9 +33,9 @@ enum error_code devices_find(struct devices *devices, const char *wanted, char i
 void devices_update(struct devices *devices, const struct device_info *info);
 void devices_set_default(struct devices *devices, const char *id);
 
-/* A job begins and ends on the device. */
+/* A job begins and ends on the device. end: JOB_DONE, JOB_FAILED or JOB_CANCELLED, which counts as neither. */
 void devices_begin(struct devices *devices, const char *id, const char *job_id);
-void devices_end(struct devices *devices, const char *id, const char *job_id, int64_t started_ns, bool done);
+void devices_end(struct devices *devices, const char *id, const char *job_id, int64_t started_ns, enum job_state end);
 
 /* It was lost and could not be opened again; devices_update brings it back. */
 void devices_mark_lost(struct devices *devices, const char *id);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -42,6 +43,14 @@ struct worker_pool {
     struct worker workers[];
 };
 
+/* How a job ends with this code: asked to stop by its client or by the end of the server, it has not failed. */
+static enum job_state outcome(const struct job *job, enum error_code code)
+{
+    if (code == ERROR_CANCELLED && atomic_load(&job->stop))
+        code = (enum error_code)atomic_load(&job->stop);
+    return !code ? JOB_DONE : code == ERROR_CANCELLED || code == ERROR_BUSY ? JOB_CANCELLED : JOB_FAILED;
+}
+
 /* Ends a job: its state, the counters, its owner, the reference. */
 static void end_job(struct worker_pool *pool, struct job *job, enum error_code code, const struct error *err)
 {
@@ -52,13 +61,12 @@ static void end_job(struct worker_pool *pool, struct job *job, enum error_code c
         error_set(&job->error, code, "%s", err->text);
         error_detail(&job->error, "%s", err->detail);
     }
-    atomic_store(&job->state, !code ? JOB_DONE : code == ERROR_CANCELLED ? JOB_CANCELLED : JOB_FAILED);
+    static const char *const names[] = {"queued", "running", "done", "failed", "cancelled"};
+    enum job_state state = outcome(job, code);
+    atomic_store(&job->state, state);
     stats_record(&pool->stats, job);
-    log_event(code && code != ERROR_CANCELLED ? LOG_WARN : LOG_INFO, "job",
-              "id=%s state=%s wait_ms=%.0f ms=%.0f faces=%d tiles=%d device=%s code=%s%s%s%s", job->id,
-              !code                     ? "done"
-              : code == ERROR_CANCELLED ? "cancelled"
-                                        : "failed",
+    log_event(state == JOB_FAILED ? LOG_WARN : LOG_INFO, "job",
+              "id=%s state=%s wait_ms=%.0f ms=%.0f faces=%d tiles=%d device=%s code=%s%s%s%s", job->id, names[state],
               job->restoration->stage_ms[STAGE_QUEUE],
               job->started_ns ? (double)(job->finished_ns - job->started_ns) / 1e6 : 0.0, job->restoration->face_count,
               job->restoration->tiles, job->restoration->device, error_code_name(code), code ? " text=\"" : "",
@@ -135,8 +143,9 @@ static void open_default(struct worker *worker)
     devices_set_default(pool->devices, info.id);
     log_event(info.type == DEVICE_SOFTWARE ? LOG_WARN : LOG_INFO, "device",
               "id=%s name=\"%s\" driver=\"%s\" remark=\"%s\"", info.id, info.name, info.driver, info.reason);
-    if (model_store_ready(pool->store, &err) ||
-        engine_preload(worker->engines[0], pool->settings.precision, loaded, &err)) {
+    if (model_store_ready(pool->store, &err)) { /* whoever opened the store has said so */
+        set_phase(worker, PHASE_NO_MODELS, &err);
+    } else if (engine_preload(worker->engines[0], pool->settings.precision, loaded, &err)) {
         log_event(LOG_WARN, "models", "reason=\"%s\" detail=\"%s\"", err.text, err.detail);
         set_phase(worker, PHASE_NO_MODELS, &err);
     } else {
@@ -209,7 +218,7 @@ static enum error_code run_on(struct worker *worker, struct engine *engine, stru
     if (!code)
         make_etag(job);
 
-    devices_end(devices, info.id, job->id, job->started_ns, !code);
+    devices_end(devices, info.id, job->id, job->started_ns, outcome(job, code));
     for (; losses < engine_losses(engine); losses++)
         devices_count_loss(devices, info.id);
     engine_info(engine, &info);
@@ -258,6 +267,17 @@ static void *work(void *argument)
     return NULL;
 }
 
+/* A device that was named must be there; whether it works shows when it is opened, and that may change. */
+static enum error_code check_device(struct worker_pool *pool, struct error *err)
+{
+    char id[32];
+    const char *wanted = pool->settings.device;
+    /* "reference" can be opened, but is not in the list */
+    if (!*wanted || !strcasecmp(wanted, "auto") || !strcmp(wanted, "reference"))
+        return OK;
+    return devices_find(pool->devices, wanted, id, err);
+}
+
 enum error_code worker_pool_create(struct worker_pool **out, const struct worker_settings *settings,
                                    struct model_store *store, struct error *err)
 {
@@ -274,6 +294,8 @@ enum error_code worker_pool_create(struct worker_pool **out, const struct worker
     enum error_code code = queue_create(&pool->queue, settings->queue, err);
     if (!code)
         code = devices_create(&pool->devices, err);
+    if (!code)
+        code = check_device(pool, err);
     for (int i = 0; !code && i < settings->workers; i++) {
         struct worker *worker = &pool->workers[i];
         worker->pool = pool;

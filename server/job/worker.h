@@ -19,7 +19,8 @@ struct worker_settings {
 
 struct worker_pool;
 
-/* Starts the threads, which open the device and load the default models by themselves. The store is borrowed. */
+/* Starts the threads, which open the device and load the default models by themselves. The store is borrowed.
+ * ERROR_INVALID when there is no device of the name in the settings. */
 enum error_code worker_pool_create(struct worker_pool **out, const struct worker_settings *settings,
                                    struct model_store *store, struct error *err) MUST_CHECK;
 

@@ -21,12 +21,14 @@ test('/healthz and /readyz', async () => {
 test('/v1/devices', async () => {
   const { json } = await get(server, '/v1/devices');
   const device = json.devices.find((d) => d.id === json.default);
-  assert.deepEqual(Object.keys(device), ['id', 'uuid', 'name', 'type', 'backend', 'api_version', 'driver', 'memory', 'features', 'precision', 'self_test', 'state', 'current_job', 'jobs_done', 'jobs_failed', 'busy_seconds', 'utilisation', 'reason']);
+  assert.deepEqual(Object.keys(device), ['id', 'uuid', 'name', 'type', 'backend', 'api_version', 'driver', 'memory', 'features', 'precision', 'self_test', 'state', 'current_job', 'jobs_done', 'jobs_failed', 'busy_seconds', 'utilisation', 'reason', 'remark']);
   assert.deepEqual(Object.keys(device.memory), ['total', 'budget', 'used', 'peak']);
   assert.ok(['discrete', 'integrated', 'virtual', 'software', 'cpu'].includes(device.type));
   assert.equal(device.state, 'idle');
   assert.equal(device.current_job, null);
-  if (device.type === 'software') assert.match(device.reason, /slow/);
+  assert.equal(device.reason, null, 'it is used');
+  if (device.type === 'software') assert.match(device.remark, /slow/);
+  else assert.equal(device.remark, null);
 });
 
 test('/v1/models, with sums that come a little later', async () => {
@@ -159,6 +161,7 @@ describe('without models', () => {
     const models = await get(bare, '/v1/models');
     assert.deepEqual(models.json.models, []);
     assert.ok(models.json.missing.length >= 4);
+    assert.equal(bare.log().match(/make models/g).length, 1, bare.log());
     assert.match(bare.log(), /no-models/);
   });
 });

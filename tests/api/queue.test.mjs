@@ -24,6 +24,7 @@ test('a client that hangs up cancels its job, and the worker is free', { timeout
   await until('the cancelled job', async () => (await counted(server, 'jobs_total{state="cancelled"}')) === 1, 20000);
   await until('the idle device', async () => (await get(server, '/v1/devices')).json.devices[0].state === 'idle');
   assert.equal(await counted(server, 'http_requests_total{route="/v1/restore",method="POST",code="499"}'), 1);
+  assert.equal((await get(server, '/v1/devices')).json.devices[0].jobs_failed, 0);
   assert.match(server.log(), /state=cancelled/);
   assert.match(server.log(), /request .* status=499/);
   const started = Date.now();
@@ -135,6 +136,8 @@ describe('the end', () => {
       assert.match(answer.json.detail, /shutting down/);
     }
     await server.stop();
+    assert.equal(server.log().match(/ job id=\S+ state=cancelled /g).length, 2);
+    assert.doesNotMatch(server.log(), /state=failed/);
   });
 
   test('a second signal ends it at once', { timeout: 120000 }, async (context) => {
@@ -147,6 +150,8 @@ describe('the end', () => {
     server.process.kill('SIGINT');
     assert.equal((await job).status, 503);
     await server.stop();
+    assert.match(server.log(), /state=cancelled/);
+    assert.doesNotMatch(server.log(), /state=failed/);
     assert.ok(Date.now() - second < 15000, 'it did not wait for drain_seconds');
   });
 });
