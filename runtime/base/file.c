@@ -11,7 +11,7 @@
 enum error_code file_map(struct file *out, const char *path, struct error *err)
 {
     *out = (struct file){0};
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not be waited for, only refused */
     if (fd < 0)
         return error_set(err, errno == ENOENT ? ERROR_NOT_FOUND : ERROR_IO, "%s: %s", path, strerror(errno));
     enum error_code code = OK;

@@ -59,15 +59,30 @@ enum error_code cli_value(struct cli *cli, const char **value, struct error *err
     return cli->value ? OK : error_set(err, ERROR_INVALID, "--%s needs a value", cli->name);
 }
 
-enum error_code cli_flag(const struct cli *cli, bool *set, struct error *err)
+/* 1 or 0; -1: it is no boolean. */
+static int boolean(const char *text)
 {
-    static const char *const yes[] = {"true", "1", "on", "yes"}, *const no[] = {"false", "0", "off", "no"};
-    for (int i = 0; i < 4; i++)
-        if (!cli->value || !strcasecmp(cli->value, yes[i]) || !strcasecmp(cli->value, no[i])) {
-            *set = !cli->value || !strcasecmp(cli->value, yes[i]);
-            return OK;
-        }
-    return error_set(err, ERROR_INVALID, "--%s: \"%s\" is not true or false", cli->name, cli->value);
+    static const char *const words[] = {"false", "true", "0", "1", "off", "on", "no", "yes"};
+    for (int i = 0; i < 8; i++)
+        if (!strcasecmp(text, words[i]))
+            return i & 1;
+    return -1;
+}
+
+const char *cli_flag_value(struct cli *cli)
+{
+    if (!cli->value && cli->next < cli->argc && boolean(cli->argv[cli->next]) >= 0)
+        cli->value = cli->argv[cli->next++];
+    return cli->value ? cli->value : "true";
+}
+
+enum error_code cli_flag(struct cli *cli, bool *set, struct error *err)
+{
+    int value = boolean(cli_flag_value(cli));
+    if (value < 0)
+        return error_set(err, ERROR_INVALID, "--%s: \"%s\" is not true or false", cli->name, cli->value);
+    *set = value;
+    return OK;
 }
 
 enum error_code cli_config(struct cli *cli, struct config *config, struct error *err)

@@ -36,8 +36,12 @@ bool cli_next(struct cli *cli, const char *letters);
 /* The option's value: what came with '=', else the next argument. ERROR_INVALID when there is none. */
 enum error_code cli_value(struct cli *cli, const char **value, struct error *err) MUST_CHECK;
 
-/* Whether the current option is a flag that is set: alone, or with =true. */
-enum error_code cli_flag(const struct cli *cli, bool *set, struct error *err) MUST_CHECK;
+/* The value of the option, which is a flag: what came with '=', else the next argument where that is a boolean (true,
+ * false, 1, 0, on, off, yes, no), else "true". */
+const char *cli_flag_value(struct cli *cli);
+
+/* Whether the current option, a flag, is set: alone, or with a value that is true. */
+enum error_code cli_flag(struct cli *cli, bool *set, struct error *err) MUST_CHECK;
 
 /* Takes the current option as a key of the configuration (--models is models_dir, --config is done already).
  * ERROR_INVALID for an unknown option names it. */

@@ -24,7 +24,9 @@ static void print_table(const struct device_status *list, size_t count)
                info->cooperative_matrix ? "yes" : "no", info->int8 ? "yes" : "no", info->subgroup_size);
         printf("  precision  %s%s%s%s\n", info->preferred == PRECISION_FP16 ? "fp16" : "fp32",
                *info->precision_reason ? " (" : "", info->precision_reason, *info->precision_reason ? ")" : "");
-        printf("  usable     %s%s%s\n", info->usable ? "yes" : "no", *info->reason ? ": " : "", info->reason);
+        printf("  usable     %s%s\n", info->usable ? "yes" : "no: ", info->usable ? "" : info->reason);
+        if (info->usable && *info->reason)
+            printf("  remark     %s\n", info->reason);
     }
 }
 

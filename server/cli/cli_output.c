@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "runtime/base/file.h"
+#include "server/http/utf8.h"
 #include "server/image/codec.h"
 
 static const char *last_part(const char *path)
@@ -150,8 +151,9 @@ void cli_output_line(const struct restoration *r, const char *input, const char 
 void cli_output_json(const struct restoration *r, const char *input, const char *written)
 {
     json_t *report = restoration_report(r);
-    json_object_set_new(report, "file", json_string(input));
-    json_object_set_new(report, "written", json_string(written));
+    char text[4096]; /* a path need not be UTF-8 */
+    json_object_set_new(report, "file", json_string(utf8_copy(text, sizeof text, input)));
+    json_object_set_new(report, "written", json_string(utf8_copy(text, sizeof text, written)));
     json_dumpf(report, stdout, JSON_COMPACT | JSON_REAL_PRECISION(10));
     putchar('\n');
     json_decref(report);

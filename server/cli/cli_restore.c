@@ -13,6 +13,7 @@
 #include "server/cli/cli.h"
 #include "server/cli/cli_output.h"
 #include "server/cli/cli_progress.h"
+#include "server/http/utf8.h"
 #include "server/job/engine.h"
 #include "server/job/job.h"
 
@@ -83,7 +84,8 @@ static enum error_code add_input(struct run *run, const char *folder, const char
     return OK;
 }
 
-/* A folder's files in order of their names; hidden ones and subfolders are left alone. */
+/* A folder's files in order of their names; hidden ones and subfolders are left alone. What is no readable file (a
+ * dangling link, a FIFO) stays in the list and fails in its turn, as a file named on the command line does. */
 static enum error_code add_folder(struct run *run, const char *folder, struct error *err)
 {
     struct dirent **list;
@@ -95,7 +97,7 @@ static enum error_code add_folder(struct run *run, const char *folder, struct er
     for (int i = 0; i < count; i++) {
         struct stat status;
         if (!code && list[i]->d_name[0] != '.' && !(code = add_input(run, folder, list[i]->d_name, err)) &&
-            (stat(run->inputs[run->count - 1].path, &status) || !S_ISREG(status.st_mode)))
+            !stat(run->inputs[run->count - 1].path, &status) && S_ISDIR(status.st_mode))
             free(run->inputs[--run->count].path);
         free(list[i]);
     }
@@ -198,8 +200,9 @@ static void print_failure(const struct run *run, const char *path, const struct 
         fprintf(stderr, "restored: %s: %s\n", path, err->text);
         return;
     }
-    json_t *line =
-        json_pack("{s:s, s:{s:s, s:s}}", "file", path, "error", "code", error_code_name(err->code), "text", err->text);
+    char file[4096], text[sizeof err->text];
+    json_t *line = json_pack("{s:s, s:{s:s, s:s}}", "file", utf8_copy(file, sizeof file, path), "error", "code",
+                             error_code_name(err->code), "text", utf8_copy(text, sizeof text, err->text));
     json_dumpf(line, stdout, JSON_COMPACT | JSON_REAL_PRECISION(10));
     json_decref(line);
     putchar('\n');
@@ -259,8 +262,12 @@ static enum error_code take(struct run *run, struct cli *cli, bool *help, struct
     if (!row)
         return cli_config(cli, &run->config, err);
     if (!strcmp(row->type, "boolean"))
-        return options_set(&run->options, row->name, cli->value ? cli->value : "true", err);
-    return (code = cli_value(cli, &value, err)) ? code : options_set(&run->options, row->name, value, err);
+        return options_set(&run->options, row->name, cli_flag_value(cli), err);
+    if ((code = cli_value(cli, &value, err)))
+        return code;
+    if (!utf8_valid(value)) /* the report is JSON */
+        return error_set(err, ERROR_INVALID, "%s: the value is not UTF-8; allowed: %s", row->name, row->allowed);
+    return options_set(&run->options, row->name, value, err);
 }
 
 static enum error_code prepare(struct run *run, struct error *err)

@@ -1,7 +1,7 @@
 // The command line: restored restore with the reference's options and layout, models, devices, healthcheck, serve's
 // configuration.
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
+import { execFileSync, spawn } from 'node:child_process';
 import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
@@ -97,6 +97,68 @@ describe('restore', () => {
     assert.match(none.err, /nowhere\.png/);
   });
 
+  test('what a folder holds that cannot be read is reported, but for its subfolders', async () => {
+    put('in/a.png', fixture('none.png'));
+    put('in/sub.png/b.png', fixture('none.png'));
+    fs.symlinkSync('nowhere.png', path.join(here, 'in/dangling.png'));
+    fs.symlinkSync('a.png', path.join(here, 'in/linked.png'));
+    fs.symlinkSync('sub.png', path.join(here, 'in/folder.png'));
+    execFileSync('mkfifo', [path.join(here, 'in/fifo.png')]);
+    const { status, err } = await restore('in', '-v', 'none', '--bg_upsampler', 'none');
+    assert.equal(status, 1);
+    assert.match(err, /^restored: in\/dangling\.png: No such file or directory$/m);
+    assert.match(err, /^restored: in\/fifo\.png: not a regular file$/m);
+    assert.equal(err.match(/^restored:/gm).length, 2, err);
+    assert.deepEqual(files('results'), ['restored_imgs/a.png', 'restored_imgs/linked.png']);
+  });
+
+  test('a flag may be followed by its value', async () => {
+    put('a.png', fixture('picture.png'));
+    for (const args of [['--aligned', 'false', 'a.png'], ['a.png', '--compat', 'off', '--aligned=no'], ['--only_center_face', '0', 'a.png', '--json', 'no']]) {
+      const { status, out, err } = await restore(...args, '-v', 'none', '--bg_upsampler', 'none');
+      assert.equal(status, 0, `${args.join(' ')}: ${err}`);
+      assert.match(out, /^a\.png -> results\/restored_imgs\/a\.png/);
+    }
+    assert.equal((await restore('--aligned', 'TRUE', 'a.png', '-o', 'face')).status, 0);
+    assert.equal((await restore('--aligned', 'a.png', '-o', 'face')).status, 0);
+    assert.deepEqual(files('face'), ['cmp/a_00.png', 'cropped_faces/a_00.png', 'restored_faces/a_00.png']);
+  });
+
+  test('names and values that are not UTF-8', async () => {
+    const bytes = (...parts) => `$'${parts.join('')}'`;
+    put('a.png', fixture('none.png'));
+    const shell = (line) => new Promise((resolve) => {
+      const child = spawn('bash', ['-c', line], { cwd: here, stdio: ['ignore', 'pipe', 'pipe'] });
+      let out = '', err = '';
+      child.stdout.on('data', (data) => { out += data; });
+      child.stderr.on('data', (data) => { err += data; });
+      child.on('close', (status) => resolve({ status, out, err }));
+    });
+    const command = [binary, 'restore', ...ownModels, '-v', 'none', '--bg_upsampler', 'none'].join(' ');
+    const suffix = await shell(`${command} a.png --suffix ${bytes('\\xff')}`);
+    assert.equal(suffix.status, 2);
+    assert.match(suffix.err, /suffix: the value is not UTF-8/);
+    const name = await shell(`mv a.png ${bytes('b\\xff.png')} && ${command} --json b* nowhere${bytes('\\xff')}`);
+    const [good, bad] = name.out.trimEnd().split('\n').map((line) => JSON.parse(line));
+    assert.equal(good.file, 'b?.png');
+    assert.equal(good.written, 'results/restored_imgs/b?.png');
+    assert.match(bad.error.text, /^nowhere\?: No such file/);
+  });
+
+  test('a progress bar on a terminal, that never runs backwards', async () => {
+    put('two.png', fixture('two.png'));
+    const { status, out } = await new Promise((resolve) => {
+      const child = spawn('script', ['-qec', [binary, 'restore', ...ownModels, 'two.png', '-s', '4', '--bg_tile', '32', '--bg_upsampler', 'rrdb_x4'].join(' '), '/dev/null'], { cwd: here, stdio: ['ignore', 'pipe', 'pipe'] });
+      let text = '';
+      child.stdout.on('data', (data) => { text += data; });
+      child.on('close', (code) => resolve({ status: code, out: text }));
+    });
+    assert.equal(status, 0, out);
+    const bars = [...out.matchAll(/two\.png \[(#*)\.*\] (\w+)/g)].map((m) => [m[1].length, m[2]]);
+    assert.ok(bars.some(([, stage]) => stage === 'background'), out);
+    for (let i = 1; i < bars.length; i++) assert.ok(bars[i][0] >= bars[i - 1][0], JSON.stringify(bars));
+  });
+
   test('inputs of one name do not overwrite each other', async () => {
     put('a.png', fixture('none.png'));
     put('a.jpg', fixture('picture.jpg'));
@@ -140,6 +202,9 @@ describe('restore', () => {
     const missing = await restore('a.png', '-v', '1.4');
     assert.equal(missing.status, 1);
     assert.match(missing.err, /GFPGANv1\.4\.pth.*make models/s);
+    const device = await restore('a.png', '--device', 'nope');
+    assert.equal(device.status, 1);
+    assert.match(device.err, /there is no device "nope"; the devices are: vulkan:0/);
     const bare = await run(['restore', '--models', here, 'a.png']);
     assert.equal(bare.status, 1);
     assert.match(bare.err, /make models/);
@@ -178,7 +243,9 @@ describe('the others', () => {
     assert.ok(json.devices.some((d) => d.id === json.default));
     const table = await run(['devices']);
     assert.match(table.out, /^vulkan:\d/);
-    assert.match(table.out, /usable +yes/);
+    assert.match(table.out, /usable +yes$/m);
+    const software = json.devices.find((d) => d.type === 'software');
+    if (software) assert.ok(table.out.includes(`remark     ${software.remark}\n`), table.out);
   });
 
   test('healthcheck', async () => {
@@ -227,8 +294,17 @@ describe('serve', () => {
     assert.equal(unknown.status, 2);
     assert.match(unknown.err, /bad\.conf:3: unknown key "colour"/);
     assert.match((await run(['serve', '--queue', 'lots'])).err, /flag --queue: queue = "lots" is not a number from 1 to 10000/);
+    put('twice.conf', '\ufeffqueue = 5\nworkers = 1\nqueue = 6\n');
+    assert.match((await run(['serve', '--config', 'twice.conf'])).err, /twice\.conf:3: "queue" is set in line 1 already/);
     assert.match((await run(['serve', 'stray'])).err, /takes no "stray"/);
     assert.match((await run(['serve', '--config', 'nowhere.conf'])).err, /nowhere\.conf/);
+  });
+
+  test('a device that is not there stops the start and names those that are', async () => {
+    const { status, out, err } = await run(['serve', ...ownModels, '--listen', '127.0.0.1:0', '--device', 'nope']);
+    assert.equal(status, 1);
+    assert.match(err, /device: "nope" is none of the devices; there are: vulkan:0/);
+    assert.doesNotMatch(out, /listening/);
   });
 
   test('an address in use, and a warning where others can reach it', async () => {
