@@ -22,6 +22,11 @@ SHADERS  := $(wildcard shaders/*.comp)
 # Files served or read by the program itself: the page, and what is known of the official models.
 STATIC   := $(wildcard static/*) config/models.conf
 LIBOBJ   := $(patsubst %.c,$(BUILD)/%.o,$(filter-out server/main.c,$(RUNTIME) $(SERVER)))
+# The CPU device's kernels, once for each instruction set; which one runs is decided at run time.
+KERNELS  := $(basename $(wildcard runtime/cpu/cpu_kernel_*.c))
+ifneq ($(filter x86_64%,$(shell $(CC) -dumpmachine)),)
+LIBOBJ   += $(foreach isa,avx2 avx512,$(KERNELS:%=$(BUILD)/%.$(isa).o))
+endif
 TESTS    := $(wildcard tests/unit/test_*.c tests/ops/test_*.c tests/golden/test_*.c)
 TESTBIN  := $(patsubst %.c,$(BUILD)/%,$(TESTS))
 TESTLIB  := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/common/*.c))
@@ -38,6 +43,17 @@ $(BUILD)/restored: $(BUILD)/server/main.o $(LIBOBJ) $(BUILD)/embed.o
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+
+$(KERNELS:%=$(BUILD)/%.o): override CFLAGS += $(KERNELFLAGS)
+KERNELFLAGS = -O3 -ffp-contract=fast
+AVX2   := -mavx2 -mfma -DCPU_ISA=avx2
+AVX512 := -mavx512f -mavx512dq -mavx512bw -mavx512vl -mavx2 -mfma -mprefer-vector-width=512 -DCPU_ISA=avx512
+$(BUILD)/%.avx2.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) $(KERNELFLAGS) $(AVX2) -MMD -MP -c -o $@ $<
+$(BUILD)/%.avx512.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) $(KERNELFLAGS) $(AVX512) -MMD -MP -c -o $@ $<
 
 # The oracle's loops, and those over pixels, are plain C; let the compiler vectorise them.
 $(BUILD)/runtime/cpu/cpu_ref.o: override CFLAGS += -O3

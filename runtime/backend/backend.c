@@ -7,7 +7,7 @@
 
 #include "runtime/base/log.h"
 
-static const struct backend *const backends[] = {&vk_backend};
+static const struct backend *const backends[] = {&vk_backend, &cpu_backend};
 #define BACKEND_COUNT (sizeof backends / sizeof backends[0])
 
 static int device_order(const void *a, const void *b)

@@ -17,7 +17,7 @@ enum device_type { DEVICE_DISCRETE, DEVICE_INTEGRATED, DEVICE_VIRTUAL, DEVICE_CP
 enum precision { PRECISION_AUTO, PRECISION_FP32, PRECISION_FP16 };
 
 struct device_info {
-    char id[32];   /* "vulkan:0", "reference" */
+    char id[32];   /* "vulkan:0", "cpu", "reference" */
     char uuid[40]; /* 8-4-4-4-12 hexadecimal digits, empty if none */
     char name[256];
     enum device_type type;
@@ -47,7 +47,7 @@ struct plan;
  * count of 0. */
 enum error_code device_list(struct device_info **list, size_t *count, struct error *err) MUST_CHECK;
 
-/* Opens by id ("vulkan:0", "reference"), UUID or name (exact, or a unique part of it, case-insensitive); NULL or
+/* Opens by id ("vulkan:0", "cpu", "reference"), UUID or name (exact, or a unique part of it, case-insensitive); NULL or
  * "auto": the first usable in the list. ERROR_NOT_FOUND names those that there are. cache_dir: where compiled pipelines
  * are kept; NULL: nowhere. */
 enum error_code device_open(struct device **out, const char *which, const char *cache_dir,
@@ -104,6 +104,7 @@ struct plan {
 };
 
 extern const struct backend vk_backend;      /* runtime/vulkan */
+extern const struct backend cpu_backend;     /* runtime/cpu/cpu_device.c */
 extern const struct backend cpu_ref_backend; /* runtime/cpu/cpu_ref.c: plain C, the oracle */
 
 #endif

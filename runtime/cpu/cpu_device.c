@@ -1,0 +1,153 @@
+#include "runtime/cpu/cpu_device.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/mem.h"
+#include "runtime/cpu/cpu_plan.h"
+#include "runtime/cpu/cpu_system.h"
+
+/* The best instruction set of this processor; RESTORED_CPU_ISA names a lesser one, to test it. */
+static const struct cpu_isa *pick_isa(void)
+{
+    const char *wanted = getenv("RESTORED_CPU_ISA");
+    const struct cpu_isa *have[3];
+    int count = 0;
+#ifdef __x86_64__
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f"))
+        have[count++] = &cpu_isa_avx512;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        have[count++] = &cpu_isa_avx2;
+#endif
+    have[count++] = &cpu_isa_base;
+    for (int i = 0; i < count; i++)
+        if (wanted && strcmp(have[i]->name, wanted) == 0)
+            return have[i];
+    return have[0];
+}
+
+static int pick_threads(void)
+{
+    const char *wanted = getenv("RESTORED_CPU_THREADS");
+    int threads = wanted ? atoi(wanted) : 0;
+    if (threads <= 0)
+        threads = cpu_system_threads("", 0);
+    return threads < 256 ? threads : 256;
+}
+
+static void describe(struct device_info *info)
+{
+    const struct cpu_isa *isa = pick_isa();
+    *info = (struct device_info){.type = DEVICE_CPU, .usable = true, .preferred = PRECISION_FP32};
+    snprintf(info->id, sizeof info->id, "cpu");
+    snprintf(info->backend, sizeof info->backend, "cpu");
+    cpu_system_name("", info->name, sizeof info->name);
+    snprintf(info->driver, sizeof info->driver, "%s, %d threads", isa->name, pick_threads());
+    snprintf(info->precision_reason, sizeof info->precision_reason, "a CPU is no faster in fp16");
+#ifdef __x86_64__
+    if (isa == &cpu_isa_base)
+        snprintf(info->reason, sizeof info->reason, "this processor has no AVX2: it is several times slower with SSE2");
+#endif
+    cpu_system_memory("", &info->memory_total, &info->memory_budget);
+    info->max_buffer_bytes = info->memory_total;
+}
+
+static enum error_code list(struct device_info **all, size_t *count, struct error *err)
+{
+    struct device_info *grown = realloc(*all, (*count + 1) * sizeof *grown);
+    if (!grown)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for the list of devices");
+    *all = grown;
+    describe(&grown[(*count)++]);
+    return OK;
+}
+
+static void device_free(struct device *base)
+{
+    struct cpu_device *device = (struct cpu_device *)base;
+    cpu_pack_destroy(device);
+    cpu_pool_destroy(&device->pool);
+    free(device);
+}
+
+static enum error_code device_make(struct device **out, const struct device_info *info, const char *cache_dir,
+                                   struct error *err)
+{
+    (void)cache_dir;
+    struct cpu_device *device = mem_calloc(1, sizeof *device);
+    if (!device)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for a device");
+    device->base.backend = &cpu_backend;
+    device->info = *info;
+    device->isa = pick_isa();
+    enum error_code code = cpu_pool_create(&device->pool, pick_threads(), err);
+    if (code) {
+        free(device);
+        return code;
+    }
+    *out = &device->base;
+    return OK;
+}
+
+static void info_now(const struct device *base, struct device_info *out)
+{
+    const struct cpu_device *device = (const struct cpu_device *)base;
+    uint64_t total;
+    *out = device->info;
+    cpu_system_memory("", &total, &out->memory_budget);
+    out->memory_used = atomic_load(&device->memory_used);
+    out->memory_peak = atomic_load(&device->memory_peak);
+    out->memory_budget += out->memory_used;
+}
+
+static void forget(struct device *base, const struct param *const *params, size_t count)
+{
+    cpu_pack_forget((struct cpu_device *)base, params, count);
+}
+
+enum error_code cpu_device_alloc(struct cpu_device *device, uint64_t bytes, float **out, struct error *err)
+{
+    /* The system hands out more than it has and ends somebody's process later; so ask before a large piece. */
+    uint64_t total, available;
+    *out = NULL;
+    if (bytes > 64 << 20) {
+        cpu_system_memory("", &total, &available);
+        if (bytes > available)
+            return error_set(err, ERROR_NO_MEMORY,
+                             "%.0f MiB are needed and %.0f MiB of memory are free; use a smaller tile",
+                             (double)bytes / 0x1p20, (double)available / 0x1p20);
+    }
+    const uint64_t align = bytes > 4 << 20 ? 2 << 20 : 64; /* large pieces may get large pages */
+    *out = bytes <= SIZE_MAX - align ? aligned_alloc(align, (size_t)((bytes + align - 1) / align * align)) : NULL;
+    if (!*out)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for %.0f MiB; use a smaller tile",
+                         (double)bytes / 0x1p20);
+    memset(*out, 0, (size_t)bytes);
+    const uint64_t used = atomic_fetch_add(&device->memory_used, bytes) + bytes;
+    if (used > atomic_load(&device->memory_peak))
+        atomic_store(&device->memory_peak, used);
+    return OK;
+}
+
+void cpu_device_free(struct cpu_device *device, float *memory, uint64_t bytes)
+{
+    if (!memory)
+        return;
+    free(memory);
+    atomic_fetch_sub(&device->memory_used, bytes);
+}
+
+const struct backend cpu_backend = {
+    .name = "cpu",
+    .list = list,
+    .open = device_make,
+    .close = device_free,
+    .info = info_now,
+    .plan_create = cpu_plan_create,
+    .plan_destroy = cpu_plan_destroy,
+    .plan_run = cpu_plan_run,
+    .plan_bytes = cpu_plan_bytes,
+    .forget_params = forget,
+};

@@ -1,0 +1,644 @@
+#include "runtime/cpu/cpu_ops.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/mem.h"
+#include "runtime/cpu/cpu_ref.h"
+
+#define ITEM_FLOATS 16384 /* of an operator without sums: some microseconds */
+
+/* --- running -------------------------------------------------------------------------------------------------------
+ */
+
+/* Rows of one block that make an item of about ITEM_FLOATS. */
+static int item_rows(const struct cpu_operand *y)
+{
+    const int rows = ITEM_FLOATS / (y->w * CPU_BLOCK);
+    return rows < 1 ? 1 : rows < y->h ? rows : y->h;
+}
+
+/* Divides y into items of some rows of one block of one image. */
+struct rows {
+    const struct cpu_task *task;
+    const struct cpu_run *run;
+    const struct cpu_operand *y;
+    void (*fn)(const struct rows *rows, int image, int block, int row, int count);
+    int each, groups;
+};
+
+static void rows_item(void *context, int item, int thread)
+{
+    const struct rows *r = context;
+    const int row = item % r->groups * r->each, block = item / r->groups % r->y->blocks,
+              image = item / r->groups / r->y->blocks;
+    (void)thread;
+    r->fn(r, image, block, row, r->y->h - row < r->each ? r->y->h - row : r->each);
+}
+
+static void run_rows(const struct cpu_task *task, const struct cpu_run *run, const struct cpu_operand *y,
+                     void (*fn)(const struct rows *, int, int, int, int))
+{
+    struct rows rows = {task, run, y, fn, item_rows(y), 0};
+    rows.groups = (y->h + rows.each - 1) / rows.each;
+    cpu_pool_run(run->pool, y->n * y->blocks * rows.groups, rows_item, &rows);
+}
+
+static void run_conv(const struct cpu_task *task, const struct cpu_run *run)
+{
+    struct cpu_conv_job job = task->conv;
+    job.thread_floats = run->own_floats; /* from one thread's scratch to the next's */
+    cpu_conv_run(&job, run->isa, run->pool, run->shared, run->own);
+}
+
+static void linear_item(void *context, int item, int thread)
+{
+    const struct rows *r = context;
+    const struct cpu_linear *l = &r->task->linear;
+    const int cols_most = r->run->isa->gemm_cols, out = item * cols_most, blocks = l->finish.y.blocks;
+    const int cols = blocks - out < cols_most ? blocks - out : cols_most;
+    const struct cpu_term all = {0, (size_t)l->x.blocks * (size_t)(l->x.h * l->x.w) * CPU_BLOCK};
+    const size_t weight_col = all.channels * CPU_BLOCK;
+    float *sums = r->run->own + (size_t)thread * r->run->own_floats;
+    for (int image = 0; image < l->x.n; image += CPU_GEMM_ROWS) {
+        const int count = l->x.n - image < CPU_GEMM_ROWS ? l->x.n - image : CPU_GEMM_ROWS;
+        const float *from[CPU_GEMM_ROWS];
+        for (int i = 0; i < count; i++)
+            from[i] = l->used ? r->run->shared + (size_t)(image + i) * all.channels
+                              : l->x.data + (size_t)(image + i) * l->x.image;
+        r->run->isa->gemm(from, count, l->weight + (size_t)out * weight_col, weight_col, cols, &all, 1, sums);
+        for (int i = 0; l->used && i < count * cols * CPU_BLOCK; i++) {
+            const int block = out + i / CPU_BLOCK % cols;
+            sums[i] = i % CPU_BLOCK < l->used[block] ? 1 / sqrtf(sums[i] + l->epsilon) : 0;
+        }
+        r->run->isa->finish(&l->finish, image, 1, 0, 0, count, out, cols, sums);
+    }
+}
+
+static void run_linear(const struct cpu_task *task, const struct cpu_run *run)
+{
+    const struct cpu_linear *l = &task->linear;
+    struct rows rows = {.task = task, .run = run};
+    const size_t lanes = (size_t)l->x.blocks * CPU_BLOCK;
+    for (int image = 0; l->used && image < l->x.n; image++)
+        for (size_t i = 0; i < lanes; i++) {
+            const float v = l->x.data[(size_t)image * l->x.image + i];
+            run->shared[(size_t)image * lanes + i] = v * v;
+        }
+    const int cols = run->isa->gemm_cols;
+    cpu_pool_run(run->pool, (l->finish.y.blocks + cols - 1) / cols, linear_item, &rows);
+}
+
+static void depthwise_rows(const struct rows *r, int image, int block, int row, int count)
+{
+    r->run->isa->depthwise(&r->task->window, image, block, row, count);
+}
+
+static void run_depthwise(const struct cpu_task *task, const struct cpu_run *run)
+{
+    run_rows(task, run, &task->window.y, depthwise_rows);
+}
+
+static void max_pool_rows(const struct rows *r, int image, int block, int row, int count)
+{
+    r->run->isa->max_pool(&r->task->window, image, block, row, count);
+}
+
+static void run_max_pool(const struct cpu_task *task, const struct cpu_run *run)
+{
+    run_rows(task, run, &task->window.y, max_pool_rows);
+}
+
+static void resize_rows(const struct rows *r, int image, int block, int row, int count)
+{
+    r->run->isa->resize(&r->task->resize.x, &r->task->resize.y, r->task->resize.bilinear, image, block, row, count);
+}
+
+static void run_resize(const struct cpu_task *task, const struct cpu_run *run)
+{
+    run_rows(task, run, &task->resize.y, resize_rows);
+}
+
+static void combine_rows(const struct rows *r, int image, int block, int row, int count)
+{
+    r->run->isa->combine(&r->task->combine, image, block, row, count);
+}
+
+static void run_combine(const struct cpu_task *task, const struct cpu_run *run)
+{
+    run_rows(task, run, &task->combine.y, combine_rows);
+}
+
+static void gather_rows(const struct rows *r, int image, int block, int row, int count)
+{
+    const struct cpu_gather *g = &r->task->gather;
+    const struct cpu_operand *y = &g->y;
+    const ptrdiff_t *residual_offsets = g->residual ? g->residual_offsets + block * CPU_BLOCK : NULL;
+    int lanes = 0; /* those that are not padding come first */
+    while (lanes < CPU_BLOCK && g->offsets[(size_t)(block * g->over * g->over) * CPU_BLOCK + (size_t)lanes] >= 0)
+        lanes++;
+    for (int i = row; i < row + count; i++) {
+        float *out =
+            y->data + (size_t)image * y->image + ((size_t)block * (size_t)y->h + (size_t)i) * (size_t)y->w * CPU_BLOCK;
+        for (int j = 0; j < y->w; j++, out += CPU_BLOCK) {
+            const size_t pixel =
+                (size_t)(i / g->over * g->times) * (size_t)g->x_width + (size_t)(j / g->over * g->times);
+            const size_t phase = (size_t)((block * g->over + i % g->over) * g->over + j % g->over);
+            const float *from = g->x + (size_t)image * g->x_image + pixel * g->x_step;
+            const ptrdiff_t *offsets = g->offsets + phase * CPU_BLOCK;
+            memset(out, 0, CPU_BLOCK * sizeof *out);
+            for (int k = 0; k < lanes; k++)
+                out[k] = from[offsets[k]];
+            if (residual_offsets) {
+                const float *more = g->residual + (size_t)image * g->residual_image + pixel * CPU_BLOCK;
+                for (int k = 0; k < lanes; k++)
+                    out[k] += more[residual_offsets[k]];
+            }
+        }
+    }
+}
+
+static void run_gather(const struct cpu_task *task, const struct cpu_run *run)
+{
+    run_rows(task, run, &task->gather.y, gather_rows);
+}
+
+/* A noise map comes from the caller as it stays. */
+static void run_copy(const struct cpu_task *task, const struct cpu_run *run)
+{
+    const struct cpu_operand *y = &task->gather.y;
+    (void)run;
+    memcpy(y->data, task->gather.x, (size_t)y->n * (size_t)y->h * (size_t)y->w * sizeof(float));
+}
+
+#define NOISE_QUADS 256 /* an item */
+
+static void noise_item(void *context, int item, int thread)
+{
+    static const double pi = 3.14159265358979323846;
+    const struct rows *r = context;
+    const struct cpu_operand *y = &r->task->noise.y;
+    const uint32_t key[2] = {(uint32_t)r->run->seed, (uint32_t)(r->run->seed >> 32)};
+    const size_t pixels = (size_t)y->h * (size_t)y->w, step = r->task->noise.step;
+    const int image = item / r->groups;
+    float *out = y->data + (size_t)image * y->image;
+    (void)thread;
+    for (size_t quad = (size_t)(item % r->groups) * NOISE_QUADS, n = 0; n < NOISE_QUADS && quad * 4 < pixels;
+         n++, quad++) {
+        const uint32_t counter[4] = {(uint32_t)quad, (uint32_t)r->task->noise.layer,
+                                     r->run->first_image + (uint32_t)image, 0};
+        uint32_t u[4];
+        double value[4];
+        cpu_ref_philox(counter, key, u);
+        for (int i = 0; i < 4; i += 2) {
+            const double radius = sqrt(-2 * log((u[i] + 1.0) / 4294967296.0)), t = 2 * pi * u[i + 1] / 4294967296.0;
+            value[i] = radius * cos(t);
+            value[i + 1] = radius * sin(t);
+        }
+        for (size_t i = 0; i < 4 && quad * 4 + i < pixels; i++) {
+            float *to = out + (quad * 4 + i) * step;
+            memset(to, 0, step * sizeof *to);
+            *to = (float)value[i];
+        }
+    }
+}
+
+static void run_noise(const struct cpu_task *task, const struct cpu_run *run)
+{
+    const struct cpu_operand *y = &task->noise.y;
+    struct rows rows = {.task = task, .run = run};
+    rows.groups = (int)(((size_t)y->h * (size_t)y->w + 4 * NOISE_QUADS - 1) / (4 * NOISE_QUADS));
+    cpu_pool_run(run->pool, y->n * rows.groups, noise_item, &rows);
+}
+
+struct output {
+    const struct cpu_operand *x;
+    int channels;
+    const int *lanes;
+    float *to;
+};
+
+static void output_item(void *context, int item, int thread)
+{
+    const struct output *o = context;
+    const size_t plane = (size_t)o->x->h * (size_t)o->x->w;
+    const int image = item / o->channels, lane = o->lanes[item % o->channels];
+    const float *from = o->x->data + (size_t)image * o->x->image + (size_t)(lane / CPU_BLOCK) * plane * CPU_BLOCK +
+                        (size_t)(lane % CPU_BLOCK);
+    float *to = o->to + (size_t)item * plane;
+    (void)thread;
+    for (size_t i = 0; i < plane; i++)
+        to[i] = from[i * CPU_BLOCK];
+}
+
+void cpu_ops_output(const struct cpu_operand *x, int channels, const int *lanes, struct cpu_pool *pool, float *to)
+{
+    struct output output = {x, channels, lanes, to};
+    cpu_pool_run(pool, x->n * channels, output_item, &output);
+}
+
+/* --- building ------------------------------------------------------------------------------------------------------
+ */
+
+static enum error_code tensor_pack(struct cpu_build *build, const struct param *param, int taps,
+                                   const struct cpu_layout *layout, const float **out, struct error *err)
+{
+    *out = NULL;
+    if (!param)
+        return OK;
+    const struct cpu_pack_key key = {.param = param, .kind = CPU_PACK_TENSOR, .taps = taps, .out = *layout};
+    return cpu_pack_get(build->device, &key, out, err);
+}
+
+static enum error_code sum_pack(struct cpu_build *build, const struct param *param, int taps,
+                                const struct cpu_layout *in, const struct cpu_layout *out, const float **weight,
+                                struct error *err)
+{
+    const struct cpu_pack_key key = {.param = param, .kind = CPU_PACK_SUM, .taps = taps, .in = *in, .out = *out};
+    return cpu_pack_get(build->device, &key, weight, err);
+}
+
+/* The value in the lane of each channel, 0 in padding. */
+static enum error_code uniform_lanes(struct cpu_build *build, const struct cpu_layout *layout, float value,
+                                     const float **out, struct error *err)
+{
+    void *memory;
+    enum error_code code =
+        cpu_plan_memory(build, (size_t)layout->blocks * CPU_BLOCK * (sizeof(float) + sizeof(int)), &memory, err);
+    float *lanes = memory;
+    if (!code) {
+        int *places = (int *)(lanes + layout->blocks * CPU_BLOCK);
+        cpu_pack_lanes(layout, places, NULL);
+        for (int i = 0; i < layout->channels; i++)
+            lanes[places[i]] = value;
+    }
+    *out = lanes;
+    return code;
+}
+
+/* The slope of each lane; NULL without an activation. */
+static enum error_code slopes(struct cpu_build *build, const struct node *node, enum activation activation, float slope,
+                              const struct cpu_layout *layout, const float **out, struct error *err)
+{
+    *out = NULL;
+    switch (activation) {
+    case ACTIVATION_NONE:
+        return OK;
+    case ACTIVATION_PRELU:
+        return tensor_pack(build, node->param[OP_SLOPE], 1, layout, out, err);
+    default:
+        return uniform_lanes(build, layout, activation == ACTIVATION_RELU ? 0 : slope, out, err);
+    }
+}
+
+/* The layouts of x and y, and y's operand. */
+struct sides {
+    struct cpu_layout x, y;
+    struct cpu_operand out;
+};
+
+static enum error_code find_sides(struct cpu_build *build, const struct node *node, struct sides *sides,
+                                  struct error *err)
+{
+    if (node->in[OP_X].tensor >= 0)
+        cpu_pack_layout(build->graph, node->in[OP_X], &sides->x);
+    cpu_pack_layout(build->graph, node->out, &sides->y);
+    return cpu_plan_operand(build, node->out, NULL, &sides->out, err);
+}
+
+static enum error_code used_of(struct cpu_build *build, const struct cpu_layout *layout, int **out, struct error *err)
+{
+    void *memory;
+    enum error_code code = cpu_plan_memory(build, (size_t)layout->blocks * sizeof **out, &memory, err);
+    *out = memory;
+    if (!code)
+        cpu_pack_lanes(layout, NULL, *out);
+    return code;
+}
+
+static enum error_code build_conv2d(struct cpu_build *build, const struct node *node, struct error *err)
+{
+    const struct op_conv2d *a = &node->args.conv2d;
+    struct sides s = {0};
+    struct cpu_operand scale, gains, noise;
+    struct cpu_task task = {.run = run_conv};
+    struct cpu_conv *c = &task.conv.conv;
+    struct cpu_finish *f = &c->finish;
+    int *used = NULL;
+    enum error_code code = find_sides(build, node, &s, err);
+    *c = (struct cpu_conv){.kernel = a->kernel,
+                           .stride = a->stride,
+                           .pad = a->pad,
+                           .upsample = a->upsample,
+                           .reflect = a->pad_mode == PAD_REFLECT};
+    *f = (struct cpu_finish){.y = s.out,
+                             .gain = a->gain,
+                             .scale = a->scale,
+                             .r1_scale = a->residual1_scale,
+                             .r2_scale = a->residual2_scale,
+                             .activation_last = a->activation_last};
+    if (!code)
+        code = cpu_plan_operand(build, node->in[OP_X], NULL, &c->x, err);
+    if (!code)
+        code = cpu_plan_operand(build, node->in[OP_RESIDUAL1], &s.y, &f->r1, err);
+    if (!code)
+        code = cpu_plan_operand(build, node->in[OP_RESIDUAL2], &s.y, &f->r2, err);
+    if (!code)
+        code = cpu_plan_operand(build, node->in[OP_IN_SCALE], &s.x, &scale, err);
+    if (!code)
+        code = cpu_plan_operand(build, node->in[OP_OUT_SCALE], &s.y, &gains, err);
+    if (!code)
+        code = cpu_plan_operand(build, node->in[OP_NOISE_MAP], NULL, &noise, err);
+    if (!code && noise.data)
+        code = uniform_lanes(build, &s.y, a->noise_weight, &f->noise_weight, err);
+    if (!code)
+        code = sum_pack(build, node->param[OP_WEIGHT], a->kernel * a->kernel, &s.x, &s.y, &c->weight, err);
+    if (!code)
+        code = tensor_pack(build, node->param[OP_BIAS], 1, &s.y, &f->bias, err);
+    if (!code)
+        code = slopes(build, node, a->activation, a->slope, &s.y, &f->slope, err);
+    if (!code)
+        code = used_of(build, &s.x, &used, err);
+    if (code)
+        return code;
+    c->in_scale = scale.data;
+    c->in_scale_image = scale.image;
+    f->gains = gains.data;
+    f->gains_image = gains.image;
+    f->noise = noise.data;
+    f->noise_image = noise.image;
+    f->noise_step = noise.data && cpu_plan_is_map(build, node->in[OP_NOISE_MAP].tensor) ? 1 : CPU_BLOCK;
+    code = cpu_conv_plan(&task.conv, build->device->isa, cpu_pool_threads(build->device->pool), used, err);
+    if (!code) { /* the terms are to live as long as the plan */
+        const size_t bytes = (size_t)task.conv.term_count * sizeof *task.conv.terms;
+        struct cpu_term *terms = task.conv.terms;
+        void *memory;
+        code = cpu_plan_memory(build, bytes, &memory, err);
+        if (!code)
+            task.conv.terms = memcpy(memory, terms, bytes);
+        free(terms);
+    }
+    return code ? code : cpu_plan_add(build, &task, task.conv.shared_floats, task.conv.thread_floats, err);
+}
+
+static enum error_code build_linear(struct cpu_build *build, const struct node *node, struct error *err)
+{
+    const bool linear = node->kind == OP_LINEAR;
+    struct sides s = {0};
+    struct cpu_task task = {.run = run_linear};
+    struct cpu_linear *l = &task.linear;
+    int *used;
+    enum error_code code = find_sides(build, node, &s, err);
+    l->finish = (struct cpu_finish){.y = s.out, .gain = 1, .scale = 1};
+    if (!code)
+        code = cpu_plan_operand(build, node->in[OP_X], NULL, &l->x, err);
+    if (!code)
+        code = sum_pack(build, node->param[OP_WEIGHT], l->x.h * l->x.w, &s.x, &s.y, &l->weight, err);
+    if (!code && linear)
+        code = tensor_pack(build, node->param[OP_BIAS], 1, &s.y, &l->finish.bias, err);
+    if (!code && linear)
+        code = slopes(build, node, node->args.linear.activation, node->args.linear.slope, &s.y, &l->finish.slope, err);
+    if (!code && !linear) {
+        code = used_of(build, &s.y, &used, err);
+        l->used = used;
+        l->epsilon = node->args.demodulate.epsilon;
+    }
+    const size_t squares = linear ? 0 : (size_t)l->x.n * (size_t)l->x.blocks * CPU_BLOCK;
+    return code ? code : cpu_plan_add(build, &task, squares, CPU_GEMM_ROWS * CPU_GEMM_COLS * CPU_BLOCK, err);
+}
+
+static enum error_code build_window(struct cpu_build *build, const struct node *node, struct error *err)
+{
+    struct sides s = {0};
+    struct cpu_task task = {.run = node->kind == OP_DEPTHWISE ? run_depthwise : run_max_pool};
+    struct cpu_window *w = &task.window;
+    enum error_code code = find_sides(build, node, &s, err);
+    w->y = s.out;
+    if (!code)
+        code = cpu_plan_operand(build, node->in[OP_X], &s.y, &w->x, err);
+    if (node->kind == OP_DEPTHWISE) {
+        const struct op_depthwise *a = &node->args.depthwise;
+        w->kernel = a->kernel;
+        w->stride = a->stride;
+        w->pad = a->pad;
+        if (!code)
+            code = tensor_pack(build, node->param[OP_WEIGHT], a->kernel * a->kernel, &s.y, &w->weight, err);
+        if (!code)
+            code = tensor_pack(build, node->param[OP_BIAS], 1, &s.y, &w->bias, err);
+        if (!code)
+            code = slopes(build, node, a->activation, a->slope, &s.y, &w->slope, err);
+    } else {
+        w->kernel = node->args.max_pool.kernel;
+        w->stride = node->args.max_pool.stride;
+        w->pad = node->args.max_pool.pad;
+    }
+    return code ? code : cpu_plan_add(build, &task, 0, 0, err);
+}
+
+static enum error_code build_resize(struct cpu_build *build, const struct node *node, struct error *err)
+{
+    struct sides s = {0};
+    struct cpu_task task = {.run = run_resize};
+    enum error_code code = find_sides(build, node, &s, err);
+    task.resize.y = s.out;
+    task.resize.bilinear = node->args.resize.mode == RESIZE_BILINEAR;
+    if (!code)
+        code = cpu_plan_operand(build, node->in[OP_X], &s.y, &task.resize.x, err);
+    return code ? code : cpu_plan_add(build, &task, 0, 0, err);
+}
+
+static enum error_code build_combine(struct cpu_build *build, const struct node *node, struct error *err)
+{
+    struct sides s = {0};
+    struct cpu_task task = {.run = run_combine};
+    struct cpu_combine *c = &task.combine;
+    enum error_code code = find_sides(build, node, &s, err);
+    c->y = s.out;
+    if (!code)
+        code = cpu_plan_operand(build, node->in[OP_X], &s.y, &c->x, err);
+    if (!code)
+        code = cpu_plan_operand(build, node->in[OP_RESIDUAL1], &s.y, &c->a, err);
+    if (node->kind == OP_SCALE_SHIFT) {
+        if (!code)
+            code = cpu_plan_operand(build, node->in[OP_RESIDUAL2], &s.y, &c->b, err);
+    } else {
+        const struct op_add *a = &node->args.add;
+        c->x_scale = a->x_scale;
+        c->a_scale = a->residual1_scale;
+        if (!code)
+            code = slopes(build, node, a->activation, a->slope, &s.y, &c->slope, err);
+    }
+    return code ? code : cpu_plan_add(build, &task, 0, 0, err);
+}
+
+/* offsets[lane of y] = floats from a pixel of x to the channel for channel[lane's channel] there, or -1. */
+static enum error_code offsets_create(struct cpu_build *build, int blocks, int phases, ptrdiff_t **out,
+                                      struct error *err)
+{
+    const size_t count = (size_t)blocks * (size_t)phases * CPU_BLOCK;
+    void *memory;
+    enum error_code code = cpu_plan_memory(build, count * sizeof **out, &memory, err);
+    *out = memory;
+    for (size_t i = 0; i < count && !code; i++)
+        (*out)[i] = -1;
+    return code;
+}
+
+/* Where a lane of a tensor of that plane lies, from the pixel in its first block. */
+static ptrdiff_t lane_offset(int lane, const struct cpu_operand *x)
+{
+    return (ptrdiff_t)((size_t)(lane / CPU_BLOCK) * (size_t)x->h * (size_t)x->w * CPU_BLOCK +
+                       (size_t)(lane % CPU_BLOCK));
+}
+
+/* The lanes of x's and y's channels, in one allocation that is the caller's to free(). */
+static enum error_code lanes_of(const struct cpu_layout *x, const struct cpu_layout *y, int **xs, int **ys,
+                                struct error *err)
+{
+    *xs = mem_alloc((size_t)x->channels + (size_t)y->channels, sizeof **xs);
+    if (!*xs)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for a plan");
+    *ys = *xs + x->channels;
+    cpu_pack_lanes(x, *xs, NULL);
+    cpu_pack_lanes(y, *ys, NULL);
+    return OK;
+}
+
+static enum error_code build_shuffle(struct cpu_build *build, const struct node *node, struct error *err)
+{
+    const int r = node->args.shuffle.factor, phases = node->kind == OP_PIXEL_SHUFFLE ? r * r : 1;
+    struct sides s = {0};
+    struct cpu_task task = {.run = run_gather};
+    struct cpu_gather *g = &task.gather;
+    struct cpu_operand x, residual;
+    ptrdiff_t *offsets = NULL, *residual_offsets = NULL;
+    int *xs = NULL, *ys = NULL;
+    enum error_code code = find_sides(build, node, &s, err);
+    if (!code)
+        code = cpu_plan_operand(build, node->in[OP_X], NULL, &x, err);
+    if (!code)
+        code = cpu_plan_operand(build, node->in[OP_RESIDUAL1], &s.y, &residual, err);
+    if (!code)
+        code = offsets_create(build, s.y.blocks, phases, &offsets, err);
+    if (!code)
+        code = offsets_create(build, s.y.blocks, 1, &residual_offsets, err);
+    if (!code)
+        code = lanes_of(&s.x, &s.y, &xs, &ys, err);
+    if (code)
+        return code;
+    *g = (struct cpu_gather){.x = x.data,
+                             .x_image = x.image,
+                             .x_step = CPU_BLOCK,
+                             .x_width = x.w,
+                             .times = phases == 1 ? r : 1,
+                             .over = phases == 1 ? 1 : r,
+                             .offsets = offsets,
+                             .residual = residual.data,
+                             .residual_image = residual.image,
+                             .residual_offsets = residual_offsets,
+                             .y = s.out};
+    for (int c = 0; c < s.y.channels; c++) {
+        const int block = ys[c] / CPU_BLOCK, lane = ys[c] % CPU_BLOCK;
+        if (residual.data)
+            residual_offsets[ys[c]] = lane_offset(ys[c], &residual);
+        if (node->kind == OP_PIXEL_UNSHUFFLE) {
+            const int i = c / r % r, j = c % r;
+            offsets[ys[c]] = lane_offset(xs[c / (r * r)], &x) + (ptrdiff_t)(i * x.w + j) * CPU_BLOCK;
+            continue;
+        }
+        for (int phase = 0; phase < phases; phase++)
+            offsets[(block * phases + phase) * CPU_BLOCK + lane] = lane_offset(xs[c * phases + phase], &x);
+    }
+    free(xs);
+    return cpu_plan_add(build, &task, 0, 0, err);
+}
+
+enum error_code cpu_ops_relayout(struct cpu_build *build, const struct cpu_operand *x, const struct cpu_layout *from,
+                                 const struct cpu_operand *y, const struct cpu_layout *to, struct error *err)
+{
+    struct cpu_task task = {.run = run_gather};
+    ptrdiff_t *offsets = NULL;
+    int *xs = NULL, *ys = NULL;
+    enum error_code code = offsets_create(build, to->blocks, 1, &offsets, err);
+    if (!code)
+        code = lanes_of(from, to, &xs, &ys, err);
+    if (code)
+        return code;
+    for (int c = 0; c < to->channels; c++)
+        offsets[ys[c]] = lane_offset(xs[c], x);
+    free(xs);
+    task.gather = (struct cpu_gather){.x = x->data,
+                                      .x_image = x->image,
+                                      .x_step = CPU_BLOCK,
+                                      .x_width = x->w,
+                                      .times = 1,
+                                      .over = 1,
+                                      .offsets = offsets,
+                                      .y = *y};
+    return cpu_plan_add(build, &task, 0, 0, err);
+}
+
+enum error_code cpu_ops_input(struct cpu_build *build, struct view whole, struct cpu_task *out, struct error *err)
+{
+    const bool map = cpu_plan_is_map(build, whole.tensor);
+    const struct tensor *tensor = graph_tensor_of(build->graph, whole);
+    const size_t plane = (size_t)tensor->h * (size_t)tensor->w;
+    struct cpu_layout layout;
+    ptrdiff_t *offsets = NULL;
+    *out = (struct cpu_task){.run = map ? run_copy : run_gather};
+    cpu_pack_layout(build->graph, whole, &layout);
+    enum error_code code = cpu_plan_operand(build, whole, NULL, &out->gather.y, err);
+    if (code || map)
+        return code;
+    out->gather.x_image = plane * (size_t)layout.channels;
+    out->gather.x_step = 1;
+    out->gather.x_width = tensor->w;
+    out->gather.times = out->gather.over = 1;
+    int *ys = mem_alloc((size_t)layout.channels, sizeof *ys);
+    code = ys ? offsets_create(build, layout.blocks, 1, &offsets, err)
+              : error_set(err, ERROR_NO_MEMORY, "out of memory for a plan");
+    if (!code) {
+        cpu_pack_lanes(&layout, ys, NULL);
+        for (int c = 0; c < layout.channels; c++)
+            offsets[ys[c]] = (ptrdiff_t)((size_t)c * plane);
+        out->gather.offsets = offsets;
+    }
+    free(ys);
+    return code;
+}
+
+static enum error_code build_noise(struct cpu_build *build, const struct node *node, struct error *err)
+{
+    struct cpu_task task = {.run = run_noise};
+    task.noise.step = cpu_plan_is_map(build, node->out.tensor) ? 1 : CPU_BLOCK;
+    task.noise.layer = node->args.noise.layer;
+    enum error_code code = cpu_plan_operand(build, node->out, NULL, &task.noise.y, err);
+    return code ? code : cpu_plan_add(build, &task, 0, 0, err);
+}
+
+enum error_code cpu_ops_node(struct cpu_build *build, const struct node *node, struct error *err)
+{
+    switch (node->kind) {
+    case OP_CONV2D:
+        return build_conv2d(build, node, err);
+    case OP_LINEAR:
+    case OP_DEMODULATE:
+        return build_linear(build, node, err);
+    case OP_DEPTHWISE:
+    case OP_MAX_POOL:
+        return build_window(build, node, err);
+    case OP_RESIZE:
+        return build_resize(build, node, err);
+    case OP_PIXEL_SHUFFLE:
+    case OP_PIXEL_UNSHUFFLE:
+        return build_shuffle(build, node, err);
+    case OP_ADD:
+    case OP_SCALE_SHIFT:
+        return build_combine(build, node, err);
+    case OP_NOISE:
+        return build_noise(build, node, err);
+    default:
+        return error_set(err, ERROR_UNSUPPORTED, "the CPU device has no operator %s", op_name(node->kind));
+    }
+}

@@ -1,0 +1,23 @@
+/* The nodes of a graph as tasks of a cpu_plan. Thread-safety: as the device. */
+#ifndef RUNTIME_CPU_CPU_OPS_H
+#define RUNTIME_CPU_CPU_OPS_H
+
+#include "runtime/cpu/cpu_plan.h"
+
+/* Appends the node's tasks. UNSUPPORTED, NO_MEMORY. */
+enum error_code cpu_ops_node(struct cpu_build *build, const struct node *node, struct error *err) MUST_CHECK;
+
+/* A copy of x, which lies as `from`, to y, which lies as `to`. */
+enum error_code cpu_ops_relayout(struct cpu_build *build, const struct cpu_operand *x, const struct cpu_layout *from,
+                                 const struct cpu_operand *y, const struct cpu_layout *to,
+                                 struct error *err) MUST_CHECK;
+
+/* The caller's float32 NCHW memory to a tensor, as a task that is not yet part of a plan: gather.x is set at each
+ * run. */
+enum error_code cpu_ops_input(struct cpu_build *build, struct view whole, struct cpu_task *out,
+                              struct error *err) MUST_CHECK;
+
+/* A tensor to the caller's float32 NCHW memory. lanes[channels]. */
+void cpu_ops_output(const struct cpu_operand *x, int channels, const int *lanes, struct cpu_pool *pool, float *to);
+
+#endif

@@ -1,0 +1,310 @@
+#include "runtime/cpu/cpu_plan.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/log.h"
+#include "runtime/base/mem.h"
+#include "runtime/cpu/cpu_ops.h"
+#include "runtime/nn/arena_plan.h"
+
+#define ALIGNMENT 256 /* bytes, of tensors in the arena: a multiple of a cache line */
+
+struct memory {
+    struct memory *next;
+    float *data;
+    uint64_t bytes;
+};
+
+struct cpu_output {
+    struct cpu_operand operand;
+    int channels;
+    int *lanes; /* NULL: a map, which is as the caller wants it */
+};
+
+struct cpu_plan {
+    struct plan base;
+    char name[64];
+    float *arena, *scratch;
+    uint64_t arena_bytes, scratch_bytes, *offsets; /* of the tensors */
+    bool *maps;                                    /* by tensor */
+    size_t shared_floats, thread_floats;
+    struct memory *memory;
+    struct cpu_task *tasks;
+    size_t task_count, task_capacity;
+    int input_count, output_count;
+    struct cpu_task inputs[sizeof((struct graph *)0)->inputs / sizeof(int)];
+    struct cpu_output outputs[sizeof((struct graph *)0)->outputs / sizeof(int)];
+    uint64_t held; /* bytes of `memory` */
+};
+
+static struct view whole(const struct graph *graph, int tensor)
+{
+    return (struct view){tensor, 0, graph->tensors[tensor].segment_count};
+}
+
+/* --- for cpu_ops ---------------------------------------------------------------------------------------------------
+ */
+
+enum error_code cpu_plan_memory(struct cpu_build *build, size_t bytes, void **out, struct error *err)
+{
+    struct memory *m = mem_calloc(1, sizeof *m);
+    *out = NULL;
+    if (!m)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for a plan");
+    enum error_code code = cpu_device_alloc(build->device, bytes, &m->data, err);
+    if (code) {
+        free(m);
+        return code;
+    }
+    m->bytes = bytes;
+    m->next = build->plan->memory;
+    build->plan->memory = m;
+    build->plan->held += bytes;
+    *out = m->data;
+    return OK;
+}
+
+enum error_code cpu_plan_add(struct cpu_build *build, const struct cpu_task *task, size_t shared_floats,
+                             size_t thread_floats, struct error *err)
+{
+    struct cpu_plan *plan = build->plan;
+    if (plan->task_count == plan->task_capacity) {
+        const size_t capacity = plan->task_capacity * 2 + 64;
+        struct cpu_task *grown = realloc(plan->tasks, capacity * sizeof *grown);
+        if (!grown)
+            return error_set(err, ERROR_NO_MEMORY, "out of memory for a plan");
+        plan->tasks = grown;
+        plan->task_capacity = capacity;
+    }
+    plan->tasks[plan->task_count++] = *task;
+    plan->shared_floats = shared_floats > plan->shared_floats ? shared_floats : plan->shared_floats;
+    plan->thread_floats = thread_floats > plan->thread_floats ? thread_floats : plan->thread_floats;
+    return OK;
+}
+
+bool cpu_plan_is_map(const struct cpu_build *build, int tensor)
+{
+    return build->plan->maps[tensor];
+}
+
+enum error_code cpu_plan_operand(struct cpu_build *build, struct view view, const struct cpu_layout *wanted,
+                                 struct cpu_operand *out, struct error *err)
+{
+    *out = (struct cpu_operand){0};
+    if (view.tensor < 0)
+        return OK;
+    const struct tensor *tensor = graph_tensor_of(build->graph, view);
+    const size_t plane = (size_t)tensor->h * (size_t)tensor->w;
+    struct cpu_layout layout, all;
+    cpu_pack_layout(build->graph, view, &layout);
+    cpu_pack_layout(build->graph, whole(build->graph, view.tensor), &all);
+    const bool map = build->plan->maps[view.tensor];
+    size_t before = 0;
+    for (int i = 0; i < view.first; i++)
+        before += (size_t)((tensor->segment[i] + CPU_BLOCK - 1) / CPU_BLOCK);
+    *out = (struct cpu_operand){.n = tensor->n, .h = tensor->h, .w = tensor->w, .blocks = layout.blocks};
+    if (tensor->role == TENSOR_CONSTANT) {
+        const struct cpu_pack_key key = {
+            .param = tensor->param, .kind = map ? CPU_PACK_PLAIN : CPU_PACK_TENSOR, .taps = (int)plane, .out = all};
+        const float *data;
+        enum error_code code = cpu_pack_get(build->device, &key, &data, err);
+        if (code)
+            return code;
+        /* never written: graphs are checked for that */
+        out->data = (float *)(uintptr_t)data + before * plane * CPU_BLOCK;
+    } else {
+        out->image = plane * (map ? 1 : (size_t)all.blocks * CPU_BLOCK);
+        out->data = build->plan->arena + build->plan->offsets[view.tensor] / sizeof(float) + before * plane * CPU_BLOCK;
+    }
+    if (!wanted || cpu_pack_same(&layout, wanted))
+        return OK;
+    struct cpu_operand copy = *out;
+    copy.blocks = wanted->blocks;
+    copy.image = out->image ? plane * (size_t)wanted->blocks * CPU_BLOCK : 0;
+    copy.n = out->image ? tensor->n : 1;
+    void *memory;
+    enum error_code code = cpu_plan_memory(
+        build, (size_t)copy.n * plane * (size_t)wanted->blocks * CPU_BLOCK * sizeof(float), &memory, err);
+    copy.data = memory;
+    if (!code)
+        code = cpu_ops_relayout(build, out, &layout, &copy, wanted, err);
+    copy.n = tensor->n;
+    *out = copy;
+    return code;
+}
+
+/* --- building ------------------------------------------------------------------------------------------------------
+ */
+
+/* Tensors of one channel that are nothing but noise maps need no lanes. */
+static void find_maps(const struct graph *graph, bool *maps)
+{
+    for (int t = 0; t < graph->tensor_count; t++)
+        maps[t] = graph->tensors[t].channels == 1;
+    for (int i = 0; i < graph->node_count; i++) {
+        const struct node *node = &graph->nodes[i];
+        if (node->kind != OP_NOISE)
+            maps[node->out.tensor] = false;
+        for (int k = 0; k < OP_MAX_INPUTS; k++)
+            if (node->in[k].tensor >= 0 && k != OP_NOISE_MAP)
+                maps[node->in[k].tensor] = false;
+    }
+}
+
+static enum error_code place_tensors(struct cpu_build *build, struct error *err)
+{
+    const struct graph *graph = build->graph;
+    enum error_code code = OK;
+    uint64_t *bytes = mem_calloc((size_t)graph->tensor_count, sizeof *bytes);
+    if (!bytes)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for a plan");
+    for (int i = 0; i < graph->tensor_count && code == OK; i++) {
+        const struct tensor *t = &graph->tensors[i];
+        struct cpu_layout layout;
+        size_t floats;
+        cpu_pack_layout(graph, whole(graph, i), &layout);
+        if (!mem_mul((size_t)t->n * (size_t)t->h, (size_t)t->w, &floats) ||
+            !mem_mul(floats, build->plan->maps[i] ? 1 : (size_t)layout.blocks * CPU_BLOCK, &floats) ||
+            floats > SIZE_MAX / 16)
+            code = error_set(err, ERROR_TOO_LARGE, "%s: a tensor of %d×%d×%d×%d is too large; use a smaller tile",
+                             build->plan->name, t->n, t->channels, t->h, t->w);
+        else
+            bytes[i] = t->role == TENSOR_CONSTANT ? 0 : floats * sizeof(float);
+    }
+    if (code == OK)
+        code = arena_plan(graph, bytes, ALIGNMENT, build->plan->offsets, &build->plan->arena_bytes, err);
+    free(bytes);
+    if (code == OK)
+        code = cpu_device_alloc(build->device, build->plan->arena_bytes, &build->plan->arena, err);
+    return code;
+}
+
+static enum error_code build_output(struct cpu_build *build, int tensor, struct cpu_output *out, struct error *err)
+{
+    struct cpu_layout layout;
+    void *lanes;
+    cpu_pack_layout(build->graph, whole(build->graph, tensor), &layout);
+    enum error_code code = cpu_plan_operand(build, whole(build->graph, tensor), NULL, &out->operand, err);
+    out->channels = layout.channels;
+    if (code || build->plan->maps[tensor])
+        return code;
+    code = cpu_plan_memory(build, (size_t)layout.channels * sizeof *out->lanes, &lanes, err);
+    out->lanes = lanes;
+    if (!code)
+        cpu_pack_lanes(&layout, out->lanes, NULL);
+    return code;
+}
+
+static enum error_code build_tasks(struct cpu_build *build, struct error *err)
+{
+    struct cpu_plan *plan = build->plan;
+    const struct graph *graph = build->graph;
+    enum error_code code = OK;
+    for (int i = 0; i < graph->input_count && code == OK; i++)
+        code = cpu_ops_input(build, whole(graph, graph->inputs[i]), &plan->inputs[i], err);
+    for (int i = 0; i < graph->node_count && code == OK; i++)
+        code = cpu_ops_node(build, &graph->nodes[i], err);
+    for (int i = 0; i < graph->output_count && code == OK; i++)
+        code = build_output(build, graph->outputs[i], &plan->outputs[i], err);
+    return code;
+}
+
+enum error_code cpu_plan_create(struct plan **out, struct device *base, const struct graph *graph,
+                                enum precision precision, const char *name, struct error *err)
+{
+    struct cpu_device *device = (struct cpu_device *)base;
+    (void)precision; /* fp32: the device offers no other */
+    struct cpu_plan *plan = mem_calloc(1, sizeof *plan);
+    if (!plan)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for a plan");
+    plan->base = (struct plan){&cpu_backend, base};
+    plan->input_count = graph->input_count;
+    plan->output_count = graph->output_count;
+    snprintf(plan->name, sizeof plan->name, "%s", name);
+    plan->offsets = mem_calloc((size_t)graph->tensor_count, sizeof *plan->offsets);
+    plan->maps = mem_calloc((size_t)graph->tensor_count, sizeof *plan->maps);
+    struct cpu_build build = {device, plan, graph};
+    enum error_code code = OK;
+    if (!plan->offsets || !plan->maps)
+        code = error_set(err, ERROR_NO_MEMORY, "out of memory for a plan");
+    if (code == OK) {
+        find_maps(graph, plan->maps);
+        code = place_tensors(&build, err);
+    }
+    if (code == OK)
+        code = build_tasks(&build, err);
+    if (code == OK) {
+        const size_t threads = (size_t)cpu_pool_threads(device->pool);
+        plan->thread_floats = (plan->thread_floats + 63) / 64 * 64; /* threads share no line */
+        plan->shared_floats = (plan->shared_floats + 63) / 64 * 64;
+        plan->scratch_bytes = (plan->shared_floats + threads * plan->thread_floats) * sizeof(float);
+        if (plan->scratch_bytes)
+            code = cpu_device_alloc(device, plan->scratch_bytes, &plan->scratch, err);
+    }
+    if (code) {
+        cpu_plan_destroy(&plan->base);
+        return code;
+    }
+    *out = &plan->base;
+    log_event(LOG_DEBUG, "plan-made", "plan=\"%s\" tasks=%zu arena=%llu scratch=%llu isa=%s", plan->name,
+              plan->task_count, (unsigned long long)plan->arena_bytes, (unsigned long long)plan->scratch_bytes,
+              device->isa->name);
+    return OK;
+}
+
+void cpu_plan_destroy(struct plan *base)
+{
+    struct cpu_plan *plan = (struct cpu_plan *)base;
+    struct cpu_device *device = (struct cpu_device *)base->device;
+    for (struct memory *m = plan->memory, *next; m; m = next) {
+        next = m->next;
+        cpu_device_free(device, m->data, m->bytes);
+        free(m);
+    }
+    cpu_device_free(device, plan->arena, plan->arena_bytes);
+    cpu_device_free(device, plan->scratch, plan->scratch_bytes);
+    free(plan->offsets);
+    free(plan->maps);
+    free(plan->tasks);
+    free(plan);
+}
+
+enum error_code cpu_plan_run(struct plan *base, const float *const *inputs, float *const *outputs,
+                             const struct run_options *options, struct error *err)
+{
+    struct cpu_plan *plan = (struct cpu_plan *)base;
+    struct cpu_device *device = (struct cpu_device *)base->device;
+    const struct cpu_run run = {.isa = device->isa,
+                                .pool = device->pool,
+                                .shared = plan->scratch,
+                                .own = plan->scratch + plan->shared_floats,
+                                .own_floats = plan->thread_floats,
+                                .seed = options->seed,
+                                .first_image = options->first_image};
+    for (int i = 0; i < plan->input_count; i++) {
+        plan->inputs[i].gather.x = inputs[i];
+        plan->inputs[i].run(&plan->inputs[i], &run);
+    }
+    for (size_t i = 0; i < plan->task_count; i++) {
+        if (options->cancel && atomic_load(options->cancel))
+            return error_set(err, ERROR_CANCELLED, "cancelled");
+        plan->tasks[i].run(&plan->tasks[i], &run);
+    }
+    for (int i = 0; i < plan->output_count; i++) {
+        const struct cpu_output *o = &plan->outputs[i];
+        const size_t image = (size_t)o->operand.h * (size_t)o->operand.w;
+        if (o->lanes)
+            cpu_ops_output(&o->operand, o->channels, o->lanes, device->pool, outputs[i]);
+        else
+            memcpy(outputs[i], o->operand.data, (size_t)o->operand.n * image * sizeof(float));
+    }
+    return OK;
+}
+
+uint64_t cpu_plan_bytes(const struct plan *base)
+{
+    const struct cpu_plan *plan = (const struct cpu_plan *)base;
+    return plan->arena_bytes + plan->scratch_bytes + plan->held;
+}

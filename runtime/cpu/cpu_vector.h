@@ -1,0 +1,137 @@
+/* A vector of floats in the width of the instruction set that a kernel file is compiled for. Every cpu_kernel_*.c is
+ * compiled once for each (see the Makefile), its functions' names ending in the set's: CPU_FN(cpu_gemm) is
+ * cpu_gemm_avx2. Thread-safety: functions without state. */
+#ifndef RUNTIME_CPU_CPU_VECTOR_H
+#define RUNTIME_CPU_CPU_VECTOR_H
+
+#include "runtime/cpu/cpu_kernel.h"
+
+#ifndef CPU_ISA
+#define CPU_ISA base
+#endif
+#define CPU_JOIN2(a, b) a##_##b
+#define CPU_JOIN(a, b) CPU_JOIN2(a, b)
+#define CPU_FN(name) CPU_JOIN(name, CPU_ISA)
+
+/* Loops over constant bounds whose arrays are meant to live in registers. */
+#ifdef __clang__
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+
+#if defined __AVX512F__
+#include <immintrin.h>
+#define VF_LANES 16
+typedef __m512 vf;
+static inline vf vf_set(float x)
+{
+    return _mm512_set1_ps(x);
+}
+static inline vf vf_load(const float *p)
+{
+    return _mm512_loadu_ps(p);
+}
+static inline void vf_store(float *p, vf v)
+{
+    _mm512_storeu_ps(p, v);
+}
+static inline vf vf_max(vf a, vf b)
+{
+    return _mm512_max_ps(a, b);
+}
+static inline vf vf_min(vf a, vf b)
+{
+    return _mm512_min_ps(a, b);
+}
+#elif defined __AVX__
+#include <immintrin.h>
+#define VF_LANES 8
+typedef __m256 vf;
+static inline vf vf_set(float x)
+{
+    return _mm256_set1_ps(x);
+}
+static inline vf vf_load(const float *p)
+{
+    return _mm256_loadu_ps(p);
+}
+static inline void vf_store(float *p, vf v)
+{
+    _mm256_storeu_ps(p, v);
+}
+static inline vf vf_max(vf a, vf b)
+{
+    return _mm256_max_ps(a, b);
+}
+static inline vf vf_min(vf a, vf b)
+{
+    return _mm256_min_ps(a, b);
+}
+#else /* what any compiler makes of vectors of four: SSE2, NEON, or scalars */
+#define VF_LANES 4
+typedef float vf __attribute__((vector_size(16)));
+typedef int vf_mask __attribute__((vector_size(16)));
+typedef float vf_anywhere __attribute__((vector_size(16), aligned(4), may_alias));
+static inline vf vf_set(float x)
+{
+    return (vf){x, x, x, x};
+}
+static inline vf vf_load(const float *p)
+{
+    return *(const vf_anywhere *)p;
+}
+static inline void vf_store(float *p, vf v)
+{
+    *(vf_anywhere *)p = v;
+}
+static inline vf vf_max(vf a, vf b)
+{
+    vf_mask more = a > b;
+    return (vf)(((vf_mask)a & more) | ((vf_mask)b & ~more));
+}
+static inline vf vf_min(vf a, vf b)
+{
+    vf_mask less = a < b;
+    return (vf)(((vf_mask)a & less) | ((vf_mask)b & ~less));
+}
+#endif
+
+#define VF_PARTS (CPU_BLOCK / VF_LANES) /* vectors that hold a block of channels */
+
+/* x < 0 ? slope*x : x. A NaN stays one: max and min give their second operand then. */
+static inline vf vf_leaky(vf x, vf slope)
+{
+    const vf zero = vf_set(0);
+    return vf_max(zero, x) + slope * vf_min(zero, x);
+}
+
+/* Everything that follows a convolution's sum, for one block of channels of one pixel. */
+static inline void cpu_finish_block(const struct cpu_finish *f, int n, int block, size_t pixel, const vf *sum)
+{
+    const size_t plane = (size_t)f->y.h * (size_t)f->y.w, at = ((size_t)block * plane + pixel) * CPU_BLOCK;
+    UNROLL for (int i = 0; i < VF_PARTS; i++)
+    {
+        const size_t lane = (size_t)block * CPU_BLOCK + (size_t)(i * VF_LANES), to = at + (size_t)(i * VF_LANES);
+        vf v = sum[i] * vf_set(f->gain);
+        if (f->gains)
+            v = v * vf_load(f->gains + (size_t)n * f->gains_image + lane);
+        if (f->noise)
+            v = v +
+                vf_set(f->noise[(size_t)n * f->noise_image + pixel * f->noise_step]) * vf_load(f->noise_weight + lane);
+        if (f->bias)
+            v = v + vf_load(f->bias + lane);
+        if (f->slope && !f->activation_last)
+            v = vf_leaky(v, vf_load(f->slope + lane));
+        v = v * vf_set(f->scale);
+        if (f->r1.data)
+            v = v + vf_set(f->r1_scale) * vf_load(f->r1.data + (size_t)n * f->r1.image + to);
+        if (f->r2.data)
+            v = v + vf_set(f->r2_scale) * vf_load(f->r2.data + (size_t)n * f->r2.image + to);
+        if (f->slope && f->activation_last)
+            v = vf_leaky(v, vf_load(f->slope + lane));
+        vf_store(f->y.data + (size_t)n * f->y.image + to, v);
+    }
+}
+
+#endif
