@@ -55,6 +55,44 @@ static bool limit_number(const char *root, const char *folder, const char *name,
     return end != line; /* not "max" */
 }
 
+/* A named number of a file of "name number" lines; 0 when it is not there. */
+static double stat_number(const char *root, const char *folder, const char *file_name, const char *name)
+{
+    char path[PATH_MAX], line[256], word[128];
+    double value, found = 0;
+    if (snprintf(path, sizeof path, "%s%s/%s", root, folder, file_name) >= (int)sizeof path)
+        return 0;
+    FILE *file = fopen(path, "re");
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, "%127s %lf", word, &value) == 2 && strcmp(word, name) == 0)
+            found = value;
+    if (file)
+        fclose(file);
+    return found;
+}
+
+/* What the group may still take: files that it has only read can go. */
+static bool left_of(const char *root, const char *folder, const char *limit_name, const char *used_name,
+                    const char *cache_name, double *bytes)
+{
+    double limit, used;
+    if (!limit_number(root, folder, limit_name, &limit) || !limit_number(root, folder, used_name, &used))
+        return false;
+    used -= stat_number(root, folder, "memory.stat", cache_name);
+    *bytes = used < limit ? limit - (used > 0 ? used : 0) : 0;
+    return true;
+}
+
+static bool left_memory_v2(const char *root, const char *folder, double *bytes)
+{
+    return left_of(root, folder, "memory.max", "memory.current", "inactive_file", bytes);
+}
+
+static bool left_memory_v1(const char *root, const char *folder, double *bytes)
+{
+    return left_of(root, folder, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file", bytes);
+}
+
 static bool limit_memory_v2(const char *root, const char *folder, double *bytes)
 {
     return limit_number(root, folder, "memory.max", bytes);
@@ -130,7 +168,7 @@ int cpu_system_threads(const char *root, int affinity)
 void cpu_system_memory(const char *root, uint64_t *total, uint64_t *available)
 {
     char path[PATH_MAX], line[256];
-    double limit = 1e18;
+    double limit = 1e18, left = 1e18;
     unsigned long long kib;
     *total = *available = 0;
     snprintf(path, sizeof path, "%s/proc/meminfo", root);
@@ -144,10 +182,13 @@ void cpu_system_memory(const char *root, uint64_t *total, uint64_t *available)
     if (file)
         fclose(file);
     cgroup_limit(root, "memory", limit_memory_v2, limit_memory_v1, &limit);
+    cgroup_limit(root, "memory", left_memory_v2, left_memory_v1, &left);
     if ((double)*total > limit)
         *total = (uint64_t)limit;
     if (*available > *total)
         *available = *total;
+    if ((double)*available > left)
+        *available = (uint64_t)left;
 }
 
 void cpu_system_name(const char *root, char *out, size_t size)

@@ -1,6 +1,7 @@
 /* Every operator on every device against the plain C oracle: fp32 to 1e-5 of the output's range, fp16 to a mean of 1e-3
  * and a maximum of 1e-2. Each case is run twice, and must give the same bytes. Convolutions run with and without a tile
- * in shared memory, whichever the device would choose. Vulkan's validation layer must have nothing to say. */
+ * in shared memory, whichever the device would choose, and the CPU device with each instruction set. Vulkan's
+ * validation layer must have nothing to say. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -50,6 +51,9 @@ static const struct op_case cases[] = {
     {"3x3 to three channels", OP_CONV2D, 1, 50, 40, {64}, {3}, 0, 0, BIAS, {CONV(3, 1, 1)}},
     {"3x3 64 to 64", OP_CONV2D, 1, 35, 37, {64}, {64}, 0, 0, BIAS, {CONV(3, 1, 1, .activation = ACTIVATION_PRELU)}},
     {"3x3 36 to 100, small", OP_CONV2D, 2, 4, 4, {36}, {100}, 0, 0, BIAS, {CONV(3, 1, 1)}},
+    {"3x3 256 to 240", OP_CONV2D, 1, 21, 26, {256}, {240}, 0, 0, BIAS, {CONV(3, 1, 1)}},
+    {"3x3 48 to 3", OP_CONV2D, 2, 33, 30, {48}, {3}, 0, 0, BIAS, {CONV(3, 1, 1)}},
+    {"3x3 no padding", OP_CONV2D, 1, 30, 35, {40}, {50}, 0, 0, BIAS, {CONV(3, 1, 0)}},
     {"1x1", OP_CONV2D, 2, 9, 11, {10}, {18}, 0, 0, BIAS, {CONV(1, 1, 0, .activation = ACTIVATION_RELU)}},
     {"1x1 stride 2", OP_CONV2D, 1, 9, 12, {8}, {12}, 0, 0, 0, {CONV(1, 2, 0)}},
     {"1x1 larger", OP_CONV2D, 1, 40, 44, {16}, {40}, 0, 0, BIAS, {CONV(1, 1, 0)}},
@@ -170,6 +174,18 @@ static const struct op_case cases[] = {
      BIAS | RESIDUAL1 | RESIDUAL2 | IN_SCALE | OUT_SCALE | NOISE_MAP | INSIDE,
      {CONV(3, 1, 1, .gain = 0.9f, .scale = 0.7f, .residual1_scale = 0.5f, .residual2_scale = 0.25f,
            .noise_weight = 0.1f, .activation = ACTIVATION_PRELU, .activation_last = true)}},
+    {"everything, wide",
+     OP_CONV2D,
+     2,
+     19,
+     15,
+     {40, 24},
+     {50, 37},
+     0,
+     0,
+     BIAS | RESIDUAL1 | RESIDUAL2 | IN_SCALE | OUT_SCALE | NOISE_MAP | INSIDE,
+     {CONV(3, 1, 1, .pad_mode = PAD_REFLECT, .upsample = 2, .gain = 0.9f, .scale = 0.7f, .residual1_scale = 0.5f,
+           .residual2_scale = 0.25f, .noise_weight = 0.1f, .activation = ACTIVATION_PRELU)}},
     /* conv2d: slices */
     {"slices", OP_CONV2D, 2, 10, 12, {16, 8}, {8}, 0, 0, BIAS | INSIDE, {CONV(3, 1, 1)}},
     {"odd slices", OP_CONV2D, 2, 10, 12, {6, 6, 6}, {6}, 0, 0, BIAS | INSIDE, {CONV(3, 1, 1)}},
@@ -574,6 +590,18 @@ static void test_every_operator_has_cases(void **state)
     }
 }
 
+/* The ways in which a device can be made to work. A processor that lacks an instruction set uses its best. */
+static const struct {
+    const char *backend, *variable, *value, *remark;
+    bool only_conv;
+} ways[] = {
+    {"vulkan", "RESTORED_VULKAN_STAGE", "0", "", false},
+    {"vulkan", "RESTORED_VULKAN_STAGE", "1", " (staged)", true},
+    {"cpu", "RESTORED_CPU_ISA", "base", " (base)", false},
+    {"cpu", "RESTORED_CPU_ISA", "avx2", " (avx2)", false},
+    {"cpu", "RESTORED_CPU_ISA", "avx512", " (avx512)", false},
+};
+
 static void test_devices(void **state)
 {
     struct device *reference = NULL;
@@ -589,16 +617,18 @@ static void test_devices(void **state)
             print_message("%s is left out: %s\n", list[i].name, list[i].reason);
             continue;
         }
-        for (int stage = 0; stage < 2; stage++) {
+        for (size_t w = 0; w < sizeof ways / sizeof ways[0]; w++) {
             struct device *device = NULL;
-            setenv("RESTORED_VULKAN_STAGE", stage ? "1" : "0", 1);
+            if (strcmp(ways[w].backend, list[i].backend) != 0)
+                continue;
+            setenv(ways[w].variable, ways[w].value, 1);
             assert_int_equal(device_open(&device, list[i].id, NULL, &err), OK);
-            failures += run_device(reference, device, stage == 1, stage ? " (staged)" : "");
+            failures += run_device(reference, device, ways[w].only_conv, ways[w].remark);
             device_close(&device);
+            unsetenv(ways[w].variable);
         }
         opened++;
     }
-    unsetenv("RESTORED_VULKAN_STAGE");
     free(list);
     device_close(&reference);
     assert_true(opened > 0);
