@@ -8,8 +8,8 @@
 #define STRIP_FLOATS (48 << 10) /* a strip and its outputs should stay in a core's second cache */
 #define TILE_FLOATS (128 << 10) /* so should the transformed tiles */
 #define MOST_TILES 48           /* beyond, nothing is gained */
-#define FEWEST_TILES 24         /* so that the transformed weights are worth reading */
-#define SHARED_TILES 256        /* tiles whose inputs are held for all output channels */
+#define FEWEST_TILES 48         /* so that the transformed weights are worth reading */
+#define SHARED_TILES 128        /* tiles whose inputs are held for all output channels */
 #define WEIGHT_FLOATS (2 << 20) /* transformed weights up to this stay in the last cache while tiles go by */
 
 static int at_least(int a, int b)
@@ -57,7 +57,7 @@ static enum error_code plan_winograd(struct cpu_conv_job *job, const struct cpu_
     const struct cpu_conv *c = &job->conv;
     const int ins = c->x.blocks, outs = c->finish.y.blocks, tiles = job->tiles.count;
     const size_t weights = (size_t)ins * (size_t)outs * CPU_CELL * CPU_TILE_POINTS;
-    job->way = weights > WEIGHT_FLOATS && tiles <= 2 * SHARED_TILES ? CPU_CONV_OUTPUTS : CPU_CONV_TILES;
+    job->way = weights > WEIGHT_FLOATS && tiles <= SHARED_TILES ? CPU_CONV_OUTPUTS : CPU_CONV_TILES;
     if (job->way == CPU_CONV_TILES) {
         job->cols = at_most(isa->gemm_cols, outs);
         const int fit = TILE_FLOATS / (CPU_TILE_POINTS * (ins + job->cols) * CPU_BLOCK);
@@ -65,7 +65,7 @@ static enum error_code plan_winograd(struct cpu_conv_job *job, const struct cpu_
         job->room = at_most(job->room, divide_up(tiles, 3 * threads));
         job->room = divide_up(job->room, CPU_GEMM_ROWS) * CPU_GEMM_ROWS;
     } else {
-        job->cols = at_least(at_most(isa->gemm_cols, outs / threads), 1);
+        job->cols = at_least(at_most(CPU_GEMM_COLS, outs / threads), 1);
         job->room = divide_up(at_most(tiles, SHARED_TILES), CPU_GEMM_ROWS) * CPU_GEMM_ROWS;
     }
     /* 16 floats more, so that the points do not all fall on the same lines of a cache */
@@ -174,22 +174,32 @@ static void direct_item(void *context, int item, int thread)
     }
 }
 
-/* m[point][tile][out][16] of some tiles and output channels. */
-static void multiply(const struct run *run, const float *u, size_t out_u, int cols, const float *v, int count, float *m)
+/* The products of some tiles and `outs` blocks of output channels, and from them the outputs. u begins at the first of
+ * those blocks. Blocks are taken by as many as gemm does at once, each lot with its place in m. */
+static void multiply(const struct run *run, const float *u, int first_out, int outs, const float *v, int first,
+                     int count, float *m)
 {
     const struct cpu_conv_job *job = run->job;
+    const size_t out_u = (size_t)job->conv.x.blocks * CPU_CELL;
+    const int most = run->isa->gemm_cols;
     for (int point = 0; point < CPU_TILE_POINTS; point++) {
-        const float *from = v + (size_t)point * job->point_v, *weight = u + (size_t)point * job->point_u + out_u;
+        const float *from = v + (size_t)point * job->point_v, *weight = u + (size_t)point * job->point_u;
         float *to = m + (size_t)point * job->point_m;
-        for (int t = 0; t < count; t += CPU_GEMM_ROWS) {
-            const float *rows[CPU_GEMM_ROWS];
-            const int some = at_most(CPU_GEMM_ROWS, count - t);
-            for (int i = 0; i < some; i++)
-                rows[i] = from + (size_t)(t + i) * CPU_BLOCK;
-            run->isa->gemm(rows, some, weight, (size_t)job->conv.x.blocks * CPU_CELL, cols, job->terms, job->term_count,
-                           to + (size_t)t * (size_t)cols * CPU_BLOCK);
+        for (int out = 0; out < outs; out += most) {
+            const int cols = at_most(most, outs - out);
+            for (int t = 0; t < count; t += CPU_GEMM_ROWS, to += CPU_GEMM_ROWS * cols * CPU_BLOCK) {
+                const float *rows[CPU_GEMM_ROWS];
+                const int some = at_most(CPU_GEMM_ROWS, count - t);
+                for (int i = 0; i < some; i++)
+                    rows[i] = from + (size_t)(t + i) * CPU_BLOCK;
+                run->isa->gemm(rows, some, weight + (size_t)out * out_u, out_u, cols, job->terms, job->term_count, to);
+            }
         }
     }
+    const size_t padded = (size_t)(divide_up(count, CPU_GEMM_ROWS) * CPU_GEMM_ROWS) * CPU_BLOCK;
+    for (int out = 0; out < outs; out += most)
+        run->isa->winograd_output(&job->conv, &job->tiles, first, count, first_out + out, at_most(most, outs - out),
+                                  m + (size_t)out * padded, job->point_m);
 }
 
 static void weight_item(void *context, int item, int thread)
@@ -212,8 +222,7 @@ static void tiles_item(void *context, int item, int thread)
     run->isa->winograd_input(c, &job->tiles, first, count, 0, c->x.blocks, v, job->room, job->point_v);
     for (int out = 0; out < c->finish.y.blocks; out += job->cols) {
         const int cols = at_most(job->cols, c->finish.y.blocks - out);
-        multiply(run, run->shared, (size_t)out * (size_t)c->x.blocks * CPU_CELL, cols, v, count, m);
-        run->isa->winograd_output(c, &job->tiles, first, count, out, cols, m, job->point_m);
+        multiply(run, run->shared + (size_t)out * (size_t)c->x.blocks * CPU_CELL, out, cols, v, first, count, m);
     }
 }
 
@@ -234,8 +243,7 @@ static void outputs_item(void *context, int item, int thread)
     const int out = item * job->cols, cols = at_most(job->cols, c->finish.y.blocks - out);
     float *u = run->own + (size_t)thread * job->thread_floats, *m = u + job->point_u * CPU_TILE_POINTS;
     run->isa->winograd_weight(c->weight, c->x.blocks, out, cols, 0, c->x.blocks, u, job->point_u);
-    multiply(run, u, 0, cols, run->shared, run->count, m);
-    run->isa->winograd_output(c, &job->tiles, run->first, run->count, out, cols, m, job->point_m);
+    multiply(run, u, out, cols, run->shared, run->first, run->count, m);
 }
 
 void cpu_conv_run(const struct cpu_conv_job *job, const struct cpu_isa *isa, struct cpu_pool *pool, float *shared,

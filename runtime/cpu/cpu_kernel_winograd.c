@@ -79,43 +79,42 @@ static void tile_source(const struct cpu_conv *conv, int first, int size, int ou
     }
 }
 
-/* One part of a block of one tile: 36 pixels at d[y*6+x]. */
-static inline void tile_transform(const vf *d, float *to, size_t point)
+/* One part of a block of one tile: pixel (y, x) lies at from + y*row + x*16. */
+static inline void tile_transform(const float *from, size_t row, const float *scale, float *to, size_t point)
 {
     vf rows[6][6];
     UNROLL for (int x = 0; x < 6; x++)
     {
         vf column[6], t[6];
-        UNROLL for (int y = 0; y < 6; y++) column[y] = d[y * 6 + x];
+        UNROLL for (int y = 0; y < 6; y++) column[y] = vf_load(from + (size_t)y * row + (size_t)(x * CPU_BLOCK));
         transform_input(column, t);
         UNROLL for (int y = 0; y < 6; y++) rows[y][x] = t[y];
     }
+    const vf s = scale ? vf_load(scale) : vf_set(1);
     UNROLL for (int y = 0; y < 6; y++)
     {
         vf t[6];
+        if (scale) /* the transform is linear */
+            UNROLL for (int x = 0; x < 6; x++) rows[y][x] = rows[y][x] * s;
         transform_input(rows[y], t);
         UNROLL for (int x = 0; x < 6; x++) vf_store(to + (size_t)(y * 6 + x) * point, t[x]);
     }
 }
 
-/* Reads one part of the 36 pixels of a tile whose corner is at x0, y0; from is the block's plane. */
-static inline void tile_read(const struct cpu_conv *conv, const float *from, int x0, int y0, vf d[36])
+/* The 36 pixels of a tile that reaches beyond the picture, or into an upsampled one. plane: the block's. */
+static void tile_gather(const struct cpu_conv *conv, const float *plane, int x0, int y0, float *pixels)
 {
-    const struct cpu_operand *x = &conv->x;
-    if (conv->upsample == 1 && y0 >= 0 && x0 >= 0 && y0 + 6 <= x->h && x0 + 6 <= x->w) {
-        const float *at = from + ((size_t)y0 * (size_t)x->w + (size_t)x0) * CPU_BLOCK;
-        UNROLL for (int i = 0; i < 6; i++) UNROLL for (int j = 0; j < 6; j++) d[i * 6 + j] =
-            vf_load(at + ((size_t)i * (size_t)x->w + (size_t)j) * CPU_BLOCK);
-        return;
-    }
     int ys[6], xs[6];
-    tile_source(conv, y0, x->h, ys);
-    tile_source(conv, x0, x->w, xs);
-    for (int i = 0; i < 6; i++)
-        for (int j = 0; j < 6; j++)
-            d[i * 6 + j] = ys[i] < 0 || xs[j] < 0
-                               ? vf_set(0)
-                               : vf_load(from + ((size_t)ys[i] * (size_t)x->w + (size_t)xs[j]) * CPU_BLOCK);
+    tile_source(conv, y0, conv->x.h, ys);
+    tile_source(conv, x0, conv->x.w, xs);
+    for (int i = 0; i < 6; i++) {
+        for (int j = 0; j < 6; j++, pixels += CPU_BLOCK) {
+            const float *from =
+                ys[i] < 0 || xs[j] < 0 ? NULL : plane + ((size_t)ys[i] * (size_t)conv->x.w + (size_t)xs[j]) * CPU_BLOCK;
+            UNROLL for (int k = 0; k < CPU_BLOCK; k += VF_LANES)
+                vf_store(pixels + k, from ? vf_load(from + k) : vf_set(0));
+        }
+    }
 }
 
 void CPU_FN(cpu_kernel_winograd_input)(const struct cpu_conv *conv, const struct cpu_tiles *tiles, int first, int count,
@@ -123,21 +122,30 @@ void CPU_FN(cpu_kernel_winograd_input)(const struct cpu_conv *conv, const struct
 {
     const struct cpu_operand *x = &conv->x;
     const size_t plane = (size_t)x->h * (size_t)x->w * CPU_BLOCK;
+    float pixels[36 * CPU_BLOCK];
     for (int b = first_in; b < first_in + ins; b++) {
         float *to = v + (size_t)b * (size_t)room * CPU_BLOCK;
         struct cpu_tile at = cpu_kernel_tile(tiles, first);
         for (int t = 0; t < count; t++, to += CPU_BLOCK, cpu_kernel_next_tile(tiles, &at)) {
+            const int x0 = at.x * 4 - conv->pad, y0 = at.y * 4 - conv->pad;
             const float *from = x->data + (size_t)at.image * x->image + (size_t)b * plane;
-            for (int part = 0; part < CPU_BLOCK; part += VF_LANES) {
-                vf d[36];
-                tile_read(conv, from + part, at.x * 4 - conv->pad, at.y * 4 - conv->pad, d);
-                if (conv->in_scale) {
-                    const vf s =
-                        vf_load(conv->in_scale + (size_t)at.image * conv->in_scale_image + b * CPU_BLOCK + part);
-                    UNROLL for (int i = 0; i < 36; i++) d[i] = d[i] * s;
-                }
-                tile_transform(d, to + part, point_v);
+            const float *scale =
+                conv->in_scale ? conv->in_scale + (size_t)at.image * conv->in_scale_image + (size_t)(b * CPU_BLOCK)
+                               : NULL;
+            size_t row = (size_t)x->w * CPU_BLOCK;
+            if (conv->upsample == 1 && y0 >= 0 && x0 >= 0 && y0 + 6 <= x->h && x0 + 6 <= x->w) {
+                from += ((size_t)y0 * (size_t)x->w + (size_t)x0) * CPU_BLOCK;
+                /* What the tile after the next adds: a tensor is larger than a core's own cache. */
+                for (int i = 0; i < 6; i++)
+                    for (int j = 10; j < 14; j++)
+                        __builtin_prefetch(from + (size_t)i * row + (size_t)(j * CPU_BLOCK));
+            } else {
+                tile_gather(conv, from, x0, y0, pixels);
+                from = pixels;
+                row = 6 * CPU_BLOCK;
             }
+            for (int part = 0; part < CPU_BLOCK; part += VF_LANES)
+                tile_transform(from + part, row, scale ? scale + part : NULL, to + part, point_v);
         }
     }
 }
