@@ -18,6 +18,7 @@ struct config {
     char models_dir[1024];
     char device[128];
     enum precision precision;
+    uint64_t cpu_threads; /* 0: the cores this process may use */
     uint64_t workers, queue;
     uint64_t body_limit, header_limit;    /* bytes */
     uint64_t input_pixels, result_pixels; /* pixels */

@@ -10,6 +10,13 @@
 static const struct backend *const backends[] = {&vk_backend, &cpu_backend};
 #define BACKEND_COUNT (sizeof backends / sizeof backends[0])
 
+atomic_int backend_cpu_threads;
+
+void device_set_cpu_threads(int threads)
+{
+    atomic_store(&backend_cpu_threads, threads);
+}
+
 static int device_order(const void *a, const void *b)
 {
     const struct device_info *x = a, *y = b;
@@ -104,7 +111,7 @@ enum error_code device_open(struct device **out, const char *which, const char *
                 chosen = &list[i];
         if (!chosen)
             code = error_set(err, ERROR_NOT_FOUND,
-                             "no usable Vulkan device; the devices are: %s. Install a Vulkan driver "
+                             "no usable device; the devices are: %s. Install a Vulkan driver "
                              "(Debian: mesa-vulkan-drivers)",
                              names);
     }

@@ -42,6 +42,10 @@ struct run_options {
 struct device;
 struct plan;
 
+/* How many threads a device "cpu" that is opened from now on has; 0, as at the start: the cores that this process may
+ * use. From any thread. */
+void device_set_cpu_threads(int threads);
+
 /* The devices of all backends in the order of preference (discrete, integrated, virtual, cpu, software; then as
  * enumerated). The plain C oracle, "reference", is not listed. *list is the caller's to free(); it may be NULL with a
  * count of 0. */
@@ -104,7 +108,8 @@ struct plan {
 };
 
 extern const struct backend vk_backend;      /* runtime/vulkan */
-extern const struct backend cpu_backend;     /* runtime/cpu/cpu_device.c */
+extern const struct backend cpu_backend;     /* runtime/cpu/cpu_device.c: native code */
+extern atomic_int backend_cpu_threads;       /* as device_set_cpu_threads was told */
 extern const struct backend cpu_ref_backend; /* runtime/cpu/cpu_ref.c: plain C, the oracle */
 
 #endif

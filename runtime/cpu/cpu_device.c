@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "runtime/base/mem.h"
 #include "runtime/cpu/cpu_plan.h"
@@ -16,7 +17,8 @@ static const struct cpu_isa *pick_isa(void)
     int count = 0;
 #ifdef __x86_64__
     __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f"))
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512vl"))
         have[count++] = &cpu_isa_avx512;
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
         have[count++] = &cpu_isa_avx2;
@@ -30,8 +32,7 @@ static const struct cpu_isa *pick_isa(void)
 
 static int pick_threads(void)
 {
-    const char *wanted = getenv("RESTORED_CPU_THREADS");
-    int threads = wanted ? atoi(wanted) : 0;
+    int threads = atomic_load(&backend_cpu_threads);
     if (threads <= 0)
         threads = cpu_system_threads("", 0);
     return threads < 256 ? threads : 256;
@@ -124,7 +125,8 @@ enum error_code cpu_device_alloc(struct cpu_device *device, uint64_t bytes, floa
     if (!*out)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for %.0f MiB; use a smaller tile",
                          (double)bytes / 0x1p20);
-    memset(*out, 0, (size_t)bytes);
+    if (align > 64)
+        madvise(*out, (size_t)((bytes + align - 1) / align * align), MADV_HUGEPAGE);
     const uint64_t used = atomic_fetch_add(&device->memory_used, bytes) + bytes;
     if (used > atomic_load(&device->memory_peak))
         atomic_store(&device->memory_peak, used);

@@ -19,7 +19,7 @@ struct cpu_device {
     _Atomic uint64_t memory_used, memory_peak;
 };
 
-/* Zeroed memory, aligned to a cache line, counted as the device's. NO_MEMORY when the machine has not that much left.
+/* Memory aligned to a cache line, counted as the device's. NO_MEMORY when the machine has not that much left.
  */
 enum error_code cpu_device_alloc(struct cpu_device *device, uint64_t bytes, float **out, struct error *err) MUST_CHECK;
 void cpu_device_free(struct cpu_device *device, float *memory, uint64_t bytes);

@@ -90,6 +90,7 @@ static enum error_code pack(struct cpu_device *device, const struct cpu_pack_key
     else
         code = cpu_device_alloc(device, packed->bytes, &packed->data, err);
     if (!code) {
+        memset(packed->data, 0, packed->bytes); /* padding */
         param_read(key->param, values);
         if (key->kind == CPU_PACK_PLAIN) {
             memcpy(packed->data, values, packed->bytes);

@@ -62,7 +62,7 @@ enum error_code cpu_plan_memory(struct cpu_build *build, size_t bytes, void **ou
     m->next = build->plan->memory;
     build->plan->memory = m;
     build->plan->held += bytes;
-    *out = m->data;
+    *out = memset(m->data, 0, bytes);
     return OK;
 }
 

@@ -85,7 +85,7 @@ enum error_code cpu_plan_operand(struct cpu_build *build, struct view view, cons
 /* True if the tensor is a noise map: one channel, without padding. */
 bool cpu_plan_is_map(const struct cpu_build *build, int tensor);
 
-/* Memory that lives as long as the plan. */
+/* Zeroed memory that lives as long as the plan. */
 enum error_code cpu_plan_memory(struct cpu_build *build, size_t bytes, void **out, struct error *err) MUST_CHECK;
 
 /* Appends a task and sees that the scratch is large enough. */

@@ -55,6 +55,7 @@ int cli_devices(int argc, char **argv)
     if (code)
         return cli_fail(&err, CLI_USAGE);
     log_set_level(config.log_level > LOG_WARN ? config.log_level : LOG_WARN);
+    device_set_cpu_threads((int)config.cpu_threads);
 
     struct device_info *found = NULL;
     size_t count = 0;

@@ -324,6 +324,7 @@ int cli_restore(int argc, char **argv)
         status = cli_fail(&err, CLI_USAGE);
     } else {
         log_set_level(run.config.log_level > LOG_WARN ? run.config.log_level : LOG_WARN);
+        device_set_cpu_threads((int)run.config.cpu_threads);
         status = restore(&run);
     }
     engine_destroy(&run.engine);

@@ -147,5 +147,6 @@ int cli_serve(int argc, char **argv)
         return CLI_OK;
     }
     log_set_level(config.log_level);
+    device_set_cpu_threads((int)config.cpu_threads);
     return serve(&config);
 }

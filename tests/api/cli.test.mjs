@@ -6,7 +6,7 @@ import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { after, before, beforeEach, describe, test } from 'node:test';
-import { decodePng, fixture, get, ownModels, pngSize, start } from './client.mjs';
+import { decodePng, fixture, get, ownModels, png, pngSize, start } from './client.mjs';
 import { binary, fixtures } from './server.mjs';
 
 let folder, here;
@@ -45,7 +45,7 @@ describe('restore', () => {
       assert.ok(both.pixels.subarray(y * 2 * crop.width * 3, (y * 2 + 1) * crop.width * 3).equals(crop.pixels.subarray(y * crop.width * 3, (y + 1) * crop.width * 3)), 'the crop on the left');
       assert.ok(both.pixels.subarray((y * 2 + 1) * crop.width * 3, (y * 2 + 2) * crop.width * 3).equals(face.pixels.subarray(y * crop.width * 3, (y + 1) * crop.width * 3)), 'the restored face on the right');
     }
-    assert.match(out, /^two\.png -> results\/restored_imgs\/two\.png {2}240x128 -> 480x256, 2 of 2 faces restored, [\d.]+ s on vulkan:\d+\n/);
+    assert.match(out, /^two\.png -> results\/restored_imgs\/two\.png {2}240x128 -> 480x256, 2 of 2 faces restored, [\d.]+ s on (vulkan:\d+|cpu)\n/);
   });
 
   test('options with one dash, with =, with - for _, and short ones with their value', async () => {
@@ -212,7 +212,7 @@ describe('restore', () => {
   });
 
   test('Ctrl-C stops it, and leaves no half file', async () => {
-    put('a.png', fixture('picture.png'));
+    put('a.png', png(1600, 1200));
     const { status } = await run(['restore', ...ownModels, 'a.png', '-v', 'none', '-s', '8', '--bg_tile', '32', '--bg_upsampler', 'rrdb_x4'],
       { signal: (child) => setTimeout(() => child.kill('SIGINT'), 700) });
     assert.equal(status, 130);
@@ -242,7 +242,8 @@ describe('the others', () => {
     const json = JSON.parse(out);
     assert.ok(json.devices.some((d) => d.id === json.default));
     const table = await run(['devices']);
-    assert.match(table.out, /^vulkan:\d/);
+    assert.match(table.out, /^(vulkan:\d+|cpu) /);
+    assert.match(table.out, /^cpu /m);
     assert.match(table.out, /usable +yes$/m);
     const software = json.devices.find((d) => d.type === 'software');
     if (software) assert.ok(table.out.includes(`remark     ${software.remark}\n`), table.out);

@@ -4,7 +4,7 @@ import http from 'node:http';
 import { describe, test } from 'node:test';
 import { fixture, get, metrics, ownModels, plain, png, post, sleep, start, until } from './client.mjs';
 
-const big = png(800, 600); // keeps software Vulkan busy for many seconds, in small tiles
+const big = png(3000, 2000); // keeps a CPU busy for many seconds, in small tiles
 const slow = { version: 'none', bg_tile: '64', ext: 'jpg' };
 const small = fixture('none.png');
 const submit = (server, signal, fields = slow) => post(server, '/v1/restore', { picture: big, fields, signal }).catch((error) => ({ error }));

@@ -1,5 +1,6 @@
 /* The CPU device's own parts: the thread pool, what of the machine it may use, and that neither the number of threads
  * nor their timing changes a result. Its operators are tested with all devices' in tests/ops. */
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -9,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -214,7 +216,6 @@ static void run_graph(int threads, int h, int w, float *out)
     struct param *params[3];
     struct device *device;
     struct plan *plan;
-    char text[16];
     uint32_t random = 1;
     assert_int_equal(graph_create(&graph, &err), OK);
     struct view x = graph_tensor(graph, TENSOR_INPUT, 1, h, w, 1, &widths[0]);
@@ -242,20 +243,13 @@ static void run_graph(int threads, int h, int w, float *out)
     assert_non_null(in);
     for (int i = 0; i < 3 * h * w; i++)
         in[i] = (float)(i * 37 % 101) / 101.0f;
-    snprintf(text, sizeof text, "%d", threads);
-    setenv("RESTORED_CPU_THREADS", text, 1);
+    device_set_cpu_threads(threads);
     assert_int_equal(device_open(&device, "cpu", NULL, &err), OK);
-    unsetenv("RESTORED_CPU_THREADS");
+    device_set_cpu_threads(0);
     assert_int_equal(plan_create(&plan, device, graph, PRECISION_AUTO, "test", &err), OK);
     assert_true(plan_bytes(plan) > 0);
     assert_int_equal(plan_run(plan, (const float *const *)&in, &out, NULL, &err), OK);
-
-    /* a run that is cancelled before its end says so and leaves the plan usable */
-    const atomic_int cancel = 1;
-    const struct run_options options = {.cancel = &cancel};
-    assert_int_equal(plan_run(plan, (const float *const *)&in, &out, &options, &err), ERROR_CANCELLED);
-    error_clear(&err);
-    assert_int_equal(plan_run(plan, (const float *const *)&in, &out, NULL, &err), OK);
+    assert_int_equal(plan_run(plan, (const float *const *)&in, &out, NULL, &err), OK); /* again */
 
     struct device_info info;
     device_info(device, &info);
@@ -286,6 +280,81 @@ static void threads_do_not_change_results(void **state)
     }
     free(one);
     free(other);
+}
+
+/* The device stands once in the list, before software Vulkan, and says what it is. */
+static void device_in_the_list(void **state)
+{
+    (void)state;
+    struct error err = ERROR_INIT;
+    struct device_info *list;
+    size_t count, found = 0;
+    assert_int_equal(device_list(&list, &count, &err), OK);
+    for (size_t i = 0; i < count; i++) {
+        if (i > 0)
+            assert_true(list[i - 1].type <= list[i].type);
+        if (strcmp(list[i].id, "cpu") != 0)
+            continue;
+        found++;
+        assert_string_equal(list[i].backend, "cpu");
+        assert_int_equal(list[i].type, DEVICE_CPU);
+        assert_true(list[i].usable && list[i].name[0] && list[i].driver[0] && list[i].precision_reason[0]);
+        assert_true(list[i].memory_total > 0 && list[i].memory_budget <= list[i].memory_total);
+        assert_true(list[i].max_buffer_bytes > 0);
+        assert_int_equal(list[i].preferred, PRECISION_FP32);
+    }
+    assert_int_equal(found, 1);
+    free(list);
+}
+
+static void *cancel_soon(void *cancel)
+{
+    usleep(20000);
+    atomic_store((atomic_int *)cancel, 1);
+    return NULL;
+}
+
+/* A cancelled run ends between two nodes. */
+static void a_run_is_cancelled(void **state)
+{
+    (void)state;
+    enum { NODES = 2000, SIDE = 512 };
+    struct error err = ERROR_INIT;
+    struct graph *graph;
+    struct device *device;
+    struct plan *plan;
+    atomic_int cancel = 0;
+    const struct run_options options = {.cancel = &cancel};
+    const int channels = 16;
+    float *in = calloc((size_t)(channels * SIDE * SIDE), sizeof *in), *out = calloc((size_t)channels, sizeof *out);
+    pthread_t canceller;
+    struct timespec begin, end;
+    assert_true(in && out);
+    assert_int_equal(graph_create(&graph, &err), OK);
+    struct view x = graph_tensor(graph, TENSOR_INPUT, 1, SIDE, SIDE, 1, &channels);
+    for (int i = 0; i <= NODES; i++) { /* seconds of work, and one pixel at the end */
+        struct view y = i < NODES ? graph_temp(graph, 1, channels, SIDE, SIDE)
+                                  : graph_tensor(graph, TENSOR_OUTPUT, 1, 1, 1, 1, &channels);
+        struct node *node = graph_node(graph, OP_MAX_POOL, y);
+        assert_non_null(node);
+        node->in[OP_X] = x;
+        node->args.max_pool = (struct op_max_pool){.kernel = i < NODES ? 3 : SIDE, .stride = 1, .pad = i < NODES};
+        x = y;
+    }
+    assert_int_equal(graph_finish(graph, &err), OK);
+    assert_int_equal(device_open(&device, "cpu", NULL, &err), OK);
+    assert_int_equal(plan_create(&plan, device, graph, PRECISION_AUTO, "test", &err), OK);
+    assert_int_equal(pthread_create(&canceller, NULL, cancel_soon, &cancel), 0);
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    assert_int_equal(plan_run(plan, (const float *const *)&in, &out, &options, &err), ERROR_CANCELLED);
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    assert_int_equal(pthread_join(canceller, NULL), 0);
+    assert_true((double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec) < 1);
+    plan_destroy(&plan);
+    device_close(&device);
+    graph_destroy(&graph);
+    free(in);
+    free(out);
 }
 
 /* Too much is refused with an error, before the system ends the process. */
@@ -324,7 +393,9 @@ int main(void)
         IN_ROOT(threads_of_cgroup_1),
         IN_ROOT(memory_and_its_limits),
         IN_ROOT(name_of_the_processor),
+        cmocka_unit_test(device_in_the_list),
         cmocka_unit_test(threads_do_not_change_results),
+        cmocka_unit_test(a_run_is_cancelled),
         cmocka_unit_test(memory_that_is_not_there),
     };
     return cmocka_run_group_tests_name("cpu", tests, NULL, NULL);

@@ -143,7 +143,8 @@ static void test_list(void **state)
     assert_int_equal(device_list(&list, &count, &err), OK);
     assert_true(count > 0);
     for (size_t i = 0; i < count; i++) {
-        assert_string_equal(list[i].backend, "vulkan");
+        if (strcmp(list[i].backend, "vulkan") != 0)
+            continue;
         assert_true(list[i].name[0] && list[i].driver[0] && list[i].api_version[0]);
         assert_int_equal(strlen(list[i].uuid), 36);
         assert_true(list[i].usable || list[i].reason[0]);
@@ -505,7 +506,7 @@ int main(void)
     if (device_list(&list, &count, &err) != OK)
         return 1;
     for (size_t i = 0; i < count; i++) {
-        if (!list[i].usable)
+        if (!list[i].usable || strcmp(list[i].backend, "vulkan") != 0)
             continue;
         snprintf(device_id, sizeof device_id, "%s", list[i].id);
         printf("%s: %s\n", list[i].id, list[i].name);
