@@ -90,6 +90,8 @@ async function refresh() {
   state.ready = readiness?.ready === true;
   if (!readiness) texts.push('The server cannot be reached.');
   else if (!state.ready) texts.push(...(readiness.reasons?.length ? readiness.reasons : [readiness.detail ?? 'The server is not ready.']));
+  if (device?.type === 'cpu' && list.every((d) => d.type === 'cpu' || d.type === 'software'))
+    texts.push('No GPU was found. The server works on the processor: a large photo can take minutes.');
   if (device?.type === 'software')
     texts.push(`${list.every((d) => d.type === 'software') ? 'No GPU was found. ' : ''}The server works on the processor, by software Vulkan (${device.name}), and that is slow: a photo takes minutes instead of seconds.`);
   notices(texts);

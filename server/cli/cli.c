@@ -5,6 +5,7 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include "runtime/base/log.h"
 #include "server/pipeline/model_store.h"
 
 enum error_code cli_begin(struct cli *cli, int argc, char **argv, struct config *config, struct error *err)
@@ -120,4 +121,31 @@ enum error_code cli_open_store(struct model_store **out, const struct config *co
     if (*config->default_bg_upsampler)
         defaults.name[ROLE_UPSCALER] = config->default_bg_upsampler;
     return model_store_create(out, *config->models_dir ? config->models_dir : NULL, &defaults, err);
+}
+
+int cli_list(int argc, char **argv, const char *command, const char *help, struct config *config, bool *json)
+{
+    struct cli cli;
+    struct error err = ERROR_INIT;
+    bool wants_help = false;
+    *json = false;
+    enum error_code code = cli_begin(&cli, argc, argv, config, &err);
+    while (!code && cli_next(&cli, "")) {
+        if (!*cli.name)
+            code = error_set(&err, ERROR_INVALID, "%s takes no \"%s\"", command, cli.value);
+        else if (!strcmp(cli.name, "help") || !strcmp(cli.name, "h"))
+            code = cli_flag(&cli, &wants_help, &err);
+        else if (!strcmp(cli.name, "json"))
+            code = cli_flag(&cli, json, &err);
+        else
+            code = cli_config(&cli, config, &err);
+    }
+    if (wants_help) {
+        fputs(help, stdout);
+        return CLI_OK;
+    }
+    if (code)
+        return cli_fail(&err, CLI_USAGE);
+    log_set_level(config->log_level > LOG_WARN ? config->log_level : LOG_WARN);
+    return -1;
 }

@@ -15,13 +15,16 @@ static void print_table(const struct device_status *list, size_t count)
     for (size_t i = 0; i < count; i++) {
         const struct device_info *info = &list[i].info;
         printf("%s%-10s %s\n", i ? "\n" : "", info->id, info->name);
-        printf("  type       %s, %s %s\n", json_device_type_name(info->type), info->backend, info->api_version);
+        printf("  type       %s, %s%s%s\n", json_device_type_name(info->type), info->backend,
+               *info->api_version ? " " : "", info->api_version);
         printf("  driver     %s\n", info->driver);
-        printf("  uuid       %s\n", info->uuid);
+        if (*info->uuid)
+            printf("  uuid       %s\n", info->uuid);
         printf("  memory     %.1f GiB, of which %.1f GiB may be used\n", (double)info->memory_total / 1073741824.0,
                (double)info->memory_budget / 1073741824.0);
-        printf("  features   fp16 %s, cooperative matrix %s, int8 %s, subgroups of %u\n", info->fp16 ? "yes" : "no",
-               info->cooperative_matrix ? "yes" : "no", info->int8 ? "yes" : "no", info->subgroup_size);
+        if (info->subgroup_size)
+            printf("  features   fp16 %s, cooperative matrix %s, int8 %s, subgroups of %u\n", info->fp16 ? "yes" : "no",
+                   info->cooperative_matrix ? "yes" : "no", info->int8 ? "yes" : "no", info->subgroup_size);
         printf("  precision  %s%s%s%s\n", info->preferred == PRECISION_FP16 ? "fp16" : "fp32",
                *info->precision_reason ? " (" : "", info->precision_reason, *info->precision_reason ? ")" : "");
         printf("  usable     %s%s\n", info->usable ? "yes" : "no: ", info->usable ? "" : info->reason);
@@ -32,29 +35,15 @@ static void print_table(const struct device_status *list, size_t count)
 
 int cli_devices(int argc, char **argv)
 {
-    struct cli cli;
     struct config config;
     struct error err = ERROR_INIT;
-    bool json = false, help = false;
-    enum error_code code = cli_begin(&cli, argc, argv, &config, &err);
-    while (!code && cli_next(&cli, "")) {
-        if (!*cli.name)
-            code = error_set(&err, ERROR_INVALID, "devices takes no \"%s\"", cli.value);
-        else if (!strcmp(cli.name, "help") || !strcmp(cli.name, "h"))
-            code = cli_flag(&cli, &help, &err);
-        else if (!strcmp(cli.name, "json"))
-            code = cli_flag(&cli, &json, &err);
-        else
-            code = cli_config(&cli, &config, &err);
-    }
-    if (help) {
-        printf("restored devices [--json]\n\nLists every device in the order of preference. --json: as GET "
-               "/v1/devices.\n");
-        return CLI_OK;
-    }
-    if (code)
-        return cli_fail(&err, CLI_USAGE);
-    log_set_level(config.log_level > LOG_WARN ? config.log_level : LOG_WARN);
+    bool json;
+    int listed = cli_list(
+        argc, argv, "devices",
+        "restored devices [--json]\n\nLists every device in the order of preference. --json: as GET /v1/devices.\n",
+        &config, &json);
+    if (listed >= 0)
+        return listed;
     device_set_cpu_threads((int)config.cpu_threads);
 
     struct device_info *found = NULL;

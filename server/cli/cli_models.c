@@ -37,30 +37,16 @@ static void print_table(const struct model_store *store)
 
 int cli_models(int argc, char **argv)
 {
-    struct cli cli;
     struct config config;
     struct error err = ERROR_INIT;
-    bool json = false, help = false;
-    enum error_code code = cli_begin(&cli, argc, argv, &config, &err);
-    while (!code && cli_next(&cli, "")) {
-        if (!*cli.name)
-            code = error_set(&err, ERROR_INVALID, "models takes no \"%s\"", cli.value);
-        else if (!strcmp(cli.name, "help") || !strcmp(cli.name, "h"))
-            code = cli_flag(&cli, &help, &err);
-        else if (!strcmp(cli.name, "json"))
-            code = cli_flag(&cli, &json, &err);
-        else
-            code = cli_config(&cli, &config, &err);
-    }
-    if (help) {
-        printf(
-            "restored models [--models DIR] [--json]\n\nLists the models found: file, network, scale, size, SHA-256, "
-            "the official name;\nand the official ones that are missing. --json: as GET /v1/models.\n");
-        return CLI_OK;
-    }
-    if (code)
-        return cli_fail(&err, CLI_USAGE);
-    log_set_level(config.log_level > LOG_WARN ? config.log_level : LOG_WARN);
+    bool json;
+    int listed =
+        cli_list(argc, argv, "models",
+                 "restored models [--models DIR] [--json]\n\nLists the models found: file, network, scale, size, "
+                 "SHA-256, the official name;\nand the official ones that are missing. --json: as GET /v1/models.\n",
+                 &config, &json);
+    if (listed >= 0)
+        return listed;
     struct model_store *store;
     if (cli_open_store(&store, &config, &err))
         return cli_fail(&err, CLI_FAILED);
