@@ -110,15 +110,17 @@ static void forget(struct device *base, const struct param *const *params, size_
 
 enum error_code cpu_device_alloc(struct cpu_device *device, uint64_t bytes, float **out, struct error *err)
 {
-    /* The system hands out more than it has and ends somebody's process later; so ask before a large piece. */
+    /* The system hands out more than it has and ends somebody's process later; so ask before a large piece, and leave
+     * half of what is free to the pictures and to everybody else. */
     uint64_t total, available;
     *out = NULL;
     if (bytes > 64 << 20) {
         cpu_system_memory("", &total, &available);
-        if (bytes > available)
-            return error_set(err, ERROR_NO_MEMORY,
-                             "%.0f MiB are needed and %.0f MiB of memory are free; use a smaller tile",
-                             (double)bytes / 0x1p20, (double)available / 0x1p20);
+        if (bytes > available / 2)
+            return error_set(
+                err, ERROR_NO_MEMORY,
+                "%.0f MiB are needed, more than half of the %.0f MiB of memory that are free; use a smaller tile",
+                (double)bytes / 0x1p20, (double)available / 0x1p20);
     }
     const uint64_t align = bytes > 4 << 20 ? 2 << 20 : 64; /* large pieces may get large pages */
     *out = bytes <= SIZE_MAX - align ? aligned_alloc(align, (size_t)((bytes + align - 1) / align * align)) : NULL;
