@@ -9,9 +9,6 @@
 
 static void print_table(const struct device_status *list, size_t count)
 {
-    if (!count)
-        printf(
-            "There is no device: the Vulkan loader finds no driver. Software Vulkan comes with mesa-vulkan-drivers.\n");
     for (size_t i = 0; i < count; i++) {
         const struct device_info *info = &list[i].info;
         printf("%s%-10s %s\n", i ? "\n" : "", info->id, info->name);

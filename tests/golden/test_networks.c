@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "runtime/models/model.h"
+#include "runtime/vulkan/vk_device.h"
 #include "tests/common/npy.h"
 #include "tests/common/shared.h"
 
@@ -511,6 +512,13 @@ static void test_refused(void **state)
     assert_non_null(strstr(err.text, "not a network that we know"));
 }
 
+/* The validation layer had nothing to say of what ran before. */
+static void test_validation_is_silent(void **state)
+{
+    (void)state;
+    assert_int_equal(vk_validation_count(), 0);
+}
+
 int main(void)
 {
     if (!shared_present()) {
@@ -518,9 +526,15 @@ int main(void)
         return 0;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_torch_normal), cmocka_unit_test(test_upscalers), cmocka_unit_test(test_gfpgan_micro),
-        cmocka_unit_test(test_gfpgan_tiny),  cmocka_unit_test(test_gfpgan_u8), cmocka_unit_test(test_retinaface),
-        cmocka_unit_test(test_parsenet),     cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_torch_normal),
+        cmocka_unit_test(test_upscalers),
+        cmocka_unit_test(test_gfpgan_micro),
+        cmocka_unit_test(test_gfpgan_tiny),
+        cmocka_unit_test(test_gfpgan_u8),
+        cmocka_unit_test(test_retinaface),
+        cmocka_unit_test(test_parsenet),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_validation_is_silent),
     };
     return cmocka_run_group_tests(tests, devices_open, devices_close);
 }

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "runtime/models/model.h"
+#include "runtime/vulkan/vk_device.h"
 
 static struct device *reference, *devices[8];
 static int device_count;
@@ -204,8 +205,15 @@ static void test_fixtures(void **state)
     all_models(folder ? folder : "build/fixtures");
 }
 
+/* The validation layer had nothing to say of what ran before. */
+static void test_validation_is_silent(void **state)
+{
+    (void)state;
+    assert_int_equal(vk_validation_count(), 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_fixtures)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_fixtures), cmocka_unit_test(test_validation_is_silent)};
     return cmocka_run_group_tests(tests, devices_open, devices_close);
 }
