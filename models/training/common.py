@@ -1,0 +1,396 @@
+"""What every training command shares: reading the packs, seeds, the moving average of the weights, checkpoints that
+can be resumed at any step, the log of the losses, the time limit, and the safetensors export.
+
+A training step draws all its random numbers after `seed_step`, which depends on the seed and the step's number alone,
+so that a resumed run continues exactly as an unbroken one and no generator's state needs to be kept.
+"""
+import argparse
+import hashlib
+import io
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import torch
+from PIL import Image
+
+PART_BYTES = 16 << 20  # a checkpoint's parts
+STATE_BYTES = 64 << 20  # and all of them together
+
+
+def process_seconds():
+    """Seconds since this process started: imports, loading and compilation count in the time limit."""
+    try:
+        with open("/proc/self/stat", encoding="ascii") as f:
+            started = int(f.read().rsplit(")", 1)[1].split()[19]) / os.sysconf("SC_CLK_TCK")
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - started
+    except (OSError, ValueError, AttributeError):
+        return time.perf_counter() - _IMPORTED
+
+
+_IMPORTED = time.perf_counter()
+
+
+def arguments(description, batch, steps=200000):
+    """The parser with the options that all training commands have."""
+    p = argparse.ArgumentParser(description=description)
+    p.add_argument("--data", default="../shared/data", help="folder of the training packs")
+    p.add_argument("--out", required=True, help="folder of the checkpoint, the log and the exported model")
+    p.add_argument("--minutes", type=float, default=8, help="end after this time since the process started")
+    p.add_argument("--steps", type=int, default=0, help="end at this step instead; the schedules then follow the steps")
+    p.add_argument("--batch", type=int, default=batch)
+    p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    p.add_argument("--log-every", type=int, default=50, help="steps a line of the log")
+    p.add_argument("--save-seconds", type=float, default=60)
+    p.add_argument("--limit", type=int, default=0, help="load only so many pictures of each pack (for a quick try)")
+    p.add_argument("--commit", default="", help="the training code's commit, for the model's metadata")
+    return p
+
+
+def setup(args):
+    """Threads, matrix precision and the device of a run."""
+    if args.device.startswith("cuda"):
+        torch.backends.cudnn.benchmark = True
+        torch.backends.cuda.matmul.allow_tf32 = True
+        torch.backends.cudnn.allow_tf32 = True
+        torch.set_num_threads(2)
+    os.makedirs(args.out, exist_ok=True)
+    torch.manual_seed(args.seed)
+    return torch.device(args.device)
+
+
+def seed_step(seed, step, stream=0):
+    """Seeds every generator for one step; stream tells repeated tries of a step apart."""
+    digest = hashlib.sha256(f"{seed} {step} {stream}".encode()).digest()
+    torch.manual_seed(int.from_bytes(digest[:7], "little"))
+
+
+def autocast(device):
+    """bfloat16 where the device is a GPU; nothing elsewhere."""
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda")
+
+
+# --- the packs -------------------------------------------------------------------------------------------------------
+
+
+def read_index(data, pack, split):
+    """The entries of a pack's index (photos, faces512, faces256, detect) of one split, in the index's order."""
+    name = "labels.json" if pack == "detect" else "index.json"
+    with open(os.path.join(data, pack, name), encoding="utf-8") as f:
+        return [e for e in json.load(f) if e["split"] == split]
+
+
+def read_picture(path, size=None):
+    """An RGB picture as a uint8 array {3, h, w}; with a size, resized to that square."""
+    with Image.open(path) as im:
+        im = im.convert("RGB")
+        if size and im.size != (size, size):
+            im = im.resize((size, size), Image.LANCZOS if im.size[0] > size else Image.BICUBIC)
+        return np.ascontiguousarray(np.asarray(im).transpose(2, 0, 1))
+
+
+def load_pictures(data, entries, size, device, workers=4):
+    """The entries' pictures as one uint8 tensor {n, 3, size, size} on the device."""
+    out = torch.empty((len(entries), 3, size, size), dtype=torch.uint8)
+
+    def one(i):
+        out[i] = torch.from_numpy(read_picture(os.path.join(data, entries[i]["file"]), size))
+
+    with ThreadPoolExecutor(workers) as pool:
+        for _ in pool.map(one, range(len(entries))):
+            pass
+    return out.to(device)
+
+
+# --- weights ---------------------------------------------------------------------------------------------------------
+
+
+class Ema:
+    """The moving average of a network's parameters and buffers. Early on it averages over fewer steps."""
+
+    def __init__(self, module, decay=0.999):
+        self.decay = decay
+        state = module.state_dict()
+        self.tensors = {k: v.detach().clone() for k, v in state.items()}
+        names = [k for k, v in state.items() if v.is_floating_point()]
+        self.pairs = [self.tensors[k] for k in names], [state[k].detach() for k in names]
+
+    @torch.no_grad()
+    def update(self, step):
+        decay = min(self.decay, (1 + step) / (10 + step))
+        mine, theirs = self.pairs
+        torch._foreach_mul_(mine, decay)
+        torch._foreach_add_(mine, theirs, alpha=1 - decay)
+
+    def copy_to(self, module):
+        module.load_state_dict(self.tensors)
+
+
+def cosine(progress, step, warmup=200, floor=0.01):
+    """A learning rate's factor: linear warm-up by steps, then half a cosine down to the floor by progress."""
+    rise = min(1.0, (step + 1) / warmup)
+    return rise * (floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * min(1.0, max(0.0, progress)))))
+
+
+def set_lr(optimizer, factor):
+    for group in optimizer.param_groups:
+        group.setdefault("initial_lr", group["lr"])
+        group["lr"] = group["initial_lr"] * factor
+
+
+def adam(parameters, lr, betas=(0.9, 0.99), weight_decay=0.0):
+    """AdamW, in the form with the fewest kernel launches that the device has."""
+    parameters = list(parameters)
+    if parameters[0].is_cuda:
+        return torch.optim.AdamW(parameters, lr=lr, betas=betas, weight_decay=weight_decay, fused=True)
+    return torch.optim.AdamW(parameters, lr=lr, betas=betas, weight_decay=weight_decay)
+
+
+# --- checkpoints -----------------------------------------------------------------------------------------------------
+
+
+def save_state(folder, state):
+    """Writes a nested dict of tensors and numbers as parts of at most 16 MiB. state.json, which names the parts, is
+    replaced last, so that an interrupted save leaves the one before it in force."""
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    blob = buffer.getvalue()
+    if len(blob) > STATE_BYTES:
+        raise ValueError(f"the checkpoint has {len(blob)} bytes, allowed are {STATE_BYTES}: use a smaller network")
+    parts = [blob[i:i + PART_BYTES] for i in range(0, len(blob), PART_BYTES)]
+    names = [f"state-{state['step']:07d}-{i}.part" for i in range(len(parts))]
+    for name, part in zip(names, parts):
+        with open(os.path.join(folder, name + ".tmp"), "wb") as f:
+            f.write(part)
+        os.replace(os.path.join(folder, name + ".tmp"), os.path.join(folder, name))
+    index = {"step": state["step"], "parts": names, "sha256": hashlib.sha256(blob).hexdigest()}
+    with open(os.path.join(folder, "state.json.tmp"), "w", encoding="ascii") as f:
+        json.dump(index, f)
+    os.replace(os.path.join(folder, "state.json.tmp"), os.path.join(folder, "state.json"))
+    for name in os.listdir(folder):
+        if name.startswith("state-") and name not in names:
+            os.remove(os.path.join(folder, name))
+
+
+def load_state(folder, device="cpu"):
+    """The checkpoint of a folder; None when it has none. A damaged one is an error."""
+    path = os.path.join(folder, "state.json")
+    if not os.path.exists(path):
+        return None
+    with open(path, encoding="ascii") as f:
+        index = json.load(f)
+    blob = b""
+    for name in index["parts"]:
+        with open(os.path.join(folder, name), "rb") as f:
+            blob += f.read()
+    if hashlib.sha256(blob).hexdigest() != index["sha256"]:
+        raise ValueError(f"{path}: the checkpoint's parts are damaged")
+    return torch.load(io.BytesIO(blob), map_location=device)
+
+
+class Log:
+    """Means of the losses, one JSON object a line of log.jsonl. Values stay on the device until it is written."""
+
+    def __init__(self, folder):
+        self.path = os.path.join(folder, "log.jsonl")
+        self.sums = {}
+
+    def add(self, values):
+        for k, v in values.items():
+            v = v.detach().float() if torch.is_tensor(v) else torch.tensor(float(v))
+            total, count = self.sums.get(k, (0, 0))
+            self.sums[k] = total + v, count + 1
+
+    def flush(self, first):
+        """Writes the means since the last line, after `first`; returns them."""
+        means = {k: float(total) / count for k, (total, count) in self.sums.items()}
+        self.sums = {}
+        line = {k: round(v, 4) for k, v in first.items()}
+        line.update({k: float(f"{v:.5g}") for k, v in means.items()})
+        with open(self.path, "a", encoding="ascii") as f:
+            f.write(json.dumps(line) + "\n")
+        print(" ".join(f"{k} {v}" for k, v in line.items()), flush=True)
+        return means
+
+
+class Training:
+    """The frame around a training loop:
+
+        training = Training(args, {"model": net, "critic": critic}, {"model": opt, …}, {"model": ema})
+        for step, progress in training.steps():
+            …                                   # random numbers are seeded for this step
+            training.log({"loss": loss, …})
+        # here: the last checkpoint is written
+
+    Resumes from the checkpoint in args.out. Saves at the start, every args.save_seconds and at the end. When a logged
+    loss or a weight is not finite it goes back to the last checkpoint and takes other random numbers. progress is the
+    share of all training done, 0 to 1: by steps with --steps, else by time, where earlier pieces count with the time
+    they took. It is a step's only clock: what changes during training follows it.
+    """
+
+    def __init__(self, args, modules, optimizers, emas):
+        self.args, self.modules, self.optimizers, self.emas = args, modules, optimizers, emas
+        self.step, self.spent, self.stream, self.values = 0, 0.0, 0, None
+        self.record = Log(args.out)
+        self.stopped = False
+        signal.signal(signal.SIGTERM, self.stop)
+        signal.signal(signal.SIGINT, self.stop)
+        state = load_state(args.out, "cpu")
+        if state:
+            self.restore(state)
+            print(f"resumed at step {self.step}", flush=True)
+        self.before = self.spent
+
+    def stop(self, number, frame):
+        """A signal ends the piece as its time limit does: with a checkpoint."""
+        self.stopped = True
+
+    def state(self):
+        return {"step": self.step, "spent": self.before + process_seconds() if not self.args.steps else 0.0,
+                "stream": self.stream,
+                "modules": {k: m.state_dict() for k, m in self.modules.items()},
+                "optimizers": {k: o.state_dict() for k, o in self.optimizers.items()},
+                "emas": {k: e.tensors for k, e in self.emas.items()}}
+
+    def restore(self, state):
+        self.step, self.spent, self.stream = state["step"], state["spent"], state["stream"]
+        for k, m in self.modules.items():
+            m.load_state_dict(state["modules"][k])
+        for k, o in self.optimizers.items():
+            o.load_state_dict(state["optimizers"][k])
+        for k, e in self.emas.items():
+            for name, tensor in state["emas"][k].items():
+                e.tensors[name].copy_(tensor)
+
+    def progress(self):
+        if self.args.steps:
+            return self.step / self.args.steps
+        total = self.before + 60 * self.args.minutes
+        return min(1.0, (self.before + process_seconds()) / total)
+
+    def finished(self):
+        if self.args.steps and self.step >= self.args.steps:
+            return True
+        return self.stopped or process_seconds() >= 60 * self.args.minutes
+
+    def log(self, values):
+        self.record.add(values)
+
+    def finite(self):
+        tensors = [p for m in self.modules.values() for p in m.state_dict().values() if p.is_floating_point()]
+        return bool(torch.stack([torch.isfinite(t).all() for t in tensors]).all())
+
+    def check(self):
+        """Writes a line of the log; on a loss or weight that is not finite goes back to the last checkpoint."""
+        means = self.record.flush({"step": self.step, "seconds": self.before + process_seconds(),
+                                   "progress": self.progress()})
+        if all(math.isfinite(v) for v in means.values()) and self.finite():
+            return True
+        stream = self.stream + 1
+        if stream > 20:
+            raise FloatingPointError(f"step {self.step}: not finite again and again; lower the learning rate")
+        self.restore(load_state(self.args.out, "cpu"))
+        self.stream = stream
+        print(f"not finite: back to step {self.step}", flush=True)
+        return False
+
+    def save(self):
+        save_state(self.args.out, self.state())
+
+    def steps(self):
+        self.save()
+        saved = time.perf_counter()
+        good = self.step
+        while not self.finished():
+            progress = self.progress()
+            seed_step(self.args.seed, self.step, self.stream)
+            yield self.step, progress
+            self.step += 1
+            if (self.step - good) % self.args.log_every == 0 and self.record.sums:
+                self.check()
+                if time.perf_counter() - saved >= self.args.save_seconds:
+                    self.save()
+                    saved = time.perf_counter()
+        if not self.record.sums or self.check():
+            self.save()
+        print(f"ended at step {self.step}, {process_seconds():.0f} s", flush=True)
+
+
+# --- export ----------------------------------------------------------------------------------------------------------
+
+
+def commit():
+    """The checkout's commit, with a + when it has changes; "unknown" outside of one."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    try:
+        head = subprocess.run(["git", "-C", here, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+        dirty = subprocess.run(["git", "-C", here, "status", "--porcelain", "-uno"], capture_output=True, text=True,
+                               check=True)
+        return head.stdout.strip() + ("+" if dirty.stdout.strip() else "")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def write_safetensors(path, tensors, metadata):
+    """Writes a dict of tensors: matrices and kernels as float16, vectors (biases, slopes, BatchNorm's statistics, a
+    few KB in all) as float32. Integer tensors, BatchNorm's counters, are left out. metadata: texts by name."""
+    header = {"__metadata__": {k: str(v) for k, v in metadata.items()}}
+    blobs, at = [], 0
+    for name, tensor in tensors.items():
+        if not tensor.is_floating_point():
+            continue
+        array = tensor.detach().float().cpu().contiguous().numpy()
+        kind = "F16" if array.ndim >= 2 else "F32"
+        array = array.astype("<f2" if kind == "F16" else "<f4")
+        if not np.isfinite(array).all():
+            raise ValueError(f"{name}: values that are not finite as {kind}")
+        blob = array.tobytes()
+        header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": [at, at + len(blob)]}
+        blobs.append(blob)
+        at += len(blob)
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path + ".tmp", "wb") as f:
+        f.write(len(text).to_bytes(8, "little") + text + b"".join(blobs))
+    os.replace(path + ".tmp", path)
+
+
+def read_safetensors(path):
+    """A safetensors file as (dict of float32 tensors, metadata)."""
+    kinds = {"F16": "<f2", "F32": "<f4"}
+    with open(path, "rb") as f:
+        blob = f.read()
+    length = int.from_bytes(blob[:8], "little")
+    header = json.loads(blob[8:8 + length])
+    metadata = header.pop("__metadata__", {})
+    out = {}
+    for name, e in header.items():
+        begin, end = e["data_offsets"]
+        array = np.frombuffer(blob[8 + length + begin:8 + length + end], kinds[e["dtype"]])
+        out[name] = torch.from_numpy(array.reshape(e["shape"]).astype(np.float32))
+    return out, metadata
+
+
+def load_weights(path):
+    """A model's tensors from safetensors, or from a .pth file's params_ema, params or bare dict."""
+    if path.endswith(".safetensors"):
+        return read_safetensors(path)[0]
+    state = torch.load(path, map_location="cpu")
+    for key in ("params_ema", "params", "state_dict"):
+        if key in state:
+            state = state[key]
+            break
+    return {k[7:] if k.startswith("module.") else k: v.float() if v.is_floating_point() else v
+            for k, v in state.items()}
+
+
+def fail(text):
+    print(text, file=sys.stderr)
+    sys.exit(1)
