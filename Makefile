@@ -3,7 +3,7 @@
 #   make check      install what tests need, run all     make models   download the official checkpoints
 #   make san        ASan+UBSan unit tests                make lint     layering, naming, operator places
 #   make fuzz       libFuzzer on the readers (clang)     make fuzz-replay  their corpus alone
-#   make debug      build-debug/restored                 make install  to DESTDIR, PREFIX, SYSCONFDIR
+#   make debug      build-debug/restored, with faults    make install  to DESTDIR, PREFIX, SYSCONFDIR
 #   make deps       install packages alone               make format   clang-format everything
 # ARGS='--listen 127.0.0.1:9000' goes to the server of `make run`; SUITES='unit api' picks suites of `make check`;
 # MODELS='all' or names, MODELS_MIRROR=dir-or-URL for `make models`.
@@ -27,6 +27,9 @@ KERNELS  := $(basename $(wildcard runtime/cpu/cpu_kernel_*.c))
 ifneq ($(filter x86_64%,$(shell $(CC) -dumpmachine)),)
 LIBOBJ   += $(foreach isa,avx2 avx512,$(KERNELS:%=$(BUILD)/%.$(isa).o))
 endif
+# Test programs have the fault layer (runtime/backend/fault.h): what includes it is compiled once more for them.
+FAULTY   := $(shell grep -l '"runtime/backend/fault.h"' runtime/*/*.c)
+TESTOBJ  := $(filter-out $(FAULTY:%.c=$(BUILD)/%.o),$(LIBOBJ)) $(FAULTY:%.c=$(BUILD)/%.fault.o)
 TESTS    := $(wildcard tests/unit/test_*.c tests/ops/test_*.c tests/golden/test_*.c)
 TESTBIN  := $(patsubst %.c,$(BUILD)/%,$(TESTS))
 TESTLIB  := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/common/*.c))
@@ -43,6 +46,10 @@ $(BUILD)/restored: $(BUILD)/server/main.o $(LIBOBJ) $(BUILD)/embed.o
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+
+$(BUILD)/%.fault.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) -DRESTORED_FAULTS $(CFLAGS) -MMD -MP -c -o $@ $<
 
 $(KERNELS:%=$(BUILD)/%.o): override CFLAGS += $(KERNELFLAGS)
 KERNELFLAGS = -O3 -ffp-contract=fast
@@ -76,8 +83,12 @@ $(BUILD)/embed.s: $(SPIRV) $(STATIC) tools/embed.sh
 $(BUILD)/embed.o: $(BUILD)/embed.s
 	$(CC) -c -o $@ $<
 
-$(BUILD)/tests/%: $(BUILD)/tests/%.o $(TESTLIB) $(LIBOBJ) $(BUILD)/embed.o
+$(BUILD)/tests/%: $(BUILD)/tests/%.o $(TESTLIB) $(TESTOBJ) $(BUILD)/embed.o
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS) -lcmocka
+
+# The program, with the fault layer: for tests of the server and the command line.
+$(BUILD)/tests/restored: $(BUILD)/server/main.o $(TESTOBJ) $(BUILD)/embed.o
+	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
 # Tiny checkpoints and pictures of our own, made at test time.
 $(BUILD)/make_fixtures: $(BUILD)/tests/fixtures/make_fixtures.o $(BUILD)/tests/fixtures/pictures.o $(BUILD)/tests/common/checkpoint_writer.o
@@ -95,8 +106,8 @@ tests/node_modules/.made: tests/package.json tests/package-lock.json
 	cd tests && npm ci --cache=$(abspath $(BUILD))/cache/npm --no-audit --no-fund --loglevel=error
 	@touch $@
 
-objects: $(LIBOBJ) $(BUILD)/server/main.o $(TESTLIB) $(patsubst %.c,$(BUILD)/%.o,$(TESTS)) # compiled, not linked
-tests: $(TESTBIN)
+objects: $(LIBOBJ) $(TESTOBJ) $(BUILD)/server/main.o $(TESTLIB) $(patsubst %.c,$(BUILD)/%.o,$(TESTS)) # compiled, not linked
+tests: $(TESTBIN) $(BUILD)/tests/restored
 unit: $(filter $(BUILD)/tests/unit/%,$(TESTBIN))
 shaders: $(SPIRV)
 
@@ -168,7 +179,7 @@ lint:
 	@sh tests/lint/lint.sh
 
 debug:
-	$(MAKE) BUILD=build-debug CFLAGS='-O0 -g3 -fno-omit-frame-pointer' build-debug/restored
+	$(MAKE) BUILD=build-debug CFLAGS='-DRESTORED_FAULTS -O0 -g3 -fno-omit-frame-pointer' build-debug/restored
 
 format:
 	clang-format -i $(shell git ls-files '*.c' '*.h')

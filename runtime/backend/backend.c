@@ -5,6 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "runtime/backend/fault.h"
 #include "runtime/base/log.h"
 
 static const struct backend *const backends[] = {&vk_backend, &cpu_backend};
@@ -84,7 +85,8 @@ enum error_code device_open(struct device **out, const char *which, const char *
     *out = NULL;
     if (which && strcmp(which, "reference") == 0) {
         struct device_info info = {.id = "reference"};
-        return cpu_ref_backend.open(out, &info, cache_dir, err);
+        enum error_code opened = cpu_ref_backend.open(out, &info, cache_dir, err);
+        return opened ? opened : fault_open(out, err);
     }
     struct device_info *list;
     size_t count;
@@ -118,6 +120,8 @@ enum error_code device_open(struct device **out, const char *which, const char *
     if (!code)
         code = backend_by_name(chosen->backend)->open(out, chosen, cache_dir, err);
     free(list);
+    if (!code)
+        code = fault_open(out, err);
     return code;
 }
 

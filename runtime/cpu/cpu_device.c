@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "runtime/backend/fault.h"
 #include "runtime/base/mem.h"
 #include "runtime/cpu/cpu_plan.h"
 #include "runtime/cpu/cpu_system.h"
@@ -123,7 +124,8 @@ enum error_code cpu_device_alloc(struct cpu_device *device, uint64_t bytes, floa
                 (double)bytes / 0x1p20, (double)available / 0x1p20);
     }
     const uint64_t align = bytes > 4 << 20 ? 2 << 20 : 64; /* large pieces may get large pages */
-    *out = bytes <= SIZE_MAX - align ? aligned_alloc(align, (size_t)((bytes + align - 1) / align * align)) : NULL;
+    if (bytes <= SIZE_MAX - align && !fault_allocation(device->info.id))
+        *out = aligned_alloc(align, (size_t)((bytes + align - 1) / align * align));
     if (!*out)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for %.0f MiB; use a smaller tile",
                          (double)bytes / 0x1p20);

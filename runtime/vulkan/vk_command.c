@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "runtime/backend/fault.h"
 #include "runtime/base/mem.h"
 
 #define IN_FLIGHT 2
@@ -97,7 +98,9 @@ enum error_code vk_command_run(struct vk_device *device, const VkCommandBuffer *
             const VkSubmitInfo submit = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
                                          .commandBufferCount = 1,
                                          .pCommandBuffers = &commands[submitted]};
-            result = vkQueueSubmit(device->queue, 1, &submit, device->commands->fences[submitted % IN_FLIGHT]);
+            result = fault_submit(device->traits.info.id)
+                         ? VK_ERROR_DEVICE_LOST
+                         : vkQueueSubmit(device->queue, 1, &submit, device->commands->fences[submitted % IN_FLIGHT]);
             submitted += result == VK_SUCCESS;
         } else if (waited < submitted) {
             const VkFence *fence = &device->commands->fences[waited % IN_FLIGHT];

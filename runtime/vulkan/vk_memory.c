@@ -2,6 +2,8 @@
 
 #include <stdio.h>
 
+#include "runtime/backend/fault.h"
+
 /* The memory type that the kind wants among those that the buffer allows; UINT32_MAX if none. Coherent memory, of which
  * Vulkan promises a type, saves flushing. */
 static uint32_t choose_type(const struct vk_device *device, uint32_t allowed, enum vk_memory_kind kind)
@@ -55,7 +57,7 @@ enum error_code vk_memory_create(struct vk_device *device, struct vk_buffer *out
     const VkMemoryAllocateInfo allocate = {.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
                                            .allocationSize = needs.size,
                                            .memoryTypeIndex = choose_type(device, needs.memoryTypeBits, kind)};
-    if (allocate.memoryTypeIndex == UINT32_MAX)
+    if (allocate.memoryTypeIndex == UINT32_MAX || fault_allocation(device->traits.info.id))
         result = VK_ERROR_OUT_OF_DEVICE_MEMORY;
     if (result == VK_SUCCESS)
         result = vkAllocateMemory(device->handle, &allocate, NULL, &buffer.memory);
