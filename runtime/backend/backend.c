@@ -1,5 +1,6 @@
 #include "runtime/backend/backend.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,57 @@ void device_set_cpu_threads(int threads)
 {
     atomic_store(&backend_cpu_threads, threads);
 }
+
+/* --- what tests found ----------------------------------------------------------------------------------------------
+ */
+
+static struct verdict {
+    char id[32], unusable[256], no_fp16[96]; /* "" where there is nothing */
+} verdicts[64];
+static int verdict_count;
+static pthread_mutex_t verdict_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* Under the lock. */
+static struct verdict *verdict_find(const char *id)
+{
+    for (int i = 0; i < verdict_count; i++)
+        if (strcmp(verdicts[i].id, id) == 0)
+            return &verdicts[i];
+    return NULL;
+}
+
+void device_judge(const char *id, const char *unusable, const char *no_fp16)
+{
+    pthread_mutex_lock(&verdict_lock);
+    struct verdict *verdict = verdict_find(id);
+    if (!verdict && verdict_count < (int)(sizeof verdicts / sizeof *verdicts))
+        verdict = &verdicts[verdict_count++];
+    if (verdict) {
+        snprintf(verdict->id, sizeof verdict->id, "%s", id);
+        snprintf(verdict->unusable, sizeof verdict->unusable, "%s", unusable ? unusable : "");
+        snprintf(verdict->no_fp16, sizeof verdict->no_fp16, "%s", no_fp16 ? no_fp16 : "");
+    }
+    pthread_mutex_unlock(&verdict_lock);
+}
+
+static void verdict_apply(struct device_info *info)
+{
+    pthread_mutex_lock(&verdict_lock);
+    const struct verdict *verdict = verdict_find(info->id);
+    if (verdict && *verdict->unusable && info->usable) {
+        info->usable = false;
+        snprintf(info->reason, sizeof info->reason, "%s", verdict->unusable);
+    }
+    if (verdict && *verdict->no_fp16) {
+        info->fp16 = false;
+        info->preferred = PRECISION_FP32;
+        snprintf(info->precision_reason, sizeof info->precision_reason, "%s", verdict->no_fp16);
+    }
+    pthread_mutex_unlock(&verdict_lock);
+}
+
+/* --- devices -------------------------------------------------------------------------------------------------------
+ */
 
 static int device_order(const void *a, const void *b)
 {
@@ -39,6 +91,8 @@ enum error_code device_list(struct device_info **list, size_t *count, struct err
             return code;
         }
     }
+    for (size_t i = 0; i < *count; i++)
+        verdict_apply(&(*list)[i]);
     if (*count)
         qsort(*list, *count, sizeof **list, device_order);
     return OK;
@@ -136,6 +190,7 @@ void device_close(struct device **device)
 void device_info(const struct device *device, struct device_info *out)
 {
     device->backend->info(device, out);
+    verdict_apply(out);
 }
 
 enum error_code plan_create(struct plan **out, struct device *device, const struct graph *graph,
@@ -149,8 +204,8 @@ enum error_code plan_create(struct plan **out, struct device *device, const stru
     if (precision == PRECISION_AUTO)
         precision = info.preferred;
     if (precision == PRECISION_FP16 && !info.fp16)
-        return error_set(err, ERROR_INVALID, "device %s (%s) has no fp16 storage; use precision fp32 or auto", info.id,
-                         info.name);
+        return error_set(err, ERROR_INVALID, "device %s (%s) does not compute in fp16: %s; use precision fp32 or auto",
+                         info.id, info.name, info.precision_reason);
     return device->backend->plan_create(out, device, graph, precision, name, err);
 }
 

@@ -46,6 +46,10 @@ struct plan;
  * use. From any thread. */
 void device_set_cpu_threads(int threads);
 
+/* What a test found about the device with this id, for every list and info from now on, also of devices that are open:
+ * why it cannot be used, and why not in fp16; NULL: nothing against it. From any thread. */
+void device_judge(const char *id, const char *unusable, const char *no_fp16);
+
 /* The devices of all backends in the order of preference (discrete, integrated, virtual, cpu, software; then as
  * enumerated). The plain C oracle, "reference", is not listed. *list is the caller's to free(); it may be NULL with a
  * count of 0. */

@@ -1,0 +1,349 @@
+#include "runtime/selftest.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <time.h>
+
+/* The network's answer. It was computed with PyTorch 1.13 in float64 from the same integers (functional.conv2d,
+ * prelu, interpolate, max_pool2d, pixel_shuffle ...; the noise with a Philox of its own in NumPy), not with this
+ * program; tests/unit/test_selftest.c compares the oracle, plain C in double precision, with it. */
+#define ANSWER_C 8
+#define ANSWER_H 3
+#define ANSWER_W 4
+#define ANSWER_COUNT (ANSWER_C * ANSWER_H * ANSWER_W)
+static const float answer[ANSWER_COUNT] = {
+    0.8240868f,  0.5734860f,  -0.1103019f, 0.7125594f,  0.4795662f,  1.0130015f,  0.9476844f,  -0.0928156f, 0.8888117f,
+    -0.0445623f, 1.3360119f,  1.6394069f,  2.6167959f,  3.3722639f,  1.8258729f,  2.3850848f,  3.9771710f,  3.2033842f,
+    4.3928508f,  3.7890944f,  3.0513279f,  1.6366558f,  3.5398114f,  3.9008445f,  2.7827710f,  3.2841018f,  3.4784182f,
+    1.8517663f,  2.8892790f,  0.7911683f,  2.5585370f,  3.3575356f,  1.8945191f,  2.1213100f,  1.5517449f,  1.8460056f,
+    1.9307224f,  1.7249901f,  1.6460872f,  1.9313480f,  1.7696140f,  0.7498531f,  2.4104882f,  2.8668932f,  2.0362636f,
+    2.1479113f,  1.5032263f,  1.7482451f,  -0.2388729f, -0.1576860f, -0.1307907f, -2.0430368f, -0.8273220f, -1.5255813f,
+    -1.1216310f, -1.1933888f, -0.9956159f, -0.8682146f, -0.9424713f, -0.5257559f, -0.6628644f, 0.2223163f,  0.4028012f,
+    -0.9847309f, -2.9600195f, -3.0603767f, -2.1935034f, -2.2056507f, -1.8103768f, -2.0289861f, -1.0411386f, -2.2796802f,
+    3.6168477f,  4.1100697f,  4.3181392f,  3.4588796f,  3.4419309f,  3.6998165f,  3.6357593f,  4.2241008f,  3.1778782f,
+    3.5978609f,  4.6990031f,  4.9667166f,  1.1208456f,  2.2628010f,  0.8503906f,  1.2658939f,  0.4574468f,  1.7065694f,
+    3.2993523f,  0.5821794f,  1.8517032f,  1.5724759f,  1.9095576f,  0.4738985f,
+};
+
+enum { H = 18, W = 24, MAX_PARAMS = 48 };
+
+/* --- the network ---------------------------------------------------------------------------------------------------
+ */
+
+/* The graph while it is built, with the parameters it owns. */
+struct network {
+    struct graph *graph;
+    struct param *params[MAX_PARAMS];
+    int param_count;
+    uint32_t random;
+    struct node spare; /* what is filled in after an error */
+};
+
+/* Marsaglia's xorshift32: u in [0, 1) with 24 bits, exact in a float. */
+static float next(uint32_t *random)
+{
+    *random ^= *random << 13;
+    *random ^= *random >> 17;
+    *random ^= *random << 5;
+    return (float)(*random >> 8) * 0x1p-24f;
+}
+
+/* count parameters, each low + span*u. */
+static const struct param *values(struct network *net, int count, float low, float span)
+{
+    struct error *err = &net->graph->error;
+    struct param **made = &net->params[net->param_count];
+    assert(net->param_count < MAX_PARAMS);
+    if (err->code || param_from_values(made, NULL, (size_t)count, err))
+        return NULL;
+    net->param_count++;
+    for (int i = 0; i < count; i++)
+        (*made)->values[i] = low + span * next(&net->random);
+    return *made;
+}
+
+static struct node *node(struct network *net, enum op_kind kind, struct view y, struct view x)
+{
+    struct node *made = graph_node(net->graph, kind, y);
+    if (!made)
+        made = &net->spare;
+    made->in[OP_X] = x;
+    return made;
+}
+
+/* Weights of variance 2 over the inputs of a sum (He et al. 2015), so that values neither grow nor fade; then biases;
+ * then slopes where the activation has them. */
+static void weights(struct network *net, struct node *made, int inputs, int outputs, enum activation activation)
+{
+    const float span = sqrtf(24.0f / (float)inputs);
+    made->param[OP_WEIGHT] = values(net, inputs * outputs, -0.5f * span, span);
+    made->param[OP_BIAS] = values(net, outputs, -0.1f, 0.2f);
+    if (activation == ACTIVATION_PRELU)
+        made->param[OP_SLOPE] = values(net, outputs, 0, 0.5f);
+}
+
+static struct node *conv(struct network *net, struct view y, struct view x, int kernel, int stride,
+                         enum activation activation)
+{
+    struct node *made = node(net, OP_CONV2D, y, x);
+    made->args.conv2d = (struct op_conv2d){.kernel = kernel,
+                                           .stride = stride,
+                                           .pad = kernel / 2,
+                                           .upsample = 1,
+                                           .activation = activation,
+                                           .slope = 0.2f,
+                                           .gain = 1,
+                                           .scale = 1};
+    if (!net->graph->error.code)
+        weights(net, made, graph_channels(net->graph, x) * kernel * kernel, graph_channels(net->graph, y), activation);
+    return made;
+}
+
+/* As RRDBNet: convolutions that read all before them as one tensor, and a scaled residual. */
+static struct view dense_block(struct network *net, struct view x)
+{
+    const struct view wide = graph_tensor(net->graph, TENSOR_TEMP, 1, H, W, 3, (const int[]){32, 16, 16});
+    const struct view y = graph_temp(net->graph, 1, 32, H, W);
+    conv(net, graph_segments(wide, 0, 1), x, 3, 1, ACTIVATION_PRELU);
+    conv(net, graph_segments(wide, 1, 1), graph_segments(wide, 0, 1), 3, 1, ACTIVATION_LEAKY);
+    conv(net, graph_segments(wide, 2, 1), graph_segments(wide, 0, 2), 3, 1, ACTIVATION_LEAKY);
+    struct node *last = conv(net, y, wide, 3, 1, ACTIVATION_NONE);
+    last->in[OP_RESIDUAL1] = graph_segments(wide, 0, 1);
+    last->args.conv2d.scale = 0.2f;
+    last->args.conv2d.residual1_scale = 1;
+    return y;
+}
+
+/* As GFPGAN: a modulated convolution that enlarges, with noise, one more, and features that scale and shift. */
+static struct view modulated(struct network *net, struct view x)
+{
+    const struct view code = graph_constant(net->graph, values(net, 24, -1, 2), 24, 1, 1);
+    const struct view style = graph_temp(net->graph, 1, 32, 1, 1), demodulation = graph_temp(net->graph, 1, 32, 1, 1);
+    const struct view noise = graph_temp(net->graph, 1, 1, 2 * H, 2 * W),
+                      up = graph_temp(net->graph, 1, 32, 2 * H, 2 * W);
+    const struct view a = graph_temp(net->graph, 1, 32, 2 * H, 2 * W), b = graph_temp(net->graph, 1, 32, 2 * H, 2 * W);
+    struct node *linear = node(net, OP_LINEAR, style, code);
+    linear->args.linear = (struct op_linear){ACTIVATION_LEAKY, 0.2f};
+    weights(net, linear, 24, 32, ACTIVATION_LEAKY);
+    struct node *demodulate = node(net, OP_DEMODULATE, demodulation, style);
+    demodulate->args.demodulate.epsilon = 1e-8f;
+    demodulate->param[OP_WEIGHT] = values(net, 32 * 32, 0, 0.1f);
+    node(net, OP_NOISE, noise, VIEW_NONE)->args.noise.layer = 3;
+
+    struct node *first = conv(net, a, x, 3, 1, ACTIVATION_LEAKY);
+    first->in[OP_IN_SCALE] = style;
+    first->in[OP_OUT_SCALE] = demodulation;
+    first->in[OP_NOISE_MAP] = noise;
+    first->args.conv2d.upsample = 2;
+    first->args.conv2d.noise_weight = 0.1f;
+    first->args.conv2d.scale = 1.41421356f;
+    conv(net, b, a, 3, 1, ACTIVATION_PRELU);
+    node(net, OP_RESIZE, up, x)->args.resize.mode = RESIZE_BILINEAR;
+    struct node *shift = node(net, OP_SCALE_SHIFT, a, b);
+    shift->in[OP_RESIDUAL1] = up;
+    shift->in[OP_RESIDUAL2] = b;
+    return a;
+}
+
+/* As RetinaFace: depthwise and 1×1 convolutions, pooling, levels that are added. */
+static struct view pyramid(struct network *net, struct view x)
+{
+    const struct view half = graph_temp(net->graph, 1, 32, H, W), a = graph_temp(net->graph, 1, 32, H, W);
+    const struct view pooled = graph_temp(net->graph, 1, 32, H / 2, W / 2), up = graph_temp(net->graph, 1, 32, H, W);
+    struct node *depthwise = node(net, OP_DEPTHWISE, half, x);
+    depthwise->args.depthwise = (struct op_depthwise){3, 2, 1, ACTIVATION_LEAKY, 0.1f};
+    weights(net, depthwise, 9, 32, ACTIVATION_LEAKY);
+    conv(net, a, half, 1, 1, ACTIVATION_RELU);
+    node(net, OP_MAX_POOL, pooled, a)->args.max_pool = (struct op_max_pool){3, 2, 1};
+    node(net, OP_RESIZE, up, pooled)->args.resize.mode = RESIZE_NEAREST;
+    struct node *add = node(net, OP_ADD, a, a);
+    add->in[OP_RESIDUAL1] = up;
+    add->args.add = (struct op_add){.x_scale = 1, .residual1_scale = 0.5f};
+    return a;
+}
+
+/* As ParseNet and SRVGGNetCompact: reflected edges, a residual before the activation, a picture made of channels and
+ * one laid under it; at last each 6×6 pixels mixed into one, which keeps the answer short. */
+static void finish(struct network *net, struct view x, struct view picture)
+{
+    const struct view y = graph_temp(net->graph, 1, 12, H / 2, W / 2),
+                      base = graph_temp(net->graph, 1, 3, H / 2, W / 2);
+    const struct view skip = graph_temp(net->graph, 1, 12, H / 2, W / 2), out = graph_temp(net->graph, 1, 3, H, W);
+    const struct view folded = graph_temp(net->graph, 1, 108, ANSWER_H, ANSWER_W);
+    node(net, OP_PIXEL_UNSHUFFLE, skip, picture)->args.shuffle.factor = 2;
+    struct node *last = conv(net, y, x, 3, 2, ACTIVATION_RELU);
+    last->in[OP_RESIDUAL1] = skip;
+    last->args.conv2d.pad_mode = PAD_REFLECT;
+    last->args.conv2d.residual1_scale = 1;
+    last->args.conv2d.activation_last = true;
+    node(net, OP_RESIZE, base, picture)->args.resize.mode = RESIZE_BILINEAR;
+    struct node *shuffle = node(net, OP_PIXEL_SHUFFLE, out, y);
+    shuffle->in[OP_RESIDUAL1] = base;
+    shuffle->args.shuffle.factor = 2;
+    node(net, OP_PIXEL_UNSHUFFLE, folded, out)->args.shuffle.factor = 6;
+    conv(net, graph_tensor(net->graph, TENSOR_OUTPUT, 1, ANSWER_H, ANSWER_W, 1, (const int[]){ANSWER_C}), folded, 1, 1,
+         ACTIVATION_NONE);
+}
+
+static void network_destroy(struct network *net)
+{
+    graph_destroy(&net->graph);
+    for (int i = 0; i < net->param_count; i++)
+        param_destroy(&net->params[i]);
+}
+
+static enum error_code network_create(struct network *net, struct error *err)
+{
+    *net = (struct network){.random = 2463534242u};
+    enum error_code code = graph_create(&net->graph, err);
+    if (code)
+        return code;
+    const struct view picture = graph_tensor(net->graph, TENSOR_INPUT, 1, H, W, 1, (const int[]){3});
+    finish(net, pyramid(net, modulated(net, dense_block(net, picture))), picture);
+    code = graph_finish(net->graph, err);
+    if (code)
+        network_destroy(net);
+    return code;
+}
+
+/* --- the tests -----------------------------------------------------------------------------------------------------
+ */
+
+static void fail(struct selftest_figure *figure, const char *what, const struct error *err)
+{
+    figure->state = SELFTEST_FAILED;
+    snprintf(figure->reason, sizeof figure->reason, "%s could not be run: %.200s", what, err->text);
+}
+
+/* Runs a graph and holds its only output against the wanted values. */
+static void compare(struct device *device, const struct graph *graph, const float *const *inputs, const float *wanted,
+                    int count, enum precision precision, const char *what, struct selftest_figure *figure)
+{
+    const struct run_options options = {.seed = 20260131};
+    const double bound = precision == PRECISION_FP16 ? SELFTEST_BOUND_FP16 : SELFTEST_BOUND_FP32;
+    float got[ANSWER_COUNT], *outputs[] = {got};
+    struct plan *plan = NULL;
+    struct error err = ERROR_INIT;
+    for (int i = 0; i < count; i++)
+        got[i] = NAN; /* what the device leaves unwritten is wrong */
+    enum error_code code = plan_create(&plan, device, graph, precision, "selftest", &err);
+    if (!code)
+        code = plan_run(plan, inputs, outputs, &options, &err);
+    plan_destroy(&plan);
+    if (code) {
+        fail(figure, what, &err);
+        return;
+    }
+    double low = 0, high = 0, error = 0; /* the range: from 0, which the sum's answers would otherwise lack */
+    for (int i = 0; i < count; i++) {
+        low = fmin(low, wanted[i]);
+        high = fmax(high, wanted[i]);
+        error = isfinite(got[i]) ? fmax(error, fabs((double)got[i] - wanted[i])) : INFINITY;
+        if (isinf(error))
+            break;
+    }
+    figure->max_error = error / (high - low);
+    figure->state = figure->max_error <= bound ? SELFTEST_PASSED : SELFTEST_FAILED;
+    if (isinf(error))
+        snprintf(figure->reason, sizeof figure->reason, "%s gave values that are no numbers", what);
+    else if (figure->state == SELFTEST_FAILED)
+        snprintf(figure->reason, sizeof figure->reason, "%s is off by %.2g of its range; allowed is %g", what,
+                 figure->max_error, bound);
+}
+
+static void test_sum(struct device *device, struct selftest_figure *figure)
+{
+    const float one[4] = {1, 1, 1, 1}, two[4] = {2, 2, 2, 2}, three[4] = {3, 3, 3, 3};
+    const float *const inputs[] = {one, two};
+    struct graph *graph;
+    struct error err = ERROR_INIT;
+    enum error_code code = graph_create(&graph, &err);
+    if (!code) {
+        const struct view a = graph_tensor(graph, TENSOR_INPUT, 1, 2, 2, 1, (const int[]){1});
+        const struct view b = graph_tensor(graph, TENSOR_INPUT, 1, 2, 2, 1, (const int[]){1});
+        struct node *add = graph_node(graph, OP_ADD, graph_tensor(graph, TENSOR_OUTPUT, 1, 2, 2, 1, (const int[]){1}));
+        if (add) {
+            add->in[OP_X] = a;
+            add->in[OP_RESIDUAL1] = b;
+            add->args.add = (struct op_add){.x_scale = 1, .residual1_scale = 1};
+        }
+        code = graph_finish(graph, &err);
+    }
+    if (code)
+        fail(figure, "1+2", &err);
+    else
+        compare(device, graph, inputs, three, 4, PRECISION_FP32, "1+2", figure);
+    graph_destroy(&graph);
+}
+
+static void test_network(struct device *device, const struct device_info *info, struct selftest *out)
+{
+    float picture[3 * H * W];
+    const float *const inputs[] = {picture};
+    struct network net;
+    struct error err = ERROR_INIT;
+    uint32_t random = 88172645u;
+    for (int i = 0; i < 3 * H * W; i++)
+        picture[i] = next(&random);
+    if (network_create(&net, &err)) {
+        fail(&out->fp32, "the small network", &err);
+        return;
+    }
+    compare(device, net.graph, inputs, answer, ANSWER_COUNT, PRECISION_FP32, "the small network", &out->fp32);
+    if (out->fp32.state == SELFTEST_PASSED && info->fp16)
+        compare(device, net.graph, inputs, answer, ANSWER_COUNT, PRECISION_FP16, "the small network in fp16",
+                &out->fp16);
+    device_forget_params(device, (const struct param *const *)net.params, (size_t)net.param_count);
+    network_destroy(&net);
+}
+
+static double now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+void selftest_device(struct device *device, struct selftest *out)
+{
+    const double begin = now_ms();
+    struct device_info info;
+    *out = (struct selftest){0};
+    device_info(device, &info);
+    test_sum(device, &out->fp32);
+    if (out->fp32.state == SELFTEST_PASSED)
+        test_network(device, &info, out);
+    if (out->fp16.state == SELFTEST_NOT_RUN)
+        snprintf(out->fp16.reason, sizeof out->fp16.reason, "%s",
+                 out->fp32.state == SELFTEST_FAILED ? "fp32 failed" : info.precision_reason);
+    out->ms = now_ms() - begin;
+}
+
+void selftest_run(const char *id, const char *cache_dir, struct selftest *out)
+{
+    const double begin = now_ms();
+    struct device *device;
+    struct error err = ERROR_INIT;
+    *out = (struct selftest){0};
+    device_judge(id, NULL, NULL); /* a device may be tested again */
+    if (device_open(&device, id, cache_dir, &err)) {
+        out->fp32.state = SELFTEST_FAILED;
+        snprintf(out->fp32.reason, sizeof out->fp32.reason, "%.255s", err.text);
+    } else {
+        selftest_device(device, out);
+        device_close(&device);
+    }
+    out->ms = now_ms() - begin;
+    char unusable[256], no_fp16[96];
+    snprintf(unusable, sizeof unusable, "it failed its self-test: %.225s", out->fp32.reason);
+    snprintf(no_fp16, sizeof no_fp16, "its fp16 failed the self-test, off by %.2g", out->fp16.max_error);
+    device_judge(id, out->fp32.state == SELFTEST_FAILED ? unusable : NULL,
+                 out->fp16.state == SELFTEST_FAILED ? no_fp16 : NULL);
+}
+
+const char *selftest_state_name(enum selftest_state state)
+{
+    static const char *const names[] = {"not run", "passed", "failed"};
+    return names[state];
+}

@@ -1,0 +1,39 @@
+/* The self-test of a device: 1+2=3, then a small network of every operator with stored answers, in fp32 and, where the
+ * device has it, in fp16. A device that computes wrongly must not touch a picture, and fp16 is used only where its
+ * measured error is small.
+ * Thread-safety: selftest_run may be called from any thread; selftest_device by the one that the device belongs to. */
+#ifndef RUNTIME_SELFTEST_H
+#define RUNTIME_SELFTEST_H
+
+#include "runtime/backend/backend.h"
+
+/* Largest errors allowed, relative to the answers' range. Devices that work are at 4e-7 and 8e-4. */
+#define SELFTEST_BOUND_FP32 1e-4
+#define SELFTEST_BOUND_FP16 1e-2
+
+enum selftest_state { SELFTEST_NOT_RUN, SELFTEST_PASSED, SELFTEST_FAILED };
+
+struct selftest_figure {
+    enum selftest_state state;
+    double max_error; /* relative to the answers' range; INFINITY where a value was not finite, 0 where none came */
+    char reason[256]; /* why it failed or was not run, else "" */
+};
+
+struct selftest {
+    struct selftest_figure fp32; /* failed: the device is not to be used */
+    struct selftest_figure fp16; /* failed: the device is to be used in fp32 */
+    double ms;                   /* all of it, opening the device included */
+};
+
+/* "not run", "passed", "failed". */
+const char *selftest_state_name(enum selftest_state state);
+
+/* Tests an open device. It may be lost afterwards. */
+void selftest_device(struct device *device, struct selftest *out);
+
+/* Opens the device with this id or name, tests it, closes it, and tells the backend what came of it (device_judge), so
+ * that it is not opened again if it failed, and computes in fp32 if its fp16 did. A device that cannot be opened has
+ * failed. cache_dir as device_open's: with it, compiling the test's pipelines is paid once. */
+void selftest_run(const char *id, const char *cache_dir, struct selftest *out);
+
+#endif
