@@ -13,7 +13,7 @@ CFLAGS   ?= -O2 -g
 WARN     := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wundef
 CPPFLAGS += -I. -D_GNU_SOURCE
 override CFLAGS += -std=c17 $(WARN) -ffp-contract=off -fno-math-errno -pthread $(if $(CI),-Werror)
-LDLIBS   := -lmicrohttpd -lvulkan -ljansson -lpng -ljpeg -lnettle -lz -lm -pthread
+LDLIBS   := -lmicrohttpd -ljansson -lpng -ljpeg -lnettle -lz -lm -pthread
 GLSLC    := glslc
 
 RUNTIME  := $(wildcard runtime/*.c runtime/*/*.c)

@@ -23,7 +23,7 @@ void device_set_cpu_threads(int threads)
  */
 
 static struct verdict {
-    char id[32], unusable[256], no_fp16[96]; /* "" where there is nothing */
+    char id[32], unusable[512], no_fp16[96]; /* "" where there is nothing */
 } verdicts[64];
 static int verdict_count;
 static pthread_mutex_t verdict_lock = PTHREAD_MUTEX_INITIALIZER;

@@ -24,7 +24,7 @@ struct device_info {
     char backend[16];
     char api_version[32], driver[256]; /* driver: name and version */
     bool usable;
-    char reason[256]; /* why it is not usable, or a remark (software Vulkan is slow) */
+    char reason[512]; /* why it is not usable, or a remark (software Vulkan is slow) */
     uint64_t memory_total, memory_budget, memory_used, memory_peak; /* bytes; used and peak are our own */
     uint64_t max_buffer_bytes;                                      /* the largest tensor that it takes */
     bool fp16, cooperative_matrix, int8;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/backend/fault.h" /* compiled once more for tests, with RESTORED_FAULTS */
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
 #include "runtime/vulkan/vk_command.h"
@@ -119,6 +120,8 @@ static VkResult instance_create(VkInstance *instance, VkDebugUtilsMessengerEXT *
     bool validate = validation_wanted();
 
     *messenger = VK_NULL_HANDLE;
+    if (vk_loader_open(NULL) != OK)
+        return VK_ERROR_INITIALIZATION_FAILED;
     if (vkEnumerateInstanceVersion(&version) != VK_SUCCESS || version < VK_API_VERSION_1_1)
         return VK_ERROR_INCOMPATIBLE_DRIVER;
     if (validate && !layer_present(VALIDATION_LAYER)) {
@@ -246,23 +249,50 @@ static void describe_1_1(struct vk_traits *traits, const struct extensions *exte
     traits->has_budget = extensions_have(extensions, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
 }
 
-/* Why the device cannot be used, or NULL. */
-static const char *shortcoming(const struct vk_traits *traits, uint32_t version)
+void vk_device_lacking(const VkPhysicalDeviceLimits *limits, char *out, size_t size)
 {
-    const VkPhysicalDeviceLimits *limits = &traits->limits;
+#define LIMIT(name) #name, offsetof(VkPhysicalDeviceLimits, name)
+    static const struct {
+        const char *name;
+        size_t offset; /* of a uint32_t; of an array, its first */
+        uint32_t least;
+    } needs[] = {
+        {LIMIT(maxPerStageDescriptorStorageBuffers), BIND_COUNT},
+        {LIMIT(maxDescriptorSetStorageBuffers), BIND_COUNT},
+        {LIMIT(maxPerStageResources), BIND_COUNT},
+        {LIMIT(maxStorageBufferRange), 1u << 27},
+        {LIMIT(maxComputeSharedMemorySize), 16384},
+        {LIMIT(maxComputeWorkGroupInvocations), 128},
+        {LIMIT(maxComputeWorkGroupSize), 128},
+        {LIMIT(maxPushConstantsSize), 128},
+    };
+#undef LIMIT
+    size_t used = 0;
+    *out = 0;
+    for (size_t i = 0; i < sizeof needs / sizeof *needs && used < size; i++) {
+        uint32_t value;
+        memcpy(&value, (const char *)limits + needs[i].offset, sizeof value);
+        if (value < needs[i].least) {
+            int n = snprintf(out + used, size - used, "%s%s %u (%u needed)", used ? "; " : "", needs[i].name, value,
+                             needs[i].least);
+            used += n > 0 ? (size_t)n : 0;
+        }
+    }
+}
+
+/* Why the device cannot be used, or "". */
+static void shortcoming(const struct vk_traits *traits, uint32_t version, char *out, size_t size)
+{
+    char lacking[480];
+    vk_device_lacking(&traits->limits, lacking, sizeof lacking);
     if (version < VK_API_VERSION_1_1)
-        return "it has Vulkan 1.0 only; 1.1 is needed";
-    if (traits->family == UINT32_MAX)
-        return "it has no compute queue";
-    if (limits->maxPerStageDescriptorStorageBuffers < BIND_COUNT ||
-        limits->maxDescriptorSetStorageBuffers < BIND_COUNT || limits->maxPerStageResources < BIND_COUNT)
-        return "it binds too few storage buffers to a shader";
-    if (limits->maxStorageBufferRange < 1u << 27)
-        return "its storage buffers are smaller than 128 MiB";
-    if (limits->maxComputeSharedMemorySize < 16384 || limits->maxComputeWorkGroupInvocations < 128 ||
-        limits->maxComputeWorkGroupSize[0] < 128 || limits->maxPushConstantsSize < 128)
-        return "its workgroups or their shared memory are too small";
-    return NULL;
+        snprintf(out, size, "it has Vulkan 1.0 only; 1.1 is needed");
+    else if (traits->family == UINT32_MAX)
+        snprintf(out, size, "it has no compute queue");
+    else if (*lacking)
+        snprintf(out, size, "its limits are too low: %s", lacking);
+    else
+        *out = 0;
 }
 
 static void describe(VkPhysicalDevice physical, uint32_t index, struct vk_traits *traits)
@@ -275,6 +305,10 @@ static void describe(VkPhysicalDevice physical, uint32_t index, struct vk_traits
     vkGetPhysicalDeviceProperties(physical, &properties);
     vkGetPhysicalDeviceMemoryProperties(physical, &traits->memory);
     traits->limits = properties.limits;
+#ifdef RESTORED_FAULTS /* for tests: a device with too little of everything */
+    if (getenv("RESTORED_VULKAN_LOW_LIMITS"))
+        traits->limits = (VkPhysicalDeviceLimits){.maxPushConstantsSize = 64, .maxPerStageResources = 128};
+#endif
     traits->vendor = properties.vendorID;
     traits->device = properties.deviceID;
     traits->driver_version = properties.driverVersion;
@@ -308,11 +342,10 @@ static void describe(VkPhysicalDevice physical, uint32_t index, struct vk_traits
         info->max_buffer_bytes = traits->max_allocation;
 
     const bool software = info->type == DEVICE_SOFTWARE;
-    const char *reason = shortcoming(traits, properties.apiVersion);
-    info->usable = reason == NULL;
-    if (!reason && software)
-        reason = "a software device: it computes on the CPU, correctly but slowly";
-    snprintf(info->reason, sizeof info->reason, "%s", reason ? reason : "");
+    shortcoming(traits, properties.apiVersion, info->reason, sizeof info->reason);
+    info->usable = *info->reason == 0;
+    if (info->usable && software)
+        snprintf(info->reason, sizeof info->reason, "a software device: it computes on the CPU, correctly but slowly");
     info->preferred = info->fp16 && !software ? PRECISION_FP16 : PRECISION_FP32;
     snprintf(info->precision_reason, sizeof info->precision_reason, "%s",
              !info->fp16 ? "the device has no 16-bit storage"
@@ -331,6 +364,30 @@ static uint32_t enumerate(VkInstance instance, VkPhysicalDevice **devices)
     if (!*devices || vkEnumeratePhysicalDevices(instance, &count, *devices) < 0)
         return 0;
     return count;
+}
+
+enum error_code vk_device_probe(char version[32], uint32_t *count, struct error *err)
+{
+    VkInstance instance;
+    VkDebugUtilsMessengerEXT messenger;
+    VkPhysicalDevice *physical;
+    uint32_t number = 0;
+
+    *count = 0;
+    *version = 0;
+    enum error_code code = vk_loader_open(err);
+    if (code != OK)
+        return code;
+    if (vkEnumerateInstanceVersion(&number) == VK_SUCCESS)
+        snprintf(version, 32, "%u.%u.%u", VK_API_VERSION_MAJOR(number), VK_API_VERSION_MINOR(number),
+                 VK_API_VERSION_PATCH(number));
+    VkResult result = instance_create(&instance, &messenger);
+    if (result != VK_SUCCESS)
+        return vk_device_error(NULL, result, "find a driver that works", err);
+    *count = enumerate(instance, &physical);
+    free(physical);
+    instance_destroy(instance, messenger);
+    return OK;
 }
 
 static enum error_code list(struct device_info **list, size_t *count, struct error *err)

@@ -6,9 +6,9 @@
 #define RUNTIME_VULKAN_VK_DEVICE_H
 
 #include <stdatomic.h>
-#include <vulkan/vulkan.h>
 
 #include "runtime/backend/backend.h"
+#include "runtime/vulkan/vk_loader.h"
 
 struct vk_traits {
     struct device_info info; /* but for what changes while it is used */
@@ -37,6 +37,13 @@ struct vk_device {
     struct vk_pipelines *pipelines;
     struct vk_packs *packs;
 };
+
+/* Whether Vulkan can be used at all: *version of the loader ("1.3.239", "" if there is none) and *count of physical
+ * devices. ERROR_NOT_FOUND: there is no loader library; ERROR_DEVICE: it finds no driver that works. */
+enum error_code vk_device_probe(char version[32], uint32_t *count, struct error *err) MUST_CHECK;
+
+/* What of the limits that our shaders need a device lacks, each by its name, into out; "" if it has all. */
+void vk_device_lacking(const VkPhysicalDeviceLimits *limits, char *out, size_t size);
 
 /* The error for a failed Vulkan call: DEVICE_LOST, NO_MEMORY or DEVICE; what: "create the buffer of the plan". */
 enum error_code vk_device_error(struct vk_device *device, VkResult result, const char *what, struct error *err);

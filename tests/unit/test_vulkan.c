@@ -15,6 +15,7 @@
 #include "runtime/backend/backend.h"
 #include "runtime/base/file.h"
 #include "runtime/cpu/cpu_ref.h"
+#include "runtime/vulkan/vk_device.h"
 #include "runtime/vulkan/vk_pack.h"
 #include "runtime/vulkan/vk_pipeline.h"
 #include "runtime/vulkan/vk_plan.h"
@@ -477,6 +478,38 @@ static void test_layouts(void **state)
     graph_destroy(&graph);
 }
 
+/* Each limit that is too low is named, with what it is and what is needed. */
+static void test_limits(void **state)
+{
+    const VkPhysicalDeviceLimits enough = {.maxPerStageDescriptorStorageBuffers = 16,
+                                           .maxDescriptorSetStorageBuffers = 16,
+                                           .maxPerStageResources = 128,
+                                           .maxStorageBufferRange = 1u << 27,
+                                           .maxComputeSharedMemorySize = 16384,
+                                           .maxComputeWorkGroupInvocations = 128,
+                                           .maxComputeWorkGroupSize = {128, 128, 64},
+                                           .maxPushConstantsSize = 128};
+    VkPhysicalDeviceLimits limits = enough;
+    char text[480];
+    (void)state;
+    vk_device_lacking(&limits, text, sizeof text);
+    assert_string_equal(text, "");
+    limits.maxPushConstantsSize = 127;
+    vk_device_lacking(&limits, text, sizeof text);
+    assert_string_equal(text, "maxPushConstantsSize 127 (128 needed)");
+    limits = enough;
+    limits.maxComputeWorkGroupSize[0] = 64;
+    limits.maxStorageBufferRange--;
+    vk_device_lacking(&limits, text, sizeof text);
+    assert_string_equal(text, "maxStorageBufferRange 134217727 (134217728 needed); "
+                              "maxComputeWorkGroupSize 64 (128 needed)");
+    limits = (VkPhysicalDeviceLimits){0};
+    vk_device_lacking(&limits, text, sizeof text);
+    assert_non_null(strstr(text, "maxPushConstantsSize 0 (128 needed)")); /* all fit */
+    vk_device_lacking(&limits, text, 30);
+    assert_int_equal(strlen(text), 29);
+}
+
 static void test_validation_is_silent(void **state)
 {
     (void)state;
@@ -496,6 +529,7 @@ int main(void)
         cmocka_unit_test(test_cancel),
         cmocka_unit_test(test_noise_known_answers),
         cmocka_unit_test(test_unfinished_plan),
+        cmocka_unit_test(test_limits),
         cmocka_unit_test(test_validation_is_silent),
     };
     struct device_info *list = NULL;
