@@ -22,10 +22,13 @@ SHADERS  := $(wildcard shaders/*.comp)
 # Files served or read by the program itself: the page, and what is known of the official models.
 STATIC   := $(wildcard static/*) config/models.conf
 LIBOBJ   := $(patsubst %.c,$(BUILD)/%.o,$(filter-out server/main.c,$(RUNTIME) $(SERVER)))
-# The CPU device's kernels, once for each instruction set; which one runs is decided at run time.
+# The CPU device's kernels, once for each instruction set (which one runs is decided at run time), and all but Winograd's
+# with sums in double.
 KERNELS  := $(basename $(wildcard runtime/cpu/cpu_kernel_*.c))
+EXACT    := $(filter-out %_winograd,$(KERNELS))
+LIBOBJ   += $(EXACT:%=$(BUILD)/%.exact.o)
 ifneq ($(filter x86_64%,$(shell $(CC) -dumpmachine)),)
-LIBOBJ   += $(foreach isa,avx2 avx512,$(KERNELS:%=$(BUILD)/%.$(isa).o))
+LIBOBJ   += $(foreach isa,avx2 avx512,$(KERNELS:%=$(BUILD)/%.$(isa).o)) $(EXACT:%=$(BUILD)/%.avx2.exact.o)
 endif
 # Test programs have the fault layer (runtime/backend/fault.h): what includes it is compiled once more for them.
 FAULTY   := $(shell grep -l '"runtime/backend/fault.h"' runtime/*/*.c)
@@ -53,14 +56,20 @@ $(BUILD)/%.fault.o: %.c
 
 $(KERNELS:%=$(BUILD)/%.o): override CFLAGS += $(KERNELFLAGS)
 KERNELFLAGS = -O3 -ffp-contract=fast
-AVX2   := -mavx2 -mfma -DCPU_ISA=avx2
-AVX512 := -mavx512f -mavx512dq -mavx512bw -mavx512vl -mavx2 -mfma -mprefer-vector-width=512 -DCPU_ISA=avx512
+AVX2   := -mavx2 -mfma
+AVX512 := -mavx512f -mavx512dq -mavx512bw -mavx512vl $(AVX2) -mprefer-vector-width=512
+define KERNEL
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) $(KERNELFLAGS) $(1) -MMD -MP -c -o $@ $<
+endef
+$(BUILD)/%.exact.o: %.c
+	$(call KERNEL,-DCPU_DOUBLE -DCPU_ISA=base_exact)
+$(BUILD)/%.avx2.exact.o: %.c
+	$(call KERNEL,$(AVX2) -DCPU_DOUBLE -DCPU_ISA=avx2_exact)
 $(BUILD)/%.avx2.o: %.c
-	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS) $(KERNELFLAGS) $(AVX2) -MMD -MP -c -o $@ $<
+	$(call KERNEL,$(AVX2) -DCPU_ISA=avx2)
 $(BUILD)/%.avx512.o: %.c
-	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS) $(KERNELFLAGS) $(AVX512) -MMD -MP -c -o $@ $<
+	$(call KERNEL,$(AVX512) -DCPU_ISA=avx512)
 
 # The oracle's loops, and those over pixels, are plain C; let the compiler vectorise them.
 $(BUILD)/runtime/cpu/cpu_ref.o: override CFLAGS += -O3

@@ -32,12 +32,12 @@ static int divide_up(int a, int b)
 
 /* Multiply-accumulates of each way, and what takes as long, as measured: a product of few blocks of output channels
  * does not fill the processor, and the transforms take the time of so many a block. */
-static bool winograd_pays(const struct cpu_conv_job *job, int channels)
+static bool winograd_pays(const struct cpu_conv_job *job, const struct cpu_isa *isa, int channels)
 {
     const struct cpu_conv *c = &job->conv;
     const double pixels = (double)c->finish.y.n * c->finish.y.h * c->finish.y.w, tiles = job->tiles.count;
     const double ins = c->x.blocks, outs = c->finish.y.blocks;
-    if (c->kernel != 3 || c->stride != 1)
+    if (c->kernel != 3 || c->stride != 1 || !isa->winograd_input)
         return false;
     const double direct = pixels * 9 * channels * outs * CPU_BLOCK;
     const double padded = divide_up(job->tiles.count, CPU_GEMM_ROWS) * CPU_GEMM_ROWS;
@@ -120,8 +120,8 @@ enum error_code cpu_conv_plan(struct cpu_conv_job *job, const struct cpu_isa *is
         channels += used[i];
     job->tiles = (struct cpu_tiles){divide_up(y->w, 4), divide_up(y->h, 4), 0};
     job->tiles.count = job->tiles.across * job->tiles.down * y->n;
-    return winograd_pays(job, channels) ? plan_winograd(job, isa, threads, err)
-                                        : plan_direct(job, isa, threads, used, err);
+    return winograd_pays(job, isa, channels) ? plan_winograd(job, isa, threads, err)
+                                             : plan_direct(job, isa, threads, used, err);
 }
 
 /* --- running -------------------------------------------------------------------------------------------------------

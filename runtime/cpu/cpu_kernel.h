@@ -103,7 +103,8 @@ struct cpu_combine {
 
 struct cpu_isa {
     const char *name;
-    int gemm_cols; /* blocks of output channels that a call of gemm takes at most */
+    const struct cpu_isa *exact; /* the same with sums in double and without Winograd's kernels; NULL in itself */
+    int gemm_cols;               /* blocks of output channels that a call of gemm takes at most */
 
     /* out[row][col][16] = sum over the terms and their channels c of row[offset + c] * weight[col * weight_col +
      * term*256 + c*16 ..+15]; row_count <= CPU_GEMM_ROWS. */
@@ -146,9 +147,9 @@ static inline int cpu_kernel_reflect(int i, int n, int pad)
     return i >= n ? 2 * n - 2 - i : i;
 }
 
-extern const struct cpu_isa cpu_isa_base;
+extern const struct cpu_isa cpu_isa_base, cpu_isa_base_exact;
 #ifdef __x86_64__
-extern const struct cpu_isa cpu_isa_avx2, cpu_isa_avx512;
+extern const struct cpu_isa cpu_isa_avx2, cpu_isa_avx2_exact, cpu_isa_avx512;
 #endif
 
 #endif

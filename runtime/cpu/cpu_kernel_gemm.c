@@ -46,7 +46,12 @@
 #define GEMM_ROWS_ALL(R) GEMM(R, 1)
 #endif
 
-#if VF_LANES == 4 && !defined __aarch64__ /* 16 registers hold no more */
+#if defined __AVX512F__ || defined __aarch64__
+#define REGISTERS 32
+#else
+#define REGISTERS 16
+#endif
+#if 6 * VF_PARTS > REGISTERS
 #define GEMM_ROWS_MOST 2
 GEMM_ROWS_ALL(1)
 GEMM_ROWS_ALL(2)

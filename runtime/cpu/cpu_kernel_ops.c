@@ -183,15 +183,24 @@ static void combine(const struct cpu_combine *c, int image, int block, int row, 
 #define NAME_TEXT2(x) #x
 #define NAME_TEXT(x) NAME_TEXT2(x)
 
+#ifdef __AVX2__ /* doubles of AVX-512 are not worth a set of their own */
+#define EXACT cpu_isa_avx2_exact
+#else
+#define EXACT cpu_isa_base_exact
+#endif
+
 const struct cpu_isa CPU_FN(cpu_isa) = {
     .name = NAME_TEXT(CPU_ISA),
     .gemm_cols = VF_LANES == 16 ? 4 : 1,
     .gemm = CPU_FN(cpu_kernel_gemm),
     .finish = finish,
     .strip = strip,
+#ifndef CPU_DOUBLE
+    .exact = &EXACT,
     .winograd_weight = CPU_FN(cpu_kernel_winograd_weight),
     .winograd_input = CPU_FN(cpu_kernel_winograd_input),
     .winograd_output = CPU_FN(cpu_kernel_winograd_output),
+#endif
     .depthwise = depthwise,
     .max_pool = max_pool,
     .resize = resize,

@@ -369,7 +369,7 @@ static enum error_code build_conv2d(struct cpu_build *build, const struct node *
     f->noise = noise.data;
     f->noise_image = noise.image;
     f->noise_step = noise.data && cpu_plan_is_map(build, node->in[OP_NOISE_MAP].tensor) ? 1 : CPU_BLOCK;
-    code = cpu_conv_plan(&task.conv, build->device->isa, cpu_pool_threads(build->device->pool), used, err);
+    code = cpu_conv_plan(&task.conv, build->isa, cpu_pool_threads(build->device->pool), used, err);
     if (!code) { /* the terms are to live as long as the plan */
         const size_t bytes = (size_t)task.conv.term_count * sizeof *task.conv.terms;
         struct cpu_term *terms = task.conv.terms;

@@ -26,6 +26,7 @@ struct cpu_output {
 struct cpu_plan {
     struct plan base;
     char name[64];
+    const struct cpu_isa *isa;
     float *arena, *scratch;
     uint64_t arena_bytes, scratch_bytes, *offsets; /* of the tensors */
     bool *maps;                                    /* by tensor */
@@ -225,7 +226,8 @@ enum error_code cpu_plan_create(struct plan **out, struct device *base, const st
     snprintf(plan->name, sizeof plan->name, "%s", name);
     plan->offsets = mem_calloc((size_t)graph->tensor_count, sizeof *plan->offsets);
     plan->maps = mem_calloc((size_t)graph->tensor_count, sizeof *plan->maps);
-    struct cpu_build build = {device, plan, graph};
+    plan->isa = graph->exact ? device->isa->exact : device->isa;
+    struct cpu_build build = {device, plan->isa, plan, graph};
     enum error_code code = OK;
     if (!plan->offsets || !plan->maps)
         code = error_set(err, ERROR_NO_MEMORY, "out of memory for a plan");
@@ -250,7 +252,7 @@ enum error_code cpu_plan_create(struct plan **out, struct device *base, const st
     *out = &plan->base;
     log_event(LOG_DEBUG, "plan-made", "plan=\"%s\" tasks=%zu arena=%llu scratch=%llu isa=%s", plan->name,
               plan->task_count, (unsigned long long)plan->arena_bytes, (unsigned long long)plan->scratch_bytes,
-              device->isa->name);
+              plan->isa->name);
     return OK;
 }
 
@@ -276,7 +278,7 @@ enum error_code cpu_plan_run(struct plan *base, const float *const *inputs, floa
 {
     struct cpu_plan *plan = (struct cpu_plan *)base;
     struct cpu_device *device = (struct cpu_device *)base->device;
-    const struct cpu_run run = {.isa = device->isa,
+    const struct cpu_run run = {.isa = plan->isa,
                                 .pool = device->pool,
                                 .shared = plan->scratch,
                                 .own = plan->scratch + plan->shared_floats,

@@ -73,6 +73,7 @@ struct cpu_task {
 /* A plan while it is made. */
 struct cpu_build {
     struct cpu_device *device;
+    const struct cpu_isa *isa;
     struct cpu_plan *plan;
     const struct graph *graph;
 };

@@ -1,6 +1,7 @@
 /* A vector of floats in the width of the instruction set that a kernel file is compiled for. Every cpu_kernel_*.c is
  * compiled once for each (see the Makefile), its functions' names ending in the set's: CPU_FN(cpu_gemm) is
- * cpu_gemm_avx2. Thread-safety: functions without state. */
+ * cpu_gemm_avx2. With CPU_DOUBLE it is a vector of doubles that are floats in memory: the same kernels, exact but for
+ * the rounding of what they store. Thread-safety: functions without state. */
 #ifndef RUNTIME_CPU_CPU_VECTOR_H
 #define RUNTIME_CPU_CPU_VECTOR_H
 
@@ -20,7 +21,50 @@
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
-#if defined __AVX512F__
+#ifdef CPU_DOUBLE
+#ifdef __AVX__
+#include <immintrin.h>
+#define VF_LANES 4
+typedef __m256d vf;
+static inline vf vf_set(float x)
+{
+    return _mm256_set1_pd(x);
+}
+static inline vf vf_load(const float *p)
+{
+    return _mm256_cvtps_pd(_mm_loadu_ps(p));
+}
+static inline void vf_store(float *p, vf v)
+{
+    _mm_storeu_ps(p, _mm256_cvtpd_ps(v));
+}
+static inline vf vf_max(vf a, vf b)
+{
+    return _mm256_max_pd(a, b);
+}
+static inline vf vf_min(vf a, vf b)
+{
+    return _mm256_min_pd(a, b);
+}
+#else
+#define VF_LANES 2
+typedef double vf __attribute__((vector_size(16)));
+typedef long long vf_mask __attribute__((vector_size(16)));
+static inline vf vf_set(float x)
+{
+    return (vf){x, x};
+}
+static inline vf vf_load(const float *p)
+{
+    return (vf){p[0], p[1]};
+}
+static inline void vf_store(float *p, vf v)
+{
+    p[0] = (float)v[0];
+    p[1] = (float)v[1];
+}
+#endif
+#elif defined __AVX512F__
 #include <immintrin.h>
 #define VF_LANES 16
 typedef __m512 vf;
@@ -85,6 +129,9 @@ static inline void vf_store(float *p, vf v)
 {
     *(vf_anywhere *)p = v;
 }
+#endif
+
+#ifndef __AVX__
 static inline vf vf_max(vf a, vf b)
 {
     vf_mask more = a > b;

@@ -54,6 +54,7 @@ struct graph {
     struct node *nodes;
     int input_count, output_count;
     int inputs[64], outputs[16]; /* tensor numbers, in the order of plan_run's arrays */
+    bool exact;                  /* sums in double where the device can: a hint, for a network that is small */
     struct error error;          /* the first failure of any graph_* call; later calls do nothing */
 };
 

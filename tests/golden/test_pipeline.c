@@ -1,6 +1,6 @@
 /* The pipeline against the reference's pictures (../shared/golden/pipeline): every case stage by stage, each from the
- * golden of the stage before, and end to end from the file's bytes. Runs on RESTORED_TEST_DEVICE, else on the oracle.
- */
+ * golden of the stage before, and end to end from the file's bytes. Runs on the oracle and on the CPU, or on
+ * RESTORED_TEST_DEVICE alone. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -43,32 +43,46 @@ static const struct golden goldens[] = {
     {"H_rgba_rrdbx2", "H_rgba_rrdbx2_input.png", "H_rgba_rrdbx2", 2, true, "rrdb_x2_tiny", 0, false, false, true},
 };
 
-static struct worker_context worker;
+static const char *devices[] = {"reference", "cpu"};
+static size_t device_count = sizeof devices / sizeof devices[0];
 
-static int open_worker(void **state)
+static struct worker_context workers[sizeof devices / sizeof devices[0]], *worker; /* worker: the test's */
+static struct model_store *store;
+
+struct trial {
+    const struct golden *golden;
+    struct worker_context *worker;
+};
+
+static int open_workers(void **state)
 {
     (void)state;
     struct error err = ERROR_INIT;
     if (!shared_present())
         return 0;
-    const char *device = getenv("RESTORED_TEST_DEVICE");
     const struct model_defaults defaults = {
         {"detection_mobilenet0.25_distilled", "gfpgan_tiny", "parsing_parsenet_tiny", "none"}};
     setenv("RESTORED_VULKAN_VALIDATION", "1", 0);
-    if (device_open(&worker.device, device ? device : "reference", NULL, &err) ||
-        model_store_create(&worker.store, shared_path("models"), &defaults, &err) ||
-        model_set_create(&worker.models, worker.store, worker.device, &err))
+    if (model_store_create(&store, shared_path("models"), &defaults, &err))
         fail_msg("%s", err.text);
+    for (size_t i = 0; i < device_count; i++) {
+        workers[i].store = store;
+        if (device_open(&workers[i].device, devices[i], NULL, &err) ||
+            model_set_create(&workers[i].models, store, workers[i].device, &err))
+            fail_msg("%s", err.text);
+    }
     return 0;
 }
 
-static int close_worker(void **state)
+static int close_workers(void **state)
 {
     (void)state;
-    model_set_destroy(&worker.models);
-    model_store_destroy(&worker.store);
-    if (worker.device)
-        device_close(&worker.device);
+    for (size_t i = 0; i < device_count; i++) {
+        model_set_destroy(&workers[i].models);
+        if (workers[i].device)
+            device_close(&workers[i].device);
+    }
+    model_store_destroy(&store);
     return 0;
 }
 
@@ -153,12 +167,12 @@ static struct restoration *begin(const struct golden *g, struct file *file)
 static struct step begin_steps(const struct golden *g, struct file *file)
 {
     struct error err = ERROR_INIT;
-    struct step step = {.r = begin(g, file), .context = &worker};
+    struct step step = {.r = begin(g, file), .context = worker};
     struct options *o = &step.r->options;
-    if (model_store_resolve(worker.store, ROLE_FACE, o->version, &step.model[ROLE_FACE], &err) ||
-        model_store_resolve(worker.store, ROLE_DETECTOR, o->detector, &step.model[ROLE_DETECTOR], &err) ||
-        model_store_resolve(worker.store, ROLE_PARSER, NULL, &step.model[ROLE_PARSER], &err) ||
-        model_store_resolve(worker.store, ROLE_UPSCALER, o->bg_upsampler, &step.model[ROLE_UPSCALER], &err) ||
+    if (model_store_resolve(worker->store, ROLE_FACE, o->version, &step.model[ROLE_FACE], &err) ||
+        model_store_resolve(worker->store, ROLE_DETECTOR, o->detector, &step.model[ROLE_DETECTOR], &err) ||
+        model_store_resolve(worker->store, ROLE_PARSER, NULL, &step.model[ROLE_PARSER], &err) ||
+        model_store_resolve(worker->store, ROLE_UPSCALER, o->bg_upsampler, &step.model[ROLE_UPSCALER], &err) ||
         decode_step(&step, &err))
         fail_msg("%s", err.text);
     step.r->precision = PRECISION_FP32;
@@ -393,7 +407,8 @@ static void check_paste(const struct golden *g, struct step *step, const json_t 
 
 static void test_stages(void **state)
 {
-    const struct golden *g = *state;
+    const struct golden *g = ((const struct trial *)*state)->golden;
+    worker = ((const struct trial *)*state)->worker;
     struct file file;
     picture_need_shared();
     json_t *meta = picture_meta(g->name);
@@ -415,13 +430,14 @@ static void test_stages(void **state)
 
 static void test_whole(void **state)
 {
-    const struct golden *g = *state;
+    const struct golden *g = ((const struct trial *)*state)->golden;
+    worker = ((const struct trial *)*state)->worker;
     struct error err = ERROR_INIT;
     struct file file;
     picture_need_shared();
     json_t *meta = picture_meta(g->name);
     struct restoration *r = begin(g, &file);
-    if (pipeline_run(r, &worker, &err))
+    if (pipeline_run(r, worker, &err))
         fail_msg("%s", err.text);
     int used = 0;
     for (int i = 0; i < r->face_count; i++) {
@@ -459,15 +475,22 @@ static void test_whole(void **state)
 
 int main(void)
 {
-    enum { COUNT = sizeof goldens / sizeof goldens[0] };
-    struct CMUnitTest tests[2 * COUNT];
-    char names[2 * COUNT][64];
-    for (size_t i = 0; i < COUNT; i++) {
-        snprintf(names[i], sizeof names[i], "%s by stages", goldens[i].name);
-        snprintf(names[COUNT + i], sizeof names[i], "%s end to end", goldens[i].name);
-        tests[i] = (struct CMUnitTest){names[i], test_stages, NULL, NULL, (void *)(uintptr_t)&goldens[i]};
-        tests[COUNT + i] =
-            (struct CMUnitTest){names[COUNT + i], test_whole, NULL, NULL, (void *)(uintptr_t)&goldens[i]};
+    enum { COUNT = sizeof goldens / sizeof goldens[0], DEVICES = sizeof devices / sizeof devices[0] };
+    struct CMUnitTest tests[2 * COUNT * DEVICES];
+    struct trial trials[COUNT * DEVICES];
+    char names[2 * COUNT * DEVICES][96];
+    size_t count = 0;
+    if (getenv("RESTORED_TEST_DEVICE")) {
+        devices[0] = getenv("RESTORED_TEST_DEVICE");
+        device_count = 1;
     }
-    return cmocka_run_group_tests_name("pipeline goldens", tests, open_worker, close_worker);
+    for (size_t i = 0; i < COUNT * device_count; i++) {
+        trials[i] = (struct trial){&goldens[i % COUNT], &workers[i / COUNT]};
+        for (int whole = 0; whole < 2; whole++, count++) {
+            snprintf(names[count], sizeof names[count], "%s %s on %s", trials[i].golden->name,
+                     whole ? "end to end" : "by stages", devices[i / COUNT]);
+            tests[count] = (struct CMUnitTest){names[count], whole ? test_whole : test_stages, NULL, NULL, &trials[i]};
+        }
+    }
+    return _cmocka_run_group_tests("pipeline goldens", tests, count, open_workers, close_workers);
 }
