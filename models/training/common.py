@@ -43,6 +43,8 @@ def arguments(description, batch, steps=200000):
     p.add_argument("--data", default="../shared/data", help="folder of the training packs")
     p.add_argument("--out", required=True, help="folder of the checkpoint, the log and the exported model")
     p.add_argument("--minutes", type=float, default=8, help="end after this time since the process started")
+    p.add_argument("--total-minutes", type=float, default=0,
+                   help="what all pieces take together, which the schedules follow; default: this one is the last")
     p.add_argument("--steps", type=int, default=0, help="end at this step instead; the schedules then follow the steps")
     p.add_argument("--batch", type=int, default=batch)
     p.add_argument("--seed", type=int, default=1)
@@ -272,7 +274,7 @@ class Training:
     def progress(self):
         if self.args.steps:
             return self.step / self.args.steps
-        total = self.before + 60 * self.args.minutes
+        total = 60 * self.args.total_minutes or self.before + 60 * self.args.minutes
         return min(1.0, (self.before + process_seconds()) / total)
 
     def finished(self):

@@ -1,0 +1,228 @@
+"""Trains the starter face restorer: python3 -m models.training.train_face --data DIR --out DIR --minutes 8
+
+Reconstruction (L1 at 512 px and smaller, more on eyes and mouth, and on gradients) leads all the way. From a quarter of the
+training on, small conditional discriminators of three scales add adversarial and feature-matching gradients, whose size is
+held to a fixed part of the reconstruction's, picture by picture; pictures that came in clean get none."""
+import os
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+from models.training import common, degrade, faces, gfpgan
+
+NAME = "starter_face"
+SHAPE = {"size": 512, "multiplier": 4, "features": 32}
+DATA = ("932 aligned faces of 512 px and 340 of 256 px: congress (public domain), interfaces (CC0), "
+        "SFHQ-T2I (MIT, synthetic)")
+ADVERSARIAL, MATCHING = 0.15, 0.35  # gradients in parts of the reconstruction's
+CRITIC_FROM, CRITIC_FULL = 0.25, 0.4  # progress
+
+
+class Critic(nn.Module):
+    """A patch discriminator that sees a picture beside the input that it was made from. Returns its features and, last,
+    its verdicts."""
+
+    def __init__(self, width=32):
+        super().__init__()
+        self.layers = nn.ModuleList([
+            nn.Conv2d(6, width, 4, 2, 1), nn.Conv2d(width, 2 * width, 4, 2, 1),
+            nn.Conv2d(2 * width, 4 * width, 4, 2, 1), nn.Conv2d(4 * width, 1, 3, 1, 1)])
+        for i, layer in enumerate(self.layers):
+            nn.init.kaiming_normal_(layer.weight, a=0.2)
+            nn.init.zeros_(layer.bias)
+            self.register_buffer(f"left{i}", F.normalize(torch.randn(layer.weight.shape[0]), dim=0))
+
+    @torch.no_grad()
+    def bound(self, limit=1.5):
+        """Scales down the layers whose kernels, as matrices, have a spectral norm (by one step of the power iteration)
+        over the limit: what keeps the verdicts' slopes, and with them the training, stable."""
+        for i, layer in enumerate(self.layers):
+            matrix, left = layer.weight.flatten(1), getattr(self, f"left{i}")
+            right = F.normalize(matrix.T @ left, dim=0)
+            image = matrix @ right
+            left.copy_(F.normalize(image, dim=0))
+            layer.weight.mul_((limit / image.norm().clamp(min=limit)))
+
+    def forward(self, x, given):
+        x = torch.cat([x, given], 1).contiguous(memory_format=torch.channels_last)
+        out = []
+        for layer in self.layers[:-1]:
+            x = F.leaky_relu(layer(x), 0.2)
+            out.append(x)
+        out.append(self.layers[-1](x))
+        return out
+
+
+class Critics(nn.Module):
+    """One for each of the sides 512, 256, 128."""
+
+    def __init__(self):
+        super().__init__()
+        self.scales = nn.ModuleList(Critic() for _ in range(3))
+
+    def forward(self, x, given):
+        out = []
+        for i, critic in enumerate(self.scales):
+            if i:
+                x, given = F.avg_pool2d(x, 2), F.avg_pool2d(given, 2)
+            out.append(critic(x, given))
+        return out
+
+
+def map_of_weights(device, size=512):
+    """1 in the corners, more in the face, most at eyes, nose and mouth of the alignment's template; mean 1."""
+    y, x = torch.meshgrid(torch.arange(size, device=device), torch.arange(size, device=device), indexing="ij")
+
+    def bump(cx, cy, sx, sy):
+        return torch.exp(-0.5 * (((x - cx) / sx) ** 2 + ((y - cy) / sy) ** 2))
+
+    w = 1 + 0.8 * bump(256, 290, 100, 130) + 1.2 * (bump(193, 240, 32, 22) + bump(319, 240, 32, 22)) \
+        + 0.5 * bump(256, 310, 30, 30) + 1.0 * bump(256, 371, 50, 26)
+    return (w / w.mean())[None, None]
+
+
+def each(x):
+    """The mean of each picture."""
+    return x.mean((1, 2, 3))
+
+
+def slopes(x):
+    return torch.cat([x[:, :, 1:, :-1] - x[:, :, :-1, :-1], x[:, :, :-1, 1:] - x[:, :, :-1, :-1]], 1)
+
+
+def reconstruction(y, truth, fine, weights):
+    """A loss a picture: N. fine says how much the truth is worth at 512 px; the smaller sizes count fully."""
+    at = {512: (y, truth, weights)}
+    for side in (256, 128):
+        at[side] = tuple(F.avg_pool2d(v, 512 // side) for v in (y, truth, weights))
+    full = each((y - truth).abs() * weights) + 1.0 * each((slopes(y) - slopes(truth)).abs())
+    half = each((at[256][0] - at[256][1]).abs() * at[256][2]) \
+        + 0.5 * each((slopes(at[256][0]) - slopes(at[256][1])).abs())
+    quarter = each((at[128][0] - at[128][1]).abs() * at[128][2])
+    return fine * full + 0.5 * half + 0.25 * quarter
+
+
+def pyramid_loss(pictures, truth):
+    """L1 of pictures of different sides against the truth reduced to each."""
+    total = 0
+    for picture in pictures:
+        side = picture.shape[2]
+        if side >= 16:
+            reduced = truth if side == truth.shape[2] else F.avg_pool2d(truth, truth.shape[2] // side)
+            total = total + (picture - reduced).abs().mean()
+    return total
+
+
+def detached_gradient(loss, at):
+    return torch.autograd.grad(loss, at)[0].float()
+
+
+def size_of(gradient):
+    return gradient.flatten(1).norm(dim=1).reshape(-1, 1, 1, 1)
+
+
+def ramp(progress, start, end):
+    return min(1.0, max(0.0, (progress - start) / (end - start)))
+
+
+def export(folder, commit="", to=None, state=None):
+    """Writes the averaged weights of the checkpoint in folder in the official layout."""
+    state = state or common.load_state(folder)
+    path = to or os.path.join(folder, NAME + ".safetensors")
+    metadata = {"name": NAME, "licence": "MIT", "commit": commit or common.commit(), "data": DATA,
+                "training": f"{state['step']} steps from random weights"}
+    common.write_safetensors(path, gfpgan.export_state(state["emas"]["net"]), metadata)
+    print(f"{path}: {os.path.getsize(path)} bytes", flush=True)
+    return path
+
+
+def main():
+    parser = common.arguments(__doc__, batch=16)
+    parser.add_argument("--lr", type=float, default=1.5e-3)
+    parser.add_argument("--critic-lr", type=float, default=3e-4)
+    parser.add_argument("--narrow", type=float, default=0.1875, help="width of the network; official: 1")
+    parser.add_argument("--export-only", action="store_true", help="write the model of the checkpoint in --out and end")
+    args = parser.parse_args()
+    if args.export_only:
+        export(args.out, args.commit)
+        return
+    device = common.setup(args)
+    net = gfpgan.Gfpgan(narrow=args.narrow, noise=False, **SHAPE).to(device).train()
+    for p in net.parameters():
+        if p.dim() == 4:  # modulated kernels have five dimensions
+            p.data = p.data.contiguous(memory_format=torch.channels_last)
+    critics = Critics().to(device, memory_format=torch.channels_last).train()
+    optimizer = common.adam(net.parameters(), args.lr)
+    critic_optimizer = common.adam(critics.parameters(), args.critic_lr, betas=(0.5, 0.99))
+    ema = common.Ema(net, 0.999)
+    training = common.Training(args, {"net": net, "critics": critics}, {"net": optimizer, "critics": critic_optimizer},
+                               {"net": ema})
+    pack = faces.Faces(args.data, device, args.limit)
+    print(f"{len(pack.large)} + {len(pack.small)} faces loaded, {common.process_seconds():.0f} s", flush=True)
+    weights = map_of_weights(device)
+
+    for step, progress in training.steps():
+        common.set_lr(optimizer, common.cosine(progress, step, floor=0.02))
+        common.set_lr(critic_optimizer, common.cosine(progress, step, floor=0.1))
+        batch = pack.batch(args.batch)
+        given = degrade.degrade_face(batch["truth"], faces.new_generator(device), worst=0.6 + 0.4 * ramp(progress, 0, 0.2))
+        truth, fine = batch["truth"] * 2 - 1, batch["fine"]
+        clean = (given == batch["truth"]).flatten(1).all(1)
+        fine = torch.where(clean, torch.ones_like(fine), fine)  # what is there has to stay, however soft
+        given = (given * 2 - 1).contiguous(memory_format=torch.channels_last)
+        with common.autocast(device):
+            y, rgbs, pictures = net(given, pyramids=True)
+
+        # The gradients of all losses on the picture are made first, so that their sizes can be set against each other.
+        z = y.detach().requires_grad_()
+        losses = reconstruction(z, truth, fine, weights)
+        gradient = detached_gradient(losses.mean(), z)
+        psnr = -10 * torch.log10(each((y.detach() - truth).square()) / 4 + 1e-9)
+        # The mean PSNR of what came in clean is psnr_clean / clean.
+        values = {"rec": losses.mean(), "psnr": psnr.mean(), "psnr_clean": (psnr * clean).mean(), "clean": clean.float().mean()}
+        if progress >= CRITIC_FROM:
+            sharp = (fine >= 0.9) & ~clean  # what the finest critic may take as real
+            share = [sharp.float(), (~clean).float(), (~clean).float()]
+            critics.requires_grad_(False)
+            with common.autocast(device):
+                made, real = critics(z, given), critics(truth, given)
+            adversarial = sum(-(each(m[-1].float()) * s).mean() for m, s in zip(made, share))
+            matching = sum((each((a.float() - b.float()).abs()) * s).mean()
+                           for m, r, s in zip(made, real, share) for a, b in zip(m[:-1], r[:-1]))
+            strength = ramp(progress, CRITIC_FROM, CRITIC_FULL)
+            adversarial_gradient = torch.autograd.grad(adversarial, z, retain_graph=True)[0].float()
+            matching_gradient = detached_gradient(matching, z)
+            base = size_of(gradient)
+            gradient = gradient + strength * ADVERSARIAL * adversarial_gradient * base / size_of(
+                adversarial_gradient).clamp(min=1e-12) * (~clean)[:, None, None, None]
+            gradient = gradient + strength * MATCHING * matching_gradient * base / size_of(
+                matching_gradient).clamp(min=1e-12) * (~clean)[:, None, None, None]
+            values.update(adv=adversarial, match=matching)
+
+        weight = 0.05 + 0.45 * (1 - ramp(progress, 0, 0.5))
+        helpers = weight * (pyramid_loss(rgbs[:-1], truth) + 0.5 * pyramid_loss(pictures, truth))
+        optimizer.zero_grad(set_to_none=True)
+        torch.autograd.backward([y, helpers], [gradient.to(y.dtype), None])
+        values["norm"] = torch.nn.utils.clip_grad_norm_(net.parameters(), 2.0)
+        optimizer.step()
+        ema.update(step)
+
+        if progress >= CRITIC_FROM:
+            critics.requires_grad_(True)
+            with common.autocast(device):
+                made, real = critics(y.detach(), given), critics(truth, given)
+            verdict = sum(((F.relu(1 - r[-1].float()) + F.relu(1 + m[-1].float())).mean((1, 2, 3)) * s).mean()
+                          for m, r, s in zip(made, real, share))
+            critic_optimizer.zero_grad(set_to_none=True)
+            verdict.backward()
+            critic_optimizer.step()
+            for critic in critics.scales:
+                critic.bound()
+            values["critic"] = verdict
+        training.log(values)
+    export(args.out, args.commit, state=training.state())
+
+
+if __name__ == "__main__":
+    main()
