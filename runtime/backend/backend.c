@@ -8,6 +8,7 @@
 
 #include "runtime/backend/fault.h"
 #include "runtime/base/log.h"
+#include "runtime/base/thread.h"
 
 static const struct backend *const backends[] = {&vk_backend, &cpu_backend};
 #define BACKEND_COUNT (sizeof backends / sizeof backends[0])
@@ -17,6 +18,7 @@ atomic_int backend_cpu_threads;
 void device_set_cpu_threads(int threads)
 {
     atomic_store(&backend_cpu_threads, threads);
+    thread_set_count(threads);
 }
 
 /* --- what tests found ----------------------------------------------------------------------------------------------

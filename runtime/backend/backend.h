@@ -42,8 +42,8 @@ struct run_options {
 struct device;
 struct plan;
 
-/* How many threads a device "cpu" that is opened from now on has; 0, as at the start: the cores that this process may
- * use. From any thread. */
+/* How many threads a device "cpu" that is opened from now on has, and a loop over pixels (thread.h); 0, as at the
+ * start: the cores that this process may use. From any thread. */
 void device_set_cpu_threads(int threads);
 
 /* What a test found about the device with this id, for every list and info from now on, also of devices that are open:

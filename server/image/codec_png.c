@@ -9,6 +9,7 @@
 #include "runtime/base/mem.h"
 #include "server/image/codec_row.h"
 #include "server/image/exif.h"
+#include "server/image/png_data.h"
 
 #define PNG_SIDE 0x7fffffff
 #define PNG_XMP "XML:com.adobe.xmp"
@@ -25,8 +26,8 @@ struct png_task {
     jmp_buf jump;
     struct error *err;
     enum error_code code;
-    uint8_t *line; /* one row with alpha interleaved */
     /* reading */
+    uint8_t *line; /* one row with alpha interleaved */
     const uint8_t *bytes;
     size_t size, at;
     struct image *image;
@@ -263,48 +264,78 @@ static void codec_png_set_metadata(struct png_task *t, const struct image *image
     }
 }
 
+/* A row as it stands in the file. */
+static void codec_png_source(const void *context, int y, uint8_t *line)
+{
+    const struct image *image = context;
+    size_t n = (size_t)image->width * (size_t)image->channels * (size_t)(image->bits / 8);
+    if (image->alpha) {
+        codec_png_row(image, (size_t)y, line, true);
+        n += (size_t)image->width * (size_t)(image->bits / 8);
+    } else {
+        memcpy(line, (const uint8_t *)image->pixels + (size_t)y * n, n);
+    }
+    if (__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ && image->bits == 16)
+        for (size_t i = 0; i < n; i += 2) {
+            uint8_t low = line[i];
+            line[i] = line[i + 1];
+            line[i + 1] = low;
+        }
+}
+
+/* One IDAT chunk. */
+static bool codec_png_chunk_out(void *user, const uint8_t *bytes, size_t size)
+{
+    struct codec_buffer *file = user;
+    const uint8_t head[8] = {
+        (uint8_t)(size >> 24), (uint8_t)(size >> 16), (uint8_t)(size >> 8), (uint8_t)size, 'I', 'D', 'A', 'T'};
+    uint32_t crc = (uint32_t)crc32_z(crc32_z(0, head + 4, 4), bytes, size);
+    const uint8_t tail[4] = {(uint8_t)(crc >> 24), (uint8_t)(crc >> 16), (uint8_t)(crc >> 8), (uint8_t)crc};
+    return codec_buffer_add(file, head, sizeof head) && codec_buffer_add(file, bytes, size) &&
+           codec_buffer_add(file, tail, sizeof tail);
+}
+
+/* libpng writes everything but the pixels. */
 static bool codec_png_try_encode(struct png_task *t, const struct image *image, int level)
 {
     if (setjmp(t->jump))
         return false;
-    bool gray = image->channels == 1, alpha = image->alpha != NULL;
-    size_t stride = (size_t)image->width * (size_t)image->channels * (size_t)(image->bits / 8);
+    int alpha = image->alpha != NULL, colour = image->channels == 1 ? 0 : PNG_COLOR_MASK_COLOR;
+    size_t pixel = (size_t)(image->channels + alpha) * (size_t)(image->bits / 8);
     png_set_user_limits(t->png, PNG_SIDE, PNG_SIDE);
     png_set_write_fn(t->png, t, codec_png_write, codec_png_flush);
     png_set_IHDR(t->png, t->info, (png_uint_32)image->width, (png_uint_32)image->height, image->bits,
-                 (gray ? 0 : PNG_COLOR_MASK_COLOR) | (alpha ? PNG_COLOR_MASK_ALPHA : 0), PNG_INTERLACE_NONE,
-                 PNG_COMPRESSION_TYPE_BASE, PNG_FILTER_TYPE_BASE);
-    png_set_compression_level(t->png, level);
+                 colour | (alpha ? PNG_COLOR_MASK_ALPHA : 0), PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_BASE,
+                 PNG_FILTER_TYPE_BASE);
     codec_png_set_metadata(t, image);
     png_write_info(t->png, t->info);
-    if (__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ && image->bits == 16)
-        png_set_swap(t->png);
-    for (size_t y = 0; y < (size_t)image->height; y++) {
-        if (alpha)
-            codec_png_row(image, y, t->line, true);
-        png_write_row(t->png, alpha ? t->line : (uint8_t *)image->pixels + y * stride);
-    }
-    png_write_end(t->png, t->info);
-    return true;
+    const struct png_data data = {.stride = (size_t)image->width * pixel,
+                                  .pixel = pixel,
+                                  .height = image->height,
+                                  .level = level < 0 ? CODEC_PNG_LEVEL : level,
+                                  .context = image,
+                                  .row = codec_png_source};
+    t->code = png_data_encode(&data, codec_png_chunk_out, &t->file, t->err);
+    if (t->code == OK)
+        png_write_chunk(t->png, (png_const_bytep) "IEND", NULL, 0);
+    return t->code == OK;
 }
 
 static enum error_code codec_png_encode(const struct image *image, struct codec_options options,
                                         struct codec_output *out, struct error *err)
 {
     struct png_task t = {.err = err};
-    t.line = mem_alloc((size_t)image->width, ((size_t)image->channels + 1) * (size_t)(image->bits / 8));
     if (image->xmp.data)
         t.xmp = strndup((const char *)image->xmp.data, image->xmp.size);
     t.png = png_create_write_struct(PNG_LIBPNG_VER_STRING, &t, codec_png_error, codec_png_warning);
     t.info = t.png ? png_create_info_struct(t.png) : NULL;
-    if (!t.info || !t.line || (image->xmp.data && !t.xmp))
+    if (!t.info || (image->xmp.data && !t.xmp))
         t.code = error_set(err, ERROR_NO_MEMORY, "out of memory for the PNG writer");
     else if (codec_png_try_encode(&t, image, options.png_level))
         *out = (struct codec_output){t.file.bytes, t.file.size, t.notes};
     else
         free(t.file.bytes);
     png_destroy_write_struct(&t.png, &t.info);
-    free(t.line);
     free(t.xmp);
     return t.code;
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "runtime/base/mem.h"
+#include "runtime/base/thread.h"
 
 /* exp() as OpenCV computes it for its kernels, some units in the last place beside libm's: 2^(n/64) from a table that
  * is scaled by a constant, times a polynomial that is divided by it. x <= 0. */
@@ -92,48 +93,71 @@ FILTER_ROWS(double, fma, FILTER_FMA_TARGET, filter_one_f64_fast, filter_two_f64_
 FILTER_ROWS(double, fma, , filter_one_f64, filter_two_f64)
 
 #define FILTER_GAUSSIAN(NAME, T, VIEW, ONE, TWO)                                                                       \
-    enum error_code NAME(const VIEW *dst, const VIEW *src, int n, double sigma, struct error *err)                     \
+    struct NAME##_loop {                                                                                               \
+        const VIEW *dst, *src;                                                                                         \
+        const double *weights;                                                                                         \
+        T *lines, *plane; /* source rows with their borders; rows blurred */                                           \
+        int n;                                                                                                         \
+    };                                                                                                                 \
+                                                                                                                       \
+    /* Along the rows. */                                                                                              \
+    static void NAME##_across(void *context, int item)                                                                 \
     {                                                                                                                  \
-        int width = src->width, height = src->height, r = n / 2;                                                       \
-        assert(src->channels == 1 && dst->width == width && dst->height == height && n % 2 == 1);                      \
+        const struct NAME##_loop *loop = context;                                                                      \
+        int width = loop->src->width, n = loop->n, r = n / 2, begin, end;                                              \
         void (*one)(T *restrict, const T *restrict, T, int) = FILTER_HAS_FMA() ? ONE##_fast : ONE;                     \
-        void (*two)(T *restrict, const T *, const T *, T, int) = FILTER_HAS_FMA() ? TWO##_fast : TWO;                  \
-        size_t row = (size_t)width;                                                                                    \
-        double *weights = mem_alloc((size_t)n, sizeof *weights);                                                       \
-        T *plane = mem_alloc(row * sizeof(T), (size_t)height), *line = mem_alloc(row + (size_t)n, sizeof(T));          \
-        if (!weights || !plane || !line) {                                                                             \
-            free(weights);                                                                                             \
-            free(plane);                                                                                               \
-            free(line);                                                                                                \
-            return error_set(err, ERROR_NO_MEMORY, "out of memory to blur %d×%d pixels", width, height);               \
-        }                                                                                                              \
-        filter_gaussian_kernel(weights, n, sigma);                                                                     \
-        for (int y = 0; y < height; y++) {                                                                             \
-            const T *from = src->data + (size_t)y * src->stride;                                                       \
-            T *to = plane + (size_t)y * row;                                                                           \
-            memcpy(line + r, from, row * sizeof(T));                                                                   \
+        thread_band(loop->src->height, item, &begin, &end);                                                            \
+        for (int y = begin; y < end; y++) {                                                                            \
+            const T *from = loop->src->data + (size_t)y * loop->src->stride;                                           \
+            T *to = loop->plane + (size_t)y * (size_t)width, *line = loop->lines + (size_t)y * (size_t)(width + n);    \
+            memcpy(line + r, from, (size_t)width * sizeof(T));                                                         \
             for (int i = 1; i <= r; i++) {                                                                             \
                 line[r - i] = from[filter_reflect(-i, width)];                                                         \
                 line[r + width - 1 + i] = from[filter_reflect(width - 1 + i, width)];                                  \
             }                                                                                                          \
             for (int x = 0; x < width; x++)                                                                            \
-                to[x] = (T)weights[0] * line[x];                                                                       \
+                to[x] = (T)loop->weights[0] * line[x];                                                                 \
             for (int i = 1; i < n; i++)                                                                                \
-                one(to, line + i, (T)weights[i], width);                                                               \
+                one(to, line + i, (T)loop->weights[i], width);                                                         \
         }                                                                                                              \
-        for (int y = 0; y < height; y++) {                                                                             \
-            const T *centre = plane + (size_t)y * row;                                                                 \
-            T *to = dst->data + (size_t)y * dst->stride;                                                               \
+    }                                                                                                                  \
+                                                                                                                       \
+    static void NAME##_down(void *context, int item)                                                                   \
+    {                                                                                                                  \
+        const struct NAME##_loop *loop = context;                                                                      \
+        int width = loop->src->width, height = loop->src->height, r = loop->n / 2, begin, end;                         \
+        size_t row = (size_t)width;                                                                                    \
+        void (*two)(T *restrict, const T *, const T *, T, int) = FILTER_HAS_FMA() ? TWO##_fast : TWO;                  \
+        thread_band(height, item, &begin, &end);                                                                       \
+        for (int y = begin; y < end; y++) {                                                                            \
+            const T *centre = loop->plane + (size_t)y * row;                                                           \
+            T *to = loop->dst->data + (size_t)y * loop->dst->stride;                                                   \
             for (int x = 0; x < width; x++)                                                                            \
-                to[x] = (T)weights[r] * centre[x];                                                                     \
+                to[x] = (T)loop->weights[r] * centre[x];                                                               \
             for (int i = 1; i <= r; i++)                                                                               \
-                two(to, plane + (size_t)filter_reflect(y + i, height) * row,                                           \
-                    plane + (size_t)filter_reflect(y - i, height) * row, (T)weights[r + i], width);                    \
+                two(to, loop->plane + (size_t)filter_reflect(y + i, height) * row,                                     \
+                    loop->plane + (size_t)filter_reflect(y - i, height) * row, (T)loop->weights[r + i], width);        \
+        }                                                                                                              \
+    }                                                                                                                  \
+                                                                                                                       \
+    enum error_code NAME(const VIEW *dst, const VIEW *src, int n, double sigma, struct error *err)                     \
+    {                                                                                                                  \
+        size_t width = (size_t)src->width, height = (size_t)src->height;                                               \
+        assert(src->channels == 1 && dst->width == src->width && dst->height == src->height && n % 2 == 1);            \
+        double *weights = mem_alloc((size_t)n, sizeof *weights);                                                       \
+        T *lines = mem_alloc((2 * width + (size_t)n) * sizeof(T), height);                                             \
+        enum error_code code = OK;                                                                                     \
+        if (weights && lines) {                                                                                        \
+            struct NAME##_loop loop = {dst, src, weights, lines, lines + (width + (size_t)n) * height, n};             \
+            filter_gaussian_kernel(weights, n, sigma);                                                                 \
+            thread_for(thread_bands(src->height), NAME##_across, &loop);                                               \
+            thread_for(thread_bands(src->height), NAME##_down, &loop);                                                 \
+        } else {                                                                                                       \
+            code = error_set(err, ERROR_NO_MEMORY, "out of memory to blur %d×%d pixels", src->width, src->height);     \
         }                                                                                                              \
         free(weights);                                                                                                 \
-        free(plane);                                                                                                   \
-        free(line);                                                                                                    \
-        return OK;                                                                                                     \
+        free(lines);                                                                                                   \
+        return code;                                                                                                   \
     }
 
 FILTER_GAUSSIAN(filter_gaussian_f32, float, struct view_f32, filter_one_f32, filter_two_f32)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "runtime/base/mem.h"
+#include "runtime/base/thread.h"
 
 static enum error_code resize_no_memory(struct error *err, int width, int height)
 {
@@ -183,7 +184,7 @@ struct resize_axis {
 struct resize_stream {
     int src_width, src_height, dst_width, dst_height, channels;
     struct resize_axis x, y;
-    float *ring; /* y.taps rows of dst_width*channels */
+    float *ring; /* y.taps + RESIZE_ROWS rows of dst_width*channels */
     int pushed, pulled;
 };
 
@@ -257,7 +258,7 @@ enum error_code resize_stream_create(struct resize_stream **out, int src_width, 
                                 .channels = channels};
     if (resize_axis_create(&s->x, dst_width, src_width, kernel) &&
         resize_axis_create(&s->y, dst_height, src_height, kernel))
-        s->ring = mem_alloc((size_t)dst_width * (size_t)channels * sizeof *s->ring, (size_t)s->y.taps);
+        s->ring = mem_alloc((size_t)dst_width * (size_t)channels * sizeof *s->ring, (size_t)s->y.taps + RESIZE_ROWS);
     if (!s->ring) {
         resize_stream_destroy(&s);
         return resize_no_memory(err, dst_width, dst_height);
@@ -278,15 +279,26 @@ void resize_stream_destroy(struct resize_stream **stream)
     *stream = NULL;
 }
 
-/* Inlined once a channel count. */
-static inline __attribute__((always_inline)) void resize_line(float *to, const float *from,
-                                                              const struct resize_axis *axis, int width, int channels)
+/* Four channels at once; with three the fourth lane is the next px's first and is dropped, so the picture's last px has
+ * a way of its own. Sums run over the taps in order whichever way is taken. */
+typedef float resize_quad __attribute__((vector_size(16)));
+
+static inline __attribute__((always_inline)) void
+resize_line(float *to, const float *from, const struct resize_axis *axis, int dst, int src, int channels)
 {
-    for (int x = 0; x < width; x++, to += channels) {
+    for (int x = 0; x < dst; x++, to += channels) {
         const float *weight = axis->weight + (size_t)x * (size_t)axis->taps;
         const float *p = from + (size_t)axis->first[x] * (size_t)channels;
-        float sum[4] = {0};
-        for (int k = 0; k < axis->count[x]; k++, p += channels)
+        int count = axis->count[x], inside = src - 1 - axis->first[x];
+        resize_quad sum = {0};
+        int k = 0;
+        if (channels >= 3)
+            for (int quads = count < inside ? count : inside; k < quads; k++, p += channels) {
+                resize_quad px;
+                memcpy(&px, p, sizeof px);
+                sum += weight[k] * px;
+            }
+        for (; k < count; k++, p += channels)
             for (int c = 0; c < channels; c++)
                 sum[c] += weight[k] * p[c];
         for (int c = 0; c < channels; c++)
@@ -296,38 +308,81 @@ static inline __attribute__((always_inline)) void resize_line(float *to, const f
 
 static float *resize_ring_row(const struct resize_stream *s, int row)
 {
-    return s->ring + (size_t)(row % s->y.taps) * (size_t)s->dst_width * (size_t)s->channels;
+    return s->ring + (size_t)(row % (s->y.taps + RESIZE_ROWS)) * (size_t)s->dst_width * (size_t)s->channels;
 }
 
-void resize_stream_push(struct resize_stream *s, const float *row)
-{
-    assert(s->pushed < s->src_height);
-    float *to = resize_ring_row(s, s->pushed++);
-    if (s->channels == 3)
-        resize_line(to, row, &s->x, s->dst_width, 3);
-    else if (s->channels == 1)
-        resize_line(to, row, &s->x, s->dst_width, 1);
-    else
-        resize_line(to, row, &s->x, s->dst_width, s->channels);
-}
+struct resize_rows {
+    const struct resize_stream *stream;
+    const float *from; /* push */
+    float *to;         /* pull */
+    int first, count;
+};
 
-bool resize_stream_pull(struct resize_stream *s, float *row)
+static void resize_push_rows(void *context, int item)
 {
-    if (s->pulled == s->dst_height)
-        return false;
-    int first = s->y.first[s->pulled], count = s->y.count[s->pulled];
-    if (first + count > s->pushed)
-        return false;
-    const float *weight = s->y.weight + (size_t)s->pulled++ * (size_t)s->y.taps;
-    size_t n = (size_t)s->dst_width * (size_t)s->channels;
-    memset(row, 0, n * sizeof *row);
-    for (int k = 0; k < count; k++) {
-        const float *restrict from = resize_ring_row(s, first + k);
-        float *restrict to = row, w = weight[k];
-        for (size_t i = 0; i < n; i++)
-            to[i] += w * from[i];
+    const struct resize_rows *rows = context;
+    const struct resize_stream *s = rows->stream;
+    int begin, end;
+    thread_band(rows->count, item, &begin, &end);
+    for (int y = begin; y < end; y++) {
+        const float *from = rows->from + (size_t)y * (size_t)s->src_width * (size_t)s->channels;
+        float *to = resize_ring_row(s, rows->first + y);
+        if (s->channels == 3)
+            resize_line(to, from, &s->x, s->dst_width, s->src_width, 3);
+        else if (s->channels == 1)
+            resize_line(to, from, &s->x, s->dst_width, s->src_width, 1);
+        else
+            resize_line(to, from, &s->x, s->dst_width, s->src_width, s->channels);
     }
-    return true;
+}
+
+void resize_stream_push(struct resize_stream *s, const float *rows, int count)
+{
+    assert(count <= RESIZE_ROWS && s->pushed + count <= s->src_height);
+    struct resize_rows loop = {.stream = s, .from = rows, .first = s->pushed, .count = count};
+    thread_for(thread_bands(count), resize_push_rows, &loop);
+    s->pushed += count;
+}
+
+static void resize_pull_rows(void *context, int item)
+{
+    enum { CHUNK = 64 }; /* what is summed in registers and the nearest cache */
+    const struct resize_rows *rows = context;
+    const struct resize_stream *s = rows->stream;
+    size_t n = (size_t)s->dst_width * (size_t)s->channels;
+    int begin, end;
+    thread_band(rows->count, item, &begin, &end);
+    for (int y = begin; y < end; y++) {
+        int row = rows->first + y, first = s->y.first[row], count = s->y.count[row];
+        const float *weight = s->y.weight + (size_t)row * (size_t)s->y.taps;
+        float *to = rows->to + (size_t)y * n;
+        for (size_t at = 0; at < n; at += CHUNK) {
+            float sum[CHUNK] = {0};
+            size_t width = n - at < CHUNK ? n - at : CHUNK;
+            for (int k = 0; k < count; k++) {
+                const float *from = resize_ring_row(s, first + k) + at, w = weight[k];
+                if (width == CHUNK)
+                    for (size_t i = 0; i < CHUNK; i++)
+                        sum[i] += w * from[i];
+                else
+                    for (size_t i = 0; i < width; i++)
+                        sum[i] += w * from[i];
+            }
+            memcpy(to + at, sum, width * sizeof *sum);
+        }
+    }
+}
+
+int resize_stream_pull(struct resize_stream *s, float *rows, int most)
+{
+    int count = 0;
+    while (count < most && s->pulled + count < s->dst_height &&
+           s->y.first[s->pulled + count] + s->y.count[s->pulled + count] <= s->pushed)
+        count++;
+    struct resize_rows loop = {.stream = s, .to = rows, .first = s->pulled, .count = count};
+    thread_for(thread_bands(count), resize_pull_rows, &loop);
+    s->pulled += count;
+    return count;
 }
 
 enum error_code resize_smooth_f32(const struct view_f32 *dst, const struct view_f32 *src, enum resize_kernel kernel,
@@ -335,18 +390,25 @@ enum error_code resize_smooth_f32(const struct view_f32 *dst, const struct view_
 {
     struct resize_stream *s = NULL;
     assert(dst->channels == src->channels);
+    size_t in = (size_t)src->width * (size_t)src->channels, out = (size_t)dst->width * (size_t)dst->channels;
+    float *rows = mem_alloc((in + out) * RESIZE_ROWS, sizeof *rows), *results = rows + in * RESIZE_ROWS;
+    if (!rows)
+        return resize_no_memory(err, dst->width, dst->height);
     enum error_code code =
         resize_stream_create(&s, src->width, src->height, dst->width, dst->height, src->channels, kernel, err);
-    if (code != OK)
-        return code;
     float *to = dst->data;
-    for (int y = 0; y < src->height; y++) {
-        resize_stream_push(s, src->data + (size_t)y * src->stride);
-        while (resize_stream_pull(s, to))
-            to += dst->stride;
+    for (int y = 0, count; code == OK && y < src->height; y += count) {
+        count = src->height - y < RESIZE_ROWS ? src->height - y : RESIZE_ROWS;
+        for (int i = 0; i < count; i++)
+            memcpy(rows + (size_t)i * in, src->data + (size_t)(y + i) * src->stride, in * sizeof *rows);
+        resize_stream_push(s, rows, count);
+        for (int got; (got = resize_stream_pull(s, results, RESIZE_ROWS));)
+            for (int i = 0; i < got; i++, to += dst->stride)
+                memcpy(to, results + (size_t)i * out, out * sizeof *results);
     }
     resize_stream_destroy(&s);
-    return OK;
+    free(rows);
+    return code;
 }
 
 enum error_code resize_smooth_u8(const struct view_u8 *dst, const struct view_u8 *src, enum resize_kernel kernel,
@@ -355,23 +417,26 @@ enum error_code resize_smooth_u8(const struct view_u8 *dst, const struct view_u8
     struct resize_stream *s = NULL;
     assert(dst->channels == src->channels);
     size_t in = (size_t)src->width * (size_t)src->channels, out = (size_t)dst->width * (size_t)dst->channels;
-    float *line = mem_alloc(in + out, sizeof *line);
-    if (!line)
+    float *rows = mem_alloc((in + out) * RESIZE_ROWS, sizeof *rows), *results = rows + in * RESIZE_ROWS;
+    if (!rows)
         return resize_no_memory(err, dst->width, dst->height);
     enum error_code code =
         resize_stream_create(&s, src->width, src->height, dst->width, dst->height, src->channels, kernel, err);
     uint8_t *to = dst->data;
-    for (int y = 0; code == OK && y < src->height; y++) {
-        for (size_t i = 0; i < in; i++)
-            line[i] = src->data[(size_t)y * src->stride + i];
-        resize_stream_push(s, line);
-        for (; resize_stream_pull(s, line + in); to += dst->stride)
-            for (size_t i = 0; i < out; i++) {
-                float v = line[in + i] + 0.5f;
-                to[i] = (uint8_t)(v < 0 ? 0 : v > 255 ? 255 : v);
-            }
+    for (int y = 0, count; code == OK && y < src->height; y += count) {
+        count = src->height - y < RESIZE_ROWS ? src->height - y : RESIZE_ROWS;
+        for (int r = 0; r < count; r++)
+            for (size_t i = 0; i < in; i++)
+                rows[(size_t)r * in + i] = src->data[(size_t)(y + r) * src->stride + i];
+        resize_stream_push(s, rows, count);
+        for (int got; (got = resize_stream_pull(s, results, RESIZE_ROWS));)
+            for (int r = 0; r < got; r++, to += dst->stride)
+                for (size_t i = 0; i < out; i++) {
+                    float v = results[(size_t)r * out + i] + 0.5f;
+                    to[i] = (uint8_t)(v < 0 ? 0 : v > 255 ? 255 : v);
+                }
     }
     resize_stream_destroy(&s);
-    free(line);
+    free(rows);
     return code;
 }

@@ -28,8 +28,11 @@ enum error_code resize_smooth_u8(const struct view_u8 *dst, const struct view_u8
 enum error_code resize_smooth_f32(const struct view_f32 *dst, const struct view_f32 *src, enum resize_kernel kernel,
                                   struct error *err) MUST_CHECK;
 
-/* The same, row by row, for a source that never exists as a whole (tiles of a network): push source rows in order;
- * after each, pull destination rows until it says false. Memory: the rows that one destination row needs. */
+/* The same, a few rows at a time, for a source that never exists as a whole (tiles of a network): push source rows in
+ * order; after each push, pull destination rows until there are none. Memory: the rows that one destination row needs,
+ * and those of one push. The cores share the rows of a call. */
+#define RESIZE_ROWS 64 /* at most, of one push */
+
 struct resize_stream;
 
 enum error_code resize_stream_create(struct resize_stream **out, int src_width, int src_height, int dst_width,
@@ -37,10 +40,11 @@ enum error_code resize_stream_create(struct resize_stream **out, int src_width, 
                                      struct error *err) MUST_CHECK;
 void resize_stream_destroy(struct resize_stream **stream);
 
-/* The next source row, src_width*channels floats. Rows that wait must be pulled first: pull until false, then push. */
-void resize_stream_push(struct resize_stream *stream, const float *row);
+/* The next `count` source rows, src_width*channels floats each. Rows that wait must be pulled first. */
+void resize_stream_push(struct resize_stream *stream, const float *rows, int count);
 
-/* The next destination row into row (dst_width*channels floats), if all its source rows have come; else false. */
-bool resize_stream_pull(struct resize_stream *stream, float *row);
+/* Up to `most` of the next destination rows into rows (dst_width*channels floats each): those whose source rows have
+ * all come. Returns how many. */
+int resize_stream_pull(struct resize_stream *stream, float *rows, int most);
 
 #endif

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdbool.h>
 
+#include "runtime/base/thread.h"
 #include "server/image/similarity.h"
 
 /* OpenCV's fixed point: coordinates are summed in 1/1024 px, then rounded to 1/32 px. */
@@ -168,28 +169,48 @@ static void warp_inside(const struct warp_taps *taps, long n, int *from, int *to
             to[c] = whole ? sum[c] : sum[c] + (1 - inside) * border[c];                                                \
     }                                                                                                                  \
                                                                                                                        \
-    void NAME(const struct view_f32 *dst, int x0, int y0, const VIEW *src, const double matrix[6],                     \
-              const float border[])                                                                                    \
+    struct NAME##_loop {                                                                                               \
+        const struct view_f32 *dst;                                                                                    \
+        const VIEW *src;                                                                                               \
+        int x0, y0;                                                                                                    \
+        double inverse[6], radius;                                                                                     \
+        const float *border;                                                                                           \
+    };                                                                                                                 \
+                                                                                                                       \
+    static void NAME##_rows(void *context, int item)                                                                   \
     {                                                                                                                  \
-        double inverse[6], radius = warp_radius(matrix);                                                               \
+        const struct NAME##_loop *loop = context;                                                                      \
+        const struct view_f32 *dst = loop->dst;                                                                        \
+        const VIEW *src = loop->src;                                                                                   \
+        const double *inverse = loop->inverse, radius = loop->radius;                                                  \
         struct warp_taps ax, ay;                                                                                       \
-        assert(dst->channels == src->channels && src->channels <= 4);                                                  \
-        similarity_invert(matrix, inverse);                                                                            \
-        for (int y = 0; y < dst->height; y++) {                                                                        \
+        int begin, end;                                                                                                \
+        thread_band(dst->height, item, &begin, &end);                                                                  \
+        for (int y = begin; y < end; y++) {                                                                            \
             float *to = dst->data + (size_t)y * dst->stride;                                                           \
             for (int x = 0; x < dst->width; x++, to += dst->channels) {                                                \
-                double sx = inverse[0] * (x0 + x) + inverse[1] * (y0 + y) + inverse[2];                                \
-                double sy = inverse[3] * (x0 + x) + inverse[4] * (y0 + y) + inverse[5];                                \
+                double sx = inverse[0] * (loop->x0 + x) + inverse[1] * (loop->y0 + y) + inverse[2];                    \
+                double sy = inverse[3] * (loop->x0 + x) + inverse[4] * (loop->y0 + y) + inverse[5];                    \
                 if (sx > -radius && sy > -radius && sx < src->width - 1 + radius && sy < src->height - 1 + radius) {   \
                     warp_tent(&ax, sx, radius);                                                                        \
                     warp_tent(&ay, sy, radius);                                                                        \
-                    NAME##_pixel(to, src, &ax, &ay, border);                                                           \
+                    NAME##_pixel(to, src, &ax, &ay, loop->border);                                                     \
                 } else {                                                                                               \
                     for (int c = 0; c < dst->channels; c++)                                                            \
-                        to[c] = border[c];                                                                             \
+                        to[c] = loop->border[c];                                                                       \
                 }                                                                                                      \
             }                                                                                                          \
         }                                                                                                              \
+    }                                                                                                                  \
+                                                                                                                       \
+    void NAME(const struct view_f32 *dst, int x0, int y0, const VIEW *src, const double matrix[6],                     \
+              const float border[])                                                                                    \
+    {                                                                                                                  \
+        struct NAME##_loop loop = {.dst = dst, .src = src, .x0 = x0, .y0 = y0, .border = border};                      \
+        assert(dst->channels == src->channels && src->channels <= 4);                                                  \
+        loop.radius = warp_radius(matrix);                                                                             \
+        similarity_invert(matrix, loop.inverse);                                                                       \
+        thread_for(thread_bands(dst->height), NAME##_rows, &loop);                                                     \
     }
 
 WARP_SMOOTH(warp_smooth_u8, struct view_u8, uint8_t)

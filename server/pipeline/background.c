@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "runtime/base/mem.h"
+#include "runtime/base/thread.h"
 #include "server/image/resize.h"
 #include "server/pipeline/step.h"
 
@@ -55,35 +56,46 @@ static int background_first(const struct step *step, const struct view_u8 *pictu
 struct background_rows {
     struct step *step;
     struct resize_stream *stream; /* NULL: rows have the result's width already */
-    float *row;                   /* one of the result */
-    int y;
+    float *rows;                  /* TILE_ROWS of the result */
+    int y, count;                 /* its first row, how many */
 };
 
-static void background_finish_row(struct background_rows *rows, float *row)
+static void background_finish(void *context, int item)
 {
-    for (size_t i = 0; i < 3 * (size_t)rows->step->width; i++)
-        row[i] = fminf(fmaxf(row[i], 0), 255); /* Lanczos overshoots */
-    paste_background_row(rows->step, rows->y++, row);
+    const struct background_rows *rows = context;
+    int begin, end;
+    thread_band(rows->count, item, &begin, &end);
+    for (int y = begin; y < end; y++)
+        paste_background_row(rows->step, rows->y + y, rows->rows + (size_t)y * 3 * (size_t)rows->step->width);
 }
 
-static void background_emit(void *user, const float *row)
+static void background_finish_rows(struct background_rows *rows, int count)
+{
+    rows->count = count;
+    thread_for(thread_bands(count), background_finish, rows);
+    rows->y += count;
+}
+
+static void background_emit(void *user, const float *from, int count)
 {
     struct background_rows *rows = user;
     if (!rows->stream) {
-        memcpy(rows->row, row, 3 * sizeof(float) * (size_t)rows->step->width);
-        background_finish_row(rows, rows->row);
+        memcpy(rows->rows, from, (size_t)count * 3 * sizeof(float) * (size_t)rows->step->width);
+        background_finish_rows(rows, count);
         return;
     }
-    resize_stream_push(rows->stream, row);
-    while (resize_stream_pull(rows->stream, rows->row))
-        background_finish_row(rows, rows->row);
+    resize_stream_push(rows->stream, from, count);
+    for (int got; (got = resize_stream_pull(rows->stream, rows->rows, TILE_ROWS));)
+        background_finish_rows(rows, got);
 }
 
 static enum error_code background_rows_create(struct background_rows *rows, struct step *step, int width, int height,
                                               struct error *err)
 {
-    *rows = (struct background_rows){.step = step, .row = mem_alloc((size_t)step->width, 3 * sizeof(float))};
-    if (!rows->row)
+    _Static_assert(TILE_ROWS <= RESIZE_ROWS, "a push takes what a tile emits");
+    *rows =
+        (struct background_rows){.step = step, .rows = mem_alloc((size_t)step->width, 3 * sizeof(float) * TILE_ROWS)};
+    if (!rows->rows)
         return error_set(err, ERROR_NO_MEMORY, "out of memory");
     if (width == step->width && height == step->height)
         return OK;
@@ -93,7 +105,7 @@ static enum error_code background_rows_create(struct background_rows *rows, stru
 static void background_rows_free(struct background_rows *rows)
 {
     resize_stream_destroy(&rows->stream);
-    free(rows->row);
+    free(rows->rows);
 }
 
 /* No upscaler: the picture itself, resized. */
@@ -101,16 +113,17 @@ static enum error_code background_plain(struct step *step, const struct view_u8 
 {
     struct background_rows rows;
     size_t n = 3 * (size_t)picture->width;
-    float *row = mem_alloc(n, sizeof(float));
+    float *row = mem_alloc(n, sizeof(float) * TILE_ROWS);
     enum error_code code = background_rows_create(&rows, step, picture->width, picture->height, err);
     if (code == OK && !row)
         code = error_set(err, ERROR_NO_MEMORY, "out of memory");
-    for (int y = 0; y < picture->height && code == OK; y++) {
-        for (size_t i = 0; i < n; i++)
-            row[i] = picture->data[(size_t)y * picture->stride + i];
-        background_emit(&rows, row);
-        if (y % 256 == 0)
-            code = step_check(step, err);
+    for (int y = 0, count; y < picture->height && code == OK; y += count) {
+        count = picture->height - y < TILE_ROWS ? picture->height - y : TILE_ROWS;
+        for (int r = 0; r < count; r++)
+            for (size_t i = 0; i < n; i++)
+                row[(size_t)r * n + i] = picture->data[(size_t)(y + r) * picture->stride + i];
+        background_emit(&rows, row, count);
+        code = step_check(step, err);
     }
     background_rows_free(&rows);
     free(row);

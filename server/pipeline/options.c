@@ -8,6 +8,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "server/image/codec.h"
+
 const struct option_row option_rows[] = {
     {"version", "string", "", "1.2, 1.3, 1.4, the name of a face model that is installed, or none",
      "the face network; none leaves faces alone; empty: the configured one, else 1.3", false},
@@ -38,7 +40,8 @@ const struct option_row option_rows[] = {
     {"precision", "enum", "auto", "auto, fp32 or fp16", "arithmetic of the networks; auto: what the device does best",
      true},
     {"quality", "integer", "95", "1 to 100", "quality of a JPEG result", false},
-    {"png_level", "integer", "6", "0 to 9", "compression of a PNG result: 9 is smallest, 1 is quick, 0 is none", false},
+    {"png_level", "integer", "1", "0 to 9",
+     "compression of a PNG result: 1 is quick and best for most photos, 9 tries hardest, 0 is none", false},
     {"compat", "boolean", "false", "true or false", "reproduce the reference implementation, its defects included",
      false},
 };
@@ -46,7 +49,7 @@ const int option_row_count = sizeof option_rows / sizeof option_rows[0];
 
 void options_init(struct options *options)
 {
-    *options = (struct options){.upscale = 2, .bg_tile = -1, .weight = 1, .quality = 95, .png_level = 6};
+    *options = (struct options){.upscale = 2, .bg_tile = -1, .weight = 1, .quality = 95, .png_level = CODEC_PNG_LEVEL};
     snprintf(options->device, sizeof options->device, "auto");
 }
 

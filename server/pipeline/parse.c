@@ -1,30 +1,50 @@
 #include <stdlib.h>
+#include <string.h>
 
 #include "runtime/base/mem.h"
+#include "runtime/base/thread.h"
 #include "server/pipeline/step.h"
 
 #define PARSE_CLASSES 19
 
-static void parse_input(const struct face *face, float *out)
+#define PARSE_CHUNK 4096 /* px of a thread's item */
+
+struct parse_loop {
+    const struct face *face;
+    float *input, *logits;
+    size_t plane;
+};
+
+static void parse_input(void *context, int item)
 {
-    size_t plane = (size_t)face->size * (size_t)face->size;
+    const struct parse_loop *loop = context;
+    const struct face *face = loop->face;
     const uint8_t *rounded = face->restoration_float ? NULL : face->restoration->pixels;
-    for (size_t i = 0; i < plane; i++)
+    size_t begin = (size_t)item * PARSE_CHUNK,
+           end = begin + PARSE_CHUNK < loop->plane ? begin + PARSE_CHUNK : loop->plane;
+    for (size_t i = begin; i < end; i++)
         for (size_t c = 0; c < 3; c++) {
             float x = rounded ? (float)rounded[3 * i + c] : face->restoration_float[3 * i + c];
-            out[c * plane + i] = (x / 255.0f - 0.5f) / 0.5f;
+            loop->input[c * loop->plane + i] = (x / 255.0f - 0.5f) / 0.5f;
         }
 }
 
-/* The label of the largest logit, the first of equals. */
-static void parse_labels(const float *logits, size_t plane, uint8_t *labels)
+/* The label of the largest logit, the first of equals. Class by class, which vectorises. */
+static void parse_labels(void *context, int item)
 {
-    for (size_t i = 0; i < plane; i++) {
-        int best = 0;
-        for (int k = 1; k < PARSE_CLASSES; k++)
-            if (logits[(size_t)k * plane + i] > logits[(size_t)best * plane + i])
-                best = k;
-        labels[i] = (uint8_t)best;
+    const struct parse_loop *loop = context;
+    size_t begin = (size_t)item * PARSE_CHUNK,
+           count = loop->plane - begin < PARSE_CHUNK ? loop->plane - begin : PARSE_CHUNK;
+    float best[PARSE_CHUNK];
+    uint8_t *labels = loop->face->classes + begin;
+    memcpy(best, loop->logits + begin, count * sizeof *best);
+    memset(labels, 0, count);
+    for (uint8_t k = 1; k < PARSE_CLASSES; k++) {
+        const float *logits = loop->logits + (size_t)k * loop->plane + begin;
+        for (size_t i = 0; i < count; i++) {
+            labels[i] = logits[i] > best[i] ? k : labels[i];
+            best[i] = logits[i] > best[i] ? logits[i] : best[i];
+        }
     }
 }
 
@@ -54,10 +74,12 @@ enum error_code parse_step(struct step *step, struct error *err)
         struct step_tensor input = {buffer, 3 * plane};
         struct step_tensor outputs[2] = {{buffer + 3 * plane, PARSE_CLASSES * plane},
                                          {buffer + (3 + PARSE_CLASSES) * plane, 3 * plane}};
-        parse_input(f, input.data);
+        struct parse_loop loop = {f, input.data, outputs[0].data, plane};
+        int chunks = (int)((plane + PARSE_CHUNK - 1) / PARSE_CHUNK);
+        thread_for(chunks, parse_input, &loop);
         code = step_network(step, ROLE_PARSER, &shape, input, outputs, 2, 0, err);
         if (code == OK)
-            parse_labels(outputs[0].data, plane, f->classes);
+            thread_for(chunks, parse_labels, &loop);
     }
     free(buffer);
     return code;

@@ -3,7 +3,9 @@
 #include <string.h>
 
 #include "runtime/base/mem.h"
+#include "runtime/base/thread.h"
 #include "server/image/filter.h"
+#include "server/image/pixel.h"
 #include "server/image/similarity.h"
 #include "server/image/warp.h"
 #include "server/pipeline/step.h"
@@ -55,12 +57,12 @@ enum error_code paste_prepare(struct step *step, struct error *err)
     return OK;
 }
 
-void paste_background_row(struct step *step, int y, const float *row)
+void paste_background_row(struct step *step, int y, float *row)
 {
     struct restoration *r = step->r;
-    uint8_t *to = (uint8_t *)r->result->pixels + (size_t)y * 3 * (size_t)step->width;
-    for (size_t i = 0; i < 3 * (size_t)step->width; i++)
-        to[i] = (uint8_t)lrintf(row[i]);
+    size_t n = 3 * (size_t)step->width;
+    pixel_clamp(row, n); /* Lanczos overshoots */
+    pixel_round((uint8_t *)r->result->pixels + (size_t)y * n, row, n);
     for (int i = 0; step->patches && i < r->face_count; i++) {
         const struct patch *p = &step->patches[i];
         if (p->pixels && y >= p->rect.y && y < p->rect.y + p->rect.height)
@@ -232,39 +234,59 @@ static enum error_code paste_blend_compat(const struct face *f, struct patch *p,
     return code;
 }
 
-/* The default blend, in float. With ParseNet the mask is multiplied in before the warp (the fourth channel carries it),
- * so that nothing from beyond the crop's edge bleeds in where the face shrinks. */
+struct paste_blend {
+    const struct patch *patch;
+    const struct paste_mask *mask;
+    struct view_f32 source; /* the crop; a fourth channel carries ParseNet's mask */
+    float weight;
+};
+
+static void paste_blend_rows(void *context, int item)
+{
+    enum { CHUNK = 256 }; /* px warped at a time */
+    const struct paste_blend *blend = context;
+    const struct patch *p = blend->patch;
+    const struct paste_mask *mask = blend->mask;
+    float warped[4 * CHUNK];
+    int begin, end;
+    thread_band(p->rect.height, item, &begin, &end);
+    for (int y = begin; y < end; y++)
+        for (int x = 0, count; x < p->rect.width; x += count) {
+            count = p->rect.width - x < CHUNK ? p->rect.width - x : CHUNK;
+            struct view_f32 view = {warped, count, 1, 4, 4 * CHUNK};
+            size_t first = (size_t)y * (size_t)p->rect.width + (size_t)x;
+            warp_smooth_f32(&view, p->rect.x + x, p->rect.y + y, &blend->source, p->matrix,
+                            (const float[]){0, 0, 0, 0});
+            for (size_t i = 0; i < (size_t)count; i++) {
+                float soft = mask->crop ? 1 : mask->soft[first + i], m = mask->crop ? warped[4 * i + 3] : soft;
+                float inner = mask->crop ? 1 : soft * mask->eroded[first + i];
+                for (size_t c = 0; c < 3; c++) {
+                    float *to = (float *)p->pixels + 3 * (first + i) + c;
+                    *to += blend->weight * (inner * warped[4 * i + c] - m * *to);
+                }
+            }
+        }
+}
+
+/* The default blend, in float. With ParseNet the mask is multiplied in before the warp, so that nothing from beyond the
+ * crop's edge bleeds in where the face shrinks. */
 static enum error_code paste_blend(const struct face *f, struct patch *p, const struct paste_mask *mask, float weight,
                                    struct error *err)
 {
-    int w = p->rect.width;
     size_t count = (size_t)f->size * (size_t)f->size;
-    float *crop = mem_alloc(count, 4 * sizeof(float)), *band = mem_alloc((size_t)w, 4 * sizeof(float) * PASTE_BAND);
-    enum error_code code = crop && band ? OK : paste_no_memory(err);
-    for (size_t i = 0; code == OK && i < count; i++) {
+    float *crop = mem_alloc(count, 4 * sizeof(float));
+    if (!crop)
+        return paste_no_memory(err);
+    for (size_t i = 0; i < count; i++) {
         float m = mask->crop ? (float)mask->crop[i] : 1;
         for (size_t c = 0; c < 3; c++)
             crop[4 * i + c] = m * f->restoration_float[3 * i + c];
         crop[4 * i + 3] = m;
     }
-    struct view_f32 source = {crop, f->size, f->size, 4, 4 * (size_t)f->size};
-    for (int y = 0; y < p->rect.height && code == OK; y += PASTE_BAND) {
-        int rows = p->rect.height - y < PASTE_BAND ? p->rect.height - y : PASTE_BAND;
-        struct view_f32 view = {band, w, rows, 4, 4 * (size_t)w};
-        size_t first = (size_t)y * (size_t)w;
-        warp_smooth_f32(&view, p->rect.x, p->rect.y + y, &source, p->matrix, (const float[]){0, 0, 0, 0});
-        for (size_t i = 0; i < (size_t)rows * (size_t)w; i++) {
-            float soft = mask->crop ? 1 : mask->soft[first + i], m = mask->crop ? band[4 * i + 3] : soft;
-            float inner = mask->crop ? 1 : soft * mask->eroded[first + i];
-            for (size_t c = 0; c < 3; c++) {
-                float *to = (float *)p->pixels + 3 * (first + i) + c;
-                *to += weight * (inner * band[4 * i + c] - m * *to);
-            }
-        }
-    }
+    struct paste_blend blend = {p, mask, {crop, f->size, f->size, 4, 4 * (size_t)f->size}, weight};
+    thread_for(thread_bands(p->rect.height), paste_blend_rows, &blend);
     free(crop);
-    free(band);
-    return code;
+    return OK;
 }
 
 /* Lays the restored faces over the background, later ones over earlier ones. */

@@ -196,6 +196,7 @@ enum error_code pipeline_run(struct restoration *r, struct worker_context *conte
     image_destroy(&r->picture);
     image_destroy(&r->result);
     memset(r->stage_ms + STAGE_DECODE, 0, sizeof r->stage_ms - sizeof r->stage_ms[0]);
+    memset(r->network_ms, 0, sizeof r->network_ms);
     enum error_code code = pipeline_check(r, context->store, err);
     if (code == OK)
         code = pipeline_models(r, context->store, step.model, err);

@@ -74,6 +74,7 @@ struct restoration {
     char device[32];
     enum precision precision; /* used */
     double stage_ms[STAGE_COUNT], total_ms;
+    double network_ms[STAGE_COUNT]; /* of stage_ms: in the networks, their making included */
     int tiles;
     int fallbacks; /* results redone in fp32 because they were not finite or flat */
     char notes[16][200];

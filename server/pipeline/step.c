@@ -91,9 +91,11 @@ enum error_code step_network(struct step *step, enum model_role role, const stru
     for (int attempt = 0; code == OK; attempt++, precision = PRECISION_FP32) {
         struct session *session;
         const struct model_info *info;
+        int64_t started = step_now();
         code = model_set_session(step->context->models, entry, precision, &session, &info, err);
         if (code == OK)
             code = session_run(session, shape, in, out, &options, err);
+        r->network_ms[step->stage] += (double)(step_now() - started) / 1e6;
         const char *fault = code == OK ? step_fault(input, outputs, output_count) : NULL;
         if (!fault)
             break;

@@ -68,8 +68,9 @@ enum error_code align_warp(const struct restoration *r, struct face *face, struc
 
 /* Places the patches: called before the background is made, which fills them in the default mode. */
 enum error_code paste_prepare(struct step *step, struct error *err) MUST_CHECK;
-/* One row of the unrounded background (width × RGB, 0..255) into the patches and, rounded, into r->result. */
-void paste_background_row(struct step *step, int y, const float *row);
+/* A row of the unrounded background (width × RGB), clamped to 0..255 on its way, into the patches and, rounded, into
+ * r->result. Several threads may do rows of their own. */
+void paste_background_row(struct step *step, int y, float *row);
 /* ParseNet's labels -> opacity 0..1, size×size. */
 enum error_code paste_parse_mask(const uint8_t *classes, int size, double *mask, struct error *err) MUST_CHECK;
 /* The square mask in a patch's rectangle: eroded (e) and its blurred core (soft); both hold rect.width × rect.height.
@@ -87,10 +88,13 @@ struct tile_compat {
 enum error_code tile_run_compat(struct step *step, const struct view_u8 *picture, const struct tile_compat *cut,
                                 struct image **out, struct error *err) MUST_CHECK;
 
-/* The upscaler in tiles of `core` px (0: whole) with exact or feathered seams: emits width*scale × height*scale rows of
- * RGB, clamped to 0..255, in order. TOO_LARGE or NO_MEMORY: try a smaller core, all rows come again. */
-enum error_code tile_run(struct step *step, const struct view_u8 *picture, int core,
-                         void (*emit)(void *user, const float *row), void *user, struct error *err) MUST_CHECK;
+/* The upscaler in tiles of `core` px (0: whole) with exact or feathered seams: emits height*scale rows of width*scale
+ * RGB, clamped to 0..255, in order and up to TILE_ROWS at a time. TOO_LARGE or NO_MEMORY: try a smaller core, all rows
+ * come again. */
+#define TILE_ROWS 64
+typedef void tile_emit_fn(void *user, const float *rows, int count);
+enum error_code tile_run(struct step *step, const struct view_u8 *picture, int core, tile_emit_fn *emit, void *user,
+                         struct error *err) MUST_CHECK;
 
 /* Upscales by the reference's whole way, Lanczos4 to the final size included. */
 enum error_code background_compat(struct step *step, const struct view_u8 *picture, const struct tile_compat *cut,

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "runtime/base/mem.h"
+#include "runtime/base/thread.h"
 #include "server/pipeline/step.h"
 
 #define TILE_FEATHER_PAD 32  /* of a network whose radius is too large to pad by */
@@ -41,17 +42,33 @@ static enum error_code tile_axis_create(struct tile_axis *axis, int n, int pre, 
 }
 
 /* A window of the padded picture as the network takes it: RGB 0..1, planar. */
+struct tile_window {
+    const struct view_u8 *picture;
+    const struct tile_axis *ax, *ay;
+    int x0, y0, w, h;
+    float *out;
+};
+
+static void tile_input_rows(void *context, int item)
+{
+    const struct tile_window *t = context;
+    size_t plane = (size_t)t->w * (size_t)t->h;
+    int begin, end;
+    thread_band(t->h, item, &begin, &end);
+    for (int y = begin; y < end; y++) {
+        const uint8_t *row = t->picture->data + (size_t)t->ay->from[t->y0 + y] * t->picture->stride;
+        float *to = t->out + (size_t)y * (size_t)t->w;
+        for (int x = 0; x < t->w; x++)
+            for (size_t c = 0; c < 3; c++)
+                to[c * plane + (size_t)x] = (float)row[3 * (size_t)t->ax->from[t->x0 + x] + c] / 255.0f;
+    }
+}
+
 static void tile_input(const struct view_u8 *picture, const struct tile_axis *ax, const struct tile_axis *ay, int x0,
                        int y0, int w, int h, float *out)
 {
-    size_t plane = (size_t)w * (size_t)h;
-    for (int y = 0; y < h; y++) {
-        const uint8_t *row = picture->data + (size_t)ay->from[y0 + y] * picture->stride;
-        for (int x = 0; x < w; x++)
-            for (size_t c = 0; c < 3; c++)
-                out[c * plane + (size_t)y * (size_t)w + (size_t)x] =
-                    (float)row[3 * (size_t)ax->from[x0 + x] + c] / 255.0f;
-    }
+    struct tile_window window = {picture, ax, ay, x0, y0, w, h, out};
+    thread_for(thread_bands(h), tile_input_rows, &window);
 }
 
 /* ---- the reference's way ----------------------------------------------------------------------------------------- */
@@ -210,43 +227,64 @@ struct tile_job {
     const struct model_info *info;
     struct tile_axis ax, ay;
     struct tile_cut cx, cy;
-    float *input, *output, *band; /* band: window*scale rows × ax.length*scale × RGB, from row band_y of the result */
+    float *input, *output, *band; /* band: window*scale rows of RGB planes × ax.length*scale, from row band_y on */
     int band_y;
+    float *rows; /* TILE_ROWS × picture.width*scale × RGB, on their way out */
+    int i, j;    /* the tile at hand */
+    int first;   /* of the band's rows, the first in rows */
+    int count;
 };
 
-/* Adds one tile's result to the band. */
-static void tile_accumulate(struct tile_job *job, int i, int j)
+/* Adds rows of one tile's result to the band. */
+static void tile_accumulate(void *context, int item)
 {
-    int s = job->info->scale, w = job->cx.window * s, h = job->cy.window * s;
-    size_t plane = (size_t)w * (size_t)h, line = 3 * (size_t)job->ax.length * (size_t)s;
-    for (int y = 0; y < h; y++) {
-        float wy = job->cy.weight[(size_t)j * (size_t)h + (size_t)y];
-        if (wy == 0)
-            continue;
-        float *to =
-            job->band + (size_t)(job->cy.start[j] * s + y - job->band_y) * line + 3 * (size_t)(job->cx.start[i] * s);
-        const float *wx = job->cx.weight + (size_t)i * (size_t)w, *from = job->output + (size_t)y * (size_t)w;
-        for (int x = 0; x < w; x++) {
-            float weight = wx[x] * wy;
-            if (weight == 0)
-                continue;
-            for (size_t c = 0; c < 3; c++)
-                to[3 * (size_t)x + c] += weight * from[c * plane + (size_t)x];
-        }
+    const struct tile_job *job = context;
+    int s = job->info->scale, w = job->cx.window * s, h = job->cy.window * s, begin, end, left = 0, right = w;
+    size_t plane = (size_t)w * (size_t)h, line = (size_t)job->ax.length * (size_t)s;
+    const float *wx = job->cx.weight + (size_t)job->i * (size_t)w, *wy = job->cy.weight + (size_t)job->j * (size_t)h;
+    while (left < right && wx[left] == 0)
+        left++;
+    while (left < right && wx[right - 1] == 0)
+        right--;
+    thread_band(h, item, &begin, &end);
+    for (int y = begin; y < end; y++) {
+        float *to = job->band + (size_t)(job->cy.start[job->j] * s + y - job->band_y) * 3 * line +
+                    (size_t)(job->cx.start[job->i] * s);
+        const float *from = job->output + (size_t)y * (size_t)w;
+        for (size_t c = 0; c < 3 && wy[y] != 0; c++)
+            for (int x = left; x < right; x++)
+                to[c * line + (size_t)x] += wx[x] * wy[y] * from[c * plane + (size_t)x];
+    }
+}
+
+/* Rows of the band as the caller wants them. */
+static void tile_interleave(void *context, int item)
+{
+    const struct tile_job *job = context;
+    size_t s = (size_t)job->info->scale, line = (size_t)job->ax.length * s, used = (size_t)job->picture->width * s;
+    int begin, end;
+    thread_band(job->count, item, &begin, &end);
+    for (int y = begin; y < end; y++) {
+        const float *from = job->band + (size_t)(job->first + y) * 3 * line;
+        float *to = job->rows + (size_t)y * 3 * used;
+        for (size_t x = 0; x < used; x++)
+            for (size_t c = 0; c < 3; c++) {
+                float v = from[c * line + x];
+                to[3 * x + c] = (v < 0 ? 0 : v > 1 ? 1 : v) * 255.0f;
+            }
     }
 }
 
 /* Hands out the rows that no later tile touches. */
-static void tile_emit(struct tile_job *job, int until, void (*emit)(void *user, const float *row), void *user)
+static void tile_emit(struct tile_job *job, int until, tile_emit_fn *emit, void *user)
 {
-    int s = job->info->scale, rows = job->cy.window * s, last = job->picture->height * s;
-    size_t line = 3 * (size_t)job->ax.length * (size_t)s, used = 3 * (size_t)job->picture->width * (size_t)s;
-    int ready = until - job->band_y;
-    for (int y = 0; y < ready && job->band_y + y < last; y++) {
-        float *row = job->band + (size_t)y * line;
-        for (size_t k = 0; k < used; k++)
-            row[k] = fminf(fmaxf(row[k], 0), 1) * 255.0f;
-        emit(user, row);
+    int s = job->info->scale, rows = job->cy.window * s, last = job->picture->height * s, ready = until - job->band_y;
+    int wanted = last - job->band_y < ready ? last - job->band_y : ready;
+    size_t line = 3 * (size_t)job->ax.length * (size_t)s;
+    for (job->first = 0; job->first < wanted; job->first += job->count) {
+        job->count = wanted - job->first < TILE_ROWS ? wanted - job->first : TILE_ROWS;
+        thread_for(thread_bands(job->count), tile_interleave, job);
+        emit(user, job->rows, job->count);
     }
     memmove(job->band, job->band + (size_t)ready * line, (size_t)(rows - ready) * line * sizeof(float));
     memset(job->band + (size_t)(rows - ready) * line, 0, (size_t)ready * line * sizeof(float));
@@ -264,8 +302,8 @@ static int tile_first_row(const struct tile_job *job, int j)
     return job->cy.start[j] * s + y;
 }
 
-static enum error_code tile_run_all(struct step *step, struct tile_job *job, void (*emit)(void *user, const float *row),
-                                    void *user, struct error *err)
+static enum error_code tile_run_all(struct step *step, struct tile_job *job, tile_emit_fn *emit, void *user,
+                                    struct error *err)
 {
     struct session_shape shape = {.n = 1, .h = job->cy.window, .w = job->cx.window};
     size_t plane = (size_t)shape.h * (size_t)shape.w,
@@ -278,8 +316,10 @@ static enum error_code tile_run_all(struct step *step, struct tile_job *job, voi
                        job->input);
             code = step_network(step, ROLE_UPSCALER, &shape, (struct step_tensor){job->input, 3 * plane}, &output, 1, 0,
                                 err);
+            job->i = i;
+            job->j = j;
             if (code == OK)
-                tile_accumulate(job, i, j);
+                thread_for(thread_bands(job->cy.window * job->info->scale), tile_accumulate, job);
             atomic_fetch_add(&step->r->tiles_done, code == OK);
         }
         if (code == OK)
@@ -288,8 +328,8 @@ static enum error_code tile_run_all(struct step *step, struct tile_job *job, voi
     return code;
 }
 
-enum error_code tile_run(struct step *step, const struct view_u8 *picture, int core,
-                         void (*emit)(void *user, const float *row), void *user, struct error *err)
+enum error_code tile_run(struct step *step, const struct view_u8 *picture, int core, tile_emit_fn *emit, void *user,
+                         struct error *err)
 {
     struct tile_job job = {.picture = picture};
     struct session *session;
@@ -311,7 +351,8 @@ enum error_code tile_run(struct step *step, const struct view_u8 *picture, int c
         job.input = mem_alloc(plane, 3 * sizeof(float));
         job.output = mem_alloc(plane, 3 * s * s * sizeof(float));
         job.band = mem_calloc((size_t)job.cy.window * s * (size_t)job.ax.length, 3 * s * sizeof(float));
-        if (!job.input || !job.output || !job.band)
+        job.rows = mem_alloc((size_t)picture->width * s, 3 * sizeof(float) * TILE_ROWS);
+        if (!job.input || !job.output || !job.band || !job.rows)
             code = error_set(err, ERROR_NO_MEMORY, "out of memory for a tile");
     }
     if (code == OK) {
@@ -323,6 +364,7 @@ enum error_code tile_run(struct step *step, const struct view_u8 *picture, int c
     free(job.input);
     free(job.output);
     free(job.band);
+    free(job.rows);
     tile_cut_free(&job.cx);
     tile_cut_free(&job.cy);
     free(job.ax.from);

@@ -119,10 +119,11 @@ struct rows {
     size_t line, count;
 };
 
-static void keep_row(void *user, const float *row)
+static void keep_rows(void *user, const float *from, int count)
 {
     struct rows *rows = user;
-    memcpy(rows->data + rows->count++ * rows->line, row, rows->line * sizeof(float));
+    memcpy(rows->data + rows->count * rows->line, from, (size_t)count * rows->line * sizeof(float));
+    rows->count += (size_t)count;
 }
 
 /* The default way at a tile's edge: all rows, 0..255. */
@@ -132,7 +133,7 @@ static float *run_tiles(struct step *step, const struct image *input, int core, 
     struct view_u8 view = image_view(input);
     size_t line = 3 * (size_t)(input->width * scale), height = (size_t)(input->height * scale);
     struct rows rows = {malloc(line * height * sizeof(float)), line, 0};
-    if (tile_run(step, &view, core, keep_row, &rows, &err))
+    if (tile_run(step, &view, core, keep_rows, &rows, &err))
         fail_msg("%s", err.text);
     assert_int_equal(rows.count, height);
     return rows.data;

@@ -158,8 +158,8 @@ static void the_stream_gives_every_row(void **state)
                 float line[16];
                 for (int k = 0; k < 16; k++)
                     line[k] = (float)(y + k % 4);
-                resize_stream_push(s, line);
-                for (; resize_stream_pull(s, row); rows++) {
+                resize_stream_push(s, line, 1);
+                for (; resize_stream_pull(s, row, 1); rows++) {
                     assert_true(rows == 0 ||
                                 row[0] >= last - 0.2f); /* a ramp stays one, but for Lanczos' ripple at its ends */
                     assert_true(fabsf(row[7] - row[4] - 3) < 1e-3f); /* channels do not mix */
@@ -167,7 +167,7 @@ static void the_stream_gives_every_row(void **state)
                 }
             }
             assert_int_equal(rows, heights[i][1]);
-            assert_false(resize_stream_pull(s, row));
+            assert_int_equal(resize_stream_pull(s, row, 1), 0);
             resize_stream_destroy(&s);
             assert_null(s);
         }
