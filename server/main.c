@@ -13,6 +13,7 @@ static const struct {
     {"serve", "the HTTP server, with its page", cli_serve},
     {"restore", "restore files or folders", cli_restore},
     {"devices", "the devices there are, best first", cli_devices},
+    {"doctor", "why a GPU is or is not used, and what to do", cli_doctor},
     {"models", "the models found, and how to get those missing", cli_models},
     {"healthcheck", "exit 0 if the server answers that it is ready", cli_healthcheck},
 };

@@ -366,26 +366,16 @@ static uint32_t enumerate(VkInstance instance, VkPhysicalDevice **devices)
     return count;
 }
 
-enum error_code vk_device_probe(char version[32], uint32_t *count, struct error *err)
+enum error_code vk_device_probe(struct error *err)
 {
     VkInstance instance;
     VkDebugUtilsMessengerEXT messenger;
-    VkPhysicalDevice *physical;
-    uint32_t number = 0;
-
-    *count = 0;
-    *version = 0;
     enum error_code code = vk_loader_open(err);
     if (code != OK)
         return code;
-    if (vkEnumerateInstanceVersion(&number) == VK_SUCCESS)
-        snprintf(version, 32, "%u.%u.%u", VK_API_VERSION_MAJOR(number), VK_API_VERSION_MINOR(number),
-                 VK_API_VERSION_PATCH(number));
     VkResult result = instance_create(&instance, &messenger);
     if (result != VK_SUCCESS)
         return vk_device_error(NULL, result, "find a driver that works", err);
-    *count = enumerate(instance, &physical);
-    free(physical);
     instance_destroy(instance, messenger);
     return OK;
 }

@@ -38,9 +38,9 @@ struct vk_device {
     struct vk_packs *packs;
 };
 
-/* Whether Vulkan can be used at all: *version of the loader ("1.3.239", "" if there is none) and *count of physical
- * devices. ERROR_NOT_FOUND: there is no loader library; ERROR_DEVICE: it finds no driver that works. */
-enum error_code vk_device_probe(char version[32], uint32_t *count, struct error *err) MUST_CHECK;
+/* Whether Vulkan can be used at all. ERROR_NOT_FOUND: there is no loader; ERROR_DEVICE: it finds no driver that works;
+ * that it lists no device is OK. */
+enum error_code vk_device_probe(struct error *err) MUST_CHECK;
 
 /* What of the limits that our shaders need a device lacks, each by its name, into out; "" if it has all. */
 void vk_device_lacking(const VkPhysicalDeviceLimits *limits, char *out, size_t size);

@@ -1,0 +1,73 @@
+/* What may keep a device from being used: checks of this machine, in the order in which one thing needs another. Each
+ * adds findings: what is so, and where it is not as it should be, why that matters and what to do.
+ * Thread-safety: for the main thread. */
+#ifndef SERVER_CLI_DOCTOR_H
+#define SERVER_CLI_DOCTOR_H
+
+#include "runtime/backend/backend.h"
+#include "runtime/selftest.h"
+#include "server/config.h"
+
+enum doctor_state { DOCTOR_OK, DOCTOR_NOTE, DOCTOR_PROBLEM };
+
+struct finding {
+    const char *check; /* the name of the check that found it */
+    enum doctor_state state;
+    char found[1024];
+    char why[512], fix[512]; /* "" where all is well */
+};
+
+#define DOCTOR_FINDINGS 128
+#define DOCTOR_DEVICES 32
+
+struct doctor {
+    const char *root; /* before the system's own paths, but for libraries; "" but in tests */
+    const struct config *config;
+    const char *check; /* the one that runs */
+    struct finding findings[DOCTOR_FINDINGS];
+    int count;
+    unsigned vendor;  /* of a graphics processor on the PCI bus, else 0 */
+    bool loader;      /* the Vulkan loader is there */
+    int vulkan_count; /* devices that Vulkan has, software left out */
+    struct {
+        struct device_info info;
+        struct selftest test;
+    } devices[DOCTOR_DEVICES];
+    int device_count;
+    char chosen[32];    /* the device that work will run on, "" if there is none */
+    char summary[1024]; /* one sentence: which and why */
+};
+
+struct doctor_check {
+    const char *name;  /* of findings */
+    const char *title; /* for people */
+    void (*run)(struct doctor *doctor);
+};
+
+/* The checks in their order, ended by one without a name; each relies on those before it. */
+extern const struct doctor_check doctor_checks[];
+
+/* Runs one check. */
+void doctor_run(struct doctor *doctor, const struct doctor_check *check);
+
+/* Adds that all is well with something, or a finding with its reason and what to do; format: what was found. */
+void doctor_ok(struct doctor *doctor, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void doctor_add(struct doctor *doctor, enum doctor_state state, const char *why, const char *fix, const char *format,
+                ...) __attribute__((format(printf, 5, 6)));
+
+/* How to get a Vulkan driver for what is on the PCI bus. */
+const char *doctor_driver_advice(const struct doctor *doctor);
+
+/* The checks. doctor_hardware.c: */
+void doctor_gpu(struct doctor *doctor);
+void doctor_nodes(struct doctor *doctor);
+void doctor_cpu(struct doctor *doctor);
+/* doctor_driver.c: */
+void doctor_loader(struct doctor *doctor);
+void doctor_drivers(struct doctor *doctor);
+/* doctor_device.c: */
+void doctor_devices(struct doctor *doctor);
+void doctor_selftests(struct doctor *doctor);
+void doctor_choice(struct doctor *doctor);
+
+#endif

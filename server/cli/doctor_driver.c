@@ -1,0 +1,185 @@
+/* The Vulkan loader, and the drivers that it will find: as its documentation "Driver interface to the Vulkan Loader"
+ * says for Linux. */
+#include <dirent.h>
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <jansson.h>
+
+#include "runtime/vulkan/vk_loader.h"
+#include "server/cli/doctor.h"
+
+void doctor_loader(struct doctor *doctor)
+{
+    struct error err = ERROR_INIT;
+    uint32_t version = 0;
+    doctor->loader = vk_loader_open(&err) == OK;
+    if (!doctor->loader) {
+        doctor_add(doctor, DOCTOR_PROBLEM, "without Vulkan's loader no graphics processor can be used",
+                   "apt-get install libvulkan1 (with --reinstall, if the file is there)",
+                   "there is no usable Vulkan loader: %s", err.text);
+        return;
+    }
+    vkEnumerateInstanceVersion(&version);
+    doctor_ok(doctor, VK_LOADER_LIBRARY " for Vulkan %u.%u.%u", VK_API_VERSION_MAJOR(version),
+              VK_API_VERSION_MINOR(version), VK_API_VERSION_PATCH(version));
+}
+
+/* A driver's file while drivers are looked for. */
+struct search {
+    struct doctor *doctor;
+    int found;        /* drivers that can be loaded */
+    char places[700]; /* where was looked */
+};
+
+/* Whether the library can be loaded; else says why not. `manifest` is relative to nothing, `library` as it stands in
+ * it. */
+static void check_library(struct search *search, const char *manifest, const char *library, const char *api)
+{
+    char path[PATH_MAX];
+    const char *slash = strrchr(manifest, '/');
+    if (strchr(library, '/') && *library != '/') /* relative to the manifest's folder */
+        snprintf(path, sizeof path, "%.*s/%s", slash ? (int)(slash - manifest) : 1, slash ? manifest : ".", library);
+    else
+        snprintf(path, sizeof path, "%s", library);
+    void *handle = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
+    if (handle) {
+        dlclose(handle);
+        search->found++;
+        doctor_ok(search->doctor, "%s: %s, Vulkan %s", manifest, path, api);
+        return;
+    }
+    const char *why = dlerror();
+    if (why && strstr(why, "wrong ELF class"))
+        doctor_ok(search->doctor, "%s: for 32-bit programs, not used", manifest);
+    else
+        doctor_add(search->doctor, DOCTOR_PROBLEM, "the loader leaves the driver out, and its devices are not listed",
+                   "install the driver anew (dpkg -S tells the manifest's package), or remove the manifest",
+                   "%s names a library that cannot be loaded: %s", manifest, why ? why : path);
+}
+
+static void check_manifest(struct search *search, const char *path)
+{
+    json_error_t error;
+    json_t *json = json_load_file(path, 0, &error);
+    const char *library = NULL, *api = "";
+    if (json)
+        json_unpack(json, "{s:{s:s, s?s}}", "ICD", "library_path", &library, "api_version", &api);
+    if (library)
+        check_library(search, path, library, api);
+    else
+        doctor_add(search->doctor, DOCTOR_PROBLEM, "the loader leaves the driver out, and its devices are not listed",
+                   "install the driver anew (dpkg -S tells the manifest's package), or remove the file",
+                   "%s is no driver's manifest: %s", path, json ? "it names no ICD.library_path" : error.text);
+    json_decref(json);
+}
+
+static int is_manifest(const struct dirent *entry)
+{
+    const size_t length = strlen(entry->d_name);
+    return length > 5 && !strcmp(entry->d_name + length - 5, ".json");
+}
+
+static void look_in(struct search *search, const char *folder)
+{
+    struct dirent **entries;
+    const size_t used = strlen(search->places);
+    snprintf(search->places + used, sizeof search->places - used, "%s%s", used ? ", " : "", folder);
+    const int count = scandir(folder, &entries, is_manifest, alphasort);
+    for (int i = 0; i < count; i++) {
+        char path[PATH_MAX];
+        if (snprintf(path, sizeof path, "%s/%s", folder, entries[i]->d_name) < (int)sizeof path)
+            check_manifest(search, path);
+        free(entries[i]);
+    }
+    if (count >= 0)
+        free(entries);
+}
+
+/* Each part of a list with colons, in the order given: base + part + "/vulkan/icd.d". */
+static void look_in_each(struct search *search, const char *base, const char *list)
+{
+    char copy[PATH_MAX], folder[PATH_MAX], *rest = copy;
+    snprintf(copy, sizeof copy, "%s", list);
+    for (char *part; (part = strsep(&rest, ":"));)
+        if (*part && snprintf(folder, sizeof folder, "%s%s/vulkan/icd.d", base, part) < (int)sizeof folder)
+            look_in(search, folder);
+}
+
+static const char *variable(const char *name, const char *otherwise)
+{
+    const char *value = getenv(name);
+    return value && *value ? value : otherwise;
+}
+
+/* A user's own folder: what the variable names, else the one in the home. */
+static void look_at_home(struct search *search, const char *name, const char *otherwise)
+{
+    const char *home = variable("HOME", ""), *own = variable(name, "");
+    if (*own)
+        look_in_each(search, "", own);
+    else if (*home)
+        look_in_each(search, home, otherwise);
+}
+
+/* Files and folders that a variable names. */
+static void look_at_variable(struct search *search, const char *name, const char *list, bool instead)
+{
+    char copy[PATH_MAX], *rest = copy;
+    snprintf(copy, sizeof copy, "%s", list);
+    for (char *part; (part = strsep(&rest, ":"));) {
+        struct stat status;
+        if (!*part)
+            continue;
+        if (stat(part, &status) != 0)
+            doctor_add(search->doctor, DOCTOR_PROBLEM,
+                       instead ? "while the variable is set the loader looks nowhere else, so other drivers that are "
+                                 "installed are not found"
+                               : "the driver that is meant is not found",
+                       "unset the variable, or let it name the driver's file, such as "
+                       "/usr/share/vulkan/icd.d/radeon_icd.x86_64.json",
+                       "%s names %s, and there is no such file", name, part);
+        else if (S_ISDIR(status.st_mode))
+            look_in(search, part);
+        else
+            check_manifest(search, part);
+    }
+}
+
+void doctor_drivers(struct doctor *doctor)
+{
+    struct search search = {.doctor = doctor};
+    const char *name = *variable("VK_DRIVER_FILES", "") ? "VK_DRIVER_FILES" : "VK_ICD_FILENAMES"; /* the first wins */
+    const char *only = variable(name, ""), *added = variable("VK_ADD_DRIVER_FILES", "");
+    if (*only) {
+        doctor_add(doctor, DOCTOR_NOTE,
+                   "the loader then looks nowhere else: other drivers that are installed are not used",
+                   "unset it, if that is not meant", "%s is set: %s", name, only);
+        look_at_variable(&search, name, only, true);
+    } else {
+        look_at_variable(&search, "VK_ADD_DRIVER_FILES", added, false);
+        look_at_home(&search, "XDG_CONFIG_HOME", "/.config");
+        look_in_each(&search, doctor->root, variable("XDG_CONFIG_DIRS", "/etc/xdg"));
+        look_in_each(&search, doctor->root, "/etc");
+        look_at_home(&search, "XDG_DATA_HOME", "/.local/share");
+        look_in_each(&search, doctor->root, variable("XDG_DATA_DIRS", "/usr/local/share:/usr/share"));
+    }
+    const char *const filters[] = {"VK_LOADER_DRIVERS_SELECT", "VK_LOADER_DRIVERS_DISABLE"};
+    for (int i = 0; i < 2; i++)
+        if (*variable(filters[i], ""))
+            doctor_add(doctor, DOCTOR_NOTE, "the loader leaves out drivers by this", "unset it, if that is not meant",
+                       "%s is set: %s", filters[i], variable(filters[i], ""));
+    if (search.found)
+        return;
+    char unset[64];
+    snprintf(unset, sizeof unset, "unset %s", name);
+    if (*only)
+        snprintf(search.places, sizeof search.places, "what %s names", name);
+    doctor_add(doctor, DOCTOR_PROBLEM, "the loader finds graphics processors only through a driver's manifest (ICD)",
+               *only ? unset : doctor_driver_advice(doctor), "there is no Vulkan driver that can be loaded in %s",
+               search.places);
+}

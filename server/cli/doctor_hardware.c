@@ -1,0 +1,230 @@
+/* What of the machine can be seen without Vulkan: graphics processors, the files through which they are reached, the
+ * processor and memory. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <limits.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "runtime/cpu/cpu_system.h"
+#include "server/cli/doctor.h"
+
+#define PCI "/sys/bus/pci/devices"
+
+/* --- graphics processors -------------------------------------------------------------------------------------------
+ */
+
+/* The hexadecimal number in root/sys/bus/pci/devices/slot/name; 0 if there is none. */
+static unsigned pci_number(const struct doctor *doctor, const char *slot, const char *name)
+{
+    char path[PATH_MAX];
+    unsigned value = 0;
+    snprintf(path, sizeof path, "%s" PCI "/%.63s/%s", doctor->root, slot, name);
+    FILE *file = fopen(path, "re");
+    if (file && fscanf(file, "%x", &value) != 1)
+        value = 0;
+    if (file)
+        fclose(file);
+    return value;
+}
+
+static const char *vendor_name(unsigned vendor)
+{
+    switch (vendor) {
+    case 0x10de:
+        return "NVIDIA";
+    case 0x1002:
+        return "AMD";
+    case 0x8086:
+        return "Intel";
+    default:
+        return NULL; /* a virtual machine's screen, a server's: nothing that computes */
+    }
+}
+
+static void check_gpu(struct doctor *doctor, const char *slot)
+{
+    const unsigned vendor = pci_number(doctor, slot, "vendor"), device = pci_number(doctor, slot, "device");
+    const char *name = vendor_name(vendor);
+    char path[PATH_MAX], driver[PATH_MAX];
+    if (pci_number(doctor, slot, "class") >> 16 != 3 || !name) /* 03: display controller */
+        return;
+    snprintf(path, sizeof path, "%s" PCI "/%.63s/driver", doctor->root, slot);
+    const ssize_t length = readlink(path, driver, sizeof driver - 1);
+    driver[length > 0 ? length : 0] = 0;
+    const char *slash = strrchr(driver, '/'), *kernel = slash ? slash + 1 : driver;
+    if (!doctor->vendor || vendor == 0x10de || vendor == 0x1002) /* rather the one that is likely a card */
+        doctor->vendor = vendor;
+    if (!*kernel)
+        doctor_add(doctor, DOCTOR_PROBLEM, "nothing can reach it until the kernel has a driver for it",
+                   doctor_driver_advice(doctor), "%s %04x:%04x at %s has no kernel driver", name, vendor, device, slot);
+    else if (!strcmp(kernel, "vfio-pci"))
+        doctor_add(doctor, DOCTOR_PROBLEM, "programs of this machine cannot use it",
+                   "run restored in the virtual machine that has it, or give it back to its own kernel driver",
+                   "%s %04x:%04x at %s is set aside for virtual machines (vfio-pci)", name, vendor, device, slot);
+    else
+        doctor_ok(doctor, "%s %04x:%04x at %s, kernel driver %s", name, vendor, device, slot, kernel);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(a, b);
+}
+
+/* The names in root/folder that begin with prefix, in order; at most size. */
+static int names_in(const struct doctor *doctor, const char *folder, const char *prefix, char (*names)[64], int size)
+{
+    char path[PATH_MAX];
+    int count = 0;
+    snprintf(path, sizeof path, "%s%s", doctor->root, folder);
+    DIR *dir = opendir(path);
+    for (struct dirent *entry; dir && count < size && (entry = readdir(dir));)
+        if (entry->d_name[0] != '.' && !strncmp(entry->d_name, prefix, strlen(prefix)))
+            snprintf(names[count++], sizeof *names, "%.63s", entry->d_name);
+    if (dir)
+        closedir(dir);
+    qsort(names, (size_t)count, sizeof *names, by_name);
+    return count;
+}
+
+void doctor_gpu(struct doctor *doctor)
+{
+    char slots[256][64];
+    const int count = names_in(doctor, PCI, "", slots, 256);
+    for (int i = 0; i < count; i++)
+        check_gpu(doctor, slots[i]);
+    if (!doctor->vendor)
+        doctor_add(
+            doctor, DOCTOR_NOTE,
+            "the processor does the work: seconds to minutes for a photo that takes a graphics processor a second",
+            "nothing, if this machine has none; pass one through, if this is a virtual machine or a container",
+            "there is no NVIDIA, AMD or Intel graphics processor on the PCI bus");
+}
+
+/* --- permissions ---------------------------------------------------------------------------------------------------
+ */
+
+static const char *user_name(void)
+{
+    const struct passwd *user = getpwuid(geteuid());
+    return user ? user->pw_name : "$USER";
+}
+
+/* True if the device's file can be opened as its driver does; if it is there and cannot, says why. */
+static void check_node(struct doctor *doctor, const char *path)
+{
+    char full[PATH_MAX], group[64], fix[400];
+    struct stat status;
+    snprintf(full, sizeof full, "%s%s", doctor->root, path);
+    const int node = open(full, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    const int why = errno;
+    if (node >= 0) {
+        close(node);
+        doctor_ok(doctor, "%s can be opened", path);
+        return;
+    }
+    if (stat(full, &status) != 0)
+        memset(&status, 0, sizeof status);
+    const struct group *entry = getgrgid(status.st_gid);
+    snprintf(group, sizeof group, "%s", entry ? entry->gr_name : "");
+    if (!*group)
+        snprintf(group, sizeof group, "%u", (unsigned)status.st_gid);
+    if (why == EACCES && (status.st_mode & 060) == 060)
+        snprintf(fix, sizeof fix,
+                 "usermod -aG %s %s as root, then log in anew; start a container with --group-add %u; a systemd "
+                 "service needs SupplementaryGroups=%s",
+                 group, user_name(), (unsigned)status.st_gid, group);
+    else if (why == EACCES)
+        snprintf(fix, sizeof fix, "chmod g+rw %s as root, then usermod -aG %s %s and log in anew", path, group,
+                 user_name());
+    else if (why == EPERM)
+        snprintf(fix, sizeof fix, "start the container with --device %s; a systemd service needs DeviceAllow=%s rw",
+                 path, path);
+    else
+        snprintf(fix, sizeof fix, "see what the kernel says of it: dmesg");
+    doctor_add(doctor, DOCTOR_PROBLEM,
+               "the driver reaches the graphics processor through this file; where it may not, Vulkan silently lists "
+               "no such device",
+               fix, "%s cannot be opened: %s (mode %04o, group %s; this is user %s)", path, strerror(why),
+               (unsigned)status.st_mode & 07777, group, user_name());
+}
+
+void doctor_nodes(struct doctor *doctor)
+{
+    char names[64][64], path[128];
+    const int count = names_in(doctor, "/dev/dri", "renderD", names, 64);
+    for (int i = 0; i < count; i++) {
+        snprintf(path, sizeof path, "/dev/dri/%.63s", names[i]);
+        check_node(doctor, path);
+    }
+    const int nvidia = names_in(doctor, "/dev", "nvidia", names, 64);
+    for (int i = 0; i < nvidia; i++) { /* nvidia0, nvidiactl; the others are for CUDA, screens and administrators */
+        snprintf(path, sizeof path, "/dev/%.63s", names[i]);
+        if (!strcmp(names[i], "nvidiactl") || (names[i][6] >= '0' && names[i][6] <= '9'))
+            check_node(doctor, path);
+    }
+    if (count + nvidia > 0)
+        return;
+    if (doctor->vendor)
+        doctor_add(doctor, DOCTOR_PROBLEM, "drivers reach the graphics processor through these files",
+                   doctor->vendor == 0x10de
+                       ? "load the kernel's driver (modprobe nvidia) and run nvidia-modprobe -c 0; "
+                         "start a container with --gpus all"
+                       : "load the kernel's driver; start a container with --device /dev/dri",
+                   "there is a graphics processor, but no /dev/dri/renderD* and no /dev/nvidia*");
+    else
+        doctor_ok(doctor, "no /dev/dri/renderD* and no /dev/nvidia*: nothing to open");
+}
+
+/* --- processor and memory ------------------------------------------------------------------------------------------
+ */
+
+static void check_isa(struct doctor *doctor)
+{
+    const char *forced = getenv("RESTORED_CPU_ISA");
+    struct device_info *list, cpu = {0};
+    size_t count;
+    if (device_list(&list, &count, NULL))
+        return;
+    for (size_t i = 0; i < count; i++)
+        if (list[i].type == DEVICE_CPU)
+            cpu = list[i];
+    free(list);
+    if (*cpu.reason)
+        doctor_add(doctor, DOCTOR_NOTE, "results are the same, but the processor takes several times as long",
+                   forced ? "unset RESTORED_CPU_ISA, which asks for it"
+                          : "use a processor with AVX2 (Intel since 2013, AMD since 2015); a virtual machine must let "
+                            "its guest see the host's (-cpu host)",
+                   "%s: %s (%s)", cpu.name, cpu.reason, cpu.driver);
+    else
+        doctor_ok(doctor, "%s: %s", cpu.name, cpu.driver);
+}
+
+void doctor_cpu(struct doctor *doctor)
+{
+    uint64_t total, available;
+    check_isa(doctor);
+    const int cores = (int)sysconf(_SC_NPROCESSORS_ONLN), usable = cpu_system_threads(doctor->root, 0);
+    if (usable < cores)
+        doctor_add(doctor, DOCTOR_NOTE, "the device cpu computes on these alone",
+                   "raise the limit, if it is not meant: docker's --cpus and --cpuset-cpus, systemd's CPUQuota and "
+                   "CPUAffinity, taskset",
+                   "%d of %d cores may be used: affinity or the control group limits them", usable, cores);
+    else
+        doctor_ok(doctor, "all %d cores may be used", cores);
+    cpu_system_memory(doctor->root, &total, &available);
+    if (available < 2ull << 30)
+        doctor_add(doctor, DOCTOR_NOTE,
+                   "the official networks and a photo of some megapixels want about 2 GiB on the processor; with less, "
+                   "tiles get smaller, and then jobs fail",
+                   "end other programs, or raise the container's limit (docker's --memory, systemd's MemoryMax)",
+                   "%.1f of %.1f GiB of memory are free", (double)available / 0x1p30, (double)total / 0x1p30);
+    else
+        doctor_ok(doctor, "%.1f of %.1f GiB of memory are free", (double)available / 0x1p30, (double)total / 0x1p30);
+}
