@@ -49,7 +49,7 @@ int source(int at, uint size)
 
 vec4 fetch(uint plane, int row, int column)
 {
-    vec4 v = vec4(x[plane + uint(max(row, 0)) * p.in_w + uint(max(column, 0))]);
+    vec4 v = vec4(x[plane + (uint(max(row, 0)) * p.in_w + uint(max(column, 0)) << group_log(p.x))]);
     return row < 0 || column < 0 ? vec4(0.0) : v;
 }
 
@@ -74,8 +74,8 @@ void main()
         rows[r] = source(int(at.y * STRIDE + r) - int(PAD), p.in_h);
 
     for (uint ib = 0; ib < p.in_blocks; ib++) {
-        const uint plane = p.x.base + n * p.x.stride + ib * in_size;
-        const vec4 factor = has(FLAG_IN_SCALE) ? vec4(in_scale[p.in_scale.base + n * p.in_scale.stride + ib]) : vec4(1.0);
+        const uint plane = quad_index(p.x, n, ib, in_size, 0);
+        const vec4 factor = has(FLAG_IN_SCALE) ? vec4(in_scale[quad_index(p.in_scale, n, ib, 1, 0)]) : vec4(1.0);
         if (has(FLAG_STAGED)) {
             barrier();
             for (uint i = gl_LocalInvocationIndex; i < TILE; i += size.x * size.y * size.z) {
@@ -119,12 +119,12 @@ void main()
             const uint row = at.y + r, block = first_block + o;
             if (row >= p.out_h || at.x >= p.out_w || block >= p.out_blocks)
                 continue;
-            const uint pixel = row * p.out_w + at.x, quad = block * p.out_h * p.out_w + pixel;
+            const uint pixel = row * p.out_w + at.x, out_size = p.out_h * p.out_w;
             vec4 v = sum[r * OUT_PER + o] * p.gain;
             if (has(FLAG_OUT_SCALE))
-                v *= vec4(out_scale[p.out_scale.base + n * p.out_scale.stride + block]);
+                v *= vec4(out_scale[quad_index(p.out_scale, n, block, 1, 0)]);
             if (has(FLAG_NOISE))
-                v += p.noise_weight * vec4(noise[p.noise.base + n * p.noise.stride + pixel]).x *
+                v += p.noise_weight * vec4(noise[quad_index(p.noise, n, 0, out_size, pixel)]).x *
                      lane_mask(block, p.out_channels);
             if (has(FLAG_BIAS))
                 v += bias[block];
@@ -133,12 +133,12 @@ void main()
                 v = activate(ACTIVATION, v, slopes);
             v *= p.scale;
             if (has(FLAG_RESIDUAL1))
-                v += p.residual1_scale * vec4(residual1[p.residual1.base + n * p.residual1.stride + quad]);
+                v += p.residual1_scale * vec4(residual1[quad_index(p.residual1, n, block, out_size, pixel)]);
             if (has(FLAG_RESIDUAL2))
-                v += p.residual2_scale * vec4(residual2[p.residual2.base + n * p.residual2.stride + quad]);
+                v += p.residual2_scale * vec4(residual2[quad_index(p.residual2, n, block, out_size, pixel)]);
             if (has(FLAG_ACTIVATION_LAST))
                 v = activate(ACTIVATION, v, slopes);
-            y[p.y.base + n * p.y.stride + quad] = TO_QUAD(v);
+            y[quad_index(p.y, n, block, out_size, pixel)] = TO_QUAD(v);
         }
     }
 }

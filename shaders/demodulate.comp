@@ -2,7 +2,7 @@
 #version 450
 #include "vector.glsl"
 
-layout(constant_id = 1) const uint OUT_CHANNELS = 4;
+layout(constant_id = 2) const uint OUT_CHANNELS = 4;
 
 WRITES(BIND_Y, y);
 READS(BIND_X, x);
@@ -12,13 +12,12 @@ void main()
 {
     vec4 sum = vec4(0.0);
     for (uint i = gl_LocalInvocationID.x; i < IN_QUADS; i += VECTOR_GROUP) {
-        vec4 v = vec4(x[p.x.base + image() * p.x.stride + i]);
+        vec4 v = vec4(x[in_quad(i)]);
         uint w = (block() * IN_QUADS + i) * 4;
         v *= v;
         sum += weight[w] * v.x + weight[w + 1] * v.y + weight[w + 2] * v.z + weight[w + 3] * v.w;
     }
     sum = reduce(sum);
     if (gl_LocalInvocationID.x == 0)
-        y[p.y.base + image() * p.y.stride + block()] =
-            TO_QUAD(lane_mask(block(), OUT_CHANNELS) / sqrt(sum + p.epsilon));
+        y[out_quad()] = TO_QUAD(lane_mask(block(), OUT_CHANNELS) / sqrt(sum + p.epsilon));
 }

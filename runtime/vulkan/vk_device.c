@@ -517,6 +517,8 @@ static enum error_code open_device(struct device **out, const struct device_info
     /* A barrier costs a software device more than reading the input again. The variable is for tests. */
     const char *stage = getenv("RESTORED_VULKAN_STAGE");
     device->stage_convolution = stage && *stage ? *stage == '1' : device->traits.info.type != DEVICE_SOFTWARE;
+    const char *grouped = getenv("RESTORED_VULKAN_GROUPED");
+    device->grouped = grouped && *grouped == '1';
     result = create_logical(device);
     if (result != VK_SUCCESS) {
         code = vk_device_error(device, result, "open the device", err);

@@ -31,6 +31,7 @@ struct vk_device {
     VkDevice handle;
     VkQueue queue;
     bool lost;
+    bool grouped;                /* channels lie in groups of up to 32, as tiles of matrices want them */
     bool stage_convolution;      /* convolutions read their input through shared memory */
     _Atomic uint64_t used, peak; /* bytes of device memory allocated here */
     struct vk_commands *commands;

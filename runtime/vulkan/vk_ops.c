@@ -40,8 +40,8 @@ static uint64_t quad_work(const struct vk_operand *y)
 /* The shape of a dispatch that makes a quad of y an invocation. */
 static void pixel_groups(struct vk_dispatch *dispatch, const struct vk_operand *y)
 {
-    dispatch->groups[0] = div_up(y->h * y->w, PIXEL_GROUP);
-    dispatch->groups[1] = (uint32_t)y->layout.blocks;
+    dispatch->groups[0] = div_up(y->h * y->w << y->layout.group_log, PIXEL_GROUP);
+    dispatch->groups[1] = (uint32_t)y->layout.blocks >> y->layout.group_log;
     dispatch->groups[2] = y->n;
     if (dispatch->work == 0)
         dispatch->work = quad_work(y);
@@ -99,7 +99,7 @@ static enum error_code fit(struct frame *frame, int slot, const struct vk_layout
     struct vk_operand *in = &frame->in[slot], copy;
     if (in->n == 0 || vk_pack_layout_same(&in->layout, layout))
         return OK;
-    enum error_code code = vk_plan_scratch(frame->build, layout, in->at.stride ? in->n : 1, in->h, in->w, &copy, err);
+    enum error_code code = vk_plan_scratch(frame->build, layout, in->n, in->h, in->w, &copy, err);
     if (code == OK)
         code = regroup(frame->build, in, &copy, err);
     *in = copy;
@@ -110,7 +110,7 @@ static enum error_code fit(struct frame *frame, int slot, const struct vk_layout
 static enum error_code fit_result(struct frame *frame, struct error *err)
 {
     struct vk_layout dense;
-    vk_pack_layout_dense(frame->y.layout.channels, &dense);
+    vk_pack_layout_dense(frame->y.layout.channels, frame->build->grouped, &dense);
     if (vk_pack_layout_same(&frame->y.layout, &dense))
         return OK;
     frame->result = frame->y;
@@ -331,7 +331,8 @@ static enum error_code vector(struct frame *frame, struct error *err)
         code = pack(frame, OP_WEIGHT, PACK_LINEAR, x->h * x->w, !linear, BIND_WEIGHT, err);
     if (code != OK)
         return code;
-    spec(dispatch, (uint32_t)x->layout.blocks * x->h * x->w);
+    spec(dispatch, (uint32_t)x->layout.blocks);
+    spec(dispatch, x->h * x->w);
     if (linear) {
         spec(dispatch, frame->node->args.linear.activation);
         spec(dispatch, bias_flag(frame));
@@ -356,7 +357,7 @@ static enum error_code shuffle(struct frame *frame, struct error *err)
 {
     struct vk_layout dense;
     enum error_code code = fit_result(frame, err);
-    vk_pack_layout_dense(frame->in[OP_X].layout.channels, &dense);
+    vk_pack_layout_dense(frame->in[OP_X].layout.channels, frame->build->grouped, &dense);
     if (code == OK)
         code = fit(frame, OP_X, &dense, err);
     if (code == OK)
@@ -441,6 +442,7 @@ static enum error_code host_copy(struct vk_build *build, struct view view, const
     } else {
         dispatch.bind[BIND_Y] = *host;
         dispatch.push.pixel.x = vk_plan_bind(build, &dispatch, BIND_X, &tensor);
+        dispatch.push.pixel.y.stride = (uint32_t)tensor.layout.group_log << OPERAND_STRIDE_BITS; /* as the tensor's */
     }
     pixel_groups(&dispatch, &tensor);
     return vk_plan_add(build, &dispatch, err);

@@ -42,27 +42,50 @@ struct vk_packs {
 /* --- layouts -------------------------------------------------------------------------------------------------------
  */
 
-void vk_pack_layout(const struct graph *graph, struct view view, struct vk_layout *out)
+/* The logarithm of the largest group, up to 8 quads, that a segment of that many channels half fills. */
+static int group_log(int channels)
+{
+    int log = 0;
+    while (log < 3 && channels > 4 << log)
+        log++;
+    return log;
+}
+
+static int whole_groups(const struct vk_layout *layout, int channels)
+{
+    const int lanes = 4 << layout->group_log;
+    return (channels + lanes - 1) / lanes << layout->group_log;
+}
+
+void vk_pack_layout(const struct graph *graph, struct view view, bool grouped, struct vk_layout *out)
 {
     const struct tensor *tensor = graph_tensor_of(graph, view);
-    *out = (struct vk_layout){0};
+    *out = (struct vk_layout){.group_log = grouped ? 3 : 0};
+    for (int i = 0; i < tensor->segment_count; i++)
+        if (group_log(tensor->segment[i]) < out->group_log)
+            out->group_log = group_log(tensor->segment[i]);
     for (int i = view.first; i < view.first + view.count; i++) {
-        if (out->run_count == 0 || out->run[out->run_count - 1] % 4 != 0)
+        if (out->run_count == 0 || out->run[out->run_count - 1] % (4 << out->group_log) != 0)
             out->run_count++;
         out->run[out->run_count - 1] += tensor->segment[i];
         out->channels += tensor->segment[i];
-        out->blocks += (tensor->segment[i] + 3) / 4;
+        out->blocks += whole_groups(out, tensor->segment[i]);
     }
 }
 
-void vk_pack_layout_dense(int channels, struct vk_layout *out)
+void vk_pack_layout_dense(int channels, bool grouped, struct vk_layout *out)
 {
-    *out = (struct vk_layout){.channels = channels, .blocks = (channels + 3) / 4, .run_count = 1, .run = {channels}};
+    *out = (struct vk_layout){.channels = channels, .run_count = 1, .run = {channels}};
+    out->group_log = grouped ? group_log(channels) : 0;
+    out->blocks = whole_groups(out, channels);
 }
 
 bool vk_pack_layout_same(const struct vk_layout *a, const struct vk_layout *b)
 {
-    return a->run_count == b->run_count && memcmp(a->run, b->run, (size_t)a->run_count * sizeof a->run[0]) == 0;
+    bool same = a->run_count == b->run_count;
+    for (int i = 0; i < a->run_count && same; i++)
+        same = a->run[i] == b->run[i] && whole_groups(a, a->run[i]) == whole_groups(b, b->run[i]);
+    return same;
 }
 
 void vk_pack_lanes(const struct vk_layout *layout, uint32_t *lanes)
@@ -71,7 +94,7 @@ void vk_pack_lanes(const struct vk_layout *layout, uint32_t *lanes)
     for (int r = 0; r < layout->run_count; r++) {
         for (int i = 0; i < layout->run[r]; i++)
             lanes[lane++] = channel++;
-        while (lane % 4)
+        while (lane % (4u << layout->group_log))
             lanes[lane++] = VK_PACK_NO_CHANNEL;
     }
 }
@@ -180,17 +203,21 @@ static void put_all(struct writer *writer, const float *values, const uint32_t *
     const struct vk_pack_key *key = &writer->pack->key;
     const bool matrix = key->kind == PACK_CONV || key->kind == PACK_LINEAR;
     const size_t taps = (size_t)key->taps, row = matrix ? (size_t)key->in.channels * taps : taps;
-    for (int ob = 0; ob < key->out.blocks; ob++) {
-        for (int ib = 0; matrix && ib < key->in.blocks; ib++)
+    for (int ob = 0; matrix && ob < key->out.blocks; ob++) {
+        for (int ib = 0; ib < key->in.blocks; ib++)
             for (size_t tap = 0; tap < taps; tap++)
                 for (int lane = 0; lane < 4; lane++) {
                     const uint32_t channel = in[ib * 4 + lane];
                     put_quad(writer, channel == VK_PACK_NO_CHANNEL ? NULL : values + channel * taps + tap, out + ob * 4,
                              row);
                 }
-        for (size_t tap = 0; !matrix && tap < taps; tap++)
-            put_quad(writer, values + tap, out + ob * 4, row);
     }
+    /* Constants lie as tensors do. */
+    const int group = key->kind == PACK_TENSOR ? 1 << key->out.group_log : 1;
+    for (int ob = 0; !matrix && ob < key->out.blocks; ob += group)
+        for (size_t tap = 0; tap < taps; tap++)
+            for (int quad = ob; quad < ob + group; quad++)
+                put_quad(writer, values + tap, out + quad * 4, row);
 }
 
 static enum error_code fill(struct vk_device *device, const struct pack *pack, struct error *err)
@@ -305,7 +332,8 @@ static enum error_code chunk_take(struct vk_device *device, struct pack *pack, V
 static bool same_key(const struct vk_pack_key *a, const struct vk_pack_key *b)
 {
     return a->param == b->param && a->kind == b->kind && a->fp16 == b->fp16 && a->taps == b->taps &&
-           vk_pack_layout_same(&a->in, &b->in) && vk_pack_layout_same(&a->out, &b->out);
+           a->out.group_log == b->out.group_log && vk_pack_layout_same(&a->in, &b->in) &&
+           vk_pack_layout_same(&a->out, &b->out);
 }
 
 enum error_code vk_pack_get(struct vk_device *device, const struct vk_pack_key *key, struct vk_slice *out,

@@ -8,16 +8,19 @@
 
 #define VK_PACK_NO_CHANNEL UINT32_MAX
 
-/* Where a view's channels lie: in runs, each padded to whole blocks of 4 lanes. Segments that fill their blocks are
- * joined with what follows, so equal placements have equal layouts. */
+/* Where a view's channels lie: in runs, each padded to whole groups of 4 << group_log lanes. Segments that fill their
+ * groups are joined with what follows, so equal placements have equal runs. */
 struct vk_layout {
-    int channels, blocks;
+    int channels, blocks; /* blocks: quads of lanes, whole groups of them */
+    int group_log;        /* logarithm of the quads that lie beside each other in a pixel: 0 to 3 */
     int run_count;
     int run[GRAPH_MAX_SEGMENTS];
 };
 
-void vk_pack_layout(const struct graph *graph, struct view view, struct vk_layout *out);
-void vk_pack_layout_dense(int channels, struct vk_layout *out); /* one run */
+/* grouped: with groups as large as the tensor's smallest segment fills; otherwise groups of one quad. */
+void vk_pack_layout(const struct graph *graph, struct view view, bool grouped, struct vk_layout *out);
+void vk_pack_layout_dense(int channels, bool grouped, struct vk_layout *out); /* one run */
+/* The same channels in the same lanes, and as many lanes, however they are grouped. */
 bool vk_pack_layout_same(const struct vk_layout *a, const struct vk_layout *b);
 
 /* lanes[blocks*4]: the channel in each lane, or VK_PACK_NO_CHANNEL. */

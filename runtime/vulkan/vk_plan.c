@@ -77,17 +77,21 @@ enum error_code vk_plan_operand(struct vk_build *build, struct view view, struct
     const uint32_t plane = (uint32_t)(tensor->h * tensor->w);
     struct vk_layout all;
     *out = (struct vk_operand){.n = (uint32_t)tensor->n, .h = (uint32_t)tensor->h, .w = (uint32_t)tensor->w};
-    vk_pack_layout(build->graph, view, &out->layout);
-    vk_pack_layout(build->graph, whole(build->graph, view.tensor), &all);
-    for (int i = 0; i < view.first; i++)
-        out->at.base += (uint32_t)(tensor->segment[i] + 3) / 4 * plane;
+    vk_pack_layout(build->graph, view, build->grouped, &out->layout);
+    vk_pack_layout(build->graph, whole(build->graph, view.tensor), build->grouped, &all);
+    if (view.first > 0) {
+        struct vk_layout before;
+        vk_pack_layout(build->graph, (struct view){view.tensor, 0, view.first}, build->grouped, &before);
+        out->at.base = (uint32_t)before.blocks * plane;
+    }
+    out->at.stride = (uint32_t)all.group_log << OPERAND_STRIDE_BITS;
     if (tensor->role == TENSOR_CONSTANT) {
         const struct vk_pack_key key = {
             .param = tensor->param, .kind = PACK_TENSOR, .fp16 = build->fp16, .taps = (int)plane, .out = all};
         return vk_pack_get(build->device, &key, &out->slice, err);
     }
     const uint32_t image = (uint32_t)all.blocks * plane;
-    out->at.stride = tensor->n > 1 ? image : 0;
+    out->at.stride |= tensor->n > 1 ? image : 0;
     out->slice = (struct vk_slice){&build->plan->arena, build->offsets[view.tensor],
                                    (uint64_t)tensor->n * image * quad_bytes(build)};
     return OK;
@@ -99,12 +103,13 @@ enum error_code vk_plan_scratch(struct vk_build *build, const struct vk_layout *
     struct vk_plan *plan = build->plan;
     uint64_t bytes = 0;
     enum error_code code = tensor_bytes(build, (int)n, layout->blocks, (int)h, (int)w, &bytes, err);
-    *out = (struct vk_operand){.slice = {&plan->arena, plan->arena_bytes + plan->scratch, bytes},
-                               .at = {0, n > 1 ? (uint32_t)layout->blocks * h * w : 0},
-                               .layout = *layout,
-                               .n = n,
-                               .h = h,
-                               .w = w};
+    *out = (struct vk_operand){
+        .slice = {&plan->arena, plan->arena_bytes + plan->scratch, bytes},
+        .at = {0, (n > 1 ? (uint32_t)layout->blocks * h * w : 0) | (uint32_t)layout->group_log << OPERAND_STRIDE_BITS},
+        .layout = *layout,
+        .n = n,
+        .h = h,
+        .w = w};
     plan->scratch += align_up(build->device, bytes);
     if (plan->scratch > plan->scratch_top)
         plan->scratch_top = plan->scratch;
@@ -144,7 +149,9 @@ struct params_operand vk_plan_bind(const struct vk_build *build, struct vk_dispa
         const uint64_t quads = (uint64_t)operand->layout.blocks * operand->h * operand->w;
         const uint64_t begin = operand->slice.offset + operand->at.base * quad_bytes(build);
         dispatch->span[slot] = (struct vk_span){
-            begin, begin + ((operand->n - 1) * (uint64_t)operand->at.stride + quads) * quad_bytes(build)};
+            begin,
+            begin + ((operand->n - 1) * (uint64_t)(operand->at.stride & ((1u << OPERAND_STRIDE_BITS) - 1)) + quads) *
+                        quad_bytes(build)};
     }
     return operand->at;
 }
@@ -183,7 +190,7 @@ static enum error_code place_tensors(struct vk_build *build, uint64_t *offsets, 
     for (int i = 0; i < graph->tensor_count && code == OK; i++) {
         const struct tensor *tensor = &graph->tensors[i];
         struct vk_layout layout;
-        vk_pack_layout(graph, whole(graph, i), &layout);
+        vk_pack_layout(graph, whole(graph, i), build->grouped, &layout);
         code = tensor_bytes(build, tensor->n, layout.blocks, tensor->h, tensor->w, &bytes[i], err);
         if (tensor->role == TENSOR_CONSTANT)
             bytes[i] = 0;
@@ -396,7 +403,7 @@ enum error_code vk_plan_create(struct plan **out, struct device *base, const str
     plan->input_count = graph->input_count;
     plan->output_count = graph->output_count;
     snprintf(plan->name, sizeof plan->name, "%s", name);
-    struct vk_build build = {device, plan, graph, precision == PRECISION_FP16, offsets};
+    struct vk_build build = {device, plan, graph, precision == PRECISION_FP16, device->grouped, offsets};
 
     enum error_code code = place_tensors(&build, offsets, err);
     if (code == OK)

@@ -1,6 +1,7 @@
 /* A graph on a Vulkan device: its tensors in one arena, a list of dispatches that vk_ops makes of its nodes, and the
  * command buffers recorded from them.
- * A tensor lies as [n][block][h][w][4], its channels in blocks of 4, each segment beginning a block of its own. Lanes
+ * A tensor lies as [n][group][h][w][quad], its channels in quads of 4 and these in groups, each segment beginning a
+ * group of its own. Lanes
  * after a segment's last channel are padding; every operator writes 0 there, so that nothing stale enters a sum.
  * Thread-safety: as the device. */
 #ifndef RUNTIME_VULKAN_VK_PLAN_H
@@ -56,7 +57,7 @@ struct vk_build {
     struct vk_device *device;
     struct vk_plan *plan;
     const struct graph *graph;
-    bool fp16;
+    bool fp16, grouped;      /* grouped: see vk_pack_layout */
     const uint64_t *offsets; /* of the tensors in the arena */
 };
 

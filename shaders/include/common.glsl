@@ -17,6 +17,21 @@
 #define READS_FLOAT(slot, name) layout(std430, set = 0, binding = slot) readonly buffer name##_buffer { vec4 name[]; }
 #define WRITES(slot, name) layout(std430, set = 0, binding = slot) writeonly buffer name##_buffer { QUAD name[]; }
 
+uint group_log(params_operand o) { return o.stride >> OPERAND_STRIDE_BITS; }
+
+// The index of the operand's first quad in the image.
+uint image_start(params_operand o, uint image)
+{
+    return o.base + image * (o.stride & ((1u << OPERAND_STRIDE_BITS) - 1));
+}
+
+// The index of a quad; size = height * width of its tensor, at = y * width + x.
+uint quad_index(params_operand o, uint image, uint quad, uint size, uint at)
+{
+    const uint log = group_log(o);
+    return image_start(o, image) + (((quad >> log) * size + at) << log) + (quad & ((1u << log) - 1));
+}
+
 // enum activation of op.h
 const uint ACTIVATION_NONE = 0, ACTIVATION_RELU = 1, ACTIVATION_LEAKY = 2, ACTIVATION_PRELU = 3;
 

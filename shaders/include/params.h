@@ -1,7 +1,8 @@
 /* What C and GLSL share: binding numbers, operator flags and the push constants of every shader.
  * Every push constant block begins with first_group, which is added to gl_WorkGroupID.x: a dispatch that is too wide or
  * too long for one submit is recorded as several. All shaders use one descriptor set layout of storage buffers.
- * Activations are blocks of 4 channels, [n][block][h][w] of 4 components; "index" counts such quads. */
+ * Activations are quads of 4 channels, in groups of 1, 2, 4 or 8 quads that lie beside each other in each pixel:
+ * [n][group][h][w][quad of the group]; "index" counts quads. */
 #ifndef SHADERS_INCLUDE_PARAMS_H
 #define SHADERS_INCLUDE_PARAMS_H
 
@@ -42,7 +43,9 @@
 #define PIXEL_GROUP 64
 #define VECTOR_GROUP 64
 
-/* A view of a tensor: the index of its first quad in image 0, and the quads from image to image (0: one for all). */
+/* A view of a tensor: the index of its first quad in image 0; in the low bits of `stride` the quads from image to image
+ * (0: one for all), above them the logarithm of the quads of a group. */
+#define OPERAND_STRIDE_BITS 29
 struct params_operand {
     PARAMS_UINT base, stride;
 };

@@ -1,0 +1,35 @@
+// Cooperative matrices of 16x16 (VK_KHR_cooperative_matrix), spelt as SPIR-V instructions: the GLSL compiler of Debian 12
+// does not know GL_KHR_cooperative_matrix. A subgroup holds a matrix, its elements spread over its invocations.
+// FLOAT16_ID and FLOAT32_ID are the numbers that the compiler gives those two types; tools/matrix.sh finds them out. The
+// types must come before any matrix, so main() begins with FLOAT_TYPES.
+// Source of the numbers: SPIR-V, SPV_KHR_cooperative_matrix.
+#extension GL_EXT_spirv_intrinsics : require
+#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
+#extension GL_KHR_memory_scope_semantics : require
+#extension GL_KHR_shader_subgroup_basic : require
+#pragma use_vulkan_memory_model
+#include "common.glsl"
+
+#define SUBGROUP 32 // invocations, and so 8 elements of a matrix each
+#define FLOAT_TYPES float16_t first_half = float16_t(0.0); float first_float = 0.0
+
+const uint SCOPE_SUBGROUP = 3, SIZE = 16, USE_A = 0, USE_B = 1, USE_SUM = 2;
+
+#define MATRIX extensions = ["SPV_KHR_cooperative_matrix"], capabilities = [6022]
+#define matrix_a spirv_type(MATRIX, id = 4456, FLOAT16_ID, SCOPE_SUBGROUP, SIZE, SIZE, USE_A)
+#define matrix_b spirv_type(MATRIX, id = 4456, FLOAT16_ID, SCOPE_SUBGROUP, SIZE, SIZE, USE_B)
+#define matrix_sum spirv_type(MATRIX, id = 4456, FLOAT32_ID, SCOPE_SUBGROUP, SIZE, SIZE, USE_SUM)
+#define half_pointer spirv_type(id = 32, 7, FLOAT16_ID) // OpTypePointer Function
+
+// From and to an array in memory, order 0: row by row; stride: array elements from row to row; operand 0x20:
+// NonPrivatePointer.
+spirv_instruction(MATRIX, id = 4457) matrix_a matrix_load_a(spirv_by_reference f16vec4 at, uint order, uint stride, spirv_literal uint operand);
+spirv_instruction(MATRIX, id = 4457) matrix_b matrix_load_b(spirv_by_reference float16_t at, uint order, uint stride, spirv_literal uint operand);
+spirv_instruction(MATRIX, id = 4458) void matrix_store(spirv_by_reference float at, matrix_sum m, uint order, uint stride, spirv_literal uint operand);
+spirv_instruction(MATRIX, id = 4459) matrix_sum matrix_multiply_add(matrix_a a, matrix_b b, matrix_sum c);
+spirv_instruction(id = 80) matrix_sum matrix_splat(float v); // OpCompositeConstruct
+
+// An invocation's own elements of a matrix: OpAccessChain, OpStore, OpLoad.
+spirv_instruction(id = 65) half_pointer matrix_element(spirv_by_reference matrix_b m, uint i);
+spirv_instruction(id = 62) void matrix_set(half_pointer element, float16_t v);
+spirv_instruction(id = 61) float16_t matrix_get(half_pointer element);
