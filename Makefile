@@ -87,6 +87,12 @@ $(BUILD)/shaders/%.f16.spv: shaders/%.comp $(wildcard shaders/include/*)
 	@mkdir -p $(@D)
 	$(GLSLC) --target-env=vulkan1.1 -O -DFP16=1 -I shaders/include -o $@ $<
 
+SPIRV += $(patsubst shaders/matrix/%.comp,$(BUILD)/shaders/matrix_%.f16.spv,$(wildcard shaders/matrix/*.comp))
+
+$(BUILD)/shaders/matrix_%.f16.spv: shaders/matrix/%.comp $(wildcard shaders/include/*) shaders/matrix/matrix.glsl tools/matrix.sh
+	@mkdir -p $(@D)
+	sh tools/matrix.sh $< $@
+
 $(BUILD)/embed.s: $(SPIRV) $(STATIC) tools/embed.sh
 	sh tools/embed.sh $(SPIRV) $(STATIC) > $@.part && mv $@.part $@
 

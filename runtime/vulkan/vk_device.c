@@ -9,6 +9,7 @@
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
 #include "runtime/vulkan/vk_command.h"
+#include "runtime/vulkan/vk_matrix.h"
 #include "runtime/vulkan/vk_pack.h"
 #include "runtime/vulkan/vk_pipeline.h"
 #include "runtime/vulkan/vk_plan.h"
@@ -245,7 +246,7 @@ static void describe_1_1(struct vk_traits *traits, const struct extensions *exte
     vkGetPhysicalDeviceFeatures2(traits->physical, &features);
     info->fp16 = storage.storageBuffer16BitAccess;
     info->int8 = int8.shaderInt8;
-    info->cooperative_matrix = extensions_have(extensions, "VK_KHR_cooperative_matrix");
+    info->cooperative_matrix = extensions_have(extensions, VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME);
     traits->has_budget = extensions_have(extensions, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
 }
 
@@ -458,7 +459,7 @@ static VkResult create_logical(struct vk_device *device)
 {
     const struct vk_traits *traits = &device->traits;
     const float priority = 1.0f;
-    const char *extensions[1];
+    const char *extensions[4];
     uint32_t extension_count = 0;
     if (traits->has_budget)
         extensions[extension_count++] = VK_EXT_MEMORY_BUDGET_EXTENSION_NAME;
@@ -468,6 +469,22 @@ static VkResult create_logical(struct vk_device *device)
                                            .pQueuePriorities = &priority};
     VkPhysicalDevice16BitStorageFeatures storage = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_16BIT_STORAGE_FEATURES,
                                                     .storageBuffer16BitAccess = traits->info.fp16};
+    VkPhysicalDeviceCooperativeMatrixFeaturesKHR matrix = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR, .cooperativeMatrix = VK_TRUE};
+    VkPhysicalDeviceVulkanMemoryModelFeaturesKHR model = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_MEMORY_MODEL_FEATURES_KHR,
+        .pNext = &matrix,
+        .vulkanMemoryModel = VK_TRUE};
+    VkPhysicalDeviceShaderFloat16Int8FeaturesKHR halves = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_FLOAT16_INT8_FEATURES_KHR,
+        .pNext = &model,
+        .shaderFloat16 = VK_TRUE};
+    if (device->matrix) {
+        storage.pNext = &halves;
+        extensions[extension_count++] = VK_KHR_SHADER_FLOAT16_INT8_EXTENSION_NAME;
+        extensions[extension_count++] = VK_KHR_VULKAN_MEMORY_MODEL_EXTENSION_NAME;
+        extensions[extension_count++] = VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME;
+    }
     const VkDeviceCreateInfo create = {.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO,
                                        .pNext = &storage,
                                        .queueCreateInfoCount = 1,
@@ -519,6 +536,9 @@ static enum error_code open_device(struct device **out, const struct device_info
     device->stage_convolution = stage && *stage ? *stage == '1' : device->traits.info.type != DEVICE_SOFTWARE;
     const char *grouped = getenv("RESTORED_VULKAN_GROUPED");
     device->grouped = grouped && *grouped == '1';
+    const char *matrix = getenv("RESTORED_VULKAN_MATRIX");
+    device->matrix = (!matrix || *matrix != '0') &&
+                     vk_matrix_present(device->instance, device->traits.physical, &device->traits.info);
     result = create_logical(device);
     if (result != VK_SUCCESS) {
         code = vk_device_error(device, result, "open the device", err);
@@ -526,6 +546,8 @@ static enum error_code open_device(struct device **out, const struct device_info
     }
     if ((code = vk_command_create(device, err)) == OK && (code = vk_pipeline_create(device, cache_dir, err)) == OK)
         code = vk_pack_create(device, err);
+    if (code == OK && device->matrix)
+        code = vk_matrix_create(device, err);
 out:
     free(physical);
     if (code == OK)

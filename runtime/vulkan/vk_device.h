@@ -10,6 +10,30 @@
 #include "runtime/backend/backend.h"
 #include "runtime/vulkan/vk_loader.h"
 
+#ifndef VK_KHR_cooperative_matrix /* newer than Debian 12's headers */
+#define VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME "VK_KHR_cooperative_matrix"
+#define VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR ((VkStructureType)1000506000)
+#define VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_KHR ((VkStructureType)1000506001)
+#define VK_COMPONENT_TYPE_FLOAT16_KHR 0
+#define VK_COMPONENT_TYPE_FLOAT32_KHR 1
+#define VK_SCOPE_SUBGROUP_KHR 3
+typedef struct {
+    VkStructureType sType;
+    void *pNext;
+    VkBool32 cooperativeMatrix, cooperativeMatrixRobustBufferAccess;
+} VkPhysicalDeviceCooperativeMatrixFeaturesKHR;
+typedef struct {
+    VkStructureType sType;
+    void *pNext;
+    uint32_t MSize, NSize, KSize;
+    uint32_t AType, BType, CType, ResultType; /* VkComponentTypeKHR */
+    VkBool32 saturatingAccumulation;
+    uint32_t scope; /* VkScopeKHR */
+} VkCooperativeMatrixPropertiesKHR;
+typedef VkResult(VKAPI_PTR *PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR)(VkPhysicalDevice, uint32_t *,
+                                                                                   VkCooperativeMatrixPropertiesKHR *);
+#endif
+
 struct vk_traits {
     struct device_info info; /* but for what changes while it is used */
     VkPhysicalDevice physical;
@@ -31,7 +55,9 @@ struct vk_device {
     VkDevice handle;
     VkQueue queue;
     bool lost;
-    bool grouped;                /* channels lie in groups of up to 32, as tiles of matrices want them */
+    bool matrix;                 /* convolutions in fp16 use cooperative matrices */
+    bool grouped;                /* channels lie in groups also where no matrices want it: for tests */
+    uint8_t matrix_order[256];   /* row * 16 + column of each invocation's 8 elements */
     bool stage_convolution;      /* convolutions read their input through shared memory */
     _Atomic uint64_t used, peak; /* bytes of device memory allocated here */
     struct vk_commands *commands;

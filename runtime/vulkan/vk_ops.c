@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "runtime/base/mem.h"
+#include "runtime/vulkan/vk_matrix.h"
 
 static_assert((int)ACTIVATION_RELU == 1 && (int)ACTIVATION_LEAKY == 2 && (int)ACTIVATION_PRELU == 3,
               "shaders/include/common.glsl has the same numbers");
@@ -130,7 +131,7 @@ static enum error_code pack(struct frame *frame, int param, enum vk_pack_kind ki
                               .out = frame->y.layout};
     if (!key.param)
         return OK;
-    if (kind == PACK_CONV || kind == PACK_LINEAR)
+    if (kind == PACK_CONV || kind == PACK_MATRIX || kind == PACK_LINEAR)
         key.in = frame->in[OP_X].layout;
     return vk_pack_get(frame->build->device, &key, &frame->dispatch.bind[slot], err);
 }
@@ -221,26 +222,13 @@ static uint32_t conv_flags(const struct frame *frame)
            (args->activation_last ? FLAG_ACTIVATION_LAST : 0) | (args->pad_mode == PAD_REFLECT ? FLAG_REFLECT : 0);
 }
 
-static enum error_code conv2d(struct frame *frame, struct error *err)
+/* Sets the dispatch's constants, groups and tiles_x for shaders/conv2d.comp. */
+static void plain_conv2d(struct frame *frame, uint32_t flags)
 {
     const struct op_conv2d *args = &frame->node->args.conv2d;
     struct vk_dispatch *dispatch = &frame->dispatch;
-    struct params_conv2d *push = &dispatch->push.conv2d;
-    enum error_code code = OK;
-    /* Noise is added to every channel and must not be to padding; the rest leaves zeros as they are. */
-    if (frame->in[OP_NOISE_MAP].n && (code = fit_result(frame, err)) != OK)
-        return code;
-    if ((code = fit(frame, OP_IN_SCALE, &frame->in[OP_X].layout, err)) != OK ||
-        (code = fit(frame, OP_OUT_SCALE, &frame->y.layout, err)) != OK ||
-        (code = fit(frame, OP_RESIDUAL1, &frame->y.layout, err)) != OK ||
-        (code = fit(frame, OP_RESIDUAL2, &frame->y.layout, err)) != OK ||
-        (code = pack(frame, OP_WEIGHT, PACK_CONV, (uint32_t)(args->kernel * args->kernel), false, BIND_WEIGHT, err)) !=
-            OK ||
-        (code = pack_vectors(frame, err)) != OK)
-        return code;
-
     struct tile tile = choose_tile(frame);
-    const uint32_t blocks = (uint32_t)frame->y.layout.blocks, quads = tile_quads(&tile, args);
+    const uint32_t quads = tile_quads(&tile, args);
     tile.staged = tile.staged && quads * 16 <= frame->build->device->traits.limits.maxComputeSharedMemorySize;
     const uint32_t constants[] = {tile.columns,
                                   tile.rows,
@@ -252,18 +240,41 @@ static enum error_code conv2d(struct frame *frame, struct error *err)
                                   (uint32_t)args->pad,
                                   (uint32_t)args->upsample,
                                   args->activation,
-                                  conv_flags(frame) | (tile.staged ? FLAG_STAGED : 0),
+                                  flags | (tile.staged ? FLAG_STAGED : 0),
                                   tile.staged ? quads : 1};
     for (size_t i = 0; i < sizeof constants / sizeof constants[0]; i++)
         spec(dispatch, constants[i]);
+    dispatch->push.conv2d.tiles_x = div_up(frame->y.w, tile.columns);
+    dispatch->groups[0] = dispatch->push.conv2d.tiles_x * div_up(frame->y.h, tile.rows * tile.pixels);
+    dispatch->groups[1] = div_up((uint32_t)frame->y.layout.blocks, tile.blocks * tile.out_per);
+    dispatch->groups[2] = frame->y.n;
+}
 
-    *push = (struct params_conv2d){.tiles_x = div_up(frame->y.w, tile.columns),
-                                   .in_h = frame->in[OP_X].h,
+static enum error_code conv2d(struct frame *frame, struct error *err)
+{
+    const struct op_conv2d *args = &frame->node->args.conv2d;
+    struct vk_dispatch *dispatch = &frame->dispatch;
+    struct params_conv2d *push = &dispatch->push.conv2d;
+    const bool matrix = vk_matrix_takes(frame->build, &frame->in[OP_X], args);
+    enum error_code code = OK;
+    /* Noise is added to every channel and must not be to padding; the rest leaves zeros as they are. */
+    if (frame->in[OP_NOISE_MAP].n && (code = fit_result(frame, err)) != OK)
+        return code;
+    if ((code = fit(frame, OP_IN_SCALE, &frame->in[OP_X].layout, err)) != OK ||
+        (code = fit(frame, OP_OUT_SCALE, &frame->y.layout, err)) != OK ||
+        (code = fit(frame, OP_RESIDUAL1, &frame->y.layout, err)) != OK ||
+        (code = fit(frame, OP_RESIDUAL2, &frame->y.layout, err)) != OK ||
+        (code = pack(frame, OP_WEIGHT, matrix ? PACK_MATRIX : PACK_CONV, (uint32_t)(args->kernel * args->kernel), false,
+                     BIND_WEIGHT, err)) != OK ||
+        (code = pack_vectors(frame, err)) != OK)
+        return code;
+
+    *push = (struct params_conv2d){.in_h = frame->in[OP_X].h,
                                    .in_w = frame->in[OP_X].w,
                                    .out_h = frame->y.h,
                                    .out_w = frame->y.w,
                                    .in_blocks = (uint32_t)frame->in[OP_X].layout.blocks,
-                                   .out_blocks = blocks,
+                                   .out_blocks = (uint32_t)frame->y.layout.blocks,
                                    .out_channels = (uint32_t)frame->y.layout.channels,
                                    .slope = args->slope,
                                    .gain = args->gain,
@@ -285,9 +296,10 @@ static enum error_code conv2d(struct frame *frame, struct error *err)
     for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++)
         if (frame->in[inputs[i].slot].n)
             *inputs[i].at = vk_plan_bind(frame->build, dispatch, inputs[i].bind, &frame->in[inputs[i].slot]);
-    dispatch->groups[0] = push->tiles_x * div_up(frame->y.h, tile.rows * tile.pixels);
-    dispatch->groups[1] = div_up(blocks, tile.blocks * tile.out_per);
-    dispatch->groups[2] = frame->y.n;
+    if (matrix)
+        vk_matrix_conv2d(frame->build->device, args, &frame->in[OP_X], &frame->y, conv_flags(frame), dispatch);
+    else
+        plain_conv2d(frame, conv_flags(frame));
     dispatch->work = graph_node_macs(frame->build->graph, frame->node);
     if (dispatch->work < quad_work(&frame->y))
         dispatch->work = quad_work(&frame->y);

@@ -220,6 +220,30 @@ static void put_all(struct writer *writer, const float *values, const uint32_t *
                 put_quad(writer, values + tap, out + quad * 4, row);
 }
 
+/* Convolution weights as B matrices of 16 in lanes by 16 out lanes. */
+static void put_matrices(struct writer *writer, const float *values, const uint32_t *in, const uint32_t *out)
+{
+    const struct vk_pack_key *key = &writer->pack->key;
+    const uint8_t *order = writer->device->matrix_order;
+    const size_t taps = (size_t)key->taps, row = (size_t)key->in.channels * taps;
+    const int in_lanes = key->in.blocks * 4, out_lanes = key->out.blocks * 4;
+    for (int ob = 0; ob < out_lanes; ob += 16)
+        for (int ib = 0; ib < in_lanes; ib += 16)
+            for (size_t tap = 0; tap < taps; tap++) {
+                uint16_t matrix[256];
+                uint8_t *room = writer_room(writer, sizeof matrix);
+                if (!room)
+                    return;
+                for (int i = 0; i < 256; i++) {
+                    const int from = ib + order[i] / 16, to = ob + order[i] % 16;
+                    const bool real = from < in_lanes && to < out_lanes && in[from] != VK_PACK_NO_CHANNEL &&
+                                      out[to] != VK_PACK_NO_CHANNEL;
+                    matrix[i] = real ? to_half(values[out[to] * row + in[from] * taps + tap]) : 0;
+                }
+                memcpy(room, matrix, sizeof matrix);
+            }
+}
+
 static enum error_code fill(struct vk_device *device, const struct pack *pack, struct error *err)
 {
     const struct vk_pack_key *key = &pack->key;
@@ -238,7 +262,10 @@ static enum error_code fill(struct vk_device *device, const struct pack *pack, s
         param_read(key->param, values);
         vk_pack_lanes(&key->in, in);
         vk_pack_lanes(&key->out, out);
-        put_all(&writer, values, in, out);
+        if (key->kind == PACK_MATRIX)
+            put_matrices(&writer, values, in, out);
+        else
+            put_all(&writer, values, in, out);
         code = writer.code;
     }
     free(values);
@@ -291,6 +318,8 @@ void vk_pack_destroy(struct vk_device *device)
 
 static uint64_t packed_bytes(const struct vk_pack_key *key)
 {
+    if (key->kind == PACK_MATRIX)
+        return (uint64_t)((key->out.blocks + 3) / 4) * (uint64_t)((key->in.blocks + 3) / 4) * (uint64_t)key->taps * 512;
     uint64_t quads = (uint64_t)key->out.blocks * (uint64_t)key->taps;
     if (key->kind == PACK_CONV || key->kind == PACK_LINEAR)
         quads *= (uint64_t)key->in.blocks * 4;

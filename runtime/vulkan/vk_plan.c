@@ -403,7 +403,12 @@ enum error_code vk_plan_create(struct plan **out, struct device *base, const str
     plan->input_count = graph->input_count;
     plan->output_count = graph->output_count;
     snprintf(plan->name, sizeof plan->name, "%s", name);
-    struct vk_build build = {device, plan, graph, precision == PRECISION_FP16, device->grouped, offsets};
+    struct vk_build build = {device,
+                             plan,
+                             graph,
+                             precision == PRECISION_FP16,
+                             device->grouped || (precision == PRECISION_FP16 && device->matrix),
+                             offsets};
 
     enum error_code code = place_tensors(&build, offsets, err);
     if (code == OK)

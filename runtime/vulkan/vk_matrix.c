@@ -1,0 +1,188 @@
+#include "runtime/vulkan/vk_matrix.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/log.h"
+#include "runtime/base/mem.h"
+#include "runtime/vulkan/vk_command.h"
+
+#define SIZE VK_MATRIX_SIZE
+#define SUBGROUP 32
+
+/* Whether one of the forms that the device multiplies is ours. */
+static bool has_form(VkInstance instance, VkPhysicalDevice physical)
+{
+    PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR get =
+        (PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR)vkGetInstanceProcAddr(
+            instance, "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR");
+    VkCooperativeMatrixPropertiesKHR forms[64] = {{.sType = VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_KHR}};
+    uint32_t count = sizeof forms / sizeof forms[0];
+    for (uint32_t i = 0; i < count; i++)
+        forms[i].sType = VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_KHR;
+    if (!get || get(physical, &count, forms) < 0)
+        return false;
+    for (uint32_t i = 0; i < count; i++)
+        if (forms[i].MSize == SIZE && forms[i].NSize == SIZE && forms[i].KSize == SIZE &&
+            forms[i].AType == VK_COMPONENT_TYPE_FLOAT16_KHR && forms[i].BType == VK_COMPONENT_TYPE_FLOAT16_KHR &&
+            forms[i].CType == VK_COMPONENT_TYPE_FLOAT32_KHR && forms[i].ResultType == VK_COMPONENT_TYPE_FLOAT32_KHR &&
+            forms[i].scope == VK_SCOPE_SUBGROUP_KHR)
+            return true;
+    return false;
+}
+
+bool vk_matrix_present(VkInstance instance, VkPhysicalDevice physical, const struct device_info *info)
+{
+    VkPhysicalDeviceCooperativeMatrixFeaturesKHR matrix = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR};
+    VkPhysicalDeviceVulkanMemoryModelFeaturesKHR model = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_MEMORY_MODEL_FEATURES_KHR, .pNext = &matrix};
+    VkPhysicalDeviceShaderFloat16Int8FeaturesKHR halves = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_FLOAT16_INT8_FEATURES_KHR, .pNext = &model};
+    VkPhysicalDeviceFeatures2 features = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, .pNext = &halves};
+    if (!info->fp16 || info->subgroup_size != SUBGROUP)
+        return false;
+    vkGetPhysicalDeviceFeatures2(physical, &features);
+    return matrix.cooperativeMatrix && model.vulkanMemoryModel && halves.shaderFloat16 && has_form(instance, physical);
+}
+
+/* Runs shaders/matrix/probe.comp, whose results go to `out`. */
+static enum error_code run_probe(struct vk_device *device, const struct vk_buffer *out, struct error *err)
+{
+    const struct vk_pipeline_key key = {.shader = "matrix_probe", .fp16 = true};
+    const VkDescriptorPoolSize size = {VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, BIND_COUNT};
+    const VkDescriptorPoolCreateInfo create = {
+        .sType = VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO, .maxSets = 1, .poolSizeCount = 1, .pPoolSizes = &size};
+    const VkDescriptorSetLayout layout = vk_pipeline_set_layout(device);
+    VkDescriptorPool pool = VK_NULL_HANDLE;
+    VkDescriptorSet set;
+    VkPipeline pipeline;
+    VkCommandBuffer commands = VK_NULL_HANDLE;
+    enum error_code code = vk_pipeline_get(device, &key, &pipeline, err);
+    if (code != OK)
+        return code;
+    VkResult result = vkCreateDescriptorPool(device->handle, &create, NULL, &pool);
+    if (result == VK_SUCCESS) {
+        const VkDescriptorSetAllocateInfo allocate = {.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_ALLOCATE_INFO,
+                                                      .descriptorPool = pool,
+                                                      .descriptorSetCount = 1,
+                                                      .pSetLayouts = &layout};
+        result = vkAllocateDescriptorSets(device->handle, &allocate, &set);
+    }
+    if (result != VK_SUCCESS) {
+        vkDestroyDescriptorPool(device->handle, pool, NULL);
+        return vk_device_error(device, result, "describe a buffer", err);
+    }
+    const VkDescriptorBufferInfo buffer = {out->handle, 0, out->size};
+    const VkWriteDescriptorSet write = {.sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET,
+                                        .dstSet = set,
+                                        .dstBinding = BIND_Y,
+                                        .descriptorCount = 1,
+                                        .descriptorType = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,
+                                        .pBufferInfo = &buffer};
+    vkUpdateDescriptorSets(device->handle, 1, &write, 0, NULL);
+    code = vk_command_begin(device, &commands, err);
+    if (code == OK) {
+        vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline);
+        vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, vk_pipeline_layout(device), 0, 1, &set, 0,
+                                NULL);
+        vkCmdDispatch(commands, 1, 1, 1);
+        vk_command_barrier(commands);
+        code = vk_command_end(device, commands, err);
+        if (code == OK)
+            code = vk_command_run(device, &commands, 1, NULL, err);
+        vk_command_free(device, &commands, 1);
+    }
+    vkDestroyDescriptorPool(device->handle, pool, NULL);
+    return code;
+}
+
+enum error_code vk_matrix_create(struct vk_device *device, struct error *err)
+{
+    struct vk_buffer out = {0};
+    bool seen[SIZE * SIZE] = {false};
+    enum error_code code =
+        vk_memory_create(device, &out, SIZE * SIZE * sizeof(uint32_t), MEMORY_READBACK, "the order of a matrix", err);
+    if (code == OK)
+        code = run_probe(device, &out, err);
+    const uint32_t *order = out.mapped;
+    device->matrix = code == OK;
+    for (int i = 0; i < SIZE * SIZE && device->matrix; i++) {
+        device->matrix = order[i] < SIZE * SIZE && !seen[order[i]];
+        if (device->matrix)
+            seen[device->matrix_order[i] = (uint8_t)order[i]] = true;
+    }
+    if (code == OK && !device->matrix)
+        log_event(LOG_INFO, "matrix-unused", "device=%s reason=\"an invocation holds other than 8 elements\"",
+                  device->traits.info.id);
+    vk_memory_destroy(device, &out);
+    return code;
+}
+
+bool vk_matrix_takes(const struct vk_build *build, const struct vk_operand *x, const struct op_conv2d *args)
+{
+    return build->fp16 && build->device->matrix && x->layout.group_log > 0 && args->kernel <= 3 && args->stride <= 2;
+}
+
+/* What a workgroup makes: see shaders/matrix/conv2d.comp. */
+struct tile {
+    uint32_t subgroups, down, rows, blocks, steps;
+};
+
+static uint32_t shared_bytes(const struct tile *tile, const struct op_conv2d *args)
+{
+    const uint32_t kernel = (uint32_t)args->kernel, stride = (uint32_t)args->stride;
+    const uint32_t w = (SIZE - 1) * stride + kernel, h = (tile->rows * tile->down - 1) * stride + kernel;
+    return w * h * (tile->steps * 4 + 2) * 8 + tile->subgroups * SIZE * (tile->blocks * SIZE + 4) * 4;
+}
+
+static struct tile choose_tile(const struct vk_device *device, const struct op_conv2d *args, uint32_t in_steps,
+                               uint32_t out_blocks, const struct vk_operand *y)
+{
+    const bool small = y->n * y->h * y->w <= 32 * 32;
+    struct tile tile;
+    if (small)
+        tile = (struct tile){2, 1, 4, 1, 2};
+    else if (out_blocks <= 1)
+        tile = (struct tile){2, 2, 4, 1, 2};
+    else if (out_blocks <= 3)
+        tile = (struct tile){2, 2, 4, 2, 1};
+    else
+        tile = (struct tile){4, 1, 8, 1, 2};
+    if (in_steps % tile.steps != 0)
+        tile.steps = 1;
+    while (tile.rows > 1 && shared_bytes(&tile, args) > device->traits.limits.maxComputeSharedMemorySize) {
+        if (tile.steps > 1)
+            tile.steps = 1;
+        else
+            tile.rows /= 2;
+    }
+    return tile;
+}
+
+void vk_matrix_conv2d(const struct vk_device *device, const struct op_conv2d *args, const struct vk_operand *x,
+                      const struct vk_operand *y, uint32_t flags, struct vk_dispatch *dispatch)
+{
+    const uint32_t in_steps = ((uint32_t)x->layout.blocks + 3) / 4, out_blocks = ((uint32_t)y->layout.blocks + 3) / 4;
+    const struct tile tile = choose_tile(device, args, in_steps, out_blocks, y);
+    const uint32_t constants[] = {SUBGROUP * tile.subgroups,
+                                  tile.subgroups,
+                                  tile.down,
+                                  tile.rows,
+                                  tile.blocks,
+                                  tile.steps,
+                                  (uint32_t)args->kernel,
+                                  (uint32_t)args->stride,
+                                  (uint32_t)args->pad,
+                                  (uint32_t)args->upsample,
+                                  args->activation,
+                                  flags};
+    const uint32_t down = tile.rows * tile.down, across = tile.subgroups / tile.down * tile.blocks;
+    dispatch->key.shader = "matrix_conv2d";
+    dispatch->key.spec_count = sizeof constants / sizeof constants[0];
+    memcpy(dispatch->key.spec, constants, sizeof constants);
+    dispatch->push.conv2d.tiles_x = (y->w + SIZE - 1) / SIZE;
+    dispatch->groups[0] = dispatch->push.conv2d.tiles_x * ((y->h + down - 1) / down);
+    dispatch->groups[1] = (out_blocks + across - 1) / across;
+    dispatch->groups[2] = y->n;
+}

@@ -1,0 +1,25 @@
+/* Convolutions on cooperative matrices (VK_KHR_cooperative_matrix): whether the device has them in the form that
+ * shaders/matrix/ wants, in which order its invocations hold a matrix, and how a convolution is cut into tiles.
+ * Thread-safety: as the device. */
+#ifndef RUNTIME_VULKAN_VK_MATRIX_H
+#define RUNTIME_VULKAN_VK_MATRIX_H
+
+#include "runtime/vulkan/vk_plan.h"
+
+#define VK_MATRIX_SIZE 16 /* rows and columns of a matrix */
+
+/* Whether the device has 16×16×16 matrices of fp16 with fp32 sums, spread over subgroups of 32 invocations. */
+bool vk_matrix_present(VkInstance instance, VkPhysicalDevice physical, const struct device_info *info);
+
+/* Asks the device for the order of a matrix among its invocations and sets device->matrix; it stays false, and the
+ * reason is logged, where the order is none that weights could be packed in. */
+enum error_code vk_matrix_create(struct vk_device *device, struct error *err) MUST_CHECK;
+
+/* Whether the convolution can be done with matrices: x must have 8 channels beside each other. */
+bool vk_matrix_takes(const struct vk_build *build, const struct vk_operand *x, const struct op_conv2d *args);
+
+/* Sets the dispatch's shader, constants, groups and tiles_x. flags: FLAG_ bits. */
+void vk_matrix_conv2d(const struct vk_device *device, const struct op_conv2d *args, const struct vk_operand *x,
+                      const struct vk_operand *y, uint32_t flags, struct vk_dispatch *dispatch);
+
+#endif
