@@ -554,6 +554,8 @@ static const struct way {
 } ways[] = {
     {"vulkan", "RESTORED_VULKAN_STAGE", "0", "", false, false},
     {"vulkan", "RESTORED_VULKAN_STAGE", "1", " (staged)", true, false},
+    {"vulkan", "RESTORED_VULKAN_GROUPED", "1", " (grouped)", false, false},
+    {"vulkan", "RESTORED_VULKAN_MATRIX", "0", " (without matrices)", true, false},
     {"cpu", "RESTORED_CPU_ISA", "base", " (base)", false, false},
     {"cpu", "RESTORED_CPU_ISA", "base", " (base, exact)", false, true},
     {"cpu", "RESTORED_CPU_ISA", "avx2", " (avx2)", false, false},

@@ -465,16 +465,30 @@ static void test_layouts(void **state)
     (void)state;
     assert_int_equal(graph_create(&graph, &err), OK);
     struct view view = graph_tensor(graph, TENSOR_TEMP, 1, 2, 2, 3, (int[]){4, 2, 3});
-    vk_pack_layout(graph, view, &a);
+    vk_pack_layout(graph, view, false, &a);
     assert_int_equal(a.channels, 9);
     assert_int_equal(a.blocks, 3);
     vk_pack_lanes(&a, lanes);
     assert_memory_equal(lanes, wanted, sizeof wanted);
-    vk_pack_layout_dense(9, &b);
+    vk_pack_layout_dense(9, false, &b);
     assert_false(vk_pack_layout_same(&a, &b));
-    vk_pack_layout(graph, graph_segments(view, 0, 2), &a);
-    vk_pack_layout_dense(6, &b);
+    vk_pack_layout(graph, graph_segments(view, 0, 2), false, &a);
+    vk_pack_layout_dense(6, false, &b);
     assert_true(vk_pack_layout_same(&a, &b)); /* 4 and 2 lie as 6 do */
+
+    /* Groups as large as the smallest segment half fills: 2 quads for 8 channels, which 20 then fill up to 24 lanes. */
+    view = graph_tensor(graph, TENSOR_TEMP, 1, 2, 2, 3, (int[]){20, 8, 64});
+    vk_pack_layout(graph, view, true, &a);
+    assert_int_equal(a.group_log, 1);
+    assert_int_equal(a.blocks, 6 + 2 + 16);
+    vk_pack_layout(graph, graph_segments(view, 1, 2), true, &a);
+    vk_pack_layout_dense(72, true, &b); /* 3 groups of 8 quads, padded to 96 lanes */
+    assert_int_equal(b.group_log, 3);
+    assert_int_equal(b.blocks, 24);
+    assert_false(vk_pack_layout_same(&a, &b));
+    vk_pack_layout(graph, graph_segments(view, 2, 1), true, &a);
+    vk_pack_layout_dense(64, true, &b);
+    assert_true(vk_pack_layout_same(&a, &b)); /* grouped otherwise, but the same lanes */
     graph_destroy(&graph);
 }
 
