@@ -1,7 +1,7 @@
 /* Faults on demand, for tests: a layer between the interface of devices and any backend, and calls inside the backends'
  * allocators and queues, which fail where a spec says so. Compiled with RESTORED_FAULTS defined (the test programs,
  * build/tests/restored, make debug); elsewhere nothing of it is left.
- * Thread-safety: any thread; but for fault_set, which wants every device closed. */
+ * Thread-safety: any thread; but for fault_set, which wants no device at work. */
 #ifndef RUNTIME_BACKEND_FAULT_H
 #define RUNTIME_BACKEND_FAULT_H
 
@@ -26,15 +26,16 @@
  * A device that was lost stays lost until it is opened anew. */
 #define FAULT_ENVIRONMENT "RESTORED_FAULTS"
 
-#ifdef RESTORED_FAULTS
-
 /* Replaces the spec, which is $RESTORED_FAULTS at first, and all counts; NULL or "": no faults. Devices that are opened
- * from now on have them. ERROR_INVALID says what is wrong with a spec, and leaves none. */
+ * from now on have them; one that had none at all when it was opened stays without. ERROR_INVALID says what is wrong
+ * with a spec, and leaves none. */
 enum error_code fault_set(const char *spec, struct error *err) MUST_CHECK;
 
 /* Of the spec's fault `index`: how many events fitted it so far; and of all faults, how many events failed. */
 unsigned long fault_seen(int index);
 unsigned long fault_injected(void);
+
+#ifdef RESTORED_FAULTS
 
 /* For device_open: puts the layer around a device that was opened, or fails and closes it. */
 enum error_code fault_open(struct device **device, struct error *err) MUST_CHECK;

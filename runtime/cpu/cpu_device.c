@@ -120,14 +120,14 @@ enum error_code cpu_device_alloc(struct cpu_device *device, uint64_t bytes, floa
         if (bytes > available / 2)
             return error_set(
                 err, ERROR_NO_MEMORY,
-                "%.0f MiB are needed, more than half of the %.0f MiB of memory that are free; use a smaller tile",
+                "%.0f MiB are needed, more than half of the %.0f MiB of memory that are free",
                 (double)bytes / 0x1p20, (double)available / 0x1p20);
     }
     const uint64_t align = bytes > 4 << 20 ? 2 << 20 : 64; /* large pieces may get large pages */
     if (bytes <= SIZE_MAX - align && !fault_allocation(device->info.id))
         *out = aligned_alloc(align, (size_t)((bytes + align - 1) / align * align));
     if (!*out)
-        return error_set(err, ERROR_NO_MEMORY, "out of memory for %.0f MiB; use a smaller tile",
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for %.1f MiB",
                          (double)bytes / 0x1p20);
     if (align > 64)
         madvise(*out, (size_t)((bytes + align - 1) / align * align), MADV_HUGEPAGE);

@@ -169,7 +169,7 @@ static enum error_code place_tensors(struct cpu_build *build, struct error *err)
         if (!mem_mul((size_t)t->n * (size_t)t->h, (size_t)t->w, &floats) ||
             !mem_mul(floats, build->plan->maps[i] ? 1 : (size_t)layout.blocks * CPU_BLOCK, &floats) ||
             floats > SIZE_MAX / 16)
-            code = error_set(err, ERROR_TOO_LARGE, "%s: a tensor of %d×%d×%d×%d is too large; use a smaller tile",
+            code = error_set(err, ERROR_TOO_LARGE, "%s: a tensor of %d×%d×%d×%d is too large",
                              build->plan->name, t->n, t->channels, t->h, t->w);
         else
             bytes[i] = t->role == TENSOR_CONSTANT ? 0 : floats * sizeof(float);

@@ -59,7 +59,7 @@ static enum error_code tensor_bytes(const struct vk_build *build, int n, int blo
     if (!mem_mul((size_t)n * (size_t)h, (size_t)w, &quads) || !mem_mul(quads, (size_t)blocks, &quads) ||
         !mem_mul(quads, 16, &size) || quads * quad_bytes(build) > limit)
         return error_set(err, ERROR_TOO_LARGE,
-                         "%s: a tensor of %d×%d×%d×%d is larger than the %.0f MiB that %s takes; use a smaller tile",
+                         "%s: a tensor of %d×%d×%d×%d is larger than the %.0f MiB that %s takes",
                          build->plan->name, n, blocks * 4, h, w, (double)limit / 0x1p20,
                          build->device->traits.info.name);
     *bytes = quads * quad_bytes(build);

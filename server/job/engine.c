@@ -98,7 +98,10 @@ enum error_code engine_run(struct engine *engine, struct restoration *r, struct 
                   attempt, local.text, local.detail);
         shut(engine);
         if (attempt > 0)
-            return error_set(err, code, "%s", local.text);
+            return error_set(err, code,
+                             "%s was lost twice over this picture (%s): choose another device, or see what "
+                             "the driver logged",
+                             engine->info.id, local.text);
     }
 }
 

@@ -217,15 +217,11 @@ enum error_code background_step(struct step *step, struct error *err)
         code = background_once(step, &picture, tile, err);
     while (step_too_large(code) && step->model[ROLE_UPSCALER]) {
         int smaller = background_smaller(tile, longest);
-        if (smaller < 0) {
-            enum error_code last = code;
-            error_clear(err);
-            return error_set(err, last, "background: not even a tile of %d px fits the memory of %s",
-                             background_tiles[sizeof background_tiles / sizeof background_tiles[0] - 1], r->device);
-        }
+        if (smaller < 0)
+            return step_no_room(step, ROLE_UPSCALER, err, tile ? "even a tile of %d px" : "even the picture of %d px",
+                                tile ? tile : longest);
         error_clear(err);
         tile = smaller;
-        model_set_trim(step->context->models, NULL);
         code = background_once(step, &picture, tile, err);
     }
     if (code == OK && asked >= 0 && tile && tile != asked)

@@ -39,7 +39,7 @@ static enum error_code detect_view(struct step *step, const struct view_u8 *view
     struct step_tensor input = {.count = 3 * (size_t)w * (size_t)h}, maps[3] = {{0}};
     enum error_code code = step_session(step, ROLE_DETECTOR, &session, &info, err);
     if (code == OK)
-        code = session_prepare(session, &shape, err);
+        code = step_prepare(step, ROLE_DETECTOR, &shape, err);
     if (code != OK)
         return code;
     input.data = mem_alloc(input.count, sizeof(float));
@@ -186,9 +186,10 @@ enum error_code detect_step(struct step *step, struct error *err)
     while (step_too_large(code) && side > DETECT_MIN_SIDE) {
         error_clear(err);
         side = side * 3 / 4 > DETECT_MIN_SIDE ? side * 3 / 4 : DETECT_MIN_SIDE;
-        model_set_trim(step->context->models, NULL);
         code = detect_at(step, side, &boxes, &count, scale, err);
     }
+    if (step_too_large(code))
+        code = step_no_room(step, ROLE_DETECTOR, err, "a picture of %d px", side);
     if (code == OK && side < wanted)
         restoration_note(r,
                          "the device's memory is too small to detect at full size: faces were looked for at %d of "

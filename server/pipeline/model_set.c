@@ -79,8 +79,14 @@ enum error_code model_set_session(struct model_set *set, const struct model_entr
 
 void model_set_trim(struct model_set *set, const struct session *keep)
 {
-    for (struct set_slot *slot = set->slots; slot; slot = slot->next)
-        for (int i = 0; i < 2; i++)
+    for (struct set_slot *slot = set->slots; slot; slot = slot->next) {
+        bool kept = false;
+        for (int i = 0; i < 2; i++) {
+            kept = kept || (keep && slot->sessions[i] == keep);
             if (slot->sessions[i] && slot->sessions[i] != keep)
                 session_trim(slot->sessions[i]);
+        }
+        if (!kept)
+            model_forget(slot->model, set->device);
+    }
 }

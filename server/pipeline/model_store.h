@@ -68,7 +68,8 @@ void model_set_destroy(struct model_set **set);
 enum error_code model_set_session(struct model_set *set, const struct model_entry *entry, enum precision precision,
                                   struct session **session, const struct model_info **info,
                                   struct error *err) MUST_CHECK;
-/* Drops the plans of all sessions but one, to give the device's memory to that one. */
+/* Takes the plans of all sessions but one, and the weights of all models but that one's, off the device, to give it the
+ * device's memory. They come back when they are used. keep may be NULL. */
 void model_set_trim(struct model_set *set, const struct session *keep);
 
 #endif

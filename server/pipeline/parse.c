@@ -78,6 +78,8 @@ enum error_code parse_step(struct step *step, struct error *err)
         int chunks = (int)((plane + PARSE_CHUNK - 1) / PARSE_CHUNK);
         thread_for(chunks, parse_input, &loop);
         code = step_network(step, ROLE_PARSER, &shape, input, outputs, 2, 0, err);
+        if (step_too_large(code))
+            code = step_no_room(step, ROLE_PARSER, err, "a face of %d × %d px", f->size, f->size);
         if (code == OK)
             thread_for(chunks, parse_labels, &loop);
     }

@@ -63,6 +63,8 @@ enum error_code restore_step(struct step *step, struct error *err)
         struct step_tensor input = {buffer, count}, output = {buffer + count, count};
         restore_input(f, input.data);
         code = step_network(step, ROLE_FACE, &shape, input, &output, 1, (uint32_t)f->id, err);
+        if (step_too_large(code))
+            code = step_no_room(step, ROLE_FACE, err, "a face of %d × %d px", f->size, f->size);
         if (code == OK)
             code = restore_output(r, f, output.data, err);
         free(f->crop_float);

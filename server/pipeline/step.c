@@ -1,5 +1,7 @@
 #include "server/pipeline/step.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -75,6 +77,62 @@ enum error_code step_session(struct step *step, enum model_role role, struct ses
     return model_set_session(step->context->models, step->model[role], step->r->precision, session, info, err);
 }
 
+enum error_code step_no_room(const struct step *step, enum model_role role, struct error *err, const char *what, ...)
+{
+    static const char *const instead[ROLE_COUNT] = {[ROLE_DETECTOR] = "detector=mobilenet0.25",
+                                                    [ROLE_FACE] = "version=none",
+                                                    [ROLE_PARSER] = "parse=false",
+                                                    [ROLE_UPSCALER] = "bg_upsampler=none"};
+    struct error cause = *err;
+    char shape[96];
+    va_list args;
+    va_start(args, what);
+    vsnprintf(shape, sizeof shape, what, args);
+    va_end(args);
+    error_clear(err);
+    return error_set(err, ERROR_NO_MEMORY,
+                     "%s: %s with %s does not fit the memory of %s (%s); free memory there, or choose another device "
+                     "or %s",
+                     stage_name(step->stage), shape, step->model[role]->name, step->r->device, cause.text,
+                     instead[role]);
+}
+
+/* What step_network runs. */
+struct step_run {
+    const struct session_shape *shape;
+    const float *const *in; /* NULL: only make the plan */
+    float *const *out;
+    const struct run_options *options;
+};
+
+/* Once more without the other networks where there is no room: their plans and weights may be what is in the way. */
+static enum error_code step_run(struct step *step, enum model_role role, enum precision precision,
+                                const struct step_run *run, struct error *err)
+{
+    struct model_set *models = step->context->models;
+    struct session *session;
+    const struct model_info *info;
+    enum error_code code = model_set_session(models, step->model[role], precision, &session, &info, err);
+    if (code != OK)
+        return code;
+    for (int attempt = 0;; attempt++) {
+        code = run->in ? session_run(session, run->shape, run->in, run->out, run->options, err)
+                       : session_prepare(session, run->shape, err);
+        if (!step_too_large(code) || attempt > 0)
+            return code;
+        log_event(LOG_INFO, "no-room", "stage=%s model=%s size=%dx%d reason=\"%s\"", stage_name(step->stage),
+                  step->model[role]->name, run->shape->w, run->shape->h, err->text);
+        model_set_trim(models, session);
+        error_clear(err);
+    }
+}
+
+enum error_code step_prepare(struct step *step, enum model_role role, const struct session_shape *shape,
+                             struct error *err)
+{
+    return step_run(step, role, step->r->precision, &(struct step_run){.shape = shape}, err);
+}
+
 enum error_code step_network(struct step *step, enum model_role role, const struct session_shape *shape,
                              struct step_tensor input, const struct step_tensor *outputs, int output_count,
                              uint32_t first_image, struct error *err)
@@ -89,12 +147,8 @@ enum error_code step_network(struct step *step, enum model_role role, const stru
     enum error_code code = step_check(step, err);
     enum precision precision = r->precision;
     for (int attempt = 0; code == OK; attempt++, precision = PRECISION_FP32) {
-        struct session *session;
-        const struct model_info *info;
         int64_t started = step_now();
-        code = model_set_session(step->context->models, entry, precision, &session, &info, err);
-        if (code == OK)
-            code = session_run(session, shape, in, out, &options, err);
+        code = step_run(step, role, precision, &(struct step_run){shape, in, out, &options}, err);
         r->network_ms[step->stage] += (double)(step_now() - started) / 1e6;
         const char *fault = code == OK ? step_fault(input, outputs, output_count) : NULL;
         if (!fault)
@@ -102,10 +156,15 @@ enum error_code step_network(struct step *step, enum model_role role, const stru
         log_event(LOG_WARN, "result-refused", "stage=%s model=%s attempt=%d fault=\"%s\"", stage_name(step->stage),
                   entry->name, attempt, fault);
         if (attempt > 0)
-            code = error_set(err, ERROR_DEVICE, "%s: the result of %s on %s is %s, in fp32 too",
+            code = error_set(err, ERROR_DEVICE,
+                             "%s: the result of %s on %s is %s, in fp32 too; update the device's driver, or choose "
+                             "another device",
                              stage_name(step->stage), entry->name, r->device, fault);
         else
             r->fallbacks++;
+        if (code == OK)
+            restoration_note(r, "%s: a result of %s was %s and was computed again in fp32", stage_name(step->stage),
+                             entry->name, fault);
     }
     return code;
 }

@@ -39,14 +39,24 @@ struct step_tensor {
     size_t count;
 };
 
-/* Runs a role's network once (one input). A result that is not finite, or flat while the input is not, is redone in
- * fp32 and counted in fallbacks; ERROR_DEVICE that names the stage when that does not help. */
+/* Makes the plan for running a role's network at this shape. NO_MEMORY or TOO_LARGE: there is no room for it, though
+ * all other networks were taken off the device. */
+enum error_code step_prepare(struct step *step, enum model_role role, const struct session_shape *shape,
+                             struct error *err) MUST_CHECK;
+
+/* Runs a role's network once (one input). Errors are those of step_prepare and of running. A result that is not finite,
+ * or flat while the input is not, is redone in fp32 and counted in fallbacks; ERROR_DEVICE that names the stage when
+ * that does not help. */
 enum error_code step_network(struct step *step, enum model_role role, const struct session_shape *shape,
                              struct step_tensor input, const struct step_tensor *outputs, int output_count,
                              uint32_t first_image, struct error *err) MUST_CHECK;
 
 /* True for the two codes that a smaller shape may cure. */
 bool step_too_large(enum error_code code);
+
+/* Where no smaller shape is left: makes err, which is of such a code, the user's. what: "a face of 512 × 512 px". */
+enum error_code step_no_room(const struct step *step, enum model_role role, struct error *err, const char *what, ...)
+    __attribute__((format(printf, 4, 5)));
 
 enum error_code decode_step(struct step *step, struct error *err) MUST_CHECK;
 enum error_code detect_step(struct step *step, struct error *err) MUST_CHECK;

@@ -344,7 +344,7 @@ enum error_code tile_run(struct step *step, const struct view_u8 *picture, int c
         code = tile_cut_create(&job.cy, job.ay.length, core, job.info, err);
     if (code == OK) {
         struct session_shape shape = {.n = 1, .h = job.cy.window, .w = job.cx.window};
-        code = session_prepare(session, &shape, err);
+        code = step_prepare(step, ROLE_UPSCALER, &shape, err);
     }
     if (code == OK) {
         size_t plane = (size_t)job.cx.window * (size_t)job.cy.window, s = (size_t)job.info->scale;

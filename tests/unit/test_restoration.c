@@ -1,6 +1,5 @@
-/* The pipeline in its default mode on the fixtures' networks and pictures: choices, notes, limits, what happens when a
- * device runs out of memory or returns nonsense (a device of the test's own, over the oracle), and that a face comes
- * back where it was. */
+/* The pipeline in its default mode on the fixtures' networks and pictures: choices, notes, limits, and that a face
+ * comes back where it was. Run by the oracle. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,93 +17,9 @@
 #include "server/pipeline/step.h"
 #include "tests/common/picture.h"
 
-/* ---- a device that fails on demand ---- */
-
-static enum { SOUND, NAN_IN_FP16, FLAT_IN_FP16, NAN_ALWAYS } fault;
-static int64_t largest_input; /* px that it has memory for; 0: any */
-
-struct fake_plan {
-    struct plan base;
-    struct plan *inner;
-    enum precision precision;
-    size_t output_count, values[16];
-};
-
-static void fake_info(const struct device *device, struct device_info *out)
-{
-    cpu_ref_backend.info(device, out);
-    snprintf(out->id, sizeof out->id, "fake");
-    out->fp16 = true;
-    out->preferred = PRECISION_FP16;
-}
-
-static const struct backend fake_backend;
-
-static enum error_code fake_plan_create(struct plan **out, struct device *device, const struct graph *graph,
-                                        enum precision precision, const char *name, struct error *err)
-{
-    const struct tensor *input = &graph->tensors[graph->inputs[0]];
-    if (largest_input && (int64_t)input->h * input->w > largest_input)
-        return error_set(err, ERROR_TOO_LARGE, "no room for %d × %d", input->w, input->h);
-    struct fake_plan *plan = calloc(1, sizeof *plan);
-    plan->base = (struct plan){.backend = &fake_backend, .device = device};
-    plan->precision = precision;
-    plan->output_count = (size_t)graph->output_count;
-    for (size_t i = 0; i < plan->output_count; i++) {
-        const struct tensor *t = &graph->tensors[graph->outputs[i]];
-        plan->values[i] = (size_t)t->n * (size_t)t->channels * (size_t)t->h * (size_t)t->w;
-    }
-    *out = &plan->base;
-    return cpu_ref_backend.plan_create(&plan->inner, device, graph, precision, name, err);
-}
-
-static void fake_plan_destroy(struct plan *base)
-{
-    struct fake_plan *plan = (struct fake_plan *)base;
-    cpu_ref_backend.plan_destroy(plan->inner);
-    free(plan);
-}
-
-static enum error_code fake_plan_run(struct plan *base, const float *const *inputs, float *const *outputs,
-                                     const struct run_options *options, struct error *err)
-{
-    struct fake_plan *plan = (struct fake_plan *)base;
-    enum error_code code = cpu_ref_backend.plan_run(plan->inner, inputs, outputs, options, err);
-    if (fault == NAN_ALWAYS || (fault == NAN_IN_FP16 && plan->precision == PRECISION_FP16))
-        outputs[0][plan->values[0] / 2] = NAN;
-    if (fault == FLAT_IN_FP16 && plan->precision == PRECISION_FP16)
-        for (size_t i = 0; i < plan->values[0]; i++)
-            outputs[0][i] = 0.5f;
-    return code;
-}
-
-static uint64_t fake_plan_bytes(const struct plan *plan)
-{
-    (void)plan;
-    return 1;
-}
-
-static void fake_forget(struct device *device, const struct param *const *params, size_t count)
-{
-    (void)device;
-    (void)params;
-    (void)count;
-}
-
-static const struct backend fake_backend = {
-    .name = "fake",
-    .info = fake_info,
-    .plan_create = fake_plan_create,
-    .plan_destroy = fake_plan_destroy,
-    .plan_run = fake_plan_run,
-    .plan_bytes = fake_plan_bytes,
-    .forget_params = fake_forget,
-};
-
 /* ---- a restoration of a fixture ---- */
 
-static struct device fake_device = {.backend = &fake_backend};
-static struct worker_context worker = {.device = &fake_device};
+static struct worker_context worker;
 static struct file input;
 
 static const char *fixtures(void)
@@ -119,7 +34,8 @@ static int open_worker(void **state)
     struct error err = ERROR_INIT;
     const struct model_defaults defaults = {{"detector", "face_64", "parser", "srvgg_x2"}};
     log_set_level(LOG_ERROR);
-    if (model_store_create(&worker.store, fixtures(), &defaults, &err) ||
+    if (device_open(&worker.device, "reference", NULL, &err) ||
+        model_store_create(&worker.store, fixtures(), &defaults, &err) ||
         model_set_create(&worker.models, worker.store, worker.device, &err))
         fail_msg("%s", err.text);
     return 0;
@@ -130,14 +46,13 @@ static int close_worker(void **state)
     (void)state;
     model_set_destroy(&worker.models);
     model_store_destroy(&worker.store);
+    device_close(&worker.device);
     return 0;
 }
 
 static int reset(void **state)
 {
     (void)state;
-    fault = SOUND;
-    largest_input = 0;
     file_unmap(&input);
     return 0;
 }
@@ -210,8 +125,8 @@ static void test_default(void **state)
     assert_int_equal(r->note_count, 0);
     assert_int_equal(r->fallbacks, 0);
     assert_int_equal(r->output_format, IMAGE_PNG);
-    assert_string_equal(r->device, "fake");
-    assert_int_equal(r->precision, PRECISION_FP16);
+    assert_string_equal(r->device, "reference");
+    assert_int_equal(r->precision, PRECISION_FP32);
     for (int stage = STAGE_DECODE; stage < STAGE_COUNT; stage++)
         assert_true(r->stage_ms[stage] > 0);
     json_t *report = restoration_report(r);
@@ -374,66 +289,6 @@ static void test_stopped(void **state)
     end(&r);
 }
 
-/* ---- faults ---- */
-
-static void test_fallback(void **state)
-{
-    (void)state;
-    struct restoration *sound = run("picture.png", OPTIONS("precision", "fp32"));
-    assert_int_equal(sound->fallbacks, 0);
-    size_t bytes = sound->output_bytes;
-    uint8_t *output = sound->output;
-    sound->output = NULL;
-    end(&sound);
-    for (int kind = NAN_IN_FP16; kind <= FLAT_IN_FP16; kind++) {
-        fault = kind;
-        struct restoration *r = run("picture.png", DEFAULTS);
-        assert_int_equal(r->fallbacks, 4); /* detector, face, parser, background */
-        assert_int_equal(r->output_bytes, bytes);
-        assert_memory_equal(r->output, output, bytes);
-        end(&r);
-    }
-    free(output);
-    fault = NAN_ALWAYS;
-    struct error err = ERROR_INIT;
-    struct restoration *r = begin("picture.png", DEFAULTS);
-    assert_int_equal(pipeline_run(r, &worker, &err), ERROR_DEVICE);
-    assert_non_null(strstr(err.text, "detect"));
-    assert_non_null(strstr(err.text, "not finite"));
-    assert_null(r->output);
-    end(&r);
-}
-
-/* Out of memory: smaller tiles with the same result (the pad is exact), a smaller picture for the detector. */
-static void test_small_memory(void **state)
-{
-    (void)state;
-    struct restoration *whole = run("two.png", OPTIONS("version", "none"));
-    assert_int_equal(whole->tiles, 1);
-    model_set_trim(worker.models, NULL);
-    largest_input = 100 * 100;
-    struct restoration *tiled = begin("two.png", OPTIONS("version", "none"));
-    struct error err = ERROR_INIT;
-    if (pipeline_run(tiled, &worker, &err))
-        fail_msg("%s", err.text);
-    assert_true(tiled->tiles > 1);
-    assert_int_equal(atomic_load(&tiled->tiles_done), tiled->tiles);
-    assert_int_equal(picture_difference(image_view(whole->result), image_view(tiled->result), NULL), 0);
-    assert_false(noted(tiled, "bg_tile"));
-    restoration_destroy(&tiled);
-    restoration_destroy(&whole);
-    model_set_trim(worker.models, NULL);
-    tiled = run("two.png", OPTIONS("version", "none", "bg_tile", "200"));
-    assert_true(noted(tiled, "bg_tile=200 does not fit"));
-    end(&tiled);
-    largest_input = 1;
-    model_set_trim(worker.models, NULL);
-    tiled = begin("two.png", OPTIONS("version", "none"));
-    assert_int_equal(pipeline_run(tiled, &worker, &err), ERROR_TOO_LARGE);
-    assert_non_null(strstr(err.text, "background: not even a tile of 64 px"));
-    end(&tiled);
-}
-
 /* ---- geometry ---- */
 
 /* The share of a face's middle that pasting the face's own crop back changes: the mean difference, of 255. */
@@ -572,9 +427,8 @@ int main(void)
 {
 #define CASE(test) cmocka_unit_test_teardown(test, reset)
     const struct CMUnitTest tests[] = {
-        CASE(test_default),      CASE(test_choices), CASE(test_detect_only), CASE(test_aligned),
-        CASE(test_formats),      CASE(test_checks),  CASE(test_stopped),     CASE(test_fallback),
-        CASE(test_small_memory), CASE(test_place),   CASE(test_weight),      CASE(test_seed),
+        CASE(test_default), CASE(test_choices), CASE(test_detect_only), CASE(test_aligned), CASE(test_formats),
+        CASE(test_checks),  CASE(test_stopped), CASE(test_place),       CASE(test_weight),  CASE(test_seed),
     };
     return cmocka_run_group_tests_name("restoration", tests, open_worker, close_worker);
 }
