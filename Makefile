@@ -5,6 +5,7 @@
 #   make fuzz       libFuzzer on the readers (clang)     make fuzz-replay  their corpus alone
 #   make debug      build-debug/restored, with faults    make install  to DESTDIR, PREFIX, SYSCONFDIR
 #   make deps       install packages alone               make format   clang-format everything
+#   make sample     the sample, restored by the starter models, as the README shows it
 # ARGS='--listen 127.0.0.1:9000' goes to the server of `make run`; SUITES='unit api' picks suites of `make check`;
 # MODELS='all' or names, MODELS_MIRROR=dir-or-URL for `make models`.
 CC       ?= cc
@@ -21,6 +22,8 @@ SERVER   := $(wildcard server/*.c server/*/*.c)
 SHADERS  := $(wildcard shaders/*.comp)
 # Files served or read by the program itself: the page, and what is known of the official models.
 STATIC   := $(wildcard static/*) config/models.conf
+# The models that ./restored works with where no official ones are; the tests' programs do without their 16 MB.
+STARTER  := $(wildcard models/starter/*.safetensors)
 LIBOBJ   := $(patsubst %.c,$(BUILD)/%.o,$(filter-out server/main.c,$(RUNTIME) $(SERVER)))
 # The CPU device's kernels, once for each instruction set (which one runs is decided at run time), and all but Winograd's
 # with sums in double.
@@ -43,7 +46,7 @@ all: restored
 restored: $(BUILD)/restored
 	@cp --remove-destination $< $@ # it may be running
 
-$(BUILD)/restored: $(BUILD)/server/main.o $(LIBOBJ) $(BUILD)/embed.o
+$(BUILD)/restored: $(BUILD)/server/main.o $(LIBOBJ) $(BUILD)/embed.o $(BUILD)/starter.o
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
 $(BUILD)/%.o: %.c
@@ -94,9 +97,13 @@ $(BUILD)/shaders/matrix_%.f16.spv: shaders/matrix/%.comp $(wildcard shaders/incl
 	sh tools/matrix.sh $< $@
 
 $(BUILD)/embed.s: $(SPIRV) $(STATIC) tools/embed.sh
-	sh tools/embed.sh $(SPIRV) $(STATIC) > $@.part && mv $@.part $@
+	sh tools/embed.sh embed_table $(SPIRV) $(STATIC) > $@.part && mv $@.part $@
 
-$(BUILD)/embed.o: $(BUILD)/embed.s
+$(BUILD)/starter.s: $(STARTER) tools/embed.sh
+	@mkdir -p $(@D)
+	sh tools/embed.sh embed_starter_table $(STARTER) > $@.part && mv $@.part $@
+
+$(BUILD)/embed.o $(BUILD)/starter.o: %.o: %.s
 	$(CC) -c -o $@ $<
 
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(TESTLIB) $(TESTOBJ) $(BUILD)/embed.o
@@ -194,6 +201,11 @@ san: deps-check
 lint:
 	@sh tests/lint/lint.sh
 
+# static/sample.jpg itself is made by models/training/make_sample.py from the training pack.
+sample: restored
+	./restored restore static/sample.jpg -o models/sample_restored.jpg --quality 88 --device cpu \
+	    -v starter --detector starter --bg_upsampler starter --default_parser starter
+
 debug:
 	$(MAKE) BUILD=build-debug CFLAGS='-DRESTORED_FAULTS -O0 -g3 -fno-omit-frame-pointer' build-debug/restored
 
@@ -211,5 +223,5 @@ clean:
 	rm -rf build build-* restored
 
 .SECONDARY:
-.PHONY: all clean fuzz fuzz-run fuzz-replay fuzz-replay-run objects tests unit asan clang shaders fixtures run check deps deps-check models san lint debug format install
+.PHONY: all clean fuzz fuzz-run fuzz-replay fuzz-replay-run objects tests unit asan clang shaders fixtures run check deps deps-check models sample san lint debug format install
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

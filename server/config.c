@@ -8,7 +8,7 @@
 
 #include "runtime/base/file.h"
 
-enum kind { KIND_TEXT, KIND_LISTEN, KIND_COUNT, KIND_BYTES, KIND_PIXELS, KIND_PRECISION, KIND_LEVEL };
+enum kind { KIND_TEXT, KIND_LISTEN, KIND_COUNT, KIND_BYTES, KIND_PIXELS, KIND_PRECISION, KIND_LEVEL, KIND_BOOLEAN };
 
 struct key {
     const char *name;
@@ -27,6 +27,8 @@ static const struct key keys[] = {
     {KEY(models_dir, KIND_TEXT), "", 0, 0,
      "folder of checkpoints, searched with its subfolders; empty: ./models, $XDG_DATA_HOME/restored/models, "
      "/usr/share/restored/models"},
+    {KEY(starter_models, KIND_BOOLEAN), "true", 0, 0,
+     "true: work with the program's own small models where no official one is found; false: rather not work"},
     {KEY(device, KIND_TEXT), "auto", 0, 0, "id, UUID or name of the device; auto: the best there is"},
     {KEY(precision, KIND_PRECISION), "auto", 0, 0, "auto, fp32 or fp16"},
     {KEY(cpu_threads, KIND_COUNT), "0", 0, 256,
@@ -61,6 +63,7 @@ static const struct key keys[] = {
 _Static_assert(sizeof keys / sizeof *keys <= CONFIG_KEY_MAX, "struct config has too few sources");
 
 static const char *const precision_names[] = {"auto", "fp32", "fp16"};
+static const char *const boolean_names[] = {"false", "true"};
 static const char *const level_names[] = {"debug", "info", "warn", "error"};
 
 struct unit {
@@ -156,6 +159,8 @@ static enum error_code bad_value(const struct key *key, const char *value, const
     case KIND_PRECISION:
     case KIND_LEVEL:
         return error_set(err, ERROR_INVALID, "%s: %s = \"%s\" is not %s", source, key->name, value, key->help);
+    case KIND_BOOLEAN:
+        return error_set(err, ERROR_INVALID, "%s: %s = \"%s\" is not true or false", source, key->name, value);
     case KIND_TEXT:
         return error_set(err, ERROR_INVALID, "%s: the value of %s is longer than %zu bytes", source, key->name,
                          key->size - 1);
@@ -206,6 +211,11 @@ enum error_code config_set(struct config *config, const char *name, const char *
         if ((index = find_name(level_names, 4, value)) < 0)
             return bad_value(key, value, source, err);
         config->log_level = (enum log_level)index;
+        break;
+    case KIND_BOOLEAN:
+        if ((index = find_name(boolean_names, 2, value)) < 0)
+            return bad_value(key, value, source, err);
+        config->starter_models = index == 1;
         break;
     default:
         if (!parse_number(value, units_of(key->kind), &number) || number < key->min || number > key->max)
@@ -322,6 +332,9 @@ static void print_value(const struct config *config, const struct key *key, char
         break;
     case KIND_PRECISION:
         snprintf(out, size, "%s", precision_names[config->precision]);
+        break;
+    case KIND_BOOLEAN:
+        snprintf(out, size, "%s", boolean_names[config->starter_models]);
         break;
     case KIND_LEVEL:
         snprintf(out, size, "%s", level_names[config->log_level]);

@@ -16,6 +16,7 @@
 struct config {
     char listen[128]; /* HOST:PORT, [IPV6]:PORT; port 0: any free one */
     char models_dir[1024];
+    bool starter_models;
     char device[128];
     enum precision precision;
     uint64_t cpu_threads; /* 0: the cores this process may use */

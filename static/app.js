@@ -35,6 +35,10 @@ const labels = {
   compat: ['Like the reference', 'Repeats the reference implementation, its flaws included, for comparisons.'],
 };
 
+// What the models of each kind do, in the words of the page; and what the server calls them in its answer.
+const work = { detector: 'finding faces', face: 'faces', parser: 'face masks', upscaler: 'background' };
+const roles = { detector: 'Detector', face: 'Face model', parser: 'Mask model', background: 'Background' };
+
 const state = {
   file: null, offered: null, request: null, ready: false, limit: Infinity, formats: ['jpeg', 'png'],
   urls: { before: null, after: null }, timer: 0,
@@ -155,6 +159,11 @@ async function options() {
   $('weight').value = initial('weight', '1');
   strength();
 
+  const small = list.filter((m) => m.starter && m.default);
+  $('starter').replaceChildren(`Working with the small starter models that come with the program (${small.map((m) => work[m.kind]).join(', ')}). `
+    + 'The official ones restore better; where the program was built, this gets them: ', element('code', { textContent: 'make models' }));
+  $('starter').hidden = !small.length;
+
   $('more').replaceChildren(...rows.filter((o) => !common.includes(o.name) && o.name !== 'async').map((option) => {
     const { name } = option;
     const [title, help] = labels[name] ?? [name[0].toUpperCase() + name.slice(1).replaceAll('_', ' '), option.help ?? ''];
@@ -228,6 +237,21 @@ async function take(files) {
   caption(file.name, size(file.size));
   status(several ? 'One picture at a time: the first was taken.' : '');
   update();
+}
+
+// An old print that is part of the program, restored at once.
+async function sample() {
+  let picture;
+  try {
+    const answer = await fetch('/sample.jpg');
+    if (!answer.ok) throw new Error();
+    picture = new File([await answer.blob()], 'sample.jpg', { type: 'image/jpeg' });
+  } catch {
+    fail('The server cannot be reached.');
+    return;
+  }
+  await take([picture]);
+  if (state.ready && state.file === picture) restore();
 }
 
 function caption(...parts) {
@@ -372,6 +396,9 @@ function beside(input, name) {
   return name.toLowerCase() === input.toLowerCase() ? name.replace(/(\.[^.]*)?$/, '_restored$1') : name;
 }
 
+// 'face="a", background="b"' -> [['face', 'a'], ['background', 'b']]
+const dictionary = (header) => [...(header ?? '').matchAll(/(\w+)="([^"]*)"/g)].map(([, key, value]) => [key, value]);
+
 // "detect;dur=30, decode;dur=1.2" -> [['decode', 1.2], ['detect', 30]]: in the order of the work
 function timings(header) {
   return (header ?? '').split(',').map((part) => [part.trim().split(';')[0], Number(/dur=([\d.]+)/.exec(part)?.[1])])
@@ -411,6 +438,7 @@ function report(request, ms, blob) {
   const row = (term, text) => list.append(element('dt', { textContent: term }), element('dd', { className: 'wide', textContent: text }));
   row('File', size(blob.size));
   if (device) row('Device', device);
+  for (const [role, name] of dictionary(request.getResponseHeader('X-Restored-Models'))) row(roles[role] ?? role, name);
   row('Time', seconds(ms));
   for (const [name, t] of parts) {
     const bar = element('div', { className: 'bar' });
@@ -432,6 +460,7 @@ function split(percent) {
 
 $('form').addEventListener('submit', (e) => { e.preventDefault(); restore(); });
 $('cancel').addEventListener('click', () => state.request?.abort());
+$('sample').addEventListener('click', sample);
 $('file').addEventListener('change', (e) => { take(e.target.files); e.target.value = ''; });
 $('form').addEventListener('input', unblame);
 $('weight').addEventListener('input', strength);

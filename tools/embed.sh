@@ -1,6 +1,8 @@
 #!/bin/sh
-# Prints assembly that embeds the files named as arguments, and a table embed_table of {name, start, end} that ends
-# with zeros. A file's name in the table is its last path component.
+# tools/embed.sh TABLE FILE…: prints assembly that embeds the files, and a table of that name of {name, start, end} that
+# ends with zeros. A file's name in the table is its last path component.
+table=$1
+shift
 echo '.section .rodata'
 i=0
 for f in "$@"; do
@@ -9,8 +11,8 @@ for f in "$@"; do
 done
 echo '.section .data.rel.ro,"aw"'
 echo '.balign 8'
-echo '.globl embed_table'
-echo 'embed_table:'
+echo ".globl $table"
+echo "$table:"
 n=0
 while [ $n -lt $i ]; do
     echo ".quad embed_${n}_name, embed_$n, embed_${n}_end"

@@ -64,17 +64,18 @@ static enum error_code model_load(struct model *m, struct error *err)
     return code;
 }
 
-enum error_code model_open(struct model **out, const char *path, const struct model_settings *settings,
-                           struct error *err)
+/* Takes over the weights, also when it fails. */
+static enum error_code model_create(struct model **out, const char *path, struct weights *weights,
+                                    const struct model_settings *settings, struct error *err)
 {
-    *out = NULL;
     struct model *m = mem_calloc(1, sizeof *m);
-    if (!m)
+    if (!m) {
+        weights_close(&weights);
         return error_set(err, ERROR_NO_MEMORY, "out of memory");
+    }
     snprintf(m->path, sizeof m->path, "%s", path);
-    enum error_code code = weights_open(&m->weights, path, err);
-    if (!code)
-        code = model_detect(&m->architecture, m->weights, path, &m->info, err);
+    m->weights = weights;
+    enum error_code code = model_detect(&m->architecture, weights, path, &m->info, err);
     if (!code) {
         if (settings)
             m->settings = *settings;
@@ -86,6 +87,24 @@ enum error_code model_open(struct model **out, const char *path, const struct mo
         model_close(&m);
     *out = m;
     return code;
+}
+
+enum error_code model_open(struct model **out, const char *path, const struct model_settings *settings,
+                           struct error *err)
+{
+    struct weights *weights;
+    *out = NULL;
+    enum error_code code = weights_open(&weights, path, err);
+    return code ? code : model_create(out, path, weights, settings, err);
+}
+
+enum error_code model_open_memory(struct model **out, const char *name, const void *data, size_t size,
+                                  const struct model_settings *settings, struct error *err)
+{
+    struct weights *weights;
+    *out = NULL;
+    enum error_code code = weights_open_memory(&weights, name, data, size, err);
+    return code ? code : model_create(out, name, weights, settings, err);
 }
 
 void model_close(struct model **model)
@@ -102,16 +121,10 @@ void model_close(struct model **model)
     *model = NULL;
 }
 
-enum error_code model_probe(struct model_info *out, const char *path, struct error *err)
+enum error_code model_probe(struct model_info *out, const struct weights *weights, const char *path, struct error *err)
 {
-    struct weights *weights;
-    enum error_code code = weights_open(&weights, path, err);
-    if (code)
-        return code;
     const struct architecture *architecture;
-    code = model_detect(&architecture, weights, path, out, err);
-    weights_close(&weights);
-    return code;
+    return model_detect(&architecture, weights, path, out, err);
 }
 
 const struct model_info *model_info(const struct model *model)

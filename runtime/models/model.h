@@ -46,10 +46,14 @@ struct model;
  * yet"); CORRUPT when tensors are missing or of inconsistent shape (names the tensor). */
 enum error_code model_open(struct model **out, const char *path, const struct model_settings *settings,
                            struct error *err) MUST_CHECK;
+/* The same of a checkpoint in memory, borrowed until model_close; name stands for the path in errors. */
+enum error_code model_open_memory(struct model **out, const char *name, const void *data, size_t size,
+                                  const struct model_settings *settings, struct error *err) MUST_CHECK;
 void model_close(struct model **model);
 
-/* What it is, without keeping it open: only tensor names and shapes are read. */
-enum error_code model_probe(struct model_info *out, const char *path, struct error *err) MUST_CHECK;
+/* What a checkpoint is: only tensor names and shapes are read. path is for errors. */
+enum error_code model_probe(struct model_info *out, const struct weights *weights, const char *path,
+                            struct error *err) MUST_CHECK;
 
 const struct model_info *model_info(const struct model *model);
 const struct weights *model_weights(const struct model *model);

@@ -111,7 +111,7 @@ int cli_fail(const struct error *err, int status)
 
 enum error_code cli_open_store(struct model_store **out, const struct config *config, struct error *err)
 {
-    struct model_defaults defaults = {{NULL}};
+    struct model_defaults defaults = {.starters = config->starter_models ? embed_starters() : NULL};
     if (*config->default_detector)
         defaults.name[ROLE_DETECTOR] = config->default_detector;
     if (*config->default_version)

@@ -13,11 +13,12 @@ static void print_table(const struct model_store *store)
         if (!entry->recognised)
             continue;
         if (!shown++)
-            printf("%-36s %-9s %-24s %5s %10s  %-64s %s\n", "NAME", "KIND", "ARCHITECTURE", "SCALE", "BYTES", "SHA-256",
-                   "KNOWN AS");
-        printf("%-36s %-9s %-24s %5d %10llu  %-64s %s%s\n", entry->name, json_kind_name(entry->info.kind),
+            printf("%-36s %-9s %-24s %5s %10s  %-64s %-12s %s\n", "NAME", "KIND", "ARCHITECTURE", "SCALE", "BYTES",
+                   "SHA-256", "LICENCE", "KNOWN AS");
+        printf("%-36s %-9s %-24s %5d %10llu  %-64s %-12s %s%s%s\n", entry->name, json_kind_name(entry->info.kind),
                entry->info.architecture, entry->info.scale, (unsigned long long)entry->bytes, entry->sha256,
-               *entry->known_as ? entry->known_as : "-", entry->is_default ? " (default)" : "");
+               *entry->licence ? entry->licence : "-", *entry->known_as ? entry->known_as : "-",
+               entry->starter ? " (starter)" : "", entry->is_default ? " (default)" : "");
     }
     if (!shown)
         printf("No models were found.\n");
@@ -26,6 +27,15 @@ static void print_table(const struct model_store *store)
         if (entry->recognised)
             continue;
         printf("%s  %s: %s\n", first ? "\nNot models of ours:\n" : "", entry->path, entry->reason);
+        first = 0;
+    }
+    for (size_t i = 0, first = 1; i < count; i++) {
+        const struct model_entry *entry = model_store_at(store, i);
+        const struct model_card *card = &entry->card;
+        if (!*card->name && !*card->commit && !*card->data)
+            continue;
+        printf("%s  %s: %s%s%s%s%s\n", first ? "\nWhat the files say of themselves:\n" : "", entry->name, card->name,
+               *card->data ? "; data: " : "", card->data, *card->commit ? "; trained by commit " : "", card->commit);
         first = 0;
     }
     const struct model_missing *missing;
@@ -40,11 +50,11 @@ int cli_models(int argc, char **argv)
     struct config config;
     struct error err = ERROR_INIT;
     bool json;
-    int listed =
-        cli_list(argc, argv, "models",
-                 "restored models [--models DIR] [--json]\n\nLists the models found: file, network, scale, size, "
-                 "SHA-256, the official name;\nand the official ones that are missing. --json: as GET /v1/models.\n",
-                 &config, &json);
+    int listed = cli_list(
+        argc, argv, "models",
+        "restored models [--models DIR] [--json]\n\nLists the models found: file, network, scale, size, "
+        "SHA-256,\nlicence, the official name; and the official ones that are missing. --json: as GET /v1/models.\n",
+        &config, &json);
     if (listed >= 0)
         return listed;
     struct model_store *store;

@@ -71,6 +71,15 @@ static const char *file_of(const char *path)
     return slash ? slash + 1 : path;
 }
 
+/* What the file says of itself; null where that is nothing. */
+static json_t *card_row(const struct model_card *card)
+{
+    if (!*card->name && !*card->licence && !*card->commit && !*card->data)
+        return json_null();
+    return json_pack("{s:o, s:o, s:o, s:o}", "name", text_or_null(card->name), "licence", text_or_null(card->licence),
+                     "commit", text_or_null(card->commit), "data", text_or_null(card->data));
+}
+
 json_t *json_models(const struct model_store *store)
 {
     json_t *models = json_array(), *missing = json_array();
@@ -79,11 +88,12 @@ json_t *json_models(const struct model_store *store)
         if (!entry->recognised)
             continue;
         json_array_append_new(
-            models, json_pack("{s:s, s:s, s:s, s:s, s:i, s:I, s:o, s:o, s:o, s:b}", "name", entry->name, "file",
-                              file_of(entry->path), "kind", json_kind_name(entry->info.kind), "architecture",
+            models, json_pack("{s:s, s:s, s:s, s:s, s:i, s:I, s:o, s:o, s:o, s:b, s:b, s:o}", "name", entry->name,
+                              "file", file_of(entry->path), "kind", json_kind_name(entry->info.kind), "architecture",
                               entry->info.architecture, "scale", entry->info.scale, "bytes", (json_int_t)entry->bytes,
                               "sha256", text_or_null(entry->sha256), "known_as", text_or_null(entry->known_as),
-                              "licence", text_or_null(entry->licence), "default", entry->is_default));
+                              "licence", text_or_null(entry->licence), "starter", entry->starter, "default",
+                              entry->is_default, "card", card_row(&entry->card)));
     }
     const struct model_missing *lacking;
     size_t count = model_store_missing(store, &lacking);

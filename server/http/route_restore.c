@@ -186,6 +186,27 @@ static void add_timing(struct MHD_Response *response, const struct restoration *
     MHD_add_response_header(response, "Server-Timing", timing);
 }
 
+/* detector="NAME", face="NAME", ... as RFC 8941's dictionary; a file may be called anything, a header may not hold
+ * that. */
+static void add_models(struct MHD_Response *response, const struct restoration *r)
+{
+    static const char *const keys[ROLE_COUNT] = {
+        [ROLE_DETECTOR] = "detector", [ROLE_FACE] = "face", [ROLE_PARSER] = "parser", [ROLE_UPSCALER] = "background"};
+    char text[ROLE_COUNT * (sizeof r->model_names[0] + 20)] = "";
+    size_t n = 0;
+    for (int role = 0; role < ROLE_COUNT; role++) {
+        if (!r->model_names[role][0])
+            continue;
+        n += (size_t)sprintf(text + n, "%s%s=\"", n ? ", " : "", keys[role]);
+        for (const char *c = r->model_names[role]; *c; c++)
+            text[n++] = *c >= 0x20 && *c < 0x7f && *c != '"' && *c != '\\' ? *c : '?';
+        text[n++] = '"';
+        text[n] = '\0';
+    }
+    if (n)
+        MHD_add_response_header(response, "X-Restored-Models", text);
+}
+
 static enum MHD_Result send_picture(struct request *request, struct job *job)
 {
     struct restoration *r = job->restoration;
@@ -207,6 +228,7 @@ static enum MHD_Result send_picture(struct request *request, struct job *job)
     snprintf(text, sizeof text, "%d", restored);
     MHD_add_response_header(response, "X-Restored-Faces", text);
     MHD_add_response_header(response, "X-Restored-Device", r->device);
+    add_models(response, r);
     MHD_add_response_header(response, MHD_HTTP_HEADER_ETAG, job->etag);
     MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
     add_timing(response, r);

@@ -16,6 +16,7 @@ static const struct {
              {".js", "text/javascript; charset=utf-8"},
              {".css", "text/css; charset=utf-8"},
              {".svg", "image/svg+xml"},
+             {".jpg", "image/jpeg"},
              {".png", "image/png"},
              {".ico", "image/x-icon"}};
 

@@ -55,7 +55,7 @@ enum error_code model_set_session(struct model_set *set, const struct model_entr
         if (!slot)
             return error_set(err, ERROR_NO_MEMORY, "out of memory");
         slot->entry = entry;
-        code = model_open(&slot->model, entry->path, model_store_settings(entry), err);
+        code = model_store_open(&slot->model, entry, err);
         if (code != OK) {
             free(slot);
             return code;

@@ -21,7 +21,7 @@
 #define STORE_MAX_PATHS 4
 
 struct store_file {
-    struct model_entry entry;            /* first: model_store_settings goes from an entry to its file */
+    struct model_entry entry;            /* first: model_store_open goes from an entry to its file */
     const struct model_section *section; /* what models.conf knows of it, or NULL */
 };
 
@@ -34,6 +34,7 @@ struct model_store {
     size_t file_count;
     struct model_missing *missing;
     size_t missing_count;
+    bool starters; /* a starter model may be a default */
     char default_name[ROLE_COUNT][128];
     pthread_mutex_t lock; /* of sha256 and known_as, the only fields that change after creation */
 };
@@ -64,16 +65,19 @@ static size_t store_stem(const char *name)
     return n;
 }
 
-static bool store_hash_file(const char *path, char hex[65])
+static bool store_hash_file(const struct model_entry *entry, char hex[65])
 {
-    struct file file;
+    struct file file = {0};
     struct error err = ERROR_INIT;
-    if (file_map(&file, path, &err) != OK)
+    if (!entry->content && file_map(&file, entry->path, &err) != OK)
         return false;
     struct sha256_ctx context;
     uint8_t digest[SHA256_DIGEST_SIZE];
     sha256_init(&context);
-    sha256_update(&context, file.size, file.data);
+    if (entry->content)
+        sha256_update(&context, (size_t)entry->bytes, entry->content);
+    else
+        sha256_update(&context, file.size, file.data);
     sha256_digest(&context, sizeof digest, digest);
     file_unmap(&file);
     for (size_t i = 0; i < sizeof digest; i++)
@@ -89,7 +93,7 @@ static void store_identify(struct model_store *store, struct store_file *file)
     for (size_t i = 0; i < store->section_count && !file->section; i++) {
         const struct model_section *s = &store->sections[i];
         if (s->has_settings && s->sha256[0]) {
-            if (s->bytes == e->bytes && (e->sha256[0] || store_hash_file(e->path, e->sha256)) &&
+            if (s->bytes == e->bytes && (e->sha256[0] || store_hash_file(e, e->sha256)) &&
                 strcmp(e->sha256, s->sha256) == 0)
                 file->section = s;
         } else if (strcmp(s->name, e->name) == 0) {
@@ -98,14 +102,49 @@ static void store_identify(struct model_store *store, struct store_file *file)
     }
     if (!file->section)
         return;
+    e->starter = file->section->starter;
     snprintf(e->licence, sizeof e->licence, "%s", file->section->licence);
     bool same_size = !file->section->bytes || file->section->bytes == e->bytes;
     if (same_size && (!e->sha256[0] || !file->section->sha256[0] || strcmp(e->sha256, file->section->sha256) == 0))
         snprintf(e->known_as, sizeof e->known_as, "%s", file->section->name);
 }
 
-static enum error_code store_add(struct model_store *store, const char *path, const char *name, uint64_t bytes,
-                                 struct error *err)
+/* A text of the file's own, fit to be shown anywhere. */
+static void store_text(char *out, size_t size, const struct weights *weights, const char *key)
+{
+    const char *text = weights_metadata(weights, key);
+    size_t n = 0;
+    for (; text && text[n] && n + 1 < size; n++)
+        out[n] = text[n] >= 0x20 && text[n] < 0x7f ? text[n] : '?';
+    out[n] = '\0';
+}
+
+/* What the file is and says of itself, by its header alone. */
+static void store_probe(struct model_entry *e)
+{
+    struct weights *weights = NULL;
+    struct error err = ERROR_INIT;
+    enum error_code code = e->content ? weights_open_memory(&weights, e->path, e->content, (size_t)e->bytes, &err)
+                                      : weights_open(&weights, e->path, &err);
+    if (code == OK)
+        code = model_probe(&e->info, weights, e->path, &err);
+    e->recognised = code == OK;
+    if (e->recognised) {
+        store_text(e->card.name, sizeof e->card.name, weights, "name");
+        store_text(e->card.licence, sizeof e->card.licence, weights, "licence");
+        store_text(e->card.commit, sizeof e->card.commit, weights, "commit");
+        store_text(e->card.data, sizeof e->card.data, weights, "data");
+        if (!e->licence[0])
+            memcpy(e->licence, e->card.licence, sizeof e->licence);
+    } else {
+        snprintf(e->reason, sizeof e->reason, "%.255s", err.text);
+    }
+    weights_close(&weights);
+}
+
+/* content: NULL for a file at path. */
+static enum error_code store_add(struct model_store *store, const char *path, const char *name, const uint8_t *content,
+                                 uint64_t bytes, struct error *err)
 {
     size_t stem = store_stem(name);
     if (stem == strlen(name) || stem >= sizeof((struct model_entry *)0)->name ||
@@ -126,12 +165,10 @@ static enum error_code store_add(struct model_store *store, const char *path, co
     struct model_entry *e = &file->entry;
     memcpy(e->name, name, stem);
     memcpy(e->path, path, strlen(path) + 1);
+    e->content = content;
     e->bytes = bytes;
     store_identify(store, file);
-    struct error probe = ERROR_INIT;
-    e->recognised = model_probe(&e->info, path, &probe) == OK;
-    if (!e->recognised)
-        snprintf(e->reason, sizeof e->reason, "%.255s", probe.text);
+    store_probe(e);
     return OK;
 }
 
@@ -165,7 +202,7 @@ static enum error_code store_scan(struct model_store *store, const char *path, c
                 stat(full, &st) != 0)
                 continue;
             if (pass == 0 && S_ISREG(st.st_mode))
-                code = store_add(store, full, name, (uint64_t)st.st_size, err);
+                code = store_add(store, full, name, NULL, (uint64_t)st.st_size, err);
             else if (pass == 1 && S_ISDIR(st.st_mode))
                 code = store_scan(store, full, &walk, err);
         }
@@ -173,6 +210,17 @@ static enum error_code store_scan(struct model_store *store, const char *path, c
     for (int i = 0; i < count; i++)
         free(names[i]);
     free(names);
+    return code;
+}
+
+static enum error_code store_add_starters(struct model_store *store, const struct embed_file *file, struct error *err)
+{
+    enum error_code code = OK;
+    for (; file && file->name && code == OK; file++) {
+        char path[1024];
+        snprintf(path, sizeof path, "embedded:%s", file->name);
+        code = store_add(store, path, file->name, file->start, (uint64_t)(file->end - file->start), err);
+    }
     return code;
 }
 
@@ -249,8 +297,17 @@ enum error_code model_store_create(struct model_store **out, const char *models_
         code = store_search_path(store, models_dir, err);
     for (int i = 0; code == OK && i < store->path_count; i++)
         code = store_scan(store, store->paths[i], NULL, err);
+    store->starters = defaults && defaults->starters;
+    if (code == OK && store->starters)
+        code = store_add_starters(store, defaults->starters, err);
     if (code == OK)
         code = store_list_missing(store, err);
+    for (size_t i = 0; code == OK && i < store->file_count; i++) {
+        const struct store_file *file = store->files[i];
+        if (file->section && file->section->downloadable &&
+            !file->entry.recognised) /* another one may take its place */
+            log_event(LOG_WARN, "model-unusable", "text=\"%s\"", file->entry.reason);
+    }
     for (int role = 0; code == OK && role < ROLE_COUNT; role++) {
         const struct model_entry *entry;
         struct error ignored = ERROR_INIT;
@@ -304,7 +361,7 @@ void model_store_hash(struct model_store *store)
     pthread_mutex_lock(&store->lock);
     for (size_t i = 0; i < store->file_count; i++) {
         struct model_entry *e = &store->files[i]->entry;
-        if (!e->sha256[0] && !store_hash_file(e->path, e->sha256)) {
+        if (!e->sha256[0] && !store_hash_file(e, e->sha256)) {
             log_event(LOG_WARN, "model-unreadable", "file=%s", e->path);
             continue;
         }
@@ -318,10 +375,14 @@ void model_store_hash(struct model_store *store)
     pthread_mutex_unlock(&store->lock);
 }
 
-const struct model_settings *model_store_settings(const struct model_entry *entry)
+enum error_code model_store_open(struct model **out, const struct model_entry *entry, struct error *err)
 {
     const struct store_file *file = (const struct store_file *)(const void *)entry;
-    return file->section && file->section->has_settings ? &file->section->settings : NULL;
+    const struct model_settings *settings =
+        file->section && file->section->has_settings ? &file->section->settings : NULL;
+    if (entry->content)
+        return model_open_memory(out, entry->path, entry->content, (size_t)entry->bytes, settings, err);
+    return model_open(out, entry->path, settings, err);
 }
 
 /* "FILE was looked for in A, B and with subfolders; get it with: make models" */
@@ -355,9 +416,11 @@ static enum error_code store_resolve_name(const struct model_store *store, enum 
     for (size_t i = 0; i < store->file_count && !file; i++)
         if (strcmp(store->files[i]->entry.name, name) == 0)
             file = store->files[i];
-    for (size_t i = 0; i < store->section_count && !file && !section; i++)
-        if (model_conf_called(&store->sections[i], name))
-            section = &store->sections[i];
+    /* "starter" stands for one model of each role */
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t i = 0; i < store->section_count && !file && !section; i++)
+            if (model_conf_called(&store->sections[i], name) && (pass || (int)store->sections[i].role == (int)role))
+                section = &store->sections[i];
     if (section)
         file = store_file_of(store, section);
     if (file && file->section)
@@ -388,7 +451,7 @@ static const struct model_entry *store_default(const struct model_store *store, 
     for (int rank = 0; rank < 3; rank++) {
         for (size_t i = 0; i < store->section_count; i++) {
             const struct model_section *s = &store->sections[i];
-            int own = s->is_default ? 0 : s->downloadable ? 1 : s->starter ? 2 : 3;
+            int own = s->is_default ? 0 : s->downloadable ? 1 : s->starter && store->starters ? 2 : 3;
             const struct store_file *file =
                 own == rank && (int)s->role == (int)role && s->supported ? store_file_of(store, s) : NULL;
             if (file && file->entry.recognised && (int)file->entry.info.kind == (int)role)

@@ -1,32 +1,47 @@
 /* The checkpoints found on this machine and their sessions on one device.
  * The search path: models_dir, else ./models, $XDG_DATA_HOME/restored/models, /usr/share/restored/models; with
- * subfolders. A model's name is its file's name without the extension. config/models.conf (embedded) knows the official
- * files by name and SHA-256: aliases ("1.3"), where to get them, licence, settings such as slope and min_sizes.
- * Thread-safety: a struct model_store may be shared by all workers (it locks); struct model_set belongs to one worker.
+ * subfolders; then the starter models, which are part of the program. A model's name is its file's name without the
+ * extension. config/models.conf (embedded) knows the official files by name and SHA-256: aliases ("1.3"), where to get
+ * them, licence, settings such as slope and min_sizes. Thread-safety: a struct model_store may be shared by all workers
+ * (it locks); struct model_set belongs to one worker.
  */
 #ifndef SERVER_PIPELINE_MODEL_STORE_H
 #define SERVER_PIPELINE_MODEL_STORE_H
 
 #include <stddef.h>
 
+#include "runtime/base/embed.h"
 #include "runtime/models/model.h"
 
 enum model_role { ROLE_DETECTOR, ROLE_FACE, ROLE_PARSER, ROLE_UPSCALER, ROLE_COUNT };
 
 struct model_defaults {
-    const char
-        *name[ROLE_COUNT]; /* default_detector, default_version, default_parser, default_bg_upsampler; NULL: official */
+    /* default_detector, default_version, default_parser, default_bg_upsampler; NULL: the official one, else others */
+    const char *name[ROLE_COUNT];
+    /* What models/starter/ held when the program was built (embed_starters), borrowed. NULL: no starter model is a
+     * default, though one that lies in a folder may be asked for by name. */
+    const struct embed_file *starters;
+};
+
+/* What a safetensors file says of itself under __metadata__; cut to fit, all but printable ASCII as '?', "" where it
+ * says nothing. Nobody vouches for it. */
+struct model_card {
+    char name[96], licence[64], commit[64], data[320];
 };
 
 struct model_entry { /* one file found */
-    char name[128], path[1024];
+    char name[128];
+    char path[1024];        /* of an embedded one "embedded:NAME.safetensors" */
+    const uint8_t *content; /* of an embedded one, bytes long; else NULL */
     bool recognised; /* false: a file with a checkpoint's extension that is no network of ours; reason says why */
     char reason[256];
     struct model_info info; /* when recognised */
     uint64_t bytes;
     char sha256[65];    /* hexadecimal; "" until model_store_hash */
     char known_as[128]; /* the official name or alias it stands for, "" if unknown */
-    char licence[64];
+    char licence[64];   /* what models.conf says, else the card */
+    struct model_card card;
+    bool starter; /* a starter model, embedded or in a folder */
     bool is_default;
 };
 

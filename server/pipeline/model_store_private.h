@@ -5,7 +5,7 @@
 
 #include "server/pipeline/model_store.h"
 
-/* The settings that models.conf has for an entry of a store; NULL for the reference's. */
-const struct model_settings *model_store_settings(const struct model_entry *entry);
+/* Opens the model of an entry, with the settings that models.conf has for it. */
+enum error_code model_store_open(struct model **out, const struct model_entry *entry, struct error *err) MUST_CHECK;
 
 #endif

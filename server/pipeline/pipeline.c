@@ -167,6 +167,20 @@ enum error_code pipeline_check(struct restoration *r, const struct model_store *
     return pipeline_models(r, store, model, err);
 }
 
+/* Says which starter models work here, for these do less than the official ones. */
+static void pipeline_note_starters(struct step *step)
+{
+    static const char *const names[ROLE_COUNT] = {
+        [ROLE_DETECTOR] = "detector", [ROLE_FACE] = "face", [ROLE_PARSER] = "parser", [ROLE_UPSCALER] = "background"};
+    char list[64] = "";
+    for (int role = 0; role < ROLE_COUNT; role++)
+        if (step->model[role] && step->model[role]->starter)
+            snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", *list ? ", " : "", names[role]);
+    if (*list)
+        restoration_note(step->r, "small starter models were used (%s); the official ones restore better: make models",
+                         list);
+}
+
 /* What the report shows as resolved. */
 static void pipeline_resolved(struct step *step)
 {
@@ -203,6 +217,7 @@ enum error_code pipeline_run(struct restoration *r, struct worker_context *conte
     if (code == OK) {
         pipeline_size(r, &step.width, &step.height);
         pipeline_resolved(&step);
+        pipeline_note_starters(&step);
         if (wants_upscaler && !step.model[ROLE_UPSCALER] && !r->options.aligned && !r->detect_only)
             restoration_note(r, "there is no upscaler: the background was resized by Lanczos4");
     }

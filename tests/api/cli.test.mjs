@@ -17,7 +17,7 @@ beforeEach(() => { here = fs.mkdtempSync(path.join(folder, 'run-')); });
 // Runs the program in `here`: {status, out, err}.
 function run(args, { env = {}, ms = 120000, signal } = {}) {
   return new Promise((resolve) => {
-    const child = spawn(binary, args, { cwd: here, env: { ...process.env, ...env }, stdio: ['ignore', 'pipe', 'pipe'] });
+    const child = spawn(binary, args, { cwd: here, env: { ...process.env, RESTORED_STARTER_MODELS: 'false', ...env }, stdio: ['ignore', 'pipe', 'pipe'] });
     let out = '', err = '';
     const timer = setTimeout(() => child.kill('SIGKILL'), ms);
     child.stdout.on('data', (data) => { out += data; });

@@ -17,12 +17,13 @@ export const fixtureModels = [
 
 // Resolves when the server prints where it listens: {url, process, log(), stop()}. stop() sends SIGTERM and resolves to
 // {code, signal}; a server that does not end within a minute is killed, which the signal then tells.
-// cwd: a folder of its own by default, so that no models folder of the repository is found by chance.
+// cwd: a folder of its own by default, so that no models folder of the repository is found by chance; for the same reason
+// the program's own starter models are off, unless env turns them on.
 export async function startServer({ args = fixtureModels, env = {}, cwd } = {}) {
   const folder = cwd ?? mkdtempSync(join(tmpdir(), 'restored-'));
   const child = spawn(binary, ['serve', '--listen', '127.0.0.1:0', ...args], {
     cwd: folder,
-    env: { ...process.env, XDG_DATA_HOME: folder, ...env },
+    env: { ...process.env, XDG_DATA_HOME: folder, RESTORED_STARTER_MODELS: 'false', ...env },
     stdio: ['ignore', 'pipe', 'pipe'],
   });
   let output = '', log = '';

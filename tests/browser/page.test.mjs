@@ -4,6 +4,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { chromium } from 'playwright-core';
+import { hasShared, sharedModels } from '../api/client.mjs';
 import { fixtures, startServer } from '../api/server.mjs';
 
 const picture = (name) => join(fixtures, name);
@@ -225,6 +226,41 @@ test('cancels: the server stops the work', async (t) => {
   assert.equal(await page.locator('#go').isEnabled(), true);
   for (let i = 0; i < 300 && (await cancelled()) === had; i++) await new Promise((r) => setTimeout(r, 100));
   assert.equal(await cancelled(), had + 1);
+});
+
+// The program's own models where it has them, else the shared ones.
+test('restores the sample in one click', async (t) => {
+  let own = await startServer({ args: [], env: { RESTORED_STARTER_MODELS: 'true' } });
+  t.after(() => own.stop());
+  const embedded = (await (await fetch(`${own.url}/v1/models`)).json()).models.length > 0;
+  if (!embedded && !hasShared) return t.skip('neither models/starter nor ../shared holds models');
+  if (!embedded) {
+    await own.stop();
+    own = await startServer({ args: sharedModels });
+  }
+  const page = await open(t, own.url);
+  await page.waitForFunction(async () => (await fetch('/readyz')).ok, null, wait);
+  await page.reload();
+  await page.locator('main[aria-busy="false"]').waitFor(wait);
+  assert.equal(await page.locator('#starter').isVisible(), embedded);
+  if (embedded) assert.match(await text(page, '#starter'), /starter models .*finding faces.*make models/);
+  await page.getByRole('button', { name: 'Try the sample' }).click();
+  await done(page);
+  assert.match(await text(page, '#report'), /^2 faces restored/);
+  assert.match(await text(page, '#report'), embedded ? /Face model\s+starter_face/ : /Face model\s+gfpgan_tiny/);
+  assert.match(await text(page, '#name'), /^sample_restored\.jpg · 1440 × 1152 · /);
+  assert.equal(await page.locator('#before').evaluate((image) => image.naturalWidth), 720);
+  assert.equal(await page.getByRole('button', { name: 'Try the sample' }).isVisible(), false);
+});
+
+test('shows the sample when it cannot restore it yet', async (t) => {
+  const bare = await startServer({ args: ['--models', '/nonexistent'] });
+  t.after(() => bare.stop());
+  const page = await open(t, bare.url);
+  assert.equal(await page.locator('#starter').isVisible(), false);
+  await page.getByRole('button', { name: 'Try the sample' }).click();
+  await page.locator('#name', { hasText: 'sample.jpg · 720 × 576' }).waitFor(wait);
+  assert.equal(await page.locator('#go').isDisabled(), true);
 });
 
 test('says what is missing when there are no models', async (t) => {

@@ -61,7 +61,7 @@ static int open_workers(void **state)
     if (!shared_present())
         return 0;
     const struct model_defaults defaults = {
-        {"detection_mobilenet0.25_distilled", "gfpgan_tiny", "parsing_parsenet_tiny", "none"}};
+        .name = {"detection_mobilenet0.25_distilled", "gfpgan_tiny", "parsing_parsenet_tiny", "none"}};
     setenv("RESTORED_VULKAN_VALIDATION", "1", 0);
     if (model_store_create(&store, shared_path("models"), &defaults, &err))
         fail_msg("%s", err.text);

@@ -126,6 +126,7 @@ static void test_file_errors(void **state)
         {"body_limit = 99999999999999GiB\n", "is not a number from 1KiB to 4GiB", ERROR_INVALID},
         {"input_pixels =\n", "is not a number", ERROR_INVALID},
         {"precision = fp64\n", "is not auto, fp32 or fp16", ERROR_INVALID},
+        {"starter_models = maybe\n", "is not true or false", ERROR_INVALID},
         {"log_level = loud\n", "is not debug, info, warn or error", ERROR_INVALID},
         {"\nqueue = 5\nworkers = 1\nqueue = 5\n", ":4: \"queue\" is set in line 2 already", ERROR_INVALID},
         {"job_seconds = 5\njob-seconds = 6\n", ":2: \"job_seconds\" is set in line 1 already", ERROR_INVALID},

@@ -168,7 +168,7 @@ static void test_configured(void **state)
     put("face", "GFPGANv1.3.safetensors");
     put("face", "mine.safetensors");
     put("detector", "finder.pt"); /* the bytes decide what a file is */
-    struct model_defaults defaults = {{"finder", "mine.safetensors", NULL, "none"}};
+    struct model_defaults defaults = {.name = {"finder", "mine.safetensors", NULL, "none"}};
     struct model_store *store = open_store(&defaults);
     assert_string_equal(resolve(store, ROLE_FACE, NULL)->name, "mine");
     assert_string_equal(resolve(store, ROLE_FACE, "1.3")->name, "GFPGANv1.3");
@@ -280,6 +280,161 @@ static void test_conf(void **state)
     }
 }
 
+/* The embedded starter models: defaults where nothing official is there, each role by itself. */
+static void test_starters(void **state)
+{
+    (void)state;
+    struct error err = ERROR_INIT;
+    static const char *const names[] = {"detector", "face_64", "srvgg_x2"};
+    struct file files[3];
+    for (int i = 0; i < 3; i++) {
+        char path[512];
+        snprintf(path, sizeof path, "%s/%s.safetensors", fixtures(), names[i]);
+        if (file_map(&files[i], path, &err))
+            fail_msg("%s", err.text);
+    }
+#define BYTES(i) files[i].data, files[i].data + files[i].size
+    const struct embed_file embedded[] = {{"starter_detector.safetensors", BYTES(0)},
+                                          {"starter_face.safetensors", BYTES(1)},
+                                          {"starter_upsampler_x2.safetensors", BYTES(2)},
+                                          {NULL, NULL, NULL}};
+    struct model_defaults defaults = {.starters = embedded};
+    struct model_store *store = open_store(&defaults);
+    assert_int_equal(model_store_count(store), 3);
+    if (model_store_ready(store, &err))
+        fail_msg("%s", err.text);
+    const struct model_entry *face = resolve(store, ROLE_FACE, NULL);
+    assert_string_equal(face->name, "starter_face");
+    assert_string_equal(face->path, "embedded:starter_face.safetensors");
+    assert_true(face->starter && face->is_default && face->bytes == files[1].size);
+    assert_int_equal(face->info.face_size, 64);
+    assert_ptr_equal(resolve(store, ROLE_FACE, "starter"), face);
+    assert_ptr_equal(resolve(store, ROLE_FACE, "starter_face.safetensors"), face);
+    assert_string_equal(resolve(store, ROLE_UPSCALER, "starter")->name, "starter_upsampler_x2");
+    assert_string_equal(resolve(store, ROLE_DETECTOR, "")->name, "starter_detector");
+    assert_null(resolve(store, ROLE_PARSER, NULL));
+    refuse(store, ROLE_PARSER, "starter", ERROR_INVALID, SAYS("starter_parser.safetensors"));
+    refuse(store, ROLE_FACE, "starter_detector", ERROR_INVALID, SAYS("not a face network but a detector"));
+    model_store_hash(store);
+    assert_int_equal(strlen(face->sha256), 64);
+    char hash[65];
+    memcpy(hash, face->sha256, sizeof hash);
+
+    struct model *model = NULL; /* it runs from memory */
+    if (model_store_open(&model, face, &err))
+        fail_msg("%s", err.text);
+    assert_int_equal(model_info(model)->face_size, 64);
+    model_close(&model);
+    model_store_destroy(&store);
+
+    /* an official file takes its role alone, and a folder's file of a starter's name goes before the embedded one */
+    put("face", "GFPGANv1.4.safetensors");
+    put("srvgg_x4", "starter_upsampler_x2.safetensors");
+    put("face_64", "mine.safetensors");
+    store = open_store(&defaults);
+    assert_string_equal(resolve(store, ROLE_FACE, NULL)->name, "GFPGANv1.4");
+    assert_string_equal(resolve(store, ROLE_DETECTOR, NULL)->name, "starter_detector");
+    const struct model_entry *upscaler = resolve(store, ROLE_UPSCALER, NULL);
+    assert_true(upscaler->starter && !upscaler->content && upscaler->info.scale == 4);
+    model_store_hash(store);
+    assert_string_equal(resolve(store, ROLE_FACE, "mine")->sha256, hash); /* the same bytes, from a file */
+    assert_false(resolve(store, ROLE_FACE, "mine")->starter);
+    model_store_destroy(&store);
+
+    /* without them a starter model in a folder works when named */
+    store = open_store(NULL);
+    assert_null(resolve(store, ROLE_UPSCALER, NULL));
+    assert_ptr_not_equal(resolve(store, ROLE_UPSCALER, "starter"), NULL);
+    refuse(store, ROLE_DETECTOR, NULL, ERROR_NOT_FOUND, SAYS("detection_Resnet50_Final.pth"));
+    model_store_destroy(&store);
+    for (int i = 0; i < 3; i++)
+        file_unmap(&files[i]);
+}
+
+/* A fixture's tensors under other metadata, as "mine.safetensors" in the folder. */
+static void put_with_metadata(const char *fixture, const char *metadata)
+{
+    char path[512];
+    struct file file;
+    struct error err = ERROR_INIT;
+    snprintf(path, sizeof path, "%s/%s.safetensors", fixtures(), fixture);
+    if (file_map(&file, path, &err))
+        fail_msg("%s", err.text);
+    static const char had[] = "{\"__metadata__\":{\"format\":\"pt\"}", begin[] = "{\"__metadata__\":";
+    const size_t old = sizeof had - 1, new = sizeof begin - 1 + strlen(metadata), size = file.size - old + new;
+    assert_memory_equal(file.data + 8, had, old);
+    uint64_t length;
+    memcpy(&length, file.data, sizeof length); /* tests run on little-endian machines */
+    length += new - old;
+    uint8_t *bytes = malloc(size);
+    assert_non_null(bytes);
+    memcpy(bytes, &length, 8);
+    memcpy(bytes + 8, begin, sizeof begin - 1);
+    memcpy(bytes + 8 + sizeof begin - 1, metadata, strlen(metadata));
+    memcpy(bytes + 8 + new, file.data + 8 + old, file.size - 8 - old);
+    snprintf(path, sizeof path, "%s/mine.safetensors", folder);
+    assert_int_equal(file_write(path, bytes, size, &err), OK);
+    free(bytes);
+    file_unmap(&file);
+}
+
+static void test_cards(void **state)
+{
+    (void)state;
+    put_with_metadata("srvgg_x2", "{\"name\":\"Small one\",\"licence\":\"CC0-1.0\",\"commit\":\"12ab\","
+                                  "\"data\":\"five photos\",\"format\":\"pt\"}");
+    struct model_store *store = open_store(NULL);
+    const struct model_entry *e = resolve(store, ROLE_UPSCALER, "mine");
+    assert_string_equal(e->card.name, "Small one");
+    assert_string_equal(e->card.commit, "12ab");
+    assert_string_equal(e->card.data, "five photos");
+    assert_string_equal(e->licence, "CC0-1.0");
+    assert_false(e->starter);
+    model_store_destroy(&store);
+
+    /* what would move a terminal's cursor, end a line or turn text around is shown as ? */
+    put_with_metadata("srvgg_x2", "{\"name\":\"a\\u001b[2Jb\\nc\\u202ed\",\"licence\":\"\",\"data\":\"\\t\"}");
+    store = open_store(NULL);
+    e = resolve(store, ROLE_UPSCALER, "mine");
+    assert_string_equal(e->card.name, "a?[2Jb?c???d");
+    assert_string_equal(e->card.data, "?");
+    assert_string_equal(e->licence, "");
+    model_store_destroy(&store);
+
+    /* a long text is cut, and a great many keys are passed over */
+    size_t many = 20000, n = 0;
+    char *text = malloc(2000000 + many * 16);
+    assert_non_null(text);
+    n += (size_t)sprintf(text, "{");
+    for (size_t i = 0; i < many; i++)
+        n += (size_t)sprintf(text + n, "\"k%zu\":\"v\",", i);
+    n += (size_t)sprintf(text + n, "\"data\":\"");
+    memset(text + n, 'x', 1000000);
+    sprintf(text + n + 1000000, "\"}");
+    put_with_metadata("srvgg_x2", text);
+    free(text);
+    store = open_store(NULL);
+    e = resolve(store, ROLE_UPSCALER, "mine");
+    assert_int_equal(strlen(e->card.data), sizeof e->card.data - 1);
+    assert_string_equal(e->card.name, "");
+    model_store_destroy(&store);
+
+    /* metadata of another type than the format's makes the file unusable, and says so */
+    static const char *const wrong[] = {"[]",
+                                        "7",
+                                        "{\"name\":7}",
+                                        "{\"name\":{\"name\":\"x\"}}",
+                                        "{\"name\":null}",
+                                        "{\"name\":\"a\",\"name\":\"b\"}",
+                                        "{\"name\":\"a\\u0000b\"}"};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        put_with_metadata("srvgg_x2", wrong[i]);
+        store = open_store(NULL);
+        refuse(store, ROLE_UPSCALER, "mine", ERROR_INVALID, SAYS("mine cannot be used"));
+        model_store_destroy(&store);
+    }
+}
+
 /* A model and its sessions are opened once, and kept. */
 static void test_set(void **state)
 {
@@ -315,8 +470,9 @@ int main(void)
 {
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
     const struct CMUnitTest tests[] = {
-        IN_FOLDER(test_empty), IN_FOLDER(test_official_names), IN_FOLDER(test_configured), IN_FOLDER(test_odd_folders),
-        IN_FOLDER(test_hash),  cmocka_unit_test(test_conf),    IN_FOLDER(test_set),
+        IN_FOLDER(test_empty),       IN_FOLDER(test_official_names), IN_FOLDER(test_configured),
+        IN_FOLDER(test_odd_folders), IN_FOLDER(test_hash),           cmocka_unit_test(test_conf),
+        IN_FOLDER(test_set),         IN_FOLDER(test_starters),       IN_FOLDER(test_cards),
     };
     return cmocka_run_group_tests_name("model store", tests, NULL, NULL);
 }

@@ -32,7 +32,7 @@ static int open_worker(void **state)
 {
     (void)state;
     struct error err = ERROR_INIT;
-    const struct model_defaults defaults = {{"detector", "face_64", "parser", "srvgg_x2"}};
+    const struct model_defaults defaults = {.name = {"detector", "face_64", "parser", "srvgg_x2"}};
     log_set_level(LOG_ERROR);
     if (device_open(&worker.device, "reference", NULL, &err) ||
         model_store_create(&worker.store, fixtures(), &defaults, &err) ||
