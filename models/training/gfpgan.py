@@ -59,14 +59,14 @@ class ModulatedConv(nn.Module):
         nn.init.normal_(self.modulation.weight, std=1 / math.sqrt(features))
         nn.init.ones_(self.modulation.bias)
 
-    def forward(self, x, latent):
+    def forward(self, x, latent, gain=1.0):
         weight = self.weight[0]
         style = self.modulation(latent).float()
         x = x * style.to(x.dtype)[:, :, None, None]
         out = F.conv2d(x, weight, padding=self.kernel // 2)
         if self.demodulate:
             squares = weight.float().square().sum((2, 3))
-            scale = torch.rsqrt(F.linear(style.square(), squares).float() + 1e-8)
+            scale = gain * torch.rsqrt(F.linear(style.square(), squares).float() + 1e-8)
             out = out * scale.to(out.dtype)[:, :, None, None]
         return out
 
@@ -79,7 +79,7 @@ class StyleConv(nn.Module):
         self.bias = nn.Parameter(torch.zeros(1, target, 1, 1))
 
     def forward(self, x, latent, noise):
-        out = self.modulated_conv(x, latent) * 2**0.5
+        out = self.modulated_conv(x, latent, 2**0.5)
         if noise is not None:
             out = out + self.weight * noise
         return leaky(out + self.bias.to(out.dtype))
