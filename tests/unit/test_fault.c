@@ -30,7 +30,7 @@ static int open_store(void **state)
 {
     (void)state;
     struct error err = ERROR_INIT;
-    const struct model_defaults defaults = {{"detector", "face_64", "parser", "srvgg_x2"}};
+    const struct model_defaults defaults = {.name = {"detector", "face_64", "parser", "srvgg_x2"}};
     log_set_level(LOG_ERROR + 1); /* what is lost here is meant to be */
     device_set_cpu_threads(1);
     if (model_store_create(&store, fixtures(), &defaults, &err))
