@@ -31,8 +31,8 @@ export async function until(what, probe, ms = 60000) {
 
 // Starts the server; with ready it is waited for until it says so. stop() fails when it does not end well. context: a test
 // at whose end it is stopped in any case.
-export async function start({ models = ownModels, args = [], ready = true, env, context } = {}) {
-  const server = await startServer({ args: [...models, ...args], env });
+export async function start({ program, models = ownModels, args = [], ready = true, env, context } = {}) {
+  const server = await startServer({ program, args: [...models, ...args], env });
   const stop = server.stop;
   context?.after(() => stop());
   server.port = Number(new URL(server.url).port);

@@ -7,6 +7,8 @@ import { fileURLToPath } from 'node:url';
 
 export const root = resolve(dirname(fileURLToPath(import.meta.url)), '../..');
 export const binary = process.env.RESTORED_BINARY ?? join(root, 'restored');
+// The same program with the layer of runtime/backend/fault.h, which takes RESTORED_FAULTS.
+export const faulty = process.env.RESTORED_FAULTY_BINARY ?? join(root, 'build/tests/restored');
 export const fixtures = process.env.RESTORED_FIXTURES ?? join(root, 'build/fixtures');
 
 // Arguments with which a server uses the fixtures' networks by default.
@@ -19,9 +21,9 @@ export const fixtureModels = [
 // {code, signal}; a server that does not end within a minute is killed, which the signal then tells.
 // cwd: a folder of its own by default, so that no models folder of the repository is found by chance; for the same reason
 // the program's own starter models are off, unless env turns them on.
-export async function startServer({ args = fixtureModels, env = {}, cwd } = {}) {
+export async function startServer({ program = binary, args = fixtureModels, env = {}, cwd } = {}) {
   const folder = cwd ?? mkdtempSync(join(tmpdir(), 'restored-'));
-  const child = spawn(binary, ['serve', '--listen', '127.0.0.1:0', ...args], {
+  const child = spawn(program, ['serve', '--listen', '127.0.0.1:0', ...args], {
     cwd: folder,
     env: { ...process.env, XDG_DATA_HOME: folder, RESTORED_STARTER_MODELS: 'false', ...env },
     stdio: ['ignore', 'pipe', 'pipe'],
