@@ -88,7 +88,8 @@ def main():
     print(f"sharp faces against themselves: PSNR {float(same.mean()):.2f}, least {float(same.min()):.2f}, "
           f"{int((same >= 32).sum())} of {len(entries)} at 32 dB or more; "
           + ", ".join(f"{s} {float(v):.2f}" for s, v in by.items()))
-    measure.sheet(os.path.join(args.to, "face_sharp.jpg"), [[truth[i] for i in chosen[:4]], [made[i] for i in chosen[:4]]], 512)
+    rows = [[v[i] for i in chosen[:4]] for v in (truth, made)]
+    measure.sheet(os.path.join(args.to, "face_sharp.jpg"), rows, 512)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,15 @@
 """Measures a face mask on held-out faces: python3 -m models.training.eval_mask --model FILE --data DIR
 
-Its overlap with the labels (which are no truth: see masks.py), how far face and background differ where each mask passes from
-one to the other (less is less of an edge), and a sheet in --to, not to be committed: face, labels, network's classes, a sharp
-face pasted into a degraded picture by the pipeline's square mask and by the network's."""
+Its overlap with the labels (which are no truth: see masks.py), how far face and background differ where each mask
+passes from one to the other (less is less of an edge), and a sheet in --to, not to be committed: face, labels, network's
+classes, a sharp face pasted into a degraded picture by the pipeline's square mask and by the network's."""
 import argparse
 import os
 
 import torch
 import torch.nn.functional as F
 
-from models.training import common, degrade, measure, parsenet
+from models.training import common, degrade, masks, measure, parsenet
 from models.training.train_mask import Labelled, opaque
 
 COLOURS = {parsenet.SKIN: (1.0, 0.75, 0.6), parsenet.HAIR: (0.7, 0.4, 0.1), parsenet.NECK: (0.1, 0.7, 0.2),
@@ -61,9 +61,7 @@ def main():
     args = parser.parse_args()
     pack = Labelled(args.data, "val", args.device, args.limit, ("faces512",))
     net = parsenet.from_state(common.load_weights(args.model)).to(args.device).eval()
-    table = torch.tensor([0] * 5, device=args.device)
-    from models.training.masks import CLASSES
-    table[:] = torch.tensor(CLASSES, device=args.device)
+    table = torch.tensor(masks.CLASSES, device=args.device)
     ious, counts, edges, rows = [], [], {"square": [], "network": []}, []
     shown = set(torch.linspace(0, len(pack.pictures) - 1, min(12, len(pack.pictures))).round().long().tolist())
     for i in range(len(pack.pictures)):

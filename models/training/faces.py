@@ -1,5 +1,6 @@
 """Batches of aligned faces for the restorer: the packs on the device, weighted by source, moved, mirrored and toned."""
 import math
+import os
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +19,9 @@ class Faces:
 
     def __init__(self, data, device, limit=0):
         self.device = device
-        large, small = (common.read_index(data, pack, "train") for pack in ("faces512", "faces256"))
+        large = common.read_index(data, "faces512", "train")
+        # The small pack may be missing: large ones alone do, with less variety.
+        small = common.read_index(data, "faces256", "train") if os.path.exists(data + "/faces256/index.json") else []
         if limit:
             large, small = large[::max(1, len(large) // limit)], small[::max(1, len(small) // limit)]
         self.large = common.load_pictures(data, large, 512, device, 6)
@@ -60,7 +63,7 @@ class Faces:
         return torch.where(chosen[:, None, None, None], turned.clamp(0, 1), x), chosen
 
     def batch(self, n):
-        few = int(round(n * SMALL_SHARE)) if n > 3 else 0
+        few = int(round(n * SMALL_SHARE)) if n > 3 and len(self.small) else 0
         index = torch.multinomial(self.weights, n - few, replacement=True)
         truth, fine = self._take(self.large, index), self.fine[index.to(self.device)]
         if few:

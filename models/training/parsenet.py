@@ -1,7 +1,6 @@
 """ParseNet, the face parser of facexlib (from PSFRGAN, Chen et al. 2021), written from its checkpoints' layout: residual
 blocks down, at the bottom and up again, every convolution padded by reflection. The state dict has the official names; this
 is also the oracle of the runtime's graph. Input N×3×h×w, RGB, -1..1; outputs: logits of 19 classes, and a picture."""
-import torch
 import torch.nn as nn
 import torch.nn.functional as F
 

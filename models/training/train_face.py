@@ -138,7 +138,7 @@ def export(folder, commit="", to=None, state=None):
 
 
 def main():
-    parser = common.arguments(__doc__, batch=16)
+    parser = common.arguments(__doc__, batch=12)
     parser.add_argument("--lr", type=float, default=1.5e-3)
     parser.add_argument("--critic-lr", type=float, default=3e-4)
     parser.add_argument("--narrow", type=float, default=0.1875, help="width of the network; official: 1")

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from models.training import common, degrade, faces, masks, parsenet
 
-NAME = "starter_mask"
+NAME = "starter_parser"
 SHAPE = {"base": 16, "low": 16, "high": 48, "depth": 4}
 DATA = ("932 aligned faces of 512 px and 340 of 256 px: congress (public domain), interfaces (CC0), SFHQ-T2I (MIT, "
         "synthetic); labels: outline and colour models fitted to each picture")
@@ -22,6 +22,9 @@ class Labelled:
     def __init__(self, data, split, device, limit=0, packs=("faces512", "faces256")):
         pictures, points = [], []
         for pack in packs:
+            if not os.path.exists(os.path.join(data, pack, "index.json")):
+                print(f"without {pack}: it is not in {data}")
+                continue
             entries = common.read_index(data, pack, split)
             if limit:
                 entries = entries[::max(1, len(entries) // limit)]
