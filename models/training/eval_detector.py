@@ -1,0 +1,181 @@
+"""Measures the face detector beside the public checkpoint, through the same network definition.
+
+    python3 -m models.training.eval_detector --model FILE [--public FILE] [--data DIR] [--photos DIR] [--sheet PNG]
+
+On the validation scenes, at several scales: average precision at IoU 0.5 for faces of 32 px or more (smaller and ignored
+ones count neither way), recall and false faces at the default threshold, and the error of the landmarks as a share of the
+distance of the eyes, over the faces that both find. On a folder of photos: every face found, for the eye to judge.
+"""
+import argparse
+import json
+import os
+
+import numpy as np
+import torch
+from PIL import Image, ImageDraw
+
+from models.training import common, detector
+from models.training.networks_scene import RetinaFace
+
+THRESHOLD = 0.97  # the pipeline's
+SMALLEST = 32.0
+PUBLIC = {"slope": 0.0, "min_sizes": ((10, 20), (32, 64), (128, 256))}
+
+
+def load(path, slope, device):
+    net = RetinaFace(slope)
+    net.load_state_dict(common.load_weights(path), strict=False)
+    return net.to(device).eval()
+
+
+def overlaps(box, boxes):
+    low, high = np.maximum(box[:2], boxes[:, :2]), np.minimum(box[2:4], boxes[:, 2:4])
+    shared = np.clip(high - low, 0, None).prod(1)
+    return shared / ((box[2:] - box[:2]).prod() + (boxes[:, 2:] - boxes[:, :2]).prod(1) - shared + 1e-9)
+
+
+class Tally:
+    """Detections of a set of pictures against the truth."""
+
+    def __init__(self):
+        self.rows, self.wanted, self.points = [], 0, {}
+
+    def add(self, picture, found, boxes, points, counts):
+        """found: rows score, box, landmarks, best first; counts: whether a face must be found (else it is neutral)."""
+        self.wanted += int(counts.sum())
+        taken = np.zeros(len(boxes), bool)
+        for row in found:
+            iou = overlaps(row[1:5], boxes) if len(boxes) else np.zeros(0)
+            free = np.where(taken, 0, iou)
+            best = int(free.argmax()) if len(free) else -1
+            if best >= 0 and free[best] >= 0.5:
+                taken[best] = True
+                if counts[best]:
+                    self.rows.append((float(row[0]), 1))
+                    if row[0] > 0.5:
+                        eyes = np.hypot(*(points[best][0] - points[best][1]))
+                        error = np.hypot(*(row[5:].reshape(5, 2) - points[best]).T).mean()
+                        self.points[picture, best] = error / max(eyes, 1e-6)
+            elif not (len(iou) and iou.max() >= 0.3 and not counts[iou.argmax()]) and \
+                    (row[3:5] - row[1:3]).max() >= SMALLEST:
+                self.rows.append((float(row[0]), 0))
+
+    def precision(self):
+        """Area under precision (made monotonous) over recall."""
+        rows = sorted(self.rows, key=lambda r: -r[0])
+        hits = np.cumsum([r[1] for r in rows]) if rows else np.zeros(0)
+        precision = np.maximum.accumulate((hits / np.arange(1, len(rows) + 1))[::-1])[::-1] if rows else hits
+        return float(sum(p for p, r in zip(precision, rows) if r[1]) / max(1, self.wanted))
+
+    def at(self, threshold):
+        kept = [r for r in self.rows if r[0] > threshold]
+        return sum(r[1] for r in kept) / max(1, self.wanted), sum(1 - r[1] for r in kept)
+
+    def best(self):
+        """The threshold with the best F1, which says how the scores would have to be shifted."""
+        scores = sorted({round(r[0], 3) for r in self.rows})
+        def f1(t):
+            recall, false = self.at(t)
+            hits = recall * self.wanted
+            return 2 * hits / max(1, self.wanted + hits + false)
+        return float(max(scores, key=f1, default=0))
+
+
+def scene(data, entry, scale):
+    picture = common.read_picture(os.path.join(data, entry["file"]))
+    if scale != 1:
+        side = round(picture.shape[2] * scale)
+        picture = common.read_picture(os.path.join(data, entry["file"]), side)
+    boxes = np.array([f["box"] for f in entry["faces"]], np.float32).reshape(-1, 4)
+    points = np.array([f["landmarks5"] for f in entry["faces"]], np.float32).reshape(-1, 5, 2)
+    boxes, points = (boxes + 0.5) * scale - 0.5, (points + 0.5) * scale - 0.5
+    size = (boxes[:, 2:] - boxes[:, :2]).max(1) if len(boxes) else np.zeros(0)
+    counts = np.array([not f["ignore"] for f in entry["faces"]], bool) & (size >= SMALLEST)
+    return picture, boxes, points, counts
+
+
+def validate(nets, data, scale, limit=0):
+    """A table row a network: {name: {...}}."""
+    entries = common.read_index(data, "detect", "val")
+    entries = entries[:limit] if limit else entries
+    tallies = {name: Tally() for name in nets}
+    for i, entry in enumerate(entries):
+        picture, boxes, points, counts = scene(data, entry, scale)
+        for name, (net, sizes) in nets.items():
+            tallies[name].add(i, detector.detect(net, picture, sizes, 0.02), boxes, points, counts)
+    common_faces = set.intersection(*[set(t.points) for t in tallies.values()])
+    out = {}
+    for name, t in tallies.items():
+        errors = np.array([t.points[k] for k in sorted(common_faces)] or [0.0])
+        recall, false = t.at(THRESHOLD)
+        out[name] = {"ap50": round(t.precision(), 4), "recall": round(recall, 4), "false": false, "faces": t.wanted,
+                     "landmarks": round(float(errors.mean()), 4), "landmarks_median": round(float(np.median(errors)), 4),
+                     "best_threshold": t.best()}
+    return out
+
+
+def reduced(path, longest=2048):
+    """A photo as the pipeline's detector sees it."""
+    with Image.open(path) as im:
+        im = im.convert("RGBA").convert("RGB")
+        if max(im.size) > longest:
+            f = longest / max(im.size)
+            im = im.resize((round(im.size[0] * f), round(im.size[1] * f)), Image.BOX)
+        return np.ascontiguousarray(np.asarray(im).transpose(2, 0, 1))
+
+
+def look(nets, folder, sheet):
+    """Prints the faces of each photo; draws them on a sheet: one row a photo, one column a network."""
+    rows = []
+    for file in sorted(os.listdir(folder)):
+        if not file.lower().endswith((".jpg", ".jpeg", ".png")):
+            continue
+        picture = reduced(os.path.join(folder, file))
+        row = []
+        for name, (net, sizes) in nets.items():
+            found = detector.detect(net, picture, sizes, 0.3)
+            text = [f"{r[0]:.3f} at {r[1]:.0f},{r[2]:.0f} {r[3] - r[1]:.0f}x{r[4] - r[2]:.0f}" for r in found]
+            print(f"{file} {name}: " + (", ".join(text) or "none"))
+            im = Image.fromarray(picture.transpose(1, 2, 0))
+            draw = ImageDraw.Draw(im)
+            width = max(2, max(im.size) // 200)
+            for r in found:
+                draw.rectangle(r[1:5].tolist(), outline=(0, 255, 0) if r[0] > THRESHOLD else (255, 160, 0), width=width)
+                for x, y in r[5:].reshape(5, 2):
+                    draw.ellipse((x - width, y - width, x + width, y + width), fill=(255, 0, 0))
+            im.thumbnail((400, 300))
+            row.append(im)
+        rows.append(row)
+    if sheet and rows:
+        page = Image.new("RGB", (410 * len(rows[0]), 310 * len(rows)))
+        for y, row in enumerate(rows):
+            for x, im in enumerate(row):
+                page.paste(im, (410 * x, 310 * y))
+        os.makedirs(os.path.dirname(sheet) or ".", exist_ok=True)
+        page.save(sheet)
+        print(sheet)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="models/starter/starter_detector.safetensors")
+    parser.add_argument("--public", default="../shared/models/detection_mobilenet0.25_biubug6.pth")
+    parser.add_argument("--data", default="../shared/data")
+    parser.add_argument("--photos", default="../shared/photos")
+    parser.add_argument("--sheet", default="build/sheets/detector.png")
+    parser.add_argument("--scales", default="1,2,0.5")
+    parser.add_argument("--limit", type=int, default=0)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    args = parser.parse_args()
+    nets = {"starter": (load(args.model, 0.1, args.device), detector.MIN_SIZES)}
+    if os.path.exists(args.public):
+        nets["public"] = (load(args.public, PUBLIC["slope"], args.device), PUBLIC["min_sizes"])
+    for scale in [float(s) for s in args.scales.split(",") if s]:
+        for name, row in validate(nets, args.data, scale, args.limit).items():
+            print(f"scale {scale:g} {name}: {json.dumps(row)}", flush=True)
+    if os.path.isdir(args.photos):
+        look(nets, args.photos, args.sheet)
+
+
+if __name__ == "__main__":
+    main()

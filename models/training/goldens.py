@@ -1,0 +1,70 @@
+"""PyTorch's outputs of the starter models, for the runtime to be compared with (tests/golden/test_starter.c).
+
+    python3 -m models.training.goldens [--models models/starter] [--to build/starter-goldens]
+
+For each file NAME.safetensors: NAME.in.npy, the network's input as float32 N×C×H×W, and NAME.out0.npy … for its outputs.
+A detector's and an upsampler's definition are in networks_scene.py; other networks register theirs in OTHERS.
+"""
+import argparse
+import os
+
+import numpy as np
+import torch
+
+from models.training import common
+from models.training.networks_scene import RetinaFace, srvgg_of
+
+# Functions (tensors by name) -> (input, list of outputs), or None when the tensors are not that network's.
+OTHERS = []
+
+
+def noise_picture(h, w, seed):
+    """A smooth random picture RGB 0..1, 1×3×h×w: all frequencies, so that no layer is left idle."""
+    random = np.random.RandomState(seed)
+    out = np.zeros((3, h, w), np.float32)
+    for cell in (1, 2, 4, 8, 16, 32):
+        small = random.rand(3, -(-h // cell), -(-w // cell)).astype(np.float32)
+        out += small.repeat(cell, 1).repeat(cell, 2)[:, :h, :w] / 6
+    return torch.from_numpy(out)[None]
+
+
+def detector(tensors):
+    if "ClassHead.0.conv1x1.weight" not in tensors:
+        return None
+    net = RetinaFace()
+    net.load_state_dict(tensors, strict=False)
+    x = noise_picture(211, 318, 1).flip(1) * 255 - torch.tensor([104.0, 117.0, 123.0]).reshape(1, 3, 1, 1)
+    return x, net.eval()(x)
+
+
+def upsampler(tensors):
+    if "body.0.weight" not in tensors or tensors["body.0.weight"].shape[1] != 3:
+        return None
+    x = noise_picture(48, 64, 2)
+    return x, [srvgg_of(tensors)(x)]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", default="models/starter")
+    parser.add_argument("--to", default="build/starter-goldens")
+    args = parser.parse_args()
+    os.makedirs(args.to, exist_ok=True)
+    for file in sorted(os.listdir(args.models)):
+        if not file.endswith(".safetensors"):
+            continue
+        tensors = common.load_weights(os.path.join(args.models, file))
+        with torch.no_grad():
+            found = next((r for r in (make(tensors) for make in [detector, upsampler, *OTHERS]) if r), None)
+        if not found:
+            common.fail(f"{file}: no definition for it here")
+        x, outputs = found
+        stem = os.path.join(args.to, file[: -len(".safetensors")])
+        np.save(stem + ".in.npy", np.ascontiguousarray(x.numpy(), np.float32))
+        for i, y in enumerate(outputs):
+            np.save(f"{stem}.out{i}.npy", np.ascontiguousarray(y.numpy(), np.float32))
+        print(f"{stem}: {tuple(x.shape)} -> {[tuple(y.shape) for y in outputs]}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+/* The starter models against PyTorch's definitions of them: `python3 -m models.training.goldens` leaves inputs and
+ * outputs in build/starter-goldens (it needs PyTorch, so neither CI nor `make check` does it). RESTORED_TEST_DEVICE
+ * limits it to one device; RESTORED_STARTER names another folder of models. */
+#include <dirent.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+#include "runtime/models/model.h"
+#include "tests/common/npy.h"
+
+#define STARTER_GOLDENS "build/starter-goldens"
+#define STARTER_TOLERANCE 1e-5 /* of the output's range */
+
+static void compare_outputs(const struct model *model, const char *name, const char *device, float *outputs[],
+                            const struct session_shape *shape)
+{
+    for (int i = 0; i < model_info(model)->output_count; i++) {
+        char path[512];
+        struct npy wanted;
+        int dims[4];
+        snprintf(path, sizeof path, STARTER_GOLDENS "/%s.out%d.npy", name, i);
+        assert_true(npy_load(path, &wanted));
+        model_output_shape(model, shape, i, dims);
+        assert_int_equal(wanted.rank, 4);
+        for (int k = 0; k < 4; k++)
+            assert_int_equal(wanted.shape[k], dims[k]);
+        const float *w = wanted.data;
+        double worst = 0, low = w[0], high = w[0];
+        for (size_t k = 0; k < wanted.count; k++) {
+            double e = fabs((double)outputs[i][k] - w[k]);
+            if (!(e <= worst))
+                worst = e; /* also NaN */
+            low = fmin(low, w[k]);
+            high = fmax(high, w[k]);
+        }
+        printf("    %-28s output %d %-10s max %.3g of range %.3g\n", name, i, device, worst, high - low);
+        assert_true(high > low && worst <= STARTER_TOLERANCE * (high - low));
+        npy_free(&wanted);
+    }
+}
+
+static void compare_model(const char *name, const char *device_id)
+{
+    const char *folder = getenv("RESTORED_STARTER");
+    char path[512];
+    struct error err = ERROR_INIT;
+    struct model *model;
+    struct device *device;
+    struct session *session;
+    struct npy in;
+    snprintf(path, sizeof path, "%s/%s.safetensors", folder ? folder : "models/starter", name);
+    if (model_open(&model, path, NULL, &err) || device_open(&device, device_id, NULL, &err))
+        fail_msg("%s", err.text);
+    snprintf(path, sizeof path, STARTER_GOLDENS "/%s.in.npy", name);
+    assert_true(npy_load(path, &in));
+    assert_int_equal(in.rank, 4);
+    struct session_shape shape = {.n = (int)in.shape[0], .h = (int)in.shape[2], .w = (int)in.shape[3]};
+    const float *inputs[1] = {in.data};
+    float *outputs[4] = {0};
+    for (int i = 0; i < model_info(model)->output_count; i++) {
+        int d[4];
+        model_output_shape(model, &shape, i, d);
+        outputs[i] = calloc((size_t)d[0] * (size_t)d[1] * (size_t)d[2] * (size_t)d[3], sizeof(float));
+    }
+    if (model_session(&session, model, device, PRECISION_FP32, &err) ||
+        session_run(session, &shape, inputs, outputs, NULL, &err))
+        fail_msg("%s", err.text);
+    compare_outputs(model, name, device_id, outputs, &shape);
+    session_destroy(&session);
+    model_forget(model, device);
+    for (int i = 0; i < 4; i++)
+        free(outputs[i]);
+    npy_free(&in);
+    device_close(&device);
+    model_close(&model);
+}
+
+static void test_starter(void **state)
+{
+    (void)state;
+    static const char suffix[] = ".in.npy";
+    DIR *folder = opendir(STARTER_GOLDENS);
+    if (!folder) {
+        printf("    skipped: no " STARTER_GOLDENS "; make it with: python3 -m models.training.goldens\n");
+        skip();
+    }
+    const char *only = getenv("RESTORED_TEST_DEVICE");
+    int count = 0;
+    for (struct dirent *e = readdir(folder); e; e = readdir(folder)) {
+        size_t length = strlen(e->d_name);
+        if (length <= strlen(suffix) || strcmp(e->d_name + length - strlen(suffix), suffix) != 0)
+            continue;
+        char name[256];
+        snprintf(name, sizeof name, "%.*s", (int)(length - strlen(suffix)), e->d_name);
+        if (only) {
+            compare_model(name, only);
+        } else {
+            compare_model(name, "reference");
+            compare_model(name, "cpu");
+        }
+        count++;
+    }
+    closedir(folder);
+    assert_true(count > 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_starter)};
+    return cmocka_run_group_tests_name("starter", tests, NULL, NULL);
+}
