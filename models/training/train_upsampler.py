@@ -93,7 +93,7 @@ def main():
                       0.25 * common.cosine((progress - args.l1_share) / (1 - args.l1_share), step))
         truth = tiles.patches(args.batch, args.side)
         generator = torch.Generator(device=device).manual_seed(int(torch.randint(1 << 62, (1,))))
-        given = degrade_scene(truth, generator, SCALE, clean=0.3, light=0.4)
+        given = degrade_scene(truth, generator, SCALE, clean=0.4, light=0.35)
         given = given.contiguous(memory_format=torch.channels_last)
         with common.autocast(device):
             out = net(given)
