@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from models.training import common, degrade, faces, masks, parsenet
 
 NAME = "starter_parser"
-SHAPE = {"base": 16, "low": 16, "high": 48, "depth": 4}
+SHAPE = {"base": 8, "low": 8, "high": 48, "depth": 4}
 DATA = ("932 aligned faces of 512 px and 340 of 256 px: congress (public domain), interfaces (CC0), SFHQ-T2I (MIT, "
         "synthetic); labels: outline and colour models fitted to each picture")
 
