@@ -16,11 +16,14 @@ models) wanted=$models ;;
 esac
 
 missing=
+machine=$(dpkg --print-architecture 2>/dev/null)
 for entry in $wanted; do
     package=${entry%%:*}
     case "$entry" in *:*) command -v "${entry#*:}" >/dev/null 2>&1 && continue ;; esac
-    command -v dpkg-query >/dev/null 2>&1 &&
-        [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] && continue
+    # A package may be there for several architectures; this machine's counts.
+    case " $(dpkg-query -W -f '${db:Status-Status}:${Architecture} ' "$package" 2>/dev/null)" in
+    *" installed:$machine "* | *' installed:all '*) continue ;;
+    esac
     missing="$missing $package"
 done
 

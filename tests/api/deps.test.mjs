@@ -19,7 +19,8 @@ beforeEach(() => {
   for (const tool of ['sh', 'env', 'mktemp', 'cat', 'rm', 'cc', 'make', 'glslc'].map((name) => ['/usr/bin', '/bin'].map((d) => join(d, name)).find(existsSync)))
     if (tool) symlinkSync(tool, join(folder, tool.split('/').pop()));
   for (const tool of ['cc', 'make', 'glslc']) if (!existsSync(join(folder, tool))) script(tool, ':');
-  script('dpkg-query', `for p; do :; done; case " $MISSING " in *" $p "*) exit 1 ;; *) printf installed ;; esac`);
+  script('dpkg-query', `for p; do :; done; case " $MISSING " in *" $p "*) exit 1 ;; *) printf '%s' "\${STATES-installed:all }" ;; esac`);
+  script('dpkg', 'echo amd64');
   script('apt-get', `echo "apt-get $* $DEBIAN_FRONTEND" >>${folder}/log; [ -z "$BROKEN" ] || { echo 'E: no such package'; exit 100; }`);
   script('id', 'echo "${AS:-0}"');
 });
@@ -39,6 +40,17 @@ test('installs what is missing and nothing else', () => {
   const r = run('run', { MISSING: 'libpng-dev mesa-vulkan-drivers clang' });
   assert.equal(r.status, 0, r.stderr);
   assert.deepEqual(log(), ['apt-get update noninteractive', 'apt-get install -y --no-install-recommends libpng-dev mesa-vulkan-drivers noninteractive']);
+});
+
+test("what is installed for another architecture alone is missing", () => {
+  assert.equal(run('run', { STATES: 'installed:amd64 installed:arm64 ' }).status, 0);
+  assert.equal(run('run', { STATES: 'not-installed:arm64 installed:amd64 ' }).status, 0);
+  assert.deepEqual(log(), []);
+  for (const STATES of ['installed:arm64 ', 'not-installed:amd64 installed:arm64 ', 'half-installed:amd64 ', '']) {
+    rmSync(join(folder, 'log'), { force: true });
+    run('models', { STATES });
+    assert.match(log()[1] ?? '', /ca-certificates/, STATES);
+  }
 });
 
 test('a command that is there needs no package', () => {
