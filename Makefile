@@ -4,6 +4,7 @@
 #   make san        ASan+UBSan unit tests                make lint     layering, naming, operator places
 #   make fuzz       libFuzzer on the readers (clang)     make fuzz-replay  their corpus alone
 #   make debug      build-debug/restored, with faults    make install  to DESTDIR, PREFIX, SYSCONFDIR
+#   make bench      speed of networks and pipeline here  make bench-cpu, bench-gpu: on that kind of device
 #   make deps       install packages alone               make format   clang-format everything
 #   make sample     the sample, restored by the starter models, as the README shows it
 # ARGS='--listen 127.0.0.1:9000' goes to the server of `make run`; SUITES='unit api' picks suites of `make check`;
@@ -206,6 +207,14 @@ sample: restored
 	./restored restore static/sample.jpg -o models/sample_restored.jpg --quality 88 --device cpu \
 	    -v starter --detector starter --bg_upsampler starter --default_parser starter
 
+# Tables in markdown: on the device that would be taken, and on a GPU or not at all.
+bench: restored fixtures
+	@sh tests/bench/bench.sh ./restored default
+bench-cpu: restored fixtures
+	@sh tests/bench/bench.sh ./restored cpu
+bench-gpu: restored fixtures
+	@sh tests/bench/bench.sh ./restored gpu
+
 debug:
 	$(MAKE) BUILD=build-debug CFLAGS='-DRESTORED_FAULTS -O0 -g3 -fno-omit-frame-pointer' build-debug/restored
 
@@ -223,5 +232,5 @@ clean:
 	rm -rf build build-* restored
 
 .SECONDARY:
-.PHONY: all clean fuzz fuzz-run fuzz-replay fuzz-replay-run objects tests unit asan clang shaders fixtures run check deps deps-check models sample san lint debug format install
+.PHONY: all bench bench-cpu bench-gpu clean fuzz fuzz-run fuzz-replay fuzz-replay-run objects tests unit asan clang shaders fixtures run check deps deps-check models sample san lint debug format install
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

@@ -15,6 +15,7 @@ static const struct {
     {"devices", "the devices there are, best first", cli_devices},
     {"doctor", "why a GPU is or is not used, and what to do", cli_doctor},
     {"models", "the models found, and how to get those missing", cli_models},
+    {"bench", "how fast networks and the pipeline are here", cli_bench},
     {"healthcheck", "exit 0 if the server answers that it is ready", cli_healthcheck},
 };
 #define COMMAND_COUNT (sizeof commands / sizeof *commands)

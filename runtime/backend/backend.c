@@ -233,6 +233,18 @@ uint64_t plan_bytes(const struct plan *plan)
     return plan->backend->plan_bytes(plan);
 }
 
+enum error_code plan_profile(struct plan *plan, struct error *err)
+{
+    if (!plan->backend->plan_profile)
+        return error_set(err, ERROR_UNSUPPORTED, "the backend %s does not time single layers", plan->backend->name);
+    return plan->backend->plan_profile(plan, err);
+}
+
+double plan_ms(const struct plan *plan, double *node_ms)
+{
+    return plan->backend->plan_ms ? plan->backend->plan_ms(plan, node_ms) : -1;
+}
+
 void device_forget_params(struct device *device, const struct param *const *params, size_t count)
 {
     device->backend->forget_params(device, params, count);

@@ -80,6 +80,15 @@ enum error_code plan_run(struct plan *plan, const float *const *inputs, float *c
 /* Device bytes that only this plan holds (its arena and staging). */
 uint64_t plan_bytes(const struct plan *plan);
 
+/* Makes every later run of the plan take the time of each node, which costs some: a node waits for the one before it.
+ * UNSUPPORTED on a device that cannot. */
+enum error_code plan_profile(struct plan *plan, struct error *err) MUST_CHECK;
+
+/* How long the last run, which was OK, kept the device: ms from when its inputs lay there to when its outputs did;
+ * negative where the device cannot tell. node_ms[the graph's node_count]: of each node, 0 where its time was not taken;
+ * may be NULL. */
+double plan_ms(const struct plan *plan, double *node_ms);
+
 /* Frees what the device packed of these params. No plan that uses them may be left. */
 void device_forget_params(struct device *device, const struct param *const *params, size_t count);
 
@@ -99,6 +108,8 @@ struct backend {
     enum error_code (*plan_run)(struct plan *plan, const float *const *inputs, float *const *outputs,
                                 const struct run_options *options, struct error *err);
     uint64_t (*plan_bytes)(const struct plan *plan);
+    enum error_code (*plan_profile)(struct plan *plan, struct error *err); /* this and the next: both, or NULL */
+    double (*plan_ms)(const struct plan *plan, double *node_ms);
     void (*forget_params)(struct device *device, const struct param *const *params, size_t count);
 };
 

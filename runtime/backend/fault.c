@@ -371,6 +371,16 @@ static uint64_t fault_plan_bytes(const struct plan *plan)
     return plan_bytes(((const struct fault_plan *)plan)->inner);
 }
 
+static enum error_code fault_plan_profile(struct plan *plan, struct error *err)
+{
+    return plan_profile(((struct fault_plan *)plan)->inner, err);
+}
+
+static double fault_plan_ms(const struct plan *plan, double *node_ms)
+{
+    return plan_ms(((const struct fault_plan *)plan)->inner, node_ms);
+}
+
 static void fault_forget_params(struct device *device, const struct param *const *params, size_t count)
 {
     device_forget_params(((struct fault_device *)device)->inner, params, count);
@@ -384,6 +394,8 @@ static const struct backend fault_backend = {
     .plan_destroy = fault_plan_destroy,
     .plan_run = fault_plan_run,
     .plan_bytes = fault_plan_bytes,
+    .plan_profile = fault_plan_profile,
+    .plan_ms = fault_plan_ms,
     .forget_params = fault_forget_params,
 };
 

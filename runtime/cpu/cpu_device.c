@@ -155,5 +155,7 @@ const struct backend cpu_backend = {
     .plan_destroy = cpu_plan_destroy,
     .plan_run = cpu_plan_run,
     .plan_bytes = cpu_plan_bytes,
+    .plan_profile = cpu_plan_profile,
+    .plan_ms = cpu_plan_ms,
     .forget_params = forget,
 };

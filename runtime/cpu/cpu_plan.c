@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
@@ -38,6 +39,8 @@ struct cpu_plan {
     struct cpu_task inputs[sizeof((struct graph *)0)->inputs / sizeof(int)];
     struct cpu_output outputs[sizeof((struct graph *)0)->outputs / sizeof(int)];
     uint64_t held; /* bytes of `memory` */
+    int node_count;
+    double run_ms, *node_ms; /* of the last run; node_ms NULL: not taken */
 };
 
 static struct view whole(const struct graph *graph, int tensor)
@@ -79,7 +82,8 @@ enum error_code cpu_plan_add(struct cpu_build *build, const struct cpu_task *tas
         plan->tasks = grown;
         plan->task_capacity = capacity;
     }
-    plan->tasks[plan->task_count++] = *task;
+    plan->tasks[plan->task_count] = *task;
+    plan->tasks[plan->task_count++].node = build->node;
     plan->shared_floats = shared_floats > plan->shared_floats ? shared_floats : plan->shared_floats;
     plan->thread_floats = thread_floats > plan->thread_floats ? thread_floats : plan->thread_floats;
     return OK;
@@ -205,8 +209,10 @@ static enum error_code build_tasks(struct cpu_build *build, struct error *err)
     enum error_code code = OK;
     for (int i = 0; i < graph->input_count && code == OK; i++)
         code = cpu_ops_input(build, whole(graph, graph->inputs[i]), &plan->inputs[i], err);
-    for (int i = 0; i < graph->node_count && code == OK; i++)
+    for (int i = 0; i < graph->node_count && code == OK; i++) {
+        build->node = i;
         code = cpu_ops_node(build, &graph->nodes[i], err);
+    }
     for (int i = 0; i < graph->output_count && code == OK; i++)
         code = build_output(build, graph->outputs[i], &plan->outputs[i], err);
     return code;
@@ -223,11 +229,12 @@ enum error_code cpu_plan_create(struct plan **out, struct device *base, const st
     plan->base = (struct plan){&cpu_backend, base};
     plan->input_count = graph->input_count;
     plan->output_count = graph->output_count;
+    plan->node_count = graph->node_count;
     snprintf(plan->name, sizeof plan->name, "%s", name);
     plan->offsets = mem_calloc((size_t)graph->tensor_count, sizeof *plan->offsets);
     plan->maps = mem_calloc((size_t)graph->tensor_count, sizeof *plan->maps);
     plan->isa = graph->exact ? device->isa->exact : device->isa;
-    struct cpu_build build = {device, plan->isa, plan, graph};
+    struct cpu_build build = {device, plan->isa, plan, graph, 0};
     enum error_code code = OK;
     if (!plan->offsets || !plan->maps)
         code = error_set(err, ERROR_NO_MEMORY, "out of memory for a plan");
@@ -270,7 +277,15 @@ void cpu_plan_destroy(struct plan *base)
     free(plan->offsets);
     free(plan->maps);
     free(plan->tasks);
+    free(plan->node_ms);
     free(plan);
+}
+
+static double now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
 }
 
 enum error_code cpu_plan_run(struct plan *base, const float *const *inputs, float *const *outputs,
@@ -289,11 +304,21 @@ enum error_code cpu_plan_run(struct plan *base, const float *const *inputs, floa
         plan->inputs[i].gather.x = inputs[i];
         plan->inputs[i].run(&plan->inputs[i], &run);
     }
+    const double start = now_ms();
+    double before = start;
+    if (plan->node_ms)
+        memset(plan->node_ms, 0, (size_t)plan->node_count * sizeof *plan->node_ms);
     for (size_t i = 0; i < plan->task_count; i++) {
         if (options->cancel && atomic_load(options->cancel))
             return error_set(err, ERROR_CANCELLED, "cancelled");
         plan->tasks[i].run(&plan->tasks[i], &run);
+        if (plan->node_ms) {
+            const double now = now_ms();
+            plan->node_ms[plan->tasks[i].node] += now - before;
+            before = now;
+        }
     }
+    plan->run_ms = now_ms() - start;
     for (int i = 0; i < plan->output_count; i++) {
         const struct cpu_output *o = &plan->outputs[i];
         const size_t image = (size_t)o->operand.h * (size_t)o->operand.w;
@@ -309,4 +334,20 @@ uint64_t cpu_plan_bytes(const struct plan *base)
 {
     const struct cpu_plan *plan = (const struct cpu_plan *)base;
     return plan->arena_bytes + plan->scratch_bytes + plan->held;
+}
+
+enum error_code cpu_plan_profile(struct plan *base, struct error *err)
+{
+    struct cpu_plan *plan = (struct cpu_plan *)base;
+    if (!plan->node_ms)
+        plan->node_ms = mem_calloc((size_t)plan->node_count, sizeof *plan->node_ms);
+    return plan->node_ms ? OK : error_set(err, ERROR_NO_MEMORY, "out of memory for a plan");
+}
+
+double cpu_plan_ms(const struct plan *base, double *node_ms)
+{
+    const struct cpu_plan *plan = (const struct cpu_plan *)base;
+    for (int i = 0; i < plan->node_count && node_ms; i++)
+        node_ms[i] = plan->node_ms ? plan->node_ms[i] : 0;
+    return plan->run_ms;
 }

@@ -13,6 +13,8 @@ void cpu_plan_destroy(struct plan *plan);
 enum error_code cpu_plan_run(struct plan *plan, const float *const *inputs, float *const *outputs,
                              const struct run_options *options, struct error *err) MUST_CHECK;
 uint64_t cpu_plan_bytes(const struct plan *plan);
+enum error_code cpu_plan_profile(struct plan *plan, struct error *err) MUST_CHECK;
+double cpu_plan_ms(const struct plan *plan, double *node_ms);
 
 /* --- for cpu_ops ---------------------------------------------------------------------------------------------------
  */
@@ -52,6 +54,7 @@ struct cpu_gather {
 
 struct cpu_task {
     void (*run)(const struct cpu_task *task, const struct cpu_run *run);
+    int node; /* of the graph: what its time counts for */
     union {
         struct cpu_conv_job conv;
         struct cpu_linear linear;
@@ -76,6 +79,7 @@ struct cpu_build {
     const struct cpu_isa *isa;
     struct cpu_plan *plan;
     const struct graph *graph;
+    int node; /* of the tasks that are made now */
 };
 
 /* The view's operand; where `wanted` is given and its channels lie otherwise, a copy that a task of its own makes. A

@@ -44,6 +44,18 @@ static enum error_code model_build_graph(const void *model, const struct session
     return graph_finish(graph, err);
 }
 
+enum error_code model_graph(const struct model *model, const struct session_shape *shape, struct graph **out,
+                            struct error *err)
+{
+    enum error_code code = graph_create(out, err);
+    if (code)
+        return code;
+    code = model_build_graph(model, shape, *out, err);
+    if (code)
+        graph_destroy(out);
+    return code;
+}
+
 /* The first build: makes the params and proves that every tensor is there and fits. */
 static enum error_code model_load(struct model *m, struct error *err)
 {

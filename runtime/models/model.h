@@ -66,6 +66,10 @@ const struct weights *model_weights(const struct model *model);
  * channels [anchor][2] class logits (0..3), [anchor][4] box (4..11), [anchor][10] landmarks (12..31). */
 void model_output_shape(const struct model *model, const struct session_shape *shape, int index, int out_nchw[4]);
 
+/* The network's nodes at this shape, for who makes plans without a session. */
+enum error_code model_graph(const struct model *model, const struct session_shape *shape, struct graph **out,
+                            struct error *err) MUST_CHECK;
+
 /* The network on a device. The model must outlive the session. */
 enum error_code model_session(struct session **out, const struct model *model, struct device *device,
                               enum precision precision, struct error *err) MUST_CHECK;

@@ -567,5 +567,7 @@ const struct backend vk_backend = {
     .plan_destroy = vk_plan_destroy,
     .plan_run = vk_plan_run,
     .plan_bytes = vk_plan_bytes,
+    .plan_profile = vk_plan_profile,
+    .plan_ms = vk_plan_ms,
     .forget_params = vk_pack_forget,
 };

@@ -22,6 +22,8 @@
     X(vkCmdDispatch)                                                                                                   \
     X(vkCmdPipelineBarrier)                                                                                            \
     X(vkCmdPushConstants)                                                                                              \
+    X(vkCmdResetQueryPool)                                                                                             \
+    X(vkCmdWriteTimestamp)                                                                                             \
     X(vkCreateBuffer)                                                                                                  \
     X(vkCreateCommandPool)                                                                                             \
     X(vkCreateComputePipelines)                                                                                        \
@@ -32,6 +34,7 @@
     X(vkCreateInstance)                                                                                                \
     X(vkCreatePipelineCache)                                                                                           \
     X(vkCreatePipelineLayout)                                                                                          \
+    X(vkCreateQueryPool)                                                                                               \
     X(vkCreateShaderModule)                                                                                            \
     X(vkDestroyBuffer)                                                                                                 \
     X(vkDestroyCommandPool)                                                                                            \
@@ -43,6 +46,7 @@
     X(vkDestroyPipeline)                                                                                               \
     X(vkDestroyPipelineCache)                                                                                          \
     X(vkDestroyPipelineLayout)                                                                                         \
+    X(vkDestroyQueryPool)                                                                                              \
     X(vkDestroyShaderModule)                                                                                           \
     X(vkDeviceWaitIdle)                                                                                                \
     X(vkEndCommandBuffer)                                                                                              \
@@ -62,6 +66,7 @@
     X(vkGetPhysicalDeviceProperties2)                                                                                  \
     X(vkGetPhysicalDeviceQueueFamilyProperties)                                                                        \
     X(vkGetPipelineCacheData)                                                                                          \
+    X(vkGetQueryPoolResults)                                                                                           \
     X(vkMapMemory)                                                                                                     \
     X(vkQueueSubmit)                                                                                                   \
     X(vkResetFences)                                                                                                   \

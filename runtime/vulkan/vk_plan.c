@@ -9,6 +9,7 @@
 #include "runtime/nn/arena_plan.h"
 #include "runtime/vulkan/vk_command.h"
 #include "runtime/vulkan/vk_ops.h"
+#include "runtime/vulkan/vk_timer.h"
 
 /* Multiply-accumulates a submit. A slow GPU does 100 G a second, and a driver's watchdog barks after seconds; software
  * does 1 to 5 G a second, and a cancelled job should not last much longer than that. */
@@ -31,6 +32,7 @@ struct vk_plan {
     VkDescriptorSet *sets;
     VkCommandBuffer *commands;
     uint32_t command_count, command_capacity;
+    struct vk_timer timer;
     int input_count, output_count;
     struct vk_slice inputs[sizeof((struct graph *)0)->inputs / sizeof(int)];
     struct vk_slice outputs[sizeof((struct graph *)0)->outputs / sizeof(int)];
@@ -58,8 +60,7 @@ static enum error_code tensor_bytes(const struct vk_build *build, int n, int blo
     size_t quads, size = 0;
     if (!mem_mul((size_t)n * (size_t)h, (size_t)w, &quads) || !mem_mul(quads, (size_t)blocks, &quads) ||
         !mem_mul(quads, 16, &size) || quads * quad_bytes(build) > limit)
-        return error_set(err, ERROR_TOO_LARGE,
-                         "%s: a tensor of %d×%d×%d×%d is larger than the %.0f MiB that %s takes",
+        return error_set(err, ERROR_TOO_LARGE, "%s: a tensor of %d×%d×%d×%d is larger than the %.0f MiB that %s takes",
                          build->plan->name, n, blocks * 4, h, w, (double)limit / 0x1p20,
                          build->device->traits.info.name);
     *bytes = quads * quad_bytes(build);
@@ -172,6 +173,7 @@ enum error_code vk_plan_add(struct vk_build *build, const struct vk_dispatch *di
         plan->dispatch_capacity = capacity;
     }
     plan->dispatches[plan->dispatch_count] = *dispatch;
+    plan->dispatches[plan->dispatch_count].node = build->node;
     plan->dispatches[plan->dispatch_count++].key.fp16 = build->fp16;
     return OK;
 }
@@ -225,12 +227,15 @@ static enum error_code build_dispatches(struct vk_build *build, struct error *er
     struct vk_plan *plan = build->plan;
     const struct graph *graph = build->graph;
     enum error_code code = OK;
+    build->node = -1;
     for (int i = 0; i < graph->input_count && code == OK; i++)
         code = vk_ops_input(build, whole(graph, graph->inputs[i]), &plan->inputs[i], err);
     for (int i = 0; i < graph->node_count && code == OK; i++) {
         plan->scratch = 0;
+        build->node = i;
         code = vk_ops_node(build, &graph->nodes[i], err);
     }
+    build->node = graph->node_count;
     for (int i = 0; i < graph->output_count && code == OK; i++)
         code = vk_ops_output(build, whole(graph, graph->outputs[i]), &plan->outputs[i], err);
     return code;
@@ -305,8 +310,11 @@ static enum error_code next_commands(struct recorder *r, struct error *err)
     r->commands = VK_NULL_HANDLE;
     if (code == OK)
         code = vk_command_begin(r->device, &r->commands, err);
-    if (code == OK)
+    if (code == OK) {
+        if (plan->command_count == 0)
+            vk_timer_reset(&plan->timer, r->commands);
         plan->commands[plan->command_count++] = r->commands;
+    }
     r->work = 0;
     r->open_count = 0;
     return code;
@@ -371,8 +379,17 @@ static enum error_code record(struct vk_device *device, struct vk_plan *plan, st
                          .plan = plan,
                          .limit = device->traits.info.type == DEVICE_SOFTWARE ? SUBMIT_WORK_SOFTWARE : SUBMIT_WORK};
     enum error_code code = OK;
-    for (uint32_t i = 0; i < plan->dispatch_count && code == OK; i++)
+    for (uint32_t i = 0; i < plan->dispatch_count && code == OK; i++) {
+        const int node = plan->dispatches[i].node;
         code = record_dispatch(&r, i, err);
+        if (code || i + 1 == plan->dispatch_count || !vk_timer_wants(&plan->timer, node, plan->dispatches[i + 1].node))
+            continue;
+        if (plan->timer.nodes) { /* each by itself */
+            vk_command_barrier(r.commands);
+            r.open_count = 0;
+        }
+        vk_timer_stamp(&plan->timer, r.commands, node);
+    }
     if (code == OK)
         vk_command_barrier(r.commands); /* for the host, which reads the outputs */
     if (r.commands) {
@@ -408,7 +425,8 @@ enum error_code vk_plan_create(struct plan **out, struct device *base, const str
                              graph,
                              precision == PRECISION_FP16,
                              device->grouped || (precision == PRECISION_FP16 && device->matrix),
-                             offsets};
+                             offsets,
+                             0};
 
     enum error_code code = place_tensors(&build, offsets, err);
     if (code == OK)
@@ -440,6 +458,8 @@ enum error_code vk_plan_create(struct plan **out, struct device *base, const str
         code = write_sets(device, plan, err);
     }
     if (code == OK)
+        code = vk_timer_create(&plan->timer, device, graph->node_count, false, err);
+    if (code == OK)
         code = record(device, plan, err);
     vk_pipeline_save(device);
     free(offsets);
@@ -459,6 +479,7 @@ void vk_plan_destroy(struct plan *base)
     struct vk_plan *plan = (struct vk_plan *)base;
     struct vk_device *device = (struct vk_device *)base->device;
     vk_command_free(device, plan->commands, plan->command_count);
+    vk_timer_destroy(&plan->timer, device);
     vkDestroyDescriptorPool(device->handle, plan->pool, NULL);
     vk_memory_destroy(device, &plan->arena);
     vk_memory_destroy(device, &plan->upload);
@@ -495,4 +516,22 @@ uint64_t vk_plan_bytes(const struct plan *base)
 uint32_t vk_plan_submits(const struct plan *base)
 {
     return ((const struct vk_plan *)base)->command_count;
+}
+
+enum error_code vk_plan_profile(struct plan *base, struct error *err)
+{
+    struct vk_plan *plan = (struct vk_plan *)base;
+    struct vk_device *device = (struct vk_device *)base->device;
+    const int node_count = plan->timer.node_count;
+    vk_command_free(device, plan->commands, plan->command_count);
+    plan->command_count = 0;
+    vk_timer_destroy(&plan->timer, device);
+    enum error_code code = vk_timer_create(&plan->timer, device, node_count, true, err);
+    return code == OK ? record(device, plan, err) : code;
+}
+
+double vk_plan_ms(const struct plan *base, double *node_ms)
+{
+    const struct vk_plan *plan = (const struct vk_plan *)base;
+    return vk_timer_read(&plan->timer, (const struct vk_device *)base->device, node_ms);
 }

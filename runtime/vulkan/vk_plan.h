@@ -18,6 +18,8 @@ void vk_plan_destroy(struct plan *plan);
 enum error_code vk_plan_run(struct plan *plan, const float *const *inputs, float *const *outputs,
                             const struct run_options *options, struct error *err) MUST_CHECK;
 uint64_t vk_plan_bytes(const struct plan *plan);
+enum error_code vk_plan_profile(struct plan *plan, struct error *err) MUST_CHECK;
+double vk_plan_ms(const struct plan *plan, double *node_ms);
 
 /* Command buffers of the plan: one submit each. */
 uint32_t vk_plan_submits(const struct plan *plan);
@@ -50,6 +52,7 @@ struct vk_dispatch {
     } push;
     uint32_t groups[3];
     uint64_t work; /* multiply-accumulates, or what takes as long */
+    int node;      /* of the graph; -1: an input's way onto the device, the graph's count: an output's way back */
 };
 
 /* A plan while it is made. */
@@ -59,6 +62,7 @@ struct vk_build {
     const struct graph *graph;
     bool fp16, grouped;      /* grouped: see vk_pack_layout */
     const uint64_t *offsets; /* of the tensors in the arena */
+    int node;                /* of the dispatches that are made now */
 };
 
 /* The view's operand. A constant tensor is packed and uploaded. */

@@ -25,6 +25,7 @@ int cli_restore(int argc, char **argv);
 int cli_devices(int argc, char **argv);
 int cli_doctor(int argc, char **argv);
 int cli_models(int argc, char **argv);
+int cli_bench(int argc, char **argv);
 int cli_healthcheck(int argc, char **argv);
 
 /* Begins: the configuration's defaults, then the file of --config if there is one, then the environment. */

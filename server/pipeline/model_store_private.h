@@ -1,4 +1,4 @@
-/* What model_set.c needs of model_store.c.
+/* What model_set.c and the bench need of model_store.c.
  * Thread-safety: as model_store.h. */
 #ifndef SERVER_PIPELINE_MODEL_STORE_PRIVATE_H
 #define SERVER_PIPELINE_MODEL_STORE_PRIVATE_H

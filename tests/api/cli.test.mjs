@@ -268,7 +268,7 @@ describe('the others', () => {
     assert.match((await run(['--version'])).out, /^restored \d+\.\d+\.\d+\n$/);
     const help = await run(['--help']);
     assert.equal(help.status, 0);
-    for (const command of ['serve', 'restore', 'devices', 'models', 'healthcheck']) {
+    for (const command of ['serve', 'restore', 'devices', 'models', 'bench', 'healthcheck']) {
       assert.match(help.out, new RegExp(`restored ${command}`));
       const own = await run([command, '--help']);
       assert.equal(own.status, 0);

@@ -524,6 +524,45 @@ static void test_limits(void **state)
     assert_int_equal(strlen(text), 29);
 }
 
+/* The device's own clock: a run takes some time, its nodes one by one about as much, and the results stay. */
+static void test_times(void **state)
+{
+    (void)state;
+    enum { LAYERS = 3 };
+    struct device *device = open_device(NULL);
+    struct error err = ERROR_INIT;
+    struct net net;
+    double node_ms[LAYERS] = {-1, -1, -1};
+    net_create(&net, 16, 40, 60, LAYERS);
+    net_expect(&net);
+    struct plan *plan = net_plan(&net, device);
+    assert_int_equal(net_run(&net, plan, net.output, NULL), OK);
+    double ms = plan_ms(plan, node_ms);
+    if (ms >= 0) {
+        assert_true(ms > 0 && ms < 60000);
+        for (int i = 0; i < LAYERS; i++)
+            assert_true(node_ms[i] == 0); /* nobody asked */
+        for (int run = 0; run < 2; run++) {
+            assert_int_equal(plan_profile(plan, &err), OK);
+            memset(net.output, 0, net.values * sizeof(float));
+            assert_int_equal(net_run(&net, plan, net.output, NULL), OK);
+            net_check(&net);
+            ms = plan_ms(plan, node_ms);
+            double sum = 0;
+            for (int i = 0; i < LAYERS; i++) {
+                assert_true(node_ms[i] > 0);
+                sum += node_ms[i];
+            }
+            assert_true(fabs(sum - ms) < 1e-6 * ms);
+        }
+    } else {
+        print_message("skipped: the device has no clock\n");
+    }
+    plan_destroy(&plan);
+    device_close(&device);
+    net_destroy(&net);
+}
+
 static void test_validation_is_silent(void **state)
 {
     (void)state;
@@ -544,6 +583,7 @@ int main(void)
         cmocka_unit_test(test_noise_known_answers),
         cmocka_unit_test(test_unfinished_plan),
         cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_times),
         cmocka_unit_test(test_validation_is_silent),
     };
     struct device_info *list = NULL;

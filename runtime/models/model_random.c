@@ -1,0 +1,386 @@
+#include "runtime/models/model_random.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/mem.h"
+
+/* ---- a checkpoint: first the list of its tensors, then its bytes ---- */
+
+struct random_tensor {
+    char name[80];
+    int rank;
+    int shape[5];
+    float offset, spread; /* uniform in offset ± spread */
+};
+
+#define RANDOM_MAX_TENSORS 720 /* RRDBNet with 23 blocks has 702 */
+
+struct random_file {
+    struct random_tensor tensors[RANDOM_MAX_TENSORS];
+    size_t count;
+};
+
+__attribute__((format(printf, 6, 7))) static void random_tensor(struct random_file *f, float offset, float deviation,
+                                                                int rank, const int *shape, const char *format, ...)
+{
+    assert(f->count < RANDOM_MAX_TENSORS);
+    struct random_tensor *t = &f->tensors[f->count++];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(t->name, sizeof t->name, format, args);
+    va_end(args);
+    t->rank = rank;
+    memcpy(t->shape, shape, (size_t)rank * sizeof *shape);
+    t->offset = offset;
+    t->spread = deviation * 1.7320508f; /* of a uniform distribution: sqrt(3) of its deviation */
+}
+
+#define SHAPE(...)                                                                                                     \
+    (int)(sizeof((int[]){__VA_ARGS__}) / sizeof(int)), (int[])                                                         \
+    {                                                                                                                  \
+        __VA_ARGS__                                                                                                    \
+    }
+
+static size_t random_elements(const struct random_tensor *t)
+{
+    size_t count = 1;
+    for (int i = 0; i < t->rank; i++)
+        count *= (size_t)t->shape[i];
+    return count;
+}
+
+static void random_header(const struct random_file *f, FILE *out)
+{
+    size_t at = 0;
+    for (size_t i = 0; i < f->count; i++) {
+        const struct random_tensor *t = &f->tensors[i];
+        fprintf(out, "%s\"%s\":{\"dtype\":\"F32\",\"shape\":[", i ? "," : "{", t->name);
+        for (int d = 0; d < t->rank; d++)
+            fprintf(out, "%s%d", d ? "," : "", t->shape[d]);
+        size_t end = at + random_elements(t) * sizeof(float);
+        fprintf(out, "],\"data_offsets\":[%zu,%zu]}", at, end);
+        at = end;
+    }
+    fputc('}', out);
+}
+
+/* splitmix64 (Steele et al. 2014), two values a step. */
+static void random_fill(const struct random_tensor *t, uint64_t *state, uint8_t *to)
+{
+    size_t count = random_elements(t);
+    for (size_t i = 0; i < count; i += 2) {
+        uint64_t z = (*state += UINT64_C(0x9e3779b97f4a7c15));
+        z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+        z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+        z ^= z >> 31;
+        const float pair[2] = {t->offset + t->spread * ((float)(z >> 40) * 0x1p-23f - 1),
+                               t->offset + t->spread * ((float)(z & 0xffffff) * 0x1p-23f - 1)};
+        memcpy(to + i * sizeof(float), pair, (count - i < 2 ? count - i : 2) * sizeof(float));
+    }
+}
+
+static enum error_code random_write(const struct random_file *f, uint8_t **bytes, size_t *size, struct error *err)
+{
+    char *header = NULL;
+    size_t length = 0, total = 0;
+    FILE *text = open_memstream(&header, &length);
+    if (text) {
+        random_header(f, text);
+        if (fclose(text)) {
+            free(header);
+            header = NULL;
+        }
+    }
+    for (size_t i = 0; i < f->count; i++)
+        total += random_elements(&f->tensors[i]) * sizeof(float);
+    *size = 8 + length + total;
+    *bytes = header ? mem_alloc(*size, 1) : NULL;
+    if (*bytes) {
+        uint64_t state = 1;
+        uint8_t *to = *bytes;
+        for (int i = 0; i < 8; i++)
+            *to++ = (uint8_t)((uint64_t)length >> (8 * i));
+        memcpy(to, header, length);
+        to += length;
+        for (size_t i = 0; i < f->count; i++) {
+            random_fill(&f->tensors[i], &state, to);
+            to += random_elements(&f->tensors[i]) * sizeof(float);
+        }
+    }
+    free(header);
+    return *bytes ? OK : error_set(err, ERROR_NO_MEMORY, "out of memory for random weights");
+}
+
+/* ---- layers ---- */
+
+/* gain 1 keeps the variance through a rectifier (He et al. 2015). */
+static void random_conv(struct random_file *f, int out, int in, int kernel, float gain, bool bias, const char *name)
+{
+    float deviation = gain * sqrtf(2 / (float)(in * kernel * kernel));
+    random_tensor(f, 0, deviation, SHAPE(out, in, kernel, kernel), "%s.weight", name);
+    if (bias)
+        random_tensor(f, 0, 0.02f, SHAPE(out), "%s.bias", name);
+}
+
+static void random_norm(struct random_file *f, int channels, const char *name)
+{
+    random_tensor(f, 1, 0.05f, SHAPE(channels), "%s.weight", name);
+    random_tensor(f, 0, 0.02f, SHAPE(channels), "%s.bias", name);
+    random_tensor(f, 0, 0.02f, SHAPE(channels), "%s.running_mean", name);
+    random_tensor(f, 1, 0.05f, SHAPE(channels), "%s.running_var", name);
+}
+
+struct random_text {
+    char text[80];
+};
+
+__attribute__((format(printf, 1, 2))) static struct random_text random_text(const char *format, ...)
+{
+    struct random_text name;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(name.text, sizeof name.text, format, args);
+    va_end(args);
+    return name;
+}
+
+#define NAME(...) (random_text(__VA_ARGS__).text) /* until the end of the full expression */
+
+/* ---- networks ---- */
+
+static void random_rrdbnet(struct random_file *f, int scale, int blocks)
+{
+    int factor = 4 / scale;
+    /* Without training to the contrary each block makes its input 1.2 times larger: 66 times in 23 blocks. */
+    random_conv(f, 64, 3 * factor * factor, 3, 6 * powf(1.2f, (float)-blocks), true, "conv_first");
+    for (int b = 0; b < blocks; b++)
+        for (int r = 1; r <= 3; r++)
+            for (int k = 1; k <= 5; k++)
+                random_conv(f, k < 5 ? 32 : 64, 64 + (k - 1) * 32, 3, 0.5f, true,
+                            NAME("body.%d.rdb%d.conv%d", b, r, k));
+    random_conv(f, 64, 64, 3, 0.5f, true, "conv_body");
+    random_conv(f, 64, 64, 3, 1, true, "conv_up1");
+    random_conv(f, 64, 64, 3, 1, true, "conv_up2");
+    random_conv(f, 64, 64, 3, 1, true, "conv_hr");
+    random_conv(f, 3, 64, 3, 0.3f, true, "conv_last");
+}
+
+static void random_srvgg(struct random_file *f, int scale, int convolutions)
+{
+    for (int k = 0; k <= convolutions + 1; k++) {
+        bool last = k == convolutions + 1;
+        random_conv(f, last ? 3 * scale * scale : 64, k ? 64 : 3, 3, last ? 0.1f : 0.98f, true, NAME("body.%d", 2 * k));
+        if (!last)
+            random_tensor(f, 0.2f, 0.05f, SHAPE(64), "body.%d.weight", 2 * k + 1);
+    }
+}
+
+static void random_gfpgan_block(struct random_file *f, int out, int in, const char *name)
+{
+    random_conv(f, in, in, 3, 0.7f, true, NAME("%s.conv1", name));
+    random_conv(f, out, in, 3, 0.7f, true, NAME("%s.conv2", name));
+    random_conv(f, out, in, 1, 0.5f, false, NAME("%s.skip", name));
+}
+
+static void random_gfpgan_modulated(struct random_file *f, int out, int in, int kernel, float gain, const char *name)
+{
+    random_tensor(f, 0, gain / sqrtf((float)(in * kernel * kernel)), SHAPE(1, out, in, kernel, kernel), "%s.weight",
+                  name);
+    random_tensor(f, 0, 0.1f / sqrtf(512), SHAPE(in, 512), "%s.modulation.weight", name);
+    random_tensor(f, 1, 0, SHAPE(in), "%s.modulation.bias", name);
+}
+
+static void random_gfpgan_style(struct random_file *f, int out, int in, const char *name)
+{
+    random_tensor(f, 0.05f, 0, SHAPE(1), "%s.weight", name);
+    random_tensor(f, 0, 0.02f, SHAPE(1, out, 1, 1), "%s.bias", name);
+    random_gfpgan_modulated(f, out, in, 3, 1, NAME("%s.modulated_conv", name));
+}
+
+/* GFPGANv1Clean at 512 px, channel multiplier 2. */
+static void random_gfpgan(struct random_file *f)
+{
+    static const int wide[8] = {512, 512, 512, 512, 512, 256, 128, 64}; /* the decoder's, at 4, 8, … 512 px */
+    random_conv(f, wide[7] / 2, 3, 1, 1, true, "conv_body_first");
+    for (int i = 0; i < 7; i++)
+        random_gfpgan_block(f, wide[6 - i] / 2, wide[7 - i] / 2, NAME("conv_body_down.%d", i));
+    random_conv(f, wide[0] / 2, wide[0] / 2, 3, 0.7f, true, "final_conv");
+    for (int i = 0; i < 7; i++)
+        random_gfpgan_block(f, wide[i + 1] / 2, wide[i] / 2, NAME("conv_body_up.%d", i));
+    for (int i = 0; i < 7; i++)
+        random_conv(f, 3, wide[i + 1] / 2, 1, 0.5f, true, NAME("toRGB.%d", i));
+    random_tensor(f, 0, 1 / sqrtf(4096), SHAPE(16 * 512, 4096), "final_linear.weight");
+    random_tensor(f, 0, 0.1f, SHAPE(16 * 512), "final_linear.bias");
+    random_tensor(f, 0, 1, SHAPE(1, 512, 4, 4), "stylegan_decoder.constant_input.weight");
+    random_gfpgan_style(f, 512, 512, "stylegan_decoder.style_conv1");
+    random_tensor(f, 0, 0.02f, SHAPE(1, 3, 1, 1), "stylegan_decoder.to_rgb1.bias");
+    random_gfpgan_modulated(f, 3, 512, 1, 0.2f, "stylegan_decoder.to_rgb1.modulated_conv");
+    for (int i = 0; i < 7; i++) {
+        random_gfpgan_style(f, wide[i + 1], wide[i], NAME("stylegan_decoder.style_convs.%d", 2 * i));
+        random_gfpgan_style(f, wide[i + 1], wide[i + 1], NAME("stylegan_decoder.style_convs.%d", 2 * i + 1));
+        random_tensor(f, 0, 0.02f, SHAPE(1, 3, 1, 1), "stylegan_decoder.to_rgbs.%d.bias", i);
+        random_gfpgan_modulated(f, 3, wide[i + 1], 1, 0.2f, NAME("stylegan_decoder.to_rgbs.%d.modulated_conv", i));
+    }
+    for (int i = 0; i < 15; i++)
+        random_tensor(f, 0, 1, SHAPE(1, 1, 4 << ((i + 1) / 2), 4 << ((i + 1) / 2)), "stylegan_decoder.noises.noise%d",
+                      i);
+    for (int i = 0; i < 7; i++)
+        for (int part = 0; part < 4; part++)
+            random_conv(f, wide[i + 1] / 2, wide[i + 1] / 2, 3, part % 2 ? 0.3f : 0.7f, true,
+                        NAME("condition_%s.%d.%d", part < 2 ? "scale" : "shift", i, part % 2 * 2));
+}
+
+static void random_parsenet_block(struct random_file *f, int out, int in, bool shortcut, const char *name)
+{
+    if (shortcut)
+        random_conv(f, out, in, 3, 0.7f, true, NAME("%s.shortcut_func.conv2d", name));
+    random_conv(f, out, in, 3, 0.7f, false, NAME("%s.conv1.conv2d", name));
+    random_norm(f, out, NAME("%s.conv1.norm.norm", name));
+    random_conv(f, out, out, 3, 0.3f, false, NAME("%s.conv2.conv2d", name));
+    random_norm(f, out, NAME("%s.conv2.norm.norm", name));
+}
+
+static void random_parsenet(struct random_file *f)
+{
+    static const int wide[5] = {64, 128, 256, 256, 256}; /* at 512, 256, … 32 px */
+    random_conv(f, 64, 3, 3, 1, true, "encoder.0.conv2d");
+    for (int i = 0; i < 4; i++)
+        random_parsenet_block(f, wide[i + 1], wide[i], true, NAME("encoder.%d", i + 1));
+    for (int i = 0; i < 10; i++)
+        random_parsenet_block(f, 256, 256, false, NAME("body.%d", i));
+    for (int i = 0; i < 4; i++)
+        random_parsenet_block(f, wide[3 - i], wide[4 - i], true, NAME("decoder.%d", i));
+    random_conv(f, 3, 64, 3, 0.5f, true, "out_img_conv.conv2d");
+    random_conv(f, 19, 64, 3, 0.5f, true, "out_mask_conv.conv2d");
+}
+
+static void random_unit(struct random_file *f, int out, int in, int kernel, const char *name)
+{
+    random_conv(f, out, in, kernel, 0.8f, false, NAME("%s.0", name));
+    random_norm(f, out, NAME("%s.1", name));
+}
+
+static void random_retinaface_heads(struct random_file *f, const int in[3], int width)
+{
+    static const struct {
+        const char *name;
+        int outputs;
+    } heads[3] = {{"ClassHead", 4}, {"BboxHead", 8}, {"LandmarkHead", 20}};
+    for (int i = 0; i < 3; i++)
+        random_unit(f, width, in[i], 1, NAME("fpn.output%d", i + 1));
+    for (int i = 0; i < 2; i++)
+        random_unit(f, width, width, 3, NAME("fpn.merge%d", i + 1));
+    for (int i = 1; i <= 3; i++) {
+        random_unit(f, width / 2, width, 3, NAME("ssh%d.conv3X3", i));
+        random_unit(f, width / 4, width, 3, NAME("ssh%d.conv5X5_1", i));
+        random_unit(f, width / 4, width / 4, 3, NAME("ssh%d.conv5X5_2", i));
+        random_unit(f, width / 4, width / 4, 3, NAME("ssh%d.conv7X7_2", i));
+        random_unit(f, width / 4, width / 4, 3, NAME("ssh%d.conv7x7_3", i));
+    }
+    for (int i = 0; i < 9; i++)
+        random_conv(f, heads[i / 3].outputs, width, 1, 0.5f, true, NAME("%s.%d.conv1x1", heads[i / 3].name, i % 3));
+}
+
+static void random_mobilenet(struct random_file *f)
+{
+    static const int stages[3][6] = {{8, 16, 32, 32, 64, 64}, {128, 128, 128, 128, 128, 128}, {256, 256}};
+    int in = 3;
+    for (int s = 0; s < 3; s++)
+        for (int i = 0; i < 6 && stages[s][i]; i++) {
+            int out = stages[s][i];
+            if (in == 3) {
+                random_conv(f, out, 3, 3, 0.02f, false, "body.stage1.0.0"); /* inputs reach ±150 */
+                random_norm(f, out, "body.stage1.0.1");
+            } else {
+                random_tensor(f, 0, sqrtf(2.0f / 9), SHAPE(in, 1, 3, 3), "body.stage%d.%d.0.weight", s + 1, i);
+                random_norm(f, in, NAME("body.stage%d.%d.1", s + 1, i));
+                random_conv(f, out, in, 1, 1, false, NAME("body.stage%d.%d.3", s + 1, i));
+                random_norm(f, out, NAME("body.stage%d.%d.4", s + 1, i));
+            }
+            in = out;
+        }
+    random_retinaface_heads(f, (int[]){64, 128, 256}, 64);
+}
+
+static void random_resnet50(struct random_file *f)
+{
+    static const int depth[4] = {3, 4, 6, 3};
+    int in = 64;
+    random_conv(f, 64, 3, 7, 0.02f, false, "body.conv1");
+    random_norm(f, 64, "body.bn1");
+    for (int layer = 0; layer < 4; layer++)
+        for (int i = 0; i < depth[layer]; i++) {
+            int planes = 64 << layer;
+            random_conv(f, planes, in, 1, 1, false, NAME("body.layer%d.%d.conv1", layer + 1, i));
+            random_norm(f, planes, NAME("body.layer%d.%d.bn1", layer + 1, i));
+            random_conv(f, planes, planes, 3, 1, false, NAME("body.layer%d.%d.conv2", layer + 1, i));
+            random_norm(f, planes, NAME("body.layer%d.%d.bn2", layer + 1, i));
+            random_conv(f, 4 * planes, planes, 1, 0.3f, false, NAME("body.layer%d.%d.conv3", layer + 1, i));
+            random_norm(f, 4 * planes, NAME("body.layer%d.%d.bn3", layer + 1, i));
+            if (i == 0) {
+                random_conv(f, 4 * planes, in, 1, 0.7f, false, NAME("body.layer%d.%d.downsample.0", layer + 1, i));
+                random_norm(f, 4 * planes, NAME("body.layer%d.%d.downsample.1", layer + 1, i));
+            }
+            in = 4 * planes;
+        }
+    random_retinaface_heads(f, (int[]){512, 1024, 2048}, 256);
+}
+
+/* ---- */
+
+const struct model_random model_randoms[] = {
+    {"rrdbnet_x4", "RealESRGAN_x4plus", 128, 128},
+    {"rrdbnet_x2", "RealESRGAN_x2plus", 128, 128},
+    {"rrdbnet_x4_6b", "RealESRGAN_x4plus_anime_6B", 128, 128},
+    {"srvgg_x4_32", "realesr-general-x4v3", 128, 128},
+    {"srvgg_x4_16", "realesr-animevideov3", 256, 256},
+    {"gfpgan", "GFPGANv1.3", 512, 512},
+    {"retinaface_r50", "detection_Resnet50_Final", 640, 640},
+    {"retinaface_mobilenet", "detection_mobilenet0.25_Final", 640, 640},
+    {"parsenet", "parsing_parsenet", 512, 512},
+};
+const int model_random_count = sizeof model_randoms / sizeof model_randoms[0];
+
+static bool random_list(struct random_file *f, const char *name)
+{
+    if (!strcmp(name, "rrdbnet_x4"))
+        random_rrdbnet(f, 4, 23);
+    else if (!strcmp(name, "rrdbnet_x2"))
+        random_rrdbnet(f, 2, 23);
+    else if (!strcmp(name, "rrdbnet_x4_6b"))
+        random_rrdbnet(f, 4, 6);
+    else if (!strcmp(name, "srvgg_x4_32"))
+        random_srvgg(f, 4, 32);
+    else if (!strcmp(name, "srvgg_x4_16"))
+        random_srvgg(f, 4, 16);
+    else if (!strcmp(name, "gfpgan"))
+        random_gfpgan(f);
+    else if (!strcmp(name, "retinaface_r50"))
+        random_resnet50(f);
+    else if (!strcmp(name, "retinaface_mobilenet"))
+        random_mobilenet(f);
+    else if (!strcmp(name, "parsenet"))
+        random_parsenet(f);
+    return f->count > 0;
+}
+
+enum error_code model_random_file(const char *name, uint8_t **bytes, size_t *size, struct error *err)
+{
+    struct random_file *f = mem_calloc(1, sizeof *f);
+    *bytes = NULL;
+    *size = 0;
+    if (!f)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for random weights");
+    enum error_code code = OK;
+    if (random_list(f, name))
+        code = random_write(f, bytes, size, err);
+    else
+        code = error_set(err, ERROR_NOT_FOUND, "there is no built-in network \"%s\"", name);
+    free(f);
+    return code;
+}

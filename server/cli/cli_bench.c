@@ -1,0 +1,311 @@
+/* restored bench: how fast networks and the pipeline are here. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/log.h"
+#include "runtime/models/model_random.h"
+#include "server/cli/bench.h"
+#include "server/cli/cli.h"
+#include "server/version.h"
+
+struct bench {
+    struct config config;
+    struct bench_settings settings;
+    const char *model, *picture;
+    bool json, help;
+    char cache[1024];
+};
+
+/* What is measured where nothing is named: the networks at sizes that suit a CPU, or a GPU. */
+static const struct bench_case {
+    const char *model;
+    int width, height, batch;
+} cases_cpu[] = {{"srvgg_x4_32", 128, 128, 1},          {"rrdbnet_x4", 128, 128, 1},     {"gfpgan", 512, 512, 1},
+                 {"retinaface_mobilenet", 640, 640, 1}, {"retinaface_r50", 640, 640, 1}, {"parsenet", 512, 512, 1}},
+  cases_gpu[] = {{"rrdbnet_x4", 512, 512, 1}, {"srvgg_x4_32", 512, 512, 1},      {"gfpgan", 512, 512, 1},
+                 {"gfpgan", 512, 512, 8},     {"retinaface_r50", 1920, 1080, 1}, {"parsenet", 512, 512, 1}};
+
+static void usage(void)
+{
+    printf(
+        "restored bench [--model M] [--pipeline PICTURE] [OPTION]...\n\n"
+        "Measures a network, or the whole pipeline stage by stage, after a warm-up: the median and the 90th "
+        "percentile\n"
+        "of its times, GFLOP/s (two for each multiply-accumulate of the network), the most memory it took, and that\n"
+        "its output is finite. Times are from memory to memory; \"device\" is without the way to the device and back.\n"
+        "Without --model and --pipeline it measures a set of networks.\n\n"
+        "  --model M             a checkpoint file, the name of an installed model, or a network of an official shape\n"
+        "                        with random weights:\n");
+    for (int i = 0; i < model_random_count; i++)
+        printf("                          %-22s as %s\n", model_randoms[i].name, model_randoms[i].what);
+    printf("  --size WxH            of the input, px\n"
+           "  --batch N             pictures at once\n"
+           "  --pipeline PICTURE    restore this file; every option of restored restore applies\n"
+           "  --device ID           as restored devices lists them [auto]\n"
+           "  --precision P         auto, fp32 or fp16\n"
+           "  --runs N              how often [as often as a few seconds hold]\n"
+           "  --layers              the time of each kind of layer, too; --layers=shapes: of each shape of each kind\n"
+           "  --models DIR          folder of checkpoints\n"
+           "  --json                print one JSON object\n");
+}
+
+/* ---- arguments ---- */
+
+static enum error_code take_number(struct cli *cli, int least, int most, int *out, struct error *err)
+{
+    const char *value;
+    char *end;
+    enum error_code code = cli_value(cli, &value, err);
+    if (code)
+        return code;
+    long n = strtol(value, &end, 10);
+    if (!*value || *end || n < least || n > most)
+        return error_set(err, ERROR_INVALID, "--%s: \"%s\" is not a number from %d to %d", cli->name, value, least,
+                         most);
+    *out = (int)n;
+    return OK;
+}
+
+static enum error_code take_size(struct cli *cli, struct bench_settings *settings, struct error *err)
+{
+    const char *value;
+    int used = 0;
+    enum error_code code = cli_value(cli, &value, err);
+    if (code)
+        return code;
+    if (sscanf(value, "%5dx%5d%n", &settings->width, &settings->height, &used) != 2 || value[used] ||
+        settings->width < 1 || settings->height < 1)
+        return error_set(err, ERROR_INVALID, "--size: \"%s\" is not WIDTHxHEIGHT in pixels, such as 640x480", value);
+    return OK;
+}
+
+static enum error_code take_layers(struct cli *cli, struct bench_settings *settings, struct error *err)
+{
+    settings->layer_shapes = cli->value && !strcmp(cli->value, "shapes");
+    if (settings->layer_shapes) {
+        settings->layers = true;
+        return OK;
+    }
+    return cli_flag(cli, &settings->layers, err);
+}
+
+static enum error_code take(struct bench *bench, struct cli *cli, struct error *err)
+{
+    struct bench_settings *settings = &bench->settings;
+    const char *value;
+    enum error_code code;
+    if (!*cli->name)
+        return error_set(err, ERROR_INVALID, "bench takes no \"%s\"; --model and --pipeline say what to measure",
+                         cli->value);
+    if (!strcmp(cli->name, "help") || !strcmp(cli->name, "h"))
+        return cli_flag(cli, &bench->help, err);
+    if (!strcmp(cli->name, "json"))
+        return cli_flag(cli, &bench->json, err);
+    if (!strcmp(cli->name, "model"))
+        return cli_value(cli, &bench->model, err);
+    if (!strcmp(cli->name, "pipeline"))
+        return cli_value(cli, &bench->picture, err);
+    if (!strcmp(cli->name, "size"))
+        return take_size(cli, settings, err);
+    if (!strcmp(cli->name, "batch"))
+        return take_number(cli, 1, 1024, &settings->batch, err);
+    if (!strcmp(cli->name, "runs"))
+        return take_number(cli, 1, 1000000, &settings->runs, err);
+    if (!strcmp(cli->name, "layers"))
+        return take_layers(cli, settings, err);
+    const struct option_row *row = options_find(cli->name);
+    if (!row)
+        return cli_config(cli, &bench->config, err);
+    if (!strcmp(row->type, "boolean"))
+        return options_set(&settings->options, row->name, cli_flag_value(cli), err);
+    return (code = cli_value(cli, &value, err)) ? code : options_set(&settings->options, row->name, value, err);
+}
+
+static enum error_code prepare(struct bench *bench, struct error *err)
+{
+    const struct config *config = &bench->config;
+    struct bench_settings *settings = &bench->settings;
+    struct options *options = &settings->options;
+    if (bench->picture && (bench->model || settings->width || settings->batch || settings->layers))
+        return error_set(err, ERROR_INVALID, "--model, --size, --batch and --layers are not for --pipeline");
+    if (!bench->model && (settings->width || settings->batch))
+        return error_set(err, ERROR_INVALID, "--size and --batch are for --model");
+    settings->device = *options->device && strcmp(options->device, "auto") ? options->device : config->device;
+    settings->cache_dir = config_cache_dir(config, bench->cache, sizeof bench->cache);
+    settings->limits = (struct limits){config->input_pixels, config->result_pixels, (int)config->detect_max_side};
+    if (options->precision == PRECISION_AUTO)
+        options->precision = config->precision;
+    return options_check(options, err);
+}
+
+/* ---- tables ---- */
+
+static double number(const json_t *object, const char *key, const char *inner)
+{
+    const json_t *value = json_object_get(object, key);
+    return json_number_value(inner ? json_object_get(value, inner) : value);
+}
+
+static const char *text(const json_t *object, const char *key)
+{
+    const char *value = json_string_value(json_object_get(object, key));
+    return value ? value : "";
+}
+
+static void print_device(const json_t *result)
+{
+    const json_t *device = json_object_get(result, "device");
+    printf("%s: %s, %s; restored %s\n\n", text(device, "id"), text(device, "name"), text(device, "driver"),
+           RESTORED_VERSION);
+}
+
+static void print_network_head(void)
+{
+    printf("| network | input | | median ms | p90 ms | device ms | GFLOP/s | device MiB | process MiB | output |\n"
+           "|---|---|---|---|---|---|---|---|---|---|\n");
+}
+
+static void print_network(const json_t *r)
+{
+    const json_t *input = json_object_get(r, "input"), *device = json_object_get(r, "device_ms");
+    char device_ms[32] = "–";
+    if (!json_is_null(device))
+        snprintf(device_ms, sizeof device_ms, "%.2f", number(r, "device_ms", "median"));
+    double flops = number(r, "device_gflops", NULL);
+    printf("| %s | %d×%d×%d | %s | %.2f | %.2f | %s | %.0f | %.0f | %.0f | %.2f ± %.2f |\n", text(r, "model"),
+           (int)json_integer_value(json_array_get(input, 0)), (int)json_integer_value(json_array_get(input, 3)),
+           (int)json_integer_value(json_array_get(input, 2)), text(r, "precision"), number(r, "ms", "median"),
+           number(r, "ms", "p90"), device_ms, flops > 0 ? flops : number(r, "gflops", NULL),
+           number(r, "memory", "device_peak") / 0x1p20, number(r, "memory", "process_peak") / 0x1p20,
+           number(r, "output", "mean"), number(r, "output", "deviation"));
+    fflush(stdout);
+}
+
+static void print_layers(const json_t *r)
+{
+    size_t index;
+    const json_t *layer, *layers = json_object_get(r, "layers");
+    if (!layers)
+        return;
+    printf("\n| layers of %s | count | ms | share | GFLOP/s | GB/s |\n|---|---|---|---|---|---|\n", text(r, "model"));
+    json_array_foreach(layers, index, layer)
+        printf("| %s | %d | %.3f | %.1f%% | %.0f | %.1f |\n", text(layer, "layer"), (int)number(layer, "count", NULL),
+               number(layer, "ms", NULL), 100 * number(layer, "share", NULL), number(layer, "gflops", NULL),
+               number(layer, "gbs", NULL));
+}
+
+static void print_pipeline(const json_t *r)
+{
+    const char *name;
+    json_t *stage;
+    const json_t *input = json_object_get(r, "input"), *output = json_object_get(r, "output");
+    double total = number(r, "total_ms", "median");
+    print_device(r);
+    printf("| %s, %d×%d to %d×%d, %d faces | median ms | p90 ms | share | in networks, ms |\n|---|---|---|---|---|\n",
+           text(r, "picture"), (int)number(input, "width", NULL), (int)number(input, "height", NULL),
+           (int)number(output, "width", NULL), (int)number(output, "height", NULL), (int)number(r, "faces", NULL));
+    json_object_foreach(json_object_get(r, "stages"), name, stage)
+        printf("| %s | %.1f | %.1f | %.1f%% | %.1f |\n", name, number(stage, "median", NULL),
+               number(stage, "p90", NULL), 100 * number(stage, "median", NULL) / total, number(stage, "network", NULL));
+    printf("| total | %.1f | %.1f | | |\n\nOutside the networks: %.1f ms, %.1f%%. Memory: %.0f MiB on the device, %.0f "
+           "MiB "
+           "of the process.\n",
+           total, number(r, "total_ms", "p90"), number(r, "outside_networks_ms", "median"),
+           100 * number(r, "outside_networks_share", NULL), number(r, "memory", "device_peak") / 0x1p20,
+           number(r, "memory", "process_peak") / 0x1p20);
+}
+
+/* ---- */
+
+static enum error_code choose_cases(const struct bench *bench, const struct bench_case **cases, size_t *count,
+                                    struct error *err)
+{
+    struct device *device;
+    struct device_info info;
+    enum error_code code = device_open(&device, bench->settings.device, NULL, err);
+    if (code)
+        return code;
+    device_info(device, &info);
+    device_close(&device);
+    bool large = info.type == DEVICE_DISCRETE || info.type == DEVICE_VIRTUAL || info.type == DEVICE_INTEGRATED;
+    *cases = large ? cases_gpu : cases_cpu;
+    *count = large ? sizeof cases_gpu / sizeof *cases_gpu : sizeof cases_cpu / sizeof *cases_cpu;
+    return OK;
+}
+
+static enum error_code run_networks(struct bench *bench, json_t *results, struct error *err)
+{
+    const struct bench_case one = {bench->model, bench->settings.width, bench->settings.height, bench->settings.batch};
+    const struct bench_case *cases = &one;
+    size_t count = 1;
+    enum error_code code = bench->model ? OK : choose_cases(bench, &cases, &count, err);
+    for (size_t i = 0; i < count && !code; i++) {
+        json_t *result;
+        bench->settings.width = cases[i].width;
+        bench->settings.height = cases[i].height;
+        bench->settings.batch = cases[i].batch;
+        code = bench_network(&bench->settings, cases[i].model, &result, err);
+        if (code)
+            break;
+        if (!bench->json && i == 0) {
+            print_device(result);
+            print_network_head();
+        }
+        if (!bench->json)
+            print_network(result);
+        json_array_append_new(results, result);
+    }
+    size_t index;
+    json_t *result;
+    json_array_foreach(results, index, result) if (!bench->json) print_layers(result);
+    return code;
+}
+
+static int run(struct bench *bench)
+{
+    struct error err = ERROR_INIT;
+    json_t *out = json_pack("{s:s}", "version", RESTORED_VERSION), *result = NULL;
+    enum error_code code = cli_open_store(&bench->settings.store, &bench->config, &err);
+    if (!code && bench->picture) {
+        code = bench_pipeline(&bench->settings, bench->picture, &result, &err);
+        if (!code && !bench->json)
+            print_pipeline(result);
+    } else if (!code) {
+        result = json_array();
+        code = run_networks(bench, result, &err);
+    }
+    json_object_set_new(out, bench->picture ? "pipeline" : "networks", result ? result : json_null());
+    if (!code && bench->json) {
+        json_dumpf(out, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(10));
+        putchar('\n');
+    }
+    json_decref(out);
+    model_store_destroy(&bench->settings.store);
+    return code ? cli_fail(&err, CLI_FAILED) : CLI_OK;
+}
+
+int cli_bench(int argc, char **argv)
+{
+    struct bench bench = {0};
+    struct cli cli;
+    struct error err = ERROR_INIT;
+    options_init(&bench.settings.options);
+    enum error_code code = cli_begin(&cli, argc, argv, &bench.config, &err);
+    while (!code && !bench.help && cli_next(&cli, "vsw")) {
+        static const char *const letters[][2] = {{"v", "version"}, {"s", "upscale"}, {"w", "weight"}};
+        for (int i = 0; i < 3; i++)
+            if (!strcmp(cli.name, letters[i][0]))
+                strcpy(cli.name, letters[i][1]);
+        code = take(&bench, &cli, &err);
+    }
+    if (bench.help) {
+        usage();
+        return CLI_OK;
+    }
+    if (code || prepare(&bench, &err))
+        return cli_fail(&err, CLI_USAGE);
+    log_set_level(bench.config.log_level > LOG_WARN ? bench.config.log_level : LOG_WARN);
+    device_set_cpu_threads((int)bench.config.cpu_threads);
+    return run(&bench);
+}
