@@ -1,7 +1,7 @@
 # restored: everything is built, tested and run from here. `make run` and `make check` are all a user needs.
 #   make            ./restored (installs nothing)        make run      install what is missing, build, serve
 #   make check      install what tests need, run all     make models   download the official checkpoints
-#   make san        ASan+UBSan unit tests                make lint     layering, naming, operator places
+#   make san        ASan+UBSan, TSan tests               make lint     layering, naming, operator places
 #   make fuzz       libFuzzer on the readers (clang)     make fuzz-replay  their corpus alone
 #   make debug      build-debug/restored, with faults    make install  to DESTDIR, PREFIX, SYSCONFDIR
 #   make bench      speed of networks and pipeline here  make bench-cpu, bench-gpu: on that kind of device
@@ -138,6 +138,9 @@ shaders: $(SPIRV)
 SANITIZE := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 asan:
 	$(MAKE) BUILD=build-asan CFLAGS='$(SANITIZE)' unit
+tsan: # what threads share
+	$(MAKE) BUILD=build-tsan CFLAGS='-O1 -g -fsanitize=thread -fno-omit-frame-pointer' \
+	    $(patsubst %,build-tsan/tests/unit/test_%,queue devices worker_pool)
 clang:
 	$(MAKE) BUILD=build-clang CC=clang objects
 
@@ -197,7 +200,7 @@ models:
 	@sh tools/models.sh $(MODELS)
 
 san: deps-check
-	@sh tests/check.sh asan
+	@sh tests/check.sh asan tsan
 
 lint:
 	@sh tests/lint/lint.sh
@@ -232,5 +235,5 @@ clean:
 	rm -rf build build-* restored
 
 .SECONDARY:
-.PHONY: all bench bench-cpu bench-gpu clean fuzz fuzz-run fuzz-replay fuzz-replay-run objects tests unit asan clang shaders fixtures run check deps deps-check models sample san lint debug format install
+.PHONY: all bench bench-cpu bench-gpu clean fuzz fuzz-run fuzz-replay fuzz-replay-run objects tests unit asan tsan clang shaders fixtures run check deps deps-check models sample san lint debug format install
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

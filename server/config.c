@@ -29,11 +29,14 @@ static const struct key keys[] = {
      "/usr/share/restored/models"},
     {KEY(starter_models, KIND_BOOLEAN), "true", 0, 0,
      "true: work with the program's own small models where no official one is found; false: rather not work"},
-    {KEY(device, KIND_TEXT), "auto", 0, 0, "id, UUID or name of the device; auto: the best there is"},
+    {KEY(device, KIND_TEXT), "auto", 0, 0,
+     "what jobs run on that name no device: id, UUID or name of one, or several with commas between; auto: every "
+     "one of the best kind there is"},
     {KEY(precision, KIND_PRECISION), "auto", 0, 0, "auto, fp32 or fp16"},
     {KEY(cpu_threads, KIND_COUNT), "0", 0, 256,
-     "threads of the device cpu, for each worker; 0: the cores this process may use, by affinity and cgroup"},
-    {KEY(workers, KIND_COUNT), "1", 1, 16, "jobs in work at once, each with its own copy of the models"},
+     "threads of the device cpu, for each worker; 0: the cores this process may use, by affinity and cgroup, divided "
+     "by the workers"},
+    {KEY(workers, KIND_COUNT), "1", 1, 16, "jobs in work at once on each device, each with its own copy of the models"},
     {KEY(queue, KIND_COUNT), "64", 1, 10000, "jobs that may wait; more are refused with 429"},
     {KEY(body_limit, KIND_BYTES), "64MiB", 1024, UINT64_C(4) << 30, "largest request body"},
     {KEY(header_limit, KIND_BYTES), "32KiB", 4096, 1 << 20, "largest request header"},

@@ -17,7 +17,7 @@ struct config {
     char listen[128]; /* HOST:PORT, [IPV6]:PORT; port 0: any free one */
     char models_dir[1024];
     bool starter_models;
-    char device[128];
+    char device[1024]; /* see devices_choose */
     enum precision precision;
     uint64_t cpu_threads; /* 0: the cores this process may use */
     uint64_t workers, queue;

@@ -8,7 +8,7 @@ unset MAKEFLAGS MAKELEVEL
 export CI=1                                    # warnings are errors
 export XDG_CACHE_HOME="$PWD/build/cache"       # pipeline caches stay out of the user's
 make="${MAKE:-make} --no-print-directory -s -j$(nproc)"
-all='build lint shaders unit ops golden asan clang fuzz api browser'
+all='build lint shaders unit ops golden asan tsan clang fuzz api browser'
 [ $# -eq 0 ] && set -- $all
 
 mkdir -p build/log "$XDG_CACHE_HOME"
@@ -27,10 +27,11 @@ must() {
     fi
 }
 
-# cmocka DIRECTORY: every program built from its test_*.c, and the tests that each counts
+# cmocka DIRECTORY: every program built from its test_*.c, or those in $only, and the tests that each counts
 cmocka() {
     for source in tests/"${1#*/tests/}"/test_*.c; do
         [ -e "$source" ] || continue
+        [ "${only:-}" ] && case " $only " in *" $(basename "$source" .c) "*) ;; *) continue ;; esac
         program=$1/$(basename "$source" .c)
         timeout 1800 "$program" >"$log" 2>&1
         status=$?
@@ -79,6 +80,7 @@ suite_unit() { cmocka build/tests/unit; }
 suite_ops() { RESTORED_VULKAN_VALIDATION=1 cmocka build/tests/ops; }
 suite_golden() { RESTORED_VULKAN_VALIDATION=1 cmocka build/tests/golden; }
 suite_asan() { must $make fixtures && must $make asan && cmocka build-asan/tests/unit; }
+suite_tsan() { must $make fixtures && must $make tsan && only='test_queue test_devices test_worker_pool' cmocka build-tsan/tests/unit; }
 suite_clang() { must $make clang; }
 suite_fuzz() { must $make fuzz-replay && cat "$log"; }
 suite_api() { node_tests tests/api/*.test.mjs; }
@@ -87,7 +89,7 @@ suite_browser() { must $make tests/node_modules/.made && node_tests tests/browse
 for suite in "$@"; do
     case " $all " in *" $suite "*) ;; *) echo "no suite $suite; there are: $all" >&2; exit 2 ;; esac
 done
-case " $* " in *' build '* | ' asan ' | ' clang ' | ' lint ' | ' fuzz ') ;; *) set -- build "$@" ;; esac
+case " $* " in *' build '* | ' asan ' | ' tsan ' | ' clang ' | ' lint ' | ' fuzz ') ;; *) set -- build "$@" ;; esac
 
 for suite in "$@"; do
     log=build/log/$suite.log suite_passed=0 suite_failed=0 start=$(date +%s)

@@ -13,12 +13,17 @@
 static const struct backend *const backends[] = {&vk_backend, &cpu_backend};
 #define BACKEND_COUNT (sizeof backends / sizeof backends[0])
 
-atomic_int backend_cpu_threads;
+atomic_int backend_cpu_threads, backend_cpu_handles = 1;
 
 void device_set_cpu_threads(int threads)
 {
     atomic_store(&backend_cpu_threads, threads);
     thread_set_count(threads);
+}
+
+void device_set_cpu_handles(int handles)
+{
+    atomic_store(&backend_cpu_handles, handles);
 }
 
 /* --- what tests found ----------------------------------------------------------------------------------------------
@@ -67,6 +72,47 @@ static void verdict_apply(struct device_info *info)
         snprintf(info->precision_reason, sizeof info->precision_reason, "%s", verdict->no_fp16);
     }
     pthread_mutex_unlock(&verdict_lock);
+}
+
+/* --- what is allocated ---------------------------------------------------------------------------------------------
+ */
+
+#define MAX_ACCOUNTS 64
+static pthread_mutex_t accounts_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct backend_account accounts[MAX_ACCOUNTS];
+
+struct backend_account *backend_account_open(const char *id)
+{
+    pthread_mutex_lock(&accounts_lock);
+    int i = 0; /* the last one is for all that find no room, which no machine has */
+    while (i < MAX_ACCOUNTS - 1 && *accounts[i].id && strcmp(accounts[i].id, id) != 0)
+        i++;
+    struct backend_account *account = &accounts[i];
+    snprintf(account->id, sizeof account->id, "%s", id);
+    if (account->handles++ == 0)
+        atomic_store(&account->peak, atomic_load(&account->used));
+    pthread_mutex_unlock(&accounts_lock);
+    return account;
+}
+
+void backend_account_close(struct backend_account *account)
+{
+    pthread_mutex_lock(&accounts_lock);
+    account->handles--;
+    pthread_mutex_unlock(&accounts_lock);
+}
+
+void backend_account_add(struct backend_account *account, uint64_t bytes)
+{
+    const uint64_t used = atomic_fetch_add(&account->used, bytes) + bytes;
+    uint64_t peak = atomic_load(&account->peak);
+    while (used > peak && !atomic_compare_exchange_weak(&account->peak, &peak, used))
+        ;
+}
+
+void backend_account_remove(struct backend_account *account, uint64_t bytes)
+{
+    atomic_fetch_sub(&account->used, bytes);
 }
 
 /* --- devices -------------------------------------------------------------------------------------------------------
@@ -165,12 +211,12 @@ enum error_code device_open(struct device **out, const char *which, const char *
                              chosen->reason);
     } else {
         for (size_t i = 0; i < count && !chosen; i++)
-            if (list[i].usable)
+            if (list[i].usable && list[i].type != DEVICE_SOFTWARE)
                 chosen = &list[i];
         if (!chosen)
             code = error_set(err, ERROR_NOT_FOUND,
                              "no usable device; the devices are: %s. Install a Vulkan driver "
-                             "(Debian: mesa-vulkan-drivers)",
+                             "(Debian: mesa-vulkan-drivers); software Vulkan has to be named",
                              names);
     }
     if (!code)

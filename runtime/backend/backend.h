@@ -24,9 +24,11 @@ struct device_info {
     char backend[16];
     char api_version[32], driver[256]; /* driver: name and version */
     bool usable;
-    char reason[512]; /* why it is not usable, or a remark (software Vulkan is slow) */
-    uint64_t memory_total, memory_budget, memory_used, memory_peak; /* bytes; used and peak are our own */
-    uint64_t max_buffer_bytes;                                      /* the largest tensor that it takes */
+    char reason[512];                     /* why it is not usable, or a remark (software Vulkan is slow) */
+    uint64_t memory_total, memory_budget; /* bytes; budget: what this process may use of it */
+    uint64_t memory_used, memory_peak;    /* bytes that this process allocated, by all its handles; the most of it */
+    uint64_t memory_driver;               /* bytes in use by the driver's count; memory_used where it keeps none */
+    uint64_t max_buffer_bytes;            /* the largest tensor that it takes */
     bool fp16, cooperative_matrix, int8;
     uint32_t subgroup_size;
     enum precision preferred; /* what PRECISION_AUTO means here: fp16 or fp32 */
@@ -45,6 +47,8 @@ struct plan;
 /* How many threads a device "cpu" that is opened from now on has, and a loop over pixels (thread.h); 0, as at the
  * start: the cores that this process may use. From any thread. */
 void device_set_cpu_threads(int threads);
+/* How many handles of the device "cpu" are to work at once, 1 at the start: with 0 threads they divide the cores. */
+void device_set_cpu_handles(int handles);
 
 /* What a test found about the device with this id, for every list and info from now on, also of devices that are open:
  * why it cannot be used, and why not in fp16; NULL: nothing against it. From any thread. */
@@ -56,8 +60,8 @@ void device_judge(const char *id, const char *unusable, const char *no_fp16);
 enum error_code device_list(struct device_info **list, size_t *count, struct error *err) MUST_CHECK;
 
 /* Opens by id ("vulkan:0", "cpu", "reference"), UUID or name (exact, or a unique part of it, case-insensitive); NULL or
- * "auto": the first usable in the list. ERROR_NOT_FOUND names those that there are. cache_dir: where compiled pipelines
- * are kept; NULL: nowhere. */
+ * "auto": the first usable in the list that is not software. ERROR_NOT_FOUND names those that there are. cache_dir:
+ * where compiled pipelines are kept; NULL: nowhere. */
 enum error_code device_open(struct device **out, const char *which, const char *cache_dir,
                             struct error *err) MUST_CHECK;
 void device_close(struct device **device);
@@ -122,9 +126,23 @@ struct plan {
     struct device *device;
 };
 
-extern const struct backend vk_backend;      /* runtime/vulkan */
-extern const struct backend cpu_backend;     /* runtime/cpu/cpu_device.c: native code */
-extern atomic_int backend_cpu_threads;       /* as device_set_cpu_threads was told */
-extern const struct backend cpu_ref_backend; /* runtime/cpu/cpu_ref.c: plain C, the oracle */
+/* What all handles of one device have allocated in this process. */
+struct backend_account {
+    char id[32];
+    int handles;
+    _Atomic uint64_t used, peak;
+};
+
+/* The account of the device with this id; close it with the handle. With the first handle its peak begins anew. */
+struct backend_account *backend_account_open(const char *id);
+void backend_account_close(struct backend_account *account);
+/* From any thread. */
+void backend_account_add(struct backend_account *account, uint64_t bytes);
+void backend_account_remove(struct backend_account *account, uint64_t bytes);
+
+extern const struct backend vk_backend;                     /* runtime/vulkan */
+extern const struct backend cpu_backend;                    /* runtime/cpu/cpu_device.c: native code */
+extern atomic_int backend_cpu_threads, backend_cpu_handles; /* as device_set_cpu_threads was told */
+extern const struct backend cpu_ref_backend;                /* runtime/cpu/cpu_ref.c: plain C, the oracle */
 
 #endif

@@ -35,8 +35,8 @@ static int pick_threads(void)
 {
     int threads = atomic_load(&backend_cpu_threads);
     if (threads <= 0)
-        threads = cpu_system_threads("", 0);
-    return threads < 256 ? threads : 256;
+        threads = cpu_system_threads("", 0) / atomic_load(&backend_cpu_handles);
+    return threads < 1 ? 1 : threads < 256 ? threads : 256;
 }
 
 static void describe(struct device_info *info)
@@ -71,6 +71,7 @@ static void device_free(struct device *base)
     struct cpu_device *device = (struct cpu_device *)base;
     cpu_pack_destroy(device);
     cpu_pool_destroy(&device->pool);
+    backend_account_close(device->account);
     free(device);
 }
 
@@ -84,8 +85,10 @@ static enum error_code device_make(struct device **out, const struct device_info
     device->base.backend = &cpu_backend;
     device->info = *info;
     device->isa = pick_isa();
+    device->account = backend_account_open(info->id);
     enum error_code code = cpu_pool_create(&device->pool, pick_threads(), err);
     if (code) {
+        backend_account_close(device->account);
         free(device);
         return code;
     }
@@ -99,8 +102,8 @@ static void info_now(const struct device *base, struct device_info *out)
     uint64_t total;
     *out = device->info;
     cpu_system_memory("", &total, &out->memory_budget);
-    out->memory_used = atomic_load(&device->memory_used);
-    out->memory_peak = atomic_load(&device->memory_peak);
+    out->memory_used = out->memory_driver = atomic_load(&device->account->used);
+    out->memory_peak = atomic_load(&device->account->peak);
     out->memory_budget += out->memory_used;
 }
 
@@ -131,9 +134,7 @@ enum error_code cpu_device_alloc(struct cpu_device *device, uint64_t bytes, floa
                          (double)bytes / 0x1p20);
     if (align > 64)
         madvise(*out, (size_t)((bytes + align - 1) / align * align), MADV_HUGEPAGE);
-    const uint64_t used = atomic_fetch_add(&device->memory_used, bytes) + bytes;
-    if (used > atomic_load(&device->memory_peak))
-        atomic_store(&device->memory_peak, used);
+    backend_account_add(device->account, bytes);
     return OK;
 }
 
@@ -142,7 +143,7 @@ void cpu_device_free(struct cpu_device *device, float *memory, uint64_t bytes)
     if (!memory)
         return;
     free(memory);
-    atomic_fetch_sub(&device->memory_used, bytes);
+    backend_account_remove(device->account, bytes);
 }
 
 const struct backend cpu_backend = {

@@ -3,8 +3,6 @@
 #ifndef RUNTIME_CPU_CPU_DEVICE_H
 #define RUNTIME_CPU_CPU_DEVICE_H
 
-#include <stdatomic.h>
-
 #include "runtime/backend/backend.h"
 #include "runtime/cpu/cpu_kernel.h"
 #include "runtime/cpu/cpu_pack.h"
@@ -16,7 +14,7 @@ struct cpu_device {
     const struct cpu_isa *isa;
     struct cpu_pool *pool;
     struct cpu_packs packs;
-    _Atomic uint64_t memory_used, memory_peak;
+    struct backend_account *account;
 };
 
 /* Memory aligned to a cache line, counted as the device's. NO_MEMORY when the machine has not that much left.

@@ -6,8 +6,9 @@
 
 #include "runtime/base/mem.h"
 
-/* The vectoriser may use AVX2; without contraction to FMA the results are the same everywhere. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+/* The vectoriser may use AVX2; without contraction to FMA the results are the same everywhere. ThreadSanitizer cannot
+ * have it: what chooses the clone runs before its own start. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__)
 #define CPU_REF_CLONES __attribute__((target_clones("avx2", "default")))
 #else
 #define CPU_REF_CLONES

@@ -413,10 +413,10 @@ static enum error_code list(struct device_info **list, size_t *count, struct err
 /* --- the open device -----------------------------------------------------------------------------------------------
  */
 
-void vk_device_memory(const struct vk_device *device, uint64_t *budget, uint64_t *left)
+void vk_device_memory(const struct vk_device *device, uint64_t *budget, uint64_t *used)
 {
     const struct vk_traits *traits = &device->traits;
-    uint64_t used = atomic_load(&device->used);
+    *used = atomic_load(&device->account->used);
     *budget = traits->info.memory_total;
     if (traits->has_budget) {
         VkPhysicalDeviceMemoryBudgetPropertiesEXT heaps = {
@@ -425,19 +425,17 @@ void vk_device_memory(const struct vk_device *device, uint64_t *budget, uint64_t
                                                         .pNext = &heaps};
         vkGetPhysicalDeviceMemoryProperties2(traits->physical, &properties);
         *budget = heaps.heapBudget[traits->heap];
-        used = heaps.heapUsage[traits->heap];
+        *used = heaps.heapUsage[traits->heap];
     }
-    *left = *budget > used ? *budget - used : 0;
 }
 
 static void info(const struct device *base, struct device_info *out)
 {
     const struct vk_device *device = (const struct vk_device *)base;
-    uint64_t left;
     *out = device->traits.info;
-    vk_device_memory(device, &out->memory_budget, &left);
-    out->memory_used = atomic_load(&device->used);
-    out->memory_peak = atomic_load(&device->peak);
+    vk_device_memory(device, &out->memory_budget, &out->memory_driver);
+    out->memory_used = atomic_load(&device->account->used);
+    out->memory_peak = atomic_load(&device->account->peak);
 }
 
 static void close_device(struct device *base)
@@ -452,6 +450,7 @@ static void close_device(struct device *base)
     }
     if (device->instance)
         instance_destroy(device->instance, device->messenger);
+    backend_account_close(device->account);
     free(device);
 }
 
@@ -508,6 +507,7 @@ static enum error_code open_device(struct device **out, const struct device_info
     if (!device)
         return error_set(err, ERROR_NO_MEMORY, "out of memory to open %s", wanted->name);
     device->base.backend = &vk_backend;
+    device->account = backend_account_open(wanted->id);
 
     VkResult result = instance_create(&device->instance, &device->messenger);
     if (result != VK_SUCCESS) {

@@ -59,7 +59,7 @@ struct vk_device {
     bool grouped;                /* channels lie in groups also where no matrices want it: for tests */
     uint8_t matrix_order[256];   /* row * 16 + column of each invocation's 8 elements */
     bool stage_convolution;      /* convolutions read their input through shared memory */
-    _Atomic uint64_t used, peak; /* bytes of device memory allocated here */
+    struct backend_account *account; /* of device memory */
     struct vk_commands *commands;
     struct vk_pipelines *pipelines;
     struct vk_packs *packs;
@@ -75,8 +75,8 @@ void vk_device_lacking(const VkPhysicalDeviceLimits *limits, char *out, size_t s
 /* The error for a failed Vulkan call: DEVICE_LOST, NO_MEMORY or DEVICE; what: "create the buffer of the plan". */
 enum error_code vk_device_error(struct vk_device *device, VkResult result, const char *what, struct error *err);
 
-/* Bytes of the device's heap in all, and those that this process may still take. */
-void vk_device_memory(const struct vk_device *device, uint64_t *budget, uint64_t *left);
+/* Bytes of the device's heap that this process may use in all, and that it uses. */
+void vk_device_memory(const struct vk_device *device, uint64_t *budget, uint64_t *used);
 
 /* Messages of the validation layer since the process began. It is switched on by RESTORED_VULKAN_VALIDATION=1; that
  * the layer is asked for and not installed counts as one. */

@@ -22,13 +22,6 @@ static uint32_t choose_type(const struct vk_device *device, uint32_t allowed, en
     return UINT32_MAX;
 }
 
-static void count_bytes(struct vk_device *device, VkDeviceSize size)
-{
-    const uint64_t used = atomic_fetch_add(&device->used, size) + size;
-    if (used > atomic_load(&device->peak))
-        atomic_store(&device->peak, used);
-}
-
 enum error_code vk_memory_create(struct vk_device *device, struct vk_buffer *out, VkDeviceSize size,
                                  enum vk_memory_kind kind, const char *what, struct error *err)
 {
@@ -36,12 +29,13 @@ enum error_code vk_memory_create(struct vk_device *device, struct vk_buffer *out
                                        .size = size,
                                        .usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT |
                                                 VK_BUFFER_USAGE_TRANSFER_DST_BIT};
-    uint64_t budget, left;
+    uint64_t budget, used;
     char doing[128];
     struct vk_buffer buffer = {.size = size};
 
     *out = (struct vk_buffer){0};
-    vk_device_memory(device, &budget, &left);
+    vk_device_memory(device, &budget, &used);
+    const uint64_t left = budget > used ? budget - used : 0;
     if (size > device->traits.max_allocation || (kind == MEMORY_DEVICE && size > left))
         return error_set(err, ERROR_TOO_LARGE,
                          "%s needs %.0f MiB on %s, which has %.0f MiB free and gives at most %.0f MiB at once", what,
@@ -65,7 +59,7 @@ enum error_code vk_memory_create(struct vk_device *device, struct vk_buffer *out
         vkDestroyBuffer(device->handle, buffer.handle, NULL);
         return vk_device_error(device, result, doing, err);
     }
-    count_bytes(device, size);
+    backend_account_add(device->account, size);
     result = vkBindBufferMemory(device->handle, buffer.handle, buffer.memory, 0);
     if (result == VK_SUCCESS && kind != MEMORY_DEVICE)
         result = vkMapMemory(device->handle, buffer.memory, 0, VK_WHOLE_SIZE, 0, &buffer.mapped);
@@ -82,7 +76,7 @@ void vk_memory_destroy(struct vk_device *device, struct vk_buffer *buffer)
     if (buffer->handle) {
         vkDestroyBuffer(device->handle, buffer->handle, NULL);
         vkFreeMemory(device->handle, buffer->memory, NULL);
-        atomic_fetch_sub(&device->used, buffer->size);
+        backend_account_remove(device->account, buffer->size);
     }
     *buffer = (struct vk_buffer){0};
 }

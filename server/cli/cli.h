@@ -49,8 +49,8 @@ enum error_code cli_flag(struct cli *cli, bool *set, struct error *err) MUST_CHE
  * ERROR_INVALID for an unknown option names it. */
 enum error_code cli_config(struct cli *cli, struct config *config, struct error *err) MUST_CHECK;
 
-/* Begins a subcommand that lists something and takes --json and keys of the configuration alone. -1: go on, *json says how;
- * else the exit status: its help was printed, or an error. */
+/* Begins a subcommand that lists something and takes --json and keys of the configuration alone. -1: go on, *json says
+ * how; else the exit status: its help was printed, or an error. */
 int cli_list(int argc, char **argv, const char *command, const char *help, struct config *config, bool *json);
 
 /* Prints "restored: text" to stderr, and returns the status. */

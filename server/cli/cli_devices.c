@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/base/mem.h"
 #include "server/cli/cli.h"
 #include "server/http/json.h"
 
@@ -25,6 +24,8 @@ static void print_table(const struct device_status *list, size_t count)
         printf("  precision  %s%s%s%s\n", info->preferred == PRECISION_FP16 ? "fp16" : "fp32",
                *info->precision_reason ? " (" : "", info->precision_reason, *info->precision_reason ? ")" : "");
         printf("  usable     %s%s\n", info->usable ? "yes" : "no: ", info->usable ? "" : info->reason);
+        if (info->usable)
+            printf("  default    %s%s\n", *list[i].reason ? "no: " : "yes", list[i].reason);
         if (info->usable && *info->reason)
             printf("  remark     %s\n", info->reason);
     }
@@ -44,18 +45,15 @@ int cli_devices(int argc, char **argv)
     device_set_cpu_threads((int)config.cpu_threads);
 
     struct device_info *found = NULL;
+    struct device_status *list = NULL;
+    struct devices *devices = NULL;
     size_t count = 0;
-    if (device_list(&found, &count, &err))
-        return cli_fail(&err, CLI_FAILED);
-    struct device_status *list = mem_calloc(count + 1, sizeof *list);
     int status = CLI_OK;
-    for (size_t i = 0; list && i < count; i++)
-        devices_status_of(&found[i], &list[i]);
-    if (!list) {
-        error_set(&err, ERROR_NO_MEMORY, "no memory for the list of devices");
+    if (device_list(&found, &count, &err) || devices_create(&devices, found, count, &err) ||
+        devices_choose(devices, config.device, &err) || devices_read(devices, &list, &count, &err)) {
         status = cli_fail(&err, CLI_FAILED);
     } else if (json) {
-        json_t *object = json_devices(list, count);
+        json_t *object = json_devices(list, count, config.precision);
         json_dumpf(object, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(10));
         json_decref(object);
         putchar('\n');
@@ -63,6 +61,7 @@ int cli_devices(int argc, char **argv)
         print_table(list, count);
     }
     free(list);
+    devices_destroy(&devices);
     free(found);
     return status;
 }

@@ -11,10 +11,10 @@
 #include "runtime/base/file.h"
 #include "runtime/base/mem.h"
 #include "server/cli/cli.h"
+#include "server/cli/cli_engine.h"
 #include "server/cli/cli_output.h"
 #include "server/cli/cli_progress.h"
 #include "server/http/utf8.h"
-#include "server/job/engine.h"
 #include "server/job/job.h"
 
 struct input {
@@ -26,11 +26,12 @@ struct run {
     struct config config;
     struct options options;
     const char *output;
+    const char *device; /* of --device; "": none */
     bool json, to_file; /* to_file: output is the one file to write */
     struct input *inputs;
     size_t count, room;
     struct model_store *store;
-    struct engine *engine;
+    struct cli_engine engine;
     char cache[1024];
 };
 
@@ -56,6 +57,8 @@ static void usage(void)
            "  -o, --output DIR|FILE       where the results go [results]\n"
            "  -v, -s, -w                  short for --version, --upscale, --weight\n"
            "  --models DIR                folder of checkpoints\n"
+           "  --device ID,ID...           one device, or several: one after the other until one works; it does all "
+           "inputs\n"
            "  --json                      print the reports, one JSON object a line\n");
     for (int i = 0; i < option_row_count; i++)
         printf("  --%-25s %s (%s)%s%s%s\n", option_rows[i].name, option_rows[i].help, option_rows[i].allowed,
@@ -185,7 +188,7 @@ static enum error_code restore_bytes(struct run *run, const struct input *input,
     if (atomic_load(&restore_stopped))
         atomic_store(&r->cancel, 1);
     struct cli_progress *progress = cli_progress_begin(r, input->path);
-    enum error_code code = engine_run(run->engine, r, err);
+    enum error_code code = cli_engine_run(&run->engine, r, err);
     cli_progress_end(&progress);
     atomic_store(&restore_running, NULL);
     if (code)
@@ -267,6 +270,11 @@ static enum error_code take(struct run *run, struct cli *cli, bool *help, struct
         return code;
     if (!utf8_valid(value)) /* the report is JSON */
         return error_set(err, ERROR_INVALID, "%s: the value is not UTF-8; allowed: %s", row->name, row->allowed);
+    if (!strcmp(row->name, "device")) {
+        run->device = value;
+        if (strchr(value, ',')) /* several; a request names one */
+            return OK;
+    }
     return options_set(&run->options, row->name, value, err);
 }
 
@@ -278,19 +286,17 @@ static enum error_code prepare(struct run *run, struct error *err)
         return error_set(err, ERROR_INVALID, "-o names no folder and no file");
     if (choose_output(run, err) || options_check(&run->options, err) || name_inputs(run, err))
         return err->code;
-    if (run->options.precision == PRECISION_AUTO)
-        run->options.precision = run->config.precision;
     return OK;
 }
 
 static int restore(struct run *run)
 {
     struct error err = ERROR_INIT;
-    bool named = *run->options.device && strcmp(run->options.device, "auto") != 0;
-    const char *which = named ? run->options.device : run->config.device;
+    const bool named = *run->device && strcasecmp(run->device, "auto") != 0;
+    const char *which = named ? run->device : run->config.device;
     if (cli_open_store(&run->store, &run->config, &err) ||
-        engine_create(&run->engine, which, config_cache_dir(&run->config, run->cache, sizeof run->cache), run->store,
-                      &err))
+        cli_engine_open(&run->engine, which, config_cache_dir(&run->config, run->cache, sizeof run->cache),
+                        run->config.precision, run->store, &err))
         return cli_fail(&err, CLI_FAILED);
     struct sigaction action = {.sa_handler = stop, .sa_flags = SA_RESETHAND};
     sigaction(SIGINT, &action, NULL);
@@ -309,7 +315,7 @@ static int restore(struct run *run)
 
 int cli_restore(int argc, char **argv)
 {
-    struct run run = {.output = "results"};
+    struct run run = {.output = "results", .device = ""};
     struct cli cli;
     struct error err = ERROR_INIT;
     bool help = false;
@@ -327,7 +333,7 @@ int cli_restore(int argc, char **argv)
         device_set_cpu_threads((int)run.config.cpu_threads);
         status = restore(&run);
     }
-    engine_destroy(&run.engine);
+    cli_engine_close(&run.engine);
     model_store_destroy(&run.store);
     for (size_t i = 0; i < run.count; i++) {
         free(run.inputs[i].path);

@@ -7,7 +7,7 @@
 
 #include "server/cli/cli.h"
 #include "server/http/server.h"
-#include "server/job/worker.h"
+#include "server/job/worker_pool.h"
 #include "server/version.h"
 
 #define POLL_MS 50
@@ -77,8 +77,8 @@ static int serve(const struct config *config)
                                        .workers = (int)config->workers,
                                        .queue = (size_t)config->queue,
                                        .job_seconds = (int)config->job_seconds,
+                                       .device = config->device,
                                        .cache_dir = config_cache_dir(config, cache, sizeof cache)};
-    snprintf(settings.device, sizeof settings.device, "%s", config->device);
 
     /* Blocked before any thread is there, so that the signals come to this one alone. */
     sigset_t signals;
@@ -148,5 +148,6 @@ int cli_serve(int argc, char **argv)
     }
     log_set_level(config.log_level);
     device_set_cpu_threads((int)config.cpu_threads);
+    device_set_cpu_handles((int)config.workers);
     return serve(&config);
 }

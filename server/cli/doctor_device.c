@@ -3,10 +3,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "runtime/vulkan/vk_device.h"
 #include "server/cli/doctor.h"
 #include "server/http/json.h"
+#include "server/job/devices.h"
 
 #define TRACE                                                                                                          \
     "mend what stands above; if nothing does, VK_LOADER_DEBUG=all vulkaninfo --summary (of vulkan-tools) tells what "  \
@@ -119,30 +121,59 @@ static void passed_over(const struct doctor *doctor, char *text, size_t size)
     }
 }
 
+/* Where jobs run that name no device, as bits, by the rules of the server; the devices into *list, free() it. 0:
+ * nowhere, and why. */
+static uint32_t choose(const char *wanted, struct device_info **list, bool *as_wanted, struct error *err)
+{
+    struct devices *devices = NULL;
+    size_t count = 0;
+    uint32_t routes = 0;
+    *list = NULL;
+    if (!device_list(list, &count, err) && !devices_create(&devices, *list, count, err) &&
+        !devices_choose(devices, wanted, err)) {
+        routes = devices_route(devices, 0);
+        *as_wanted = routes & devices_chosen(devices, 0);
+        if (!routes)
+            error_set(err, ERROR_DEVICE, "there is no usable device");
+    }
+    devices_destroy(&devices);
+    return routes;
+}
+
 void doctor_choice(struct doctor *doctor)
 {
     const char *wanted = doctor->config->device;
-    const bool by_itself = !*wanted || !strcmp(wanted, "auto");
-    struct device *device;
-    struct device_info info;
+    const bool by_itself = !*wanted || !strcasecmp(wanted, "auto");
+    struct device_info *list;
     struct error err = ERROR_INIT;
-    char others[500];
+    bool as_wanted = false;
+    char others[240], also[200] = "";
     passed_over(doctor, others, sizeof others);
-    if (device_open(&device, wanted, NULL, &err)) {
+    const uint32_t routes = choose(wanted, &list, &as_wanted, &err);
+    if (!routes) {
         snprintf(doctor->summary, sizeof doctor->summary, "No work can be done: %s", err.text);
         doctor_add(doctor, DOCTOR_PROBLEM, "nothing can be restored",
                    by_itself ? "mend what stands above" : "set device to auto, or to a device that is there", "%s",
                    err.text);
+        free(list);
         return;
     }
-    device_info(device, &info);
-    device_close(&device);
-    snprintf(doctor->chosen, sizeof doctor->chosen, "%s", info.id);
-    const char *why = !by_itself                     ? "the configuration asks for it"
-                      : info.type == DEVICE_CPU      ? "there is no graphics processor that can be used"
-                      : info.type == DEVICE_SOFTWARE ? "there is nothing better"
-                                                     : "the first usable one of discrete, integrated, virtual";
-    snprintf(doctor->summary, sizeof doctor->summary, "\"%s\" is %s (%s), in %s: %s%s.", by_itself ? "auto" : wanted,
-             info.id, info.name, info.preferred == PRECISION_FP16 ? "fp16" : "fp32", why, others);
-    doctor_ok(doctor, "%s", doctor->summary);
+    const struct device_info *info = &list[__builtin_ctz(routes)];
+    for (int i = __builtin_ctz(routes) + 1; i < DEVICES_MAX; i++)
+        if (routes >> i & 1)
+            snprintf(also + strlen(also), sizeof also - strlen(also), ", %s", list[i].id);
+    snprintf(doctor->chosen, sizeof doctor->chosen, "%s", info->id);
+    const char *why = !by_itself && !as_wanted   ? "what the configuration asks for cannot be used"
+                      : !by_itself               ? "the configuration asks for it"
+                      : info->type == DEVICE_CPU ? "there is no graphics processor that can be used"
+                                                 : "the best kind of discrete, integrated, virtual that there is";
+    snprintf(doctor->summary, sizeof doctor->summary, "\"%.200s\" is %s (%s)%s, in %s: %s%s.",
+             by_itself ? "auto" : wanted, info->id, info->name, also,
+             info->preferred == PRECISION_FP16 ? "fp16" : "fp32", why, others);
+    free(list);
+    if (by_itself || as_wanted)
+        doctor_ok(doctor, "%s", doctor->summary);
+    else
+        doctor_add(doctor, DOCTOR_PROBLEM, "the server works on another device than it was meant to",
+                   "mend what stands above, or set device to auto", "%s", doctor->summary);
 }

@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
-#include "server/job/worker.h"
+#include "server/job/worker_pool.h"
 
 struct connection;
 struct connections;

@@ -1,5 +1,6 @@
 #include "server/http/json.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,43 +26,48 @@ static json_t *text_or_null(const char *text)
     return *text ? json_string(text) : json_null();
 }
 
-static json_t *device_row(const struct device_status *status)
+static json_t *device_row(const struct device_status *status, enum precision configured)
 {
     static const char *const states[] = {"idle", "busy", "lost", "disabled"};
     const struct device_info *info = &status->info;
+    /* as pipeline_precision has it */
+    const bool set = configured == PRECISION_FP32 || (configured == PRECISION_FP16 && info->fp16);
+    const enum precision used = set ? configured : info->preferred;
+    const char *why = set ? "set by the configuration" : info->precision_reason;
     char precision[128];
-    snprintf(precision, sizeof precision, "%s%s%s%s", info->preferred == PRECISION_FP16 ? "fp16" : "fp32",
-             *info->precision_reason ? " (" : "", info->precision_reason, *info->precision_reason ? ")" : "");
+    snprintf(precision, sizeof precision, "%s%s%s%s", used == PRECISION_FP16 ? "fp16" : "fp32", *why ? " (" : "", why,
+             *why ? ")" : "");
     json_t *memory = json_pack("{s:I, s:I, s:I, s:I}", "total", (json_int_t)info->memory_total, "budget",
-                               (json_int_t)info->memory_budget, "used", (json_int_t)info->memory_used, "peak",
+                               (json_int_t)info->memory_budget, "used", (json_int_t)info->memory_driver, "peak",
                                (json_int_t)info->memory_peak);
     json_t *features =
         json_pack("{s:b, s:b, s:b, s:i}", "fp16", info->fp16, "cooperative_matrix", info->cooperative_matrix, "int8",
                   info->int8, "subgroup_size", (int)info->subgroup_size);
-    json_t *self_test = json_pack("{s:s, s:n, s:n}", "state", "not run", "max_error", "ms");
-    return json_pack("{s:s, s:o, s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:s, s:o, s:s, s:o, s:I, s:I, s:f, s:f, s:o, s:o}",
-                     "id", info->id, "uuid", text_or_null(info->uuid), "name", info->name, "type",
-                     json_device_type_name(info->type), "backend", info->backend, "api_version", info->api_version,
-                     "driver", info->driver, "memory", memory, "features", features, "precision", precision,
-                     "self_test", self_test, "state", states[status->state], "current_job",
-                     text_or_null(status->current_job), "jobs_done", (json_int_t)status->jobs_done, "jobs_failed",
-                     (json_int_t)status->jobs_failed, "busy_seconds", status->busy_seconds, "utilisation",
-                     status->utilisation, "reason", text_or_null(info->usable ? "" : info->reason), "remark",
-                     text_or_null(info->usable ? info->reason : ""));
+    const struct selftest *test = &status->test;
+    const struct selftest_figure *figure = used == PRECISION_FP16 ? &test->fp16 : &test->fp32;
+    const bool ran = test->fp32.state != SELFTEST_NOT_RUN;
+    json_t *self_test = json_pack("{s:s, s:o, s:o}", "state", selftest_state_name(test->fp32.state), "max_error",
+                                  ran && isfinite(figure->max_error) ? json_real(figure->max_error) : json_null(), "ms",
+                                  ran ? json_real(test->ms) : json_null());
+    return json_pack(
+        "{s:s, s:o, s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:s, s:o, s:s, s:o, s:I, s:I, s:f, s:f, s:o, s:o}", "id",
+        info->id, "uuid", text_or_null(info->uuid), "name", info->name, "type", json_device_type_name(info->type),
+        "backend", info->backend, "api_version", info->api_version, "driver", info->driver, "memory", memory,
+        "features", features, "precision", precision, "self_test", self_test, "state", states[status->state],
+        "current_job", text_or_null(status->current_job), "jobs_done", (json_int_t)status->jobs_done, "jobs_failed",
+        (json_int_t)status->jobs_failed, "busy_seconds", status->busy_seconds, "utilisation", status->utilisation,
+        "reason", text_or_null(status->reason), "remark", text_or_null(info->usable ? info->reason : ""));
 }
 
-json_t *json_devices(const struct device_status *list, size_t count)
+json_t *json_devices(const struct device_status *list, size_t count, enum precision configured)
 {
     json_t *rows = json_array();
     const char *chosen = NULL;
     for (size_t i = 0; i < count; i++) {
-        json_array_append_new(rows, device_row(&list[i]));
+        json_array_append_new(rows, device_row(&list[i], configured));
         if (list[i].is_default)
             chosen = list[i].info.id;
     }
-    for (size_t i = 0; i < count && !chosen; i++)
-        if (list[i].info.usable)
-            chosen = list[i].info.id;
     return json_pack("{s:o, s:o}", "devices", rows, "default", chosen ? json_string(chosen) : json_null());
 }
 

@@ -10,7 +10,7 @@
 #include "server/pipeline/model_store.h"
 
 /* GET /v1/devices. */
-json_t *json_devices(const struct device_status *list, size_t count);
+json_t *json_devices(const struct device_status *list, size_t count, enum precision configured);
 
 /* GET /v1/models: what is found, and which official files are missing. */
 json_t *json_models(const struct model_store *store);

@@ -161,8 +161,9 @@ static void print_jobs(FILE *out, struct worker_pool *pool)
     fprintf(out, "restored_tiles_total %llu\n", (unsigned long long)totals.tiles);
     family(out, "pixels_total", "counter", "Pixels of pictures taken in and given out.");
     print_pair(out, "pixels_total", "direction", "in", totals.pixels_in, "out", totals.pixels_out);
-    family(out, "fallbacks_total", "counter", "Results that were not usable and were redone, by reason.");
-    fprintf(out, "restored_fallbacks_total{reason=\"fp32\"} %llu\n", (unsigned long long)totals.fallbacks);
+    family(out, "fallbacks_total", "counter",
+           "Work redone: results that were not usable in fp32, jobs whose device was lost on another.");
+    print_pair(out, "fallbacks_total", "reason", "fp32", totals.fallbacks, "device_lost", totals.handed_over);
 }
 
 static void print_devices(FILE *out, struct worker_pool *pool)
@@ -179,7 +180,7 @@ static void print_devices(FILE *out, struct worker_pool *pool)
             uint64_t bytes;
         } rows[] = {{"total", info->memory_total},
                     {"budget", info->memory_budget},
-                    {"used", info->memory_used},
+                    {"used", info->memory_driver},
                     {"peak", info->memory_peak}};
         for (int k = 0; k < 4; k++)
             fprintf(out, "restored_device_memory_bytes{device=\"%s\",kind=\"%s\"} %llu\n", info->id, rows[k].kind,

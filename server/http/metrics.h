@@ -3,7 +3,7 @@
 #ifndef SERVER_HTTP_METRICS_H
 #define SERVER_HTTP_METRICS_H
 
-#include "server/job/worker.h"
+#include "server/job/worker_pool.h"
 
 enum rejected {
     REJECTED_QUEUE_FULL,

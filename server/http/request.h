@@ -14,7 +14,7 @@
 #include "server/http/model_list.h"
 #include "server/http/reply.h"
 #include "server/http/upload.h"
-#include "server/job/worker.h"
+#include "server/job/worker_pool.h"
 
 struct route;
 

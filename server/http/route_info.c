@@ -26,7 +26,7 @@ enum MHD_Result route_readyz(struct request *request)
     size_t count;
     if (!devices_read(worker_pool_devices(pool), &list, &count, NULL)) {
         for (size_t i = 0; i < count; i++)
-            if (list[i].info.usable && list[i].state != DEVICE_LOST)
+            if (list[i].open)
                 json_array_append_new(devices, json_string(list[i].info.id));
         free(list);
     }
@@ -55,7 +55,7 @@ enum MHD_Result route_devices(struct request *request)
     struct error err = ERROR_INIT;
     if (devices_read(worker_pool_devices(request->server->pool), &list, &count, &err))
         return reply_problem(request, reply_for(err.code), &err, NULL, NULL, NULL);
-    json_t *json = json_devices(list, count);
+    json_t *json = json_devices(list, count, request->server->config->precision);
     free(list);
     return reply_json(request, REPLY_OK, json);
 }

@@ -68,7 +68,6 @@ static enum MHD_Result begin(struct request *request, bool detect)
     }
     if (upload_create(&request->upload, detect, (size_t)server->config->body_limit, &err))
         return fail(request, reply_for(err.code), &err);
-    upload_options(request->upload)->precision = server->config->precision;
     struct query query = {request->upload, ERROR_INIT};
     MHD_get_connection_values_n(request->connection, MHD_GET_ARGUMENT_KIND, take_argument, &query);
     if (query.err.code)
@@ -134,7 +133,7 @@ static enum MHD_Result submit(struct request *request)
     r->input = body;
     r->input_bytes = size;
     r->detect_only = request->route->begin == route_detect_begin;
-    char id[32];
+    int device;
     if (pipeline_check(r, server->store, &err)) {
         if (err.code == ERROR_TOO_LARGE)
             metrics_rejected(server->metrics, REJECTED_PIXELS);
@@ -142,7 +141,7 @@ static enum MHD_Result submit(struct request *request)
         goto out;
     }
     if (*r->options.device && strcmp(r->options.device, "auto") != 0 &&
-        devices_find(worker_pool_devices(server->pool), r->options.device, id, &err)) {
+        devices_find(worker_pool_devices(server->pool), r->options.device, &device, &err)) {
         reply = reply_for(err.code);
         goto out;
     }
@@ -161,8 +160,11 @@ static enum MHD_Result submit(struct request *request)
     MHD_suspend_connection(request->connection);
     if (worker_pool_submit(server->pool, request->job, &err)) {
         bool draining = worker_pool_draining(server->pool);
-        metrics_rejected(server->metrics, draining ? REJECTED_DRAINING : REJECTED_QUEUE_FULL);
-        request->refused = draining ? REPLY_UNAVAILABLE : REPLY_QUEUE_FULL;
+        if (err.code == ERROR_BUSY)
+            metrics_rejected(server->metrics, draining ? REJECTED_DRAINING : REJECTED_QUEUE_FULL);
+        request->refused = err.code != ERROR_BUSY ? reply_for(err.code)
+                           : draining             ? REPLY_UNAVAILABLE
+                                                  : REPLY_QUEUE_FULL;
         request->refusal = err;
         MHD_resume_connection(request->connection);
     }

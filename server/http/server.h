@@ -4,7 +4,7 @@
 #define SERVER_HTTP_SERVER_H
 
 #include "server/config.h"
-#include "server/job/worker.h"
+#include "server/job/worker_pool.h"
 
 struct server;
 

@@ -8,51 +8,37 @@
 
 #include "runtime/base/mem.h"
 
-#define MAX_DEVICES 32
-#define MAX_RUNNING 32 /* workers on one device */
+#define MAX_WORKERS 32 /* of one device */
 #define MINUTE 60
 
 struct row {
-    struct device_status status;
-    struct {
-        char job[33];
-        int64_t started_ns;
-    } running[MAX_RUNNING];
+    struct device_status status; /* but for what follows from the rest */
+    bool disabled;
+    char trouble[640];                   /* why it is disabled or lost */
+    struct engine *engines[MAX_WORKERS]; /* of the workers that have it open */
+    int engine_count;
+    char running[MAX_WORKERS][33]; /* its jobs at work */
     int running_count;
+    int64_t busy_since;  /* ns; while there are any */
     double busy[MINUTE]; /* seconds of work in each second of the last minute, by second modulo 60 */
     int64_t second[MINUTE];
 };
 
 struct devices {
     pthread_mutex_t lock;
-    struct row rows[MAX_DEVICES];
+    uint32_t chosen;
     int count;
+    struct row rows[DEVICES_MAX];
 };
 
-void devices_status_of(const struct device_info *info, struct device_status *out)
+enum error_code devices_create(struct devices **out, const struct device_info *list, size_t count, struct error *err)
 {
-    memset(out, 0, sizeof *out);
-    out->info = *info;
-    out->state = info->usable ? DEVICE_IDLE : DEVICE_DISABLED;
-}
-
-enum error_code devices_create(struct devices **out, struct error *err)
-{
-    struct device_info *list = NULL;
-    size_t count = 0;
-    enum error_code code = device_list(&list, &count, err);
-    if (code)
-        return code;
-    struct devices *devices = mem_calloc(1, sizeof *devices);
-    if (!devices) {
-        free(list);
+    struct devices *devices = *out = mem_calloc(1, sizeof *devices);
+    if (!devices)
         return error_set(err, ERROR_NO_MEMORY, "no memory for the list of devices");
-    }
     pthread_mutex_init(&devices->lock, NULL);
-    for (size_t i = 0; i < count && devices->count < MAX_DEVICES; i++)
-        devices_status_of(&list[i], &devices->rows[devices->count++].status);
-    free(list);
-    *out = devices;
+    for (size_t i = 0; i < count && devices->count < DEVICES_MAX; i++)
+        devices->rows[devices->count++].status.info = list[i];
     return OK;
 }
 
@@ -66,73 +52,216 @@ void devices_destroy(struct devices **devices)
     free(old);
 }
 
-/* Under the lock. */
-static struct row *find(struct devices *devices, const char *id)
-{
-    for (int i = 0; i < devices->count; i++)
-        if (!strcmp(devices->rows[i].status.info.id, id))
-            return &devices->rows[i];
-    return NULL;
-}
+/* --- which device --------------------------------------------------------------------------------------------------
+ */
 
-enum error_code devices_find(struct devices *devices, const char *wanted, char id[32], struct error *err)
+/* -1: none, or (*fits > 1) several. */
+static int lookup(const struct devices *devices, const char *wanted, int *fits)
 {
-    char known[256] = "";
-    const struct row *match = NULL, *part = NULL;
-    int parts = 0;
-    pthread_mutex_lock(&devices->lock);
+    int part = -1;
+    *fits = 0;
     for (int i = 0; i < devices->count; i++) {
         const struct device_info *info = &devices->rows[i].status.info;
-        size_t used = strlen(known);
-        snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", info->id);
-        if (!strcasecmp(wanted, info->id) || !strcasecmp(wanted, info->uuid) || !strcasecmp(wanted, info->name)) {
-            match = &devices->rows[i];
-        } else if (strcasestr(info->name, wanted)) {
-            part = &devices->rows[i];
-            parts++;
+        if (!strcasecmp(wanted, info->id) || (*info->uuid && !strcasecmp(wanted, info->uuid)) ||
+            !strcasecmp(wanted, info->name))
+            return i;
+        if (*wanted && strcasestr(info->name, wanted)) {
+            part = i;
+            ++*fits;
         }
     }
-    if (!match && parts == 1)
-        match = part;
+    return *fits == 1 ? part : -1;
+}
+
+static enum error_code find(const struct devices *devices, const char *wanted, int *device, struct error *err)
+{
+    char known[512] = "";
+    int fits;
+    *device = lookup(devices, wanted, &fits);
+    if (*device >= 0)
+        return OK;
+    for (int i = 0; i < devices->count; i++) {
+        size_t used = strlen(known);
+        snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", devices->rows[i].status.info.id);
+    }
+    return error_set(err, ERROR_INVALID, "device: \"%.64s\" %s; there are: %s", wanted,
+                     fits ? "fits several devices" : "is none of the devices", *known ? known : "none");
+}
+
+static uint32_t bit(int device)
+{
+    return UINT32_C(1) << device;
+}
+
+static bool usable(const struct row *row)
+{
+    return row->status.info.usable && !row->disabled;
+}
+
+/* Every usable device of the first kind that has any. */
+static uint32_t best_kind(const struct devices *devices)
+{
+    uint32_t best = 0;
+    const struct row *first = NULL;
+    for (int i = 0; i < devices->count; i++) {
+        const struct row *row = &devices->rows[i];
+        if (!usable(row) || row->status.info.type == DEVICE_SOFTWARE)
+            continue;
+        first = first ? first : row;
+        if (row->status.info.type == first->status.info.type)
+            best |= bit(i);
+    }
+    return best;
+}
+
+static enum error_code choose(struct devices *devices, const char *wanted, uint32_t *chosen, struct error *err)
+{
+    char list[1024], *rest = NULL;
+    int device, fits;
+    *chosen = 0;
+    if ((device = lookup(devices, wanted, &fits)) >= 0 || !strchr(wanted, ',')) { /* a name may have a comma, too */
+        enum error_code code = find(devices, wanted, &device, err);
+        *chosen = code ? 0 : bit(device);
+        return code;
+    }
+    snprintf(list, sizeof list, "%s", wanted);
+    for (char *item = strtok_r(list, ",", &rest); item; item = strtok_r(NULL, ",", &rest)) {
+        item += strspn(item, " ");
+        for (size_t size = strlen(item); size && item[size - 1] == ' '; size--)
+            item[size - 1] = 0;
+        if (find(devices, item, &device, err))
+            return err ? err->code : ERROR_INVALID;
+        *chosen |= bit(device);
+    }
+    return *chosen ? OK : error_set(err, ERROR_INVALID, "device: \"%.64s\" names no device", wanted);
+}
+
+enum error_code devices_choose(struct devices *devices, const char *wanted, struct error *err)
+{
     enum error_code code = OK;
-    if (match)
-        snprintf(id, 32, "%s", match->status.info.id);
-    else
-        code = error_set(err, ERROR_INVALID, "device: \"%s\" %s; there are: %s", wanted,
-                         parts ? "fits several devices" : "is none of the devices", *known ? known : "none");
+    uint32_t chosen = 0;
+    pthread_mutex_lock(&devices->lock);
+    if (!*wanted || !strcasecmp(wanted, "auto")) {
+        chosen = best_kind(devices);
+    } else {
+        if (!strcmp(wanted, "reference") && devices->count < DEVICES_MAX)
+            devices->rows[devices->count++].status.info =
+                (struct device_info){.id = "reference", .name = "reference", .type = DEVICE_CPU, .usable = true};
+        code = choose(devices, wanted, &chosen, err);
+    }
+    devices->chosen = chosen;
     pthread_mutex_unlock(&devices->lock);
     return code;
 }
 
-void devices_update(struct devices *devices, const struct device_info *info)
+enum error_code devices_find(struct devices *devices, const char *wanted, int *device, struct error *err)
 {
     pthread_mutex_lock(&devices->lock);
-    struct row *row = find(devices, info->id);
-    if (!row && devices->count < MAX_DEVICES)
-        row = &devices->rows[devices->count++];
-    if (row) {
-        row->status.info = *info;
-        row->status.state = DEVICE_IDLE;
+    enum error_code code = find(devices, wanted, device, err);
+    if (!code && !usable(&devices->rows[*device])) {
+        const struct row *row = &devices->rows[*device];
+        code = error_set(err, ERROR_INVALID, "device: \"%.64s\" cannot be used: %s", wanted,
+                         row->disabled ? row->trouble : row->status.info.reason);
     }
     pthread_mutex_unlock(&devices->lock);
+    return code;
 }
 
-void devices_set_default(struct devices *devices, const char *id)
+static bool lost(const struct row *row)
 {
-    pthread_mutex_lock(&devices->lock);
+    return !row->engine_count && *row->trouble;
+}
+
+/* Under the lock. */
+static uint32_t route(const struct devices *devices, uint32_t tried)
+{
+    uint32_t routes = 0;
+    bool working = false; /* one of them is, or is about to */
     for (int i = 0; i < devices->count; i++)
-        devices->rows[i].status.is_default = !strcmp(devices->rows[i].status.info.id, id);
+        if ((devices->chosen & ~tried & bit(i)) && usable(&devices->rows[i])) {
+            routes |= bit(i);
+            working = working || !lost(&devices->rows[i]);
+        }
+    for (int i = 0; i < devices->count && !working; i++) {
+        const struct row *row = &devices->rows[i];
+        if (!(tried & bit(i)) && usable(row) && !lost(row) && row->status.info.type != DEVICE_SOFTWARE) {
+            routes |= bit(i);
+            working = true;
+        }
+    }
+    return routes;
+}
+
+uint32_t devices_route(struct devices *devices, uint32_t tried)
+{
+    pthread_mutex_lock(&devices->lock);
+    uint32_t routes = route(devices, tried);
+    pthread_mutex_unlock(&devices->lock);
+    return routes;
+}
+
+uint32_t devices_chosen(struct devices *devices, uint32_t tried)
+{
+    pthread_mutex_lock(&devices->lock);
+    uint32_t chosen = devices->chosen & ~tried;
+    pthread_mutex_unlock(&devices->lock);
+    return chosen;
+}
+
+const char *devices_id(const struct devices *devices, int device)
+{
+    return devices->rows[device].status.info.id;
+}
+
+/* --- what it does --------------------------------------------------------------------------------------------------
+ */
+
+void devices_tested(struct devices *devices, int device, const struct selftest *test)
+{
+    pthread_mutex_lock(&devices->lock);
+    struct row *row = &devices->rows[device];
+    row->status.test = *test;
+    row->disabled = test->fp32.state == SELFTEST_FAILED;
+    if (row->disabled)
+        snprintf(row->trouble, sizeof row->trouble, "%s", test->fp32.reason);
     pthread_mutex_unlock(&devices->lock);
 }
 
-void devices_begin(struct devices *devices, const char *id, const char *job_id)
+void devices_up(struct devices *devices, int device, struct engine *engine)
 {
     pthread_mutex_lock(&devices->lock);
-    struct row *row = find(devices, id);
-    if (row && row->running_count < MAX_RUNNING) {
-        snprintf(row->running[row->running_count].job, sizeof row->running[0].job, "%s", job_id);
-        row->running[row->running_count++].started_ns = job_now();
-    }
+    struct row *row = &devices->rows[device];
+    if (row->engine_count < MAX_WORKERS)
+        row->engines[row->engine_count++] = engine;
+    row->trouble[0] = 0;
+    pthread_mutex_unlock(&devices->lock);
+}
+
+/* Under the lock: what is to be remembered when nobody has it open. */
+static void remember(struct row *row)
+{
+    struct device_info *info = &row->status.info;
+    uint64_t peak = info->memory_peak;
+    if (row->engine_count)
+        engine_info(row->engines[0], info);
+    peak = peak > info->memory_peak ? peak : info->memory_peak;
+    info->memory_peak = peak > info->memory_driver ? peak : info->memory_driver;
+}
+
+void devices_down(struct devices *devices, int device, struct engine *engine, const char *reason)
+{
+    pthread_mutex_lock(&devices->lock);
+    struct row *row = &devices->rows[device];
+    remember(row);
+    for (int i = 0; i < row->engine_count; i++)
+        if (row->engines[i] == engine) {
+            row->engines[i] = row->engines[--row->engine_count];
+            break;
+        }
+    if (!row->engine_count)
+        row->status.info.memory_used = row->status.info.memory_driver = 0;
+    if (reason)
+        snprintf(row->trouble, sizeof row->trouble, "%s", reason);
     pthread_mutex_unlock(&devices->lock);
 }
 
@@ -140,6 +269,7 @@ void devices_begin(struct devices *devices, const char *id, const char *job_id)
 static void spread(struct row *row, int64_t from_ns, int64_t to_ns)
 {
     const int64_t ns = 1000000000;
+    row->status.busy_seconds += (double)(to_ns - from_ns) / 1e9;
     if (from_ns < to_ns - MINUTE * ns)
         from_ns = to_ns - MINUTE * ns;
     while (from_ns < to_ns) {
@@ -154,60 +284,72 @@ static void spread(struct row *row, int64_t from_ns, int64_t to_ns)
     }
 }
 
-void devices_end(struct devices *devices, const char *id, const char *job_id, int64_t started_ns, enum job_state end)
+void devices_begin(struct devices *devices, int device, const char *job_id)
 {
-    int64_t now = job_now();
     pthread_mutex_lock(&devices->lock);
-    struct row *row = find(devices, id);
-    for (int i = 0; row && i < row->running_count; i++)
-        if (!strcmp(row->running[i].job, job_id)) {
-            row->running[i] = row->running[--row->running_count];
+    struct row *row = &devices->rows[device];
+    if (!row->running_count)
+        row->busy_since = job_now();
+    if (row->running_count < MAX_WORKERS)
+        snprintf(row->running[row->running_count++], sizeof row->running[0], "%s", job_id);
+    pthread_mutex_unlock(&devices->lock);
+}
+
+void devices_end(struct devices *devices, int device, const char *job_id, enum job_state end)
+{
+    pthread_mutex_lock(&devices->lock);
+    struct row *row = &devices->rows[device];
+    for (int i = 0; i < row->running_count; i++)
+        if (!strcmp(row->running[i], job_id)) {
+            memmove(row->running[i], row->running[i + 1], sizeof row->running[0] * (size_t)(--row->running_count - i));
             break;
         }
-    if (row) {
-        row->status.jobs_done += end == JOB_DONE;
-        row->status.jobs_failed += end == JOB_FAILED;
-        row->status.busy_seconds += (double)(now - started_ns) / 1e9;
-        spread(row, started_ns, now);
-    }
+    if (!row->running_count)
+        spread(row, row->busy_since, job_now());
+    row->status.jobs_done += end == JOB_DONE;
+    row->status.jobs_failed += end == JOB_FAILED;
     pthread_mutex_unlock(&devices->lock);
 }
 
-void devices_mark_lost(struct devices *devices, const char *id)
+void devices_count_lost(struct devices *devices, int device, unsigned times)
 {
     pthread_mutex_lock(&devices->lock);
-    struct row *row = find(devices, id);
-    if (row)
-        row->status.state = DEVICE_LOST;
+    devices->rows[device].status.lost += times;
     pthread_mutex_unlock(&devices->lock);
 }
 
-void devices_count_loss(struct devices *devices, const char *id)
+/* Why jobs that name no device do not run on this one. first: one on which they do, NULL for none. */
+static void explain(const struct row *row, const struct row *first, char *out, size_t size)
 {
-    pthread_mutex_lock(&devices->lock);
-    struct row *row = find(devices, id);
-    if (row)
-        row->status.lost++;
-    pthread_mutex_unlock(&devices->lock);
+    if (!row->status.info.usable)
+        snprintf(out, size, "%s", row->status.info.reason);
+    else if (row->disabled || lost(row))
+        snprintf(out, size, "%s", row->trouble);
+    else if (row->status.info.type == DEVICE_SOFTWARE)
+        snprintf(out, size, "software Vulkan works only for jobs that name it, or where the key device does");
+    else if (first)
+        snprintf(out, size, "jobs that name no device run on %s", first->status.info.id);
 }
 
-/* Fills in what follows from the jobs in work. Works on a copy, so that spans still open are not counted twice. */
-static void complete(const struct row *row, int64_t now, struct device_status *out)
+/* What GET /v1/devices says of the row. Works on a copy, so that a span still open is not counted twice. */
+static void complete(struct row *row, int64_t now, struct device_status *out)
 {
+    remember(row);
     struct row copy = *row;
-    for (int i = 0; i < copy.running_count; i++) {
-        copy.status.busy_seconds += (double)(now - copy.running[i].started_ns) / 1e9;
-        spread(&copy, copy.running[i].started_ns, now);
-    }
+    if (copy.running_count)
+        spread(&copy, copy.busy_since, now);
     double busy = 0;
     for (int i = 0; i < MINUTE; i++)
         if (copy.second[i] > now / 1000000000 - MINUTE)
             busy += copy.busy[i];
     *out = copy.status;
+    out->open = row->engine_count > 0;
     out->utilisation = busy < MINUTE ? busy / MINUTE : 1;
-    if (copy.running_count && out->state == DEVICE_IDLE)
-        out->state = DEVICE_BUSY;
-    snprintf(out->current_job, sizeof out->current_job, "%s", copy.running_count ? copy.running[0].job : "");
+    out->state = !usable(row)         ? DEVICE_DISABLED
+                 : lost(row)          ? DEVICE_LOST
+                 : row->running_count ? DEVICE_BUSY
+                                      : DEVICE_IDLE;
+    snprintf(out->current_job, sizeof out->current_job, "%s", copy.running_count ? copy.running[0] : "");
 }
 
 enum error_code devices_read(struct devices *devices, struct device_status **list, size_t *count, struct error *err)
@@ -216,8 +358,19 @@ enum error_code devices_read(struct devices *devices, struct device_status **lis
     pthread_mutex_lock(&devices->lock);
     *count = (size_t)devices->count;
     *list = mem_calloc(*count + 1, sizeof **list);
-    for (size_t i = 0; *list && i < *count; i++)
-        complete(&devices->rows[i], now, &(*list)[i]);
+    const uint32_t routes = route(devices, 0);
+    const struct row *first = NULL; /* the first that works, else the first */
+    for (int i = 0; i < devices->count; i++)
+        if ((routes & bit(i)) && (!first || (lost(first) && !lost(&devices->rows[i]))))
+            first = &devices->rows[i];
+    for (int i = 0; *list && i < devices->count; i++) {
+        struct row *row = &devices->rows[i];
+        struct device_status *status = &(*list)[i];
+        complete(row, now, status);
+        status->is_default = row == first;
+        if (!(routes & bit(i)) || lost(row))
+            explain(row, first, status->reason, sizeof status->reason);
+    }
     pthread_mutex_unlock(&devices->lock);
     return *list ? OK : error_set(err, ERROR_NO_MEMORY, "no memory for the list of devices");
 }

@@ -1,46 +1,66 @@
-/* The devices of this machine and what each is doing: the source of GET /v1/devices and of the device metrics.
+/* The devices of this machine: which of them jobs run on, and what each is doing. The source of GET /v1/devices and of
+ * the device metrics.
  * Thread-safety: every function may be called from any thread. */
 #ifndef SERVER_JOB_DEVICES_H
 #define SERVER_JOB_DEVICES_H
 
+#include "runtime/selftest.h"
+#include "server/job/engine.h"
 #include "server/job/job.h"
 
 enum device_state { DEVICE_IDLE, DEVICE_BUSY, DEVICE_LOST, DEVICE_DISABLED };
 
 struct device_status {
-    struct device_info info;
+    struct device_info info; /* with its memory of now, and memory_peak since the start, where it is open */
     enum device_state state;
-    char current_job[33]; /* "" when idle */
-    uint64_t jobs_done, jobs_failed, lost;
-    double busy_seconds, utilisation; /* utilisation: 0..1 over the last minute */
-    bool is_default;                  /* the one that jobs run on that name none */
+    char current_job[33];             /* of its jobs at work the one that began first; "" when idle */
+    uint64_t jobs_done, jobs_failed;  /* here; one that was lost here and done elsewhere failed here */
+    uint64_t lost;                    /* times */
+    double busy_seconds, utilisation; /* at least one job at work; utilisation: 0..1 over the last minute */
+    bool open;                        /* a worker has it */
+    struct selftest test;
+    bool is_default;  /* the first of those that jobs run on that name none */
+    char reason[640]; /* why jobs that name no device do not run on it; "": they do */
 };
 
 struct devices;
 
-/* Lists the machine's devices once; none is OK. */
-enum error_code devices_create(struct devices **out, struct error *err) MUST_CHECK;
+/* A table of these devices, which are in the order of preference; what is beyond DEVICES_MAX is left out. */
+enum error_code devices_create(struct devices **out, const struct device_info *list, size_t count,
+                               struct error *err) MUST_CHECK;
 void devices_destroy(struct devices **devices);
 
-/* What a device_info alone says, for a program that runs no jobs. */
-void devices_status_of(const struct device_info *info, struct device_status *out);
+/* Chooses those that jobs run on that name none. wanted: "auto" or "", every usable device of the best kind there is,
+ * software never; or one by id, UUID or name (exact, or a unique part of it; case-insensitive); or several, separated
+ * by commas; or "reference", the oracle, which then joins the table. ERROR_INVALID names those there are. */
+enum error_code devices_choose(struct devices *devices, const char *wanted, struct error *err) MUST_CHECK;
 
-/* The id of the device a client asked for by id, UUID or name (exact, or a unique part of it, case-insensitive).
- * ERROR_INVALID names those there are. The oracle is no answer: it is not in the list. */
-enum error_code devices_find(struct devices *devices, const char *wanted, char id[32], struct error *err) MUST_CHECK;
+/* The device that a client names, by id, UUID or name. ERROR_INVALID: none, or more than one, and which there are; or
+ * it cannot be used, and why. */
+enum error_code devices_find(struct devices *devices, const char *wanted, int *device, struct error *err) MUST_CHECK;
 
-/* A worker has opened it (again), or has fresh numbers of its memory. A device not in the list joins it. */
-void devices_update(struct devices *devices, const struct device_info *info);
-void devices_set_default(struct devices *devices, const char *id);
+/* Where a job may run that names no device and was lost on those tried: the chosen ones; if they are all lost, also the
+ * next of the others in the order of preference, software never. 0: nowhere. */
+uint32_t devices_route(struct devices *devices, uint32_t tried);
+
+/* The chosen ones but for those tried; 0: none is left. */
+uint32_t devices_chosen(struct devices *devices, uint32_t tried);
+
+/* The device's id; as long as the table. */
+const char *devices_id(const struct devices *devices, int device);
+
+/* What its self-test gave; one that failed is disabled. */
+void devices_tested(struct devices *devices, int device, const struct selftest *test);
+
+/* A worker has opened it, and its engine tells the numbers of now until devices_down. */
+void devices_up(struct devices *devices, int device, struct engine *engine);
+/* The worker has it no longer, or never had: engine may be NULL. reason: why, or NULL when the worker ends. */
+void devices_down(struct devices *devices, int device, struct engine *engine, const char *reason);
 
 /* A job begins and ends on the device. end: JOB_DONE, JOB_FAILED or JOB_CANCELLED, which counts as neither. */
-void devices_begin(struct devices *devices, const char *id, const char *job_id);
-void devices_end(struct devices *devices, const char *id, const char *job_id, int64_t started_ns, enum job_state end);
-
-/* It was lost and could not be opened again; devices_update brings it back. */
-void devices_mark_lost(struct devices *devices, const char *id);
-/* It was lost; counts it. */
-void devices_count_loss(struct devices *devices, const char *id);
+void devices_begin(struct devices *devices, int device, const char *job_id);
+void devices_end(struct devices *devices, int device, const char *job_id, enum job_state end);
+void devices_count_lost(struct devices *devices, int device, unsigned times);
 
 /* A copy of all rows into *list, free() it. ERROR_NO_MEMORY. */
 enum error_code devices_read(struct devices *devices, struct device_status **list, size_t *count,

@@ -1,5 +1,6 @@
 #include "server/job/engine.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -10,12 +11,24 @@ struct engine {
     char which[OPTION_NAME_MAX];
     char cache_dir[1024];
     struct worker_context context;
-    struct device_info info;
     unsigned losses;
+    pthread_mutex_t lock; /* for engine_info: */
+    struct device *shown; /* context.device while it is open to all */
+    struct device_info info;
 };
+
+static void show(struct engine *engine, struct device *device)
+{
+    pthread_mutex_lock(&engine->lock);
+    engine->shown = device;
+    if (device)
+        device_info(device, &engine->info);
+    pthread_mutex_unlock(&engine->lock);
+}
 
 static void shut(struct engine *engine)
 {
+    show(engine, NULL); /* closing takes its time */
     model_set_destroy(&engine->context.models);
     device_close(&engine->context.device);
 }
@@ -30,7 +43,7 @@ static enum error_code open_device(struct engine *engine, struct error *err)
         shut(engine);
         return code;
     }
-    device_info(engine->context.device, &engine->info);
+    show(engine, engine->context.device);
     return OK;
 }
 
@@ -40,6 +53,7 @@ enum error_code engine_create(struct engine **out, const char *which, const char
     struct engine *engine = mem_calloc(1, sizeof *engine);
     if (!engine)
         return error_set(err, ERROR_NO_MEMORY, "no memory for a worker");
+    pthread_mutex_init(&engine->lock, NULL);
     snprintf(engine->which, sizeof engine->which, "%s", which);
     snprintf(engine->cache_dir, sizeof engine->cache_dir, "%s", cache_dir ? cache_dir : "");
     engine->context.store = store;
@@ -50,6 +64,11 @@ enum error_code engine_create(struct engine **out, const char *which, const char
     return code;
 }
 
+void engine_set_precision(struct engine *engine, enum precision precision)
+{
+    engine->context.precision = precision;
+}
+
 void engine_destroy(struct engine **engine)
 {
     struct engine *old = *engine;
@@ -57,13 +76,14 @@ void engine_destroy(struct engine **engine)
     if (!old)
         return;
     shut(old);
+    pthread_mutex_destroy(&old->lock);
     free(old);
 }
 
-enum error_code engine_preload(struct engine *engine, enum precision precision, char loaded[ROLE_COUNT][128],
-                               struct error *err)
+enum error_code engine_preload(struct engine *engine, char loaded[ROLE_COUNT][128], struct error *err)
 {
     enum error_code code = OK;
+    const enum precision precision = pipeline_precision(&engine->context, PRECISION_AUTO);
     for (int role = 0; !code && role < ROLE_COUNT; role++) {
         const struct model_entry *entry = NULL;
         struct session *session;
@@ -102,6 +122,7 @@ enum error_code engine_run(struct engine *engine, struct restoration *r, struct 
                              "%s was lost twice over this picture (%s): choose another device, or see what "
                              "the driver logged",
                              engine->info.id, local.text);
+        restoration_note(r, "%s was lost under this picture and opened anew", engine->info.id);
     }
 }
 
@@ -117,7 +138,9 @@ bool engine_usable(const struct engine *engine)
 
 void engine_info(struct engine *engine, struct device_info *out)
 {
-    if (engine->context.device)
-        device_info(engine->context.device, &engine->info);
+    pthread_mutex_lock(&engine->lock);
+    if (engine->shown)
+        device_info(engine->shown, &engine->info);
     *out = engine->info;
+    pthread_mutex_unlock(&engine->lock);
 }

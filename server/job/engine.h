@@ -1,5 +1,5 @@
 /* A device with its models, ready to run restorations; opened anew once when the device is lost under a job.
- * Thread-safety: an engine belongs to one thread at a time. */
+ * Thread-safety: an engine belongs to one thread at a time, but for engine_info, which may be called from any. */
 #ifndef SERVER_JOB_ENGINE_H
 #define SERVER_JOB_ENGINE_H
 
@@ -11,22 +11,23 @@ struct engine;
  * borrowed. Errors are those of device_open. */
 enum error_code engine_create(struct engine **out, const char *which, const char *cache_dir, struct model_store *store,
                               struct error *err) MUST_CHECK;
+/* What restorations get that leave the precision open, where the device has it. AUTO, as at first: what it prefers. */
+void engine_set_precision(struct engine *engine, enum precision precision);
 void engine_destroy(struct engine **engine);
 
 /* Puts the default models on the device, so that the first job need not wait for them; their names into loaded (""
  * where there is none). */
-enum error_code engine_preload(struct engine *engine, enum precision precision, char loaded[ROLE_COUNT][128],
-                               struct error *err) MUST_CHECK;
+enum error_code engine_preload(struct engine *engine, char loaded[ROLE_COUNT][128], struct error *err) MUST_CHECK;
 
-/* Runs the restoration. A device that is lost is opened anew and the work done once more; lost again, or not to be
- * opened, the error is ERROR_DEVICE_LOST and the next run tries to open it first. */
+/* Runs the restoration. A device that is lost is opened anew and the work done once more, which becomes a note; lost
+ * again, or not to be opened, the error is ERROR_DEVICE_LOST and the next run tries to open it first. */
 enum error_code engine_run(struct engine *engine, struct restoration *r, struct error *err) MUST_CHECK;
 
 /* How often the device was lost so far; whether it is there now. */
 unsigned engine_losses(const struct engine *engine);
 bool engine_usable(const struct engine *engine);
 
-/* What device it is, with its numbers of now, or as it was last seen when it is lost. */
+/* What device it is, with its numbers of now, or as it was last seen when it is lost. Waits for nothing. */
 void engine_info(struct engine *engine, struct device_info *out);
 
 #endif

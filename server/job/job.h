@@ -6,6 +6,9 @@
 
 #include "server/pipeline/pipeline.h"
 
+/* A server's devices are numbered from 0 in the order of preference, and a set of them is a word of bits. */
+#define DEVICES_MAX 32
+
 enum job_state { JOB_QUEUED, JOB_RUNNING, JOB_DONE, JOB_FAILED, JOB_CANCELLED };
 
 struct job;
@@ -25,6 +28,9 @@ struct job {
     job_end_fn *end;
     void *context;
 
+    uint32_t devices; /* where it may run; set before it is queued, as are the next two */
+    uint32_t tried;   /* where it ran and the device was lost */
+    bool named;       /* its client named the device: no other will do */
     struct job *next; /* of the queue it waits in */
     atomic_int references;
 };
@@ -42,6 +48,9 @@ void job_release(struct job **job);
 
 /* Asks a running job to stop; the first reason (ERROR_CANCELLED, ERROR_TIMEOUT, ERROR_BUSY) stays. */
 void job_stop(struct job *job, enum error_code reason);
+
+/* Makes the entity tag of a job that is done. */
+void job_make_etag(struct job *job);
 
 /* CLOCK_MONOTONIC now, ns. */
 int64_t job_now(void);

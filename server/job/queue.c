@@ -11,7 +11,9 @@ struct queue {
     pthread_cond_t changed;
     struct job *first, *last;
     size_t depth, capacity;
-    bool closed;
+    int up[DEVICES_MAX]; /* workers of each device that can work */
+    uint32_t up_devices; /* those with any */
+    bool closed, ended;
 };
 
 enum error_code queue_create(struct queue **out, size_t capacity, struct error *err)
@@ -41,6 +43,20 @@ void queue_destroy(struct queue **queue)
     free(old);
 }
 
+/* Under the lock, behind previous (NULL: to the front). All workers wake, since not everyone may run it. */
+static void link_job(struct queue *queue, struct job *previous, struct job *job)
+{
+    job->next = previous ? previous->next : queue->first;
+    if (previous)
+        previous->next = job;
+    else
+        queue->first = job;
+    if (queue->last == previous)
+        queue->last = job;
+    queue->depth++;
+    pthread_cond_broadcast(&queue->changed);
+}
+
 enum error_code queue_push(struct queue *queue, struct job *job, struct error *err)
 {
     enum error_code code = OK;
@@ -50,14 +66,7 @@ enum error_code queue_push(struct queue *queue, struct job *job, struct error *e
     } else if (queue->depth >= queue->capacity) {
         code = error_set(err, ERROR_BUSY, "the queue is full: %zu jobs wait, and no more may", queue->depth);
     } else {
-        job->next = NULL;
-        if (queue->last)
-            queue->last->next = job_hold(job);
-        else
-            queue->first = job_hold(job);
-        queue->last = job;
-        queue->depth++;
-        pthread_cond_signal(&queue->changed);
+        link_job(queue, queue->last, job_hold(job));
     }
     pthread_mutex_unlock(&queue->lock);
     return code;
@@ -77,7 +86,37 @@ static struct job *unlink_job(struct queue *queue, struct job *previous, struct 
     return job;
 }
 
-struct job *queue_pop(struct queue *queue, int timeout_ms)
+void queue_return(struct queue *queue, struct job *job)
+{
+    pthread_mutex_lock(&queue->lock);
+    struct job *previous = NULL;
+    for (struct job *at = queue->first; at && at->created_ns <= job->created_ns; at = at->next)
+        previous = at;
+    link_job(queue, previous, job);
+    pthread_mutex_unlock(&queue->lock);
+}
+
+void queue_worker(struct queue *queue, int device, bool up)
+{
+    pthread_mutex_lock(&queue->lock);
+    queue->up[device] += up ? 1 : -1;
+    queue->up_devices = (queue->up_devices & ~(UINT32_C(1) << device)) | (uint32_t)(queue->up[device] > 0) << device;
+    pthread_cond_broadcast(&queue->changed);
+    pthread_mutex_unlock(&queue->lock);
+}
+
+/* Under the lock: the oldest job for a worker of the device, taken out. */
+static struct job *take(struct queue *queue, int device, bool up)
+{
+    struct job *previous = NULL, *job = queue->first;
+    while (job && (!(job->devices >> device & 1) || (!up && (job->devices & queue->up_devices)))) {
+        previous = job;
+        job = job->next;
+    }
+    return job ? unlink_job(queue, previous, job) : NULL;
+}
+
+struct job *queue_pop(struct queue *queue, int device, bool up, int timeout_ms)
 {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
@@ -89,10 +128,10 @@ struct job *queue_pop(struct queue *queue, int timeout_ms)
     }
     pthread_mutex_lock(&queue->lock);
     int waited = 0;
-    while (!queue->first && !queue->closed && !waited)
+    struct job *job;
+    while (!(job = take(queue, device, up)) && !queue->ended && !waited)
         waited = timeout_ms < 0 ? pthread_cond_wait(&queue->changed, &queue->lock)
                                 : pthread_cond_timedwait(&queue->changed, &queue->lock, &until);
-    struct job *job = queue->first ? unlink_job(queue, NULL, queue->first) : NULL;
     pthread_mutex_unlock(&queue->lock);
     return job;
 }
@@ -120,20 +159,40 @@ struct job *queue_take_older(struct queue *queue, int64_t created_before_ns)
     return job;
 }
 
-void queue_close(struct queue *queue)
+static void set_flag(struct queue *queue, bool *flag)
 {
     pthread_mutex_lock(&queue->lock);
-    queue->closed = true;
+    *flag = true;
     pthread_cond_broadcast(&queue->changed);
     pthread_mutex_unlock(&queue->lock);
 }
 
-bool queue_closed(struct queue *queue)
+static bool read_flag(struct queue *queue, const bool *flag)
 {
     pthread_mutex_lock(&queue->lock);
-    bool closed = queue->closed;
+    bool value = *flag;
     pthread_mutex_unlock(&queue->lock);
-    return closed;
+    return value;
+}
+
+void queue_close(struct queue *queue)
+{
+    set_flag(queue, &queue->closed);
+}
+
+bool queue_closed(struct queue *queue)
+{
+    return read_flag(queue, &queue->closed);
+}
+
+void queue_end(struct queue *queue)
+{
+    set_flag(queue, &queue->ended);
+}
+
+bool queue_ended(struct queue *queue)
+{
+    return read_flag(queue, &queue->ended);
 }
 
 size_t queue_depth(struct queue *queue)

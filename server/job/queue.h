@@ -1,5 +1,5 @@
-/* The bounded queue between those who submit jobs and the workers; first in, first out. It holds one reference of each
- * job in it.
+/* The bounded queue between those who submit jobs and the workers of all devices: each takes the oldest job that its
+ * device may run (job->devices). It holds one reference of each job in it.
  * Thread-safety: every function may be called from any thread. */
 #ifndef SERVER_JOB_QUEUE_H
 #define SERVER_JOB_QUEUE_H
@@ -15,9 +15,17 @@ void queue_destroy(struct queue **queue);
 /* Appends the job and takes a reference of its own. ERROR_BUSY when it is full or closed. */
 enum error_code queue_push(struct queue *queue, struct job *job, struct error *err) MUST_CHECK;
 
-/* Takes the oldest job, its reference goes to the caller; waits until there is one. NULL when the queue is closed and
- * empty, or after timeout_ms (negative: never). */
-struct job *queue_pop(struct queue *queue, int timeout_ms);
+/* Puts a job that was taken out back to its place by age, with the reference that came with it; also when the queue is
+ * full or closed. */
+void queue_return(struct queue *queue, struct job *job);
+
+/* A worker of the device begins (up) or ceases to be able to work. */
+void queue_worker(struct queue *queue, int device, bool up);
+
+/* Takes the oldest job that the device may run, its reference goes to the caller; waits until there is one. A worker
+ * that is not up gets those alone that no worker who is up may take: it will say why they fail. NULL when the queue has
+ * ended and holds none for it, or after timeout_ms (negative: never). */
+struct job *queue_pop(struct queue *queue, int device, bool up, int timeout_ms);
 
 /* Takes this job out if it still waits (then the queue's reference is the caller's), else false. */
 bool queue_remove(struct queue *queue, const struct job *job);
@@ -25,9 +33,12 @@ bool queue_remove(struct queue *queue, const struct job *job);
 /* Takes the oldest job out if it was created before that time (CLOCK_MONOTONIC); NULL otherwise. Never waits. */
 struct job *queue_take_older(struct queue *queue, int64_t created_before_ns);
 
-/* Nothing goes in from now on; queue_pop no longer waits. */
+/* No job is pushed from now on; those that are returned still are. */
 void queue_close(struct queue *queue);
 bool queue_closed(struct queue *queue);
+/* queue_pop no longer waits. */
+void queue_end(struct queue *queue);
+bool queue_ended(struct queue *queue);
 
 size_t queue_depth(struct queue *queue);
 size_t queue_capacity(const struct queue *queue);

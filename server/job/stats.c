@@ -59,6 +59,13 @@ void stats_record(struct stats *stats, const struct job *job)
     pthread_mutex_unlock(&stats->lock);
 }
 
+void stats_hand_over(struct stats *stats)
+{
+    pthread_mutex_lock(&stats->lock);
+    stats->totals.handed_over++;
+    pthread_mutex_unlock(&stats->lock);
+}
+
 void stats_read(struct stats *stats, struct stats_totals *out)
 {
     pthread_mutex_lock(&stats->lock);

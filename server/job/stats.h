@@ -23,8 +23,9 @@ struct stats_totals {
     uint64_t done, failed, cancelled;
     uint64_t faces_restored, faces_skipped, tiles;
     uint64_t pixels_in, pixels_out;
-    uint64_t fallbacks; /* results redone in fp32 */
-    double run_seconds; /* sum over jobs that ran, for the mean */
+    uint64_t fallbacks;   /* results redone in fp32 */
+    uint64_t handed_over; /* jobs given to another device, theirs being lost */
+    double run_seconds;   /* sum over jobs that ran, for the mean */
 };
 
 struct stats {
@@ -37,6 +38,9 @@ void stats_destroy(struct stats *stats);
 
 /* Counts a job that has ended. */
 void stats_record(struct stats *stats, const struct job *job);
+
+/* Counts a job that goes to another device. */
+void stats_hand_over(struct stats *stats);
 
 /* A copy of the totals. */
 void stats_read(struct stats *stats, struct stats_totals *out);

@@ -1,62 +1,66 @@
-/* The workers: threads that take jobs from the queue and run them, each with its own handle of the configured device,
- * and of others that jobs name. Thread-safety: every function may be called from any thread, but for create and
- * destroy. */
+/* One worker: a thread with a handle of one device of its own. For worker_pool.c alone, which owns what is declared
+ * here.
+ * Thread-safety: the pool's and a worker's fields as they say; worker_pool_end and _hand_over from any worker. */
 #ifndef SERVER_JOB_WORKER_H
 #define SERVER_JOB_WORKER_H
 
-#include "server/job/devices.h"
-#include "server/job/queue.h"
-#include "server/job/stats.h"
+#include "server/job/worker_pool.h"
 
-struct worker_settings {
-    char device[OPTION_NAME_MAX];
-    const char *cache_dir; /* NULL: none; copied */
-    enum precision precision;
-    int workers;
-    size_t queue;
-    int job_seconds;
+enum worker_phase { PHASE_STARTING, PHASE_READY, PHASE_NO_DEVICE, PHASE_NO_MODELS };
+
+struct worker {
+    struct worker_pool *pool;
+    int device;
+    pthread_t thread;
+    struct engine *engine; /* its thread's; NULL while the device cannot be opened */
+    bool up, disabled;     /* its thread's: the device is open; it is never to be */
+    struct job *current;   /* under the pool's lock, as are the next two */
+    enum worker_phase phase;
+    struct error reason; /* why it is not ready */
 };
 
-struct worker_pool;
+/* The workers of one device. The first opens and tests it, and starts the others when it is good. */
+struct worker_set {
+    int count; /* threads started; under the pool's lock */
+    struct worker workers[];
+};
 
-/* Starts the threads, which open the device and load the default models by themselves. The store is borrowed.
- * ERROR_INVALID when there is no device of the name in the settings. */
-enum error_code worker_pool_create(struct worker_pool **out, const struct worker_settings *settings,
-                                   struct model_store *store, struct error *err) MUST_CHECK;
+struct worker_pool {
+    struct worker_settings settings;
+    char cache_dir[1024];
+    struct model_store *store;
+    struct queue *queue;
+    struct devices *devices;
+    struct stats stats;
+    atomic_int pending; /* jobs submitted that have not ended */
+    pthread_mutex_t lock;
+    char loaded[ROLE_COUNT][128];
+    bool cancelled;                       /* every job is to end at once */
+    struct worker_set *sets[DEVICES_MAX]; /* NULL: none */
+};
 
-/* Queues a job and sets its deadline. ERROR_BUSY: the queue is full, or the pool drains (see worker_pool_draining).
- * Once it is OK, the job's end is called, maybe before this returns. */
-enum error_code worker_pool_submit(struct worker_pool *pool, struct job *job, struct error *err) MUST_CHECK;
+/* The thread of the worker in the argument: tests the device if it is the first of its set, opens it, takes jobs until
+ * the queue has ended. */
+void *worker_main(void *worker);
 
-/* Ends a job that waits, stops one that runs (it ends soon). reason: see job_stop. */
-void worker_pool_cancel(struct worker_pool *pool, struct job *job, enum error_code reason);
+/* --- of worker_pool.c ----------------------------------------------------------------------------------------------
+ */
 
-/* Ends what has passed its deadline, waiting or running. To be called every now and then. */
-void worker_pool_expire(struct worker_pool *pool);
+/* Starts the next workers of a set until it has that many. Under the pool's lock. */
+enum error_code worker_pool_grow(struct worker_pool *pool, int device, int count, struct error *err) MUST_CHECK;
 
-/* No new jobs from now on; those at hand are done. */
-void worker_pool_drain(struct worker_pool *pool);
-bool worker_pool_draining(struct worker_pool *pool);
-/* No job waits or runs. */
-bool worker_pool_idle(struct worker_pool *pool);
-/* Cancels every job there is, with ERROR_BUSY. */
-void worker_pool_cancel_all(struct worker_pool *pool);
+/* Starts the sets of those devices that jobs now run on which name none, where they have none. */
+void worker_pool_ensure(struct worker_pool *pool);
 
-/* Drains, cancels what is left, and ends the threads. */
-void worker_pool_destroy(struct worker_pool **pool);
+/* Ends a job: its state, the counters, its owner, the reference. */
+void worker_pool_end(struct worker_pool *pool, struct job *job, enum error_code code, const struct error *err);
+/* Ends a job that was asked to stop. */
+void worker_pool_end_stopped(struct worker_pool *pool, struct job *job);
 
-/* OK when a worker has its device and the default models are loaded; ERROR_NOT_FOUND: no models, ERROR_DEVICE: no
- * usable device, ERROR_BUSY: still loading. The text says so. */
-enum error_code worker_pool_ready(struct worker_pool *pool, struct error *err) MUST_CHECK;
+/* How a job ends with this code: asked to stop by its client or by the end of the server, it has not failed. */
+enum job_state worker_pool_outcome(const struct job *job, enum error_code code);
 
-/* Seconds after which a refused client may try again. */
-int worker_pool_retry_after(struct worker_pool *pool);
-
-/* Names of the default models on the device, "" where there is none or it is not loaded yet. */
-void worker_pool_loaded(struct worker_pool *pool, char loaded[ROLE_COUNT][128]);
-
-struct queue *worker_pool_queue(struct worker_pool *pool);
-struct devices *worker_pool_devices(struct worker_pool *pool);
-struct stats *worker_pool_stats(struct worker_pool *pool);
+/* Gives a job whose device was lost to the next one and takes its reference. false: there is none for it. */
+bool worker_pool_hand_over(struct worker_pool *pool, int device, struct job *job, const struct error *err);
 
 #endif

@@ -181,6 +181,17 @@ static void pipeline_note_starters(struct step *step)
                          list);
 }
 
+enum precision pipeline_precision(const struct worker_context *context, enum precision asked)
+{
+    struct device_info device;
+    device_info(context->device, &device);
+    if (asked != PRECISION_AUTO)
+        return asked;
+    if (context->precision == PRECISION_FP32 || (context->precision == PRECISION_FP16 && device.fp16))
+        return context->precision;
+    return device.preferred;
+}
+
 /* What the report shows as resolved. */
 static void pipeline_resolved(struct step *step)
 {
@@ -197,7 +208,7 @@ static void pipeline_resolved(struct step *step)
         snprintf(o->detector, sizeof o->detector, "%s", r->model_names[ROLE_DETECTOR]);
     device_info(step->context->device, &device);
     snprintf(r->device, sizeof r->device, "%s", device.id);
-    r->precision = o->precision != PRECISION_AUTO ? o->precision : device.preferred;
+    r->precision = pipeline_precision(step->context, o->precision);
     if (o->compat && o->bg_tile < 0)
         o->bg_tile = 400; /* the reference's */
 }

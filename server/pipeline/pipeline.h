@@ -91,7 +91,11 @@ struct worker_context {
     struct device *device;
     struct model_store *store;
     struct model_set *models;
+    enum precision precision; /* where a restoration leaves it open and the device has it; AUTO: what it prefers */
 };
+
+/* The precision that a restoration gets that asks for this one. */
+enum precision pipeline_precision(const struct worker_context *context, enum precision asked);
 
 /* Runs every step. On failure err says why; the restoration keeps what it had (faces, times). */
 enum error_code pipeline_run(struct restoration *r, struct worker_context *context, struct error *err) MUST_CHECK;

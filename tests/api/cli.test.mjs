@@ -204,7 +204,7 @@ describe('restore', () => {
     assert.match(missing.err, /GFPGANv1\.4\.pth.*make models/s);
     const device = await restore('a.png', '--device', 'nope');
     assert.equal(device.status, 1);
-    assert.match(device.err, /there is no device "nope"; the devices are: .*vulkan:0/);
+    assert.match(device.err, /device: "nope" is none of the devices; there are: .*vulkan:0/);
     const bare = await run(['restore', '--models', here, 'a.png']);
     assert.equal(bare.status, 1);
     assert.match(bare.err, /make models/);

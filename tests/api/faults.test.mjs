@@ -16,7 +16,7 @@ const restore = (server, fields = {}, headers = {}) => post(server, '/v1/restore
 test('the program takes no faults; the one for tests does', () => {
   const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'restored-faults-'));
   const run = (program) => spawnSync(program, ['restore', path.join(fixtures, 'picture.png'), '-o', path.join(folder, 'a.png'), '--device', 'cpu', ...ownModels],
-    { cwd: folder, env: { ...process.env, RESTORED_FAULTS: 'lost@run:1,repeat' }, encoding: 'utf8', timeout: 120000 });
+    { cwd: folder, env: { ...process.env, RESTORED_FAULTS: 'lost@run:1,repeat,plan=detector' }, encoding: 'utf8', timeout: 120000 });
   try {
     const sound = run(binary), failed = run(faulty);
     assert.equal(sound.status, 0, sound.stderr);
@@ -31,7 +31,7 @@ test('the program takes no faults; the one for tests does', () => {
 
 describe('served', () => {
   test('results of NaN are computed again in fp32, counted and noted', async (context) => {
-    const server = await failing(context, 'nan@run:1,repeat,precision=fp16 fp16');
+    const server = await failing(context, ['detector', 'face_64', 'parser', 'upscaler'].map((plan) => `nan@run:1,repeat,precision=fp16,plan=${plan}`).join(' ') + ' fp16');
     const { status, json } = await restore(server, {}, { accept: 'application/json' });
     assert.equal(status, 200);
     assert.deepEqual(json.notes.filter((note) => /was not finite and was computed again in fp32/.test(note)).length, 4);
@@ -63,7 +63,7 @@ describe('served', () => {
   });
 
   test('a device that is lost once costs the client nothing', async (context) => {
-    const server = await failing(context, 'lost@run:3');
+    const server = await failing(context, 'lost@run:1,plan=face_64');
     const lost = await restore(server), sound = await restore(server);
     assert.equal(lost.status, 200);
     assert.ok(lost.bytes.equals(sound.bytes));

@@ -29,7 +29,7 @@ allow 'runtime/*.[ch]' $base $nn $weights $backend 'runtime/[a-z_]*\.h'
 allow 'runtime/models/*.[ch]' $base $nn $weights $backend 'runtime/[a-z_]*\.h' runtime/models/
 allow 'server/image/*.[ch]' $base server/image/
 allow 'server/pipeline/*.[ch]' $base $backend 'runtime/[a-z_]*\.h' runtime/models/ $weights server/image/ server/pipeline/
-allow 'server/job/*.[ch]' $base $backend runtime/models/ server/image/ server/pipeline/ server/job/ 'server/[a-z_]*\.h'
+allow 'server/job/*.[ch]' $base $backend 'runtime/[a-z_]*\.h' runtime/models/ server/image/ server/pipeline/ server/job/ 'server/[a-z_]*\.h'
 allow 'server/http/*.[ch]' $base $backend runtime/models/ server/image/ server/pipeline/ server/job/ server/http/ 'server/[a-z_]*\.h'
 
 # Libraries stay where they are at home.

@@ -20,6 +20,7 @@ static struct job *make(const char *id)
     assert_int_equal(job_create(&job, id, &r, &body, 4, NULL, NULL, &err), OK);
     assert_null(r);
     assert_null(body);
+    job->devices = 1;
     return job;
 }
 
@@ -35,7 +36,7 @@ static void test_order_and_limit(void **state)
     assert_int_equal(queue_push(queue, c, &err), ERROR_BUSY);
     assert_non_null(strstr(err.text, "the queue is full: 2 jobs wait"));
     assert_int_equal(queue_depth(queue), 2);
-    struct job *got = queue_pop(queue, -1);
+    struct job *got = queue_pop(queue, 0, true, -1);
     assert_ptr_equal(got, a);
     job_release(&got);
     error_clear(&err);
@@ -60,10 +61,13 @@ static void test_order_and_limit(void **state)
     assert_true(queue_closed(queue));
     assert_int_equal(queue_push(queue, c, &err), ERROR_BUSY);
     assert_non_null(strstr(err.text, "shutting down"));
-    got = queue_pop(queue, -1); /* what is in it still comes out */
+    got = queue_pop(queue, 0, true, -1); /* what is in it still comes out */
     assert_ptr_equal(got, a);
     job_release(&got);
-    assert_null(queue_pop(queue, -1));
+    assert_false(queue_ended(queue));
+    queue_end(queue);
+    assert_true(queue_ended(queue));
+    assert_null(queue_pop(queue, 0, true, -1));
     job_release(&a);
     job_release(&b);
     job_release(&c);
@@ -78,8 +82,86 @@ static void test_timeout(void **state)
     struct error err = ERROR_INIT;
     assert_int_equal(queue_create(&queue, 1, &err), OK);
     int64_t before = job_now();
-    assert_null(queue_pop(queue, 30));
+    assert_null(queue_pop(queue, 0, true, 30));
     assert_true(job_now() - before >= 29000000);
+    queue_destroy(&queue);
+}
+
+static struct job *push(struct queue *queue, const char *id, uint32_t devices)
+{
+    struct error err = ERROR_INIT;
+    struct job *job = make(id);
+    job->devices = devices;
+    assert_int_equal(queue_push(queue, job, &err), OK);
+    return job;
+}
+
+/* Takes a job for a worker of the device, which is to be this one, or NULL for none. */
+static void expect(struct queue *queue, int device, bool up, struct job *want)
+{
+    struct job *got = queue_pop(queue, device, up, 0);
+    assert_ptr_equal(got, want);
+    job_release(&got);
+    job_release(&want);
+}
+
+/* Every device takes the oldest job that it may run. */
+static void test_devices(void **state)
+{
+    (void)state;
+    struct queue *queue;
+    struct error err = ERROR_INIT;
+    assert_int_equal(queue_create(&queue, 8, &err), OK);
+    struct job *named = push(queue, "named", 1u << 1), *any = push(queue, "any", 1u << 0 | 1u << 1);
+    struct job *last = push(queue, "last", 1u << 31), *other = push(queue, "other", 1u << 0 | 1u << 1);
+    expect(queue, 2, true, NULL);
+    expect(queue, 0, true, any); /* not the oldest, which names device 1 */
+    expect(queue, 1, true, named);
+    expect(queue, 31, true, last);
+    expect(queue, 1, true, other);
+    assert_int_equal(queue_depth(queue), 0);
+    queue_destroy(&queue);
+}
+
+/* A worker without its device takes only what no worker can do that has one. */
+static void test_down(void **state)
+{
+    (void)state;
+    struct queue *queue;
+    struct error err = ERROR_INIT;
+    assert_int_equal(queue_create(&queue, 8, &err), OK);
+    struct job *any = push(queue, "any", 1u << 0 | 1u << 1), *named = push(queue, "named", 1u << 1);
+    queue_worker(queue, 0, true);
+    queue_worker(queue, 0, true);
+    queue_worker(queue, 0, false); /* of its two workers one still is up */
+    expect(queue, 1, false, named);
+    expect(queue, 1, false, NULL);
+    queue_worker(queue, 0, false);
+    expect(queue, 1, false, any);
+    queue_destroy(&queue);
+}
+
+/* A job that comes back stands before all younger ones, whatever the capacity, also in a queue that is closed. */
+static void test_return(void **state)
+{
+    (void)state;
+    struct queue *queue;
+    struct error err = ERROR_INIT;
+    assert_int_equal(queue_create(&queue, 3, &err), OK);
+    struct job *jobs[4];
+    for (int i = 0; i < 3; i++)
+        jobs[i] = push(queue, "job", 1);
+    struct job *taken = queue_pop(queue, 0, true, -1), *second = queue_pop(queue, 0, true, -1);
+    jobs[3] = push(queue, "young", 1);
+    queue_close(queue);
+    queue_return(queue, second);
+    taken->devices = 1u << 1;
+    queue_return(queue, taken);
+    assert_int_equal(queue_depth(queue), 4);
+    expect(queue, 0, true, jobs[1]);
+    expect(queue, 1, true, jobs[0]);
+    expect(queue, 0, true, jobs[2]);
+    expect(queue, 0, true, jobs[3]);
     queue_destroy(&queue);
 }
 
@@ -100,7 +182,7 @@ static atomic_int taken;
 static void *consume(void *queue)
 {
     struct job *job;
-    while ((job = queue_pop(queue, -1))) {
+    while ((job = queue_pop(queue, 0, true, -1))) {
         atomic_fetch_add(&taken, 1);
         job_release(&job);
     }
@@ -138,6 +220,7 @@ static void test_threads(void **state)
     for (int i = 0; i < 2; i++)
         pthread_join(producers[i], NULL);
     queue_close(queue);
+    queue_end(queue);
     for (int i = 0; i < 3; i++)
         pthread_join(consumers[i], NULL);
     assert_int_equal(atomic_load(&taken), 2 * JOBS);
@@ -160,6 +243,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_order_and_limit), cmocka_unit_test(test_timeout), cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_devices),         cmocka_unit_test(test_down),    cmocka_unit_test(test_return),
         cmocka_unit_test(test_threads),         cmocka_unit_test(test_ids),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

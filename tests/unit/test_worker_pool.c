@@ -1,0 +1,444 @@
+/* The workers of several devices: who does a job, what becomes of it when its device fails, and what the table of
+ * devices says then. The devices are the machine's own, "cpu" and a Vulkan one, with faults on demand. */
+#include <pthread.h>
+#include <semaphore.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "runtime/backend/fault.h"
+#include "runtime/base/file.h"
+#include "runtime/base/log.h"
+#include "server/job/worker_pool.h"
+
+#define GPU "vulkan:0" /* software or not, it is one more device */
+
+static struct model_store *store;
+static struct worker_pool *pool;
+static sem_t ended;
+static bool has_gpu;
+
+/* Somebody who looks at the devices all the time, as GET /v1/devices, /metrics and /readyz do. */
+static pthread_t watcher;
+static atomic_bool watching;
+
+static void *watch(void *unused)
+{
+    const struct timespec pause = {0, 2000000};
+    for (; atomic_load(&watching); nanosleep(&pause, NULL)) {
+        struct device_status *list;
+        struct error err = ERROR_INIT;
+        size_t count;
+        char loaded[ROLE_COUNT][128];
+        if (devices_read(worker_pool_devices(pool), &list, &count, &err))
+            continue;
+        free(list);
+        worker_pool_loaded(pool, loaded);
+        (void)!worker_pool_ready(pool, &err);
+        worker_pool_expire(pool);
+    }
+    return unused;
+}
+
+static const char *fixtures(void)
+{
+    const char *path = getenv("RESTORED_FIXTURES");
+    return path ? path : "build/fixtures";
+}
+
+static int open_store(void **state)
+{
+    (void)state;
+    struct error err = ERROR_INIT;
+    const struct model_defaults defaults = {.name = {"detector", "face_64", "parser", "srvgg_x2"}};
+    struct device_info *list;
+    size_t count = 0;
+    log_set_level(LOG_ERROR + 1); /* faults are errors */
+    sem_init(&ended, 0, 0);
+    if (model_store_create(&store, fixtures(), &defaults, &err) || device_list(&list, &count, &err))
+        fail_msg("%s", err.text);
+    for (size_t i = 0; i < count; i++)
+        has_gpu = has_gpu || (!strcmp(list[i].id, GPU) && list[i].usable);
+    free(list);
+    return 0;
+}
+
+static int close_store(void **state)
+{
+    (void)state;
+    model_store_destroy(&store);
+    return 0;
+}
+
+/* Every pool begins with devices that nothing is known of. */
+static int stop(void **state)
+{
+    (void)state;
+    struct error err = ERROR_INIT;
+    if (pool) {
+        atomic_store(&watching, false);
+        pthread_join(watcher, NULL);
+    }
+    worker_pool_destroy(&pool);
+    device_judge("cpu", NULL, NULL);
+    device_judge(GPU, NULL, NULL);
+    return fault_set(NULL, &err);
+}
+
+static void start(const char *device, int workers, const char *faults)
+{
+    struct error err = ERROR_INIT;
+    const struct worker_settings settings = {.device = device, .workers = workers, .queue = 8, .job_seconds = 300};
+    if (strstr(device, "vulkan") && !has_gpu) {
+        printf("skip: there is no device " GPU "\n");
+        skip();
+    }
+    if (fault_set(faults, &err) || worker_pool_create(&pool, &settings, store, &err))
+        fail_msg("%s", err.text);
+    atomic_store(&watching, true);
+    assert_int_equal(pthread_create(&watcher, NULL, watch, NULL), 0);
+}
+
+/* Waits until it is ready or cannot be. */
+static enum error_code settle(struct error *err)
+{
+    const struct timespec pause = {0, 5000000};
+    enum error_code code;
+    while (error_clear(err), (code = worker_pool_ready(pool, err)) == ERROR_BUSY)
+        nanosleep(&pause, NULL);
+    return code;
+}
+
+static void on_end(struct job *job, void *context)
+{
+    (void)job, (void)context;
+    sem_post(&ended);
+}
+
+/* A job that doubles a small picture by the network srvgg_x2, which is where the faults are. */
+static struct job *make(const char *device)
+{
+    struct error err = ERROR_INIT;
+    struct restoration *r;
+    struct job *job;
+    struct file file;
+    char path[512], id[33];
+    snprintf(path, sizeof path, "%s/none.png", fixtures());
+    if (restoration_create(&r, &err) || file_map(&file, path, &err) ||
+        options_set(&r->options, "version", "none", &err) || options_set(&r->options, "device", device, &err))
+        fail_msg("%s", err.text);
+    uint8_t *body = malloc(file.size);
+    memcpy(body, file.data, file.size);
+    job_make_id(id);
+    assert_int_equal(job_create(&job, id, &r, &body, file.size, on_end, NULL, &err), OK);
+    file_unmap(&file);
+    return job;
+}
+
+static struct job *submit(const char *device)
+{
+    struct error err = ERROR_INIT;
+    struct job *job = make(device);
+    if (worker_pool_submit(pool, job, &err))
+        fail_msg("%s", err.text);
+    return job;
+}
+
+static void wait_end(void)
+{
+    while (sem_wait(&ended))
+        ;
+}
+
+static struct job *finish(struct job *job, enum job_state state)
+{
+    wait_end();
+    if (atomic_load(&job->state) != state)
+        fail_msg("the job's state is %d: %s", (int)atomic_load(&job->state), job->error.text);
+    return job;
+}
+
+static bool noted(const struct job *job, const char *text)
+{
+    for (int i = 0; i < job->restoration->note_count; i++)
+        if (!strcmp(job->restoration->notes[i], text))
+            return true;
+    return false;
+}
+
+static struct device_status status_of(const char *id)
+{
+    struct device_status *list, found = {.utilisation = -1};
+    struct error err = ERROR_INIT;
+    size_t count = 0;
+    assert_int_equal(devices_read(worker_pool_devices(pool), &list, &count, &err), OK);
+    for (size_t i = 0; i < count; i++)
+        if (!strcmp(list[i].info.id, id))
+            found = list[i];
+    free(list);
+    assert_true(found.utilisation >= 0);
+    return found;
+}
+
+static uint64_t handed_over(void)
+{
+    struct stats_totals totals;
+    stats_read(worker_pool_stats(pool), &totals);
+    return totals.handed_over;
+}
+
+static void test_lost_once(void **state)
+{
+    (void)state;
+    start("cpu", 1, "lost@run:1,device=cpu,plan=srvgg");
+    struct job *job = finish(submit("auto"), JOB_DONE);
+    assert_string_equal(job->restoration->device, "cpu");
+    assert_true(noted(job, "cpu was lost under this picture and opened anew"));
+    const struct device_status cpu = status_of("cpu");
+    assert_int_equal(cpu.lost, 1);
+    assert_int_equal(cpu.jobs_done, 1);
+    assert_int_equal(cpu.jobs_failed, 0);
+    assert_int_equal(cpu.state, DEVICE_IDLE);
+    assert_int_equal(handed_over(), 0);
+    job_release(&job);
+}
+
+static void test_handed_over(void **state)
+{
+    (void)state;
+    start(GPU, 1, "lost@run:1,until=2,device=" GPU ",plan=srvgg");
+    struct job *job = finish(submit("auto"), JOB_DONE);
+    assert_string_equal(job->restoration->device, "cpu");
+    assert_true(noted(job, GPU " was lost again, and another device did this picture"));
+    assert_true(job->restoration->output_bytes > 0);
+    assert_int_equal(handed_over(), 1);
+    struct device_status gpu = status_of(GPU), cpu = status_of("cpu");
+    assert_int_equal(gpu.lost, 2);
+    assert_int_equal(gpu.jobs_failed, 1);
+    assert_int_equal(gpu.jobs_done, 0);
+    assert_int_equal(gpu.state, DEVICE_LOST);
+    assert_non_null(strstr(gpu.reason, "the device was lost"));
+    assert_string_equal(gpu.current_job, "");
+    assert_int_equal(gpu.info.memory_used, 0);
+    assert_int_equal(cpu.jobs_done, 1);
+    assert_true(cpu.is_default);
+    assert_string_equal(cpu.reason, "");
+    job_release(&job);
+
+    /* the other one goes on, without being told by a failure each time */
+    struct error err = ERROR_INIT;
+    assert_int_equal(settle(&err), OK);
+    job = finish(submit("auto"), JOB_DONE);
+    assert_string_equal(job->restoration->device, "cpu");
+    assert_int_equal(job->restoration->note_count, 0);
+    assert_int_equal(handed_over(), 1);
+    job_release(&job);
+
+    /* whoever names it makes it try again */
+    job = finish(submit(GPU), JOB_DONE);
+    assert_string_equal(job->restoration->device, GPU);
+    gpu = status_of(GPU);
+    assert_int_equal(gpu.state, DEVICE_IDLE);
+    assert_string_equal(gpu.reason, "");
+    assert_true(gpu.is_default);
+    job_release(&job);
+}
+
+static void test_named_is_not_handed_over(void **state)
+{
+    (void)state;
+    start(GPU, 1, "lost@run:1,until=2,device=" GPU ",plan=srvgg");
+    struct job *job = finish(submit(GPU), JOB_FAILED);
+    assert_int_equal(job->error.code, ERROR_DEVICE_LOST);
+    assert_non_null(strstr(job->error.text, "the device was lost"));
+    assert_int_equal(handed_over(), 0);
+    assert_int_equal(status_of("cpu").jobs_done, 0);
+    job_release(&job);
+}
+
+/* Software Vulkan is no way out for a job that did not name it. */
+static void test_nowhere_to_go(void **state)
+{
+    (void)state;
+    start("cpu", 1, "lost@run:1,until=2,device=cpu,plan=srvgg");
+    struct device_info *list;
+    size_t count = 0;
+    struct error err = ERROR_INIT;
+    assert_int_equal(device_list(&list, &count, &err), OK);
+    const bool others = count > 1 && list[0].type < DEVICE_CPU;
+    free(list);
+    if (others) {
+        printf("skip: this machine has a GPU, too\n");
+        skip();
+    }
+    struct job *job = finish(submit("auto"), JOB_FAILED);
+    assert_int_equal(job->error.code, ERROR_DEVICE_LOST);
+    assert_int_equal(handed_over(), 0);
+    job_release(&job);
+    job = finish(submit("auto"), JOB_DONE); /* it is opened again */
+    assert_string_equal(job->restoration->device, "cpu");
+    job_release(&job);
+}
+
+/* A server that drains still hands on what it has. */
+static void test_drain(void **state)
+{
+    (void)state;
+    start(GPU, 1, "lost@run:1,until=2,device=" GPU ",plan=srvgg");
+    struct job *job = submit("auto");
+    worker_pool_drain(pool);
+    finish(job, JOB_DONE);
+    assert_string_equal(job->restoration->device, "cpu");
+    job_release(&job);
+}
+
+/* A device that computes wrongly takes no job, and says why; the others go on. */
+static void test_disabled(void **state)
+{
+    (void)state;
+    struct error err = ERROR_INIT;
+    start("cpu," GPU, 2, "nan@run:1,repeat,device=cpu,plan=selftest");
+    assert_int_equal(settle(&err), OK);
+    struct job *job = finish(submit("auto"), JOB_DONE);
+    assert_string_equal(job->restoration->device, GPU);
+    job_release(&job);
+    const struct device_status cpu = status_of("cpu"), gpu = status_of(GPU);
+    assert_int_equal(cpu.state, DEVICE_DISABLED);
+    assert_int_equal(cpu.test.fp32.state, SELFTEST_FAILED);
+    assert_true(*cpu.reason);
+    assert_false(cpu.open);
+    assert_false(cpu.is_default);
+    assert_int_equal(cpu.jobs_failed, 0);
+    assert_int_equal(gpu.test.fp32.state, SELFTEST_PASSED);
+    assert_true(gpu.is_default);
+    job = make("cpu");
+    assert_int_equal(worker_pool_submit(pool, job, &err), ERROR_INVALID);
+    assert_non_null(strstr(err.text, "device: \"cpu\" cannot be used: "));
+    job_release(&job);
+}
+
+/* The only one that was chosen is disabled: the next in the order takes its place. */
+static void test_disabled_chosen(void **state)
+{
+    (void)state;
+    struct error err = ERROR_INIT;
+    start(GPU, 1, "nan@run:1,repeat,device=" GPU ",plan=selftest");
+    struct job *job = finish(submit("auto"), JOB_DONE); /* it was queued for the other */
+    assert_string_equal(job->restoration->device, "cpu");
+    job_release(&job);
+    assert_int_equal(settle(&err), OK);
+    assert_true(status_of("cpu").is_default);
+    assert_int_equal(status_of(GPU).state, DEVICE_DISABLED);
+}
+
+static void test_all_disabled(void **state)
+{
+    (void)state;
+    struct error err = ERROR_INIT;
+    start("cpu", 1, "lost@open:1,repeat,device=cpu");
+    if (settle(&err) == OK) {
+        printf("skip: this machine has a GPU, too\n");
+        skip();
+    }
+    assert_int_equal(err.code, ERROR_DEVICE);
+    assert_non_null(strstr(err.text, "cpu: "));
+    error_clear(&err);
+    struct job *job = make("auto");
+    assert_int_equal(worker_pool_submit(pool, job, &err), ERROR_DEVICE_LOST);
+    assert_non_null(strstr(err.text, "there is no usable device"));
+    job_release(&job);
+}
+
+/* A device that only a job names gets its workers then, and keeps them; nobody else's jobs go there. */
+static void test_on_demand(void **state)
+{
+    (void)state;
+    struct error err = ERROR_INIT;
+    if (!has_gpu) {
+        printf("skip: there is no device " GPU "\n");
+        skip();
+    }
+    start("cpu", 1, NULL);
+    assert_int_equal(settle(&err), OK);
+    assert_false(status_of(GPU).open);
+    assert_int_equal(status_of(GPU).test.fp32.state, SELFTEST_NOT_RUN);
+    struct job *job = finish(submit(GPU), JOB_DONE);
+    assert_string_equal(job->restoration->device, GPU);
+    job_release(&job);
+    const struct device_status gpu = status_of(GPU);
+    assert_true(gpu.open);
+    assert_true(gpu.info.memory_used > 0);
+    assert_int_equal(gpu.test.fp32.state, SELFTEST_PASSED);
+    assert_true(*gpu.reason);
+    for (int i = 0; i < 3; i++) {
+        job = finish(submit("auto"), JOB_DONE);
+        assert_string_equal(job->restoration->device, "cpu");
+        job_release(&job);
+    }
+}
+
+/* Several workers of one device: one self-test, one row that adds up. */
+static void test_workers(void **state)
+{
+    enum { WORKERS = 3, JOBS = 9 };
+    struct error err = ERROR_INIT;
+    struct job *jobs[JOBS];
+    start("cpu", 1, "lost@open:100000,device=cpu");
+    assert_int_equal(settle(&err), OK);
+    assert_int_equal(fault_seen(0), 2); /* by the test and by the worker */
+    const uint64_t alone = status_of("cpu").info.memory_used;
+    assert_int_equal(stop(state), OK);
+
+    start("cpu", WORKERS, "lost@open:100000,device=cpu");
+    for (int i = 0; i < JOBS; i++)
+        while (error_clear(&err), jobs[i] = make("auto"), worker_pool_submit(pool, jobs[i], &err)) {
+            assert_int_equal(err.code, ERROR_BUSY);
+            job_release(&jobs[i]);
+        }
+    for (int i = 0; i < JOBS; i++)
+        wait_end();
+    for (int i = 0; i < JOBS; i++)
+        assert_int_equal(atomic_load(&jobs[i]->state), JOB_DONE);
+    const struct timespec pause = {0, 5000000};
+    while (fault_seen(0) < 1 + WORKERS) /* the last worker may still be starting */
+        nanosleep(&pause, NULL);
+    const struct device_status cpu = status_of("cpu");
+    assert_int_equal(fault_seen(0), 1 + WORKERS);
+    assert_int_equal(cpu.jobs_done, JOBS);
+    assert_int_equal(cpu.state, DEVICE_IDLE);
+    assert_true(cpu.info.memory_used > alone);
+    assert_true(cpu.info.memory_peak >= cpu.info.memory_used);
+    double work = 0, first = 1e30, last = 0;
+    for (int i = 0; i < JOBS; i++) {
+        work += (double)(jobs[i]->finished_ns - jobs[i]->started_ns) / 1e9;
+        first = jobs[i]->started_ns < first ? (double)jobs[i]->started_ns : first;
+        last = jobs[i]->finished_ns > last ? (double)jobs[i]->finished_ns : last;
+        job_release(&jobs[i]);
+    }
+    assert_true(cpu.busy_seconds <= (last - first) / 1e9 + 1e-6); /* work that was done at once counts once */
+    assert_true(cpu.busy_seconds <= work + 1e-6);
+    assert_true(cpu.busy_seconds > 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(test_lost_once, stop),
+        cmocka_unit_test_teardown(test_handed_over, stop),
+        cmocka_unit_test_teardown(test_named_is_not_handed_over, stop),
+        cmocka_unit_test_teardown(test_nowhere_to_go, stop),
+        cmocka_unit_test_teardown(test_drain, stop),
+        cmocka_unit_test_teardown(test_disabled, stop),
+        cmocka_unit_test_teardown(test_disabled_chosen, stop),
+        cmocka_unit_test_teardown(test_all_disabled, stop),
+        cmocka_unit_test_teardown(test_on_demand, stop),
+        cmocka_unit_test_teardown(test_workers, stop),
+    };
+    return cmocka_run_group_tests(tests, open_store, close_store);
+}
