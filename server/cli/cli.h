@@ -56,6 +56,13 @@ int cli_list(int argc, char **argv, const char *command, const char *help, struc
 /* Prints "restored: text" to stderr, and returns the status. */
 int cli_fail(const struct error *err, int status);
 
+/* The devices as a server sees them that starts now, chosen among by the configuration. tests: of device_list's first
+ * test_count devices, in its order. *list is the caller's to free(). */
+struct device_status;
+struct selftest;
+enum error_code cli_devices_read(const struct config *config, const struct selftest *tests, size_t test_count,
+                                 struct device_status **list, size_t *count, struct error *err) MUST_CHECK;
+
 /* The model store that the configuration asks for. */
 struct model_store;
 enum error_code cli_open_store(struct model_store **out, const struct config *config, struct error *err) MUST_CHECK;

@@ -23,12 +23,55 @@ static void print_table(const struct device_status *list, size_t count)
                    info->cooperative_matrix ? "yes" : "no", info->int8 ? "yes" : "no", info->subgroup_size);
         printf("  precision  %s%s%s%s\n", info->preferred == PRECISION_FP16 ? "fp16" : "fp32",
                *info->precision_reason ? " (" : "", info->precision_reason, *info->precision_reason ? ")" : "");
+        const struct selftest_figure *test = &list[i].test.fp32;
+        if (test->state == SELFTEST_PASSED)
+            printf("  self-test  passed, largest error %.1e of the range, %.0f ms\n", test->max_error, list[i].test.ms);
+        else
+            printf("  self-test  %s\n", selftest_state_name(test->state));
         printf("  usable     %s%s\n", info->usable ? "yes" : "no: ", info->usable ? "" : info->reason);
         if (info->usable)
             printf("  default    %s%s\n", *list[i].reason ? "no: " : "yes", list[i].reason);
         if (info->usable && *info->reason)
             printf("  remark     %s\n", info->reason);
     }
+}
+
+/* Those that are quickly tested, as a server does when it starts; the results by the place in the list. Software
+ * Vulkan's take a while: `restored doctor` tests all. */
+static enum error_code test_devices(const struct config *config, struct selftest tests[DEVICES_MAX], struct error *err)
+{
+    char storage[1024];
+    struct device_info *list;
+    size_t count;
+    enum error_code code = device_list(&list, &count, err);
+    if (code)
+        return code;
+    const char *cache = config_cache_dir(config, storage, sizeof storage);
+    for (size_t i = 0; i < count && i < DEVICES_MAX; i++)
+        if (list[i].usable && list[i].type != DEVICE_SOFTWARE)
+            selftest_run(list[i].id, cache, &tests[i]);
+    free(list);
+    return OK;
+}
+
+enum error_code cli_devices_read(const struct config *config, const struct selftest *tests, size_t test_count,
+                                 struct device_status **list, size_t *count, struct error *err)
+{
+    struct device_info *found = NULL;
+    struct devices *devices = NULL;
+    size_t number = 0;
+    enum error_code code = device_list(&found, &number, err);
+    if (!code)
+        code = devices_create(&devices, found, number, err);
+    for (size_t i = 0; !code && i < number && i < test_count; i++)
+        devices_tested(devices, (int)i, &tests[i]);
+    if (!code)
+        code = devices_choose(devices, config->device, err);
+    if (!code)
+        code = devices_read(devices, list, count, err);
+    devices_destroy(&devices);
+    free(found);
+    return code;
 }
 
 int cli_devices(int argc, char **argv)
@@ -44,13 +87,11 @@ int cli_devices(int argc, char **argv)
         return listed;
     device_set_cpu_threads((int)config.cpu_threads);
 
-    struct device_info *found = NULL;
+    struct selftest tests[DEVICES_MAX] = {0};
     struct device_status *list = NULL;
-    struct devices *devices = NULL;
     size_t count = 0;
     int status = CLI_OK;
-    if (device_list(&found, &count, &err) || devices_create(&devices, found, count, &err) ||
-        devices_choose(devices, config.device, &err) || devices_read(devices, &list, &count, &err)) {
+    if (test_devices(&config, tests, &err) || cli_devices_read(&config, tests, DEVICES_MAX, &list, &count, &err)) {
         status = cli_fail(&err, CLI_FAILED);
     } else if (json) {
         json_t *object = json_devices(list, count, config.precision);
@@ -61,7 +102,5 @@ int cli_devices(int argc, char **argv)
         print_table(list, count);
     }
     free(list);
-    devices_destroy(&devices);
-    free(found);
     return status;
 }

@@ -70,7 +70,7 @@ static void print_json(const struct doctor *doctor, bool works)
                                                   text_or_null(finding->why), "fix", text_or_null(finding->fix)));
     }
     for (int i = 0; i < doctor->device_count; i++)
-        json_array_append_new(devices, device_row(&doctor->devices[i].info, &doctor->devices[i].test));
+        json_array_append_new(devices, device_row(&doctor->devices[i], &doctor->tests[i]));
     json_t *all = json_pack("{s:b, s:o, s:s, s:o, s:o}", "works", works, "default", text_or_null(doctor->chosen),
                             "summary", doctor->summary, "findings", findings, "devices", devices);
     json_dumpf(all, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6));

@@ -7,6 +7,7 @@
 #include "runtime/backend/backend.h"
 #include "runtime/selftest.h"
 #include "server/config.h"
+#include "server/job/devices.h"
 
 enum doctor_state { DOCTOR_OK, DOCTOR_NOTE, DOCTOR_PROBLEM };
 
@@ -18,7 +19,6 @@ struct finding {
 };
 
 #define DOCTOR_FINDINGS 128
-#define DOCTOR_DEVICES 32
 
 struct doctor {
     const char *root; /* before the system's own paths, but for libraries; "" but in tests */
@@ -29,10 +29,8 @@ struct doctor {
     unsigned vendor;  /* of a graphics processor on the PCI bus, else 0 */
     bool loader;      /* the Vulkan loader is there */
     int vulkan_count; /* devices that Vulkan has, software left out */
-    struct {
-        struct device_info info;
-        struct selftest test;
-    } devices[DOCTOR_DEVICES];
+    struct device_info devices[DEVICES_MAX];
+    struct selftest tests[DEVICES_MAX]; /* of the devices */
     int device_count;
     char chosen[32];    /* the device that work will run on, "" if there is none */
     char summary[1024]; /* one sentence: which and why */

@@ -1,14 +1,13 @@
 /* The devices that there are, whether they compute rightly, and which of them work will run on. */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
 #include "runtime/vulkan/vk_device.h"
+#include "server/cli/cli.h"
 #include "server/cli/doctor.h"
 #include "server/http/json.h"
-#include "server/job/devices.h"
 
 #define TRACE                                                                                                          \
     "mend what stands above; if nothing does, VK_LOADER_DEBUG=all vulkaninfo --summary (of vulkan-tools) tells what "  \
@@ -43,8 +42,8 @@ void doctor_devices(struct doctor *doctor)
         doctor_add(doctor, DOCTOR_PROBLEM, "nothing can be computed", "try again", "%s", err.text);
         return;
     }
-    for (size_t i = 0; i < count && doctor->device_count < DOCTOR_DEVICES; i++) {
-        doctor->devices[doctor->device_count++].info = list[i];
+    for (size_t i = 0; i < count && doctor->device_count < DEVICES_MAX; i++) {
+        doctor->devices[doctor->device_count++] = list[i];
         if (strcmp(list[i].backend, "vulkan"))
             continue;
         check_device(doctor, &list[i]);
@@ -75,8 +74,8 @@ void doctor_selftests(struct doctor *doctor)
     char storage[1024], fix[400];
     const char *cache = config_cache_dir(doctor->config, storage, sizeof storage);
     for (int i = 0; i < doctor->device_count; i++) {
-        const struct device_info *info = &doctor->devices[i].info;
-        struct selftest *test = &doctor->devices[i].test;
+        const struct device_info *info = &doctor->devices[i];
+        struct selftest *test = &doctor->tests[i];
         if (!info->usable)
             continue; /* said above */
         selftest_run(info->id, cache, test);
@@ -105,75 +104,50 @@ void doctor_selftests(struct doctor *doctor)
     }
 }
 
-/* The devices that are not used, into text. */
-static void passed_over(const struct doctor *doctor, char *text, size_t size)
+/* "cpu (NAME), in fp32" */
+static void describe(const struct doctor *doctor, const struct device_info *info, char *out, size_t size)
 {
-    size_t used = 0;
-    *text = 0;
-    for (int i = 0; i < doctor->device_count && used < size; i++) {
-        const struct device_info *info = &doctor->devices[i].info;
-        const bool failed = doctor->devices[i].test.fp32.state == SELFTEST_FAILED;
-        if (info->usable && !failed)
-            continue;
-        int n =
-            snprintf(text + used, size - used, "; %s %s", info->id, failed ? "failed its self-test" : "cannot be used");
-        used += n > 0 ? (size_t)n : 0;
-    }
-}
-
-/* Where jobs run that name no device, as bits, by the rules of the server; the devices into *list, free() it. 0:
- * nowhere, and why. */
-static uint32_t choose(const char *wanted, struct device_info **list, bool *as_wanted, struct error *err)
-{
-    struct devices *devices = NULL;
-    size_t count = 0;
-    uint32_t routes = 0;
-    *list = NULL;
-    if (!device_list(list, &count, err) && !devices_create(&devices, *list, count, err) &&
-        !devices_choose(devices, wanted, err)) {
-        routes = devices_route(devices, 0);
-        *as_wanted = routes & devices_chosen(devices, 0);
-        if (!routes)
-            error_set(err, ERROR_DEVICE, "there is no usable device");
-    }
-    devices_destroy(&devices);
-    return routes;
+    const enum precision set = doctor->config->precision, used = set == PRECISION_AUTO ? info->preferred : set;
+    snprintf(out, size, "%s (%s), in %s", info->id, info->name, used == PRECISION_FP16 ? "fp16" : "fp32");
 }
 
 void doctor_choice(struct doctor *doctor)
 {
     const char *wanted = doctor->config->device;
     const bool by_itself = !*wanted || !strcasecmp(wanted, "auto");
-    struct device_info *list;
+    struct device_status *list = NULL;
+    size_t count = 0, used = 0;
+    enum device_type type = DEVICE_CPU;
     struct error err = ERROR_INIT;
-    bool as_wanted = false;
-    char others[240], also[200] = "";
-    passed_over(doctor, others, sizeof others);
-    const uint32_t routes = choose(wanted, &list, &as_wanted, &err);
-    if (!routes) {
-        snprintf(doctor->summary, sizeof doctor->summary, "No work can be done: %s", err.text);
+    char chosen[600] = "", row[320];
+    if (cli_devices_read(doctor->config, doctor->tests, (size_t)doctor->device_count, &list, &count, &err) == OK)
+        for (size_t i = 0; i < count; i++) {
+            if (list[i].is_default)
+                snprintf(doctor->chosen, sizeof doctor->chosen, "%s", list[i].info.id);
+            if (*list[i].reason || used >= sizeof chosen)
+                continue;
+            type = list[i].info.type;
+            describe(doctor, &list[i].info, row, sizeof row);
+            int n = snprintf(chosen + used, sizeof chosen - used, "%s%s", used ? " and " : "", row);
+            used += n > 0 ? (size_t)n : 0;
+        }
+    if (!*doctor->chosen) {
+        snprintf(doctor->summary, sizeof doctor->summary, "No work can be done: %s",
+                 err.code    ? err.text
+                 : by_itself ? "no device can be used"
+                             : "the device that the configuration asks for cannot be used");
         doctor_add(doctor, DOCTOR_PROBLEM, "nothing can be restored",
-                   by_itself ? "mend what stands above" : "set device to auto, or to a device that is there", "%s",
-                   err.text);
-        free(list);
-        return;
-    }
-    const struct device_info *info = &list[__builtin_ctz(routes)];
-    for (int i = __builtin_ctz(routes) + 1; i < DEVICES_MAX; i++)
-        if (routes >> i & 1)
-            snprintf(also + strlen(also), sizeof also - strlen(also), ", %s", list[i].id);
-    snprintf(doctor->chosen, sizeof doctor->chosen, "%s", info->id);
-    const char *why = !by_itself && !as_wanted   ? "what the configuration asks for cannot be used"
-                      : !by_itself               ? "the configuration asks for it"
-                      : info->type == DEVICE_CPU ? "there is no graphics processor that can be used"
-                                                 : "the best kind of discrete, integrated, virtual that there is";
-    snprintf(doctor->summary, sizeof doctor->summary, "\"%.200s\" is %s (%s)%s, in %s: %s%s.",
-             by_itself ? "auto" : wanted, info->id, info->name, also,
-             info->preferred == PRECISION_FP16 ? "fp16" : "fp32", why, others);
-    free(list);
-    if (by_itself || as_wanted)
+                   by_itself ? "mend what stands above" : "set device to auto, or to one that can be used", "%s",
+                   doctor->summary);
+    } else {
+        snprintf(doctor->summary, sizeof doctor->summary, "\"%.128s\" is %s: %s.", by_itself ? "auto" : wanted, chosen,
+                 !by_itself           ? "the configuration asks for it"
+                 : type == DEVICE_CPU ? "there is no graphics processor that can be used"
+                                      : "the best kind there is, in the order discrete, integrated, virtual, cpu");
         doctor_ok(doctor, "%s", doctor->summary);
-    else
-        doctor_add(doctor, DOCTOR_PROBLEM, "the server works on another device than it was meant to",
-                   "mend what stands above, or set device to auto", "%s", doctor->summary);
+    }
+    for (size_t i = 0; i < count; i++)
+        if (*list[i].reason)
+            doctor_ok(doctor, "%s is not used: %s", list[i].info.id, list[i].reason);
+    free(list);
 }

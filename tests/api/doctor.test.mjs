@@ -110,7 +110,7 @@ describe('doctor', () => {
     const found = find(report, 'devices', 'problem', /^vulkan:0: .* cannot be used: its limits are too low: /);
     for (const limit of ['maxStorageBufferRange 0 (134217728 needed)', 'maxPushConstantsSize 64 (128 needed)', 'maxComputeSharedMemorySize 0 (16384 needed)']) assert.ok(found.found.includes(limit), found.found);
     assert.ok(report.devices.every((d) => d.usable === (d.id === 'cpu')));
-    assert.match(report.summary, /vulkan:0 cannot be used/);
+    find(report, 'choice', 'ok', /^vulkan:0 is not used: its limits are too low/);
   });
 
   test('a processor without AVX2 is slower, not broken', { skip: process.arch !== 'x64' && 'not an x86-64 machine' }, () => {
@@ -127,6 +127,7 @@ describe('doctor', () => {
     const found = find(one.report, 'self_test', 'problem', /^cpu failed: 1\+2 gave values that are no numbers$/);
     assert.match(found.why, /black, gray or garbled/);
     assert.equal(one.report.devices.find((d) => d.id === 'cpu').usable, false);
+    find(one.report, 'choice', 'ok', /^cpu is not used: it failed its self-test: 1\+2 gave values that are no numbers/);
     const all = doctor({ RESTORED_FAULTS: 'flat@run:1,repeat' }, [], faulty);
     assert.equal(all.status, 1);
     assert.equal(all.report.default, null);
