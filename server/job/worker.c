@@ -66,7 +66,8 @@ static enum error_code preload(struct worker *worker, struct error *err)
         set_phase(worker, PHASE_READY, NULL);
     }
     pthread_mutex_lock(&pool->lock);
-    memcpy(pool->loaded, loaded, sizeof loaded);
+    if (!code || !*pool->loaded[ROLE_DETECTOR]) /* one device's trouble does not hide what the others have */
+        memcpy(pool->loaded, loaded, sizeof loaded);
     pthread_mutex_unlock(&pool->lock);
     return OK;
 }

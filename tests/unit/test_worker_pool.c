@@ -426,6 +426,25 @@ static void test_workers(void **state)
     assert_true(cpu.busy_seconds > 0);
 }
 
+/* Workers on the CPU divide its cores, unless the configuration says how many threads each has. */
+static void test_cpu_threads(void **state)
+{
+    (void)state;
+    const struct {
+        int threads, handles;
+        const char *end;
+    } cases[] = {{0, 4096, ", 1 threads"}, {3, 4096, ", 3 threads"}, {3, 1, ", 3 threads"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        device_set_cpu_threads(cases[i].threads);
+        device_set_cpu_handles(cases[i].handles);
+        start("cpu", 1, NULL);
+        assert_non_null(strstr(status_of("cpu").info.driver, cases[i].end));
+        assert_int_equal(stop(state), OK);
+    }
+    device_set_cpu_threads(0);
+    device_set_cpu_handles(1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -439,6 +458,7 @@ int main(void)
         cmocka_unit_test_teardown(test_all_disabled, stop),
         cmocka_unit_test_teardown(test_on_demand, stop),
         cmocka_unit_test_teardown(test_workers, stop),
+        cmocka_unit_test_teardown(test_cpu_threads, stop),
     };
     return cmocka_run_group_tests(tests, open_store, close_store);
 }
