@@ -5,6 +5,7 @@
 #   make fuzz       libFuzzer on the readers (clang)     make fuzz-replay  their corpus alone
 #   make debug      build-debug/restored, with faults    make install  to DESTDIR, PREFIX, SYSCONFDIR
 #   make bench      speed of networks and pipeline here  make bench-cpu, bench-gpu: on that kind of device
+#   make check-full official sizes on the CPU       make check-arm64  the CPU device's tests for aarch64, in qemu
 #   make deps       install packages alone               make format   clang-format everything
 #   make sample     the sample, restored by the starter models, as the README shows it
 # ARGS='--listen 127.0.0.1:9000' goes to the server of `make run`; SUITES='unit api' picks suites of `make check`;
@@ -125,6 +126,18 @@ $(BUILD)/fixtures/.made: $(BUILD)/make_fixtures
 
 fixtures: $(BUILD)/fixtures/.made
 
+# The networks in their official sizes on the CPU against the oracle, which takes minutes.
+check-full: $(BUILD)/tests/golden/test_full
+	RESTORED_FULL=1 $<
+
+# The CPU device as aarch64 has it, cross-built, under qemu-user. On Debian this needs `dpkg --add-architecture arm64`,
+# gcc-aarch64-linux-gnu, qemu-user, and for arm64: libmicrohttpd-dev libjansson-dev libpng-dev libjpeg-dev nettle-dev
+# libvulkan-dev libcmocka-dev (apt-get install libjansson-dev:arm64 …).
+ARM64 := $(patsubst %,build-arm64/tests/%,unit/test_cpu unit/test_graph unit/test_weights ops/test_ops golden/test_networks)
+check-arm64:
+	$(MAKE) BUILD=build-arm64 CC=aarch64-linux-gnu-gcc $(ARM64)
+	set -e; for test in $(ARM64); do RESTORED_TEST_DEVICE=cpu VK_ICD_FILENAMES=none qemu-aarch64 $$test; done
+
 # What tests need of npm, by tests/package-lock.json; the cache is here for users whose home cannot be written.
 tests/node_modules/.made: tests/package.json tests/package-lock.json
 	cd tests && npm ci --cache=$(abspath $(BUILD))/cache/npm --no-audit --no-fund --loglevel=error
@@ -235,5 +248,5 @@ clean:
 	rm -rf build build-* restored
 
 .SECONDARY:
-.PHONY: all bench bench-cpu bench-gpu clean fuzz fuzz-run fuzz-replay fuzz-replay-run objects tests unit asan tsan clang shaders fixtures run check deps deps-check models sample san lint debug format install
+.PHONY: all check-full check-arm64 bench bench-cpu bench-gpu clean fuzz fuzz-run fuzz-replay fuzz-replay-run objects tests unit asan tsan clang shaders fixtures run check deps deps-check models sample san lint debug format install
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

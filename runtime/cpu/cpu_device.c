@@ -46,7 +46,8 @@ static void describe(struct device_info *info)
     snprintf(info->id, sizeof info->id, "cpu");
     snprintf(info->backend, sizeof info->backend, "cpu");
     cpu_system_name("", info->name, sizeof info->name);
-    snprintf(info->driver, sizeof info->driver, "%s, %d threads", isa->name, pick_threads());
+    snprintf(info->driver, sizeof info->driver, "%s, %d thread%s", isa->name, pick_threads(),
+             pick_threads() == 1 ? "" : "s");
     snprintf(info->precision_reason, sizeof info->precision_reason, "a CPU is no faster in fp16");
 #ifdef __x86_64__
     if (isa == &cpu_isa_base)
@@ -121,17 +122,15 @@ enum error_code cpu_device_alloc(struct cpu_device *device, uint64_t bytes, floa
     if (bytes > 64 << 20) {
         cpu_system_memory("", &total, &available);
         if (bytes > available / 2)
-            return error_set(
-                err, ERROR_NO_MEMORY,
-                "%.0f MiB are needed, more than half of the %.0f MiB of memory that are free",
-                (double)bytes / 0x1p20, (double)available / 0x1p20);
+            return error_set(err, ERROR_NO_MEMORY,
+                             "%.0f MiB are needed, more than half of the %.0f MiB of memory that are free",
+                             (double)bytes / 0x1p20, (double)available / 0x1p20);
     }
     const uint64_t align = bytes > 4 << 20 ? 2 << 20 : 64; /* large pieces may get large pages */
     if (bytes <= SIZE_MAX - align && !fault_allocation(device->info.id))
         *out = aligned_alloc(align, (size_t)((bytes + align - 1) / align * align));
     if (!*out)
-        return error_set(err, ERROR_NO_MEMORY, "out of memory for %.1f MiB",
-                         (double)bytes / 0x1p20);
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for %.1f MiB", (double)bytes / 0x1p20);
     if (align > 64)
         madvise(*out, (size_t)((bytes + align - 1) / align * align), MADV_HUGEPAGE);
     backend_account_add(device->account, bytes);
