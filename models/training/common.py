@@ -5,6 +5,7 @@ A training step draws all its random numbers after `seed_step`, which depends on
 so that a resumed run continues exactly as an unbroken one and no generator's state needs to be kept.
 """
 import argparse
+import collections
 import copy
 import hashlib
 import io
@@ -133,6 +134,19 @@ def load_pictures(data, entries, size, device, workers=4):
     return out.to(device)
 
 
+# The sources as the packs' README states them.
+LICENCES = {"congress": "public domain", "interfaces": "CC0", "budgie": "CC0", "elementary": "CC0", "pdimages": "CC0",
+            "kodak": "unrestricted", "sfhqt2i": "MIT, synthetic"}
+
+
+def contents(what, sources):
+    """A model card's words for what was loaded, from the source of each: "3 tiles (2 budgie [CC0], 1 kodak [unrestricted])".
+    """
+    counts = collections.Counter(sources)
+    parts = [f"{n} {source} [{LICENCES[source]}]" for source, n in counts.most_common()]
+    return f"{sum(counts.values())} {what}" + (f" ({', '.join(parts)})" if parts else "")
+
+
 # --- weights ---------------------------------------------------------------------------------------------------------
 
 
@@ -259,6 +273,7 @@ class Training:
     """The frame around a training loop:
 
         training = Training(args, {"model": net, "critic": critic}, {"model": opt, …}, {"model": ema})
+        training.learn_from(contents("faces of 512 px", …))
         for step, progress in training.steps():
             …                                   # random numbers are seeded for this step
             training.log({"loss": loss, …})
@@ -275,6 +290,7 @@ class Training:
         self.step, self.spent, self.stream, self.values = 0, 0.0, 0, None
         self.record = Log(args.out)
         self.stopped = False
+        self.data = []
         signal.signal(signal.SIGTERM, self.stop)
         signal.signal(signal.SIGINT, self.stop)
         state = load_state(args.out, "cpu")
@@ -283,19 +299,25 @@ class Training:
             print(f"resumed at step {self.step}", flush=True)
         self.before = self.spent
 
+    def learn_from(self, text):
+        """Keeps in the checkpoint what this piece has loaded; pieces with different data are told apart."""
+        if not self.data or self.data[-1] != text:
+            self.data.append(text)
+
     def stop(self, number, frame):
         """A signal ends the piece as its time limit does: with a checkpoint."""
         self.stopped = True
 
     def state(self):
         return {"step": self.step, "spent": self.before + process_seconds() if not self.args.steps else 0.0,
-                "stream": self.stream,
+                "stream": self.stream, "data": self.data,
                 "modules": {k: m.state_dict() for k, m in self.modules.items()},
                 "optimizers": {k: o.state_dict() for k, o in self.optimizers.items()},
                 "emas": {k: e.tensors for k, e in self.emas.items()}}
 
     def restore(self, state):
         self.step, self.spent, self.stream = state["step"], state["spent"], state["stream"]
+        self.data = list(state.get("data", []))
         for k, m in self.modules.items():
             m.load_state_dict(state["modules"][k])
         for k, o in self.optimizers.items():
@@ -373,6 +395,34 @@ def commit():
         return "unknown"
 
 
+def card(name, state, commit_=""):
+    """A model file's metadata, from the checkpoint it is made of."""
+    if not state.get("data"):
+        raise ValueError("the checkpoint does not say what it has learnt from: set it with "
+                         "python3 -m models.training.export --rewrite")
+    return {"name": name, "licence": "MIT", "commit": commit_ or commit(), "data": "; then ".join(state["data"]),
+            "training": f"{state['step']} steps from random weights"}
+
+
+def replace_metadata(path, changes):
+    """Writes a safetensors file again with some of its metadata changed (texts by name); the tensors' bytes stay."""
+    with open(path, "rb") as f:
+        blob = f.read()
+    length = int.from_bytes(blob[:8], "little")
+    header = json.loads(blob[8:8 + length])
+    header["__metadata__"] = {**header.get("__metadata__", {}), **changes}
+    write_file(path, header, blob[8 + length:])
+
+
+def write_file(path, header, data):
+    """A safetensors file of a header and the tensors' bytes."""
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path + ".tmp", "wb") as f:
+        f.write(len(text).to_bytes(8, "little") + text + data)
+    os.replace(path + ".tmp", path)
+
+
 def write_safetensors(path, tensors, metadata):
     """Writes a dict of tensors: matrices and kernels as float16, vectors (biases, slopes, BatchNorm's statistics, a
     few KB in all) as float32. Integer tensors, BatchNorm's counters, are left out. metadata: texts by name."""
@@ -390,11 +440,7 @@ def write_safetensors(path, tensors, metadata):
         header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": [at, at + len(blob)]}
         blobs.append(blob)
         at += len(blob)
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    with open(path + ".tmp", "wb") as f:
-        f.write(len(text).to_bytes(8, "little") + text + b"".join(blobs))
-    os.replace(path + ".tmp", path)
+    write_file(path, header, b"".join(blobs))
 
 
 def read_safetensors(path):

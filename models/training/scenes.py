@@ -28,7 +28,7 @@ def pack_faces(entries):
 
 
 class Scenes:
-    """The pictures at full and half size on the device, and their faces."""
+    """The pictures at full and half size on the device, and their faces; contents says in words what they are."""
 
     def __init__(self, data, split, device, limit=0, negatives=True):
         entries = common.read_index(data, "detect", split)
@@ -36,12 +36,16 @@ class Scenes:
         self.device = device
         self.faces, self.state = [t.to(device) for t in pack_faces(entries)]
         pictures = common.load_pictures(data, entries, SIDE, device)
+        # A face's source by its name there: congress_…, interfaces_…, t2i_… (SFHQ-T2I)
+        sources = [f["src"].split("_")[0].replace("t2i", "sfhqt2i") for e in entries for f in e["faces"]]
+        self.contents = f"{len(entries)} scenes of 640 px with " + common.contents("faces", sources)
         if negatives:
             # Landscapes and towns without people; the sources left out have portraits among them.
             extra = [e for e in common.read_index(data, "photos", split)
                      if e["source"] in ("budgie", "elementary", "pdimages")]
             extra = extra[:limit // 4] if limit else extra
             pictures = torch.cat([pictures, common.load_pictures(data, extra, SIDE, device)])
+            self.contents += "; " + common.contents("photo tiles without faces", [e["source"] for e in extra])
             m = self.faces.shape[1]
             self.faces = torch.cat([self.faces, torch.zeros(len(extra), m, 14, device=device)])
             self.state = torch.cat([self.state, torch.zeros(len(extra), m, dtype=torch.long, device=device)])

@@ -15,7 +15,7 @@ FEATURES, CONVS = 64, 16
 
 
 class Tiles:
-    """512 px pictures with true detail on the device, and random patches of them."""
+    """512 px pictures with true detail on the device, and random patches of them; contents says in words what they are."""
 
     def __init__(self, data, split, device, limit=0):
         entries = common.read_index(data, "photos", split)
@@ -24,6 +24,8 @@ class Tiles:
             entries, faces = entries[:limit], faces[:limit // 4]
         self.device, self.photos = device, len(entries)
         self.pictures = common.load_pictures(data, entries + faces, 512, device)
+        self.contents = "; ".join(common.contents(what, [e["source"] for e in part]) for what, part in
+                                  (("photo tiles of 512 px", entries), ("faces of 512 px", faces)))
 
     @torch.no_grad()
     def patches(self, count, side, faces=0.2):
@@ -86,6 +88,7 @@ def main():
                                {"net": average, "plain": plain})
     tiles = Tiles(args.data, "train", device, args.limit)
     print(f"{len(tiles.pictures)} pictures loaded, {common.process_seconds():.0f} s", flush=True)
+    training.learn_from(tiles.contents)
     last = net.body[-1].weight
     for step, progress in training.steps():
         first = progress < args.l1_share

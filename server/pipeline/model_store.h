@@ -26,7 +26,7 @@ struct model_defaults {
 /* What a safetensors file says of itself under __metadata__; cut to fit, all but printable ASCII as '?', "" where it
  * says nothing. Nobody vouches for it. */
 struct model_card {
-    char name[96], licence[64], commit[64], data[320];
+    char name[96], licence[64], commit[64], data[1024];
 };
 
 struct model_entry { /* one file found */
