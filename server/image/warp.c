@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <math.h>
 #include <stdbool.h>
+#include <string.h>
 
 #include "runtime/base/thread.h"
 #include "server/image/similarity.h"
@@ -127,7 +128,8 @@ struct warp_taps {
 static void warp_tent(struct warp_taps *taps, double centre, double radius)
 {
     double sum = 0;
-    taps->first = (long)floor(centre - radius) + 1;
+    const double low = centre - radius;
+    taps->first = (long)low + (low >= (double)(long)low); /* floor + 1, which is a call where SSE4.1 is not assumed */
     taps->count = 0;
     for (long i = taps->first; (double)i < centre + radius; i++) {
         double w = 1 - fabs((double)i - centre) / radius;
@@ -146,9 +148,9 @@ static void warp_inside(const struct warp_taps *taps, long n, int *from, int *to
     *to = (int)(b < *from ? *from : b > taps->count ? taps->count : b);
 }
 
-#define WARP_SMOOTH(NAME, VIEW, TYPE)                                                                                  \
-    static void NAME##_pixel(float *to, const VIEW *src, const struct warp_taps *ax, const struct warp_taps *ay,       \
-                             const float border[])                                                                     \
+#define WARP_PIXEL(NAME, VIEW, TYPE)                                                                                   \
+    static void NAME(float *to, const VIEW *src, const struct warp_taps *ax, const struct warp_taps *ay,               \
+                     const float border[])                                                                             \
     {                                                                                                                  \
         int channels = src->channels, from_x, to_x, from_y, to_y;                                                      \
         float sum[4] = {0}, inside = 0;                                                                                \
@@ -167,8 +169,43 @@ static void warp_inside(const struct warp_taps *taps, long n, int *from, int *to
         bool whole = to_x - from_x == ax->count && to_y - from_y == ay->count;                                         \
         for (int c = 0; c < channels; c++)                                                                             \
             to[c] = whole ? sum[c] : sum[c] + (1 - inside) * border[c];                                                \
-    }                                                                                                                  \
-                                                                                                                       \
+    }
+
+WARP_PIXEL(warp_smooth_u8_pixel, struct view_u8, uint8_t)
+WARP_PIXEL(warp_any_f32_pixel, struct view_f32, float)
+
+/* Four channels at once; each sum runs over the same taps in the same order. */
+typedef float warp_quad __attribute__((vector_size(16)));
+
+static void warp_smooth_f32_pixel(float *to, const struct view_f32 *src, const struct warp_taps *ax,
+                                  const struct warp_taps *ay, const float border[])
+{
+    int from_x, to_x, from_y, to_y;
+    if (src->channels != 4) {
+        warp_any_f32_pixel(to, src, ax, ay, border);
+        return;
+    }
+    warp_quad sum = {0}, edge;
+    float inside = 0;
+    warp_inside(ax, src->width, &from_x, &to_x);
+    warp_inside(ay, src->height, &from_y, &to_y);
+    for (int j = from_y; j < to_y; j++) {
+        const float *p = src->data + (size_t)(ay->first + j) * src->stride + (size_t)(ax->first + from_x) * 4;
+        for (int i = from_x; i < to_x; i++, p += 4) {
+            warp_quad px;
+            float w = ay->weight[j] * ax->weight[i];
+            memcpy(&px, p, sizeof px);
+            inside += w;
+            sum += w * px;
+        }
+    }
+    memcpy(&edge, border, sizeof edge);
+    if (to_x - from_x != ax->count || to_y - from_y != ay->count)
+        sum += (1 - inside) * edge;
+    memcpy(to, &sum, sizeof sum);
+}
+
+#define WARP_SMOOTH(NAME, VIEW)                                                                                        \
     struct NAME##_loop {                                                                                               \
         const struct view_f32 *dst;                                                                                    \
         const VIEW *src;                                                                                               \
@@ -213,5 +250,5 @@ static void warp_inside(const struct warp_taps *taps, long n, int *from, int *to
         thread_for(thread_bands(dst->height), NAME##_rows, &loop);                                                     \
     }
 
-WARP_SMOOTH(warp_smooth_u8, struct view_u8, uint8_t)
-WARP_SMOOTH(warp_smooth_f32, struct view_f32, float)
+WARP_SMOOTH(warp_smooth_u8, struct view_u8)
+WARP_SMOOTH(warp_smooth_f32, struct view_f32)

@@ -94,11 +94,17 @@ static void paste_store(struct image *result, const struct patch *p, bool trunca
     for (int y = 0; y < p->rect.height; y++) {
         uint8_t *to =
             (uint8_t *)result->pixels + 3 * ((size_t)(p->rect.y + y) * (size_t)result->width + (size_t)p->rect.x);
+        if (!truncate) { /* its pixels are float then */
+            float *row = (float *)p->pixels + (size_t)y * n;
+            pixel_clamp(row, n);
+            pixel_round(to, row, n);
+            continue;
+        }
         for (size_t i = 0; i < n; i++) {
             size_t k = (size_t)y * n + i;
             double v = p->element == sizeof(double) ? ((const double *)p->pixels)[k] : ((const float *)p->pixels)[k];
             v = fmin(fmax(v, 0), 255);
-            to[i] = truncate ? (uint8_t)v : (uint8_t)lrint(v);
+            to[i] = (uint8_t)v;
         }
     }
 }

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "runtime/base/mem.h"
+#include "runtime/base/thread.h"
 #include "server/pipeline/step.h"
 
 /* RGB -1..1, planar. compat divides in double and subtracts in float, as the reference does. */
@@ -13,6 +14,30 @@ static void restore_input(const struct face *face, float *out)
         for (size_t c = 0; c < 3; c++) {
             float x = face->crop_float ? face->crop_float[3 * i + c] / 255.0f : (float)(exact[3 * i + c] / 255.0);
             out[c * plane + i] = (x - 0.5f) / 0.5f;
+        }
+}
+
+struct restore_loop {
+    const struct face *face;
+    const float *planes;
+    uint8_t *rounded; /* NULL: not wanted */
+};
+
+static void restore_rows(void *context, int item)
+{
+    const struct restore_loop *loop = context;
+    size_t size = (size_t)loop->face->size, plane = size * size;
+    float *exact = loop->face->restoration_float;
+    int begin, end;
+    thread_band(loop->face->size, item, &begin, &end);
+    for (size_t i = (size_t)begin * size; i < (size_t)end * size; i++)
+        for (size_t c = 0; c < 3; c++) {
+            float y = loop->planes[c * plane + i];
+            y = ((y < -1 ? -1 : y > 1 ? 1 : y) + 1) / 2 * 255;
+            if (loop->rounded)
+                loop->rounded[3 * i + c] = (uint8_t)lrintf(y);
+            if (exact)
+                exact[3 * i + c] = y;
         }
 }
 
@@ -31,16 +56,8 @@ static enum error_code restore_output(const struct restoration *r, struct face *
     }
     if (code != OK)
         return code;
-    uint8_t *rounded = rounded_too ? face->restoration->pixels : NULL;
-    for (size_t i = 0; i < plane; i++)
-        for (size_t c = 0; c < 3; c++) {
-            float y = fminf(fmaxf(planes[c * plane + i], -1), 1);
-            y = (y + 1) / 2 * 255;
-            if (rounded)
-                rounded[3 * i + c] = (uint8_t)lrintf(y);
-            if (!compat)
-                face->restoration_float[3 * i + c] = y;
-        }
+    struct restore_loop loop = {face, planes, rounded_too ? face->restoration->pixels : NULL};
+    thread_for(thread_bands(face->size), restore_rows, &loop);
     return OK;
 }
 

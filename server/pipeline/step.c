@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "runtime/base/log.h"
+#include "runtime/base/thread.h"
 
 static int64_t step_now(void)
 {
@@ -48,16 +49,34 @@ static bool step_flat(struct step_tensor tensor)
     return true;
 }
 
-static bool step_finite(struct step_tensor tensor)
+#define STEP_CHUNK ((size_t)1 << 18) /* values of a thread's item */
+
+struct step_scan {
+    struct step_tensor tensor;
+    atomic_bool bad;
+};
+
+static void step_scan(void *context, int item)
 {
-    /* By the bits of the exponent, which vectorises where a sum of floats may not. */
+    struct step_scan *scan = context;
+    size_t begin = (size_t)item * STEP_CHUNK, end = begin + STEP_CHUNK;
     uint32_t bad = 0;
-    for (size_t i = 0; i < tensor.count; i++) {
+    end = end < scan->tensor.count ? end : scan->tensor.count;
+    /* By the bits of the exponent, which vectorises where a sum of floats may not. */
+    for (size_t i = begin; i < end; i++) {
         uint32_t bits;
-        memcpy(&bits, &tensor.data[i], sizeof bits);
+        memcpy(&bits, &scan->tensor.data[i], sizeof bits);
         bad |= (bits & 0x7f800000u) == 0x7f800000u;
     }
-    return !bad;
+    if (bad)
+        atomic_store(&scan->bad, true);
+}
+
+static bool step_finite(struct step_tensor tensor)
+{
+    struct step_scan scan = {.tensor = tensor};
+    thread_for((int)((tensor.count + STEP_CHUNK - 1) / STEP_CHUNK), step_scan, &scan);
+    return !atomic_load(&scan.bad);
 }
 
 static const char *step_fault(struct step_tensor input, const struct step_tensor *outputs, int count)
