@@ -227,13 +227,20 @@ struct tile_job {
     const struct model_info *info;
     struct tile_axis ax, ay;
     struct tile_cut cx, cy;
-    float *input, *output, *band; /* band: window*scale rows of RGB planes × ax.length*scale, from row band_y on */
+    float *input, *output;
+    float *band; /* a ring of window*scale rows of RGB planes × ax.length*scale: those of the result from band_y on */
     int band_y;
     float *rows; /* TILE_ROWS × picture.width*scale × RGB, on their way out */
     int i, j;    /* the tile at hand */
-    int first;   /* of the band's rows, the first in rows */
+    int first;   /* of the result's rows, the first in rows */
     int count;
 };
+
+static float *tile_band_row(const struct tile_job *job, int y)
+{
+    size_t s = (size_t)job->info->scale;
+    return job->band + (size_t)y % ((size_t)job->cy.window * s) * 3 * (size_t)job->ax.length * s;
+}
 
 /* Adds rows of one tile's result to the band. */
 static void tile_accumulate(void *context, int item)
@@ -248,8 +255,7 @@ static void tile_accumulate(void *context, int item)
         right--;
     thread_band(h, item, &begin, &end);
     for (int y = begin; y < end; y++) {
-        float *to = job->band + (size_t)(job->cy.start[job->j] * s + y - job->band_y) * 3 * line +
-                    (size_t)(job->cx.start[job->i] * s);
+        float *to = tile_band_row(job, job->cy.start[job->j] * s + y) + (size_t)(job->cx.start[job->i] * s);
         const float *from = job->output + (size_t)y * (size_t)w;
         for (size_t c = 0; c < 3 && wy[y] != 0; c++)
             for (int x = left; x < right; x++)
@@ -257,7 +263,7 @@ static void tile_accumulate(void *context, int item)
     }
 }
 
-/* Rows of the band as the caller wants them. */
+/* Rows of the band as the caller wants them; in the band they make room for new ones. */
 static void tile_interleave(void *context, int item)
 {
     const struct tile_job *job = context;
@@ -265,29 +271,26 @@ static void tile_interleave(void *context, int item)
     int begin, end;
     thread_band(job->count, item, &begin, &end);
     for (int y = begin; y < end; y++) {
-        const float *from = job->band + (size_t)(job->first + y) * 3 * line;
+        float *from = tile_band_row(job, job->first + y);
         float *to = job->rows + (size_t)y * 3 * used;
         for (size_t x = 0; x < used; x++)
             for (size_t c = 0; c < 3; c++) {
                 float v = from[c * line + x];
                 to[3 * x + c] = (v < 0 ? 0 : v > 1 ? 1 : v) * 255.0f;
             }
+        memset(from, 0, 3 * line * sizeof *from);
     }
 }
 
 /* Hands out the rows that no later tile touches. */
 static void tile_emit(struct tile_job *job, int until, tile_emit_fn *emit, void *user)
 {
-    int s = job->info->scale, rows = job->cy.window * s, last = job->picture->height * s, ready = until - job->band_y;
-    int wanted = last - job->band_y < ready ? last - job->band_y : ready;
-    size_t line = 3 * (size_t)job->ax.length * (size_t)s;
-    for (job->first = 0; job->first < wanted; job->first += job->count) {
-        job->count = wanted - job->first < TILE_ROWS ? wanted - job->first : TILE_ROWS;
+    int last = job->picture->height * job->info->scale, end = until < last ? until : last;
+    for (job->first = job->band_y; job->first < end; job->first += job->count) {
+        job->count = end - job->first < TILE_ROWS ? end - job->first : TILE_ROWS;
         thread_for(thread_bands(job->count), tile_interleave, job);
         emit(user, job->rows, job->count);
     }
-    memmove(job->band, job->band + (size_t)ready * line, (size_t)(rows - ready) * line * sizeof(float));
-    memset(job->band + (size_t)(rows - ready) * line, 0, (size_t)ready * line * sizeof(float));
     job->band_y = until;
 }
 
