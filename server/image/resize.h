@@ -31,7 +31,7 @@ enum error_code resize_smooth_f32(const struct view_f32 *dst, const struct view_
 /* The same, a few rows at a time, for a source that never exists as a whole (tiles of a network): push source rows in
  * order; after each push, pull destination rows until there are none. Memory: the rows that one destination row needs,
  * and those of one push. The cores share the rows of a call. */
-#define RESIZE_ROWS 64 /* at most, of one push */
+#define RESIZE_ROWS 128 /* at most, of one push */
 
 struct resize_stream;
 

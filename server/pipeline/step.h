@@ -101,7 +101,7 @@ enum error_code tile_run_compat(struct step *step, const struct view_u8 *picture
 /* The upscaler in tiles of `core` px (0: whole) with exact or feathered seams: emits height*scale rows of width*scale
  * RGB, clamped to 0..255, in order and up to TILE_ROWS at a time. TOO_LARGE or NO_MEMORY: try a smaller core, all rows
  * come again. */
-#define TILE_ROWS 64
+#define TILE_ROWS 128
 typedef void tile_emit_fn(void *user, const float *rows, int count);
 enum error_code tile_run(struct step *step, const struct view_u8 *picture, int core, tile_emit_fn *emit, void *user,
                          struct error *err) MUST_CHECK;

@@ -2,6 +2,7 @@
 
 Weights are random, of the official shapes; inputs and outputs stay on the device. On a GPU: fp16, eager as peers ship it
 and compiled; on a CPU: fp32. Prints a markdown table; what cannot run here says why."""
+import os
 import statistics
 import sys
 import time
@@ -180,6 +181,7 @@ def main(kind):
         print("PyTorch: it sees no GPU here")
         return
     torch.manual_seed(1)
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
     torch.backends.cudnn.benchmark = True
     device, dtype = ("cuda", torch.float16) if gpu else ("cpu", torch.float32)
     name = torch.cuda.get_device_name() if gpu else f"CPU, {torch.get_num_threads()} threads"
