@@ -228,68 +228,85 @@ struct tile_job {
     struct tile_axis ax, ay;
     struct tile_cut cx, cy;
     float *input, *output;
-    float *band; /* a ring of window*scale rows of RGB planes × ax.length*scale: those of the result from band_y on */
+    float *band; /* a ring of window*scale rows of picture.width*scale × RGB: those of the result from band_y on */
     int band_y;
-    float *rows; /* TILE_ROWS × picture.width*scale × RGB, on their way out */
-    int i, j;    /* the tile at hand */
-    int first;   /* of the result's rows, the first in rows */
-    int count;
+    int i, j;         /* the tile at hand */
+    int first, count; /* rows of the result on their way out */
 };
+
+static int tile_ring(const struct tile_job *job)
+{
+    return job->cy.window * job->info->scale;
+}
 
 static float *tile_band_row(const struct tile_job *job, int y)
 {
-    size_t s = (size_t)job->info->scale;
-    return job->band + (size_t)y % ((size_t)job->cy.window * s) * 3 * (size_t)job->ax.length * s;
+    return job->band + (size_t)(y % tile_ring(job)) * 3 * (size_t)job->picture->width * (size_t)job->info->scale;
 }
 
-/* Adds rows of one tile's result to the band. */
-static void tile_accumulate(void *context, int item)
+static inline float tile_clamp(float v)
+{
+    return (v < 0 ? 0 : v > 1 ? 1 : v) * 255.0f;
+}
+
+/* Puts rows of one tile's result into the band: where seams are exact, as they will be, else their share. */
+static void tile_collect(void *context, int item)
 {
     const struct tile_job *job = context;
     int s = job->info->scale, w = job->cx.window * s, h = job->cy.window * s, begin, end, left = 0, right = w;
-    size_t plane = (size_t)w * (size_t)h, line = (size_t)job->ax.length * (size_t)s;
+    int x0 = job->cx.start[job->i] * s, y0 = job->cy.start[job->j] * s;
+    size_t plane = (size_t)w * (size_t)h;
     const float *wx = job->cx.weight + (size_t)job->i * (size_t)w, *wy = job->cy.weight + (size_t)job->j * (size_t)h;
+    right = x0 + right < job->picture->width * s ? right : job->picture->width * s - x0;
     while (left < right && wx[left] == 0)
         left++;
     while (left < right && wx[right - 1] == 0)
         right--;
     thread_band(h, item, &begin, &end);
+    end = y0 + end < job->picture->height * s ? end : job->picture->height * s - y0;
     for (int y = begin; y < end; y++) {
-        float *to = tile_band_row(job, job->cy.start[job->j] * s + y) + (size_t)(job->cx.start[job->i] * s);
+        float *to = tile_band_row(job, y0 + y) + 3 * (size_t)x0;
         const float *from = job->output + (size_t)y * (size_t)w;
-        for (size_t c = 0; c < 3 && wy[y] != 0; c++)
-            for (int x = left; x < right; x++)
-                to[c * line + (size_t)x] += wx[x] * wy[y] * from[c * plane + (size_t)x];
+        if (wy[y] == 0)
+            continue;
+        for (int x = left; x < right; x++)
+            for (size_t c = 0; c < 3; c++) {
+                float v = from[c * plane + (size_t)x];
+                float *sum = &to[3 * (size_t)x + c];
+                *sum = job->info->exact_tiles ? tile_clamp(v) : *sum + wx[x] * wy[y] * v;
+            }
     }
 }
 
-/* Rows of the band as the caller wants them; in the band they make room for new ones. */
-static void tile_interleave(void *context, int item)
+/* Of sums. */
+static void tile_clamp_rows(void *context, int item)
 {
     const struct tile_job *job = context;
-    size_t s = (size_t)job->info->scale, line = (size_t)job->ax.length * s, used = (size_t)job->picture->width * s;
+    size_t n = 3 * (size_t)job->picture->width * (size_t)job->info->scale;
     int begin, end;
     thread_band(job->count, item, &begin, &end);
     for (int y = begin; y < end; y++) {
-        float *from = tile_band_row(job, job->first + y);
-        float *to = job->rows + (size_t)y * 3 * used;
-        for (size_t x = 0; x < used; x++)
-            for (size_t c = 0; c < 3; c++) {
-                float v = from[c * line + x];
-                to[3 * x + c] = (v < 0 ? 0 : v > 1 ? 1 : v) * 255.0f;
-            }
-        memset(from, 0, 3 * line * sizeof *from);
+        float *row = tile_band_row(job, job->first + y);
+        for (size_t i = 0; i < n; i++)
+            row[i] = tile_clamp(row[i]);
     }
 }
 
 /* Hands out the rows that no later tile touches. */
 static void tile_emit(struct tile_job *job, int until, tile_emit_fn *emit, void *user)
 {
-    int last = job->picture->height * job->info->scale, end = until < last ? until : last;
+    int last = job->picture->height * job->info->scale, end = until < last ? until : last, ring = tile_ring(job);
+    size_t line = 3 * (size_t)job->picture->width * (size_t)job->info->scale;
     for (job->first = job->band_y; job->first < end; job->first += job->count) {
+        int around = ring - job->first % ring; /* rows until the ring's end */
         job->count = end - job->first < TILE_ROWS ? end - job->first : TILE_ROWS;
-        thread_for(thread_bands(job->count), tile_interleave, job);
-        emit(user, job->rows, job->count);
+        job->count = job->count < around ? job->count : around;
+        if (!job->info->exact_tiles)
+            thread_for(thread_bands(job->count), tile_clamp_rows, job);
+        float *rows = tile_band_row(job, job->first);
+        emit(user, rows, job->count);
+        if (!job->info->exact_tiles) /* for the sums to come */
+            memset(rows, 0, (size_t)job->count * line * sizeof *rows);
     }
     job->band_y = until;
 }
@@ -322,7 +339,7 @@ static enum error_code tile_run_all(struct step *step, struct tile_job *job, til
             job->i = i;
             job->j = j;
             if (code == OK)
-                thread_for(thread_bands(job->cy.window * job->info->scale), tile_accumulate, job);
+                thread_for(thread_bands(job->cy.window * job->info->scale), tile_collect, job);
             atomic_fetch_add(&step->r->tiles_done, code == OK);
         }
         if (code == OK)
@@ -353,9 +370,8 @@ enum error_code tile_run(struct step *step, const struct view_u8 *picture, int c
         size_t plane = (size_t)job.cx.window * (size_t)job.cy.window, s = (size_t)job.info->scale;
         job.input = mem_alloc(plane, 3 * sizeof(float));
         job.output = mem_alloc(plane, 3 * s * s * sizeof(float));
-        job.band = mem_calloc((size_t)job.cy.window * s * (size_t)job.ax.length, 3 * s * sizeof(float));
-        job.rows = mem_alloc((size_t)picture->width * s, 3 * sizeof(float) * TILE_ROWS);
-        if (!job.input || !job.output || !job.band || !job.rows)
+        job.band = mem_calloc((size_t)job.cy.window * s * (size_t)picture->width, 3 * s * sizeof(float));
+        if (!job.input || !job.output || !job.band)
             code = error_set(err, ERROR_NO_MEMORY, "out of memory for a tile");
     }
     if (code == OK) {
@@ -367,7 +383,6 @@ enum error_code tile_run(struct step *step, const struct view_u8 *picture, int c
     free(job.input);
     free(job.output);
     free(job.band);
-    free(job.rows);
     tile_cut_free(&job.cx);
     tile_cut_free(&job.cy);
     free(job.ax.from);
