@@ -94,7 +94,7 @@ $(BUILD)/shaders/%.f16.spv: shaders/%.comp $(wildcard shaders/include/*)
 
 SPIRV += $(patsubst shaders/matrix/%.comp,$(BUILD)/shaders/matrix_%.f16.spv,$(wildcard shaders/matrix/*.comp))
 
-$(BUILD)/shaders/matrix_%.f16.spv: shaders/matrix/%.comp $(wildcard shaders/include/*) shaders/matrix/matrix.glsl tools/matrix.sh
+$(BUILD)/shaders/matrix_%.f16.spv: shaders/matrix/%.comp $(wildcard shaders/include/*) $(wildcard shaders/matrix/*.glsl) tools/matrix.sh
 	@mkdir -p $(@D)
 	sh tools/matrix.sh $< $@
 

@@ -443,6 +443,7 @@ static void close_device(struct device *base)
     struct vk_device *device = (struct vk_device *)base;
     if (device->handle) {
         vkDeviceWaitIdle(device->handle);
+        vk_tune_destroy(device);
         vk_pack_destroy(device);
         vk_pipeline_destroy(device);
         vk_command_destroy(device);
@@ -548,6 +549,8 @@ static enum error_code open_device(struct device **out, const struct device_info
         code = vk_pack_create(device, err);
     if (code == OK && device->matrix)
         code = vk_matrix_create(device, err);
+    if (code == OK)
+        code = vk_tune_create(device, cache_dir, err);
 out:
     free(physical);
     if (code == OK)

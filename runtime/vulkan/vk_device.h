@@ -55,14 +55,15 @@ struct vk_device {
     VkDevice handle;
     VkQueue queue;
     bool lost;
-    bool matrix;                 /* convolutions in fp16 use cooperative matrices */
-    bool grouped;                /* channels lie in groups also where no matrices want it: for tests */
-    uint8_t matrix_order[256];   /* row * 16 + column of each invocation's 8 elements */
-    bool stage_convolution;      /* convolutions read their input through shared memory */
+    bool matrix;                     /* convolutions in fp16 use cooperative matrices */
+    bool grouped;                    /* channels lie in groups also where no matrices want it: for tests */
+    uint8_t matrix_order[256];       /* row * 16 + column of each invocation's 8 elements */
+    bool stage_convolution;          /* convolutions read their input through shared memory */
     struct backend_account *account; /* of device memory */
     struct vk_commands *commands;
     struct vk_pipelines *pipelines;
     struct vk_packs *packs;
+    struct vk_tunes *tunes;
 };
 
 /* Whether Vulkan can be used at all. ERROR_NOT_FOUND: there is no loader; ERROR_DEVICE: it finds no driver that works;

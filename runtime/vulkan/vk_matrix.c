@@ -124,65 +124,54 @@ bool vk_matrix_takes(const struct vk_build *build, const struct vk_operand *x, c
     return build->fp16 && build->device->matrix && x->layout.group_log > 0 && args->kernel <= 3 && args->stride <= 2;
 }
 
-/* What a workgroup makes: see shaders/matrix/conv2d.comp. */
-struct tile {
-    uint32_t subgroups, down, rows, blocks, steps;
-};
-
-static uint32_t shared_bytes(const struct tile *tile, const struct op_conv2d *args)
+uint32_t vk_matrix_shared_bytes(const struct vk_tile *tile, uint32_t kernel, uint32_t stride)
 {
-    const uint32_t kernel = (uint32_t)args->kernel, stride = (uint32_t)args->stride;
     const uint32_t w = (SIZE - 1) * stride + kernel, h = (tile->rows * tile->down - 1) * stride + kernel;
-    return w * h * (tile->steps * 4 + 2) * 8 + tile->subgroups * SIZE * (tile->blocks * SIZE + 4) * 4;
+    const uint32_t across = tile->subgroups / tile->split / tile->down * tile->blocks;
+    const uint32_t sums = tile->split * tile->down * tile->phase * SIZE * (across * SIZE + 4);
+    return w * h * (tile->steps * 4 + 2) * 8 + sums * 4;
 }
 
-static struct tile choose_tile(const struct vk_device *device, const struct op_conv2d *args, uint32_t in_steps,
-                               uint32_t out_blocks, const struct vk_operand *y)
+void vk_matrix_apply(const struct vk_tile *tile, struct vk_dispatch *dispatch)
 {
-    const bool small = y->n * y->h * y->w <= 32 * 32;
-    struct tile tile;
-    if (small)
-        tile = (struct tile){2, 1, 4, 1, 2};
-    else if (out_blocks <= 1)
-        tile = (struct tile){2, 2, 4, 1, 2};
-    else if (out_blocks <= 3)
-        tile = (struct tile){2, 2, 4, 2, 1};
-    else
-        tile = (struct tile){4, 1, 8, 1, 2};
-    if (in_steps % tile.steps != 0)
-        tile.steps = 1;
-    while (tile.rows > 1 && shared_bytes(&tile, args) > device->traits.limits.maxComputeSharedMemorySize) {
-        if (tile.steps > 1)
-            tile.steps = 1;
-        else
-            tile.rows /= 2;
-    }
-    return tile;
+    const struct params_conv2d *push = &dispatch->push.conv2d;
+    const uint32_t down = tile->rows * tile->down;
+    const uint32_t across = tile->subgroups / tile->split / tile->down * tile->blocks;
+    const uint32_t constants[] = {SUBGROUP * tile->subgroups,
+                                  tile->subgroups,
+                                  tile->down,
+                                  tile->rows,
+                                  tile->blocks,
+                                  tile->steps,
+                                  tile->prefetch,
+                                  tile->split,
+                                  tile->phase};
+    memcpy(dispatch->key.spec, constants, sizeof constants);
+    dispatch->groups[0] = push->tiles_x * ((push->out_h + down - 1) / down);
+    dispatch->groups[1] = (dispatch->matrix.out_blocks + across - 1) / across;
 }
 
 void vk_matrix_conv2d(const struct vk_device *device, const struct op_conv2d *args, const struct vk_operand *x,
                       const struct vk_operand *y, uint32_t flags, struct vk_dispatch *dispatch)
 {
-    const uint32_t in_steps = ((uint32_t)x->layout.blocks + 3) / 4, out_blocks = ((uint32_t)y->layout.blocks + 3) / 4;
-    const struct tile tile = choose_tile(device, args, in_steps, out_blocks, y);
-    const uint32_t constants[] = {SUBGROUP * tile.subgroups,
-                                  tile.subgroups,
-                                  tile.down,
-                                  tile.rows,
-                                  tile.blocks,
-                                  tile.steps,
-                                  (uint32_t)args->kernel,
-                                  (uint32_t)args->stride,
-                                  (uint32_t)args->pad,
-                                  (uint32_t)args->upsample,
-                                  args->activation,
-                                  flags};
-    const uint32_t down = tile.rows * tile.down, across = tile.subgroups / tile.down * tile.blocks;
+    enum { OF_TILE = sizeof(struct vk_tile) / sizeof(uint32_t) + 1 }; /* constants that vk_matrix_apply sets */
+    const uint32_t constants[] = {(uint32_t)args->kernel,   (uint32_t)args->stride, (uint32_t)args->pad,
+                                  (uint32_t)args->upsample, args->activation,       flags};
+    struct vk_tile tile;
+    uint32_t size = 0;
+    while (size < 9 && (uint64_t)y->n * y->h * y->w > UINT64_C(1) << 2 * size)
+        size++;
+    dispatch->matrix = (struct vk_tune_key){.kernel = (uint32_t)args->kernel,
+                                            .stride = (uint32_t)args->stride,
+                                            .upsample = (uint32_t)args->upsample,
+                                            .in_steps = ((uint32_t)x->layout.blocks + 3) / 4,
+                                            .out_blocks = ((uint32_t)y->layout.blocks + 3) / 4,
+                                            .size = size};
     dispatch->key.shader = "matrix_conv2d";
-    dispatch->key.spec_count = sizeof constants / sizeof constants[0];
-    memcpy(dispatch->key.spec, constants, sizeof constants);
+    dispatch->key.spec_count = OF_TILE + sizeof constants / sizeof constants[0];
+    memcpy(dispatch->key.spec + OF_TILE, constants, sizeof constants);
     dispatch->push.conv2d.tiles_x = (y->w + SIZE - 1) / SIZE;
-    dispatch->groups[0] = dispatch->push.conv2d.tiles_x * ((y->h + down - 1) / down);
-    dispatch->groups[1] = (out_blocks + across - 1) / across;
     dispatch->groups[2] = y->n;
+    vk_tune_find(device, &dispatch->matrix, &tile);
+    vk_matrix_apply(&tile, dispatch);
 }

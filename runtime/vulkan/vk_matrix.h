@@ -4,7 +4,7 @@
 #ifndef RUNTIME_VULKAN_VK_MATRIX_H
 #define RUNTIME_VULKAN_VK_MATRIX_H
 
-#include "runtime/vulkan/vk_plan.h"
+#include "runtime/vulkan/vk_tune.h"
 
 #define VK_MATRIX_SIZE 16 /* rows and columns of a matrix */
 
@@ -18,8 +18,15 @@ enum error_code vk_matrix_create(struct vk_device *device, struct error *err) MU
 /* Whether the convolution can be done with matrices: x must have 8 channels beside each other. */
 bool vk_matrix_takes(const struct vk_build *build, const struct vk_operand *x, const struct op_conv2d *args);
 
-/* Sets the dispatch's shader, constants, groups and tiles_x. flags: FLAG_ bits. */
+/* Sets the dispatch's shader, constants, groups, tiles_x and tuning key. push.conv2d.out_h is set already. flags: FLAG_
+ * bits. */
 void vk_matrix_conv2d(const struct vk_device *device, const struct op_conv2d *args, const struct vk_operand *x,
                       const struct vk_operand *y, uint32_t flags, struct vk_dispatch *dispatch);
+
+/* Sets the constants and groups that follow from the tile. */
+void vk_matrix_apply(const struct vk_tile *tile, struct vk_dispatch *dispatch);
+
+/* Bytes of shared memory that a workgroup needs. */
+uint32_t vk_matrix_shared_bytes(const struct vk_tile *tile, uint32_t kernel, uint32_t stride);
 
 #endif

@@ -8,6 +8,7 @@
 #include "runtime/base/mem.h"
 #include "runtime/nn/arena_plan.h"
 #include "runtime/vulkan/vk_command.h"
+#include "runtime/vulkan/vk_matrix.h"
 #include "runtime/vulkan/vk_ops.h"
 #include "runtime/vulkan/vk_timer.h"
 
@@ -399,6 +400,19 @@ static enum error_code record(struct vk_device *device, struct vk_plan *plan, st
     return code;
 }
 
+/* Gives a convolution on matrices the fastest tile, which is measured on first use. */
+static enum error_code choose_tile(struct vk_device *device, struct vk_dispatch *dispatch, VkDescriptorSet set,
+                                   struct error *err)
+{
+    struct vk_tile tile;
+    if (dispatch->matrix.kernel == 0)
+        return OK;
+    enum error_code code = vk_tune_measure(device, dispatch, set, err);
+    vk_tune_find(device, &dispatch->matrix, &tile);
+    vk_matrix_apply(&tile, dispatch);
+    return code;
+}
+
 /* --- the plan ------------------------------------------------------------------------------------------------------
  */
 
@@ -457,11 +471,14 @@ enum error_code vk_plan_create(struct plan **out, struct device *base, const str
         memcpy(plan->words.mapped, plan->host_words, plan->word_count * sizeof(uint32_t));
         code = write_sets(device, plan, err);
     }
+    for (uint32_t i = 0; i < plan->dispatch_count && code == OK; i++)
+        code = choose_tile(device, &plan->dispatches[i], plan->sets[i], err);
     if (code == OK)
         code = vk_timer_create(&plan->timer, device, graph->node_count, false, err);
     if (code == OK)
         code = record(device, plan, err);
     vk_pipeline_save(device);
+    vk_tune_save(device);
     free(offsets);
     if (code == OK) {
         *out = &plan->base;

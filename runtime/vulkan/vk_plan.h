@@ -40,6 +40,13 @@ struct vk_span {
     uint64_t begin, end;
 };
 
+/* What tells one convolution from another where tiles are measured: see vk_tune.h. */
+struct vk_tune_key {
+    uint32_t kernel, stride, upsample;
+    uint32_t in_steps, out_blocks; /* of 16 channels */
+    uint32_t size;                 /* pixels of the whole batch, as a power of 4, at most 9: 512×512 */
+};
+
 struct vk_dispatch {
     struct vk_pipeline_key key;
     struct vk_slice bind[BIND_COUNT]; /* buffer NULL: the shader does not use it */
@@ -51,8 +58,9 @@ struct vk_dispatch {
         struct params_pixel pixel;
     } push;
     uint32_t groups[3];
-    uint64_t work; /* multiply-accumulates, or what takes as long */
-    int node;      /* of the graph; -1: an input's way onto the device, the graph's count: an output's way back */
+    struct vk_tune_key matrix; /* kernel 0: no convolution on matrices */
+    uint64_t work;             /* multiply-accumulates, or what takes as long */
+    int node; /* of the graph; -1: an input's way onto the device, the graph's count: an output's way back */
 };
 
 /* A plan while it is made. */

@@ -13,9 +13,9 @@
 
 #include "params.h"
 
-#define READS(slot, name) layout(std430, set = 0, binding = slot) readonly buffer name##_buffer { QUAD name[]; }
-#define READS_FLOAT(slot, name) layout(std430, set = 0, binding = slot) readonly buffer name##_buffer { vec4 name[]; }
-#define WRITES(slot, name) layout(std430, set = 0, binding = slot) writeonly buffer name##_buffer { QUAD name[]; }
+#define READS(slot, name) layout(std430, set = 0, binding = slot) restrict readonly buffer name##_buffer { QUAD name[]; }
+#define READS_FLOAT(slot, name) layout(std430, set = 0, binding = slot) restrict readonly buffer name##_buffer { vec4 name[]; }
+#define WRITES(slot, name) layout(std430, set = 0, binding = slot) restrict writeonly buffer name##_buffer { QUAD name[]; }
 
 uint group_log(params_operand o) { return o.stride >> OPERAND_STRIDE_BITS; }
 

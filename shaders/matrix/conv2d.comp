@@ -13,75 +13,50 @@ layout(constant_id = 2) const uint DOWN = 1;   // subgroups one above the other;
 layout(constant_id = 3) const uint ROWS = 8;   // of a subgroup
 layout(constant_id = 4) const uint BLOCKS = 1; // of 16 out channels, of a subgroup
 layout(constant_id = 5) const uint STEPS = 2;  // of 16 in channels, of a chunk
-layout(constant_id = 6) const uint KERNEL = 3;
-layout(constant_id = 7) const uint STRIDE = 1;
-layout(constant_id = 8) const uint PAD = 1;
-layout(constant_id = 9) const uint UPSAMPLE = 1;
-layout(constant_id = 10) const uint ACTIVATION = 0;
-layout(constant_id = 11) const uint FLAGS = 0;
+layout(constant_id = 6) const uint PREFETCH = 0; // 1: the next chunk is loaded while this one is multiplied
+layout(constant_id = 7) const uint SPLIT = 1;    // subgroups that divide a chunk's input channels among them
+layout(constant_id = 8) const uint PHASE = 4;    // rows of a subgroup that leave through shared memory at once
+layout(constant_id = 9) const uint KERNEL = 3;
+layout(constant_id = 10) const uint STRIDE = 1;
+layout(constant_id = 11) const uint PAD = 1;
+layout(constant_id = 12) const uint UPSAMPLE = 1;
+layout(constant_id = 13) const uint ACTIVATION = 0;
+layout(constant_id = 14) const uint FLAGS = 0;
 
 layout(push_constant) uniform push { params_conv2d p; };
 WRITES(BIND_Y, y);
-layout(std430, set = 0, binding = BIND_X) readonly buffer x_buffer { uvec4 x[]; };
+layout(std430, set = 0, binding = BIND_Y) restrict writeonly buffer units_buffer { uvec4 y_units[]; };
+layout(std430, set = 0, binding = BIND_X) restrict readonly buffer x_buffer { uvec4 x[]; };
 READS(BIND_RESIDUAL1, residual1);
 READS(BIND_RESIDUAL2, residual2);
 READS(BIND_IN_SCALE, in_scale);
 READS(BIND_OUT_SCALE, out_scale);
 READS(BIND_NOISE, noise);
-layout(std430, set = 0, binding = BIND_WEIGHT) readonly buffer weight_buffer { uvec4 weight[]; };
+layout(std430, set = 0, binding = BIND_WEIGHT) restrict readonly buffer weight_buffer { uvec4 weight[]; };
 READS_FLOAT(BIND_BIAS, bias);
 READS_FLOAT(BIND_SLOPE, slope);
 
 const uint TILE_W = (SIZE - 1) * STRIDE + KERNEL, TILE_H = (ROWS * DOWN - 1) * STRIDE + KERNEL;
 const uint UNITS = STEPS * 2;     // of 8 channels, of a pixel in the tile
 const uint PITCH = STEPS * 4 + 2; // quads from pixel to pixel in the tile: 16 bytes more, against bank conflicts
+const uint PIXELS = SUBGROUPS * SUBGROUP / UNITS;                // of the tile that are copied at once
+const uint COPIES = (TILE_W * TILE_H + PIXELS - 1) / PIXELS;   // of each invocation, for a chunk
+const uint OUTSIDE = 0xffffffffu;
 const uint SPAN = (ROWS - 1) * STRIDE + KERNEL;
-const uint OUT_PITCH = BLOCKS * SIZE + 4;
+const uint ACROSS = SUBGROUPS / SPLIT / DOWN * BLOCKS; // out matrices of the workgroup
+const uint OUT_UNITS = ACROSS * 2;                    // of 8 channels
+const uint OUT_PITCH = ACROSS * SIZE + 4;
+const uint OUT_LINES = DOWN * PHASE * SIZE;
 
 shared f16vec4 tile[TILE_W * TILE_H * PITCH];
-shared float sums[SUBGROUPS * SIZE * OUT_PITCH];
+shared float sums[SPLIT * OUT_LINES * OUT_PITCH];
 
 bool has(uint flag) { return (FLAGS & flag) != 0; }
 
-// Where a coordinate of the padded, upsampled input lies in the input; outside: -1 (zero padding).
-int source(int at, uint size)
-{
-    int last = int(size * UPSAMPLE) - 1;
-    if (has(FLAG_REFLECT)) {
-        at = abs(at);
-        at = clamp(at > last ? 2 * last - at : at, 0, last);
-    }
-    return at < 0 || at > last ? -1 : at / int(UPSAMPLE);
-}
+#include "stage.glsl"
 
-vec4 scaled(uint halves_low, uint halves_high, uint n, uint quad)
-{
-    return vec4(unpackFloat2x16(halves_low), unpackFloat2x16(halves_high)) *
-           vec4(in_scale[quad_index(p.in_scale, n, quad, 1, 0)]);
-}
-
-// Copies the input of a chunk, which begins with that quad of channels.
-void stage(uint n, uvec2 origin, uint first_quad)
-{
-    for (uint i = gl_LocalInvocationIndex; i < TILE_W * TILE_H * UNITS; i += SUBGROUPS * SUBGROUP) {
-        const uint unit = i % UNITS, at = i / UNITS, quad = first_quad + unit * 2;
-        const int row = source(int(origin.y * STRIDE + at / TILE_W) - int(PAD), p.in_h);
-        const int column = source(int(origin.x * STRIDE + at % TILE_W) - int(PAD), p.in_w);
-        uvec4 v = uvec4(0);
-        if (row >= 0 && column >= 0 && quad < p.in_blocks)
-            v = x[quad_index(p.x, n, quad, p.in_h * p.in_w, uint(row) * p.in_w + uint(column)) / 2];
-        f16vec4 low = f16vec4(unpackFloat2x16(v.x), unpackFloat2x16(v.y));
-        f16vec4 high = f16vec4(unpackFloat2x16(v.z), unpackFloat2x16(v.w));
-        if (has(FLAG_IN_SCALE) && quad < p.in_blocks) {
-            low = TO_QUAD(scaled(v.x, v.y, n, quad));
-            high = TO_QUAD(scaled(v.z, v.w, n, quad + 1));
-        }
-        tile[at * PITCH + unit * 2] = low;
-        tile[at * PITCH + unit * 2 + 1] = high;
-    }
-}
-
-void finish(vec4 v, uint n, uint block, uint at)
+// What comes after the sum.
+f16vec4 finish(vec4 v, uint n, uint block, uint at)
 {
     const uint size = p.out_h * p.out_w;
     v *= p.gain;
@@ -101,7 +76,15 @@ void finish(vec4 v, uint n, uint block, uint at)
         v += p.residual2_scale * vec4(residual2[quad_index(p.residual2, n, block, size, at)]);
     if (has(FLAG_ACTIVATION_LAST))
         v = activate(ACTIVATION, v, slopes);
-    y[quad_index(p.y, n, block, size, at)] = TO_QUAD(v);
+    return TO_QUAD(v);
+}
+
+vec4 sum_at(uint i)
+{
+    vec4 v = vec4(0.0);
+    [[unroll]] for (uint part = 0; part < SPLIT; part++, i += OUT_LINES * OUT_PITCH)
+        v += vec4(sums[i], sums[i + 1], sums[i + 2], sums[i + 3]);
+    return v;
 }
 
 void main()
@@ -109,20 +92,29 @@ void main()
     FLOAT_TYPES;
     const uint group = gl_WorkGroupID.x + p.first_group, n = gl_WorkGroupID.z;
     const uvec2 origin = uvec2(group % p.tiles_x * SIZE, group / p.tiles_x * ROWS * DOWN);
-    const uint me = gl_SubgroupInvocationID, first_row = gl_SubgroupID % DOWN * ROWS;
-    const uint first_block = (gl_WorkGroupID.y * (SUBGROUPS / DOWN) + gl_SubgroupID / DOWN) * BLOCKS; // of 16 channels
+    const uint me = gl_SubgroupInvocationID, part = gl_SubgroupID % SPLIT, place = gl_SubgroupID / SPLIT;
+    const uint down = place % DOWN, first_row = down * ROWS, across = place / DOWN * BLOCKS;
+    const uint first_block = gl_WorkGroupID.y * ACROSS + across; // of 16 channels
     const uint steps = (p.in_blocks + 3) / 4, last_block = (p.out_blocks + 3) / 4 - 1;
 
     matrix_sum sum[ROWS * BLOCKS];
     [[unroll]] for (uint i = 0; i < ROWS * BLOCKS; i++)
         sum[i] = matrix_splat(0.0);
 
+    find_pixels(origin);
+    if (PREFETCH != 0)
+        load_chunk(n, 0);
     for (uint chunk = 0; chunk < steps; chunk += STEPS) {
+        if (PREFETCH == 0)
+            load_chunk(n, chunk);
         barrier();
-        stage(n, origin, chunk * 4);
+        store_chunk(n, chunk);
         barrier();
-        [[unroll]] for (uint step = 0; step < STEPS; step++) {
-            [[unroll]] for (uint kx = 0; kx < KERNEL; kx++) {
+        if (PREFETCH != 0 && chunk + STEPS < steps)
+            load_chunk(n, chunk + STEPS);
+        [[unroll]] for (uint k = 0; k < STEPS / SPLIT; k++) {
+            const uint step = part * (STEPS / SPLIT) + k;
+            [[dont_unroll]] for (uint kx = 0; kx < KERNEL; kx++) {
                 matrix_b b[KERNEL * BLOCKS];
                 [[unroll]] for (uint i = 0; i < KERNEL * BLOCKS; i++) {
                     const uint block = min(first_block + i % BLOCKS, last_block), ky = i / BLOCKS;
@@ -149,19 +141,32 @@ void main()
         }
     }
 
-    const uint mine = gl_SubgroupID * SIZE * OUT_PITCH;
-    [[unroll]] for (uint r = 0; r < ROWS; r++) {
-        subgroupBarrier();
-        [[unroll]] for (uint b = 0; b < BLOCKS; b++)
-            matrix_store(sums[mine + b * SIZE], sum[r * BLOCKS + b], 0, OUT_PITCH, 0x20);
-        subgroupBarrier();
-        const uint row = origin.y + first_row + r;
-        for (uint i = me; i < SIZE * BLOCKS * 4; i += SUBGROUP) {
-            const uint column = origin.x + i / (BLOCKS * 4), quad = i % (BLOCKS * 4), block = first_block * 4 + quad;
-            const uint from = mine + i / (BLOCKS * 4) * OUT_PITCH + quad * 4;
-            if (row < p.out_h && column < p.out_w && block < p.out_blocks)
-                finish(vec4(sums[from], sums[from + 1], sums[from + 2], sums[from + 3]), n, block,
-                       row * p.out_w + column);
+    [[unroll]] for (uint phase = 0; phase < ROWS; phase += PHASE) {
+        barrier();
+        [[unroll]] for (uint i = 0; i < PHASE * BLOCKS; i++) {
+            const uint line = (part * DOWN + down) * PHASE + i / BLOCKS;
+            matrix_store(sums[line * SIZE * OUT_PITCH + (across + i % BLOCKS) * SIZE], sum[phase * BLOCKS + i], 0,
+                         OUT_PITCH, 0x20);
+        }
+        barrier();
+        [[dont_unroll]] for (uint i = gl_LocalInvocationIndex; i < OUT_LINES * OUT_UNITS; i += SUBGROUPS * SUBGROUP) {
+            const uint unit = i % OUT_UNITS, at_line = i / OUT_UNITS, line = at_line / SIZE;
+            const uint block = gl_WorkGroupID.y * ACROSS * 4 + unit * 2, from = at_line * OUT_PITCH + unit * 8;
+            const uint row = origin.y + line / PHASE * ROWS + phase + line % PHASE, column = origin.x + at_line % SIZE;
+            if (row >= p.out_h || column >= p.out_w || block >= p.out_blocks)
+                continue;
+            const uint at = row * p.out_w + column, to = quad_index(p.y, n, block, p.out_h * p.out_w, at);
+            const f16vec4 low = finish(sum_at(from), n, block, at);
+            if (group_log(p.y) > 0) {
+                const f16vec4 high = finish(sum_at(from + 4), n, block + 1, at);
+                y_units[to / 2] = uvec4(packFloat2x16(low.xy), packFloat2x16(low.zw), packFloat2x16(high.xy),
+                                        packFloat2x16(high.zw));
+            } else {
+                y[to] = low;
+                if (block + 1 < p.out_blocks)
+                    y[quad_index(p.y, n, block + 1, p.out_h * p.out_w, at)] =
+                        finish(sum_at(from + 4), n, block + 1, at);
+            }
         }
     }
 }

@@ -19,6 +19,7 @@
 #include "runtime/vulkan/vk_pack.h"
 #include "runtime/vulkan/vk_pipeline.h"
 #include "runtime/vulkan/vk_plan.h"
+#include "runtime/vulkan/vk_tune.h"
 
 static char device_id[32];
 
@@ -492,6 +493,53 @@ static void test_layouts(void **state)
     graph_destroy(&graph);
 }
 
+/* The file of measured tiles: what fits is taken, what does not, or is damaged, is passed over. */
+static void test_tiles_file(void **state)
+{
+    struct vk_device device = {
+        .traits = {.info.uuid = "u",
+                   .driver_version = 0x12,
+                   .limits = {.maxComputeSharedMemorySize = 49152, .maxComputeWorkGroupInvocations = 1024}}};
+    const struct vk_tune_key small = {3, 1, 1, 32, 32, 4}, large = {3, 1, 1, 4, 4, 9}, odd = {3, 1, 1, 3, 1, 9};
+    char dir[] = "/tmp/test_tiles_XXXXXX", file[64];
+    struct vk_tile guess, tile;
+    struct error err = ERROR_INIT;
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    snprintf(file, sizeof file, "%s/vulkan-u-00000012.tiles", dir);
+
+    assert_int_equal(vk_tune_create(&device, dir, &err), OK); /* no file */
+    assert_false(vk_tune_find(&device, &small, &guess));
+    assert_true(guess.split > 1); /* few pixels, many channels: subgroups share the sum */
+    assert_false(vk_tune_find(&device, &large, &tile));
+    assert_int_equal(tile.split, 1);
+    assert_false(vk_tune_find(&device, &odd, &tile));
+    assert_int_equal(tile.steps, 1); /* 3 steps go in no larger chunk */
+    vk_tune_destroy(&device);
+
+    static const struct {
+        const char *text;
+        bool small, large;
+    } files[] = {
+        {"restored-tiles 1\n3 1 1 32 32 4  8 1 4 1 8 1 8 1\n3 1 1 4 4 9  4 1 8 1 1 0 1 1\n", true, true},
+        {"restored-tiles 1\n3 1 1 32 32 4  8 1 4 1 8 1 8 1\n3 1 1 4 4 9  4 1 8 1 1 0 1", true, false}, /* cut short */
+        {"restored-tiles 1\n3 1 1 32 32 4  7 1 4 1 8 1 8 1\n3 1 1 4 4 9  4 1 8 1 1 0 1 1\n", false, true}, /* no tile */
+        {"restored-tiles 1\n3 1 1 4 4 9  8 1 4 1 8 1 8 1\n", false, false}, /* a tile that cannot do it */
+        {"restored-tiles 2\n3 1 1 32 32 4  8 1 4 1 8 1 8 1\n", false, false},
+        {"\x7f\x45 damaged", false, false},
+        {"", false, false},
+    };
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        assert_int_equal(file_write(file, files[i].text, strlen(files[i].text), &err), OK);
+        assert_int_equal(vk_tune_create(&device, dir, &err), OK);
+        assert_int_equal(vk_tune_find(&device, &small, &tile), files[i].small);
+        assert_int_equal(vk_tune_find(&device, &large, &tile), files[i].large);
+        vk_tune_destroy(&device);
+    }
+    unlink(file);
+    rmdir(dir);
+}
+
 /* Each limit that is too low is named, with what it is and what is needed. */
 static void test_limits(void **state)
 {
@@ -574,6 +622,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_list),
         cmocka_unit_test(test_layouts),
+        cmocka_unit_test(test_tiles_file),
         cmocka_unit_test(test_pipeline_cache),
         cmocka_unit_test(test_new_size_compiles_nothing),
         cmocka_unit_test(test_too_large),
