@@ -433,7 +433,7 @@ static void test_cpu_threads(void **state)
     const struct {
         int threads, handles;
         const char *end;
-    } cases[] = {{0, 4096, ", 1 threads"}, {3, 4096, ", 3 threads"}, {3, 1, ", 3 threads"}};
+    } cases[] = {{0, 4096, ", 1 thread"}, {3, 4096, ", 3 threads"}, {3, 1, ", 3 threads"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         device_set_cpu_threads(cases[i].threads);
         device_set_cpu_handles(cases[i].handles);
