@@ -126,12 +126,14 @@ static int device_order(const void *a, const void *b)
     return strverscmp(x->id, y->id); /* "vulkan:2" before "vulkan:10" */
 }
 
-enum error_code device_list(struct device_info **list, size_t *count, struct error *err)
+/* The devices of all backends, or of one. */
+static enum error_code list_devices(const struct backend *only, struct device_info **list, size_t *count,
+                                    struct error *err)
 {
     *list = NULL;
     *count = 0;
     for (size_t b = 0; b < BACKEND_COUNT; b++) {
-        enum error_code code = backends[b]->list(list, count, err);
+        enum error_code code = only && only != backends[b] ? OK : backends[b]->list(list, count, err);
         if (code) {
             free(*list);
             *list = NULL;
@@ -144,6 +146,11 @@ enum error_code device_list(struct device_info **list, size_t *count, struct err
     if (*count)
         qsort(*list, *count, sizeof **list, device_order);
     return OK;
+}
+
+enum error_code device_list(struct device_info **list, size_t *count, struct error *err)
+{
+    return list_devices(NULL, list, count, err);
 }
 
 static const struct backend *backend_by_name(const char *name)
@@ -192,7 +199,9 @@ enum error_code device_open(struct device **out, const char *which, const char *
     }
     struct device_info *list;
     size_t count;
-    enum error_code code = device_list(&list, &count, err);
+    /* Who wants the CPU need not load graphics drivers, which take some 45 MiB. */
+    const bool cpu = which && strcasecmp(which, "cpu") == 0;
+    enum error_code code = list_devices(cpu ? &cpu_backend : NULL, &list, &count, err);
     if (code)
         return code;
     const struct device_info *chosen = NULL;
