@@ -3,7 +3,6 @@
     python3 -m models.training.goldens [--models models/starter] [--to build/starter-goldens]
 
 For each file NAME.safetensors: NAME.in.npy, the network's input as float32 N×C×H×W, and NAME.out0.npy … for its outputs.
-A detector's and an upsampler's definition are in networks_scene.py; other networks register theirs in OTHERS.
 """
 import argparse
 import os
@@ -11,11 +10,8 @@ import os
 import numpy as np
 import torch
 
-from models.training import common
+from models.training import common, gfpgan, parsenet
 from models.training.networks_scene import RetinaFace, srvgg_of
-
-# Functions (tensors by name) -> (input, list of outputs), or None when the tensors are not that network's.
-OTHERS = []
 
 
 def noise_picture(h, w, seed):
@@ -44,18 +40,37 @@ def upsampler(tensors):
     return x, [srvgg_of(tensors)(x)]
 
 
+def face(tensors):
+    if "stylegan_decoder.constant_input.weight" not in tensors:
+        return None
+    net = gfpgan.from_state(tensors).eval()
+    x = noise_picture(net.size, net.size, 3) * 2 - 1
+    return x, [net(x)]
+
+
+def parser(tensors):
+    if "out_mask_conv.conv2d.weight" not in tensors:
+        return None
+    x = noise_picture(512, 512, 4) * 2 - 1
+    return x, parsenet.from_state(tensors).eval()(x)
+
+
+# Each: tensors by name -> (input, list of outputs), or None when the tensors are not its network's.
+NETWORKS = [detector, upsampler, face, parser]
+
+
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", default="models/starter")
-    parser.add_argument("--to", default="build/starter-goldens")
-    args = parser.parse_args()
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--models", default="models/starter")
+    options.add_argument("--to", default="build/starter-goldens")
+    args = options.parse_args()
     os.makedirs(args.to, exist_ok=True)
     for file in sorted(os.listdir(args.models)):
         if not file.endswith(".safetensors"):
             continue
         tensors = common.load_weights(os.path.join(args.models, file))
         with torch.no_grad():
-            found = next((r for r in (make(tensors) for make in [detector, upsampler, *OTHERS]) if r), None)
+            found = next((r for r in (make(tensors) for make in NETWORKS) if r), None)
         if not found:
             common.fail(f"{file}: no definition for it here")
         x, outputs = found
