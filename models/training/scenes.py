@@ -11,7 +11,7 @@ from models.training.degrade import Chance, Tone, jpeg, noise, random_blur
 
 SIDE = 640
 ZOOM = 2.2
-SMALLEST = 14.0  # px; a smaller face is ignored
+SMALLEST = 18.0  # px; a smaller face is ignored
 FACES = 48  # of a picture; the largest stay
 FLIPPED = (1, 0, 2, 4, 3)  # landmarks after a flip: left is what is left in the picture
 
@@ -93,6 +93,11 @@ class Scenes:
         good = (state == 1) & (share >= 0.6) & (size.max(-1)[0] >= SMALLEST)
         state = torch.where(good, 1, torch.where((state > 0) & (share > 0.05), 2, 0))
         faces = torch.cat([seen.flatten(2), points[:, :, 2:].flatten(2)], 2) - 0.5
+        # Some of the windows without a face become cut-outs on white or another plain ground, as pictures with alpha are.
+        luma = F.avg_pool2d(x.mean(1, keepdim=True), 5, 1, 2)
+        ground = (luma > c.uniform(60, 200).reshape(-1, 1, 1, 1)) & (c.flag(0.25) & (state == 0).all(1))[:, None, None, None]
+        shade = torch.where(c.flag(0.6), torch.full((count,), 255.0, device=d), c.uniform(0, 255)).reshape(-1, 1, 1, 1)
+        x = torch.where(ground, shade, x)
         return x, faces, state, good & inside & (share > 0.9)
 
     def panel(self, count, cells, low, high):
