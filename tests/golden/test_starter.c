@@ -89,7 +89,7 @@ static void test_starter(void **state)
     static const char suffix[] = ".in.npy";
     DIR *folder = opendir(STARTER_GOLDENS);
     if (!folder) {
-        printf("    skipped: no " STARTER_GOLDENS "; make it with: python3 -m models.training.goldens\n");
+        printf("skip: no " STARTER_GOLDENS "; make it with: python3 -m models.training.goldens\n");
         skip();
     }
     const char *only = getenv("RESTORED_TEST_DEVICE");
