@@ -9,9 +9,19 @@ READS(BIND_X, x);
 
 vec4 at(uint row, uint column) { return vec4(x[quad(p.x, block(), in_size(), row * p.in_w + column)]); }
 
-// (i + 0.5) * from / to - 0.5 as its floor and its fraction
+// (i + 0.5) * from / to - 0.5, at least 0, as its floor and its fraction. Doubling and halving, the networks' own, need
+// no division.
 uint bilinear(uint i, uint from, uint to, out float fraction)
 {
+    if ((FLAGS & FLAG_HALVES) != 0) {
+        fraction = 0.5;
+        return 2 * i;
+    }
+    if ((FLAGS & FLAG_DOUBLES) != 0) {
+        const uint quarters = max(2 * i, 1) - 1;
+        fraction = float(quarters & 3) / 4;
+        return quarters >> 2;
+    }
     const uint numerator = max((2 * i + 1) * from, to) - to;
     fraction = float(numerator % (2 * to)) / float(2 * to);
     return numerator / (2 * to);

@@ -394,7 +394,10 @@ static enum error_code lanewise(struct frame *frame, struct error *err)
     if (code != OK)
         return code;
     if (frame->node->kind == OP_RESIZE) {
-        spec(dispatch, args->resize.mode == RESIZE_BILINEAR ? FLAG_BILINEAR : 0);
+        const struct vk_operand *x = &frame->in[OP_X], *y = &frame->y;
+        spec(dispatch, (args->resize.mode == RESIZE_BILINEAR ? FLAG_BILINEAR : 0) |
+                           (y->h == 2 * x->h && y->w == 2 * x->w ? FLAG_DOUBLES : 0) |
+                           (x->h == 2 * y->h && x->w == 2 * y->w ? FLAG_HALVES : 0));
     } else if (frame->node->kind == OP_MAX_POOL) {
         spec(dispatch, (uint32_t)args->max_pool.kernel);
         spec(dispatch, (uint32_t)args->max_pool.stride);

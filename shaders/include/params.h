@@ -38,6 +38,8 @@
 #define FLAG_REFLECT 128
 #define FLAG_STAGED 256
 #define FLAG_BILINEAR 512
+#define FLAG_DOUBLES 1024 /* both sides */
+#define FLAG_HALVES 2048
 
 /* Invocations a workgroup of the shaders that work pixel by pixel, and of the vector ones. */
 #define PIXEL_GROUP 64

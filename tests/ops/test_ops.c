@@ -236,6 +236,7 @@ static const struct op_case cases[] = {
     {"nearest to any", OP_RESIZE, 1, 17, 19, {5}, {0}, 11, 50, INSIDE, {.resize = {RESIZE_NEAREST}}},
     {"bilinear up", OP_RESIZE, 2, 5, 7, {6}, {0}, 10, 14, 0, {.resize = {RESIZE_BILINEAR}}},
     {"bilinear down", OP_RESIZE, 1, 31, 40, {3, 3}, {6}, 16, 20, INSIDE, {.resize = {RESIZE_BILINEAR}}},
+    {"bilinear halved", OP_RESIZE, 2, 32, 22, {5}, {0}, 16, 11, 0, {.resize = {RESIZE_BILINEAR}}},
     {"bilinear to any", OP_RESIZE, 1, 13, 9, {4}, {0}, 7, 32, 0, {.resize = {RESIZE_BILINEAR}}},
     {"bilinear of 1x1", OP_RESIZE, 1, 1, 1, {3}, {0}, 4, 3, 0, {.resize = {RESIZE_BILINEAR}}},
     {"2", OP_PIXEL_SHUFFLE, 2, 5, 6, {12}, {3}, 0, 0, 0, {.shuffle = {2}}},
