@@ -373,8 +373,10 @@ def degrade_face(x, generator, clean=0.15, light=0.25, worst=1.0, scratched=0.04
     y = torch.where(sharp.reshape(n, 1, 1, 1), y, blurred)
     height, width = torch.ceil(h / factor).clamp(min=8), torch.ceil(w / factor).clamp(min=8)
     canvas = Canvas(y).resize(height, width, random_kind(chance))
-    gauss = torch.where(chance.flag(0.8), chance.uniform(0, 18 / 255) * top, torch.zeros(n, device=x.device))
-    shot = torch.where(chance.flag(0.3), chance.uniform(0, 22 / 255) * top, torch.zeros(n, device=x.device))
+    # Large faces are mostly noisy a little: where most of them are grainy, a network takes skin and hair for grain as well.
+    power = torch.where(factor < 2, 3.0, 1.0)
+    gauss = torch.where(chance.flag(0.8), chance.uniform(0, 1) ** power * 18 / 255 * top, torch.zeros(n, device=x.device))
+    shot = torch.where(chance.flag(0.3), chance.uniform(0, 1) ** power * 22 / 255 * top, torch.zeros(n, device=x.device))
     y = noise(canvas.x, chance, gauss, shot, chance.flag(0.4)).clamp(0, 1)
     quality = 100 - top * chance.uniform(0, 1) * 55
     coded = jpeg(y, torch.round(quality), chance.flag(0.8))

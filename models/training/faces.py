@@ -14,8 +14,14 @@ SMALL_SHARE = 0.16  # of a batch that comes from the 256 px pack
 TRUE_PX = 480  # a face with at least so many source pixels across teaches what 512 px look like
 
 
+def contents(packs):
+    """A model card's words for (what, entries) …; a pack that was not there is not named."""
+    return "; ".join(common.contents(what, [e["source"] for e in entries]) for what, entries in packs if entries)
+
+
 class Faces:
-    """Training pictures. batch(n) -> dict: truth N×3×512×512 0..1; fine N, how much the truth is worth at 512 px (0..1)."""
+    """Training pictures. batch(n) -> dict: truth N×3×512×512 0..1; fine N, how much the truth is worth at 512 px (0..1).
+    contents says in words what they are."""
 
     def __init__(self, data, device, limit=0):
         self.device = device
@@ -26,6 +32,7 @@ class Faces:
             large, small = large[::max(1, len(large) // limit)], small[::max(1, len(small) // limit)]
         self.large = common.load_pictures(data, large, 512, device, 6)
         self.small = common.load_pictures(data, small, 256, device, 6)
+        self.contents = contents((("faces of 512 px", large), ("faces of 256 px", small)))
         counts = {s: sum(e["source"] == s for e in large) for s in SHARES}
         # Doubtful alignments and mirrored borders teach little about faces.
         self.weights = torch.tensor([SHARES[e["source"]] / counts[e["source"]] *

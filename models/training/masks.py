@@ -109,12 +109,12 @@ def probabilities(x, points, rounds=5):
 
 def labels(x, points):
     """Class numbers N×SIDE×SIDE (uint8) of pictures N×3×h×w, 0..1, with points in their pixels. Sums, not the likeliest
-    class alone, decide what is pasted: skin and hair against the rest."""
+    class alone, decide what is pasted: skin, hair and neck against the rest."""
     points = points * (SIDE / x.shape[2])
     if x.shape[2] != SIDE:
         x = F.interpolate(x, size=(SIDE, SIDE), mode="area")
     p = probabilities(x, points)
-    pasted = p[:, 1:3].sum(1) > 0.5
-    inner, outer = p[:, 1:3].argmax(1), p[:, [0, 3, 4]].argmax(1)
+    pasted = p[:, 1:4].sum(1) > 0.5
+    inner, outer = p[:, 1:4].argmax(1), p[:, [0, 4]].argmax(1)
     table = torch.tensor(CLASSES, device=x.device, dtype=torch.uint8)
-    return torch.where(pasted, table[1:3][inner], table[[0, 3, 4]][outer])
+    return torch.where(pasted, table[1:4][inner], table[[0, 4]][outer])

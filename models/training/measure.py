@@ -42,7 +42,9 @@ def detail(x):
 
 
 class Landmarks:
-    """Five points by a RetinaFace; slope and anchors as the public mobilenet0.25 weights need them."""
+    """Five points by a RetinaFace; slope and anchors as the public mobilenet0.25 weights need them. Pictures are reduced to
+    256 px: an aligned face then has the size that its anchors fit best (held-out faces: 4.4 % of the eye distance from the
+    packs' labels, 10.9 % at 512 px)."""
 
     def __init__(self, path, device):
         from models.training import detector
@@ -56,11 +58,13 @@ class Landmarks:
 
     def __call__(self, x):
         """5×2 points in pixels of the largest face of a picture 3×h×w (0..1); None without a face."""
+        scale = x.shape[1] / 256
+        x = F.interpolate(x[None], size=(256, round(x.shape[2] / scale)), mode="area")[0]
         rows = self.detector.detect(self.net, (x * 255).round().byte(), self.sizes, threshold=0.5)
         if not len(rows):
             return None
         size = (rows[:, 3] - rows[:, 1]) * (rows[:, 4] - rows[:, 2])
-        return rows[int(size.argmax()), 5:15].reshape(5, 2)
+        return rows[int(size.argmax()), 5:15].reshape(5, 2) * scale
 
 
 def distance(a, b):

@@ -3,6 +3,7 @@
 Reconstruction (L1 at 512 px and smaller, more on eyes and mouth, and on gradients) leads all the way. From a quarter of the
 training on, small conditional discriminators of three scales add adversarial and feature-matching gradients, whose size is
 held to a fixed part of the reconstruction's, picture by picture; pictures that came in clean get none."""
+import copy
 import os
 
 import torch
@@ -13,9 +14,6 @@ from models.training import common, degrade, faces, gfpgan
 
 NAME = "starter_face"
 SHAPE = {"size": 512, "multiplier": 4, "features": 32}
-DATA = ("932 aligned faces of 512 px and 340 of 256 px: congress (public domain), interfaces (CC0), "
-        "SFHQ-T2I (MIT, synthetic)")
-ADVERSARIAL, MATCHING = 0.15, 0.35  # gradients in parts of the reconstruction's
 CRITIC_FROM, CRITIC_FULL = 0.25, 0.4  # progress
 
 
@@ -35,14 +33,16 @@ class Critic(nn.Module):
 
     @torch.no_grad()
     def bound(self, limit=1.5):
-        """Scales down the layers whose kernels, as matrices, have a spectral norm (by one step of the power iteration)
-        over the limit: what keeps the verdicts' slopes, and with them the training, stable."""
+        """Takes from each layer's kernel, as a matrix, what its greatest singular value (by one step of the power iteration)
+        has over the limit: what keeps the verdicts' slopes, and with them the training, stable. Only that direction is made
+        smaller: scaling the whole kernel shrinks the others step by step, until a layer of rank one is left."""
         for i, layer in enumerate(self.layers):
             matrix, left = layer.weight.flatten(1), getattr(self, f"left{i}")
             right = F.normalize(matrix.T @ left, dim=0)
             image = matrix @ right
             left.copy_(F.normalize(image, dim=0))
-            layer.weight.mul_((limit / image.norm().clamp(min=limit)))
+            excess = (image.norm() - limit).clamp(min=0)
+            layer.weight.sub_((excess * torch.outer(left, right)).reshape(layer.weight.shape))
 
     def forward(self, x, given):
         x = torch.cat([x, given], 1).contiguous(memory_format=torch.channels_last)
@@ -130,9 +130,7 @@ def export(folder, commit="", to=None, state=None):
     """Writes the averaged weights of the checkpoint in folder in the official layout."""
     state = state or common.load_state(folder)
     path = to or os.path.join(folder, NAME + ".safetensors")
-    metadata = {"name": NAME, "licence": "MIT", "commit": commit or common.commit(), "data": DATA,
-                "training": f"{state['step']} steps from random weights"}
-    common.write_safetensors(path, gfpgan.export_state(state["emas"]["net"]), metadata)
+    common.write_safetensors(path, gfpgan.export_state(state["emas"]["net"]), common.card(NAME, state, commit))
     print(f"{path}: {os.path.getsize(path)} bytes", flush=True)
     return path
 
@@ -141,6 +139,9 @@ def main():
     parser = common.arguments(__doc__, batch=12)
     parser.add_argument("--lr", type=float, default=1.5e-3)
     parser.add_argument("--critic-lr", type=float, default=3e-4)
+    parser.add_argument("--adversarial", type=float, default=0.2, help="its gradient, in parts of the reconstruction's")
+    parser.add_argument("--matching", type=float, default=0.45, help="likewise, of the features that the critics see")
+    parser.add_argument("--new-critics", action="store_true", help="go on with critics from random weights")
     parser.add_argument("--narrow", type=float, default=0.1875, help="width of the network; official: 1")
     parser.add_argument("--export-only", action="store_true", help="write the model of the checkpoint in --out and end")
     args = parser.parse_args()
@@ -156,10 +157,15 @@ def main():
     optimizer = common.adam(net.parameters(), args.lr)
     critic_optimizer = common.adam(critics.parameters(), args.critic_lr, betas=(0.5, 0.99))
     ema = common.Ema(net, 0.999)
+    fresh = copy.deepcopy(critics.state_dict())
     training = common.Training(args, {"net": net, "critics": critics}, {"net": optimizer, "critics": critic_optimizer},
                                {"net": ema})
+    if args.new_critics:
+        critics.load_state_dict(fresh)
+        critic_optimizer.state.clear()
     pack = faces.Faces(args.data, device, args.limit)
     print(f"{len(pack.large)} + {len(pack.small)} faces loaded, {common.process_seconds():.0f} s", flush=True)
+    training.learn_from(pack.contents)
     weights = map_of_weights(device)
 
     for step, progress in training.steps():
@@ -194,9 +200,9 @@ def main():
             adversarial_gradient = torch.autograd.grad(adversarial, z, retain_graph=True)[0].float()
             matching_gradient = detached_gradient(matching, z)
             base = size_of(gradient)
-            gradient = gradient + strength * ADVERSARIAL * adversarial_gradient * base / size_of(
+            gradient = gradient + strength * args.adversarial * adversarial_gradient * base / size_of(
                 adversarial_gradient).clamp(min=1e-12) * (~clean)[:, None, None, None]
-            gradient = gradient + strength * MATCHING * matching_gradient * base / size_of(
+            gradient = gradient + strength * args.matching * matching_gradient * base / size_of(
                 matching_gradient).clamp(min=1e-12) * (~clean)[:, None, None, None]
             values.update(adv=adversarial, match=matching)
 

@@ -1,6 +1,6 @@
 """Trains the starter face mask: python3 -m models.training.train_mask --data DIR --out DIR --minutes 8
 
-ParseNet, small, on the labels of masks.py: skin and hair (pasted), neck, cloth and background (not pasted). One picture's
+ParseNet, small, on the labels of masks.py: skin, hair and neck (pasted), cloth and background (not pasted). One picture's
 labels err where its background looks like its hair; over the packs these errors have no pattern that a small network could
 learn, so it comes out better than what it was taught."""
 import os
@@ -12,15 +12,15 @@ from models.training import common, degrade, faces, masks, parsenet
 
 NAME = "starter_parser"
 SHAPE = {"base": 8, "low": 8, "high": 48, "depth": 4}
-DATA = ("932 aligned faces of 512 px and 340 of 256 px: congress (public domain), interfaces (CC0), SFHQ-T2I (MIT, "
-        "synthetic); labels: outline and colour models fitted to each picture")
+LABELS = "; labels: outline and colour models fitted to each picture"
 
 
 class Labelled:
-    """Faces of both packs at 512 px with labels (uint8, numbers of masks.CLASSES' order) at masks.SIDE."""
+    """Faces of both packs at 512 px with labels (uint8, numbers of masks.CLASSES' order) at masks.SIDE; contents says in
+    words what was loaded."""
 
     def __init__(self, data, split, device, limit=0, packs=("faces512", "faces256")):
-        pictures, points = [], []
+        pictures, points, loaded = [], [], []
         for pack in packs:
             if not os.path.exists(os.path.join(data, pack, "index.json")):
                 print(f"without {pack}: it is not in {data}")
@@ -29,12 +29,14 @@ class Labelled:
             if limit:
                 entries = entries[::max(1, len(entries) // limit)]
             size = 512 if pack == "faces512" else 256
+            loaded.append((f"faces of {size} px", entries))
             part = common.load_pictures(data, entries, size, device, 6)
             if size == 256:
                 part = torch.cat([F.interpolate(p.float(), scale_factor=2, mode="bilinear", align_corners=False).round()
                                   .byte() for p in part.split(64)])
             pictures.append(part)
             points += [[[v * 512 / size for v in p] for p in e["landmarks"]] for e in entries]
+        self.contents = faces.contents(loaded)
         self.pictures, self.points = torch.cat(pictures), torch.tensor(points, device=device)
         table = torch.zeros(256, dtype=torch.uint8, device=device)
         for i, c in enumerate(masks.CLASSES):
@@ -72,9 +74,7 @@ def export(folder, commit="", to=None, state=None):
     """Writes the averaged weights of the checkpoint in folder."""
     state = state or common.load_state(folder)
     path = to or os.path.join(folder, NAME + ".safetensors")
-    metadata = {"name": NAME, "licence": "MIT", "commit": commit or common.commit(), "data": DATA,
-                "training": f"{state['step']} steps from random weights"}
-    common.write_safetensors(path, state["emas"]["net"], metadata)
+    common.write_safetensors(path, state["emas"]["net"], common.card(NAME, state, commit))
     print(f"{path}: {os.path.getsize(path)} bytes", flush=True)
     return path
 
@@ -94,6 +94,7 @@ def main():
     training = common.Training(args, {"net": net}, {"net": optimizer}, {"net": ema})
     pack = Labelled(args.data, "train", device, args.limit)
     print(f"{len(pack.pictures)} faces loaded and labelled, {common.process_seconds():.0f} s", flush=True)
+    training.learn_from(pack.contents + LABELS)
     for step, progress in training.steps():
         common.set_lr(optimizer, common.cosine(progress, step))
         truth, label = pack.batch(args.batch)
