@@ -162,8 +162,10 @@ static void print_jobs(FILE *out, struct worker_pool *pool)
     family(out, "pixels_total", "counter", "Pixels of pictures taken in and given out.");
     print_pair(out, "pixels_total", "direction", "in", totals.pixels_in, "out", totals.pixels_out);
     family(out, "fallbacks_total", "counter",
-           "Work redone: results that were not usable in fp32, jobs whose device was lost on another.");
+           "Work redone: results that were not usable in fp32, jobs whose device was lost on another, what did not fit "
+           "the device's memory in smaller pieces.");
     print_pair(out, "fallbacks_total", "reason", "fp32", totals.fallbacks, "device_lost", totals.handed_over);
+    fprintf(out, "restored_fallbacks_total{reason=\"memory\"} %llu\n", (unsigned long long)totals.shrinks);
 }
 
 static void print_devices(FILE *out, struct worker_pool *pool)

@@ -46,6 +46,7 @@ void stats_record(struct stats *stats, const struct job *job)
                 histogram_add(&totals->stage[stage], r->stage_ms[stage] / 1e3);
         totals->tiles += (uint64_t)r->tiles;
         totals->fallbacks += (uint64_t)r->fallbacks;
+        totals->shrinks += (uint64_t)r->shrinks;
         totals->pixels_in += (uint64_t)r->in_info.width * (uint64_t)r->in_info.height;
     }
     if (state == JOB_DONE) {

@@ -24,6 +24,7 @@ struct stats_totals {
     uint64_t faces_restored, faces_skipped, tiles;
     uint64_t pixels_in, pixels_out;
     uint64_t fallbacks;   /* results redone in fp32 */
+    uint64_t shrinks;     /* tiles and pictures made smaller to fit the device's memory */
     uint64_t handed_over; /* jobs given to another device, theirs being lost */
     double run_seconds;   /* sum over jobs that ran, for the mean */
 };

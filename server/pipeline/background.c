@@ -212,6 +212,7 @@ enum error_code background_step(struct step *step, struct error *err)
     struct view_u8 picture = image_view(r->picture);
     int longest = picture.width > picture.height ? picture.width : picture.height;
     int asked = r->options.bg_tile, tile = background_first(step, &picture);
+    bool shrunk = false;
     enum error_code code = paste_prepare(step, err);
     if (code == OK)
         code = background_once(step, &picture, tile, err);
@@ -222,8 +223,12 @@ enum error_code background_step(struct step *step, struct error *err)
                                 tile ? tile : longest);
         error_clear(err);
         tile = smaller;
+        r->shrinks++;
+        shrunk = true;
         code = background_once(step, &picture, tile, err);
     }
+    if (code == OK && asked < 0 && shrunk)
+        restoration_note(r, "the background does not fit the device's memory at once; tiles of %d px were used", tile);
     if (code == OK && asked >= 0 && tile && tile != asked)
         restoration_note(r, "bg_tile=%d does not fit the device's memory; tiles of %d px were used", asked, tile);
     return code == OK ? background_alpha(step, err) : code;

@@ -185,6 +185,7 @@ enum error_code detect_step(struct step *step, struct error *err)
     enum error_code code = detect_at(step, side, &boxes, &count, scale, err);
     while (step_too_large(code) && side > DETECT_MIN_SIDE) {
         error_clear(err);
+        step->r->shrinks++;
         side = side * 3 / 4 > DETECT_MIN_SIDE ? side * 3 / 4 : DETECT_MIN_SIDE;
         code = detect_at(step, side, &boxes, &count, scale, err);
     }

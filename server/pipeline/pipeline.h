@@ -77,6 +77,7 @@ struct restoration {
     double network_ms[STAGE_COUNT]; /* of stage_ms: in the networks, their making included */
     int tiles;
     int fallbacks; /* results redone in fp32 because they were not finite or flat */
+    int shrinks;   /* times a tile or picture was made smaller because it did not fit the device's memory */
     char notes[16][200];
     int note_count;
 };

@@ -48,6 +48,16 @@ static json_t *report_timings(const struct restoration *r)
     return timings;
 }
 
+/* How much of each stage's time its networks took, their making included. */
+static json_t *report_network_times(const struct restoration *r)
+{
+    json_t *times = json_object();
+    static const enum stage stages[] = {STAGE_DETECT, STAGE_RESTORE, STAGE_PARSE, STAGE_BACKGROUND};
+    for (size_t i = 0; i < sizeof stages / sizeof stages[0]; i++)
+        json_object_set_new(times, stage_name(stages[i]), report_real(r->network_ms[stages[i]]));
+    return times;
+}
+
 /* Numbers and booleans as such; a seed over 2^53 as text, since few readers of JSON keep it otherwise. */
 static json_t *report_options(const struct options *options)
 {
@@ -96,8 +106,9 @@ struct json_t *restoration_report(const struct restoration *r)
         output = json_pack("{s:i, s:i, s:s, s:i, s:i, s:I}", "width", r->out_info.width, "height", r->out_info.height,
                            "format", image_format_name(r->out_info.format), "bits", r->out_info.bits, "channels",
                            r->out_info.channels, "bytes", (json_int_t)r->out_info.bytes);
-    return json_pack("{s:o, s:o, s:o, s:o, s:s, s:s, s:o, s:o, s:i, s:o}", "input", input, "output", output, "options",
-                     report_options(&r->options), "models", report_models(r), "device", r->device, "precision",
-                     r->precision == PRECISION_FP16 ? "fp16" : "fp32", "faces", report_faces(r), "timings_ms",
-                     report_timings(r), "tiles", r->tiles, "notes", notes);
+    return json_pack("{s:o, s:o, s:o, s:o, s:s, s:s, s:o, s:o, s:o, s:i, s:o}", "input", input, "output", output,
+                     "options", report_options(&r->options), "models", report_models(r), "device", r->device,
+                     "precision", r->precision == PRECISION_FP16 ? "fp16" : "fp32", "faces", report_faces(r),
+                     "timings_ms", report_timings(r), "network_ms", report_network_times(r), "tiles", r->tiles, "notes",
+                     notes);
 }

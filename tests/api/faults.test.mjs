@@ -62,6 +62,16 @@ describe('served', () => {
     await server.stop();
   });
 
+  test('a background that does not fit is done in tiles, counted and noted', async (context) => {
+    const server = await failing(context, 'no_memory@run:1,plan=upscaler,over=20000,repeat');
+    const { status, json } = await restore(server, {}, { accept: 'application/json' });
+    assert.equal(status, 200);
+    assert.ok(json.tiles > 1);
+    assert.match(json.notes.join(), /does not fit the device's memory at once; tiles of \d+ px were used/);
+    assert.ok((await metrics(server)).get('restored_fallbacks_total{reason="memory"}') > 0);
+    await server.stop();
+  });
+
   test('a device that is lost once costs the client nothing', async (context) => {
     const server = await failing(context, 'lost@run:1,plan=face_64');
     const lost = await restore(server), sound = await restore(server);

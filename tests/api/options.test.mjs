@@ -183,11 +183,13 @@ describe('faces', () => {
   test('the report of a restoration', async () => {
     const { status, json: r } = await post(server, '/v1/restore', { picture: fixture('two.png'), headers: { Accept: 'application/json' } });
     assert.equal(status, 200);
-    assert.deepEqual(Object.keys(r), ['input', 'output', 'options', 'models', 'device', 'precision', 'faces', 'timings_ms', 'tiles', 'notes']);
+    assert.deepEqual(Object.keys(r), ['input', 'output', 'options', 'models', 'device', 'precision', 'faces', 'timings_ms', 'network_ms', 'tiles', 'notes']);
     assert.deepEqual(r.input, { width: 240, height: 128, format: 'png', bits: 8, channels: 3, bytes: fixture('two.png').length });
     assert.equal(r.output.width, 480);
     assert.deepEqual(r.models, { detector: 'detector', face: 'face_64', parser: 'parser', background: 'upscaler' });
     assert.deepEqual(Object.keys(r.timings_ms), ['queue', 'decode', 'detect', 'align', 'restore', 'parse', 'background', 'paste', 'encode', 'total']);
+    assert.deepEqual(Object.keys(r.network_ms), ['detect', 'restore', 'parse', 'background']);
+    for (const [stage, ms] of Object.entries(r.network_ms)) assert.ok(ms > 0 && ms <= r.timings_ms[stage], stage);
     assert.equal(r.faces.length, 2);
     for (const [i, face] of r.faces.entries()) {
       assert.equal(face.id, i);
