@@ -22,7 +22,8 @@ static const struct {
 
 static void usage(FILE *out)
 {
-    fprintf(out, "restored %s: restores photos: faces and backgrounds, on any Vulkan device\n\n", RESTORED_VERSION);
+    fprintf(out, "restored %s: restores photos: faces and backgrounds, on any GPU with Vulkan or on the CPU\n\n",
+            RESTORED_VERSION);
     for (size_t i = 0; i < COMMAND_COUNT; i++)
         fprintf(out, "  restored %-12s %s\n", commands[i].name, commands[i].help);
     fprintf(out, "\nrestored COMMAND --help says more.\n");

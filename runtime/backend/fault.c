@@ -126,8 +126,8 @@ static enum error_code fault_parse_one(const char *word, struct error *err)
         right = fault_parse_option(&fault, part);
     if (!right)
         return error_set(err, ERROR_INVALID,
-                         "\"%.200s\" is no fault (or one too many): runtime/backend/fault.h says how %s is written",
-                         word, FAULT_ENVIRONMENT);
+                         "%s is wrong: \"%.100s\" is no fault (or one too many); see runtime/backend/fault.h",
+                         FAULT_ENVIRONMENT, word);
     fault_state.faults[fault_state.count++] = fault;
     return OK;
 }

@@ -6,15 +6,14 @@
 #include <sys/mman.h>
 
 #include "runtime/backend/fault.h"
+#include "runtime/base/log.h"
 #include "runtime/base/mem.h"
 #include "runtime/cpu/cpu_plan.h"
 #include "runtime/cpu/cpu_system.h"
 
-/* The best instruction set of this processor; RESTORED_CPU_ISA names a lesser one, to test it. */
-static const struct cpu_isa *pick_isa(void)
+/* The instruction sets of this processor, best first; returns how many. */
+static int find_isas(const struct cpu_isa *have[3])
 {
-    const char *wanted = getenv("RESTORED_CPU_ISA");
-    const struct cpu_isa *have[3];
     int count = 0;
 #ifdef __x86_64__
     __builtin_cpu_init();
@@ -25,10 +24,53 @@ static const struct cpu_isa *pick_isa(void)
         have[count++] = &cpu_isa_avx2;
 #endif
     have[count++] = &cpu_isa_base;
+    return count;
+}
+
+/* Which of the instruction sets RESTORED_CPU_ISA names, to test a lesser one; the best where it is not set, -1 where it
+ * names none of them. */
+static int named_isa(const struct cpu_isa *const *have, int count)
+{
+    const char *wanted = getenv("RESTORED_CPU_ISA");
+    if (!wanted || !*wanted)
+        return 0;
     for (int i = 0; i < count; i++)
-        if (wanted && strcmp(have[i]->name, wanted) == 0)
-            return have[i];
-    return have[0];
+        if (strcmp(have[i]->name, wanted) == 0)
+            return i;
+    return -1;
+}
+
+/* The instruction set to use; off: those that RESTORED_CPU_ISA switches off, as "avx512 and avx2". */
+static const struct cpu_isa *pick_isa(char off[32])
+{
+    const struct cpu_isa *have[3];
+    const int named = named_isa(have, find_isas(have)), picked = named < 0 ? 0 : named;
+    *off = 0;
+    for (int i = 0; i < picked; i++) {
+        const size_t used = strlen(off);
+        snprintf(off + used, 32 - used, "%s%s", i ? " and " : "", have[i]->name);
+    }
+    return have[picked];
+}
+
+bool cpu_device_isa_ignored(char *allowed, size_t size)
+{
+    const struct cpu_isa *have[3];
+    const int count = find_isas(have);
+    size_t used = 0;
+    for (int i = 0; i < count && used < size; i++)
+        used += (size_t)snprintf(allowed + used, size - used, "%s%s", i ? ", " : "", have[i]->name);
+    return named_isa(have, count) < 0;
+}
+
+/* Says once that RESTORED_CPU_ISA is ignored. */
+static void warn_of_isa(void)
+{
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+    char allowed[64];
+    if (cpu_device_isa_ignored(allowed, sizeof allowed) && !atomic_flag_test_and_set(&said))
+        log_event(LOG_WARN, "cpu-isa-ignored", "RESTORED_CPU_ISA=\"%.32s\" allowed=\"%s\"", getenv("RESTORED_CPU_ISA"),
+                  allowed);
 }
 
 static int pick_threads(void)
@@ -41,7 +83,8 @@ static int pick_threads(void)
 
 static void describe(struct device_info *info)
 {
-    const struct cpu_isa *isa = pick_isa();
+    char off[32];
+    const struct cpu_isa *isa = pick_isa(off);
     *info = (struct device_info){.type = DEVICE_CPU, .usable = true, .preferred = PRECISION_FP32};
     snprintf(info->id, sizeof info->id, "cpu");
     snprintf(info->backend, sizeof info->backend, "cpu");
@@ -49,8 +92,11 @@ static void describe(struct device_info *info)
     snprintf(info->driver, sizeof info->driver, "%s, %d thread%s", isa->name, pick_threads(),
              pick_threads() == 1 ? "" : "s");
     snprintf(info->precision_reason, sizeof info->precision_reason, "a CPU is no faster in fp16");
+    if (*off)
+        snprintf(info->reason, sizeof info->reason, "RESTORED_CPU_ISA=%s switches off %s, which this processor has",
+                 isa->name, off);
 #ifdef __x86_64__
-    if (isa == &cpu_isa_base)
+    else if (isa == &cpu_isa_base)
         snprintf(info->reason, sizeof info->reason, "this processor has no AVX2: it is several times slower with SSE2");
 #endif
     cpu_system_memory("", &info->memory_total, &info->memory_budget);
@@ -79,13 +125,15 @@ static void device_free(struct device *base)
 static enum error_code device_make(struct device **out, const struct device_info *info, const char *cache_dir,
                                    struct error *err)
 {
+    char off[32];
     (void)cache_dir;
+    warn_of_isa();
     struct cpu_device *device = mem_calloc(1, sizeof *device);
     if (!device)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for a device");
     device->base.backend = &cpu_backend;
     device->info = *info;
-    device->isa = pick_isa();
+    device->isa = pick_isa(off);
     device->account = backend_account_open(info->id);
     enum error_code code = cpu_pool_create(&device->pool, pick_threads(), err);
     if (code) {

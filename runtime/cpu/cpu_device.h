@@ -22,4 +22,8 @@ struct cpu_device {
 enum error_code cpu_device_alloc(struct cpu_device *device, uint64_t bytes, float **out, struct error *err) MUST_CHECK;
 void cpu_device_free(struct cpu_device *device, float *memory, uint64_t bytes);
 
+/* Whether RESTORED_CPU_ISA is set and names no instruction set that this processor can use, so that it is ignored;
+ * allowed: those that it may name here, best first, as "avx512, avx2, base". Thread-safety: any thread. */
+bool cpu_device_isa_ignored(char *allowed, size_t size);
+
 #endif

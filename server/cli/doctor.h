@@ -53,6 +53,9 @@ void doctor_ok(struct doctor *doctor, const char *format, ...) __attribute__((fo
 void doctor_add(struct doctor *doctor, enum doctor_state state, const char *why, const char *fix, const char *format,
                 ...) __attribute__((format(printf, 5, 6)));
 
+/* The variable that names the only drivers that Vulkan's loader looks at; NULL if none is set. */
+const char *doctor_driver_variable(void);
+
 /* How to get a Vulkan driver for what is on the PCI bus. */
 const char *doctor_driver_advice(const struct doctor *doctor);
 

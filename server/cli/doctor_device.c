@@ -29,6 +29,17 @@ static void check_device(struct doctor *doctor, const struct device_info *info)
                    info->driver, info->reason);
 }
 
+/* A finding about what Vulkan lists: where a variable hides drivers, that may be the reason. */
+static void add_about_list(struct doctor *doctor, enum doctor_state state, const char *why, const char *fix,
+                           const char *found)
+{
+    const char *name = doctor_driver_variable();
+    char both[512];
+    snprintf(both, sizeof both, "%s%s%s%s", fix, name ? "; or unset " : "", name ? name : "",
+             name ? ", which hides other drivers" : "");
+    doctor_add(doctor, state, why, both, "%s", found);
+}
+
 void doctor_devices(struct doctor *doctor)
 {
     struct error err = ERROR_INIT;
@@ -37,7 +48,7 @@ void doctor_devices(struct doctor *doctor)
     int software = 0;
     const bool works = doctor->loader && vk_device_probe(&err) == OK;
     if (doctor->loader && !works)
-        doctor_add(doctor, DOCTOR_PROBLEM, "no graphics processor can be used through Vulkan", TRACE, "%s", err.text);
+        add_about_list(doctor, DOCTOR_PROBLEM, "no graphics processor can be used through Vulkan", TRACE, err.text);
     if (device_list(&list, &count, &err)) {
         doctor_add(doctor, DOCTOR_PROBLEM, "nothing can be computed", "try again", "%s", err.text);
         return;
@@ -56,17 +67,18 @@ void doctor_devices(struct doctor *doctor)
     if (doctor->vulkan_count)
         return;
     if (doctor->vendor)
-        doctor_add(doctor, DOCTOR_PROBLEM, "the graphics processor is there and nothing uses it", TRACE,
-                   "the PCI bus has a graphics processor, but Vulkan lists none");
+        add_about_list(doctor, DOCTOR_PROBLEM, "the graphics processor is there and nothing uses it", TRACE,
+                       "the PCI bus has a graphics processor, but Vulkan lists none");
     else if (software)
-        doctor_add(doctor, DOCTOR_NOTE,
-                   "software Vulkan computes on the processor, many times slower than the device cpu does; it is used "
-                   "only when asked for by name",
-                   "nothing, if this machine has no graphics processor; else install its driver",
-                   "Vulkan has software devices alone");
+        add_about_list(
+            doctor, DOCTOR_NOTE,
+            "software Vulkan computes on the processor, many times slower than the device cpu does; it is used "
+            "only when asked for by name",
+            "nothing, if this machine has no graphics processor; else install its driver",
+            "Vulkan has software devices alone");
     else if (works)
-        doctor_add(doctor, DOCTOR_NOTE, "Vulkan can do nothing here", doctor_driver_advice(doctor),
-                   "Vulkan lists no device");
+        add_about_list(doctor, DOCTOR_NOTE, "Vulkan can do nothing here", doctor_driver_advice(doctor),
+                       "Vulkan lists no device");
 }
 
 void doctor_selftests(struct doctor *doctor)
@@ -111,6 +123,35 @@ static void describe(const struct doctor *doctor, const struct device_info *info
     snprintf(out, size, "%s (%s), in %s", info->id, info->name, used == PRECISION_FP16 ? "fp16" : "fp32");
 }
 
+/* The best device that passed its self-test; NULL if none did. */
+static const struct device_info *best_that_passed(const struct doctor *doctor)
+{
+    for (int i = 0; i < doctor->device_count; i++)
+        if (doctor->devices[i].usable && doctor->tests[i].fp32.state == SELFTEST_PASSED)
+            return &doctor->devices[i];
+    return NULL;
+}
+
+/* That no work can be done, and with which device it could. reason: why the configuration cannot be followed, or "". */
+static void add_no_device(struct doctor *doctor, bool by_itself, const char *reason)
+{
+    const struct device_info *left = best_that_passed(doctor);
+    const bool software = left && left->type == DEVICE_SOFTWARE;
+    char fix[512];
+    snprintf(doctor->summary, sizeof doctor->summary, "No work can be done: %s",
+             *reason      ? reason
+             : !by_itself ? "the device that the configuration asks for cannot be used"
+             : software   ? "no device can be used but software Vulkan, which works only when it is named"
+                          : "no device can be used");
+    if (software)
+        snprintf(fix, sizeof fix, "mend what stands above; meanwhile --device %s works (software Vulkan, slow)",
+                 left->id);
+    else
+        snprintf(fix, sizeof fix, "%s",
+                 by_itself || !left ? "mend what stands above" : "set device to auto, or to one that can be used");
+    doctor_add(doctor, DOCTOR_PROBLEM, "nothing can be restored", fix, "%s", doctor->summary);
+}
+
 void doctor_choice(struct doctor *doctor)
 {
     const char *wanted = doctor->config->device;
@@ -132,13 +173,7 @@ void doctor_choice(struct doctor *doctor)
             used += n > 0 ? (size_t)n : 0;
         }
     if (!*doctor->chosen) {
-        snprintf(doctor->summary, sizeof doctor->summary, "No work can be done: %s",
-                 err.code    ? err.text
-                 : by_itself ? "no device can be used"
-                             : "the device that the configuration asks for cannot be used");
-        doctor_add(doctor, DOCTOR_PROBLEM, "nothing can be restored",
-                   by_itself ? "mend what stands above" : "set device to auto, or to one that can be used", "%s",
-                   doctor->summary);
+        add_no_device(doctor, by_itself, err.code ? err.text : "");
     } else {
         snprintf(doctor->summary, sizeof doctor->summary, "\"%.128s\" is %s: %s.", by_itself ? "auto" : wanted, chosen,
                  !by_itself           ? "the configuration asks for it"

@@ -150,12 +150,21 @@ static void look_at_variable(struct search *search, const char *name, const char
     }
 }
 
+const char *doctor_driver_variable(void)
+{
+    static const char *const names[] = {"VK_DRIVER_FILES", "VK_ICD_FILENAMES"}; /* the first that is set wins */
+    for (int i = 0; i < 2; i++)
+        if (*variable(names[i], ""))
+            return names[i];
+    return NULL;
+}
+
 void doctor_drivers(struct doctor *doctor)
 {
     struct search search = {.doctor = doctor};
-    const char *name = *variable("VK_DRIVER_FILES", "") ? "VK_DRIVER_FILES" : "VK_ICD_FILENAMES"; /* the first wins */
-    const char *only = variable(name, ""), *added = variable("VK_ADD_DRIVER_FILES", "");
-    if (*only) {
+    const char *name = doctor_driver_variable(), *only = name ? getenv(name) : "";
+    const char *added = variable("VK_ADD_DRIVER_FILES", "");
+    if (name) {
         doctor_add(doctor, DOCTOR_NOTE,
                    "the loader then looks nowhere else: other drivers that are installed are not used",
                    "unset it, if that is not meant", "%s is set: %s", name, only);
@@ -175,11 +184,12 @@ void doctor_drivers(struct doctor *doctor)
                        "%s is set: %s", filters[i], variable(filters[i], ""));
     if (search.found)
         return;
-    char unset[64];
-    snprintf(unset, sizeof unset, "unset %s", name);
-    if (*only)
+    char unset[64] = "";
+    if (name) {
+        snprintf(unset, sizeof unset, "unset %s", name);
         snprintf(search.places, sizeof search.places, "what %s names", name);
+    }
     doctor_add(doctor, DOCTOR_PROBLEM, "the loader finds graphics processors only through a driver's manifest (ICD)",
-               *only ? unset : doctor_driver_advice(doctor), "there is no Vulkan driver that can be loaded in %s",
+               name ? unset : doctor_driver_advice(doctor), "there is no Vulkan driver that can be loaded in %s",
                search.places);
 }

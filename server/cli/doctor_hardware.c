@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "runtime/cpu/cpu_device.h"
 #include "runtime/cpu/cpu_system.h"
 #include "server/cli/doctor.h"
 
@@ -116,10 +117,45 @@ static const char *user_name(void)
     return user ? user->pw_name : "$USER";
 }
 
+/* What to do where the file's group and mode keep us out. */
+static void advise_on_group(const char *path, const struct stat *status, char *fix, size_t size)
+{
+    const unsigned gid = (unsigned)status->st_gid;
+    const struct group *entry = getgrgid(status->st_gid);
+    char group[64], make[128] = "", allow[160] = "";
+    if (gid == 0 && strstr(path, "nvidia")) { /* never root's group for a service */
+        snprintf(fix, size,
+                 "chmod 666 %s as root, which is how NVIDIA's driver makes it; for good: NVreg_DeviceFileMode=0666 for "
+                 "the module nvidia in /etc/modprobe.d",
+                 path);
+        return;
+    }
+    if (gid == 0) {
+        snprintf(fix, size,
+                 "as root: %schgrp render %s && chmod 660 %s && usermod -aG render %s, then log in anew (a container's "
+                 "on the host, then --group-add with the number of the group); for good: a udev rule "
+                 "SUBSYSTEM==\"drm\", KERNEL==\"renderD*\", GROUP=\"render\", MODE=\"0660\"",
+                 getgrnam("render") ? "" : "groupadd -r render && ", path, path, user_name());
+        return;
+    }
+    snprintf(group, sizeof group, "%s", entry ? entry->gr_name : "render");
+    if (!entry) { /* usual in containers: the number is the host's */
+        if (getgrnam("render"))
+            snprintf(group, sizeof group, "render%u", gid);
+        snprintf(make, sizeof make, "groupadd -g %u %s && ", gid, group);
+    }
+    if ((status->st_mode & 060) != 060)
+        snprintf(allow, sizeof allow, "chmod g+rw %s && ", path);
+    snprintf(fix, size,
+             "as root: %s%susermod -aG %s %s, then log in anew; start a container with --group-add %u; a systemd "
+             "service needs SupplementaryGroups=%s",
+             allow, make, group, user_name(), gid, group);
+}
+
 /* True if the device's file can be opened as its driver does; if it is there and cannot, says why. */
 static void check_node(struct doctor *doctor, const char *path)
 {
-    char full[PATH_MAX], group[64], fix[400];
+    char full[PATH_MAX], group[64], fix[512];
     struct stat status;
     snprintf(full, sizeof full, "%s%s", doctor->root, path);
     const int node = open(full, O_RDWR | O_CLOEXEC | O_NONBLOCK);
@@ -135,14 +171,8 @@ static void check_node(struct doctor *doctor, const char *path)
     snprintf(group, sizeof group, "%s", entry ? entry->gr_name : "");
     if (!*group)
         snprintf(group, sizeof group, "%u", (unsigned)status.st_gid);
-    if (why == EACCES && (status.st_mode & 060) == 060)
-        snprintf(fix, sizeof fix,
-                 "usermod -aG %s %s as root, then log in anew; start a container with --group-add %u; a systemd "
-                 "service needs SupplementaryGroups=%s",
-                 group, user_name(), (unsigned)status.st_gid, group);
-    else if (why == EACCES)
-        snprintf(fix, sizeof fix, "chmod g+rw %s as root, then usermod -aG %s %s and log in anew", path, group,
-                 user_name());
+    if (why == EACCES)
+        advise_on_group(path, &status, fix, sizeof fix);
     else if (why == EPERM)
         snprintf(fix, sizeof fix, "start the container with --device %s; a systemd service needs DeviceAllow=%s rw",
                  path, path);
@@ -187,9 +217,13 @@ void doctor_nodes(struct doctor *doctor)
 
 static void check_isa(struct doctor *doctor)
 {
-    const char *forced = getenv("RESTORED_CPU_ISA");
     struct device_info *list, cpu = {0};
     size_t count;
+    char allowed[64];
+    if (cpu_device_isa_ignored(allowed, sizeof allowed))
+        doctor_add(doctor, DOCTOR_NOTE, "the best instruction set that the processor has is used instead",
+                   "unset it, or set it to one of these", "RESTORED_CPU_ISA=%.64s is ignored: it may be one of %s here",
+                   getenv("RESTORED_CPU_ISA"), allowed);
     if (device_list(&list, &count, NULL))
         return;
     for (size_t i = 0; i < count; i++)
@@ -197,10 +231,12 @@ static void check_isa(struct doctor *doctor)
             cpu = list[i];
     free(list);
     if (*cpu.reason)
-        doctor_add(doctor, DOCTOR_NOTE, "results are the same, but the processor takes several times as long",
-                   forced ? "unset RESTORED_CPU_ISA, which asks for it"
-                          : "use a processor with AVX2 (Intel since 2013, AMD since 2015); a virtual machine must let "
-                            "its guest see the host's (-cpu host)",
+        doctor_add(doctor, DOCTOR_NOTE,
+                   "results are the same within rounding, but the processor takes longer: without AVX2 several times",
+                   strstr(cpu.reason, "RESTORED_CPU_ISA")
+                       ? "unset RESTORED_CPU_ISA"
+                       : "use a processor with AVX2 (Intel since 2013, AMD since 2015); a virtual machine must let "
+                         "its guest see the host's (-cpu host)",
                    "%s: %s (%s)", cpu.name, cpu.reason, cpu.driver);
     else
         doctor_ok(doctor, "%s: %s", cpu.name, cpu.driver);
@@ -219,7 +255,12 @@ void doctor_cpu(struct doctor *doctor)
     else
         doctor_ok(doctor, "all %d cores may be used", cores);
     cpu_system_memory(doctor->root, &total, &available);
-    if (available < 2ull << 30)
+    if (!total)
+        doctor_add(doctor, DOCTOR_NOTE,
+                   "the device cpu takes no large piece of memory when it cannot see that it is free, so jobs may fail",
+                   "mount /proc: a container or chroot needs it",
+                   "how much memory is free is unknown: /proc/meminfo cannot be read");
+    else if (available < 2ull << 30)
         doctor_add(doctor, DOCTOR_NOTE,
                    "the official networks and a photo of some megapixels want about 2 GiB on the processor; with less, "
                    "tiles get smaller, and then jobs fail",

@@ -101,7 +101,16 @@ describe('doctor', () => {
     const note = report.findings.find((f) => f.check === 'devices' && f.state !== 'ok');
     assert.match(note.found, /^Vulkan has software devices alone$|but Vulkan lists none$/); // the latter beside a real GPU
     assert.ok(note.why && note.fix);
+    assert.match(note.fix, /; or unset VK_DRIVER_FILES, which hides other drivers$/);
     assert.equal(report.default, 'cpu');
+  });
+
+  test('a driver that is named and lists no device', (t) => {
+    const others = ['radeon', 'intel'].map((name) => `/usr/share/vulkan/icd.d/${name}_icd.x86_64.json`).filter((name) => fs.existsSync(name));
+    const idle = others.map((name) => doctor({ VK_ICD_FILENAMES: name }).report).find((report) => report.devices.length === 1);
+    if (!idle) return t.skip('there is no driver without a device here');
+    const found = idle.findings.find((f) => f.check === 'devices' && f.state !== 'ok');
+    assert.match(found.fix, /; or unset VK_ICD_FILENAMES, which hides other drivers$/);
   });
 
   test('a device without the limits that the shaders need names each of them', (t) => {
@@ -115,11 +124,19 @@ describe('doctor', () => {
 
   test('a processor without AVX2 is slower, not broken', { skip: process.arch !== 'x64' && 'not an x86-64 machine' }, () => {
     const { status, report } = doctor({ ...noVulkan, RESTORED_CPU_ISA: 'base' });
+    const able = /\bavx2\b/.test(fs.readFileSync('/proc/cpuinfo', 'utf8'));
     assert.equal(status, 0);
-    const found = find(report, 'cpu', 'note', /no AVX2: it is several times slower with SSE2/);
-    assert.match(found.why, /results are the same/);
-    assert.match(found.fix, /unset RESTORED_CPU_ISA/);
+    const found = find(report, 'cpu', 'note', able ? /RESTORED_CPU_ISA=base switches off .*avx2, which this processor has/ : /no AVX2: it is several times slower with SSE2/);
+    assert.match(found.why, /results are the same within rounding/);
+    assert.match(found.fix, able ? /unset RESTORED_CPU_ISA/ : /use a processor with AVX2/);
     assert.equal(report.devices.find((d) => d.id === 'cpu').self_test.state, 'passed');
+  });
+
+  test('an instruction set that there is not is named once, with those there are', () => {
+    const { status, err, report } = doctor({ ...noVulkan, RESTORED_CPU_ISA: 'nonsense' });
+    assert.equal(status, 0);
+    const allowed = find(report, 'cpu', 'note', /^RESTORED_CPU_ISA=nonsense is ignored: it may be one of (.*)base here$/).found.match(/one of (.*) here/)[1];
+    assert.deepEqual(err.match(/warn cpu-isa-ignored .*/g), [`warn cpu-isa-ignored RESTORED_CPU_ISA="nonsense" allowed="${allowed}"`]);
   });
 
   test('a device that computes wrongly is not used; when none is left, the exit status is 1', () => {
@@ -128,6 +145,14 @@ describe('doctor', () => {
     assert.match(found.why, /black, gray or garbled/);
     assert.equal(one.report.devices.find((d) => d.id === 'cpu').usable, false);
     find(one.report, 'choice', 'ok', /^cpu is not used: it failed its self-test: 1\+2 gave values that are no numbers/);
+    const software = one.report.devices.find((d) => d.type === 'software' && d.usable);
+    if (software && one.report.devices.every((d) => !d.usable || d.type === 'software')) { // it would work, if it were named
+      assert.equal(one.status, 1);
+      const none = find(one.report, 'choice', 'problem', /^No work can be done: no device can be used but software Vulkan/);
+      assert.ok(none.fix.includes(`--device ${software.id} works (software Vulkan, slow)`), none.fix);
+      const named = doctor({ RESTORED_FAULTS: 'nan@run:1,repeat,device=cpu' }, ['--device', software.id], faulty);
+      assert.equal(named.report.default, software.id);
+    }
     const all = doctor({ RESTORED_FAULTS: 'flat@run:1,repeat' }, [], faulty);
     assert.equal(all.status, 1);
     assert.equal(all.report.default, null);
@@ -146,12 +171,12 @@ describe('doctor', () => {
   test('a device that is asked for and not there', () => {
     const { status, report } = doctor(noVulkan, ['--device', 'nope']);
     assert.equal(status, 1);
-    find(report, 'choice', 'problem', /nope/);
+    assert.match(find(report, 'choice', 'problem', /nope/).fix, /^set device to auto/);
   });
 
   test('its help and its arguments', () => {
     assert.match(execFileSync(binary, ['doctor', '--help'], { encoding: 'utf8' }), /Exit status: 0 if a device works/);
     assert.equal(spawnSync(binary, ['doctor', 'now'], { encoding: 'utf8' }).status, 2);
-    assert.match(execFileSync(binary, ['--help'], { encoding: 'utf8' }), /restored doctor /);
+    assert.match(execFileSync(binary, ['--help'], { encoding: 'utf8' }), /on any GPU with Vulkan or on the CPU\n[^]*restored doctor /);
   });
 });

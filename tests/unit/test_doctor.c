@@ -139,11 +139,13 @@ static void graphics_processors_and_their_kernel_drivers(void **state)
 /* --- permissions ---------------------------------------------------------------------------------------------------
  */
 
-static void put_node(const char *path, mode_t mode)
+/* group: -1 as it comes. */
+static void put_node(const char *path, mode_t mode, gid_t group)
 {
     char full[256];
     put(path, "");
     snprintf(full, sizeof full, "%s%s", root, path);
+    assert_int_equal(chown(full, (uid_t)-1, group), 0);
     assert_int_equal(chmod(full, mode), 0);
 }
 
@@ -163,13 +165,14 @@ static void run_as_nobody(const char *name)
 static void files_that_may_not_be_opened(void **state)
 {
     (void)state;
-    put_node("/dev/dri/renderD128", geteuid() ? 0060 : 0660);
-    put_node("/dev/dri/renderD129", geteuid() ? 0000 : 0600);
-    put_node("/dev/dri/renderD130", 0666);
-    put_node("/dev/dri/card0", 0000); /* for screens */
-    put_node("/dev/nvidia0", 0000);
-    put_node("/dev/nvidiactl", 0666);
-    put_node("/dev/nvidia-uvm", 0000);
+    const gid_t named = geteuid() ? (gid_t)-1 : 1; /* 1: daemon, which every Linux has */
+    put_node("/dev/dri/renderD128", geteuid() ? 0060 : 0660, named);
+    put_node("/dev/dri/renderD129", geteuid() ? 0000 : 0600, named);
+    put_node("/dev/dri/renderD130", 0666, named);
+    put_node("/dev/dri/card0", 0000, named); /* for screens */
+    put_node("/dev/nvidia0", 0000, named);
+    put_node("/dev/nvidiactl", 0666, named);
+    put_node("/dev/nvidia-uvm", 0000, named);
     run_as_nobody("permissions");
     assert_int_equal(doctor.count, 5);
     const struct finding *group = finding(DOCTOR_PROBLEM, "/dev/dri/renderD128 cannot be opened: Permission denied");
@@ -182,6 +185,71 @@ static void files_that_may_not_be_opened(void **state)
     finding(DOCTOR_OK, "/dev/dri/renderD130 can be opened");
     finding(DOCTOR_PROBLEM, "/dev/nvidia0 cannot be opened");
     finding(DOCTOR_OK, "/dev/nvidiactl can be opened");
+}
+
+/* What the fix for the file says; names of groups are this machine's. */
+static const char *fix_of(const char *path)
+{
+    char text[128];
+    snprintf(text, sizeof text, "%s cannot be opened: Permission denied", path);
+    return finding(DOCTOR_PROBLEM, text)->fix;
+}
+
+/* Membership of root's group is no permission to give: the file changes, not the user. */
+static void files_of_the_group_root(void **state)
+{
+    static const char *const paths[] = {"/dev/dri/renderD128", "/dev/dri/renderD129", "/dev/nvidia0"};
+    (void)state;
+    if (geteuid() != 0) {
+        print_message("skipped: only the superuser can make files of the group root\n");
+        skip();
+    }
+    put_node(paths[0], 0660, 0);
+    put_node(paths[1], 0600, 0);
+    put_node(paths[2], 0660, 0);
+    run_as_nobody("permissions");
+    assert_int_equal(doctor.count, 3);
+    for (int i = 0; i < 3; i++) {
+        const char *fix = fix_of(paths[i]);
+        assert_null(strstr(fix, "usermod -aG root"));
+        assert_null(strstr(fix, "--group-add 0"));
+        assert_null(strstr(fix, "SupplementaryGroups=root"));
+        char change[128];
+        snprintf(change, sizeof change,
+                 i < 2 ? "chgrp render %s && chmod 660 %s && usermod -aG render " : "chmod 666 %s", paths[i], paths[i]);
+        assert_non_null(strstr(fix, change));
+        if (i < 2) {
+            assert_non_null(strstr(fix, "KERNEL==\"renderD*\", GROUP=\"render\", MODE=\"0660\""));
+            assert_int_equal(strstr(fix, "groupadd -r render && ") != NULL, getgrnam("render") == NULL);
+        }
+    }
+}
+
+/* usermod knows no group by a number that has no name: it is made first. */
+static void files_of_a_group_without_a_name(void **state)
+{
+    char make[96];
+    const gid_t group = 54321;
+    (void)state;
+    if (geteuid() != 0 || getgrgid(group)) {
+        print_message("skipped: only the superuser can make files of a group that has no name\n");
+        skip();
+    }
+    snprintf(make, sizeof make,
+             getgrnam("render") ? "groupadd -g %u render%u && usermod -aG render%u "
+                                : "groupadd -g %u render && usermod -aG render ",
+             group, group, group);
+    put_node("/dev/dri/renderD128", 0660, group);
+    put_node("/dev/dri/renderD129", 0600, group);
+    run_as_nobody("permissions");
+    assert_int_equal(doctor.count, 2);
+    for (int i = 0; i < 2; i++) {
+        const char *fix = fix_of(i ? "/dev/dri/renderD129" : "/dev/dri/renderD128");
+        assert_non_null(strstr(fix, make));
+        assert_non_null(strstr(fix, "--group-add 54321;"));
+        assert_null(strstr(fix, "-aG 54321"));
+        assert_int_equal(strstr(fix, "chmod g+rw /dev/dri/renderD129 && ") != NULL, i);
+    }
 }
 
 static void a_graphics_processor_without_its_files(void **state)
@@ -300,7 +368,36 @@ static void limits_of_the_control_group(void **state)
     assert_non_null(strstr(finding(DOCTOR_NOTE, "0.5 of 1.0 GiB of memory are free")->fix, "MemoryMax"));
 }
 
-static void a_processor_without_avx2(void **state)
+static void memory_that_cannot_be_seen(void **state)
+{
+    (void)state;
+    run("cpu");
+    const struct finding *f = finding(DOCTOR_NOTE, "how much memory is free is unknown");
+    assert_non_null(strstr(f->fix, "mount /proc"));
+    for (int i = 0; i < doctor.count; i++)
+        assert_null(strstr(doctor.findings[i].found, "0.0 of 0.0"));
+}
+
+static void an_instruction_set_that_there_is_not(void **state)
+{
+    (void)state;
+    setenv("RESTORED_CPU_ISA", "nonsense", 1);
+    run("cpu");
+    const struct finding *f = finding(DOCTOR_NOTE, "RESTORED_CPU_ISA=nonsense is ignored: it may be one of ");
+    assert_non_null(strstr(f->found, "base here"));
+#ifdef __x86_64__
+    if (__builtin_cpu_supports("avx2"))
+        assert_non_null(strstr(f->found, "avx2, base here"));
+#endif
+    doctor.count = 0;
+    setenv("RESTORED_CPU_ISA", "", 1); /* as if it were not set */
+    run("cpu");
+    unsetenv("RESTORED_CPU_ISA");
+    for (int i = 0; i < doctor.count; i++)
+        assert_null(strstr(doctor.findings[i].found, "RESTORED_CPU_ISA"));
+}
+
+static void a_lesser_instruction_set(void **state)
 {
     (void)state;
     put("/proc/meminfo", "MemTotal: 16777216 kB\nMemAvailable: 8388608 kB\n");
@@ -309,9 +406,16 @@ static void a_processor_without_avx2(void **state)
     unsetenv("RESTORED_CPU_ISA");
     finding(DOCTOR_OK, "8.0 of 16.0 GiB of memory are free");
 #ifdef __x86_64__
-    const struct finding *f = finding(DOCTOR_NOTE, "has no AVX2");
-    assert_string_equal(f->why, "results are the same, but the processor takes several times as long");
-    assert_string_equal(f->fix, "unset RESTORED_CPU_ISA, which asks for it");
+    const bool able = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    const struct finding *f = finding(DOCTOR_NOTE, able ? "RESTORED_CPU_ISA=base switches off " : "has no AVX2");
+    assert_non_null(strstr(f->why, "the same within rounding"));
+    if (able) {
+        assert_non_null(strstr(f->found, "avx2, which this processor has"));
+        assert_null(strstr(f->found, "has no AVX2"));
+        assert_string_equal(f->fix, "unset RESTORED_CPU_ISA");
+    } else {
+        assert_non_null(strstr(f->fix, "use a processor with AVX2"));
+    }
 #endif
 }
 
@@ -335,13 +439,17 @@ int main(void)
         cmocka_unit_test_setup_teardown(no_graphics_processor, begin, end),
         cmocka_unit_test_setup_teardown(graphics_processors_and_their_kernel_drivers, begin, end),
         cmocka_unit_test_setup_teardown(files_that_may_not_be_opened, begin, end),
+        cmocka_unit_test_setup_teardown(files_of_the_group_root, begin, end),
+        cmocka_unit_test_setup_teardown(files_of_a_group_without_a_name, begin, end),
+        cmocka_unit_test_setup_teardown(memory_that_cannot_be_seen, begin, end),
+        cmocka_unit_test_setup_teardown(an_instruction_set_that_there_is_not, begin, end),
         cmocka_unit_test_setup_teardown(a_graphics_processor_without_its_files, begin, end),
         cmocka_unit_test_setup_teardown(no_driver, begin, end),
         cmocka_unit_test_setup_teardown(drivers_where_the_loader_looks, begin, end),
         cmocka_unit_test_setup_teardown(drivers_that_cannot_be_loaded, begin, end),
         cmocka_unit_test_setup_teardown(variables_that_choose_drivers, begin, end),
         cmocka_unit_test_setup_teardown(limits_of_the_control_group, begin, end),
-        cmocka_unit_test_setup_teardown(a_processor_without_avx2, begin, end),
+        cmocka_unit_test_setup_teardown(a_lesser_instruction_set, begin, end),
         cmocka_unit_test_setup_teardown(any_bytes, begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -163,7 +163,7 @@ static void test_specs(void **state)
         struct error err = ERROR_INIT;
         if (fault_set(wrong[i], &err) != ERROR_INVALID)
             fail_msg("%s was taken", wrong[i]);
-        assert_non_null(strstr(err.text, "RESTORED_FAULTS"));
+        assert_int_equal(strncmp(err.text, "RESTORED_FAULTS is wrong: ", 26), 0); /* the cause, before all else */
     }
 }
 
