@@ -337,7 +337,10 @@ void selftest_run(const char *id, const char *cache_dir, struct selftest *out)
     out->ms = now_ms() - begin;
     char unusable[256], no_fp16[96];
     snprintf(unusable, sizeof unusable, "it failed its self-test: %.225s", out->fp32.reason);
-    snprintf(no_fp16, sizeof no_fp16, "its fp16 failed the self-test, off by %.2g", out->fp16.max_error);
+    if (isinf(out->fp16.max_error))
+        snprintf(no_fp16, sizeof no_fp16, "its fp16 failed the self-test: it gave values that are no numbers");
+    else
+        snprintf(no_fp16, sizeof no_fp16, "its fp16 failed the self-test, off by %.2g", out->fp16.max_error);
     device_judge(id, out->fp32.state == SELFTEST_FAILED ? unusable : NULL,
                  out->fp16.state == SELFTEST_FAILED ? no_fp16 : NULL);
 }

@@ -30,8 +30,8 @@ static const struct key keys[] = {
     {KEY(starter_models, KIND_BOOLEAN), "true", 0, 0,
      "true: work with the program's own small models where no official one is found; false: rather not work"},
     {KEY(device, KIND_TEXT), "auto", 0, 0,
-     "what jobs run on that name no device: id, UUID or name of one, or several with commas between; auto: every "
-     "one of the best kind there is"},
+     "what jobs run on that name no device: id, UUID or name of one, or several with commas between, the preferred one "
+     "first; auto: every one of the best kind there is"},
     {KEY(precision, KIND_PRECISION), "auto", 0, 0, "auto, fp32 or fp16"},
     {KEY(cpu_threads, KIND_COUNT), "0", 0, 256,
      "threads of the device cpu, for each worker; 0: the cores this process may use, by affinity and cgroup, divided "

@@ -161,22 +161,34 @@ static const struct backend *backend_by_name(const char *name)
     return NULL;
 }
 
-/* The one device that `which` names; NULL when none or several do (*fits). */
-static const struct device_info *device_find(const struct device_info *list, size_t count, const char *which,
-                                             size_t *fits)
+/* So that a stray digit is not taken for a device whose name happens to have it. */
+static bool device_is_fragment(const char *text)
 {
-    const struct device_info *found = NULL;
+    return strlen(text) >= 2 && strpbrk(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ");
+}
+
+int device_find(const struct device_info *list, size_t count, const char *wanted, size_t *fits)
+{
+    int found = -1;
     *fits = 0;
-    for (size_t i = 0; i < count; i++)
-        if (!strcasecmp(list[i].id, which) || !strcasecmp(list[i].uuid, which) || !strcasecmp(list[i].name, which))
-            return &list[i];
-    for (size_t i = 0; i < count; i++) {
-        if (!strcasestr(list[i].name, which))
+    for (size_t i = 0; *wanted && i < count; i++)
+        if (!strcasecmp(list[i].id, wanted) || !strcasecmp(list[i].uuid, wanted) || !strcasecmp(list[i].name, wanted))
+            return (int)i;
+    for (size_t i = 0; device_is_fragment(wanted) && i < count; i++) {
+        if (!strcasestr(list[i].name, wanted))
             continue;
-        found = &list[i];
+        found = (int)i;
         ++*fits;
     }
-    return *fits == 1 ? found : NULL;
+    return *fits == 1 ? found : -1;
+}
+
+const char *device_hint(const struct device_info *list, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (list[i].type != DEVICE_CPU && list[i].type != DEVICE_SOFTWARE)
+            return "";
+    return "; restored doctor says why a GPU is missing";
 }
 
 static void device_names(const struct device_info *list, size_t count, char *out, size_t size)
@@ -209,12 +221,15 @@ enum error_code device_open(struct device **out, const char *which, const char *
     device_names(list, count, names, sizeof names);
     if (which && *which && strcasecmp(which, "auto") != 0) {
         size_t fits;
-        chosen = device_find(list, count, which, &fits);
+        const int found = device_find(list, count, which, &fits);
+        chosen = found >= 0 ? &list[found] : NULL;
         if (!chosen)
-            code = error_set(err, ERROR_NOT_FOUND,
-                             fits ? "\"%.64s\" fits several devices; the devices are: %s"
-                                  : "there is no device \"%.64s\"; the devices are: %s",
-                             which, names);
+            code =
+                error_set(err, ERROR_NOT_FOUND,
+                          fits                 ? "\"%.64s\" fits several devices; the devices are: %s"
+                          : strchr(which, ',') ? "one device works here, and \"%.64s\" is a list; the devices are: %s"
+                                               : "there is no device \"%.64s\"; the devices are: %s%s",
+                          which, names, device_hint(list, count));
         else if (!chosen->usable)
             code = error_set(err, ERROR_DEVICE, "device %s (%s) cannot be used: %s", chosen->id, chosen->name,
                              chosen->reason);

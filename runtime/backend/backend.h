@@ -59,7 +59,14 @@ void device_judge(const char *id, const char *unusable, const char *no_fp16);
  * count of 0. */
 enum error_code device_list(struct device_info **list, size_t *count, struct error *err) MUST_CHECK;
 
-/* Opens by id ("vulkan:0", "cpu", "reference"), UUID or name (exact, or a unique part of it, case-insensitive); NULL or
+/* How a client names one of the devices: by id, UUID, name, or a part of the name that no other has, of at least two
+ * characters with a letter; case-insensitive. The index, or -1: none, or (*fits > 1) several. */
+int device_find(const struct device_info *list, size_t count, const char *wanted, size_t *fits);
+
+/* What the error says at its end that a device is not there: where to read more, if it may be a GPU that is missing. */
+const char *device_hint(const struct device_info *list, size_t count);
+
+/* Opens by id ("vulkan:0", "cpu", "reference"), UUID or name (see device_find); NULL or
  * "auto": the first usable in the list that is not software. ERROR_NOT_FOUND names those that there are. cache_dir:
  * where compiled pipelines are kept; NULL: nowhere. */
 enum error_code device_open(struct device **out, const char *which, const char *cache_dir,

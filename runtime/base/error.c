@@ -45,6 +45,7 @@ const char *error_code_name(enum error_code code)
         [ERROR_IO] = "io",
         [ERROR_DEVICE] = "device",
         [ERROR_DEVICE_LOST] = "device-lost",
+        [ERROR_DEVICE_DISABLED] = "device-disabled",
         [ERROR_CANCELLED] = "cancelled",
         [ERROR_TIMEOUT] = "timeout",
         [ERROR_BUSY] = "busy",

@@ -7,19 +7,20 @@
 
 enum error_code {
     OK = 0,
-    ERROR_INVALID,     /* an option or argument is wrong */
-    ERROR_NOT_FOUND,   /* a file, model or device that was asked for is not there */
-    ERROR_UNSUPPORTED, /* a format or feature that we do not have */
-    ERROR_CORRUPT,     /* input that is broken */
-    ERROR_TOO_LARGE,   /* over a limit that is set, or that the device has */
-    ERROR_NO_MEMORY,   /* host or device memory ran out */
-    ERROR_IO,          /* the operating system refused */
-    ERROR_DEVICE,      /* the device or its driver failed */
-    ERROR_DEVICE_LOST, /* the device is gone and has to be opened anew */
-    ERROR_CANCELLED,   /* the job was cancelled */
-    ERROR_TIMEOUT,     /* the job's deadline passed */
-    ERROR_BUSY,        /* the queue is full, or the server drains */
-    ERROR_INTERNAL     /* a bug of ours */
+    ERROR_INVALID,         /* an option or argument is wrong */
+    ERROR_NOT_FOUND,       /* a file, model or device that was asked for is not there */
+    ERROR_UNSUPPORTED,     /* a format or feature that we do not have */
+    ERROR_CORRUPT,         /* input that is broken */
+    ERROR_TOO_LARGE,       /* over a limit that is set, or that the device has */
+    ERROR_NO_MEMORY,       /* host or device memory ran out */
+    ERROR_IO,              /* the operating system refused */
+    ERROR_DEVICE,          /* the device or its driver failed */
+    ERROR_DEVICE_LOST,     /* the device is gone and has to be opened anew */
+    ERROR_DEVICE_DISABLED, /* the device is there and cannot be used: it lacks something, or failed its self-test */
+    ERROR_CANCELLED,       /* the job was cancelled */
+    ERROR_TIMEOUT,         /* the job's deadline passed */
+    ERROR_BUSY,            /* the queue is full, or the server drains */
+    ERROR_INTERNAL         /* a bug of ours */
 };
 
 struct error {

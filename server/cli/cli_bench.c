@@ -42,7 +42,7 @@ static void usage(void)
     printf("  --size WxH            of the input, px\n"
            "  --batch N             pictures at once\n"
            "  --pipeline PICTURE    restore this file; every option of restored restore applies\n"
-           "  --device ID           as restored devices lists them [auto]\n"
+           "  --device ID           one, as restored devices lists them [auto]\n"
            "  --precision P         auto, fp32 or fp16\n"
            "  --runs N              how often [as often as a few seconds hold]\n"
            "  --layers              the time of each kind of layer, too; --layers=shapes: of each shape of each kind\n"

@@ -57,12 +57,14 @@ static void usage(void)
            "  -o, --output DIR|FILE       where the results go [results]\n"
            "  -v, -s, -w                  short for --version, --upscale, --weight\n"
            "  --models DIR                folder of checkpoints\n"
-           "  --device ID,ID...           one device, or several: one after the other until one works; it does all "
-           "inputs\n"
+           "  --device ID,ID...           a device (id, UUID or name of restored devices), or several in the order of\n"
+           "                              preference: the first that works does all inputs, and the next goes on when\n"
+           "                              it is lost; auto: the best there is [auto]\n"
            "  --json                      print the reports, one JSON object a line\n");
     for (int i = 0; i < option_row_count; i++)
-        printf("  --%-25s %s (%s)%s%s%s\n", option_rows[i].name, option_rows[i].help, option_rows[i].allowed,
-               *option_rows[i].initial ? " [" : "", option_rows[i].initial, *option_rows[i].initial ? "]" : "");
+        if (strcmp(option_rows[i].name, "device")) /* above: a request names one, here there may be several */
+            printf("  --%-25s %s (%s)%s%s%s\n", option_rows[i].name, option_rows[i].help, option_rows[i].allowed,
+                   *option_rows[i].initial ? " [" : "", option_rows[i].initial, *option_rows[i].initial ? "]" : "");
     printf("\nOptions may be written with one dash, and with - for _. Keys of the configuration are options, too: see\n"
            "restored serve --help.\n");
 }

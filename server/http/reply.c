@@ -50,6 +50,7 @@ enum reply reply_for(enum error_code code)
     case ERROR_NOT_FOUND: /* a model or device that this machine lacks, not a path */
     case ERROR_NO_MEMORY:
     case ERROR_DEVICE_LOST:
+    case ERROR_DEVICE_DISABLED:
     case ERROR_BUSY:
         return REPLY_UNAVAILABLE;
     case ERROR_CANCELLED:
@@ -124,11 +125,16 @@ enum MHD_Result reply_json(struct request *request, enum reply reply, json_t *js
 enum MHD_Result reply_problem(struct request *request, enum reply reply, const struct error *err, json_t *extra,
                               const char *header, const char *value)
 {
-    static const char *const own[] = {
-        /* codes that say more than the status does */
-        [ERROR_UNSUPPORTED] = "not-a-picture", [ERROR_CORRUPT] = "corrupt", [ERROR_TOO_LARGE] = "too-large",
-        [ERROR_NO_MEMORY] = "no-memory",       [ERROR_IO] = "io",           [ERROR_DEVICE] = "device",
-        [ERROR_DEVICE_LOST] = "device-lost",   [ERROR_INTERNAL] = NULL};
+    static const char *const own[] = {/* codes that say more than the status does */
+                                      [ERROR_UNSUPPORTED] = "not-a-picture",
+                                      [ERROR_CORRUPT] = "corrupt",
+                                      [ERROR_TOO_LARGE] = "too-large",
+                                      [ERROR_NO_MEMORY] = "no-memory",
+                                      [ERROR_IO] = "io",
+                                      [ERROR_DEVICE] = "device",
+                                      [ERROR_DEVICE_LOST] = "device-lost",
+                                      [ERROR_DEVICE_DISABLED] = "device-disabled",
+                                      [ERROR_INTERNAL] = NULL};
     const char *code = reply_for(err->code) == reply && own[err->code] ? own[err->code] : rows[reply].code;
     char detail[sizeof err->text];
     json_t *json = json_pack("{s:s, s:s, s:i, s:s, s:s, s:s, s:s}", "type", "about:blank", "title", rows[reply].title,

@@ -55,7 +55,8 @@ static enum MHD_Result begin(struct request *request, bool detect)
         return fail(request, REPLY_UNAVAILABLE, &err);
     }
     enum error_code ready = worker_pool_ready(server->pool, &err);
-    if (ready && ready != ERROR_BUSY) { /* while the models are being loaded a job may wait */
+    /* while the models are being loaded a job may wait, and a lost device is opened again for it */
+    if (ready && ready != ERROR_BUSY && ready != ERROR_DEVICE_LOST) {
         metrics_rejected(server->metrics, REJECTED_NOT_READY);
         return fail(request, REPLY_UNAVAILABLE, &err);
     }

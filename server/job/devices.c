@@ -55,37 +55,34 @@ void devices_destroy(struct devices **devices)
 /* --- which device --------------------------------------------------------------------------------------------------
  */
 
-/* -1: none, or (*fits > 1) several. */
-static int lookup(const struct devices *devices, const char *wanted, int *fits)
+/* As device_find. */
+static int lookup(const struct devices *devices, const char *wanted, size_t *fits, const char **hint)
 {
-    int part = -1;
-    *fits = 0;
-    for (int i = 0; i < devices->count; i++) {
-        const struct device_info *info = &devices->rows[i].status.info;
-        if (!strcasecmp(wanted, info->id) || (*info->uuid && !strcasecmp(wanted, info->uuid)) ||
-            !strcasecmp(wanted, info->name))
-            return i;
-        if (*wanted && strcasestr(info->name, wanted)) {
-            part = i;
-            ++*fits;
-        }
-    }
-    return *fits == 1 ? part : -1;
+    struct device_info list[DEVICES_MAX];
+    for (int i = 0; i < devices->count; i++)
+        list[i] = devices->rows[i].status.info;
+    *hint = device_hint(list, (size_t)devices->count);
+    return device_find(list, (size_t)devices->count, wanted, fits);
 }
 
 static enum error_code find(const struct devices *devices, const char *wanted, int *device, struct error *err)
 {
     char known[512] = "";
-    int fits;
-    *device = lookup(devices, wanted, &fits);
+    const char *hint;
+    size_t fits;
+    *device = lookup(devices, wanted, &fits, &hint);
     if (*device >= 0)
         return OK;
     for (int i = 0; i < devices->count; i++) {
         size_t used = strlen(known);
         snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", devices->rows[i].status.info.id);
     }
-    return error_set(err, ERROR_INVALID, "device: \"%.64s\" %s; there are: %s", wanted,
-                     fits ? "fits several devices" : "is none of the devices", *known ? known : "none");
+    const bool several = strchr(wanted, ',') != NULL;
+    return error_set(err, ERROR_INVALID, "device: \"%.64s\" %s; there are: %.400s%s", wanted,
+                     fits      ? "fits several devices"
+                     : several ? "is a list, and a request takes one device"
+                               : "is none of the devices",
+                     *known ? known : "none", fits || several ? "" : hint);
 }
 
 static uint32_t bit(int device)
@@ -114,14 +111,26 @@ static uint32_t best_kind(const struct devices *devices)
     return best;
 }
 
-static enum error_code choose(struct devices *devices, const char *wanted, uint32_t *chosen, struct error *err)
+/* Moves the row up to that place; those between move down. */
+static void move_up(struct devices *devices, int from, int to)
+{
+    const struct row row = devices->rows[from];
+    memmove(&devices->rows[to + 1], &devices->rows[to], sizeof row * (size_t)(from - to));
+    devices->rows[to] = row;
+}
+
+/* Puts those that are wanted first, in their order; *number of them. */
+static enum error_code choose(struct devices *devices, const char *wanted, int *number, struct error *err)
 {
     char list[1024], *rest = NULL;
-    int device, fits;
-    *chosen = 0;
-    if ((device = lookup(devices, wanted, &fits)) >= 0 || !strchr(wanted, ',')) { /* a name may have a comma, too */
+    const char *hint;
+    int device;
+    size_t fits;
+    *number = 0;
+    if (lookup(devices, wanted, &fits, &hint) >= 0 || !strchr(wanted, ',')) { /* a name may have a comma, too */
         enum error_code code = find(devices, wanted, &device, err);
-        *chosen = code ? 0 : bit(device);
+        if (!code)
+            move_up(devices, device, (*number)++);
         return code;
     }
     snprintf(list, sizeof list, "%s", wanted);
@@ -129,27 +138,31 @@ static enum error_code choose(struct devices *devices, const char *wanted, uint3
         item += strspn(item, " ");
         for (size_t size = strlen(item); size && item[size - 1] == ' '; size--)
             item[size - 1] = 0;
+        if (!strcasecmp(item, "auto"))
+            return error_set(err, ERROR_INVALID,
+                             "device: \"auto\" stands alone, not in a list; name the devices in their order");
         if (find(devices, item, &device, err))
             return err ? err->code : ERROR_INVALID;
-        *chosen |= bit(device);
+        if (device >= *number) /* not named twice */
+            move_up(devices, device, (*number)++);
     }
-    return *chosen ? OK : error_set(err, ERROR_INVALID, "device: \"%.64s\" names no device", wanted);
+    return *number ? OK : error_set(err, ERROR_INVALID, "device: \"%.64s\" names no device", wanted);
 }
 
 enum error_code devices_choose(struct devices *devices, const char *wanted, struct error *err)
 {
     enum error_code code = OK;
-    uint32_t chosen = 0;
     pthread_mutex_lock(&devices->lock);
     if (!*wanted || !strcasecmp(wanted, "auto")) {
-        chosen = best_kind(devices);
+        devices->chosen = best_kind(devices);
     } else {
+        int number;
         if (!strcmp(wanted, "reference") && devices->count < DEVICES_MAX)
             devices->rows[devices->count++].status.info =
                 (struct device_info){.id = "reference", .name = "reference", .type = DEVICE_CPU, .usable = true};
-        code = choose(devices, wanted, &chosen, err);
+        code = choose(devices, wanted, &number, err);
+        devices->chosen = code ? 0 : (uint32_t)((UINT64_C(1) << number) - 1);
     }
-    devices->chosen = chosen;
     pthread_mutex_unlock(&devices->lock);
     return code;
 }
@@ -160,7 +173,7 @@ enum error_code devices_find(struct devices *devices, const char *wanted, int *d
     enum error_code code = find(devices, wanted, device, err);
     if (!code && !usable(&devices->rows[*device])) {
         const struct row *row = &devices->rows[*device];
-        code = error_set(err, ERROR_INVALID, "device: \"%.64s\" cannot be used: %s", wanted,
+        code = error_set(err, ERROR_DEVICE_DISABLED, "device: \"%.64s\" cannot be used: %s", wanted,
                          row->disabled ? row->trouble : row->status.info.reason);
     }
     pthread_mutex_unlock(&devices->lock);

@@ -31,12 +31,13 @@ enum error_code devices_create(struct devices **out, const struct device_info *l
 void devices_destroy(struct devices **devices);
 
 /* Chooses those that jobs run on that name none. wanted: "auto" or "", every usable device of the best kind there is,
- * software never; or one by id, UUID or name (exact, or a unique part of it; case-insensitive); or several, separated
- * by commas; or "reference", the oracle, which then joins the table. ERROR_INVALID names those there are. */
+ * software never; or one as device_find takes it; or several in the order of preference, separated by commas; or
+ * "reference", the oracle, which then joins the table. Those that are named come first in the table, so that their
+ * numbers are their ranks: to be called before the numbers are used. ERROR_INVALID names those there are. */
 enum error_code devices_choose(struct devices *devices, const char *wanted, struct error *err) MUST_CHECK;
 
-/* The device that a client names, by id, UUID or name. ERROR_INVALID: none, or more than one, and which there are; or
- * it cannot be used, and why. */
+/* The one device that a request names, by id, UUID or name. ERROR_INVALID: none, or more than one, and which there are;
+ * ERROR_DEVICE_DISABLED: it cannot be used, and why. */
 enum error_code devices_find(struct devices *devices, const char *wanted, int *device, struct error *err) MUST_CHECK;
 
 /* Where a job may run that names no device and was lost on those tried: the chosen ones; if they are all lost, also the

@@ -117,11 +117,13 @@ enum error_code engine_run(struct engine *engine, struct restoration *r, struct 
         log_event(LOG_ERROR, "device-lost", "device=%s attempt=%d reason=\"%s\" detail=\"%s\"", engine->info.id,
                   attempt, local.text, local.detail);
         shut(engine);
-        if (attempt > 0)
-            return error_set(err, code,
-                             "%s was lost twice over this picture (%s): choose another device, or see what "
-                             "the driver logged",
-                             engine->info.id, local.text);
+        if (attempt > 0) {
+            error_set(err, code,
+                      "%s was lost twice over this picture (%s): choose another device, or see what the driver logged",
+                      engine->info.id, local.text);
+            error_detail(err, "%.255s", local.text);
+            return code;
+        }
         restoration_note(r, "%s was lost under this picture and opened anew", engine->info.id);
     }
 }

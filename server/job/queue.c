@@ -13,6 +13,8 @@ struct queue {
     size_t depth, capacity;
     int up[DEVICES_MAX]; /* workers of each device that can work */
     uint32_t up_devices; /* those with any */
+    int idle[DEVICES_MAX];
+    uint32_t idle_devices; /* the same of workers that come for a job */
     bool closed, ended;
 };
 
@@ -105,13 +107,33 @@ void queue_worker(struct queue *queue, int device, bool up)
     pthread_mutex_unlock(&queue->lock);
 }
 
+/* Under the lock. */
+static void set_idle(struct queue *queue, int device, int change)
+{
+    queue->idle[device] += change;
+    queue->idle_devices = (queue->idle_devices & ~(UINT32_C(1) << device)) | (uint32_t)(queue->idle[device] > 0)
+                                                                                 << device;
+}
+
+void queue_idle(struct queue *queue, int device)
+{
+    pthread_mutex_lock(&queue->lock);
+    set_idle(queue, device, 1);
+    pthread_mutex_unlock(&queue->lock);
+}
+
 /* Under the lock: the oldest job for a worker of the device, taken out. */
 static struct job *take(struct queue *queue, int device, bool up)
 {
+    const uint32_t others = up ? queue->idle_devices & ((UINT32_C(1) << device) - 1) : queue->up_devices;
     struct job *previous = NULL, *job = queue->first;
-    while (job && (!(job->devices >> device & 1) || (!up && (job->devices & queue->up_devices)))) {
+    while (job && (!(job->devices >> device & 1) || (job->devices & others))) {
         previous = job;
         job = job->next;
+    }
+    if (job && up && queue->idle[device] > 0) {
+        set_idle(queue, device, -1);
+        pthread_cond_broadcast(&queue->changed); /* what was left to this worker is for the others now */
     }
     return job ? unlink_job(queue, previous, job) : NULL;
 }

@@ -1,5 +1,6 @@
 /* The bounded queue between those who submit jobs and the workers of all devices: each takes the oldest job that its
- * device may run (job->devices). It holds one reference of each job in it.
+ * device may run (job->devices) and that no idle worker of a device before it, which is preferred, may. It holds one
+ * reference of each job in it.
  * Thread-safety: every function may be called from any thread. */
 #ifndef SERVER_JOB_QUEUE_H
 #define SERVER_JOB_QUEUE_H
@@ -21,6 +22,11 @@ void queue_return(struct queue *queue, struct job *job);
 
 /* A worker of the device begins (up) or ceases to be able to work. */
 void queue_worker(struct queue *queue, int device, bool up);
+
+/* A worker that is up has done its job, or has none yet, and comes to queue_pop now: workers of the devices after its
+ * own leave it what it may run, from now until it has taken a job. To be called before the job's end is told, since the
+ * next one may come of that before this worker waits. */
+void queue_idle(struct queue *queue, int device);
 
 /* Takes the oldest job that the device may run, its reference goes to the caller; waits until there is one. A worker
  * that is not up gets those alone that no worker who is up may take: it will say why they fail. NULL when the queue has

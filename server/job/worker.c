@@ -149,6 +149,7 @@ static enum error_code run_here(struct worker *worker, struct job *job, struct e
     devices_begin(devices, device, job->id);
     atomic_store(&job->state, JOB_RUNNING);
 
+    struct error down = ERROR_INIT;
     const unsigned losses = engine_losses(worker->engine);
     enum error_code code = engine_run(worker->engine, job->restoration, err);
     if (!code)
@@ -156,11 +157,20 @@ static enum error_code run_here(struct worker *worker, struct job *job, struct e
 
     devices_count_lost(devices, device, engine_losses(worker->engine) - losses);
     devices_end(devices, device, job->id, worker_pool_outcome(job, code));
-    if (code == ERROR_DEVICE_LOST) {
-        set_down(worker, err);
+    if (code == ERROR_DEVICE_LOST) { /* what the error says of this picture is nothing to later ones */
+        error_set(&down, code, "it was lost (%s), and is opened again every %d seconds and for the next job",
+                  *err->detail ? err->detail : err->text, REOPEN_MS / 1000);
+        set_down(worker, &down);
         engine_destroy(&worker->engine);
     }
     return code;
+}
+
+/* It is about to take another job. */
+static void come_back(struct worker *worker)
+{
+    if (worker->up)
+        queue_idle(worker->pool->queue, worker->device);
 }
 
 static void run_job(struct worker *worker, struct job *job)
@@ -174,6 +184,7 @@ static void run_job(struct worker *worker, struct job *job)
     set_current(worker, NULL);
     if (code == ERROR_TIMEOUT) /* the pipeline may see it before worker_pool_expire does */
         job_stop(job, ERROR_TIMEOUT);
+    come_back(worker);
     const bool stopped = atomic_load(&job->stop);
     if (stopped && (code == ERROR_CANCELLED || code == ERROR_TIMEOUT || code == ERROR_DEVICE_LOST))
         worker_pool_end_stopped(pool, job);
@@ -191,6 +202,7 @@ void *worker_main(void *argument)
         test_device(worker);
     if (!worker->disabled)
         open_device(worker);
+    come_back(worker);
     for (;;) {
         struct job *job =
             queue_pop(pool->queue, worker->device, worker->up, worker->up || worker->disabled ? -1 : REOPEN_MS);
@@ -198,8 +210,10 @@ void *worker_main(void *argument)
             run_job(worker, job);
         else if (queue_ended(pool->queue))
             break;
-        else
+        else {
             open_device(worker);
+            come_back(worker);
+        }
     }
     if (worker->up)
         devices_down(pool->devices, worker->device, worker->engine, NULL);

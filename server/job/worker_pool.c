@@ -121,7 +121,7 @@ static enum error_code place(struct worker_pool *pool, struct job *job, struct e
     } else {
         job->devices = devices_route(pool->devices, 0);
         if (!job->devices)
-            code = error_set(err, ERROR_DEVICE_LOST, "there is no usable device; /v1/devices says why");
+            code = error_set(err, ERROR_DEVICE_DISABLED, "there is no usable device; /v1/devices says why");
     }
     if (code)
         return code;
@@ -305,7 +305,7 @@ void worker_pool_destroy(struct worker_pool **pool)
 
 enum error_code worker_pool_ready(struct worker_pool *pool, struct error *err)
 {
-    bool ready = false, loading = false;
+    bool ready = false, loading = false, lost = false;
     struct error reason = ERROR_INIT;
     const struct worker *worker;
     const uint32_t routes = devices_route(pool->devices, 0);
@@ -314,6 +314,7 @@ enum error_code worker_pool_ready(struct worker_pool *pool, struct error *err)
         const bool here = routes >> worker->device & 1;
         ready = ready || (here && worker->phase == PHASE_READY);
         loading = loading || (here && worker->phase == PHASE_STARTING);
+        lost = lost || (here && worker->phase == PHASE_NO_DEVICE);
         if (worker->reason.code && !reason.code)
             error_set(&reason, worker->reason.code, "%s: %s", devices_id(pool->devices, worker->device),
                       worker->reason.text);
@@ -325,7 +326,11 @@ enum error_code worker_pool_ready(struct worker_pool *pool, struct error *err)
         return ERROR_NOT_FOUND;
     if (loading)
         return error_set(err, ERROR_BUSY, "the models are being loaded");
-    return error_set(err, ERROR_DEVICE, "%s", *reason.text ? reason.text : "there is no usable device");
+    return error_set(err,
+                     lost     ? ERROR_DEVICE_LOST
+                     : routes ? ERROR_DEVICE
+                              : ERROR_DEVICE_DISABLED,
+                     "%s", *reason.text ? reason.text : "there is no usable device");
 }
 
 int worker_pool_retry_after(struct worker_pool *pool)

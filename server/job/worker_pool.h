@@ -25,8 +25,9 @@ enum error_code worker_pool_create(struct worker_pool **out, const struct worker
                                    struct model_store *store, struct error *err) MUST_CHECK;
 
 /* Queues a job for the device that its options name, or any, and sets its deadline. ERROR_BUSY: the queue is full, or
- * the pool drains (see worker_pool_draining); ERROR_INVALID: the device that it names is not there or cannot be used;
- * ERROR_DEVICE_LOST: none can. Once it is OK, the job's end is called, maybe before this returns. */
+ * the pool drains (see worker_pool_draining); ERROR_INVALID: the device that it names is not there;
+ * ERROR_DEVICE_DISABLED: it, or every one, cannot be used. Once it is OK, the job's end is called, maybe before this
+ * returns. */
 enum error_code worker_pool_submit(struct worker_pool *pool, struct job *job, struct error *err) MUST_CHECK;
 
 /* Ends a job that waits, stops one that runs (it ends soon). reason: see job_stop. */
@@ -47,7 +48,8 @@ void worker_pool_cancel_all(struct worker_pool *pool);
 void worker_pool_destroy(struct worker_pool **pool);
 
 /* OK when a worker that takes jobs which name no device has its device and the default models; ERROR_NOT_FOUND: no
- * models, ERROR_DEVICE: no usable device, ERROR_BUSY: still loading. The text says so. */
+ * models, ERROR_DEVICE_DISABLED: no usable device, ERROR_DEVICE: the models do not load there, ERROR_DEVICE_LOST: it
+ * was lost and the next job tries it again, ERROR_BUSY: still loading. The text says so. */
 enum error_code worker_pool_ready(struct worker_pool *pool, struct error *err) MUST_CHECK;
 
 /* Seconds after which a refused client may try again. */

@@ -224,7 +224,7 @@ static bool options_assign(struct options *o, const struct option_field *field, 
     case KIND_NAME:
         return options_name(value, false, at);
     case KIND_DEVICE:
-        return options_name(value, true, at);
+        return options_name(strcasecmp(value, "auto") ? value : "auto", true, at);
     case KIND_NUMBER:
         return options_number(value, field->low, field->high, at);
     case KIND_INTEGER:

@@ -98,7 +98,12 @@ test('a device that is not there is a 400 that lists those that are; software Vu
   for (const route of ['/v1/restore', '/v1/detect']) {
     const answer = await post(server, route, { picture: fixture('picture.png'), fields: { device: 'vulkan:77' } });
     assert.equal(answer.status, 400);
-    assert.equal(answer.json.detail, `device: "vulkan:77" is none of the devices; there are: ${ids.join(', ')}`);
+    const hint = json.devices.some((d) => !['cpu', 'software'].includes(d.type)) ? '' : '; restored doctor says why a GPU is missing';
+    assert.equal(answer.json.detail, `device: "vulkan:77" is none of the devices; there are: ${ids.join(', ')}${hint}`);
+    const list = await post(server, route, { picture: fixture('picture.png'), fields: { device: 'cpu,cpu' } });
+    assert.equal(list.status, 400);
+    assert.equal(list.json.detail, `device: "cpu,cpu" is a list, and a request takes one device; there are: ${ids.join(', ')}`);
+    assert.equal((await post(server, route, { picture: fixture('picture.png'), fields: { device: 'AUTO' } })).status, 200);
   }
   const order = ['discrete', 'integrated', 'virtual', 'cpu', 'software'];
   const kinds = json.devices.map((d) => order.indexOf(d.type));
@@ -116,6 +121,19 @@ test('a device that is not there is a 400 that lists those that are; software Vu
   await server.stop();
 });
 
+test('of a list the first that is idle takes the job, and it is the default', { timeout: 120000 }, async (context) => {
+  for (const list of [['cpu', gpu], [gpu, 'cpu']]) {
+    const server = await start({ context, args: ['--device', list.join(',')] });
+    if (!(await hasGpu(context, server))) return;
+    await until('both open', async () => (await get(server, '/readyz')).json.devices.length === 2);
+    const { json } = await get(server, '/v1/devices');
+    assert.equal(json.default, list[0]);
+    assert.deepEqual(json.devices.slice(0, 2).map((d) => d.id), list);
+    for (let n = 0; n < 12; n++) assert.equal((await report(server, null, fixture('picture.png'))).json.device, list[0]);
+    await server.stop();
+  }
+});
+
 describe('devices that fail', () => {
   test('one that fails its self-test is disabled with the reason, and the others do the work', { timeout: 120000 }, async (context) => {
     const server = await withFaults(context, `cpu,${gpu}`, 'nan@run:1,repeat,device=cpu,plan=selftest');
@@ -130,11 +148,32 @@ describe('devices that fail', () => {
     assert.deepEqual((await get(server, '/readyz')).json, { ready: true, reasons: [], devices: [gpu], models: ['detector', 'face_64', 'parser', 'upscaler'] });
     assert.match(server.log(), /self-test device=cpu fp32="failed"/);
     const refused = await report(server, 'cpu', fixture('picture.png'));
-    assert.equal(refused.status, 400);
+    assert.equal(refused.status, 503, 'as one that was lost');
+    assert.equal(refused.json.code, 'device-disabled');
     assert.equal(refused.json.detail, `device: "cpu" cannot be used: ${cpu.reason}`);
     const done = await report(server, null, fixture('picture.png'));
     assert.equal(done.status, 200);
     assert.equal(done.json.device, gpu);
+    await server.stop();
+  });
+
+  test('the only one, lost twice under a job, is opened again for the next, or in time', { timeout: 60000 }, async (context) => {
+    const server = await start({ context, program: faulty, args: ['--device', 'cpu'], env: { RESTORED_FAULTS: 'lost@run:1,until=4,device=cpu,plan=upscaler' } });
+    const lost = await report(server, null, fixture('picture.png'));
+    assert.equal(lost.status, 503);
+    assert.equal(lost.json.code, 'device-lost');
+    assert.match(lost.json.detail, /^cpu was lost twice over this picture \(cpu could not run/);
+    const later = /^cpu: it was lost \(cpu could not run.*\), and is opened again every \d seconds and for the next job$/;
+    const ready = await get(server, '/readyz');
+    assert.equal(ready.status, 503);
+    assert.match(ready.json.reasons[0], later);
+    assert.equal((await report(server, 'cpu', fixture('picture.png'))).status, 503, 'lost for the third and fourth time');
+    assert.equal((await rows(server)).get('cpu').state, 'lost');
+    const sent = Date.now();
+    assert.equal((await report(server, null, fixture('picture.png'))).status, 200);
+    assert.ok(Date.now() - sent < 4000, 'it waits for no retry');
+    assert.deepEqual((await get(server, '/readyz')).json.reasons, []);
+    assert.equal((await rows(server)).get('cpu').state, 'idle');
     await server.stop();
   });
 
@@ -144,7 +183,11 @@ describe('devices that fail', () => {
     assert.equal(ready.status, 503);
     assert.match(ready.json.reasons[0], /^cpu: .*lost/);
     assert.deepEqual(ready.json.devices, []);
-    assert.equal((await report(server, null, fixture('picture.png'))).status, 503);
+    for (const device of [null, 'cpu']) {
+      const refused = await report(server, device, fixture('picture.png'));
+      assert.equal(refused.status, 503);
+      assert.equal(refused.json.code, 'device-disabled');
+    }
     await server.stop();
   });
 
@@ -187,7 +230,7 @@ const run = (program, args, env) => new Promise((resolve) => {
   let out = '', err = '';
   child.stdout.on('data', (t) => { out += t; });
   child.stderr.on('data', (t) => { err += t; });
-  child.on('exit', (status) => resolve({ status, out, err, lines: out.trim().split('\n').filter(Boolean).map((l) => JSON.parse(l)) }));
+  child.on('exit', (status) => resolve({ status, out, err, get lines() { return out.trim().split('\n').filter(Boolean).map((l) => JSON.parse(l)); } }));
 });
 
 test('restored restore takes a list of devices, and goes on with the next when one is lost', { timeout: 120000 }, async (context) => {
@@ -201,6 +244,7 @@ test('restored restore takes a list of devices, and goes on with the next when o
   assert.equal(both.status, 0, both.err);
   assert.deepEqual(both.lines.map((l) => l.device), [gpu, gpu]);
   assert.ok(both.lines[0].notes.includes('cpu was lost again, and another device did this picture'));
+  for (const order of [['cpu', gpu], [gpu, 'cpu']]) assert.deepEqual((await restore(order.join(','), '')).lines.map((l) => l.device), [order[0], order[0]]);
   const one = await restore('cpu', 'lost@run:1,until=2,device=cpu,plan=upscaler');
   assert.equal(one.status, 1);
   assert.equal(one.lines[0].error.code, 'device-lost');
@@ -211,4 +255,19 @@ test('restored restore takes a list of devices, and goes on with the next when o
   const nowhere = await restore('cpu,nope', '');
   assert.equal(nowhere.status, 1);
   assert.match(nowhere.err, /device: "nope" is none of the devices; there are: .*cpu/);
+});
+
+test('what names no device is refused by each command in its own words', async () => {
+  const { out: help } = await run(faulty, ['restore', '--help']);
+  assert.equal(help.match(/^ *--device /mg).length, 1, help);
+  const bench = await run(faulty, ['bench', ...ownModels, '--model', 'srvgg_x2', '--device', `cpu,${gpu}`]);
+  assert.equal(bench.status, 1);
+  assert.match(bench.err, new RegExp(`one device works here, and "cpu,${gpu}" is a list; the devices are: .*cpu`));
+  for (const [device, text] of [['0', /device: "0" is none of the devices; there are: /], ['cpu,AUTO', /"auto" stands alone, not in a list/]]) {
+    const refused = await run(faulty, ['restore', path.join(fixtures, 'none.png'), ...ownModels, '--device', device]);
+    assert.notEqual(refused.status, 0);
+    assert.match(refused.err, text);
+  }
+  const { out } = await run(faulty, ['bench', ...ownModels, '--model', 'srvgg_x2', '--device', 'AUTO', '--runs', '1', '--size', '16x16', '--json']).then((r) => ({ out: JSON.parse(r.out) }));
+  assert.equal(out.networks.length, 1);
 });

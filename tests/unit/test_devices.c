@@ -57,6 +57,15 @@ static void lose(struct devices *devices, int number)
     devices_down(devices, number, NULL, "it fell off the bus");
 }
 
+static struct device_status *read_all(struct devices *devices)
+{
+    struct device_status *list;
+    struct error err = ERROR_INIT;
+    size_t count;
+    assert_int_equal(devices_read(devices, &list, &count, &err), OK);
+    return list;
+}
+
 static void test_auto(void **state)
 {
     (void)state;
@@ -91,21 +100,34 @@ static void test_named(void **state)
     struct device_info list[RACK];
     rack(list);
     const struct {
-        const char *wanted;
+        const char *wanted, *order; /* the table's: those that are named come first, the others stay as they were */
         uint32_t chosen;
-    } cases[] = {{"vulkan:2", 1 << GPU2},
-                 {"CPU", 1 << CPU},
-                 {"little", 1 << INTEGRATED},
-                 {"Big GPU", 1 << GPU0}, /* exact: the first */
-                 {list[GPU3].uuid, 1 << GPU3},
-                 {"cpu, vulkan:1", 1 << CPU | 1 << GPU1},
-                 {"vulkan:5,vulkan:5,", 1 << SOFTWARE},
-                 {"llvmpipe (LLVM 15.0.6, 256 bits)", 1 << SOFTWARE}, /* a name with a comma */
-                 {"llvmpipe", 1 << SOFTWARE}};
+    } cases[] = {{"vulkan:2", "2013 4c5", 1},
+                 {"CPU", "c0123 45", 1},
+                 {"little", "4 0123c5", 1},
+                 {"Big GPU", "0123 4c5", 1}, /* exact: the first */
+                 {list[GPU3].uuid, "3012 4c5", 1},
+                 {"cpu, vulkan:1", "c1 02345", 3},
+                 {"vulkan:1,cpu,vulkan:0", "1c0 2345", 7},
+                 {"vulkan:3,little,vulkan:3,vulkan:1", "341 02c5", 7},
+                 {"vulkan:5,vulkan:5,", "5 01234c", 1},
+                 {"llvmpipe (LLVM 15.0.6, 256 bits)", "501234c", 1}, /* a name with a comma */
+                 {"llvmpipe", "501234c", 1}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct devices *devices = machine(list, RACK, cases[i].wanted);
         assert_int_equal(devices_chosen(devices, 0), cases[i].chosen);
         assert_int_equal(devices_route(devices, 0), cases[i].chosen);
+        int number = 0;
+        for (const char *id = cases[i].order; *id; id++)
+            if (*id != ' ') {
+                const char *is = devices_id(devices, number++);
+                assert_int_equal(!strcmp(is, "cpu") ? 'c' : is[strlen(is) - 1], *id);
+            }
+        assert_int_equal(number, RACK);
+        struct device_status *status = read_all(devices);
+        for (int k = 0; k < RACK; k++)
+            assert_int_equal(status[k].is_default, k == 0);
+        free(status);
         devices_destroy(&devices);
     }
     const char *const wrong[][2] = {
@@ -113,7 +135,11 @@ static void test_named(void **state)
          "device: \"nope\" is none of the devices; there are: vulkan:0, vulkan:1, vulkan:2, vulkan:3, vulkan:4, "
          "cpu, vulkan:5"},
         {"gpu", "device: \"gpu\" fits several devices; there are: "},
+        {"0", "device: \"0\" is none of the devices; "}, /* though "llvmpipe (LLVM 15.0.6..." has one */
+        {"15", "device: \"15\" is none of the devices; "},
+        {"l", "device: \"l\" is none of the devices; "},
         {"cpu,nope", "device: \"nope\" is none"},
+        {"vulkan:0,auto", "device: \"auto\" stands alone, not in a list"},
         {",,", "names no device"}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct devices *devices;
@@ -121,6 +147,29 @@ static void test_named(void **state)
         assert_int_equal(devices_create(&devices, list, RACK, &err), OK);
         assert_int_equal(devices_choose(devices, wrong[i][0], &err), ERROR_INVALID);
         assert_non_null(strstr(err.text, wrong[i][1]));
+        devices_destroy(&devices);
+    }
+}
+
+/* Where no GPU is listed, the error says who knows why. */
+static void test_hint(void **state)
+{
+    (void)state;
+    struct device_info list[RACK];
+    rack(list);
+    for (int first = INTEGRATED; first <= CPU; first++) {
+        struct devices *devices = machine(list + first, (size_t)(RACK - first), "auto");
+        struct error err = ERROR_INIT;
+        int number;
+        assert_int_equal(devices_find(devices, "vulkan:0", &number, &err), ERROR_INVALID);
+        assert_string_equal(err.text, first == CPU
+                                          ? "device: \"vulkan:0\" is none of the devices; there are: cpu, vulkan:5; "
+                                            "restored doctor says why a GPU is missing"
+                                          : "device: \"vulkan:0\" is none of the devices; there are: vulkan:4, cpu, "
+                                            "vulkan:5");
+        error_clear(&err);
+        assert_int_equal(devices_find(devices, "cpu,vulkan:5", &number, &err), ERROR_INVALID);
+        assert_non_null(strstr(err.text, "\"cpu,vulkan:5\" is a list, and a request takes one device; there are: "));
         devices_destroy(&devices);
     }
 }
@@ -139,11 +188,11 @@ static void test_find(void **state)
     assert_int_equal(number, CPU);
     assert_int_equal(devices_find(devices, "reference", &number, &err), ERROR_INVALID);
     error_clear(&err);
-    assert_int_equal(devices_find(devices, "vulkan:1", &number, &err), ERROR_INVALID);
+    assert_int_equal(devices_find(devices, "vulkan:1", &number, &err), ERROR_DEVICE_DISABLED);
     assert_string_equal(err.text, "device: \"vulkan:1\" cannot be used: it has no compute queue");
     error_clear(&err);
     fail_test(devices, CPU);
-    assert_int_equal(devices_find(devices, "cpu", &number, &err), ERROR_INVALID);
+    assert_int_equal(devices_find(devices, "cpu", &number, &err), ERROR_DEVICE_DISABLED);
     assert_string_equal(err.text, "device: \"cpu\" cannot be used: 1+2 is 4");
     error_clear(&err);
     lose(devices, GPU2); /* it may come back */
@@ -157,19 +206,20 @@ static void test_route(void **state)
     (void)state;
     struct device_info list[RACK];
     rack(list);
-    struct devices *devices = machine(list, RACK, "vulkan:0,vulkan:3");
-    assert_int_equal(devices_route(devices, 0), 1 << GPU0 | 1 << GPU3);
-    assert_int_equal(devices_route(devices, 1 << GPU0), 1 << GPU3);
-    assert_int_equal(devices_route(devices, 1 << GPU0 | 1 << GPU3), 1 << GPU1);
+    enum { FIRST, SECOND, OTHER, NEXT }; /* vulkan:3, vulkan:0, vulkan:1, vulkan:2 */
+    struct devices *devices = machine(list, RACK, "vulkan:3,vulkan:0");
+    assert_int_equal(devices_route(devices, 0), 1 << FIRST | 1 << SECOND);
+    assert_int_equal(devices_route(devices, 1 << FIRST), 1 << SECOND);
+    assert_int_equal(devices_route(devices, 1 << FIRST | 1 << SECOND), 1 << OTHER);
     assert_int_equal(devices_route(devices, 0x1f), 1 << CPU);
     assert_int_equal(devices_route(devices, 0x3f), 0);
 
-    lose(devices, GPU0); /* the other one works */
-    assert_int_equal(devices_route(devices, 0), 1 << GPU0 | 1 << GPU3);
-    lose(devices, GPU3); /* none works: the next in the order does it, or whoever comes back first */
-    assert_int_equal(devices_route(devices, 0), 1 << GPU0 | 1 << GPU3 | 1 << GPU1);
-    fail_test(devices, GPU1);
-    assert_int_equal(devices_route(devices, 0), 1 << GPU0 | 1 << GPU3 | 1 << GPU2);
+    lose(devices, FIRST); /* the other one works */
+    assert_int_equal(devices_route(devices, 0), 1 << FIRST | 1 << SECOND);
+    lose(devices, SECOND); /* none works: the next in the order does it, or whoever comes back first */
+    assert_int_equal(devices_route(devices, 0), 1 << FIRST | 1 << SECOND | 1 << OTHER);
+    fail_test(devices, OTHER);
+    assert_int_equal(devices_route(devices, 0), 1 << FIRST | 1 << SECOND | 1 << NEXT);
     devices_destroy(&devices);
 
     devices = machine(list, RACK, "auto");
@@ -183,18 +233,10 @@ static void test_route(void **state)
     devices_destroy(&devices);
 
     devices = machine(list, RACK, "vulkan:5"); /* software that was asked for */
-    assert_int_equal(devices_route(devices, 0), 1 << SOFTWARE);
-    assert_int_equal(devices_route(devices, 1 << SOFTWARE), 1 << GPU0);
+    assert_string_equal(devices_id(devices, 0), "vulkan:5");
+    assert_int_equal(devices_route(devices, 0), 1);
+    assert_int_equal(devices_route(devices, 1), 1 << 1); /* vulkan:0 */
     devices_destroy(&devices);
-}
-
-static struct device_status *read_all(struct devices *devices)
-{
-    struct device_status *list;
-    struct error err = ERROR_INIT;
-    size_t count;
-    assert_int_equal(devices_read(devices, &list, &count, &err), OK);
-    return list;
 }
 
 static void test_reasons(void **state)
@@ -284,8 +326,9 @@ static void test_busy(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_auto),  cmocka_unit_test(test_named),   cmocka_unit_test(test_find),
-        cmocka_unit_test(test_route), cmocka_unit_test(test_reasons), cmocka_unit_test(test_busy),
+        cmocka_unit_test(test_auto), cmocka_unit_test(test_hint),  cmocka_unit_test(test_named),
+        cmocka_unit_test(test_find), cmocka_unit_test(test_route), cmocka_unit_test(test_reasons),
+        cmocka_unit_test(test_busy),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -194,6 +194,26 @@ static void test_device_names(void **state)
     assert_int_equal(device_open(&device, "vulkan:99", NULL, &err), ERROR_NOT_FOUND);
     assert_non_null(strstr(err.text, "vulkan:99"));
     assert_non_null(strstr(err.text, "the devices are"));
+
+    struct device_info list[] = {{.id = "cpu", .uuid = "", .name = "Core 10", .type = DEVICE_CPU},
+                                 {.id = "vulkan:0", .uuid = "12-34", .name = "llvmpipe (LLVM 15.0)"},
+                                 {.id = "vulkan:1", .uuid = "12-35", .name = "LLVM 16"}};
+    const struct {
+        const char *wanted;
+        int index;
+        size_t fits;
+    } cases[] = {{"CPU", 0, 0}, {"12-34", 1, 0}, {"core 10", 0, 0}, {"llvm 16", 2, 0}, {"pipe", 1, 1},
+                 {"re", 0, 1},  {"LL", -1, 2},   {"0", -1, 0},      {"10", -1, 0},     {"C", -1, 0},
+                 {"", -1, 0},   {"m 16", 2, 1},  {"gpu", -1, 0},    {"auto", -1, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        size_t fits;
+        assert_int_equal(device_find(list, 3, cases[i].wanted, &fits), cases[i].index);
+        assert_int_equal(fits, cases[i].fits);
+    }
+    list[1].type = list[2].type = DEVICE_SOFTWARE;
+    assert_string_equal(device_hint(list, 3), "; restored doctor says why a GPU is missing");
+    list[1].type = DEVICE_INTEGRATED;
+    assert_string_equal(device_hint(list, 3), "");
 }
 
 int main(void)

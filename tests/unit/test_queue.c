@@ -123,6 +123,78 @@ static void test_devices(void **state)
     queue_destroy(&queue);
 }
 
+/* An idle worker of a preferred device gets what it may run, though it comes later than the others to take it. */
+static void test_preference(void **state)
+{
+    (void)state;
+    struct queue *queue;
+    struct error err = ERROR_INIT;
+    assert_int_equal(queue_create(&queue, 8, &err), OK);
+    const uint32_t both = 1u << 0 | 1u << 1;
+    struct job *first = push(queue, "first", both), *second = push(queue, "second", both);
+    struct job *third = push(queue, "third", both), *named = push(queue, "named", 1u << 1);
+    queue_idle(queue, 0);
+    queue_idle(queue, 1);
+    expect(queue, 1, true, named); /* device 0 may not run it; the rest is left to that */
+    queue_idle(queue, 1);
+    expect(queue, 1, true, NULL);
+    expect(queue, 0, true, first);
+    expect(queue, 1, true, second); /* device 0 is at work */
+    queue_idle(queue, 0);
+    queue_idle(queue, 0); /* two workers */
+    queue_idle(queue, 1);
+    expect(queue, 1, true, NULL);
+    expect(queue, 0, true, third);
+    struct job *fourth = push(queue, "fourth", both);
+    expect(queue, 1, true, NULL); /* its other one is still there */
+    expect(queue, 0, true, fourth);
+    struct job *fifth = push(queue, "fifth", both);
+    expect(queue, 1, true, fifth);
+    queue_destroy(&queue);
+}
+
+struct sleeper {
+    pthread_t thread;
+    struct queue *queue;
+    int device;
+    struct job *got;
+};
+
+static void *sleep_for_one(void *argument)
+{
+    struct sleeper *sleeper = argument;
+    queue_idle(sleeper->queue, sleeper->device);
+    sleeper->got = queue_pop(sleeper->queue, sleeper->device, true, 20000);
+    return NULL;
+}
+
+/* Who has left a job to a better device wakes when that has taken another one. */
+static void test_preference_wakes(void **state)
+{
+    (void)state;
+    struct error err = ERROR_INIT;
+    for (int round = 0; round < 50; round++) {
+        struct sleeper sleepers[2] = {{.device = 1}, {.device = 0}};
+        struct queue *queue;
+        assert_int_equal(queue_create(&queue, 8, &err), OK);
+        const int64_t began = job_now();
+        for (int i = 0; i < 2; i++) {
+            sleepers[i].queue = queue;
+            assert_int_equal(pthread_create(&sleepers[i].thread, NULL, sleep_for_one, &sleepers[i]), 0);
+        }
+        struct job *jobs[2] = {push(queue, "a", 3), push(queue, "b", 3)};
+        for (int i = 0; i < 2; i++)
+            pthread_join(sleepers[i].thread, NULL);
+        assert_true(job_now() - began < INT64_C(10000000000));
+        for (int i = 0; i < 2; i++) {
+            assert_non_null(sleepers[i].got);
+            job_release(&sleepers[i].got);
+            job_release(&jobs[i]);
+        }
+        queue_destroy(&queue);
+    }
+}
+
 /* A worker without its device takes only what no worker can do that has one. */
 static void test_down(void **state)
 {
@@ -242,9 +314,16 @@ static void test_ids(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_order_and_limit), cmocka_unit_test(test_timeout), cmocka_unit_test(test_stop),
-        cmocka_unit_test(test_devices),         cmocka_unit_test(test_down),    cmocka_unit_test(test_return),
-        cmocka_unit_test(test_threads),         cmocka_unit_test(test_ids),
+        cmocka_unit_test(test_order_and_limit),
+        cmocka_unit_test(test_timeout),
+        cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_preference),
+        cmocka_unit_test(test_preference_wakes),
+        cmocka_unit_test(test_devices),
+        cmocka_unit_test(test_down),
+        cmocka_unit_test(test_return),
+        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_ids),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "runtime/backend/fault.h"
 #include "runtime/selftest.h"
 
 /* --- a device that lies: the oracle, with results spoilt -----------------------------------------------------------
@@ -248,6 +249,25 @@ static void a_device_is_used_as_it_was_judged(void **state)
     device_close(&device);
 }
 
+/* "off by inf" says nothing to anybody. */
+static void values_that_are_no_numbers_are_called_so(void **state)
+{
+    (void)state;
+    struct device *device;
+    struct device_info info;
+    struct selftest result;
+    assert_int_equal(fault_set("fp16,device=cpu nan@run:1,repeat,device=cpu,plan=selftest,precision=fp16", NULL), OK);
+    selftest_run("cpu", NULL, &result);
+    assert_int_equal(result.fp32.state, SELFTEST_PASSED);
+    assert_int_equal(result.fp16.state, SELFTEST_FAILED);
+    assert_int_equal(device_open(&device, "cpu", NULL, NULL), OK);
+    device_info(device, &info);
+    assert_string_equal(info.precision_reason, "its fp16 failed the self-test: it gave values that are no numbers");
+    device_close(&device);
+    assert_int_equal(fault_set(NULL, NULL), OK);
+    device_judge("cpu", NULL, NULL);
+}
+
 static void a_device_that_is_not_there_has_failed(void **state)
 {
     (void)state;
@@ -301,6 +321,7 @@ int main(void)
         cmocka_unit_test(every_lie_is_found),
         cmocka_unit_test(wrong_fp16_leaves_fp32),
         cmocka_unit_test(a_device_is_used_as_it_was_judged),
+        cmocka_unit_test(values_that_are_no_numbers_are_called_so),
         cmocka_unit_test(a_device_that_is_not_there_has_failed),
         cmocka_unit_test(auto_is_fp32_where_fp16_is_wrong),
     };

@@ -281,9 +281,63 @@ static void test_nowhere_to_go(void **state)
     assert_int_equal(job->error.code, ERROR_DEVICE_LOST);
     assert_int_equal(handed_over(), 0);
     job_release(&job);
-    job = finish(submit("auto"), JOB_DONE); /* it is opened again */
+    /* who asks is not told of that picture; the next job may come, and opens it again at once */
+    assert_int_equal(worker_pool_ready(pool, &err), ERROR_DEVICE_LOST);
+    assert_non_null(strstr(err.text, "cpu: it was lost (cpu could not run: the device was lost (injected)), and is "
+                                     "opened again every 5 seconds and for the next job"));
+    const int64_t sent = job_now();
+    job = finish(submit("auto"), JOB_DONE);
+    assert_true(job->started_ns - sent < INT64_C(4000000000));
     assert_string_equal(job->restoration->device, "cpu");
     job_release(&job);
+    error_clear(&err);
+    assert_int_equal(settle(&err), OK);
+}
+
+/* Without a job it comes back by itself. */
+static void test_comes_back(void **state)
+{
+    (void)state;
+    struct error err = ERROR_INIT;
+    const struct timespec pause = {0, 20000000};
+    start("cpu", 1, "lost@run:1,until=2,device=cpu,plan=srvgg");
+    struct job *job = finish(submit("cpu"), JOB_FAILED);
+    job_release(&job);
+    assert_int_equal(status_of("cpu").state, DEVICE_LOST);
+    for (int64_t began = job_now(); status_of("cpu").state == DEVICE_LOST && job_now() - began < INT64_C(30000000000);)
+        nanosleep(&pause, NULL);
+    assert_int_equal(status_of("cpu").state, DEVICE_IDLE);
+    assert_int_equal(settle(&err), OK);
+}
+
+/* One job after the other: all by the first of the list, whichever that is; two at once: one by each. */
+static void test_preference(void **state)
+{
+    const char *const lists[][3] = {{"cpu," GPU, "cpu", GPU}, {GPU ",cpu", GPU, "cpu"}};
+    const struct timespec pause = {0, 5000000};
+    for (int i = 0; i < 2; i++) {
+        start(lists[i][0], 1, NULL);
+        while (!status_of(GPU).open || !status_of("cpu").open)
+            nanosleep(&pause, NULL);
+        for (int n = 0; n < 12; n++) {
+            struct job *job = finish(submit("auto"), JOB_DONE);
+            assert_string_equal(job->restoration->device, lists[i][1]);
+            job_release(&job);
+        }
+        assert_true(status_of(lists[i][1]).is_default);
+        bool both = false; /* the first may be done before the second is there */
+        for (int n = 0; n < 50 && !both; n++) {
+            struct job *one = submit("auto"), *two = submit("auto");
+            wait_end();
+            wait_end();
+            assert_string_equal(one->restoration->device, lists[i][1]);
+            both = !strcmp(two->restoration->device, lists[i][2]);
+            job_release(&one);
+            job_release(&two);
+        }
+        assert_true(both);
+        assert_int_equal(stop(state), OK);
+    }
 }
 
 /* A server that drains still hands on what it has. */
@@ -318,7 +372,7 @@ static void test_disabled(void **state)
     assert_int_equal(gpu.test.fp32.state, SELFTEST_PASSED);
     assert_true(gpu.is_default);
     job = make("cpu");
-    assert_int_equal(worker_pool_submit(pool, job, &err), ERROR_INVALID);
+    assert_int_equal(worker_pool_submit(pool, job, &err), ERROR_DEVICE_DISABLED);
     assert_non_null(strstr(err.text, "device: \"cpu\" cannot be used: "));
     job_release(&job);
 }
@@ -346,11 +400,11 @@ static void test_all_disabled(void **state)
         printf("skip: this machine has a GPU, too\n");
         skip();
     }
-    assert_int_equal(err.code, ERROR_DEVICE);
+    assert_int_equal(err.code, ERROR_DEVICE_DISABLED);
     assert_non_null(strstr(err.text, "cpu: "));
     error_clear(&err);
     struct job *job = make("auto");
-    assert_int_equal(worker_pool_submit(pool, job, &err), ERROR_DEVICE_LOST);
+    assert_int_equal(worker_pool_submit(pool, job, &err), ERROR_DEVICE_DISABLED);
     assert_non_null(strstr(err.text, "there is no usable device"));
     job_release(&job);
 }
@@ -452,6 +506,8 @@ int main(void)
         cmocka_unit_test_teardown(test_handed_over, stop),
         cmocka_unit_test_teardown(test_named_is_not_handed_over, stop),
         cmocka_unit_test_teardown(test_nowhere_to_go, stop),
+        cmocka_unit_test_teardown(test_comes_back, stop),
+        cmocka_unit_test_teardown(test_preference, stop),
         cmocka_unit_test_teardown(test_drain, stop),
         cmocka_unit_test_teardown(test_disabled, stop),
         cmocka_unit_test_teardown(test_disabled_chosen, stop),
