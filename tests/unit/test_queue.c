@@ -173,26 +173,21 @@ static void test_preference_wakes(void **state)
 {
     (void)state;
     struct error err = ERROR_INIT;
-    for (int round = 0; round < 50; round++) {
-        struct sleeper sleepers[2] = {{.device = 1}, {.device = 0}};
-        struct queue *queue;
-        assert_int_equal(queue_create(&queue, 8, &err), OK);
-        const int64_t began = job_now();
-        for (int i = 0; i < 2; i++) {
-            sleepers[i].queue = queue;
-            assert_int_equal(pthread_create(&sleepers[i].thread, NULL, sleep_for_one, &sleepers[i]), 0);
-        }
-        struct job *jobs[2] = {push(queue, "a", 3), push(queue, "b", 3)};
-        for (int i = 0; i < 2; i++)
-            pthread_join(sleepers[i].thread, NULL);
-        assert_true(job_now() - began < INT64_C(10000000000));
-        for (int i = 0; i < 2; i++) {
-            assert_non_null(sleepers[i].got);
-            job_release(&sleepers[i].got);
-            job_release(&jobs[i]);
-        }
-        queue_destroy(&queue);
-    }
+    const struct timespec pause = {0, 50000000};
+    struct sleeper sleeper = {.device = 1};
+    assert_int_equal(queue_create(&sleeper.queue, 8, &err), OK);
+    queue_idle(sleeper.queue, 0);
+    assert_int_equal(pthread_create(&sleeper.thread, NULL, sleep_for_one, &sleeper), 0);
+    struct job *best = push(sleeper.queue, "best", 3), *left = push(sleeper.queue, "left", 3);
+    nanosleep(&pause, NULL); /* it has seen both, and sleeps again */
+    expect(sleeper.queue, 0, true, best);
+    const int64_t began = job_now();
+    pthread_join(sleeper.thread, NULL);
+    assert_true(job_now() - began < INT64_C(10000000000));
+    assert_ptr_equal(sleeper.got, left);
+    job_release(&sleeper.got);
+    job_release(&left);
+    queue_destroy(&sleeper.queue);
 }
 
 /* A worker without its device takes only what no worker can do that has one. */
