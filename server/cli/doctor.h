@@ -15,7 +15,7 @@ struct finding {
     const char *check; /* the name of the check that found it */
     enum doctor_state state;
     char found[1024];
-    char why[512], fix[512]; /* "" where all is well */
+    char why[512], fix[640]; /* "" where all is well */
 };
 
 #define DOCTOR_FINDINGS 128

@@ -155,7 +155,7 @@ static void advise_on_group(const char *path, const struct stat *status, char *f
 /* True if the device's file can be opened as its driver does; if it is there and cannot, says why. */
 static void check_node(struct doctor *doctor, const char *path)
 {
-    char full[PATH_MAX], group[64], fix[512];
+    char full[PATH_MAX], group[64], fix[640];
     struct stat status;
     snprintf(full, sizeof full, "%s%s", doctor->root, path);
     const int node = open(full, O_RDWR | O_CLOEXEC | O_NONBLOCK);
