@@ -11,8 +11,9 @@
 /* Whether the device has 16×16×16 matrices of fp16 with fp32 sums, spread over subgroups of 32 invocations. */
 bool vk_matrix_present(VkInstance instance, VkPhysicalDevice physical, const struct device_info *info);
 
-/* Asks the device for the order of a matrix among its invocations and sets device->matrix; it stays false, and the
- * reason is logged, where the order is none that weights could be packed in. */
+/* Asks the device for the order of a matrix among its invocations and sets device->matrix. It is false, the reason is
+ * logged and the device works without matrices, where it cannot tell, or weights could not be packed in that order.
+ * ERROR_DEVICE_LOST. */
 enum error_code vk_matrix_create(struct vk_device *device, struct error *err) MUST_CHECK;
 
 /* Whether the convolution can be done with matrices: x must have 8 channels beside each other. */
