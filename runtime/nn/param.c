@@ -67,3 +67,20 @@ void param_read(const struct param *param, float *out)
         for (size_t i = 0; i < row; i++)
             out[r * row + i] *= param->values[r];
 }
+
+const void *param_raw(const struct param *param, enum weights_dtype *type)
+{
+    const struct weights_tensor *source = param->source;
+    int64_t stride = 1;
+    *type = source ? source->dtype : WEIGHTS_F32;
+    if (!source)
+        return param->values;
+    if (*type != WEIGHTS_F32 && *type != WEIGHTS_F16 && *type != WEIGHTS_BF16)
+        return NULL;
+    for (int i = source->rank - 1; i >= 0; i--) {
+        if (source->shape[i] != 1 && source->stride[i] != stride)
+            return NULL;
+        stride *= (int64_t)source->shape[i];
+    }
+    return source->data;
+}

@@ -28,4 +28,9 @@ void param_destroy(struct param **param);
 /* Writes count float32 values to out, row-major. */
 void param_read(const struct param *param, float *out);
 
+/* For who converts them himself: where the elements lie, row-major and without gaps, as float32, float16 or bfloat16
+ * (*type), perhaps unaligned, and before they are multiplied by values[] where there are rows. NULL when they lie
+ * otherwise. */
+const void *param_raw(const struct param *param, enum weights_dtype *type);
+
 #endif

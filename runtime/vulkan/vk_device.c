@@ -16,6 +16,7 @@
 #include "shaders/include/params.h"
 
 #define VALIDATION_LAYER "VK_LAYER_KHRONOS_validation"
+#define UPLOAD_BYTES ((size_t)16 << 20)
 
 static atomic_int validation_messages;
 
@@ -509,6 +510,7 @@ static enum error_code open_device(struct device **out, const struct device_info
         return error_set(err, ERROR_NO_MEMORY, "out of memory to open %s", wanted->name);
     device->base.backend = &vk_backend;
     device->account = backend_account_open(wanted->id);
+    device->upload_bytes = UPLOAD_BYTES;
 
     VkResult result = instance_create(&device->instance, &device->messenger);
     if (result != VK_SUCCESS) {

@@ -59,6 +59,7 @@ struct vk_device {
     bool grouped;                    /* channels lie in groups also where no matrices want it: for tests */
     uint8_t matrix_order[256];       /* row * 16 + column of each invocation's 8 elements */
     bool stage_convolution;          /* convolutions read their input through shared memory */
+    size_t upload_bytes;             /* of each of the two buffers that weights go through */
     struct backend_account *account; /* of device memory */
     struct vk_commands *commands;
     struct vk_pipelines *pipelines;

@@ -69,6 +69,7 @@
     X(vkGetQueryPoolResults)                                                                                           \
     X(vkMapMemory)                                                                                                     \
     X(vkQueueSubmit)                                                                                                   \
+    X(vkResetDescriptorPool)                                                                                           \
     X(vkResetFences)                                                                                                   \
     X(vkUpdateDescriptorSets)                                                                                          \
     X(vkWaitForFences)

@@ -1,14 +1,13 @@
 #include "runtime/vulkan/vk_pack.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "runtime/base/mem.h"
-#include "runtime/vulkan/vk_command.h"
+#include "runtime/vulkan/vk_upload.h"
 
 #define CHUNK_BYTES (16u << 20) /* params share device allocations, of which drivers allow only some 4096 */
-#define STAGING_BYTES (8u << 20)
+#define ALIGN 16                /* of a pack, for the sake of the shader that writes it; devices may want more */
 
 struct chunk {
     struct chunk *next;
@@ -24,19 +23,10 @@ struct pack {
     bool uploaded;
 };
 
-struct copy {
-    const struct chunk *chunk;
-    VkBufferCopy region;
-};
-
 struct vk_packs {
     struct chunk *chunks;
     struct pack *list;
     size_t count, capacity;
-    struct vk_buffer staging; /* while an upload waits */
-    VkDeviceSize staged;
-    struct copy *copies;
-    size_t copy_count, copy_capacity;
 };
 
 /* --- layouts -------------------------------------------------------------------------------------------------------
@@ -99,181 +89,6 @@ void vk_pack_lanes(const struct vk_layout *layout, uint32_t *lanes)
     }
 }
 
-/* --- packing -------------------------------------------------------------------------------------------------------
- */
-
-/* To fp16, to the nearest, ties to even; what is beyond its range becomes its largest number. */
-static uint16_t to_half(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    const uint16_t sign = (uint16_t)(bits >> 16 & 0x8000);
-    const float size = fabsf(value);
-    if (!(size < 65504.0f))
-        return sign | 0x7bff;
-    if (size < 0x1p-14f) /* subnormal: in steps of 2^-24 */
-        return (uint16_t)(sign | (uint16_t)lrintf(size * 0x1p24f));
-    bits = (bits & 0x7fffffff) - (112u << 23);
-    return (uint16_t)(sign | (bits + 0xfff + (bits >> 13 & 1)) >> 13);
-}
-
-static enum error_code upload_staged(struct vk_device *device, struct error *err)
-{
-    struct vk_packs *packs = device->packs;
-    VkCommandBuffer commands;
-    enum error_code code = OK;
-    if (packs->copy_count == 0)
-        return OK;
-    if ((code = vk_command_begin(device, &commands, err)) != OK)
-        return code;
-    for (size_t i = 0; i < packs->copy_count; i++)
-        vkCmdCopyBuffer(commands, packs->staging.handle, packs->copies[i].chunk->buffer.handle, 1,
-                        &packs->copies[i].region);
-    code = vk_command_end(device, commands, err);
-    if (code == OK)
-        code = vk_command_run(device, &commands, 1, NULL, err);
-    vk_command_free(device, &commands, 1);
-    packs->staged = 0;
-    packs->copy_count = 0;
-    return code;
-}
-
-/* Where a pack's quads go, one after the other. */
-struct writer {
-    struct vk_device *device;
-    const struct pack *pack;
-    VkDeviceSize written; /* bytes of the pack */
-    struct error *err;
-    enum error_code code;
-};
-
-static uint8_t *writer_room(struct writer *writer, size_t size)
-{
-    struct vk_packs *packs = writer->device->packs;
-    if (packs->staged + size > packs->staging.size && (writer->code = upload_staged(writer->device, writer->err)) != OK)
-        return NULL;
-    struct copy *last = packs->copy_count ? &packs->copies[packs->copy_count - 1] : NULL;
-    const VkDeviceSize to = writer->pack->slice.offset + writer->written;
-    if (!last || last->chunk != writer->pack->chunk || last->region.dstOffset + last->region.size != to) {
-        if (packs->copy_count == packs->copy_capacity) {
-            const size_t capacity = packs->copy_capacity * 2 + 64;
-            struct copy *grown = realloc(packs->copies, capacity * sizeof *grown);
-            if (!grown) {
-                writer->code = error_set(writer->err, ERROR_NO_MEMORY, "out of memory for weights");
-                return NULL;
-            }
-            packs->copies = grown;
-            packs->copy_capacity = capacity;
-        }
-        last = &packs->copies[packs->copy_count++];
-        *last = (struct copy){writer->pack->chunk, {.srcOffset = packs->staged, .dstOffset = to}};
-    }
-    uint8_t *room = (uint8_t *)packs->staging.mapped + packs->staged;
-    last->region.size += size;
-    packs->staged += size;
-    writer->written += size;
-    return room;
-}
-
-/* The values of the four channels in lanes[], `stride` floats apart, as a quad. */
-static void put_quad(struct writer *writer, const float *values, const uint32_t lanes[4], size_t stride)
-{
-    const bool fp16 = writer->pack->key.fp16;
-    float quad[4];
-    uint16_t halves[4];
-    if (writer->code != OK)
-        return;
-    uint8_t *room = writer_room(writer, fp16 ? sizeof halves : sizeof quad);
-    if (!room)
-        return;
-    for (int lane = 0; lane < 4; lane++) {
-        quad[lane] = !values || lanes[lane] == VK_PACK_NO_CHANNEL ? 0.0f : values[lanes[lane] * stride];
-        halves[lane] = fp16 ? to_half(quad[lane]) : 0;
-    }
-    if (fp16)
-        memcpy(room, halves, sizeof halves);
-    else
-        memcpy(room, quad, sizeof quad);
-}
-
-/* Conv and linear differ in the order of taps and in lanes only in name: both are [out block][in block][tap][in lane].
- */
-static void put_all(struct writer *writer, const float *values, const uint32_t *in, const uint32_t *out)
-{
-    const struct vk_pack_key *key = &writer->pack->key;
-    const bool matrix = key->kind == PACK_CONV || key->kind == PACK_LINEAR;
-    const size_t taps = (size_t)key->taps, row = matrix ? (size_t)key->in.channels * taps : taps;
-    for (int ob = 0; matrix && ob < key->out.blocks; ob++) {
-        for (int ib = 0; ib < key->in.blocks; ib++)
-            for (size_t tap = 0; tap < taps; tap++)
-                for (int lane = 0; lane < 4; lane++) {
-                    const uint32_t channel = in[ib * 4 + lane];
-                    put_quad(writer, channel == VK_PACK_NO_CHANNEL ? NULL : values + channel * taps + tap, out + ob * 4,
-                             row);
-                }
-    }
-    /* Constants lie as tensors do. */
-    const int group = key->kind == PACK_TENSOR ? 1 << key->out.group_log : 1;
-    for (int ob = 0; !matrix && ob < key->out.blocks; ob += group)
-        for (size_t tap = 0; tap < taps; tap++)
-            for (int quad = ob; quad < ob + group; quad++)
-                put_quad(writer, values + tap, out + quad * 4, row);
-}
-
-/* Convolution weights as B matrices of 16 in lanes by 16 out lanes. */
-static void put_matrices(struct writer *writer, const float *values, const uint32_t *in, const uint32_t *out)
-{
-    const struct vk_pack_key *key = &writer->pack->key;
-    const uint8_t *order = writer->device->matrix_order;
-    const size_t taps = (size_t)key->taps, row = (size_t)key->in.channels * taps;
-    const int in_lanes = key->in.blocks * 4, out_lanes = key->out.blocks * 4;
-    for (int ob = 0; ob < out_lanes; ob += 16)
-        for (int ib = 0; ib < in_lanes; ib += 16)
-            for (size_t tap = 0; tap < taps; tap++) {
-                uint16_t matrix[256];
-                uint8_t *room = writer_room(writer, sizeof matrix);
-                if (!room)
-                    return;
-                for (int i = 0; i < 256; i++) {
-                    const int from = ib + order[i] / 16, to = ob + order[i] % 16;
-                    const bool real = from < in_lanes && to < out_lanes && in[from] != VK_PACK_NO_CHANNEL &&
-                                      out[to] != VK_PACK_NO_CHANNEL;
-                    matrix[i] = real ? to_half(values[out[to] * row + in[from] * taps + tap]) : 0;
-                }
-                memcpy(room, matrix, sizeof matrix);
-            }
-}
-
-static enum error_code fill(struct vk_device *device, const struct pack *pack, struct error *err)
-{
-    const struct vk_pack_key *key = &pack->key;
-    struct writer writer = {.device = device, .pack = pack, .err = err};
-    float *values = mem_alloc(key->param->count, sizeof *values);
-    uint32_t *in = mem_alloc((size_t)key->in.blocks * 4 + 1, sizeof *in);
-    uint32_t *out = mem_alloc((size_t)key->out.blocks * 4 + 1, sizeof *out);
-    enum error_code code = OK;
-    if (!values || !in || !out) {
-        code = error_set(err, ERROR_NO_MEMORY, "out of memory for %zu weights", key->param->count);
-    } else if (!device->packs->staging.handle) {
-        code =
-            vk_memory_create(device, &device->packs->staging, STAGING_BYTES, MEMORY_UPLOAD, "uploading weights", err);
-    }
-    if (code == OK) {
-        param_read(key->param, values);
-        vk_pack_lanes(&key->in, in);
-        vk_pack_lanes(&key->out, out);
-        if (key->kind == PACK_MATRIX)
-            put_matrices(&writer, values, in, out);
-        else
-            put_all(&writer, values, in, out);
-        code = writer.code;
-    }
-    free(values);
-    free(in);
-    free(out);
-    return code;
-}
-
 /* --- the cache -----------------------------------------------------------------------------------------------------
  */
 
@@ -309,8 +124,6 @@ void vk_pack_destroy(struct vk_device *device)
         return;
     while (packs->count)
         remove_pack(device, packs->count - 1);
-    vk_memory_destroy(device, &packs->staging);
-    free(packs->copies);
     free(packs->list);
     free(packs);
     device->packs = NULL;
@@ -329,7 +142,8 @@ static uint64_t packed_bytes(const struct vk_pack_key *key)
 /* Room for a pack in a chunk that has some, or in a new one. */
 static enum error_code chunk_take(struct vk_device *device, struct pack *pack, VkDeviceSize bytes, struct error *err)
 {
-    const VkDeviceSize align = device->traits.limits.minStorageBufferOffsetAlignment;
+    const VkDeviceSize wanted = device->traits.limits.minStorageBufferOffsetAlignment;
+    const VkDeviceSize align = wanted > ALIGN ? wanted : ALIGN;
     struct chunk *chunk = device->packs->chunks;
     VkDeviceSize offset = 0;
     for (; chunk; chunk = chunk->next) {
@@ -394,26 +208,33 @@ enum error_code vk_pack_get(struct vk_device *device, const struct vk_pack_key *
     if (code != OK)
         return code;
     packs->count++;
-    code = fill(device, pack, err);
-    if (code != OK)
-        pack->key.param = NULL; /* never found again; vk_pack_flush removes it */
     *out = pack->slice;
-    return code;
+    return OK;
 }
 
 enum error_code vk_pack_flush(struct vk_device *device, struct error *err)
 {
     struct vk_packs *packs = device->packs;
-    enum error_code code = upload_staged(device, err);
+    size_t waiting = 0;
+    for (size_t i = 0; i < packs->count; i++)
+        waiting += !packs->list[i].uploaded;
+    if (waiting == 0)
+        return OK;
+    struct vk_upload_item *items = mem_calloc(waiting, sizeof *items);
+    enum error_code code = items ? OK : error_set(err, ERROR_NO_MEMORY, "out of memory for weights");
+    waiting = 0;
+    for (size_t i = 0; i < packs->count && code == OK; i++)
+        if (!packs->list[i].uploaded)
+            items[waiting++] = (struct vk_upload_item){packs->list[i].key, packs->list[i].slice};
+    if (code == OK)
+        code = vk_upload_run(device, items, waiting, err);
+    free(items);
     for (size_t i = packs->count; i-- > 0;) {
-        if (!packs->list[i].key.param || (code != OK && !packs->list[i].uploaded))
+        if (code != OK && !packs->list[i].uploaded)
             remove_pack(device, i);
         else
             packs->list[i].uploaded = true;
     }
-    vk_memory_destroy(device, &packs->staging);
-    packs->staged = 0;
-    packs->copy_count = 0;
     return code;
 }
 

@@ -34,7 +34,7 @@ enum vk_pack_kind {
     PACK_TENSOR     /* [out block][h*w][out lane] from [out][h*w]: constants, and with h*w = 1 biases and slopes */
 };
 
-/* What tells one packing from another. Lanes that are padding become 0. */
+/* What tells one packing from another. Lanes that are padding become 0. The layouts are made by shaders/upload.comp. */
 struct vk_pack_key {
     const struct param *param;
     enum vk_pack_kind kind;
@@ -46,8 +46,8 @@ struct vk_pack_key {
 enum error_code vk_pack_create(struct vk_device *device, struct error *err) MUST_CHECK;
 void vk_pack_destroy(struct vk_device *device);
 
-/* The packed param in device memory. Its upload may wait until vk_pack_flush; after an error, or if the slice is not
- * going to be used, vk_pack_flush must still be called. */
+/* The packed param's place in device memory. Its upload waits until vk_pack_flush, which must be called also after an
+ * error, or if the slice is not going to be used. */
 enum error_code vk_pack_get(struct vk_device *device, const struct vk_pack_key *key, struct vk_slice *out,
                             struct error *err) MUST_CHECK;
 

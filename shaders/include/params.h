@@ -73,6 +73,24 @@ struct params_pixel {
     float slope, x_scale, residual1_scale;
 };
 
+/* A part of a param on its way into its packing. Offsets are in words of the staging buffer, y in quads of the packed
+ * params; lanes and rows are counted in the part. */
+#define UPLOAD_NO_CHANNEL 0xffffffffu
+#define UPLOAD_PLAIN 0 /* layouts */
+#define UPLOAD_CONV 1
+#define UPLOAD_MATRIX 2
+#define UPLOAD_F32 0 /* types of the source */
+#define UPLOAD_F16 1
+#define UPLOAD_BF16 2
+struct params_upload {
+    PARAMS_UINT first_group, quads, y, values;
+    PARAMS_UINT scales;              /* a float of each row; 0: none */
+    PARAMS_UINT order;               /* of a matrix's elements */
+    PARAMS_UINT in_lanes, out_lanes; /* the channel, and the row, of each */
+    PARAMS_UINT row;                 /* elements of a row */
+    PARAMS_UINT taps, in_blocks, group_log;
+};
+
 /* What a run sets, for the noise shader. */
 struct params_run {
     PARAMS_UINT seed_low, seed_high, first_image, unused;

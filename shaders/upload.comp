@@ -1,0 +1,83 @@
+// A part of a param, as the checkpoint has it, into its packing: the layouts of enum vk_pack_kind (vk_pack.h). The bits
+// come out as on the host: to fp16 to the nearest, ties to even, and what is beyond its range as its largest number.
+#version 450
+#include "params.h"
+
+layout(local_size_x = PIXEL_GROUP) in;
+layout(constant_id = 0) const uint KIND = 0;   // UPLOAD_…
+layout(constant_id = 1) const uint SOURCE = 0; // UPLOAD_F32 …
+layout(push_constant) uniform push { params_upload p; };
+
+#if FP16
+#define QUAD uvec2
+#else
+#define QUAD uvec4
+#endif
+layout(std430, set = 0, binding = BIND_Y) restrict writeonly buffer y_buffer { QUAD y[]; };
+layout(std430, set = 0, binding = BIND_X) restrict readonly buffer words_buffer { uint words[]; };
+
+// The bits of an element as fp32.
+uint element(uint i)
+{
+    if (SOURCE == UPLOAD_F32)
+        return words[p.values + i];
+    const uint bits = words[p.values + i / 2] >> (16 * (i & 1)) & 0xffffu;
+    if (SOURCE == UPLOAD_BF16)
+        return bits << 16;
+    const uint sign = (bits & 0x8000u) << 16, exponent = bits >> 10 & 31, fraction = bits & 0x3ffu;
+    if (exponent == 0) // zero and subnormal
+        return sign | floatBitsToUint(float(fraction) * 5.9604644775390625e-8);
+    return sign | (exponent == 31 ? 255 : exponent + 112) << 23 | fraction << 13;
+}
+
+uint to_half(uint bits)
+{
+    const uint sign = bits >> 16 & 0x8000u, size = bits & 0x7fffffffu;
+    if (size >= 0x477fe000u) // 65504, infinity, NaN
+        return sign | 0x7bffu;
+    if (size < 0x38800000u) // subnormal: in steps of 2^-24
+        return sign | uint(roundEven(uintBitsToFloat(size) * 16777216.0));
+    return sign | (size - (112u << 23) + 0xfffu + (size >> 13 & 1)) >> 13;
+}
+
+// The value in a lane, both counted in the part; 0 in padding.
+uint value(uint in_lane, uint tap, uint out_lane)
+{
+    const bool matrix = KIND == UPLOAD_CONV || KIND == UPLOAD_MATRIX;
+    const uint channel = matrix ? words[p.in_lanes + in_lane] : 0, row = words[p.out_lanes + out_lane];
+    if (channel == UPLOAD_NO_CHANNEL || row == UPLOAD_NO_CHANNEL)
+        return 0;
+    const uint bits = element(row * p.row + channel * p.taps + tap);
+    return p.scales == 0 ? bits : floatBitsToUint(uintBitsToFloat(bits) * uintBitsToFloat(words[p.scales + row]));
+}
+
+// Lane `lane` of quad i of the part.
+uint lane_value(uint i, uint lane)
+{
+    if (KIND == UPLOAD_CONV) { // [out block][in block][tap][in lane][out lane]
+        const uint blocks = i / (4 * p.taps);
+        return value(blocks % p.in_blocks * 4 + i % 4, i / 4 % p.taps, blocks / p.in_blocks * 4 + lane);
+    }
+    if (KIND == UPLOAD_MATRIX) { // [out matrix][in matrix][tap][256 in the device's order]
+        const uint matrices = i / (64 * p.taps), at = words[p.order + i % 64 * 4 + lane];
+        return value(matrices % p.in_blocks * 16 + at / 16, i / 64 % p.taps, matrices / p.in_blocks * 16 + at % 16);
+    }
+    // [out group][tap][quad of the group][out lane]
+    const uint quad = i >> p.group_log, mask = (1u << p.group_log) - 1;
+    return value(0, quad % p.taps, ((quad / p.taps << p.group_log) + (i & mask)) * 4 + lane);
+}
+
+void main()
+{
+    const uint i = (gl_WorkGroupID.x + p.first_group) * PIXEL_GROUP + gl_LocalInvocationID.x;
+    if (i >= p.quads)
+        return;
+    uint v[4];
+    for (uint lane = 0; lane < 4; lane++)
+        v[lane] = lane_value(i, lane);
+#if FP16
+    y[p.y + i] = uvec2(to_half(v[0]) | to_half(v[1]) << 16, to_half(v[2]) | to_half(v[3]) << 16);
+#else
+    y[p.y + i] = uvec4(v[0], v[1], v[2], v[3]);
+#endif
+}
