@@ -126,6 +126,10 @@ $(BUILD)/fixtures/.made: $(BUILD)/make_fixtures
 
 fixtures: $(BUILD)/fixtures/.made
 
+$(BUILD)/make_models: $(BUILD)/tests/bench/make_models.o $(BUILD)/runtime/models/model_random.o \
+                      $(patsubst %,$(BUILD)/runtime/base/%.o,error file mem)
+	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lm
+
 # The networks in their official sizes on the CPU against the oracle, which takes minutes.
 check-full: $(BUILD)/tests/golden/test_full
 	RESTORED_FULL=1 $<

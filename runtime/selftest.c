@@ -320,29 +320,44 @@ void selftest_device(struct device *device, struct selftest *out)
     out->ms = now_ms() - begin;
 }
 
-void selftest_run(const char *id, const char *cache_dir, struct selftest *out)
+enum error_code selftest_open(struct device **out, const char *id, const char *cache_dir, struct selftest *test,
+                              struct error *err)
 {
     const double begin = now_ms();
-    struct device *device;
-    struct error err = ERROR_INIT;
-    *out = (struct selftest){0};
+    *test = (struct selftest){0};
     device_judge(id, NULL, NULL); /* a device may be tested again */
-    if (device_open(&device, id, cache_dir, &err)) {
-        out->fp32.state = SELFTEST_FAILED;
-        snprintf(out->fp32.reason, sizeof out->fp32.reason, "%.255s", err.text);
+    enum error_code code = device_open(out, id, cache_dir, err);
+    if (code) {
+        test->fp32.state = SELFTEST_FAILED;
+        snprintf(test->fp32.reason, sizeof test->fp32.reason, "%.255s", err->text);
     } else {
-        selftest_device(device, out);
-        device_close(&device);
+        selftest_device(*out, test);
     }
-    out->ms = now_ms() - begin;
+    test->ms = now_ms() - begin;
     char unusable[256], no_fp16[96];
-    snprintf(unusable, sizeof unusable, "it failed its self-test: %.225s", out->fp32.reason);
-    if (isinf(out->fp16.max_error))
+    snprintf(unusable, sizeof unusable, "it failed its self-test: %.225s", test->fp32.reason);
+    if (isinf(test->fp16.max_error))
         snprintf(no_fp16, sizeof no_fp16, "its fp16 failed the self-test: it gave values that are no numbers");
     else
-        snprintf(no_fp16, sizeof no_fp16, "its fp16 failed the self-test, off by %.2g", out->fp16.max_error);
-    device_judge(id, out->fp32.state == SELFTEST_FAILED ? unusable : NULL,
-                 out->fp16.state == SELFTEST_FAILED ? no_fp16 : NULL);
+        snprintf(no_fp16, sizeof no_fp16, "its fp16 failed the self-test, off by %.2g", test->fp16.max_error);
+    device_judge(id, test->fp32.state == SELFTEST_FAILED ? unusable : NULL,
+                 test->fp16.state == SELFTEST_FAILED ? no_fp16 : NULL);
+    if (!code && test->fp32.state == SELFTEST_FAILED) {
+        device_close(out);
+        code = error_set(err, ERROR_DEVICE, "%s", test->fp32.reason);
+    } else if (!code && test->fp16.state == SELFTEST_FAILED) { /* who knows in what state that left it */
+        device_close(out);
+        code = device_open(out, id, cache_dir, err);
+    }
+    return code;
+}
+
+void selftest_run(const char *id, const char *cache_dir, struct selftest *out)
+{
+    struct device *device;
+    struct error err = ERROR_INIT;
+    if (!selftest_open(&device, id, cache_dir, out, &err))
+        device_close(&device);
 }
 
 const char *selftest_state_name(enum selftest_state state)

@@ -1,7 +1,8 @@
 /* The self-test of a device: 1+2=3, then a small network of every operator with stored answers, in fp32 and, where the
  * device has it, in fp16. A device that computes wrongly must not touch a picture, and fp16 is used only where its
  * measured error is small.
- * Thread-safety: selftest_run may be called from any thread; selftest_device by the one that the device belongs to. */
+ * Thread-safety: selftest_open and selftest_run may be called from any thread; selftest_device by the one that the
+ * device belongs to. */
 #ifndef RUNTIME_SELFTEST_H
 #define RUNTIME_SELFTEST_H
 
@@ -31,9 +32,14 @@ const char *selftest_state_name(enum selftest_state state);
 /* Tests an open device. It may be lost afterwards. */
 void selftest_device(struct device *device, struct selftest *out);
 
-/* Opens the device with this id or name, tests it, closes it, and tells the backend what came of it (device_judge), so
- * that it is not opened again if it failed, and computes in fp32 if its fp16 did. A device that cannot be opened has
- * failed. cache_dir as device_open's: with it, compiling the test's pipelines is paid once. */
+/* Opens the device with this id or name, tests it, and tells the backend what came of it (device_judge), so that it is
+ * not opened again if it failed, and computes in fp32 if its fp16 did. It stays open, unless it failed: then the error
+ * is ERROR_DEVICE, or device_open's, and *out is NULL. cache_dir as device_open's: with it, compiling the test's
+ * pipelines is paid once. */
+enum error_code selftest_open(struct device **out, const char *id, const char *cache_dir, struct selftest *test,
+                              struct error *err) MUST_CHECK;
+
+/* The same, and closes the device. A device that cannot be opened has failed. */
 void selftest_run(const char *id, const char *cache_dir, struct selftest *out);
 
 #endif

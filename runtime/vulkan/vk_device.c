@@ -9,32 +9,14 @@
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
 #include "runtime/vulkan/vk_command.h"
+#include "runtime/vulkan/vk_instance.h"
 #include "runtime/vulkan/vk_matrix.h"
 #include "runtime/vulkan/vk_pack.h"
 #include "runtime/vulkan/vk_pipeline.h"
 #include "runtime/vulkan/vk_plan.h"
 #include "shaders/include/params.h"
 
-#define VALIDATION_LAYER "VK_LAYER_KHRONOS_validation"
 #define UPLOAD_BYTES ((size_t)16 << 20)
-
-static atomic_int validation_messages;
-
-int vk_validation_count(void)
-{
-    return atomic_load(&validation_messages);
-}
-
-static VKAPI_ATTR VkBool32 VKAPI_CALL on_message(VkDebugUtilsMessageSeverityFlagBitsEXT severity,
-                                                 VkDebugUtilsMessageTypeFlagsEXT types,
-                                                 const VkDebugUtilsMessengerCallbackDataEXT *data, void *user)
-{
-    (void)severity, (void)types, (void)user;
-    atomic_fetch_add(&validation_messages, 1);
-    log_event(LOG_ERROR, "vulkan-validation", "id=%s text=%s", data->pMessageIdName ? data->pMessageIdName : "-",
-              data->pMessage);
-    return VK_FALSE;
-}
 
 static const char *result_name(VkResult result)
 {
@@ -80,84 +62,6 @@ enum error_code vk_device_error(struct vk_device *device, VkResult result, const
     }
     return error_set(err, code, "%s could not %s: %s (VkResult %d)", device ? device->traits.info.name : "Vulkan", what,
                      result_name(result), (int)result);
-}
-
-/* --- the instance --------------------------------------------------------------------------------------------------
- */
-
-static bool validation_wanted(void)
-{
-    const char *value = getenv("RESTORED_VULKAN_VALIDATION");
-    return value && strcmp(value, "1") == 0;
-}
-
-static bool layer_present(const char *name)
-{
-    uint32_t count = 0;
-    bool found = false;
-    if (vkEnumerateInstanceLayerProperties(&count, NULL) != VK_SUCCESS || count == 0)
-        return false;
-    VkLayerProperties *layers = mem_calloc(count, sizeof *layers);
-    if (layers && vkEnumerateInstanceLayerProperties(&count, layers) >= 0)
-        for (uint32_t i = 0; i < count; i++)
-            found |= strcmp(layers[i].layerName, name) == 0;
-    free(layers);
-    return found;
-}
-
-/* A loader or driver that is missing or too old gives a VkResult, which the caller takes as "no devices". */
-static VkResult instance_create(VkInstance *instance, VkDebugUtilsMessengerEXT *messenger)
-{
-    static const char *const layer = VALIDATION_LAYER, *const extension = VK_EXT_DEBUG_UTILS_EXTENSION_NAME;
-    const VkDebugUtilsMessengerCreateInfoEXT messages = {
-        .sType = VK_STRUCTURE_TYPE_DEBUG_UTILS_MESSENGER_CREATE_INFO_EXT,
-        .messageSeverity =
-            VK_DEBUG_UTILS_MESSAGE_SEVERITY_WARNING_BIT_EXT | VK_DEBUG_UTILS_MESSAGE_SEVERITY_ERROR_BIT_EXT,
-        .messageType = VK_DEBUG_UTILS_MESSAGE_TYPE_VALIDATION_BIT_EXT | VK_DEBUG_UTILS_MESSAGE_TYPE_PERFORMANCE_BIT_EXT,
-        .pfnUserCallback = on_message};
-    const VkApplicationInfo application = {
-        .sType = VK_STRUCTURE_TYPE_APPLICATION_INFO, .pApplicationName = "restored", .apiVersion = VK_API_VERSION_1_1};
-    VkInstanceCreateInfo create = {.sType = VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO, .pApplicationInfo = &application};
-    uint32_t version = 0;
-    bool validate = validation_wanted();
-
-    *messenger = VK_NULL_HANDLE;
-    if (vk_loader_open(NULL) != OK)
-        return VK_ERROR_INITIALIZATION_FAILED;
-    if (vkEnumerateInstanceVersion(&version) != VK_SUCCESS || version < VK_API_VERSION_1_1)
-        return VK_ERROR_INCOMPATIBLE_DRIVER;
-    if (validate && !layer_present(VALIDATION_LAYER)) {
-        atomic_fetch_add(&validation_messages, 1);
-        log_event(LOG_ERROR, "vulkan-validation", "text=%s is not installed", VALIDATION_LAYER);
-        validate = false;
-    }
-    if (validate) {
-        create.pNext = &messages;
-        create.enabledLayerCount = create.enabledExtensionCount = 1;
-        create.ppEnabledLayerNames = &layer;
-        create.ppEnabledExtensionNames = &extension;
-    }
-    VkResult result = vkCreateInstance(&create, NULL, instance);
-    if (result != VK_SUCCESS || !validate)
-        return result;
-    PFN_vkCreateDebugUtilsMessengerEXT create_messenger =
-        (PFN_vkCreateDebugUtilsMessengerEXT)vkGetInstanceProcAddr(*instance, "vkCreateDebugUtilsMessengerEXT");
-    if (create_messenger)
-        result = create_messenger(*instance, &messages, NULL, messenger);
-    if (result != VK_SUCCESS)
-        vkDestroyInstance(*instance, NULL);
-    return result;
-}
-
-static void instance_destroy(VkInstance instance, VkDebugUtilsMessengerEXT messenger)
-{
-    if (messenger) {
-        PFN_vkDestroyDebugUtilsMessengerEXT destroy =
-            (PFN_vkDestroyDebugUtilsMessengerEXT)vkGetInstanceProcAddr(instance, "vkDestroyDebugUtilsMessengerEXT");
-        if (destroy)
-            destroy(instance, messenger, NULL);
-    }
-    vkDestroyInstance(instance, NULL);
 }
 
 /* --- what a physical device is -------------------------------------------------------------------------------------
@@ -370,44 +274,42 @@ static uint32_t enumerate(VkInstance instance, VkPhysicalDevice **devices)
 
 enum error_code vk_device_probe(struct error *err)
 {
-    VkInstance instance;
-    VkDebugUtilsMessengerEXT messenger;
+    struct vk_instance *instance;
     enum error_code code = vk_loader_open(err);
     if (code != OK)
         return code;
-    VkResult result = instance_create(&instance, &messenger);
-    if (result != VK_SUCCESS)
-        return vk_device_error(NULL, result, "find a driver that works", err);
-    instance_destroy(instance, messenger);
-    return OK;
+    VkResult result = vk_instance_hold(&instance);
+    vk_instance_release(&instance);
+    return result == VK_SUCCESS ? OK : vk_device_error(NULL, result, "find a driver that works", err);
 }
 
 static enum error_code list(struct device_info **list, size_t *count, struct error *err)
 {
-    VkInstance instance;
-    VkDebugUtilsMessengerEXT messenger;
+    struct vk_instance *instance;
     VkPhysicalDevice *physical = NULL;
     enum error_code code = OK;
 
-    VkResult result = instance_create(&instance, &messenger);
+    VkResult result = vk_instance_hold(&instance);
     if (result != VK_SUCCESS) {
         log_event(LOG_DEBUG, "vulkan-absent", "result=%d", (int)result);
         return OK;
     }
-    const uint32_t found = enumerate(instance, &physical);
+    const uint32_t found = enumerate(vk_instance_handle(instance), &physical);
     struct device_info *grown = found ? realloc(*list, (*count + found) * sizeof **list) : NULL;
     if (grown) {
         *list = grown;
         for (uint32_t i = 0; i < found; i++) {
             struct vk_traits traits;
             describe(physical[i], i, &traits);
+            if (traits.info.usable && traits.info.type != DEVICE_SOFTWARE) /* a GPU is going to be opened */
+                vk_instance_keep(instance);
             grown[(*count)++] = traits.info;
         }
     } else if (found) {
         code = error_set(err, ERROR_NO_MEMORY, "out of memory for the list of Vulkan devices");
     }
     free(physical);
-    instance_destroy(instance, messenger);
+    vk_instance_release(&instance);
     return code;
 }
 
@@ -450,8 +352,9 @@ static void close_device(struct device *base)
         vk_command_destroy(device);
         vkDestroyDevice(device->handle, NULL);
     }
-    if (device->instance)
-        instance_destroy(device->instance, device->messenger);
+    if (device->lost)
+        vk_instance_abandon(device->instance);
+    vk_instance_release(&device->instance);
     backend_account_close(device->account);
     free(device);
 }
@@ -512,13 +415,13 @@ static enum error_code open_device(struct device **out, const struct device_info
     device->account = backend_account_open(wanted->id);
     device->upload_bytes = UPLOAD_BYTES;
 
-    VkResult result = instance_create(&device->instance, &device->messenger);
+    VkResult result = vk_instance_hold(&device->instance);
     if (result != VK_SUCCESS) {
-        device->instance = VK_NULL_HANDLE;
         code = vk_device_error(NULL, result, "create an instance", err);
         goto out;
     }
-    const uint32_t found = enumerate(device->instance, &physical);
+    const VkInstance instance = vk_instance_handle(device->instance);
+    const uint32_t found = enumerate(instance, &physical);
     uint32_t index = 0;
     for (; index < found; index++) {
         describe(physical[index], index, &device->traits);
@@ -540,8 +443,8 @@ static enum error_code open_device(struct device **out, const struct device_info
     const char *grouped = getenv("RESTORED_VULKAN_GROUPED");
     device->grouped = grouped && *grouped == '1';
     const char *matrix = getenv("RESTORED_VULKAN_MATRIX");
-    device->matrix = (!matrix || *matrix != '0') &&
-                     vk_matrix_present(device->instance, device->traits.physical, &device->traits.info);
+    device->matrix =
+        (!matrix || *matrix != '0') && vk_matrix_present(instance, device->traits.physical, &device->traits.info);
     result = create_logical(device);
     if (result != VK_SUCCESS) {
         code = vk_device_error(device, result, "open the device", err);

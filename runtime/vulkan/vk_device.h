@@ -1,5 +1,5 @@
-/* Vulkan devices: the instance, what each physical device is and can do, and the open device whose parts the other
- * vk_* files own. Every list and every open device has an instance of its own, which ends with it.
+/* Vulkan devices: what each physical device is and can do, and the open device whose parts the other
+ * vk_* files own.
  * Thread-safety: vk_device_error and the functions that list may be called from any thread; an open device belongs to
  * one thread at a time, but for its memory counters. */
 #ifndef RUNTIME_VULKAN_VK_DEVICE_H
@@ -8,7 +8,7 @@
 #include <stdatomic.h>
 
 #include "runtime/backend/backend.h"
-#include "runtime/vulkan/vk_loader.h"
+#include "runtime/vulkan/vk_instance.h"
 
 #ifndef VK_KHR_cooperative_matrix /* newer than Debian 12's headers */
 #define VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME "VK_KHR_cooperative_matrix"
@@ -50,8 +50,7 @@ struct vk_traits {
 struct vk_device {
     struct device base;
     struct vk_traits traits;
-    VkInstance instance;
-    VkDebugUtilsMessengerEXT messenger;
+    struct vk_instance *instance;
     VkDevice handle;
     VkQueue queue;
     bool lost;
@@ -79,9 +78,5 @@ enum error_code vk_device_error(struct vk_device *device, VkResult result, const
 
 /* Bytes of the device's heap that this process may use in all, and that it uses. */
 void vk_device_memory(const struct vk_device *device, uint64_t *budget, uint64_t *used);
-
-/* Messages of the validation layer since the process began. It is switched on by RESTORED_VULKAN_VALIDATION=1; that
- * the layer is asked for and not installed counts as one. */
-int vk_validation_count(void);
 
 #endif

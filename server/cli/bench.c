@@ -166,7 +166,7 @@ enum error_code bench_pipeline(const struct bench_settings *settings, const char
     bench_memory_reset();
     enum error_code code = file_map(&file, path, err);
     if (!code)
-        code = engine_create(&engine, settings->device, settings->cache_dir, settings->store, err);
+        code = engine_create(&engine, settings->device, settings->cache_dir, settings->store, NULL, err);
     if (!code) /* makes the plans, and wakes the device */
         code = pipeline_once(settings, engine, &file, NULL, &report, err);
     if (!code)

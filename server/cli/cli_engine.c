@@ -19,13 +19,17 @@ static enum error_code open_device(struct cli_engine *engine, int device, struct
 {
     const char *id = devices_id(engine->devices, device);
     struct selftest test;
-    selftest_run(id, engine->cache_dir, &test);
+    struct device *open = NULL;
+    struct error local = ERROR_INIT;
+    enum error_code code = selftest_open(&open, id, engine->cache_dir, &test, &local);
     devices_tested(engine->devices, device, &test);
     if (test.fp32.state == SELFTEST_FAILED)
         return error_set(err, ERROR_DEVICE, "device %s cannot be used: %s", id, test.fp32.reason);
     if (test.fp16.state == SELFTEST_FAILED)
         log_event(LOG_WARN, "self-test", "device=%s fp16=failed reason=\"%s\"", id, test.fp16.reason);
-    enum error_code code = engine_create(&engine->engine, id, engine->cache_dir, engine->store, err);
+    if (code)
+        return error_set(err, code, "%s", local.text);
+    code = engine_create(&engine->engine, id, engine->cache_dir, engine->store, &open, err);
     if (!code)
         engine_set_precision(engine->engine, engine->precision);
     return code;

@@ -33,10 +33,12 @@ static void shut(struct engine *engine)
     device_close(&engine->context.device);
 }
 
+/* Unless it is open already. */
 static enum error_code open_device(struct engine *engine, struct error *err)
 {
-    enum error_code code =
-        device_open(&engine->context.device, engine->which, *engine->cache_dir ? engine->cache_dir : NULL, err);
+    enum error_code code = OK;
+    if (!engine->context.device)
+        code = device_open(&engine->context.device, engine->which, *engine->cache_dir ? engine->cache_dir : NULL, err);
     if (!code)
         code = model_set_create(&engine->context.models, engine->context.store, engine->context.device, err);
     if (code) {
@@ -48,11 +50,19 @@ static enum error_code open_device(struct engine *engine, struct error *err)
 }
 
 enum error_code engine_create(struct engine **out, const char *which, const char *cache_dir, struct model_store *store,
-                              struct error *err)
+                              struct device **device, struct error *err)
 {
     struct engine *engine = mem_calloc(1, sizeof *engine);
-    if (!engine)
+    *out = NULL;
+    if (!engine) {
+        if (device)
+            device_close(device);
         return error_set(err, ERROR_NO_MEMORY, "no memory for a worker");
+    }
+    if (device) {
+        engine->context.device = *device;
+        *device = NULL;
+    }
     pthread_mutex_init(&engine->lock, NULL);
     snprintf(engine->which, sizeof engine->which, "%s", which);
     snprintf(engine->cache_dir, sizeof engine->cache_dir, "%s", cache_dir ? cache_dir : "");

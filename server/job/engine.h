@@ -8,9 +8,10 @@
 struct engine;
 
 /* Opens the device (id, UUID, name; "auto": the best). cache_dir: for compiled pipelines, or NULL. The store is
- * borrowed. Errors are those of device_open. */
+ * borrowed. device: takes over that handle of the device, which is open already; NULL, or *device NULL: opens one.
+ * Errors are those of device_open. */
 enum error_code engine_create(struct engine **out, const char *which, const char *cache_dir, struct model_store *store,
-                              struct error *err) MUST_CHECK;
+                              struct device **device, struct error *err) MUST_CHECK;
 /* What restorations get that leave the precision open, where the device has it. AUTO, as at first: what it prefers. */
 void engine_set_precision(struct engine *engine, enum precision precision);
 void engine_destroy(struct engine **engine);

@@ -80,7 +80,7 @@ static void open_device(struct worker *worker)
     struct device_info info;
     const char *id = devices_id(pool->devices, worker->device);
     const char *cache_dir = *pool->cache_dir ? pool->cache_dir : NULL;
-    if (!engine_create(&worker->engine, id, cache_dir, pool->store, &err)) {
+    if (!engine_create(&worker->engine, id, cache_dir, pool->store, &worker->tested, &err)) {
         engine_set_precision(worker->engine, pool->settings.precision);
         if (preload(worker, &err))
             engine_destroy(&worker->engine);
@@ -103,7 +103,9 @@ static void test_device(struct worker *worker)
     struct error err = ERROR_INIT;
     struct selftest test;
     const char *id = devices_id(pool->devices, worker->device);
-    selftest_run(id, *pool->cache_dir ? pool->cache_dir : NULL, &test);
+    /* Where it passes and cannot be opened once more, open_device will say why. */
+    if (selftest_open(&worker->tested, id, *pool->cache_dir ? pool->cache_dir : NULL, &test, &err))
+        error_clear(&err);
     devices_tested(pool->devices, worker->device, &test);
     log_event(test.fp32.state == SELFTEST_FAILED || test.fp16.state == SELFTEST_FAILED ? LOG_ERROR : LOG_INFO,
               "self-test", "device=%s fp32=\"%s\" error=%.2g fp16=\"%s\" error=%.2g ms=%.0f reason=\"%s%s%s\"", id,

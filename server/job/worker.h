@@ -13,6 +13,7 @@ struct worker {
     int device;
     pthread_t thread;
     struct engine *engine; /* its thread's; NULL while the device cannot be opened */
+    struct device *tested; /* its thread's: the device as the self-test left it open; NULL once the engine has it */
     bool up, disabled;     /* its thread's: the device is open; it is never to be */
     struct job *current;   /* under the pool's lock, as are the next two */
     enum worker_phase phase;

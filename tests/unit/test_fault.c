@@ -50,7 +50,7 @@ static void open_engine(const char *device, const char *spec)
 {
     struct error err = ERROR_INIT;
     engine_destroy(&engine);
-    if (fault_set(spec, &err) || engine_create(&engine, device, NULL, store, &err))
+    if (fault_set(spec, &err) || engine_create(&engine, device, NULL, store, NULL, &err))
         fail_msg("%s: %s", spec, err.text);
 }
 

@@ -160,6 +160,37 @@ static void test_list(void **state)
     free(list);
 }
 
+/* All share one instance, until it is abandoned; it ends with its last holder, or is kept for the next. */
+static void test_instance(void **state)
+{
+    struct vk_instance *a, *b, *c;
+    (void)state;
+    assert_int_equal(vk_instance_hold(&a), VK_SUCCESS);
+    assert_int_equal(vk_instance_hold(&b), VK_SUCCESS);
+    assert_ptr_equal(a, b);
+    vk_instance_abandon(a);
+    assert_int_equal(vk_instance_hold(&c), VK_SUCCESS);
+    assert_ptr_not_equal(c, a);
+    assert_true(vk_instance_handle(c) != vk_instance_handle(a));
+    vk_instance_release(&a);
+    assert_null(a);
+    vk_instance_abandon(b); /* once more, and not the one that others get now */
+    vk_instance_release(&b);
+    assert_int_equal(vk_instance_hold(&b), VK_SUCCESS);
+    assert_ptr_equal(b, c);
+    vk_instance_keep(c);
+    const VkInstance handle = vk_instance_handle(c);
+    vk_instance_release(&b);
+    vk_instance_release(&c);
+    vk_instance_release(&c);
+    struct device *device = open_device(NULL);
+    assert_int_equal(vk_instance_hold(&a), VK_SUCCESS);
+    assert_true(vk_instance_handle(a) == handle);
+    vk_instance_abandon(a);
+    vk_instance_release(&a);
+    device_close(&device); /* its last holder */
+}
+
 /* The one file in the folder, mapped. */
 static struct file cache_file(const char *folder, char *path, size_t size)
 {
@@ -621,6 +652,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_list),
+        cmocka_unit_test(test_instance),
         cmocka_unit_test(test_layouts),
         cmocka_unit_test(test_tiles_file),
         cmocka_unit_test(test_pipeline_cache),
