@@ -10,6 +10,9 @@
 #include "runtime/base/mem.h"
 #include "runtime/models/model_build.h"
 
+#define GFPGAN_MAX_LEVELS 8
+#define GFPGAN_MAX_LAYERS (2 + 3 * GFPGAN_MAX_LEVELS)
+
 static int gfpgan_levels(const struct weights *weights)
 {
     return build_count(weights, "conv_body_down.%d.conv1.weight"); /* log2(size) - 2 */
@@ -28,7 +31,7 @@ static bool gfpgan_detect(const struct weights *weights, struct model_info *info
         return false;
     }
     int levels = gfpgan_levels(weights);
-    if (levels < 1 || levels > 8 || !weights_find(weights, "conv_body_first.weight") ||
+    if (levels < 1 || levels > GFPGAN_MAX_LEVELS || !weights_find(weights, "conv_body_first.weight") ||
         !weights_find(weights, "stylegan_decoder.constant_input.weight"))
         return false;
     info->kind = MODEL_FACE;
@@ -62,11 +65,21 @@ static struct view gfpgan_block(struct model_build *b, const char *name, struct 
         return VIEW_NONE;
     struct view first = build_like(b, x, graph_channels(b->graph, x));
     gfpgan_leaky(build_conv(b, build_name("%s.conv1", name), x, first, 3));
-    struct view inner = build_resize(b, RESIZE_BILINEAR, first, side, side);
-    struct view small = build_resize(b, RESIZE_BILINEAR, x, side, side);
     int channels = gfpgan_out(b, build_name("%s.conv2.weight", name));
-    struct view skip = build_like(b, inner, channels), out = build_like(b, inner, channels);
-    build_conv(b, build_name("%s.skip", name), small, skip, 1);
+    const struct build_text skip_name = build_text("%s.skip", name);
+    struct view skip, inner;
+    if (side > graph_tensor_of(b->graph, x)->h) { /* a 1×1 convolution may as well come before the enlargement */
+        struct view small = build_like(b, x, channels);
+        build_conv(b, skip_name.text, x, small, 1);
+        inner = build_resize(b, RESIZE_BILINEAR, first, side, side);
+        skip = build_resize(b, RESIZE_BILINEAR, small, side, side);
+    } else {
+        struct view small = build_resize(b, RESIZE_BILINEAR, x, side, side);
+        inner = build_resize(b, RESIZE_BILINEAR, first, side, side);
+        skip = build_like(b, inner, channels);
+        build_conv(b, skip_name.text, small, skip, 1);
+    }
+    struct view out = build_like(b, inner, channels);
     struct node *second = build_conv(b, build_name("%s.conv2", name), inner, out, 3);
     gfpgan_leaky(second);
     second->in[OP_RESIDUAL1] = skip;
@@ -74,14 +87,19 @@ static struct view gfpgan_block(struct model_build *b, const char *name, struct 
     return out;
 }
 
-/* condition_scale or condition_shift: two convolutions with LeakyReLU between them. */
-static struct view gfpgan_condition(struct model_build *b, const char *name, struct view feature)
+/* condition_scale and condition_shift i, into out[0] and out[1]: two convolutions each, with LeakyReLU between them. */
+static void gfpgan_conditions(struct model_build *b, int i, struct view feature, struct view out[2])
 {
-    struct view middle = build_like(b, feature, gfpgan_out(b, build_name("%s.0.weight", name)));
-    struct view out = build_like(b, feature, gfpgan_out(b, build_name("%s.2.weight", name)));
-    gfpgan_leaky(build_conv(b, build_name("%s.0", name), feature, middle, 3));
-    build_conv(b, build_name("%s.2", name), middle, out, 3);
-    return out;
+    const struct build_text names[2] = {build_text("condition_scale.%d", i), build_text("condition_shift.%d", i)};
+    struct view middle[2];
+    for (int k = 0; k < 2; k++) {
+        middle[k] = build_like(b, feature, gfpgan_out(b, build_name("%s.0.weight", names[k].text)));
+        gfpgan_leaky(build_conv(b, build_name("%s.0", names[k].text), feature, middle[k], 3));
+    }
+    for (int k = 0; k < 2; k++) {
+        out[k] = build_like(b, feature, gfpgan_out(b, build_name("%s.2.weight", names[k].text)));
+        build_conv(b, build_name("%s.2", names[k].text), middle[k], out[k], 3);
+    }
 }
 
 /* The sum over the kernel of the squared weights [o][i], for OP_DEMODULATE. name is "….modulated_conv.demodulation". */
@@ -105,53 +123,91 @@ static void gfpgan_squares(struct model_build *b, const char *name, float *value
     free(weight);
 }
 
-/* ModulatedConv2d of x into out; demodulated unless it makes RGB. */
-static struct node *gfpgan_modulated(struct model_build *b, const char *name, struct view x, struct view out,
-                                     struct view latent, int kernel, bool demodulate)
+/* The latent code of decoder layer i: one segment each where the network predicts several (different_w), else the same.
+ */
+static struct view gfpgan_latent(const struct graph *g, struct view latents, int i)
+{
+    return latents.tensor >= 0 && graph_tensor_of(g, latents)->segment_count > 1 ? graph_segments(latents, i, 1)
+                                                                                 : latents;
+}
+
+/* A layer of the decoder, and what the latent code makes of its ModulatedConv2d: the factors of the input's and of the
+ * output's channels, of the latter none where it makes RGB. */
+struct modulation {
+    struct build_text layer;
+    struct view style, demodulation;
+};
+
+/* All layers in order: style_conv1, to_rgb1, and three at each size. First all styles and then all demodulations: a
+ * device can do those of a kind at once. */
+static void gfpgan_modulations(struct model_build *b, int levels, int n, struct view latents, struct modulation *out)
 {
     struct graph *g = b->graph;
-    if (x.tensor < 0 || out.tensor < 0)
-        return build_conv(b, name, VIEW_NONE, VIEW_NONE, kernel);
-    int n = graph_tensor_of(g, x)->n, in = graph_channels(g, x), channels = graph_channels(g, out);
-    struct view style = graph_temp(g, n, in, 1, 1), demodulation = VIEW_NONE;
-    build_linear(b, build_name("%s.modulation", name), latent, style);
-    if (demodulate) {
-        demodulation = graph_temp(g, n, channels, 1, 1);
-        const struct param *squares =
-            build_derived(b, build_name("%s.demodulation", name), (size_t)in * (size_t)channels, gfpgan_squares);
-        struct node *node = graph_node(g, OP_DEMODULATE, demodulation);
+    int layers = 2 + 3 * levels, in[GFPGAN_MAX_LAYERS], channels[GFPGAN_MAX_LAYERS];
+    for (int i = 0; i < layers; i++) {
+        int level = (i - 2) / 3, of = (i - 2) % 3, code = i < 2 ? i : 2 * level + 1 + of;
+        struct modulation *m = &out[i];
+        *m = (struct modulation){.demodulation = VIEW_NONE};
+        m->layer = i == 0   ? build_text("stylegan_decoder.style_conv1")
+                   : i == 1 ? build_text("stylegan_decoder.to_rgb1")
+                   : of < 2 ? build_text("stylegan_decoder.style_convs.%d", 2 * level + of)
+                            : build_text("stylegan_decoder.to_rgbs.%d", level);
+        const struct build_text weight = build_text("%s.modulated_conv.weight", m->layer.text);
+        channels[i] = build_dim(model_weights(b->model), weight.text, 1);
+        in[i] = build_dim(model_weights(b->model), weight.text, 2);
+        if (in[i] < 1 || channels[i] < 1) {
+            build_fail(b, ERROR_CORRUPT, "tensor %s is missing", weight.text);
+            return;
+        }
+        m->style = graph_temp(g, n, in[i], 1, 1);
+        build_linear(b, build_name("%s.modulated_conv.modulation", m->layer.text), gfpgan_latent(g, latents, code),
+                     m->style);
+    }
+    for (int i = 0; i < layers; i++) {
+        if (i == 1 || (i >= 2 && (i - 2) % 3 == 2)) /* to RGB */
+            continue;
+        const struct param *squares = build_derived(b, build_name("%s.modulated_conv.demodulation", out[i].layer.text),
+                                                    (size_t)in[i] * (size_t)channels[i], gfpgan_squares);
+        out[i].demodulation = graph_temp(g, n, channels[i], 1, 1);
+        struct node *node = graph_node(g, OP_DEMODULATE, out[i].demodulation);
         if (node) {
-            node->in[OP_X] = style;
+            node->in[OP_X] = out[i].style;
             node->param[OP_WEIGHT] = squares;
             node->args.demodulate.epsilon = 1e-8f;
         }
     }
-    struct node *conv = build_conv(b, name, x, out, kernel);
-    conv->in[OP_IN_SCALE] = style;
-    conv->in[OP_OUT_SCALE] = demodulation;
+}
+
+/* ModulatedConv2d of x into out. */
+static struct node *gfpgan_modulated(struct model_build *b, const struct modulation *m, struct view x, struct view out,
+                                     int kernel)
+{
+    struct node *conv = build_conv(b, build_name("%s.modulated_conv", m->layer.text), x, out, kernel);
+    conv->in[OP_IN_SCALE] = m->style;
+    conv->in[OP_OUT_SCALE] = m->demodulation;
     return conv;
 }
 
 /* StyleConv: modulated convolution, times sqrt(2), noise, bias, LeakyReLU. */
-static void gfpgan_style_conv(struct model_build *b, const char *name, struct view x, struct view out,
-                              struct view latent, struct view noise)
+static void gfpgan_style_conv(struct model_build *b, const struct modulation *m, struct view x, struct view out,
+                              struct view noise)
 {
     const struct param *bias = NULL;
     if (out.tensor >= 0) {
         int shape[3] = {graph_channels(b->graph, out), 1, 1};
-        bias = build_param(b, build_name("%s.bias", name), 3, shape);
+        bias = build_param(b, build_name("%s.bias", m->layer.text), 3, shape);
     }
-    struct node *conv = gfpgan_modulated(b, build_name("%s.modulated_conv", name), x, out, latent, 3, true);
+    struct node *conv = gfpgan_modulated(b, m, x, out, 3);
     gfpgan_leaky(conv);
     conv->args.conv2d.gain = (float)sqrt(2.0);
-    conv->args.conv2d.noise_weight = build_scalar(b, build_name("%s.weight", name));
+    conv->args.conv2d.noise_weight = build_scalar(b, build_name("%s.weight", m->layer.text));
     conv->in[OP_NOISE_MAP] = noise;
     conv->param[OP_BIAS] = bias;
 }
 
 /* ToRGB: modulated 1×1 convolution without demodulation, plus the smaller picture upsampled. */
-static struct view gfpgan_rgb(struct model_build *b, const char *name, struct view x, struct view latent,
-                              struct view skip, enum tensor_role role)
+static struct view gfpgan_rgb(struct model_build *b, const struct modulation *m, struct view x, struct view skip,
+                              enum tensor_role role)
 {
     if (x.tensor < 0)
         return VIEW_NONE;
@@ -159,8 +215,8 @@ static struct view gfpgan_rgb(struct model_build *b, const char *name, struct vi
     int rgb = 3, shape[3] = {3, 1, 1};
     struct view up = skip.tensor >= 0 ? build_resize(b, RESIZE_BILINEAR, skip, t.h, t.w) : VIEW_NONE;
     struct view out = graph_tensor(b->graph, role, t.n, t.h, t.w, 1, &rgb);
-    const struct param *bias = build_param(b, build_name("%s.bias", name), 3, shape);
-    struct node *conv = gfpgan_modulated(b, build_name("%s.modulated_conv", name), x, out, latent, 1, false);
+    const struct param *bias = build_param(b, build_name("%s.bias", m->layer.text), 3, shape);
+    struct node *conv = gfpgan_modulated(b, m, x, out, 1);
     conv->param[OP_BIAS] = bias;
     conv->in[OP_RESIDUAL1] = up;
     conv->args.conv2d.residual1_scale = 1;
@@ -190,17 +246,10 @@ static int gfpgan_side(int layer)
     return 4 << ((layer + 1) / 2);
 }
 
-/* The latent code of decoder layer i: one segment each where the network predicts several (different_w), else the same.
- */
-static struct view gfpgan_latent(const struct graph *g, struct view latents, int i)
-{
-    return latents.tensor >= 0 && graph_tensor_of(g, latents)->segment_count > 1 ? graph_segments(latents, i, 1)
-                                                                                 : latents;
-}
-
 /* StyleGAN2 with spatial feature transforms; conditions[2*i], [2*i+1]: scale and shift at size 8 << i. */
-static void gfpgan_decoder(struct model_build *b, int levels, const struct session_shape *shape, struct view latents,
-                           const struct view *conditions, const struct view *noise_inputs)
+static void gfpgan_decoder(struct model_build *b, int levels, const struct session_shape *shape,
+                           const struct modulation *modulations, const struct view *conditions,
+                           const struct view *noise_inputs)
 {
     struct graph *g = b->graph;
     int n = shape->n, channels = build_dim(model_weights(b->model), "stylegan_decoder.constant_input.weight", 1);
@@ -216,12 +265,11 @@ static void gfpgan_decoder(struct model_build *b, int levels, const struct sessi
         spread->args.add.x_scale = 1;
     }
     struct view out = graph_temp(g, n, channels, 4, 4);
-    gfpgan_style_conv(b, "stylegan_decoder.style_conv1", x, out, gfpgan_latent(g, latents, 0),
-                      gfpgan_noise(b, shape->variant, n, 0, 4, noise_inputs));
-    struct view skip =
-        gfpgan_rgb(b, "stylegan_decoder.to_rgb1", out, gfpgan_latent(g, latents, 1), VIEW_NONE, TENSOR_TEMP);
+    gfpgan_style_conv(b, &modulations[0], x, out, gfpgan_noise(b, shape->variant, n, 0, 4, noise_inputs));
+    struct view skip = gfpgan_rgb(b, &modulations[1], out, VIEW_NONE, TENSOR_TEMP);
     for (int i = 0; i < levels; i++) {
         int side = 8 << i, layer = 2 * i + 1;
+        const struct modulation *m = &modulations[3 * i];
         channels = build_dim(model_weights(b->model),
                              build_name("stylegan_decoder.style_convs.%d.modulated_conv.weight", 2 * i), 1);
         struct view scale = conditions[2 * i], shift = conditions[2 * i + 1],
@@ -231,9 +279,7 @@ static void gfpgan_decoder(struct model_build *b, int levels, const struct sessi
         int conditioned = graph_channels(g, scale), segments[2] = {channels - conditioned, conditioned};
         bool half = conditioned < channels; /* sft_half: only the second half is transformed */
         struct view styled = graph_tensor(g, TENSOR_TEMP, n, side, side, half ? 2 : 1, half ? segments : &channels);
-        gfpgan_style_conv(b, build_name("stylegan_decoder.style_convs.%d", 2 * i), big, styled,
-                          gfpgan_latent(g, latents, layer),
-                          gfpgan_noise(b, shape->variant, n, layer, side, noise_inputs));
+        gfpgan_style_conv(b, &m[2], big, styled, gfpgan_noise(b, shape->variant, n, layer, side, noise_inputs));
         struct view part = half ? graph_segments(styled, 1, 1) : styled;
         struct node *transform = graph_node(g, OP_SCALE_SHIFT, part);
         if (transform) {
@@ -242,11 +288,8 @@ static void gfpgan_decoder(struct model_build *b, int levels, const struct sessi
             transform->in[OP_RESIDUAL2] = shift;
         }
         out = graph_temp(g, n, channels, side, side);
-        gfpgan_style_conv(b, build_name("stylegan_decoder.style_convs.%d", 2 * i + 1), styled, out,
-                          gfpgan_latent(g, latents, layer + 1),
-                          gfpgan_noise(b, shape->variant, n, layer + 1, side, noise_inputs));
-        skip = gfpgan_rgb(b, build_name("stylegan_decoder.to_rgbs.%d", i), out, gfpgan_latent(g, latents, layer + 2),
-                          skip, i == levels - 1 ? TENSOR_OUTPUT : TENSOR_TEMP);
+        gfpgan_style_conv(b, &m[3], styled, out, gfpgan_noise(b, shape->variant, n, layer + 1, side, noise_inputs));
+        skip = gfpgan_rgb(b, &m[4], out, skip, i == levels - 1 ? TENSOR_OUTPUT : TENSOR_TEMP);
     }
 }
 
@@ -268,7 +311,8 @@ static void gfpgan_build(struct model_build *b, const struct session_shape *shap
     const struct weights *weights = model_weights(b->model);
     struct graph *g = b->graph;
     int levels = gfpgan_levels(weights), size = 4 << levels, n = shape->n, rgb = 3, one = 1;
-    struct view skips[9], conditions[18], noise_inputs[19];
+    struct view skips[GFPGAN_MAX_LEVELS], conditions[2 * GFPGAN_MAX_LEVELS], noise_inputs[2 * GFPGAN_MAX_LEVELS + 1];
+    struct modulation modulations[GFPGAN_MAX_LAYERS];
     if (shape->h != size || shape->w != size) {
         build_fail(b, ERROR_INVALID, "the face network takes %d×%d px, not %d×%d", size, size, shape->w, shape->h);
         return;
@@ -297,14 +341,16 @@ static void gfpgan_build(struct model_build *b, const struct session_shape *shap
         segments[i] = features;
     struct view latents = graph_tensor(g, TENSOR_TEMP, n, 1, 1, codes, segments);
     build_linear(b, "final_linear", last, latents);
+    gfpgan_modulations(b, levels, n, latents, modulations);
+    if (g->error.code)
+        return;
 
     feature = last;
     for (int i = 0; i < levels; i++) {
         feature = gfpgan_block(b, build_name("conv_body_up.%d", i), gfpgan_add(b, feature, skips[i]), 8 << i);
-        conditions[2 * i] = gfpgan_condition(b, build_name("condition_scale.%d", i), feature);
-        conditions[2 * i + 1] = gfpgan_condition(b, build_name("condition_shift.%d", i), feature);
+        gfpgan_conditions(b, i, feature, &conditions[2 * i]);
     }
-    gfpgan_decoder(b, levels, shape, latents, conditions, noise_inputs);
+    gfpgan_decoder(b, levels, shape, modulations, conditions, noise_inputs);
 }
 
 const struct architecture architecture_gfpgan = {gfpgan_detect, gfpgan_build, gfpgan_smallest};

@@ -56,7 +56,9 @@ struct vk_device {
     bool lost;
     bool matrix;                     /* convolutions in fp16 use cooperative matrices */
     bool grouped;                    /* channels lie in groups also where no matrices want it: for tests */
-    uint8_t matrix_order[256];       /* row * 16 + column of each invocation's 8 elements */
+    uint8_t matrix_order[256];       /* row * 16 + column of each invocation's 8 elements of a B matrix */
+    uint8_t matrix_column[16];       /* where in 16 channels, as the sums leave them, that of a B matrix's column is */
+    uint32_t matrix_slot_bit;        /* which bit of a sum's number, among its invocation's 8, tells its row */
     bool stage_convolution;          /* convolutions read their input through shared memory */
     size_t upload_bytes;             /* of each of the two buffers that weights go through */
     struct backend_account *account; /* of device memory */

@@ -9,6 +9,8 @@
 
 #define SIZE VK_MATRIX_SIZE
 #define SUBGROUP 32
+#define ELEMENTS (SIZE * SIZE)
+#define HELD (ELEMENTS / SUBGROUP) /* elements of a matrix that an invocation holds */
 
 /* Whether one of the forms that the device multiplies is ours. */
 static bool has_form(VkInstance instance, VkPhysicalDevice physical)
@@ -87,7 +89,7 @@ static enum error_code run_probe(struct vk_device *device, const struct vk_buffe
         vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, vk_pipeline_layout(device), 0, 1, &set, 0,
                                 NULL);
         vkCmdDispatch(commands, 1, 1, 1);
-        vk_command_barrier(commands);
+        vk_command_to_host(commands);
         code = vk_command_end(device, commands, err);
         if (code == OK)
             code = vk_command_run(device, &commands, 1, NULL, err);
@@ -97,12 +99,47 @@ static enum error_code run_probe(struct vk_device *device, const struct vk_buffe
     return code;
 }
 
+/* Whether each element of the matrix is held once. */
+static bool is_order(const uint32_t *order)
+{
+    bool seen[ELEMENTS] = {false};
+    for (int i = 0; i < ELEMENTS; i++) {
+        if (order[i] >= ELEMENTS || seen[order[i]])
+            return false;
+        seen[order[i]] = true;
+    }
+    return true;
+}
+
+/* shaders/matrix/leave.glsl wants of a matrix of sums that invocation i holds 4 elements of row i / 4 and 4 of row
+ * i / 4 + 8, told apart by one bit of their numbers, in the same columns, which are those of every fourth invocation.
+ */
+static bool learn_columns(struct vk_device *device, const uint32_t *order)
+{
+    for (uint32_t bit = 0; bit < 3; bit++) {
+        bool fits = true;
+        for (uint32_t i = 0; i < ELEMENTS && fits; i++) {
+            const uint32_t invocation = i / HELD, number = i % HELD, low = number & ((1u << bit) - 1);
+            const uint32_t place = invocation % 4 * 4 + ((number >> 1 & ~((1u << bit) - 1)) | low);
+            const uint32_t column = order[i] % SIZE;
+            if (invocation < 4 && (number >> bit & 1) == 0)
+                device->matrix_column[column] = (uint8_t)place;
+            fits =
+                order[i] / SIZE == invocation / 4 + (number >> bit & 1) * 8 && device->matrix_column[column] == place;
+        }
+        if (fits) {
+            device->matrix_slot_bit = bit;
+            return true;
+        }
+    }
+    return false;
+}
+
 enum error_code vk_matrix_create(struct vk_device *device, struct error *err)
 {
     struct vk_buffer out = {0};
-    bool seen[SIZE * SIZE] = {false};
     enum error_code code =
-        vk_memory_create(device, &out, SIZE * SIZE * sizeof(uint32_t), MEMORY_READBACK, "the order of a matrix", err);
+        vk_memory_create(device, &out, 2 * ELEMENTS * sizeof(uint32_t), MEMORY_READBACK, "the order of a matrix", err);
     if (code == OK)
         code = run_probe(device, &out, err);
     if (code != OK && code != ERROR_DEVICE_LOST) { /* a driver that promises more than it compiles: do without */
@@ -113,30 +150,48 @@ enum error_code vk_matrix_create(struct vk_device *device, struct error *err)
         return OK;
     }
     const uint32_t *order = out.mapped;
-    device->matrix = code == OK;
-    for (int i = 0; i < SIZE * SIZE && device->matrix; i++) {
-        device->matrix = order[i] < SIZE * SIZE && !seen[order[i]];
-        if (device->matrix)
-            seen[device->matrix_order[i] = (uint8_t)order[i]] = true;
-    }
+    device->matrix =
+        code == OK && is_order(order) && is_order(order + ELEMENTS) && learn_columns(device, order + ELEMENTS);
+    for (int i = 0; i < ELEMENTS && device->matrix; i++)
+        device->matrix_order[i] = (uint8_t)order[i];
     if (code == OK && !device->matrix)
-        log_event(LOG_INFO, "matrix-unused", "device=%s reason=\"an invocation holds other than 8 elements\"",
+        log_event(LOG_INFO, "matrix-unused", "device=%s reason=\"its invocations hold matrices in an unknown order\"",
                   device->traits.info.id);
     vk_memory_destroy(device, &out);
     return code;
 }
 
+/* Whether out matrices come in pairs, so that an invocation holds 8 channels side by side. */
+static bool paired(int out_blocks)
+{
+    return (out_blocks + 3) / 4 % 2 == 0;
+}
+
+int vk_matrix_unit(int out_blocks)
+{
+    return paired(out_blocks) ? 2 * SIZE : SIZE;
+}
+
+int vk_matrix_channel(const struct vk_device *device, int out_blocks, int first, int column)
+{
+    const int place = device->matrix_column[column], own = place / 4, lane = place % 4;
+    if (!paired(out_blocks))
+        return first + place;
+    return first / 32 * 32 + own * 8 + first / 16 % 2 * 4 + lane;
+}
+
 bool vk_matrix_takes(const struct vk_build *build, const struct vk_operand *x, const struct op_conv2d *args)
 {
-    return build->fp16 && build->device->matrix && x->layout.group_log > 0 && args->kernel <= 3 && args->stride <= 2;
+    return build->fp16 && build->device->matrix && x->layout.group_log > 0 && args->kernel <= VK_MATRIX_KERNEL &&
+           args->stride <= 2;
 }
 
 uint32_t vk_matrix_shared_bytes(const struct vk_tile *tile, uint32_t kernel, uint32_t stride)
 {
-    const uint32_t w = (SIZE - 1) * stride + kernel, h = (tile->rows * tile->down - 1) * stride + kernel;
-    const uint32_t across = tile->subgroups / tile->split / tile->down * tile->blocks;
-    const uint32_t sums = tile->split * tile->down * tile->phase * SIZE * (across * SIZE + 4);
-    return w * h * (tile->steps * 4 + 2) * 8 + sums * 4;
+    const uint32_t step = kernel == 1 ? 1 : stride; /* a 1×1 convolution copies only the pixels that it needs */
+    const uint32_t w = (SIZE - 1) * step + kernel, h = (tile->rows * tile->down - 1) * step + kernel;
+    const uint32_t sums = (tile->split > 1 ? tile->subgroups * tile->phase * tile->blocks * ELEMENTS : 0) + 1;
+    return w * h * (tile->steps * 2 + 1) * 16 + sums * 4;
 }
 
 void vk_matrix_apply(const struct vk_tile *tile, struct vk_dispatch *dispatch)
@@ -162,8 +217,10 @@ void vk_matrix_conv2d(const struct vk_device *device, const struct op_conv2d *ar
                       const struct vk_operand *y, uint32_t flags, struct vk_dispatch *dispatch)
 {
     enum { OF_TILE = sizeof(struct vk_tile) / sizeof(uint32_t) + 1 }; /* constants that vk_matrix_apply sets */
-    const uint32_t constants[] = {(uint32_t)args->kernel,   (uint32_t)args->stride, (uint32_t)args->pad,
-                                  (uint32_t)args->upsample, args->activation,       flags};
+    const uint32_t constants[] = {
+        device->matrix_slot_bit, paired(y->layout.blocks), (uint32_t)args->kernel, (uint32_t)args->stride,
+        (uint32_t)args->pad,     (uint32_t)args->upsample, args->activation,       flags};
+    _Static_assert(OF_TILE + sizeof constants / sizeof constants[0] <= VK_PIPELINE_MAX_SPEC, "room for all constants");
     struct vk_tile tile;
     uint32_t size = 0;
     while (size < 9 && (uint64_t)y->n * y->h * y->w > UINT64_C(1) << 2 * size)

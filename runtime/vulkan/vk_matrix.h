@@ -6,18 +6,24 @@
 
 #include "runtime/vulkan/vk_tune.h"
 
-#define VK_MATRIX_SIZE 16 /* rows and columns of a matrix */
+#define VK_MATRIX_SIZE 16  /* rows and columns of a matrix */
+#define VK_MATRIX_KERNEL 7 /* the largest kernel */
 
 /* Whether the device has 16×16×16 matrices of fp16 with fp32 sums, spread over subgroups of 32 invocations. */
 bool vk_matrix_present(VkInstance instance, VkPhysicalDevice physical, const struct device_info *info);
 
-/* Asks the device for the order of a matrix among its invocations and sets device->matrix. It is false, the reason is
- * logged and the device works without matrices, where it cannot tell, or weights could not be packed in that order.
- * ERROR_DEVICE_LOST. */
+/* Asks the device for the order of matrices among its invocations and sets device->matrix. It is false, the reason is
+ * logged and the device works without matrices, where it cannot tell, or weights could not be packed, or sums not be
+ * written, in that order. ERROR_DEVICE_LOST. */
 enum error_code vk_matrix_create(struct vk_device *device, struct error *err) MUST_CHECK;
 
 /* Whether the convolution can be done with matrices: x must have 8 channels beside each other. */
 bool vk_matrix_takes(const struct vk_build *build, const struct vk_operand *x, const struct op_conv2d *args);
+
+/* Where in the tensor's channels column `column` (0..15) of the out matrix that begins with channel `first` lies, for
+ * weights with out_blocks quads of out channels: such that each invocation holds channels that are side by side. */
+int vk_matrix_unit(int out_blocks); /* the channels that are ordered among themselves: 16 or 32 */
+int vk_matrix_channel(const struct vk_device *device, int out_blocks, int first, int column);
 
 /* Sets the dispatch's shader, constants, groups, tiles_x and tuning key. push.conv2d.out_h is set already. flags: FLAG_
  * bits. */

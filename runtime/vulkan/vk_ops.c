@@ -219,7 +219,9 @@ static uint32_t conv_flags(const struct frame *frame)
     return bias_flag(frame) | (frame->in[OP_RESIDUAL1].n ? FLAG_RESIDUAL1 : 0) |
            (frame->in[OP_RESIDUAL2].n ? FLAG_RESIDUAL2 : 0) | (frame->in[OP_IN_SCALE].n ? FLAG_IN_SCALE : 0) |
            (frame->in[OP_OUT_SCALE].n ? FLAG_OUT_SCALE : 0) | (frame->in[OP_NOISE_MAP].n ? FLAG_NOISE : 0) |
-           (args->activation_last ? FLAG_ACTIVATION_LAST : 0) | (args->pad_mode == PAD_REFLECT ? FLAG_REFLECT : 0);
+           (args->activation_last ? FLAG_ACTIVATION_LAST : 0) |
+           (args->gain != 1.0f || args->scale != 1.0f ? FLAG_SCALED : 0) |
+           (args->pad_mode == PAD_REFLECT ? FLAG_REFLECT : 0);
 }
 
 /* Sets the dispatch's constants, groups and tiles_x for shaders/conv2d.comp. */
@@ -395,9 +397,13 @@ static enum error_code lanewise(struct frame *frame, struct error *err)
         return code;
     if (frame->node->kind == OP_RESIZE) {
         const struct vk_operand *x = &frame->in[OP_X], *y = &frame->y;
-        spec(dispatch, (args->resize.mode == RESIZE_BILINEAR ? FLAG_BILINEAR : 0) |
-                           (y->h == 2 * x->h && y->w == 2 * x->w ? FLAG_DOUBLES : 0) |
+        const bool bilinear = args->resize.mode == RESIZE_BILINEAR;
+        const bool doubles = bilinear && y->h == 2 * x->h && y->w == 2 * x->w;
+        spec(dispatch, (bilinear ? FLAG_BILINEAR : 0) | (doubles ? FLAG_DOUBLES : 0) |
                            (x->h == 2 * y->h && x->w == 2 * y->w ? FLAG_HALVES : 0));
+        dispatch->work = quad_work(y);
+        if (doubles)
+            pixel_groups(dispatch, x);
     } else if (frame->node->kind == OP_MAX_POOL) {
         spec(dispatch, (uint32_t)args->max_pool.kernel);
         spec(dispatch, (uint32_t)args->max_pool.stride);

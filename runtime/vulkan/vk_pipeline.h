@@ -6,7 +6,7 @@
 
 #include "runtime/vulkan/vk_device.h"
 
-#define VK_PIPELINE_MAX_SPEC 16
+#define VK_PIPELINE_MAX_SPEC 20
 
 /* What tells one pipeline from another. Specialisation constant i has the id i. */
 struct vk_pipeline_key {

@@ -12,10 +12,18 @@
 #include "runtime/vulkan/vk_ops.h"
 #include "runtime/vulkan/vk_timer.h"
 
-/* Multiply-accumulates a submit. A slow GPU does 100 G a second, and a driver's watchdog barks after seconds; software
- * does 1 to 5 G a second, and a cancelled job should not last much longer than that. */
-#define SUBMIT_WORK 10000000000u
-#define SUBMIT_WORK_SOFTWARE 1000000000u
+/* Multiply-accumulates a submit. A driver's watchdog barks after seconds, a cancelled job should not last much longer
+ * than a submit, and between submits a device is idle for some 100 µs. So: 1 s of software, at most 0.1 s of a GPU that
+ * is slow for its kind: 100 G a second for one that shares the memory, 1 T for one that does not, 10 T with matrices.
+ */
+static uint64_t submit_work(const struct vk_device *device, bool matrices)
+{
+    const enum device_type type = device->traits.info.type;
+    return type == DEVICE_SOFTWARE   ? UINT64_C(1000000000)
+           : matrices                ? UINT64_C(1000000000000)
+           : type == DEVICE_DISCRETE ? UINT64_C(100000000000)
+                                     : UINT64_C(10000000000);
+}
 
 /* Dispatches between two barriers whose spans are remembered. */
 #define MAX_OPEN 16
@@ -33,6 +41,7 @@ struct vk_plan {
     VkDescriptorSet *sets;
     VkCommandBuffer *commands;
     uint32_t command_count, command_capacity;
+    uint64_t submit_work;
     struct vk_timer timer;
     int input_count, output_count;
     struct vk_slice inputs[sizeof((struct graph *)0)->inputs / sizeof(int)];
@@ -376,9 +385,7 @@ static enum error_code record_dispatch(struct recorder *r, uint32_t index, struc
 
 static enum error_code record(struct vk_device *device, struct vk_plan *plan, struct error *err)
 {
-    struct recorder r = {.device = device,
-                         .plan = plan,
-                         .limit = device->traits.info.type == DEVICE_SOFTWARE ? SUBMIT_WORK_SOFTWARE : SUBMIT_WORK};
+    struct recorder r = {.device = device, .plan = plan, .limit = plan->submit_work};
     enum error_code code = OK;
     for (uint32_t i = 0; i < plan->dispatch_count && code == OK; i++) {
         const int node = plan->dispatches[i].node;
@@ -392,7 +399,7 @@ static enum error_code record(struct vk_device *device, struct vk_plan *plan, st
         vk_timer_stamp(&plan->timer, r.commands, node);
     }
     if (code == OK)
-        vk_command_barrier(r.commands); /* for the host, which reads the outputs */
+        vk_command_to_host(r.commands);
     if (r.commands) {
         enum error_code ended = vk_command_end(device, r.commands, err);
         code = code == OK ? ended : code;
@@ -433,6 +440,7 @@ enum error_code vk_plan_create(struct plan **out, struct device *base, const str
     plan->base = (struct plan){&vk_backend, base};
     plan->input_count = graph->input_count;
     plan->output_count = graph->output_count;
+    plan->submit_work = submit_work(device, precision == PRECISION_FP16 && device->matrix);
     snprintf(plan->name, sizeof plan->name, "%s", name);
     struct vk_build build = {device,
                              plan,

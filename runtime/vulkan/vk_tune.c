@@ -14,15 +14,15 @@
 #define ROUNDS 3                /* each tile is timed so often, one after the other, and its best time counts */
 #define ROUND_WORK 40000000000u /* multiply-accumulates of a timing: a fraction of a millisecond on a fast device */
 #define MAX_REPEAT 32
-#define SPLIT_SIZE 6 /* subgroups share out a convolution's input channels only in pictures of up to 64×64 */
+#define SPLIT_SIZE 7 /* subgroups share out a convolution's input channels only in pictures of up to 128×128 */
 
 /* Tiles that were the best for some convolution on some device. The first that can do it is the guess. */
 static const struct vk_tile tiles[] = {
-    {4, 1, 4, 1, 4, 1, 4, 2}, {8, 1, 4, 1, 8, 1, 8, 1}, {8, 1, 4, 2, 4, 1, 4, 1}, {8, 1, 2, 1, 8, 1, 8, 1},
-    {4, 1, 8, 1, 2, 0, 1, 2}, {4, 1, 8, 1, 1, 0, 1, 2}, {4, 1, 8, 1, 1, 0, 1, 1}, {4, 1, 8, 1, 1, 1, 1, 2},
-    {8, 2, 8, 1, 1, 0, 1, 1}, {8, 1, 8, 1, 1, 0, 1, 1}, {4, 2, 4, 2, 1, 0, 1, 1}, {4, 1, 4, 1, 2, 0, 1, 2},
-    {4, 2, 4, 1, 2, 0, 1, 2}, {4, 2, 4, 1, 1, 0, 1, 2}, {4, 2, 4, 1, 1, 0, 1, 1}, {2, 1, 8, 1, 1, 0, 1, 2},
-    {2, 2, 4, 2, 1, 0, 1, 1}, {4, 4, 4, 1, 1, 0, 1, 1}, {2, 2, 4, 1, 1, 0, 1, 1},
+    {4, 1, 4, 2, 2, 0, 1, 4}, {4, 2, 4, 2, 2, 0, 1, 4}, {4, 2, 4, 2, 2, 1, 1, 4}, {4, 2, 4, 2, 1, 0, 1, 4},
+    {2, 1, 4, 2, 2, 0, 1, 4}, {2, 1, 4, 2, 1, 0, 1, 4}, {2, 1, 8, 2, 1, 0, 1, 8}, {4, 4, 4, 2, 1, 0, 1, 4},
+    {2, 2, 4, 2, 2, 0, 1, 4}, {2, 2, 4, 2, 1, 0, 1, 4}, {1, 1, 4, 2, 1, 0, 1, 4}, {4, 1, 8, 1, 2, 0, 1, 8},
+    {4, 1, 4, 1, 2, 0, 1, 4}, {2, 2, 4, 1, 1, 0, 1, 4}, {4, 1, 4, 1, 4, 1, 4, 2}, {8, 1, 4, 1, 8, 1, 8, 1},
+    {8, 1, 2, 1, 8, 1, 8, 1}, {8, 1, 4, 2, 4, 1, 4, 1}, {4, 1, 2, 2, 4, 1, 4, 1}, {4, 1, 4, 2, 4, 1, 2, 1},
 };
 
 struct entry {
@@ -100,7 +100,7 @@ bool vk_tune_find(const struct vk_device *device, const struct vk_tune_key *key,
 /* --- the file ------------------------------------------------------------------------------------------------------
  * A line a convolution: the numbers of its key and those of its tile. */
 
-static const char head[] = "restored-tiles 1\n";
+static const char head[] = "restored-tiles 2\n";
 
 static bool known(const struct vk_tile *tile)
 {
@@ -120,8 +120,8 @@ static enum error_code read_lines(struct vk_device *device, const char *text, st
                                 &k.in_steps, &k.out_blocks, &k.size, &t.subgroups, &t.down, &t.rows, &t.blocks,
                                 &t.steps, &t.prefetch, &t.split, &t.phase, &used) == 14;
          text += used)
-        if (known(&t) && k.kernel >= 1 && k.kernel <= 3 && k.stride >= 1 && k.stride <= 2 && fits(device, &k, &t) &&
-            !find(device->tunes, &k))
+        if (known(&t) && k.kernel >= 1 && k.kernel <= VK_MATRIX_KERNEL && k.stride >= 1 && k.stride <= 2 &&
+            fits(device, &k, &t) && !find(device->tunes, &k))
             code = add(device->tunes, &k, &t, err);
     return code;
 }

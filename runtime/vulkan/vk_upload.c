@@ -7,6 +7,7 @@
 #include "runtime/base/mem.h"
 #include "runtime/base/thread.h"
 #include "runtime/vulkan/vk_command.h"
+#include "runtime/vulkan/vk_matrix.h"
 #include "runtime/vulkan/vk_pipeline.h"
 #include "shaders/include/params.h"
 
@@ -190,7 +191,21 @@ static uint32_t *lanes_of(const struct vk_layout *layout, size_t multiple, size_
     return lanes;
 }
 
-static enum error_code source_open(struct source *s, const struct vk_upload_item *item, struct error *err)
+/* Puts the lanes of out matrices where shaders/matrix wants the channels. */
+static bool permute(const struct vk_device *device, const struct vk_pack_key *key, uint32_t *lanes, size_t count)
+{
+    uint32_t *from = mem_alloc(count + 1, sizeof *from);
+    if (!from)
+        return false;
+    memcpy(from, lanes, count * sizeof *lanes);
+    for (size_t i = 0; i < count; i++)
+        lanes[i] = from[vk_matrix_channel(device, key->out.blocks, (int)(i / 16 * 16), (int)(i % 16))];
+    free(from);
+    return true;
+}
+
+static enum error_code source_open(struct source *s, const struct vk_device *device, const struct vk_upload_item *item,
+                                   struct error *err)
 {
     _Static_assert(VK_PACK_NO_CHANNEL == UPLOAD_NO_CHANNEL, "lanes go to the shader as they are");
     const struct vk_pack_key *key = &item->key;
@@ -199,14 +214,16 @@ static enum error_code source_open(struct source *s, const struct vk_upload_item
     const size_t taps = (size_t)key->taps;
     enum weights_dtype type;
     *s = (struct source){.key = key, .slice = &item->slice, .values = param_raw(param, &type)};
-    s->unit = matrix ? 16 : key->kind == PACK_TENSOR ? (size_t)4 << key->out.group_log : 4;
+    s->unit = matrix                     ? (size_t)vk_matrix_unit(key->out.blocks)
+              : key->kind == PACK_TENSOR ? (size_t)4 << key->out.group_log
+                                         : 4;
     s->out = lanes_of(&key->out, s->unit, &s->out_count);
     s->in = lanes_of(&key->in, matrix ? 16 : 4, &s->in_count);
     if (!matrix && !conv)
         s->in_count = 0;
     if (!s->values)
         s->converted = mem_alloc(param->count, sizeof(float));
-    if (!s->out || !s->in || (!s->values && !s->converted))
+    if (!s->out || !s->in || (!s->values && !s->converted) || (matrix && !permute(device, key, s->out, s->out_count)))
         return error_set(err, ERROR_NO_MEMORY, "out of memory for %zu weights", param->count);
     if (s->converted) {
         param_read(param, s->converted);
@@ -317,7 +334,7 @@ static enum error_code part_upload(struct upload *upload, const struct source *s
     while (bound && first + lanes < s->out_count) {
         size_t more = 0;
         for (size_t i = first + lanes; i < first + lanes + s->unit; i++)
-            if (s->out[i] != UPLOAD_NO_CHANNEL && rows + more++ == 0)
+            if (s->out[i] != UPLOAD_NO_CHANNEL && (rows + more++ == 0 || s->out[i] < first_row))
                 first_row = s->out[i];
         needed = part_words(s, lanes + s->unit, rows + more);
         if (needed > room)
@@ -352,7 +369,7 @@ static enum error_code part_upload(struct upload *upload, const struct source *s
 static enum error_code item_upload(struct upload *upload, const struct vk_upload_item *item, struct error *err)
 {
     struct source s;
-    enum error_code code = source_open(&s, item, err);
+    enum error_code code = source_open(&s, upload->device, item, err);
     for (size_t unit = 0; code == OK && unit * s.unit < s.out_count;)
         code = part_upload(upload, &s, &unit, err);
     source_free(&s);

@@ -38,11 +38,12 @@
 #define FLAG_REFLECT 128
 #define FLAG_STAGED 256
 #define FLAG_BILINEAR 512
-#define FLAG_DOUBLES 1024 /* both sides */
+#define FLAG_DOUBLES 1024 /* both sides, bilinear: an invocation for each input pixel */
 #define FLAG_HALVES 2048
+#define FLAG_SCALED 4096 /* gain or scale is not 1 */
 
 /* Invocations a workgroup of the shaders that work pixel by pixel, and of the vector ones. */
-#define PIXEL_GROUP 64
+#define PIXEL_GROUP 128
 #define VECTOR_GROUP 64
 
 /* A view of a tensor: the index of its first quad in image 0; in the low bits of `stride` the quads from image to image

@@ -15,13 +15,15 @@ layout(constant_id = 4) const uint BLOCKS = 1; // of 16 out channels, of a subgr
 layout(constant_id = 5) const uint STEPS = 2;  // of 16 in channels, of a chunk
 layout(constant_id = 6) const uint PREFETCH = 0; // 1: the next chunk is loaded while this one is multiplied
 layout(constant_id = 7) const uint SPLIT = 1;    // subgroups that divide a chunk's input channels among them
-layout(constant_id = 8) const uint PHASE = 4;    // rows of a subgroup that leave through shared memory at once
-layout(constant_id = 9) const uint KERNEL = 3;
-layout(constant_id = 10) const uint STRIDE = 1;
-layout(constant_id = 11) const uint PAD = 1;
-layout(constant_id = 12) const uint UPSAMPLE = 1;
-layout(constant_id = 13) const uint ACTIVATION = 0;
-layout(constant_id = 14) const uint FLAGS = 0;
+layout(constant_id = 8) const uint PHASE = 4;    // rows whose parts, with SPLIT, are added up at once
+layout(constant_id = 9) const uint SLOT_BIT = 1; // of an element's number among those that an invocation holds: its row
+layout(constant_id = 10) const uint PAIRED = 0;  // 1: channels are packed for pairs of out matrices
+layout(constant_id = 11) const uint KERNEL = 3;
+layout(constant_id = 12) const uint STRIDE = 1;
+layout(constant_id = 13) const uint PAD = 1;
+layout(constant_id = 14) const uint UPSAMPLE = 1;
+layout(constant_id = 15) const uint ACTIVATION = 0;
+layout(constant_id = 16) const uint FLAGS = 0;
 
 layout(push_constant) uniform push { params_conv2d p; };
 WRITES(BIND_Y, y);
@@ -29,6 +31,8 @@ layout(std430, set = 0, binding = BIND_Y) restrict writeonly buffer units_buffer
 layout(std430, set = 0, binding = BIND_X) restrict readonly buffer x_buffer { uvec4 x[]; };
 READS(BIND_RESIDUAL1, residual1);
 READS(BIND_RESIDUAL2, residual2);
+layout(std430, set = 0, binding = BIND_RESIDUAL1) restrict readonly buffer units1_buffer { uvec4 residual1_units[]; };
+layout(std430, set = 0, binding = BIND_RESIDUAL2) restrict readonly buffer units2_buffer { uvec4 residual2_units[]; };
 READS(BIND_IN_SCALE, in_scale);
 READS(BIND_OUT_SCALE, out_scale);
 READS(BIND_NOISE, noise);
@@ -36,54 +40,36 @@ layout(std430, set = 0, binding = BIND_WEIGHT) restrict readonly buffer weight_b
 READS_FLOAT(BIND_BIAS, bias);
 READS_FLOAT(BIND_SLOPE, slope);
 
-const uint TILE_W = (SIZE - 1) * STRIDE + KERNEL, TILE_H = (ROWS * DOWN - 1) * STRIDE + KERNEL;
-const uint UNITS = STEPS * 2;     // of 8 channels, of a pixel in the tile
-const uint PITCH = STEPS * 4 + 2; // quads from pixel to pixel in the tile: 16 bytes more, against bank conflicts
-const uint PIXELS = SUBGROUPS * SUBGROUP / UNITS;                // of the tile that are copied at once
-const uint COPIES = (TILE_W * TILE_H + PIXELS - 1) / PIXELS;   // of each invocation, for a chunk
+const uint JUMP = KERNEL == 1 ? STRIDE : 1; // pixels of the input from one of the tile to the next
+const uint STEP = STRIDE / JUMP;            // and of the tile from one of the output to the next
+const uint TILE_W = (SIZE - 1) * STEP + KERNEL, TILE_H = (ROWS * DOWN - 1) * STEP + KERNEL;
+const uint UNITS = STEPS * 2; // of 8 channels, of a pixel in the tile
+const uint PITCH = UNITS + 1; // units from pixel to pixel in the tile: one more, against bank conflicts
+const uint PIXELS = SUBGROUPS * SUBGROUP / UNITS;            // of the tile that are copied at once
+const uint COPIES = (TILE_W * TILE_H + PIXELS - 1) / PIXELS; // of each invocation, for a chunk
 const uint OUTSIDE = 0xffffffffu;
-const uint SPAN = (ROWS - 1) * STRIDE + KERNEL;
-const uint ACROSS = SUBGROUPS / SPLIT / DOWN * BLOCKS; // out matrices of the workgroup
-const uint OUT_UNITS = ACROSS * 2;                    // of 8 channels
-const uint OUT_PITCH = ACROSS * SIZE + 4;
-const uint OUT_LINES = DOWN * PHASE * SIZE;
+const uint SPAN = (ROWS - 1) * STEP + KERNEL;
+const uint PLACES = SUBGROUPS / SPLIT;
+const uint ACROSS = PLACES / DOWN * BLOCKS; // out matrices of the workgroup
+const uint PER = 1 + PAIRED * (1 - BLOCKS % 2);          // matrices that leave together
+const uint PART = PHASE * BLOCKS * SIZE * SIZE;          // sums of a subgroup that are added up at once
 
-shared f16vec4 tile[TILE_W * TILE_H * PITCH];
-shared float sums[SPLIT * OUT_LINES * OUT_PITCH];
+shared uvec4 tile[TILE_W * TILE_H * PITCH];
+shared float sums[(1 - 1 / SPLIT) * SUBGROUPS * PART + 1];
 
 bool has(uint flag) { return (FLAGS & flag) != 0; }
 
 #include "stage.glsl"
+#include "leave.glsl"
 
-// What comes after the sum.
-f16vec4 finish(vec4 v, uint n, uint block, uint at)
-{
-    const uint size = p.out_h * p.out_w;
-    v *= p.gain;
-    if (has(FLAG_OUT_SCALE))
-        v *= vec4(out_scale[quad_index(p.out_scale, n, block, 1, 0)]);
-    if (has(FLAG_NOISE))
-        v += p.noise_weight * vec4(noise[quad_index(p.noise, n, 0, size, at)]).x * lane_mask(block, p.out_channels);
-    if (has(FLAG_BIAS))
-        v += bias[block];
-    const vec4 slopes = ACTIVATION == ACTIVATION_PRELU ? slope[block] : vec4(p.slope);
-    if (!has(FLAG_ACTIVATION_LAST))
-        v = activate(ACTIVATION, v, slopes);
-    v *= p.scale;
-    if (has(FLAG_RESIDUAL1))
-        v += p.residual1_scale * vec4(residual1[quad_index(p.residual1, n, block, size, at)]);
-    if (has(FLAG_RESIDUAL2))
-        v += p.residual2_scale * vec4(residual2[quad_index(p.residual2, n, block, size, at)]);
-    if (has(FLAG_ACTIVATION_LAST))
-        v = activate(ACTIVATION, v, slopes);
-    return TO_QUAD(v);
-}
-
-vec4 sum_at(uint i)
+// The sum of all parts of four elements of a matrix.
+vec4 added(uint place, uint i, uint slot)
 {
     vec4 v = vec4(0.0);
-    [[unroll]] for (uint part = 0; part < SPLIT; part++, i += OUT_LINES * OUT_PITCH)
-        v += vec4(sums[i], sums[i + 1], sums[i + 2], sums[i + 3]);
+    for (uint part = 0; part < SPLIT; part++)
+        [[unroll]] for (uint j = 0; j < 4; j++)
+            v[j] += sums[(part * PLACES + place) * PART + (i * 8 + element_at(slot, j)) * SUBGROUP +
+                         gl_SubgroupInvocationID];
     return v;
 }
 
@@ -92,7 +78,7 @@ void main()
     FLOAT_TYPES;
     const uint group = gl_WorkGroupID.x + p.first_group, n = gl_WorkGroupID.z;
     const uvec2 origin = uvec2(group % p.tiles_x * SIZE, group / p.tiles_x * ROWS * DOWN);
-    const uint me = gl_SubgroupInvocationID, part = gl_SubgroupID % SPLIT, place = gl_SubgroupID / SPLIT;
+    const uint me = gl_SubgroupInvocationID, place = gl_SubgroupID % PLACES, part = gl_SubgroupID / PLACES;
     const uint down = place % DOWN, first_row = down * ROWS, across = place / DOWN * BLOCKS;
     const uint first_block = gl_WorkGroupID.y * ACROSS + across; // of 16 channels
     const uint steps = (p.in_blocks + 3) / 4, last_block = (p.out_blocks + 3) / 4 - 1;
@@ -127,12 +113,12 @@ void main()
                     }
                 }
                 [[unroll]] for (uint r = 0; r < SPAN; r++) {
-                    const uint from = (first_row * STRIDE + r) * TILE_W + kx;
-                    matrix_a a = matrix_load_a(tile[from * PITCH + step * 4], 0, STRIDE * PITCH, 0x20);
+                    const uint from = (first_row * STEP + r) * TILE_W + kx;
+                    matrix_a a = matrix_load_a(tile[from * PITCH + step * 2], 0, STEP * PITCH, 0x20);
                     [[unroll]] for (uint i = 0; i < KERNEL * BLOCKS; i++) {
                         const uint ky = i / BLOCKS;
-                        if (r >= ky && (r - ky) % STRIDE == 0 && (r - ky) / STRIDE < ROWS) {
-                            const uint to = (r - ky) / STRIDE * BLOCKS + i % BLOCKS;
+                        if (r >= ky && (r - ky) % STEP == 0 && (r - ky) / STEP < ROWS) {
+                            const uint to = (r - ky) / STEP * BLOCKS + i % BLOCKS;
                             sum[to] = matrix_multiply_add(a, b[i], sum[to]);
                         }
                     }
@@ -141,31 +127,39 @@ void main()
         }
     }
 
+    quad_finish finishes[BLOCKS];
+    [[unroll]] for (uint b = 0; b < BLOCKS; b++)
+        finishes[b] = quad_finish_of(n, quad_of(first_block + b));
     [[unroll]] for (uint phase = 0; phase < ROWS; phase += PHASE) {
-        barrier();
-        [[unroll]] for (uint i = 0; i < PHASE * BLOCKS; i++) {
-            const uint line = (part * DOWN + down) * PHASE + i / BLOCKS;
-            matrix_store(sums[line * SIZE * OUT_PITCH + (across + i % BLOCKS) * SIZE], sum[phase * BLOCKS + i], 0,
-                         OUT_PITCH, 0x20);
+        if (SPLIT > 1) {
+            barrier();
+            [[unroll]] for (uint i = 0; i < PHASE * BLOCKS; i++)
+                [[unroll]] for (uint j = 0; j < 8; j++)
+                    sums[gl_SubgroupID % PLACES * PART + part * PLACES * PART + (i * 8 + j) * SUBGROUP + me] =
+                        sum_get(sum_element(sum[phase * BLOCKS + i], j));
+            barrier();
         }
-        barrier();
-        [[dont_unroll]] for (uint i = gl_LocalInvocationIndex; i < OUT_LINES * OUT_UNITS; i += SUBGROUPS * SUBGROUP) {
-            const uint unit = i % OUT_UNITS, at_line = i / OUT_UNITS, line = at_line / SIZE;
-            const uint block = gl_WorkGroupID.y * ACROSS * 4 + unit * 2, from = at_line * OUT_PITCH + unit * 8;
-            const uint row = origin.y + line / PHASE * ROWS + phase + line % PHASE, column = origin.x + at_line % SIZE;
-            if (row >= p.out_h || column >= p.out_w || block >= p.out_blocks)
+        [[unroll]] for (uint i = 0; i < PHASE * 2; i++) {
+            const uint row = origin.y + first_row + phase + i / 2, column = origin.x + me / 4 + i % 2 * 8;
+            if (row >= p.out_h || column >= p.out_w || i % SPLIT != part)
                 continue;
-            const uint at = row * p.out_w + column, to = quad_index(p.y, n, block, p.out_h * p.out_w, at);
-            const f16vec4 low = finish(sum_at(from), n, block, at);
-            if (group_log(p.y) > 0) {
-                const f16vec4 high = finish(sum_at(from + 4), n, block + 1, at);
-                y_units[to / 2] = uvec4(packFloat2x16(low.xy), packFloat2x16(low.zw), packFloat2x16(high.xy),
-                                        packFloat2x16(high.zw));
-            } else {
-                y[to] = low;
-                if (block + 1 < p.out_blocks)
-                    y[quad_index(p.y, n, block + 1, p.out_h * p.out_w, at)] =
-                        finish(sum_at(from + 4), n, block + 1, at);
+            const uint at = row * p.out_w + column;
+            [[unroll]] for (uint b = 0; b < BLOCKS; b += PER) {
+                vec4 v[PER];
+                [[unroll]] for (uint k = 0; k < PER; k++) {
+                    const uint of = i / 2 * BLOCKS + b + k;
+                    if (SPLIT > 1)
+                        v[k] = added(place, of, i % 2);
+                    else
+                        [[unroll]] for (uint j = 0; j < 4; j++)
+                            v[k][j] = sum_get(sum_element(sum[phase * BLOCKS + of], element_at(i % 2, j)));
+                }
+                const uint quad = quad_of(first_block + b);
+                if (PER == 2 && in_units(p.y))
+                    leave_pair(quad_finish[2](finishes[b], finishes[b + PER - 1]), v[0], v[PER - 1], n, quad, at);
+                else
+                    [[unroll]] for (uint k = 0; k < PER; k++)
+                        leave_quad(finishes[b + k], v[k], n, quad + k, at);
             }
         }
     }

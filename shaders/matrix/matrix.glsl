@@ -9,6 +9,8 @@
 #extension GL_KHR_shader_subgroup_basic : require
 #pragma use_vulkan_memory_model
 #include "common.glsl"
+#undef TO_QUAD // in fp16, two at a time
+#define TO_QUAD(v) clamp(f16vec4(v), f16vec4(-65504.0), f16vec4(65504.0))
 
 #define SUBGROUP 32 // invocations, and so 8 elements of a matrix each
 #define FLOAT_TYPES float16_t first_half = float16_t(0.0); float first_float = 0.0
@@ -20,12 +22,13 @@ const uint SCOPE_SUBGROUP = 3, SIZE = 16, USE_A = 0, USE_B = 1, USE_SUM = 2;
 #define matrix_b spirv_type(MATRIX, id = 4456, FLOAT16_ID, SCOPE_SUBGROUP, SIZE, SIZE, USE_B)
 #define matrix_sum spirv_type(MATRIX, id = 4456, FLOAT32_ID, SCOPE_SUBGROUP, SIZE, SIZE, USE_SUM)
 #define half_pointer spirv_type(id = 32, 7, FLOAT16_ID) // OpTypePointer Function
+#define float_pointer spirv_type(id = 32, 7, FLOAT32_ID)
 
 // From and to an array in memory, order 0: row by row; stride: array elements from row to row; operand 0x20:
 // NonPrivatePointer.
-spirv_instruction(MATRIX, id = 4457) matrix_a matrix_load_a(spirv_by_reference f16vec4 at, uint order, uint stride, spirv_literal uint operand);
+spirv_instruction(MATRIX, id = 4457) matrix_a matrix_load_a(spirv_by_reference uvec4 at, uint order, uint stride, spirv_literal uint operand);
+spirv_instruction(MATRIX, id = 4457) matrix_sum matrix_load_sum(spirv_by_reference float at, uint order, uint stride, spirv_literal uint operand);
 spirv_instruction(MATRIX, id = 4457) matrix_b matrix_load_b(spirv_by_reference float16_t at, uint order, uint stride, spirv_literal uint operand);
-spirv_instruction(MATRIX, id = 4458) void matrix_store(spirv_by_reference float at, matrix_sum m, uint order, uint stride, spirv_literal uint operand);
 spirv_instruction(MATRIX, id = 4459) matrix_sum matrix_multiply_add(matrix_a a, matrix_b b, matrix_sum c);
 spirv_instruction(id = 80) matrix_sum matrix_splat(float v); // OpCompositeConstruct
 
@@ -33,3 +36,5 @@ spirv_instruction(id = 80) matrix_sum matrix_splat(float v); // OpCompositeConst
 spirv_instruction(id = 65) half_pointer matrix_element(spirv_by_reference matrix_b m, uint i);
 spirv_instruction(id = 62) void matrix_set(half_pointer element, float16_t v);
 spirv_instruction(id = 61) float16_t matrix_get(half_pointer element);
+spirv_instruction(id = 65) float_pointer sum_element(spirv_by_reference matrix_sum m, uint i);
+spirv_instruction(id = 61) float sum_get(float_pointer element);

@@ -1,5 +1,6 @@
 // Which elements of a B matrix (16 rows of 16) each invocation holds: y[invocation * 8 + i] = row * 16 + column of its
-// element i. Weights are packed in this order, so that each invocation loads its own in one go.
+// element i. Weights are packed in this order, so that each invocation loads its own in one go. Then the same of a matrix
+// of sums, which each invocation writes to memory itself.
 #version 450
 #define FP16 1
 #include "matrix.glsl"
@@ -8,14 +9,18 @@ layout(local_size_x = SUBGROUP) in;
 layout(std430, set = 0, binding = BIND_Y) writeonly buffer y_buffer { uint y[]; };
 
 shared float16_t numbers[SIZE * SIZE];
+shared float wide[SIZE * SIZE];
 
 void main()
 {
     FLOAT_TYPES;
     for (uint i = gl_LocalInvocationIndex; i < SIZE * SIZE; i += SUBGROUP)
-        numbers[i] = float16_t(i);
+        numbers[i] = float16_t(wide[i] = float(i));
     barrier();
     matrix_b m = matrix_load_b(numbers[0], 0, SIZE, 0x20);
-    for (uint i = 0; i < 8; i++)
+    matrix_sum s = matrix_load_sum(wide[0], 0, SIZE, 0x20);
+    for (uint i = 0; i < 8; i++) {
         y[gl_SubgroupInvocationID * 8 + i] = uint(matrix_get(matrix_element(m, i)));
+        y[(SUBGROUP + gl_SubgroupInvocationID) * 8 + i] = uint(sum_get(sum_element(s, i)));
+    }
 }

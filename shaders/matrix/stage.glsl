@@ -20,18 +20,17 @@ void find_pixels(uvec2 origin)
 {
     [[unroll]] for (uint i = 0; i < COPIES; i++) {
         const uint at = gl_LocalInvocationIndex / UNITS + i * PIXELS;
-        const int row = source(int(origin.y * STRIDE + at / TILE_W) - int(PAD), p.in_h);
-        const int column = source(int(origin.x * STRIDE + at % TILE_W) - int(PAD), p.in_w);
+        const int row = source(int(origin.y * STRIDE + at / TILE_W * JUMP) - int(PAD), p.in_h);
+        const int column = source(int(origin.x * STRIDE + at % TILE_W * JUMP) - int(PAD), p.in_w);
         offsets[i] = row < 0 || column < 0 ? OUTSIDE : (uint(row) * p.in_w + uint(column) << group_log(p.x)) / 2;
     }
 }
 
 uvec4 units[COPIES]; // on their way from global to shared memory
-uint copied_quad() { return gl_LocalInvocationIndex % UNITS * 2; }
 
 void load_chunk(uint n, uint step)
 {
-    const uint quad = step * 4 + copied_quad(), from = quad_index(p.x, n, quad, p.in_h * p.in_w, 0) / 2;
+    const uint quad = step * 4 + gl_LocalInvocationIndex % UNITS * 2, from = quad_index(p.x, n, quad, p.in_h * p.in_w, 0) / 2;
     [[unroll]] for (uint i = 0; i < COPIES; i++) {
         units[i] = uvec4(0);
         if (offsets[i] != OUTSIDE && quad < p.in_blocks)
@@ -39,26 +38,24 @@ void load_chunk(uint n, uint step)
     }
 }
 
-f16vec4 halves(uint low, uint high) { return f16vec4(unpackFloat2x16(low), unpackFloat2x16(high)); }
+f16vec4 halves(uvec2 v) { return f16vec4(unpackFloat2x16(v.x), unpackFloat2x16(v.y)); }
 
 void store_chunk(uint n, uint step)
 {
+    const uint unit = gl_LocalInvocationIndex % UNITS, quad = step * 4 + unit * 2;
     vec4 low_scale = vec4(1.0), high_scale = vec4(1.0);
-    const uint quad = step * 4 + copied_quad();
     if (has(FLAG_IN_SCALE) && quad < p.in_blocks) {
         low_scale = vec4(in_scale[quad_index(p.in_scale, n, quad, 1, 0)]);
         high_scale = vec4(in_scale[quad_index(p.in_scale, n, quad + 1, 1, 0)]);
     }
     [[unroll]] for (uint i = 0; i < COPIES; i++) {
         const uint at = gl_LocalInvocationIndex / UNITS + i * PIXELS;
-        f16vec4 low = halves(units[i].x, units[i].y), high = halves(units[i].z, units[i].w);
+        uvec4 v = units[i];
         if (has(FLAG_IN_SCALE)) {
-            low = TO_QUAD(vec4(low) * low_scale);
-            high = TO_QUAD(vec4(high) * high_scale);
+            const f16vec4 low = TO_QUAD(vec4(halves(v.xy)) * low_scale), high = TO_QUAD(vec4(halves(v.zw)) * high_scale);
+            v = uvec4(packFloat2x16(low.xy), packFloat2x16(low.zw), packFloat2x16(high.xy), packFloat2x16(high.zw));
         }
-        if (at < TILE_W * TILE_H) {
-            tile[at * PITCH + copied_quad()] = low;
-            tile[at * PITCH + copied_quad() + 1] = high;
-        }
+        if (at < TILE_W * TILE_H)
+            tile[at * PITCH + unit] = v;
     }
 }

@@ -1,0 +1,89 @@
+// The way of the sums to memory, for conv2d.comp: an invocation finishes and writes the elements that it holds itself.
+// Of a matrix it holds 4 elements in each of two rows, which are pixels; weights are packed so that those 4 are channels
+// side by side, and, where the out matrices come in pairs, those of a pair are 8 channels side by side.
+
+// Which of the elements: number i of the 4 in row `slot`.
+uint element_at(uint slot, uint i)
+{
+    const uint low = i & (1u << SLOT_BIT) - 1;
+    return i - low << 1 | slot << SLOT_BIT | low;
+}
+
+// The quad of channels that this invocation holds of an out matrix.
+uint quad_of(uint block)
+{
+    const uint own = gl_SubgroupInvocationID % 4;
+    return PAIRED != 0 ? block / 2 * 8 + own * 2 + block % 2 : block * 4 + own;
+}
+
+// What of the finish is the same for all pixels of a quad.
+struct quad_finish {
+    vec4 scale, bias, slope;
+};
+
+quad_finish quad_finish_of(uint n, uint quad)
+{
+    quad_finish f = quad_finish(vec4(has(FLAG_SCALED) ? p.gain : 1.0), vec4(0.0), vec4(p.slope));
+    if (quad >= p.out_blocks)
+        return f;
+    if (has(FLAG_OUT_SCALE))
+        f.scale *= vec4(out_scale[quad_index(p.out_scale, n, quad, 1, 0)]);
+    if (has(FLAG_BIAS))
+        f.bias = bias[quad];
+    if (ACTIVATION == ACTIVATION_PRELU)
+        f.slope = slope[quad];
+    return f;
+}
+
+// What comes after the sum v of a pixel.
+f16vec4 finish(quad_finish f, vec4 v, uint n, uint quad, uint at, f16vec4 first, f16vec4 second)
+{
+    v = v * f.scale + f.bias;
+    if (has(FLAG_NOISE))
+        v += p.noise_weight * vec4(noise[quad_index(p.noise, n, 0, p.out_h * p.out_w, at)]).x *
+             lane_mask(quad, p.out_channels);
+    if (!has(FLAG_ACTIVATION_LAST))
+        v = activate(ACTIVATION, v, f.slope);
+    if (has(FLAG_SCALED))
+        v *= p.scale;
+    if (has(FLAG_RESIDUAL1))
+        v += p.residual1_scale * vec4(first);
+    if (has(FLAG_RESIDUAL2))
+        v += p.residual2_scale * vec4(second);
+    if (has(FLAG_ACTIVATION_LAST))
+        v = activate(ACTIVATION, v, f.slope);
+    return TO_QUAD(v);
+}
+
+// One quad of a pixel.
+void leave_quad(quad_finish f, vec4 v, uint n, uint quad, uint at)
+{
+    const uint size = p.out_h * p.out_w;
+    f16vec4 first = f16vec4(0.0), second = f16vec4(0.0);
+    if (quad >= p.out_blocks)
+        return;
+    if (has(FLAG_RESIDUAL1))
+        first = residual1[quad_index(p.residual1, n, quad, size, at)];
+    if (has(FLAG_RESIDUAL2))
+        second = residual2[quad_index(p.residual2, n, quad, size, at)];
+    y[quad_index(p.y, n, quad, size, at)] = finish(f, v, n, quad, at, first, second);
+}
+
+// Two quads of a pixel that lie side by side in memory.
+void leave_pair(quad_finish f[2], vec4 low, vec4 high, uint n, uint quad, uint at)
+{
+    const uint size = p.out_h * p.out_w;
+    uvec4 first = uvec4(0), second = uvec4(0), unit;
+    if (quad >= p.out_blocks)
+        return;
+    if (has(FLAG_RESIDUAL1))
+        first = residual1_units[quad_index(p.residual1, n, quad, size, at) / 2];
+    if (has(FLAG_RESIDUAL2))
+        second = residual2_units[quad_index(p.residual2, n, quad, size, at) / 2];
+    const f16vec4 a = finish(f[0], low, n, quad, at, halves(first.xy), halves(second.xy));
+    const f16vec4 b = finish(f[1], high, n, quad + 1, at, halves(first.zw), halves(second.zw));
+    y_units[quad_index(p.y, n, quad, size, at) / 2] =
+        uvec4(packFloat2x16(a.xy), packFloat2x16(a.zw), packFloat2x16(b.xy), packFloat2x16(b.zw));
+}
+
+bool in_units(params_operand o) { return group_log(o) > 0; }
