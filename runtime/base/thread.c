@@ -2,9 +2,17 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <time.h>
 
 #define THREAD_MAX 64
+
+/* How long a helper looks for the next loop before it sleeps: loops follow each other within microseconds while rows
+ * pass from step to step, and waking a thread takes longer than that. */
+#define THREAD_LOOK_NS 50000
 
 static atomic_int thread_wanted;
 
@@ -23,33 +31,147 @@ int thread_count(void)
     return count < 1 ? 1 : count > THREAD_MAX ? THREAD_MAX : count;
 }
 
+/* A loop lies on its caller's stack, who leaves when no helper is in it. */
 struct thread_loop {
     thread_item_fn *fn;
     void *context;
     int count;
-    atomic_int next;
+    atomic_int next, helpers;
+    int places; /* for helpers that may still join; under the lock */
+    struct thread_loop *following;
 };
 
-static void *thread_work(void *data)
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t posted, left;
+    struct thread_loop *loops;
+    int threads, sleeping;
+    atomic_int places;  /* of all loops */
+    atomic_int waiting; /* callers that sleep until their helpers have left */
+} pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .posted = PTHREAD_COND_INITIALIZER, .left = PTHREAD_COND_INITIALIZER};
+
+static void thread_work(struct thread_loop *loop)
 {
-    struct thread_loop *loop = data;
     int item;
     while ((item = atomic_fetch_add_explicit(&loop->next, 1, memory_order_relaxed)) < loop->count)
         loop->fn(loop->context, item);
-    return NULL;
+}
+
+static int64_t thread_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* Under the lock. Two at a time: each of them wakes two more, so that nobody wakes all. */
+static void thread_wake(void)
+{
+    for (int i = 0; i < 2 && i < pool.sleeping && i < atomic_load(&pool.places); i++)
+        pthread_cond_signal(&pool.posted);
+}
+
+/* Under the lock. */
+static struct thread_loop *thread_join_loop(void)
+{
+    struct thread_loop *loop = pool.loops;
+    while (loop && loop->places == 0)
+        loop = loop->following;
+    if (loop) {
+        loop->places--;
+        atomic_fetch_sub(&pool.places, 1);
+        atomic_fetch_add(&loop->helpers, 1);
+        thread_wake();
+    }
+    return loop;
+}
+
+static void thread_leave_loop(struct thread_loop *loop)
+{
+    if (atomic_fetch_sub(&loop->helpers, 1) > 1 || atomic_load(&pool.waiting) == 0)
+        return; /* from the subtraction on the loop may be gone */
+    pthread_mutex_lock(&pool.lock);
+    pthread_cond_broadcast(&pool.left);
+    pthread_mutex_unlock(&pool.lock);
+}
+
+static void *thread_help(void *unused)
+{
+    pthread_mutex_lock(&pool.lock);
+    for (;;) {
+        struct thread_loop *loop = thread_join_loop();
+        if (!loop) {
+            pool.sleeping++;
+            pthread_cond_wait(&pool.posted, &pool.lock);
+            pool.sleeping--;
+            continue;
+        }
+        pthread_mutex_unlock(&pool.lock);
+        thread_work(loop);
+        thread_leave_loop(loop);
+        for (int64_t until = thread_now() + THREAD_LOOK_NS; atomic_load(&pool.places) == 0 && thread_now() < until;)
+            sched_yield();
+        pthread_mutex_lock(&pool.lock);
+    }
+    return unused;
+}
+
+/* Under the lock: up to so many helpers, as far as the system gives them. They never end, and take no signals. */
+static void thread_start(int wanted)
+{
+    sigset_t all, before;
+    pthread_t thread;
+    sigfillset(&all);
+    if (pool.threads >= wanted || pthread_sigmask(SIG_SETMASK, &all, &before))
+        return;
+    for (; pool.threads < wanted && pthread_create(&thread, NULL, thread_help, NULL) == 0; pool.threads++)
+        pthread_detach(thread);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+static void thread_post(struct thread_loop *loop, int places)
+{
+    pthread_mutex_lock(&pool.lock);
+    thread_start(places);
+    loop->places = places;
+    loop->following = pool.loops;
+    pool.loops = loop;
+    atomic_fetch_add(&pool.places, places);
+    thread_wake();
+    pthread_mutex_unlock(&pool.lock);
+}
+
+/* Lets nobody join any more and waits for those who did. */
+static void thread_close(struct thread_loop *loop)
+{
+    pthread_mutex_lock(&pool.lock);
+    struct thread_loop **at = &pool.loops;
+    while (*at != loop)
+        at = &(*at)->following;
+    *at = loop->following;
+    atomic_fetch_sub(&pool.places, loop->places);
+    pthread_mutex_unlock(&pool.lock);
+    for (int64_t until = thread_now() + THREAD_LOOK_NS; atomic_load(&loop->helpers) && thread_now() < until;)
+        sched_yield();
+    if (!atomic_load(&loop->helpers))
+        return;
+    pthread_mutex_lock(&pool.lock);
+    atomic_fetch_add(&pool.waiting, 1);
+    while (atomic_load(&loop->helpers))
+        pthread_cond_wait(&pool.left, &pool.lock);
+    atomic_fetch_sub(&pool.waiting, 1);
+    pthread_mutex_unlock(&pool.lock);
 }
 
 void thread_for(int count, thread_item_fn *fn, void *context)
 {
     struct thread_loop loop = {.fn = fn, .context = context, .count = count};
-    pthread_t threads[THREAD_MAX];
-    int wanted = thread_count(), started = 0;
-    wanted = (wanted < count ? wanted : count) - 1; /* the caller is one of them */
-    while (started < wanted && pthread_create(&threads[started], NULL, thread_work, &loop) == 0)
-        started++;
+    int threads = thread_count(), wanted = (threads < count ? threads : count) - 1; /* the caller is one of them */
+    if (wanted > 0)
+        thread_post(&loop, wanted);
     thread_work(&loop);
-    for (int i = 0; i < started; i++)
-        pthread_join(threads[i], NULL);
+    if (wanted > 0)
+        thread_close(&loop);
 }
 
 int thread_bands(int rows)

@@ -1,5 +1,6 @@
-/* Loops whose items the cores share: rows of a picture, strips of a file. The threads live for one loop, so an item
- * should take far longer than starting a thread does (some 20 µs).
+/* Loops whose items the cores share: rows of a picture, strips of a file. The threads stay for the loops to come; one
+ * that sleeps wakes in some 20 µs, so a loop should take longer than that. A process that forks has them in the parent
+ * alone.
  * Thread-safety: every function may be called from any thread; loops of several threads run beside each other. */
 #ifndef RUNTIME_BASE_THREAD_H
 #define RUNTIME_BASE_THREAD_H

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <pthread.h>
 #include <zlib.h>
 
 #include "runtime/base/thread.h"
@@ -33,6 +34,52 @@ static void every_item_is_done_once(void **state)
         }
     thread_set_count(0);
     assert_true(thread_count() >= 1);
+}
+
+enum { OUTER = 20, INNER = 30, CALLERS = 4, ROUNDS = 40 };
+
+struct nest {
+    int cells[OUTER][INNER], outer;
+};
+
+static void nest_inner(void *context, int item)
+{
+    struct nest *nest = context;
+    nest->cells[nest->outer][item] += item;
+}
+
+static void nest_outer(void *context, int item)
+{
+    struct nest *nest = context, part = {.outer = item};
+    thread_for(INNER, nest_inner, &part);
+    memcpy(nest->cells[item], part.cells[item], sizeof part.cells[item]);
+}
+
+static void *call_loops(void *context)
+{
+    for (int round = 0; round < ROUNDS; round++) {
+        struct nest nest = {0};
+        thread_for(OUTER, nest_outer, &nest);
+        for (int i = 0; i < OUTER * INNER; i++)
+            *(bool *)context = *(bool *)context && nest.cells[i / INNER][i % INNER] == i % INNER;
+    }
+    return NULL;
+}
+
+/* Loops in loops, of several callers; ThreadSanitizer runs this, too. */
+static void loops_run_beside_and_within_each_other(void **state)
+{
+    (void)state;
+    pthread_t threads[CALLERS];
+    bool right[CALLERS] = {true, true, true, true};
+    thread_set_count(3);
+    for (int i = 0; i < CALLERS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, call_loops, &right[i]), 0);
+    for (int i = 0; i < CALLERS; i++) {
+        pthread_join(threads[i], NULL);
+        assert_true(right[i]);
+    }
+    thread_set_count(0);
 }
 
 static void bands_cover_all_rows(void **state)
@@ -177,11 +224,9 @@ static void png_data_says_when_memory_is_out(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_item_is_done_once),
-        cmocka_unit_test(bands_cover_all_rows),
-        cmocka_unit_test(rounding_is_to_the_nearest_and_even),
-        cmocka_unit_test(png_data_comes_back),
-        cmocka_unit_test(png_data_says_when_memory_is_out),
+        cmocka_unit_test(every_item_is_done_once), cmocka_unit_test(loops_run_beside_and_within_each_other),
+        cmocka_unit_test(bands_cover_all_rows),    cmocka_unit_test(rounding_is_to_the_nearest_and_even),
+        cmocka_unit_test(png_data_comes_back),     cmocka_unit_test(png_data_says_when_memory_is_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
