@@ -1,4 +1,4 @@
-/* What a format gives to codec.c's table, and what the formats share. For codec*.c alone.
+/* What a format gives to codec.c's table, and what the formats share. For the formats alone.
  * Thread-safety: functions without state. */
 #ifndef SERVER_IMAGE_CODEC_ROW_H
 #define SERVER_IMAGE_CODEC_ROW_H
