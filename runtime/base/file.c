@@ -31,6 +31,12 @@ enum error_code file_map(struct file *out, const char *path, struct error *err)
     return code;
 }
 
+void file_expect(const struct file *file)
+{
+    if (file->data)
+        madvise((void *)(uintptr_t)file->data, file->size, MADV_WILLNEED); /* no more than a hint */
+}
+
 void file_unmap(struct file *file)
 {
     if (file->data)

@@ -17,6 +17,9 @@ struct file {
 enum error_code file_map(struct file *out, const char *path, struct error *err) MUST_CHECK;
 void file_unmap(struct file *file);
 
+/* All of it is going to be read soon: lets the system begin to, where it is not in memory. */
+void file_expect(const struct file *file);
+
 /* Writes a file whole: to a temporary beside it, fsync, rename; at any failure the old file stays as it was. */
 enum error_code file_write(const char *path, const void *data, size_t size, struct error *err) MUST_CHECK;
 

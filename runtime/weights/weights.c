@@ -98,6 +98,11 @@ enum error_code weights_open_memory(struct weights **out, const char *name, cons
     return open_bytes(out, name, (struct file){0}, data, size, err);
 }
 
+void weights_expect(const struct weights *weights)
+{
+    file_expect(&weights->map);
+}
+
 void weights_close(struct weights **weights)
 {
     struct weights *w = *weights;

@@ -58,6 +58,9 @@ const char *weights_metadata(const struct weights *weights, const char *key);
 /* All elements in row-major order, converted to float32 (integers and bool by value), to out[tensor->count]. */
 void weights_read_f32(const struct weights_tensor *tensor, float *out);
 
+/* All of it is going to be read soon: lets the system begin to, where the file is not in memory. */
+void weights_expect(const struct weights *weights);
+
 /* The reader that took the file: "torch-zip", "torch-legacy" or "safetensors". */
 const char *weights_format(const struct weights *weights);
 

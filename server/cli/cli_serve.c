@@ -87,8 +87,10 @@ static int serve(const struct config *config)
     sigaddset(&signals, SIGINT);
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
 
-    if (cli_open_store(&store, config, &err) || worker_pool_create(&pool, &settings, store, &err) ||
-        server_create(&server, config, store, pool, &err))
+    if (cli_open_store(&store, config, &err))
+        goto out;
+    model_store_open_defaults(store); /* while the workers open their devices */
+    if (worker_pool_create(&pool, &settings, store, &err) || server_create(&server, config, store, pool, &err))
         goto out;
     server_url(server, url, sizeof url);
     log_event(LOG_INFO, "start", "version=%s url=%s workers=%d queue=%zu", RESTORED_VERSION, url, settings.workers,

@@ -3,9 +3,14 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "runtime/base/mem.h"
 #include "server/http/json.h"
+
+#define NICE 15 /* of the thread that hashes, on Linux its own: workers that load the same files go before it */
 
 struct model_list {
     struct model_store *store;
@@ -25,6 +30,7 @@ static char *render(const struct model_store *store)
 static void *hash(void *argument)
 {
     struct model_list *model_list = argument;
+    setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), NICE);
     model_store_hash(model_list->store); /* from here on this thread alone reads those fields */
     char *text = render(model_list->store);
     pthread_mutex_lock(&model_list->lock);

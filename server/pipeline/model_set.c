@@ -1,13 +1,12 @@
 #include <stdlib.h>
 
-#include "runtime/base/log.h"
 #include "runtime/base/mem.h"
 #include "server/pipeline/model_store_private.h"
 
 struct set_slot {
     struct set_slot *next;
     const struct model_entry *entry;
-    struct model *model;
+    const struct model *model;
     struct session *sessions[2]; /* fp32, fp16 */
 };
 
@@ -36,7 +35,7 @@ void model_set_destroy(struct model_set **set)
         session_destroy(&slot->sessions[0]);
         session_destroy(&slot->sessions[1]);
         model_forget(slot->model, (*set)->device);
-        model_close(&slot->model);
+        model_store_release(slot->entry);
         free(slot);
     }
     free(*set);
@@ -55,14 +54,13 @@ enum error_code model_set_session(struct model_set *set, const struct model_entr
         if (!slot)
             return error_set(err, ERROR_NO_MEMORY, "out of memory");
         slot->entry = entry;
-        code = model_store_open(&slot->model, entry, err);
+        code = model_store_hold(&slot->model, entry, err);
         if (code != OK) {
             free(slot);
             return code;
         }
         slot->next = set->slots;
         set->slots = slot;
-        log_event(LOG_INFO, "model-opened", "model=%s architecture=%s", entry->name, entry->info.architecture);
     }
     if (precision == PRECISION_AUTO) {
         struct device_info device;

@@ -13,6 +13,7 @@
 #include "runtime/base/file.h"
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
+#include "runtime/base/thread.h"
 #include "server/pipeline/model_conf.h"
 #include "server/pipeline/model_store_private.h"
 
@@ -23,6 +24,9 @@
 struct store_file {
     struct model_entry entry;            /* first: model_store_open goes from an entry to its file */
     const struct model_section *section; /* what models.conf knows of it, or NULL */
+    pthread_mutex_t lock;                /* of the next two */
+    struct model *model;                 /* while somebody holds it */
+    int holders;
 };
 
 struct model_store {
@@ -36,7 +40,10 @@ struct model_store {
     size_t missing_count;
     bool starters; /* a starter model may be a default */
     char default_name[ROLE_COUNT][128];
-    pthread_mutex_t lock; /* of sha256 and known_as, the only fields that change after creation */
+    pthread_mutex_t lock; /* of sha256 and known_as, the only fields of entries that change after creation */
+    pthread_t opener;     /* while `opening`: of the default models */
+    bool opening;
+    const struct model_entry *opened[ROLE_COUNT]; /* by it, and held */
 };
 
 static const struct store_role {
@@ -162,6 +169,7 @@ static enum error_code store_add(struct model_store *store, const char *path, co
     if (!file)
         return error_set(err, ERROR_NO_MEMORY, "out of memory while listing models");
     store->files[store->file_count++] = file;
+    pthread_mutex_init(&file->lock, NULL);
     struct model_entry *e = &file->entry;
     memcpy(e->name, name, stem);
     memcpy(e->path, path, strlen(path) + 1);
@@ -328,8 +336,15 @@ void model_store_destroy(struct model_store **store)
     struct model_store *s = *store;
     if (!s)
         return;
-    for (size_t i = 0; i < s->file_count; i++)
+    if (s->opening)
+        pthread_join(s->opener, NULL);
+    for (int role = 0; role < ROLE_COUNT; role++)
+        if (s->opened[role])
+            model_store_release(s->opened[role]);
+    for (size_t i = 0; i < s->file_count; i++) {
+        pthread_mutex_destroy(&s->files[i]->lock);
         free(s->files[i]);
+    }
     for (int i = 0; i < s->path_count; i++)
         free(s->paths[i]);
     free(s->files);
@@ -383,6 +398,56 @@ enum error_code model_store_open(struct model **out, const struct model_entry *e
     if (entry->content)
         return model_open_memory(out, entry->path, entry->content, (size_t)entry->bytes, settings, err);
     return model_open(out, entry->path, settings, err);
+}
+
+enum error_code model_store_hold(const struct model **out, const struct model_entry *entry, struct error *err)
+{
+    struct store_file *file = (struct store_file *)(uintptr_t)entry; /* whose entry alone is constant */
+    enum error_code code = OK;
+    pthread_mutex_lock(&file->lock);
+    if (!file->model) {
+        code = model_store_open(&file->model, entry, err);
+        if (code == OK)
+            log_event(LOG_INFO, "model-opened", "model=%s architecture=%s", entry->name, entry->info.architecture);
+    }
+    file->holders += code == OK;
+    *out = file->model;
+    pthread_mutex_unlock(&file->lock);
+    return code;
+}
+
+void model_store_release(const struct model_entry *entry)
+{
+    struct store_file *file = (struct store_file *)(uintptr_t)entry;
+    pthread_mutex_lock(&file->lock);
+    if (--file->holders == 0)
+        model_close(&file->model);
+    pthread_mutex_unlock(&file->lock);
+}
+
+/* Of one role; where it fails, whoever needs the model hears of it. */
+static void store_open_default(void *context, int role)
+{
+    struct model_store *store = context;
+    const struct model_entry *entry = NULL;
+    const struct model *model;
+    struct error ignored = ERROR_INIT;
+    if (model_store_resolve(store, (enum model_role)role, NULL, &entry, &ignored) != OK || !entry ||
+        model_store_hold(&model, entry, &ignored) != OK)
+        return;
+    weights_expect(model_weights(model));
+    store->opened[role] = entry;
+}
+
+static void *store_open_defaults(void *store)
+{
+    thread_for(ROLE_COUNT, store_open_default, store);
+    return NULL;
+}
+
+void model_store_open_defaults(struct model_store *store)
+{
+    store->opening = pthread_create(&store->opener, NULL, store_open_defaults, store) == 0;
 }
 
 /* "FILE was looked for in A, B and with subfolders; get it with: make models" */

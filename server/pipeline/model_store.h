@@ -74,6 +74,10 @@ enum error_code model_store_resolve(const struct model_store *store, enum model_
 /* Ready when a detector and a face network are there: else ERROR_NOT_FOUND with the sentence for the user. */
 enum error_code model_store_ready(const struct model_store *store, struct error *err) MUST_CHECK;
 
+/* Begins to open the default models, in threads of its own, so that they are there when the first worker's device is.
+ * They stay open as long as the store. To be called once. */
+void model_store_open_defaults(struct model_store *store);
+
 /* One worker's sessions: models opened and put on its device when first used. */
 struct model_set;
 enum error_code model_set_create(struct model_set **out, struct model_store *store, struct device *device,

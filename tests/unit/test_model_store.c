@@ -466,13 +466,49 @@ static void test_set(void **state)
     model_store_destroy(&store);
 }
 
+/* A model is open once, for all who hold it; the defaults are, from when the store is told to open them. */
+static void test_hold(void **state)
+{
+    (void)state;
+    const struct model *a = NULL, *b = NULL, *broken = NULL;
+    struct model_defaults defaults = {.name = {[ROLE_UPSCALER] = "up", [ROLE_FACE] = "face"}};
+    struct error err = ERROR_INIT;
+    put("srvgg_x2", "up.safetensors");
+    put("srvgg_x4", "other.safetensors");
+    put("face_64", "face.safetensors");
+    struct model_store *store = open_store(&defaults);
+    const struct model_entry *up = resolve(store, ROLE_UPSCALER, NULL), *other = resolve(store, ROLE_UPSCALER, "other");
+    const struct model_entry *face = resolve(store, ROLE_FACE, NULL);
+    char path[96];
+    snprintf(path, sizeof path, "%s/face.safetensors", folder);
+    assert_int_equal(unlink(path), 0); /* gone after it was found */
+    model_store_open_defaults(store);
+    assert_int_equal(model_store_hold(&a, up, &err), OK);
+    assert_int_equal(model_store_hold(&b, up, &err), OK);
+    assert_non_null(a);
+    assert_ptr_equal(a, b);
+    assert_int_equal(model_info(a)->scale, 2);
+    model_store_release(up);
+    model_store_release(up);
+    assert_int_equal(model_store_hold(&b, up, &err), OK); /* the store holds it, or it is opened anew */
+    assert_int_equal(model_info(b)->scale, 2);
+    model_store_release(up);
+    assert_int_equal(model_store_hold(&a, other, &err), OK);
+    assert_int_equal(model_info(a)->scale, 4);
+    model_store_release(other);
+    assert_int_equal(model_store_hold(&broken, face, &err), ERROR_NOT_FOUND);
+    assert_null(broken);
+    model_store_destroy(&store);
+}
+
 int main(void)
 {
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
     const struct CMUnitTest tests[] = {
         IN_FOLDER(test_empty),       IN_FOLDER(test_official_names), IN_FOLDER(test_configured),
         IN_FOLDER(test_odd_folders), IN_FOLDER(test_hash),           cmocka_unit_test(test_conf),
-        IN_FOLDER(test_set),         IN_FOLDER(test_starters),       IN_FOLDER(test_cards),
+        IN_FOLDER(test_set),         IN_FOLDER(test_hold),           IN_FOLDER(test_starters),
+        IN_FOLDER(test_cards),
     };
     return cmocka_run_group_tests_name("model store", tests, NULL, NULL);
 }
