@@ -15,6 +15,7 @@
 #include "runtime/backend/fault.h"
 #include "runtime/vulkan/vk_command.h"
 #include "runtime/vulkan/vk_device.h"
+#include "runtime/vulkan/vk_matrix.h"
 #include "runtime/vulkan/vk_pack.h"
 
 static char device_id[32];
@@ -55,7 +56,7 @@ static uint16_t half_of(float value)
 struct expected {
     const struct vk_pack_key *key;
     const float *values;
-    uint32_t *in, *out; /* lanes, and none beyond them */
+    uint32_t *in, *out; /* lanes, and none in the 32 after them */
     uint8_t *bytes;
     size_t size;
 };
@@ -76,8 +77,9 @@ static void put(struct expected *e, size_t in_lane, size_t tap, size_t out_lane)
     e->size += size;
 }
 
-static void expect(struct expected *e, const uint8_t *order)
+static void expect(struct expected *e, const struct vk_device *device)
 {
+    const uint8_t *order = device->matrix_order;
     const struct vk_pack_key *key = e->key;
     const size_t in = (size_t)key->in.blocks, out = (size_t)key->out.blocks, taps = (size_t)key->taps;
     const size_t group = key->kind == PACK_TENSOR ? (size_t)1 << key->out.group_log : 1;
@@ -86,7 +88,8 @@ static void expect(struct expected *e, const uint8_t *order)
             for (size_t ib = 0; ib < in; ib += 4)
                 for (size_t tap = 0; tap < taps; tap++)
                     for (size_t i = 0; i < 256; i++)
-                        put(e, ib * 4 + order[i] / 16, tap, ob * 4 + order[i] % 16);
+                        put(e, ib * 4 + order[i] / 16, tap,
+                            (size_t)vk_matrix_channel(device, key->out.blocks, (int)ob * 4, order[i] % 16));
     } else if (key->kind == PACK_CONV || key->kind == PACK_LINEAR) {
         for (size_t ob = 0; ob < out; ob++)
             for (size_t ib = 0; ib < in; ib++)
@@ -103,10 +106,10 @@ static void expect(struct expected *e, const uint8_t *order)
 
 static uint32_t *lanes_of(const struct vk_layout *layout)
 {
-    uint32_t *lanes = malloc(((size_t)layout->blocks * 4 + 16) * sizeof *lanes);
+    uint32_t *lanes = malloc(((size_t)layout->blocks * 4 + 32) * sizeof *lanes);
     assert_non_null(lanes);
     vk_pack_lanes(layout, lanes);
-    for (int i = 0; i < 16; i++)
+    for (int i = 0; i < 32; i++)
         lanes[layout->blocks * 4 + i] = VK_PACK_NO_CHANNEL;
     return lanes;
 }
@@ -147,7 +150,7 @@ static void check(struct vk_device *device, const struct vk_pack_key *key, const
     e.bytes = malloc(slice.range);
     assert_true(got && e.bytes);
     read_back(device, &slice, got);
-    expect(&e, device->matrix_order);
+    expect(&e, device);
     assert_int_equal(e.size, slice.range);
     for (size_t i = 0; i < e.size; i++)
         if (got[i] != e.bytes[i])
@@ -178,6 +181,7 @@ static const struct layout_case layout_cases[] = {
     {"conv 1x1", PACK_CONV, 1, {64}, {3}, false},
     {"matrices 3x3", PACK_MATRIX, 9, {64}, {32}, true},
     {"matrices 3x3, odd", PACK_MATRIX, 9, {3}, {21}, true},
+    {"matrices 3x3, in pairs", PACK_MATRIX, 9, {16}, {64}, true},
     {"matrices 1x1 of segments", PACK_MATRIX, 1, {40, 20}, {8, 36}, true},
     {"matrices 2x2 of quads", PACK_MATRIX, 4, {36}, {12}, false},
     {"depthwise", PACK_DEPTHWISE, 9, {0}, {13}, false},
@@ -251,11 +255,13 @@ static void check_layouts(struct vk_device *device)
         }
 }
 
-/* An order of a matrix's elements that no driver has. */
+/* An order of a matrix's elements, and of its columns, that no driver has. */
 static void set_order(struct vk_device *device)
 {
     for (int i = 0; i < 256; i++)
         device->matrix_order[i] = (uint8_t)(i * 37 + 5);
+    for (int i = 0; i < 16; i++)
+        device->matrix_column[i] = (uint8_t)((i * 5 + 3) % 16);
 }
 
 static void test_layouts(void **state)
