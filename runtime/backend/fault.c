@@ -8,23 +8,25 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
 
 #define MAX_FAULTS 16
 
-enum kind { NONE, NO_MEMORY, LOST, NOT_A_NUMBER, FLAT, FP16 };
+enum kind { NONE, NO_MEMORY, LOST, NOT_A_NUMBER, FLAT, SLOW, FP16 };
 enum point { OPEN, PLAN, ALLOC, RUN, SUBMIT };
 
-static const char *const kind_names[] = {
-    [NO_MEMORY] = "no_memory", [LOST] = "lost", [NOT_A_NUMBER] = "nan", [FLAT] = "flat", [FP16] = "fp16"};
+static const char *const kind_names[] = {[NO_MEMORY] = "no_memory", [LOST] = "lost", [NOT_A_NUMBER] = "nan",
+                                         [FLAT] = "flat",           [SLOW] = "slow", [FP16] = "fp16"};
 static const char *const point_names[] = {"open", "plan", "alloc", "run", "submit"};
 #define BIT(point) (1u << (point))
 static const unsigned kind_points[] = {[NO_MEMORY] = BIT(OPEN) | BIT(PLAN) | BIT(ALLOC) | BIT(RUN),
                                        [LOST] = BIT(OPEN) | BIT(PLAN) | BIT(RUN) | BIT(SUBMIT),
                                        [NOT_A_NUMBER] = BIT(RUN),
-                                       [FLAT] = BIT(RUN)};
+                                       [FLAT] = BIT(RUN),
+                                       [SLOW] = BIT(RUN)};
 
 struct fault {
     enum kind kind;
@@ -358,6 +360,8 @@ static enum error_code fault_plan_run(struct plan *base, const float *const *inp
     enum kind kind = device->lost ? LOST : fault_at(&plan->run);
     if (kind == LOST || kind == NO_MEMORY)
         return fault_error(device, kind, &plan->run, err);
+    if (kind == SLOW)
+        nanosleep(&(struct timespec){0, FAULT_SLOW_MS * 1000000}, NULL);
     enum error_code code = plan->inner->backend->plan_run(plan->inner, inputs, outputs, options, err);
     if (kind == NOT_A_NUMBER)
         outputs[0][plan->values / 2] = NAN;

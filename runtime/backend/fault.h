@@ -15,7 +15,8 @@
  *   fp16[,device=ID]           the device says that it has fp16 and prefers it, whatever it computes in
  *
  *   KIND@POINT  no_memory or lost @open (of a device), @plan (plan_create), @run (plan_run); no_memory@alloc (device
- *               memory, in the backend); lost@submit (to a queue of Vulkan); nan or flat @run (the first output)
+ *               memory, in the backend); lost@submit (to a queue of Vulkan); nan or flat @run (the first output);
+ *               slow@run (it takes FAULT_SLOW_MS longer)
  *   OPTION      repeat         every event from the N-th on
  *               until=M        the events N to M
  *               device=ID      on this device ("cpu", "vulkan:0", "reference"); else on any
@@ -25,6 +26,7 @@
  *
  * A device that was lost stays lost until it is opened anew. */
 #define FAULT_ENVIRONMENT "RESTORED_FAULTS"
+#define FAULT_SLOW_MS 500
 
 /* Replaces the spec, which is $RESTORED_FAULTS at first, and all counts; NULL or "": no faults. Devices that are opened
  * from now on have them; one that had none at all when it was opened stays without. ERROR_INVALID says what is wrong

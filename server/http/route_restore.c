@@ -243,7 +243,7 @@ static enum MHD_Result send_picture(struct request *request, struct job *job)
 static enum reply reply_for_job(const struct job *job)
 {
     enum error_code code = job->error.code;
-    if ((code == ERROR_CORRUPT || code == ERROR_UNSUPPORTED) && job->restoration->picture)
+    if ((code == ERROR_CORRUPT || code == ERROR_UNSUPPORTED) && job->restoration->decoded)
         return REPLY_INTERNAL;
     return reply_for(code);
 }

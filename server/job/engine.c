@@ -108,14 +108,14 @@ enum error_code engine_preload(struct engine *engine, char loaded[ROLE_COUNT][12
     return code;
 }
 
-enum error_code engine_run(struct engine *engine, struct restoration *r, struct error *err)
+enum error_code engine_compute(struct engine *engine, struct restoration *r, struct error *err)
 {
     for (int attempt = 0;; attempt++) {
         struct error local = ERROR_INIT;
         enum error_code code = OK;
         if (!engine->context.device && open_device(engine, &local))
             return error_set(err, ERROR_DEVICE_LOST, "the device %s is not usable: %s", engine->which, local.text);
-        code = pipeline_run(r, &engine->context, &local);
+        code = pipeline_compute(r, &engine->context, &local);
         if (code != ERROR_DEVICE_LOST) {
             if (code) {
                 error_set(err, code, "%s", local.text);
@@ -136,6 +136,14 @@ enum error_code engine_run(struct engine *engine, struct restoration *r, struct 
         }
         restoration_note(r, "%s was lost under this picture and opened anew", engine->info.id);
     }
+}
+
+enum error_code engine_run(struct engine *engine, struct restoration *r, struct error *err)
+{
+    enum error_code code = pipeline_begin(r, engine->context.store, err);
+    if (!code)
+        code = engine_compute(engine, r, err);
+    return code ? code : pipeline_end(r, err);
 }
 
 unsigned engine_losses(const struct engine *engine)

@@ -20,9 +20,12 @@ void engine_destroy(struct engine **engine);
  * where there is none). */
 enum error_code engine_preload(struct engine *engine, char loaded[ROLE_COUNT][128], struct error *err) MUST_CHECK;
 
-/* Runs the restoration. A device that is lost is opened anew and the work done once more, which becomes a note; lost
- * again, or not to be opened, the error is ERROR_DEVICE_LOST, with the driver's reason for its detail, and the next run
- * tries to open it first. */
+/* Runs pipeline_compute for a restoration that has begun. A device that is lost is opened anew and the work done once
+ * more, which becomes a note; lost again, or not to be opened, the error is ERROR_DEVICE_LOST, with the driver's reason
+ * for its detail, and the next one tries to open it first. */
+enum error_code engine_compute(struct engine *engine, struct restoration *r, struct error *err) MUST_CHECK;
+
+/* The whole restoration. */
 enum error_code engine_run(struct engine *engine, struct restoration *r, struct error *err) MUST_CHECK;
 
 /* How often the device was lost so far; whether it is there now. */

@@ -23,6 +23,7 @@ enum error_code job_create(struct job **out, const char *id, struct restoration 
     job->end = end;
     job->context = context;
     atomic_init(&job->references, 1);
+    sem_init(&job->computed, 0, 0);
     *restoration = NULL;
     *body = NULL;
     *out = job;
@@ -42,6 +43,7 @@ void job_release(struct job **job)
     if (!old || atomic_fetch_sub(&old->references, 1) > 1)
         return;
     restoration_destroy(&old->restoration);
+    sem_destroy(&old->computed);
     free(old->body);
     free(old);
 }
@@ -51,6 +53,14 @@ void job_stop(struct job *job, enum error_code reason)
     int none = OK;
     atomic_compare_exchange_strong(&job->stop, &none, (int)reason);
     atomic_store(&job->restoration->cancel, 1);
+}
+
+void job_computed(struct job *job, enum error_code code, const struct error *err)
+{
+    job->outcome = code;
+    if (code)
+        job->error = *err;
+    sem_post(&job->computed);
 }
 
 /* The output's bytes as a strong entity tag: 64-bit FNV-1a over eight bytes at a time, and the length. */

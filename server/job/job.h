@@ -1,8 +1,10 @@
 /* One request for a restoration: its picture and options, its state, its stop flag and who wants to know its end.
  * Thread-safety: counted references; state, stop and the restoration's progress may be read from any thread, the rest
- * belongs to the worker until the job has ended, then to whoever holds a reference. */
+ * belongs to the thread that works on it until the job has ended, then to whoever holds a reference. */
 #ifndef SERVER_JOB_JOB_H
 #define SERVER_JOB_JOB_H
+
+#include <semaphore.h>
 
 #include "server/pipeline/pipeline.h"
 
@@ -31,7 +33,13 @@ struct job {
     uint32_t devices; /* where it may run; set before it is queued, as are the next two */
     uint32_t tried;   /* where it ran and the device was lost */
     bool named;       /* its client named the device: no other will do */
-    struct job *next; /* of the queue it waits in */
+
+    struct job *next; /* of the queue it waits in; under its lock, as are the next two */
+    bool carried;     /* a carrier has it, which will end it */
+    bool ready;       /* its picture is read: it waits for a device alone */
+
+    sem_t computed; /* posted by job_computed, for its carrier */
+    enum error_code outcome;
     atomic_int references;
 };
 
@@ -48,6 +56,10 @@ void job_release(struct job **job);
 
 /* Asks a running job to stop; the first reason (ERROR_CANCELLED, ERROR_TIMEOUT, ERROR_BUSY) stays. */
 void job_stop(struct job *job, enum error_code reason);
+
+/* Tells the job's carrier what came of it on the device, or instead of it; once for each job that is carried and ready.
+ * err: why, where code is not OK. */
+void job_computed(struct job *job, enum error_code code, const struct error *err);
 
 /* Makes the entity tag of a job that is done. */
 void job_make_etag(struct job *job);

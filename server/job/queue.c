@@ -2,15 +2,18 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "runtime/base/mem.h"
 
 struct queue {
     pthread_mutex_t lock;
-    pthread_cond_t changed;
+    pthread_cond_t changed; /* for the workers */
+    pthread_cond_t carry;   /* for the carriers */
     struct job *first, *last;
-    size_t depth, capacity;
+    size_t capacity;
+    int ahead;
     int up[DEVICES_MAX]; /* workers of each device that can work */
     uint32_t up_devices; /* those with any */
     int idle[DEVICES_MAX];
@@ -18,18 +21,20 @@ struct queue {
     bool closed, ended;
 };
 
-enum error_code queue_create(struct queue **out, size_t capacity, struct error *err)
+enum error_code queue_create(struct queue **out, size_t capacity, int ahead, struct error *err)
 {
     struct queue *queue = mem_calloc(1, sizeof *queue);
     if (!queue)
         return error_set(err, ERROR_NO_MEMORY, "no memory for the queue");
     queue->capacity = capacity;
+    queue->ahead = ahead;
     pthread_mutex_init(&queue->lock, NULL);
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&queue->changed, &monotonic);
     pthread_condattr_destroy(&monotonic);
+    pthread_cond_init(&queue->carry, NULL);
     *out = queue;
     return OK;
 }
@@ -40,12 +45,39 @@ void queue_destroy(struct queue **queue)
     *queue = NULL;
     if (!old)
         return;
+    pthread_cond_destroy(&old->carry);
     pthread_cond_destroy(&old->changed);
     pthread_mutex_destroy(&old->lock);
     free(old);
 }
 
-/* Under the lock, behind previous (NULL: to the front). All workers wake, since not everyone may run it. */
+/* Under the lock: something is not as it was. All wake, since not everyone may do what there is to do. */
+static void wake(struct queue *queue)
+{
+    pthread_cond_broadcast(&queue->changed);
+    pthread_cond_broadcast(&queue->carry);
+}
+
+/* Under the lock: how many jobs wait that no idle worker is about to take. */
+static size_t waiting(const struct queue *queue)
+{
+    int idle[DEVICES_MAX];
+    uint32_t devices = queue->idle_devices;
+    size_t count = 0;
+    memcpy(idle, queue->idle, sizeof idle);
+    for (const struct job *job = queue->first; job; job = job->next) {
+        if (!(job->devices & devices)) {
+            count++;
+            continue;
+        }
+        const int device = __builtin_ctz(job->devices & devices);
+        if (!--idle[device])
+            devices &= ~(UINT32_C(1) << device);
+    }
+    return count;
+}
+
+/* Under the lock, behind previous (NULL: to the front). */
 static void link_job(struct queue *queue, struct job *previous, struct job *job)
 {
     job->next = previous ? previous->next : queue->first;
@@ -55,18 +87,18 @@ static void link_job(struct queue *queue, struct job *previous, struct job *job)
         queue->first = job;
     if (queue->last == previous)
         queue->last = job;
-    queue->depth++;
-    pthread_cond_broadcast(&queue->changed);
+    wake(queue);
 }
 
 enum error_code queue_push(struct queue *queue, struct job *job, struct error *err)
 {
     enum error_code code = OK;
     pthread_mutex_lock(&queue->lock);
+    const size_t depth = waiting(queue);
     if (queue->closed) {
         code = error_set(err, ERROR_BUSY, "the server is shutting down and takes no new jobs");
-    } else if (queue->depth >= queue->capacity) {
-        code = error_set(err, ERROR_BUSY, "the queue is full: %zu jobs wait, and no more may", queue->depth);
+    } else if (depth >= queue->capacity) {
+        code = error_set(err, ERROR_BUSY, "the queue is full: %zu jobs wait, and no more may", depth);
     } else {
         link_job(queue, queue->last, job_hold(job));
     }
@@ -84,8 +116,46 @@ static struct job *unlink_job(struct queue *queue, struct job *previous, struct 
     if (queue->last == job)
         queue->last = previous;
     job->next = NULL;
-    queue->depth--;
+    wake(queue);
     return job;
+}
+
+/* Under the lock: the oldest job that a carrier may take now. Of those whose devices it shares, and which will
+ * therefore be in its way, there may be so many for each of its devices. */
+static struct job *next_to_carry(const struct queue *queue)
+{
+    for (struct job *job = queue->first; job; job = job->next) {
+        int before = 0;
+        if (job->carried)
+            continue;
+        for (const struct job *other = queue->first; other; other = other->next)
+            before += other->carried && (other->devices & job->devices);
+        if (before < queue->ahead * __builtin_popcount(job->devices))
+            return job;
+    }
+    return NULL;
+}
+
+struct job *queue_carry(struct queue *queue)
+{
+    struct job *job;
+    pthread_mutex_lock(&queue->lock);
+    while (!(job = next_to_carry(queue)) && !queue->ended)
+        pthread_cond_wait(&queue->carry, &queue->lock);
+    if (job) {
+        job->carried = true;
+        job_hold(job);
+    }
+    pthread_mutex_unlock(&queue->lock);
+    return job;
+}
+
+void queue_ready(struct queue *queue, struct job *job)
+{
+    pthread_mutex_lock(&queue->lock);
+    job->ready = true;
+    pthread_cond_broadcast(&queue->changed);
+    pthread_mutex_unlock(&queue->lock);
 }
 
 void queue_return(struct queue *queue, struct job *job)
@@ -127,7 +197,7 @@ static struct job *take(struct queue *queue, int device, bool up)
 {
     const uint32_t others = up ? queue->idle_devices & ((UINT32_C(1) << device) - 1) : queue->up_devices;
     struct job *previous = NULL, *job = queue->first;
-    while (job && (!(job->devices >> device & 1) || (job->devices & others))) {
+    while (job && (!job->ready || !(job->devices >> device & 1) || (job->devices & others))) {
         previous = job;
         job = job->next;
     }
@@ -151,16 +221,16 @@ struct job *queue_pop(struct queue *queue, int device, bool up, int timeout_ms)
     pthread_mutex_lock(&queue->lock);
     int waited = 0;
     struct job *job;
-    while (!(job = take(queue, device, up)) && !queue->ended && !waited)
+    while (!(job = take(queue, device, up)) && !(queue->ended && !queue->first) && !waited)
         waited = timeout_ms < 0 ? pthread_cond_wait(&queue->changed, &queue->lock)
                                 : pthread_cond_timedwait(&queue->changed, &queue->lock, &until);
     pthread_mutex_unlock(&queue->lock);
     return job;
 }
 
-bool queue_remove(struct queue *queue, const struct job *job)
+/* Under the lock: takes it out, if it is there. */
+static bool take_out(struct queue *queue, const struct job *job)
 {
-    pthread_mutex_lock(&queue->lock);
     struct job *previous = NULL, *at = queue->first;
     while (at && at != job) {
         previous = at;
@@ -168,15 +238,40 @@ bool queue_remove(struct queue *queue, const struct job *job)
     }
     if (at)
         unlink_job(queue, previous, at);
-    pthread_mutex_unlock(&queue->lock);
     return at != NULL;
+}
+
+/* Its carrier is just reading its picture. */
+static bool in_hand(const struct job *job)
+{
+    return job->carried && !job->ready;
+}
+
+void queue_drop(struct queue *queue, struct job *job)
+{
+    pthread_mutex_lock(&queue->lock);
+    const bool there = take_out(queue, job);
+    pthread_mutex_unlock(&queue->lock);
+    if (there)
+        job_release(&job);
+}
+
+bool queue_remove(struct queue *queue, const struct job *job)
+{
+    pthread_mutex_lock(&queue->lock);
+    const bool removed = !in_hand(job) && take_out(queue, job);
+    pthread_mutex_unlock(&queue->lock);
+    return removed;
 }
 
 struct job *queue_take_older(struct queue *queue, int64_t created_before_ns)
 {
     pthread_mutex_lock(&queue->lock);
     struct job *job = queue->first;
-    job = job && job->created_ns < created_before_ns ? unlink_job(queue, NULL, job) : NULL;
+    while (job && in_hand(job))
+        job = job->next;
+    if (job && (job->created_ns >= created_before_ns || !take_out(queue, job)))
+        job = NULL;
     pthread_mutex_unlock(&queue->lock);
     return job;
 }
@@ -185,16 +280,8 @@ static void set_flag(struct queue *queue, bool *flag)
 {
     pthread_mutex_lock(&queue->lock);
     *flag = true;
-    pthread_cond_broadcast(&queue->changed);
+    wake(queue);
     pthread_mutex_unlock(&queue->lock);
-}
-
-static bool read_flag(struct queue *queue, const bool *flag)
-{
-    pthread_mutex_lock(&queue->lock);
-    bool value = *flag;
-    pthread_mutex_unlock(&queue->lock);
-    return value;
 }
 
 void queue_close(struct queue *queue)
@@ -204,7 +291,10 @@ void queue_close(struct queue *queue)
 
 bool queue_closed(struct queue *queue)
 {
-    return read_flag(queue, &queue->closed);
+    pthread_mutex_lock(&queue->lock);
+    const bool closed = queue->closed;
+    pthread_mutex_unlock(&queue->lock);
+    return closed;
 }
 
 void queue_end(struct queue *queue)
@@ -214,13 +304,16 @@ void queue_end(struct queue *queue)
 
 bool queue_ended(struct queue *queue)
 {
-    return read_flag(queue, &queue->ended);
+    pthread_mutex_lock(&queue->lock);
+    const bool ended = queue->ended && !queue->first;
+    pthread_mutex_unlock(&queue->lock);
+    return ended;
 }
 
 size_t queue_depth(struct queue *queue)
 {
     pthread_mutex_lock(&queue->lock);
-    size_t depth = queue->depth;
+    const size_t depth = waiting(queue);
     pthread_mutex_unlock(&queue->lock);
     return depth;
 }

@@ -37,10 +37,9 @@ void stats_record(struct stats *stats, const struct job *job)
         totals->cancelled++;
     else
         totals->failed++;
-    int64_t left_queue = job->started_ns ? job->started_ns : job->finished_ns;
-    histogram_add(&totals->wait, (double)(left_queue - job->created_ns) / 1e9);
+    histogram_add(&totals->wait, r->stage_ms[STAGE_QUEUE] / 1e3);
     if (job->started_ns) {
-        totals->run_seconds += (double)(job->finished_ns - job->started_ns) / 1e9;
+        totals->run_seconds += r->total_ms / 1e3;
         for (int stage = 0; stage < STAGE_COUNT; stage++)
             if (r->stage_ms[stage] > 0)
                 histogram_add(&totals->stage[stage], r->stage_ms[stage] / 1e3);

@@ -26,7 +26,7 @@ struct stats_totals {
     uint64_t fallbacks;   /* results redone in fp32 */
     uint64_t shrinks;     /* tiles and pictures made smaller to fit the device's memory */
     uint64_t handed_over; /* jobs given to another device, theirs being lost */
-    double run_seconds;   /* sum over jobs that ran, for the mean */
+    double run_seconds;   /* at work on jobs, for the mean */
 };
 
 struct stats {

@@ -2,14 +2,10 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "runtime/base/log.h"
 #include "runtime/selftest.h"
 
-#define NICE 5         /* so that HTTP answers at once while software Vulkan takes every core */
 #define REOPEN_MS 5000 /* a worker whose device is lost tries again after this */
 
 static void set_phase(struct worker *worker, enum worker_phase phase, const struct error *reason)
@@ -124,15 +120,6 @@ static void test_device(struct worker *worker)
     pthread_mutex_unlock(&pool->lock);
 }
 
-static void set_current(struct worker *worker, struct job *job)
-{
-    pthread_mutex_lock(&worker->pool->lock);
-    worker->current = job;
-    if (job && worker->pool->cancelled) /* it was between the queue and us when all were cancelled */
-        job_stop(job, ERROR_BUSY);
-    pthread_mutex_unlock(&worker->pool->lock);
-}
-
 /* Runs the job on the worker's device. ERROR_DEVICE_LOST: not here. */
 static enum error_code run_here(struct worker *worker, struct job *job, struct error *err)
 {
@@ -147,16 +134,12 @@ static enum error_code run_here(struct worker *worker, struct job *job, struct e
         pthread_mutex_unlock(&worker->pool->lock);
         return ERROR_DEVICE_LOST;
     }
-    job->started_ns = job_now();
     devices_begin(devices, device, job->id);
     atomic_store(&job->state, JOB_RUNNING);
 
     struct error down = ERROR_INIT;
     const unsigned losses = engine_losses(worker->engine);
-    enum error_code code = engine_run(worker->engine, job->restoration, err);
-    if (!code)
-        job_make_etag(job);
-
+    const enum error_code code = engine_compute(worker->engine, job->restoration, err);
     devices_count_lost(devices, device, engine_losses(worker->engine) - losses);
     devices_end(devices, device, job->id, worker_pool_outcome(job, code));
     if (code == ERROR_DEVICE_LOST) { /* what the error says of this picture is nothing to later ones */
@@ -177,29 +160,23 @@ static void come_back(struct worker *worker)
 
 static void run_job(struct worker *worker, struct job *job)
 {
-    struct worker_pool *pool = worker->pool;
     struct error err = ERROR_INIT;
     enum error_code code = ERROR_CANCELLED;
-    set_current(worker, job);
     if (!atomic_load(&job->stop))
         code = run_here(worker, job, &err);
-    set_current(worker, NULL);
-    if (code == ERROR_TIMEOUT) /* the pipeline may see it before worker_pool_expire does */
-        job_stop(job, ERROR_TIMEOUT);
     come_back(worker);
-    const bool stopped = atomic_load(&job->stop);
-    if (stopped && (code == ERROR_CANCELLED || code == ERROR_TIMEOUT || code == ERROR_DEVICE_LOST))
-        worker_pool_end_stopped(pool, job);
-    else if (code != ERROR_DEVICE_LOST || !worker_pool_hand_over(pool, worker->device, job, &err))
-        worker_pool_end(pool, job, code, &err);
+    if (code == ERROR_DEVICE_LOST && !atomic_load(&job->stop) &&
+        worker_pool_hand_over(worker->pool, worker->device, job, &err))
+        return;
+    job_computed(job, code, &err);
+    job_release(&job);
 }
 
 void *worker_main(void *argument)
 {
     struct worker *worker = argument;
     struct worker_pool *pool = worker->pool;
-    /* On Linux a thread has a nice value of its own, and the driver's threads inherit it. */
-    setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), NICE);
+    worker_pool_nice();
     if (worker == pool->sets[worker->device]->workers)
         test_device(worker);
     if (!worker->disabled)

@@ -3,12 +3,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
 #include "server/job/worker.h"
 
 #define RETRY_AFTER_MAX 300
+#define NICE 5
 
 /* --- how jobs end --------------------------------------------------------------------------------------------------
  */
@@ -23,7 +27,7 @@ enum job_state worker_pool_outcome(const struct job *job, enum error_code code)
 void worker_pool_end(struct worker_pool *pool, struct job *job, enum error_code code, const struct error *err)
 {
     job->finished_ns = job_now();
-    job->restoration->stage_ms[STAGE_QUEUE] =
+    job->restoration->stage_ms[STAGE_QUEUE] +=
         (double)((job->started_ns ? job->started_ns : job->finished_ns) - job->created_ns) / 1e6;
     if (code) {
         error_set(&job->error, code, "%s", err->text);
@@ -35,8 +39,7 @@ void worker_pool_end(struct worker_pool *pool, struct job *job, enum error_code 
     stats_record(&pool->stats, job);
     log_event(state == JOB_FAILED ? LOG_WARN : LOG_INFO, "job",
               "id=%s state=%s wait_ms=%.0f ms=%.0f faces=%d tiles=%d device=%s code=%s%s%s%s", job->id, names[state],
-              job->restoration->stage_ms[STAGE_QUEUE],
-              job->started_ns ? (double)(job->finished_ns - job->started_ns) / 1e6 : 0.0, job->restoration->face_count,
+              job->restoration->stage_ms[STAGE_QUEUE], job->restoration->total_ms, job->restoration->face_count,
               job->restoration->tiles, job->restoration->device, error_code_name(code), code ? " text=\"" : "",
               code ? job->error.text : "", code ? "\"" : "");
     if (code && *job->error.detail)
@@ -64,18 +67,51 @@ void worker_pool_end_stopped(struct worker_pool *pool, struct job *job)
     worker_pool_end(pool, job, code, &err);
 }
 
+/* The same with one that was taken out of the queue. */
+static void end_waiting(struct worker_pool *pool, struct job *job)
+{
+    if (!job->ready) {
+        worker_pool_end_stopped(pool, job);
+        return;
+    }
+    job_computed(job, ERROR_CANCELLED, &(struct error)ERROR_INIT); /* its carrier ends it */
+    job_release(&job);
+}
+
 /* --- where they run ------------------------------------------------------------------------------------------------
  */
+
+void worker_pool_nice(void)
+{
+    /* On Linux a thread has a nice value of its own, and the driver's threads inherit it. */
+    setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), NICE);
+}
+
+/* The carriers that come with a worker. */
+static enum error_code start_carriers(struct worker *worker, struct error *err)
+{
+    for (; worker->carrier_count < CARRIERS; worker->carrier_count++) {
+        struct carrier *carrier = &worker->carriers[worker->carrier_count];
+        carrier->pool = worker->pool;
+        if (pthread_create(&carrier->thread, NULL, carrier_main, carrier))
+            return error_set(err, ERROR_IO, "a thread could not be started");
+    }
+    return OK;
+}
 
 enum error_code worker_pool_grow(struct worker_pool *pool, int device, int count, struct error *err)
 {
     struct worker_set *set = pool->sets[device];
-    for (; set->count < count; set->count++) {
+    while (set->count < count) {
         struct worker *worker = &set->workers[set->count];
         worker->pool = pool;
         worker->device = device;
         if (pthread_create(&worker->thread, NULL, worker_main, worker))
             return error_set(err, ERROR_IO, "a worker thread could not be started");
+        set->count++;
+        enum error_code code = start_carriers(worker, err);
+        if (code)
+            return code;
     }
     return OK;
 }
@@ -151,7 +187,7 @@ bool worker_pool_hand_over(struct worker_pool *pool, int device, struct job *job
     pthread_mutex_unlock(&pool->lock);
     /* whoever stopped it in the meantime has not found it in the queue */
     if (started && atomic_load(&held->stop) && queue_remove(pool->queue, held))
-        worker_pool_end_stopped(pool, job);
+        end_waiting(pool, job);
     job_release(&held);
     return started;
 }
@@ -186,7 +222,7 @@ enum error_code worker_pool_create(struct worker_pool **out, const struct worker
     pool->store = store;
     pthread_mutex_init(&pool->lock, NULL);
     stats_init(&pool->stats);
-    enum error_code code = queue_create(&pool->queue, settings->queue, err);
+    enum error_code code = queue_create(&pool->queue, settings->queue, CARRIERS_AHEAD * settings->workers, err);
     if (!code)
         code = create_devices(pool, settings->device, err);
     if (!code) {
@@ -217,7 +253,7 @@ void worker_pool_cancel(struct worker_pool *pool, struct job *job, enum error_co
 {
     job_stop(job, reason);
     if (queue_remove(pool->queue, job))
-        worker_pool_end_stopped(pool, job);
+        end_waiting(pool, job);
 }
 
 /* The i-th worker of all sets; NULL after the last. Under the lock. */
@@ -232,19 +268,28 @@ static struct worker *worker_at(struct worker_pool *pool, int i)
     return NULL;
 }
 
+/* Stops those jobs that a carrier has and whose deadline is over at that time. */
+static void stop_carried(struct worker_pool *pool, int64_t now, enum error_code reason)
+{
+    struct worker *worker;
+    for (int i = 0; (worker = worker_at(pool, i)); i++)
+        for (int k = 0; k < worker->carrier_count; k++) {
+            struct job *job = worker->carriers[k].current;
+            if (job && now > job->restoration->deadline_ns)
+                job_stop(job, reason);
+        }
+}
+
 void worker_pool_expire(struct worker_pool *pool)
 {
     int64_t now = job_now();
     struct job *job;
     while ((job = queue_take_older(pool->queue, now - (int64_t)pool->settings.job_seconds * 1000000000))) {
         job_stop(job, ERROR_TIMEOUT);
-        worker_pool_end_stopped(pool, job);
+        end_waiting(pool, job);
     }
     pthread_mutex_lock(&pool->lock);
-    struct worker *worker;
-    for (int i = 0; (worker = worker_at(pool, i)); i++)
-        if (worker->current && now > worker->current->restoration->deadline_ns)
-            job_stop(worker->current, ERROR_TIMEOUT);
+    stop_carried(pool, now, ERROR_TIMEOUT);
     pthread_mutex_unlock(&pool->lock);
 }
 
@@ -268,14 +313,11 @@ void worker_pool_cancel_all(struct worker_pool *pool)
     struct job *job;
     pthread_mutex_lock(&pool->lock);
     pool->cancelled = true;
-    struct worker *worker;
-    for (int i = 0; (worker = worker_at(pool, i)); i++)
-        if (worker->current)
-            job_stop(worker->current, ERROR_BUSY);
+    stop_carried(pool, INT64_MAX, ERROR_BUSY);
     pthread_mutex_unlock(&pool->lock);
     while ((job = queue_take_older(pool->queue, INT64_MAX))) {
         job_stop(job, ERROR_BUSY);
-        worker_pool_end_stopped(pool, job);
+        end_waiting(pool, job);
     }
 }
 
@@ -292,8 +334,11 @@ void worker_pool_destroy(struct worker_pool **pool)
     }
     for (int device = 0; device < DEVICES_MAX; device++) {
         struct worker_set *set = old->sets[device];
-        for (int i = 0; set && i < set->count; i++) /* the first may start others until it has ended */
+        for (int i = 0; set && i < set->count; i++) { /* the first may start others until it has ended */
             pthread_join(set->workers[i].thread, NULL);
+            for (int k = 0; k < set->workers[i].carrier_count; k++)
+                pthread_join(set->workers[i].carriers[k].thread, NULL);
+        }
         free(set);
     }
     devices_destroy(&old->devices);

@@ -11,7 +11,7 @@
 #include "server/image/codec.h"
 #include "server/pipeline/step.h"
 
-/* The way of a picture. */
+/* The way of a picture: those from DETECT to BACKGROUND need the device. */
 static const struct pipeline_stage {
     enum stage stage;
     enum error_code (*run)(struct step *step, struct error *err);
@@ -40,7 +40,8 @@ enum error_code restoration_create(struct restoration **out, struct error *err)
     return OK;
 }
 
-static void restoration_free_faces(struct restoration *r)
+/* What the steps on the device leave but for the faces' records; what is kept after an attempt must not be. */
+static void restoration_free_results(struct restoration *r)
 {
     for (int i = 0; i < r->face_count; i++) {
         struct face *f = &r->faces[i];
@@ -49,10 +50,32 @@ static void restoration_free_faces(struct restoration *r)
         free(f->crop_float);
         free(f->restoration_float);
         free(f->classes);
+        f->crop_float = f->restoration_float = NULL;
+        f->classes = NULL;
+        if (r->step && r->step->patches)
+            free(r->step->patches[i].pixels);
     }
+    if (r->step) {
+        free(r->step->patches);
+        r->step->patches = NULL;
+    }
+    image_destroy(&r->result);
+}
+
+static void restoration_free_faces(struct restoration *r)
+{
+    restoration_free_results(r);
     free(r->faces);
     r->faces = NULL;
     r->face_count = 0;
+}
+
+void restoration_drop_pictures(struct restoration *r)
+{
+    restoration_free_results(r);
+    image_destroy(&r->picture);
+    free(r->step);
+    r->step = NULL;
 }
 
 void restoration_destroy(struct restoration **restoration)
@@ -61,8 +84,7 @@ void restoration_destroy(struct restoration **restoration)
     if (!r)
         return;
     restoration_free_faces(r);
-    image_destroy(&r->picture);
-    image_destroy(&r->result);
+    restoration_drop_pictures(r);
     free(r->output);
     free(r);
     *restoration = NULL;
@@ -213,40 +235,78 @@ static void pipeline_resolved(struct step *step)
         o->bg_tile = 400; /* the reference's */
 }
 
-enum error_code pipeline_run(struct restoration *r, struct worker_context *context, struct error *err)
+/* Runs the steps first .. last. What passes until the next ones begin counts as waiting. */
+static enum error_code pipeline_steps(struct step *step, enum stage first, enum stage last, struct error *err)
 {
-    struct step step = {.r = r, .context = context};
-    bool wants_upscaler = strcmp(r->options.bg_upsampler, "none") != 0;
-    restoration_free_faces(r); /* of an attempt before */
-    image_destroy(&r->picture);
-    image_destroy(&r->result);
-    memset(r->stage_ms + STAGE_DECODE, 0, sizeof r->stage_ms - sizeof r->stage_ms[0]);
-    memset(r->network_ms, 0, sizeof r->network_ms);
-    enum error_code code = pipeline_check(r, context->store, err);
-    if (code == OK)
-        code = pipeline_models(r, context->store, step.model, err);
-    if (code == OK) {
-        pipeline_size(r, &step.width, &step.height);
-        pipeline_resolved(&step);
-        pipeline_note_starters(&step);
-        if (wants_upscaler && !step.model[ROLE_UPSCALER] && !r->options.aligned && !r->detect_only)
-            restoration_note(r, "there is no upscaler: the background was resized by Lanczos4");
-    }
+    struct restoration *r = step->r;
+    enum error_code code = OK;
     int count = (int)(sizeof pipeline_stages / sizeof pipeline_stages[0]);
     for (int i = 0; i < count && code == OK; i++) {
-        if (r->detect_only && !pipeline_stages[i].detection)
+        const struct pipeline_stage *stage = &pipeline_stages[i];
+        if (stage->stage < first || stage->stage > last || (r->detect_only && !stage->detection))
             continue;
-        step_enter(&step, pipeline_stages[i].stage);
-        code = step_check(&step, err);
+        step_enter(step, stage->stage);
+        code = step_check(step, err);
         if (code == OK)
-            code = pipeline_stages[i].run(&step, err);
+            code = stage->run(step, err);
     }
-    step_enter(&step, STAGE_COUNT);
+    step_enter(step, STAGE_QUEUE);
     r->total_ms = 0;
-    for (int stage = 0; stage < STAGE_COUNT; stage++)
+    for (int stage = STAGE_DECODE; stage < STAGE_COUNT; stage++)
         r->total_ms += r->stage_ms[stage];
-    for (int i = 0; step.patches && i < r->face_count; i++)
-        free(step.patches[i].pixels);
-    free(step.patches);
     return code;
+}
+
+enum error_code pipeline_begin(struct restoration *r, const struct model_store *store, struct error *err)
+{
+    restoration_free_faces(r); /* of an attempt before */
+    restoration_drop_pictures(r);
+    memset(r->stage_ms, 0, sizeof r->stage_ms);
+    r->decoded = false;
+    enum error_code code = pipeline_check(r, store, err);
+    if (code != OK)
+        return code;
+    struct step *step = r->step = mem_calloc(1, sizeof *step);
+    if (!step)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory");
+    step->r = r;
+    pipeline_size(r, &step->width, &step->height);
+    code = pipeline_steps(step, STAGE_DECODE, STAGE_DECODE, err);
+    r->decoded = code == OK;
+    return code;
+}
+
+enum error_code pipeline_compute(struct restoration *r, struct worker_context *context, struct error *err)
+{
+    struct step *step = r->step;
+    const bool wants_upscaler = strcmp(r->options.bg_upsampler, "none") != 0;
+    restoration_free_faces(r); /* of an attempt before */
+    memset(r->stage_ms + STAGE_DETECT, 0, sizeof r->stage_ms[0] * (STAGE_PASTE - STAGE_DETECT));
+    memset(r->network_ms, 0, sizeof r->network_ms);
+    enum error_code code = pipeline_models(r, context->store, step->model, err);
+    if (code != OK)
+        return code;
+    step->context = context;
+    pipeline_resolved(step);
+    pipeline_note_starters(step);
+    if (wants_upscaler && !step->model[ROLE_UPSCALER] && !r->options.aligned && !r->detect_only)
+        restoration_note(r, "there is no upscaler: the background was resized by Lanczos4");
+    code = pipeline_steps(step, STAGE_DETECT, STAGE_BACKGROUND, err);
+    step->context = NULL; /* the device is another's now */
+    return code;
+}
+
+enum error_code pipeline_end(struct restoration *r, struct error *err)
+{
+    enum error_code code = pipeline_steps(r->step, STAGE_PASTE, STAGE_ENCODE, err);
+    atomic_store(&r->stage, (int)STAGE_COUNT);
+    return code;
+}
+
+enum error_code pipeline_run(struct restoration *r, struct worker_context *context, struct error *err)
+{
+    enum error_code code = pipeline_begin(r, context->store, err);
+    if (code == OK)
+        code = pipeline_compute(r, context, err);
+    return code == OK ? pipeline_end(r, err) : code;
 }

@@ -1,6 +1,6 @@
 /* One restoration from bytes to bytes: decode, detect, align, restore, background, paste, encode, one file a step.
  * pipeline.c holds the ordered array of steps.
- * Thread-safety: a struct restoration belongs to one worker thread; its progress fields may be read by others. */
+ * Thread-safety: a struct restoration belongs to one thread at a time; its progress fields may be read by others. */
 #ifndef SERVER_PIPELINE_PIPELINE_H
 #define SERVER_PIPELINE_PIPELINE_H
 
@@ -11,7 +11,7 @@
 #include "server/pipeline/options.h"
 
 enum stage {
-    STAGE_QUEUE, /* filled by the job's owner */
+    STAGE_QUEUE, /* waiting, for the device too; the job's owner adds what came before */
     STAGE_DECODE,
     STAGE_DETECT,
     STAGE_ALIGN,
@@ -58,6 +58,8 @@ struct restoration {
     atomic_int stage, tiles_done, tiles_total, faces_done, faces_total;
 
     /* results */
+    struct step *step;     /* the steps' own, between them */
+    bool decoded;          /* the picture could be read */
     struct image *picture; /* decoded, oriented */
     struct image *result;  /* before encoding; with options.aligned: the restored face */
     uint8_t *output;       /* encoded; free() */
@@ -85,6 +87,8 @@ struct restoration {
 /* A zeroed restoration with default options and limits. */
 enum error_code restoration_create(struct restoration **out, struct error *err) MUST_CHECK;
 void restoration_destroy(struct restoration **restoration);
+/* Frees all pictures but the encoded output; what the report says stays. */
+void restoration_drop_pictures(struct restoration *r);
 void restoration_note(struct restoration *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* What a worker owns: a device and its models. */
@@ -98,7 +102,15 @@ struct worker_context {
 /* The precision that a restoration gets that asks for this one. */
 enum precision pipeline_precision(const struct worker_context *context, enum precision asked);
 
-/* Runs every step. On failure err says why; the restoration keeps what it had (faces, times). */
+/* The steps before, on and after the device, each part maybe on another thread; the pictures of the steps between them
+ * stay in memory. begin: checks as pipeline_check and decodes. compute: what the networks do; may be run again after it
+ * failed, also on another device. end: pastes and encodes. On failure err says why; the restoration keeps what it had
+ * (faces, times). */
+enum error_code pipeline_begin(struct restoration *r, const struct model_store *store, struct error *err) MUST_CHECK;
+enum error_code pipeline_compute(struct restoration *r, struct worker_context *context, struct error *err) MUST_CHECK;
+enum error_code pipeline_end(struct restoration *r, struct error *err) MUST_CHECK;
+
+/* All three. */
 enum error_code pipeline_run(struct restoration *r, struct worker_context *context, struct error *err) MUST_CHECK;
 
 /* Checked before queueing, from the header alone: UNSUPPORTED, CORRUPT, TOO_LARGE (pixels, or a result too large for

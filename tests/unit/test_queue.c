@@ -24,18 +24,28 @@ static struct job *make(const char *id)
     return job;
 }
 
+/* As a carrier does that has read the picture. */
+static void carry(struct queue *queue, struct job *want)
+{
+    struct job *job = queue_carry(queue);
+    assert_ptr_equal(job, want);
+    queue_ready(queue, job);
+    job_release(&job);
+}
+
 static void test_order_and_limit(void **state)
 {
     (void)state;
     struct queue *queue;
     struct error err = ERROR_INIT;
-    assert_int_equal(queue_create(&queue, 2, &err), OK);
+    assert_int_equal(queue_create(&queue, 2, 9, &err), OK);
     struct job *a = make("a"), *b = make("b"), *c = make("c");
     assert_int_equal(queue_push(queue, a, &err), OK);
     assert_int_equal(queue_push(queue, b, &err), OK);
     assert_int_equal(queue_push(queue, c, &err), ERROR_BUSY);
     assert_non_null(strstr(err.text, "the queue is full: 2 jobs wait"));
     assert_int_equal(queue_depth(queue), 2);
+    carry(queue, a);
     struct job *got = queue_pop(queue, 0, true, -1);
     assert_ptr_equal(got, a);
     job_release(&got);
@@ -80,7 +90,7 @@ static void test_timeout(void **state)
     (void)state;
     struct queue *queue;
     struct error err = ERROR_INIT;
-    assert_int_equal(queue_create(&queue, 1, &err), OK);
+    assert_int_equal(queue_create(&queue, 1, 1, &err), OK);
     int64_t before = job_now();
     assert_null(queue_pop(queue, 0, true, 30));
     assert_true(job_now() - before >= 29000000);
@@ -93,6 +103,7 @@ static struct job *push(struct queue *queue, const char *id, uint32_t devices)
     struct job *job = make(id);
     job->devices = devices;
     assert_int_equal(queue_push(queue, job, &err), OK);
+    carry(queue, job);
     return job;
 }
 
@@ -111,7 +122,7 @@ static void test_devices(void **state)
     (void)state;
     struct queue *queue;
     struct error err = ERROR_INIT;
-    assert_int_equal(queue_create(&queue, 8, &err), OK);
+    assert_int_equal(queue_create(&queue, 8, 9, &err), OK);
     struct job *named = push(queue, "named", 1u << 1), *any = push(queue, "any", 1u << 0 | 1u << 1);
     struct job *last = push(queue, "last", 1u << 31), *other = push(queue, "other", 1u << 0 | 1u << 1);
     expect(queue, 2, true, NULL);
@@ -129,7 +140,7 @@ static void test_preference(void **state)
     (void)state;
     struct queue *queue;
     struct error err = ERROR_INIT;
-    assert_int_equal(queue_create(&queue, 8, &err), OK);
+    assert_int_equal(queue_create(&queue, 8, 9, &err), OK);
     const uint32_t both = 1u << 0 | 1u << 1;
     struct job *first = push(queue, "first", both), *second = push(queue, "second", both);
     struct job *third = push(queue, "third", both), *named = push(queue, "named", 1u << 1);
@@ -175,7 +186,7 @@ static void test_preference_wakes(void **state)
     struct error err = ERROR_INIT;
     const struct timespec pause = {0, 50000000};
     struct sleeper sleeper = {.device = 1};
-    assert_int_equal(queue_create(&sleeper.queue, 8, &err), OK);
+    assert_int_equal(queue_create(&sleeper.queue, 8, 9, &err), OK);
     queue_idle(sleeper.queue, 0);
     assert_int_equal(pthread_create(&sleeper.thread, NULL, sleep_for_one, &sleeper), 0);
     struct job *best = push(sleeper.queue, "best", 3), *left = push(sleeper.queue, "left", 3);
@@ -196,7 +207,7 @@ static void test_down(void **state)
     (void)state;
     struct queue *queue;
     struct error err = ERROR_INIT;
-    assert_int_equal(queue_create(&queue, 8, &err), OK);
+    assert_int_equal(queue_create(&queue, 8, 9, &err), OK);
     struct job *any = push(queue, "any", 1u << 0 | 1u << 1), *named = push(queue, "named", 1u << 1);
     queue_worker(queue, 0, true);
     queue_worker(queue, 0, true);
@@ -208,13 +219,111 @@ static void test_down(void **state)
     queue_destroy(&queue);
 }
 
+static struct job *push_raw(struct queue *queue, const char *id, uint32_t devices)
+{
+    struct error err = ERROR_INIT;
+    struct job *job = make(id);
+    job->devices = devices;
+    assert_int_equal(queue_push(queue, job, &err), OK);
+    return job;
+}
+
+/* Jobs are read in their order, so many ahead of each device, which one device's jobs cannot use up for another's; and
+ * no worker has them before. */
+static void test_ahead(void **state)
+{
+    (void)state;
+    struct queue *queue;
+    struct error err = ERROR_INIT;
+    assert_int_equal(queue_create(&queue, 8, 1, &err), OK);
+    struct job *first = push_raw(queue, "first", 1u << 0), *second = push_raw(queue, "second", 1u << 0);
+    struct job *both = push_raw(queue, "both", 1u << 0 | 1u << 1), *other = push_raw(queue, "other", 1u << 2);
+    struct job *got = queue_carry(queue);
+    assert_ptr_equal(got, first);
+    assert_null(queue_pop(queue, 0, true, 0)); /* it is just being read */
+    carry(queue, both); /* not the second: one is ahead of device 0; of 0 and 1 there may be two */
+    carry(queue, other);
+    expect(queue, 0, true, both); /* though a younger one */
+    queue_ready(queue, got);
+    job_release(&got);
+    expect(queue, 0, true, first);
+    carry(queue, second);
+    assert_int_equal(queue_depth(queue), 2);
+    expect(queue, 0, true, second);
+    expect(queue, 2, true, other);
+    queue_destroy(&queue);
+}
+
+/* Nobody takes a job away whose picture is being read, but its carrier, which may find that it cannot be. */
+static void test_carried(void **state)
+{
+    (void)state;
+    struct queue *queue;
+    struct error err = ERROR_INIT;
+    assert_int_equal(queue_create(&queue, 8, 2, &err), OK);
+    struct job *broken = push_raw(queue, "broken", 1), *second = push_raw(queue, "second", 1),
+               *got = queue_carry(queue);
+    assert_ptr_equal(got, broken);
+    assert_false(queue_remove(queue, broken));
+    struct job *old = queue_take_older(queue, INT64_MAX);
+    assert_ptr_equal(old, second);
+    assert_false(old->ready);
+    job_release(&old);
+    assert_null(queue_take_older(queue, INT64_MAX));
+    queue_drop(queue, got);
+    job_release(&got);
+    assert_int_equal(queue_depth(queue), 0);
+    assert_int_equal(atomic_load(&broken->references), 1);
+    job_release(&broken);
+    job_release(&second);
+
+    struct job *ready = push(queue, "ready", 1), *held = ready;
+    assert_true(queue_remove(queue, ready));
+    assert_true(ready->ready); /* so that who took it out tells the carrier */
+    job_release(&held);
+    job_release(&ready);
+    queue_end(queue);
+    assert_null(queue_carry(queue));
+    queue_destroy(&queue);
+}
+
+/* What an idle worker is about to take does not wait, and takes nobody's place. */
+static void test_places(void **state)
+{
+    (void)state;
+    struct queue *queue;
+    struct error err = ERROR_INIT;
+    assert_int_equal(queue_create(&queue, 1, 2, &err), OK);
+    queue_idle(queue, 1);
+    struct job *first = push_raw(queue, "first", 1u << 1);
+    assert_int_equal(queue_depth(queue), 0);
+    struct job *second = push_raw(queue, "second", 1u << 1), *third = make("third");
+    assert_int_equal(queue_depth(queue), 1);
+    third->devices = 1u << 1;
+    assert_int_equal(queue_push(queue, third, &err), ERROR_BUSY);
+    carry(queue, first);
+    carry(queue, second);
+    assert_int_equal(queue_depth(queue), 1);
+    expect(queue, 1, true, first);
+    assert_int_equal(queue_depth(queue), 1); /* the worker is idle no longer */
+    expect(queue, 1, true, second);
+    error_clear(&err);
+    assert_int_equal(queue_push(queue, third, &err), OK);
+    assert_int_equal(queue_depth(queue), 1);
+    struct job *held = third;
+    assert_true(queue_remove(queue, third));
+    job_release(&held);
+    job_release(&third);
+    queue_destroy(&queue);
+}
+
 /* A job that comes back stands before all younger ones, whatever the capacity, also in a queue that is closed. */
 static void test_return(void **state)
 {
     (void)state;
     struct queue *queue;
     struct error err = ERROR_INIT;
-    assert_int_equal(queue_create(&queue, 3, &err), OK);
+    assert_int_equal(queue_create(&queue, 3, 9, &err), OK);
     struct job *jobs[4];
     for (int i = 0; i < 3; i++)
         jobs[i] = push(queue, "job", 1);
@@ -256,6 +365,16 @@ static void *consume(void *queue)
     return NULL;
 }
 
+static void *read_ahead(void *queue)
+{
+    struct job *job;
+    while ((job = queue_carry(queue))) {
+        queue_ready(queue, job);
+        job_release(&job);
+    }
+    return NULL;
+}
+
 static void *produce(void *queue)
 {
     for (int i = 0; i < JOBS; i++) {
@@ -277,9 +396,11 @@ static void test_threads(void **state)
     (void)state;
     struct queue *queue;
     struct error err = ERROR_INIT;
-    pthread_t producers[2], consumers[3];
-    assert_int_equal(queue_create(&queue, 3, &err), OK);
+    pthread_t producers[2], carriers[2], consumers[3];
+    assert_int_equal(queue_create(&queue, 3, 2, &err), OK);
     atomic_store(&taken, 0);
+    for (int i = 0; i < 2; i++)
+        pthread_create(&carriers[i], NULL, read_ahead, queue);
     for (int i = 0; i < 3; i++)
         pthread_create(&consumers[i], NULL, consume, queue);
     for (int i = 0; i < 2; i++)
@@ -290,6 +411,8 @@ static void test_threads(void **state)
     queue_end(queue);
     for (int i = 0; i < 3; i++)
         pthread_join(consumers[i], NULL);
+    for (int i = 0; i < 2; i++)
+        pthread_join(carriers[i], NULL);
     assert_int_equal(atomic_load(&taken), 2 * JOBS);
     assert_int_equal(queue_depth(queue), 0);
     queue_destroy(&queue);
@@ -316,6 +439,9 @@ int main(void)
         cmocka_unit_test(test_preference_wakes),
         cmocka_unit_test(test_devices),
         cmocka_unit_test(test_down),
+        cmocka_unit_test(test_ahead),
+        cmocka_unit_test(test_carried),
+        cmocka_unit_test(test_places),
         cmocka_unit_test(test_return),
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_ids),

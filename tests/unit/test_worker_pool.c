@@ -1,5 +1,6 @@
 /* The workers of several devices: who does a job, what becomes of it when its device fails, and what the table of
  * devices says then. The devices are the machine's own, "cpu" and a Vulkan one, with faults on demand. */
+#include <errno.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <setjmp.h>
@@ -15,7 +16,7 @@
 #include "runtime/backend/fault.h"
 #include "runtime/base/file.h"
 #include "runtime/base/log.h"
-#include "server/job/worker_pool.h"
+#include "server/job/worker.h"
 
 #define GPU "vulkan:0" /* software or not, it is one more device */
 
@@ -23,6 +24,10 @@ static struct model_store *store;
 static struct worker_pool *pool;
 static sem_t ended;
 static bool has_gpu;
+
+/* A job whose carrier is kept at its end until somebody lets it go. */
+static _Atomic(struct job *) held;
+static sem_t let_go;
 
 /* Somebody who looks at the devices all the time, as GET /v1/devices, /metrics and /readyz do. */
 static pthread_t watcher;
@@ -61,6 +66,7 @@ static int open_store(void **state)
     size_t count = 0;
     log_set_level(LOG_ERROR + 1); /* faults are errors */
     sem_init(&ended, 0, 0);
+    sem_init(&let_go, 0, 0);
     if (model_store_create(&store, fixtures(), &defaults, &err) || device_list(&list, &count, &err))
         fail_msg("%s", err.text);
     for (size_t i = 0; i < count; i++)
@@ -117,12 +123,21 @@ static enum error_code settle(struct error *err)
 
 static void on_end(struct job *job, void *context)
 {
-    (void)job, (void)context;
+    (void)context;
+    if (atomic_load(&held) == job) {
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec += 60;
+        while (sem_timedwait(&let_go, &until) && errno == EINTR)
+            ;
+        atomic_store(&held, NULL);
+    }
     sem_post(&ended);
 }
 
-/* A job that doubles a small picture by the network srvgg_x2, which is where the faults are. */
-static struct job *make(const char *device)
+/* A job that doubles a small picture by the network srvgg_x2, which is where the faults are. options: more of them,
+ * name, value, ..., NULL. */
+static struct job *make_with(const char *device, const char *const *options)
 {
     struct error err = ERROR_INIT;
     struct restoration *r;
@@ -133,6 +148,9 @@ static struct job *make(const char *device)
     if (restoration_create(&r, &err) || file_map(&file, path, &err) ||
         options_set(&r->options, "version", "none", &err) || options_set(&r->options, "device", device, &err))
         fail_msg("%s", err.text);
+    for (; *options; options += 2)
+        if (options_set(&r->options, options[0], options[1], &err))
+            fail_msg("%s", err.text);
     uint8_t *body = malloc(file.size);
     memcpy(body, file.data, file.size);
     job_make_id(id);
@@ -141,13 +159,24 @@ static struct job *make(const char *device)
     return job;
 }
 
-static struct job *submit(const char *device)
+#define OPTIONS(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+static struct job *make(const char *device)
+{
+    return make_with(device, (const char *const[]){NULL});
+}
+
+static struct job *submit_it(struct job *job)
 {
     struct error err = ERROR_INIT;
-    struct job *job = make(device);
     if (worker_pool_submit(pool, job, &err))
         fail_msg("%s", err.text);
     return job;
+}
+
+static struct job *submit(const char *device)
+{
+    return submit_it(make(device));
 }
 
 static void wait_end(void)
@@ -287,7 +316,7 @@ static void test_nowhere_to_go(void **state)
                                      "opened again every 5 seconds and for the next job"));
     const int64_t sent = job_now();
     job = finish(submit("auto"), JOB_DONE);
-    assert_true(job->started_ns - sent < INT64_C(4000000000));
+    assert_true(job->finished_ns - sent < INT64_C(4000000000));
     assert_string_equal(job->restoration->device, "cpu");
     job_release(&job);
     error_clear(&err);
@@ -330,8 +359,10 @@ static void test_preference(void **state)
             struct job *one = submit("auto"), *two = submit("auto");
             wait_end();
             wait_end();
-            assert_string_equal(one->restoration->device, lists[i][1]);
-            both = !strcmp(two->restoration->device, lists[i][2]);
+            const char *ran[] = {one->restoration->device, two->restoration->device};
+            const bool second = !strcmp(ran[1], lists[i][2]); /* whichever picture was read first */
+            assert_string_equal(ran[!second], lists[i][1]);
+            both = strcmp(ran[0], ran[1]) != 0;
             job_release(&one);
             job_release(&two);
         }
@@ -480,6 +511,139 @@ static void test_workers(void **state)
     assert_true(cpu.busy_seconds > 0);
 }
 
+/* While the device works on one job the next ones' pictures are read; and what comes out is what comes out of jobs one
+ * by one. */
+static void test_read_ahead(void **state)
+{
+    (void)state;
+    enum { JOBS = 5 };
+    struct job *jobs[JOBS];
+    struct error err = ERROR_INIT;
+    start("cpu", 1, "slow@run:2,repeat,device=cpu,plan=srvgg");
+    assert_int_equal(settle(&err), OK);
+    struct job *alone = finish(submit("auto"), JOB_DONE);
+    for (int i = 0; i < JOBS; i++)
+        jobs[i] = submit("auto");
+    for (int i = 0; i < JOBS; i++)
+        wait_end();
+    int64_t began = INT64_MAX;
+    for (int i = 0; i < JOBS; i++) {
+        const struct restoration *r = jobs[i]->restoration;
+        assert_int_equal(atomic_load(&jobs[i]->state), JOB_DONE);
+        assert_int_equal(r->output_bytes, alone->restoration->output_bytes);
+        assert_memory_equal(r->output, alone->restoration->output, r->output_bytes);
+        assert_null(r->picture); /* what waits for its client holds no pixels */
+        assert_null(r->result);
+        began = jobs[i]->started_ns < began ? jobs[i]->started_ns : began;
+    }
+    int read = 0; /* before the device was done with the first */
+    double waited = 0;
+    for (int i = 0; i < JOBS; i++) {
+        const double *ms = jobs[i]->restoration->stage_ms;
+        read += (double)(jobs[i]->started_ns - began) / 1e6 + ms[STAGE_DECODE] < FAULT_SLOW_MS;
+        waited = ms[STAGE_QUEUE] > waited ? ms[STAGE_QUEUE] : waited;
+    }
+    assert_int_equal(read, 1 + CARRIERS_AHEAD);
+    assert_true(waited > 0.9 * (JOBS - 1) * FAULT_SLOW_MS); /* for the device, and the last one for all others */
+    for (int i = 0; i < JOBS; i++)
+        job_release(&jobs[i]);
+    job_release(&alone);
+}
+
+/* While one job's carrier is still busy with its result, the device does the next. */
+static void test_write_behind(void **state)
+{
+    (void)state;
+    struct error err = ERROR_INIT;
+    start("cpu", 1, NULL);
+    assert_int_equal(settle(&err), OK);
+    struct job *first = make("auto");
+    atomic_store(&held, first);
+    submit_it(first);
+    for (int i = 0; i < 2 * CARRIERS; i++) {
+        struct job *other = finish(submit("auto"), JOB_DONE);
+        assert_ptr_equal(atomic_load(&held), first);
+        job_release(&other);
+    }
+    sem_post(&let_go);
+    finish(first, JOB_DONE);
+    job_release(&first);
+}
+
+/* Cancelled wherever they are, at work, read ahead or waiting, jobs end once and the others are done. */
+static void test_cancel(void **state)
+{
+    (void)state;
+    enum { JOBS = 7 };
+    struct error err = ERROR_INIT;
+    start("cpu", 1, NULL);
+    assert_int_equal(settle(&err), OK);
+    for (int first = 0; first < 3; first++) {
+        struct job *jobs[JOBS];
+        for (int i = 0; i < JOBS; i++)
+            jobs[i] = submit_it(make_with("auto", OPTIONS("upscale", "8", "bg_tile", "32")));
+        for (int i = JOBS - 1; i >= 0; i--)
+            if (i % 3 == first)
+                worker_pool_cancel(pool, jobs[i], ERROR_CANCELLED);
+        for (int i = 0; i < JOBS; i++)
+            wait_end();
+        assert_int_equal(sem_trywait(&ended), -1);
+        for (int i = 0; i < JOBS; i++) {
+            const enum job_state end = atomic_load(&jobs[i]->state);
+            assert_true(end == JOB_DONE || (end == JOB_CANCELLED && i % 3 == first));
+            if (end == JOB_CANCELLED)
+                assert_string_equal(jobs[i]->error.text, "the job was cancelled");
+            job_release(&jobs[i]);
+        }
+        const struct timespec pause = {0, 1000000};
+        while (!worker_pool_idle(pool)) /* the end is told before it is counted */
+            nanosleep(&pause, NULL);
+        assert_int_equal(queue_depth(worker_pool_queue(pool)), 0);
+    }
+    struct job *job = finish(submit("auto"), JOB_DONE);
+    job_release(&job);
+}
+
+/* A picture that cannot be read never gets to a device, and is no failure of it. */
+static void test_broken(void **state)
+{
+    (void)state;
+    start("cpu", 1, NULL);
+    struct job *job = make("auto");
+    memset(job->body + job->restoration->input_bytes / 2, 0, job->restoration->input_bytes / 2);
+    finish(submit_it(job), JOB_FAILED);
+    assert_int_equal(job->error.code, ERROR_CORRUPT);
+    assert_false(job->restoration->decoded);
+    assert_int_equal(status_of("cpu").jobs_failed, 0);
+    job_release(&job);
+}
+
+/* The end with jobs everywhere. */
+static void test_end(void **state)
+{
+    enum { JOBS = 7 };
+    struct job *jobs[JOBS];
+    struct error err = ERROR_INIT;
+    for (int n = 0; n < 3; n++) {
+        start("cpu", 1, NULL);
+        if (n)
+            assert_int_equal(settle(&err), OK);
+        for (int i = 0; i < JOBS; i++)
+            jobs[i] = submit_it(make_with("auto", OPTIONS("upscale", "8")));
+        if (n == 2)
+            wait_end();
+        assert_int_equal(stop(state), OK);
+        for (int i = 0; i < JOBS; i++) {
+            if (n < 2 || i)
+                wait_end();
+            const enum job_state end = atomic_load(&jobs[i]->state);
+            assert_true(end == JOB_DONE || end == JOB_CANCELLED);
+            job_release(&jobs[i]);
+        }
+        assert_int_equal(sem_trywait(&ended), -1);
+    }
+}
+
 /* Workers on the CPU divide its cores, unless the configuration says how many threads each has. */
 static void test_cpu_threads(void **state)
 {
@@ -514,6 +678,11 @@ int main(void)
         cmocka_unit_test_teardown(test_all_disabled, stop),
         cmocka_unit_test_teardown(test_on_demand, stop),
         cmocka_unit_test_teardown(test_workers, stop),
+        cmocka_unit_test_teardown(test_read_ahead, stop),
+        cmocka_unit_test_teardown(test_write_behind, stop),
+        cmocka_unit_test_teardown(test_cancel, stop),
+        cmocka_unit_test_teardown(test_broken, stop),
+        cmocka_unit_test_teardown(test_end, stop),
         cmocka_unit_test_teardown(test_cpu_threads, stop),
     };
     return cmocka_run_group_tests(tests, open_store, close_store);
