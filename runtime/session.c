@@ -43,15 +43,26 @@ void session_destroy(struct session **session)
 {
     if (!*session)
         return;
-    session_trim(*session);
+    for (int i = 0; i < SESSION_PLANS; i++)
+        plan_destroy(&(*session)->plans[i].plan);
     free(*session);
     *session = NULL;
 }
 
-void session_trim(struct session *session)
+static bool session_idle(const struct session_plan *slot)
 {
-    for (int i = 0; i < SESSION_PLANS; i++)
-        plan_destroy(&session->plans[i].plan);
+    return slot->plan && plan_under_way(slot->plan) == 0;
+}
+
+bool session_trim(struct session *session)
+{
+    bool empty = true;
+    for (int i = 0; i < SESSION_PLANS; i++) {
+        if (session_idle(&session->plans[i]))
+            plan_destroy(&session->plans[i].plan);
+        empty = empty && !session->plans[i].plan;
+    }
+    return empty;
 }
 
 static bool session_same(const struct session_shape *a, const struct session_shape *b)
@@ -59,17 +70,18 @@ static bool session_same(const struct session_shape *a, const struct session_sha
     return a->n == b->n && a->h == b->h && a->w == b->w && a->variant == b->variant;
 }
 
-/* The plan that was not used for longest, or NULL. */
+/* The plan that was not used for longest, of those without runs under way, or NULL. */
 static struct session_plan *session_oldest(struct session *s)
 {
     struct session_plan *oldest = NULL;
     for (int i = 0; i < SESSION_PLANS; i++)
-        if (s->plans[i].plan && (!oldest || s->plans[i].used < oldest->used))
+        if (session_idle(&s->plans[i]) && (!oldest || s->plans[i].used < oldest->used))
             oldest = &s->plans[i];
     return oldest;
 }
 
-/* Room for one more plan: a free slot, and the plans together under a quarter of the device's memory. */
+/* Room for one more plan: a free slot, and the plans together under a quarter of the device's memory, as far as they
+ * may be dropped. NULL: all slots have runs under way. */
 static struct session_plan *session_slot(struct session *s)
 {
     struct device_info info;
@@ -83,9 +95,10 @@ static struct session_plan *session_slot(struct session *s)
             else
                 slot = &s->plans[i];
         }
-        if (slot && (bytes == 0 || bytes <= info.memory_total / 4))
+        struct session_plan *oldest = session_oldest(s);
+        if ((slot && bytes <= info.memory_total / 4) || !oldest)
             return slot;
-        plan_destroy(&session_oldest(s)->plan);
+        plan_destroy(&oldest->plan);
     }
 }
 
@@ -113,6 +126,8 @@ static enum error_code session_plan(struct session *s, const struct session_shap
     }
     struct session_plan *slot = session_slot(s);
     struct error why = ERROR_INIT;
+    if (!slot)
+        return error_set(err, ERROR_INTERNAL, "%s: too many runs are under way", s->name);
     enum error_code code = session_plan_create(s, shape, &slot->plan, &why);
     if ((code == ERROR_NO_MEMORY || code == ERROR_TOO_LARGE) && session_oldest(s)) {
         session_trim(s); /* the other plans may be what is in the way */
@@ -135,6 +150,18 @@ enum error_code session_run(struct session *session, const struct session_shape 
         return code;
     slot->used = ++session->runs;
     return plan_run(slot->plan, inputs, outputs, options, err);
+}
+
+enum error_code session_submit(struct session *session, const struct session_shape *shape, const struct run_io *run,
+                               struct plan **plan, struct error *err)
+{
+    struct session_plan *slot;
+    enum error_code code = session_plan(session, shape, &slot, err);
+    if (code)
+        return code;
+    slot->used = ++session->runs;
+    *plan = slot->plan;
+    return plan_submit(slot->plan, run, err);
 }
 
 enum error_code session_prepare(struct session *session, const struct session_shape *shape, struct error *err)

@@ -29,11 +29,15 @@ void session_destroy(struct session **session);
 enum error_code session_run(struct session *session, const struct session_shape *shape, const float *const *inputs,
                             float *const *outputs, const struct run_options *options, struct error *err) MUST_CHECK;
 
+/* The same as plan_submit. *plan: whose plan_wait ends the run; it lives at least until then. */
+enum error_code session_submit(struct session *session, const struct session_shape *shape, const struct run_io *run,
+                               struct plan **plan, struct error *err) MUST_CHECK;
+
 /* OK if a plan of this shape exists or can be made now (and then it is): to find the largest tile that fits. */
 enum error_code session_prepare(struct session *session, const struct session_shape *shape,
                                 struct error *err) MUST_CHECK;
 
-/* Drops all plans. */
-void session_trim(struct session *session);
+/* Drops all plans but those with runs under way. Whether none is left. */
+bool session_trim(struct session *session);
 
 #endif

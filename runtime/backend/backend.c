@@ -7,7 +7,9 @@
 #include <strings.h>
 
 #include "runtime/backend/fault.h"
+#include "runtime/backend/host_run.h"
 #include "runtime/base/log.h"
+#include "runtime/base/mem.h"
 #include "runtime/base/thread.h"
 
 static const struct backend *const backends[] = {&vk_backend, &cpu_backend};
@@ -265,6 +267,33 @@ void device_info(const struct device *device, struct device_info *out)
     verdict_apply(out);
 }
 
+static struct plan_shape shape_of(const struct graph *graph, int tensor)
+{
+    const struct tensor *t = &graph->tensors[tensor];
+    return (struct plan_shape){t->n, t->channels, t->h, t->w};
+}
+
+enum error_code backend_plan(struct plan **out, struct device *device, const struct graph *graph,
+                             enum precision precision, const char *name, struct error *err)
+{
+    const int count = graph->input_count + graph->output_count;
+    struct plan_shape *shapes = mem_alloc((size_t)count, sizeof *shapes);
+    *out = NULL;
+    if (!shapes)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for a plan");
+    for (int i = 0; i < count; i++)
+        shapes[i] = shape_of(graph, i < graph->input_count ? graph->inputs[i] : graph->outputs[i - graph->input_count]);
+    enum error_code code = device->backend->plan_create(out, device, graph, precision, name, err);
+    if (code) {
+        free(shapes);
+        return code;
+    }
+    (*out)->shapes = shapes;
+    (*out)->input_count = graph->input_count;
+    (*out)->output_count = graph->output_count;
+    return OK;
+}
+
 enum error_code plan_create(struct plan **out, struct device *device, const struct graph *graph,
                             enum precision precision, const char *name, struct error *err)
 {
@@ -278,24 +307,127 @@ enum error_code plan_create(struct plan **out, struct device *device, const stru
     if (precision == PRECISION_FP16 && !info.fp16)
         return error_set(err, ERROR_INVALID, "device %s (%s) does not compute in fp16: %s; use precision fp32 or auto",
                          info.id, info.name, info.precision_reason);
-    return device->backend->plan_create(out, device, graph, precision, name, err);
+    return backend_plan(out, device, graph, precision, name, err);
 }
 
 void plan_destroy(struct plan **plan)
 {
     if (!*plan)
         return;
+    struct plan_shape *shapes = (*plan)->shapes;
+    plan_discard(*plan);
     (*plan)->backend->plan_destroy(*plan);
+    free(shapes);
     *plan = NULL;
+}
+
+/* --- runs ----------------------------------------------------------------------------------------------------------
+ */
+
+static enum error_code check_pictures(const struct plan *plan, const struct run_io *run, struct error *err)
+{
+    for (int i = 0; i < plan->input_count; i++)
+        if (!run->inputs[i].planes && (!run->inputs[i].images || plan->shapes[i].c != 3 || !run->range))
+            return error_set(err, ERROR_INTERNAL, "input %d is no picture", i);
+    for (int i = 0; i < plan->output_count; i++) {
+        const struct plan_shape *shape = &plan->shapes[plan->input_count + i];
+        for (int n = 0; n < shape->n && run->outputs[i].images; n++)
+            for (int t = 0; t < run->outputs[i].images[n].target_count; t++)
+                if (run->outputs[i].images[n].targets[t].form != RASTER_LABEL && (shape->c != 3 || !run->range))
+                    return error_set(err, ERROR_INTERNAL, "output %d is no picture", i);
+        if (run->outputs[i].canvas && shape->c != 3)
+            return error_set(err, ERROR_INTERNAL, "output %d is no picture", i);
+    }
+    return OK;
+}
+
+enum error_code plan_submit(struct plan *plan, const struct run_io *run, struct error *err)
+{
+    if (run->options.cancel && atomic_load(run->options.cancel))
+        return error_set(err, ERROR_CANCELLED, "cancelled");
+    enum error_code code = check_pictures(plan, run, err);
+    if (code == OK && plan->under_way == PLAN_RUNS)
+        code = error_set(err, ERROR_INTERNAL, "%d runs are under way", PLAN_RUNS);
+    if (code == OK)
+        code = plan->backend->plan_submit ? plan->backend->plan_submit(plan, run, err)
+                                          : host_run(plan, run, &plan->results[plan->under_way], err);
+    plan->under_way += code == OK;
+    return code;
+}
+
+int plan_under_way(const struct plan *plan)
+{
+    return plan->under_way;
+}
+
+bool plan_ready(struct plan *plan)
+{
+    return !plan->backend->plan_ready || plan->backend->plan_ready(plan);
+}
+
+static enum error_code end_oldest(struct plan *plan, bool discard, struct run_result *result, struct error *err)
+{
+    plan->under_way--;
+    if (plan->backend->plan_wait)
+        return plan->backend->plan_wait(plan, discard, result, err);
+    *result = plan->results[0];
+    memmove(plan->results, plan->results + 1, sizeof plan->results - sizeof plan->results[0]);
+    return OK;
+}
+
+enum error_code plan_wait(struct plan *plan, struct run_result *result, struct error *err)
+{
+    struct run_result ignored;
+    return end_oldest(plan, false, result ? result : &ignored, err);
+}
+
+void plan_discard(struct plan *plan)
+{
+    struct run_result ignored;
+    while (plan->under_way > 0) {
+        struct error err = ERROR_INIT;
+        if (end_oldest(plan, true, &ignored, &err))
+            log_event(LOG_DEBUG, "run-discarded", "reason=\"%s\"", err.text);
+    }
 }
 
 enum error_code plan_run(struct plan *plan, const float *const *inputs, float *const *outputs,
                          const struct run_options *options, struct error *err)
 {
     static const struct run_options none = {0};
-    if (options && options->cancel && atomic_load(options->cancel))
+    options = options ? options : &none;
+    if (options->cancel && atomic_load(options->cancel))
         return error_set(err, ERROR_CANCELLED, "cancelled");
-    return plan->backend->plan_run(plan, inputs, outputs, options ? options : &none, err);
+    if (plan->backend->plan_run)
+        return plan->backend->plan_run(plan, inputs, outputs, options, err);
+    struct run_input in[sizeof((struct graph *)0)->inputs / sizeof(int)] = {{0}};
+    struct run_output out[sizeof((struct graph *)0)->outputs / sizeof(int)] = {{0}};
+    for (int i = 0; i < plan->input_count; i++)
+        in[i].planes = inputs[i];
+    for (int i = 0; i < plan->output_count; i++)
+        out[i].planes = outputs[i];
+    enum error_code code = plan_submit(plan, &(struct run_io){.inputs = in, .outputs = out, .options = *options}, err);
+    return code == OK ? plan_wait(plan, NULL, err) : code;
+}
+
+enum error_code canvas_create(struct canvas **out, struct device *device, int width, int rows, struct error *err)
+{
+    return device->backend->canvas_create ? device->backend->canvas_create(out, device, width, rows, err)
+                                          : host_run_canvas(out, width, rows, err);
+}
+
+void canvas_destroy(struct canvas **canvas)
+{
+    if (*canvas && (*canvas)->backend)
+        (*canvas)->backend->canvas_destroy(*canvas);
+    else
+        free(*canvas);
+    *canvas = NULL;
+}
+
+double device_busy_ms(const struct device *device)
+{
+    return device->backend->busy_ms ? device->backend->busy_ms(device) : device->busy_ms;
 }
 
 uint64_t plan_bytes(const struct plan *plan)

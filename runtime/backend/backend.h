@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "runtime/backend/raster.h"
 #include "runtime/base/error.h"
 #include "runtime/nn/graph.h"
 
@@ -33,16 +34,56 @@ struct device_info {
     uint32_t subgroup_size;
     enum precision preferred; /* what PRECISION_AUTO means here: fp16 or fp32 */
     char precision_reason[96];
+    bool asynchronous; /* works on while its caller does something else */
 };
+
+struct device;
+struct plan;
+struct canvas;
 
 struct run_options {
     const atomic_int *cancel; /* not 0: stop as soon as it can and return ERROR_CANCELLED; may be NULL */
     uint64_t seed;            /* for OP_NOISE */
     uint32_t first_image;     /* for OP_NOISE */
+    bool background;          /* runs that are not go before it, also where it has begun */
 };
 
-struct device;
-struct plan;
+/* What goes into an input: one of the two. */
+struct run_input {
+    const float *planes;                /* float32, dense NCHW */
+    const struct raster_source *images; /* n pictures; the tensor has 3 channels */
+};
+
+/* What becomes of one image of an output. */
+struct run_image {
+    const struct raster_target *targets;
+    int target_count;
+    /* Where the output has a canvas: the canvas's pixel (x + i, y + j) grows by the image's value at (i, j) times
+     * weight_x[i] * weight_y[j]; of value times 0 nothing is added. Then the targets show the canvas, their places
+     * being the canvas's, and then rows clear_y and the clear_rows-1 after it become 0. */
+    int x, y, clear_y, clear_rows;
+    const float *weight_x, *weight_y;
+};
+
+/* What becomes of an output; nothing where both are NULL. */
+struct run_output {
+    float *planes;                  /* float32, dense NCHW */
+    const struct run_image *images; /* n of them; the tensor has 3 channels, or targets are labels */
+    struct canvas *canvas;          /* NULL: targets show the image itself */
+};
+
+struct run_io {
+    const struct run_input *inputs; /* in the graph's order */
+    const struct run_output *outputs;
+    const struct raster_range *range; /* of all pictures; may be NULL where there are none */
+    struct run_options options;
+};
+
+/* What is to be said of the outputs that went anywhere. */
+struct run_result {
+    bool finite;   /* every value is */
+    uint32_t flat; /* bit n: image n of an output has one value everywhere */
+};
 
 /* How many threads a device "cpu" that is opened from now on has, and a loop over pixels (thread.h); 0, as at the
  * start: the cores that this process may use. From any thread. */
@@ -88,6 +129,33 @@ void plan_destroy(struct plan **plan);
 enum error_code plan_run(struct plan *plan, const float *const *inputs, float *const *outputs,
                          const struct run_options *options, struct error *err) MUST_CHECK;
 
+/* Begins a run and returns while the device is at work on it, if it is an asynchronous one. The inputs were read by
+ * then and what `run` points to may go; the memory that results go to and the canvases must stay until plan_wait. At
+ * most PLAN_RUNS runs of a plan are under way. Errors: those of plan_run, and TOO_LARGE or NO_MEMORY where there is no
+ * room for what goes in and out. */
+#define PLAN_RUNS 2
+enum error_code plan_submit(struct plan *plan, const struct run_io *run, struct error *err) MUST_CHECK;
+int plan_under_way(const struct plan *plan); /* how many runs */
+
+/* Whether plan_wait would not wait. */
+bool plan_ready(struct plan *plan);
+
+/* Waits for the plan's oldest run, of which there must be one, and puts its results where they belong. result may be
+ * NULL. Errors: those of plan_run; the run is over in any case. */
+enum error_code plan_wait(struct plan *plan, struct run_result *result, struct error *err) MUST_CHECK;
+
+/* Ends all runs under way as soon as it can; their results are lost. */
+void plan_discard(struct plan *plan);
+
+/* Where tiles of one picture are laid over each other: sums of `width` pixels of 3 channels in `rows` rows, 0 at first;
+ * row y of the picture is in row y % rows. All runs that are given it must be over when it is destroyed. */
+enum error_code canvas_create(struct canvas **out, struct device *device, int width, int rows,
+                              struct error *err) MUST_CHECK;
+void canvas_destroy(struct canvas **canvas);
+
+/* How many ms the device was at work on runs since it was opened, the run that it is at included. */
+double device_busy_ms(const struct device *device);
+
 /* Device bytes that only this plan holds (its arena and staging). */
 uint64_t plan_bytes(const struct plan *plan);
 
@@ -116,22 +184,50 @@ struct backend {
     enum error_code (*plan_create)(struct plan **out, struct device *device, const struct graph *graph,
                                    enum precision precision, const char *name, struct error *err);
     void (*plan_destroy)(struct plan *plan);
+    /* Either this, */
     enum error_code (*plan_run)(struct plan *plan, const float *const *inputs, float *const *outputs,
                                 const struct run_options *options, struct error *err);
+    /* or all of these, for an asynchronous device. */
+    enum error_code (*plan_submit)(struct plan *plan, const struct run_io *run, struct error *err);
+    bool (*plan_ready)(struct plan *plan);
+    enum error_code (*plan_wait)(struct plan *plan, bool discard, struct run_result *result, struct error *err);
+    enum error_code (*canvas_create)(struct canvas **out, struct device *device, int width, int rows,
+                                     struct error *err);
+    void (*canvas_destroy)(struct canvas *canvas);
+    double (*busy_ms)(const struct device *device);
     uint64_t (*plan_bytes)(const struct plan *plan);
     enum error_code (*plan_profile)(struct plan *plan, struct error *err); /* this and the next: both, or NULL */
     double (*plan_ms)(const struct plan *plan, double *node_ms);
     void (*forget_params)(struct device *device, const struct param *const *params, size_t count);
 };
 
-/* Every backend's struct device and struct plan begins with these. */
+/* What a plan's caller sees of an input or output. */
+struct plan_shape {
+    int n, c, h, w;
+};
+
+/* Every backend's struct device, plan and canvas begins with these; all but the pointers are for backend.c and
+ * host_run.c. */
 struct device {
     const struct backend *backend;
+    double busy_ms;
 };
 struct plan {
     const struct backend *backend;
     struct device *device;
+    struct plan_shape *shapes; /* of the inputs, then the outputs */
+    int input_count, output_count;
+    int under_way;
+    struct run_result results[PLAN_RUNS]; /* of a backend with plan_run: of the runs under way */
 };
+struct canvas {
+    const struct backend *backend; /* NULL: in host memory */
+    int width, rows;
+};
+
+/* plan_create without its checks, for a layer that says something else of its device than what is beneath. */
+enum error_code backend_plan(struct plan **out, struct device *device, const struct graph *graph,
+                             enum precision precision, const char *name, struct error *err) MUST_CHECK;
 
 /* What all handles of one device have allocated in this process. */
 struct backend_account {

@@ -253,7 +253,9 @@ struct fault_plan {
     struct plan base, *inner;
     char name[64];
     struct event run;
-    size_t values; /* of the first output */
+    size_t values;                /* of the first output */
+    enum kind kinds[PLAN_RUNS];   /* what the runs under way end with */
+    float *values_out[PLAN_RUNS]; /* where their first outputs go; NULL: nowhere as values */
 };
 
 /* The error of an event that fails. */
@@ -303,7 +305,7 @@ enum error_code fault_open(struct device **device, struct error *err)
         code = error_set(err, ERROR_NO_MEMORY, "out of memory for a device");
     if (!code) {
         const struct event event = {.point = OPEN, .device = info.id, .plan = ""};
-        *layer = (struct fault_device){.base = {&fault_backend}, .inner = *device, .fp16 = fp16};
+        *layer = (struct fault_device){.base = {.backend = &fault_backend}, .inner = *device, .fp16 = fp16};
         snprintf(layer->id, sizeof layer->id, "%s", info.id);
         enum kind kind = fault_at(&event);
         if (kind)
@@ -334,16 +336,15 @@ static enum error_code fault_plan_create(struct plan **out, struct device *base,
     struct fault_plan *plan = mem_calloc(1, sizeof *plan);
     if (!plan)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for a plan");
-    plan->base = (struct plan){&fault_backend, base};
+    plan->base = (struct plan){.backend = &fault_backend, .device = base};
     plan->values = (size_t)y->n * (size_t)y->channels * (size_t)y->h * (size_t)y->w;
     snprintf(plan->name, sizeof plan->name, "%s", name);
     plan->run = (struct event){RUN, device->id, plan->name, precision, (int64_t)x->n * x->h * x->w};
     struct event event = plan->run;
     event.point = PLAN;
     enum kind kind = device->lost ? LOST : fault_at(&event);
-    enum error_code code =
-        kind ? fault_error(device, kind, &event, err)
-             : device->inner->backend->plan_create(&plan->inner, device->inner, graph, precision, name, err);
+    enum error_code code = kind ? fault_error(device, kind, &event, err)
+                                : backend_plan(&plan->inner, device->inner, graph, precision, name, err);
     if (code) {
         free(plan);
         return code;
@@ -352,8 +353,7 @@ static enum error_code fault_plan_create(struct plan **out, struct device *base,
     return OK;
 }
 
-static enum error_code fault_plan_run(struct plan *base, const float *const *inputs, float *const *outputs,
-                                      const struct run_options *options, struct error *err)
+static enum error_code fault_plan_submit(struct plan *base, const struct run_io *run, struct error *err)
 {
     struct fault_plan *plan = (struct fault_plan *)base;
     struct fault_device *device = (struct fault_device *)base->device;
@@ -362,12 +362,49 @@ static enum error_code fault_plan_run(struct plan *base, const float *const *inp
         return fault_error(device, kind, &plan->run, err);
     if (kind == SLOW)
         nanosleep(&(struct timespec){0, FAULT_SLOW_MS * 1000000}, NULL);
-    enum error_code code = plan->inner->backend->plan_run(plan->inner, inputs, outputs, options, err);
-    if (kind == NOT_A_NUMBER)
-        outputs[0][plan->values / 2] = NAN;
-    for (size_t i = 0; i < plan->values && kind == FLAT; i++)
-        outputs[0][i] = 0.5f;
+    plan->kinds[base->under_way] = kind;
+    plan->values_out[base->under_way] = run->outputs[0].planes;
+    return plan_submit(plan->inner, run, err);
+}
+
+static bool fault_plan_ready(struct plan *base)
+{
+    return plan_ready(((struct fault_plan *)base)->inner);
+}
+
+/* What the host was given, and what the device says of it. */
+static enum error_code fault_plan_wait(struct plan *base, bool discard, struct run_result *result, struct error *err)
+{
+    struct fault_plan *plan = (struct fault_plan *)base;
+    const enum kind kind = plan->kinds[0];
+    float *values = plan->values_out[0];
+    for (int i = 1; i < PLAN_RUNS; i++) {
+        plan->kinds[i - 1] = plan->kinds[i];
+        plan->values_out[i - 1] = plan->values_out[i];
+    }
+    if (discard) {
+        plan_discard(plan->inner);
+        return OK;
+    }
+    enum error_code code = plan_wait(plan->inner, result, err);
+    result->finite = result->finite && kind != NOT_A_NUMBER;
+    result->flat |= kind == FLAT ? UINT32_MAX : 0;
+    if (kind == NOT_A_NUMBER && values)
+        values[plan->values / 2] = NAN;
+    for (size_t i = 0; i < plan->values && kind == FLAT && values; i++)
+        values[i] = 0.5f;
     return code;
+}
+
+static enum error_code fault_canvas_create(struct canvas **out, struct device *base, int width, int rows,
+                                           struct error *err)
+{
+    return canvas_create(out, ((struct fault_device *)base)->inner, width, rows, err);
+}
+
+static double fault_busy_ms(const struct device *base)
+{
+    return device_busy_ms(((const struct fault_device *)base)->inner);
 }
 
 static uint64_t fault_plan_bytes(const struct plan *plan)
@@ -396,7 +433,11 @@ static const struct backend fault_backend = {
     .info = fault_info,
     .plan_create = fault_plan_create,
     .plan_destroy = fault_plan_destroy,
-    .plan_run = fault_plan_run,
+    .plan_submit = fault_plan_submit,
+    .plan_ready = fault_plan_ready,
+    .plan_wait = fault_plan_wait,
+    .canvas_create = fault_canvas_create,
+    .busy_ms = fault_busy_ms,
     .plan_bytes = fault_plan_bytes,
     .plan_profile = fault_plan_profile,
     .plan_ms = fault_plan_ms,

@@ -226,7 +226,7 @@ enum error_code cpu_plan_create(struct plan **out, struct device *base, const st
     struct cpu_plan *plan = mem_calloc(1, sizeof *plan);
     if (!plan)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for a plan");
-    plan->base = (struct plan){&cpu_backend, base};
+    plan->base = (struct plan){.backend = &cpu_backend, .device = base};
     plan->input_count = graph->input_count;
     plan->output_count = graph->output_count;
     plan->node_count = graph->node_count;

@@ -13,6 +13,17 @@ static const struct architecture *const architectures[] = {
 
 static const float model_min_sizes[3][2] = {{16, 32}, {64, 128}, {256, 512}};
 
+const struct raster_range *model_range(enum model_kind kind)
+{
+    static const struct raster_range ranges[] = {
+        [MODEL_DETECTOR] = {.unit = 1, .mean = {104, 117, 123}, .deviation = 1, .low = 0, .high = 255, .bgr = true},
+        [MODEL_FACE] = {.unit = 255, .mean = {0.5f, 0.5f, 0.5f}, .deviation = 0.5f, .low = -1, .high = 1},
+        [MODEL_PARSER] = {.unit = 255, .mean = {0.5f, 0.5f, 0.5f}, .deviation = 0.5f, .low = -1, .high = 1},
+        [MODEL_UPSCALER] = {.unit = 255, .deviation = 1, .low = 0, .high = 1},
+    };
+    return &ranges[kind];
+}
+
 /* Which network the tensors are; *out NULL with err set when none. */
 static enum error_code model_detect(const struct architecture **out, const struct weights *weights, const char *path,
                                     struct model_info *info, struct error *err)

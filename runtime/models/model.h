@@ -41,6 +41,9 @@ enum model_noise {
 
 struct model;
 
+/* Between 8-bit RGB samples and the values that networks of this kind take and give. */
+const struct raster_range *model_range(enum model_kind kind);
+
 /* Opens a checkpoint and finds out what it is. settings may be NULL. Errors: those of weights_open; UNSUPPORTED when it
  * is none of the networks we know (says which tensors it begins with) or is GFPGANv1 / RestoreFormer ("not supported
  * yet"); CORRUPT when tensors are missing or of inconsistent shape (names the tensor). */

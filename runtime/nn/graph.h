@@ -18,8 +18,8 @@
 
 enum tensor_role {
     TENSOR_TEMP,
-    TENSOR_INPUT,   /* filled by the caller of plan_run, float32 NCHW */
-    TENSOR_OUTPUT,  /* handed to the caller of plan_run, float32 NCHW */
+    TENSOR_INPUT,   /* filled by whoever runs the plan */
+    TENSOR_OUTPUT,  /* handed to whoever runs the plan */
     TENSOR_CONSTANT /* a param; n is 1 and every image of a batch sees the same values */
 };
 
@@ -53,7 +53,7 @@ struct graph {
     int node_count, node_capacity;
     struct node *nodes;
     int input_count, output_count;
-    int inputs[64], outputs[16]; /* tensor numbers, in the order of plan_run's arrays */
+    int inputs[64], outputs[16]; /* tensor numbers, in the order of a run's arrays */
     bool exact;                  /* sums in double where the device can: a hint, for a network that is small */
     struct error error;          /* the first failure of any graph_* call; later calls do nothing */
 };

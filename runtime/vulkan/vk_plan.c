@@ -437,7 +437,7 @@ enum error_code vk_plan_create(struct plan **out, struct device *base, const str
         free(plan);
         return error_set(err, ERROR_NO_MEMORY, "out of memory for a plan");
     }
-    plan->base = (struct plan){&vk_backend, base};
+    plan->base = (struct plan){.backend = &vk_backend, .device = base};
     plan->input_count = graph->input_count;
     plan->output_count = graph->output_count;
     plan->submit_work = submit_work(device, precision == PRECISION_FP16 && device->matrix);

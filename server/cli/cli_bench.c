@@ -133,7 +133,9 @@ static enum error_code prepare(struct bench *bench, struct error *err)
         return error_set(err, ERROR_INVALID, "--size and --batch are for --model");
     settings->device = *options->device && strcmp(options->device, "auto") ? options->device : config->device;
     settings->cache_dir = config_cache_dir(config, bench->cache, sizeof bench->cache);
-    settings->limits = (struct limits){config->input_pixels, config->result_pixels, (int)config->detect_max_side};
+    settings->limits = (struct limits){.input_pixels = config->input_pixels,
+                                       .result_pixels = config->result_pixels,
+                                       .detect_max_side = (int)config->detect_max_side};
     if (options->precision == PRECISION_AUTO)
         options->precision = config->precision;
     return options_check(options, err);

@@ -180,7 +180,9 @@ static enum error_code restore_bytes(struct run *run, const struct input *input,
                                      struct restoration *r, char *written, size_t size, struct error *err)
 {
     r->options = run->options;
-    r->limits = (struct limits){run->config.input_pixels, run->config.result_pixels, (int)run->config.detect_max_side};
+    r->limits = (struct limits){.input_pixels = run->config.input_pixels,
+                                .result_pixels = run->config.result_pixels,
+                                .detect_max_side = (int)run->config.detect_max_side};
     r->input = file->data;
     r->input_bytes = file->size;
     r->keep_faces = !run->to_file;

@@ -129,8 +129,9 @@ static enum MHD_Result submit(struct request *request)
     }
     body = upload_take(request->upload, &size);
     r->options = *upload_options(request->upload);
-    r->limits = (struct limits){server->config->input_pixels, server->config->result_pixels,
-                                (int)server->config->detect_max_side};
+    r->limits = (struct limits){.input_pixels = server->config->input_pixels,
+                                .result_pixels = server->config->result_pixels,
+                                .detect_max_side = (int)server->config->detect_max_side};
     r->input = body;
     r->input_bytes = size;
     r->detect_only = request->route->begin == route_detect_begin;

@@ -7,6 +7,8 @@
 #include "server/image/resize.h"
 #include "server/pipeline/step.h"
 
+#define BACKGROUND_ROWS 128 /* go through Lanczos4 at a time */
+
 /* Tile edges that are tried in turn when a larger one does not fit the device's memory. */
 static const int background_tiles[] = {4096, 3072, 2048, 1536, 1024, 768, 512, 384, 256, 192, 128, 96, 64};
 
@@ -52,11 +54,11 @@ static int background_first(const struct step *step, const struct view_u8 *pictu
     return tile;
 }
 
-/* Where the rows of the network go: into the result, through Lanczos4 where sizes differ. */
+/* Rows on their way into the result, through Lanczos4 where sizes differ. */
 struct background_rows {
     struct step *step;
     struct resize_stream *stream; /* NULL: rows have the result's width already */
-    float *rows;                  /* TILE_ROWS of the result */
+    float *rows;                  /* BACKGROUND_ROWS of the result */
     int y, count;                 /* its first row, how many */
 };
 
@@ -85,16 +87,16 @@ static void background_emit(void *user, const float *from, int count)
         return;
     }
     resize_stream_push(rows->stream, from, count);
-    for (int got; (got = resize_stream_pull(rows->stream, rows->rows, TILE_ROWS));)
+    for (int got; (got = resize_stream_pull(rows->stream, rows->rows, BACKGROUND_ROWS));)
         background_finish_rows(rows, got);
 }
 
 static enum error_code background_rows_create(struct background_rows *rows, struct step *step, int width, int height,
                                               struct error *err)
 {
-    _Static_assert(TILE_ROWS <= RESIZE_ROWS, "a push takes what a tile emits");
-    *rows =
-        (struct background_rows){.step = step, .rows = mem_alloc((size_t)step->width, 3 * sizeof(float) * TILE_ROWS)};
+    _Static_assert(BACKGROUND_ROWS <= RESIZE_ROWS, "a push takes what a tile emits");
+    *rows = (struct background_rows){.step = step,
+                                     .rows = mem_alloc((size_t)step->width, 3 * sizeof(float) * BACKGROUND_ROWS)};
     if (!rows->rows)
         return error_set(err, ERROR_NO_MEMORY, "out of memory");
     if (width == step->width && height == step->height)
@@ -113,12 +115,12 @@ static enum error_code background_plain(struct step *step, const struct view_u8 
 {
     struct background_rows rows;
     size_t n = 3 * (size_t)picture->width;
-    float *row = mem_alloc(n, sizeof(float) * TILE_ROWS);
+    float *row = mem_alloc(n, sizeof(float) * BACKGROUND_ROWS);
     enum error_code code = background_rows_create(&rows, step, picture->width, picture->height, err);
     if (code == OK && !row)
         code = error_set(err, ERROR_NO_MEMORY, "out of memory");
     for (int y = 0, count; y < picture->height && code == OK; y += count) {
-        count = picture->height - y < TILE_ROWS ? picture->height - y : TILE_ROWS;
+        count = picture->height - y < BACKGROUND_ROWS ? picture->height - y : BACKGROUND_ROWS;
         for (int r = 0; r < count; r++)
             for (size_t i = 0; i < n; i++)
                 row[(size_t)r * n + i] = picture->data[(size_t)(y + r) * picture->stride + i];
@@ -130,18 +132,151 @@ static enum error_code background_plain(struct step *step, const struct view_u8 
     return code;
 }
 
-static enum error_code background_network(struct step *step, const struct view_u8 *picture, int tile, struct error *err)
-{
+/* ---- the network ------------------------------------------------------------------------------------------------- */
+
+/* The background at work. */
+struct background {
+    struct step *step;
+    int tile;    /* edge of its tiles, px of the input; 0: the whole */
+    bool shrunk; /* from a larger one, which did not fit */
+    struct tile_job *tiles;
+    /* Where the network's result has another size than the picture's: */
     struct background_rows rows;
-    struct session *session;
-    const struct model_info *info;
-    enum error_code code = step_session(step, ROLE_UPSCALER, &session, &info, err);
-    if (code != OK)
+    float *band; /* a row of tiles, `width` px wide */
+    int width, height;
+};
+
+static void background_close(struct background *b)
+{
+    tile_end(&b->tiles);
+    background_rows_free(&b->rows);
+    b->rows = (struct background_rows){0};
+    free(b->band);
+    b->band = NULL;
+}
+
+void background_end(struct step *step)
+{
+    if (!step->background)
+        return;
+    background_close(step->background);
+    free(step->background);
+    step->background = NULL;
+}
+
+/* The part of the rectangle that a patch needs unrounded. */
+static bool background_patch(const struct patch *p, const struct rect *rect, struct raster_target *target)
+{
+    int x0 = p->rect.x > rect->x ? p->rect.x : rect->x, y0 = p->rect.y > rect->y ? p->rect.y : rect->y;
+    int x1 = p->rect.x + p->rect.width, y1 = p->rect.y + p->rect.height;
+    x1 = x1 < rect->x + rect->width ? x1 : rect->x + rect->width;
+    y1 = y1 < rect->y + rect->height ? y1 : rect->y + rect->height;
+    if (!p->pixels || x0 >= x1 || y0 >= y1)
+        return false;
+    size_t row = 3 * (size_t)p->rect.width;
+    *target = (struct raster_target){.form = RASTER_F32,
+                                     .data = (float *)p->pixels + (size_t)(y0 - p->rect.y) * row +
+                                             3 * (size_t)(x0 - p->rect.x),
+                                     .stride = row * sizeof(float),
+                                     .x = x0,
+                                     .y = y0,
+                                     .width = x1 - x0,
+                                     .height = y1 - y0};
+    return true;
+}
+
+/* Into the result and the patches; or into the band. */
+static int background_targets(void *user, const struct rect *rect, struct raster_target *targets)
+{
+    struct background *b = user;
+    const struct step *step = b->step;
+    targets[0] = (struct raster_target){.x = rect->x, .y = rect->y, .width = rect->width, .height = rect->height};
+    if (b->band) {
+        targets[0].form = RASTER_F32;
+        targets[0].data = b->band + 3 * (size_t)rect->x;
+        targets[0].stride = 3 * sizeof(float) * (size_t)b->width;
+        return 1;
+    }
+    int count = 1;
+    targets[0].form = RASTER_U8;
+    targets[0].stride = 3 * (size_t)step->width;
+    targets[0].data = (uint8_t *)step->r->result->pixels + (size_t)rect->y * targets[0].stride + 3 * (size_t)rect->x;
+    for (int i = 0; step->patches && i < step->r->face_count; i++)
+        count += background_patch(&step->patches[i], rect, &targets[count]);
+    return count;
+}
+
+/* A row of tiles goes on when it is whole. */
+static void background_filled(void *user, const struct rect *rect)
+{
+    struct background *b = user;
+    size_t row = 3 * (size_t)b->width;
+    for (int y = 0, count; b->band && rect->x + rect->width == b->width && y < rect->height; y += count) {
+        count = rect->height - y < BACKGROUND_ROWS ? rect->height - y : BACKGROUND_ROWS;
+        background_emit(&b->rows, b->band + (size_t)y * row, count);
+    }
+}
+
+static enum error_code background_again(void *user, struct error *err)
+{
+    struct background *b = user;
+    if (!b->band)
+        return OK;
+    background_rows_free(&b->rows);
+    return background_rows_create(&b->rows, b->step, b->width, b->height, err);
+}
+
+/* Begins anew, in tiles of b->tile. */
+static enum error_code background_open(struct background *b, const struct view_u8 *picture, struct error *err)
+{
+    struct step *step = b->step;
+    const int scale = step->model[ROLE_UPSCALER]->info.scale;
+    const struct tile_sink sink = {b, 1 + step->r->face_count, background_targets, background_filled, background_again};
+    background_close(b);
+    b->width = picture->width * scale;
+    b->height = picture->height * scale;
+    enum error_code code = tile_begin(&b->tiles, step, picture, b->tile, &sink, err);
+    if (code != OK || (b->width == step->width && b->height == step->height))
         return code;
-    code = background_rows_create(&rows, step, picture->width * info->scale, picture->height * info->scale, err);
+    b->band = mem_alloc((size_t)b->width * (size_t)tile_rows(b->tiles), 3 * sizeof(float));
+    if (!b->band)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for a tile");
+    return background_rows_create(&b->rows, step, b->width, b->height, err);
+}
+
+/* ---- the reference's way ----------------------------------------------------------------------------------------- */
+
+static int background_into(void *user, const struct rect *rect, struct raster_target *targets)
+{
+    struct image *image = user;
+    size_t stride = 3 * (size_t)image->width;
+    targets[0] =
+        (struct raster_target){.form = RASTER_U8,
+                               .data = (uint8_t *)image->pixels + (size_t)rect->y * stride + 3 * (size_t)rect->x,
+                               .stride = stride,
+                               .x = rect->x,
+                               .y = rect->y,
+                               .width = rect->width,
+                               .height = rect->height};
+    return 1;
+}
+
+/* The network's result at its own size. */
+static enum error_code background_large(struct step *step, const struct view_u8 *picture, const struct tile_compat *cut,
+                                        struct image **out, struct error *err)
+{
+    struct tile_job *job = NULL;
+    const int scale = step->model[ROLE_UPSCALER]->info.scale;
+    enum error_code code = image_create(out, picture->width * scale, picture->height * scale, 3, 8, false, err);
+    if (code == OK) {
+        const struct tile_sink sink = {*out, 1, background_into, NULL, NULL};
+        code = tile_begin_compat(&job, step, picture, cut, &sink, err);
+    }
     if (code == OK)
-        code = tile_run(step, picture, tile, background_emit, &rows, err);
-    background_rows_free(&rows);
+        code = tile_advance(job, true, err);
+    tile_end(&job);
+    if (code != OK)
+        image_destroy(out);
     return code;
 }
 
@@ -154,7 +289,7 @@ enum error_code background_compat(struct step *step, const struct view_u8 *pictu
     enum error_code code = OK;
     *out = NULL;
     if (step->model[ROLE_UPSCALER]) {
-        code = tile_run_compat(step, picture, cut, &large, err);
+        code = background_large(step, picture, cut, &large, err);
         if (code != OK)
             return code;
         if (large->width == width && large->height == height) {
@@ -174,23 +309,6 @@ enum error_code background_compat(struct step *step, const struct view_u8 *pictu
     return code;
 }
 
-static enum error_code background_once(struct step *step, const struct view_u8 *picture, int tile, struct error *err)
-{
-    struct restoration *r = step->r;
-    if (r->options.compat) {
-        struct tile_compat cut = {.tile = tile, .tile_pad = 10};
-        image_destroy(&r->result);
-        return background_compat(step, picture, &cut, r->options.upscale, &r->result, err);
-    }
-    enum error_code code = OK;
-    if (!r->result)
-        code = image_create(&r->result, step->width, step->height, 3, 8, false, err);
-    if (code != OK)
-        return code;
-    return step->model[ROLE_UPSCALER] ? background_network(step, picture, tile, err)
-                                      : background_plain(step, picture, err);
-}
-
 static enum error_code background_alpha(struct step *step, struct error *err)
 {
     struct restoration *r = step->r;
@@ -203,30 +321,78 @@ static enum error_code background_alpha(struct step *step, struct error *err)
     return resize_smooth_u8(&to, &from, RESIZE_LANCZOS4, err);
 }
 
-/* The whole picture at its final size, without the faces. Memory that does not suffice makes the tiles smaller. */
+/* ---- all of it --------------------------------------------------------------------------------------------------- */
+
+/* With tiles of b->tile, as far as it gets; to the end, if it is to wait. */
+static enum error_code background_once(struct background *b, const struct view_u8 *picture, bool wait,
+                                       struct error *err)
+{
+    struct step *step = b->step;
+    struct restoration *r = step->r;
+    if (r->options.compat) {
+        struct tile_compat cut = {.tile = b->tile, .tile_pad = 10};
+        image_destroy(&r->result);
+        return background_compat(step, picture, &cut, r->options.upscale, &r->result, err);
+    }
+    enum error_code code = OK;
+    if (!r->result)
+        code = image_create(&r->result, step->width, step->height, 3, 8, false, err);
+    if (code == OK && !step->model[ROLE_UPSCALER])
+        return background_plain(step, picture, err);
+    if (code == OK && !b->tiles)
+        code = background_open(b, picture, err);
+    return code == OK ? tile_advance(b->tiles, wait, err) : code;
+}
+
+/* The same, begun where it is not. Memory that does not suffice makes the tiles smaller. */
+static enum error_code background_work(struct step *step, bool wait, struct error *err)
+{
+    struct restoration *r = step->r;
+    struct view_u8 picture = image_view(r->picture);
+    int longest = picture.width > picture.height ? picture.width : picture.height;
+    struct background *b = step->background;
+    enum error_code code = OK;
+    if (!b) {
+        b = step->background = mem_calloc(1, sizeof *b);
+        if (!b)
+            return error_set(err, ERROR_NO_MEMORY, "out of memory");
+        b->step = step;
+        b->tile = background_first(step, &picture);
+        code = paste_prepare(step, err);
+    }
+    if (code == OK)
+        code = background_once(b, &picture, wait, err);
+    while (step_too_large(code) && step->model[ROLE_UPSCALER]) {
+        int smaller = background_smaller(b->tile, longest);
+        if (smaller < 0)
+            return step_no_room(step, ROLE_UPSCALER, err,
+                                b->tile ? "even a tile of %d px" : "even the picture of %d px",
+                                b->tile ? b->tile : longest);
+        error_clear(err);
+        background_close(b);
+        b->tile = smaller;
+        b->shrunk = true;
+        r->shrinks++;
+        code = background_once(b, &picture, wait, err);
+    }
+    return code;
+}
+
+enum error_code background_settle(struct step *step, struct error *err)
+{
+    return step->background && step->background->tiles ? tile_settle(step->background->tiles, err) : OK;
+}
+
+/* The whole picture at its final size, without the faces. */
 enum error_code background_step(struct step *step, struct error *err)
 {
     struct restoration *r = step->r;
     if (r->options.aligned)
         return OK;
-    struct view_u8 picture = image_view(r->picture);
-    int longest = picture.width > picture.height ? picture.width : picture.height;
-    int asked = r->options.bg_tile, tile = background_first(step, &picture);
-    bool shrunk = false;
-    enum error_code code = paste_prepare(step, err);
-    if (code == OK)
-        code = background_once(step, &picture, tile, err);
-    while (step_too_large(code) && step->model[ROLE_UPSCALER]) {
-        int smaller = background_smaller(tile, longest);
-        if (smaller < 0)
-            return step_no_room(step, ROLE_UPSCALER, err, tile ? "even a tile of %d px" : "even the picture of %d px",
-                                tile ? tile : longest);
-        error_clear(err);
-        tile = smaller;
-        r->shrinks++;
-        shrunk = true;
-        code = background_once(step, &picture, tile, err);
-    }
+    enum error_code code = background_work(step, true, err);
+    const int asked = r->options.bg_tile, tile = code == OK ? step->background->tile : 0;
+    const bool shrunk = code == OK && step->background->shrunk;
+    background_end(step);
     if (code == OK && asked < 0 && shrunk)
         restoration_note(r, "the background does not fit the device's memory at once; tiles of %d px were used", tile);
     if (code == OK && asked >= 0 && tile && tile != asked)

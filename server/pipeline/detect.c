@@ -14,20 +14,6 @@
 #define DETECT_MIN_EYES 5.0 /* px; closer eyes mean a face too small or seen from the side */
 #define DETECT_MIN_SIDE 256 /* a reduction stops here */
 
-/* BGR minus the means of the detector's training, planar. */
-static void detect_input(const struct view_u8 *picture, float *out)
-{
-    static const float mean[3] = {104, 117, 123};
-    size_t plane = (size_t)picture->width * (size_t)picture->height;
-    for (int c = 0; c < 3; c++)
-        for (int y = 0; y < picture->height; y++) {
-            const uint8_t *row = picture->data + (size_t)y * picture->stride + (2 - c);
-            float *to = out + (size_t)c * plane + (size_t)y * (size_t)picture->width;
-            for (int x = 0; x < picture->width; x++)
-                to[x] = (float)row[3 * x] - mean[c];
-        }
-}
-
 /* The detector on a view at its own size. */
 static enum error_code detect_view(struct step *step, const struct view_u8 *view, struct face_box **boxes,
                                    size_t *count, struct error *err)
@@ -36,32 +22,29 @@ static enum error_code detect_view(struct step *step, const struct view_u8 *view
     struct session *session;
     const struct model_info *info;
     struct session_shape shape = {.n = 1, .h = h, .w = w};
-    struct step_tensor input = {.count = 3 * (size_t)w * (size_t)h}, maps[3] = {{0}};
+    const struct raster_source source = {.form = RASTER_U8, .data = view->data, .stride = view->stride};
+    struct run_output maps[3] = {{0}};
     enum error_code code = step_session(step, ROLE_DETECTOR, &session, &info, err);
     if (code == OK)
         code = step_prepare(step, ROLE_DETECTOR, &shape, err);
     if (code != OK)
         return code;
-    input.data = mem_alloc(input.count, sizeof(float));
-    bool room = input.data != NULL;
+    bool room = true;
     for (int k = 0; k < 3; k++) {
         int stride = 8 << k;
-        maps[k].count = 32 * (size_t)((w + stride - 1) / stride) * (size_t)((h + stride - 1) / stride);
-        maps[k].data = mem_alloc(maps[k].count, sizeof(float));
-        room = room && maps[k].data;
+        size_t cells = (size_t)((w + stride - 1) / stride) * (size_t)((h + stride - 1) / stride);
+        maps[k].planes = mem_alloc(cells, 32 * sizeof(float));
+        room = room && maps[k].planes;
     }
-    if (room) {
-        detect_input(view, input.data);
-        code = step_network(step, ROLE_DETECTOR, &shape, input, maps, 3, 0, err);
-    } else {
+    if (room)
+        code = step_network(step, ROLE_DETECTOR, &shape, &source, maps, 0, err);
+    else
         code = error_set(err, ERROR_NO_MEMORY, "detect: out of memory for a picture of %d × %d", w, h);
-    }
-    const float *planes[3] = {maps[0].data, maps[1].data, maps[2].data};
+    const float *planes[3] = {maps[0].planes, maps[1].planes, maps[2].planes};
     if (code == OK)
         code = retinaface_decode(planes, h, w, info->min_sizes, DETECT_THRESHOLD, DETECT_NMS, boxes, count, err);
-    free(input.data);
     for (int k = 0; k < 3; k++)
-        free(maps[k].data);
+        free(maps[k].planes);
     return code;
 }
 

@@ -81,8 +81,8 @@ void model_set_trim(struct model_set *set, const struct session *keep)
         bool kept = false;
         for (int i = 0; i < 2; i++) {
             kept = kept || (keep && slot->sessions[i] == keep);
-            if (slot->sessions[i] && slot->sessions[i] != keep)
-                session_trim(slot->sessions[i]);
+            if (slot->sessions[i] && slot->sessions[i] != keep && !session_trim(slot->sessions[i]))
+                kept = true; /* runs under way need its weights */
         }
         if (!kept)
             model_forget(slot->model, set->device);

@@ -1,88 +1,56 @@
 #include <stdlib.h>
-#include <string.h>
 
 #include "runtime/base/mem.h"
-#include "runtime/base/thread.h"
 #include "server/pipeline/step.h"
 
-#define PARSE_CLASSES 19
-
-#define PARSE_CHUNK 4096 /* px of a thread's item */
-
-struct parse_loop {
-    const struct face *face;
-    float *input, *logits;
-    size_t plane;
-};
-
-static void parse_input(void *context, int item)
+/* The restored face, unrounded where it is kept so. */
+static struct raster_source parse_source(const struct face *face)
 {
-    const struct parse_loop *loop = context;
-    const struct face *face = loop->face;
-    const uint8_t *rounded = face->restoration_float ? NULL : face->restoration->pixels;
-    size_t begin = (size_t)item * PARSE_CHUNK,
-           end = begin + PARSE_CHUNK < loop->plane ? begin + PARSE_CHUNK : loop->plane;
-    for (size_t i = begin; i < end; i++)
-        for (size_t c = 0; c < 3; c++) {
-            float x = rounded ? (float)rounded[3 * i + c] : face->restoration_float[3 * i + c];
-            loop->input[c * loop->plane + i] = (x / 255.0f - 0.5f) / 0.5f;
-        }
+    size_t row = 3 * (size_t)face->size;
+    if (face->restoration_float)
+        return (struct raster_source){
+            .form = RASTER_F32, .data = face->restoration_float, .stride = row * sizeof(float)};
+    return (struct raster_source){.form = RASTER_U8, .data = face->restoration->pixels, .stride = row};
 }
 
-/* The label of the largest logit, the first of equals. Class by class, which vectorises. */
-static void parse_labels(void *context, int item)
+static enum error_code parse_faces(struct step *step, struct face *const *faces, int count, struct error *err)
 {
-    const struct parse_loop *loop = context;
-    size_t begin = (size_t)item * PARSE_CHUNK,
-           count = loop->plane - begin < PARSE_CHUNK ? loop->plane - begin : PARSE_CHUNK;
-    float best[PARSE_CHUNK];
-    uint8_t *labels = loop->face->classes + begin;
-    memcpy(best, loop->logits + begin, count * sizeof *best);
-    memset(labels, 0, count);
-    for (uint8_t k = 1; k < PARSE_CLASSES; k++) {
-        const float *logits = loop->logits + (size_t)k * loop->plane + begin;
-        for (size_t i = 0; i < count; i++) {
-            labels[i] = logits[i] > best[i] ? k : labels[i];
-            best[i] = logits[i] > best[i] ? logits[i] : best[i];
-        }
+    struct raster_source sources[STEP_BATCH];
+    struct raster_target labels[STEP_BATCH];
+    struct run_image images[STEP_BATCH] = {{0}};
+    const struct run_output outputs[2] = {{.images = images}}; /* the other is a picture that nobody needs */
+    const int size = faces[0]->size;
+    const struct session_shape shape = {.n = count, .h = size, .w = size};
+    for (int i = 0; i < count; i++) {
+        struct face *f = faces[i];
+        if (!f->classes && !(f->classes = mem_alloc((size_t)size * (size_t)size, 1)))
+            return error_set(err, ERROR_NO_MEMORY, "out of memory for a face");
+        sources[i] = parse_source(f);
+        labels[i] = (struct raster_target){
+            .form = RASTER_LABEL, .data = f->classes, .stride = (size_t)size, .width = size, .height = size};
+        images[i] = (struct run_image){.targets = &labels[i], .target_count = 1};
     }
+    return step_network(step, ROLE_PARSER, &shape, sources, outputs, 0, err);
 }
 
 /* ParseNet on every restored face, for the blend mask. */
 enum error_code parse_step(struct step *step, struct error *err)
 {
     struct restoration *r = step->r;
-    enum error_code code = OK;
-    float *buffer = NULL;
-    for (int i = 0; i < r->face_count && code == OK; i++) {
-        struct face *f = &r->faces[i];
-        if (!f->restored || r->options.aligned || r->options.parse == PARSE_FALSE)
-            continue;
-        if (!step->model[ROLE_PARSER]) {
-            restoration_note(r, "there is no face parser: faces were blended by the square mask");
-            break;
-        }
-        size_t plane = (size_t)f->size * (size_t)f->size;
-        if (!buffer && !(buffer = mem_alloc(plane, (3 + PARSE_CLASSES + 3) * sizeof *buffer)))
-            return error_set(err, ERROR_NO_MEMORY, "out of memory for a face");
-        f->classes = mem_alloc(plane, 1);
-        if (!f->classes) {
-            code = error_set(err, ERROR_NO_MEMORY, "out of memory for a face");
-            break;
-        }
-        struct session_shape shape = {.n = 1, .h = f->size, .w = f->size};
-        struct step_tensor input = {buffer, 3 * plane};
-        struct step_tensor outputs[2] = {{buffer + 3 * plane, PARSE_CLASSES * plane},
-                                         {buffer + (3 + PARSE_CLASSES) * plane, 3 * plane}};
-        struct parse_loop loop = {f, input.data, outputs[0].data, plane};
-        int chunks = (int)((plane + PARSE_CHUNK - 1) / PARSE_CHUNK);
-        thread_for(chunks, parse_input, &loop);
-        code = step_network(step, ROLE_PARSER, &shape, input, outputs, 2, 0, err);
-        if (step_too_large(code))
-            code = step_no_room(step, ROLE_PARSER, err, "a face of %d × %d px", f->size, f->size);
-        if (code == OK)
-            thread_for(chunks, parse_labels, &loop);
+    int count = 0;
+    if (r->options.aligned || r->options.parse == PARSE_FALSE)
+        return OK;
+    struct face **faces = mem_alloc((size_t)r->face_count, sizeof(struct face *));
+    if (!faces)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory");
+    for (int i = 0; i < r->face_count; i++)
+        if (r->faces[i].restored)
+            faces[count++] = &r->faces[i];
+    if (count && !step->model[ROLE_PARSER]) {
+        restoration_note(r, "there is no face parser: faces were blended by the square mask");
+        count = 0;
     }
-    free(buffer);
+    enum error_code code = step_faces(step, ROLE_PARSER, faces, count, parse_faces, err);
+    free(faces);
     return code;
 }

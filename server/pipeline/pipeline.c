@@ -286,13 +286,14 @@ enum error_code pipeline_compute(struct restoration *r, struct worker_context *c
     enum error_code code = pipeline_models(r, context->store, step->model, err);
     if (code != OK)
         return code;
-    step->context = context;
+    step_attach(step, context);
     pipeline_resolved(step);
     pipeline_note_starters(step);
     if (wants_upscaler && !step->model[ROLE_UPSCALER] && !r->options.aligned && !r->detect_only)
         restoration_note(r, "there is no upscaler: the background was resized by Lanczos4");
     code = pipeline_steps(step, STAGE_DETECT, STAGE_BACKGROUND, err);
-    step->context = NULL; /* the device is another's now */
+    background_end(step);
+    step_attach(step, NULL); /* the device is another's now */
     return code;
 }
 

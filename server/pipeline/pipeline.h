@@ -28,6 +28,7 @@ const char *stage_name(enum stage stage); /* "queue", "decode", ... */
 struct limits {
     uint64_t input_pixels, result_pixels; /* 64 MP, 400 MP */
     int detect_max_side;                  /* 2048; 0: none */
+    int batch;                            /* pictures that a network gets at once, at most; 0: as the device likes */
 };
 
 struct face {
@@ -76,7 +77,7 @@ struct restoration {
     char device[32];
     enum precision precision; /* used */
     double stage_ms[STAGE_COUNT], total_ms;
-    double network_ms[STAGE_COUNT]; /* of stage_ms: in the networks, their making included */
+    double network_ms[STAGE_COUNT]; /* of stage_ms: with the device at work on networks, or plans in the making */
     int tiles;
     int fallbacks; /* results redone in fp32 because they were not finite or flat */
     int shrinks;   /* times a tile or picture was made smaller because it did not fit the device's memory */

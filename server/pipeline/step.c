@@ -6,7 +6,6 @@
 #include <time.h>
 
 #include "runtime/base/log.h"
-#include "runtime/base/thread.h"
 
 static int64_t step_now(void)
 {
@@ -15,13 +14,25 @@ static int64_t step_now(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
+void step_attach(struct step *step, struct worker_context *context)
+{
+    step->context = context;
+    step->busy_ms = context ? device_busy_ms(context->device) : 0;
+}
+
 void step_enter(struct step *step, enum stage stage)
 {
-    int64_t now = step_now();
-    if (step->stage_start)
-        step->r->stage_ms[step->stage] += (double)(now - step->stage_start) / 1e6;
+    const int64_t now = step_now();
+    const double busy_ms = step->context ? device_busy_ms(step->context->device) : step->busy_ms;
+    if (step->stage_start) {
+        const double ms = (double)(now - step->stage_start) / 1e6, network = busy_ms - step->busy_ms + step->making_ms;
+        step->r->stage_ms[step->stage] += ms;
+        step->r->network_ms[step->stage] += network < ms ? network : ms;
+    }
     step->stage = stage;
     step->stage_start = now;
+    step->busy_ms = busy_ms;
+    step->making_ms = 0;
     atomic_store(&step->r->stage, (int)stage);
 }
 
@@ -41,52 +52,23 @@ bool step_too_large(enum error_code code)
     return code == ERROR_TOO_LARGE || code == ERROR_NO_MEMORY;
 }
 
-static bool step_flat(struct step_tensor tensor)
+int step_batch(const struct step *step)
 {
-    for (size_t i = 1; i < tensor.count; i++)
-        if (tensor.data[i] != tensor.data[0])
-            return false;
-    return true;
+    struct device_info info;
+    device_info(step->context->device, &info);
+    if (step->r->limits.batch)
+        return step->r->limits.batch;
+    return info.type == DEVICE_CPU || info.type == DEVICE_SOFTWARE ? 1 : 8; /* one fills these */
 }
 
-#define STEP_CHUNK ((size_t)1 << 18) /* values of a thread's item */
-
-struct step_scan {
-    struct step_tensor tensor;
-    atomic_bool bad;
-};
-
-static void step_scan(void *context, int item)
+const char *step_fault(const struct run_result *result, const struct raster_source *sources,
+                       const struct session_shape *shape)
 {
-    struct step_scan *scan = context;
-    size_t begin = (size_t)item * STEP_CHUNK, end = begin + STEP_CHUNK;
-    uint32_t bad = 0;
-    end = end < scan->tensor.count ? end : scan->tensor.count;
-    /* By the bits of the exponent, which vectorises where a sum of floats may not. */
-    for (size_t i = begin; i < end; i++) {
-        uint32_t bits;
-        memcpy(&bits, &scan->tensor.data[i], sizeof bits);
-        bad |= (bits & 0x7f800000u) == 0x7f800000u;
-    }
-    if (bad)
-        atomic_store(&scan->bad, true);
-}
-
-static bool step_finite(struct step_tensor tensor)
-{
-    struct step_scan scan = {.tensor = tensor};
-    thread_for((int)((tensor.count + STEP_CHUNK - 1) / STEP_CHUNK), step_scan, &scan);
-    return !atomic_load(&scan.bad);
-}
-
-static const char *step_fault(struct step_tensor input, const struct step_tensor *outputs, int count)
-{
-    for (int i = 0; i < count; i++) {
-        if (!step_finite(outputs[i]))
-            return "not finite";
-        if (outputs[i].count > 1 && step_flat(outputs[i]) && !step_flat(input))
+    if (!result->finite)
+        return "not finite";
+    for (int n = 0; n < shape->n && n < 32; n++)
+        if ((result->flat >> n & 1) && !raster_flat(&sources[n], shape->h, shape->w))
             return "entirely flat";
-    }
     return NULL;
 }
 
@@ -116,74 +98,121 @@ enum error_code step_no_room(const struct step *step, enum model_role role, stru
                      instead[role]);
 }
 
-/* What step_network runs. */
-struct step_run {
-    const struct session_shape *shape;
-    const float *const *in; /* NULL: only make the plan */
-    float *const *out;
-    const struct run_options *options;
-};
-
-/* Once more without the other networks where there is no room: their plans and weights may be what is in the way. */
-static enum error_code step_run(struct step *step, enum model_role role, enum precision precision,
-                                const struct step_run *run, struct error *err)
+/* The role's session with a plan for the shape. Once more without the other networks where there is no room: their
+ * plans and weights may be what is in the way. */
+static enum error_code step_plan(struct step *step, enum model_role role, enum precision precision,
+                                 const struct session_shape *shape, const struct run_io *run, struct plan **plan,
+                                 struct error *err)
 {
     struct model_set *models = step->context->models;
     struct session *session;
     const struct model_info *info;
+    const int64_t begun = step_now();
     enum error_code code = model_set_session(models, step->model[role], precision, &session, &info, err);
+    step->making_ms += (double)(step_now() - begun) / 1e6;
     if (code != OK)
         return code;
     for (int attempt = 0;; attempt++) {
-        code = run->in ? session_run(session, run->shape, run->in, run->out, run->options, err)
-                       : session_prepare(session, run->shape, err);
+        const int64_t started = step_now();
+        code = session_prepare(session, shape, err);
+        step->making_ms += (double)(step_now() - started) / 1e6;
+        if (code == OK && run)
+            code = session_submit(session, shape, run, plan, err);
         if (!step_too_large(code) || attempt > 0)
             return code;
-        log_event(LOG_INFO, "no-room", "stage=%s model=%s size=%dx%d reason=\"%s\"", stage_name(step->stage),
-                  step->model[role]->name, run->shape->w, run->shape->h, err->text);
-        model_set_trim(models, session);
+        log_event(LOG_INFO, "no-room", "stage=%s model=%s size=%dx%d n=%d reason=\"%s\"", stage_name(step->stage),
+                  step->model[role]->name, shape->w, shape->h, shape->n, err->text);
         error_clear(err);
+        code = role == ROLE_UPSCALER ? OK : background_settle(step, err);
+        if (code != OK)
+            return code;
+        model_set_trim(models, session);
     }
 }
 
 enum error_code step_prepare(struct step *step, enum model_role role, const struct session_shape *shape,
                              struct error *err)
 {
-    return step_run(step, role, step->r->precision, &(struct step_run){.shape = shape}, err);
+    return step_plan(step, role, step->r->precision, shape, NULL, NULL, err);
+}
+
+enum error_code step_submit(struct step *step, enum model_role role, enum precision precision,
+                            const struct session_shape *shape, const struct run_io *run, struct plan **plan,
+                            struct error *err)
+{
+    return step_plan(step, role, precision, shape, run, plan, err);
+}
+
+enum error_code step_refused(struct step *step, enum model_role role, const char *fault, bool again, struct error *err)
+{
+    struct restoration *r = step->r;
+    const char *name = step->model[role]->name;
+    log_event(LOG_WARN, "result-refused", "stage=%s model=%s again=%d fault=\"%s\"", stage_name(step->stage), name,
+              again, fault);
+    if (again)
+        return error_set(err, ERROR_DEVICE,
+                         "%s: the result of %s on %s is %s, in fp32 too; update the device's driver, or choose "
+                         "another device",
+                         stage_name(step->stage), name, r->device, fault);
+    r->fallbacks++;
+    restoration_note(r, "%s: a result of %s was %s and was computed again in fp32", stage_name(step->stage), name,
+                     fault);
+    return OK;
 }
 
 enum error_code step_network(struct step *step, enum model_role role, const struct session_shape *shape,
-                             struct step_tensor input, const struct step_tensor *outputs, int output_count,
+                             const struct raster_source *sources, const struct run_output *outputs,
                              uint32_t first_image, struct error *err)
 {
     struct restoration *r = step->r;
-    const struct model_entry *entry = step->model[role];
-    const struct run_options options = {.cancel = &r->cancel, .seed = r->options.seed, .first_image = first_image};
-    const float *in[1] = {input.data};
-    float *out[4] = {NULL};
-    for (int i = 0; i < output_count; i++)
-        out[i] = outputs[i].data;
+    const struct run_input input = {.images = sources};
+    const struct run_io run = {.inputs = &input,
+                               .outputs = outputs,
+                               .range = model_range(step->model[role]->info.kind),
+                               .options = {.cancel = &r->cancel, .seed = r->options.seed, .first_image = first_image}};
     enum error_code code = step_check(step, err);
     enum precision precision = r->precision;
     for (int attempt = 0; code == OK; attempt++, precision = PRECISION_FP32) {
-        int64_t started = step_now();
-        code = step_run(step, role, precision, &(struct step_run){shape, in, out, &options}, err);
-        r->network_ms[step->stage] += (double)(step_now() - started) / 1e6;
-        const char *fault = code == OK ? step_fault(input, outputs, output_count) : NULL;
+        struct plan *plan;
+        struct run_result result;
+        code = step_submit(step, role, precision, shape, &run, &plan, err);
+        if (code == OK)
+            code = plan_wait(plan, &result, err);
+        const char *fault = code == OK ? step_fault(&result, sources, shape) : NULL;
         if (!fault)
             break;
-        log_event(LOG_WARN, "result-refused", "stage=%s model=%s attempt=%d fault=\"%s\"", stage_name(step->stage),
-                  entry->name, attempt, fault);
-        if (attempt > 0)
-            code = error_set(err, ERROR_DEVICE,
-                             "%s: the result of %s on %s is %s, in fp32 too; update the device's driver, or choose "
-                             "another device",
-                             stage_name(step->stage), entry->name, r->device, fault);
-        else
-            r->fallbacks++;
-        if (code == OK)
-            restoration_note(r, "%s: a result of %s was %s and was computed again in fp32", stage_name(step->stage),
-                             entry->name, fault);
+        code = step_refused(step, role, fault, attempt > 0, err);
+    }
+    return code;
+}
+
+/* How many of the next faces go together: a power of two, so that few plans are made. With a seed their noise is
+ * numbered, without a gap. */
+static int step_together(const struct step *step, struct face *const *faces, int left, int most)
+{
+    int n = 1;
+    while (2 * n <= most && 2 * n <= left && 2 * n <= STEP_BATCH &&
+           (!step->r->options.has_seed || faces[2 * n - 1]->id == faces[0]->id + 2 * n - 1))
+        n *= 2;
+    return n;
+}
+
+enum error_code step_faces(struct step *step, enum model_role role, struct face *const *faces, int count,
+                           step_faces_fn *run, struct error *err)
+{
+    enum error_code code = OK;
+    int most = step_batch(step), n;
+    for (int i = 0; i < count && code == OK; i += n) {
+        n = step_together(step, faces + i, count - i, most);
+        code = run(step, faces + i, n, err);
+        if (step_too_large(code) && n > 1) {
+            error_clear(err);
+            code = OK;
+            most = n / 2;
+            n = 0;
+        } else if (step_too_large(code)) {
+            code = step_no_room(step, role, err, "a face of %d × %d px", faces[i]->size, faces[i]->size);
+        }
     }
     return code;
 }

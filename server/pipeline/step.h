@@ -19,12 +19,16 @@ struct step {
     struct restoration *r;
     struct worker_context *context; /* NULL in tests that run no network */
     const struct model_entry *model[ROLE_COUNT];
-    int width, height;     /* of the result, px */
-    struct patch *patches; /* r->face_count of them, or NULL */
+    int width, height;             /* of the result, px */
+    struct patch *patches;         /* r->face_count of them, or NULL */
+    struct background *background; /* begun and not over, or NULL */
     enum stage stage;
-    int64_t stage_start; /* ns */
+    int64_t stage_start;       /* ns */
+    double busy_ms, making_ms; /* the device's at the stage's start; spent on making plans since */
 };
 
+/* Gives the steps a device, or takes it from them (NULL). */
+void step_attach(struct step *step, struct worker_context *context);
 /* Closes the running stage's time and begins the next one's. */
 void step_enter(struct step *step, enum stage stage);
 /* ERROR_CANCELLED or ERROR_TIMEOUT when the owner cancelled or the deadline passed. */
@@ -34,22 +38,40 @@ enum error_code step_check(const struct step *step, struct error *err) MUST_CHEC
 enum error_code step_session(struct step *step, enum model_role role, struct session **session,
                              const struct model_info **info, struct error *err) MUST_CHECK;
 
-struct step_tensor {
-    float *data;
-    size_t count;
-};
-
 /* Makes the plan for running a role's network at this shape. NO_MEMORY or TOO_LARGE: there is no room for it, though
  * all other networks were taken off the device. */
 enum error_code step_prepare(struct step *step, enum model_role role, const struct session_shape *shape,
                              struct error *err) MUST_CHECK;
 
-/* Runs a role's network once (one input). Errors are those of step_prepare and of running. A result that is not finite,
- * or flat while the input is not, is redone in fp32 and counted in fallbacks; ERROR_DEVICE that names the stage when
- * that does not help. */
+/* plan_submit of a role's network, its plan made where there is none. Errors are those of step_prepare and of
+ * plan_submit. */
+enum error_code step_submit(struct step *step, enum model_role role, enum precision precision,
+                            const struct session_shape *shape, const struct run_io *run, struct plan **plan,
+                            struct error *err) MUST_CHECK;
+
+/* What of a run's result is wrong: "not finite", or "entirely flat" though the pictures that went in are not; NULL: it
+ * is sound. */
+const char *step_fault(const struct run_result *result, const struct raster_source *sources,
+                       const struct session_shape *shape);
+
+/* Notes and counts that a result is refused and computed again in fp32; where it was, the error. */
+enum error_code step_refused(struct step *step, enum model_role role, const char *fault, bool again,
+                             struct error *err) MUST_CHECK;
+
+/* Runs a role's network once on shape->n pictures and waits. outputs: info->output_count of them. A result at fault is
+ * refused. */
 enum error_code step_network(struct step *step, enum model_role role, const struct session_shape *shape,
-                             struct step_tensor input, const struct step_tensor *outputs, int output_count,
+                             const struct raster_source *sources, const struct run_output *outputs,
                              uint32_t first_image, struct error *err) MUST_CHECK;
+
+/* How many pictures a network gets at once, at most. */
+int step_batch(const struct step *step);
+
+/* Gives the faces to `run` in batches, smaller ones where there is no room. */
+#define STEP_BATCH 8
+typedef enum error_code step_faces_fn(struct step *step, struct face *const *faces, int count, struct error *err);
+enum error_code step_faces(struct step *step, enum model_role role, struct face *const *faces, int count,
+                           step_faces_fn *run, struct error *err) MUST_CHECK;
 
 /* True for the two codes that a smaller shape may cure. */
 bool step_too_large(enum error_code code);
@@ -94,17 +116,39 @@ struct tile_compat {
     int tile_pad, pre_pad;
 };
 
-/* The upscaler on a whole picture as the reference does it, rounded to 8 bit: width*scale × height*scale. */
-enum error_code tile_run_compat(struct step *step, const struct view_u8 *picture, const struct tile_compat *cut,
-                                struct image **out, struct error *err) MUST_CHECK;
+/* Where the upscaler's result goes, rectangle by rectangle in the order of rows, each pixel once. */
+struct tile_sink {
+    void *user;
+    int most; /* targets of a rectangle */
+    /* The targets that the pixels of this rectangle of the result go to; places are the result's. How many. */
+    int (*targets)(void *user, const struct rect *rect, struct raster_target *targets);
+    void (*filled)(void *user, const struct rect *rect);     /* they have them; may be NULL */
+    enum error_code (*again)(void *user, struct error *err); /* all rectangles come once more; may be NULL */
+};
 
-/* The upscaler in tiles of `core` px (0: whole) with exact or feathered seams: emits height*scale rows of width*scale
- * RGB, clamped to 0..255, in order and up to TILE_ROWS at a time. TOO_LARGE or NO_MEMORY: try a smaller core, all rows
- * come again. */
-#define TILE_ROWS 128
-typedef void tile_emit_fn(void *user, const float *rows, int count);
-enum error_code tile_run(struct step *step, const struct view_u8 *picture, int core, tile_emit_fn *emit, void *user,
-                         struct error *err) MUST_CHECK;
+/* An upscaler at work on a picture: tiles of `core` px (0: whole) with exact or feathered seams, clamped to 0..255, as
+ * many at a time as the device likes. TOO_LARGE or NO_MEMORY, then or later: end it and try a smaller core. */
+struct tile_job;
+enum error_code tile_begin(struct tile_job **out, struct step *step, const struct view_u8 *picture, int core,
+                           const struct tile_sink *sink, struct error *err) MUST_CHECK;
+/* The same as the reference does it. */
+enum error_code tile_begin_compat(struct tile_job **out, struct step *step, const struct view_u8 *picture,
+                                  const struct tile_compat *cut, const struct tile_sink *sink,
+                                  struct error *err) MUST_CHECK;
+
+/* The height of the highest rectangle. */
+int tile_rows(const struct tile_job *job);
+
+/* Takes over what is done and keeps the device busy with what is not; to the end, if it is to wait. */
+enum error_code tile_advance(struct tile_job *job, bool wait, struct error *err) MUST_CHECK;
+/* Waits until nothing of it is on the device; tile_advance goes on. */
+enum error_code tile_settle(struct tile_job *job, struct error *err) MUST_CHECK;
+/* NULL-safe; what is on the device is given up. */
+void tile_end(struct tile_job **job);
+
+/* The background's part of a step.background: waits until nothing of it is on the device; gives up what there is. */
+enum error_code background_settle(struct step *step, struct error *err) MUST_CHECK;
+void background_end(struct step *step);
 
 /* Upscales by the reference's whole way, Lanczos4 to the final size included. */
 enum error_code background_compat(struct step *step, const struct view_u8 *picture, const struct tile_compat *cut,

@@ -2,12 +2,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/log.h"
 #include "runtime/base/mem.h"
-#include "runtime/base/thread.h"
 #include "server/pipeline/step.h"
 
-#define TILE_FEATHER_PAD 32  /* of a network whose radius is too large to pad by */
-#define TILE_FEATHER_TRIM 16 /* of that pad, not used at all: nearest the cut the network is wrong most */
+#define TILE_FEATHER_PAD 32         /* of a network whose radius is too large to pad by */
+#define TILE_FEATHER_TRIM 16        /* of that pad, not used at all: nearest the cut the network is wrong most */
+#define TILE_BATCH_AREA (512 * 512) /* px that the network's body works on: as many fill any GPU */
 
 /* One axis of a padded picture: where each of its px comes from. */
 struct tile_axis {
@@ -41,35 +42,44 @@ static enum error_code tile_axis_create(struct tile_axis *axis, int n, int pre, 
     return OK;
 }
 
-/* A window of the padded picture as the network takes it: RGB 0..1, planar. */
-struct tile_window {
-    const struct view_u8 *picture;
-    const struct tile_axis *ax, *ay;
-    int x0, y0, w, h;
-    float *out;
+/* One axis cut into windows of one size, so that all tiles share a plan, and each window's weight at each px of the
+ * result. The weights of all windows sum to 1 at each px: exact seams have weights 0 and 1 only. */
+struct tile_cut {
+    int count, window;
+    int *start;    /* of each window, px of the input */
+    float *weight; /* count × window*scale */
 };
 
-static void tile_input_rows(void *context, int item)
-{
-    const struct tile_window *t = context;
-    size_t plane = (size_t)t->w * (size_t)t->h;
-    int begin, end;
-    thread_band(t->h, item, &begin, &end);
-    for (int y = begin; y < end; y++) {
-        const uint8_t *row = t->picture->data + (size_t)t->ay->from[t->y0 + y] * t->picture->stride;
-        float *to = t->out + (size_t)y * (size_t)t->w;
-        for (int x = 0; x < t->w; x++)
-            for (size_t c = 0; c < 3; c++)
-                to[c * plane + (size_t)x] = (float)row[3 * (size_t)t->ax->from[t->x0 + x] + c] / 255.0f;
-    }
-}
+/* A tile at work: a window of the padded picture, and the rectangle of the result that is done with it. */
+struct tile {
+    int x, y, width, height;
+    struct rect done;
+    int column, row; /* of the cut */
+};
 
-static void tile_input(const struct view_u8 *picture, const struct tile_axis *ax, const struct tile_axis *ay, int x0,
-                       int y0, int w, int h, float *out)
-{
-    struct tile_window window = {picture, ax, ay, x0, y0, w, h, out};
-    thread_for(thread_bands(h), tile_input_rows, &window);
-}
+struct tile_flight {
+    struct plan *plan;
+    int first, count; /* of the tiles */
+    struct raster_source sources[STEP_BATCH];
+    struct session_shape shape;
+};
+
+struct tile_job {
+    struct step *step;
+    const struct model_info *info;
+    struct view_u8 picture;
+    struct tile_sink sink;
+    struct tile_axis ax, ay;
+    struct tile_cut cx, cy; /* empty in the reference's way */
+    struct canvas *canvas;  /* where seams are feathered */
+    struct tile *tiles;
+    int count, next;
+    int batch, ahead; /* tiles of a run, runs under way: at most */
+    struct tile_flight flights[PLAN_RUNS];
+    int flying;
+    enum precision precision;
+    bool second; /* everything is done again, in fp32 */
+};
 
 /* ---- the reference's way ----------------------------------------------------------------------------------------- */
 
@@ -82,85 +92,40 @@ static void tile_widen(int *begin, int *end, int length, int multiple)
     *begin -= need - right < *begin ? need - right : *begin;
 }
 
-static enum error_code tile_compat_one(struct step *step, const struct view_u8 *picture, const struct tile_axis *ax,
-                                       const struct tile_axis *ay, const struct rect *core, int pad,
-                                       const struct model_info *info, struct image *out, struct error *err)
+/* The window of one axis for its core [core, core + size), and what of the result it makes. */
+static void tile_compat_axis(const struct tile_axis *axis, int core, int size, int pad, const struct model_info *info,
+                             int limit, int *begin, int *length, int *first, int *done)
 {
-    int x0 = core->x > pad ? core->x - pad : 0, y0 = core->y > pad ? core->y - pad : 0, s = info->scale;
-    int x1 = core->x + core->width + pad, y1 = core->y + core->height + pad;
-    x1 = x1 < ax->length ? x1 : ax->length;
-    y1 = y1 < ay->length ? y1 : ay->length;
-    tile_widen(&x0, &x1, ax->length, info->unshuffle);
-    tile_widen(&y0, &y1, ay->length, info->unshuffle);
-    size_t plane = (size_t)(x1 - x0) * (size_t)(y1 - y0), grown = plane * (size_t)s * (size_t)s;
-    struct session_shape shape = {.n = 1, .h = y1 - y0, .w = x1 - x0};
-    struct step_tensor input = {mem_alloc(plane, 3 * sizeof(float)), 3 * plane};
-    struct step_tensor output = {mem_alloc(grown, 3 * sizeof(float)), 3 * grown};
-    enum error_code code = OK;
-    if (input.data && output.data) {
-        tile_input(picture, ax, ay, x0, y0, x1 - x0, y1 - y0, input.data);
-        code = step_network(step, ROLE_UPSCALER, &shape, input, &output, 1, 0, err);
-    } else {
-        code = error_set(err, ERROR_NO_MEMORY, "out of memory for a tile");
-    }
-    int right = (core->x + core->width) * s, bottom = (core->y + core->height) * s;
-    for (int y = core->y * s; code == OK && y < bottom && y < out->height; y++)
-        for (int x = core->x * s; x < right && x < out->width; x++)
-            for (size_t c = 0; c < 3; c++) {
-                float v =
-                    output.data[c * grown + (size_t)(y - y0 * s) * (size_t)((x1 - x0) * s) + (size_t)(x - x0 * s)];
-                ((uint8_t *)out->pixels)[3 * ((size_t)y * (size_t)out->width + (size_t)x) + c] =
-                    (uint8_t)lrintf(fminf(fmaxf(v, 0), 1) * 255.0f);
-            }
-    free(input.data);
-    free(output.data);
-    return code;
+    int end = core + size + pad < axis->length ? core + size + pad : axis->length;
+    *begin = core > pad ? core - pad : 0;
+    tile_widen(begin, &end, axis->length, info->unshuffle);
+    *length = end - *begin;
+    *first = core * info->scale;
+    *done = (core + size) * info->scale < limit ? size * info->scale : limit - *first;
 }
 
-enum error_code tile_run_compat(struct step *step, const struct view_u8 *picture, const struct tile_compat *cut,
-                                struct image **out, struct error *err)
+static enum error_code tile_list_compat(struct tile_job *job, const struct tile_compat *cut, struct error *err)
 {
-    struct tile_axis ax = {0}, ay = {0};
-    struct session *session;
-    const struct model_info *info;
-    *out = NULL;
-    enum error_code code = step_session(step, ROLE_UPSCALER, &session, &info, err);
-    if (code == OK)
-        code = tile_axis_create(&ax, picture->width, cut->pre_pad, info->unshuffle, err);
-    if (code == OK)
-        code = tile_axis_create(&ay, picture->height, cut->pre_pad, info->unshuffle, err);
-    if (code == OK)
-        code = image_create(out, picture->width * info->scale, picture->height * info->scale, 3, 8, false, err);
-    if (code == OK) {
-        int tile_w = cut->tile ? cut->tile : ax.length, tile_h = cut->tile ? cut->tile : ay.length;
-        int nx = (ax.length + tile_w - 1) / tile_w, ny = (ay.length + tile_h - 1) / tile_h;
-        atomic_store(&step->r->tiles_done, 0);
-        atomic_store(&step->r->tiles_total, nx * ny);
-        for (int i = 0; i < nx * ny && code == OK; i++) {
-            struct rect core = {i % nx * tile_w, i / nx * tile_h, tile_w, tile_h};
-            core.width = core.x + tile_w < ax.length ? tile_w : ax.length - core.x;
-            core.height = core.y + tile_h < ay.length ? tile_h : ay.length - core.y;
-            code = tile_compat_one(step, picture, &ax, &ay, &core, cut->tile ? cut->tile_pad : 0, info, *out, err);
-            atomic_fetch_add(&step->r->tiles_done, code == OK);
-        }
-        step->r->tiles = nx * ny;
+    int tile_w = cut->tile ? cut->tile : job->ax.length, tile_h = cut->tile ? cut->tile : job->ay.length;
+    int nx = (job->ax.length + tile_w - 1) / tile_w, ny = (job->ay.length + tile_h - 1) / tile_h;
+    int pad = cut->tile ? cut->tile_pad : 0, s = job->info->scale;
+    job->tiles = mem_calloc((size_t)nx * (size_t)ny, sizeof *job->tiles);
+    if (!job->tiles)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for a tile");
+    for (int i = 0; i < nx * ny; i++) {
+        struct tile *t = &job->tiles[i];
+        int x = i % nx * tile_w, y = i / nx * tile_h;
+        t->row = i / nx;
+        tile_compat_axis(&job->ax, x, x + tile_w < job->ax.length ? tile_w : job->ax.length - x, pad, job->info,
+                         job->picture.width * s, &t->x, &t->width, &t->done.x, &t->done.width);
+        tile_compat_axis(&job->ay, y, y + tile_h < job->ay.length ? tile_h : job->ay.length - y, pad, job->info,
+                         job->picture.height * s, &t->y, &t->height, &t->done.y, &t->done.height);
     }
-    free(ax.from);
-    free(ay.from);
-    if (code != OK)
-        image_destroy(out);
-    return code;
+    job->count = nx * ny;
+    return OK;
 }
 
 /* ---- the default way --------------------------------------------------------------------------------------------- */
-
-/* One axis cut into windows of one size, so that all tiles share a plan, and each window's weight at each px of the
- * result. The weights of all windows sum to 1 at each px: exact seams have weights 0 and 1 only. */
-struct tile_cut {
-    int count, window;
-    int *start;    /* of each window, px of the input */
-    float *weight; /* count × window*scale */
-};
 
 static void tile_cut_free(struct tile_cut *cut)
 {
@@ -222,170 +187,291 @@ static enum error_code tile_cut_create(struct tile_cut *cut, int length, int cor
     return OK;
 }
 
-struct tile_job {
-    const struct view_u8 *picture;
-    const struct model_info *info;
-    struct tile_axis ax, ay;
-    struct tile_cut cx, cy;
-    float *input, *output;
-    float *band; /* a ring of window*scale rows of picture.width*scale × RGB: those of the result from band_y on */
-    int band_y;
-    int i, j;         /* the tile at hand */
-    int first, count; /* rows of the result on their way out */
-};
-
-static int tile_ring(const struct tile_job *job)
+static const float *tile_weights(const struct tile_cut *cut, int i, int scale)
 {
-    return job->cy.window * job->info->scale;
+    return cut->weight + (size_t)i * (size_t)cut->window * (size_t)scale;
 }
 
-static float *tile_band_row(const struct tile_job *job, int y)
+/* The first px of the result that window i gives weight to: those before it are done with the windows before. At most
+ * `limit`, the result's size. */
+static int tile_reaches(const struct tile_cut *cut, int i, int scale, int limit)
 {
-    return job->band + (size_t)(y % tile_ring(job)) * 3 * (size_t)job->picture->width * (size_t)job->info->scale;
+    if (i == cut->count)
+        return limit;
+    int k = 0, samples = cut->window * scale;
+    const float *weight = tile_weights(cut, i, scale);
+    while (k < samples && weight[k] == 0)
+        k++;
+    k += cut->start[i] * scale;
+    return k < limit ? k : limit;
 }
 
-static inline float tile_clamp(float v)
+static enum error_code tile_list(struct tile_job *job, struct error *err)
 {
-    return (v < 0 ? 0 : v > 1 ? 1 : v) * 255.0f;
-}
-
-/* Puts rows of one tile's result into the band: where seams are exact, as they will be, else their share. */
-static void tile_collect(void *context, int item)
-{
-    const struct tile_job *job = context;
-    int s = job->info->scale, w = job->cx.window * s, h = job->cy.window * s, begin, end, left = 0, right = w;
-    int x0 = job->cx.start[job->i] * s, y0 = job->cy.start[job->j] * s;
-    size_t plane = (size_t)w * (size_t)h;
-    const float *wx = job->cx.weight + (size_t)job->i * (size_t)w, *wy = job->cy.weight + (size_t)job->j * (size_t)h;
-    right = x0 + right < job->picture->width * s ? right : job->picture->width * s - x0;
-    while (left < right && wx[left] == 0)
-        left++;
-    while (left < right && wx[right - 1] == 0)
-        right--;
-    thread_band(h, item, &begin, &end);
-    end = y0 + end < job->picture->height * s ? end : job->picture->height * s - y0;
-    for (int y = begin; y < end; y++) {
-        float *to = tile_band_row(job, y0 + y) + 3 * (size_t)x0;
-        const float *from = job->output + (size_t)y * (size_t)w;
-        if (wy[y] == 0)
-            continue;
-        for (int x = left; x < right; x++)
-            for (size_t c = 0; c < 3; c++) {
-                float v = from[c * plane + (size_t)x];
-                float *sum = &to[3 * (size_t)x + c];
-                *sum = job->info->exact_tiles ? tile_clamp(v) : *sum + wx[x] * wy[y] * v;
-            }
+    int s = job->info->scale, count = job->cx.count * job->cy.count;
+    job->tiles = mem_calloc((size_t)count, sizeof *job->tiles);
+    if (!job->tiles)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for a tile");
+    for (int k = 0; k < count; k++) {
+        int i = k % job->cx.count, j = k / job->cx.count;
+        int x0 = tile_reaches(&job->cx, i, s, job->picture.width * s),
+            y0 = tile_reaches(&job->cy, j, s, job->picture.height * s);
+        int x1 = tile_reaches(&job->cx, i + 1, s, job->picture.width * s),
+            y1 = tile_reaches(&job->cy, j + 1, s, job->picture.height * s);
+        job->tiles[k] = (struct tile){.x = job->cx.start[i],
+                                      .y = job->cy.start[j],
+                                      .width = job->cx.window,
+                                      .height = job->cy.window,
+                                      .done = {x0, y0, x1 - x0, y1 - y0},
+                                      .column = i,
+                                      .row = j};
     }
+    job->count = count;
+    return OK;
 }
 
-/* Of sums. */
-static void tile_clamp_rows(void *context, int item)
+static enum error_code tile_canvas(struct tile_job *job, struct error *err)
 {
-    const struct tile_job *job = context;
-    size_t n = 3 * (size_t)job->picture->width * (size_t)job->info->scale;
-    int begin, end;
-    thread_band(job->count, item, &begin, &end);
-    for (int y = begin; y < end; y++) {
-        float *row = tile_band_row(job, job->first + y);
-        for (size_t i = 0; i < n; i++)
-            row[i] = tile_clamp(row[i]);
-    }
+    canvas_destroy(&job->canvas);
+    if (job->info->exact_tiles || !job->cx.count || job->count == 1)
+        return OK;
+    return canvas_create(&job->canvas, job->step->context->device, job->ax.length * job->info->scale,
+                         job->cy.window * job->info->scale, err);
 }
 
-/* Hands out the rows that no later tile touches. */
-static void tile_emit(struct tile_job *job, int until, tile_emit_fn *emit, void *user)
+/* ---- runs -------------------------------------------------------------------------------------------------------- */
+
+/* How many tiles go in a run: as many as fill the device, where they are small. */
+static int tile_batch(const struct tile_job *job)
 {
-    int last = job->picture->height * job->info->scale, end = until < last ? until : last, ring = tile_ring(job);
-    size_t line = 3 * (size_t)job->picture->width * (size_t)job->info->scale;
-    for (job->first = job->band_y; job->first < end; job->first += job->count) {
-        int around = ring - job->first % ring; /* rows until the ring's end */
-        job->count = end - job->first < TILE_ROWS ? end - job->first : TILE_ROWS;
-        job->count = job->count < around ? job->count : around;
-        if (!job->info->exact_tiles)
-            thread_for(thread_bands(job->count), tile_clamp_rows, job);
-        float *rows = tile_band_row(job, job->first);
-        emit(user, rows, job->count);
-        if (!job->info->exact_tiles) /* for the sums to come */
-            memset(rows, 0, (size_t)job->count * line * sizeof *rows);
-    }
-    job->band_y = until;
+    int n = 1, most = step_batch(job->step), u = job->info->unshuffle;
+    most = most < STEP_BATCH ? most : STEP_BATCH;
+    double area = (double)job->tiles[0].width * job->tiles[0].height / (u * u);
+    while (2 * n <= most && 2 * n * area <= TILE_BATCH_AREA)
+        n *= 2;
+    return n;
 }
 
-/* The first row of the result that the tiles of row j of the cut give weight to. */
-static int tile_first_row(const struct tile_job *job, int j)
+static enum error_code tile_begin_job(struct tile_job **out, struct step *step, const struct view_u8 *picture, int pre,
+                                      const struct tile_sink *sink, struct error *err)
 {
-    int s = job->info->scale, h = job->cy.window * s, y = 0;
-    if (j == job->cy.count)
-        return job->ay.length * s;
-    while (y < h && job->cy.weight[(size_t)j * (size_t)h + (size_t)y] == 0)
-        y++;
-    return job->cy.start[j] * s + y;
+    struct session *session;
+    struct device_info device;
+    struct tile_job *job = *out = mem_calloc(1, sizeof *job);
+    if (!job)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for a tile");
+    device_info(step->context->device, &device);
+    job->step = step;
+    job->picture = *picture;
+    job->sink = *sink;
+    job->precision = step->r->precision;
+    job->batch = 1;
+    job->ahead = device.asynchronous ? PLAN_RUNS : 1;
+    enum error_code code = step_session(step, ROLE_UPSCALER, &session, &job->info, err);
+    if (code == OK)
+        code = tile_axis_create(&job->ax, picture->width, pre, job->info->unshuffle, err);
+    return code == OK ? tile_axis_create(&job->ay, picture->height, pre, job->info->unshuffle, err) : code;
 }
 
-static enum error_code tile_run_all(struct step *step, struct tile_job *job, tile_emit_fn *emit, void *user,
-                                    struct error *err)
+static void tile_count(struct tile_job *job)
 {
-    struct session_shape shape = {.n = 1, .h = job->cy.window, .w = job->cx.window};
-    size_t plane = (size_t)shape.h * (size_t)shape.w,
-           grown = plane * (size_t)job->info->scale * (size_t)job->info->scale;
-    enum error_code code = OK;
-    for (int j = 0; j < job->cy.count && code == OK; j++) {
-        for (int i = 0; i < job->cx.count && code == OK; i++) {
-            struct step_tensor output = {job->output, 3 * grown};
-            tile_input(job->picture, &job->ax, &job->ay, job->cx.start[i], job->cy.start[j], shape.w, shape.h,
-                       job->input);
-            code = step_network(step, ROLE_UPSCALER, &shape, (struct step_tensor){job->input, 3 * plane}, &output, 1, 0,
-                                err);
-            job->i = i;
-            job->j = j;
-            if (code == OK)
-                thread_for(thread_bands(job->cy.window * job->info->scale), tile_collect, job);
-            atomic_fetch_add(&step->r->tiles_done, code == OK);
-        }
-        if (code == OK)
-            tile_emit(job, tile_first_row(job, j + 1), emit, user);
-    }
+    atomic_store(&job->step->r->tiles_done, 0);
+    atomic_store(&job->step->r->tiles_total, job->count);
+    job->step->r->tiles = job->count;
+}
+
+enum error_code tile_begin_compat(struct tile_job **out, struct step *step, const struct view_u8 *picture,
+                                  const struct tile_compat *cut, const struct tile_sink *sink, struct error *err)
+{
+    enum error_code code = tile_begin_job(out, step, picture, cut->pre_pad, sink, err);
+    if (code == OK)
+        code = tile_list_compat(*out, cut, err);
+    if (code == OK)
+        tile_count(*out);
+    else
+        tile_end(out);
     return code;
 }
 
-enum error_code tile_run(struct step *step, const struct view_u8 *picture, int core, tile_emit_fn *emit, void *user,
-                         struct error *err)
+enum error_code tile_begin(struct tile_job **out, struct step *step, const struct view_u8 *picture, int core,
+                           const struct tile_sink *sink, struct error *err)
 {
-    struct tile_job job = {.picture = picture};
-    struct session *session;
-    enum error_code code = step_session(step, ROLE_UPSCALER, &session, &job.info, err);
+    enum error_code code = tile_begin_job(out, step, picture, 0, sink, err);
+    struct tile_job *job = *out;
     if (code == OK)
-        code = tile_axis_create(&job.ax, picture->width, 0, job.info->unshuffle, err);
+        code = tile_cut_create(&job->cx, job->ax.length, core, job->info, err);
     if (code == OK)
-        code = tile_axis_create(&job.ay, picture->height, 0, job.info->unshuffle, err);
+        code = tile_cut_create(&job->cy, job->ay.length, core, job->info, err);
     if (code == OK)
-        code = tile_cut_create(&job.cx, job.ax.length, core, job.info, err);
-    if (code == OK)
-        code = tile_cut_create(&job.cy, job.ay.length, core, job.info, err);
+        code = tile_list(job, err);
     if (code == OK) {
-        struct session_shape shape = {.n = 1, .h = job.cy.window, .w = job.cx.window};
+        struct session_shape shape = {.n = 1, .h = job->cy.window, .w = job->cx.window};
         code = step_prepare(step, ROLE_UPSCALER, &shape, err);
     }
+    if (code == OK)
+        code = tile_canvas(job, err);
     if (code == OK) {
-        size_t plane = (size_t)job.cx.window * (size_t)job.cy.window, s = (size_t)job.info->scale;
-        job.input = mem_alloc(plane, 3 * sizeof(float));
-        job.output = mem_alloc(plane, 3 * s * s * sizeof(float));
-        job.band = mem_calloc((size_t)job.cy.window * s * (size_t)picture->width, 3 * s * sizeof(float));
-        if (!job.input || !job.output || !job.band)
-            code = error_set(err, ERROR_NO_MEMORY, "out of memory for a tile");
+        job->batch = tile_batch(job);
+        tile_count(job);
+    } else {
+        tile_end(out);
     }
-    if (code == OK) {
-        atomic_store(&step->r->tiles_done, 0);
-        atomic_store(&step->r->tiles_total, job.cx.count * job.cy.count);
-        step->r->tiles = job.cx.count * job.cy.count;
-        code = tile_run_all(step, &job, emit, user, err);
-    }
-    free(job.input);
-    free(job.output);
-    free(job.band);
-    tile_cut_free(&job.cx);
-    tile_cut_free(&job.cy);
-    free(job.ax.from);
-    free(job.ay.from);
     return code;
+}
+
+int tile_rows(const struct tile_job *job)
+{
+    int most = 0;
+    for (int i = 0; i < job->count; i++)
+        most = job->tiles[i].done.height > most ? job->tiles[i].done.height : most;
+    return most;
+}
+
+/* What the tile is to be cut from, and where what is done with it goes. targets: room for the sink's most. */
+static void tile_describe(const struct tile_job *job, const struct tile *t, struct raster_source *source,
+                          struct run_image *image, struct raster_target *targets)
+{
+    int s = job->info->scale;
+    *source = (struct raster_source){.form = RASTER_U8,
+                                     .data = job->picture.data,
+                                     .stride = job->picture.stride,
+                                     .columns = job->ax.from + t->x,
+                                     .rows = job->ay.from + t->y};
+    *image = (struct run_image){.targets = targets};
+    if (t->done.width > 0 && t->done.height > 0)
+        image->target_count = job->sink.targets(job->sink.user, &t->done, targets);
+    if (job->canvas) {
+        image->x = t->x * s;
+        image->y = t->y * s;
+        image->weight_x = tile_weights(&job->cx, t->column, s);
+        image->weight_y = tile_weights(&job->cy, t->row, s);
+        image->clear_y = t->done.y;
+        image->clear_rows = t->column + 1 == job->cx.count ? t->done.height : 0;
+    }
+    for (int i = 0; i < image->target_count && !job->canvas; i++) {
+        targets[i].x -= t->x * s;
+        targets[i].y -= t->y * s;
+    }
+}
+
+/* Sends the next tiles, of one row and one size, to the device. */
+static enum error_code tile_submit(struct tile_job *job, struct error *err)
+{
+    struct step *step = job->step;
+    struct tile_flight *flight = &job->flights[job->flying];
+    const struct tile *first = &job->tiles[job->next];
+    struct run_image images[STEP_BATCH];
+    int n = 1;
+    while (2 * n <= job->batch && job->next + 2 * n <= job->count && first[2 * n - 1].row == first->row)
+        n *= 2;
+    struct raster_target *targets = mem_alloc((size_t)n * (size_t)job->sink.most, sizeof *targets);
+    if (!targets)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for a tile");
+    for (int i = 0; i < n; i++)
+        tile_describe(job, &first[i], &flight->sources[i], &images[i], targets + i * job->sink.most);
+    flight->first = job->next;
+    flight->count = n;
+    flight->shape = (struct session_shape){.n = n, .h = first->height, .w = first->width};
+    const struct run_input input = {.images = flight->sources};
+    const struct run_output output = {.images = images, .canvas = job->canvas};
+    const struct run_io run = {.inputs = &input,
+                               .outputs = &output,
+                               .range = model_range(MODEL_UPSCALER),
+                               .options = {.cancel = &step->r->cancel, .background = true}};
+    enum error_code code = step_submit(step, ROLE_UPSCALER, job->precision, &flight->shape, &run, &flight->plan, err);
+    free(targets);
+    if (code == OK) {
+        job->flying++;
+        job->next += n;
+    } else if (step_too_large(code) && (job->flying > 0 || n > 1)) { /* alone on the device, or fewer at a time */
+        error_clear(err);
+        job->batch = job->flying > 0 ? job->batch : n / 2;
+        return tile_settle(job, err);
+    }
+    return code;
+}
+
+static void tile_discard(struct tile_job *job)
+{
+    for (int i = 0; i < job->flying; i++)
+        plan_discard(job->flights[i].plan);
+    job->flying = 0;
+}
+
+/* A result is refused: everything is done again in fp32, unless that was it. */
+static enum error_code tile_again(struct tile_job *job, const char *fault, struct error *err)
+{
+    enum error_code code = step_refused(job->step, ROLE_UPSCALER, fault, job->second, err);
+    tile_discard(job);
+    if (code == OK)
+        code = tile_canvas(job, err);
+    if (code != OK)
+        return code;
+    job->second = true;
+    job->precision = PRECISION_FP32;
+    job->next = 0;
+    tile_count(job);
+    return job->sink.again ? job->sink.again(job->sink.user, err) : OK;
+}
+
+/* Takes over the result of the oldest run. */
+static enum error_code tile_finish(struct tile_job *job, struct error *err)
+{
+    struct tile_flight flight = job->flights[0];
+    struct run_result result;
+    memmove(job->flights, job->flights + 1, sizeof job->flights - sizeof job->flights[0]);
+    job->flying--;
+    enum error_code code = plan_wait(flight.plan, &result, err);
+    if (code != OK)
+        return code;
+    const char *fault = step_fault(&result, flight.sources, &flight.shape);
+    if (fault)
+        return tile_again(job, fault, err);
+    for (int i = 0; i < flight.count; i++) {
+        const struct rect *done = &job->tiles[flight.first + i].done;
+        if (job->sink.filled && done->width > 0 && done->height > 0)
+            job->sink.filled(job->sink.user, done);
+    }
+    atomic_fetch_add(&job->step->r->tiles_done, flight.count);
+    return OK;
+}
+
+enum error_code tile_advance(struct tile_job *job, bool wait, struct error *err)
+{
+    enum error_code code = OK;
+    while (code == OK && (job->flying > 0 || job->next < job->count)) {
+        if (job->next < job->count && job->flying < job->ahead)
+            code = step_check(job->step, err);
+        if (code == OK && job->next < job->count && job->flying < job->ahead)
+            code = tile_submit(job, err);
+        else if (code == OK && (wait || plan_ready(job->flights[0].plan)))
+            code = tile_finish(job, err);
+        else
+            break;
+    }
+    return code;
+}
+
+enum error_code tile_settle(struct tile_job *job, struct error *err)
+{
+    enum error_code code = OK;
+    while (code == OK && job->flying > 0)
+        code = tile_finish(job, err);
+    return code;
+}
+
+void tile_end(struct tile_job **out)
+{
+    struct tile_job *job = *out;
+    if (!job)
+        return;
+    tile_discard(job);
+    canvas_destroy(&job->canvas);
+    tile_cut_free(&job->cx);
+    tile_cut_free(&job->cy);
+    free(job->ax.from);
+    free(job->ay.from);
+    free(job->tiles);
+    free(job);
+    *out = NULL;
 }

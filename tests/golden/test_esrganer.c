@@ -114,16 +114,30 @@ static void test_goldens(void **state)
     json_decref(goldens);
 }
 
-struct rows {
+/* A result in floats. */
+struct floats {
     float *data;
-    size_t line, count;
+    size_t line;         /* floats of a row */
+    size_t pixels, rows; /* that came; px high */
 };
 
-static void keep_rows(void *user, const float *from, int count)
+static int into_floats(void *user, const struct rect *rect, struct raster_target *targets)
 {
-    struct rows *rows = user;
-    memcpy(rows->data + rows->count * rows->line, from, (size_t)count * rows->line * sizeof(float));
-    rows->count += (size_t)count;
+    struct floats *f = user;
+    targets[0] = (struct raster_target){.form = RASTER_F32,
+                                        .data = f->data + (size_t)rect->y * f->line + 3 * (size_t)rect->x,
+                                        .stride = f->line * sizeof(float),
+                                        .x = rect->x,
+                                        .y = rect->y,
+                                        .width = rect->width,
+                                        .height = rect->height};
+    return 1;
+}
+
+static void count_pixels(void *user, const struct rect *rect)
+{
+    struct floats *f = user;
+    f->pixels += (size_t)rect->width * (size_t)rect->height;
 }
 
 /* The default way at a tile's edge: all rows, 0..255. */
@@ -131,12 +145,15 @@ static float *run_tiles(struct step *step, const struct image *input, int core, 
 {
     struct error err = ERROR_INIT;
     struct view_u8 view = image_view(input);
-    size_t line = 3 * (size_t)(input->width * scale), height = (size_t)(input->height * scale);
-    struct rows rows = {malloc(line * height * sizeof(float)), line, 0};
-    if (tile_run(step, &view, core, keep_rows, &rows, &err))
+    struct tile_job *job;
+    struct floats f = {.line = 3 * (size_t)(input->width * scale), .rows = (size_t)(input->height * scale)};
+    const struct tile_sink sink = {&f, 1, into_floats, count_pixels, NULL};
+    f.data = calloc(f.line * f.rows, sizeof(float));
+    if (tile_begin(&job, step, &view, core, &sink, &err) || tile_advance(job, true, &err))
         fail_msg("%s", err.text);
-    assert_int_equal(rows.count, height);
-    return rows.data;
+    tile_end(&job);
+    assert_int_equal(3 * f.pixels, f.line * f.rows);
+    return f.data;
 }
 
 static double worst_difference(const float *a, const float *b, size_t count, double *mean)
@@ -184,7 +201,7 @@ static void test_exact_tiles(void **state)
 }
 
 /* The same picture in hard-cropped tiles, as the reference cuts them. */
-static double hard_error(const char *model, const char *picture, int tile, double *mean)
+static double hard_error(const char *model, const char *picture, int tile, int scale, double *mean)
 {
     struct step step = begin(model);
     struct error err = ERROR_INIT;
@@ -193,7 +210,8 @@ static double hard_error(const char *model, const char *picture, int tile, doubl
         fail_msg("%s", err.text);
     struct view_u8 view = image_view(input);
     struct tile_compat none = {0, 0, 0}, cut = {tile, 10, 0};
-    if (tile_run_compat(&step, &view, &none, &whole, &err) || tile_run_compat(&step, &view, &cut, &tiled, &err))
+    if (background_compat(&step, &view, &none, scale, &whole, &err) ||
+        background_compat(&step, &view, &cut, scale, &tiled, &err))
         fail_msg("%s", err.text);
     size_t differing, count = 3 * (size_t)whole->width * (size_t)whole->height;
     int worst = picture_difference(image_view(whole), image_view(tiled), &differing);
@@ -214,7 +232,7 @@ static void test_feathered_tiles(void **state)
     (void)state;
     picture_need_shared();
     /* odd sizes and a network that begins with pixel-unshuffle: tiles keep its phase */
-    double hard_mean, mean, hard = hard_error("rrdb_x2_tiny", "pipeline/E_noface_input.png", 32, &hard_mean);
+    double hard_mean, mean, hard = hard_error("rrdb_x2_tiny", "pipeline/E_noface_input.png", 32, 2, &hard_mean);
     double worst = tile_error("rrdb_x2_tiny", "pipeline/E_noface_input.png", 32, 2, &mean);
     assert_true(worst < hard / 2 && mean < hard_mean / 2);
 }

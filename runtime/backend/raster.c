@@ -1,0 +1,210 @@
+#include "runtime/backend/raster.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#include "runtime/base/thread.h"
+
+size_t raster_pixel(enum raster_form form)
+{
+    return form == RASTER_U8 ? 3 : form == RASTER_F32 ? 3 * sizeof(float) : 1;
+}
+
+/* ---- in ---------------------------------------------------------------------------------------------------------- */
+
+struct read_loop {
+    const struct raster_source *source;
+    const struct raster_range *range;
+    int h, w;
+    float *planes;
+};
+
+static const void *source_row(const struct raster_source *source, int y)
+{
+    return (const char *)source->data + (size_t)(source->rows ? source->rows[y] : y) * source->stride;
+}
+
+static inline float normal(const struct raster_range *range, float sample, int channel)
+{
+    return (sample / range->unit - range->mean[channel]) / range->deviation;
+}
+
+static void read_rows(void *context, int item)
+{
+    const struct read_loop *loop = context;
+    const struct raster_range *range = loop->range;
+    const int *columns = loop->source->columns;
+    const size_t plane = (size_t)loop->h * (size_t)loop->w;
+    float table[3][256]; /* 8 bit: what each sample becomes */
+    int begin, end;
+    for (int c = 0; c < 3; c++)
+        for (int i = 0; i < 256; i++)
+            table[c][i] = normal(range, (float)i, c);
+    thread_band(loop->h, item, &begin, &end);
+    for (int y = begin; y < end; y++) {
+        const void *row = source_row(loop->source, y);
+        const uint8_t *bytes = row;
+        const float *floats = row;
+        for (int c = 0; c < 3; c++) {
+            float *to = loop->planes + (size_t)c * plane + (size_t)y * (size_t)loop->w;
+            const int k = range->bgr ? 2 - c : c;
+            for (int x = 0; x < loop->w; x++) {
+                const size_t from = 3 * (size_t)(columns ? columns[x] : x) + (size_t)k;
+                to[x] = loop->source->form == RASTER_U8 ? table[c][bytes[from]] : normal(range, floats[from], c);
+            }
+        }
+    }
+}
+
+void raster_read(const struct raster_source *source, int h, int w, const struct raster_range *range, float *planes)
+{
+    struct read_loop loop = {source, range, h, w, planes};
+    thread_for(thread_bands(h), read_rows, &loop);
+}
+
+bool raster_flat(const struct raster_source *source, int h, int w)
+{
+    const size_t size = raster_pixel(source->form) / 3;
+    const void *first = NULL;
+    for (int y = 0; y < h; y++) {
+        const char *row = source_row(source, y);
+        for (int x = 0; x < w; x++)
+            for (size_t c = 0; c < 3; c++) {
+                const char *sample = row + (3 * (size_t)(source->columns ? source->columns[x] : x) + c) * size;
+                first = first ? first : sample;
+                if (memcmp(first, sample, size) != 0)
+                    return false;
+            }
+    }
+    return true;
+}
+
+/* ---- out --------------------------------------------------------------------------------------------------------- */
+
+struct write_loop {
+    const struct raster_values *values;
+    const struct raster_range *range;
+    const struct raster_target *target;
+};
+
+static inline float sample_of(const struct raster_range *range, float value, int channel)
+{
+    value = value < range->low ? range->low : value > range->high ? range->high : value;
+    return (value * range->deviation + range->mean[channel]) * range->unit;
+}
+
+/* A float of 2^23 to 2^24 has no fraction, so adding 1.5*2^23 rounds, and leaves the integer in the low bits; unlike
+ * lrintf this vectorises. */
+static inline uint8_t byte_of(float sample)
+{
+    const float shifted = sample + 0x1.8p23f;
+    uint32_t bits;
+    memcpy(&bits, &shifted, sizeof bits);
+    return (uint8_t)bits;
+}
+
+static void write_samples(const struct write_loop *loop, const float *from, void *to)
+{
+    const struct raster_values *v = loop->values;
+    const int width = loop->target->width;
+    for (int c = 0; c < 3; c++) {
+        const float *plane = from + (size_t)c * v->channel;
+        const int k = loop->range->bgr ? 2 - c : c;
+        if (loop->target->form == RASTER_U8) {
+            uint8_t *bytes = (uint8_t *)to + k;
+            for (int x = 0; x < width; x++)
+                bytes[3 * x] = byte_of(sample_of(loop->range, plane[(size_t)x * v->pixel], c));
+        } else {
+            float *floats = (float *)to + k;
+            for (int x = 0; x < width; x++)
+                floats[3 * x] = sample_of(loop->range, plane[(size_t)x * v->pixel], c);
+        }
+    }
+}
+
+/* Channel by channel, which vectorises. */
+static void write_labels(const struct raster_values *v, const float *from, int width, uint8_t *labels)
+{
+    enum { CHUNK = 512 };
+    float best[CHUNK];
+    for (int begin = 0; begin < width; begin += CHUNK) {
+        const int count = width - begin < CHUNK ? width - begin : CHUNK;
+        const float *first = from + (size_t)begin * v->pixel;
+        uint8_t *to = labels + begin;
+        for (int x = 0; x < count; x++)
+            best[x] = first[(size_t)x * v->pixel];
+        memset(to, 0, (size_t)count);
+        for (int c = 1; c < v->channels; c++) {
+            const float *values = first + (size_t)c * v->channel;
+            for (int x = 0; x < count; x++) {
+                const float value = values[(size_t)x * v->pixel];
+                to[x] = value > best[x] ? (uint8_t)c : to[x];
+                best[x] = value > best[x] ? value : best[x];
+            }
+        }
+    }
+}
+
+static void write_rows(void *context, int item)
+{
+    const struct write_loop *loop = context;
+    const struct raster_target *target = loop->target;
+    const struct raster_values *v = loop->values;
+    int begin, end;
+    thread_band(target->height, item, &begin, &end);
+    for (int y = begin; y < end; y++) {
+        const float *from = v->data + (size_t)((target->y + y) % v->rows) * v->row + (size_t)target->x * v->pixel;
+        char *to = (char *)target->data + (size_t)y * target->stride;
+        if (target->form == RASTER_LABEL)
+            write_labels(v, from, target->width, (uint8_t *)to);
+        else
+            write_samples(loop, from, to);
+    }
+}
+
+void raster_write(const struct raster_values *values, const struct raster_range *range,
+                  const struct raster_target *target)
+{
+    struct write_loop loop = {values, range, target};
+    thread_for(thread_bands(target->height), write_rows, &loop);
+}
+
+/* ---- what is wrong ----------------------------------------------------------------------------------------------- */
+
+#define CHUNK ((size_t)1 << 18) /* values of a thread's item */
+
+struct scan {
+    const float *values;
+    size_t count;
+    atomic_bool bad;
+};
+
+static void scan_chunk(void *context, int item)
+{
+    struct scan *scan = context;
+    const size_t begin = (size_t)item * CHUNK, end = begin + CHUNK < scan->count ? begin + CHUNK : scan->count;
+    uint32_t bad = 0;
+    /* By the bits of the exponent, which vectorises where a sum of floats may not. */
+    for (size_t i = begin; i < end; i++) {
+        uint32_t bits;
+        memcpy(&bits, &scan->values[i], sizeof bits);
+        bad |= (bits & 0x7f800000u) == 0x7f800000u;
+    }
+    if (bad)
+        atomic_store(&scan->bad, true);
+}
+
+bool raster_finite(const float *values, size_t count)
+{
+    struct scan scan = {.values = values, .count = count};
+    thread_for((int)((count + CHUNK - 1) / CHUNK), scan_chunk, &scan);
+    return !atomic_load(&scan.bad);
+}
+
+bool raster_equal(const float *values, size_t count)
+{
+    for (size_t i = 1; i < count; i++)
+        if (values[i] != values[0])
+            return false;
+    return true;
+}

@@ -1,0 +1,65 @@
+/* Pictures in host memory as runs read and write them: interleaved samples, what lies between these and a tensor's
+ * values, and the conversions in plain C for backends that take tensors alone.
+ * Thread-safety: functions without state; the larger ones share their rows among the cores. */
+#ifndef RUNTIME_BACKEND_RASTER_H
+#define RUNTIME_BACKEND_RASTER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum raster_form {
+    RASTER_U8,   /* RGB, 8 bit */
+    RASTER_F32,  /* RGB, float32 in the units of 8 bit: 0..255, not rounded */
+    RASTER_LABEL /* of results alone: a byte a pixel, the channel whose value is largest, the first of equals */
+};
+
+/* Bytes of a pixel. */
+size_t raster_pixel(enum raster_form form);
+
+/* Between a sample p and the value v of tensor channel c, of 3: v = (p / unit - mean[c]) / deviation, and back,
+ * p = (min(max(v, low), high) * deviation + mean[c]) * unit, for 8 bit rounded, halves to even. */
+struct raster_range {
+    float unit, mean[3], deviation, low, high;
+    bool bgr; /* the tensor's channels are blue, green, red */
+};
+
+/* An image of an input. Pixel (x, y) of the tensor is pixel (columns[x], rows[y]) of the picture, so that a window of
+ * it, padded in whatever way, is a pair of lists; NULL: (x, y). */
+struct raster_source {
+    enum raster_form form;
+    const void *data;
+    size_t stride; /* bytes from a row to the next */
+    const int *columns, *rows;
+};
+
+/* Where a rectangle of a result goes: its pixel (x, y) to the first of data. */
+struct raster_target {
+    enum raster_form form;
+    void *data;
+    size_t stride;
+    int x, y, width, height;
+};
+
+/* The source's h × w pixels as 3 planes. */
+void raster_read(const struct raster_source *source, int h, int w, const struct raster_range *range, float *planes);
+
+/* Whether all of the source's samples are one value. */
+bool raster_flat(const struct raster_source *source, int h, int w);
+
+/* Values as they lie: channel c of pixel (x, y) is data[c*channel + (y % rows)*row + x*pixel]. */
+struct raster_values {
+    const float *data;
+    int channels, rows;
+    size_t channel, row, pixel;
+};
+
+/* The target's rectangle of the values. range may be NULL for labels. */
+void raster_write(const struct raster_values *values, const struct raster_range *range,
+                  const struct raster_target *target);
+
+/* Whether all of `count` values are finite, and all equal. */
+bool raster_finite(const float *values, size_t count);
+bool raster_equal(const float *values, size_t count);
+
+#endif
