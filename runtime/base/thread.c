@@ -6,9 +6,13 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #define THREAD_MAX 64
+#define THREAD_NICE 5
 
 /* How long a helper looks for the next loop before it sleeps: loops follow each other within microseconds while rows
  * pass from step to step, and waking a thread takes longer than that. */
@@ -95,8 +99,15 @@ static void thread_leave_loop(struct thread_loop *loop)
     pthread_mutex_unlock(&pool.lock);
 }
 
+void thread_give_way(void)
+{
+    /* On Linux a thread has a nice value of its own, and those that it starts, a driver's too, inherit it. */
+    setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), THREAD_NICE);
+}
+
 static void *thread_help(void *unused)
 {
+    thread_give_way(); /* whoever started it */
     pthread_mutex_lock(&pool.lock);
     for (;;) {
         struct thread_loop *loop = thread_join_loop();

@@ -15,6 +15,10 @@ int thread_count(void);
  * done. What the items wrote is visible to the caller. Where the system gives no threads the caller does it all. */
 void thread_for(int count, thread_item_fn *fn, void *context);
 
+/* Makes the calling thread, and those that it starts, give way to others of the machine: whoever answers requests must do
+ * so at once while every core computes. The threads of loops do so always. */
+void thread_give_way(void);
+
 /* The items of a loop over `rows` rows in bands, and the rows [*begin, *end) of one. Bands depend on nothing but the
  * rows, so that what is summed over a band does not depend on the threads. */
 #define THREAD_BAND 16

@@ -1,7 +1,4 @@
-#include <sys/resource.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
+#include "runtime/base/thread.h"
 #include "server/job/worker.h"
 
 static void set_current(struct carrier *carrier, struct job *job)
@@ -43,7 +40,7 @@ void *carrier_main(void *argument)
     struct carrier *carrier = argument;
     struct worker_pool *pool = carrier->pool;
     struct job *job;
-    worker_pool_nice();
+    thread_give_way();
     while ((job = queue_carry(pool->queue))) {
         struct error err = ERROR_INIT;
         set_current(carrier, job);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "runtime/base/log.h"
+#include "runtime/base/thread.h"
 #include "runtime/selftest.h"
 
 #define REOPEN_MS 5000 /* a worker whose device is lost tries again after this */
@@ -176,7 +177,7 @@ void *worker_main(void *argument)
 {
     struct worker *worker = argument;
     struct worker_pool *pool = worker->pool;
-    worker_pool_nice();
+    thread_give_way();
     if (worker == pool->sets[worker->device]->workers)
         test_device(worker);
     if (!worker->disabled)

@@ -70,9 +70,6 @@ enum error_code worker_pool_grow(struct worker_pool *pool, int device, int count
 /* Starts the sets of those devices that jobs now run on which name none, where they have none. */
 void worker_pool_ensure(struct worker_pool *pool);
 
-/* Makes the calling thread give way to those of HTTP, which must answer at once while every core is at work. */
-void worker_pool_nice(void);
-
 /* Ends a job: its state, the counters, its owner, the reference. */
 void worker_pool_end(struct worker_pool *pool, struct job *job, enum error_code code, const struct error *err);
 /* Ends a job that was asked to stop. */

@@ -3,16 +3,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
 #include "server/job/worker.h"
 
 #define RETRY_AFTER_MAX 300
-#define NICE 5
 
 /* --- how jobs end --------------------------------------------------------------------------------------------------
  */
@@ -80,12 +76,6 @@ static void end_waiting(struct worker_pool *pool, struct job *job)
 
 /* --- where they run ------------------------------------------------------------------------------------------------
  */
-
-void worker_pool_nice(void)
-{
-    /* On Linux a thread has a nice value of its own, and the driver's threads inherit it. */
-    setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), NICE);
-}
 
 /* The carriers that come with a worker. */
 static enum error_code start_carriers(struct worker *worker, struct error *err)

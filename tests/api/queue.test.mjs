@@ -53,7 +53,7 @@ test('a full queue is 429 with Retry-After; a waiting job whose client goes away
   first.abort();
   assert.equal((await post(server, '/v1/restore', { picture: small, fields: plain })).status, 200);
   await Promise.all(jobs);
-  assert.equal(await counted(server, 'jobs_total{state="cancelled"}'), 2);
+  await until('both cancelled', async () => (await counted(server, 'jobs_total{state="cancelled"}')) === 2);
   await server.stop();
 });
 
