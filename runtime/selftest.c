@@ -3,7 +3,8 @@
 #include <assert.h>
 #include <math.h>
 #include <stdio.h>
-#include <time.h>
+
+#include "runtime/base/log.h"
 
 /* The network's answer. It was computed with PyTorch 1.13 in float64 from the same integers (functional.conv2d,
  * prelu, interpolate, max_pool2d, pixel_shuffle ...; the noise with a Philox of its own in NumPy), not with this
@@ -298,16 +299,9 @@ static void test_network(struct device *device, const struct device_info *info, 
     network_destroy(&net);
 }
 
-static double now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
-
 void selftest_device(struct device *device, struct selftest *out)
 {
-    const double begin = now_ms();
+    const double begin = log_clock_ms();
     struct device_info info;
     *out = (struct selftest){0};
     device_info(device, &info);
@@ -317,13 +311,13 @@ void selftest_device(struct device *device, struct selftest *out)
     if (out->fp16.state == SELFTEST_NOT_RUN)
         snprintf(out->fp16.reason, sizeof out->fp16.reason, "%s",
                  out->fp32.state == SELFTEST_FAILED ? "fp32 failed" : info.precision_reason);
-    out->ms = now_ms() - begin;
+    out->ms = log_clock_ms() - begin;
 }
 
 enum error_code selftest_open(struct device **out, const char *id, const char *cache_dir, struct selftest *test,
                               struct error *err)
 {
-    const double begin = now_ms();
+    const double begin = log_clock_ms();
     *test = (struct selftest){0};
     device_judge(id, NULL, NULL); /* a device may be tested again */
     enum error_code code = device_open(out, id, cache_dir, err);
@@ -333,7 +327,7 @@ enum error_code selftest_open(struct device **out, const char *id, const char *c
     } else {
         selftest_device(*out, test);
     }
-    test->ms = now_ms() - begin;
+    test->ms = log_clock_ms() - begin;
     char unusable[256], no_fp16[96];
     snprintf(unusable, sizeof unusable, "it failed its self-test: %.225s", test->fp32.reason);
     if (isinf(test->fp16.max_error))

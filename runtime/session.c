@@ -102,16 +102,38 @@ static struct session_plan *session_slot(struct session *s)
     }
 }
 
+static enum error_code session_graph(const struct session *s, const struct session_shape *shape, struct graph **out,
+                                     struct error *err)
+{
+    enum error_code code = graph_create(out, err);
+    if (!code)
+        code = s->build(s->model, shape, *out, err);
+    if (code)
+        graph_destroy(out);
+    return code;
+}
+
 static enum error_code session_plan_create(struct session *s, const struct session_shape *shape, struct plan **plan,
                                            struct error *err)
 {
     struct graph *graph;
-    enum error_code code = graph_create(&graph, err);
+    enum error_code code = session_graph(s, shape, &graph, err);
     if (code)
         return code;
-    code = s->build(s->model, shape, graph, err);
-    if (!code)
-        code = plan_create(plan, s->device, graph, s->precision, s->name, err);
+    code = plan_create(plan, s->device, graph, s->precision, s->name, err);
+    graph_destroy(&graph);
+    return code;
+}
+
+enum error_code session_warm(struct session *session, const struct session_shape *shape, bool measure, bool *whole,
+                             struct error *err)
+{
+    struct graph *graph;
+    enum error_code code = session_graph(session, shape, &graph, err);
+    *whole = true;
+    if (code)
+        return code;
+    code = plan_prepare(session->device, graph, session->precision, session->name, measure, whole, err);
     graph_destroy(&graph);
     return code;
 }

@@ -37,6 +37,10 @@ enum error_code session_submit(struct session *session, const struct session_sha
 enum error_code session_prepare(struct session *session, const struct session_shape *shape,
                                 struct error *err) MUST_CHECK;
 
+/* plan_prepare for this shape: makes later plans cheap, and none now. */
+enum error_code session_warm(struct session *session, const struct session_shape *shape, bool measure, bool *whole,
+                             struct error *err) MUST_CHECK;
+
 /* Drops all plans but those with runs under way. Whether none is left. */
 bool session_trim(struct session *session);
 

@@ -294,20 +294,38 @@ enum error_code backend_plan(struct plan **out, struct device *device, const str
     return OK;
 }
 
-enum error_code plan_create(struct plan **out, struct device *device, const struct graph *graph,
-                            enum precision precision, const char *name, struct error *err)
+/* Whether the graph and the precision are fit for the device; AUTO becomes what it prefers. */
+static enum error_code plan_check(const struct device *device, const struct graph *graph, enum precision *precision,
+                                  const char *name, struct error *err)
 {
-    *out = NULL;
     if (graph->error.code || graph->node_count == 0 || graph->output_count == 0)
         return error_set(err, ERROR_INTERNAL, "%s: the graph is not finished", name);
     struct device_info info;
     device_info(device, &info);
-    if (precision == PRECISION_AUTO)
-        precision = info.preferred;
-    if (precision == PRECISION_FP16 && !info.fp16)
+    if (*precision == PRECISION_AUTO)
+        *precision = info.preferred;
+    if (*precision == PRECISION_FP16 && !info.fp16)
         return error_set(err, ERROR_INVALID, "device %s (%s) does not compute in fp16: %s; use precision fp32 or auto",
                          info.id, info.name, info.precision_reason);
-    return backend_plan(out, device, graph, precision, name, err);
+    return OK;
+}
+
+enum error_code plan_create(struct plan **out, struct device *device, const struct graph *graph,
+                            enum precision precision, const char *name, struct error *err)
+{
+    *out = NULL;
+    enum error_code code = plan_check(device, graph, &precision, name, err);
+    return code ? code : backend_plan(out, device, graph, precision, name, err);
+}
+
+enum error_code plan_prepare(struct device *device, const struct graph *graph, enum precision precision,
+                             const char *name, bool measure, bool *whole, struct error *err)
+{
+    *whole = true;
+    if (!device->backend->plan_prepare)
+        return OK;
+    enum error_code code = plan_check(device, graph, &precision, name, err);
+    return code ? code : device->backend->plan_prepare(device, graph, precision, name, measure, whole, err);
 }
 
 void plan_destroy(struct plan **plan)

@@ -122,6 +122,12 @@ void device_info(const struct device *device, struct device_info *out);
  */
 enum error_code plan_create(struct plan **out, struct device *device, const struct graph *graph,
                             enum precision precision, const char *name, struct error *err) MUST_CHECK;
+/* Does once what making a plan of this graph does only the first time, so that it then takes no longer than any other:
+ * packs the params, compiles what is needed, and measures which form of it is the fastest where the device has several.
+ * That last may take seconds, and the memory of a plan: without `measure` it is left undone, with all that hangs on it,
+ * and *whole tells so. No more than a hint: a backend may have nothing to prepare. Errors: as plan_create. */
+enum error_code plan_prepare(struct device *device, const struct graph *graph, enum precision precision,
+                             const char *name, bool measure, bool *whole, struct error *err) MUST_CHECK;
 void plan_destroy(struct plan **plan);
 
 /* Runs the plan once and waits for it. inputs[], outputs[]: host memory, float32, dense NCHW, in the graph's order.
@@ -183,6 +189,8 @@ struct backend {
     void (*info)(const struct device *device, struct device_info *out);
     enum error_code (*plan_create)(struct plan **out, struct device *device, const struct graph *graph,
                                    enum precision precision, const char *name, struct error *err);
+    enum error_code (*plan_prepare)(struct device *device, const struct graph *graph, enum precision precision,
+                                    const char *name, bool measure, bool *whole, struct error *err); /* or NULL */
     void (*plan_destroy)(struct plan *plan);
     /* Either this, */
     enum error_code (*plan_run)(struct plan *plan, const float *const *inputs, float *const *outputs,

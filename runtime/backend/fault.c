@@ -353,6 +353,12 @@ static enum error_code fault_plan_create(struct plan **out, struct device *base,
     return OK;
 }
 
+static enum error_code fault_plan_prepare(struct device *base, const struct graph *graph, enum precision precision,
+                                          const char *name, bool measure, bool *whole, struct error *err)
+{
+    return plan_prepare(((struct fault_device *)base)->inner, graph, precision, name, measure, whole, err);
+}
+
 static enum error_code fault_plan_submit(struct plan *base, const struct run_io *run, struct error *err)
 {
     struct fault_plan *plan = (struct fault_plan *)base;
@@ -432,6 +438,7 @@ static const struct backend fault_backend = {
     .close = fault_close,
     .info = fault_info,
     .plan_create = fault_plan_create,
+    .plan_prepare = fault_plan_prepare,
     .plan_destroy = fault_plan_destroy,
     .plan_submit = fault_plan_submit,
     .plan_ready = fault_plan_ready,

@@ -39,3 +39,10 @@ void log_event(enum log_level level, const char *event, const char *format, ...)
     ssize_t written = write(STDERR_FILENO, line, used);
     (void)written; /* there is nowhere to report that the log is gone */
 }
+
+double log_clock_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
+}

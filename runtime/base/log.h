@@ -11,4 +11,7 @@ void log_set_level(enum log_level level);
 /* event: one word with '-'; format: the rest, "key=value key=value". Control characters come out as '?'. */
 void log_event(enum log_level level, const char *event, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
+/* ms on a clock that never goes back, for events that say how long something took. */
+double log_clock_ms(void);
+
 #endif

@@ -170,6 +170,31 @@ void model_output_shape(const struct model *model, const struct session_shape *s
     out_nchw[3] = info->kind == MODEL_DETECTOR ? (shape->w + stride - 1) / stride : shape->w * info->scale;
 }
 
+const struct session_shape *model_usual_shape(const struct model_info *info, int index, struct session_shape *out)
+{
+    static const struct {
+        int count, side[6];
+    } sides[] = {
+        [MODEL_DETECTOR] = {6, {1024, 2048, 512, 256, 128, 64}}, [MODEL_UPSCALER] = {6, {512, 256, 128, 64, 32, 16}}};
+    static const struct {
+        int n, variant;
+    } faces[] = {{1, MODEL_NOISE_STORED}, {1, MODEL_NOISE_SEED}, {4, MODEL_NOISE_STORED}, {8, MODEL_NOISE_STORED}};
+    const bool face = info->kind == MODEL_FACE;
+    *out = (struct session_shape){.n = 1};
+    if (face || info->kind == MODEL_PARSER) {
+        if (index >= (int)(sizeof faces / sizeof faces[0]))
+            return NULL;
+        out->n = faces[index].n;
+        out->h = out->w = face ? info->face_size : 512;
+        out->variant = face ? faces[index].variant : 0;
+        return out;
+    }
+    if (index >= sides[info->kind].count)
+        return NULL;
+    out->h = out->w = sides[info->kind].side[index] * (info->kind == MODEL_UPSCALER ? info->unshuffle : 1);
+    return out;
+}
+
 enum error_code model_session(struct session **out, const struct model *model, struct device *device,
                               enum precision precision, struct error *err)
 {

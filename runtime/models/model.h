@@ -73,6 +73,11 @@ void model_output_shape(const struct model *model, const struct session_shape *s
 enum error_code model_graph(const struct model *model, const struct session_shape *shape, struct graph **out,
                             struct error *err) MUST_CHECK;
 
+/* Shapes that between them have nearly every kind of layer that pictures will bring, the most usual one first; NULL
+ * after the last. For session_warm: kinds of layers go by powers of 4 of their pixels (vk_tune.h). The detector's are
+ * pictures of up to 2048 px, the upscaler's tiles; faces come one by one or several at once, with either noise. */
+const struct session_shape *model_usual_shape(const struct model_info *info, int index, struct session_shape *out);
+
 /* The network on a device. The model must outlive the session. */
 enum error_code model_session(struct session **out, const struct model *model, struct device *device,
                               enum precision precision, struct error *err) MUST_CHECK;

@@ -406,6 +406,7 @@ static VkResult create_logical(struct vk_device *device)
 static enum error_code open_device(struct device **out, const struct device_info *wanted, const char *cache_dir,
                                    struct error *err)
 {
+    const double start = log_clock_ms();
     VkPhysicalDevice *physical = NULL;
     enum error_code code = OK;
     struct vk_device *device = mem_calloc(1, sizeof *device);
@@ -440,6 +441,9 @@ static enum error_code open_device(struct device **out, const struct device_info
     /* A barrier costs a software device more than reading the input again. The variable is for tests. */
     const char *stage = getenv("RESTORED_VULKAN_STAGE");
     device->stage_convolution = stage && *stage ? *stage == '1' : device->traits.info.type != DEVICE_SOFTWARE;
+    /* A software device compiles when it first runs, and is for trying things out. The variable is for tests. */
+    const char *prepare = getenv("RESTORED_VULKAN_PREPARE");
+    device->prepares = prepare && *prepare ? *prepare == '1' : device->traits.info.type != DEVICE_SOFTWARE;
     const char *grouped = getenv("RESTORED_VULKAN_GROUPED");
     device->grouped = grouped && *grouped == '1';
     const char *matrix = getenv("RESTORED_VULKAN_MATRIX");
@@ -456,6 +460,7 @@ static enum error_code open_device(struct device **out, const struct device_info
         code = vk_matrix_create(device, err);
     if (code == OK)
         code = vk_tune_create(device, cache_dir, err);
+    log_event(LOG_DEBUG, "device-opened", "device=%s ms=%.1f", wanted->id, log_clock_ms() - start);
 out:
     free(physical);
     if (code == OK)
@@ -472,6 +477,7 @@ const struct backend vk_backend = {
     .close = close_device,
     .info = info,
     .plan_create = vk_plan_create,
+    .plan_prepare = vk_plan_prepare,
     .plan_destroy = vk_plan_destroy,
     .plan_run = vk_plan_run,
     .plan_bytes = vk_plan_bytes,

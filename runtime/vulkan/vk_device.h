@@ -60,6 +60,7 @@ struct vk_device {
     uint8_t matrix_column[16];       /* where in 16 channels, as the sums leave them, that of a B matrix's column is */
     uint32_t matrix_slot_bit;        /* which bit of a sum's number, among its invocation's 8, tells its row */
     bool stage_convolution;          /* convolutions read their input through shared memory */
+    bool prepares;                   /* plan_prepare does something */
     size_t upload_bytes;             /* of each of the two buffers that weights go through */
     struct backend_account *account; /* of device memory */
     struct vk_commands *commands;

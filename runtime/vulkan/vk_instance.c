@@ -118,12 +118,14 @@ VkResult vk_instance_hold(struct vk_instance **out)
     VkResult result = VK_SUCCESS;
     pthread_mutex_lock(&instance_lock);
     if (!current) {
+        const double start = log_clock_ms();
         struct vk_instance *made = mem_calloc(1, sizeof *made);
         result = made ? instance_create(&made->handle, &made->messenger) : VK_ERROR_OUT_OF_HOST_MEMORY;
         if (result == VK_SUCCESS)
             current = made;
         else
             free(made);
+        log_event(LOG_DEBUG, "vulkan-instance", "result=%d ms=%.1f", (int)result, log_clock_ms() - start);
     }
     *out = current;
     if (current)

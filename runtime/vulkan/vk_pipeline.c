@@ -8,6 +8,7 @@
 #include "runtime/base/file.h"
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
+#include "runtime/base/thread.h"
 #include "shaders/include/params.h"
 
 struct module {
@@ -21,14 +22,20 @@ struct pipeline {
     VkPipeline handle;
 };
 
+struct list {
+    struct pipeline *items;
+    uint32_t count, capacity;
+};
+
 struct vk_pipelines {
     VkDescriptorSetLayout set_layout;
     VkPipelineLayout layout;
-    VkPipelineCache cache;
+    VkPipelineCache cache, trial_cache; /* the latter while there are trials */
     struct module *modules;
-    struct pipeline *list;
-    uint32_t module_count, count;
-    uint32_t saved;  /* count when the file was written */
+    uint32_t module_count;
+    struct list kept, trials;
+    uint32_t seen;   /* how many were kept when the cache's size was last looked at */
+    size_t saved;    /* bytes of the cache in the file; 0: it has none that is good */
     char file[1024]; /* empty: no cache on disk */
 };
 
@@ -39,14 +46,17 @@ struct cache_head {
     uint64_t size, checksum; /* of what follows */
 };
 
-static const char cache_magic[8] = "rstvkpc1";
+static const char cache_magic[8] = "rstvkpc2";
 
-/* FNV-1a */
+/* FNV-1a over words of 8 bytes, the last filled up with zeros: the file is read at every start. */
 static uint64_t checksum(const uint8_t *data, size_t size)
 {
-    uint64_t sum = 0xcbf29ce484222325u;
-    for (size_t i = 0; i < size; i++)
-        sum = (sum ^ data[i]) * 0x100000001b3u;
+    uint64_t sum = 0xcbf29ce484222325u, word;
+    for (size_t i = 0; i < size; i += sizeof word) {
+        word = 0;
+        memcpy(&word, data + i, size - i < sizeof word ? size - i : sizeof word);
+        sum = (sum ^ word) * 0x100000001b3u;
+    }
     return sum;
 }
 
@@ -97,6 +107,7 @@ static VkResult open_cache(struct vk_device *device, const char *cache_dir)
         create.initialDataSize = 0;
         result = vkCreatePipelineCache(device->handle, &create, NULL, &pipelines->cache);
     }
+    pipelines->saved = create.initialDataSize;
     file_unmap(&file);
     return result;
 }
@@ -135,15 +146,17 @@ void vk_pipeline_destroy(struct vk_device *device)
     if (!pipelines)
         return;
     vk_pipeline_save(device);
-    for (uint32_t i = 0; i < pipelines->count; i++)
-        vkDestroyPipeline(device->handle, pipelines->list[i].handle, NULL);
+    vk_pipeline_end_trials(device);
+    for (uint32_t i = 0; i < pipelines->kept.count; i++)
+        vkDestroyPipeline(device->handle, pipelines->kept.items[i].handle, NULL);
     for (uint32_t i = 0; i < pipelines->module_count; i++)
         vkDestroyShaderModule(device->handle, pipelines->modules[i].handle, NULL);
     vkDestroyPipelineCache(device->handle, pipelines->cache, NULL);
     vkDestroyPipelineLayout(device->handle, pipelines->layout, NULL);
     vkDestroyDescriptorSetLayout(device->handle, pipelines->set_layout, NULL);
     free(pipelines->modules);
-    free(pipelines->list);
+    free(pipelines->kept.items);
+    free(pipelines->trials.items);
     free(pipelines);
     device->pipelines = NULL;
 }
@@ -184,25 +197,33 @@ static bool same_key(const struct vk_pipeline_key *a, const struct vk_pipeline_k
            memcmp(a->spec, b->spec, a->spec_count * sizeof a->spec[0]) == 0;
 }
 
-enum error_code vk_pipeline_get(struct vk_device *device, const struct vk_pipeline_key *key, VkPipeline *out,
-                                struct error *err)
+static const struct pipeline *find(const struct list *list, const struct vk_pipeline_key *key)
 {
-    struct vk_pipelines *pipelines = device->pipelines;
-    for (uint32_t i = 0; i < pipelines->count; i++) {
-        if (same_key(&pipelines->list[i].key, key)) {
-            *out = pipelines->list[i].handle;
-            return OK;
-        }
-    }
-    VkShaderModule module;
-    enum error_code code = get_module(device, key->shader, key->fp16, &module, err);
-    if (code != OK)
-        return code;
-    struct pipeline *grown = realloc(pipelines->list, (pipelines->count + 1) * sizeof *grown);
-    if (!grown)
-        return error_set(err, ERROR_NO_MEMORY, "out of memory for a pipeline of %s", key->shader);
-    pipelines->list = grown;
+    for (uint32_t i = 0; i < list->count; i++)
+        if (same_key(&list->items[i].key, key))
+            return &list->items[i];
+    return NULL;
+}
 
+/* A pipeline on its way. */
+struct making {
+    struct vk_pipeline_key key;
+    VkShaderModule module;
+    VkPipeline handle;
+    VkResult result;
+};
+
+struct make_loop {
+    const struct vk_device *device;
+    VkPipelineCache cache;
+    struct making *items;
+};
+
+static void make_one(void *context, int item)
+{
+    const struct make_loop *loop = context;
+    struct making *making = &loop->items[item];
+    const struct vk_pipeline_key *key = &making->key;
     VkSpecializationMapEntry entries[VK_PIPELINE_MAX_SPEC];
     for (uint32_t i = 0; i < key->spec_count; i++)
         entries[i] = (VkSpecializationMapEntry){i, i * (uint32_t)sizeof key->spec[0], sizeof key->spec[0]};
@@ -213,15 +234,119 @@ enum error_code vk_pipeline_get(struct vk_device *device, const struct vk_pipeli
     const VkComputePipelineCreateInfo create = {.sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
                                                 .stage = {.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,
                                                           .stage = VK_SHADER_STAGE_COMPUTE_BIT,
-                                                          .module = module,
+                                                          .module = making->module,
                                                           .pName = "main",
                                                           .pSpecializationInfo = &spec},
-                                                .layout = pipelines->layout};
-    VkResult result = vkCreateComputePipelines(device->handle, pipelines->cache, 1, &create, NULL, out);
+                                                .layout = loop->device->pipelines->layout};
+    making->result = vkCreateComputePipelines(loop->device->handle, loop->cache, 1, &create, NULL, &making->handle);
+    if (making->result != VK_SUCCESS)
+        making->handle = VK_NULL_HANDLE;
+}
+
+/* The keys that are in neither list, each once, with their modules. */
+static enum error_code list_new(struct vk_device *device, const struct vk_pipeline_key *keys, size_t count,
+                                const struct list *list, const struct list *also, struct making *items, size_t *made,
+                                struct error *err)
+{
+    enum error_code code = OK;
+    *made = 0;
+    for (size_t i = 0; i < count && code == OK; i++) {
+        bool known = find(list, &keys[i]) || (also && find(also, &keys[i]));
+        for (size_t k = 0; k < *made && !known; k++)
+            known = same_key(&items[k].key, &keys[i]);
+        if (known)
+            continue;
+        items[*made] = (struct making){.key = keys[i]};
+        code = get_module(device, keys[i].shader, keys[i].fp16, &items[*made].module, err);
+        ++*made;
+    }
+    return code;
+}
+
+/* must: each of them has to compile. */
+static enum error_code make(struct vk_device *device, const struct vk_pipeline_key *keys, size_t count,
+                            struct list *list, const struct list *also, VkPipelineCache cache, bool must,
+                            struct error *err)
+{
+    const double start = log_clock_ms();
+    size_t made = 0;
+    struct making *items = mem_calloc(count + 1, sizeof *items);
+    enum error_code code = items ? list_new(device, keys, count, list, also, items, &made, err) : ERROR_NO_MEMORY;
+    if (code == OK && list->count + made > list->capacity) {
+        const size_t capacity = list->capacity * 2 + made;
+        struct pipeline *grown = realloc(list->items, capacity * sizeof *grown);
+        if (grown) {
+            list->items = grown;
+            list->capacity = (uint32_t)capacity;
+        } else {
+            code = ERROR_NO_MEMORY;
+        }
+    }
+    if (code == ERROR_NO_MEMORY)
+        error_set(err, code, "out of memory for pipelines");
+    struct make_loop loop = {device, cache, items};
+    if (code == OK)
+        thread_for((int)made, make_one, &loop);
+    for (size_t i = 0; i < made; i++) {
+        const VkResult result = items[i].result;
+        if (code == OK && result != VK_SUCCESS && (must || result == VK_ERROR_DEVICE_LOST))
+            code = vk_device_error(device, result, "compile a shader", err);
+        if (items[i].handle)
+            list->items[list->count++] = (struct pipeline){items[i].key, items[i].handle};
+    }
+    free(items);
+    if (made > 1)
+        log_event(LOG_DEBUG, "pipelines-made", "device=%s pipelines=%zu kept=%d ms=%.1f", device->traits.info.id, made,
+                  must, log_clock_ms() - start);
+    return code;
+}
+
+enum error_code vk_pipeline_make(struct vk_device *device, const struct vk_pipeline_key *keys, size_t count,
+                                 struct error *err)
+{
+    struct vk_pipelines *pipelines = device->pipelines;
+    return make(device, keys, count, &pipelines->kept, NULL, pipelines->cache, true, err);
+}
+
+enum error_code vk_pipeline_get(struct vk_device *device, const struct vk_pipeline_key *key, VkPipeline *out,
+                                struct error *err)
+{
+    const struct list *kept = &device->pipelines->kept;
+    enum error_code code = find(kept, key) ? OK : vk_pipeline_make(device, key, 1, err);
+    if (code == OK)
+        *out = find(kept, key)->handle;
+    return code;
+}
+
+enum error_code vk_pipeline_make_trials(struct vk_device *device, const struct vk_pipeline_key *keys, size_t count,
+                                        struct error *err)
+{
+    struct vk_pipelines *pipelines = device->pipelines;
+    const VkPipelineCacheCreateInfo create = {.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO};
+    const VkResult result = pipelines->trial_cache
+                                ? VK_SUCCESS
+                                : vkCreatePipelineCache(device->handle, &create, NULL, &pipelines->trial_cache);
     if (result != VK_SUCCESS)
-        return vk_device_error(device, result, "compile a shader", err);
-    grown[pipelines->count++] = (struct pipeline){*key, *out};
-    return OK;
+        return vk_device_error(device, result, "create a pipeline cache", err);
+    return make(device, keys, count, &pipelines->trials, &pipelines->kept, pipelines->trial_cache, false, err);
+}
+
+VkPipeline vk_pipeline_trial(const struct vk_device *device, const struct vk_pipeline_key *key)
+{
+    const struct pipeline *found = find(&device->pipelines->kept, key);
+    if (!found)
+        found = find(&device->pipelines->trials, key);
+    return found ? found->handle : VK_NULL_HANDLE;
+}
+
+void vk_pipeline_end_trials(struct vk_device *device)
+{
+    struct vk_pipelines *pipelines = device->pipelines;
+    for (uint32_t i = 0; i < pipelines->trials.count; i++)
+        vkDestroyPipeline(device->handle, pipelines->trials.items[i].handle, NULL);
+    vkDestroyPipelineCache(device->handle, pipelines->trial_cache, NULL);
+    pipelines->trials.count = 0;
+    pipelines->trial_cache = VK_NULL_HANDLE;
 }
 
 void vk_pipeline_save(struct vk_device *device)
@@ -230,8 +355,11 @@ void vk_pipeline_save(struct vk_device *device)
     struct cache_head head;
     struct error err = ERROR_INIT;
     size_t size = 0;
-    if (!pipelines->file[0] || pipelines->saved == pipelines->count ||
-        vkGetPipelineCacheData(device->handle, pipelines->cache, &size, NULL) != VK_SUCCESS)
+    if (!pipelines->file[0] || pipelines->seen == pipelines->kept.count)
+        return;
+    pipelines->seen = pipelines->kept.count;
+    /* A pipeline that was found in the cache adds nothing. */
+    if (vkGetPipelineCacheData(device->handle, pipelines->cache, &size, NULL) != VK_SUCCESS || size == pipelines->saved)
         return;
     uint8_t *bytes = mem_alloc(1, sizeof head + size);
     if (bytes && vkGetPipelineCacheData(device->handle, pipelines->cache, &size, bytes + sizeof head) == VK_SUCCESS) {
@@ -244,9 +372,11 @@ void vk_pipeline_save(struct vk_device *device)
         *strrchr(folder, '/') = 0;
         if (file_make_folders(folder, &err) != OK || file_write(pipelines->file, bytes, sizeof head + size, &err) != OK)
             log_event(LOG_WARN, "pipeline-cache-not-written", "reason=%s", err.text);
+        else
+            log_event(LOG_DEBUG, "pipeline-cache", "pipelines=%u bytes=%zu", pipelines->kept.count, size);
+        pipelines->saved = size;
     }
     free(bytes);
-    pipelines->saved = pipelines->count;
 }
 
 VkPipelineLayout vk_pipeline_layout(const struct vk_device *device)
@@ -261,5 +391,5 @@ VkDescriptorSetLayout vk_pipeline_set_layout(const struct vk_device *device)
 
 uint32_t vk_pipeline_count(const struct vk_device *device)
 {
-    return device->pipelines->count;
+    return device->pipelines->kept.count;
 }

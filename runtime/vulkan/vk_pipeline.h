@@ -23,13 +23,25 @@ void vk_pipeline_destroy(struct vk_device *device);
 enum error_code vk_pipeline_get(struct vk_device *device, const struct vk_pipeline_key *key, VkPipeline *out,
                                 struct error *err) MUST_CHECK;
 
-/* Writes the cache file if pipelines were compiled since the last time. A failure is logged, and else of no account. */
+/* Compiles those that are new, on all cores at once. */
+enum error_code vk_pipeline_make(struct vk_device *device, const struct vk_pipeline_key *keys, size_t count,
+                                 struct error *err) MUST_CHECK;
+
+/* The same for pipelines that are only going to be tried out: they are not kept in the file, and live until
+ * vk_pipeline_end_trials. One that does not compile is left out. ERROR_DEVICE_LOST, NO_MEMORY. */
+enum error_code vk_pipeline_make_trials(struct vk_device *device, const struct vk_pipeline_key *keys, size_t count,
+                                        struct error *err) MUST_CHECK;
+VkPipeline vk_pipeline_trial(const struct vk_device *device, const struct vk_pipeline_key *key); /* NULL if left out */
+void vk_pipeline_end_trials(struct vk_device *device);
+
+/* Writes the cache file if it would grow by the pipelines that were made since. A failure is logged, and else of no
+ * account. */
 void vk_pipeline_save(struct vk_device *device);
 
 VkPipelineLayout vk_pipeline_layout(const struct vk_device *device);
 VkDescriptorSetLayout vk_pipeline_set_layout(const struct vk_device *device);
 
-/* Pipelines made since the device was opened. */
+/* Pipelines made since the device was opened, without trials. */
 uint32_t vk_pipeline_count(const struct vk_device *device);
 
 #endif

@@ -407,29 +407,45 @@ static enum error_code record(struct vk_device *device, struct vk_plan *plan, st
     return code;
 }
 
-/* Gives a convolution on matrices the fastest tile, which is measured on first use. */
-static enum error_code choose_tile(struct vk_device *device, struct vk_dispatch *dispatch, VkDescriptorSet set,
-                                   struct error *err)
-{
-    struct vk_tile tile;
-    if (dispatch->matrix.kernel == 0)
-        return OK;
-    enum error_code code = vk_tune_measure(device, dispatch, set, err);
-    vk_tune_find(device, &dispatch->matrix, &tile);
-    vk_matrix_apply(&tile, dispatch);
-    return code;
-}
-
 /* --- the plan ------------------------------------------------------------------------------------------------------
  */
 
-enum error_code vk_plan_create(struct plan **out, struct device *base, const struct graph *graph,
-                               enum precision precision, const char *name, struct error *err)
+/* Gives each convolution on matrices the fastest tile that is known. */
+static void choose_tiles(struct vk_device *device, struct vk_plan *plan)
+{
+    for (uint32_t i = 0; i < plan->dispatch_count; i++) {
+        struct vk_dispatch *dispatch = &plan->dispatches[i];
+        struct vk_tile tile;
+        if (dispatch->matrix.kernel == 0)
+            continue;
+        vk_tune_find(device, &dispatch->matrix, &tile);
+        vk_matrix_apply(&tile, dispatch);
+    }
+}
+
+static enum error_code make_pipelines(struct vk_device *device, const struct vk_plan *plan, struct error *err)
+{
+    struct vk_pipeline_key *keys = mem_alloc(plan->dispatch_count, sizeof *keys);
+    if (!keys)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for a plan");
+    for (uint32_t i = 0; i < plan->dispatch_count; i++)
+        keys[i] = plan->dispatches[i].key;
+    enum error_code code = vk_pipeline_make(device, keys, plan->dispatch_count, err);
+    free(keys);
+    return code;
+}
+
+/* What a plan is made of, and the sizes of its buffers between host and device. */
+struct making {
+    struct vk_build build;
+    uint64_t *offsets; /* the build's */
+    uint64_t upload, readback;
+};
+
+static enum error_code begin(struct making *making, struct device *base, const struct graph *graph,
+                             enum precision precision, const char *name, struct error *err)
 {
     struct vk_device *device = (struct vk_device *)base;
-    const struct params_run none = {0};
-    struct vk_slice run_params;
-    uint64_t upload = 0, readback = 0;
     uint64_t *offsets = mem_calloc((size_t)graph->tensor_count, sizeof *offsets);
     struct vk_plan *plan = mem_calloc(1, sizeof *plan);
     if (!offsets || !plan) {
@@ -437,65 +453,130 @@ enum error_code vk_plan_create(struct plan **out, struct device *base, const str
         free(plan);
         return error_set(err, ERROR_NO_MEMORY, "out of memory for a plan");
     }
+    making->offsets = offsets;
     plan->base = (struct plan){.backend = &vk_backend, .device = base};
     plan->input_count = graph->input_count;
     plan->output_count = graph->output_count;
     plan->submit_work = submit_work(device, precision == PRECISION_FP16 && device->matrix);
     snprintf(plan->name, sizeof plan->name, "%s", name);
-    struct vk_build build = {device,
-                             plan,
-                             graph,
-                             precision == PRECISION_FP16,
-                             device->grouped || (precision == PRECISION_FP16 && device->matrix),
-                             offsets,
-                             0};
+    making->build = (struct vk_build){device,
+                                      plan,
+                                      graph,
+                                      precision == PRECISION_FP16,
+                                      device->grouped || (precision == PRECISION_FP16 && device->matrix),
+                                      offsets,
+                                      0};
+    enum error_code code = place_tensors(&making->build, offsets, err);
+    if (code == OK)
+        code = place_host(&making->build, graph->inputs, graph->input_count, &plan->upload, plan->inputs,
+                          &making->upload, err);
+    if (code == OK)
+        code = place_host(&making->build, graph->outputs, graph->output_count, &plan->readback, plan->outputs,
+                          &making->readback, err);
+    return code;
+}
 
-    enum error_code code = place_tensors(&build, offsets, err);
+/* Makes the dispatches and puts their params on the device. */
+static enum error_code fill(struct making *making, struct error *err)
+{
+    const struct params_run none = {0};
+    struct vk_slice run_params;
+    enum error_code code =
+        vk_plan_words(&making->build, (const uint32_t *)&none, sizeof none / sizeof(uint32_t), &run_params, err);
     if (code == OK)
-        code = place_host(&build, graph->inputs, graph->input_count, &plan->upload, plan->inputs, &upload, err);
-    if (code == OK)
-        code = place_host(&build, graph->outputs, graph->output_count, &plan->readback, plan->outputs, &readback, err);
-    if (code == OK) /* before the weights are packed, since the caller may come back with a smaller tile */
-        code = vk_memory_create(device, &plan->arena, plan->arena_bytes, MEMORY_DEVICE, plan->name, err);
-    if (code == OK)
-        code = vk_plan_words(&build, (const uint32_t *)&none, sizeof none / sizeof(uint32_t), &run_params, err);
-    if (code == OK)
-        code = build_dispatches(&build, err);
-    const enum error_code flushed = vk_pack_flush(device, err);
-    code = code == OK ? flushed : code;
-    if (code == OK && plan->scratch_top > 0) {
+        code = build_dispatches(&making->build, err);
+    const enum error_code flushed = vk_pack_flush(making->build.device, err);
+    return code == OK ? flushed : code;
+}
+
+/* Makes the buffers and describes them, so that dispatches may run. */
+static enum error_code allocate(const struct making *making, struct error *err)
+{
+    struct vk_device *device = making->build.device;
+    struct vk_plan *plan = making->build.plan;
+    enum error_code code = OK;
+    if (plan->arena.size < plan->arena_bytes + plan->scratch_top) {
         vk_memory_destroy(device, &plan->arena);
         code = vk_memory_create(device, &plan->arena, plan->arena_bytes + plan->scratch_top, MEMORY_DEVICE, plan->name,
                                 err);
     }
-    if (code == OK && upload)
-        code = vk_memory_create(device, &plan->upload, upload, MEMORY_UPLOAD, plan->name, err);
+    if (code == OK && making->upload)
+        code = vk_memory_create(device, &plan->upload, making->upload, MEMORY_UPLOAD, plan->name, err);
     if (code == OK)
-        code = vk_memory_create(device, &plan->readback, readback, MEMORY_READBACK, plan->name, err);
+        code = vk_memory_create(device, &plan->readback, making->readback, MEMORY_READBACK, plan->name, err);
     if (code == OK)
         code =
             vk_memory_create(device, &plan->words, plan->word_count * sizeof(uint32_t), MEMORY_UPLOAD, plan->name, err);
+    if (code != OK)
+        return code;
+    memcpy(plan->words.mapped, plan->host_words, plan->word_count * sizeof(uint32_t));
+    return write_sets(device, plan, err);
+}
+
+enum error_code vk_plan_create(struct plan **out, struct device *base, const struct graph *graph,
+                               enum precision precision, const char *name, struct error *err)
+{
+    struct vk_device *device = (struct vk_device *)base;
+    const double start = log_clock_ms();
+    struct making making = {0};
+    enum error_code code = begin(&making, base, graph, precision, name, err);
+    struct vk_plan *plan = making.build.plan;
+    if (code == OK) /* before the weights are packed, since the caller may come back with a smaller tile */
+        code = vk_memory_create(device, &plan->arena, plan->arena_bytes, MEMORY_DEVICE, plan->name, err);
+    if (code == OK)
+        code = fill(&making, err);
+    if (code == OK)
+        code = allocate(&making, err);
+    if (code == OK)
+        code = vk_tune_measure(device, plan->dispatches, plan->sets, plan->dispatch_count, err);
     if (code == OK) {
-        memcpy(plan->words.mapped, plan->host_words, plan->word_count * sizeof(uint32_t));
-        code = write_sets(device, plan, err);
+        choose_tiles(device, plan);
+        code = make_pipelines(device, plan, err);
     }
-    for (uint32_t i = 0; i < plan->dispatch_count && code == OK; i++)
-        code = choose_tile(device, &plan->dispatches[i], plan->sets[i], err);
     if (code == OK)
         code = vk_timer_create(&plan->timer, device, graph->node_count, false, err);
     if (code == OK)
         code = record(device, plan, err);
     vk_pipeline_save(device);
-    vk_tune_save(device);
-    free(offsets);
+    free(making.offsets);
     if (code == OK) {
         *out = &plan->base;
-        log_event(LOG_DEBUG, "plan-made", "plan=\"%s\" dispatches=%u submits=%u bytes=%llu precision=%s", plan->name,
-                  plan->dispatch_count, plan->command_count, (unsigned long long)vk_plan_bytes(&plan->base),
-                  build.fp16 ? "fp16" : "fp32");
-    } else {
+        log_event(LOG_DEBUG, "plan-made", "plan=\"%s\" dispatches=%u submits=%u bytes=%llu precision=%s ms=%.1f",
+                  plan->name, plan->dispatch_count, plan->command_count, (unsigned long long)vk_plan_bytes(&plan->base),
+                  making.build.fp16 ? "fp16" : "fp32", log_clock_ms() - start);
+    } else if (plan) {
         vk_plan_destroy(&plan->base);
     }
+    return code;
+}
+
+enum error_code vk_plan_prepare(struct device *base, const struct graph *graph, enum precision precision,
+                                const char *name, bool measure, bool *whole, struct error *err)
+{
+    struct vk_device *device = (struct vk_device *)base;
+    struct making making = {0};
+    *whole = true;
+    if (!device->prepares)
+        return OK;
+    enum error_code code = begin(&making, base, graph, precision, name, err);
+    struct vk_plan *plan = making.build.plan;
+    if (code == OK)
+        code = fill(&making, err);
+    if (code == OK && vk_tune_wants(device, plan->dispatches, plan->dispatch_count)) {
+        *whole = measure;
+        if (measure)
+            code = allocate(&making, err);
+        if (code == OK && measure)
+            code = vk_tune_measure(device, plan->dispatches, plan->sets, plan->dispatch_count, err);
+    }
+    if (code == OK && *whole) {
+        choose_tiles(device, plan);
+        code = make_pipelines(device, plan, err);
+        vk_pipeline_save(device);
+    }
+    free(making.offsets);
+    if (plan)
+        vk_plan_destroy(&plan->base);
     return code;
 }
 

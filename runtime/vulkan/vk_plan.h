@@ -14,6 +14,8 @@
 /* The functions of the backend. */
 enum error_code vk_plan_create(struct plan **out, struct device *device, const struct graph *graph,
                                enum precision precision, const char *name, struct error *err) MUST_CHECK;
+enum error_code vk_plan_prepare(struct device *device, const struct graph *graph, enum precision precision,
+                                const char *name, bool measure, bool *whole, struct error *err) MUST_CHECK;
 void vk_plan_destroy(struct plan *plan);
 enum error_code vk_plan_run(struct plan *plan, const float *const *inputs, float *const *outputs,
                             const struct run_options *options, struct error *err) MUST_CHECK;

@@ -1,5 +1,6 @@
 #include "runtime/vulkan/vk_tune.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -126,21 +127,13 @@ static enum error_code read_lines(struct vk_device *device, const char *text, st
     return code;
 }
 
-enum error_code vk_tune_create(struct vk_device *device, const char *cache_dir, struct error *err)
+/* Adds what the file has and the list has not. */
+static enum error_code read_file(struct vk_device *device, struct error *err)
 {
-    struct vk_tunes *tunes = device->tunes = mem_calloc(1, sizeof *tunes);
     struct error ignored = ERROR_INIT;
     struct file file = {0};
     enum error_code code = OK;
-    if (!tunes)
-        return error_set(err, ERROR_NO_MEMORY, "out of memory to open %s", device->traits.info.name);
-    if (cache_dir) {
-        const int length = snprintf(tunes->file, sizeof tunes->file, "%s/vulkan-%s-%08x.tiles", cache_dir,
-                                    device->traits.info.uuid, device->traits.driver_version);
-        if (length < 0 || (size_t)length >= sizeof tunes->file)
-            tunes->file[0] = 0;
-    }
-    if (!tunes->file[0] || file_map(&file, tunes->file, &ignored) != OK)
+    if (!device->tunes->file[0] || file_map(&file, device->tunes->file, &ignored) != OK)
         return OK;
     char *text = mem_alloc(file.size + 1, 1);
     if (text) {
@@ -154,6 +147,20 @@ enum error_code vk_tune_create(struct vk_device *device, const char *cache_dir, 
     return code;
 }
 
+enum error_code vk_tune_create(struct vk_device *device, const char *cache_dir, struct error *err)
+{
+    struct vk_tunes *tunes = device->tunes = mem_calloc(1, sizeof *tunes);
+    if (!tunes)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory to open %s", device->traits.info.name);
+    if (cache_dir) {
+        const int length = snprintf(tunes->file, sizeof tunes->file, "%s/vulkan-%s-%08x.tiles", cache_dir,
+                                    device->traits.info.uuid, device->traits.driver_version);
+        if (length < 0 || (size_t)length >= sizeof tunes->file)
+            tunes->file[0] = 0;
+    }
+    return read_file(device, err);
+}
+
 void vk_tune_destroy(struct vk_device *device)
 {
     if (device->tunes)
@@ -162,7 +169,8 @@ void vk_tune_destroy(struct vk_device *device)
     device->tunes = NULL;
 }
 
-void vk_tune_save(struct vk_device *device)
+/* With what other processes have added to it in the meantime. */
+static void save(struct vk_device *device)
 {
     struct vk_tunes *tunes = device->tunes;
     struct error err = ERROR_INIT;
@@ -171,6 +179,8 @@ void vk_tune_save(struct vk_device *device)
     if (!tunes->changed || !tunes->file[0])
         return;
     tunes->changed = false;
+    if (read_file(device, &err) != OK)
+        error_clear(&err);
     FILE *out = open_memstream(&text, &size);
     if (!out)
         return;
@@ -202,11 +212,9 @@ static enum error_code record(struct vk_device *device, const struct vk_dispatch
     const VkPipelineLayout layout = vk_pipeline_layout(device);
     const uint32_t widest = device->traits.limits.maxComputeWorkGroupCount[0];
     const uint32_t groups = dispatch->groups[0] < widest ? dispatch->groups[0] : widest; /* a part is as good */
-    VkPipeline pipeline;
-    enum error_code code = vk_pipeline_get(device, &dispatch->key, &pipeline, err);
-    if (code == OK)
-        code = vk_command_begin(device, out, err);
-    if (code != OK)
+    const VkPipeline pipeline = vk_pipeline_trial(device, &dispatch->key);
+    enum error_code code = pipeline ? vk_command_begin(device, out, err) : OK;
+    if (code != OK || !pipeline)
         return code;
     vk_timer_reset(timer, *out);
     vkCmdBindPipeline(*out, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline);
@@ -224,8 +232,8 @@ static enum error_code record(struct vk_device *device, const struct vk_dispatch
 struct trial {
     const struct vk_tile *tile;
     struct vk_timer timer;
-    VkCommandBuffer commands;
-    double ms; /* the best, of all repeats */
+    VkCommandBuffer commands; /* NULL: it does not compile */
+    double ms;                /* the best, of all repeats */
 };
 
 static enum error_code run_trials(struct vk_device *device, struct trial *trials, int count, struct error *err)
@@ -233,6 +241,8 @@ static enum error_code run_trials(struct vk_device *device, struct trial *trials
     enum error_code code = OK;
     for (int round = 0; round < ROUNDS; round++) {
         for (int i = 0; i < count && code == OK; i++) {
+            if (!trials[i].commands)
+                continue;
             code = vk_command_run(device, &trials[i].commands, 1, NULL, err);
             const double ms = code == OK ? vk_timer_read(&trials[i].timer, device, NULL) : -1;
             if (ms >= 0 && (trials[i].ms < 0 || ms < trials[i].ms))
@@ -242,17 +252,22 @@ static enum error_code run_trials(struct vk_device *device, struct trial *trials
     return code;
 }
 
-enum error_code vk_tune_measure(struct vk_device *device, const struct vk_dispatch *dispatch, VkDescriptorSet set,
-                                struct error *err)
+/* Whether the dispatch has tiles that are to be measured. */
+static bool unknown(const struct vk_device *device, const struct vk_dispatch *dispatch)
+{
+    struct vk_tile ignored;
+    return dispatch->matrix.kernel != 0 && device->traits.limits.timestampComputeAndGraphics &&
+           !vk_tune_find(device, &dispatch->matrix, &ignored);
+}
+
+static enum error_code measure(struct vk_device *device, const struct vk_dispatch *dispatch, VkDescriptorSet set,
+                               struct error *err)
 {
     const struct vk_tune_key *key = &dispatch->matrix;
     struct trial trials[sizeof tiles / sizeof tiles[0]];
-    struct vk_tile ignored;
     int count = 0;
     enum error_code code = OK;
     const struct trial *best = NULL;
-    if (!device->traits.limits.timestampComputeAndGraphics || vk_tune_find(device, key, &ignored))
-        return OK;
     const uint64_t wanted = ROUND_WORK / (dispatch->work + 1) + 1;
     const int repeat = wanted < MAX_REPEAT ? (int)wanted : MAX_REPEAT;
     for (size_t i = 0; i < sizeof tiles / sizeof tiles[0] && code == OK; i++) {
@@ -285,5 +300,73 @@ enum error_code vk_tune_measure(struct vk_device *device, const struct vk_dispat
         vk_command_free(device, &trials[i].commands, trials[i].commands ? 1 : 0);
         vk_timer_destroy(&trials[i].timer, device);
     }
+    return code;
+}
+
+/* Compiles whatever tile fits one of the dispatches that are not known. */
+static enum error_code compile(struct vk_device *device, const struct vk_dispatch *dispatches, uint32_t count,
+                               struct error *err)
+{
+    enum { TILES = sizeof tiles / sizeof tiles[0] };
+    size_t key_count = 0, capacity = 0;
+    struct vk_pipeline_key *keys = NULL;
+    enum error_code code = OK;
+    for (uint32_t i = 0; i < count && code == OK; i++) {
+        if (!unknown(device, &dispatches[i]))
+            continue;
+        if (key_count + TILES > capacity) {
+            capacity = capacity * 2 + 16 * TILES;
+            struct vk_pipeline_key *grown = realloc(keys, capacity * sizeof *keys);
+            if (!grown) {
+                code = error_set(err, ERROR_NO_MEMORY, "out of memory for a plan");
+                break;
+            }
+            keys = grown;
+        }
+        for (size_t t = 0; t < TILES; t++) {
+            if (!fits(device, &dispatches[i].matrix, &tiles[t]))
+                continue;
+            struct vk_dispatch with = dispatches[i];
+            vk_matrix_apply(&tiles[t], &with);
+            keys[key_count++] = with.key;
+        }
+    }
+    if (code == OK)
+        code = vk_pipeline_make_trials(device, keys, key_count, err);
+    free(keys);
+    return code;
+}
+
+bool vk_tune_wants(const struct vk_device *device, const struct vk_dispatch *dispatches, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (unknown(device, &dispatches[i]))
+            return true;
+    return false;
+}
+
+enum error_code vk_tune_measure(struct vk_device *device, const struct vk_dispatch *dispatches,
+                                const VkDescriptorSet *sets, uint32_t count, struct error *err)
+{
+    static pthread_mutex_t locks[16] = {[0 ... 15] = PTHREAD_MUTEX_INITIALIZER};
+    pthread_mutex_t *lock = &locks[(uint8_t)device->traits.info.uuid[35] % 16]; /* two devices may share one */
+    const double begin = log_clock_ms();
+    const size_t before = device->tunes->count;
+    double compiled = begin;
+    if (!vk_tune_wants(device, dispatches, count))
+        return OK;
+    pthread_mutex_lock(lock);
+    enum error_code code = read_file(device, err); /* whoever had the lock may have measured the same */
+    if (code == OK)
+        code = compile(device, dispatches, count, err);
+    compiled = log_clock_ms();
+    for (uint32_t i = 0; i < count && code == OK; i++)
+        if (unknown(device, &dispatches[i]))
+            code = measure(device, &dispatches[i], sets[i], err);
+    vk_pipeline_end_trials(device);
+    save(device);
+    pthread_mutex_unlock(lock);
+    log_event(LOG_INFO, "tiles-measured", "device=%s convolutions=%zu compile_ms=%.0f ms=%.0f", device->traits.info.id,
+              device->tunes->count - before, compiled - begin, log_clock_ms() - begin);
     return code;
 }

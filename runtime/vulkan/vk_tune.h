@@ -19,12 +19,13 @@ void vk_tune_destroy(struct vk_device *device);
 /* The best tile, if it was measured; else the best guess, and false. */
 bool vk_tune_find(const struct vk_device *device, const struct vk_tune_key *key, struct vk_tile *out);
 
-/* Measures the tiles that can do the dispatch, which is ready to run with these descriptors and may write its output.
- * Does nothing when that was done before, or when the device has no clock. */
-enum error_code vk_tune_measure(struct vk_device *device, const struct vk_dispatch *dispatch, VkDescriptorSet set,
-                                struct error *err) MUST_CHECK;
+/* Whether vk_tune_measure would measure anything: convolutions that were not yet, on a device that has a clock. */
+bool vk_tune_wants(const struct vk_device *device, const struct vk_dispatch *dispatches, uint32_t count);
 
-/* Writes the file, if something was measured since. A failure is logged, and else of no account. */
-void vk_tune_save(struct vk_device *device);
+/* Measures those, and writes the file. The dispatches are ready to run with these descriptors and may write their
+ * outputs. One handle of a device measures at a time, and the others take what it found from the file. A failure to
+ * write that is logged, and else of no account. */
+enum error_code vk_tune_measure(struct vk_device *device, const struct vk_dispatch *dispatches,
+                                const VkDescriptorSet *sets, uint32_t count, struct error *err) MUST_CHECK;
 
 #endif

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "runtime/backend/fault.h"
+#include "runtime/base/log.h"
 #include "runtime/base/mem.h"
 #include "runtime/base/thread.h"
 #include "runtime/vulkan/vk_command.h"
@@ -392,6 +393,7 @@ enum error_code vk_upload_run(struct vk_device *device, const struct vk_upload_i
 {
     struct upload upload = {.device = device, .bytes = segment_bytes(device, items, count) / 4 * 4};
     enum error_code code = OK;
+    const double start = log_clock_ms();
     upload.at = &upload.segments[0];
     for (size_t i = 0; i < count && code == OK; i++)
         code = item_upload(&upload, &items[i], err);
@@ -400,5 +402,7 @@ enum error_code vk_upload_run(struct vk_device *device, const struct vk_upload_i
     for (int i = 0; i < SEGMENTS && code == OK; i++)
         code = segment_wait(&upload, &upload.segments[i], err);
     upload_free(&upload);
+    log_event(LOG_DEBUG, "weights-uploaded", "device=%s params=%zu ms=%.1f", device->traits.info.id, count,
+              log_clock_ms() - start);
     return code;
 }

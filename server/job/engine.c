@@ -12,8 +12,9 @@ struct engine {
     char cache_dir[1024];
     struct worker_context context;
     unsigned losses;
-    pthread_mutex_t lock; /* for engine_info: */
-    struct device *shown; /* context.device while it is open to all */
+    uint32_t unmeasured[ROLE_COUNT]; /* bit i: in the default model's usual shape i something is to be measured */
+    pthread_mutex_t lock;            /* for engine_info: */
+    struct device *shown;            /* context.device while it is open to all */
     struct device_info info;
 };
 
@@ -90,6 +91,36 @@ void engine_destroy(struct engine **engine)
     free(old);
 }
 
+/* Prepares the default model's usual shape, with measuring or as far as goes without. What there is no room for is left
+ * to the jobs that need it. */
+static enum error_code prepare(struct engine *engine, int role, int index, bool measure, bool *end, struct error *err)
+{
+    const enum precision precision = pipeline_precision(&engine->context, PRECISION_AUTO);
+    const struct model_entry *entry = NULL;
+    struct session *session;
+    const struct model_info *info;
+    struct session_shape shape = {0};
+    struct error local = ERROR_INIT;
+    const double start = log_clock_ms();
+    bool whole = true;
+    enum error_code code = model_store_resolve(engine->context.store, (enum model_role)role, NULL, &entry, &local);
+    if (!code && entry)
+        code = model_set_session(engine->context.models, entry, precision, &session, &info, &local);
+    *end = code || !entry || !model_usual_shape(info, index, &shape);
+    if (!*end)
+        code = session_warm(session, &shape, measure, &whole, &local);
+    if (code && code != ERROR_NO_MEMORY && code != ERROR_TOO_LARGE)
+        return error_set(err, code, "%s", local.text);
+    if (shape.w)
+        log_event(LOG_DEBUG, "prepared", "model=%s size=%dx%dx%d whole=%d ms=%.1f reason=\"%s\"", entry->name, shape.n,
+                  shape.w, shape.h, whole && !code, log_clock_ms() - start, local.text);
+    if (whole)
+        engine->unmeasured[role] &= ~(UINT32_C(1) << index);
+    else
+        engine->unmeasured[role] |= UINT32_C(1) << index;
+    return OK;
+}
+
 enum error_code engine_preload(struct engine *engine, char loaded[ROLE_COUNT][128], struct error *err)
 {
     enum error_code code = OK;
@@ -98,14 +129,38 @@ enum error_code engine_preload(struct engine *engine, char loaded[ROLE_COUNT][12
         const struct model_entry *entry = NULL;
         struct session *session;
         const struct model_info *info;
+        bool end = false;
         loaded[role][0] = 0;
         code = model_store_resolve(engine->context.store, (enum model_role)role, NULL, &entry, err);
         if (!code && entry)
             code = model_set_session(engine->context.models, entry, precision, &session, &info, err);
-        if (!code && entry)
-            snprintf(loaded[role], sizeof loaded[role], "%s", entry->name);
+        if (code || !entry)
+            continue;
+        snprintf(loaded[role], sizeof loaded[role], "%s", entry->name);
+        for (int index = 0; !code && !end; index++)
+            code = prepare(engine, role, index, index == 0, &end, err);
     }
     return code;
+}
+
+bool engine_unprepared(const struct engine *engine)
+{
+    for (int role = 0; role < ROLE_COUNT; role++)
+        if (engine->unmeasured[role])
+            return true;
+    return false;
+}
+
+enum error_code engine_prepare(struct engine *engine, struct error *err)
+{
+    for (int role = 0; role < ROLE_COUNT; role++)
+        if (engine->unmeasured[role] && engine->context.device) {
+            const int index = __builtin_ctz(engine->unmeasured[role]);
+            bool end;
+            engine->unmeasured[role] &= ~(UINT32_C(1) << index); /* once, whatever comes of it */
+            return prepare(engine, role, index, true, &end, err);
+        }
+    return OK;
 }
 
 enum error_code engine_compute(struct engine *engine, struct restoration *r, struct error *err)

@@ -16,9 +16,16 @@ enum error_code engine_create(struct engine **out, const char *which, const char
 void engine_set_precision(struct engine *engine, enum precision precision);
 void engine_destroy(struct engine **engine);
 
-/* Puts the default models on the device, so that the first job need not wait for them; their names into loaded (""
- * where there is none). */
+/* Puts the default models on the device and prepares it for pictures of usual sizes, so that the first job need not
+ * wait for weights or pipelines. What has to be measured, on a device that the cache does not know yet, is measured for
+ * the most usual size alone and left to engine_prepare for the others. The models' names into loaded ("" where there is
+ * none). */
 enum error_code engine_preload(struct engine *engine, char loaded[ROLE_COUNT][128], struct error *err) MUST_CHECK;
+
+/* Whether anything is left to prepare, and the next piece of it, which may take seconds: for when there is no job. A
+ * job that comes first does what it needs of it. The results are in the cache, for all times. */
+bool engine_unprepared(const struct engine *engine);
+enum error_code engine_prepare(struct engine *engine, struct error *err) MUST_CHECK;
 
 /* Runs pipeline_compute for a restoration that has begun. A device that is lost is opened anew and the work done once
  * more, which becomes a note; lost again, or not to be opened, the error is ERROR_DEVICE_LOST, with the driver's reason

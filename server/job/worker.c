@@ -173,6 +173,15 @@ static void run_job(struct worker *worker, struct job *job)
     job_release(&job);
 }
 
+/* Nothing is to be done: a piece of what makes later jobs faster. */
+static void prepare(struct worker *worker)
+{
+    struct error err = ERROR_INIT;
+    if (engine_prepare(worker->engine, &err)) /* a job will meet it, too, and tell */
+        log_event(LOG_WARN, "prepare", "device=%s reason=\"%s\"", devices_id(worker->pool->devices, worker->device),
+                  err.text);
+}
+
 void *worker_main(void *argument)
 {
     struct worker *worker = argument;
@@ -184,13 +193,16 @@ void *worker_main(void *argument)
         open_device(worker);
     come_back(worker);
     for (;;) {
-        struct job *job =
-            queue_pop(pool->queue, worker->device, worker->up, worker->up || worker->disabled ? -1 : REOPEN_MS);
+        const bool unprepared = worker->up && engine_unprepared(worker->engine);
+        const int most_ms = unprepared ? 0 : worker->up || worker->disabled ? -1 : REOPEN_MS;
+        struct job *job = queue_pop(pool->queue, worker->device, worker->up, most_ms);
         if (job)
             run_job(worker, job);
         else if (queue_ended(pool->queue))
             break;
-        else {
+        else if (unprepared) {
+            prepare(worker);
+        } else {
             open_device(worker);
             come_back(worker);
         }

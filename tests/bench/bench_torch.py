@@ -175,6 +175,16 @@ def measure(run, gpu):
     return statistics.median(times)
 
 
+def column(run, gpu):
+    """Its time and, on a GPU, the most memory that tensors had at once, weights included."""
+    if not gpu:
+        return f" {measure(run, gpu):.2f} |"
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    ms = measure(run, gpu)
+    return f" {ms:.2f} | {torch.cuda.max_memory_allocated() / 2**20:.0f} |"
+
+
 def main(kind):
     gpu = kind != "cpu" and torch.cuda.is_available()
     if kind == "gpu" and not gpu:
@@ -186,7 +196,8 @@ def main(kind):
     device, dtype = ("cuda", torch.float16) if gpu else ("cpu", torch.float32)
     name = torch.cuda.get_device_name() if gpu else f"CPU, {torch.get_num_threads()} threads"
     print(f"PyTorch {torch.__version__}, {name}, {'fp16' if gpu else 'fp32'}\n")
-    print("| network | input | eager ms |" + (" compiled ms |" if gpu else "") + "\n|---|---|---|" + ("---|" if gpu else ""))
+    print("| network | input | eager ms |" + (" device MiB | compiled ms | device MiB |" if gpu else "") +
+          "\n|---|---|---|" + ("---|---|---|" if gpu else ""))
     for network, make, n, h, w in GPU if gpu else CPU:
         line = f"| {network} | {n}×{w}×{h} |"
         try:
@@ -196,13 +207,13 @@ def main(kind):
             continue
         x = torch.rand(n, 3, h, w, device=device, dtype=dtype)
         with torch.inference_mode():
-            line += f" {measure(lambda: net(x), gpu):.2f} |"
+            line += column(lambda: net(x), gpu)
             if gpu:
                 try:
                     compiled = torch.compile(net)
-                    line += f" {measure(lambda: compiled(x), gpu):.2f} |"
+                    line += column(lambda: compiled(x), gpu)
                 except Exception as error:  # a compiler has many ways to fail
-                    line += f" {type(error).__name__} |"
+                    line += f" {type(error).__name__} | |"
         print(line, flush=True)
 
 

@@ -204,12 +204,15 @@ static struct file cache_file(const char *folder, char *path, size_t size)
     return file;
 }
 
-/* FNV-1a of what follows the head, into the head. */
+/* FNV-1a of what follows the head, by words of 8 bytes, into the head. */
 static void write_sum(uint8_t *bytes, size_t size)
 {
     uint64_t sum = 0xcbf29ce484222325u;
-    for (size_t i = 24; i < size; i++)
-        sum = (sum ^ bytes[i]) * 0x100000001b3u;
+    for (size_t i = 24; i < size; i += 8) {
+        uint64_t word = 0;
+        memcpy(&word, bytes + i, size - i < 8 ? size - i : 8);
+        sum = (sum ^ word) * 0x100000001b3u;
+    }
     memcpy(bytes + 16, &sum, sizeof sum);
 }
 
@@ -303,6 +306,74 @@ static void test_new_size_compiles_nothing(void **state)
     device_close(&device);
     net_destroy(&first);
     net_destroy(&second);
+}
+
+/* What is prepared is there when the plan is made, and takes no memory but the weights'. */
+static void test_prepare(void **state)
+{
+    struct device *base = open_device(NULL);
+    struct vk_device *device = (struct vk_device *)base;
+    struct error err = ERROR_INIT;
+    struct net net;
+    bool whole = false;
+    (void)state;
+    net_create(&net, 8, 40, 52, 2);
+    net_expect(&net);
+    const uint32_t before = vk_pipeline_count(device);
+    device->prepares = false;
+    assert_int_equal(plan_prepare(base, net.graph, PRECISION_FP32, "net", true, &whole, &err), OK);
+    assert_true(whole);
+    assert_int_equal(vk_pipeline_count(device), before);
+    assert_int_equal(info_of(base).memory_used, 0);
+    device->prepares = true;
+    assert_int_equal(plan_prepare(base, net.graph, PRECISION_FP32, "net", false, &whole, &err), OK);
+    assert_true(whole); /* there is nothing to measure in fp32 */
+    const uint32_t pipelines = vk_pipeline_count(device);
+    const uint64_t weights = info_of(base).memory_used;
+    assert_true(pipelines >= before + 4); /* the conversion of the weights, input, convolution, output */
+    assert_true(weights > 0);
+    struct plan *plan = net_plan(&net, base);
+    assert_int_equal(vk_pipeline_count(device), pipelines);
+    assert_int_equal(info_of(base).memory_used, weights + plan_bytes(plan));
+    assert_int_equal(net_run(&net, plan, net.output, NULL), OK);
+    net_check(&net);
+    plan_destroy(&plan);
+    net.graph->nodes[1].kind = OP_KIND_COUNT;
+    assert_int_equal(plan_prepare(base, net.graph, PRECISION_FP32, "net", true, &whole, &err), ERROR_UNSUPPORTED);
+    assert_int_equal(info_of(base).memory_used, weights);
+    net_destroy(&net);
+    device_close(&base);
+}
+
+/* Pipelines are made together, each once; trials beside them, which go, and do not get into the file. */
+static void test_pipelines(void **state)
+{
+    struct device *base = open_device(NULL);
+    struct vk_device *device = (struct vk_device *)base;
+    struct error err = ERROR_INIT;
+    struct vk_pipeline_key keys[12];
+    VkPipeline pipeline;
+    (void)state;
+    for (uint32_t i = 0; i < 12; i++) /* two of each */
+        keys[i] = (struct vk_pipeline_key){.shader = "max_pool", .spec_count = 3, .spec = {2 + i / 2, 1, 0}};
+    const uint32_t before = vk_pipeline_count(device);
+    assert_int_equal(vk_pipeline_make(device, keys, 6, &err), OK);
+    assert_int_equal(vk_pipeline_count(device), before + 3);
+    assert_null(vk_pipeline_trial(device, &keys[11]));
+    assert_int_equal(vk_pipeline_make_trials(device, keys, 12, &err), OK);
+    assert_int_equal(vk_pipeline_count(device), before + 3);
+    assert_int_equal(vk_pipeline_get(device, &keys[0], &pipeline, &err), OK);
+    assert_true(vk_pipeline_trial(device, &keys[1]) == pipeline);
+    assert_non_null(vk_pipeline_trial(device, &keys[11]));
+    vk_pipeline_end_trials(device);
+    assert_null(vk_pipeline_trial(device, &keys[11]));
+    assert_int_equal(vk_pipeline_get(device, &keys[11], &pipeline, &err), OK);
+    assert_int_equal(vk_pipeline_count(device), before + 4);
+    keys[3].shader = "no such shader";
+    assert_int_equal(vk_pipeline_make(device, keys, 12, &err), ERROR_INTERNAL);
+    assert_int_equal(vk_pipeline_count(device), before + 4);
+    vk_pipeline_end_trials(device); /* there are none */
+    device_close(&base);
 }
 
 /* A graph that adds tensors of {1, 4, h, 4096} up: all of them are alive at once. */
@@ -657,6 +728,8 @@ int main(void)
         cmocka_unit_test(test_tiles_file),
         cmocka_unit_test(test_pipeline_cache),
         cmocka_unit_test(test_new_size_compiles_nothing),
+        cmocka_unit_test(test_prepare),
+        cmocka_unit_test(test_pipelines),
         cmocka_unit_test(test_too_large),
         cmocka_unit_test(test_memory_is_given_back),
         cmocka_unit_test(test_long_convolution_is_split),
