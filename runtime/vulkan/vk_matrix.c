@@ -180,10 +180,9 @@ int vk_matrix_channel(const struct vk_device *device, int out_blocks, int first,
     return first / 32 * 32 + own * 8 + first / 16 % 2 * 4 + lane;
 }
 
-bool vk_matrix_takes(const struct vk_build *build, const struct vk_operand *x, const struct op_conv2d *args)
+bool vk_matrix_takes(const struct vk_build *build, const struct op_conv2d *args)
 {
-    return build->fp16 && build->device->matrix && x->layout.group_log > 0 && args->kernel <= VK_MATRIX_KERNEL &&
-           args->stride <= 2;
+    return build->fp16 && build->device->matrix && args->kernel <= VK_MATRIX_KERNEL && args->stride <= 2;
 }
 
 uint32_t vk_matrix_shared_bytes(const struct vk_tile *tile, uint32_t kernel, uint32_t stride)
@@ -191,7 +190,7 @@ uint32_t vk_matrix_shared_bytes(const struct vk_tile *tile, uint32_t kernel, uin
     const uint32_t step = kernel == 1 ? 1 : stride; /* a 1×1 convolution copies only the pixels that it needs */
     const uint32_t w = (SIZE - 1) * step + kernel, h = (tile->rows * tile->down - 1) * step + kernel;
     const uint32_t sums = (tile->split > 1 ? tile->subgroups * tile->phase * tile->blocks * ELEMENTS : 0) + 1;
-    return w * h * (tile->steps * 2 + 1) * 16 + sums * 4;
+    return w * h * (tile->steps * 2 + tile->padding) * 16 + sums * 4;
 }
 
 void vk_matrix_apply(const struct vk_tile *tile, struct vk_dispatch *dispatch)
@@ -207,7 +206,8 @@ void vk_matrix_apply(const struct vk_tile *tile, struct vk_dispatch *dispatch)
                                   tile->steps,
                                   tile->prefetch,
                                   tile->split,
-                                  tile->phase};
+                                  tile->phase,
+                                  tile->padding};
     memcpy(dispatch->key.spec, constants, sizeof constants);
     dispatch->groups[0] = push->tiles_x * ((push->out_h + down - 1) / down);
     dispatch->groups[1] = (dispatch->matrix.out_blocks + across - 1) / across;
@@ -217,9 +217,10 @@ void vk_matrix_conv2d(const struct vk_device *device, const struct op_conv2d *ar
                       const struct vk_operand *y, uint32_t flags, struct vk_dispatch *dispatch)
 {
     enum { OF_TILE = sizeof(struct vk_tile) / sizeof(uint32_t) + 1 }; /* constants that vk_matrix_apply sets */
-    const uint32_t constants[] = {
-        device->matrix_slot_bit, paired(y->layout.blocks), (uint32_t)args->kernel, (uint32_t)args->stride,
-        (uint32_t)args->pad,     (uint32_t)args->upsample, args->activation,       flags};
+    const uint32_t constants[] = {device->matrix_slot_bit, paired(y->layout.blocks),
+                                  (uint32_t)args->kernel,  (uint32_t)args->stride,
+                                  (uint32_t)args->pad,     (uint32_t)args->upsample,
+                                  args->activation,        flags | (x->layout.group_log == 0 ? FLAG_PLANAR : 0)};
     _Static_assert(OF_TILE + sizeof constants / sizeof constants[0] <= VK_PIPELINE_MAX_SPEC, "room for all constants");
     struct vk_tile tile;
     uint32_t size = 0;

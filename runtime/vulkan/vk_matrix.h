@@ -17,8 +17,8 @@ bool vk_matrix_present(VkInstance instance, VkPhysicalDevice physical, const str
  * written, in that order. ERROR_DEVICE_LOST. */
 enum error_code vk_matrix_create(struct vk_device *device, struct error *err) MUST_CHECK;
 
-/* Whether the convolution can be done with matrices: x must have 8 channels beside each other. */
-bool vk_matrix_takes(const struct vk_build *build, const struct vk_operand *x, const struct op_conv2d *args);
+/* Whether the convolution can be done with matrices. */
+bool vk_matrix_takes(const struct vk_build *build, const struct op_conv2d *args);
 
 /* Where in the tensor's channels column `column` (0..15) of the out matrix that begins with channel `first` lies, for
  * weights with out_blocks quads of out channels: such that each invocation holds channels that are side by side. */

@@ -257,7 +257,7 @@ static enum error_code conv2d(struct frame *frame, struct error *err)
     const struct op_conv2d *args = &frame->node->args.conv2d;
     struct vk_dispatch *dispatch = &frame->dispatch;
     struct params_conv2d *push = &dispatch->push.conv2d;
-    const bool matrix = vk_matrix_takes(frame->build, &frame->in[OP_X], args);
+    const bool matrix = vk_matrix_takes(frame->build, args);
     enum error_code code = OK;
     /* Noise is added to every channel and must not be to padding; the rest leaves zeros as they are. */
     if (frame->in[OP_NOISE_MAP].n && (code = fit_result(frame, err)) != OK)

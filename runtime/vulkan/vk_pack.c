@@ -32,11 +32,11 @@ struct vk_packs {
 /* --- layouts -------------------------------------------------------------------------------------------------------
  */
 
-/* The logarithm of the largest group, up to 8 quads, that a segment of that many channels half fills. */
+/* The logarithm of the largest group, up to the 4 quads that a matrix takes, that a segment of that many channels half fills. */
 static int group_log(int channels)
 {
     int log = 0;
-    while (log < 3 && channels > 4 << log)
+    while (log < 2 && channels > 4 << log)
         log++;
     return log;
 }
@@ -50,7 +50,7 @@ static int whole_groups(const struct vk_layout *layout, int channels)
 void vk_pack_layout(const struct graph *graph, struct view view, bool grouped, struct vk_layout *out)
 {
     const struct tensor *tensor = graph_tensor_of(graph, view);
-    *out = (struct vk_layout){.group_log = grouped ? 3 : 0};
+    *out = (struct vk_layout){.group_log = grouped ? 2 : 0};
     for (int i = 0; i < tensor->segment_count; i++)
         if (group_log(tensor->segment[i]) < out->group_log)
             out->group_log = group_log(tensor->segment[i]);

@@ -12,7 +12,7 @@
  * groups are joined with what follows, so equal placements have equal runs. */
 struct vk_layout {
     int channels, blocks; /* blocks: quads of lanes, whole groups of them */
-    int group_log;        /* logarithm of the quads that lie beside each other in a pixel: 0 to 3 */
+    int group_log;        /* logarithm of the quads that lie beside each other in a pixel: 0 to 2 */
     int run_count;
     int run[GRAPH_MAX_SEGMENTS];
 };

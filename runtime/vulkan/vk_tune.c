@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "runtime/base/file.h"
 #include "runtime/base/log.h"
@@ -15,15 +16,18 @@
 #define ROUNDS 3                /* each tile is timed so often, one after the other, and its best time counts */
 #define ROUND_WORK 40000000000u /* multiply-accumulates of a timing: a fraction of a millisecond on a fast device */
 #define MAX_REPEAT 32
+#define WARM_MS 20
 #define SPLIT_SIZE 7 /* subgroups share out a convolution's input channels only in pictures of up to 128×128 */
 
 /* Tiles that were the best for some convolution on some device. The first that can do it is the guess. */
 static const struct vk_tile tiles[] = {
-    {4, 1, 4, 2, 2, 0, 1, 4}, {4, 2, 4, 2, 2, 0, 1, 4}, {4, 2, 4, 2, 2, 1, 1, 4}, {4, 2, 4, 2, 1, 0, 1, 4},
-    {2, 1, 4, 2, 2, 0, 1, 4}, {2, 1, 4, 2, 1, 0, 1, 4}, {2, 1, 8, 2, 1, 0, 1, 8}, {4, 4, 4, 2, 1, 0, 1, 4},
-    {2, 2, 4, 2, 2, 0, 1, 4}, {2, 2, 4, 2, 1, 0, 1, 4}, {1, 1, 4, 2, 1, 0, 1, 4}, {4, 1, 8, 1, 2, 0, 1, 8},
-    {4, 1, 4, 1, 2, 0, 1, 4}, {2, 2, 4, 1, 1, 0, 1, 4}, {4, 1, 4, 1, 4, 1, 4, 2}, {8, 1, 4, 1, 8, 1, 8, 1},
-    {8, 1, 2, 1, 8, 1, 8, 1}, {8, 1, 4, 2, 4, 1, 4, 1}, {4, 1, 2, 2, 4, 1, 4, 1}, {4, 1, 4, 2, 4, 1, 2, 1},
+    {4, 1, 4, 1, 4, 1, 4, 2, 1}, {8, 1, 4, 1, 8, 1, 8, 1, 1}, {8, 1, 2, 1, 8, 1, 8, 1, 1}, {8, 1, 4, 2, 4, 1, 4, 1, 1},
+    {4, 1, 2, 2, 4, 1, 4, 1, 1}, {4, 1, 4, 2, 4, 1, 2, 1, 1}, {4, 1, 4, 2, 2, 0, 1, 4, 1}, {4, 2, 4, 2, 2, 0, 1, 4, 1},
+    {4, 2, 4, 2, 2, 1, 1, 4, 1}, {4, 2, 4, 2, 1, 0, 1, 4, 1}, {4, 2, 4, 2, 1, 0, 1, 4, 0}, {2, 1, 4, 2, 2, 0, 1, 4, 1},
+    {2, 1, 4, 2, 1, 0, 1, 4, 1}, {2, 1, 4, 2, 1, 0, 1, 4, 0}, {2, 1, 8, 2, 1, 0, 1, 8, 1}, {4, 4, 4, 2, 1, 0, 1, 4, 1},
+    {4, 4, 4, 2, 1, 0, 1, 4, 0}, {2, 2, 4, 2, 2, 0, 1, 4, 1}, {2, 2, 4, 2, 1, 0, 1, 4, 1}, {2, 2, 4, 2, 1, 0, 1, 4, 0},
+    {1, 1, 4, 2, 1, 0, 1, 4, 1}, {4, 1, 8, 1, 2, 0, 1, 8, 1}, {4, 1, 4, 1, 2, 0, 1, 4, 1}, {2, 2, 4, 1, 1, 0, 1, 4, 1},
+    {2, 2, 4, 1, 1, 0, 1, 4, 0},
 };
 
 struct entry {
@@ -94,14 +98,14 @@ bool vk_tune_find(const struct vk_device *device, const struct vk_tune_key *key,
             return false;
         }
     }
-    *out = (struct vk_tile){1, 1, 1, 1, 1, 0, 1, 1};
+    *out = (struct vk_tile){1, 1, 1, 1, 1, 0, 1, 1, 1};
     return false;
 }
 
 /* --- the file ------------------------------------------------------------------------------------------------------
  * A line a convolution: the numbers of its key and those of its tile. */
 
-static const char head[] = "restored-tiles 2\n";
+static const char head[] = "restored-tiles 3\n";
 
 static bool known(const struct vk_tile *tile)
 {
@@ -117,9 +121,9 @@ static enum error_code read_lines(struct vk_device *device, const char *text, st
     struct vk_tile t;
     enum error_code code = OK;
     int used = 0;
-    for (; code == OK && sscanf(text, "%u %u %u %u %u %u %u %u %u %u %u %u %u %u%n", &k.kernel, &k.stride, &k.upsample,
-                                &k.in_steps, &k.out_blocks, &k.size, &t.subgroups, &t.down, &t.rows, &t.blocks,
-                                &t.steps, &t.prefetch, &t.split, &t.phase, &used) == 14;
+    for (; code == OK && sscanf(text, "%u %u %u %u %u %u %u %u %u %u %u %u %u %u %u%n", &k.kernel, &k.stride,
+                                &k.upsample, &k.in_steps, &k.out_blocks, &k.size, &t.subgroups, &t.down, &t.rows,
+                                &t.blocks, &t.steps, &t.prefetch, &t.split, &t.phase, &t.padding, &used) == 15;
          text += used)
         if (known(&t) && k.kernel >= 1 && k.kernel <= VK_MATRIX_KERNEL && k.stride >= 1 && k.stride <= 2 &&
             fits(device, &k, &t) && !find(device->tunes, &k))
@@ -188,9 +192,9 @@ static void save(struct vk_device *device)
     for (size_t i = 0; i < tunes->count; i++) {
         const struct vk_tune_key *k = &tunes->list[i].key;
         const struct vk_tile *t = &tunes->list[i].tile;
-        fprintf(out, "%u %u %u %u %u %u  %u %u %u %u %u %u %u %u\n", k->kernel, k->stride, k->upsample, k->in_steps,
+        fprintf(out, "%u %u %u %u %u %u  %u %u %u %u %u %u %u %u %u\n", k->kernel, k->stride, k->upsample, k->in_steps,
                 k->out_blocks, k->size, t->subgroups, t->down, t->rows, t->blocks, t->steps, t->prefetch, t->split,
-                t->phase);
+                t->phase, t->padding);
     }
     if (fclose(out) == 0) {
         char folder[sizeof tunes->file];
@@ -236,9 +240,22 @@ struct trial {
     double ms;                /* the best, of all repeats */
 };
 
+/* A device that was idle has a low clock and would find other tiles the best. */
+static enum error_code warm_up(struct vk_device *device, const struct trial *trial, struct error *err)
+{
+    struct timespec start, now;
+    enum error_code code = OK;
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    do {
+        code = vk_command_run(device, &trial->commands, 1, NULL, err);
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    } while (code == OK && (now.tv_sec - start.tv_sec) * 1000 + (now.tv_nsec - start.tv_nsec) / 1000000 < WARM_MS);
+    return code;
+}
+
 static enum error_code run_trials(struct vk_device *device, struct trial *trials, int count, struct error *err)
 {
-    enum error_code code = OK;
+    enum error_code code = warm_up(device, &trials[0], err);
     for (int round = 0; round < ROUNDS; round++) {
         for (int i = 0; i < count && code == OK; i++) {
             if (!trials[i].commands)
@@ -286,11 +303,11 @@ static enum error_code measure(struct vk_device *device, const struct vk_dispatc
     for (int i = 0; i < count; i++) {
         if (trials[i].ms >= 0 && (!best || trials[i].ms < best->ms))
             best = &trials[i];
-        log_event(LOG_DEBUG, "tile", "conv=%u/%u/%u in=%u out=%u size=%u tile=%u,%u,%u,%u,%u,%u,%u,%u us=%.1f",
+        log_event(LOG_DEBUG, "tile", "conv=%u/%u/%u in=%u out=%u size=%u tile=%u,%u,%u,%u,%u,%u,%u,%u,%u us=%.1f",
                   key->kernel, key->stride, key->upsample, key->in_steps * 16, key->out_blocks * 16, key->size,
                   trials[i].tile->subgroups, trials[i].tile->down, trials[i].tile->rows, trials[i].tile->blocks,
                   trials[i].tile->steps, trials[i].tile->prefetch, trials[i].tile->split, trials[i].tile->phase,
-                  trials[i].ms * 1e3 / repeat);
+                  trials[i].tile->padding, trials[i].ms * 1e3 / repeat);
     }
     if (code == OK && best) {
         code = add(device->tunes, key, best->tile, err);

@@ -8,7 +8,7 @@
 
 /* What a workgroup makes, in the order of the shader's constants. */
 struct vk_tile {
-    uint32_t subgroups, down, rows, blocks, steps, prefetch, split, phase;
+    uint32_t subgroups, down, rows, blocks, steps, prefetch, split, phase, padding;
 };
 
 /* Reads the file in cache_dir; NULL, or none there, is OK. A file that is damaged, or names tiles that are no longer

@@ -1,7 +1,7 @@
 /* What C and GLSL share: binding numbers, operator flags and the push constants of every shader.
  * Every push constant block begins with first_group, which is added to gl_WorkGroupID.x: a dispatch that is too wide or
  * too long for one submit is recorded as several. All shaders use one descriptor set layout of storage buffers.
- * Activations are quads of 4 channels, in groups of 1, 2, 4 or 8 quads that lie beside each other in each pixel:
+ * Activations are quads of 4 channels, in groups of 1, 2 or 4 quads that lie beside each other in each pixel:
  * [n][group][h][w][quad of the group]; "index" counts quads. */
 #ifndef SHADERS_INCLUDE_PARAMS_H
 #define SHADERS_INCLUDE_PARAMS_H
@@ -41,6 +41,7 @@
 #define FLAG_DOUBLES 1024 /* both sides, bilinear: an invocation for each input pixel */
 #define FLAG_HALVES 2048
 #define FLAG_SCALED 4096 /* gain or scale is not 1 */
+#define FLAG_PLANAR 8192 /* the input's groups are of one quad */
 
 /* Invocations a workgroup of the shaders that work pixel by pixel, and of the vector ones. */
 #define PIXEL_GROUP 128

@@ -16,19 +16,21 @@ layout(constant_id = 5) const uint STEPS = 2;  // of 16 in channels, of a chunk
 layout(constant_id = 6) const uint PREFETCH = 0; // 1: the next chunk is loaded while this one is multiplied
 layout(constant_id = 7) const uint SPLIT = 1;    // subgroups that divide a chunk's input channels among them
 layout(constant_id = 8) const uint PHASE = 4;    // rows whose parts, with SPLIT, are added up at once
-layout(constant_id = 9) const uint SLOT_BIT = 1; // of an element's number among those that an invocation holds: its row
-layout(constant_id = 10) const uint PAIRED = 0;  // 1: channels are packed for pairs of out matrices
-layout(constant_id = 11) const uint KERNEL = 3;
-layout(constant_id = 12) const uint STRIDE = 1;
-layout(constant_id = 13) const uint PAD = 1;
-layout(constant_id = 14) const uint UPSAMPLE = 1;
-layout(constant_id = 15) const uint ACTIVATION = 0;
-layout(constant_id = 16) const uint FLAGS = 0;
+layout(constant_id = 9) const uint PADDING = 1;  // units after a pixel in shared memory, against bank conflicts
+layout(constant_id = 10) const uint SLOT_BIT = 1; // of an element's number among those that an invocation holds: its row
+layout(constant_id = 11) const uint PAIRED = 0;  // 1: channels are packed for pairs of out matrices
+layout(constant_id = 12) const uint KERNEL = 3;
+layout(constant_id = 13) const uint STRIDE = 1;
+layout(constant_id = 14) const uint PAD = 1;
+layout(constant_id = 15) const uint UPSAMPLE = 1;
+layout(constant_id = 16) const uint ACTIVATION = 0;
+layout(constant_id = 17) const uint FLAGS = 0;
 
 layout(push_constant) uniform push { params_conv2d p; };
 WRITES(BIND_Y, y);
 layout(std430, set = 0, binding = BIND_Y) restrict writeonly buffer units_buffer { uvec4 y_units[]; };
 layout(std430, set = 0, binding = BIND_X) restrict readonly buffer x_buffer { uvec4 x[]; };
+layout(std430, set = 0, binding = BIND_X) restrict readonly buffer x_quads_buffer { uvec2 x_quads[]; };
 READS(BIND_RESIDUAL1, residual1);
 READS(BIND_RESIDUAL2, residual2);
 layout(std430, set = 0, binding = BIND_RESIDUAL1) restrict readonly buffer units1_buffer { uvec4 residual1_units[]; };
@@ -44,7 +46,7 @@ const uint JUMP = KERNEL == 1 ? STRIDE : 1; // pixels of the input from one of t
 const uint STEP = STRIDE / JUMP;            // and of the tile from one of the output to the next
 const uint TILE_W = (SIZE - 1) * STEP + KERNEL, TILE_H = (ROWS * DOWN - 1) * STEP + KERNEL;
 const uint UNITS = STEPS * 2; // of 8 channels, of a pixel in the tile
-const uint PITCH = UNITS + 1; // units from pixel to pixel in the tile: one more, against bank conflicts
+const uint PITCH = UNITS + PADDING; // units from pixel to pixel in the tile
 const uint PIXELS = SUBGROUPS * SUBGROUP / UNITS;            // of the tile that are copied at once
 const uint COPIES = (TILE_W * TILE_H + PIXELS - 1) / PIXELS; // of each invocation, for a chunk
 const uint OUTSIDE = 0xffffffffu;

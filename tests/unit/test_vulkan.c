@@ -585,9 +585,9 @@ static void test_layouts(void **state)
     assert_int_equal(a.group_log, 1);
     assert_int_equal(a.blocks, 6 + 2 + 16);
     vk_pack_layout(graph, graph_segments(view, 1, 2), true, &a);
-    vk_pack_layout_dense(72, true, &b); /* 3 groups of 8 quads, padded to 96 lanes */
-    assert_int_equal(b.group_log, 3);
-    assert_int_equal(b.blocks, 24);
+    vk_pack_layout_dense(72, true, &b); /* 5 groups of 4 quads, padded to 80 lanes */
+    assert_int_equal(b.group_log, 2);
+    assert_int_equal(b.blocks, 20);
     assert_false(vk_pack_layout_same(&a, &b));
     vk_pack_layout(graph, graph_segments(view, 2, 1), true, &a);
     vk_pack_layout_dense(64, true, &b);
@@ -623,11 +623,13 @@ static void test_tiles_file(void **state)
         const char *text;
         bool small, large;
     } files[] = {
-        {"restored-tiles 1\n3 1 1 32 32 4  8 1 4 1 8 1 8 1\n3 1 1 4 4 9  4 1 8 1 1 0 1 1\n", true, true},
-        {"restored-tiles 1\n3 1 1 32 32 4  8 1 4 1 8 1 8 1\n3 1 1 4 4 9  4 1 8 1 1 0 1", true, false}, /* cut short */
-        {"restored-tiles 1\n3 1 1 32 32 4  7 1 4 1 8 1 8 1\n3 1 1 4 4 9  4 1 8 1 1 0 1 1\n", false, true}, /* no tile */
-        {"restored-tiles 1\n3 1 1 4 4 9  8 1 4 1 8 1 8 1\n", false, false}, /* a tile that cannot do it */
-        {"restored-tiles 2\n3 1 1 32 32 4  8 1 4 1 8 1 8 1\n", false, false},
+        {"restored-tiles 3\n3 1 1 32 32 4  8 1 4 1 8 1 8 1 1\n3 1 1 4 4 9  4 2 4 2 1 0 1 4 0\n", true, true},
+        {"restored-tiles 3\n3 1 1 32 32 4  8 1 4 1 8 1 8 1 1\n3 1 1 4 4 9  4 2 4 2 1 0 1 4", true,
+         false}, /* cut short */
+        {"restored-tiles 3\n3 1 1 32 32 4  7 1 4 1 8 1 8 1 1\n3 1 1 4 4 9  4 2 4 2 1 0 1 4 0\n", false,
+         true},                                                               /* no tile */
+        {"restored-tiles 3\n3 1 1 4 4 9  8 1 4 1 8 1 8 1 1\n", false, false}, /* a tile that cannot do it */
+        {"restored-tiles 4\n3 1 1 32 32 4  8 1 4 1 8 1 8 1 1\n", false, false},
         {"\x7f\x45 damaged", false, false},
         {"", false, false},
     };
