@@ -345,7 +345,7 @@ def degrade_face_fixed(x, generator, strength):
 
 
 @_no_autocast
-def degrade_face(x, generator, clean=0.15, light=0.25, worst=1.0, scratched=0.04):
+def degrade_face(x, generator, clean=0.22, light=0.28, worst=1.0, scratched=0.04):
     """GFPGAN's model of a bad face picture (Wang et al. 2021, section 3.1), at x's own size: blur, reduction 1-8×, noise,
     JPEG, enlargement. Shares: clean come back as they are, light are degraded little, scratched get scratches and dust.
     worst (0..1) is the strength that the worst may have: for a schedule that begins with easy ones."""

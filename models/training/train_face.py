@@ -1,20 +1,22 @@
 """Trains the starter face restorer: python3 -m models.training.train_face --data DIR --out DIR --minutes 8
 
-Reconstruction (L1 at 512 px and smaller, more on eyes and mouth, and on gradients) leads all the way. From a quarter of the
+Reconstruction (L1 at 512 px and smaller, more on eyes and mouth, and on gradients) leads all the way. From 0.45 of the
 training on, small conditional discriminators of three scales add adversarial and feature-matching gradients, whose size is
-held to a fixed part of the reconstruction's, picture by picture; pictures that came in clean get none."""
-import copy
+held to a part of the reconstruction's, picture by picture; pictures that came in clean get none. The adversarial part is
+steered by the fine detail that mildly degraded faces get back."""
 import os
 
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from models.training import common, degrade, faces, gfpgan
+from models.training import common, degrade, faces, gfpgan, measure
 
 NAME = "starter_face"
 SHAPE = {"size": 512, "multiplier": 4, "features": 32}
-CRITIC_FROM, CRITIC_FULL = 0.25, 0.4  # progress
+CRITIC_FROM, CRITIC_FULL = 0.45, 0.65  # progress
+STEER_EVERY = 25  # steps
+KEEP_DB = 36  # a clean face that comes back worse than this counts for more, by its error
 
 
 class Critic(nn.Module):
@@ -55,11 +57,17 @@ class Critic(nn.Module):
 
 
 class Critics(nn.Module):
-    """One for each of the sides 512, 256, 128."""
+    """One for each of the sides 512, 256, 128. adversarial: the size of the gradient of their verdicts, in parts of the
+    reconstruction's."""
 
-    def __init__(self):
+    def __init__(self, adversarial=0.2):
         super().__init__()
         self.scales = nn.ModuleList(Critic() for _ in range(3))
+        self.register_buffer("adversarial", torch.tensor(adversarial))
+
+    def steer(self, short):
+        """Asks for more where the results are short of detail, for less where they have too much."""
+        self.adversarial.mul_(torch.exp(0.3 * short)).clamp_(0.05, 0.8)
 
     def forward(self, x, given):
         out = []
@@ -114,6 +122,15 @@ def pyramid_loss(pictures, truth):
     return total
 
 
+@torch.no_grad()
+def detail_kept(net, truth, device):
+    """The part of the fine detail of faces (0..1) that is there again after a mild degradation and the network."""
+    given = degrade.degrade_face_fixed(truth, faces.new_generator(device), "mild") * 2 - 1
+    with common.autocast(device):
+        made = net(given.contiguous(memory_format=torch.channels_last)).float().clamp(-1, 1)
+    return measure.detail(made / 2 + 0.5).mean() / measure.detail(truth).mean()
+
+
 def detached_gradient(loss, at):
     return torch.autograd.grad(loss, at)[0].float()
 
@@ -136,12 +153,13 @@ def export(folder, commit="", to=None, state=None):
 
 
 def main():
-    parser = common.arguments(__doc__, batch=12)
+    parser = common.arguments(__doc__, batch=16)
     parser.add_argument("--lr", type=float, default=1.5e-3)
     parser.add_argument("--critic-lr", type=float, default=3e-4)
-    parser.add_argument("--adversarial", type=float, default=0.2, help="its gradient, in parts of the reconstruction's")
-    parser.add_argument("--matching", type=float, default=0.45, help="likewise, of the features that the critics see")
-    parser.add_argument("--new-critics", action="store_true", help="go on with critics from random weights")
+    parser.add_argument("--detail", type=float, default=0.62,
+                        help="the part of the fine detail of mildly degraded faces that the critics are to bring back")
+    parser.add_argument("--matching", type=float, default=0.45,
+                        help="the gradient of the features that the critics see, in parts of the reconstruction's")
     parser.add_argument("--narrow", type=float, default=0.1875, help="width of the network; official: 1")
     parser.add_argument("--export-only", action="store_true", help="write the model of the checkpoint in --out and end")
     args = parser.parse_args()
@@ -157,12 +175,8 @@ def main():
     optimizer = common.adam(net.parameters(), args.lr)
     critic_optimizer = common.adam(critics.parameters(), args.critic_lr, betas=(0.5, 0.99))
     ema = common.Ema(net, 0.999)
-    fresh = copy.deepcopy(critics.state_dict())
     training = common.Training(args, {"net": net, "critics": critics}, {"net": optimizer, "critics": critic_optimizer},
                                {"net": ema})
-    if args.new_critics:
-        critics.load_state_dict(fresh)
-        critic_optimizer.state.clear()
     pack = faces.Faces(args.data, device, args.limit)
     print(f"{len(pack.large)} + {len(pack.small)} faces loaded, {common.process_seconds():.0f} s", flush=True)
     training.learn_from(pack.contents)
@@ -183,8 +197,10 @@ def main():
         # The gradients of all losses on the picture are made first, so that their sizes can be set against each other.
         z = y.detach().requires_grad_()
         losses = reconstruction(z, truth, fine, weights)
-        gradient = detached_gradient(losses.mean(), z)
-        psnr = -10 * torch.log10(each((y.detach() - truth).square()) / 4 + 1e-9)
+        error = each((z.detach() - truth).square()).sqrt() / 2
+        keep = torch.where(clean, (error / 10 ** (-KEEP_DB / 20)).clamp(1, 4), torch.ones_like(error))
+        gradient = detached_gradient((losses * keep).mean(), z)
+        psnr = -20 * torch.log10(error + 1e-5)
         # The mean PSNR of what came in clean is psnr_clean / clean.
         values = {"rec": losses.mean(), "psnr": psnr.mean(), "psnr_clean": (psnr * clean).mean(), "clean": clean.float().mean()}
         if progress >= CRITIC_FROM:
@@ -200,11 +216,11 @@ def main():
             adversarial_gradient = torch.autograd.grad(adversarial, z, retain_graph=True)[0].float()
             matching_gradient = detached_gradient(matching, z)
             base = size_of(gradient)
-            gradient = gradient + strength * args.adversarial * adversarial_gradient * base / size_of(
+            gradient = gradient + strength * critics.adversarial * adversarial_gradient * base / size_of(
                 adversarial_gradient).clamp(min=1e-12) * (~clean)[:, None, None, None]
             gradient = gradient + strength * args.matching * matching_gradient * base / size_of(
                 matching_gradient).clamp(min=1e-12) * (~clean)[:, None, None, None]
-            values.update(adv=adversarial, match=matching)
+            values.update(adv=adversarial, match=matching, share=critics.adversarial)
 
         weight = 0.05 + 0.45 * (1 - ramp(progress, 0, 0.5))
         helpers = weight * (pyramid_loss(rgbs[:-1], truth) + 0.5 * pyramid_loss(pictures, truth))
@@ -226,6 +242,9 @@ def main():
             for critic in critics.scales:
                 critic.bound()
             values["critic"] = verdict
+        if progress >= CRITIC_FULL and step % STEER_EVERY == 0:
+            values["detail"] = detail_kept(net, batch["truth"][batch["fine"] > 0], device)
+            critics.steer(args.detail - values["detail"])
         training.log(values)
     export(args.out, args.commit, state=training.state())
 

@@ -11,7 +11,7 @@ from models.training.degrade import Chance, Tone, degrade_scene
 from models.training.networks_scene import Critic, Srvgg, srvgg_init
 
 SCALE = 2
-FEATURES, CONVS = 64, 16
+FEATURES, CONVS = 64, 24
 
 
 class Tiles:
@@ -71,7 +71,7 @@ def balance(plain, extra, weight, share):
 
 def main():
     parser = common.arguments(__doc__, batch=64)
-    parser.add_argument("--lr", type=float, default=1e-3)
+    parser.add_argument("--lr", type=float, default=8e-4)
     parser.add_argument("--side", type=int, default=160, help="of a patch of the true picture, px")
     parser.add_argument("--features", type=int, default=FEATURES)
     parser.add_argument("--convs", type=int, default=CONVS)
@@ -96,7 +96,7 @@ def main():
                       0.25 * common.cosine((progress - args.l1_share) / (1 - args.l1_share), step))
         truth = tiles.patches(args.batch, args.side)
         generator = torch.Generator(device=device).manual_seed(int(torch.randint(1 << 62, (1,))))
-        given = degrade_scene(truth, generator, SCALE, clean=0.4, light=0.35)
+        given = degrade_scene(truth, generator, SCALE, clean=0.5, light=0.3)
         given = given.contiguous(memory_format=torch.channels_last)
         with common.autocast(device):
             out = net(given)
