@@ -5,6 +5,7 @@
 #   make fuzz       libFuzzer on the readers (clang)     make fuzz-replay  their corpus alone
 #   make debug      build-debug/restored, with faults    make install  to DESTDIR, PREFIX, SYSCONFDIR
 #   make bench      speed of networks and pipeline here  make bench-cpu, bench-gpu: on that kind of device
+#   make bench-load   pictures a second of a full queue, on one device to all, beside PyTorch
 #   make bench-start  time from exec to ready, with files of the official sizes, cache cold and warm
 #   make check-full official sizes on the CPU       make check-arm64  the CPU device's tests for aarch64, in qemu
 #   make deps       install packages alone               make format   clang-format everything
@@ -240,6 +241,10 @@ bench-start: restored $(BUILD)/make_models
 	@$(BUILD)/make_models $(BUILD)/bench/models
 	@python3 tests/bench/bench_start.py ./restored $(BUILD)/bench/models
 
+bench-load: restored $(BUILD)/make_models
+	@$(BUILD)/make_models $(BUILD)/bench/models
+	@sh tests/bench/load.sh ./restored $(BUILD)/bench/models
+
 debug:
 	$(MAKE) BUILD=build-debug CFLAGS='-DRESTORED_FAULTS -O0 -g3 -fno-omit-frame-pointer' build-debug/restored
 
@@ -257,5 +262,5 @@ clean:
 	rm -rf build build-* restored
 
 .SECONDARY:
-.PHONY: all check-full check-arm64 bench bench-cpu bench-gpu bench-start clean fuzz fuzz-run fuzz-replay fuzz-replay-run objects tests unit asan tsan clang shaders fixtures run check deps deps-check models sample san lint debug format install
+.PHONY: all check-full check-arm64 bench bench-cpu bench-gpu bench-load bench-start clean fuzz fuzz-run fuzz-replay fuzz-replay-run objects tests unit asan tsan clang shaders fixtures run check deps deps-check models sample san lint debug format install
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

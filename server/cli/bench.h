@@ -1,10 +1,11 @@
-/* What restored bench measures: a network by itself, and the whole pipeline. Results are JSON; cli_bench makes tables
- * of them. Thread-safety: for the main thread. */
+/* What restored bench measures: a network by itself, the whole pipeline, and a server under load. Results are JSON;
+ * cli_bench makes tables of them. Thread-safety: for the main thread. */
 #ifndef SERVER_CLI_BENCH_H
 #define SERVER_CLI_BENCH_H
 
 #include <jansson.h>
 
+#include "server/config.h"
 #include "server/pipeline/pipeline.h"
 
 struct bench_settings {
@@ -45,6 +46,13 @@ enum error_code bench_network(const struct bench_settings *settings, const char 
 /* The pipeline on a picture file, stage by stage. */
 enum error_code bench_pipeline(const struct bench_settings *settings, const char *path, json_t **out,
                                struct error *err) MUST_CHECK;
+
+/* A server in this process on the first of the devices (settings->device as devices_choose takes it), then on the first
+ * two, four and so on to all: `clients` connections (0: several for each device) send the picture file again and again.
+ * Each row goes to `each`, which takes the reference. */
+typedef void bench_load_fn(json_t *row, void *context);
+enum error_code bench_load(const struct bench_settings *settings, const struct config *config, const char *path,
+                           int clients, bench_load_fn *each, void *context, struct error *err) MUST_CHECK;
 
 /* {"id", "name", "driver", "type"} of the device. */
 json_t *bench_device(const struct device_info *info);

@@ -12,7 +12,8 @@
 struct bench {
     struct config config;
     struct bench_settings settings;
-    const char *model, *picture;
+    const char *model, *picture, *load;
+    int connections;
     bool json, help;
     char cache[1024];
 };
@@ -29,7 +30,7 @@ static const struct bench_case {
 static void usage(void)
 {
     printf(
-        "restored bench [--model M] [--pipeline PICTURE] [OPTION]...\n\n"
+        "restored bench [--model M] [--pipeline PICTURE] [--load PICTURE] [OPTION]...\n\n"
         "Measures a network, or the whole pipeline stage by stage, after a warm-up: the median and the 90th "
         "percentile\n"
         "of its times, GFLOP/s (two for each multiply-accumulate of the network), the most memory it took, and that\n"
@@ -42,6 +43,10 @@ static void usage(void)
     printf("  --size WxH            of the input, px\n"
            "  --batch N             pictures at once\n"
            "  --pipeline PICTURE    restore this file; every option of restored restore applies\n"
+           "  --load PICTURE        pictures a second of a server with a full queue, by HTTP clients of its own, on "
+           "the first\n"
+           "                        of the devices (--device A,B,C,D), the first two, four, and so on to all\n"
+           "  --connections N       of the clients at once [8 for each device]\n"
            "  --device ID           one, as restored devices lists them [auto]\n"
            "  --precision P         auto, fp32 or fp16\n"
            "  --runs N              how often [as often as a few seconds hold]\n"
@@ -96,8 +101,8 @@ static enum error_code take(struct bench *bench, struct cli *cli, struct error *
     const char *value;
     enum error_code code;
     if (!*cli->name)
-        return error_set(err, ERROR_INVALID, "bench takes no \"%s\"; --model and --pipeline say what to measure",
-                         cli->value);
+        return error_set(err, ERROR_INVALID,
+                         "bench takes no \"%s\"; --model, --pipeline and --load say what to measure", cli->value);
     if (!strcmp(cli->name, "help") || !strcmp(cli->name, "h"))
         return cli_flag(cli, &bench->help, err);
     if (!strcmp(cli->name, "json"))
@@ -106,6 +111,10 @@ static enum error_code take(struct bench *bench, struct cli *cli, struct error *
         return cli_value(cli, &bench->model, err);
     if (!strcmp(cli->name, "pipeline"))
         return cli_value(cli, &bench->picture, err);
+    if (!strcmp(cli->name, "load"))
+        return cli_value(cli, &bench->load, err);
+    if (!strcmp(cli->name, "connections"))
+        return take_number(cli, 1, 192, &bench->connections, err);
     if (!strcmp(cli->name, "size"))
         return take_size(cli, settings, err);
     if (!strcmp(cli->name, "batch"))
@@ -127,8 +136,12 @@ static enum error_code prepare(struct bench *bench, struct error *err)
     const struct config *config = &bench->config;
     struct bench_settings *settings = &bench->settings;
     struct options *options = &settings->options;
-    if (bench->picture && (bench->model || settings->width || settings->batch || settings->layers))
-        return error_set(err, ERROR_INVALID, "--model, --size, --batch and --layers are not for --pipeline");
+    if ((bench->picture || bench->load) && (bench->model || settings->width || settings->batch || settings->layers))
+        return error_set(err, ERROR_INVALID, "--model, --size, --batch and --layers are not for --pipeline and --load");
+    if (bench->picture && bench->load)
+        return error_set(err, ERROR_INVALID, "--pipeline or --load, one at a time");
+    if (bench->connections && !bench->load)
+        return error_set(err, ERROR_INVALID, "--connections is for --load");
     if (!bench->model && (settings->width || settings->batch))
         return error_set(err, ERROR_INVALID, "--size and --batch are for --model");
     settings->device = *options->device && strcmp(options->device, "auto") ? options->device : config->device;
@@ -218,6 +231,47 @@ static void print_pipeline(const json_t *r)
            number(r, "memory", "process_peak") / 0x1p20);
 }
 
+/* ---- under load ---- */
+
+struct load_rows {
+    bool json;
+    json_t *rows;
+};
+
+static void take_row(json_t *row, void *context)
+{
+    struct load_rows *load = context;
+    const json_t *devices = json_object_get(row, "devices"), *device, *first;
+    const char *name;
+    json_t *stage;
+    size_t index;
+    json_array_append_new(load->rows, row);
+    first = json_array_get(load->rows, 0);
+    if (load->json)
+        return;
+    if (row == first) {
+        printf("restored %s\n\n", RESTORED_VERSION);
+        json_array_foreach(devices, index, device)
+            printf("%s: %s, %s\n", text(device, "id"), text(device, "name"), text(device, "driver"));
+        printf("\n| devices | connections | pictures | faces | pictures/s | of the first | median ms | p95 ms | busy | "
+               "mean "
+               "ms: stages |\n|---|---|---|---|---|---|---|---|---|---|\n");
+    }
+    printf("| ");
+    json_array_foreach(devices, index, device) printf("%s%s", index ? ", " : "", text(device, "id"));
+    printf(" | %d | %d | %d | %.2f | %.2f× | %.0f | %.0f |", (int)number(row, "connections", NULL),
+           (int)number(row, "pictures", NULL), (int)number(row, "faces", NULL),
+           number(row, "pictures_per_second", NULL),
+           number(row, "pictures_per_second", NULL) / number(first, "pictures_per_second", NULL),
+           number(row, "ms", "median"), number(row, "ms", "p95"));
+    json_array_foreach(devices, index, device)
+        printf("%s%.0f%%", index ? ", " : " ", 100 * number(device, "busy", NULL));
+    printf(" |");
+    json_object_foreach(json_object_get(row, "stages"), name, stage) printf(" %s %.1f", name, json_number_value(stage));
+    printf(" |\n");
+    fflush(stdout);
+}
+
 /* ---- */
 
 static enum error_code choose_cases(const struct bench *bench, const struct bench_case **cases, size_t *count,
@@ -268,8 +322,12 @@ static int run(struct bench *bench)
 {
     struct error err = ERROR_INIT;
     json_t *out = json_pack("{s:s}", "version", RESTORED_VERSION), *result = NULL;
+    const char *what = bench->picture ? "pipeline" : bench->load ? "load" : "networks";
     enum error_code code = cli_open_store(&bench->settings.store, &bench->config, &err);
-    if (!code && bench->picture) {
+    if (!code && bench->load) {
+        struct load_rows rows = {bench->json, result = json_array()};
+        code = bench_load(&bench->settings, &bench->config, bench->load, bench->connections, take_row, &rows, &err);
+    } else if (!code && bench->picture) {
         code = bench_pipeline(&bench->settings, bench->picture, &result, &err);
         if (!code && !bench->json)
             print_pipeline(result);
@@ -277,7 +335,7 @@ static int run(struct bench *bench)
         result = json_array();
         code = run_networks(bench, result, &err);
     }
-    json_object_set_new(out, bench->picture ? "pipeline" : "networks", result ? result : json_null());
+    json_object_set_new(out, what, result ? result : json_null());
     if (!code && bench->json) {
         json_dumpf(out, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(10));
         putchar('\n');
@@ -309,5 +367,7 @@ int cli_bench(int argc, char **argv)
         return cli_fail(&err, CLI_USAGE);
     log_set_level(bench.config.log_level > LOG_WARN ? bench.config.log_level : LOG_WARN);
     device_set_cpu_threads((int)bench.config.cpu_threads);
+    if (bench.load)
+        device_set_cpu_handles((int)bench.config.workers);
     return run(&bench);
 }

@@ -108,9 +108,26 @@ describe('bench', () => {
     assert.equal(p.device.id, 'cpu');
   });
 
+  test('a server under load: pictures a second, times, devices, stages', { timeout: 120000 }, async () => {
+    const { status, out, err } = await bench('--load', path.join(fixtures, 'two.png'), '--bg_upsampler', 'none', '--faces', '0', '--runs', '10', '--connections', '3', '--json');
+    assert.equal(status, 0, err);
+    const [row, ...rest] = JSON.parse(out).load;
+    assert.equal(rest.length, 0);
+    assert.equal(row.pictures, 10);
+    assert.equal(row.connections, 3);
+    assert.equal(row.faces, 1, 'the options go with the requests');
+    assert.ok(Math.abs(row.pictures_per_second * row.seconds - 10) < 1e-6);
+    assert.ok(row.ms.least > 0 && row.ms.least <= row.ms.median && row.ms.median <= row.ms.p95);
+    assert.deepEqual(row.devices.map((d) => d.id), ['cpu']);
+    assert.ok(row.devices[0].busy > 0 && row.devices[0].busy < 1.5 && row.devices[0].memory_peak > 0);
+    for (const stage of ['queue', 'decode', 'detect', 'align', 'restore', 'background', 'encode']) assert.ok(row.stages[stage] > 0, stage);
+  });
+
   test('tables for people', async () => {
     const one = await bench('--model', 'parser', '--size', '32x32', '--runs', '1', '--layers');
     assert.match(one.out, /^cpu: .*\n\n\| network \| input .*\n(\|---)+\|\n\| parser \| 1×32×32 \| fp32 \| [\d.]+ \| [\d.]+ \| [\d.]+ \| \d+ \| \d+ \| \d+ \| .*\n\n\| layers of parser \|/);
+    const load = await bench('--load', path.join(fixtures, 'none.png'), '--runs', '3', '--bg_upsampler', 'none', '--faces', 'none');
+    assert.match(load.out, /\| devices \| connections .*\n(\|---)+\|\n\| cpu \| 8 \| 3 \| 0 \| [\d.]+ \| 1\.00× \| \d+ \| \d+ \| \d+% \| queue /);
     const two = await bench('--pipeline', path.join(fixtures, 'two.png'), '--runs', '1', '--bg_upsampler', 'none');
     assert.match(two.out, /\| encode \| [\d.]+ \|[\s\S]*Outside the networks: [\d.]+ ms, [\d.]+%/);
   });
@@ -120,6 +137,7 @@ describe('bench', () => {
       [['--model', 'nothing'], 1, /no model "nothing".*built-in networks.*srvgg_x4_32/], [['--size', '4'], 2, /"4" is not WIDTHxHEIGHT/],
       [['--model', 'gfpgan', '--size', '64x64'], 1, /takes 512x512 px only/], [['--runs', '0', '--model', 'parser'], 2, /"0" is not a number from 1/],
       [['--size', '8x8'], 2, /for --model/], [['--pipeline', 'a.png', '--model', 'parser'], 2, /not for --pipeline/],
+      [['--load', 'a.png', '--pipeline', 'a.png'], 2, /one at a time/], [['--connections', '3'], 2, /for --load/], [['--load', 'nowhere.png'], 1, /nowhere\.png/],
       [['parser'], 2, /takes no "parser"/], [['--pipeline', 'nowhere.png'], 1, /nowhere\.png/], [['--bogus'], 2, /unknown option --bogus/],
     ];
     for (const [args, status, text] of refused) {

@@ -42,17 +42,18 @@ class Block(nn.Module):
 
 
 class Rrdbnet(nn.Module):
-    """RRDBNet ×4 with 23 blocks (Wang et al. 2018)."""
+    """RRDBNet ×4 or ×2 with 23 blocks (Wang et al. 2018); ×2 is ×4 behind a pixel unshuffle."""
 
-    def __init__(self):
+    def __init__(self, scale=4):
         super().__init__()
-        self.conv_first = nn.Conv2d(3, 64, 3, 1, 1)
+        self.factor = 4 // scale
+        self.conv_first = nn.Conv2d(3 * self.factor**2, 64, 3, 1, 1)
         self.body = nn.Sequential(*(Block() for _ in range(23)))
         self.conv_body, self.conv_up1, self.conv_up2, self.conv_hr = (nn.Conv2d(64, 64, 3, 1, 1) for _ in range(4))
         self.conv_last = nn.Conv2d(64, 3, 3, 1, 1)
 
     def forward(self, x):
-        x = self.conv_first(x)
+        x = self.conv_first(F.pixel_unshuffle(x, self.factor))
         x = x + self.conv_body(self.body(x))
         x = leaky(self.conv_up1(F.interpolate(x, scale_factor=2.0)))
         x = leaky(self.conv_up2(F.interpolate(x, scale_factor=2.0)))
@@ -73,61 +74,62 @@ class Srvgg(nn.Module):
         return F.pixel_shuffle(self.body(x), 4) + F.interpolate(x, scale_factor=4.0)
 
 
-def unit(source, target, kernel, stride=1, active=True):
-    layers = [nn.Conv2d(source, target, kernel, stride, kernel // 2, bias=False), nn.BatchNorm2d(target)]
-    return nn.Sequential(*layers, *([nn.ReLU(inplace=True)] if active else []))
-
-
 class Bottleneck(nn.Module):
     def __init__(self, source, planes, stride):
         super().__init__()
-        self.way = nn.Sequential(unit(source, planes, 1), unit(planes, planes, 3, stride),
-                                 unit(planes, 4 * planes, 1, active=False))
-        self.skip = unit(source, 4 * planes, 1, stride, False) if stride > 1 or source != 4 * planes else nn.Identity()
+        self.conv1, self.bn1 = nn.Conv2d(source, planes, 1, bias=False), nn.BatchNorm2d(planes)
+        self.conv2, self.bn2 = nn.Conv2d(planes, planes, 3, stride, 1, bias=False), nn.BatchNorm2d(planes)
+        self.conv3, self.bn3 = nn.Conv2d(planes, 4 * planes, 1, bias=False), nn.BatchNorm2d(4 * planes)
+        if stride > 1 or source != 4 * planes:
+            self.downsample = nn.Sequential(nn.Conv2d(source, 4 * planes, 1, stride, bias=False),
+                                            nn.BatchNorm2d(4 * planes))
+        else:
+            self.downsample = nn.Identity()
 
     def forward(self, x):
-        return F.relu(self.way(x) + self.skip(x))
+        y = F.relu(self.bn1(self.conv1(x)))
+        y = F.relu(self.bn2(self.conv2(y)))
+        return F.relu(self.bn3(self.conv3(y)) + self.downsample(x))
 
 
-class Ssh(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.three = unit(width, width // 2, 3, active=False)
-        self.first, self.five = unit(width, width // 4, 3), unit(width // 4, width // 4, 3, active=False)
-        self.second, self.seven = unit(width // 4, width // 4, 3), unit(width // 4, width // 4, 3, active=False)
-
-    def forward(self, x):
-        first = self.first(x)
-        return F.relu(torch.cat([self.three(x), self.five(first), self.seven(self.second(first))], 1))
-
-
-class Retinaface(nn.Module):
-    """RetinaFace (Deng et al. 2019) on ResNet-50, FPN 256 wide."""
+class Resnet(nn.Module):
+    """ResNet-50 (He et al. 2016); features at strides 8, 16 and 32."""
 
     def __init__(self):
         super().__init__()
-        self.stem = nn.Sequential(unit(3, 64, 7, 2), nn.MaxPool2d(3, 2, 1))
-        source, self.layers = 64, nn.ModuleList()
-        for planes, depth in ((64, 3), (128, 4), (256, 6), (512, 3)):
+        self.conv1, self.bn1 = nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64)
+        source = 64
+        for k, (planes, depth) in enumerate(((64, 3), (128, 4), (256, 6), (512, 3))):
             blocks = []
             for i in range(depth):
-                blocks.append(Bottleneck(source, planes, 2 if i == 0 and planes > 64 else 1))
+                blocks.append(Bottleneck(source, planes, 2 if i == 0 and k else 1))
                 source = 4 * planes
-            self.layers.append(nn.Sequential(*blocks))
-        self.lateral = nn.ModuleList(unit(c, 256, 1) for c in (512, 1024, 2048))
-        self.merge = nn.ModuleList(unit(256, 256, 3) for _ in range(2))
-        self.ssh = nn.ModuleList(Ssh(256) for _ in range(3))
-        self.heads = nn.ModuleList(nn.ModuleList(nn.Conv2d(256, n, 1) for n in (4, 8, 20)) for _ in range(3))
+            self.add_module(f"layer{k + 1}", nn.Sequential(*blocks))
 
     def forward(self, x):
-        x, levels = self.stem(x), []
-        for layer in self.layers:
-            x = layer(x)
-            levels.append(x)
-        levels = [lateral(level) for lateral, level in zip(self.lateral, levels[1:])]
-        for i in (1, 0):
-            levels[i] = self.merge[i](levels[i] + F.interpolate(levels[i + 1], size=levels[i].shape[2:]))
-        return [head(ssh(level)) for ssh, level, heads in zip(self.ssh, levels, self.heads) for head in heads]
+        x = F.max_pool2d(F.relu(self.bn1(self.conv1(x))), 3, 2, 1)
+        a = self.layer2(self.layer1(x))
+        b = self.layer3(a)
+        return a, b, self.layer4(b)
+
+
+class Retinaface(nn.Module):
+    """RetinaFace (Deng et al. 2019) on ResNet-50, FPN 256 wide; the official names. A map of each stride: classes,
+    boxes, landmarks."""
+
+    def __init__(self):
+        super().__init__()
+        from models.training.networks_scene import Fpn, Head, Ssh
+        self.body = Resnet()
+        self.fpn = Fpn((512, 1024, 2048), 256, 0)
+        self.ssh1, self.ssh2, self.ssh3 = (Ssh(256, 0) for _ in range(3))
+        for name, outputs in (("ClassHead", 4), ("BboxHead", 8), ("LandmarkHead", 20)):
+            self.add_module(name, nn.ModuleList(Head(256, outputs) for _ in range(3)))
+
+    def forward(self, x):
+        levels = [ssh(level) for ssh, level in zip((self.ssh1, self.ssh2, self.ssh3), self.fpn(self.body(x)))]
+        return [torch.cat([head[i](level) for head in (self.ClassHead, self.BboxHead, self.LandmarkHead)], 1)
+                for i, level in enumerate(levels)]
 
 
 def gfpgan():
