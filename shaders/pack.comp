@@ -2,8 +2,6 @@
 #version 450
 #include "pixel.glsl"
 
-layout(constant_id = 0) const uint CHANNELS = 1;
-
 WRITES(BIND_Y, y);
 layout(std430, set = 0, binding = BIND_X) readonly buffer host_buffer { float host[]; };
 layout(std430, set = 0, binding = BIND_WEIGHT) readonly buffer map_buffer { uvec4 map[]; };
@@ -16,7 +14,7 @@ void main()
     const uvec4 channel = map[block()];
     vec4 v = vec4(0.0);
     for (uint lane = 0; lane < 4; lane++)
-        if (channel[lane] < CHANNELS)
-            v[lane] = host[(image() * CHANNELS + channel[lane]) * out_size() + at];
+        if (channel[lane] < p.channels)
+            v[lane] = host[(image() * p.channels + channel[lane]) * out_size() + at];
     y[quad(p.y, block(), out_size(), at)] = TO_QUAD(v);
 }

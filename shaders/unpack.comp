@@ -2,8 +2,6 @@
 #version 450
 #include "pixel.glsl"
 
-layout(constant_id = 0) const uint CHANNELS = 1;
-
 layout(std430, set = 0, binding = BIND_Y) writeonly buffer host_buffer { float host[]; };
 READS(BIND_X, x);
 layout(std430, set = 0, binding = BIND_WEIGHT) readonly buffer map_buffer { uvec4 map[]; };
@@ -16,6 +14,6 @@ void main()
     const uvec4 channel = map[block()];
     const vec4 v = vec4(x[quad(p.x, block(), out_size(), at)]);
     for (uint lane = 0; lane < 4; lane++)
-        if (channel[lane] < CHANNELS)
-            host[(image() * CHANNELS + channel[lane]) * out_size() + at] = v[lane];
+        if (channel[lane] < p.channels)
+            host[(image() * p.channels + channel[lane]) * out_size() + at] = v[lane];
 }

@@ -1,41 +1,90 @@
 #include "runtime/vulkan/vk_command.h"
 
+#include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
+#include <time.h>
 
 #include "runtime/backend/fault.h"
 #include "runtime/base/mem.h"
 
 #define IN_FLIGHT 2
 
+/* Of one submit. */
+struct flight {
+    struct vk_work *work;
+    uint32_t count; /* command buffers */
+    VkFence fence;
+    double sent_ms;
+};
+
 struct vk_commands {
     VkCommandPool pool;
-    VkFence fences[IN_FLIGHT];
+    pthread_t thread;
+    bool started, quit;
+    pthread_mutex_t lock;  /* for all that follows, and the queue */
+    pthread_cond_t sent;   /* something is in flight, or the thread is to quit */
+    pthread_cond_t over;   /* some work is */
+    struct vk_work *first; /* in the order in which they came; those that are over are taken out */
+    struct flight flights[IN_FLIGHT];
+    int flying;
+    double busy_ms, idle_since_ms; /* until the last submit that is done; when that was */
 };
+
+static double now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
+}
+
+static void *feed(void *context);
 
 enum error_code vk_command_create(struct vk_device *device, struct error *err)
 {
     const VkCommandPoolCreateInfo pool = {.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO,
+                                          .flags = VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT,
                                           .queueFamilyIndex = device->traits.family};
     const VkFenceCreateInfo fence = {.sType = VK_STRUCTURE_TYPE_FENCE_CREATE_INFO};
-    device->commands = mem_calloc(1, sizeof *device->commands);
-    if (!device->commands)
+    struct vk_commands *commands = device->commands = mem_calloc(1, sizeof *commands);
+    if (!commands)
         return error_set(err, ERROR_NO_MEMORY, "out of memory to open %s", device->traits.info.name);
-    VkResult result = vkCreateCommandPool(device->handle, &pool, NULL, &device->commands->pool);
+    pthread_mutex_init(&commands->lock, NULL);
+    pthread_cond_init(&commands->sent, NULL);
+    pthread_cond_init(&commands->over, NULL);
+    VkResult result = vkCreateCommandPool(device->handle, &pool, NULL, &commands->pool);
     for (int i = 0; i < IN_FLIGHT && result == VK_SUCCESS; i++)
-        result = vkCreateFence(device->handle, &fence, NULL, &device->commands->fences[i]);
-    return result == VK_SUCCESS ? OK : vk_device_error(device, result, "create a command pool", err);
+        result = vkCreateFence(device->handle, &fence, NULL, &commands->flights[i].fence);
+    if (result != VK_SUCCESS)
+        return vk_device_error(device, result, "create a command pool", err);
+    commands->started = pthread_create(&commands->thread, NULL, feed, device) == 0;
+    return commands->started ? OK : error_set(err, ERROR_NO_MEMORY, "no thread for %s", device->traits.info.name);
 }
 
 void vk_command_destroy(struct vk_device *device)
 {
-    if (!device->commands)
+    struct vk_commands *commands = device->commands;
+    if (!commands)
         return;
+    if (commands->started) {
+        pthread_mutex_lock(&commands->lock);
+        commands->quit = true;
+        pthread_cond_signal(&commands->sent);
+        pthread_mutex_unlock(&commands->lock);
+        pthread_join(commands->thread, NULL);
+    }
     for (int i = 0; i < IN_FLIGHT; i++)
-        vkDestroyFence(device->handle, device->commands->fences[i], NULL);
-    vkDestroyCommandPool(device->handle, device->commands->pool, NULL);
-    free(device->commands);
+        vkDestroyFence(device->handle, commands->flights[i].fence, NULL);
+    vkDestroyCommandPool(device->handle, commands->pool, NULL);
+    pthread_cond_destroy(&commands->sent);
+    pthread_cond_destroy(&commands->over);
+    pthread_mutex_destroy(&commands->lock);
+    free(commands);
     device->commands = NULL;
 }
+
+/* --- recording -----------------------------------------------------------------------------------------------------
+ */
 
 enum error_code vk_command_begin(struct vk_device *device, VkCommandBuffer *out, struct error *err)
 {
@@ -43,8 +92,9 @@ enum error_code vk_command_begin(struct vk_device *device, VkCommandBuffer *out,
                                                   .commandPool = device->commands->pool,
                                                   .level = VK_COMMAND_BUFFER_LEVEL_PRIMARY,
                                                   .commandBufferCount = 1};
-    const VkCommandBufferBeginInfo begin = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO};
-    VkResult result = vkAllocateCommandBuffers(device->handle, &allocate, out);
+    const VkCommandBufferBeginInfo begin = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
+                                            .flags = VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT};
+    VkResult result = *out ? VK_SUCCESS : vkAllocateCommandBuffers(device->handle, &allocate, out);
     if (result != VK_SUCCESS) {
         *out = VK_NULL_HANDLE;
         return vk_device_error(device, result, "allocate a command buffer", err);
@@ -90,40 +140,215 @@ void vk_command_to_host(VkCommandBuffer commands)
     vkCmdPipelineBarrier(commands, work, VK_PIPELINE_STAGE_HOST_BIT, 0, 1, &barrier, 0, NULL, 0, NULL);
 }
 
+/* --- the queue -----------------------------------------------------------------------------------------------------
+ * All of it under the lock. */
+
+/* Takes out what is over. */
+static void sweep(struct vk_commands *commands)
+{
+    struct vk_work **at = &commands->first;
+    while (*at) {
+        struct vk_work *work = *at;
+        if (work->done == work->sent && (work->code != OK || work->sent == work->count)) {
+            *at = work->next;
+            work->over = true;
+            pthread_cond_broadcast(&commands->over);
+        } else {
+            at = &work->next;
+        }
+    }
+}
+
+/* Ends it with what is in flight of it. */
+static void fail(struct vk_device *device, struct vk_work *work, VkResult result)
+{
+    if (work->code != OK)
+        return;
+    error_clear(&work->error);
+    work->code = vk_device_error(device, result, "run the commands", &work->error);
+}
+
+/* Whose commands go next: the oldest that is not in the background, else the oldest. */
+static struct vk_work *choose(struct vk_commands *commands)
+{
+    struct vk_work *background = NULL;
+    for (struct vk_work *work = commands->first; work; work = work->next) {
+        if (work->code != OK || work->sent == work->count)
+            continue;
+        if (work->dropped || (work->cancel && atomic_load(work->cancel))) {
+            work->code = error_set(&work->error, ERROR_CANCELLED, "cancelled");
+            continue;
+        }
+        if (!work->background)
+            return work;
+        background = background ? background : work;
+    }
+    return background;
+}
+
+static void send(struct vk_device *device, struct vk_work *work)
+{
+    struct vk_commands *commands = device->commands;
+    struct flight *flight = &commands->flights[commands->flying];
+    const uint32_t left = work->count - work->sent;
+    uint32_t count = work->wrapped && work->sent == 0 && left > 1 ? 2 : 1;
+    count += work->wrapped && left == count + 1;
+    const VkSubmitInfo submit = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
+                                 .commandBufferCount = count,
+                                 .pCommandBuffers = work->commands + work->sent};
+    const VkResult result = device->lost || fault_submit(device->traits.info.id)
+                                ? VK_ERROR_DEVICE_LOST
+                                : vkQueueSubmit(device->queue, 1, &submit, flight->fence);
+    if (result != VK_SUCCESS) {
+        fail(device, work, result);
+        return;
+    }
+    flight->work = work;
+    flight->count = count;
+    flight->sent_ms = now_ms();
+    work->sent += count;
+    commands->flying++;
+}
+
+/* Keeps the device busy. */
+static void pump(struct vk_device *device)
+{
+    struct vk_commands *commands = device->commands;
+    struct vk_work *work;
+    while (commands->flying < IN_FLIGHT && (work = choose(commands)))
+        send(device, work);
+    sweep(commands);
+    if (commands->flying)
+        pthread_cond_signal(&commands->sent);
+}
+
+/* The oldest submit is done. */
+static void land(struct vk_device *device, VkResult result)
+{
+    struct vk_commands *commands = device->commands;
+    struct flight flight = commands->flights[0];
+    const double now = now_ms(),
+                 begun = flight.sent_ms > commands->idle_since_ms ? flight.sent_ms : commands->idle_since_ms;
+    if (result == VK_SUCCESS)
+        result = vkResetFences(device->handle, 1, &flight.fence);
+    if (result != VK_SUCCESS) {
+        /* Nothing may be left in flight, and no fence signalled, for what comes after. */
+        vkDeviceWaitIdle(device->handle);
+        for (int i = 0; i < commands->flying; i++) {
+            vkResetFences(device->handle, 1, &commands->flights[i].fence);
+            commands->flights[i].work->done += commands->flights[i].count;
+            fail(device, commands->flights[i].work, result);
+        }
+        commands->flying = 0;
+        return;
+    }
+    flight.work->done += flight.count;
+    memmove(commands->flights, commands->flights + 1, sizeof commands->flights - sizeof flight);
+    commands->flights[IN_FLIGHT - 1] = flight; /* its fence is free again */
+    commands->flying--;
+    commands->busy_ms += now - begun;
+    commands->idle_since_ms = now;
+}
+
+/* Waits for what is in flight and sends what follows. */
+static void *feed(void *context)
+{
+    struct vk_device *device = context;
+    struct vk_commands *commands = device->commands;
+    pthread_mutex_lock(&commands->lock);
+    for (;;) {
+        while (!commands->flying && !commands->quit)
+            pthread_cond_wait(&commands->sent, &commands->lock);
+        if (!commands->flying)
+            break;
+        const VkFence fence = commands->flights[0].fence;
+        pthread_mutex_unlock(&commands->lock);
+        const VkResult result = vkWaitForFences(device->handle, 1, &fence, VK_TRUE, UINT64_MAX);
+        pthread_mutex_lock(&commands->lock);
+        land(device, result);
+        pump(device);
+    }
+    pthread_mutex_unlock(&commands->lock);
+    return NULL;
+}
+
+/* --- for callers ---------------------------------------------------------------------------------------------------
+ */
+
+void vk_command_start(struct vk_device *device, struct vk_work *work)
+{
+    struct vk_commands *commands = device->commands;
+    struct vk_work **last = &commands->first;
+    work->next = NULL;
+    work->sent = work->done = 0;
+    work->dropped = work->over = false;
+    work->code = OK;
+    error_clear(&work->error);
+    pthread_mutex_lock(&commands->lock);
+    while (*last)
+        last = &(*last)->next;
+    *last = work;
+    pump(device);
+    pthread_mutex_unlock(&commands->lock);
+}
+
+bool vk_command_over(struct vk_device *device, const struct vk_work *work)
+{
+    pthread_mutex_lock(&device->commands->lock);
+    const bool over = work->over;
+    pthread_mutex_unlock(&device->commands->lock);
+    return over;
+}
+
+enum error_code vk_command_finish(struct vk_device *device, struct vk_work *work, bool drop, struct error *err)
+{
+    struct vk_commands *commands = device->commands;
+    pthread_mutex_lock(&commands->lock);
+    work->dropped = work->dropped || drop;
+    if (drop)
+        pump(device);
+    while (!work->over)
+        pthread_cond_wait(&commands->over, &commands->lock);
+    pthread_mutex_unlock(&commands->lock);
+    return work->code == OK ? OK : error_set(err, work->code, "%s", work->error.text);
+}
+
 enum error_code vk_command_run(struct vk_device *device, const VkCommandBuffer *commands, uint32_t count,
                                const atomic_int *cancel, struct error *err)
 {
-    enum error_code code = OK;
-    VkResult result = VK_SUCCESS;
-    uint32_t submitted = 0, waited = 0;
+    struct vk_work work = {.commands = commands, .count = count, .cancel = cancel};
+    vk_command_start(device, &work);
+    return vk_command_finish(device, &work, false, err);
+}
 
-    if (device->lost)
-        return vk_device_error(device, VK_ERROR_DEVICE_LOST, "run", err);
-    while (result == VK_SUCCESS && (waited < submitted || (submitted < count && code == OK))) {
-        if (code == OK && submitted < count && cancel && atomic_load(cancel))
-            code = error_set(err, ERROR_CANCELLED, "cancelled");
-        if (code == OK && submitted < count && submitted - waited < IN_FLIGHT) {
-            const VkSubmitInfo submit = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
-                                         .commandBufferCount = 1,
-                                         .pCommandBuffers = &commands[submitted]};
-            result = fault_submit(device->traits.info.id)
-                         ? VK_ERROR_DEVICE_LOST
-                         : vkQueueSubmit(device->queue, 1, &submit, device->commands->fences[submitted % IN_FLIGHT]);
-            submitted += result == VK_SUCCESS;
-        } else if (waited < submitted) {
-            const VkFence *fence = &device->commands->fences[waited % IN_FLIGHT];
-            result = vkWaitForFences(device->handle, 1, fence, VK_TRUE, UINT64_MAX);
-            if (result == VK_SUCCESS)
-                result = vkResetFences(device->handle, 1, fence);
-            waited += result == VK_SUCCESS;
-        }
+VkResult vk_command_submit(struct vk_device *device, VkCommandBuffer commands, VkFence fence)
+{
+    const VkSubmitInfo submit = {
+        .sType = VK_STRUCTURE_TYPE_SUBMIT_INFO, .commandBufferCount = 1, .pCommandBuffers = &commands};
+    if (device->lost || fault_submit(device->traits.info.id))
+        return VK_ERROR_DEVICE_LOST;
+    pthread_mutex_lock(&device->commands->lock);
+    const VkResult result = vkQueueSubmit(device->queue, 1, &submit, fence);
+    pthread_mutex_unlock(&device->commands->lock);
+    return result;
+}
+
+void vk_command_wait_idle(struct vk_device *device)
+{
+    pthread_mutex_lock(&device->commands->lock);
+    vkDeviceWaitIdle(device->handle);
+    pthread_mutex_unlock(&device->commands->lock);
+}
+
+double vk_command_busy_ms(struct vk_device *device)
+{
+    struct vk_commands *commands = device->commands;
+    pthread_mutex_lock(&commands->lock);
+    double ms = commands->busy_ms;
+    if (commands->flying) {
+        const double sent = commands->flights[0].sent_ms;
+        ms += now_ms() - (sent > commands->idle_since_ms ? sent : commands->idle_since_ms);
     }
-    if (result != VK_SUCCESS) {
-        /* Nothing may be left in flight, and no fence signalled, for a run that comes after. */
-        vkDeviceWaitIdle(device->handle);
-        vkResetFences(device->handle, IN_FLIGHT, device->commands->fences);
-        error_clear(err);
-        return vk_device_error(device, result, "run the commands", err);
-    }
-    return code;
+    pthread_mutex_unlock(&commands->lock);
+    return ms;
 }

@@ -1,5 +1,6 @@
-/* Command buffers and their way through the device's one queue.
- * Thread-safety: as the device. */
+/* Command buffers and their way through the device's one queue. A thread of the device's own sends them, a few at a
+ * time, so that others may go in between and that what was not sent can be given up. Thread-safety: as the device, but
+ * for vk_command_busy_ms. */
 #ifndef RUNTIME_VULKAN_VK_COMMAND_H
 #define RUNTIME_VULKAN_VK_COMMAND_H
 
@@ -8,8 +9,8 @@
 enum error_code vk_command_create(struct vk_device *device, struct error *err) MUST_CHECK;
 void vk_command_destroy(struct vk_device *device);
 
-/* A command buffer that can be submitted again and again, open for recording; begins with a barrier after everything
- * submitted before it. */
+/* A command buffer that can be submitted again and again, also while it is in flight, open for recording; begins with a
+ * barrier after everything submitted before it. *out: NULL for a new one, or one to be recorded anew. */
 enum error_code vk_command_begin(struct vk_device *device, VkCommandBuffer *out, struct error *err) MUST_CHECK;
 enum error_code vk_command_end(struct vk_device *device, VkCommandBuffer commands, struct error *err) MUST_CHECK;
 void vk_command_free(struct vk_device *device, const VkCommandBuffer *commands, uint32_t count);
@@ -19,9 +20,38 @@ void vk_command_barrier(VkCommandBuffer commands);
 /* Makes them visible to the host, once the commands are done. */
 void vk_command_to_host(VkCommandBuffer commands);
 
-/* Submits them in order, each in a submit of its own so that none keeps the device long, with at most two in flight,
- * and waits for the last. cancel (may be NULL) is looked at before each submit: what was submitted is waited for. */
+/* Command buffers to be submitted in order, none long, with few in flight. The caller's, until vk_command_finish. */
+struct vk_work {
+    const VkCommandBuffer *commands;
+    uint32_t count;
+    bool wrapped;             /* the first and the last are short and go with their neighbours */
+    const atomic_int *cancel; /* looked at before each submit; NULL: none */
+    bool background;          /* other work goes first */
+    /* vk_command's own: */
+    struct vk_work *next;
+    uint32_t sent, done;
+    bool dropped, over;
+    enum error_code code;
+    struct error error;
+};
+
+/* Hands the work over. */
+void vk_command_start(struct vk_device *device, struct vk_work *work);
+bool vk_command_over(struct vk_device *device, const struct vk_work *work);
+/* Waits for the end of the work, which is what was already submitted where it is to be dropped or was cancelled. Errors
+ * are the work's; CANCELLED, DEVICE_LOST, DEVICE, NO_MEMORY. */
+enum error_code vk_command_finish(struct vk_device *device, struct vk_work *work, bool drop,
+                                  struct error *err) MUST_CHECK;
+
+/* Both. */
 enum error_code vk_command_run(struct vk_device *device, const VkCommandBuffer *commands, uint32_t count,
                                const atomic_int *cancel, struct error *err) MUST_CHECK;
+
+/* vkQueueSubmit of one command buffer, for who waits for fences itself; and vkDeviceWaitIdle. */
+VkResult vk_command_submit(struct vk_device *device, VkCommandBuffer commands, VkFence fence);
+void vk_command_wait_idle(struct vk_device *device);
+
+/* How long the device was at work since it was opened. */
+double vk_command_busy_ms(struct vk_device *device);
 
 #endif

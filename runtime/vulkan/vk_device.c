@@ -10,6 +10,7 @@
 #include "runtime/base/mem.h"
 #include "runtime/vulkan/vk_command.h"
 #include "runtime/vulkan/vk_instance.h"
+#include "runtime/vulkan/vk_io.h"
 #include "runtime/vulkan/vk_matrix.h"
 #include "runtime/vulkan/vk_pack.h"
 #include "runtime/vulkan/vk_pipeline.h"
@@ -243,6 +244,7 @@ static void describe(VkPhysicalDevice physical, uint32_t index, struct vk_traits
         }
     }
     info->memory_budget = info->memory_total;
+    info->asynchronous = true;
     info->max_buffer_bytes = properties.limits.maxStorageBufferRange;
     if (info->max_buffer_bytes > traits->max_allocation)
         info->max_buffer_bytes = traits->max_allocation;
@@ -341,11 +343,17 @@ static void info(const struct device *base, struct device_info *out)
     out->memory_peak = atomic_load(&device->account->peak);
 }
 
+static double busy_ms(const struct device *base)
+{
+    return vk_command_busy_ms((struct vk_device *)(uintptr_t)base); /* which locks it */
+}
+
 static void close_device(struct device *base)
 {
     struct vk_device *device = (struct vk_device *)base;
     if (device->handle) {
-        vkDeviceWaitIdle(device->handle);
+        if (device->commands)
+            vk_command_wait_idle(device);
         vk_tune_destroy(device);
         vk_pack_destroy(device);
         vk_pipeline_destroy(device);
@@ -479,7 +487,12 @@ const struct backend vk_backend = {
     .plan_create = vk_plan_create,
     .plan_prepare = vk_plan_prepare,
     .plan_destroy = vk_plan_destroy,
-    .plan_run = vk_plan_run,
+    .plan_submit = vk_plan_submit,
+    .plan_ready = vk_plan_ready,
+    .plan_wait = vk_plan_wait,
+    .canvas_create = vk_io_canvas_create,
+    .canvas_destroy = vk_io_canvas_destroy,
+    .busy_ms = busy_ms,
     .plan_bytes = vk_plan_bytes,
     .plan_profile = vk_plan_profile,
     .plan_ms = vk_plan_ms,

@@ -53,7 +53,7 @@ struct vk_device {
     struct vk_instance *instance;
     VkDevice handle;
     VkQueue queue;
-    bool lost;
+    atomic_bool lost;
     bool matrix;                     /* convolutions in fp16 use cooperative matrices */
     bool grouped;                    /* channels lie in groups also where no matrices want it: for tests */
     uint8_t matrix_order[256];       /* row * 16 + column of each invocation's 8 elements of a B matrix */

@@ -20,9 +20,11 @@
     X(vkCmdBindPipeline)                                                                                               \
     X(vkCmdCopyBuffer)                                                                                                 \
     X(vkCmdDispatch)                                                                                                   \
+    X(vkCmdFillBuffer)                                                                                                 \
     X(vkCmdPipelineBarrier)                                                                                            \
     X(vkCmdPushConstants)                                                                                              \
     X(vkCmdResetQueryPool)                                                                                             \
+    X(vkCmdUpdateBuffer)                                                                                               \
     X(vkCmdWriteTimestamp)                                                                                             \
     X(vkCreateBuffer)                                                                                                  \
     X(vkCreateCommandPool)                                                                                             \

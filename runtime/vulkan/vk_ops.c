@@ -444,38 +444,8 @@ enum error_code vk_ops_node(struct vk_build *build, const struct node *node, str
     return code == OK ? makers[node->kind](&frame, err) : code;
 }
 
-static enum error_code host_copy(struct vk_build *build, struct view view, const struct vk_slice *host, bool in,
-                                 struct error *err)
+enum error_code vk_ops_lanes(struct vk_build *build, const struct vk_layout *layout, struct vk_slice *out,
+                             struct error *err)
 {
-    struct vk_dispatch dispatch = {.key.shader = in ? "pack" : "unpack"};
-    struct vk_operand tensor;
-    enum error_code code = vk_plan_operand(build, view, &tensor, err);
-    if (code == OK)
-        code = lane_map(build, &tensor.layout, NULL, &dispatch.bind[BIND_WEIGHT], err);
-    if (code != OK)
-        return code;
-    spec(&dispatch, (uint32_t)tensor.layout.channels);
-    dispatch.push.pixel.out_h = tensor.h;
-    dispatch.push.pixel.out_w = tensor.w;
-    if (in) {
-        dispatch.bind[BIND_X] = *host;
-        dispatch.push.pixel.y = vk_plan_bind(build, &dispatch, BIND_Y, &tensor);
-    } else {
-        dispatch.bind[BIND_Y] = *host;
-        dispatch.push.pixel.x = vk_plan_bind(build, &dispatch, BIND_X, &tensor);
-        dispatch.push.pixel.y.stride = (uint32_t)tensor.layout.group_log << OPERAND_STRIDE_BITS; /* as the tensor's */
-    }
-    pixel_groups(&dispatch, &tensor);
-    return vk_plan_add(build, &dispatch, err);
-}
-
-enum error_code vk_ops_input(struct vk_build *build, struct view tensor, const struct vk_slice *host, struct error *err)
-{
-    return host_copy(build, tensor, host, true, err);
-}
-
-enum error_code vk_ops_output(struct vk_build *build, struct view tensor, const struct vk_slice *host,
-                              struct error *err)
-{
-    return host_copy(build, tensor, host, false, err);
+    return lane_map(build, layout, NULL, out, err);
 }

@@ -9,10 +9,8 @@
 /* Appends the node's dispatches to the plan. UNSUPPORTED names an operator without a shader. */
 enum error_code vk_ops_node(struct vk_build *build, const struct node *node, struct error *err) MUST_CHECK;
 
-/* Between float32 NCHW in a host buffer and a tensor. */
-enum error_code vk_ops_input(struct vk_build *build, struct view tensor, const struct vk_slice *host,
+/* Puts into the plan's words, for each lane of the layout, its channel, or VK_PACK_NO_CHANNEL. */
+enum error_code vk_ops_lanes(struct vk_build *build, const struct vk_layout *layout, struct vk_slice *out,
                              struct error *err) MUST_CHECK;
-enum error_code vk_ops_output(struct vk_build *build, struct view tensor, const struct vk_slice *host,
-                              struct error *err) MUST_CHECK;
 
 #endif

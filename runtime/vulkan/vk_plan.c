@@ -8,6 +8,7 @@
 #include "runtime/base/mem.h"
 #include "runtime/nn/arena_plan.h"
 #include "runtime/vulkan/vk_command.h"
+#include "runtime/vulkan/vk_io.h"
 #include "runtime/vulkan/vk_matrix.h"
 #include "runtime/vulkan/vk_ops.h"
 #include "runtime/vulkan/vk_timer.h"
@@ -28,10 +29,17 @@ static uint64_t submit_work(const struct vk_device *device, bool matrices)
 /* Dispatches between two barriers whose spans are remembered. */
 #define MAX_OPEN 16
 
+/* A run: what vk_io records for it around the plan's commands. */
+struct plan_slot {
+    bool busy;
+    VkCommandBuffer before, after, *commands;
+    struct vk_work work;
+};
+
 struct vk_plan {
     struct plan base;
     char name[64];
-    struct vk_buffer arena, upload, readback, words;
+    struct vk_buffer arena, words;
     uint64_t arena_bytes, scratch, scratch_top; /* scratch begins where the tensors end */
     uint32_t *host_words;                       /* what `words` is filled with; first struct params_run */
     size_t word_count, word_capacity;
@@ -43,9 +51,9 @@ struct vk_plan {
     uint32_t command_count, command_capacity;
     uint64_t submit_work;
     struct vk_timer timer;
-    int input_count, output_count;
-    struct vk_slice inputs[sizeof((struct graph *)0)->inputs / sizeof(int)];
-    struct vk_slice outputs[sizeof((struct graph *)0)->outputs / sizeof(int)];
+    struct vk_io *io;
+    struct plan_slot slots[PLAN_RUNS];
+    int flying[PLAN_RUNS], flying_count; /* the slots of the runs under way */
 };
 
 static uint64_t align_up(const struct vk_device *device, uint64_t bytes)
@@ -147,6 +155,11 @@ enum error_code vk_plan_words(struct vk_build *build, const uint32_t *words, siz
     return OK;
 }
 
+const char *vk_plan_name(const struct vk_plan *plan)
+{
+    return plan->name;
+}
+
 struct vk_slice vk_plan_run_params(const struct vk_build *build)
 {
     return (struct vk_slice){&build->plan->words, 0, sizeof(struct params_run)};
@@ -214,40 +227,16 @@ static enum error_code place_tensors(struct vk_build *build, uint64_t *offsets, 
     return code;
 }
 
-/* Divides a host buffer among tensors of float32 NCHW; *total: its size. */
-static enum error_code place_host(struct vk_build *build, const int *tensors, int count, const struct vk_buffer *buffer,
-                                  struct vk_slice *slices, uint64_t *total, struct error *err)
-{
-    *total = 0;
-    for (int i = 0; i < count; i++) {
-        const struct tensor *tensor = &build->graph->tensors[tensors[i]];
-        const uint64_t bytes = sizeof(float) * (uint64_t)tensor->n * (uint64_t)tensor->channels * (uint64_t)tensor->h *
-                               (uint64_t)tensor->w;
-        if (bytes > build->device->traits.limits.maxStorageBufferRange)
-            return error_set(err, ERROR_TOO_LARGE, "%s: an input or output of %.0f MiB is larger than %s takes",
-                             build->plan->name, (double)bytes / 0x1p20, build->device->traits.info.name);
-        slices[i] = (struct vk_slice){buffer, *total, bytes};
-        *total += align_up(build->device, bytes);
-    }
-    return OK;
-}
-
 static enum error_code build_dispatches(struct vk_build *build, struct error *err)
 {
     struct vk_plan *plan = build->plan;
     const struct graph *graph = build->graph;
     enum error_code code = OK;
-    build->node = -1;
-    for (int i = 0; i < graph->input_count && code == OK; i++)
-        code = vk_ops_input(build, whole(graph, graph->inputs[i]), &plan->inputs[i], err);
     for (int i = 0; i < graph->node_count && code == OK; i++) {
         plan->scratch = 0;
         build->node = i;
         code = vk_ops_node(build, &graph->nodes[i], err);
     }
-    build->node = graph->node_count;
-    for (int i = 0; i < graph->output_count && code == OK; i++)
-        code = vk_ops_output(build, whole(graph, graph->outputs[i]), &plan->outputs[i], err);
     return code;
 }
 
@@ -321,8 +310,11 @@ static enum error_code next_commands(struct recorder *r, struct error *err)
     if (code == OK)
         code = vk_command_begin(r->device, &r->commands, err);
     if (code == OK) {
-        if (plan->command_count == 0)
+        if (plan->command_count == 0) {
             vk_timer_reset(&plan->timer, r->commands);
+            if (vk_timer_wants(&plan->timer, -1, 0))
+                vk_timer_stamp(&plan->timer, r->commands, -1);
+        }
         plan->commands[plan->command_count++] = r->commands;
     }
     r->work = 0;
@@ -388,9 +380,10 @@ static enum error_code record(struct vk_device *device, struct vk_plan *plan, st
     struct recorder r = {.device = device, .plan = plan, .limit = plan->submit_work};
     enum error_code code = OK;
     for (uint32_t i = 0; i < plan->dispatch_count && code == OK; i++) {
-        const int node = plan->dispatches[i].node;
+        const int node = plan->dispatches[i].node,
+                  next = i + 1 < plan->dispatch_count ? plan->dispatches[i + 1].node : plan->timer.node_count;
         code = record_dispatch(&r, i, err);
-        if (code || i + 1 == plan->dispatch_count || !vk_timer_wants(&plan->timer, node, plan->dispatches[i + 1].node))
+        if (code || !vk_timer_wants(&plan->timer, node, next))
             continue;
         if (plan->timer.nodes) { /* each by itself */
             vk_command_barrier(r.commands);
@@ -398,8 +391,6 @@ static enum error_code record(struct vk_device *device, struct vk_plan *plan, st
         }
         vk_timer_stamp(&plan->timer, r.commands, node);
     }
-    if (code == OK)
-        vk_command_to_host(r.commands);
     if (r.commands) {
         enum error_code ended = vk_command_end(device, r.commands, err);
         code = code == OK ? ended : code;
@@ -432,14 +423,13 @@ static enum error_code make_pipelines(struct vk_device *device, const struct vk_
         keys[i] = plan->dispatches[i].key;
     enum error_code code = vk_pipeline_make(device, keys, plan->dispatch_count, err);
     free(keys);
-    return code;
+    return code == OK ? vk_io_pipelines(plan->io, err) : code;
 }
 
-/* What a plan is made of, and the sizes of its buffers between host and device. */
+/* What a plan is made of. */
 struct making {
     struct vk_build build;
     uint64_t *offsets; /* the build's */
-    uint64_t upload, readback;
 };
 
 static enum error_code begin(struct making *making, struct device *base, const struct graph *graph,
@@ -455,8 +445,6 @@ static enum error_code begin(struct making *making, struct device *base, const s
     }
     making->offsets = offsets;
     plan->base = (struct plan){.backend = &vk_backend, .device = base};
-    plan->input_count = graph->input_count;
-    plan->output_count = graph->output_count;
     plan->submit_work = submit_work(device, precision == PRECISION_FP16 && device->matrix);
     snprintf(plan->name, sizeof plan->name, "%s", name);
     making->build = (struct vk_build){device,
@@ -466,14 +454,7 @@ static enum error_code begin(struct making *making, struct device *base, const s
                                       device->grouped || (precision == PRECISION_FP16 && device->matrix),
                                       offsets,
                                       0};
-    enum error_code code = place_tensors(&making->build, offsets, err);
-    if (code == OK)
-        code = place_host(&making->build, graph->inputs, graph->input_count, &plan->upload, plan->inputs,
-                          &making->upload, err);
-    if (code == OK)
-        code = place_host(&making->build, graph->outputs, graph->output_count, &plan->readback, plan->outputs,
-                          &making->readback, err);
-    return code;
+    return place_tensors(&making->build, offsets, err);
 }
 
 /* Makes the dispatches and puts their params on the device. */
@@ -483,6 +464,8 @@ static enum error_code fill(struct making *making, struct error *err)
     struct vk_slice run_params;
     enum error_code code =
         vk_plan_words(&making->build, (const uint32_t *)&none, sizeof none / sizeof(uint32_t), &run_params, err);
+    if (code == OK)
+        code = vk_io_create(&making->build.plan->io, &making->build, err);
     if (code == OK)
         code = build_dispatches(&making->build, err);
     const enum error_code flushed = vk_pack_flush(making->build.device, err);
@@ -500,17 +483,14 @@ static enum error_code allocate(const struct making *making, struct error *err)
         code = vk_memory_create(device, &plan->arena, plan->arena_bytes + plan->scratch_top, MEMORY_DEVICE, plan->name,
                                 err);
     }
-    if (code == OK && making->upload)
-        code = vk_memory_create(device, &plan->upload, making->upload, MEMORY_UPLOAD, plan->name, err);
-    if (code == OK)
-        code = vk_memory_create(device, &plan->readback, making->readback, MEMORY_READBACK, plan->name, err);
     if (code == OK)
         code =
             vk_memory_create(device, &plan->words, plan->word_count * sizeof(uint32_t), MEMORY_UPLOAD, plan->name, err);
     if (code != OK)
         return code;
     memcpy(plan->words.mapped, plan->host_words, plan->word_count * sizeof(uint32_t));
-    return write_sets(device, plan, err);
+    code = vk_io_prepare(plan->io, err);
+    return code == OK ? write_sets(device, plan, err) : code;
 }
 
 enum error_code vk_plan_create(struct plan **out, struct device *base, const struct graph *graph,
@@ -584,12 +564,16 @@ void vk_plan_destroy(struct plan *base)
 {
     struct vk_plan *plan = (struct vk_plan *)base;
     struct vk_device *device = (struct vk_device *)base->device;
+    for (int i = 0; i < PLAN_RUNS; i++) {
+        vk_command_free(device, &plan->slots[i].before, plan->slots[i].before ? 1 : 0);
+        vk_command_free(device, &plan->slots[i].after, plan->slots[i].after ? 1 : 0);
+        free(plan->slots[i].commands);
+    }
+    vk_io_destroy(&plan->io);
     vk_command_free(device, plan->commands, plan->command_count);
     vk_timer_destroy(&plan->timer, device);
     vkDestroyDescriptorPool(device->handle, plan->pool, NULL);
     vk_memory_destroy(device, &plan->arena);
-    vk_memory_destroy(device, &plan->upload);
-    vk_memory_destroy(device, &plan->readback);
     vk_memory_destroy(device, &plan->words);
     free(plan->host_words);
     free(plan->dispatches);
@@ -598,25 +582,59 @@ void vk_plan_destroy(struct plan *base)
     free(plan);
 }
 
-enum error_code vk_plan_run(struct plan *base, const float *const *inputs, float *const *outputs,
-                            const struct run_options *options, struct error *err)
+enum error_code vk_plan_submit(struct plan *base, const struct run_io *run, struct error *err)
 {
     struct vk_plan *plan = (struct vk_plan *)base;
     struct vk_device *device = (struct vk_device *)base->device;
-    const struct params_run run = {(uint32_t)options->seed, (uint32_t)(options->seed >> 32), options->first_image, 0};
-    memcpy(plan->words.mapped, &run, sizeof run);
-    for (int i = 0; i < plan->input_count; i++)
-        memcpy((uint8_t *)plan->upload.mapped + plan->inputs[i].offset, inputs[i], plan->inputs[i].range);
-    enum error_code code = vk_command_run(device, plan->commands, plan->command_count, options->cancel, err);
-    for (int i = 0; i < plan->output_count && code == OK; i++)
-        memcpy(outputs[i], (const uint8_t *)plan->readback.mapped + plan->outputs[i].offset, plan->outputs[i].range);
+    int index = 0;
+    while (plan->slots[index].busy)
+        index++;
+    struct plan_slot *slot = &plan->slots[index];
+    VkCommandBuffer *commands = realloc(slot->commands, (plan->command_count + 2) * sizeof(VkCommandBuffer));
+    if (!commands)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for a run");
+    slot->commands = commands;
+    enum error_code code = vk_io_record(plan->io, index, run, &slot->before, &slot->after, err);
+    vk_pipeline_save(device);
+    if (code != OK)
+        return code;
+    commands[0] = slot->before;
+    memcpy(commands + 1, plan->commands, plan->command_count * sizeof(VkCommandBuffer));
+    commands[plan->command_count + 1] = slot->after;
+    slot->work = (struct vk_work){.commands = commands,
+                                  .count = plan->command_count + 2,
+                                  .wrapped = true,
+                                  .cancel = run->options.cancel,
+                                  .background = run->options.background};
+    slot->busy = true;
+    plan->flying[plan->flying_count++] = index;
+    vk_command_start(device, &slot->work);
+    return OK;
+}
+
+bool vk_plan_ready(struct plan *base)
+{
+    const struct vk_plan *plan = (const struct vk_plan *)base;
+    return vk_command_over((struct vk_device *)base->device, &plan->slots[plan->flying[0]].work);
+}
+
+enum error_code vk_plan_wait(struct plan *base, bool discard, struct run_result *result, struct error *err)
+{
+    struct vk_plan *plan = (struct vk_plan *)base;
+    const int index = plan->flying[0];
+    enum error_code code = vk_command_finish((struct vk_device *)base->device, &plan->slots[index].work, discard, err);
+    if (code == OK && !discard)
+        vk_io_deliver(plan->io, index, result);
+    plan->slots[index].busy = false;
+    memmove(plan->flying, plan->flying + 1, sizeof plan->flying - sizeof plan->flying[0]);
+    plan->flying_count--;
     return code;
 }
 
 uint64_t vk_plan_bytes(const struct plan *base)
 {
     const struct vk_plan *plan = (const struct vk_plan *)base;
-    return plan->arena.size + plan->upload.size + plan->readback.size + plan->words.size;
+    return plan->arena.size + plan->words.size + (plan->io ? vk_io_bytes(plan->io) : 0);
 }
 
 uint32_t vk_plan_submits(const struct plan *base)

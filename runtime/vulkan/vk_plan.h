@@ -17,8 +17,9 @@ enum error_code vk_plan_create(struct plan **out, struct device *device, const s
 enum error_code vk_plan_prepare(struct device *device, const struct graph *graph, enum precision precision,
                                 const char *name, bool measure, bool *whole, struct error *err) MUST_CHECK;
 void vk_plan_destroy(struct plan *plan);
-enum error_code vk_plan_run(struct plan *plan, const float *const *inputs, float *const *outputs,
-                            const struct run_options *options, struct error *err) MUST_CHECK;
+enum error_code vk_plan_submit(struct plan *plan, const struct run_io *run, struct error *err) MUST_CHECK;
+bool vk_plan_ready(struct plan *plan);
+enum error_code vk_plan_wait(struct plan *plan, bool discard, struct run_result *result, struct error *err) MUST_CHECK;
 uint64_t vk_plan_bytes(const struct plan *plan);
 enum error_code vk_plan_profile(struct plan *plan, struct error *err) MUST_CHECK;
 double vk_plan_ms(const struct plan *plan, double *node_ms);
@@ -26,7 +27,7 @@ double vk_plan_ms(const struct plan *plan, double *node_ms);
 /* Command buffers of the plan: one submit each. */
 uint32_t vk_plan_submits(const struct plan *plan);
 
-/* --- for vk_ops ----------------------------------------------------------------------------------------------------
+/* --- for vk_ops and vk_io -------------------------------------------------------------------------------------------
  */
 
 /* A view as a shader sees it. */
@@ -62,7 +63,7 @@ struct vk_dispatch {
     uint32_t groups[3];
     struct vk_tune_key matrix; /* kernel 0: no convolution on matrices */
     uint64_t work;             /* multiply-accumulates, or what takes as long */
-    int node; /* of the graph; -1: an input's way onto the device, the graph's count: an output's way back */
+    int node;                  /* of the graph */
 };
 
 /* A plan while it is made. */
@@ -87,7 +88,9 @@ enum error_code vk_plan_scratch(struct vk_build *build, const struct vk_layout *
 enum error_code vk_plan_words(struct vk_build *build, const uint32_t *words, size_t count, struct vk_slice *out,
                               struct error *err) MUST_CHECK;
 
-/* Where each run's struct params_run stands. */
+const char *vk_plan_name(const struct vk_plan *plan);
+
+/* Where each run's struct params_run stands: the plan's first words. */
 struct vk_slice vk_plan_run_params(const struct vk_build *build);
 
 /* Binds the operand and returns its place for the push constants. */

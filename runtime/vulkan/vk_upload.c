@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/backend/fault.h"
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
 #include "runtime/base/thread.h"
@@ -69,11 +68,7 @@ static enum error_code segment_send(struct upload *upload, struct error *err)
     enum error_code code = vk_command_end(device, segment->commands, err);
     if (code != OK)
         return code;
-    const VkSubmitInfo submit = {
-        .sType = VK_STRUCTURE_TYPE_SUBMIT_INFO, .commandBufferCount = 1, .pCommandBuffers = &segment->commands};
-    VkResult result = device->lost || fault_submit(device->traits.info.id)
-                          ? VK_ERROR_DEVICE_LOST
-                          : vkQueueSubmit(device->queue, 1, &submit, segment->fence);
+    VkResult result = vk_command_submit(device, segment->commands, segment->fence);
     segment->flying = result == VK_SUCCESS;
     upload->at = &upload->segments[(segment - upload->segments + 1) % SEGMENTS];
     return segment->flying ? OK : vk_device_error(device, result, "convert weights", err);
@@ -113,7 +108,7 @@ static void upload_free(struct upload *upload)
     for (int i = 0; i < SEGMENTS; i++) {
         struct segment *segment = &upload->segments[i];
         if (segment->flying) /* after an error */
-            vkDeviceWaitIdle(device->handle);
+            vk_command_wait_idle(device);
         vk_command_free(device, &segment->commands, segment->commands ? 1 : 0);
         vkDestroyDescriptorPool(device->handle, segment->pool, NULL);
         vkDestroyFence(device->handle, segment->fence, NULL);

@@ -27,6 +27,10 @@
 #define BIND_SLOPE 9 /* float */
 #define BIND_COUNT 10
 
+/* The same for shaders that move pictures. */
+#define BIND_CANVAS BIND_RESIDUAL1
+#define BIND_LIST BIND_BIAS
+
 /* Bits of the FLAGS specialisation constant. */
 #define FLAG_BIAS 1
 #define FLAG_RESIDUAL1 2
@@ -73,6 +77,7 @@ struct params_pixel {
     PARAMS_UINT first_group, in_h, in_w, out_h, out_w;
     PARAMS_OPERAND y, x, residual1, residual2;
     float slope, x_scale, residual1_scale;
+    PARAMS_UINT channels; /* of pack and unpack */
 };
 
 /* A part of a param on its way into its packing. Offsets are in words of the staging buffer, y in quads of the packed
@@ -92,6 +97,27 @@ struct params_upload {
     PARAMS_UINT row;                 /* elements of a row */
     PARAMS_UINT taps, in_blocks, group_log;
 };
+
+/* A picture beside a tensor: samples in 32-bit words, 4 of 8 bit or one float, each row beginning a word. `data` and the
+ * lists count words of their buffer. */
+#define RASTER_U8 0 /* forms */
+#define RASTER_F32 1
+#define RASTER_ROW 4 /* pixels of an invocation that writes: whole words in any form */
+#define RASTER_GROUP 64
+struct params_raster {
+    PARAMS_UINT image, h, w, channels; /* of the tensor */
+    PARAMS_OPERAND tensor;
+    PARAMS_UINT data, stride;        /* words of a row */
+    PARAMS_UINT columns, rows;       /* lists: where a column's samples begin in a row, where rows begin; or weights */
+    PARAMS_UINT x, y, width, height; /* of the tensor or canvas; from where and how many, or to where */
+    PARAMS_UINT canvas_width, canvas_rows;
+    PARAMS_UINT bgr;
+    float unit, mean0, mean1, mean2, deviation, low, high;
+};
+
+/* What is found in a tensor. */
+#define CHECK_NOT_FINITE 1
+#define CHECK_VARIES 2 /* not all values of an image are its first */
 
 /* What a run sets, for the noise shader. */
 struct params_run {

@@ -121,7 +121,7 @@ static void read_back(struct vk_device *device, const struct vk_slice *slice, ui
 {
     struct error err = ERROR_INIT;
     struct vk_buffer host;
-    VkCommandBuffer commands;
+    VkCommandBuffer commands = VK_NULL_HANDLE;
     const VkBufferCopy region = {.srcOffset = slice->offset, .size = slice->range};
     assert_int_equal(vk_memory_create(device, &host, slice->range, MEMORY_READBACK, "a test", &err), OK);
     assert_int_equal(vk_command_begin(device, &commands, &err), OK);
