@@ -27,7 +27,7 @@ struct device_info {
     bool usable;
     char reason[512];                     /* why it is not usable, or a remark (software Vulkan is slow) */
     uint64_t memory_total, memory_budget; /* bytes; budget: what this process may use of it */
-    uint64_t memory_used, memory_peak;    /* bytes that this process allocated, by all its handles; the most of it */
+    uint64_t memory_used, memory_peak;    /* bytes of it that this process has, by all its handles; the most of it */
     uint64_t memory_driver;               /* bytes in use by the driver's count; memory_used where it keeps none */
     uint64_t max_buffer_bytes;            /* the largest tensor that it takes */
     bool fp16, cooperative_matrix, int8;

@@ -243,6 +243,13 @@ static void describe(VkPhysicalDevice physical, uint32_t index, struct vk_traits
             traits->heap = i;
         }
     }
+    /* For tests, and to leave room for others. */
+    const char *limit = getenv("RESTORED_VULKAN_MEMORY");
+    const uint64_t limit_bytes = limit ? strtoull(limit, NULL, 10) << 20 : 0;
+    if (limit_bytes && limit_bytes < info->memory_total) {
+        info->memory_total = limit_bytes;
+        traits->limited = true;
+    }
     info->memory_budget = info->memory_total;
     info->asynchronous = true;
     info->max_buffer_bytes = properties.limits.maxStorageBufferRange;
@@ -323,7 +330,7 @@ void vk_device_memory(const struct vk_device *device, uint64_t *budget, uint64_t
     const struct vk_traits *traits = &device->traits;
     *used = atomic_load(&device->account->used);
     *budget = traits->info.memory_total;
-    if (traits->has_budget) {
+    if (traits->has_budget && !traits->limited) {
         VkPhysicalDeviceMemoryBudgetPropertiesEXT heaps = {
             .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT};
         VkPhysicalDeviceMemoryProperties2 properties = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2,
@@ -452,6 +459,8 @@ static enum error_code open_device(struct device **out, const struct device_info
     /* A software device compiles when it first runs, and is for trying things out. The variable is for tests. */
     const char *prepare = getenv("RESTORED_VULKAN_PREPARE");
     device->prepares = prepare && *prepare ? *prepare == '1' : device->traits.info.type != DEVICE_SOFTWARE;
+    const char *direct = getenv("RESTORED_VULKAN_DIRECT");
+    device->direct = !direct || !*direct ? DIRECT_MAIN : *direct == '0' ? DIRECT_NEVER : DIRECT_ANY;
     const char *grouped = getenv("RESTORED_VULKAN_GROUPED");
     device->grouped = grouped && *grouped == '1';
     const char *matrix = getenv("RESTORED_VULKAN_MATRIX");

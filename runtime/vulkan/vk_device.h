@@ -43,8 +43,16 @@ struct vk_traits {
     VkPhysicalDeviceMemoryProperties memory;
     uint32_t heap; /* the largest device-local heap */
     bool has_budget;
+    bool limited; /* to less than it has */
     uint32_t vendor, device, driver_version;
     uint8_t cache_uuid[VK_UUID_SIZE];
+};
+
+/* Which of the device's own memory the host writes to. */
+enum vk_direct {
+    DIRECT_NEVER,
+    DIRECT_MAIN, /* that of its main heap, if the host sees it */
+    DIRECT_ANY   /* any that the host sees */
 };
 
 struct vk_device {
@@ -54,11 +62,12 @@ struct vk_device {
     VkDevice handle;
     VkQueue queue;
     atomic_bool lost;
-    bool matrix;                     /* convolutions in fp16 use cooperative matrices */
-    bool grouped;                    /* channels lie in groups also where no matrices want it: for tests */
-    uint8_t matrix_order[256];       /* row * 16 + column of each invocation's 8 elements of a B matrix */
-    uint8_t matrix_column[16];       /* where in 16 channels, as the sums leave them, that of a B matrix's column is */
-    uint32_t matrix_slot_bit;        /* which bit of a sum's number, among its invocation's 8, tells its row */
+    bool matrix;               /* convolutions in fp16 use cooperative matrices */
+    bool grouped;              /* channels lie in groups also where no matrices want it: for tests */
+    uint8_t matrix_order[256]; /* row * 16 + column of each invocation's 8 elements of a B matrix */
+    uint8_t matrix_column[16]; /* where in 16 channels, as the sums leave them, that of a B matrix's column is */
+    uint32_t matrix_slot_bit;  /* which bit of a sum's number, among its invocation's 8, tells its row */
+    enum vk_direct direct;
     bool stage_convolution;          /* convolutions read their input through shared memory */
     bool prepares;                   /* plan_prepare does something */
     size_t upload_bytes;             /* of each of the two buffers that weights go through */

@@ -9,6 +9,10 @@
 #include "runtime/vulkan/vk_ops.h"
 
 #define COPY_BYTES ((size_t)1 << 20) /* of a thread's item */
+#define MAX_OUTPUTS (sizeof((struct graph *)0)->outputs / sizeof(int))
+#define MAX_PORTS (sizeof((struct graph *)0)->inputs / sizeof(int) + MAX_OUTPUTS)
+#define MAX_LOOKED 32 /* images of an output that are looked at one by one */
+#define FOUND_BYTES (sizeof(uint32_t) * MAX_OUTPUTS * MAX_LOOKED)
 
 /* An input or output. */
 struct port {
@@ -98,16 +102,18 @@ static struct vk_pipeline_key key_of(const struct vk_io *io, const char *shader,
 
 enum error_code vk_io_pipelines(const struct vk_io *io, struct error *err)
 {
-    struct vk_pipeline_key keys[5];
+    struct vk_pipeline_key keys[3 * MAX_PORTS + 1];
     size_t count = 0;
-    bool in = false, out = false;
-    for (int i = 0; i < io->input_count + io->output_count; i++)
-        *(i < io->input_count ? &in : &out) |= io->ports[i].rgb;
-    for (uint32_t form = RASTER_U8; form <= RASTER_F32; form++) {
-        if (in)
-            keys[count++] = key_of(io, "raster_in", form, 0);
-        if (out)
-            keys[count++] = key_of(io, "raster_out", form, 0);
+    for (int i = 0; i < io->input_count + io->output_count; i++) {
+        const bool in = i < io->input_count, rgb = io->ports[i].rgb;
+        if (rgb)
+            keys[count++] = key_of(io, in ? "raster_in" : "raster_out", RASTER_U8, 0);
+        if (rgb)
+            keys[count++] = key_of(io, in ? "raster_in" : "raster_out", RASTER_F32, 0);
+        else
+            keys[count++] = key_of(io, in ? "pack" : "unpack", 0, 0);
+        if (!in && !rgb && io->ports[i].plain)
+            keys[count++] = key_of(io, "raster_label", 0, 0);
     }
     keys[count++] = key_of(io, "raster_check", 0, 0);
     return vk_pipeline_make(io->device, keys, count, err);
@@ -204,8 +210,8 @@ struct recording {
     struct vk_io *io;
     struct io_slot *slot;
     const struct run_io *run;
-    struct part up[64 + 16];   /* of inputs: what they are; of outputs with a canvas: the weights */
-    struct part down[64 + 16]; /* of outputs */
+    struct part up[MAX_PORTS];     /* of inputs: what they are; of outputs with a canvas: the weights */
+    struct part down[MAX_OUTPUTS]; /* of outputs */
     uint64_t up_bytes, down_bytes;
     VkCommandBuffer commands; /* that are recorded now */
     enum error_code code;
@@ -278,7 +284,7 @@ static enum error_code measure(struct recording *r)
 {
     const struct vk_io *io = r->io;
     enum error_code code = OK;
-    r->down_bytes = align_up(io, sizeof(uint32_t) * 16 * 32); /* what is found */
+    r->down_bytes = align_up(io, FOUND_BYTES); /* what is found */
     for (int i = 0; i < io->input_count && code == OK; i++) {
         const struct port *port = &io->ports[i];
         const struct run_input *input = &r->run->inputs[i];
@@ -339,7 +345,7 @@ static void bind(struct recording *r, int index)
         buffers[BIND_X] = (VkDescriptorBufferInfo){r->slot->upload.handle, up->offset, up->bytes};
     } else {
         buffers[BIND_X] = tensor;
-        buffers[BIND_SLOPE] = (VkDescriptorBufferInfo){r->slot->readback.handle, 0, sizeof(uint32_t) * 16 * 32};
+        buffers[BIND_SLOPE] = (VkDescriptorBufferInfo){r->slot->readback.handle, 0, FOUND_BYTES};
         if (down->bytes)
             buffers[BIND_Y] = (VkDescriptorBufferInfo){r->slot->readback.handle, down->offset, down->bytes};
         if (up->bytes)
@@ -579,9 +585,9 @@ static void check(struct recording *r, int index)
     const struct port *port = &r->io->ports[index];
     const int k = index - r->io->input_count;
     r->slot->looked |= UINT64_C(1) << k;
-    for (int n = 0; n < port->n && n < 32; n++) {
+    for (int n = 0; n < port->n && n < MAX_LOOKED; n++) {
         struct params_raster push = raster_push(r, port, n);
-        push.data = (uint32_t)(32 * k + n);
+        push.data = (uint32_t)(MAX_LOOKED * k + n);
         push.width = (uint32_t)port->operand.layout.blocks;
         dispatch(r, index, "raster_check", 0, 0, &push, sizeof push, groups_of(push.w), push.h, 1);
     }
@@ -658,7 +664,7 @@ enum error_code vk_io_record(struct vk_io *io, int slot, const struct run_io *ru
         code = grow(&r, &r.slot->readback, r.down_bytes, MEMORY_READBACK);
     if (code != OK)
         return code;
-    memset(r.slot->readback.mapped, 0, sizeof(uint32_t) * 16 * 32);
+    memset(r.slot->readback.mapped, 0, FOUND_BYTES);
     for (int i = 0; i < io->input_count + io->output_count; i++)
         bind(&r, i);
     code = record_before(&r, before);
@@ -671,9 +677,9 @@ void vk_io_deliver(struct vk_io *io, int slot, struct run_result *result)
     const uint32_t *found = s->readback.mapped;
     *result = (struct run_result){.finite = true};
     for (int k = 0; k < io->output_count; k++)
-        for (int n = 0; n < io->ports[io->input_count + k].n && n < 32 && (s->looked >> k & 1); n++) {
-            result->finite = result->finite && !(found[32 * k + n] & CHECK_NOT_FINITE);
-            result->flat |= (uint32_t) !(found[32 * k + n] & CHECK_VARIES) << n;
+        for (int n = 0; n < io->ports[io->input_count + k].n && n < MAX_LOOKED && (s->looked >> k & 1); n++) {
+            result->finite = result->finite && !(found[MAX_LOOKED * k + n] & CHECK_NOT_FINITE);
+            result->flat |= (uint32_t) !(found[MAX_LOOKED * k + n] & CHECK_VARIES) << n;
         }
     for (size_t i = 0; i < s->delivery_count; i++) {
         const struct delivery *d = &s->deliveries[i];

@@ -7,7 +7,7 @@
 
 enum vk_memory_kind {
     MEMORY_DEVICE,  /* the device's own */
-    MEMORY_UPLOAD,  /* mapped; written by the host */
+    MEMORY_UPLOAD,  /* mapped; written by the host, front to back; the device's own where that is well (vk_device.h) */
     MEMORY_READBACK /* mapped; read by the host, cached where there is such memory */
 };
 
@@ -16,6 +16,7 @@ struct vk_buffer {
     VkDeviceMemory memory;
     VkDeviceSize size;
     void *mapped; /* NULL for MEMORY_DEVICE */
+    bool counted; /* lies in the device's heap */
 };
 
 /* A part of a buffer as it is bound to a shader. The buffer's handle may be made later. */
