@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "runtime/base/file.h"
 #include "runtime/base/log.h"
@@ -243,24 +242,28 @@ struct trial {
 /* A device that was idle has a low clock and would find other tiles the best. */
 static enum error_code warm_up(struct vk_device *device, const struct trial *trial, struct error *err)
 {
-    struct timespec start, now;
+    const double until = log_clock_ms() + WARM_MS;
     enum error_code code = OK;
-    clock_gettime(CLOCK_MONOTONIC, &start);
-    do {
+    do
         code = vk_command_run(device, &trial->commands, 1, NULL, err);
-        clock_gettime(CLOCK_MONOTONIC, &now);
-    } while (code == OK && (now.tv_sec - start.tv_sec) * 1000 + (now.tv_nsec - start.tv_nsec) / 1000000 < WARM_MS);
+    while (code == OK && log_clock_ms() < until);
     return code;
 }
 
-static enum error_code run_trials(struct vk_device *device, struct trial *trials, int count, struct error *err)
+/* warm: the device was at work until now. */
+static enum error_code run_trials(struct vk_device *device, struct trial *trials, int count, bool warm,
+                                  struct error *err)
 {
-    enum error_code code = warm_up(device, &trials[0], err);
+    enum error_code code = OK;
     for (int round = 0; round < ROUNDS; round++) {
         for (int i = 0; i < count && code == OK; i++) {
             if (!trials[i].commands)
                 continue;
-            code = vk_command_run(device, &trials[i].commands, 1, NULL, err);
+            if (!warm)
+                code = warm_up(device, &trials[i], err);
+            warm = true;
+            if (code == OK)
+                code = vk_command_run(device, &trials[i].commands, 1, NULL, err);
             const double ms = code == OK ? vk_timer_read(&trials[i].timer, device, NULL) : -1;
             if (ms >= 0 && (trials[i].ms < 0 || ms < trials[i].ms))
                 trials[i].ms = ms;
@@ -278,7 +281,7 @@ static bool unknown(const struct vk_device *device, const struct vk_dispatch *di
 }
 
 static enum error_code measure(struct vk_device *device, const struct vk_dispatch *dispatch, VkDescriptorSet set,
-                               struct error *err)
+                               bool warm, struct error *err)
 {
     const struct vk_tune_key *key = &dispatch->matrix;
     struct trial trials[sizeof tiles / sizeof tiles[0]];
@@ -299,7 +302,7 @@ static enum error_code measure(struct vk_device *device, const struct vk_dispatc
             code = record(device, &with, set, repeat, &trial->timer, &trial->commands, err);
     }
     if (code == OK)
-        code = run_trials(device, trials, count, err);
+        code = run_trials(device, trials, count, warm, err);
     for (int i = 0; i < count; i++) {
         if (trials[i].ms >= 0 && (!best || trials[i].ms < best->ms))
             best = &trials[i];
@@ -377,9 +380,12 @@ enum error_code vk_tune_measure(struct vk_device *device, const struct vk_dispat
     if (code == OK)
         code = compile(device, dispatches, count, err);
     compiled = log_clock_ms();
+    bool warm = false;
     for (uint32_t i = 0; i < count && code == OK; i++)
-        if (unknown(device, &dispatches[i]))
-            code = measure(device, &dispatches[i], sets[i], err);
+        if (unknown(device, &dispatches[i])) {
+            code = measure(device, &dispatches[i], sets[i], warm, err);
+            warm = true;
+        }
     vk_pipeline_end_trials(device);
     save(device);
     pthread_mutex_unlock(lock);
