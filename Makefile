@@ -8,6 +8,7 @@
 #   make bench-load   pictures a second of a full queue, on one device to all, beside PyTorch
 #   make bench-start  time from exec to ready, with files of the official sizes, cache cold and warm
 #   make check-full official sizes on the CPU       make check-arm64  the CPU device's tests for aarch64, in qemu
+#   make check-torch  official sizes beside PyTorch; ARGS='--device vulkan:0 --precision fp16'
 #   make deps       install packages alone               make format   clang-format everything
 #   make sample     the sample, restored by the starter models, as the README shows it
 # ARGS='--listen 127.0.0.1:9000' goes to the server of `make run`; SUITES='unit api' picks suites of `make check`;
@@ -136,6 +137,11 @@ $(BUILD)/make_models: $(BUILD)/tests/bench/make_models.o $(BUILD)/runtime/models
 check-full: $(BUILD)/tests/golden/test_full
 	RESTORED_FULL=1 $<
 
+# The networks in their official sizes on any device beside PyTorch, where $(PYTHON) has it.
+PYTHON ?= python3
+check-torch: restored
+	@$(PYTHON) tests/bench/compare_torch.py ./restored $(ARGS)
+
 # The CPU device as aarch64 has it, cross-built, under qemu-user. On Debian this needs `dpkg --add-architecture arm64`,
 # gcc-aarch64-linux-gnu, qemu-user, and for arm64: libmicrohttpd-dev libjansson-dev libpng-dev libjpeg-dev nettle-dev
 # libvulkan-dev libcmocka-dev (apt-get install libjansson-dev:arm64 …).
@@ -262,5 +268,5 @@ clean:
 	rm -rf build build-* restored
 
 .SECONDARY:
-.PHONY: all check-full check-arm64 bench bench-cpu bench-gpu bench-load bench-start clean fuzz fuzz-run fuzz-replay fuzz-replay-run objects tests unit asan tsan clang shaders fixtures run check deps deps-check models sample san lint debug format install
+.PHONY: all check-full check-torch check-arm64 bench bench-cpu bench-gpu bench-load bench-start clean fuzz fuzz-run fuzz-replay fuzz-replay-run objects tests unit asan tsan clang shaders fixtures run check deps deps-check models sample san lint debug format install
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

@@ -125,13 +125,14 @@ class Decoder(nn.Module):
             self.style_convs += [StyleConv(source, target, features), StyleConv(target, target, features)]
             self.to_rgbs.append(ToRgb(target, features))
         self.noises = Noises(self.levels) if noise else None
+        self.layout = torch.channels_last  # the convolutions keep the order that they are given
 
     def noise(self, i):
         return getattr(self.noises, f"noise{i}") if self.noises is not None else None
 
     def forward(self, latents, conditions):
         x = self.constant_input.weight.expand(latents.shape[0], -1, -1, -1)
-        x = x.contiguous(memory_format=torch.channels_last)  # the convolutions keep the order that they are given
+        x = x.contiguous(memory_format=self.layout)
         x = self.style_conv1(x, latents[:, 0], self.noise(0))
         rgbs = [self.to_rgb1(x, latents[:, 1], None)]
         for i in range(self.levels):

@@ -96,10 +96,10 @@ class RetinaFace(nn.Module):
     """Input N×3×H×W, BGR minus (104, 117, 123). Output: a map for each of the strides 8, 16, 32, N×32×ceil(H/s)×
     ceil(W/s), channels [anchor][2] class logits, [anchor][4] box, [anchor][10] landmarks, as the runtime's."""
 
-    def __init__(self, slope=0.1, width=64):
+    def __init__(self, slope=0.1, width=64, body=None, inputs=(64, 128, 256)):
         super().__init__()
-        self.body = MobileNet(slope)
-        self.fpn = Fpn((64, 128, 256), width, slope)
+        self.body = body or MobileNet(slope)
+        self.fpn = Fpn(inputs, width, slope)
         self.ssh1, self.ssh2, self.ssh3 = [Ssh(width, slope) for _ in range(3)]
         self.ClassHead = nn.ModuleList([Head(width, 4) for _ in range(3)])
         self.BboxHead = nn.ModuleList([Head(width, 8) for _ in range(3)])
@@ -108,9 +108,11 @@ class RetinaFace(nn.Module):
     def forward(self, x):
         levels = self.fpn(self.body(x))
         levels = [ssh(level) for ssh, level in zip((self.ssh1, self.ssh2, self.ssh3), levels)]
+        kind = self.ClassHead[0].conv1x1.weight.dtype
         with torch.autocast(x.device.type, enabled=False):  # offsets need more than bfloat16's 8 bits
-            return [torch.cat([self.ClassHead[i](f.float()), self.BboxHead[i](f.float()),
-                               self.LandmarkHead[i](f.float())], 1) for i, f in enumerate(levels)]
+            levels = [f.to(kind) for f in levels]
+            return [torch.cat([self.ClassHead[i](f), self.BboxHead[i](f), self.LandmarkHead[i](f)], 1)
+                    for i, f in enumerate(levels)]
 
 
 def detector_init(net, prior=0.01):
@@ -146,8 +148,8 @@ class Srvgg(nn.Module):
         for layer in self.body:
             y = layer(y)
         with torch.autocast(x.device.type, enabled=False):
-            return F.pixel_shuffle(y.float(), self.scale) + F.interpolate(x.float(), scale_factor=self.scale,
-                                                                          mode="nearest")
+            y, x = (t.to(self.body[0].weight.dtype) for t in (y, x))
+            return F.pixel_shuffle(y, self.scale) + F.interpolate(x, scale_factor=self.scale, mode="nearest")
 
 
 def srvgg_init(net, noise=0.2, slope=0.9):

@@ -219,20 +219,24 @@ static void random_gfpgan(struct random_file *f)
     random_tensor(f, 0, 1, SHAPE(1, 512, 4, 4), "stylegan_decoder.constant_input.weight");
     random_gfpgan_style(f, 512, 512, "stylegan_decoder.style_conv1");
     random_tensor(f, 0, 0.02f, SHAPE(1, 3, 1, 1), "stylegan_decoder.to_rgb1.bias");
-    random_gfpgan_modulated(f, 3, 512, 1, 0.2f, "stylegan_decoder.to_rgb1.modulated_conv");
+    random_gfpgan_modulated(f, 3, 512, 1, 0.3f, "stylegan_decoder.to_rgb1.modulated_conv");
     for (int i = 0; i < 7; i++) {
         random_gfpgan_style(f, wide[i + 1], wide[i], NAME("stylegan_decoder.style_convs.%d", 2 * i));
         random_gfpgan_style(f, wide[i + 1], wide[i + 1], NAME("stylegan_decoder.style_convs.%d", 2 * i + 1));
         random_tensor(f, 0, 0.02f, SHAPE(1, 3, 1, 1), "stylegan_decoder.to_rgbs.%d.bias", i);
-        random_gfpgan_modulated(f, 3, wide[i + 1], 1, 0.2f, NAME("stylegan_decoder.to_rgbs.%d.modulated_conv", i));
+        random_gfpgan_modulated(f, 3, wide[i + 1], 1, 0.3f, NAME("stylegan_decoder.to_rgbs.%d.modulated_conv", i));
     }
     for (int i = 0; i < 15; i++)
         random_tensor(f, 0, 1, SHAPE(1, 1, 4 << ((i + 1) / 2), 4 << ((i + 1) / 2)), "stylegan_decoder.noises.noise%d",
                       i);
     for (int i = 0; i < 7; i++)
-        for (int part = 0; part < 4; part++)
-            random_conv(f, wide[i + 1] / 2, wide[i + 1] / 2, 3, part % 2 ? 0.3f : 0.7f, true,
-                        NAME("condition_%s.%d.%d", part < 2 ? "scale" : "shift", i, part % 2 * 2));
+        for (int shift = 0; shift < 2; shift++) {
+            const struct random_text name = random_text("condition_%s.%d", shift ? "shift" : "scale", i);
+            const int channels = wide[i + 1] / 2;
+            random_conv(f, channels, channels, 3, 0.7f, true, NAME("%s.0", name.text));
+            random_conv(f, channels, channels, 3, 0.3f, false, NAME("%s.2", name.text));
+            random_tensor(f, shift ? 0 : 1, 0.02f, SHAPE(channels), "%s.2.bias", name.text); /* scales are about 1 */
+        }
 }
 
 static void random_parsenet_block(struct random_file *f, int out, int in, bool shortcut, const char *name)

@@ -14,6 +14,7 @@ struct bench_settings {
     struct model_store *store;
     struct options options; /* precision, and those of the pipeline */
     struct limits limits;
+    const char *keep;          /* folder for a network's weights and values; NULL: they are not kept */
     int runs;                  /* 0: as many as a few seconds hold */
     int width, height, batch;  /* 0: the network's own */
     bool layers, layer_shapes; /* time by kind of layer; each shape by itself */
@@ -42,6 +43,13 @@ uint64_t bench_memory_peak(void);
  * reference. ERROR_DEVICE when its output is not finite: such data is computed at other speeds. */
 enum error_code bench_network(const struct bench_settings *settings, const char *model, json_t **out,
                               struct error *err) MUST_CHECK;
+
+/* What another implementation needs to compute the same, in the folder, which they create: a built-in network's
+ * weights as NAME.safetensors, and arrays {n, c, h, w} as NAME.PART.npy (numpy's format). */
+enum error_code bench_keep_weights(const char *folder, const char *model, const void *data, size_t size,
+                                   struct error *err) MUST_CHECK;
+enum error_code bench_keep_array(const char *folder, const char *model, const char *part, const int shape[4],
+                                 const float *values, struct error *err) MUST_CHECK;
 
 /* The pipeline on a picture file, stage by stage. */
 enum error_code bench_pipeline(const struct bench_settings *settings, const char *path, json_t **out,

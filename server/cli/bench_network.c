@@ -19,6 +19,7 @@ struct network {
     struct model *model;
     bool random;
     uint8_t *weights; /* of a random one */
+    size_t weights_size;
     struct session_shape shape;
     struct graph *graph;
     struct device *device;
@@ -67,10 +68,9 @@ static enum error_code open_model(struct network *net, const struct bench_settin
             height = model_randoms[i].height;
         }
     if (net->random) {
-        size_t size;
-        code = model_random_file(name, &net->weights, &size, err);
+        code = model_random_file(name, &net->weights, &net->weights_size, err);
         if (!code)
-            code = model_open_memory(&net->model, name, net->weights, size, NULL, err);
+            code = model_open_memory(&net->model, name, net->weights, net->weights_size, NULL, err);
     } else if (access(name, F_OK) == 0) {
         code = model_open(&net->model, name, NULL, err);
     } else {
@@ -151,6 +151,27 @@ static json_t *output_statistics(const struct network *net)
         return NULL;
     return json_pack("{s:f, s:f, s:f, s:f}", "min", low, "max", high, "mean", mean, "deviation",
                      sqrt(variance > 0 ? variance : 0));
+}
+
+static enum error_code keep_tensor(const struct network *net, const char *folder, const char *name, const char *part,
+                                   int tensor, const float *values, struct error *err)
+{
+    const struct tensor *t = &net->graph->tensors[tensor];
+    const int shape[4] = {t->n, t->channels, t->h, t->w};
+    return bench_keep_array(folder, name, part, shape, values, err);
+}
+
+static enum error_code keep(const struct network *net, const char *folder, const char *name, struct error *err)
+{
+    enum error_code code = keep_tensor(net, folder, name, "in", net->graph->inputs[0], net->inputs[0], err);
+    for (int i = 0; i < net->graph->output_count && !code; i++) {
+        char part[16];
+        snprintf(part, sizeof part, "out%d", i);
+        code = keep_tensor(net, folder, name, part, net->graph->outputs[i], net->outputs[i], err);
+    }
+    if (!code && net->random)
+        code = bench_keep_weights(folder, name, net->weights, net->weights_size, err);
+    return code;
 }
 
 /* ---- timing ---- */
@@ -341,6 +362,8 @@ enum error_code bench_network(const struct bench_settings *settings, const char 
     if (!code && !(statistics = output_statistics(&net)))
         code = error_set(err, ERROR_DEVICE, "%s: the output on %s is not finite, or flat: its times mean nothing",
                          model, net.info.id);
+    if (!code && settings->keep)
+        code = keep(&net, settings->keep, model, err);
     if (!code)
         device_info(net.device, &net.info);
     if (!code && settings->layers)

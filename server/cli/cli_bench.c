@@ -51,6 +51,7 @@ static void usage(void)
            "  --precision P         auto, fp32 or fp16\n"
            "  --runs N              how often [as often as a few seconds hold]\n"
            "  --layers              the time of each kind of layer, too; --layers=shapes: of each shape of each kind\n"
+           "  --keep DIR            write the network's input and outputs there, and a built-in one's weights\n"
            "  --models DIR          folder of checkpoints\n"
            "  --json                print one JSON object\n");
 }
@@ -115,6 +116,8 @@ static enum error_code take(struct bench *bench, struct cli *cli, struct error *
         return cli_value(cli, &bench->load, err);
     if (!strcmp(cli->name, "connections"))
         return take_number(cli, 1, 192, &bench->connections, err);
+    if (!strcmp(cli->name, "keep"))
+        return cli_value(cli, &settings->keep, err);
     if (!strcmp(cli->name, "size"))
         return take_size(cli, settings, err);
     if (!strcmp(cli->name, "batch"))
@@ -142,8 +145,8 @@ static enum error_code prepare(struct bench *bench, struct error *err)
         return error_set(err, ERROR_INVALID, "--pipeline or --load, one at a time");
     if (bench->connections && !bench->load)
         return error_set(err, ERROR_INVALID, "--connections is for --load");
-    if (!bench->model && (settings->width || settings->batch))
-        return error_set(err, ERROR_INVALID, "--size and --batch are for --model");
+    if (!bench->model && (settings->width || settings->batch || settings->keep))
+        return error_set(err, ERROR_INVALID, "--size, --batch and --keep are for --model");
     settings->device = *options->device && strcmp(options->device, "auto") ? options->device : config->device;
     settings->cache_dir = config_cache_dir(config, bench->cache, sizeof bench->cache);
     settings->limits = (struct limits){.input_pixels = config->input_pixels,
