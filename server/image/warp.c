@@ -118,137 +118,247 @@ void warp_exact_u8(const struct view_u8 *dst, int x0, int y0, const struct view_
 WARP_EXACT(warp_exact_f32, float, struct view_f32)
 WARP_EXACT(warp_exact_f64, double, struct view_f64)
 
-/* Taps along one axis: the first index and the weights of a tent around centre. */
+/* ---- float, antialiased ------------------------------------------------------------------------------------------ */
+
+/* Four samples; a pixel of three comes with the first of the next. */
+typedef float warp_quad __attribute__((vector_size(16)));
+typedef uint8_t warp_bytes __attribute__((vector_size(16)));
+typedef uint16_t warp_words __attribute__((vector_size(16)));
+typedef int32_t warp_ints __attribute__((vector_size(16)));
+
+/* The taps that a tent reaches along an axis, rounded up to fours. */
 struct warp_taps {
     long first;
-    int count;
-    float weight[2 * WARP_MAX_RADIUS + 1];
+    float weight[2 * WARP_MAX_RADIUS]; /* which sum to 1 */
 };
 
-static void warp_tent(struct warp_taps *taps, double centre, double radius)
+static inline void warp_tent(struct warp_taps *taps, double centre, double radius, float steep, int quads)
 {
-    double sum = 0;
     const double low = centre - radius;
     taps->first = (long)low + (low >= (double)(long)low); /* floor + 1, which is a call where SSE4.1 is not assumed */
-    taps->count = 0;
-    for (long i = taps->first; (double)i < centre + radius; i++) {
-        double w = 1 - fabs((double)i - centre) / radius;
-        taps->weight[taps->count++] = (float)w;
-        sum += w;
+    const float at = (float)(centre - (double)taps->first);
+    float sum = 0;
+    for (int k = 0; k < 4 * quads; k++) {
+        const float w = 1 - fabsf((float)k - at) * steep;
+        taps->weight[k] = w + fabsf(w); /* twice as much, or 0, without a branch */
+        sum += taps->weight[k];
     }
-    for (int k = 0; k < taps->count; k++)
-        taps->weight[k] = (float)(taps->weight[k] / sum);
+    sum = 1 / sum;
+    for (int k = 0; k < 4 * quads; k++)
+        taps->weight[k] *= sum;
 }
 
-/* The taps of an axis of n px that lie in the picture: [*from, *to). */
-static void warp_inside(const struct warp_taps *taps, long n, int *from, int *to)
+/* Of `count` taps from `first` on those that lie on an axis of n px: [*from, *to). */
+static void warp_inside(long first, int count, long n, int *from, int *to)
 {
-    long a = -taps->first, b = n - taps->first;
-    *from = (int)(a < 0 ? 0 : a > taps->count ? taps->count : a);
-    *to = (int)(b < *from ? *from : b > taps->count ? taps->count : b);
+    long a = -first, b = n - first;
+    *from = (int)(a < 0 ? 0 : a > count ? count : a);
+    *to = (int)(b < *from ? *from : b > count ? count : b);
 }
 
-#define WARP_PIXEL(NAME, VIEW, TYPE)                                                                                   \
-    static void NAME(float *to, const VIEW *src, const struct warp_taps *ax, const struct warp_taps *ay,               \
-                     const float border[])                                                                             \
-    {                                                                                                                  \
-        int channels = src->channels, from_x, to_x, from_y, to_y;                                                      \
-        float sum[4] = {0}, inside = 0;                                                                                \
-        warp_inside(ax, src->width, &from_x, &to_x);                                                                   \
-        warp_inside(ay, src->height, &from_y, &to_y);                                                                  \
-        for (int j = from_y; j < to_y; j++) {                                                                          \
-            const TYPE *p =                                                                                            \
-                src->data + (size_t)(ay->first + j) * src->stride + (size_t)((ax->first + from_x) * channels);         \
-            for (int i = from_x; i < to_x; i++, p += channels) {                                                       \
-                float w = ay->weight[j] * ax->weight[i];                                                               \
-                inside += w;                                                                                           \
-                for (int c = 0; c < channels; c++)                                                                     \
-                    sum[c] += w * (float)p[c];                                                                         \
-            }                                                                                                          \
-        }                                                                                                              \
-        bool whole = to_x - from_x == ax->count && to_y - from_y == ay->count;                                         \
-        for (int c = 0; c < channels; c++)                                                                             \
-            to[c] = whole ? sum[c] : sum[c] + (1 - inside) * border[c];                                                \
-    }
+/* What a smooth warp reads, of either kind of samples. */
+struct warp_loop {
+    const struct view_f32 *dst;
+    const void *data;
+    int x0, y0, width, height, channels;
+    size_t stride; /* samples */
+    double inverse[6], radius;
+    float steep; /* 1 / radius */
+    int quads;   /* of taps each way */
+    const float *border;
+};
 
-WARP_PIXEL(warp_smooth_u8_pixel, struct view_u8, uint8_t)
-WARP_PIXEL(warp_any_f32_pixel, struct view_f32, float)
-
-/* Four channels at once; each sum runs over the same taps in the same order. */
-typedef float warp_quad __attribute__((vector_size(16)));
-
-static void warp_smooth_f32_pixel(float *to, const struct view_f32 *src, const struct warp_taps *ax,
-                                  const struct warp_taps *ay, const float border[])
+static inline warp_quad warp_quad_u8(const void *data, size_t at)
 {
-    int from_x, to_x, from_y, to_y;
-    if (src->channels != 4) {
-        warp_any_f32_pixel(to, src, ax, ay, border);
-        return;
+    int32_t four;
+    memcpy(&four, (const uint8_t *)data + at, sizeof four);
+    const warp_bytes none = {0}, v = (warp_bytes)(warp_ints){four};
+    /* Widened by zeros in two steps, which SSE2 and NEON have; compilers make four conversions of a simpler cast. */
+    const warp_words w =
+        (warp_words)__builtin_shufflevector(v, none, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    return __builtin_convertvector((warp_ints)__builtin_shufflevector(w, (warp_words)none, 0, 8, 1, 9, 2, 10, 3, 11),
+                                   warp_quad);
+}
+
+static inline warp_quad warp_quad_f32(const void *data, size_t at)
+{
+    warp_quad v;
+    memcpy(&v, (const float *)data + at, sizeof v);
+    return v;
+}
+
+static inline float warp_one_u8(const void *data, size_t at)
+{
+    return ((const uint8_t *)data)[at];
+}
+
+static inline float warp_one_f32(const void *data, size_t at)
+{
+    return ((const float *)data)[at];
+}
+
+typedef warp_quad warp_quad_fn(const void *data, size_t at);
+typedef float warp_one_fn(const void *data, size_t at);
+
+static inline double warp_at(const double row[3], int x, int y)
+{
+    return row[0] * x + row[1] * y + row[2];
+}
+
+/* One destination px anywhere, for what the fast ways leave out: the picture's edge, one or two channels. */
+static inline __attribute__((always_inline)) void warp_any(const struct warp_loop *loop, float *to, double sx,
+                                                           double sy, warp_one_fn *one)
+{
+    const double radius = loop->radius;
+    float sum[4] = {0}, inside = 0;
+    if (sx > -radius && sy > -radius && sx < loop->width - 1 + radius && sy < loop->height - 1 + radius) {
+        struct warp_taps ax, ay;
+        int from_x, to_x, from_y, to_y;
+        warp_tent(&ax, sx, radius, loop->steep, loop->quads);
+        warp_tent(&ay, sy, radius, loop->steep, loop->quads);
+        warp_inside(ax.first, 4 * loop->quads, loop->width, &from_x, &to_x);
+        warp_inside(ay.first, 4 * loop->quads, loop->height, &from_y, &to_y);
+        for (int j = from_y; j < to_y; j++)
+            for (int i = from_x; i < to_x; i++) {
+                float w = ay.weight[j] * ax.weight[i];
+                size_t at = (size_t)(ay.first + j) * loop->stride + (size_t)((ax.first + i) * loop->channels);
+                inside += w;
+                for (int c = 0; c < loop->channels; c++)
+                    sum[c] += w * one(loop->data, at + (size_t)c);
+            }
     }
-    warp_quad sum = {0}, edge;
-    float inside = 0;
-    warp_inside(ax, src->width, &from_x, &to_x);
-    warp_inside(ay, src->height, &from_y, &to_y);
-    for (int j = from_y; j < to_y; j++) {
-        const float *p = src->data + (size_t)(ay->first + j) * src->stride + (size_t)(ax->first + from_x) * 4;
-        for (int i = from_x; i < to_x; i++, p += 4) {
-            warp_quad px;
-            float w = ay->weight[j] * ax->weight[i];
-            memcpy(&px, p, sizeof px);
-            inside += w;
-            sum += w * px;
+    for (int c = 0; c < loop->channels; c++)
+        to[c] = sum[c] + (1 - inside) * loop->border[c];
+}
+
+/* One px whose taps all lie in the picture. */
+static inline __attribute__((always_inline)) warp_quad warp_tents(const struct warp_loop *loop, double sx, double sy,
+                                                                  size_t channels, int quads, warp_quad_fn *quad)
+{
+    struct warp_taps ax, ay;
+    warp_quad sum = {0};
+    warp_tent(&ax, sx, loop->radius, loop->steep, quads);
+    warp_tent(&ay, sy, loop->radius, loop->steep, quads);
+    for (int j = 0; j < 4 * quads; j++) {
+        size_t at = (size_t)(ay.first + j) * loop->stride + (size_t)ax.first * channels;
+        warp_quad line = {0};
+        for (int q = 0; q < quads; q++, at += 4 * channels) {
+            const float *w = ax.weight + 4 * q;
+            line += w[0] * quad(loop->data, at) + w[1] * quad(loop->data, at + channels) +
+                    (w[2] * quad(loop->data, at + 2 * channels) + w[3] * quad(loop->data, at + 3 * channels));
         }
+        sum += ay.weight[j] * line;
     }
-    memcpy(&edge, border, sizeof edge);
-    if (to_x - from_x != ax->count || to_y - from_y != ay->count)
-        sum += (1 - inside) * edge;
-    memcpy(to, &sum, sizeof sum);
+    return sum;
 }
 
-#define WARP_SMOOTH(NAME, VIEW)                                                                                        \
-    struct NAME##_loop {                                                                                               \
-        const struct view_f32 *dst;                                                                                    \
-        const VIEW *src;                                                                                               \
-        int x0, y0;                                                                                                    \
-        double inverse[6], radius;                                                                                     \
-        const float *border;                                                                                           \
-    };                                                                                                                 \
-                                                                                                                       \
-    static void NAME##_rows(void *context, int item)                                                                   \
-    {                                                                                                                  \
-        const struct NAME##_loop *loop = context;                                                                      \
-        const struct view_f32 *dst = loop->dst;                                                                        \
-        const VIEW *src = loop->src;                                                                                   \
-        const double *inverse = loop->inverse, radius = loop->radius;                                                  \
-        struct warp_taps ax, ay;                                                                                       \
-        int begin, end;                                                                                                \
-        thread_band(dst->height, item, &begin, &end);                                                                  \
-        for (int y = begin; y < end; y++) {                                                                            \
-            float *to = dst->data + (size_t)y * dst->stride;                                                           \
-            for (int x = 0; x < dst->width; x++, to += dst->channels) {                                                \
-                double sx = inverse[0] * (loop->x0 + x) + inverse[1] * (loop->y0 + y) + inverse[2];                    \
-                double sy = inverse[3] * (loop->x0 + x) + inverse[4] * (loop->y0 + y) + inverse[5];                    \
-                if (sx > -radius && sy > -radius && sx < src->width - 1 + radius && sy < src->height - 1 + radius) {   \
-                    warp_tent(&ax, sx, radius);                                                                        \
-                    warp_tent(&ay, sy, radius);                                                                        \
-                    NAME##_pixel(to, src, &ax, &ay, loop->border);                                                     \
-                } else {                                                                                               \
-                    for (int c = 0; c < dst->channels; c++)                                                            \
-                        to[c] = loop->border[c];                                                                       \
-                }                                                                                                      \
-            }                                                                                                          \
-        }                                                                                                              \
-    }                                                                                                                  \
-                                                                                                                       \
-    void NAME(const struct view_f32 *dst, int x0, int y0, const VIEW *src, const double matrix[6],                     \
-              const float border[])                                                                                    \
-    {                                                                                                                  \
-        struct NAME##_loop loop = {.dst = dst, .src = src, .x0 = x0, .y0 = y0, .border = border};                      \
-        assert(dst->channels == src->channels && src->channels <= 4);                                                  \
-        loop.radius = warp_radius(matrix);                                                                             \
-        similarity_invert(matrix, loop.inverse);                                                                       \
-        thread_for(thread_bands(dst->height), NAME##_rows, &loop);                                                     \
-    }
+static inline __attribute__((always_inline)) warp_quad warp_bilinear(const struct warp_loop *loop, double sx, double sy,
+                                                                     size_t channels, warp_quad_fn *quad)
+{
+    const int ix = (int)sx, iy = (int)sy;
+    const float fx = (float)(sx - ix), fy = (float)(sy - iy);
+    const size_t above = (size_t)iy * loop->stride + (size_t)ix * channels, below = above + loop->stride;
+    const warp_quad a = quad(loop->data, above), b = quad(loop->data, above + channels);
+    const warp_quad c = quad(loop->data, below), d = quad(loop->data, below + channels);
+    return (1 - fy) * ((1 - fx) * a + fx * b) + fy * ((1 - fx) * c + fx * d);
+}
 
-WARP_SMOOTH(warp_smooth_u8, struct view_u8)
-WARP_SMOOTH(warp_smooth_f32, struct view_f32)
+/* Whether all taps of a px lie in the picture, and a fourth sample after each. */
+static inline bool warp_clear(const struct warp_loop *loop, int x, int y)
+{
+    const double sx = warp_at(loop->inverse, x, y), sy = warp_at(loop->inverse + 3, x, y), low = loop->radius - 1;
+    const int reach = 4 * loop->quads; /* from the px before the first tap on */
+    return sx >= low && sy >= low && sx - low < loop->width - 1 - reach && sy - low < loop->height - reach;
+}
+
+static inline __attribute__((always_inline)) void warp_row(const struct warp_loop *loop, float *to, int y,
+                                                           size_t channels, warp_quad_fn *quad, warp_one_fn *one)
+{
+    const int begin = loop->x0, end = loop->x0 + loop->dst->width;
+    int first = begin, last = end; /* what lies between them is clear: each coordinate only rises or only falls */
+    while (first < last && (channels < 3 || !warp_clear(loop, first, y)))
+        first++;
+    while (first < last && !warp_clear(loop, last - 1, y))
+        last--;
+    for (int x = begin; x < end; x++, to += channels) {
+        const double sx = warp_at(loop->inverse, x, y), sy = warp_at(loop->inverse + 3, x, y);
+        warp_quad px;
+        if (x < first || x >= last) {
+            warp_any(loop, to, sx, sy, one);
+            continue;
+        }
+        if (loop->radius == 1)
+            px = warp_bilinear(loop, sx, sy, channels, quad);
+        else if (loop->quads == 1)
+            px = warp_tents(loop, sx, sy, channels, 1, quad);
+        else
+            px = warp_tents(loop, sx, sy, channels, loop->quads, quad);
+        memcpy(to, &px, channels * sizeof *to);
+    }
+}
+
+static inline __attribute__((always_inline)) void warp_rows(const struct warp_loop *loop, int item, warp_quad_fn *quad,
+                                                            warp_one_fn *one)
+{
+    int begin, end;
+    thread_band(loop->dst->height, item, &begin, &end);
+    for (int y = begin; y < end; y++) {
+        float *to = loop->dst->data + (size_t)y * loop->dst->stride;
+        if (loop->channels == 3)
+            warp_row(loop, to, loop->y0 + y, 3, quad, one);
+        else if (loop->channels == 4)
+            warp_row(loop, to, loop->y0 + y, 4, quad, one);
+        else
+            warp_row(loop, to, loop->y0 + y, (size_t)loop->channels, quad, one);
+    }
+}
+
+static void warp_rows_u8(void *context, int item)
+{
+    warp_rows(context, item, warp_quad_u8, warp_one_u8);
+}
+
+static void warp_rows_f32(void *context, int item)
+{
+    warp_rows(context, item, warp_quad_f32, warp_one_f32);
+}
+
+static void warp_smooth(struct warp_loop *loop, const double matrix[6], thread_item_fn *rows)
+{
+    assert(loop->dst->channels == loop->channels && loop->channels <= 4);
+    loop->radius = warp_radius(matrix);
+    loop->steep = (float)(1 / loop->radius);
+    loop->quads = (int)ceil(loop->radius / 2); /* an open interval of 2 radii has at most so many fours of places */
+    similarity_invert(matrix, loop->inverse);
+    thread_for(thread_bands(loop->dst->height), rows, loop);
+}
+
+void warp_smooth_u8(const struct view_f32 *dst, int x0, int y0, const struct view_u8 *src, const double matrix[6],
+                    const float border[])
+{
+    struct warp_loop loop = {.dst = dst,
+                             .data = src->data,
+                             .x0 = x0,
+                             .y0 = y0,
+                             .width = src->width,
+                             .height = src->height,
+                             .channels = src->channels,
+                             .stride = src->stride,
+                             .border = border};
+    warp_smooth(&loop, matrix, warp_rows_u8);
+}
+
+void warp_smooth_f32(const struct view_f32 *dst, int x0, int y0, const struct view_f32 *src, const double matrix[6],
+                     const float border[])
+{
+    struct warp_loop loop = {.dst = dst,
+                             .data = src->data,
+                             .x0 = x0,
+                             .y0 = y0,
+                             .width = src->width,
+                             .height = src->height,
+                             .channels = src->channels,
+                             .stride = src->stride,
+                             .border = border};
+    warp_smooth(&loop, matrix, warp_rows_f32);
+}

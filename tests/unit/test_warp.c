@@ -346,6 +346,59 @@ static void smooth_antialiases_when_it_shrinks(void **state)
     free(source);
 }
 
+/* The header's definition in double, one sample at a time: the tent-weighted mean, the border beyond the picture. */
+static double tent_mean(const float *p, int width, int height, int channels, int c, double sx, double sy, double r,
+                        double border)
+{
+    double sum = 0, whole = 0;
+    for (int v = (int)floor(sy - r) - 1; v <= sy + r + 1; v++)
+        for (int u = (int)floor(sx - r) - 1; u <= sx + r + 1; u++) {
+            double w = fmax(0, 1 - fabs(u - sx) / r) * fmax(0, 1 - fabs(v - sy) / r);
+            bool inside = u >= 0 && v >= 0 && u < width && v < height;
+            sum += w * (inside ? p[(v * width + u) * channels + c] : border);
+            whole += w;
+        }
+    return sum / whole;
+}
+
+static void smooth_is_the_mean_under_a_tent(void **state)
+{
+    (void)state;
+    enum { W = 41, H = 33, OW = 50, OH = 47 };
+    static const double scales[] = {3.1, 1.2, 1, 0.97, 0.7, 0.5, 0.45, 0.21, 0.08};
+    static float source[W * H * 4], out[OW * OH * 4];
+    static uint8_t bytes[W * H * 4];
+    const float border[4] = {132, 13, 255, 0};
+    unsigned seed = 3;
+    for (size_t k = 0; k < sizeof scales / sizeof scales[0]; k++)
+        for (int channels = 1; channels <= 4; channels++) {
+            const struct view_f32 from = {source, W, H, channels, (size_t)(W * channels)};
+            const struct view_u8 from_bytes = {bytes, W, H, channels, (size_t)(W * channels)};
+            const struct view_f32 to = {out, OW, OH, channels, (size_t)(OW * channels)};
+            double m[6], s = scales[k], worst = 0;
+            for (int i = 0; i < W * H * channels; i++)
+                source[i] = bytes[i] = (uint8_t)picture_random(&seed);
+            similarity(s, s < 1 ? 0.4 : 0.15 * channels, 25 - 18 * s, 22 - 17 * s, m);
+            for (int kind = 0; kind < 2; kind++) {
+                if (kind)
+                    warp_smooth_u8(&to, -3, 2, &from_bytes, m, border);
+                else
+                    warp_smooth_f32(&to, -3, 2, &from, m, border);
+                for (int i = 0; i < OW * OH; i++) {
+                    double x = i % OW - 3, y = i / OW + 2, d = m[0] * m[4] - m[1] * m[3];
+                    double sx = (m[4] * (x - m[2]) - m[1] * (y - m[5])) / d;
+                    double sy = (m[0] * (y - m[5]) - m[3] * (x - m[2])) / d, r = fmax(1, 1 / s);
+                    for (int c = 0; c < channels; c++) {
+                        double v = tent_mean(source, W, H, channels, c, sx, sy, r, border[c]);
+                        worst = fmax(worst, fabs(out[i * channels + c] - v));
+                    }
+                }
+            }
+            if (worst > 5e-4) /* 32 units in the last place of a float near 255, for sums of up to 25 taps each way */
+                fail_msg("scale %g, %d channels: off by %g", s, channels, worst);
+        }
+}
+
 static void hostile_matrices_do_no_harm(void **state)
 {
     (void)state;
@@ -372,6 +425,7 @@ int main(void)
         cmocka_unit_test(nothing_is_touched_outside_the_bounds),
         cmocka_unit_test(smooth_is_bilinear_when_it_does_not_shrink),
         cmocka_unit_test(smooth_antialiases_when_it_shrinks),
+        cmocka_unit_test(smooth_is_the_mean_under_a_tent),
         cmocka_unit_test(hostile_matrices_do_no_harm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
