@@ -65,8 +65,8 @@ static int filter_reflect(int i, int n)
     return i;
 }
 
-/* sum += weight*a and sum += weight*(a + b) over a row, fused. fma() without the instruction is a slow library call, so
- * on x86-64 each has a twin for processors that have it; both give the same bits. */
+/* Sums of weighted rows, fused. fma() without the instruction is a slow library call, so on x86-64 each has a twin for
+ * processors that have it; both give the same bits. Four taps at a time, since sums come from memory and go there. */
 #if defined(__x86_64__)
 #define FILTER_FMA_TARGET __attribute__((target("avx2,fma")))
 #define FILTER_HAS_FMA() (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
@@ -75,28 +75,50 @@ static int filter_reflect(int i, int n)
 #define FILTER_HAS_FMA() true
 #endif
 
-#define FILTER_ROWS(T, FMA, TARGET, ONE, TWO)                                                                          \
-    TARGET static void ONE(T *restrict sum, const T *restrict a, T weight, int n)                                      \
+#define FILTER_ROWS(T, FMA, TARGET, ACROSS, DOWN)                                                                      \
+    /* sum[x] = weight[0]*a[x] + weight[1]*a[x + 1] + …, in this order. */                                           \
+    TARGET static void ACROSS(T *restrict sum, const T *restrict a, const T *restrict w, int taps, int n)              \
     {                                                                                                                  \
+        int k = 1;                                                                                                     \
         for (int i = 0; i < n; i++)                                                                                    \
-            sum[i] = FMA(weight, a[i], sum[i]);                                                                        \
+            sum[i] = w[0] * a[i];                                                                                      \
+        for (; k + 4 <= taps; k += 4) {                                                                                \
+            const T *restrict p = a + k, w0 = w[k], w1 = w[k + 1], w2 = w[k + 2], w3 = w[k + 3];                       \
+            for (int i = 0; i < n; i++)                                                                                \
+                sum[i] = FMA(w3, p[i + 3], FMA(w2, p[i + 2], FMA(w1, p[i + 1], FMA(w0, p[i], sum[i]))));               \
+        }                                                                                                              \
+        for (; k < taps; k++)                                                                                          \
+            for (int i = 0; i < n; i++)                                                                                \
+                sum[i] = FMA(w[k], a[i + k], sum[i]);                                                                  \
     }                                                                                                                  \
-    TARGET static void TWO(T *restrict sum, const T *a, const T *b, T weight, int n)                                   \
+                                                                                                                       \
+    /* sum[x] += w[0]*(up[0][x] + down[0][x]) + …; taps 1..4. */                                                     \
+    TARGET static void DOWN(T *restrict sum, const T *const up[4], const T *const down[4], const T *w, int taps,       \
+                            int n)                                                                                     \
     {                                                                                                                  \
-        for (int i = 0; i < n; i++)                                                                                    \
-            sum[i] = FMA(weight, a[i] + b[i], sum[i]);                                                                 \
+        const T *a0 = up[0], *a1 = up[1], *a2 = up[2], *a3 = up[3];                                                    \
+        const T *b0 = down[0], *b1 = down[1], *b2 = down[2], *b3 = down[3];                                            \
+        const T w0 = w[0], w1 = w[1], w2 = w[2], w3 = w[3];                                                            \
+        if (taps == 4)                                                                                                 \
+            for (int i = 0; i < n; i++)                                                                                \
+                sum[i] = FMA(w3, a3[i] + b3[i],                                                                        \
+                             FMA(w2, a2[i] + b2[i], FMA(w1, a1[i] + b1[i], FMA(w0, a0[i] + b0[i], sum[i]))));          \
+        else                                                                                                           \
+            for (int k = 0; k < taps; k++)                                                                             \
+                for (int i = 0; i < n; i++)                                                                            \
+                    sum[i] = FMA(w[k], up[k][i] + down[k][i], sum[i]);                                                 \
     }
 
-FILTER_ROWS(float, fmaf, FILTER_FMA_TARGET, filter_one_f32_fast, filter_two_f32_fast)
-FILTER_ROWS(float, fmaf, , filter_one_f32, filter_two_f32)
-FILTER_ROWS(double, fma, FILTER_FMA_TARGET, filter_one_f64_fast, filter_two_f64_fast)
-FILTER_ROWS(double, fma, , filter_one_f64, filter_two_f64)
+FILTER_ROWS(float, fmaf, FILTER_FMA_TARGET, filter_across_f32_fast, filter_down_f32_fast)
+FILTER_ROWS(float, fmaf, , filter_across_f32, filter_down_f32)
+FILTER_ROWS(double, fma, FILTER_FMA_TARGET, filter_across_f64_fast, filter_down_f64_fast)
+FILTER_ROWS(double, fma, , filter_across_f64, filter_down_f64)
 
-#define FILTER_GAUSSIAN(NAME, T, VIEW, ONE, TWO)                                                                       \
+#define FILTER_GAUSSIAN(NAME, T, VIEW, ACROSS, DOWN)                                                                   \
     struct NAME##_loop {                                                                                               \
         const VIEW *dst, *src;                                                                                         \
-        const double *weights;                                                                                         \
-        T *lines, *plane; /* source rows with their borders; rows blurred */                                           \
+        const T *weights;                                                                                              \
+        T *lines, *plane; /* a source row with its borders, for each band; rows blurred */                             \
         int n;                                                                                                         \
     };                                                                                                                 \
                                                                                                                        \
@@ -105,20 +127,18 @@ FILTER_ROWS(double, fma, , filter_one_f64, filter_two_f64)
     {                                                                                                                  \
         const struct NAME##_loop *loop = context;                                                                      \
         int width = loop->src->width, n = loop->n, r = n / 2, begin, end;                                              \
-        void (*one)(T *restrict, const T *restrict, T, int) = FILTER_HAS_FMA() ? ONE##_fast : ONE;                     \
+        void (*across)(T *restrict, const T *restrict, const T *restrict, int, int) =                                  \
+            FILTER_HAS_FMA() ? ACROSS##_fast : ACROSS;                                                                 \
+        T *line = loop->lines + (size_t)item * (size_t)(width + n);                                                    \
         thread_band(loop->src->height, item, &begin, &end);                                                            \
         for (int y = begin; y < end; y++) {                                                                            \
             const T *from = loop->src->data + (size_t)y * loop->src->stride;                                           \
-            T *to = loop->plane + (size_t)y * (size_t)width, *line = loop->lines + (size_t)y * (size_t)(width + n);    \
             memcpy(line + r, from, (size_t)width * sizeof(T));                                                         \
             for (int i = 1; i <= r; i++) {                                                                             \
                 line[r - i] = from[filter_reflect(-i, width)];                                                         \
                 line[r + width - 1 + i] = from[filter_reflect(width - 1 + i, width)];                                  \
             }                                                                                                          \
-            for (int x = 0; x < width; x++)                                                                            \
-                to[x] = (T)loop->weights[0] * line[x];                                                                 \
-            for (int i = 1; i < n; i++)                                                                                \
-                one(to, line + i, (T)loop->weights[i], width);                                                         \
+            across(loop->plane + (size_t)y * (size_t)width, line, loop->weights, n, width);                            \
         }                                                                                                              \
     }                                                                                                                  \
                                                                                                                        \
@@ -127,41 +147,53 @@ FILTER_ROWS(double, fma, , filter_one_f64, filter_two_f64)
         const struct NAME##_loop *loop = context;                                                                      \
         int width = loop->src->width, height = loop->src->height, r = loop->n / 2, begin, end;                         \
         size_t row = (size_t)width;                                                                                    \
-        void (*two)(T *restrict, const T *, const T *, T, int) = FILTER_HAS_FMA() ? TWO##_fast : TWO;                  \
+        void (*down)(T *restrict, const T *const[4], const T *const[4], const T *, int, int) =                         \
+            FILTER_HAS_FMA() ? DOWN##_fast : DOWN;                                                                     \
         thread_band(height, item, &begin, &end);                                                                       \
         for (int y = begin; y < end; y++) {                                                                            \
             const T *centre = loop->plane + (size_t)y * row;                                                           \
             T *to = loop->dst->data + (size_t)y * loop->dst->stride;                                                   \
             for (int x = 0; x < width; x++)                                                                            \
-                to[x] = (T)loop->weights[r] * centre[x];                                                               \
-            for (int i = 1; i <= r; i++)                                                                               \
-                two(to, loop->plane + (size_t)filter_reflect(y + i, height) * row,                                     \
-                    loop->plane + (size_t)filter_reflect(y - i, height) * row, (T)loop->weights[r + i], width);        \
+                to[x] = loop->weights[r] * centre[x];                                                                  \
+            for (int i = 1, taps; i <= r; i += taps) {                                                                 \
+                const T *after[4] = {NULL}, *before[4] = {NULL};                                                       \
+                T w[4] = {0};                                                                                          \
+                taps = r - i + 1 < 4 ? r - i + 1 : 4;                                                                  \
+                for (int k = 0; k < taps; k++) {                                                                       \
+                    after[k] = loop->plane + (size_t)filter_reflect(y + i + k, height) * row;                          \
+                    before[k] = loop->plane + (size_t)filter_reflect(y - i - k, height) * row;                         \
+                    w[k] = loop->weights[r + i + k];                                                                   \
+                }                                                                                                      \
+                down(to, after, before, w, taps, width);                                                               \
+            }                                                                                                          \
         }                                                                                                              \
     }                                                                                                                  \
                                                                                                                        \
     enum error_code NAME(const VIEW *dst, const VIEW *src, int n, double sigma, struct error *err)                     \
     {                                                                                                                  \
-        size_t width = (size_t)src->width, height = (size_t)src->height;                                               \
+        int bands = thread_bands(src->height);                                                                         \
+        size_t width = (size_t)src->width, height = (size_t)src->height, line = width + (size_t)n;                     \
         assert(src->channels == 1 && dst->width == src->width && dst->height == src->height && n % 2 == 1);            \
-        double *weights = mem_alloc((size_t)n, sizeof *weights);                                                       \
-        T *lines = mem_alloc((2 * width + (size_t)n) * sizeof(T), height);                                             \
+        double *kernel = mem_alloc((size_t)n, sizeof *kernel + sizeof(T));                                             \
+        T *weights = (T *)(kernel + n), *lines = mem_alloc(width * height + line * (size_t)bands, sizeof(T));          \
         enum error_code code = OK;                                                                                     \
-        if (weights && lines) {                                                                                        \
-            struct NAME##_loop loop = {dst, src, weights, lines, lines + (width + (size_t)n) * height, n};             \
-            filter_gaussian_kernel(weights, n, sigma);                                                                 \
-            thread_for(thread_bands(src->height), NAME##_across, &loop);                                               \
-            thread_for(thread_bands(src->height), NAME##_down, &loop);                                                 \
+        if (kernel && lines) {                                                                                         \
+            struct NAME##_loop loop = {dst, src, weights, lines, lines + line * (size_t)bands, n};                     \
+            filter_gaussian_kernel(kernel, n, sigma);                                                                  \
+            for (int i = 0; i < n; i++)                                                                                \
+                weights[i] = (T)kernel[i];                                                                             \
+            thread_for(bands, NAME##_across, &loop);                                                                   \
+            thread_for(bands, NAME##_down, &loop);                                                                     \
         } else {                                                                                                       \
             code = error_set(err, ERROR_NO_MEMORY, "out of memory to blur %d×%d pixels", src->width, src->height);     \
         }                                                                                                              \
-        free(weights);                                                                                                 \
+        free(kernel);                                                                                                  \
         free(lines);                                                                                                   \
         return code;                                                                                                   \
     }
 
-FILTER_GAUSSIAN(filter_gaussian_f32, float, struct view_f32, filter_one_f32, filter_two_f32)
-FILTER_GAUSSIAN(filter_gaussian_f64, double, struct view_f64, filter_one_f64, filter_two_f64)
+FILTER_GAUSSIAN(filter_gaussian_f32, float, struct view_f32, filter_across_f32, filter_down_f32)
+FILTER_GAUSSIAN(filter_gaussian_f64, double, struct view_f64, filter_across_f64, filter_down_f64)
 
 static void filter_min(float *to, const float *other, size_t n)
 {

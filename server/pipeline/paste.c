@@ -87,14 +87,22 @@ static void paste_load(const struct image *result, struct patch *p)
     }
 }
 
-/* compat truncates, the default rounds. */
-static void paste_store(struct image *result, const struct patch *p, bool truncate)
+struct paste_store {
+    const struct image *result;
+    const struct patch *patch;
+    bool truncate;
+};
+
+static void paste_store_rows(void *context, int item)
 {
-    size_t n = 3 * (size_t)p->rect.width;
-    for (int y = 0; y < p->rect.height; y++) {
-        uint8_t *to =
-            (uint8_t *)result->pixels + 3 * ((size_t)(p->rect.y + y) * (size_t)result->width + (size_t)p->rect.x);
-        if (!truncate) { /* its pixels are float then */
+    const struct paste_store *store = context;
+    const struct patch *p = store->patch;
+    size_t n = 3 * (size_t)p->rect.width, width = (size_t)store->result->width;
+    int begin, end;
+    thread_band(p->rect.height, item, &begin, &end);
+    for (int y = begin; y < end; y++) {
+        uint8_t *to = (uint8_t *)store->result->pixels + 3 * ((size_t)(p->rect.y + y) * width + (size_t)p->rect.x);
+        if (!store->truncate) { /* its pixels are float then */
             float *row = (float *)p->pixels + (size_t)y * n;
             pixel_clamp(row, n);
             pixel_round(to, row, n);
@@ -107,6 +115,13 @@ static void paste_store(struct image *result, const struct patch *p, bool trunca
             to[i] = (uint8_t)v;
         }
     }
+}
+
+/* compat truncates, the default rounds. */
+static void paste_store(const struct image *result, const struct patch *p, bool truncate)
+{
+    struct paste_store store = {result, p, truncate};
+    thread_for(thread_bands(p->rect.height), paste_store_rows, &store);
 }
 
 /* What an earlier face changed under this one goes on unrounded. */
@@ -127,25 +142,47 @@ static void paste_carry(struct patch *to, const struct patch *from)
     }
 }
 
+/* How ParseNet's labels become a mask, in px of the crop; the numbers are those for 512 px. */
+struct paste_soften {
+    int size, kernel, border; /* 101 and 10 */
+    double sigma;             /* 11 */
+};
+
+static struct paste_soften paste_soften(int size)
+{
+    return (struct paste_soften){.size = size,
+                                 .kernel = 2 * (50 * size / 512) + 1,
+                                 .border = (10 * size + 256) / 512,
+                                 .sigma = 11.0 * size / 512};
+}
+
+/* The face, its parts, glasses, hair (13) and ear rings (15) are pasted; background (0), hat, necklace, neck and
+ * clothes are not. */
+static bool paste_opaque(uint8_t class)
+{
+    static const bool opaque[19] = {0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 0, 0, 0};
+    return class < 19 && opaque[class];
+}
+
+static bool paste_at_edge(const struct paste_soften *soften, int x, int y)
+{
+    int last = soften->size - soften->border;
+    return x < soften->border || y < soften->border || x >= last || y >= last;
+}
+
 enum error_code paste_parse_mask(const uint8_t *classes, int size, double *mask, struct error *err)
 {
-    /* The face, its parts, glasses, hair (13) and ear rings (15) are pasted; background (0), hat, necklace, neck and
-     * clothes are not. */
-    static const uint8_t opaque[19] = {0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 0, 0, 0};
+    const struct paste_soften soften = paste_soften(size);
     size_t n = (size_t)size;
     for (size_t i = 0; i < n * n; i++)
-        mask[i] = classes[i] < 19 && opaque[classes[i]] ? 255 : 0;
+        mask[i] = paste_opaque(classes[i]) ? 255 : 0;
     struct view_f64 view = {mask, size, size, 1, n};
-    int kernel = 2 * (50 * size / 512) + 1, border = (10 * size + 256) / 512; /* 101 and 10 at 512 px */
-    double sigma = 11.0 * size / 512;
-    enum error_code code = filter_gaussian_f64(&view, &view, kernel, sigma, err);
+    enum error_code code = filter_gaussian_f64(&view, &view, soften.kernel, soften.sigma, err);
     if (code == OK)
-        code = filter_gaussian_f64(&view, &view, kernel, sigma, err);
+        code = filter_gaussian_f64(&view, &view, soften.kernel, soften.sigma, err);
     for (int y = 0; y < size; y++)
-        for (int x = 0; x < size; x++) {
-            bool edge = x < border || y < border || x >= size - border || y >= size - border;
-            mask[(size_t)y * n + (size_t)x] = edge ? 0 : mask[(size_t)y * n + (size_t)x] / 255;
-        }
+        for (int x = 0; x < size; x++)
+            mask[y * size + x] = paste_at_edge(&soften, x, y) ? 0 : mask[y * size + x] / 255;
     return code;
 }
 
@@ -177,7 +214,7 @@ enum error_code paste_square_mask(const struct step *step, const struct patch *p
     return code;
 }
 
-/* The masks of one face: of the crop (ParseNet) or, where there are no labels, of the patch (square). */
+/* The masks of one face: of the crop (compat, ParseNet) or of the patch (the square). */
 struct paste_mask {
     double *crop;         /* size×size */
     float *eroded, *soft; /* rect.width × rect.height */
@@ -187,6 +224,8 @@ static enum error_code paste_make_mask(const struct step *step, const struct fac
                                        struct paste_mask *mask, struct error *err)
 {
     size_t area = (size_t)p->rect.width * (size_t)p->rect.height;
+    if (f->classes && !step->r->options.compat)
+        return OK; /* paste_blend makes its own */
     if (f->classes) {
         mask->crop = mem_alloc((size_t)f->size * (size_t)f->size, sizeof(double));
         return mask->crop ? paste_parse_mask(f->classes, f->size, mask->crop, err) : paste_no_memory(err);
@@ -240,10 +279,61 @@ static enum error_code paste_blend_compat(const struct face *f, struct patch *p,
     return code;
 }
 
+/* The crop as the default blends it: RGB times ParseNet's mask, and the mask as fourth channel, so that nothing from
+ * beyond the crop's edge bleeds in where the face shrinks. Without labels the mask is 1. */
+struct paste_crop {
+    const struct face *face;
+    struct paste_soften soften;
+    float *mask; /* size×size, 0..255, or NULL */
+    float *rgbm; /* size×size×4 */
+};
+
+static void paste_label_rows(void *context, int item)
+{
+    const struct paste_crop *crop = context;
+    size_t n = (size_t)crop->face->size;
+    int begin, end;
+    thread_band(crop->face->size, item, &begin, &end);
+    for (size_t i = (size_t)begin * n; i < (size_t)end * n; i++)
+        crop->mask[i] = paste_opaque(crop->face->classes[i]) ? 255 : 0;
+}
+
+static void paste_crop_rows(void *context, int item)
+{
+    const struct paste_crop *crop = context;
+    int size = crop->face->size, begin, end;
+    thread_band(size, item, &begin, &end);
+    for (int y = begin; y < end; y++)
+        for (int x = 0; x < size; x++) {
+            size_t i = (size_t)y * (size_t)size + (size_t)x;
+            float m = !crop->mask ? 1 : paste_at_edge(&crop->soften, x, y) ? 0 : crop->mask[i] / 255;
+            for (size_t c = 0; c < 3; c++)
+                crop->rgbm[4 * i + c] = m * crop->face->restoration_float[3 * i + c];
+            crop->rgbm[4 * i + 3] = m;
+        }
+}
+
+static enum error_code paste_make_crop(struct paste_crop *crop, struct error *err)
+{
+    const struct paste_soften *soften = &crop->soften;
+    int bands = thread_bands(soften->size);
+    enum error_code code = OK;
+    if (crop->mask) {
+        const struct view_f32 mask = {crop->mask, soften->size, soften->size, 1, (size_t)soften->size};
+        thread_for(bands, paste_label_rows, crop);
+        code = filter_gaussian_f32(&mask, &mask, soften->kernel, soften->sigma, err);
+        if (code == OK)
+            code = filter_gaussian_f32(&mask, &mask, soften->kernel, soften->sigma, err);
+    }
+    if (code == OK)
+        thread_for(bands, paste_crop_rows, crop);
+    return code;
+}
+
 struct paste_blend {
     const struct patch *patch;
-    const struct paste_mask *mask;
-    struct view_f32 source; /* the crop; a fourth channel carries ParseNet's mask */
+    const struct paste_mask *square; /* its masks are NULL with ParseNet */
+    struct view_f32 crop;
     float weight;
 };
 
@@ -252,8 +342,8 @@ static void paste_blend_rows(void *context, int item)
     enum { CHUNK = 256 }; /* px warped at a time */
     const struct paste_blend *blend = context;
     const struct patch *p = blend->patch;
-    const struct paste_mask *mask = blend->mask;
-    float warped[4 * CHUNK];
+    const float *soft = blend->square->soft, *eroded = blend->square->eroded, none[4] = {0};
+    float warped[4 * CHUNK], weight = blend->weight;
     int begin, end;
     thread_band(p->rect.height, item, &begin, &end);
     for (int y = begin; y < end; y++)
@@ -261,38 +351,34 @@ static void paste_blend_rows(void *context, int item)
             count = p->rect.width - x < CHUNK ? p->rect.width - x : CHUNK;
             struct view_f32 view = {warped, count, 1, 4, 4 * CHUNK};
             size_t first = (size_t)y * (size_t)p->rect.width + (size_t)x;
-            warp_smooth_f32(&view, p->rect.x + x, p->rect.y + y, &blend->source, p->matrix,
-                            (const float[]){0, 0, 0, 0});
-            for (size_t i = 0; i < (size_t)count; i++) {
-                float soft = mask->crop ? 1 : mask->soft[first + i], m = mask->crop ? warped[4 * i + 3] : soft;
-                float inner = mask->crop ? 1 : soft * mask->eroded[first + i];
-                for (size_t c = 0; c < 3; c++) {
-                    float *to = (float *)p->pixels + 3 * (first + i) + c;
-                    *to += blend->weight * (inner * warped[4 * i + c] - m * *to);
-                }
+            float *to = (float *)p->pixels + 3 * first;
+            warp_smooth_f32(&view, p->rect.x + x, p->rect.y + y, &blend->crop, p->matrix, none);
+            for (int i = 0; i < count; i++, to += 3) {
+                const float *px = warped + 4 * i;
+                float m = soft ? soft[first + (size_t)i] : px[3], inner = soft ? m * eroded[first + (size_t)i] : 1;
+                if (m == 0)
+                    continue;
+                for (int c = 0; c < 3; c++)
+                    to[c] += weight * (inner * px[c] - m * to[c]);
             }
         }
 }
 
-/* The default blend, in float. With ParseNet the mask is multiplied in before the warp, so that nothing from beyond the
- * crop's edge bleeds in where the face shrinks. */
-static enum error_code paste_blend(const struct face *f, struct patch *p, const struct paste_mask *mask, float weight,
+/* The default blend, in float. */
+static enum error_code paste_blend(const struct face *f, struct patch *p, const struct paste_mask *square, float weight,
                                    struct error *err)
 {
     size_t count = (size_t)f->size * (size_t)f->size;
-    float *crop = mem_alloc(count, 4 * sizeof(float));
-    if (!crop)
+    float *work = mem_alloc(count, 5 * sizeof(float));
+    if (!work)
         return paste_no_memory(err);
-    for (size_t i = 0; i < count; i++) {
-        float m = mask->crop ? (float)mask->crop[i] : 1;
-        for (size_t c = 0; c < 3; c++)
-            crop[4 * i + c] = m * f->restoration_float[3 * i + c];
-        crop[4 * i + 3] = m;
-    }
-    struct paste_blend blend = {p, mask, {crop, f->size, f->size, 4, 4 * (size_t)f->size}, weight};
-    thread_for(thread_bands(p->rect.height), paste_blend_rows, &blend);
-    free(crop);
-    return OK;
+    struct paste_crop crop = {f, paste_soften(f->size), f->classes ? work + 4 * count : NULL, work};
+    struct paste_blend blend = {p, square, {work, f->size, f->size, 4, 4 * (size_t)f->size}, weight};
+    enum error_code code = paste_make_crop(&crop, err);
+    if (code == OK)
+        thread_for(thread_bands(p->rect.height), paste_blend_rows, &blend);
+    free(work);
+    return code;
 }
 
 /* Lays the restored faces over the background, later ones over earlier ones. */
