@@ -43,7 +43,6 @@ enum error_code image_create(struct image **out, int width, int height, int chan
         image_destroy(&image);
         return image_no_memory(err, width, height);
     }
-    memset(image->pixels, 0, image_samples(image, channels) * (size_t)(bits / 8));
     *out = image;
     return OK;
 }

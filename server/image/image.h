@@ -41,8 +41,8 @@ struct image {
     unsigned notes;                   /* enum image_note */
 };
 
-/* A black picture (alpha: opaque plane added if asked). ERROR_INVALID for sides, channels or bits out of range,
- * ERROR_NO_MEMORY also when the size does not fit size_t. */
+/* A picture whose samples are yet to be set, all of them (alpha: opaque plane added if asked). ERROR_INVALID for sides,
+ * channels or bits out of range, ERROR_NO_MEMORY also when the size does not fit size_t. */
 enum error_code image_create(struct image **out, int width, int height, int channels, int bits, bool alpha,
                              struct error *err) MUST_CHECK;
 void image_destroy(struct image **image);

@@ -1,9 +1,10 @@
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "runtime/base/mem.h"
+#include "runtime/base/thread.h"
+#include "server/image/pixel.h"
 #include "server/image/resize.h"
 #include "server/image/similarity.h"
 #include "server/image/warp.h"
@@ -25,11 +26,13 @@ enum error_code align_face_size(struct step *step, int *size, struct error *err)
     return code;
 }
 
-/* The unrounded crop and, from it, the 8-bit one. */
-static enum error_code align_buffers(struct face *face, bool exact, struct error *err)
+/* The unrounded crop, and the 8-bit one where it is wanted. */
+static enum error_code align_buffers(const struct restoration *r, struct face *face, struct error *err)
 {
-    enum error_code code = image_create(&face->crop, face->size, face->size, 3, 8, false, err);
-    if (code == OK && !exact) {
+    enum error_code code = OK;
+    if (r->options.compat || r->keep_faces)
+        code = image_create(&face->crop, face->size, face->size, 3, 8, false, err);
+    if (code == OK && !r->options.compat) {
         face->crop_float = mem_alloc((size_t)face->size * (size_t)face->size, 3 * sizeof(float));
         if (!face->crop_float)
             code = error_set(err, ERROR_NO_MEMORY, "out of memory for a face");
@@ -37,11 +40,26 @@ static enum error_code align_buffers(struct face *face, bool exact, struct error
     return code;
 }
 
+static void align_round_rows(void *context, int item)
+{
+    enum { CHUNK = 512 };
+    const struct face *face = context;
+    size_t row = 3 * (size_t)face->size;
+    float part[CHUNK];
+    int begin, end;
+    thread_band(face->size, item, &begin, &end);
+    for (size_t at = (size_t)begin * row, last = (size_t)end * row, n; at < last; at += n) {
+        n = last - at < CHUNK ? last - at : CHUNK;
+        memcpy(part, face->crop_float + at, n * sizeof *part);
+        pixel_clamp(part, n);
+        pixel_round((uint8_t *)face->crop->pixels + at, part, n);
+    }
+}
+
 static void align_round(struct face *face)
 {
-    uint8_t *to = face->crop->pixels;
-    for (size_t i = 0; i < 3 * (size_t)face->size * (size_t)face->size; i++)
-        to[i] = (uint8_t)lrintf(fminf(fmaxf(face->crop_float[i], 0), 255));
+    if (face->crop)
+        thread_for(thread_bands(face->size), align_round_rows, face);
 }
 
 static struct view_f32 align_float_view(const struct face *face)
@@ -60,11 +78,12 @@ static bool align_fit(const struct restoration *r, struct face *face)
 
 enum error_code align_warp(const struct restoration *r, struct face *face, struct error *err)
 {
-    enum error_code code = align_buffers(face, r->options.compat, err);
+    enum error_code code = align_buffers(r, face, err);
     if (code != OK)
         return code;
-    struct view_u8 picture = image_view(r->picture), crop = image_view(face->crop);
+    struct view_u8 picture = image_view(r->picture);
     if (r->options.compat) {
+        struct view_u8 crop = image_view(face->crop);
         warp_exact_u8(&crop, 0, 0, &picture, face->affine, align_border);
     } else {
         const float border[3] = {align_border[0], align_border[1], align_border[2]};
@@ -81,12 +100,13 @@ static enum error_code align_resize(const struct restoration *r, struct face *fa
     struct view_u8 picture = image_view(r->picture);
     face->affine[0] = (double)face->size / picture.width;
     face->affine[4] = (double)face->size / picture.height;
-    enum error_code code = align_buffers(face, r->options.compat, err);
+    enum error_code code = align_buffers(r, face, err);
     if (code != OK)
         return code;
-    struct view_u8 crop = image_view(face->crop);
-    if (r->options.compat)
+    if (r->options.compat) {
+        struct view_u8 crop = image_view(face->crop);
         return resize_linear_exact(&crop, &picture, err);
+    }
     size_t count = 3 * (size_t)picture.width * (size_t)picture.height;
     struct view_f32 from = {mem_alloc(count, sizeof(float)), picture.width, picture.height, 3, picture.stride};
     if (!from.data)

@@ -38,7 +38,7 @@ struct face {
     char reason[128];          /* why not, or "" */
     double affine[6];          /* picture -> crop, row-major 2×3 */
     int size;                  /* side of the crop and all that follows from it: 512, or what the face network takes */
-    struct image *crop;        /* size×size, 8 bit RGB */
+    struct image *crop;        /* size×size, 8 bit RGB; for compat and where faces are kept */
     struct image *restoration; /* the face network's output rounded to 8 bit; NULL where nobody needs it (keep_faces) */
     float *crop_float, *restoration_float; /* the same two before rounding, interleaved RGB 0..255; NULL with compat */
     uint8_t *classes;                      /* size×size ParseNet labels, or NULL for the square mask */
