@@ -58,9 +58,11 @@ uint lane_value(uint i, uint lane)
         const uint blocks = i / (4 * p.taps);
         return value(blocks % p.in_blocks * 4 + i % 4, i / 4 % p.taps, blocks / p.in_blocks * 4 + lane);
     }
-    if (KIND == UPLOAD_MATRIX) { // [out matrix][in matrix][tap][256 in the device's order]
-        const uint matrices = i / (64 * p.taps), at = words[p.order + i % 64 * 4 + lane];
-        return value(matrices % p.in_blocks * 16 + at / 16, i / 64 % p.taps, matrices / p.in_blocks * 16 + at % 16);
+    if (KIND == UPLOAD_MATRIX) { // [out group][in matrix][kx][ky][out matrix of the group][256 in the device's order]
+        const uint at = words[p.order + i % 64 * 4 + lane], of = i / 64, taps = of >> p.group_log;
+        const uint out_matrix = (taps / p.taps / p.in_blocks << p.group_log) + (of & ((1u << p.group_log) - 1));
+        return value(taps / p.taps % p.in_blocks * 16 + at / 16, taps % p.kernel * p.kernel + taps / p.kernel % p.kernel,
+                     out_matrix * 16 + at % 16);
     }
     // [out group][tap][quad of the group][out lane]
     const uint quad = i >> p.group_log, mask = (1u << p.group_log) - 1;

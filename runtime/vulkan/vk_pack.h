@@ -28,7 +28,7 @@ void vk_pack_lanes(const struct vk_layout *layout, uint32_t *lanes);
 
 enum vk_pack_kind {
     PACK_CONV,      /* [out block][in block][kernel*kernel][in lane][out lane] from [out][in][kernel][kernel] */
-    PACK_MATRIX,    /* [out matrix][in matrix][kernel*kernel][256 in the device's matrix_order], in lanes as rows */
+    PACK_MATRIX,    /* [out group][in matrix][kx][ky][out matrix of 1 or 2][256 in matrix_order], in lanes as rows */
     PACK_DEPTHWISE, /* [out block][kernel*kernel][out lane] from [out][kernel][kernel] */
     PACK_LINEAR,    /* [out block][in block][h*w][in lane][out lane] from [out][in][h*w]; h*w is in `taps` */
     PACK_TENSOR     /* [out block][h*w][out lane] from [out][h*w]: constants, and with h*w = 1 biases and slopes */

@@ -305,7 +305,11 @@ static enum error_code part_record(struct upload *upload, const struct source *s
     push->row = (uint32_t)s->row;
     push->taps = (uint32_t)s->key->taps;
     push->in_blocks = (uint32_t)(s->in_count / (s->layout == UPLOAD_MATRIX ? 16 : 4));
-    push->group_log = s->key->kind == PACK_TENSOR ? (uint32_t)s->key->out.group_log : 0;
+    push->group_log = s->layout == UPLOAD_MATRIX    ? s->unit > 16
+                      : s->key->kind == PACK_TENSOR ? (uint32_t)s->key->out.group_log
+                                                    : 0;
+    while ((push->kernel + 1) * (push->kernel + 1) <= push->taps)
+        push->kernel++;
     vkCmdBindPipeline(segment->commands, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline);
     const uint32_t groups = (push->quads + PIXEL_GROUP - 1) / PIXEL_GROUP;
     const uint32_t widest = device->traits.limits.maxComputeWorkGroupCount[0];

@@ -95,7 +95,9 @@ struct params_upload {
     PARAMS_UINT order;               /* of a matrix's elements */
     PARAMS_UINT in_lanes, out_lanes; /* the channel, and the row, of each */
     PARAMS_UINT row;                 /* elements of a row */
-    PARAMS_UINT taps, in_blocks, group_log;
+    PARAMS_UINT taps, kernel;        /* taps = kernel * kernel */
+    PARAMS_UINT in_blocks;
+    PARAMS_UINT group_log; /* of quads, or of out matrices */
 };
 
 /* A picture beside a tensor: samples in 32-bit words, 4 of 8 bit or one float, each row beginning a word. `data` and the

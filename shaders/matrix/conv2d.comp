@@ -2,7 +2,7 @@
 // subgroups divide rows and channels among them. For each chunk of input channels the tile's input, with its border, is
 // copied to shared memory, and for each tap the 16 pixels of a row times 16 channels are one A matrix, which serves every
 // row above it that has a tap there. Weights are B matrices in the order in which invocations hold them (probe.comp).
-// weight: [16 out channels][16 in channels][ky][kx][invocation][8]; padding is zeros.
+// weight: [1 or 2 times 16 out channels][16 in channels][kx][ky][16 out channels][invocation][8]; padding is zeros.
 #version 450
 #define FP16 1
 #include "matrix.glsl"
@@ -105,9 +105,10 @@ void main()
             [[dont_unroll]] for (uint kx = 0; kx < KERNEL; kx++) {
                 matrix_b b[KERNEL * BLOCKS];
                 [[unroll]] for (uint i = 0; i < KERNEL * BLOCKS; i++) {
-                    const uint block = min(first_block + i % BLOCKS, last_block), ky = i / BLOCKS;
-                    const uint tap = ((block * steps + chunk + step) * KERNEL + ky) * KERNEL + kx;
-                    const uvec4 v = weight[tap * SUBGROUP + me];
+                    const uint f = i % BLOCKS, ky = i / BLOCKS, member = BLOCKS == 1 ? first_block & PAIRED : f & PAIRED;
+                    const uint unit = min((first_block >> PAIRED) + (f >> PAIRED), last_block >> PAIRED);
+                    const uint column = ((unit * steps + chunk + step) * KERNEL + kx) * KERNEL;
+                    const uvec4 v = weight[((column + ky << PAIRED) + member) * SUBGROUP + me];
                     [[unroll]] for (uint j = 0; j < 4; j++) {
                         const f16vec2 halves = unpackFloat2x16(v[j]);
                         matrix_set(matrix_element(b[i], j * 2), halves.x);

@@ -84,12 +84,16 @@ static void expect(struct expected *e, const struct vk_device *device)
     const size_t in = (size_t)key->in.blocks, out = (size_t)key->out.blocks, taps = (size_t)key->taps;
     const size_t group = key->kind == PACK_TENSOR ? (size_t)1 << key->out.group_log : 1;
     if (key->kind == PACK_MATRIX) {
-        for (size_t ob = 0; ob < out; ob += 4)
+        const size_t kernel = (size_t)lround(sqrt((double)taps)),
+                     together = (size_t)vk_matrix_unit(key->out.blocks) / 4;
+        for (size_t unit = 0; unit < out; unit += together)
             for (size_t ib = 0; ib < in; ib += 4)
-                for (size_t tap = 0; tap < taps; tap++)
-                    for (size_t i = 0; i < 256; i++)
-                        put(e, ib * 4 + order[i] / 16, tap,
-                            (size_t)vk_matrix_channel(device, key->out.blocks, (int)ob * 4, order[i] % 16));
+                for (size_t column = 0; column < taps; column++)
+                    for (size_t i = 0; i < 64 * together; i++) {
+                        const int at = order[i % 256], first = (int)(unit * 4 + i / 256 * 16);
+                        put(e, ib * 4 + (size_t)at / 16, column % kernel * kernel + column / kernel,
+                            (size_t)vk_matrix_channel(device, key->out.blocks, first, at % 16));
+                    }
     } else if (key->kind == PACK_CONV || key->kind == PACK_LINEAR) {
         for (size_t ob = 0; ob < out; ob++)
             for (size_t ib = 0; ib < in; ib++)
