@@ -87,18 +87,23 @@ static struct view gfpgan_block(struct model_build *b, const char *name, struct 
     return out;
 }
 
-/* condition_scale and condition_shift i, into out[0] and out[1]: two convolutions each, with LeakyReLU between them. */
-static void gfpgan_conditions(struct model_build *b, int i, struct view feature, struct view out[2])
+/* condition_scale and condition_shift i of the feature: a convolution with LeakyReLU each, and, apart from them since
+ * what comes between need not wait, another. */
+static void gfpgan_conditions(struct model_build *b, int i, struct view feature, struct view middle[2])
 {
-    const struct build_text names[2] = {build_text("condition_scale.%d", i), build_text("condition_shift.%d", i)};
-    struct view middle[2];
     for (int k = 0; k < 2; k++) {
-        middle[k] = build_like(b, feature, gfpgan_out(b, build_name("%s.0.weight", names[k].text)));
-        gfpgan_leaky(build_conv(b, build_name("%s.0", names[k].text), feature, middle[k], 3));
+        const struct build_text name = build_text("condition_%s.%d.0", k == 0 ? "scale" : "shift", i);
+        middle[k] = build_like(b, feature, gfpgan_out(b, build_name("%s.weight", name.text)));
+        gfpgan_leaky(build_conv(b, name.text, feature, middle[k], 3));
     }
+}
+
+static void gfpgan_conditions_end(struct model_build *b, int i, const struct view middle[2], struct view out[2])
+{
     for (int k = 0; k < 2; k++) {
-        out[k] = build_like(b, feature, gfpgan_out(b, build_name("%s.2.weight", names[k].text)));
-        build_conv(b, build_name("%s.2", names[k].text), middle[k], out[k], 3);
+        const struct build_text name = build_text("condition_%s.%d.2", k == 0 ? "scale" : "shift", i);
+        out[k] = build_like(b, middle[k], gfpgan_out(b, build_name("%s.weight", name.text)));
+        build_conv(b, name.text, middle[k], out[k], 3);
     }
 }
 
@@ -205,15 +210,14 @@ static void gfpgan_style_conv(struct model_build *b, const struct modulation *m,
     conv->param[OP_BIAS] = bias;
 }
 
-/* ToRGB: modulated 1×1 convolution without demodulation, plus the smaller picture upsampled. */
-static struct view gfpgan_rgb(struct model_build *b, const struct modulation *m, struct view x, struct view skip,
+/* ToRGB: modulated 1×1 convolution without demodulation, plus the smaller picture, already enlarged. */
+static struct view gfpgan_rgb(struct model_build *b, const struct modulation *m, struct view x, struct view up,
                               enum tensor_role role)
 {
     if (x.tensor < 0)
         return VIEW_NONE;
     struct tensor t = *graph_tensor_of(b->graph, x);
     int rgb = 3, shape[3] = {3, 1, 1};
-    struct view up = skip.tensor >= 0 ? build_resize(b, RESIZE_BILINEAR, skip, t.h, t.w) : VIEW_NONE;
     struct view out = graph_tensor(b->graph, role, t.n, t.h, t.w, 1, &rgb);
     const struct param *bias = build_param(b, build_name("%s.bias", m->layer.text), 3, shape);
     struct node *conv = gfpgan_modulated(b, m, x, out, 1);
@@ -280,6 +284,7 @@ static void gfpgan_decoder(struct model_build *b, int levels, const struct sessi
         bool half = conditioned < channels; /* sft_half: only the second half is transformed */
         struct view styled = graph_tensor(g, TENSOR_TEMP, n, side, side, half ? 2 : 1, half ? segments : &channels);
         gfpgan_style_conv(b, &m[2], big, styled, gfpgan_noise(b, shape->variant, n, layer, side, noise_inputs));
+        struct view up = build_resize(b, RESIZE_BILINEAR, skip, side, side);
         struct view part = half ? graph_segments(styled, 1, 1) : styled;
         struct node *transform = graph_node(g, OP_SCALE_SHIFT, part);
         if (transform) {
@@ -289,7 +294,7 @@ static void gfpgan_decoder(struct model_build *b, int levels, const struct sessi
         }
         out = graph_temp(g, n, channels, side, side);
         gfpgan_style_conv(b, &m[3], styled, out, gfpgan_noise(b, shape->variant, n, layer + 1, side, noise_inputs));
-        skip = gfpgan_rgb(b, &m[4], out, skip, i == levels - 1 ? TENSOR_OUTPUT : TENSOR_TEMP);
+        skip = gfpgan_rgb(b, &m[4], out, up, i == levels - 1 ? TENSOR_OUTPUT : TENSOR_TEMP);
     }
 }
 
@@ -345,10 +350,13 @@ static void gfpgan_build(struct model_build *b, const struct session_shape *shap
     if (g->error.code)
         return;
 
-    feature = last;
+    struct view middle[2], sum = gfpgan_add(b, last, skips[0]);
     for (int i = 0; i < levels; i++) {
-        feature = gfpgan_block(b, build_name("conv_body_up.%d", i), gfpgan_add(b, feature, skips[i]), 8 << i);
-        gfpgan_conditions(b, i, feature, &conditions[2 * i]);
+        feature = gfpgan_block(b, build_name("conv_body_up.%d", i), sum, 8 << i);
+        gfpgan_conditions(b, i, feature, middle);
+        if (i + 1 < levels)
+            sum = gfpgan_add(b, feature, skips[i + 1]);
+        gfpgan_conditions_end(b, i, middle, &conditions[2 * i]);
     }
     gfpgan_decoder(b, levels, shape, modulations, conditions, noise_inputs);
 }
