@@ -623,10 +623,10 @@ static void test_tiles_file(void **state)
         const char *text;
         bool small, large;
     } files[] = {
-        {"restored-tiles 3\n3 1 1 32 32 4  8 1 4 1 8 1 8 1 1\n3 1 1 4 4 9  4 2 4 2 1 0 1 4 0\n", true, true},
+        {"restored-tiles 3\n3 1 1 32 32 4  8 1 4 1 8 1 8 1 1\n3 1 1 4 4 9  4 2 4 2 1 0 1 4 1\n", true, true},
         {"restored-tiles 3\n3 1 1 32 32 4  8 1 4 1 8 1 8 1 1\n3 1 1 4 4 9  4 2 4 2 1 0 1 4", true,
          false}, /* cut short */
-        {"restored-tiles 3\n3 1 1 32 32 4  7 1 4 1 8 1 8 1 1\n3 1 1 4 4 9  4 2 4 2 1 0 1 4 0\n", false,
+        {"restored-tiles 3\n3 1 1 32 32 4  7 1 4 1 8 1 8 1 1\n3 1 1 4 4 9  4 2 4 2 1 0 1 4 1\n", false,
          true},                                                               /* no tile */
         {"restored-tiles 3\n3 1 1 4 4 9  8 1 4 1 8 1 8 1 1\n", false, false}, /* a tile that cannot do it */
         {"restored-tiles 4\n3 1 1 32 32 4  8 1 4 1 8 1 8 1 1\n", false, false},
