@@ -598,10 +598,11 @@ static void test_layouts(void **state)
 /* The file of measured tiles: what fits is taken, what does not, or is damaged, is passed over. */
 static void test_tiles_file(void **state)
 {
-    struct vk_device device = {
-        .traits = {.info.uuid = "u",
-                   .driver_version = 0x12,
-                   .limits = {.maxComputeSharedMemorySize = 49152, .maxComputeWorkGroupInvocations = 1024}}};
+    struct vk_device device = {.traits = {.info.uuid = "u",
+                                          .driver_version = 0x12,
+                                          .limits = {.maxComputeSharedMemorySize = 49152,
+                                                     .maxComputeWorkGroupInvocations = 1024,
+                                                     .timestampComputeAndGraphics = VK_TRUE}}};
     const struct vk_tune_key small = {3, 1, 1, 32, 32, 4}, large = {3, 1, 1, 4, 4, 9}, odd = {3, 1, 1, 3, 1, 9};
     char dir[] = "/tmp/test_tiles_XXXXXX", file[64];
     struct vk_tile guess, tile;
@@ -617,6 +618,13 @@ static void test_tiles_file(void **state)
     assert_int_equal(tile.split, 1);
     assert_false(vk_tune_find(&device, &odd, &tile));
     assert_int_equal(tile.steps, 1); /* 3 steps go in no larger chunk */
+    const struct vk_dispatch dispatches[] = {{.node = 1}, {.matrix = small}, {.matrix = large}};
+    assert_false(vk_tune_wants(&device, dispatches, 1)); /* no convolution */
+    assert_true(vk_tune_wants(&device, dispatches, 2));
+    device.traits.limits.timestampComputeAndGraphics = VK_FALSE; /* no clock */
+    assert_false(vk_tune_wants(&device, dispatches, 3));
+    assert_int_equal(vk_tune_measure(&device, dispatches, NULL, 3, &err), OK);
+    device.traits.limits.timestampComputeAndGraphics = VK_TRUE;
     vk_tune_destroy(&device);
 
     static const struct {
@@ -638,6 +646,8 @@ static void test_tiles_file(void **state)
         assert_int_equal(vk_tune_create(&device, dir, &err), OK);
         assert_int_equal(vk_tune_find(&device, &small, &tile), files[i].small);
         assert_int_equal(vk_tune_find(&device, &large, &tile), files[i].large);
+        assert_int_equal(vk_tune_wants(&device, dispatches, 2), !files[i].small);
+        assert_int_equal(vk_tune_wants(&device, dispatches, 3), !(files[i].small && files[i].large));
         vk_tune_destroy(&device);
     }
     unlink(file);
