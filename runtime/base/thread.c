@@ -49,6 +49,7 @@ static struct {
     pthread_mutex_t lock;
     pthread_cond_t posted, left;
     struct thread_loop *loops;
+    int count; /* of the loops */
     int threads, sleeping;
     atomic_int places;  /* of all loops */
     atomic_int waiting; /* callers that sleep until their helpers have left */
@@ -140,10 +141,13 @@ static void thread_start(int wanted)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
+/* Loops that run at once share the places: of many jobs' each does with few threads, which come and go less. */
 static void thread_post(struct thread_loop *loop, int places)
 {
     pthread_mutex_lock(&pool.lock);
     thread_start(places);
+    pool.count++;
+    places = (places + pool.count) / pool.count - 1;
     loop->places = places;
     loop->following = pool.loops;
     pool.loops = loop;
@@ -160,6 +164,7 @@ static void thread_close(struct thread_loop *loop)
     while (*at != loop)
         at = &(*at)->following;
     *at = loop->following;
+    pool.count--;
     atomic_fetch_sub(&pool.places, loop->places);
     pthread_mutex_unlock(&pool.lock);
     for (int64_t until = thread_now() + THREAD_LOOK_NS; atomic_load(&loop->helpers) && thread_now() < until;)

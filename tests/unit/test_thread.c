@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 #include <pthread.h>
@@ -53,6 +54,56 @@ static void nest_outer(void *context, int item)
     struct nest *nest = context, part = {.outer = item};
     thread_for(INNER, nest_inner, &part);
     memcpy(nest->cells[item], part.cells[item], sizeof part.cells[item]);
+}
+
+/* Items that wait for each other, until so many are there or the time is over. */
+struct together {
+    pthread_mutex_t lock;
+    pthread_cond_t come;
+    int want, ms, now, most;
+};
+#define TOGETHER(...)                                                                                                  \
+    {                                                                                                                  \
+        PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, __VA_ARGS__, 0, 0                                         \
+    }
+
+static void meet(void *context, int item)
+{
+    struct together *together = context;
+    struct timespec until;
+    (void)item;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += together->ms / 1000;
+    until.tv_nsec += together->ms % 1000 * 1000000L;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_mutex_lock(&together->lock);
+    if (++together->now > together->most)
+        together->most = together->now;
+    pthread_cond_broadcast(&together->come);
+    while (together->most < together->want && !pthread_cond_timedwait(&together->come, &together->lock, &until))
+        ;
+    together->now--;
+    pthread_mutex_unlock(&together->lock);
+}
+
+static void meet_within(void *context, int item)
+{
+    if (item == 0)
+        thread_for(8, meet, context);
+}
+
+/* One loop has all threads; of two that run at once the second has half of them. */
+static void loops_share_the_threads(void **state)
+{
+    (void)state;
+    struct together alone = TOGETHER(4, 20000), second = TOGETHER(3, 30);
+    thread_set_count(4);
+    thread_for(8, meet, &alone);
+    assert_int_equal(alone.most, 4);
+    thread_for(2, meet_within, &second);
+    assert_true(second.most <= 2);
+    thread_set_count(0);
 }
 
 static void *call_loops(void *context)
@@ -224,9 +275,13 @@ static void png_data_says_when_memory_is_out(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_item_is_done_once), cmocka_unit_test(loops_run_beside_and_within_each_other),
-        cmocka_unit_test(bands_cover_all_rows),    cmocka_unit_test(rounding_is_to_the_nearest_and_even),
-        cmocka_unit_test(png_data_comes_back),     cmocka_unit_test(png_data_says_when_memory_is_out),
+        cmocka_unit_test(every_item_is_done_once),
+        cmocka_unit_test(loops_share_the_threads),
+        cmocka_unit_test(loops_run_beside_and_within_each_other),
+        cmocka_unit_test(bands_cover_all_rows),
+        cmocka_unit_test(rounding_is_to_the_nearest_and_even),
+        cmocka_unit_test(png_data_comes_back),
+        cmocka_unit_test(png_data_says_when_memory_is_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
