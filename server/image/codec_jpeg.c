@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "runtime/base/mem.h"
+#include "runtime/base/thread.h"
 #include "server/image/codec_row.h"
 #include "server/image/exif.h"
 #include "server/image/jpeg_encode.h"
@@ -11,12 +12,18 @@
 
 #define JPEG_MAX_SCANS 500 /* a small file may hold thousands of scans over a large picture: hours of work */
 
+/* A large picture is read twice at the same time. Its codes can only be read from the beginning, but the reader of the
+ * lower part makes no pixels of those it passes over, which is some 4/7 of the work; with that, both end at once. */
+#define JPEG_PARTS_PIXELS (1 << 19)
+#define JPEG_PARTS_THREADS 4
+
 struct jpeg_reader {
     struct jpeg_trap trap;
     struct jpeg_decompress_struct jpeg;
     struct jpeg_progress_mgr progress;
     struct image *image;
     uint8_t *line; /* one row of CMYK */
+    struct error err;
 };
 
 static bool codec_jpeg_matches(const uint8_t *bytes, size_t size)
@@ -125,50 +132,112 @@ static enum error_code codec_jpeg_metadata(struct jpeg_reader *r)
     return OK;
 }
 
-static bool codec_jpeg_try_decode(struct jpeg_reader *r, const uint8_t *bytes, size_t size)
+static void codec_jpeg_begin(struct jpeg_reader *r, const uint8_t *bytes, size_t size)
+{
+    codec_jpeg_header(r, bytes, size);
+    r->progress.progress_monitor = codec_jpeg_progress;
+    r->jpeg.progress = &r->progress;
+    jpeg_start_decompress(&r->jpeg);
+}
+
+/* Up to the picture, without its pixels. */
+static bool codec_jpeg_try_begin(struct jpeg_reader *r, const uint8_t *bytes, size_t size)
 {
     if (setjmp(r->trap.jump))
         return false;
     struct jpeg_decompress_struct *jpeg = &r->jpeg;
-    codec_jpeg_header(r, bytes, size);
-    r->progress.progress_monitor = codec_jpeg_progress;
-    jpeg->progress = &r->progress;
-    jpeg_start_decompress(jpeg);
+    codec_jpeg_begin(r, bytes, size);
     bool cmyk = jpeg->out_color_space == JCS_CMYK;
-    int channels = cmyk ? 3 : jpeg->output_components;
-    size_t stride = (size_t)jpeg->output_width * (size_t)channels;
-    r->trap.code =
-        image_create(&r->image, (int)jpeg->output_width, (int)jpeg->output_height, channels, 8, false, r->trap.err);
-    if (r->trap.code == OK && cmyk && !(r->line = mem_alloc(jpeg->output_width, 4)))
-        r->trap.code = error_set(r->trap.err, ERROR_NO_MEMORY, "out of memory for a row of pixels");
+    r->trap.code = image_create(&r->image, (int)jpeg->output_width, (int)jpeg->output_height,
+                                cmyk ? 3 : jpeg->output_components, 8, false, r->trap.err);
     if (r->trap.code == OK)
         r->trap.code = codec_jpeg_metadata(r);
     if (r->trap.code != OK)
         return false;
     r->image->notes |= cmyk ? IMAGE_NOTE_CMYK : 0u;
-    while (jpeg->output_scanline < jpeg->output_height) {
-        uint8_t *to = (uint8_t *)r->image->pixels + jpeg->output_scanline * stride;
+    return true;
+}
+
+/* Rows [begin, end) of image, begin being the next or further on. */
+static bool codec_jpeg_try_rows(struct jpeg_reader *r, const struct image *image, unsigned begin, unsigned end)
+{
+    struct jpeg_decompress_struct *jpeg = &r->jpeg;
+    bool cmyk = jpeg->out_color_space == JCS_CMYK;
+    size_t stride = (size_t)image->width * (size_t)image->channels;
+    if (cmyk && !(r->line = mem_alloc((size_t)image->width, 4))) {
+        r->trap.code = error_set(r->trap.err, ERROR_NO_MEMORY, "out of memory for a row of pixels");
+        return false;
+    }
+    if (setjmp(r->trap.jump))
+        return false;
+    if (begin > 0)
+        jpeg_skip_scanlines(jpeg, begin);
+    while (jpeg->output_scanline < end) {
+        uint8_t *to = (uint8_t *)image->pixels + jpeg->output_scanline * stride;
         JSAMPROW row = cmyk ? r->line : to;
         jpeg_read_scanlines(jpeg, &row, 1);
         if (cmyk)
-            codec_jpeg_cmyk(to, row, r->image->width, jpeg->saw_Adobe_marker);
+            codec_jpeg_cmyk(to, row, image->width, jpeg->saw_Adobe_marker);
     }
-    jpeg_finish_decompress(jpeg); /* to the end marker: a file that lacks it is cut short */
+    if (end == jpeg->output_height)
+        jpeg_finish_decompress(jpeg); /* to the end marker: a file that lacks it is cut short */
     return true;
+}
+
+static bool codec_jpeg_try_again(struct jpeg_reader *r, const uint8_t *bytes, size_t size)
+{
+    if (setjmp(r->trap.jump))
+        return false;
+    codec_jpeg_begin(r, bytes, size);
+    return true;
+}
+
+struct jpeg_parts {
+    const uint8_t *bytes;
+    size_t size;
+    struct jpeg_reader readers[2];
+    unsigned first; /* rows of the first */
+};
+
+static void codec_jpeg_part(void *context, int item)
+{
+    struct jpeg_parts *parts = context;
+    struct jpeg_reader *r = &parts->readers[item];
+    const struct image *image = parts->readers[0].image;
+    if (item == 0)
+        codec_jpeg_try_rows(r, image, 0, parts->first);
+    else if (codec_jpeg_try_again(r, parts->bytes, parts->size))
+        codec_jpeg_try_rows(r, image, parts->first, (unsigned)image->height);
 }
 
 static enum error_code codec_jpeg_decode(const uint8_t *bytes, size_t size, const struct codec_info *info,
                                          struct image **out, struct error *err)
 {
     (void)info;
-    struct jpeg_reader r = {0};
-    r.jpeg.err = jpeg_trap_set(&r.trap, err);
-    if (!codec_jpeg_try_decode(&r, bytes, size))
-        image_destroy(&r.image);
-    jpeg_destroy_decompress(&r.jpeg);
-    free(r.line);
-    *out = r.image;
-    return r.trap.code;
+    struct jpeg_parts parts = {.bytes = bytes, .size = size};
+    struct jpeg_reader *first = &parts.readers[0];
+    for (int i = 0; i < 2; i++)
+        parts.readers[i].jpeg.err = jpeg_trap_set(&parts.readers[i].trap, &parts.readers[i].err);
+    if (codec_jpeg_try_begin(first, bytes, size)) {
+        unsigned height = first->jpeg.output_height;
+        uint64_t pixels = (uint64_t)height * first->jpeg.output_width;
+        bool both = pixels >= JPEG_PARTS_PIXELS && thread_count() >= JPEG_PARTS_THREADS &&
+                    !jpeg_has_multiple_scans(&first->jpeg); /* all of whose codes come before the first pixel */
+        parts.first = both ? height * 7 / 10 : height;
+        thread_for(1 + both, codec_jpeg_part, &parts);
+    }
+    enum error_code code = OK;
+    for (int i = 0; i < 2; i++) {
+        struct jpeg_reader *r = &parts.readers[i];
+        if (code == OK && r->trap.code != OK)
+            code = error_set(err, r->trap.code, "%s", r->err.text);
+        jpeg_destroy_decompress(&r->jpeg);
+        free(r->line);
+    }
+    if (code != OK)
+        image_destroy(&first->image);
+    *out = first->image;
+    return code;
 }
 
 static enum error_code codec_jpeg_encode(const struct image *image, struct codec_options options,
