@@ -133,6 +133,10 @@ $(BUILD)/make_models: $(BUILD)/tests/bench/make_models.o $(BUILD)/runtime/models
                       $(patsubst %,$(BUILD)/runtime/base/%.o,error file mem)
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lm
 
+$(BUILD)/bench_image: $(BUILD)/tests/bench/bench_image.o $(patsubst %,$(BUILD)/runtime/base/%.o,error file mem thread) \
+                      $(patsubst %.c,$(BUILD)/%.o,$(wildcard server/image/*.c))
+	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lpng -ljpeg -lz -lm
+
 # The networks in their official sizes on the CPU against the oracle, which takes minutes.
 check-full: $(BUILD)/tests/golden/test_full
 	RESTORED_FULL=1 $<
@@ -236,11 +240,11 @@ sample: restored
 	    -v starter --detector starter --bg_upsampler starter --default_parser starter
 
 # Tables in markdown: on the device that would be taken, and on a GPU or not at all.
-bench: restored fixtures
+bench: restored fixtures $(BUILD)/bench_image
 	@sh tests/bench/bench.sh ./restored default
-bench-cpu: restored fixtures
+bench-cpu: restored fixtures $(BUILD)/bench_image
 	@sh tests/bench/bench.sh ./restored cpu
-bench-gpu: restored fixtures
+bench-gpu: restored fixtures $(BUILD)/bench_image
 	@sh tests/bench/bench.sh ./restored gpu
 
 bench-start: restored $(BUILD)/make_models

@@ -27,11 +27,13 @@ echo
 # shellcheck disable=SC2086 # both are lists of words
 "$restored" bench $device ${BENCH_ARGS:-}
 
-# The picture: two faces at 1024×768. The models: those installed, else small ones that stand in for them.
+# The picture: 1920×1080 with four faces, the sample and its mirror image. The models: those installed, else small ones
+# that stand in for them.
 picture=${BENCH_PICTURE:-}
-if [ -z "$picture" ] && [ -e "$shared/photos/two_faces_blurred.jpg" ] && command -v convert >/dev/null; then
-    picture=$out/two_faces.jpg
-    convert "$shared/photos/two_faces_blurred.jpg" -resize '1024x768^' -gravity center -extent 1024x768 -quality 92 "$picture"
+if [ -z "$picture" ] && command -v convert >/dev/null; then
+    picture=$out/four_faces.jpg
+    convert static/sample.jpg \( +clone -flop \) +append -resize 1920x -background gray -gravity center \
+        -extent 1920x1080 -quality 92 "$picture"
 fi
 picture=${picture:-build/fixtures/two.png}
 models=
@@ -48,6 +50,9 @@ for format in jpg png; do
     printf '\nThe whole pipeline, to %s:\n' $format
     "$restored" bench --pipeline "$picture" $device $models --ext $format ${BENCH_ARGS:-}
 done
+
+printf '\nReading and writing pictures:\n'
+build/bench_image "$picture"
 
 printf '\n'
 python=${PYTHON:-python3}
