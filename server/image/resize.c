@@ -279,31 +279,95 @@ void resize_stream_destroy(struct resize_stream **stream)
     *stream = NULL;
 }
 
+/* What is compiled twice, the second time for processors with AVX2. The sums are the same. */
+#if defined(__x86_64__)
+#define RESIZE_FAST __attribute__((target("avx2")))
+#define RESIZE_HAS_FAST() __builtin_cpu_supports("avx2")
+#else
+#define RESIZE_FAST
+#define RESIZE_HAS_FAST() false
+#endif
+#define RESIZE_INLINE static inline __attribute__((always_inline))
+
 /* Four channels at once; with three the fourth lane is the next px's first and is dropped, so the picture's last px has
  * a way of its own. Sums run over the taps in order whichever way is taken. */
 typedef float resize_quad __attribute__((vector_size(16)));
 
-static inline __attribute__((always_inline)) void
-resize_line(float *to, const float *from, const struct resize_axis *axis, int dst, int src, int channels)
+RESIZE_INLINE void resize_tap(resize_quad *sum, float weight, const float *px)
+{
+    resize_quad v;
+    memcpy(&v, px, sizeof v);
+    *sum += weight * v;
+}
+
+RESIZE_INLINE void resize_line(float *to, const float *from, const struct resize_axis *axis, int dst, int src,
+                               int channels)
 {
     for (int x = 0; x < dst; x++, to += channels) {
         const float *weight = axis->weight + (size_t)x * (size_t)axis->taps;
         const float *p = from + (size_t)axis->first[x] * (size_t)channels;
-        int count = axis->count[x], inside = src - 1 - axis->first[x];
+        int count = axis->count[x], inside = src - 1 - axis->first[x], quads = count < inside ? count : inside, k = 0;
         resize_quad sum = {0};
-        int k = 0;
-        if (channels >= 3)
-            for (int quads = count < inside ? count : inside; k < quads; k++, p += channels) {
-                resize_quad px;
-                memcpy(&px, p, sizeof px);
-                sum += weight[k] * px;
-            }
+        if (channels >= 3) {
+            for (; k + 4 <= quads; k += 4, p += 4 * channels)
+                for (int i = 0; i < 4; i++)
+                    resize_tap(&sum, weight[k + i], p + i * channels);
+            for (; k < quads; k++, p += channels)
+                resize_tap(&sum, weight[k], p);
+        }
         for (; k < count; k++, p += channels)
             for (int c = 0; c < channels; c++)
                 sum[c] += weight[k] * p[c];
         for (int c = 0; c < channels; c++)
             to[c] = sum[c];
     }
+}
+
+RESIZE_INLINE void resize_across(float *to, const float *from, const struct resize_stream *s)
+{
+    if (s->channels == 3)
+        resize_line(to, from, &s->x, s->dst_width, s->src_width, 3);
+    else if (s->channels == 1)
+        resize_line(to, from, &s->x, s->dst_width, s->src_width, 1);
+    else
+        resize_line(to, from, &s->x, s->dst_width, s->src_width, s->channels);
+}
+
+static void resize_across_plain(float *to, const float *from, const struct resize_stream *s)
+{
+    resize_across(to, from, s);
+}
+
+RESIZE_FAST static void resize_across_fast(float *to, const float *from, const struct resize_stream *s)
+{
+    resize_across(to, from, s);
+}
+
+/* sum[i] += weight[0]*rows[0][i] + …, in this order; count 1..4. */
+RESIZE_INLINE void resize_down(float *restrict sum, const float *const rows[4], const float *weight, int count,
+                               size_t n)
+{
+    if (count < 4) {
+        for (int k = 0; k < count; k++)
+            for (size_t i = 0; i < n; i++)
+                sum[i] += weight[k] * rows[k][i];
+        return;
+    }
+    const float *a = rows[0], *b = rows[1], *c = rows[2], *d = rows[3];
+    const float wa = weight[0], wb = weight[1], wc = weight[2], wd = weight[3];
+    for (size_t i = 0; i < n; i++)
+        sum[i] = (((sum[i] + wa * a[i]) + wb * b[i]) + wc * c[i]) + wd * d[i];
+}
+
+static void resize_down_plain(float *restrict sum, const float *const rows[4], const float *weight, int count, size_t n)
+{
+    resize_down(sum, rows, weight, count, n);
+}
+
+RESIZE_FAST static void resize_down_fast(float *restrict sum, const float *const rows[4], const float *weight,
+                                         int count, size_t n)
+{
+    resize_down(sum, rows, weight, count, n);
 }
 
 static float *resize_ring_row(const struct resize_stream *s, int row)
@@ -324,16 +388,11 @@ static void resize_push_rows(void *context, int item)
     const struct resize_stream *s = rows->stream;
     int begin, end;
     thread_band(rows->count, item, &begin, &end);
-    for (int y = begin; y < end; y++) {
-        const float *from = rows->from + (size_t)y * (size_t)s->src_width * (size_t)s->channels;
-        float *to = resize_ring_row(s, rows->first + y);
-        if (s->channels == 3)
-            resize_line(to, from, &s->x, s->dst_width, s->src_width, 3);
-        else if (s->channels == 1)
-            resize_line(to, from, &s->x, s->dst_width, s->src_width, 1);
-        else
-            resize_line(to, from, &s->x, s->dst_width, s->src_width, s->channels);
-    }
+    void (*across)(float *, const float *, const struct resize_stream *) =
+        RESIZE_HAS_FAST() ? resize_across_fast : resize_across_plain;
+    for (int y = begin; y < end; y++)
+        across(resize_ring_row(s, rows->first + y), rows->from + (size_t)y * (size_t)s->src_width * (size_t)s->channels,
+               s);
 }
 
 void resize_stream_push(struct resize_stream *s, const float *rows, int count)
@@ -346,29 +405,28 @@ void resize_stream_push(struct resize_stream *s, const float *rows, int count)
 
 static void resize_pull_rows(void *context, int item)
 {
-    enum { CHUNK = 64 }; /* what is summed in registers and the nearest cache */
+    enum { CHUNK = 1024 }; /* sums that stay in the nearest cache */
     const struct resize_rows *rows = context;
     const struct resize_stream *s = rows->stream;
     size_t n = (size_t)s->dst_width * (size_t)s->channels;
+    void (*down)(float *restrict, const float *const[4], const float *, int, size_t) =
+        RESIZE_HAS_FAST() ? resize_down_fast : resize_down_plain;
     int begin, end;
     thread_band(rows->count, item, &begin, &end);
     for (int y = begin; y < end; y++) {
         int row = rows->first + y, first = s->y.first[row], count = s->y.count[row];
         const float *weight = s->y.weight + (size_t)row * (size_t)s->y.taps;
-        float *to = rows->to + (size_t)y * n;
         for (size_t at = 0; at < n; at += CHUNK) {
-            float sum[CHUNK] = {0};
             size_t width = n - at < CHUNK ? n - at : CHUNK;
-            for (int k = 0; k < count; k++) {
-                const float *from = resize_ring_row(s, first + k) + at, w = weight[k];
-                if (width == CHUNK)
-                    for (size_t i = 0; i < CHUNK; i++)
-                        sum[i] += w * from[i];
-                else
-                    for (size_t i = 0; i < width; i++)
-                        sum[i] += w * from[i];
+            float *to = rows->to + (size_t)y * n + at;
+            memset(to, 0, width * sizeof *to);
+            for (int k = 0, taps; k < count; k += taps) {
+                const float *from[4] = {NULL};
+                taps = count - k < 4 ? count - k : 4;
+                for (int i = 0; i < taps; i++)
+                    from[i] = resize_ring_row(s, first + k + i) + at;
+                down(to, from, weight + k, taps, width);
             }
-            memcpy(to + at, sum, width * sizeof *sum);
         }
     }
 }
