@@ -121,7 +121,7 @@ static enum error_code align_resize(const struct restoration *r, struct face *fa
     return code;
 }
 
-enum error_code align_step(struct step *step, struct error *err)
+enum error_code align_place(struct step *step, struct error *err)
 {
     struct restoration *r = step->r;
     int size = 0, chosen = 0;
@@ -131,16 +131,25 @@ enum error_code align_step(struct step *step, struct error *err)
         if (f->reason[0])
             continue;
         f->size = size;
-        if (r->options.aligned)
-            code = align_resize(r, f, err);
-        else if (align_fit(r, f))
-            code = align_warp(r, f, err);
-        else
+        if (!r->options.aligned && !align_fit(r, f))
             snprintf(f->reason, sizeof f->reason, "its landmarks fit no face");
         chosen += !f->reason[0];
+    }
+    atomic_store(&r->faces_total, chosen);
+    return code;
+}
+
+enum error_code align_step(struct step *step, struct error *err)
+{
+    struct restoration *r = step->r;
+    enum error_code code = align_place(step, err);
+    for (int i = 0; i < r->face_count && code == OK; i++) {
+        struct face *f = &r->faces[i];
+        if (f->reason[0])
+            continue;
+        code = r->options.aligned ? align_resize(r, f, err) : align_warp(r, f, err);
         if (code == OK)
             code = step_check(step, err);
     }
-    atomic_store(&r->faces_total, chosen);
     return code;
 }

@@ -378,6 +378,21 @@ static enum error_code background_work(struct step *step, bool wait, struct erro
     return code;
 }
 
+enum error_code background_begin(struct step *step, struct error *err)
+{
+    const struct restoration *r = step->r;
+    struct device_info info;
+    device_info(step->context->device, &info);
+    if (!info.asynchronous || !step->model[ROLE_UPSCALER] || r->options.aligned || r->options.compat)
+        return OK;
+    return background_work(step, false, err);
+}
+
+enum error_code background_poll(struct step *step, struct error *err)
+{
+    return step->background ? background_work(step, false, err) : OK;
+}
+
 enum error_code background_settle(struct step *step, struct error *err)
 {
     return step->background && step->background->tiles ? tile_settle(step->background->tiles, err) : OK;

@@ -43,7 +43,7 @@ enum error_code paste_prepare(struct step *step, struct error *err)
     for (int i = 0; i < r->face_count; i++) {
         const struct face *f = &r->faces[i];
         struct patch *p = &step->patches[i];
-        if (!f->restored)
+        if (f->reason[0])
             continue;
         paste_matrix(step, f, p->matrix);
         p->rect = warp_bounds(p->matrix, f->size, f->size, step->width, step->height, 2);

@@ -18,6 +18,7 @@ static const struct pipeline_stage {
     bool detection; /* part of a detection alone */
 } pipeline_stages[] = {
     {STAGE_DECODE, decode_step, true}, {STAGE_DETECT, detect_step, true},
+    {STAGE_ALIGN, align_place, false}, {STAGE_BACKGROUND, background_begin, false},
     {STAGE_ALIGN, align_step, false},  {STAGE_RESTORE, restore_step, false},
     {STAGE_PARSE, parse_step, false},  {STAGE_BACKGROUND, background_step, false},
     {STAGE_PASTE, paste_step, false},  {STAGE_ENCODE, encode_step, false},
@@ -247,6 +248,8 @@ static enum error_code pipeline_steps(struct step *step, enum stage first, enum 
             continue;
         step_enter(step, stage->stage);
         code = step_check(step, err);
+        if (code == OK)
+            code = background_poll(step, err);
         if (code == OK)
             code = stage->run(step, err);
     }

@@ -72,6 +72,16 @@ const char *step_fault(const struct run_result *result, const struct raster_sour
     return NULL;
 }
 
+/* Where a role's network works: its runs may be sent and looked at in another stage. */
+static const char *step_role(enum model_role role)
+{
+    static const enum stage stages[ROLE_COUNT] = {[ROLE_DETECTOR] = STAGE_DETECT,
+                                                  [ROLE_FACE] = STAGE_RESTORE,
+                                                  [ROLE_PARSER] = STAGE_PARSE,
+                                                  [ROLE_UPSCALER] = STAGE_BACKGROUND};
+    return stage_name(stages[role]);
+}
+
 enum error_code step_session(struct step *step, enum model_role role, struct session **session,
                              const struct model_info **info, struct error *err)
 {
@@ -94,8 +104,7 @@ enum error_code step_no_room(const struct step *step, enum model_role role, stru
     return error_set(err, ERROR_NO_MEMORY,
                      "%s: %s with %s does not fit the memory of %s (%s); free memory there, or choose another device "
                      "or %s",
-                     stage_name(step->stage), shape, step->model[role]->name, step->r->device, cause.text,
-                     instead[role]);
+                     step_role(role), shape, step->model[role]->name, step->r->device, cause.text, instead[role]);
 }
 
 /* The role's session with a plan for the shape. Once more without the other networks where there is no room: their
@@ -120,7 +129,7 @@ static enum error_code step_plan(struct step *step, enum model_role role, enum p
             code = session_submit(session, shape, run, plan, err);
         if (!step_too_large(code) || attempt > 0)
             return code;
-        log_event(LOG_INFO, "no-room", "stage=%s model=%s size=%dx%d n=%d reason=\"%s\"", stage_name(step->stage),
+        log_event(LOG_INFO, "no-room", "stage=%s model=%s size=%dx%d n=%d reason=\"%s\"", step_role(role),
                   step->model[role]->name, shape->w, shape->h, shape->n, err->text);
         error_clear(err);
         code = role == ROLE_UPSCALER ? OK : background_settle(step, err);
@@ -147,16 +156,15 @@ enum error_code step_refused(struct step *step, enum model_role role, const char
 {
     struct restoration *r = step->r;
     const char *name = step->model[role]->name;
-    log_event(LOG_WARN, "result-refused", "stage=%s model=%s again=%d fault=\"%s\"", stage_name(step->stage), name,
-              again, fault);
+    log_event(LOG_WARN, "result-refused", "stage=%s model=%s again=%d fault=\"%s\"", step_role(role), name, again,
+              fault);
     if (again)
         return error_set(err, ERROR_DEVICE,
                          "%s: the result of %s on %s is %s, in fp32 too; update the device's driver, or choose "
                          "another device",
-                         stage_name(step->stage), name, r->device, fault);
+                         step_role(role), name, r->device, fault);
     r->fallbacks++;
-    restoration_note(r, "%s: a result of %s was %s and was computed again in fp32", stage_name(step->stage), name,
-                     fault);
+    restoration_note(r, "%s: a result of %s was %s and was computed again in fp32", step_role(role), name, fault);
     return OK;
 }
 
@@ -172,6 +180,8 @@ enum error_code step_network(struct step *step, enum model_role role, const stru
                                .options = {.cancel = &r->cancel, .seed = r->options.seed, .first_image = first_image}};
     enum error_code code = step_check(step, err);
     enum precision precision = r->precision;
+    if (code == OK)
+        code = background_poll(step, err);
     for (int attempt = 0; code == OK; attempt++, precision = PRECISION_FP32) {
         struct plan *plan;
         struct run_result result;

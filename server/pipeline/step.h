@@ -95,10 +95,14 @@ enum error_code detect_choose(struct step *step, struct error *err) MUST_CHECK;
 /* The side of the face network's square, px; 512 without one. */
 enum error_code align_face_size(struct step *step, int *size, struct error *err) MUST_CHECK;
 
+/* Where each chosen face's crop lies in the picture. Part of align_step; may be done before, too. */
+enum error_code align_place(struct step *step, struct error *err) MUST_CHECK;
+
 /* The crop of a face whose affine and size are set. Part of align_step. */
 enum error_code align_warp(const struct restoration *r, struct face *face, struct error *err) MUST_CHECK;
 
-/* Places the patches: called before the background is made, which fills them in the default mode. */
+/* Places the patches of the chosen faces: called before the background is made, which fills them in the default mode.
+ */
 enum error_code paste_prepare(struct step *step, struct error *err) MUST_CHECK;
 /* A row of the unrounded background (width × RGB), clamped to 0..255 on its way, into the patches and, rounded, into
  * r->result. Several threads may do rows of their own. */
@@ -146,7 +150,12 @@ enum error_code tile_settle(struct tile_job *job, struct error *err) MUST_CHECK;
 /* NULL-safe; what is on the device is given up. */
 void tile_end(struct tile_job **job);
 
-/* The background's part of a step.background: waits until nothing of it is on the device; gives up what there is. */
+/* Begins background_step where the device works beside us, so that it computes while faces are cut out and between
+ * their networks' runs, which go first. */
+enum error_code background_begin(struct step *step, struct error *err) MUST_CHECK;
+/* Takes over what is done of it, and sends more. */
+enum error_code background_poll(struct step *step, struct error *err) MUST_CHECK;
+/* Of a background that was begun: waits until nothing of it is on the device; gives up what there is. */
 enum error_code background_settle(struct step *step, struct error *err) MUST_CHECK;
 void background_end(struct step *step);
 

@@ -544,6 +544,12 @@ static void test_every_point_of_vulkan(void **state)
     }
     device_close(&device);
     check_points("vulkan:0", "one_pixel.png", BACKGROUND, loops, sizeof loops / sizeof loops[0]);
+    /* with faces beside tiles */
+    static const struct loop whole[] = {{"no_memory@alloc", "", ERROR_NO_MEMORY, true, 13},
+                                        {"no_memory@run", "", ERROR_NO_MEMORY, true, 2},
+                                        {"lost@submit", "", ERROR_DEVICE_LOST, true, 5},
+                                        {"nan@run", "", ERROR_DEVICE, true, 2}};
+    check_points("vulkan:0", "picture.png", OPTIONS("bg_tile", "96"), whole, sizeof whole / sizeof whole[0]);
 }
 
 int main(void)
