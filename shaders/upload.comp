@@ -43,7 +43,7 @@ uint to_half(uint bits)
 // The value in a lane, both counted in the part; 0 in padding.
 uint value(uint in_lane, uint tap, uint out_lane)
 {
-    const bool matrix = KIND == UPLOAD_CONV || KIND == UPLOAD_MATRIX;
+    const bool matrix = KIND != UPLOAD_PLAIN;
     const uint channel = matrix ? words[p.in_lanes + in_lane] : 0, row = words[p.out_lanes + out_lane];
     if (channel == UPLOAD_NO_CHANNEL || row == UPLOAD_NO_CHANNEL)
         return 0;
@@ -51,10 +51,27 @@ uint value(uint in_lane, uint tap, uint out_lane)
     return p.scales == 0 ? bits : floatBitsToUint(uintBitsToFloat(bits) * uintBitsToFloat(words[p.scales + row]));
 }
 
+// How F(4x4, 3x3) transforms a kernel's rows and columns: see winograd.comp.
+const vec3 winograd[6] = {vec3(1, 0, 0) / 4,  vec3(-1, -1, -1) / 6, vec3(-1, 1, -1) / 6,
+                          vec3(1, 2, 4) / 24, vec3(1, -2, 4) / 24,  vec3(0, 0, 1)};
+
 // Lane `lane` of quad i of the part.
 uint lane_value(uint i, uint lane)
 {
-    if (KIND == UPLOAD_CONV) { // [out block][in block][tap][in lane][out lane]
+    if (KIND == UPLOAD_CONV) { // [16 out lanes][in block][tap][in lane][quad][out lane]
+        const uint blocks = i / (16 * p.taps);
+        return value(blocks % p.in_blocks * 4 + i / 4 % 4, i / 16 % p.taps, blocks / p.in_blocks * 16 + i % 4 * 4 + lane);
+    }
+    if (KIND == UPLOAD_WINOGRAD) { // [16 out lanes][in lane][position][quad][out lane]
+        const uint position = i / 4 % WINOGRAD_POSITIONS, lanes = i / (4 * WINOGRAD_POSITIONS);
+        const vec3 down = winograd[position / 6], across = winograd[position % 6];
+        float sum = 0.0;
+        for (uint tap = 0; tap < 9; tap++)
+            sum += down[tap / 3] * across[tap % 3] *
+                   uintBitsToFloat(value(lanes % (p.in_blocks * 4), tap, lanes / (p.in_blocks * 4) * 16 + i % 4 * 4 + lane));
+        return floatBitsToUint(sum);
+    }
+    if (KIND == UPLOAD_LINEAR) { // [out block][in block][tap][in lane][out lane]
         const uint blocks = i / (4 * p.taps);
         return value(blocks % p.in_blocks * 4 + i % 4, i / 4 % p.taps, blocks / p.in_blocks * 4 + lane);
     }

@@ -152,6 +152,7 @@ static void describe_1_1(struct vk_traits *traits, const struct extensions *exte
     vkGetPhysicalDeviceFeatures2(traits->physical, &features);
     info->fp16 = storage.storageBuffer16BitAccess;
     info->int8 = int8.shaderInt8;
+    traits->has_half = info->fp16 && int8.shaderFloat16;
     info->cooperative_matrix = extensions_have(extensions, VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME);
     traits->has_budget = extensions_have(extensions, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
 }
@@ -215,6 +216,12 @@ static void describe(VkPhysicalDevice physical, uint32_t index, struct vk_traits
 #ifdef RESTORED_FAULTS /* for tests: a device with too little of everything */
     if (getenv("RESTORED_VULKAN_LOW_LIMITS"))
         traits->limits = (VkPhysicalDeviceLimits){.maxPushConstantsSize = 64, .maxPerStageResources = 128};
+    if (getenv("RESTORED_VULKAN_LEAST")) { /* and one with just enough for a workgroup */
+        traits->limits.maxComputeSharedMemorySize = 16384;
+        traits->limits.maxComputeWorkGroupInvocations = 128;
+        for (int i = 0; i < 3; i++)
+            traits->limits.maxComputeWorkGroupSize[i] = i < 2 ? 128 : 64;
+    }
 #endif
     traits->vendor = properties.vendorID;
     traits->device = properties.deviceID;
@@ -395,12 +402,13 @@ static VkResult create_logical(struct vk_device *device)
         .pNext = &matrix,
         .vulkanMemoryModel = VK_TRUE};
     VkPhysicalDeviceShaderFloat16Int8FeaturesKHR halves = {
-        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_FLOAT16_INT8_FEATURES_KHR,
-        .pNext = &model,
-        .shaderFloat16 = VK_TRUE};
-    if (device->matrix) {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_FLOAT16_INT8_FEATURES_KHR, .shaderFloat16 = VK_TRUE};
+    if (device->packed || device->matrix) {
         storage.pNext = &halves;
         extensions[extension_count++] = VK_KHR_SHADER_FLOAT16_INT8_EXTENSION_NAME;
+    }
+    if (device->matrix) {
+        halves.pNext = &model;
         extensions[extension_count++] = VK_KHR_VULKAN_MEMORY_MODEL_EXTENSION_NAME;
         extensions[extension_count++] = VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME;
     }
@@ -453,7 +461,7 @@ static enum error_code open_device(struct device **out, const struct device_info
                          device->traits.info.reason);
         goto out;
     }
-    /* A barrier costs a software device more than reading the input again. The variable is for tests. */
+    /* A barrier costs a software device more than reading the input again. The variables are for tests. */
     const char *stage = getenv("RESTORED_VULKAN_STAGE");
     device->stage_convolution = stage && *stage ? *stage == '1' : device->traits.info.type != DEVICE_SOFTWARE;
     /* A software device compiles when it first runs, and is for trying things out. The variable is for tests. */
@@ -463,6 +471,8 @@ static enum error_code open_device(struct device **out, const struct device_info
     device->direct = !direct || !*direct ? DIRECT_MAIN : *direct == '0' ? DIRECT_NEVER : DIRECT_ANY;
     const char *grouped = getenv("RESTORED_VULKAN_GROUPED");
     device->grouped = grouped && *grouped == '1';
+    const char *packed = getenv("RESTORED_VULKAN_PACKED");
+    device->packed = (!packed || *packed != '0') && device->traits.has_half;
     const char *matrix = getenv("RESTORED_VULKAN_MATRIX");
     device->matrix =
         (!matrix || *matrix != '0') && vk_matrix_present(instance, device->traits.physical, &device->traits.info);

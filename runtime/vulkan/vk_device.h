@@ -43,7 +43,8 @@ struct vk_traits {
     VkPhysicalDeviceMemoryProperties memory;
     uint32_t heap; /* the largest device-local heap */
     bool has_budget;
-    bool limited; /* to less than it has */
+    bool has_half; /* arithmetic in fp16 */
+    bool limited;  /* to less than it has */
     uint32_t vendor, device, driver_version;
     uint8_t cache_uuid[VK_UUID_SIZE];
 };
@@ -68,7 +69,8 @@ struct vk_device {
     uint8_t matrix_column[16]; /* where in 16 channels, as the sums leave them, that of a B matrix's column is */
     uint32_t matrix_slot_bit;  /* which bit of a sum's number, among its invocation's 8, tells its row */
     enum vk_direct direct;
-    bool stage_convolution;          /* convolutions read their input through shared memory */
+    bool packed;                     /* shaders may use packed fp16 arithmetic */
+    bool stage_convolution;          /* convolutions without matrices go through shared memory: not in software */
     bool prepares;                   /* plan_prepare does something */
     size_t upload_bytes;             /* of each of the two buffers that weights go through */
     struct backend_account *account; /* of device memory */

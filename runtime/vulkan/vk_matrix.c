@@ -11,6 +11,7 @@
 #define SUBGROUP 32
 #define ELEMENTS (SIZE * SIZE)
 #define HELD (ELEMENTS / SUBGROUP) /* elements of a matrix that an invocation holds */
+#define SPLIT_SIZE 7 /* subgroups share out a convolution's input channels only in pictures of up to 128×128 */
 
 /* Whether one of the forms that the device multiplies is ours. */
 static bool has_form(VkInstance instance, VkPhysicalDevice physical)
@@ -185,58 +186,79 @@ bool vk_matrix_takes(const struct vk_build *build, const struct op_conv2d *args)
     return build->fp16 && build->device->matrix && args->kernel <= VK_MATRIX_KERNEL && args->stride <= 2;
 }
 
-uint32_t vk_matrix_shared_bytes(const struct vk_tile *tile, uint32_t kernel, uint32_t stride)
+/* --- tiles ---------------------------------------------------------------------------------------------------------
+ */
+
+/* In the order of union vk_tile. */
+static const union vk_tile tiles[] = {
+    {{4, 1, 4, 1, 4, 1, 4, 2, 1}}, {{8, 1, 4, 1, 8, 1, 8, 1, 1}}, {{8, 1, 2, 1, 8, 1, 8, 1, 1}},
+    {{8, 1, 4, 2, 4, 1, 4, 1, 1}}, {{4, 1, 2, 2, 4, 1, 4, 1, 1}}, {{4, 1, 4, 2, 4, 1, 2, 1, 1}},
+    {{4, 1, 4, 2, 2, 0, 1, 4, 1}}, {{4, 1, 4, 2, 2, 0, 1, 4, 0}}, {{4, 2, 4, 2, 2, 0, 1, 4, 1}},
+    {{4, 2, 4, 2, 1, 0, 1, 4, 1}}, {{2, 1, 4, 2, 2, 0, 1, 4, 1}}, {{2, 1, 4, 2, 1, 0, 1, 4, 1}},
+    {{2, 1, 4, 2, 1, 0, 1, 4, 0}}, {{2, 1, 8, 2, 1, 0, 1, 8, 1}}, {{4, 4, 4, 2, 1, 0, 1, 4, 0}},
+    {{2, 2, 4, 2, 2, 0, 1, 4, 1}}, {{2, 2, 4, 2, 1, 0, 1, 4, 0}}, {{1, 1, 4, 2, 1, 0, 1, 4, 0}},
+    {{4, 1, 4, 1, 2, 0, 1, 4, 1}}, {{2, 2, 4, 1, 1, 0, 1, 4, 0}}, {{1, 1, 1, 1, 1, 0, 1, 1, 1}},
+};
+
+static uint32_t across(const union vk_tile *tile)
 {
-    const uint32_t step = kernel == 1 ? 1 : stride; /* a 1×1 convolution copies only the pixels that it needs */
-    const uint32_t w = (SIZE - 1) * step + kernel, h = (tile->rows * tile->down - 1) * step + kernel;
-    const uint32_t sums = (tile->split > 1 ? tile->subgroups * tile->phase * tile->blocks * ELEMENTS : 0) + 1;
-    return w * h * (tile->steps * 2 + tile->padding) * 16 + sums * 4;
+    return tile->matrix.subgroups / tile->matrix.split / tile->matrix.down * tile->matrix.blocks;
 }
 
-void vk_matrix_apply(const struct vk_tile *tile, struct vk_dispatch *dispatch)
+/* Bytes of shared memory that a workgroup needs. */
+static uint32_t shared_bytes(const union vk_tile *tile, uint32_t kernel, uint32_t stride)
+{
+    const uint32_t step = kernel == 1 ? 1 : stride; /* a 1×1 convolution copies only the pixels that it needs */
+    const uint32_t w = (SIZE - 1) * step + kernel, h = (tile->matrix.rows * tile->matrix.down - 1) * step + kernel;
+    const uint32_t held = tile->matrix.subgroups * tile->matrix.phase * tile->matrix.blocks * ELEMENTS;
+    const uint32_t sums = (tile->matrix.split > 1 ? held : 0) + 1;
+    return w * h * (tile->matrix.steps * 2 + tile->matrix.padding) * 16 + sums * 4;
+}
+
+/* Whether the tile can do the convolution, and is not mostly idle at it. */
+static bool fits(const struct vk_device *device, const struct vk_tune_key *key, const union vk_tile *tile)
+{
+    return key->kernel <= VK_MATRIX_KERNEL && key->stride <= 2 && key->in_blocks % tile->matrix.steps == 0 &&
+           (across(tile) <= key->out_blocks || across(tile) == 1) &&
+           (tile->matrix.split == 1 || key->size <= SPLIT_SIZE) &&
+           tile->matrix.subgroups * SUBGROUP <= device->traits.limits.maxComputeWorkGroupInvocations &&
+           shared_bytes(tile, key->kernel, key->stride) <= device->traits.limits.maxComputeSharedMemorySize;
+}
+
+static void apply(const union vk_tile *tile, struct vk_dispatch *dispatch)
 {
     const struct params_conv2d *push = &dispatch->push.conv2d;
-    const uint32_t down = tile->rows * tile->down;
-    const uint32_t across = tile->subgroups / tile->split / tile->down * tile->blocks;
-    const uint32_t constants[] = {SUBGROUP * tile->subgroups,
-                                  tile->subgroups,
-                                  tile->down,
-                                  tile->rows,
-                                  tile->blocks,
-                                  tile->steps,
-                                  tile->prefetch,
-                                  tile->split,
-                                  tile->phase,
-                                  tile->padding};
-    memcpy(dispatch->key.spec, constants, sizeof constants);
+    const uint32_t down = tile->matrix.rows * tile->matrix.down;
+    dispatch->key.spec[0] = SUBGROUP * tile->matrix.subgroups;
+    memcpy(dispatch->key.spec + 1, &tile->matrix, sizeof tile->matrix);
     dispatch->groups[0] = push->tiles_x * ((push->out_h + down - 1) / down);
-    dispatch->groups[1] = (dispatch->matrix.out_blocks + across - 1) / across;
+    dispatch->groups[1] = (dispatch->tune.out_blocks + across(tile) - 1) / across(tile);
 }
+
+const struct vk_tune_family vk_matrix_family = {tiles, sizeof tiles / sizeof tiles[0], fits, apply};
 
 void vk_matrix_conv2d(const struct vk_device *device, const struct op_conv2d *args, const struct vk_operand *x,
                       const struct vk_operand *y, uint32_t flags, struct vk_dispatch *dispatch)
 {
-    enum { OF_TILE = sizeof(struct vk_tile) / sizeof(uint32_t) + 1 }; /* constants that vk_matrix_apply sets */
+    enum { OF_TILE = sizeof tiles[0].matrix / sizeof(uint32_t) + 1 }; /* constants that apply() sets */
     const uint32_t constants[] = {device->matrix_slot_bit, paired(y->layout.blocks),
                                   (uint32_t)args->kernel,  (uint32_t)args->stride,
                                   (uint32_t)args->pad,     (uint32_t)args->upsample,
                                   args->activation,        flags | (x->layout.group_log == 0 ? FLAG_PLANAR : 0)};
     _Static_assert(OF_TILE + sizeof constants / sizeof constants[0] <= VK_PIPELINE_MAX_SPEC, "room for all constants");
-    struct vk_tile tile;
-    uint32_t size = 0;
-    while (size < 9 && (uint64_t)y->n * y->h * y->w > UINT64_C(1) << 2 * size)
-        size++;
-    dispatch->matrix = (struct vk_tune_key){.kernel = (uint32_t)args->kernel,
-                                            .stride = (uint32_t)args->stride,
-                                            .upsample = (uint32_t)args->upsample,
-                                            .in_steps = ((uint32_t)x->layout.blocks + 3) / 4,
-                                            .out_blocks = ((uint32_t)y->layout.blocks + 3) / 4,
-                                            .size = size};
+    union vk_tile tile;
+    dispatch->tune = (struct vk_tune_key){.family = VK_TUNE_MATRIX,
+                                          .kernel = (uint32_t)args->kernel,
+                                          .stride = (uint32_t)args->stride,
+                                          .upsample = (uint32_t)args->upsample,
+                                          .in_blocks = ((uint32_t)x->layout.blocks + 3) / 4,
+                                          .out_blocks = ((uint32_t)y->layout.blocks + 3) / 4,
+                                          .size = vk_tune_size(y)};
     dispatch->key.shader = "matrix_conv2d";
     dispatch->key.spec_count = OF_TILE + sizeof constants / sizeof constants[0];
     memcpy(dispatch->key.spec + OF_TILE, constants, sizeof constants);
     dispatch->push.conv2d.tiles_x = (y->w + SIZE - 1) / SIZE;
     dispatch->groups[2] = y->n;
-    vk_tune_find(device, &dispatch->matrix, &tile);
-    vk_matrix_apply(&tile, dispatch);
+    vk_tune_find(device, &dispatch->tune, &tile);
+    apply(&tile, dispatch);
 }

@@ -9,6 +9,8 @@
 #define VK_MATRIX_SIZE 16  /* rows and columns of a matrix */
 #define VK_MATRIX_KERNEL 7 /* the largest kernel */
 
+extern const struct vk_tune_family vk_matrix_family;
+
 /* Whether the device has 16×16×16 matrices of fp16 with fp32 sums, spread over subgroups of 32 invocations. */
 bool vk_matrix_present(VkInstance instance, VkPhysicalDevice physical, const struct device_info *info);
 
@@ -29,11 +31,5 @@ int vk_matrix_channel(const struct vk_device *device, int out_blocks, int first,
  * bits. */
 void vk_matrix_conv2d(const struct vk_device *device, const struct op_conv2d *args, const struct vk_operand *x,
                       const struct vk_operand *y, uint32_t flags, struct vk_dispatch *dispatch);
-
-/* Sets the constants and groups that follow from the tile. */
-void vk_matrix_apply(const struct vk_tile *tile, struct vk_dispatch *dispatch);
-
-/* Bytes of shared memory that a workgroup needs. */
-uint32_t vk_matrix_shared_bytes(const struct vk_tile *tile, uint32_t kernel, uint32_t stride);
 
 #endif

@@ -5,6 +5,7 @@
 
 #include "runtime/base/mem.h"
 #include "runtime/vulkan/vk_matrix.h"
+#include "runtime/vulkan/vk_tiled.h"
 
 static_assert((int)ACTIVATION_RELU == 1 && (int)ACTIVATION_LEAKY == 2 && (int)ACTIVATION_PRELU == 3,
               "shaders/include/common.glsl has the same numbers");
@@ -131,7 +132,7 @@ static enum error_code pack(struct frame *frame, int param, enum vk_pack_kind ki
                               .out = frame->y.layout};
     if (!key.param)
         return OK;
-    if (kind == PACK_CONV || kind == PACK_MATRIX || kind == PACK_LINEAR)
+    if (kind == PACK_CONV || kind == PACK_WINOGRAD || kind == PACK_MATRIX || kind == PACK_LINEAR)
         key.in = frame->in[OP_X].layout;
     return vk_pack_get(frame->build->device, &key, &frame->dispatch.bind[slot], err);
 }
@@ -175,44 +176,6 @@ static enum error_code add_pixel(struct frame *frame, struct error *err)
 /* --- convolution ---------------------------------------------------------------------------------------------------
  */
 
-struct tile {
-    uint32_t columns, rows, blocks; /* invocations of a workgroup, across, down and over out blocks */
-    uint32_t pixels, out_per;       /* of an invocation: rows of pixels, out blocks */
-    bool staged;
-};
-
-/* What a workgroup computes. It depends on the picture's size only as small or not, so that few pipelines serve all. */
-static struct tile choose_tile(const struct frame *frame)
-{
-    const struct op_conv2d *args = &frame->node->args.conv2d;
-    const struct vk_device *device = frame->build->device;
-    const uint32_t blocks = (uint32_t)frame->y.layout.blocks;
-    const bool small = frame->y.h * frame->y.w * frame->y.n <= 32 * 32;
-    struct tile tile;
-    if (!device->stage_convolution) {
-        /* Software: a subgroup is a row of 8 pixels. Weights are loaded once for all of them, and pixels one by one, so
-         * many rows pay, until the unrolled code takes longer to compile than to run. */
-        const uint32_t rows = args->kernel <= 3 && frame->y.h >= 8 ? 8 : frame->y.h >= 4 ? 4 : 1;
-        tile = (struct tile){8, 1, 1, rows, 2, false};
-    } else if (small) {
-        tile = (struct tile){8, 4, 2, 1, 2, true};
-    } else {
-        tile = (struct tile){16, 4, 2, 4, 4, true};
-    }
-    while (tile.out_per > 1 && tile.out_per >= 2 * blocks)
-        tile.out_per /= 2;
-    while (tile.blocks > 1 && (tile.blocks - 1) * tile.out_per >= blocks)
-        tile.blocks /= 2;
-    tile.staged = tile.staged && args->kernel > 1;
-    return tile;
-}
-
-static uint32_t tile_quads(const struct tile *tile, const struct op_conv2d *args)
-{
-    const uint32_t kernel = (uint32_t)args->kernel, stride = (uint32_t)args->stride;
-    return ((tile->columns - 1) * stride + kernel) * ((tile->rows * tile->pixels - 1) * stride + kernel);
-}
-
 static uint32_t conv_flags(const struct frame *frame)
 {
     const struct op_conv2d *args = &frame->node->args.conv2d;
@@ -224,31 +187,31 @@ static uint32_t conv_flags(const struct frame *frame)
            (args->pad_mode == PAD_REFLECT ? FLAG_REFLECT : 0);
 }
 
-/* Sets the dispatch's constants, groups and tiles_x for shaders/conv2d.comp. */
+/* Sets the dispatch's constants, groups and tiles_x for shaders/conv2d.comp. In software a subgroup is a row of 8
+ * pixels. Weights are loaded once for all of them, and pixels one by one, so many rows pay, until the unrolled code
+ * takes longer to compile than to run. It depends on the picture's size only as small or not, so that few pipelines
+ * serve all. */
 static void plain_conv2d(struct frame *frame, uint32_t flags)
 {
     const struct op_conv2d *args = &frame->node->args.conv2d;
     struct vk_dispatch *dispatch = &frame->dispatch;
-    struct tile tile = choose_tile(frame);
-    const uint32_t quads = tile_quads(&tile, args);
-    tile.staged = tile.staged && quads * 16 <= frame->build->device->traits.limits.maxComputeSharedMemorySize;
-    const uint32_t constants[] = {tile.columns,
-                                  tile.rows,
-                                  tile.blocks,
-                                  tile.pixels,
-                                  tile.out_per,
+    const uint32_t columns = 8, blocks = (uint32_t)frame->y.layout.blocks, out_per = blocks > 1 ? 2 : 1;
+    const uint32_t rows = args->kernel <= 3 && frame->y.h >= 8 ? 8 : frame->y.h >= 4 ? 4 : 1;
+    const uint32_t constants[] = {columns,
+                                  1,
+                                  rows,
+                                  out_per,
                                   (uint32_t)args->kernel,
                                   (uint32_t)args->stride,
                                   (uint32_t)args->pad,
                                   (uint32_t)args->upsample,
                                   args->activation,
-                                  flags | (tile.staged ? FLAG_STAGED : 0),
-                                  tile.staged ? quads : 1};
+                                  flags};
     for (size_t i = 0; i < sizeof constants / sizeof constants[0]; i++)
         spec(dispatch, constants[i]);
-    dispatch->push.conv2d.tiles_x = div_up(frame->y.w, tile.columns);
-    dispatch->groups[0] = dispatch->push.conv2d.tiles_x * div_up(frame->y.h, tile.rows * tile.pixels);
-    dispatch->groups[1] = div_up((uint32_t)frame->y.layout.blocks, tile.blocks * tile.out_per);
+    dispatch->push.conv2d.tiles_x = div_up(frame->y.w, columns);
+    dispatch->groups[0] = dispatch->push.conv2d.tiles_x * div_up(frame->y.h, rows);
+    dispatch->groups[1] = div_up(blocks, out_per);
     dispatch->groups[2] = frame->y.n;
 }
 
@@ -265,12 +228,8 @@ static enum error_code conv2d(struct frame *frame, struct error *err)
     if ((code = fit(frame, OP_IN_SCALE, &frame->in[OP_X].layout, err)) != OK ||
         (code = fit(frame, OP_OUT_SCALE, &frame->y.layout, err)) != OK ||
         (code = fit(frame, OP_RESIDUAL1, &frame->y.layout, err)) != OK ||
-        (code = fit(frame, OP_RESIDUAL2, &frame->y.layout, err)) != OK ||
-        (code = pack(frame, OP_WEIGHT, matrix ? PACK_MATRIX : PACK_CONV, (uint32_t)(args->kernel * args->kernel), false,
-                     BIND_WEIGHT, err)) != OK ||
-        (code = pack_vectors(frame, err)) != OK)
+        (code = fit(frame, OP_RESIDUAL2, &frame->y.layout, err)) != OK || (code = pack_vectors(frame, err)) != OK)
         return code;
-
     *push = (struct params_conv2d){.in_h = frame->in[OP_X].h,
                                    .in_w = frame->in[OP_X].w,
                                    .out_h = frame->y.h,
@@ -298,10 +257,22 @@ static enum error_code conv2d(struct frame *frame, struct error *err)
     for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++)
         if (frame->in[inputs[i].slot].n)
             *inputs[i].at = vk_plan_bind(frame->build, dispatch, inputs[i].bind, &frame->in[inputs[i].slot]);
-    if (matrix)
+    const uint32_t taps = (uint32_t)(args->kernel * args->kernel);
+    if (matrix) {
         vk_matrix_conv2d(frame->build->device, args, &frame->in[OP_X], &frame->y, conv_flags(frame), dispatch);
-    else
+        code = pack(frame, OP_WEIGHT, PACK_MATRIX, taps, false, BIND_WEIGHT, err);
+    } else if (vk_tiled_takes(frame->build, args)) {
+        vk_tiled_conv2d(frame->build, args, &frame->in[OP_X], &frame->y, conv_flags(frame), dispatch);
+        if (vk_tiled_wants(frame->build->device, dispatch, PACK_CONV))
+            code = pack(frame, OP_WEIGHT, PACK_CONV, taps, false, BIND_WEIGHT, err);
+        if (code == OK && vk_tiled_wants(frame->build->device, dispatch, PACK_WINOGRAD))
+            code = pack(frame, OP_WEIGHT, PACK_WINOGRAD, taps, true, BIND_WINOGRAD, err);
+    } else {
         plain_conv2d(frame, conv_flags(frame));
+        code = pack(frame, OP_WEIGHT, PACK_CONV, taps, false, BIND_WEIGHT, err);
+    }
+    if (code != OK)
+        return code;
     dispatch->work = graph_node_macs(frame->build->graph, frame->node);
     if (dispatch->work < quad_work(&frame->y))
         dispatch->work = quad_work(&frame->y);

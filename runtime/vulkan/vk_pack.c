@@ -5,6 +5,7 @@
 
 #include "runtime/base/mem.h"
 #include "runtime/vulkan/vk_upload.h"
+#include "shaders/include/params.h"
 
 #define CHUNK_BYTES (16u << 20) /* params share device allocations, of which drivers allow only some 4096 */
 #define ALIGN 16                /* of a pack, for the sake of the shader that writes it; devices may want more */
@@ -32,7 +33,8 @@ struct vk_packs {
 /* --- layouts -------------------------------------------------------------------------------------------------------
  */
 
-/* The logarithm of the largest group, up to the 4 quads that a matrix takes, that a segment of that many channels half fills. */
+/* The logarithm of the largest group, up to the 4 quads that a matrix takes, that a segment of that many channels half
+ * fills. */
 static int group_log(int channels)
 {
     int log = 0;
@@ -133,8 +135,10 @@ static uint64_t packed_bytes(const struct vk_pack_key *key)
 {
     if (key->kind == PACK_MATRIX)
         return (uint64_t)((key->out.blocks + 3) / 4) * (uint64_t)((key->in.blocks + 3) / 4) * (uint64_t)key->taps * 512;
-    uint64_t quads = (uint64_t)key->out.blocks * (uint64_t)key->taps;
-    if (key->kind == PACK_CONV || key->kind == PACK_LINEAR)
+    const bool conv = key->kind == PACK_CONV || key->kind == PACK_WINOGRAD;
+    const int out_blocks = conv ? (key->out.blocks + 3) / 4 * 4 : key->out.blocks;
+    uint64_t quads = (uint64_t)out_blocks * (uint64_t)(key->kind == PACK_WINOGRAD ? WINOGRAD_POSITIONS : key->taps);
+    if (conv || key->kind == PACK_LINEAR)
         quads *= (uint64_t)key->in.blocks * 4;
     return quads * (key->fp16 ? 8 : 16);
 }

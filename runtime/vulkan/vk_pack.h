@@ -27,7 +27,8 @@ bool vk_pack_layout_same(const struct vk_layout *a, const struct vk_layout *b);
 void vk_pack_lanes(const struct vk_layout *layout, uint32_t *lanes);
 
 enum vk_pack_kind {
-    PACK_CONV,      /* [out block][in block][kernel*kernel][in lane][out lane] from [out][in][kernel][kernel] */
+    PACK_CONV,      /* [16 out lanes][in block][kernel*kernel][in lane][out lane] from [out][in][kernel][kernel] */
+    PACK_WINOGRAD,  /* [16 out lanes][in lane][position][out lane], fp32: those of a 3×3 kernel, transformed */
     PACK_MATRIX,    /* [out group][in matrix][kx][ky][out matrix of 1 or 2][256 in matrix_order], in lanes as rows */
     PACK_DEPTHWISE, /* [out block][kernel*kernel][out lane] from [out][kernel][kernel] */
     PACK_LINEAR,    /* [out block][in block][h*w][in lane][out lane] from [out][in][h*w]; h*w is in `taps` */

@@ -9,9 +9,9 @@
 #include "runtime/nn/arena_plan.h"
 #include "runtime/vulkan/vk_command.h"
 #include "runtime/vulkan/vk_io.h"
-#include "runtime/vulkan/vk_matrix.h"
 #include "runtime/vulkan/vk_ops.h"
 #include "runtime/vulkan/vk_timer.h"
+#include "runtime/vulkan/vk_tune.h"
 
 /* Multiply-accumulates a submit. A driver's watchdog barks after seconds, a cancelled job should not last much longer
  * than a submit, and between submits a device is idle for some 100 µs. So: 1 s of software, at most 0.1 s of a GPU that
@@ -401,16 +401,16 @@ static enum error_code record(struct vk_device *device, struct vk_plan *plan, st
 /* --- the plan ------------------------------------------------------------------------------------------------------
  */
 
-/* Gives each convolution on matrices the fastest tile that is known. */
+/* Gives each convolution the fastest tile that is known. */
 static void choose_tiles(struct vk_device *device, struct vk_plan *plan)
 {
     for (uint32_t i = 0; i < plan->dispatch_count; i++) {
         struct vk_dispatch *dispatch = &plan->dispatches[i];
-        struct vk_tile tile;
-        if (dispatch->matrix.kernel == 0)
+        union vk_tile tile;
+        if (dispatch->tune.kernel == 0)
             continue;
-        vk_tune_find(device, &dispatch->matrix, &tile);
-        vk_matrix_apply(&tile, dispatch);
+        vk_tune_find(device, &dispatch->tune, &tile);
+        vk_tune_apply(&tile, dispatch);
     }
 }
 

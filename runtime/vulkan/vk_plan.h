@@ -46,8 +46,9 @@ struct vk_span {
 /* What tells one convolution from another where tiles are measured: see vk_tune.h. */
 struct vk_tune_key {
     uint32_t kernel, stride, upsample;
-    uint32_t in_steps, out_blocks; /* of 16 channels */
-    uint32_t size;                 /* pixels of the whole batch, as a power of 4, at most 9: 512×512 */
+    uint32_t in_blocks, out_blocks; /* of 16 channels for matrices, else of 4 */
+    uint32_t size;                  /* pixels of the whole batch, as a power of 4, at most 9: 512×512 */
+    uint32_t family;                /* enum vk_tune_kind */
 };
 
 struct vk_dispatch {
@@ -61,9 +62,9 @@ struct vk_dispatch {
         struct params_pixel pixel;
     } push;
     uint32_t groups[3];
-    struct vk_tune_key matrix; /* kernel 0: no convolution on matrices */
-    uint64_t work;             /* multiply-accumulates, or what takes as long */
-    int node;                  /* of the graph */
+    struct vk_tune_key tune; /* kernel 0: nothing to measure */
+    uint64_t work;           /* multiply-accumulates, or what takes as long */
+    int node;                /* of the graph */
 };
 
 /* A plan while it is made. */

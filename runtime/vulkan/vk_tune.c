@@ -10,26 +10,25 @@
 #include "runtime/base/mem.h"
 #include "runtime/vulkan/vk_command.h"
 #include "runtime/vulkan/vk_matrix.h"
+#include "runtime/vulkan/vk_tiled.h"
 #include "runtime/vulkan/vk_timer.h"
 
 #define ROUNDS 3                /* each tile is timed so often, one after the other, and its best time counts */
 #define ROUND_WORK 40000000000u /* multiply-accumulates of a timing: a fraction of a millisecond on a fast device */
 #define MAX_REPEAT 32
 #define WARM_MS 20
-#define SPLIT_SIZE 7 /* subgroups share out a convolution's input channels only in pictures of up to 128×128 */
+#define MAX_TILES 32 /* of a family */
+#define SLOW 2       /* times as long as the best: not timed again */
 
-/* Tiles that were the best for some convolution on some device. The first that can do it is the guess. */
-static const struct vk_tile tiles[] = {
-    {4, 1, 4, 1, 4, 1, 4, 2, 1}, {8, 1, 4, 1, 8, 1, 8, 1, 1}, {8, 1, 2, 1, 8, 1, 8, 1, 1}, {8, 1, 4, 2, 4, 1, 4, 1, 1},
-    {4, 1, 2, 2, 4, 1, 4, 1, 1}, {4, 1, 4, 2, 4, 1, 2, 1, 1}, {4, 1, 4, 2, 2, 0, 1, 4, 1}, {4, 1, 4, 2, 2, 0, 1, 4, 0},
-    {4, 2, 4, 2, 2, 0, 1, 4, 1}, {4, 2, 4, 2, 1, 0, 1, 4, 1}, {2, 1, 4, 2, 2, 0, 1, 4, 1}, {2, 1, 4, 2, 1, 0, 1, 4, 1},
-    {2, 1, 4, 2, 1, 0, 1, 4, 0}, {2, 1, 8, 2, 1, 0, 1, 8, 1}, {4, 4, 4, 2, 1, 0, 1, 4, 0}, {2, 2, 4, 2, 2, 0, 1, 4, 1},
-    {2, 2, 4, 2, 1, 0, 1, 4, 0}, {1, 1, 4, 2, 1, 0, 1, 4, 0}, {4, 1, 4, 1, 2, 0, 1, 4, 1}, {2, 2, 4, 1, 1, 0, 1, 4, 0},
+static const struct vk_tune_family *const families[VK_TUNE_KIND_COUNT] = {
+    [VK_TUNE_MATRIX] = &vk_matrix_family,
+    [VK_TUNE_TILED_F16] = &vk_tiled_family,
+    [VK_TUNE_TILED_F32] = &vk_tiled_family,
 };
 
 struct entry {
     struct vk_tune_key key;
-    struct vk_tile tile;
+    union vk_tile tile;
 };
 
 struct vk_tunes {
@@ -39,20 +38,6 @@ struct vk_tunes {
     char file[1024]; /* empty: none */
 };
 
-static uint32_t across(const struct vk_tile *tile)
-{
-    return tile->subgroups / tile->split / tile->down * tile->blocks;
-}
-
-/* Whether the tile can do the convolution, and is not mostly idle at it. */
-static bool fits(const struct vk_device *device, const struct vk_tune_key *key, const struct vk_tile *tile)
-{
-    return key->in_steps % tile->steps == 0 && (across(tile) <= key->out_blocks || across(tile) == 1) &&
-           (tile->split == 1 || key->size <= SPLIT_SIZE) &&
-           tile->subgroups * 32 <= device->traits.limits.maxComputeWorkGroupInvocations &&
-           vk_matrix_shared_bytes(tile, key->kernel, key->stride) <= device->traits.limits.maxComputeSharedMemorySize;
-}
-
 static struct entry *find(const struct vk_tunes *tunes, const struct vk_tune_key *key)
 {
     for (size_t i = 0; i < tunes->count; i++)
@@ -61,7 +46,7 @@ static struct entry *find(const struct vk_tunes *tunes, const struct vk_tune_key
     return NULL;
 }
 
-static enum error_code add(struct vk_tunes *tunes, const struct vk_tune_key *key, const struct vk_tile *tile,
+static enum error_code add(struct vk_tunes *tunes, const struct vk_tune_key *key, const union vk_tile *tile,
                            struct error *err)
 {
     if (tunes->count == tunes->capacity) {
@@ -76,12 +61,21 @@ static enum error_code add(struct vk_tunes *tunes, const struct vk_tune_key *key
     return OK;
 }
 
-bool vk_tune_find(const struct vk_device *device, const struct vk_tune_key *key, struct vk_tile *out)
+uint32_t vk_tune_size(const struct vk_operand *y)
 {
+    uint32_t size = 0;
+    while (size < 9 && (uint64_t)y->n * y->h * y->w > UINT64_C(1) << 2 * size)
+        size++;
+    return size;
+}
+
+bool vk_tune_find(const struct vk_device *device, const struct vk_tune_key *key, union vk_tile *out)
+{
+    const struct vk_tune_family *family = families[key->family];
     const char *forced = getenv("RESTORED_VULKAN_TILE"); /* for tests: the tile of that number, where it can be */
-    const size_t number = forced ? strtoul(forced, NULL, 10) : sizeof tiles;
-    if (number < sizeof tiles / sizeof tiles[0] && fits(device, key, &tiles[number])) {
-        *out = tiles[number];
+    const size_t number = forced ? strtoul(forced, NULL, 10) : family->count;
+    if (number < family->count && family->fits(device, key, &family->tiles[number])) {
+        *out = family->tiles[number];
         return true;
     }
     const struct entry *entry = find(device->tunes, key);
@@ -89,41 +83,50 @@ bool vk_tune_find(const struct vk_device *device, const struct vk_tune_key *key,
         *out = entry->tile;
         return true;
     }
-    for (size_t i = 0; i < sizeof tiles / sizeof tiles[0]; i++) {
-        if (fits(device, key, &tiles[i])) {
-            *out = tiles[i];
-            return false;
-        }
-    }
-    *out = (struct vk_tile){1, 1, 1, 1, 1, 0, 1, 1, 1};
+    size_t guess = 0;
+    while (guess + 1 < family->count && !family->fits(device, key, &family->tiles[guess]))
+        guess++;
+    *out = family->tiles[guess];
     return false;
+}
+
+void vk_tune_apply(const union vk_tile *tile, struct vk_dispatch *dispatch)
+{
+    families[dispatch->tune.family]->apply(tile, dispatch);
 }
 
 /* --- the file ------------------------------------------------------------------------------------------------------
  * A line a convolution: the numbers of its key and those of its tile. */
 
-static const char head[] = "restored-tiles 3\n";
+static const char head[] = "restored-tiles 4\n";
 
-static bool known(const struct vk_tile *tile)
+static bool known(const struct vk_tune_family *family, const union vk_tile *tile)
 {
-    for (size_t i = 0; i < sizeof tiles / sizeof tiles[0]; i++)
-        if (memcmp(tile, &tiles[i], sizeof *tile) == 0)
+    for (size_t i = 0; i < family->count; i++)
+        if (memcmp(tile, &family->tiles[i], sizeof *tile) == 0)
             return true;
     return false;
+}
+
+/* Reads `count` numbers; returns what follows them, or NULL. */
+static const char *read_numbers(const char *text, uint32_t *out, size_t count)
+{
+    int used = 0;
+    for (size_t i = 0; i < count; i++, text += used)
+        if (sscanf(text, "%u%n", &out[i], &used) != 1)
+            return NULL;
+    return text;
 }
 
 static enum error_code read_lines(struct vk_device *device, const char *text, struct error *err)
 {
     struct vk_tune_key k;
-    struct vk_tile t;
+    union vk_tile t;
     enum error_code code = OK;
-    int used = 0;
-    for (; code == OK && sscanf(text, "%u %u %u %u %u %u %u %u %u %u %u %u %u %u %u%n", &k.kernel, &k.stride,
-                                &k.upsample, &k.in_steps, &k.out_blocks, &k.size, &t.subgroups, &t.down, &t.rows,
-                                &t.blocks, &t.steps, &t.prefetch, &t.split, &t.phase, &t.padding, &used) == 15;
-         text += used)
-        if (known(&t) && k.kernel >= 1 && k.kernel <= VK_MATRIX_KERNEL && k.stride >= 1 && k.stride <= 2 &&
-            fits(device, &k, &t) && !find(device->tunes, &k))
+    while (code == OK && (text = read_numbers(text, &k.kernel, sizeof k / sizeof k.kernel)) != NULL &&
+           (text = read_numbers(text, t.number, sizeof t / sizeof t.number[0])) != NULL)
+        if (k.family < VK_TUNE_KIND_COUNT && known(families[k.family], &t) && k.kernel >= 1 && k.kernel < 16 &&
+            k.stride >= 1 && k.stride < 16 && families[k.family]->fits(device, &k, &t) && !find(device->tunes, &k))
             code = add(device->tunes, &k, &t, err);
     return code;
 }
@@ -187,11 +190,13 @@ static void save(struct vk_device *device)
         return;
     fputs(head, out);
     for (size_t i = 0; i < tunes->count; i++) {
-        const struct vk_tune_key *k = &tunes->list[i].key;
-        const struct vk_tile *t = &tunes->list[i].tile;
-        fprintf(out, "%u %u %u %u %u %u  %u %u %u %u %u %u %u %u %u\n", k->kernel, k->stride, k->upsample, k->in_steps,
-                k->out_blocks, k->size, t->subgroups, t->down, t->rows, t->blocks, t->steps, t->prefetch, t->split,
-                t->phase, t->padding);
+        const struct entry *entry = &tunes->list[i];
+        const uint32_t *key = &entry->key.kernel;
+        for (size_t k = 0; k < sizeof entry->key / sizeof *key; k++)
+            fprintf(out, "%u ", key[k]);
+        for (size_t k = 0; k < sizeof entry->tile / sizeof entry->tile.number[0]; k++)
+            fprintf(out, " %u", entry->tile.number[k]);
+        fputc('\n', out);
     }
     if (fclose(out) == 0) {
         char folder[sizeof tunes->file];
@@ -231,7 +236,7 @@ static enum error_code record(struct vk_device *device, const struct vk_dispatch
 }
 
 struct trial {
-    const struct vk_tile *tile;
+    const union vk_tile *tile;
     struct vk_timer timer;
     VkCommandBuffer commands; /* NULL: it does not compile */
     double ms;                /* the best, of all repeats */
@@ -253,9 +258,10 @@ static enum error_code run_trials(struct vk_device *device, struct trial *trials
                                   struct error *err)
 {
     enum error_code code = OK;
+    double best = -1;
     for (int round = 0; round < ROUNDS; round++) {
         for (int i = 0; i < count && code == OK; i++) {
-            if (!trials[i].commands)
+            if (!trials[i].commands || (round > 0 && (trials[i].ms < 0 || trials[i].ms > SLOW * best)))
                 continue;
             if (!warm)
                 code = warm_up(device, &trials[i], err);
@@ -265,36 +271,50 @@ static enum error_code run_trials(struct vk_device *device, struct trial *trials
             const double ms = code == OK ? vk_timer_read(&trials[i].timer, device, NULL) : -1;
             if (ms >= 0 && (trials[i].ms < 0 || ms < trials[i].ms))
                 trials[i].ms = ms;
+            if (ms >= 0 && (best < 0 || ms < best))
+                best = ms;
         }
     }
     return code;
 }
 
+bool vk_tune_measures(const struct vk_device *device)
+{
+    return device->traits.limits.timestampComputeAndGraphics && device->traits.info.type != DEVICE_SOFTWARE;
+}
+
+/* Whether a tile is to be measured for such a convolution. */
+static bool wanted(const struct vk_device *device, const struct vk_tune_key *key, size_t tile)
+{
+    const struct vk_tune_family *family = families[key->family];
+    return tile + 1 < family->count && family->fits(device, key, &family->tiles[tile]);
+}
+
 /* Whether the dispatch has tiles that are to be measured. */
 static bool unknown(const struct vk_device *device, const struct vk_dispatch *dispatch)
 {
-    struct vk_tile ignored;
-    return dispatch->matrix.kernel != 0 && device->traits.limits.timestampComputeAndGraphics &&
-           !vk_tune_find(device, &dispatch->matrix, &ignored);
+    union vk_tile ignored;
+    return dispatch->tune.kernel != 0 && vk_tune_measures(device) && !vk_tune_find(device, &dispatch->tune, &ignored);
 }
 
 static enum error_code measure(struct vk_device *device, const struct vk_dispatch *dispatch, VkDescriptorSet set,
                                bool warm, struct error *err)
 {
-    const struct vk_tune_key *key = &dispatch->matrix;
-    struct trial trials[sizeof tiles / sizeof tiles[0]];
+    const struct vk_tune_key *key = &dispatch->tune;
+    const struct vk_tune_family *family = families[key->family];
+    struct trial trials[MAX_TILES];
     int count = 0;
     enum error_code code = OK;
     const struct trial *best = NULL;
-    const uint64_t wanted = ROUND_WORK / (dispatch->work + 1) + 1;
-    const int repeat = wanted < MAX_REPEAT ? (int)wanted : MAX_REPEAT;
-    for (size_t i = 0; i < sizeof tiles / sizeof tiles[0] && code == OK; i++) {
-        if (!fits(device, key, &tiles[i]))
+    const uint64_t enough = ROUND_WORK / (dispatch->work + 1) + 1;
+    const int repeat = enough < MAX_REPEAT ? (int)enough : MAX_REPEAT;
+    for (size_t i = 0; i < family->count && count < MAX_TILES && code == OK; i++) {
+        if (!wanted(device, key, i))
             continue;
         struct vk_dispatch with = *dispatch;
         struct trial *trial = &trials[count++];
-        *trial = (struct trial){.tile = &tiles[i], .ms = -1};
-        vk_matrix_apply(&tiles[i], &with);
+        *trial = (struct trial){.tile = &family->tiles[i], .ms = -1};
+        family->apply(&family->tiles[i], &with);
         code = vk_timer_create(&trial->timer, device, 0, false, err);
         if (code == OK)
             code = record(device, &with, set, repeat, &trial->timer, &trial->commands, err);
@@ -304,11 +324,11 @@ static enum error_code measure(struct vk_device *device, const struct vk_dispatc
     for (int i = 0; i < count; i++) {
         if (trials[i].ms >= 0 && (!best || trials[i].ms < best->ms))
             best = &trials[i];
-        log_event(LOG_DEBUG, "tile", "conv=%u/%u/%u in=%u out=%u size=%u tile=%u,%u,%u,%u,%u,%u,%u,%u,%u us=%.1f",
-                  key->kernel, key->stride, key->upsample, key->in_steps * 16, key->out_blocks * 16, key->size,
-                  trials[i].tile->subgroups, trials[i].tile->down, trials[i].tile->rows, trials[i].tile->blocks,
-                  trials[i].tile->steps, trials[i].tile->prefetch, trials[i].tile->split, trials[i].tile->phase,
-                  trials[i].tile->padding, trials[i].ms * 1e3 / repeat);
+        const uint32_t *t = trials[i].tile->number;
+        log_event(LOG_DEBUG, "tile",
+                  "conv=%u/%u/%u in=%u out=%u size=%u family=%u tile=%u,%u,%u,%u,%u,%u,%u,%u,%u us=%.1f", key->kernel,
+                  key->stride, key->upsample, key->in_blocks, key->out_blocks, key->size, key->family, t[0], t[1], t[2],
+                  t[3], t[4], t[5], t[6], t[7], t[8], trials[i].ms * 1e3 / repeat);
     }
     if (code == OK && best) {
         code = add(device->tunes, key, best->tile, err);
@@ -325,15 +345,14 @@ static enum error_code measure(struct vk_device *device, const struct vk_dispatc
 static enum error_code compile(struct vk_device *device, const struct vk_dispatch *dispatches, uint32_t count,
                                struct error *err)
 {
-    enum { TILES = sizeof tiles / sizeof tiles[0] };
     size_t key_count = 0, capacity = 0;
     struct vk_pipeline_key *keys = NULL;
     enum error_code code = OK;
     for (uint32_t i = 0; i < count && code == OK; i++) {
         if (!unknown(device, &dispatches[i]))
             continue;
-        if (key_count + TILES > capacity) {
-            capacity = capacity * 2 + 16 * TILES;
+        if (key_count + MAX_TILES > capacity) {
+            capacity = capacity * 2 + 16 * MAX_TILES;
             struct vk_pipeline_key *grown = realloc(keys, capacity * sizeof *keys);
             if (!grown) {
                 code = error_set(err, ERROR_NO_MEMORY, "out of memory for a plan");
@@ -341,11 +360,12 @@ static enum error_code compile(struct vk_device *device, const struct vk_dispatc
             }
             keys = grown;
         }
-        for (size_t t = 0; t < TILES; t++) {
-            if (!fits(device, &dispatches[i].matrix, &tiles[t]))
+        const struct vk_tune_family *family = families[dispatches[i].tune.family];
+        for (size_t t = 0; t < family->count; t++) {
+            if (!wanted(device, &dispatches[i].tune, t))
                 continue;
             struct vk_dispatch with = dispatches[i];
-            vk_matrix_apply(&tiles[t], &with);
+            family->apply(&family->tiles[t], &with);
             keys[key_count++] = with.key;
         }
     }

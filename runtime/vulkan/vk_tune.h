@@ -1,15 +1,41 @@
-/* Which tile of shaders/matrix/conv2d.comp is the fastest for a convolution on this device: measured on first use, when
- * a plan is made, remembered by the device and in a file beside the pipelines, under the device's UUID and driver.
- * Thread-safety: as the device. */
+/* Which tile of which kernel is the fastest for a convolution on this device: measured on first use, when a plan is
+ * made, remembered by the device and in a file beside the pipelines, under the device's UUID and driver. Thread-safety:
+ * as the device. */
 #ifndef RUNTIME_VULKAN_VK_TUNE_H
 #define RUNTIME_VULKAN_VK_TUNE_H
 
 #include "runtime/vulkan/vk_plan.h"
 
-/* What a workgroup makes, in the order of the shader's constants. */
-struct vk_tile {
-    uint32_t subgroups, down, rows, blocks, steps, prefetch, split, phase, padding;
+/* What a workgroup makes: constants of the shaders, in their order. */
+union vk_tile {
+    uint32_t number[9]; /* what is not used is 0 */
+    struct {            /* matrix/conv2d.comp */
+        uint32_t subgroups, down, rows, blocks, steps, prefetch, split, phase, padding;
+    } matrix;
+    struct { /* include/tiled.glsl, but for the kind, which vk_tiled.c explains */
+        uint32_t kind, columns, down, across, rows, quads;
+    } tiled;
+    struct { /* winograd.comp */
+        uint32_t kind, across, down, shares, per, steps, ahead, prefetch;
+    } winograd;
 };
+
+/* Kernels that come in tiles: those on matrices, and those without, by how activations are stored. */
+enum vk_tune_kind { VK_TUNE_MATRIX, VK_TUNE_TILED_F16, VK_TUNE_TILED_F32, VK_TUNE_KIND_COUNT };
+
+/* vk_matrix.c and vk_tiled.c have one each. */
+struct vk_tune_family {
+    const union vk_tile
+        *tiles;   /* that were the best for some convolution somewhere; the first that fits is the guess */
+    size_t count; /* the last fits always, and is for want of a better one */
+    /* Whether the tile can do the convolution, and is not mostly idle at it. */
+    bool (*fits)(const struct vk_device *device, const struct vk_tune_key *key, const union vk_tile *tile);
+    /* Sets the shader, the constants and the groups that follow from the tile. */
+    void (*apply)(const union vk_tile *tile, struct vk_dispatch *dispatch);
+};
+
+/* The operand's size for a key. */
+uint32_t vk_tune_size(const struct vk_operand *y);
 
 /* Reads the file in cache_dir; NULL, or none there, is OK. A file that is damaged, or names tiles that are no longer
  * tried, is passed over. */
@@ -17,9 +43,15 @@ enum error_code vk_tune_create(struct vk_device *device, const char *cache_dir, 
 void vk_tune_destroy(struct vk_device *device);
 
 /* The best tile, if it was measured; else the best guess, and false. */
-bool vk_tune_find(const struct vk_device *device, const struct vk_tune_key *key, struct vk_tile *out);
+bool vk_tune_find(const struct vk_device *device, const struct vk_tune_key *key, union vk_tile *out);
 
-/* Whether vk_tune_measure would measure anything: convolutions that were not yet, on a device that has a clock. */
+/* Gives the dispatch, of which tune.kernel is not 0, the tile. */
+void vk_tune_apply(const union vk_tile *tile, struct vk_dispatch *dispatch);
+
+/* Whether tiles are measured on this device: it has a clock, and is no software. */
+bool vk_tune_measures(const struct vk_device *device);
+
+/* Whether vk_tune_measure would measure anything: convolutions that were not yet, on a device that measures. */
 bool vk_tune_wants(const struct vk_device *device, const struct vk_dispatch *dispatches, uint32_t count);
 
 /* Measures those, and writes the file. The dispatches are ready to run with these descriptors and may write their

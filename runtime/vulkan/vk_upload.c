@@ -205,17 +205,21 @@ static enum error_code source_open(struct source *s, const struct vk_device *dev
 {
     _Static_assert(VK_PACK_NO_CHANNEL == UPLOAD_NO_CHANNEL, "lanes go to the shader as they are");
     const struct vk_pack_key *key = &item->key;
-    const bool matrix = key->kind == PACK_MATRIX, conv = key->kind == PACK_CONV || key->kind == PACK_LINEAR;
+    static const uint32_t layouts[] = {
+        [PACK_CONV] = UPLOAD_CONV,     [PACK_WINOGRAD] = UPLOAD_WINOGRAD, [PACK_MATRIX] = UPLOAD_MATRIX,
+        [PACK_LINEAR] = UPLOAD_LINEAR, [PACK_DEPTHWISE] = UPLOAD_PLAIN,   [PACK_TENSOR] = UPLOAD_PLAIN};
+    const bool matrix = key->kind == PACK_MATRIX, winograd = key->kind == PACK_WINOGRAD;
     const struct param *param = key->param;
     const size_t taps = (size_t)key->taps;
     enum weights_dtype type;
     *s = (struct source){.key = key, .slice = &item->slice, .values = param_raw(param, &type)};
-    s->unit = matrix                     ? (size_t)vk_matrix_unit(key->out.blocks)
-              : key->kind == PACK_TENSOR ? (size_t)4 << key->out.group_log
-                                         : 4;
+    s->unit = matrix                               ? (size_t)vk_matrix_unit(key->out.blocks)
+              : winograd || key->kind == PACK_CONV ? 16
+              : key->kind == PACK_TENSOR           ? (size_t)4 << key->out.group_log
+                                                   : 4;
     s->out = lanes_of(&key->out, s->unit, &s->out_count);
     s->in = lanes_of(&key->in, matrix ? 16 : 4, &s->in_count);
-    if (!matrix && !conv)
+    if (layouts[key->kind] == UPLOAD_PLAIN)
         s->in_count = 0;
     if (!s->values)
         s->converted = mem_alloc(param->count, sizeof(float));
@@ -230,10 +234,10 @@ static enum error_code source_open(struct source *s, const struct vk_device *dev
     }
     s->element = type == WEIGHTS_F32 ? 4 : 2;
     s->type = type == WEIGHTS_F32 ? UPLOAD_F32 : type == WEIGHTS_F16 ? UPLOAD_F16 : UPLOAD_BF16;
-    s->layout = matrix ? UPLOAD_MATRIX : conv ? UPLOAD_CONV : UPLOAD_PLAIN;
+    s->layout = layouts[key->kind];
     s->order = matrix ? 256 : 0;
     s->row = taps * (s->in_count ? (size_t)key->in.channels : 1);
-    s->unit_quads = taps * (s->in_count ? s->in_count * s->unit / 4 : s->unit / 4);
+    s->unit_quads = (winograd ? WINOGRAD_POSITIONS : taps) * (s->in_count ? s->in_count * s->unit / 4 : s->unit / 4);
     return OK;
 }
 

@@ -23,9 +23,10 @@
 #define BIND_OUT_SCALE 5
 #define BIND_NOISE 6
 #define BIND_WEIGHT 7
-#define BIND_BIAS 8  /* float */
-#define BIND_SLOPE 9 /* float */
-#define BIND_COUNT 10
+#define BIND_BIAS 8      /* float */
+#define BIND_SLOPE 9     /* float */
+#define BIND_WINOGRAD 10 /* float: transformed weights */
+#define BIND_COUNT 11
 
 /* The same for shaders that move pictures. */
 #define BIND_CANVAS BIND_RESIDUAL1
@@ -40,7 +41,6 @@
 #define FLAG_NOISE 32
 #define FLAG_ACTIVATION_LAST 64
 #define FLAG_REFLECT 128
-#define FLAG_STAGED 256
 #define FLAG_BILINEAR 512
 #define FLAG_DOUBLES 1024 /* both sides, bilinear: an invocation for each input pixel */
 #define FLAG_HALVES 2048
@@ -50,6 +50,8 @@
 /* Invocations a workgroup of the shaders that work pixel by pixel, and of the vector ones. */
 #define PIXEL_GROUP 128
 #define VECTOR_GROUP 64
+
+#define WINOGRAD_POSITIONS 36 /* of a 6x6 tile of the input */
 
 /* A view of a tensor: the index of its first quad in image 0; in the low bits of `stride` the quads from image to image
  * (0: one for all), above them the logarithm of the quads of a group. */
@@ -85,7 +87,9 @@ struct params_pixel {
 #define UPLOAD_NO_CHANNEL 0xffffffffu
 #define UPLOAD_PLAIN 0 /* layouts */
 #define UPLOAD_CONV 1
-#define UPLOAD_MATRIX 2
+#define UPLOAD_WINOGRAD 2
+#define UPLOAD_LINEAR 3
+#define UPLOAD_MATRIX 4
 #define UPLOAD_F32 0 /* types of the source */
 #define UPLOAD_F16 1
 #define UPLOAD_BF16 2
@@ -100,8 +104,8 @@ struct params_upload {
     PARAMS_UINT group_log; /* of quads, or of out matrices */
 };
 
-/* A picture beside a tensor: samples in 32-bit words, 4 of 8 bit or one float, each row beginning a word. `data` and the
- * lists count words of their buffer. */
+/* A picture beside a tensor: samples in 32-bit words, 4 of 8 bit or one float, each row beginning a word. `data` and
+ * the lists count words of their buffer. */
 #define RASTER_U8 0 /* forms */
 #define RASTER_F32 1
 #define RASTER_ROW 4 /* pixels of an invocation that writes: whole words in any form */

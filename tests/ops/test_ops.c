@@ -1,7 +1,7 @@
 /* Every operator on every device against the plain C oracle: fp32 to 1e-5 of the output's range, fp16 to a mean of 1e-3
- * and a maximum of 1e-2. Each case is run twice, and must give the same bytes. Convolutions run with and without a tile
- * in shared memory, whichever the device would choose, and the CPU device with each instruction set. Vulkan's
- * validation layer must have nothing to say. */
+ * and a maximum of 1e-2. Each case is run twice, and must give the same bytes. Convolutions without
+ * matrices run with each kernel and some of its tiles, whichever the device would choose, and the CPU device with each
+ * instruction set. Vulkan's validation layer must have nothing to say. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -549,20 +549,41 @@ static bool trial_compare(const struct trial *trial, float max_allowed, float me
 
 /* The ways in which a device can be made to work. An instruction set that the processor lacks is left out. */
 static const struct way {
-    const char *backend, *variable, *value, *remark;
+    const char *backend, *settings[2], *remark; /* NAME=VALUE, of the environment */
     bool only_conv;
     bool exact; /* sums in double: all that is left is the rounding of sums and results */
 } ways[] = {
-    {"vulkan", "RESTORED_VULKAN_STAGE", "0", "", false, false},
-    {"vulkan", "RESTORED_VULKAN_STAGE", "1", " (staged)", true, false},
-    {"vulkan", "RESTORED_VULKAN_GROUPED", "1", " (grouped)", false, false},
-    {"vulkan", "RESTORED_VULKAN_MATRIX", "0", " (without matrices)", true, false},
-    {"cpu", "RESTORED_CPU_ISA", "base", " (base)", false, false},
-    {"cpu", "RESTORED_CPU_ISA", "base", " (base, exact)", false, true},
-    {"cpu", "RESTORED_CPU_ISA", "avx2", " (avx2)", false, false},
-    {"cpu", "RESTORED_CPU_ISA", "avx2", " (avx2, exact)", false, true},
-    {"cpu", "RESTORED_CPU_ISA", "avx512", " (avx512)", false, false},
+#define STAGED "RESTORED_VULKAN_STAGE=1"
+    {"vulkan", {"RESTORED_VULKAN_STAGE=0"}, "", false, false},
+    {"vulkan", {"RESTORED_VULKAN_GROUPED=1"}, " (grouped)", false, false},
+    {"vulkan", {STAGED, "RESTORED_VULKAN_LEAST=1"}, " (least limits)", true, false},
+    {"vulkan", {STAGED, "RESTORED_VULKAN_TILE=0"}, " (tile 0)", true, false},
+    {"vulkan", {STAGED, "RESTORED_VULKAN_TILE=4"}, " (tile 4)", true, false},
+    {"vulkan", {STAGED, "RESTORED_VULKAN_TILE=8"}, " (tile 8)", true, false},
+    {"vulkan", {STAGED, "RESTORED_VULKAN_TILE=13"}, " (tile 13)", true, false},
+    {"vulkan", {STAGED, "RESTORED_VULKAN_TILE=14"}, " (tile 14, Winograd)", true, false},
+    {"vulkan", {STAGED, "RESTORED_VULKAN_TILE=17"}, " (tile 17, Winograd)", true, false},
+    {"vulkan", {STAGED, "RESTORED_VULKAN_TILE=19"}, " (tile 19, Winograd)", true, false},
+    {"vulkan", {STAGED, "RESTORED_VULKAN_TILE=21"}, " (tile 21, Winograd)", true, false},
+    {"cpu", {"RESTORED_CPU_ISA=base"}, " (base)", false, false},
+    {"cpu", {"RESTORED_CPU_ISA=base"}, " (base, exact)", false, true},
+    {"cpu", {"RESTORED_CPU_ISA=avx2"}, " (avx2)", false, false},
+    {"cpu", {"RESTORED_CPU_ISA=avx2"}, " (avx2, exact)", false, true},
+    {"cpu", {"RESTORED_CPU_ISA=avx512"}, " (avx512)", false, false},
 };
+
+static void set(const struct way *way, bool on)
+{
+    for (size_t i = 0; i < sizeof way->settings / sizeof way->settings[0] && way->settings[i]; i++) {
+        char name[64];
+        const char *equals = strchr(way->settings[i], '=');
+        snprintf(name, sizeof name, "%.*s", (int)(equals - way->settings[i]), way->settings[i]);
+        if (on)
+            setenv(name, equals + 1, 1);
+        else
+            unsetenv(name);
+    }
+}
 
 /* All cases of the kind (or of all kinds but convolution) on one device; returns the number that failed. */
 static int run_device(struct device *reference, struct device *device, const struct way *way)
@@ -629,16 +650,17 @@ static void test_devices(void **state)
             struct device *device = NULL;
             if (strcmp(ways[w].backend, list[i].backend) != 0)
                 continue;
-            setenv(ways[w].variable, ways[w].value, 1);
+            set(&ways[w], true);
             assert_int_equal(device_open(&device, list[i].id, NULL, &err), OK);
             struct device_info info;
             device_info(device, &info);
-            if (strcmp(ways[w].backend, "cpu") != 0 || strncmp(info.driver, ways[w].value, strlen(ways[w].value)) == 0)
+            const char *isa = getenv("RESTORED_CPU_ISA");
+            if (strcmp(ways[w].backend, "cpu") != 0 || (isa && strncmp(info.driver, isa, strlen(isa)) == 0))
                 failures += run_device(reference, device, &ways[w]);
             else
                 print_message("%s%s: not on this processor\n", list[i].name, ways[w].remark);
             device_close(&device);
-            unsetenv(ways[w].variable);
+            set(&ways[w], false);
         }
         opened++;
     }

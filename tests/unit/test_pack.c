@@ -94,7 +94,13 @@ static void expect(struct expected *e, const struct vk_device *device)
                         put(e, ib * 4 + (size_t)at / 16, column % kernel * kernel + column / kernel,
                             (size_t)vk_matrix_channel(device, key->out.blocks, first, at % 16));
                     }
-    } else if (key->kind == PACK_CONV || key->kind == PACK_LINEAR) {
+    } else if (key->kind == PACK_CONV) {
+        for (size_t ob = 0; ob < out; ob += 4)
+            for (size_t ib = 0; ib < in; ib++)
+                for (size_t tap = 0; tap < taps; tap++)
+                    for (size_t i = 0; i < 64; i++)
+                        put(e, ib * 4 + i / 16, tap, ob * 4 + i % 16);
+    } else if (key->kind == PACK_LINEAR) {
         for (size_t ob = 0; ob < out; ob++)
             for (size_t ib = 0; ib < in; ib++)
                 for (size_t tap = 0; tap < taps; tap++)
@@ -291,6 +297,58 @@ static void test_parts(void **state)
     }
 }
 
+/* A kernel as F(4x4, 3x3) transforms it: G k G^T, of Lavin and Gray 2015, in double; to 1e-6 of the largest. Through
+ * buffers large and small. */
+static void test_winograd(void **state)
+{
+    static const double transform[6][3] = {{1 / 4.0, 0, 0},
+                                           {-1 / 6.0, -1 / 6.0, -1 / 6.0},
+                                           {-1 / 6.0, 1 / 6.0, -1 / 6.0},
+                                           {1 / 24.0, 1 / 12.0, 1 / 6.0},
+                                           {1 / 24.0, -1 / 12.0, 1 / 6.0},
+                                           {0, 0, 1}};
+    static const struct layout_case c = {"Winograd", PACK_WINOGRAD, 9, {6, 3}, {17, 2}, false};
+    struct error err = ERROR_INIT;
+    (void)state;
+    for (size_t bytes = 512; bytes <= 1 << 20; bytes *= 2048) {
+        struct vk_device *device = open_device();
+        struct vk_pack_key key;
+        struct vk_slice slice;
+        size_t count;
+        uint32_t random = 5;
+        device->upload_bytes = bytes;
+        key_of(&c, false, &key, &count);
+        struct param *param = owned_param(count);
+        for (size_t i = 0; i < count; i++) {
+            random = random * 1664525u + 1013904223u;
+            param->values[i] = (float)(int32_t)random / 2147483648.0f;
+        }
+        key.param = param;
+        assert_int_equal(vk_pack_get(device, &key, &slice, &err), OK);
+        assert_int_equal(vk_pack_flush(device, &err), OK);
+        const size_t lanes = (size_t)key.in.blocks * 4, outs = ((size_t)key.out.blocks + 3) / 4 * 16;
+        assert_int_equal(slice.range, outs * lanes * 36 * sizeof(float));
+        float *got = malloc(slice.range);
+        uint32_t *in = lanes_of(&key.in), *out = lanes_of(&key.out);
+        assert_non_null(got);
+        read_back(device, &slice, (uint8_t *)got);
+        for (size_t i = 0; i < outs * lanes * 36; i++) {
+            const size_t position = i / 16 % 36, lane = i / (16 * 36) % lanes, to = i / (16 * 36 * lanes) * 16 + i % 16;
+            double wanted = 0;
+            for (size_t tap = 0; tap < 9 && in[lane] != VK_PACK_NO_CHANNEL && out[to] != VK_PACK_NO_CHANNEL; tap++)
+                wanted += transform[position / 6][tap / 3] * transform[position % 6][tap % 3] *
+                          (double)param->values[(out[to] * (size_t)key.in.channels + in[lane]) * 9 + tap];
+            assert_true(fabs((double)got[i] - wanted) <= 1e-6);
+        }
+        free(got);
+        free(in);
+        free(out);
+        vk_pack_forget(&device->base, &key.param, 1);
+        param_destroy(&param);
+        close_device(device);
+    }
+}
+
 /* Weights of [20][6][3][3], as a checkpoint has them. */
 static void test_sources(void **state)
 {
@@ -456,8 +514,13 @@ static void test_validation_is_silent(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layouts), cmocka_unit_test(test_parts),    cmocka_unit_test(test_sources),
-        cmocka_unit_test(test_bounded), cmocka_unit_test(test_failures), cmocka_unit_test(test_validation_is_silent),
+        cmocka_unit_test(test_layouts),
+        cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_winograd),
+        cmocka_unit_test(test_sources),
+        cmocka_unit_test(test_bounded),
+        cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_validation_is_silent),
     };
     struct device_info *list = NULL;
     size_t count = 0;

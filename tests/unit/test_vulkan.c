@@ -595,6 +595,11 @@ static void test_layouts(void **state)
     graph_destroy(&graph);
 }
 
+#define HEAD "restored-tiles 4\n"
+#define SMALL "3 1 1 32 32 4 0  "
+#define LARGE "3 1 1 4 4 9 0  "
+#define TILED "3 1 1 16 16 9 2  "
+
 /* The file of measured tiles: what fits is taken, what does not, or is damaged, is passed over. */
 static void test_tiles_file(void **state)
 {
@@ -602,10 +607,12 @@ static void test_tiles_file(void **state)
                                           .driver_version = 0x12,
                                           .limits = {.maxComputeSharedMemorySize = 49152,
                                                      .maxComputeWorkGroupInvocations = 1024,
+                                                     .maxComputeWorkGroupSize = {1024, 1024, 64},
                                                      .timestampComputeAndGraphics = VK_TRUE}}};
-    const struct vk_tune_key small = {3, 1, 1, 32, 32, 4}, large = {3, 1, 1, 4, 4, 9}, odd = {3, 1, 1, 3, 1, 9};
+    const struct vk_tune_key small = {3, 1, 1, 32, 32, 4, VK_TUNE_MATRIX}, large = {3, 1, 1, 4, 4, 9, VK_TUNE_MATRIX},
+                             odd = {3, 1, 1, 3, 1, 9, VK_TUNE_MATRIX}, tiled = {3, 1, 1, 16, 16, 9, VK_TUNE_TILED_F32};
     char dir[] = "/tmp/test_tiles_XXXXXX", file[64];
-    struct vk_tile guess, tile;
+    union vk_tile guess, tile;
     struct error err = ERROR_INIT;
     (void)state;
     assert_non_null(mkdtemp(dir));
@@ -613,12 +620,14 @@ static void test_tiles_file(void **state)
 
     assert_int_equal(vk_tune_create(&device, dir, &err), OK); /* no file */
     assert_false(vk_tune_find(&device, &small, &guess));
-    assert_true(guess.split > 1); /* few pixels, many channels: subgroups share the sum */
+    assert_true(guess.matrix.split > 1); /* few pixels, many channels: subgroups share the sum */
     assert_false(vk_tune_find(&device, &large, &tile));
-    assert_int_equal(tile.split, 1);
+    assert_int_equal(tile.matrix.split, 1);
     assert_false(vk_tune_find(&device, &odd, &tile));
-    assert_int_equal(tile.steps, 1); /* 3 steps go in no larger chunk */
-    const struct vk_dispatch dispatches[] = {{.node = 1}, {.matrix = small}, {.matrix = large}};
+    assert_int_equal(tile.matrix.steps, 1); /* 3 steps go in no larger chunk */
+    assert_false(vk_tune_find(&device, &tiled, &tile));
+    assert_int_equal(tile.tiled.kind, 0); /* fp32 */
+    const struct vk_dispatch dispatches[] = {{.node = 1}, {.tune = small}, {.tune = large}};
     assert_false(vk_tune_wants(&device, dispatches, 1)); /* no convolution */
     assert_true(vk_tune_wants(&device, dispatches, 2));
     device.traits.limits.timestampComputeAndGraphics = VK_FALSE; /* no clock */
@@ -629,23 +638,23 @@ static void test_tiles_file(void **state)
 
     static const struct {
         const char *text;
-        bool small, large;
+        bool small, large, tiled;
     } files[] = {
-        {"restored-tiles 3\n3 1 1 32 32 4  8 1 4 1 8 1 8 1 1\n3 1 1 4 4 9  4 2 4 2 1 0 1 4 1\n", true, true},
-        {"restored-tiles 3\n3 1 1 32 32 4  8 1 4 1 8 1 8 1 1\n3 1 1 4 4 9  4 2 4 2 1 0 1 4", true,
-         false}, /* cut short */
-        {"restored-tiles 3\n3 1 1 32 32 4  7 1 4 1 8 1 8 1 1\n3 1 1 4 4 9  4 2 4 2 1 0 1 4 1\n", false,
-         true},                                                               /* no tile */
-        {"restored-tiles 3\n3 1 1 4 4 9  8 1 4 1 8 1 8 1 1\n", false, false}, /* a tile that cannot do it */
-        {"restored-tiles 4\n3 1 1 32 32 4  8 1 4 1 8 1 8 1 1\n", false, false},
-        {"\x7f\x45 damaged", false, false},
-        {"", false, false},
+        {HEAD SMALL "8 1 4 1 8 1 8 1 1\n" LARGE "4 2 4 2 1 0 1 4 1\n" TILED "0 16 1 8 8 2 0 0 0\n", true, true, true},
+        {HEAD SMALL "8 1 4 1 8 1 8 1 1\n" LARGE "4 2 4 2 1 0 1 4", true, false, false},       /* cut short */
+        {HEAD SMALL "7 1 4 1 8 1 8 1 1\n" LARGE "4 2 4 2 1 0 1 4 1\n", false, true, false},   /* no tile */
+        {HEAD LARGE "8 1 4 1 8 1 8 1 1\n" TILED "1 16 1 8 8 2 0 0 0\n", false, false, false}, /* they cannot do it */
+        {HEAD TILED "8 1 4 1 8 1 8 1 1\n3 1 1 32 32 4 9  8 1 4 1 8 1 8 1 1\n", false, false, false}, /* families */
+        {"restored-tiles 5\n" SMALL "8 1 4 1 8 1 8 1 1\n", false, false, false},
+        {"\x7f\x45 damaged", false, false, false},
+        {"", false, false, false},
     };
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
         assert_int_equal(file_write(file, files[i].text, strlen(files[i].text), &err), OK);
         assert_int_equal(vk_tune_create(&device, dir, &err), OK);
         assert_int_equal(vk_tune_find(&device, &small, &tile), files[i].small);
         assert_int_equal(vk_tune_find(&device, &large, &tile), files[i].large);
+        assert_int_equal(vk_tune_find(&device, &tiled, &tile), files[i].tiled);
         assert_int_equal(vk_tune_wants(&device, dispatches, 2), !files[i].small);
         assert_int_equal(vk_tune_wants(&device, dispatches, 3), !(files[i].small && files[i].large));
         vk_tune_destroy(&device);

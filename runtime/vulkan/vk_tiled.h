@@ -1,0 +1,21 @@
+/* Convolutions without matrices on GPUs: by conv2d_tiled.comp, in packed fp16 by conv2d_packed.comp, or after Winograd
+ * by winograd.comp; which of them, and in which tiles, is measured (vk_tune.h). Thread-safety: as the device. */
+#ifndef RUNTIME_VULKAN_VK_TILED_H
+#define RUNTIME_VULKAN_VK_TILED_H
+
+#include "runtime/vulkan/vk_tune.h"
+
+extern const struct vk_tune_family vk_tiled_family;
+
+/* Whether the device is to do the convolution in tiles: it is no software device, and its shared memory takes one. */
+bool vk_tiled_takes(const struct vk_build *build, const struct op_conv2d *args);
+
+/* Sets the dispatch's shader, constants, groups, tiles_x and tuning key. push.conv2d.out_h is set already. flags: FLAG_
+ * bits. */
+void vk_tiled_conv2d(const struct vk_build *build, const struct op_conv2d *args, const struct vk_operand *x,
+                     const struct vk_operand *y, uint32_t flags, struct vk_dispatch *dispatch);
+
+/* Which packings of its weights such a dispatch needs: until its tile is measured, perhaps both. */
+bool vk_tiled_wants(const struct vk_device *device, const struct vk_dispatch *dispatch, enum vk_pack_kind kind);
+
+#endif
