@@ -69,6 +69,8 @@ static bool model_conf_set(struct model_section *s, const char *key, const char 
         return model_conf_flag(&s->is_default, value);
     if (strcmp(key, "supported") == 0)
         return model_conf_flag(&s->supported, value);
+    if (strcmp(key, "special") == 0)
+        return model_conf_flag(&s->special, value);
     if (strcmp(key, "starter") == 0)
         return model_conf_flag(&s->starter, value);
     if (strcmp(key, "url") == 0)

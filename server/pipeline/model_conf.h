@@ -12,7 +12,8 @@ struct model_section {
     uint64_t bytes;  /* 0: not said */
     enum model_kind role;
     bool downloadable; /* it has a url: an official file */
-    bool starter;      /* comes with the program: a default where no official file is there */
+    bool starter;      /* comes with the program: a default where no official file is there, but for special ones */
+    bool special;      /* for drawings or for speed */
     bool is_default, supported;
     bool has_settings;
     struct model_settings settings;

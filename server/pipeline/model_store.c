@@ -509,14 +509,15 @@ static enum error_code store_resolve_name(const struct model_store *store, enum 
     return OK;
 }
 
-/* The official default, the other official files, the starter models, in the order of models.conf. */
+/* The official default, the other official files, the starter models, the special official files, in the order of
+ * models.conf. */
 static const struct model_entry *store_default(const struct model_store *store, enum model_role role,
                                                const struct model_entry **broken)
 {
-    for (int rank = 0; rank < 3; rank++) {
+    for (int rank = 0; rank < 4; rank++) {
         for (size_t i = 0; i < store->section_count; i++) {
             const struct model_section *s = &store->sections[i];
-            int own = s->is_default ? 0 : s->downloadable ? 1 : s->starter && store->starters ? 2 : 3;
+            int own = s->is_default ? 0 : s->starter && store->starters ? 2 : !s->downloadable ? 4 : s->special ? 3 : 1;
             const struct store_file *file =
                 own == rank && (int)s->role == (int)role && s->supported ? store_file_of(store, s) : NULL;
             if (file && file->entry.recognised && (int)file->entry.info.kind == (int)role)

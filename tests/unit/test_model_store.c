@@ -327,6 +327,18 @@ static void test_starters(void **state)
     model_close(&model);
     model_store_destroy(&store);
 
+    /* an official file for drawings goes behind them */
+    put("srvgg_x4", "realesr-animevideov3.safetensors");
+    store = open_store(&defaults);
+    assert_string_equal(resolve(store, ROLE_UPSCALER, NULL)->name, "starter_upsampler_x2");
+    model_store_destroy(&store);
+    store = open_store(NULL);
+    assert_string_equal(resolve(store, ROLE_UPSCALER, NULL)->name, "realesr-animevideov3");
+    model_store_destroy(&store);
+    char special[512];
+    snprintf(special, sizeof special, "%s/realesr-animevideov3.safetensors", folder);
+    assert_int_equal(unlink(special), 0);
+
     /* an official file takes its role alone, and a folder's file of a starter's name goes before the embedded one */
     put("face", "GFPGANv1.4.safetensors");
     put("srvgg_x4", "starter_upsampler_x2.safetensors");
