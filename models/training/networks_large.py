@@ -53,7 +53,9 @@ class Rrdbnet(nn.Module):
 
     def forward(self, x):
         x = self.conv_first(F.pixel_unshuffle(x, self.factor) if self.factor > 1 else x)
-        x = x + self.conv_body(self.body(x))
+        return self.enlarge(x + self.conv_body(self.body(x)))
+
+    def enlarge(self, x):
         x = leaky(self.conv_up1(F.interpolate(x, scale_factor=2, mode="nearest")))
         x = leaky(self.conv_up2(F.interpolate(x, scale_factor=2, mode="nearest")))
         return self.conv_last(leaky(self.conv_hr(x)))

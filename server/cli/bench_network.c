@@ -161,16 +161,23 @@ static enum error_code keep_tensor(const struct network *net, const char *folder
     return bench_keep_array(folder, name, part, shape, values, err);
 }
 
-static enum error_code keep(const struct network *net, const char *folder, const char *name, struct error *err)
+/* Before the runs, for who computes the same meanwhile. */
+static enum error_code keep_inputs(const struct network *net, const char *folder, const char *name, struct error *err)
 {
     enum error_code code = keep_tensor(net, folder, name, "in", net->graph->inputs[0], net->inputs[0], err);
+    if (!code && net->random)
+        code = bench_keep_weights(folder, name, net->weights, net->weights_size, err);
+    return code;
+}
+
+static enum error_code keep_outputs(const struct network *net, const char *folder, const char *name, struct error *err)
+{
+    enum error_code code = OK;
     for (int i = 0; i < net->graph->output_count && !code; i++) {
         char part[16];
         snprintf(part, sizeof part, "out%d", i);
         code = keep_tensor(net, folder, name, part, net->graph->outputs[i], net->outputs[i], err);
     }
-    if (!code && net->random)
-        code = bench_keep_weights(folder, name, net->weights, net->weights_size, err);
     return code;
 }
 
@@ -219,18 +226,31 @@ struct layer {
     double ms, flops, bytes;
 };
 
+/* Classes are what one limit holds for: a convolution of few channels wastes most of a matrix tile, one of few pixels
+ * leaves most of a GPU idle. */
+#define FEW_INPUTS 16
+#define FEW_OUTPUTS 32
+#define FEW_PIXELS 4096
+
 static void layer_name(const struct graph *graph, const struct node *node, bool shapes, char *out, size_t size)
 {
     const struct tensor *y = graph_tensor_of(graph, node->out);
     const struct op_conv2d *a = &node->args.conv2d;
+    const int from = node->in[OP_X].tensor >= 0 ? graph_channels(graph, node->in[OP_X]) : 0;
+    const int to = graph_channels(graph, node->out);
     int used = snprintf(out, size, "%s", op_name(node->kind));
     if (node->kind == OP_CONV2D)
         used += snprintf(out + used, size - (size_t)used, " %dx%d%s%s%s", a->kernel, a->kernel,
                          a->stride > 1 ? " stride 2" : "", a->upsample > 1 ? " of doubled" : "",
                          node->in[OP_IN_SCALE].tensor >= 0 ? " modulated" : "");
-    if (shapes && node->in[OP_X].tensor >= 0)
-        snprintf(out + used, size - (size_t)used, ", %d to %d channels of %dx%d", graph_channels(graph, node->in[OP_X]),
-                 graph_channels(graph, node->out), y->w, y->h);
+    if (shapes && from)
+        snprintf(out + used, size - (size_t)used, ", %d to %d channels of %dx%d", from, to, y->w, y->h);
+    else if (!shapes && node->kind == OP_CONV2D)
+        snprintf(out + used, size - (size_t)used, "%s%s",
+                 from < FEW_INPUTS   ? ", <16 in"
+                 : to <= FEW_OUTPUTS ? ", <=32 out"
+                                     : "",
+                 (long)y->n * y->h * y->w < FEW_PIXELS ? ", <4096 px" : "");
 }
 
 static double view_values(const struct graph *graph, struct view v)
@@ -239,12 +259,24 @@ static double view_values(const struct graph *graph, struct view v)
     return (double)t->n * graph_channels(graph, v) * t->h * t->w;
 }
 
+/* Whether the input is a part of one before it, as a dense block's residual is of its input. */
+static bool seen_before(const struct node *node, int input)
+{
+    const struct view v = node->in[input];
+    for (int i = 0; i < input; i++) {
+        const struct view w = node->in[i];
+        if (w.tensor == v.tensor && w.first <= v.first && v.first + v.count <= w.first + w.count)
+            return true;
+    }
+    return false;
+}
+
 /* What the node reads and writes at least. */
 static double node_values(const struct graph *graph, const struct node *node)
 {
     double values = view_values(graph, node->out);
     for (int i = 0; i < OP_MAX_INPUTS; i++)
-        values += node->in[i].tensor >= 0 ? view_values(graph, node->in[i]) : 0;
+        values += node->in[i].tensor >= 0 && !seen_before(node, i) ? view_values(graph, node->in[i]) : 0;
     for (int i = 0; i < OP_MAX_PARAMS; i++)
         values += node->param[i] ? (double)node->param[i]->count : 0;
     return values;
@@ -346,8 +378,10 @@ static enum error_code prepare(struct network *net, const struct bench_settings 
         return code;
     device_info(net->device, &net->info);
     net->precision = settings->options.precision ? settings->options.precision : net->info.preferred;
-    code = plan_create(&net->plan, net->device, net->graph, net->precision, name, err);
-    return code ? code : make_data(net, err);
+    code = make_data(net, err);
+    if (!code && settings->keep)
+        code = keep_inputs(net, settings->keep, name, err);
+    return code ? code : plan_create(&net->plan, net->device, net->graph, net->precision, name, err);
 }
 
 enum error_code bench_network(const struct bench_settings *settings, const char *model, json_t **out, struct error *err)
@@ -363,7 +397,7 @@ enum error_code bench_network(const struct bench_settings *settings, const char 
         code = error_set(err, ERROR_DEVICE, "%s: the output on %s is not finite, or flat: its times mean nothing",
                          model, net.info.id);
     if (!code && settings->keep)
-        code = keep(&net, settings->keep, model, err);
+        code = keep_outputs(&net, settings->keep, model, err);
     if (!code)
         device_info(net.device, &net.info);
     if (!code && settings->layers)

@@ -77,7 +77,7 @@ describe('bench', () => {
   test('layers: their times add up, their work too', async () => {
     const kinds = await network('--model', 'srvgg_x4_16', '--size', '24x16', '--layers');
     const shapes = await network('--model', 'srvgg_x4_16', '--size', '24x16', '--layers=shapes');
-    assert.deepEqual(kinds.layers.map((l) => l.layer).sort(), ['conv2d 3x3', 'pixel_shuffle']);
+    assert.deepEqual(kinds.layers.map((l) => `${l.count} ${l.layer}`).sort(), ['1 conv2d 3x3, <16 in, <4096 px', '1 pixel_shuffle', '17 conv2d 3x3, <4096 px']);
     assert.deepEqual(shapes.layers.map((l) => `${l.count} ${l.layer}`).sort(), ['1 conv2d 3x3, 3 to 64 channels of 24x16',
       '1 conv2d 3x3, 64 to 48 channels of 24x16', '1 pixel_shuffle, 48 to 3 channels of 96x64', '16 conv2d 3x3, 64 to 64 channels of 24x16']);
     for (const { layers, gmac } of [kinds, shapes]) {
@@ -87,6 +87,41 @@ describe('bench', () => {
       for (const l of layers) assert.ok(l.ms > 0 && l.gbs > 0, JSON.stringify(l));
       assert.deepEqual(layers.map((l) => l.ms), layers.map((l) => l.ms).sort((a, b) => b - a));
     }
+  });
+
+  test('layers: bytes are those of inputs, outputs and weights; a residual that is a part of the input counts once', async () => {
+    const { layers } = await network('--model', 'rrdbnet_x4_6b', '--size', '16x16', '--layers=shapes');
+    const last = layers.find((l) => l.layer === 'conv2d 3x3, 192 to 64 channels of 16x16');
+    assert.equal(last.count, 18);
+    // Every third of them ends a block of three and adds that block's input, too.
+    const values = 18 * (256 * (192 + 64) + 192 * 64 * 9 + 64) + 6 * 256 * 64;
+    assert.ok(Math.abs(last.gbs * last.ms * 1e6 - 4 * values) < 1e-3 * values, `${last.gbs * last.ms * 1e6} for ${4 * values}`);
+  });
+
+  test('--keep leaves weights, input and outputs, from which the same comes out', async () => {
+    const kept = path.join(folder, 'kept');
+    const built = await network('--model', 'srvgg_x4_16', '--size', '24x16', '--keep', kept);
+    assert.deepEqual(fs.readdirSync(kept).sort(), ['srvgg_x4_16.in.npy', 'srvgg_x4_16.out0.npy', 'srvgg_x4_16.safetensors']);
+    const array = (name) => {
+      const bytes = fs.readFileSync(path.join(kept, name));
+      const length = bytes.readUInt16LE(8), header = bytes.toString('latin1', 10, 10 + length);
+      assert.equal(bytes.toString('latin1', 0, 8), '\x93NUMPY\x01\x00');
+      assert.equal((10 + length) % 64, 0);
+      const shape = header.match(/^\{'descr': '<f4', 'fortran_order': False, 'shape': \((.*)\), \} *\n$/)[1].split(', ').map(Number);
+      const count = shape.reduce((a, b) => a * b);
+      assert.equal(bytes.length, 10 + length + 4 * count);
+      return { shape, values: Array.from({ length: count }, (_, i) => bytes.readFloatLE(10 + length + 4 * i)) };
+    };
+    assert.deepEqual(array('srvgg_x4_16.in.npy').shape, [1, 3, 16, 24]);
+    const out = array('srvgg_x4_16.out0.npy');
+    assert.deepEqual(out.shape, [1, 3, 64, 96]);
+    assert.ok(Math.abs(out.values.reduce((a, b) => a + b) / out.values.length - built.output.mean) < 1e-6);
+    const file = await network('--model', path.join(kept, 'srvgg_x4_16.safetensors'), '--size', '24x16', '--keep', kept);
+    assert.equal(file.weights, 'file');
+    assert.deepEqual(array('srvgg_x4_16.safetensors.out0.npy'), out);
+    const { status, err } = await bench('--keep', kept);
+    assert.notEqual(status, 0);
+    assert.match(err, /--keep/);
   });
 
   test('the pipeline, stage by stage', async () => {

@@ -1,223 +1,355 @@
-"""The networks of `restored bench` in PyTorch, timed the same way: bench_torch.py cpu|gpu|default
+"""Our networks and PyTorch's in turns, in one run: bench_torch.py RESTORED cpu|gpu [OPTION]... [-- OPTION OF restored bench]...
 
-Weights are random, of the official shapes; inputs and outputs stay on the device. On a GPU: fp16, eager as peers ship it
-and compiled; on a CPU: fp32. Prints a markdown table; what cannot run here says why."""
+Both have the same random weights, of the official shapes, and the same input, on the device already; a median of medians.
+On a GPU ours runs in fp16 and PyTorch in fp16 twice: as the projects that people run today ship it (eager, NCHW, StyleGAN2's
+convolutions grouped), and compiled (torch.compile, channels last; in a CUDA graph where that is faster). On a CPU: fp32, eager.
+Each of PyTorch's networks has a process, and all of them get ready at once. Prints markdown: the times and the most
+device memory of each side, weights included; then how our outputs differ from PyTorch's in fp32.
+"""
+import argparse
+import glob
+import itertools
+import json
 import os
+import platform
+import select
+import shutil
 import statistics
+import subprocess
 import sys
 import time
 from pathlib import Path
 
-import torch
-import torch.nn as nn
-import torch.nn.functional as F
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import roofline  # noqa: E402
+
+# name, pictures, width, height
+CASES = {"gpu": (("rrdbnet_x4", 1, 512, 512), ("srvgg_x4_32", 1, 512, 512), ("gfpgan", 1, 512, 512), ("gfpgan", 8, 512, 512),
+                 ("retinaface_r50", 1, 1920, 1080), ("parsenet", 1, 512, 512)),
+         "cpu": (("srvgg_x4_32", 1, 128, 128), ("rrdbnet_x4", 1, 128, 128), ("gfpgan", 1, 512, 512),
+                 ("retinaface_mobilenet", 1, 640, 640), ("retinaface_r50", 1, 640, 640), ("parsenet", 1, 512, 512))}
+FORMS = {"gpu": ("shipped", "compiled"), "cpu": ("shipped",)}
 
 
-def leaky(x):
-    return F.leaky_relu(x, 0.2)
+# --- PyTorch's side: a process that gets one network ready and then does what it is told to, a line at a time ----------
+
+def grouped(convolution, x, latent, gain=1.0):
+    """gfpgan.ModulatedConv as it is shipped: kernels of each picture's own, all in one convolution with a group a picture."""
+    import torch
+    import torch.nn.functional as F
+    n, channels, h, w = x.shape
+    kernel, style = convolution.kernel, convolution.modulation(latent)
+    weight = convolution.weight * style[:, None, :, None, None]
+    if convolution.demodulate:
+        weight = weight * torch.rsqrt(weight.square().sum((2, 3, 4)) + 1e-8)[:, :, None, None, None]
+    out = F.conv2d(x.reshape(1, n * channels, h, w), weight.reshape(-1, channels, kernel, kernel), padding=kernel // 2,
+                   groups=n)
+    return out.reshape(n, -1, h, w) * gain
 
 
-class Dense(nn.Module):
-    def __init__(self):
-        super().__init__()
-        for k in range(5):
-            self.add_module(f"conv{k + 1}", nn.Conv2d(64 + 32 * k, 32 if k < 4 else 64, 3, 1, 1))
-
-    def forward(self, x):
-        seen = [x]
-        for k in range(4):
-            seen.append(leaky(getattr(self, f"conv{k + 1}")(torch.cat(seen, 1))))
-        return x + 0.2 * self.conv5(torch.cat(seen, 1))
-
-
-class Block(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.rdb1, self.rdb2, self.rdb3 = Dense(), Dense(), Dense()
-
-    def forward(self, x):
-        return x + 0.2 * self.rdb3(self.rdb2(self.rdb1(x)))
+def as_shipped(net):
+    import types
+    import torch
+    from models.training.gfpgan import Gfpgan, ModulatedConv
+    if isinstance(net, Gfpgan):
+        net.stylegan_decoder.layout = torch.contiguous_format
+        for module in net.modules():
+            if isinstance(module, ModulatedConv):
+                module.forward = types.MethodType(grouped, module)
+    return net
 
 
-class Rrdbnet(nn.Module):
-    """RRDBNet ×4 or ×2 with 23 blocks (Wang et al. 2018); ×2 is ×4 behind a pixel unshuffle."""
-
-    def __init__(self, scale=4):
-        super().__init__()
-        self.factor = 4 // scale
-        self.conv_first = nn.Conv2d(3 * self.factor**2, 64, 3, 1, 1)
-        self.body = nn.Sequential(*(Block() for _ in range(23)))
-        self.conv_body, self.conv_up1, self.conv_up2, self.conv_hr = (nn.Conv2d(64, 64, 3, 1, 1) for _ in range(4))
-        self.conv_last = nn.Conv2d(64, 3, 3, 1, 1)
-
-    def forward(self, x):
-        x = self.conv_first(F.pixel_unshuffle(x, self.factor))
-        x = x + self.conv_body(self.body(x))
-        x = leaky(self.conv_up1(F.interpolate(x, scale_factor=2.0)))
-        x = leaky(self.conv_up2(F.interpolate(x, scale_factor=2.0)))
-        return self.conv_last(leaky(self.conv_hr(x)))
+def compiled(net):
+    """The compiled network. RRDBNet's blocks are alike: compiled one for all, they are ready in a tenth of the time."""
+    import torch
+    from models.training.networks_large import Rrdbnet
+    if not isinstance(net, Rrdbnet):
+        return torch.compile(net, dynamic=False)
+    for block in net.body:
+        block.compile(dynamic=False)
+    net.enlarge = torch.compile(net.enlarge, dynamic=False)
+    return net
 
 
-class Srvgg(nn.Module):
-    """SRVGGNetCompact ×4 with 32 convolutions between the first and the last."""
+class Worker:
+    def __init__(self, form, network, folder, gpu):
+        import numpy as np
+        import torch
+        from models.training import common, networks_large
+        self.torch, self.form, self.network, self.folder = torch, form, network, folder
+        self.gpu = gpu
+        while not os.path.exists(f"{folder}/{network}.safetensors"):  # the other side is writing it
+            time.sleep(0.05)
+        torch.set_grad_enabled(False)
+        torch.set_num_threads(len(os.sched_getaffinity(0)))
+        net = networks_large.network_of(common.load_weights(f"{folder}/{network}.safetensors"))
+        x = torch.from_numpy(np.load(f"{folder}/{network}.in.npy"))
+        if self.gpu:
+            layout = torch.channels_last if form == "compiled" else torch.contiguous_format
+            net, x = (as_shipped(net) if form == "shipped" else net), x.half().to("cuda", memory_format=layout)
+            net = net.half().to("cuda", memory_format=layout)
+        self.own = torch.cuda.memory_allocated() if self.gpu else 0
+        self.run = lambda: net(x)
+        if form == "compiled":
+            net = compiled(net)
+            # Others get ready on the same GPU: what cuDNN finds fast now is not to be kept. It keeps what it found by
+            # all of a convolution's settings, of which this is one.
+            torch.backends.cudnn.deterministic = True
+            self.run()
+            torch.backends.cudnn.deterministic = False
+        self.best = None
 
-    def __init__(self):
-        super().__init__()
-        layers = []
-        for k in range(33):
-            layers += [nn.Conv2d(64 if k else 3, 64, 3, 1, 1), nn.PReLU(64)]
-        self.body = nn.Sequential(*layers, nn.Conv2d(64, 48, 3, 1, 1))
+    def name(self):
+        torch = self.torch
+        return {"torch": torch.__version__, "device": torch.cuda.get_device_name() if self.gpu else
+                f"CPU, {torch.get_num_threads()} threads"}
 
-    def forward(self, x):
-        return F.pixel_shuffle(self.body(x), 4) + F.interpolate(x, scale_factor=4.0)
-
-
-class Bottleneck(nn.Module):
-    def __init__(self, source, planes, stride):
-        super().__init__()
-        self.conv1, self.bn1 = nn.Conv2d(source, planes, 1, bias=False), nn.BatchNorm2d(planes)
-        self.conv2, self.bn2 = nn.Conv2d(planes, planes, 3, stride, 1, bias=False), nn.BatchNorm2d(planes)
-        self.conv3, self.bn3 = nn.Conv2d(planes, 4 * planes, 1, bias=False), nn.BatchNorm2d(4 * planes)
-        if stride > 1 or source != 4 * planes:
-            self.downsample = nn.Sequential(nn.Conv2d(source, 4 * planes, 1, stride, bias=False),
-                                            nn.BatchNorm2d(4 * planes))
-        else:
-            self.downsample = nn.Identity()
-
-    def forward(self, x):
-        y = F.relu(self.bn1(self.conv1(x)))
-        y = F.relu(self.bn2(self.conv2(y)))
-        return F.relu(self.bn3(self.conv3(y)) + self.downsample(x))
-
-
-class Resnet(nn.Module):
-    """ResNet-50 (He et al. 2016); features at strides 8, 16 and 32."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv1, self.bn1 = nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64)
-        source = 64
-        for k, (planes, depth) in enumerate(((64, 3), (128, 4), (256, 6), (512, 3))):
-            blocks = []
-            for i in range(depth):
-                blocks.append(Bottleneck(source, planes, 2 if i == 0 and k else 1))
-                source = 4 * planes
-            self.add_module(f"layer{k + 1}", nn.Sequential(*blocks))
-
-    def forward(self, x):
-        x = F.max_pool2d(F.relu(self.bn1(self.conv1(x))), 3, 2, 1)
-        a = self.layer2(self.layer1(x))
-        b = self.layer3(a)
-        return a, b, self.layer4(b)
-
-
-class Retinaface(nn.Module):
-    """RetinaFace (Deng et al. 2019) on ResNet-50, FPN 256 wide; the official names. A map of each stride: classes,
-    boxes, landmarks."""
-
-    def __init__(self):
-        super().__init__()
-        from models.training.networks_scene import Fpn, Head, Ssh
-        self.body = Resnet()
-        self.fpn = Fpn((512, 1024, 2048), 256, 0)
-        self.ssh1, self.ssh2, self.ssh3 = (Ssh(256, 0) for _ in range(3))
-        for name, outputs in (("ClassHead", 4), ("BboxHead", 8), ("LandmarkHead", 20)):
-            self.add_module(name, nn.ModuleList(Head(256, outputs) for _ in range(3)))
-
-    def forward(self, x):
-        levels = [ssh(level) for ssh, level in zip((self.ssh1, self.ssh2, self.ssh3), self.fpn(self.body(x)))]
-        return [torch.cat([head[i](level) for head in (self.ClassHead, self.BboxHead, self.LandmarkHead)], 1)
-                for i, level in enumerate(levels)]
-
-
-def gfpgan():
-    from models.training.gfpgan import Gfpgan
-    return Gfpgan()
-
-
-def parsenet():
-    from models.training.parsenet import ParseNet
-    return ParseNet()
-
-
-CPU = (("srvgg_x4_32", Srvgg, 1, 128, 128), ("rrdbnet_x4", Rrdbnet, 1, 128, 128), ("gfpgan", gfpgan, 1, 512, 512),
-       ("retinaface_r50", Retinaface, 1, 640, 640), ("parsenet", parsenet, 1, 512, 512))
-GPU = (("rrdbnet_x4", Rrdbnet, 1, 512, 512), ("srvgg_x4_32", Srvgg, 1, 512, 512), ("gfpgan", gfpgan, 1, 512, 512),
-       ("gfpgan", gfpgan, 8, 512, 512), ("retinaface_r50", Retinaface, 1, 1080, 1920), ("parsenet", parsenet, 1, 512, 512))
-
-
-def tensors(result):
-    return [result] if torch.is_tensor(result) else [t for part in result if part is not None for t in tensors(part)]
-
-
-def measure(run, gpu):
-    """Median ms of single runs, after a warm-up that ends right before them."""
-    def once():
-        if not gpu:
+    def once(self, run):
+        if not self.gpu:
             start = time.perf_counter()
             run()
             return (time.perf_counter() - start) * 1e3
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
         run()
         end.record()
-        torch.cuda.synchronize()
+        self.torch.cuda.synchronize()
         return start.elapsed_time(end)
 
-    if not all(torch.isfinite(t).all() for t in tensors(run())):
-        raise ArithmeticError("the output is not finite")
-    begin = time.perf_counter()
-    while time.perf_counter() - begin < 0.2:
-        once()
-    times, begin = [], time.perf_counter()
-    while len(times) < 5 or (time.perf_counter() - begin < 3 and len(times) < 200):
-        times.append(once())
-    return statistics.median(times)
+    def median(self, run):
+        """Of single runs, after a warm-up that ends right before them."""
+        begin = time.perf_counter()
+        while time.perf_counter() - begin < 0.15:
+            self.once(run)
+        times, begin = [], time.perf_counter()
+        while len(times) < (10 if self.gpu else 3) or (len(times) < 200 and time.perf_counter() - begin < 0.4):
+            times.append(self.once(run))
+        return statistics.median(times)
+
+    def graph(self):
+        """The run as a CUDA graph, which has no launches to wait for."""
+        torch = self.torch
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(2):
+                self.run()
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self.kept = self.run()
+        return graph.replay
+
+    def first(self):
+        """Chooses algorithms, looks at the outputs, and finds out the most memory of a run and the fastest way of it."""
+        torch = self.torch
+        torch.backends.cudnn.benchmark = True
+        tensors = [self.run()]
+        while any(not torch.is_tensor(t) for t in tensors):
+            tensors = [u for t in tensors for u in ([t] if torch.is_tensor(t) else t)]
+        if not all(torch.isfinite(t).all() for t in tensors):
+            raise ArithmeticError("the output is not finite")
+        del tensors
+        self.memory, ways = 0, {"": self.run}
+        if self.gpu:
+            torch.cuda.synchronize()
+            before = torch.cuda.memory_allocated()
+            torch.cuda.reset_peak_memory_stats()
+            self.run()
+            torch.cuda.synchronize()
+            self.memory = self.own + torch.cuda.max_memory_allocated() - before
+        if self.form == "compiled":
+            try:
+                ways["graph"] = self.graph()
+            except RuntimeError as error:
+                print(f"no CUDA graph: {error}", file=sys.stderr)
+        self.how = min(ways, key=lambda way: self.median(ways[way])) if len(ways) > 1 else ""
+        self.best = ways[self.how]
+
+    def time(self):
+        if self.best is None:
+            self.first()
+        return {"ms": self.median(self.best), "memory": self.memory, "how": self.how}
+
+    def check(self):
+        """What is to be said of our outputs, which are in the folder beside the inputs."""
+        import numpy as np
+        import compare_torch
+        self.torch.backends.cudnn.benchmark = False
+        wanted = compare_torch.expected(self.folder, self.network, compare_torch.exact(self.gpu))
+        got = [np.load(f"{self.folder}/{self.network}.out{i}.npy") for i in range(len(wanted))]
+        mean, worst, labels, good = compare_torch.judge(self.network, "fp16" if self.gpu else "fp32", got, wanted)
+        return {"mean": mean, "max": worst, "labels": labels, "good": bool(good)}
 
 
-def column(run, gpu):
-    """Its time and, on a GPU, the most memory that tensors had at once, weights included."""
-    if not gpu:
-        return f" {measure(run, gpu):.2f} |"
-    torch.cuda.empty_cache()
-    torch.cuda.reset_peak_memory_stats()
-    ms = measure(run, gpu)
-    return f" {ms:.2f} | {torch.cuda.max_memory_allocated() / 2**20:.0f} |"
-
-
-def main(kind):
-    gpu = kind != "cpu" and torch.cuda.is_available()
-    if kind == "gpu" and not gpu:
-        print("PyTorch: it sees no GPU here")
-        return
-    torch.manual_seed(1)
-    torch.set_num_threads(len(os.sched_getaffinity(0)))
-    torch.backends.cudnn.benchmark = True
-    device, dtype = ("cuda", torch.float16) if gpu else ("cpu", torch.float32)
-    name = torch.cuda.get_device_name() if gpu else f"CPU, {torch.get_num_threads()} threads"
-    print(f"PyTorch {torch.__version__}, {name}, {'fp16' if gpu else 'fp32'}\n")
-    print("| network | input | eager ms |" + (" device MiB | compiled ms | device MiB |" if gpu else "") +
-          "\n|---|---|---|" + ("---|---|---|" if gpu else ""))
-    for network, make, n, h, w in GPU if gpu else CPU:
-        line = f"| {network} | {n}×{w}×{h} |"
+def work(kind, form, network, folder):
+    replies = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what others print goes to the log
+    worker = None
+    for line in itertools.chain(["name"], iter(sys.stdin.readline, "")):
         try:
-            net = make().eval().to(device, dtype)
-        except ImportError as error:
-            print(f"{line} not here: {error} |")
-            continue
-        x = torch.rand(n, 3, h, w, device=device, dtype=dtype)
-        with torch.inference_mode():
-            line += column(lambda: net(x), gpu)
-            if gpu:
-                try:
-                    compiled = torch.compile(net)
-                    line += column(lambda: compiled(x), gpu)
-                except Exception as error:  # a compiler has many ways to fail
-                    line += f" {type(error).__name__} | |"
-        print(line, flush=True)
+            worker = worker or Worker(form, network, folder, kind == "gpu")
+            reply = getattr(worker, line.strip())()
+        except Exception as error:  # a compiler has many ways to fail
+            import traceback
+            traceback.print_exc()
+            reply = {"error": f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:100]}
+        print(json.dumps(reply), file=replies, flush=True)
+
+
+# --- our side ---------------------------------------------------------------------------------------------------------
+
+class Case:
+    """One network at one size: our runs and the processes of PyTorch's."""
+
+    def __init__(self, args, network, n, w, h):
+        self.args, self.network, self.n = args, network, n
+        self.input = f"{n}×{w}×{h}"
+        self.folder = f"{args.folder}/{network}-{n}"
+        shutil.rmtree(self.folder, ignore_errors=True)
+        os.makedirs(self.folder)
+        self.command = [args.program, "bench", "--model", network, "--size", f"{w}x{h}", "--batch", str(n), "--keep",
+                        self.folder, "--json", *(["--device", "cpu"] if args.kind == "cpu" else ["--precision", "fp16"])]
+        # A cache of its own: what is found fast while others get ready must not stay in the user's.
+        self.environment = {**os.environ, "XDG_CACHE_HOME": os.path.abspath(self.folder + "/cache")}
+        self.workers, self.names, self.times = {}, {}, {}
+
+    def start(self):
+        """Begins to get everything ready."""
+        self.cold = subprocess.Popen([*self.command, "--runs", "1", *self.args.rest], env=self.environment, stdout=subprocess.DEVNULL)
+        for form in FORMS[self.args.kind]:
+            with open(f"{self.folder}/{form}.log", "w", encoding="utf-8") as log:
+                self.workers[form] = subprocess.Popen(
+                    [sys.executable, os.path.abspath(__file__), "--work", self.args.kind, form, self.network, self.folder],
+                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
+
+    def ready(self, deadline):
+        """Waits; what is not ready then is stopped and says why."""
+        if self.cold.wait():
+            raise ChildProcessError(f"{' '.join(self.command)}: exit status {self.cold.returncode}")
+        for form, worker in self.workers.items():
+            if select.select([worker.stdout], [], [], max(0, deadline - time.monotonic()))[0]:
+                self.names[form] = self.reply(form)
+            else:
+                worker.kill()
+                self.names[form] = {"error": f"not ready in {self.args.prepare:.0f} s"}
+        for file in glob.glob(f"{self.folder}/cache/restored/*.tiles"):
+            os.remove(file)  # they were measured while others ran
+
+    def reply(self, form):
+        line = self.workers[form].stdout.readline()
+        return json.loads(line) if line else {"error": f"its process ended: {self.folder}/{form}.log"}
+
+    def ask(self, form, what):
+        if "error" in self.names[form]:
+            return self.names[form]
+        self.workers[form].stdin.write(what + "\n")
+        self.workers[form].stdin.flush()
+        return self.reply(form)
+
+    def turn(self):
+        done = subprocess.run([*self.command, "--runs", str(self.args.runs), *self.args.rest], env=self.environment,
+                              stdout=subprocess.PIPE, check=True)
+        self.ours = json.loads(done.stdout)["networks"][0]
+        device = self.ours["device_ms"]
+        self.times.setdefault("ours", []).append((device or self.ours["ms"])["median"])
+        for form in self.workers:
+            reply = self.ask(form, "time")
+            self.names[form] = {**self.names[form], **reply}
+            if "ms" in reply:
+                self.times.setdefault(form, []).append(reply["ms"])
+
+    def median(self, side):
+        return statistics.median(self.times[side]) if side in self.times else None
+
+    def end(self):
+        for worker in self.workers.values():
+            worker.stdin.close()
+            worker.wait()
+
+    def row(self):
+        ours = self.median("ours")
+        line = f"| {self.network} | {self.input} | {ours:.2f} | {2 * self.ours['gmac'] / ours:.1f} |"
+        memory = self.ours["memory"]["device_peak"]
+        line += f" {memory / 2**20:.0f} |"
+        for form in self.workers:
+            said, ms = self.names[form], self.median(form)
+            if ms is None:
+                line += f" {said['error']} | | |"
+            else:
+                how = f" ({said['how']})" if said["how"] else ""
+                line += f" {ms:.2f}{how} | {ms / ours:.1f}× | "
+                line += f"{said['memory'] / 2**20:.0f} |" if self.args.kind == "gpu" else "|"
+        return line
+
+    def agreement(self):
+        said = self.ask("shipped", "check")
+        if "error" in said:
+            return f"| {self.network} | {self.input} | {said['error']} | | | |", False
+        labels = "–" if said["labels"] is None else f"{100 * said['labels']:.2f} %"
+        return (f"| {self.network} | {self.input} | {said['mean']:.1e} | {said['max']:.1e} | {labels} | "
+                f"{'yes' if said['good'] else '**no**'} |"), said["good"]
+
+
+def heading(case):
+    device = case.ours["device"]
+    name = next((n for n in case.names.values() if "torch" in n), None)
+    torch = f"PyTorch {name['torch']}, {name['device']}" if name else "PyTorch did not start"
+    columns = "".join(f" PyTorch {form}, ms | ours is faster by | MiB |" for form in case.workers)
+    return (f"{device['name']}, {device['driver']}, {case.ours['precision']}; {torch}; {platform.system()} "
+            f"{platform.release()}\n\n| network | input | ours, ms | TFLOP/s | MiB |{columns}\n" +
+            "|---" * (5 + 3 * len(case.workers)) + "|")
+
+
+def main():
+    if sys.argv[1:2] == ["--work"]:
+        return work(*sys.argv[2:6])
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("program")
+    options.add_argument("kind", choices=["cpu", "gpu"])
+    options.add_argument("--cases", default="", help="other ones: NAME:PICTURES:WIDTH:HEIGHT with commas between")
+    options.add_argument("--rounds", type=int, default=0, help="turns of each [3 on a GPU, 1 on a CPU]")
+    options.add_argument("--runs", type=int, default=15, help="of ours in a round")
+    options.add_argument("--prepare", type=float, default=300, help="seconds that PyTorch has to compile in")
+    options.add_argument("--folder", default="build/bench/torch")
+    options.add_argument("--tflops", type=float, default=0, help="what the device can do, for the table of --layers")
+    options.add_argument("--gbs", type=float, default=0)
+    ends = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+    args = options.parse_args(sys.argv[1:ends])
+    args.rest = sys.argv[ends + 1:]
+    args.rounds = args.rounds or (3 if args.kind == "gpu" else 1)
+    wanted = [case.split(":") for case in args.cases.split(",") if case] or CASES[args.kind]
+    cases = [Case(args, name, *map(int, size)) for name, *size in wanted]
+    deadline = time.monotonic() + args.prepare
+    if args.kind == "gpu":
+        for case in cases:
+            case.start()
+        for case in cases:
+            case.ready(deadline)
+        print(f"ready after {time.monotonic() - deadline + args.prepare:.0f} s", file=sys.stderr)
+    agreements, good = [], True
+    for case in cases:
+        if args.kind == "cpu":  # one after the other: they share the cores
+            case.start()
+            case.ready(time.monotonic() + args.prepare)
+        for _ in range(args.rounds):
+            case.turn()
+        if case is cases[0]:
+            print(heading(case))
+        print(case.row(), flush=True)
+        line, fine = case.agreement()
+        agreements.append(line)
+        good = good and fine
+        case.end()
+    print("\nOur outputs beside PyTorch's in fp32, errors in parts of the output's range:\n\n"
+          "| network | input | mean error | max error | equal labels | as it must be |\n|---|---|---|---|---|---|\n" +
+          "\n".join(agreements))
+    if any(case.ours.get("layers") for case in cases):
+        print("\nOurs by layers, of all these networks:\n\n" + roofline.table([c.ours for c in cases], args.tflops, args.gbs))
+    return 0 if good else 1
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else "default")
+    sys.exit(main())

@@ -26,8 +26,8 @@ import torch.nn.functional as F
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from bench_torch import Retinaface, Rrdbnet  # noqa: E402
 from models.training import detector, gfpgan, parsenet  # noqa: E402
+from models.training.networks_large import Rrdbnet, retinaface_r50  # noqa: E402
 
 try:
     import cv2
@@ -123,7 +123,7 @@ class Pipeline:
 
         def ready(net):
             return net.eval().to(self.device, self.dtype)
-        self.detector = ready(loaded(Retinaface(), folder / "detection_Resnet50_Final.safetensors"))
+        self.detector = ready(loaded(retinaface_r50(), folder / "detection_Resnet50_Final.safetensors"))
         self.upscaler = ready(loaded(Rrdbnet(2), folder / "RealESRGAN_x2plus.safetensors"))
         self.face = ready(gfpgan.from_state(state(folder / "GFPGANv1.3.safetensors")))
         self.parser = ready(parsenet.from_state(state(folder / "parsing_parsenet.safetensors")))
@@ -248,7 +248,7 @@ def calibrate(path, data, faces, device):
     arrays = tensors(path, "r+")
     bgr = decode(data)
     h, w = bgr.shape[:2]
-    net = loaded(Retinaface(), path).eval().to(device)
+    net = loaded(retinaface_r50(), path).eval().to(device)
     x = torch.from_numpy(bgr).to(device).permute(2, 0, 1)[None].float()
     x -= torch.tensor(detector.MEAN_BGR, device=device).reshape(1, 3, 1, 1)
     # Of a head that was calibrated before only the direction is left, which is all that is used here.
