@@ -14,6 +14,7 @@ import os
 import platform
 import select
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -215,6 +216,7 @@ class Case:
         # A cache of its own: what is found fast while others get ready must not stay in the user's.
         self.environment = {**os.environ, "XDG_CACHE_HOME": os.path.abspath(self.folder + "/cache")}
         self.workers, self.names, self.times = {}, {}, {}
+        self.cold = self.ours = None
 
     def start(self):
         """Begins to get everything ready."""
@@ -265,9 +267,10 @@ class Case:
         return statistics.median(self.times[side]) if side in self.times else None
 
     def end(self):
-        for worker in self.workers.values():
-            worker.stdin.close()
-            worker.wait()
+        for process in (self.cold, *self.workers.values()):
+            if process:
+                process.kill()
+                process.wait()
 
     def row(self):
         ours = self.median("ours")
@@ -303,6 +306,31 @@ def heading(case):
             "|---" * (5 + 3 * len(case.workers)) + "|")
 
 
+def measure(args, cases, agreements):
+    """Prints the table, fills the other's lines; whether all outputs are as they must be."""
+    good, begin = True, time.monotonic()
+    if args.kind == "gpu":
+        for case in cases:
+            case.start()
+        for case in cases:
+            case.ready(begin + args.prepare)
+        print(f"ready after {time.monotonic() - begin:.0f} s", file=sys.stderr)
+    for case in cases:
+        if args.kind == "cpu":  # one after the other: they share the cores
+            case.start()
+            case.ready(time.monotonic() + args.prepare)
+        for _ in range(args.rounds):
+            case.turn()
+        if case is cases[0]:
+            print(heading(case))
+        print(case.row(), flush=True)
+        line, fine = case.agreement()
+        agreements.append(line)
+        good = good and fine
+        case.end()
+    return good
+
+
 def main():
     if sys.argv[1:2] == ["--work"]:
         return work(*sys.argv[2:6])
@@ -322,32 +350,19 @@ def main():
     args.rounds = args.rounds or (3 if args.kind == "gpu" else 1)
     wanted = [case.split(":") for case in args.cases.split(",") if case] or CASES[args.kind]
     cases = [Case(args, name, *map(int, size)) for name, *size in wanted]
-    deadline = time.monotonic() + args.prepare
-    if args.kind == "gpu":
-        for case in cases:
-            case.start()
-        for case in cases:
-            case.ready(deadline)
-        print(f"ready after {time.monotonic() - deadline + args.prepare:.0f} s", file=sys.stderr)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what is known by then is printed all the same
     agreements, good = [], True
-    for case in cases:
-        if args.kind == "cpu":  # one after the other: they share the cores
-            case.start()
-            case.ready(time.monotonic() + args.prepare)
-        for _ in range(args.rounds):
-            case.turn()
-        if case is cases[0]:
-            print(heading(case))
-        print(case.row(), flush=True)
-        line, fine = case.agreement()
-        agreements.append(line)
-        good = good and fine
-        case.end()
-    print("\nOur outputs beside PyTorch's in fp32, errors in parts of the output's range:\n\n"
-          "| network | input | mean error | max error | equal labels | as it must be |\n|---|---|---|---|---|---|\n" +
-          "\n".join(agreements))
-    if any(case.ours.get("layers") for case in cases):
-        print("\nOurs by layers, of all these networks:\n\n" + roofline.table([c.ours for c in cases], args.tflops, args.gbs))
+    try:
+        good = measure(args, cases, agreements)
+    finally:
+        for case in cases:
+            case.end()
+        print("\nOur outputs beside PyTorch's in fp32, errors in parts of the output's range:\n\n"
+              "| network | input | mean error | max error | equal labels | as it must be |\n|---|---|---|---|---|---|\n" +
+              "\n".join(agreements))
+        done = [case.ours for case in cases if case.ours and case.ours.get("layers")]
+        if done:
+            print("\nOurs by layers, of all these networks:\n\n" + roofline.table(done, args.tflops, args.gbs))
     return 0 if good else 1
 
 
