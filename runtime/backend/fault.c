@@ -393,13 +393,15 @@ static enum error_code fault_plan_wait(struct plan *base, bool discard, struct r
         return OK;
     }
     enum error_code code = plan_wait(plan->inner, result, err);
+    if (code != OK)
+        return code;
     result->finite = result->finite && kind != NOT_A_NUMBER;
     result->flat |= kind == FLAT ? UINT32_MAX : 0;
     if (kind == NOT_A_NUMBER && values)
         values[plan->values / 2] = NAN;
     for (size_t i = 0; i < plan->values && kind == FLAT && values; i++)
         values[i] = 0.5f;
-    return code;
+    return OK;
 }
 
 static enum error_code fault_canvas_create(struct canvas **out, struct device *base, int width, int rows,
