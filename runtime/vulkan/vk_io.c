@@ -33,7 +33,8 @@ struct delivery {
 
 struct io_slot {
     struct vk_buffer upload, readback;
-    VkDescriptorSet *sets; /* of the ports */
+    struct vk_buffer results; /* where they are put together, if readback is not the device's own memory */
+    VkDescriptorSet *sets;    /* of the ports */
     struct delivery *deliveries;
     size_t delivery_count, delivery_capacity;
     uint64_t looked; /* outputs that are checked, a bit each */
@@ -149,6 +150,7 @@ void vk_io_destroy(struct vk_io **out)
     for (int i = 0; i < PLAN_RUNS; i++) {
         vk_memory_destroy(io->device, &io->slots[i].upload);
         vk_memory_destroy(io->device, &io->slots[i].readback);
+        vk_memory_destroy(io->device, &io->slots[i].results);
         free(io->slots[i].sets);
         free(io->slots[i].deliveries);
     }
@@ -162,7 +164,7 @@ uint64_t vk_io_bytes(const struct vk_io *io)
 {
     uint64_t bytes = 0;
     for (int i = 0; i < PLAN_RUNS; i++)
-        bytes += io->slots[i].upload.size + io->slots[i].readback.size;
+        bytes += io->slots[i].upload.size + io->slots[i].readback.size + io->slots[i].results.size;
     return bytes;
 }
 
@@ -322,6 +324,22 @@ static enum error_code grow(struct recording *r, struct vk_buffer *buffer, uint6
     return vk_memory_create(r->io->device, buffer, bytes ? bytes : 4, kind, r->io->name, r->err);
 }
 
+/* Shaders that write, and look at what they wrote, straight into the host's memory make the device wait for each few
+ * bytes: such results are put together in its own memory and copied at once. */
+static enum error_code grow_readback(struct recording *r)
+{
+    enum error_code code = grow(r, &r->slot->readback, r->down_bytes, MEMORY_READBACK);
+    if (code == OK && (!r->slot->readback.counted || r->io->device->direct == DIRECT_NEVER))
+        code = grow(r, &r->slot->results, r->down_bytes, MEMORY_DEVICE);
+    return code;
+}
+
+/* Where shaders write results. */
+static const struct vk_buffer *written(const struct io_slot *slot)
+{
+    return slot->results.handle ? &slot->results : &slot->readback;
+}
+
 /* Binds a port's tensor, its parts of the buffers, and whatever else its shaders may read. */
 static void bind(struct recording *r, int index)
 {
@@ -345,9 +363,9 @@ static void bind(struct recording *r, int index)
         buffers[BIND_X] = (VkDescriptorBufferInfo){r->slot->upload.handle, up->offset, up->bytes};
     } else {
         buffers[BIND_X] = tensor;
-        buffers[BIND_SLOPE] = (VkDescriptorBufferInfo){r->slot->readback.handle, 0, FOUND_BYTES};
+        buffers[BIND_SLOPE] = (VkDescriptorBufferInfo){written(r->slot)->handle, 0, FOUND_BYTES};
         if (down->bytes)
-            buffers[BIND_Y] = (VkDescriptorBufferInfo){r->slot->readback.handle, down->offset, down->bytes};
+            buffers[BIND_Y] = (VkDescriptorBufferInfo){written(r->slot)->handle, down->offset, down->bytes};
         if (up->bytes)
             buffers[BIND_LIST] = (VkDescriptorBufferInfo){r->slot->upload.handle, up->offset, up->bytes};
         if (canvas)
@@ -644,8 +662,15 @@ static enum error_code record_after(struct recording *r, VkCommandBuffer *comman
     if (code != OK)
         return code;
     r->commands = *commands;
+    vkCmdFillBuffer(r->commands, written(r->slot)->handle, 0, FOUND_BYTES, 0);
+    vk_command_barrier(r->commands);
     for (int k = 0; k < r->io->output_count; k++)
         read_output(r, r->io->input_count + k);
+    if (r->slot->results.handle) {
+        const VkBufferCopy all = {0, 0, r->down_bytes};
+        vk_command_barrier(r->commands);
+        vkCmdCopyBuffer(r->commands, r->slot->results.handle, r->slot->readback.handle, 1, &all);
+    }
     vk_command_to_host(r->commands);
     code = vk_command_end(r->io->device, r->commands, r->err);
     return r->code == OK ? code : r->code;
@@ -661,10 +686,9 @@ enum error_code vk_io_record(struct vk_io *io, int slot, const struct run_io *ru
     if (code == OK)
         code = grow(&r, &r.slot->upload, r.up_bytes, MEMORY_UPLOAD);
     if (code == OK)
-        code = grow(&r, &r.slot->readback, r.down_bytes, MEMORY_READBACK);
+        code = grow_readback(&r);
     if (code != OK)
         return code;
-    memset(r.slot->readback.mapped, 0, FOUND_BYTES);
     for (int i = 0; i < io->input_count + io->output_count; i++)
         bind(&r, i);
     code = record_before(&r, before);

@@ -1,7 +1,7 @@
 /* What goes into a plan's inputs and comes out of its outputs: staging buffers, two of each so that a run's may be
  * filled and emptied while another is on the device, and the commands between them and the tensors. Inputs go straight
- * into device memory where the host sees all of it; results come through memory that the host caches. Thread-safety: as
- * the device. */
+ * into device memory where the host sees all of it; results are copied into memory that the host caches, if that is not
+ * the device's own. Thread-safety: as the device. */
 #ifndef RUNTIME_VULKAN_VK_IO_H
 #define RUNTIME_VULKAN_VK_IO_H
 
