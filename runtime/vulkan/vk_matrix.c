@@ -231,6 +231,7 @@ static void apply(const union vk_tile *tile, struct vk_dispatch *dispatch)
     const uint32_t down = tile->matrix.rows * tile->matrix.down;
     dispatch->key.spec[0] = SUBGROUP * tile->matrix.subgroups;
     memcpy(dispatch->key.spec + 1, &tile->matrix, sizeof tile->matrix);
+    dispatch->tile_rows = down;
     dispatch->groups[0] = push->tiles_x * ((push->out_h + down - 1) / down);
     dispatch->groups[1] = (dispatch->tune.out_blocks + across(tile) - 1) / across(tile);
 }

@@ -7,6 +7,7 @@
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
 #include "runtime/nn/arena_plan.h"
+#include "runtime/vulkan/vk_chain.h"
 #include "runtime/vulkan/vk_command.h"
 #include "runtime/vulkan/vk_io.h"
 #include "runtime/vulkan/vk_ops.h"
@@ -26,9 +27,6 @@ static uint64_t submit_work(const struct vk_device *device, bool matrices)
                                      : UINT64_C(10000000000);
 }
 
-/* Dispatches between two barriers whose spans are remembered. */
-#define MAX_OPEN 16
-
 /* A run: what vk_io records for it around the plan's commands. */
 struct plan_slot {
     bool busy;
@@ -40,6 +38,7 @@ struct vk_plan {
     struct plan base;
     char name[64];
     struct vk_buffer arena, words;
+    struct vk_buffer counters, late;            /* of chains; late: the host's copy of the one that must stay 0 */
     uint64_t arena_bytes, scratch, scratch_top; /* scratch begins where the tensors end */
     uint32_t *host_words;                       /* what `words` is filled with; first struct params_run */
     size_t word_count, word_capacity;
@@ -286,10 +285,9 @@ static enum error_code write_sets(struct vk_device *device, struct vk_plan *plan
 struct recorder {
     struct vk_device *device;
     struct vk_plan *plan;
-    VkCommandBuffer commands;                 /* NULL: none open */
-    uint64_t work, limit;                     /* in the open command buffer */
-    const struct vk_dispatch *open[MAX_OPEN]; /* since the last barrier */
-    int open_count;
+    VkCommandBuffer commands; /* NULL: none open */
+    uint64_t work, limit;     /* in the open command buffer */
+    struct vk_chain open;     /* since the last barrier */
 };
 
 static enum error_code next_commands(struct recorder *r, struct error *err)
@@ -315,32 +313,16 @@ static enum error_code next_commands(struct recorder *r, struct error *err)
             if (vk_timer_wants(&plan->timer, -1, 0))
                 vk_timer_stamp(&plan->timer, r->commands, -1);
         }
+        if (plan->command_count == 0 && plan->counters.handle) {
+            vkCmdFillBuffer(r->commands, plan->counters.handle, sizeof(uint32_t), VK_WHOLE_SIZE,
+                            0); /* not CHAIN_LATE */
+            vk_command_barrier(r->commands);
+        }
         plan->commands[plan->command_count++] = r->commands;
     }
     r->work = 0;
-    r->open_count = 0;
+    r->open.count = 0;
     return code;
-}
-
-static bool overlap(const struct vk_span *a, const struct vk_span *b)
-{
-    return a->begin < b->end && b->begin < a->end;
-}
-
-/* A barrier, unless the dispatch neither reads nor writes what one since the last barrier writes, nor writes what one
- * reads. */
-static void barrier_before(struct recorder *r, const struct vk_dispatch *dispatch)
-{
-    bool needed = r->open_count == MAX_OPEN;
-    for (int i = 0; i < r->open_count && !needed; i++)
-        for (int slot = 0; slot < BIND_COUNT && !needed; slot++)
-            needed = overlap(&r->open[i]->span[BIND_Y], &dispatch->span[slot]) ||
-                     overlap(&r->open[i]->span[slot], &dispatch->span[BIND_Y]);
-    if (needed) {
-        vk_command_barrier(r->commands);
-        r->open_count = 0;
-    }
-    r->open[r->open_count++] = dispatch;
 }
 
 /* Records a dispatch, in parts where it is too wide for the device or too long for one submit. */
@@ -361,8 +343,8 @@ static enum error_code record_dispatch(struct recorder *r, uint32_t index, struc
             count = widest;
         if (group_work * count > r->limit)
             count = r->limit > group_work ? (uint32_t)(r->limit / group_work) : 1;
-        if (first == 0 || r->open_count == 0)
-            barrier_before(r, dispatch);
+        if ((first == 0 || r->open.count == 0) && vk_chain_add(&r->open, dispatch))
+            vk_command_barrier(r->commands);
         const VkPipelineLayout layout = vk_pipeline_layout(r->device);
         dispatch->push.first_group = first;
         vkCmdBindPipeline(r->commands, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline);
@@ -387,9 +369,14 @@ static enum error_code record(struct vk_device *device, struct vk_plan *plan, st
             continue;
         if (plan->timer.nodes) { /* each by itself */
             vk_command_barrier(r.commands);
-            r.open_count = 0;
+            r.open.count = 0;
         }
         vk_timer_stamp(&plan->timer, r.commands, node);
+    }
+    if (r.commands && plan->counters.handle) {
+        vk_command_barrier(r.commands);
+        vkCmdCopyBuffer(r.commands, plan->counters.handle, plan->late.handle, 1,
+                        &(VkBufferCopy){CHAIN_LATE, 0, sizeof(uint32_t)});
     }
     if (r.commands) {
         enum error_code ended = vk_command_end(device, r.commands, err);
@@ -472,6 +459,40 @@ static enum error_code fill(struct making *making, struct error *err)
     return code == OK ? flushed : code;
 }
 
+/* Gives each convolution that others can wait for its counters, after the one that says that somebody was late. */
+static enum error_code make_counters(struct vk_device *device, struct vk_plan *plan, struct error *err)
+{
+    uint32_t count = CHAIN_LATE + 1;
+    for (uint32_t i = 0; i < plan->dispatch_count && device->chains; i++) {
+        const uint32_t own = vk_chain_counters(&plan->dispatches[i]);
+        if (own)
+            plan->dispatches[i].push.conv2d.chain_own = count;
+        count += own;
+    }
+    if (count == CHAIN_LATE + 1)
+        return OK;
+    enum error_code code =
+        vk_memory_create(device, &plan->counters, count * sizeof(uint32_t), MEMORY_DEVICE, plan->name, err);
+    if (code == OK)
+        code = vk_memory_create(device, &plan->late, sizeof(uint32_t), MEMORY_READBACK, plan->name, err);
+    if (code != OK)
+        return code;
+    *(uint32_t *)plan->late.mapped = 0;
+    for (uint32_t i = 0; i < plan->dispatch_count; i++)
+        if (vk_chain_counters(&plan->dispatches[i]))
+            plan->dispatches[i].bind[BIND_COUNTERS] = (struct vk_slice){&plan->counters, 0, plan->counters.size};
+    VkCommandBuffer commands = VK_NULL_HANDLE; /* CHAIN_LATE becomes 0 once and for all runs */
+    code = vk_command_begin(device, &commands, err);
+    if (code != OK)
+        return code;
+    vkCmdFillBuffer(commands, plan->counters.handle, 0, VK_WHOLE_SIZE, 0);
+    code = vk_command_end(device, commands, err);
+    if (code == OK)
+        code = vk_command_run(device, &commands, 1, NULL, err);
+    vk_command_free(device, &commands, 1);
+    return code;
+}
+
 /* Makes the buffers and describes them, so that dispatches may run. */
 static enum error_code allocate(const struct making *making, struct error *err)
 {
@@ -489,6 +510,9 @@ static enum error_code allocate(const struct making *making, struct error *err)
     if (code != OK)
         return code;
     memcpy(plan->words.mapped, plan->host_words, plan->word_count * sizeof(uint32_t));
+    code = make_counters(device, plan, err);
+    if (code != OK)
+        return code;
     code = vk_io_prepare(plan->io, err);
     return code == OK ? write_sets(device, plan, err) : code;
 }
@@ -575,6 +599,8 @@ void vk_plan_destroy(struct plan *base)
     vkDestroyDescriptorPool(device->handle, plan->pool, NULL);
     vk_memory_destroy(device, &plan->arena);
     vk_memory_destroy(device, &plan->words);
+    vk_memory_destroy(device, &plan->counters);
+    vk_memory_destroy(device, &plan->late);
     free(plan->host_words);
     free(plan->dispatches);
     free(plan->sets);
@@ -621,8 +647,11 @@ bool vk_plan_ready(struct plan *base)
 enum error_code vk_plan_wait(struct plan *base, bool discard, struct run_result *result, struct error *err)
 {
     struct vk_plan *plan = (struct vk_plan *)base;
+    struct vk_device *device = (struct vk_device *)base->device;
     const int index = plan->flying[0];
-    enum error_code code = vk_command_finish((struct vk_device *)base->device, &plan->slots[index].work, discard, err);
+    enum error_code code = vk_command_finish(device, &plan->slots[index].work, discard, err);
+    if (code == OK && plan->late.handle && *(const uint32_t *)plan->late.mapped != 0)
+        code = vk_chain_late(device->traits.info.id, err);
     if (code == OK && !discard)
         vk_io_deliver(plan->io, index, result);
     plan->slots[index].busy = false;
@@ -634,7 +663,7 @@ enum error_code vk_plan_wait(struct plan *base, bool discard, struct run_result 
 uint64_t vk_plan_bytes(const struct plan *base)
 {
     const struct vk_plan *plan = (const struct vk_plan *)base;
-    return plan->arena.size + plan->words.size + (plan->io ? vk_io_bytes(plan->io) : 0);
+    return plan->arena.size + plan->words.size + plan->counters.size + (plan->io ? vk_io_bytes(plan->io) : 0);
 }
 
 uint32_t vk_plan_submits(const struct plan *base)

@@ -62,6 +62,7 @@ struct vk_dispatch {
         struct params_pixel pixel;
     } push;
     uint32_t groups[3];
+    uint32_t tile_rows;      /* of a workgroup of shaders/matrix/conv2d.comp, which tells when it is done; else 0 */
     struct vk_tune_key tune; /* kernel 0: nothing to measure */
     uint64_t work;           /* multiply-accumulates, or what takes as long */
     int node;                /* of the graph */

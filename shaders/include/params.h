@@ -27,6 +27,7 @@
 #define BIND_SLOPE 9     /* float */
 #define BIND_WINOGRAD 10 /* float: transformed weights */
 #define BIND_COUNT 11
+#define BIND_COUNTERS BIND_WINOGRAD /* of shaders/matrix */
 
 /* The same for shaders that move pictures. */
 #define BIND_CANVAS BIND_RESIDUAL1
@@ -65,7 +66,12 @@ struct params_conv2d {
     PARAMS_UINT in_blocks, out_blocks, out_channels; /* not specialised: one compilation serves every layer of a form */
     PARAMS_OPERAND y, x, residual1, residual2, in_scale, out_scale, noise;
     float slope, gain, scale, residual1_scale, residual2_scale, noise_weight;
+    PARAMS_UINT chain_own, chain_wait; /* the first of the counters: its own, those that it waits for; 0: none */
+    PARAMS_UINT chain_row; /* workgroups that write a row of tiles there; above CHAIN_ROWS_BIT: log2 of a tile's rows */
 };
+#define CHAIN_ROWS_BIT 24
+#define CHAIN_BAND 16 /* rows that a counter counts for */
+#define CHAIN_LATE 0  /* the counter that says that somebody waited in vain */
 
 /* linear, demodulate */
 struct params_vector {

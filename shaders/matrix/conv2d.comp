@@ -27,14 +27,15 @@ layout(constant_id = 16) const uint ACTIVATION = 0;
 layout(constant_id = 17) const uint FLAGS = 0;
 
 layout(push_constant) uniform push { params_conv2d p; };
-WRITES(BIND_Y, y);
-layout(std430, set = 0, binding = BIND_Y) restrict writeonly buffer units_buffer { uvec4 y_units[]; };
-layout(std430, set = 0, binding = BIND_X) restrict readonly buffer x_buffer { uvec4 x[]; };
-layout(std430, set = 0, binding = BIND_X) restrict readonly buffer x_quads_buffer { uvec2 x_quads[]; };
-READS(BIND_RESIDUAL1, residual1);
-READS(BIND_RESIDUAL2, residual2);
-layout(std430, set = 0, binding = BIND_RESIDUAL1) restrict readonly buffer units1_buffer { uvec4 residual1_units[]; };
-layout(std430, set = 0, binding = BIND_RESIDUAL2) restrict readonly buffer units2_buffer { uvec4 residual2_units[]; };
+#define CHAINED(slot, type, name) layout(std430, set = 0, binding = slot) restrict queuefamilycoherent buffer name##_buffer { type name[]; }
+CHAINED(BIND_Y, f16vec4, y);
+CHAINED(BIND_Y, uvec4, y_units);
+CHAINED(BIND_X, uvec4, x);
+CHAINED(BIND_X, uvec2, x_quads);
+CHAINED(BIND_RESIDUAL1, f16vec4, residual1);
+CHAINED(BIND_RESIDUAL1, uvec4, residual1_units);
+CHAINED(BIND_RESIDUAL2, f16vec4, residual2);
+CHAINED(BIND_RESIDUAL2, uvec4, residual2_units);
 READS(BIND_IN_SCALE, in_scale);
 READS(BIND_OUT_SCALE, out_scale);
 READS(BIND_NOISE, noise);
@@ -63,6 +64,7 @@ bool has(uint flag) { return (FLAGS & flag) != 0; }
 
 #include "stage.glsl"
 #include "leave.glsl"
+#include "chain.glsl"
 
 // The sum of all parts of four elements of a matrix.
 vec4 added(uint place, uint i, uint slot)
@@ -90,6 +92,7 @@ void main()
         sum[i] = matrix_splat(0.0);
 
     find_pixels(origin);
+    chain_wait(origin.y, origin.y + ROWS * DOWN);
     if (PREFETCH != 0)
         load_chunk(n, 0);
     for (uint chunk = 0; chunk < steps; chunk += STEPS) {
@@ -166,4 +169,5 @@ void main()
             }
         }
     }
+    chain_tell(origin.y);
 }
