@@ -25,7 +25,8 @@ enum error_code vk_chain_late(const char *device, struct error *err)
 {
     if (!atomic_exchange(&was_late, true))
         log_event(LOG_WARN, "chain-late", "device=%s text=\"convolutions will be kept apart by barriers\"", device);
-    return error_set(err, ERROR_DEVICE_LOST, "%s did not run convolutions in their order (RESTORED_VULKAN_CHAIN=0 does without)", device);
+    return error_set(err, ERROR_DEVICE_LOST,
+                     "%s did not run convolutions in their order (RESTORED_VULKAN_CHAIN=0 does without)", device);
 }
 
 uint32_t vk_chain_counters(const struct vk_dispatch *dispatch)
@@ -51,6 +52,8 @@ static uint64_t plane(const struct vk_dispatch *dispatch, int slot)
                                            : slot == BIND_RESIDUAL2 ? &push->residual2
                                                                     : NULL;
     const uint64_t pixels = (uint64_t)push->out_h * push->out_w;
+    if (slot == BIND_Y && dispatch->shuffled)
+        return 0;
     return operand ? pixels * QUAD_BYTES << (operand->stride >> OPERAND_STRIDE_BITS) : 0;
 }
 

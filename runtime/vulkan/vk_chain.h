@@ -18,7 +18,7 @@ struct vk_chain {
     int count;
 };
 
-/* Whether the device chains convolutions: those on matrices; RESTORED_VULKAN_CHAIN=0: none. */
+/* Whether new plans chain convolutions: those on matrices; RESTORED_VULKAN_CHAIN=0: none. */
 bool vk_chain_wanted(bool matrix);
 
 /* Counters that the dispatch has for others to wait on, one for CHAIN_BAND rows of its output; 0: it cannot be waited

@@ -8,7 +8,6 @@
 #include "runtime/backend/fault.h" /* compiled once more for tests, with RESTORED_FAULTS */
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
-#include "runtime/vulkan/vk_chain.h"
 #include "runtime/vulkan/vk_command.h"
 #include "runtime/vulkan/vk_instance.h"
 #include "runtime/vulkan/vk_io.h"
@@ -486,7 +485,6 @@ static enum error_code open_device(struct device **out, const struct device_info
         code = vk_pack_create(device, err);
     if (code == OK && device->matrix)
         code = vk_matrix_create(device, err);
-    device->chains = vk_chain_wanted(device->matrix);
     if (code == OK)
         code = vk_tune_create(device, cache_dir, err);
     log_event(LOG_DEBUG, "device-opened", "device=%s ms=%.1f", wanted->id, log_clock_ms() - start);

@@ -64,7 +64,6 @@ struct vk_device {
     VkQueue queue;
     atomic_bool lost;
     bool matrix;               /* convolutions in fp16 use cooperative matrices */
-    bool chains;               /* and follow each other without a barrier: see vk_chain.h */
     bool grouped;              /* channels lie in groups also where no matrices want it: for tests */
     uint8_t matrix_order[256]; /* row * 16 + column of each invocation's 8 elements of a B matrix */
     uint8_t matrix_column[16]; /* where in 16 channels, as the sums leave them, that of a B matrix's column is */

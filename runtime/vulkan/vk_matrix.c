@@ -239,13 +239,14 @@ static void apply(const union vk_tile *tile, struct vk_dispatch *dispatch)
 const struct vk_tune_family vk_matrix_family = {tiles, sizeof tiles / sizeof tiles[0], fits, apply};
 
 void vk_matrix_conv2d(const struct vk_device *device, const struct op_conv2d *args, const struct vk_operand *x,
-                      const struct vk_operand *y, uint32_t flags, struct vk_dispatch *dispatch)
+                      const struct vk_operand *y, uint32_t flags, int shuffle, struct vk_dispatch *dispatch)
 {
     enum { OF_TILE = sizeof tiles[0].matrix / sizeof(uint32_t) + 1 }; /* constants that apply() sets */
     const uint32_t constants[] = {device->matrix_slot_bit, paired(y->layout.blocks),
                                   (uint32_t)args->kernel,  (uint32_t)args->stride,
                                   (uint32_t)args->pad,     (uint32_t)args->upsample,
-                                  args->activation,        flags | (x->layout.group_log == 0 ? FLAG_PLANAR : 0)};
+                                  args->activation,        flags | (x->layout.group_log == 0 ? FLAG_PLANAR : 0),
+                                  (uint32_t)shuffle};
     _Static_assert(OF_TILE + sizeof constants / sizeof constants[0] <= VK_PIPELINE_MAX_SPEC, "room for all constants");
     union vk_tile tile;
     dispatch->tune = (struct vk_tune_key){.family = VK_TUNE_MATRIX,
@@ -256,6 +257,7 @@ void vk_matrix_conv2d(const struct vk_device *device, const struct op_conv2d *ar
                                           .out_blocks = ((uint32_t)y->layout.blocks + 3) / 4,
                                           .size = vk_tune_size(y)};
     dispatch->key.shader = "matrix_conv2d";
+    dispatch->shuffled = shuffle > 1;
     dispatch->key.spec_count = OF_TILE + sizeof constants / sizeof constants[0];
     memcpy(dispatch->key.spec + OF_TILE, constants, sizeof constants);
     dispatch->push.conv2d.tiles_x = (y->w + SIZE - 1) / SIZE;

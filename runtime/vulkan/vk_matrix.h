@@ -28,8 +28,8 @@ int vk_matrix_unit(int out_blocks); /* the channels that are ordered among thems
 int vk_matrix_channel(const struct vk_device *device, int out_blocks, int first, int column);
 
 /* Sets the dispatch's shader, constants, groups, tiles_x and tuning key. push.conv2d.out_h is set already. flags: FLAG_
- * bits. */
+ * bits. shuffle: the factor of a pixel shuffle behind it, for which y is laid out (vk_pack_layout_shuffled), or 1. */
 void vk_matrix_conv2d(const struct vk_device *device, const struct op_conv2d *args, const struct vk_operand *x,
-                      const struct vk_operand *y, uint32_t flags, struct vk_dispatch *dispatch);
+                      const struct vk_operand *y, uint32_t flags, int shuffle, struct vk_dispatch *dispatch);
 
 #endif

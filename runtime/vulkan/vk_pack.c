@@ -72,9 +72,18 @@ void vk_pack_layout_dense(int channels, bool grouped, struct vk_layout *out)
     out->blocks = whole_groups(out, channels);
 }
 
+void vk_pack_layout_shuffled(int channels, int factor, struct vk_layout *out)
+{
+    const int pixels = factor * factor;
+    *out = (struct vk_layout){.channels = channels * pixels, .run_count = pixels, .shuffled = true};
+    for (int i = 0; i < pixels; i++)
+        out->run[i] = channels;
+    out->blocks = pixels * whole_groups(out, channels);
+}
+
 bool vk_pack_layout_same(const struct vk_layout *a, const struct vk_layout *b)
 {
-    bool same = a->run_count == b->run_count;
+    bool same = a->run_count == b->run_count && a->shuffled == b->shuffled;
     for (int i = 0; i < a->run_count && same; i++)
         same = a->run[i] == b->run[i] && whole_groups(a, a->run[i]) == whole_groups(b, b->run[i]);
     return same;
@@ -85,7 +94,7 @@ void vk_pack_lanes(const struct vk_layout *layout, uint32_t *lanes)
     uint32_t channel = 0, lane = 0;
     for (int r = 0; r < layout->run_count; r++) {
         for (int i = 0; i < layout->run[r]; i++)
-            lanes[lane++] = channel++;
+            lanes[lane++] = layout->shuffled ? (uint32_t)(i * layout->run_count + r) : channel++;
         while (lane % (4u << layout->group_log))
             lanes[lane++] = VK_PACK_NO_CHANNEL;
     }

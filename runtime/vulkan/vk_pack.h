@@ -15,11 +15,15 @@ struct vk_layout {
     int group_log;        /* logarithm of the quads that lie beside each other in a pixel: 0 to 2 */
     int run_count;
     int run[GRAPH_MAX_SEGMENTS];
+    bool shuffled; /* a run for each of the pixels that a pixel shuffle makes of one; see vk_pack_layout_shuffled */
 };
 
 /* grouped: with groups as large as the tensor's smallest segment fills; otherwise groups of one quad. */
 void vk_pack_layout(const struct graph *graph, struct view view, bool grouped, struct vk_layout *out);
 void vk_pack_layout_dense(int channels, bool grouped, struct vk_layout *out); /* one run */
+/* The channels that a pixel shuffle turns into `channels` of factor × factor pixels, those of a pixel beside each
+ * other: the quads then lie as those of the larger picture do, but for their order. factor is at most 4. */
+void vk_pack_layout_shuffled(int channels, int factor, struct vk_layout *out);
 /* The same channels in the same lanes, and as many lanes, however they are grouped. */
 bool vk_pack_layout_same(const struct vk_layout *a, const struct vk_layout *b);
 

@@ -234,7 +234,8 @@ static enum error_code build_dispatches(struct vk_build *build, struct error *er
     for (int i = 0; i < graph->node_count && code == OK; i++) {
         plan->scratch = 0;
         build->node = i;
-        code = vk_ops_node(build, &graph->nodes[i], err);
+        if (graph->nodes[i].kind != VK_OPS_JOINED) /* else it is done with the one before */
+            code = vk_ops_node(build, &graph->nodes[i], err);
     }
     return code;
 }
@@ -416,7 +417,8 @@ static enum error_code make_pipelines(struct vk_device *device, const struct vk_
 /* What a plan is made of. */
 struct making {
     struct vk_build build;
-    uint64_t *offsets; /* the build's */
+    uint64_t *offsets;   /* the build's */
+    struct graph joined; /* the build's, with nodes of its own, if some are done together */
 };
 
 static enum error_code begin(struct making *making, struct device *base, const struct graph *graph,
@@ -441,6 +443,15 @@ static enum error_code begin(struct making *making, struct device *base, const s
                                       device->grouped || (precision == PRECISION_FP16 && device->matrix),
                                       offsets,
                                       0};
+    struct node *nodes = NULL;
+    const enum error_code code = vk_ops_join(&making->build, &nodes, err);
+    if (code != OK)
+        return code;
+    if (nodes) {
+        making->joined = *graph;
+        making->joined.nodes = nodes;
+        making->build.graph = &making->joined;
+    }
     return place_tensors(&making->build, offsets, err);
 }
 
@@ -463,7 +474,7 @@ static enum error_code fill(struct making *making, struct error *err)
 static enum error_code make_counters(struct vk_device *device, struct vk_plan *plan, struct error *err)
 {
     uint32_t count = CHAIN_LATE + 1;
-    for (uint32_t i = 0; i < plan->dispatch_count && device->chains; i++) {
+    for (uint32_t i = 0; i < plan->dispatch_count && vk_chain_wanted(device->matrix); i++) {
         const uint32_t own = vk_chain_counters(&plan->dispatches[i]);
         if (own)
             plan->dispatches[i].push.conv2d.chain_own = count;
@@ -543,6 +554,7 @@ enum error_code vk_plan_create(struct plan **out, struct device *base, const str
         code = record(device, plan, err);
     vk_pipeline_save(device);
     free(making.offsets);
+    free(making.joined.nodes);
     if (code == OK) {
         *out = &plan->base;
         log_event(LOG_DEBUG, "plan-made", "plan=\"%s\" dispatches=%u submits=%u bytes=%llu precision=%s ms=%.1f",
@@ -579,6 +591,7 @@ enum error_code vk_plan_prepare(struct device *base, const struct graph *graph, 
         vk_pipeline_save(device);
     }
     free(making.offsets);
+    free(making.joined.nodes);
     if (plan)
         vk_plan_destroy(&plan->base);
     return code;

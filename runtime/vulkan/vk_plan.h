@@ -63,6 +63,7 @@ struct vk_dispatch {
     } push;
     uint32_t groups[3];
     uint32_t tile_rows;      /* of a workgroup of shaders/matrix/conv2d.comp, which tells when it is done; else 0 */
+    bool shuffled;           /* what it writes are rows of a larger picture than its push constants say */
     struct vk_tune_key tune; /* kernel 0: nothing to measure */
     uint64_t work;           /* multiply-accumulates, or what takes as long */
     int node;                /* of the graph */

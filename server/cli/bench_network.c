@@ -329,6 +329,8 @@ static enum error_code time_layers(struct network *net, bool shapes, json_t **ou
         const struct node *node = &graph->nodes[i];
         struct layer *layer = layers;
         char name[sizeof layer->name];
+        if (node_ms[i] == 0) /* done with another */
+            continue;
         layer_name(graph, node, shapes, name, sizeof name);
         while (layer < layers + count && strcmp(layer->name, name))
             layer++;

@@ -25,6 +25,7 @@ layout(constant_id = 14) const uint PAD = 1;
 layout(constant_id = 15) const uint UPSAMPLE = 1;
 layout(constant_id = 16) const uint ACTIVATION = 0;
 layout(constant_id = 17) const uint FLAGS = 0;
+layout(constant_id = 18) const uint SHUFFLE = 1; // factor of a pixel shuffle: each quad is a pixel of the output then
 
 layout(push_constant) uniform push { params_conv2d p; };
 #define CHAINED(slot, type, name) layout(std430, set = 0, binding = slot) restrict queuefamilycoherent buffer name##_buffer { type name[]; }
@@ -161,7 +162,7 @@ void main()
                             v[k][j] = sum_get(sum_element(sum[phase * BLOCKS + of], element_at(i % 2, j)));
                 }
                 const uint quad = quad_of(first_block + b);
-                if (PER == 2 && in_units(p.y))
+                if (PER == 2 && (in_units(p.y) || SHUFFLE % 2 == 0))
                     leave_pair(quad_finish[2](finishes[b], finishes[b + PER - 1]), v[0], v[PER - 1], n, quad, at);
                 else
                     [[unroll]] for (uint k = 0; k < PER; k++)

@@ -55,7 +55,17 @@ f16vec4 finish(quad_finish f, vec4 v, uint n, uint quad, uint at, f16vec4 first,
     return TO_QUAD(v);
 }
 
-// One quad of a pixel.
+// Where a quad of a pixel goes.
+uint place_of(uint n, uint quad, uint at)
+{
+    const uint size = p.out_h * p.out_w;
+    if (SHUFFLE == 1)
+        return quad_index(p.y, n, quad, size, at);
+    const uvec2 pixel = uvec2(at % p.out_w, at / p.out_w) * SHUFFLE + uvec2(quad % SHUFFLE, quad / SHUFFLE);
+    return quad_index(p.y, n, 0, size * SHUFFLE * SHUFFLE, pixel.y * p.out_w * SHUFFLE + pixel.x);
+}
+
+// One quad of a pixel. With SHUFFLE the residual is the pixel before it became several.
 void leave_quad(quad_finish f, vec4 v, uint n, uint quad, uint at)
 {
     const uint size = p.out_h * p.out_w;
@@ -63,10 +73,10 @@ void leave_quad(quad_finish f, vec4 v, uint n, uint quad, uint at)
     if (quad >= p.out_blocks)
         return;
     if (has(FLAG_RESIDUAL1))
-        first = residual1[quad_index(p.residual1, n, quad, size, at)];
+        first = residual1[quad_index(p.residual1, n, SHUFFLE > 1 ? 0 : quad, size, at)];
     if (has(FLAG_RESIDUAL2))
         second = residual2[quad_index(p.residual2, n, quad, size, at)];
-    y[quad_index(p.y, n, quad, size, at)] = finish(f, v, n, quad, at, first, second);
+    y[place_of(n, quad, at)] = finish(f, v, n, quad, at, first, second);
 }
 
 // Two quads of a pixel that lie side by side in memory.
@@ -76,13 +86,17 @@ void leave_pair(quad_finish f[2], vec4 low, vec4 high, uint n, uint quad, uint a
     uvec4 first = uvec4(0), second = uvec4(0), unit;
     if (quad >= p.out_blocks)
         return;
-    if (has(FLAG_RESIDUAL1))
+    if (has(FLAG_RESIDUAL1) && SHUFFLE > 1) {
+        const f16vec4 both = residual1[quad_index(p.residual1, n, 0, size, at)];
+        first.xy = uvec2(packFloat2x16(both.xy), packFloat2x16(both.zw));
+        first.zw = first.xy;
+    } else if (has(FLAG_RESIDUAL1))
         first = residual1_units[quad_index(p.residual1, n, quad, size, at) / 2];
     if (has(FLAG_RESIDUAL2))
         second = residual2_units[quad_index(p.residual2, n, quad, size, at) / 2];
     const f16vec4 a = finish(f[0], low, n, quad, at, halves(first.xy), halves(second.xy));
     const f16vec4 b = finish(f[1], high, n, quad + 1, at, halves(first.zw), halves(second.zw));
-    y_units[quad_index(p.y, n, quad, size, at) / 2] =
+    y_units[place_of(n, quad, at) / 2] =
         uvec4(packFloat2x16(a.xy), packFloat2x16(a.zw), packFloat2x16(b.xy), packFloat2x16(b.zw));
 }
 

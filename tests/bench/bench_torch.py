@@ -90,7 +90,10 @@ class Worker:
         if self.gpu:
             layout = torch.channels_last if form == "compiled" else torch.contiguous_format
             net, x = (as_shipped(net) if form == "shipped" else net), x.half().to("cuda", memory_format=layout)
-            net = net.half().to("cuda", memory_format=layout)
+            net = net.half().to("cuda")
+            for tensor in net.parameters():
+                if tensor.dim() == 4:  # StyleGAN2's kernels have 5 dimensions, of which the first is 1
+                    tensor.data = tensor.data.contiguous(memory_format=layout)
         self.own = torch.cuda.memory_allocated() if self.gpu else 0
         self.run = lambda: net(x)
         if form == "compiled":

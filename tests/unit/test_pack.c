@@ -283,6 +283,22 @@ static void test_layouts(void **state)
     close_device(device);
 }
 
+/* Channel c of pixel q, of those that a pixel shuffle makes of one, is c * 16 + q before it and lane c of quad q. */
+static void test_shuffled(void **state)
+{
+    struct vk_layout layout, dense;
+    uint32_t lanes[64];
+    (void)state;
+    vk_pack_layout_shuffled(3, 4, &layout);
+    vk_pack_layout_dense(48, false, &dense);
+    assert_int_equal(layout.channels, 48);
+    assert_int_equal(layout.blocks, 16);
+    assert_false(vk_pack_layout_same(&layout, &dense));
+    vk_pack_lanes(&layout, lanes);
+    for (uint32_t i = 0; i < 64; i++)
+        assert_int_equal(lanes[i], i % 4 < 3 ? i % 4 * 16 + i / 4 : VK_PACK_NO_CHANNEL);
+}
+
 /* Through buffers so small that nearly everything goes in parts, and much of it has a part that makes them larger. */
 static void test_parts(void **state)
 {
@@ -514,13 +530,10 @@ static void test_validation_is_silent(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layouts),
-        cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_winograd),
-        cmocka_unit_test(test_sources),
-        cmocka_unit_test(test_bounded),
-        cmocka_unit_test(test_failures),
-        cmocka_unit_test(test_validation_is_silent),
+        cmocka_unit_test(test_layouts),  cmocka_unit_test(test_shuffled),
+        cmocka_unit_test(test_parts),    cmocka_unit_test(test_winograd),
+        cmocka_unit_test(test_sources),  cmocka_unit_test(test_bounded),
+        cmocka_unit_test(test_failures), cmocka_unit_test(test_validation_is_silent),
     };
     struct device_info *list = NULL;
     size_t count = 0;
