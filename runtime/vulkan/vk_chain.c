@@ -7,6 +7,14 @@
 #include "runtime/base/log.h"
 
 #define QUAD_BYTES 8 /* of fp16, which matrices take */
+#define OPEN 64      /* dispatches since the last barrier that are remembered */
+
+/* The dispatches since the last barrier, in their order, and which of them each waits for, or -1. */
+struct chain {
+    struct vk_dispatch *dispatch[OPEN];
+    int waits[OPEN];
+    int count;
+};
 
 static atomic_bool was_late;
 
@@ -81,7 +89,7 @@ static enum conflict conflict(const struct vk_dispatch *earlier, const struct vk
 
 /* Which dispatch is to be waited for, -1: none. False: only a barrier will do, which is so where one in conflict is not
  * among those that the last one in conflict has waited for. */
-static bool find(const struct vk_chain *chain, const struct vk_dispatch *dispatch, int *waits)
+static bool find(const struct chain *chain, const struct vk_dispatch *dispatch, int *waits)
 {
     int behind = -1; /* the next one that the last has waited for */
     *waits = -1;
@@ -91,7 +99,7 @@ static bool find(const struct vk_chain *chain, const struct vk_dispatch *dispatc
             return false;
         if (with == ALIGNED && *waits < 0) {
             const struct params_conv2d *a = &chain->dispatch[i]->push.conv2d, *b = &dispatch->push.conv2d;
-            if (a->out_h != b->out_h || a->out_w != b->out_w || a->chain_own == 0 ||
+            if (a->out_h != b->out_h || a->out_w != b->out_w || chain->dispatch[i]->counter == 0 ||
                 CHAIN_BAND % chain->dispatch[i]->tile_rows != 0)
                 return false;
             *waits = i;
@@ -105,25 +113,30 @@ static bool find(const struct vk_chain *chain, const struct vk_dispatch *dispatc
     return true;
 }
 
-bool vk_chain_add(struct vk_chain *chain, struct vk_dispatch *dispatch)
+/* Gives the push constants of both what the later one waits for. */
+static void wait_for(struct vk_dispatch *before, struct vk_dispatch *dispatch)
 {
-    int waits = -1;
-    const bool barrier = chain->count == VK_CHAIN_OPEN || !find(chain, dispatch, &waits);
-    if (barrier)
-        chain->count = 0;
-    if (vk_chain_counters(dispatch)) {
-        struct params_conv2d *push = &dispatch->push.conv2d;
-        push->chain_wait = push->chain_row = 0;
-        if (!barrier && waits >= 0) {
-            const struct vk_dispatch *before = chain->dispatch[waits];
-            const uint32_t too_many = strcmp(setting(), "late") == 0; /* for tests: wait for what never comes */
-            push->chain_wait = before->push.conv2d.chain_own;
-            push->chain_row = before->push.conv2d.tiles_x * before->groups[1] * before->groups[2] + too_many;
-            for (uint32_t rows = before->tile_rows; rows > 1; rows /= 2)
-                push->chain_row += 1u << CHAIN_ROWS_BIT;
+    struct params_conv2d *push = &dispatch->push.conv2d;
+    const uint32_t too_many = strcmp(setting(), "late") == 0; /* for tests: wait for what never comes */
+    before->push.conv2d.chain_own = push->chain_wait = before->counter;
+    push->chain_row = before->push.conv2d.tiles_x * before->groups[1] * before->groups[2] + too_many;
+    for (uint32_t rows = before->tile_rows; rows > 1; rows /= 2)
+        push->chain_row += 1u << CHAIN_ROWS_BIT;
+}
+
+void vk_chain_link(struct vk_dispatch *dispatches, uint32_t count)
+{
+    struct chain chain = {.count = 0};
+    for (uint32_t i = 0; i < count; i++) {
+        int waits = -1;
+        dispatches[i].barrier = chain.count == OPEN || !find(&chain, &dispatches[i], &waits);
+        if (dispatches[i].barrier) {
+            chain.count = 0;
+            waits = -1;
+        } else if (waits >= 0) {
+            wait_for(chain.dispatch[waits], &dispatches[i]);
         }
+        chain.dispatch[chain.count] = &dispatches[i];
+        chain.waits[chain.count++] = waits;
     }
-    chain->dispatch[chain->count] = dispatch;
-    chain->waits[chain->count++] = barrier ? -1 : waits;
-    return barrier;
 }

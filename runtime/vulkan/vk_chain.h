@@ -9,15 +9,6 @@
 
 #include "runtime/vulkan/vk_plan.h"
 
-#define VK_CHAIN_OPEN 64 /* dispatches since the last barrier that are remembered */
-
-/* The dispatches since the last barrier, in their order, and which of them each waits for, or -1. */
-struct vk_chain {
-    const struct vk_dispatch *dispatch[VK_CHAIN_OPEN];
-    int waits[VK_CHAIN_OPEN];
-    int count;
-};
-
 /* Whether new plans chain convolutions: those on matrices; RESTORED_VULKAN_CHAIN=0: none. */
 bool vk_chain_wanted(bool matrix);
 
@@ -25,8 +16,9 @@ bool vk_chain_wanted(bool matrix);
  * for. */
 uint32_t vk_chain_counters(const struct vk_dispatch *dispatch);
 
-/* Appends the dispatch. True: behind a barrier, as the first; or else its push constants say what it waits for. */
-bool vk_chain_add(struct vk_chain *chain, struct vk_dispatch *dispatch);
+/* Decides, for dispatches that follow each other, which come behind a barrier, and what the push constants of the
+ * others say that they wait for. */
+void vk_chain_link(struct vk_dispatch *dispatches, uint32_t count);
 
 /* What is to be said of a run in which a workgroup waited in vain: DEVICE_LOST. From now on nothing is chained. */
 enum error_code vk_chain_late(const char *device, struct error *err);

@@ -288,7 +288,7 @@ struct recorder {
     struct vk_plan *plan;
     VkCommandBuffer commands; /* NULL: none open */
     uint64_t work, limit;     /* in the open command buffer */
-    struct vk_chain open;     /* since the last barrier */
+    bool empty;               /* nothing is in it, or a barrier is the last */
 };
 
 static enum error_code next_commands(struct recorder *r, struct error *err)
@@ -322,7 +322,7 @@ static enum error_code next_commands(struct recorder *r, struct error *err)
         plan->commands[plan->command_count++] = r->commands;
     }
     r->work = 0;
-    r->open.count = 0;
+    r->empty = true;
     return code;
 }
 
@@ -344,8 +344,9 @@ static enum error_code record_dispatch(struct recorder *r, uint32_t index, struc
             count = widest;
         if (group_work * count > r->limit)
             count = r->limit > group_work ? (uint32_t)(r->limit / group_work) : 1;
-        if ((first == 0 || r->open.count == 0) && vk_chain_add(&r->open, dispatch))
+        if (first == 0 && dispatch->barrier && !r->empty)
             vk_command_barrier(r->commands);
+        r->empty = false;
         const VkPipelineLayout layout = vk_pipeline_layout(r->device);
         dispatch->push.first_group = first;
         vkCmdBindPipeline(r->commands, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline);
@@ -370,7 +371,7 @@ static enum error_code record(struct vk_device *device, struct vk_plan *plan, st
             continue;
         if (plan->timer.nodes) { /* each by itself */
             vk_command_barrier(r.commands);
-            r.open.count = 0;
+            r.empty = true;
         }
         vk_timer_stamp(&plan->timer, r.commands, node);
     }
@@ -476,8 +477,7 @@ static enum error_code make_counters(struct vk_device *device, struct vk_plan *p
     uint32_t count = CHAIN_LATE + 1;
     for (uint32_t i = 0; i < plan->dispatch_count && vk_chain_wanted(device->matrix); i++) {
         const uint32_t own = vk_chain_counters(&plan->dispatches[i]);
-        if (own)
-            plan->dispatches[i].push.conv2d.chain_own = count;
+        plan->dispatches[i].counter = own ? count : 0;
         count += own;
     }
     if (count == CHAIN_LATE + 1)
@@ -490,7 +490,7 @@ static enum error_code make_counters(struct vk_device *device, struct vk_plan *p
         return code;
     *(uint32_t *)plan->late.mapped = 0;
     for (uint32_t i = 0; i < plan->dispatch_count; i++)
-        if (vk_chain_counters(&plan->dispatches[i]))
+        if (plan->dispatches[i].counter)
             plan->dispatches[i].bind[BIND_COUNTERS] = (struct vk_slice){&plan->counters, 0, plan->counters.size};
     VkCommandBuffer commands = VK_NULL_HANDLE; /* CHAIN_LATE becomes 0 once and for all runs */
     code = vk_command_begin(device, &commands, err);
@@ -546,6 +546,7 @@ enum error_code vk_plan_create(struct plan **out, struct device *base, const str
         code = vk_tune_measure(device, plan->dispatches, plan->sets, plan->dispatch_count, err);
     if (code == OK) {
         choose_tiles(device, plan);
+        vk_chain_link(plan->dispatches, plan->dispatch_count);
         code = make_pipelines(device, plan, err);
     }
     if (code == OK)

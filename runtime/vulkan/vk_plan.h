@@ -63,6 +63,8 @@ struct vk_dispatch {
     } push;
     uint32_t groups[3];
     uint32_t tile_rows;      /* of a workgroup of shaders/matrix/conv2d.comp, which tells when it is done; else 0 */
+    uint32_t counter;        /* the first of those that others may wait for (vk_chain.h); 0: it has none */
+    bool barrier;            /* before it */
     bool shuffled;           /* what it writes are rows of a larger picture than its push constants say */
     struct vk_tune_key tune; /* kernel 0: nothing to measure */
     uint64_t work;           /* multiply-accumulates, or what takes as long */

@@ -31,7 +31,6 @@ static uint32_t draw(uint32_t below)
 struct list {
     struct vk_dispatch dispatch[COUNT];
     int waits[COUNT]; /* -1: for none */
-    bool barrier[COUNT];
 };
 
 static uint64_t plane_bytes(uint32_t h, uint32_t group_log)
@@ -70,19 +69,19 @@ static void make(struct vk_dispatch *d, uint32_t h, uint32_t *counters)
     d->tune.kernel = draw(3) == 0 ? 1 : 3;
     d->tune.upsample = 1;
     d->tile_rows = tiles[draw(5)];
-    p->chain_own = *counters;
+    d->counter = *counters;
     *counters += vk_chain_counters(d);
 }
 
 static void make_list(struct list *list)
 {
-    struct vk_chain chain = {.count = 0};
     uint32_t counters = CHAIN_LATE + 1;
     const uint32_t h = 16 + draw(40);
+    for (int i = 0; i < COUNT; i++)
+        make(&list->dispatch[i], draw(20) == 0 ? 16 + draw(40) : h, &counters);
+    vk_chain_link(list->dispatch, COUNT);
     for (int i = 0; i < COUNT; i++) {
-        struct vk_dispatch *d = &list->dispatch[i];
-        make(d, draw(20) == 0 ? 16 + draw(40) : h, &counters);
-        list->barrier[i] = vk_chain_add(&chain, d);
+        const struct vk_dispatch *d = &list->dispatch[i];
         list->waits[i] = -1;
         if (d->tile_rows == 0 || d->push.conv2d.chain_wait == 0)
             continue;
@@ -90,7 +89,7 @@ static void make_list(struct list *list)
             if (list->dispatch[j].tile_rows && list->dispatch[j].push.conv2d.chain_own == d->push.conv2d.chain_wait)
                 list->waits[i] = j;
         const struct vk_dispatch *before = &list->dispatch[list->waits[i]];
-        assert_true(list->waits[i] >= 0 && !list->barrier[i]);
+        assert_true(list->waits[i] >= 0 && !d->barrier);
         assert_int_equal(d->push.conv2d.chain_row & ((1u << CHAIN_ROWS_BIT) - 1),
                          before->push.conv2d.tiles_x * before->groups[1] * before->groups[2]);
         assert_int_equal(1u << (d->push.conv2d.chain_row >> CHAIN_ROWS_BIT), before->tile_rows);
@@ -112,7 +111,7 @@ static void order(const struct list *list)
 {
     memset(behind, 0, sizeof behind);
     for (int d = 0, first = 0; d < COUNT; d++) {
-        if (list->barrier[d])
+        if (list->dispatch[d].barrier)
             first = d;
         for (int t = 0; t < tile_count(&list->dispatch[d]); t++) {
             for (int e = 0; e < first; e++)
@@ -179,7 +178,7 @@ static void test_order(void **unused)
         memset(memory, 0, sizeof memory);
         for (int d = 0; d < COUNT; d++) {
             links += list.waits[d] >= 0;
-            barriers += list.barrier[d];
+            barriers += list.dispatch[d].barrier;
             for (int t = 0; t < tile_count(&list.dispatch[d]); t++)
                 touch_all(&list.dispatch[d], t, memory[d][t]);
         }
@@ -205,7 +204,6 @@ static void test_dense(void **unused)
 {
     const uint64_t plane = plane_bytes(32, 2);
     struct vk_dispatch list[6];
-    struct vk_chain chain = {.count = 0};
     (void)unused;
     for (uint32_t i = 0; i < 6; i++) {
         struct params_conv2d *p = &list[i].push.conv2d;
@@ -213,13 +211,17 @@ static void test_dense(void **unused)
         p->in_h = p->out_h = 32;
         p->in_w = p->out_w = WIDTH;
         p->tiles_x = 1;
-        p->chain_own = 1 + 2 * i;
+        list[i].counter = 1 + 2 * i;
         p->y.stride = p->x.stride = 2u << OPERAND_STRIDE_BITS;
         list[i].span[BIND_X] = (struct vk_span){0, (i + 1) * plane};
         list[i].span[BIND_Y] = (struct vk_span){(i + 1) * plane, (i + 2) * plane};
         assert_int_equal(vk_chain_counters(&list[i]), 2);
-        assert_false(vk_chain_add(&chain, &list[i]));
-        assert_int_equal(p->chain_wait, i ? 2 * i - 1 : 0);
+    }
+    vk_chain_link(list, 6);
+    for (uint32_t i = 0; i < 6; i++) {
+        assert_false(list[i].barrier);
+        assert_int_equal(list[i].push.conv2d.chain_wait, i ? 2 * i - 1 : 0);
+        assert_int_equal(list[i].push.conv2d.chain_own, i < 5 ? 2 * i + 1 : 0);
     }
 }
 
