@@ -347,7 +347,7 @@ static enum error_code check_pictures(const struct plan *plan, const struct run_
     for (int i = 0; i < plan->input_count; i++)
         if (!run->inputs[i].planes && (!run->inputs[i].images || plan->shapes[i].c != 3 || !run->range))
             return error_set(err, ERROR_INTERNAL, "input %d is no picture", i);
-    for (int i = 0; i < plan->output_count; i++) {
+    for (int i = 0; i < plan->output_count && run->outputs; i++) {
         const struct plan_shape *shape = &plan->shapes[plan->input_count + i];
         for (int n = 0; n < shape->n && run->outputs[i].images; n++)
             for (int t = 0; t < run->outputs[i].images[n].target_count; t++)
@@ -366,10 +366,24 @@ enum error_code plan_submit(struct plan *plan, const struct run_io *run, struct 
     enum error_code code = check_pictures(plan, run, err);
     if (code == OK && plan->under_way == PLAN_RUNS)
         code = error_set(err, ERROR_INTERNAL, "%d runs are under way", PLAN_RUNS);
+    if (code == OK && (plan->blind || !(run->outputs || plan->backend->plan_show)))
+        code = error_set(err, ERROR_INTERNAL, "nobody has said where the outputs of a run go");
     if (code == OK)
         code = plan->backend->plan_submit ? plan->backend->plan_submit(plan, run, err)
                                           : host_run(plan, run, &plan->results[plan->under_way], err);
     plan->under_way += code == OK;
+    plan->blind = code == OK ? !run->outputs : plan->blind;
+    return code;
+}
+
+enum error_code plan_show(struct plan *plan, const struct run_io *run, struct error *err)
+{
+    enum error_code code = check_pictures(plan, run, err);
+    if (code == OK && (!plan->blind || !run->outputs))
+        code = error_set(err, ERROR_INTERNAL, "no run waits for its outputs");
+    if (code == OK)
+        code = plan->backend->plan_show(plan, run, err);
+    plan->blind = plan->blind && code != OK;
     return code;
 }
 
@@ -380,12 +394,21 @@ int plan_under_way(const struct plan *plan)
 
 bool plan_ready(struct plan *plan)
 {
+    if (plan->blind && plan->under_way == 1)
+        return false;
     return !plan->backend->plan_ready || plan->backend->plan_ready(plan);
 }
 
 static enum error_code end_oldest(struct plan *plan, bool discard, struct run_result *result, struct error *err)
 {
+    const bool blind = plan->blind && plan->under_way == 1;
     plan->under_way--;
+    plan->blind = plan->blind && !blind;
+    if (blind && !discard) {
+        struct error ignored = ERROR_INIT;
+        const enum error_code code = plan->backend->plan_wait(plan, true, result, &ignored);
+        return error_set(err, code == OK ? ERROR_INTERNAL : code, "nobody has said where the outputs of a run go");
+    }
     if (plan->backend->plan_wait)
         return plan->backend->plan_wait(plan, discard, result, err);
     *result = plan->results[0];

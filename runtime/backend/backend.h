@@ -143,6 +143,11 @@ enum error_code plan_run(struct plan *plan, const float *const *inputs, float *c
 enum error_code plan_submit(struct plan *plan, const struct run_io *run, struct error *err) MUST_CHECK;
 int plan_under_way(const struct plan *plan); /* how many runs */
 
+/* On an asynchronous device plan_submit's `run` may have no outputs (NULL): its device is at work already while it is
+ * still unknown where they go. This names them, `run` being otherwise as it was; it must come before plan_wait and
+ * before another run of the plan. After an error the run can only be given up, by plan_discard. */
+enum error_code plan_show(struct plan *plan, const struct run_io *run, struct error *err) MUST_CHECK;
+
 /* Whether plan_wait would not wait. */
 bool plan_ready(struct plan *plan);
 
@@ -159,7 +164,8 @@ enum error_code canvas_create(struct canvas **out, struct device *device, int wi
                               struct error *err) MUST_CHECK;
 void canvas_destroy(struct canvas **canvas);
 
-/* How many ms the device was at work on runs since it was opened, the run that it is at included. */
+/* How many ms the device was at work on networks since it was opened, the run that it is at included; bringing pictures
+ * there and back is no such work. */
 double device_busy_ms(const struct device *device);
 
 /* Device bytes that only this plan holds (its arena and staging). */
@@ -197,6 +203,7 @@ struct backend {
                                 const struct run_options *options, struct error *err);
     /* or all of these, for an asynchronous device. */
     enum error_code (*plan_submit)(struct plan *plan, const struct run_io *run, struct error *err);
+    enum error_code (*plan_show)(struct plan *plan, const struct run_io *run, struct error *err);
     bool (*plan_ready)(struct plan *plan);
     enum error_code (*plan_wait)(struct plan *plan, bool discard, struct run_result *result, struct error *err);
     enum error_code (*canvas_create)(struct canvas **out, struct device *device, int width, int rows,
@@ -226,6 +233,7 @@ struct plan {
     struct plan_shape *shapes; /* of the inputs, then the outputs */
     int input_count, output_count;
     int under_way;
+    bool blind;                           /* the newest of them has no outputs yet */
     struct run_result results[PLAN_RUNS]; /* of a backend with plan_run: of the runs under way */
 };
 struct canvas {

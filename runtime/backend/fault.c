@@ -369,8 +369,13 @@ static enum error_code fault_plan_submit(struct plan *base, const struct run_io 
     if (kind == SLOW)
         nanosleep(&(struct timespec){0, FAULT_SLOW_MS * 1000000}, NULL);
     plan->kinds[base->under_way] = kind;
-    plan->values_out[base->under_way] = run->outputs[0].planes;
+    plan->values_out[base->under_way] = run->outputs ? run->outputs[0].planes : NULL;
     return plan_submit(plan->inner, run, err);
+}
+
+static enum error_code fault_plan_show(struct plan *base, const struct run_io *run, struct error *err)
+{
+    return plan_show(((struct fault_plan *)base)->inner, run, err);
 }
 
 static bool fault_plan_ready(struct plan *base)
@@ -443,6 +448,7 @@ static const struct backend fault_backend = {
     .plan_prepare = fault_plan_prepare,
     .plan_destroy = fault_plan_destroy,
     .plan_submit = fault_plan_submit,
+    .plan_show = fault_plan_show,
     .plan_ready = fault_plan_ready,
     .plan_wait = fault_plan_wait,
     .canvas_create = fault_canvas_create,

@@ -17,6 +17,10 @@ bool mem_add(size_t a, size_t b, size_t *out);
 void *mem_alloc(size_t count, size_t size);
 void *mem_calloc(size_t count, size_t size);
 
+/* Takes the pages of a block from the system now, in parallel, instead of one by one when they are first written. What
+ * was written there is lost. */
+void mem_touch(void *block, size_t bytes);
+
 struct arena;
 
 enum error_code arena_create(struct arena **out, struct error *err) MUST_CHECK;

@@ -13,7 +13,7 @@
 /* Of one submit. */
 struct flight {
     struct vk_work *work;
-    uint32_t count; /* command buffers */
+    bool counts; /* as the device's work */
     VkFence fence;
     double sent_ms;
 };
@@ -151,6 +151,8 @@ static void sweep(struct vk_commands *commands)
         struct vk_work *work = *at;
         if (work->done == work->sent && (work->code != OK || work->sent == work->count)) {
             *at = work->next;
+            for (struct vk_work *other = commands->first; other; other = other->next)
+                other->behind = other->behind == work ? NULL : other->behind;
             work->over = true;
             pthread_cond_broadcast(&commands->over);
         } else {
@@ -168,33 +170,32 @@ static void fail(struct vk_device *device, struct vk_work *work, VkResult result
     work->code = vk_device_error(device, result, "run the commands", &work->error);
 }
 
-/* Whose commands go next: the oldest that is not in the background, else the oldest. */
+static bool to_send(const struct vk_work *work)
+{
+    return work->code == OK && work->sent < work->count;
+}
+
+/* Whose commands go next: the oldest that is not in the background, else the oldest; or what that is behind. */
 static struct vk_work *choose(struct vk_commands *commands)
 {
-    struct vk_work *background = NULL;
+    struct vk_work *chosen = NULL;
     for (struct vk_work *work = commands->first; work; work = work->next) {
-        if (work->code != OK || work->sent == work->count)
-            continue;
-        if (work->dropped || (work->cancel && atomic_load(work->cancel))) {
+        if (to_send(work) && (work->dropped || (work->cancel && atomic_load(work->cancel))))
             work->code = error_set(&work->error, ERROR_CANCELLED, "cancelled");
-            continue;
-        }
-        if (!work->background)
-            return work;
-        background = background ? background : work;
+        if (to_send(work) && (!chosen || (chosen->background && !work->background)))
+            chosen = work;
     }
-    return background;
+    while (chosen && chosen->behind && to_send(chosen->behind))
+        chosen = chosen->behind;
+    return chosen;
 }
 
 static void send(struct vk_device *device, struct vk_work *work)
 {
     struct vk_commands *commands = device->commands;
     struct flight *flight = &commands->flights[commands->flying];
-    const uint32_t left = work->count - work->sent;
-    uint32_t count = work->wrapped && work->sent == 0 && left > 1 ? 2 : 1;
-    count += work->wrapped && left == count + 1;
     const VkSubmitInfo submit = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
-                                 .commandBufferCount = count,
+                                 .commandBufferCount = 1,
                                  .pCommandBuffers = work->commands + work->sent};
     const VkResult result = device->lost || fault_submit(device->traits.info.id)
                                 ? VK_ERROR_DEVICE_LOST
@@ -204,9 +205,9 @@ static void send(struct vk_device *device, struct vk_work *work)
         return;
     }
     flight->work = work;
-    flight->count = count;
+    flight->counts = work->sent >= work->ways;
     flight->sent_ms = now_ms();
-    work->sent += count;
+    work->sent++;
     commands->flying++;
 }
 
@@ -236,17 +237,17 @@ static void land(struct vk_device *device, VkResult result)
         vkDeviceWaitIdle(device->handle);
         for (int i = 0; i < commands->flying; i++) {
             vkResetFences(device->handle, 1, &commands->flights[i].fence);
-            commands->flights[i].work->done += commands->flights[i].count;
+            commands->flights[i].work->done++;
             fail(device, commands->flights[i].work, result);
         }
         commands->flying = 0;
         return;
     }
-    flight.work->done += flight.count;
+    flight.work->done++;
     memmove(commands->flights, commands->flights + 1, sizeof commands->flights - sizeof flight);
     commands->flights[IN_FLIGHT - 1] = flight; /* its fence is free again */
     commands->flying--;
-    commands->busy_ms += now - begun;
+    commands->busy_ms += flight.counts ? now - begun : 0;
     commands->idle_since_ms = now;
 }
 
@@ -345,7 +346,7 @@ double vk_command_busy_ms(struct vk_device *device)
     struct vk_commands *commands = device->commands;
     pthread_mutex_lock(&commands->lock);
     double ms = commands->busy_ms;
-    if (commands->flying) {
+    if (commands->flying && commands->flights[0].counts) {
         const double sent = commands->flights[0].sent_ms;
         ms += now_ms() - (sent > commands->idle_since_ms ? sent : commands->idle_since_ms);
     }

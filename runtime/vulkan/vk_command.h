@@ -24,9 +24,10 @@ void vk_command_to_host(VkCommandBuffer commands);
 struct vk_work {
     const VkCommandBuffer *commands;
     uint32_t count;
-    bool wrapped;             /* the first and the last are short and go with their neighbours */
+    uint32_t ways;            /* so many of the first only bring data there or back: no work of the device's */
     const atomic_int *cancel; /* looked at before each submit; NULL: none */
     bool background;          /* other work goes first */
+    struct vk_work *behind;   /* NULL, or earlier work that is not finished: all its commands go before ours */
     /* vk_command's own: */
     struct vk_work *next;
     uint32_t sent, done;
@@ -51,7 +52,7 @@ enum error_code vk_command_run(struct vk_device *device, const VkCommandBuffer *
 VkResult vk_command_submit(struct vk_device *device, VkCommandBuffer commands, VkFence fence);
 void vk_command_wait_idle(struct vk_device *device);
 
-/* How long the device was at work since it was opened. */
+/* How long the device was at work since it was opened, ways not counted. */
 double vk_command_busy_ms(struct vk_device *device);
 
 #endif

@@ -507,6 +507,7 @@ const struct backend vk_backend = {
     .plan_prepare = vk_plan_prepare,
     .plan_destroy = vk_plan_destroy,
     .plan_submit = vk_plan_submit,
+    .plan_show = vk_plan_show,
     .plan_ready = vk_plan_ready,
     .plan_wait = vk_plan_wait,
     .canvas_create = vk_io_canvas_create,

@@ -32,7 +32,7 @@ struct delivery {
 };
 
 struct io_slot {
-    struct vk_buffer upload, readback;
+    struct vk_buffer upload, weights, readback; /* weights: of outputs with a canvas */
     struct vk_buffer results; /* where they are put together, if readback is not the device's own memory */
     VkDescriptorSet *sets;    /* of the ports */
     struct delivery *deliveries;
@@ -149,6 +149,7 @@ void vk_io_destroy(struct vk_io **out)
         return;
     for (int i = 0; i < PLAN_RUNS; i++) {
         vk_memory_destroy(io->device, &io->slots[i].upload);
+        vk_memory_destroy(io->device, &io->slots[i].weights);
         vk_memory_destroy(io->device, &io->slots[i].readback);
         vk_memory_destroy(io->device, &io->slots[i].results);
         free(io->slots[i].sets);
@@ -163,8 +164,10 @@ void vk_io_destroy(struct vk_io **out)
 uint64_t vk_io_bytes(const struct vk_io *io)
 {
     uint64_t bytes = 0;
-    for (int i = 0; i < PLAN_RUNS; i++)
-        bytes += io->slots[i].upload.size + io->slots[i].readback.size + io->slots[i].results.size;
+    for (int i = 0; i < PLAN_RUNS; i++) {
+        const struct io_slot *slot = &io->slots[i];
+        bytes += slot->upload.size + slot->weights.size + slot->readback.size + slot->results.size;
+    }
     return bytes;
 }
 
@@ -282,11 +285,10 @@ static enum error_code place(struct recording *r, struct part *part, uint64_t by
                      (double)bytes / 0x1p20, device->traits.info.name);
 }
 
-static enum error_code measure(struct recording *r)
+static enum error_code measure_inputs(struct recording *r)
 {
     const struct vk_io *io = r->io;
     enum error_code code = OK;
-    r->down_bytes = align_up(io, FOUND_BYTES); /* what is found */
     for (int i = 0; i < io->input_count && code == OK; i++) {
         const struct port *port = &io->ports[i];
         const struct run_input *input = &r->run->inputs[i];
@@ -299,6 +301,14 @@ static enum error_code measure(struct recording *r)
         }
         code = place(r, &r->up[i], bytes, &r->up_bytes);
     }
+    return code;
+}
+
+static enum error_code measure_outputs(struct recording *r)
+{
+    const struct vk_io *io = r->io;
+    enum error_code code = OK;
+    r->down_bytes = align_up(io, FOUND_BYTES); /* what is found */
     for (int k = 0; k < io->output_count && code == OK; k++) {
         const struct port *port = &io->ports[io->input_count + k];
         const struct run_output *output = &r->run->outputs[k];
@@ -367,7 +377,7 @@ static void bind(struct recording *r, int index)
         if (down->bytes)
             buffers[BIND_Y] = (VkDescriptorBufferInfo){written(r->slot)->handle, down->offset, down->bytes};
         if (up->bytes)
-            buffers[BIND_LIST] = (VkDescriptorBufferInfo){r->slot->upload.handle, up->offset, up->bytes};
+            buffers[BIND_LIST] = (VkDescriptorBufferInfo){r->slot->weights.handle, up->offset, up->bytes};
         if (canvas)
             buffers[BIND_CANVAS] = (VkDescriptorBufferInfo){canvas->sums.handle, 0, canvas->sums.size};
     }
@@ -581,7 +591,7 @@ static void blend(struct recording *r, int index, int image, uint64_t *used)
     const struct run_image *part = &output->images[image];
     struct vk_canvas *canvas = (struct vk_canvas *)output->canvas;
     struct params_raster push = raster_push(r, &r->io->ports[index], image);
-    float *weights = (float *)((char *)r->slot->upload.mapped + r->up[index].offset + *used);
+    float *weights = (float *)((char *)r->slot->weights.mapped + r->up[index].offset + *used);
     memcpy(weights, part->weight_x, push.w * sizeof *weights);
     memcpy(weights + push.w, part->weight_y, push.h * sizeof *weights);
     push.columns = (uint32_t)(*used / 4);
@@ -676,22 +686,31 @@ static enum error_code record_after(struct recording *r, VkCommandBuffer *comman
     return r->code == OK ? code : r->code;
 }
 
-enum error_code vk_io_record(struct vk_io *io, int slot, const struct run_io *run, VkCommandBuffer *before,
-                             VkCommandBuffer *after, struct error *err)
+enum error_code vk_io_in(struct vk_io *io, int slot, const struct run_io *run, VkCommandBuffer *before,
+                         struct error *err)
+{
+    struct recording r = {.io = io, .slot = &io->slots[slot], .run = run, .err = err};
+    enum error_code code = measure_inputs(&r);
+    if (code == OK)
+        code = grow(&r, &r.slot->upload, r.up_bytes, MEMORY_UPLOAD);
+    for (int i = 0; i < io->input_count && code == OK; i++)
+        bind(&r, i);
+    return code == OK ? record_before(&r, before) : code;
+}
+
+enum error_code vk_io_out(struct vk_io *io, int slot, const struct run_io *run, VkCommandBuffer *after,
+                          struct error *err)
 {
     struct recording r = {.io = io, .slot = &io->slots[slot], .run = run, .err = err};
     r.slot->delivery_count = 0;
     r.slot->looked = 0;
-    enum error_code code = measure(&r);
-    if (code == OK)
-        code = grow(&r, &r.slot->upload, r.up_bytes, MEMORY_UPLOAD);
+    enum error_code code = measure_outputs(&r);
+    if (code == OK && r.up_bytes)
+        code = grow(&r, &r.slot->weights, r.up_bytes, MEMORY_UPLOAD);
     if (code == OK)
         code = grow_readback(&r);
-    if (code != OK)
-        return code;
-    for (int i = 0; i < io->input_count + io->output_count; i++)
-        bind(&r, i);
-    code = record_before(&r, before);
+    for (int k = 0; k < io->output_count && code == OK; k++)
+        bind(&r, io->input_count + k);
     return code == OK ? record_after(&r, after) : code;
 }
 

@@ -21,9 +21,12 @@ void vk_io_destroy(struct vk_io **io);
 uint64_t vk_io_bytes(const struct vk_io *io);
 
 /* Takes what the run brings into buffers of slot 0 .. PLAN_RUNS-1, none of whose commands may be in flight, and records
- * what goes before the plan's commands and after them. */
-enum error_code vk_io_record(struct vk_io *io, int slot, const struct run_io *run, VkCommandBuffer *before,
-                             VkCommandBuffer *after, struct error *err) MUST_CHECK;
+ * what goes before the plan's commands. */
+enum error_code vk_io_in(struct vk_io *io, int slot, const struct run_io *run, VkCommandBuffer *before,
+                         struct error *err) MUST_CHECK;
+/* Records what goes after them. Those of the slot's vk_io_in may be in flight. */
+enum error_code vk_io_out(struct vk_io *io, int slot, const struct run_io *run, VkCommandBuffer *after,
+                          struct error *err) MUST_CHECK;
 
 /* Hands over the results of a slot whose commands are done. */
 void vk_io_deliver(struct vk_io *io, int slot, struct run_result *result);

@@ -15,23 +15,24 @@
 #include "runtime/vulkan/vk_tune.h"
 
 /* Multiply-accumulates a submit. A driver's watchdog barks after seconds, a cancelled job should not last much longer
- * than a submit, and between submits a device is idle for some 100 µs. So: 1 s of software, at most 0.1 s of a GPU that
- * is slow for its kind: 100 G a second for one that shares the memory, 1 T for one that does not, 10 T with matrices.
- */
+ * than a submit, what is urgent waits for two that others have sent, and a submit costs some 10 µs. So: 1 s of
+ * software, at most 0.1 s of a GPU that is slow for its kind: 100 G a second for one that shares the memory, 1 T for
+ * one that does not, 5 T with matrices. */
 static uint64_t submit_work(const struct vk_device *device, bool matrices)
 {
     const enum device_type type = device->traits.info.type;
     return type == DEVICE_SOFTWARE   ? UINT64_C(1000000000)
-           : matrices                ? UINT64_C(1000000000000)
+           : matrices                ? UINT64_C(500000000000)
            : type == DEVICE_DISCRETE ? UINT64_C(100000000000)
                                      : UINT64_C(10000000000);
 }
 
-/* A run: what vk_io records for it around the plan's commands. */
+/* A run: the plan's commands behind those that vk_io records to bring the inputs, and those that it records for the
+ * outputs once these are named. */
 struct plan_slot {
-    bool busy;
+    bool busy, shown;
     VkCommandBuffer before, after, *commands;
-    struct vk_work work;
+    struct vk_work work, ending;
 };
 
 struct vk_plan {
@@ -622,6 +623,23 @@ void vk_plan_destroy(struct plan *base)
     free(plan);
 }
 
+/* Names the outputs of a run: what is behind its work. */
+static enum error_code show(struct vk_plan *plan, int index, const struct run_io *run, struct error *err)
+{
+    struct plan_slot *slot = &plan->slots[index];
+    enum error_code code = vk_io_out(plan->io, index, run, &slot->after, err);
+    if (code != OK)
+        return code;
+    slot->shown = true;
+    slot->ending = (struct vk_work){.commands = &slot->after,
+                                    .count = 1,
+                                    .ways = 1,
+                                    .cancel = run->options.cancel,
+                                    .background = run->options.background,
+                                    .behind = &slot->work};
+    return OK;
+}
+
 enum error_code vk_plan_submit(struct plan *base, const struct run_io *run, struct error *err)
 {
     struct vk_plan *plan = (struct vk_plan *)base;
@@ -630,32 +648,50 @@ enum error_code vk_plan_submit(struct plan *base, const struct run_io *run, stru
     while (plan->slots[index].busy)
         index++;
     struct plan_slot *slot = &plan->slots[index];
-    VkCommandBuffer *commands = realloc(slot->commands, (plan->command_count + 2) * sizeof(VkCommandBuffer));
+    VkCommandBuffer *commands = realloc(slot->commands, (plan->command_count + 1) * sizeof(VkCommandBuffer));
     if (!commands)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for a run");
     slot->commands = commands;
-    enum error_code code = vk_io_record(plan->io, index, run, &slot->before, &slot->after, err);
+    slot->shown = false;
+    enum error_code code = vk_io_in(plan->io, index, run, &slot->before, err);
+    if (code == OK && run->outputs)
+        code = show(plan, index, run, err);
     vk_pipeline_save(device);
     if (code != OK)
         return code;
     commands[0] = slot->before;
     memcpy(commands + 1, plan->commands, plan->command_count * sizeof(VkCommandBuffer));
-    commands[plan->command_count + 1] = slot->after;
-    slot->work = (struct vk_work){.commands = commands,
-                                  .count = plan->command_count + 2,
-                                  .wrapped = true,
-                                  .cancel = run->options.cancel,
-                                  .background = run->options.background};
+    slot->work = (struct vk_work){
+        .commands = commands,
+        .count = plan->command_count + 1,
+        .ways = 1,
+        .cancel = run->options.cancel,
+        .background = run->options.background,
+        .behind = plan->flying_count ? &plan->slots[plan->flying[plan->flying_count - 1]].ending : NULL};
     slot->busy = true;
     plan->flying[plan->flying_count++] = index;
     vk_command_start(device, &slot->work);
+    if (slot->shown)
+        vk_command_start(device, &slot->ending);
     return OK;
+}
+
+enum error_code vk_plan_show(struct plan *base, const struct run_io *run, struct error *err)
+{
+    struct vk_plan *plan = (struct vk_plan *)base;
+    struct vk_device *device = (struct vk_device *)base->device;
+    const int index = plan->flying[plan->flying_count - 1];
+    enum error_code code = show(plan, index, run, err);
+    vk_pipeline_save(device);
+    if (code == OK)
+        vk_command_start(device, &plan->slots[index].ending);
+    return code;
 }
 
 bool vk_plan_ready(struct plan *base)
 {
     const struct vk_plan *plan = (const struct vk_plan *)base;
-    return vk_command_over((struct vk_device *)base->device, &plan->slots[plan->flying[0]].work);
+    return vk_command_over((struct vk_device *)base->device, &plan->slots[plan->flying[0]].ending);
 }
 
 enum error_code vk_plan_wait(struct plan *base, bool discard, struct run_result *result, struct error *err)
@@ -663,12 +699,19 @@ enum error_code vk_plan_wait(struct plan *base, bool discard, struct run_result 
     struct vk_plan *plan = (struct vk_plan *)base;
     struct vk_device *device = (struct vk_device *)base->device;
     const int index = plan->flying[0];
-    enum error_code code = vk_command_finish(device, &plan->slots[index].work, discard, err);
+    struct plan_slot *slot = &plan->slots[index];
+    enum error_code code = vk_command_finish(device, &slot->work, discard, err);
+    if (slot->shown) {
+        struct error after = ERROR_INIT;
+        const enum error_code ended = vk_command_finish(device, &slot->ending, discard || code != OK, &after);
+        if (code == OK && ended != OK)
+            code = error_set(err, ended, "%s", after.text);
+    }
     if (code == OK && plan->late.handle && *(const uint32_t *)plan->late.mapped != 0)
         code = vk_chain_late(device->traits.info.id, err);
     if (code == OK && !discard)
         vk_io_deliver(plan->io, index, result);
-    plan->slots[index].busy = false;
+    slot->busy = false;
     memmove(plan->flying, plan->flying + 1, sizeof plan->flying - sizeof plan->flying[0]);
     plan->flying_count--;
     return code;

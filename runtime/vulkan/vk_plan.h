@@ -18,6 +18,7 @@ enum error_code vk_plan_prepare(struct device *device, const struct graph *graph
                                 const char *name, bool measure, bool *whole, struct error *err) MUST_CHECK;
 void vk_plan_destroy(struct plan *plan);
 enum error_code vk_plan_submit(struct plan *plan, const struct run_io *run, struct error *err) MUST_CHECK;
+enum error_code vk_plan_show(struct plan *plan, const struct run_io *run, struct error *err) MUST_CHECK;
 bool vk_plan_ready(struct plan *plan);
 enum error_code vk_plan_wait(struct plan *plan, bool discard, struct run_result *result, struct error *err) MUST_CHECK;
 uint64_t vk_plan_bytes(const struct plan *plan);

@@ -226,12 +226,11 @@ static void print_pipeline(const json_t *r)
     json_object_foreach(json_object_get(r, "stages"), name, stage)
         printf("| %s | %.1f | %.1f | %.1f%% | %.1f |\n", name, number(stage, "median", NULL),
                number(stage, "p90", NULL), 100 * number(stage, "median", NULL) / total, number(stage, "network", NULL));
-    printf("| total | %.1f | %.1f | | |\n\nOutside the networks: %.1f ms, %.1f%%. Memory: %.0f MiB on the device, %.0f "
-           "MiB "
-           "of the process.\n",
-           total, number(r, "total_ms", "p90"), number(r, "outside_networks_ms", "median"),
-           100 * number(r, "outside_networks_share", NULL), number(r, "memory", "device_peak") / 0x1p20,
-           number(r, "memory", "process_peak") / 0x1p20);
+    printf("| total | %.1f | %.1f | | |\n\nIn the networks: %.1f ms, the device's work on them alone. Outside the "
+           "networks: %.1f ms, %.1f%% of that. Memory: %.0f MiB on the device, %.0f MiB of the process.\n",
+           total, number(r, "total_ms", "p90"), number(r, "networks_ms", "median"),
+           number(r, "outside_networks_ms", "median"), 100 * number(r, "outside_networks_share", NULL),
+           number(r, "memory", "device_peak") / 0x1p20, number(r, "memory", "process_peak") / 0x1p20);
 }
 
 /* ---- under load ---- */

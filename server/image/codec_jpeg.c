@@ -12,10 +12,11 @@
 
 #define JPEG_MAX_SCANS 500 /* a small file may hold thousands of scans over a large picture: hours of work */
 
-/* A large picture is read twice at the same time. Its codes can only be read from the beginning, but the reader of the
- * lower part makes no pixels of those it passes over, which is some 4/7 of the work; with that, both end at once. */
+/* A large picture is read several times at once, where there are twice as many cores. Its codes can only be read from
+ * the beginning, but the reader of a lower part makes no pixels of those it passes over, which is some 4/7 of the work:
+ * each part has 3/7 of the rows of the one above, so that all end at once. More parts would gain nothing. */
+#define JPEG_PARTS 4
 #define JPEG_PARTS_PIXELS (1 << 19)
-#define JPEG_PARTS_THREADS 4
 
 struct jpeg_reader {
     struct jpeg_trap trap;
@@ -195,19 +196,33 @@ static bool codec_jpeg_try_again(struct jpeg_reader *r, const uint8_t *bytes, si
 struct jpeg_parts {
     const uint8_t *bytes;
     size_t size;
-    struct jpeg_reader readers[2];
-    unsigned first; /* rows of the first */
+    struct jpeg_reader readers[JPEG_PARTS];
+    unsigned begin[JPEG_PARTS + 1]; /* rows of each */
+    int count;
 };
 
 static void codec_jpeg_part(void *context, int item)
 {
     struct jpeg_parts *parts = context;
     struct jpeg_reader *r = &parts->readers[item];
-    const struct image *image = parts->readers[0].image;
-    if (item == 0)
-        codec_jpeg_try_rows(r, image, 0, parts->first);
-    else if (codec_jpeg_try_again(r, parts->bytes, parts->size))
-        codec_jpeg_try_rows(r, image, parts->first, (unsigned)image->height);
+    if (item == 0 || codec_jpeg_try_again(r, parts->bytes, parts->size))
+        codec_jpeg_try_rows(r, parts->readers[0].image, parts->begin[item], parts->begin[item + 1]);
+}
+
+static void codec_jpeg_plan(struct jpeg_parts *parts)
+{
+    const struct jpeg_decompress_struct *jpeg = &parts->readers[0].jpeg;
+    const unsigned height = jpeg->output_height;
+    double share = 1, sum = 0;
+    parts->count = thread_count() / 2 < JPEG_PARTS ? thread_count() / 2 : JPEG_PARTS;
+    if (parts->count < 1 || (uint64_t)height * jpeg->output_width < JPEG_PARTS_PIXELS ||
+        jpeg_has_multiple_scans((j_decompress_ptr)jpeg)) /* all of whose codes come before the first pixel */
+        parts->count = 1;
+    for (int i = 0; i < parts->count; i++, share *= 3.0 / 7)
+        sum += share;
+    share = 1 / sum;
+    for (int i = 0; i < parts->count; i++, share *= 3.0 / 7)
+        parts->begin[i + 1] = i + 1 < parts->count ? parts->begin[i] + (unsigned)(height * share) : height;
 }
 
 static enum error_code codec_jpeg_decode(const uint8_t *bytes, size_t size, const struct codec_info *info,
@@ -216,18 +231,14 @@ static enum error_code codec_jpeg_decode(const uint8_t *bytes, size_t size, cons
     (void)info;
     struct jpeg_parts parts = {.bytes = bytes, .size = size};
     struct jpeg_reader *first = &parts.readers[0];
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < JPEG_PARTS; i++)
         parts.readers[i].jpeg.err = jpeg_trap_set(&parts.readers[i].trap, &parts.readers[i].err);
     if (codec_jpeg_try_begin(first, bytes, size)) {
-        unsigned height = first->jpeg.output_height;
-        uint64_t pixels = (uint64_t)height * first->jpeg.output_width;
-        bool both = pixels >= JPEG_PARTS_PIXELS && thread_count() >= JPEG_PARTS_THREADS &&
-                    !jpeg_has_multiple_scans(&first->jpeg); /* all of whose codes come before the first pixel */
-        parts.first = both ? height * 7 / 10 : height;
-        thread_for(1 + both, codec_jpeg_part, &parts);
+        codec_jpeg_plan(&parts);
+        thread_for(parts.count, codec_jpeg_part, &parts);
     }
     enum error_code code = OK;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < JPEG_PARTS; i++) {
         struct jpeg_reader *r = &parts.readers[i];
         if (code == OK && r->trap.code != OK)
             code = error_set(err, r->trap.code, "%s", r->err.text);

@@ -139,6 +139,7 @@ struct background {
     struct step *step;
     int tile;    /* edge of its tiles, px of the input; 0: the whole */
     bool shrunk; /* from a larger one, which did not fit */
+    bool later;  /* the patches have no places yet */
     struct tile_job *tiles;
     /* Where the network's result has another size than the picture's: */
     struct background_rows rows;
@@ -231,7 +232,8 @@ static enum error_code background_open(struct background *b, const struct view_u
 {
     struct step *step = b->step;
     const int scale = step->model[ROLE_UPSCALER]->info.scale;
-    const struct tile_sink sink = {b, 1 + step->r->face_count, background_targets, background_filled, background_again};
+    const struct tile_sink sink = {
+        b, 1 + step->r->face_count, background_targets, background_filled, background_again, b->later};
     background_close(b);
     b->width = picture->width * scale;
     b->height = picture->height * scale;
@@ -269,7 +271,7 @@ static enum error_code background_large(struct step *step, const struct view_u8 
     const int scale = step->model[ROLE_UPSCALER]->info.scale;
     enum error_code code = image_create(out, picture->width * scale, picture->height * scale, 3, 8, false, err);
     if (code == OK) {
-        const struct tile_sink sink = {*out, 1, background_into, NULL, NULL};
+        const struct tile_sink sink = {*out, 1, background_into, NULL, NULL, false};
         code = tile_begin_compat(&job, step, picture, cut, &sink, err);
     }
     if (code == OK)
@@ -341,7 +343,21 @@ static enum error_code background_once(struct background *b, const struct view_u
         return background_plain(step, picture, err);
     if (code == OK && !b->tiles)
         code = background_open(b, picture, err);
+    if (code == OK && !b->later)
+        code = tile_show(b->tiles, 1 + r->face_count, err);
     return code == OK ? tile_advance(b->tiles, wait, err) : code;
+}
+
+static enum error_code background_create(struct step *step, bool later, struct error *err)
+{
+    const struct view_u8 picture = image_view(step->r->picture);
+    struct background *b = step->background = mem_calloc(1, sizeof *b);
+    if (!b)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory");
+    b->step = step;
+    b->tile = background_first(step, &picture);
+    b->later = later;
+    return later ? OK : paste_prepare(step, err);
 }
 
 /* The same, begun where it is not. Memory that does not suffice makes the tiles smaller. */
@@ -350,18 +366,11 @@ static enum error_code background_work(struct step *step, bool wait, struct erro
     struct restoration *r = step->r;
     struct view_u8 picture = image_view(r->picture);
     int longest = picture.width > picture.height ? picture.width : picture.height;
+    enum error_code code = step->background ? OK : background_create(step, false, err);
+    if (code != OK)
+        return code;
     struct background *b = step->background;
-    enum error_code code = OK;
-    if (!b) {
-        b = step->background = mem_calloc(1, sizeof *b);
-        if (!b)
-            return error_set(err, ERROR_NO_MEMORY, "out of memory");
-        b->step = step;
-        b->tile = background_first(step, &picture);
-        code = paste_prepare(step, err);
-    }
-    if (code == OK)
-        code = background_once(b, &picture, wait, err);
+    code = background_once(b, &picture, wait, err);
     while (step_too_large(code) && step->model[ROLE_UPSCALER]) {
         int smaller = background_smaller(b->tile, longest);
         if (smaller < 0)
@@ -378,14 +387,41 @@ static enum error_code background_work(struct step *step, bool wait, struct erro
     return code;
 }
 
-enum error_code background_begin(struct step *step, struct error *err)
+/* Whether the device computes it while we do something else. */
+static bool background_beside(const struct step *step)
 {
-    const struct restoration *r = step->r;
     struct device_info info;
     device_info(step->context->device, &info);
-    if (!info.asynchronous || !step->model[ROLE_UPSCALER] || r->options.aligned || r->options.compat)
+    return info.asynchronous && step->model[ROLE_UPSCALER] && !step->r->options.aligned && !step->r->options.compat;
+}
+
+enum error_code background_begin(struct step *step, struct error *err)
+{
+    if (!background_beside(step))
         return OK;
-    return background_work(step, false, err);
+    enum error_code code = background_create(step, true, err);
+    if (code == OK)
+        code = background_work(step, false, err);
+    if (code == OK)
+        mem_touch(step->r->result->pixels, 3 * (size_t)step->width * (size_t)step->height);
+    return code;
+}
+
+enum error_code background_show(struct step *step, struct error *err)
+{
+    if (!background_beside(step))
+        return OK;
+    enum error_code code = paste_prepare(step, err);
+    if (step->background)
+        step->background->later = false;
+    if (code == OK)
+        code = background_work(step, false, err);
+    for (int i = 0; i < step->r->face_count && code == OK; i++) {
+        const struct patch *p = &step->patches[i];
+        if (p->pixels)
+            mem_touch(p->pixels, (size_t)p->rect.width * (size_t)p->rect.height * 3 * p->element);
+    }
+    return code;
 }
 
 enum error_code background_poll(struct step *step, struct error *err)
@@ -395,6 +431,8 @@ enum error_code background_poll(struct step *step, struct error *err)
 
 enum error_code background_settle(struct step *step, struct error *err)
 {
+    if (step->background && step->background->later)
+        background_end(step);
     return step->background && step->background->tiles ? tile_settle(step->background->tiles, err) : OK;
 }
 

@@ -10,7 +10,8 @@
 #include "server/image/warp.h"
 #include "server/pipeline/step.h"
 
-#define PASTE_BAND 64 /* rows warped at a time */
+#define PASTE_BAND 64                    /* rows warped at a time */
+#define PASTE_LAYERS ((size_t)512 << 20) /* bytes of the layers that are there at once, if there is more than one */
 
 static enum error_code paste_no_memory(struct error *err)
 {
@@ -37,6 +38,8 @@ static void paste_matrix(const struct step *step, const struct face *face, doubl
 enum error_code paste_prepare(struct step *step, struct error *err)
 {
     struct restoration *r = step->r;
+    if (step->patches)
+        return OK;
     step->patches = mem_calloc((size_t)r->face_count, sizeof *step->patches);
     if (!step->patches)
         return paste_no_memory(err);
@@ -87,27 +90,12 @@ static void paste_load(const struct image *result, struct patch *p)
     }
 }
 
-struct paste_store {
-    const struct image *result;
-    const struct patch *patch;
-    bool truncate;
-};
-
-static void paste_store_rows(void *context, int item)
+/* compat truncates. */
+static void paste_truncate(const struct image *result, const struct patch *p)
 {
-    const struct paste_store *store = context;
-    const struct patch *p = store->patch;
-    size_t n = 3 * (size_t)p->rect.width, width = (size_t)store->result->width;
-    int begin, end;
-    thread_band(p->rect.height, item, &begin, &end);
-    for (int y = begin; y < end; y++) {
-        uint8_t *to = (uint8_t *)store->result->pixels + 3 * ((size_t)(p->rect.y + y) * width + (size_t)p->rect.x);
-        if (!store->truncate) { /* its pixels are float then */
-            float *row = (float *)p->pixels + (size_t)y * n;
-            pixel_clamp(row, n);
-            pixel_round(to, row, n);
-            continue;
-        }
+    size_t n = 3 * (size_t)p->rect.width, width = (size_t)result->width;
+    for (int y = 0; y < p->rect.height; y++) {
+        uint8_t *to = (uint8_t *)result->pixels + 3 * ((size_t)(p->rect.y + y) * width + (size_t)p->rect.x);
         for (size_t i = 0; i < n; i++) {
             size_t k = (size_t)y * n + i;
             double v = p->element == sizeof(double) ? ((const double *)p->pixels)[k] : ((const float *)p->pixels)[k];
@@ -117,29 +105,26 @@ static void paste_store_rows(void *context, int item)
     }
 }
 
-/* compat truncates, the default rounds. */
-static void paste_store(const struct image *result, const struct patch *p, bool truncate)
-{
-    struct paste_store store = {result, p, truncate};
-    thread_for(thread_bands(p->rect.height), paste_store_rows, &store);
-}
-
-/* What an earlier face changed under this one goes on unrounded. */
-static void paste_carry(struct patch *to, const struct patch *from)
+/* What an earlier face changed under this one goes on unrounded: that in row y of the result. */
+static void paste_carry(struct patch *to, const struct patch *from, int y)
 {
     int x0 = to->rect.x > from->rect.x ? to->rect.x : from->rect.x;
-    int y0 = to->rect.y > from->rect.y ? to->rect.y : from->rect.y;
-    int x1 = to->rect.x + to->rect.width, y1 = to->rect.y + to->rect.height;
+    int x1 = to->rect.x + to->rect.width;
     if (from->rect.x + from->rect.width < x1)
         x1 = from->rect.x + from->rect.width;
-    if (from->rect.y + from->rect.height < y1)
-        y1 = from->rect.y + from->rect.height;
-    for (int y = y0; y < y1 && x0 < x1; y++) {
-        size_t t = (size_t)(y - to->rect.y) * (size_t)to->rect.width + (size_t)(x0 - to->rect.x);
-        size_t f = (size_t)(y - from->rect.y) * (size_t)from->rect.width + (size_t)(x0 - from->rect.x);
-        memcpy((char *)to->pixels + t * 3 * to->element, (const char *)from->pixels + f * 3 * from->element,
-               (size_t)(x1 - x0) * 3 * to->element);
-    }
+    if (y < from->rect.y || y >= from->rect.y + from->rect.height || x0 >= x1)
+        return;
+    size_t t = (size_t)(y - to->rect.y) * (size_t)to->rect.width + (size_t)(x0 - to->rect.x);
+    size_t f = (size_t)(y - from->rect.y) * (size_t)from->rect.width + (size_t)(x0 - from->rect.x);
+    memcpy((char *)to->pixels + t * 3 * to->element, (const char *)from->pixels + f * 3 * from->element,
+           (size_t)(x1 - x0) * 3 * to->element);
+}
+
+static void paste_carry_row(struct patch *patches, int index, int y)
+{
+    for (int earlier = 0; earlier < index; earlier++)
+        if (patches[earlier].pixels)
+            paste_carry(&patches[index], &patches[earlier], y);
 }
 
 /* How ParseNet's labels become a mask, in px of the crop; the numbers are those for 512 px. */
@@ -225,7 +210,7 @@ static enum error_code paste_make_mask(const struct step *step, const struct fac
 {
     size_t area = (size_t)p->rect.width * (size_t)p->rect.height;
     if (f->classes && !step->r->options.compat)
-        return OK; /* paste_blend makes its own */
+        return OK; /* paste_make_layer makes its own */
     if (f->classes) {
         mask->crop = mem_alloc((size_t)f->size * (size_t)f->size, sizeof(double));
         return mask->crop ? paste_parse_mask(f->classes, f->size, mask->crop, err) : paste_no_memory(err);
@@ -330,54 +315,175 @@ static enum error_code paste_make_crop(struct paste_crop *crop, struct error *er
     return code;
 }
 
-struct paste_blend {
+struct paste_layer {
     const struct patch *patch;
     const struct paste_mask *square; /* its masks are NULL with ParseNet */
     struct view_f32 crop;
-    float weight;
 };
+
+static void paste_layer_rows(void *context, int item)
+{
+    const struct paste_layer *layer = context;
+    const struct patch *p = layer->patch;
+    const float none[4] = {0};
+    int begin, end;
+    thread_band(p->rect.height, item, &begin, &end);
+    size_t first = (size_t)begin * (size_t)p->rect.width, count = (size_t)(end - begin) * (size_t)p->rect.width;
+    float *to = p->layer + 4 * first;
+    const struct view_f32 view = {to, p->rect.width, end - begin, 4, 4 * (size_t)p->rect.width};
+    warp_smooth_f32(&view, p->rect.x, p->rect.y + begin, &layer->crop, p->matrix, none);
+    for (size_t i = 0; i < count && layer->square->soft; i++, to += 4) {
+        float m = layer->square->soft[first + i], inner = m * layer->square->eroded[first + i];
+        for (int c = 0; c < 3; c++)
+            to[c] *= inner;
+        to[3] = m;
+    }
+}
+
+static enum error_code paste_make_layer(const struct step *step, const struct face *f, struct patch *p,
+                                        struct error *err)
+{
+    size_t count = (size_t)f->size * (size_t)f->size;
+    struct paste_mask mask = {0};
+    float *work = mem_alloc(count, 5 * sizeof(float));
+    p->layer = mem_alloc((size_t)p->rect.width * (size_t)p->rect.height, 4 * sizeof(float));
+    enum error_code code = work && p->layer ? paste_make_mask(step, f, p, &mask, err) : paste_no_memory(err);
+    struct paste_crop crop = {f, paste_soften(f->size), f->classes ? work + 4 * count : NULL, work};
+    const struct paste_layer layer = {p, &mask, {work, f->size, f->size, 4, 4 * (size_t)f->size}};
+    if (code == OK)
+        code = paste_make_crop(&crop, err);
+    if (code == OK)
+        thread_for(thread_bands(p->rect.height), paste_layer_rows, (void *)&layer);
+    paste_free_mask(&mask);
+    free(work);
+    return code;
+}
+
+/* Makes the layers of patches `first` and following, as far as there is memory for them; *end: the first without. */
+static enum error_code paste_make_layers(const struct step *step, int first, int *end, struct error *err)
+{
+    size_t bytes = 0;
+    enum error_code code = OK;
+    int i = first;
+    for (; i < step->r->face_count && code == OK; i++) {
+        struct patch *p = &step->patches[i];
+        if (!p->pixels)
+            continue;
+        size_t more = (size_t)p->rect.width * (size_t)p->rect.height * 4 * sizeof(float);
+        if (bytes && bytes + more > PASTE_LAYERS)
+            break;
+        bytes += more;
+        if (!p->layer)
+            code = paste_make_layer(step, &step->r->faces[i], p, err);
+        if (code == OK)
+            code = step_check(step, err);
+    }
+    *end = i;
+    return code;
+}
+
+enum error_code paste_layers(struct step *step, struct error *err)
+{
+    int end;
+    if (step->r->options.compat || step->r->options.aligned)
+        return OK;
+    enum error_code code = paste_prepare(step, err);
+    return code == OK ? paste_make_layers(step, 0, &end, err) : code;
+}
+
+/* Patches first .. end-1, of which the last of all faces is one if `last`. */
+struct paste_blend {
+    struct step *step;
+    int first, end;
+    bool last;
+};
+
+/* dst += weight * (layer - alpha * dst). */
+static void paste_blend_row(const struct patch *p, int y, float weight)
+{
+    size_t first = (size_t)(y - p->rect.y) * (size_t)p->rect.width;
+    const float *px = p->layer + 4 * first;
+    float *to = (float *)p->pixels + 3 * first;
+    for (int x = 0; x < p->rect.width; x++, px += 4, to += 3) {
+        if (px[3] == 0)
+            continue;
+        for (int c = 0; c < 3; c++)
+            to[c] += weight * (px[c] - px[3] * to[c]);
+    }
+}
+
+static void paste_round_row(const struct image *result, const struct patch *p, int y)
+{
+    size_t n = 3 * (size_t)p->rect.width;
+    float *row = (float *)p->pixels + (size_t)(y - p->rect.y) * n;
+    pixel_clamp(row, n);
+    pixel_round((uint8_t *)result->pixels + 3 * ((size_t)y * (size_t)result->width + (size_t)p->rect.x), row, n);
+}
+
+static bool paste_crosses(const struct patch *p, int y)
+{
+    return p->pixels && y >= p->rect.y && y < p->rect.y + p->rect.height;
+}
 
 static void paste_blend_rows(void *context, int item)
 {
-    enum { CHUNK = 256 }; /* px warped at a time */
     const struct paste_blend *blend = context;
-    const struct patch *p = blend->patch;
-    const float *soft = blend->square->soft, *eroded = blend->square->eroded, none[4] = {0};
-    float warped[4 * CHUNK], weight = blend->weight;
+    const struct restoration *r = blend->step->r;
+    struct patch *patches = blend->step->patches;
     int begin, end;
-    thread_band(p->rect.height, item, &begin, &end);
-    for (int y = begin; y < end; y++)
-        for (int x = 0, count; x < p->rect.width; x += count) {
-            count = p->rect.width - x < CHUNK ? p->rect.width - x : CHUNK;
-            struct view_f32 view = {warped, count, 1, 4, 4 * CHUNK};
-            size_t first = (size_t)y * (size_t)p->rect.width + (size_t)x;
-            float *to = (float *)p->pixels + 3 * first;
-            warp_smooth_f32(&view, p->rect.x + x, p->rect.y + y, &blend->crop, p->matrix, none);
-            for (int i = 0; i < count; i++, to += 3) {
-                const float *px = warped + 4 * i;
-                float m = soft ? soft[first + (size_t)i] : px[3], inner = soft ? m * eroded[first + (size_t)i] : 1;
-                if (m == 0)
-                    continue;
-                for (int c = 0; c < 3; c++)
-                    to[c] += weight * (inner * px[c] - m * to[c]);
+    thread_band(blend->step->height, item, &begin, &end);
+    for (int y = begin; y < end; y++) {
+        for (int i = blend->first; i < blend->end; i++)
+            if (paste_crosses(&patches[i], y)) {
+                paste_carry_row(patches, i, y);
+                paste_blend_row(&patches[i], y, (float)r->options.weight);
             }
-        }
+        for (int i = 0; i < blend->end && blend->last; i++)
+            if (paste_crosses(&patches[i], y))
+                paste_round_row(r->result, &patches[i], y);
+    }
 }
 
 /* The default blend, in float. */
-static enum error_code paste_blend(const struct face *f, struct patch *p, const struct paste_mask *square, float weight,
-                                   struct error *err)
+static enum error_code paste_default(struct step *step, struct error *err)
 {
-    size_t count = (size_t)f->size * (size_t)f->size;
-    float *work = mem_alloc(count, 5 * sizeof(float));
-    if (!work)
-        return paste_no_memory(err);
-    struct paste_crop crop = {f, paste_soften(f->size), f->classes ? work + 4 * count : NULL, work};
-    struct paste_blend blend = {p, square, {work, f->size, f->size, 4, 4 * (size_t)f->size}, weight};
-    enum error_code code = paste_make_crop(&crop, err);
-    if (code == OK)
-        thread_for(thread_bands(p->rect.height), paste_blend_rows, &blend);
-    free(work);
+    enum error_code code = OK;
+    struct paste_blend blend = {.step = step};
+    for (; blend.end < step->r->face_count && code == OK; blend.first = blend.end) {
+        code = paste_make_layers(step, blend.first, &blend.end, err);
+        blend.last = blend.end == step->r->face_count;
+        if (code == OK)
+            thread_for(thread_bands(step->height), paste_blend_rows, &blend);
+        for (int i = blend.first; i < blend.end; i++) {
+            free(step->patches[i].layer);
+            step->patches[i].layer = NULL;
+        }
+    }
+    return code;
+}
+
+static enum error_code paste_compat(struct step *step, struct error *err)
+{
+    const struct restoration *r = step->r;
+    enum error_code code = OK;
+    for (int i = 0; i < r->face_count && code == OK; i++) {
+        struct patch *p = &step->patches[i];
+        struct paste_mask mask = {0};
+        if (!p->pixels)
+            continue;
+        paste_load(r->result, p);
+        for (int y = p->rect.y; y < p->rect.y + p->rect.height; y++)
+            paste_carry_row(step->patches, i, y);
+        code = paste_make_mask(step, &r->faces[i], p, &mask, err);
+        if (code == OK)
+            code = paste_blend_compat(&r->faces[i], p, &mask, err);
+        paste_free_mask(&mask);
+        if (code == OK)
+            code = step_check(step, err);
+    }
+    for (int i = 0; i < r->face_count && code == OK; i++)
+        if (step->patches[i].pixels)
+            paste_truncate(r->result, &step->patches[i]);
     return code;
 }
 
@@ -385,36 +491,11 @@ static enum error_code paste_blend(const struct face *f, struct patch *p, const 
 enum error_code paste_step(struct step *step, struct error *err)
 {
     struct restoration *r = step->r;
-    bool compat = r->options.compat;
-    enum error_code code = OK;
-    if (r->options.aligned) { /* the face is the result */
-        struct image *face = r->faces[0].restoration;
-        code = image_create(&r->result, face->width, face->height, 3, 8, false, err);
-        if (code == OK)
-            memcpy(r->result->pixels, face->pixels, 3 * (size_t)face->width * (size_t)face->height);
-        return code;
-    }
-    for (int i = 0; i < r->face_count && code == OK; i++) {
-        const struct face *f = &r->faces[i];
-        struct patch *p = &step->patches[i];
-        struct paste_mask mask = {0};
-        if (!p->pixels)
-            continue;
-        if (compat)
-            paste_load(r->result, p);
-        for (int earlier = 0; earlier < i; earlier++)
-            if (step->patches[earlier].pixels)
-                paste_carry(p, &step->patches[earlier]);
-        code = paste_make_mask(step, f, p, &mask, err);
-        if (code == OK)
-            code =
-                compat ? paste_blend_compat(f, p, &mask, err) : paste_blend(f, p, &mask, (float)r->options.weight, err);
-        paste_free_mask(&mask);
-        if (code == OK)
-            code = step_check(step, err);
-    }
-    for (int i = 0; i < r->face_count && code == OK; i++)
-        if (step->patches[i].pixels)
-            paste_store(r->result, &step->patches[i], compat);
+    if (!r->options.aligned)
+        return r->options.compat ? paste_compat(step, err) : paste_default(step, err);
+    struct image *face = r->faces[0].restoration; /* it is the result */
+    enum error_code code = image_create(&r->result, face->width, face->height, 3, 8, false, err);
+    if (code == OK)
+        memcpy(r->result->pixels, face->pixels, 3 * (size_t)face->width * (size_t)face->height);
     return code;
 }

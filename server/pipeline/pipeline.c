@@ -17,11 +17,13 @@ static const struct pipeline_stage {
     enum error_code (*run)(struct step *step, struct error *err);
     bool detection; /* part of a detection alone */
 } pipeline_stages[] = {
-    {STAGE_DECODE, decode_step, true}, {STAGE_DETECT, detect_step, true},
-    {STAGE_ALIGN, align_place, false}, {STAGE_BACKGROUND, background_begin, false},
-    {STAGE_ALIGN, align_step, false},  {STAGE_RESTORE, restore_step, false},
-    {STAGE_PARSE, parse_step, false},  {STAGE_BACKGROUND, background_step, false},
-    {STAGE_PASTE, paste_step, false},  {STAGE_ENCODE, encode_step, false},
+    {STAGE_DECODE, decode_step, true},          {STAGE_BACKGROUND, background_begin, false},
+    {STAGE_DETECT, detect_step, true},          {STAGE_ALIGN, align_place, false},
+    {STAGE_BACKGROUND, background_show, false}, {STAGE_ALIGN, align_step, false},
+    {STAGE_RESTORE, restore_step, false},       {STAGE_PARSE, parse_step, false},
+    {STAGE_PARSE, paste_layers, false}, /* the masks, before there is time to lose with them */
+    {STAGE_BACKGROUND, background_step, false}, {STAGE_PASTE, paste_step, false},
+    {STAGE_ENCODE, encode_step, false},
 };
 
 const char *stage_name(enum stage stage)
@@ -53,8 +55,10 @@ static void restoration_free_results(struct restoration *r)
         free(f->classes);
         f->crop_float = f->restoration_float = NULL;
         f->classes = NULL;
-        if (r->step && r->step->patches)
+        if (r->step && r->step->patches) {
             free(r->step->patches[i].pixels);
+            free(r->step->patches[i].layer);
+        }
     }
     if (r->step) {
         free(r->step->patches);

@@ -13,6 +13,7 @@ struct patch {
     double matrix[6]; /* crop -> result */
     void *pixels; /* rect.height × rect.width × RGB: double for compat's ParseNet blend, else float; NULL: not pasted */
     size_t element; /* sizeof one sample */
+    float *layer;   /* rect.height × rect.width × RGBA that is to lie over the pixels, times its alpha; or NULL */
 };
 
 struct step {
@@ -101,9 +102,12 @@ enum error_code align_place(struct step *step, struct error *err) MUST_CHECK;
 /* The crop of a face whose affine and size are set. Part of align_step. */
 enum error_code align_warp(const struct restoration *r, struct face *face, struct error *err) MUST_CHECK;
 
-/* Places the patches of the chosen faces: called before the background is made, which fills them in the default mode.
- */
+/* Places the patches of the chosen faces, unless they are: called before the background is made, which fills them in
+ * the default mode. */
 enum error_code paste_prepare(struct step *step, struct error *err) MUST_CHECK;
+/* Makes of the restored faces what paste_step lays over the background, as far as memory is spent on it beforehand: the
+ * device may be at work on the background. */
+enum error_code paste_layers(struct step *step, struct error *err) MUST_CHECK;
 /* A row of the unrounded background (width × RGB), clamped to 0..255 on its way, into the patches and, rounded, into
  * r->result. Several threads may do rows of their own. */
 void paste_background_row(struct step *step, int y, float *row);
@@ -128,6 +132,7 @@ struct tile_sink {
     int (*targets)(void *user, const struct rect *rect, struct raster_target *targets);
     void (*filled)(void *user, const struct rect *rect);     /* they have them; may be NULL */
     enum error_code (*again)(void *user, struct error *err); /* all rectangles come once more; may be NULL */
+    bool later;                                              /* targets are unknown until tile_show */
 };
 
 /* An upscaler at work on a picture: tiles of `core` px (0: whole) with exact or feathered seams, clamped to 0..255, as
@@ -143,19 +148,25 @@ enum error_code tile_begin_compat(struct tile_job **out, struct step *step, cons
 /* The height of the highest rectangle. */
 int tile_rows(const struct tile_job *job);
 
-/* Takes over what is done and keeps the device busy with what is not; to the end, if it is to wait. */
+/* The sink knows its targets, at most so many of a rectangle, if it did not before. */
+enum error_code tile_show(struct tile_job *job, int most, struct error *err) MUST_CHECK;
+/* Takes over what is done and keeps the device busy with what is not; to the end, if it is to wait and targets are
+ * known. */
 enum error_code tile_advance(struct tile_job *job, bool wait, struct error *err) MUST_CHECK;
-/* Waits until nothing of it is on the device; tile_advance goes on. */
+/* Waits until nothing of it is on the device; tile_advance goes on. Its targets are known. */
 enum error_code tile_settle(struct tile_job *job, struct error *err) MUST_CHECK;
 /* NULL-safe; what is on the device is given up. */
 void tile_end(struct tile_job **job);
 
-/* Begins background_step where the device works beside us, so that it computes while faces are cut out and between
- * their networks' runs, which go first. */
+/* Begins background_step where the device works beside us, so that it computes while faces are looked for and cut out
+ * and between their networks' runs, which go first. */
 enum error_code background_begin(struct step *step, struct error *err) MUST_CHECK;
+/* Part of the same, when the faces have their places: only now it is known where the result goes. */
+enum error_code background_show(struct step *step, struct error *err) MUST_CHECK;
 /* Takes over what is done of it, and sends more. */
 enum error_code background_poll(struct step *step, struct error *err) MUST_CHECK;
-/* Of a background that was begun: waits until nothing of it is on the device; gives up what there is. */
+/* Of a background that was begun: waits until nothing of it is on the device; gives up what there is. Before
+ * background_show both do the second: that begins it again. */
 enum error_code background_settle(struct step *step, struct error *err) MUST_CHECK;
 void background_end(struct step *step);
 

@@ -327,7 +327,8 @@ int tile_rows(const struct tile_job *job)
     return most;
 }
 
-/* What the tile is to be cut from, and where what is done with it goes. targets: room for the sink's most. */
+/* What the tile is to be cut from, and where what is done with it goes. targets: room for the sink's most; NULL: that
+ * is unknown. */
 static void tile_describe(const struct tile_job *job, const struct tile *t, struct raster_source *source,
                           struct run_image *image, struct raster_target *targets)
 {
@@ -338,7 +339,7 @@ static void tile_describe(const struct tile_job *job, const struct tile *t, stru
                                      .columns = job->ax.from + t->x,
                                      .rows = job->ay.from + t->y};
     *image = (struct run_image){.targets = targets};
-    if (t->done.width > 0 && t->done.height > 0)
+    if (targets && t->done.width > 0 && t->done.height > 0)
         image->target_count = job->sink.targets(job->sink.user, &t->done, targets);
     if (job->canvas) {
         image->x = t->x * s;
@@ -354,31 +355,55 @@ static void tile_describe(const struct tile_job *job, const struct tile *t, stru
     }
 }
 
+/* The run of a flight, whose sources it fills in. targets: NULL, or room for the sink's most of each tile. */
+static struct run_io tile_run(const struct tile_job *job, struct tile_flight *flight, struct run_input *input,
+                              struct run_output *output, struct run_image *images, struct raster_target *targets)
+{
+    for (int i = 0; i < flight->count; i++)
+        tile_describe(job, &job->tiles[flight->first + i], &flight->sources[i], &images[i],
+                      targets ? targets + i * job->sink.most : NULL);
+    *input = (struct run_input){.images = flight->sources};
+    *output = (struct run_output){.images = images, .canvas = job->canvas};
+    return (struct run_io){.inputs = input,
+                           .outputs = targets ? output : NULL,
+                           .range = model_range(MODEL_UPSCALER),
+                           .options = {.cancel = &job->step->r->cancel, .background = true}};
+}
+
+static enum error_code tile_room(const struct tile_job *job, int count, struct raster_target **targets,
+                                 struct error *err)
+{
+    *targets = mem_alloc((size_t)count * (size_t)job->sink.most, sizeof **targets);
+    return *targets ? OK : error_set(err, ERROR_NO_MEMORY, "out of memory for a tile");
+}
+
+static void tile_discard(struct tile_job *job)
+{
+    for (int i = 0; i < job->flying; i++)
+        plan_discard(job->flights[i].plan);
+    job->flying = 0;
+}
+
 /* Sends the next tiles, of one row and one size, to the device. */
 static enum error_code tile_submit(struct tile_job *job, struct error *err)
 {
-    struct step *step = job->step;
     struct tile_flight *flight = &job->flights[job->flying];
     const struct tile *first = &job->tiles[job->next];
     struct run_image images[STEP_BATCH];
+    struct run_input input;
+    struct run_output output;
+    struct raster_target *targets = NULL;
     int n = 1;
     while (2 * n <= job->batch && job->next + 2 * n <= job->count && first[2 * n - 1].row == first->row)
         n *= 2;
-    struct raster_target *targets = mem_alloc((size_t)n * (size_t)job->sink.most, sizeof *targets);
-    if (!targets)
-        return error_set(err, ERROR_NO_MEMORY, "out of memory for a tile");
-    for (int i = 0; i < n; i++)
-        tile_describe(job, &first[i], &flight->sources[i], &images[i], targets + i * job->sink.most);
+    enum error_code code = job->sink.later ? OK : tile_room(job, n, &targets, err);
+    if (code != OK)
+        return code;
     flight->first = job->next;
     flight->count = n;
     flight->shape = (struct session_shape){.n = n, .h = first->height, .w = first->width};
-    const struct run_input input = {.images = flight->sources};
-    const struct run_output output = {.images = images, .canvas = job->canvas};
-    const struct run_io run = {.inputs = &input,
-                               .outputs = &output,
-                               .range = model_range(MODEL_UPSCALER),
-                               .options = {.cancel = &step->r->cancel, .background = true}};
-    enum error_code code = step_submit(step, ROLE_UPSCALER, job->precision, &flight->shape, &run, &flight->plan, err);
+    const struct run_io run = tile_run(job, flight, &input, &output, images, targets);
+    code = step_submit(job->step, ROLE_UPSCALER, job->precision, &flight->shape, &run, &flight->plan, err);
     free(targets);
     if (code == OK) {
         job->flying++;
@@ -391,11 +416,32 @@ static enum error_code tile_submit(struct tile_job *job, struct error *err)
     return code;
 }
 
-static void tile_discard(struct tile_job *job)
+enum error_code tile_show(struct tile_job *job, int most, struct error *err)
 {
-    for (int i = 0; i < job->flying; i++)
-        plan_discard(job->flights[i].plan);
-    job->flying = 0;
+    struct tile_flight *flight = &job->flights[0]; /* while targets are unknown there is one at most */
+    struct run_image images[STEP_BATCH];
+    struct run_input input;
+    struct run_output output;
+    struct raster_target *targets;
+    if (!job->sink.later)
+        return OK;
+    job->sink.later = false;
+    job->sink.most = most;
+    if (!job->flying)
+        return OK;
+    enum error_code code = tile_room(job, flight->count, &targets, err);
+    if (code != OK)
+        return code;
+    const struct run_io run = tile_run(job, flight, &input, &output, images, targets);
+    code = plan_show(flight->plan, &run, err);
+    free(targets);
+    if (step_too_large(code)) { /* once more, as any run that finds no room */
+        error_clear(err);
+        tile_discard(job);
+        job->next = 0;
+        return OK;
+    }
+    return code;
 }
 
 /* A result is refused: everything is done again in fp32, unless that was it. */
@@ -440,11 +486,12 @@ enum error_code tile_advance(struct tile_job *job, bool wait, struct error *err)
 {
     enum error_code code = OK;
     while (code == OK && (job->flying > 0 || job->next < job->count)) {
-        if (job->next < job->count && job->flying < job->ahead)
+        const bool send = job->next < job->count && job->flying < (job->sink.later ? 1 : job->ahead);
+        if (send)
             code = step_check(job->step, err);
-        if (code == OK && job->next < job->count && job->flying < job->ahead)
+        if (code == OK && send)
             code = tile_submit(job, err);
-        else if (code == OK && (wait || plan_ready(job->flights[0].plan)))
+        else if (code == OK && !job->sink.later && (wait || plan_ready(job->flights[0].plan)))
             code = tile_finish(job, err);
         else
             break;

@@ -420,13 +420,63 @@ static void test_under_way(void)
     assert_true(device_busy_ms(device) > 0);
 }
 
+/* A run whose outputs are named when it is under way, and what may not be done before they are. */
+static void test_shown_later(void)
+{
+    enum { W = 64, H = 48 };
+    static uint8_t in[H][W][3], out[2][H][W][3];
+    struct error err = ERROR_INIT;
+    struct device_info info;
+    struct net net;
+    const struct raster_source source = {RASTER_U8, in, sizeof in[0], NULL, NULL};
+    const struct run_input input = {.images = &source};
+    struct raster_target target = {RASTER_U8, out[0], sizeof out[0][0], 0, 0, W, H};
+    const struct run_image image = {.targets = &target, .target_count = 1};
+    const struct run_output output = {.images = &image};
+    struct run_io run = {.inputs = &input, .range = &unit_range, .options = {.background = true}};
+    device_info(device, &info);
+    net_same(&net, 1, H, W, 20);
+    fill(in[0][0], sizeof in, 7);
+    if (!info.asynchronous) {
+        assert_int_equal(plan_submit(net.plan, &run, &err), ERROR_INTERNAL);
+        net_destroy(&net);
+        return;
+    }
+    submit(&net, &run);
+    assert_false(plan_ready(net.plan));
+    struct run_io full = run;
+    full.outputs = &output;
+    assert_int_equal(plan_submit(net.plan, &full, &err), ERROR_INTERNAL); /* what it would overwrite nobody has seen */
+    error_clear(&err);
+    if (plan_show(net.plan, &full, &err))
+        fail_msg("%s", err.text);
+    assert_int_equal(plan_show(net.plan, &full, &err), ERROR_INTERNAL);
+    error_clear(&err);
+    target.data = out[1];
+    full.options.background = false;
+    submit(&net, &full); /* goes before none of its plan */
+    await(&net);
+    await(&net);
+    assert_memory_equal(in, out[0], sizeof in);
+    assert_memory_equal(in, out[1], sizeof in);
+    submit(&net, &run);
+    assert_int_equal(plan_wait(net.plan, NULL, &err), ERROR_INTERNAL);
+    assert_int_equal(plan_under_way(net.plan), 0);
+    submit(&net, &run);
+    plan_discard(net.plan);
+    submit(&net, &full);
+    await(&net);
+    submit(&net, &run); /* left under way */
+    net_destroy(&net);
+}
+
 /* --- all devices ---------------------------------------------------------------------------------------------------
  */
 
 static void run_all(const char *name)
 {
-    static void (*const tests[])(void) = {test_windows, test_floats,   test_labels,
-                                          test_canvas,  test_verdicts, test_under_way};
+    static void (*const tests[])(void) = {test_windows,  test_floats,    test_labels,     test_canvas,
+                                          test_verdicts, test_under_way, test_shown_later};
     struct device_info info;
     device_info(device, &info);
     for (int p = 0; p < (info.fp16 ? 2 : 1); p++) {
