@@ -8,7 +8,8 @@
 #include "runtime/vulkan/vk_command.h"
 #include "runtime/vulkan/vk_ops.h"
 
-#define COPY_BYTES ((size_t)1 << 20) /* of a thread's item */
+#define COPY_BYTES ((size_t)1 << 20)    /* of a thread's item */
+#define DELIVER_BYTES ((size_t)1 << 18) /* the same */
 #define MAX_OUTPUTS (sizeof((struct graph *)0)->outputs / sizeof(int))
 #define MAX_PORTS (sizeof((struct graph *)0)->inputs / sizeof(int) + MAX_OUTPUTS)
 #define MAX_LOOKED 32 /* images of an output that are looked at one by one */
@@ -541,6 +542,14 @@ static void deliver_later(struct recording *r, struct delivery delivery)
     slot->deliveries[slot->delivery_count++] = delivery;
 }
 
+/* One long row as many. */
+static void deliver_planes(struct recording *r, uint64_t from, char *to, uint64_t bytes)
+{
+    const uint64_t rows = bytes / DELIVER_BYTES, rest = bytes % DELIVER_BYTES;
+    deliver_later(r, (struct delivery){from, to, DELIVER_BYTES, DELIVER_BYTES, DELIVER_BYTES, (int)rows});
+    deliver_later(r, (struct delivery){from + bytes - rest, to + bytes - rest, rest, rest, rest, 1});
+}
+
 static void show_target(struct recording *r, int index, int image, const struct raster_target *target, uint64_t *used)
 {
     const int k = index - r->io->input_count;
@@ -633,8 +642,7 @@ static void read_output(struct recording *r, int index)
     if (output->planes) {
         used = plane_bytes(port);
         move_planes(r, index);
-        deliver_later(
-            r, (struct delivery){.from = r->down[k].offset, .to = (char *)output->planes, .bytes = used, .rows = 1});
+        deliver_planes(r, r->down[k].offset, (char *)output->planes, used);
     }
     for (int n = 0; n < port->n && output->images; n++) {
         const struct run_image *image = &output->images[n];
@@ -714,6 +722,34 @@ enum error_code vk_io_out(struct vk_io *io, int slot, const struct run_io *run, 
     return code == OK ? record_after(&r, after) : code;
 }
 
+/* All deliveries of a slot, in items of about DELIVER_BYTES. */
+struct deliveries {
+    const struct io_slot *slot;
+    int count; /* of the items */
+};
+
+static int deliver_rows(const struct delivery *d)
+{
+    return (int)(DELIVER_BYTES / (d->bytes + 1)) + 1;
+}
+
+static int deliver_items(const struct delivery *d)
+{
+    return (d->rows + deliver_rows(d) - 1) / deliver_rows(d);
+}
+
+static void deliver_item(void *context, int item)
+{
+    const struct deliveries *all = context;
+    const struct delivery *d = all->slot->deliveries;
+    for (; item >= deliver_items(d); d++)
+        item -= deliver_items(d);
+    const int begin = item * deliver_rows(d), end = begin + deliver_rows(d);
+    for (int y = begin; y < end && y < d->rows; y++)
+        memcpy(d->to + (size_t)y * d->to_stride,
+               (const char *)all->slot->readback.mapped + d->from + (size_t)y * d->from_stride, d->bytes);
+}
+
 void vk_io_deliver(struct vk_io *io, int slot, struct run_result *result)
 {
     const struct io_slot *s = &io->slots[slot];
@@ -724,13 +760,8 @@ void vk_io_deliver(struct vk_io *io, int slot, struct run_result *result)
             result->finite = result->finite && !(found[MAX_LOOKED * k + n] & CHECK_NOT_FINITE);
             result->flat |= (uint32_t) !(found[MAX_LOOKED * k + n] & CHECK_VARIES) << n;
         }
-    for (size_t i = 0; i < s->delivery_count; i++) {
-        const struct delivery *d = &s->deliveries[i];
-        copy_all((struct copy){.from = (const char *)s->readback.mapped + d->from,
-                               .to = d->to,
-                               .from_stride = d->from_stride,
-                               .to_stride = d->to_stride,
-                               .bytes = d->bytes,
-                               .rows = d->rows});
-    }
+    struct deliveries all = {s, 0};
+    for (size_t i = 0; i < s->delivery_count; i++)
+        all.count += deliver_items(&s->deliveries[i]);
+    thread_for(all.count, deliver_item, &all);
 }

@@ -13,7 +13,7 @@
 #define SEGMENT 65533                   /* bytes that a marker can carry */
 #define ICC_MOST (255 * (SEGMENT - 14)) /* in at most 255 segments with 14 bytes of heading each */
 #define STRIP_PIXELS (1 << 17)          /* about: a fraction of a millisecond, some hundred times what a strip costs */
-#define WAVE 64                         /* strips that are in memory at once */
+#define WAVE 256                        /* strips that are in memory at once */
 #define MARKER_SOF0 0xc0
 #define MARKER_SOS 0xda
 
@@ -226,7 +226,7 @@ enum error_code jpeg_encode(const struct image *image, int quality, struct codec
     jpeg_encode_plan(wave);
     for (; code == OK && wave->first < wave->count; wave->first += WAVE) {
         int left = wave->count - wave->first, count = left < WAVE ? left : WAVE;
-        memset(wave->strips, 0, sizeof wave->strips);
+        memset(wave->strips, 0, (size_t)count * sizeof *wave->strips);
         thread_for(count, jpeg_encode_strip, wave);
         for (int i = 0; i < count; i++) {
             struct strip *strip = &wave->strips[i];
