@@ -143,8 +143,11 @@ static enum error_code session_plan(struct session *s, const struct session_shap
 {
     for (int i = 0; i < SESSION_PLANS; i++) {
         *out = &s->plans[i];
-        if (s->plans[i].plan && session_same(&s->plans[i].shape, shape))
+        if (!s->plans[i].plan || !session_same(&s->plans[i].shape, shape))
+            continue;
+        if (plan_whole(s->plans[i].plan) || plan_under_way(s->plans[i].plan))
             return OK;
+        plan_destroy(&s->plans[i].plan); /* the next one is faster */
     }
     struct session_plan *slot = session_slot(s);
     struct error why = ERROR_INIT;

@@ -15,12 +15,17 @@
 static const struct backend *const backends[] = {&vk_backend, &cpu_backend};
 #define BACKEND_COUNT (sizeof backends / sizeof backends[0])
 
-atomic_int backend_cpu_threads, backend_cpu_handles = 1;
+atomic_int backend_cpu_threads, backend_cpu_handles = 1, backend_patience = 1000;
 
 void device_set_cpu_threads(int threads)
 {
     atomic_store(&backend_cpu_threads, threads);
     thread_set_count(threads);
+}
+
+void device_set_patience(int ms)
+{
+    atomic_store(&backend_patience, ms);
 }
 
 void device_set_cpu_handles(int handles)
@@ -469,6 +474,11 @@ void canvas_destroy(struct canvas **canvas)
 double device_busy_ms(const struct device *device)
 {
     return device->backend->busy_ms ? device->backend->busy_ms(device) : device->busy_ms;
+}
+
+bool plan_whole(const struct plan *plan)
+{
+    return !plan->backend->plan_whole || plan->backend->plan_whole(plan);
 }
 
 uint64_t plan_bytes(const struct plan *plan)

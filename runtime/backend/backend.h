@@ -90,6 +90,8 @@ struct run_result {
 void device_set_cpu_threads(int threads);
 /* How many handles of the device "cpu" are to work at once, 1 at the start: with 0 threads they divide the cores. */
 void device_set_cpu_handles(int handles);
+/* How long making or preparing a plan may measure, ms, 1000 at the start; what it has begun it ends. */
+void device_set_patience(int ms);
 
 /* What a test found about the device with this id, for every list and info from now on, also of devices that are open:
  * why it cannot be used, and why not in fp16; NULL: nothing against it. From any thread. */
@@ -124,8 +126,9 @@ enum error_code plan_create(struct plan **out, struct device *device, const stru
                             enum precision precision, const char *name, struct error *err) MUST_CHECK;
 /* Does once what making a plan of this graph does only the first time, so that it then takes no longer than any other:
  * packs the params, compiles what is needed, and measures which form of it is the fastest where the device has several.
- * That last may take seconds, and the memory of a plan: without `measure` it is left undone, with all that hangs on it,
- * and *whole tells so. No more than a hint: a backend may have nothing to prepare. Errors: as plan_create. */
+ * That last takes some seconds, and the memory of a plan: without `measure` it is left undone, with all that hangs on
+ * it, and *whole tells so, as it does if there is more to measure than the patience lasts: then call again. No more
+ * than a hint: a backend may have nothing to prepare. Errors: as plan_create. */
 enum error_code plan_prepare(struct device *device, const struct graph *graph, enum precision precision,
                              const char *name, bool measure, bool *whole, struct error *err) MUST_CHECK;
 void plan_destroy(struct plan **plan);
@@ -169,6 +172,8 @@ void canvas_destroy(struct canvas **canvas);
 double device_busy_ms(const struct device *device);
 
 /* Device bytes that only this plan holds (its arena and staging). */
+/* False: not everything was measured that this plan's speed depends on. One that is made anew goes on with that. */
+bool plan_whole(const struct plan *plan);
 uint64_t plan_bytes(const struct plan *plan);
 
 /* Makes every later run of the plan take the time of each node, which costs some: a node waits for the one before it.
@@ -210,6 +215,7 @@ struct backend {
                                      struct error *err);
     void (*canvas_destroy)(struct canvas *canvas);
     double (*busy_ms)(const struct device *device);
+    bool (*plan_whole)(const struct plan *plan); /* NULL: always */
     uint64_t (*plan_bytes)(const struct plan *plan);
     enum error_code (*plan_profile)(struct plan *plan, struct error *err); /* this and the next: both, or NULL */
     double (*plan_ms)(const struct plan *plan, double *node_ms);
@@ -259,9 +265,9 @@ void backend_account_close(struct backend_account *account);
 void backend_account_add(struct backend_account *account, uint64_t bytes);
 void backend_account_remove(struct backend_account *account, uint64_t bytes);
 
-extern const struct backend vk_backend;                     /* runtime/vulkan */
-extern const struct backend cpu_backend;                    /* runtime/cpu/cpu_device.c: native code */
-extern atomic_int backend_cpu_threads, backend_cpu_handles; /* as device_set_cpu_threads was told */
-extern const struct backend cpu_ref_backend;                /* runtime/cpu/cpu_ref.c: plain C, the oracle */
+extern const struct backend vk_backend;  /* runtime/vulkan */
+extern const struct backend cpu_backend; /* runtime/cpu/cpu_device.c: native code */
+extern atomic_int backend_cpu_threads, backend_cpu_handles, backend_patience; /* as device_set_… was told */
+extern const struct backend cpu_ref_backend; /* runtime/cpu/cpu_ref.c: plain C, the oracle */
 
 #endif

@@ -420,6 +420,11 @@ static double fault_busy_ms(const struct device *base)
     return device_busy_ms(((const struct fault_device *)base)->inner);
 }
 
+static bool fault_plan_whole(const struct plan *plan)
+{
+    return plan_whole(((const struct fault_plan *)plan)->inner);
+}
+
 static uint64_t fault_plan_bytes(const struct plan *plan)
 {
     return plan_bytes(((const struct fault_plan *)plan)->inner);
@@ -453,6 +458,7 @@ static const struct backend fault_backend = {
     .plan_wait = fault_plan_wait,
     .canvas_create = fault_canvas_create,
     .busy_ms = fault_busy_ms,
+    .plan_whole = fault_plan_whole,
     .plan_bytes = fault_plan_bytes,
     .plan_profile = fault_plan_profile,
     .plan_ms = fault_plan_ms,

@@ -513,6 +513,7 @@ const struct backend vk_backend = {
     .canvas_create = vk_io_canvas_create,
     .canvas_destroy = vk_io_canvas_destroy,
     .busy_ms = busy_ms,
+    .plan_whole = vk_plan_whole,
     .plan_bytes = vk_plan_bytes,
     .plan_profile = vk_plan_profile,
     .plan_ms = vk_plan_ms,

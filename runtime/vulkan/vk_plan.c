@@ -40,6 +40,7 @@ struct vk_plan {
     char name[64];
     struct vk_buffer arena, words;
     struct vk_buffer counters, late;            /* of chains; late: the host's copy of the one that must stay 0 */
+    bool guessed;                               /* not all of its convolutions' tiles were measured */
     uint64_t arena_bytes, scratch, scratch_top; /* scratch begins where the tensors end */
     uint32_t *host_words;                       /* what `words` is filled with; first struct params_run */
     size_t word_count, word_capacity;
@@ -546,6 +547,7 @@ enum error_code vk_plan_create(struct plan **out, struct device *base, const str
     if (code == OK)
         code = vk_tune_measure(device, plan->dispatches, plan->sets, plan->dispatch_count, err);
     if (code == OK) {
+        plan->guessed = vk_tune_wants(device, plan->dispatches, plan->dispatch_count);
         choose_tiles(device, plan);
         vk_chain_link(plan->dispatches, plan->dispatch_count);
         code = make_pipelines(device, plan, err);
@@ -586,8 +588,10 @@ enum error_code vk_plan_prepare(struct device *base, const struct graph *graph, 
             code = allocate(&making, err);
         if (code == OK && measure)
             code = vk_tune_measure(device, plan->dispatches, plan->sets, plan->dispatch_count, err);
+        if (code == OK && measure)
+            *whole = !vk_tune_wants(device, plan->dispatches, plan->dispatch_count);
     }
-    if (code == OK && *whole) {
+    if (code == OK && (*whole || measure)) {
         choose_tiles(device, plan);
         code = make_pipelines(device, plan, err);
         vk_pipeline_save(device);
@@ -715,6 +719,11 @@ enum error_code vk_plan_wait(struct plan *base, bool discard, struct run_result 
     memmove(plan->flying, plan->flying + 1, sizeof plan->flying - sizeof plan->flying[0]);
     plan->flying_count--;
     return code;
+}
+
+bool vk_plan_whole(const struct plan *base)
+{
+    return !((const struct vk_plan *)base)->guessed;
 }
 
 uint64_t vk_plan_bytes(const struct plan *base)

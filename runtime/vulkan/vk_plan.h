@@ -21,6 +21,7 @@ enum error_code vk_plan_submit(struct plan *plan, const struct run_io *run, stru
 enum error_code vk_plan_show(struct plan *plan, const struct run_io *run, struct error *err) MUST_CHECK;
 bool vk_plan_ready(struct plan *plan);
 enum error_code vk_plan_wait(struct plan *plan, bool discard, struct run_result *result, struct error *err) MUST_CHECK;
+bool vk_plan_whole(const struct plan *plan);
 uint64_t vk_plan_bytes(const struct plan *plan);
 enum error_code vk_plan_profile(struct plan *plan, struct error *err) MUST_CHECK;
 double vk_plan_ms(const struct plan *plan, double *node_ms);

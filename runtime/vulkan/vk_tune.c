@@ -1,6 +1,7 @@
 #include "runtime/vulkan/vk_tune.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,12 +14,15 @@
 #include "runtime/vulkan/vk_tiled.h"
 #include "runtime/vulkan/vk_timer.h"
 
-#define ROUNDS 3                /* each tile is timed so often, one after the other, and its best time counts */
-#define ROUND_WORK 40000000000u /* multiply-accumulates of a timing: a fraction of a millisecond on a fast device */
+#define ROUNDS 3 /* each tile is timed so often, one after the other, and its best time counts */
+/* Multiply-accumulates of a timing: a fraction of a millisecond on a fast device. */
+#define ROUND_WORK 40000000000u
+#define ROUND_WORK_SHARED 4000000000u /* of a device that shares the host's memory, and so is slow */
 #define MAX_REPEAT 32
 #define WARM_MS 20
 #define MAX_TILES 32 /* of a family */
 #define SLOW 2       /* times as long as the best: not timed again */
+#define BATCH 4      /* convolutions whose tiles are compiled together, on all cores */
 
 static const struct vk_tune_family *const families[VK_TUNE_KIND_COUNT] = {
     [VK_TUNE_MATRIX] = &vk_matrix_family,
@@ -306,7 +310,8 @@ static enum error_code measure(struct vk_device *device, const struct vk_dispatc
     int count = 0;
     enum error_code code = OK;
     const struct trial *best = NULL;
-    const uint64_t enough = ROUND_WORK / (dispatch->work + 1) + 1;
+    const bool shared = device->traits.info.type == DEVICE_INTEGRATED;
+    const uint64_t enough = (shared ? ROUND_WORK_SHARED : ROUND_WORK) / (dispatch->work + 1) + 1;
     const int repeat = enough < MAX_REPEAT ? (int)enough : MAX_REPEAT;
     for (size_t i = 0; i < family->count && count < MAX_TILES && code == OK; i++) {
         if (!wanted(device, key, i))
@@ -330,9 +335,11 @@ static enum error_code measure(struct vk_device *device, const struct vk_dispatc
                   key->stride, key->upsample, key->in_blocks, key->out_blocks, key->size, key->family, t[0], t[1], t[2],
                   t[3], t[4], t[5], t[6], t[7], t[8], trials[i].ms * 1e3 / repeat);
     }
-    if (code == OK && best) {
-        code = add(device->tunes, key, best->tile, err);
-        device->tunes->changed = true;
+    if (code == OK) { /* where none can be timed, the guess stands */
+        union vk_tile guess;
+        vk_tune_find(device, key, &guess);
+        code = add(device->tunes, key, best ? best->tile : &guess, err);
+        device->tunes->changed |= best != NULL;
     }
     for (int i = 0; i < count; i++) {
         vk_command_free(device, &trials[i].commands, trials[i].commands ? 1 : 0);
@@ -341,36 +348,57 @@ static enum error_code measure(struct vk_device *device, const struct vk_dispatc
     return code;
 }
 
-/* Compiles whatever tile fits one of the dispatches that are not known. */
-static enum error_code compile(struct vk_device *device, const struct vk_dispatch *dispatches, uint32_t count,
-                               struct error *err)
+/* Convolutions of one key. */
+struct kind {
+    uint32_t dispatch; /* the first of them */
+    uint64_t work;     /* of all */
+};
+
+static int more_work(const void *a, const void *b)
 {
-    size_t key_count = 0, capacity = 0;
-    struct vk_pipeline_key *keys = NULL;
-    enum error_code code = OK;
-    for (uint32_t i = 0; i < count && code == OK; i++) {
+    const struct kind *x = a, *y = b;
+    return x->work == y->work ? (x->dispatch > y->dispatch) - (x->dispatch < y->dispatch) : x->work < y->work ? 1 : -1;
+}
+
+/* Those that are to be measured, in the order of their work. kinds: room for `count`. */
+static size_t list_unknown(const struct vk_device *device, const struct vk_dispatch *dispatches, uint32_t count,
+                           struct kind *kinds)
+{
+    size_t found = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        size_t k = 0;
         if (!unknown(device, &dispatches[i]))
             continue;
-        if (key_count + MAX_TILES > capacity) {
-            capacity = capacity * 2 + 16 * MAX_TILES;
-            struct vk_pipeline_key *grown = realloc(keys, capacity * sizeof *keys);
-            if (!grown) {
-                code = error_set(err, ERROR_NO_MEMORY, "out of memory for a plan");
-                break;
-            }
-            keys = grown;
-        }
-        const struct vk_tune_family *family = families[dispatches[i].tune.family];
-        for (size_t t = 0; t < family->count; t++) {
-            if (!wanted(device, &dispatches[i].tune, t))
+        while (k < found && memcmp(&dispatches[kinds[k].dispatch].tune, &dispatches[i].tune, sizeof dispatches[i].tune))
+            k++;
+        if (k == found)
+            kinds[found++] = (struct kind){.dispatch = i};
+        kinds[k].work += dispatches[i].work;
+    }
+    qsort(kinds, found, sizeof *kinds, more_work);
+    return found;
+}
+
+/* Compiles whatever tile fits one of the kinds. */
+static enum error_code compile(struct vk_device *device, const struct vk_dispatch *dispatches, const struct kind *kinds,
+                               size_t count, struct error *err)
+{
+    struct vk_pipeline_key *keys = mem_alloc(count * MAX_TILES, sizeof *keys);
+    size_t key_count = 0;
+    if (!keys)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for a plan");
+    for (size_t i = 0; i < count; i++) {
+        const struct vk_dispatch *dispatch = &dispatches[kinds[i].dispatch];
+        const struct vk_tune_family *family = families[dispatch->tune.family];
+        for (size_t t = 0; t < family->count && t < MAX_TILES; t++) {
+            if (!wanted(device, &dispatch->tune, t))
                 continue;
-            struct vk_dispatch with = dispatches[i];
+            struct vk_dispatch with = *dispatch;
             family->apply(&family->tiles[t], &with);
             keys[key_count++] = with.key;
         }
     }
-    if (code == OK)
-        code = vk_pipeline_make_trials(device, keys, key_count, err);
+    const enum error_code code = vk_pipeline_make_trials(device, keys, key_count, err);
     free(keys);
     return code;
 }
@@ -390,24 +418,32 @@ enum error_code vk_tune_measure(struct vk_device *device, const struct vk_dispat
     pthread_mutex_t *lock = &locks[(uint8_t)device->traits.info.uuid[35] % 16]; /* two devices may share one */
     const double begin = log_clock_ms();
     const size_t before = device->tunes->count;
-    double compiled = begin;
+    double compiling = 0;
     if (!vk_tune_wants(device, dispatches, count))
         return OK;
+    struct kind *kinds = mem_alloc(count, sizeof *kinds);
+    if (!kinds)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for a plan");
     pthread_mutex_lock(lock);
     enum error_code code = read_file(device, err); /* whoever had the lock may have measured the same */
-    if (code == OK)
-        code = compile(device, dispatches, count, err);
-    compiled = log_clock_ms();
-    bool warm = false;
-    for (uint32_t i = 0; i < count && code == OK; i++)
-        if (unknown(device, &dispatches[i])) {
-            code = measure(device, &dispatches[i], sets[i], warm, err);
-            warm = true;
-        }
+    const size_t wanted_count = code == OK ? list_unknown(device, dispatches, count, kinds) : 0;
+    for (size_t first = 0; first < wanted_count && code == OK; first += BATCH) {
+        const size_t batch = wanted_count - first < BATCH ? wanted_count - first : BATCH;
+        const double start = log_clock_ms();
+        if (first > 0 && start - begin > atomic_load(&backend_patience))
+            break;
+        code = compile(device, dispatches, kinds + first, batch, err);
+        compiling += log_clock_ms() - start;
+        for (size_t i = first; i < first + batch && code == OK; i++)
+            code = measure(device, &dispatches[kinds[i].dispatch], sets[kinds[i].dispatch], i > first, err);
+    }
     vk_pipeline_end_trials(device);
     save(device);
     pthread_mutex_unlock(lock);
-    log_event(LOG_INFO, "tiles-measured", "device=%s convolutions=%zu compile_ms=%.0f ms=%.0f", device->traits.info.id,
-              device->tunes->count - before, compiled - begin, log_clock_ms() - begin);
+    free(kinds);
+    log_event(LOG_INFO, "tiles-measured", "device=%s convolutions=%zu left=%zu compile_ms=%.0f ms=%.0f",
+              device->traits.info.id, device->tunes->count - before,
+              wanted_count > device->tunes->count - before ? wanted_count - (device->tunes->count - before) : 0,
+              compiling, log_clock_ms() - begin);
     return code;
 }

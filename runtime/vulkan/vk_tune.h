@@ -54,7 +54,8 @@ bool vk_tune_measures(const struct vk_device *device);
 /* Whether vk_tune_measure would measure anything: convolutions that were not yet, on a device that measures. */
 bool vk_tune_wants(const struct vk_device *device, const struct vk_dispatch *dispatches, uint32_t count);
 
-/* Measures those, and writes the file. The dispatches are ready to run with these descriptors and may write their
+/* Measures those, most work first, and writes the file; what device_set_patience's time is not enough for is
+ * left to the next call. The dispatches are ready to run with these descriptors and may write their
  * outputs. One handle of a device measures at a time, and the others take what it found from the file. A failure to
  * write that is logged, and else of no account. */
 enum error_code vk_tune_measure(struct vk_device *device, const struct vk_dispatch *dispatches,

@@ -1,4 +1,5 @@
 /* restored bench: how fast networks and the pipeline are here. */
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -369,6 +370,7 @@ int cli_bench(int argc, char **argv)
         return cli_fail(&err, CLI_USAGE);
     log_set_level(bench.config.log_level > LOG_WARN ? bench.config.log_level : LOG_WARN);
     device_set_cpu_threads((int)bench.config.cpu_threads);
+    device_set_patience(INT_MAX);
     if (bench.load)
         device_set_cpu_handles((int)bench.config.workers);
     return run(&bench);

@@ -157,7 +157,7 @@ enum error_code engine_prepare(struct engine *engine, struct error *err)
         if (engine->unmeasured[role] && engine->context.device) {
             const int index = __builtin_ctz(engine->unmeasured[role]);
             bool end;
-            engine->unmeasured[role] &= ~(UINT32_C(1) << index); /* once, whatever comes of it */
+            engine->unmeasured[role] &= ~(UINT32_C(1) << index); /* prepare says if there is more of it */
             return prepare(engine, role, index, true, &end, err);
         }
     return OK;

@@ -17,7 +17,7 @@ void engine_set_precision(struct engine *engine, enum precision precision);
 void engine_destroy(struct engine **engine);
 
 /* Puts the default models on the device and prepares it for pictures of usual sizes, so that the first job need not
- * wait for weights or pipelines. What has to be measured, on a device that the cache does not know yet, is measured for
+ * wait for weights or pipelines. What has to be measured, on a device that the cache does not know yet, is begun for
  * the most usual size alone and left to engine_prepare for the others. The models' names into loaded ("" where there is
  * none). */
 enum error_code engine_preload(struct engine *engine, char loaded[ROLE_COUNT][128], struct error *err) MUST_CHECK;
