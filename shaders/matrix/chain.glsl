@@ -6,6 +6,12 @@ layout(std430, set = 0, binding = BIND_COUNTERS) buffer counters_buffer { uint c
 
 const uint POLLS = 1u << 20; // a second, or nearly
 
+// The workgroup as one: what one invocation has heard all have, and what all have written the one that tells it has.
+void chain_barrier()
+{
+    controlBarrier(gl_ScopeWorkgroup, gl_ScopeWorkgroup, gl_StorageSemanticsBuffer, gl_SemanticsAcquireRelease);
+}
+
 // Waits for rows [first - 1, end + 1) of the output of the convolution before. All invocations of the workgroup call it.
 void chain_wait(uint first, uint end)
 {
@@ -29,7 +35,7 @@ void chain_wait(uint first, uint end)
             }
         }
     }
-    barrier();
+    chain_barrier();
 }
 
 // Says that the workgroup has written its part of the output, from that row on.
@@ -37,9 +43,8 @@ void chain_tell(uint row)
 {
     if (p.chain_own == 0)
         return;
-    memoryBarrier(gl_ScopeQueueFamily, gl_StorageSemanticsBuffer, gl_SemanticsRelease);
-    barrier();
+    chain_barrier();
     if (gl_LocalInvocationIndex == 0)
         atomicAdd(counters[p.chain_own + row / CHAIN_BAND], 1u, gl_ScopeQueueFamily, gl_StorageSemanticsBuffer,
-                  gl_SemanticsRelaxed);
+                  gl_SemanticsRelease);
 }
