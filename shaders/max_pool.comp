@@ -14,11 +14,11 @@ void main()
     const uint at = pixel();
     if (at >= out_size())
         return;
-    const ivec2 from = ivec2(uvec2(at % p.out_w, at / p.out_w) * STRIDE) - int(PAD);
-    const ivec2 first = max(from, ivec2(0)), end = min(from + int(KERNEL), ivec2(p.in_w, p.in_h));
-    vec4 best = vec4(x[quad(p.x, block(), in_size(), first.y * p.in_w + first.x)]);
-    for (int row = first.y; row < end.y; row++)
-        for (int column = first.x; column < end.x; column++)
-            best = max(best, vec4(x[quad(p.x, block(), in_size(), row * p.in_w + column)]));
+    const ivec2 from = ivec2(uvec2(at % p.out_w, at / p.out_w) * STRIDE) - int(PAD), last = ivec2(p.in_w, p.in_h) - 1;
+    vec4 best = vec4(-1.0 / 0.0);
+    [[unroll]] for (uint i = 0; i < KERNEL * KERNEL; i++) { // beyond the picture the nearest pixel, which counts anyway
+        const ivec2 near = clamp(from + ivec2(i % KERNEL, i / KERNEL), ivec2(0), last);
+        best = max(best, vec4(x[quad(p.x, block(), in_size(), near.y * p.in_w + near.x)]));
+    }
     y[quad(p.y, block(), out_size(), at)] = TO_QUAD(best);
 }

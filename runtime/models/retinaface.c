@@ -143,24 +143,34 @@ static struct view retinaface_lateral(struct model_build *b, const char *name, s
     return out;
 }
 
-static struct view retinaface_ssh(struct model_build *b, const char *name, struct view x, float slope)
+/* A level's context module, in steps: those of one number depend on nothing of each other at any level, so that a GPU
+ * does them at once. */
+#define SSH_STEPS 3
+struct ssh {
+    struct build_text name;
+    struct view x, out, five, seven;
+};
+
+static void retinaface_ssh(struct model_build *b, struct ssh *ssh, int step, float slope)
 {
-    if (x.tensor < 0)
-        return VIEW_NONE;
-    struct tensor t = *graph_tensor_of(b->graph, x);
-    int segments[3] = {retinaface_out(b, build_name("%s.conv3X3.0.weight", name)),
-                       retinaface_out(b, build_name("%s.conv5X5_2.0.weight", name)),
-                       retinaface_out(b, build_name("%s.conv7x7_3.0.weight", name))};
-    struct view out = graph_tensor(b->graph, TENSOR_TEMP, t.n, t.h, t.w, 3, segments);
-    retinaface_conv(b, build_name("%s.conv3X3.0", name), build_name("%s.conv3X3.1", name), x, graph_segments(out, 0, 1),
-                    3, 1, 0);
-    struct view five = retinaface_unit(b, build_name("%s.conv5X5_1", name), x, 3, 1, slope);
-    retinaface_conv(b, build_name("%s.conv5X5_2.0", name), build_name("%s.conv5X5_2.1", name), five,
-                    graph_segments(out, 1, 1), 3, 1, 0);
-    struct view seven = retinaface_unit(b, build_name("%s.conv7X7_2", name), five, 3, 1, slope);
-    retinaface_conv(b, build_name("%s.conv7x7_3.0", name), build_name("%s.conv7x7_3.1", name), seven,
-                    graph_segments(out, 2, 1), 3, 1, 0);
-    return out;
+    static const char *const last[SSH_STEPS] = {"conv3X3", "conv5X5_2", "conv7x7_3"};
+    const char *name = ssh->name.text;
+    if (ssh->x.tensor < 0)
+        return;
+    if (step == 0) {
+        const struct tensor t = *graph_tensor_of(b->graph, ssh->x);
+        int segments[SSH_STEPS];
+        for (int i = 0; i < SSH_STEPS; i++)
+            segments[i] = retinaface_out(b, build_name("%s.%s.0.weight", name, last[i]));
+        ssh->out = graph_tensor(b->graph, TENSOR_TEMP, t.n, t.h, t.w, SSH_STEPS, segments);
+    }
+    const struct view from[SSH_STEPS] = {ssh->x, ssh->five, ssh->seven};
+    retinaface_conv(b, build_name("%s.%s.0", name, last[step]), build_name("%s.%s.1", name, last[step]), from[step],
+                    graph_segments(ssh->out, step, 1), 3, 1, 0);
+    if (step == 0)
+        ssh->five = retinaface_unit(b, build_name("%s.conv5X5_1", name), ssh->x, 3, 1, slope);
+    if (step == 1)
+        ssh->seven = retinaface_unit(b, build_name("%s.conv7X7_2", name), ssh->five, 3, 1, slope);
 }
 
 static const struct {
@@ -228,9 +238,14 @@ static void retinaface_build(struct model_build *b, const struct session_shape *
     p2 = retinaface_unit(b, "fpn.merge2", p2, 3, 1, slope);
     struct view p1 = retinaface_lateral(b, "fpn.output1", features[0], p2, slope);
     p1 = retinaface_unit(b, "fpn.merge1", p1, 3, 1, slope);
-    struct view levels[3] = {p1, p2, p3};
+    struct ssh levels[3] = {{.x = p1, .out = VIEW_NONE}, {.x = p2, .out = VIEW_NONE}, {.x = p3, .out = VIEW_NONE}};
     for (int i = 0; i < 3; i++)
-        retinaface_head(b, i, retinaface_ssh(b, build_name("ssh%d", i + 1), levels[i], slope));
+        levels[i].name = build_text("ssh%d", i + 1);
+    for (int step = 0; step < SSH_STEPS; step++)
+        for (int i = 0; i < 3; i++)
+            retinaface_ssh(b, &levels[i], step, slope);
+    for (int i = 0; i < 3; i++)
+        retinaface_head(b, i, levels[i].out);
 }
 
 const struct architecture architecture_retinaface = {retinaface_detect, retinaface_build, retinaface_smallest};

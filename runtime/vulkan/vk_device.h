@@ -66,6 +66,9 @@ struct vk_device {
     bool matrix;               /* convolutions in fp16 use cooperative matrices */
     bool grouped;              /* channels lie in groups also where no matrices want it: for tests */
     uint8_t matrix_order[256]; /* row * 16 + column of each invocation's 8 elements of a B matrix */
+    bool matrix_direct;        /* an A matrix is held as vk_direct.h wants it */
+    uint8_t matrix_row[16]; /* which of 16 channels, as invocations hold them of an A matrix, a B matrix's row is of */
+    uint32_t matrix_half_bit;  /* which bit of an A element's number, among its invocation's 8, tells its row */
     uint8_t matrix_column[16]; /* where in 16 channels, as the sums leave them, that of a B matrix's column is */
     uint32_t matrix_slot_bit;  /* which bit of a sum's number, among its invocation's 8, tells its row */
     enum vk_direct direct;

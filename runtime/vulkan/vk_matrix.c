@@ -112,10 +112,10 @@ static bool is_order(const uint32_t *order)
     return true;
 }
 
-/* shaders/matrix/leave.glsl wants of a matrix of sums that invocation i holds 4 elements of row i / 4 and 4 of row
- * i / 4 + 8, told apart by one bit of their numbers, in the same columns, which are those of every fourth invocation.
- */
-static bool learn_columns(struct vk_device *device, const uint32_t *order)
+/* shaders/matrix/leave.glsl wants of a matrix of sums, and direct.comp of an A matrix, that invocation i holds 4
+ * elements of row i / 4 and 4 of row i / 4 + 8, told apart by one bit of their numbers, in the same columns, which are
+ * those of every fourth invocation. places[column]: counted through 4 such invocations, 4 elements each. */
+static bool learn_columns(const uint32_t *order, uint8_t places[SIZE], uint32_t *slot_bit)
 {
     for (uint32_t bit = 0; bit < 3; bit++) {
         bool fits = true;
@@ -124,12 +124,11 @@ static bool learn_columns(struct vk_device *device, const uint32_t *order)
             const uint32_t place = invocation % 4 * 4 + ((number >> 1 & ~((1u << bit) - 1)) | low);
             const uint32_t column = order[i] % SIZE;
             if (invocation < 4 && (number >> bit & 1) == 0)
-                device->matrix_column[column] = (uint8_t)place;
-            fits =
-                order[i] / SIZE == invocation / 4 + (number >> bit & 1) * 8 && device->matrix_column[column] == place;
+                places[column] = (uint8_t)place;
+            fits = order[i] / SIZE == invocation / 4 + (number >> bit & 1) * 8 && places[column] == place;
         }
         if (fits) {
-            device->matrix_slot_bit = bit;
+            *slot_bit = bit;
             return true;
         }
     }
@@ -140,7 +139,7 @@ enum error_code vk_matrix_create(struct vk_device *device, struct error *err)
 {
     struct vk_buffer out = {0};
     enum error_code code =
-        vk_memory_create(device, &out, 2 * ELEMENTS * sizeof(uint32_t), MEMORY_READBACK, "the order of a matrix", err);
+        vk_memory_create(device, &out, 3 * ELEMENTS * sizeof(uint32_t), MEMORY_READBACK, "the order of a matrix", err);
     if (code == OK)
         code = run_probe(device, &out, err);
     if (code != OK && code != ERROR_DEVICE_LOST) { /* a driver that promises more than it compiles: do without */
@@ -151,8 +150,10 @@ enum error_code vk_matrix_create(struct vk_device *device, struct error *err)
         return OK;
     }
     const uint32_t *order = out.mapped;
-    device->matrix =
-        code == OK && is_order(order) && is_order(order + ELEMENTS) && learn_columns(device, order + ELEMENTS);
+    device->matrix = code == OK && is_order(order) && is_order(order + ELEMENTS) &&
+                     learn_columns(order + ELEMENTS, device->matrix_column, &device->matrix_slot_bit);
+    device->matrix_direct = device->matrix && is_order(order + 2 * ELEMENTS) &&
+                            learn_columns(order + 2 * ELEMENTS, device->matrix_row, &device->matrix_half_bit);
     for (int i = 0; i < ELEMENTS && device->matrix; i++)
         device->matrix_order[i] = (uint8_t)order[i];
     if (code == OK && !device->matrix)

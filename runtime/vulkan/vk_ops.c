@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "runtime/base/mem.h"
+#include "runtime/vulkan/vk_direct.h"
 #include "runtime/vulkan/vk_matrix.h"
 #include "runtime/vulkan/vk_tiled.h"
 
@@ -133,7 +134,7 @@ static enum error_code pack(struct frame *frame, int param, enum vk_pack_kind ki
                               .out = frame->y.layout};
     if (!key.param)
         return OK;
-    if (kind == PACK_CONV || kind == PACK_WINOGRAD || kind == PACK_MATRIX || kind == PACK_LINEAR)
+    if (kind == PACK_CONV || kind == PACK_WINOGRAD || kind == PACK_MATRIX || kind == PACK_DIRECT || kind == PACK_LINEAR)
         key.in = frame->in[OP_X].layout;
     return vk_pack_get(frame->build->device, &key, &frame->dispatch.bind[slot], err);
 }
@@ -279,7 +280,11 @@ static enum error_code conv2d(struct frame *frame, struct error *err)
         if (frame->in[inputs[i].slot].n)
             *inputs[i].at = vk_plan_bind(frame->build, dispatch, inputs[i].bind, &frame->in[inputs[i].slot]);
     const uint32_t taps = (uint32_t)(args->kernel * args->kernel);
-    if (matrix) {
+    if (matrix && factor == 1 && vk_direct_takes(frame->build, args, &frame->in[OP_X])) {
+        vk_direct_conv2d(frame->build->device, args, &frame->in[OP_X], &frame->y, &frame->in[OP_RESIDUAL1],
+                         conv_flags(frame), dispatch);
+        code = pack(frame, OP_WEIGHT, PACK_DIRECT, taps, false, BIND_WEIGHT, err);
+    } else if (matrix) {
         vk_matrix_conv2d(frame->build->device, args, &frame->in[OP_X], &frame->y, conv_flags(frame), factor, dispatch);
         code = pack(frame, OP_WEIGHT, PACK_MATRIX, taps, false, BIND_WEIGHT, err);
     } else if (vk_tiled_takes(frame->build, args)) {

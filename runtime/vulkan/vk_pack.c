@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "runtime/base/mem.h"
+#include "runtime/vulkan/vk_direct.h"
 #include "runtime/vulkan/vk_upload.h"
 #include "shaders/include/params.h"
 
@@ -142,6 +143,10 @@ void vk_pack_destroy(struct vk_device *device)
 
 static uint64_t packed_bytes(const struct vk_pack_key *key)
 {
+    if (key->kind == PACK_DIRECT) {
+        int taps, steps = vk_direct_steps(&key->in, key->taps, &taps);
+        return (uint64_t)((key->out.blocks + 3) / 4) * (uint64_t)steps * (uint64_t)taps * 512;
+    }
     if (key->kind == PACK_MATRIX)
         return (uint64_t)((key->out.blocks + 3) / 4) * (uint64_t)((key->in.blocks + 3) / 4) * (uint64_t)key->taps * 512;
     const bool conv = key->kind == PACK_CONV || key->kind == PACK_WINOGRAD;

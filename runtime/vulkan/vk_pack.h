@@ -34,6 +34,7 @@ enum vk_pack_kind {
     PACK_CONV,      /* [16 out lanes][in block][kernel*kernel][in lane][out lane] from [out][in][kernel][kernel] */
     PACK_WINOGRAD,  /* [16 out lanes][in lane][position][out lane], fp32: those of a 3×3 kernel, transformed */
     PACK_MATRIX,    /* [out group][in matrix][kx][ky][out matrix of 1 or 2][256 in matrix_order], in lanes as rows */
+    PACK_DIRECT,    /* as PACK_MATRIX, with in lanes as vk_direct_lanes orders them */
     PACK_DEPTHWISE, /* [out block][kernel*kernel][out lane] from [out][kernel][kernel] */
     PACK_LINEAR,    /* [out block][in block][h*w][in lane][out lane] from [out][in][h*w]; h*w is in `taps` */
     PACK_TENSOR     /* [out block][h*w][out lane] from [out][h*w]: constants, and with h*w = 1 biases and slopes */

@@ -10,6 +10,7 @@
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
 #include "runtime/vulkan/vk_command.h"
+#include "runtime/vulkan/vk_direct.h"
 #include "runtime/vulkan/vk_matrix.h"
 #include "runtime/vulkan/vk_tiled.h"
 #include "runtime/vulkan/vk_timer.h"
@@ -28,6 +29,7 @@ static const struct vk_tune_family *const families[VK_TUNE_KIND_COUNT] = {
     [VK_TUNE_MATRIX] = &vk_matrix_family,
     [VK_TUNE_TILED_F16] = &vk_tiled_family,
     [VK_TUNE_TILED_F32] = &vk_tiled_family,
+    [VK_TUNE_DIRECT] = &vk_direct_family,
 };
 
 struct entry {
@@ -102,7 +104,7 @@ void vk_tune_apply(const union vk_tile *tile, struct vk_dispatch *dispatch)
 /* --- the file ------------------------------------------------------------------------------------------------------
  * A line a convolution: the numbers of its key and those of its tile. */
 
-static const char head[] = "restored-tiles 4\n";
+static const char head[] = "restored-tiles 5\n";
 
 static bool known(const struct vk_tune_family *family, const union vk_tile *tile)
 {

@@ -12,6 +12,9 @@ union vk_tile {
     struct {            /* matrix/conv2d.comp */
         uint32_t subgroups, down, rows, blocks, steps, prefetch, split, phase, padding;
     } matrix;
+    struct { /* matrix/direct.comp */
+        uint32_t subgroups, down, rows, blocks, ahead, split, phase;
+    } direct;
     struct { /* include/tiled.glsl, but for the kind, which vk_tiled.c explains */
         uint32_t kind, columns, down, across, rows, quads;
     } tiled;
@@ -21,9 +24,9 @@ union vk_tile {
 };
 
 /* Kernels that come in tiles: those on matrices, and those without, by how activations are stored. */
-enum vk_tune_kind { VK_TUNE_MATRIX, VK_TUNE_TILED_F16, VK_TUNE_TILED_F32, VK_TUNE_KIND_COUNT };
+enum vk_tune_kind { VK_TUNE_MATRIX, VK_TUNE_TILED_F16, VK_TUNE_TILED_F32, VK_TUNE_DIRECT, VK_TUNE_KIND_COUNT };
 
-/* vk_matrix.c and vk_tiled.c have one each. */
+/* vk_matrix.c, vk_direct.c and vk_tiled.c have one each. */
 struct vk_tune_family {
     const union vk_tile
         *tiles;   /* that were the best for some convolution somewhere; the first that fits is the guess */

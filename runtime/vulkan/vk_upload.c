@@ -7,6 +7,7 @@
 #include "runtime/base/mem.h"
 #include "runtime/base/thread.h"
 #include "runtime/vulkan/vk_command.h"
+#include "runtime/vulkan/vk_direct.h"
 #include "runtime/vulkan/vk_matrix.h"
 #include "runtime/vulkan/vk_pipeline.h"
 #include "shaders/include/params.h"
@@ -161,6 +162,7 @@ struct source {
     float *converted;             /* owned: where the param does not lie as the shader can take it */
     const float *scales;          /* of its rows, or NULL */
     size_t element, row;          /* bytes; elements of a row */
+    int taps;                     /* of an in lane */
     uint32_t *in, *out;           /* lanes, up to whole units */
     size_t in_count, out_count;   /* in_count 0: the layout has none */
     size_t unit, unit_quads;      /* output lanes of a unit; what it has in the packing */
@@ -207,18 +209,26 @@ static enum error_code source_open(struct source *s, const struct vk_device *dev
     const struct vk_pack_key *key = &item->key;
     static const uint32_t layouts[] = {
         [PACK_CONV] = UPLOAD_CONV,     [PACK_WINOGRAD] = UPLOAD_WINOGRAD, [PACK_MATRIX] = UPLOAD_MATRIX,
-        [PACK_LINEAR] = UPLOAD_LINEAR, [PACK_DEPTHWISE] = UPLOAD_PLAIN,   [PACK_TENSOR] = UPLOAD_PLAIN};
-    const bool matrix = key->kind == PACK_MATRIX, winograd = key->kind == PACK_WINOGRAD;
+        [PACK_LINEAR] = UPLOAD_LINEAR, [PACK_DEPTHWISE] = UPLOAD_PLAIN,   [PACK_TENSOR] = UPLOAD_PLAIN,
+        [PACK_DIRECT] = UPLOAD_MATRIX};
+    const bool direct = key->kind == PACK_DIRECT, matrix = key->kind == PACK_MATRIX || direct;
+    const bool winograd = key->kind == PACK_WINOGRAD;
     const struct param *param = key->param;
-    const size_t taps = (size_t)key->taps;
     enum weights_dtype type;
-    *s = (struct source){.key = key, .slice = &item->slice, .values = param_raw(param, &type)};
+    *s = (struct source){.key = key, .slice = &item->slice, .values = param_raw(param, &type), .taps = key->taps};
     s->unit = matrix                               ? (size_t)vk_matrix_unit(key->out.blocks)
               : winograd || key->kind == PACK_CONV ? 16
               : key->kind == PACK_TENSOR           ? (size_t)4 << key->out.group_log
                                                    : 4;
     s->out = lanes_of(&key->out, s->unit, &s->out_count);
-    s->in = lanes_of(&key->in, matrix ? 16 : 4, &s->in_count);
+    if (direct) {
+        s->in_count = 16 * (size_t)vk_direct_steps(&key->in, key->taps, &s->taps);
+        s->in = mem_alloc(s->in_count, sizeof *s->in);
+        if (s->in)
+            vk_direct_lanes(device, &key->in, key->taps, s->in);
+    } else {
+        s->in = lanes_of(&key->in, matrix ? 16 : 4, &s->in_count);
+    }
     if (layouts[key->kind] == UPLOAD_PLAIN)
         s->in_count = 0;
     if (!s->values)
@@ -236,8 +246,9 @@ static enum error_code source_open(struct source *s, const struct vk_device *dev
     s->type = type == WEIGHTS_F32 ? UPLOAD_F32 : type == WEIGHTS_F16 ? UPLOAD_F16 : UPLOAD_BF16;
     s->layout = layouts[key->kind];
     s->order = matrix ? 256 : 0;
-    s->row = taps * (s->in_count ? (size_t)key->in.channels : 1);
-    s->unit_quads = (winograd ? WINOGRAD_POSITIONS : taps) * (s->in_count ? s->in_count * s->unit / 4 : s->unit / 4);
+    s->row = (size_t)key->taps * (s->in_count ? (size_t)key->in.channels : 1);
+    s->unit_quads =
+        (winograd ? WINOGRAD_POSITIONS : (size_t)s->taps) * (s->in_count ? s->in_count * s->unit / 4 : s->unit / 4);
     return OK;
 }
 
@@ -307,7 +318,7 @@ static enum error_code part_record(struct upload *upload, const struct source *s
     push->quads = (uint32_t)(units * s->unit_quads);
     push->y = (uint32_t)(s->slice->offset / quad + first_unit * s->unit_quads);
     push->row = (uint32_t)s->row;
-    push->taps = (uint32_t)s->key->taps;
+    push->taps = (uint32_t)s->taps;
     push->in_blocks = (uint32_t)(s->in_count / (s->layout == UPLOAD_MATRIX ? 16 : 4));
     push->group_log = s->layout == UPLOAD_MATRIX    ? s->unit > 16
                       : s->key->kind == PACK_TENSOR ? (uint32_t)s->key->out.group_log

@@ -27,6 +27,7 @@ const uint SCOPE_SUBGROUP = 3, SIZE = 16, USE_A = 0, USE_B = 1, USE_SUM = 2;
 // From and to an array in memory, order 0: row by row; stride: array elements from row to row; operand 0x20:
 // NonPrivatePointer.
 spirv_instruction(MATRIX, id = 4457) matrix_a matrix_load_a(spirv_by_reference uvec4 at, uint order, uint stride, spirv_literal uint operand);
+spirv_instruction(MATRIX, id = 4457) matrix_a matrix_load_a_halves(spirv_by_reference float16_t at, uint order, uint stride, spirv_literal uint operand);
 spirv_instruction(MATRIX, id = 4457) matrix_sum matrix_load_sum(spirv_by_reference float at, uint order, uint stride, spirv_literal uint operand);
 spirv_instruction(MATRIX, id = 4457) matrix_b matrix_load_b(spirv_by_reference float16_t at, uint order, uint stride, spirv_literal uint operand);
 spirv_instruction(MATRIX, id = 4459) matrix_sum matrix_multiply_add(matrix_a a, matrix_b b, matrix_sum c);
@@ -34,7 +35,9 @@ spirv_instruction(id = 80) matrix_sum matrix_splat(float v); // OpCompositeConst
 
 // An invocation's own elements of a matrix: OpAccessChain, OpStore, OpLoad.
 spirv_instruction(id = 65) half_pointer matrix_element(spirv_by_reference matrix_b m, uint i);
+spirv_instruction(id = 65) half_pointer matrix_a_element(spirv_by_reference matrix_a m, uint i);
 spirv_instruction(id = 62) void matrix_set(half_pointer element, float16_t v);
 spirv_instruction(id = 61) float16_t matrix_get(half_pointer element);
 spirv_instruction(id = 65) float_pointer sum_element(spirv_by_reference matrix_sum m, uint i);
+spirv_instruction(id = 62) void sum_set(float_pointer element, float v);
 spirv_instruction(id = 61) float sum_get(float_pointer element);

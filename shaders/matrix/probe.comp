@@ -1,6 +1,6 @@
 // Which elements of a B matrix (16 rows of 16) each invocation holds: y[invocation * 8 + i] = row * 16 + column of its
 // element i. Weights are packed in this order, so that each invocation loads its own in one go. Then the same of a matrix
-// of sums, which each invocation writes to memory itself.
+// of sums, which each invocation writes to memory itself, and of an A matrix, which direct.comp fills itself.
 #version 450
 #define FP16 1
 #include "matrix.glsl"
@@ -19,8 +19,10 @@ void main()
     barrier();
     matrix_b m = matrix_load_b(numbers[0], 0, SIZE, 0x20);
     matrix_sum s = matrix_load_sum(wide[0], 0, SIZE, 0x20);
+    matrix_a a = matrix_load_a_halves(numbers[0], 0, SIZE, 0x20);
     for (uint i = 0; i < 8; i++) {
         y[gl_SubgroupInvocationID * 8 + i] = uint(matrix_get(matrix_element(m, i)));
         y[(SUBGROUP + gl_SubgroupInvocationID) * 8 + i] = uint(sum_get(sum_element(s, i)));
+        y[(2 * SUBGROUP + gl_SubgroupInvocationID) * 8 + i] = uint(matrix_get(matrix_a_element(a, i)));
     }
 }

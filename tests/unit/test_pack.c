@@ -66,7 +66,8 @@ static void put(struct expected *e, size_t in_lane, size_t tap, size_t out_lane)
 {
     const struct vk_pack_key *key = e->key;
     const size_t taps = (size_t)key->taps;
-    const bool inputs = key->kind == PACK_CONV || key->kind == PACK_MATRIX || key->kind == PACK_LINEAR;
+    const bool inputs =
+        key->kind == PACK_CONV || key->kind == PACK_MATRIX || key->kind == PACK_DIRECT || key->kind == PACK_LINEAR;
     const uint32_t channel = inputs ? e->in[in_lane] : 0, row = e->out[out_lane];
     const bool real = channel != VK_PACK_NO_CHANNEL && row != VK_PACK_NO_CHANNEL;
     const size_t length = taps * (inputs ? (size_t)key->in.channels : 1);
@@ -94,6 +95,23 @@ static void expect(struct expected *e, const struct vk_device *device)
                         put(e, ib * 4 + (size_t)at / 16, column % kernel * kernel + column / kernel,
                             (size_t)vk_matrix_channel(device, key->out.blocks, first, at % 16));
                     }
+    } else if (key->kind == PACK_DIRECT) {
+        const size_t kernel = (size_t)lround(sqrt((double)taps)), groups = (kernel + 3) / 4,
+                     together = (size_t)vk_matrix_unit(key->out.blocks) / 4;
+        const bool picture = in == 1 && taps > 1; /* 4 taps side by side are the rows of a matrix, else 16 channels */
+        const size_t steps = picture ? kernel * groups : (in + 3) / 4 * taps;
+        for (size_t unit = 0; unit < out; unit += together)
+            for (size_t step = 0; step < steps; step++)
+                for (size_t i = 0; i < 64 * together; i++) {
+                    const size_t at = order[i % 256], lane = device->matrix_row[at / 16], column = step % taps;
+                    const size_t kx = step % groups * 4 + lane / 4;
+                    const size_t row = (size_t)vk_matrix_channel(device, key->out.blocks,
+                                                                 (int)(unit * 4 + i / 256 * 16), (int)at % 16);
+                    if (picture)
+                        put(e, kx < kernel ? lane % 4 : in * 4, step / groups * kernel + kx, row);
+                    else
+                        put(e, step / taps * 16 + lane, column % kernel * kernel + column / kernel, row);
+                }
     } else if (key->kind == PACK_CONV) {
         for (size_t ob = 0; ob < out; ob += 4)
             for (size_t ib = 0; ib < in; ib++)
@@ -194,6 +212,12 @@ static const struct layout_case layout_cases[] = {
     {"matrices 3x3, in pairs", PACK_MATRIX, 9, {16}, {64}, true},
     {"matrices 1x1 of segments", PACK_MATRIX, 1, {40, 20}, {8, 36}, true},
     {"matrices 2x2 of quads", PACK_MATRIX, 4, {36}, {12}, false},
+    {"direct 1x1", PACK_DIRECT, 1, {64}, {256}, true},
+    {"direct 1x1 of segments", PACK_DIRECT, 1, {40, 20}, {8, 36}, true},
+    {"direct 1x1, odd", PACK_DIRECT, 1, {100}, {3}, true},
+    {"direct 3x3 of a picture", PACK_DIRECT, 9, {3}, {64}, true},
+    {"direct 7x7 of a picture", PACK_DIRECT, 49, {4}, {20}, true},
+    {"direct 3x3", PACK_DIRECT, 9, {32}, {48}, true},
     {"depthwise", PACK_DEPTHWISE, 9, {0}, {13}, false},
     {"depthwise of segments, grouped", PACK_DEPTHWISE, 9, {0}, {9, 40}, true},
     {"linear", PACK_LINEAR, 1, {30}, {18}, false},
@@ -254,7 +278,7 @@ static void key_of(const struct layout_case *c, bool fp16, struct vk_pack_key *k
 static void check_layouts(struct vk_device *device)
 {
     for (size_t i = 0; i < sizeof layout_cases / sizeof layout_cases[0]; i++)
-        for (int fp16 = layout_cases[i].kind == PACK_MATRIX; fp16 < 2; fp16++) {
+        for (int fp16 = layout_cases[i].kind == PACK_MATRIX || layout_cases[i].kind == PACK_DIRECT; fp16 < 2; fp16++) {
             struct vk_pack_key key;
             size_t count;
             key_of(&layout_cases[i], fp16, &key, &count);
@@ -271,7 +295,7 @@ static void set_order(struct vk_device *device)
     for (int i = 0; i < 256; i++)
         device->matrix_order[i] = (uint8_t)(i * 37 + 5);
     for (int i = 0; i < 16; i++)
-        device->matrix_column[i] = (uint8_t)((i * 5 + 3) % 16);
+        device->matrix_column[i] = (uint8_t)((i * 5 + 3) % 16), device->matrix_row[i] = (uint8_t)((i * 11 + 6) % 16);
 }
 
 static void test_layouts(void **state)

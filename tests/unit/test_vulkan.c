@@ -595,7 +595,7 @@ static void test_layouts(void **state)
     graph_destroy(&graph);
 }
 
-#define HEAD "restored-tiles 4\n"
+#define HEAD "restored-tiles 5\n"
 #define SMALL "3 1 1 32 32 4 0  "
 #define LARGE "3 1 1 4 4 9 0  "
 #define TILED "3 1 1 16 16 9 2  "
@@ -610,7 +610,8 @@ static void test_tiles_file(void **state)
                                                      .maxComputeWorkGroupSize = {1024, 1024, 64},
                                                      .timestampComputeAndGraphics = VK_TRUE}}};
     const struct vk_tune_key small = {3, 1, 1, 32, 32, 4, VK_TUNE_MATRIX}, large = {3, 1, 1, 4, 4, 9, VK_TUNE_MATRIX},
-                             odd = {3, 1, 1, 3, 1, 9, VK_TUNE_MATRIX}, tiled = {3, 1, 1, 16, 16, 9, VK_TUNE_TILED_F32};
+                             odd = {3, 1, 1, 3, 1, 9, VK_TUNE_MATRIX}, tiled = {3, 1, 1, 16, 16, 9, VK_TUNE_TILED_F32},
+                             deep = {1, 1, 1, 128, 32, 6, VK_TUNE_DIRECT}, rgb = {1, 1, 1, 4, 1, 9, VK_TUNE_DIRECT};
     char dir[] = "/tmp/test_tiles_XXXXXX", file[64];
     union vk_tile guess, tile;
     struct error err = ERROR_INIT;
@@ -627,6 +628,17 @@ static void test_tiles_file(void **state)
     assert_int_equal(tile.matrix.steps, 1); /* 3 steps go in no larger chunk */
     assert_false(vk_tune_find(&device, &tiled, &tile));
     assert_int_equal(tile.tiled.kind, 0); /* fp32 */
+    assert_false(vk_tune_find(&device, &deep, &tile));
+    assert_true(tile.direct.split > 1 && tile.direct.rows == 4);
+    assert_false(vk_tune_find(&device, &rgb, &tile));
+    assert_true(tile.direct.split == 1 && tile.direct.down == 4 && tile.direct.blocks == 2); /* one column of blocks */
+    const struct vk_dispatch direct = {
+        .tune = rgb, .push.conv2d = {.out_h = 30, .out_w = 67}, .groups = {0, 0, 1}, .key.spec_count = 16};
+    struct vk_dispatch with = direct;
+    vk_tune_apply(&tile, &with);
+    assert_int_equal(with.key.spec[0], 128);
+    assert_int_equal(with.push.conv2d.tiles_x, 1);
+    assert_int_equal(with.groups[0], (30 * 67 + 127) / 128); /* pixels one after the other, whatever the rows */
     const struct vk_dispatch dispatches[] = {{.node = 1}, {.tune = small}, {.tune = large}};
     assert_false(vk_tune_wants(&device, dispatches, 1)); /* no convolution */
     assert_true(vk_tune_wants(&device, dispatches, 2));
@@ -645,7 +657,7 @@ static void test_tiles_file(void **state)
         {HEAD SMALL "7 1 4 1 8 1 8 1 1\n" LARGE "4 2 4 2 1 0 1 4 1\n", false, true, false},   /* no tile */
         {HEAD LARGE "8 1 4 1 8 1 8 1 1\n" TILED "1 16 1 8 8 2 0 0 0\n", false, false, false}, /* they cannot do it */
         {HEAD TILED "8 1 4 1 8 1 8 1 1\n3 1 1 32 32 4 9  8 1 4 1 8 1 8 1 1\n", false, false, false}, /* families */
-        {"restored-tiles 5\n" SMALL "8 1 4 1 8 1 8 1 1\n", false, false, false},
+        {"restored-tiles 6\n" SMALL "8 1 4 1 8 1 8 1 1\n", false, false, false},
         {"\x7f\x45 damaged", false, false, false},
         {"", false, false, false},
     };
