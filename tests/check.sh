@@ -80,7 +80,11 @@ suite_unit() { cmocka build/tests/unit; }
 suite_ops() { RESTORED_VULKAN_VALIDATION=1 cmocka build/tests/ops; }
 suite_golden() { RESTORED_VULKAN_VALIDATION=1 cmocka build/tests/golden; }
 suite_asan() { must $make fixtures && must $make asan && cmocka build-asan/tests/unit; }
-suite_tsan() { must $make fixtures && must $make tsan && only='test_queue test_devices test_worker_pool' cmocka build-tsan/tests/unit; }
+suite_tsan() {
+    must $make fixtures && must $make tsan &&
+        TSAN_OPTIONS=suppressions=tests/tsan.supp only='test_queue test_devices test_worker_pool' \
+            cmocka build-tsan/tests/unit
+}
 suite_clang() { must $make clang; }
 suite_fuzz() { must $make fuzz-replay && cat "$log"; }
 suite_api() { node_tests tests/api/*.test.mjs; }

@@ -12,7 +12,8 @@
 #define MINUTE 60
 
 struct row {
-    struct device_status status; /* but for what follows from the rest */
+    char id[sizeof((struct device_info *)0)->id]; /* status.info's, which is read without the lock */
+    struct device_status status;                  /* but for what follows from the rest */
     bool disabled;
     char trouble[640];                   /* why it is disabled or lost */
     struct engine *engines[MAX_WORKERS]; /* of the workers that have it open */
@@ -37,8 +38,11 @@ enum error_code devices_create(struct devices **out, const struct device_info *l
     if (!devices)
         return error_set(err, ERROR_NO_MEMORY, "no memory for the list of devices");
     pthread_mutex_init(&devices->lock, NULL);
-    for (size_t i = 0; i < count && devices->count < DEVICES_MAX; i++)
-        devices->rows[devices->count++].status.info = list[i];
+    for (size_t i = 0; i < count && devices->count < DEVICES_MAX; i++) {
+        struct row *row = &devices->rows[devices->count++];
+        row->status.info = list[i];
+        memcpy(row->id, list[i].id, sizeof row->id);
+    }
     return OK;
 }
 
@@ -223,7 +227,7 @@ uint32_t devices_chosen(struct devices *devices, uint32_t tried)
 
 const char *devices_id(const struct devices *devices, int device)
 {
-    return devices->rows[device].status.info.id;
+    return devices->rows[device].id;
 }
 
 /* --- what it does --------------------------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ static void show(struct engine *engine, struct device *device)
 static void shut(struct engine *engine)
 {
     show(engine, NULL); /* closing takes its time */
+    pipeline_forget(&engine->context);
     model_set_destroy(&engine->context.models);
     device_close(&engine->context.device);
 }
@@ -191,6 +192,22 @@ enum error_code engine_compute(struct engine *engine, struct restoration *r, str
         }
         restoration_note(r, "%s was lost under this picture and opened anew", engine->info.id);
     }
+}
+
+void engine_set_spare(struct engine *engine, void (*spare)(void *user), void *user)
+{
+    engine->context.spare = spare;
+    engine->context.user = user;
+}
+
+void engine_ahead(struct engine *engine, struct restoration *r)
+{
+    pipeline_ahead(r, &engine->context);
+}
+
+void engine_forget(struct engine *engine)
+{
+    pipeline_forget(&engine->context);
 }
 
 enum error_code engine_run(struct engine *engine, struct restoration *r, struct error *err)

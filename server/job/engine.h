@@ -32,6 +32,12 @@ enum error_code engine_prepare(struct engine *engine, struct error *err) MUST_CH
  * for its detail, and the next one tries to open it first. */
 enum error_code engine_compute(struct engine *engine, struct restoration *r, struct error *err) MUST_CHECK;
 
+/* What is called in the midst of engine_compute, when all of a restoration's work is on the device: it may call
+ * engine_ahead with the next one, which engine_compute or engine_forget must get then. */
+void engine_set_spare(struct engine *engine, void (*spare)(void *user), void *user);
+void engine_ahead(struct engine *engine, struct restoration *r);
+void engine_forget(struct engine *engine);
+
 /* The whole restoration. */
 enum error_code engine_run(struct engine *engine, struct restoration *r, struct error *err) MUST_CHECK;
 

@@ -228,6 +228,20 @@ struct job *queue_pop(struct queue *queue, int device, bool up, int timeout_ms)
     return job;
 }
 
+struct job *queue_pop_ahead(struct queue *queue, int device)
+{
+    pthread_mutex_lock(&queue->lock);
+    struct job *previous = NULL, *job = queue->first;
+    while (job && (!job->ready || !(job->devices >> device & 1) || (job->devices & queue->idle_devices))) {
+        previous = job;
+        job = job->next;
+    }
+    if (job)
+        unlink_job(queue, previous, job);
+    pthread_mutex_unlock(&queue->lock);
+    return job;
+}
+
 /* Under the lock: takes it out, if it is there. */
 static bool take_out(struct queue *queue, const struct job *job)
 {

@@ -46,6 +46,10 @@ void queue_idle(struct queue *queue, int device);
  * when the queue has ended and is empty, or after timeout_ms (negative: never). */
 struct job *queue_pop(struct queue *queue, int device, bool up, int timeout_ms);
 
+/* For a worker whose device is not done with a job but has nothing more to begin: the same, if there is one and no idle
+ * worker may take it. Never waits. */
+struct job *queue_pop_ahead(struct queue *queue, int device);
+
 /* Takes this job out if it waits and its picture is not just being read (then the queue's reference is the caller's),
  * else false. If job->ready the caller calls job_computed, else nobody else has it. */
 bool queue_remove(struct queue *queue, const struct job *job);

@@ -69,6 +69,36 @@ static enum error_code preload(struct worker *worker, struct error *err)
     return OK;
 }
 
+static void take_turn(struct worker *worker, const struct restoration *r)
+{
+    struct device_info info;
+    engine_info(worker->engine, &info);
+    if (worker->pool->settings.workers == 1 || !info.asynchronous || r->detect_only || r->options.aligned ||
+        strcmp(r->options.bg_upsampler, "none") == 0)
+        return;
+    pthread_mutex_lock(&worker->pool->sets[worker->device]->turn);
+    worker->turn = true;
+}
+
+static void leave_turn(struct worker *worker)
+{
+    if (worker->turn)
+        pthread_mutex_unlock(&worker->pool->sets[worker->device]->turn);
+    worker->turn = false;
+}
+
+/* The device has all of the job at hand: the next one is taken, or begun by another worker. */
+static void take_ahead(void *user)
+{
+    struct worker *worker = user;
+    leave_turn(worker);
+    if (worker->pool->settings.workers > 1 || worker->next ||
+        !(worker->next = queue_pop_ahead(worker->pool->queue, worker->device)))
+        return;
+    if (!atomic_load(&worker->next->stop))
+        engine_ahead(worker->engine, worker->next->restoration);
+}
+
 /* Opens the device and loads the default models. */
 static void open_device(struct worker *worker)
 {
@@ -79,6 +109,7 @@ static void open_device(struct worker *worker)
     const char *cache_dir = *pool->cache_dir ? pool->cache_dir : NULL;
     if (!engine_create(&worker->engine, id, cache_dir, pool->store, &worker->tested, &err)) {
         engine_set_precision(worker->engine, pool->settings.precision);
+        engine_set_spare(worker->engine, take_ahead, worker);
         if (preload(worker, &err))
             engine_destroy(&worker->engine);
     }
@@ -135,12 +166,14 @@ static enum error_code run_here(struct worker *worker, struct job *job, struct e
         pthread_mutex_unlock(&worker->pool->lock);
         return ERROR_DEVICE_LOST;
     }
+    take_turn(worker, job->restoration);
     devices_begin(devices, device, job->id);
     atomic_store(&job->state, JOB_RUNNING);
 
     struct error down = ERROR_INIT;
     const unsigned losses = engine_losses(worker->engine);
     const enum error_code code = engine_compute(worker->engine, job->restoration, err);
+    leave_turn(worker);
     devices_count_lost(devices, device, engine_losses(worker->engine) - losses);
     devices_end(devices, device, job->id, worker_pool_outcome(job, code));
     if (code == ERROR_DEVICE_LOST) { /* what the error says of this picture is nothing to later ones */
@@ -152,10 +185,10 @@ static enum error_code run_here(struct worker *worker, struct job *job, struct e
     return code;
 }
 
-/* It is about to take another job. */
+/* It is about to take another job, if it has none. */
 static void come_back(struct worker *worker)
 {
-    if (worker->up)
+    if (worker->up && !worker->next)
         queue_idle(worker->pool->queue, worker->device);
 }
 
@@ -165,6 +198,8 @@ static void run_job(struct worker *worker, struct job *job)
     enum error_code code = ERROR_CANCELLED;
     if (!atomic_load(&job->stop))
         code = run_here(worker, job, &err);
+    else if (worker->engine)
+        engine_forget(worker->engine);
     come_back(worker);
     if (code == ERROR_DEVICE_LOST && !atomic_load(&job->stop) &&
         worker_pool_hand_over(worker->pool, worker->device, job, &err))
@@ -193,6 +228,12 @@ void *worker_main(void *argument)
         open_device(worker);
     come_back(worker);
     for (;;) {
+        if (worker->next) {
+            struct job *next = worker->next;
+            worker->next = NULL;
+            run_job(worker, next);
+            continue;
+        }
         const bool unprepared = worker->up && engine_unprepared(worker->engine);
         const int most_ms = unprepared ? 0 : worker->up || worker->disabled ? -1 : REOPEN_MS;
         struct job *job = queue_pop(pool->queue, worker->device, worker->up, most_ms);

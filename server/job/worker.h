@@ -27,7 +27,9 @@ struct worker {
     pthread_t thread;
     struct engine *engine;   /* its thread's; NULL while the device cannot be opened */
     struct device *tested;   /* its thread's: the device as the self-test left it open; NULL once the engine has it */
+    struct job *next;        /* its thread's: taken while its device is at work on another; NULL: none */
     bool up, disabled;       /* its thread's: the device is open; it is never to be */
+    bool turn;               /* its thread's: it holds its set's turn */
     enum worker_phase phase; /* under the pool's lock, as is the next */
     struct error reason;     /* why it is not ready */
     struct carrier carriers[CARRIERS]; /* those that came with it */
@@ -37,6 +39,8 @@ struct worker {
 /* The workers of one device. The first opens and tests it, and starts the others when it is good. */
 struct worker_set {
     int count; /* workers started; under the pool's lock */
+    pthread_mutex_t
+        turn; /* of the one whose background the device begins: two would only take its time from each other */
     struct worker workers[];
 };
 

@@ -115,9 +115,10 @@ static enum error_code start_sets(struct worker_pool *pool, uint32_t devices, st
         if (!pool->sets[i]) {
             const size_t workers = (size_t)pool->settings.workers;
             pool->sets[i] = mem_calloc(1, sizeof *pool->sets[i] + workers * sizeof(struct worker));
+            if (!pool->sets[i])
+                return error_set(err, ERROR_NO_MEMORY, "no memory for the workers");
+            pthread_mutex_init(&pool->sets[i]->turn, NULL);
         }
-        if (!pool->sets[i])
-            return error_set(err, ERROR_NO_MEMORY, "no memory for the workers");
         enum error_code code = worker_pool_grow(pool, i, 1, err);
         if (code)
             return code;
@@ -329,6 +330,8 @@ void worker_pool_destroy(struct worker_pool **pool)
             for (int k = 0; k < set->workers[i].carrier_count; k++)
                 pthread_join(set->workers[i].carriers[k].thread, NULL);
         }
+        if (set)
+            pthread_mutex_destroy(&set->turn);
         free(set);
     }
     devices_destroy(&old->devices);

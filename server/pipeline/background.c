@@ -275,7 +275,7 @@ static enum error_code background_large(struct step *step, const struct view_u8 
         code = tile_begin_compat(&job, step, picture, cut, &sink, err);
     }
     if (code == OK)
-        code = tile_advance(job, true, err);
+        code = tile_advance(job, 0, err);
     tile_end(&job);
     if (code != OK)
         image_destroy(out);
@@ -325,9 +325,8 @@ static enum error_code background_alpha(struct step *step, struct error *err)
 
 /* ---- all of it --------------------------------------------------------------------------------------------------- */
 
-/* With tiles of b->tile, as far as it gets; to the end, if it is to wait. */
-static enum error_code background_once(struct background *b, const struct view_u8 *picture, bool wait,
-                                       struct error *err)
+/* With tiles of b->tile; left: as tile_advance. */
+static enum error_code background_once(struct background *b, const struct view_u8 *picture, int left, struct error *err)
 {
     struct step *step = b->step;
     struct restoration *r = step->r;
@@ -345,7 +344,7 @@ static enum error_code background_once(struct background *b, const struct view_u
         code = background_open(b, picture, err);
     if (code == OK && !b->later)
         code = tile_show(b->tiles, 1 + r->face_count, err);
-    return code == OK ? tile_advance(b->tiles, wait, err) : code;
+    return code == OK ? tile_advance(b->tiles, left, err) : code;
 }
 
 static enum error_code background_create(struct step *step, bool later, struct error *err)
@@ -361,7 +360,7 @@ static enum error_code background_create(struct step *step, bool later, struct e
 }
 
 /* The same, begun where it is not. Memory that does not suffice makes the tiles smaller. */
-static enum error_code background_work(struct step *step, bool wait, struct error *err)
+static enum error_code background_work(struct step *step, int left, struct error *err)
 {
     struct restoration *r = step->r;
     struct view_u8 picture = image_view(r->picture);
@@ -370,7 +369,7 @@ static enum error_code background_work(struct step *step, bool wait, struct erro
     if (code != OK)
         return code;
     struct background *b = step->background;
-    code = background_once(b, &picture, wait, err);
+    code = background_once(b, &picture, left, err);
     while (step_too_large(code) && step->model[ROLE_UPSCALER]) {
         int smaller = background_smaller(b->tile, longest);
         if (smaller < 0)
@@ -382,7 +381,7 @@ static enum error_code background_work(struct step *step, bool wait, struct erro
         b->tile = smaller;
         b->shrunk = true;
         r->shrinks++;
-        code = background_once(b, &picture, wait, err);
+        code = background_once(b, &picture, left, err);
     }
     return code;
 }
@@ -397,11 +396,17 @@ static bool background_beside(const struct step *step)
 
 enum error_code background_begin(struct step *step, struct error *err)
 {
-    if (!background_beside(step))
+    const struct view_u8 picture = image_view(step->r->picture);
+    if (!background_beside(step) || step->background)
         return OK;
     enum error_code code = background_create(step, true, err);
     if (code == OK)
-        code = background_work(step, false, err);
+        code = background_once(step->background, &picture, -1, err);
+    if (step_too_large(code)) { /* background_show will see what there is room for */
+        error_clear(err);
+        background_end(step);
+        return OK;
+    }
     if (code == OK)
         mem_touch(step->r->result->pixels, 3 * (size_t)step->width * (size_t)step->height);
     return code;
@@ -415,7 +420,7 @@ enum error_code background_show(struct step *step, struct error *err)
     if (step->background)
         step->background->later = false;
     if (code == OK)
-        code = background_work(step, false, err);
+        code = background_work(step, -1, err);
     for (int i = 0; i < step->r->face_count && code == OK; i++) {
         const struct patch *p = &step->patches[i];
         if (p->pixels)
@@ -426,7 +431,7 @@ enum error_code background_show(struct step *step, struct error *err)
 
 enum error_code background_poll(struct step *step, struct error *err)
 {
-    return step->background ? background_work(step, false, err) : OK;
+    return step->background ? background_work(step, -1, err) : OK;
 }
 
 enum error_code background_settle(struct step *step, struct error *err)
@@ -442,7 +447,14 @@ enum error_code background_step(struct step *step, struct error *err)
     struct restoration *r = step->r;
     if (r->options.aligned)
         return OK;
-    enum error_code code = background_work(step, true, err);
+    enum error_code code = OK;
+    if (background_beside(step) && step->context->spare) {
+        code = background_work(step, 1, err);
+        if (code == OK)
+            step->context->spare(step->context->user);
+    }
+    if (code == OK)
+        code = background_work(step, 0, err);
     const int asked = r->options.bg_tile, tile = code == OK ? step->background->tile : 0;
     const bool shrunk = code == OK && step->background->shrunk;
     background_end(step);

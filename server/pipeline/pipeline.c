@@ -283,7 +283,8 @@ enum error_code pipeline_begin(struct restoration *r, const struct model_store *
     return code;
 }
 
-enum error_code pipeline_compute(struct restoration *r, struct worker_context *context, struct error *err)
+/* Everything before the first step on the device. */
+static enum error_code pipeline_attach(struct restoration *r, struct worker_context *context, struct error *err)
 {
     struct step *step = r->step;
     const bool wants_upscaler = strcmp(r->options.bg_upsampler, "none") != 0;
@@ -298,10 +299,46 @@ enum error_code pipeline_compute(struct restoration *r, struct worker_context *c
     pipeline_note_starters(step);
     if (wants_upscaler && !step->model[ROLE_UPSCALER] && !r->options.aligned && !r->detect_only)
         restoration_note(r, "there is no upscaler: the background was resized by Lanczos4");
-    code = pipeline_steps(step, STAGE_DETECT, STAGE_BACKGROUND, err);
+    return OK;
+}
+
+enum error_code pipeline_compute(struct restoration *r, struct worker_context *context, struct error *err)
+{
+    struct step *step = r->step;
+    enum error_code code = OK;
+    if (context->ahead == r) {
+        context->ahead = NULL;
+        step_attach(step, context);
+    } else {
+        code = pipeline_attach(r, context, err);
+    }
+    if (code == OK)
+        code = pipeline_steps(step, STAGE_DETECT, STAGE_BACKGROUND, err);
     background_end(step);
     step_attach(step, NULL); /* the device is another's now */
     return code;
+}
+
+void pipeline_ahead(struct restoration *r, struct worker_context *context)
+{
+    struct error err = ERROR_INIT;
+    struct step *step = r->step;
+    if (r->detect_only || context->ahead || pipeline_attach(r, context, &err) != OK)
+        return;
+    step_enter(step, STAGE_BACKGROUND);
+    context->ahead = r;
+    if (step_check(step, &err) != OK || background_begin(step, &err) != OK)
+        pipeline_forget(context);
+    step_enter(step, STAGE_QUEUE);
+}
+
+void pipeline_forget(struct worker_context *context)
+{
+    if (!context->ahead)
+        return;
+    background_end(context->ahead->step);
+    step_attach(context->ahead->step, NULL);
+    context->ahead = NULL;
 }
 
 enum error_code pipeline_end(struct restoration *r, struct error *err)

@@ -97,7 +97,10 @@ struct worker_context {
     struct device *device;
     struct model_store *store;
     struct model_set *models;
-    enum precision precision; /* where a restoration leaves it open and the device has it; AUTO: what it prefers */
+    enum precision precision;  /* where a restoration leaves it open and the device has it; AUTO: what it prefers */
+    void (*spare)(void *user); /* called when all of a restoration's work is on the device; may be NULL */
+    void *user;
+    struct restoration *ahead; /* the pipeline's: begun by pipeline_ahead and not taken up; or NULL */
 };
 
 /* The precision that a restoration gets that asks for this one. */
@@ -110,6 +113,13 @@ enum precision pipeline_precision(const struct worker_context *context, enum pre
 enum error_code pipeline_begin(struct restoration *r, const struct model_store *store, struct error *err) MUST_CHECK;
 enum error_code pipeline_compute(struct restoration *r, struct worker_context *context, struct error *err) MUST_CHECK;
 enum error_code pipeline_end(struct restoration *r, struct error *err) MUST_CHECK;
+
+/* Sends the device what it can do of the next restoration, which has begun, before the one at hand is over (from
+ * `spare`), so that it need not wait for either; does nothing where it cannot. pipeline_compute with the same context
+ * goes on from there; else pipeline_forget must come before the restoration goes, or the context's device or models. */
+void pipeline_ahead(struct restoration *r, struct worker_context *context);
+/* Gives up what was begun ahead, if anything. */
+void pipeline_forget(struct worker_context *context);
 
 /* All three. */
 enum error_code pipeline_run(struct restoration *r, struct worker_context *context, struct error *err) MUST_CHECK;

@@ -150,9 +150,9 @@ int tile_rows(const struct tile_job *job);
 
 /* The sink knows its targets, at most so many of a rectangle, if it did not before. */
 enum error_code tile_show(struct tile_job *job, int most, struct error *err) MUST_CHECK;
-/* Takes over what is done and keeps the device busy with what is not; to the end, if it is to wait and targets are
- * known. */
-enum error_code tile_advance(struct tile_job *job, bool wait, struct error *err) MUST_CHECK;
+/* Takes over what is done and keeps the device busy with what is not. Where targets are known it waits until no more
+ * than `left` runs are under way and none is to be sent: 0: to the end; negative: not at all. */
+enum error_code tile_advance(struct tile_job *job, int left, struct error *err) MUST_CHECK;
 /* Waits until nothing of it is on the device; tile_advance goes on. Its targets are known. */
 enum error_code tile_settle(struct tile_job *job, struct error *err) MUST_CHECK;
 /* NULL-safe; what is on the device is given up. */

@@ -449,6 +449,7 @@ static enum error_code tile_again(struct tile_job *job, const char *fault, struc
 {
     enum error_code code = step_refused(job->step, ROLE_UPSCALER, fault, job->second, err);
     tile_discard(job);
+    pipeline_forget(job->step->context); /* it may be in the plan that we need */
     if (code == OK)
         code = tile_canvas(job, err);
     if (code != OK)
@@ -482,11 +483,12 @@ static enum error_code tile_finish(struct tile_job *job, struct error *err)
     return OK;
 }
 
-enum error_code tile_advance(struct tile_job *job, bool wait, struct error *err)
+enum error_code tile_advance(struct tile_job *job, int left, struct error *err)
 {
     enum error_code code = OK;
     while (code == OK && (job->flying > 0 || job->next < job->count)) {
-        const bool send = job->next < job->count && job->flying < (job->sink.later ? 1 : job->ahead);
+        const bool more = job->next < job->count, send = more && job->flying < (job->sink.later ? 1 : job->ahead),
+                   wait = left >= 0 && (more || job->flying > left);
         if (send)
             code = step_check(job->step, err);
         if (code == OK && send)

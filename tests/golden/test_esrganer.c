@@ -149,7 +149,7 @@ static float *run_tiles(struct step *step, const struct image *input, int core, 
     struct floats f = {.line = 3 * (size_t)(input->width * scale), .rows = (size_t)(input->height * scale)};
     const struct tile_sink sink = {&f, 1, into_floats, count_pixels, NULL, false};
     f.data = calloc(f.line * f.rows, sizeof(float));
-    if (tile_begin(&job, step, &view, core, &sink, &err) || tile_advance(job, true, &err))
+    if (tile_begin(&job, step, &view, core, &sink, &err) || tile_advance(job, 0, &err))
         fail_msg("%s", err.text);
     tile_end(&job);
     assert_int_equal(3 * f.pixels, f.line * f.rows);

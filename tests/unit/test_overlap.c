@@ -243,6 +243,122 @@ static void test_stopped(void **state)
     restoration_destroy(&wanted);
 }
 
+/* --- ahead ---------------------------------------------------------------------------------------------------------
+ */
+
+static struct restoration *following; /* begun when all of another's work is on the device */
+static int spared;
+
+static void spare(void *user)
+{
+    spared++;
+    if (following)
+        engine_ahead(user, following);
+}
+
+static struct restoration *begun(const char *picture, const char *const *options)
+{
+    struct error err = ERROR_INIT;
+    struct restoration *r = begin(picture, 0, options);
+    if (pipeline_begin(r, store, &err))
+        fail_msg("%s", err.text);
+    return r;
+}
+
+static void compute(struct restoration *r, struct restoration *next)
+{
+    struct error err = ERROR_INIT;
+    following = next;
+    if (engine_compute(engine, r, &err))
+        fail_msg("%s", err.text);
+    following = NULL;
+}
+
+static void check_ends(struct restoration *r, struct restoration *wanted, int fallbacks)
+{
+    struct error err = ERROR_INIT;
+    assert_int_equal(pipeline_end(r, &err), OK);
+    assert_int_equal(r->fallbacks, fallbacks);
+    assert_int_equal(picture_difference(image_view(r->result), image_view(wanted->result), NULL), 0);
+    restoration_destroy(&r);
+}
+
+/* The next picture's background begins before the last one is over, and neither takes harm, whatever comes of it. */
+static void test_ahead(void **state)
+{
+    (void)state;
+    static const char *const tiles[] = {"64", "auto"};
+    if (!vulkan)
+        skip();
+    for (int i = 0; i < 2; i++) {
+        const char *const *options = OPTIONS("bg_tile", tiles[i], "precision", "fp32");
+        open_engine("vulkan:0");
+        struct restoration *wanted = run("two.png", 0, options), *other = run("picture.png", 0, options);
+        engine_set_spare(engine, spare, engine);
+        spared = 0;
+        /* one after the other, of one size and of several */
+        struct restoration *r[4] = {begun("two.png", options), begun("two.png", options), begun("picture.png", options),
+                                    begun("two.png", options)};
+        for (int k = 0; k < 4; k++)
+            compute(r[k], k + 1 < 4 ? r[k + 1] : NULL);
+        assert_int_equal(spared, 4);
+        for (int k = 0; k < 4; k++)
+            check_ends(r[k], k == 2 ? other : wanted, 0);
+        restoration_destroy(&wanted);
+        restoration_destroy(&other);
+    }
+}
+
+static void test_ahead_in_vain(void **state)
+{
+    (void)state;
+    const char *const *options = OPTIONS("bg_tile", "64", "precision", "fp32");
+    struct error err = ERROR_INIT;
+    struct device_info before, after;
+    if (!vulkan)
+        skip();
+    open_engine("vulkan:0");
+    struct restoration *wanted = run("two.png", 0, options);
+    engine_info(engine, &before);
+    engine_set_spare(engine, spare, engine);
+    /* one that was stopped; given up; computed all the same; never computed */
+    struct restoration *first = begun("two.png", options), *next = begun("two.png", options);
+    compute(first, next);
+    atomic_store(&next->cancel, 1);
+    assert_int_equal(engine_compute(engine, next, &err), ERROR_CANCELLED);
+    error_clear(&err);
+    check_ends(first, wanted, 0);
+    restoration_destroy(&next);
+    first = begun("two.png", options), next = begun("two.png", options);
+    compute(first, next);
+    engine_forget(engine);
+    compute(next, NULL);
+    check_ends(first, wanted, 0);
+    check_ends(next, wanted, 0);
+    engine_info(engine, &after);
+    assert_int_equal(after.memory_used, before.memory_used);
+    first = begun("two.png", options), next = begun("picture.png", options);
+    compute(first, next);
+    engine_destroy(&engine);
+    restoration_destroy(&next);
+    check_ends(first, wanted, 0);
+    /* the first is done once more, and the device is lost under it */
+    static const char *const faults[] = {"nan@run:1,plan=srvgg", "lost@run:4"};
+    for (int k = 0; k < 2; k++) {
+        assert_int_equal(fault_set(faults[k], &err), OK);
+        assert_int_equal(engine_create(&engine, "vulkan:0", NULL, store, NULL, &err), OK);
+        engine_set_spare(engine, spare, engine);
+        first = begun("two.png", options), next = begun("two.png", options);
+        compute(first, next);
+        compute(next, NULL);
+        check_ends(first, wanted, k == 0);
+        check_ends(next, wanted, 0);
+        assert_int_equal(fault_injected(), 1);
+        engine_destroy(&engine);
+    }
+    restoration_destroy(&wanted);
+}
+
 /* --- memory --------------------------------------------------------------------------------------------------------
  */
 
@@ -282,8 +398,8 @@ int main(void)
 {
 #define CASE(test) cmocka_unit_test_teardown(test, reset)
     const struct CMUnitTest tests[] = {
-        CASE(test_batches), CASE(test_smaller_batches), CASE(test_overlap),
-        CASE(test_stopped), CASE(test_little_memory),   CASE(test_validation_is_silent),
+        CASE(test_batches), CASE(test_smaller_batches), CASE(test_overlap),       CASE(test_stopped),
+        CASE(test_ahead),   CASE(test_ahead_in_vain),   CASE(test_little_memory), CASE(test_validation_is_silent),
     };
     return cmocka_run_group_tests_name("overlap", tests, open_store, close_store);
 }

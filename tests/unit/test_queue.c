@@ -161,6 +161,21 @@ static void test_preference(void **state)
     expect(queue, 0, true, fourth);
     struct job *fifth = push(queue, "fifth", both);
     expect(queue, 1, true, fifth);
+    /* ahead of its turn a job is only taken where nobody is idle who may run it */
+    struct job *sixth = push(queue, "sixth", both), *seventh = push(queue, "seventh", 1u << 1);
+    queue_idle(queue, 0);
+    struct job *got = queue_pop_ahead(queue, 1);
+    assert_ptr_equal(got, seventh);
+    assert_null(queue_pop_ahead(queue, 0));
+    expect(queue, 0, true, sixth);
+    job_release(&got);
+    job_release(&seventh);
+    struct job *eighth = push(queue, "eighth", both);
+    got = queue_pop_ahead(queue, 0);
+    assert_ptr_equal(got, eighth);
+    assert_null(queue_pop_ahead(queue, 0));
+    job_release(&got);
+    job_release(&eighth);
     queue_destroy(&queue);
 }
 

@@ -571,12 +571,11 @@ static void test_write_behind(void **state)
 }
 
 /* Cancelled wherever they are, at work, read ahead or waiting, jobs end once and the others are done. */
-static void test_cancel(void **state)
+static void check_cancel(const char *device)
 {
-    (void)state;
     enum { JOBS = 7 };
     struct error err = ERROR_INIT;
-    start("cpu", 1, NULL);
+    start(device, 1, NULL);
     assert_int_equal(settle(&err), OK);
     for (int first = 0; first < 3; first++) {
         struct job *jobs[JOBS];
@@ -602,6 +601,42 @@ static void test_cancel(void **state)
     }
     struct job *job = finish(submit("auto"), JOB_DONE);
     job_release(&job);
+}
+
+static void test_cancel(void **state)
+{
+    (void)state;
+    check_cancel("cpu");
+}
+
+/* There the device is at work on the next job before the last one is over. */
+static void test_cancel_ahead(void **state)
+{
+    (void)state;
+    check_cancel(GPU);
+}
+
+static void test_lost_ahead(void **state)
+{
+    (void)state;
+    static const char *const faults[] = {"lost@run:2,plan=srvgg", "lost@run:3,plan=srvgg", "lost@submit:9"};
+    for (int i = 0; i < 3; i++) {
+        struct job *jobs[4];
+        struct error err = ERROR_INIT;
+        start(GPU, 1, NULL);
+        assert_int_equal(settle(&err), OK);
+        assert_int_equal(fault_set(faults[i], &err), OK);
+        for (int k = 0; k < 4; k++)
+            jobs[k] = submit_it(make_with("auto", OPTIONS("bg_tile", "32")));
+        for (int k = 0; k < 4; k++)
+            wait_end();
+        for (int k = 0; k < 4; k++) {
+            if (atomic_load(&jobs[k]->state) != JOB_DONE)
+                fail_msg("%s: %s", faults[i], jobs[k]->error.text);
+            job_release(&jobs[k]);
+        }
+        assert_int_equal(stop(NULL), 0);
+    }
 }
 
 /* A picture that cannot be read never gets to a device, and is no failure of it. */
@@ -681,6 +716,8 @@ int main(void)
         cmocka_unit_test_teardown(test_read_ahead, stop),
         cmocka_unit_test_teardown(test_write_behind, stop),
         cmocka_unit_test_teardown(test_cancel, stop),
+        cmocka_unit_test_teardown(test_cancel_ahead, stop),
+        cmocka_unit_test_teardown(test_lost_ahead, stop),
         cmocka_unit_test_teardown(test_broken, stop),
         cmocka_unit_test_teardown(test_end, stop),
         cmocka_unit_test_teardown(test_cpu_threads, stop),
