@@ -162,7 +162,7 @@ void main()
                             v[k][j] = sum_get(sum_element(sum[phase * BLOCKS + of], element_at(i % 2, j)));
                 }
                 const uint quad = quad_of(first_block + b);
-                if (PER == 2 && (in_units(p.y) || SHUFFLE % 2 == 0))
+                if (PER == 2 && (in_units() || SHUFFLE % 2 == 0))
                     leave_pair(quad_finish[2](finishes[b], finishes[b + PER - 1]), v[0], v[PER - 1], n, quad, at);
                 else
                     [[unroll]] for (uint k = 0; k < PER; k++)

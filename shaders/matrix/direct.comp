@@ -159,7 +159,7 @@ void main()
                 const uvec4 unit = uvec4(packFloat2x16(x.xy), packFloat2x16(x.zw), packFloat2x16(y.xy), packFloat2x16(y.zw));
                 if (begin + (phase * 2 + slot) * 8 < out_size && quad < p.out_blocks)
                     y_units[quad_index(p.y, n, quad, out_size, begin) / 2 + (phase * 2 + slot) * 16] = unit;
-            } else if (PER == 2 && in_units(p.y)) {
+            } else if (PER == 2 && in_units()) {
                 leave_pair(quad_finish[2](finishes[b], finishes[b + PER - 1]), low, high, n, quad, at);
             } else {
                 leave_quad(finishes[b], low, n, quad, at);

@@ -100,4 +100,10 @@ void leave_pair(quad_finish f[2], vec4 low, vec4 high, uint n, uint quad, uint a
         uvec4(packFloat2x16(a.xy), packFloat2x16(a.zw), packFloat2x16(b.xy), packFloat2x16(b.zw));
 }
 
-bool in_units(params_operand o) { return group_log(o) > 0; }
+// Whether two quads of a pixel lie side by side in whatever is written and read; a residual may lie in a tensor with a
+// segment of few channels.
+bool in_units()
+{
+    return group_log(p.y) > 0 && (!has(FLAG_RESIDUAL1) || group_log(p.residual1) > 0) &&
+           (!has(FLAG_RESIDUAL2) || group_log(p.residual2) > 0);
+}

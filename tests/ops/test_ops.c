@@ -22,10 +22,11 @@ enum {
     IN_SCALE = 8,
     OUT_SCALE = 16,
     NOISE_MAP = 32,
-    CONSTANT = 64,       /* x and the noise map are constants */
-    INSIDE = 128,        /* x and y are segments in the middle of wider tensors */
-    IN_PLACE = 256,      /* y is x */
-    OTHER_SEGMENTS = 512 /* residuals are one segment, however y is divided */
+    CONSTANT = 64,         /* x and the noise map are constants */
+    INSIDE = 128,          /* x and y are segments in the middle of wider tensors */
+    IN_PLACE = 256,        /* y is x */
+    OTHER_SEGMENTS = 512,  /* residuals are one segment, however y is divided */
+    RESIDUAL_INSIDE = 1024 /* residuals alone are segments in the middle of wider tensors */
 };
 
 struct op_case {
@@ -72,6 +73,28 @@ static const struct op_case cases[] = {
      0,
      BIAS | RESIDUAL1 | INSIDE,
      {CONV(1, 1, 0, .residual1_scale = 1)}},
+    {"1x1, residual beside few channels",
+     OP_CONV2D,
+     2,
+     9,
+     11,
+     {32},
+     {64},
+     0,
+     0,
+     BIAS | RESIDUAL1 | RESIDUAL_INSIDE,
+     {CONV(1, 1, 0, .residual1_scale = -1, .activation = ACTIVATION_RELU)}},
+    {"3x3, residuals beside few channels",
+     OP_CONV2D,
+     1,
+     9,
+     11,
+     {32},
+     {64},
+     0,
+     0,
+     BIAS | RESIDUAL1 | RESIDUAL2 | RESIDUAL_INSIDE,
+     {CONV(3, 1, 1, .residual1_scale = 1, .residual2_scale = 0.5f)}},
     {"1x1 of a bottleneck",
      OP_CONV2D,
      2,
@@ -510,7 +533,8 @@ static void trial_create(struct trial *trial, const struct op_case *c)
     for (int slot = OP_RESIDUAL1; slot <= OP_RESIDUAL2; slot++)
         if (c->parts & (slot == OP_RESIDUAL1 ? RESIDUAL1 : RESIDUAL2))
             node->in[slot] = tensor_of(trial, TENSOR_INPUT, c->n, small ? c->h : h, small ? c->w : w,
-                                       c->parts & OTHER_SEGMENTS ? (int[4]){out} : out_segments, inside, 1);
+                                       c->parts & OTHER_SEGMENTS ? (int[4]){out} : out_segments,
+                                       inside || c->parts & RESIDUAL_INSIDE, 1);
     if (c->parts & IN_SCALE)
         node->in[OP_IN_SCALE] = input(trial, c->n, in, 1, 1, 2);
     if (c->parts & OUT_SCALE)
