@@ -87,11 +87,10 @@ static void leave_turn(struct worker *worker)
     worker->turn = false;
 }
 
-/* The device has all of the job at hand: the next one is taken, or begun by another worker. */
+/* The device has all of the job at hand: the next one is taken, if there is no other worker for it. */
 static void take_ahead(void *user)
 {
     struct worker *worker = user;
-    leave_turn(worker);
     if (worker->pool->settings.workers > 1 || worker->next ||
         !(worker->next = queue_pop_ahead(worker->pool->queue, worker->device)))
         return;

@@ -38,9 +38,8 @@ struct worker {
 
 /* The workers of one device. The first opens and tests it, and starts the others when it is good. */
 struct worker_set {
-    int count; /* workers started; under the pool's lock */
-    pthread_mutex_t
-        turn; /* of the one whose background the device begins: two would only take its time from each other */
+    int count;            /* workers started; under the pool's lock */
+    pthread_mutex_t turn; /* of a GPU: two jobs at once would only take its time from each other */
     struct worker workers[];
 };
 

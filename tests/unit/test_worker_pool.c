@@ -571,11 +571,11 @@ static void test_write_behind(void **state)
 }
 
 /* Cancelled wherever they are, at work, read ahead or waiting, jobs end once and the others are done. */
-static void check_cancel(const char *device)
+static void check_cancel(const char *device, int workers)
 {
     enum { JOBS = 7 };
     struct error err = ERROR_INIT;
-    start(device, 1, NULL);
+    start(device, workers, NULL);
     assert_int_equal(settle(&err), OK);
     for (int first = 0; first < 3; first++) {
         struct job *jobs[JOBS];
@@ -606,14 +606,20 @@ static void check_cancel(const char *device)
 static void test_cancel(void **state)
 {
     (void)state;
-    check_cancel("cpu");
+    check_cancel("cpu", 1);
 }
 
 /* There the device is at work on the next job before the last one is over. */
 static void test_cancel_ahead(void **state)
 {
     (void)state;
-    check_cancel(GPU);
+    check_cancel(GPU, 1);
+}
+
+static void test_turns(void **state)
+{
+    (void)state;
+    check_cancel(GPU, 2);
 }
 
 static void test_lost_ahead(void **state)
@@ -717,6 +723,7 @@ int main(void)
         cmocka_unit_test_teardown(test_write_behind, stop),
         cmocka_unit_test_teardown(test_cancel, stop),
         cmocka_unit_test_teardown(test_cancel_ahead, stop),
+        cmocka_unit_test_teardown(test_turns, stop),
         cmocka_unit_test_teardown(test_lost_ahead, stop),
         cmocka_unit_test_teardown(test_broken, stop),
         cmocka_unit_test_teardown(test_end, stop),
