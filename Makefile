@@ -87,7 +87,7 @@ $(patsubst %,$(BUILD)/server/%.o,image/filter image/pixel image/png_data image/r
 # Each shader is compiled for fp32 and for fp16 storage, then all SPIR-V and the page go into one object.
 SPIRV := $(foreach s,$(SHADERS),$(patsubst shaders/%.comp,$(BUILD)/shaders/%.f32.spv,$(s)) $(patsubst shaders/%.comp,$(BUILD)/shaders/%.f16.spv,$(s)))
 
-SPIRV := $(filter-out %/conv2d_packed.f32.spv,$(SPIRV)) # fp16 alone
+SPIRV := $(filter-out %_packed.f32.spv,$(SPIRV)) # fp16 alone
 
 $(BUILD)/shaders/%.f32.spv: shaders/%.comp $(wildcard shaders/include/*)
 	@mkdir -p $(@D)

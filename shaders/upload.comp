@@ -55,6 +55,18 @@ uint value(uint in_lane, uint tap, uint out_lane)
 const vec3 winograd[6] = {vec3(1, 0, 0) / 4,  vec3(-1, -1, -1) / 6, vec3(-1, 1, -1) / 6,
                           vec3(1, 2, 4) / 24, vec3(1, -2, 4) / 24,  vec3(0, 0, 1)};
 
+// The same for F(2x2, 3x3): see winograd_packed.comp.
+const vec3 winograd_packed[4] = {vec3(1, 0, 0), vec3(1, 1, 1) / 2, vec3(1, -1, 1) / 2, vec3(0, 0, 1)};
+
+// A 3x3 kernel's number at a position.
+uint transformed(vec3 down, vec3 across, uint in_lane, uint out_lane)
+{
+    float sum = 0.0;
+    for (uint tap = 0; tap < 9; tap++)
+        sum += down[tap / 3] * across[tap % 3] * uintBitsToFloat(value(in_lane, tap, out_lane));
+    return floatBitsToUint(sum);
+}
+
 // Lane `lane` of quad i of the part.
 uint lane_value(uint i, uint lane)
 {
@@ -62,15 +74,19 @@ uint lane_value(uint i, uint lane)
         const uint blocks = i / (16 * p.taps);
         return value(blocks % p.in_blocks * 4 + i / 4 % 4, i / 16 % p.taps, blocks / p.in_blocks * 16 + i % 4 * 4 + lane);
     }
+#if FP16
+    if (KIND == UPLOAD_WINOGRAD) { // [16 out lanes][in block][position][quad][in lane][out lane]
+        const uint position = i / 16 % WINOGRAD_PACKED_POSITIONS, blocks = i / (16 * WINOGRAD_PACKED_POSITIONS);
+        return transformed(winograd_packed[position / 4], winograd_packed[position % 4], blocks % p.in_blocks * 4 + i % 4,
+                           blocks / p.in_blocks * 16 + i / 4 % 4 * 4 + lane);
+    }
+#else
     if (KIND == UPLOAD_WINOGRAD) { // [16 out lanes][in lane][position][quad][out lane]
         const uint position = i / 4 % WINOGRAD_POSITIONS, lanes = i / (4 * WINOGRAD_POSITIONS);
-        const vec3 down = winograd[position / 6], across = winograd[position % 6];
-        float sum = 0.0;
-        for (uint tap = 0; tap < 9; tap++)
-            sum += down[tap / 3] * across[tap % 3] *
-                   uintBitsToFloat(value(lanes % (p.in_blocks * 4), tap, lanes / (p.in_blocks * 4) * 16 + i % 4 * 4 + lane));
-        return floatBitsToUint(sum);
+        return transformed(winograd[position / 6], winograd[position % 6], lanes % (p.in_blocks * 4),
+                           lanes / (p.in_blocks * 4) * 16 + i % 4 * 4 + lane);
     }
+#endif
     if (KIND == UPLOAD_LINEAR) { // [out block][in block][tap][in lane][out lane]
         const uint blocks = i / (4 * p.taps);
         return value(blocks % p.in_blocks * 4 + i % 4, i / 4 % p.taps, blocks / p.in_blocks * 4 + lane);

@@ -11,13 +11,12 @@ layout(constant_id = 1) const uint ACROSS = 4;
 layout(constant_id = 2) const uint DOWN = 2;
 layout(constant_id = 3) const uint SHARES = 8;
 layout(constant_id = 4) const uint PER = 1;
-layout(constant_id = 5) const uint STEPS = 2;    // in quads of a chunk
-layout(constant_id = 6) const uint AHEAD = 1;    // 1: weights, which come from afar, are loaded a step ahead
-layout(constant_id = 7) const uint PREFETCH = 0; // 1: the next chunk is loaded while this one is multiplied
-layout(constant_id = 10) const uint PAD = 1;     // 8 and 9: the kernel and the stride
-layout(constant_id = 11) const uint UPSAMPLE = 1;
-layout(constant_id = 12) const uint ACTIVATION = 0;
-layout(constant_id = 13) const uint FLAGS = 0;
+layout(constant_id = 5) const uint STEPS = 2; // in quads of a chunk
+layout(constant_id = 6) const uint AHEAD = 1; // 1: weights, which come from afar, are loaded a step ahead
+layout(constant_id = 9) const uint PAD = 1;   // 7 and 8: the kernel and the stride
+layout(constant_id = 10) const uint UPSAMPLE = 1;
+layout(constant_id = 11) const uint ACTIVATION = 0;
+layout(constant_id = 12) const uint FLAGS = 0;
 #include "convolution.glsl"
 #if FP16
 #define RAW uvec2 // a quad, as it lies in memory
@@ -113,18 +112,13 @@ void main()
         [[unroll]] for (uint i = 0; i < PER * 4; i++)
             next[i] = weight[min(w[i / 4] + i % 4 * step, last)];
     find_pixels(origin);
-    if (PREFETCH != 0)
-        load_chunk(n, 0);
     for (uint chunk = 0; chunk < p.in_blocks; chunk += STEPS) {
-        if (PREFETCH == 0)
-            load_chunk(n, chunk);
+        load_chunk(n, chunk);
         store_chunk(n, chunk);
         barrier();
         for (uint i = me; i < TILES * CHANNELS * 3; i += THREADS)
             transform(i);
         barrier();
-        if (PREFETCH != 0)
-            load_chunk(n, chunk + STEPS);
         if (AHEAD != 0) {
             [[unroll]] for (uint s = 0; s < STEPS; s++) {
                 [[unroll]] for (uint i = 0; i < PER * 4; i++) {

@@ -292,7 +292,8 @@ static enum error_code conv2d(struct frame *frame, struct error *err)
         if (vk_tiled_wants(frame->build->device, dispatch, PACK_CONV))
             code = pack(frame, OP_WEIGHT, PACK_CONV, taps, false, BIND_WEIGHT, err);
         if (code == OK && vk_tiled_wants(frame->build->device, dispatch, PACK_WINOGRAD))
-            code = pack(frame, OP_WEIGHT, PACK_WINOGRAD, taps, true, BIND_WINOGRAD, err);
+            code = pack(frame, OP_WEIGHT, PACK_WINOGRAD, taps, !vk_tiled_packed(frame->build->device, &dispatch->tune),
+                        BIND_WINOGRAD, err);
     } else {
         plain_conv2d(frame, conv_flags(frame));
         code = pack(frame, OP_WEIGHT, PACK_CONV, taps, false, BIND_WEIGHT, err);

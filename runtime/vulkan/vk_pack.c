@@ -151,7 +151,8 @@ static uint64_t packed_bytes(const struct vk_pack_key *key)
         return (uint64_t)((key->out.blocks + 3) / 4) * (uint64_t)((key->in.blocks + 3) / 4) * (uint64_t)key->taps * 512;
     const bool conv = key->kind == PACK_CONV || key->kind == PACK_WINOGRAD;
     const int out_blocks = conv ? (key->out.blocks + 3) / 4 * 4 : key->out.blocks;
-    uint64_t quads = (uint64_t)out_blocks * (uint64_t)(key->kind == PACK_WINOGRAD ? WINOGRAD_POSITIONS : key->taps);
+    const int positions = key->fp16 ? WINOGRAD_PACKED_POSITIONS : WINOGRAD_POSITIONS;
+    uint64_t quads = (uint64_t)out_blocks * (uint64_t)(key->kind == PACK_WINOGRAD ? positions : key->taps);
     if (conv || key->kind == PACK_LINEAR)
         quads *= (uint64_t)key->in.blocks * 4;
     return quads * (key->fp16 ? 8 : 16);

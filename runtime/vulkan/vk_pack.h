@@ -32,7 +32,9 @@ void vk_pack_lanes(const struct vk_layout *layout, uint32_t *lanes);
 
 enum vk_pack_kind {
     PACK_CONV,      /* [16 out lanes][in block][kernel*kernel][in lane][out lane] from [out][in][kernel][kernel] */
-    PACK_WINOGRAD,  /* [16 out lanes][in lane][position][out lane], fp32: those of a 3×3 kernel, transformed */
+    PACK_WINOGRAD,  /* those of a 3×3 kernel, transformed; fp32: [16 out lanes][in lane][position][out lane] as F(4×4,
+                     * 3×3)  does, or fp16: [16 out lanes][in block][position][out quad][in lane][out lane] as F(2×2, 3×3)
+                     */
     PACK_MATRIX,    /* [out group][in matrix][kx][ky][out matrix of 1 or 2][256 in matrix_order], in lanes as rows */
     PACK_DIRECT,    /* as PACK_MATRIX, with in lanes as vk_direct_lanes orders them */
     PACK_DEPTHWISE, /* [out block][kernel*kernel][out lane] from [out][kernel][kernel] */

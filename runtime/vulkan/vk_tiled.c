@@ -2,39 +2,59 @@
 
 #include <string.h>
 
-#define UNIT 4                           /* out quads that lie beside each other in the weights */
-#define SMALL_KERNEL 3                   /* above it only small tiles are unrolled */
-#define SIDE 4                           /* pixels of Winograd's tiles */
-#define MAX_WINOGRAD ((uint64_t)4 << 20) /* bytes of transformed weights, which are fp32 and 4 times as many */
+#define UNIT 4         /* out quads that lie beside each other in the weights */
+#define SMALL_KERNEL 3 /* above it only small tiles are unrolled */
+#define SIDE 4         /* pixels of Winograd's tiles */
+#define PACKED_SIDE 2  /* in packed fp16 */
 #define MIN_PACKED 4   /* quads of output channels: pictures are made of fewer, and there rounding would show */
-#define MIN_WINOGRAD 2 /* quads of input channels: with fewer the transforms cost more */
+#define MIN_IN 2       /* quads of input channels: a picture's must not be rounded, nor are transforms worth while */
+/* Bytes of transformed weights, which are 4 times as many, and fp32, or packed 16/9 times. */
+#define MAX_WINOGRAD ((uint64_t)8 << 20)
 
-enum { FP32, PACKED, WINOGRAD }; /* kinds of tiles */
+enum { FP32, PACKED, WINOGRAD, WINOGRAD_PACKED }; /* kinds of tiles */
 
-/* In the order of union vk_tile: first the direct kernels, then Winograd, and at last what can do all. The first that
- * can do it is the guess. */
+/* In the order of union vk_tile, and at last what can do all. The first that can do it is the guess. */
 static const union vk_tile tiles[] = {
-    {{PACKED, 32, 1, 4, 8, 2}},        {{PACKED, 16, 1, 8, 8, 2}},        {{PACKED, 16, 2, 4, 8, 1}},
-    {{PACKED, 16, 1, 4, 8, 2}},        {{PACKED, 8, 2, 8, 4, 2}},         {{PACKED, 8, 4, 4, 2, 1}},
-    {{PACKED, 8, 1, 8, 2, 1}},         {{FP32, 16, 2, 4, 8, 2}},          {{FP32, 16, 2, 4, 8, 1}},
-    {{FP32, 16, 1, 8, 8, 2}},          {{FP32, 8, 2, 8, 4, 2}},           {{FP32, 8, 4, 4, 2, 1}},
-    {{FP32, 8, 1, 8, 2, 1}},           {{FP32, 16, 4, 1, 4, 1}},          {{WINOGRAD, 4, 2, 4, 2, 2, 0, 0}},
-    {{WINOGRAD, 4, 2, 4, 2, 2, 1, 0}}, {{WINOGRAD, 4, 2, 8, 1, 2, 1, 0}}, {{WINOGRAD, 4, 2, 8, 1, 2, 1, 1}},
-    {{WINOGRAD, 4, 2, 8, 1, 2, 0, 0}}, {{WINOGRAD, 4, 4, 8, 1, 2, 1, 0}}, {{WINOGRAD, 4, 4, 4, 2, 2, 1, 1}},
-    {{WINOGRAD, 4, 2, 4, 1, 1, 1, 0}}, {{FP32, 8, 1, 1, 1, 1}},
+    {{WINOGRAD_PACKED, 8, 1, 8, 8, 1, 8, 1}},
+    {{WINOGRAD_PACKED, 8, 1, 8, 8, 1, 16, 1}},
+    {{WINOGRAD_PACKED, 8, 1, 16, 8, 1, 16, 1}},
+    {{WINOGRAD_PACKED, 8, 1, 16, 8, 1, 16, 0}},
+    {{WINOGRAD_PACKED, 4, 2, 16, 8, 1, 16, 1}},
+    {{PACKED, 32, 1, 4, 8, 2}},
+    {{PACKED, 16, 1, 8, 8, 2}},
+    {{PACKED, 16, 2, 4, 8, 1}},
+    {{PACKED, 8, 2, 8, 4, 2}},
+    {{PACKED, 8, 4, 4, 2, 1}},
+    {{FP32, 16, 2, 4, 8, 1}},
+    {{FP32, 16, 1, 8, 8, 2}},
+    {{FP32, 8, 2, 8, 4, 2}},
+    {{FP32, 8, 4, 4, 2, 1}},
+    {{FP32, 8, 1, 8, 2, 1}},
+    {{FP32, 16, 4, 1, 4, 1}},
+    {{WINOGRAD, 4, 2, 8, 1, 2, 0}},
+    {{WINOGRAD, 4, 4, 8, 1, 2, 1}},
+    {{WINOGRAD, 4, 2, 4, 1, 1, 1}},
+    {{FP32, 8, 1, 1, 1, 1}},
 };
+
+static bool transforms(const union vk_tile *tile)
+{
+    return tile->tiled.kind >= WINOGRAD;
+}
 
 static uint32_t invocations(const union vk_tile *tile)
 {
-    return tile->tiled.kind == WINOGRAD
-               ? WINOGRAD_POSITIONS * tile->winograd.across * tile->winograd.down / 8 * tile->winograd.shares
-               : tile->tiled.columns * tile->tiled.down * tile->tiled.across;
+    const uint32_t tiles_of = tile->winograd.across * tile->winograd.down, shares = tile->winograd.shares;
+    return tile->tiled.kind == WINOGRAD          ? WINOGRAD_POSITIONS * tiles_of / 8 * shares
+           : tile->tiled.kind == WINOGRAD_PACKED ? WINOGRAD_PACKED_POSITIONS * tiles_of / tile->pairs.per * shares
+                                                 : tile->tiled.columns * tile->tiled.down * tile->tiled.across;
 }
 
 static uint32_t out_quads(const union vk_tile *tile)
 {
-    return tile->tiled.kind == WINOGRAD ? tile->winograd.shares * tile->winograd.per
-                                        : tile->tiled.across * tile->tiled.quads;
+    return tile->tiled.kind == WINOGRAD          ? tile->winograd.shares * tile->winograd.per
+           : tile->tiled.kind == WINOGRAD_PACKED ? tile->pairs.shares * tile->pairs.quads
+                                                 : tile->tiled.across * tile->tiled.quads;
 }
 
 /* In quads of a chunk: a 1×1 kernel needs many for one that is worth its barriers. */
@@ -51,28 +71,40 @@ static uint32_t shared_bytes(const union vk_tile *tile, uint32_t kernel, uint32_
         const uint32_t tiles_of = tile->winograd.across * tile->winograd.down, channels = tile->winograd.steps * 4;
         return (channels * pixels + WINOGRAD_POSITIONS * (channels * tiles_of + 8)) * 4;
     }
+    if (tile->tiled.kind == WINOGRAD_PACKED) {
+        const uint32_t tiles_of = tile->pairs.across * tile->pairs.down;
+        const uint32_t in = tile->pairs.steps * tiles_of + 8, out = (out_quads(tile) + 1) * tiles_of;
+        return WINOGRAD_PACKED_POSITIONS * (in > out ? in : out) * 8;
+    }
     const uint32_t apart = kernel == 1 ? 1 : stride; /* a 1×1 convolution copies only the pixels that it needs */
     const uint32_t w = (tile->tiled.columns - 1) * apart + kernel;
     const uint32_t h = (tile->tiled.down * tile->tiled.rows - 1) * apart + kernel;
     return steps(kernel) * (w * h + kernel * kernel * 4 * out_quads(tile)) * (tile->tiled.kind == PACKED ? 8 : 16);
 }
 
+bool vk_tiled_packed(const struct vk_device *device, const struct vk_tune_key *key)
+{
+    return device->packed && key->family == VK_TUNE_TILED_F16 && key->out_blocks >= MIN_PACKED &&
+           key->in_blocks >= MIN_IN;
+}
+
 /* Whether the kernel is for such a convolution. */
 static bool suits(const struct vk_device *device, const struct vk_tune_key *key, const union vk_tile *tile)
 {
-    if (tile->tiled.kind == WINOGRAD)
-        return key->kernel == 3 && key->stride == 1 && key->in_blocks >= MIN_WINOGRAD &&
-               (uint64_t)key->in_blocks * 4 * ((key->out_blocks + 3) / 4) * 16 * WINOGRAD_POSITIONS * sizeof(float) <=
-                   MAX_WINOGRAD;
-    return (tile->tiled.kind == FP32 ||
-            (device->packed && key->family == VK_TUNE_TILED_F16 && key->out_blocks >= MIN_PACKED)) &&
+    const bool packed = vk_tiled_packed(device, key);
+    const uint64_t bytes = packed ? WINOGRAD_PACKED_POSITIONS * 2 : WINOGRAD_POSITIONS * 4; /* for each pair of lanes */
+    if (transforms(tile))
+        return packed == (tile->tiled.kind == WINOGRAD_PACKED) && key->kernel == 3 && key->stride == 1 &&
+               key->in_blocks >= MIN_IN &&
+               key->in_blocks * 4 * ((key->out_blocks + 3) / 4) * 16 * bytes <= MAX_WINOGRAD;
+    return (tile->tiled.kind == FP32 || packed) &&
            (key->kernel <= SMALL_KERNEL || tile->tiled.rows * tile->tiled.quads <= 4);
 }
 
 static bool fits(const struct vk_device *device, const struct vk_tune_key *key, const union vk_tile *tile)
 {
     const VkPhysicalDeviceLimits *limits = &device->traits.limits;
-    const uint32_t columns = tile->tiled.kind == WINOGRAD ? invocations(tile) : tile->tiled.columns;
+    const uint32_t columns = transforms(tile) ? invocations(tile) : tile->tiled.columns;
     return suits(device, key, tile) && out_quads(tile) < key->out_blocks + UNIT &&
            invocations(tile) <= limits->maxComputeWorkGroupInvocations &&
            columns <= limits->maxComputeWorkGroupSize[0] &&
@@ -81,19 +113,21 @@ static bool fits(const struct vk_device *device, const struct vk_tune_key *key, 
 
 static void apply(const union vk_tile *tile, struct vk_dispatch *dispatch)
 {
-    static const char *const shaders[] = {"conv2d_tiled", "conv2d_packed", "winograd"};
+    static const char *const shaders[] = {"conv2d_tiled", "conv2d_packed", "winograd", "winograd_packed"};
     enum { OF_CONVOLUTION = 6 }; /* constants that stand after those of the tile */
     struct vk_pipeline_key *key = &dispatch->key;
     struct params_conv2d *push = &dispatch->push.conv2d;
-    const bool winograd = tile->tiled.kind == WINOGRAD;
-    const uint32_t columns = winograd ? tile->winograd.across * SIDE : tile->tiled.columns;
-    const uint32_t rows = winograd ? tile->winograd.down * SIDE : tile->tiled.down * tile->tiled.rows;
+    const bool winograd = transforms(tile);
+    const uint32_t side = tile->tiled.kind == WINOGRAD_PACKED ? PACKED_SIDE : SIDE;
+    const uint32_t columns = winograd ? tile->winograd.across * side : tile->tiled.columns;
+    const uint32_t rows = winograd ? tile->winograd.down * side : tile->tiled.down * tile->tiled.rows;
     uint32_t constants[OF_CONVOLUTION];
     memcpy(constants, key->spec + key->spec_count - OF_CONVOLUTION, sizeof constants);
     if (winograd) {
         key->spec[0] = invocations(tile);
-        memcpy(key->spec + 1, &tile->winograd.across, sizeof tile->winograd - sizeof tile->winograd.kind);
-        key->spec_count = sizeof tile->winograd / sizeof(uint32_t);
+        key->spec_count =
+            (tile->tiled.kind == WINOGRAD_PACKED ? sizeof tile->pairs : sizeof tile->winograd) / sizeof(uint32_t);
+        memcpy(key->spec + 1, &tile->number[1], (key->spec_count - 1) * sizeof(uint32_t));
     } else {
         memcpy(key->spec, &tile->tiled.columns, sizeof tile->tiled - sizeof tile->tiled.kind);
         key->spec_count = sizeof tile->tiled / sizeof(uint32_t);
@@ -141,9 +175,9 @@ bool vk_tiled_wants(const struct vk_device *device, const struct vk_dispatch *di
 {
     union vk_tile tile;
     if (vk_tune_find(device, &dispatch->tune, &tile) || !vk_tune_measures(device))
-        return (tile.tiled.kind == WINOGRAD) == (kind == PACK_WINOGRAD);
+        return transforms(&tile) == (kind == PACK_WINOGRAD);
     for (size_t i = 0; i < sizeof tiles / sizeof tiles[0]; i++)
-        if ((tiles[i].tiled.kind == WINOGRAD) == (kind == PACK_WINOGRAD) && fits(device, &dispatch->tune, &tiles[i]))
+        if (transforms(&tiles[i]) == (kind == PACK_WINOGRAD) && fits(device, &dispatch->tune, &tiles[i]))
             return true;
     return false;
 }

@@ -1,5 +1,6 @@
-/* Convolutions without matrices on GPUs: by conv2d_tiled.comp, in packed fp16 by conv2d_packed.comp, or after Winograd
- * by winograd.comp; which of them, and in which tiles, is measured (vk_tune.h). Thread-safety: as the device. */
+/* Convolutions without matrices on GPUs: by conv2d_tiled.comp or after Winograd by winograd.comp, or in packed fp16 by
+ * conv2d_packed.comp and winograd_packed.comp; which, and in which tiles, is measured (vk_tune.h). Thread-safety: as
+ * the device. */
 #ifndef RUNTIME_VULKAN_VK_TILED_H
 #define RUNTIME_VULKAN_VK_TILED_H
 
@@ -14,6 +15,9 @@ bool vk_tiled_takes(const struct vk_build *build, const struct op_conv2d *args);
  * bits. */
 void vk_tiled_conv2d(const struct vk_build *build, const struct op_conv2d *args, const struct vk_operand *x,
                      const struct vk_operand *y, uint32_t flags, struct vk_dispatch *dispatch);
+
+/* Whether it may be in packed fp16; then only the weights for winograd_packed.comp are wanted of both transformed. */
+bool vk_tiled_packed(const struct vk_device *device, const struct vk_tune_key *key);
 
 /* Which packings of its weights such a dispatch needs: until its tile is measured, perhaps both. */
 bool vk_tiled_wants(const struct vk_device *device, const struct vk_dispatch *dispatch, enum vk_pack_kind kind);

@@ -104,7 +104,7 @@ void vk_tune_apply(const union vk_tile *tile, struct vk_dispatch *dispatch)
 /* --- the file ------------------------------------------------------------------------------------------------------
  * A line a convolution: the numbers of its key and those of its tile. */
 
-static const char head[] = "restored-tiles 5\n";
+static const char head[] = "restored-tiles 6\n";
 
 static bool known(const struct vk_tune_family *family, const union vk_tile *tile)
 {

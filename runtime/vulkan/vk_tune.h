@@ -19,8 +19,11 @@ union vk_tile {
         uint32_t kind, columns, down, across, rows, quads;
     } tiled;
     struct { /* winograd.comp */
-        uint32_t kind, across, down, shares, per, steps, ahead, prefetch;
+        uint32_t kind, across, down, shares, per, steps, ahead;
     } winograd;
+    struct { /* winograd_packed.comp */
+        uint32_t kind, across, down, shares, per, quads, steps, ahead;
+    } pairs;
 };
 
 /* Kernels that come in tiles: those on matrices, and those without, by how activations are stored. */

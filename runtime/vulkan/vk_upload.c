@@ -247,8 +247,8 @@ static enum error_code source_open(struct source *s, const struct vk_device *dev
     s->layout = layouts[key->kind];
     s->order = matrix ? 256 : 0;
     s->row = (size_t)key->taps * (s->in_count ? (size_t)key->in.channels : 1);
-    s->unit_quads =
-        (winograd ? WINOGRAD_POSITIONS : (size_t)s->taps) * (s->in_count ? s->in_count * s->unit / 4 : s->unit / 4);
+    const size_t positions = key->fp16 ? WINOGRAD_PACKED_POSITIONS : WINOGRAD_POSITIONS;
+    s->unit_quads = (winograd ? positions : (size_t)s->taps) * (s->in_count ? s->in_count * s->unit / 4 : s->unit / 4);
     return OK;
 }
 

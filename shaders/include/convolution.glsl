@@ -32,11 +32,10 @@ vec4 in_factor(uint n, uint quad)
     return has(FLAG_IN_SCALE) ? vec4(in_scale[quad_index(p.in_scale, n, quad, 1, 0)]) : vec4(1.0);
 }
 
-// Makes a quad of the output of its sum.
-void finish(vec4 v, uint n, uint block, uint row, uint column)
+// Makes a quad of the output of its sum times p.gain.
+void finish_gained(vec4 v, uint n, uint block, uint row, uint column)
 {
     const uint size = p.out_h * p.out_w, at = row * p.out_w + column;
-    v *= p.gain;
     if (has(FLAG_OUT_SCALE))
         v *= vec4(out_scale[quad_index(p.out_scale, n, block, 1, 0)]);
     if (has(FLAG_NOISE))
@@ -55,3 +54,5 @@ void finish(vec4 v, uint n, uint block, uint row, uint column)
         v = activate(ACTIVATION, v, slopes);
     y[quad_index(p.y, n, block, size, at)] = TO_QUAD(v);
 }
+
+void finish(vec4 sum, uint n, uint block, uint row, uint column) { finish_gained(sum * p.gain, n, block, row, column); }

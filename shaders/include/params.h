@@ -25,7 +25,7 @@
 #define BIND_WEIGHT 7
 #define BIND_BIAS 8      /* float */
 #define BIND_SLOPE 9     /* float */
-#define BIND_WINOGRAD 10 /* float: transformed weights */
+#define BIND_WINOGRAD 10 /* transformed weights, float or packed */
 #define BIND_COUNT 11
 #define BIND_COUNTERS BIND_WINOGRAD /* of shaders/matrix */
 
@@ -53,7 +53,8 @@
 #define PIXEL_GROUP 128
 #define VECTOR_GROUP 64
 
-#define WINOGRAD_POSITIONS 36 /* of a 6x6 tile of the input */
+#define WINOGRAD_POSITIONS 36        /* of a 6x6 tile of the input */
+#define WINOGRAD_PACKED_POSITIONS 16 /* of a 4x4 tile */
 
 /* A view of a tensor: the index of its first quad in image 0; in the low bits of `stride` the quads from image to image
  * (0: one for all), above them the logarithm of the quads of a group. */

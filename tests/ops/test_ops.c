@@ -621,22 +621,25 @@ static bool trial_compare(const struct trial *trial, float max_allowed, float me
 
 /* The ways in which a device can be made to work. An instruction set that the processor lacks is left out. */
 static const struct way {
-    const char *backend, *settings[2], *remark; /* NAME=VALUE, of the environment */
+    const char *backend, *settings[3], *remark; /* NAME=VALUE, of the environment */
     bool only_conv;
     bool exact; /* sums in double: all that is left is the rounding of sums and results */
 } ways[] = {
 #define STAGED "RESTORED_VULKAN_STAGE=1"
+#define UNPACKED "RESTORED_VULKAN_PACKED=0"
     {"vulkan", {"RESTORED_VULKAN_STAGE=0"}, "", false, false},
     {"vulkan", {"RESTORED_VULKAN_GROUPED=1"}, " (grouped)", false, false},
     {"vulkan", {STAGED, "RESTORED_VULKAN_LEAST=1"}, " (least limits)", true, false},
-    {"vulkan", {STAGED, "RESTORED_VULKAN_TILE=0"}, " (tile 0)", true, false},
-    {"vulkan", {STAGED, "RESTORED_VULKAN_TILE=4"}, " (tile 4)", true, false},
+    {"vulkan", {STAGED, "RESTORED_VULKAN_TILE=0"}, " (tile 0, packed Winograd)", true, false},
+    {"vulkan", {STAGED, "RESTORED_VULKAN_TILE=3"}, " (tile 3, packed Winograd)", true, false},
+    {"vulkan", {STAGED, "RESTORED_VULKAN_TILE=4"}, " (tile 4, packed Winograd)", true, false},
+    {"vulkan", {STAGED, "RESTORED_VULKAN_TILE=5"}, " (tile 5)", true, false},
     {"vulkan", {STAGED, "RESTORED_VULKAN_TILE=8"}, " (tile 8)", true, false},
-    {"vulkan", {STAGED, "RESTORED_VULKAN_TILE=13"}, " (tile 13)", true, false},
-    {"vulkan", {STAGED, "RESTORED_VULKAN_TILE=14"}, " (tile 14, Winograd)", true, false},
-    {"vulkan", {STAGED, "RESTORED_VULKAN_TILE=17"}, " (tile 17, Winograd)", true, false},
-    {"vulkan", {STAGED, "RESTORED_VULKAN_TILE=19"}, " (tile 19, Winograd)", true, false},
-    {"vulkan", {STAGED, "RESTORED_VULKAN_TILE=21"}, " (tile 21, Winograd)", true, false},
+    {"vulkan", {STAGED, "RESTORED_VULKAN_TILE=10"}, " (tile 10)", true, false},
+    {"vulkan", {STAGED, "RESTORED_VULKAN_TILE=15"}, " (tile 15)", true, false},
+    {"vulkan", {STAGED, UNPACKED, "RESTORED_VULKAN_TILE=16"}, " (tile 16, Winograd)", true, false},
+    {"vulkan", {STAGED, UNPACKED, "RESTORED_VULKAN_TILE=17"}, " (tile 17, Winograd)", true, false},
+    {"vulkan", {STAGED, UNPACKED, "RESTORED_VULKAN_TILE=18"}, " (tile 18, Winograd)", true, false},
     {"cpu", {"RESTORED_CPU_ISA=base"}, " (base)", false, false},
     {"cpu", {"RESTORED_CPU_ISA=base"}, " (base, exact)", false, true},
     {"cpu", {"RESTORED_CPU_ISA=avx2"}, " (avx2)", false, false},

@@ -337,55 +337,81 @@ static void test_parts(void **state)
     }
 }
 
-/* A kernel as F(4x4, 3x3) transforms it: G k G^T, of Lavin and Gray 2015, in double; to 1e-6 of the largest. Through
- * buffers large and small. */
+/* Element i, which is finite. */
+static double packed_number(const uint8_t *got, size_t i, bool fp16)
+{
+    uint16_t half;
+    float single;
+    if (!fp16) {
+        memcpy(&single, got + i * sizeof single, sizeof single);
+        return (double)single;
+    }
+    memcpy(&half, got + i * sizeof half, sizeof half);
+    const int exponent = half >> 10 & 31, fraction = half & 0x3ff;
+    const double size = ldexp(exponent ? 0x400 + fraction : fraction, (exponent ? exponent : 1) - 25);
+    return half >> 15 ? -size : size;
+}
+
+/* A kernel as F(4x4, 3x3) transforms it, or in fp16 F(2x2, 3x3): G k G^T, of Lavin and Gray 2015, in double; to 1e-6 of
+ * the largest, or 5e-4. Through buffers large and small. */
+static void check_winograd(bool fp16, size_t bytes)
+{
+    static const double four[6][3] = {{1 / 4.0, 0, 0},
+                                      {-1 / 6.0, -1 / 6.0, -1 / 6.0},
+                                      {-1 / 6.0, 1 / 6.0, -1 / 6.0},
+                                      {1 / 24.0, 1 / 12.0, 1 / 6.0},
+                                      {1 / 24.0, -1 / 12.0, 1 / 6.0},
+                                      {0, 0, 1}};
+    static const double two[4][3] = {{1, 0, 0}, {0.5, 0.5, 0.5}, {0.5, -0.5, 0.5}, {0, 0, 1}};
+    static const struct layout_case c = {"Winograd", PACK_WINOGRAD, 9, {6, 3}, {17, 2}, false};
+    const double(*transform)[3] = fp16 ? two : four;
+    const size_t side = fp16 ? 4 : 6, positions = side * side;
+    struct error err = ERROR_INIT;
+    struct vk_device *device = open_device();
+    struct vk_pack_key key;
+    struct vk_slice slice;
+    size_t count;
+    uint32_t random = 5;
+    device->upload_bytes = bytes;
+    key_of(&c, fp16, &key, &count);
+    struct param *param = owned_param(count);
+    for (size_t i = 0; i < count; i++) {
+        random = random * 1664525u + 1013904223u;
+        param->values[i] = (float)(int32_t)random / 2147483648.0f;
+    }
+    key.param = param;
+    assert_int_equal(vk_pack_get(device, &key, &slice, &err), OK);
+    assert_int_equal(vk_pack_flush(device, &err), OK);
+    const size_t lanes = (size_t)key.in.blocks * 4, outs = ((size_t)key.out.blocks + 3) / 4 * 16;
+    assert_int_equal(slice.range, outs * lanes * positions * (fp16 ? 2 : 4));
+    uint8_t *got = malloc(slice.range);
+    uint32_t *in = lanes_of(&key.in), *out = lanes_of(&key.out);
+    assert_non_null(got);
+    read_back(device, &slice, got);
+    for (size_t i = 0; i < outs * lanes * positions; i++) {
+        const size_t step = i / 16 / (fp16 ? 4 * positions : positions), of = step % (fp16 ? lanes / 4 : lanes);
+        const size_t position = i / (fp16 ? 64 : 16) % positions, unit = step / (fp16 ? lanes / 4 : lanes) * 16;
+        const size_t lane = fp16 ? of * 4 + i / 4 % 4 : of, to = unit + (fp16 ? i / 16 % 4 * 4 + i % 4 : i % 16);
+        double wanted = 0;
+        for (size_t tap = 0; tap < 9 && in[lane] != VK_PACK_NO_CHANNEL && out[to] != VK_PACK_NO_CHANNEL; tap++)
+            wanted += transform[position / side][tap / 3] * transform[position % side][tap % 3] *
+                      (double)param->values[(out[to] * (size_t)key.in.channels + in[lane]) * 9 + tap];
+        assert_true(fabs(packed_number(got, i, fp16) - wanted) <= (fp16 ? 5e-4 * 2.25 : 1e-6));
+    }
+    free(got);
+    free(in);
+    free(out);
+    vk_pack_forget(&device->base, &key.param, 1);
+    param_destroy(&param);
+    close_device(device);
+}
+
 static void test_winograd(void **state)
 {
-    static const double transform[6][3] = {{1 / 4.0, 0, 0},
-                                           {-1 / 6.0, -1 / 6.0, -1 / 6.0},
-                                           {-1 / 6.0, 1 / 6.0, -1 / 6.0},
-                                           {1 / 24.0, 1 / 12.0, 1 / 6.0},
-                                           {1 / 24.0, -1 / 12.0, 1 / 6.0},
-                                           {0, 0, 1}};
-    static const struct layout_case c = {"Winograd", PACK_WINOGRAD, 9, {6, 3}, {17, 2}, false};
-    struct error err = ERROR_INIT;
     (void)state;
     for (size_t bytes = 512; bytes <= 1 << 20; bytes *= 2048) {
-        struct vk_device *device = open_device();
-        struct vk_pack_key key;
-        struct vk_slice slice;
-        size_t count;
-        uint32_t random = 5;
-        device->upload_bytes = bytes;
-        key_of(&c, false, &key, &count);
-        struct param *param = owned_param(count);
-        for (size_t i = 0; i < count; i++) {
-            random = random * 1664525u + 1013904223u;
-            param->values[i] = (float)(int32_t)random / 2147483648.0f;
-        }
-        key.param = param;
-        assert_int_equal(vk_pack_get(device, &key, &slice, &err), OK);
-        assert_int_equal(vk_pack_flush(device, &err), OK);
-        const size_t lanes = (size_t)key.in.blocks * 4, outs = ((size_t)key.out.blocks + 3) / 4 * 16;
-        assert_int_equal(slice.range, outs * lanes * 36 * sizeof(float));
-        float *got = malloc(slice.range);
-        uint32_t *in = lanes_of(&key.in), *out = lanes_of(&key.out);
-        assert_non_null(got);
-        read_back(device, &slice, (uint8_t *)got);
-        for (size_t i = 0; i < outs * lanes * 36; i++) {
-            const size_t position = i / 16 % 36, lane = i / (16 * 36) % lanes, to = i / (16 * 36 * lanes) * 16 + i % 16;
-            double wanted = 0;
-            for (size_t tap = 0; tap < 9 && in[lane] != VK_PACK_NO_CHANNEL && out[to] != VK_PACK_NO_CHANNEL; tap++)
-                wanted += transform[position / 6][tap / 3] * transform[position % 6][tap % 3] *
-                          (double)param->values[(out[to] * (size_t)key.in.channels + in[lane]) * 9 + tap];
-            assert_true(fabs((double)got[i] - wanted) <= 1e-6);
-        }
-        free(got);
-        free(in);
-        free(out);
-        vk_pack_forget(&device->base, &key.param, 1);
-        param_destroy(&param);
-        close_device(device);
+        check_winograd(false, bytes);
+        check_winograd(true, bytes);
     }
 }
 
