@@ -389,8 +389,9 @@ static enum error_code background_work(struct step *step, int left, struct error
 /* Whether the device computes it while we do something else. */
 static bool background_beside(const struct step *step)
 {
-    struct device_info info;
-    device_info(step->context->device, &info);
+    struct device_info info = {.asynchronous = false};
+    if (step->context)
+        device_info(step->context->device, &info);
     return info.asynchronous && step->model[ROLE_UPSCALER] && !step->r->options.aligned && !step->r->options.compat;
 }
 
