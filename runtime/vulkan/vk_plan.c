@@ -11,21 +11,8 @@
 #include "runtime/vulkan/vk_command.h"
 #include "runtime/vulkan/vk_io.h"
 #include "runtime/vulkan/vk_ops.h"
-#include "runtime/vulkan/vk_timer.h"
+#include "runtime/vulkan/vk_record.h"
 #include "runtime/vulkan/vk_tune.h"
-
-/* Multiply-accumulates a submit. A driver's watchdog barks after seconds, a cancelled job should not last much longer
- * than a submit, what is urgent waits for two that others have sent, and a submit costs some 10 µs. So: 1 s of
- * software, at most 0.1 s of a GPU that is slow for its kind: 100 G a second for one that shares the memory, 1 T for
- * one that does not, 5 T with matrices. */
-static uint64_t submit_work(const struct vk_device *device, bool matrices)
-{
-    const enum device_type type = device->traits.info.type;
-    return type == DEVICE_SOFTWARE   ? UINT64_C(1000000000)
-           : matrices                ? UINT64_C(500000000000)
-           : type == DEVICE_DISCRETE ? UINT64_C(100000000000)
-                                     : UINT64_C(10000000000);
-}
 
 /* A run: the plan's commands behind those that vk_io records to bring the inputs, and those that it records for the
  * outputs once these are named. */
@@ -39,7 +26,6 @@ struct vk_plan {
     struct plan base;
     char name[64];
     struct vk_buffer arena, words;
-    struct vk_buffer counters, late;            /* of chains; late: the host's copy of the one that must stay 0 */
     bool guessed;                               /* not all of its convolutions' tiles were measured */
     uint64_t arena_bytes, scratch, scratch_top; /* scratch begins where the tensors end */
     uint32_t *host_words;                       /* what `words` is filled with; first struct params_run */
@@ -48,10 +34,7 @@ struct vk_plan {
     uint32_t dispatch_count, dispatch_capacity;
     VkDescriptorPool pool;
     VkDescriptorSet *sets;
-    VkCommandBuffer *commands;
-    uint32_t command_count, command_capacity;
-    uint64_t submit_work;
-    struct vk_timer timer;
+    struct vk_record record;
     struct vk_io *io;
     struct plan_slot slots[PLAN_RUNS];
     int flying[PLAN_RUNS], flying_count; /* the slots of the runs under way */
@@ -282,113 +265,6 @@ static enum error_code write_sets(struct vk_device *device, struct vk_plan *plan
     return result == VK_SUCCESS ? OK : vk_device_error(device, result, "describe the buffers of a plan", err);
 }
 
-/* --- recording -----------------------------------------------------------------------------------------------------
- */
-
-struct recorder {
-    struct vk_device *device;
-    struct vk_plan *plan;
-    VkCommandBuffer commands; /* NULL: none open */
-    uint64_t work, limit;     /* in the open command buffer */
-    bool empty;               /* nothing is in it, or a barrier is the last */
-};
-
-static enum error_code next_commands(struct recorder *r, struct error *err)
-{
-    struct vk_plan *plan = r->plan;
-    if (plan->command_count == plan->command_capacity) {
-        const uint32_t capacity = plan->command_capacity * 2 + 4;
-        VkCommandBuffer *grown = realloc(plan->commands, capacity * sizeof(VkCommandBuffer));
-        if (!grown)
-            return error_set(err, ERROR_NO_MEMORY, "out of memory for a plan");
-        plan->commands = grown;
-        plan->command_capacity = capacity;
-    }
-    enum error_code code = OK;
-    if (r->commands)
-        code = vk_command_end(r->device, r->commands, err);
-    r->commands = VK_NULL_HANDLE;
-    if (code == OK)
-        code = vk_command_begin(r->device, &r->commands, err);
-    if (code == OK) {
-        if (plan->command_count == 0) {
-            vk_timer_reset(&plan->timer, r->commands);
-            if (vk_timer_wants(&plan->timer, -1, 0))
-                vk_timer_stamp(&plan->timer, r->commands, -1);
-        }
-        if (plan->command_count == 0 && plan->counters.handle) {
-            vkCmdFillBuffer(r->commands, plan->counters.handle, sizeof(uint32_t), VK_WHOLE_SIZE,
-                            0); /* not CHAIN_LATE */
-            vk_command_barrier(r->commands);
-        }
-        plan->commands[plan->command_count++] = r->commands;
-    }
-    r->work = 0;
-    r->empty = true;
-    return code;
-}
-
-/* Records a dispatch, in parts where it is too wide for the device or too long for one submit. */
-static enum error_code record_dispatch(struct recorder *r, uint32_t index, struct error *err)
-{
-    struct vk_dispatch *dispatch = &r->plan->dispatches[index];
-    const uint32_t widest = r->device->traits.limits.maxComputeWorkGroupCount[0];
-    const uint64_t group_work = dispatch->work / dispatch->groups[0] + 1;
-    VkPipeline pipeline;
-    enum error_code code = vk_pipeline_get(r->device, &dispatch->key, &pipeline, err);
-    for (uint32_t first = 0, count; code == OK && first < dispatch->groups[0]; first += count) {
-        count = dispatch->groups[0] - first;
-        if (!r->commands || (r->work > 0 && r->work + group_work * count > r->limit)) {
-            if ((code = next_commands(r, err)) != OK)
-                break;
-        }
-        if (count > widest)
-            count = widest;
-        if (group_work * count > r->limit)
-            count = r->limit > group_work ? (uint32_t)(r->limit / group_work) : 1;
-        if (first == 0 && dispatch->barrier && !r->empty)
-            vk_command_barrier(r->commands);
-        r->empty = false;
-        const VkPipelineLayout layout = vk_pipeline_layout(r->device);
-        dispatch->push.first_group = first;
-        vkCmdBindPipeline(r->commands, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline);
-        vkCmdBindDescriptorSets(r->commands, VK_PIPELINE_BIND_POINT_COMPUTE, layout, 0, 1, &r->plan->sets[index], 0,
-                                NULL);
-        vkCmdPushConstants(r->commands, layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, sizeof dispatch->push, &dispatch->push);
-        vkCmdDispatch(r->commands, count, dispatch->groups[1], dispatch->groups[2]);
-        r->work += group_work * count;
-    }
-    return code;
-}
-
-static enum error_code record(struct vk_device *device, struct vk_plan *plan, struct error *err)
-{
-    struct recorder r = {.device = device, .plan = plan, .limit = plan->submit_work};
-    enum error_code code = OK;
-    for (uint32_t i = 0; i < plan->dispatch_count && code == OK; i++) {
-        const int node = plan->dispatches[i].node,
-                  next = i + 1 < plan->dispatch_count ? plan->dispatches[i + 1].node : plan->timer.node_count;
-        code = record_dispatch(&r, i, err);
-        if (code || !vk_timer_wants(&plan->timer, node, next))
-            continue;
-        if (plan->timer.nodes) { /* each by itself */
-            vk_command_barrier(r.commands);
-            r.empty = true;
-        }
-        vk_timer_stamp(&plan->timer, r.commands, node);
-    }
-    if (r.commands && plan->counters.handle) {
-        vk_command_barrier(r.commands);
-        vkCmdCopyBuffer(r.commands, plan->counters.handle, plan->late.handle, 1,
-                        &(VkBufferCopy){CHAIN_LATE, 0, sizeof(uint32_t)});
-    }
-    if (r.commands) {
-        enum error_code ended = vk_command_end(device, r.commands, err);
-        code = code == OK ? ended : code;
-    }
-    return code;
-}
-
 /* --- the plan ------------------------------------------------------------------------------------------------------
  */
 
@@ -437,7 +313,6 @@ static enum error_code begin(struct making *making, struct device *base, const s
     }
     making->offsets = offsets;
     plan->base = (struct plan){.backend = &vk_backend, .device = base};
-    plan->submit_work = submit_work(device, precision == PRECISION_FP16 && device->matrix);
     snprintf(plan->name, sizeof plan->name, "%s", name);
     making->build = (struct vk_build){device,
                                       plan,
@@ -473,39 +348,6 @@ static enum error_code fill(struct making *making, struct error *err)
     return code == OK ? flushed : code;
 }
 
-/* Gives each convolution that others can wait for its counters, after the one that says that somebody was late. */
-static enum error_code make_counters(struct vk_device *device, struct vk_plan *plan, struct error *err)
-{
-    uint32_t count = CHAIN_LATE + 1;
-    for (uint32_t i = 0; i < plan->dispatch_count && vk_chain_wanted(device->matrix); i++) {
-        const uint32_t own = vk_chain_counters(&plan->dispatches[i]);
-        plan->dispatches[i].counter = own ? count : 0;
-        count += own;
-    }
-    if (count == CHAIN_LATE + 1)
-        return OK;
-    enum error_code code =
-        vk_memory_create(device, &plan->counters, count * sizeof(uint32_t), MEMORY_DEVICE, plan->name, err);
-    if (code == OK)
-        code = vk_memory_create(device, &plan->late, sizeof(uint32_t), MEMORY_READBACK, plan->name, err);
-    if (code != OK)
-        return code;
-    *(uint32_t *)plan->late.mapped = 0;
-    for (uint32_t i = 0; i < plan->dispatch_count; i++)
-        if (plan->dispatches[i].counter)
-            plan->dispatches[i].bind[BIND_COUNTERS] = (struct vk_slice){&plan->counters, 0, plan->counters.size};
-    VkCommandBuffer commands = VK_NULL_HANDLE; /* CHAIN_LATE becomes 0 once and for all runs */
-    code = vk_command_begin(device, &commands, err);
-    if (code != OK)
-        return code;
-    vkCmdFillBuffer(commands, plan->counters.handle, 0, VK_WHOLE_SIZE, 0);
-    code = vk_command_end(device, commands, err);
-    if (code == OK)
-        code = vk_command_run(device, &commands, 1, NULL, err);
-    vk_command_free(device, &commands, 1);
-    return code;
-}
-
 /* Makes the buffers and describes them, so that dispatches may run. */
 static enum error_code allocate(const struct making *making, struct error *err)
 {
@@ -523,11 +365,18 @@ static enum error_code allocate(const struct making *making, struct error *err)
     if (code != OK)
         return code;
     memcpy(plan->words.mapped, plan->host_words, plan->word_count * sizeof(uint32_t));
-    code = make_counters(device, plan, err);
+    code = vk_record_counters(&plan->record, device, plan->dispatches, plan->dispatch_count, plan->name, err);
     if (code != OK)
         return code;
     code = vk_io_prepare(plan->io, err);
     return code == OK ? write_sets(device, plan, err) : code;
+}
+
+static enum error_code record(struct vk_device *device, struct vk_plan *plan, int node_count, bool profile,
+                              struct error *err)
+{
+    return vk_record_make(&plan->record, device, plan->dispatches, plan->sets, plan->dispatch_count, node_count,
+                          profile, err);
 }
 
 enum error_code vk_plan_create(struct plan **out, struct device *base, const struct graph *graph,
@@ -553,16 +402,14 @@ enum error_code vk_plan_create(struct plan **out, struct device *base, const str
         code = make_pipelines(device, plan, err);
     }
     if (code == OK)
-        code = vk_timer_create(&plan->timer, device, graph->node_count, false, err);
-    if (code == OK)
-        code = record(device, plan, err);
+        code = record(device, plan, graph->node_count, false, err);
     vk_pipeline_save(device);
     free(making.offsets);
     free(making.joined.nodes);
     if (code == OK) {
         *out = &plan->base;
         log_event(LOG_DEBUG, "plan-made", "plan=\"%s\" dispatches=%u submits=%u bytes=%llu precision=%s ms=%.1f",
-                  plan->name, plan->dispatch_count, plan->command_count, (unsigned long long)vk_plan_bytes(&plan->base),
+                  plan->name, plan->dispatch_count, plan->record.count, (unsigned long long)vk_plan_bytes(&plan->base),
                   making.build.fp16 ? "fp16" : "fp32", log_clock_ms() - start);
     } else if (plan) {
         vk_plan_destroy(&plan->base);
@@ -613,17 +460,13 @@ void vk_plan_destroy(struct plan *base)
         free(plan->slots[i].commands);
     }
     vk_io_destroy(&plan->io);
-    vk_command_free(device, plan->commands, plan->command_count);
-    vk_timer_destroy(&plan->timer, device);
+    vk_record_destroy(&plan->record, device);
     vkDestroyDescriptorPool(device->handle, plan->pool, NULL);
     vk_memory_destroy(device, &plan->arena);
     vk_memory_destroy(device, &plan->words);
-    vk_memory_destroy(device, &plan->counters);
-    vk_memory_destroy(device, &plan->late);
     free(plan->host_words);
     free(plan->dispatches);
     free(plan->sets);
-    free(plan->commands);
     free(plan);
 }
 
@@ -652,7 +495,7 @@ enum error_code vk_plan_submit(struct plan *base, const struct run_io *run, stru
     while (plan->slots[index].busy)
         index++;
     struct plan_slot *slot = &plan->slots[index];
-    VkCommandBuffer *commands = realloc(slot->commands, (plan->command_count + 1) * sizeof(VkCommandBuffer));
+    VkCommandBuffer *commands = realloc(slot->commands, (plan->record.count + 1) * sizeof(VkCommandBuffer));
     if (!commands)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for a run");
     slot->commands = commands;
@@ -664,10 +507,10 @@ enum error_code vk_plan_submit(struct plan *base, const struct run_io *run, stru
     if (code != OK)
         return code;
     commands[0] = slot->before;
-    memcpy(commands + 1, plan->commands, plan->command_count * sizeof(VkCommandBuffer));
+    memcpy(commands + 1, plan->record.commands, plan->record.count * sizeof(VkCommandBuffer));
     slot->work = (struct vk_work){
         .commands = commands,
-        .count = plan->command_count + 1,
+        .count = plan->record.count + 1,
         .ways = 1,
         .cancel = run->options.cancel,
         .background = run->options.background,
@@ -711,7 +554,7 @@ enum error_code vk_plan_wait(struct plan *base, bool discard, struct run_result 
         if (code == OK && ended != OK)
             code = error_set(err, ended, "%s", after.text);
     }
-    if (code == OK && plan->late.handle && *(const uint32_t *)plan->late.mapped != 0)
+    if (code == OK && vk_record_late(&plan->record))
         code = vk_chain_late(device->traits.info.id, err);
     if (code == OK && !discard)
         vk_io_deliver(plan->io, index, result);
@@ -729,28 +572,22 @@ bool vk_plan_whole(const struct plan *base)
 uint64_t vk_plan_bytes(const struct plan *base)
 {
     const struct vk_plan *plan = (const struct vk_plan *)base;
-    return plan->arena.size + plan->words.size + plan->counters.size + (plan->io ? vk_io_bytes(plan->io) : 0);
+    return plan->arena.size + plan->words.size + plan->record.counters.size + (plan->io ? vk_io_bytes(plan->io) : 0);
 }
 
 uint32_t vk_plan_submits(const struct plan *base)
 {
-    return ((const struct vk_plan *)base)->command_count;
+    return ((const struct vk_plan *)base)->record.count;
 }
 
 enum error_code vk_plan_profile(struct plan *base, struct error *err)
 {
     struct vk_plan *plan = (struct vk_plan *)base;
-    struct vk_device *device = (struct vk_device *)base->device;
-    const int node_count = plan->timer.node_count;
-    vk_command_free(device, plan->commands, plan->command_count);
-    plan->command_count = 0;
-    vk_timer_destroy(&plan->timer, device);
-    enum error_code code = vk_timer_create(&plan->timer, device, node_count, true, err);
-    return code == OK ? record(device, plan, err) : code;
+    return record((struct vk_device *)base->device, plan, plan->record.timer.node_count, true, err);
 }
 
 double vk_plan_ms(const struct plan *base, double *node_ms)
 {
     const struct vk_plan *plan = (const struct vk_plan *)base;
-    return vk_timer_read(&plan->timer, (const struct vk_device *)base->device, node_ms);
+    return vk_timer_read(&plan->record.timer, (const struct vk_device *)base->device, node_ms);
 }
