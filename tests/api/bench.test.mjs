@@ -138,7 +138,10 @@ describe('bench', () => {
       assert.ok(works ? stage.network > 0 && stage.network <= stage.p90 : stage.network === 0, `${name}: ${JSON.stringify(stage)}`);
     }
     checkTimes(p.total_ms);
-    assert.ok(p.outside_networks_share > 0 && p.outside_networks_share < 1);
+    checkTimes(p.networks_ms);
+    checkTimes(p.outside_networks_ms);
+    assert.ok(p.networks_ms.median <= p.total_ms.p90 && p.outside_networks_ms.median <= p.total_ms.p90);
+    assert.ok(Math.abs(p.outside_networks_share - p.outside_networks_ms.median / p.networks_ms.median) < 1e-6);
     assert.ok(p.memory.device_peak > 0 && p.memory.process_peak > 0);
     assert.equal(p.device.id, 'cpu');
   });
