@@ -132,7 +132,7 @@ $(BUILD)/fixtures/.made: $(BUILD)/make_fixtures
 fixtures: $(BUILD)/fixtures/.made
 
 $(BUILD)/make_models: $(BUILD)/tests/bench/make_models.o $(BUILD)/runtime/models/model_random.o \
-                      $(patsubst %,$(BUILD)/runtime/base/%.o,error file mem)
+                      $(patsubst %,$(BUILD)/runtime/base/%.o,error file mem thread)
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lm
 
 $(BUILD)/bench_image: $(BUILD)/tests/bench/bench_image.o $(patsubst %,$(BUILD)/runtime/base/%.o,error file mem thread) \
@@ -162,7 +162,7 @@ tests/node_modules/.made: tests/package.json tests/package-lock.json
 	@touch $@
 
 objects: $(LIBOBJ) $(TESTOBJ) $(BUILD)/server/main.o $(TESTLIB) $(patsubst %.c,$(BUILD)/%.o,$(TESTS)) # compiled, not linked
-tests: $(TESTBIN) $(BUILD)/tests/restored
+tests: $(TESTBIN) $(BUILD)/tests/restored $(BUILD)/make_models $(BUILD)/bench_image
 unit: $(filter $(BUILD)/tests/unit/%,$(TESTBIN))
 shaders: $(SPIRV)
 

@@ -92,8 +92,11 @@ enum error_code bench_client_post(struct bench_client *client, const char *head,
     *faces = atoi(header(client->buffer, "X-Restored-Faces"));
     size_t left = strtoul(header(client->buffer, "Content-Length"), NULL, 10);
     const size_t there = used - (size_t)(end + 4 - client->buffer);
-    if (sscanf(client->buffer, "HTTP/%*d.%*d %d", &status) != 1 || status != 200)
-        return error_set(err, ERROR_IO, "the server answered %.300s", client->buffer + strcspn(client->buffer, " "));
+    if (sscanf(client->buffer, "HTTP/%*d.%*d %d", &status) != 1 || status != 200) {
+        const char *detail = strstr(end, "\"detail\": \"");
+        detail = detail ? detail + strlen("\"detail\": \"") : end + 4;
+        return error_set(err, ERROR_IO, "the server answered %d: %.*s", status, (int)strcspn(detail, "\"\n"), detail);
+    }
     left = left > there ? left - there : 0;
     for (; !code && left; left -= used) {
         used = 0;

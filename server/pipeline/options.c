@@ -11,10 +11,10 @@
 #include "server/image/codec.h"
 
 const struct option_row option_rows[] = {
-    {"version", "string", "", "1.2, 1.3, 1.4, the name of a face model that is installed, or none",
+    {"version", "string", "", "1.2, 1.3, 1.4, starter, the name of a face model that is installed, or none",
      "the face network; none leaves faces alone; empty: the configured one, else 1.3", false},
     {"upscale", "number", "2", "1 to 8", "how many times larger the result is", false},
-    {"bg_upsampler", "string", "", "realesrgan, the name of an upscaler that is installed, or none",
+    {"bg_upsampler", "string", "", "realesrgan, starter, the name of an upscaler that is installed, or none",
      "the network for the whole picture; none: Lanczos4; empty: the configured one, else RealESRGAN_x2plus", false},
     {"bg_tile", "integer", "auto", "auto, 0, or 32 to 4096",
      "edge of the background's tiles, px of the input; auto: the largest that fits the device (compat: 400); 0: no "
@@ -34,7 +34,7 @@ const struct option_row option_rows[] = {
     {"parse", "enum", "auto", "auto, true or false",
      "blend by face parsing (true), by a square mask (false), or by what is installed (auto)", false},
     {"faces", "string", "all", "all, none, or ids such as 0,2", "which of the detected faces to restore", false},
-    {"detector", "string", "", "resnet50, mobilenet0.25, or the name of a detector that is installed",
+    {"detector", "string", "", "resnet50, mobilenet0.25, starter, or the name of a detector that is installed",
      "the face detector; empty: the configured one, else resnet50", true},
     {"device", "string", "auto", "auto, or the id, name or UUID of a device", "the device that does the work", true},
     {"precision", "enum", "auto", "auto, fp32 or fp16", "arithmetic of the networks; auto: what the device does best",
