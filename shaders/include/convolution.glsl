@@ -1,5 +1,5 @@
-// What the kernels of CONV2D share: their buffers, where the input lies, and what comes after the sum. The shader has
-// declared the constants UPSAMPLE, ACTIVATION and FLAGS.
+// What the kernels of CONV2D share: their buffers, where the input lies (source.glsl), what comes after the sum. The shader
+// has declared the constants UPSAMPLE, ACTIVATION and FLAGS.
 #include "common.glsl"
 
 layout(push_constant) uniform push { params_conv2d p; };
@@ -14,18 +14,7 @@ READS_FLOAT(BIND_SLOPE, slope);
 
 const uint UNIT = 4; // out quads that lie beside each other in the weights
 
-bool has(uint flag) { return (FLAGS & flag) != 0; }
-
-// Where a coordinate of the padded, upsampled input lies in the input; outside: -1 (zero padding).
-int source(int at, uint size)
-{
-    int last = int(size * UPSAMPLE) - 1;
-    if (has(FLAG_REFLECT)) {
-        at = abs(at);
-        at = clamp(at > last ? 2 * last - at : at, 0, last);
-    }
-    return at < 0 || at > last ? -1 : at / int(UPSAMPLE);
-}
+#include "source.glsl"
 
 vec4 in_factor(uint n, uint quad)
 {

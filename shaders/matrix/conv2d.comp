@@ -61,8 +61,6 @@ const uint PART = PHASE * BLOCKS * SIZE * SIZE;          // sums of a subgroup t
 shared uvec4 tile[TILE_W * TILE_H * PITCH];
 shared float sums[(1 - 1 / SPLIT) * SUBGROUPS * PART + 1];
 
-bool has(uint flag) { return (FLAGS & flag) != 0; }
-
 #include "stage.glsl"
 #include "leave.glsl"
 #include "chain.glsl"

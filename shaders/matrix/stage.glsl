@@ -1,16 +1,7 @@
 // The way of a chunk of input channels to shared memory, for conv2d.comp: the pixels of the tile with its border, read
 // where the padded, upsampled input has them, multiplied by in_scale.
 
-// Where a coordinate of the padded, upsampled input lies in the input; outside: -1 (zero padding).
-int source(int at, uint size)
-{
-    int last = int(size * UPSAMPLE) - 1;
-    if (has(FLAG_REFLECT)) {
-        at = abs(at);
-        at = clamp(at > last ? 2 * last - at : at, 0, last);
-    }
-    return at < 0 || at > last ? -1 : at / int(UPSAMPLE);
-}
+#include "source.glsl"
 
 // Each invocation copies the same unit of 8 channels of every PIXELS-th pixel: where those pixels lie from the first one
 // of the channels' group, in units, or in quads where groups are of one.
