@@ -420,14 +420,12 @@ enum error_code background_show(struct step *step, struct error *err)
     enum error_code code = paste_prepare(step, err);
     if (step->background)
         step->background->later = false;
-    if (code == OK)
-        code = background_work(step, -1, err);
     for (int i = 0; i < step->r->face_count && code == OK; i++) {
         const struct patch *p = &step->patches[i];
-        if (p->pixels)
+        if (p->pixels) /* while nothing is in it: what is shown may be there at once */
             mem_touch(p->pixels, (size_t)p->rect.width * (size_t)p->rect.height * 3 * p->element);
     }
-    return code;
+    return code == OK ? background_work(step, -1, err) : code;
 }
 
 enum error_code background_poll(struct step *step, struct error *err)
