@@ -23,3 +23,9 @@ bool shared_present(void)
 {
     return access(shared_path("golden/README.md"), R_OK) == 0;
 }
+
+const char *shared_fixtures(void)
+{
+    const char *path = getenv("RESTORED_FIXTURES");
+    return path ? path : "build/fixtures";
+}

@@ -15,16 +15,11 @@
 #include "runtime/models/model.h"
 #include "server/job/engine.h"
 #include "tests/common/picture.h"
+#include "tests/common/shared.h"
 
 static struct model_store *store;
 static struct engine *engine;
 static struct file input;
-
-static const char *fixtures(void)
-{
-    const char *path = getenv("RESTORED_FIXTURES");
-    return path ? path : "build/fixtures";
-}
 
 static int open_store(void **state)
 {
@@ -33,7 +28,7 @@ static int open_store(void **state)
     const struct model_defaults defaults = {.name = {"detector", "face_64", "parser", "srvgg_x2"}};
     log_set_level(LOG_ERROR + 1); /* what is lost here is meant to be */
     device_set_cpu_threads(1);
-    if (model_store_create(&store, fixtures(), &defaults, &err))
+    if (model_store_create(&store, shared_fixtures(), &defaults, &err))
         fail_msg("%s", err.text);
     return 0;
 }
@@ -69,7 +64,7 @@ static struct restoration *begin(const char *picture, const char *const *options
     char path[512];
     struct error err = ERROR_INIT;
     struct restoration *r;
-    snprintf(path, sizeof path, "%s/%s", fixtures(), picture);
+    snprintf(path, sizeof path, "%s/%s", shared_fixtures(), picture);
     file_unmap(&input);
     if (restoration_create(&r, &err) || file_map(&input, path, &err))
         fail_msg("%s", err.text);
@@ -174,7 +169,7 @@ static enum error_code run_network(struct device *device, enum precision precisi
     struct error err = ERROR_INIT;
     struct model *model;
     struct session *session;
-    snprintf(path, sizeof path, "%s/srvgg_x2.safetensors", fixtures());
+    snprintf(path, sizeof path, "%s/srvgg_x2.safetensors", shared_fixtures());
     if (model_open(&model, path, NULL, &err) || model_session(&session, model, device, precision, &err))
         fail_msg("%s", err.text);
     const size_t count = 3 * (size_t)size * (size_t)size;

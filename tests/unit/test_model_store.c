@@ -14,14 +14,9 @@
 #include "runtime/base/log.h"
 #include "server/pipeline/model_conf.h"
 #include "server/pipeline/model_store_private.h"
+#include "tests/common/shared.h"
 
 static char folder[64];
-
-static const char *fixtures(void)
-{
-    const char *path = getenv("RESTORED_FIXTURES");
-    return path ? path : "build/fixtures";
-}
 
 static int make_folder(void **state)
 {
@@ -43,7 +38,7 @@ static int remove_folder(void **state)
 static void put(const char *fixture, const char *name)
 {
     char from[512], to[512], *absolute;
-    snprintf(from, sizeof from, "%s/%s.safetensors", fixtures(), fixture);
+    snprintf(from, sizeof from, "%s/%s.safetensors", shared_fixtures(), fixture);
     snprintf(to, sizeof to, "%s/%s", folder, name);
     absolute = realpath(from, NULL);
     if (!absolute)
@@ -289,7 +284,7 @@ static void test_starters(void **state)
     struct file files[3];
     for (int i = 0; i < 3; i++) {
         char path[512];
-        snprintf(path, sizeof path, "%s/%s.safetensors", fixtures(), names[i]);
+        snprintf(path, sizeof path, "%s/%s.safetensors", shared_fixtures(), names[i]);
         if (file_map(&files[i], path, &err))
             fail_msg("%s", err.text);
     }
@@ -369,7 +364,7 @@ static void put_with_metadata(const char *fixture, const char *metadata)
     char path[512];
     struct file file;
     struct error err = ERROR_INIT;
-    snprintf(path, sizeof path, "%s/%s.safetensors", fixtures(), fixture);
+    snprintf(path, sizeof path, "%s/%s.safetensors", shared_fixtures(), fixture);
     if (file_map(&file, path, &err))
         fail_msg("%s", err.text);
     static const char had[] = "{\"__metadata__\":{\"format\":\"pt\"}", begin[] = "{\"__metadata__\":";

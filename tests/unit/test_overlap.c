@@ -15,17 +15,12 @@
 #include "runtime/vulkan/vk_instance.h"
 #include "server/job/engine.h"
 #include "tests/common/picture.h"
+#include "tests/common/shared.h"
 
 static struct model_store *store;
 static struct engine *engine;
 static struct file input;
 static bool vulkan;
-
-static const char *fixtures(void)
-{
-    const char *path = getenv("RESTORED_FIXTURES");
-    return path ? path : "build/fixtures";
-}
 
 static int open_store(void **state)
 {
@@ -35,7 +30,7 @@ static int open_store(void **state)
     const struct model_defaults defaults = {.name = {"detector", "face_64", "parser", "srvgg_x2"}};
     setenv("RESTORED_VULKAN_VALIDATION", "1", 0);
     log_set_level(LOG_ERROR);
-    if (model_store_create(&store, fixtures(), &defaults, &err))
+    if (model_store_create(&store, shared_fixtures(), &defaults, &err))
         fail_msg("%s", err.text);
     vulkan = device_open(&device, "vulkan:0", NULL, &err) == OK;
     if (vulkan)
@@ -76,7 +71,7 @@ static struct restoration *begin(const char *picture, int batch, const char *con
     char path[512];
     struct error err = ERROR_INIT;
     struct restoration *r;
-    snprintf(path, sizeof path, "%s/%s", fixtures(), picture);
+    snprintf(path, sizeof path, "%s/%s", shared_fixtures(), picture);
     file_unmap(&input);
     if (restoration_create(&r, &err) || file_map(&input, path, &err))
         fail_msg("%s", err.text);

@@ -16,17 +16,12 @@
 #include "server/image/similarity.h"
 #include "server/pipeline/step.h"
 #include "tests/common/picture.h"
+#include "tests/common/shared.h"
 
 /* ---- a restoration of a fixture ---- */
 
 static struct worker_context worker;
 static struct file input;
-
-static const char *fixtures(void)
-{
-    const char *path = getenv("RESTORED_FIXTURES");
-    return path ? path : "build/fixtures";
-}
 
 static int open_worker(void **state)
 {
@@ -35,7 +30,7 @@ static int open_worker(void **state)
     const struct model_defaults defaults = {.name = {"detector", "face_64", "parser", "srvgg_x2"}};
     log_set_level(LOG_ERROR);
     if (device_open(&worker.device, "reference", NULL, &err) ||
-        model_store_create(&worker.store, fixtures(), &defaults, &err) ||
+        model_store_create(&worker.store, shared_fixtures(), &defaults, &err) ||
         model_set_create(&worker.models, worker.store, worker.device, &err))
         fail_msg("%s", err.text);
     return 0;
@@ -63,7 +58,7 @@ static struct restoration *begin(const char *picture, const char *const *options
     char path[512];
     struct error err = ERROR_INIT;
     struct restoration *r;
-    snprintf(path, sizeof path, "%s/%s", fixtures(), picture);
+    snprintf(path, sizeof path, "%s/%s", shared_fixtures(), picture);
     if (restoration_create(&r, &err) || file_map(&input, path, &err))
         fail_msg("%s", err.text);
     r->input = input.data;

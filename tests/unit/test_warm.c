@@ -12,15 +12,10 @@
 #include "runtime/base/log.h"
 #include "runtime/vulkan/vk_pipeline.h"
 #include "server/job/engine.h"
+#include "tests/common/shared.h"
 
 static char device_id[32];
 static struct model_store *store;
-
-static const char *fixtures(void)
-{
-    const char *path = getenv("RESTORED_FIXTURES");
-    return path ? path : "build/fixtures";
-}
 
 static int open_store(void **state)
 {
@@ -28,7 +23,7 @@ static int open_store(void **state)
     struct error err = ERROR_INIT;
     const struct model_defaults defaults = {.name = {"detector", "face_64", "parser", "srvgg_x2"}};
     log_set_level(LOG_ERROR);
-    if (model_store_create(&store, fixtures(), &defaults, &err))
+    if (model_store_create(&store, shared_fixtures(), &defaults, &err))
         fail_msg("%s", err.text);
     return 0;
 }
@@ -45,7 +40,7 @@ static struct restoration *begin(struct file *input, const char *picture)
     char path[512];
     struct error err = ERROR_INIT;
     struct restoration *r;
-    snprintf(path, sizeof path, "%s/%s", fixtures(), picture);
+    snprintf(path, sizeof path, "%s/%s", shared_fixtures(), picture);
     if (restoration_create(&r, &err) || file_map(input, path, &err))
         fail_msg("%s", err.text);
     r->input = input->data;

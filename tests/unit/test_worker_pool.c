@@ -17,6 +17,7 @@
 #include "runtime/base/file.h"
 #include "runtime/base/log.h"
 #include "server/job/worker.h"
+#include "tests/common/shared.h"
 
 #define GPU "vulkan:0" /* software or not, it is one more device */
 
@@ -51,12 +52,6 @@ static void *watch(void *unused)
     return unused;
 }
 
-static const char *fixtures(void)
-{
-    const char *path = getenv("RESTORED_FIXTURES");
-    return path ? path : "build/fixtures";
-}
-
 static int open_store(void **state)
 {
     (void)state;
@@ -67,7 +62,7 @@ static int open_store(void **state)
     log_set_level(LOG_ERROR + 1); /* faults are errors */
     sem_init(&ended, 0, 0);
     sem_init(&let_go, 0, 0);
-    if (model_store_create(&store, fixtures(), &defaults, &err) || device_list(&list, &count, &err))
+    if (model_store_create(&store, shared_fixtures(), &defaults, &err) || device_list(&list, &count, &err))
         fail_msg("%s", err.text);
     for (size_t i = 0; i < count; i++)
         has_gpu = has_gpu || (!strcmp(list[i].id, GPU) && list[i].usable);
@@ -144,7 +139,7 @@ static struct job *make_with(const char *device, const char *const *options)
     struct job *job;
     struct file file;
     char path[512], id[33];
-    snprintf(path, sizeof path, "%s/none.png", fixtures());
+    snprintf(path, sizeof path, "%s/none.png", shared_fixtures());
     if (restoration_create(&r, &err) || file_map(&file, path, &err) ||
         options_set(&r->options, "version", "none", &err) || options_set(&r->options, "device", device, &err))
         fail_msg("%s", err.text);
