@@ -74,7 +74,7 @@ enum error_code model_graph(const struct model *model, const struct session_shap
                             struct error *err) MUST_CHECK;
 
 /* Shapes that between them have nearly every kind of layer that pictures will bring, the most usual one first; NULL
- * after the last. For session_warm: kinds of layers go by powers of 4 of their pixels (vk_tune.h). The detector's are
+ * after the last. For session_warm: kinds of layers go by their pixels, roughly (vk_tune.h). The detector's are
  * pictures of up to 2048 px, the upscaler's tiles; faces come one by one or several at once, with either noise. */
 const struct session_shape *model_usual_shape(const struct model_info *info, int index, struct session_shape *out);
 

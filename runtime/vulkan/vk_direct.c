@@ -6,8 +6,8 @@
 
 #define SIZE VK_MATRIX_SIZE
 #define SUBGROUP 32
-#define DEEP 64      /* quads of input channels from which on a stride is better served so: measured */
-#define SPLIT_SIZE 7 /* subgroups share out the steps only in pictures of up to 128×128 */
+#define DEEP 64       /* quads of input channels from which on a stride is better served so: measured */
+#define SPLIT_SIZE 14 /* subgroups share out the steps only in pictures of up to 128×128 */
 
 /* --- weights -------------------------------------------------------------------------------------------------------
  */

@@ -11,7 +11,7 @@
 #define SUBGROUP 32
 #define ELEMENTS (SIZE * SIZE)
 #define HELD (ELEMENTS / SUBGROUP) /* elements of a matrix that an invocation holds */
-#define SPLIT_SIZE 7 /* subgroups share out a convolution's input channels only in pictures of up to 128×128 */
+#define SPLIT_SIZE 14 /* subgroups share out a convolution's input channels only in pictures of up to 128×128 */
 
 /* Whether one of the forms that the device multiplies is ours. */
 static bool has_form(VkInstance instance, VkPhysicalDevice physical)

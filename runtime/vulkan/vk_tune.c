@@ -23,6 +23,8 @@
 #define WARM_MS 20
 #define MAX_TILES 32 /* of a family */
 #define SLOW 2       /* times as long as the best: not timed again */
+#define FEW 14       /* log2 of the pixels up to which it matters how many workgroups there are */
+#define LARGEST 18   /* above it they are all alike */
 #define BATCH 4      /* convolutions whose tiles are compiled together, on all cores */
 
 static const struct vk_tune_family *const families[VK_TUNE_KIND_COUNT] = {
@@ -52,6 +54,23 @@ static struct entry *find(const struct vk_tunes *tunes, const struct vk_tune_key
     return NULL;
 }
 
+/* That of the nearest size. */
+static struct entry *find_like(const struct vk_tunes *tunes, const struct vk_tune_key *key)
+{
+    struct entry *nearest = NULL;
+    uint32_t least = UINT32_MAX;
+    for (size_t i = 0; i < tunes->count; i++) {
+        struct vk_tune_key like = tunes->list[i].key;
+        const uint32_t apart = like.size > key->size ? like.size - key->size : key->size - like.size;
+        like.size = key->size;
+        if (memcmp(&like, key, sizeof like) == 0 && apart < least) {
+            nearest = &tunes->list[i];
+            least = apart;
+        }
+    }
+    return nearest;
+}
+
 static enum error_code add(struct vk_tunes *tunes, const struct vk_tune_key *key, const union vk_tile *tile,
                            struct error *err)
 {
@@ -70,8 +89,8 @@ static enum error_code add(struct vk_tunes *tunes, const struct vk_tune_key *key
 uint32_t vk_tune_size(const struct vk_operand *y)
 {
     uint32_t size = 0;
-    while (size < 9 && (uint64_t)y->n * y->h * y->w > UINT64_C(1) << 2 * size)
-        size++;
+    while (size < LARGEST && (uint64_t)y->n * y->h * y->w > UINT64_C(1) << size)
+        size += size < FEW ? 1 : 2;
     return size;
 }
 
@@ -89,6 +108,10 @@ bool vk_tune_find(const struct vk_device *device, const struct vk_tune_key *key,
         *out = entry->tile;
         return true;
     }
+    if ((entry = find_like(device->tunes, key)) && family->fits(device, key, &entry->tile)) {
+        *out = entry->tile;
+        return false;
+    }
     size_t guess = 0;
     while (guess + 1 < family->count && !family->fits(device, key, &family->tiles[guess]))
         guess++;
@@ -104,7 +127,7 @@ void vk_tune_apply(const union vk_tile *tile, struct vk_dispatch *dispatch)
 /* --- the file ------------------------------------------------------------------------------------------------------
  * A line a convolution: the numbers of its key and those of its tile. */
 
-static const char head[] = "restored-tiles 6\n";
+static const char head[] = "restored-tiles 7\n";
 
 static bool known(const struct vk_tune_family *family, const union vk_tile *tile)
 {

@@ -40,7 +40,7 @@ struct vk_tune_family {
     void (*apply)(const union vk_tile *tile, struct vk_dispatch *dispatch);
 };
 
-/* The operand's size for a key. */
+/* The operand's size for a key: log2 of the pixels of the whole batch, rounded up; even above 14, at most 18. */
 uint32_t vk_tune_size(const struct vk_operand *y);
 
 /* Reads the file in cache_dir; NULL, or none there, is OK. A file that is damaged, or names tiles that are no longer
@@ -48,7 +48,7 @@ uint32_t vk_tune_size(const struct vk_operand *y);
 enum error_code vk_tune_create(struct vk_device *device, const char *cache_dir, struct error *err) MUST_CHECK;
 void vk_tune_destroy(struct vk_device *device);
 
-/* The best tile, if it was measured; else the best guess, and false. */
+/* The best tile, if it was measured; else the best for the nearest size, or a guess, and false. */
 bool vk_tune_find(const struct vk_device *device, const struct vk_tune_key *key, union vk_tile *out);
 
 /* Gives the dispatch, of which tune.kernel is not 0, the tile. */

@@ -595,10 +595,10 @@ static void test_layouts(void **state)
     graph_destroy(&graph);
 }
 
-#define HEAD "restored-tiles 6\n"
-#define SMALL "3 1 1 32 32 4 0  "
-#define LARGE "3 1 1 4 4 9 0  "
-#define TILED "3 1 1 16 16 9 2  "
+#define HEAD "restored-tiles 7\n"
+#define SMALL "3 1 1 32 32 8 0  "
+#define LARGE "3 1 1 4 4 18 0  "
+#define TILED "3 1 1 16 16 18 2  "
 
 /* The file of measured tiles: what fits is taken, what does not, or is damaged, is passed over. */
 static void test_tiles_file(void **state)
@@ -609,9 +609,10 @@ static void test_tiles_file(void **state)
                                                      .maxComputeWorkGroupInvocations = 1024,
                                                      .maxComputeWorkGroupSize = {1024, 1024, 64},
                                                      .timestampComputeAndGraphics = VK_TRUE}}};
-    const struct vk_tune_key small = {3, 1, 1, 32, 32, 4, VK_TUNE_MATRIX}, large = {3, 1, 1, 4, 4, 9, VK_TUNE_MATRIX},
-                             odd = {3, 1, 1, 3, 1, 9, VK_TUNE_MATRIX}, tiled = {3, 1, 1, 16, 16, 9, VK_TUNE_TILED_F32},
-                             deep = {1, 1, 1, 128, 32, 6, VK_TUNE_DIRECT}, rgb = {1, 1, 1, 4, 1, 9, VK_TUNE_DIRECT};
+    const struct vk_tune_key small = {3, 1, 1, 32, 32, 8, VK_TUNE_MATRIX}, large = {3, 1, 1, 4, 4, 18, VK_TUNE_MATRIX},
+                             near = {3, 1, 1, 32, 32, 10, VK_TUNE_MATRIX}, odd = {3, 1, 1, 3, 1, 18, VK_TUNE_MATRIX},
+                             tiled = {3, 1, 1, 16, 16, 18, VK_TUNE_TILED_F32},
+                             deep = {1, 1, 1, 128, 32, 12, VK_TUNE_DIRECT}, rgb = {1, 1, 1, 4, 1, 18, VK_TUNE_DIRECT};
     char dir[] = "/tmp/test_tiles_XXXXXX", file[64];
     union vk_tile guess, tile;
     struct error err = ERROR_INIT;
@@ -656,8 +657,8 @@ static void test_tiles_file(void **state)
         {HEAD SMALL "8 1 4 1 8 1 8 1 1\n" LARGE "4 2 4 2 1 0 1 4", true, false, false},       /* cut short */
         {HEAD SMALL "7 1 4 1 8 1 8 1 1\n" LARGE "4 2 4 2 1 0 1 4 1\n", false, true, false},   /* no tile */
         {HEAD LARGE "8 1 4 1 8 1 8 1 1\n" TILED "1 16 1 8 8 2 0 0 0\n", false, false, false}, /* they cannot do it */
-        {HEAD TILED "8 1 4 1 8 1 8 1 1\n3 1 1 32 32 4 9  8 1 4 1 8 1 8 1 1\n", false, false, false}, /* families */
-        {"restored-tiles 5\n" SMALL "8 1 4 1 8 1 8 1 1\n", false, false, false},
+        {HEAD TILED "8 1 4 1 8 1 8 1 1\n3 1 1 32 32 8 9  8 1 4 1 8 1 8 1 1\n", false, false, false}, /* families */
+        {"restored-tiles 6\n" SMALL "8 1 4 1 8 1 8 1 1\n", false, false, false},
         {"\x7f\x45 damaged", false, false, false},
         {"", false, false, false},
     };
@@ -667,6 +668,8 @@ static void test_tiles_file(void **state)
         assert_int_equal(vk_tune_find(&device, &small, &tile), files[i].small);
         assert_int_equal(vk_tune_find(&device, &large, &tile), files[i].large);
         assert_int_equal(vk_tune_find(&device, &tiled, &tile), files[i].tiled);
+        assert_false(vk_tune_find(&device, &near, &tile)); /* as the nearest that is known */
+        assert_int_equal(tile.matrix.split, files[i].small ? 8 : guess.matrix.split);
         assert_int_equal(vk_tune_wants(&device, dispatches, 2), !files[i].small);
         assert_int_equal(vk_tune_wants(&device, dispatches, 3), !(files[i].small && files[i].large));
         vk_tune_destroy(&device);
