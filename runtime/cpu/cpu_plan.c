@@ -173,13 +173,13 @@ static enum error_code place_tensors(struct cpu_build *build, struct error *err)
         if (!mem_mul((size_t)t->n * (size_t)t->h, (size_t)t->w, &floats) ||
             !mem_mul(floats, build->plan->maps[i] ? 1 : (size_t)layout.blocks * CPU_BLOCK, &floats) ||
             floats > SIZE_MAX / 16)
-            code = error_set(err, ERROR_TOO_LARGE, "%s: a tensor of %d×%d×%d×%d is too large",
-                             build->plan->name, t->n, t->channels, t->h, t->w);
+            code = error_set(err, ERROR_TOO_LARGE, "%s: a tensor of %d×%d×%d×%d is too large", build->plan->name, t->n,
+                             t->channels, t->h, t->w);
         else
             bytes[i] = t->role == TENSOR_CONSTANT ? 0 : floats * sizeof(float);
     }
     if (code == OK)
-        code = arena_plan(graph, bytes, ALIGNMENT, build->plan->offsets, &build->plan->arena_bytes, err);
+        code = arena_plan(graph, NULL, bytes, ALIGNMENT, build->plan->offsets, &build->plan->arena_bytes, err);
     free(bytes);
     if (code == OK)
         code = cpu_device_alloc(build->device, build->plan->arena_bytes, &build->plan->arena, err);

@@ -5,16 +5,16 @@
 #include "runtime/base/mem.h"
 
 struct arena_item {
-    int tensor, first, last; /* nodes between which it is alive, both ends included */
+    int tensor, first, last; /* steps between which it is alive, both ends included */
     uint64_t bytes, offset;
 };
 
-static void arena_touch(struct arena_item *item, int node)
+static void arena_touch(struct arena_item *item, int step)
 {
-    if (item->first > node)
-        item->first = node;
-    if (item->last < node)
-        item->last = node;
+    if (item->first > step)
+        item->first = step;
+    if (item->last < step)
+        item->last = step;
 }
 
 /* Largest first: the classic greedy order, which leaves small tensors to fill the gaps. */
@@ -42,8 +42,8 @@ static uint64_t arena_fit(const struct arena_item *item, const struct arena_item
     return offset;
 }
 
-enum error_code arena_plan(const struct graph *graph, const uint64_t *bytes, uint64_t alignment, uint64_t *offsets,
-                           uint64_t *total, struct error *err)
+enum error_code arena_plan(const struct graph *graph, const int *step, const uint64_t *bytes, uint64_t alignment,
+                           uint64_t *offsets, uint64_t *total, struct error *err)
 {
     int count = graph->tensor_count;
     enum error_code code = OK;
@@ -69,10 +69,13 @@ enum error_code arena_plan(const struct graph *graph, const uint64_t *bytes, uin
     }
     for (int n = 0; n < graph->node_count; n++) {
         const struct node *node = &graph->nodes[n];
-        arena_touch(&items[node->out.tensor], n);
+        const int at = step ? step[n] : n;
+        if (at < 0)
+            continue;
+        arena_touch(&items[node->out.tensor], at);
         for (int i = 0; i < OP_MAX_INPUTS; i++)
             if (node->in[i].tensor >= 0)
-                arena_touch(&items[node->in[i].tensor], n);
+                arena_touch(&items[node->in[i].tensor], at);
     }
     qsort(items, (size_t)count, sizeof *items, arena_larger);
     int placed_count = 0;

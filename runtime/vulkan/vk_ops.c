@@ -6,6 +6,7 @@
 
 #include "runtime/base/mem.h"
 #include "runtime/vulkan/vk_direct.h"
+#include "runtime/vulkan/vk_join.h"
 #include "runtime/vulkan/vk_matrix.h"
 #include "runtime/vulkan/vk_tiled.h"
 
@@ -185,6 +186,7 @@ static uint32_t conv_flags(const struct frame *frame)
            (frame->in[OP_RESIDUAL2].n ? FLAG_RESIDUAL2 : 0) | (frame->in[OP_IN_SCALE].n ? FLAG_IN_SCALE : 0) |
            (frame->in[OP_OUT_SCALE].n ? FLAG_OUT_SCALE : 0) | (frame->in[OP_NOISE_MAP].n ? FLAG_NOISE : 0) |
            (args->activation_last ? FLAG_ACTIVATION_LAST : 0) |
+           (vk_join_transforms(frame->build->graph, frame->node) ? FLAG_TRANSFORM : 0) |
            (args->gain != 1.0f || args->scale != 1.0f ? FLAG_SCALED : 0) |
            (args->pad_mode == PAD_REFLECT ? FLAG_REFLECT : 0);
 }
@@ -222,7 +224,7 @@ static int joined_factor(const struct frame *frame)
 {
     const struct graph *graph = frame->build->graph;
     const struct node *next = frame->node + 1;
-    return next < graph->nodes + graph->node_count && next->kind == VK_OPS_JOINED ? next->args.shuffle.factor : 1;
+    return next < graph->nodes + graph->node_count && vk_join_shuffles(next) ? next->args.shuffle.factor : 1;
 }
 
 /* Makes the larger picture look like one of the convolution's size with the channels of each pixel in quads of their
@@ -240,6 +242,7 @@ static enum error_code conv2d(struct frame *frame, struct error *err)
     struct vk_dispatch *dispatch = &frame->dispatch;
     struct params_conv2d *push = &dispatch->push.conv2d;
     const bool matrix = vk_matrix_takes(frame->build, args);
+    const bool transforms = vk_join_transforms(frame->build->graph, frame->node);
     const int factor = joined_factor(frame);
     enum error_code code = OK;
     if (factor > 1)
@@ -249,8 +252,9 @@ static enum error_code conv2d(struct frame *frame, struct error *err)
         return code;
     if ((code = fit(frame, OP_IN_SCALE, &frame->in[OP_X].layout, err)) != OK ||
         (code = fit(frame, OP_OUT_SCALE, &frame->y.layout, err)) != OK ||
-        (factor == 1 && (code = fit(frame, OP_RESIDUAL1, &frame->y.layout, err)) != OK) ||
-        (code = fit(frame, OP_RESIDUAL2, &frame->y.layout, err)) != OK || (code = pack_vectors(frame, err)) != OK)
+        (factor == 1 && !transforms && (code = fit(frame, OP_RESIDUAL1, &frame->y.layout, err)) != OK) ||
+        (!transforms && (code = fit(frame, OP_RESIDUAL2, &frame->y.layout, err)) != OK) ||
+        (code = pack_vectors(frame, err)) != OK)
         return code;
     *push = (struct params_conv2d){.in_h = frame->in[OP_X].h,
                                    .in_w = frame->in[OP_X].w,
@@ -279,6 +283,10 @@ static enum error_code conv2d(struct frame *frame, struct error *err)
     for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++)
         if (frame->in[inputs[i].slot].n)
             *inputs[i].at = vk_plan_bind(frame->build, dispatch, inputs[i].bind, &frame->in[inputs[i].slot]);
+    if (transforms) { /* from where all channels would begin */
+        push->residual1.base -= push->out_blocks / 2 * push->out_h * push->out_w;
+        push->residual2.base -= push->out_blocks / 2 * push->out_h * push->out_w;
+    }
     const uint32_t taps = (uint32_t)(args->kernel * args->kernel);
     if (matrix && factor == 1 && vk_direct_takes(frame->build, args, &frame->in[OP_X])) {
         vk_direct_conv2d(frame->build->device, args, &frame->in[OP_X], &frame->y, &frame->in[OP_RESIDUAL1],
@@ -440,51 +448,6 @@ enum error_code vk_ops_node(struct vk_build *build, const struct node *node, str
         if (node->in[i].tensor >= 0)
             code = vk_plan_operand(build, node->in[i], &frame.in[i], err);
     return code == OK ? makers[node->kind](&frame, err) : code;
-}
-
-/* Whether the convolution's channels go nowhere but through the shuffle, and as they are. */
-static bool joins(const struct vk_build *build, const struct node *conv, const struct node *shuffle)
-{
-    const struct graph *graph = build->graph;
-    const struct op_conv2d *args = &conv->args.conv2d;
-    if (conv->kind != OP_CONV2D || shuffle->kind != OP_PIXEL_SHUFFLE || !vk_matrix_takes(build, args) ||
-        args->stride != 1 || args->upsample != 1 || args->activation != ACTIVATION_NONE || args->gain != 1.0f ||
-        args->scale != 1.0f || shuffle->args.shuffle.factor > 4 || graph_channels(graph, shuffle->out) > 4 ||
-        graph_tensor_of(graph, conv->out)->role != TENSOR_TEMP ||
-        graph_channels(graph, conv->out) != graph_channels(graph, shuffle->in[OP_X]))
-        return false;
-    for (int i = OP_RESIDUAL1; i < OP_MAX_INPUTS; i++)
-        if (conv->in[i].tensor >= 0)
-            return false;
-    int readers = 0;
-    for (int n = 0; n < graph->node_count; n++)
-        for (int i = 0; i < OP_MAX_INPUTS; i++)
-            readers += graph->nodes[n].in[i].tensor == conv->out.tensor;
-    return readers == 1 && shuffle->in[OP_X].tensor == conv->out.tensor;
-}
-
-enum error_code vk_ops_join(const struct vk_build *build, struct node **out, struct error *err)
-{
-    const struct graph *graph = build->graph;
-    *out = NULL;
-    for (int i = 0; i + 1 < graph->node_count; i++) {
-        if (!joins(build, &graph->nodes[i], &graph->nodes[i + 1]))
-            continue;
-        if (!*out) {
-            *out = mem_alloc((size_t)graph->node_count, sizeof **out);
-            if (!*out)
-                return error_set(err, ERROR_NO_MEMORY, "out of memory for a plan");
-            memcpy(*out, graph->nodes, (size_t)graph->node_count * sizeof **out);
-        }
-        struct node *conv = *out + i, *shuffle = conv + 1;
-        conv->out = shuffle->out;
-        conv->in[OP_RESIDUAL1] = shuffle->in[OP_RESIDUAL1];
-        conv->args.conv2d.residual1_scale = 1.0f;
-        shuffle->kind = VK_OPS_JOINED;
-        for (int slot = 0; slot < OP_MAX_INPUTS; slot++)
-            shuffle->in[slot].tensor = -1;
-    }
-    return OK;
 }
 
 enum error_code vk_ops_lanes(struct vk_build *build, const struct vk_layout *layout, struct vk_slice *out,

@@ -9,13 +9,6 @@
 /* Appends the node's dispatches to the plan. UNSUPPORTED names an operator without a shader. */
 enum error_code vk_ops_node(struct vk_build *build, const struct node *node, struct error *err) MUST_CHECK;
 
-#define VK_OPS_JOINED ((enum op_kind)(OP_KIND_COUNT + 1))
-
-/* Nodes of the graph as the backend does them, for the caller to free, or NULL where that is as they are: a pixel
- * shuffle right behind a convolution on matrices is done as the convolution's output is written. The convolution then
- * has the shuffle's output, and the shuffle the kind VK_OPS_JOINED: it has nothing left to do. */
-enum error_code vk_ops_join(const struct vk_build *build, struct node **out, struct error *err) MUST_CHECK;
-
 /* Puts into the plan's words, for each lane of the layout, its channel, or VK_PACK_NO_CHANNEL. */
 enum error_code vk_ops_lanes(struct vk_build *build, const struct vk_layout *layout, struct vk_slice *out,
                              struct error *err) MUST_CHECK;

@@ -10,6 +10,7 @@
 #include "runtime/vulkan/vk_chain.h"
 #include "runtime/vulkan/vk_command.h"
 #include "runtime/vulkan/vk_io.h"
+#include "runtime/vulkan/vk_join.h"
 #include "runtime/vulkan/vk_ops.h"
 #include "runtime/vulkan/vk_record.h"
 #include "runtime/vulkan/vk_tune.h"
@@ -205,8 +206,9 @@ static enum error_code place_tensors(struct vk_build *build, uint64_t *offsets, 
             bytes[i] = 0;
     }
     if (code == OK)
-        code = arena_plan(graph, bytes, build->device->traits.limits.minStorageBufferOffsetAlignment, offsets,
-                          &build->plan->arena_bytes, err);
+        code =
+            arena_plan(graph, build->order->step, bytes, build->device->traits.limits.minStorageBufferOffsetAlignment,
+                       offsets, &build->plan->arena_bytes, err);
     free(bytes);
     return code;
 }
@@ -216,11 +218,10 @@ static enum error_code build_dispatches(struct vk_build *build, struct error *er
     struct vk_plan *plan = build->plan;
     const struct graph *graph = build->graph;
     enum error_code code = OK;
-    for (int i = 0; i < graph->node_count && code == OK; i++) {
+    for (int i = 0; i < build->order->count && code == OK; i++) {
         plan->scratch = 0;
-        build->node = i;
-        if (graph->nodes[i].kind != VK_OPS_JOINED) /* else it is done with the one before */
-            code = vk_ops_node(build, &graph->nodes[i], err);
+        build->node = build->order->node[i];
+        code = vk_ops_node(build, &graph->nodes[build->node], err);
     }
     return code;
 }
@@ -298,6 +299,7 @@ struct making {
     struct vk_build build;
     uint64_t *offsets;   /* the build's */
     struct graph joined; /* the build's, with nodes of its own, if some are done together */
+    struct order order;  /* the build's */
 };
 
 static enum error_code begin(struct making *making, struct device *base, const struct graph *graph,
@@ -320,9 +322,10 @@ static enum error_code begin(struct making *making, struct device *base, const s
                                       precision == PRECISION_FP16,
                                       device->grouped || (precision == PRECISION_FP16 && device->matrix),
                                       offsets,
+                                      &making->order,
                                       0};
     struct node *nodes = NULL;
-    const enum error_code code = vk_ops_join(&making->build, &nodes, err);
+    enum error_code code = vk_join(&making->build, &nodes, err);
     if (code != OK)
         return code;
     if (nodes) {
@@ -330,7 +333,15 @@ static enum error_code begin(struct making *making, struct device *base, const s
         making->joined.nodes = nodes;
         making->build.graph = &making->joined;
     }
-    return place_tensors(&making->build, offsets, err);
+    code = order_create(&making->order, making->build.graph, err);
+    return code == OK ? place_tensors(&making->build, offsets, err) : code;
+}
+
+static void end(struct making *making)
+{
+    free(making->offsets);
+    free(making->joined.nodes);
+    order_free(&making->order);
 }
 
 /* Makes the dispatches and puts their params on the device. */
@@ -404,8 +415,7 @@ enum error_code vk_plan_create(struct plan **out, struct device *base, const str
     if (code == OK)
         code = record(device, plan, graph->node_count, false, err);
     vk_pipeline_save(device);
-    free(making.offsets);
-    free(making.joined.nodes);
+    end(&making);
     if (code == OK) {
         *out = &plan->base;
         log_event(LOG_DEBUG, "plan-made", "plan=\"%s\" dispatches=%u submits=%u bytes=%llu precision=%s ms=%.1f",
@@ -443,8 +453,7 @@ enum error_code vk_plan_prepare(struct device *base, const struct graph *graph, 
         code = make_pipelines(device, plan, err);
         vk_pipeline_save(device);
     }
-    free(making.offsets);
-    free(making.joined.nodes);
+    end(&making);
     if (plan)
         vk_plan_destroy(&plan->base);
     return code;

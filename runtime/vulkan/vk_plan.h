@@ -7,6 +7,7 @@
 #ifndef RUNTIME_VULKAN_VK_PLAN_H
 #define RUNTIME_VULKAN_VK_PLAN_H
 
+#include "runtime/nn/order.h"
 #include "runtime/vulkan/vk_pack.h"
 #include "runtime/vulkan/vk_pipeline.h"
 #include "shaders/include/params.h"
@@ -49,7 +50,7 @@ struct vk_span {
 struct vk_tune_key {
     uint32_t kernel, stride, upsample;
     uint32_t in_blocks, out_blocks; /* of 16 channels for matrices, else of 4 */
-    uint32_t size;                  /* pixels of the whole batch, as a power of 4, at most 9: 512×512 */
+    uint32_t size;                  /* pixels of the whole batch: vk_tune_size */
     uint32_t family;                /* enum vk_tune_kind */
 };
 
@@ -80,7 +81,8 @@ struct vk_build {
     const struct graph *graph;
     bool fp16, grouped;      /* grouped: see vk_pack_layout */
     const uint64_t *offsets; /* of the tensors in the arena */
-    int node;                /* of the dispatches that are made now */
+    const struct order *order;
+    int node; /* of the dispatches that are made now */
 };
 
 /* The view's operand. A constant tensor is packed and uploaded. */

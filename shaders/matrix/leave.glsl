@@ -46,6 +46,8 @@ f16vec4 finish(quad_finish f, vec4 v, uint n, uint quad, uint at, f16vec4 first,
         v = activate(ACTIVATION, v, f.slope);
     if (has(FLAG_SCALED))
         v *= p.scale;
+    if (has(FLAG_TRANSFORM))
+        return TO_QUAD(v * vec4(first) + vec4(second));
     if (has(FLAG_RESIDUAL1))
         v += p.residual1_scale * vec4(first);
     if (has(FLAG_RESIDUAL2))
@@ -54,6 +56,14 @@ f16vec4 finish(quad_finish f, vec4 v, uint n, uint quad, uint at, f16vec4 first,
         v = activate(ACTIVATION, v, f.slope);
     return TO_QUAD(v);
 }
+
+// Whether the quad has residuals; what stands for them where it has none.
+bool has_residual(uint flag, uint quad)
+{
+    return has(flag) && (!has(FLAG_TRANSFORM) || quad >= p.out_blocks / 2);
+}
+
+f16vec4 no_residual1() { return f16vec4(has(FLAG_TRANSFORM) ? 1.0 : 0.0); }
 
 // Where a quad of a pixel goes.
 uint place_of(uint n, uint quad, uint at)
@@ -69,12 +79,12 @@ uint place_of(uint n, uint quad, uint at)
 void leave_quad(quad_finish f, vec4 v, uint n, uint quad, uint at)
 {
     const uint size = p.out_h * p.out_w;
-    f16vec4 first = f16vec4(0.0), second = f16vec4(0.0);
+    f16vec4 first = no_residual1(), second = f16vec4(0.0);
     if (quad >= p.out_blocks)
         return;
-    if (has(FLAG_RESIDUAL1))
+    if (has_residual(FLAG_RESIDUAL1, quad))
         first = residual1[quad_index(p.residual1, n, SHUFFLE > 1 ? 0 : quad, size, at)];
-    if (has(FLAG_RESIDUAL2))
+    if (has_residual(FLAG_RESIDUAL2, quad))
         second = residual2[quad_index(p.residual2, n, quad, size, at)];
     y[place_of(n, quad, at)] = finish(f, v, n, quad, at, first, second);
 }
@@ -83,16 +93,16 @@ void leave_quad(quad_finish f, vec4 v, uint n, uint quad, uint at)
 void leave_pair(quad_finish f[2], vec4 low, vec4 high, uint n, uint quad, uint at)
 {
     const uint size = p.out_h * p.out_w;
-    uvec4 first = uvec4(0), second = uvec4(0), unit;
+    uvec4 first = uvec4(packFloat2x16(no_residual1().xy)), second = uvec4(0);
     if (quad >= p.out_blocks)
         return;
     if (has(FLAG_RESIDUAL1) && SHUFFLE > 1) {
         const f16vec4 both = residual1[quad_index(p.residual1, n, 0, size, at)];
         first.xy = uvec2(packFloat2x16(both.xy), packFloat2x16(both.zw));
         first.zw = first.xy;
-    } else if (has(FLAG_RESIDUAL1))
+    } else if (has_residual(FLAG_RESIDUAL1, quad))
         first = residual1_units[quad_index(p.residual1, n, quad, size, at) / 2];
-    if (has(FLAG_RESIDUAL2))
+    if (has_residual(FLAG_RESIDUAL2, quad))
         second = residual2_units[quad_index(p.residual2, n, quad, size, at) / 2];
     const f16vec4 a = finish(f[0], low, n, quad, at, halves(first.xy), halves(second.xy));
     const f16vec4 b = finish(f[1], high, n, quad + 1, at, halves(first.zw), halves(second.zw));

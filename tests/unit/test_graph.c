@@ -48,7 +48,7 @@ static void test_arena_plan(void **state)
         first[t] = g->node_count;
         last[t] = -1;
     }
-    assert_int_equal(arena_plan(g, bytes, 64, offsets, &total, &err), OK);
+    assert_int_equal(arena_plan(g, NULL, bytes, 64, offsets, &total, &err), OK);
     for (int n = 0; n < g->node_count; n++) {
         int touched[3] = {g->nodes[n].out.tensor, g->nodes[n].in[OP_X].tensor, g->nodes[n].in[OP_RESIDUAL1].tensor};
         for (int i = 0; i < 3; i++) {
@@ -77,7 +77,7 @@ static void test_arena_overflow(void **state)
     uint64_t bytes[8], offsets[8], total;
     for (int t = 0; t < g->tensor_count; t++)
         bytes[t] = UINT64_MAX / 2;
-    assert_int_equal(arena_plan(g, bytes, 64, offsets, &total, &err), ERROR_TOO_LARGE);
+    assert_int_equal(arena_plan(g, NULL, bytes, 64, offsets, &total, &err), ERROR_TOO_LARGE);
     graph_destroy(&g);
 }
 

@@ -34,7 +34,7 @@ static double arena_bytes(const struct model *model, int w, int h, int element)
             lanes += (uint64_t)(t->segment[k] + 3) / 4 * 4;
         bytes[i] = t->role == TENSOR_CONSTANT ? 0 : lanes * (uint64_t)t->h * (uint64_t)t->w * (uint64_t)element;
     }
-    assert_int_equal(arena_plan(graph, bytes, 256, bytes + graph->tensor_count, &total, &err), OK);
+    assert_int_equal(arena_plan(graph, NULL, bytes, 256, bytes + graph->tensor_count, &total, &err), OK);
     free(bytes);
     graph_destroy(&graph);
     return (double)total;

@@ -1,0 +1,132 @@
+#include "runtime/vulkan/vk_join.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/mem.h"
+#include "runtime/vulkan/vk_matrix.h"
+
+#define LANES 16 /* of a matrix: a transform that begins within one would need its own way out of it */
+
+static bool touches(const struct node *node, int tensor)
+{
+    bool found = node->out.tensor == tensor;
+    for (int i = 0; i < OP_MAX_INPUTS; i++)
+        found = found || node->in[i].tensor == tensor;
+    return found;
+}
+
+/* Whether it is a convolution on matrices, one input pixel for each of the output, that has no residuals and whose
+ * output others may change. */
+static bool leaves_room(const struct vk_build *build, const struct node *conv)
+{
+    const struct op_conv2d *args = &conv->args.conv2d;
+    return conv->kind == OP_CONV2D && vk_matrix_takes(build, args) && args->stride == 1 && args->upsample == 1 &&
+           conv->in[OP_RESIDUAL1].tensor < 0 && conv->in[OP_RESIDUAL2].tensor < 0 &&
+           graph_tensor_of(build->graph, conv->out)->role == TENSOR_TEMP;
+}
+
+/* Whether the convolution's channels go nowhere but through the shuffle, and as they are. */
+static bool joins_shuffle(const struct vk_build *build, const struct node *conv, const struct node *shuffle)
+{
+    const struct graph *graph = build->graph;
+    const struct op_conv2d *args = &conv->args.conv2d;
+    if (shuffle->kind != OP_PIXEL_SHUFFLE || !leaves_room(build, conv) || args->activation != ACTIVATION_NONE ||
+        args->gain != 1.0f || args->scale != 1.0f || shuffle->args.shuffle.factor > 4 ||
+        graph_channels(graph, shuffle->out) > 4 ||
+        graph_channels(graph, conv->out) != graph_channels(graph, shuffle->in[OP_X]))
+        return false;
+    for (int i = OP_RESIDUAL2 + 1; i < OP_MAX_INPUTS; i++)
+        if (conv->in[i].tensor >= 0)
+            return false;
+    int touching = 0;
+    for (int n = 0; n < graph->node_count; n++)
+        touching += touches(&graph->nodes[n], conv->out.tensor);
+    return touching == 2 && shuffle->in[OP_X].tensor == conv->out.tensor;
+}
+
+static void join_shuffle(struct node *conv, struct node *shuffle)
+{
+    conv->out = shuffle->out;
+    conv->in[OP_RESIDUAL1] = shuffle->in[OP_RESIDUAL1];
+    conv->args.conv2d.residual1_scale = 1.0f;
+}
+
+/* Whether the view is written by nodes before that one alone. */
+static bool there_before(const struct graph *graph, struct view view, int node)
+{
+    for (int n = node; n < graph->node_count; n++)
+        if (graph->nodes[n].out.tensor == view.tensor)
+            return false;
+    return true;
+}
+
+/* The node that scales and shifts the second half of the convolution's channels before anybody reads them, or -1. */
+static int transform_of(const struct vk_build *build, int conv)
+{
+    const struct graph *graph = build->graph;
+    const struct node *from = &graph->nodes[conv];
+    if (!leaves_room(build, from) || from->args.conv2d.kernel != 3 || from->args.conv2d.activation_last)
+        return -1;
+    for (int n = conv + 1; n < graph->node_count; n++) {
+        const struct node *node = &graph->nodes[n];
+        if (!touches(node, from->out.tensor))
+            continue;
+        const int half = graph_channels(graph, from->out) / 2;
+        const bool takes = node->kind == OP_SCALE_SHIFT && node->out.tensor == from->out.tensor &&
+                           node->out.first == node->in[OP_X].first && node->out.count == node->in[OP_X].count &&
+                           node->in[OP_X].tensor == from->out.tensor && graph_channels(graph, node->out) == half &&
+                           node->out.first + node->out.count == from->out.first + from->out.count &&
+                           half % LANES == 0 && 2 * half == graph_channels(graph, from->out) &&
+                           there_before(graph, node->in[OP_RESIDUAL1], conv) &&
+                           there_before(graph, node->in[OP_RESIDUAL2], conv);
+        return takes ? n : -1;
+    }
+    return -1;
+}
+
+static void leave_nothing(struct node *node)
+{
+    node->out.tensor = -1;
+    for (int slot = 0; slot < OP_MAX_INPUTS; slot++)
+        node->in[slot].tensor = -1;
+}
+
+enum error_code vk_join(const struct vk_build *build, struct node **out, struct error *err)
+{
+    const struct graph *graph = build->graph;
+    *out = NULL;
+    for (int i = 0; i + 1 < graph->node_count; i++) {
+        const bool shuffles = joins_shuffle(build, &graph->nodes[i], &graph->nodes[i + 1]);
+        const int with = shuffles ? i + 1 : transform_of(build, i);
+        if (with < 0)
+            continue;
+        if (!*out) {
+            *out = mem_alloc((size_t)graph->node_count, sizeof **out);
+            if (!*out)
+                return error_set(err, ERROR_NO_MEMORY, "out of memory for a plan");
+            memcpy(*out, graph->nodes, (size_t)graph->node_count * sizeof **out);
+        }
+        struct node *conv = *out + i, *joined = *out + with;
+        if (shuffles) {
+            join_shuffle(conv, joined);
+        } else {
+            conv->in[OP_RESIDUAL1] = joined->in[OP_RESIDUAL1];
+            conv->in[OP_RESIDUAL2] = joined->in[OP_RESIDUAL2];
+        }
+        leave_nothing(joined);
+    }
+    return OK;
+}
+
+bool vk_join_shuffles(const struct node *node)
+{
+    return node->kind == OP_PIXEL_SHUFFLE && node->out.tensor < 0;
+}
+
+bool vk_join_transforms(const struct graph *graph, const struct node *conv)
+{
+    const struct view scale = conv->in[OP_RESIDUAL1];
+    return scale.tensor >= 0 && conv->in[OP_RESIDUAL2].tensor >= 0 &&
+           2 * graph_channels(graph, scale) == graph_channels(graph, conv->out);
+}
