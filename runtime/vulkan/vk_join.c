@@ -6,7 +6,7 @@
 #include "runtime/base/mem.h"
 #include "runtime/vulkan/vk_matrix.h"
 
-#define LANES 16 /* of a matrix: a transform that begins within one would need its own way out of it */
+#define LANES 16 /* of the largest group: quads of the second half count on from the first half's if it begins one */
 
 static bool touches(const struct node *node, int tensor)
 {
@@ -61,27 +61,42 @@ static bool there_before(const struct graph *graph, struct view view, int node)
     return true;
 }
 
-/* The node that scales and shifts the second half of the convolution's channels before anybody reads them, or -1. */
+/* Whether the view's channels lie without padding between them. */
+static bool is_dense(const struct vk_build *build, struct view view)
+{
+    struct vk_layout layout, dense;
+    vk_pack_layout(build->graph, view, build->grouped, &layout);
+    vk_pack_layout_dense(layout.channels, build->grouped, &dense);
+    return vk_pack_layout_same(&layout, &dense);
+}
+
+/* Whether the node scales and shifts the second half of the convolution's channels, in place, by what is there before
+ * the convolution. */
+static bool joins_transform(const struct vk_build *build, int conv, const struct node *node)
+{
+    const struct graph *graph = build->graph;
+    const struct view whole = graph->nodes[conv].out, part = node->out, x = node->in[OP_X];
+    const struct view scale = node->in[OP_RESIDUAL1], shift = node->in[OP_RESIDUAL2];
+    if (node->kind != OP_SCALE_SHIFT || part.tensor != whole.tensor || x.tensor != whole.tensor ||
+        x.first != part.first || x.count != part.count || part.first + part.count != whole.first + whole.count)
+        return false;
+    const int half = graph_channels(graph, part);
+    return half % LANES == 0 && 2 * half == graph_channels(graph, whole) && is_dense(build, whole) &&
+           is_dense(build, scale) && is_dense(build, shift) && there_before(graph, scale, conv) &&
+           there_before(graph, shift, conv);
+}
+
+/* The node that transforms the second half of the convolution's channels before anybody else touches them, or -1. Other
+ * kernels than 3×3 may be done by vk_direct, which adds residual 1 to the sum. */
 static int transform_of(const struct vk_build *build, int conv)
 {
     const struct graph *graph = build->graph;
     const struct node *from = &graph->nodes[conv];
     if (!leaves_room(build, from) || from->args.conv2d.kernel != 3 || from->args.conv2d.activation_last)
         return -1;
-    for (int n = conv + 1; n < graph->node_count; n++) {
-        const struct node *node = &graph->nodes[n];
-        if (!touches(node, from->out.tensor))
-            continue;
-        const int half = graph_channels(graph, from->out) / 2;
-        const bool takes = node->kind == OP_SCALE_SHIFT && node->out.tensor == from->out.tensor &&
-                           node->out.first == node->in[OP_X].first && node->out.count == node->in[OP_X].count &&
-                           node->in[OP_X].tensor == from->out.tensor && graph_channels(graph, node->out) == half &&
-                           node->out.first + node->out.count == from->out.first + from->out.count &&
-                           half % LANES == 0 && 2 * half == graph_channels(graph, from->out) &&
-                           there_before(graph, node->in[OP_RESIDUAL1], conv) &&
-                           there_before(graph, node->in[OP_RESIDUAL2], conv);
-        return takes ? n : -1;
-    }
+    for (int n = conv + 1; n < graph->node_count; n++)
+        if (touches(&graph->nodes[n], from->out.tensor))
+            return joins_transform(build, conv, &graph->nodes[n]) ? n : -1;
     return -1;
 }
 
