@@ -1,6 +1,6 @@
 /* Operators that a backend may do together or without waiting between them, in graphs, on every device against the
- * reference: convolutions that read what others have written in dense blocks, whose memory comes round again, and a
- * pixel shuffle behind one. Under the validation layer. */
+ * reference: convolutions that read what others have written in dense blocks, whose memory comes round again, a pixel
+ * shuffle behind one, and a scale and shift of half of one's channels. Under the validation layer. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -107,6 +107,66 @@ static void net_create(struct net *net, const struct form *form)
     assert_int_equal(graph_finish(net->graph, &err), OK);
 }
 
+/* Where a GPU with matrices may not do the transform with the convolution, or may. */
+enum between { NOTHING, A_READER, THE_SCALE };
+
+struct transform {
+    int n, h, w, half; /* channels */
+    enum between between;
+};
+
+/* GFPGAN's: a modulated convolution into two halves, of which the second is scaled and shifted by what two others have
+ * made, and a convolution that reads both; beside them a branch of its own. */
+static void transform_create(struct net *net, const struct transform *form)
+{
+    struct error err = ERROR_INIT;
+    const int rgb = 3, few = 16, halves[] = {form->half, form->half}, n = form->n, h = form->h, w = form->w;
+    const int pixels = h * w, channels = 2 * form->half;
+    *net = (struct net){.state = 9};
+    assert_int_equal(graph_create(&net->graph, &err), OK);
+    struct graph *graph = net->graph;
+    const struct view x = graph_tensor(graph, TENSOR_INPUT, n, h, w, 1, &rgb), style = graph_temp(graph, n, 40, 1, 1);
+    const struct view feature = graph_temp(graph, n, 40, h, w), aside = graph_temp(graph, n, few, h, w);
+    const struct view scale = graph_temp(graph, n, form->half, h, w), shift = graph_temp(graph, n, form->half, h, w);
+    const struct view styled = graph_tensor(graph, TENSOR_TEMP, n, h, w, 2, halves);
+    const struct view half = graph_segments(styled, 1, 1);
+    struct node *node = graph_node(graph, OP_LINEAR, style);
+    assert_non_null(node);
+    node->in[OP_X] = x;
+    node->param[OP_WEIGHT] = values(net, 3 * pixels * 40, 3 / sqrtf((float)(3 * pixels)));
+    conv(net, x, feature, 3);
+    if (form->between != THE_SCALE)
+        conv(net, feature, scale, 3);
+    conv(net, feature, shift, 3)->args.conv2d.activation = ACTIVATION_NONE;
+    node = conv(net, feature, styled, 3);
+    node->in[OP_IN_SCALE] = style;
+    node->in[OP_OUT_SCALE] = graph_constant(graph, values(net, channels, 1), channels, 1, 1);
+    node->in[OP_NOISE_MAP] = graph_constant(graph, values(net, pixels, 1), 1, h, w);
+    node->args.conv2d.noise_weight = 0.3f;
+    node->args.conv2d.gain = sqrtf(2);
+    node->args.conv2d.scale = 0.7f;
+    struct view deep = x;
+    for (int i = 0; i < 3; i++) { /* whoever waits for it comes behind the transform, if nothing else counts */
+        const struct view next = graph_temp(graph, n, few, h, w);
+        conv(net, deep, next, 1);
+        deep = next;
+    }
+    node = conv(net, form->between == A_READER ? styled : x, aside, 3);
+    node->in[OP_RESIDUAL1] = deep;
+    node->args.conv2d.residual1_scale = 1;
+    if (form->between == THE_SCALE)
+        conv(net, feature, scale, 3);
+    node = graph_node(graph, OP_SCALE_SHIFT, half);
+    assert_non_null(node);
+    node->in[OP_X] = half;
+    node->in[OP_RESIDUAL1] = scale;
+    node->in[OP_RESIDUAL2] = shift;
+    node = conv(net, styled, graph_tensor(graph, TENSOR_OUTPUT, n, h, w, 1, &few), 3);
+    node->in[OP_RESIDUAL1] = aside;
+    node->args.conv2d.residual1_scale = 1;
+    assert_int_equal(graph_finish(graph, &err), OK);
+}
+
 static void net_destroy(struct net *net, struct device *const *devices, int count)
 {
     for (int i = 0; i < count; i++)
@@ -141,6 +201,37 @@ static double worst(const float *got, const float *expected, size_t count)
     return most / range;
 }
 
+static size_t value_count(const struct graph *graph, int tensor)
+{
+    const struct tensor *t = &graph->tensors[tensor];
+    return (size_t)(t->n * t->channels * t->h * t->w);
+}
+
+/* Compares the devices, and destroys the net. */
+static void compare(struct device *reference, struct device *device, struct net *net, const char *what, size_t form)
+{
+    const size_t inputs = value_count(net->graph, net->graph->inputs[0]);
+    const size_t count = value_count(net->graph, net->graph->outputs[0]);
+    float *input = malloc(inputs * sizeof *input), *expected = malloc(count * sizeof *expected);
+    float *got = malloc(count * sizeof *got);
+    struct device_info info;
+    device_info(device, &info);
+    assert_true(input && expected && got);
+    for (size_t i = 0; i < inputs; i++)
+        input[i] = draw(net);
+    run(net, reference, PRECISION_FP32, input, expected);
+    for (int half = 0; half <= info.fp16; half++) {
+        run(net, device, half ? PRECISION_FP16 : PRECISION_FP32, input, got);
+        const double off = worst(got, expected, count);
+        if (!(off <= (half ? 2e-2 : 1e-5)))
+            fail_msg("%s, %s, %s %zu: off by %.2g of the range", info.name, half ? "fp16" : "fp32", what, form, off);
+    }
+    net_destroy(net, (struct device *const[]){reference, device}, 2);
+    free(input);
+    free(expected);
+    free(got);
+}
+
 static void test_device(struct device *reference, struct device *device)
 {
     static const struct form forms[] = {
@@ -149,29 +240,20 @@ static void test_device(struct device *reference, struct device *device)
         {1, 7, 5, 1, 3, 8, false},
         {3, 5, 18, 14, 4, 3, false},
     };
+    static const struct transform transforms[] = {
+        {1, 21, 35, 32, NOTHING}, {3, 13, 17, 32, NOTHING}, {2, 9, 18, 80, NOTHING},
+        {2, 9, 18, 24, NOTHING},  {3, 5, 7, 32, A_READER},  {1, 19, 16, 32, THE_SCALE},
+    };
     struct device_info info;
+    struct net net;
     device_info(device, &info);
     for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
-        const struct form *form = &forms[i];
-        const size_t pixels = (size_t)(form->n * form->h * form->w);
-        const size_t count = pixels * (size_t)(form->channels * form->factor * form->factor);
-        float *input = malloc(pixels * 3 * sizeof *input), *expected = malloc(count * sizeof *expected);
-        float *got = malloc(count * sizeof *got);
-        struct net net;
-        net_create(&net, form);
-        for (size_t k = 0; k < pixels * 3; k++)
-            input[k] = draw(&net);
-        run(&net, reference, PRECISION_FP32, input, expected);
-        for (int half = 0; half <= info.fp16; half++) {
-            run(&net, device, half ? PRECISION_FP16 : PRECISION_FP32, input, got);
-            const double off = worst(got, expected, count);
-            if (!(off <= (half ? 2e-2 : 1e-5)))
-                fail_msg("%s, %s, form %zu: off by %.2g of the range", info.name, half ? "fp16" : "fp32", i, off);
-        }
-        net_destroy(&net, (struct device *const[]){reference, device}, 2);
-        free(input);
-        free(expected);
-        free(got);
+        net_create(&net, &forms[i]);
+        compare(reference, device, &net, "dense blocks", i);
+    }
+    for (size_t i = 0; i < sizeof transforms / sizeof transforms[0]; i++) {
+        transform_create(&net, &transforms[i]);
+        compare(reference, device, &net, "scale and shift", i);
     }
     print_message("%s: right\n", info.name);
 }
