@@ -54,16 +54,18 @@ static struct entry *find(const struct vk_tunes *tunes, const struct vk_tune_key
     return NULL;
 }
 
-/* That of the nearest size. */
-static struct entry *find_like(const struct vk_tunes *tunes, const struct vk_tune_key *key)
+/* That of the nearest size of which the tile can be had. */
+static const struct entry *find_like(const struct vk_device *device, const struct vk_tune_key *key)
 {
-    struct entry *nearest = NULL;
+    const struct vk_tunes *tunes = device->tunes;
+    const struct entry *nearest = NULL;
     uint32_t least = UINT32_MAX;
     for (size_t i = 0; i < tunes->count; i++) {
         struct vk_tune_key like = tunes->list[i].key;
         const uint32_t apart = like.size > key->size ? like.size - key->size : key->size - like.size;
         like.size = key->size;
-        if (memcmp(&like, key, sizeof like) == 0 && apart < least) {
+        if (apart < least && memcmp(&like, key, sizeof like) == 0 &&
+            families[key->family]->fits(device, key, &tunes->list[i].tile)) {
             nearest = &tunes->list[i];
             least = apart;
         }
@@ -103,14 +105,10 @@ bool vk_tune_find(const struct vk_device *device, const struct vk_tune_key *key,
         *out = family->tiles[number];
         return true;
     }
-    const struct entry *entry = find(device->tunes, key);
-    if (entry) {
-        *out = entry->tile;
-        return true;
-    }
-    if ((entry = find_like(device->tunes, key)) && family->fits(device, key, &entry->tile)) {
-        *out = entry->tile;
-        return false;
+    const struct entry *entry = find(device->tunes, key), *like = entry ? NULL : find_like(device, key);
+    if (entry || like) {
+        *out = entry ? entry->tile : like->tile;
+        return entry != NULL;
     }
     size_t guess = 0;
     while (guess + 1 < family->count && !family->fits(device, key, &family->tiles[guess]))
