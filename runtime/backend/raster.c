@@ -122,6 +122,46 @@ static void write_samples(const struct write_loop *loop, const float *from, void
     }
 }
 
+static bool crosses(const struct raster_layer *layer, int y)
+{
+    return y >= layer->y && y < layer->y + layer->height;
+}
+
+void raster_lay(const struct raster_layer *layers, int count, int x, int y, int width, float *row)
+{
+    for (const struct raster_layer *layer = layers; layer < layers + count; layer++) {
+        const int begin = layer->x > x ? layer->x : x;
+        const int end = layer->x + layer->width < x + width ? layer->x + layer->width : x + width;
+        if (!crosses(layer, y) || begin >= end)
+            continue;
+        const float *over =
+            layer->rgba + 4 * ((size_t)(y - layer->y) * (size_t)layer->width + (size_t)(begin - layer->x));
+        float *to = row + 3 * (size_t)(begin - x);
+        for (int i = begin; i < end; i++, over += 4, to += 3)
+            for (int c = 0; c < 3; c++)
+                to[c] += layer->weight * (over[c] - over[3] * to[c]);
+    }
+}
+
+/* As 8 bit, with layers over them. */
+static void write_layered(const struct write_loop *loop, const float *from, int y, uint8_t *to)
+{
+    enum { CHUNK = 512 };
+    const struct raster_values *v = loop->values;
+    const struct raster_target *target = loop->target;
+    float samples[3 * CHUNK];
+    for (int begin = 0; begin < target->width; begin += CHUNK) {
+        const int count = target->width - begin < CHUNK ? target->width - begin : CHUNK;
+        for (int c = 0; c < 3; c++)
+            for (int x = 0; x < count; x++)
+                samples[3 * x + (loop->range->bgr ? 2 - c : c)] =
+                    sample_of(loop->range, from[(size_t)c * v->channel + (size_t)(begin + x) * v->pixel], c);
+        raster_lay(target->layers, target->layer_count, target->left + begin, target->top + y, count, samples);
+        for (int i = 0; i < 3 * count; i++)
+            to[3 * begin + i] = byte_of(samples[i] < 0 ? 0 : samples[i] > 255 ? 255 : samples[i]);
+    }
+}
+
 /* Channel by channel, which vectorises. */
 static void write_labels(const struct raster_values *v, const float *from, int width, uint8_t *labels)
 {
@@ -155,8 +195,13 @@ static void write_rows(void *context, int item)
     for (int y = begin; y < end; y++) {
         const float *from = v->data + (size_t)((target->y + y) % v->rows) * v->row + (size_t)target->x * v->pixel;
         char *to = (char *)target->data + (size_t)y * target->stride;
+        bool layered = false;
+        for (int i = 0; i < target->layer_count; i++)
+            layered = layered || crosses(&target->layers[i], target->top + y);
         if (target->form == RASTER_LABEL)
             write_labels(v, from, target->width, (uint8_t *)to);
+        else if (layered)
+            write_layered(loop, from, y, (uint8_t *)to);
         else
             write_samples(loop, from, to);
     }

@@ -33,12 +33,22 @@ struct raster_source {
     const int *columns, *rows;
 };
 
+/* A picture that lies over a result before that is rounded: a sample v becomes v + weight * (rgb - a * v). */
+struct raster_layer {
+    const float *rgba; /* height × width: RGB in the units of 8 bit, times its alpha, and that, 0..1 */
+    int x, y, width, height;
+    float weight;
+};
+
 /* Where a rectangle of a result goes: its pixel (x, y) to the first of data. */
 struct raster_target {
     enum raster_form form;
     void *data;
     size_t stride;
     int x, y, width, height;
+    const struct raster_layer *layers; /* over 8 bit, one after the other; not needed any more when the run is shown */
+    int layer_count;
+    int left, top; /* where among them its first pixel is */
 };
 
 /* The source's h × w pixels as 3 planes. */
@@ -57,6 +67,9 @@ struct raster_values {
 /* The target's rectangle of the values. range may be NULL for labels. */
 void raster_write(const struct raster_values *values, const struct raster_range *range,
                   const struct raster_target *target);
+
+/* Lays what of the layers is there over the pixels (x, y) .. (x + width - 1, y), 3 samples each. */
+void raster_lay(const struct raster_layer *layers, int count, int x, int y, int width, float *row);
 
 /* Whether all of `count` values are finite, and all equal. */
 bool raster_finite(const float *values, size_t count);

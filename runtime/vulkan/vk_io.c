@@ -8,11 +8,11 @@
 #include "runtime/vulkan/vk_command.h"
 #include "runtime/vulkan/vk_ops.h"
 
-#define COPY_BYTES ((size_t)1 << 20)    /* of a thread's item */
-#define DELIVER_BYTES ((size_t)1 << 18) /* the same */
+#define COPY_BYTES ((size_t)1 << 18) /* of a thread's item */
 #define MAX_OUTPUTS (sizeof((struct graph *)0)->outputs / sizeof(int))
 #define MAX_PORTS (sizeof((struct graph *)0)->inputs / sizeof(int) + MAX_OUTPUTS)
-#define MAX_LOOKED 32 /* images of an output that are looked at one by one */
+#define PIXEL_BYTES (4 * sizeof(float)) /* of a layer */
+#define MAX_LOOKED 32                   /* images of an output that are looked at one by one */
 #define FOUND_BYTES (sizeof(uint32_t) * MAX_OUTPUTS * MAX_LOOKED)
 
 /* An input or output. */
@@ -33,7 +33,7 @@ struct delivery {
 };
 
 struct io_slot {
-    struct vk_buffer upload, weights, readback; /* weights: of outputs with a canvas */
+    struct vk_buffer upload, weights, readback; /* weights: of outputs with a canvas, and layers over results */
     struct vk_buffer results; /* where they are put together, if readback is not the device's own memory */
     VkDescriptorSet *sets;    /* of the ports */
     struct delivery *deliveries;
@@ -97,14 +97,14 @@ enum error_code vk_io_create(struct vk_io **out, struct vk_build *build, struct 
     return code;
 }
 
-static struct vk_pipeline_key key_of(const struct vk_io *io, const char *shader, uint32_t form, uint32_t canvas)
+static struct vk_pipeline_key key_of(const struct vk_io *io, const char *shader, uint32_t form, uint32_t from)
 {
-    return (struct vk_pipeline_key){.shader = shader, .fp16 = io->fp16, .spec_count = 2, .spec = {form, canvas}};
+    return (struct vk_pipeline_key){.shader = shader, .fp16 = io->fp16, .spec_count = 2, .spec = {form, from}};
 }
 
 enum error_code vk_io_pipelines(const struct vk_io *io, struct error *err)
 {
-    struct vk_pipeline_key keys[3 * MAX_PORTS + 1];
+    struct vk_pipeline_key keys[4 * MAX_PORTS + 1];
     size_t count = 0;
     for (int i = 0; i < io->input_count + io->output_count; i++) {
         const bool in = i < io->input_count, rgb = io->ports[i].rgb;
@@ -112,7 +112,9 @@ enum error_code vk_io_pipelines(const struct vk_io *io, struct error *err)
             keys[count++] = key_of(io, in ? "raster_in" : "raster_out", RASTER_U8, 0);
         if (rgb)
             keys[count++] = key_of(io, in ? "raster_in" : "raster_out", RASTER_F32, 0);
-        else
+        if (rgb && !in)
+            keys[count++] = key_of(io, "raster_out", RASTER_U8, RASTER_FROM_LAYERS);
+        if (!rgb)
             keys[count++] = key_of(io, in ? "pack" : "unpack", 0, 0);
         if (!in && !rgb && io->ports[i].plain)
             keys[count++] = key_of(io, "raster_label", 0, 0);
@@ -217,6 +219,7 @@ struct recording {
     struct io_slot *slot;
     const struct run_io *run;
     struct part up[MAX_PORTS];     /* of inputs: what they are; of outputs with a canvas: the weights */
+    struct part over[MAX_OUTPUTS]; /* of outputs: the layers that lie over their targets */
     struct part down[MAX_OUTPUTS]; /* of outputs */
     uint64_t up_bytes, down_bytes;
     VkCommandBuffer commands; /* that are recorded now */
@@ -275,6 +278,34 @@ static uint64_t image_bytes(const struct run_image *image)
     return bytes;
 }
 
+/* What of a layer lies over the target, in px of it. */
+struct overlap {
+    uint32_t left, top, right, bottom;
+};
+
+static bool overlap_of(const struct raster_target *target, const struct raster_layer *layer, struct overlap *out)
+{
+    const int left = layer->x - target->left, top = layer->y - target->top;
+    const int right = left + layer->width, bottom = top + layer->height;
+    if (right <= 0 || bottom <= 0 || left >= target->width || top >= target->height)
+        return false;
+    *out = (struct overlap){(uint32_t)(left > 0 ? left : 0), (uint32_t)(top > 0 ? top : 0),
+                            (uint32_t)(right < target->width ? right : target->width),
+                            (uint32_t)(bottom < target->height ? bottom : target->height)};
+    return true;
+}
+
+static uint64_t layer_bytes(const struct run_image *image)
+{
+    uint64_t bytes = 0;
+    struct overlap o;
+    for (int i = 0; i < image->target_count; i++)
+        for (int l = 0; l < image->targets[i].layer_count; l++)
+            if (overlap_of(&image->targets[i], &image->targets[i].layers[l], &o))
+                bytes += (2 + (uint64_t)(o.right - o.left) * (o.bottom - o.top)) * PIXEL_BYTES;
+    return bytes;
+}
+
 static enum error_code place(struct recording *r, struct part *part, uint64_t bytes, uint64_t *total)
 {
     const struct vk_device *device = r->io->device;
@@ -313,14 +344,18 @@ static enum error_code measure_outputs(struct recording *r)
     for (int k = 0; k < io->output_count && code == OK; k++) {
         const struct port *port = &io->ports[io->input_count + k];
         const struct run_output *output = &r->run->outputs[k];
-        uint64_t bytes = output->planes ? plane_bytes(port) : 0, weights = 0;
+        uint64_t bytes = output->planes ? plane_bytes(port) : 0, weights = 0, over = 0;
         if (output->images && !(output->canvas ? port->rgb : port->plain))
             return error_set(r->err, ERROR_UNSUPPORTED, "%s: the channels of output %d lie apart", io->name, k);
-        for (int n = 0; n < port->n && output->images; n++)
+        for (int n = 0; n < port->n && output->images; n++) {
             bytes += image_bytes(&output->images[n]);
+            over += layer_bytes(&output->images[n]);
+        }
         if (output->canvas)
             weights = sizeof(float) * (uint64_t)port->n * ((uint64_t)port->operand.w + port->operand.h);
         code = place(r, &r->up[io->input_count + k], weights, &r->up_bytes);
+        if (code == OK)
+            code = place(r, &r->over[k], over, &r->up_bytes);
         if (code == OK)
             code = place(r, &r->down[k], bytes, &r->down_bytes);
     }
@@ -360,7 +395,8 @@ static void bind(struct recording *r, int index)
     const struct vk_canvas *canvas = NULL;
     VkDescriptorBufferInfo buffers[BIND_COUNT];
     VkWriteDescriptorSet writes[BIND_COUNT];
-    const struct part *up = &r->up[index], *down = out ? &r->down[index - io->input_count] : NULL;
+    const struct part *up = &r->up[index], *down = out ? &r->down[index - io->input_count] : NULL,
+                      *over = out ? &r->over[index - io->input_count] : NULL;
     if (out)
         canvas = (const struct vk_canvas *)r->run->outputs[index - io->input_count].canvas;
     const VkDescriptorBufferInfo words = {io->words->handle, 0, sizeof(struct params_run)};
@@ -379,6 +415,8 @@ static void bind(struct recording *r, int index)
             buffers[BIND_Y] = (VkDescriptorBufferInfo){written(r->slot)->handle, down->offset, down->bytes};
         if (up->bytes)
             buffers[BIND_LIST] = (VkDescriptorBufferInfo){r->slot->weights.handle, up->offset, up->bytes};
+        if (over->bytes)
+            buffers[BIND_LAYERS] = (VkDescriptorBufferInfo){r->slot->weights.handle, over->offset, over->bytes};
         if (canvas)
             buffers[BIND_CANVAS] = (VkDescriptorBufferInfo){canvas->sums.handle, 0, canvas->sums.size};
     }
@@ -392,11 +430,11 @@ static void bind(struct recording *r, int index)
     vkUpdateDescriptorSets(io->device->handle, BIND_COUNT, writes, 0, NULL);
 }
 
-static void dispatch(struct recording *r, int index, const char *shader, uint32_t form, uint32_t canvas,
-                     const void *push, size_t push_size, uint32_t columns, uint32_t rows, uint32_t images)
+static void dispatch(struct recording *r, int index, const char *shader, uint32_t form, uint32_t from, const void *push,
+                     size_t push_size, uint32_t columns, uint32_t rows, uint32_t images)
 {
     const VkPipelineLayout layout = vk_pipeline_layout(r->io->device);
-    const struct vk_pipeline_key key = key_of(r->io, shader, form, canvas);
+    const struct vk_pipeline_key key = key_of(r->io, shader, form, from);
     VkPipeline handle;
     if (r->code == OK)
         r->code = vk_pipeline_get(r->io->device, &key, &handle, r->err);
@@ -545,18 +583,55 @@ static void deliver_later(struct recording *r, struct delivery delivery)
 /* One long row as many. */
 static void deliver_planes(struct recording *r, uint64_t from, char *to, uint64_t bytes)
 {
-    const uint64_t rows = bytes / DELIVER_BYTES, rest = bytes % DELIVER_BYTES;
-    deliver_later(r, (struct delivery){from, to, DELIVER_BYTES, DELIVER_BYTES, DELIVER_BYTES, (int)rows});
+    const uint64_t rows = bytes / COPY_BYTES, rest = bytes % COPY_BYTES;
+    deliver_later(r, (struct delivery){from, to, COPY_BYTES, COPY_BYTES, COPY_BYTES, (int)rows});
     deliver_later(r, (struct delivery){from + bytes - rest, to + bytes - rest, rest, rest, rest, 1});
 }
 
-static void show_target(struct recording *r, int index, int image, const struct raster_target *target, uint64_t *used)
+/* Takes the layers over a target to the device: a list of them, then their samples. */
+static void write_layers(struct recording *r, int output, const struct raster_target *target, uint64_t *used,
+                         struct params_raster *push)
+{
+    uint32_t(*const at)[4] = (void *)((char *)r->slot->weights.mapped + r->over[output].offset);
+    struct overlap o;
+    push->layers = (uint32_t)(*used / PIXEL_BYTES);
+    for (int i = 0; i < target->layer_count; i++)
+        push->layer_count += overlap_of(target, &target->layers[i], &o);
+    uint32_t item = push->layers, next = push->layers + 2 * push->layer_count;
+    for (int i = 0; i < target->layer_count; i++) {
+        const struct raster_layer *layer = &target->layers[i];
+        if (!overlap_of(target, layer, &o))
+            continue;
+        const uint32_t width = o.right - o.left, height = o.bottom - o.top;
+        const size_t x = (size_t)(target->left + (int)o.left - layer->x),
+                     y = (size_t)(target->top + (int)o.top - layer->y);
+        memcpy(at[item++], &o, sizeof o);
+        memcpy(at[item], (const uint32_t[]){next, width}, 2 * sizeof(uint32_t));
+        memcpy(&at[item++][2], &layer->weight, sizeof layer->weight);
+        copy_all((struct copy){.from = (const char *)(layer->rgba + 4 * (y * (size_t)layer->width + x)),
+                               .to = (char *)at[next],
+                               .from_stride = (size_t)layer->width * PIXEL_BYTES,
+                               .to_stride = width * PIXEL_BYTES,
+                               .bytes = width * PIXEL_BYTES,
+                               .rows = (int)height});
+        next += width * height;
+    }
+    *used = (uint64_t)next * PIXEL_BYTES;
+}
+
+/* Bytes of the parts of an output that are used. */
+struct used {
+    uint64_t down, weights, over;
+};
+
+static void show_target(struct recording *r, int index, int image, const struct raster_target *target,
+                        struct used *used)
 {
     const int k = index - r->io->input_count;
     const struct vk_canvas *canvas = (const struct vk_canvas *)r->run->outputs[k].canvas;
     struct params_raster push = raster_push(r, &r->io->ports[index], image);
     const uint64_t stride = target_stride(target);
-    push.data = (uint32_t)(*used / 4);
+    push.data = (uint32_t)(used->down / 4);
     push.stride = (uint32_t)(stride / 4);
     push.x = (uint32_t)target->x;
     push.y = (uint32_t)target->y;
@@ -566,18 +641,20 @@ static void show_target(struct recording *r, int index, int image, const struct 
         push.canvas_width = (uint32_t)canvas->base.width;
         push.canvas_rows = (uint32_t)canvas->base.rows;
     }
+    write_layers(r, k, target, &used->over, &push);
+    const uint32_t from = (canvas ? RASTER_FROM_CANVAS : 0) | (push.layer_count ? RASTER_FROM_LAYERS : 0);
     const uint32_t columns = groups_of((push.width + RASTER_ROW - 1) / RASTER_ROW);
     if (target->form == RASTER_LABEL)
         dispatch(r, index, "raster_label", 0, 0, &push, sizeof push, columns, push.height, 1);
     else
-        dispatch(r, index, "raster_out", target->form, canvas != NULL, &push, sizeof push, columns, push.height, 1);
-    deliver_later(r, (struct delivery){.from = r->down[k].offset + *used,
+        dispatch(r, index, "raster_out", target->form, from, &push, sizeof push, columns, push.height, 1);
+    deliver_later(r, (struct delivery){.from = r->down[k].offset + used->down,
                                        .to = target->data,
                                        .from_stride = stride,
                                        .to_stride = target->stride,
                                        .bytes = (size_t)target->width * raster_pixel(target->form),
                                        .rows = target->height});
-    *used += stride * (uint64_t)target->height;
+    used->down += stride * (uint64_t)target->height;
 }
 
 /* Rows of a canvas become 0. */
@@ -593,23 +670,23 @@ static void clear_rows(struct recording *r, const struct vk_canvas *canvas, int 
     vk_command_barrier(r->commands);
 }
 
-/* Adds an image to the canvas; `used` of the weights' part is used. */
-static void blend(struct recording *r, int index, int image, uint64_t *used)
+/* Adds an image to the canvas. */
+static void blend(struct recording *r, int index, int image, struct used *used)
 {
     const struct run_output *output = &r->run->outputs[index - r->io->input_count];
     const struct run_image *part = &output->images[image];
     struct vk_canvas *canvas = (struct vk_canvas *)output->canvas;
     struct params_raster push = raster_push(r, &r->io->ports[index], image);
-    float *weights = (float *)((char *)r->slot->weights.mapped + r->up[index].offset + *used);
+    float *weights = (float *)((char *)r->slot->weights.mapped + r->up[index].offset + used->weights);
     memcpy(weights, part->weight_x, push.w * sizeof *weights);
     memcpy(weights + push.w, part->weight_y, push.h * sizeof *weights);
-    push.columns = (uint32_t)(*used / 4);
+    push.columns = (uint32_t)(used->weights / 4);
     push.rows = push.columns + push.w;
     push.x = (uint32_t)part->x;
     push.y = (uint32_t)part->y;
     push.canvas_width = (uint32_t)canvas->base.width;
     push.canvas_rows = (uint32_t)canvas->base.rows;
-    *used += ((uint64_t)push.w + push.h) * sizeof *weights;
+    used->weights += ((uint64_t)push.w + push.h) * sizeof *weights;
     if (canvas->fresh)
         clear_rows(r, canvas, 0, canvas->base.rows);
     canvas->fresh = false;
@@ -635,19 +712,19 @@ static void read_output(struct recording *r, int index)
     const struct port *port = &r->io->ports[index];
     const int k = index - r->io->input_count;
     const struct run_output *output = &r->run->outputs[k];
-    uint64_t used = 0, weights = 0;
+    struct used used = {0};
     if (!output->planes && !output->images)
         return;
     check(r, index);
     if (output->planes) {
-        used = plane_bytes(port);
+        used.down = plane_bytes(port);
         move_planes(r, index);
-        deliver_planes(r, r->down[k].offset, (char *)output->planes, used);
+        deliver_planes(r, r->down[k].offset, (char *)output->planes, used.down);
     }
     for (int n = 0; n < port->n && output->images; n++) {
         const struct run_image *image = &output->images[n];
         if (output->canvas)
-            blend(r, index, n, &weights);
+            blend(r, index, n, &used);
         for (int i = 0; i < image->target_count; i++)
             show_target(r, index, n, &image->targets[i], &used);
         if (output->canvas && image->clear_rows) {
@@ -722,7 +799,7 @@ enum error_code vk_io_out(struct vk_io *io, int slot, const struct run_io *run, 
     return code == OK ? record_after(&r, after) : code;
 }
 
-/* All deliveries of a slot, in items of about DELIVER_BYTES. */
+/* All deliveries of a slot, in items of about COPY_BYTES. */
 struct deliveries {
     const struct io_slot *slot;
     int count; /* of the items */
@@ -730,7 +807,7 @@ struct deliveries {
 
 static int deliver_rows(const struct delivery *d)
 {
-    return (int)(DELIVER_BYTES / (d->bytes + 1)) + 1;
+    return (int)(COPY_BYTES / (d->bytes + 1)) + 1;
 }
 
 static int deliver_items(const struct delivery *d)

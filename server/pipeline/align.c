@@ -121,7 +121,8 @@ static enum error_code align_resize(const struct restoration *r, struct face *fa
     return code;
 }
 
-enum error_code align_place(struct step *step, struct error *err)
+/* Where each chosen face's crop lies in the picture. */
+static enum error_code align_place(struct step *step, struct error *err)
 {
     struct restoration *r = step->r;
     int size = 0, chosen = 0;

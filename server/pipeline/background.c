@@ -139,7 +139,7 @@ struct background {
     struct step *step;
     int tile;    /* edge of its tiles, px of the input; 0: the whole */
     bool shrunk; /* from a larger one, which did not fit */
-    bool later;  /* the patches have no places yet */
+    bool later;  /* what lies over the result is not known yet */
     struct tile_job *tiles;
     /* Where the network's result has another size than the picture's: */
     struct background_rows rows;
@@ -165,46 +165,34 @@ void background_end(struct step *step)
     step->background = NULL;
 }
 
-/* The part of the rectangle that a patch needs unrounded. */
-static bool background_patch(const struct patch *p, const struct rect *rect, struct raster_target *target)
+static struct raster_target background_in(const struct image *image, const struct rect *rect)
 {
-    int x0 = p->rect.x > rect->x ? p->rect.x : rect->x, y0 = p->rect.y > rect->y ? p->rect.y : rect->y;
-    int x1 = p->rect.x + p->rect.width, y1 = p->rect.y + p->rect.height;
-    x1 = x1 < rect->x + rect->width ? x1 : rect->x + rect->width;
-    y1 = y1 < rect->y + rect->height ? y1 : rect->y + rect->height;
-    if (!p->pixels || x0 >= x1 || y0 >= y1)
-        return false;
-    size_t row = 3 * (size_t)p->rect.width;
-    *target = (struct raster_target){.form = RASTER_F32,
-                                     .data = (float *)p->pixels + (size_t)(y0 - p->rect.y) * row +
-                                             3 * (size_t)(x0 - p->rect.x),
-                                     .stride = row * sizeof(float),
-                                     .x = x0,
-                                     .y = y0,
-                                     .width = x1 - x0,
-                                     .height = y1 - y0};
-    return true;
+    const size_t stride = 3 * (size_t)image->width;
+    return (struct raster_target){.form = RASTER_U8,
+                                  .data = (uint8_t *)image->pixels + (size_t)rect->y * stride + 3 * (size_t)rect->x,
+                                  .stride = stride,
+                                  .x = rect->x,
+                                  .y = rect->y,
+                                  .width = rect->width,
+                                  .height = rect->height};
 }
 
-/* Into the result and the patches; or into the band. */
-static int background_targets(void *user, const struct rect *rect, struct raster_target *targets)
+/* Into the result, beneath the faces; or into the band. */
+static void background_target(void *user, const struct rect *rect, struct raster_target *target)
 {
     struct background *b = user;
     const struct step *step = b->step;
-    targets[0] = (struct raster_target){.x = rect->x, .y = rect->y, .width = rect->width, .height = rect->height};
+    *target = background_in(step->r->result, rect);
     if (b->band) {
-        targets[0].form = RASTER_F32;
-        targets[0].data = b->band + 3 * (size_t)rect->x;
-        targets[0].stride = 3 * sizeof(float) * (size_t)b->width;
-        return 1;
+        target->form = RASTER_F32;
+        target->data = b->band + 3 * (size_t)rect->x;
+        target->stride = 3 * sizeof(float) * (size_t)b->width;
+        return;
     }
-    int count = 1;
-    targets[0].form = RASTER_U8;
-    targets[0].stride = 3 * (size_t)step->width;
-    targets[0].data = (uint8_t *)step->r->result->pixels + (size_t)rect->y * targets[0].stride + 3 * (size_t)rect->x;
-    for (int i = 0; step->patches && i < step->r->face_count; i++)
-        count += background_patch(&step->patches[i], rect, &targets[count]);
-    return count;
+    target->layers = step->layers;
+    target->layer_count = step->layer_count;
+    target->left = rect->x;
+    target->top = rect->y;
 }
 
 /* A row of tiles goes on when it is whole. */
@@ -232,8 +220,7 @@ static enum error_code background_open(struct background *b, const struct view_u
 {
     struct step *step = b->step;
     const int scale = step->model[ROLE_UPSCALER]->info.scale;
-    const struct tile_sink sink = {
-        b, 1 + step->r->face_count, background_targets, background_filled, background_again, b->later};
+    const struct tile_sink sink = {b, background_target, background_filled, background_again, b->later};
     background_close(b);
     b->width = picture->width * scale;
     b->height = picture->height * scale;
@@ -248,19 +235,9 @@ static enum error_code background_open(struct background *b, const struct view_u
 
 /* ---- the reference's way ----------------------------------------------------------------------------------------- */
 
-static int background_into(void *user, const struct rect *rect, struct raster_target *targets)
+static void background_into(void *user, const struct rect *rect, struct raster_target *target)
 {
-    struct image *image = user;
-    size_t stride = 3 * (size_t)image->width;
-    targets[0] =
-        (struct raster_target){.form = RASTER_U8,
-                               .data = (uint8_t *)image->pixels + (size_t)rect->y * stride + 3 * (size_t)rect->x,
-                               .stride = stride,
-                               .x = rect->x,
-                               .y = rect->y,
-                               .width = rect->width,
-                               .height = rect->height};
-    return 1;
+    *target = background_in(user, rect);
 }
 
 /* The network's result at its own size. */
@@ -271,7 +248,7 @@ static enum error_code background_large(struct step *step, const struct view_u8 
     const int scale = step->model[ROLE_UPSCALER]->info.scale;
     enum error_code code = image_create(out, picture->width * scale, picture->height * scale, 3, 8, false, err);
     if (code == OK) {
-        const struct tile_sink sink = {*out, 1, background_into, NULL, NULL, false};
+        const struct tile_sink sink = {*out, background_into, NULL, NULL, false};
         code = tile_begin_compat(&job, step, picture, cut, &sink, err);
     }
     if (code == OK)
@@ -343,7 +320,7 @@ static enum error_code background_once(struct background *b, const struct view_u
     if (code == OK && !b->tiles)
         code = background_open(b, picture, err);
     if (code == OK && !b->later)
-        code = tile_show(b->tiles, 1 + r->face_count, err);
+        code = tile_show(b->tiles, err);
     return code == OK ? tile_advance(b->tiles, left, err) : code;
 }
 
@@ -356,7 +333,7 @@ static enum error_code background_create(struct step *step, bool later, struct e
     b->step = step;
     b->tile = background_first(step, &picture);
     b->later = later;
-    return later ? OK : paste_prepare(step, err);
+    return OK;
 }
 
 /* The same, begun where it is not. Memory that does not suffice makes the tiles smaller. */
@@ -403,7 +380,7 @@ enum error_code background_begin(struct step *step, struct error *err)
     enum error_code code = background_create(step, true, err);
     if (code == OK)
         code = background_once(step->background, &picture, -1, err);
-    if (step_too_large(code)) { /* background_show will see what there is room for */
+    if (step_too_large(code)) { /* background_step will see what there is room for */
         error_clear(err);
         background_end(step);
         return OK;
@@ -413,41 +390,16 @@ enum error_code background_begin(struct step *step, struct error *err)
     return code;
 }
 
-enum error_code background_show(struct step *step, struct error *err)
-{
-    if (!background_beside(step))
-        return OK;
-    enum error_code code = paste_prepare(step, err);
-    if (step->background)
-        step->background->later = false;
-    for (int i = 0; i < step->r->face_count && code == OK; i++) {
-        const struct patch *p = &step->patches[i];
-        if (p->pixels) /* while nothing is in it: what is shown may be there at once */
-            mem_touch(p->pixels, (size_t)p->rect.width * (size_t)p->rect.height * 3 * p->element);
-    }
-    return code == OK ? background_work(step, -1, err) : code;
-}
-
-enum error_code background_poll(struct step *step, struct error *err)
-{
-    return step->background ? background_work(step, -1, err) : OK;
-}
-
-enum error_code background_settle(struct step *step, struct error *err)
-{
-    if (step->background && step->background->later)
-        background_end(step);
-    return step->background && step->background->tiles ? tile_settle(step->background->tiles, err) : OK;
-}
-
-/* The whole picture at its final size, without the faces. */
+/* The whole picture at its final size; compat: without the faces. */
 enum error_code background_step(struct step *step, struct error *err)
 {
     struct restoration *r = step->r;
     if (r->options.aligned)
         return OK;
-    enum error_code code = OK;
-    if (background_beside(step) && step->context->spare) {
+    enum error_code code = paste_layers(step, err);
+    if (step->background)
+        step->background->later = false;
+    if (code == OK && background_beside(step) && step->context->spare) {
         code = background_work(step, 1, err);
         if (code == OK)
             step->context->spare(step->context->user);

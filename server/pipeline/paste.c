@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/backend/raster.h"
 #include "runtime/base/mem.h"
 #include "runtime/base/thread.h"
 #include "server/image/filter.h"
@@ -10,8 +11,7 @@
 #include "server/image/warp.h"
 #include "server/pipeline/step.h"
 
-#define PASTE_BAND 64                    /* rows warped at a time */
-#define PASTE_LAYERS ((size_t)512 << 20) /* bytes of the layers that are there at once, if there is more than one */
+#define PASTE_BAND 64 /* rows warped at a time */
 
 static enum error_code paste_no_memory(struct error *err)
 {
@@ -35,11 +35,14 @@ static void paste_matrix(const struct step *step, const struct face *face, doubl
         m[i] = m[i] * scale[i / 3] + (i % 3 == 2 ? offset[i / 3] : 0);
 }
 
-enum error_code paste_prepare(struct step *step, struct error *err)
+static bool paste_placed(const struct patch *p)
+{
+    return p->rect.width > 0 && p->rect.height > 0;
+}
+
+static enum error_code paste_place(struct step *step, struct error *err)
 {
     struct restoration *r = step->r;
-    if (step->patches)
-        return OK;
     step->patches = mem_calloc((size_t)r->face_count, sizeof *step->patches);
     if (!step->patches)
         return paste_no_memory(err);
@@ -50,9 +53,9 @@ enum error_code paste_prepare(struct step *step, struct error *err)
             continue;
         paste_matrix(step, f, p->matrix);
         p->rect = warp_bounds(p->matrix, f->size, f->size, step->width, step->height, 2);
-        if (p->rect.width <= 0 || p->rect.height <= 0)
+        if (!paste_placed(p) || !r->options.compat)
             continue;
-        p->element = r->options.compat && f->classes ? sizeof(double) : sizeof(float);
+        p->element = f->classes ? sizeof(double) : sizeof(float);
         p->pixels = mem_alloc((size_t)p->rect.width * (size_t)p->rect.height, 3 * p->element);
         if (!p->pixels)
             return paste_no_memory(err);
@@ -62,16 +65,11 @@ enum error_code paste_prepare(struct step *step, struct error *err)
 
 void paste_background_row(struct step *step, int y, float *row)
 {
-    struct restoration *r = step->r;
     size_t n = 3 * (size_t)step->width;
     pixel_clamp(row, n); /* Lanczos overshoots */
-    pixel_round((uint8_t *)r->result->pixels + (size_t)y * n, row, n);
-    for (int i = 0; step->patches && i < r->face_count; i++) {
-        const struct patch *p = &step->patches[i];
-        if (p->pixels && y >= p->rect.y && y < p->rect.y + p->rect.height)
-            memcpy((float *)p->pixels + (size_t)(y - p->rect.y) * 3 * (size_t)p->rect.width,
-                   row + 3 * (size_t)p->rect.x, 3 * sizeof(float) * (size_t)p->rect.width);
-    }
+    raster_lay(step->layers, step->layer_count, 0, y, step->width, row);
+    pixel_clamp(row, n);
+    pixel_round((uint8_t *)step->r->result->pixels + (size_t)y * n, row, n);
 }
 
 /* compat: the background under a face is the rounded one. */
@@ -359,105 +357,27 @@ static enum error_code paste_make_layer(const struct step *step, const struct fa
     return code;
 }
 
-/* Makes the layers of patches `first` and following, as far as there is memory for them; *end: the first without. */
-static enum error_code paste_make_layers(const struct step *step, int first, int *end, struct error *err)
-{
-    size_t bytes = 0;
-    enum error_code code = OK;
-    int i = first;
-    for (; i < step->r->face_count && code == OK; i++) {
-        struct patch *p = &step->patches[i];
-        if (!p->pixels)
-            continue;
-        size_t more = (size_t)p->rect.width * (size_t)p->rect.height * 4 * sizeof(float);
-        if (bytes && bytes + more > PASTE_LAYERS)
-            break;
-        bytes += more;
-        if (!p->layer)
-            code = paste_make_layer(step, &step->r->faces[i], p, err);
-        if (code == OK)
-            code = step_check(step, err);
-    }
-    *end = i;
-    return code;
-}
-
 enum error_code paste_layers(struct step *step, struct error *err)
 {
-    int end;
-    if (step->r->options.compat || step->r->options.aligned)
+    const struct restoration *r = step->r;
+    if (step->patches || r->options.aligned)
         return OK;
-    enum error_code code = paste_prepare(step, err);
-    return code == OK ? paste_make_layers(step, 0, &end, err) : code;
-}
-
-/* Patches first .. end-1, of which the last of all faces is one if `last`. */
-struct paste_blend {
-    struct step *step;
-    int first, end;
-    bool last;
-};
-
-/* dst += weight * (layer - alpha * dst). */
-static void paste_blend_row(const struct patch *p, int y, float weight)
-{
-    size_t first = (size_t)(y - p->rect.y) * (size_t)p->rect.width;
-    const float *px = p->layer + 4 * first;
-    float *to = (float *)p->pixels + 3 * first;
-    for (int x = 0; x < p->rect.width; x++, px += 4, to += 3) {
-        if (px[3] == 0)
+    enum error_code code = paste_place(step, err);
+    if (code == OK && !(step->layers = mem_calloc((size_t)r->face_count, sizeof *step->layers)))
+        code = paste_no_memory(err);
+    for (int i = 0; i < r->face_count && code == OK && !r->options.compat; i++) {
+        struct patch *p = &step->patches[i];
+        if (!paste_placed(p))
             continue;
-        for (int c = 0; c < 3; c++)
-            to[c] += weight * (px[c] - px[3] * to[c]);
-    }
-}
-
-static void paste_round_row(const struct image *result, const struct patch *p, int y)
-{
-    size_t n = 3 * (size_t)p->rect.width;
-    float *row = (float *)p->pixels + (size_t)(y - p->rect.y) * n;
-    pixel_clamp(row, n);
-    pixel_round((uint8_t *)result->pixels + 3 * ((size_t)y * (size_t)result->width + (size_t)p->rect.x), row, n);
-}
-
-static bool paste_crosses(const struct patch *p, int y)
-{
-    return p->pixels && y >= p->rect.y && y < p->rect.y + p->rect.height;
-}
-
-static void paste_blend_rows(void *context, int item)
-{
-    const struct paste_blend *blend = context;
-    const struct restoration *r = blend->step->r;
-    struct patch *patches = blend->step->patches;
-    int begin, end;
-    thread_band(blend->step->height, item, &begin, &end);
-    for (int y = begin; y < end; y++) {
-        for (int i = blend->first; i < blend->end; i++)
-            if (paste_crosses(&patches[i], y)) {
-                paste_carry_row(patches, i, y);
-                paste_blend_row(&patches[i], y, (float)r->options.weight);
-            }
-        for (int i = 0; i < blend->end && blend->last; i++)
-            if (paste_crosses(&patches[i], y))
-                paste_round_row(r->result, &patches[i], y);
-    }
-}
-
-/* The default blend, in float. */
-static enum error_code paste_default(struct step *step, struct error *err)
-{
-    enum error_code code = OK;
-    struct paste_blend blend = {.step = step};
-    for (; blend.end < step->r->face_count && code == OK; blend.first = blend.end) {
-        code = paste_make_layers(step, blend.first, &blend.end, err);
-        blend.last = blend.end == step->r->face_count;
+        code = paste_make_layer(step, &r->faces[i], p, err);
         if (code == OK)
-            thread_for(thread_bands(step->height), paste_blend_rows, &blend);
-        for (int i = blend.first; i < blend.end; i++) {
-            free(step->patches[i].layer);
-            step->patches[i].layer = NULL;
-        }
+            code = step_check(step, err);
+        step->layers[step->layer_count++] = (struct raster_layer){.rgba = p->layer,
+                                                                  .x = p->rect.x,
+                                                                  .y = p->rect.y,
+                                                                  .width = p->rect.width,
+                                                                  .height = p->rect.height,
+                                                                  .weight = (float)r->options.weight};
     }
     return code;
 }
@@ -491,8 +411,14 @@ static enum error_code paste_compat(struct step *step, struct error *err)
 enum error_code paste_step(struct step *step, struct error *err)
 {
     struct restoration *r = step->r;
+    if (r->options.compat && !r->options.aligned)
+        return paste_compat(step, err);
+    for (int i = 0; step->patches && i < r->face_count; i++) { /* they came with the background */
+        free(step->patches[i].layer);
+        step->patches[i].layer = NULL;
+    }
     if (!r->options.aligned)
-        return r->options.compat ? paste_compat(step, err) : paste_default(step, err);
+        return OK;
     struct image *face = r->faces[0].restoration; /* it is the result */
     enum error_code code = image_create(&r->result, face->width, face->height, 3, 8, false, err);
     if (code == OK)

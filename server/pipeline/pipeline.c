@@ -17,12 +17,9 @@ static const struct pipeline_stage {
     enum error_code (*run)(struct step *step, struct error *err);
     bool detection; /* part of a detection alone */
 } pipeline_stages[] = {
-    {STAGE_DECODE, decode_step, true},          {STAGE_BACKGROUND, background_begin, false},
-    {STAGE_DETECT, detect_step, true},          {STAGE_ALIGN, align_place, false},
-    {STAGE_BACKGROUND, background_show, false}, {STAGE_ALIGN, align_step, false},
-    {STAGE_RESTORE, restore_step, false},       {STAGE_PARSE, parse_step, false},
-    {STAGE_PARSE, paste_layers, false}, /* the masks, before there is time to lose with them */
-    {STAGE_BACKGROUND, background_step, false}, {STAGE_PASTE, paste_step, false},
+    {STAGE_DECODE, decode_step, true},  {STAGE_BACKGROUND, background_begin, false}, {STAGE_DETECT, detect_step, true},
+    {STAGE_ALIGN, align_step, false},   {STAGE_RESTORE, restore_step, false},        {STAGE_PARSE, parse_step, false},
+    {STAGE_PARSE, paste_layers, false}, {STAGE_BACKGROUND, background_step, false},  {STAGE_PASTE, paste_step, false},
     {STAGE_ENCODE, encode_step, false},
 };
 
@@ -62,7 +59,10 @@ static void restoration_free_results(struct restoration *r)
     }
     if (r->step) {
         free(r->step->patches);
+        free(r->step->layers);
         r->step->patches = NULL;
+        r->step->layers = NULL;
+        r->step->layer_count = 0;
     }
     image_destroy(&r->result);
 }
@@ -252,8 +252,6 @@ static enum error_code pipeline_steps(struct step *step, enum stage first, enum 
             continue;
         step_enter(step, stage->stage);
         code = step_check(step, err);
-        if (code == OK)
-            code = background_poll(step, err);
         if (code == OK)
             code = stage->run(step, err);
     }

@@ -132,9 +132,8 @@ static enum error_code step_plan(struct step *step, enum model_role role, enum p
         log_event(LOG_INFO, "no-room", "stage=%s model=%s size=%dx%d n=%d reason=\"%s\"", step_role(role),
                   step->model[role]->name, shape->w, shape->h, shape->n, err->text);
         error_clear(err);
-        code = role == ROLE_UPSCALER ? OK : background_settle(step, err);
-        if (code != OK)
-            return code;
+        if (role != ROLE_UPSCALER)
+            background_end(step);
         model_set_trim(models, session);
     }
 }
@@ -180,8 +179,6 @@ enum error_code step_network(struct step *step, enum model_role role, const stru
                                .options = {.cancel = &r->cancel, .seed = r->options.seed, .first_image = first_image}};
     enum error_code code = step_check(step, err);
     enum precision precision = r->precision;
-    if (code == OK)
-        code = background_poll(step, err);
     for (int attempt = 0; code == OK; attempt++, precision = PRECISION_FP32) {
         struct plan *plan;
         struct run_result result;

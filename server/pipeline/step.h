@@ -7,21 +7,23 @@
 #include "server/image/view.h"
 #include "server/pipeline/pipeline.h"
 
-/* The result under one face before it is rounded to 8 bit: what the background leaves there and the faces change. */
+/* Where one face lies in the result. */
 struct patch {
-    struct rect rect; /* of the result, px */
+    struct rect rect; /* of the result, px; empty: not pasted */
     double matrix[6]; /* crop -> result */
-    void *pixels; /* rect.height × rect.width × RGB: double for compat's ParseNet blend, else float; NULL: not pasted */
-    size_t element; /* sizeof one sample */
-    float *layer;   /* rect.height × rect.width × RGBA that is to lie over the pixels, times its alpha; or NULL */
+    float *layer;     /* rect.height × rect.width × RGBA that lies over the background, times its alpha; or NULL */
+    void *pixels;     /* compat: rect.height × rect.width × RGB before rounding: double with ParseNet, else float */
+    size_t element;   /* sizeof one of these samples */
 };
 
 struct step {
     struct restoration *r;
     struct worker_context *context; /* NULL in tests that run no network */
     const struct model_entry *model[ROLE_COUNT];
-    int width, height;             /* of the result, px */
-    struct patch *patches;         /* r->face_count of them, or NULL */
+    int width, height;           /* of the result, px */
+    struct patch *patches;       /* r->face_count of them, or NULL */
+    struct raster_layer *layers; /* those of the patches that have one, or NULL */
+    int layer_count;
     struct background *background; /* begun and not over, or NULL */
     enum stage stage;
     int64_t stage_start;       /* ns */
@@ -96,19 +98,13 @@ enum error_code detect_choose(struct step *step, struct error *err) MUST_CHECK;
 /* The side of the face network's square, px; 512 without one. */
 enum error_code align_face_size(struct step *step, int *size, struct error *err) MUST_CHECK;
 
-/* Where each chosen face's crop lies in the picture. Part of align_step; may be done before, too. */
-enum error_code align_place(struct step *step, struct error *err) MUST_CHECK;
-
 /* The crop of a face whose affine and size are set. Part of align_step. */
 enum error_code align_warp(const struct restoration *r, struct face *face, struct error *err) MUST_CHECK;
 
-/* Places the patches of the chosen faces, unless they are: called before the background is made, which fills them in
- * the default mode. */
-enum error_code paste_prepare(struct step *step, struct error *err) MUST_CHECK;
-/* Makes of the restored faces what paste_step lays over the background, as far as memory is spent on it beforehand: the
- * device may be at work on the background. */
+/* Places the chosen faces in the result and, but for compat, makes of them the layers that the background is given as
+ * it is rounded, unless that was done: while the device is at work on it. */
 enum error_code paste_layers(struct step *step, struct error *err) MUST_CHECK;
-/* A row of the unrounded background (width × RGB), clamped to 0..255 on its way, into the patches and, rounded, into
+/* A row of the unrounded background (width × RGB), which is changed, with the layers over it and rounded into
  * r->result. Several threads may do rows of their own. */
 void paste_background_row(struct step *step, int y, float *row);
 /* ParseNet's labels -> opacity 0..1, size×size. */
@@ -127,12 +123,11 @@ struct tile_compat {
 /* Where the upscaler's result goes, rectangle by rectangle in the order of rows, each pixel once. */
 struct tile_sink {
     void *user;
-    int most; /* targets of a rectangle */
-    /* The targets that the pixels of this rectangle of the result go to; places are the result's. How many. */
-    int (*targets)(void *user, const struct rect *rect, struct raster_target *targets);
+    /* Where the pixels of this rectangle of the result go; its place is the result's. */
+    void (*target)(void *user, const struct rect *rect, struct raster_target *target);
     void (*filled)(void *user, const struct rect *rect);     /* they have them; may be NULL */
     enum error_code (*again)(void *user, struct error *err); /* all rectangles come once more; may be NULL */
-    bool later;                                              /* targets are unknown until tile_show */
+    bool later;                                              /* that is unknown until tile_show */
 };
 
 /* An upscaler at work on a picture: tiles of `core` px (0: whole) with exact or feathered seams, clamped to 0..255, as
@@ -148,8 +143,8 @@ enum error_code tile_begin_compat(struct tile_job **out, struct step *step, cons
 /* The height of the highest rectangle. */
 int tile_rows(const struct tile_job *job);
 
-/* The sink knows its targets, at most so many of a rectangle, if it did not before. */
-enum error_code tile_show(struct tile_job *job, int most, struct error *err) MUST_CHECK;
+/* The sink knows its targets, if it did not before. */
+enum error_code tile_show(struct tile_job *job, struct error *err) MUST_CHECK;
 /* Takes over what is done and keeps the device busy with what is not. Where targets are known it waits until no more
  * than `left` runs are under way and none is to be sent: 0: to the end; negative: not at all. */
 enum error_code tile_advance(struct tile_job *job, int left, struct error *err) MUST_CHECK;
@@ -159,15 +154,9 @@ enum error_code tile_settle(struct tile_job *job, struct error *err) MUST_CHECK;
 void tile_end(struct tile_job **job);
 
 /* Begins background_step where the device works beside us, so that it computes while faces are looked for and cut out
- * and between their networks' runs, which go first. */
+ * and between their networks' runs, which go first. What lies over the result is known when they are done. */
 enum error_code background_begin(struct step *step, struct error *err) MUST_CHECK;
-/* Part of the same, when the faces have their places: only now it is known where the result goes. */
-enum error_code background_show(struct step *step, struct error *err) MUST_CHECK;
-/* Takes over what is done of it, and sends more. */
-enum error_code background_poll(struct step *step, struct error *err) MUST_CHECK;
-/* Of a background that was begun: waits until nothing of it is on the device; gives up what there is. Before
- * background_show both do the second: that begins it again. */
-enum error_code background_settle(struct step *step, struct error *err) MUST_CHECK;
+/* Gives up what was begun of the background; background_step begins it again. */
 void background_end(struct step *step);
 
 /* Upscales by the reference's whole way, Lanczos4 to the final size included. */

@@ -327,10 +327,9 @@ int tile_rows(const struct tile_job *job)
     return most;
 }
 
-/* What the tile is to be cut from, and where what is done with it goes. targets: room for the sink's most; NULL: that
- * is unknown. */
+/* What the tile is to be cut from, and where what is done with it goes; target NULL: that is unknown. */
 static void tile_describe(const struct tile_job *job, const struct tile *t, struct raster_source *source,
-                          struct run_image *image, struct raster_target *targets)
+                          struct run_image *image, struct raster_target *target)
 {
     int s = job->info->scale;
     *source = (struct raster_source){.form = RASTER_U8,
@@ -338,9 +337,9 @@ static void tile_describe(const struct tile_job *job, const struct tile *t, stru
                                      .stride = job->picture.stride,
                                      .columns = job->ax.from + t->x,
                                      .rows = job->ay.from + t->y};
-    *image = (struct run_image){.targets = targets};
-    if (targets && t->done.width > 0 && t->done.height > 0)
-        image->target_count = job->sink.targets(job->sink.user, &t->done, targets);
+    *image = (struct run_image){.targets = target, .target_count = target && t->done.width > 0 && t->done.height > 0};
+    if (image->target_count)
+        job->sink.target(job->sink.user, &t->done, target);
     if (job->canvas) {
         image->x = t->x * s;
         image->y = t->y * s;
@@ -349,32 +348,25 @@ static void tile_describe(const struct tile_job *job, const struct tile *t, stru
         image->clear_y = t->done.y;
         image->clear_rows = t->column + 1 == job->cx.count ? t->done.height : 0;
     }
-    for (int i = 0; i < image->target_count && !job->canvas; i++) {
-        targets[i].x -= t->x * s;
-        targets[i].y -= t->y * s;
+    if (image->target_count && !job->canvas) {
+        target->x -= t->x * s;
+        target->y -= t->y * s;
     }
 }
 
-/* The run of a flight, whose sources it fills in. targets: NULL, or room for the sink's most of each tile. */
+/* The run of a flight, whose sources it fills in. targets: NULL, or one of each tile. */
 static struct run_io tile_run(const struct tile_job *job, struct tile_flight *flight, struct run_input *input,
                               struct run_output *output, struct run_image *images, struct raster_target *targets)
 {
     for (int i = 0; i < flight->count; i++)
         tile_describe(job, &job->tiles[flight->first + i], &flight->sources[i], &images[i],
-                      targets ? targets + i * job->sink.most : NULL);
+                      targets ? &targets[i] : NULL);
     *input = (struct run_input){.images = flight->sources};
     *output = (struct run_output){.images = images, .canvas = job->canvas};
     return (struct run_io){.inputs = input,
                            .outputs = targets ? output : NULL,
                            .range = model_range(MODEL_UPSCALER),
                            .options = {.cancel = &job->step->r->cancel, .background = true}};
-}
-
-static enum error_code tile_room(const struct tile_job *job, int count, struct raster_target **targets,
-                                 struct error *err)
-{
-    *targets = mem_alloc((size_t)count * (size_t)job->sink.most, sizeof **targets);
-    return *targets ? OK : error_set(err, ERROR_NO_MEMORY, "out of memory for a tile");
 }
 
 static void tile_discard(struct tile_job *job)
@@ -392,19 +384,16 @@ static enum error_code tile_submit(struct tile_job *job, struct error *err)
     struct run_image images[STEP_BATCH];
     struct run_input input;
     struct run_output output;
-    struct raster_target *targets = NULL;
+    struct raster_target targets[STEP_BATCH];
     int n = 1;
     while (2 * n <= job->batch && job->next + 2 * n <= job->count && first[2 * n - 1].row == first->row)
         n *= 2;
-    enum error_code code = job->sink.later ? OK : tile_room(job, n, &targets, err);
-    if (code != OK)
-        return code;
     flight->first = job->next;
     flight->count = n;
     flight->shape = (struct session_shape){.n = n, .h = first->height, .w = first->width};
-    const struct run_io run = tile_run(job, flight, &input, &output, images, targets);
-    code = step_submit(job->step, ROLE_UPSCALER, job->precision, &flight->shape, &run, &flight->plan, err);
-    free(targets);
+    const struct run_io run = tile_run(job, flight, &input, &output, images, job->sink.later ? NULL : targets);
+    enum error_code code =
+        step_submit(job->step, ROLE_UPSCALER, job->precision, &flight->shape, &run, &flight->plan, err);
     if (code == OK) {
         job->flying++;
         job->next += n;
@@ -416,25 +405,20 @@ static enum error_code tile_submit(struct tile_job *job, struct error *err)
     return code;
 }
 
-enum error_code tile_show(struct tile_job *job, int most, struct error *err)
+enum error_code tile_show(struct tile_job *job, struct error *err)
 {
     struct tile_flight *flight = &job->flights[0]; /* while targets are unknown there is one at most */
     struct run_image images[STEP_BATCH];
     struct run_input input;
     struct run_output output;
-    struct raster_target *targets;
+    struct raster_target targets[STEP_BATCH];
     if (!job->sink.later)
         return OK;
     job->sink.later = false;
-    job->sink.most = most;
     if (!job->flying)
         return OK;
-    enum error_code code = tile_room(job, flight->count, &targets, err);
-    if (code != OK)
-        return code;
     const struct run_io run = tile_run(job, flight, &input, &output, images, targets);
-    code = plan_show(flight->plan, &run, err);
-    free(targets);
+    enum error_code code = plan_show(flight->plan, &run, err);
     if (step_too_large(code)) { /* once more, as any run that finds no room */
         error_clear(err);
         tile_discard(job);

@@ -31,6 +31,7 @@
 
 /* The same for shaders that move pictures. */
 #define BIND_CANVAS BIND_RESIDUAL1
+#define BIND_LAYERS BIND_RESIDUAL2
 #define BIND_LIST BIND_BIAS
 
 /* Bits of the FLAGS specialisation constant. */
@@ -124,11 +125,16 @@ struct params_raster {
     PARAMS_OPERAND tensor;
     PARAMS_UINT data, stride;        /* words of a row */
     PARAMS_UINT columns, rows;       /* lists: where a column's samples begin in a row, where rows begin; or weights */
+    PARAMS_UINT layers, layer_count; /* a list of pairs of uvec4: left, top, right, bottom in px of the target; where in
+                                        the buffer its samples begin, how many to a row, the weight as bits */
     PARAMS_UINT x, y, width, height; /* of the tensor or canvas; from where and how many, or to where */
     PARAMS_UINT canvas_width, canvas_rows;
     PARAMS_UINT bgr;
     float unit, mean0, mean1, mean2, deviation, low, high;
 };
+
+#define RASTER_FROM_CANVAS 1 /* bits of where samples come from */
+#define RASTER_FROM_LAYERS 2
 
 /* What is found in a tensor. */
 #define CHECK_NOT_FINITE 1

@@ -121,17 +121,16 @@ struct floats {
     size_t pixels, rows; /* that came; px high */
 };
 
-static int into_floats(void *user, const struct rect *rect, struct raster_target *targets)
+static void into_floats(void *user, const struct rect *rect, struct raster_target *target)
 {
     struct floats *f = user;
-    targets[0] = (struct raster_target){.form = RASTER_F32,
-                                        .data = f->data + (size_t)rect->y * f->line + 3 * (size_t)rect->x,
-                                        .stride = f->line * sizeof(float),
-                                        .x = rect->x,
-                                        .y = rect->y,
-                                        .width = rect->width,
-                                        .height = rect->height};
-    return 1;
+    *target = (struct raster_target){.form = RASTER_F32,
+                                     .data = f->data + (size_t)rect->y * f->line + 3 * (size_t)rect->x,
+                                     .stride = f->line * sizeof(float),
+                                     .x = rect->x,
+                                     .y = rect->y,
+                                     .width = rect->width,
+                                     .height = rect->height};
 }
 
 static void count_pixels(void *user, const struct rect *rect)
@@ -147,7 +146,7 @@ static float *run_tiles(struct step *step, const struct image *input, int core, 
     struct view_u8 view = image_view(input);
     struct tile_job *job;
     struct floats f = {.line = 3 * (size_t)(input->width * scale), .rows = (size_t)(input->height * scale)};
-    const struct tile_sink sink = {&f, 1, into_floats, count_pixels, NULL, false};
+    const struct tile_sink sink = {&f, into_floats, count_pixels, NULL, false};
     f.data = calloc(f.line * f.rows, sizeof(float));
     if (tile_begin(&job, step, &view, core, &sink, &err) || tile_advance(job, 0, &err))
         fail_msg("%s", err.text);

@@ -151,9 +151,9 @@ static void test_windows(void)
         for (int y = 0; y < H; y++)
             rows[i][y] = i == 0 ? 11 + y : abs(y - 4);
         sources[i] = (struct raster_source){RASTER_U8, picture, STRIDE, columns[i], rows[i]};
-        targets[i][0] = (struct raster_target){RASTER_U8, bytes[i], sizeof bytes[i][0], 0, 0, W, H};
-        targets[i][1] = (struct raster_target){RASTER_F32, floats[i], sizeof floats[i][0], 0, 0, W, H};
-        targets[i][2] = (struct raster_target){RASTER_U8, part, sizeof part[0], 9, 6, 7, 5};
+        targets[i][0] = (struct raster_target){.form = RASTER_U8, bytes[i], sizeof bytes[i][0], 0, 0, W, H};
+        targets[i][1] = (struct raster_target){.form = RASTER_F32, floats[i], sizeof floats[i][0], 0, 0, W, H};
+        targets[i][2] = (struct raster_target){.form = RASTER_U8, part, sizeof part[0], 9, 6, 7, 5};
         images[i] = (struct run_image){.targets = targets[i], .target_count = i == 0 ? 3 : 2};
     }
     const struct raster_range *const ranges[] = {&unit_range, &face_range, &blue_range};
@@ -205,8 +205,8 @@ static void test_floats(void)
     /* no division, so that halves stay what they are, on whatever device */
     const struct raster_range range = {.unit = 1, .deviation = 1, .low = 0, .high = 255};
     const struct raster_source source = {.form = RASTER_F32, .data = in, .stride = sizeof in[0]};
-    const struct raster_target targets[] = {{RASTER_F32, out, sizeof out[0], 0, 0, W, H},
-                                            {RASTER_U8, bytes, sizeof bytes[0], 0, 0, W, H}};
+    const struct raster_target targets[] = {{.form = RASTER_F32, out, sizeof out[0], 0, 0, W, H},
+                                            {.form = RASTER_U8, bytes, sizeof bytes[0], 0, 0, W, H}};
     const struct run_image image = {.targets = targets, .target_count = 2};
     const struct run_input input = {.images = &source};
     const struct run_output output = {.images = &image};
@@ -235,7 +235,7 @@ static void test_labels(void)
     fill(picture[0][0][0], sizeof picture, 5);
     for (int i = 0; i < N; i++) {
         sources[i] = (struct raster_source){RASTER_U8, picture[i], sizeof picture[i][0], NULL, NULL};
-        targets[i] = (struct raster_target){RASTER_LABEL, labels[i], sizeof labels[i][0], 0, 0, W, H};
+        targets[i] = (struct raster_target){.form = RASTER_LABEL, labels[i], sizeof labels[i][0], 0, 0, W, H};
         images[i] = (struct run_image){.targets = &targets[i], .target_count = 1};
     }
     memset(labels, 99, sizeof labels);
@@ -264,15 +264,112 @@ static void test_labels(void)
     net_destroy(&net);
 }
 
+/* --- layers ---- */
+
+enum { LAYERS = 5, LAYER_W = 560, LAYER_H = 28 };
+
+/* Some over each other, some beyond the edges of a picture of w × h, the last one beyond it altogether. */
+static const struct raster_layer *some_layers(int w, int h)
+{
+    static float rgba[LAYERS][LAYER_H * LAYER_W][4];
+    static struct raster_layer layers[LAYERS];
+    const struct rect {
+        int x, y, width, height;
+    } places[LAYERS] = {
+        {2, 1, w / 2, h / 2}, {w / 3, -2, w / 2, h}, {w / 2, h / 3, w, h}, {w - 3, h - 2, 5, 4}, {w, 0, 7, 3}};
+    uint32_t state = 11;
+    for (int i = 0; i < LAYERS; i++) {
+        assert_true(places[i].width <= LAYER_W && places[i].height <= LAYER_H);
+        for (int k = 0; k < places[i].width * places[i].height; k++) {
+            const float alpha = fmaxf(0, (float)noise(&state) / 128 - 1);
+            for (int c = 0; c < 3; c++)
+                rgba[i][k][c] = alpha * (float)noise(&state);
+            rgba[i][k][3] = alpha;
+        }
+        layers[i] = (struct raster_layer){.rgba = rgba[i][0],
+                                          .x = places[i].x,
+                                          .y = places[i].y,
+                                          .width = places[i].width,
+                                          .height = places[i].height,
+                                          .weight = i == 1 ? 0.6f : 1};
+    }
+    return layers;
+}
+
+/* Whether the byte is what lies over sample p at (x, y). */
+static bool layered(const struct raster_layer *layers, double p, int x, int y, int c, uint8_t byte)
+{
+    for (int i = 0; i < LAYERS; i++) {
+        const struct raster_layer *l = &layers[i];
+        if (x < l->x || y < l->y || x >= l->x + l->width || y >= l->y + l->height)
+            continue;
+        const float *over = l->rgba + 4 * ((y - l->y) * l->width + x - l->x);
+        p += (double)l->weight * ((double)over[c] - (double)over[3] * p);
+    }
+    return fabs(p - byte) <= 0.5 + allowed() + 1e-4;
+}
+
+/* Layers over two images, one of which shows a part of itself. */
+static void test_layers(void)
+{
+    enum { W = 541, H = 14, X = 6, Y = 3, PART_W = 530, PART_H = 9 };
+    static uint8_t picture[2][H][W][3], whole[H][W][3], part[PART_H][PART_W][3];
+    const struct raster_range *const ranges[] = {&unit_range, &blue_range};
+    const struct raster_layer *layers = some_layers(W, H);
+    struct raster_source sources[2];
+    fill(picture[0][0][0], sizeof picture, 4);
+    for (int k = 0; k < 2; k++) {
+        const struct raster_target targets[] = {{.form = RASTER_U8,
+                                                 .data = whole,
+                                                 .stride = sizeof whole[0],
+                                                 .width = W,
+                                                 .height = H,
+                                                 .layers = layers,
+                                                 .layer_count = LAYERS},
+                                                {.form = RASTER_U8,
+                                                 .data = part,
+                                                 .stride = sizeof part[0],
+                                                 .x = X,
+                                                 .y = Y,
+                                                 .width = PART_W,
+                                                 .height = PART_H,
+                                                 .layers = layers,
+                                                 .layer_count = LAYERS,
+                                                 .left = X,
+                                                 .top = Y}};
+        struct run_image images[2];
+        struct net net;
+        for (int i = 0; i < 2; i++) {
+            sources[i] = (struct raster_source){RASTER_U8, picture[i], sizeof picture[i][0], NULL, NULL};
+            images[i] = (struct run_image){.targets = &targets[i], .target_count = 1};
+        }
+        const struct run_input input = {.images = sources};
+        const struct run_output output = {.images = images};
+        net_same(&net, 2, H, W, 1);
+        submit(&net, &(struct run_io){.inputs = &input, .outputs = &output, .range = ranges[k]});
+        await(&net);
+        for (int y = 0; y < H; y++)
+            for (int x = 0; x < W; x++)
+                for (int c = 0; c < 3; c++)
+                    assert_true(layered(layers, picture[0][y][x][c], x, y, c, whole[y][x][c]));
+        for (int y = 0; y < PART_H; y++)
+            for (int x = 0; x < PART_W; x++)
+                for (int c = 0; c < 3; c++)
+                    assert_true(layered(layers, picture[1][Y + y][X + x][c], X + x, Y + y, c, part[y][x][c]));
+        net_destroy(&net);
+    }
+}
+
 /* 2×3 tiles with feathered seams come together in a canvas that has fewer rows than the picture. */
 static void test_canvas(void)
 {
     enum { TILE = 16, STEP = 12, NX = 3, NY = 2, W = STEP * (NX - 1) + TILE, H = STEP * (NY - 1) + TILE, BATCH = NX };
-    static uint8_t picture[H][W][3], bytes[H][W][3];
+    static uint8_t picture[H][W][3], bytes[H][W][3], under[H][W][3];
     static float floats[H][W][3], weight[3][TILE]; /* of the first tile of an axis, one between, the last */
     struct error err = ERROR_INIT;
     struct canvas *canvas;
     struct net net;
+    const struct raster_layer *layers = some_layers(W, H);
     fill(picture[0][0], sizeof picture, 9);
     for (int k = 0; k < 3; k++)
         for (int x = 0; x < TILE; x++) {
@@ -289,7 +386,7 @@ static void test_canvas(void)
         for (int j = 0; j < NY; j++) {
             int columns[NX][TILE], rows[TILE];
             struct raster_source sources[NX];
-            struct raster_target targets[NX][2];
+            struct raster_target targets[NX][3];
             struct run_image images[NX];
             for (int i = 0; i < NX; i++) {
                 const int x0 = i * STEP, y0 = j * STEP, w = i + 1 < NX ? STEP : TILE, h = j + 1 < NY ? STEP : TILE;
@@ -298,10 +395,13 @@ static void test_canvas(void)
                     rows[k] = y0 + k;
                 }
                 sources[i] = (struct raster_source){RASTER_U8, picture, sizeof picture[0], columns[i], rows};
-                targets[i][0] = (struct raster_target){RASTER_U8, bytes[y0][x0], sizeof bytes[0], x0, y0, w, h};
-                targets[i][1] = (struct raster_target){RASTER_F32, floats[y0][x0], sizeof floats[0], x0, y0, w, h};
+                targets[i][0] = (struct raster_target){.form = RASTER_U8, bytes[y0][x0], sizeof bytes[0], x0, y0, w, h};
+                targets[i][1] =
+                    (struct raster_target){.form = RASTER_F32, floats[y0][x0], sizeof floats[0], x0, y0, w, h};
+                targets[i][2] = (struct raster_target){
+                    .form = RASTER_U8, under[y0][x0], sizeof under[0], x0, y0, w, h, layers, LAYERS, x0, y0};
                 images[i] = (struct run_image){.targets = targets[i],
-                                               .target_count = 2,
+                                               .target_count = 3,
                                                .x = x0,
                                                .y = y0,
                                                .clear_y = y0,
@@ -324,6 +424,7 @@ static void test_canvas(void)
                 for (int c = 0; c < 3; c++) {
                     assert_true(fabs(floats[y][x][c] - (float)picture[y][x][c]) <= 2 * allowed());
                     assert_int_equal(bytes[y][x][c], picture[y][x][c]);
+                    assert_true(layered(layers, floats[y][x][c], x, y, c, under[y][x][c]));
                 }
     }
     net_destroy(&net);
@@ -377,7 +478,7 @@ static void test_under_way(void)
     assert_int_equal(plan_under_way(net.plan), 0);
     for (int run = 0, ended = 0; ended < RUNS;) {
         if (run < RUNS && plan_under_way(net.plan) < PLAN_RUNS) {
-            struct raster_target target = {RASTER_U8, out[run], sizeof out[run][0], 0, 0, W, H};
+            struct raster_target target = {.form = RASTER_U8, out[run], sizeof out[run][0], 0, 0, W, H};
             const struct run_image image = {.targets = &target, .target_count = 1};
             const struct run_output output = {.images = &image};
             fill(in[0][0], sizeof in, (uint32_t)run);
@@ -397,7 +498,7 @@ static void test_under_way(void)
     }
     /* one too many, one too late, and those that nobody waits for */
     atomic_int cancel = 0;
-    struct raster_target target = {RASTER_U8, out[0], sizeof out[0][0], 0, 0, W, H};
+    struct raster_target target = {.form = RASTER_U8, out[0], sizeof out[0][0], 0, 0, W, H};
     const struct run_image image = {.targets = &target, .target_count = 1};
     const struct run_output output = {.images = &image};
     const struct run_io run = {
@@ -430,7 +531,7 @@ static void test_shown_later(void)
     struct net net;
     const struct raster_source source = {RASTER_U8, in, sizeof in[0], NULL, NULL};
     const struct run_input input = {.images = &source};
-    struct raster_target target = {RASTER_U8, out[0], sizeof out[0][0], 0, 0, W, H};
+    struct raster_target target = {.form = RASTER_U8, out[0], sizeof out[0][0], 0, 0, W, H};
     const struct run_image image = {.targets = &target, .target_count = 1};
     const struct run_output output = {.images = &image};
     struct run_io run = {.inputs = &input, .range = &unit_range, .options = {.background = true}};
@@ -475,8 +576,8 @@ static void test_shown_later(void)
 
 static void run_all(const char *name)
 {
-    static void (*const tests[])(void) = {test_windows,  test_floats,    test_labels,     test_canvas,
-                                          test_verdicts, test_under_way, test_shown_later};
+    static void (*const tests[])(void) = {test_windows, test_floats,   test_labels,    test_layers,
+                                          test_canvas,  test_verdicts, test_under_way, test_shown_later};
     struct device_info info;
     device_info(device, &info);
     for (int p = 0; p < (info.fp16 ? 2 : 1); p++) {
