@@ -4,15 +4,14 @@
 #include <string.h>
 
 #include "runtime/base/mem.h"
-#include "runtime/base/thread.h"
 #include "runtime/vulkan/vk_command.h"
+#include "runtime/vulkan/vk_layers.h"
 #include "runtime/vulkan/vk_ops.h"
+#include "runtime/vulkan/vk_rows.h"
 
-#define COPY_BYTES ((size_t)1 << 18) /* of a thread's item */
 #define MAX_OUTPUTS (sizeof((struct graph *)0)->outputs / sizeof(int))
 #define MAX_PORTS (sizeof((struct graph *)0)->inputs / sizeof(int) + MAX_OUTPUTS)
-#define PIXEL_BYTES (4 * sizeof(float)) /* of a layer */
-#define MAX_LOOKED 32                   /* images of an output that are looked at one by one */
+#define MAX_LOOKED 32 /* images of an output that are looked at one by one */
 #define FOUND_BYTES (sizeof(uint32_t) * MAX_OUTPUTS * MAX_LOOKED)
 
 /* An input or output. */
@@ -24,19 +23,11 @@ struct port {
     bool plain; /* channel k is lane k */
 };
 
-/* Rows that the host copies when a run is over. */
-struct delivery {
-    uint64_t from;
-    char *to;
-    size_t from_stride, to_stride, bytes; /* of a row */
-    int rows;
-};
-
 struct io_slot {
     struct vk_buffer upload, weights, readback; /* weights: of outputs with a canvas, and layers over results */
-    struct vk_buffer results; /* where they are put together, if readback is not the device's own memory */
-    VkDescriptorSet *sets;    /* of the ports */
-    struct delivery *deliveries;
+    struct vk_buffer results;   /* where they are put together, if readback is not the device's own memory */
+    VkDescriptorSet *sets;      /* of the ports */
+    struct vk_rows *deliveries; /* what the host copies when the run is over */
     size_t delivery_count, delivery_capacity;
     uint64_t looked; /* outputs that are checked, a bit each */
 };
@@ -278,34 +269,6 @@ static uint64_t image_bytes(const struct run_image *image)
     return bytes;
 }
 
-/* What of a layer lies over the target, in px of it. */
-struct overlap {
-    uint32_t left, top, right, bottom;
-};
-
-static bool overlap_of(const struct raster_target *target, const struct raster_layer *layer, struct overlap *out)
-{
-    const int left = layer->x - target->left, top = layer->y - target->top;
-    const int right = left + layer->width, bottom = top + layer->height;
-    if (right <= 0 || bottom <= 0 || left >= target->width || top >= target->height)
-        return false;
-    *out = (struct overlap){(uint32_t)(left > 0 ? left : 0), (uint32_t)(top > 0 ? top : 0),
-                            (uint32_t)(right < target->width ? right : target->width),
-                            (uint32_t)(bottom < target->height ? bottom : target->height)};
-    return true;
-}
-
-static uint64_t layer_bytes(const struct run_image *image)
-{
-    uint64_t bytes = 0;
-    struct overlap o;
-    for (int i = 0; i < image->target_count; i++)
-        for (int l = 0; l < image->targets[i].layer_count; l++)
-            if (overlap_of(&image->targets[i], &image->targets[i].layers[l], &o))
-                bytes += (2 + (uint64_t)(o.right - o.left) * (o.bottom - o.top)) * PIXEL_BYTES;
-    return bytes;
-}
-
 static enum error_code place(struct recording *r, struct part *part, uint64_t bytes, uint64_t *total)
 {
     const struct vk_device *device = r->io->device;
@@ -349,7 +312,8 @@ static enum error_code measure_outputs(struct recording *r)
             return error_set(r->err, ERROR_UNSUPPORTED, "%s: the channels of output %d lie apart", io->name, k);
         for (int n = 0; n < port->n && output->images; n++) {
             bytes += image_bytes(&output->images[n]);
-            over += layer_bytes(&output->images[n]);
+            for (int i = 0; i < output->images[n].target_count; i++)
+                over += vk_layers_bytes(&output->images[n].targets[i]);
         }
         if (output->canvas)
             weights = sizeof(float) * (uint64_t)port->n * ((uint64_t)port->operand.w + port->operand.h);
@@ -492,32 +456,9 @@ static uint32_t groups_of(uint32_t pixels)
 
 /* --- in ---- */
 
-struct copy {
-    const char *from;
-    char *to;
-    size_t from_stride, to_stride, bytes;
-    int rows, per_item;
-};
-
-static void copy_rows(void *context, int item)
+static void copy(struct vk_rows rows)
 {
-    const struct copy *copy = context;
-    const int begin = item * copy->per_item, end = begin + copy->per_item;
-    for (int y = begin; y < end && y < copy->rows; y++)
-        memcpy(copy->to + (size_t)y * copy->to_stride, copy->from + (size_t)y * copy->from_stride, copy->bytes);
-}
-
-/* Rows of bytes; the cores share what is large. */
-static void copy_all(struct copy copy)
-{
-    if (copy.rows == 1) { /* one long row is as good as many */
-        const size_t rest = copy.bytes % COPY_BYTES;
-        memcpy(copy.to + copy.bytes - rest, copy.from + copy.bytes - rest, rest);
-        copy.rows = (int)(copy.bytes / COPY_BYTES);
-        copy.bytes = copy.from_stride = copy.to_stride = COPY_BYTES;
-    }
-    copy.per_item = copy.bytes < COPY_BYTES ? (int)(COPY_BYTES / (copy.bytes + 1)) + 1 : 1;
-    thread_for((copy.rows + copy.per_item - 1) / copy.per_item, copy_rows, &copy);
+    vk_rows_copy(&rows, 1);
 }
 
 static void write_window(struct recording *r, int index, int image, uint64_t *used)
@@ -532,13 +473,13 @@ static void write_window(struct recording *r, int index, int image, uint64_t *us
         *words++ = 3 * (uint32_t)((source->columns ? source->columns[x] : (int)x) - w.column);
     for (uint32_t y = 0; y < push.h; y++)
         *words++ = (uint32_t)((uint64_t)((source->rows ? source->rows[y] : (int)y) - w.row) * (w.stride / 4));
-    copy_all((struct copy){.from = (const char *)source->data + (size_t)w.row * source->stride +
-                                   (size_t)w.column * raster_pixel(source->form),
-                           .to = (char *)words,
-                           .from_stride = source->stride,
-                           .to_stride = w.stride,
-                           .bytes = (size_t)w.columns * raster_pixel(source->form),
-                           .rows = w.rows});
+    copy((struct vk_rows){.from = (const char *)source->data + (size_t)w.row * source->stride +
+                                  (size_t)w.column * raster_pixel(source->form),
+                          .to = (char *)words,
+                          .from_stride = source->stride,
+                          .to_stride = w.stride,
+                          .bytes = (size_t)w.columns * raster_pixel(source->form),
+                          .rows = w.rows});
     *used += window_bytes(&w, &port->operand);
     push.columns = (uint32_t)(at / 4);
     push.rows = push.columns + push.w;
@@ -551,10 +492,10 @@ static void write_input(struct recording *r, int index)
     const struct run_input *input = &r->run->inputs[index];
     uint64_t used = 0;
     if (input->planes) {
-        copy_all((struct copy){.from = (const char *)input->planes,
-                               .to = (char *)r->slot->upload.mapped + r->up[index].offset,
-                               .bytes = r->up[index].bytes,
-                               .rows = 1});
+        struct vk_rows rows[2];
+        vk_rows_long((const char *)input->planes, (char *)r->slot->upload.mapped + r->up[index].offset,
+                     r->up[index].bytes, rows);
+        vk_rows_copy(rows, 2);
         move_planes(r, index);
         return;
     }
@@ -564,12 +505,12 @@ static void write_input(struct recording *r, int index)
 
 /* --- out ---- */
 
-static void deliver_later(struct recording *r, struct delivery delivery)
+static void deliver_later(struct recording *r, struct vk_rows rows)
 {
     struct io_slot *slot = r->slot;
     if (slot->delivery_count == slot->delivery_capacity) {
         const size_t capacity = slot->delivery_capacity * 2 + 16;
-        struct delivery *grown = realloc(slot->deliveries, capacity * sizeof *grown);
+        struct vk_rows *grown = realloc(slot->deliveries, capacity * sizeof *grown);
         if (!grown) {
             r->code = error_set(r->err, ERROR_NO_MEMORY, "out of memory for results");
             return;
@@ -577,51 +518,13 @@ static void deliver_later(struct recording *r, struct delivery delivery)
         slot->deliveries = grown;
         slot->delivery_capacity = capacity;
     }
-    slot->deliveries[slot->delivery_count++] = delivery;
-}
-
-/* One long row as many. */
-static void deliver_planes(struct recording *r, uint64_t from, char *to, uint64_t bytes)
-{
-    const uint64_t rows = bytes / COPY_BYTES, rest = bytes % COPY_BYTES;
-    deliver_later(r, (struct delivery){from, to, COPY_BYTES, COPY_BYTES, COPY_BYTES, (int)rows});
-    deliver_later(r, (struct delivery){from + bytes - rest, to + bytes - rest, rest, rest, rest, 1});
-}
-
-/* Takes the layers over a target to the device: a list of them, then their samples. */
-static void write_layers(struct recording *r, int output, const struct raster_target *target, uint64_t *used,
-                         struct params_raster *push)
-{
-    uint32_t(*const at)[4] = (void *)((char *)r->slot->weights.mapped + r->over[output].offset);
-    struct overlap o;
-    push->layers = (uint32_t)(*used / PIXEL_BYTES);
-    for (int i = 0; i < target->layer_count; i++)
-        push->layer_count += overlap_of(target, &target->layers[i], &o);
-    uint32_t item = push->layers, next = push->layers + 2 * push->layer_count;
-    for (int i = 0; i < target->layer_count; i++) {
-        const struct raster_layer *layer = &target->layers[i];
-        if (!overlap_of(target, layer, &o))
-            continue;
-        const uint32_t width = o.right - o.left, height = o.bottom - o.top;
-        const size_t x = (size_t)(target->left + (int)o.left - layer->x),
-                     y = (size_t)(target->top + (int)o.top - layer->y);
-        memcpy(at[item++], &o, sizeof o);
-        memcpy(at[item], (const uint32_t[]){next, width}, 2 * sizeof(uint32_t));
-        memcpy(&at[item++][2], &layer->weight, sizeof layer->weight);
-        copy_all((struct copy){.from = (const char *)(layer->rgba + 4 * (y * (size_t)layer->width + x)),
-                               .to = (char *)at[next],
-                               .from_stride = (size_t)layer->width * PIXEL_BYTES,
-                               .to_stride = width * PIXEL_BYTES,
-                               .bytes = width * PIXEL_BYTES,
-                               .rows = (int)height});
-        next += width * height;
-    }
-    *used = (uint64_t)next * PIXEL_BYTES;
+    slot->deliveries[slot->delivery_count++] = rows;
 }
 
 /* Bytes of the parts of an output that are used. */
 struct used {
-    uint64_t down, weights, over;
+    uint64_t down, weights;
+    uint32_t over; /* in uvec4 */
 };
 
 static void show_target(struct recording *r, int index, int image, const struct raster_target *target,
@@ -641,19 +544,20 @@ static void show_target(struct recording *r, int index, int image, const struct 
         push.canvas_width = (uint32_t)canvas->base.width;
         push.canvas_rows = (uint32_t)canvas->base.rows;
     }
-    write_layers(r, k, target, &used->over, &push);
+    if (target->layer_count)
+        vk_layers_write(target, (char *)r->slot->weights.mapped + r->over[k].offset, &used->over, &push);
     const uint32_t from = (canvas ? RASTER_FROM_CANVAS : 0) | (push.layer_count ? RASTER_FROM_LAYERS : 0);
     const uint32_t columns = groups_of((push.width + RASTER_ROW - 1) / RASTER_ROW);
     if (target->form == RASTER_LABEL)
         dispatch(r, index, "raster_label", 0, 0, &push, sizeof push, columns, push.height, 1);
     else
         dispatch(r, index, "raster_out", target->form, from, &push, sizeof push, columns, push.height, 1);
-    deliver_later(r, (struct delivery){.from = r->down[k].offset + used->down,
-                                       .to = target->data,
-                                       .from_stride = stride,
-                                       .to_stride = target->stride,
-                                       .bytes = (size_t)target->width * raster_pixel(target->form),
-                                       .rows = target->height});
+    deliver_later(r, (struct vk_rows){.from = (const char *)r->slot->readback.mapped + r->down[k].offset + used->down,
+                                      .to = target->data,
+                                      .from_stride = stride,
+                                      .to_stride = target->stride,
+                                      .bytes = (size_t)target->width * raster_pixel(target->form),
+                                      .rows = target->height});
     used->down += stride * (uint64_t)target->height;
 }
 
@@ -719,7 +623,11 @@ static void read_output(struct recording *r, int index)
     if (output->planes) {
         used.down = plane_bytes(port);
         move_planes(r, index);
-        deliver_planes(r, r->down[k].offset, (char *)output->planes, used.down);
+        struct vk_rows rows[2];
+        vk_rows_long((const char *)r->slot->readback.mapped + r->down[k].offset, (char *)output->planes, used.down,
+                     rows);
+        deliver_later(r, rows[0]);
+        deliver_later(r, rows[1]);
     }
     for (int n = 0; n < port->n && output->images; n++) {
         const struct run_image *image = &output->images[n];
@@ -799,34 +707,6 @@ enum error_code vk_io_out(struct vk_io *io, int slot, const struct run_io *run, 
     return code == OK ? record_after(&r, after) : code;
 }
 
-/* All deliveries of a slot, in items of about COPY_BYTES. */
-struct deliveries {
-    const struct io_slot *slot;
-    int count; /* of the items */
-};
-
-static int deliver_rows(const struct delivery *d)
-{
-    return (int)(COPY_BYTES / (d->bytes + 1)) + 1;
-}
-
-static int deliver_items(const struct delivery *d)
-{
-    return (d->rows + deliver_rows(d) - 1) / deliver_rows(d);
-}
-
-static void deliver_item(void *context, int item)
-{
-    const struct deliveries *all = context;
-    const struct delivery *d = all->slot->deliveries;
-    for (; item >= deliver_items(d); d++)
-        item -= deliver_items(d);
-    const int begin = item * deliver_rows(d), end = begin + deliver_rows(d);
-    for (int y = begin; y < end && y < d->rows; y++)
-        memcpy(d->to + (size_t)y * d->to_stride,
-               (const char *)all->slot->readback.mapped + d->from + (size_t)y * d->from_stride, d->bytes);
-}
-
 void vk_io_deliver(struct vk_io *io, int slot, struct run_result *result)
 {
     const struct io_slot *s = &io->slots[slot];
@@ -837,8 +717,5 @@ void vk_io_deliver(struct vk_io *io, int slot, struct run_result *result)
             result->finite = result->finite && !(found[MAX_LOOKED * k + n] & CHECK_NOT_FINITE);
             result->flat |= (uint32_t) !(found[MAX_LOOKED * k + n] & CHECK_VARIES) << n;
         }
-    struct deliveries all = {s, 0};
-    for (size_t i = 0; i < s->delivery_count; i++)
-        all.count += deliver_items(&s->deliveries[i]);
-    thread_for(all.count, deliver_item, &all);
+    vk_rows_copy(s->deliveries, s->delivery_count);
 }

@@ -1,0 +1,42 @@
+#include "runtime/vulkan/vk_rows.h"
+
+#include <string.h>
+
+#include "runtime/base/thread.h"
+
+#define ITEM_BYTES ((size_t)1 << 18) /* of a thread's item, about */
+
+static int rows_of_item(const struct vk_rows *r)
+{
+    return (int)(ITEM_BYTES / (r->bytes + 1)) + 1;
+}
+
+static int items_of(const struct vk_rows *r)
+{
+    return (r->rows + rows_of_item(r) - 1) / rows_of_item(r);
+}
+
+static void copy_item(void *context, int item)
+{
+    const struct vk_rows *r = context;
+    for (; item >= items_of(r); r++)
+        item -= items_of(r);
+    const int begin = item * rows_of_item(r), end = begin + rows_of_item(r);
+    for (int y = begin; y < end && y < r->rows; y++)
+        memcpy(r->to + (size_t)y * r->to_stride, r->from + (size_t)y * r->from_stride, r->bytes);
+}
+
+void vk_rows_copy(const struct vk_rows *list, size_t count)
+{
+    int items = 0;
+    for (size_t i = 0; i < count; i++)
+        items += items_of(&list[i]);
+    thread_for(items, copy_item, (void *)list);
+}
+
+void vk_rows_long(const char *from, char *to, size_t bytes, struct vk_rows out[2])
+{
+    const size_t rest = bytes % ITEM_BYTES, most = bytes - rest;
+    out[0] = (struct vk_rows){from, to, ITEM_BYTES, ITEM_BYTES, ITEM_BYTES, (int)(bytes / ITEM_BYTES)};
+    out[1] = (struct vk_rows){from + most, to + most, rest, rest, rest, 1};
+}
