@@ -47,9 +47,9 @@
 #define FLAG_DOUBLES 1024 /* both sides, bilinear: an invocation for each input pixel */
 #define FLAG_HALVES 2048
 #define FLAG_SCALED 4096     /* gain or scale is not 1 */
+#define FLAG_PLANAR 8192     /* the input's groups are of one quad */
 #define FLAG_LEAN 16384      /* the sum begins with bias and residual 1, and only ReLU may come after it */
 #define FLAG_TRANSFORM 32768 /* residuals 1 and 2 are a scale and a shift of the second half of the channels */
-#define FLAG_PLANAR 8192     /* the input's groups are of one quad */
 
 /* Invocations a workgroup of the shaders that work pixel by pixel, and of the vector ones. */
 #define PIXEL_GROUP 128
