@@ -345,6 +345,8 @@ static void test_layers(void)
         }
         const struct run_input input = {.images = sources};
         const struct run_output output = {.images = images};
+        memset(whole, 0, sizeof whole);
+        memset(part, 0, sizeof part);
         net_same(&net, 2, H, W, 1);
         submit(&net, &(struct run_io){.inputs = &input, .outputs = &output, .range = ranges[k]});
         await(&net);
