@@ -194,9 +194,10 @@ static void test_exact_tiles(void **state)
     (void)state;
     double mean;
     picture_need_shared();
-    /* another shape may sum in another order, no more */
-    assert_true(tile_error("realesr-animevideov3", "esrganer_in_rgb.png", 32, 4, &mean) < 1e-3);
-    assert_true(tile_error("upscayl-lite-4x", "esrganer_in_rgb.png", 48, 4, &mean) < 1e-3);
+    /* Another shape may sum in another order or, on a GPU, by another algorithm: both within what the goldens allow each,
+     * 2e-5 of the output. */
+    assert_true(tile_error("realesr-animevideov3", "esrganer_in_rgb.png", 32, 4, &mean) < 2e-5 * 255);
+    assert_true(tile_error("upscayl-lite-4x", "esrganer_in_rgb.png", 48, 4, &mean) < 2e-5 * 255);
 }
 
 /* The same picture in hard-cropped tiles, as the reference cuts them. */
