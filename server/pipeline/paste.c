@@ -357,6 +357,19 @@ static enum error_code paste_make_layer(const struct step *step, const struct fa
     return code;
 }
 
+void paste_end(struct step *step)
+{
+    for (int i = 0; step->patches && i < step->r->face_count; i++) {
+        free(step->patches[i].layer);
+        free(step->patches[i].pixels);
+    }
+    free(step->patches);
+    free(step->layers);
+    step->patches = NULL;
+    step->layers = NULL;
+    step->layer_count = 0;
+}
+
 enum error_code paste_layers(struct step *step, struct error *err)
 {
     const struct restoration *r = step->r;
@@ -413,10 +426,8 @@ enum error_code paste_step(struct step *step, struct error *err)
     struct restoration *r = step->r;
     if (r->options.compat && !r->options.aligned)
         return paste_compat(step, err);
-    for (int i = 0; step->patches && i < r->face_count; i++) { /* they came with the background */
-        free(step->patches[i].layer);
-        step->patches[i].layer = NULL;
-    }
+    if (!r->options.compat)
+        paste_end(step); /* they came with the background */
     if (!r->options.aligned)
         return OK;
     struct image *face = r->faces[0].restoration; /* it is the result */

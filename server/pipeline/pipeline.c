@@ -52,18 +52,9 @@ static void restoration_free_results(struct restoration *r)
         free(f->classes);
         f->crop_float = f->restoration_float = NULL;
         f->classes = NULL;
-        if (r->step && r->step->patches) {
-            free(r->step->patches[i].pixels);
-            free(r->step->patches[i].layer);
-        }
     }
-    if (r->step) {
-        free(r->step->patches);
-        free(r->step->layers);
-        r->step->patches = NULL;
-        r->step->layers = NULL;
-        r->step->layer_count = 0;
-    }
+    if (r->step)
+        paste_end(r->step);
     image_destroy(&r->result);
 }
 

@@ -104,6 +104,8 @@ enum error_code align_warp(const struct restoration *r, struct face *face, struc
 /* Places the chosen faces in the result and, but for compat, makes of them the layers that the background is given as
  * it is rounded, unless that was done: while the device is at work on it. */
 enum error_code paste_layers(struct step *step, struct error *err) MUST_CHECK;
+/* Takes both away. */
+void paste_end(struct step *step);
 /* A row of the unrounded background (width × RGB), which is changed, with the layers over it and rounded into
  * r->result. Several threads may do rows of their own. */
 void paste_background_row(struct step *step, int y, float *row);

@@ -183,9 +183,7 @@ static struct step begin_steps(const struct golden *g, struct file *file)
 
 static void end_steps(struct step *step, struct file *file)
 {
-    for (int i = 0; step->patches && i < step->r->face_count; i++)
-        free(step->patches[i].pixels);
-    free(step->patches);
+    paste_end(step);
     restoration_destroy(&step->r);
     file_unmap(file);
 }

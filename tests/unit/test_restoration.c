@@ -286,6 +286,26 @@ static void test_stopped(void **state)
 
 /* ---- geometry ---- */
 
+/* The result, with the face or, for the caller, without. */
+static struct image *pasted(struct step *step, bool with_face, struct rect *place)
+{
+    struct error err = ERROR_INIT;
+    struct restoration *r = step->r;
+    r->faces[0].reason[0] = with_face ? '\0' : 'x';
+    if (background_step(step, &err))
+        fail_msg("%s", err.text);
+    *place = step->patches[0].rect;
+    if (paste_step(step, &err))
+        fail_msg("%s", err.text);
+    r->faces[0].reason[0] = '\0';
+    if (with_face)
+        return r->result;
+    struct image *result = r->result;
+    r->result = NULL;
+    paste_end(step);
+    return result;
+}
+
 /* The share of a face's middle that pasting the face's own crop back changes: the mean difference, of 255. */
 static double displaced(int picture_side, double face_scale, const char *upscale, bool compat, bool parse)
 {
@@ -324,14 +344,9 @@ static double displaced(int picture_side, double face_scale, const char *upscale
         f->classes = malloc(plane);
         memset(f->classes, 1, plane);
     }
-    if (background_step(&step, &err))
-        fail_msg("%s", err.text);
-    struct image *background;
-    if (image_create(&background, step.width, step.height, 3, 8, false, &err))
-        fail_msg("%s", err.text);
-    memcpy(background->pixels, r->result->pixels, 3 * (size_t)step.width * (size_t)step.height);
-    if (paste_step(&step, &err))
-        fail_msg("%s", err.text);
+    struct rect rect;
+    struct image *background = pasted(&step, false, &rect);
+    pasted(&step, true, &rect);
     double sum = 0, side = 150 / face_scale * r->options.upscale;
     int x0 = (int)(step.width / 2. - side), x1 = (int)(step.width / 2. + side), count = 0;
     for (int y = x0; y < x1; y++)
@@ -340,15 +355,22 @@ static double displaced(int picture_side, double face_scale, const char *upscale
                 sum += abs(((uint8_t *)r->result->pixels)[3 * (y * step.width + x) + k] -
                            ((uint8_t *)background->pixels)[3 * (y * step.width + x) + k]);
     /* outside the face's rectangle nothing changes */
-    const struct rect *rect = &step.patches[0].rect;
     for (int y = 0; y < step.height; y++)
         for (int x = 0; x < step.width; x++)
-            if (y < rect->y || x < rect->x || y >= rect->y + rect->height || x >= rect->x + rect->width)
+            if (y < rect.y || x < rect.x || y >= rect.y + rect.height || x >= rect.x + rect.width)
                 assert_memory_equal((uint8_t *)r->result->pixels + 3 * (y * step.width + x),
                                     (uint8_t *)background->pixels + 3 * (y * step.width + x), 3);
-    free(step.patches[0].pixels);
-    free(step.patches);
+    /* a white face, lest nothing was pasted at all */
+    if (f->restoration)
+        memset(f->restoration->pixels, 255, 3 * plane);
+    for (size_t i = 0; i < 3 * plane && f->restoration_float; i++)
+        f->restoration_float[i] = 255;
+    paste_end(&step);
+    pasted(&step, true, &rect);
+    const size_t middle = (size_t)(step.height / 2) * (size_t)step.width + (size_t)(step.width / 2);
+    assert_true(((uint8_t *)r->result->pixels)[3 * middle] >= 254); /* compat truncates */
     image_destroy(&background);
+    paste_end(&step);
     restoration_destroy(&r);
     return sum / count;
 }
