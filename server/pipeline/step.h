@@ -150,8 +150,6 @@ enum error_code tile_show(struct tile_job *job, struct error *err) MUST_CHECK;
 /* Takes over what is done and keeps the device busy with what is not. Where targets are known it waits until no more
  * than `left` runs are under way and none is to be sent: 0: to the end; negative: not at all. */
 enum error_code tile_advance(struct tile_job *job, int left, struct error *err) MUST_CHECK;
-/* Waits until nothing of it is on the device; tile_advance goes on. Its targets are known. */
-enum error_code tile_settle(struct tile_job *job, struct error *err) MUST_CHECK;
 /* NULL-safe; what is on the device is given up. */
 void tile_end(struct tile_job **job);
 

@@ -376,6 +376,54 @@ static void tile_discard(struct tile_job *job)
     job->flying = 0;
 }
 
+/* A result is refused: everything is done again in fp32, unless that was it. */
+static enum error_code tile_again(struct tile_job *job, const char *fault, struct error *err)
+{
+    enum error_code code = step_refused(job->step, ROLE_UPSCALER, fault, job->second, err);
+    tile_discard(job);
+    pipeline_forget(job->step->context); /* it may be in the plan that we need */
+    if (code == OK)
+        code = tile_canvas(job, err);
+    if (code != OK)
+        return code;
+    job->second = true;
+    job->precision = PRECISION_FP32;
+    job->next = 0;
+    tile_count(job);
+    return job->sink.again ? job->sink.again(job->sink.user, err) : OK;
+}
+
+/* Takes over the result of the oldest run. */
+static enum error_code tile_finish(struct tile_job *job, struct error *err)
+{
+    struct tile_flight flight = job->flights[0];
+    struct run_result result;
+    memmove(job->flights, job->flights + 1, sizeof job->flights - sizeof job->flights[0]);
+    job->flying--;
+    enum error_code code = plan_wait(flight.plan, &result, err);
+    if (code != OK)
+        return code;
+    const char *fault = step_fault(&result, flight.sources, &flight.shape);
+    if (fault)
+        return tile_again(job, fault, err);
+    for (int i = 0; i < flight.count; i++) {
+        const struct rect *done = &job->tiles[flight.first + i].done;
+        if (job->sink.filled && done->width > 0 && done->height > 0)
+            job->sink.filled(job->sink.user, done);
+    }
+    atomic_fetch_add(&job->step->r->tiles_done, flight.count);
+    return OK;
+}
+
+/* Waits until nothing of it is on the device; tile_advance goes on. */
+static enum error_code tile_settle(struct tile_job *job, struct error *err)
+{
+    enum error_code code = OK;
+    while (code == OK && job->flying > 0)
+        code = tile_finish(job, err);
+    return code;
+}
+
 /* Sends the next tiles, of one row and one size, to the device. */
 static enum error_code tile_submit(struct tile_job *job, struct error *err)
 {
@@ -428,45 +476,6 @@ enum error_code tile_show(struct tile_job *job, struct error *err)
     return code;
 }
 
-/* A result is refused: everything is done again in fp32, unless that was it. */
-static enum error_code tile_again(struct tile_job *job, const char *fault, struct error *err)
-{
-    enum error_code code = step_refused(job->step, ROLE_UPSCALER, fault, job->second, err);
-    tile_discard(job);
-    pipeline_forget(job->step->context); /* it may be in the plan that we need */
-    if (code == OK)
-        code = tile_canvas(job, err);
-    if (code != OK)
-        return code;
-    job->second = true;
-    job->precision = PRECISION_FP32;
-    job->next = 0;
-    tile_count(job);
-    return job->sink.again ? job->sink.again(job->sink.user, err) : OK;
-}
-
-/* Takes over the result of the oldest run. */
-static enum error_code tile_finish(struct tile_job *job, struct error *err)
-{
-    struct tile_flight flight = job->flights[0];
-    struct run_result result;
-    memmove(job->flights, job->flights + 1, sizeof job->flights - sizeof job->flights[0]);
-    job->flying--;
-    enum error_code code = plan_wait(flight.plan, &result, err);
-    if (code != OK)
-        return code;
-    const char *fault = step_fault(&result, flight.sources, &flight.shape);
-    if (fault)
-        return tile_again(job, fault, err);
-    for (int i = 0; i < flight.count; i++) {
-        const struct rect *done = &job->tiles[flight.first + i].done;
-        if (job->sink.filled && done->width > 0 && done->height > 0)
-            job->sink.filled(job->sink.user, done);
-    }
-    atomic_fetch_add(&job->step->r->tiles_done, flight.count);
-    return OK;
-}
-
 enum error_code tile_advance(struct tile_job *job, int left, struct error *err)
 {
     enum error_code code = OK;
@@ -482,14 +491,6 @@ enum error_code tile_advance(struct tile_job *job, int left, struct error *err)
         else
             break;
     }
-    return code;
-}
-
-enum error_code tile_settle(struct tile_job *job, struct error *err)
-{
-    enum error_code code = OK;
-    while (code == OK && job->flying > 0)
-        code = tile_finish(job, err);
     return code;
 }
 
