@@ -14,7 +14,6 @@
 #define ICC_MOST (255 * (SEGMENT - 14)) /* in at most 255 segments with 14 bytes of heading each */
 #define STRIP_PIXELS (1 << 17)          /* about: a fraction of a millisecond, some hundred times what a strip costs */
 #define WAVE 256                        /* strips that are in memory at once */
-#define EVEN 48                         /* strips, or a multiple: most numbers of cores divide it */
 #define MARKER_SOF0 0xc0
 #define MARKER_SOS 0xda
 
@@ -209,10 +208,6 @@ static void jpeg_encode_plan(struct wave *wave)
     int across = (image->width + block - 1) / block, down = (image->height + block - 1) / block;
     int strip = STRIP_PIXELS / (block * block) / across;
     strip = strip ? strip : 1; /* a restart interval is at most 65535 MCUs; no row has more than 8192 */
-    if (down > EVEN * strip) { /* few cores are idle at the end */
-        int count = down / strip / EVEN * EVEN;
-        strip = (down + count - 1) / count;
-    }
     wave->rows = strip * block;
     wave->count = (down + strip - 1) / strip;
     wave->restart = wave->count > 1 ? (unsigned)(strip * across) : 0;
