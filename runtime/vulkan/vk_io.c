@@ -456,11 +456,6 @@ static uint32_t groups_of(uint32_t pixels)
 
 /* --- in ---- */
 
-static void copy(struct vk_rows rows)
-{
-    vk_rows_copy(&rows, 1);
-}
-
 static void write_window(struct recording *r, int index, int image, uint64_t *used)
 {
     const struct port *port = &r->io->ports[index];
@@ -473,13 +468,14 @@ static void write_window(struct recording *r, int index, int image, uint64_t *us
         *words++ = 3 * (uint32_t)((source->columns ? source->columns[x] : (int)x) - w.column);
     for (uint32_t y = 0; y < push.h; y++)
         *words++ = (uint32_t)((uint64_t)((source->rows ? source->rows[y] : (int)y) - w.row) * (w.stride / 4));
-    copy((struct vk_rows){.from = (const char *)source->data + (size_t)w.row * source->stride +
-                                  (size_t)w.column * raster_pixel(source->form),
-                          .to = (char *)words,
-                          .from_stride = source->stride,
-                          .to_stride = w.stride,
-                          .bytes = (size_t)w.columns * raster_pixel(source->form),
-                          .rows = w.rows});
+    const struct vk_rows rows = {.from = (const char *)source->data + (size_t)w.row * source->stride +
+                                         (size_t)w.column * raster_pixel(source->form),
+                                 .to = (char *)words,
+                                 .from_stride = source->stride,
+                                 .to_stride = w.stride,
+                                 .bytes = (size_t)w.columns * raster_pixel(source->form),
+                                 .rows = w.rows};
+    vk_rows_copy(&rows, 1);
     *used += window_bytes(&w, &port->operand);
     push.columns = (uint32_t)(at / 4);
     push.rows = push.columns + push.w;
