@@ -3,12 +3,15 @@
 #   make check      install what tests need, run all     make models   download the official checkpoints
 #   make san        ASan+UBSan, TSan tests               make lint     layering, naming, operator places
 #   make fuzz       libFuzzer on the readers (clang)     make fuzz-replay  their corpus alone
-#   make debug      build-debug/restored, with faults    make install  to DESTDIR, PREFIX, SYSCONFDIR
+#   make debug      build-debug/restored, with faults    make install, uninstall  DESTDIR, PREFIX, SYSCONFDIR
 #   make bench      speed of networks and pipeline here  make bench-cpu, bench-gpu: on that kind of device
 #   make bench-load   pictures a second of a full queue, on one device to all, beside PyTorch
+#   make bench-memory what a server keeps after 200 pictures of 200 sizes; ARGS='--device vulkan:0 --count 50'
 #   make bench-start  time from exec to ready, with files of the official sizes, cache cold and warm
-#   make check-full official sizes on the CPU       make check-arm64  the CPU device's tests for aarch64, in qemu
+#   make check-long more of each, official sizes     make check-arm64  the CPU device's tests for aarch64, in qemu
 #   make check-torch  official sizes beside PyTorch; ARGS='--device vulkan:0 --precision fp16'
+#   make mutate     which small mistakes no test notices; ARGS='--seed 2 --count 50 server/image'
+#   make check-reproducible  two folders, the same bytes
 #   make deps       install packages alone               make format   clang-format everything
 #   make sample     the sample, restored by the starter models, as the README shows it
 # ARGS='--listen 127.0.0.1:9000' goes to the server of `make run`; SUITES='unit api' picks suites of `make check`;
@@ -18,15 +21,23 @@ BUILD    ?= build
 CFLAGS   ?= -O2 -g
 WARN     := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wundef
 CPPFLAGS += -I. -D_GNU_SOURCE
-override CFLAGS += -std=c17 $(WARN) -ffp-contract=off -fno-math-errno -pthread $(if $(CI),-Werror)
-LDLIBS   := -lmicrohttpd -ljansson -lpng -ljpeg -lnettle -lz -lm -pthread
+# The program reads strangers' files: an overwritten return address or table of functions ends it. _FORTIFY_SOURCE wants an
+# optimising compiler, and the sanitizers have checks of their own.
+MACHINE  := $(shell $(CC) -dumpmachine)
+HARDEN   := -fPIE -fstack-protector-strong $(if $(filter x86_64%,$(MACHINE)),-fcf-protection)
+HARDEN   += $(if $(findstring -fsanitize,$(CFLAGS)),,$(if $(filter -O1 -O2 -O3 -Os,$(CFLAGS)),-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2))
+# The same bytes from every folder.
+HARDEN   += -ffile-prefix-map=$(CURDIR)=.
+override CFLAGS += -std=c17 $(WARN) -ffp-contract=off -fno-math-errno -pthread $(HARDEN) $(if $(CI),-Werror)
+override LDFLAGS += -pie -Wl,-z,relro,-z,now,-z,noexecstack
+LDLIBS   := -lcurl -lmicrohttpd -ljansson -lpng -ljpeg -lnettle -lz -lm -pthread
 GLSLC    := glslc
 
 RUNTIME  := $(wildcard runtime/*.c runtime/*/*.c)
 SERVER   := $(wildcard server/*.c server/*/*.c)
 SHADERS  := $(wildcard shaders/*.comp)
 # Files served or read by the program itself: the page, and what is known of the official models.
-STATIC   := $(wildcard static/*) config/models.conf
+STATIC   := $(wildcard static/*.* static/js/*.js) config/models.conf
 # The models that ./restored works with where no official ones are; the tests' programs do without their 16 MB.
 STARTER  := $(wildcard models/starter/*.safetensors)
 LIBOBJ   := $(patsubst %.c,$(BUILD)/%.o,$(filter-out server/main.c,$(RUNTIME) $(SERVER)))
@@ -35,7 +46,7 @@ LIBOBJ   := $(patsubst %.c,$(BUILD)/%.o,$(filter-out server/main.c,$(RUNTIME) $(
 KERNELS  := $(basename $(wildcard runtime/cpu/cpu_kernel_*.c))
 EXACT    := $(filter-out %_winograd,$(KERNELS))
 LIBOBJ   += $(EXACT:%=$(BUILD)/%.exact.o)
-ifneq ($(filter x86_64%,$(shell $(CC) -dumpmachine)),)
+ifneq ($(filter x86_64%,$(MACHINE)),)
 LIBOBJ   += $(foreach isa,avx2 avx512,$(KERNELS:%=$(BUILD)/%.$(isa).o)) $(EXACT:%=$(BUILD)/%.avx2.exact.o)
 endif
 # Test programs have the fault layer (runtime/backend/fault.h): what includes it is compiled once more for them.
@@ -54,11 +65,17 @@ restored: $(BUILD)/restored
 $(BUILD)/restored: $(BUILD)/server/main.o $(LIBOBJ) $(BUILD)/embed.o $(BUILD)/starter.o
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
-$(BUILD)/%.o: %.c
+# Objects are compiled again when the flags change. -Werror and ccache leave them as they are.
+FLAGS := $(subst ','\'',$(filter-out -Werror ccache,$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS)))
+$(BUILD)/flags: FORCE
+	@mkdir -p $(@D)
+	@echo '$(FLAGS)' | cmp -s - $@ || echo '$(FLAGS)' > $@
+
+$(BUILD)/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 
-$(BUILD)/%.fault.o: %.c
+$(BUILD)/%.fault.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) -DRESTORED_FAULTS $(CFLAGS) -MMD -MP -c -o $@ $<
 
@@ -70,14 +87,23 @@ define KERNEL
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) $(KERNELFLAGS) $(1) -MMD -MP -c -o $@ $<
 endef
-$(BUILD)/%.exact.o: %.c
+$(BUILD)/%.exact.o: %.c $(BUILD)/flags
 	$(call KERNEL,-DCPU_DOUBLE -DCPU_ISA=base_exact)
-$(BUILD)/%.avx2.exact.o: %.c
+$(BUILD)/%.avx2.exact.o: %.c $(BUILD)/flags
 	$(call KERNEL,$(AVX2) -DCPU_DOUBLE -DCPU_ISA=avx2_exact)
-$(BUILD)/%.avx2.o: %.c
+$(BUILD)/%.avx2.o: %.c $(BUILD)/flags
 	$(call KERNEL,$(AVX2) -DCPU_ISA=avx2)
-$(BUILD)/%.avx512.o: %.c
+$(BUILD)/%.avx512.o: %.c $(BUILD)/flags
 	$(call KERNEL,$(AVX512) -DCPU_ISA=avx512)
+
+# Where the installed configuration lies is in the program; what has it is compiled again when it changes.
+SYSCONFDIR ?= /etc
+$(BUILD)/sysconfdir: FORCE
+	@mkdir -p $(@D)
+	@echo '$(SYSCONFDIR)' | cmp -s - $@ || echo '$(SYSCONFDIR)' > $@
+SYSCONFUSERS := $(patsubst %,$(BUILD)/server/%.o,config_load cli/cli_serve)
+$(SYSCONFUSERS): $(BUILD)/sysconfdir
+$(SYSCONFUSERS): override CPPFLAGS += -DRESTORED_SYSCONFDIR='"$(SYSCONFDIR)"'
 
 # The oracle's loops, and those over pixels, are plain C; let the compiler vectorise them.
 $(BUILD)/runtime/cpu/cpu_ref.o: override CFLAGS += -O3
@@ -116,8 +142,14 @@ $(BUILD)/embed.o $(BUILD)/starter.o: %.o: %.s
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(TESTLIB) $(TESTOBJ) $(BUILD)/embed.o
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS) -lcmocka
 
+# Its allocations can be made to fail, in our own code alone.
+$(BUILD)/tests/unit/test_alloc: override LDFLAGS += $(patsubst %,-Wl$(comma)--wrap=%,malloc calloc realloc aligned_alloc strdup)
+comma := ,
+
 # The program, with the fault layer: for tests of the server and the command line.
 $(BUILD)/tests/restored: $(BUILD)/server/main.o $(TESTOBJ) $(BUILD)/embed.o
+	@mkdir -p $(@D)
+	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
 # Tiny checkpoints and pictures of our own, made at test time.
@@ -132,16 +164,17 @@ $(BUILD)/fixtures/.made: $(BUILD)/make_fixtures
 fixtures: $(BUILD)/fixtures/.made
 
 $(BUILD)/make_models: $(BUILD)/tests/bench/make_models.o $(BUILD)/runtime/models/model_random.o \
-                      $(patsubst %,$(BUILD)/runtime/base/%.o,error file mem thread)
+                      $(patsubst %,$(BUILD)/runtime/base/%.o,error file mem thread utf8)
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lm
 
-$(BUILD)/bench_image: $(BUILD)/tests/bench/bench_image.o $(patsubst %,$(BUILD)/runtime/base/%.o,error file mem thread) \
+$(BUILD)/bench_image: $(BUILD)/tests/bench/bench_image.o $(patsubst %,$(BUILD)/runtime/base/%.o,error file mem thread utf8) \
                       $(patsubst %.c,$(BUILD)/%.o,$(wildcard server/image/*.c))
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lpng -ljpeg -lz -lm
 
-# The networks in their official sizes on the CPU against the oracle, which takes minutes.
-check-full: $(BUILD)/tests/golden/test_full
-	RESTORED_FULL=1 $<
+# The long form of the suites that have one: the networks in their official sizes on the CPU against the oracle, and every single
+# allocation refused and fault injected. About an hour.
+check-long: deps-check
+	@RESTORED_FULL=1 sh tests/check.sh $(or $(SUITES),unit golden)
 
 # The networks in their official sizes on any device beside PyTorch, where $(PYTHON) has it.
 PYTHON ?= python3
@@ -149,7 +182,7 @@ check-torch: restored
 	@$(PYTHON) tests/bench/compare_torch.py ./restored $(ARGS)
 
 # The CPU device as aarch64 has it, cross-built, under qemu-user. On Debian this needs `dpkg --add-architecture arm64`,
-# gcc-aarch64-linux-gnu, qemu-user, and for arm64: libmicrohttpd-dev libjansson-dev libpng-dev libjpeg-dev nettle-dev
+# gcc-aarch64-linux-gnu, qemu-user, and for arm64: libmicrohttpd-dev libcurl4-gnutls-dev libjansson-dev libpng-dev libjpeg-dev nettle-dev
 # libvulkan-dev libcmocka-dev (apt-get install libjansson-dev:arm64 …).
 ARM64 := $(patsubst %,build-arm64/tests/%,unit/test_cpu unit/test_graph unit/test_weights ops/test_ops golden/test_networks)
 check-arm64:
@@ -175,13 +208,13 @@ tsan: # what threads share
 clang:
 	$(MAKE) BUILD=build-clang CC=clang objects
 
-# The fuzzers of the readers of checkpoints and pictures, on files made by make_corpus. `make fuzz` lets libFuzzer work on each for
-# FUZZ_SECONDS and keeps what it finds in build-fuzz/found; `make fuzz-replay` feeds them the corpus and
-# FUZZ_MUTATIONS fixed variants of each file, with any compiler.
+# The fuzzers of what reads checkpoints and pictures, on files made by make_corpus and make_fixtures. `make fuzz` lets
+# libFuzzer work on each for FUZZ_SECONDS and keeps what it finds in build-fuzz/found; `make fuzz-replay` feeds them the
+# corpus and FUZZ_MUTATIONS fixed variants of each file, with any compiler; fuzz_model, which runs networks, a twentieth.
 FUZZ_SECONDS   ?= 60
 FUZZ_MUTATIONS ?= 2000
-FUZZLIB := $(patsubst %.c,$(BUILD)/%.o,$(filter-out runtime/base/embed.c,$(wildcard runtime/base/*.c runtime/weights/*.c)) \
-                                       $(wildcard server/image/*.c) tests/fuzz/exercise.c)
+FUZZLIB := $(addprefix $(BUILD)/,tests/fuzz/exercise.o server/http/header.o server/http/multipart.o embed.o) \
+           $(filter $(BUILD)/runtime/% $(BUILD)/server/image/%,$(TESTOBJ))
 fuzz:
 	$(MAKE) BUILD=build-fuzz CC=clang \
 	    CFLAGS='-O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined' fuzz-run
@@ -190,24 +223,26 @@ fuzz-replay:
 
 fuzz-run: $(FUZZERS:%=$(BUILD)/fuzz/%) $(BUILD)/corpus/.made
 	set -e; for f in $(FUZZERS); do mkdir -p $(BUILD)/found/$$f; \
-	    $(BUILD)/fuzz/$$f -max_total_time=$(FUZZ_SECONDS) -timeout=10 -print_final_stats=1 \
+	    $(BUILD)/fuzz/$$f -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
 	        -artifact_prefix=$(BUILD)/found/$$f- $(BUILD)/found/$$f $(BUILD)/corpus/$$f; done
 fuzz-replay-run: $(FUZZERS:%=$(BUILD)/replay/%) $(BUILD)/corpus/.made
-	@set -e; for f in $(FUZZERS); do $(BUILD)/replay/$$f $(FUZZ_MUTATIONS) $(BUILD)/corpus/$$f; done
+	@set -e; for f in $(FUZZERS); do n=$(FUZZ_MUTATIONS); [ $$f != fuzz_model ] || n=$$((n / 20)); \
+	    $(BUILD)/replay/$$f $$n $(BUILD)/corpus/$$f; done
 
 $(BUILD)/fuzz/%: $(BUILD)/tests/fuzz/%.o $(FUZZLIB)
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) -fsanitize=fuzzer $(LDFLAGS) -o $@ $^ -ljansson -lpng -ljpeg -lz -lm
+	$(CC) $(CFLAGS) -fsanitize=fuzzer $(LDFLAGS) -o $@ $^ $(LDLIBS)
 $(BUILD)/replay/%: $(BUILD)/tests/fuzz/%.o $(BUILD)/tests/fuzz/replay.o $(FUZZLIB)
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -ljansson -lpng -ljpeg -lz -lm
+	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 $(BUILD)/tests/fuzz/make_corpus: $(BUILD)/tests/fuzz/make_corpus.o $(BUILD)/tests/common/checkpoint_writer.o \
                                  $(BUILD)/tests/common/picture_writer.o
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lpng -ljpeg -lz
-$(BUILD)/corpus/.made: $(BUILD)/tests/fuzz/make_corpus
+$(BUILD)/corpus/.made: $(BUILD)/tests/fuzz/make_corpus $(BUILD)/make_fixtures
 	rm -rf $(@D)
-	mkdir -p $(@D)
+	mkdir -p $(@D)/fuzz_model
 	$< $(@D)
+	$(BUILD)/make_fixtures --tiny $(@D)/fuzz_model
 	@touch $@
 
 # The sub-make prints nothing when there is nothing to do.
@@ -227,8 +262,13 @@ deps-check:
 	@sh tools/deps.sh check
 
 models:
-	@sh tools/deps.sh models
-	@sh tools/models.sh $(MODELS)
+	@sh tools/deps.sh run
+	@$(MAKE) --no-print-directory -s -j$(shell nproc) restored
+	@./restored models get --to models/official $(if $(MODELS_MIRROR),--mirror '$(MODELS_MIRROR)') $(or $(MODELS),default)
+
+# Which small mistakes in the sources no test would notice: some seconds a mutant, a minute where the server's tests run.
+mutate: deps-check
+	@node tests/mutate/mutate.mjs $(ARGS)
 
 san: deps-check
 	@sh tests/check.sh asan tsan
@@ -240,6 +280,10 @@ lint:
 sample: restored
 	./restored restore static/sample.jpg -o models/sample_restored.jpg --quality 88 --device cpu \
 	    -v starter --detector starter --bg_upsampler starter --default_parser starter
+
+# Pictures of the page and of the sample, for the documentation.
+figures: restored tests/node_modules/.made
+	node tests/browser/figures.mjs docs/figures
 
 # Tables in markdown: on the device that would be taken, and on a GPU or not at all.
 bench: restored fixtures $(BUILD)/bench_image
@@ -253,6 +297,9 @@ bench-start: restored $(BUILD)/make_models
 	@$(BUILD)/make_models $(BUILD)/bench/models
 	@python3 tests/bench/bench_start.py ./restored $(BUILD)/bench/models
 
+bench-memory: restored
+	@python3 tests/bench/bench_memory.py ./restored $(ARGS)
+
 bench-load: restored $(BUILD)/make_models
 	@$(BUILD)/make_models $(BUILD)/bench/models
 	@sh tests/bench/load.sh ./restored $(BUILD)/bench/models
@@ -263,16 +310,35 @@ debug:
 format:
 	clang-format -i $(shell git ls-files '*.c' '*.h')
 
-PREFIX     ?= /usr/local
-SYSCONFDIR ?= /etc
+PREFIX ?= /usr/local
+# With these, in their folders, the links of README.md and docs/ lead somewhere.
+DOCFILES := $(wildcard docs/*.md docs/figures/*) config/restored.conf config/models.conf models/README.md \
+    models/starter/LICENSE models/training/make_sample.py $(patsubst %,%/README.md,runtime server shaders tests)
+DOCS   := $(DESTDIR)$(PREFIX)/share/doc/restored
+# The configuration of an earlier installation stays as it is. Models belong into PREFIX/share/restored/models.
 install: restored
 	install -Dm755 restored $(DESTDIR)$(PREFIX)/bin/restored
+	install -Dm644 -t $(DOCS) LICENSE README.md CHANGELOG.md SECURITY.md config/restored.conf
+	for file in $(DOCFILES); do install -Dm644 $$file $(DOCS)/$$file || exit 1; done
+	install -Dm644 models/starter/LICENSE $(DOCS)/LICENSE.starter-models
 	test -e $(DESTDIR)$(SYSCONFDIR)/restored/restored.conf || \
 	    install -Dm644 config/restored.conf $(DESTDIR)$(SYSCONFDIR)/restored/restored.conf
+
+# Models stay, and so does a configuration that was changed.
+uninstall:
+	rm -f $(DESTDIR)$(PREFIX)/bin/restored
+	rm -rf $(DOCS)
+	! cmp -s config/restored.conf $(DESTDIR)$(SYSCONFDIR)/restored/restored.conf || \
+	    rm $(DESTDIR)$(SYSCONFDIR)/restored/restored.conf
+	test ! -d $(DESTDIR)$(SYSCONFDIR)/restored || rmdir --ignore-fail-on-non-empty $(DESTDIR)$(SYSCONFDIR)/restored
+
+# Two copies of the tree, in folders of other names, give the same program byte by byte.
+check-reproducible:
+	@sh tests/reproducible.sh
 
 clean:
 	rm -rf build build-* restored
 
 .SECONDARY:
-.PHONY: all check-full check-torch check-arm64 bench bench-cpu bench-gpu bench-load bench-start clean fuzz fuzz-run fuzz-replay fuzz-replay-run objects tests unit asan tsan clang shaders fixtures run check deps deps-check models sample san lint debug format install
+.PHONY: FORCE uninstall check-reproducible all mutate check-long check-torch check-arm64 bench bench-cpu bench-gpu bench-load bench-memory bench-start clean fuzz fuzz-run fuzz-replay fuzz-replay-run objects tests unit asan tsan clang shaders fixtures run check deps deps-check models sample san lint debug format figures install
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

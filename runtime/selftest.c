@@ -6,9 +6,9 @@
 
 #include "runtime/base/log.h"
 
-/* The network's answer. It was computed with PyTorch 1.13 in float64 from the same integers (functional.conv2d,
- * prelu, interpolate, max_pool2d, pixel_shuffle ...; the noise with a Philox of its own in NumPy), not with this
- * program; tests/unit/test_selftest.c compares the oracle, plain C in double precision, with it. */
+/* The network's answer. It was computed with PyTorch 1.13 in float64 from the same integers (functional.conv2d, prelu,
+ * interpolate, max_pool2d, pixel_shuffle ...; the noise with a separate Philox in NumPy), not with this program;
+ * tests/unit/test_selftest.c compares the oracle, plain C in double precision, with it. */
 #define ANSWER_C 8
 #define ANSWER_H 3
 #define ANSWER_W 4
@@ -42,7 +42,7 @@ struct network {
 };
 
 /* Marsaglia's xorshift32: u in [0, 1) with 24 bits, exact in a float. */
-static float next(uint32_t *random)
+static float selftest_random(uint32_t *random)
 {
     *random ^= *random << 13;
     *random ^= *random >> 17;
@@ -51,7 +51,7 @@ static float next(uint32_t *random)
 }
 
 /* count parameters, each low + span*u. */
-static const struct param *values(struct network *net, int count, float low, float span)
+static const struct param *selftest_values(struct network *net, int count, float low, float span)
 {
     struct error *err = &net->graph->error;
     struct param **made = &net->params[net->param_count];
@@ -60,11 +60,11 @@ static const struct param *values(struct network *net, int count, float low, flo
         return NULL;
     net->param_count++;
     for (int i = 0; i < count; i++)
-        (*made)->values[i] = low + span * next(&net->random);
+        (*made)->values[i] = low + span * selftest_random(&net->random);
     return *made;
 }
 
-static struct node *node(struct network *net, enum op_kind kind, struct view y, struct view x)
+static struct node *selftest_node(struct network *net, enum op_kind kind, struct view y, struct view x)
 {
     struct node *made = graph_node(net->graph, kind, y);
     if (!made)
@@ -75,19 +75,20 @@ static struct node *node(struct network *net, enum op_kind kind, struct view y, 
 
 /* Weights of variance 2 over the inputs of a sum (He et al. 2015), so that values neither grow nor fade; then biases;
  * then slopes where the activation has them. */
-static void weights(struct network *net, struct node *made, int inputs, int outputs, enum activation activation)
+static void selftest_weights(struct network *net, struct node *made, int inputs, int outputs,
+                             enum activation activation)
 {
     const float span = sqrtf(24.0f / (float)inputs);
-    made->param[OP_WEIGHT] = values(net, inputs * outputs, -0.5f * span, span);
-    made->param[OP_BIAS] = values(net, outputs, -0.1f, 0.2f);
+    made->param[OP_WEIGHT] = selftest_values(net, inputs * outputs, -0.5f * span, span);
+    made->param[OP_BIAS] = selftest_values(net, outputs, -0.1f, 0.2f);
     if (activation == ACTIVATION_PRELU)
-        made->param[OP_SLOPE] = values(net, outputs, 0, 0.5f);
+        made->param[OP_SLOPE] = selftest_values(net, outputs, 0, 0.5f);
 }
 
-static struct node *conv(struct network *net, struct view y, struct view x, int kernel, int stride,
-                         enum activation activation)
+static struct node *selftest_conv(struct network *net, struct view y, struct view x, int kernel, int stride,
+                                  enum activation activation)
 {
-    struct node *made = node(net, OP_CONV2D, y, x);
+    struct node *made = selftest_node(net, OP_CONV2D, y, x);
     made->args.conv2d = (struct op_conv2d){.kernel = kernel,
                                            .stride = stride,
                                            .pad = kernel / 2,
@@ -97,19 +98,20 @@ static struct node *conv(struct network *net, struct view y, struct view x, int 
                                            .gain = 1,
                                            .scale = 1};
     if (!net->graph->error.code)
-        weights(net, made, graph_channels(net->graph, x) * kernel * kernel, graph_channels(net->graph, y), activation);
+        selftest_weights(net, made, graph_channels(net->graph, x) * kernel * kernel, graph_channels(net->graph, y),
+                         activation);
     return made;
 }
 
 /* As RRDBNet: convolutions that read all before them as one tensor, and a scaled residual. */
-static struct view dense_block(struct network *net, struct view x)
+static struct view selftest_dense_block(struct network *net, struct view x)
 {
     const struct view wide = graph_tensor(net->graph, TENSOR_TEMP, 1, H, W, 3, (const int[]){32, 16, 16});
     const struct view y = graph_temp(net->graph, 1, 32, H, W);
-    conv(net, graph_segments(wide, 0, 1), x, 3, 1, ACTIVATION_PRELU);
-    conv(net, graph_segments(wide, 1, 1), graph_segments(wide, 0, 1), 3, 1, ACTIVATION_LEAKY);
-    conv(net, graph_segments(wide, 2, 1), graph_segments(wide, 0, 2), 3, 1, ACTIVATION_LEAKY);
-    struct node *last = conv(net, y, wide, 3, 1, ACTIVATION_NONE);
+    selftest_conv(net, graph_segments(wide, 0, 1), x, 3, 1, ACTIVATION_PRELU);
+    selftest_conv(net, graph_segments(wide, 1, 1), graph_segments(wide, 0, 1), 3, 1, ACTIVATION_LEAKY);
+    selftest_conv(net, graph_segments(wide, 2, 1), graph_segments(wide, 0, 2), 3, 1, ACTIVATION_LEAKY);
+    struct node *last = selftest_conv(net, y, wide, 3, 1, ACTIVATION_NONE);
     last->in[OP_RESIDUAL1] = graph_segments(wide, 0, 1);
     last->args.conv2d.scale = 0.2f;
     last->args.conv2d.residual1_scale = 1;
@@ -117,108 +119,109 @@ static struct view dense_block(struct network *net, struct view x)
 }
 
 /* As GFPGAN: a modulated convolution that enlarges, with noise, one more, and features that scale and shift. */
-static struct view modulated(struct network *net, struct view x)
+static struct view selftest_modulated(struct network *net, struct view x)
 {
-    const struct view code = graph_constant(net->graph, values(net, 24, -1, 2), 24, 1, 1);
+    const struct view code = graph_constant(net->graph, selftest_values(net, 24, -1, 2), 24, 1, 1);
     const struct view style = graph_temp(net->graph, 1, 32, 1, 1), demodulation = graph_temp(net->graph, 1, 32, 1, 1);
     const struct view noise = graph_temp(net->graph, 1, 1, 2 * H, 2 * W),
                       up = graph_temp(net->graph, 1, 32, 2 * H, 2 * W);
     const struct view a = graph_temp(net->graph, 1, 32, 2 * H, 2 * W), b = graph_temp(net->graph, 1, 32, 2 * H, 2 * W);
-    struct node *linear = node(net, OP_LINEAR, style, code);
+    struct node *linear = selftest_node(net, OP_LINEAR, style, code);
     linear->args.linear = (struct op_linear){ACTIVATION_LEAKY, 0.2f};
-    weights(net, linear, 24, 32, ACTIVATION_LEAKY);
-    struct node *demodulate = node(net, OP_DEMODULATE, demodulation, style);
+    selftest_weights(net, linear, 24, 32, ACTIVATION_LEAKY);
+    struct node *demodulate = selftest_node(net, OP_DEMODULATE, demodulation, style);
     demodulate->args.demodulate.epsilon = 1e-8f;
-    demodulate->param[OP_WEIGHT] = values(net, 32 * 32, 0, 0.1f);
-    node(net, OP_NOISE, noise, VIEW_NONE)->args.noise.layer = 3;
+    demodulate->param[OP_WEIGHT] = selftest_values(net, 32 * 32, 0, 0.1f);
+    selftest_node(net, OP_NOISE, noise, VIEW_NONE)->args.noise.layer = 3;
 
-    struct node *first = conv(net, a, x, 3, 1, ACTIVATION_LEAKY);
+    struct node *first = selftest_conv(net, a, x, 3, 1, ACTIVATION_LEAKY);
     first->in[OP_IN_SCALE] = style;
     first->in[OP_OUT_SCALE] = demodulation;
     first->in[OP_NOISE_MAP] = noise;
     first->args.conv2d.upsample = 2;
     first->args.conv2d.noise_weight = 0.1f;
     first->args.conv2d.scale = 1.41421356f;
-    conv(net, b, a, 3, 1, ACTIVATION_PRELU);
-    node(net, OP_RESIZE, up, x)->args.resize.mode = RESIZE_BILINEAR;
-    struct node *shift = node(net, OP_SCALE_SHIFT, a, b);
+    selftest_conv(net, b, a, 3, 1, ACTIVATION_PRELU);
+    selftest_node(net, OP_RESIZE, up, x)->args.resize.mode = RESIZE_BILINEAR;
+    struct node *shift = selftest_node(net, OP_SCALE_SHIFT, a, b);
     shift->in[OP_RESIDUAL1] = up;
     shift->in[OP_RESIDUAL2] = b;
     return a;
 }
 
 /* As RetinaFace: depthwise and 1×1 convolutions, pooling, levels that are added. */
-static struct view pyramid(struct network *net, struct view x)
+static struct view selftest_pyramid(struct network *net, struct view x)
 {
     const struct view half = graph_temp(net->graph, 1, 32, H, W), a = graph_temp(net->graph, 1, 32, H, W);
     const struct view pooled = graph_temp(net->graph, 1, 32, H / 2, W / 2), up = graph_temp(net->graph, 1, 32, H, W);
-    struct node *depthwise = node(net, OP_DEPTHWISE, half, x);
+    struct node *depthwise = selftest_node(net, OP_DEPTHWISE, half, x);
     depthwise->args.depthwise = (struct op_depthwise){3, 2, 1, ACTIVATION_LEAKY, 0.1f};
-    weights(net, depthwise, 9, 32, ACTIVATION_LEAKY);
-    conv(net, a, half, 1, 1, ACTIVATION_RELU);
-    node(net, OP_MAX_POOL, pooled, a)->args.max_pool = (struct op_max_pool){3, 2, 1};
-    node(net, OP_RESIZE, up, pooled)->args.resize.mode = RESIZE_NEAREST;
-    struct node *add = node(net, OP_ADD, a, a);
+    selftest_weights(net, depthwise, 9, 32, ACTIVATION_LEAKY);
+    selftest_conv(net, a, half, 1, 1, ACTIVATION_RELU);
+    selftest_node(net, OP_MAX_POOL, pooled, a)->args.max_pool = (struct op_max_pool){3, 2, 1};
+    selftest_node(net, OP_RESIZE, up, pooled)->args.resize.mode = RESIZE_NEAREST;
+    struct node *add = selftest_node(net, OP_ADD, a, a);
     add->in[OP_RESIDUAL1] = up;
     add->args.add = (struct op_add){.x_scale = 1, .residual1_scale = 0.5f};
     return a;
 }
 
 /* As ParseNet and SRVGGNetCompact: reflected edges, a residual before the activation, a picture made of channels and
- * one laid under it; at last each 6×6 pixels mixed into one, which keeps the answer short. */
-static void finish(struct network *net, struct view x, struct view picture)
+ * one laid under it; finally each 6×6 pixels are mixed into one, which keeps the answer short. */
+static void selftest_finish(struct network *net, struct view x, struct view picture)
 {
     const struct view y = graph_temp(net->graph, 1, 12, H / 2, W / 2),
                       base = graph_temp(net->graph, 1, 3, H / 2, W / 2);
     const struct view skip = graph_temp(net->graph, 1, 12, H / 2, W / 2), out = graph_temp(net->graph, 1, 3, H, W);
     const struct view folded = graph_temp(net->graph, 1, 108, ANSWER_H, ANSWER_W);
-    node(net, OP_PIXEL_UNSHUFFLE, skip, picture)->args.shuffle.factor = 2;
-    struct node *last = conv(net, y, x, 3, 2, ACTIVATION_RELU);
+    selftest_node(net, OP_PIXEL_UNSHUFFLE, skip, picture)->args.shuffle.factor = 2;
+    struct node *last = selftest_conv(net, y, x, 3, 2, ACTIVATION_RELU);
     last->in[OP_RESIDUAL1] = skip;
     last->args.conv2d.pad_mode = PAD_REFLECT;
     last->args.conv2d.residual1_scale = 1;
     last->args.conv2d.activation_last = true;
-    node(net, OP_RESIZE, base, picture)->args.resize.mode = RESIZE_BILINEAR;
-    struct node *shuffle = node(net, OP_PIXEL_SHUFFLE, out, y);
+    selftest_node(net, OP_RESIZE, base, picture)->args.resize.mode = RESIZE_BILINEAR;
+    struct node *shuffle = selftest_node(net, OP_PIXEL_SHUFFLE, out, y);
     shuffle->in[OP_RESIDUAL1] = base;
     shuffle->args.shuffle.factor = 2;
-    node(net, OP_PIXEL_UNSHUFFLE, folded, out)->args.shuffle.factor = 6;
-    conv(net, graph_tensor(net->graph, TENSOR_OUTPUT, 1, ANSWER_H, ANSWER_W, 1, (const int[]){ANSWER_C}), folded, 1, 1,
-         ACTIVATION_NONE);
+    selftest_node(net, OP_PIXEL_UNSHUFFLE, folded, out)->args.shuffle.factor = 6;
+    selftest_conv(net, graph_tensor(net->graph, TENSOR_OUTPUT, 1, ANSWER_H, ANSWER_W, 1, (const int[]){ANSWER_C}),
+                  folded, 1, 1, ACTIVATION_NONE);
 }
 
-static void network_destroy(struct network *net)
+static void selftest_network_destroy(struct network *net)
 {
     graph_destroy(&net->graph);
     for (int i = 0; i < net->param_count; i++)
         param_destroy(&net->params[i]);
 }
 
-static enum error_code network_create(struct network *net, struct error *err)
+static enum error_code selftest_network_create(struct network *net, struct error *err)
 {
     *net = (struct network){.random = 2463534242u};
     enum error_code code = graph_create(&net->graph, err);
     if (code)
         return code;
     const struct view picture = graph_tensor(net->graph, TENSOR_INPUT, 1, H, W, 1, (const int[]){3});
-    finish(net, pyramid(net, modulated(net, dense_block(net, picture))), picture);
+    selftest_finish(net, selftest_pyramid(net, selftest_modulated(net, selftest_dense_block(net, picture))), picture);
     code = graph_finish(net->graph, err);
     if (code)
-        network_destroy(net);
+        selftest_network_destroy(net);
     return code;
 }
 
 /* --- the tests -----------------------------------------------------------------------------------------------------
  */
 
-static void fail(struct selftest_figure *figure, const char *what, const struct error *err)
+static void selftest_fail(struct selftest_figure *figure, const char *what, const struct error *err)
 {
     figure->state = SELFTEST_FAILED;
+    figure->code = err->code;
     snprintf(figure->reason, sizeof figure->reason, "%s could not be run: %.200s", what, err->text);
 }
 
-static enum error_code run(struct device *device, const struct graph *graph, const float *const *inputs,
-                           float *const *outputs, enum precision precision, struct error *err)
+static enum error_code selftest_run_graph(struct device *device, const struct graph *graph, const float *const *inputs,
+                                          float *const *outputs, enum precision precision, struct error *err)
 {
     const struct run_options options = {.seed = 20260131};
     struct plan *plan = NULL;
@@ -229,25 +232,26 @@ static enum error_code run(struct device *device, const struct graph *graph, con
     return code;
 }
 
-/* Runs a graph and holds its only output against the wanted values. */
-static void compare(struct device *device, const struct graph *graph, const float *const *inputs, const float *wanted,
-                    int count, enum precision precision, const char *what, struct selftest_figure *figure)
+/* Runs a graph and compares its only output with the wanted values. */
+static void selftest_compare(struct device *device, const struct graph *graph, const float *const *inputs,
+                             const float *wanted, int count, enum precision precision, const char *what,
+                             struct selftest_figure *figure)
 {
     const double bound = precision == PRECISION_FP16 ? SELFTEST_BOUND_FP16 : SELFTEST_BOUND_FP32;
     float got[ANSWER_COUNT], *outputs[] = {got};
     struct error err = ERROR_INIT;
     for (int i = 0; i < count; i++)
-        got[i] = NAN; /* what the device leaves unwritten is wrong */
-    enum error_code code = run(device, graph, inputs, outputs, precision, &err);
-    if (code == ERROR_DEVICE_LOST) { /* a device that is not lost may do without what failed: see vk_chain.h */
+        got[i] = NAN; /* values that the device does not write are errors */
+    enum error_code code = selftest_run_graph(device, graph, inputs, outputs, precision, &err);
+    if (code == ERROR_DEVICE_LOST) { /* it may work without what failed: vk_chain.h */
         error_clear(&err);
-        code = run(device, graph, inputs, outputs, precision, &err);
+        code = selftest_run_graph(device, graph, inputs, outputs, precision, &err);
     }
     if (code) {
-        fail(figure, what, &err);
+        selftest_fail(figure, what, &err);
         return;
     }
-    double low = 0, high = 0, error = 0; /* the range: from 0, which the sum's answers would otherwise lack */
+    double low = 0, high = 0, error = 0; /* the range includes 0, or the sum's answers would have none */
     for (int i = 0; i < count; i++) {
         low = fmin(low, wanted[i]);
         high = fmax(high, wanted[i]);
@@ -258,13 +262,13 @@ static void compare(struct device *device, const struct graph *graph, const floa
     figure->max_error = error / (high - low);
     figure->state = figure->max_error <= bound ? SELFTEST_PASSED : SELFTEST_FAILED;
     if (isinf(error))
-        snprintf(figure->reason, sizeof figure->reason, "%s gave values that are no numbers", what);
+        snprintf(figure->reason, sizeof figure->reason, "%s gave values that are not numbers", what);
     else if (figure->state == SELFTEST_FAILED)
         snprintf(figure->reason, sizeof figure->reason, "%s is off by %.2g of its range; allowed is %g", what,
                  figure->max_error, bound);
 }
 
-static void test_sum(struct device *device, struct selftest_figure *figure)
+static void selftest_sum(struct device *device, struct selftest_figure *figure)
 {
     const float one[4] = {1, 1, 1, 1}, two[4] = {2, 2, 2, 2}, three[4] = {3, 3, 3, 3};
     const float *const inputs[] = {one, two};
@@ -283,13 +287,13 @@ static void test_sum(struct device *device, struct selftest_figure *figure)
         code = graph_finish(graph, &err);
     }
     if (code)
-        fail(figure, "1+2", &err);
+        selftest_fail(figure, "1+2", &err);
     else
-        compare(device, graph, inputs, three, 4, PRECISION_FP32, "1+2", figure);
+        selftest_compare(device, graph, inputs, three, 4, PRECISION_FP32, "1+2", figure);
     graph_destroy(&graph);
 }
 
-static void test_network(struct device *device, const struct device_info *info, struct selftest *out)
+static void selftest_network(struct device *device, const struct device_info *info, struct selftest *out)
 {
     float picture[3 * H * W];
     const float *const inputs[] = {picture};
@@ -297,17 +301,17 @@ static void test_network(struct device *device, const struct device_info *info, 
     struct error err = ERROR_INIT;
     uint32_t random = 88172645u;
     for (int i = 0; i < 3 * H * W; i++)
-        picture[i] = next(&random);
-    if (network_create(&net, &err)) {
-        fail(&out->fp32, "the small network", &err);
+        picture[i] = selftest_random(&random);
+    if (selftest_network_create(&net, &err)) {
+        selftest_fail(&out->fp32, "the small network", &err);
         return;
     }
-    compare(device, net.graph, inputs, answer, ANSWER_COUNT, PRECISION_FP32, "the small network", &out->fp32);
+    selftest_compare(device, net.graph, inputs, answer, ANSWER_COUNT, PRECISION_FP32, "the small network", &out->fp32);
     if (out->fp32.state == SELFTEST_PASSED && info->fp16)
-        compare(device, net.graph, inputs, answer, ANSWER_COUNT, PRECISION_FP16, "the small network in fp16",
-                &out->fp16);
+        selftest_compare(device, net.graph, inputs, answer, ANSWER_COUNT, PRECISION_FP16, "the small network in fp16",
+                         &out->fp16);
     device_forget_params(device, (const struct param *const *)net.params, (size_t)net.param_count);
-    network_destroy(&net);
+    selftest_network_destroy(&net);
 }
 
 void selftest_device(struct device *device, struct selftest *out)
@@ -316,9 +320,9 @@ void selftest_device(struct device *device, struct selftest *out)
     struct device_info info;
     *out = (struct selftest){0};
     device_info(device, &info);
-    test_sum(device, &out->fp32);
+    selftest_sum(device, &out->fp32);
     if (out->fp32.state == SELFTEST_PASSED)
-        test_network(device, &info, out);
+        selftest_network(device, &info, out);
     if (out->fp16.state == SELFTEST_NOT_RUN)
         snprintf(out->fp16.reason, sizeof out->fp16.reason, "%s",
                  out->fp32.state == SELFTEST_FAILED ? "fp32 failed" : info.precision_reason);
@@ -334,6 +338,7 @@ enum error_code selftest_open(struct device **out, const char *id, const char *c
     enum error_code code = device_open(out, id, cache_dir, err);
     if (code) {
         test->fp32.state = SELFTEST_FAILED;
+        test->fp32.code = code;
         snprintf(test->fp32.reason, sizeof test->fp32.reason, "%.255s", err->text);
     } else {
         selftest_device(*out, test);
@@ -342,7 +347,7 @@ enum error_code selftest_open(struct device **out, const char *id, const char *c
     char unusable[256], no_fp16[96];
     snprintf(unusable, sizeof unusable, "it failed its self-test: %.225s", test->fp32.reason);
     if (isinf(test->fp16.max_error))
-        snprintf(no_fp16, sizeof no_fp16, "its fp16 failed the self-test: it gave values that are no numbers");
+        snprintf(no_fp16, sizeof no_fp16, "its fp16 failed the self-test: it gave values that are not numbers");
     else
         snprintf(no_fp16, sizeof no_fp16, "its fp16 failed the self-test, off by %.2g", test->fp16.max_error);
     device_judge(id, test->fp32.state == SELFTEST_FAILED ? unusable : NULL,
@@ -350,7 +355,7 @@ enum error_code selftest_open(struct device **out, const char *id, const char *c
     if (!code && test->fp32.state == SELFTEST_FAILED) {
         device_close(out);
         code = error_set(err, ERROR_DEVICE, "%s", test->fp32.reason);
-    } else if (!code && test->fp16.state == SELFTEST_FAILED) { /* who knows in what state that left it */
+    } else if (!code && test->fp16.state == SELFTEST_FAILED) { /* its state is unknown after that */
         device_close(out);
         code = device_open(out, id, cache_dir, err);
     }

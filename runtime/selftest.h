@@ -8,7 +8,7 @@
 
 #include "runtime/backend/backend.h"
 
-/* Largest errors allowed, relative to the answers' range. Devices that work are at 4e-7 and 8e-4. */
+/* Largest errors allowed, relative to the answers' range. Working devices are at 4e-7 and 8e-4. */
 #define SELFTEST_BOUND_FP32 1e-4
 #define SELFTEST_BOUND_FP16 1e-2
 
@@ -16,13 +16,14 @@ enum selftest_state { SELFTEST_NOT_RUN, SELFTEST_PASSED, SELFTEST_FAILED };
 
 struct selftest_figure {
     enum selftest_state state;
-    double max_error; /* relative to the answers' range; INFINITY where a value was not finite, 0 where none came */
-    char reason[256]; /* why it failed or was not run, else "" */
+    double max_error;     /* relative to the answers' range; INFINITY when a value was not finite, 0 without values */
+    enum error_code code; /* why it could not be run; OK if it was */
+    char reason[256];     /* why it failed or was not run, else "" */
 };
 
 struct selftest {
-    struct selftest_figure fp32; /* failed: the device is not to be used */
-    struct selftest_figure fp16; /* failed: the device is to be used in fp32 */
+    struct selftest_figure fp32; /* failed: the device must not be used */
+    struct selftest_figure fp16; /* failed: the device must be used in fp32 */
     double ms;                   /* all of it, opening the device included */
 };
 
@@ -32,14 +33,14 @@ const char *selftest_state_name(enum selftest_state state);
 /* Tests an open device. It may be lost afterwards. */
 void selftest_device(struct device *device, struct selftest *out);
 
-/* Opens the device with this id or name, tests it, and tells the backend what came of it (device_judge), so that it is
- * not opened again if it failed, and computes in fp32 if its fp16 did. It stays open, unless it failed: then the error
- * is ERROR_DEVICE, or device_open's, and *out is NULL. cache_dir as device_open's: with it, compiling the test's
- * pipelines is paid once. */
+/* Opens the device with this id or name, tests it, and tells the backend the result (device_judge), so that the device
+ * is not opened again if it failed, and computes in fp32 if only its fp16 failed. It stays open unless it failed: then
+ * the error is ERROR_DEVICE, or device_open's, and *out is NULL. cache_dir: as for device_open; with it, the test's
+ * pipelines are compiled only once. */
 enum error_code selftest_open(struct device **out, const char *id, const char *cache_dir, struct selftest *test,
                               struct error *err) MUST_CHECK;
 
-/* The same, and closes the device. A device that cannot be opened has failed. */
+/* The same, but closes the device afterwards. A device that cannot be opened has failed. */
 void selftest_run(const char *id, const char *cache_dir, struct selftest *out);
 
 #endif

@@ -6,22 +6,13 @@
 
 #include "runtime/base/mem.h"
 
-#define SESSION_PLANS 16
-
-struct session_plan {
-    struct session_shape shape;
-    struct plan *plan; /* NULL: free slot */
-    uint64_t used;     /* when, by the session's count of runs */
-};
-
 struct session {
     struct device *device;
     enum precision precision;
     char name[128];
     session_build_fn *build;
     const void *model;
-    uint64_t runs;
-    struct session_plan plans[SESSION_PLANS];
+    struct plan_cache *cache, *own; /* own: destroyed with the session; or NULL */
 };
 
 enum error_code session_create(struct session **out, struct device *device, enum precision precision, const char *name,
@@ -36,70 +27,32 @@ enum error_code session_create(struct session **out, struct device *device, enum
     s->build = build;
     s->model = model;
     snprintf(s->name, sizeof s->name, "%s", name);
-    return OK;
+    enum error_code code = device->cache ? OK : plan_cache_create(&s->own, device, err);
+    s->cache = device->cache;
+    if (code)
+        session_destroy(out);
+    return code;
 }
 
 void session_destroy(struct session **session)
 {
     if (!*session)
         return;
-    for (int i = 0; i < SESSION_PLANS; i++)
-        plan_destroy(&(*session)->plans[i].plan);
+    if ((*session)->cache)
+        plan_cache_forget((*session)->cache, *session);
+    plan_cache_destroy(&(*session)->own);
     free(*session);
     *session = NULL;
 }
 
-static bool session_idle(const struct session_plan *slot)
-{
-    return slot->plan && plan_under_way(slot->plan) == 0;
-}
-
 bool session_trim(struct session *session)
 {
-    bool empty = true;
-    for (int i = 0; i < SESSION_PLANS; i++) {
-        if (session_idle(&session->plans[i]))
-            plan_destroy(&session->plans[i].plan);
-        empty = empty && !session->plans[i].plan;
-    }
-    return empty;
+    return plan_cache_drop_all(session->cache, session);
 }
 
-static bool session_same(const struct session_shape *a, const struct session_shape *b)
+bool session_empty(const struct session *session)
 {
-    return a->n == b->n && a->h == b->h && a->w == b->w && a->variant == b->variant;
-}
-
-/* The plan that was not used for longest, of those without runs under way, or NULL. */
-static struct session_plan *session_oldest(struct session *s)
-{
-    struct session_plan *oldest = NULL;
-    for (int i = 0; i < SESSION_PLANS; i++)
-        if (session_idle(&s->plans[i]) && (!oldest || s->plans[i].used < oldest->used))
-            oldest = &s->plans[i];
-    return oldest;
-}
-
-/* Room for one more plan: a free slot, and the plans together under a quarter of the device's memory, as far as they
- * may be dropped. NULL: all slots have runs under way. */
-static struct session_plan *session_slot(struct session *s)
-{
-    struct device_info info;
-    device_info(s->device, &info);
-    for (;;) {
-        uint64_t bytes = 0;
-        struct session_plan *slot = NULL;
-        for (int i = 0; i < SESSION_PLANS; i++) {
-            if (s->plans[i].plan)
-                bytes += plan_bytes(s->plans[i].plan);
-            else
-                slot = &s->plans[i];
-        }
-        struct session_plan *oldest = session_oldest(s);
-        if ((slot && bytes <= info.memory_total / 4) || !oldest)
-            return slot;
-        plan_destroy(&oldest->plan);
-    }
+    return !plan_cache_has(session->cache, session);
 }
 
 static enum error_code session_graph(const struct session *s, const struct session_shape *shape, struct graph **out,
@@ -138,62 +91,50 @@ enum error_code session_warm(struct session *session, const struct session_shape
     return code;
 }
 
-static enum error_code session_plan(struct session *s, const struct session_shape *shape, struct session_plan **out,
+static bool session_no_room(enum error_code code)
+{
+    return code == ERROR_NO_MEMORY || code == ERROR_TOO_LARGE;
+}
+
+static enum error_code session_plan(struct session *s, const struct session_shape *shape, struct plan **plan,
                                     struct error *err)
 {
-    for (int i = 0; i < SESSION_PLANS; i++) {
-        *out = &s->plans[i];
-        if (!s->plans[i].plan || !session_same(&s->plans[i].shape, shape))
-            continue;
-        if (plan_whole(s->plans[i].plan) || plan_under_way(s->plans[i].plan))
-            return OK;
-        plan_destroy(&s->plans[i].plan); /* the next one is faster */
-    }
-    struct session_plan *slot = session_slot(s);
+    *plan = plan_cache_find(s->cache, s, shape);
+    if (*plan && (plan_whole(*plan) || plan_under_way(*plan)))
+        return OK;
+    if (*plan)
+        plan_cache_drop(s->cache, *plan); /* a new one will be faster */
     struct error why = ERROR_INIT;
-    if (!slot)
-        return error_set(err, ERROR_INTERNAL, "%s: too many runs are under way", s->name);
-    enum error_code code = session_plan_create(s, shape, &slot->plan, &why);
-    if ((code == ERROR_NO_MEMORY || code == ERROR_TOO_LARGE) && session_oldest(s)) {
-        session_trim(s); /* the other plans may be what is in the way */
+    enum error_code code = session_plan_create(s, shape, plan, &why);
+    while (session_no_room(code) && plan_cache_drop_oldest(s->cache)) { /* other plans may take the room */
         error_clear(&why);
-        code = session_plan_create(s, shape, &slot->plan, &why);
+        code = session_plan_create(s, shape, plan, &why);
     }
     if (code)
         return error_set(err, code, "%s", why.text);
-    slot->shape = *shape;
-    *out = slot;
-    return OK;
+    code = plan_cache_add(s->cache, s, shape, *plan, err);
+    if (code)
+        plan_destroy(plan);
+    return code;
 }
 
 enum error_code session_run(struct session *session, const struct session_shape *shape, const float *const *inputs,
                             float *const *outputs, const struct run_options *options, struct error *err)
 {
-    struct session_plan *slot;
-    enum error_code code = session_plan(session, shape, &slot, err);
-    if (code)
-        return code;
-    slot->used = ++session->runs;
-    return plan_run(slot->plan, inputs, outputs, options, err);
+    struct plan *plan;
+    enum error_code code = session_plan(session, shape, &plan, err);
+    return code ? code : plan_run(plan, inputs, outputs, options, err);
 }
 
 enum error_code session_submit(struct session *session, const struct session_shape *shape, const struct run_io *run,
                                struct plan **plan, struct error *err)
 {
-    struct session_plan *slot;
-    enum error_code code = session_plan(session, shape, &slot, err);
-    if (code)
-        return code;
-    slot->used = ++session->runs;
-    *plan = slot->plan;
-    return plan_submit(slot->plan, run, err);
+    enum error_code code = session_plan(session, shape, plan, err);
+    return code ? code : plan_submit(*plan, run, err);
 }
 
 enum error_code session_prepare(struct session *session, const struct session_shape *shape, struct error *err)
 {
-    struct session_plan *slot;
-    enum error_code code = session_plan(session, shape, &slot, err);
-    if (!code)
-        slot->used = ++session->runs;
-    return code;
+    struct plan *plan;
+    return session_plan(session, shape, &plan, err);
 }

@@ -6,13 +6,26 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/backend/switches.h"
 #include "runtime/base/file.h"
+#include "server/suggest.h"
 
-enum kind { KIND_TEXT, KIND_LISTEN, KIND_COUNT, KIND_BYTES, KIND_PIXELS, KIND_PRECISION, KIND_LEVEL, KIND_BOOLEAN };
+enum config_kind {
+    KIND_TEXT,
+    KIND_LISTEN,
+    KIND_COUNT,
+    KIND_BYTES,
+    KIND_PIXELS,
+    KIND_PRECISION, /* this and the next two are enums: the value is the number of the name */
+    KIND_LEVEL,
+    KIND_ISA,
+    KIND_DIRECT, /* one of several names, or a boolean */
+    KIND_BOOLEAN
+};
 
-struct key {
+struct config_key {
     const char *name;
-    enum kind kind;
+    enum config_kind kind;
     size_t offset, size;
     const char *initial;
     uint64_t min, max; /* of numbers */
@@ -22,13 +35,26 @@ struct key {
 #define KEY(name, kind) #name, kind, offsetof(struct config, name), sizeof(((struct config *)0)->name)
 #define SECONDS_MAX 86400
 
-static const struct key keys[] = {
+static const struct config_key config_keys[] = {
     {KEY(listen, KIND_LISTEN), "127.0.0.1:8080", 0, 0, "address and port; port 0 takes any free one"},
+    {KEY(allowed_hosts, KIND_TEXT), "", 0, 0,
+     "names, with commas between, under which the server may also be asked (Host): photos.example.com, "
+     "*.example.com, or * for any; loopback's names always work, and with another listen address all names that no "
+     "public DNS has"},
+    {KEY(admin_listen, KIND_LISTEN), "", 0, 0,
+     "a second address and port with connections of its own, for /healthz, /readyz, /metrics and /v1/devices alone; "
+     "empty: none"},
+    {KEY(trusted_proxies, KIND_TEXT), "", 0, 0,
+     "addresses and ranges, with commas between, of reverse proxies whose X-Forwarded-For (else Forwarded) tells the "
+     "log "
+     "who the client is"},
     {KEY(models_dir, KIND_TEXT), "", 0, 0,
-     "folder of checkpoints, searched with its subfolders; empty: ./models, $XDG_DATA_HOME/restored/models, "
-     "/usr/share/restored/models"},
+     "folder of checkpoints, searched with its subfolders; empty: ./models, $XDG_DATA_HOME/restored/models; then "
+     "always "
+     "PREFIX/share/restored/models of the installed program and /usr/share/restored/models"},
     {KEY(starter_models, KIND_BOOLEAN), "true", 0, 0,
-     "true: work with the program's own small models where no official one is found; false: rather not work"},
+     "true: work with the program's own small models where no official one is found; false: refuse to run without "
+     "official models"},
     {KEY(device, KIND_TEXT), "auto", 0, 0,
      "what jobs run on that name no device: id, UUID or name of one, or several with commas between, the preferred one "
      "first; auto: every one of the best kind there is"},
@@ -37,8 +63,19 @@ static const struct key keys[] = {
      "threads of the device cpu, for each worker; 0: the cores this process may use, by affinity and cgroup, divided "
      "by the workers"},
     {KEY(workers, KIND_COUNT), "1", 1, 16, "jobs in work at once on each device, each with its own copy of the models"},
+    {KEY(memory, KIND_BYTES), "0", 0, UINT64_C(1) << 60,
+     "what stays on each device between jobs, of all networks, precisions and workers together: plans, weights, "
+     "buffers; "
+     "the least recently used goes first. The default models' weights count and always stay, and so does what the jobs "
+     "at work need. 0: on the CPU, an integrated GPU or in software a quarter of the machine's or the cgroup's memory, "
+     "at most 4GiB; on other GPUs nine tenths of what is free there"},
+    {KEY(keep_seconds, KIND_COUNT), "300", 0, SECONDS_MAX,
+     "anything unused for this long is returned to the system, except the default models' weights"},
     {KEY(queue, KIND_COUNT), "64", 1, 10000, "jobs that may wait; more are refused with 429"},
     {KEY(body_limit, KIND_BYTES), "64MiB", 1024, UINT64_C(4) << 30, "largest request body"},
+    {KEY(inflight_memory, KIND_BYTES), "0", 0, UINT64_C(1) << 50,
+     "most memory for the bodies, pictures and results of all requests together; past it requests wait unread for some "
+     "seconds, then they are refused with 429; 0: half of what the machine or cgroup has, at most 4GiB"},
     {KEY(header_limit, KIND_BYTES), "32KiB", 4096, 1 << 20, "largest request header"},
     {KEY(input_pixels, KIND_PIXELS), "64MP", 1, UINT64_C(4000000000),
      "largest input picture, checked before it is decoded"},
@@ -48,42 +85,65 @@ static const struct key keys[] = {
      "open connections of one client address; loopback is exempt"},
     {KEY(idle_seconds, KIND_COUNT), "30", 1, SECONDS_MAX, "a connection on which nothing moves is closed after this"},
     {KEY(request_seconds, KIND_COUNT), "300", 1, SECONDS_MAX, "time to send a whole request, and to take its answer"},
-    {KEY(job_seconds, KIND_COUNT), "600", 1, SECONDS_MAX,
-     "deadline of a job, waiting included; restored restore has none"},
+    {KEY(job_seconds, KIND_COUNT), "0", 0, SECONDS_MAX,
+     "deadline of a job, waiting included; what by its estimate cannot be done in time is refused at once; 0: none"},
+    {KEY(stall_seconds, KIND_COUNT), "120", 0, SECONDS_MAX,
+     "a job at work on a device that makes no progress for this long is stopped; 0: never"},
     {KEY(drain_seconds, KIND_COUNT), "30", 0, SECONDS_MAX,
-     "on SIGTERM jobs at hand may take this long, then they are cancelled"},
+     "on SIGTERM running jobs may take this long, then they are cancelled"},
     {KEY(default_version, KIND_TEXT), "", 0, 0, "face model; empty: the official default, 1.3"},
     {KEY(default_bg_upsampler, KIND_TEXT), "", 0, 0, "background upsampler; empty: the official default, realesrgan"},
     {KEY(default_detector, KIND_TEXT), "", 0, 0, "face detector; empty: the official default, resnet50"},
     {KEY(default_parser, KIND_TEXT), "", 0, 0, "face parser; empty: the official default, parsing_parsenet"},
     {KEY(detect_max_side, KIND_COUNT), "2048", 0, 65535,
      "faces are looked for on a reduction to this longest side, px; 0: never reduced"},
+    {KEY(max_faces, KIND_COUNT), "256", 1, 5000,
+     "most faces of a picture that are restored, the largest and surest; the report says how many were left out"},
     {KEY(cache_dir, KIND_TEXT), "", 0, 0,
      "folder for compiled pipelines; empty: $XDG_CACHE_HOME/restored, else ~/.cache/restored"},
     {KEY(log_level, KIND_LEVEL), "info", 0, 0, "debug, info, warn or error"},
+    {KEY(cpu_isa, KIND_ISA), "auto", 0, 0,
+     "auto, base, avx2 or avx512: instruction set of the device cpu; auto: the best that the processor has"},
+    {KEY(vulkan_memory, KIND_BYTES), "0", 0, UINT64_C(1) << 50,
+     "most memory that is used of each Vulkan device, at least 16MiB; 0: all there is"},
+    {KEY(vulkan_direct, KIND_DIRECT), "auto", 0, 0,
+     "auto, true or false: whether pictures are written straight into device memory that the processor can reach; "
+     "auto: "
+     "where that is the device's main memory"},
+    {KEY(vulkan_matrix, KIND_BOOLEAN), "true", 0, 0, "false: Vulkan devices work without their matrix units"},
+    {KEY(vulkan_chain, KIND_BOOLEAN), "true", 0, 0,
+     "false: convolutions on matrix units wait for each other as a whole, which is slower"},
+    {KEY(vulkan_validation, KIND_BOOLEAN), "false", 0, 0,
+     "true: Vulkan's validation layer, where it is installed, checks every call and logs what is wrong; slow"},
 };
-#define KEY_COUNT (sizeof keys / sizeof *keys)
-_Static_assert(sizeof keys / sizeof *keys <= CONFIG_KEY_MAX, "struct config has too few sources");
+#define KEY_COUNT (sizeof config_keys / sizeof *config_keys)
+_Static_assert(sizeof config_keys / sizeof *config_keys <= CONFIG_KEY_MAX, "struct config has too few sources");
 
-static const char *const precision_names[] = {"auto", "fp32", "fp16"};
-static const char *const boolean_names[] = {"false", "true"};
-static const char *const level_names[] = {"debug", "info", "warn", "error"};
+/* For the kinds with a fixed set of words. */
+static const char *const config_words[][5] = {
+    [KIND_PRECISION] = {"auto", "fp32", "fp16"},
+    [KIND_LEVEL] = {"debug", "info", "warn", "error"},
+    [KIND_ISA] = {"auto", "base", "avx2", "avx512"},
+    [KIND_DIRECT] = {"auto", "false", "true"},
+    [KIND_BOOLEAN] = {"false", "true"},
+};
+#define VULKAN_MEMORY_MIN (16 << 20)
 
-struct unit {
+struct config_unit {
     const char *name;
     uint64_t factor;
 };
-static const struct unit byte_units[] = {{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {NULL, 0}};
-static const struct unit pixel_units[] = {{"MP", 1000000}, {NULL, 0}};
-static const struct unit no_units[] = {{NULL, 0}};
+static const struct config_unit byte_units[] = {{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {NULL, 0}};
+static const struct config_unit pixel_units[] = {{"MP", 1000000}, {NULL, 0}};
+static const struct config_unit no_units[] = {{NULL, 0}};
 
-static const struct unit *units_of(enum kind kind)
+static const struct config_unit *config_units(enum config_kind kind)
 {
     return kind == KIND_BYTES ? byte_units : kind == KIND_PIXELS ? pixel_units : no_units;
 }
 
-/* Digits and an optional unit, nothing else. */
-static bool parse_number(const char *text, const struct unit *units, uint64_t *out)
+/* Accepts digits and an optional unit, nothing else. */
+static bool config_parse_number(const char *text, const struct config_unit *units, uint64_t *out)
 {
     if (!isdigit((unsigned char)*text))
         return false;
@@ -106,20 +166,26 @@ static bool parse_number(const char *text, const struct unit *units, uint64_t *o
 }
 
 /* The number with the largest unit that divides it. */
-static void print_number(uint64_t value, enum kind kind, char *out, size_t size)
+static void config_print_number(uint64_t value, enum config_kind kind, char *out, size_t size)
 {
-    const struct unit *best = NULL;
-    for (const struct unit *unit = units_of(kind); unit->name; unit++)
+    const struct config_unit *best = NULL;
+    for (const struct config_unit *unit = config_units(kind); unit->name; unit++)
         if (value && value % unit->factor == 0)
             best = unit;
     snprintf(out, size, "%llu%s", (unsigned long long)(best ? value / best->factor : value), best ? best->name : "");
 }
 
-static int find_name(const char *const *names, int count, const char *value)
+/* The number of the word among those of the kind; -1: it is not one of them. Booleans accept more words than they
+ * print. */
+static int config_find_word(enum config_kind kind, const char *value)
 {
-    for (int i = 0; i < count; i++)
-        if (!strcasecmp(names[i], value))
+    static const char *const booleans[] = {"false", "true", "0", "1", "off", "on", "no", "yes"};
+    for (int i = 0; config_words[kind][i]; i++)
+        if (!strcasecmp(config_words[kind][i], value))
             return i;
+    for (int i = 0; (kind == KIND_BOOLEAN || kind == KIND_DIRECT) && i < 8; i++)
+        if (!strcasecmp(booleans[i], value))
+            return (i & 1) + (kind == KIND_DIRECT);
     return -1;
 }
 
@@ -137,7 +203,7 @@ bool config_split_listen(const char *listen, char *host, size_t host_size, char 
         return false; /* an IPv6 address needs its brackets */
     }
     uint64_t number;
-    if (end <= begin || (size_t)(end - begin) >= host_size || !parse_number(colon + 1, no_units, &number) ||
+    if (end <= begin || (size_t)(end - begin) >= host_size || !config_parse_number(colon + 1, no_units, &number) ||
         number > 65535 || strlen(colon + 1) >= port_size)
         return false;
     memcpy(host, begin, (size_t)(end - begin));
@@ -146,14 +212,15 @@ bool config_split_listen(const char *listen, char *host, size_t host_size, char 
     return true;
 }
 
-static bool same_name(const char *a, const char *b)
+static bool config_same_name(const char *a, const char *b)
 {
     for (; *a && (*a == *b || (*a == '-' && *b == '_') || (*a == '_' && *b == '-')); a++, b++)
         ;
     return !*a && !*b;
 }
 
-static enum error_code bad_value(const struct key *key, const char *value, const char *source, struct error *err)
+static enum error_code config_bad_value(const struct config_key *key, const char *value, const char *source,
+                                        struct error *err)
 {
     char low[32], high[32];
     switch (key->kind) {
@@ -161,71 +228,108 @@ static enum error_code bad_value(const struct key *key, const char *value, const
         return error_set(err, ERROR_INVALID, "%s: %s = \"%s\" is not ADDRESS:PORT", source, key->name, value);
     case KIND_PRECISION:
     case KIND_LEVEL:
-        return error_set(err, ERROR_INVALID, "%s: %s = \"%s\" is not %s", source, key->name, value, key->help);
+    case KIND_ISA:
+    case KIND_DIRECT:
+        return error_set(err, ERROR_INVALID, "%s: %s = \"%s\" is not %.*s", source, key->name, value,
+                         (int)strcspn(key->help, ":"), key->help);
     case KIND_BOOLEAN:
         return error_set(err, ERROR_INVALID, "%s: %s = \"%s\" is not true or false", source, key->name, value);
     case KIND_TEXT:
         return error_set(err, ERROR_INVALID, "%s: the value of %s is longer than %zu bytes", source, key->name,
                          key->size - 1);
     default:
-        print_number(key->min, key->kind, low, sizeof low);
-        print_number(key->max, key->kind, high, sizeof high);
-        return error_set(err, ERROR_INVALID, "%s: %s = \"%s\" is not a number from %s to %s", source, key->name, value,
-                         low, high);
+        config_print_number(key->min, key->kind, low, sizeof low);
+        config_print_number(key->max, key->kind, high, sizeof high);
+        return error_set(err, ERROR_INVALID, "%s: %s = \"%s\" is not a number from %s to %s%s", source, key->name,
+                         value, low, high,
+                         key->kind == KIND_BYTES    ? " (units: KiB, MiB, GiB)"
+                         : key->kind == KIND_PIXELS ? " (unit: MP)"
+                                                    : "");
     }
 }
 
 /* NULL when there is none of that name. */
-static const struct key *find_key(const char *name)
+static const struct config_key *config_find(const char *name)
 {
     for (size_t i = 0; i < KEY_COUNT; i++)
-        if (same_name(keys[i].name, name))
-            return &keys[i];
+        if (config_same_name(config_keys[i].name, name))
+            return &config_keys[i];
     return NULL;
+}
+
+int config_index(const char *name)
+{
+    const struct config_key *key = config_find(name);
+    return key ? (int)(key - config_keys) : -1;
+}
+
+const char *config_key(size_t index)
+{
+    return index < KEY_COUNT ? config_keys[index].name : NULL;
+}
+
+/* "; did you mean KEY?" or "". */
+static const char *config_suggest(const char *name, char *out, size_t size)
+{
+    static const struct {
+        const char *name, *key;
+    } others[] = {{"port", "listen"},       {"host", "listen"},         {"address", "listen"}, {"bind", "listen"},
+                  {"models", "models_dir"}, {"threads", "cpu_threads"}, {"cache", "cache_dir"}};
+    struct suggest suggest = suggest_for(name);
+    for (size_t i = 0; i < KEY_COUNT; i++)
+        suggest_offer(&suggest, config_keys[i].name);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (config_same_name(others[i].name, name))
+            suggest.best = others[i].key;
+    return suggest_text(&suggest, "", out, size);
 }
 
 enum error_code config_set(struct config *config, const char *name, const char *value, const char *source,
                            struct error *err)
 {
-    const struct key *key = find_key(name);
-    if (!key)
-        return error_set(err, ERROR_NOT_FOUND, "%s: unknown key \"%s\"", source, name);
+    const struct config_key *key = config_find(name);
+    if (!key) {
+        char meant[80];
+        return error_set(err, ERROR_NOT_FOUND, "%s: unknown key \"%s\"%s", source, name,
+                         config_suggest(name, meant, sizeof meant));
+    }
 
     char *field = (char *)config + key->offset;
     char host[128], port[8];
     uint64_t number;
-    int index;
+    int word;
     switch (key->kind) {
     case KIND_LISTEN:
-        if (!config_split_listen(value, host, sizeof host, port, sizeof port))
-            return bad_value(key, value, source, err);
+        if ((*value || *key->initial) && !config_split_listen(value, host, sizeof host, port, sizeof port))
+            return config_bad_value(key, value, source, err);
         /* fall through */
     case KIND_TEXT:
         if (strlen(value) >= key->size)
-            return bad_value(key, value, source, err);
+            return config_bad_value(key, value, source, err);
         memmove(field, value, strlen(value) + 1);
         break;
     case KIND_PRECISION:
-        if ((index = find_name(precision_names, 3, value)) < 0)
-            return bad_value(key, value, source, err);
-        config->precision = (enum precision)index;
-        break;
     case KIND_LEVEL:
-        if ((index = find_name(level_names, 4, value)) < 0)
-            return bad_value(key, value, source, err);
-        config->log_level = (enum log_level)index;
+    case KIND_ISA:
+    case KIND_DIRECT:
+        if ((word = config_find_word(key->kind, value)) < 0)
+            return config_bad_value(key, value, source, err);
+        memcpy(field, &word, sizeof word);
         break;
     case KIND_BOOLEAN:
-        if ((index = find_name(boolean_names, 2, value)) < 0)
-            return bad_value(key, value, source, err);
-        config->starter_models = index == 1;
+        if ((word = config_find_word(key->kind, value)) < 0)
+            return config_bad_value(key, value, source, err);
+        *(bool *)field = word == 1;
         break;
     default:
-        if (!parse_number(value, units_of(key->kind), &number) || number < key->min || number > key->max)
-            return bad_value(key, value, source, err);
+        if (!config_parse_number(value, config_units(key->kind), &number) || number < key->min || number > key->max)
+            return config_bad_value(key, value, source, err);
+        if (key->offset == offsetof(struct config, vulkan_memory) && number && number < VULKAN_MEMORY_MIN)
+            return error_set(err, ERROR_INVALID, "%s: %s = \"%s\" is less than 16MiB, and not 0", source, key->name,
+                             value);
         memcpy(field, &number, sizeof number);
     }
-    snprintf(config->source[key - keys], sizeof config->source[0], "%s", source);
+    snprintf(config->source[key - config_keys], sizeof config->source[0], "%s", source);
     return OK;
 }
 
@@ -233,135 +337,97 @@ void config_init(struct config *config)
 {
     memset(config, 0, sizeof *config);
     for (size_t i = 0; i < KEY_COUNT; i++)
-        if (config_set(config, keys[i].name, keys[i].initial, "default", NULL))
+        if (config_set(config, config_keys[i].name, config_keys[i].initial, "default", NULL))
             abort(); /* the table is wrong; the unit test would have shown it */
 }
 
-static char *trim(char *text)
-{
-    while (isspace((unsigned char)*text))
-        text++;
-    char *end = text + strlen(text);
-    while (end > text && isspace((unsigned char)end[-1]))
-        end--;
-    *end = 0;
-    return text;
-}
-
-/* first: the line of the file in which each key was set, 0 for none yet. */
-static enum error_code load_line(struct config *config, char *line, int number, int first[], const char *source,
-                                 struct error *err)
-{
-    for (char *at = line; *at; at++)
-        if (*at == '#' && (at == line || isspace((unsigned char)at[-1]))) {
-            *at = 0;
-            break;
-        }
-    line = trim(line);
-    if (!*line)
-        return OK;
-    char *equals = strchr(line, '=');
-    if (!equals)
-        return error_set(err, ERROR_INVALID, "%s: \"%s\" is not key = value", source, line);
-    *equals = 0;
-    line = trim(line);
-    const struct key *key = find_key(line);
-    if (key && first[key - keys])
-        return error_set(err, ERROR_INVALID, "%s: \"%s\" is set in line %d already", source, key->name,
-                         first[key - keys]);
-    if (key)
-        first[key - keys] = number;
-    return config_set(config, line, trim(equals + 1), source, err);
-}
-
-enum error_code config_load(struct config *config, const char *path, struct error *err)
-{
-    FILE *file = fopen(path, "re");
-    if (!file)
-        return error_set(err, errno == ENOENT ? ERROR_NOT_FOUND : ERROR_IO, "%s: %s", path, strerror(errno));
-    enum error_code code = OK;
-    char *line = NULL, source[sizeof config->source[0]];
-    size_t room = 0;
-    int first[KEY_COUNT] = {0};
-    for (int number = 1; !code && getline(&line, &room, file) >= 0; number++) {
-        snprintf(source, sizeof source, "%s:%d", path, number);
-        bool mark = number == 1 && !strncmp(line, "\xef\xbb\xbf", 3); /* some editors put it before UTF-8 */
-        code = load_line(config, line + (mark ? 3 : 0), number, first, source, err);
-    }
-    if (!code && ferror(file))
-        code = error_set(err, ERROR_IO, "%s: %s", path, strerror(errno));
-    free(line);
-    fclose(file);
-    return code;
-}
-
-/* Variables that the runtime reads by itself, for tests. */
-static bool of_the_runtime(const char *key)
-{
-    return !strcmp(key, "cpu_isa") || !strcmp(key, "faults") || !strncmp(key, "vulkan_", 7);
-}
-
-enum error_code config_environment(struct config *config, char *const *environment, struct error *err)
-{
-    static const char prefix[] = "RESTORED_";
-    for (; *environment; environment++) {
-        if (strncmp(*environment, prefix, sizeof prefix - 1) != 0)
-            continue;
-        const char *name = *environment + sizeof prefix - 1, *equals = strchr(name, '=');
-        char key[64], source[160];
-        if (!equals || (size_t)(equals - name) >= sizeof key)
-            continue;
-        for (int i = 0; name + i <= equals; i++)
-            key[i] = name + i < equals ? (char)tolower((unsigned char)name[i]) : 0;
-        snprintf(source, sizeof source, "environment %.*s", (int)(equals - *environment), *environment);
-        struct error local = ERROR_INIT;
-        enum error_code code = config_set(config, key, equals + 1, source, &local);
-        if (code == ERROR_NOT_FOUND && !of_the_runtime(key))
-            log_event(LOG_WARN, "config", "%s is no key of the configuration and is ignored", source);
-        else if (code && code != ERROR_NOT_FOUND)
-            return error_set(err, code, "%s", local.text);
-    }
-    return OK;
-}
-
-static void print_value(const struct config *config, const struct key *key, char *out, size_t size)
+static void config_print_value(const struct config *config, const struct config_key *key, char *out, size_t size)
 {
     const char *field = (const char *)config + key->offset;
     uint64_t number;
+    int word;
     switch (key->kind) {
     case KIND_LISTEN:
     case KIND_TEXT:
         snprintf(out, size, "%s", field);
         break;
     case KIND_PRECISION:
-        snprintf(out, size, "%s", precision_names[config->precision]);
+    case KIND_LEVEL:
+    case KIND_ISA:
+    case KIND_DIRECT:
+        memcpy(&word, field, sizeof word);
+        snprintf(out, size, "%s", config_words[key->kind][word]);
         break;
     case KIND_BOOLEAN:
-        snprintf(out, size, "%s", boolean_names[config->starter_models]);
-        break;
-    case KIND_LEVEL:
-        snprintf(out, size, "%s", level_names[config->log_level]);
+        snprintf(out, size, "%s", config_words[key->kind][*(const bool *)field]);
         break;
     default:
         memcpy(&number, field, sizeof number);
-        print_number(number, key->kind, out, size);
+        config_print_number(number, key->kind, out, size);
     }
+}
+
+bool config_is_live(size_t index)
+{
+    static const char *const names[] = {"log_level",       "body_limit",    "input_pixels",
+                                        "result_pixels",   "drain_seconds", "request_seconds",
+                                        "job_seconds",     "stall_seconds", "connections_per_address",
+                                        "detect_max_side", "allowed_hosts", "trusted_proxies"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!strcmp(names[i], config_keys[index].name))
+            return true;
+    return false;
+}
+
+bool config_equal(const struct config *a, const struct config *b, size_t index)
+{
+    char one[1100], other[1100];
+    config_text(a, index, one, sizeof one);
+    config_text(b, index, other, sizeof other);
+    return !strcmp(one, other);
+}
+
+void config_copy(struct config *to, const struct config *from, size_t index)
+{
+    const struct config_key *key = &config_keys[index];
+    memcpy((char *)to + key->offset, (const char *)from + key->offset, key->size);
+    memcpy(to->source[index], from->source[index], sizeof to->source[index]);
+}
+
+void config_text(const struct config *config, size_t index, char *out, size_t size)
+{
+    config_print_value(config, &config_keys[index], out, size);
 }
 
 void config_print(const struct config *config, FILE *out)
 {
     for (size_t i = 0; i < KEY_COUNT; i++) {
         char value[1024];
-        print_value(config, &keys[i], value, sizeof value);
-        fprintf(out, "%s = %s  # %s\n", keys[i].name, value, config->source[i]);
+        config_print_value(config, &config_keys[i], value, sizeof value);
+        fprintf(out, "%s = %s  # %s\n", config_keys[i].name, value, config->source[i]);
     }
 }
 
 void config_help(FILE *out)
 {
     for (size_t i = 0; i < KEY_COUNT; i++)
-        fprintf(out, "  --%-24s %s%s%s%s\n", keys[i].name, keys[i].help, *keys[i].initial ? " [" : "", keys[i].initial,
-                *keys[i].initial ? "]" : "");
+        fprintf(out, "  --%-24s %s%s%s%s\n", config_keys[i].name, config_keys[i].help,
+                *config_keys[i].initial ? " [" : "", config_keys[i].initial, *config_keys[i].initial ? "]" : "");
+}
+
+void config_apply(const struct config *config)
+{
+    char memory[32] = "";
+    if (config->vulkan_memory)
+        snprintf(memory, sizeof memory, "%llu", (unsigned long long)config->vulkan_memory);
+    device_set_cpu_threads((int)config->cpu_threads);
+    /* "": the device's own choice */
+    switches_set(SWITCH_CPU_ISA, config->cpu_isa ? config_words[KIND_ISA][config->cpu_isa] : "");
+    switches_set(SWITCH_VULKAN_MEMORY, memory);
+    switches_set(SWITCH_VULKAN_DIRECT, config->vulkan_direct ? config->vulkan_direct == 2 ? "1" : "0" : "");
+    switches_set(SWITCH_VULKAN_MATRIX, config->vulkan_matrix ? "" : "0");
+    switches_set(SWITCH_VULKAN_CHAIN, config->vulkan_chain ? "" : "0");
+    switches_set(SWITCH_VULKAN_VALIDATION, config->vulkan_validation ? "1" : "");
 }
 
 const char *config_cache_dir(const struct config *config, char *out, size_t size)

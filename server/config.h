@@ -1,5 +1,5 @@
 /* The configuration: one table of keys with defaults and limits, filled from a file, then the environment, then flags;
- * later wins, and each value remembers where it came from.
+ * the last one wins, and each value remembers where it came from.
  * Thread-safety: filled at start by one thread, read-only afterwards. */
 #ifndef SERVER_CONFIG_H
 #define SERVER_CONFIG_H
@@ -11,44 +11,60 @@
 #include "runtime/base/error.h"
 #include "runtime/base/log.h"
 
-#define CONFIG_KEY_MAX 32 /* room for more keys than there are */
+#define CONFIG_KEY_MAX 64 /* more than the number of keys */
 
 struct config {
-    char listen[128]; /* HOST:PORT, [IPV6]:PORT; port 0: any free one */
+    char listen[128];           /* HOST:PORT, [IPV6]:PORT; port 0: any free one */
+    char allowed_hosts[1024];   /* see site_host_is_ours */
+    char admin_listen[128];     /* the same; "": none */
+    char trusted_proxies[1024]; /* see proxies_check_list */
     char models_dir[1024];
     bool starter_models;
     char device[1024]; /* see devices_choose */
     enum precision precision;
     uint64_t cpu_threads; /* 0: the cores this process may use */
     uint64_t workers, queue;
+    uint64_t memory;                      /* bytes that each device may hold between jobs; 0: plan_cache_usual */
+    uint64_t keep_seconds;                /* what was not used for this long is freed */
+    uint64_t inflight_memory;             /* bytes; 0: see worker_settings */
     uint64_t body_limit, header_limit;    /* bytes */
     uint64_t input_pixels, result_pixels; /* pixels */
     uint64_t connections, connections_per_address;
-    uint64_t idle_seconds, request_seconds, job_seconds, drain_seconds;
+    uint64_t idle_seconds, request_seconds, job_seconds, stall_seconds, drain_seconds;
     char default_version[128], default_bg_upsampler[128], default_detector[128], default_parser[128];
     uint64_t detect_max_side; /* px; 0: none */
-    char cache_dir[1024];     /* "": $XDG_CACHE_HOME/restored */
+    uint64_t max_faces;
+    char cache_dir[1024]; /* "": $XDG_CACHE_HOME/restored */
     enum log_level log_level;
+    int cpu_isa, vulkan_direct; /* numbers of their words */
+    uint64_t vulkan_memory;     /* bytes; 0: all there is */
+    bool vulkan_matrix, vulkan_chain, vulkan_validation;
 
-    char source[CONFIG_KEY_MAX][160]; /* of each key in the table's order */
+    char source[CONFIG_KEY_MAX][160]; /* one for each key, in the table's order */
 };
 
 /* The defaults. */
 void config_init(struct config *config);
 
-/* Sets one key from text; '-' and '_' are equal. source: where it came from, for messages and --print-config.
+/* The name of the key at a place in the table; NULL after the last. */
+const char *config_key(size_t index);
+
+/* Sets one key from text; '-' and '_' count as equal. source: where it came from, for messages and --print-config.
  * ERROR_NOT_FOUND for an unknown key, ERROR_INVALID for a bad value: the text names source, key, value and what is
  * allowed. */
 enum error_code config_set(struct config *config, const char *key, const char *value, const char *source,
                            struct error *err) MUST_CHECK;
 
-/* Reads `key = value` lines; '#' begins a comment. The error names the file and the line. */
-enum error_code config_load(struct config *config, const char *path, struct error *err) MUST_CHECK;
+/* The place of a key in the table; -1: there is no such key. */
+int config_index(const char *key);
 
-/* Takes RESTORED_KEY for every key from environ ("NAME=value" strings, NULL at the end). A RESTORED_ name that is no
- * key is only warned about: container platforms make such names by themselves (RESTORED_PORT, RESTORED_SERVICE_HOST).
- */
-enum error_code config_environment(struct config *config, char *const *environment, struct error *err) MUST_CHECK;
+/* Whether a running server takes a new value of this key (SIGHUP); other keys take effect only at its start. */
+bool config_is_live(size_t index);
+
+/* Whether both have the same value of a key; copies another's value with its source; and a value as text. */
+bool config_equal(const struct config *a, const struct config *b, size_t index);
+void config_copy(struct config *to, const struct config *from, size_t index);
+void config_text(const struct config *config, size_t index, char *out, size_t size);
 
 /* Prints `key = value  # source` for each key, in a form config_load reads. */
 void config_print(const struct config *config, FILE *out);
@@ -56,11 +72,14 @@ void config_print(const struct config *config, FILE *out);
 /* Prints each key as a flag, with its default and what it is. */
 void config_help(FILE *out);
 
+/* Passes the settings for devices on to the runtime. Call it once, before the first device is listed. */
+void config_apply(const struct config *config);
+
 /* Splits `listen` into host (without brackets) and port. false when it is neither form. */
 bool config_split_listen(const char *listen, char *host, size_t host_size, char *port, size_t port_size);
 
-/* The folder for compiled pipelines: cache_dir, else $XDG_CACHE_HOME/restored, else ~/.cache/restored; made if it is
- * not there. NULL when there is none or it cannot be made (a warning is logged). out is used as storage. */
+/* The folder for compiled pipelines: cache_dir, else $XDG_CACHE_HOME/restored, else ~/.cache/restored; created if it
+ * does not exist. NULL when there is none or it cannot be created (a warning is logged). out is used as storage. */
 const char *config_cache_dir(const struct config *config, char *out, size_t size);
 
 #endif

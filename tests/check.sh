@@ -5,6 +5,7 @@
 set -u
 cd "$(dirname "$0")/.." || exit 1
 unset MAKEFLAGS MAKELEVEL
+export RESTORED_CONFIG=/dev/null               # nor is this machine's configuration read
 export CI=1                                    # warnings are errors
 export XDG_CACHE_HOME="$PWD/build/cache"       # pipeline caches stay out of the user's
 make="${MAKE:-make} --no-print-directory -s -j$(nproc)"
@@ -27,33 +28,48 @@ must() {
     fi
 }
 
-# cmocka DIRECTORY: every program built from its test_*.c, or those in $only, and the tests that each counts
+# cmocka DIRECTORY: every program built from its test_*.c, or those in $only, and the tests that each counts. As many run at once
+# as there are processors, the longest first; what is told afterwards is in the order of their names.
+longest='test_alloc test_fault test_overlap test_worker_pool test_graphs test_vulkan test_restoration'
 cmocka() {
+    logs=build/log/$suite
+    rm -rf "$logs"
+    mkdir -p "$logs"
+    names=''
     for source in tests/"${1#*/tests/}"/test_*.c; do
         [ -e "$source" ] || continue
-        [ "${only:-}" ] && case " $only " in *" $(basename "$source" .c) "*) ;; *) continue ;; esac
-        program=$1/$(basename "$source" .c)
-        timeout 1800 "$program" >"$log" 2>&1
-        status=$?
+        name=$(basename "$source" .c)
+        [ "${only:-}" ] && case " $only " in *" $name "*) ;; *) continue ;; esac
+        names="$names $name"
+    done
+    {
+        for name in $longest; do case " $names " in *" $name "*) echo "$name" ;; esac; done
+        for name in $names; do case " $longest " in *" $name "*) ;; *) echo "$name" ;; esac; done
+    } | xargs -r -P "$(nproc)" -I NAME sh -c 'timeout 1800 "$1/NAME" >"$2/NAME.log" 2>&1; echo $? >"$2/NAME.status"' - "$1" "$logs"
+    for name in $names; do
+        program=$1/$name log=$logs/$name.log
+        status=$(cat "$logs/$name.status" 2>/dev/null || echo unknown)
         ok=$(sed -n 's/^\[  PASSED  \] \([0-9]*\) test.*/\1/p' "$log" | tail -n 1)
         bad=$(sed -n 's/^\[  FAILED  \] \([0-9]*\) test.*/\1/p' "$log" | tail -n 1)
         ok=${ok:-0} bad=${bad:-0}
-        if [ $status -ne 0 ] || [ "$bad" -ne 0 ] || [ "$ok" -eq 0 ]; then
+        if [ "$status" != 0 ] || [ "$bad" -ne 0 ] || [ "$ok" -eq 0 ]; then
             # A program that crashed, or ran no test at all and did not say why, is a failure of its own.
-            if [ $status -eq 0 ] && [ "$bad" -eq 0 ] && grep -q '^skip' "$log"; then :; else
+            if [ "$status" = 0 ] && [ "$bad" -eq 0 ] && grep -q -e '^skip' -e '^\[  SKIPPED \]' "$log"; then :; else
                 [ "$bad" -eq 0 ] && bad=1
                 echo "FAILED: $program (exit status $status)"
                 cat "$log"
             fi
         fi
         count "$ok" "$bad"
-        grep '^skip' "$log" | sort | uniq -c | sed "s|^ *\([0-9]*\) |  $(basename "$program"), \1 time(s): |"
+        grep -e '^skip' -e '^\[  SKIPPED \] [a-zA-Z_]' "$log" | sed 's/^\[  SKIPPED \] /skipped /' | sort | uniq -c | sed "s|^ *\([0-9]*\) |  $name, \1 time(s): |"
     done
 }
 
-# node_tests FILE…: node's test runner
+# node_tests FILE…: node's test runner, as many files at once as there are processors (its own choice is one fewer)
 node_tests() {
-    timeout 1800 node --test --test-reporter=tap "$@" >"$log" 2>&1
+    several=''
+    node --help | grep -q -e --test-concurrency && several=--test-concurrency=$(nproc)
+    timeout 1800 node --test $several --test-reporter=tap "$@" >"$log" 2>&1
     status=$?
     ok=$(sed -n 's/^# pass \([0-9]*\)$/\1/p' "$log")
     bad=$(sed -n 's/^# fail \([0-9]*\)$/\1/p' "$log")
@@ -82,7 +98,7 @@ suite_golden() { RESTORED_VULKAN_VALIDATION=1 cmocka build/tests/golden; }
 suite_asan() { must $make fixtures && must $make asan && cmocka build-asan/tests/unit; }
 suite_tsan() {
     must $make fixtures && must $make tsan &&
-        TSAN_OPTIONS=suppressions=tests/tsan.supp only='test_queue test_devices test_worker_pool' \
+        TSAN_OPTIONS=suppressions=tests/tsan.supp only='test_queue test_devices test_worker_pool test_codec_jpeg test_jpeg_encode test_thread' \
             cmocka build-tsan/tests/unit
 }
 suite_clang() { must $make clang; }

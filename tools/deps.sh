@@ -1,18 +1,17 @@
 #!/bin/sh
 # Installs with apt-get what is missing of the packages named below, and nothing when all is there.
-# Usage: tools/deps.sh run|check|models
+# Usage: tools/deps.sh run|check
 # An entry PACKAGE:COMMAND is satisfied by the command, wherever it came from; a bare PACKAGE by the installed package.
-build='gcc:cc libc6-dev make:make libmicrohttpd-dev libvulkan-dev libjansson-dev libpng-dev libjpeg-dev nettle-dev glslc:glslc'
+build='gcc:cc libc6-dev make:make libmicrohttpd-dev libvulkan-dev libjansson-dev libpng-dev libjpeg-dev nettle-dev
+    libcurl4-gnutls-dev:curl-config ca-certificates glslc:glslc'
 run="$build mesa-vulkan-drivers"
 check="$run spirv-tools:spirv-val vulkan-validationlayers libcmocka-dev clang:clang libclang-rt-dev nodejs:node npm:npm
     chromium:chromium curl:curl"
-models='curl:curl ca-certificates'
 
 case "$1" in
 run) wanted=$run ;;
 check) wanted=$check ;;
-models) wanted=$models ;;
-*) echo "usage: $0 run|check|models" >&2; exit 2 ;;
+*) echo "usage: $0 run|check" >&2; exit 2 ;;
 esac
 
 missing=

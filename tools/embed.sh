@@ -1,12 +1,13 @@
 #!/bin/sh
 # tools/embed.sh TABLE FILE…: prints assembly that embeds the files, and a table of that name of {name, start, end} that
-# ends with zeros. A file's name in the table is its last path component.
+# ends with zeros. A file's name in the table is its path below static/, or else its last path component.
 table=$1
 shift
 echo '.section .rodata'
 i=0
 for f in "$@"; do
-    printf '.balign 16\nembed_%d: .incbin "%s"\nembed_%d_end: .byte 0\nembed_%d_name: .asciz "%s"\n' $i "$f" $i $i "${f##*/}"
+    case $f in static/*) name=${f#static/} ;; *) name=${f##*/} ;; esac
+    printf '.balign 16\nembed_%d: .incbin "%s"\nembed_%d_end: .byte 0\nembed_%d_name: .asciz "%s"\n' $i "$f" $i $i "$name"
     i=$((i + 1))
 done
 echo '.section .data.rel.ro,"aw"'

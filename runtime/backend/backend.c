@@ -4,16 +4,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
-#include "runtime/backend/fault.h"
 #include "runtime/backend/host_run.h"
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
 #include "runtime/base/thread.h"
-
-static const struct backend *const backends[] = {&vk_backend, &cpu_backend};
-#define BACKEND_COUNT (sizeof backends / sizeof backends[0])
 
 atomic_int backend_cpu_threads, backend_cpu_handles = 1, backend_patience = 1000;
 
@@ -37,7 +32,7 @@ void device_set_cpu_handles(int handles)
  */
 
 static struct verdict {
-    char id[32], unusable[512], no_fp16[96]; /* "" where there is nothing */
+    char id[32], unusable[512], no_fp16[96]; /* "": no objection */
 } verdicts[64];
 static int verdict_count;
 static pthread_mutex_t verdict_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -65,7 +60,7 @@ void device_judge(const char *id, const char *unusable, const char *no_fp16)
     pthread_mutex_unlock(&verdict_lock);
 }
 
-static void verdict_apply(struct device_info *info)
+void backend_judged(struct device_info *info)
 {
     pthread_mutex_lock(&verdict_lock);
     const struct verdict *verdict = verdict_find(info->id);
@@ -91,7 +86,7 @@ static struct backend_account accounts[MAX_ACCOUNTS];
 struct backend_account *backend_account_open(const char *id)
 {
     pthread_mutex_lock(&accounts_lock);
-    int i = 0; /* the last one is for all that find no room, which no machine has */
+    int i = 0; /* the last one is shared by those beyond the table, which no machine has */
     while (i < MAX_ACCOUNTS - 1 && *accounts[i].id && strcmp(accounts[i].id, id) != 0)
         i++;
     struct backend_account *account = &accounts[i];
@@ -125,139 +120,6 @@ void backend_account_remove(struct backend_account *account, uint64_t bytes)
 /* --- devices -------------------------------------------------------------------------------------------------------
  */
 
-static int device_order(const void *a, const void *b)
-{
-    const struct device_info *x = a, *y = b;
-    if (x->type != y->type)
-        return (int)x->type - (int)y->type;
-    return strverscmp(x->id, y->id); /* "vulkan:2" before "vulkan:10" */
-}
-
-/* The devices of all backends, or of one. */
-static enum error_code list_devices(const struct backend *only, struct device_info **list, size_t *count,
-                                    struct error *err)
-{
-    *list = NULL;
-    *count = 0;
-    for (size_t b = 0; b < BACKEND_COUNT; b++) {
-        enum error_code code = only && only != backends[b] ? OK : backends[b]->list(list, count, err);
-        if (code) {
-            free(*list);
-            *list = NULL;
-            *count = 0;
-            return code;
-        }
-    }
-    for (size_t i = 0; i < *count; i++)
-        verdict_apply(&(*list)[i]);
-    if (*count)
-        qsort(*list, *count, sizeof **list, device_order);
-    return OK;
-}
-
-enum error_code device_list(struct device_info **list, size_t *count, struct error *err)
-{
-    return list_devices(NULL, list, count, err);
-}
-
-static const struct backend *backend_by_name(const char *name)
-{
-    for (size_t b = 0; b < BACKEND_COUNT; b++)
-        if (strcmp(backends[b]->name, name) == 0)
-            return backends[b];
-    return NULL;
-}
-
-/* So that a stray digit is not taken for a device whose name happens to have it. */
-static bool device_is_fragment(const char *text)
-{
-    return strlen(text) >= 2 && strpbrk(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ");
-}
-
-int device_find(const struct device_info *list, size_t count, const char *wanted, size_t *fits)
-{
-    int found = -1;
-    *fits = 0;
-    for (size_t i = 0; *wanted && i < count; i++)
-        if (!strcasecmp(list[i].id, wanted) || !strcasecmp(list[i].uuid, wanted) || !strcasecmp(list[i].name, wanted))
-            return (int)i;
-    for (size_t i = 0; device_is_fragment(wanted) && i < count; i++) {
-        if (!strcasestr(list[i].name, wanted))
-            continue;
-        found = (int)i;
-        ++*fits;
-    }
-    return *fits == 1 ? found : -1;
-}
-
-const char *device_hint(const struct device_info *list, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        if (list[i].type != DEVICE_CPU && list[i].type != DEVICE_SOFTWARE)
-            return "";
-    return "; restored doctor says why a GPU is missing";
-}
-
-static void device_names(const struct device_info *list, size_t count, char *out, size_t size)
-{
-    size_t used = 0;
-    snprintf(out, size, "none");
-    for (size_t i = 0; i < count && used < size; i++) {
-        int n = snprintf(out + used, size - used, "%s%s (%s)", i ? ", " : "", list[i].id, list[i].name);
-        used += n > 0 ? (size_t)n : 0;
-    }
-}
-
-enum error_code device_open(struct device **out, const char *which, const char *cache_dir, struct error *err)
-{
-    *out = NULL;
-    if (which && strcmp(which, "reference") == 0) {
-        struct device_info info = {.id = "reference"};
-        enum error_code opened = cpu_ref_backend.open(out, &info, cache_dir, err);
-        return opened ? opened : fault_open(out, err);
-    }
-    struct device_info *list;
-    size_t count;
-    /* Who wants the CPU need not load graphics drivers, which take some 45 MiB. */
-    const bool cpu = which && strcasecmp(which, "cpu") == 0;
-    enum error_code code = list_devices(cpu ? &cpu_backend : NULL, &list, &count, err);
-    if (code)
-        return code;
-    const struct device_info *chosen = NULL;
-    char names[400];
-    device_names(list, count, names, sizeof names);
-    if (which && *which && strcasecmp(which, "auto") != 0) {
-        size_t fits;
-        const int found = device_find(list, count, which, &fits);
-        chosen = found >= 0 ? &list[found] : NULL;
-        if (!chosen)
-            code =
-                error_set(err, ERROR_NOT_FOUND,
-                          fits                 ? "\"%.64s\" fits several devices; the devices are: %s"
-                          : strchr(which, ',') ? "one device works here, and \"%.64s\" is a list; the devices are: %s"
-                                               : "there is no device \"%.64s\"; the devices are: %s%s",
-                          which, names, device_hint(list, count));
-        else if (!chosen->usable)
-            code = error_set(err, ERROR_DEVICE, "device %s (%s) cannot be used: %s", chosen->id, chosen->name,
-                             chosen->reason);
-    } else {
-        for (size_t i = 0; i < count && !chosen; i++)
-            if (list[i].usable && list[i].type != DEVICE_SOFTWARE)
-                chosen = &list[i];
-        if (!chosen)
-            code = error_set(err, ERROR_NOT_FOUND,
-                             "no usable device; the devices are: %s. Install a Vulkan driver "
-                             "(Debian: mesa-vulkan-drivers); software Vulkan has to be named",
-                             names);
-    }
-    if (!code)
-        code = backend_by_name(chosen->backend)->open(out, chosen, cache_dir, err);
-    free(list);
-    if (!code)
-        code = fault_open(out, err);
-    return code;
-}
-
 void device_close(struct device **device)
 {
     if (!*device)
@@ -269,10 +131,10 @@ void device_close(struct device **device)
 void device_info(const struct device *device, struct device_info *out)
 {
     device->backend->info(device, out);
-    verdict_apply(out);
+    backend_judged(out);
 }
 
-static struct plan_shape shape_of(const struct graph *graph, int tensor)
+static struct plan_shape plan_shape_of(const struct graph *graph, int tensor)
 {
     const struct tensor *t = &graph->tensors[tensor];
     return (struct plan_shape){t->n, t->channels, t->h, t->w};
@@ -287,7 +149,8 @@ enum error_code backend_plan(struct plan **out, struct device *device, const str
     if (!shapes)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for a plan");
     for (int i = 0; i < count; i++)
-        shapes[i] = shape_of(graph, i < graph->input_count ? graph->inputs[i] : graph->outputs[i - graph->input_count]);
+        shapes[i] =
+            plan_shape_of(graph, i < graph->input_count ? graph->inputs[i] : graph->outputs[i - graph->input_count]);
     enum error_code code = device->backend->plan_create(out, device, graph, precision, name, err);
     if (code) {
         free(shapes);
@@ -299,7 +162,7 @@ enum error_code backend_plan(struct plan **out, struct device *device, const str
     return OK;
 }
 
-/* Whether the graph and the precision are fit for the device; AUTO becomes what it prefers. */
+/* Checks that the graph and the precision suit the device; AUTO becomes what it prefers. */
 static enum error_code plan_check(const struct device *device, const struct graph *graph, enum precision *precision,
                                   const char *name, struct error *err)
 {
@@ -312,7 +175,7 @@ static enum error_code plan_check(const struct device *device, const struct grap
     if (*precision == PRECISION_FP16 && !info.fp16)
         return error_set(err, ERROR_INVALID, "device %s (%s) does not compute in fp16: %s; use precision fp32 or auto",
                          info.id, info.name, info.precision_reason);
-    return OK;
+    return graph_check_weights(graph, err);
 }
 
 enum error_code plan_create(struct plan **out, struct device *device, const struct graph *graph,
@@ -320,7 +183,13 @@ enum error_code plan_create(struct plan **out, struct device *device, const stru
 {
     *out = NULL;
     enum error_code code = plan_check(device, graph, &precision, name, err);
-    return code ? code : backend_plan(out, device, graph, precision, name, err);
+    if (!code)
+        code = backend_plan(out, device, graph, precision, name, err);
+    /* What was packed while the file changed stays on the device, but no more plans are made from this graph's
+     * weights. */
+    if (!code && (code = graph_check_weights(graph, err)))
+        plan_destroy(out);
+    return code;
 }
 
 enum error_code plan_prepare(struct device *device, const struct graph *graph, enum precision precision,
@@ -347,7 +216,7 @@ void plan_destroy(struct plan **plan)
 /* --- runs ----------------------------------------------------------------------------------------------------------
  */
 
-static enum error_code check_pictures(const struct plan *plan, const struct run_io *run, struct error *err)
+static enum error_code plan_check_pictures(const struct plan *plan, const struct run_io *run, struct error *err)
 {
     for (int i = 0; i < plan->input_count; i++)
         if (!run->inputs[i].planes && (!run->inputs[i].images || plan->shapes[i].c != 3 || !run->range))
@@ -368,7 +237,7 @@ enum error_code plan_submit(struct plan *plan, const struct run_io *run, struct 
 {
     if (run->options.cancel && atomic_load(run->options.cancel))
         return error_set(err, ERROR_CANCELLED, "cancelled");
-    enum error_code code = check_pictures(plan, run, err);
+    enum error_code code = plan_check_pictures(plan, run, err);
     if (code == OK && plan->under_way == PLAN_RUNS)
         code = error_set(err, ERROR_INTERNAL, "%d runs are under way", PLAN_RUNS);
     if (code == OK && (plan->blind || !(run->outputs || plan->backend->plan_show)))
@@ -383,7 +252,7 @@ enum error_code plan_submit(struct plan *plan, const struct run_io *run, struct 
 
 enum error_code plan_show(struct plan *plan, const struct run_io *run, struct error *err)
 {
-    enum error_code code = check_pictures(plan, run, err);
+    enum error_code code = plan_check_pictures(plan, run, err);
     if (code == OK && (!plan->blind || !run->outputs))
         code = error_set(err, ERROR_INTERNAL, "no run waits for its outputs");
     if (code == OK)
@@ -404,7 +273,7 @@ bool plan_ready(struct plan *plan)
     return !plan->backend->plan_ready || plan->backend->plan_ready(plan);
 }
 
-static enum error_code end_oldest(struct plan *plan, bool discard, struct run_result *result, struct error *err)
+static enum error_code plan_end_oldest(struct plan *plan, bool discard, struct run_result *result, struct error *err)
 {
     const bool blind = plan->blind && plan->under_way == 1;
     plan->under_way--;
@@ -424,7 +293,7 @@ static enum error_code end_oldest(struct plan *plan, bool discard, struct run_re
 enum error_code plan_wait(struct plan *plan, struct run_result *result, struct error *err)
 {
     struct run_result ignored;
-    return end_oldest(plan, false, result ? result : &ignored, err);
+    return plan_end_oldest(plan, false, result ? result : &ignored, err);
 }
 
 void plan_discard(struct plan *plan)
@@ -432,7 +301,7 @@ void plan_discard(struct plan *plan)
     struct run_result ignored;
     while (plan->under_way > 0) {
         struct error err = ERROR_INIT;
-        if (end_oldest(plan, true, &ignored, &err))
+        if (plan_end_oldest(plan, true, &ignored, &err))
             log_event(LOG_DEBUG, "run-discarded", "reason=\"%s\"", err.text);
     }
 }
@@ -474,6 +343,22 @@ void canvas_destroy(struct canvas **canvas)
 double device_busy_ms(const struct device *device)
 {
     return device->backend->busy_ms ? device->backend->busy_ms(device) : device->busy_ms;
+}
+
+uint64_t device_held(const struct device *device)
+{
+    return device->backend->held ? device->backend->held(device) : atomic_load(&device->held);
+}
+
+uint64_t device_staged(const struct device *device)
+{
+    return device->backend->staged ? device->backend->staged(device) : atomic_load(&device->staged);
+}
+
+void device_give_back(struct device *device)
+{
+    if (device->backend->give_back)
+        device->backend->give_back(device);
 }
 
 bool plan_whole(const struct plan *plan)

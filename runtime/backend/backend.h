@@ -1,6 +1,6 @@
 /* What runs a graph: the interface that vulkan/ and cpu/ implement. A backend works on whole plans of fixed shape.
  * Thread-safety: device_list may be called from any thread; a struct device and its plans belong to one thread at a
- * time, but for device_info, which may be called from any. */
+ * time, except for device_info, which any thread may call. */
 #ifndef RUNTIME_BACKEND_BACKEND_H
 #define RUNTIME_BACKEND_BACKEND_H
 
@@ -26,15 +26,15 @@ struct device_info {
     char api_version[32], driver[256]; /* driver: name and version */
     bool usable;
     char reason[512];                     /* why it is not usable, or a remark (software Vulkan is slow) */
-    uint64_t memory_total, memory_budget; /* bytes; budget: what this process may use of it */
-    uint64_t memory_used, memory_peak;    /* bytes of it that this process has, by all its handles; the most of it */
-    uint64_t memory_driver;               /* bytes in use by the driver's count; memory_used where it keeps none */
-    uint64_t max_buffer_bytes;            /* the largest tensor that it takes */
+    uint64_t memory_total, memory_budget; /* bytes; budget: how much of it this process may use */
+    uint64_t memory_used, memory_peak;    /* bytes of it that this process holds in all its handles; its peak */
+    uint64_t memory_driver;               /* bytes in use as the driver counts them, else memory_used */
+    uint64_t max_buffer_bytes;            /* the largest tensor that it can handle */
     bool fp16, cooperative_matrix, int8;
     uint32_t subgroup_size;
     enum precision preferred; /* what PRECISION_AUTO means here: fp16 or fp32 */
     char precision_reason[96];
-    bool asynchronous; /* works on while its caller does something else */
+    bool asynchronous; /* works while its caller does something else */
 };
 
 struct device;
@@ -43,12 +43,13 @@ struct canvas;
 
 struct run_options {
     const atomic_int *cancel; /* not 0: stop as soon as it can and return ERROR_CANCELLED; may be NULL */
+    atomic_uint *progress;    /* grows as pieces of the run are done; may be NULL */
     uint64_t seed;            /* for OP_NOISE */
     uint32_t first_image;     /* for OP_NOISE */
-    bool background;          /* runs that are not go before it, also where it has begun */
+    bool background;          /* other runs go before it, even when it has begun */
 };
 
-/* What goes into an input: one of the two. */
+/* What goes into an input: one of the two is set. */
 struct run_input {
     const float *planes;                /* float32, dense NCHW */
     const struct raster_source *images; /* n pictures; the tensor has 3 channels */
@@ -58,9 +59,9 @@ struct run_input {
 struct run_image {
     const struct raster_target *targets;
     int target_count;
-    /* Where the output has a canvas: the canvas's pixel (x + i, y + j) grows by the image's value at (i, j) times
-     * weight_x[i] * weight_y[j]; of value times 0 nothing is added. Then the targets show the canvas, their places
-     * being the canvas's, and then rows clear_y and the clear_rows-1 after it become 0. */
+    /* If the output has a canvas: the image's value at (i, j) times weight_x[i] * weight_y[j] is added to the canvas's
+     * pixel (x + i, y + j); a weight of 0 adds nothing, whatever the value. Then the targets show the canvas, with
+     * places counted in it, and then the clear_rows rows from clear_y on become 0. */
     int x, y, clear_y, clear_rows;
     const float *weight_x, *weight_y;
 };
@@ -79,22 +80,23 @@ struct run_io {
     struct run_options options;
 };
 
-/* What is to be said of the outputs that went anywhere. */
+/* What a run found out about the outputs that went anywhere. */
 struct run_result {
     bool finite;   /* every value is */
-    uint32_t flat; /* bit n: image n of an output has one value everywhere */
+    uint32_t flat; /* bit n: image n of an output has the same value everywhere */
 };
 
-/* How many threads a device "cpu" that is opened from now on has, and a loop over pixels (thread.h); 0, as at the
- * start: the cores that this process may use. From any thread. */
+/* How many threads a device "cpu" opened from now on has, and how many a loop over pixels has (thread.h). 0, the
+ * default: the cores that this process may use. May be called from any thread. */
 void device_set_cpu_threads(int threads);
-/* How many handles of the device "cpu" are to work at once, 1 at the start: with 0 threads they divide the cores. */
+/* How many handles of the device "cpu" will work at the same time, 1 by default: with 0 threads they divide the
+ * cores. */
 void device_set_cpu_handles(int handles);
-/* How long making or preparing a plan may measure, ms, 1000 at the start; what it has begun it ends. */
+/* How long making or preparing a plan may measure, in ms, 1000 by default. A measurement that has begun is finished. */
 void device_set_patience(int ms);
 
-/* What a test found about the device with this id, for every list and info from now on, also of devices that are open:
- * why it cannot be used, and why not in fp16; NULL: nothing against it. From any thread. */
+/* Records what a test found about the device with this id, for every list and info from now on, those of open devices
+ * included: why it cannot be used, and why not in fp16; NULL: no objection. May be called from any thread. */
 void device_judge(const char *id, const char *unusable, const char *no_fp16);
 
 /* The devices of all backends in the order of preference (discrete, integrated, virtual, cpu, software; then as
@@ -102,33 +104,33 @@ void device_judge(const char *id, const char *unusable, const char *no_fp16);
  * count of 0. */
 enum error_code device_list(struct device_info **list, size_t *count, struct error *err) MUST_CHECK;
 
-/* How a client names one of the devices: by id, UUID, name, or a part of the name that no other has, of at least two
- * characters with a letter; case-insensitive. The index, or -1: none, or (*fits > 1) several. */
+/* How a client names one of the devices: by id, UUID, name, or a part of the name that no other device has (at least
+ * two characters, one of them a letter); case is ignored. Returns the index, or -1: none, or (*fits > 1) several. */
 int device_find(const struct device_info *list, size_t count, const char *wanted, size_t *fits);
 
-/* What the error says at its end that a device is not there: where to read more, if it may be a GPU that is missing. */
+/* The end of an error about a missing device: where to read more, if what is missing may be a GPU. */
 const char *device_hint(const struct device_info *list, size_t count);
 
-/* Opens by id ("vulkan:0", "cpu", "reference"), UUID or name (see device_find); NULL or
- * "auto": the first usable in the list that is not software. ERROR_NOT_FOUND names those that there are. cache_dir:
- * where compiled pipelines are kept; NULL: nowhere. */
+/* Opens by id ("vulkan:0", "cpu", "reference"), UUID or name (see device_find); NULL or "auto": the first usable one in
+ * the list that is not software. ERROR_NOT_FOUND names the devices that exist. cache_dir: where compiled pipelines are
+ * kept; NULL: nowhere. */
 enum error_code device_open(struct device **out, const char *which, const char *cache_dir,
                             struct error *err) MUST_CHECK;
 void device_close(struct device **device);
 void device_info(const struct device *device, struct device_info *out);
 
-/* Plans a graph for the device: places its tensors, packs its params (once a device for each struct param, shared by
- * all plans), records its commands. precision AUTO is what the device prefers. name: for the log and errors. The graph
- * may be destroyed afterwards, its params may not, until device_forget_params. Errors: UNSUPPORTED names an operator or
- * feature that the device lacks; TOO_LARGE or NO_MEMORY when a tensor or the whole does not fit: try a smaller shape.
- */
+/* Plans a graph for the device: places its tensors, packs its params (once for each device and struct param, shared by
+ * all plans), records its commands. Precision AUTO is what the device prefers. name: for the log and errors. The graph
+ * may be destroyed afterwards; its params must stay until device_forget_params. Errors: UNSUPPORTED names an operator
+ * or feature that the device lacks; TOO_LARGE or NO_MEMORY when a tensor or the whole does not fit: try a smaller
+ * shape. */
 enum error_code plan_create(struct plan **out, struct device *device, const struct graph *graph,
                             enum precision precision, const char *name, struct error *err) MUST_CHECK;
-/* Does once what making a plan of this graph does only the first time, so that it then takes no longer than any other:
- * packs the params, compiles what is needed, and measures which form of it is the fastest where the device has several.
- * That last takes some seconds, and the memory of a plan: without `measure` it is left undone, with all that hangs on
- * it, and *whole tells so, as it does if there is more to measure than the patience lasts: then call again. No more
- * than a hint: a backend may have nothing to prepare. Errors: as plan_create. */
+/* Does in advance what only the first plan of this graph has to do, so that making one then takes no longer than usual:
+ * packs the params, compiles what is needed, and, where the device has several forms of it, measures which is the
+ * fastest. Measuring takes some seconds and the memory of a plan. Without `measure` it is skipped, with everything that
+ * depends on it, and *whole becomes false; so it does if there is more to measure than the patience allows: then call
+ * again. This is only a hint: a backend may have nothing to prepare. Errors: as plan_create. */
 enum error_code plan_prepare(struct device *device, const struct graph *graph, enum precision precision,
                              const char *name, bool measure, bool *whole, struct error *err) MUST_CHECK;
 void plan_destroy(struct plan **plan);
@@ -138,54 +140,63 @@ void plan_destroy(struct plan **plan);
 enum error_code plan_run(struct plan *plan, const float *const *inputs, float *const *outputs,
                          const struct run_options *options, struct error *err) MUST_CHECK;
 
-/* Begins a run and returns while the device is at work on it, if it is an asynchronous one. The inputs were read by
- * then and what `run` points to may go; the memory that results go to and the canvases must stay until plan_wait. At
- * most PLAN_RUNS runs of a plan are under way. Errors: those of plan_run, and TOO_LARGE or NO_MEMORY where there is no
+/* Begins a run. An asynchronous device returns while it is still at work. The inputs have been read by then, and what
+ * `run` points to may be freed; the memory that results go to and the canvases must stay until plan_wait. At most
+ * PLAN_RUNS runs of a plan may be under way. Errors: those of plan_run, and TOO_LARGE or NO_MEMORY when there is no
  * room for what goes in and out. */
 #define PLAN_RUNS 2
 enum error_code plan_submit(struct plan *plan, const struct run_io *run, struct error *err) MUST_CHECK;
 int plan_under_way(const struct plan *plan); /* how many runs */
 
-/* On an asynchronous device plan_submit's `run` may have no outputs (NULL): its device is at work already while it is
- * still unknown where they go. This names them, `run` being otherwise as it was; it must come before plan_wait and
- * before another run of the plan. After an error the run can only be given up, by plan_discard. */
+/* On an asynchronous device plan_submit's `run` may have no outputs (NULL): the device begins before it is known where
+ * they go. This call names them; the rest of `run` must be unchanged. It must come before plan_wait and before another
+ * run of the plan. After an error the run can only be given up, by plan_discard. */
 enum error_code plan_show(struct plan *plan, const struct run_io *run, struct error *err) MUST_CHECK;
 
-/* Whether plan_wait would not wait. */
+/* Whether plan_wait would return at once. */
 bool plan_ready(struct plan *plan);
 
-/* Waits for the plan's oldest run, of which there must be one, and puts its results where they belong. result may be
- * NULL. Errors: those of plan_run; the run is over in any case. */
+/* Waits for the plan's oldest run (there must be one) and puts its results where they belong. result may be NULL.
+ * Errors: those of plan_run; the run is over in any case. */
 enum error_code plan_wait(struct plan *plan, struct run_result *result, struct error *err) MUST_CHECK;
 
-/* Ends all runs under way as soon as it can; their results are lost. */
+/* Ends all runs under way as soon as possible; their results are lost. */
 void plan_discard(struct plan *plan);
 
-/* Where tiles of one picture are laid over each other: sums of `width` pixels of 3 channels in `rows` rows, 0 at first;
- * row y of the picture is in row y % rows. All runs that are given it must be over when it is destroyed. */
+/* Where the tiles of one picture are blended: sums of `width` pixels of 3 channels in `rows` rows, 0 at first; row y of
+ * the picture is in row y % rows. All runs that use it must be over when it is destroyed. */
 enum error_code canvas_create(struct canvas **out, struct device *device, int width, int rows,
                               struct error *err) MUST_CHECK;
 void canvas_destroy(struct canvas **canvas);
 
-/* How many ms the device was at work on networks since it was opened, the run that it is at included; bringing pictures
- * there and back is no such work. */
+/* How many ms the device has worked on networks since it was opened, the current run included; moving pictures there
+ * and back does not count. */
 double device_busy_ms(const struct device *device);
 
-/* Device bytes that only this plan holds (its arena and staging). */
-/* False: not everything was measured that this plan's speed depends on. One that is made anew goes on with that. */
+/* False: not everything that this plan's speed depends on was measured. A new plan goes on with that. */
 bool plan_whole(const struct plan *plan);
+/* Device bytes that this plan works with, without its weights. On the CPU most of them are shared by all plans of the
+ * handle, of which the largest counts. */
 uint64_t plan_bytes(const struct plan *plan);
 
-/* Makes every later run of the plan take the time of each node, which costs some: a node waits for the one before it.
- * UNSUPPORTED on a device that cannot. */
+/* Device bytes that this handle holds: plans, weights, buffers. */
+uint64_t device_held(const struct device *device);
+/* Bytes of host memory that a GPU's handle holds for transfers; device_held does not count them. */
+uint64_t device_staged(const struct device *device);
+
+/* Frees the buffers that no run uses now; the next runs allocate them again, which costs some ms. */
+void device_give_back(struct device *device);
+
+/* Makes every later run of the plan measure the time of each node. Such runs are slower: each node waits for the one
+ * before it. UNSUPPORTED on a device that cannot. */
 enum error_code plan_profile(struct plan *plan, struct error *err) MUST_CHECK;
 
-/* How long the last run, which was OK, kept the device: ms from when its inputs lay there to when its outputs did;
- * negative where the device cannot tell. node_ms[the graph's node_count]: of each node, 0 where its time was not taken;
- * may be NULL. */
+/* How long the last run, which must have been OK, kept the device: ms from inputs ready to outputs ready on the device;
+ * negative where the device cannot tell. node_ms[the graph's node_count]: the time of each node, 0 where it was not
+ * measured; may be NULL. */
 double plan_ms(const struct plan *plan, double *node_ms);
 
-/* Frees what the device packed of these params. No plan that uses them may be left. */
+/* Frees what the device packed of these params. No plan that uses them may exist any more. */
 void device_forget_params(struct device *device, const struct param *const *params, size_t count);
 
 /* --- for backends alone ------------------------------------------------------------------------------------------- */
@@ -215,6 +226,9 @@ struct backend {
                                      struct error *err);
     void (*canvas_destroy)(struct canvas *canvas);
     double (*busy_ms)(const struct device *device);
+    uint64_t (*held)(const struct device *device); /* this and the next may be NULL: then struct device says it */
+    uint64_t (*staged)(const struct device *device);
+    void (*give_back)(struct device *device);    /* or NULL */
     bool (*plan_whole)(const struct plan *plan); /* NULL: always */
     uint64_t (*plan_bytes)(const struct plan *plan);
     enum error_code (*plan_profile)(struct plan *plan, struct error *err); /* this and the next: both, or NULL */
@@ -227,11 +241,13 @@ struct plan_shape {
     int n, c, h, w;
 };
 
-/* Every backend's struct device, plan and canvas begins with these; all but the pointers are for backend.c and
- * host_run.c. */
+/* Every backend's struct device, plan and canvas begins with these. All members except the pointers are for backend.c
+ * and host_run.c. */
 struct device {
     const struct backend *backend;
     double busy_ms;
+    _Atomic uint64_t held, staged; /* bytes that this handle has allocated: see device_held, device_staged */
+    struct plan_cache *cache;      /* shared by all sessions on it, or NULL: see runtime/plan_cache.h */
 };
 struct plan {
     const struct backend *backend;
@@ -247,9 +263,12 @@ struct canvas {
     int width, rows;
 };
 
-/* plan_create without its checks, for a layer that says something else of its device than what is beneath. */
+/* plan_create without its checks, for a layer whose device info differs from that of the device beneath. */
 enum error_code backend_plan(struct plan **out, struct device *device, const struct graph *graph,
                              enum precision precision, const char *name, struct error *err) MUST_CHECK;
+
+/* Adds what tests found about the device to its info: see device_judge. */
+void backend_judged(struct device_info *info);
 
 /* What all handles of one device have allocated in this process. */
 struct backend_account {
@@ -258,7 +277,7 @@ struct backend_account {
     _Atomic uint64_t used, peak;
 };
 
-/* The account of the device with this id; close it with the handle. With the first handle its peak begins anew. */
+/* The account of the device with this id; close it with the handle. Its peak starts again with the first handle. */
 struct backend_account *backend_account_open(const char *id);
 void backend_account_close(struct backend_account *account);
 /* From any thread. */

@@ -14,19 +14,22 @@
 #include "runtime/base/mem.h"
 
 #define MAX_FAULTS 16
+#define FAULT_POLL_MS 5
 
-enum kind { NONE, NO_MEMORY, LOST, NOT_A_NUMBER, FLAT, SLOW, FP16 };
+enum kind { NONE, NO_MEMORY, LOST, NOT_A_NUMBER, FLAT, SLOW, HANG, FP16 };
 enum point { OPEN, PLAN, ALLOC, RUN, SUBMIT };
 
-static const char *const kind_names[] = {[NO_MEMORY] = "no_memory", [LOST] = "lost", [NOT_A_NUMBER] = "nan",
-                                         [FLAT] = "flat",           [SLOW] = "slow", [FP16] = "fp16"};
+static const char *const kind_names[] = {
+    [NO_MEMORY] = "no_memory", [LOST] = "lost", [NOT_A_NUMBER] = "nan", [FLAT] = "flat",
+    [SLOW] = "slow",           [HANG] = "hang", [FP16] = "fp16"};
 static const char *const point_names[] = {"open", "plan", "alloc", "run", "submit"};
 #define BIT(point) (1u << (point))
 static const unsigned kind_points[] = {[NO_MEMORY] = BIT(OPEN) | BIT(PLAN) | BIT(ALLOC) | BIT(RUN),
                                        [LOST] = BIT(OPEN) | BIT(PLAN) | BIT(RUN) | BIT(SUBMIT),
                                        [NOT_A_NUMBER] = BIT(RUN),
                                        [FLAT] = BIT(RUN),
-                                       [SLOW] = BIT(RUN)};
+                                       [SLOW] = BIT(RUN),
+                                       [HANG] = BIT(RUN)};
 
 struct fault {
     enum kind kind;
@@ -38,7 +41,7 @@ struct fault {
     unsigned long seen;
 };
 
-/* What happens, as a fault's options may ask. */
+/* An event, described by what a fault's options may ask for. */
 struct event {
     enum point point;
     const char *device, *plan;
@@ -48,7 +51,7 @@ struct event {
 
 static struct {
     pthread_mutex_t lock;
-    bool loaded; /* a spec was set, or that of the environment was read */
+    bool loaded; /* a spec was set, or the environment's was read */
     struct fault faults[MAX_FAULTS];
     int count;
     unsigned long injected;
@@ -69,7 +72,7 @@ static bool fault_text(char *to, size_t size, const char *from)
     return *from && (size_t)snprintf(to, size, "%s", from) < size;
 }
 
-/* "KIND@POINT:N" or "fp16"; cut up in place. */
+/* "KIND@POINT:N" or "fp16"; split in place. */
 static bool fault_parse_head(struct fault *fault, char *head)
 {
     if (strcmp(head, kind_names[FP16]) == 0) {
@@ -160,7 +163,7 @@ enum error_code fault_set(const char *spec, struct error *err)
     return code;
 }
 
-/* The first use takes the environment's; a spec that is wrong is an error each time. */
+/* The first use takes the environment's; a wrong spec gives an error each time. */
 static enum error_code fault_load(struct error *err)
 {
     enum error_code code = OK;
@@ -191,7 +194,7 @@ static bool fault_fits(const struct fault *fault, const struct event *event)
            (fault->precision == PRECISION_AUTO || fault->precision == event->precision) && event->pixels > fault->over;
 }
 
-/* What is to happen here. Every fault that fits counts the event; the first that is due decides. */
+/* What must happen at this event. Every matching fault counts it; the first one that is due decides. */
 static enum kind fault_at(const struct event *event)
 {
     enum kind kind = NONE;
@@ -368,6 +371,8 @@ static enum error_code fault_plan_submit(struct plan *base, const struct run_io 
         return fault_error(device, kind, &plan->run, err);
     if (kind == SLOW)
         nanosleep(&(struct timespec){0, FAULT_SLOW_MS * 1000000}, NULL);
+    while (kind == HANG && run->options.cancel && !atomic_load(run->options.cancel))
+        nanosleep(&(struct timespec){0, FAULT_POLL_MS * 1000000}, NULL);
     plan->kinds[base->under_way] = kind;
     plan->values_out[base->under_way] = run->outputs ? run->outputs[0].planes : NULL;
     return plan_submit(plan->inner, run, err);
@@ -383,7 +388,7 @@ static bool fault_plan_ready(struct plan *base)
     return plan_ready(((struct fault_plan *)base)->inner);
 }
 
-/* What the host was given, and what the device says of it. */
+/* What the host was given, and what the device reports about it. */
 static enum error_code fault_plan_wait(struct plan *base, bool discard, struct run_result *result, struct error *err)
 {
     struct fault_plan *plan = (struct fault_plan *)base;
@@ -418,6 +423,21 @@ static enum error_code fault_canvas_create(struct canvas **out, struct device *b
 static double fault_busy_ms(const struct device *base)
 {
     return device_busy_ms(((const struct fault_device *)base)->inner);
+}
+
+static uint64_t fault_held(const struct device *base)
+{
+    return device_held(((const struct fault_device *)base)->inner);
+}
+
+static uint64_t fault_staged(const struct device *base)
+{
+    return device_staged(((const struct fault_device *)base)->inner);
+}
+
+static void fault_give_back(struct device *base)
+{
+    device_give_back(((struct fault_device *)base)->inner);
 }
 
 static bool fault_plan_whole(const struct plan *plan)
@@ -458,6 +478,9 @@ static const struct backend fault_backend = {
     .plan_wait = fault_plan_wait,
     .canvas_create = fault_canvas_create,
     .busy_ms = fault_busy_ms,
+    .held = fault_held,
+    .staged = fault_staged,
+    .give_back = fault_give_back,
     .plan_whole = fault_plan_whole,
     .plan_bytes = fault_plan_bytes,
     .plan_profile = fault_plan_profile,

@@ -1,7 +1,7 @@
 /* Faults on demand, for tests: a layer between the interface of devices and any backend, and calls inside the backends'
- * allocators and queues, which fail where a spec says so. Compiled with RESTORED_FAULTS defined (the test programs,
- * build/tests/restored, make debug); elsewhere nothing of it is left.
- * Thread-safety: any thread; but for fault_set, which wants no device at work. */
+ * allocators and queues, which fail where a spec says so. Compiled in only with RESTORED_FAULTS defined (the test
+ * programs, build/tests/restored, make debug).
+ * Thread-safety: any thread, except fault_set, which needs all devices to be idle. */
 #ifndef RUNTIME_BACKEND_FAULT_H
 #define RUNTIME_BACKEND_FAULT_H
 
@@ -16,7 +16,7 @@
  *
  *   KIND@POINT  no_memory or lost @open (of a device), @plan (plan_create), @run (plan_run); no_memory@alloc (device
  *               memory, in the backend); lost@submit (to a queue of Vulkan); nan or flat @run (the first output);
- *               slow@run (it takes FAULT_SLOW_MS longer)
+ *               slow@run (it takes FAULT_SLOW_MS longer); hang@run (it does nothing until it is cancelled)
  *   OPTION      repeat         every event from the N-th on
  *               until=M        the events N to M
  *               device=ID      on this device ("cpu", "vulkan:0", "reference"); else on any
@@ -24,26 +24,25 @@
  *               precision=P    of plan and run: plans in fp16 or fp32
  *               over=PX        of plan and run: plans whose input is larger than so many pixels
  *
- * A device that was lost stays lost until it is opened anew. */
+ * A device that was lost stays lost until it is opened again. */
 #define FAULT_ENVIRONMENT "RESTORED_FAULTS"
 #define FAULT_SLOW_MS 500
 
-/* Replaces the spec, which is $RESTORED_FAULTS at first, and all counts; NULL or "": no faults. Devices that are opened
- * from now on have them; one that had none at all when it was opened stays without. ERROR_INVALID says what is wrong
- * with a spec, and leaves none. */
+/* Replaces the spec ($RESTORED_FAULTS at first) and resets all counts; NULL or "": no faults. Devices opened from now
+ * on have the faults; a device opened without a spec stays without. ERROR_INVALID says what is wrong with a spec, and
+ * leaves none in force. */
 enum error_code fault_set(const char *spec, struct error *err) MUST_CHECK;
 
-/* Of the spec's fault `index`: how many events fitted it so far; and of all faults, how many events failed. */
+/* How many events matched the spec's fault `index` so far; and how many events failed through all faults. */
 unsigned long fault_seen(int index);
 unsigned long fault_injected(void);
 
 #ifdef RESTORED_FAULTS
 
-/* For device_open: puts the layer around a device that was opened, or fails and closes it. */
+/* For device_open: wraps an open device in the layer, or fails and closes it. */
 enum error_code fault_open(struct device **device, struct error *err) MUST_CHECK;
 
-/* For a backend, where it allocates device memory and where it submits: true if this one is to fail. id: the device's.
- */
+/* For a backend, where it allocates device memory or submits work: true if this one is to fail. id: the device's. */
 bool fault_allocation(const char *id);
 bool fault_submit(const char *id);
 

@@ -26,7 +26,7 @@ enum error_code host_run_canvas(struct canvas **out, int width, int rows, struct
     return error_set(err, ERROR_NO_MEMORY, "out of memory for a canvas of %d × %d", width, rows);
 }
 
-static size_t values_of(const struct plan_shape *shape)
+static size_t host_values_of(const struct plan_shape *shape)
 {
     return (size_t)shape->c * (size_t)shape->h * (size_t)shape->w;
 }
@@ -40,7 +40,7 @@ struct blend_loop {
     const float *planes;
 };
 
-static void blend_rows(void *context, int item)
+static void host_blend_rows(void *context, int item)
 {
     const struct blend_loop *loop = context;
     const struct run_image *image = loop->image;
@@ -60,8 +60,8 @@ static void blend_rows(void *context, int item)
     }
 }
 
-static void write_image(const struct run_io *run, const struct run_output *output, const struct run_image *image,
-                        const struct plan_shape *shape, const float *planes)
+static void host_write_image(const struct run_io *run, const struct run_output *output, const struct run_image *image,
+                             const struct plan_shape *shape, const float *planes)
 {
     const size_t w = (size_t)shape->w;
     struct raster_values values = {planes, shape->c, shape->h, (size_t)shape->h * w, w, 1};
@@ -69,7 +69,7 @@ static void write_image(const struct run_io *run, const struct run_output *outpu
     if (canvas) {
         const size_t row = 3 * (size_t)canvas->base.width;
         struct blend_loop loop = {canvas, shape, image, planes};
-        thread_for(thread_bands(shape->h), blend_rows, &loop);
+        thread_for(thread_bands(shape->h), host_blend_rows, &loop);
         values = (struct raster_values){canvas->sums, 3, canvas->base.rows, 1, row, 3};
     }
     for (int i = 0; i < image->target_count; i++)
@@ -80,35 +80,38 @@ static void write_image(const struct run_io *run, const struct run_output *outpu
     }
 }
 
-static void write_output(const struct run_io *run, const struct run_output *output, const struct plan_shape *shape,
-                         const float *planes, struct run_result *result)
+static void host_write_output(const struct run_io *run, const struct run_output *output, const struct plan_shape *shape,
+                              const float *planes, struct run_result *result)
 {
-    const size_t image = values_of(shape);
+    const size_t image = host_values_of(shape);
     result->finite = result->finite && raster_finite(planes, (size_t)shape->n * image);
     for (int n = 0; n < shape->n; n++) {
         if (image > 1 && n < 32 && raster_equal(planes + (size_t)n * image, image))
             result->flat |= 1u << n;
         if (output->images)
-            write_image(run, output, &output->images[n], shape, planes + (size_t)n * image);
+            host_write_image(run, output, &output->images[n], shape, planes + (size_t)n * image);
     }
 }
 
 /* ---- the run ----------------------------------------------------------------------------------------------------- */
 
-static double now_ms(void)
+static double host_now_ms(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
 }
 
-/* Tensors for what the caller has as pictures, or does not want; *planes[i] is NULL where the caller's own will do. */
-static enum error_code make_planes(const struct plan *plan, const struct run_io *run, float **planes, struct error *err)
+/* Tensors for what the caller has as pictures, or does not want; *planes[i] is NULL where the caller's own tensor can
+ * be used. */
+static enum error_code host_make_planes(const struct plan *plan, const struct run_io *run, float **planes,
+                                        struct error *err)
 {
     for (int i = 0; i < plan->input_count + plan->output_count; i++) {
         const int out = i - plan->input_count;
         const bool given = out < 0 ? run->inputs[i].planes != NULL : run->outputs[out].planes != NULL;
-        if (!given && !(planes[i] = mem_alloc((size_t)plan->shapes[i].n * values_of(&plan->shapes[i]), sizeof(float))))
+        if (!given &&
+            !(planes[i] = mem_alloc((size_t)plan->shapes[i].n * host_values_of(&plan->shapes[i]), sizeof(float))))
             return error_set(err, ERROR_NO_MEMORY, "out of memory for the pictures of a network");
     }
     return OK;
@@ -121,26 +124,26 @@ enum error_code host_run(struct plan *plan, const struct run_io *run, struct run
     *result = (struct run_result){.finite = true};
     if (!planes)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for the pictures of a network");
-    enum error_code code = make_planes(plan, run, planes, err);
+    enum error_code code = host_make_planes(plan, run, planes, err);
     for (int i = 0; i < plan->input_count && code == OK; i++) {
         const struct plan_shape *shape = &plan->shapes[i];
         all[i] = planes[i] ? planes[i] : (float *)(uintptr_t)run->inputs[i].planes; /* which is only read */
         for (int n = 0; n < shape->n && planes[i]; n++)
             raster_read(&run->inputs[i].images[n], shape->h, shape->w, run->range,
-                        planes[i] + (size_t)n * values_of(shape));
+                        planes[i] + (size_t)n * host_values_of(shape));
     }
     for (int i = 0; i < plan->output_count && code == OK; i++)
         all[plan->input_count + i] =
             planes[plan->input_count + i] ? planes[plan->input_count + i] : run->outputs[i].planes;
     if (code == OK) {
-        const double start = now_ms();
+        const double start = host_now_ms();
         code = plan->backend->plan_run(plan, (const float *const *)all, all + plan->input_count, &run->options, err);
-        plan->device->busy_ms += now_ms() - start;
+        plan->device->busy_ms += host_now_ms() - start;
     }
     for (int i = 0; i < plan->output_count && code == OK; i++)
         if (run->outputs[i].planes || run->outputs[i].images)
-            write_output(run, &run->outputs[i], &plan->shapes[plan->input_count + i], all[plan->input_count + i],
-                         result);
+            host_write_output(run, &run->outputs[i], &plan->shapes[plan->input_count + i], all[plan->input_count + i],
+                              result);
     for (int i = 0; i < count; i++)
         free(planes[i]);
     free(planes);

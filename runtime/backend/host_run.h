@@ -1,11 +1,11 @@
-/* Runs of pictures on a backend that takes tensors alone: converted, blended and looked at on the host.
+/* Runs of pictures on a backend that takes only tensors: conversion, blending and checks on the host.
  * Thread-safety: as the device. */
 #ifndef RUNTIME_BACKEND_HOST_RUN_H
 #define RUNTIME_BACKEND_HOST_RUN_H
 
 #include "runtime/backend/backend.h"
 
-/* The whole of a run, by the backend's plan_run. */
+/* A whole run, by the backend's plan_run. */
 enum error_code host_run(struct plan *plan, const struct run_io *run, struct run_result *result,
                          struct error *err) MUST_CHECK;
 

@@ -19,17 +19,17 @@ struct read_loop {
     float *planes;
 };
 
-static const void *source_row(const struct raster_source *source, int y)
+static const void *raster_source_row(const struct raster_source *source, int y)
 {
     return (const char *)source->data + (size_t)(source->rows ? source->rows[y] : y) * source->stride;
 }
 
-static inline float normal(const struct raster_range *range, float sample, int channel)
+static inline float raster_normal(const struct raster_range *range, float sample, int channel)
 {
     return (sample / range->unit - range->mean[channel]) / range->deviation;
 }
 
-static void read_rows(void *context, int item)
+static void raster_read_rows(void *context, int item)
 {
     const struct read_loop *loop = context;
     const struct raster_range *range = loop->range;
@@ -39,10 +39,10 @@ static void read_rows(void *context, int item)
     int begin, end;
     for (int c = 0; c < 3; c++)
         for (int i = 0; i < 256; i++)
-            table[c][i] = normal(range, (float)i, c);
+            table[c][i] = raster_normal(range, (float)i, c);
     thread_band(loop->h, item, &begin, &end);
     for (int y = begin; y < end; y++) {
-        const void *row = source_row(loop->source, y);
+        const void *row = raster_source_row(loop->source, y);
         const uint8_t *bytes = row;
         const float *floats = row;
         for (int c = 0; c < 3; c++) {
@@ -50,7 +50,7 @@ static void read_rows(void *context, int item)
             const int k = range->bgr ? 2 - c : c;
             for (int x = 0; x < loop->w; x++) {
                 const size_t from = 3 * (size_t)(columns ? columns[x] : x) + (size_t)k;
-                to[x] = loop->source->form == RASTER_U8 ? table[c][bytes[from]] : normal(range, floats[from], c);
+                to[x] = loop->source->form == RASTER_U8 ? table[c][bytes[from]] : raster_normal(range, floats[from], c);
             }
         }
     }
@@ -59,7 +59,7 @@ static void read_rows(void *context, int item)
 void raster_read(const struct raster_source *source, int h, int w, const struct raster_range *range, float *planes)
 {
     struct read_loop loop = {source, range, h, w, planes};
-    thread_for(thread_bands(h), read_rows, &loop);
+    thread_for(thread_bands(h), raster_read_rows, &loop);
 }
 
 bool raster_flat(const struct raster_source *source, int h, int w)
@@ -67,7 +67,7 @@ bool raster_flat(const struct raster_source *source, int h, int w)
     const size_t size = raster_pixel(source->form) / 3;
     const void *first = NULL;
     for (int y = 0; y < h; y++) {
-        const char *row = source_row(source, y);
+        const char *row = raster_source_row(source, y);
         for (int x = 0; x < w; x++)
             for (size_t c = 0; c < 3; c++) {
                 const char *sample = row + (3 * (size_t)(source->columns ? source->columns[x] : x) + c) * size;
@@ -87,7 +87,7 @@ struct write_loop {
     const struct raster_target *target;
 };
 
-static inline float sample_of(const struct raster_range *range, float value, int channel)
+static inline float raster_sample_of(const struct raster_range *range, float value, int channel)
 {
     value = value < range->low ? range->low : value > range->high ? range->high : value;
     return (value * range->deviation + range->mean[channel]) * range->unit;
@@ -95,7 +95,7 @@ static inline float sample_of(const struct raster_range *range, float value, int
 
 /* A float of 2^23 to 2^24 has no fraction, so adding 1.5*2^23 rounds, and leaves the integer in the low bits; unlike
  * lrintf this vectorises. */
-static inline uint8_t byte_of(float sample)
+static inline uint8_t raster_byte_of(float sample)
 {
     const float shifted = sample + 0x1.8p23f;
     uint32_t bits;
@@ -103,7 +103,7 @@ static inline uint8_t byte_of(float sample)
     return (uint8_t)bits;
 }
 
-static void write_samples(const struct write_loop *loop, const float *from, void *to)
+static void raster_write_samples(const struct write_loop *loop, const float *from, void *to)
 {
     const struct raster_values *v = loop->values;
     const int width = loop->target->width;
@@ -113,16 +113,16 @@ static void write_samples(const struct write_loop *loop, const float *from, void
         if (loop->target->form == RASTER_U8) {
             uint8_t *bytes = (uint8_t *)to + k;
             for (int x = 0; x < width; x++)
-                bytes[3 * x] = byte_of(sample_of(loop->range, plane[(size_t)x * v->pixel], c));
+                bytes[3 * x] = raster_byte_of(raster_sample_of(loop->range, plane[(size_t)x * v->pixel], c));
         } else {
             float *floats = (float *)to + k;
             for (int x = 0; x < width; x++)
-                floats[3 * x] = sample_of(loop->range, plane[(size_t)x * v->pixel], c);
+                floats[3 * x] = raster_sample_of(loop->range, plane[(size_t)x * v->pixel], c);
         }
     }
 }
 
-static bool crosses(const struct raster_layer *layer, int y)
+static bool raster_crosses(const struct raster_layer *layer, int y)
 {
     return y >= layer->y && y < layer->y + layer->height;
 }
@@ -132,7 +132,7 @@ void raster_lay(const struct raster_layer *layers, int count, int x, int y, int 
     for (const struct raster_layer *layer = layers; layer < layers + count; layer++) {
         const int begin = layer->x > x ? layer->x : x;
         const int end = layer->x + layer->width < x + width ? layer->x + layer->width : x + width;
-        if (!crosses(layer, y) || begin >= end)
+        if (!raster_crosses(layer, y) || begin >= end)
             continue;
         const float *over =
             layer->rgba + 4 * ((size_t)(y - layer->y) * (size_t)layer->width + (size_t)(begin - layer->x));
@@ -144,7 +144,7 @@ void raster_lay(const struct raster_layer *layers, int count, int x, int y, int 
 }
 
 /* As 8 bit, with layers over them. */
-static void write_layered(const struct write_loop *loop, const float *from, int y, uint8_t *to)
+static void raster_write_layered(const struct write_loop *loop, const float *from, int y, uint8_t *to)
 {
     enum { CHUNK = 512 };
     const struct raster_values *v = loop->values;
@@ -155,15 +155,15 @@ static void write_layered(const struct write_loop *loop, const float *from, int 
         for (int c = 0; c < 3; c++)
             for (int x = 0; x < count; x++)
                 samples[3 * x + (loop->range->bgr ? 2 - c : c)] =
-                    sample_of(loop->range, from[(size_t)c * v->channel + (size_t)(begin + x) * v->pixel], c);
+                    raster_sample_of(loop->range, from[(size_t)c * v->channel + (size_t)(begin + x) * v->pixel], c);
         raster_lay(target->layers, target->layer_count, target->left + begin, target->top + y, count, samples);
         for (int i = 0; i < 3 * count; i++)
-            to[3 * begin + i] = byte_of(samples[i] < 0 ? 0 : samples[i] > 255 ? 255 : samples[i]);
+            to[3 * begin + i] = raster_byte_of(samples[i] < 0 ? 0 : samples[i] > 255 ? 255 : samples[i]);
     }
 }
 
 /* Channel by channel, which vectorises. */
-static void write_labels(const struct raster_values *v, const float *from, int width, uint8_t *labels)
+static void raster_write_labels(const struct raster_values *v, const float *from, int width, uint8_t *labels)
 {
     enum { CHUNK = 512 };
     float best[CHUNK];
@@ -185,7 +185,7 @@ static void write_labels(const struct raster_values *v, const float *from, int w
     }
 }
 
-static void write_rows(void *context, int item)
+static void raster_write_rows(void *context, int item)
 {
     const struct write_loop *loop = context;
     const struct raster_target *target = loop->target;
@@ -197,13 +197,13 @@ static void write_rows(void *context, int item)
         char *to = (char *)target->data + (size_t)y * target->stride;
         bool layered = false;
         for (int i = 0; i < target->layer_count; i++)
-            layered = layered || crosses(&target->layers[i], target->top + y);
+            layered = layered || raster_crosses(&target->layers[i], target->top + y);
         if (target->form == RASTER_LABEL)
-            write_labels(v, from, target->width, (uint8_t *)to);
+            raster_write_labels(v, from, target->width, (uint8_t *)to);
         else if (layered)
-            write_layered(loop, from, y, (uint8_t *)to);
+            raster_write_layered(loop, from, y, (uint8_t *)to);
         else
-            write_samples(loop, from, to);
+            raster_write_samples(loop, from, to);
     }
 }
 
@@ -211,7 +211,7 @@ void raster_write(const struct raster_values *values, const struct raster_range 
                   const struct raster_target *target)
 {
     struct write_loop loop = {values, range, target};
-    thread_for(thread_bands(target->height), write_rows, &loop);
+    thread_for(thread_bands(target->height), raster_write_rows, &loop);
 }
 
 /* ---- what is wrong ----------------------------------------------------------------------------------------------- */
@@ -224,7 +224,7 @@ struct scan {
     atomic_bool bad;
 };
 
-static void scan_chunk(void *context, int item)
+static void raster_scan_chunk(void *context, int item)
 {
     struct scan *scan = context;
     const size_t begin = (size_t)item * CHUNK, end = begin + CHUNK < scan->count ? begin + CHUNK : scan->count;
@@ -242,7 +242,7 @@ static void scan_chunk(void *context, int item)
 bool raster_finite(const float *values, size_t count)
 {
     struct scan scan = {.values = values, .count = count};
-    thread_for((int)((count + CHUNK - 1) / CHUNK), scan_chunk, &scan);
+    thread_for((int)((count + CHUNK - 1) / CHUNK), raster_scan_chunk, &scan);
     return !atomic_load(&scan.bad);
 }
 

@@ -1,6 +1,6 @@
-/* Pictures in host memory as runs read and write them: interleaved samples, what lies between these and a tensor's
- * values, and the conversions in plain C for backends that take tensors alone.
- * Thread-safety: functions without state; the larger ones share their rows among the cores. */
+/* Pictures in host memory as runs read and write them: interleaved samples, their relation to a tensor's values, and
+ * the conversions in plain C for backends that take only tensors.
+ * Thread-safety: functions without state; the larger ones divide their rows among the cores. */
 #ifndef RUNTIME_BACKEND_RASTER_H
 #define RUNTIME_BACKEND_RASTER_H
 
@@ -10,22 +10,22 @@
 
 enum raster_form {
     RASTER_U8,   /* RGB, 8 bit */
-    RASTER_F32,  /* RGB, float32 in the units of 8 bit: 0..255, not rounded */
-    RASTER_LABEL /* of results alone: a byte a pixel, the channel whose value is largest, the first of equals */
+    RASTER_F32,  /* RGB, float32 on the 8-bit scale: 0..255, not rounded */
+    RASTER_LABEL /* only for results: a byte a pixel, the channel with the largest value, the first of equals */
 };
 
 /* Bytes of a pixel. */
 size_t raster_pixel(enum raster_form form);
 
-/* Between a sample p and the value v of tensor channel c, of 3: v = (p / unit - mean[c]) / deviation, and back,
- * p = (min(max(v, low), high) * deviation + mean[c]) * unit, for 8 bit rounded, halves to even. */
+/* Converts between a sample p and the value v of tensor channel c, of 3: v = (p / unit - mean[c]) / deviation, and
+ * back, p = (min(max(v, low), high) * deviation + mean[c]) * unit, rounded for 8 bit, halves to even. */
 struct raster_range {
     float unit, mean[3], deviation, low, high;
     bool bgr; /* the tensor's channels are blue, green, red */
 };
 
-/* An image of an input. Pixel (x, y) of the tensor is pixel (columns[x], rows[y]) of the picture, so that a window of
- * it, padded in whatever way, is a pair of lists; NULL: (x, y). */
+/* An image of an input. Pixel (x, y) of the tensor is pixel (columns[x], rows[y]) of the picture, so a pair of lists
+ * describes a window with any padding; NULL: (x, y). */
 struct raster_source {
     enum raster_form form;
     const void *data;
@@ -33,45 +33,45 @@ struct raster_source {
     const int *columns, *rows;
 };
 
-/* A picture that lies over a result before that is rounded: a sample v becomes v + weight * (rgb - a * v). */
+/* A picture laid over a result before the result is rounded: a sample v becomes v + weight * (rgb - a * v). */
 struct raster_layer {
-    const float *rgba; /* height × width: RGB in the units of 8 bit, times its alpha, and that, 0..1 */
+    const float *rgba; /* height × width: RGB on the 8-bit scale times alpha, and alpha, 0..1 */
     int x, y, width, height;
     float weight;
 };
 
-/* Where a rectangle of a result goes: its pixel (x, y) to the first of data. */
+/* Where a rectangle of a result goes: its pixel (x, y) is the first of data. */
 struct raster_target {
     enum raster_form form;
     void *data;
     size_t stride;
     int x, y, width, height;
-    const struct raster_layer *layers; /* over 8 bit, one after the other; not needed any more when the run is shown */
+    const struct raster_layer *layers; /* laid over 8 bit in this order; not needed once the run is shown */
     int layer_count;
-    int left, top; /* where among them its first pixel is */
+    int left, top; /* where its first pixel is among them */
 };
 
 /* The source's h × w pixels as 3 planes. */
 void raster_read(const struct raster_source *source, int h, int w, const struct raster_range *range, float *planes);
 
-/* Whether all of the source's samples are one value. */
+/* Whether all of the source's samples are equal. */
 bool raster_flat(const struct raster_source *source, int h, int w);
 
-/* Values as they lie: channel c of pixel (x, y) is data[c*channel + (y % rows)*row + x*pixel]. */
+/* How values are stored: channel c of pixel (x, y) is data[c*channel + (y % rows)*row + x*pixel]. */
 struct raster_values {
     const float *data;
     int channels, rows;
     size_t channel, row, pixel;
 };
 
-/* The target's rectangle of the values. range may be NULL for labels. */
+/* Writes the target's rectangle of the values. range may be NULL for labels. */
 void raster_write(const struct raster_values *values, const struct raster_range *range,
                   const struct raster_target *target);
 
-/* Lays what of the layers is there over the pixels (x, y) .. (x + width - 1, y), 3 samples each. */
+/* Lays the layers' part there over the pixels (x, y) .. (x + width - 1, y), 3 samples each. */
 void raster_lay(const struct raster_layer *layers, int count, int x, int y, int width, float *row);
 
-/* Whether all of `count` values are finite, and all equal. */
+/* Whether all of `count` values are finite, and whether all are equal. */
 bool raster_finite(const float *values, size_t count);
 bool raster_equal(const float *values, size_t count);
 

@@ -1,5 +1,5 @@
-/* Bounds-checked little-endian reads from bytes that nobody vouches for. A read that would pass the end gives false
- * and moves nothing. Thread-safety: a struct bytes belongs to one thread at a time. */
+/* Bounds-checked little-endian reads from untrusted bytes. A read that would pass the end returns false and moves
+ * nothing. Thread-safety: a struct bytes belongs to one thread at a time. */
 #ifndef RUNTIME_BASE_BYTES_H
 #define RUNTIME_BASE_BYTES_H
 

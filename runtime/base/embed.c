@@ -2,8 +2,8 @@
 
 #include <string.h>
 
-/* Made by tools/embed.sh; they end with a NULL name. Programs without starter models, the tests', link no such table.
- */
+/* Made by tools/embed.sh; each ends with a NULL name. Programs without starter models (the tests) link no such
+ * table. */
 extern const struct embed_file embed_table[];
 extern const struct embed_file embed_starter_table[] __attribute__((weak));
 

@@ -7,13 +7,13 @@
 
 struct embed_file {
     const char *name;
-    const uint8_t *start, *end; /* start is 16-byte aligned */
+    const uint8_t *start, *end; /* start is aligned to 16 bytes */
 };
 
 /* The bytes of the embedded file of that name ("conv2d.f16.spv", "index.html"), 16-byte aligned; NULL if none. */
 const uint8_t *embed_find(const char *name, size_t *size);
 
-/* models/starter/ as it was when the program was built; ends with a NULL name. */
+/* models/starter/ as it was when the program was built; the last row has a NULL name. */
 const struct embed_file *embed_starters(void);
 
 #endif

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "runtime/base/utf8.h"
+
 enum error_code error_set(struct error *err, enum error_code code, const char *format, ...)
 {
     if (err && err->code == OK) {
@@ -11,6 +13,30 @@ enum error_code error_set(struct error *err, enum error_code code, const char *f
         va_start(args, format);
         vsnprintf(err->text, sizeof err->text, format, args);
         va_end(args);
+        utf8_clean(err->text); /* names of files and tensors are untrusted */
+        err->code = code;
+    }
+    return code;
+}
+
+void error_local(struct error *err, const char *format, ...)
+{
+    if (!err)
+        return;
+    size_t used = strlen(err->text);
+    if (!err->local)
+        err->local = (int)used;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(err->text + used, sizeof err->text - used, format, args);
+    va_end(args);
+    utf8_clean(err->text + used);
+}
+
+enum error_code error_copy(struct error *err, enum error_code code, const struct error *from)
+{
+    if (err && err->code == OK) {
+        *err = *from;
         err->code = code;
     }
     return code;
@@ -24,6 +50,21 @@ void error_detail(struct error *err, const char *format, ...)
     va_start(args, format);
     vsnprintf(err->detail, sizeof err->detail, format, args);
     va_end(args);
+}
+
+const char *error_bytes(char out[ERROR_BYTES_MAX], uint64_t bytes)
+{
+    static const char *const units[] = {"KiB", "MiB", "GiB", "TiB"};
+    double value = (double)bytes / 1024;
+    size_t unit = 0;
+    for (; value >= 1024 && unit < 3; unit++)
+        value /= 1024;
+    if (bytes < 1024)
+        snprintf(out, ERROR_BYTES_MAX, "%u bytes", (unsigned)bytes);
+    else
+        snprintf(out, ERROR_BYTES_MAX, "%.*f %s (%llu bytes)", value != (double)(uint64_t)value, value, units[unit],
+                 (unsigned long long)bytes);
+    return out;
 }
 
 void error_clear(struct error *err)
@@ -48,6 +89,8 @@ const char *error_code_name(enum error_code code)
         [ERROR_DEVICE_DISABLED] = "device-disabled",
         [ERROR_CANCELLED] = "cancelled",
         [ERROR_TIMEOUT] = "timeout",
+        [ERROR_STALLED] = "stalled",
+        [ERROR_TOO_SLOW] = "too-slow",
         [ERROR_BUSY] = "busy",
         [ERROR_INTERNAL] = "internal",
     };

@@ -1,29 +1,51 @@
-/* A whole file, mapped read-only. Thread-safety: a mapped file may be read from any thread. */
+/* A whole file, mapped read-only. The first one installs a handler for SIGBUS; threads that read must not block that
+ * signal.
+ * Thread-safety: a mapped file may be read from any thread. */
 #ifndef RUNTIME_BASE_FILE_H
 #define RUNTIME_BASE_FILE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "runtime/base/error.h"
 
+/* Identifies a file, to tell whether it is still the same one. */
+struct file_id {
+    uint64_t device, inode, size;
+    int64_t changed_ns; /* mtime */
+};
+
 struct file {
     const uint8_t *data; /* NULL for an empty file */
     size_t size;
+    struct file_guard *guard;
 };
 
-/* Maps path. ERROR_NOT_FOUND when there is none, ERROR_IO for the rest (a directory, no permission); the text names
- * the path and the reason. */
+/* Maps path. ERROR_NOT_FOUND when there is none, ERROR_IO for the rest (a directory, no permission); the text names the
+ * path and the reason. Others may write to the file or truncate it while it is mapped. Reads then give arbitrary bytes,
+ * or zeros where the system would send SIGBUS (which is handled here), and file_changed says so. */
 enum error_code file_map(struct file *out, const char *path, struct error *err) MUST_CHECK;
 void file_unmap(struct file *file);
 
-/* All of it is going to be read soon: lets the system begin to, where it is not in memory. */
+/* Whether the file was written to or truncated since it was mapped, or could not be read. Once true it stays true. Call
+ * it after reading, before relying on what was read. */
+bool file_changed(const struct file *file);
+
+/* The identity of the file when it was mapped; zeros without one. And of what lies at a path now; false: nothing
+ * does. */
+struct file_id file_id(const struct file *file);
+bool file_identify(struct file_id *out, const char *path);
+bool file_same(const struct file_id *a, const struct file_id *b);
+
+/* All of it will be read soon: tells the system to start loading what is not in memory. */
 void file_expect(const struct file *file);
 
-/* Writes a file whole: to a temporary beside it, fsync, rename; at any failure the old file stays as it was. */
+/* Writes a whole file: to a temporary one beside it, then fsync and rename. After a failure the old file is
+ * unchanged. */
 enum error_code file_write(const char *path, const void *data, size_t size, struct error *err) MUST_CHECK;
 
-/* Creates a folder and those above it (mode 0777 less the umask). OK when it is there. */
+/* Creates a folder and those above it (mode 0777 less the umask). OK when it exists already. */
 enum error_code file_make_folders(const char *path, struct error *err) MUST_CHECK;
 
 #endif

@@ -14,8 +14,8 @@
 #define THREAD_MAX 64
 #define THREAD_NICE 5
 
-/* How long a helper looks for the next loop before it sleeps: loops follow each other within microseconds while rows
- * pass from step to step, and waking a thread takes longer than that. */
+/* How long a helper looks for the next loop before it sleeps: while rows pass from step to step, loops follow each
+ * other within microseconds, and waking a thread takes longer than that. */
 #define THREAD_LOOK_NS 50000
 
 static atomic_int thread_wanted;
@@ -35,7 +35,7 @@ int thread_count(void)
     return count < 1 ? 1 : count > THREAD_MAX ? THREAD_MAX : count;
 }
 
-/* A loop lies on its caller's stack, who leaves when no helper is in it. */
+/* A loop is on the stack of its caller, who leaves it when no helper is in it. */
 struct thread_loop {
     thread_item_fn *fn;
     void *context;
@@ -69,7 +69,7 @@ static int64_t thread_now(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* Under the lock. Two at a time: each of them wakes two more, so that nobody wakes all. */
+/* Under the lock. Wakes two at a time; each of them wakes two more, so that nobody has to wake all. */
 static void thread_wake(void)
 {
     for (int i = 0; i < 2 && i < pool.sleeping && i < atomic_load(&pool.places); i++)
@@ -94,7 +94,7 @@ static struct thread_loop *thread_join_loop(void)
 static void thread_leave_loop(struct thread_loop *loop)
 {
     if (atomic_fetch_sub(&loop->helpers, 1) > 1 || atomic_load(&pool.waiting) == 0)
-        return; /* from the subtraction on the loop may be gone */
+        return; /* after this subtraction the loop may no longer exist */
     pthread_mutex_lock(&pool.lock);
     pthread_cond_broadcast(&pool.left);
     pthread_mutex_unlock(&pool.lock);
@@ -102,7 +102,7 @@ static void thread_leave_loop(struct thread_loop *loop)
 
 void thread_give_way(void)
 {
-    /* On Linux a thread has a nice value of its own, and those that it starts, a driver's too, inherit it. */
+    /* On Linux each thread has its own nice value, and threads that it starts, a driver's included, inherit it. */
     setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), THREAD_NICE);
 }
 
@@ -128,12 +128,14 @@ static void *thread_help(void *unused)
     return unused;
 }
 
-/* Under the lock: up to so many helpers, as far as the system gives them. They never end, and take no signals. */
+/* Under the lock: starts up to that many helpers, as far as the system allows. They never end, and block all signals
+ * except the one that file.h handles. */
 static void thread_start(int wanted)
 {
     sigset_t all, before;
     pthread_t thread;
     sigfillset(&all);
+    sigdelset(&all, SIGBUS);
     if (pool.threads >= wanted || pthread_sigmask(SIG_SETMASK, &all, &before))
         return;
     for (; pool.threads < wanted && pthread_create(&thread, NULL, thread_help, NULL) == 0; pool.threads++)
@@ -141,7 +143,8 @@ static void thread_start(int wanted)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-/* Loops that run at once share the places: of many jobs' each does with few threads, which come and go less. */
+/* Loops that run at the same time share the threads: with many jobs each loop gets only a few, which come and go less
+ * often. */
 static void thread_post(struct thread_loop *loop, int places)
 {
     pthread_mutex_lock(&pool.lock);
@@ -156,7 +159,7 @@ static void thread_post(struct thread_loop *loop, int places)
     pthread_mutex_unlock(&pool.lock);
 }
 
-/* Lets nobody join any more and waits for those who did. */
+/* Closes the loop to new helpers and waits for those in it. */
 static void thread_close(struct thread_loop *loop)
 {
     pthread_mutex_lock(&pool.lock);

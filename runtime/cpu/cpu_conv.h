@@ -7,7 +7,7 @@
 #include "runtime/cpu/cpu_pool.h"
 
 enum cpu_conv_way {
-    CPU_CONV_DIRECT, /* a strip of input rows at a time, every tap a matrix product */
+    CPU_CONV_DIRECT, /* one strip of input rows at a time, each tap a matrix product */
     CPU_CONV_TILES,  /* Winograd: all weights transformed first, then some tiles at a time */
     CPU_CONV_OUTPUTS /* Winograd: all tiles transformed first, then some output channels at a time */
 };
@@ -21,7 +21,7 @@ struct cpu_conv_job {
     int cols;     /* blocks of output channels at a time */
     int rows;     /* direct: output rows at a time */
     bool copies;  /* direct: the input goes through a strip */
-    int width;    /* direct: of a strip or, without copies, of x */
+    int width;    /* direct: of a strip, or of x without copies */
     size_t block; /* direct: floats from one input block to the next */
     struct cpu_term *terms;
     int term_count;
@@ -29,12 +29,12 @@ struct cpu_conv_job {
     size_t shared_floats, thread_floats; /* scratch */
 };
 
-/* Fills all but conv, from conv. used[in blocks]: channels in each block. terms is the caller's to free().
+/* Fills all members except conv, from conv. used[in blocks]: channels in each block. terms is the caller's to free().
  * ERROR_NO_MEMORY. */
 enum error_code cpu_conv_plan(struct cpu_conv_job *job, const struct cpu_isa *isa, int threads, const int *used,
                               struct error *err) MUST_CHECK;
 
-/* shared: shared_floats; own: thread_floats for each thread, one after the other. */
+/* shared: shared_floats; own: thread_floats for each thread, consecutive. */
 void cpu_conv_run(const struct cpu_conv_job *job, const struct cpu_isa *isa, struct cpu_pool *pool, float *shared,
                   float *own);
 

@@ -1,7 +1,7 @@
-/* The kernels of the device "cpu", as a table of functions for each instruction set, and what they are told.
- * A tensor lies as [n][block][h][w][16], its channels in blocks of 16, each segment beginning a block of its own; lanes
- * after a segment's last channel are padding, hold 0, and every kernel keeps them 0. A tensor of "maps" (noise) is
- * plain [n][h][w]. Weights of a sum over channels lie as [out block][in block][tap][in lane][out lane].
+/* The kernels of the device "cpu", as a table of functions for each instruction set, and their arguments. A tensor is
+ * stored as [n][block][h][w][16], its channels in blocks of 16, each segment beginning a new block. Lanes after a
+ * segment's last channel are padding; they hold 0, and every kernel keeps them 0. A tensor of "maps" (noise) is plain
+ * [n][h][w]. Weights of a sum over channels are stored as [out block][in block][tap][in lane][out lane].
  * Thread-safety: functions without state; the caller divides the work among threads. */
 #ifndef RUNTIME_CPU_CPU_KERNEL_H
 #define RUNTIME_CPU_CPU_KERNEL_H
@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #define CPU_BLOCK 16
-#define CPU_CELL (CPU_BLOCK * CPU_BLOCK) /* weights of one tap between two blocks */
+#define CPU_CELL (CPU_BLOCK * CPU_BLOCK) /* number of weights of one tap between two blocks */
 
 /* A view. */
 struct cpu_operand {
@@ -43,8 +43,8 @@ struct cpu_term {
     size_t channels;
 };
 
-#define CPU_GEMM_ROWS 6 /* rows that a call takes at most */
-#define CPU_GEMM_COLS 4 /* blocks of output channels that a call takes at most */
+#define CPU_GEMM_ROWS 6 /* the most rows that a call takes */
+#define CPU_GEMM_COLS 4 /* the most blocks of output channels that a call takes */
 
 struct cpu_conv {
     struct cpu_operand x;
@@ -104,7 +104,7 @@ struct cpu_combine {
 struct cpu_isa {
     const char *name;
     const struct cpu_isa *exact; /* the same with sums in double and without Winograd's kernels; NULL in itself */
-    int gemm_cols;               /* blocks of output channels that a call of gemm takes at most */
+    int gemm_cols;               /* the most blocks of output channels that a call of gemm takes */
 
     /* out[row][col][16] = sum over the terms and their channels c of row[offset + c] * weight[col * weight_col +
      * term*256 + c*16 ..+15]; row_count <= CPU_GEMM_ROWS. */

@@ -1,8 +1,8 @@
 #include "runtime/cpu/cpu_kernel_list.h"
 
-/* One register tile: ROWS rows against COLS blocks of output channels. Each block of input channels lies far from the
- * one before, where no processor expects it: the rows that the next call will read there are asked for in advance,
- * which halves the time of a 1×1 convolution. */
+/* One register tile: ROWS rows against COLS blocks of output channels. Each block of input channels is far from the one
+ * before, where no processor expects it: the rows that the next call will read there are prefetched, which halves the
+ * time of a 1×1 convolution. */
 #define GEMM(ROWS, COLS)                                                                                               \
     static void gemm_##ROWS##_##COLS(const float *const rows[], const float *weight, size_t weight_col,                \
                                      const struct cpu_term *terms, int term_count, float *out)                         \

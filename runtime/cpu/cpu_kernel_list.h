@@ -1,4 +1,4 @@
-/* The kernels of the instruction set that is being compiled; what they do: struct cpu_isa.
+/* The kernels of the instruction set that is being compiled; struct cpu_isa says what they do.
  * Thread-safety: functions without state. */
 #ifndef RUNTIME_CPU_CPU_KERNEL_LIST_H
 #define RUNTIME_CPU_CPU_KERNEL_LIST_H

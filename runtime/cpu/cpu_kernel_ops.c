@@ -1,21 +1,21 @@
-/* The kernels beside Winograd's and the matrix product, and the table of all. */
+/* The kernels other than Winograd's and the matrix product, and the table of all kernels. */
 #include <math.h>
 
 #include "runtime/cpu/cpu_kernel_list.h"
 
-static const float *pixel_at(const struct cpu_operand *x, int image, int block, int row, int column)
+static const float *kernel_pixel_at(const struct cpu_operand *x, int image, int block, int row, int column)
 {
     return x->data + (size_t)image * x->image +
            (((size_t)block * (size_t)x->h + (size_t)row) * (size_t)x->w + (size_t)column) * CPU_BLOCK;
 }
 
-static float *pixel_of(const struct cpu_operand *y, int image, int block, int row)
+static float *kernel_pixel_of(const struct cpu_operand *y, int image, int block, int row)
 {
     return y->data + (size_t)image * y->image + ((size_t)block * (size_t)y->h + (size_t)row) * (size_t)y->w * CPU_BLOCK;
 }
 
-static void finish(const struct cpu_finish *f, int image, int image_step, size_t pixel, size_t pixel_step, int rows,
-                   int first_out, int cols, const float *sums)
+static void kernel_finish(const struct cpu_finish *f, int image, int image_step, size_t pixel, size_t pixel_step,
+                          int rows, int first_out, int cols, const float *sums)
 {
     for (int r = 0; r < rows; r++) {
         for (int c = 0; c < cols; c++, sums += CPU_BLOCK) {
@@ -26,7 +26,7 @@ static void finish(const struct cpu_finish *f, int image, int image_step, size_t
     }
 }
 
-static void strip(const struct cpu_conv *conv, int image, int row, int rows, int width, float *to, size_t block)
+static void kernel_strip(const struct cpu_conv *conv, int image, int row, int rows, int width, float *to, size_t block)
 {
     const struct cpu_operand *x = &conv->x;
     const int up = conv->upsample, h = x->h * up, w = x->w * up;
@@ -38,7 +38,7 @@ static void strip(const struct cpu_conv *conv, int image, int row, int rows, int
             int y = row + r - conv->pad;
             if (conv->reflect)
                 y = cpu_kernel_reflect(y, h, conv->pad);
-            const float *from = y < 0 || y >= h ? NULL : pixel_at(x, image, b, y / up, 0);
+            const float *from = y < 0 || y >= h ? NULL : kernel_pixel_at(x, image, b, y / up, 0);
             for (int i = 0; i < width; i++, out += CPU_BLOCK) {
                 int column = i - conv->pad;
                 if (conv->reflect)
@@ -57,27 +57,27 @@ static void strip(const struct cpu_conv *conv, int image, int row, int rows, int
 }
 
 /* The part of a window along one side that lies in the picture: its first tap and the one after its last. */
-static void window_span(int at, int kernel, int size, int *first, int *end)
+static void kernel_window_span(int at, int kernel, int size, int *first, int *end)
 {
     *first = at < 0 ? -at : 0;
     *end = size - at < kernel ? size - at : kernel;
 }
 
-static void depthwise(const struct cpu_window *d, int image, int block, int row, int rows)
+static void kernel_depthwise(const struct cpu_window *d, int image, int block, int row, int rows)
 {
     const float *weight = d->weight + (size_t)(block * d->kernel * d->kernel) * CPU_BLOCK;
     for (int y = row; y < row + rows; y++) {
-        float *out = pixel_of(&d->y, image, block, y);
+        float *out = kernel_pixel_of(&d->y, image, block, y);
         int ky0, ky1, kx0, kx1;
-        window_span(y * d->stride - d->pad, d->kernel, d->x.h, &ky0, &ky1);
+        kernel_window_span(y * d->stride - d->pad, d->kernel, d->x.h, &ky0, &ky1);
         for (int x = 0; x < d->y.w; x++, out += CPU_BLOCK) {
             const int x0 = x * d->stride - d->pad;
             vf sum[VF_PARTS];
-            window_span(x0, d->kernel, d->x.w, &kx0, &kx1);
+            kernel_window_span(x0, d->kernel, d->x.w, &kx0, &kx1);
             UNROLL for (int k = 0; k < VF_PARTS; k++) sum[k] =
                 d->bias ? vf_load(d->bias + block * CPU_BLOCK + k * VF_LANES) : vf_set(0);
             for (int ky = ky0; ky < ky1; ky++) {
-                const float *from = pixel_at(&d->x, image, block, y * d->stride - d->pad + ky, x0 + kx0);
+                const float *from = kernel_pixel_at(&d->x, image, block, y * d->stride - d->pad + ky, x0 + kx0);
                 const float *w = weight + (ky * d->kernel + kx0) * CPU_BLOCK;
                 for (int kx = kx0; kx < kx1; kx++, from += CPU_BLOCK, w += CPU_BLOCK)
                     UNROLL for (int k = 0; k < VF_PARTS; k++) sum[k] =
@@ -93,19 +93,19 @@ static void depthwise(const struct cpu_window *d, int image, int block, int row,
     }
 }
 
-static void max_pool(const struct cpu_window *d, int image, int block, int row, int rows)
+static void kernel_max_pool(const struct cpu_window *d, int image, int block, int row, int rows)
 {
     for (int y = row; y < row + rows; y++) {
-        float *out = pixel_of(&d->y, image, block, y);
+        float *out = kernel_pixel_of(&d->y, image, block, y);
         int ky0, ky1, kx0, kx1;
-        window_span(y * d->stride - d->pad, d->kernel, d->x.h, &ky0, &ky1);
+        kernel_window_span(y * d->stride - d->pad, d->kernel, d->x.h, &ky0, &ky1);
         for (int x = 0; x < d->y.w; x++, out += CPU_BLOCK) {
             const int x0 = x * d->stride - d->pad;
             vf best[VF_PARTS];
-            window_span(x0, d->kernel, d->x.w, &kx0, &kx1);
+            kernel_window_span(x0, d->kernel, d->x.w, &kx0, &kx1);
             UNROLL for (int k = 0; k < VF_PARTS; k++) best[k] = vf_set(-INFINITY);
             for (int ky = ky0; ky < ky1; ky++) {
-                const float *from = pixel_at(&d->x, image, block, y * d->stride - d->pad + ky, x0 + kx0);
+                const float *from = kernel_pixel_at(&d->x, image, block, y * d->stride - d->pad + ky, x0 + kx0);
                 for (int kx = kx0; kx < kx1; kx++, from += CPU_BLOCK)
                     UNROLL for (int k = 0; k < VF_PARTS; k++) best[k] = vf_max(best[k], vf_load(from + k * VF_LANES));
             }
@@ -115,7 +115,7 @@ static void max_pool(const struct cpu_window *d, int image, int block, int row, 
 }
 
 /* The two neighbours and the weight of the second, as torch's interpolate with align_corners=False. */
-static void bilinear_source(int i, int in, int out, int *low, int *high, float *t)
+static void kernel_bilinear_source(int i, int in, int out, int *low, int *high, float *t)
 {
     float f = ((float)i + 0.5f) * ((float)in / (float)out) - 0.5f;
     if (f < 0)
@@ -125,13 +125,13 @@ static void bilinear_source(int i, int in, int out, int *low, int *high, float *
     *t = f - (float)*low;
 }
 
-static void resize(const struct cpu_operand *x, const struct cpu_operand *y, bool bilinear, int image, int block,
-                   int row, int rows)
+static void kernel_resize(const struct cpu_operand *x, const struct cpu_operand *y, bool bilinear, int image, int block,
+                          int row, int rows)
 {
     for (int oy = row; oy < row + rows; oy++) {
-        float *out = pixel_of(y, image, block, oy);
+        float *out = kernel_pixel_of(y, image, block, oy);
         if (!bilinear) {
-            const float *from = pixel_at(x, image, block, (int)((int64_t)oy * x->h / y->h), 0);
+            const float *from = kernel_pixel_at(x, image, block, (int)((int64_t)oy * x->h / y->h), 0);
             for (int ox = 0; ox < y->w; ox++, out += CPU_BLOCK) {
                 const float *p = from + (size_t)((int64_t)ox * x->w / y->w) * CPU_BLOCK;
                 UNROLL for (int k = 0; k < CPU_BLOCK; k += VF_LANES) vf_store(out + k, vf_load(p + k));
@@ -140,10 +140,10 @@ static void resize(const struct cpu_operand *x, const struct cpu_operand *y, boo
         }
         int y0, y1, x0, x1;
         float ty, tx;
-        bilinear_source(oy, x->h, y->h, &y0, &y1, &ty);
-        const float *top = pixel_at(x, image, block, y0, 0), *bottom = pixel_at(x, image, block, y1, 0);
+        kernel_bilinear_source(oy, x->h, y->h, &y0, &y1, &ty);
+        const float *top = kernel_pixel_at(x, image, block, y0, 0), *bottom = kernel_pixel_at(x, image, block, y1, 0);
         for (int ox = 0; ox < y->w; ox++, out += CPU_BLOCK) {
-            bilinear_source(ox, x->w, y->w, &x0, &x1, &tx);
+            kernel_bilinear_source(ox, x->w, y->w, &x0, &x1, &tx);
             const vf right = vf_set(tx), left = vf_set(1 - tx), low = vf_set(ty), high = vf_set(1 - ty);
             UNROLL for (int k = 0; k < CPU_BLOCK; k += VF_LANES)
             {
@@ -155,13 +155,13 @@ static void resize(const struct cpu_operand *x, const struct cpu_operand *y, boo
     }
 }
 
-static void combine(const struct cpu_combine *c, int image, int block, int row, int rows)
+static void kernel_combine(const struct cpu_combine *c, int image, int block, int row, int rows)
 {
     const size_t count = (size_t)rows * (size_t)c->y.w;
-    const float *x = pixel_at(&c->x, image, block, row, 0), *a = pixel_at(&c->a, image, block, row, 0);
-    float *out = pixel_of(&c->y, image, block, row);
+    const float *x = kernel_pixel_at(&c->x, image, block, row, 0), *a = kernel_pixel_at(&c->a, image, block, row, 0);
+    float *out = kernel_pixel_of(&c->y, image, block, row);
     if (c->b.data) {
-        const float *b = pixel_at(&c->b, image, block, row, 0);
+        const float *b = kernel_pixel_at(&c->b, image, block, row, 0);
         for (size_t i = 0; i < count * CPU_BLOCK; i += VF_LANES)
             vf_store(out + i, vf_load(x + i) * vf_load(a + i) + vf_load(b + i));
         return;
@@ -183,7 +183,7 @@ static void combine(const struct cpu_combine *c, int image, int block, int row, 
 #define NAME_TEXT2(x) #x
 #define NAME_TEXT(x) NAME_TEXT2(x)
 
-#ifdef __AVX2__ /* doubles of AVX-512 are not worth a set of their own */
+#ifdef __AVX2__ /* a separate set with AVX-512 doubles is not worthwhile */
 #define EXACT cpu_isa_avx2_exact
 #else
 #define EXACT cpu_isa_base_exact
@@ -193,16 +193,16 @@ const struct cpu_isa CPU_FN(cpu_isa) = {
     .name = NAME_TEXT(CPU_ISA),
     .gemm_cols = VF_LANES == 16 ? 4 : 1,
     .gemm = CPU_FN(cpu_kernel_gemm),
-    .finish = finish,
-    .strip = strip,
+    .finish = kernel_finish,
+    .strip = kernel_strip,
 #ifndef CPU_DOUBLE
     .exact = &EXACT,
     .winograd_weight = CPU_FN(cpu_kernel_winograd_weight),
     .winograd_input = CPU_FN(cpu_kernel_winograd_input),
     .winograd_output = CPU_FN(cpu_kernel_winograd_output),
 #endif
-    .depthwise = depthwise,
-    .max_pool = max_pool,
-    .resize = resize,
-    .combine = combine,
+    .depthwise = kernel_depthwise,
+    .max_pool = kernel_max_pool,
+    .resize = kernel_resize,
+    .combine = kernel_combine,
 };

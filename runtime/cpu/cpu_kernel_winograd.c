@@ -8,7 +8,7 @@
 #define POINT_A 0.70710678118654752f
 #define POINT_B 1.41421356237309505f
 
-static inline void transform_input(const vf d[6], vf out[6])
+static inline void winograd_transform_input(const vf d[6], vf out[6])
 {
     const vf half = vf_set(0.5f), two = vf_set(2), sum = vf_set(2.5f), a = vf_set(POINT_A), b = vf_set(POINT_B);
     const vf even_a = d[4] - two * d[2], odd_a = d[3] - two * d[1];
@@ -21,7 +21,7 @@ static inline void transform_input(const vf d[6], vf out[6])
     out[5] = (d[1] + d[5]) - sum * d[3];
 }
 
-static inline void transform_weight(const vf g[3], vf out[6])
+static inline void winograd_transform_weight(const vf g[3], vf out[6])
 {
     const vf third = vf_set(-1 / 3.0f), a = vf_set(-POINT_A / 1.5f), sixth = vf_set(1 / 6.0f), b = vf_set(POINT_B / 6);
     const vf even_a = vf_set(-1 / 1.5f) * g[0] + third * g[2], even_b = sixth * g[0] + vf_set(1 / 3.0f) * g[2];
@@ -33,7 +33,7 @@ static inline void transform_weight(const vf g[3], vf out[6])
     out[5] = g[2];
 }
 
-static inline void transform_output(const vf m[6], vf out[4])
+static inline void winograd_transform_output(const vf m[6], vf out[4])
 {
     const vf even_a = m[1] + m[2], odd_a = m[1] - m[2], even_b = m[3] + m[4], odd_b = m[3] - m[4];
     out[0] = m[0] + even_a + even_b;
@@ -55,12 +55,12 @@ void CPU_FN(cpu_kernel_winograd_weight)(const float *weight, int in_blocks, int 
                 {
                     vf g[3], t[6];
                     UNROLL for (int y = 0; y < 3; y++) g[y] = vf_load(from + (y * 3 + x) * CPU_CELL + lane);
-                    transform_weight(g, t);
+                    winograd_transform_weight(g, t);
                     UNROLL for (int y = 0; y < 6; y++) rows[y][x] = t[y];
                 }
                 for (int y = 0; y < 6; y++) {
                     vf t[6];
-                    transform_weight(rows[y], t);
+                    winograd_transform_weight(rows[y], t);
                     UNROLL for (int x = 0; x < 6; x++) vf_store(to + (size_t)(y * 6 + x) * point_u + lane, t[x]);
                 }
             }
@@ -69,7 +69,7 @@ void CPU_FN(cpu_kernel_winograd_weight)(const float *weight, int in_blocks, int 
 }
 
 /* Where the six rows or columns of a tile come from: an index into the source, or -1 for 0. */
-static void tile_source(const struct cpu_conv *conv, int first, int size, int out[6])
+static void winograd_tile_source(const struct cpu_conv *conv, int first, int size, int out[6])
 {
     const int up = size * conv->upsample;
     for (int i = 0; i < 6; i++) {
@@ -80,15 +80,15 @@ static void tile_source(const struct cpu_conv *conv, int first, int size, int ou
     }
 }
 
-/* One part of a block of one tile: pixel (y, x) lies at from + y*row + x*16. */
-static inline void tile_transform(const float *from, size_t row, const float *scale, float *to, size_t point)
+/* One part of a block of one tile: pixel (y, x) is at from + y*row + x*16. */
+static inline void winograd_tile_transform(const float *from, size_t row, const float *scale, float *to, size_t point)
 {
     vf rows[6][6];
     UNROLL for (int x = 0; x < 6; x++)
     {
         vf column[6], t[6];
         UNROLL for (int y = 0; y < 6; y++) column[y] = vf_load(from + (size_t)y * row + (size_t)(x * CPU_BLOCK));
-        transform_input(column, t);
+        winograd_transform_input(column, t);
         UNROLL for (int y = 0; y < 6; y++) rows[y][x] = t[y];
     }
     const vf s = scale ? vf_load(scale) : vf_set(1);
@@ -97,17 +97,17 @@ static inline void tile_transform(const float *from, size_t row, const float *sc
         vf t[6];
         if (scale) /* the transform is linear */
             UNROLL for (int x = 0; x < 6; x++) rows[y][x] = rows[y][x] * s;
-        transform_input(rows[y], t);
+        winograd_transform_input(rows[y], t);
         UNROLL for (int x = 0; x < 6; x++) vf_store(to + (size_t)(y * 6 + x) * point, t[x]);
     }
 }
 
 /* The 36 pixels of a tile that reaches beyond the picture, or into an upsampled one. plane: the block's. */
-static void tile_gather(const struct cpu_conv *conv, const float *plane, int x0, int y0, float *pixels)
+static void winograd_tile_gather(const struct cpu_conv *conv, const float *plane, int x0, int y0, float *pixels)
 {
     int ys[6], xs[6];
-    tile_source(conv, y0, conv->x.h, ys);
-    tile_source(conv, x0, conv->x.w, xs);
+    winograd_tile_source(conv, y0, conv->x.h, ys);
+    winograd_tile_source(conv, x0, conv->x.w, xs);
     for (int i = 0; i < 6; i++) {
         for (int j = 0; j < 6; j++, pixels += CPU_BLOCK) {
             const float *from =
@@ -136,17 +136,17 @@ void CPU_FN(cpu_kernel_winograd_input)(const struct cpu_conv *conv, const struct
             size_t row = (size_t)x->w * CPU_BLOCK;
             if (conv->upsample == 1 && y0 >= 0 && x0 >= 0 && y0 + 6 <= x->h && x0 + 6 <= x->w) {
                 from += ((size_t)y0 * (size_t)x->w + (size_t)x0) * CPU_BLOCK;
-                /* What the tile after the next adds: a tensor is larger than a core's own cache. */
+                /* Prefetches what the tile after the next adds: a tensor is larger than a core's own cache. */
                 for (int i = 0; i < 6; i++)
                     for (int j = 10; j < 14; j++)
                         __builtin_prefetch(from + (size_t)i * row + (size_t)(j * CPU_BLOCK));
             } else {
-                tile_gather(conv, from, x0, y0, pixels);
+                winograd_tile_gather(conv, from, x0, y0, pixels);
                 from = pixels;
                 row = 6 * CPU_BLOCK;
             }
             for (int part = 0; part < CPU_BLOCK; part += VF_LANES)
-                tile_transform(from + part, row, scale ? scale + part : NULL, to + part, point_v);
+                winograd_tile_transform(from + part, row, scale ? scale + part : NULL, to + part, point_v);
         }
     }
 }
@@ -169,13 +169,13 @@ void CPU_FN(cpu_kernel_winograd_output)(const struct cpu_conv *conv, const struc
                 {
                     vf column[6], out[4];
                     UNROLL for (int y = 0; y < 6; y++) column[y] = vf_load(from + (size_t)(y * 6 + x) * point_m);
-                    transform_output(column, out);
+                    winograd_transform_output(column, out);
                     UNROLL for (int y = 0; y < 4; y++) rows[y][x] = out[y];
                 }
                 UNROLL for (int y = 0; y < 4; y++)
                 {
                     vf out[4];
-                    transform_output(rows[y], out);
+                    winograd_transform_output(rows[y], out);
                     UNROLL for (int x = 0; x < 4; x++) result[y][x][part] = out[x];
                 }
             }

@@ -13,7 +13,7 @@
  */
 
 /* Rows of one block that make an item of about ITEM_FLOATS. */
-static int item_rows(const struct cpu_operand *y)
+static int ops_item_rows(const struct cpu_operand *y)
 {
     const int rows = ITEM_FLOATS / (y->w * CPU_BLOCK);
     return rows < 1 ? 1 : rows < y->h ? rows : y->h;
@@ -28,7 +28,7 @@ struct rows {
     int each, groups;
 };
 
-static void rows_item(void *context, int item, int thread)
+static void ops_rows_item(void *context, int item, int thread)
 {
     const struct rows *r = context;
     const int row = item % r->groups * r->each, block = item / r->groups % r->y->blocks,
@@ -37,22 +37,22 @@ static void rows_item(void *context, int item, int thread)
     r->fn(r, image, block, row, r->y->h - row < r->each ? r->y->h - row : r->each);
 }
 
-static void run_rows(const struct cpu_task *task, const struct cpu_run *run, const struct cpu_operand *y,
-                     void (*fn)(const struct rows *, int, int, int, int))
+static void ops_run_rows(const struct cpu_task *task, const struct cpu_run *run, const struct cpu_operand *y,
+                         void (*fn)(const struct rows *, int, int, int, int))
 {
-    struct rows rows = {task, run, y, fn, item_rows(y), 0};
+    struct rows rows = {task, run, y, fn, ops_item_rows(y), 0};
     rows.groups = (y->h + rows.each - 1) / rows.each;
-    cpu_pool_run(run->pool, y->n * y->blocks * rows.groups, rows_item, &rows);
+    cpu_pool_run(run->pool, y->n * y->blocks * rows.groups, ops_rows_item, &rows);
 }
 
-static void run_conv(const struct cpu_task *task, const struct cpu_run *run)
+static void ops_run_conv(const struct cpu_task *task, const struct cpu_run *run)
 {
     struct cpu_conv_job job = task->conv;
     job.thread_floats = run->own_floats; /* from one thread's scratch to the next's */
     cpu_conv_run(&job, run->isa, run->pool, run->shared, run->own);
 }
 
-static void linear_item(void *context, int item, int thread)
+static void ops_linear_item(void *context, int item, int thread)
 {
     const struct rows *r = context;
     const struct cpu_linear *l = &r->task->linear;
@@ -76,7 +76,7 @@ static void linear_item(void *context, int item, int thread)
     }
 }
 
-static void run_linear(const struct cpu_task *task, const struct cpu_run *run)
+static void ops_run_linear(const struct cpu_task *task, const struct cpu_run *run)
 {
     const struct cpu_linear *l = &task->linear;
     struct rows rows = {.task = task, .run = run};
@@ -87,50 +87,50 @@ static void run_linear(const struct cpu_task *task, const struct cpu_run *run)
             run->shared[(size_t)image * lanes + i] = v * v;
         }
     const int cols = run->isa->gemm_cols;
-    cpu_pool_run(run->pool, (l->finish.y.blocks + cols - 1) / cols, linear_item, &rows);
+    cpu_pool_run(run->pool, (l->finish.y.blocks + cols - 1) / cols, ops_linear_item, &rows);
 }
 
-static void depthwise_rows(const struct rows *r, int image, int block, int row, int count)
+static void ops_depthwise_rows(const struct rows *r, int image, int block, int row, int count)
 {
     r->run->isa->depthwise(&r->task->window, image, block, row, count);
 }
 
-static void run_depthwise(const struct cpu_task *task, const struct cpu_run *run)
+static void ops_run_depthwise(const struct cpu_task *task, const struct cpu_run *run)
 {
-    run_rows(task, run, &task->window.y, depthwise_rows);
+    ops_run_rows(task, run, &task->window.y, ops_depthwise_rows);
 }
 
-static void max_pool_rows(const struct rows *r, int image, int block, int row, int count)
+static void ops_max_pool_rows(const struct rows *r, int image, int block, int row, int count)
 {
     r->run->isa->max_pool(&r->task->window, image, block, row, count);
 }
 
-static void run_max_pool(const struct cpu_task *task, const struct cpu_run *run)
+static void ops_run_max_pool(const struct cpu_task *task, const struct cpu_run *run)
 {
-    run_rows(task, run, &task->window.y, max_pool_rows);
+    ops_run_rows(task, run, &task->window.y, ops_max_pool_rows);
 }
 
-static void resize_rows(const struct rows *r, int image, int block, int row, int count)
+static void ops_resize_rows(const struct rows *r, int image, int block, int row, int count)
 {
     r->run->isa->resize(&r->task->resize.x, &r->task->resize.y, r->task->resize.bilinear, image, block, row, count);
 }
 
-static void run_resize(const struct cpu_task *task, const struct cpu_run *run)
+static void ops_run_resize(const struct cpu_task *task, const struct cpu_run *run)
 {
-    run_rows(task, run, &task->resize.y, resize_rows);
+    ops_run_rows(task, run, &task->resize.y, ops_resize_rows);
 }
 
-static void combine_rows(const struct rows *r, int image, int block, int row, int count)
+static void ops_combine_rows(const struct rows *r, int image, int block, int row, int count)
 {
     r->run->isa->combine(&r->task->combine, image, block, row, count);
 }
 
-static void run_combine(const struct cpu_task *task, const struct cpu_run *run)
+static void ops_run_combine(const struct cpu_task *task, const struct cpu_run *run)
 {
-    run_rows(task, run, &task->combine.y, combine_rows);
+    ops_run_rows(task, run, &task->combine.y, ops_combine_rows);
 }
 
-static void gather_rows(const struct rows *r, int image, int block, int row, int count)
+static void ops_gather_rows(const struct rows *r, int image, int block, int row, int count)
 {
     const struct cpu_gather *g = &r->task->gather;
     const struct cpu_operand *y = &g->y;
@@ -159,13 +159,13 @@ static void gather_rows(const struct rows *r, int image, int block, int row, int
     }
 }
 
-static void run_gather(const struct cpu_task *task, const struct cpu_run *run)
+static void ops_run_gather(const struct cpu_task *task, const struct cpu_run *run)
 {
-    run_rows(task, run, &task->gather.y, gather_rows);
+    ops_run_rows(task, run, &task->gather.y, ops_gather_rows);
 }
 
-/* A noise map comes from the caller as it stays. */
-static void run_copy(const struct cpu_task *task, const struct cpu_run *run)
+/* A noise map keeps the caller's layout. */
+static void ops_run_copy(const struct cpu_task *task, const struct cpu_run *run)
 {
     const struct cpu_operand *y = &task->gather.y;
     (void)run;
@@ -174,7 +174,7 @@ static void run_copy(const struct cpu_task *task, const struct cpu_run *run)
 
 #define NOISE_QUADS 256 /* an item */
 
-static void noise_item(void *context, int item, int thread)
+static void ops_noise_item(void *context, int item, int thread)
 {
     static const double pi = 3.14159265358979323846;
     const struct rows *r = context;
@@ -204,12 +204,12 @@ static void noise_item(void *context, int item, int thread)
     }
 }
 
-static void run_noise(const struct cpu_task *task, const struct cpu_run *run)
+static void ops_run_noise(const struct cpu_task *task, const struct cpu_run *run)
 {
     const struct cpu_operand *y = &task->noise.y;
     struct rows rows = {.task = task, .run = run};
     rows.groups = (int)(((size_t)y->h * (size_t)y->w + 4 * NOISE_QUADS - 1) / (4 * NOISE_QUADS));
-    cpu_pool_run(run->pool, y->n * rows.groups, noise_item, &rows);
+    cpu_pool_run(run->pool, y->n * rows.groups, ops_noise_item, &rows);
 }
 
 struct output {
@@ -219,7 +219,7 @@ struct output {
     float *to;
 };
 
-static void output_item(void *context, int item, int thread)
+static void ops_output_item(void *context, int item, int thread)
 {
     const struct output *o = context;
     const size_t plane = (size_t)o->x->h * (size_t)o->x->w;
@@ -235,14 +235,14 @@ static void output_item(void *context, int item, int thread)
 void cpu_ops_output(const struct cpu_operand *x, int channels, const int *lanes, struct cpu_pool *pool, float *to)
 {
     struct output output = {x, channels, lanes, to};
-    cpu_pool_run(pool, x->n * channels, output_item, &output);
+    cpu_pool_run(pool, x->n * channels, ops_output_item, &output);
 }
 
 /* --- building ------------------------------------------------------------------------------------------------------
  */
 
-static enum error_code tensor_pack(struct cpu_build *build, const struct param *param, int taps,
-                                   const struct cpu_layout *layout, const float **out, struct error *err)
+static enum error_code ops_tensor_pack(struct cpu_build *build, const struct param *param, int taps,
+                                       const struct cpu_layout *layout, const float **out, struct error *err)
 {
     *out = NULL;
     if (!param)
@@ -251,17 +251,17 @@ static enum error_code tensor_pack(struct cpu_build *build, const struct param *
     return cpu_pack_get(build->device, &key, out, err);
 }
 
-static enum error_code sum_pack(struct cpu_build *build, const struct param *param, int taps,
-                                const struct cpu_layout *in, const struct cpu_layout *out, const float **weight,
-                                struct error *err)
+static enum error_code ops_sum_pack(struct cpu_build *build, const struct param *param, int taps,
+                                    const struct cpu_layout *in, const struct cpu_layout *out, const float **weight,
+                                    struct error *err)
 {
     const struct cpu_pack_key key = {.param = param, .kind = CPU_PACK_SUM, .taps = taps, .in = *in, .out = *out};
     return cpu_pack_get(build->device, &key, weight, err);
 }
 
 /* The value in the lane of each channel, 0 in padding. */
-static enum error_code uniform_lanes(struct cpu_build *build, const struct cpu_layout *layout, float value,
-                                     const float **out, struct error *err)
+static enum error_code ops_uniform_lanes(struct cpu_build *build, const struct cpu_layout *layout, float value,
+                                         const float **out, struct error *err)
 {
     void *memory;
     enum error_code code =
@@ -278,17 +278,17 @@ static enum error_code uniform_lanes(struct cpu_build *build, const struct cpu_l
 }
 
 /* The slope of each lane; NULL without an activation. */
-static enum error_code slopes(struct cpu_build *build, const struct node *node, enum activation activation, float slope,
-                              const struct cpu_layout *layout, const float **out, struct error *err)
+static enum error_code ops_slopes(struct cpu_build *build, const struct node *node, enum activation activation,
+                                  float slope, const struct cpu_layout *layout, const float **out, struct error *err)
 {
     *out = NULL;
     switch (activation) {
     case ACTIVATION_NONE:
         return OK;
     case ACTIVATION_PRELU:
-        return tensor_pack(build, node->param[OP_SLOPE], 1, layout, out, err);
+        return ops_tensor_pack(build, node->param[OP_SLOPE], 1, layout, out, err);
     default:
-        return uniform_lanes(build, layout, activation == ACTIVATION_RELU ? 0 : slope, out, err);
+        return ops_uniform_lanes(build, layout, activation == ACTIVATION_RELU ? 0 : slope, out, err);
     }
 }
 
@@ -298,8 +298,8 @@ struct sides {
     struct cpu_operand out;
 };
 
-static enum error_code find_sides(struct cpu_build *build, const struct node *node, struct sides *sides,
-                                  struct error *err)
+static enum error_code ops_find_sides(struct cpu_build *build, const struct node *node, struct sides *sides,
+                                      struct error *err)
 {
     if (node->in[OP_X].tensor >= 0)
         cpu_pack_layout(build->graph, node->in[OP_X], &sides->x);
@@ -307,7 +307,8 @@ static enum error_code find_sides(struct cpu_build *build, const struct node *no
     return cpu_plan_operand(build, node->out, NULL, &sides->out, err);
 }
 
-static enum error_code used_of(struct cpu_build *build, const struct cpu_layout *layout, int **out, struct error *err)
+static enum error_code ops_used_of(struct cpu_build *build, const struct cpu_layout *layout, int **out,
+                                   struct error *err)
 {
     void *memory;
     enum error_code code = cpu_plan_memory(build, (size_t)layout->blocks * sizeof **out, &memory, err);
@@ -317,16 +318,16 @@ static enum error_code used_of(struct cpu_build *build, const struct cpu_layout 
     return code;
 }
 
-static enum error_code build_conv2d(struct cpu_build *build, const struct node *node, struct error *err)
+static enum error_code ops_build_conv2d(struct cpu_build *build, const struct node *node, struct error *err)
 {
     const struct op_conv2d *a = &node->args.conv2d;
     struct sides s = {0};
     struct cpu_operand scale, gains, noise;
-    struct cpu_task task = {.run = run_conv};
+    struct cpu_task task = {.run = ops_run_conv};
     struct cpu_conv *c = &task.conv.conv;
     struct cpu_finish *f = &c->finish;
     int *used = NULL;
-    enum error_code code = find_sides(build, node, &s, err);
+    enum error_code code = ops_find_sides(build, node, &s, err);
     *c = (struct cpu_conv){.kernel = a->kernel,
                            .stride = a->stride,
                            .pad = a->pad,
@@ -351,15 +352,15 @@ static enum error_code build_conv2d(struct cpu_build *build, const struct node *
     if (!code)
         code = cpu_plan_operand(build, node->in[OP_NOISE_MAP], NULL, &noise, err);
     if (!code && noise.data)
-        code = uniform_lanes(build, &s.y, a->noise_weight, &f->noise_weight, err);
+        code = ops_uniform_lanes(build, &s.y, a->noise_weight, &f->noise_weight, err);
     if (!code)
-        code = sum_pack(build, node->param[OP_WEIGHT], a->kernel * a->kernel, &s.x, &s.y, &c->weight, err);
+        code = ops_sum_pack(build, node->param[OP_WEIGHT], a->kernel * a->kernel, &s.x, &s.y, &c->weight, err);
     if (!code)
-        code = tensor_pack(build, node->param[OP_BIAS], 1, &s.y, &f->bias, err);
+        code = ops_tensor_pack(build, node->param[OP_BIAS], 1, &s.y, &f->bias, err);
     if (!code)
-        code = slopes(build, node, a->activation, a->slope, &s.y, &f->slope, err);
+        code = ops_slopes(build, node, a->activation, a->slope, &s.y, &f->slope, err);
     if (!code)
-        code = used_of(build, &s.x, &used, err);
+        code = ops_used_of(build, &s.x, &used, err);
     if (code)
         return code;
     c->in_scale = scale.data;
@@ -370,7 +371,7 @@ static enum error_code build_conv2d(struct cpu_build *build, const struct node *
     f->noise_image = noise.image;
     f->noise_step = noise.data && cpu_plan_is_map(build, node->in[OP_NOISE_MAP].tensor) ? 1 : CPU_BLOCK;
     code = cpu_conv_plan(&task.conv, build->isa, cpu_pool_threads(build->device->pool), used, err);
-    if (!code) { /* the terms are to live as long as the plan */
+    if (!code) { /* the terms must live as long as the plan */
         const size_t bytes = (size_t)task.conv.term_count * sizeof *task.conv.terms;
         struct cpu_term *terms = task.conv.terms;
         void *memory;
@@ -382,25 +383,26 @@ static enum error_code build_conv2d(struct cpu_build *build, const struct node *
     return code ? code : cpu_plan_add(build, &task, task.conv.shared_floats, task.conv.thread_floats, err);
 }
 
-static enum error_code build_linear(struct cpu_build *build, const struct node *node, struct error *err)
+static enum error_code ops_build_linear(struct cpu_build *build, const struct node *node, struct error *err)
 {
     const bool linear = node->kind == OP_LINEAR;
     struct sides s = {0};
-    struct cpu_task task = {.run = run_linear};
+    struct cpu_task task = {.run = ops_run_linear};
     struct cpu_linear *l = &task.linear;
     int *used;
-    enum error_code code = find_sides(build, node, &s, err);
+    enum error_code code = ops_find_sides(build, node, &s, err);
     l->finish = (struct cpu_finish){.y = s.out, .gain = 1, .scale = 1};
     if (!code)
         code = cpu_plan_operand(build, node->in[OP_X], NULL, &l->x, err);
     if (!code)
-        code = sum_pack(build, node->param[OP_WEIGHT], l->x.h * l->x.w, &s.x, &s.y, &l->weight, err);
+        code = ops_sum_pack(build, node->param[OP_WEIGHT], l->x.h * l->x.w, &s.x, &s.y, &l->weight, err);
     if (!code && linear)
-        code = tensor_pack(build, node->param[OP_BIAS], 1, &s.y, &l->finish.bias, err);
+        code = ops_tensor_pack(build, node->param[OP_BIAS], 1, &s.y, &l->finish.bias, err);
     if (!code && linear)
-        code = slopes(build, node, node->args.linear.activation, node->args.linear.slope, &s.y, &l->finish.slope, err);
+        code =
+            ops_slopes(build, node, node->args.linear.activation, node->args.linear.slope, &s.y, &l->finish.slope, err);
     if (!code && !linear) {
-        code = used_of(build, &s.y, &used, err);
+        code = ops_used_of(build, &s.y, &used, err);
         l->used = used;
         l->epsilon = node->args.demodulate.epsilon;
     }
@@ -408,12 +410,12 @@ static enum error_code build_linear(struct cpu_build *build, const struct node *
     return code ? code : cpu_plan_add(build, &task, squares, CPU_GEMM_ROWS * CPU_GEMM_COLS * CPU_BLOCK, err);
 }
 
-static enum error_code build_window(struct cpu_build *build, const struct node *node, struct error *err)
+static enum error_code ops_build_window(struct cpu_build *build, const struct node *node, struct error *err)
 {
     struct sides s = {0};
-    struct cpu_task task = {.run = node->kind == OP_DEPTHWISE ? run_depthwise : run_max_pool};
+    struct cpu_task task = {.run = node->kind == OP_DEPTHWISE ? ops_run_depthwise : ops_run_max_pool};
     struct cpu_window *w = &task.window;
-    enum error_code code = find_sides(build, node, &s, err);
+    enum error_code code = ops_find_sides(build, node, &s, err);
     w->y = s.out;
     if (!code)
         code = cpu_plan_operand(build, node->in[OP_X], &s.y, &w->x, err);
@@ -423,11 +425,11 @@ static enum error_code build_window(struct cpu_build *build, const struct node *
         w->stride = a->stride;
         w->pad = a->pad;
         if (!code)
-            code = tensor_pack(build, node->param[OP_WEIGHT], a->kernel * a->kernel, &s.y, &w->weight, err);
+            code = ops_tensor_pack(build, node->param[OP_WEIGHT], a->kernel * a->kernel, &s.y, &w->weight, err);
         if (!code)
-            code = tensor_pack(build, node->param[OP_BIAS], 1, &s.y, &w->bias, err);
+            code = ops_tensor_pack(build, node->param[OP_BIAS], 1, &s.y, &w->bias, err);
         if (!code)
-            code = slopes(build, node, a->activation, a->slope, &s.y, &w->slope, err);
+            code = ops_slopes(build, node, a->activation, a->slope, &s.y, &w->slope, err);
     } else {
         w->kernel = node->args.max_pool.kernel;
         w->stride = node->args.max_pool.stride;
@@ -436,11 +438,11 @@ static enum error_code build_window(struct cpu_build *build, const struct node *
     return code ? code : cpu_plan_add(build, &task, 0, 0, err);
 }
 
-static enum error_code build_resize(struct cpu_build *build, const struct node *node, struct error *err)
+static enum error_code ops_build_resize(struct cpu_build *build, const struct node *node, struct error *err)
 {
     struct sides s = {0};
-    struct cpu_task task = {.run = run_resize};
-    enum error_code code = find_sides(build, node, &s, err);
+    struct cpu_task task = {.run = ops_run_resize};
+    enum error_code code = ops_find_sides(build, node, &s, err);
     task.resize.y = s.out;
     task.resize.bilinear = node->args.resize.mode == RESIZE_BILINEAR;
     if (!code)
@@ -448,12 +450,12 @@ static enum error_code build_resize(struct cpu_build *build, const struct node *
     return code ? code : cpu_plan_add(build, &task, 0, 0, err);
 }
 
-static enum error_code build_combine(struct cpu_build *build, const struct node *node, struct error *err)
+static enum error_code ops_build_combine(struct cpu_build *build, const struct node *node, struct error *err)
 {
     struct sides s = {0};
-    struct cpu_task task = {.run = run_combine};
+    struct cpu_task task = {.run = ops_run_combine};
     struct cpu_combine *c = &task.combine;
-    enum error_code code = find_sides(build, node, &s, err);
+    enum error_code code = ops_find_sides(build, node, &s, err);
     c->y = s.out;
     if (!code)
         code = cpu_plan_operand(build, node->in[OP_X], &s.y, &c->x, err);
@@ -467,14 +469,14 @@ static enum error_code build_combine(struct cpu_build *build, const struct node 
         c->x_scale = a->x_scale;
         c->a_scale = a->residual1_scale;
         if (!code)
-            code = slopes(build, node, a->activation, a->slope, &s.y, &c->slope, err);
+            code = ops_slopes(build, node, a->activation, a->slope, &s.y, &c->slope, err);
     }
     return code ? code : cpu_plan_add(build, &task, 0, 0, err);
 }
 
 /* offsets[lane of y] = floats from a pixel of x to the channel for channel[lane's channel] there, or -1. */
-static enum error_code offsets_create(struct cpu_build *build, int blocks, int phases, ptrdiff_t **out,
-                                      struct error *err)
+static enum error_code ops_offsets_create(struct cpu_build *build, int blocks, int phases, ptrdiff_t **out,
+                                          struct error *err)
 {
     const size_t count = (size_t)blocks * (size_t)phases * CPU_BLOCK;
     void *memory;
@@ -485,16 +487,16 @@ static enum error_code offsets_create(struct cpu_build *build, int blocks, int p
     return code;
 }
 
-/* Where a lane of a tensor of that plane lies, from the pixel in its first block. */
-static ptrdiff_t lane_offset(int lane, const struct cpu_operand *x)
+/* Where a lane of a tensor of that plane is, relative to the pixel in its first block. */
+static ptrdiff_t ops_lane_offset(int lane, const struct cpu_operand *x)
 {
     return (ptrdiff_t)((size_t)(lane / CPU_BLOCK) * (size_t)x->h * (size_t)x->w * CPU_BLOCK +
                        (size_t)(lane % CPU_BLOCK));
 }
 
 /* The lanes of x's and y's channels, in one allocation that is the caller's to free(). */
-static enum error_code lanes_of(const struct cpu_layout *x, const struct cpu_layout *y, int **xs, int **ys,
-                                struct error *err)
+static enum error_code ops_lanes_of(const struct cpu_layout *x, const struct cpu_layout *y, int **xs, int **ys,
+                                    struct error *err)
 {
     *xs = mem_alloc((size_t)x->channels + (size_t)y->channels, sizeof **xs);
     if (!*xs)
@@ -505,26 +507,26 @@ static enum error_code lanes_of(const struct cpu_layout *x, const struct cpu_lay
     return OK;
 }
 
-static enum error_code build_shuffle(struct cpu_build *build, const struct node *node, struct error *err)
+static enum error_code ops_build_shuffle(struct cpu_build *build, const struct node *node, struct error *err)
 {
     const int r = node->args.shuffle.factor, phases = node->kind == OP_PIXEL_SHUFFLE ? r * r : 1;
     struct sides s = {0};
-    struct cpu_task task = {.run = run_gather};
+    struct cpu_task task = {.run = ops_run_gather};
     struct cpu_gather *g = &task.gather;
     struct cpu_operand x, residual;
     ptrdiff_t *offsets = NULL, *residual_offsets = NULL;
     int *xs = NULL, *ys = NULL;
-    enum error_code code = find_sides(build, node, &s, err);
+    enum error_code code = ops_find_sides(build, node, &s, err);
     if (!code)
         code = cpu_plan_operand(build, node->in[OP_X], NULL, &x, err);
     if (!code)
         code = cpu_plan_operand(build, node->in[OP_RESIDUAL1], &s.y, &residual, err);
     if (!code)
-        code = offsets_create(build, s.y.blocks, phases, &offsets, err);
+        code = ops_offsets_create(build, s.y.blocks, phases, &offsets, err);
     if (!code)
-        code = offsets_create(build, s.y.blocks, 1, &residual_offsets, err);
+        code = ops_offsets_create(build, s.y.blocks, 1, &residual_offsets, err);
     if (!code)
-        code = lanes_of(&s.x, &s.y, &xs, &ys, err);
+        code = ops_lanes_of(&s.x, &s.y, &xs, &ys, err);
     if (code)
         return code;
     *g = (struct cpu_gather){.x = x.data,
@@ -541,14 +543,14 @@ static enum error_code build_shuffle(struct cpu_build *build, const struct node 
     for (int c = 0; c < s.y.channels; c++) {
         const int block = ys[c] / CPU_BLOCK, lane = ys[c] % CPU_BLOCK;
         if (residual.data)
-            residual_offsets[ys[c]] = lane_offset(ys[c], &residual);
+            residual_offsets[ys[c]] = ops_lane_offset(ys[c], &residual);
         if (node->kind == OP_PIXEL_UNSHUFFLE) {
             const int i = c / r % r, j = c % r;
-            offsets[ys[c]] = lane_offset(xs[c / (r * r)], &x) + (ptrdiff_t)(i * x.w + j) * CPU_BLOCK;
+            offsets[ys[c]] = ops_lane_offset(xs[c / (r * r)], &x) + (ptrdiff_t)(i * x.w + j) * CPU_BLOCK;
             continue;
         }
         for (int phase = 0; phase < phases; phase++)
-            offsets[(block * phases + phase) * CPU_BLOCK + lane] = lane_offset(xs[c * phases + phase], &x);
+            offsets[(block * phases + phase) * CPU_BLOCK + lane] = ops_lane_offset(xs[c * phases + phase], &x);
     }
     free(xs);
     return cpu_plan_add(build, &task, 0, 0, err);
@@ -557,16 +559,16 @@ static enum error_code build_shuffle(struct cpu_build *build, const struct node 
 enum error_code cpu_ops_relayout(struct cpu_build *build, const struct cpu_operand *x, const struct cpu_layout *from,
                                  const struct cpu_operand *y, const struct cpu_layout *to, struct error *err)
 {
-    struct cpu_task task = {.run = run_gather};
+    struct cpu_task task = {.run = ops_run_gather};
     ptrdiff_t *offsets = NULL;
     int *xs = NULL, *ys = NULL;
-    enum error_code code = offsets_create(build, to->blocks, 1, &offsets, err);
+    enum error_code code = ops_offsets_create(build, to->blocks, 1, &offsets, err);
     if (!code)
-        code = lanes_of(from, to, &xs, &ys, err);
+        code = ops_lanes_of(from, to, &xs, &ys, err);
     if (code)
         return code;
     for (int c = 0; c < to->channels; c++)
-        offsets[ys[c]] = lane_offset(xs[c], x);
+        offsets[ys[c]] = ops_lane_offset(xs[c], x);
     free(xs);
     task.gather = (struct cpu_gather){.x = x->data,
                                       .x_image = x->image,
@@ -586,7 +588,7 @@ enum error_code cpu_ops_input(struct cpu_build *build, struct view whole, struct
     const size_t plane = (size_t)tensor->h * (size_t)tensor->w;
     struct cpu_layout layout;
     ptrdiff_t *offsets = NULL;
-    *out = (struct cpu_task){.run = map ? run_copy : run_gather};
+    *out = (struct cpu_task){.run = map ? ops_run_copy : ops_run_gather};
     cpu_pack_layout(build->graph, whole, &layout);
     enum error_code code = cpu_plan_operand(build, whole, NULL, &out->gather.y, err);
     if (code || map)
@@ -596,7 +598,7 @@ enum error_code cpu_ops_input(struct cpu_build *build, struct view whole, struct
     out->gather.x_width = tensor->w;
     out->gather.times = out->gather.over = 1;
     int *ys = mem_alloc((size_t)layout.channels, sizeof *ys);
-    code = ys ? offsets_create(build, layout.blocks, 1, &offsets, err)
+    code = ys ? ops_offsets_create(build, layout.blocks, 1, &offsets, err)
               : error_set(err, ERROR_NO_MEMORY, "out of memory for a plan");
     if (!code) {
         cpu_pack_lanes(&layout, ys, NULL);
@@ -608,9 +610,9 @@ enum error_code cpu_ops_input(struct cpu_build *build, struct view whole, struct
     return code;
 }
 
-static enum error_code build_noise(struct cpu_build *build, const struct node *node, struct error *err)
+static enum error_code ops_build_noise(struct cpu_build *build, const struct node *node, struct error *err)
 {
-    struct cpu_task task = {.run = run_noise};
+    struct cpu_task task = {.run = ops_run_noise};
     task.noise.step = cpu_plan_is_map(build, node->out.tensor) ? 1 : CPU_BLOCK;
     task.noise.layer = node->args.noise.layer;
     enum error_code code = cpu_plan_operand(build, node->out, NULL, &task.noise.y, err);
@@ -621,23 +623,23 @@ enum error_code cpu_ops_node(struct cpu_build *build, const struct node *node, s
 {
     switch (node->kind) {
     case OP_CONV2D:
-        return build_conv2d(build, node, err);
+        return ops_build_conv2d(build, node, err);
     case OP_LINEAR:
     case OP_DEMODULATE:
-        return build_linear(build, node, err);
+        return ops_build_linear(build, node, err);
     case OP_DEPTHWISE:
     case OP_MAX_POOL:
-        return build_window(build, node, err);
+        return ops_build_window(build, node, err);
     case OP_RESIZE:
-        return build_resize(build, node, err);
+        return ops_build_resize(build, node, err);
     case OP_PIXEL_SHUFFLE:
     case OP_PIXEL_UNSHUFFLE:
-        return build_shuffle(build, node, err);
+        return ops_build_shuffle(build, node, err);
     case OP_ADD:
     case OP_SCALE_SHIFT:
-        return build_combine(build, node, err);
+        return ops_build_combine(build, node, err);
     case OP_NOISE:
-        return build_noise(build, node, err);
+        return ops_build_noise(build, node, err);
     default:
         return error_set(err, ERROR_UNSUPPORTED, "the CPU device has no operator %s", op_name(node->kind));
     }

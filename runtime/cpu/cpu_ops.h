@@ -7,13 +7,12 @@
 /* Appends the node's tasks. UNSUPPORTED, NO_MEMORY. */
 enum error_code cpu_ops_node(struct cpu_build *build, const struct node *node, struct error *err) MUST_CHECK;
 
-/* A copy of x, which lies as `from`, to y, which lies as `to`. */
+/* Appends a copy of x, with the layout `from`, to y, with the layout `to`. */
 enum error_code cpu_ops_relayout(struct cpu_build *build, const struct cpu_operand *x, const struct cpu_layout *from,
                                  const struct cpu_operand *y, const struct cpu_layout *to,
                                  struct error *err) MUST_CHECK;
 
-/* The caller's float32 NCHW memory to a tensor, as a task that is not yet part of a plan: gather.x is set at each
- * run. */
+/* The caller's float32 NCHW memory to a tensor, as a task that is not part of a plan yet: each run sets gather.x. */
 enum error_code cpu_ops_input(struct cpu_build *build, struct view whole, struct cpu_task *out,
                               struct error *err) MUST_CHECK;
 

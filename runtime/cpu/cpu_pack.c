@@ -46,13 +46,13 @@ void cpu_pack_lanes(const struct cpu_layout *layout, int *lanes, int *used)
     }
 }
 
-static bool same_key(const struct cpu_pack_key *a, const struct cpu_pack_key *b)
+static bool pack_same_key(const struct cpu_pack_key *a, const struct cpu_pack_key *b)
 {
     return a->param == b->param && a->kind == b->kind && a->taps == b->taps && cpu_pack_same(&a->in, &b->in) &&
            cpu_pack_same(&a->out, &b->out);
 }
 
-static uint64_t packed_bytes(const struct cpu_pack_key *key)
+static uint64_t pack_bytes(const struct cpu_pack_key *key)
 {
     uint64_t lanes = (uint64_t)key->out.blocks * CPU_BLOCK * (uint64_t)key->taps;
     if (key->kind == CPU_PACK_SUM)
@@ -60,7 +60,7 @@ static uint64_t packed_bytes(const struct cpu_pack_key *key)
     return (key->kind == CPU_PACK_PLAIN ? key->param->count : lanes) * sizeof(float);
 }
 
-static void scatter(const struct cpu_pack_key *key, const float *values, const int *in, const int *out, float *to)
+static void pack_scatter(const struct cpu_pack_key *key, const float *values, const int *in, const int *out, float *to)
 {
     const size_t taps = (size_t)key->taps;
     for (int o = 0; o < key->out.channels; o++) {
@@ -78,13 +78,13 @@ static void scatter(const struct cpu_pack_key *key, const float *values, const i
     }
 }
 
-static enum error_code pack(struct cpu_device *device, const struct cpu_pack_key *key, struct cpu_packed *packed,
-                            struct error *err)
+static enum error_code pack_param(struct cpu_device *device, const struct cpu_pack_key *key, struct cpu_packed *packed,
+                                  struct error *err)
 {
     float *values = mem_alloc(key->param->count, sizeof *values);
     int *in = mem_alloc((size_t)key->in.channels, sizeof *in), *out = mem_alloc((size_t)key->out.channels, sizeof *out);
     enum error_code code = OK;
-    *packed = (struct cpu_packed){.key = *key, .bytes = packed_bytes(key)};
+    *packed = (struct cpu_packed){.key = *key, .bytes = pack_bytes(key)};
     if (!values || !in || !out)
         code = error_set(err, ERROR_NO_MEMORY, "out of memory for %zu parameters", key->param->count);
     else
@@ -97,7 +97,7 @@ static enum error_code pack(struct cpu_device *device, const struct cpu_pack_key
         } else {
             cpu_pack_lanes(&key->in, in, NULL);
             cpu_pack_lanes(&key->out, out, NULL);
-            scatter(key, values, in, out, packed->data);
+            pack_scatter(key, values, in, out, packed->data);
         }
     }
     free(values);
@@ -112,7 +112,7 @@ enum error_code cpu_pack_get(struct cpu_device *device, const struct cpu_pack_ke
     struct cpu_packs *packs = &device->packs;
     for (size_t i = 0; i < packs->count; i++) {
         *out = packs->list[i].data;
-        if (same_key(&packs->list[i].key, key))
+        if (pack_same_key(&packs->list[i].key, key))
             return OK;
     }
     if (packs->count == packs->capacity) {
@@ -123,7 +123,7 @@ enum error_code cpu_pack_get(struct cpu_device *device, const struct cpu_pack_ke
         packs->list = grown;
         packs->capacity = capacity;
     }
-    enum error_code code = pack(device, key, &packs->list[packs->count], err);
+    enum error_code code = pack_param(device, key, &packs->list[packs->count], err);
     if (code)
         return code;
     *out = packs->list[packs->count++].data;

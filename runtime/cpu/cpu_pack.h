@@ -1,4 +1,4 @@
-/* Params as the kernels want them, packed once a device for each use and shared by all plans; and the layouts of
+/* Params as the kernels want them, packed once for each device and use and shared by all plans; and the layouts of
  * channels that packing follows. Thread-safety: as the device; layout functions are without state. */
 #ifndef RUNTIME_CPU_CPU_PACK_H
 #define RUNTIME_CPU_CPU_PACK_H
@@ -9,7 +9,7 @@
 struct cpu_device;
 
 /* Where a view's channels lie: in runs, each padded to whole blocks. Segments that fill their blocks are joined with
- * what follows, so equal placements have equal layouts. */
+ * the next one, so equal placements have equal layouts. */
 struct cpu_layout {
     int channels, blocks;
     int run_count;
@@ -28,7 +28,7 @@ enum cpu_pack_kind {
     CPU_PACK_PLAIN   /* as it is */
 };
 
-/* What tells one packing from another. Padding becomes 0. */
+/* What distinguishes one packing from another. Padding becomes 0. */
 struct cpu_pack_key {
     const struct param *param;
     enum cpu_pack_kind kind;
@@ -44,7 +44,7 @@ struct cpu_packs {
 enum error_code cpu_pack_get(struct cpu_device *device, const struct cpu_pack_key *key, const float **out,
                              struct error *err) MUST_CHECK;
 
-/* The backend's forget_params, and the end of all. */
+/* The backend's forget_params; and frees all packings. */
 void cpu_pack_forget(struct cpu_device *device, const struct param *const *params, size_t count);
 void cpu_pack_destroy(struct cpu_device *device);
 

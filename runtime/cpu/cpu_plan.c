@@ -12,8 +12,8 @@
 
 #define ALIGNMENT 256 /* bytes, of tensors in the arena: a multiple of a cache line */
 
-struct memory {
-    struct memory *next;
+struct plan_memory {
+    struct plan_memory *next;
     float *data;
     uint64_t bytes;
 };
@@ -21,18 +21,21 @@ struct memory {
 struct cpu_output {
     struct cpu_operand operand;
     int channels;
-    int *lanes; /* NULL: a map, which is as the caller wants it */
+    int *lanes; /* NULL: a map, which has the caller's layout */
 };
 
 struct cpu_plan {
     struct plan base;
     char name[64];
     const struct cpu_isa *isa;
-    float *arena, *scratch;
-    uint64_t arena_bytes, scratch_bytes, *offsets; /* of the tensors */
-    bool *maps;                                    /* by tensor */
+    struct cpu_plan *before, *after; /* of the device's */
+    /* In the arena: the tensors, copies of them for one node at a time, scratch. */
+    uint64_t tensor_bytes, copy_bytes, copies, bytes; /* copies: of the node that is built now */
+    float *scratch;
+    uint64_t *offsets; /* of the tensors; this and the next only while it is built */
+    bool *maps;        /* by tensor */
     size_t shared_floats, thread_floats;
-    struct memory *memory;
+    struct plan_memory *memory;
     struct cpu_task *tasks;
     size_t task_count, task_capacity;
     int input_count, output_count;
@@ -40,10 +43,10 @@ struct cpu_plan {
     struct cpu_output outputs[sizeof((struct graph *)0)->outputs / sizeof(int)];
     uint64_t held; /* bytes of `memory` */
     int node_count;
-    double run_ms, *node_ms; /* of the last run; node_ms NULL: not taken */
+    double run_ms, *node_ms; /* of the last run; node_ms NULL: not measured */
 };
 
-static struct view whole(const struct graph *graph, int tensor)
+static struct view plan_whole_view(const struct graph *graph, int tensor)
 {
     return (struct view){tensor, 0, graph->tensors[tensor].segment_count};
 }
@@ -53,7 +56,7 @@ static struct view whole(const struct graph *graph, int tensor)
 
 enum error_code cpu_plan_memory(struct cpu_build *build, size_t bytes, void **out, struct error *err)
 {
-    struct memory *m = mem_calloc(1, sizeof *m);
+    struct plan_memory *m = mem_calloc(1, sizeof *m);
     *out = NULL;
     if (!m)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for a plan");
@@ -89,6 +92,22 @@ enum error_code cpu_plan_add(struct cpu_build *build, const struct cpu_task *tas
     return OK;
 }
 
+static uint64_t plan_align(uint64_t bytes)
+{
+    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+/* The place for a copy of that size until the node is done. */
+static float *plan_copy(struct cpu_build *build, uint64_t bytes)
+{
+    struct cpu_plan *plan = build->plan;
+    char *copy = build->device->arena.base + plan_align(plan->tensor_bytes) + plan->copies;
+    plan->copies += plan_align(bytes);
+    if (plan->copies > plan->copy_bytes)
+        plan->copy_bytes = plan->copies;
+    return (float *)(void *)copy;
+}
+
 bool cpu_plan_is_map(const struct cpu_build *build, int tensor)
 {
     return build->plan->maps[tensor];
@@ -104,7 +123,7 @@ enum error_code cpu_plan_operand(struct cpu_build *build, struct view view, cons
     const size_t plane = (size_t)tensor->h * (size_t)tensor->w;
     struct cpu_layout layout, all;
     cpu_pack_layout(build->graph, view, &layout);
-    cpu_pack_layout(build->graph, whole(build->graph, view.tensor), &all);
+    cpu_pack_layout(build->graph, plan_whole_view(build->graph, view.tensor), &all);
     const bool map = build->plan->maps[view.tensor];
     size_t before = 0;
     for (int i = 0; i < view.first; i++)
@@ -121,7 +140,8 @@ enum error_code cpu_plan_operand(struct cpu_build *build, struct view view, cons
         out->data = (float *)(uintptr_t)data + before * plane * CPU_BLOCK;
     } else {
         out->image = plane * (map ? 1 : (size_t)all.blocks * CPU_BLOCK);
-        out->data = build->plan->arena + build->plan->offsets[view.tensor] / sizeof(float) + before * plane * CPU_BLOCK;
+        out->data = (float *)(void *)(build->device->arena.base + build->plan->offsets[view.tensor]) +
+                    before * plane * CPU_BLOCK;
     }
     if (!wanted || cpu_pack_same(&layout, wanted))
         return OK;
@@ -129,12 +149,8 @@ enum error_code cpu_plan_operand(struct cpu_build *build, struct view view, cons
     copy.blocks = wanted->blocks;
     copy.image = out->image ? plane * (size_t)wanted->blocks * CPU_BLOCK : 0;
     copy.n = out->image ? tensor->n : 1;
-    void *memory;
-    enum error_code code = cpu_plan_memory(
-        build, (size_t)copy.n * plane * (size_t)wanted->blocks * CPU_BLOCK * sizeof(float), &memory, err);
-    copy.data = memory;
-    if (!code)
-        code = cpu_ops_relayout(build, out, &layout, &copy, wanted, err);
+    copy.data = plan_copy(build, (uint64_t)copy.n * plane * (uint64_t)wanted->blocks * CPU_BLOCK * sizeof(float));
+    enum error_code code = cpu_ops_relayout(build, out, &layout, &copy, wanted, err);
     copy.n = tensor->n;
     *out = copy;
     return code;
@@ -143,8 +159,8 @@ enum error_code cpu_plan_operand(struct cpu_build *build, struct view view, cons
 /* --- building ------------------------------------------------------------------------------------------------------
  */
 
-/* Tensors of one channel that are nothing but noise maps need no lanes. */
-static void find_maps(const struct graph *graph, bool *maps)
+/* Tensors of one channel that are only noise maps need no lanes. */
+static void plan_find_maps(const struct graph *graph, bool *maps)
 {
     for (int t = 0; t < graph->tensor_count; t++)
         maps[t] = graph->tensors[t].channels == 1;
@@ -158,7 +174,7 @@ static void find_maps(const struct graph *graph, bool *maps)
     }
 }
 
-static enum error_code place_tensors(struct cpu_build *build, struct error *err)
+static enum error_code plan_place_tensors(struct cpu_build *build, struct error *err)
 {
     const struct graph *graph = build->graph;
     enum error_code code = OK;
@@ -169,7 +185,7 @@ static enum error_code place_tensors(struct cpu_build *build, struct error *err)
         const struct tensor *t = &graph->tensors[i];
         struct cpu_layout layout;
         size_t floats;
-        cpu_pack_layout(graph, whole(graph, i), &layout);
+        cpu_pack_layout(graph, plan_whole_view(graph, i), &layout);
         if (!mem_mul((size_t)t->n * (size_t)t->h, (size_t)t->w, &floats) ||
             !mem_mul(floats, build->plan->maps[i] ? 1 : (size_t)layout.blocks * CPU_BLOCK, &floats) ||
             floats > SIZE_MAX / 16)
@@ -179,19 +195,20 @@ static enum error_code place_tensors(struct cpu_build *build, struct error *err)
             bytes[i] = t->role == TENSOR_CONSTANT ? 0 : floats * sizeof(float);
     }
     if (code == OK)
-        code = arena_plan(graph, NULL, bytes, ALIGNMENT, build->plan->offsets, &build->plan->arena_bytes, err);
+        code = arena_plan(graph, NULL, bytes, ALIGNMENT, build->plan->offsets, &build->plan->tensor_bytes, err);
     free(bytes);
     if (code == OK)
-        code = cpu_device_alloc(build->device, build->plan->arena_bytes, &build->plan->arena, err);
-    return code;
+        code = cpu_arena_reserve(build->device, err);
+    /* Before the weights are packed, because the caller may try again with a smaller tile. */
+    return code ? code : cpu_arena_grow(build->device, build->plan->tensor_bytes, err);
 }
 
-static enum error_code build_output(struct cpu_build *build, int tensor, struct cpu_output *out, struct error *err)
+static enum error_code plan_build_output(struct cpu_build *build, int tensor, struct cpu_output *out, struct error *err)
 {
     struct cpu_layout layout;
     void *lanes;
-    cpu_pack_layout(build->graph, whole(build->graph, tensor), &layout);
-    enum error_code code = cpu_plan_operand(build, whole(build->graph, tensor), NULL, &out->operand, err);
+    cpu_pack_layout(build->graph, plan_whole_view(build->graph, tensor), &layout);
+    enum error_code code = cpu_plan_operand(build, plan_whole_view(build->graph, tensor), NULL, &out->operand, err);
     out->channels = layout.channels;
     if (code || build->plan->maps[tensor])
         return code;
@@ -202,20 +219,47 @@ static enum error_code build_output(struct cpu_build *build, int tensor, struct 
     return code;
 }
 
-static enum error_code build_tasks(struct cpu_build *build, struct error *err)
+static enum error_code plan_build_tasks(struct cpu_build *build, struct error *err)
 {
     struct cpu_plan *plan = build->plan;
     const struct graph *graph = build->graph;
     enum error_code code = OK;
     for (int i = 0; i < graph->input_count && code == OK; i++)
-        code = cpu_ops_input(build, whole(graph, graph->inputs[i]), &plan->inputs[i], err);
+        code = cpu_ops_input(build, plan_whole_view(graph, graph->inputs[i]), &plan->inputs[i], err);
     for (int i = 0; i < graph->node_count && code == OK; i++) {
         build->node = i;
+        plan->copies = 0;
         code = cpu_ops_node(build, &graph->nodes[i], err);
     }
     for (int i = 0; i < graph->output_count && code == OK; i++)
-        code = build_output(build, graph->outputs[i], &plan->outputs[i], err);
+        code = plan_build_output(build, graph->outputs[i], &plan->outputs[i], err);
     return code;
+}
+
+/* Frees what only building needed. */
+static void plan_trim(struct cpu_plan *plan)
+{
+    struct cpu_task *tasks = plan->task_count ? realloc(plan->tasks, plan->task_count * sizeof *tasks) : NULL;
+    plan->tasks = tasks ? tasks : plan->tasks;
+    free(plan->offsets);
+    free(plan->maps);
+    plan->offsets = NULL;
+    plan->maps = NULL;
+}
+
+/* The arena need be no larger than the largest plan that is left. */
+static void plan_leave(struct cpu_plan *plan, struct cpu_device *device)
+{
+    uint64_t most = 0;
+    if (plan->before)
+        plan->before->after = plan->after;
+    else
+        device->plans = plan->after;
+    if (plan->after)
+        plan->after->before = plan->before;
+    for (const struct cpu_plan *other = device->plans; other; other = other->after)
+        most = other->bytes > most ? other->bytes : most;
+    cpu_arena_shrink(device, most);
 }
 
 enum error_code cpu_plan_create(struct plan **out, struct device *base, const struct graph *graph,
@@ -233,32 +277,38 @@ enum error_code cpu_plan_create(struct plan **out, struct device *base, const st
     snprintf(plan->name, sizeof plan->name, "%s", name);
     plan->offsets = mem_calloc((size_t)graph->tensor_count, sizeof *plan->offsets);
     plan->maps = mem_calloc((size_t)graph->tensor_count, sizeof *plan->maps);
+    plan->after = device->plans;
+    if (plan->after)
+        plan->after->before = plan;
+    device->plans = plan;
     plan->isa = graph->exact ? device->isa->exact : device->isa;
     struct cpu_build build = {device, plan->isa, plan, graph, 0};
     enum error_code code = OK;
     if (!plan->offsets || !plan->maps)
         code = error_set(err, ERROR_NO_MEMORY, "out of memory for a plan");
     if (code == OK) {
-        find_maps(graph, plan->maps);
-        code = place_tensors(&build, err);
+        plan_find_maps(graph, plan->maps);
+        code = plan_place_tensors(&build, err);
     }
     if (code == OK)
-        code = build_tasks(&build, err);
+        code = plan_build_tasks(&build, err);
     if (code == OK) {
         const size_t threads = (size_t)cpu_pool_threads(device->pool);
+        const uint64_t scratch = plan_align(plan->tensor_bytes) + plan->copy_bytes;
         plan->thread_floats = (plan->thread_floats + 63) / 64 * 64; /* threads share no line */
         plan->shared_floats = (plan->shared_floats + 63) / 64 * 64;
-        plan->scratch_bytes = (plan->shared_floats + threads * plan->thread_floats) * sizeof(float);
-        if (plan->scratch_bytes)
-            code = cpu_device_alloc(device, plan->scratch_bytes, &plan->scratch, err);
+        plan->scratch = (float *)(void *)(device->arena.base + scratch);
+        plan->bytes = scratch + (plan->shared_floats + threads * plan->thread_floats) * sizeof(float);
+        code = cpu_arena_grow(device, plan->bytes, err);
     }
+    plan_trim(plan);
     if (code) {
         cpu_plan_destroy(&plan->base);
         return code;
     }
     *out = &plan->base;
-    log_event(LOG_DEBUG, "plan-made", "plan=\"%s\" tasks=%zu arena=%llu scratch=%llu isa=%s", plan->name,
-              plan->task_count, (unsigned long long)plan->arena_bytes, (unsigned long long)plan->scratch_bytes,
+    log_event(LOG_DEBUG, "plan-made", "plan=\"%s\" tasks=%zu tensors=%llu arena=%llu isa=%s", plan->name,
+              plan->task_count, (unsigned long long)plan->tensor_bytes, (unsigned long long)plan->bytes,
               plan->isa->name);
     return OK;
 }
@@ -267,13 +317,12 @@ void cpu_plan_destroy(struct plan *base)
 {
     struct cpu_plan *plan = (struct cpu_plan *)base;
     struct cpu_device *device = (struct cpu_device *)base->device;
-    for (struct memory *m = plan->memory, *next; m; m = next) {
+    for (struct plan_memory *m = plan->memory, *next; m; m = next) {
         next = m->next;
         cpu_device_free(device, m->data, m->bytes);
         free(m);
     }
-    cpu_device_free(device, plan->arena, plan->arena_bytes);
-    cpu_device_free(device, plan->scratch, plan->scratch_bytes);
+    plan_leave(plan, device);
     free(plan->offsets);
     free(plan->maps);
     free(plan->tasks);
@@ -281,7 +330,7 @@ void cpu_plan_destroy(struct plan *base)
     free(plan);
 }
 
-static double now_ms(void)
+static double plan_now_ms(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -300,11 +349,14 @@ enum error_code cpu_plan_run(struct plan *base, const float *const *inputs, floa
                                 .own_floats = plan->thread_floats,
                                 .seed = options->seed,
                                 .first_image = options->first_image};
+    enum error_code code = cpu_arena_grow(device, plan->bytes, err); /* it may have been given back */
+    if (code)
+        return code;
     for (int i = 0; i < plan->input_count; i++) {
         plan->inputs[i].gather.x = inputs[i];
         plan->inputs[i].run(&plan->inputs[i], &run);
     }
-    const double start = now_ms();
+    const double start = plan_now_ms();
     double before = start;
     if (plan->node_ms)
         memset(plan->node_ms, 0, (size_t)plan->node_count * sizeof *plan->node_ms);
@@ -312,13 +364,15 @@ enum error_code cpu_plan_run(struct plan *base, const float *const *inputs, floa
         if (options->cancel && atomic_load(options->cancel))
             return error_set(err, ERROR_CANCELLED, "cancelled");
         plan->tasks[i].run(&plan->tasks[i], &run);
+        if (options->progress)
+            atomic_fetch_add(options->progress, 1);
         if (plan->node_ms) {
-            const double now = now_ms();
+            const double now = plan_now_ms();
             plan->node_ms[plan->tasks[i].node] += now - before;
             before = now;
         }
     }
-    plan->run_ms = now_ms() - start;
+    plan->run_ms = plan_now_ms() - start;
     for (int i = 0; i < plan->output_count; i++) {
         const struct cpu_output *o = &plan->outputs[i];
         const size_t image = (size_t)o->operand.h * (size_t)o->operand.w;
@@ -333,7 +387,7 @@ enum error_code cpu_plan_run(struct plan *base, const float *const *inputs, floa
 uint64_t cpu_plan_bytes(const struct plan *base)
 {
     const struct cpu_plan *plan = (const struct cpu_plan *)base;
-    return plan->arena_bytes + plan->scratch_bytes + plan->held;
+    return plan->bytes + plan->held;
 }
 
 enum error_code cpu_plan_profile(struct plan *base, struct error *err)

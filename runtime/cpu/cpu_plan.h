@@ -1,4 +1,5 @@
-/* A graph on the device "cpu": its tensors in one arena, and a list of tasks that cpu_ops makes of its nodes.
+/* A graph on the device "cpu": the places of its tensors in the device's arena, and the list of tasks that cpu_ops
+ * makes from its nodes.
  * Thread-safety: as the device. */
 #ifndef RUNTIME_CPU_CPU_PLAN_H
 #define RUNTIME_CPU_CPU_PLAN_H
@@ -34,13 +35,13 @@ struct cpu_linear {
     struct cpu_operand x;
     const float *weight;
     struct cpu_finish finish;
-    float epsilon;   /* DEMODULATE: y = 1/sqrt(sum + epsilon) where used; LINEAR: no used */
+    float epsilon;   /* DEMODULATE: y = 1/sqrt(sum + epsilon) for used lanes; LINEAR: no `used` */
     const int *used; /* channels in each block of y */
 };
 
-/* Lanes picked from another layout: y[image][block][pixel][lane] = x[image][pixel of x + offset of (block, phase,
- * lane)] + residual. A pixel (row, column) of y comes from (row*times/over, column*times/over) of x, which is x_width
- * wide and has x_step floats a pixel; its phase is (row % over, column % over). */
+/* Lanes taken from another layout: y[image][block][pixel][lane] = x[image][pixel of x + offset of (block, phase, lane)]
+ * + residual. A pixel (row, column) of y comes from (row*times/over, column*times/over) of x, which is x_width wide and
+ * has x_step floats a pixel; its phase is (row % over, column % over). */
 struct cpu_gather {
     const float *x; /* NULL: the caller's memory */
     size_t x_image, x_step;
@@ -54,7 +55,7 @@ struct cpu_gather {
 
 struct cpu_task {
     void (*run)(const struct cpu_task *task, const struct cpu_run *run);
-    int node; /* of the graph: what its time counts for */
+    int node; /* of the graph: the node that its time counts for */
     union {
         struct cpu_conv_job conv;
         struct cpu_linear linear;
@@ -79,10 +80,10 @@ struct cpu_build {
     const struct cpu_isa *isa;
     struct cpu_plan *plan;
     const struct graph *graph;
-    int node; /* of the tasks that are made now */
+    int node; /* of the tasks that are being made */
 };
 
-/* The view's operand; where `wanted` is given and its channels lie otherwise, a copy that a task of its own makes. A
+/* The view's operand. If `wanted` is given and the view has another layout, a task is added that makes a copy. A
  * constant is packed. VIEW_NONE: none. */
 enum error_code cpu_plan_operand(struct cpu_build *build, struct view view, const struct cpu_layout *wanted,
                                  struct cpu_operand *out, struct error *err) MUST_CHECK;
@@ -93,7 +94,7 @@ bool cpu_plan_is_map(const struct cpu_build *build, int tensor);
 /* Zeroed memory that lives as long as the plan. */
 enum error_code cpu_plan_memory(struct cpu_build *build, size_t bytes, void **out, struct error *err) MUST_CHECK;
 
-/* Appends a task and sees that the scratch is large enough. */
+/* Appends a task and makes sure that the scratch memory is large enough. */
 enum error_code cpu_plan_add(struct cpu_build *build, const struct cpu_task *task, size_t shared_floats,
                              size_t thread_floats, struct error *err) MUST_CHECK;
 

@@ -9,8 +9,8 @@
 
 #include "runtime/base/mem.h"
 
-/* How long a thread looks for work before it sleeps, and the caller for the end of it: loops follow each other within
- * microseconds while a plan runs, and waking a thread takes longer than that. */
+/* How long a thread looks for work, and the caller for its end, before sleeping: while a plan runs, loops follow each
+ * other within microseconds, and waking a thread takes longer than that. */
 #define SPIN_NS 50000
 
 struct worker {
@@ -20,7 +20,7 @@ struct worker {
 };
 
 /* The state of the pool in one word: a loop's number, whether workers may still enter it, and how many are in it. The
- * caller waits only for workers that did enter, so one that the system runs late holds nobody up. */
+ * caller waits only for workers that did enter, so one that the system schedules late delays nobody. */
 #define STATE_WORKER ((uint64_t)1)
 #define STATE_WORKERS ((uint64_t)0xffff)
 #define STATE_OPEN ((uint64_t)1 << 16)
@@ -44,7 +44,7 @@ struct cpu_pool {
     atomic_int sleepers;
 };
 
-static void pause_briefly(void)
+static void pool_pause_briefly(void)
 {
 #if defined __x86_64__
     __builtin_ia32_pause();
@@ -53,34 +53,34 @@ static void pause_briefly(void)
 #endif
 }
 
-static bool spin_over(const struct timespec *since)
+static bool pool_spin_over(const struct timespec *since)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (now.tv_sec - since->tv_sec) * 1000000000LL + (now.tv_nsec - since->tv_nsec) > SPIN_NS;
 }
 
-static bool can_enter(const struct cpu_pool *pool, uint64_t seen)
+static bool pool_can_enter(const struct cpu_pool *pool, uint64_t seen)
 {
     const uint64_t state = atomic_load(&pool->state);
     return (state & STATE_OPEN) && (state & STATE_LOOPS) != seen;
 }
 
-static bool is_empty(const struct cpu_pool *pool, uint64_t unused)
+static bool pool_is_empty(const struct cpu_pool *pool, uint64_t unused)
 {
     (void)unused;
     return (atomic_load(&pool->state) & STATE_WORKERS) == 0;
 }
 
-/* Waits until the condition holds, which whoever makes it true announces through `changed`. */
-static void wait_until(struct cpu_pool *pool, bool (*condition)(const struct cpu_pool *, uint64_t), uint64_t seen,
-                       pthread_cond_t *changed)
+/* Waits until the condition holds; whoever makes it true signals `changed`. */
+static void pool_wait_until(struct cpu_pool *pool, bool (*condition)(const struct cpu_pool *, uint64_t), uint64_t seen,
+                            pthread_cond_t *changed)
 {
     struct timespec since;
     clock_gettime(CLOCK_MONOTONIC, &since);
     for (int i = 1; !condition(pool, seen); i++) {
-        pause_briefly();
-        if (i % 64 == 0 && spin_over(&since))
+        pool_pause_briefly();
+        if (i % 64 == 0 && pool_spin_over(&since))
             break;
     }
     if (condition(pool, seen))
@@ -93,7 +93,7 @@ static void wait_until(struct cpu_pool *pool, bool (*condition)(const struct cpu
     pthread_mutex_unlock(&pool->lock);
 }
 
-static void announce(struct cpu_pool *pool, pthread_cond_t *changed)
+static void pool_announce(struct cpu_pool *pool, pthread_cond_t *changed)
 {
     if (atomic_load(&pool->sleepers) == 0)
         return;
@@ -102,29 +102,29 @@ static void announce(struct cpu_pool *pool, pthread_cond_t *changed)
     pthread_mutex_unlock(&pool->lock);
 }
 
-static void do_items(struct cpu_pool *pool, int thread)
+static void pool_do_items(struct cpu_pool *pool, int thread)
 {
     int item;
     while ((item = atomic_fetch_add_explicit(&pool->next, 1, memory_order_relaxed)) < pool->count)
         pool->fn(pool->context, item, thread);
 }
 
-static void *worker_main(void *data)
+static void *pool_worker_main(void *data)
 {
     struct worker *worker = data;
     struct cpu_pool *pool = worker->pool;
     for (uint64_t seen = 0; !atomic_load(&pool->stop);) {
-        wait_until(pool, can_enter, seen, &pool->opened);
+        pool_wait_until(pool, pool_can_enter, seen, &pool->opened);
         uint64_t state = atomic_load(&pool->state);
         while ((state & STATE_OPEN) && !atomic_compare_exchange_weak(&pool->state, &state, state + STATE_WORKER))
             ;
         if (!(state & STATE_OPEN))
             continue; /* closed in the meantime */
         seen = state & STATE_LOOPS;
-        do_items(pool, worker->number);
+        pool_do_items(pool, worker->number);
         state = atomic_fetch_sub(&pool->state, STATE_WORKER);
         if (!(state & STATE_OPEN) && (state & STATE_WORKERS) == STATE_WORKER)
-            announce(pool, &pool->left);
+            pool_announce(pool, &pool->left);
     }
     return NULL;
 }
@@ -146,7 +146,7 @@ enum error_code cpu_pool_create(struct cpu_pool **out, int threads, struct error
     for (pool->threads = 1; pool->threads < threads; pool->threads++) {
         struct worker *w = &workers[pool->threads - 1];
         *w = (struct worker){.pool = pool, .number = pool->threads};
-        if (pthread_create(&w->thread, NULL, worker_main, w))
+        if (pthread_create(&w->thread, NULL, pool_worker_main, w))
             break;
     }
     *out = pool;
@@ -162,7 +162,7 @@ void cpu_pool_destroy(struct cpu_pool **pool)
     atomic_store(&old->stop, true);
     old->count = 0;
     atomic_store(&old->state, (old->state & STATE_LOOPS) + STATE_LOOP + STATE_OPEN);
-    announce(old, &old->opened);
+    pool_announce(old, &old->opened);
     for (int i = 0; i < old->threads - 1; i++)
         pthread_join(old->workers[i].thread, NULL);
     pthread_mutex_destroy(&old->lock);
@@ -189,8 +189,8 @@ void cpu_pool_run(struct cpu_pool *pool, int count, cpu_pool_fn *fn, void *conte
     pool->count = count;
     atomic_store(&pool->next, 0);
     atomic_store(&pool->state, (pool->state & STATE_LOOPS) + STATE_LOOP + STATE_OPEN);
-    announce(pool, &pool->opened);
-    do_items(pool, 0);
+    pool_announce(pool, &pool->opened);
+    pool_do_items(pool, 0);
     atomic_fetch_and(&pool->state, ~STATE_OPEN);
-    wait_until(pool, is_empty, 0, &pool->left);
+    pool_wait_until(pool, pool_is_empty, 0, &pool->left);
 }

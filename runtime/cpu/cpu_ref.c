@@ -6,8 +6,8 @@
 
 #include "runtime/base/mem.h"
 
-/* The vectoriser may use AVX2; without contraction to FMA the results are the same everywhere. ThreadSanitizer cannot
- * have it: what chooses the clone runs before its own start. */
+/* The vectoriser may use AVX2; without contraction to FMA the results are the same everywhere. Not with
+ * ThreadSanitizer: the code that chooses the clone runs before the sanitizer starts. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__)
 #define CPU_REF_CLONES __attribute__((target_clones("avx2", "default")))
 #else
@@ -242,8 +242,8 @@ static void cpu_resize(const struct cpu_node *node)
     }
 }
 
-/* Both directions: the value at (c*r*r + i*r + j, y, x) of the deep side is the one at (c, y*r+i, x*r+j) of the wide.
- */
+/* Both directions: the value at (c*r*r + i*r + j, y, x) of the deep tensor is the one at (c, y*r+i, x*r+j) of the wide
+ * one. */
 static void cpu_shuffle(const struct cpu_node *node)
 {
     int r = node->args.shuffle.factor;

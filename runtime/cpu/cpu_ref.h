@@ -1,5 +1,5 @@
-/* The operators in plain C: the oracle that every backend's results are compared with. Sums run in double precision;
- * speed matters only as far as tests must end. Formulas: runtime/nn/op.h.
+/* The operators in plain C: the oracle that every backend's results are compared with. Sums run in double precision; it
+ * only has to be fast enough for tests to end. Formulas: runtime/nn/op.h.
  * Thread-safety: functions without state. */
 #ifndef RUNTIME_CPU_CPU_REF_H
 #define RUNTIME_CPU_CPU_REF_H

@@ -1,5 +1,5 @@
-/* The device "reference": runs a graph node by node with cpu_ref's kernels, each tensor in memory of its own, so that
- * nothing of the other backends' placement and packing is shared with the oracle. */
+/* The device "reference": runs a graph node by node with cpu_ref's kernels, each tensor in separate memory, so that the
+ * oracle shares none of the other backends' placement and packing. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -109,7 +109,7 @@ static size_t cpu_values(const struct tensor *t)
     return (size_t)t->n * (size_t)t->channels * (size_t)t->h * (size_t)t->w;
 }
 
-/* Memory for a tensor; filled with a value that no sum forgives, so that an unwritten element shows. */
+/* Memory for a tensor; filled with a value that spoils every sum, so that an unwritten element shows. */
 static enum error_code cpu_touch(struct cpu_plan *p, int tensor, struct error *err)
 {
     const struct tensor *t = &p->graph.tensors[tensor];
@@ -194,7 +194,11 @@ static enum error_code cpu_plan_run(struct plan *base, const float *const *input
             code = error_set(err, ERROR_CANCELLED, "cancelled");
         else
             code = cpu_run_node(p, i, options, err);
+        if (options->progress)
+            atomic_fetch_add(options->progress, 1);
     }
+    if (!code) /* each run reads them */
+        code = graph_check_weights(&p->graph, err);
     for (int i = 0; i < p->graph.output_count && !code; i++) {
         int t = p->graph.outputs[i];
         memcpy(outputs[i], p->data[t], cpu_values(&p->graph.tensors[t]) * sizeof(float));

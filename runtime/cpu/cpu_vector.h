@@ -1,7 +1,7 @@
 /* A vector of floats in the width of the instruction set that a kernel file is compiled for. Every cpu_kernel_*.c is
- * compiled once for each (see the Makefile), its functions' names ending in the set's: CPU_FN(cpu_gemm) is
- * cpu_gemm_avx2. With CPU_DOUBLE it is a vector of doubles that are floats in memory: the same kernels, exact but for
- * the rounding of what they store. Thread-safety: functions without state. */
+ * compiled once for each set (see the Makefile), and its functions' names end in the set's name: CPU_FN(cpu_gemm) is
+ * cpu_gemm_avx2. With CPU_DOUBLE it is a vector of doubles that are floats in memory: the same kernels, exact except
+ * for the rounding of what they store. Thread-safety: functions without state. */
 #ifndef RUNTIME_CPU_CPU_VECTOR_H
 #define RUNTIME_CPU_CPU_VECTOR_H
 
@@ -146,7 +146,7 @@ static inline vf vf_min(vf a, vf b)
 
 #define VF_PARTS (CPU_BLOCK / VF_LANES) /* vectors that hold a block of channels */
 
-/* x < 0 ? slope*x : x. A NaN stays one: max and min give their second operand then. */
+/* x < 0 ? slope*x : x. A NaN stays a NaN: max and min then return their second operand. */
 static inline vf vf_leaky(vf x, vf slope)
 {
     const vf zero = vf_set(0);

@@ -68,7 +68,7 @@ static struct view gfpgan_block(struct model_build *b, const char *name, struct 
     int channels = gfpgan_out(b, build_name("%s.conv2.weight", name));
     const struct build_text skip_name = build_text("%s.skip", name);
     struct view skip, inner;
-    if (side > graph_tensor_of(b->graph, x)->h) { /* a 1×1 convolution may as well come before the enlargement */
+    if (side > graph_tensor_of(b->graph, x)->h) { /* a 1×1 convolution may just as well come before the enlargement */
         struct view small = build_like(b, x, channels);
         build_conv(b, skip_name.text, x, small, 1);
         inner = build_resize(b, RESIZE_BILINEAR, first, side, side);
@@ -87,8 +87,8 @@ static struct view gfpgan_block(struct model_build *b, const char *name, struct 
     return out;
 }
 
-/* condition_scale and condition_shift i of the feature: a convolution with LeakyReLU each, and, apart from them since
- * what comes between need not wait, another. */
+/* condition_scale and condition_shift i of the feature: for each a convolution with LeakyReLU, and later another; they
+ * are kept apart so that what comes in between need not wait. */
 static void gfpgan_conditions(struct model_build *b, int i, struct view feature, struct view middle[2])
 {
     for (int k = 0; k < 2; k++) {
@@ -136,15 +136,15 @@ static struct view gfpgan_latent(const struct graph *g, struct view latents, int
                                                                                  : latents;
 }
 
-/* A layer of the decoder, and what the latent code makes of its ModulatedConv2d: the factors of the input's and of the
- * output's channels, of the latter none where it makes RGB. */
+/* A layer of the decoder, and what its ModulatedConv2d gets from the latent code: the factors of the input's and of the
+ * output's channels (none of the latter where it makes RGB). */
 struct modulation {
     struct build_text layer;
     struct view style, demodulation;
 };
 
-/* All layers in order: style_conv1, to_rgb1, and three at each size. First all styles and then all demodulations: a
- * device can do those of a kind at once. */
+/* All layers in order: style_conv1, to_rgb1, and three at each size. First all styles, then all demodulations: a device
+ * can do those of one kind at the same time. */
 static void gfpgan_modulations(struct model_build *b, int levels, int n, struct view latents, struct modulation *out)
 {
     struct graph *g = b->graph;
@@ -298,7 +298,7 @@ static void gfpgan_decoder(struct model_build *b, int levels, const struct sessi
     }
 }
 
-/* feat + unet_skip, into a tensor of its own: feat itself goes on to the conditions. */
+/* feat + unet_skip, into a new tensor: feat itself is still needed for the conditions. */
 static struct view gfpgan_add(struct model_build *b, struct view x, struct view y)
 {
     struct view out = x.tensor < 0 ? VIEW_NONE : build_like(b, x, graph_channels(b->graph, x));

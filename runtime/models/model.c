@@ -24,7 +24,7 @@ const struct raster_range *model_range(enum model_kind kind)
     return &ranges[kind];
 }
 
-/* Which network the tensors are; *out NULL with err set when none. */
+/* Which network the tensors belong to; *out is NULL, with err set, when there is none. */
 static enum error_code model_detect(const struct architecture **out, const struct weights *weights, const char *path,
                                     struct model_info *info, struct error *err)
 {
@@ -51,6 +51,7 @@ static enum error_code model_build_graph(const void *model, const struct session
 {
     const struct model *m = model;
     struct model_build b = {.graph = graph, .model = m};
+    graph->weights = m->weights;
     m->architecture->build(&b, shape);
     return graph_finish(graph, err);
 }
@@ -80,14 +81,14 @@ static enum error_code model_load(struct model *m, struct error *err)
     m->architecture->build(&b, &shape);
     struct error why = ERROR_INIT;
     code = graph_finish(graph, &why);
-    if (code) /* what does not fit together in a checkpoint is the file's fault */
-        code = error_set(err, code == ERROR_INTERNAL ? ERROR_CORRUPT : code, "%s: %s: %s", m->path,
-                         m->info.architecture, why.text);
+    if (code) /* inconsistencies in a checkpoint are the file's fault */
+        code = error_set(err, code == ERROR_INTERNAL || code == ERROR_INVALID ? ERROR_CORRUPT : code, "%s: %s: %s",
+                         m->path, m->info.architecture, why.text);
     graph_destroy(&graph);
-    return code;
+    return code ? code : weights_check(m->weights, err);
 }
 
-/* Takes over the weights, also when it fails. */
+/* Takes over the weights, even when it fails. */
 static enum error_code model_create(struct model **out, const char *path, struct weights *weights,
                                     const struct model_settings *settings, struct error *err)
 {
@@ -139,6 +140,7 @@ void model_close(struct model **model)
         param_destroy(&(*model)->entries[i].param);
     }
     free((*model)->entries);
+    free((*model)->table);
     weights_close(&(*model)->weights);
     free(*model);
     *model = NULL;

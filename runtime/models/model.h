@@ -1,4 +1,4 @@
-/* The networks, each detected from a checkpoint's tensor names and shapes alone, never from the file's name.
+/* The networks, each recognised by a checkpoint's tensor names and shapes alone, never by the file's name.
  * Thread-safety: an open struct model is immutable and may be shared; sessions are not. */
 #ifndef RUNTIME_MODELS_MODEL_H
 #define RUNTIME_MODELS_MODEL_H
@@ -6,9 +6,11 @@
 #include "runtime/session.h"
 #include "runtime/weights/weights.h"
 
+#define MODEL_MAX_CLASSES 256 /* of a parser: labels have 8 bits */
+
 enum model_kind { MODEL_DETECTOR, MODEL_FACE, MODEL_PARSER, MODEL_UPSCALER };
 
-/* What tensors cannot tell; the reference's values where a field is 0/NULL (see models.conf). */
+/* What the tensors do not tell; a field that is 0 or NULL means the reference's value (see models.conf). */
 struct model_settings {
     bool has_slope;
     float slope;                /* detector: one LeakyReLU slope for backbone, FPN and SSH */
@@ -24,12 +26,12 @@ struct model_info {
     int scale;                /* upscaler: 1..4; else 1 */
     int unshuffle;            /* upscaler: the input's sides must be multiples of this (1, 2 or 4) */
     int radius;               /* upscaler: receptive radius in input px: a tile padded by this is exact */
-    bool exact_tiles;         /* upscaler: the radius is small enough to pad by (SRVGG); else feather (RRDB) */
-    int face_size;            /* face network: side of the square it takes, px (512; a small fixture less) */
-    int noise_count;          /* face network: noise maps (15 at 512 px) */
-    int classes;              /* parser: 19 */
+    bool exact_tiles; /* upscaler: true if the radius is small enough for padding (SRVGG), else feather (RRDB) */
+    int face_size;    /* face network: side of the square it takes, px (512; a small fixture less) */
+    int noise_count;  /* face network: noise maps (15 at 512 px) */
+    int classes;      /* parser: 19 */
     int output_count;
-    float min_sizes[3][2]; /* detector: those in force */
+    float min_sizes[3][2]; /* detector: the ones in force */
 };
 
 /* The source of GFPGAN's noise: session_shape.variant. */
@@ -41,20 +43,20 @@ enum model_noise {
 
 struct model;
 
-/* Between 8-bit RGB samples and the values that networks of this kind take and give. */
+/* Relates 8-bit RGB samples to the values that networks of this kind take and give. */
 const struct raster_range *model_range(enum model_kind kind);
 
-/* Opens a checkpoint and finds out what it is. settings may be NULL. Errors: those of weights_open; UNSUPPORTED when it
- * is none of the networks we know (says which tensors it begins with) or is GFPGANv1 / RestoreFormer ("not supported
- * yet"); CORRUPT when tensors are missing or of inconsistent shape (names the tensor). */
+/* Opens a checkpoint and recognises its network. settings may be NULL. Errors: those of weights_open; UNSUPPORTED when
+ * it is not a network that we know (the text says which tensors it begins with) or is GFPGANv1 / RestoreFormer ("not
+ * supported yet"); CORRUPT when tensors are missing or have inconsistent shapes (the text names the tensor). */
 enum error_code model_open(struct model **out, const char *path, const struct model_settings *settings,
                            struct error *err) MUST_CHECK;
-/* The same of a checkpoint in memory, borrowed until model_close; name stands for the path in errors. */
+/* The same for a checkpoint in memory, borrowed until model_close; name stands for the path in errors. */
 enum error_code model_open_memory(struct model **out, const char *name, const void *data, size_t size,
                                   const struct model_settings *settings, struct error *err) MUST_CHECK;
 void model_close(struct model **model);
 
-/* What a checkpoint is: only tensor names and shapes are read. path is for errors. */
+/* Recognises a checkpoint by tensor names and shapes only. path is for errors. */
 enum error_code model_probe(struct model_info *out, const struct weights *weights, const char *path,
                             struct error *err) MUST_CHECK;
 
@@ -69,16 +71,17 @@ const struct weights *model_weights(const struct model *model);
  * channels [anchor][2] class logits (0..3), [anchor][4] box (4..11), [anchor][10] landmarks (12..31). */
 void model_output_shape(const struct model *model, const struct session_shape *shape, int index, int out_nchw[4]);
 
-/* The network's nodes at this shape, for who makes plans without a session. */
+/* The network's nodes at this shape, for callers that make plans without a session. */
 enum error_code model_graph(const struct model *model, const struct session_shape *shape, struct graph **out,
                             struct error *err) MUST_CHECK;
 
-/* Shapes that between them have nearly every kind of layer that pictures will bring, the most usual one first; NULL
- * after the last. For session_warm: kinds of layers go by their pixels, roughly (vk_tune.h). The detector's are
- * pictures of up to 2048 px, the upscaler's tiles; faces come one by one or several at once, with either noise. */
+/* Shapes that together contain nearly every kind of layer that pictures will need, the most usual one first; NULL after
+ * the last. For session_warm: layers are of one kind if their numbers of pixels are similar (vk_tune.h). The detector's
+ * shapes are pictures of up to 2048 px, the upscaler's are tiles; faces come one at a time or several at once, with
+ * either noise. */
 const struct session_shape *model_usual_shape(const struct model_info *info, int index, struct session_shape *out);
 
-/* The network on a device. The model must outlive the session. */
+/* A session for the network on a device. The model must outlive it. */
 enum error_code model_session(struct session **out, const struct model *model, struct device *device,
                               enum precision precision, struct error *err) MUST_CHECK;
 

@@ -51,17 +51,56 @@ int build_count(const struct weights *weights, const char *format)
 int build_dim(const struct weights *weights, const char *name, int dim)
 {
     const struct weights_tensor *t = weights_find(weights, name);
-    if (!t || dim >= t->rank || t->shape[dim] > INT32_MAX)
+    if (!t || t->count == 0 || dim >= t->rank || t->shape[dim] > INT32_MAX) /* an empty one may claim any size */
         return 0;
     return (int)t->shape[dim];
 }
 
+/* FNV-1a. */
+static size_t build_hash(const char *name)
+{
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (; *name; name++)
+        hash = (hash ^ (unsigned char)*name) * 0x100000001b3u;
+    return (size_t)(hash ^ hash >> 32);
+}
+
+static void build_insert(struct model *m, size_t entry)
+{
+    size_t at = build_hash(m->entries[entry].name);
+    while (m->table[at & (m->table_size - 1)])
+        at++;
+    m->table[at & (m->table_size - 1)] = (uint32_t)entry + 1;
+}
+
 static const struct param *build_cached(const struct model_build *b, const char *name)
 {
-    for (size_t i = 0; i < b->model->entry_count; i++)
-        if (strcmp(b->model->entries[i].name, name) == 0)
-            return b->model->entries[i].param;
+    const struct model *m = b->model;
+    for (size_t at = m->table_size ? build_hash(name) : 0; m->table_size; at++) {
+        const uint32_t entry = m->table[at & (m->table_size - 1)];
+        if (!entry)
+            break;
+        if (strcmp(m->entries[entry - 1].name, name) == 0)
+            return m->entries[entry - 1].param;
+    }
     return NULL;
+}
+
+/* Room for one more in the table, which stays at most half full. */
+static bool build_grow_table(struct model *m)
+{
+    if (2 * (m->entry_count + 1) <= m->table_size)
+        return true;
+    const size_t size = m->table_size ? 2 * m->table_size : 256;
+    uint32_t *table = mem_calloc(size, sizeof *table);
+    if (!table)
+        return false;
+    free(m->table);
+    m->table = table;
+    m->table_size = size;
+    for (size_t i = 0; i < m->entry_count; i++)
+        build_insert(m, i);
+    return true;
 }
 
 /* Keeps a param under its name; destroys it and fails when there is no room. */
@@ -77,13 +116,14 @@ static const struct param *build_keep(struct model_build *b, const char *name, s
         }
     }
     char *copy = strdup(name);
-    if (!copy || m->entry_count == m->entry_capacity) {
+    if (!copy || m->entry_count == m->entry_capacity || !build_grow_table(m)) {
         free(copy);
         param_destroy(&param);
         build_fail(b, ERROR_NO_MEMORY, "out of memory for the model's parameters");
         return NULL;
     }
-    m->entries[m->entry_count++] = (struct model_param){copy, param};
+    m->entries[m->entry_count] = (struct model_param){copy, param};
+    build_insert(m, m->entry_count++);
     return param;
 }
 

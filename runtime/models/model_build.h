@@ -1,7 +1,7 @@
-/* What the architectures' build functions are written with: parameters fetched from the checkpoint by name, and nodes
- * that follow torch's layers. A build function runs once when the model is opened, with a small shape: that run checks
- * every tensor's shape and makes the params; later runs find them. Failures end up in graph->error; calls after one do
- * nothing. Thread-safety: after model_open a struct model is only read. */
+/* The vocabulary of the architectures' build functions: parameters fetched from the checkpoint by name, and nodes that
+ * match torch's layers. A build function runs once when the model is opened, with a small shape: that run checks every
+ * tensor's shape and makes the params; later runs reuse them. A failure is kept in graph->error, and the calls after it
+ * do nothing. Thread-safety: after model_open a struct model is only read. */
 #ifndef RUNTIME_MODELS_MODEL_BUILD_H
 #define RUNTIME_MODELS_MODEL_BUILD_H
 
@@ -24,7 +24,7 @@ struct model_build {
     struct graph *graph;
     const struct model *model;
     struct model *loading; /* the same model while it is being opened, else NULL */
-    struct node scratch;   /* what build_* return after a failure, so that callers need no check */
+    struct node scratch;   /* build_* return this after a failure, so that callers need no check */
 };
 
 /* Tensor names in printf form. The text lives until the end of the full expression (C17 6.2.4p8): pass it on, do not
@@ -37,7 +37,7 @@ struct build_text build_text(const char *format, ...) __attribute__((format(prin
 
 const struct model_settings *build_settings(const struct model_build *b);
 
-/* How many tensors format(0), format(1), … there are before the first gap; format holds one %d. */
+/* The number of tensors format(0), format(1), … before the first gap; format holds one %d. */
 int build_count(const struct weights *weights, const char *format);
 
 /* Size of dimension `dim` of a tensor; 0 if there is no such tensor or dimension. */
@@ -49,7 +49,7 @@ const struct param *build_param(struct model_build *b, const char *name, int ran
 /* A tensor's single value. */
 float build_scalar(struct model_build *b, const char *name);
 
-/* Derived params: the cached param of that name, or a new one from make()'s values when the model is being opened.
+/* Derived params: the cached param of that name, or, while the model is being opened, a new one from make()'s values.
  * count > 0. */
 typedef void build_fill_fn(struct model_build *b, const char *name, float *values, size_t count);
 const struct param *build_derived(struct model_build *b, const char *name, size_t count, build_fill_fn *fill);
@@ -62,7 +62,7 @@ struct node *build_conv(struct model_build *b, const char *name, struct view x, 
 struct node *build_conv_bn(struct model_build *b, const char *conv, const char *norm, struct view x, struct view out,
                            int kernel);
 
-/* The same, depthwise; bias and activation in args.depthwise; stride as given. */
+/* The same, but depthwise; bias and activation are in args.depthwise; stride as given. */
 struct node *build_depthwise_bn(struct model_build *b, const char *conv, const char *norm, struct view x,
                                 struct view out, int kernel, int stride);
 

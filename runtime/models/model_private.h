@@ -1,4 +1,4 @@
-/* struct model, for model.c and model_build.c alone. Thread-safety: as model.h. */
+/* struct model, only for model.c and model_build.c. Thread-safety: as model.h. */
 #ifndef RUNTIME_MODELS_MODEL_PRIVATE_H
 #define RUNTIME_MODELS_MODEL_PRIVATE_H
 
@@ -16,6 +16,8 @@ struct model {
     const struct architecture *architecture;
     size_t entry_count, entry_capacity;
     struct model_param *entries; /* every param, by name */
+    uint32_t *table;             /* open addressing by the name's hash: 1 + its entry, or 0 */
+    size_t table_size;           /* a power of two, or 0 */
     char path[1024];
 };
 

@@ -156,7 +156,7 @@ __attribute__((format(printf, 1, 2))) static struct random_text random_text(cons
 static void random_rrdbnet(struct random_file *f, int scale, int blocks)
 {
     int factor = 4 / scale;
-    /* Without training to the contrary each block makes its input 1.2 times larger: 66 times in 23 blocks. */
+    /* In an untrained network each block makes its input 1.2 times larger: 66 times in 23 blocks. */
     random_conv(f, 64, 3 * factor * factor, 3, 6 * powf(1.2f, (float)-blocks), true, "conv_first");
     for (int b = 0; b < blocks; b++)
         for (int r = 1; r <= 3; r++)

@@ -4,7 +4,6 @@
 
 static bool parsenet_detect(const struct weights *weights, struct model_info *info, struct error *err)
 {
-    (void)err;
     if (!weights_find(weights, "encoder.0.conv2d.weight") || !weights_find(weights, "out_img_conv.conv2d.weight") ||
         !weights_find(weights, "decoder.0.conv1.conv2d.weight"))
         return false;
@@ -12,7 +11,10 @@ static bool parsenet_detect(const struct weights *weights, struct model_info *in
     info->architecture = "ParseNet";
     info->classes = build_dim(weights, "out_mask_conv.conv2d.weight", 0);
     info->output_count = 2;
-    return info->classes > 0;
+    if (info->classes > MODEL_MAX_CLASSES)
+        error_set(err, ERROR_UNSUPPORTED, "a face parser of %d classes; at most %d are supported", info->classes,
+                  MODEL_MAX_CLASSES);
+    return info->classes > 0 && info->classes <= MODEL_MAX_CLASSES;
 }
 
 /* Residual blocks encoder.1, encoder.2, …: each halves the size. */

@@ -143,8 +143,8 @@ static struct view retinaface_lateral(struct model_build *b, const char *name, s
     return out;
 }
 
-/* A level's context module, in steps: those of one number depend on nothing of each other at any level, so that a GPU
- * does them at once. */
+/* A level's context module, in steps: steps with the same number do not depend on each other at any level, so a GPU
+ * does them at the same time. */
 #define SSH_STEPS 3
 struct ssh {
     struct build_text name;
@@ -228,8 +228,8 @@ static void retinaface_build(struct model_build *b, const struct session_shape *
     if (strcmp(model_info(b->model)->architecture, "RetinaFace-resnet50") == 0)
         retinaface_resnet(b, x, features);
     else {
-        /* It costs little, and the reference's crops step in 1/32 px: a landmark that lies one rounding of a float
-         * off changes a thousandth of a crop's values. */
+        /* It costs little, and the reference's crops step in 1/32 px: a landmark that is off by one float rounding
+         * changes a thousandth of a crop's values. */
         b->graph->exact = true;
         retinaface_mobilenet(b, x, settings->has_slope ? settings->slope : 0.1f, features);
     }

@@ -13,6 +13,9 @@ struct face_box {
     float landmarks[5][2]; /* left eye, right eye, nose, left and right mouth corner (of the picture), px */
 };
 
+/* So many anchors, the surest, are looked at: a detector that fires everywhere costs no more than that squared. */
+#define RETINAFACE_CANDIDATES 5000
+
 /* maps[k]: model.h's detector output k for an h × w picture; faces with score > threshold, sorted by score descending,
  * after non-maximum suppression at IoU nms. *faces is the caller's to free(); may be NULL with *count 0. */
 enum error_code retinaface_decode(const float *const maps[3], int h, int w, const float min_sizes[3][2],

@@ -1,15 +1,15 @@
-/* Where a graph's tensors lie in one arena, from their liveness: a tensor occupies its place from the step that first
- * touches it to the step that last does, so tensors that are never alive together share bytes.
+/* Where a graph's tensors lie in one arena, from their liveness: a tensor occupies its place from the first step that
+ * touches it to the last, so tensors that are never alive together share bytes.
  * Thread-safety: functions without state. */
 #ifndef RUNTIME_NN_ARENA_PLAN_H
 #define RUNTIME_NN_ARENA_PLAN_H
 
 #include "runtime/nn/graph.h"
 
-/* step[node_count]: when each node is computed, those of a step at once, -1: not at all (order.h); NULL: one by one.
- * bytes[tensor_count]: the size that the backend gives each tensor; 0: not placed (constants). offsets[tensor_count]:
- * where each begins, a multiple of alignment. *total: the arena's size. Inputs live from the start, outputs to the end.
- * ERROR_TOO_LARGE when the total overflows. */
+/* step[node_count]: the step in which each node is computed (those of one step at once), -1: never (order.h); NULL: one
+ * node after another. bytes[tensor_count]: the size that the backend gives each tensor; 0: not placed (constants).
+ * offsets[tensor_count]: where each begins, a multiple of alignment. *total: the arena's size. Inputs live from the
+ * start, outputs to the end. ERROR_TOO_LARGE when the total overflows. */
 enum error_code arena_plan(const struct graph *graph, const int *step, const uint64_t *bytes, uint64_t alignment,
                            uint64_t *offsets, uint64_t *total, struct error *err) MUST_CHECK;
 

@@ -31,6 +31,11 @@ enum error_code graph_finish(struct graph *graph, struct error *err)
     return OK;
 }
 
+enum error_code graph_check_weights(const struct graph *graph, struct error *err)
+{
+    return graph->weights ? weights_check(graph->weights, err) : OK;
+}
+
 /* Makes room for one more element of an array. */
 static bool graph_grow(struct graph *graph, void **items, int count, int *capacity, size_t size)
 {
@@ -66,6 +71,11 @@ struct view graph_tensor(struct graph *graph, enum tensor_role role, int n, int 
         t.segment[i] = segments[i];
     }
     t.channels = (int)channels;
+    if (t.channels > GRAPH_MAX_CHANNELS) {
+        error_set(&graph->error, ERROR_TOO_LARGE, "a layer of %d channels, at most %d are supported", t.channels,
+                  GRAPH_MAX_CHANNELS);
+        return VIEW_NONE;
+    }
     size_t count;
     if (!mem_mul((size_t)n * (size_t)h, (size_t)w, &count) || !mem_mul(count, channels, &count) ||
         count > SIZE_MAX / 64) {
@@ -135,6 +145,10 @@ struct node *graph_node(struct graph *graph, enum op_kind kind, struct view out)
 {
     if (graph->error.code)
         return NULL;
+    if (graph->node_count == GRAPH_MAX_NODES) {
+        error_set(&graph->error, ERROR_TOO_LARGE, "a network of more than %d layers", GRAPH_MAX_NODES);
+        return NULL;
+    }
     if (!graph_grow(graph, (void **)&graph->nodes, graph->node_count, &graph->node_capacity, sizeof(struct node)))
         return NULL;
     struct node *node = &graph->nodes[graph->node_count++];

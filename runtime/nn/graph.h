@@ -15,6 +15,8 @@
 #include "runtime/nn/param.h"
 
 #define GRAPH_MAX_SEGMENTS 32
+#define GRAPH_MAX_NODES 8192     /* networks have hundreds; devices order and place them in more than linear time */
+#define GRAPH_MAX_CHANNELS 65536 /* of a tensor */
 
 enum tensor_role {
     TENSOR_TEMP,
@@ -42,8 +44,8 @@ struct view {
 struct node {
     enum op_kind kind;
     struct view out;
-    struct view in[OP_MAX_INPUTS];            /* by the slots of op.h; VIEW_NONE where absent */
-    const struct param *param[OP_MAX_PARAMS]; /* by the slots of op.h; NULL where absent */
+    struct view in[OP_MAX_INPUTS];            /* indexed by the slots of op.h; VIEW_NONE where absent */
+    const struct param *param[OP_MAX_PARAMS]; /* indexed by the slots of op.h; NULL where absent */
     union op_args args;
 };
 
@@ -53,9 +55,10 @@ struct graph {
     int node_count, node_capacity;
     struct node *nodes;
     int input_count, output_count;
-    int inputs[64], outputs[16]; /* tensor numbers, in the order of a run's arrays */
-    bool exact;                  /* sums in double where the device can: a hint, for a network that is small */
-    struct error error;          /* the first failure of any graph_* call; later calls do nothing */
+    int inputs[64], outputs[16];   /* tensor numbers, in the order of a run's arrays */
+    const struct weights *weights; /* the file that holds params that a plan reads, or NULL */
+    bool exact;                    /* sum in double where the device can: a hint, for small networks */
+    struct error error;            /* of the first graph_* call that failed; later calls do nothing */
 };
 
 enum error_code graph_create(struct graph **out, struct error *err) MUST_CHECK;
@@ -63,6 +66,9 @@ void graph_destroy(struct graph **graph);
 
 /* OK if every call before it succeeded, else the first error. Call once when the graph is built. */
 enum error_code graph_finish(struct graph *graph, struct error *err) MUST_CHECK;
+
+/* weights_check of the graph's weights: call it before and after reading their values. */
+enum error_code graph_check_weights(const struct graph *graph, struct error *err) MUST_CHECK;
 
 /* New tensors, as a view of the whole. segments[segment_count] are channel counts. */
 struct view graph_tensor(struct graph *graph, enum tensor_role role, int n, int h, int w, int segment_count,
@@ -79,7 +85,7 @@ int graph_channels(const struct graph *graph, struct view view);
  * an error. Shapes are checked by graph_finish through op_check. */
 struct node *graph_node(struct graph *graph, enum op_kind kind, struct view out);
 
-/* Multiply-accumulates of the node, of all nodes. */
+/* Multiply-accumulates of one node, and of all. */
 uint64_t graph_node_macs(const struct graph *graph, const struct node *node);
 uint64_t graph_macs(const struct graph *graph);
 

@@ -18,7 +18,7 @@ static bool order_waits(const struct node *later, const struct node *earlier)
     return waits;
 }
 
-/* Each node's step, the first in which it can be computed; how many steps there are. */
+/* Finds each node's step, the first in which it can be computed; returns the number of steps. */
 static int order_steps(const struct graph *graph, int *step)
 {
     int steps = 0;
@@ -32,8 +32,7 @@ static int order_steps(const struct graph *graph, int *step)
     return steps;
 }
 
-/* How often a device stops that computes the nodes in the graph's order, and before one only where it has to, plus 1.
- */
+/* How often a device must wait that computes the nodes in the graph's order and waits only where necessary, plus 1. */
 static int order_stops(const struct graph *graph)
 {
     int stops = 1;

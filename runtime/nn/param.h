@@ -1,5 +1,5 @@
 /* A network's parameters: float arrays that a backend packs as it likes when a plan is made. Large ones stay in the
- * mapped checkpoint and are converted only while they are packed; small or derived ones are owned.
+ * mapped checkpoint and are converted only when they are packed; small or derived ones are owned.
  * Thread-safety: immutable once made. */
 #ifndef RUNTIME_NN_PARAM_H
 #define RUNTIME_NN_PARAM_H
@@ -28,9 +28,9 @@ void param_destroy(struct param **param);
 /* Writes count float32 values to out, row-major. */
 void param_read(const struct param *param, float *out);
 
-/* For who converts them himself: where the elements lie, row-major and without gaps, as float32, float16 or bfloat16
- * (*type), perhaps unaligned, and before they are multiplied by values[] where there are rows. NULL when they lie
- * otherwise. */
+/* For callers that convert the elements themselves: where they lie, row-major and without gaps, as float32, float16 or
+ * bfloat16 (*type), perhaps unaligned, and not yet multiplied by values[] where there are rows. NULL when they are
+ * stored in any other way. */
 const void *param_raw(const struct param *param, enum weights_dtype *type);
 
 #endif

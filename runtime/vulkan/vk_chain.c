@@ -4,10 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/backend/switches.h"
 #include "runtime/base/log.h"
 
 #define QUAD_BYTES 8 /* of fp16, which matrices take */
-#define OPEN 64      /* dispatches since the last barrier that are remembered */
+#define OPEN 64      /* how many dispatches since the last barrier are remembered */
 
 /* The dispatches since the last barrier, in their order, and which of them each waits for, or -1. */
 struct chain {
@@ -18,15 +19,9 @@ struct chain {
 
 static atomic_bool was_late;
 
-static const char *setting(void)
-{
-    const char *value = getenv("RESTORED_VULKAN_CHAIN");
-    return value ? value : "";
-}
-
 bool vk_chain_wanted(bool matrix)
 {
-    return matrix && *setting() != '0' && !atomic_load(&was_late);
+    return matrix && *switches_get(SWITCH_VULKAN_CHAIN) != '0' && !atomic_load(&was_late);
 }
 
 enum error_code vk_chain_late(const char *device, struct error *err)
@@ -34,7 +29,7 @@ enum error_code vk_chain_late(const char *device, struct error *err)
     if (!atomic_exchange(&was_late, true))
         log_event(LOG_WARN, "chain-late", "device=%s text=\"convolutions will be kept apart by barriers\"", device);
     return error_set(err, ERROR_DEVICE_LOST,
-                     "%s did not run convolutions in their order (RESTORED_VULKAN_CHAIN=0 does without)", device);
+                     "%s did not run convolutions in their order (vulkan_chain = false does without)", device);
 }
 
 uint32_t vk_chain_counters(const struct vk_dispatch *dispatch)
@@ -45,13 +40,13 @@ uint32_t vk_chain_counters(const struct vk_dispatch *dispatch)
     return takes ? (push->out_h + CHAIN_BAND - 1) / CHAIN_BAND : 0;
 }
 
-static bool overlap(const struct vk_span *a, const struct vk_span *b)
+static bool chain_overlap(const struct vk_span *a, const struct vk_span *b)
 {
     return a->begin < b->end && b->begin < a->end;
 }
 
 /* Bytes of one group of channels of a picture of the convolution's size; 0: the slot holds something else. */
-static uint64_t plane(const struct vk_dispatch *dispatch, int slot)
+static uint64_t chain_plane(const struct vk_dispatch *dispatch, int slot)
 {
     const struct params_conv2d *push = &dispatch->push.conv2d;
     const struct params_operand *operand = slot == BIND_Y           ? &push->y
@@ -67,19 +62,19 @@ static uint64_t plane(const struct vk_dispatch *dispatch, int slot)
 
 enum conflict { NONE, ALIGNED, ACROSS };
 
-/* Whether the later dispatch reads or writes what the earlier one writes, or writes what that reads; and if so, whether
- * only the same rows of the same picture in both, but for the kernels' reach. */
-static enum conflict conflict(const struct vk_dispatch *earlier, const struct vk_dispatch *later)
+/* Whether the later dispatch reads or writes what the earlier one writes, or writes what that one reads; and if so,
+ * whether only within the same rows of the same picture, apart from the kernels' reach. */
+static enum conflict chain_conflict(const struct vk_dispatch *earlier, const struct vk_dispatch *later)
 {
     enum conflict found = NONE;
     for (int i = 0; i < 2 * BIND_COUNT; i++) {
         const int mine = i < BIND_COUNT ? BIND_Y : i - BIND_COUNT, theirs = i < BIND_COUNT ? i : BIND_Y;
         const struct vk_span *a = &earlier->span[mine], *b = &later->span[theirs];
-        if (!overlap(a, b))
+        if (!chain_overlap(a, b))
             continue;
         if (!vk_chain_counters(earlier) || !vk_chain_counters(later))
             return ACROSS;
-        const uint64_t one = plane(earlier, mine), other = plane(later, theirs);
+        const uint64_t one = chain_plane(earlier, mine), other = chain_plane(later, theirs);
         if (one == 0 || one != other || (a->begin > b->begin ? a->begin - b->begin : b->begin - a->begin) % one != 0)
             return ACROSS;
         found = ALIGNED;
@@ -87,14 +82,14 @@ static enum conflict conflict(const struct vk_dispatch *earlier, const struct vk
     return found;
 }
 
-/* Which dispatch is to be waited for, -1: none. False: only a barrier will do, which is so where one in conflict is not
- * among those that the last one in conflict has waited for. */
-static bool find(const struct chain *chain, const struct vk_dispatch *dispatch, int *waits)
+/* Which dispatch to wait for; -1: none. False: a barrier is needed, because the last conflicting dispatch has not
+ * waited for all the other conflicting ones. */
+static bool chain_find(const struct chain *chain, const struct vk_dispatch *dispatch, int *waits)
 {
     int behind = -1; /* the next one that the last has waited for */
     *waits = -1;
     for (int i = chain->count - 1; i >= 0; i--) {
-        const enum conflict with = conflict(chain->dispatch[i], dispatch);
+        const enum conflict with = chain_conflict(chain->dispatch[i], dispatch);
         if (with == ACROSS)
             return false;
         if (with == ALIGNED && *waits < 0) {
@@ -113,11 +108,12 @@ static bool find(const struct chain *chain, const struct vk_dispatch *dispatch, 
     return true;
 }
 
-/* Gives the push constants of both what the later one waits for. */
-static void wait_for(struct vk_dispatch *before, struct vk_dispatch *dispatch)
+/* Sets in both push constants what the later one waits for. */
+static void chain_wait_for(struct vk_dispatch *before, struct vk_dispatch *dispatch)
 {
     struct params_conv2d *push = &dispatch->push.conv2d;
-    const uint32_t too_many = strcmp(setting(), "late") == 0; /* for tests: wait for what never comes */
+    const uint32_t too_many =
+        strcmp(switches_get(SWITCH_VULKAN_CHAIN), "late") == 0; /* for tests: wait for what never comes */
     before->push.conv2d.chain_own = push->chain_wait = before->counter;
     push->chain_row = before->push.conv2d.tiles_x * before->groups[1] * before->groups[2] + too_many;
     for (uint32_t rows = before->tile_rows; rows > 1; rows /= 2)
@@ -129,12 +125,12 @@ void vk_chain_link(struct vk_dispatch *dispatches, uint32_t count)
     struct chain chain = {.count = 0};
     for (uint32_t i = 0; i < count; i++) {
         int waits = -1;
-        dispatches[i].barrier = chain.count == OPEN || !find(&chain, &dispatches[i], &waits);
+        dispatches[i].barrier = chain.count == OPEN || !chain_find(&chain, &dispatches[i], &waits);
         if (dispatches[i].barrier) {
             chain.count = 0;
             waits = -1;
         } else if (waits >= 0) {
-            wait_for(chain.dispatch[waits], &dispatches[i]);
+            chain_wait_for(chain.dispatch[waits], &dispatches[i]);
         }
         chain.dispatch[chain.count] = &dispatches[i];
         chain.waits[chain.count++] = waits;

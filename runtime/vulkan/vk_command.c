@@ -23,22 +23,22 @@ struct vk_commands {
     pthread_t thread;
     bool started, quit;
     pthread_mutex_t lock;  /* for all that follows, and the queue */
-    pthread_cond_t sent;   /* something is in flight, or the thread is to quit */
+    pthread_cond_t sent;   /* something is in flight, or the thread must quit */
     pthread_cond_t over;   /* some work is */
-    struct vk_work *first; /* in the order in which they came; those that are over are taken out */
+    struct vk_work *first; /* in order of arrival; finished ones are removed */
     struct flight flights[IN_FLIGHT];
     int flying;
     double busy_ms, idle_since_ms; /* until the last submit that is done; when that was */
 };
 
-static double now_ms(void)
+static double command_now_ms(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
 }
 
-static void *feed(void *context);
+static void *command_feed(void *context);
 
 enum error_code vk_command_create(struct vk_device *device, struct error *err)
 {
@@ -57,7 +57,7 @@ enum error_code vk_command_create(struct vk_device *device, struct error *err)
         result = vkCreateFence(device->handle, &fence, NULL, &commands->flights[i].fence);
     if (result != VK_SUCCESS)
         return vk_device_error(device, result, "create a command pool", err);
-    commands->started = pthread_create(&commands->thread, NULL, feed, device) == 0;
+    commands->started = pthread_create(&commands->thread, NULL, command_feed, device) == 0;
     return commands->started ? OK : error_set(err, ERROR_NO_MEMORY, "no thread for %s", device->traits.info.name);
 }
 
@@ -143,8 +143,8 @@ void vk_command_to_host(VkCommandBuffer commands)
 /* --- the queue -----------------------------------------------------------------------------------------------------
  * All of it under the lock. */
 
-/* Takes out what is over. */
-static void sweep(struct vk_commands *commands)
+/* Removes what is finished. */
+static void command_sweep(struct vk_commands *commands)
 {
     struct vk_work **at = &commands->first;
     while (*at) {
@@ -161,8 +161,8 @@ static void sweep(struct vk_commands *commands)
     }
 }
 
-/* Ends it with what is in flight of it. */
-static void fail(struct vk_device *device, struct vk_work *work, VkResult result)
+/* Ends it after what it has in flight. */
+static void command_fail(struct vk_device *device, struct vk_work *work, VkResult result)
 {
     if (work->code != OK)
         return;
@@ -170,27 +170,28 @@ static void fail(struct vk_device *device, struct vk_work *work, VkResult result
     work->code = vk_device_error(device, result, "run the commands", &work->error);
 }
 
-static bool to_send(const struct vk_work *work)
+static bool command_to_send(const struct vk_work *work)
 {
     return work->code == OK && work->sent < work->count;
 }
 
-/* Whose commands go next: the oldest that is not in the background, else the oldest; or what that is behind. */
-static struct vk_work *choose(struct vk_commands *commands)
+/* Whose commands go next: the oldest work that is not in the background, else the oldest; or the work that it must
+ * follow. */
+static struct vk_work *command_choose(struct vk_commands *commands)
 {
     struct vk_work *chosen = NULL;
     for (struct vk_work *work = commands->first; work; work = work->next) {
-        if (to_send(work) && (work->dropped || (work->cancel && atomic_load(work->cancel))))
+        if (command_to_send(work) && (work->dropped || (work->cancel && atomic_load(work->cancel))))
             work->code = error_set(&work->error, ERROR_CANCELLED, "cancelled");
-        if (to_send(work) && (!chosen || (chosen->background && !work->background)))
+        if (command_to_send(work) && (!chosen || (chosen->background && !work->background)))
             chosen = work;
     }
-    while (chosen && chosen->behind && to_send(chosen->behind))
+    while (chosen && chosen->behind && command_to_send(chosen->behind))
         chosen = chosen->behind;
     return chosen;
 }
 
-static void send(struct vk_device *device, struct vk_work *work)
+static void command_send(struct vk_device *device, struct vk_work *work)
 {
     struct vk_commands *commands = device->commands;
     struct flight *flight = &commands->flights[commands->flying];
@@ -201,49 +202,51 @@ static void send(struct vk_device *device, struct vk_work *work)
                                 ? VK_ERROR_DEVICE_LOST
                                 : vkQueueSubmit(device->queue, 1, &submit, flight->fence);
     if (result != VK_SUCCESS) {
-        fail(device, work, result);
+        command_fail(device, work, result);
         return;
     }
     flight->work = work;
     flight->counts = work->sent >= work->ways;
-    flight->sent_ms = now_ms();
+    flight->sent_ms = command_now_ms();
     work->sent++;
     commands->flying++;
 }
 
 /* Keeps the device busy. */
-static void pump(struct vk_device *device)
+static void command_pump(struct vk_device *device)
 {
     struct vk_commands *commands = device->commands;
     struct vk_work *work;
-    while (commands->flying < IN_FLIGHT && (work = choose(commands)))
-        send(device, work);
-    sweep(commands);
+    while (commands->flying < IN_FLIGHT && (work = command_choose(commands)))
+        command_send(device, work);
+    command_sweep(commands);
     if (commands->flying)
         pthread_cond_signal(&commands->sent);
 }
 
 /* The oldest submit is done. */
-static void land(struct vk_device *device, VkResult result)
+static void command_land(struct vk_device *device, VkResult result)
 {
     struct vk_commands *commands = device->commands;
     struct flight flight = commands->flights[0];
-    const double now = now_ms(),
+    const double now = command_now_ms(),
                  begun = flight.sent_ms > commands->idle_since_ms ? flight.sent_ms : commands->idle_since_ms;
     if (result == VK_SUCCESS)
         result = vkResetFences(device->handle, 1, &flight.fence);
     if (result != VK_SUCCESS) {
-        /* Nothing may be left in flight, and no fence signalled, for what comes after. */
+        /* What comes next needs nothing in flight and no fence signalled. */
         vkDeviceWaitIdle(device->handle);
         for (int i = 0; i < commands->flying; i++) {
             vkResetFences(device->handle, 1, &commands->flights[i].fence);
             commands->flights[i].work->done++;
-            fail(device, commands->flights[i].work, result);
+            command_fail(device, commands->flights[i].work, result);
         }
         commands->flying = 0;
         return;
     }
     flight.work->done++;
+    if (flight.work->progress)
+        atomic_fetch_add(flight.work->progress, 1);
     memmove(commands->flights, commands->flights + 1, sizeof commands->flights - sizeof flight);
     commands->flights[IN_FLIGHT - 1] = flight; /* its fence is free again */
     commands->flying--;
@@ -252,7 +255,7 @@ static void land(struct vk_device *device, VkResult result)
 }
 
 /* Waits for what is in flight and sends what follows. */
-static void *feed(void *context)
+static void *command_feed(void *context)
 {
     struct vk_device *device = context;
     struct vk_commands *commands = device->commands;
@@ -266,8 +269,8 @@ static void *feed(void *context)
         pthread_mutex_unlock(&commands->lock);
         const VkResult result = vkWaitForFences(device->handle, 1, &fence, VK_TRUE, UINT64_MAX);
         pthread_mutex_lock(&commands->lock);
-        land(device, result);
-        pump(device);
+        command_land(device, result);
+        command_pump(device);
     }
     pthread_mutex_unlock(&commands->lock);
     return NULL;
@@ -289,7 +292,7 @@ void vk_command_start(struct vk_device *device, struct vk_work *work)
     while (*last)
         last = &(*last)->next;
     *last = work;
-    pump(device);
+    command_pump(device);
     pthread_mutex_unlock(&commands->lock);
 }
 
@@ -307,7 +310,7 @@ enum error_code vk_command_finish(struct vk_device *device, struct vk_work *work
     pthread_mutex_lock(&commands->lock);
     work->dropped = work->dropped || drop;
     if (drop)
-        pump(device);
+        command_pump(device);
     while (!work->over)
         pthread_cond_wait(&commands->over, &commands->lock);
     pthread_mutex_unlock(&commands->lock);
@@ -348,7 +351,7 @@ double vk_command_busy_ms(struct vk_device *device)
     double ms = commands->busy_ms;
     if (commands->flying && commands->flights[0].counts) {
         const double sent = commands->flights[0].sent_ms;
-        ms += now_ms() - (sent > commands->idle_since_ms ? sent : commands->idle_since_ms);
+        ms += command_now_ms() - (sent > commands->idle_since_ms ? sent : commands->idle_since_ms);
     }
     pthread_mutex_unlock(&commands->lock);
     return ms;

@@ -5,12 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/backend/fault.h" /* compiled once more for tests, with RESTORED_FAULTS */
+#include "runtime/backend/fault.h" /* compiled again for tests, with RESTORED_FAULTS */
+#include "runtime/backend/switches.h"
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
+#include "runtime/vulkan/vk_canvas.h"
 #include "runtime/vulkan/vk_command.h"
 #include "runtime/vulkan/vk_instance.h"
-#include "runtime/vulkan/vk_io.h"
 #include "runtime/vulkan/vk_matrix.h"
 #include "runtime/vulkan/vk_pack.h"
 #include "runtime/vulkan/vk_pipeline.h"
@@ -19,7 +20,7 @@
 
 #define UPLOAD_BYTES ((size_t)16 << 20)
 
-static const char *result_name(VkResult result)
+static const char *vk_device_result_name(VkResult result)
 {
     switch (result) {
     case VK_ERROR_OUT_OF_HOST_MEMORY:
@@ -62,7 +63,7 @@ enum error_code vk_device_error(struct vk_device *device, VkResult result, const
         code = ERROR_NO_MEMORY;
     }
     return error_set(err, code, "%s could not %s: %s (VkResult %d)", device ? device->traits.info.name : "Vulkan", what,
-                     result_name(result), (int)result);
+                     vk_device_result_name(result), (int)result);
 }
 
 /* --- what a physical device is -------------------------------------------------------------------------------------
@@ -73,7 +74,7 @@ struct extensions {
     uint32_t count;
 };
 
-static void extensions_read(VkPhysicalDevice physical, struct extensions *out)
+static void vk_device_read_extensions(VkPhysicalDevice physical, struct extensions *out)
 {
     *out = (struct extensions){0};
     uint32_t count = 0;
@@ -84,7 +85,7 @@ static void extensions_read(VkPhysicalDevice physical, struct extensions *out)
         out->count = count;
 }
 
-static bool extensions_have(const struct extensions *extensions, const char *name)
+static bool vk_device_has_extension(const struct extensions *extensions, const char *name)
 {
     for (uint32_t i = 0; i < extensions->count; i++)
         if (strcmp(extensions->list[i].extensionName, name) == 0)
@@ -92,7 +93,7 @@ static bool extensions_have(const struct extensions *extensions, const char *nam
     return false;
 }
 
-static enum device_type type_of(VkPhysicalDeviceType type)
+static enum device_type vk_device_type_of(VkPhysicalDeviceType type)
 {
     switch (type) {
     case VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU:
@@ -106,13 +107,13 @@ static enum device_type type_of(VkPhysicalDeviceType type)
     }
 }
 
-static void format_uuid(const uint8_t bytes[VK_UUID_SIZE], char out[40])
+static void vk_device_format_uuid(const uint8_t bytes[VK_UUID_SIZE], char out[40])
 {
     for (int i = 0, at = 0; i < (int)VK_UUID_SIZE; i++)
         at += snprintf(out + at, (size_t)(40 - at), i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", bytes[i]);
 }
 
-static bool find_queue(VkPhysicalDevice physical, uint32_t *family)
+static bool vk_device_find_queue(VkPhysicalDevice physical, uint32_t *family)
 {
     VkQueueFamilyProperties families[32];
     uint32_t count = 32;
@@ -124,7 +125,7 @@ static bool find_queue(VkPhysicalDevice physical, uint32_t *family)
 }
 
 /* Features and properties that Vulkan 1.1 can tell. */
-static void describe_1_1(struct vk_traits *traits, const struct extensions *extensions)
+static void vk_device_describe_1_1(struct vk_traits *traits, const struct extensions *extensions)
 {
     struct device_info *info = &traits->info;
     VkPhysicalDeviceDriverPropertiesKHR driver = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_DRIVER_PROPERTIES_KHR};
@@ -134,12 +135,12 @@ static void describe_1_1(struct vk_traits *traits, const struct extensions *exte
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_3_PROPERTIES, .pNext = &id};
     VkPhysicalDeviceProperties2 properties = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2,
                                               .pNext = &maintenance};
-    if (extensions_have(extensions, VK_KHR_DRIVER_PROPERTIES_EXTENSION_NAME))
+    if (vk_device_has_extension(extensions, VK_KHR_DRIVER_PROPERTIES_EXTENSION_NAME))
         subgroup.pNext = &driver;
     vkGetPhysicalDeviceProperties2(traits->physical, &properties);
     traits->max_allocation = maintenance.maxMemoryAllocationSize;
     info->subgroup_size = subgroup.subgroupSize;
-    format_uuid(id.deviceUUID, info->uuid);
+    vk_device_format_uuid(id.deviceUUID, info->uuid);
     if (driver.driverName[0])
         snprintf(info->driver, sizeof info->driver, "%.120s %.120s", driver.driverName, driver.driverInfo);
 
@@ -147,14 +148,14 @@ static void describe_1_1(struct vk_traits *traits, const struct extensions *exte
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_FLOAT16_INT8_FEATURES_KHR};
     VkPhysicalDevice16BitStorageFeatures storage = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_16BIT_STORAGE_FEATURES};
     VkPhysicalDeviceFeatures2 features = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, .pNext = &storage};
-    if (extensions_have(extensions, VK_KHR_SHADER_FLOAT16_INT8_EXTENSION_NAME))
+    if (vk_device_has_extension(extensions, VK_KHR_SHADER_FLOAT16_INT8_EXTENSION_NAME))
         storage.pNext = &int8;
     vkGetPhysicalDeviceFeatures2(traits->physical, &features);
     info->fp16 = storage.storageBuffer16BitAccess;
     info->int8 = int8.shaderInt8;
     traits->has_half = info->fp16 && int8.shaderFloat16;
-    info->cooperative_matrix = extensions_have(extensions, VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME);
-    traits->has_budget = extensions_have(extensions, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
+    info->cooperative_matrix = vk_device_has_extension(extensions, VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME);
+    traits->has_budget = vk_device_has_extension(extensions, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
 }
 
 void vk_device_lacking(const VkPhysicalDeviceLimits *limits, char *out, size_t size)
@@ -189,7 +190,7 @@ void vk_device_lacking(const VkPhysicalDeviceLimits *limits, char *out, size_t s
 }
 
 /* Why the device cannot be used, or "". */
-static void shortcoming(const struct vk_traits *traits, uint32_t version, char *out, size_t size)
+static void vk_device_shortcoming(const struct vk_traits *traits, uint32_t version, char *out, size_t size)
 {
     char lacking[480];
     vk_device_lacking(&traits->limits, lacking, sizeof lacking);
@@ -203,7 +204,7 @@ static void shortcoming(const struct vk_traits *traits, uint32_t version, char *
         *out = 0;
 }
 
-static void describe(VkPhysicalDevice physical, uint32_t index, struct vk_traits *traits)
+static void vk_device_describe(VkPhysicalDevice physical, uint32_t index, struct vk_traits *traits)
 {
     struct device_info *info = &traits->info;
     VkPhysicalDeviceProperties properties;
@@ -213,21 +214,19 @@ static void describe(VkPhysicalDevice physical, uint32_t index, struct vk_traits
     vkGetPhysicalDeviceProperties(physical, &properties);
     vkGetPhysicalDeviceMemoryProperties(physical, &traits->memory);
     traits->limits = properties.limits;
-#ifdef RESTORED_FAULTS /* for tests: a device with too little of everything */
-    if (getenv("RESTORED_VULKAN_LOW_LIMITS"))
+    if (*switches_get(SWITCH_VULKAN_LOW_LIMITS))
         traits->limits = (VkPhysicalDeviceLimits){.maxPushConstantsSize = 64, .maxPerStageResources = 128};
-    if (getenv("RESTORED_VULKAN_LEAST")) { /* and one with just enough for a workgroup */
+    if (*switches_get(SWITCH_VULKAN_LEAST)) {
         traits->limits.maxComputeSharedMemorySize = 16384;
         traits->limits.maxComputeWorkGroupInvocations = 128;
         for (int i = 0; i < 3; i++)
             traits->limits.maxComputeWorkGroupSize[i] = i < 2 ? 128 : 64;
     }
-#endif
     traits->vendor = properties.vendorID;
     traits->device = properties.deviceID;
     traits->driver_version = properties.driverVersion;
     memcpy(traits->cache_uuid, properties.pipelineCacheUUID, VK_UUID_SIZE);
-    if (!find_queue(physical, &traits->family))
+    if (!vk_device_find_queue(physical, &traits->family))
         traits->family = UINT32_MAX;
 
     snprintf(info->id, sizeof info->id, "vulkan:%u", index);
@@ -236,11 +235,11 @@ static void describe(VkPhysicalDevice physical, uint32_t index, struct vk_traits
     snprintf(info->api_version, sizeof info->api_version, "%u.%u.%u", VK_API_VERSION_MAJOR(properties.apiVersion),
              VK_API_VERSION_MINOR(properties.apiVersion), VK_API_VERSION_PATCH(properties.apiVersion));
     snprintf(info->driver, sizeof info->driver, "version 0x%08x", properties.driverVersion);
-    info->type = type_of(properties.deviceType);
+    info->type = vk_device_type_of(properties.deviceType);
 
-    extensions_read(physical, &extensions);
+    vk_device_read_extensions(physical, &extensions);
     if (properties.apiVersion >= VK_API_VERSION_1_1)
-        describe_1_1(traits, &extensions);
+        vk_device_describe_1_1(traits, &extensions);
     free(extensions.list);
 
     for (uint32_t i = 0; i < traits->memory.memoryHeapCount; i++) {
@@ -250,9 +249,7 @@ static void describe(VkPhysicalDevice physical, uint32_t index, struct vk_traits
             traits->heap = i;
         }
     }
-    /* For tests, and to leave room for others. */
-    const char *limit = getenv("RESTORED_VULKAN_MEMORY");
-    const uint64_t limit_bytes = limit ? strtoull(limit, NULL, 10) << 20 : 0;
+    const uint64_t limit_bytes = strtoull(switches_get(SWITCH_VULKAN_MEMORY), NULL, 10);
     if (limit_bytes && limit_bytes < info->memory_total) {
         info->memory_total = limit_bytes;
         traits->limited = true;
@@ -264,7 +261,7 @@ static void describe(VkPhysicalDevice physical, uint32_t index, struct vk_traits
         info->max_buffer_bytes = traits->max_allocation;
 
     const bool software = info->type == DEVICE_SOFTWARE;
-    shortcoming(traits, properties.apiVersion, info->reason, sizeof info->reason);
+    vk_device_shortcoming(traits, properties.apiVersion, info->reason, sizeof info->reason);
     info->usable = *info->reason == 0;
     if (info->usable && software)
         snprintf(info->reason, sizeof info->reason, "a software device: it computes on the CPU, correctly but slowly");
@@ -275,8 +272,8 @@ static void describe(VkPhysicalDevice physical, uint32_t index, struct vk_traits
                          : "fp16 storage halves memory and traffic; sums are fp32");
 }
 
-/* All physical devices; *devices is the caller's to free(). A failure is no device. */
-static uint32_t enumerate(VkInstance instance, VkPhysicalDevice **devices)
+/* All physical devices; *devices is the caller's to free(). A failure means no devices. */
+static uint32_t vk_device_enumerate(VkInstance instance, VkPhysicalDevice **devices)
 {
     uint32_t count = 0;
     *devices = NULL;
@@ -299,7 +296,7 @@ enum error_code vk_device_probe(struct error *err)
     return result == VK_SUCCESS ? OK : vk_device_error(NULL, result, "find a driver that works", err);
 }
 
-static enum error_code list(struct device_info **list, size_t *count, struct error *err)
+static enum error_code vk_device_list(struct device_info **list, size_t *count, struct error *err)
 {
     struct vk_instance *instance;
     VkPhysicalDevice *physical = NULL;
@@ -310,14 +307,14 @@ static enum error_code list(struct device_info **list, size_t *count, struct err
         log_event(LOG_DEBUG, "vulkan-absent", "result=%d", (int)result);
         return OK;
     }
-    const uint32_t found = enumerate(vk_instance_handle(instance), &physical);
+    const uint32_t found = vk_device_enumerate(vk_instance_handle(instance), &physical);
     struct device_info *grown = found ? realloc(*list, (*count + found) * sizeof **list) : NULL;
     if (grown) {
         *list = grown;
         for (uint32_t i = 0; i < found; i++) {
             struct vk_traits traits;
-            describe(physical[i], i, &traits);
-            if (traits.info.usable && traits.info.type != DEVICE_SOFTWARE) /* a GPU is going to be opened */
+            vk_device_describe(physical[i], i, &traits);
+            if (traits.info.usable && traits.info.type != DEVICE_SOFTWARE) /* a GPU will be opened */
                 vk_instance_keep(instance);
             grown[(*count)++] = traits.info;
         }
@@ -348,7 +345,7 @@ void vk_device_memory(const struct vk_device *device, uint64_t *budget, uint64_t
     }
 }
 
-static void info(const struct device *base, struct device_info *out)
+static void vk_device_info(const struct device *base, struct device_info *out)
 {
     const struct vk_device *device = (const struct vk_device *)base;
     *out = device->traits.info;
@@ -357,12 +354,12 @@ static void info(const struct device *base, struct device_info *out)
     out->memory_peak = atomic_load(&device->account->peak);
 }
 
-static double busy_ms(const struct device *base)
+static double vk_device_busy_ms(const struct device *base)
 {
     return vk_command_busy_ms((struct vk_device *)(uintptr_t)base); /* which locks it */
 }
 
-static void close_device(struct device *base)
+static void vk_device_close(struct device *base)
 {
     struct vk_device *device = (struct vk_device *)base;
     if (device->handle) {
@@ -381,7 +378,7 @@ static void close_device(struct device *base)
     free(device);
 }
 
-static VkResult create_logical(struct vk_device *device)
+static VkResult vk_device_create_logical(struct vk_device *device)
 {
     const struct vk_traits *traits = &device->traits;
     const float priority = 1.0f;
@@ -426,8 +423,8 @@ static VkResult create_logical(struct vk_device *device)
     return result;
 }
 
-static enum error_code open_device(struct device **out, const struct device_info *wanted, const char *cache_dir,
-                                   struct error *err)
+static enum error_code vk_device_open(struct device **out, const struct device_info *wanted, const char *cache_dir,
+                                      struct error *err)
 {
     const double start = log_clock_ms();
     VkPhysicalDevice *physical = NULL;
@@ -445,10 +442,10 @@ static enum error_code open_device(struct device **out, const struct device_info
         goto out;
     }
     const VkInstance instance = vk_instance_handle(device->instance);
-    const uint32_t found = enumerate(instance, &physical);
+    const uint32_t found = vk_device_enumerate(instance, &physical);
     uint32_t index = 0;
     for (; index < found; index++) {
-        describe(physical[index], index, &device->traits);
+        vk_device_describe(physical[index], index, &device->traits);
         if (strcmp(device->traits.info.id, wanted->id) == 0 && strcmp(device->traits.info.uuid, wanted->uuid) == 0)
             break;
     }
@@ -461,22 +458,19 @@ static enum error_code open_device(struct device **out, const struct device_info
                          device->traits.info.reason);
         goto out;
     }
-    /* A barrier costs a software device more than reading the input again. The variables are for tests. */
-    const char *stage = getenv("RESTORED_VULKAN_STAGE");
-    device->stage_convolution = stage && *stage ? *stage == '1' : device->traits.info.type != DEVICE_SOFTWARE;
-    /* A software device compiles when it first runs, and is for trying things out. The variable is for tests. */
-    const char *prepare = getenv("RESTORED_VULKAN_PREPARE");
-    device->prepares = prepare && *prepare ? *prepare == '1' : device->traits.info.type != DEVICE_SOFTWARE;
-    const char *direct = getenv("RESTORED_VULKAN_DIRECT");
-    device->direct = !direct || !*direct ? DIRECT_MAIN : *direct == '0' ? DIRECT_NEVER : DIRECT_ANY;
-    const char *grouped = getenv("RESTORED_VULKAN_GROUPED");
-    device->grouped = grouped && *grouped == '1';
-    const char *packed = getenv("RESTORED_VULKAN_PACKED");
-    device->packed = (!packed || *packed != '0') && device->traits.has_half;
-    const char *matrix = getenv("RESTORED_VULKAN_MATRIX");
-    device->matrix =
-        (!matrix || *matrix != '0') && vk_matrix_present(instance, device->traits.physical, &device->traits.info);
-    result = create_logical(device);
+    /* On a software device a barrier costs more than reading the input again. */
+    const char *stage = switches_get(SWITCH_VULKAN_STAGE);
+    device->stage_convolution = *stage ? *stage == '1' : device->traits.info.type != DEVICE_SOFTWARE;
+    /* A software device compiles at its first run, and is only for trying things out. */
+    const char *prepare = switches_get(SWITCH_VULKAN_PREPARE);
+    device->prepares = *prepare ? *prepare == '1' : device->traits.info.type != DEVICE_SOFTWARE;
+    const char *direct = switches_get(SWITCH_VULKAN_DIRECT);
+    device->direct = !*direct ? DIRECT_MAIN : *direct == '0' ? DIRECT_NEVER : DIRECT_ANY;
+    device->grouped = *switches_get(SWITCH_VULKAN_GROUPED) == '1';
+    device->packed = *switches_get(SWITCH_VULKAN_PACKED) != '0' && device->traits.has_half;
+    device->matrix = *switches_get(SWITCH_VULKAN_MATRIX) != '0' &&
+                     vk_matrix_present(instance, device->traits.physical, &device->traits.info);
+    result = vk_device_create_logical(device);
     if (result != VK_SUCCESS) {
         code = vk_device_error(device, result, "open the device", err);
         goto out;
@@ -493,16 +487,16 @@ out:
     if (code == OK)
         *out = &device->base;
     else
-        close_device(&device->base);
+        vk_device_close(&device->base);
     return code;
 }
 
 const struct backend vk_backend = {
     .name = "vulkan",
-    .list = list,
-    .open = open_device,
-    .close = close_device,
-    .info = info,
+    .list = vk_device_list,
+    .open = vk_device_open,
+    .close = vk_device_close,
+    .info = vk_device_info,
     .plan_create = vk_plan_create,
     .plan_prepare = vk_plan_prepare,
     .plan_destroy = vk_plan_destroy,
@@ -510,9 +504,9 @@ const struct backend vk_backend = {
     .plan_show = vk_plan_show,
     .plan_ready = vk_plan_ready,
     .plan_wait = vk_plan_wait,
-    .canvas_create = vk_io_canvas_create,
-    .canvas_destroy = vk_io_canvas_destroy,
-    .busy_ms = busy_ms,
+    .canvas_create = vk_canvas_create,
+    .canvas_destroy = vk_canvas_destroy,
+    .busy_ms = vk_device_busy_ms,
     .plan_whole = vk_plan_whole,
     .plan_bytes = vk_plan_bytes,
     .plan_profile = vk_plan_profile,

@@ -1,7 +1,7 @@
 /* Vulkan devices: what each physical device is and can do, and the open device whose parts the other
  * vk_* files own.
- * Thread-safety: vk_device_error and the functions that list may be called from any thread; an open device belongs to
- * one thread at a time, but for its memory counters. */
+ * Thread-safety: vk_device_error and the functions that list devices may be called from any thread; an open device
+ * belongs to one thread at a time, except for its memory counters. */
 #ifndef RUNTIME_VULKAN_VK_DEVICE_H
 #define RUNTIME_VULKAN_VK_DEVICE_H
 
@@ -35,7 +35,7 @@ typedef VkResult(VKAPI_PTR *PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKH
 #endif
 
 struct vk_traits {
-    struct device_info info; /* but for what changes while it is used */
+    struct device_info info; /* except for what changes while it is used */
     VkPhysicalDevice physical;
     uint32_t family; /* a queue family with compute */
     VkPhysicalDeviceLimits limits;
@@ -49,7 +49,7 @@ struct vk_traits {
     uint8_t cache_uuid[VK_UUID_SIZE];
 };
 
-/* Which of the device's own memory the host writes to. */
+/* Which part of the device's own memory the host writes to. */
 enum vk_direct {
     DIRECT_NEVER,
     DIRECT_MAIN, /* that of its main heap, if the host sees it */
@@ -64,18 +64,19 @@ struct vk_device {
     VkQueue queue;
     atomic_bool lost;
     bool matrix;               /* convolutions in fp16 use cooperative matrices */
-    bool grouped;              /* channels lie in groups also where no matrices want it: for tests */
+    bool grouped;              /* channels are grouped even where no matrices need it: for tests */
     uint8_t matrix_order[256]; /* row * 16 + column of each invocation's 8 elements of a B matrix */
     bool matrix_direct;        /* an A matrix is held as vk_direct.h wants it */
-    uint8_t matrix_row[16]; /* which of 16 channels, as invocations hold them of an A matrix, a B matrix's row is of */
-    uint32_t matrix_half_bit;  /* which bit of an A element's number, among its invocation's 8, tells its row */
-    uint8_t matrix_column[16]; /* where in 16 channels, as the sums leave them, that of a B matrix's column is */
-    uint32_t matrix_slot_bit;  /* which bit of a sum's number, among its invocation's 8, tells its row */
+    uint8_t
+        matrix_row[16]; /* which of the 16 channels that invocations hold of an A matrix belongs to a B matrix's row */
+    uint32_t matrix_half_bit;  /* which bit of an A element's number among its invocation's 8 gives its row */
+    uint8_t matrix_column[16]; /* where among 16 channels, in the order of the sums, a B matrix's column is */
+    uint32_t matrix_slot_bit;  /* which bit of a sum's number among its invocation's 8 gives its row */
     enum vk_direct direct;
     bool packed;                     /* shaders may use packed fp16 arithmetic */
-    bool stage_convolution;          /* convolutions without matrices go through shared memory: not in software */
+    bool stage_convolution;          /* convolutions without matrices use shared memory: not on software devices */
     bool prepares;                   /* plan_prepare does something */
-    size_t upload_bytes;             /* of each of the two buffers that weights go through */
+    size_t upload_bytes;             /* size of each of the two buffers that weights go through */
     struct backend_account *account; /* of device memory */
     struct vk_commands *commands;
     struct vk_pipelines *pipelines;
@@ -84,16 +85,16 @@ struct vk_device {
 };
 
 /* Whether Vulkan can be used at all. ERROR_NOT_FOUND: there is no loader; ERROR_DEVICE: it finds no driver that works;
- * that it lists no device is OK. */
+ * OK even when it lists no device. */
 enum error_code vk_device_probe(struct error *err) MUST_CHECK;
 
-/* What of the limits that our shaders need a device lacks, each by its name, into out; "" if it has all. */
+/* The names of the limits that our shaders need and the device lacks, into out; "" if it has all. */
 void vk_device_lacking(const VkPhysicalDeviceLimits *limits, char *out, size_t size);
 
 /* The error for a failed Vulkan call: DEVICE_LOST, NO_MEMORY or DEVICE; what: "create the buffer of the plan". */
 enum error_code vk_device_error(struct vk_device *device, VkResult result, const char *what, struct error *err);
 
-/* Bytes of the device's heap that this process may use in all, and that it uses. */
+/* Bytes of the device's heap that this process may use in all, and that it uses now. */
 void vk_device_memory(const struct vk_device *device, uint64_t *budget, uint64_t *used);
 
 #endif

@@ -6,13 +6,13 @@
 
 #define SIZE VK_MATRIX_SIZE
 #define SUBGROUP 32
-#define DEEP 64       /* quads of input channels from which on a stride is better served so: measured */
-#define SPLIT_SIZE 14 /* subgroups share out the steps only in pictures of up to 128×128 */
+#define DEEP 64       /* quads of input channels from which this way is faster with a stride: measured */
+#define SPLIT_SIZE 14 /* subgroups divide the steps only in pictures of up to 128×128 */
 
 /* --- weights -------------------------------------------------------------------------------------------------------
  */
 
-static int kernel_of(int taps)
+static int direct_kernel_of(int taps)
 {
     int kernel = 1;
     while ((kernel + 1) * (kernel + 1) <= taps)
@@ -21,15 +21,15 @@ static int kernel_of(int taps)
 }
 
 /* A picture: one quad, so that 4 taps side by side make a matrix. */
-static bool is_picture(const struct vk_layout *in, int taps)
+static bool direct_is_picture(const struct vk_layout *in, int taps)
 {
     return in->blocks == 1 && taps > 1;
 }
 
 int vk_direct_steps(const struct vk_layout *in, int taps, int *taps_each)
 {
-    const bool picture = is_picture(in, taps);
-    const int kernel = kernel_of(taps);
+    const bool picture = direct_is_picture(in, taps);
+    const int kernel = direct_kernel_of(taps);
     *taps_each = picture ? 1 : taps;
     return picture ? kernel * ((kernel + 3) / 4) : (in->blocks + 3) / 4;
 }
@@ -37,14 +37,14 @@ int vk_direct_steps(const struct vk_layout *in, int taps, int *taps_each)
 void vk_direct_lanes(const struct vk_device *device, const struct vk_layout *in, int taps, uint32_t *lanes)
 {
     int taps_each;
-    const int kernel = kernel_of(taps), groups = (kernel + 3) / 4, steps = vk_direct_steps(in, taps, &taps_each);
+    const int kernel = direct_kernel_of(taps), groups = (kernel + 3) / 4, steps = vk_direct_steps(in, taps, &taps_each);
     uint32_t channels[SIZE];
-    if (!is_picture(in, taps))
+    if (!direct_is_picture(in, taps))
         vk_pack_lanes(in, lanes);
-    for (int i = is_picture(in, taps) ? 0 : in->blocks * 4; i < steps * SIZE; i++)
+    for (int i = direct_is_picture(in, taps) ? 0 : in->blocks * 4; i < steps * SIZE; i++)
         lanes[i] = VK_PACK_NO_CHANNEL;
     for (int step = 0; step < steps; step++, lanes += SIZE) {
-        for (int i = 0; i < SIZE && is_picture(in, taps); i++) { /* quad i / 4 is a tap */
+        for (int i = 0; i < SIZE && direct_is_picture(in, taps); i++) { /* quad i / 4 is a tap */
             const int kx = step % groups * 4 + i / 4, tap = step / groups * kernel + kx;
             if (kx < kernel && i % 4 < in->channels)
                 lanes[i] = (uint32_t)(i % 4 * taps + tap);
@@ -66,39 +66,39 @@ static const union vk_tile tiles[] = {
     {{1, 1, 1, 2, 1, 1, 1}},
 };
 
-static uint32_t across(const union vk_tile *tile)
+static uint32_t direct_across(const union vk_tile *tile)
 {
     return tile->direct.subgroups / tile->direct.split / tile->direct.down * tile->direct.blocks;
 }
 
 /* Bytes of shared memory that a workgroup needs. */
-static uint32_t shared_bytes(const union vk_tile *tile)
+static uint32_t direct_shared_bytes(const union vk_tile *tile)
 {
     const uint32_t held = tile->direct.subgroups * tile->direct.phase * tile->direct.blocks * SIZE * SIZE;
     return ((tile->direct.split > 1 ? held : 0) + 1) * 4;
 }
 
-static bool fits(const struct vk_device *device, const struct vk_tune_key *key, const union vk_tile *tile)
+static bool direct_fits(const struct vk_device *device, const struct vk_tune_key *key, const union vk_tile *tile)
 {
-    return (across(tile) <= key->out_blocks || across(tile) == 2) &&
+    return (direct_across(tile) <= key->out_blocks || direct_across(tile) == 2) &&
            (tile->direct.split == 1 ||
             (key->size <= SPLIT_SIZE && key->in_blocks * key->kernel >= 2 * tile->direct.split)) &&
            tile->direct.subgroups * SUBGROUP <= device->traits.limits.maxComputeWorkGroupInvocations &&
-           shared_bytes(tile) <= device->traits.limits.maxComputeSharedMemorySize;
+           direct_shared_bytes(tile) <= device->traits.limits.maxComputeSharedMemorySize;
 }
 
-static void apply(const union vk_tile *tile, struct vk_dispatch *dispatch)
+static void direct_apply(const union vk_tile *tile, struct vk_dispatch *dispatch)
 {
     struct params_conv2d *push = &dispatch->push.conv2d;
     const uint32_t pixels = tile->direct.down * tile->direct.rows * SIZE;
     dispatch->key.spec[0] = SUBGROUP * tile->direct.subgroups;
     memcpy(dispatch->key.spec + 1, &tile->direct, sizeof tile->direct);
-    push->tiles_x = (dispatch->tune.out_blocks + across(tile) - 1) / across(tile);
+    push->tiles_x = (dispatch->tune.out_blocks + direct_across(tile) - 1) / direct_across(tile);
     dispatch->groups[0] = push->tiles_x * ((push->out_h * push->out_w + pixels - 1) / pixels);
     dispatch->groups[1] = 1;
 }
 
-const struct vk_tune_family vk_direct_family = {tiles, sizeof tiles / sizeof tiles[0], fits, apply};
+const struct vk_tune_family vk_direct_family = {tiles, sizeof tiles / sizeof tiles[0], direct_fits, direct_apply};
 
 /* --- convolutions --------------------------------------------------------------------------------------------------
  */
@@ -109,15 +109,15 @@ bool vk_direct_takes(const struct vk_build *build, const struct op_conv2d *args,
         return false;
     if (args->kernel == 1)
         return args->pad == 0 && x->layout.group_log == 2;
-    if (args->stride == 1 && args->kernel <= 3) /* these follow each other without barriers: vk_chain.h */
+    if (args->stride == 1 && args->kernel <= 3) /* these run without barriers in between: vk_chain.h */
         return false;
     return x->layout.blocks == 1 || (x->layout.group_log == 2 && x->layout.blocks >= DEEP);
 }
 
-/* Whether bias and residual 1 can be added first, where that costs nothing: y and it lie in groups of 16 channels,
- * pairs of them, and nothing but ReLU comes after. */
-static bool is_lean(const struct op_conv2d *args, const struct vk_operand *y, const struct vk_operand *residual1,
-                    uint32_t flags)
+/* Whether bias and residual 1 can be added first at no cost: y and the residual are in pairs of groups of 16 channels,
+ * and only ReLU follows. */
+static bool direct_is_lean(const struct op_conv2d *args, const struct vk_operand *y, const struct vk_operand *residual1,
+                           uint32_t flags)
 {
     const bool last = !residual1->n || flags & FLAG_ACTIVATION_LAST;
     return y->layout.group_log == 2 && (!residual1->n || residual1->layout.group_log == 2) &&
@@ -131,7 +131,7 @@ void vk_direct_conv2d(const struct vk_device *device, const struct op_conv2d *ar
                       struct vk_dispatch *dispatch)
 {
     enum { OF_TILE = sizeof tiles[0].direct / sizeof(uint32_t) + 1 }; /* constants that apply() sets */
-    if (is_lean(args, y, residual1, flags))
+    if (direct_is_lean(args, y, residual1, flags))
         flags |= FLAG_LEAN;
     const uint32_t constants[] = {device->matrix_slot_bit,
                                   device->matrix_half_bit,
@@ -155,5 +155,5 @@ void vk_direct_conv2d(const struct vk_device *device, const struct op_conv2d *ar
     memcpy(dispatch->key.spec + OF_TILE, constants, sizeof constants);
     dispatch->groups[2] = y->n;
     vk_tune_find(device, &dispatch->tune, &tile);
-    apply(&tile, dispatch);
+    direct_apply(&tile, dispatch);
 }

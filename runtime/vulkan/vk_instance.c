@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/backend/switches.h"
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
 
@@ -27,9 +28,9 @@ int vk_validation_count(void)
     return atomic_load(&validation_messages);
 }
 
-static VKAPI_ATTR VkBool32 VKAPI_CALL on_message(VkDebugUtilsMessageSeverityFlagBitsEXT severity,
-                                                 VkDebugUtilsMessageTypeFlagsEXT types,
-                                                 const VkDebugUtilsMessengerCallbackDataEXT *data, void *user)
+static VKAPI_ATTR VkBool32 VKAPI_CALL instance_on_message(VkDebugUtilsMessageSeverityFlagBitsEXT severity,
+                                                          VkDebugUtilsMessageTypeFlagsEXT types,
+                                                          const VkDebugUtilsMessengerCallbackDataEXT *data, void *user)
 {
     (void)severity, (void)types, (void)user;
     atomic_fetch_add(&validation_messages, 1);
@@ -38,13 +39,12 @@ static VKAPI_ATTR VkBool32 VKAPI_CALL on_message(VkDebugUtilsMessageSeverityFlag
     return VK_FALSE;
 }
 
-static bool validation_wanted(void)
+static bool instance_validation_wanted(void)
 {
-    const char *value = getenv("RESTORED_VULKAN_VALIDATION");
-    return value && strcmp(value, "1") == 0;
+    return strcmp(switches_get(SWITCH_VULKAN_VALIDATION), "1") == 0;
 }
 
-static bool layer_present(const char *name)
+static bool instance_layer_present(const char *name)
 {
     uint32_t count = 0;
     bool found = false;
@@ -67,19 +67,19 @@ static VkResult instance_create(VkInstance *instance, VkDebugUtilsMessengerEXT *
         .messageSeverity =
             VK_DEBUG_UTILS_MESSAGE_SEVERITY_WARNING_BIT_EXT | VK_DEBUG_UTILS_MESSAGE_SEVERITY_ERROR_BIT_EXT,
         .messageType = VK_DEBUG_UTILS_MESSAGE_TYPE_VALIDATION_BIT_EXT | VK_DEBUG_UTILS_MESSAGE_TYPE_PERFORMANCE_BIT_EXT,
-        .pfnUserCallback = on_message};
+        .pfnUserCallback = instance_on_message};
     const VkApplicationInfo application = {
         .sType = VK_STRUCTURE_TYPE_APPLICATION_INFO, .pApplicationName = "restored", .apiVersion = VK_API_VERSION_1_1};
     VkInstanceCreateInfo create = {.sType = VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO, .pApplicationInfo = &application};
     uint32_t version = 0;
-    bool validate = validation_wanted();
+    bool validate = instance_validation_wanted();
 
     *messenger = VK_NULL_HANDLE;
     if (vk_loader_open(NULL) != OK)
         return VK_ERROR_INITIALIZATION_FAILED;
     if (vkEnumerateInstanceVersion(&version) != VK_SUCCESS || version < VK_API_VERSION_1_1)
         return VK_ERROR_INCOMPATIBLE_DRIVER;
-    if (validate && !layer_present(VALIDATION_LAYER)) {
+    if (validate && !instance_layer_present(VALIDATION_LAYER)) {
         atomic_fetch_add(&validation_messages, 1);
         log_event(LOG_ERROR, "vulkan-validation", "text=%s is not installed", VALIDATION_LAYER);
         validate = false;

@@ -1,7 +1,7 @@
-/* What goes into a plan's inputs and comes out of its outputs: staging buffers, two of each so that a run's may be
- * filled and emptied while another is on the device, and the commands between them and the tensors. Inputs go straight
- * into device memory where the host sees all of it; results are copied into memory that the host caches, if that is not
- * the device's own. Thread-safety: as the device. */
+/* A plan's inputs and outputs: staging buffers, two of each, so that those of one run can be filled and emptied while
+ * another run is on the device, and the commands between them and the tensors. Inputs go straight into device memory
+ * where the host sees all of it; results are copied into memory that the host caches, unless that is the device's own.
+ * Thread-safety: as the device. */
 #ifndef RUNTIME_VULKAN_VK_IO_H
 #define RUNTIME_VULKAN_VK_IO_H
 
@@ -11,7 +11,7 @@ struct vk_io;
 
 /* For the graph's inputs and outputs; their lane maps join the plan's words. */
 enum error_code vk_io_create(struct vk_io **out, struct vk_build *build, struct error *err) MUST_CHECK;
-/* Compiles what pictures go in and out by, rather than in the middle of a request. */
+/* Compiles the pipelines for pictures now, rather than in the middle of a request. */
 enum error_code vk_io_pipelines(const struct vk_io *io, struct error *err) MUST_CHECK;
 /* Before the first run. */
 enum error_code vk_io_prepare(struct vk_io *io, struct error *err) MUST_CHECK;
@@ -20,20 +20,15 @@ void vk_io_destroy(struct vk_io **io);
 /* Bytes of the staging buffers. */
 uint64_t vk_io_bytes(const struct vk_io *io);
 
-/* Takes what the run brings into buffers of slot 0 .. PLAN_RUNS-1, none of whose commands may be in flight, and records
+/* Puts the run's inputs into the buffers of slot 0 .. PLAN_RUNS-1, none of whose commands may be in flight, and records
  * what goes before the plan's commands. */
 enum error_code vk_io_in(struct vk_io *io, int slot, const struct run_io *run, VkCommandBuffer *before,
                          struct error *err) MUST_CHECK;
-/* Records what goes after them. Those of the slot's vk_io_in may be in flight. */
+/* Records what goes after them. The commands of the slot's vk_io_in may be in flight. */
 enum error_code vk_io_out(struct vk_io *io, int slot, const struct run_io *run, VkCommandBuffer *after,
                           struct error *err) MUST_CHECK;
 
 /* Hands over the results of a slot whose commands are done. */
 void vk_io_deliver(struct vk_io *io, int slot, struct run_result *result);
-
-/* The backend's. */
-enum error_code vk_io_canvas_create(struct canvas **out, struct device *device, int width, int rows,
-                                    struct error *err) MUST_CHECK;
-void vk_io_canvas_destroy(struct canvas *canvas);
 
 #endif

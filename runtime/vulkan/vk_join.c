@@ -8,7 +8,7 @@
 
 #define LANES 16 /* of the largest group: quads of the second half count on from the first half's if it begins one */
 
-static bool touches(const struct node *node, int tensor)
+static bool join_touches(const struct node *node, int tensor)
 {
     bool found = node->out.tensor == tensor;
     for (int i = 0; i < OP_MAX_INPUTS; i++)
@@ -18,7 +18,7 @@ static bool touches(const struct node *node, int tensor)
 
 /* Whether it is a convolution on matrices, one input pixel for each of the output, that has no residuals and whose
  * output others may change. */
-static bool leaves_room(const struct vk_build *build, const struct node *conv)
+static bool join_leaves_room(const struct vk_build *build, const struct node *conv)
 {
     const struct op_conv2d *args = &conv->args.conv2d;
     return conv->kind == OP_CONV2D && vk_matrix_takes(build, args) && args->stride == 1 && args->upsample == 1 &&
@@ -26,12 +26,12 @@ static bool leaves_room(const struct vk_build *build, const struct node *conv)
            graph_tensor_of(build->graph, conv->out)->role == TENSOR_TEMP;
 }
 
-/* Whether the convolution's channels go nowhere but through the shuffle, and as they are. */
+/* Whether the convolution's channels go only through the shuffle, unchanged. */
 static bool joins_shuffle(const struct vk_build *build, const struct node *conv, const struct node *shuffle)
 {
     const struct graph *graph = build->graph;
     const struct op_conv2d *args = &conv->args.conv2d;
-    if (shuffle->kind != OP_PIXEL_SHUFFLE || !leaves_room(build, conv) || args->activation != ACTIVATION_NONE ||
+    if (shuffle->kind != OP_PIXEL_SHUFFLE || !join_leaves_room(build, conv) || args->activation != ACTIVATION_NONE ||
         args->gain != 1.0f || args->scale != 1.0f || shuffle->args.shuffle.factor > 4 ||
         graph_channels(graph, shuffle->out) > 4 ||
         graph_channels(graph, conv->out) != graph_channels(graph, shuffle->in[OP_X]))
@@ -41,7 +41,7 @@ static bool joins_shuffle(const struct vk_build *build, const struct node *conv,
             return false;
     int touching = 0;
     for (int n = 0; n < graph->node_count; n++)
-        touching += touches(&graph->nodes[n], conv->out.tensor);
+        touching += join_touches(&graph->nodes[n], conv->out.tensor);
     return touching == 2 && shuffle->in[OP_X].tensor == conv->out.tensor;
 }
 
@@ -52,8 +52,8 @@ static void join_shuffle(struct node *conv, struct node *shuffle)
     conv->args.conv2d.residual1_scale = 1.0f;
 }
 
-/* Whether the view is written by nodes before that one alone. */
-static bool there_before(const struct graph *graph, struct view view, int node)
+/* Whether the view is written only by nodes before that one. */
+static bool join_there_before(const struct graph *graph, struct view view, int node)
 {
     for (int n = node; n < graph->node_count; n++)
         if (graph->nodes[n].out.tensor == view.tensor)
@@ -62,7 +62,7 @@ static bool there_before(const struct graph *graph, struct view view, int node)
 }
 
 /* Whether the view's channels lie without padding between them. */
-static bool is_dense(const struct vk_build *build, struct view view)
+static bool join_is_dense(const struct vk_build *build, struct view view)
 {
     struct vk_layout layout, dense;
     vk_pack_layout(build->graph, view, build->grouped, &layout);
@@ -70,8 +70,8 @@ static bool is_dense(const struct vk_build *build, struct view view)
     return vk_pack_layout_same(&layout, &dense);
 }
 
-/* Whether the node scales and shifts the second half of the convolution's channels, in place, by what is there before
- * the convolution. */
+/* Whether the node scales and shifts the second half of the convolution's channels, in place, by values that exist
+ * before the convolution. */
 static bool joins_transform(const struct vk_build *build, int conv, const struct node *node)
 {
     const struct graph *graph = build->graph;
@@ -81,26 +81,26 @@ static bool joins_transform(const struct vk_build *build, int conv, const struct
         x.first != part.first || x.count != part.count || part.first + part.count != whole.first + whole.count)
         return false;
     const int half = graph_channels(graph, part);
-    return half % LANES == 0 && 2 * half == graph_channels(graph, whole) && is_dense(build, whole) &&
-           is_dense(build, scale) && is_dense(build, shift) && there_before(graph, scale, conv) &&
-           there_before(graph, shift, conv);
+    return half % LANES == 0 && 2 * half == graph_channels(graph, whole) && join_is_dense(build, whole) &&
+           join_is_dense(build, scale) && join_is_dense(build, shift) && join_there_before(graph, scale, conv) &&
+           join_there_before(graph, shift, conv);
 }
 
 /* The node that transforms the second half of the convolution's channels before anybody else touches them, or -1. Other
  * kernels than 3×3 may be done by vk_direct, which adds residual 1 to the sum. */
-static int transform_of(const struct vk_build *build, int conv)
+static int join_transform_of(const struct vk_build *build, int conv)
 {
     const struct graph *graph = build->graph;
     const struct node *from = &graph->nodes[conv];
-    if (!leaves_room(build, from) || from->args.conv2d.kernel != 3 || from->args.conv2d.activation_last)
+    if (!join_leaves_room(build, from) || from->args.conv2d.kernel != 3 || from->args.conv2d.activation_last)
         return -1;
     for (int n = conv + 1; n < graph->node_count; n++)
-        if (touches(&graph->nodes[n], from->out.tensor))
+        if (join_touches(&graph->nodes[n], from->out.tensor))
             return joins_transform(build, conv, &graph->nodes[n]) ? n : -1;
     return -1;
 }
 
-static void leave_nothing(struct node *node)
+static void join_leave_nothing(struct node *node)
 {
     node->out.tensor = -1;
     for (int slot = 0; slot < OP_MAX_INPUTS; slot++)
@@ -113,7 +113,7 @@ enum error_code vk_join(const struct vk_build *build, struct node **out, struct 
     *out = NULL;
     for (int i = 0; i + 1 < graph->node_count; i++) {
         const bool shuffles = joins_shuffle(build, &graph->nodes[i], &graph->nodes[i + 1]);
-        const int with = shuffles ? i + 1 : transform_of(build, i);
+        const int with = shuffles ? i + 1 : join_transform_of(build, i);
         if (with < 0)
             continue;
         if (!*out) {
@@ -129,7 +129,7 @@ enum error_code vk_join(const struct vk_build *build, struct node **out, struct 
             conv->in[OP_RESIDUAL1] = joined->in[OP_RESIDUAL1];
             conv->in[OP_RESIDUAL2] = joined->in[OP_RESIDUAL2];
         }
-        leave_nothing(joined);
+        join_leave_nothing(joined);
     }
     return OK;
 }

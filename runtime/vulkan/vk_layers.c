@@ -6,12 +6,12 @@
 
 #define PIXEL (4 * sizeof(float))
 
-/* What of a layer lies over the target, in px of it. */
+/* The part of a layer that lies over the target, in the target's px. */
 struct overlap {
     uint32_t left, top, right, bottom;
 };
 
-static bool overlap_of(const struct raster_target *target, const struct raster_layer *layer, struct overlap *out)
+static bool layers_overlap_of(const struct raster_target *target, const struct raster_layer *layer, struct overlap *out)
 {
     const int left = layer->x - target->left, top = layer->y - target->top;
     const int right = left + layer->width, bottom = top + layer->height;
@@ -28,7 +28,7 @@ uint64_t vk_layers_bytes(const struct raster_target *target)
     uint64_t pixels = 0;
     struct overlap o;
     for (int i = 0; i < target->layer_count; i++)
-        if (overlap_of(target, &target->layers[i], &o))
+        if (layers_overlap_of(target, &target->layers[i], &o))
             pixels += 2 + (uint64_t)(o.right - o.left) * (o.bottom - o.top);
     return pixels * PIXEL;
 }
@@ -39,11 +39,11 @@ void vk_layers_write(const struct raster_target *target, void *part, uint32_t *u
     struct overlap o;
     push->layers = *used;
     for (int i = 0; i < target->layer_count; i++)
-        push->layer_count += overlap_of(target, &target->layers[i], &o);
+        push->layer_count += layers_overlap_of(target, &target->layers[i], &o);
     uint32_t item = push->layers, next = push->layers + 2 * push->layer_count;
     for (int i = 0; i < target->layer_count; i++) {
         const struct raster_layer *layer = &target->layers[i];
-        if (!overlap_of(target, layer, &o))
+        if (!layers_overlap_of(target, layer, &o))
             continue;
         const uint32_t width = o.right - o.left, height = o.bottom - o.top;
         const size_t x = (size_t)(target->left + (int)o.left - layer->x),

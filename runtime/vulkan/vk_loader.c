@@ -10,7 +10,7 @@ VK_LOADER_FUNCTIONS(DEFINE)
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct error failure = ERROR_INIT;
 
-static PFN_vkVoidFunction function(void *library, const char *name)
+static PFN_vkVoidFunction loader_function(void *library, const char *name)
 {
     union {
         void *object;
@@ -21,7 +21,7 @@ static PFN_vkVoidFunction function(void *library, const char *name)
     return symbol.function;
 }
 
-static void open_library(void)
+static void loader_open_library(void)
 {
     void *library = dlopen(VK_LOADER_LIBRARY, RTLD_NOW | RTLD_LOCAL);
     if (!library) {
@@ -29,12 +29,12 @@ static void open_library(void)
         error_set(&failure, ERROR_NOT_FOUND, "%s", why ? why : "the Vulkan loader cannot be opened");
         return;
     }
-#define LOAD(name) name = (PFN_##name)function(library, #name);
+#define LOAD(name) name = (PFN_##name)loader_function(library, #name);
     VK_LOADER_FUNCTIONS(LOAD)
 }
 
 enum error_code vk_loader_open(struct error *err)
 {
-    pthread_once(&once, open_library);
+    pthread_once(&once, loader_open_library);
     return failure.code ? error_set(err, failure.code, "%s", failure.text) : OK;
 }

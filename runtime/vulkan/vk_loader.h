@@ -1,5 +1,5 @@
-/* The Vulkan loader library, opened when it is first needed and never closed: the program runs without it too, on the
- * CPU. Vulkan's functions are pointers here, by their own names; NULL until vk_loader_open was OK.
+/* The Vulkan loader library, opened when it is first needed and never closed; without it the program runs on the CPU.
+ * Vulkan's functions are pointers here, under their own names; NULL until vk_loader_open was OK.
  * Thread-safety: every function may be called from any thread. */
 #ifndef RUNTIME_VULKAN_VK_LOADER_H
 #define RUNTIME_VULKAN_VK_LOADER_H
@@ -9,7 +9,7 @@
 
 #include "runtime/base/error.h"
 
-/* Every function that runtime/vulkan calls. The library exports those of Vulkan 1.1, which serve all devices. */
+/* Every function that runtime/vulkan calls. The library exports those of Vulkan 1.1, which work for all devices. */
 #define VK_LOADER_FUNCTIONS(X)                                                                                         \
     X(vkAllocateCommandBuffers)                                                                                        \
     X(vkAllocateDescriptorSets)                                                                                        \

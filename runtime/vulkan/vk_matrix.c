@@ -14,7 +14,7 @@
 #define SPLIT_SIZE 14 /* subgroups share out a convolution's input channels only in pictures of up to 128×128 */
 
 /* Whether one of the forms that the device multiplies is ours. */
-static bool has_form(VkInstance instance, VkPhysicalDevice physical)
+static bool matrix_has_form(VkInstance instance, VkPhysicalDevice physical)
 {
     PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR get =
         (PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR)vkGetInstanceProcAddr(
@@ -46,11 +46,12 @@ bool vk_matrix_present(VkInstance instance, VkPhysicalDevice physical, const str
     if (!info->fp16 || info->subgroup_size != SUBGROUP)
         return false;
     vkGetPhysicalDeviceFeatures2(physical, &features);
-    return matrix.cooperativeMatrix && model.vulkanMemoryModel && halves.shaderFloat16 && has_form(instance, physical);
+    return matrix.cooperativeMatrix && model.vulkanMemoryModel && halves.shaderFloat16 &&
+           matrix_has_form(instance, physical);
 }
 
 /* Runs shaders/matrix/probe.comp, whose results go to `out`. */
-static enum error_code run_probe(struct vk_device *device, const struct vk_buffer *out, struct error *err)
+static enum error_code matrix_run_probe(struct vk_device *device, const struct vk_buffer *out, struct error *err)
 {
     const struct vk_pipeline_key key = {.shader = "matrix_probe", .fp16 = true};
     const VkDescriptorPoolSize size = {VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, BIND_COUNT};
@@ -101,7 +102,7 @@ static enum error_code run_probe(struct vk_device *device, const struct vk_buffe
 }
 
 /* Whether each element of the matrix is held once. */
-static bool is_order(const uint32_t *order)
+static bool matrix_is_order(const uint32_t *order)
 {
     bool seen[ELEMENTS] = {false};
     for (int i = 0; i < ELEMENTS; i++) {
@@ -115,7 +116,7 @@ static bool is_order(const uint32_t *order)
 /* shaders/matrix/leave.glsl wants of a matrix of sums, and direct.comp of an A matrix, that invocation i holds 4
  * elements of row i / 4 and 4 of row i / 4 + 8, told apart by one bit of their numbers, in the same columns, which are
  * those of every fourth invocation. places[column]: counted through 4 such invocations, 4 elements each. */
-static bool learn_columns(const uint32_t *order, uint8_t places[SIZE], uint32_t *slot_bit)
+static bool matrix_learn_columns(const uint32_t *order, uint8_t places[SIZE], uint32_t *slot_bit)
 {
     for (uint32_t bit = 0; bit < 3; bit++) {
         bool fits = true;
@@ -141,7 +142,7 @@ enum error_code vk_matrix_create(struct vk_device *device, struct error *err)
     enum error_code code =
         vk_memory_create(device, &out, 3 * ELEMENTS * sizeof(uint32_t), MEMORY_READBACK, "the order of a matrix", err);
     if (code == OK)
-        code = run_probe(device, &out, err);
+        code = matrix_run_probe(device, &out, err);
     if (code != OK && code != ERROR_DEVICE_LOST) { /* a driver that promises more than it compiles: do without */
         log_event(LOG_WARN, "matrix-unused", "device=%s reason=\"%s\"", device->traits.info.id, err->text);
         error_clear(err);
@@ -150,10 +151,10 @@ enum error_code vk_matrix_create(struct vk_device *device, struct error *err)
         return OK;
     }
     const uint32_t *order = out.mapped;
-    device->matrix = code == OK && is_order(order) && is_order(order + ELEMENTS) &&
-                     learn_columns(order + ELEMENTS, device->matrix_column, &device->matrix_slot_bit);
-    device->matrix_direct = device->matrix && is_order(order + 2 * ELEMENTS) &&
-                            learn_columns(order + 2 * ELEMENTS, device->matrix_row, &device->matrix_half_bit);
+    device->matrix = code == OK && matrix_is_order(order) && matrix_is_order(order + ELEMENTS) &&
+                     matrix_learn_columns(order + ELEMENTS, device->matrix_column, &device->matrix_slot_bit);
+    device->matrix_direct = device->matrix && matrix_is_order(order + 2 * ELEMENTS) &&
+                            matrix_learn_columns(order + 2 * ELEMENTS, device->matrix_row, &device->matrix_half_bit);
     for (int i = 0; i < ELEMENTS && device->matrix; i++)
         device->matrix_order[i] = (uint8_t)order[i];
     if (code == OK && !device->matrix)
@@ -164,20 +165,20 @@ enum error_code vk_matrix_create(struct vk_device *device, struct error *err)
 }
 
 /* Whether out matrices come in pairs, so that an invocation holds 8 channels side by side. */
-static bool paired(int out_blocks)
+static bool matrix_paired(int out_blocks)
 {
     return (out_blocks + 3) / 4 % 2 == 0;
 }
 
 int vk_matrix_unit(int out_blocks)
 {
-    return paired(out_blocks) ? 2 * SIZE : SIZE;
+    return matrix_paired(out_blocks) ? 2 * SIZE : SIZE;
 }
 
 int vk_matrix_channel(const struct vk_device *device, int out_blocks, int first, int column)
 {
     const int place = device->matrix_column[column], own = place / 4, lane = place % 4;
-    if (!paired(out_blocks))
+    if (!matrix_paired(out_blocks))
         return first + place;
     return first / 32 * 32 + own * 8 + first / 16 % 2 * 4 + lane;
 }
@@ -201,13 +202,13 @@ static const union vk_tile tiles[] = {
     {{4, 1, 4, 1, 2, 0, 1, 4, 1}}, {{2, 2, 4, 1, 1, 0, 1, 4, 0}}, {{1, 1, 1, 1, 1, 0, 1, 1, 1}},
 };
 
-static uint32_t across(const union vk_tile *tile)
+static uint32_t matrix_across(const union vk_tile *tile)
 {
     return tile->matrix.subgroups / tile->matrix.split / tile->matrix.down * tile->matrix.blocks;
 }
 
 /* Bytes of shared memory that a workgroup needs. */
-static uint32_t shared_bytes(const union vk_tile *tile, uint32_t kernel, uint32_t stride)
+static uint32_t matrix_shared_bytes(const union vk_tile *tile, uint32_t kernel, uint32_t stride)
 {
     const uint32_t step = kernel == 1 ? 1 : stride; /* a 1×1 convolution copies only the pixels that it needs */
     const uint32_t w = (SIZE - 1) * step + kernel, h = (tile->matrix.rows * tile->matrix.down - 1) * step + kernel;
@@ -217,16 +218,16 @@ static uint32_t shared_bytes(const union vk_tile *tile, uint32_t kernel, uint32_
 }
 
 /* Whether the tile can do the convolution, and is not mostly idle at it. */
-static bool fits(const struct vk_device *device, const struct vk_tune_key *key, const union vk_tile *tile)
+static bool matrix_fits(const struct vk_device *device, const struct vk_tune_key *key, const union vk_tile *tile)
 {
     return key->kernel <= VK_MATRIX_KERNEL && key->stride <= 2 && key->in_blocks % tile->matrix.steps == 0 &&
-           (across(tile) <= key->out_blocks || across(tile) == 1) &&
+           (matrix_across(tile) <= key->out_blocks || matrix_across(tile) == 1) &&
            (tile->matrix.split == 1 || key->size <= SPLIT_SIZE) &&
            tile->matrix.subgroups * SUBGROUP <= device->traits.limits.maxComputeWorkGroupInvocations &&
-           shared_bytes(tile, key->kernel, key->stride) <= device->traits.limits.maxComputeSharedMemorySize;
+           matrix_shared_bytes(tile, key->kernel, key->stride) <= device->traits.limits.maxComputeSharedMemorySize;
 }
 
-static void apply(const union vk_tile *tile, struct vk_dispatch *dispatch)
+static void matrix_apply(const union vk_tile *tile, struct vk_dispatch *dispatch)
 {
     const struct params_conv2d *push = &dispatch->push.conv2d;
     const uint32_t down = tile->matrix.rows * tile->matrix.down;
@@ -234,16 +235,16 @@ static void apply(const union vk_tile *tile, struct vk_dispatch *dispatch)
     memcpy(dispatch->key.spec + 1, &tile->matrix, sizeof tile->matrix);
     dispatch->tile_rows = down;
     dispatch->groups[0] = push->tiles_x * ((push->out_h + down - 1) / down);
-    dispatch->groups[1] = (dispatch->tune.out_blocks + across(tile) - 1) / across(tile);
+    dispatch->groups[1] = (dispatch->tune.out_blocks + matrix_across(tile) - 1) / matrix_across(tile);
 }
 
-const struct vk_tune_family vk_matrix_family = {tiles, sizeof tiles / sizeof tiles[0], fits, apply};
+const struct vk_tune_family vk_matrix_family = {tiles, sizeof tiles / sizeof tiles[0], matrix_fits, matrix_apply};
 
 void vk_matrix_conv2d(const struct vk_device *device, const struct op_conv2d *args, const struct vk_operand *x,
                       const struct vk_operand *y, uint32_t flags, int shuffle, struct vk_dispatch *dispatch)
 {
     enum { OF_TILE = sizeof tiles[0].matrix / sizeof(uint32_t) + 1 }; /* constants that apply() sets */
-    const uint32_t constants[] = {device->matrix_slot_bit, paired(y->layout.blocks),
+    const uint32_t constants[] = {device->matrix_slot_bit, matrix_paired(y->layout.blocks),
                                   (uint32_t)args->kernel,  (uint32_t)args->stride,
                                   (uint32_t)args->pad,     (uint32_t)args->upsample,
                                   args->activation,        flags | (x->layout.group_log == 0 ? FLAG_PLANAR : 0),
@@ -264,5 +265,5 @@ void vk_matrix_conv2d(const struct vk_device *device, const struct op_conv2d *ar
     dispatch->push.conv2d.tiles_x = (y->w + SIZE - 1) / SIZE;
     dispatch->groups[2] = y->n;
     vk_tune_find(device, &dispatch->tune, &tile);
-    apply(&tile, dispatch);
+    matrix_apply(&tile, dispatch);
 }

@@ -1,5 +1,5 @@
 /* Convolutions on cooperative matrices (VK_KHR_cooperative_matrix): whether the device has them in the form that
- * shaders/matrix/ wants, in which order its invocations hold a matrix, and how a convolution is cut into tiles.
+ * shaders/matrix/ needs, in which order its invocations hold a matrix, and how a convolution is cut into tiles.
  * Thread-safety: as the device. */
 #ifndef RUNTIME_VULKAN_VK_MATRIX_H
 #define RUNTIME_VULKAN_VK_MATRIX_H
@@ -14,21 +14,22 @@ extern const struct vk_tune_family vk_matrix_family;
 /* Whether the device has 16×16×16 matrices of fp16 with fp32 sums, spread over subgroups of 32 invocations. */
 bool vk_matrix_present(VkInstance instance, VkPhysicalDevice physical, const struct device_info *info);
 
-/* Asks the device for the order of matrices among its invocations and sets device->matrix. It is false, the reason is
- * logged and the device works without matrices, where it cannot tell, or weights could not be packed, or sums not be
- * written, in that order. ERROR_DEVICE_LOST. */
+/* Finds out how the device orders matrices among its invocations, and sets device->matrix. If it cannot tell, or
+ * weights cannot be packed or sums not written in that order, device->matrix is false, the reason is logged and the
+ * device works without matrices. ERROR_DEVICE_LOST. */
 enum error_code vk_matrix_create(struct vk_device *device, struct error *err) MUST_CHECK;
 
 /* Whether the convolution can be done with matrices. */
 bool vk_matrix_takes(const struct vk_build *build, const struct op_conv2d *args);
 
-/* Where in the tensor's channels column `column` (0..15) of the out matrix that begins with channel `first` lies, for
- * weights with out_blocks quads of out channels: such that each invocation holds channels that are side by side. */
-int vk_matrix_unit(int out_blocks); /* the channels that are ordered among themselves: 16 or 32 */
+/* The tensor's channel for column `column` (0..15) of the out matrix that begins with channel `first`, for weights with
+ * out_blocks quads of out channels: chosen so that each invocation holds channels that are side by side. */
+int vk_matrix_unit(int out_blocks); /* how many channels are ordered among themselves: 16 or 32 */
 int vk_matrix_channel(const struct vk_device *device, int out_blocks, int first, int column);
 
 /* Sets the dispatch's shader, constants, groups, tiles_x and tuning key. push.conv2d.out_h is set already. flags: FLAG_
- * bits. shuffle: the factor of a pixel shuffle behind it, for which y is laid out (vk_pack_layout_shuffled), or 1. */
+ * bits. shuffle: the factor of the pixel shuffle that follows, for which y is laid out (vk_pack_layout_shuffled), or
+ * 1. */
 void vk_matrix_conv2d(const struct vk_device *device, const struct op_conv2d *args, const struct vk_operand *x,
                       const struct vk_operand *y, uint32_t flags, int shuffle, struct vk_dispatch *dispatch);
 

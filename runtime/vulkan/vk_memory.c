@@ -4,7 +4,8 @@
 
 #include "runtime/backend/fault.h"
 
-static uint32_t find_type(const struct vk_device *device, uint32_t allowed, VkMemoryPropertyFlags wanted, bool main)
+static uint32_t memory_find_type(const struct vk_device *device, uint32_t allowed, VkMemoryPropertyFlags wanted,
+                                 bool main)
 {
     const VkPhysicalDeviceMemoryProperties *memory = &device->traits.memory;
     for (uint32_t i = 0; i < memory->memoryTypeCount; i++)
@@ -15,26 +16,26 @@ static uint32_t find_type(const struct vk_device *device, uint32_t allowed, VkMe
 }
 
 /* The memory type that the kind wants among those that the buffer allows; UINT32_MAX if none. Coherent memory, of which
- * Vulkan promises a type, saves flushing. What goes up is best written straight into the device's own memory, where the
- * host sees all of it; a device that shows a small window of it (256 MiB) needs that for other things. */
-static uint32_t choose_type(const struct vk_device *device, uint32_t allowed, enum vk_memory_kind kind)
+ * Vulkan promises a type, saves flushing. Uploads are best written straight into the device's own memory, if the host
+ * sees all of it; a device that shows only a small window (256 MiB) needs that for other things. */
+static uint32_t memory_choose_type(const struct vk_device *device, uint32_t allowed, enum vk_memory_kind kind)
 {
     const VkMemoryPropertyFlags mapped = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
     const VkMemoryPropertyFlags own = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT, cached = VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
     uint32_t type = UINT32_MAX;
     if (kind == MEMORY_DEVICE)
-        type = find_type(device, allowed, own, true);
+        type = memory_find_type(device, allowed, own, true);
     if (kind == MEMORY_UPLOAD && device->direct != DIRECT_NEVER)
-        type = find_type(device, allowed, mapped | own, device->direct == DIRECT_MAIN);
+        type = memory_find_type(device, allowed, mapped | own, device->direct == DIRECT_MAIN);
     if (kind == MEMORY_READBACK)
-        type = find_type(device, allowed, mapped | cached, false);
+        type = memory_find_type(device, allowed, mapped | cached, false);
     if (type != UINT32_MAX)
         return type;
-    return find_type(device, allowed, kind == MEMORY_DEVICE ? 0 : mapped, false);
+    return memory_find_type(device, allowed, kind == MEMORY_DEVICE ? 0 : mapped, false);
 }
 
-static enum error_code no_room(const struct vk_device *device, VkDeviceSize size, uint64_t left, const char *what,
-                               struct error *err)
+static enum error_code memory_no_room(const struct vk_device *device, VkDeviceSize size, uint64_t left,
+                                      const char *what, struct error *err)
 {
     return error_set(err, ERROR_TOO_LARGE,
                      "%s needs %.0f MiB on %s, which has %.0f MiB free and gives at most %.0f MiB at once", what,
@@ -57,7 +58,7 @@ enum error_code vk_memory_create(struct vk_device *device, struct vk_buffer *out
     vk_device_memory(device, &budget, &used);
     const uint64_t left = budget > used ? budget - used : 0;
     if (size > device->traits.max_allocation)
-        return no_room(device, size, left, what, err);
+        return memory_no_room(device, size, left, what, err);
     snprintf(doing, sizeof doing, "allocate %.1f MiB for %s", (double)size / 0x1p20, what);
 
     VkResult result = vkCreateBuffer(device->handle, &create, NULL, &buffer.handle);
@@ -65,11 +66,11 @@ enum error_code vk_memory_create(struct vk_device *device, struct vk_buffer *out
         return vk_device_error(device, result, doing, err);
     VkMemoryRequirements needs;
     vkGetBufferMemoryRequirements(device->handle, buffer.handle, &needs);
-    const uint32_t type = choose_type(device, needs.memoryTypeBits, kind);
+    const uint32_t type = memory_choose_type(device, needs.memoryTypeBits, kind);
     buffer.counted = type != UINT32_MAX && device->traits.memory.memoryTypes[type].heapIndex == device->traits.heap;
     if (buffer.counted && size > left) {
         vkDestroyBuffer(device->handle, buffer.handle, NULL);
-        return no_room(device, size, left, what, err);
+        return memory_no_room(device, size, left, what, err);
     }
     const VkMemoryAllocateInfo allocate = {
         .sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO, .allocationSize = needs.size, .memoryTypeIndex = type};
@@ -81,8 +82,12 @@ enum error_code vk_memory_create(struct vk_device *device, struct vk_buffer *out
         vkDestroyBuffer(device->handle, buffer.handle, NULL);
         return vk_device_error(device, result, doing, err);
     }
-    if (buffer.counted)
+    if (buffer.counted) {
+        device->base.held += size;
         backend_account_add(device->account, size);
+    } else {
+        device->base.staged += size;
+    }
     result = vkBindBufferMemory(device->handle, buffer.handle, buffer.memory, 0);
     if (result == VK_SUCCESS && kind != MEMORY_DEVICE)
         result = vkMapMemory(device->handle, buffer.memory, 0, VK_WHOLE_SIZE, 0, &buffer.mapped);
@@ -99,8 +104,12 @@ void vk_memory_destroy(struct vk_device *device, struct vk_buffer *buffer)
     if (buffer->handle) {
         vkDestroyBuffer(device->handle, buffer->handle, NULL);
         vkFreeMemory(device->handle, buffer->memory, NULL);
-        if (buffer->counted)
+        if (buffer->counted) {
+            device->base.held -= buffer->size;
             backend_account_remove(device->account, buffer->size);
+        } else {
+            device->base.staged -= buffer->size;
+        }
     }
     *buffer = (struct vk_buffer){0};
 }

@@ -7,7 +7,7 @@
 
 enum vk_memory_kind {
     MEMORY_DEVICE,  /* the device's own */
-    MEMORY_UPLOAD,  /* mapped; written by the host, front to back; the device's own where that is well (vk_device.h) */
+    MEMORY_UPLOAD,  /* mapped; written by the host, front to back; the device's own where that is best (vk_device.h) */
     MEMORY_READBACK /* mapped; read by the host, cached where there is such memory */
 };
 
@@ -19,18 +19,19 @@ struct vk_buffer {
     bool counted; /* lies in the device's heap */
 };
 
-/* A part of a buffer as it is bound to a shader. The buffer's handle may be made later. */
+/* A part of a buffer as bound to a shader. The buffer's handle may be made later. */
 struct vk_slice {
     const struct vk_buffer *buffer;
     VkDeviceSize offset, range;
 };
 
 /* size bytes, at least 1, for use as storage and by copies. Errors: TOO_LARGE when the device has no room for it or
- * does not make allocations of that size, NO_MEMORY when allocating fails. what: for the error, "the plan 'x'". */
+ * does not allow allocations of that size, NO_MEMORY when allocating fails. what: for the error, such as "the plan
+ * 'x'". */
 enum error_code vk_memory_create(struct vk_device *device, struct vk_buffer *out, VkDeviceSize size,
                                  enum vk_memory_kind kind, const char *what, struct error *err) MUST_CHECK;
 
-/* Zeroes *buffer. An empty one is let be. No command that uses it may be in flight. */
+/* Frees it and zeroes *buffer. Does nothing to an empty one. No command that uses it may be in flight. */
 void vk_memory_destroy(struct vk_device *device, struct vk_buffer *buffer);
 
 #endif

@@ -18,16 +18,16 @@ struct frame {
     struct vk_build *build;
     const struct node *node;
     struct vk_operand y, in[OP_MAX_INPUTS]; /* n = 0: absent */
-    struct vk_operand result;               /* where y is to be copied to, if it is scratch; n = 0: nowhere */
+    struct vk_operand result;               /* where to copy y to, if it is scratch; n = 0: nowhere */
     struct vk_dispatch dispatch;
 };
 
-static uint32_t div_up(uint32_t a, uint32_t b)
+static uint32_t ops_div_up(uint32_t a, uint32_t b)
 {
     return (a + b - 1) / b;
 }
 
-static void spec(struct vk_dispatch *dispatch, uint32_t value)
+static void ops_spec(struct vk_dispatch *dispatch, uint32_t value)
 {
     assert(dispatch->key.spec_count < VK_PIPELINE_MAX_SPEC);
     dispatch->key.spec[dispatch->key.spec_count++] = value;
@@ -36,25 +36,25 @@ static void spec(struct vk_dispatch *dispatch, uint32_t value)
 /* --- channels ------------------------------------------------------------------------------------------------------
  */
 
-/* Memory traffic as work: what a slow device does meanwhile. */
-static uint64_t quad_work(const struct vk_operand *y)
+/* Memory traffic counted as work: what a slow device computes in that time. */
+static uint64_t ops_quad_work(const struct vk_operand *y)
 {
     return (uint64_t)y->n * (uint64_t)y->layout.blocks * y->h * y->w * 64;
 }
 
 /* The shape of a dispatch that makes a quad of y an invocation. */
-static void pixel_groups(struct vk_dispatch *dispatch, const struct vk_operand *y)
+static void ops_pixel_groups(struct vk_dispatch *dispatch, const struct vk_operand *y)
 {
-    dispatch->groups[0] = div_up(y->h * y->w << y->layout.group_log, PIXEL_GROUP);
+    dispatch->groups[0] = ops_div_up(y->h * y->w << y->layout.group_log, PIXEL_GROUP);
     dispatch->groups[1] = (uint32_t)y->layout.blocks >> y->layout.group_log;
     dispatch->groups[2] = y->n;
     if (dispatch->work == 0)
-        dispatch->work = quad_work(y);
+        dispatch->work = ops_quad_work(y);
 }
 
 /* Uploads for each lane of `to` the lane of `from` (NULL: the channel) that it takes, or none. */
-static enum error_code lane_map(struct vk_build *build, const struct vk_layout *to, const struct vk_layout *from,
-                                struct vk_slice *out, struct error *err)
+static enum error_code ops_lane_map(struct vk_build *build, const struct vk_layout *to, const struct vk_layout *from,
+                                    struct vk_slice *out, struct error *err)
 {
     const size_t count = (size_t)to->blocks * 4, from_count = from ? (size_t)from->blocks * 4 : 0;
     enum error_code code = OK;
@@ -82,37 +82,37 @@ static enum error_code lane_map(struct vk_build *build, const struct vk_layout *
 }
 
 /* Copies x to y, which has the same channels in other lanes. */
-static enum error_code regroup(struct vk_build *build, const struct vk_operand *x, const struct vk_operand *y,
-                               struct error *err)
+static enum error_code ops_regroup(struct vk_build *build, const struct vk_operand *x, const struct vk_operand *y,
+                                   struct error *err)
 {
     struct vk_dispatch dispatch = {.key.shader = "regroup"};
-    enum error_code code = lane_map(build, &y->layout, &x->layout, &dispatch.bind[BIND_WEIGHT], err);
+    enum error_code code = ops_lane_map(build, &y->layout, &x->layout, &dispatch.bind[BIND_WEIGHT], err);
     if (code != OK)
         return code;
-    spec(&dispatch, (uint32_t)x->layout.blocks * 4);
+    ops_spec(&dispatch, (uint32_t)x->layout.blocks * 4);
     dispatch.push.pixel.out_h = y->h;
     dispatch.push.pixel.out_w = y->w;
     dispatch.push.pixel.x = vk_plan_bind(build, &dispatch, BIND_X, x);
     dispatch.push.pixel.y = vk_plan_bind(build, &dispatch, BIND_Y, y);
-    pixel_groups(&dispatch, y);
+    ops_pixel_groups(&dispatch, y);
     return vk_plan_add(build, &dispatch, err);
 }
 
-/* Gives the input the wanted lanes: through a copy in scratch, where it has others. */
-static enum error_code fit(struct frame *frame, int slot, const struct vk_layout *layout, struct error *err)
+/* Gives the input the wanted lanes: through a copy in scratch, if it has others. */
+static enum error_code ops_fit(struct frame *frame, int slot, const struct vk_layout *layout, struct error *err)
 {
     struct vk_operand *in = &frame->in[slot], copy;
     if (in->n == 0 || vk_pack_layout_same(&in->layout, layout))
         return OK;
     enum error_code code = vk_plan_scratch(frame->build, layout, in->n, in->h, in->w, &copy, err);
     if (code == OK)
-        code = regroup(frame->build, in, &copy, err);
+        code = ops_regroup(frame->build, in, &copy, err);
     *in = copy;
     return code;
 }
 
 /* For shaders that count channels across the whole of y: if y has padding inside, they write a copy without. */
-static enum error_code fit_result(struct frame *frame, struct error *err)
+static enum error_code ops_fit_result(struct frame *frame, struct error *err)
 {
     struct vk_layout dense;
     vk_pack_layout_dense(frame->y.layout.channels, frame->build->grouped, &dense);
@@ -125,8 +125,8 @@ static enum error_code fit_result(struct frame *frame, struct error *err)
 /* --- parts of operators --------------------------------------------------------------------------------------------
  */
 
-static enum error_code pack(struct frame *frame, int param, enum vk_pack_kind kind, uint32_t taps, bool fp32,
-                            uint32_t slot, struct error *err)
+static enum error_code ops_pack(struct frame *frame, int param, enum vk_pack_kind kind, uint32_t taps, bool fp32,
+                                uint32_t slot, struct error *err)
 {
     struct vk_pack_key key = {.param = frame->node->param[param],
                               .kind = kind,
@@ -141,19 +141,19 @@ static enum error_code pack(struct frame *frame, int param, enum vk_pack_kind ki
 }
 
 /* Bias and slopes, which are fp32. */
-static enum error_code pack_vectors(struct frame *frame, struct error *err)
+static enum error_code ops_pack_vectors(struct frame *frame, struct error *err)
 {
-    enum error_code code = pack(frame, OP_BIAS, PACK_TENSOR, 1, true, BIND_BIAS, err);
-    return code == OK ? pack(frame, OP_SLOPE, PACK_TENSOR, 1, true, BIND_SLOPE, err) : code;
+    enum error_code code = ops_pack(frame, OP_BIAS, PACK_TENSOR, 1, true, BIND_BIAS, err);
+    return code == OK ? ops_pack(frame, OP_SLOPE, PACK_TENSOR, 1, true, BIND_SLOPE, err) : code;
 }
 
-static uint32_t bias_flag(const struct frame *frame)
+static uint32_t ops_bias_flag(const struct frame *frame)
 {
     return frame->node->param[OP_BIAS] ? FLAG_BIAS : 0;
 }
 
 /* Binds what all pixel shaders share, appends, and copies a result out of scratch. */
-static enum error_code add_pixel(struct frame *frame, struct error *err)
+static enum error_code ops_add_pixel(struct frame *frame, struct error *err)
 {
     struct vk_dispatch *dispatch = &frame->dispatch;
     struct params_pixel *push = &dispatch->push.pixel;
@@ -169,20 +169,20 @@ static enum error_code add_pixel(struct frame *frame, struct error *err)
     if (frame->in[OP_RESIDUAL2].n)
         push->residual2 = vk_plan_bind(frame->build, dispatch, BIND_RESIDUAL2, &frame->in[OP_RESIDUAL2]);
     if (dispatch->groups[0] == 0)
-        pixel_groups(dispatch, &frame->y);
+        ops_pixel_groups(dispatch, &frame->y);
     enum error_code code = vk_plan_add(frame->build, dispatch, err);
     if (code == OK && frame->result.n)
-        code = regroup(frame->build, &frame->y, &frame->result, err);
+        code = ops_regroup(frame->build, &frame->y, &frame->result, err);
     return code;
 }
 
 /* --- convolution ---------------------------------------------------------------------------------------------------
  */
 
-static uint32_t conv_flags(const struct frame *frame)
+static uint32_t ops_conv_flags(const struct frame *frame)
 {
     const struct op_conv2d *args = &frame->node->args.conv2d;
-    return bias_flag(frame) | (frame->in[OP_RESIDUAL1].n ? FLAG_RESIDUAL1 : 0) |
+    return ops_bias_flag(frame) | (frame->in[OP_RESIDUAL1].n ? FLAG_RESIDUAL1 : 0) |
            (frame->in[OP_RESIDUAL2].n ? FLAG_RESIDUAL2 : 0) | (frame->in[OP_IN_SCALE].n ? FLAG_IN_SCALE : 0) |
            (frame->in[OP_OUT_SCALE].n ? FLAG_OUT_SCALE : 0) | (frame->in[OP_NOISE_MAP].n ? FLAG_NOISE : 0) |
            (args->activation_last ? FLAG_ACTIVATION_LAST : 0) |
@@ -195,7 +195,7 @@ static uint32_t conv_flags(const struct frame *frame)
  * pixels. Weights are loaded once for all of them, and pixels one by one, so many rows pay, until the unrolled code
  * takes longer to compile than to run. It depends on the picture's size only as small or not, so that few pipelines
  * serve all. */
-static void plain_conv2d(struct frame *frame, uint32_t flags)
+static void ops_plain_conv2d(struct frame *frame, uint32_t flags)
 {
     const struct op_conv2d *args = &frame->node->args.conv2d;
     struct vk_dispatch *dispatch = &frame->dispatch;
@@ -212,15 +212,15 @@ static void plain_conv2d(struct frame *frame, uint32_t flags)
                                   args->activation,
                                   flags};
     for (size_t i = 0; i < sizeof constants / sizeof constants[0]; i++)
-        spec(dispatch, constants[i]);
-    dispatch->push.conv2d.tiles_x = div_up(frame->y.w, columns);
-    dispatch->groups[0] = dispatch->push.conv2d.tiles_x * div_up(frame->y.h, rows);
-    dispatch->groups[1] = div_up(blocks, out_per);
+        ops_spec(dispatch, constants[i]);
+    dispatch->push.conv2d.tiles_x = ops_div_up(frame->y.w, columns);
+    dispatch->groups[0] = dispatch->push.conv2d.tiles_x * ops_div_up(frame->y.h, rows);
+    dispatch->groups[1] = ops_div_up(blocks, out_per);
     dispatch->groups[2] = frame->y.n;
 }
 
 /* The factor of the pixel shuffle that was joined to the convolution, or 1. */
-static int joined_factor(const struct frame *frame)
+static int ops_joined_factor(const struct frame *frame)
 {
     const struct graph *graph = frame->build->graph;
     const struct node *next = frame->node + 1;
@@ -229,32 +229,32 @@ static int joined_factor(const struct frame *frame)
 
 /* Makes the larger picture look like one of the convolution's size with the channels of each pixel in quads of their
  * own, which fill the same bytes. */
-static void unshuffle_result(struct frame *frame, int factor)
+static void ops_unshuffle_result(struct frame *frame, int factor)
 {
     vk_pack_layout_shuffled(frame->y.layout.channels, factor, &frame->y.layout);
     frame->y.h /= (uint32_t)factor;
     frame->y.w /= (uint32_t)factor;
 }
 
-static enum error_code conv2d(struct frame *frame, struct error *err)
+static enum error_code ops_conv2d(struct frame *frame, struct error *err)
 {
     const struct op_conv2d *args = &frame->node->args.conv2d;
     struct vk_dispatch *dispatch = &frame->dispatch;
     struct params_conv2d *push = &dispatch->push.conv2d;
     const bool matrix = vk_matrix_takes(frame->build, args);
     const bool transforms = vk_join_transforms(frame->build->graph, frame->node);
-    const int factor = joined_factor(frame);
+    const int factor = ops_joined_factor(frame);
     enum error_code code = OK;
     if (factor > 1)
-        unshuffle_result(frame, factor);
+        ops_unshuffle_result(frame, factor);
     /* Noise is added to every channel and must not be to padding; the rest leaves zeros as they are. */
-    if (frame->in[OP_NOISE_MAP].n && (code = fit_result(frame, err)) != OK)
+    if (frame->in[OP_NOISE_MAP].n && (code = ops_fit_result(frame, err)) != OK)
         return code;
-    if ((code = fit(frame, OP_IN_SCALE, &frame->in[OP_X].layout, err)) != OK ||
-        (code = fit(frame, OP_OUT_SCALE, &frame->y.layout, err)) != OK ||
-        (factor == 1 && !transforms && (code = fit(frame, OP_RESIDUAL1, &frame->y.layout, err)) != OK) ||
-        (!transforms && (code = fit(frame, OP_RESIDUAL2, &frame->y.layout, err)) != OK) ||
-        (code = pack_vectors(frame, err)) != OK)
+    if ((code = ops_fit(frame, OP_IN_SCALE, &frame->in[OP_X].layout, err)) != OK ||
+        (code = ops_fit(frame, OP_OUT_SCALE, &frame->y.layout, err)) != OK ||
+        (factor == 1 && !transforms && (code = ops_fit(frame, OP_RESIDUAL1, &frame->y.layout, err)) != OK) ||
+        (!transforms && (code = ops_fit(frame, OP_RESIDUAL2, &frame->y.layout, err)) != OK) ||
+        (code = ops_pack_vectors(frame, err)) != OK)
         return code;
     *push = (struct params_conv2d){.in_h = frame->in[OP_X].h,
                                    .in_w = frame->in[OP_X].w,
@@ -283,82 +283,84 @@ static enum error_code conv2d(struct frame *frame, struct error *err)
     for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++)
         if (frame->in[inputs[i].slot].n)
             *inputs[i].at = vk_plan_bind(frame->build, dispatch, inputs[i].bind, &frame->in[inputs[i].slot]);
-    if (transforms) { /* from where all channels would begin */
+    if (transforms) { /* where all channels would begin */
         push->residual1.base -= push->out_blocks / 2 * push->out_h * push->out_w;
         push->residual2.base -= push->out_blocks / 2 * push->out_h * push->out_w;
     }
     const uint32_t taps = (uint32_t)(args->kernel * args->kernel);
     if (matrix && factor == 1 && vk_direct_takes(frame->build, args, &frame->in[OP_X])) {
         vk_direct_conv2d(frame->build->device, args, &frame->in[OP_X], &frame->y, &frame->in[OP_RESIDUAL1],
-                         conv_flags(frame), dispatch);
-        code = pack(frame, OP_WEIGHT, PACK_DIRECT, taps, false, BIND_WEIGHT, err);
+                         ops_conv_flags(frame), dispatch);
+        code = ops_pack(frame, OP_WEIGHT, PACK_DIRECT, taps, false, BIND_WEIGHT, err);
     } else if (matrix) {
-        vk_matrix_conv2d(frame->build->device, args, &frame->in[OP_X], &frame->y, conv_flags(frame), factor, dispatch);
-        code = pack(frame, OP_WEIGHT, PACK_MATRIX, taps, false, BIND_WEIGHT, err);
+        vk_matrix_conv2d(frame->build->device, args, &frame->in[OP_X], &frame->y, ops_conv_flags(frame), factor,
+                         dispatch);
+        code = ops_pack(frame, OP_WEIGHT, PACK_MATRIX, taps, false, BIND_WEIGHT, err);
     } else if (vk_tiled_takes(frame->build, args)) {
-        vk_tiled_conv2d(frame->build, args, &frame->in[OP_X], &frame->y, conv_flags(frame), dispatch);
+        vk_tiled_conv2d(frame->build, args, &frame->in[OP_X], &frame->y, ops_conv_flags(frame), dispatch);
         if (vk_tiled_wants(frame->build->device, dispatch, PACK_CONV))
-            code = pack(frame, OP_WEIGHT, PACK_CONV, taps, false, BIND_WEIGHT, err);
+            code = ops_pack(frame, OP_WEIGHT, PACK_CONV, taps, false, BIND_WEIGHT, err);
         if (code == OK && vk_tiled_wants(frame->build->device, dispatch, PACK_WINOGRAD))
-            code = pack(frame, OP_WEIGHT, PACK_WINOGRAD, taps, !vk_tiled_packed(frame->build->device, &dispatch->tune),
-                        BIND_WINOGRAD, err);
+            code = ops_pack(frame, OP_WEIGHT, PACK_WINOGRAD, taps,
+                            !vk_tiled_packed(frame->build->device, &dispatch->tune), BIND_WINOGRAD, err);
     } else {
-        plain_conv2d(frame, conv_flags(frame));
-        code = pack(frame, OP_WEIGHT, PACK_CONV, taps, false, BIND_WEIGHT, err);
+        ops_plain_conv2d(frame, ops_conv_flags(frame));
+        code = ops_pack(frame, OP_WEIGHT, PACK_CONV, taps, false, BIND_WEIGHT, err);
     }
     if (code != OK)
         return code;
     dispatch->work = graph_node_macs(frame->build->graph, frame->node);
-    if (dispatch->work < quad_work(&frame->y))
-        dispatch->work = quad_work(&frame->y);
+    if (dispatch->work < ops_quad_work(&frame->y))
+        dispatch->work = ops_quad_work(&frame->y);
     code = vk_plan_add(frame->build, dispatch, err);
     if (code == OK && frame->result.n)
-        code = regroup(frame->build, &frame->y, &frame->result, err);
+        code = ops_regroup(frame->build, &frame->y, &frame->result, err);
     return code;
 }
 
 /* --- the other operators -------------------------------------------------------------------------------------------
  */
 
-static enum error_code depthwise(struct frame *frame, struct error *err)
+static enum error_code ops_depthwise(struct frame *frame, struct error *err)
 {
     const struct op_depthwise *args = &frame->node->args.depthwise;
-    enum error_code code = fit(frame, OP_X, &frame->y.layout, err);
+    enum error_code code = ops_fit(frame, OP_X, &frame->y.layout, err);
     if (code == OK)
-        code = pack(frame, OP_WEIGHT, PACK_DEPTHWISE, (uint32_t)(args->kernel * args->kernel), false, BIND_WEIGHT, err);
+        code = ops_pack(frame, OP_WEIGHT, PACK_DEPTHWISE, (uint32_t)(args->kernel * args->kernel), false, BIND_WEIGHT,
+                        err);
     if (code == OK)
-        code = pack_vectors(frame, err);
+        code = ops_pack_vectors(frame, err);
     if (code != OK)
         return code;
-    spec(&frame->dispatch, (uint32_t)args->kernel);
-    spec(&frame->dispatch, (uint32_t)args->stride);
-    spec(&frame->dispatch, (uint32_t)args->pad);
-    spec(&frame->dispatch, args->activation);
-    spec(&frame->dispatch, bias_flag(frame));
+    ops_spec(&frame->dispatch, (uint32_t)args->kernel);
+    ops_spec(&frame->dispatch, (uint32_t)args->stride);
+    ops_spec(&frame->dispatch, (uint32_t)args->pad);
+    ops_spec(&frame->dispatch, args->activation);
+    ops_spec(&frame->dispatch, ops_bias_flag(frame));
     frame->dispatch.push.pixel.slope = args->slope;
-    frame->dispatch.work = graph_node_macs(frame->build->graph, frame->node) + quad_work(&frame->y);
-    return add_pixel(frame, err);
+    frame->dispatch.work = graph_node_macs(frame->build->graph, frame->node) + ops_quad_work(&frame->y);
+    return ops_add_pixel(frame, err);
 }
 
 /* linear and demodulate */
-static enum error_code vector(struct frame *frame, struct error *err)
+static enum error_code ops_vector(struct frame *frame, struct error *err)
 {
     const bool linear = frame->node->kind == OP_LINEAR;
     const struct vk_operand *x = &frame->in[OP_X];
     struct vk_dispatch *dispatch = &frame->dispatch;
-    enum error_code code = linear ? pack_vectors(frame, err) : fit_result(frame, err);
+    enum error_code code = linear ? ops_pack_vectors(frame, err) : ops_fit_result(frame, err);
     if (code == OK)
-        code = pack(frame, OP_WEIGHT, PACK_LINEAR, x->h * x->w, !linear, BIND_WEIGHT, err);
+        code = ops_pack(frame, OP_WEIGHT, PACK_LINEAR, x->h * x->w, !linear, BIND_WEIGHT, err);
     if (code != OK)
         return code;
-    spec(dispatch, (uint32_t)x->layout.blocks);
-    spec(dispatch, x->h * x->w);
+    ops_spec(dispatch, (uint32_t)x->layout.blocks);
+    ops_spec(dispatch, x->h * x->w);
     if (linear) {
-        spec(dispatch, frame->node->args.linear.activation);
-        spec(dispatch, bias_flag(frame));
+        ops_spec(dispatch, frame->node->args.linear.activation);
+        ops_spec(dispatch, ops_bias_flag(frame));
         dispatch->push.vector.slope = frame->node->args.linear.slope;
     } else {
-        spec(dispatch, (uint32_t)frame->y.layout.channels);
+        ops_spec(dispatch, (uint32_t)frame->y.layout.channels);
         dispatch->push.vector.epsilon = frame->node->args.demodulate.epsilon;
     }
     dispatch->push.vector.x = vk_plan_bind(frame->build, dispatch, BIND_X, x);
@@ -369,76 +371,76 @@ static enum error_code vector(struct frame *frame, struct error *err)
     dispatch->work = graph_node_macs(frame->build->graph, frame->node) * 8; /* it waits for the weights' bytes */
     code = vk_plan_add(frame->build, dispatch, err);
     if (code == OK && frame->result.n)
-        code = regroup(frame->build, &frame->y, &frame->result, err);
+        code = ops_regroup(frame->build, &frame->y, &frame->result, err);
     return code;
 }
 
-static enum error_code shuffle(struct frame *frame, struct error *err)
+static enum error_code ops_shuffle(struct frame *frame, struct error *err)
 {
     struct vk_layout dense;
-    enum error_code code = fit_result(frame, err);
+    enum error_code code = ops_fit_result(frame, err);
     vk_pack_layout_dense(frame->in[OP_X].layout.channels, frame->build->grouped, &dense);
     if (code == OK)
-        code = fit(frame, OP_X, &dense, err);
+        code = ops_fit(frame, OP_X, &dense, err);
     if (code == OK)
-        code = fit(frame, OP_RESIDUAL1, &frame->y.layout, err);
+        code = ops_fit(frame, OP_RESIDUAL1, &frame->y.layout, err);
     if (code != OK)
         return code;
-    spec(&frame->dispatch, (uint32_t)frame->node->args.shuffle.factor);
-    spec(&frame->dispatch, (uint32_t)frame->y.layout.channels);
+    ops_spec(&frame->dispatch, (uint32_t)frame->node->args.shuffle.factor);
+    ops_spec(&frame->dispatch, (uint32_t)frame->y.layout.channels);
     if (frame->node->kind == OP_PIXEL_SHUFFLE)
-        spec(&frame->dispatch, frame->in[OP_RESIDUAL1].n ? FLAG_RESIDUAL1 : 0);
-    return add_pixel(frame, err);
+        ops_spec(&frame->dispatch, frame->in[OP_RESIDUAL1].n ? FLAG_RESIDUAL1 : 0);
+    return ops_add_pixel(frame, err);
 }
 
 /* Operators whose inputs all have the channels of y: lanes match lanes. */
-static enum error_code lanewise(struct frame *frame, struct error *err)
+static enum error_code ops_lanewise(struct frame *frame, struct error *err)
 {
     const union op_args *args = &frame->node->args;
     struct vk_dispatch *dispatch = &frame->dispatch;
-    enum error_code code = pack_vectors(frame, err);
+    enum error_code code = ops_pack_vectors(frame, err);
     for (int slot = OP_X; slot <= OP_RESIDUAL2 && code == OK; slot++)
-        code = fit(frame, slot, &frame->y.layout, err);
+        code = ops_fit(frame, slot, &frame->y.layout, err);
     if (code != OK)
         return code;
     if (frame->node->kind == OP_RESIZE) {
         const struct vk_operand *x = &frame->in[OP_X], *y = &frame->y;
         const bool bilinear = args->resize.mode == RESIZE_BILINEAR;
         const bool doubles = bilinear && y->h == 2 * x->h && y->w == 2 * x->w;
-        spec(dispatch, (bilinear ? FLAG_BILINEAR : 0) | (doubles ? FLAG_DOUBLES : 0) |
-                           (x->h == 2 * y->h && x->w == 2 * y->w ? FLAG_HALVES : 0));
-        dispatch->work = quad_work(y);
+        ops_spec(dispatch, (bilinear ? FLAG_BILINEAR : 0) | (doubles ? FLAG_DOUBLES : 0) |
+                               (x->h == 2 * y->h && x->w == 2 * y->w ? FLAG_HALVES : 0));
+        dispatch->work = ops_quad_work(y);
         if (doubles)
-            pixel_groups(dispatch, x);
+            ops_pixel_groups(dispatch, x);
     } else if (frame->node->kind == OP_MAX_POOL) {
-        spec(dispatch, (uint32_t)args->max_pool.kernel);
-        spec(dispatch, (uint32_t)args->max_pool.stride);
-        spec(dispatch, (uint32_t)args->max_pool.pad);
+        ops_spec(dispatch, (uint32_t)args->max_pool.kernel);
+        ops_spec(dispatch, (uint32_t)args->max_pool.stride);
+        ops_spec(dispatch, (uint32_t)args->max_pool.pad);
     } else if (frame->node->kind == OP_ADD) {
-        spec(dispatch, args->add.activation);
+        ops_spec(dispatch, args->add.activation);
         dispatch->push.pixel.slope = args->add.slope;
         dispatch->push.pixel.x_scale = args->add.x_scale;
         dispatch->push.pixel.residual1_scale = args->add.residual1_scale;
     }
-    return add_pixel(frame, err);
+    return ops_add_pixel(frame, err);
 }
 
-static enum error_code noise(struct frame *frame, struct error *err)
+static enum error_code ops_noise(struct frame *frame, struct error *err)
 {
-    spec(&frame->dispatch, (uint32_t)frame->node->args.noise.layer);
+    ops_spec(&frame->dispatch, (uint32_t)frame->node->args.noise.layer);
     frame->dispatch.bind[BIND_X] = vk_plan_run_params(frame->build);
-    pixel_groups(&frame->dispatch, &frame->y);
-    frame->dispatch.groups[0] = div_up(div_up(frame->y.h * frame->y.w, 4), PIXEL_GROUP);
-    return add_pixel(frame, err);
+    ops_pixel_groups(&frame->dispatch, &frame->y);
+    frame->dispatch.groups[0] = ops_div_up(ops_div_up(frame->y.h * frame->y.w, 4), PIXEL_GROUP);
+    return ops_add_pixel(frame, err);
 }
 
 enum error_code vk_ops_node(struct vk_build *build, const struct node *node, struct error *err)
 {
     static enum error_code (*const makers[OP_KIND_COUNT])(struct frame *, struct error *) = {
-        [OP_CONV2D] = conv2d,           [OP_DEPTHWISE] = depthwise, [OP_LINEAR] = vector,
-        [OP_DEMODULATE] = vector,       [OP_RESIZE] = lanewise,     [OP_PIXEL_SHUFFLE] = shuffle,
-        [OP_PIXEL_UNSHUFFLE] = shuffle, [OP_ADD] = lanewise,        [OP_SCALE_SHIFT] = lanewise,
-        [OP_MAX_POOL] = lanewise,       [OP_NOISE] = noise,
+        [OP_CONV2D] = ops_conv2d,           [OP_DEPTHWISE] = ops_depthwise, [OP_LINEAR] = ops_vector,
+        [OP_DEMODULATE] = ops_vector,       [OP_RESIZE] = ops_lanewise,     [OP_PIXEL_SHUFFLE] = ops_shuffle,
+        [OP_PIXEL_UNSHUFFLE] = ops_shuffle, [OP_ADD] = ops_lanewise,        [OP_SCALE_SHIFT] = ops_lanewise,
+        [OP_MAX_POOL] = ops_lanewise,       [OP_NOISE] = ops_noise,
     };
     struct frame frame = {.build = build, .node = node, .dispatch.key.shader = op_name(node->kind)};
     if ((unsigned)node->kind >= OP_KIND_COUNT || !makers[node->kind])
@@ -453,5 +455,5 @@ enum error_code vk_ops_node(struct vk_build *build, const struct node *node, str
 enum error_code vk_ops_lanes(struct vk_build *build, const struct vk_layout *layout, struct vk_slice *out,
                              struct error *err)
 {
-    return lane_map(build, layout, NULL, out, err);
+    return ops_lane_map(build, layout, NULL, out, err);
 }

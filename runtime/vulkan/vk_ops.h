@@ -1,5 +1,5 @@
-/* From nodes to dispatches: which shader, which specialisation constants and push constants, which packed params. The
- * place to choose another tile, another packing or another kernel for an operator.
+/* Turns nodes into dispatches: which shader, specialisation constants, push constants and packed params. This is the
+ * place to choose another tile, packing or kernel for an operator.
  * Thread-safety: as the device. */
 #ifndef RUNTIME_VULKAN_VK_OPS_H
 #define RUNTIME_VULKAN_VK_OPS_H
@@ -9,7 +9,7 @@
 /* Appends the node's dispatches to the plan. UNSUPPORTED names an operator without a shader. */
 enum error_code vk_ops_node(struct vk_build *build, const struct node *node, struct error *err) MUST_CHECK;
 
-/* Puts into the plan's words, for each lane of the layout, its channel, or VK_PACK_NO_CHANNEL. */
+/* Adds to the plan's words the channel of each lane of the layout, or VK_PACK_NO_CHANNEL. */
 enum error_code vk_ops_lanes(struct vk_build *build, const struct vk_layout *layout, struct vk_slice *out,
                              struct error *err) MUST_CHECK;
 

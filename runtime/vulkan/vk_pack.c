@@ -36,7 +36,7 @@ struct vk_packs {
 
 /* The logarithm of the largest group, up to the 4 quads that a matrix takes, that a segment of that many channels half
  * fills. */
-static int group_log(int channels)
+static int pack_group_log(int channels)
 {
     int log = 0;
     while (log < 2 && channels > 4 << log)
@@ -44,7 +44,7 @@ static int group_log(int channels)
     return log;
 }
 
-static int whole_groups(const struct vk_layout *layout, int channels)
+static int pack_whole_groups(const struct vk_layout *layout, int channels)
 {
     const int lanes = 4 << layout->group_log;
     return (channels + lanes - 1) / lanes << layout->group_log;
@@ -55,22 +55,22 @@ void vk_pack_layout(const struct graph *graph, struct view view, bool grouped, s
     const struct tensor *tensor = graph_tensor_of(graph, view);
     *out = (struct vk_layout){.group_log = grouped ? 2 : 0};
     for (int i = 0; i < tensor->segment_count; i++)
-        if (group_log(tensor->segment[i]) < out->group_log)
-            out->group_log = group_log(tensor->segment[i]);
+        if (pack_group_log(tensor->segment[i]) < out->group_log)
+            out->group_log = pack_group_log(tensor->segment[i]);
     for (int i = view.first; i < view.first + view.count; i++) {
         if (out->run_count == 0 || out->run[out->run_count - 1] % (4 << out->group_log) != 0)
             out->run_count++;
         out->run[out->run_count - 1] += tensor->segment[i];
         out->channels += tensor->segment[i];
-        out->blocks += whole_groups(out, tensor->segment[i]);
+        out->blocks += pack_whole_groups(out, tensor->segment[i]);
     }
 }
 
 void vk_pack_layout_dense(int channels, bool grouped, struct vk_layout *out)
 {
     *out = (struct vk_layout){.channels = channels, .run_count = 1, .run = {channels}};
-    out->group_log = grouped ? group_log(channels) : 0;
-    out->blocks = whole_groups(out, channels);
+    out->group_log = grouped ? pack_group_log(channels) : 0;
+    out->blocks = pack_whole_groups(out, channels);
 }
 
 void vk_pack_layout_shuffled(int channels, int factor, struct vk_layout *out)
@@ -79,14 +79,14 @@ void vk_pack_layout_shuffled(int channels, int factor, struct vk_layout *out)
     *out = (struct vk_layout){.channels = channels * pixels, .run_count = pixels, .shuffled = true};
     for (int i = 0; i < pixels; i++)
         out->run[i] = channels;
-    out->blocks = pixels * whole_groups(out, channels);
+    out->blocks = pixels * pack_whole_groups(out, channels);
 }
 
 bool vk_pack_layout_same(const struct vk_layout *a, const struct vk_layout *b)
 {
     bool same = a->run_count == b->run_count && a->shuffled == b->shuffled;
     for (int i = 0; i < a->run_count && same; i++)
-        same = a->run[i] == b->run[i] && whole_groups(a, a->run[i]) == whole_groups(b, b->run[i]);
+        same = a->run[i] == b->run[i] && pack_whole_groups(a, a->run[i]) == pack_whole_groups(b, b->run[i]);
     return same;
 }
 
@@ -110,7 +110,7 @@ enum error_code vk_pack_create(struct vk_device *device, struct error *err)
     return device->packs ? OK : error_set(err, ERROR_NO_MEMORY, "out of memory to open %s", device->traits.info.name);
 }
 
-static void chunk_release(struct vk_device *device, struct chunk *chunk)
+static void pack_chunk_release(struct vk_device *device, struct chunk *chunk)
 {
     if (--chunk->live > 0)
         return;
@@ -122,10 +122,10 @@ static void chunk_release(struct vk_device *device, struct chunk *chunk)
     free(chunk);
 }
 
-static void remove_pack(struct vk_device *device, size_t index)
+static void pack_remove(struct vk_device *device, size_t index)
 {
     struct vk_packs *packs = device->packs;
-    chunk_release(device, packs->list[index].chunk);
+    pack_chunk_release(device, packs->list[index].chunk);
     packs->list[index] = packs->list[--packs->count];
 }
 
@@ -135,13 +135,13 @@ void vk_pack_destroy(struct vk_device *device)
     if (!packs)
         return;
     while (packs->count)
-        remove_pack(device, packs->count - 1);
+        pack_remove(device, packs->count - 1);
     free(packs->list);
     free(packs);
     device->packs = NULL;
 }
 
-static uint64_t packed_bytes(const struct vk_pack_key *key)
+static uint64_t pack_bytes(const struct vk_pack_key *key)
 {
     if (key->kind == PACK_DIRECT) {
         int taps, steps = vk_direct_steps(&key->in, key->taps, &taps);
@@ -159,7 +159,8 @@ static uint64_t packed_bytes(const struct vk_pack_key *key)
 }
 
 /* Room for a pack in a chunk that has some, or in a new one. */
-static enum error_code chunk_take(struct vk_device *device, struct pack *pack, VkDeviceSize bytes, struct error *err)
+static enum error_code pack_chunk_take(struct vk_device *device, struct pack *pack, VkDeviceSize bytes,
+                                       struct error *err)
 {
     const VkDeviceSize wanted = device->traits.limits.minStorageBufferOffsetAlignment;
     const VkDeviceSize align = wanted > ALIGN ? wanted : ALIGN;
@@ -191,7 +192,7 @@ static enum error_code chunk_take(struct vk_device *device, struct pack *pack, V
     return OK;
 }
 
-static bool same_key(const struct vk_pack_key *a, const struct vk_pack_key *b)
+static bool pack_same_key(const struct vk_pack_key *a, const struct vk_pack_key *b)
 {
     return a->param == b->param && a->kind == b->kind && a->fp16 == b->fp16 && a->taps == b->taps &&
            a->out.group_log == b->out.group_log && vk_pack_layout_same(&a->in, &b->in) &&
@@ -203,12 +204,12 @@ enum error_code vk_pack_get(struct vk_device *device, const struct vk_pack_key *
 {
     struct vk_packs *packs = device->packs;
     for (size_t i = 0; i < packs->count; i++) {
-        if (same_key(&packs->list[i].key, key)) {
+        if (pack_same_key(&packs->list[i].key, key)) {
             *out = packs->list[i].slice;
             return OK;
         }
     }
-    const uint64_t bytes = packed_bytes(key);
+    const uint64_t bytes = pack_bytes(key);
     if (bytes > device->traits.limits.maxStorageBufferRange)
         return error_set(err, ERROR_TOO_LARGE, "weights of %.0f MiB, and %s binds at most %.0f MiB",
                          (double)bytes / 0x1p20, device->traits.info.name,
@@ -223,7 +224,7 @@ enum error_code vk_pack_get(struct vk_device *device, const struct vk_pack_key *
     }
     struct pack *pack = &packs->list[packs->count];
     *pack = (struct pack){.key = *key};
-    enum error_code code = chunk_take(device, pack, bytes, err);
+    enum error_code code = pack_chunk_take(device, pack, bytes, err);
     if (code != OK)
         return code;
     packs->count++;
@@ -250,7 +251,7 @@ enum error_code vk_pack_flush(struct vk_device *device, struct error *err)
     free(items);
     for (size_t i = packs->count; i-- > 0;) {
         if (code != OK && !packs->list[i].uploaded)
-            remove_pack(device, i);
+            pack_remove(device, i);
         else
             packs->list[i].uploaded = true;
     }
@@ -265,6 +266,6 @@ void vk_pack_forget(struct device *base, const struct param *const *params, size
         for (size_t p = 0; p < count && !wanted; p++)
             wanted = params[p] == device->packs->list[i].key.param;
         if (wanted)
-            remove_pack(device, i);
+            pack_remove(device, i);
     }
 }

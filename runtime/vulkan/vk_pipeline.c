@@ -34,13 +34,12 @@ struct vk_pipelines {
     struct module *modules;
     uint32_t module_count;
     struct list kept, trials;
-    uint32_t seen;   /* how many were kept when the cache's size was last looked at */
-    size_t saved;    /* bytes of the cache in the file; 0: it has none that is good */
+    uint32_t seen;   /* how many were kept when the cache's size was last checked */
+    size_t saved;    /* bytes of the cache in the file; 0: no valid one */
     char file[1024]; /* empty: no cache on disk */
 };
 
-/* Our own head of the cache file. Drivers check little of what they are given; so a damaged file must not reach them.
- */
+/* Our own header of the cache file. Drivers check little of what they get, so a damaged file must not reach them. */
 struct cache_head {
     char magic[8];
     uint64_t size, checksum; /* of what follows */
@@ -49,7 +48,7 @@ struct cache_head {
 static const char cache_magic[8] = "rstvkpc2";
 
 /* FNV-1a over words of 8 bytes, the last filled up with zeros: the file is read at every start. */
-static uint64_t checksum(const uint8_t *data, size_t size)
+static uint64_t pipeline_checksum(const uint8_t *data, size_t size)
 {
     uint64_t sum = 0xcbf29ce484222325u, word;
     for (size_t i = 0; i < size; i += sizeof word) {
@@ -61,7 +60,7 @@ static uint64_t checksum(const uint8_t *data, size_t size)
 }
 
 /* Vulkan's blob in the file, or NULL: it must carry our sums, and Vulkan's own header name this device. */
-static const uint8_t *cache_blob(const struct vk_device *device, const struct file *file, size_t *size)
+static const uint8_t *pipeline_cache_blob(const struct vk_device *device, const struct file *file, size_t *size)
 {
     struct cache_head head;
     VkPipelineCacheHeaderVersionOne one;
@@ -71,7 +70,7 @@ static const uint8_t *cache_blob(const struct vk_device *device, const struct fi
     memcpy(&one, file->data + sizeof head, sizeof one);
     *size = file->size - sizeof head;
     if (memcmp(head.magic, cache_magic, sizeof head.magic) != 0 || head.size != *size ||
-        head.checksum != checksum(file->data + sizeof head, *size))
+        head.checksum != pipeline_checksum(file->data + sizeof head, *size))
         return NULL;
     if (one.headerSize < sizeof one || one.headerVersion != VK_PIPELINE_CACHE_HEADER_VERSION_ONE ||
         one.vendorID != device->traits.vendor || one.deviceID != device->traits.device ||
@@ -80,7 +79,7 @@ static const uint8_t *cache_blob(const struct vk_device *device, const struct fi
     return file->data + sizeof head;
 }
 
-static VkResult open_cache(struct vk_device *device, const char *cache_dir)
+static VkResult pipeline_open_cache(struct vk_device *device, const char *cache_dir)
 {
     struct vk_pipelines *pipelines = device->pipelines;
     VkPipelineCacheCreateInfo create = {.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO};
@@ -94,7 +93,7 @@ static VkResult open_cache(struct vk_device *device, const char *cache_dir)
             pipelines->file[0] = 0;
     }
     if (pipelines->file[0] && file_map(&file, pipelines->file, &ignored) == OK) {
-        create.pInitialData = cache_blob(device, &file, &create.initialDataSize);
+        create.pInitialData = pipeline_cache_blob(device, &file, &create.initialDataSize);
         if (!create.pInitialData) {
             create.initialDataSize = 0;
             log_event(LOG_WARN, "pipeline-cache-rebuilt", "file=%s reason=damaged or of another driver",
@@ -136,7 +135,7 @@ enum error_code vk_pipeline_create(struct vk_device *device, const char *cache_d
     if (result == VK_SUCCESS)
         result = vkCreatePipelineLayout(device->handle, &layout, NULL, &pipelines->layout);
     if (result == VK_SUCCESS)
-        result = open_cache(device, cache_dir);
+        result = pipeline_open_cache(device, cache_dir);
     return result == VK_SUCCESS ? OK : vk_device_error(device, result, "create a pipeline layout", err);
 }
 
@@ -161,8 +160,8 @@ void vk_pipeline_destroy(struct vk_device *device)
     device->pipelines = NULL;
 }
 
-static enum error_code get_module(struct vk_device *device, const char *shader, bool fp16, VkShaderModule *out,
-                                  struct error *err)
+static enum error_code pipeline_get_module(struct vk_device *device, const char *shader, bool fp16, VkShaderModule *out,
+                                           struct error *err)
 {
     struct vk_pipelines *pipelines = device->pipelines;
     for (uint32_t i = 0; i < pipelines->module_count; i++) {
@@ -191,21 +190,21 @@ static enum error_code get_module(struct vk_device *device, const char *shader, 
     return OK;
 }
 
-static bool same_key(const struct vk_pipeline_key *a, const struct vk_pipeline_key *b)
+static bool pipeline_same_key(const struct vk_pipeline_key *a, const struct vk_pipeline_key *b)
 {
     return a->fp16 == b->fp16 && a->spec_count == b->spec_count && strcmp(a->shader, b->shader) == 0 &&
            memcmp(a->spec, b->spec, a->spec_count * sizeof a->spec[0]) == 0;
 }
 
-static const struct pipeline *find(const struct list *list, const struct vk_pipeline_key *key)
+static const struct pipeline *pipeline_find(const struct list *list, const struct vk_pipeline_key *key)
 {
     for (uint32_t i = 0; i < list->count; i++)
-        if (same_key(&list->items[i].key, key))
+        if (pipeline_same_key(&list->items[i].key, key))
             return &list->items[i];
     return NULL;
 }
 
-/* A pipeline on its way. */
+/* A pipeline in the making. */
 struct making {
     struct vk_pipeline_key key;
     VkShaderModule module;
@@ -219,7 +218,7 @@ struct make_loop {
     struct making *items;
 };
 
-static void make_one(void *context, int item)
+static void pipeline_make_one(void *context, int item)
 {
     const struct make_loop *loop = context;
     struct making *making = &loop->items[item];
@@ -244,34 +243,35 @@ static void make_one(void *context, int item)
 }
 
 /* The keys that are in neither list, each once, with their modules. */
-static enum error_code list_new(struct vk_device *device, const struct vk_pipeline_key *keys, size_t count,
-                                const struct list *list, const struct list *also, struct making *items, size_t *made,
-                                struct error *err)
+static enum error_code pipeline_list_new(struct vk_device *device, const struct vk_pipeline_key *keys, size_t count,
+                                         const struct list *list, const struct list *also, struct making *items,
+                                         size_t *made, struct error *err)
 {
     enum error_code code = OK;
     *made = 0;
     for (size_t i = 0; i < count && code == OK; i++) {
-        bool known = find(list, &keys[i]) || (also && find(also, &keys[i]));
+        bool known = pipeline_find(list, &keys[i]) || (also && pipeline_find(also, &keys[i]));
         for (size_t k = 0; k < *made && !known; k++)
-            known = same_key(&items[k].key, &keys[i]);
+            known = pipeline_same_key(&items[k].key, &keys[i]);
         if (known)
             continue;
         items[*made] = (struct making){.key = keys[i]};
-        code = get_module(device, keys[i].shader, keys[i].fp16, &items[*made].module, err);
+        code = pipeline_get_module(device, keys[i].shader, keys[i].fp16, &items[*made].module, err);
         ++*made;
     }
     return code;
 }
 
 /* must: each of them has to compile. */
-static enum error_code make(struct vk_device *device, const struct vk_pipeline_key *keys, size_t count,
-                            struct list *list, const struct list *also, VkPipelineCache cache, bool must,
-                            struct error *err)
+static enum error_code pipeline_make(struct vk_device *device, const struct vk_pipeline_key *keys, size_t count,
+                                     struct list *list, const struct list *also, VkPipelineCache cache, bool must,
+                                     struct error *err)
 {
     const double start = log_clock_ms();
     size_t made = 0;
     struct making *items = mem_calloc(count + 1, sizeof *items);
-    enum error_code code = items ? list_new(device, keys, count, list, also, items, &made, err) : ERROR_NO_MEMORY;
+    enum error_code code =
+        items ? pipeline_list_new(device, keys, count, list, also, items, &made, err) : ERROR_NO_MEMORY;
     if (code == OK && list->count + made > list->capacity) {
         const size_t capacity = list->capacity * 2 + made;
         struct pipeline *grown = realloc(list->items, capacity * sizeof *grown);
@@ -286,7 +286,7 @@ static enum error_code make(struct vk_device *device, const struct vk_pipeline_k
         error_set(err, code, "out of memory for pipelines");
     struct make_loop loop = {device, cache, items};
     if (code == OK)
-        thread_for((int)made, make_one, &loop);
+        thread_for((int)made, pipeline_make_one, &loop);
     for (size_t i = 0; i < made; i++) {
         const VkResult result = items[i].result;
         if (code == OK && result != VK_SUCCESS && (must || result == VK_ERROR_DEVICE_LOST))
@@ -305,16 +305,16 @@ enum error_code vk_pipeline_make(struct vk_device *device, const struct vk_pipel
                                  struct error *err)
 {
     struct vk_pipelines *pipelines = device->pipelines;
-    return make(device, keys, count, &pipelines->kept, NULL, pipelines->cache, true, err);
+    return pipeline_make(device, keys, count, &pipelines->kept, NULL, pipelines->cache, true, err);
 }
 
 enum error_code vk_pipeline_get(struct vk_device *device, const struct vk_pipeline_key *key, VkPipeline *out,
                                 struct error *err)
 {
     const struct list *kept = &device->pipelines->kept;
-    enum error_code code = find(kept, key) ? OK : vk_pipeline_make(device, key, 1, err);
+    enum error_code code = pipeline_find(kept, key) ? OK : vk_pipeline_make(device, key, 1, err);
     if (code == OK)
-        *out = find(kept, key)->handle;
+        *out = pipeline_find(kept, key)->handle;
     return code;
 }
 
@@ -328,14 +328,14 @@ enum error_code vk_pipeline_make_trials(struct vk_device *device, const struct v
                                 : vkCreatePipelineCache(device->handle, &create, NULL, &pipelines->trial_cache);
     if (result != VK_SUCCESS)
         return vk_device_error(device, result, "create a pipeline cache", err);
-    return make(device, keys, count, &pipelines->trials, &pipelines->kept, pipelines->trial_cache, false, err);
+    return pipeline_make(device, keys, count, &pipelines->trials, &pipelines->kept, pipelines->trial_cache, false, err);
 }
 
 VkPipeline vk_pipeline_trial(const struct vk_device *device, const struct vk_pipeline_key *key)
 {
-    const struct pipeline *found = find(&device->pipelines->kept, key);
+    const struct pipeline *found = pipeline_find(&device->pipelines->kept, key);
     if (!found)
-        found = find(&device->pipelines->trials, key);
+        found = pipeline_find(&device->pipelines->trials, key);
     return found ? found->handle : VK_NULL_HANDLE;
 }
 
@@ -358,14 +358,14 @@ void vk_pipeline_save(struct vk_device *device)
     if (!pipelines->file[0] || pipelines->seen == pipelines->kept.count)
         return;
     pipelines->seen = pipelines->kept.count;
-    /* A pipeline that was found in the cache adds nothing. */
+    /* A pipeline from the cache adds nothing. */
     if (vkGetPipelineCacheData(device->handle, pipelines->cache, &size, NULL) != VK_SUCCESS || size == pipelines->saved)
         return;
     uint8_t *bytes = mem_alloc(1, sizeof head + size);
     if (bytes && vkGetPipelineCacheData(device->handle, pipelines->cache, &size, bytes + sizeof head) == VK_SUCCESS) {
         memcpy(head.magic, cache_magic, sizeof head.magic);
         head.size = size;
-        head.checksum = checksum(bytes + sizeof head, size);
+        head.checksum = pipeline_checksum(bytes + sizeof head, size);
         memcpy(bytes, &head, sizeof head);
         char folder[sizeof pipelines->file];
         memcpy(folder, pipelines->file, sizeof folder);

@@ -15,7 +15,7 @@
 #include "runtime/vulkan/vk_record.h"
 #include "runtime/vulkan/vk_tune.h"
 
-/* A run: the plan's commands behind those that vk_io records to bring the inputs, and those that it records for the
+/* A run: the commands that vk_io records to bring the inputs, then the plan's, then those that vk_io records for the
  * outputs once these are named. */
 struct plan_slot {
     bool busy, shown;
@@ -41,7 +41,7 @@ struct vk_plan {
     int flying[PLAN_RUNS], flying_count; /* the slots of the runs under way */
 };
 
-static uint64_t align_up(const struct vk_device *device, uint64_t bytes)
+static uint64_t plan_align_up(const struct vk_device *device, uint64_t bytes)
 {
     const uint64_t align = device->traits.limits.minStorageBufferOffsetAlignment;
     return (bytes + align - 1) / align * align;
@@ -50,27 +50,27 @@ static uint64_t align_up(const struct vk_device *device, uint64_t bytes)
 /* --- operands ------------------------------------------------------------------------------------------------------
  */
 
-static uint64_t quad_bytes(const struct vk_build *build)
+static uint64_t plan_quad_bytes(const struct vk_build *build)
 {
     return build->fp16 ? 8 : 16;
 }
 
 /* The bytes of a tensor of that many blocks, which must fit a binding. */
-static enum error_code tensor_bytes(const struct vk_build *build, int n, int blocks, int h, int w, uint64_t *bytes,
-                                    struct error *err)
+static enum error_code plan_tensor_bytes(const struct vk_build *build, int n, int blocks, int h, int w, uint64_t *bytes,
+                                         struct error *err)
 {
     const uint64_t limit = build->device->traits.limits.maxStorageBufferRange;
     size_t quads, size = 0;
     if (!mem_mul((size_t)n * (size_t)h, (size_t)w, &quads) || !mem_mul(quads, (size_t)blocks, &quads) ||
-        !mem_mul(quads, 16, &size) || quads * quad_bytes(build) > limit)
+        !mem_mul(quads, 16, &size) || quads * plan_quad_bytes(build) > limit)
         return error_set(err, ERROR_TOO_LARGE, "%s: a tensor of %d×%d×%d×%d is larger than the %.0f MiB that %s takes",
                          build->plan->name, n, blocks * 4, h, w, (double)limit / 0x1p20,
                          build->device->traits.info.name);
-    *bytes = quads * quad_bytes(build);
+    *bytes = quads * plan_quad_bytes(build);
     return OK;
 }
 
-static struct view whole(const struct graph *graph, int tensor)
+static struct view plan_whole_view(const struct graph *graph, int tensor)
 {
     return (struct view){tensor, 0, graph->tensors[tensor].segment_count};
 }
@@ -82,7 +82,7 @@ enum error_code vk_plan_operand(struct vk_build *build, struct view view, struct
     struct vk_layout all;
     *out = (struct vk_operand){.n = (uint32_t)tensor->n, .h = (uint32_t)tensor->h, .w = (uint32_t)tensor->w};
     vk_pack_layout(build->graph, view, build->grouped, &out->layout);
-    vk_pack_layout(build->graph, whole(build->graph, view.tensor), build->grouped, &all);
+    vk_pack_layout(build->graph, plan_whole_view(build->graph, view.tensor), build->grouped, &all);
     if (view.first > 0) {
         struct vk_layout before;
         vk_pack_layout(build->graph, (struct view){view.tensor, 0, view.first}, build->grouped, &before);
@@ -97,7 +97,7 @@ enum error_code vk_plan_operand(struct vk_build *build, struct view view, struct
     const uint32_t image = (uint32_t)all.blocks * plane;
     out->at.stride |= tensor->n > 1 ? image : 0;
     out->slice = (struct vk_slice){&build->plan->arena, build->offsets[view.tensor],
-                                   (uint64_t)tensor->n * image * quad_bytes(build)};
+                                   (uint64_t)tensor->n * image * plan_quad_bytes(build)};
     return OK;
 }
 
@@ -106,7 +106,7 @@ enum error_code vk_plan_scratch(struct vk_build *build, const struct vk_layout *
 {
     struct vk_plan *plan = build->plan;
     uint64_t bytes = 0;
-    enum error_code code = tensor_bytes(build, (int)n, layout->blocks, (int)h, (int)w, &bytes, err);
+    enum error_code code = plan_tensor_bytes(build, (int)n, layout->blocks, (int)h, (int)w, &bytes, err);
     *out = (struct vk_operand){
         .slice = {&plan->arena, plan->arena_bytes + plan->scratch, bytes},
         .at = {0, (n > 1 ? (uint32_t)layout->blocks * h * w : 0) | (uint32_t)layout->group_log << OPERAND_STRIDE_BITS},
@@ -114,7 +114,7 @@ enum error_code vk_plan_scratch(struct vk_build *build, const struct vk_layout *
         .n = n,
         .h = h,
         .w = w};
-    plan->scratch += align_up(build->device, bytes);
+    plan->scratch += plan_align_up(build->device, bytes);
     if (plan->scratch > plan->scratch_top)
         plan->scratch_top = plan->scratch;
     return code;
@@ -124,7 +124,7 @@ enum error_code vk_plan_words(struct vk_build *build, const uint32_t *words, siz
                               struct error *err)
 {
     struct vk_plan *plan = build->plan;
-    const size_t step = align_up(build->device, count * sizeof *words) / sizeof *words;
+    const size_t step = plan_align_up(build->device, count * sizeof *words) / sizeof *words;
     if (plan->word_count + step > plan->word_capacity) {
         const size_t capacity = (plan->word_count + step) * 2;
         uint32_t *grown = realloc(plan->host_words, capacity * sizeof *grown);
@@ -156,11 +156,11 @@ struct params_operand vk_plan_bind(const struct vk_build *build, struct vk_dispa
     dispatch->bind[slot] = operand->slice;
     if (operand->slice.buffer == &build->plan->arena) {
         const uint64_t quads = (uint64_t)operand->layout.blocks * operand->h * operand->w;
-        const uint64_t begin = operand->slice.offset + operand->at.base * quad_bytes(build);
+        const uint64_t begin = operand->slice.offset + operand->at.base * plan_quad_bytes(build);
         dispatch->span[slot] = (struct vk_span){
             begin,
             begin + ((operand->n - 1) * (uint64_t)(operand->at.stride & ((1u << OPERAND_STRIDE_BITS) - 1)) + quads) *
-                        quad_bytes(build)};
+                        plan_quad_bytes(build)};
     }
     return operand->at;
 }
@@ -190,7 +190,7 @@ enum error_code vk_plan_add(struct vk_build *build, const struct vk_dispatch *di
  */
 
 /* Places the tensors; offsets[tensor_count] is the caller's. */
-static enum error_code place_tensors(struct vk_build *build, uint64_t *offsets, struct error *err)
+static enum error_code plan_place_tensors(struct vk_build *build, uint64_t *offsets, struct error *err)
 {
     const struct graph *graph = build->graph;
     enum error_code code = OK;
@@ -200,8 +200,8 @@ static enum error_code place_tensors(struct vk_build *build, uint64_t *offsets, 
     for (int i = 0; i < graph->tensor_count && code == OK; i++) {
         const struct tensor *tensor = &graph->tensors[i];
         struct vk_layout layout;
-        vk_pack_layout(graph, whole(graph, i), build->grouped, &layout);
-        code = tensor_bytes(build, tensor->n, layout.blocks, tensor->h, tensor->w, &bytes[i], err);
+        vk_pack_layout(graph, plan_whole_view(graph, i), build->grouped, &layout);
+        code = plan_tensor_bytes(build, tensor->n, layout.blocks, tensor->h, tensor->w, &bytes[i], err);
         if (tensor->role == TENSOR_CONSTANT)
             bytes[i] = 0;
     }
@@ -213,7 +213,7 @@ static enum error_code place_tensors(struct vk_build *build, uint64_t *offsets, 
     return code;
 }
 
-static enum error_code build_dispatches(struct vk_build *build, struct error *err)
+static enum error_code plan_build_dispatches(struct vk_build *build, struct error *err)
 {
     struct vk_plan *plan = build->plan;
     const struct graph *graph = build->graph;
@@ -226,7 +226,7 @@ static enum error_code build_dispatches(struct vk_build *build, struct error *er
     return code;
 }
 
-static enum error_code write_sets(struct vk_device *device, struct vk_plan *plan, struct error *err)
+static enum error_code plan_write_sets(struct vk_device *device, struct vk_plan *plan, struct error *err)
 {
     const VkDescriptorPoolSize size = {VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, plan->dispatch_count * BIND_COUNT};
     const VkDescriptorPoolCreateInfo pool = {.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO,
@@ -249,7 +249,7 @@ static enum error_code write_sets(struct vk_device *device, struct vk_plan *plan
         VkDescriptorBufferInfo buffers[BIND_COUNT];
         VkWriteDescriptorSet writes[BIND_COUNT];
         for (uint32_t i = 0; i < BIND_COUNT; i++) {
-            /* Every shader declares its buffers, also those that its constants switch off: they get the words. */
+            /* Every shader declares all its buffers, even those that its constants switch off: these get the words. */
             struct vk_slice slice = plan->dispatches[d].bind[i];
             if (!slice.buffer)
                 slice = (struct vk_slice){&plan->words, 0, sizeof(struct params_run)};
@@ -270,7 +270,7 @@ static enum error_code write_sets(struct vk_device *device, struct vk_plan *plan
  */
 
 /* Gives each convolution the fastest tile that is known. */
-static void choose_tiles(struct vk_device *device, struct vk_plan *plan)
+static void plan_choose_tiles(struct vk_device *device, struct vk_plan *plan)
 {
     for (uint32_t i = 0; i < plan->dispatch_count; i++) {
         struct vk_dispatch *dispatch = &plan->dispatches[i];
@@ -282,7 +282,7 @@ static void choose_tiles(struct vk_device *device, struct vk_plan *plan)
     }
 }
 
-static enum error_code make_pipelines(struct vk_device *device, const struct vk_plan *plan, struct error *err)
+static enum error_code plan_make_pipelines(struct vk_device *device, const struct vk_plan *plan, struct error *err)
 {
     struct vk_pipeline_key *keys = mem_alloc(plan->dispatch_count, sizeof *keys);
     if (!keys)
@@ -298,12 +298,12 @@ static enum error_code make_pipelines(struct vk_device *device, const struct vk_
 struct making {
     struct vk_build build;
     uint64_t *offsets;   /* the build's */
-    struct graph joined; /* the build's, with nodes of its own, if some are done together */
+    struct graph joined; /* the build's, with its own nodes if some are joined */
     struct order order;  /* the build's */
 };
 
-static enum error_code begin(struct making *making, struct device *base, const struct graph *graph,
-                             enum precision precision, const char *name, struct error *err)
+static enum error_code making_begin(struct making *making, struct device *base, const struct graph *graph,
+                                    enum precision precision, const char *name, struct error *err)
 {
     struct vk_device *device = (struct vk_device *)base;
     uint64_t *offsets = mem_calloc((size_t)graph->tensor_count, sizeof *offsets);
@@ -334,10 +334,10 @@ static enum error_code begin(struct making *making, struct device *base, const s
         making->build.graph = &making->joined;
     }
     code = order_create(&making->order, making->build.graph, err);
-    return code == OK ? place_tensors(&making->build, offsets, err) : code;
+    return code == OK ? plan_place_tensors(&making->build, offsets, err) : code;
 }
 
-static void end(struct making *making)
+static void making_end(struct making *making)
 {
     free(making->offsets);
     free(making->joined.nodes);
@@ -345,7 +345,7 @@ static void end(struct making *making)
 }
 
 /* Makes the dispatches and puts their params on the device. */
-static enum error_code fill(struct making *making, struct error *err)
+static enum error_code making_fill(struct making *making, struct error *err)
 {
     const struct params_run none = {0};
     struct vk_slice run_params;
@@ -354,13 +354,13 @@ static enum error_code fill(struct making *making, struct error *err)
     if (code == OK)
         code = vk_io_create(&making->build.plan->io, &making->build, err);
     if (code == OK)
-        code = build_dispatches(&making->build, err);
+        code = plan_build_dispatches(&making->build, err);
     const enum error_code flushed = vk_pack_flush(making->build.device, err);
     return code == OK ? flushed : code;
 }
 
 /* Makes the buffers and describes them, so that dispatches may run. */
-static enum error_code allocate(const struct making *making, struct error *err)
+static enum error_code making_allocate(const struct making *making, struct error *err)
 {
     struct vk_device *device = making->build.device;
     struct vk_plan *plan = making->build.plan;
@@ -380,11 +380,11 @@ static enum error_code allocate(const struct making *making, struct error *err)
     if (code != OK)
         return code;
     code = vk_io_prepare(plan->io, err);
-    return code == OK ? write_sets(device, plan, err) : code;
+    return code == OK ? plan_write_sets(device, plan, err) : code;
 }
 
-static enum error_code record(struct vk_device *device, struct vk_plan *plan, int node_count, bool profile,
-                              struct error *err)
+static enum error_code plan_record(struct vk_device *device, struct vk_plan *plan, int node_count, bool profile,
+                                   struct error *err)
 {
     return vk_record_make(&plan->record, device, plan->dispatches, plan->sets, plan->dispatch_count, node_count,
                           profile, err);
@@ -396,26 +396,26 @@ enum error_code vk_plan_create(struct plan **out, struct device *base, const str
     struct vk_device *device = (struct vk_device *)base;
     const double start = log_clock_ms();
     struct making making = {0};
-    enum error_code code = begin(&making, base, graph, precision, name, err);
+    enum error_code code = making_begin(&making, base, graph, precision, name, err);
     struct vk_plan *plan = making.build.plan;
-    if (code == OK) /* before the weights are packed, since the caller may come back with a smaller tile */
+    if (code == OK) /* before the weights are packed, because the caller may try again with a smaller tile */
         code = vk_memory_create(device, &plan->arena, plan->arena_bytes, MEMORY_DEVICE, plan->name, err);
     if (code == OK)
-        code = fill(&making, err);
+        code = making_fill(&making, err);
     if (code == OK)
-        code = allocate(&making, err);
+        code = making_allocate(&making, err);
     if (code == OK)
         code = vk_tune_measure(device, plan->dispatches, plan->sets, plan->dispatch_count, err);
     if (code == OK) {
         plan->guessed = vk_tune_wants(device, plan->dispatches, plan->dispatch_count);
-        choose_tiles(device, plan);
+        plan_choose_tiles(device, plan);
         vk_chain_link(plan->dispatches, plan->dispatch_count);
-        code = make_pipelines(device, plan, err);
+        code = plan_make_pipelines(device, plan, err);
     }
     if (code == OK)
-        code = record(device, plan, graph->node_count, false, err);
+        code = plan_record(device, plan, graph->node_count, false, err);
     vk_pipeline_save(device);
-    end(&making);
+    making_end(&making);
     if (code == OK) {
         *out = &plan->base;
         log_event(LOG_DEBUG, "plan-made", "plan=\"%s\" dispatches=%u submits=%u bytes=%llu precision=%s ms=%.1f",
@@ -435,25 +435,25 @@ enum error_code vk_plan_prepare(struct device *base, const struct graph *graph, 
     *whole = true;
     if (!device->prepares)
         return OK;
-    enum error_code code = begin(&making, base, graph, precision, name, err);
+    enum error_code code = making_begin(&making, base, graph, precision, name, err);
     struct vk_plan *plan = making.build.plan;
     if (code == OK)
-        code = fill(&making, err);
+        code = making_fill(&making, err);
     if (code == OK && vk_tune_wants(device, plan->dispatches, plan->dispatch_count)) {
         *whole = measure;
         if (measure)
-            code = allocate(&making, err);
+            code = making_allocate(&making, err);
         if (code == OK && measure)
             code = vk_tune_measure(device, plan->dispatches, plan->sets, plan->dispatch_count, err);
         if (code == OK && measure)
             *whole = !vk_tune_wants(device, plan->dispatches, plan->dispatch_count);
     }
     if (code == OK && (*whole || measure)) {
-        choose_tiles(device, plan);
-        code = make_pipelines(device, plan, err);
+        plan_choose_tiles(device, plan);
+        code = plan_make_pipelines(device, plan, err);
         vk_pipeline_save(device);
     }
-    end(&making);
+    making_end(&making);
     if (plan)
         vk_plan_destroy(&plan->base);
     return code;
@@ -479,8 +479,8 @@ void vk_plan_destroy(struct plan *base)
     free(plan);
 }
 
-/* Names the outputs of a run: what is behind its work. */
-static enum error_code show(struct vk_plan *plan, int index, const struct run_io *run, struct error *err)
+/* Names the outputs of a run, which follow its work. */
+static enum error_code plan_slot_show(struct vk_plan *plan, int index, const struct run_io *run, struct error *err)
 {
     struct plan_slot *slot = &plan->slots[index];
     enum error_code code = vk_io_out(plan->io, index, run, &slot->after, err);
@@ -491,6 +491,7 @@ static enum error_code show(struct vk_plan *plan, int index, const struct run_io
                                     .count = 1,
                                     .ways = 1,
                                     .cancel = run->options.cancel,
+                                    .progress = run->options.progress,
                                     .background = run->options.background,
                                     .behind = &slot->work};
     return OK;
@@ -511,7 +512,7 @@ enum error_code vk_plan_submit(struct plan *base, const struct run_io *run, stru
     slot->shown = false;
     enum error_code code = vk_io_in(plan->io, index, run, &slot->before, err);
     if (code == OK && run->outputs)
-        code = show(plan, index, run, err);
+        code = plan_slot_show(plan, index, run, err);
     vk_pipeline_save(device);
     if (code != OK)
         return code;
@@ -522,6 +523,7 @@ enum error_code vk_plan_submit(struct plan *base, const struct run_io *run, stru
         .count = plan->record.count + 1,
         .ways = 1,
         .cancel = run->options.cancel,
+        .progress = run->options.progress,
         .background = run->options.background,
         .behind = plan->flying_count ? &plan->slots[plan->flying[plan->flying_count - 1]].ending : NULL};
     slot->busy = true;
@@ -537,7 +539,7 @@ enum error_code vk_plan_show(struct plan *base, const struct run_io *run, struct
     struct vk_plan *plan = (struct vk_plan *)base;
     struct vk_device *device = (struct vk_device *)base->device;
     const int index = plan->flying[plan->flying_count - 1];
-    enum error_code code = show(plan, index, run, err);
+    enum error_code code = plan_slot_show(plan, index, run, err);
     vk_pipeline_save(device);
     if (code == OK)
         vk_command_start(device, &plan->slots[index].ending);
@@ -592,7 +594,7 @@ uint32_t vk_plan_submits(const struct plan *base)
 enum error_code vk_plan_profile(struct plan *base, struct error *err)
 {
     struct vk_plan *plan = (struct vk_plan *)base;
-    return record((struct vk_device *)base->device, plan, plan->record.timer.node_count, true, err);
+    return plan_record((struct vk_device *)base->device, plan, plan->record.timer.node_count, true, err);
 }
 
 double vk_plan_ms(const struct plan *base, double *node_ms)

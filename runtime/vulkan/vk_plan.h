@@ -1,8 +1,7 @@
-/* A graph on a Vulkan device: its tensors in one arena, a list of dispatches that vk_ops makes of its nodes, and the
- * command buffers recorded from them.
- * A tensor lies as [n][group][h][w][quad], its channels in quads of 4 and these in groups, each segment beginning a
- * group of its own. Lanes
- * after a segment's last channel are padding; every operator writes 0 there, so that nothing stale enters a sum.
+/* A graph on a Vulkan device: its tensors in one arena, the list of dispatches that vk_ops makes from its nodes, and
+ * the command buffers recorded from them. A tensor is stored as [n][group][h][w][quad], its channels in quads of 4 and
+ * these in groups, each segment beginning a new group. Lanes after a segment's last channel are padding; every operator
+ * writes 0 there, so that nothing stale enters a sum.
  * Thread-safety: as the device. */
 #ifndef RUNTIME_VULKAN_VK_PLAN_H
 #define RUNTIME_VULKAN_VK_PLAN_H
@@ -38,7 +37,7 @@ struct vk_operand {
     struct vk_slice slice;    /* its tensor */
     struct params_operand at; /* its place there */
     struct vk_layout layout;
-    uint32_t n, h, w; /* n is 1 where all images share it: at.stride is 0 then */
+    uint32_t n, h, w; /* n is 1 where all images share it: then at.stride is 0 */
 };
 
 /* Bytes of the arena that a dispatch touches; end is 0 for memory that no dispatch writes. */
@@ -46,7 +45,7 @@ struct vk_span {
     uint64_t begin, end;
 };
 
-/* What tells one convolution from another where tiles are measured: see vk_tune.h. */
+/* What distinguishes one convolution from another when tiles are measured: see vk_tune.h. */
 struct vk_tune_key {
     uint32_t kernel, stride, upsample;
     uint32_t in_blocks, out_blocks; /* of 16 channels for matrices, else of 4 */
@@ -65,12 +64,12 @@ struct vk_dispatch {
         struct params_pixel pixel;
     } push;
     uint32_t groups[3];
-    uint32_t tile_rows;      /* of a workgroup of shaders/matrix/conv2d.comp, which tells when it is done; else 0 */
-    uint32_t counter;        /* the first of those that others may wait for (vk_chain.h); 0: it has none */
+    uint32_t tile_rows;      /* of a workgroup of shaders/matrix/conv2d.comp, which signals when it is done; else 0 */
+    uint32_t counter;        /* the first counter that others may wait for (vk_chain.h); 0: it has none */
     bool barrier;            /* before it */
-    bool shuffled;           /* what it writes are rows of a larger picture than its push constants say */
+    bool shuffled;           /* it writes rows of a larger picture than its push constants say */
     struct vk_tune_key tune; /* kernel 0: nothing to measure */
-    uint64_t work;           /* multiply-accumulates, or what takes as long */
+    uint64_t work;           /* multiply-accumulates, or as many as take the same time */
     int node;                /* of the graph */
 };
 
@@ -82,7 +81,7 @@ struct vk_build {
     bool fp16, grouped;      /* grouped: see vk_pack_layout */
     const uint64_t *offsets; /* of the tensors in the arena */
     const struct order *order;
-    int node; /* of the dispatches that are made now */
+    int node; /* of the dispatches that are being made */
 };
 
 /* The view's operand. A constant tensor is packed and uploaded. */
@@ -99,7 +98,7 @@ enum error_code vk_plan_words(struct vk_build *build, const uint32_t *words, siz
 
 const char *vk_plan_name(const struct vk_plan *plan);
 
-/* Where each run's struct params_run stands: the plan's first words. */
+/* Where each run's struct params_run is: the plan's first words. */
 struct vk_slice vk_plan_run_params(const struct vk_build *build);
 
 /* Binds the operand and returns its place for the push constants. */

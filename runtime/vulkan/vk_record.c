@@ -5,11 +5,11 @@
 #include "runtime/vulkan/vk_chain.h"
 #include "runtime/vulkan/vk_command.h"
 
-/* Multiply-accumulates a submit. A driver's watchdog barks after seconds, a cancelled job should not last much longer
- * than a submit, what is urgent waits for two that others have sent, and a submit costs some 10 µs. So: 1 s of
- * software, at most 0.1 s of a GPU that is slow for its kind: 100 G a second for one that shares the memory, 1 T for
- * one that does not, 5 T with matrices. */
-static uint64_t submit_work(const struct vk_device *device, bool matrices)
+/* Multiply-accumulates a submit. A driver's watchdog acts after seconds, a cancelled job should not last much longer
+ * than a submit, urgent work waits for two submits of others, and a submit costs some 10 µs. So: 1 s of software, at
+ * most 0.1 s of a GPU that is slow for its kind: 100 G a second for one that shares the memory, 1 T for one that does
+ * not, 5 T with matrices. */
+static uint64_t record_submit_work(const struct vk_device *device, bool matrices)
 {
     const enum device_type type = device->traits.info.type;
     return type == DEVICE_SOFTWARE   ? UINT64_C(1000000000)
@@ -28,7 +28,7 @@ struct recorder {
 };
 
 /* What comes before all dispatches of a run. */
-static void begin_run(struct recorder *r)
+static void record_begin_run(struct recorder *r)
 {
     struct vk_record *record = r->record;
     vk_timer_reset(&record->timer, r->commands);
@@ -40,7 +40,7 @@ static void begin_run(struct recorder *r)
     }
 }
 
-static enum error_code next_commands(struct recorder *r, struct error *err)
+static enum error_code record_next_commands(struct recorder *r, struct error *err)
 {
     struct vk_record *record = r->record;
     enum error_code code = OK;
@@ -59,7 +59,7 @@ static enum error_code next_commands(struct recorder *r, struct error *err)
         code = vk_command_begin(r->device, &r->commands, err);
     if (code == OK) {
         if (record->count == 0)
-            begin_run(r);
+            record_begin_run(r);
         record->commands[record->count++] = r->commands;
     }
     r->work = 0;
@@ -79,7 +79,7 @@ static enum error_code record_dispatch(struct recorder *r, struct vk_dispatch *d
     for (uint32_t first = 0, count; code == OK && first < dispatch->groups[0]; first += count) {
         count = dispatch->groups[0] - first;
         if (!r->commands || (r->work > 0 && r->work + group_work * count > r->limit)) {
-            if ((code = next_commands(r, err)) != OK)
+            if ((code = record_next_commands(r, err)) != OK)
                 break;
         }
         if (count > widest)
@@ -104,7 +104,7 @@ enum error_code vk_record_make(struct vk_record *record, struct vk_device *devic
                                struct error *err)
 {
     const bool matrices = device->matrix && count > 0 && dispatches[0].key.fp16;
-    struct recorder r = {.device = device, .record = record, .limit = submit_work(device, matrices)};
+    struct recorder r = {.device = device, .record = record, .limit = record_submit_work(device, matrices)};
     vk_command_free(device, record->commands, record->count);
     record->count = 0;
     vk_timer_destroy(&record->timer, device);
@@ -132,8 +132,8 @@ enum error_code vk_record_make(struct vk_record *record, struct vk_device *devic
     return code;
 }
 
-/* Once and for all runs: what says that somebody was late stays, until the host has seen it. */
-static enum error_code clear(struct vk_device *device, const struct vk_buffer *counters, struct error *err)
+/* Done once for all runs: the mark that somebody was late stays until the host has seen it. */
+static enum error_code record_clear(struct vk_device *device, const struct vk_buffer *counters, struct error *err)
 {
     VkCommandBuffer commands = VK_NULL_HANDLE;
     enum error_code code = vk_command_begin(device, &commands, err);
@@ -168,7 +168,7 @@ enum error_code vk_record_counters(struct vk_record *record, struct vk_device *d
     for (uint32_t i = 0; i < count; i++)
         if (dispatches[i].counter)
             dispatches[i].bind[BIND_COUNTERS] = (struct vk_slice){&record->counters, 0, record->counters.size};
-    return clear(device, &record->counters, err);
+    return record_clear(device, &record->counters, err);
 }
 
 bool vk_record_late(const struct vk_record *record)

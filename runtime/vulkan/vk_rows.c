@@ -11,16 +11,16 @@ static int rows_of_item(const struct vk_rows *r)
     return (int)(ITEM_BYTES / (r->bytes + 1)) + 1;
 }
 
-static int items_of(const struct vk_rows *r)
+static int rows_items_of(const struct vk_rows *r)
 {
     return (r->rows + rows_of_item(r) - 1) / rows_of_item(r);
 }
 
-static void copy_item(void *context, int item)
+static void rows_copy_item(void *context, int item)
 {
     const struct vk_rows *r = context;
-    for (; item >= items_of(r); r++)
-        item -= items_of(r);
+    for (; item >= rows_items_of(r); r++)
+        item -= rows_items_of(r);
     const int begin = item * rows_of_item(r), end = begin + rows_of_item(r);
     for (int y = begin; y < end && y < r->rows; y++)
         memcpy(r->to + (size_t)y * r->to_stride, r->from + (size_t)y * r->from_stride, r->bytes);
@@ -30,8 +30,8 @@ void vk_rows_copy(const struct vk_rows *list, size_t count)
 {
     int items = 0;
     for (size_t i = 0; i < count; i++)
-        items += items_of(&list[i]);
-    thread_for(items, copy_item, (void *)list);
+        items += rows_items_of(&list[i]);
+    thread_for(items, rows_copy_item, (void *)list);
 }
 
 void vk_rows_long(const char *from, char *to, size_t bytes, struct vk_rows out[2])

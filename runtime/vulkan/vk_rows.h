@@ -1,4 +1,4 @@
-/* Rows of bytes on their way between pictures and memory that the device sees, which all cores carry.
+/* Copies rows of bytes between pictures and memory that the device sees, on all cores.
  * Thread-safety: functions without state. */
 #ifndef RUNTIME_VULKAN_VK_ROWS_H
 #define RUNTIME_VULKAN_VK_ROWS_H
@@ -15,7 +15,7 @@ struct vk_rows {
 /* Copies all of them. */
 void vk_rows_copy(const struct vk_rows *list, size_t count);
 
-/* One long row as two lists of shorter ones, which many cores can carry. */
+/* Splits one long row into two lists of shorter ones, so that many cores can copy it. */
 void vk_rows_long(const char *from, char *to, size_t bytes, struct vk_rows out[2]);
 
 #endif

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#define UNIT 4         /* out quads that lie beside each other in the weights */
+#define UNIT 4         /* out quads that are side by side in the weights */
 #define SMALL_KERNEL 3 /* above it only small tiles are unrolled */
 #define SIDE 4         /* pixels of Winograd's tiles */
 #define PACKED_SIDE 2  /* in packed fp16 */
@@ -13,7 +13,7 @@
 
 enum { FP32, PACKED, WINOGRAD, WINOGRAD_PACKED }; /* kinds of tiles */
 
-/* In the order of union vk_tile, and at last what can do all. The first that can do it is the guess. */
+/* In the order of union vk_tile; the last one can do everything. The first that can do the convolution is the guess. */
 static const union vk_tile tiles[] = {
     {{WINOGRAD_PACKED, 8, 1, 8, 8, 1, 8, 1}},
     {{WINOGRAD_PACKED, 8, 1, 8, 8, 1, 16, 1}},
@@ -37,12 +37,12 @@ static const union vk_tile tiles[] = {
     {{FP32, 8, 1, 1, 1, 1}},
 };
 
-static bool transforms(const union vk_tile *tile)
+static bool tiled_transforms(const union vk_tile *tile)
 {
     return tile->tiled.kind >= WINOGRAD;
 }
 
-static uint32_t invocations(const union vk_tile *tile)
+static uint32_t tiled_invocations(const union vk_tile *tile)
 {
     const uint32_t tiles_of = tile->winograd.across * tile->winograd.down, shares = tile->winograd.shares;
     return tile->tiled.kind == WINOGRAD          ? WINOGRAD_POSITIONS * tiles_of / 8 * shares
@@ -50,21 +50,21 @@ static uint32_t invocations(const union vk_tile *tile)
                                                  : tile->tiled.columns * tile->tiled.down * tile->tiled.across;
 }
 
-static uint32_t out_quads(const union vk_tile *tile)
+static uint32_t tiled_out_quads(const union vk_tile *tile)
 {
     return tile->tiled.kind == WINOGRAD          ? tile->winograd.shares * tile->winograd.per
            : tile->tiled.kind == WINOGRAD_PACKED ? tile->pairs.shares * tile->pairs.quads
                                                  : tile->tiled.across * tile->tiled.quads;
 }
 
-/* In quads of a chunk: a 1×1 kernel needs many for one that is worth its barriers. */
-static uint32_t steps(uint32_t kernel)
+/* In quads of a chunk: with a 1×1 kernel a chunk needs many to be worth its barriers. */
+static uint32_t tiled_steps(uint32_t kernel)
 {
     return kernel == 1 ? 8 : 1;
 }
 
 /* Bytes of shared memory that a workgroup needs: see the shaders. */
-static uint32_t shared_bytes(const union vk_tile *tile, uint32_t kernel, uint32_t stride)
+static uint32_t tiled_shared_bytes(const union vk_tile *tile, uint32_t kernel, uint32_t stride)
 {
     if (tile->tiled.kind == WINOGRAD) {
         const uint32_t pixels = (tile->winograd.down * SIDE + 2) * (tile->winograd.across + 1) * SIDE;
@@ -73,13 +73,14 @@ static uint32_t shared_bytes(const union vk_tile *tile, uint32_t kernel, uint32_
     }
     if (tile->tiled.kind == WINOGRAD_PACKED) {
         const uint32_t tiles_of = tile->pairs.across * tile->pairs.down;
-        const uint32_t in = tile->pairs.steps * tiles_of + 8, out = (out_quads(tile) + 1) * tiles_of;
+        const uint32_t in = tile->pairs.steps * tiles_of + 8, out = (tiled_out_quads(tile) + 1) * tiles_of;
         return WINOGRAD_PACKED_POSITIONS * (in > out ? in : out) * 8;
     }
     const uint32_t apart = kernel == 1 ? 1 : stride; /* a 1×1 convolution copies only the pixels that it needs */
     const uint32_t w = (tile->tiled.columns - 1) * apart + kernel;
     const uint32_t h = (tile->tiled.down * tile->tiled.rows - 1) * apart + kernel;
-    return steps(kernel) * (w * h + kernel * kernel * 4 * out_quads(tile)) * (tile->tiled.kind == PACKED ? 8 : 16);
+    return tiled_steps(kernel) * (w * h + kernel * kernel * 4 * tiled_out_quads(tile)) *
+           (tile->tiled.kind == PACKED ? 8 : 16);
 }
 
 bool vk_tiled_packed(const struct vk_device *device, const struct vk_tune_key *key)
@@ -89,11 +90,11 @@ bool vk_tiled_packed(const struct vk_device *device, const struct vk_tune_key *k
 }
 
 /* Whether the kernel is for such a convolution. */
-static bool suits(const struct vk_device *device, const struct vk_tune_key *key, const union vk_tile *tile)
+static bool tiled_suits(const struct vk_device *device, const struct vk_tune_key *key, const union vk_tile *tile)
 {
     const bool packed = vk_tiled_packed(device, key);
     const uint64_t bytes = packed ? WINOGRAD_PACKED_POSITIONS * 2 : WINOGRAD_POSITIONS * 4; /* for each pair of lanes */
-    if (transforms(tile))
+    if (tiled_transforms(tile))
         return packed == (tile->tiled.kind == WINOGRAD_PACKED) && key->kernel == 3 && key->stride == 1 &&
                key->in_blocks >= MIN_IN &&
                key->in_blocks * 4 * ((key->out_blocks + 3) / 4) * 16 * bytes <= MAX_WINOGRAD;
@@ -101,53 +102,53 @@ static bool suits(const struct vk_device *device, const struct vk_tune_key *key,
            (key->kernel <= SMALL_KERNEL || tile->tiled.rows * tile->tiled.quads <= 4);
 }
 
-static bool fits(const struct vk_device *device, const struct vk_tune_key *key, const union vk_tile *tile)
+static bool tiled_fits(const struct vk_device *device, const struct vk_tune_key *key, const union vk_tile *tile)
 {
     const VkPhysicalDeviceLimits *limits = &device->traits.limits;
-    const uint32_t columns = transforms(tile) ? invocations(tile) : tile->tiled.columns;
-    return suits(device, key, tile) && out_quads(tile) < key->out_blocks + UNIT &&
-           invocations(tile) <= limits->maxComputeWorkGroupInvocations &&
+    const uint32_t columns = tiled_transforms(tile) ? tiled_invocations(tile) : tile->tiled.columns;
+    return tiled_suits(device, key, tile) && tiled_out_quads(tile) < key->out_blocks + UNIT &&
+           tiled_invocations(tile) <= limits->maxComputeWorkGroupInvocations &&
            columns <= limits->maxComputeWorkGroupSize[0] &&
-           shared_bytes(tile, key->kernel, key->stride) <= limits->maxComputeSharedMemorySize;
+           tiled_shared_bytes(tile, key->kernel, key->stride) <= limits->maxComputeSharedMemorySize;
 }
 
-static void apply(const union vk_tile *tile, struct vk_dispatch *dispatch)
+static void tiled_apply(const union vk_tile *tile, struct vk_dispatch *dispatch)
 {
     static const char *const shaders[] = {"conv2d_tiled", "conv2d_packed", "winograd", "winograd_packed"};
-    enum { OF_CONVOLUTION = 6 }; /* constants that stand after those of the tile */
+    enum { OF_CONVOLUTION = 6 }; /* constants that come after those of the tile */
     struct vk_pipeline_key *key = &dispatch->key;
     struct params_conv2d *push = &dispatch->push.conv2d;
-    const bool winograd = transforms(tile);
+    const bool winograd = tiled_transforms(tile);
     const uint32_t side = tile->tiled.kind == WINOGRAD_PACKED ? PACKED_SIDE : SIDE;
     const uint32_t columns = winograd ? tile->winograd.across * side : tile->tiled.columns;
     const uint32_t rows = winograd ? tile->winograd.down * side : tile->tiled.down * tile->tiled.rows;
     uint32_t constants[OF_CONVOLUTION];
     memcpy(constants, key->spec + key->spec_count - OF_CONVOLUTION, sizeof constants);
     if (winograd) {
-        key->spec[0] = invocations(tile);
+        key->spec[0] = tiled_invocations(tile);
         key->spec_count =
             (tile->tiled.kind == WINOGRAD_PACKED ? sizeof tile->pairs : sizeof tile->winograd) / sizeof(uint32_t);
         memcpy(key->spec + 1, &tile->number[1], (key->spec_count - 1) * sizeof(uint32_t));
     } else {
         memcpy(key->spec, &tile->tiled.columns, sizeof tile->tiled - sizeof tile->tiled.kind);
         key->spec_count = sizeof tile->tiled / sizeof(uint32_t);
-        key->spec[key->spec_count - 1] = steps(dispatch->tune.kernel);
+        key->spec[key->spec_count - 1] = tiled_steps(dispatch->tune.kernel);
     }
     memcpy(key->spec + key->spec_count, constants, sizeof constants);
     key->spec_count += OF_CONVOLUTION;
     key->shader = shaders[tile->tiled.kind];
     push->tiles_x = (push->out_w + columns - 1) / columns;
     dispatch->groups[0] = push->tiles_x * ((push->out_h + rows - 1) / rows);
-    dispatch->groups[1] = (push->out_blocks + out_quads(tile) - 1) / out_quads(tile);
+    dispatch->groups[1] = (push->out_blocks + tiled_out_quads(tile) - 1) / tiled_out_quads(tile);
 }
 
-const struct vk_tune_family vk_tiled_family = {tiles, sizeof tiles / sizeof tiles[0], fits, apply};
+const struct vk_tune_family vk_tiled_family = {tiles, sizeof tiles / sizeof tiles[0], tiled_fits, tiled_apply};
 
 bool vk_tiled_takes(const struct vk_build *build, const struct op_conv2d *args)
 {
     const union vk_tile *least = &tiles[sizeof tiles / sizeof tiles[0] - 1];
     return build->device->stage_convolution && args->kernel < 16 && args->stride < 16 &&
-           shared_bytes(least, (uint32_t)args->kernel, (uint32_t)args->stride) <=
+           tiled_shared_bytes(least, (uint32_t)args->kernel, (uint32_t)args->stride) <=
                build->device->traits.limits.maxComputeSharedMemorySize;
 }
 
@@ -168,16 +169,16 @@ void vk_tiled_conv2d(const struct vk_build *build, const struct op_conv2d *args,
     memcpy(dispatch->key.spec, constants, sizeof constants);
     dispatch->groups[2] = y->n;
     vk_tune_find(build->device, &dispatch->tune, &tile);
-    apply(&tile, dispatch);
+    tiled_apply(&tile, dispatch);
 }
 
 bool vk_tiled_wants(const struct vk_device *device, const struct vk_dispatch *dispatch, enum vk_pack_kind kind)
 {
     union vk_tile tile;
     if (vk_tune_find(device, &dispatch->tune, &tile) || !vk_tune_measures(device))
-        return transforms(&tile) == (kind == PACK_WINOGRAD);
+        return tiled_transforms(&tile) == (kind == PACK_WINOGRAD);
     for (size_t i = 0; i < sizeof tiles / sizeof tiles[0]; i++)
-        if (transforms(&tiles[i]) == (kind == PACK_WINOGRAD) && fits(device, &dispatch->tune, &tiles[i]))
+        if (tiled_transforms(&tiles[i]) == (kind == PACK_WINOGRAD) && tiled_fits(device, &dispatch->tune, &tiles[i]))
             return true;
     return false;
 }

@@ -1,4 +1,4 @@
-/* Time stamps among a plan's commands: how long the device was at work on its nodes, in all or one by one.
+/* Time stamps among a plan's commands: how long the device worked on its nodes, in total or one by one.
  * Thread-safety: as the device. */
 #ifndef RUNTIME_VULKAN_VK_TIMER_H
 #define RUNTIME_VULKAN_VK_TIMER_H
@@ -21,15 +21,15 @@ void vk_timer_destroy(struct vk_timer *timer, struct vk_device *device);
 /* Into the first commands of a run, before any stamp. */
 void vk_timer_reset(const struct vk_timer *timer, VkCommandBuffer commands);
 
-/* Whether a stamp belongs between the commands of two nodes that follow each other: -1 stands for the inputs' way onto
- * the device, node_count for the outputs' way back. */
+/* Whether a stamp belongs between the commands of two successive nodes: -1 stands for the transfer of inputs,
+ * node_count for that of outputs. */
 bool vk_timer_wants(const struct vk_timer *timer, int node, int next);
 
-/* The time at which all commands before it are done. */
+/* Writes the time at which all commands before it are done. */
 void vk_timer_stamp(struct vk_timer *timer, VkCommandBuffer commands, int node);
 
-/* After a run: ms from the first stamp to the last, negative when unknown; node_ms[node_count], where it is not NULL,
- * of each node, 0 where its time was not taken. */
+/* After a run: ms from the first stamp to the last, negative when unknown; node_ms[node_count], unless NULL: the time
+ * of each node, 0 where it was not measured. */
 double vk_timer_read(const struct vk_timer *timer, const struct vk_device *device, double *node_ms);
 
 #endif

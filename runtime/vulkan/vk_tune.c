@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/backend/switches.h"
 #include "runtime/base/file.h"
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
@@ -15,7 +16,7 @@
 #include "runtime/vulkan/vk_tiled.h"
 #include "runtime/vulkan/vk_timer.h"
 
-#define ROUNDS 3 /* each tile is timed so often, one after the other, and its best time counts */
+#define ROUNDS 3 /* each tile is timed this often in turn, and its best time counts */
 /* Multiply-accumulates of a timing: a fraction of a millisecond on a fast device. */
 #define ROUND_WORK 40000000000u
 #define ROUND_WORK_SHARED 4000000000u /* of a device that shares the host's memory, and so is slow */
@@ -23,7 +24,7 @@
 #define WARM_MS 20
 #define MAX_TILES 32 /* of a family */
 #define SLOW 2       /* times as long as the best: not timed again */
-#define FEW 14       /* log2 of the pixels up to which it matters how many workgroups there are */
+#define FEW 14       /* log2 of the number of pixels up to which the number of workgroups matters */
 #define LARGEST 18   /* above it they are all alike */
 #define BATCH 4      /* convolutions whose tiles are compiled together, on all cores */
 
@@ -46,7 +47,7 @@ struct vk_tunes {
     char file[1024]; /* empty: none */
 };
 
-static struct entry *find(const struct vk_tunes *tunes, const struct vk_tune_key *key)
+static struct entry *tune_find(const struct vk_tunes *tunes, const struct vk_tune_key *key)
 {
     for (size_t i = 0; i < tunes->count; i++)
         if (memcmp(&tunes->list[i].key, key, sizeof *key) == 0)
@@ -54,8 +55,8 @@ static struct entry *find(const struct vk_tunes *tunes, const struct vk_tune_key
     return NULL;
 }
 
-/* That of the nearest size of which the tile can be had. */
-static const struct entry *find_like(const struct vk_device *device, const struct vk_tune_key *key)
+/* The tile of the nearest size for which there is one. */
+static const struct entry *tune_find_like(const struct vk_device *device, const struct vk_tune_key *key)
 {
     const struct vk_tunes *tunes = device->tunes;
     const struct entry *nearest = NULL;
@@ -73,8 +74,8 @@ static const struct entry *find_like(const struct vk_device *device, const struc
     return nearest;
 }
 
-static enum error_code add(struct vk_tunes *tunes, const struct vk_tune_key *key, const union vk_tile *tile,
-                           struct error *err)
+static enum error_code tune_add(struct vk_tunes *tunes, const struct vk_tune_key *key, const union vk_tile *tile,
+                                struct error *err)
 {
     if (tunes->count == tunes->capacity) {
         const size_t capacity = tunes->capacity * 2 + 32;
@@ -99,13 +100,13 @@ uint32_t vk_tune_size(const struct vk_operand *y)
 bool vk_tune_find(const struct vk_device *device, const struct vk_tune_key *key, union vk_tile *out)
 {
     const struct vk_tune_family *family = families[key->family];
-    const char *forced = getenv("RESTORED_VULKAN_TILE"); /* for tests: the tile of that number, where it can be */
-    const size_t number = forced ? strtoul(forced, NULL, 10) : family->count;
+    const char *forced = switches_get(SWITCH_VULKAN_TILE);
+    const size_t number = *forced ? strtoul(forced, NULL, 10) : family->count;
     if (number < family->count && family->fits(device, key, &family->tiles[number])) {
         *out = family->tiles[number];
         return true;
     }
-    const struct entry *entry = find(device->tunes, key), *like = entry ? NULL : find_like(device, key);
+    const struct entry *entry = tune_find(device->tunes, key), *like = entry ? NULL : tune_find_like(device, key);
     if (entry || like) {
         *out = entry ? entry->tile : like->tile;
         return entry != NULL;
@@ -127,7 +128,7 @@ void vk_tune_apply(const union vk_tile *tile, struct vk_dispatch *dispatch)
 
 static const char head[] = "restored-tiles 7\n";
 
-static bool known(const struct vk_tune_family *family, const union vk_tile *tile)
+static bool tune_known(const struct vk_tune_family *family, const union vk_tile *tile)
 {
     for (size_t i = 0; i < family->count; i++)
         if (memcmp(tile, &family->tiles[i], sizeof *tile) == 0)
@@ -136,7 +137,7 @@ static bool known(const struct vk_tune_family *family, const union vk_tile *tile
 }
 
 /* Reads `count` numbers; returns what follows them, or NULL. */
-static const char *read_numbers(const char *text, uint32_t *out, size_t count)
+static const char *tune_read_numbers(const char *text, uint32_t *out, size_t count)
 {
     int used = 0;
     for (size_t i = 0; i < count; i++, text += used)
@@ -145,21 +146,21 @@ static const char *read_numbers(const char *text, uint32_t *out, size_t count)
     return text;
 }
 
-static enum error_code read_lines(struct vk_device *device, const char *text, struct error *err)
+static enum error_code tune_read_lines(struct vk_device *device, const char *text, struct error *err)
 {
     struct vk_tune_key k;
     union vk_tile t;
     enum error_code code = OK;
-    while (code == OK && (text = read_numbers(text, &k.kernel, sizeof k / sizeof k.kernel)) != NULL &&
-           (text = read_numbers(text, t.number, sizeof t / sizeof t.number[0])) != NULL)
-        if (k.family < VK_TUNE_KIND_COUNT && known(families[k.family], &t) && k.kernel >= 1 && k.kernel < 16 &&
-            k.stride >= 1 && k.stride < 16 && families[k.family]->fits(device, &k, &t) && !find(device->tunes, &k))
-            code = add(device->tunes, &k, &t, err);
+    while (code == OK && (text = tune_read_numbers(text, &k.kernel, sizeof k / sizeof k.kernel)) != NULL &&
+           (text = tune_read_numbers(text, t.number, sizeof t / sizeof t.number[0])) != NULL)
+        if (k.family < VK_TUNE_KIND_COUNT && tune_known(families[k.family], &t) && k.kernel >= 1 && k.kernel < 16 &&
+            k.stride >= 1 && k.stride < 16 && families[k.family]->fits(device, &k, &t) && !tune_find(device->tunes, &k))
+            code = tune_add(device->tunes, &k, &t, err);
     return code;
 }
 
-/* Adds what the file has and the list has not. */
-static enum error_code read_file(struct vk_device *device, struct error *err)
+/* Adds what is in the file but not in the list. */
+static enum error_code tune_read_file(struct vk_device *device, struct error *err)
 {
     struct error ignored = ERROR_INIT;
     struct file file = {0};
@@ -171,7 +172,7 @@ static enum error_code read_file(struct vk_device *device, struct error *err)
         memcpy(text, file.data ? file.data : (const uint8_t *)"", file.size);
         text[file.size] = 0;
         if (strncmp(text, head, sizeof head - 1) == 0)
-            code = read_lines(device, text + sizeof head - 1, err);
+            code = tune_read_lines(device, text + sizeof head - 1, err);
     }
     free(text);
     file_unmap(&file);
@@ -189,7 +190,7 @@ enum error_code vk_tune_create(struct vk_device *device, const char *cache_dir, 
         if (length < 0 || (size_t)length >= sizeof tunes->file)
             tunes->file[0] = 0;
     }
-    return read_file(device, err);
+    return tune_read_file(device, err);
 }
 
 void vk_tune_destroy(struct vk_device *device)
@@ -200,8 +201,8 @@ void vk_tune_destroy(struct vk_device *device)
     device->tunes = NULL;
 }
 
-/* With what other processes have added to it in the meantime. */
-static void save(struct vk_device *device)
+/* Keeps what other processes have added meanwhile. */
+static void tune_save(struct vk_device *device)
 {
     struct vk_tunes *tunes = device->tunes;
     struct error err = ERROR_INIT;
@@ -210,7 +211,7 @@ static void save(struct vk_device *device)
     if (!tunes->changed || !tunes->file[0])
         return;
     tunes->changed = false;
-    if (read_file(device, &err) != OK)
+    if (tune_read_file(device, &err) != OK)
         error_clear(&err);
     FILE *out = open_memstream(&text, &size);
     if (!out)
@@ -239,8 +240,8 @@ static void save(struct vk_device *device)
  */
 
 /* Records the dispatch `repeat` times, one after the other, between two stamps. */
-static enum error_code record(struct vk_device *device, const struct vk_dispatch *dispatch, VkDescriptorSet set,
-                              int repeat, struct vk_timer *timer, VkCommandBuffer *out, struct error *err)
+static enum error_code tune_record(struct vk_device *device, const struct vk_dispatch *dispatch, VkDescriptorSet set,
+                                   int repeat, struct vk_timer *timer, VkCommandBuffer *out, struct error *err)
 {
     const VkPipelineLayout layout = vk_pipeline_layout(device);
     const uint32_t widest = device->traits.limits.maxComputeWorkGroupCount[0];
@@ -269,8 +270,8 @@ struct trial {
     double ms;                /* the best, of all repeats */
 };
 
-/* A device that was idle has a low clock and would find other tiles the best. */
-static enum error_code warm_up(struct vk_device *device, const struct trial *trial, struct error *err)
+/* An idle device has a low clock and would prefer other tiles. */
+static enum error_code tune_warm_up(struct vk_device *device, const struct trial *trial, struct error *err)
 {
     const double until = log_clock_ms() + WARM_MS;
     enum error_code code = OK;
@@ -281,8 +282,8 @@ static enum error_code warm_up(struct vk_device *device, const struct trial *tri
 }
 
 /* warm: the device was at work until now. */
-static enum error_code run_trials(struct vk_device *device, struct trial *trials, int count, bool warm,
-                                  struct error *err)
+static enum error_code tune_run_trials(struct vk_device *device, struct trial *trials, int count, bool warm,
+                                       struct error *err)
 {
     enum error_code code = OK;
     double best = -1;
@@ -291,7 +292,7 @@ static enum error_code run_trials(struct vk_device *device, struct trial *trials
             if (!trials[i].commands || (round > 0 && (trials[i].ms < 0 || trials[i].ms > SLOW * best)))
                 continue;
             if (!warm)
-                code = warm_up(device, &trials[i], err);
+                code = tune_warm_up(device, &trials[i], err);
             warm = true;
             if (code == OK)
                 code = vk_command_run(device, &trials[i].commands, 1, NULL, err);
@@ -310,22 +311,22 @@ bool vk_tune_measures(const struct vk_device *device)
     return device->traits.limits.timestampComputeAndGraphics && device->traits.info.type != DEVICE_SOFTWARE;
 }
 
-/* Whether a tile is to be measured for such a convolution. */
-static bool wanted(const struct vk_device *device, const struct vk_tune_key *key, size_t tile)
+/* Whether to measure a tile for such a convolution. */
+static bool tune_wanted(const struct vk_device *device, const struct vk_tune_key *key, size_t tile)
 {
     const struct vk_tune_family *family = families[key->family];
     return tile + 1 < family->count && family->fits(device, key, &family->tiles[tile]);
 }
 
-/* Whether the dispatch has tiles that are to be measured. */
-static bool unknown(const struct vk_device *device, const struct vk_dispatch *dispatch)
+/* Whether the dispatch has tiles to measure. */
+static bool tune_unknown(const struct vk_device *device, const struct vk_dispatch *dispatch)
 {
     union vk_tile ignored;
     return dispatch->tune.kernel != 0 && vk_tune_measures(device) && !vk_tune_find(device, &dispatch->tune, &ignored);
 }
 
-static enum error_code measure(struct vk_device *device, const struct vk_dispatch *dispatch, VkDescriptorSet set,
-                               bool warm, struct error *err)
+static enum error_code tune_measure(struct vk_device *device, const struct vk_dispatch *dispatch, VkDescriptorSet set,
+                                    bool warm, struct error *err)
 {
     const struct vk_tune_key *key = &dispatch->tune;
     const struct vk_tune_family *family = families[key->family];
@@ -337,7 +338,7 @@ static enum error_code measure(struct vk_device *device, const struct vk_dispatc
     const uint64_t enough = (shared ? ROUND_WORK_SHARED : ROUND_WORK) / (dispatch->work + 1) + 1;
     const int repeat = enough < MAX_REPEAT ? (int)enough : MAX_REPEAT;
     for (size_t i = 0; i < family->count && count < MAX_TILES && code == OK; i++) {
-        if (!wanted(device, key, i))
+        if (!tune_wanted(device, key, i))
             continue;
         struct vk_dispatch with = *dispatch;
         struct trial *trial = &trials[count++];
@@ -345,10 +346,10 @@ static enum error_code measure(struct vk_device *device, const struct vk_dispatc
         family->apply(&family->tiles[i], &with);
         code = vk_timer_create(&trial->timer, device, 0, false, err);
         if (code == OK)
-            code = record(device, &with, set, repeat, &trial->timer, &trial->commands, err);
+            code = tune_record(device, &with, set, repeat, &trial->timer, &trial->commands, err);
     }
     if (code == OK)
-        code = run_trials(device, trials, count, warm, err);
+        code = tune_run_trials(device, trials, count, warm, err);
     for (int i = 0; i < count; i++) {
         if (trials[i].ms >= 0 && (!best || trials[i].ms < best->ms))
             best = &trials[i];
@@ -358,10 +359,10 @@ static enum error_code measure(struct vk_device *device, const struct vk_dispatc
                   key->stride, key->upsample, key->in_blocks, key->out_blocks, key->size, key->family, t[0], t[1], t[2],
                   t[3], t[4], t[5], t[6], t[7], t[8], trials[i].ms * 1e3 / repeat);
     }
-    if (code == OK) { /* where none can be timed, the guess stands */
+    if (code == OK) { /* if none can be timed, the guess stays */
         union vk_tile guess;
         vk_tune_find(device, key, &guess);
-        code = add(device->tunes, key, best ? best->tile : &guess, err);
+        code = tune_add(device->tunes, key, best ? best->tile : &guess, err);
         device->tunes->changed |= best != NULL;
     }
     for (int i = 0; i < count; i++) {
@@ -377,20 +378,20 @@ struct kind {
     uint64_t work;     /* of all */
 };
 
-static int more_work(const void *a, const void *b)
+static int tune_more_work(const void *a, const void *b)
 {
     const struct kind *x = a, *y = b;
     return x->work == y->work ? (x->dispatch > y->dispatch) - (x->dispatch < y->dispatch) : x->work < y->work ? 1 : -1;
 }
 
 /* Those that are to be measured, in the order of their work. kinds: room for `count`. */
-static size_t list_unknown(const struct vk_device *device, const struct vk_dispatch *dispatches, uint32_t count,
-                           struct kind *kinds)
+static size_t tune_list_unknown(const struct vk_device *device, const struct vk_dispatch *dispatches, uint32_t count,
+                                struct kind *kinds)
 {
     size_t found = 0;
     for (uint32_t i = 0; i < count; i++) {
         size_t k = 0;
-        if (!unknown(device, &dispatches[i]))
+        if (!tune_unknown(device, &dispatches[i]))
             continue;
         while (k < found && memcmp(&dispatches[kinds[k].dispatch].tune, &dispatches[i].tune, sizeof dispatches[i].tune))
             k++;
@@ -398,13 +399,13 @@ static size_t list_unknown(const struct vk_device *device, const struct vk_dispa
             kinds[found++] = (struct kind){.dispatch = i};
         kinds[k].work += dispatches[i].work;
     }
-    qsort(kinds, found, sizeof *kinds, more_work);
+    qsort(kinds, found, sizeof *kinds, tune_more_work);
     return found;
 }
 
 /* Compiles whatever tile fits one of the kinds. */
-static enum error_code compile(struct vk_device *device, const struct vk_dispatch *dispatches, const struct kind *kinds,
-                               size_t count, struct error *err)
+static enum error_code tune_compile(struct vk_device *device, const struct vk_dispatch *dispatches,
+                                    const struct kind *kinds, size_t count, struct error *err)
 {
     struct vk_pipeline_key *keys = mem_alloc(count * MAX_TILES, sizeof *keys);
     size_t key_count = 0;
@@ -414,7 +415,7 @@ static enum error_code compile(struct vk_device *device, const struct vk_dispatc
         const struct vk_dispatch *dispatch = &dispatches[kinds[i].dispatch];
         const struct vk_tune_family *family = families[dispatch->tune.family];
         for (size_t t = 0; t < family->count && t < MAX_TILES; t++) {
-            if (!wanted(device, &dispatch->tune, t))
+            if (!tune_wanted(device, &dispatch->tune, t))
                 continue;
             struct vk_dispatch with = *dispatch;
             family->apply(&family->tiles[t], &with);
@@ -429,7 +430,7 @@ static enum error_code compile(struct vk_device *device, const struct vk_dispatc
 bool vk_tune_wants(const struct vk_device *device, const struct vk_dispatch *dispatches, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)
-        if (unknown(device, &dispatches[i]))
+        if (tune_unknown(device, &dispatches[i]))
             return true;
     return false;
 }
@@ -448,20 +449,20 @@ enum error_code vk_tune_measure(struct vk_device *device, const struct vk_dispat
     if (!kinds)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for a plan");
     pthread_mutex_lock(lock);
-    enum error_code code = read_file(device, err); /* whoever had the lock may have measured the same */
-    const size_t wanted_count = code == OK ? list_unknown(device, dispatches, count, kinds) : 0;
+    enum error_code code = tune_read_file(device, err); /* the previous holder of the lock may have measured the same */
+    const size_t wanted_count = code == OK ? tune_list_unknown(device, dispatches, count, kinds) : 0;
     for (size_t first = 0; first < wanted_count && code == OK; first += BATCH) {
         const size_t batch = wanted_count - first < BATCH ? wanted_count - first : BATCH;
         const double start = log_clock_ms();
         if (first > 0 && start - begin > atomic_load(&backend_patience))
             break;
-        code = compile(device, dispatches, kinds + first, batch, err);
+        code = tune_compile(device, dispatches, kinds + first, batch, err);
         compiling += log_clock_ms() - start;
         for (size_t i = first; i < first + batch && code == OK; i++)
-            code = measure(device, &dispatches[kinds[i].dispatch], sets[kinds[i].dispatch], i > first, err);
+            code = tune_measure(device, &dispatches[kinds[i].dispatch], sets[kinds[i].dispatch], i > first, err);
     }
     vk_pipeline_end_trials(device);
-    save(device);
+    tune_save(device);
     pthread_mutex_unlock(lock);
     free(kinds);
     log_event(LOG_INFO, "tiles-measured", "device=%s convolutions=%zu left=%zu compile_ms=%.0f ms=%.0f",

@@ -39,7 +39,7 @@ struct upload {
 /* --- segments ------------------------------------------------------------------------------------------------------
  */
 
-static enum error_code segment_wait(struct upload *upload, struct segment *segment, struct error *err)
+static enum error_code upload_segment_wait(struct upload *upload, struct segment *segment, struct error *err)
 {
     struct vk_device *device = upload->device;
     VkResult result = VK_SUCCESS;
@@ -60,7 +60,7 @@ static enum error_code segment_wait(struct upload *upload, struct segment *segme
     return result == VK_SUCCESS ? OK : vk_device_error(device, result, "describe a buffer of weights", err);
 }
 
-static enum error_code segment_send(struct upload *upload, struct error *err)
+static enum error_code upload_segment_send(struct upload *upload, struct error *err)
 {
     struct vk_device *device = upload->device;
     struct segment *segment = upload->at;
@@ -75,8 +75,8 @@ static enum error_code segment_send(struct upload *upload, struct error *err)
     return segment->flying ? OK : vk_device_error(device, result, "convert weights", err);
 }
 
-/* Opens the segment at hand, which has none of its commands in flight. */
-static enum error_code segment_begin(struct upload *upload, struct error *err)
+/* Opens the current segment, none of whose commands are in flight. */
+static enum error_code upload_segment_begin(struct upload *upload, struct error *err)
 {
     struct vk_device *device = upload->device;
     struct segment *segment = upload->at;
@@ -118,7 +118,7 @@ static void upload_free(struct upload *upload)
 }
 
 /* Binds the segment and the buffer of packings. */
-static enum error_code bind(struct upload *upload, const struct vk_buffer *packed, struct error *err)
+static enum error_code upload_bind(struct upload *upload, const struct vk_buffer *packed, struct error *err)
 {
     struct vk_device *device = upload->device;
     struct segment *segment = upload->at;
@@ -159,7 +159,7 @@ struct source {
     const struct vk_pack_key *key;
     const struct vk_slice *slice;
     const uint8_t *values;
-    float *converted;             /* owned: where the param does not lie as the shader can take it */
+    float *converted;             /* owned; used when the shader cannot read the param's own layout */
     const float *scales;          /* of its rows, or NULL */
     size_t element, row;          /* bytes; elements of a row */
     int taps;                     /* of an in lane */
@@ -169,14 +169,14 @@ struct source {
     uint32_t layout, type, order; /* UPLOAD_…; words of a matrix's order */
 };
 
-static void source_free(struct source *s)
+static void upload_source_free(struct source *s)
 {
     free(s->converted);
     free(s->in);
     free(s->out);
 }
 
-static uint32_t *lanes_of(const struct vk_layout *layout, size_t multiple, size_t *count)
+static uint32_t *upload_lanes_of(const struct vk_layout *layout, size_t multiple, size_t *count)
 {
     const size_t real = (size_t)layout->blocks * 4;
     *count = (real + multiple - 1) / multiple * multiple;
@@ -190,7 +190,7 @@ static uint32_t *lanes_of(const struct vk_layout *layout, size_t multiple, size_
 }
 
 /* Puts the lanes of out matrices where shaders/matrix wants the channels. */
-static bool permute(const struct vk_device *device, const struct vk_pack_key *key, uint32_t *lanes, size_t count)
+static bool upload_permute(const struct vk_device *device, const struct vk_pack_key *key, uint32_t *lanes, size_t count)
 {
     uint32_t *from = mem_alloc(count + 1, sizeof *from);
     if (!from)
@@ -202,8 +202,8 @@ static bool permute(const struct vk_device *device, const struct vk_pack_key *ke
     return true;
 }
 
-static enum error_code source_open(struct source *s, const struct vk_device *device, const struct vk_upload_item *item,
-                                   struct error *err)
+static enum error_code upload_source_open(struct source *s, const struct vk_device *device,
+                                          const struct vk_upload_item *item, struct error *err)
 {
     _Static_assert(VK_PACK_NO_CHANNEL == UPLOAD_NO_CHANNEL, "lanes go to the shader as they are");
     const struct vk_pack_key *key = &item->key;
@@ -220,20 +220,21 @@ static enum error_code source_open(struct source *s, const struct vk_device *dev
               : winograd || key->kind == PACK_CONV ? 16
               : key->kind == PACK_TENSOR           ? (size_t)4 << key->out.group_log
                                                    : 4;
-    s->out = lanes_of(&key->out, s->unit, &s->out_count);
+    s->out = upload_lanes_of(&key->out, s->unit, &s->out_count);
     if (direct) {
         s->in_count = 16 * (size_t)vk_direct_steps(&key->in, key->taps, &s->taps);
         s->in = mem_alloc(s->in_count, sizeof *s->in);
         if (s->in)
             vk_direct_lanes(device, &key->in, key->taps, s->in);
     } else {
-        s->in = lanes_of(&key->in, matrix ? 16 : 4, &s->in_count);
+        s->in = upload_lanes_of(&key->in, matrix ? 16 : 4, &s->in_count);
     }
     if (layouts[key->kind] == UPLOAD_PLAIN)
         s->in_count = 0;
     if (!s->values)
         s->converted = mem_alloc(param->count, sizeof(float));
-    if (!s->out || !s->in || (!s->values && !s->converted) || (matrix && !permute(device, key, s->out, s->out_count)))
+    if (!s->out || !s->in || (!s->values && !s->converted) ||
+        (matrix && !upload_permute(device, key, s->out, s->out_count)))
         return error_set(err, ERROR_NO_MEMORY, "out of memory for %zu weights", param->count);
     if (s->converted) {
         param_read(param, s->converted);
@@ -253,7 +254,7 @@ static enum error_code source_open(struct source *s, const struct vk_device *dev
 }
 
 /* The words that a part needs in the staging buffer. */
-static size_t part_words(const struct source *s, size_t lanes, size_t rows)
+static size_t upload_part_words(const struct source *s, size_t lanes, size_t rows)
 {
     return s->order + s->in_count + lanes + (s->scales ? rows : 0) + (rows * s->row * s->element + 3) / 4;
 }
@@ -264,17 +265,17 @@ struct copy {
     size_t size;
 };
 
-static void copy_item(void *context, int item)
+static void upload_copy_item(void *context, int item)
 {
     const struct copy *copy = context;
     const size_t begin = (size_t)item * COPY_BYTES;
     memcpy(copy->to + begin, copy->from + begin, copy->size - begin < COPY_BYTES ? copy->size - begin : COPY_BYTES);
 }
 
-/* Writes the part into the segment, from its next word on: lanes [first, first + count), which hold rows from first_row
- * on. */
-static void part_write(const struct upload *upload, const struct source *s, size_t first, size_t count,
-                       size_t first_row, size_t rows, struct params_upload *push)
+/* Writes the part into the segment from its next word on: lanes [first, first + count), whose rows begin with
+ * first_row. */
+static void upload_part_write(const struct upload *upload, const struct source *s, size_t first, size_t count,
+                              size_t first_row, size_t rows, struct params_upload *push)
 {
     struct segment *segment = upload->at;
     uint32_t *words = (uint32_t *)segment->staging.mapped, at = (uint32_t)(segment->used / 4);
@@ -297,12 +298,12 @@ static void part_write(const struct upload *upload, const struct source *s, size
     push->values = at;
     const size_t row = s->row * s->element;
     struct copy copy = {(uint8_t *)(words + at), s->values + first_row * row, rows * row};
-    thread_for((int)((copy.size + COPY_BYTES - 1) / COPY_BYTES), copy_item, &copy);
+    thread_for((int)((copy.size + COPY_BYTES - 1) / COPY_BYTES), upload_copy_item, &copy);
     segment->used = (at + (copy.size + 3) / 4) * 4;
 }
 
-static enum error_code part_record(struct upload *upload, const struct source *s, size_t first_unit, size_t units,
-                                   struct params_upload *push, struct error *err)
+static enum error_code upload_part_record(struct upload *upload, const struct source *s, size_t first_unit,
+                                          size_t units, struct params_upload *push, struct error *err)
 {
     struct vk_device *device = upload->device;
     struct segment *segment = upload->at;
@@ -310,7 +311,7 @@ static enum error_code part_record(struct upload *upload, const struct source *s
         .shader = "upload", .fp16 = s->key->fp16, .spec_count = 2, .spec = {s->layout, s->type}};
     const size_t quad = s->key->fp16 ? 8 : 16;
     VkPipeline pipeline;
-    enum error_code code = bind(upload, s->slice->buffer, err);
+    enum error_code code = upload_bind(upload, s->slice->buffer, err);
     if (code == OK)
         code = vk_pipeline_get(device, &key, &pipeline, err);
     if (code != OK)
@@ -338,8 +339,8 @@ static enum error_code part_record(struct upload *upload, const struct source *s
     return OK;
 }
 
-/* Uploads as many units as the segment has room for; a unit that is larger than an empty segment makes it larger. */
-static enum error_code part_upload(struct upload *upload, const struct source *s, size_t *unit, struct error *err)
+/* Uploads as many units as fit into the segment; a unit that is larger than an empty segment enlarges it. */
+static enum error_code upload_part(struct upload *upload, const struct source *s, size_t *unit, struct error *err)
 {
     const size_t first = *unit * s->unit;
     const struct segment *segment = upload->at;
@@ -351,7 +352,7 @@ static enum error_code part_upload(struct upload *upload, const struct source *s
         for (size_t i = first + lanes; i < first + lanes + s->unit; i++)
             if (s->out[i] != UPLOAD_NO_CHANNEL && (rows + more++ == 0 || s->out[i] < first_row))
                 first_row = s->out[i];
-        needed = part_words(s, lanes + s->unit, rows + more);
+        needed = upload_part_words(s, lanes + s->unit, rows + more);
         if (needed > room)
             break;
         lanes += s->unit;
@@ -359,8 +360,8 @@ static enum error_code part_upload(struct upload *upload, const struct source *s
     }
     enum error_code code = OK;
     if (lanes == 0 && segment->commands) {
-        code = segment_send(upload, err);
-        return code == OK ? segment_wait(upload, upload->at, err) : code;
+        code = upload_segment_send(upload, err);
+        return code == OK ? upload_segment_wait(upload, upload->at, err) : code;
     }
     if (lanes == 0) {
         if (needed * 4 > upload->device->traits.limits.maxStorageBufferRange)
@@ -372,27 +373,27 @@ static enum error_code part_upload(struct upload *upload, const struct source *s
         return OK;
     }
     struct params_upload push = {0};
-    code = segment_begin(upload, err);
+    code = upload_segment_begin(upload, err);
     if (code != OK)
         return code;
-    part_write(upload, s, first, lanes, first_row, rows, &push);
-    code = part_record(upload, s, *unit, lanes / s->unit, &push, err);
+    upload_part_write(upload, s, first, lanes, first_row, rows, &push);
+    code = upload_part_record(upload, s, *unit, lanes / s->unit, &push, err);
     *unit += lanes / s->unit;
     return code;
 }
 
-static enum error_code item_upload(struct upload *upload, const struct vk_upload_item *item, struct error *err)
+static enum error_code upload_item(struct upload *upload, const struct vk_upload_item *item, struct error *err)
 {
     struct source s;
-    enum error_code code = source_open(&s, upload->device, item, err);
+    enum error_code code = upload_source_open(&s, upload->device, item, err);
     for (size_t unit = 0; code == OK && unit * s.unit < s.out_count;)
-        code = part_upload(upload, &s, &unit, err);
-    source_free(&s);
+        code = upload_part(upload, &s, &unit, err);
+    upload_source_free(&s);
     return code;
 }
 
-/* No more than all items together need, roughly: most calls bring little. */
-static size_t segment_bytes(const struct vk_device *device, const struct vk_upload_item *items, size_t count)
+/* Roughly no more than all items together need: most calls bring little. */
+static size_t upload_segment_bytes(const struct vk_device *device, const struct vk_upload_item *items, size_t count)
 {
     size_t bytes = 0;
     for (size_t i = 0; i < count && bytes < device->upload_bytes; i++) {
@@ -405,16 +406,16 @@ static size_t segment_bytes(const struct vk_device *device, const struct vk_uplo
 enum error_code vk_upload_run(struct vk_device *device, const struct vk_upload_item *items, size_t count,
                               struct error *err)
 {
-    struct upload upload = {.device = device, .bytes = segment_bytes(device, items, count) / 4 * 4};
+    struct upload upload = {.device = device, .bytes = upload_segment_bytes(device, items, count) / 4 * 4};
     enum error_code code = OK;
     const double start = log_clock_ms();
     upload.at = &upload.segments[0];
     for (size_t i = 0; i < count && code == OK; i++)
-        code = item_upload(&upload, &items[i], err);
+        code = upload_item(&upload, &items[i], err);
     if (code == OK)
-        code = segment_send(&upload, err);
+        code = upload_segment_send(&upload, err);
     for (int i = 0; i < SEGMENTS && code == OK; i++)
-        code = segment_wait(&upload, &upload.segments[i], err);
+        code = upload_segment_wait(&upload, &upload.segments[i], err);
     upload_free(&upload);
     log_event(LOG_DEBUG, "weights-uploaded", "device=%s params=%zu ms=%.1f", device->traits.info.id, count,
               log_clock_ms() - start);

@@ -1,6 +1,6 @@
-/* Params on their way from where they lie on the host, mostly a mapped checkpoint, into their packings in device
- * memory: their bytes go as they are through two small buffers in turn, and shaders/upload.comp converts and orders
- * them. Thread-safety: as the device. */
+/* Moves params from the host, mostly from a mapped checkpoint, into their packings in device memory: their bytes go
+ * unchanged through two small buffers in turn, and shaders/upload.comp converts and orders them. Thread-safety: as the
+ * device. */
 #ifndef RUNTIME_VULKAN_VK_UPLOAD_H
 #define RUNTIME_VULKAN_VK_UPLOAD_H
 
@@ -8,11 +8,11 @@
 
 struct vk_upload_item {
     struct vk_pack_key key;
-    struct vk_slice slice; /* where to: all of a packing */
+    struct vk_slice slice; /* the destination: a whole packing */
 };
 
-/* Packs the items and waits until all are done: once, not for each. Takes two buffers of device->upload_bytes (more
- * where a block of output channels has more weights than that) for the time. After an error the slices hold anything.
+/* Packs the items and waits once, until all are done. Meanwhile it uses two buffers of device->upload_bytes (more if a
+ * block of output channels has more weights than that). After an error the contents of the slices are undefined.
  * NO_MEMORY, TOO_LARGE, DEVICE_LOST, DEVICE. */
 enum error_code vk_upload_run(struct vk_device *device, const struct vk_upload_item *items, size_t count,
                               struct error *err) MUST_CHECK;

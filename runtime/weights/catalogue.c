@@ -5,9 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A checkpoint has hundreds of tensors, thousands at most. Many views of one storage cost a file a few bytes each and
- * us a few hundred. */
-#define CATALOGUE_MAX_TENSORS ((size_t)1 << 18)
+/* A checkpoint has hundreds of tensors, thousands at most. Many views of one storage cost a file a few bytes each, but
+ * us a few hundred and whatever is made from their values. */
+#define CATALOGUE_MAX_TENSORS ((size_t)1 << 14)
+#define CATALOGUE_MAX_SHARED 2 /* elements of all tensors together, for each byte of the file */
 
 size_t catalogue_element_size(enum weights_dtype dtype)
 {
@@ -38,7 +39,7 @@ enum error_code catalogue_fail(struct error *err, enum error_code code, const st
     va_start(args, format);
     vsnprintf(reason, sizeof reason, format, args);
     va_end(args);
-    /* Of a very long path the end is shown, so that entry and reason always have room. */
+    /* Only the end of a very long path is shown, so that entry and reason always have room. */
     size_t n = strlen(catalogue->file), keep = 200;
     const char *cut = n > keep ? "..." : "", *file = n > keep ? catalogue->file + n - keep : catalogue->file;
     if (entry)
@@ -46,18 +47,18 @@ enum error_code catalogue_fail(struct error *err, enum error_code code, const st
     return error_set(err, code, "%s%s: %s", cut, file, reason);
 }
 
-static bool add_u64(uint64_t a, uint64_t b, uint64_t *out)
+static bool catalogue_add_u64(uint64_t a, uint64_t b, uint64_t *out)
 {
     return !__builtin_add_overflow(a, b, out);
 }
 
-static bool mul_u64(uint64_t a, uint64_t b, uint64_t *out)
+static bool catalogue_mul_u64(uint64_t a, uint64_t b, uint64_t *out)
 {
     return !__builtin_mul_overflow(a, b, out);
 }
 
 /* The product of the shape; an empty tensor's other extents may be as large as they like. */
-static bool shape_count(int rank, const uint64_t *shape, uint64_t *out)
+static bool catalogue_shape_count(int rank, const uint64_t *shape, uint64_t *out)
 {
     for (int i = 0; i < rank; i++) {
         if (shape[i] == 0) {
@@ -67,12 +68,12 @@ static bool shape_count(int rank, const uint64_t *shape, uint64_t *out)
     }
     *out = 1;
     for (int i = 0; i < rank; i++)
-        if (!mul_u64(*out, shape[i], out))
+        if (!catalogue_mul_u64(*out, shape[i], out))
             return false;
     return true;
 }
 
-static void shape_text(int rank, const uint64_t *shape, char *out, size_t size)
+static void catalogue_shape_text(int rank, const uint64_t *shape, char *out, size_t size)
 {
     size_t at = (size_t)snprintf(out, size, "[");
     for (int i = 0; i < rank && at < size; i++)
@@ -81,12 +82,12 @@ static void shape_text(int rank, const uint64_t *shape, char *out, size_t size)
         snprintf(out + at, size - at, "]");
 }
 
-static enum error_code check_view(const struct catalogue *catalogue, const struct catalogue_view *view,
-                                  const char *entry, struct weights_tensor *out, struct error *err)
+static enum error_code catalogue_check_view(const struct catalogue *catalogue, const struct catalogue_view *view,
+                                            const char *entry, struct weights_tensor *out, struct error *err)
 {
     char shape[8 + 22 * WEIGHTS_MAX_RANK];
-    shape_text(view->rank, view->shape, shape, sizeof shape);
-    if (!shape_count(view->rank, view->shape, &out->count))
+    catalogue_shape_text(view->rank, view->shape, shape, sizeof shape);
+    if (!catalogue_shape_count(view->rank, view->shape, &out->count))
         return catalogue_fail(err, ERROR_CORRUPT, catalogue, entry, "shape %s has more elements than can be counted",
                               shape);
     uint64_t dense = 1, last = view->offset;
@@ -97,8 +98,8 @@ static enum error_code check_view(const struct catalogue *catalogue, const struc
         out->stride[i] = out->count > 0 ? (int64_t)stride : 0;
         if (out->count > 0) {
             dense *= view->shape[i]; /* divides count, which has been checked */
-            fits =
-                fits && stride <= INT64_MAX && mul_u64(view->shape[i] - 1, stride, &span) && add_u64(last, span, &last);
+            fits = fits && stride <= INT64_MAX && catalogue_mul_u64(view->shape[i] - 1, stride, &span) &&
+                   catalogue_add_u64(last, span, &last);
         }
     }
     if (out->count == 0)
@@ -110,10 +111,13 @@ static enum error_code check_view(const struct catalogue *catalogue, const struc
     if (out->count > catalogue->size)
         return catalogue_fail(err, ERROR_TOO_LARGE, catalogue, entry,
                               "shape %s expands to more elements than the file has bytes", shape);
+    if (catalogue->elements + out->count > CATALOGUE_MAX_SHARED * (uint64_t)catalogue->size)
+        return catalogue_fail(err, ERROR_TOO_LARGE, catalogue, entry,
+                              "with shape %s the tensors have more elements than the file has bytes", shape);
     return OK;
 }
 
-static enum error_code grow(struct catalogue *catalogue, struct error *err)
+static enum error_code catalogue_grow(struct catalogue *catalogue, struct error *err)
 {
     size_t capacity = catalogue->capacity ? 2 * catalogue->capacity : 64;
     struct weights_tensor *more = arena_alloc(catalogue->arena, capacity, sizeof *more, err);
@@ -139,9 +143,9 @@ enum error_code catalogue_add(struct catalogue *catalogue, const struct catalogu
         return catalogue_fail(err, ERROR_TOO_LARGE, catalogue, entry, "the file holds more than %zu tensors",
                               CATALOGUE_MAX_TENSORS);
     struct weights_tensor tensor = {.dtype = view->dtype, .rank = view->rank};
-    enum error_code code = check_view(catalogue, view, entry, &tensor, err);
+    enum error_code code = catalogue_check_view(catalogue, view, entry, &tensor, err);
     if (code == OK && catalogue->count == catalogue->capacity)
-        code = grow(catalogue, err);
+        code = catalogue_grow(catalogue, err);
     if (code != OK)
         return code;
     /* torch.nn.DataParallel puts this before every name. */
@@ -157,6 +161,7 @@ enum error_code catalogue_add(struct catalogue *catalogue, const struct catalogu
     tensor.data = view->storage;
     if (tensor.count > 0)
         tensor.data += view->offset * catalogue_element_size(view->dtype);
+    catalogue->elements += tensor.count;
     catalogue->tensors[catalogue->count++] = tensor;
     return OK;
 }

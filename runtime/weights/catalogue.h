@@ -19,6 +19,7 @@ struct catalogue {
     struct arena *arena; /* of everything below */
     struct weights_tensor *tensors;
     size_t count, capacity;
+    uint64_t elements; /* of all tensors */
     struct catalogue_pair *metadata;
     size_t metadata_count;
 };

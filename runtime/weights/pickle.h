@@ -21,7 +21,7 @@ enum pickle_kind {
     PICKLE_GLOBAL,
     PICKLE_STORAGE,
     PICKLE_TENSOR,
-    PICKLE_MARK /* on the walker's stack only */
+    PICKLE_MARK /* on the machine's stack only */
 };
 
 struct pickle_value {
@@ -74,12 +74,9 @@ void pickle_release(struct pickle *pickle);
 /* The value of that key if dict is a DICT that has it as text; the last one if there are several; else NULL. */
 const struct pickle_value *pickle_find(const struct pickle_value *dict, const char *key);
 
+bool pickle_text_is(const uint8_t *text, size_t size, const char *name);
+
 /* -1, 0, 1 like strcmp. */
 int pickle_compare_text(const struct pickle_value *a, const struct pickle_value *b);
-
-/* Adds the tensors of params_ema, else params, else state_dict, else of the root itself. Every storage's data must be
- * set. UNSUPPORTED when the root is no dictionary; else as catalogue_add. */
-enum error_code pickle_add_tensors(const struct pickle *pickle, struct catalogue *catalogue, const char *entry,
-                                   struct error *err) MUST_CHECK;
 
 #endif

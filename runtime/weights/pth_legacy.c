@@ -4,12 +4,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "runtime/weights/pickle.h"
+#include "runtime/weights/pickle_torch.h"
 
 #define LEGACY_PROTOCOL 1001
 
 /* The first three pickles: 0x1950a86a20f9469cfc6c, the protocol, and facts about the machine that wrote the file. */
-static enum error_code read_head(const struct catalogue *catalogue, struct bytes *in, struct error *err)
+static enum error_code legacy_read_head(const struct catalogue *catalogue, struct bytes *in, struct error *err)
 {
     static const uint8_t magic[] = {0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19};
     struct pickle pickle;
@@ -41,7 +41,7 @@ static enum error_code read_head(const struct catalogue *catalogue, struct bytes
 }
 
 /* The first of the object's references to that storage: they are sorted by key. */
-static size_t find_storage(const struct pickle *object, const struct pickle_value *key)
+static size_t legacy_find_storage(const struct pickle *object, const struct pickle_value *key)
 {
     size_t low = 0, high = object->storage_count;
     while (low < high) {
@@ -54,20 +54,20 @@ static size_t find_storage(const struct pickle *object, const struct pickle_valu
     return low;
 }
 
-static bool is_storage(const struct pickle *object, size_t index, const struct pickle_value *key)
+static bool legacy_is_storage(const struct pickle *object, size_t index, const struct pickle_value *key)
 {
     return index < object->storage_count && pickle_compare_text(&object->storages[index]->key, key) == 0;
 }
 
-static enum error_code read_storage(const struct catalogue *catalogue, struct bytes *in, struct pickle *object,
-                                    const struct pickle_value *key, struct error *err)
+static enum error_code legacy_read_storage(const struct catalogue *catalogue, struct bytes *in, struct pickle *object,
+                                           const struct pickle_value *key, struct error *err)
 {
     struct catalogue_label label, entry;
     if (key->kind != PICKLE_TEXT)
-        return catalogue_fail(err, ERROR_CORRUPT, catalogue, "storage keys", "a key is no text");
+        return catalogue_fail(err, ERROR_CORRUPT, catalogue, "storage keys", "a key is not text");
     snprintf(entry.text, sizeof entry.text, "storage %.80s", catalogue_label(&label, key->bytes, key->size));
-    size_t at = find_storage(object, key);
-    if (!is_storage(object, at, key))
+    size_t at = legacy_find_storage(object, key);
+    if (!legacy_is_storage(object, at, key))
         return catalogue_fail(err, ERROR_CORRUPT, catalogue, entry.text, "no tensor refers to it");
     const struct pickle_storage *first = object->storages[at];
     if (first->data)
@@ -83,19 +83,19 @@ static enum error_code read_storage(const struct catalogue *catalogue, struct by
     if (count > (in->size - in->at) / element || !bytes_take(in, count * element, &data))
         return catalogue_fail(err, ERROR_CORRUPT, catalogue, entry.text,
                               "the file is too short for its %" PRIu64 " elements", count);
-    for (; is_storage(object, at, key); at++)
+    for (; legacy_is_storage(object, at, key); at++)
         object->storages[at]->data = data;
     return OK;
 }
 
-static enum error_code read_storages(const struct catalogue *catalogue, struct bytes *in, struct pickle *object,
-                                     const struct pickle_value *keys, struct error *err)
+static enum error_code legacy_read_storages(const struct catalogue *catalogue, struct bytes *in, struct pickle *object,
+                                            const struct pickle_value *keys, struct error *err)
 {
     if (keys->kind != PICKLE_LIST)
         return catalogue_fail(err, ERROR_CORRUPT, catalogue, "storage keys", "not a list");
     enum error_code code = OK;
     for (size_t i = 0; i < keys->items->count && code == OK; i++)
-        code = read_storage(catalogue, in, object, &keys->items->values[i], err);
+        code = legacy_read_storage(catalogue, in, object, &keys->items->values[i], err);
     for (size_t i = 0; i < object->storage_count && code == OK; i++) {
         const struct pickle_value *key = &object->storages[i]->key;
         struct catalogue_label label, entry;
@@ -114,15 +114,15 @@ enum error_code pth_legacy_read(struct catalogue *catalogue, struct error *err)
     struct bytes in = {.data = catalogue->data, .size = catalogue->size};
     struct pickle object = {0}, keys = {0};
     catalogue->format = "torch-legacy";
-    enum error_code code = read_head(catalogue, &in, err);
+    enum error_code code = legacy_read_head(catalogue, &in, err);
     if (code == OK)
         code = pickle_walk(&object, catalogue, "object", &in, err);
     if (code == OK)
         code = pickle_walk(&keys, catalogue, "storage keys", &in, err);
     if (code == OK)
-        code = read_storages(catalogue, &in, &object, &keys.root, err);
+        code = legacy_read_storages(catalogue, &in, &object, &keys.root, err);
     if (code == OK)
-        code = pickle_add_tensors(&object, catalogue, "object", err);
+        code = pickle_torch_add_tensors(&object, catalogue, "object", err);
     pickle_release(&keys);
     pickle_release(&object);
     return code;

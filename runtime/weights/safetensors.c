@@ -7,8 +7,8 @@
 
 #include "runtime/base/bytes.h"
 
-/* The format allows 100 MB; a header takes some 120 bytes a tensor, and parsing multiplies it. */
-#define SAFETENSORS_MAX_HEADER ((uint64_t)16 << 20)
+/* The format allows 100 MB; a header takes some 120 bytes a tensor, and parsing one may take 80 times its size. */
+#define SAFETENSORS_MAX_HEADER ((uint64_t)1 << 20)
 
 struct range {
     const char *name;
@@ -24,12 +24,12 @@ struct reader {
     struct error *err;
 };
 
-static enum error_code fail_header(struct catalogue *catalogue, struct error *err, const char *reason)
+static enum error_code safetensors_fail_header(struct catalogue *catalogue, struct error *err, const char *reason)
 {
     return catalogue_fail(err, ERROR_CORRUPT, catalogue, "header", "%s", reason);
 }
 
-static bool find_dtype(const char *name, enum weights_dtype *out)
+static bool safetensors_find_dtype(const char *name, enum weights_dtype *out)
 {
     static const struct {
         const char *name;
@@ -46,7 +46,7 @@ static bool find_dtype(const char *name, enum weights_dtype *out)
     return false;
 }
 
-static bool size_at(const json_t *array, size_t index, uint64_t *out)
+static bool safetensors_size_at(const json_t *array, size_t index, uint64_t *out)
 {
     const json_t *v = json_array_get(array, index);
     if (!json_is_integer(v) || json_integer_value(v) < 0)
@@ -55,7 +55,7 @@ static bool size_at(const json_t *array, size_t index, uint64_t *out)
     return true;
 }
 
-static enum error_code read_metadata(struct catalogue *catalogue, json_t *object, struct error *err)
+static enum error_code safetensors_read_metadata(struct catalogue *catalogue, json_t *object, struct error *err)
 {
     if (!json_is_object(object))
         return catalogue_fail(err, ERROR_CORRUPT, catalogue, "__metadata__", "not an object");
@@ -67,7 +67,7 @@ static enum error_code read_metadata(struct catalogue *catalogue, json_t *object
     json_object_foreach(object, key, value)
     {
         if (!json_is_string(value))
-            return catalogue_fail(err, ERROR_CORRUPT, catalogue, "__metadata__", "a value is no text");
+            return catalogue_fail(err, ERROR_CORRUPT, catalogue, "__metadata__", "a value is not text");
         struct catalogue_pair *pair = &catalogue->metadata[catalogue->metadata_count++];
         pair->key = arena_strdup(catalogue->arena, key, err);
         pair->value = arena_strdup(catalogue->arena, json_string_value(value), err);
@@ -77,7 +77,7 @@ static enum error_code read_metadata(struct catalogue *catalogue, json_t *object
     return OK;
 }
 
-static enum error_code read_tensor(struct reader *r, const char *name, const json_t *object)
+static enum error_code safetensors_read_tensor(struct reader *r, const char *name, const json_t *object)
 {
     struct catalogue_label label, other;
     const char *entry = catalogue_label(&label, name, strlen(name));
@@ -85,10 +85,10 @@ static enum error_code read_tensor(struct reader *r, const char *name, const jso
                  *offsets = json_object_get(object, "data_offsets");
     struct range range = {.name = name};
     if (!json_is_string(dtype) || !json_is_array(shape) || json_array_size(offsets) != 2 ||
-        !size_at(offsets, 0, &range.begin) || !size_at(offsets, 1, &range.end))
+        !safetensors_size_at(offsets, 0, &range.begin) || !safetensors_size_at(offsets, 1, &range.end))
         return catalogue_fail(r->err, ERROR_CORRUPT, r->catalogue, entry, "it needs dtype, shape and two data_offsets");
     struct catalogue_view view = {.name = name, .name_size = strlen(name)};
-    if (!find_dtype(json_string_value(dtype), &view.dtype))
+    if (!safetensors_find_dtype(json_string_value(dtype), &view.dtype))
         return catalogue_fail(r->err, ERROR_UNSUPPORTED, r->catalogue, entry, "dtype %.30s",
                               catalogue_label(&other, json_string_value(dtype), json_string_length(dtype)));
     if (range.begin > range.end || range.end > r->size)
@@ -103,9 +103,9 @@ static enum error_code read_tensor(struct reader *r, const char *name, const jso
     view.rank = (int)json_array_size(shape);
     view.shape = extents;
     for (int i = 0; i < view.rank; i++)
-        if (!size_at(shape, (size_t)i, &extents[i]))
+        if (!safetensors_size_at(shape, (size_t)i, &extents[i]))
             return catalogue_fail(r->err, ERROR_CORRUPT, r->catalogue, entry,
-                                  "its shape holds something that is no size");
+                                  "its shape holds something that is not a size");
     size_t element = catalogue_element_size(view.dtype);
     view.storage = r->data + range.begin;
     view.storage_count = (range.end - range.begin) / element;
@@ -119,7 +119,7 @@ static enum error_code read_tensor(struct reader *r, const char *name, const jso
     return OK;
 }
 
-static int compare_ranges(const void *a, const void *b)
+static int safetensors_compare_ranges(const void *a, const void *b)
 {
     const struct range *x = a, *y = b;
     if (x->begin != y->begin)
@@ -129,11 +129,11 @@ static int compare_ranges(const void *a, const void *b)
     return strcmp(x->name, y->name); /* so that an error names the same one everywhere */
 }
 
-static enum error_code check_ranges(struct reader *r)
+static enum error_code safetensors_check_ranges(struct reader *r)
 {
     uint64_t at = 0;
     if (r->range_count > 0)
-        qsort(r->ranges, r->range_count, sizeof *r->ranges, compare_ranges);
+        qsort(r->ranges, r->range_count, sizeof *r->ranges, safetensors_compare_ranges);
     for (size_t i = 0; i < r->range_count; i++) {
         struct catalogue_label label;
         const struct range *range = &r->ranges[i];
@@ -149,10 +149,10 @@ static enum error_code check_ranges(struct reader *r)
     return OK;
 }
 
-static enum error_code read_header(struct reader *r, json_t *header)
+static enum error_code safetensors_read_header(struct reader *r, json_t *header)
 {
     if (!json_is_object(header))
-        return fail_header(r->catalogue, r->err, "not an object");
+        return safetensors_fail_header(r->catalogue, r->err, "not an object");
     r->ranges = mem_alloc(json_object_size(header), sizeof *r->ranges);
     if (!r->ranges)
         return catalogue_fail(r->err, ERROR_NO_MEMORY, r->catalogue, "header", "out of memory");
@@ -161,12 +161,12 @@ static enum error_code read_header(struct reader *r, json_t *header)
     json_t *value;
     json_object_foreach(header, name, value)
     {
-        code = strcmp(name, "__metadata__") == 0 ? read_metadata(r->catalogue, value, r->err)
-                                                 : read_tensor(r, name, value);
+        code = strcmp(name, "__metadata__") == 0 ? safetensors_read_metadata(r->catalogue, value, r->err)
+                                                 : safetensors_read_tensor(r, name, value);
         if (code != OK)
             return code;
     }
-    return check_ranges(r);
+    return safetensors_check_ranges(r);
 }
 
 enum error_code safetensors_read(struct catalogue *catalogue, struct error *err)
@@ -176,19 +176,21 @@ enum error_code safetensors_read(struct catalogue *catalogue, struct error *err)
     const uint8_t *text;
     catalogue->format = "safetensors";
     if (!bytes_u64(&in, &length) || !bytes_take(&in, length, &text))
-        return fail_header(catalogue, err, "its length reaches outside the file");
+        return safetensors_fail_header(catalogue, err, "its length reaches outside the file");
     if (length > SAFETENSORS_MAX_HEADER)
         return catalogue_fail(err, ERROR_TOO_LARGE, catalogue, "header", "%" PRIu64 " bytes, at most %" PRIu64, length,
                               SAFETENSORS_MAX_HEADER);
     json_error_t json_error;
     json_t *header = json_loadb((const char *)text, (size_t)length, JSON_REJECT_DUPLICATES, &json_error);
+    if (!header && json_error_code(&json_error) == json_error_out_of_memory)
+        return error_set(err, ERROR_NO_MEMORY, "%s: out of memory for its header", catalogue->file);
     if (!header) {
         struct catalogue_label label;
         return catalogue_fail(err, ERROR_CORRUPT, catalogue, "header", "not valid JSON: %s",
                               catalogue_label(&label, json_error.text, strlen(json_error.text)));
     }
     struct reader r = {.catalogue = catalogue, .data = in.data + in.at, .size = in.size - in.at, .err = err};
-    enum error_code code = read_header(&r, header);
+    enum error_code code = safetensors_read_header(&r, header);
     free(r.ranges);
     json_decref(header);
     return code;

@@ -16,7 +16,7 @@ struct weights {
 };
 
 /* ---- opening ---- */
-static enum error_code read_any(struct catalogue *catalogue, struct error *err)
+static enum error_code weights_read_any(struct catalogue *catalogue, struct error *err)
 {
     const uint8_t *p = catalogue->data;
     size_t n = catalogue->size;
@@ -32,12 +32,12 @@ static enum error_code read_any(struct catalogue *catalogue, struct error *err)
                           "not a checkpoint: its first bytes are neither torch.save's nor those of safetensors");
 }
 
-static int compare_tensors(const void *a, const void *b)
+static int weights_compare_tensors(const void *a, const void *b)
 {
     return strcmp((*(const struct weights_tensor *const *)a)->name, (*(const struct weights_tensor *const *)b)->name);
 }
 
-static enum error_code sort_names(struct weights *w, struct error *err)
+static enum error_code weights_sort_names(struct weights *w, struct error *err)
 {
     size_t n = w->catalogue.count;
     w->by_name = arena_alloc(w->catalogue.arena, n, sizeof *w->by_name, err);
@@ -45,7 +45,7 @@ static enum error_code sort_names(struct weights *w, struct error *err)
         return ERROR_NO_MEMORY;
     for (size_t i = 0; i < n; i++)
         w->by_name[i] = &w->catalogue.tensors[i];
-    qsort(w->by_name, n, sizeof *w->by_name, compare_tensors);
+    qsort(w->by_name, n, sizeof *w->by_name, weights_compare_tensors);
     for (size_t i = 1; i < n; i++) {
         struct catalogue_label label;
         const char *name = w->by_name[i]->name;
@@ -56,9 +56,9 @@ static enum error_code sort_names(struct weights *w, struct error *err)
     return OK;
 }
 
-/* Takes over the map, also when it fails. */
-static enum error_code open_bytes(struct weights **out, const char *name, struct file map, const void *data,
-                                  size_t size, struct error *err)
+/* Takes over the map, even when it fails. */
+static enum error_code weights_open_bytes(struct weights **out, const char *name, struct file map, const void *data,
+                                          size_t size, struct error *err)
 {
     *out = NULL;
     struct weights *w = mem_calloc(1, sizeof *w);
@@ -73,10 +73,16 @@ static enum error_code open_bytes(struct weights **out, const char *name, struct
         w->catalogue.file = arena_strdup(w->catalogue.arena, name, err);
         code = w->catalogue.file ? OK : ERROR_NO_MEMORY;
     }
-    if (code == OK)
-        code = read_any(&w->catalogue, err);
-    if (code == OK)
-        code = sort_names(w, err);
+    if (code == OK) {
+        struct error why = ERROR_INIT;
+        code = weights_read_any(&w->catalogue, &why);
+        if (code == OK)
+            code = weights_sort_names(w, &why);
+        if (weights_check(w, err) != OK) /* whatever else was wrong with it */
+            code = ERROR_IO;
+        else if (code != OK)
+            code = error_set(err, code, "%s", why.text);
+    }
     if (code == OK)
         *out = w;
     else
@@ -89,13 +95,28 @@ enum error_code weights_open(struct weights **out, const char *path, struct erro
     struct file map;
     *out = NULL;
     enum error_code code = file_map(&map, path, err);
-    return code == OK ? open_bytes(out, path, map, map.data, map.size, err) : code;
+    return code == OK ? weights_open_bytes(out, path, map, map.data, map.size, err) : code;
 }
 
 enum error_code weights_open_memory(struct weights **out, const char *name, const void *data, size_t size,
                                     struct error *err)
 {
-    return open_bytes(out, name, (struct file){0}, data, size, err);
+    return weights_open_bytes(out, name, (struct file){0}, data, size, err);
+}
+
+enum error_code weights_check(const struct weights *weights, struct error *err)
+{
+    if (!file_changed(&weights->map))
+        return OK;
+    return error_set(err, ERROR_IO,
+                     "%s: the file was changed or cut off while it was in use; put a complete file in its place "
+                     "(by renaming, as mv does), and it will be read",
+                     weights->catalogue.file);
+}
+
+struct file_id weights_id(const struct weights *weights)
+{
+    return file_id(&weights->map);
 }
 
 void weights_expect(const struct weights *weights)
@@ -156,14 +177,14 @@ const char *weights_format(const struct weights *weights)
 }
 
 /* ---- reading ---- */
-static float float_from_bits(uint32_t bits)
+static float weights_float_from_bits(uint32_t bits)
 {
     float v;
     memcpy(&v, &bits, sizeof v);
     return v;
 }
 
-static float float_from_half(uint16_t half)
+static float weights_float_from_half(uint16_t half)
 {
     uint32_t sign = (uint32_t)(half & 0x8000) << 16, exponent = half >> 10 & 31, fraction = half & 0x3ff;
     if (exponent == 0) { /* zero and subnormal: fraction * 2^-24 */
@@ -171,8 +192,8 @@ static float float_from_half(uint16_t half)
         return sign ? -v : v;
     }
     if (exponent == 31)
-        return float_from_bits(sign | 0x7f800000u | fraction << 13);
-    return float_from_bits(sign | (exponent + 112) << 23 | fraction << 13);
+        return weights_float_from_bits(sign | 0x7f800000u | fraction << 13);
+    return weights_float_from_bits(sign | (exponent + 112) << 23 | fraction << 13);
 }
 
 /* count elements, step bytes apart; src need not be aligned. */
@@ -185,7 +206,7 @@ static float float_from_half(uint16_t half)
     }                                                                                                                  \
     break
 
-static void convert(enum weights_dtype dtype, const uint8_t *src, int64_t step, uint64_t count, float *out)
+static void weights_convert(enum weights_dtype dtype, const uint8_t *src, int64_t step, uint64_t count, float *out)
 {
     switch (dtype) {
     case WEIGHTS_F32:
@@ -195,9 +216,9 @@ static void convert(enum weights_dtype dtype, const uint8_t *src, int64_t step, 
         }
         CONVERT(float, v);
     case WEIGHTS_F16:
-        CONVERT(uint16_t, float_from_half(v));
+        CONVERT(uint16_t, weights_float_from_half(v));
     case WEIGHTS_BF16:
-        CONVERT(uint16_t, float_from_bits((uint32_t)v << 16));
+        CONVERT(uint16_t, weights_float_from_bits((uint32_t)v << 16));
     case WEIGHTS_F64:
         CONVERT(double, (float)v);
     case WEIGHTS_I8:
@@ -220,7 +241,7 @@ void weights_read_f32(const struct weights_tensor *tensor, float *out)
     if (tensor->count == 0)
         return;
     int64_t element = (int64_t)catalogue_element_size(tensor->dtype);
-    /* From the last dimension on, those that follow each other without a gap make one row. */
+    /* The last dimensions, as long as they follow each other without a gap, make one row. */
     int outer = tensor->rank;
     uint64_t row = 1;
     int64_t step = 1;
@@ -239,7 +260,7 @@ void weights_read_f32(const struct weights_tensor *tensor, float *out)
     uint64_t at[WEIGHTS_MAX_RANK] = {0}, rows = tensor->count / row;
     const uint8_t *src = tensor->data;
     for (uint64_t r = 0; r < rows; r++) {
-        convert(tensor->dtype, src, step * element, row, out + r * row);
+        weights_convert(tensor->dtype, src, step * element, row, out + r * row);
         for (int i = outer - 1; i >= 0; i--) {
             if (++at[i] < tensor->shape[i]) {
                 src += tensor->stride[i] * element;

@@ -1,5 +1,5 @@
 /* Checkpoint files as one catalogue of named tensors. The file stays mapped; tensors point into it, nothing is
- * copied. torch.save (zip and legacy) and safetensors are told apart by their first bytes. A pickle is walked,
+ * copied. If somebody writes to it or cuts it off, their values are anything, and weights_check says so. torch.save (zip and legacy) and safetensors are told apart by their first bytes. A pickle is walked,
  * never executed. Every reader is bounds-checked against a hostile file.
  * Thread-safety: an open struct weights is immutable and may be read from any thread. */
 #ifndef RUNTIME_WEIGHTS_WEIGHTS_H
@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "runtime/base/error.h"
+#include "runtime/base/file.h"
 
 #define WEIGHTS_MAX_RANK 8
 
@@ -47,6 +48,13 @@ enum error_code weights_open(struct weights **out, const char *path, struct erro
 enum error_code weights_open_memory(struct weights **out, const char *name, const void *data, size_t size,
                                     struct error *err) MUST_CHECK;
 void weights_close(struct weights **weights);
+
+/* ERROR_IO when the file was changed in place since it was opened: then nothing that was made of its values since may
+ * be used. It stays so. */
+enum error_code weights_check(const struct weights *weights, struct error *err) MUST_CHECK;
+
+/* What the file was when it was opened; zeros of bytes in memory. */
+struct file_id weights_id(const struct weights *weights);
 
 size_t weights_count(const struct weights *weights);
 const struct weights_tensor *weights_at(const struct weights *weights, size_t index);       /* in file order */

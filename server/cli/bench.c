@@ -43,7 +43,7 @@ void bench_clock_add(struct bench_clock *clock, double ms)
     clock->ms[clock->count++] = ms;
 }
 
-static int ascending(const void *a, const void *b)
+static int bench_compare_times(const void *a, const void *b)
 {
     const double x = *(const double *)a, y = *(const double *)b;
     return x < y ? -1 : x > y;
@@ -51,7 +51,7 @@ static int ascending(const void *a, const void *b)
 
 json_t *bench_times(double *values, int count)
 {
-    qsort(values, (size_t)count, sizeof *values, ascending);
+    qsort(values, (size_t)count, sizeof *values, bench_compare_times);
     double median = count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
     int p90 = (9 * count + 9) / 10 - 1; /* the smallest value that 90% do not exceed */
     return json_pack("{s:f, s:f, s:f}", "median", median, "p90", values[p90], "least", values[0]);
@@ -93,9 +93,9 @@ struct pipeline_runs {
     double *stage[STAGE_COUNT], *network[STAGE_COUNT], *networks, *outside; /* [clock.room] each, by run */
 };
 
-static enum error_code pipeline_once(const struct bench_settings *settings, struct engine *engine,
-                                     const struct file *file, struct pipeline_runs *runs, json_t **report,
-                                     struct error *err)
+static enum error_code bench_pipeline_once(const struct bench_settings *settings, struct engine *engine,
+                                           const struct file *file, struct pipeline_runs *runs, json_t **report,
+                                           struct error *err)
 {
     struct restoration *r;
     enum error_code code = restoration_create(&r, err);
@@ -126,7 +126,7 @@ static enum error_code pipeline_once(const struct bench_settings *settings, stru
     return code;
 }
 
-static json_t *pipeline_result(struct pipeline_runs *runs, const char *path, json_t *report)
+static json_t *bench_pipeline_result(struct pipeline_runs *runs, const char *path, json_t *report)
 {
     json_t *stages = json_object(), *out = json_object();
     int count = runs->clock.count;
@@ -171,7 +171,7 @@ enum error_code bench_pipeline(const struct bench_settings *settings, const char
     if (!code)
         code = engine_create(&engine, settings->device, settings->cache_dir, settings->store, NULL, err);
     if (!code) /* makes the plans, and wakes the device */
-        code = pipeline_once(settings, engine, &file, NULL, &report, err);
+        code = bench_pipeline_once(settings, engine, &file, NULL, &report, err);
     if (!code)
         code = bench_clock_start(&runs.clock, settings->runs, LEAST, MOST, 10000, err);
     if (!code && !(values = mem_calloc((size_t)runs.clock.room, (2 * STAGE_COUNT + 2) * sizeof *values)))
@@ -183,10 +183,10 @@ enum error_code bench_pipeline(const struct bench_settings *settings, const char
         runs.outside = runs.networks + runs.clock.room;
     }
     while (!code && bench_clock_more(&runs.clock, LEAST))
-        code = pipeline_once(settings, engine, &file, &runs, &report, err);
+        code = bench_pipeline_once(settings, engine, &file, &runs, &report, err);
     if (!code) {
         engine_info(engine, &info);
-        *out = pipeline_result(&runs, path, report);
+        *out = bench_pipeline_result(&runs, path, report);
         json_object_set_new(*out, "device", bench_device(&info));
         json_object_set_new(*out, "memory",
                             json_pack("{s:I, s:I}", "device_peak", (json_int_t)info.memory_peak, "process_peak",

@@ -20,14 +20,14 @@ struct bench_settings {
     bool layers, layer_shapes; /* time by kind of layer; each shape by itself */
 };
 
-/* Runs are timed one by one after a warm-up that ends right before: a GPU that rests lowers its clocks. */
+/* Runs are timed one by one, right after a warm-up: an idle GPU lowers its clocks. */
 struct bench_clock {
     int wanted, room, count;
     double *ms, budget_ms, started;
 };
 
 double bench_now(void);
-/* least, most: how many runs are done within the budget where none are wanted. */
+/* least, most: how many runs are done within the budget if `wanted` is 0. */
 enum error_code bench_clock_start(struct bench_clock *clock, int wanted, int least, int most, double budget_ms,
                                   struct error *err) MUST_CHECK;
 bool bench_clock_more(const struct bench_clock *clock, int least);
@@ -35,16 +35,16 @@ void bench_clock_add(struct bench_clock *clock, double ms);
 /* {"median", "p90", "least"} of values[count], which it sorts. */
 json_t *bench_times(double *values, int count);
 
-/* The most memory that the process had since the last reset, bytes. */
+/* The most memory that the process had since the last reset, in bytes. */
 void bench_memory_reset(void);
 uint64_t bench_memory_peak(void);
 
 /* One network: a built-in one (model_random.h), a checkpoint's path or the name of an installed model. *out is a new
- * reference. ERROR_DEVICE when its output is not finite: such data is computed at other speeds. */
+ * reference. ERROR_DEVICE when its output is not finite: such data takes other times to compute. */
 enum error_code bench_network(const struct bench_settings *settings, const char *model, json_t **out,
                               struct error *err) MUST_CHECK;
 
-/* What another implementation needs to compute the same, in the folder, which they create: a built-in network's
+/* Write what another implementation needs to compute the same into the folder, which they create: a built-in network's
  * weights as NAME.safetensors, and arrays {n, c, h, w} as NAME.PART.npy (numpy's format). */
 enum error_code bench_keep_weights(const char *folder, const char *model, const void *data, size_t size,
                                    struct error *err) MUST_CHECK;

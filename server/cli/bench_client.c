@@ -40,7 +40,8 @@ void bench_client_destroy(struct bench_client **client)
     *client = NULL;
 }
 
-static enum error_code send_all(struct bench_client *client, const void *data, size_t size, struct error *err)
+static enum error_code bench_client_send_all(struct bench_client *client, const void *data, size_t size,
+                                             struct error *err)
 {
     const char *at = data;
     while (size) {
@@ -53,8 +54,8 @@ static enum error_code send_all(struct bench_client *client, const void *data, s
     return OK;
 }
 
-/* Behind what is in the buffer; *used: with it. */
-static enum error_code receive(struct bench_client *client, size_t *used, struct error *err)
+/* Reads more after what is in the buffer; *used grows. */
+static enum error_code bench_client_receive(struct bench_client *client, size_t *used, struct error *err)
 {
     ssize_t got = *used < CHUNK ? recv(client->fd, client->buffer + *used, CHUNK - *used, 0) : 0;
     if (got <= 0)
@@ -64,8 +65,8 @@ static enum error_code receive(struct bench_client *client, size_t *used, struct
     return OK;
 }
 
-/* A header's value in the answer's head; "" where there is none. */
-static const char *header(const char *head, const char *name)
+/* A header's value in the answer's head; "" if there is none. */
+static const char *bench_client_header(const char *head, const char *name)
 {
     const size_t length = strlen(name);
     for (const char *line = head; (line = strstr(line, "\r\n")) && line[2] != '\r';) {
@@ -82,15 +83,15 @@ enum error_code bench_client_post(struct bench_client *client, const char *head,
     char *end = NULL;
     int status = 0;
     size_t used = 0;
-    enum error_code code = send_all(client, head, strlen(head), err);
+    enum error_code code = bench_client_send_all(client, head, strlen(head), err);
     if (!code)
-        code = send_all(client, body, size, err);
+        code = bench_client_send_all(client, body, size, err);
     while (!code && (used == 0 || !(end = strstr(client->buffer, "\r\n\r\n"))))
-        code = receive(client, &used, err);
+        code = bench_client_receive(client, &used, err);
     if (code)
         return code;
-    *faces = atoi(header(client->buffer, "X-Restored-Faces"));
-    size_t left = strtoul(header(client->buffer, "Content-Length"), NULL, 10);
+    *faces = atoi(bench_client_header(client->buffer, "X-Restored-Faces"));
+    size_t left = strtoul(bench_client_header(client->buffer, "Content-Length"), NULL, 10);
     const size_t there = used - (size_t)(end + 4 - client->buffer);
     if (sscanf(client->buffer, "HTTP/%*d.%*d %d", &status) != 1 || status != 200) {
         const char *detail = strstr(end, "\"detail\": \"");
@@ -100,7 +101,7 @@ enum error_code bench_client_post(struct bench_client *client, const char *head,
     left = left > there ? left - there : 0;
     for (; !code && left; left -= used) {
         used = 0;
-        code = receive(client, &used, err);
+        code = bench_client_receive(client, &used, err);
         used = used < left ? used : left;
     }
     return code;

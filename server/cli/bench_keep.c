@@ -6,9 +6,9 @@
 #include "runtime/base/mem.h"
 #include "server/cli/bench.h"
 
-/* FOLDER/NAME.part, where a model that was given as a path is named by its last part. */
-static enum error_code keep_write(const char *folder, const char *model, const char *part, const void *data,
-                                  size_t size, struct error *err)
+/* FOLDER/NAME.part; a model that was given as a path is named by its last part. */
+static enum error_code bench_keep_keep_write(const char *folder, const char *model, const char *part, const void *data,
+                                             size_t size, struct error *err)
 {
     char path[2048];
     const char *name = strrchr(model, '/') ? strrchr(model, '/') + 1 : model;
@@ -21,7 +21,7 @@ static enum error_code keep_write(const char *folder, const char *model, const c
 enum error_code bench_keep_weights(const char *folder, const char *model, const void *data, size_t size,
                                    struct error *err)
 {
-    return keep_write(folder, model, "safetensors", data, size, err);
+    return bench_keep_keep_write(folder, model, "safetensors", data, size, err);
 }
 
 enum error_code bench_keep_array(const char *folder, const char *model, const char *part, const int shape[4],
@@ -31,7 +31,7 @@ enum error_code bench_keep_array(const char *folder, const char *model, const ch
     char name[64];
     size_t bytes = sizeof *values;
     for (int i = 0; i < 4; i++)
-        bytes *= (size_t)shape[i]; /* as they lie in memory */
+        bytes *= (size_t)shape[i]; /* as stored in memory */
     uint8_t *file = mem_alloc(HEADER + bytes, 1);
     if (!file)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for %s's values", model);
@@ -46,7 +46,7 @@ enum error_code bench_keep_array(const char *folder, const char *model, const ch
     file[HEADER - 1] = '\n';
     memcpy(file + HEADER, values, bytes);
     snprintf(name, sizeof name, "%s.npy", part);
-    enum error_code code = keep_write(folder, model, name, file, HEADER + bytes, err);
+    enum error_code code = bench_keep_keep_write(folder, model, name, file, HEADER + bytes, err);
     free(file);
     return code;
 }

@@ -1,4 +1,5 @@
-/* Pictures a second of a server whose queue is never empty: the server in this process, and its clients. */
+/* Measures the pictures per second of a server whose queue is never empty: the server and its clients run in this
+ * process. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,7 +40,7 @@ struct load {
 /* ---- the clients ---- */
 
 /* Under the lock. */
-static void record(struct load *load, double begun, double ended)
+static void load_record(struct load *load, double begun, double ended)
 {
     load->done++;
     if (load->phase != MEASURE)
@@ -61,7 +62,7 @@ static void record(struct load *load, double begun, double ended)
         load->phase = STOP;
 }
 
-static void *client_main(void *argument)
+static void *load_client_main(void *argument)
 {
     struct load *load = argument;
     struct bench_client *client = NULL;
@@ -78,7 +79,7 @@ static void *client_main(void *argument)
             load->phase = STOP;
         } else if (!code) {
             load->faces = faces;
-            record(load, begun, bench_now());
+            load_record(load, begun, bench_now());
         }
         more = load->phase != STOP;
         pthread_mutex_unlock(&load->lock);
@@ -87,8 +88,8 @@ static void *client_main(void *argument)
     return NULL;
 }
 
-/* The options that are not as they are by default, as a query. The device is the server's. */
-static void make_head(struct load *load, const struct options *options)
+/* The options that differ from their defaults, as a query. The server chooses the device. */
+static void load_make_head(struct load *load, const struct options *options)
 {
     struct options initial;
     char query[2048] = "";
@@ -113,7 +114,8 @@ static void make_head(struct load *load, const struct options *options)
 
 /* ---- the server ---- */
 
-static enum error_code start_server(struct load *load, const char *devices, const char *cache_dir, struct error *err)
+static enum error_code load_start_server(struct load *load, const char *devices, const char *cache_dir,
+                                         struct error *err)
 {
     const struct config *config = &load->config;
     const struct worker_settings settings = {.device = devices,
@@ -121,7 +123,9 @@ static enum error_code start_server(struct load *load, const char *devices, cons
                                              .precision = config->precision,
                                              .workers = (int)config->workers,
                                              .queue = (size_t)load->clients,
-                                             .job_seconds = (int)config->job_seconds};
+                                             .job_seconds = (int)config->job_seconds,
+                                             .memory = config->memory,
+                                             .keep_seconds = (int64_t)config->keep_seconds};
     char url[160];
     enum error_code code = worker_pool_create(&load->pool, &settings, load->store, err);
     if (!code)
@@ -136,7 +140,7 @@ static enum error_code start_server(struct load *load, const char *devices, cons
     return code;
 }
 
-static void stop_server(struct load *load)
+static void load_stop_server(struct load *load)
 {
     const struct timespec pause = {0, POLL_MS * 1000000};
     while (load->pool && !worker_pool_idle(load->pool))
@@ -145,8 +149,8 @@ static void stop_server(struct load *load)
     worker_pool_destroy(&load->pool);
 }
 
-/* Every device that jobs run on has done some. */
-static bool warm(struct load *load)
+/* Whether every device that runs jobs has done some. */
+static bool load_warm(struct load *load)
 {
     struct devices *devices = worker_pool_devices(load->pool);
     struct device_status *list = NULL;
@@ -170,14 +174,14 @@ struct counts {
     size_t device_count;
 };
 
-static enum error_code read_counts(struct load *load, struct counts *counts, struct error *err)
+static enum error_code load_read_counts(struct load *load, struct counts *counts, struct error *err)
 {
     stats_read(worker_pool_stats(load->pool), &counts->totals);
     return devices_read(worker_pool_devices(load->pool), &counts->devices, &counts->device_count, err);
 }
 
 /* What a stage took on average, ms. */
-static json_t *mean_stages(const struct stats_totals *before, const struct stats_totals *after)
+static json_t *load_mean_stages(const struct stats_totals *before, const struct stats_totals *after)
 {
     json_t *stages = json_object();
     for (int s = 0; s < STAGE_COUNT; s++) {
@@ -191,7 +195,7 @@ static json_t *mean_stages(const struct stats_totals *before, const struct stats
     return stages;
 }
 
-static json_t *result(const struct load *load, const struct counts *before, const struct counts *after)
+static json_t *load_result_json(const struct load *load, const struct counts *before, const struct counts *after)
 {
     const double seconds = (load->ended - load->begun) / 1e3;
     json_t *times = bench_times(load->ms, load->count), *devices = json_array();
@@ -208,20 +212,20 @@ static json_t *result(const struct load *load, const struct counts *before, cons
     }
     return json_pack("{s:o, s:i, s:i, s:f, s:f, s:o, s:i, s:o, s:I}", "devices", devices, "connections", load->clients,
                      "pictures", load->count, "seconds", seconds, "pictures_per_second", load->count / seconds, "ms",
-                     times, "faces", load->faces, "stages", mean_stages(&before->totals, &after->totals),
+                     times, "faces", load->faces, "stages", load_mean_stages(&before->totals, &after->totals),
                      "process_peak", (json_int_t)bench_memory_peak());
 }
 
-/* Waits until the clients have done something enough, or failed. */
-static void measure(struct load *load, struct counts *before)
+/* Waits until the clients have done enough, or one has failed. */
+static void load_measure(struct load *load, struct counts *before)
 {
     const struct timespec pause = {0, POLL_MS * 1000000};
     const double started = bench_now();
     for (bool more = true; more; nanosleep(&pause, NULL)) {
-        const bool ready = warm(load);
+        const bool ready = load_warm(load);
         pthread_mutex_lock(&load->lock);
         if (load->phase == WARM && ready && load->done >= 2 * load->clients) {
-            if (read_counts(load, before, &load->err))
+            if (load_read_counts(load, before, &load->err))
                 load->phase = STOP;
             else
                 load->phase = MEASURE;
@@ -236,8 +240,8 @@ static void measure(struct load *load, struct counts *before)
 }
 
 /* One set of devices. */
-static enum error_code run(struct load *load, const struct bench_settings *settings, const char *devices, json_t **out,
-                           struct error *err)
+static enum error_code load_run_clients(struct load *load, const struct bench_settings *settings, const char *devices,
+                                        json_t **out, struct error *err)
 {
     pthread_t *threads = mem_calloc((size_t)load->clients, sizeof *threads);
     struct counts before = {.device_count = 0}, after = {.device_count = 0};
@@ -248,32 +252,32 @@ static enum error_code run(struct load *load, const struct bench_settings *setti
     bench_memory_reset();
     enum error_code code = threads ? OK : error_set(err, ERROR_NO_MEMORY, "out of memory for the clients");
     if (!code)
-        code = start_server(load, devices, settings->cache_dir, err);
+        code = load_start_server(load, devices, settings->cache_dir, err);
     for (; !code && started < load->clients; started++)
-        if (pthread_create(&threads[started], NULL, client_main, load)) {
+        if (pthread_create(&threads[started], NULL, load_client_main, load)) {
             code = error_set(err, ERROR_IO, "a client could not be started");
             load->phase = STOP;
             break;
         }
     if (!code)
-        measure(load, &before);
+        load_measure(load, &before);
     if (!code && !load->err.code)
-        code = read_counts(load, &after, err);
+        code = load_read_counts(load, &after, err);
     for (int i = 0; i < started; i++)
         pthread_join(threads[i], NULL);
     if (load->err.code)
         code = error_set(err, load->err.code, "%s", load->err.text);
     if (!code)
-        *out = result(load, &before, &after);
+        *out = load_result_json(load, &before, &after);
     free(before.devices);
     free(after.devices);
     free(threads);
-    stop_server(load);
+    load_stop_server(load);
     return code;
 }
 
-/* The devices that jobs run on which name none, in their order. */
-static enum error_code chosen(const char *wanted, struct devices **devices, int *count, struct error *err)
+/* The devices that run jobs which name none, in their order. */
+static enum error_code load_choose_devices(const char *wanted, struct devices **devices, int *count, struct error *err)
 {
     struct device_info *list = NULL;
     size_t all = 0;
@@ -288,8 +292,8 @@ static enum error_code chosen(const char *wanted, struct devices **devices, int 
     return code;
 }
 
-/* The first n of them as a list with commas. */
-static void first_of(struct devices *devices, int n, char *out, size_t size)
+/* The first n of them as a comma-separated list. */
+static void load_first_devices(struct devices *devices, int n, char *out, size_t size)
 {
     size_t used = 0;
     out[0] = 0;
@@ -306,16 +310,16 @@ enum error_code bench_load(const struct bench_settings *settings, const struct c
     int count = 0;
     snprintf(load.config.listen, sizeof load.config.listen, "127.0.0.1:0");
     pthread_mutex_init(&load.lock, NULL);
-    enum error_code code = chosen(settings->device, &devices, &count, err);
+    enum error_code code = load_choose_devices(settings->device, &devices, &count, err);
     if (!code)
         code = file_map(&load.file, path, err);
-    make_head(&load, &settings->options);
+    load_make_head(&load, &settings->options);
     for (int n = 1; !code && n <= count; n = n < count && 2 * n > count ? count : 2 * n) {
         char list[1024];
         json_t *row;
-        first_of(devices, n, list, sizeof list);
+        load_first_devices(devices, n, list, sizeof list);
         load.clients = clients ? clients : n * CLIENTS_EACH < CLIENTS_MAX ? n * CLIENTS_EACH : CLIENTS_MAX;
-        code = run(&load, settings, list, &row, err);
+        code = load_run_clients(&load, settings, list, &row, err);
         if (!code)
             each(row, context);
     }

@@ -10,7 +10,7 @@
 #include "server/cli/bench.h"
 #include "server/pipeline/model_store_private.h"
 
-#define WARM_MS 100 /* of runs right before the timed ones; GPUs that were idle for less than this time are slow */
+#define WARM_MS 100 /* of runs right before the timed ones; after an idle period GPUs are slow for about this long */
 #define LEAST 5
 #define MOST 200
 #define BUDGET_MS 3000
@@ -31,15 +31,15 @@ struct network {
     double *device_ms;
 };
 
-static size_t elements(const struct tensor *t)
+static size_t network_element_count(const struct tensor *t)
 {
     return (size_t)t->n * (size_t)t->channels * (size_t)t->h * (size_t)t->w;
 }
 
 /* ---- which network, at which size ---- */
 
-static enum error_code open_installed(const struct bench_settings *settings, const char *name, struct model **model,
-                                      struct error *err)
+static enum error_code network_open_installed(const struct bench_settings *settings, const char *name,
+                                              struct model **model, struct error *err)
 {
     for (int role = 0; role < ROLE_COUNT; role++) {
         const struct model_entry *entry = NULL;
@@ -56,8 +56,8 @@ static enum error_code open_installed(const struct bench_settings *settings, con
                      name, names);
 }
 
-static enum error_code open_model(struct network *net, const struct bench_settings *settings, const char *name,
-                                  struct error *err)
+static enum error_code network_open_model(struct network *net, const struct bench_settings *settings, const char *name,
+                                          struct error *err)
 {
     int width = 0, height = 0;
     enum error_code code;
@@ -74,7 +74,7 @@ static enum error_code open_model(struct network *net, const struct bench_settin
     } else if (access(name, F_OK) == 0) {
         code = model_open(&net->model, name, NULL, err);
     } else {
-        code = open_installed(settings, name, &net->model, err);
+        code = network_open_installed(settings, name, &net->model, err);
     }
     if (code)
         return code;
@@ -96,7 +96,7 @@ static enum error_code open_model(struct network *net, const struct bench_settin
 /* ---- data ---- */
 
 /* Something like a picture in the network's range: slopes, waves and a little noise. */
-static void fill_input(const struct network *net, const struct tensor *t, float *out)
+static void network_fill_input(const struct network *net, const struct tensor *t, float *out)
 {
     static const float mean[3] = {104, 117, 123};
     const enum model_kind kind = model_info(net->model)->kind;
@@ -113,28 +113,29 @@ static void fill_input(const struct network *net, const struct tensor *t, float 
                 }
 }
 
-static enum error_code make_data(struct network *net, struct error *err)
+static enum error_code network_make_data(struct network *net, struct error *err)
 {
     const struct tensor *x = &net->graph->tensors[net->graph->inputs[0]];
-    net->inputs[0] = mem_alloc(elements(x), sizeof(float));
+    net->inputs[0] = mem_alloc(network_element_count(x), sizeof(float));
     bool room = net->inputs[0] != NULL;
     for (int i = 0; i < net->graph->output_count && room; i++) {
-        net->outputs[i] = mem_calloc(elements(&net->graph->tensors[net->graph->outputs[i]]), sizeof(float));
+        net->outputs[i] =
+            mem_calloc(network_element_count(&net->graph->tensors[net->graph->outputs[i]]), sizeof(float));
         room = net->outputs[i] != NULL;
     }
     if (!room)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for the network's pictures");
-    fill_input(net, x, net->inputs[0]);
+    network_fill_input(net, x, net->inputs[0]);
     return OK;
 }
 
 /* Statistics of all outputs; NULL where one is not finite or all are flat. */
-static json_t *output_statistics(const struct network *net)
+static json_t *network_output_statistics(const struct network *net)
 {
     double sum = 0, squares = 0, low = INFINITY, high = -INFINITY;
     size_t count = 0;
     for (int i = 0; i < net->graph->output_count; i++) {
-        size_t n = elements(&net->graph->tensors[net->graph->outputs[i]]);
+        size_t n = network_element_count(&net->graph->tensors[net->graph->outputs[i]]);
         for (size_t k = 0; k < n; k++) {
             double v = net->outputs[i][k];
             if (!isfinite(v))
@@ -153,37 +154,39 @@ static json_t *output_statistics(const struct network *net)
                      sqrt(variance > 0 ? variance : 0));
 }
 
-static enum error_code keep_tensor(const struct network *net, const char *folder, const char *name, const char *part,
-                                   int tensor, const float *values, struct error *err)
+static enum error_code network_keep_tensor(const struct network *net, const char *folder, const char *name,
+                                           const char *part, int tensor, const float *values, struct error *err)
 {
     const struct tensor *t = &net->graph->tensors[tensor];
     const int shape[4] = {t->n, t->channels, t->h, t->w};
     return bench_keep_array(folder, name, part, shape, values, err);
 }
 
-/* Before the runs, for who computes the same meanwhile. */
-static enum error_code keep_inputs(const struct network *net, const char *folder, const char *name, struct error *err)
+/* Written before the runs, for another program that computes the same meanwhile. */
+static enum error_code network_keep_inputs(const struct network *net, const char *folder, const char *name,
+                                           struct error *err)
 {
-    enum error_code code = keep_tensor(net, folder, name, "in", net->graph->inputs[0], net->inputs[0], err);
+    enum error_code code = network_keep_tensor(net, folder, name, "in", net->graph->inputs[0], net->inputs[0], err);
     if (!code && net->random)
         code = bench_keep_weights(folder, name, net->weights, net->weights_size, err);
     return code;
 }
 
-static enum error_code keep_outputs(const struct network *net, const char *folder, const char *name, struct error *err)
+static enum error_code network_keep_outputs(const struct network *net, const char *folder, const char *name,
+                                            struct error *err)
 {
     enum error_code code = OK;
     for (int i = 0; i < net->graph->output_count && !code; i++) {
         char part[16];
         snprintf(part, sizeof part, "out%d", i);
-        code = keep_tensor(net, folder, name, part, net->graph->outputs[i], net->outputs[i], err);
+        code = network_keep_tensor(net, folder, name, part, net->graph->outputs[i], net->outputs[i], err);
     }
     return code;
 }
 
 /* ---- timing ---- */
 
-static enum error_code run_once(struct network *net, double *ms, struct error *err)
+static enum error_code network_run_once(struct network *net, double *ms, struct error *err)
 {
     double start = bench_now();
     enum error_code code = plan_run(net->plan, (const float *const *)net->inputs, net->outputs, NULL, err);
@@ -191,27 +194,27 @@ static enum error_code run_once(struct network *net, double *ms, struct error *e
     return code;
 }
 
-static enum error_code warm_up(struct network *net, struct error *err)
+static enum error_code network_warm_up(struct network *net, struct error *err)
 {
     double start = bench_now(), ms;
-    enum error_code code = run_once(net, &ms, err);
+    enum error_code code = network_run_once(net, &ms, err);
     while (!code && bench_now() - start < WARM_MS)
-        code = run_once(net, &ms, err);
+        code = network_run_once(net, &ms, err);
     return code;
 }
 
-static enum error_code time_runs(struct network *net, int wanted, struct error *err)
+static enum error_code network_time_runs(struct network *net, int wanted, struct error *err)
 {
     double ms;
-    enum error_code code = run_once(net, &ms, err); /* the first may compile, and touches all memory */
+    enum error_code code = network_run_once(net, &ms, err); /* the first may compile, and touches all memory */
     if (!code)
-        code = warm_up(net, err);
+        code = network_warm_up(net, err);
     if (!code)
         code = bench_clock_start(&net->clock, wanted, LEAST, MOST, BUDGET_MS, err);
     if (!code && !(net->device_ms = mem_calloc((size_t)net->clock.room, sizeof(double))))
         code = error_set(err, ERROR_NO_MEMORY, "out of memory");
     while (!code && bench_clock_more(&net->clock, LEAST)) {
-        code = run_once(net, &ms, err);
+        code = network_run_once(net, &ms, err);
         net->device_ms[net->clock.count] = code ? -1 : plan_ms(net->plan, NULL);
         bench_clock_add(&net->clock, ms);
     }
@@ -226,13 +229,13 @@ struct layer {
     double ms, flops, bytes;
 };
 
-/* Classes are what one limit holds for: a convolution of few channels wastes most of a matrix tile, one of few pixels
- * leaves most of a GPU idle. */
+/* Layers of one class have the same limit: a convolution with few channels wastes most of a matrix tile, one with few
+ * pixels leaves most of a GPU idle. */
 #define FEW_INPUTS 16
 #define FEW_OUTPUTS 32
 #define FEW_PIXELS 4096
 
-static void layer_name(const struct graph *graph, const struct node *node, bool shapes, char *out, size_t size)
+static void network_layer_name(const struct graph *graph, const struct node *node, bool shapes, char *out, size_t size)
 {
     const struct tensor *y = graph_tensor_of(graph, node->out);
     const struct op_conv2d *a = &node->args.conv2d;
@@ -253,14 +256,14 @@ static void layer_name(const struct graph *graph, const struct node *node, bool 
                  (long)y->n * y->h * y->w < FEW_PIXELS ? ", <4096 px" : "");
 }
 
-static double view_values(const struct graph *graph, struct view v)
+static double network_view_values(const struct graph *graph, struct view v)
 {
     const struct tensor *t = graph_tensor_of(graph, v);
     return (double)t->n * graph_channels(graph, v) * t->h * t->w;
 }
 
 /* Whether the input is a part of one before it, as a dense block's residual is of its input. */
-static bool seen_before(const struct node *node, int input)
+static bool network_seen_before(const struct node *node, int input)
 {
     const struct view v = node->in[input];
     for (int i = 0; i < input; i++) {
@@ -271,30 +274,31 @@ static bool seen_before(const struct node *node, int input)
     return false;
 }
 
-/* What the node reads and writes at least. */
-static double node_values(const struct graph *graph, const struct node *node)
+/* The least that the node reads and writes. */
+static double network_node_values(const struct graph *graph, const struct node *node)
 {
-    double values = view_values(graph, node->out);
+    double values = network_view_values(graph, node->out);
     for (int i = 0; i < OP_MAX_INPUTS; i++)
-        values += node->in[i].tensor >= 0 && !seen_before(node, i) ? view_values(graph, node->in[i]) : 0;
+        values +=
+            node->in[i].tensor >= 0 && !network_seen_before(node, i) ? network_view_values(graph, node->in[i]) : 0;
     for (int i = 0; i < OP_MAX_PARAMS; i++)
         values += node->param[i] ? (double)node->param[i]->count : 0;
     return values;
 }
 
-static int slower(const void *a, const void *b)
+static int network_slower_layer(const void *a, const void *b)
 {
     const struct layer *x = a, *y = b;
     return x->ms > y->ms ? -1 : x->ms < y->ms;
 }
 
-static json_t *layers_json(struct layer *layers, int count)
+static json_t *network_layers_json(struct layer *layers, int count)
 {
     double sum = 0;
     json_t *list = json_array();
     for (int i = 0; i < count; i++)
         sum += layers[i].ms;
-    qsort(layers, (size_t)count, sizeof *layers, slower);
+    qsort(layers, (size_t)count, sizeof *layers, network_slower_layer);
     for (int i = 0; i < count; i++) {
         const struct layer *l = &layers[i];
         double seconds = l->ms > 0 ? l->ms / 1e3 : INFINITY;
@@ -306,7 +310,7 @@ static json_t *layers_json(struct layer *layers, int count)
 }
 
 /* The time of each class of layers, a mean of a few runs. */
-static enum error_code time_layers(struct network *net, bool shapes, json_t **out, struct error *err)
+static enum error_code network_time_layers(struct network *net, bool shapes, json_t **out, struct error *err)
 {
     enum { RUNS = 5 };
     const struct graph *graph = net->graph;
@@ -317,9 +321,9 @@ static enum error_code time_layers(struct network *net, bool shapes, json_t **ou
     if (!layers || !node_ms)
         error_set(err, ERROR_NO_MEMORY, "out of memory");
     if (!code)
-        code = warm_up(net, err);
+        code = network_warm_up(net, err);
     for (int run = 0; run < RUNS && !code; run++) {
-        code = run_once(net, &ms, err);
+        code = network_run_once(net, &ms, err);
         if (!code && plan_ms(net->plan, node_ms + nodes) < 0)
             code = error_set(err, ERROR_UNSUPPORTED, "%s has no clock that could time layers", net->info.id);
         for (int i = 0; i < nodes && !code; i++)
@@ -331,7 +335,7 @@ static enum error_code time_layers(struct network *net, bool shapes, json_t **ou
         char name[sizeof layer->name];
         if (node_ms[i] == 0) /* done with another */
             continue;
-        layer_name(graph, node, shapes, name, sizeof name);
+        network_layer_name(graph, node, shapes, name, sizeof name);
         while (layer < layers + count && strcmp(layer->name, name))
             layer++;
         if (layer == layers + count)
@@ -339,9 +343,9 @@ static enum error_code time_layers(struct network *net, bool shapes, json_t **ou
         layer->count++;
         layer->ms += node_ms[i];
         layer->flops += 2 * (double)graph_node_macs(graph, node);
-        layer->bytes += node_values(graph, node) * (net->precision == PRECISION_FP16 ? 2 : 4);
+        layer->bytes += network_node_values(graph, node) * (net->precision == PRECISION_FP16 ? 2 : 4);
     }
-    *out = code ? NULL : layers_json(layers, count);
+    *out = code ? NULL : network_layers_json(layers, count);
     free(layers);
     free(node_ms);
     return code;
@@ -349,7 +353,7 @@ static enum error_code time_layers(struct network *net, bool shapes, json_t **ou
 
 /* ---- all of it ---- */
 
-static json_t *result(struct network *net, const char *name, json_t *statistics, json_t *layers)
+static json_t *network_result_json(struct network *net, const char *name, json_t *statistics, json_t *layers)
 {
     const struct tensor *x = &net->graph->tensors[net->graph->inputs[0]];
     double gmac = (double)graph_macs(net->graph) / 1e9;
@@ -368,10 +372,10 @@ static json_t *result(struct network *net, const char *name, json_t *statistics,
                      "process_peak", (json_int_t)bench_memory_peak(), "output", statistics, "layers", layers);
 }
 
-static enum error_code prepare(struct network *net, const struct bench_settings *settings, const char *name,
-                               struct error *err)
+static enum error_code network_prepare(struct network *net, const struct bench_settings *settings, const char *name,
+                                       struct error *err)
 {
-    enum error_code code = open_model(net, settings, name, err);
+    enum error_code code = network_open_model(net, settings, name, err);
     if (!code)
         code = device_open(&net->device, settings->device, settings->cache_dir, err);
     if (!code)
@@ -380,9 +384,9 @@ static enum error_code prepare(struct network *net, const struct bench_settings 
         return code;
     device_info(net->device, &net->info);
     net->precision = settings->options.precision ? settings->options.precision : net->info.preferred;
-    code = make_data(net, err);
+    code = network_make_data(net, err);
     if (!code && settings->keep)
-        code = keep_inputs(net, settings->keep, name, err);
+        code = network_keep_inputs(net, settings->keep, name, err);
     return code ? code : plan_create(&net->plan, net->device, net->graph, net->precision, name, err);
 }
 
@@ -392,20 +396,20 @@ enum error_code bench_network(const struct bench_settings *settings, const char 
     json_t *statistics = NULL, *layers = NULL;
     *out = NULL;
     bench_memory_reset();
-    enum error_code code = prepare(&net, settings, model, err);
+    enum error_code code = network_prepare(&net, settings, model, err);
     if (!code)
-        code = time_runs(&net, settings->runs, err);
-    if (!code && !(statistics = output_statistics(&net)))
+        code = network_time_runs(&net, settings->runs, err);
+    if (!code && !(statistics = network_output_statistics(&net)))
         code = error_set(err, ERROR_DEVICE, "%s: the output on %s is not finite, or flat: its times mean nothing",
                          model, net.info.id);
     if (!code && settings->keep)
-        code = keep_outputs(&net, settings->keep, model, err);
+        code = network_keep_outputs(&net, settings->keep, model, err);
     if (!code)
         device_info(net.device, &net.info);
     if (!code && settings->layers)
-        code = time_layers(&net, settings->layer_shapes, &layers, err);
+        code = network_time_layers(&net, settings->layer_shapes, &layers, err);
     if (!code) {
-        *out = result(&net, model, statistics, layers);
+        *out = network_result_json(&net, model, statistics, layers);
         json_object_set_new(*out, "device", bench_device(&net.info));
     } else {
         json_decref(statistics);

@@ -1,25 +1,39 @@
 #include "server/cli/cli.h"
 
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <unistd.h>
 
 #include "runtime/base/log.h"
 #include "server/pipeline/model_store.h"
+#include "server/pipeline/options.h"
+#include "server/suggest.h"
 
 enum error_code cli_begin(struct cli *cli, int argc, char **argv, struct config *config, struct error *err)
 {
     *cli = (struct cli){.argc = argc, .argv = argv};
     config_init(config);
-    const char *file = NULL;
+    const char *file = getenv("RESTORED_CONFIG");
     for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
         if (!strncmp(argv[i], "--config=", 9))
             file = argv[i] + 9;
         else if (!strcmp(argv[i], "--config") && i + 1 < argc)
             file = argv[i + 1];
-    enum error_code code = file ? config_load(config, file, err) : OK;
-    return code ? code : config_environment(config, environ, err);
+    enum error_code code = config_load_files(config, file && *file ? file : NULL, &cli->files, err);
+    if (!code)
+        code = config_load_environment(config, environ, err);
+    static char *only_help[] = {"--help"};
+    for (int i = 0; code && i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-help") || !strcmp(argv[i], "-h")) {
+            error_clear(err);
+            cli->argc = 1;
+            cli->argv = only_help;
+            return OK;
+        }
+    return code;
 }
 
 bool cli_next(struct cli *cli, const char *letters)
@@ -61,7 +75,7 @@ enum error_code cli_value(struct cli *cli, const char **value, struct error *err
 }
 
 /* 1 or 0; -1: it is no boolean. */
-static int boolean(const char *text)
+static int cli_boolean_of(const char *text)
 {
     static const char *const words[] = {"false", "true", "0", "1", "off", "on", "no", "yes"};
     for (int i = 0; i < 8; i++)
@@ -72,18 +86,36 @@ static int boolean(const char *text)
 
 const char *cli_flag_value(struct cli *cli)
 {
-    if (!cli->value && cli->next < cli->argc && boolean(cli->argv[cli->next]) >= 0)
+    if (!cli->value && cli->next < cli->argc && cli_boolean_of(cli->argv[cli->next]) >= 0)
         cli->value = cli->argv[cli->next++];
     return cli->value ? cli->value : "true";
 }
 
 enum error_code cli_flag(struct cli *cli, bool *set, struct error *err)
 {
-    int value = boolean(cli_flag_value(cli));
+    int value = cli_boolean_of(cli_flag_value(cli));
     if (value < 0)
         return error_set(err, ERROR_INVALID, "--%s: \"%s\" is not true or false", cli->name, cli->value);
     *set = value;
     return OK;
+}
+
+static enum error_code cli_unknown(const struct cli *cli, struct error *err)
+{
+    static const char *const always[] = {"help", "config", "models", NULL};
+    char hint[96];
+    struct suggest suggest = suggest_for(cli->name);
+    for (int i = 0; cli->own && cli->own[i]; i++)
+        suggest_offer(&suggest, cli->own[i]);
+    for (int i = 0; cli->takes_options && i < option_row_count; i++)
+        suggest_offer(&suggest, option_rows[i].name);
+    for (int i = 0; always[i]; i++)
+        suggest_offer(&suggest, always[i]);
+    for (size_t i = 0; config_key(i); i++)
+        suggest_offer(&suggest, config_key(i));
+    suggest_text(&suggest, "--", hint, sizeof hint);
+    return error_set(err, ERROR_INVALID, "unknown option --%s%s", cli->name,
+                     *hint ? hint : "; --help lists the options");
 }
 
 enum error_code cli_config(struct cli *cli, struct config *config, struct error *err)
@@ -95,10 +127,10 @@ enum error_code cli_config(struct cli *cli, struct config *config, struct error 
     const char *key = !strcmp(cli->name, "models") ? "models_dir" : cli->name;
     char source[80];
     snprintf(source, sizeof source, "flag --%s", cli->name);
-    /* an unknown option must not be blamed on its missing value */
+    /* an unknown option must not be reported as a missing value */
     struct config probe = *config;
     if (config_set(&probe, key, "", source, &local) == ERROR_NOT_FOUND)
-        return error_set(err, ERROR_INVALID, "unknown option --%s; --help lists those there are", cli->name);
+        return cli_unknown(cli, err);
     enum error_code code = cli_value(cli, &value, err);
     return code ? code : config_set(config, key, value, source, err);
 }
@@ -109,9 +141,17 @@ int cli_fail(const struct error *err, int status)
     return status;
 }
 
+/* Whether SIGTERM or SIGINT is pending, when the server has blocked them. */
+static bool cli_interrupted(void)
+{
+    sigset_t waiting;
+    return sigpending(&waiting) == 0 && (sigismember(&waiting, SIGTERM) == 1 || sigismember(&waiting, SIGINT) == 1);
+}
+
 enum error_code cli_open_store(struct model_store **out, const struct config *config, struct error *err)
 {
-    struct model_defaults defaults = {.starters = config->starter_models ? embed_starters() : NULL};
+    struct model_defaults defaults = {.starters = config->starter_models ? embed_starters() : NULL,
+                                      .cancelled = cli_interrupted};
     if (*config->default_detector)
         defaults.name[ROLE_DETECTOR] = config->default_detector;
     if (*config->default_version)
@@ -128,8 +168,10 @@ int cli_list(int argc, char **argv, const char *command, const char *help, struc
     struct cli cli;
     struct error err = ERROR_INIT;
     bool wants_help = false;
+    static const char *const own[] = {"json", NULL};
     *json = false;
     enum error_code code = cli_begin(&cli, argc, argv, config, &err);
+    cli.own = own;
     while (!code && cli_next(&cli, "")) {
         if (!*cli.name)
             code = error_set(&err, ERROR_INVALID, "%s takes no \"%s\"", command, cli.value);

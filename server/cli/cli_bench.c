@@ -1,4 +1,4 @@
-/* restored bench: how fast networks and the pipeline are here. */
+/* restored bench: measures how fast networks and the pipeline are on this machine. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ struct bench {
     char cache[1024];
 };
 
-/* What is measured where nothing is named: the networks at sizes that suit a CPU, or a GPU. */
+/* What is measured by default: the networks at sizes that suit a CPU or a GPU. */
 static const struct bench_case {
     const char *model;
     int width, height, batch;
@@ -28,7 +28,7 @@ static const struct bench_case {
   cases_gpu[] = {{"rrdbnet_x4", 512, 512, 1}, {"srvgg_x4_32", 512, 512, 1},      {"gfpgan", 512, 512, 1},
                  {"gfpgan", 512, 512, 8},     {"retinaface_r50", 1920, 1080, 1}, {"parsenet", 512, 512, 1}};
 
-static void usage(void)
+static void cli_bench_usage(void)
 {
     printf(
         "restored bench [--model M] [--pipeline PICTURE] [--load PICTURE] [OPTION]...\n\n"
@@ -59,7 +59,7 @@ static void usage(void)
 
 /* ---- arguments ---- */
 
-static enum error_code take_number(struct cli *cli, int least, int most, int *out, struct error *err)
+static enum error_code cli_bench_take_number(struct cli *cli, int least, int most, int *out, struct error *err)
 {
     const char *value;
     char *end;
@@ -74,7 +74,7 @@ static enum error_code take_number(struct cli *cli, int least, int most, int *ou
     return OK;
 }
 
-static enum error_code take_size(struct cli *cli, struct bench_settings *settings, struct error *err)
+static enum error_code cli_bench_take_size(struct cli *cli, struct bench_settings *settings, struct error *err)
 {
     const char *value;
     int used = 0;
@@ -87,7 +87,7 @@ static enum error_code take_size(struct cli *cli, struct bench_settings *setting
     return OK;
 }
 
-static enum error_code take_layers(struct cli *cli, struct bench_settings *settings, struct error *err)
+static enum error_code cli_bench_take_layers(struct cli *cli, struct bench_settings *settings, struct error *err)
 {
     settings->layer_shapes = cli->value && !strcmp(cli->value, "shapes");
     if (settings->layer_shapes) {
@@ -97,7 +97,7 @@ static enum error_code take_layers(struct cli *cli, struct bench_settings *setti
     return cli_flag(cli, &settings->layers, err);
 }
 
-static enum error_code take(struct bench *bench, struct cli *cli, struct error *err)
+static enum error_code cli_bench_take(struct bench *bench, struct cli *cli, struct error *err)
 {
     struct bench_settings *settings = &bench->settings;
     const char *value;
@@ -116,17 +116,17 @@ static enum error_code take(struct bench *bench, struct cli *cli, struct error *
     if (!strcmp(cli->name, "load"))
         return cli_value(cli, &bench->load, err);
     if (!strcmp(cli->name, "connections"))
-        return take_number(cli, 1, 192, &bench->connections, err);
+        return cli_bench_take_number(cli, 1, 192, &bench->connections, err);
     if (!strcmp(cli->name, "keep"))
         return cli_value(cli, &settings->keep, err);
     if (!strcmp(cli->name, "size"))
-        return take_size(cli, settings, err);
+        return cli_bench_take_size(cli, settings, err);
     if (!strcmp(cli->name, "batch"))
-        return take_number(cli, 1, 1024, &settings->batch, err);
+        return cli_bench_take_number(cli, 1, 1024, &settings->batch, err);
     if (!strcmp(cli->name, "runs"))
-        return take_number(cli, 1, 1000000, &settings->runs, err);
+        return cli_bench_take_number(cli, 1, 1000000, &settings->runs, err);
     if (!strcmp(cli->name, "layers"))
-        return take_layers(cli, settings, err);
+        return cli_bench_take_layers(cli, settings, err);
     const struct option_row *row = options_find(cli->name);
     if (!row)
         return cli_config(cli, &bench->config, err);
@@ -135,7 +135,7 @@ static enum error_code take(struct bench *bench, struct cli *cli, struct error *
     return (code = cli_value(cli, &value, err)) ? code : options_set(&settings->options, row->name, value, err);
 }
 
-static enum error_code prepare(struct bench *bench, struct error *err)
+static enum error_code cli_bench_prepare(struct bench *bench, struct error *err)
 {
     const struct config *config = &bench->config;
     struct bench_settings *settings = &bench->settings;
@@ -152,7 +152,8 @@ static enum error_code prepare(struct bench *bench, struct error *err)
     settings->cache_dir = config_cache_dir(config, bench->cache, sizeof bench->cache);
     settings->limits = (struct limits){.input_pixels = config->input_pixels,
                                        .result_pixels = config->result_pixels,
-                                       .detect_max_side = (int)config->detect_max_side};
+                                       .detect_max_side = (int)config->detect_max_side,
+                                       .max_faces = (int)config->max_faces};
     if (options->precision == PRECISION_AUTO)
         options->precision = config->precision;
     return options_check(options, err);
@@ -160,78 +161,85 @@ static enum error_code prepare(struct bench *bench, struct error *err)
 
 /* ---- tables ---- */
 
-static double number(const json_t *object, const char *key, const char *inner)
+static double cli_bench_number(const json_t *object, const char *key, const char *inner)
 {
     const json_t *value = json_object_get(object, key);
     return json_number_value(inner ? json_object_get(value, inner) : value);
 }
 
-static const char *text(const json_t *object, const char *key)
+static const char *cli_bench_text(const json_t *object, const char *key)
 {
     const char *value = json_string_value(json_object_get(object, key));
     return value ? value : "";
 }
 
-static void print_device(const json_t *result)
+static void cli_bench_print_device(const json_t *result)
 {
     const json_t *device = json_object_get(result, "device");
-    printf("%s: %s, %s; restored %s\n\n", text(device, "id"), text(device, "name"), text(device, "driver"),
-           RESTORED_VERSION);
+    printf("%s: %s, %s; restored %s\n\n", cli_bench_text(device, "id"), cli_bench_text(device, "name"),
+           cli_bench_text(device, "driver"), RESTORED_VERSION);
 }
 
-static void print_network_head(void)
+static void cli_bench_print_network_head(void)
 {
     printf("| network | input | | median ms | p90 ms | device ms | GFLOP/s | device MiB | process MiB | output |\n"
            "|---|---|---|---|---|---|---|---|---|---|\n");
 }
 
-static void print_network(const json_t *r)
+static void cli_bench_print_network(const json_t *r)
 {
     const json_t *input = json_object_get(r, "input"), *device = json_object_get(r, "device_ms");
     char device_ms[32] = "–";
     if (!json_is_null(device))
-        snprintf(device_ms, sizeof device_ms, "%.2f", number(r, "device_ms", "median"));
-    double flops = number(r, "device_gflops", NULL);
-    printf("| %s | %d×%d×%d | %s | %.2f | %.2f | %s | %.0f | %.0f | %.0f | %.2f ± %.2f |\n", text(r, "model"),
+        snprintf(device_ms, sizeof device_ms, "%.2f", cli_bench_number(r, "device_ms", "median"));
+    double flops = cli_bench_number(r, "device_gflops", NULL);
+    printf("| %s | %d×%d×%d | %s | %.2f | %.2f | %s | %.0f | %.0f | %.0f | %.2f ± %.2f |\n", cli_bench_text(r, "model"),
            (int)json_integer_value(json_array_get(input, 0)), (int)json_integer_value(json_array_get(input, 3)),
-           (int)json_integer_value(json_array_get(input, 2)), text(r, "precision"), number(r, "ms", "median"),
-           number(r, "ms", "p90"), device_ms, flops > 0 ? flops : number(r, "gflops", NULL),
-           number(r, "memory", "device_peak") / 0x1p20, number(r, "memory", "process_peak") / 0x1p20,
-           number(r, "output", "mean"), number(r, "output", "deviation"));
+           (int)json_integer_value(json_array_get(input, 2)), cli_bench_text(r, "precision"),
+           cli_bench_number(r, "ms", "median"), cli_bench_number(r, "ms", "p90"), device_ms,
+           flops > 0 ? flops : cli_bench_number(r, "gflops", NULL),
+           cli_bench_number(r, "memory", "device_peak") / 0x1p20,
+           cli_bench_number(r, "memory", "process_peak") / 0x1p20, cli_bench_number(r, "output", "mean"),
+           cli_bench_number(r, "output", "deviation"));
     fflush(stdout);
 }
 
-static void print_layers(const json_t *r)
+static void cli_bench_print_layers(const json_t *r)
 {
     size_t index;
     const json_t *layer, *layers = json_object_get(r, "layers");
     if (!layers)
         return;
-    printf("\n| layers of %s | count | ms | share | GFLOP/s | GB/s |\n|---|---|---|---|---|---|\n", text(r, "model"));
+    printf("\n| layers of %s | count | ms | share | GFLOP/s | GB/s |\n|---|---|---|---|---|---|\n",
+           cli_bench_text(r, "model"));
     json_array_foreach(layers, index, layer)
-        printf("| %s | %d | %.3f | %.1f%% | %.0f | %.1f |\n", text(layer, "layer"), (int)number(layer, "count", NULL),
-               number(layer, "ms", NULL), 100 * number(layer, "share", NULL), number(layer, "gflops", NULL),
-               number(layer, "gbs", NULL));
+        printf("| %s | %d | %.3f | %.1f%% | %.0f | %.1f |\n", cli_bench_text(layer, "layer"),
+               (int)cli_bench_number(layer, "count", NULL), cli_bench_number(layer, "ms", NULL),
+               100 * cli_bench_number(layer, "share", NULL), cli_bench_number(layer, "gflops", NULL),
+               cli_bench_number(layer, "gbs", NULL));
 }
 
-static void print_pipeline(const json_t *r)
+static void cli_bench_print_pipeline(const json_t *r)
 {
     const char *name;
     json_t *stage;
     const json_t *input = json_object_get(r, "input"), *output = json_object_get(r, "output");
-    double total = number(r, "total_ms", "median");
-    print_device(r);
+    double total = cli_bench_number(r, "total_ms", "median");
+    cli_bench_print_device(r);
     printf("| %s, %d×%d to %d×%d, %d faces | median ms | p90 ms | share | in networks, ms |\n|---|---|---|---|---|\n",
-           text(r, "picture"), (int)number(input, "width", NULL), (int)number(input, "height", NULL),
-           (int)number(output, "width", NULL), (int)number(output, "height", NULL), (int)number(r, "faces", NULL));
+           cli_bench_text(r, "picture"), (int)cli_bench_number(input, "width", NULL),
+           (int)cli_bench_number(input, "height", NULL), (int)cli_bench_number(output, "width", NULL),
+           (int)cli_bench_number(output, "height", NULL), (int)cli_bench_number(r, "faces", NULL));
     json_object_foreach(json_object_get(r, "stages"), name, stage)
-        printf("| %s | %.1f | %.1f | %.1f%% | %.1f |\n", name, number(stage, "median", NULL),
-               number(stage, "p90", NULL), 100 * number(stage, "median", NULL) / total, number(stage, "network", NULL));
-    printf("| total | %.1f | %.1f | | |\n\nIn the networks: %.1f ms, the device's work on them alone. Outside the "
-           "networks: %.1f ms, %.1f%% of that. Memory: %.0f MiB on the device, %.0f MiB of the process.\n",
-           total, number(r, "total_ms", "p90"), number(r, "networks_ms", "median"),
-           number(r, "outside_networks_ms", "median"), 100 * number(r, "outside_networks_share", NULL),
-           number(r, "memory", "device_peak") / 0x1p20, number(r, "memory", "process_peak") / 0x1p20);
+        printf("| %s | %.1f | %.1f | %.1f%% | %.1f |\n", name, cli_bench_number(stage, "median", NULL),
+               cli_bench_number(stage, "p90", NULL), 100 * cli_bench_number(stage, "median", NULL) / total,
+               cli_bench_number(stage, "network", NULL));
+    printf(
+        "| total | %.1f | %.1f | | |\n\nIn the networks: %.1f ms, the device's work on them alone. Outside the "
+        "networks: %.1f ms, %.1f%% of that. Memory: %.0f MiB on the device, %.0f MiB of the process.\n",
+        total, cli_bench_number(r, "total_ms", "p90"), cli_bench_number(r, "networks_ms", "median"),
+        cli_bench_number(r, "outside_networks_ms", "median"), 100 * cli_bench_number(r, "outside_networks_share", NULL),
+        cli_bench_number(r, "memory", "device_peak") / 0x1p20, cli_bench_number(r, "memory", "process_peak") / 0x1p20);
 }
 
 /* ---- under load ---- */
@@ -241,7 +249,7 @@ struct load_rows {
     json_t *rows;
 };
 
-static void take_row(json_t *row, void *context)
+static void cli_bench_take_row(json_t *row, void *context)
 {
     struct load_rows *load = context;
     const json_t *devices = json_object_get(row, "devices"), *device, *first;
@@ -255,20 +263,21 @@ static void take_row(json_t *row, void *context)
     if (row == first) {
         printf("restored %s\n\n", RESTORED_VERSION);
         json_array_foreach(devices, index, device)
-            printf("%s: %s, %s\n", text(device, "id"), text(device, "name"), text(device, "driver"));
+            printf("%s: %s, %s\n", cli_bench_text(device, "id"), cli_bench_text(device, "name"),
+                   cli_bench_text(device, "driver"));
         printf("\n| devices | connections | pictures | faces | pictures/s | of the first | median ms | p95 ms | busy | "
                "mean "
                "ms: stages |\n|---|---|---|---|---|---|---|---|---|---|\n");
     }
     printf("| ");
-    json_array_foreach(devices, index, device) printf("%s%s", index ? ", " : "", text(device, "id"));
-    printf(" | %d | %d | %d | %.2f | %.2f× | %.0f | %.0f |", (int)number(row, "connections", NULL),
-           (int)number(row, "pictures", NULL), (int)number(row, "faces", NULL),
-           number(row, "pictures_per_second", NULL),
-           number(row, "pictures_per_second", NULL) / number(first, "pictures_per_second", NULL),
-           number(row, "ms", "median"), number(row, "ms", "p95"));
+    json_array_foreach(devices, index, device) printf("%s%s", index ? ", " : "", cli_bench_text(device, "id"));
+    printf(" | %d | %d | %d | %.2f | %.2f× | %.0f | %.0f |", (int)cli_bench_number(row, "connections", NULL),
+           (int)cli_bench_number(row, "pictures", NULL), (int)cli_bench_number(row, "faces", NULL),
+           cli_bench_number(row, "pictures_per_second", NULL),
+           cli_bench_number(row, "pictures_per_second", NULL) / cli_bench_number(first, "pictures_per_second", NULL),
+           cli_bench_number(row, "ms", "median"), cli_bench_number(row, "ms", "p95"));
     json_array_foreach(devices, index, device)
-        printf("%s%.0f%%", index ? ", " : " ", 100 * number(device, "busy", NULL));
+        printf("%s%.0f%%", index ? ", " : " ", 100 * cli_bench_number(device, "busy", NULL));
     printf(" |");
     json_object_foreach(json_object_get(row, "stages"), name, stage) printf(" %s %.1f", name, json_number_value(stage));
     printf(" |\n");
@@ -277,8 +286,8 @@ static void take_row(json_t *row, void *context)
 
 /* ---- */
 
-static enum error_code choose_cases(const struct bench *bench, const struct bench_case **cases, size_t *count,
-                                    struct error *err)
+static enum error_code cli_bench_choose_cases(const struct bench *bench, const struct bench_case **cases, size_t *count,
+                                              struct error *err)
 {
     struct device *device;
     struct device_info info;
@@ -293,12 +302,12 @@ static enum error_code choose_cases(const struct bench *bench, const struct benc
     return OK;
 }
 
-static enum error_code run_networks(struct bench *bench, json_t *results, struct error *err)
+static enum error_code cli_bench_run_networks(struct bench *bench, json_t *results, struct error *err)
 {
     const struct bench_case one = {bench->model, bench->settings.width, bench->settings.height, bench->settings.batch};
     const struct bench_case *cases = &one;
     size_t count = 1;
-    enum error_code code = bench->model ? OK : choose_cases(bench, &cases, &count, err);
+    enum error_code code = bench->model ? OK : cli_bench_choose_cases(bench, &cases, &count, err);
     for (size_t i = 0; i < count && !code; i++) {
         json_t *result;
         bench->settings.width = cases[i].width;
@@ -308,20 +317,20 @@ static enum error_code run_networks(struct bench *bench, json_t *results, struct
         if (code)
             break;
         if (!bench->json && i == 0) {
-            print_device(result);
-            print_network_head();
+            cli_bench_print_device(result);
+            cli_bench_print_network_head();
         }
         if (!bench->json)
-            print_network(result);
+            cli_bench_print_network(result);
         json_array_append_new(results, result);
     }
     size_t index;
     json_t *result;
-    json_array_foreach(results, index, result) if (!bench->json) print_layers(result);
+    json_array_foreach(results, index, result) if (!bench->json) cli_bench_print_layers(result);
     return code;
 }
 
-static int run(struct bench *bench)
+static int cli_bench_run(struct bench *bench)
 {
     struct error err = ERROR_INIT;
     json_t *out = json_pack("{s:s}", "version", RESTORED_VERSION), *result = NULL;
@@ -329,14 +338,15 @@ static int run(struct bench *bench)
     enum error_code code = cli_open_store(&bench->settings.store, &bench->config, &err);
     if (!code && bench->load) {
         struct load_rows rows = {bench->json, result = json_array()};
-        code = bench_load(&bench->settings, &bench->config, bench->load, bench->connections, take_row, &rows, &err);
+        code = bench_load(&bench->settings, &bench->config, bench->load, bench->connections, cli_bench_take_row, &rows,
+                          &err);
     } else if (!code && bench->picture) {
         code = bench_pipeline(&bench->settings, bench->picture, &result, &err);
         if (!code && !bench->json)
-            print_pipeline(result);
+            cli_bench_print_pipeline(result);
     } else if (!code) {
         result = json_array();
-        code = run_networks(bench, result, &err);
+        code = cli_bench_run_networks(bench, result, &err);
     }
     json_object_set_new(out, what, result ? result : json_null());
     if (!code && bench->json) {
@@ -354,24 +364,28 @@ int cli_bench(int argc, char **argv)
     struct cli cli;
     struct error err = ERROR_INIT;
     options_init(&bench.settings.options);
+    static const char *const own[] = {"json", "model", "pipeline", "load",   "connections", "keep",
+                                      "size", "batch", "runs",     "layers", NULL};
     enum error_code code = cli_begin(&cli, argc, argv, &bench.config, &err);
+    cli.own = own;
+    cli.takes_options = true;
     while (!code && !bench.help && cli_next(&cli, "vsw")) {
         static const char *const letters[][2] = {{"v", "version"}, {"s", "upscale"}, {"w", "weight"}};
         for (int i = 0; i < 3; i++)
             if (!strcmp(cli.name, letters[i][0]))
                 strcpy(cli.name, letters[i][1]);
-        code = take(&bench, &cli, &err);
+        code = cli_bench_take(&bench, &cli, &err);
     }
     if (bench.help) {
-        usage();
+        cli_bench_usage();
         return CLI_OK;
     }
-    if (code || prepare(&bench, &err))
+    if (code || cli_bench_prepare(&bench, &err))
         return cli_fail(&err, CLI_USAGE);
     log_set_level(bench.config.log_level > LOG_WARN ? bench.config.log_level : LOG_WARN);
-    device_set_cpu_threads((int)bench.config.cpu_threads);
+    config_apply(&bench.config);
     device_set_patience(INT_MAX);
     if (bench.load)
         device_set_cpu_handles((int)bench.config.workers);
-    return run(&bench);
+    return cli_bench_run(&bench);
 }

@@ -1,4 +1,4 @@
-/* restored devices: what GET /v1/devices says, as a table or as JSON. */
+/* restored devices: prints what GET /v1/devices says, as a table or as JSON. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,7 +6,7 @@
 #include "server/cli/cli.h"
 #include "server/http/json.h"
 
-static void print_table(const struct device_status *list, size_t count)
+static void cli_devices_print_table(const struct device_status *list, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         const struct device_info *info = &list[i].info;
@@ -36,9 +36,10 @@ static void print_table(const struct device_status *list, size_t count)
     }
 }
 
-/* Those that are quickly tested, as a server does when it starts; the results by the place in the list. Software
- * Vulkan's take a while: `restored doctor` tests all. */
-static enum error_code test_devices(const struct config *config, struct selftest tests[DEVICES_MAX], struct error *err)
+/* Tests the devices for which that is quick, as a server does at its start; results are indexed by the place in the
+ * list. Software Vulkan takes a while: `restored doctor` tests all. */
+static enum error_code cli_devices_test_devices(const struct config *config, struct selftest tests[DEVICES_MAX],
+                                                struct error *err)
 {
     char storage[1024];
     struct device_info *list;
@@ -85,13 +86,14 @@ int cli_devices(int argc, char **argv)
         &config, &json);
     if (listed >= 0)
         return listed;
-    device_set_cpu_threads((int)config.cpu_threads);
+    config_apply(&config);
 
     struct selftest tests[DEVICES_MAX] = {0};
     struct device_status *list = NULL;
     size_t count = 0;
     int status = CLI_OK;
-    if (test_devices(&config, tests, &err) || cli_devices_read(&config, tests, DEVICES_MAX, &list, &count, &err)) {
+    if (cli_devices_test_devices(&config, tests, &err) ||
+        cli_devices_read(&config, tests, DEVICES_MAX, &list, &count, &err)) {
         status = cli_fail(&err, CLI_FAILED);
     } else if (json) {
         json_t *object = json_devices(list, count, config.precision);
@@ -99,7 +101,7 @@ int cli_devices(int argc, char **argv)
         json_decref(object);
         putchar('\n');
     } else {
-        print_table(list, count);
+        cli_devices_print_table(list, count);
     }
     free(list);
     return status;

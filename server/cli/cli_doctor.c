@@ -17,17 +17,17 @@ static const char help[] =
     "the devices, the processor and memory; runs a known-answer test on each device; and says which device work will\n"
     "run on. Each problem comes with why it matters and what to do. Exit status: 0 if a device works, else 1.\n";
 
-static const char *state_name(enum doctor_state state)
+static const char *cli_doctor_state_name(enum doctor_state state)
 {
     static const char *const names[] = {"ok", "note", "problem"};
     return names[state];
 }
 
-static void print_findings(const struct doctor *doctor, int first)
+static void cli_doctor_print_findings(const struct doctor *doctor, int first)
 {
     for (int i = first; i < doctor->count; i++) {
         const struct finding *finding = &doctor->findings[i];
-        printf("  %-8s %s\n", state_name(finding->state), finding->found);
+        printf("  %-8s %s\n", cli_doctor_state_name(finding->state), finding->found);
         if (*finding->why)
             printf("           why: %s\n", finding->why);
         if (*finding->fix)
@@ -35,44 +35,47 @@ static void print_findings(const struct doctor *doctor, int first)
     }
 }
 
-static json_t *text_or_null(const char *text)
+static json_t *cli_doctor_text_or_null(const char *text)
 {
     return *text ? json_string(text) : json_null();
 }
 
-static json_t *figure(const struct selftest_figure *result)
+static json_t *cli_doctor_figure(const struct selftest_figure *result)
 {
     const bool has_error = result->state != SELFTEST_NOT_RUN && isfinite(result->max_error);
     return json_pack("{s:s, s:o, s:o}", "state", selftest_state_name(result->state), "max_error",
-                     has_error ? json_real(result->max_error) : json_null(), "reason", text_or_null(result->reason));
+                     has_error ? json_real(result->max_error) : json_null(), "reason",
+                     cli_doctor_text_or_null(result->reason));
 }
 
-static json_t *device_row(const struct device_info *info, const struct selftest *test)
+static json_t *cli_doctor_device_row(const struct device_info *info, const struct selftest *test)
 {
-    json_t *self_test = figure(&test->fp32);
+    json_t *self_test = cli_doctor_figure(&test->fp32);
     json_object_set_new(self_test, "ms", json_real(test->ms));
-    json_object_set_new(self_test, "fp16", figure(&test->fp16));
+    json_object_set_new(self_test, "fp16", cli_doctor_figure(&test->fp16));
     return json_pack(
         "{s:s, s:s, s:s, s:s, s:s, s:b, s:o, s:o}", "id", info->id, "name", info->name, "type",
         json_device_type_name(info->type), "api_version", info->api_version, "driver", info->driver, "usable",
         info->usable && test->fp32.state == SELFTEST_PASSED, "reason",
-        text_or_null(info->usable && test->fp32.state == SELFTEST_FAILED ? test->fp32.reason : info->reason),
+        cli_doctor_text_or_null(info->usable && test->fp32.state == SELFTEST_FAILED ? test->fp32.reason : info->reason),
         "self_test", self_test);
 }
 
-static void print_json(const struct doctor *doctor, bool works)
+static void cli_doctor_print_json(const struct doctor *doctor, bool works)
 {
     json_t *findings = json_array(), *devices = json_array();
     for (int i = 0; i < doctor->count; i++) {
         const struct finding *finding = &doctor->findings[i];
         json_array_append_new(findings, json_pack("{s:s, s:s, s:s, s:o, s:o}", "check", finding->check, "state",
-                                                  state_name(finding->state), "found", finding->found, "why",
-                                                  text_or_null(finding->why), "fix", text_or_null(finding->fix)));
+                                                  cli_doctor_state_name(finding->state), "found", finding->found, "why",
+                                                  cli_doctor_text_or_null(finding->why), "fix",
+                                                  cli_doctor_text_or_null(finding->fix)));
     }
     for (int i = 0; i < doctor->device_count; i++)
-        json_array_append_new(devices, device_row(&doctor->devices[i], &doctor->tests[i]));
-    json_t *all = json_pack("{s:b, s:o, s:s, s:o, s:o}", "works", works, "default", text_or_null(doctor->chosen),
-                            "summary", doctor->summary, "findings", findings, "devices", devices);
+        json_array_append_new(devices, cli_doctor_device_row(&doctor->devices[i], &doctor->tests[i]));
+    json_t *all =
+        json_pack("{s:b, s:o, s:s, s:o, s:o}", "works", works, "default", cli_doctor_text_or_null(doctor->chosen),
+                  "summary", doctor->summary, "findings", findings, "devices", devices);
     json_dumpf(all, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
     json_decref(all);
     putchar('\n');
@@ -86,7 +89,7 @@ int cli_doctor(int argc, char **argv)
     const int listed = cli_list(argc, argv, "doctor", help, &config, &json);
     if (listed >= 0)
         return listed;
-    device_set_cpu_threads((int)config.cpu_threads);
+    config_apply(&config);
     struct doctor *doctor = mem_calloc(1, sizeof *doctor);
     if (!doctor) {
         error_set(&err, ERROR_NO_MEMORY, "no memory for the findings");
@@ -99,13 +102,13 @@ int cli_doctor(int argc, char **argv)
         doctor_run(doctor, check);
         if (!json && doctor->count > first) {
             printf("%s%s\n", first ? "\n" : "", check->title);
-            print_findings(doctor, first);
+            cli_doctor_print_findings(doctor, first);
             fflush(stdout); /* the self-tests may take a while */
         }
     }
     const bool works = *doctor->chosen;
     if (json)
-        print_json(doctor, works);
+        cli_doctor_print_json(doctor, works);
     free(doctor);
     return works ? CLI_OK : CLI_FAILED;
 }

@@ -8,14 +8,14 @@
 #include "runtime/base/log.h"
 #include "runtime/selftest.h"
 
-/* Where it may still be done, as bits. */
-static uint32_t left(const struct cli_engine *engine)
+/* The devices that may still do it, as bits. */
+static uint32_t cli_engine_left(const struct cli_engine *engine)
 {
     const bool any = !*engine->wanted || !strcasecmp(engine->wanted, "auto");
     return any ? devices_route(engine->devices, engine->tried) : devices_chosen(engine->devices, engine->tried);
 }
 
-static enum error_code open_device(struct cli_engine *engine, int device, struct error *err)
+static enum error_code cli_engine_open_device(struct cli_engine *engine, int device, struct error *err)
 {
     const char *id = devices_id(engine->devices, device);
     struct selftest test;
@@ -30,19 +30,21 @@ static enum error_code open_device(struct cli_engine *engine, int device, struct
     if (code)
         return error_set(err, code, "%s", local.text);
     code = engine_create(&engine->engine, id, engine->cache_dir, engine->store, &open, err);
-    if (!code)
+    if (!code) {
         engine_set_precision(engine->engine, engine->precision);
+        engine_set_memory(engine->engine, engine->memory, 1);
+    }
     return code;
 }
 
 /* Opens the first device that is left. err: why the last one of them could not be opened. */
-static enum error_code open_next(struct cli_engine *engine, struct error *err)
+static enum error_code cli_engine_open_next(struct cli_engine *engine, struct error *err)
 {
     enum error_code code = error_set(err, ERROR_DEVICE, "there is no usable device; restored devices lists them");
-    for (uint32_t devices; code && (devices = left(engine));) {
+    for (uint32_t devices; code && (devices = cli_engine_left(engine));) {
         const int device = __builtin_ctz(devices);
         error_clear(err);
-        code = open_device(engine, device, err);
+        code = cli_engine_open_device(engine, device, err);
         if (!code)
             engine->device = device;
         else
@@ -55,18 +57,19 @@ static enum error_code open_next(struct cli_engine *engine, struct error *err)
 }
 
 enum error_code cli_engine_open(struct cli_engine *engine, const char *wanted, const char *cache_dir,
-                                enum precision precision, struct model_store *store, struct error *err)
+                                enum precision precision, uint64_t memory, struct model_store *store, struct error *err)
 {
     struct device_info *list = NULL;
     size_t count = 0;
-    *engine = (struct cli_engine){.wanted = wanted, .cache_dir = cache_dir, .precision = precision, .store = store};
+    *engine = (struct cli_engine){
+        .wanted = wanted, .cache_dir = cache_dir, .precision = precision, .memory = memory, .store = store};
     enum error_code code = device_list(&list, &count, err);
     if (!code)
         code = devices_create(&engine->devices, list, count, err);
     free(list);
     if (!code)
         code = devices_choose(engine->devices, wanted, err);
-    return code ? code : open_next(engine, err);
+    return code ? code : cli_engine_open_next(engine, err);
 }
 
 enum error_code cli_engine_run(struct cli_engine *engine, struct restoration *r, struct error *err)
@@ -79,13 +82,13 @@ enum error_code cli_engine_run(struct cli_engine *engine, struct restoration *r,
         engine_info(lost, &info);
         engine->engine = NULL;
         engine->tried |= UINT32_C(1) << engine->device;
-        if (open_next(engine, &ignored)) { /* the next picture tries this one again */
+        if (cli_engine_open_next(engine, &ignored)) { /* the next picture tries this one again */
             engine->engine = lost;
             break;
         }
         engine_destroy(&lost);
         error_clear(&local);
-        restoration_note(r, "%s was lost again, and another device did this picture", info.id);
+        restoration_note(r, "%s was lost again, so another device restored this picture", info.id);
     }
     if (code) {
         error_set(err, code, "%s", local.text);

@@ -1,4 +1,4 @@
-/* The device that a command works on: tested before it takes work, and the next one when it is lost.
+/* The device that a command works on: tested before it gets work, and replaced by the next one when it is lost.
  * Thread-safety: for the main thread. */
 #ifndef SERVER_CLI_CLI_ENGINE_H
 #define SERVER_CLI_CLI_ENGINE_H
@@ -10,6 +10,7 @@ struct cli_engine {
     const char *wanted; /* as devices_choose takes it */
     const char *cache_dir;
     enum precision precision;
+    uint64_t memory; /* as engine_set_memory takes it */
     struct model_store *store;
     struct devices *devices;
     uint32_t tried; /* devices that failed their test or were lost */
@@ -17,11 +18,12 @@ struct cli_engine {
     int device; /* the engine's */
 };
 
-/* Opens the first device of those wanted that passes its self-test. With "auto" these are all devices in the order of
- * preference but software, else the ones that are named and no other. wanted and cache_dir (or NULL) are borrowed, as
- * is the store. To be closed also after an error. */
+/* Opens the first of the wanted devices that passes its self-test. With "auto" these are all devices except software,
+ * in the order of preference; otherwise only those that are named. wanted, cache_dir (or NULL) and the store are
+ * borrowed. Must be closed even after an error. */
 enum error_code cli_engine_open(struct cli_engine *engine, const char *wanted, const char *cache_dir,
-                                enum precision precision, struct model_store *store, struct error *err) MUST_CHECK;
+                                enum precision precision, uint64_t memory, struct model_store *store,
+                                struct error *err) MUST_CHECK;
 
 /* As engine_run; a device that is lost for good is replaced by the next, which becomes a note. */
 enum error_code cli_engine_run(struct cli_engine *engine, struct restoration *r, struct error *err) MUST_CHECK;

@@ -1,4 +1,5 @@
 /* restored healthcheck: asks the server of this configuration whether it is ready. */
+#include <jansson.h>
 #include <netdb.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,8 +11,8 @@
 
 #define TIMEOUT_SECONDS 5
 
-/* The first line of GET /readyz, and its body. */
-static enum error_code ask(const char *listen, char *answer, size_t size, struct error *err)
+/* The whole answer to GET /readyz. */
+static enum error_code healthcheck_ask(const char *listen, char *answer, size_t size, struct error *err)
 {
     char host[128], port[8];
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
@@ -27,8 +28,10 @@ static enum error_code ask(const char *listen, char *answer, size_t size, struct
     struct timeval time = {.tv_sec = TIMEOUT_SECONDS};
     enum error_code code = OK;
     int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    char request[64];
-    int length = snprintf(request, sizeof request, "GET /readyz HTTP/1.0\r\n\r\n");
+    char request[256];
+    const bool ipv6 = strchr(host, ':');
+    int length = snprintf(request, sizeof request, "GET /readyz HTTP/1.0\r\nHost: %s%s%s:%s\r\n\r\n", ipv6 ? "[" : "",
+                          host, ipv6 ? "]" : "", port);
     if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time) ||
         setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &time, sizeof time) || connect(fd, found->ai_addr, found->ai_addrlen) ||
         write(fd, request, (size_t)length) != length)
@@ -44,6 +47,30 @@ static enum error_code ask(const char *listen, char *answer, size_t size, struct
         close(fd);
     freeaddrinfo(found);
     return code;
+}
+
+/* What the answer says: ready, or why not. Anything that does not answer like /readyz is another program. */
+static int healthcheck_read(const char *answer, const char *listen)
+{
+    int status = 0;
+    const char *body = strstr(answer, "\r\n\r\n");
+    json_t *json = body ? json_loads(body + 4, 0, NULL) : NULL, *reason;
+    const json_t *ready = json_object_get(json, "ready");
+    const bool http = sscanf(answer, "HTTP/%*d.%*d %d", &status) == 1;
+    if (!json_is_boolean(ready) && !http)
+        fprintf(stderr, "restored: what answers at %s is not restored: it does not speak HTTP\n", listen);
+    else if (!json_is_boolean(ready))
+        fprintf(stderr, "restored: what answers at %s is not restored: GET /readyz gave status %d and not its report\n",
+                listen, status);
+    else if (!json_is_true(ready) || status != 200) {
+        size_t index;
+        fprintf(stderr, "restored: the server at %s is not ready\n", listen);
+        json_array_foreach(json_object_get(json, "reasons"), index, reason)
+            fprintf(stderr, "  %s\n", json_string_value(reason));
+    }
+    const bool good = json_is_true(ready) && status == 200;
+    json_decref(json);
+    return good ? CLI_OK : CLI_FAILED;
 }
 
 int cli_healthcheck(int argc, char **argv)
@@ -68,13 +95,8 @@ int cli_healthcheck(int argc, char **argv)
     }
     if (code)
         return cli_fail(&err, CLI_USAGE);
-    char answer[8192];
-    if (ask(config.listen, answer, sizeof answer, &err))
+    char answer[32768];
+    if (healthcheck_ask(config.listen, answer, sizeof answer, &err))
         return cli_fail(&err, CLI_FAILED);
-    int status = 0;
-    if (sscanf(answer, "HTTP/%*d.%*d %d", &status) == 1 && status / 100 == 2)
-        return CLI_OK;
-    const char *body = strstr(answer, "\r\n\r\n");
-    fprintf(stderr, "restored: not ready: %s", body ? body + 4 : answer);
-    return CLI_FAILED;
+    return healthcheck_read(answer, config.listen);
 }

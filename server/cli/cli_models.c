@@ -1,11 +1,11 @@
-/* restored models: what is found and what each is, what is missing and how to get it. */
+/* restored models: lists which models there are, which are missing and how to get them. */
 #include <stdio.h>
 #include <string.h>
 
 #include "server/cli/cli.h"
 #include "server/http/json.h"
 
-static void print_table(const struct model_store *store)
+static void cli_models_print_table(const struct model_store *store)
 {
     size_t count = model_store_count(store), shown = 0;
     for (size_t i = 0; i < count; i++) {
@@ -26,7 +26,9 @@ static void print_table(const struct model_store *store)
         const struct model_entry *entry = model_store_at(store, i);
         if (entry->recognised)
             continue;
-        printf("%s  %s: %s\n", first ? "\nNot models of ours:\n" : "", entry->path, entry->reason);
+        const bool named = !strncmp(entry->reason, entry->shown, strlen(entry->shown)); /* most begin with the path */
+        printf("%s  %s%s%s\n", first ? "\nFiles not recognised as models:\n" : "", named ? "" : entry->shown,
+               named ? "" : ": ", entry->reason);
         first = 0;
     }
     for (size_t i = 0, first = 1; i < count; i++) {
@@ -41,7 +43,7 @@ static void print_table(const struct model_store *store)
     const struct model_missing *missing;
     size_t lacking = model_store_missing(store, &missing);
     for (size_t i = 0; i < lacking; i++)
-        printf("%s  %-40s get it with: %s\n", i ? "" : "\nOfficial models that are not here:\n", missing[i].file,
+        printf("%s  %-40s get it with: %s\n", i ? "" : "\nOfficial models that are not installed:\n", missing[i].file,
                missing[i].get);
 }
 
@@ -50,10 +52,15 @@ int cli_models(int argc, char **argv)
     struct config config;
     struct error err = ERROR_INIT;
     bool json;
+    if (argc > 0 && !strcmp(argv[0], "get"))
+        return cli_models_get(argc - 1, argv + 1);
     int listed = cli_list(
         argc, argv, "models",
-        "restored models [--models DIR] [--json]\n\nLists the models found: file, network, scale, size, "
-        "SHA-256,\nlicence, the official name; and the official ones that are missing. --json: as GET /v1/models.\n",
+        "restored models [--models DIR] [--json]\nrestored models get NAME...|default|all [--to DIR] [--mirror "
+        "DIR|URL]\n\n"
+        "Lists the models that are installed: file, network, scale, size, SHA-256, licence and official name; and the\n"
+        "official ones that are missing. --json: as GET /v1/models. get downloads them; see restored models get "
+        "--help.\n",
         &config, &json);
     if (listed >= 0)
         return listed;
@@ -62,12 +69,12 @@ int cli_models(int argc, char **argv)
         return cli_fail(&err, CLI_FAILED);
     model_store_hash(store);
     if (json) {
-        json_t *object = json_models(store);
+        json_t *object = json_models(store, true);
         json_dumpf(object, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(10));
         json_decref(object);
         putchar('\n');
     } else {
-        print_table(store);
+        cli_models_print_table(store);
     }
     model_store_destroy(&store);
     return CLI_OK;

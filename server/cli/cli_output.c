@@ -1,95 +1,174 @@
 #include "server/cli/cli_output.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
 
 #include "runtime/base/file.h"
-#include "server/http/utf8.h"
+#include "runtime/base/utf8.h"
 #include "server/image/codec.h"
 
-static const char *last_part(const char *path)
+#define OUTPUT_PATH 4096 /* bytes */
+
+static const char *cli_output_last(const char *path)
 {
     const char *slash = strrchr(path, '/');
     return slash ? slash + 1 : path;
 }
 
-const char *cli_output_stem(const char *path, char *out, size_t size)
-{
-    snprintf(out, size, "%s", last_part(path));
-    char *dot = strrchr(out, '.');
-    if (dot && dot != out)
-        *dot = 0;
-    return out;
-}
-
-/* The result's extension: the input's own spelling (jpeg, JPG) where that is of the result's format, as the reference
- * keeps it. */
-static const char *extension(const struct restoration *r, const char *input)
+/* The result's extension: the input's own spelling (jpeg, JPG) if the format is the same, as in the reference. */
+static const char *cli_output_extension(const struct options *options, enum image_format format, const char *input)
 {
     static const char *const jpeg[] = {"jpg", "jpeg", "jpe", "jfif"};
-    const char *dot = strrchr(last_part(input), '.'), *own = dot ? dot + 1 : "";
-    if (r->output_format == IMAGE_JPEG && r->options.ext == FORMAT_AUTO)
-        for (int i = 0; i < 4; i++)
-            if (!strcasecmp(own, jpeg[i]))
-                return own;
-    if (r->output_format == IMAGE_PNG && r->options.ext == FORMAT_AUTO && !strcasecmp(own, "png"))
-        return own;
-    return codec_extension(r->output_format);
+    const char *dot = strrchr(cli_output_last(input), '.'), *own = dot ? dot + 1 : "";
+    if (options->ext == FORMAT_PNG || options->ext == FORMAT_JPEG)
+        return codec_extension(options->ext == FORMAT_PNG ? IMAGE_PNG : IMAGE_JPEG);
+    for (int i = 0; format == IMAGE_JPEG && i < 4; i++)
+        if (!strcasecmp(own, jpeg[i]))
+            return own;
+    return format == IMAGE_PNG && !strcasecmp(own, "png") ? own : codec_extension(format);
 }
 
-static enum error_code write_new(const char *path, const void *data, size_t bytes, const char *input, struct error *err)
+/* FOLDER/PART/NAME[_NUMBER][_SUFFIX].EXTENSION; number below 0: none. */
+static enum error_code cli_output_place(char *out, size_t size, const char *folder, const char *part, const char *name,
+                                        int number, const char *suffix, const char *ext, struct error *err)
 {
-    struct stat a, b;
-    if (!stat(path, &a) && !stat(input, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino)
-        return error_set(err, ERROR_INVALID, "the result would overwrite the input; choose another place with -o");
-    return file_write(path, data, bytes, err);
+    char digits[16] = "";
+    if (number >= 0)
+        snprintf(digits, sizeof digits, "_%02d", number);
+    const char *slash = folder[strlen(folder) - 1] == '/' ? "" : "/";
+    int n =
+        snprintf(out, size, "%s%s%s/%s%s%s%s.%s", folder, slash, part, name, digits, *suffix ? "_" : "", suffix, ext);
+    return n > 0 && (size_t)n < size ? OK : error_set(err, ERROR_INVALID, "the path below %s is too long", folder);
 }
 
-enum error_code cli_output_file(const struct restoration *r, const char *input, const char *path, char *written,
-                                size_t size, struct error *err)
+enum error_code cli_output_path(char *out, size_t size, const char *folder, const char *name,
+                                const struct options *options, enum image_format format, const char *input,
+                                struct error *err)
 {
-    char folder[1024];
-    snprintf(folder, sizeof folder, "%.*s", (int)(last_part(path) - path), path);
-    enum error_code code = *folder ? file_make_folders(folder, err) : OK;
-    if (!code)
-        code = write_new(path, r->output, r->output_bytes, input, err);
-    snprintf(written, size, "%s", path);
+    return options->aligned
+               ? cli_output_place(out, size, folder, "restored_faces", name, 0, options->suffix, "png", err)
+               : cli_output_place(out, size, folder, "restored_imgs", name, -1, options->suffix,
+                                  cli_output_extension(options, format, input), err);
+}
+
+bool cli_output_taken(const char *folder, const char *name, const struct options *options)
+{
+    static const char *const extensions[] = {"png", "jpg", "jpeg", "jpe", "jfif", "PNG", "JPG", "JPEG"};
+    char path[OUTPUT_PATH];
+    if (!cli_output_place(path, sizeof path, folder, "cropped_faces", name, 0, "", "png", NULL) && !access(path, F_OK))
+        return true;
+    for (size_t i = 0; i < sizeof extensions / sizeof *extensions; i++)
+        if (!cli_output_place(path, sizeof path, folder, "restored_imgs", name, -1, options->suffix, extensions[i],
+                              NULL) &&
+            !access(path, F_OK))
+            return true;
+    return false;
+}
+
+/* ---- before any work ---- */
+
+/* Creates the folder and a file in it, which is removed again. */
+static enum error_code cli_output_try(const char *folder, struct error *err)
+{
+    char path[OUTPUT_PATH];
+    struct error local = ERROR_INIT;
+    if (file_make_folders(folder, &local))
+        return error_set(err, ERROR_IO, "the results cannot be written: %s", local.text);
+    if (snprintf(path, sizeof path, "%s/.restored-%ld.part", folder, (long)getpid()) >= (int)sizeof path)
+        return error_set(err, ERROR_INVALID, "the path of %s is too long", folder);
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    bool bad = fd < 0 || write(fd, "restored", 8) != 8;
+    if (fd >= 0 && close(fd))
+        bad = true;
+    enum error_code code = bad ? error_set(err, ERROR_IO, "the results cannot be written to %s: %m", folder) : OK;
+    if (fd >= 0)
+        unlink(path);
     return code;
 }
 
-/* FOLDER/PART/NAME.EXTENSION; makes the folder. */
-static enum error_code place(char *out, size_t size, const char *folder, const char *part, const char *name,
-                             const char *ext, struct error *err)
+enum error_code cli_output_check(const char *path, bool is_file, const struct options *options, struct error *err)
 {
-    int n = snprintf(out, size, "%s/%s", folder, part);
-    enum error_code code = n > 0 && (size_t)n < size ? file_make_folders(out, err) : ERROR_INVALID;
-    if (!code) {
-        int m = snprintf(out + n, size - (size_t)n, "/%s.%s", name, ext);
-        code = m > 0 && (size_t)(n + m) < size ? OK : ERROR_INVALID;
+    static const char *const parts[] = {"", "/restored_imgs", "/restored_faces", "/cropped_faces", "/cmp"};
+    char folder[OUTPUT_PATH];
+    if (strlen(path) + 32 > sizeof folder)
+        return error_set(err, ERROR_INVALID, "the path of %s is too long", path);
+    if (is_file) {
+        const int length = (int)(cli_output_last(path) - path);
+        snprintf(folder, sizeof folder, "%.*s", length ? length : 1, length ? path : ".");
+        return cli_output_try(folder, err);
     }
-    return code ? error_set(err, code, "the path below %s is too long", folder) : OK;
+    enum error_code code = OK;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts && !code; i++) {
+        snprintf(folder, sizeof folder, "%s%s", path, parts[i]);
+        /* folders for faces are created with the first face, but must be writable if they exist */
+        if (i == 0 || (i == 1 && !options->aligned) || !access(folder, F_OK))
+            code = cli_output_try(folder, err);
+    }
+    return code;
 }
 
-static enum error_code write_png(const struct image *image, const char *folder, const char *part, const char *name,
-                                 const char *input, char *path, size_t size, struct error *err)
+void cli_output_warn_space(const char *folder, double bytes)
 {
+    struct statvfs disk;
+    if (statvfs(folder, &disk))
+        return;
+    const double left = (double)disk.f_bavail * (double)disk.f_frsize;
+    if (left < bytes)
+        fprintf(stderr, "restored: %s has %.0f MB free; the results may need about %.0f MB\n", folder, left / 1e6,
+                bytes / 1e6);
+}
+
+/* ---- writing ---- */
+
+static enum error_code cli_output_write(const char *path, const void *data, size_t bytes, const char *input,
+                                        struct error *err)
+{
+    struct stat a, b;
+    char folder[OUTPUT_PATH];
+    if (!stat(path, &a) && !stat(input, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino)
+        return error_set(err, ERROR_INVALID, "the result would overwrite the input; choose another place with -o");
+    snprintf(folder, sizeof folder, "%.*s", (int)(cli_output_last(path) - path), path);
+    enum error_code code = *folder ? file_make_folders(folder, err) : OK;
+    return code ? code : file_write(path, data, bytes, err);
+}
+
+enum error_code cli_output_file(const struct restoration *r, const char *input, const char *path, struct error *err)
+{
+    return cli_output_write(path, r->output, r->output_bytes, input, err);
+}
+
+enum error_code cli_output_stdout(const struct restoration *r, struct error *err)
+{
+    return fwrite(r->output, 1, r->output_bytes, stdout) == r->output_bytes && !fflush(stdout)
+               ? OK
+               : error_set(err, ERROR_IO, "stdout: %m");
+}
+
+static enum error_code cli_output_png(const struct image *image, const char *folder, const char *part, const char *name,
+                                      int number, const char *suffix, const char *input, struct error *err)
+{
+    char path[OUTPUT_PATH];
     struct codec_output png = {0};
     struct codec_options options = CODEC_OPTIONS_INIT;
-    enum error_code code = place(path, size, folder, part, name, "png", err);
+    enum error_code code = cli_output_place(path, sizeof path, folder, part, name, number, suffix, "png", err);
     if (!code)
         code = codec_encode(image, IMAGE_PNG, options, &png, err);
     if (!code)
-        code = write_new(path, png.bytes, png.size, input, err);
+        code = cli_output_write(path, png.bytes, png.size, input, err);
     free(png.bytes);
     return code;
 }
 
-/* Two pictures of one size side by side. */
-static enum error_code side_by_side(struct image **out, const struct image *left, const struct image *right,
-                                    struct error *err)
+/* Two pictures of the same size side by side. */
+static enum error_code cli_output_side_by_side(struct image **out, const struct image *left, const struct image *right,
+                                               struct error *err)
 {
     enum error_code code = image_create(out, left->width + right->width, left->height, 3, 8, false, err);
     size_t row = (size_t)left->width * 3;
@@ -101,60 +180,52 @@ static enum error_code side_by_side(struct image **out, const struct image *left
     return code;
 }
 
-static enum error_code write_face(const struct restoration *r, const struct face *face, int number, const char *input,
-                                  const char *name, const char *folder, char *path, size_t size, struct error *err)
+static enum error_code cli_output_face(const struct restoration *r, const struct face *face, int number,
+                                       const char *input, const char *name, const char *folder, struct error *err)
 {
-    char plain[320], full[512];
     struct image *both = NULL;
-    snprintf(plain, sizeof plain, "%s_%02d", name, number);
-    snprintf(full, sizeof full, "%s%s%s", plain, *r->options.suffix ? "_" : "", r->options.suffix);
-    enum error_code code = write_png(face->crop, folder, "cropped_faces", plain, input, path, size, err);
-    if (!code && face->restoration) {
-        code = side_by_side(&both, face->crop, face->restoration, err);
+    enum error_code code = OK;
+    if (face->restoration) {
+        code = cli_output_png(face->restoration, folder, "restored_faces", name, number, r->options.suffix, input, err);
         if (!code)
-            code = write_png(both, folder, "cmp", plain, input, path, size, err);
+            code = cli_output_side_by_side(&both, face->crop, face->restoration, err);
         if (!code)
-            code = write_png(face->restoration, folder, "restored_faces", full, input, path, size, err);
+            code = cli_output_png(both, folder, "cmp", name, number, "", input, err);
     }
+    if (!code)
+        code = cli_output_png(face->crop, folder, "cropped_faces", name, number, "", input, err);
     image_destroy(&both);
     return code;
 }
 
 enum error_code cli_output_folder(const struct restoration *r, const char *input, const char *name, const char *folder,
-                                  char *written, size_t size, struct error *err)
+                                  const char *path, struct error *err)
 {
-    enum error_code code = OK;
-    char full[512], scratch[1200];
+    enum error_code code = r->options.aligned ? OK : cli_output_write(path, r->output, r->output_bytes, input, err);
+    struct error local = ERROR_INIT;
     for (int i = 0, number = 0; !code && i < r->face_count; i++)
-        if (r->faces[i].crop) {
-            code = write_face(r, &r->faces[i], number++, input, name, folder, scratch, sizeof scratch, err);
-            snprintf(written, size, "%s", scratch);
-        }
-    if (code || r->options.aligned)
-        return code;
-    snprintf(full, sizeof full, "%s%s%s", name, *r->options.suffix ? "_" : "", r->options.suffix);
-    code = place(written, size, folder, "restored_imgs", full, extension(r, input), err);
-    return code ? code : write_new(written, r->output, r->output_bytes, input, err);
+        if (r->faces[i].crop && (code = cli_output_face(r, &r->faces[i], number++, input, name, folder, &local)))
+            error_set(err, code, r->options.aligned ? "%s" : "%s (the picture itself was written: %s)", local.text,
+                      path);
+    return code;
 }
 
-void cli_output_line(const struct restoration *r, const char *input, const char *written, double seconds)
+void cli_output_line(FILE *out, const struct restoration *r, const char *input, const char *written, double seconds)
 {
     int restored = 0;
     for (int i = 0; i < r->face_count; i++)
         restored += r->faces[i].restored;
-    printf("%s -> %s  %dx%d -> %dx%d, %d of %d faces restored, %.1f s on %s\n", input, written, r->in_info.width,
-           r->in_info.height, r->out_info.width, r->out_info.height, restored, r->face_count, seconds, r->device);
-    for (int i = 0; i < r->note_count; i++)
-        printf("  note: %s\n", r->notes[i]);
+    fprintf(out, "%s -> %s  %dx%d -> %dx%d, %d of %d faces restored, %.1f s on %s\n", input, written, r->in_info.width,
+            r->in_info.height, r->out_info.width, r->out_info.height, restored, r->face_count, seconds, r->device);
 }
 
-void cli_output_json(const struct restoration *r, const char *input, const char *written)
+void cli_output_json(FILE *out, const struct restoration *r, const char *input, const char *written)
 {
     json_t *report = restoration_report(r);
     char text[4096]; /* a path need not be UTF-8 */
     json_object_set_new(report, "file", json_string(utf8_copy(text, sizeof text, input)));
     json_object_set_new(report, "written", json_string(utf8_copy(text, sizeof text, written)));
-    json_dumpf(report, stdout, JSON_COMPACT | JSON_REAL_PRECISION(10));
-    putchar('\n');
+    json_dumpf(report, out, JSON_COMPACT | JSON_REAL_PRECISION(10));
+    putc('\n', out);
     json_decref(report);
 }

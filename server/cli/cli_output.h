@@ -1,29 +1,47 @@
-/* What restored restore writes: the files of a restoration in the reference's layout, and what it says about them.
+/* What restored restore writes: the files of a restoration in the reference's layout, and the lines about them.
  * Thread-safety: for the main thread. */
 #ifndef SERVER_CLI_CLI_OUTPUT_H
 #define SERVER_CLI_CLI_OUTPUT_H
 
 #include <jansson.h>
+#include <stdio.h>
 
 #include "server/pipeline/pipeline.h"
 
-/* A path's last part without its extension. Returns out. */
-const char *cli_output_stem(const char *path, char *out, size_t size);
+/* Where the picture NAME goes below the folder: restored_imgs/NAME.ext, with aligned restored_faces/NAME_00.png, with
+ * the options' suffix. format: of the input, whose spelling of the extension is kept where the result is of the same.
+ * ERROR_INVALID when that is too long. */
+enum error_code cli_output_path(char *out, size_t size, const char *folder, const char *name,
+                                const struct options *options, enum image_format format, const char *input,
+                                struct error *err) MUST_CHECK;
 
-/* Writes the picture as that one file; what was written into `written`. ERROR_INVALID when that would overwrite the
- * input. */
-enum error_code cli_output_file(const struct restoration *r, const char *input, const char *path, char *written,
-                                size_t size, struct error *err) MUST_CHECK;
+/* Whether the folder holds results of that name: a picture of any format, or a face. */
+bool cli_output_taken(const char *folder, const char *name, const struct options *options);
 
-/* Writes restored_imgs/, restored_faces/, cropped_faces/ and cmp/ below the folder; with aligned no restored_imgs. The
- * picture's path (aligned: the face's) into `written`. */
+/* Creates the folder (that of the file, if the output is a file) and tries to write into it, before any work is done.
+ * ERROR_IO says why that failed. */
+enum error_code cli_output_check(const char *path, bool is_file, const struct options *options,
+                                 struct error *err) MUST_CHECK;
+
+/* Warns on stderr when the folder's disk has less than `bytes` free. */
+void cli_output_warn_space(const char *folder, double bytes);
+
+/* Writes the picture to that file. ERROR_INVALID when that would overwrite the input. */
+enum error_code cli_output_file(const struct restoration *r, const char *input, const char *path,
+                                struct error *err) MUST_CHECK;
+
+/* Writes the picture to stdout. */
+enum error_code cli_output_stdout(const struct restoration *r, struct error *err) MUST_CHECK;
+
+/* Writes the picture to `path`, of cli_output_path, and then the faces to restored_faces/, cropped_faces/ and cmp/
+ * below the folder. ERROR_INVALID when that would overwrite the input. */
 enum error_code cli_output_folder(const struct restoration *r, const char *input, const char *name, const char *folder,
-                                  char *written, size_t size, struct error *err) MUST_CHECK;
+                                  const char *path, struct error *err) MUST_CHECK;
 
-/* One line on stdout: what became of a file; its notes below. */
-void cli_output_line(const struct restoration *r, const char *input, const char *written, double seconds);
+/* Prints one line that says what happened to a file. */
+void cli_output_line(FILE *out, const struct restoration *r, const char *input, const char *written, double seconds);
 
 /* The report as one line of JSON, with "file" and "written". */
-void cli_output_json(const struct restoration *r, const char *input, const char *written);
+void cli_output_json(FILE *out, const struct restoration *r, const char *input, const char *written);
 
 #endif

@@ -1,5 +1,5 @@
 /* restored restore: files and folders, with the reference's options and its layout of results. */
-#include <dirent.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,51 +10,75 @@
 
 #include "runtime/base/file.h"
 #include "runtime/base/mem.h"
+#include "runtime/base/utf8.h"
 #include "server/cli/cli.h"
 #include "server/cli/cli_engine.h"
+#include "server/cli/cli_inputs.h"
 #include "server/cli/cli_output.h"
 #include "server/cli/cli_progress.h"
-#include "server/http/utf8.h"
+
 #include "server/job/job.h"
 
-struct input {
-    char *path;
-    char *name; /* of its results: the file's name without extension, made unique in this run */
+enum cli_restore_target { TARGET_FOLDER, TARGET_FILE, TARGET_STDOUT };
+
+/* What became of the inputs. */
+enum cli_restore_outcome {
+    OUTCOME_RESTORED,
+    OUTCOME_FAILED,
+    OUTCOME_FOREIGN, /* no picture that we read */
+    OUTCOME_THERE,   /* its result existed, with --skip-existing */
+    OUTCOME_COUNT
 };
 
-struct run {
+struct cli_restore_run {
     struct config config;
     struct options options;
     const char *output;
     const char *device; /* of --device; "": none */
-    bool json, to_file; /* to_file: output is the one file to write */
-    struct input *inputs;
-    size_t count, room;
+    bool json, skip_existing, dry_run;
+    enum cli_restore_target target;
+    FILE *told; /* where reports and the summary go: stderr when the picture goes to stdout */
+    const char **paths;
+    size_t path_count;
+    struct cli_inputs inputs;
+    struct cli_index *index; /* of TARGET_FOLDER */
+    struct cli_batch batch;
+    size_t outcomes[OUTCOME_COUNT];
+    char fingerprint[24]; /* of the options, for the index */
+    char **notes;         /* those that were printed */
+    size_t note_count;
     struct model_store *store;
     struct cli_engine engine;
     char cache[1024];
 };
 
-/* For the signal handler: the restoration at work, and that it should stop. */
-static _Atomic(struct restoration *) restore_running;
-static atomic_int restore_stopped;
+/* For the signal handler: the running restoration, and the request to stop. */
+static _Atomic(struct restoration *) cli_restore_running;
+static atomic_int cli_restore_stopped;
 
-static void stop(int number)
+static void cli_restore_stop(int number)
 {
     (void)number;
-    atomic_store(&restore_stopped, 1);
-    struct restoration *r = atomic_load(&restore_running);
+    atomic_store(&cli_restore_stopped, 1);
+    struct restoration *r = atomic_load(&cli_restore_running);
     if (r)
         atomic_store(&r->cancel, 1);
 }
 
-static void usage(void)
+static void cli_restore_usage(void)
 {
     printf("restored restore INPUT... [-o results] [OPTION]...\n\n"
            "Restores files, or the files of folders. Into the folder of -o go restored_imgs/, restored_faces/,\n"
-           "cropped_faces/ and cmp/; with -o NAME.png and one input just that file is written.\n\n"
+           "cropped_faces/ and cmp/; with -o NAME.png or NAME.jpg and one input just that file is written. An INPUT of "
+           "- is the\n"
+           "picture on stdin; -o - writes the result to stdout.\n\n"
            "  -i, --input PATH            one more input\n"
-           "  -o, --output DIR|FILE       where the results go [results]\n"
+           "  -o, --output DIR|FILE|-     where the results go [results]\n"
+           "  --recursive                 include subfolders; the results are in such folders as well\n"
+           "  --skip-existing             leave out pictures whose result is newer than they are and was made with the "
+           "same\n"
+           "                              options\n"
+           "  --dry-run                   say what would be done, and do nothing\n"
            "  -v, -s, -w                  short for --version, --upscale, --weight\n"
            "  --models DIR                folder of checkpoints\n"
            "  --device ID,ID...           a device (id, UUID or name of restored devices), or several in the order of\n"
@@ -65,204 +89,421 @@ static void usage(void)
         if (strcmp(option_rows[i].name, "device")) /* above: a request names one, here there may be several */
             printf("  --%-25s %s (%s)%s%s%s\n", option_rows[i].name, option_rows[i].help, option_rows[i].allowed,
                    *option_rows[i].initial ? " [" : "", option_rows[i].initial, *option_rows[i].initial ? "]" : "");
-    printf("\nOptions may be written with one dash, and with - for _. Keys of the configuration are options, too: see\n"
-           "restored serve --help.\n");
+    printf(
+        "\nOptions may be written with one dash, and with - for _. The configuration's keys are options, too: see\n"
+        "restored serve --help. The exit status is 0 if nothing failed (files that are not pictures are skipped),\n"
+        "1 if a picture failed, a model or device is missing, or the results cannot be written, 2 if the command was\n"
+        "wrong, and 130 after Ctrl-C.\n");
 }
 
-static enum error_code add_input(struct run *run, const char *folder, const char *name, struct error *err)
+/* Whether the name ends as that of a picture that we cannot write. */
+static bool cli_restore_cannot_write(const char *ext)
 {
-    if (run->count == run->room) {
-        size_t room = run->room ? 2 * run->room : 16;
-        struct input *grown = realloc(run->inputs, room * sizeof *grown);
-        if (!grown)
-            return error_set(err, ERROR_NO_MEMORY, "no memory for the list of inputs");
-        run->inputs = grown;
-        run->room = room;
-    }
-    struct input *input = &run->inputs[run->count];
-    *input = (struct input){NULL, NULL};
-    size_t length = folder ? strlen(folder) : 0;
-    const char *slash = length && folder[length - 1] != '/' ? "/" : "";
-    if (asprintf(&input->path, "%s%s%s", folder ? folder : "", slash, name) < 0)
-        return error_set(err, ERROR_NO_MEMORY, "no memory for the list of inputs");
-    run->count++;
-    return OK;
-}
-
-/* A folder's files in order of their names; hidden ones and subfolders are left alone. What is no readable file (a
- * dangling link, a FIFO) stays in the list and fails in its turn, as a file named on the command line does. */
-static enum error_code add_folder(struct run *run, const char *folder, struct error *err)
-{
-    struct dirent **list;
-    int count = scandir(folder, &list, NULL, alphasort);
-    if (count < 0)
-        return error_set(err, ERROR_IO, "%s: %m", folder);
-    enum error_code code = OK;
-    size_t before = run->count;
-    for (int i = 0; i < count; i++) {
-        struct stat status;
-        if (!code && list[i]->d_name[0] != '.' && !(code = add_input(run, folder, list[i]->d_name, err)) &&
-            !stat(run->inputs[run->count - 1].path, &status) && S_ISDIR(status.st_mode))
-            free(run->inputs[--run->count].path);
-        free(list[i]);
-    }
-    free(list);
-    if (!code && run->count == before)
-        code = error_set(err, ERROR_NOT_FOUND, "%s: there is no file in this folder", folder);
-    return code;
-}
-
-static enum error_code add_path(struct run *run, const char *path, struct error *err)
-{
-    struct stat status;
-    return !stat(path, &status) && S_ISDIR(status.st_mode) ? add_folder(run, path, err)
-                                                           : add_input(run, NULL, path, err);
-}
-
-/* Whether an input before this one has the name already, or a later one will have it by itself. */
-static bool name_taken(const struct run *run, size_t index, const char *name)
-{
-    for (size_t i = 0; i < run->count; i++) {
-        char stem[256];
-        if (i < index ? !strcmp(run->inputs[i].name, name)
-                      : i > index && !strcmp(cli_output_stem(run->inputs[i].path, stem, sizeof stem), name))
+    static const char *const others[] = {"webp", "tif", "tiff", "bmp", "gif", "heic", "heif", "avif", "jxl", "jp2",
+                                         "j2k",  "jxr", "ico",  "psd", "xcf", "pdf",  "svg",  "eps",  "tga", "ppm",
+                                         "pgm",  "pnm", "exr",  "hdr", "qoi", "dng",  "apng", "raw"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (!strcasecmp(ext, others[i]))
             return true;
-    }
     return false;
 }
 
-/* Two inputs a.jpg and a.png, or from two folders, would write the same files: the later one becomes a_2. */
-static enum error_code name_inputs(struct run *run, struct error *err)
-{
-    for (size_t i = 0; i < run->count; i++) {
-        char stem[256], name[272];
-        snprintf(name, sizeof name, "%s", cli_output_stem(run->inputs[i].path, stem, sizeof stem));
-        bool repeated = false;
-        for (size_t k = 0; k < i && !repeated; k++)
-            repeated = !strcmp(run->inputs[k].name, name);
-        for (int number = 2; repeated && (number == 2 || name_taken(run, i, name)); number++)
-            snprintf(name, sizeof name, "%s_%d", stem, number);
-        if (repeated)
-            fprintf(stderr, "restored: %s: an input before it is also named \"%s\"; its results are named \"%s\"\n",
-                    run->inputs[i].path, stem, name);
-        run->inputs[i].name = strdup(name);
-        if (!run->inputs[i].name)
-            return error_set(err, ERROR_NO_MEMORY, "no memory for the list of inputs");
-    }
-    return OK;
-}
-
-/* -o NAME.png with one input is a file, and its extension the format. */
-static enum error_code choose_output(struct run *run, struct error *err)
+/* -o NAME.png with one input is a file whose extension is the format; - is stdout. */
+static enum error_code cli_restore_choose_target(struct cli_restore_run *run, struct error *err)
 {
     struct stat status;
     const char *dot = strrchr(run->output, '.');
-    static const char *const known[][2] = {{"png", "png"}, {"jpg", "jpg"}, {"jpeg", "jpg"}, {"webp", "webp"}};
+    static const char *const known[][2] = {
+        {"png", "png"}, {"jpg", "jpg"}, {"jpeg", "jpg"}, {"jpe", "jpg"}, {"jfif", "jpg"}};
     const char *format = NULL;
-    for (int i = 0; dot && i < 4; i++)
+    const bool to_stdout = !strcmp(run->output, "-");
+    for (size_t i = 0; dot && i < sizeof known / sizeof *known; i++)
         if (!strcasecmp(dot + 1, known[i][0]))
             format = known[i][1];
-    if (!format || (!stat(run->output, &status) && S_ISDIR(status.st_mode)))
+    if (!to_stdout && !stat(run->output, &status) && S_ISDIR(status.st_mode))
         return OK;
-    if (run->count != 1)
+    if (dot && cli_restore_cannot_write(dot + 1))
+        return error_set(err, ERROR_INVALID,
+                         "-o %s: %s cannot be written, only png and jpg; if it is to be a folder, end its name with /",
+                         run->output, dot + 1);
+    if (!to_stdout && !format)
+        return OK;
+    if (run->path_count != 1)
         return error_set(err, ERROR_INVALID, "-o %s names one file, but there are %zu inputs; name a folder",
-                         run->output, run->count);
+                         run->output, run->path_count);
+    if (!stat(run->paths[0], &status) && S_ISDIR(status.st_mode))
+        return error_set(err, ERROR_INVALID, "-o %s names one file, but %s is a folder; name a folder", run->output,
+                         run->paths[0]);
+    run->target = to_stdout ? TARGET_STDOUT : TARGET_FILE;
+    if (to_stdout) {
+        run->told = stderr;
+        return isatty(STDOUT_FILENO) && !run->dry_run
+                   ? error_set(err, ERROR_INVALID,
+                               "-o - would write a picture to the terminal; send stdout to a file "
+                               "or a program")
+                   : OK;
+    }
     struct options wanted = run->options;
     enum error_code code = options_set(&wanted, "ext", format, err);
     if (!code && run->options.ext != FORMAT_AUTO && run->options.ext != wanted.ext)
         code = error_set(err, ERROR_INVALID, "-o %s and --ext do not agree on the format", run->output);
     run->options = wanted;
-    run->to_file = true;
     return code;
 }
 
-static enum error_code restore_bytes(struct run *run, const struct input *input, const struct file *file,
-                                     struct restoration *r, char *written, size_t size, struct error *err)
+/* ---- what is said ---- */
+
+/* The text with options as they are written here: "damaged=accept" becomes "--damaged accept". */
+static const char *cli_restore_words(char *out, size_t size, const char *text)
+{
+    size_t used = 0;
+    for (const char *p = text; *p && used + 1 < size;) {
+        const size_t length = strspn(p, "abcdefghijklmnopqrstuvwxyz_");
+        char name[64] = "";
+        if (length && length < sizeof name && p[length] == '=' && (p == text || p[-1] == ' '))
+            memcpy(name, p, length);
+        if (*name && options_find(name)) {
+            used += (size_t)snprintf(out + used, size - used, "--%s ", name);
+            p += length + 1;
+        } else {
+            out[used++] = *p++;
+        }
+    }
+    out[used < size ? used : size - 1] = 0;
+    return out;
+}
+
+static int cli_restore_fail(const struct error *err, int status)
+{
+    char words[2 * sizeof err->text];
+    fprintf(stderr, "restored: %s\n", cli_restore_words(words, sizeof words, err->text));
+    return status;
+}
+
+static void cli_restore_print_failure(const struct cli_restore_run *run, const char *path, enum error_code code,
+                                      const char *text)
+{
+    char words[2 * sizeof((struct error *)0)->text];
+    if (!run->json) {
+        const bool named = !strncmp(text, path, strlen(path)); /* the system's errors begin with the path */
+        fprintf(stderr, "restored: %s%s%s%s\n", named ? "" : path, named ? "" : ": ",
+                code == ERROR_UNSUPPORTED ? "skipped: " : "",
+                named ? text : cli_restore_words(words, sizeof words, text));
+        return;
+    }
+    char file[4096], copy[sizeof((struct error *)0)->text];
+    json_t *line = json_pack("{s:s, s:{s:s, s:s}}", "file", utf8_copy(file, sizeof file, path),
+                             code == ERROR_UNSUPPORTED ? "skipped" : "error", "code", error_code_name(code), "text",
+                             utf8_copy(copy, sizeof copy, cli_restore_words(words, sizeof words, text)));
+    json_dumpf(line, run->told, JSON_COMPACT | JSON_REAL_PRECISION(10));
+    json_decref(line);
+    putc('\n', run->told);
+}
+
+/* Notes are printed when they are first made; most are the same for every picture. */
+static void cli_restore_print_notes(struct cli_restore_run *run, const struct restoration *r)
+{
+    for (int i = 0; i < r->note_count; i++) {
+        char words[1024];
+        bool known = false;
+        for (size_t k = 0; k < run->note_count && !known; k++)
+            known = !strcmp(run->notes[k], r->notes[i]);
+        if (known)
+            continue;
+        fprintf(run->told, "  note: %s\n", cli_restore_words(words, sizeof words, r->notes[i]));
+        char **grown = realloc(run->notes, (run->note_count + 1) * sizeof *grown);
+        if (!grown)
+            continue;
+        run->notes = grown;
+        if ((run->notes[run->note_count] = strdup(r->notes[i])))
+            run->note_count++;
+    }
+}
+
+/* "9 restored, 1 failed, 4 skipped (not pictures)" */
+static void cli_restore_print_summary(const struct cli_restore_run *run)
+{
+    static const char *const words[OUTCOME_COUNT] = {[OUTCOME_RESTORED] = "%zu restored",
+                                                     [OUTCOME_FAILED] = ", %zu failed",
+                                                     [OUTCOME_FOREIGN] = ", %zu skipped (not pictures)",
+                                                     [OUTCOME_THERE] = ", %zu skipped (restored before)"};
+    size_t done = 0;
+    FILE *out = run->json ? stderr : run->told;
+    if (run->inputs.count < 2 && !atomic_load(&cli_restore_stopped))
+        return;
+    for (int i = 0; i < OUTCOME_COUNT; i++) {
+        done += run->outcomes[i];
+        if (i == OUTCOME_RESTORED || run->outcomes[i])
+            fprintf(out, i == OUTCOME_RESTORED && run->dry_run ? "%zu would be restored" : words[i], run->outcomes[i]);
+    }
+    if (done < run->inputs.count)
+        fprintf(out, ", %zu not done", run->inputs.count - done);
+    fprintf(out, "%s\n", atomic_load(&cli_restore_stopped) ? "; stopped" : "");
+}
+
+/* ---- one input ---- */
+
+static enum error_code cli_restore_path(const struct cli_restore_run *run, const struct cli_input *input, char *out,
+                                        size_t size, struct error *err)
+{
+    if (run->target == TARGET_FOLDER)
+        return cli_output_path(out, size, run->output, input->name, &run->options, input->format, input->path, err);
+    snprintf(out, size, "%s", run->output);
+    return OK;
+}
+
+/* Whether the result exists and was made from this picture in its present state with these options, as far as we can
+ * know. */
+static bool cli_restore_is_there(const struct cli_restore_run *run, const struct cli_input *input)
+{
+    char path[4096];
+    struct stat status;
+    if (run->target == TARGET_STDOUT || !input->mtime_ns || cli_restore_path(run, input, path, sizeof path, NULL) ||
+        stat(path, &status))
+        return false;
+    const int64_t made = (int64_t)status.st_mtim.tv_sec * 1000000000 + status.st_mtim.tv_nsec;
+    const struct cli_index_entry *entry = cli_index_find(run->index, input->name, run->options.suffix);
+    if (!entry)
+        return made >= input->mtime_ns;
+    return entry->size == input->size && !strcmp(entry->options, run->fingerprint) &&
+           (entry->mtime_ns == input->mtime_ns || made >= input->mtime_ns);
+}
+
+static enum error_code cli_restore_write(struct cli_restore_run *run, const struct cli_input *input,
+                                         const struct restoration *r, const char *path, struct error *err)
+{
+    if (run->target == TARGET_STDOUT)
+        return cli_output_stdout(r, err);
+    if (run->target == TARGET_FILE)
+        return cli_output_file(r, input->path, path, err);
+    enum error_code code = cli_output_folder(r, input->path, input->name, run->output, path, err);
+    struct cli_index_entry entry = {.name = input->name,
+                                    .suffix = (char *)(uintptr_t)run->options.suffix,
+                                    .source = input->source,
+                                    .options = run->fingerprint,
+                                    .size = input->size,
+                                    .mtime_ns = input->mtime_ns};
+    return code ? code : cli_index_add(run->index, &entry, err);
+}
+
+static enum error_code cli_restore_bytes(struct cli_restore_run *run, const struct cli_input *input,
+                                         const struct file *file, struct restoration *r, const char *path,
+                                         struct error *err)
 {
     r->options = run->options;
     r->limits = (struct limits){.input_pixels = run->config.input_pixels,
                                 .result_pixels = run->config.result_pixels,
-                                .detect_max_side = (int)run->config.detect_max_side};
+                                .detect_max_side = (int)run->config.detect_max_side,
+                                .max_faces = (int)run->config.max_faces};
     r->input = file->data;
     r->input_bytes = file->size;
-    r->keep_faces = !run->to_file;
+    r->keep_faces = run->target == TARGET_FOLDER;
     if (!file->size)
-        return error_set(err, ERROR_UNSUPPORTED, "the file is empty");
-    atomic_store(&restore_running, r);
-    if (atomic_load(&restore_stopped))
+        return error_set(err, ERROR_CORRUPT, "the file is empty");
+    atomic_store(&cli_restore_running, r);
+    if (atomic_load(&cli_restore_stopped))
         atomic_store(&r->cancel, 1);
-    struct cli_progress *progress = cli_progress_begin(r, input->path);
+    struct cli_progress *progress = cli_progress_begin(r, input->path, &run->batch);
     enum error_code code = cli_engine_run(&run->engine, r, err);
     cli_progress_end(&progress);
-    atomic_store(&restore_running, NULL);
-    if (code)
-        return code;
-    return run->to_file ? cli_output_file(r, input->path, run->output, written, size, err)
-                        : cli_output_folder(r, input->path, input->name, run->output, written, size, err);
+    atomic_store(&cli_restore_running, NULL);
+    return code ? code : cli_restore_write(run, input, r, path, err);
 }
 
-static void print_failure(const struct run *run, const char *path, const struct error *err)
+static enum error_code cli_restore_input(struct cli_restore_run *run, const struct cli_input *input, struct error *err)
 {
-    if (!run->json) {
-        fprintf(stderr, "restored: %s: %s\n", path, err->text);
-        return;
-    }
-    char file[4096], text[sizeof err->text];
-    json_t *line = json_pack("{s:s, s:{s:s, s:s}}", "file", utf8_copy(file, sizeof file, path), "error", "code",
-                             error_code_name(err->code), "text", utf8_copy(text, sizeof text, err->text));
-    json_dumpf(line, stdout, JSON_COMPACT | JSON_REAL_PRECISION(10));
-    json_decref(line);
-    putchar('\n');
-}
-
-static enum error_code restore_one(struct run *run, const struct input *input, struct error *err)
-{
-    struct file file = {0};
+    struct file file = {.data = input->bytes, .size = (size_t)input->size};
     struct restoration *r = NULL;
-    char written[1200] = "";
+    char path[4096];
     int64_t started = job_now();
-    enum error_code code = file_map(&file, input->path, err);
-    if (code) {
-        /* the text names the path already */
-        if (!run->json)
-            fprintf(stderr, "restored: %s\n", err->text);
-        else
-            print_failure(run, input->path, err);
-        return code == ERROR_NOT_FOUND ? ERROR_IO : code; /* NOT_FOUND below means: no models */
-    }
-    code = restoration_create(&r, err);
+    enum error_code code = input->bytes ? OK : file_map(&file, input->path, err);
     if (!code)
-        code = restore_bytes(run, input, &file, r, written, sizeof written, err);
-    if (code)
-        print_failure(run, input->path, err);
-    else if (run->json)
-        cli_output_json(r, input->path, written);
-    else
-        cli_output_line(r, input->path, written, (double)(job_now() - started) / 1e9);
+        code = cli_restore_path(run, input, path, sizeof path, err);
+    if (!code)
+        code = restoration_create(&r, err);
+    if (!code)
+        code = cli_restore_bytes(run, input, &file, r, path, err);
+    const double seconds = (double)(job_now() - started) / 1e9;
+    if (!code) {
+        run->batch.done += input->megapixels;
+        run->batch.seconds += seconds;
+    }
+    if (!code && run->json) {
+        cli_output_json(run->told, r, input->path, path);
+    } else if (!code) {
+        cli_output_line(run->told, r, input->path, path, seconds);
+        cli_restore_print_notes(run, r);
+    }
     fflush(stdout);
     restoration_destroy(&r);
-    file_unmap(&file);
+    if (!input->bytes)
+        file_unmap(&file);
     return code;
 }
 
-/* One argument of ours, of the options or of the configuration. */
-static enum error_code take(struct run *run, struct cli *cli, bool *help, struct error *err)
+static enum cli_restore_outcome cli_restore_one(struct cli_restore_run *run, const struct cli_input *input)
+{
+    char path[4096];
+    struct error err = ERROR_INIT;
+    enum error_code code = input->code;
+    if (code) {
+        /* a file given as the only input must be a picture: somebody expects its result */
+        if (code == ERROR_UNSUPPORTED && (run->target != TARGET_FOLDER || input->bytes))
+            code = ERROR_INVALID;
+        cli_restore_print_failure(run, input->path, code, input->reason);
+        return code == ERROR_UNSUPPORTED ? OUTCOME_FOREIGN : OUTCOME_FAILED;
+    }
+    if (run->skip_existing && cli_restore_is_there(run, input))
+        return OUTCOME_THERE;
+    run->batch.number++;
+    run->batch.megapixels = input->megapixels;
+    run->batch.left -= input->megapixels;
+    code = run->dry_run ? cli_restore_path(run, input, path, sizeof path, &err) : cli_restore_input(run, input, &err);
+    if (!code && run->dry_run)
+        fprintf(run->told, "%s -> %s\n", input->path, path);
+    if (code && !(code == ERROR_CANCELLED && atomic_load(&cli_restore_stopped)))
+        cli_restore_print_failure(run, input->path, code == ERROR_UNSUPPORTED ? ERROR_INVALID : code, err.text);
+    return code ? OUTCOME_FAILED : OUTCOME_RESTORED;
+}
+
+/* ---- the run ---- */
+
+static bool cli_restore_taken(const char *name, void *user)
+{
+    const struct cli_restore_run *run = user;
+    return run->target == TARGET_FOLDER && cli_output_taken(run->output, name, &run->options);
+}
+
+/* FNV-1a of everything that the result depends on, except the models' files. */
+static void cli_restore_fingerprint(struct cli_restore_run *run)
+{
+    const char *more[] = {run->config.default_version, run->config.default_bg_upsampler, run->config.default_detector,
+                          run->config.default_parser};
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    for (int i = 0; i < option_row_count + 4; i++) {
+        char text[1024];
+        if (i >= option_row_count)
+            snprintf(text, sizeof text, "%s", more[i - option_row_count]);
+        else if (strcmp(option_rows[i].name, "device"))
+            options_text(&run->options, option_rows[i].name, text, sizeof text);
+        else
+            *text = 0;
+        for (const char *p = text;; p++) {
+            hash = (hash ^ (unsigned char)*p) * UINT64_C(0x100000001b3);
+            if (!*p)
+                break;
+        }
+    }
+    snprintf(run->fingerprint, sizeof run->fingerprint, "%016" PRIx64, hash);
+}
+
+/* What there is to do, and what the progress line needs to know about it. */
+static void cli_restore_count(struct cli_restore_run *run)
+{
+    double bytes = 0;
+    for (size_t i = 0; i < run->inputs.count; i++) {
+        const struct cli_input *input = &run->inputs.items[i];
+        if (input->code || (run->skip_existing && cli_restore_is_there(run, input)))
+            continue;
+        run->batch.count++;
+        run->batch.left += input->megapixels;
+        /* of a photo a PNG of 8 bits takes some 1.5 bytes a pixel, and a JPEG a third of that */
+        const bool png =
+            run->options.ext == FORMAT_PNG || (run->options.ext == FORMAT_AUTO && input->format == IMAGE_PNG);
+        bytes += input->megapixels * 1e6 * run->options.upscale * run->options.upscale * (png ? 1.5 : 0.5);
+    }
+    if (run->target == TARGET_FOLDER && !run->dry_run)
+        cli_output_warn_space(run->output, bytes);
+}
+
+/* Checks everything that can go wrong before work begins. */
+static enum error_code cli_restore_prepare(struct cli_restore_run *run, struct error *err)
+{
+    if (!run->path_count)
+        return error_set(err, ERROR_INVALID, "there is no input; restored restore --help says how it is used");
+    if (!*run->output)
+        return error_set(err, ERROR_INVALID, "-o names neither a folder nor a file");
+    if (cli_restore_choose_target(run, err) || options_check(&run->options, err))
+        return err->code;
+    if (run->target == TARGET_FOLDER && stat(run->output, &run->inputs.results))
+        run->inputs.results = (struct stat){0};
+    for (size_t i = 0; i < run->path_count; i++)
+        if (cli_inputs_add(&run->inputs, run->paths[i], err))
+            return err->code;
+    return OK;
+}
+
+static enum error_code cli_restore_open(struct cli_restore_run *run, struct error *err)
+{
+    const bool named = *run->device && strcasecmp(run->device, "auto") != 0;
+    const char *which = named ? run->device : run->config.device;
+    struct restoration like = {.options = run->options};
+    if (!run->dry_run && run->target != TARGET_STDOUT &&
+        cli_output_check(run->output, run->target == TARGET_FILE, &run->options, err))
+        return err->code;
+    if (run->target == TARGET_FOLDER && cli_index_open(&run->index, run->output, err))
+        return err->code;
+    if (cli_inputs_look(&run->inputs, err) || cli_inputs_name(&run->inputs, run->index, cli_restore_taken, run, err))
+        return err->code;
+    cli_restore_fingerprint(run);
+    cli_restore_count(run);
+    if (run->dry_run || !run->batch.count)
+        return OK;
+    if (cli_open_store(&run->store, &run->config, err) || pipeline_check_models(&like, run->store, err))
+        return err->code;
+    return cli_engine_open(&run->engine, which, config_cache_dir(&run->config, run->cache, sizeof run->cache),
+                           run->config.precision, run->config.memory, run->store, err);
+}
+
+static int cli_restore_all(struct cli_restore_run *run)
+{
+    struct error err = ERROR_INIT;
+    struct sigaction action = {.sa_handler = cli_restore_stop, .sa_flags = (int)SA_RESETHAND};
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    enum error_code code = cli_restore_open(run, &err);
+    if (code && !atomic_load(&cli_restore_stopped))
+        return cli_restore_fail(&err, CLI_FAILED);
+    for (size_t i = 0; i < run->inputs.count && !code && !atomic_load(&cli_restore_stopped); i++) {
+        enum cli_restore_outcome outcome = cli_restore_one(run, &run->inputs.items[i]);
+        if (outcome != OUTCOME_FAILED || !atomic_load(&cli_restore_stopped))
+            run->outcomes[outcome]++;
+    }
+    cli_restore_print_summary(run);
+    return atomic_load(&cli_restore_stopped) ? 128 + SIGINT : run->outcomes[OUTCOME_FAILED] ? CLI_FAILED : CLI_OK;
+}
+
+static enum error_code cli_restore_add_path(struct cli_restore_run *run, const char *path)
+{
+    run->paths[run->path_count++] = path; /* there is room for all arguments */
+    return OK;
+}
+
+/* One argument: of this command, of the options or of the configuration. */
+static enum error_code cli_restore_take(struct cli_restore_run *run, struct cli *cli, bool *help, struct error *err)
 {
     static const char *const letters[][2] = {{"i", "input"},   {"o", "output"}, {"v", "version"},
                                              {"s", "upscale"}, {"w", "weight"}, {"h", "help"}};
     for (int i = 0; i < 6; i++)
         if (!strcmp(cli->name, letters[i][0]))
             strcpy(cli->name, letters[i][1]);
+    const struct {
+        const char *name;
+        bool *set;
+    } flags[] = {{"help", help},
+                 {"json", &run->json},
+                 {"recursive", &run->inputs.recursive},
+                 {"skip_existing", &run->skip_existing},
+                 {"dry_run", &run->dry_run}};
     const char *value;
     enum error_code code;
     if (!*cli->name)
-        return add_path(run, cli->value, err);
-    if (!strcmp(cli->name, "help"))
-        return cli_flag(cli, help, err);
-    if (!strcmp(cli->name, "json"))
-        return cli_flag(cli, &run->json, err);
+        return cli_restore_add_path(run, cli->value);
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+        if (!strcmp(cli->name, flags[i].name))
+            return cli_flag(cli, flags[i].set, err);
     if (!strcmp(cli->name, "input"))
-        return (code = cli_value(cli, &value, err)) ? code : add_path(run, value, err);
+        return (code = cli_value(cli, &value, err)) ? code : cli_restore_add_path(run, value);
     if (!strcmp(cli->name, "output"))
         return cli_value(cli, &run->output, err);
     const struct option_row *row = options_find(cli->name);
@@ -282,67 +523,44 @@ static enum error_code take(struct run *run, struct cli *cli, bool *help, struct
     return options_set(&run->options, row->name, value, err);
 }
 
-static enum error_code prepare(struct run *run, struct error *err)
+static void cli_restore_free(struct cli_restore_run *run)
 {
-    if (!run->count)
-        return error_set(err, ERROR_INVALID, "there is no input; restored restore --help says how it is used");
-    if (!*run->output)
-        return error_set(err, ERROR_INVALID, "-o names no folder and no file");
-    if (choose_output(run, err) || options_check(&run->options, err) || name_inputs(run, err))
-        return err->code;
-    return OK;
-}
-
-static int restore(struct run *run)
-{
-    struct error err = ERROR_INIT;
-    const bool named = *run->device && strcasecmp(run->device, "auto") != 0;
-    const char *which = named ? run->device : run->config.device;
-    if (cli_open_store(&run->store, &run->config, &err) ||
-        cli_engine_open(&run->engine, which, config_cache_dir(&run->config, run->cache, sizeof run->cache),
-                        run->config.precision, run->store, &err))
-        return cli_fail(&err, CLI_FAILED);
-    struct sigaction action = {.sa_handler = stop, .sa_flags = SA_RESETHAND};
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    int status = CLI_OK;
-    for (size_t i = 0; i < run->count && !atomic_load(&restore_stopped); i++) {
-        struct error local = ERROR_INIT;
-        enum error_code code = restore_one(run, &run->inputs[i], &local);
-        if (code)
-            status = CLI_FAILED;
-        if (code == ERROR_NOT_FOUND) /* no model for it, and so for none */
-            break;
-    }
-    return atomic_load(&restore_stopped) ? 128 + SIGINT : status;
+    cli_engine_close(&run->engine);
+    model_store_destroy(&run->store);
+    cli_index_close(&run->index);
+    cli_inputs_free(&run->inputs);
+    for (size_t i = 0; i < run->note_count; i++)
+        free(run->notes[i]);
+    free(run->notes);
+    free(run->paths);
 }
 
 int cli_restore(int argc, char **argv)
 {
-    struct run run = {.output = "results", .device = ""};
+    struct cli_restore_run run = {.output = "results", .device = "", .told = stdout};
     struct cli cli;
     struct error err = ERROR_INIT;
     bool help = false;
+    static const char *const own[] = {"input", "output", "json", "recursive", "skip_existing", "dry_run", NULL};
     options_init(&run.options);
     enum error_code code = cli_begin(&cli, argc, argv, &run.config, &err);
+    cli.own = own;
+    cli.takes_options = true;
+    run.paths = mem_calloc((size_t)argc + 1, sizeof *run.paths);
+    if (!code && !run.paths)
+        code = error_set(&err, ERROR_NO_MEMORY, "no memory for the list of inputs");
     while (!code && !help && cli_next(&cli, "iovsw"))
-        code = take(&run, &cli, &help, &err);
+        code = cli_restore_take(&run, &cli, &help, &err);
     int status = CLI_OK;
     if (help) {
-        usage();
-    } else if (code || prepare(&run, &err)) {
-        status = cli_fail(&err, CLI_USAGE);
+        cli_restore_usage();
+    } else if (code || cli_restore_prepare(&run, &err)) {
+        status = cli_restore_fail(&err, CLI_USAGE);
     } else {
         log_set_level(run.config.log_level > LOG_WARN ? run.config.log_level : LOG_WARN);
-        device_set_cpu_threads((int)run.config.cpu_threads);
-        status = restore(&run);
+        config_apply(&run.config);
+        status = cli_restore_all(&run);
     }
-    cli_engine_close(&run.engine);
-    model_store_destroy(&run.store);
-    for (size_t i = 0; i < run.count; i++) {
-        free(run.inputs[i].path);
-        free(run.inputs[i].name);
-    }
-    free(run.inputs);
+    cli_restore_free(&run);
     return status;
 }

@@ -1,4 +1,4 @@
-/* restored serve: puts models, workers and HTTP together, waits for signals, and takes it all down in order. */
+/* restored serve: starts models, workers and HTTP, waits for signals, and shuts everything down in order. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,61 +12,111 @@
 
 #define POLL_MS 50
 #define CANCEL_SECONDS 20 /* for a cancelled job to end: a device finishes what was submitted to it */
-#define ANSWER_SECONDS 5  /* for answers still on their way when all jobs have ended */
+#define ANSWER_SECONDS 5  /* for answers still being sent when all jobs have ended */
 
-static void usage(void)
+static void serve_usage(void)
 {
     printf(
         "restored serve [--config FILE] [--KEY VALUE]...\n\n"
-        "Serves HTTP until SIGTERM or SIGINT. A key comes from the file, then from the environment as RESTORED_KEY,\n"
-        "then from its flag; the later wins.\n\n"
-        "  --config FILE               file of `key = value` lines; see config/restored.conf\n"
-        "  --print-config              show each value and where it comes from, and exit\n"
-        "  --models DIR                the same as --models_dir\n");
+        "Serves HTTP until SIGTERM or SIGINT. SIGHUP reads the configuration and looks for models again; SIGUSR1 logs\n"
+        "what it is doing. A key comes from " RESTORED_SYSCONFDIR "/restored/restored.conf, then from\n"
+        "$XDG_CONFIG_HOME/restored/restored.conf (else ~/.config/restored/restored.conf), then from the environment\n"
+        "as RESTORED_KEY, then from its flag; the later wins.\n\n"
+        "  --config FILE              this file of `key = value` lines instead of those two; RESTORED_CONFIG=FILE "
+        "does\n"
+        "                             the same\n"
+        "  --print-config             show which files were read, and each value and where it comes from; exit\n"
+        "  --models DIR               the same as --models_dir\n");
     config_help(stdout);
 }
 
 /* The signal that came within the time, 0 for none. */
-static int wait_signal(const sigset_t *signals, int milliseconds)
+static int serve_wait_signal(const sigset_t *signals, int milliseconds)
 {
     struct timespec time = {milliseconds / 1000, milliseconds % 1000 * 1000000L};
     int number = sigtimedwait(signals, NULL, &time);
     return number > 0 ? number : 0;
 }
 
-/* Until every job has ended or the time is over; with signals also until the next of them comes. */
-static void wait_idle(struct worker_pool *pool, const sigset_t *signals, uint64_t seconds)
+/* Waits until every job has ended or the time is over; with signals also until SIGTERM or SIGINT comes. */
+static void serve_wait_idle(struct worker_pool *pool, const sigset_t *signals, uint64_t seconds)
 {
     const struct timespec pause = {0, POLL_MS * 1000000L};
     int64_t until = job_now() + (int64_t)seconds * 1000000000;
+    int number;
     while (!worker_pool_idle(pool) && job_now() < until)
         if (!signals) {
             nanosleep(&pause, NULL);
-        } else if (wait_signal(signals, POLL_MS)) {
+        } else if ((number = serve_wait_signal(signals, POLL_MS)) == SIGTERM || number == SIGINT) {
             log_event(LOG_WARN, "stop", "at=once");
             return;
         }
 }
 
-static void drain(struct worker_pool *pool, struct server *server, const sigset_t *signals, uint64_t seconds)
+static void serve_drain(struct worker_pool *pool, struct server *server, const sigset_t *signals, uint64_t seconds)
 {
     log_event(LOG_INFO, "drain", "seconds=%llu waiting=%zu", (unsigned long long)seconds,
               queue_depth(worker_pool_queue(pool)));
     worker_pool_drain(pool);
-    wait_idle(pool, signals, seconds);
+    serve_wait_idle(pool, signals, seconds);
     worker_pool_cancel_all(pool);
     /* Every job must have ended, and its connection be resumed, before HTTP may stop. */
-    wait_idle(pool, NULL, CANCEL_SECONDS);
+    serve_wait_idle(pool, NULL, CANCEL_SECONDS);
     if (!worker_pool_idle(pool)) {
-        log_event(LOG_ERROR, "stop", "text=\"a job does not end; leaving without it\"");
+        log_event(LOG_ERROR, "stop", "text=\"a job does not end; exiting without it\"");
         _exit(CLI_FAILED);
     }
     int64_t until = job_now() + ANSWER_SECONDS * INT64_C(1000000000);
     while (server_close_idle(server) && job_now() < until)
-        wait_signal(signals, POLL_MS);
+        serve_wait_signal(signals, POLL_MS);
 }
 
-static int serve(const struct config *config)
+/* Reads all sources of the configuration. */
+static enum error_code serve_read(struct cli *cli, int argc, char **argv, struct config *config, bool *print,
+                                  bool *help, struct error *err)
+{
+    static const char *const own[] = {"print_config", NULL};
+    enum error_code code = cli_begin(cli, argc, argv, config, err);
+    cli->own = own;
+    while (!code && cli_next(cli, "")) {
+        if (!*cli->name)
+            code = error_set(err, ERROR_INVALID, "serve takes no \"%s\"; --help lists what it takes", cli->value);
+        else if (!strcmp(cli->name, "help") || !strcmp(cli->name, "h"))
+            code = cli_flag(cli, help, err);
+        else if (!strcmp(cli->name, "print_config"))
+            code = cli_flag(cli, print, err);
+        else
+            code = cli_config(cli, config, err);
+    }
+    return code;
+}
+
+/* SIGHUP. What cannot be read changes nothing. Later: tokens and certificates are read again here, too. */
+static void serve_reload(struct server *server, int argc, char **argv)
+{
+    struct cli cli;
+    struct config wanted;
+    struct error err = ERROR_INIT;
+    bool ignored = false;
+    if (serve_read(&cli, argc, argv, &wanted, &ignored, &ignored, &err) || server_reload(server, &wanted, &err))
+        log_event(LOG_ERROR, "reload", "text=\"%s\" result=\"the old configuration stays\"", err.text);
+}
+
+/* Until a signal that ends the server. */
+static void serve_wait(struct server *server, const sigset_t *signals, int argc, char **argv)
+{
+    for (;;) {
+        const int number = serve_wait_signal(signals, 3600 * 1000);
+        if (number == SIGHUP)
+            serve_reload(server, argc, argv);
+        else if (number == SIGUSR1)
+            server_log_status(server);
+        else if (number)
+            return;
+    }
+}
+
+static int serve_run(const struct config *config, int argc, char **argv)
 {
     char cache[1024], url[160];
     struct error err = ERROR_INIT;
@@ -76,15 +126,21 @@ static int serve(const struct config *config)
     struct worker_settings settings = {.precision = config->precision,
                                        .workers = (int)config->workers,
                                        .queue = (size_t)config->queue,
+                                       .inflight_memory = config->inflight_memory,
                                        .job_seconds = (int)config->job_seconds,
+                                       .stall_seconds = (int)config->stall_seconds,
+                                       .memory = config->memory,
+                                       .keep_seconds = (int64_t)config->keep_seconds,
                                        .device = config->device,
                                        .cache_dir = config_cache_dir(config, cache, sizeof cache)};
 
-    /* Blocked before any thread is there, so that the signals come to this one alone. */
+    /* Blocked before any thread is started, so that only this one gets the signals. */
     sigset_t signals;
     sigemptyset(&signals);
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGHUP);
+    sigaddset(&signals, SIGUSR1);
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
 
     if (cli_open_store(&store, config, &err))
@@ -95,27 +151,30 @@ static int serve(const struct config *config)
     server_url(server, url, sizeof url);
     log_event(LOG_INFO, "start", "version=%s url=%s workers=%d queue=%zu", RESTORED_VERSION, url, settings.workers,
               settings.queue);
+    server_admin_url(server, url, sizeof url);
+    if (*url)
+        log_event(LOG_INFO, "admin", "url=%s", url);
+    server_url(server, url, sizeof url);
     if (!server_is_local(server))
-        log_event(
-            LOG_WARN, "OPEN-TO-THE-NETWORK",
-            "url=%s text=\"anybody who reaches this address may use the server: there are no tokens yet; listen on "
-            "127.0.0.1, or put a proxy with a password in front\"",
-            url);
+        log_event(LOG_WARN, "OPEN-TO-THE-NETWORK",
+                  "url=%s text=\"anyone who reaches this address may use the server, because there are no tokens yet; "
+                  "listen on "
+                  "127.0.0.1, or put a proxy with a password in front\"",
+                  url);
     if (model_store_ready(store, &err))
         log_event(LOG_WARN, "no-models", "text=\"%s\"", err.text);
     error_clear(&err);
     printf("listening on %s\n", url);
     fflush(stdout);
 
-    while (!wait_signal(&signals, 3600 * 1000))
-        ;
-    drain(pool, server, &signals, config->drain_seconds);
+    serve_wait(server, &signals, argc, argv);
+    serve_drain(pool, server, &signals, server_config(server)->drain_seconds);
 out:
-    /* drain has ended every job, so that no connection is suspended when HTTP stops; and HTTP uses the workers. */
+    /* drain has ended every job, so no connection is suspended when HTTP stops, which uses the workers. */
     server_destroy(&server);
     worker_pool_destroy(&pool);
     model_store_destroy(&store);
-    if (err.code)
+    if (err.code && err.code != ERROR_CANCELLED) /* by a signal that came while it started */
         return cli_fail(&err, CLI_FAILED);
     log_event(LOG_INFO, "end", "version=%s", RESTORED_VERSION);
     return CLI_OK;
@@ -127,29 +186,21 @@ int cli_serve(int argc, char **argv)
     struct config config;
     struct error err = ERROR_INIT;
     bool print = false, help = false;
-    enum error_code code = cli_begin(&cli, argc, argv, &config, &err);
-    while (!code && cli_next(&cli, "")) {
-        if (!*cli.name)
-            code = error_set(&err, ERROR_INVALID, "serve takes no \"%s\"; --help lists what it takes", cli.value);
-        else if (!strcmp(cli.name, "help") || !strcmp(cli.name, "h"))
-            code = cli_flag(&cli, &help, &err);
-        else if (!strcmp(cli.name, "print_config"))
-            code = cli_flag(&cli, &print, &err);
-        else
-            code = cli_config(&cli, &config, &err);
-    }
+    enum error_code code = serve_read(&cli, argc, argv, &config, &print, &help, &err);
     if (help) {
-        usage();
+        serve_usage();
         return CLI_OK;
     }
     if (code)
         return cli_fail(&err, CLI_USAGE);
     if (print) {
+        for (int i = 0; i < cli.files.count; i++)
+            printf("# %s: %s\n", cli.files.file[i].path, cli.files.file[i].read ? "read" : "not there");
         config_print(&config, stdout);
         return CLI_OK;
     }
     log_set_level(config.log_level);
-    device_set_cpu_threads((int)config.cpu_threads);
+    config_apply(&config);
     device_set_cpu_handles((int)config.workers);
-    return serve(&config);
+    return serve_run(&config, argc, argv);
 }

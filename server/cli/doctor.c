@@ -3,7 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "server/http/utf8.h"
+#include "runtime/base/utf8.h"
 
 const struct doctor_check doctor_checks[] = {
     {"gpu", "Graphics processors", doctor_gpu},
@@ -23,14 +23,14 @@ void doctor_run(struct doctor *doctor, const struct doctor_check *check)
     check->run(doctor);
 }
 
-static void add(struct doctor *doctor, enum doctor_state state, const char *why, const char *fix, const char *format,
-                va_list arguments)
+static void doctor_add_finding(struct doctor *doctor, enum doctor_state state, const char *why, const char *fix,
+                               const char *format, va_list arguments)
 {
     if (doctor->count == DOCTOR_FINDINGS)
         return;
     struct finding *finding = &doctor->findings[doctor->count++];
     char text[sizeof finding->found];
-    vsnprintf(text, sizeof text, format, arguments); /* may hold any bytes: of paths and of the environment */
+    vsnprintf(text, sizeof text, format, arguments); /* may contain any bytes, from paths and the environment */
     utf8_copy(finding->found, sizeof finding->found, text);
     finding->check = doctor->check;
     finding->state = state;
@@ -42,7 +42,7 @@ void doctor_ok(struct doctor *doctor, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    add(doctor, DOCTOR_OK, "", "", format, arguments);
+    doctor_add_finding(doctor, DOCTOR_OK, "", "", format, arguments);
     va_end(arguments);
 }
 
@@ -51,7 +51,7 @@ void doctor_add(struct doctor *doctor, enum doctor_state state, const char *why,
 {
     va_list arguments;
     va_start(arguments, format);
-    add(doctor, state, why, fix, format, arguments);
+    doctor_add_finding(doctor, state, why, fix, format, arguments);
     va_end(arguments);
 }
 

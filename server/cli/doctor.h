@@ -1,5 +1,5 @@
-/* What may keep a device from being used: checks of this machine, in the order in which one thing needs another. Each
- * adds findings: what is so, and where it is not as it should be, why that matters and what to do.
+/* What may prevent a device from being used: checks of this machine, each after those that it depends on. A check adds
+ * findings: the facts and, where something is wrong, why that matters and what to do.
  * Thread-safety: for the main thread. */
 #ifndef SERVER_CLI_DOCTOR_H
 #define SERVER_CLI_DOCTOR_H
@@ -21,9 +21,9 @@ struct finding {
 #define DOCTOR_FINDINGS 128
 
 struct doctor {
-    const char *root; /* before the system's own paths, but for libraries; "" but in tests */
+    const char *root; /* put before the system's paths, except for libraries; "" except in tests */
     const struct config *config;
-    const char *check; /* the one that runs */
+    const char *check; /* the running one */
     struct finding findings[DOCTOR_FINDINGS];
     int count;
     unsigned vendor;  /* of a graphics processor on the PCI bus, else 0 */
@@ -32,7 +32,7 @@ struct doctor {
     struct device_info devices[DEVICES_MAX];
     struct selftest tests[DEVICES_MAX]; /* of the devices */
     int device_count;
-    char chosen[32];    /* the device that work will run on, "" if there is none */
+    char chosen[32];    /* the device that will do the work, "" if there is none */
     char summary[1024]; /* one sentence: which and why */
 };
 
@@ -48,15 +48,15 @@ extern const struct doctor_check doctor_checks[];
 /* Runs one check. */
 void doctor_run(struct doctor *doctor, const struct doctor_check *check);
 
-/* Adds that all is well with something, or a finding with its reason and what to do; format: what was found. */
+/* Adds that something is all right, or a finding with its reason and what to do; format: what was found. */
 void doctor_ok(struct doctor *doctor, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void doctor_add(struct doctor *doctor, enum doctor_state state, const char *why, const char *fix, const char *format,
                 ...) __attribute__((format(printf, 5, 6)));
 
-/* The variable that names the only drivers that Vulkan's loader looks at; NULL if none is set. */
+/* The environment variable that limits the Vulkan loader to certain drivers; NULL if none is set. */
 const char *doctor_driver_variable(void);
 
-/* How to get a Vulkan driver for what is on the PCI bus. */
+/* How to get a Vulkan driver for the hardware on the PCI bus. */
 const char *doctor_driver_advice(const struct doctor *doctor);
 
 /* The checks. doctor_hardware.c: */

@@ -1,4 +1,4 @@
-/* The devices that there are, whether they compute rightly, and which of them work will run on. */
+/* Which devices there are, whether they compute correctly, and which of them will do the work. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,10 +10,10 @@
 #include "server/http/json.h"
 
 #define TRACE                                                                                                          \
-    "mend what stands above; if nothing does, VK_LOADER_DEBUG=all vulkaninfo --summary (of vulkan-tools) tells what "  \
-    "the loader and the driver say"
+    "fix what is listed above; if that does not help, VK_LOADER_DEBUG=all vulkaninfo --summary (of vulkan-tools) "    \
+    "tells what the loader and the driver say"
 
-static void check_device(struct doctor *doctor, const struct device_info *info)
+static void doctor_check_device(struct doctor *doctor, const struct device_info *info)
 {
     if (info->usable)
         doctor_ok(
@@ -23,15 +23,15 @@ static void check_device(struct doctor *doctor, const struct device_info *info)
             (double)info->memory_total / 0x1p30, info->fp16 ? "yes" : "no", info->cooperative_matrix ? "yes" : "no",
             info->int8 ? "yes" : "no", info->subgroup_size);
     else
-        doctor_add(doctor, DOCTOR_PROBLEM, "our shaders need what it lacks, so it is not used",
+        doctor_add(doctor, DOCTOR_PROBLEM, "it lacks what our shaders need, so it is not used",
                    "install a newer driver; if that is the newest, this device cannot be used",
                    "%s: %s (Vulkan %s, driver %s) cannot be used: %s", info->id, info->name, info->api_version,
                    info->driver, info->reason);
 }
 
-/* A finding about what Vulkan lists: where a variable hides drivers, that may be the reason. */
-static void add_about_list(struct doctor *doctor, enum doctor_state state, const char *why, const char *fix,
-                           const char *found)
+/* A finding about Vulkan's list; if an environment variable hides drivers, that may be the reason. */
+static void doctor_add_about_list(struct doctor *doctor, enum doctor_state state, const char *why, const char *fix,
+                                  const char *found)
 {
     const char *name = doctor_driver_variable();
     char both[512];
@@ -48,7 +48,8 @@ void doctor_devices(struct doctor *doctor)
     int software = 0;
     const bool works = doctor->loader && vk_device_probe(&err) == OK;
     if (doctor->loader && !works)
-        add_about_list(doctor, DOCTOR_PROBLEM, "no graphics processor can be used through Vulkan", TRACE, err.text);
+        doctor_add_about_list(doctor, DOCTOR_PROBLEM, "no graphics processor can be used through Vulkan", TRACE,
+                              err.text);
     if (device_list(&list, &count, &err)) {
         doctor_add(doctor, DOCTOR_PROBLEM, "nothing can be computed", "try again", "%s", err.text);
         return;
@@ -57,7 +58,7 @@ void doctor_devices(struct doctor *doctor)
         doctor->devices[doctor->device_count++] = list[i];
         if (strcmp(list[i].backend, "vulkan"))
             continue;
-        check_device(doctor, &list[i]);
+        doctor_check_device(doctor, &list[i]);
         if (list[i].type == DEVICE_SOFTWARE)
             software++;
         else
@@ -67,18 +68,18 @@ void doctor_devices(struct doctor *doctor)
     if (doctor->vulkan_count)
         return;
     if (doctor->vendor)
-        add_about_list(doctor, DOCTOR_PROBLEM, "the graphics processor is there and nothing uses it", TRACE,
-                       "the PCI bus has a graphics processor, but Vulkan lists none");
+        doctor_add_about_list(doctor, DOCTOR_PROBLEM, "the graphics processor is there and nothing uses it", TRACE,
+                              "the PCI bus has a graphics processor, but Vulkan lists none");
     else if (software)
-        add_about_list(
+        doctor_add_about_list(
             doctor, DOCTOR_NOTE,
             "software Vulkan computes on the processor, many times slower than the device cpu does; it is used "
             "only when asked for by name",
             "nothing, if this machine has no graphics processor; else install its driver",
             "Vulkan has software devices alone");
     else if (works)
-        add_about_list(doctor, DOCTOR_NOTE, "Vulkan can do nothing here", doctor_driver_advice(doctor),
-                       "Vulkan lists no device");
+        doctor_add_about_list(doctor, DOCTOR_NOTE, "Vulkan can do nothing here", doctor_driver_advice(doctor),
+                              "Vulkan lists no device");
 }
 
 void doctor_selftests(struct doctor *doctor)
@@ -117,14 +118,14 @@ void doctor_selftests(struct doctor *doctor)
 }
 
 /* "cpu (NAME), in fp32" */
-static void describe(const struct doctor *doctor, const struct device_info *info, char *out, size_t size)
+static void doctor_describe(const struct doctor *doctor, const struct device_info *info, char *out, size_t size)
 {
     const enum precision set = doctor->config->precision, used = set == PRECISION_AUTO ? info->preferred : set;
     snprintf(out, size, "%s (%s), in %s", info->id, info->name, used == PRECISION_FP16 ? "fp16" : "fp32");
 }
 
 /* The best device that passed its self-test; NULL if none did. */
-static const struct device_info *best_that_passed(const struct doctor *doctor)
+static const struct device_info *doctor_best_that_passed(const struct doctor *doctor)
 {
     for (int i = 0; i < doctor->device_count; i++)
         if (doctor->devices[i].usable && doctor->tests[i].fp32.state == SELFTEST_PASSED)
@@ -132,10 +133,11 @@ static const struct device_info *best_that_passed(const struct doctor *doctor)
     return NULL;
 }
 
-/* That no work can be done, and with which device it could. reason: why the configuration cannot be followed, or "". */
-static void add_no_device(struct doctor *doctor, bool by_itself, const char *reason)
+/* Says that no work can be done, and which device could do it. reason: why the configuration cannot be followed, or
+ * "". */
+static void doctor_add_no_device(struct doctor *doctor, bool by_itself, const char *reason)
 {
-    const struct device_info *left = best_that_passed(doctor);
+    const struct device_info *left = doctor_best_that_passed(doctor);
     const bool software = left && left->type == DEVICE_SOFTWARE;
     char fix[512];
     snprintf(doctor->summary, sizeof doctor->summary, "No work can be done: %s",
@@ -144,11 +146,11 @@ static void add_no_device(struct doctor *doctor, bool by_itself, const char *rea
              : software   ? "no device can be used but software Vulkan, which works only when it is named"
                           : "no device can be used");
     if (software)
-        snprintf(fix, sizeof fix, "mend what stands above; meanwhile --device %s works (software Vulkan, slow)",
+        snprintf(fix, sizeof fix, "fix what is listed above; meanwhile --device %s works (software Vulkan, slow)",
                  left->id);
     else
         snprintf(fix, sizeof fix, "%s",
-                 by_itself || !left ? "mend what stands above" : "set device to auto, or to one that can be used");
+                 by_itself || !left ? "fix what is listed above" : "set device to auto, or to one that can be used");
     doctor_add(doctor, DOCTOR_PROBLEM, "nothing can be restored", fix, "%s", doctor->summary);
 }
 
@@ -168,12 +170,12 @@ void doctor_choice(struct doctor *doctor)
             if (*list[i].reason || used >= sizeof chosen)
                 continue;
             type = list[i].info.type;
-            describe(doctor, &list[i].info, row, sizeof row);
+            doctor_describe(doctor, &list[i].info, row, sizeof row);
             int n = snprintf(chosen + used, sizeof chosen - used, "%s%s", used ? " and " : "", row);
             used += n > 0 ? (size_t)n : 0;
         }
     if (!*doctor->chosen) {
-        add_no_device(doctor, by_itself, err.code ? err.text : "");
+        doctor_add_no_device(doctor, by_itself, err.code ? err.text : "");
     } else {
         snprintf(doctor->summary, sizeof doctor->summary, "\"%.128s\" is %s: %s.", by_itself ? "auto" : wanted, chosen,
                  !by_itself           ? "the configuration asks for it"

@@ -1,5 +1,5 @@
-/* What of the machine can be seen without Vulkan: graphics processors, the files through which they are reached, the
- * processor and memory. */
+/* What can be found out about the machine without Vulkan: graphics processors and their device files, the processor and
+ * memory. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "runtime/backend/switches.h"
 #include "runtime/cpu/cpu_device.h"
 #include "runtime/cpu/cpu_system.h"
 #include "server/cli/doctor.h"
@@ -22,7 +23,7 @@
  */
 
 /* The hexadecimal number in root/sys/bus/pci/devices/slot/name; 0 if there is none. */
-static unsigned pci_number(const struct doctor *doctor, const char *slot, const char *name)
+static unsigned hardware_pci_number(const struct doctor *doctor, const char *slot, const char *name)
 {
     char path[PATH_MAX];
     unsigned value = 0;
@@ -35,7 +36,7 @@ static unsigned pci_number(const struct doctor *doctor, const char *slot, const 
     return value;
 }
 
-static const char *vendor_name(unsigned vendor)
+static const char *hardware_vendor_name(unsigned vendor)
 {
     switch (vendor) {
     case 0x10de:
@@ -45,16 +46,17 @@ static const char *vendor_name(unsigned vendor)
     case 0x8086:
         return "Intel";
     default:
-        return NULL; /* a virtual machine's screen, a server's: nothing that computes */
+        return NULL; /* the display of a virtual machine or a server: it cannot compute */
     }
 }
 
-static void check_gpu(struct doctor *doctor, const char *slot)
+static void hardware_check_gpu(struct doctor *doctor, const char *slot)
 {
-    const unsigned vendor = pci_number(doctor, slot, "vendor"), device = pci_number(doctor, slot, "device");
-    const char *name = vendor_name(vendor);
+    const unsigned vendor = hardware_pci_number(doctor, slot, "vendor"),
+                   device = hardware_pci_number(doctor, slot, "device");
+    const char *name = hardware_vendor_name(vendor);
     char path[PATH_MAX], driver[PATH_MAX];
-    if (pci_number(doctor, slot, "class") >> 16 != 3 || !name) /* 03: display controller */
+    if (hardware_pci_number(doctor, slot, "class") >> 16 != 3 || !name) /* 03: display controller */
         return;
     snprintf(path, sizeof path, "%s" PCI "/%.63s/driver", doctor->root, slot);
     const ssize_t length = readlink(path, driver, sizeof driver - 1);
@@ -66,20 +68,21 @@ static void check_gpu(struct doctor *doctor, const char *slot)
         doctor_add(doctor, DOCTOR_PROBLEM, "nothing can reach it until the kernel has a driver for it",
                    doctor_driver_advice(doctor), "%s %04x:%04x at %s has no kernel driver", name, vendor, device, slot);
     else if (!strcmp(kernel, "vfio-pci"))
-        doctor_add(doctor, DOCTOR_PROBLEM, "programs of this machine cannot use it",
+        doctor_add(doctor, DOCTOR_PROBLEM, "programs on this machine cannot use it",
                    "run restored in the virtual machine that has it, or give it back to its own kernel driver",
                    "%s %04x:%04x at %s is set aside for virtual machines (vfio-pci)", name, vendor, device, slot);
     else
         doctor_ok(doctor, "%s %04x:%04x at %s, kernel driver %s", name, vendor, device, slot, kernel);
 }
 
-static int by_name(const void *a, const void *b)
+static int hardware_by_name(const void *a, const void *b)
 {
     return strcmp(a, b);
 }
 
 /* The names in root/folder that begin with prefix, in order; at most size. */
-static int names_in(const struct doctor *doctor, const char *folder, const char *prefix, char (*names)[64], int size)
+static int hardware_names_in(const struct doctor *doctor, const char *folder, const char *prefix, char (*names)[64],
+                             int size)
 {
     char path[PATH_MAX];
     int count = 0;
@@ -90,16 +93,16 @@ static int names_in(const struct doctor *doctor, const char *folder, const char 
             snprintf(names[count++], sizeof *names, "%.63s", entry->d_name);
     if (dir)
         closedir(dir);
-    qsort(names, (size_t)count, sizeof *names, by_name);
+    qsort(names, (size_t)count, sizeof *names, hardware_by_name);
     return count;
 }
 
 void doctor_gpu(struct doctor *doctor)
 {
     char slots[256][64];
-    const int count = names_in(doctor, PCI, "", slots, 256);
+    const int count = hardware_names_in(doctor, PCI, "", slots, 256);
     for (int i = 0; i < count; i++)
-        check_gpu(doctor, slots[i]);
+        hardware_check_gpu(doctor, slots[i]);
     if (!doctor->vendor)
         doctor_add(
             doctor, DOCTOR_NOTE,
@@ -111,19 +114,19 @@ void doctor_gpu(struct doctor *doctor)
 /* --- permissions ---------------------------------------------------------------------------------------------------
  */
 
-static const char *user_name(void)
+static const char *hardware_user_name(void)
 {
     const struct passwd *user = getpwuid(geteuid());
     return user ? user->pw_name : "$USER";
 }
 
-/* What to do where the file's group and mode keep us out. */
-static void advise_on_group(const char *path, const struct stat *status, char *fix, size_t size)
+/* What to do when the file's group and mode deny access. */
+static void hardware_advise_on_group(const char *path, const struct stat *status, char *fix, size_t size)
 {
     const unsigned gid = (unsigned)status->st_gid;
     const struct group *entry = getgrgid(status->st_gid);
     char group[64], make[128] = "", allow[160] = "";
-    if (gid == 0 && strstr(path, "nvidia")) { /* never root's group for a service */
+    if (gid == 0 && strstr(path, "nvidia")) { /* a service must never join root's group */
         snprintf(fix, size,
                  "chmod 666 %s as root, which is how NVIDIA's driver makes it; for good: NVreg_DeviceFileMode=0666 for "
                  "the module nvidia in /etc/modprobe.d",
@@ -132,10 +135,11 @@ static void advise_on_group(const char *path, const struct stat *status, char *f
     }
     if (gid == 0) {
         snprintf(fix, size,
-                 "as root: %schgrp render %s && chmod 660 %s && usermod -aG render %s, then log in anew (a container's "
+                 "as root: %schgrp render %s && chmod 660 %s && usermod -aG render %s, then log in again (a "
+                 "container's "
                  "on the host, then --group-add with the number of the group); for good: a udev rule "
                  "SUBSYSTEM==\"drm\", KERNEL==\"renderD*\", GROUP=\"render\", MODE=\"0660\"",
-                 getgrnam("render") ? "" : "groupadd -r render && ", path, path, user_name());
+                 getgrnam("render") ? "" : "groupadd -r render && ", path, path, hardware_user_name());
         return;
     }
     snprintf(group, sizeof group, "%s", entry ? entry->gr_name : "render");
@@ -147,13 +151,13 @@ static void advise_on_group(const char *path, const struct stat *status, char *f
     if ((status->st_mode & 060) != 060)
         snprintf(allow, sizeof allow, "chmod g+rw %s && ", path);
     snprintf(fix, size,
-             "as root: %s%susermod -aG %s %s, then log in anew; start a container with --group-add %u; a systemd "
+             "as root: %s%susermod -aG %s %s, then log in again; start a container with --group-add %u; a systemd "
              "service needs SupplementaryGroups=%s",
-             allow, make, group, user_name(), gid, group);
+             allow, make, group, hardware_user_name(), gid, group);
 }
 
 /* True if the device's file can be opened as its driver does; if it is there and cannot, says why. */
-static void check_node(struct doctor *doctor, const char *path)
+static void hardware_check_node(struct doctor *doctor, const char *path)
 {
     char full[PATH_MAX], group[64], fix[640];
     struct stat status;
@@ -172,32 +176,32 @@ static void check_node(struct doctor *doctor, const char *path)
     if (!*group)
         snprintf(group, sizeof group, "%u", (unsigned)status.st_gid);
     if (why == EACCES)
-        advise_on_group(path, &status, fix, sizeof fix);
+        hardware_advise_on_group(path, &status, fix, sizeof fix);
     else if (why == EPERM)
         snprintf(fix, sizeof fix, "start the container with --device %s; a systemd service needs DeviceAllow=%s rw",
                  path, path);
     else
-        snprintf(fix, sizeof fix, "see what the kernel says of it: dmesg");
+        snprintf(fix, sizeof fix, "see what the kernel logged about it: dmesg");
     doctor_add(doctor, DOCTOR_PROBLEM,
                "the driver reaches the graphics processor through this file; where it may not, Vulkan silently lists "
                "no such device",
                fix, "%s cannot be opened: %s (mode %04o, group %s; this is user %s)", path, strerror(why),
-               (unsigned)status.st_mode & 07777, group, user_name());
+               (unsigned)status.st_mode & 07777, group, hardware_user_name());
 }
 
 void doctor_nodes(struct doctor *doctor)
 {
     char names[64][64], path[128];
-    const int count = names_in(doctor, "/dev/dri", "renderD", names, 64);
+    const int count = hardware_names_in(doctor, "/dev/dri", "renderD", names, 64);
     for (int i = 0; i < count; i++) {
         snprintf(path, sizeof path, "/dev/dri/%.63s", names[i]);
-        check_node(doctor, path);
+        hardware_check_node(doctor, path);
     }
-    const int nvidia = names_in(doctor, "/dev", "nvidia", names, 64);
+    const int nvidia = hardware_names_in(doctor, "/dev", "nvidia", names, 64);
     for (int i = 0; i < nvidia; i++) { /* nvidia0, nvidiactl; the others are for CUDA, screens and administrators */
         snprintf(path, sizeof path, "/dev/%.63s", names[i]);
         if (!strcmp(names[i], "nvidiactl") || (names[i][6] >= '0' && names[i][6] <= '9'))
-            check_node(doctor, path);
+            hardware_check_node(doctor, path);
     }
     if (count + nvidia > 0)
         return;
@@ -215,15 +219,15 @@ void doctor_nodes(struct doctor *doctor)
 /* --- processor and memory ------------------------------------------------------------------------------------------
  */
 
-static void check_isa(struct doctor *doctor)
+static void hardware_check_isa(struct doctor *doctor)
 {
     struct device_info *list, cpu = {0};
     size_t count;
     char allowed[64];
     if (cpu_device_isa_ignored(allowed, sizeof allowed))
         doctor_add(doctor, DOCTOR_NOTE, "the best instruction set that the processor has is used instead",
-                   "unset it, or set it to one of these", "RESTORED_CPU_ISA=%.64s is ignored: it may be one of %s here",
-                   getenv("RESTORED_CPU_ISA"), allowed);
+                   "set it to auto, or to one of these", "cpu_isa = %s is ignored: it may be one of %s here",
+                   switches_get(SWITCH_CPU_ISA), allowed);
     if (device_list(&list, &count, NULL))
         return;
     for (size_t i = 0; i < count; i++)
@@ -233,8 +237,8 @@ static void check_isa(struct doctor *doctor)
     if (*cpu.reason)
         doctor_add(doctor, DOCTOR_NOTE,
                    "results are the same within rounding, but the processor takes longer: without AVX2 several times",
-                   strstr(cpu.reason, "RESTORED_CPU_ISA")
-                       ? "unset RESTORED_CPU_ISA"
+                   strstr(cpu.reason, "cpu_isa")
+                       ? "set cpu_isa to auto"
                        : "use a processor with AVX2 (Intel since 2013, AMD since 2015); a virtual machine must let "
                          "its guest see the host's (-cpu host)",
                    "%s: %s (%s)", cpu.name, cpu.reason, cpu.driver);
@@ -245,7 +249,7 @@ static void check_isa(struct doctor *doctor)
 void doctor_cpu(struct doctor *doctor)
 {
     uint64_t total, available;
-    check_isa(doctor);
+    hardware_check_isa(doctor);
     const int cores = (int)sysconf(_SC_NPROCESSORS_ONLN), usable = cpu_system_threads(doctor->root, 0);
     if (usable < cores)
         doctor_add(doctor, DOCTOR_NOTE, "the device cpu computes on these alone",
@@ -262,8 +266,8 @@ void doctor_cpu(struct doctor *doctor)
                    "how much memory is free is unknown: /proc/meminfo cannot be read");
     else if (available < 2ull << 30)
         doctor_add(doctor, DOCTOR_NOTE,
-                   "the official networks and a photo of some megapixels want about 2 GiB on the processor; with less, "
-                   "tiles get smaller, and then jobs fail",
+                   "the official networks and a photo of some megapixels need about 2 GiB on the processor; "
+                   "with less, tiles get smaller, and in the end jobs fail",
                    "end other programs, or raise the container's limit (docker's --memory, systemd's MemoryMax)",
                    "%.1f of %.1f GiB of memory are free", (double)available / 0x1p30, (double)total / 0x1p30);
     else

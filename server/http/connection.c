@@ -6,26 +6,35 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
+#include "server/http/proxies.h"
 
 #define TICK_MS 250
+#define PROBE_MS 50                    /* after this the result of a probe is known */
+#define STALLED_NS INT64_C(3000000000) /* how long a body may make no progress while others wait for its room */
 #define LINGER_MAX 32
 #define LINGER_NS INT64_C(5000000000)
 #define GONE_BATCH 64 /* hang-ups handled in one tick */
 
-enum activity { READING, WAITING, SENDING };
+enum activity { READING, HOLDING, WAITING, SENDING };
 
 struct connection {
     struct connections *all;
     struct connection *next, *previous;
     int fd;
     struct in6_addr address; /* IPv4 in its mapped form */
+    enum connection_side side;
     enum activity activity;
-    int64_t since_ns;
-    struct job *job; /* while WAITING; a reference */
+    int64_t since_ns, moved_ns; /* when that began; when bytes of a request last arrived */
+    struct job *job;            /* while WAITING; a reference */
+    bool interim;               /* while WAITING: its client takes interim answers */
+    bool probed;                /* one was sent */
+    bool uploading;             /* while READING: a body that was admitted */
+    bool ended;                 /* while READING: once found to have nothing more to come */
     bool gone, cut, linger;
 };
 
@@ -36,61 +45,88 @@ struct lingering {
 
 struct connections {
     struct worker_pool *pool;
-    int64_t request_ns;
-    int per_address;
+    struct connection_limits limits;
     pthread_t thread;
-    int wake[2]; /* a pipe: ends the wait of the watching thread */
+    int wake[2]; /* a pipe that wakes the watching thread */
     pthread_mutex_t lock;
     struct connection *first;
+    int count[CONNECTION_SIDES]; /* those that are not cut */
     struct lingering lingering[LINGER_MAX];
     int linger_count;
     bool stop;
 };
 
-static struct in6_addr address_of(const struct sockaddr *address)
-{
-    struct in6_addr out = IN6ADDR_ANY_INIT;
-    if (address && address->sa_family == AF_INET6) {
-        struct sockaddr_in6 six;
-        memcpy(&six, address, sizeof six);
-        out = six.sin6_addr;
-    } else if (address && address->sa_family == AF_INET) {
-        struct sockaddr_in four;
-        memcpy(&four, address, sizeof four);
-        out.s6_addr[10] = out.s6_addr[11] = 0xff;
-        memcpy(out.s6_addr + 12, &four.sin_addr, 4);
-    }
-    return out;
-}
-
-static bool is_loopback(const struct in6_addr *address)
+static bool connection_is_loopback(const struct in6_addr *address)
 {
     return IN6_IS_ADDR_LOOPBACK(address) || (IN6_IS_ADDR_V4MAPPED(address) && address->s6_addr[12] == 127);
 }
 
 bool connections_admit(struct connections *connections, const struct sockaddr *address)
 {
-    struct in6_addr from = address_of(address);
-    if (is_loopback(&from))
+    struct in6_addr from = proxies_address(address);
+    if (connection_is_loopback(&from))
         return true;
     int count = 0;
     pthread_mutex_lock(&connections->lock);
     for (struct connection *at = connections->first; at; at = at->next)
         count += !memcmp(&at->address, &from, sizeof from);
+    const bool within = count < connections->limits.per_address;
     pthread_mutex_unlock(&connections->lock);
-    return count < connections->per_address;
+    return within;
 }
 
-struct connection *connection_open(struct connections *connections, int fd, const struct sockaddr *address)
+int connections_count(struct connections *connections)
+{
+    int count = 0;
+    pthread_mutex_lock(&connections->lock);
+    for (struct connection *at = connections->first; at; at = at->next)
+        count++;
+    pthread_mutex_unlock(&connections->lock);
+    return count;
+}
+
+void connections_set_limits(struct connections *connections, int request_seconds, int per_address)
+{
+    pthread_mutex_lock(&connections->lock);
+    connections->limits.request_seconds = request_seconds;
+    connections->limits.per_address = per_address;
+    pthread_mutex_unlock(&connections->lock);
+}
+
+/* Under the lock. Ends the connection's traffic; libmicrohttpd sees that and closes it. */
+static void connection_cut(struct connection *connection)
+{
+    connection->cut = true;
+    connection->all->count[connection->side]--;
+    shutdown(connection->fd, SHUT_RDWR);
+}
+
+/* Under the lock. Cuts off the one that has kept us waiting the longest for more of a request. */
+static void connections_make_room(struct connections *connections, enum connection_side side)
+{
+    struct connection *idlest = NULL;
+    for (struct connection *at = connections->first; at; at = at->next)
+        if (at->side == side && at->activity == READING && !at->cut && (!idlest || at->moved_ns < idlest->moved_ns))
+            idlest = at;
+    if (idlest)
+        connection_cut(idlest);
+}
+
+struct connection *connection_open(struct connections *connections, enum connection_side side, int fd,
+                                   const struct sockaddr *address)
 {
     struct connection *connection = mem_calloc(1, sizeof *connection);
     if (!connection)
         return NULL;
     connection->all = connections;
+    connection->side = side;
     connection->fd = fd;
-    connection->address = address_of(address);
-    connection->since_ns = job_now();
+    connection->address = proxies_address(address);
+    connection->since_ns = connection->moved_ns = job_now();
     pthread_mutex_lock(&connections->lock);
+    if (connections->count[side] >= connections->limits.most[side])
+        connections_make_room(connections, side);
+    connections->count[side]++;
     connection->next = connections->first;
     if (connection->next)
         connection->next->previous = connection;
@@ -113,6 +149,7 @@ void connection_close(struct connection **connection)
         all->first = old->next;
     if (old->next)
         old->next->previous = old->previous;
+    all->count[old->side] -= !old->cut;
     if (old->linger && !old->cut && all->linger_count < LINGER_MAX) {
         int fd = fcntl(old->fd, F_DUPFD_CLOEXEC, 0);
         if (fd >= 0)
@@ -125,15 +162,17 @@ void connection_close(struct connection **connection)
     free(old);
 }
 
-static void change(struct connection *connection, enum activity activity, struct job *job)
+static void connection_change(struct connection *connection, enum activity activity, struct job *job, bool interim)
 {
     if (!connection)
         return;
     pthread_mutex_lock(&connection->all->lock);
     struct job *old = connection->job;
     connection->activity = activity;
-    connection->since_ns = job_now();
+    connection->since_ns = connection->moved_ns = job_now();
     connection->job = job ? job_hold(job) : NULL;
+    connection->interim = interim;
+    connection->probed = connection->ended = connection->uploading = false;
     if (activity != SENDING)
         connection->gone = false;
     pthread_mutex_unlock(&connection->all->lock);
@@ -142,17 +181,53 @@ static void change(struct connection *connection, enum activity activity, struct
 
 void connection_reading(struct connection *connection)
 {
-    change(connection, READING, NULL);
+    connection_change(connection, READING, NULL, false);
 }
 
-void connection_waiting(struct connection *connection, struct job *job)
+void connection_uploading(struct connection *connection)
 {
-    change(connection, WAITING, job);
+    connection_change(connection, READING, NULL, false);
+    if (!connection)
+        return;
+    pthread_mutex_lock(&connection->all->lock);
+    connection->uploading = true;
+    pthread_mutex_unlock(&connection->all->lock);
+}
+
+void connection_moved(struct connection *connection)
+{
+    if (!connection)
+        return;
+    pthread_mutex_lock(&connection->all->lock);
+    connection->moved_ns = job_now();
+    connection->ended = false;
+    pthread_mutex_unlock(&connection->all->lock);
+}
+
+void connection_holding(struct connection *connection)
+{
+    connection_change(connection, HOLDING, NULL, false);
+}
+
+void connection_waiting(struct connection *connection, struct job *job, bool interim)
+{
+    connection_change(connection, WAITING, job, interim);
 }
 
 void connection_sending(struct connection *connection)
 {
-    change(connection, SENDING, NULL);
+    connection_change(connection, SENDING, NULL, false);
+}
+
+bool connection_crowded(struct connection *connection)
+{
+    if (!connection)
+        return true;
+    struct connections *all = connection->all;
+    pthread_mutex_lock(&all->lock);
+    bool crowded = all->count[connection->side] > all->limits.most[connection->side];
+    pthread_mutex_unlock(&all->lock);
+    return crowded;
 }
 
 void connection_linger(struct connection *connection, bool linger)
@@ -162,6 +237,11 @@ void connection_linger(struct connection *connection, bool linger)
     pthread_mutex_lock(&connection->all->lock);
     connection->linger = linger;
     pthread_mutex_unlock(&connection->all->lock);
+}
+
+bool connection_is_local(const struct connection *connection)
+{
+    return connection && connection_is_loopback(&connection->address); /* set at the start and never changed */
 }
 
 bool connection_gone(struct connection *connection)
@@ -174,13 +254,6 @@ bool connection_gone(struct connection *connection)
     return gone;
 }
 
-/* Under the lock. Ends the connection's traffic; libmicrohttpd sees that and closes it. */
-static void cut(struct connection *connection)
-{
-    connection->cut = true;
-    shutdown(connection->fd, SHUT_RDWR);
-}
-
 int connections_close_idle(struct connections *connections)
 {
     int left = 0;
@@ -189,33 +262,88 @@ int connections_close_idle(struct connections *connections)
         if (at->activity != READING)
             left++;
         else if (!at->cut)
-            cut(at);
+            connection_cut(at);
     pthread_mutex_unlock(&connections->lock);
     return left;
 }
 
-/* Under the lock. A half-closed socket counts as a hang-up: from here the two look the same. */
-static bool hung_up(const struct connection *connection)
+/* What the peer has done. */
+enum hang_up { STAYS, HALF_CLOSED, HUNG_UP };
+
+static enum hang_up connection_hang_up(const struct connection *connection)
 {
     struct pollfd fd = {.fd = connection->fd, .events = POLLRDHUP};
-    return poll(&fd, 1, 0) > 0 && (fd.revents & (POLLRDHUP | POLLHUP | POLLERR));
+    if (poll(&fd, 1, 0) <= 0)
+        return STAYS;
+    return fd.revents & (POLLHUP | POLLERR) ? HUNG_UP : fd.revents & POLLRDHUP ? HALF_CLOSED : STAYS;
 }
 
-static void look(struct connections *connections)
+/* Whether the missing part of a request can no longer come. libmicrohttpd 0.9.75, when bytes and their end arrive
+ * together, reads the bytes and waits for the end for ever. This must hold twice in a row, because it may still be
+ * processing the last bytes. */
+static bool connection_cut_short(struct connection *connection)
+{
+    int unread = 0;
+    enum hang_up how = connection_hang_up(connection);
+    if (how == HUNG_UP)
+        return true;
+    const bool ended = how == HALF_CLOSED && !ioctl(connection->fd, FIONREAD, &unread) && !unread;
+    const bool twice = ended && connection->ended;
+    connection->ended = ended;
+    return twice;
+}
+
+/* Whether nobody waits for the job any more. A client that has closed only its own direction looks like one that has
+ * closed both, until something is sent: then the latter answers with a reset. */
+static bool connection_abandoned(struct connection *connection, bool *probed)
+{
+    static const char interim[] = "HTTP/1.1 102 Processing\r\n\r\n";
+    enum hang_up how = connection_hang_up(connection);
+    if (how != HALF_CLOSED || !connection->interim)
+        return how != STAYS;
+    if (!connection->probed) {
+        connection->probed = *probed = true;
+        return send(connection->fd, interim, sizeof interim - 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0;
+    }
+    return false;
+}
+
+bool connection_left(struct connection *connection, uint64_t body)
+{
+    int unread = 0;
+    if (!connection)
+        return true;
+    enum hang_up how = connection_hang_up(connection);
+    return how == HUNG_UP ||
+           (how == HALF_CLOSED && !ioctl(connection->fd, FIONREAD, &unread) && (uint64_t)unread < body);
+}
+
+/* Checks all connections; returns after how many milliseconds to call it again. */
+static int connections_look(struct connections *connections)
 {
     struct job *gone[GONE_BATCH];
     int count = 0;
-    int64_t now = job_now();
+    bool probed = false;
+    const int64_t now = job_now();
+    const bool wanted = inflight_wanted(worker_pool_inflight(connections->pool));
     pthread_mutex_lock(&connections->lock);
+    const int64_t request_ns = (int64_t)connections->limits.request_seconds * 1000000000;
     for (struct connection *at = connections->first; at; at = at->next) {
-        if (at->activity == WAITING) {
-            if (!at->gone && count < GONE_BATCH && hung_up(at)) {
+        if (at->activity == HOLDING) {
+            continue; /* see inflight_sweep */
+        } else if (at->activity == WAITING) {
+            if (!at->gone && count < GONE_BATCH && connection_abandoned(at, &probed)) {
                 at->gone = true;
                 gone[count++] = job_hold(at->job);
             }
-        } else if (!at->cut && now - at->since_ns > connections->request_ns) {
+        } else if (!at->cut && now - at->since_ns > request_ns) {
             log_event(LOG_INFO, "slow-client", "activity=%s", at->activity == READING ? "reading" : "sending");
-            cut(at);
+            connection_cut(at);
+        } else if (!at->cut && wanted && at->activity == READING && at->uploading && now - at->moved_ns > STALLED_NS) {
+            log_event(LOG_INFO, "slow-client", "activity=stalled");
+            connection_cut(at);
+        } else if (!at->cut && at->activity == READING && connection_cut_short(at)) {
+            connection_cut(at);
         }
     }
     pthread_mutex_unlock(&connections->lock);
@@ -224,10 +352,11 @@ static void look(struct connections *connections)
         worker_pool_cancel(connections->pool, gone[i], ERROR_CANCELLED);
         job_release(&gone[i]);
     }
+    return probed ? PROBE_MS : TICK_MS;
 }
 
-/* Reads one lingering socket empty; true while there may be more to come. */
-static bool drain(const struct lingering *lingering, int64_t now)
+/* Drains one lingering socket; true while there may be more to come. */
+static bool lingering_drain(const struct lingering *lingering, int64_t now)
 {
     static char sink[65536]; /* one thread reads, and nobody looks */
     for (int i = 0; i < 64; i++) {
@@ -239,10 +368,11 @@ static bool drain(const struct lingering *lingering, int64_t now)
     return now < lingering->until_ns;
 }
 
-static void *watch(void *argument)
+static void *connections_watch(void *argument)
 {
     struct connections *connections = argument;
     int64_t looked = 0;
+    int every_ms = TICK_MS;
     bool stop = false;
     while (!stop) {
         struct pollfd fds[LINGER_MAX + 1] = {{.fd = connections->wake[0], .events = POLLIN}};
@@ -253,7 +383,7 @@ static void *watch(void *argument)
         pthread_mutex_unlock(&connections->lock);
         for (int i = 0; i < count; i++)
             fds[i + 1] = (struct pollfd){.fd = lingering[i].fd, .events = POLLIN};
-        poll(fds, (nfds_t)count + 1, TICK_MS);
+        poll(fds, (nfds_t)count + 1, every_ms);
         char bytes[64];
         ssize_t drained = fds[0].revents ? read(connections->wake[0], bytes, sizeof bytes) : 0;
         (void)drained; /* only to empty the pipe */
@@ -263,38 +393,38 @@ static void *watch(void *argument)
         for (int i = connections->linger_count - 1; i >= 0; i--) {
             struct pollfd fd = {.fd = connections->lingering[i].fd, .events = POLLIN};
             bool ready = poll(&fd, 1, 0) > 0;
-            if (ready ? (fd.revents & POLLERR) || !drain(&connections->lingering[i], now)
+            if (ready ? (fd.revents & POLLERR) || !lingering_drain(&connections->lingering[i], now)
                       : now >= connections->lingering[i].until_ns) {
                 close(connections->lingering[i].fd);
                 connections->lingering[i] = connections->lingering[--connections->linger_count];
             }
         }
         pthread_mutex_unlock(&connections->lock);
-        if (now - looked >= TICK_MS * INT64_C(1000000)) {
+        if (now - looked >= every_ms * INT64_C(1000000)) {
             looked = now;
-            look(connections);
+            every_ms = connections_look(connections);
             worker_pool_expire(connections->pool);
+            inflight_sweep(worker_pool_inflight(connections->pool), now);
         }
     }
     return NULL;
 }
 
-enum error_code connections_create(struct connections **out, struct worker_pool *pool, int request_seconds,
-                                   int per_address, struct error *err)
+enum error_code connections_create(struct connections **out, struct worker_pool *pool,
+                                   const struct connection_limits *limits, struct error *err)
 {
     *out = NULL;
     struct connections *connections = mem_calloc(1, sizeof *connections);
     if (!connections)
         return error_set(err, ERROR_NO_MEMORY, "no memory for the list of connections");
     connections->pool = pool;
-    connections->request_ns = (int64_t)request_seconds * 1000000000;
-    connections->per_address = per_address;
+    connections->limits = *limits;
     pthread_mutex_init(&connections->lock, NULL);
     if (pipe2(connections->wake, O_CLOEXEC | O_NONBLOCK)) {
         free(connections);
         return error_set(err, ERROR_IO, "a pipe could not be made");
     }
-    if (pthread_create(&connections->thread, NULL, watch, connections)) {
+    if (pthread_create(&connections->thread, NULL, connections_watch, connections)) {
         close(connections->wake[0]);
         close(connections->wake[1]);
         free(connections);

@@ -1,17 +1,23 @@
 #include "server/http/header.h"
 
 #include <ctype.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
-#include "server/http/utf8.h"
+#include "runtime/base/utf8.h"
 
 /* Bytes of a file name's stem and of the suffix option; with the extension it stays under the usual 255. */
 #define STEM_MAX 120
 #define SUFFIX_MAX 127
 
-static bool is_alnum(char c)
+/* For X-Restored-Notes: room for the text that says how many are missing, and bytes of one note before it is
+ * escaped. */
+#define NOTES_REST 64
+#define NOTE_MAX 512
+
+static bool header_is_alnum(char c)
 {
     return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
 }
@@ -20,7 +26,7 @@ bool header_is_request_id(const char *text)
 {
     size_t n = 0;
     for (; text[n]; n++)
-        if (n >= 64 || (!is_alnum(text[n]) && text[n] != '_' && text[n] != '-'))
+        if (n >= 64 || (!header_is_alnum(text[n]) && text[n] != '_' && text[n] != '-'))
             return false;
     return n > 0;
 }
@@ -28,7 +34,7 @@ bool header_is_request_id(const char *text)
 bool header_is_token(const char *text, size_t size)
 {
     for (size_t i = 0; i < size; i++)
-        if (!is_alnum(text[i]) && (!text[i] || !strchr("!#$%&'*+-.^_`|~", text[i])))
+        if (!header_is_alnum(text[i]) && (!text[i] || !strchr("!#$%&'*+-.^_`|~", text[i])))
             return false;
     return size > 0;
 }
@@ -77,7 +83,7 @@ bool header_is_length(const char *text, size_t size)
 }
 
 /* How well a range such as "image/png", "image/ *" (without the blank) or the full wildcard fits: 3, 2, 1, or 0. */
-static int fit(const char *range, size_t size, const char *type)
+static int header_range_fit(const char *range, size_t size, const char *type)
 {
     size_t major = (size_t)(strchr(type, '/') - type) + 1;
     if (size == strlen(type) && !strncasecmp(range, type, size))
@@ -88,7 +94,7 @@ static int fit(const char *range, size_t size, const char *type)
 }
 
 /* The q parameter of "range;q=0.5;...", in thousandths. Anything odd counts as 1. */
-static int quality(const char *parameters, const char *end)
+static int header_quality_of(const char *parameters, const char *end)
 {
     for (const char *at = parameters; at < end; at++) {
         if (*at != ';')
@@ -122,10 +128,10 @@ int header_accept(const char *accept, const char *type, bool *named)
         accept += strspn(accept, ", \t");
         const char *end = accept + strcspn(accept, ",");
         size_t size = strcspn(accept, ";, \t");
-        int fits = fit(accept, size, type);
+        int fits = header_range_fit(accept, size, type);
         if (fits > best) {
             best = fits;
-            result = quality(accept + size, end);
+            result = header_quality_of(accept + size, end);
         }
         accept = end;
     }
@@ -134,9 +140,9 @@ int header_accept(const char *accept, const char *type, bool *named)
     return result;
 }
 
-/* Copies what may stand in a file name: no control characters (C0, DEL, C1), quotes, path parts, or characters that
- * some file system forbids. */
-static size_t clean(const char *text, char *out, size_t room)
+/* Copies what a file name may contain: no control characters (C0, DEL, C1), quotes, path parts, or characters that some
+ * file system forbids. */
+static size_t header_clean_name(const char *text, char *out, size_t room)
 {
     size_t used = 0;
     for (const unsigned char *at = (const unsigned char *)text; *at;) {
@@ -163,13 +169,13 @@ void header_disposition(const char *name, const char *suffix, const char *extens
         if (*at == '/' || *at == '\\')
             base = at + 1;
     base += strspn(base, ". ");
-    clean(base, stem, sizeof stem);
+    header_clean_name(base, stem, sizeof stem);
     char *dot = strrchr(stem, '.');
     if (dot)
         *dot = 0;
     for (size_t n = strlen(stem); n && (stem[n - 1] == ' ' || stem[n - 1] == '.'); n--)
         stem[n - 1] = 0;
-    clean(suffix ? suffix : "", tail, sizeof tail);
+    header_clean_name(suffix ? suffix : "", tail, sizeof tail);
     snprintf(full, sizeof full, "%s%s%s.%s", *stem ? stem : "restored", *tail ? "_" : "", tail, extension);
 
     size_t used = 0;
@@ -179,16 +185,36 @@ void header_disposition(const char *name, const char *suffix, const char *extens
     int n = snprintf(out, size, "attachment; filename=\"%s\"", plain);
     if (n < 0 || (size_t)n >= size || !strcmp(plain, full))
         return;
-    /* ext-value of RFC 8187: attr-char as it is, the rest in percent form */
+    /* ext-value of RFC 8187: attr-char unchanged, the rest percent-encoded */
     used = (size_t)n;
     char encoded[3 * sizeof full];
     size_t length = 0;
     for (const unsigned char *at = (const unsigned char *)full; *at; at++)
-        if (*at < 0x80 && (is_alnum((char)*at) || strchr("!#$&+-.^_`|~", *at)))
+        if (*at < 0x80 && (header_is_alnum((char)*at) || strchr("!#$&+-.^_`|~", *at)))
             encoded[length++] = (char)*at;
         else
             length += (size_t)sprintf(encoded + length, "%%%02X", *at);
     encoded[length] = 0;
     if (used + length + 18 < size)
         sprintf(out + used, "; filename*=UTF-8''%s", encoded);
+}
+
+void header_notes(const char *const *notes, int count, char out[HEADER_NOTES_MAX + 1])
+{
+    size_t used = 1;
+    int taken = 0;
+    out[0] = '[';
+    for (; taken < count; taken++) {
+        char text[NOTE_MAX], escaped[6 * NOTE_MAX + 2]; /* \u and four digits for each byte at most, and the quotes */
+        json_t *note = json_string(utf8_copy(text, sizeof text, notes[taken]));
+        size_t size = json_dumpb(note, escaped, sizeof escaped, JSON_ENCODE_ANY | JSON_ENSURE_ASCII);
+        json_decref(note);
+        const size_t rest = taken + 1 < count ? NOTES_REST : 1; /* the last one is followed only by the bracket */
+        if (!size || size > sizeof escaped || used + size + 2 + rest > HEADER_NOTES_MAX)
+            break;
+        used += (size_t)sprintf(out + used, "%s%.*s", taken ? ", " : "", (int)size, escaped);
+    }
+    if (taken < count)
+        used += (size_t)sprintf(out + used, "%s\"... and %d more\"", taken ? ", " : "", count - taken);
+    strcpy(out + used, "]");
 }

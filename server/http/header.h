@@ -1,4 +1,4 @@
-/* Header values, in and out: request ids, what a client accepts, file names. Pure functions of text.
+/* Header values, received and sent: request ids, what a client accepts, file names. Pure functions of text.
  * Thread-safety: functions without state. */
 #ifndef SERVER_HTTP_HEADER_H
 #define SERVER_HTTP_HEADER_H
@@ -6,23 +6,25 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#define HEADER_NOTES_MAX 2048 /* bytes of X-Restored-Notes */
+
 /* Matches ^[A-Za-z0-9_-]{1,64}$. */
 bool header_is_request_id(const char *text);
 
-/* A header's name as RFC 9110 allows it (a token). libmicrohttpd lets "Content-Length " with its blank through. */
+/* A header's name as RFC 9110 allows it (a token). libmicrohttpd accepts "Content-Length " with a blank. */
 bool header_is_token(const char *text, size_t size);
 
-/* A header's value: no control characters but the tab (RFC 9110 5.5). */
+/* A header's value: no control characters except the tab (RFC 9110 5.5). */
 bool header_is_value(const char *text, size_t size);
 
-/* A request's target: not empty, no blanks or control characters. Bytes beyond ASCII are let through. */
+/* A request's target: not empty, no blanks or control characters. Bytes beyond ASCII are allowed. */
 bool header_is_target(const char *text, size_t size);
 
-/* A name, an IPv4 address or an IPv6 address in brackets, and maybe a port (RFC 3986 3.2.2), by their characters. What
- * follows the size is 0, a blank or a slash. */
+/* A name, an IPv4 address or an IPv6 address in brackets, perhaps with a port (RFC 3986 3.2.2); only the characters are
+ * checked. The text ends with a 0, a blank or a slash behind the size. */
 bool header_is_host(const char *text, size_t size);
 
-/* Digits alone, without sign, blank or list. */
+/* Digits only: no sign, blank or list. */
 bool header_is_length(const char *text, size_t size);
 
 /* The quality, 0..1000, that an Accept header gives a media type, by its most specific range; a missing or empty header
@@ -33,5 +35,9 @@ int header_accept(const char *accept, const char *type, bool *named);
  * without extension, "_suffix" if there is one, ".extension". Control characters, quotes, path parts and what file
  * systems forbid are removed; the plain form is ASCII. name NULL or empty: "restored". */
 void header_disposition(const char *name, const char *suffix, const char *extension, char *out, size_t size);
+
+/* A JSON array of texts, in ASCII, of at most HEADER_NOTES_MAX bytes: only whole texts and, if not all fit, a last one
+ * that says how many are missing. Bytes that are not UTF-8 become '?'. */
+void header_notes(const char *const *notes, int count, char out[HEADER_NOTES_MAX + 1]);
 
 #endif

@@ -21,12 +21,12 @@ const char *json_device_type_name(enum device_type type)
     return names[type];
 }
 
-static json_t *text_or_null(const char *text)
+static json_t *json_text_or_null(const char *text)
 {
     return *text ? json_string(text) : json_null();
 }
 
-static json_t *device_row(const struct device_status *status, enum precision configured)
+static json_t *json_device_row(const struct device_status *status, enum precision configured)
 {
     static const char *const states[] = {"idle", "busy", "lost", "disabled"};
     const struct device_info *info = &status->info;
@@ -49,14 +49,15 @@ static json_t *device_row(const struct device_status *status, enum precision con
     json_t *self_test = json_pack("{s:s, s:o, s:o}", "state", selftest_state_name(test->fp32.state), "max_error",
                                   ran && isfinite(figure->max_error) ? json_real(figure->max_error) : json_null(), "ms",
                                   ran ? json_real(test->ms) : json_null());
-    return json_pack(
-        "{s:s, s:o, s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:s, s:o, s:s, s:o, s:I, s:I, s:f, s:f, s:o, s:o}", "id",
-        info->id, "uuid", text_or_null(info->uuid), "name", info->name, "type", json_device_type_name(info->type),
-        "backend", info->backend, "api_version", info->api_version, "driver", info->driver, "memory", memory,
-        "features", features, "precision", precision, "self_test", self_test, "state", states[status->state],
-        "current_job", text_or_null(status->current_job), "jobs_done", (json_int_t)status->jobs_done, "jobs_failed",
-        (json_int_t)status->jobs_failed, "busy_seconds", status->busy_seconds, "utilisation", status->utilisation,
-        "reason", text_or_null(status->reason), "remark", text_or_null(info->usable ? info->reason : ""));
+    return json_pack("{s:s, s:o, s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:s, s:o, s:s, s:o, s:I, s:I, s:f, s:f, s:o, s:o}",
+                     "id", info->id, "uuid", json_text_or_null(info->uuid), "name", info->name, "type",
+                     json_device_type_name(info->type), "backend", info->backend, "api_version", info->api_version,
+                     "driver", info->driver, "memory", memory, "features", features, "precision", precision,
+                     "self_test", self_test, "state", states[status->state], "current_job",
+                     json_text_or_null(status->current_job), "jobs_done", (json_int_t)status->jobs_done, "jobs_failed",
+                     (json_int_t)status->jobs_failed, "busy_seconds", status->busy_seconds, "utilisation",
+                     status->utilisation, "reason", json_text_or_null(status->reason), "remark",
+                     json_text_or_null(info->usable ? info->reason : ""));
 }
 
 json_t *json_devices(const struct device_status *list, size_t count, enum precision configured)
@@ -64,53 +65,57 @@ json_t *json_devices(const struct device_status *list, size_t count, enum precis
     json_t *rows = json_array();
     const char *chosen = NULL;
     for (size_t i = 0; i < count; i++) {
-        json_array_append_new(rows, device_row(&list[i], configured));
+        json_array_append_new(rows, json_device_row(&list[i], configured));
         if (list[i].is_default)
             chosen = list[i].info.id;
     }
     return json_pack("{s:o, s:o}", "devices", rows, "default", chosen ? json_string(chosen) : json_null());
 }
 
-static const char *file_of(const char *path)
+static const char *json_file_of(const char *path)
 {
     const char *slash = strrchr(path, '/');
     return slash ? slash + 1 : path;
 }
 
-/* What the file says of itself; null where that is nothing. */
-static json_t *card_row(const struct model_card *card)
+/* What the file says about itself; null where it says nothing. */
+static json_t *json_card_row(const struct model_card *card)
 {
     if (!*card->name && !*card->licence && !*card->commit && !*card->data)
         return json_null();
-    return json_pack("{s:o, s:o, s:o, s:o}", "name", text_or_null(card->name), "licence", text_or_null(card->licence),
-                     "commit", text_or_null(card->commit), "data", text_or_null(card->data));
+    return json_pack("{s:o, s:o, s:o, s:o}", "name", json_text_or_null(card->name), "licence",
+                     json_text_or_null(card->licence), "commit", json_text_or_null(card->commit), "data",
+                     json_text_or_null(card->data));
 }
 
-json_t *json_models(const struct model_store *store)
+json_t *json_models(const struct model_store *store, bool near)
 {
     json_t *models = json_array(), *missing = json_array();
+    model_store_lock(store);
     for (size_t i = 0; i < model_store_count(store); i++) {
         const struct model_entry *entry = model_store_at(store, i);
         if (!entry->recognised)
             continue;
-        json_array_append_new(
-            models, json_pack("{s:s, s:s, s:s, s:s, s:i, s:I, s:o, s:o, s:o, s:b, s:b, s:o}", "name", entry->name,
-                              "file", file_of(entry->path), "kind", json_kind_name(entry->info.kind), "architecture",
-                              entry->info.architecture, "scale", entry->info.scale, "bytes", (json_int_t)entry->bytes,
-                              "sha256", text_or_null(entry->sha256), "known_as", text_or_null(entry->known_as),
-                              "licence", text_or_null(entry->licence), "starter", entry->starter, "default",
-                              entry->is_default, "card", card_row(&entry->card)));
+        json_array_append_new(models, json_pack("{s:s, s:s, s:s, s:s, s:i, s:I, s:o, s:o, s:o, s:b, s:b, s:o}", "name",
+                                                entry->name, "file", json_file_of(entry->shown), "kind",
+                                                json_kind_name(entry->info.kind), "architecture",
+                                                entry->info.architecture, "scale", entry->info.scale, "bytes",
+                                                (json_int_t)entry->bytes, "sha256", json_text_or_null(entry->sha256),
+                                                "known_as", json_text_or_null(entry->known_as), "licence",
+                                                json_text_or_null(entry->licence), "starter", entry->starter, "default",
+                                                entry->is_default, "card", json_card_row(&entry->card)));
     }
     const struct model_missing *lacking;
     size_t count = model_store_missing(store, &lacking);
     for (size_t i = 0; i < count; i++)
-        json_array_append_new(missing, json_pack("{s:s, s:s, s:s}", "name", lacking[i].name, "file", lacking[i].file,
-                                                 "get", lacking[i].get));
+        json_array_append_new(missing, json_pack("{s:s, s:s, s:o}", "name", lacking[i].name, "file", lacking[i].file,
+                                                 "get", json_text_or_null(near ? lacking[i].get : "")));
+    model_store_unlock(store);
     return json_pack("{s:o, s:o}", "models", models, "missing", missing);
 }
 
-/* An option's default in the type that it has; text such as "auto" stays text. */
-static json_t *typed(const struct option_row *row)
+/* An option's default in its own type; text such as "auto" stays text. */
+static json_t *json_typed_default(const struct option_row *row)
 {
     char *end;
     if (!*row->initial)
@@ -129,28 +134,109 @@ static json_t *typed(const struct option_row *row)
     return json_string(row->initial);
 }
 
-json_t *json_capabilities(const struct config *config)
+/* The names of all models that a role can have; *standard: the default's, or null. */
+static json_t *json_role_names(const struct model_store *store, enum model_kind kind, json_t **standard)
+{
+    json_t *names = json_array();
+    *standard = NULL;
+    model_store_lock(store);
+    for (size_t i = 0; i < model_store_count(store); i++) {
+        const struct model_entry *entry = model_store_at(store, i);
+        if (!entry->recognised || entry->info.kind != kind)
+            continue;
+        json_array_append_new(names, json_string(entry->name));
+        if (entry->is_default && !*standard)
+            *standard = json_string(entry->name);
+    }
+    model_store_unlock(store);
+    *standard = *standard ? *standard : json_null();
+    return names;
+}
+
+static json_t *json_word(const char *word)
+{
+    return strspn(word, "0123456789") == strlen(word) ? json_integer(atoi(word)) : json_string(word);
+}
+
+static json_t *json_option(const struct option_row *row, const struct model_store *store,
+                           const struct device_status *devices, size_t device_count)
+{
+    static const struct {
+        const char *option;
+        enum model_kind kind;
+        bool none;
+    } roles[] = {
+        {"version", MODEL_FACE, true}, {"bg_upsampler", MODEL_UPSCALER, true}, {"detector", MODEL_DETECTOR, false}};
+    json_t *out = json_pack("{s:s, s:s, s:o, s:s, s:s}", "name", row->name, "type", row->type, "default",
+                            json_typed_default(row), "allowed", row->allowed, "help", row->help);
+    struct option_bounds bounds;
+    options_bounds(row, &bounds);
+    if (bounds.number) {
+        const bool whole = !strcmp(row->type, "integer");
+        json_object_set_new(out, "minimum",
+                            whole ? json_integer((json_int_t)bounds.minimum) : json_real(bounds.minimum));
+        json_object_set_new(out, "maximum",
+                            whole ? json_integer((json_int_t)bounds.maximum) : json_real(bounds.maximum));
+    }
+    json_t *values = NULL;
+    for (int i = 0; i < 3; i++)
+        if (!strcmp(row->name, roles[i].option)) {
+            json_t *standard;
+            values = json_role_names(store, roles[i].kind, &standard);
+            if (roles[i].none)
+                json_array_append_new(values, json_string("none"));
+            json_object_set_new(out, "default", standard);
+        }
+    if (!values && bounds.words[0])
+        values = json_array();
+    for (int i = 0; i < 5 && bounds.words[i]; i++)
+        json_array_append_new(values, json_word(bounds.words[i]));
+    if (!strcmp(row->name, "device"))
+        for (size_t i = 0; i < device_count; i++)
+            json_array_append_new(values, json_string(devices[i].info.id));
+    if (values)
+        json_object_set_new(out, "values", values);
+    if (!strcmp(row->name, "faces"))
+        json_object_set_new(out, "pattern", json_string("^[0-9]+(,[0-9]+)*$"));
+    if (!strcmp(row->name, "suffix")) {
+        json_object_set_new(out, "pattern", json_string("^[^/\\\\\\x00-\\x1f\\x7f]*$"));
+        json_object_set_new(out, "max_bytes", json_integer(OPTION_NAME_MAX - 1));
+    }
+    return out;
+}
+
+json_t *json_capabilities(const struct config *config, const struct model_store *store,
+                          const struct device_status *devices, size_t device_count)
 {
     json_t *options = json_array();
-    for (int i = 0; i < option_row_count; i++) {
-        const struct option_row *row = &option_rows[i];
-        json_array_append_new(options, json_pack("{s:s, s:s, s:o, s:s, s:s}", "name", row->name, "type", row->type,
-                                                 "default", typed(row), "allowed", row->allowed, "help", row->help));
-    }
+    for (int i = 0; i < option_row_count; i++)
+        json_array_append_new(options, json_option(&option_rows[i], store, devices, device_count));
+    json_t *fields = json_pack("[{s:s, s:s, s:b, s:s, s:s}]", "name", "faces_out", "type", "boolean", "default", 0,
+                               "allowed", "true or false", "help",
+                               "the crop and the restored picture of each face as further parts of the answer; needs "
+                               "Accept: multipart/mixed");
+    json_t *answers = json_pack("[s, s, s]", "picture", "application/json", "multipart/mixed");
     json_t *in = json_array(), *out = json_array();
     static const enum image_format formats[] = {IMAGE_JPEG, IMAGE_PNG, IMAGE_WEBP};
     for (int i = 0; i < 3; i++)
-        if (codec_max_side(formats[i]) > 0) { /* what we write we also read */
+        if (codec_max_side(formats[i]) > 0) { /* we also read what we write */
             json_array_append_new(in, json_string(image_format_name(formats[i])));
             json_array_append_new(out, json_string(image_format_name(formats[i])));
         }
-    json_t *limits = json_pack(
-        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "body_bytes", (json_int_t)config->body_limit,
-        "header_bytes", (json_int_t)config->header_limit, "input_pixels", (json_int_t)config->input_pixels,
-        "result_pixels", (json_int_t)config->result_pixels, "queue", (json_int_t)config->queue, "connections",
-        (json_int_t)config->connections, "connections_per_address", (json_int_t)config->connections_per_address,
-        "idle_seconds", (json_int_t)config->idle_seconds, "request_seconds", (json_int_t)config->request_seconds,
-        "job_seconds", (json_int_t)config->job_seconds);
-    return json_pack("{s:s, s:o, s:{s:o, s:o}, s:o}", "version", RESTORED_VERSION, "options", options, "formats", "in",
-                     in, "out", out, "limits", limits);
+    const struct {
+        const char *name;
+        uint64_t value;
+    } bounds[] = {
+        {"body_bytes", config->body_limit},     {"header_bytes", config->header_limit},
+        {"input_pixels", config->input_pixels}, {"result_pixels", config->result_pixels},
+        {"max_faces", config->max_faces},       {"queue", config->queue},
+        {"connections", config->connections},   {"connections_per_address", config->connections_per_address},
+        {"idle_seconds", config->idle_seconds}, {"request_seconds", config->request_seconds},
+        {"job_seconds", config->job_seconds},   {"stall_seconds", config->stall_seconds},
+    };
+    json_t *limits = json_object();
+    for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++)
+        json_object_set_new(limits, bounds[i].name, json_integer((json_int_t)bounds[i].value));
+    return json_pack("{s:s, s:o, s:o, s:{s:o, s:o, s:o}, s:o}", "version", RESTORED_VERSION, "options", options,
+                     "fields", fields, "formats", "in", in, "out", out, "answers", answers, "limits", limits);
 }

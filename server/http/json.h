@@ -1,5 +1,5 @@
-/* What HTTP and the command line both say as JSON: devices, models, options.
- * Thread-safety: functions without state. Each gives a new reference, NULL when memory is out. */
+/* What both HTTP and the command line print as JSON: devices, models, options.
+ * Thread-safety: functions without state. Each returns a new reference, NULL when memory runs out. */
 #ifndef SERVER_HTTP_JSON_H
 #define SERVER_HTTP_JSON_H
 
@@ -12,11 +12,13 @@
 /* GET /v1/devices. */
 json_t *json_devices(const struct device_status *list, size_t count, enum precision configured);
 
-/* GET /v1/models: what is found, and which official files are missing. */
-json_t *json_models(const struct model_store *store);
+/* GET /v1/models: which models were found, and which official files are missing. near: with the commands that get
+ * them, which are null for clients on other machines. */
+json_t *json_models(const struct model_store *store, bool near);
 
 /* GET /v1/capabilities. */
-json_t *json_capabilities(const struct config *config);
+json_t *json_capabilities(const struct config *config, const struct model_store *store,
+                          const struct device_status *devices, size_t device_count);
 
 /* "detector", "face", "parser", "upscaler" · "discrete", "integrated", "virtual", "cpu", "software". */
 const char *json_kind_name(enum model_kind kind);

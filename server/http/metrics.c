@@ -7,7 +7,7 @@
 #include "runtime/base/mem.h"
 #include "server/version.h"
 
-#define MAX_REQUESTS 256 /* combinations of route, method and status; there are fewer */
+#define MAX_REQUESTS 256 /* more than the combinations of route, method and status */
 #define MAX_ROUTES 24
 
 struct metrics {
@@ -78,13 +78,13 @@ void metrics_rejected(struct metrics *metrics, enum rejected reason)
     pthread_mutex_unlock(&metrics->lock);
 }
 
-static void family(FILE *out, const char *name, const char *type, const char *help)
+static void metrics_print_family(FILE *out, const char *name, const char *type, const char *help)
 {
     fprintf(out, "# HELP restored_%s %s\n# TYPE restored_%s %s\n", name, help, name, type);
 }
 
-static void print_histogram(FILE *out, const char *name, const char *label, const char *value,
-                            const struct histogram *histogram)
+static void metrics_print_histogram(FILE *out, const char *name, const char *label, const char *value,
+                                    const struct histogram *histogram)
 {
     char first[96] = "", braces[96] = "";
     if (label) {
@@ -102,8 +102,8 @@ static void print_histogram(FILE *out, const char *name, const char *label, cons
             first, (unsigned long long)count, name, braces, histogram->sum, name, braces, (unsigned long long)count);
 }
 
-/* A label's value, with what the format wants escaped. */
-static void print_value(FILE *out, const char *value)
+/* A label's value, escaped as the format requires. */
+static void metrics_print_value(FILE *out, const char *value)
 {
     for (; *value; value++)
         if (*value == '\\' || *value == '"')
@@ -112,69 +112,78 @@ static void print_value(FILE *out, const char *value)
             fputc(*value == '\n' ? ' ' : *value, out);
 }
 
-static void print_http(FILE *out, struct metrics *metrics)
+static void metrics_print_http(FILE *out, struct metrics *metrics)
 {
-    static const char *const reasons[] = {"queue_full", "draining", "not_ready", "body_too_large", "pixels"};
+    static const char *const reasons[] = {"queue_full", "draining",    "not_ready", "body_too_large",
+                                          "pixels",     "connections", "memory",    "too_slow"};
     pthread_mutex_lock(&metrics->lock);
-    family(out, "http_requests_total", "counter", "Requests answered, by route, method and status.");
+    metrics_print_family(out, "http_requests_total", "counter", "Requests answered, by route, method and status.");
     for (int i = 0; i < metrics->request_count; i++)
         fprintf(out, "restored_http_requests_total{route=\"%s\",method=\"%s\",code=\"%d\"} %llu\n",
                 metrics->requests[i].route, metrics->requests[i].method, metrics->requests[i].status,
                 (unsigned long long)metrics->requests[i].count);
-    family(out, "http_request_duration_seconds", "histogram", "From a request's header to the end of its answer.");
+    metrics_print_family(out, "http_request_duration_seconds", "histogram",
+                         "From a request's header to the end of its answer.");
     for (int i = 0; i < metrics->route_count; i++)
-        print_histogram(out, "http_request_duration_seconds", "route", metrics->routes[i].route,
-                        &metrics->routes[i].seconds);
-    family(out, "rejected_total", "counter", "Requests refused before any work, by reason.");
+        metrics_print_histogram(out, "http_request_duration_seconds", "route", metrics->routes[i].route,
+                                &metrics->routes[i].seconds);
+    metrics_print_family(out, "rejected_total", "counter", "Requests refused before any work, by reason.");
     for (int i = 0; i < REJECTED_COUNT; i++)
         fprintf(out, "restored_rejected_total{reason=\"%s\"} %llu\n", reasons[i],
                 (unsigned long long)metrics->rejected[i]);
     pthread_mutex_unlock(&metrics->lock);
 }
 
-static void print_pair(FILE *out, const char *name, const char *label, const char *first, uint64_t one,
-                       const char *second, uint64_t two)
+static void metrics_print_pair(FILE *out, const char *name, const char *label, const char *first, uint64_t one,
+                               const char *second, uint64_t two)
 {
     fprintf(out, "restored_%s{%s=\"%s\"} %llu\nrestored_%s{%s=\"%s\"} %llu\n", name, label, first,
             (unsigned long long)one, name, label, second, (unsigned long long)two);
 }
 
-static void print_jobs(FILE *out, struct worker_pool *pool)
+static void metrics_print_jobs(FILE *out, struct worker_pool *pool)
 {
     struct stats_totals totals;
     stats_read(worker_pool_stats(pool), &totals);
-    family(out, "stage_duration_seconds", "histogram", "Time in each stage of a job.");
+    metrics_print_family(out, "stage_duration_seconds", "histogram", "Time in each stage of a job.");
     for (int stage = STAGE_DECODE; stage < STAGE_COUNT; stage++)
-        print_histogram(out, "stage_duration_seconds", "stage", stage_name((enum stage)stage), &totals.stage[stage]);
-    family(out, "jobs_total", "counter", "Jobs ended, by state.");
+        metrics_print_histogram(out, "stage_duration_seconds", "stage", stage_name((enum stage)stage),
+                                &totals.stage[stage]);
+    metrics_print_family(out, "jobs_total", "counter", "Jobs ended, by state.");
     fprintf(out, "restored_jobs_total{state=\"done\"} %llu\n", (unsigned long long)totals.done);
-    print_pair(out, "jobs_total", "state", "failed", totals.failed, "cancelled", totals.cancelled);
-    family(out, "queue_depth", "gauge", "Jobs that wait.");
+    metrics_print_pair(out, "jobs_total", "state", "failed", totals.failed, "cancelled", totals.cancelled);
+    metrics_print_family(out, "jobs_stopped_total", "counter",
+                         "Failed jobs that passed their deadline or made no progress.");
+    metrics_print_pair(out, "jobs_stopped_total", "reason", "timeout", totals.timeouts, "stalled", totals.stalled);
+    metrics_print_family(out, "queue_depth", "gauge", "Jobs that wait.");
     fprintf(out, "restored_queue_depth %zu\n", queue_depth(worker_pool_queue(pool)));
-    family(out, "queue_capacity", "gauge", "Jobs that may wait.");
+    metrics_print_family(out, "queue_capacity", "gauge", "Jobs that may wait.");
     fprintf(out, "restored_queue_capacity %zu\n", queue_capacity(worker_pool_queue(pool)));
-    family(out, "queue_wait_seconds", "histogram", "Time jobs waited.");
-    print_histogram(out, "queue_wait_seconds", NULL, NULL, &totals.wait);
-    family(out, "faces_total", "counter", "Faces found in finished jobs, by result.");
-    print_pair(out, "faces_total", "result", "restored", totals.faces_restored, "skipped", totals.faces_skipped);
-    family(out, "tiles_total", "counter", "Tiles of backgrounds upsampled.");
+    metrics_print_family(out, "queue_wait_seconds", "histogram", "Time jobs waited.");
+    metrics_print_histogram(out, "queue_wait_seconds", NULL, NULL, &totals.wait);
+    metrics_print_family(out, "faces_total", "counter", "Faces found in finished jobs, by result.");
+    metrics_print_pair(out, "faces_total", "result", "restored", totals.faces_restored, "skipped",
+                       totals.faces_skipped);
+    metrics_print_family(out, "tiles_total", "counter", "Tiles of backgrounds upsampled.");
     fprintf(out, "restored_tiles_total %llu\n", (unsigned long long)totals.tiles);
-    family(out, "pixels_total", "counter", "Pixels of pictures taken in and given out.");
-    print_pair(out, "pixels_total", "direction", "in", totals.pixels_in, "out", totals.pixels_out);
-    family(out, "fallbacks_total", "counter",
-           "Work redone: results that were not usable in fp32, jobs whose device was lost on another, what did not fit "
-           "the device's memory in smaller pieces.");
-    print_pair(out, "fallbacks_total", "reason", "fp32", totals.fallbacks, "device_lost", totals.handed_over);
+    metrics_print_family(out, "pixels_total", "counter", "Pixels of pictures read and written.");
+    metrics_print_pair(out, "pixels_total", "direction", "in", totals.pixels_in, "out", totals.pixels_out);
+    metrics_print_family(
+        out, "fallbacks_total", "counter",
+        "Work done again: unusable results in fp32, jobs of a lost device on another one, and what did not fit "
+        "into the device's memory in smaller pieces.");
+    metrics_print_pair(out, "fallbacks_total", "reason", "fp32", totals.fallbacks, "device_lost", totals.handed_over);
     fprintf(out, "restored_fallbacks_total{reason=\"memory\"} %llu\n", (unsigned long long)totals.shrinks);
 }
 
-static void print_devices(FILE *out, struct worker_pool *pool)
+static void metrics_print_devices(FILE *out, struct worker_pool *pool)
 {
     struct device_status *list;
     size_t count;
     if (devices_read(worker_pool_devices(pool), &list, &count, NULL))
         return;
-    family(out, "device_memory_bytes", "gauge", "Memory of a device: its whole, what is free for us, our own.");
+    metrics_print_family(out, "device_memory_bytes", "gauge",
+                         "Memory of a device: all of it, what is free for us, what we use, the most that we used.");
     for (size_t i = 0; i < count; i++) {
         const struct device_info *info = &list[i].info;
         const struct {
@@ -188,10 +197,10 @@ static void print_devices(FILE *out, struct worker_pool *pool)
             fprintf(out, "restored_device_memory_bytes{device=\"%s\",kind=\"%s\"} %llu\n", info->id, rows[k].kind,
                     (unsigned long long)rows[k].bytes);
     }
-    family(out, "device_busy_seconds_total", "counter", "Time a device was at work.");
+    metrics_print_family(out, "device_busy_seconds_total", "counter", "Time a device has worked.");
     for (size_t i = 0; i < count; i++)
         fprintf(out, "restored_device_busy_seconds_total{device=\"%s\"} %.9g\n", list[i].info.id, list[i].busy_seconds);
-    family(out, "device_lost_total", "counter", "How often a device was lost.");
+    metrics_print_family(out, "device_lost_total", "counter", "How often a device was lost.");
     for (size_t i = 0; i < count; i++)
         fprintf(out, "restored_device_lost_total{device=\"%s\"} %llu\n", list[i].info.id,
                 (unsigned long long)list[i].lost);
@@ -204,19 +213,19 @@ char *metrics_render(struct metrics *metrics, struct worker_pool *pool, size_t *
     FILE *out = open_memstream(&text, size);
     if (!out)
         return NULL;
-    print_http(out, metrics);
-    print_jobs(out, pool);
-    print_devices(out, pool);
+    metrics_print_http(out, metrics);
+    metrics_print_jobs(out, pool);
+    metrics_print_devices(out, pool);
     char loaded[ROLE_COUNT][128];
     worker_pool_loaded(pool, loaded);
-    family(out, "model_loaded", "gauge", "The default models on the device.");
+    metrics_print_family(out, "model_loaded", "gauge", "The default models on the device.");
     for (int role = 0; role < ROLE_COUNT; role++)
         if (*loaded[role]) {
             fprintf(out, "restored_model_loaded{model=\"");
-            print_value(out, loaded[role]);
+            metrics_print_value(out, loaded[role]);
             fprintf(out, "\"} 1\n");
         }
-    family(out, "build_info", "gauge", "The program's version.");
+    metrics_print_family(out, "build_info", "gauge", "The program's version.");
     fprintf(out, "restored_build_info{version=\"%s\"} 1\n", RESTORED_VERSION);
     if (fclose(out)) {
         free(text);

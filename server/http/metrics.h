@@ -11,6 +11,9 @@ enum rejected {
     REJECTED_NOT_READY,
     REJECTED_BODY_TOO_LARGE,
     REJECTED_PIXELS,
+    REJECTED_CONNECTIONS,
+    REJECTED_MEMORY,
+    REJECTED_TOO_SLOW,
     REJECTED_COUNT
 };
 
@@ -19,11 +22,11 @@ struct metrics;
 enum error_code metrics_create(struct metrics **out, struct error *err) MUST_CHECK;
 void metrics_destroy(struct metrics **metrics);
 
-/* A request is over. route and method: of a small fixed set. */
+/* Counts a finished request. route and method: from a small fixed set. */
 void metrics_request(struct metrics *metrics, const char *route, const char *method, int status, double seconds);
 void metrics_rejected(struct metrics *metrics, enum rejected reason);
 
-/* The whole text, free() it; NULL when memory is out. */
+/* The whole text, to be freed with free(); NULL when memory runs out. */
 char *metrics_render(struct metrics *metrics, struct worker_pool *pool, size_t *size);
 
 #endif

@@ -10,36 +10,64 @@
 #include "runtime/base/mem.h"
 #include "server/http/json.h"
 
-#define NICE 15 /* of the thread that hashes, on Linux its own: workers that load the same files go before it */
+#define NICE 15 /* of the hashing thread (on Linux each has its own): workers that load the same files go before it */
 
 struct model_list {
     struct model_store *store;
-    pthread_t thread;
-    pthread_mutex_t lock;
-    char *text;
+    pthread_mutex_t lock; /* of all below */
+    char *text[2];       /* [0]: for clients on other machines */
+    uint64_t generation; /* of the store, when the texts were made */
+    pthread_t thread;    /* while `hashing`: the thread that computes what they lack */
+    bool hashing, done;
 };
 
-static char *render(const struct model_store *store)
+static char *list_render(const struct model_store *store, bool near)
 {
-    json_t *json = json_models(store);
+    json_t *json = json_models(store, near);
     char *text = json ? json_dumps(json, JSON_INDENT(2) | JSON_REAL_PRECISION(10)) : NULL;
     json_decref(json);
     return text;
 }
 
-static void *hash(void *argument)
+/* Under the lock. If memory runs out an old text stays. */
+static void list_update(struct model_list *model_list)
+{
+    for (int near = 0; near < 2; near++) {
+        char *text = list_render(model_list->store, near);
+        if (!text)
+            continue;
+        free(model_list->text[near]);
+        model_list->text[near] = text;
+    }
+}
+
+static void *list_hash(void *argument)
 {
     struct model_list *model_list = argument;
     setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), NICE);
-    model_store_hash(model_list->store); /* from here on this thread alone reads those fields */
-    char *text = render(model_list->store);
     pthread_mutex_lock(&model_list->lock);
-    char *old = model_list->text;
-    model_list->text = text ? text : old;
+    while (!model_list->done) {
+        const uint64_t generation = model_list->generation;
+        pthread_mutex_unlock(&model_list->lock);
+        model_store_hash(model_list->store);
+        pthread_mutex_lock(&model_list->lock);
+        list_update(model_list);
+        model_list->done = generation == model_list->generation;
+    }
     pthread_mutex_unlock(&model_list->lock);
-    if (text)
-        free(old);
     return NULL;
+}
+
+/* Under the lock: starts a thread that hashes new files, unless one is still running. */
+static bool list_begin_hash(struct model_list *model_list)
+{
+    if (model_list->hashing && !model_list->done)
+        return true;
+    if (model_list->hashing)
+        pthread_join(model_list->thread, NULL);
+    model_list->done = false;
+    model_list->hashing = pthread_create(&model_list->thread, NULL, list_hash, model_list) == 0;
+    return model_list->hashing;
 }
 
 enum error_code model_list_create(struct model_list **out, struct model_store *store, struct error *err)
@@ -49,10 +77,16 @@ enum error_code model_list_create(struct model_list **out, struct model_store *s
     if (!model_list)
         return error_set(err, ERROR_NO_MEMORY, "no memory for the list of models");
     model_list->store = store;
-    model_list->text = render(store);
+    model_list->generation = model_store_refresh(store);
     pthread_mutex_init(&model_list->lock, NULL);
-    if (!model_list->text || pthread_create(&model_list->thread, NULL, hash, model_list)) {
-        free(model_list->text);
+    pthread_mutex_lock(&model_list->lock);
+    list_update(model_list);
+    bool good = model_list->text[0] && model_list->text[1] && list_begin_hash(model_list);
+    pthread_mutex_unlock(&model_list->lock);
+    if (!good) {
+        pthread_mutex_destroy(&model_list->lock);
+        free(model_list->text[0]);
+        free(model_list->text[1]);
         free(model_list);
         return error_set(err, ERROR_NO_MEMORY, "the list of models could not be made");
     }
@@ -66,16 +100,25 @@ void model_list_destroy(struct model_list **model_list)
     *model_list = NULL;
     if (!old)
         return;
-    pthread_join(old->thread, NULL);
+    model_store_stop(old->store);
+    if (old->hashing)
+        pthread_join(old->thread, NULL);
     pthread_mutex_destroy(&old->lock);
-    free(old->text);
+    free(old->text[0]);
+    free(old->text[1]);
     free(old);
 }
 
-char *model_list_text(struct model_list *model_list, size_t *size)
+char *model_list_text(struct model_list *model_list, bool near, size_t *size)
 {
+    const uint64_t generation = model_store_refresh(model_list->store);
     pthread_mutex_lock(&model_list->lock);
-    char *text = strdup(model_list->text);
+    if (generation != model_list->generation) {
+        model_list->generation = generation;
+        list_update(model_list);
+        list_begin_hash(model_list);
+    }
+    char *text = strdup(model_list->text[near]);
     pthread_mutex_unlock(&model_list->lock);
     *size = text ? strlen(text) : 0;
     return text;

@@ -1,5 +1,5 @@
-/* The text of GET /v1/models. The SHA-256 of every model takes reading gigabytes, so a thread of its own does that at
- * start; until it is done the sums are null.
+/* The text of GET /v1/models, made again when files change. The SHA-256 sums need gigabytes to be read, so a separate
+ * thread computes them; until it is done they are null.
  * Thread-safety: create and destroy on one thread; model_list_text from any. */
 #ifndef SERVER_HTTP_MODEL_LIST_H
 #define SERVER_HTTP_MODEL_LIST_H
@@ -10,10 +10,10 @@ struct model_list;
 
 /* The store is borrowed. */
 enum error_code model_list_create(struct model_list **out, struct model_store *store, struct error *err) MUST_CHECK;
-/* Waits for the thread. */
+/* Ends the hashing of the store for good. */
 void model_list_destroy(struct model_list **model_list);
 
-/* A copy of the JSON, free() it; NULL when memory is out. */
-char *model_list_text(struct model_list *model_list, size_t *size);
+/* A copy of the JSON (near: as json_models), to be freed with free(); NULL when memory runs out. */
+char *model_list_text(struct model_list *model_list, bool near, size_t *size);
 
 #endif

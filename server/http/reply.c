@@ -3,17 +3,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
 
+#include "runtime/base/utf8.h"
 #include "server/http/request.h"
-#include "server/http/utf8.h"
 
 static const struct {
     int status;
-    const char *title, *code; /* code: where the error has none of its own */
+    const char *title, *code; /* code: used if the error has none */
 } rows[] = {
     [REPLY_OK] = {200, "OK", ""},
     [REPLY_NOT_MODIFIED] = {304, "Not Modified", ""},
     [REPLY_BAD_REQUEST] = {400, "Bad Request", "invalid"},
+    [REPLY_FORBIDDEN] = {403, "Forbidden", "cross-site"},
     [REPLY_NOT_FOUND] = {404, "Not Found", "not-found"},
     [REPLY_METHOD_NOT_ALLOWED] = {405, "Method Not Allowed", "method-not-allowed"},
     [REPLY_NOT_ACCEPTABLE] = {406, "Not Acceptable", "not-acceptable"},
@@ -21,6 +24,7 @@ static const struct {
     [REPLY_BODY_TOO_LARGE] = {413, "Content Too Large", "body-too-large"},
     [REPLY_UNSUPPORTED] = {415, "Unsupported Media Type", "unsupported"},
     [REPLY_EXPECTATION_FAILED] = {417, "Expectation Failed", "expectation-failed"},
+    [REPLY_MISDIRECTED] = {421, "Misdirected Request", "host-not-allowed"},
     [REPLY_UNPROCESSABLE] = {422, "Unprocessable Content", "unprocessable"},
     [REPLY_QUEUE_FULL] = {429, "Too Many Requests", "queue-full"},
     [REPLY_HEADER_TOO_LARGE] = {431, "Request Header Fields Too Large", "header-too-large"},
@@ -46,6 +50,7 @@ enum reply reply_for(enum error_code code)
         return REPLY_UNSUPPORTED;
     case ERROR_CORRUPT:
     case ERROR_TOO_LARGE:
+    case ERROR_TOO_SLOW:
         return REPLY_UNPROCESSABLE;
     case ERROR_NOT_FOUND: /* a model or device that this machine lacks, not a path */
     case ERROR_NO_MEMORY:
@@ -56,6 +61,7 @@ enum reply reply_for(enum error_code code)
     case ERROR_CANCELLED:
         return REPLY_CLIENT_GONE;
     case ERROR_TIMEOUT:
+    case ERROR_STALLED:
         return REPLY_TIMEOUT;
     case ERROR_IO:
     case ERROR_DEVICE:
@@ -72,8 +78,11 @@ enum MHD_Result reply_send(struct request *request, enum reply reply, struct MHD
         return MHD_NO;
     MHD_add_response_header(response, "X-Request-Id", request->id);
     MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
+    MHD_add_response_header(response, "Cross-Origin-Resource-Policy", "same-origin");
     if (content_type)
         MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, content_type);
+    if (request->chunked) /* libmicrohttpd reads chunks leniently: what follows them must not be taken for a request */
+        MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
     request->status = rows[reply].status;
     request->answered = true;
     connection_sending(request->link);
@@ -95,8 +104,44 @@ enum MHD_Result reply_text(struct request *request, enum reply reply, char *text
     return reply_send(request, reply, response, content_type);
 }
 
-/* The text with a newline, for people with curl. */
-static char *dump(json_t *json, size_t *size)
+bool reply_is_near(const struct request *request)
+{
+    static const char *const forwarded[] = {"X-Forwarded-For", "Forwarded", "X-Real-IP", "X-Forwarded-Host", "Via"};
+    for (int i = 0; i < 5; i++)
+        if (MHD_lookup_connection_value(request->connection, MHD_HEADER_KIND, forwarded[i]))
+            return false;
+    return connection_is_local(request->link);
+}
+
+/* Reduces each absolute path to its last part, except the request's own. */
+static void reply_hide_paths(char *text, const char *own)
+{
+    for (char *at = text; (at = strchr(at, '/')); at++) {
+        const size_t size = strcspn(at, " \"',;)");
+        if ((at > text && !strchr(" \"'(=:", at[-1])) || !strncmp(at, "/v1/", 4) || !strncmp(at, own, strlen(own)))
+            continue;
+        const char *last = memrchr(at, '/', size);
+        if (last > at && last + 1 < at + size)
+            memmove(at, last + 1, strlen(last + 1) + 1);
+    }
+}
+
+char *reply_sentence(char *out, const struct request *request, const struct error *err)
+{
+    utf8_copy(out, sizeof err->text, err->text);
+    if (!reply_is_near(request)) {
+        static const char instead[] = "; whoever runs this server can say more";
+        if (err->local && (size_t)err->local + sizeof instead <= sizeof err->text)
+            strcpy(out + err->local, instead);
+        reply_hide_paths(out, request->path);
+    }
+    size_t n = strspn(out, "abcdefghijklmnopqrstuvwxyz");
+    if (n && strchr(" ,", out[n]) && strncmp(out, "cpu ", 4) != 0)
+        *out = (char)(*out - 'a' + 'A');
+    return out;
+}
+
+char *reply_dump(json_t *json, size_t *size)
 {
     char *text = json ? json_dumps(json, JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(10)) : NULL;
     json_decref(json);
@@ -113,7 +158,7 @@ static char *dump(json_t *json, size_t *size)
 enum MHD_Result reply_json(struct request *request, enum reply reply, json_t *json)
 {
     size_t size;
-    char *text = dump(json, &size);
+    char *text = reply_dump(json, &size);
     if (!text) {
         struct error err = ERROR_INIT;
         error_set(&err, ERROR_NO_MEMORY, "no memory for the answer");
@@ -122,11 +167,11 @@ enum MHD_Result reply_json(struct request *request, enum reply reply, json_t *js
     return reply_text(request, reply, text, size, "application/json");
 }
 
-enum MHD_Result reply_problem(struct request *request, enum reply reply, const struct error *err, json_t *extra,
-                              const char *header, const char *value)
+static char *reply_problem_text(const struct request *request, enum reply reply, const struct error *err, json_t *extra,
+                                size_t *size)
 {
-    static const char *const own[] = {/* codes that say more than the status does */
-                                      [ERROR_UNSUPPORTED] = "not-a-picture",
+    static const char *const own[] = {/* codes that say more than the status */
+                                      [ERROR_UNSUPPORTED] = "unsupported-format",
                                       [ERROR_CORRUPT] = "corrupt",
                                       [ERROR_TOO_LARGE] = "too-large",
                                       [ERROR_NO_MEMORY] = "no-memory",
@@ -134,17 +179,26 @@ enum MHD_Result reply_problem(struct request *request, enum reply reply, const s
                                       [ERROR_DEVICE] = "device",
                                       [ERROR_DEVICE_LOST] = "device-lost",
                                       [ERROR_DEVICE_DISABLED] = "device-disabled",
+                                      [ERROR_STALLED] = "stalled",
+                                      [ERROR_TOO_SLOW] = "too-slow",
                                       [ERROR_INTERNAL] = NULL};
     const char *code = reply_for(err->code) == reply && own[err->code] ? own[err->code] : rows[reply].code;
     char detail[sizeof err->text];
+    reply_sentence(detail, request, err);
     json_t *json = json_pack("{s:s, s:s, s:i, s:s, s:s, s:s, s:s}", "type", "about:blank", "title", rows[reply].title,
-                             "status", rows[reply].status, "detail", utf8_copy(detail, sizeof detail, err->text),
-                             "instance", request->path, "code", code, "request_id", request->id);
+                             "status", rows[reply].status, "detail", detail, "instance", request->path, "code", code,
+                             "request_id", request->id);
     if (json && extra)
         json_object_update_missing(json, extra);
     json_decref(extra);
+    return reply_dump(json, size);
+}
+
+enum MHD_Result reply_problem(struct request *request, enum reply reply, const struct error *err, json_t *extra,
+                              const char *header, const char *value)
+{
     size_t size;
-    char *text = dump(json, &size);
+    char *text = reply_problem_text(request, reply, err, extra, &size);
     if (!text)
         return MHD_NO;
     request->answer_bytes = size;
@@ -157,4 +211,28 @@ enum MHD_Result reply_problem(struct request *request, enum reply reply, const s
     if (header)
         MHD_add_response_header(response, header, value);
     return reply_send(request, reply, response, "application/problem+json");
+}
+
+void reply_now(struct request *request, enum reply reply, const struct error *err)
+{
+    size_t size;
+    char head[512], *text = reply_problem_text(request, reply, err, NULL, &size);
+    const union MHD_ConnectionInfo *fd =
+        MHD_get_connection_info(request->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    request->status = rows[reply].status;
+    request->answered = true;
+    connection_linger(request->link, true);
+    if (text && fd) {
+        int n = snprintf(head, sizeof head,
+                         "HTTP/1.1 %d %s\r\nContent-Type: application/problem+json\r\nContent-Length: %zu\r\n"
+                         "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nX-Request-Id: %s\r\n"
+                         "Connection: close\r\n\r\n",
+                         rows[reply].status, rows[reply].title, size, request->id);
+        struct iovec parts[2] = {{head, (size_t)n}, {text, size}};
+        const struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+        /* nothing was sent before, so the socket takes all of it; if not, the client is gone */
+        if (sendmsg(fd->connect_fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
+            request->answer_bytes = size;
+    }
+    free(text);
 }

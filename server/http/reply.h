@@ -5,6 +5,7 @@
 
 #include <jansson.h>
 #include <microhttpd.h>
+#include <stdbool.h>
 
 #include "runtime/base/error.h"
 
@@ -14,6 +15,7 @@ enum reply {
     REPLY_OK,
     REPLY_NOT_MODIFIED,
     REPLY_BAD_REQUEST,
+    REPLY_FORBIDDEN,
     REPLY_NOT_FOUND,
     REPLY_METHOD_NOT_ALLOWED,
     REPLY_NOT_ACCEPTABLE,
@@ -21,10 +23,11 @@ enum reply {
     REPLY_BODY_TOO_LARGE,
     REPLY_UNSUPPORTED,
     REPLY_EXPECTATION_FAILED,
+    REPLY_MISDIRECTED,
     REPLY_UNPROCESSABLE,
     REPLY_QUEUE_FULL,
     REPLY_HEADER_TOO_LARGE,
-    REPLY_CLIENT_GONE, /* for the log and the metrics alone */
+    REPLY_CLIENT_GONE, /* only for the log and the metrics */
     REPLY_INTERNAL,
     REPLY_UNAVAILABLE,
     REPLY_TIMEOUT
@@ -36,20 +39,36 @@ int reply_status(enum reply reply);
 /* What an error means to a client. */
 enum reply reply_for(enum error_code code);
 
-/* Queues a response: adds the headers that every answer has. It takes the response over. content_type NULL: none. */
+/* Queues a response, with the headers that every answer has, and takes it over. content_type NULL: none. */
 enum MHD_Result reply_send(struct request *request, enum reply reply, struct MHD_Response *response,
                            const char *content_type);
 
-/* Takes the JSON reference over; NULL is answered as out of memory. */
+/* Whether the client is on this machine. A proxy on this machine says which client it asks for. */
+bool reply_is_near(const struct request *request);
+
+/* An error's text for this client, as a complete sentence: it begins with a capital letter, unless it begins with the
+ * name of a field or device. Clients on other machines are not told this machine's paths and commands (error_local).
+ * out has room for err->text. */
+char *reply_sentence(char *out, const struct request *request, const struct error *err);
+
+/* The text, which ends with a newline for people with curl; to be freed with free(). NULL when memory runs out. Takes
+ * the reference over. */
+char *reply_dump(json_t *json, size_t *size);
+
+/* Takes the JSON reference over; NULL gives the answer for out of memory. */
 enum MHD_Result reply_json(struct request *request, enum reply reply, json_t *json);
 
 /* Text that is free()d. */
 enum MHD_Result reply_text(struct request *request, enum reply reply, char *text, size_t size,
                            const char *content_type);
 
-/* A problem: the text is err's, '?' for what is not UTF-8 in it. extra: members added to it (taken over), or NULL.
- * header and value: one more header, or NULL. */
+/* A problem with err's text ('?' for what is not UTF-8 in it). extra: additional members (taken over), or NULL. header
+ * and value: an additional header, or NULL. */
 enum MHD_Result reply_problem(struct request *request, enum reply reply, const struct error *err, json_t *extra,
                               const char *header, const char *value);
+
+/* The same in the middle of a body, where libmicrohttpd takes no response: written directly to the socket. The
+ * connection must be closed next (MHD_NO). */
+void reply_now(struct request *request, enum reply reply, const struct error *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* One HTTP request on its way through router, upload, job and reply, and the server that they all share.
+/* One HTTP request on its way through router, upload, job and reply, and the server that all requests share.
  * Thread-safety: a request belongs to the HTTP thread of its connection; while it is suspended, its job's end may only
  * resume it. A struct server is shared: its members lock for themselves. */
 #ifndef SERVER_HTTP_REQUEST_H
@@ -18,31 +18,48 @@
 
 struct route;
 
+/* A copy of a configuration that is or was in force. */
+struct server_config {
+    struct config config;
+    struct server_config *older;
+};
+
 struct server {
-    const struct config *config;
+    _Atomic(const struct config *) config; /* the current one: server_reload puts another one here */
+    struct server_config *configs;         /* all that there have been, because a request may still use one */
     struct model_store *store;
     struct worker_pool *pool;
     struct connections *connections;
     struct metrics *metrics;
     struct model_list *model_list;
-    struct MHD_Daemon *daemon;
-    int port;
+    struct listener {
+        struct server *server;
+        enum connection_side side;
+        struct MHD_Daemon *daemon; /* NULL: there is no such address */
+        int port;
+    } listeners[CONNECTION_SIDES];
 };
 
 struct request {
     struct server *server;
     struct MHD_Connection *connection;
     struct connection *link;
+    enum connection_side side;
+    bool interim;               /* its client takes interim answers (HTTP/1.1) */
     const struct route *route;  /* NULL: none of ours */
     char method[16], path[128]; /* path: for the log and errors, unsafe characters replaced */
     char id[65];
+    char client[46], agent[96]; /* for the log: its address, and its User-Agent with unsafe characters replaced */
     int64_t started_ns;
     struct framing_target target; /* until it has begun */
-    bool begun;                   /* its header has come whole */
+    bool begun;                   /* its whole header has arrived */
     bool answered;                /* a response is queued */
+    bool chunked;                 /* its body is chunked: nothing after it is read */
+    bool held;                    /* it waits for room for its body */
+    struct inflight_body body;    /* that room */
     struct upload *upload;
     struct job *job;
-    enum reply refused; /* not REPLY_OK: what is answered once the body has passed */
+    enum reply refused; /* not REPLY_OK: the answer to give once the body has passed */
     struct error refusal;
     int status;            /* of the answer, 0: none */
     uint64_t answer_bytes; /* of its body */

@@ -3,6 +3,7 @@
 
 #include "server/http/json.h"
 #include "server/http/router.h"
+#include "server/http/server.h"
 
 enum MHD_Result route_healthz(struct request *request)
 {
@@ -12,15 +13,12 @@ enum MHD_Result route_healthz(struct request *request)
 enum MHD_Result route_readyz(struct request *request)
 {
     struct worker_pool *pool = request->server->pool;
-    struct queue *queue = worker_pool_queue(pool);
-    struct error err = ERROR_INIT;
+    struct error why[SERVER_REASONS_MAX];
+    char text[sizeof why->text];
     json_t *reasons = json_array(), *devices = json_array(), *models = json_array();
-    if (worker_pool_draining(pool))
-        json_array_append_new(reasons, json_string("the server is shutting down"));
-    if (queue_depth(queue) >= queue_capacity(queue))
-        json_array_append_new(reasons, json_string("the queue is full"));
-    if (worker_pool_ready(pool, &err))
-        json_array_append_new(reasons, json_string(err.text));
+    const int reason_count = server_reasons(request->server, why);
+    for (int i = 0; i < reason_count; i++)
+        json_array_append_new(reasons, json_string(reply_sentence(text, request, &why[i])));
 
     struct device_status *list;
     size_t count;
@@ -35,7 +33,7 @@ enum MHD_Result route_readyz(struct request *request)
     for (int role = 0; role < ROLE_COUNT; role++)
         if (*loaded[role])
             json_array_append_new(models, json_string(loaded[role]));
-    bool ready = json_array_size(reasons) == 0;
+    const bool ready = !reason_count;
     return reply_json(
         request, ready ? REPLY_OK : REPLY_UNAVAILABLE,
         json_pack("{s:b, s:o, s:o, s:o}", "ready", ready, "reasons", reasons, "devices", devices, "models", models));
@@ -63,11 +61,19 @@ enum MHD_Result route_devices(struct request *request)
 enum MHD_Result route_models(struct request *request)
 {
     size_t size = 0;
-    char *text = model_list_text(request->server->model_list, &size);
+    char *text = model_list_text(request->server->model_list, reply_is_near(request), &size);
     return reply_text(request, REPLY_OK, text, size, "application/json");
 }
 
 enum MHD_Result route_capabilities(struct request *request)
 {
-    return reply_json(request, REPLY_OK, json_capabilities(request->server->config));
+    struct server *server = request->server;
+    struct device_status *list = NULL;
+    size_t count = 0;
+    struct error err = ERROR_INIT;
+    if (devices_read(worker_pool_devices(server->pool), &list, &count, &err))
+        return reply_problem(request, reply_for(err.code), &err, NULL, NULL, NULL);
+    json_t *json = json_capabilities(server->config, server->store, list, count);
+    free(list);
+    return reply_json(request, REPLY_OK, json);
 }

@@ -4,10 +4,12 @@
 #include <string.h>
 
 #include "server/http/header.h"
+#include "server/http/mixed.h"
+#include "server/http/room.h"
 #include "server/http/router.h"
 #include "server/image/codec.h"
 
-static enum MHD_Result fail(struct request *request, enum reply reply, const struct error *err)
+static enum MHD_Result route_restore_fail(struct request *request, enum reply reply, const struct error *err)
 {
     char seconds[16];
     json_t *extra = NULL;
@@ -17,6 +19,9 @@ static enum MHD_Result fail(struct request *request, enum reply reply, const str
         header = MHD_HTTP_HEADER_RETRY_AFTER;
         snprintf(seconds, sizeof seconds, "%d", worker_pool_retry_after(pool));
     }
+    if (err->code == ERROR_TOO_SLOW && request->job)
+        extra = json_pack("{s:f, s:I}", "estimate_seconds", request->job->estimate.seconds, "limit_seconds",
+                          (json_int_t)request->server->config->job_seconds);
     if (reply == REPLY_BODY_TOO_LARGE)
         extra = json_pack("{s:I}", "limit", (json_int_t)request->server->config->body_limit);
     return reply_problem(request, reply, err, extra, header, seconds);
@@ -27,95 +32,121 @@ struct query {
     struct error err;
 };
 
-static enum MHD_Result take_argument(void *context, enum MHD_ValueKind kind, const char *name, size_t name_size,
-                                     const char *value, size_t value_size)
+static enum MHD_Result route_restore_argument(void *context, enum MHD_ValueKind kind, const char *name,
+                                              size_t name_size, const char *value, size_t value_size)
 {
     struct query *query = context;
-    (void)kind, (void)name_size;
+    (void)kind;
+    if (strlen(name) != name_size)
+        return error_set(&query->err, ERROR_INVALID, "the query holds a name with a zero byte") ? MHD_NO : MHD_YES;
     return upload_field(query->upload, name, value ? value : "", value ? value_size : 0, &query->err) ? MHD_NO
                                                                                                       : MHD_YES;
 }
 
-/* Everything that can be refused by the headers alone. */
-static enum MHD_Result begin(struct request *request, bool detect)
+/* Whether the client asks for report and picture in one answer: only if it names that type. */
+static bool route_restore_wants_both(const char *accept)
+{
+    bool named;
+    int both = header_accept(accept, "multipart/mixed", &named);
+    return named && both > 0 && both >= header_accept(accept, "application/json", NULL) &&
+           both >= header_accept(accept, "image/png", NULL) && both >= header_accept(accept, "image/jpeg", NULL);
+}
+
+/* Faces need an answer with room for them. */
+static enum error_code route_restore_check_faces(struct request *request, struct error *err)
+{
+    if (!upload_faces_out(request->upload) || route_restore_wants_both(router_header(request, MHD_HTTP_HEADER_ACCEPT)))
+        return OK;
+    return error_set(
+        err, ERROR_INVALID,
+        "faces_out: true needs the header \"Accept: multipart/mixed\", because the faces come as more parts of "
+        "the answer");
+}
+
+/* Refuses everything that can be refused by the headers alone. */
+static enum MHD_Result route_restore_check(struct request *request, bool detect)
 {
     struct server *server = request->server;
     struct error err = ERROR_INIT;
     const char *text = router_header(request, MHD_HTTP_HEADER_CONTENT_LENGTH);
-    uint64_t length = text ? strtoull(text, NULL, 10) : 0;
+    const uint64_t length = request->chunked ? server->config->body_limit : text ? strtoull(text, NULL, 10) : 0;
     if (length > server->config->body_limit) {
+        char sent[ERROR_BYTES_MAX], limit[ERROR_BYTES_MAX];
         metrics_rejected(server->metrics, REJECTED_BODY_TOO_LARGE);
-        error_set(&err, ERROR_TOO_LARGE, "the body has %llu bytes; allowed are %llu", (unsigned long long)length,
-                  (unsigned long long)server->config->body_limit);
-        return fail(request, REPLY_BODY_TOO_LARGE, &err);
+        error_set(&err, ERROR_TOO_LARGE, "the body is %s; at most %s are taken", error_bytes(sent, length),
+                  error_bytes(limit, server->config->body_limit));
+        return route_restore_fail(request, REPLY_BODY_TOO_LARGE, &err);
     }
     if (worker_pool_draining(server->pool)) {
         metrics_rejected(server->metrics, REJECTED_DRAINING);
-        error_set(&err, ERROR_BUSY, "the server is shutting down and takes no new jobs");
-        return fail(request, REPLY_UNAVAILABLE, &err);
+        error_set(&err, ERROR_BUSY, "the server is shutting down and accepts no new jobs");
+        return route_restore_fail(request, REPLY_UNAVAILABLE, &err);
     }
     enum error_code ready = worker_pool_ready(server->pool, &err);
     /* while the models are being loaded a job may wait, and a lost device is opened again for it */
     if (ready && ready != ERROR_BUSY && ready != ERROR_DEVICE_LOST) {
         metrics_rejected(server->metrics, REJECTED_NOT_READY);
-        return fail(request, REPLY_UNAVAILABLE, &err);
+        return route_restore_fail(request, REPLY_UNAVAILABLE, &err);
     }
     error_clear(&err);
     struct queue *queue = worker_pool_queue(server->pool);
     if (queue_depth(queue) >= queue_capacity(queue)) {
         metrics_rejected(server->metrics, REJECTED_QUEUE_FULL);
         error_set(&err, ERROR_BUSY, "the queue is full: %zu jobs wait, and no more may", queue_capacity(queue));
-        return fail(request, REPLY_QUEUE_FULL, &err);
+        return route_restore_fail(request, REPLY_QUEUE_FULL, &err);
     }
     if (upload_create(&request->upload, detect, (size_t)server->config->body_limit, &err))
-        return fail(request, reply_for(err.code), &err);
+        return route_restore_fail(request, reply_for(err.code), &err);
     struct query query = {request->upload, ERROR_INIT};
-    MHD_get_connection_values_n(request->connection, MHD_GET_ARGUMENT_KIND, take_argument, &query);
+    MHD_get_connection_values_n(request->connection, MHD_GET_ARGUMENT_KIND, route_restore_argument, &query);
     if (query.err.code)
-        return fail(request, reply_for(query.err.code), &query.err);
-    if (upload_begin(request->upload, request->connection, router_header(request, MHD_HTTP_HEADER_CONTENT_TYPE),
-                     (size_t)length, &err))
-        return fail(request, reply_for(err.code), &err);
-    return MHD_YES;
+        return route_restore_fail(request, reply_for(query.err.code), &query.err);
+    if (route_restore_check_faces(request, &err))
+        return route_restore_fail(request, reply_for(err.code), &err);
+    if (upload_begin(request->upload, router_header(request, MHD_HTTP_HEADER_CONTENT_TYPE), (size_t)length, &err))
+        return route_restore_fail(request, reply_for(err.code), &err);
+    return room_make(request, length);
 }
 
 enum MHD_Result route_restore_begin(struct request *request)
 {
-    return begin(request, false);
+    return route_restore_check(request, false);
 }
 
 enum MHD_Result route_detect_begin(struct request *request)
 {
-    return begin(request, true);
+    return route_restore_check(request, true);
 }
 
 /* The job has ended: libmicrohttpd calls route_restore_answer again. */
-static void resume(struct job *job, void *context)
+static void route_restore_resume(struct job *job, void *context)
 {
     (void)job;
     MHD_resume_connection(context);
 }
 
-/* Whether the client would rather have the report than the picture: only when it names JSON. */
-static bool wants_report(const char *accept, const char *picture)
+/* Whether the client prefers the report to the picture: only if it names JSON. */
+static bool route_restore_wants_report(const char *accept, const char *picture)
 {
     bool named;
     int json = header_accept(accept, "application/json", &named);
     return named && json > header_accept(accept, picture, NULL);
 }
 
-static enum error_code check_accept(struct request *request, const struct restoration *r, struct error *err)
+static enum error_code route_restore_check_accept(struct request *request, const struct restoration *r,
+                                                  struct error *err)
 {
     const char *accept = router_header(request, MHD_HTTP_HEADER_ACCEPT);
     const char *type = r->detect_only ? "application/json" : codec_media_type(r->output_format);
-    if (header_accept(accept, type, NULL) > 0 || (!r->detect_only && wants_report(accept, type)))
+    if (header_accept(accept, type, NULL) > 0 ||
+        (!r->detect_only && (route_restore_wants_report(accept, type) || route_restore_wants_both(accept))))
         return OK;
     return error_set(err, ERROR_INVALID, "the answer is %s%s, and Accept excludes it", type,
-                     r->detect_only ? "" : " or application/json");
+                     r->detect_only ? "" : ", application/json or multipart/mixed");
 }
 
 /* Makes the job and queues it; the connection is suspended when this is OK. */
-static enum MHD_Result submit(struct request *request)
+static enum MHD_Result route_restore_submit(struct request *request)
 {
     struct server *server = request->server;
     struct error err = ERROR_INIT;
@@ -123,18 +154,27 @@ static enum MHD_Result submit(struct request *request)
     uint8_t *body = NULL;
     size_t size = 0;
     enum reply reply = REPLY_OK;
-    if (upload_finish(request->upload, &err) || restoration_create(&r, &err)) {
+    if (upload_finish(request->upload, &err) || route_restore_check_faces(request, &err) ||
+        restoration_create(&r, &err)) {
         reply = reply_for(err.code);
         goto out;
     }
     body = upload_take(request->upload, &size);
+    room_shrink(request, size);
     r->options = *upload_options(request->upload);
     r->limits = (struct limits){.input_pixels = server->config->input_pixels,
                                 .result_pixels = server->config->result_pixels,
-                                .detect_max_side = (int)server->config->detect_max_side};
+                                .detect_max_side = (int)server->config->detect_max_side,
+                                .max_faces = (int)server->config->max_faces};
     r->input = body;
     r->input_bytes = size;
     r->detect_only = request->route->begin == route_detect_begin;
+    r->elsewhere = !reply_is_near(request);
+    r->keep_faces = r->encode_faces = upload_faces_out(request->upload);
+    const char *accept = router_header(request, MHD_HTTP_HEADER_ACCEPT);
+    for (int format = IMAGE_JPEG; format < IMAGE_FORMAT_COUNT; format++)
+        if (codec_max_side((enum image_format)format) > 0)
+            r->format_weight[format] = header_accept(accept, codec_media_type((enum image_format)format), NULL);
     int device;
     if (pipeline_check(r, server->store, &err)) {
         if (err.code == ERROR_TOO_LARGE)
@@ -147,23 +187,25 @@ static enum MHD_Result submit(struct request *request)
         reply = reply_for(err.code);
         goto out;
     }
-    if (check_accept(request, r, &err)) {
+    if (route_restore_check_accept(request, r, &err)) {
         reply = REPLY_NOT_ACCEPTABLE;
         goto out;
     }
     char job_id[33];
     job_make_id(job_id);
-    if (job_create(&request->job, job_id, &r, &body, size, resume, request->connection, &err)) {
+    if (job_create(&request->job, job_id, &r, &body, size, route_restore_resume, request->connection, &err)) {
         reply = reply_for(err.code);
         goto out;
     }
     /* Suspended first: the job may end, and resume, before submit returns. */
-    connection_waiting(request->link, request->job);
+    connection_waiting(request->link, request->job, request->interim);
     MHD_suspend_connection(request->connection);
     if (worker_pool_submit(server->pool, request->job, &err)) {
         bool draining = worker_pool_draining(server->pool);
         if (err.code == ERROR_BUSY)
             metrics_rejected(server->metrics, draining ? REJECTED_DRAINING : REJECTED_QUEUE_FULL);
+        if (err.code == ERROR_TOO_SLOW)
+            metrics_rejected(server->metrics, REJECTED_TOO_SLOW);
         request->refused = err.code != ERROR_BUSY ? reply_for(err.code)
                            : draining             ? REPLY_UNAVAILABLE
                                                   : REPLY_QUEUE_FULL;
@@ -174,10 +216,10 @@ static enum MHD_Result submit(struct request *request)
 out:
     restoration_destroy(&r);
     free(body);
-    return fail(request, reply, &err);
+    return route_restore_fail(request, reply, &err);
 }
 
-static void add_timing(struct MHD_Response *response, const struct restoration *r)
+static void route_restore_add_timing(struct MHD_Response *response, const struct restoration *r)
 {
     char timing[512] = "";
     for (int stage = STAGE_DECODE; stage < STAGE_COUNT; stage++) {
@@ -190,9 +232,9 @@ static void add_timing(struct MHD_Response *response, const struct restoration *
     MHD_add_response_header(response, "Server-Timing", timing);
 }
 
-/* detector="NAME", face="NAME", ... as RFC 8941's dictionary; a file may be called anything, a header may not hold
- * that. */
-static void add_models(struct MHD_Response *response, const struct restoration *r)
+/* detector="NAME", face="NAME", ... as an RFC 8941 dictionary; a file may have any name, but a header cannot hold any
+ * text. */
+static void route_restore_add_models(struct MHD_Response *response, const struct restoration *r)
 {
     static const char *const keys[ROLE_COUNT] = {
         [ROLE_DETECTOR] = "detector", [ROLE_FACE] = "face", [ROLE_PARSER] = "parser", [ROLE_UPSCALER] = "background"};
@@ -211,7 +253,35 @@ static void add_models(struct MHD_Response *response, const struct restoration *
         MHD_add_response_header(response, "X-Restored-Models", text);
 }
 
-static enum MHD_Result send_picture(struct request *request, struct job *job)
+/* The report's notes, for clients that get only the picture. */
+static void route_restore_add_notes(struct MHD_Response *response, const struct restoration *r)
+{
+    const char *notes[sizeof r->notes / sizeof *r->notes];
+    char text[HEADER_NOTES_MAX + 1];
+    if (!r->note_count)
+        return;
+    for (int i = 0; i < r->note_count; i++)
+        notes[i] = r->notes[i];
+    header_notes(notes, r->note_count, text);
+    MHD_add_response_header(response, "X-Restored-Notes", text);
+}
+
+/* Headers that the picture and the multipart answer share. */
+static void route_restore_add_headers(struct MHD_Response *response, const struct restoration *r)
+{
+    char text[16];
+    int restored = 0;
+    for (int i = 0; i < r->face_count; i++)
+        restored += r->faces[i].restored;
+    snprintf(text, sizeof text, "%d", restored);
+    MHD_add_response_header(response, "X-Restored-Faces", text);
+    MHD_add_response_header(response, "X-Restored-Device", r->device);
+    route_restore_add_models(response, r);
+    MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
+    route_restore_add_timing(response, r);
+}
+
+static enum MHD_Result route_restore_send_picture(struct request *request, struct job *job)
 {
     struct restoration *r = job->restoration;
     uint8_t *output = r->output;
@@ -223,25 +293,29 @@ static enum MHD_Result send_picture(struct request *request, struct job *job)
     r->output_bytes = 0;
     request->answer_bytes = size;
     char text[1024];
-    int restored = 0;
-    for (int i = 0; i < r->face_count; i++)
-        restored += r->faces[i].restored;
     header_disposition(upload_file_name(request->upload), r->options.suffix, codec_extension(r->output_format), text,
                        sizeof text);
     MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_DISPOSITION, text);
-    snprintf(text, sizeof text, "%d", restored);
-    MHD_add_response_header(response, "X-Restored-Faces", text);
-    MHD_add_response_header(response, "X-Restored-Device", r->device);
-    add_models(response, r);
     MHD_add_response_header(response, MHD_HTTP_HEADER_ETAG, job->etag);
-    MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
-    add_timing(response, r);
+    route_restore_add_headers(response, r);
+    route_restore_add_notes(response, r);
     return reply_send(request, REPLY_OK, response, codec_media_type(r->output_format));
+}
+
+static enum MHD_Result route_restore_send_both(struct request *request, struct job *job)
+{
+    char type[MIXED_TYPE_MAX];
+    struct MHD_Response *response =
+        mixed_response(job, upload_file_name(request->upload), type, &request->answer_bytes);
+    if (!response)
+        return MHD_NO;
+    route_restore_add_headers(response, job->restoration);
+    return reply_send(request, REPLY_OK, response, type);
 }
 
 /* What a job's error means to the client. Once the picture is decoded, what is broken or not supported is ours: a
  * model's file, an operator of the device. */
-static enum reply reply_for_job(const struct job *job)
+static enum reply route_restore_reply(const struct job *job)
 {
     enum error_code code = job->error.code;
     if ((code == ERROR_CORRUPT || code == ERROR_UNSUPPORTED) && job->restoration->decoded)
@@ -253,17 +327,20 @@ enum MHD_Result route_restore_answer(struct request *request)
 {
     struct job *job = request->job;
     if (!job)
-        return submit(request);
+        return route_restore_submit(request);
     if (request->refused)
-        return fail(request, request->refused, &request->refusal);
+        return route_restore_fail(request, request->refused, &request->refusal);
     if (connection_gone(request->link)) {
         request->status = reply_status(REPLY_CLIENT_GONE);
-        return MHD_NO; /* closes what is already closed on the other side */
+        return MHD_NO; /* closes a connection that the client has closed already */
     }
     if (atomic_load(&job->state) != JOB_DONE)
-        return fail(request, reply_for_job(job), &job->error);
+        return route_restore_fail(request, route_restore_reply(job), &job->error);
     const char *accept = router_header(request, MHD_HTTP_HEADER_ACCEPT);
-    if (job->restoration->detect_only || wants_report(accept, codec_media_type(job->restoration->output_format)))
+    if (!job->restoration->detect_only && route_restore_wants_both(accept))
+        return route_restore_send_both(request, job);
+    if (job->restoration->detect_only ||
+        route_restore_wants_report(accept, codec_media_type(job->restoration->output_format)))
         return reply_json(request, REPLY_OK, restoration_report(job->restoration));
-    return send_picture(request, job);
+    return route_restore_send_picture(request, job);
 }

@@ -9,7 +9,7 @@
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self'; "        \
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-/* By extension; what has another, such as SPIR-V and models.conf, is embedded for the program alone. */
+/* By extension; files with any other, such as SPIR-V and models.conf, are embedded only for the program. */
 static const struct {
     const char *extension, *type;
 } types[] = {{".html", "text/html; charset=utf-8"},
@@ -20,7 +20,7 @@ static const struct {
              {".png", "image/png"},
              {".ico", "image/x-icon"}};
 
-static const uint8_t *find(const char *path, size_t *size, const char **type)
+static const uint8_t *route_static_find(const char *path, size_t *size, const char **type)
 {
     const char *name = !strcmp(path, "/") ? "index.html" : path + 1;
     const char *dot = strrchr(name, '.');
@@ -36,14 +36,14 @@ bool route_static_has(const char *path)
 {
     size_t size;
     const char *type;
-    return *path == '/' && find(path, &size, &type) != NULL;
+    return *path == '/' && route_static_find(path, &size, &type) != NULL;
 }
 
 enum MHD_Result route_static(struct request *request)
 {
     size_t size = 0;
     const char *type = NULL;
-    const uint8_t *bytes = find(request->path, &size, &type);
+    const uint8_t *bytes = route_static_find(request->path, &size, &type);
     if (!bytes)
         return MHD_NO;
     uint64_t hash = UINT64_C(0xcbf29ce484222325); /* 64-bit FNV-1a */

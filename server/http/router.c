@@ -6,18 +6,21 @@
 #include <strings.h>
 
 #include "server/http/header.h"
+#include "server/http/site.h"
 
 static const struct route routes[] = {
-    {"/v1/restore", true, route_restore_begin, route_restore_answer},
-    {"/v1/detect", true, route_detect_begin, route_restore_answer},
-    {"/v1/devices", false, NULL, route_devices},
-    {"/v1/models", false, NULL, route_models},
-    {"/v1/capabilities", false, NULL, route_capabilities},
-    {"/healthz", false, NULL, route_healthz},
-    {"/readyz", false, NULL, route_readyz},
-    {"/metrics", false, NULL, route_metrics},
+    {"/v1/restore", true, route_restore_begin, route_restore_answer, ROUTE_GUARDED},
+    {"/v1/detect", true, route_detect_begin, route_restore_answer, ROUTE_GUARDED},
+    {"/v1/estimate", true, route_estimate_begin, route_estimate_answer, ROUTE_GUARDED},
+    {"/v1/devices", false, NULL, route_devices, ROUTE_GUARDED},
+    {"/v1/models", false, NULL, route_models, ROUTE_GUARDED},
+    {"/v1/capabilities", false, NULL, route_capabilities, ROUTE_GUARDED},
+    {"/healthz", false, NULL, route_healthz, ROUTE_PROBE},
+    {"/readyz", false, NULL, route_readyz, ROUTE_PROBE},
+    {"/metrics", false, NULL, route_metrics, ROUTE_GUARDED},
 };
-static const struct route page = {"/", false, NULL, route_static}, asset = {"static", false, NULL, route_static};
+static const struct route page = {"/", false, NULL, route_static, ROUTE_OPEN},
+                          asset = {"static", false, NULL, route_static, ROUTE_OPEN};
 
 const struct route *router_find(const char *path)
 {
@@ -29,19 +32,26 @@ const struct route *router_find(const char *path)
     return strcmp(path, "/") != 0 ? &asset : &page;
 }
 
+/* What admin_listen answers. */
+static bool router_for_operators(const struct route *route)
+{
+    return route->answer == route_healthz || route->answer == route_readyz || route->answer == route_metrics ||
+           route->answer == route_devices;
+}
+
 const char *router_header(const struct request *request, const char *name)
 {
     return MHD_lookup_connection_value(request->connection, MHD_HEADER_KIND, name);
 }
 
-static enum MHD_Result refuse(struct request *request, enum reply reply, const char *text)
+static enum MHD_Result router_refuse(struct request *request, enum reply reply, const char *text)
 {
     struct error err = ERROR_INIT;
     error_set(&err, ERROR_INVALID, "%s", text);
     return reply_problem(request, reply, &err, NULL, NULL, NULL);
 }
 
-static enum MHD_Result refuse_method(struct request *request)
+static enum MHD_Result router_refuse_method(struct request *request)
 {
     struct error err = ERROR_INIT;
     const char *allowed = request->route->post ? "POST" : "GET, HEAD";
@@ -49,8 +59,47 @@ static enum MHD_Result refuse_method(struct request *request)
     return reply_problem(request, REPLY_METHOD_NOT_ALLOWED, &err, NULL, MHD_HTTP_HEADER_ALLOW, allowed);
 }
 
-/* "100-continue" alone is defined, and libmicrohttpd sees to it. */
-static bool expects_more(const struct request *request)
+/* All connections are taken by others that wait for answers; this one may only ask how the server is. */
+static enum MHD_Result router_refuse_crowd(struct request *request)
+{
+    struct error err = ERROR_INIT;
+    error_set(&err, ERROR_BUSY, "all %llu connections are taken",
+              (unsigned long long)request->server->config->connections);
+    metrics_rejected(request->server->metrics, REJECTED_CONNECTIONS);
+    return reply_problem(request, REPLY_UNAVAILABLE, &err, NULL, MHD_HTTP_HEADER_RETRY_AFTER, "1");
+}
+
+/* Refuses a Host that is not ours, or a page of another site; REPLY_OK: neither. */
+static enum reply router_check_site(const struct request *request, struct error *err)
+{
+    const struct config *config = request->server->config;
+    const char *listen_on = request->side == CONNECTION_ADMIN ? config->admin_listen : config->listen;
+    const enum route_access access = request->route ? request->route->access : ROUTE_GUARDED;
+    const struct site_request from = {.origin = router_header(request, MHD_HTTP_HEADER_ORIGIN),
+                                      .fetch_site = router_header(request, "Sec-Fetch-Site"),
+                                      .fetch_mode = router_header(request, "Sec-Fetch-Mode"),
+                                      .fetch_dest = router_header(request, "Sec-Fetch-Dest"),
+                                      .host = router_header(request, MHD_HTTP_HEADER_HOST),
+                                      .forwarded_host = router_header(request, "X-Forwarded-Host")};
+    if (!site_host_is_ours(from.host, config->allowed_hosts, listen_on, access == ROUTE_PROBE)) {
+        error_set(err, ERROR_INVALID,
+                  "Host: this server does not go by the name \"%.200s\"; to use it under that name, add the name to "
+                  "allowed_hosts in the server's configuration",
+                  from.host);
+        return REPLY_MISDIRECTED;
+    }
+    const bool reads = !strcmp(request->method, MHD_HTTP_METHOD_GET) || !strcmp(request->method, MHD_HTTP_METHOD_HEAD);
+    if (access == ROUTE_OPEN || !(reads ? site_is_foreign_read(&from) : site_is_foreign(&from)))
+        return REPLY_OK;
+    error_set(err, ERROR_INVALID,
+              "a web page of another site%s%.200s%s sent this request, and only this server's own page may; behind a "
+              "reverse proxy, let it pass on the Host that the browser sent",
+              from.origin ? " (" : "", from.origin ? from.origin : "", from.origin ? ")" : "");
+    return REPLY_FORBIDDEN;
+}
+
+/* Only "100-continue" is defined, and libmicrohttpd handles it. */
+static bool router_expects_more(const struct request *request)
 {
     const char *expect = router_header(request, MHD_HTTP_HEADER_EXPECT);
     return expect && strcasecmp(expect, "100-continue") != 0;
@@ -64,29 +113,39 @@ enum MHD_Result router_begin(struct request *request, const char *path, const st
     if (id && header_is_request_id(id))
         snprintf(request->id, sizeof request->id, "%s", id);
     request->route = path ? router_find(path) : NULL;
-    /* until the body is taken, every answer is given without reading it */
+    if (request->route && request->side == CONNECTION_ADMIN && !router_for_operators(request->route))
+        request->route = NULL;
+    /* until the body is accepted, every answer is given without reading it */
     connection_linger(request->link, framing->has_body);
 
     /* An answer given now closes the connection: nothing after it is parsed. */
     if (framing->wrong)
-        return refuse(request, REPLY_BAD_REQUEST, framing->wrong);
+        return router_refuse(request, REPLY_BAD_REQUEST, framing->wrong);
     if (!path)
-        return refuse(request, REPLY_BAD_REQUEST, "the request's target names no host");
+        return router_refuse(request, REPLY_BAD_REQUEST, "the request's target names no host");
     if (size && size->header_size > request->server->config->header_limit)
-        return refuse(request, REPLY_HEADER_TOO_LARGE, "the request's header is over the limit");
-    if (expects_more(request))
-        return refuse(request, REPLY_EXPECTATION_FAILED, "of expectations only 100-continue is known");
+        return router_refuse(request, REPLY_HEADER_TOO_LARGE, "the request's header is over the limit");
+    struct error err = ERROR_INIT;
+    enum reply site = router_check_site(request, &err);
+    if (site != REPLY_OK)
+        return reply_problem(request, site, &err, NULL, NULL, NULL);
+    if (router_expects_more(request))
+        return router_refuse(request, REPLY_EXPECTATION_FAILED, "Expect: only 100-continue is supported");
     if (!request->route)
-        return refuse(request, REPLY_NOT_FOUND, "there is nothing at this path");
+        return router_refuse(request, REPLY_NOT_FOUND, "there is nothing at this path");
     bool fits = request->route->post
                     ? !strcmp(request->method, MHD_HTTP_METHOD_POST)
                     : !strcmp(request->method, MHD_HTTP_METHOD_GET) || !strcmp(request->method, MHD_HTTP_METHOD_HEAD);
     if (!fits)
-        return refuse_method(request);
+        return router_refuse_method(request);
     if (!request->route->post)
-        return framing->has_body ? refuse(request, REPLY_BAD_REQUEST, "this path takes no body") : MHD_YES;
-    if (!framing->has_length)
-        return refuse(request, REPLY_LENGTH_REQUIRED, "the body needs a Content-Length");
+        return framing->has_body ? router_refuse(request, REPLY_BAD_REQUEST, "this path takes no body") : MHD_YES;
+    if (connection_crowded(request->link))
+        return router_refuse_crowd(request);
+    const bool needs_body = framing->has_body || request->route->begin != route_estimate_begin;
+    if (needs_body && !framing->has_length && !framing->chunked)
+        return router_refuse(request, REPLY_LENGTH_REQUIRED, "the body needs a Content-Length, or has to be chunked");
+    request->chunked = framing->chunked;
     enum MHD_Result result = request->route->begin(request);
     if (!request->answered)
         connection_linger(request->link, false);

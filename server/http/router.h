@@ -1,24 +1,32 @@
-/* Which request goes where: the table of routes, and what is checked of every request before its route sees it.
+/* The table of routes, and what is checked in every request before its route sees it.
  * Thread-safety: as struct request. */
 #ifndef SERVER_HTTP_ROUTER_H
 #define SERVER_HTTP_ROUTER_H
 
 #include "server/http/request.h"
 
+/* Which browser requests a route answers. */
+enum route_access {
+    ROUTE_GUARDED, /* only those of our own page, and visits */
+    ROUTE_PROBE,   /* the same; Host may be any IP address */
+    ROUTE_OPEN     /* all: the page and what belongs to it */
+};
+
 struct route {
     const char *path;
     bool post; /* POST with a body; else GET and HEAD */
-    /* POST: called with the headers alone, may refuse by an answer. NULL for GET. */
+    /* POST: called when only the headers are there; may refuse by an answer. NULL for GET. */
     enum MHD_Result (*begin)(struct request *request);
-    /* Answers; for POST once the body is there, and again when a suspended request is resumed. */
+    /* Answers; for POST when the body has arrived, and again when a suspended request is resumed. */
     enum MHD_Result (*answer)(struct request *request);
+    enum route_access access;
 };
 
 /* The route of a path, NULL if there is none. */
 const struct route *router_find(const char *path);
 
-/* Looks at the path, the framing and the method of a new request: finds its route, or answers the refusal. path NULL:
- * the target names no host. */
+/* Checks the path, the framing and the method of a new request: finds its route, or answers the refusal. path NULL: the
+ * target names no host. */
 enum MHD_Result router_begin(struct request *request, const char *path, const struct framing *framing);
 
 /* A header's value, NULL if there is none. */
@@ -28,6 +36,8 @@ const char *router_header(const struct request *request, const char *name);
 enum MHD_Result route_restore_begin(struct request *request);
 enum MHD_Result route_restore_answer(struct request *request);
 enum MHD_Result route_detect_begin(struct request *request);
+enum MHD_Result route_estimate_begin(struct request *request);
+enum MHD_Result route_estimate_answer(struct request *request);
 enum MHD_Result route_healthz(struct request *request);
 enum MHD_Result route_readyz(struct request *request);
 enum MHD_Result route_metrics(struct request *request);

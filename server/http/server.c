@@ -9,13 +9,19 @@
 
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
+#include "server/http/access.h"
+#include "server/http/proxies.h"
+#include "server/http/room.h"
 #include "server/http/router.h"
+#include "server/http/site.h"
 
 #define HTTP_THREADS 2
 #define BACKLOG 512
+#define ADMIN_CONNECTIONS 32
+#define CONNECTIONS_SPARE 64 /* while room is made for them, and for probes and polls when that is impossible */
 
-/* A path for the log and for errors: nothing in it can end a line or begin another key. */
-static void copy_path(const char *path, char *out, size_t size)
+/* A path for the log and for errors: it cannot end a line or begin another key. */
+static void server_copy_path(const char *path, char *out, size_t size)
 {
     size_t n = 0;
     for (; path[n] && n + 1 < size; n++)
@@ -23,63 +29,77 @@ static void copy_path(const char *path, char *out, size_t size)
     out[n] = 0;
 }
 
-static struct connection *link_of(struct MHD_Connection *connection)
+static struct connection *server_link(struct MHD_Connection *connection)
 {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     return info ? info->socket_context : NULL;
 }
 
-/* libmicrohttpd calls this with a request's target, as it came; what it returns is the first *slot of handle. */
-static void *request_create(void *context, const char *target, struct MHD_Connection *connection)
+/* libmicrohttpd calls this with a request's target as received; what it returns is the first *slot of handle. */
+static void *server_request_create(void *context, const char *target, struct MHD_Connection *connection)
 {
     struct request *request = mem_calloc(1, sizeof *request);
     if (!request)
         return NULL;
-    request->server = context;
+    const struct listener *listener = context;
+    request->server = listener->server;
+    request->side = listener->side;
     request->connection = connection;
-    request->link = link_of(connection);
+    request->link = server_link(connection);
     request->started_ns = job_now();
     framing_look(&request->target, target);
     job_make_id(request->id);
     return request;
 }
 
-/* The header is there. */
-static enum MHD_Result begin(struct request *request, const char *path, const char *method, const char *version)
+/* The header has arrived. */
+static enum MHD_Result server_begin(struct request *request, const char *path, const char *method, const char *version)
 {
     struct framing framing;
     request->begun = true;
+    request->interim = strcmp(version, MHD_HTTP_VERSION_1_0) != 0;
+    connection_moved(request->link);
+    access_begin(request);
     framing_read(&framing, request->connection, method, &request->target, version);
     const char *own = framing_path(path);
-    copy_path(own ? own : path, request->path, sizeof request->path);
-    copy_path(method, request->method, sizeof request->method);
+    server_copy_path(own ? own : path, request->path, sizeof request->path);
+    server_copy_path(method, request->method, sizeof request->method);
     return router_begin(request, own, &framing);
 }
 
-/* The next bytes of a body. What is wrong with it can only be said once it has passed; until then it is dropped. */
-static void feed(struct request *request, const char *data, size_t size)
+/* The next bytes of a body. Errors in it are reported after it has passed; until then the rest is dropped. A chunked
+ * body that is too long might never end, so that is reported at once. */
+static void server_feed(struct request *request, const char *data, size_t size)
 {
     if (request->refused || !request->upload || !upload_feed(request->upload, data, size, &request->refusal))
         return;
     request->refused =
         request->refusal.code == ERROR_TOO_LARGE ? REPLY_BODY_TOO_LARGE : reply_for(request->refusal.code);
+    if (request->chunked && request->refusal.code == ERROR_TOO_LARGE) {
+        metrics_rejected(request->server->metrics, REJECTED_BODY_TOO_LARGE);
+        reply_now(request, request->refused, &request->refusal);
+    }
 }
 
 /* libmicrohttpd calls this with a request's headers, then with each piece of its body, then without data, and again
  * when the connection was resumed. */
-static enum MHD_Result handle(void *context, struct MHD_Connection *connection, const char *path, const char *method,
-                              const char *version, const char *data, size_t *size, void **slot)
+static enum MHD_Result server_handle(void *context, struct MHD_Connection *connection, const char *path,
+                                     const char *method, const char *version, const char *data, size_t *size,
+                                     void **slot)
 {
     struct request *request = *slot;
     (void)context, (void)connection;
     if (!request)
         return MHD_NO; /* no memory for it */
     if (!request->begun)
-        return begin(request, path, method, version);
+        return server_begin(request, path, method, version);
+    if (request->held)
+        return room_resumed(request);
     if (*size) {
-        feed(request, data, *size);
+        connection_moved(request->link);
+        server_feed(request, data, *size);
         *size = 0;
-        return MHD_YES;
+        return request->answered ? MHD_NO : MHD_YES; /* closes it */
     }
     if (request->answered)
         return MHD_YES;
@@ -89,10 +109,10 @@ static enum MHD_Result handle(void *context, struct MHD_Connection *connection, 
 }
 
 /* A request is over, answered or not. */
-static void completed(void *context, struct MHD_Connection *connection, void **slot,
-                      enum MHD_RequestTerminationCode reason)
+static void server_completed(void *context, struct MHD_Connection *connection, void **slot,
+                             enum MHD_RequestTerminationCode reason)
 {
-    struct server *server = context;
+    struct server *server = ((struct listener *)context)->server;
     struct request *request = *slot;
     (void)connection;
     *slot = NULL;
@@ -111,27 +131,25 @@ static void completed(void *context, struct MHD_Connection *connection, void **s
         if (!strcmp(methods[i], request->method))
             method = methods[i];
     metrics_request(server->metrics, route, method, status, seconds);
-    log_event(LOG_INFO, "request", "id=%s method=%s path=%s status=%d ms=%.1f in=%llu out=%llu job=%s", request->id,
-              request->method, request->path, status, seconds * 1e3,
-              (unsigned long long)(request->upload ? upload_received(request->upload) : 0),
-              (unsigned long long)request->answer_bytes, request->job ? request->job->id : "-");
+    access_log(request, status, seconds);
     connection_reading(request->link);
+    room_leave(request);
     job_release(&request->job);
     upload_destroy(&request->upload);
     free(request);
 }
 
-static enum MHD_Result admit(void *context, const struct sockaddr *address, socklen_t size)
+static enum MHD_Result server_admit(void *context, const struct sockaddr *address, socklen_t size)
 {
-    struct server *server = context;
+    const struct listener *listener = context;
     (void)size;
-    return connections_admit(server->connections, address) ? MHD_YES : MHD_NO;
+    return connections_admit(listener->server->connections, address) ? MHD_YES : MHD_NO;
 }
 
-static void opened_or_closed(void *context, struct MHD_Connection *connection, void **slot,
-                             enum MHD_ConnectionNotificationCode what)
+static void server_opened_or_closed(void *context, struct MHD_Connection *connection, void **slot,
+                                    enum MHD_ConnectionNotificationCode what)
 {
-    struct server *server = context;
+    const struct listener *listener = context;
     struct connection *link = *slot;
     if (what == MHD_CONNECTION_NOTIFY_CLOSED) {
         connection_close(&link);
@@ -141,10 +159,12 @@ static void opened_or_closed(void *context, struct MHD_Connection *connection, v
     const union MHD_ConnectionInfo *fd = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
     int number = fd ? fd->connect_fd : -1;
     const union MHD_ConnectionInfo *address = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-    *slot = number >= 0 ? connection_open(server->connections, number, address ? address->client_addr : NULL) : NULL;
+    *slot = number >= 0 ? connection_open(listener->server->connections, listener->side, number,
+                                          address ? address->client_addr : NULL)
+                        : NULL;
 }
 
-static void log_library(void *context, const char *format, va_list args)
+static void server_log_library(void *context, const char *format, va_list args)
 {
     char line[512];
     (void)context;
@@ -154,7 +174,7 @@ static void log_library(void *context, const char *format, va_list args)
 }
 
 /* A listening socket for `listen`; its port into *port. */
-static enum error_code open_socket(const char *listen_on, int *out, int *port, struct error *err)
+static enum error_code server_open_socket(const char *listen_on, int *out, int *port, struct error *err)
 {
     char host[128], service[8];
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *found = NULL;
@@ -182,40 +202,59 @@ static enum error_code open_socket(const char *listen_on, int *out, int *port, s
     return code;
 }
 
+/* Starts to answer on one of the two addresses. */
+static enum error_code server_listen(struct server *server, enum connection_side side, const char *listen_on,
+                                     unsigned threads, int connections, struct error *err)
+{
+    const struct config *config = server->config;
+    struct listener *listener = &server->listeners[side];
+    int fd = -1;
+    *listener = (struct listener){.server = server, .side = side};
+    enum error_code code = server_open_socket(listen_on, &fd, &listener->port, err);
+    if (code)
+        return code;
+    /* A connection's memory pool holds its header twice: as bytes, and as the list made from them. */
+    listener->daemon = MHD_start_daemon(
+        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC | MHD_USE_ERROR_LOG, 0, server_admit,
+        listener, server_handle, listener, MHD_OPTION_EXTERNAL_LOGGER, server_log_library, NULL,
+        MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_THREAD_POOL_SIZE, threads, MHD_OPTION_CONNECTION_LIMIT,
+        (unsigned)(connections + CONNECTIONS_SPARE), MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)config->idle_seconds,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)config->header_limit * 2, MHD_OPTION_URI_LOG_CALLBACK,
+        server_request_create, listener, MHD_OPTION_NOTIFY_COMPLETED, server_completed, listener,
+        MHD_OPTION_NOTIFY_CONNECTION, server_opened_or_closed, listener, MHD_OPTION_END);
+    if (listener->daemon)
+        return OK;
+    close(fd);
+    return error_set(err, ERROR_IO, "the HTTP server could not be started");
+}
+
 enum error_code server_create(struct server **out, const struct config *config, struct model_store *store,
                               struct worker_pool *pool, struct error *err)
 {
     *out = NULL;
-    int fd = -1;
     struct server *server = mem_calloc(1, sizeof *server);
     if (!server)
         return error_set(err, ERROR_NO_MEMORY, "no memory for the server");
     server->config = config;
     server->store = store;
     server->pool = pool;
-    enum error_code code = metrics_create(&server->metrics, err);
+    const int connections = (int)config->connections;
+    const struct connection_limits limits = {.request_seconds = (int)config->request_seconds,
+                                             .per_address = (int)config->connections_per_address,
+                                             .most = {connections, ADMIN_CONNECTIONS}};
+    enum error_code code = site_check_list(config->allowed_hosts, err);
+    if (!code)
+        code = proxies_check_list(config->trusted_proxies, err);
+    if (!code)
+        code = metrics_create(&server->metrics, err);
     if (!code)
         code = model_list_create(&server->model_list, store, err);
     if (!code)
-        code = connections_create(&server->connections, pool, (int)config->request_seconds,
-                                  (int)config->connections_per_address, err);
+        code = connections_create(&server->connections, pool, &limits, err);
     if (!code)
-        code = open_socket(config->listen, &fd, &server->port, err);
-    if (!code) {
-        /* The pool of a connection holds its header twice: as bytes, and as the list made of them. */
-        server->daemon = MHD_start_daemon(
-            MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC | MHD_USE_ERROR_LOG, 0, admit,
-            server, handle, server, MHD_OPTION_EXTERNAL_LOGGER, log_library, NULL, MHD_OPTION_LISTEN_SOCKET, fd,
-            MHD_OPTION_THREAD_POOL_SIZE, (unsigned)HTTP_THREADS, MHD_OPTION_CONNECTION_LIMIT,
-            (unsigned)config->connections, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)config->idle_seconds,
-            MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)config->header_limit * 2, MHD_OPTION_URI_LOG_CALLBACK,
-            request_create, server, MHD_OPTION_NOTIFY_COMPLETED, completed, server, MHD_OPTION_NOTIFY_CONNECTION,
-            opened_or_closed, server, MHD_OPTION_END);
-        if (!server->daemon) {
-            close(fd);
-            code = error_set(err, ERROR_IO, "the HTTP server could not be started");
-        }
-    }
+        code = server_listen(server, CONNECTION_SERVICE, config->listen, HTTP_THREADS, connections, err);
+    if (!code && *config->admin_listen)
+        code = server_listen(server, CONNECTION_ADMIN, config->admin_listen, 1, ADMIN_CONNECTIONS, err);
     if (code)
         server_destroy(&server);
     *out = server;
@@ -224,14 +263,25 @@ enum error_code server_create(struct server **out, const struct config *config, 
 
 bool server_is_local(const struct server *server)
 {
-    const char *listen_on = server->config->listen;
-    return !strncmp(listen_on, "127.", 4) || !strncmp(listen_on, "[::1]", 5) || !strncmp(listen_on, "localhost:", 10);
+    return site_is_local(server->config->listen);
+}
+
+static void server_print_url(const struct listener *listener, const char *listen_on, char *out, size_t size)
+{
+    if (listener->daemon)
+        snprintf(out, size, "http://%.*s:%d", (int)(strrchr(listen_on, ':') - listen_on), listen_on, listener->port);
+    else
+        *out = 0;
 }
 
 void server_url(const struct server *server, char *out, size_t size)
 {
-    const char *listen_on = server->config->listen;
-    snprintf(out, size, "http://%.*s:%d", (int)(strrchr(listen_on, ':') - listen_on), listen_on, server->port);
+    server_print_url(&server->listeners[CONNECTION_SERVICE], server->config->listen, out, size);
+}
+
+void server_admin_url(const struct server *server, char *out, size_t size)
+{
+    server_print_url(&server->listeners[CONNECTION_ADMIN], server->config->admin_listen, out, size);
 }
 
 int server_close_idle(struct server *server)
@@ -245,10 +295,16 @@ void server_destroy(struct server **server)
     *server = NULL;
     if (!old)
         return;
-    if (old->daemon)
-        MHD_stop_daemon(old->daemon); /* closes the listening socket, too */
+    for (int side = 0; side < CONNECTION_SIDES; side++)
+        if (old->listeners[side].daemon)
+            MHD_stop_daemon(old->listeners[side].daemon); /* closes the listening socket, too */
     connections_destroy(&old->connections);
     model_list_destroy(&old->model_list);
     metrics_destroy(&old->metrics);
+    while (old->configs) {
+        struct server_config *older = old->configs->older;
+        free(old->configs);
+        old->configs = older;
+    }
     free(old);
 }

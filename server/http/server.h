@@ -12,15 +12,32 @@ struct server;
 enum error_code server_create(struct server **out, const struct config *config, struct model_store *store,
                               struct worker_pool *pool, struct error *err) MUST_CHECK;
 
-/* "http://127.0.0.1:8080", with the port that was given to it. */
+/* "http://127.0.0.1:8080", with the port in use. */
 void server_url(const struct server *server, char *out, size_t size);
-/* Whether it listens on a loopback address alone. */
+/* The same for admin_listen; "" when there is none. */
+void server_admin_url(const struct server *server, char *out, size_t size);
+/* Whether it listens only on a loopback address. */
 bool server_is_local(const struct server *server);
 
-/* Closes connections that neither wait for an answer nor take one; how many are left. */
+/* Takes over the values of this configuration that a running server may change (config_is_live), by copying them, and
+ * finds new models in the folders. ERROR_INVALID for a list that cannot be read, or ERROR_NO_MEMORY: nothing has
+ * changed. */
+enum error_code server_reload(struct server *server, const struct config *config, struct error *err) MUST_CHECK;
+
+/* The configuration in force; it lives as long as the server, even after a reload. */
+const struct config *server_config(const struct server *server);
+
+/* Why a request that names no models cannot be done now, with the shutdown alone while it shuts down; 0: it can. */
+#define SERVER_REASONS_MAX 2
+int server_reasons(struct server *server, struct error reasons[SERVER_REASONS_MAX]);
+
+/* Writes one line to the log, whatever the level: current jobs, queue, connections, memory and devices. */
+void server_log_status(struct server *server);
+
+/* Closes connections that neither wait for an answer nor receive one; returns how many are left. */
 int server_close_idle(struct server *server);
 
-/* Stops at once. The pool must have ended its jobs: their connections are then resumed. */
+/* Stops at once. The pool must have ended its jobs, so that their connections have been resumed. */
 void server_destroy(struct server **server);
 
 #endif

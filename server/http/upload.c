@@ -1,23 +1,35 @@
 #include "server/http/upload.h"
 
+#include <ctype.h>
+#include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
 #include "runtime/base/mem.h"
-#include "server/http/utf8.h"
+#include "runtime/base/utf8.h"
+#include "server/http/multipart.h"
 
-#define MAX_OPTIONS 64
-#define FORM_BUFFER 32768 /* of the post processor: bounds a part's header */
-#define FIRST_ROOM 65536
+#define UPLOAD_OPTIONS 64
+#define UPLOAD_ROOM 65536       /* at first */
+#define UPLOAD_FIELDS_MAX 16384 /* bytes of an application/x-www-form-urlencoded body */
+
+/* Fields of POST /v1/restore that say how it is answered, and are no options of the pipeline: booleans. */
+enum answer_field { ANSWER_ASYNC, ANSWER_FACES_OUT, ANSWER_FIELDS, ANSWER_NONE = -1 };
+static const char *const upload_answers[ANSWER_FIELDS] = {"async", "faces_out"};
+static const char *const upload_answer_allowed[ANSWER_FIELDS] = {"false", "true or false"};
 
 struct upload {
     struct options options;
     bool detect;
-    bool seen[MAX_OPTIONS], seen_async; /* by row of option_rows */
-    struct MHD_PostProcessor *form;
-    struct error error; /* of a part, inside the post processor's callback */
+    bool seen[UPLOAD_OPTIONS]; /* by row of option_rows */
+    bool seen_answer[ANSWER_FIELDS], faces_out;
+    bool takes_size, seen_size[3]; /* POST /v1/estimate; by row of upload_sizes */
+    struct upload_size told;
+    struct multipart *form;
+    bool fields; /* the body is application/x-www-form-urlencoded, kept as the picture until it is over */
 
     uint8_t *picture;
     size_t size, room, limit;
@@ -25,7 +37,7 @@ struct upload {
     bool has_picture;
     char file_name[256];
 
-    /* the form field whose bytes are coming in */
+    /* the form field whose bytes are coming in; not in_field: they are the picture's */
     bool in_field;
     char name[64], value[UPLOAD_VALUE_MAX];
     size_t value_size;
@@ -38,6 +50,7 @@ enum error_code upload_create(struct upload **out, bool detect, size_t limit, st
         return error_set(err, ERROR_NO_MEMORY, "no memory for a request");
     options_init(&upload->options);
     upload->detect = detect;
+    upload->told.faces = -1;
     upload->limit = limit;
     *out = upload;
     return OK;
@@ -49,14 +62,28 @@ void upload_destroy(struct upload **upload)
     *upload = NULL;
     if (!old)
         return;
-    if (old->form)
-        MHD_destroy_post_processor(old->form);
+    multipart_destroy(&old->form);
     free(old->picture);
     free(old);
 }
 
+void upload_take_size(struct upload *upload)
+{
+    upload->takes_size = true;
+}
+
+const struct upload_size *upload_size(const struct upload *upload)
+{
+    return &upload->told;
+}
+
+bool upload_has_picture(const struct upload *upload)
+{
+    return upload->size > 0;
+}
+
 /* Text for a message: cut short, control characters and bytes beyond ASCII replaced, so that JSON takes it. */
-static const char *shown(const char *text, char out[64])
+static const char *upload_shown(const char *text, char out[64])
 {
     size_t n = 0;
     for (; text[n] && n < 60; n++)
@@ -67,78 +94,137 @@ static const char *shown(const char *text, char out[64])
     return out;
 }
 
-/* The option of that name; NULL where there is none, and for async, which is none of the pipeline's. */
-static const struct option_row *find_option(const struct upload *upload, const char *name)
+/* The option of that name; NULL if there is none, and for an answer_field. */
+static const struct option_row *upload_find_option(const struct upload *upload, const char *name)
 {
     const struct option_row *row = options_find(name);
     return row && upload->detect && !row->detect ? NULL : row;
 }
 
-static bool is_async(const struct upload *upload, const char *name)
+static enum answer_field upload_find_answer(const struct upload *upload, const char *name)
 {
-    return !upload->detect && !strcmp(name, "async");
+    for (int i = 0; i < ANSWER_FIELDS && !upload->detect; i++)
+        if (!strcmp(upload_answers[i], name))
+            return (enum answer_field)i;
+    return ANSWER_NONE;
 }
 
-static enum error_code unknown_field(const struct upload *upload, const char *name, bool file, struct error *err)
+/* The fields of POST /v1/estimate only. */
+static const struct {
+    const char *name;
+    long least, most;
+    const char *allowed;
+} upload_sizes[] = {
+    {"width", 1, INT_MAX, "the picture's width in px"},
+    {"height", 1, INT_MAX, "the picture's height in px"},
+    {"face_count", 0, 10000, "how many faces are to be restored"},
+};
+
+/* The row, or -1. */
+static int upload_find_size(const struct upload *upload, const char *name)
 {
-    char known[384] = "", text[64];
+    for (int i = 0; upload->takes_size && i < 3; i++)
+        if (!strcmp(upload_sizes[i].name, name))
+            return i;
+    return -1;
+}
+
+static enum error_code upload_set_size(struct upload *upload, int row, const char *value, size_t size,
+                                       struct error *err)
+{
+    int *const values[] = {&upload->told.width, &upload->told.height, &upload->told.faces};
+    char text[64], *end = NULL;
+    errno = 0;
+    const long number = size && value[0] >= '0' && value[0] <= '9' ? strtol(value, &end, 10) : -1;
+    if (upload->seen_size[row])
+        return error_set(err, ERROR_INVALID, "%s: sent more than once; once is allowed", upload_sizes[row].name);
+    upload->seen_size[row] = true;
+    if (!end || *end || strlen(value) != size || errno || number < upload_sizes[row].least ||
+        number > upload_sizes[row].most)
+        return error_set(err, ERROR_INVALID, "%s: \"%s\" is not allowed; allowed is %s, %ld to %ld",
+                         upload_sizes[row].name, upload_shown(value, text), upload_sizes[row].allowed,
+                         upload_sizes[row].least, upload_sizes[row].most);
+    *values[row] = (int)number;
+    return OK;
+}
+
+static enum error_code upload_unknown(const struct upload *upload, const char *name, bool file, struct error *err)
+{
+    char known[400] = "", text[64];
     if (file)
         return error_set(err, ERROR_INVALID, "%s: there is no such field; the picture goes in \"image\"",
-                         shown(name, text));
+                         upload_shown(name, text));
     for (int i = 0; i < option_row_count; i++) {
         size_t used = strlen(known);
         if (!upload->detect || option_rows[i].detect)
-            snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", option_rows[i].name);
+            snprintf(known + used, sizeof known - 16 - used, "%s%s", used ? ", " : "", option_rows[i].name);
     }
-    return error_set(err, ERROR_INVALID, "%s: there is no such field; known are: %s", shown(name, text), known);
+    if (!upload->detect)
+        strcat(known, ", faces_out");
+    return error_set(err, ERROR_INVALID, "%s: there is no such field; known are: %s", upload_shown(name, text), known);
 }
 
-/* Jobs that are not waited for come later; until then async=true is refused, and false is what is done anyway. */
-static enum error_code set_async(const char *value, struct error *err)
+/* Asynchronous jobs will come later; until then async=true is refused, and false changes nothing. */
+static enum error_code upload_set_answer(struct upload *upload, enum answer_field field, const char *value,
+                                         struct error *err)
 {
-    static const char *const yes[] = {"true", "1", "on", "yes"}, *const no[] = {"false", "0", "off", "no"};
+    static const char *const words[] = {"false", "0", "off", "no", "true", "1", "on", "yes"};
     char text[64];
-    for (int i = 0; i < 4; i++) {
-        if (!strcasecmp(value, yes[i]))
-            return error_set(err, ERROR_INVALID, "async: \"%s\" is not supported yet; the answer is waited for",
-                             shown(value, text));
-        if (!strcasecmp(value, no[i]))
-            return OK;
-    }
-    return error_set(err, ERROR_INVALID, "async: \"%s\" is not allowed; allowed is false", shown(value, text));
+    int word = 0;
+    while (word < 8 && strcasecmp(value, words[word]) != 0)
+        word++;
+    if (word == 8)
+        return error_set(err, ERROR_INVALID, "%s: \"%s\" is not allowed; allowed is %s", upload_answers[field],
+                         upload_shown(value, text), upload_answer_allowed[field]);
+    if (field == ANSWER_ASYNC && word >= 4)
+        return error_set(err, ERROR_INVALID, "async: \"%s\" is not supported yet; the answer is waited for",
+                         upload_shown(value, text));
+    if (field == ANSWER_FACES_OUT)
+        upload->faces_out = word >= 4;
+    return OK;
 }
 
 enum error_code upload_field(struct upload *upload, const char *name, const char *value, size_t size, struct error *err)
 {
     char text[64];
-    bool async = is_async(upload, name);
-    const struct option_row *row = async ? NULL : find_option(upload, name);
-    if (!async && !row)
-        return unknown_field(upload, name, false, err);
-    bool *seen = async ? &upload->seen_async : &upload->seen[row - option_rows];
+    const int told = upload_find_size(upload, name);
+    if (told >= 0)
+        return upload_set_size(upload, told, value, size, err);
+    const enum answer_field answer = upload_find_answer(upload, name);
+    const struct option_row *row = answer == ANSWER_NONE ? upload_find_option(upload, name) : NULL;
+    if (answer == ANSWER_NONE && !row)
+        return upload_unknown(upload, name, false, err);
+    bool *seen = row ? &upload->seen[row - option_rows] : &upload->seen_answer[answer];
+    const char *allowed = row ? row->allowed : upload_answer_allowed[answer];
     if (*seen)
-        return error_set(err, ERROR_INVALID, "%s: sent more than once; once is allowed", shown(name, text));
+        return error_set(err, ERROR_INVALID, "%s: sent more than once; once is allowed", upload_shown(name, text));
     *seen = true;
-    if (!size && (async || strcmp(row->name, "suffix") != 0))
-        return error_set(err, ERROR_INVALID, "%s: the value is empty; allowed is %s", shown(name, text),
-                         async ? "false" : row->allowed);
+    if (!size && (!row || strcmp(row->name, "suffix") != 0))
+        return error_set(err, ERROR_INVALID, "%s: the value is empty; allowed is %s", upload_shown(name, text),
+                         allowed);
     if (memchr(value, 0, size))
-        return error_set(err, ERROR_INVALID, "%s: the value holds a zero byte", shown(name, text));
+        return error_set(err, ERROR_INVALID, "%s: the value holds a zero byte", upload_shown(name, text));
     if (!utf8_valid(value)) {
         char sent[64];
-        return error_set(err, ERROR_INVALID, "%s: \"%s\" is not UTF-8; allowed is %s", shown(name, text),
-                         shown(value, sent), async ? "false" : row->allowed);
+        return error_set(err, ERROR_INVALID, "%s: \"%s\" is not UTF-8; allowed is %s", upload_shown(name, text),
+                         upload_shown(value, sent), allowed);
     }
-    return async ? set_async(value, err) : options_set(&upload->options, row->name, value, err);
+    return row ? options_set(&upload->options, row->name, value, err) : upload_set_answer(upload, answer, value, err);
 }
 
-/* Appends to the picture; the room grows with what really comes, not with what was announced. */
-static enum error_code append(struct upload *upload, const char *data, size_t size, struct error *err)
+static enum error_code upload_over(const struct upload *upload, const char *what, struct error *err)
+{
+    char limit[ERROR_BYTES_MAX];
+    return error_set(err, ERROR_TOO_LARGE, "the %s is over the limit of %s", what, error_bytes(limit, upload->limit));
+}
+
+/* Appends to the picture; the room grows with what really arrives, not with what was announced. */
+static enum error_code upload_append(struct upload *upload, const char *data, size_t size, struct error *err)
 {
     if (size > upload->limit - upload->size)
-        return error_set(err, ERROR_TOO_LARGE, "the picture is over the limit of %zu bytes", upload->limit);
+        return upload_over(upload, "picture", err);
     if (size > upload->room - upload->size) {
-        size_t room = upload->room ? upload->room : FIRST_ROOM;
+        size_t room = upload->room ? upload->room : UPLOAD_ROOM;
         while (room - upload->size < size)
             room *= 2; /* size is below the limit, so this ends */
         uint8_t *grown = realloc(upload->picture, room);
@@ -153,81 +239,74 @@ static enum error_code append(struct upload *upload, const char *data, size_t si
     return OK;
 }
 
-/* A field's last byte is known only when the next part begins or the form ends. */
-static enum error_code end_field(struct upload *upload, struct error *err)
+static enum error_code upload_part_begin(void *context, const struct multipart_part *part, struct error *err)
 {
-    if (!upload->in_field)
-        return OK;
-    upload->in_field = false;
-    upload->value[upload->value_size] = 0;
-    return upload_field(upload, upload->name, upload->value, upload->value_size, err);
-}
-
-static enum error_code begin_part(struct upload *upload, const char *name, const char *file_name, const char *encoding,
-                                  struct error *err)
-{
+    struct upload *upload = context;
+    const char *name = part->name, *encoding = part->encoding;
     char text[64];
-    enum error_code code = end_field(upload, err);
-    if (code)
-        return code;
     if (!name || !*name)
         return error_set(err, ERROR_INVALID, "a part of the form has no name");
     if (encoding && strcasecmp(encoding, "binary") != 0 && strcasecmp(encoding, "8bit") != 0 &&
         strcasecmp(encoding, "7bit") != 0)
         return error_set(err, ERROR_INVALID, "%s: Content-Transfer-Encoding is not supported in a form",
-                         shown(name, text));
-    if (!strcmp(name, "image")) {
+                         upload_shown(name, text));
+    upload->in_field = strcmp(name, "image") != 0;
+    if (!upload->in_field) {
         if (upload->has_picture)
             return error_set(err, ERROR_INVALID, "image: sent more than once; send one picture a request");
         upload->has_picture = true;
-        snprintf(upload->file_name, sizeof upload->file_name, "%s", file_name ? file_name : "");
+        snprintf(upload->file_name, sizeof upload->file_name, "%s", part->file_name ? part->file_name : "");
         return OK;
     }
-    /* by its name at once, however long its value is; no name of an option is longer than upload->name */
-    if (!is_async(upload, name) && !find_option(upload, name))
-        return unknown_field(upload, name, file_name != NULL, err);
-    upload->in_field = true;
+    /* refused by its name at once, however long its value is; no option's name is longer than upload->name */
+    if (upload_find_answer(upload, name) == ANSWER_NONE && upload_find_size(upload, name) < 0 &&
+        !upload_find_option(upload, name))
+        return upload_unknown(upload, name, part->file_name != NULL, err);
     upload->value_size = 0;
     snprintf(upload->name, sizeof upload->name, "%s", name);
     return OK;
 }
 
-enum error_code upload_part(struct upload *upload, const char *name, const char *file_name, const char *encoding,
-                            const char *data, uint64_t offset, size_t size, struct error *err)
+static enum error_code upload_part_data(void *context, const char *data, size_t size, struct error *err)
 {
-    enum error_code code = OK;
-    char text[64];
-    bool image = name && !strcmp(name, "image");
-    /* The post processor may give a part's beginning twice, the first time without bytes; a part that has had none yet
-     * is the same one still. */
-    bool same = image ? upload->has_picture && !upload->size && !upload->in_field
-                      : upload->in_field && name && !strcmp(name, upload->name) && !upload->value_size;
-    if (offset == 0 && !same)
-        code = begin_part(upload, name, file_name, encoding, err);
-    if (code || image)
-        return code ? code : append(upload, data, size, err);
+    struct upload *upload = context;
+    if (!upload->in_field)
+        return upload_append(upload, data, size, err);
     if (size >= sizeof upload->value - upload->value_size)
-        return error_set(err, ERROR_INVALID, "%s: the value is longer than %d bytes", shown(upload->name, text),
+        return error_set(err, ERROR_INVALID, "%s: the value is longer than %d bytes", upload->name,
                          UPLOAD_VALUE_MAX - 1);
-    if (size)
-        memcpy(upload->value + upload->value_size, data, size);
+    memcpy(upload->value + upload->value_size, data, size);
     upload->value_size += size;
     return OK;
 }
 
-static enum MHD_Result take_part(void *context, enum MHD_ValueKind kind, const char *name, const char *file_name,
-                                 const char *content_type, const char *encoding, const char *data, uint64_t offset,
-                                 size_t size)
+static enum error_code upload_part_end(void *context, struct error *err)
 {
     struct upload *upload = context;
-    (void)kind, (void)content_type;
-    return upload_part(upload, name, file_name, encoding, data, offset, size, &upload->error) ? MHD_NO : MHD_YES;
+    if (!upload->in_field)
+        return OK;
+    upload->value[upload->value_size] = 0;
+    return upload_field(upload, upload->name, upload->value, upload->value_size, err);
 }
 
-enum error_code upload_begin(struct upload *upload, struct MHD_Connection *connection, const char *content_type,
-                             size_t expected, struct error *err)
+static const struct multipart_events upload_events = {upload_part_begin, upload_part_data, upload_part_end};
+
+/* Whether a Content-Type is this type, whatever its parameters. */
+static bool upload_is_type(const char *content_type, const char *type)
 {
-    static const char form[] = "multipart/form-data";
+    const size_t size = strlen(type);
+    return content_type && strncasecmp(content_type, type, size) == 0 &&
+           (!content_type[size] || strchr("; \t", content_type[size]));
+}
+
+enum error_code upload_begin(struct upload *upload, const char *content_type, size_t expected, struct error *err)
+{
+    if (upload->takes_size && !expected)
+        return OK;
+    if (upload->takes_size && upload_is_type(content_type, "application/x-www-form-urlencoded")) {
+        upload->fields = true;
+        return OK;
+    }
     if (!content_type || strncasecmp(content_type, "multipart/", 10) != 0) {
         if (!expected)
             return error_set(err, ERROR_INVALID,
@@ -235,42 +314,80 @@ enum error_code upload_begin(struct upload *upload, struct MHD_Connection *conne
         upload->has_picture = true;
         return OK;
     }
-    if (strncasecmp(content_type, form, sizeof form - 1) != 0)
-        return error_set(err, ERROR_UNSUPPORTED, "of the multipart types only multipart/form-data is taken");
-    upload->form = MHD_create_post_processor(connection, FORM_BUFFER, take_part, upload);
-    if (!upload->form)
-        return error_set(err, ERROR_INVALID,
-                         "multipart/form-data needs a boundary of two characters or more in the Content-Type");
-    return OK;
+    if (!upload_is_type(content_type, "multipart/form-data"))
+        return error_set(err, ERROR_UNSUPPORTED, "multipart/form-data is the only multipart type that is taken");
+    return multipart_create(&upload->form, content_type, &upload_events, upload, err);
 }
 
 enum error_code upload_feed(struct upload *upload, const char *data, size_t size, struct error *err)
 {
     upload->received += size;
     if (upload->received > upload->limit)
-        return error_set(err, ERROR_TOO_LARGE, "the body is over the limit of %zu bytes", upload->limit);
-    if (!upload->form)
-        return append(upload, data, size, err);
-    if (MHD_post_process(upload->form, data, size) == MHD_YES && !upload->error.code)
-        return OK;
-    if (upload->error.code)
-        return error_set(err, upload->error.code, "%s", upload->error.text);
-    return error_set(err, ERROR_INVALID, "the form is not valid multipart/form-data");
+        return upload_over(upload, "body", err);
+    if (upload->fields && upload->received > UPLOAD_FIELDS_MAX)
+        return error_set(err, ERROR_TOO_LARGE, "the fields are over the limit of %d KiB", UPLOAD_FIELDS_MAX / 1024);
+    return upload->form ? multipart_feed(upload->form, data, size, err) : upload_append(upload, data, size, err);
+}
+
+/* Decodes one name or value of application/x-www-form-urlencoded in place; returns its new size. */
+static size_t upload_decode(char *text, size_t size)
+{
+    size_t used = 0;
+    for (size_t at = 0; at < size; at++) {
+        char c = text[at] == '+' ? ' ' : text[at];
+        char digits[3] = {0}, *end = digits;
+        if (c == '%' && size - at > 2) {
+            memcpy(digits, text + at + 1, 2);
+            const long byte = isxdigit((unsigned char)digits[0]) ? strtol(digits, &end, 16) : 0;
+            if (end == digits + 2) {
+                c = (char)byte;
+                at += 2;
+            }
+        }
+        text[used++] = c;
+    }
+    return used;
+}
+
+/* The whole body as fields: "name=value&name=value". */
+static enum error_code upload_fields(struct upload *upload, struct error *err)
+{
+    enum error_code code = upload_append(upload, "&", 1, err); /* each ends with one now, which becomes its final 0 */
+    upload->size -= code == OK;
+    char *at = (char *)upload->picture, *end = at + upload->size, *next;
+    for (; code == OK && at < end; at = next + 1) {
+        next = memchr(at, '&', (size_t)(end - at) + 1);
+        char *equals = memchr(at, '=', (size_t)(next - at)), *value = equals ? equals + 1 : next;
+        if (next == at)
+            continue;
+        const size_t name_size = upload_decode(at, (size_t)((equals ? equals : next) - at));
+        const size_t size = upload_decode(value, (size_t)(next - value));
+        at[name_size] = value[size] = 0;
+        if (!name_size)
+            code = error_set(err, ERROR_INVALID, "a field has no name");
+        else if (memchr(at, 0, name_size))
+            code = error_set(err, ERROR_INVALID, "the name of a field holds a zero byte");
+        else
+            code = upload_field(upload, at, value, size, err);
+    }
+    upload->size = 0;
+    return code;
 }
 
 enum error_code upload_finish(struct upload *upload, struct error *err)
 {
-    if (upload->form) {
-        enum MHD_Result whole = MHD_destroy_post_processor(upload->form);
-        upload->form = NULL;
-        if (upload->error.code)
-            return error_set(err, upload->error.code, "%s", upload->error.text);
-        if (whole != MHD_YES)
-            return error_set(err, ERROR_INVALID, "the form is cut off: its last boundary is missing");
-    }
-    enum error_code code = end_field(upload, err);
+    enum error_code code = upload->form ? multipart_finish(upload->form, err) : OK;
+    if (upload->fields && code == OK)
+        code = upload_fields(upload, err);
     if (code)
         return code;
+    const bool told = upload->told.width && upload->told.height;
+    if (upload->takes_size && told && upload->has_picture)
+        return error_set(err, ERROR_INVALID, "image: send the picture, or its width and height, not both");
+    if (upload->takes_size && !upload->has_picture && !told)
+        return error_set(err, ERROR_INVALID, "send the picture's width and height, or the picture itself");
+    if (told && !upload->has_picture)
+        return options_check(&upload->options, err);
     if (!upload->has_picture)
         return error_set(err, ERROR_INVALID,
                          "image: there is no picture in the form; send it as the file part \"image\"");
@@ -282,6 +399,11 @@ enum error_code upload_finish(struct upload *upload, struct error *err)
 struct options *upload_options(struct upload *upload)
 {
     return &upload->options;
+}
+
+bool upload_faces_out(const struct upload *upload)
+{
+    return upload->faces_out;
 }
 
 const char *upload_file_name(const struct upload *upload)

@@ -8,7 +8,7 @@
 
 static const struct codec_row *const codec_rows[] = {&codec_jpeg, &codec_png};
 #define CODEC_COUNT (sizeof codec_rows / sizeof codec_rows[0])
-#define CODEC_NAMES "JPEG, PNG"
+#define CODEC_NAMES "a JPEG or PNG"
 
 static const struct codec_row *codec_of(enum image_format format)
 {
@@ -26,9 +26,12 @@ static enum error_code codec_recognise(const uint8_t *bytes, size_t size, const 
             *out = codec_rows[i];
             return OK;
         }
-    if (size >= 12 && memcmp(bytes, "RIFF", 4) == 0 && memcmp(bytes + 8, "WEBP", 4) == 0)
-        return error_set(err, ERROR_UNSUPPORTED, "WebP is not supported yet; send " CODEC_NAMES);
-    return error_set(err, ERROR_UNSUPPORTED, "%snot a picture we read (" CODEC_NAMES ")", size ? "" : "empty: ");
+    const char *other = codec_other(bytes, size);
+    if (other)
+        return error_set(err, ERROR_UNSUPPORTED, "%s", other);
+    return error_set(err, ERROR_UNSUPPORTED,
+                     size ? "this is not a picture that can be read; use " CODEC_NAMES
+                          : "this is empty; use " CODEC_NAMES);
 }
 
 enum error_code codec_probe(const uint8_t *bytes, size_t size, struct codec_info *out, struct error *err)
@@ -39,11 +42,14 @@ enum error_code codec_probe(const uint8_t *bytes, size_t size, struct codec_info
     return code == OK ? row->probe(bytes, size, out, err) : code;
 }
 
-enum error_code codec_decode(const uint8_t *bytes, size_t size, uint64_t max_pixels, struct image **out,
-                             struct codec_info *info, struct error *err)
+enum error_code codec_decode_damaged(const uint8_t *bytes, size_t size, uint64_t max_pixels, struct image **out,
+                                     struct codec_info *info, struct codec_damage *damage, struct error *err)
 {
     struct codec_info own;
+    struct error local = ERROR_INIT;
     *out = NULL;
+    if (damage)
+        *damage = (struct codec_damage){0};
     if (!info)
         info = &own;
     enum error_code code = codec_probe(bytes, size, info, err);
@@ -53,17 +59,30 @@ enum error_code codec_decode(const uint8_t *bytes, size_t size, uint64_t max_pix
     if (max_pixels && pixels > max_pixels)
         return error_set(err, ERROR_TOO_LARGE, "the picture has %d×%d = %.1f megapixels; the limit is %.1f",
                          info->width, info->height, (double)pixels / 1e6, (double)max_pixels / 1e6);
+    const struct codec_row *row = codec_of(info->format);
     struct image *image = NULL;
-    code = codec_of(info->format)->decode(bytes, size, info, &image, err);
+    code = row->decode(bytes, size, info, &image, &local);
+    if (code == ERROR_CORRUPT && damage) {
+        error_clear(&local);
+        code = row->salvage(bytes, size, &image, damage, &local);
+    }
     if (code == OK)
-        code = image_orient(image, info->orientation, err);
+        code = image_orient(image, info->orientation, &local);
     if (code != OK) {
         image_destroy(&image);
+        error_set(err, code, "%s", local.text);
+        error_detail(err, "%s", local.detail);
         return code;
     }
     image->format = info->format;
     *out = image;
     return OK;
+}
+
+enum error_code codec_decode(const uint8_t *bytes, size_t size, uint64_t max_pixels, struct image **out,
+                             struct codec_info *info, struct error *err)
+{
+    return codec_decode_damaged(bytes, size, max_pixels, out, info, NULL, err);
 }
 
 enum error_code codec_encode(const struct image *image, enum image_format format, struct codec_options options,
@@ -72,8 +91,7 @@ enum error_code codec_encode(const struct image *image, enum image_format format
     const struct codec_row *row = codec_of(format);
     *out = (struct codec_output){0};
     if (!row)
-        return error_set(err, ERROR_UNSUPPORTED, "%s cannot be written yet; use " CODEC_NAMES,
-                         image_format_name(format));
+        return error_set(err, ERROR_UNSUPPORTED, "%s cannot be written yet; use jpg or png", image_format_name(format));
     if (image->width > row->max_side || image->height > row->max_side)
         return error_set(err, ERROR_TOO_LARGE, "a %s can have at most %d pixels a side, the result has %d×%d",
                          image_format_name(format), row->max_side, image->width, image->height);
@@ -100,6 +118,16 @@ const char *codec_media_type(enum image_format format)
 {
     const struct codec_row *row = codec_of(format);
     return row ? row->media_type : format == IMAGE_WEBP ? "image/webp" : "application/octet-stream";
+}
+
+void codec_gray_rows(struct image *image, int first)
+{
+    const size_t sample = (size_t)image->bits / 8, at = (size_t)first * (size_t)image->width,
+                 count = (size_t)(image->height - first) * (size_t)image->width;
+    memset((uint8_t *)image->pixels + at * (size_t)image->channels * sample, 128,
+           count * (size_t)image->channels * sample);
+    if (image->alpha)
+        memset((uint8_t *)image->alpha + at * sample, 255, count * sample);
 }
 
 bool codec_buffer_add(struct codec_buffer *buffer, const void *bytes, size_t size)

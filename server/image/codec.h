@@ -1,6 +1,6 @@
-/* Picture files: what bytes are (by magic, never by name), decoding under a pixel limit that is checked in the header,
- * and encoding. One table row a format; codec_jpeg.c and codec_png.c hold the work. Thread-safety: functions without
- * state. */
+/* Picture files: recognising the format (by magic bytes, never by name), decoding under a pixel limit that is checked
+ * in the header, and encoding. One table row for each format; codec_jpeg.c and codec_png.c do the work. Thread-safety:
+ * functions without state. */
 #ifndef SERVER_IMAGE_CODEC_H
 #define SERVER_IMAGE_CODEC_H
 
@@ -8,28 +8,41 @@
 
 struct codec_info {
     enum image_format format;
-    int width, height; /* as shown, after EXIF orientation */
-    int bits;          /* a sample: 8 or 16 (less than 8 counts as 8) */
+    int width, height; /* as displayed, after EXIF orientation */
+    int bits;          /* of a sample: 8 or 16 (fewer than 8 count as 8) */
     int channels;      /* in the file: 1 gray, 2 gray+alpha, 3 RGB or palette, 4 RGB+alpha or CMYK */
     bool alpha;
     int orientation; /* EXIF 1..8; 1 when there is none */
 };
 
-/* Reads the header alone and allocates nothing by the picture's size. ERROR_UNSUPPORTED for bytes that are no JPEG or
- * PNG (a WebP is named), ERROR_CORRUPT for a broken header, ERROR_TOO_LARGE for sides over what the library reads. */
+/* Reads only the header and allocates nothing that depends on the picture's size. ERROR_UNSUPPORTED for bytes that are
+ * not a JPEG or PNG (the text names the format if it is one that people send); ERROR_CORRUPT for a broken header;
+ * ERROR_TOO_LARGE for sides beyond what the library reads. */
 enum error_code codec_probe(const uint8_t *bytes, size_t size, struct codec_info *out, struct error *err) MUST_CHECK;
 
 /* Decodes in the file's own depth (gray stays gray, 16 bit stays; CMYK becomes RGB), turned upright, metadata kept.
- * max_pixels 0: no limit; over it ERROR_TOO_LARGE before anything is allocated. ERROR_CORRUPT for damage of any kind, a
- * cut end included. info may be NULL. */
+ * max_pixels 0: no limit; above it ERROR_TOO_LARGE before anything is allocated. ERROR_CORRUPT for damage of any kind,
+ * a truncated file included. info may be NULL. */
 enum error_code codec_decode(const uint8_t *bytes, size_t size, uint64_t max_pixels, struct image **out,
                              struct codec_info *info, struct error *err) MUST_CHECK;
 
-/* Of photos, run lengths of filtered rows are within some 10 % of zlib's level 6, in a fifth of the time. */
+/* How much is left of a damaged file. */
+struct codec_damage {
+    int rows, good; /* of the picture as stored: all, and those above the first damaged one */
+    bool cut;       /* the file ends there and the rows below are gray; else they may hold anything */
+};
+
+/* As codec_decode, but a damaged file is read as far as possible, if any of its rows can be read. damage->rows is 0 for
+ * an undamaged file. */
+enum error_code codec_decode_damaged(const uint8_t *bytes, size_t size, uint64_t max_pixels, struct image **out,
+                                     struct codec_info *info, struct codec_damage *damage,
+                                     struct error *err) MUST_CHECK;
+
+/* For photos, run lengths of filtered rows come within some 10 % of zlib's level 6, in a fifth of the time. */
 #define CODEC_PNG_LEVEL 1
 
 struct codec_options {
-    int quality;   /* JPEG, 1..100; 0: 95. Chroma is halved both ways, like the reference's writer (OpenCV) does */
+    int quality;   /* JPEG, 1..100; 0: 95. Chroma is halved both ways, as by the reference's writer (OpenCV) */
     int png_level; /* 0: stored, 1: filtered and run lengths, 2..9: zlib's levels; -1: CODEC_PNG_LEVEL */
 };
 #define CODEC_OPTIONS_INIT                                                                                             \
@@ -43,8 +56,8 @@ struct codec_output {
     unsigned notes; /* enum image_note: what this format could not hold */
 };
 
-/* Encodes with the picture's ICC, EXIF and XMP. Into JPEG 16 bit is rounded to 8 and alpha flattened on white, both
- * noted. ERROR_TOO_LARGE for a side over codec_max_side, ERROR_UNSUPPORTED for a format we do not write. */
+/* Encodes with the picture's ICC, EXIF and XMP. For JPEG, 16 bit is rounded to 8 and alpha flattened on white, and both
+ * are noted. ERROR_TOO_LARGE for a side above codec_max_side, ERROR_UNSUPPORTED for a format that we do not write. */
 enum error_code codec_encode(const struct image *image, enum image_format format, struct codec_options options,
                              struct codec_output *out, struct error *err) MUST_CHECK;
 

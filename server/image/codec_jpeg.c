@@ -6,15 +6,17 @@
 #include "server/image/codec_row.h"
 #include "server/image/exif.h"
 #include "server/image/jpeg_encode.h"
+#include "server/image/jpeg_header.h"
 #include "server/image/jpeg_trap.h"
 
 #include <jerror.h>
 
 #define JPEG_MAX_SCANS 500 /* a small file may hold thousands of scans over a large picture: hours of work */
 
-/* A large picture is read several times at once, where there are twice as many cores. Its codes can only be read from
- * the beginning, but the reader of a lower part makes no pixels of those it passes over, which is some 4/7 of the work:
- * each part has 3/7 of the rows of the one above, so that all end at once. More parts would gain nothing. */
+/* A large picture is read by several readers at the same time, if there are twice as many cores. Its codes can only be
+ * read from the beginning, but the reader of a lower part makes no pixels from those that it skips, which saves some
+ * 4/7 of the work: each part has 3/7 of the rows of the one above, so that all end at the same time. More parts would
+ * gain nothing. */
 #define JPEG_PARTS 4
 #define JPEG_PARTS_PIXELS (1 << 19)
 
@@ -32,25 +34,10 @@ static bool codec_jpeg_matches(const uint8_t *bytes, size_t size)
     return size >= 3 && bytes[0] == 0xff && bytes[1] == 0xd8 && bytes[2] == 0xff;
 }
 
-/* The payload of the first marker with that heading; size 0 when there is none. */
-static const uint8_t *codec_jpeg_marker(const struct jpeg_decompress_struct *jpeg, int code, const char *heading,
-                                        size_t heading_size, size_t *size)
-{
-    for (jpeg_saved_marker_ptr m = jpeg->marker_list; m; m = m->next)
-        if (m->marker == code && m->data_length > heading_size && memcmp(m->data, heading, heading_size) == 0) {
-            *size = m->data_length - heading_size;
-            return m->data + heading_size;
-        }
-    *size = 0;
-    return NULL;
-}
-
 static void codec_jpeg_header(struct jpeg_reader *r, const uint8_t *bytes, size_t size)
 {
     jpeg_create_decompress(&r->jpeg);
     jpeg_mem_src(&r->jpeg, bytes, size);
-    jpeg_save_markers(&r->jpeg, JPEG_APP0 + 1, 0xffff);
-    jpeg_save_markers(&r->jpeg, JPEG_APP0 + 2, 0xffff);
     jpeg_read_header(&r->jpeg, TRUE);
     switch (r->jpeg.jpeg_color_space) {
     case JCS_GRAYSCALE:
@@ -69,27 +56,16 @@ static void codec_jpeg_header(struct jpeg_reader *r, const uint8_t *bytes, size_
     }
 }
 
-static bool codec_jpeg_try_header(struct jpeg_reader *r, const uint8_t *bytes, size_t size)
-{
-    if (setjmp(r->trap.jump))
-        return false;
-    codec_jpeg_header(r, bytes, size);
-    return true;
-}
-
 static enum error_code codec_jpeg_probe(const uint8_t *bytes, size_t size, struct codec_info *out, struct error *err)
 {
-    struct jpeg_reader r = {0};
-    r.jpeg.err = jpeg_trap_set(&r.trap, err);
-    if (codec_jpeg_try_header(&r, bytes, size)) {
-        size_t length;
-        const uint8_t *tiff =
-            codec_jpeg_marker(&r.jpeg, JPEG_APP0 + 1, JPEG_ENCODE_EXIF, sizeof JPEG_ENCODE_EXIF, &length);
-        *out = (struct codec_info){.format = IMAGE_JPEG, .bits = 8, .channels = r.jpeg.num_components};
-        codec_set_size(out, r.jpeg.image_width, r.jpeg.image_height, exif_orientation(tiff, length));
-    }
-    jpeg_destroy_decompress(&r.jpeg);
-    return r.trap.code;
+    struct jpeg_header header;
+    enum error_code code = jpeg_header_read(bytes, size, &header, err);
+    if (code)
+        return code;
+    *out = (struct codec_info){.format = IMAGE_JPEG, .bits = 8, .channels = header.components};
+    codec_set_size(out, (uint32_t)header.width, (uint32_t)header.height,
+                   exif_orientation(header.exif.data, header.exif.size));
+    return OK;
 }
 
 static void codec_jpeg_progress(j_common_ptr common)
@@ -107,30 +83,19 @@ static void codec_jpeg_cmyk(uint8_t *rgb, const uint8_t *cmyk, int width, bool i
             rgb[c] = (uint8_t)(((cmyk[c] ^ flip) * (cmyk[3] ^ flip) + 127u) / 255u);
 }
 
-static enum error_code codec_jpeg_metadata(struct jpeg_reader *r)
+static enum error_code codec_jpeg_metadata(struct image *image, const struct jpeg_header *header, struct error *err)
 {
-    struct image *image = r->image;
-    struct error *err = r->trap.err;
-    size_t size;
-    JOCTET *icc = NULL;
-    unsigned icc_size = 0;
-    const uint8_t *data = codec_jpeg_marker(&r->jpeg, JPEG_APP0 + 1, JPEG_ENCODE_EXIF, sizeof JPEG_ENCODE_EXIF, &size);
-    enum error_code code = image_blob_set(&image->exif, data, size, err);
-    if (code != OK)
-        return code;
-    data = codec_jpeg_marker(&r->jpeg, JPEG_APP0 + 1, JPEG_ENCODE_XMP, sizeof JPEG_ENCODE_XMP, &size);
-    code = image_blob_set(&image->xmp, data, size, err);
-    if (code != OK)
-        return code;
-    if (jpeg_read_icc_profile(&r->jpeg, &icc, &icc_size)) {
-        if (r->jpeg.out_color_space == JCS_CMYK) {
-            free(icc);
-            image->notes |= IMAGE_NOTE_ICC_DROPPED;
-        } else {
-            image->icc = (struct image_blob){icc, icc_size};
-        }
+    enum error_code code = image_blob_set(&image->exif, header->exif.data, header->exif.size, err);
+    if (!code)
+        code = image_blob_set(&image->xmp, header->xmp.data, header->xmp.size, err);
+    if (!code)
+        code = jpeg_header_icc(header, &image->icc.data, &image->icc.size, err);
+    if (!code && header->components == 4 && image->icc.data) {
+        free(image->icc.data);
+        image->icc = (struct image_blob){0};
+        image->notes |= IMAGE_NOTE_ICC_DROPPED;
     }
-    return OK;
+    return code;
 }
 
 static void codec_jpeg_begin(struct jpeg_reader *r, const uint8_t *bytes, size_t size)
@@ -141,8 +106,9 @@ static void codec_jpeg_begin(struct jpeg_reader *r, const uint8_t *bytes, size_t
     jpeg_start_decompress(&r->jpeg);
 }
 
-/* Up to the picture, without its pixels. */
-static bool codec_jpeg_try_begin(struct jpeg_reader *r, const uint8_t *bytes, size_t size)
+/* Reads everything before the picture's pixels. */
+static bool codec_jpeg_try_begin(struct jpeg_reader *r, const struct jpeg_header *header, const uint8_t *bytes,
+                                 size_t size)
 {
     if (setjmp(r->trap.jump))
         return false;
@@ -152,14 +118,14 @@ static bool codec_jpeg_try_begin(struct jpeg_reader *r, const uint8_t *bytes, si
     r->trap.code = image_create(&r->image, (int)jpeg->output_width, (int)jpeg->output_height,
                                 cmyk ? 3 : jpeg->output_components, 8, false, r->trap.err);
     if (r->trap.code == OK)
-        r->trap.code = codec_jpeg_metadata(r);
+        r->trap.code = codec_jpeg_metadata(r->image, header, r->trap.err);
     if (r->trap.code != OK)
         return false;
     r->image->notes |= cmyk ? IMAGE_NOTE_CMYK : 0u;
     return true;
 }
 
-/* Rows [begin, end) of image, begin being the next or further on. */
+/* Reads rows [begin, end) of image; begin is the next row or a later one. */
 static bool codec_jpeg_try_rows(struct jpeg_reader *r, const struct image *image, unsigned begin, unsigned end)
 {
     struct jpeg_decompress_struct *jpeg = &r->jpeg;
@@ -229,25 +195,76 @@ static enum error_code codec_jpeg_decode(const uint8_t *bytes, size_t size, cons
                                          struct image **out, struct error *err)
 {
     (void)info;
+    struct jpeg_header header;
     struct jpeg_parts parts = {.bytes = bytes, .size = size};
     struct jpeg_reader *first = &parts.readers[0];
+    enum error_code code =
+        jpeg_header_read(bytes, size, &header, err); /* libjpeg gets nothing that is over its bounds */
+    if (code)
+        return code;
     for (int i = 0; i < JPEG_PARTS; i++)
         parts.readers[i].jpeg.err = jpeg_trap_set(&parts.readers[i].trap, &parts.readers[i].err);
-    if (codec_jpeg_try_begin(first, bytes, size)) {
+    if (codec_jpeg_try_begin(first, &header, bytes, size)) {
         codec_jpeg_plan(&parts);
         thread_for(parts.count, codec_jpeg_part, &parts);
     }
-    enum error_code code = OK;
     for (int i = 0; i < JPEG_PARTS; i++) {
         struct jpeg_reader *r = &parts.readers[i];
-        if (code == OK && r->trap.code != OK)
+        if (code == OK && r->trap.code != OK) {
             code = error_set(err, r->trap.code, "%s", r->err.text);
+            error_detail(err, "%s", r->err.detail);
+        }
         jpeg_destroy_decompress(&r->jpeg);
         free(r->line);
     }
     if (code != OK)
         image_destroy(&first->image);
     *out = first->image;
+    return code;
+}
+
+/* Whether the damage is the file's end. */
+static bool codec_jpeg_is_cut(const struct jpeg_trap *trap)
+{
+    return trap->damage == JWRN_JPEG_EOF || trap->code != OK;
+}
+
+/* In one piece, with libjpeg's own handling of damage. */
+static enum error_code codec_jpeg_salvage(const uint8_t *bytes, size_t size, struct image **out,
+                                          struct codec_damage *damage, struct error *err)
+{
+    struct jpeg_header header;
+    struct jpeg_reader r = {0};
+    enum error_code code = jpeg_header_read(bytes, size, &header, err);
+    if (code)
+        return code;
+    r.jpeg.err = jpeg_trap_set(&r.trap, &r.err);
+    r.trap.lenient = true;
+    bool begun = codec_jpeg_try_begin(&r, &header, bytes, size);
+    if (begun) {
+        const int height = r.image->height, block = r.jpeg.max_v_samp_factor * DCTSIZE;
+        codec_jpeg_try_rows(&r, r.image, 0, (unsigned)height);
+        *damage = (struct codec_damage){.rows = height, .good = height, .cut = codec_jpeg_is_cut(&r.trap)};
+        if (r.trap.code != OK)
+            damage->good = (int)r.jpeg.output_scanline;
+        if (r.trap.damage && r.trap.scan <= 1 && (int)r.trap.mcu_row * block < damage->good)
+            damage->good = (int)r.trap.mcu_row * block;
+        if (damage->cut) /* all rows are there from a progressive file's first scan on */
+            codec_gray_rows(r.image, damage->good);
+        code = r.trap.code == ERROR_NO_MEMORY ? r.trap.code : damage->good > 0 ? OK : ERROR_CORRUPT;
+    } else {
+        code = r.trap.code;
+    }
+    if (code == ERROR_CORRUPT)
+        error_set(err, code, "the JPEG is damaged so much that no row of it can be read");
+    else if (code)
+        error_set(err, code, "%s", r.err.text);
+    error_detail(err, "%s", r.err.detail);
+    jpeg_destroy_decompress(&r.jpeg);
+    free(r.line);
+    if (code)
+        image_destroy(&r.image);
+    *out = r.image;
     return code;
 }
 
@@ -264,4 +281,5 @@ const struct codec_row codec_jpeg = {.format = IMAGE_JPEG,
                                      .matches = codec_jpeg_matches,
                                      .probe = codec_jpeg_probe,
                                      .decode = codec_jpeg_decode,
+                                     .salvage = codec_jpeg_salvage,
                                      .encode = codec_jpeg_encode};

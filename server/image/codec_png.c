@@ -14,7 +14,7 @@
 #define PNG_SIDE 0x7fffffff
 #define PNG_XMP "XML:com.adobe.xmp"
 #define PNG_CHUNK_BYTES (8u << 20) /* what a profile or text may unpack to; a bomb's is refused by libpng */
-#define PNG_CHUNK_COUNT 64         /* kept text chunks */
+#define PNG_CHUNKS 65536           /* in a file; most have a few dozen */
 
 static const uint8_t codec_png_magic[8] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
 
@@ -31,6 +31,7 @@ struct png_task {
     const uint8_t *bytes;
     size_t size, at;
     struct image *image;
+    int rows; /* that were read; of an interlaced picture none until all passes are done */
     /* writing */
     struct codec_buffer file;
     char *xmp;
@@ -41,8 +42,9 @@ static void codec_png_error(png_structp png, png_const_charp text)
 {
     struct png_task *t = png_get_error_ptr(png);
     bool memory = strstr(text, "memory") != NULL;
-    t->code = error_set(t->err, memory ? ERROR_NO_MEMORY : ERROR_CORRUPT, "%s: %s",
-                        memory ? "PNG" : "the PNG is damaged or cut short", text);
+    t->code = error_set(t->err, memory ? ERROR_NO_MEMORY : ERROR_CORRUPT,
+                        memory ? "out of memory for the PNG" : "the PNG is damaged or cut short");
+    error_detail(t->err, "%s", text);
     longjmp(t->jump, 1);
 }
 
@@ -62,21 +64,40 @@ static uint32_t codec_png_u32(const uint8_t *p)
     return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
 }
 
-/* The data of the first chunk of that name; NULL when there is none whole. */
-static const uint8_t *codec_png_chunk(const uint8_t *bytes, size_t size, const char name[4], size_t *length)
+/* What we look for in the chunks ourselves. */
+struct png_found {
+    const uint8_t *exif, *xmp; /* NULL: none */
+    size_t exif_size, xmp_size;
+    bool transparent; /* a tRNS chunk before the pixels */
+};
+
+/* One pass over the chunks up to the last whole one; bounded in their number. */
+static enum error_code codec_png_walk(const uint8_t *bytes, size_t size, struct png_found *out, struct error *err)
 {
+    *out = (struct png_found){0};
+    bool pixels = false;
+    int count = 0;
     for (size_t at = sizeof codec_png_magic; size - at >= 12;) {
-        size_t n = codec_png_u32(bytes + at);
+        const size_t n = codec_png_u32(bytes + at);
+        const uint8_t *name = bytes + at + 4, *data = name + 4;
         if (n > size - at - 12)
             break;
-        if (memcmp(bytes + at + 4, name, 4) == 0) {
-            *length = n;
-            return bytes + at + 8;
+        if (++count > PNG_CHUNKS)
+            return error_set(err, ERROR_CORRUPT, "the PNG has more than %d chunks", PNG_CHUNKS);
+        pixels = pixels || memcmp(name, "IDAT", 4) == 0;
+        if (!pixels && memcmp(name, "tRNS", 4) == 0) {
+            out->transparent = true;
+        } else if (!out->exif && memcmp(name, "eXIf", 4) == 0) {
+            out->exif = data;
+            out->exif_size = n;
+        } else if (!out->xmp && memcmp(name, "iTXt", 4) == 0 && n > sizeof PNG_XMP &&
+                   memcmp(data, PNG_XMP, sizeof PNG_XMP) == 0) {
+            out->xmp = data + sizeof PNG_XMP;
+            out->xmp_size = n - sizeof PNG_XMP;
         }
         at += n + 12;
     }
-    *length = 0;
-    return NULL;
+    return OK;
 }
 
 static enum error_code codec_png_probe(const uint8_t *bytes, size_t size, struct codec_info *out, struct error *err)
@@ -91,14 +112,16 @@ static enum error_code codec_png_probe(const uint8_t *bytes, size_t size, struct
     unsigned depth = header[16], type = header[17];
     if (width == 0 || height == 0 || width > PNG_SIDE || height > PNG_SIDE || type > 6 || !channels[type])
         return error_set(err, ERROR_CORRUPT, "the PNG is damaged: its header makes no sense");
-    size_t length;
-    bool extra = (type & PNG_COLOR_MASK_ALPHA) == 0 && codec_png_chunk(bytes, size, "tRNS", &length);
-    const uint8_t *tiff = codec_png_chunk(bytes, size, "eXIf", &length);
+    struct png_found found;
+    enum error_code code = codec_png_walk(bytes, size, &found, err);
+    if (code)
+        return code;
+    const bool extra = (type & PNG_COLOR_MASK_ALPHA) == 0 && found.transparent;
     *out = (struct codec_info){.format = IMAGE_PNG,
                                .bits = depth == 16 ? 16 : 8,
                                .channels = channels[type] + extra,
                                .alpha = extra || (type & PNG_COLOR_MASK_ALPHA)};
-    codec_set_size(out, width, height, exif_orientation(tiff, length));
+    codec_set_size(out, width, height, exif_orientation(found.exif, found.exif_size));
     return OK;
 }
 
@@ -123,13 +146,12 @@ static void codec_png_row(const struct image *image, size_t y, uint8_t *line, bo
     }
 }
 
-/* Chunks that we do not use are skipped, so that they cannot cost anything. A wrong CRC anywhere means damage. */
+/* Unused chunks are skipped, so that they cost nothing. A wrong CRC anywhere means damage. */
 static void codec_png_guard(png_structp png)
 {
-    static const png_byte skipped[] = "cHRM\0bKGD\0hIST\0pHYs\0sPLT\0tIME\0oFFs\0pCAL\0sCAL\0tEXt\0zTXt";
+    static const png_byte skipped[] = "cHRM\0bKGD\0hIST\0pHYs\0sPLT\0tIME\0oFFs\0pCAL\0sCAL\0tEXt\0zTXt\0iTXt";
     png_set_user_limits(png, PNG_SIDE, PNG_SIDE); /* the caller's pixel limit is stricter, and was checked */
     png_set_chunk_malloc_max(png, PNG_CHUNK_BYTES);
-    png_set_chunk_cache_max(png, PNG_CHUNK_COUNT);
     png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, skipped, (int)(sizeof skipped / 5));
     png_set_crc_action(png, PNG_CRC_ERROR_QUIT, PNG_CRC_ERROR_QUIT);
 }
@@ -147,8 +169,8 @@ static void codec_png_expand(png_structp png, png_infop info)
         png_set_swap(png);
 }
 
-/* Samples of another gamma than sRGB's (linear light, as renderers write it) are converted; a profile or sRGB chunk
- * overrules gAMA (PNG 1.2, 4.2.2), and a value that no picture has is ignored. The reference ignores all of them. */
+/* Samples with a gamma other than sRGB's (linear light, as renderers write it) are converted; a profile or sRGB chunk
+ * overrides gAMA (PNG 1.2, 4.2.2), and impossible values are ignored. The reference ignores all of these. */
 static bool codec_png_gamma(png_structp png, png_infop info)
 {
     double gamma;
@@ -159,22 +181,70 @@ static bool codec_png_gamma(png_structp png, png_infop info)
     return true;
 }
 
+/* Unpacks text up to PNG_CHUNK_BYTES; NULL for more, for damage, and when memory is out. */
+static uint8_t *codec_png_inflate(const uint8_t *packed, size_t size, size_t *out_size)
+{
+    z_stream z = {.next_in = (Bytef *)(uintptr_t)packed, .avail_in = (uInt)size};
+    uint8_t *text = NULL;
+    size_t room = 0;
+    int got = inflateInit(&z);
+    while (got == Z_OK && room < PNG_CHUNK_BYTES) {
+        room = room ? 2 * room : 1 << 14;
+        uint8_t *grown = realloc(text, room);
+        if (!grown)
+            break;
+        text = grown;
+        z.next_out = text + z.total_out;
+        z.avail_out = (uInt)(room - z.total_out);
+        got = inflate(&z, Z_NO_FLUSH);
+    }
+    *out_size = z.total_out;
+    inflateEnd(&z);
+    if (got == Z_STREAM_END)
+        return text;
+    free(text);
+    return NULL;
+}
+
+/* An iTXt chunk behind its keyword: whether it is packed and how, a language, a keyword in it, the text. libpng would
+ * unpack and keep every text there is. */
+static enum error_code codec_png_xmp(struct image *image, const uint8_t *data, size_t size, struct error *err)
+{
+    if (size < 2)
+        return OK;
+    const bool packed = data[0] != 0;
+    const uint8_t *end = data + size, *at = data + 2;
+    for (int i = 0; i < 2 && at; i++) {
+        at = memchr(at, 0, (size_t)(end - at));
+        at = at ? at + 1 : NULL;
+    }
+    if (!at || (packed && data[1] != 0))
+        return OK;
+    size_t length = (size_t)(end - at);
+    uint8_t *text = packed ? codec_png_inflate(at, length, &length) : NULL;
+    if (packed && !text) {
+        image->notes |= IMAGE_NOTE_XMP_DROPPED;
+        return OK;
+    }
+    enum error_code code = image_blob_set(&image->xmp, packed ? text : at, length, err);
+    free(text);
+    return code;
+}
+
 static enum error_code codec_png_metadata(struct png_task *t)
 {
     png_charp name;
     int compression;
     png_bytep data = NULL;
     png_uint_32 size = 0;
-    png_textp text;
-    int texts = png_get_text(t->png, t->info, &text, NULL);
-    enum error_code code = OK;
-    if (png_get_iCCP(t->png, t->info, &name, &compression, &data, &size))
+    struct png_found found;
+    enum error_code code = codec_png_walk(t->bytes, t->size, &found, t->err);
+    if (!code && png_get_iCCP(t->png, t->info, &name, &compression, &data, &size))
         code = image_blob_set(&t->image->icc, data, size, t->err);
-    if (code == OK && png_get_eXIf_1(t->png, t->info, &size, &data))
+    if (!code && png_get_eXIf_1(t->png, t->info, &size, &data))
         code = image_blob_set(&t->image->exif, data, size, t->err);
-    for (int i = 0; i < texts && code == OK && !t->image->xmp.data; i++)
-        if (strcmp(text[i].key, PNG_XMP) == 0 && text[i].text)
-            code = image_blob_set(&t->image->xmp, text[i].text, strlen(text[i].text), t->err);
+    if (!code && found.xmp)
+        code = codec_png_xmp(t->image, found.xmp, found.xmp_size, t->err);
     return code;
 }
 
@@ -208,27 +278,82 @@ static bool codec_png_try_decode(struct png_task *t)
             png_read_row(png, alpha ? t->line : (uint8_t *)t->image->pixels + y * stride, NULL);
             if (alpha)
                 codec_png_row(t->image, y, t->line, false);
+            if (passes == 1)
+                t->rows = (int)y + 1;
         }
+    t->rows = height;
     png_read_end(png, t->info);
     t->code = codec_png_metadata(t);
     return t->code == OK;
+}
+
+/* damage: NULL, or what is left of a damaged file. */
+static enum error_code codec_png_open(const uint8_t *bytes, size_t size, struct image **out,
+                                      struct codec_damage *damage, struct error *err)
+{
+    struct error local = ERROR_INIT;
+    struct png_task t = {.bytes = bytes, .size = size, .err = &local};
+    t.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &t, codec_png_error, codec_png_warning);
+    t.info = t.png ? png_create_info_struct(t.png) : NULL;
+    if (!t.info) {
+        t.code = error_set(&local, ERROR_NO_MEMORY, "out of memory for the PNG reader");
+    } else if (!codec_png_try_decode(&t) && damage && t.code == ERROR_CORRUPT && t.rows > 0) {
+        *damage = (struct codec_damage){.rows = t.image->height, .good = t.rows, .cut = true};
+        codec_gray_rows(t.image, t.rows);
+        t.code = OK; /* without its metadata, which may stand after the damage */
+    }
+    if (t.code != OK) {
+        image_destroy(&t.image);
+        error_set(err, t.code, "%s%s", local.text,
+                  damage && t.code == ERROR_CORRUPT
+                      ? "; no row of it can be read (of an interlaced one it must be whole)"
+                      : "");
+        error_detail(err, "%s", local.detail);
+    }
+    png_destroy_read_struct(&t.png, &t.info, NULL);
+    free(t.line);
+    *out = t.image;
+    return t.code;
 }
 
 static enum error_code codec_png_decode(const uint8_t *bytes, size_t size, const struct codec_info *info,
                                         struct image **out, struct error *err)
 {
     (void)info;
-    struct png_task t = {.bytes = bytes, .size = size, .err = err};
-    t.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &t, codec_png_error, codec_png_warning);
-    t.info = t.png ? png_create_info_struct(t.png) : NULL;
-    if (!t.info)
-        t.code = error_set(err, ERROR_NO_MEMORY, "out of memory for the PNG reader");
-    else if (!codec_png_try_decode(&t))
-        image_destroy(&t.image);
-    png_destroy_read_struct(&t.png, &t.info, NULL);
-    free(t.line);
-    *out = t.image;
-    return t.code;
+    return codec_png_open(bytes, size, out, NULL, err);
+}
+
+/* A copy of a file that ends within an IDAT chunk, with that chunk shortened to what is there: libpng reads a chunk in
+ * pieces, and would lose the last one. NULL: the file ends elsewhere, or memory ran out. */
+static uint8_t *codec_png_close(const uint8_t *bytes, size_t size, size_t *out_size)
+{
+    size_t at = sizeof codec_png_magic;
+    while (size - at >= 12 && codec_png_u32(bytes + at) <= size - at - 12)
+        at += codec_png_u32(bytes + at) + 12u;
+    if (size - at <= 8 || memcmp(bytes + at + 4, "IDAT", 4) != 0)
+        return NULL;
+    size_t there = size - at - 8, length = codec_png_u32(bytes + at);
+    length = length < there ? length : there;
+    uint8_t *copy = mem_alloc(at + 12 + length, 1);
+    if (!copy)
+        return NULL;
+    memcpy(copy, bytes, at + 8 + length);
+    const uint32_t values[2] = {(uint32_t)length, (uint32_t)crc32_z(0, bytes + at + 4, length + 4)};
+    uint8_t *to[2] = {copy + at, copy + at + 8 + length};
+    for (int i = 0; i < 2; i++)
+        for (int k = 0; k < 4; k++)
+            to[i][k] = (uint8_t)(values[i] >> (24 - 8 * k));
+    *out_size = at + 12 + length;
+    return copy;
+}
+
+static enum error_code codec_png_salvage(const uint8_t *bytes, size_t size, struct image **out,
+                                         struct codec_damage *damage, struct error *err)
+{
+    uint8_t *copy = codec_png_close(bytes, size, &size);
+    enum error_code code = codec_png_open(copy ? copy : bytes, size, out, damage, err);
+    free(copy);
+    return code;
 }
 
 static void codec_png_write(png_structp png, png_bytep bytes, size_t size)
@@ -245,7 +370,7 @@ static void codec_png_flush(png_structp png)
 
 static void codec_png_set_metadata(struct png_task *t, const struct image *image)
 {
-    png_set_benign_errors(t->png, 1); /* a profile that libpng dislikes is left out, the picture is written */
+    png_set_benign_errors(t->png, 1); /* a profile that libpng rejects is left out */
     if (image->icc.data && codec_icc_fits(image))
         png_set_iCCP(t->png, t->info, "icc", PNG_COMPRESSION_TYPE_BASE, image->icc.data, (png_uint_32)image->icc.size);
     if (image->icc.data && !png_get_valid(t->png, t->info, PNG_INFO_iCCP))
@@ -347,4 +472,5 @@ const struct codec_row codec_png = {.format = IMAGE_PNG,
                                     .matches = codec_png_matches,
                                     .probe = codec_png_probe,
                                     .decode = codec_png_decode,
+                                    .salvage = codec_png_salvage,
                                     .encode = codec_png_encode};

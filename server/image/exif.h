@@ -9,7 +9,7 @@
 /* 1..8; 1 when the block is broken, has no such tag or a value out of range. */
 int exif_orientation(const uint8_t *tiff, size_t size);
 
-/* Sets the tag to 1 where it is; a block without it stays as it is. */
+/* Sets the tag to 1 if it is there; a block without it is left unchanged. */
 void exif_reset_orientation(uint8_t *tiff, size_t size);
 
 #endif

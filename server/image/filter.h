@@ -1,9 +1,9 @@
-/* Gaussian blur and erosion of one-channel planes, in OpenCV's order of operations (both modes use them).
- * They see their view as the whole picture. To work on a rectangle of one: take a rectangle that holds the mask's
- * support and at least 2 px of zeros around it on every side that is not the picture's own edge, and a blur no wider
- * than what the erosion before it took off (n >= 2*radius). Then erosion (outside is ignored, but the zeros inside
- * decide) and blur (reflected zeros are the zeros that were there) give the whole picture's values. warp_bounds with
- * margin 2 is such a rectangle. Thread-safety: functions without state. */
+/* Gaussian blur and erosion of one-channel planes, in OpenCV's order of operations (both modes use them). They treat
+ * their view as the whole picture. To work on a part of one: take a rectangle that holds the mask's support and at
+ * least 2 px of zeros around it on every side that is not the picture's own edge, and a blur no wider than what the
+ * erosion before it removed (n >= 2*radius). Then erosion (outside is ignored, but the zeros inside decide) and blur
+ * (reflected zeros equal the zeros that were there) give the whole picture's values. warp_bounds with margin 2 gives
+ * such a rectangle. Thread-safety: functions without state. */
 #ifndef SERVER_IMAGE_FILTER_H
 #define SERVER_IMAGE_FILTER_H
 
@@ -21,8 +21,8 @@ enum error_code filter_gaussian_f32(const struct view_f32 *dst, const struct vie
 enum error_code filter_gaussian_f64(const struct view_f64 *dst, const struct view_f64 *src, int n, double sigma,
                                     struct error *err) MUST_CHECK;
 
-/* The minimum over [x - n/2, x - n/2 + n - 1] both ways (cv::erode with a full n×n element, anchor n/2); what lies
- * outside the view is ignored; n = 0 acts as 3. dst may be src. */
+/* The minimum over [x - n/2, x - n/2 + n - 1] both ways (cv::erode with a full n×n element, anchor n/2); pixels outside
+ * the view are ignored; n = 0 acts as 3. dst may be src. */
 enum error_code filter_erode_f32(const struct view_f32 *dst, const struct view_f32 *src, int n,
                                  struct error *err) MUST_CHECK;
 

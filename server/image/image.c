@@ -82,8 +82,8 @@ static inline size_t image_orient_from(int orientation, int width, int height, i
     return (size_t)(down ? height - 1 - sy : sy) * (size_t)width + (size_t)(right ? width - 1 - sx : sx);
 }
 
-/* Inlined once a pixel size, so that each copy is a few moves. Square blocks keep both sides in cache when x and y
- * swap. */
+/* Inlined once for each pixel size, so that each copy is a few moves. Square blocks keep both sides in cache when x and
+ * y swap. */
 static inline __attribute__((always_inline)) void image_orient_plane(char *to, const char *from, int orientation,
                                                                      int width, int height, size_t pixel)
 {

@@ -1,6 +1,6 @@
-/* A picture in memory: 8 or 16 bit, gray or RGB, an optional alpha plane, and the file's ICC, EXIF and XMP blobs.
- * What was lost on the way (16 bit, gray, CMYK, a profile) is remembered in notes, for the report.
- * Thread-safety: a struct image belongs to one thread at a time; several may read one that nobody changes. */
+/* A picture in memory: 8 or 16 bit, gray or RGB, an optional alpha plane, and the file's ICC, EXIF and XMP blobs. What
+ * was lost (16 bit, gray, CMYK, a profile) is recorded in notes, for the report.
+ * Thread-safety: a struct image belongs to one thread at a time; several threads may read one that nobody changes. */
 #ifndef SERVER_IMAGE_IMAGE_H
 #define SERVER_IMAGE_IMAGE_H
 
@@ -10,15 +10,16 @@
 #include "server/image/view.h"
 
 enum image_format { IMAGE_NONE, IMAGE_JPEG, IMAGE_PNG, IMAGE_WEBP };
+#define IMAGE_FORMAT_COUNT (IMAGE_WEBP + 1)
 
 /* Bits of image.notes; image_note_text has the sentence of each. */
 enum image_note {
     IMAGE_NOTE_BITS_REDUCED = 1 << 0, /* 16 bit to 8 */
     IMAGE_NOTE_GRAY = 1 << 1,         /* gray to three equal channels */
     IMAGE_NOTE_CMYK = 1 << 2,         /* CMYK or YCCK to RGB by the plain formula */
-    IMAGE_NOTE_ICC_KEPT = 1 << 3,     /* the pixels are in a profile that is not sRGB; it stays attached */
+    IMAGE_NOTE_ICC_KEPT = 1 << 3,     /* the pixels use a profile other than sRGB; it stays attached */
     IMAGE_NOTE_ICC_DROPPED = 1 << 4,  /* a gray or CMYK profile, or one that cannot be written */
-    IMAGE_NOTE_FLATTENED = 1 << 5,    /* alpha laid on white, for a format without alpha */
+    IMAGE_NOTE_FLATTENED = 1 << 5,    /* alpha flattened on white, for a format without alpha */
     IMAGE_NOTE_EXIF_DROPPED = 1 << 6, /* too large for the format's field */
     IMAGE_NOTE_XMP_DROPPED = 1 << 7,
     IMAGE_NOTE_GAMMA = 1 << 8, /* a PNG's gamma other than sRGB's was applied */
@@ -37,36 +38,36 @@ struct image {
     void *pixels;      /* height rows of width*channels samples, no padding */
     void *alpha;       /* height rows of width samples of the same bits, not premultiplied; NULL: opaque */
     struct image_blob icc, exif, xmp; /* exif: the TIFF block, without JPEG's "Exif\0\0" */
-    enum image_format format;         /* of the file it came from; IMAGE_NONE for one made here */
+    enum image_format format;         /* of the source file; IMAGE_NONE if made here */
     unsigned notes;                   /* enum image_note */
 };
 
-/* A picture whose samples are yet to be set, all of them (alpha: opaque plane added if asked). ERROR_INVALID for sides,
- * channels or bits out of range, ERROR_NO_MEMORY also when the size does not fit size_t. */
+/* A picture whose samples the caller must set, all of them (alpha: adds an opaque plane). ERROR_INVALID for sides,
+ * channels or bits out of range; ERROR_NO_MEMORY also when the size does not fit size_t. */
 enum error_code image_create(struct image **out, int width, int height, int channels, int bits, bool alpha,
                              struct error *err) MUST_CHECK;
 void image_destroy(struct image **image);
 
-/* Gives picture an alpha plane, opaque. OK when it has one. */
+/* Adds an opaque alpha plane. OK when there is one already. */
 enum error_code image_add_alpha(struct image *image, struct error *err) MUST_CHECK;
 
-/* Turns and mirrors pixels and alpha as EXIF orientation 1..8 asks (anything else acts as 1), and resets the tag in
+/* Rotates and mirrors pixels and alpha as EXIF orientation 1..8 says (anything else acts as 1), and resets the tag in
  * the EXIF blob to 1. */
 enum error_code image_orient(struct image *image, int orientation, struct error *err) MUST_CHECK;
 
-/* Makes the picture what the pipeline works on today, 8 bit RGB, and notes what was reduced. cut: 16 bit becomes 8 by
- * dropping the low byte, as the reference does (compat); else rounded, (v*255 + 32767) / 65535. An RGB profile stays:
- * the pixels are still in its space. Nothing happens to a picture that is 8 bit RGB. On an error the picture is
+/* Converts the picture to what the pipeline works on, 8 bit RGB, and notes what was reduced. cut: 16 bit becomes 8 by
+ * dropping the low byte, as in the reference (compat); else by rounding, (v*255 + 32767) / 65535. An RGB profile stays:
+ * the pixels are still in its space. A picture that is 8 bit RGB already is unchanged. On an error the picture is
  * unchanged. */
 enum error_code image_reduce(struct image *image, bool cut, struct error *err) MUST_CHECK;
 
 /* Copies ICC, EXIF, XMP, format and notes from one picture to another of the same scene (input to result). */
 enum error_code image_copy_metadata(struct image *to, const struct image *from, struct error *err) MUST_CHECK;
 
-/* data, malloc'ed copy; OK with an empty blob for size 0. The blob must be empty before. */
+/* Makes a copy of data (malloc); size 0 gives an empty blob and OK. The blob must be empty before. */
 enum error_code image_blob_set(struct image_blob *blob, const void *data, size_t size, struct error *err) MUST_CHECK;
 
-/* Views of an 8-bit picture's pixels and of its alpha plane (which must be there). */
+/* Views of an 8-bit picture's pixels and of its alpha plane, which must exist. */
 struct view_u8 image_view(const struct image *image);
 struct view_u8 image_alpha_view(const struct image *image);
 

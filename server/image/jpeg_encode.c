@@ -6,6 +6,7 @@
 #include "runtime/base/mem.h"
 #include "runtime/base/thread.h"
 #include "server/image/codec_row.h"
+#include "server/image/jpeg_header.h"
 #include "server/image/jpeg_trap.h"
 
 #include <jerror.h>
@@ -19,7 +20,7 @@
 
 struct strip {
     struct codec_buffer file;
-    size_t begin, end; /* what of the file goes into the whole */
+    size_t begin, end; /* the part of its file that goes into the whole */
     unsigned notes;
     struct error err;
 };
@@ -95,8 +96,8 @@ static void jpeg_encode_blob(struct writer *w, const char *heading, size_t headi
 
 static void jpeg_encode_metadata(struct writer *w, const struct image *image)
 {
-    jpeg_encode_blob(w, JPEG_ENCODE_EXIF, sizeof JPEG_ENCODE_EXIF, &image->exif, IMAGE_NOTE_EXIF_DROPPED);
-    jpeg_encode_blob(w, JPEG_ENCODE_XMP, sizeof JPEG_ENCODE_XMP, &image->xmp, IMAGE_NOTE_XMP_DROPPED);
+    jpeg_encode_blob(w, JPEG_HEADER_EXIF, sizeof JPEG_HEADER_EXIF, &image->exif, IMAGE_NOTE_EXIF_DROPPED);
+    jpeg_encode_blob(w, JPEG_HEADER_XMP, sizeof JPEG_HEADER_XMP, &image->xmp, IMAGE_NOTE_XMP_DROPPED);
     if (image->icc.data && codec_icc_fits(image) && image->icc.size <= ICC_MOST)
         jpeg_write_icc_profile(&w->jpeg, image->icc.data, (unsigned)image->icc.size);
     else if (image->icc.data)
@@ -170,7 +171,8 @@ static size_t jpeg_encode_segment(const uint8_t *file, uint8_t marker)
     return at;
 }
 
-/* What of a strip's file goes into the whole: all but the end, with the whole's height, or the data alone. */
+/* The part of a strip's file that goes into the whole: everything except the end, with the whole's height, or only the
+ * data. */
 static void jpeg_encode_cut(struct strip *strip, bool first, bool last, int height)
 {
     uint8_t *file = strip->file.bytes;

@@ -24,11 +24,13 @@ static _Noreturn void jpeg_trap_fail(j_common_ptr common, enum error_code code)
     struct jpeg_trap *trap = (struct jpeg_trap *)common->err;
     char text[JMSG_LENGTH_MAX];
     common->err->format_message(common, text);
-    trap->code = error_set(trap->err, code, "%s: %s",
-                           code == ERROR_CORRUPT       ? "the JPEG is damaged or cut short"
-                           : code == ERROR_UNSUPPORTED ? "this kind of JPEG is not supported"
-                                                       : "JPEG",
-                           text);
+    if (code == ERROR_CORRUPT) { /* libjpeg's messages mean little to the picture's owner */
+        trap->code = error_set(trap->err, code, "the JPEG is damaged or cut short");
+        error_detail(trap->err, "%s", text);
+    } else {
+        trap->code = error_set(trap->err, code, "%s: %s",
+                               code == ERROR_UNSUPPORTED ? "this kind of JPEG is not supported" : "JPEG", text);
+    }
     longjmp(trap->jump, 1);
 }
 
@@ -37,8 +39,19 @@ static void jpeg_trap_error(j_common_ptr common)
     jpeg_trap_fail(common, jpeg_trap_code(common->err->msg_code));
 }
 
-/* libjpeg goes on after damage and paints gray; we do not. The warnings let through lose no pixel: stray bytes between
- * markers (many cameras write them), an unusual version number or profile, odd but harmless scan parameters. */
+static void jpeg_trap_keep(j_common_ptr common)
+{
+    struct jpeg_trap *trap = (struct jpeg_trap *)common->err;
+    if (trap->damage || !common->is_decompressor)
+        return;
+    trap->damage = common->err->msg_code;
+    trap->scan = ((j_decompress_ptr)common)->input_scan_number;
+    trap->mcu_row = ((j_decompress_ptr)common)->input_iMCU_row;
+}
+
+/* libjpeg goes on after damage and paints gray; we do not, unless asked to. The warnings that we ignore lose no pixel:
+ * stray bytes between markers (many cameras write them), an unusual version number or profile, odd but harmless scan
+ * parameters. */
 static void jpeg_trap_message(j_common_ptr common, int level)
 {
     switch (common->err->msg_code) {
@@ -49,7 +62,9 @@ static void jpeg_trap_message(j_common_ptr common, int level)
     case JWRN_NOT_SEQUENTIAL:
         return;
     default:
-        if (level < 0)
+        if (level < 0 && ((struct jpeg_trap *)common->err)->lenient)
+            jpeg_trap_keep(common);
+        else if (level < 0)
             jpeg_trap_fail(common, ERROR_CORRUPT);
     }
 }
@@ -63,6 +78,8 @@ struct jpeg_error_mgr *jpeg_trap_set(struct jpeg_trap *trap, struct error *err)
 {
     trap->err = err;
     trap->code = OK;
+    trap->lenient = false;
+    trap->damage = 0;
     jpeg_std_error(&trap->manager);
     trap->manager.error_exit = jpeg_trap_error;
     trap->manager.emit_message = jpeg_trap_message;

@@ -1,4 +1,4 @@
-/* Samples between the networks' floats and bytes.
+/* Conversions of samples between the networks' floats and bytes.
  * Thread-safety: functions without state. */
 #ifndef SERVER_IMAGE_PIXEL_H
 #define SERVER_IMAGE_PIXEL_H

@@ -76,7 +76,7 @@ static uint64_t png_data_cost(const uint8_t *row, size_t n)
     return sum;
 }
 
-/* Filters x into to[1 + n], the filter's number first, by the best of all; tries: FILTERS rows of scratch. */
+/* Filters x with the best filter into to[1 + n], the filter's number first; tries: FILTERS rows of scratch. */
 static void png_data_filter(uint8_t *to, const uint8_t *x, const uint8_t *above, size_t pixel, size_t n, uint8_t *tries)
 {
     uint64_t least = UINT64_MAX;
@@ -124,7 +124,7 @@ static bool png_data_rows(const struct png_data *data, int from, int to, uint8_t
     return true;
 }
 
-/* Deflates raw[size]; `before` bytes in front of it are what the decoder has seen last. */
+/* Deflates raw[size]; the `before` bytes in front of it are what the decoder has seen last. */
 static bool png_data_deflate(const struct png_data *data, const uint8_t *raw, size_t size, size_t before, bool last,
                              struct strip *strip)
 {

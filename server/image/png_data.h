@@ -1,6 +1,6 @@
-/* What is in a PNG's IDAT chunks: rows filtered and deflated in strips, which the cores share. libpng does it on one
- * core and tries longer matches than a picture has: 2048×1536 px of a restored photo took it 880 ms at level 6 for
- * 2.93 MB, where runs alone (level 1 here) give 2.77 MB in 150 ms on one core.
+/* The contents of a PNG's IDAT chunks: rows filtered and deflated in strips, divided among the cores. libpng uses one
+ * core and looks for long matches, which pictures rarely have: 2048×1536 px of a restored photo took it 880 ms at level
+ * 6 for 2.93 MB, while run lengths alone (level 1 here) give 2.77 MB in 150 ms on one core.
  * Thread-safety: functions without state; row() is called from several threads. */
 #ifndef SERVER_IMAGE_PNG_DATA_H
 #define SERVER_IMAGE_PNG_DATA_H
@@ -17,12 +17,12 @@ struct png_data {
     int height;
     int level; /* 0: stored, 1: filtered and run lengths, 2..9: zlib's levels */
     const void *context;
-    /* Row y as the file has it, samples in big-endian order, into line[stride]. From any thread. */
+    /* Writes row y as in the file, samples in big-endian order, to line[stride]. Called from any thread. */
     void (*row)(const void *context, int y, uint8_t *line);
 };
 
-/* Hands over the zlib stream, one IDAT's data at a time and in order, to write(), on the caller's thread; false from it
- * stands for memory that ran out. The bytes do not depend on the number of threads. ERROR_NO_MEMORY. */
+/* Passes the zlib stream to write(), one IDAT's data at a time and in order, on the caller's thread; false from write()
+ * means that memory ran out. The bytes do not depend on the number of threads. ERROR_NO_MEMORY. */
 enum error_code png_data_encode(const struct png_data *data, bool (*write)(void *user, const uint8_t *, size_t),
                                 void *user, struct error *err) MUST_CHECK;
 

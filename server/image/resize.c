@@ -98,7 +98,7 @@ static uint8_t resize_exact_cell(const int *const rows[], const int weight[], in
         for (int k = 0; k < 8; k++)
             sum += rows[k][i] * weight[k];
         v = (sum + (1 << (2 * RESIZE_EXACT_BITS - 1))) >> (2 * RESIZE_EXACT_BITS);
-    } else { /* OpenCV's vector code drops low bits on the way */
+    } else { /* OpenCV's vector code drops low bits in between */
         v = (((weight[0] * (rows[0][i] >> 4)) >> 16) + ((weight[1] * (rows[1][i] >> 4)) >> 16) + 2) >> 2;
     }
     return (uint8_t)(v < 0 ? 0 : v > 255 ? 255 : v);
@@ -279,7 +279,7 @@ void resize_stream_destroy(struct resize_stream **stream)
     *stream = NULL;
 }
 
-/* What is compiled twice, the second time for processors with AVX2. The sums are the same. */
+/* Compiled twice, the second time for processors with AVX2. The sums are the same. */
 #if defined(__x86_64__)
 #define RESIZE_FAST __attribute__((target("avx2")))
 #define RESIZE_HAS_FAST() __builtin_cpu_supports("avx2")

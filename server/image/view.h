@@ -1,5 +1,5 @@
 /* Borrowed rectangles of pixels, interleaved, for the functions of warp, resize and filter. A part of a picture is a
- * view too: move data, keep the stride. Two planes of a planar picture are two views of one channel. Thread-safety:
+ * view too: move data and keep the stride. Two planes of a planar picture are two one-channel views. Thread-safety:
  * plain data. */
 #ifndef SERVER_IMAGE_VIEW_H
 #define SERVER_IMAGE_VIEW_H
@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Pixel (x, y), channel c is data[y * stride + x * channels + c]. A const view's pixels are only read. */
+/* Pixel (x, y), channel c is data[y * stride + x * channels + c]. The pixels of a const view are only read. */
 struct view_u8 {
     uint8_t *data;
     int width, height, channels;

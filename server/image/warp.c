@@ -11,7 +11,7 @@
 /* OpenCV's fixed point: coordinates are summed in 1/1024 px, then rounded to 1/32 px. */
 #define WARP_STEPS 32
 
-/* How far a tent reaches at most, px each way: a degenerate matrix must not turn into hours of work. */
+/* The farthest that a tent reaches, px each way: a degenerate matrix must not cause hours of work. */
 #define WARP_MAX_RADIUS 64
 
 /* Source px that one destination px covers, at least 1. */
@@ -173,7 +173,8 @@ static inline warp_quad warp_quad_u8(const void *data, size_t at)
     int32_t four;
     memcpy(&four, (const uint8_t *)data + at, sizeof four);
     const warp_bytes none = {0}, v = (warp_bytes)(warp_ints){four};
-    /* Widened by zeros in two steps, which SSE2 and NEON have; compilers make four conversions of a simpler cast. */
+    /* Widened with zeros in two steps, which SSE2 and NEON have; compilers turn a simpler cast into four
+     * conversions. */
     const warp_words w =
         (warp_words)__builtin_shufflevector(v, none, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
     return __builtin_convertvector((warp_ints)__builtin_shufflevector(w, (warp_words)none, 0, 8, 1, 9, 2, 10, 3, 11),
@@ -205,7 +206,7 @@ static inline double warp_at(const double row[3], int x, int y)
     return row[0] * x + row[1] * y + row[2];
 }
 
-/* One destination px anywhere, for what the fast ways leave out: the picture's edge, one or two channels. */
+/* One destination px anywhere, for what the fast paths leave out: the picture's edge, one or two channels. */
 static inline __attribute__((always_inline)) void warp_any(const struct warp_loop *loop, float *to, double sx,
                                                            double sy, warp_one_fn *one)
 {
@@ -275,7 +276,7 @@ static inline __attribute__((always_inline)) void warp_row(const struct warp_loo
                                                            size_t channels, warp_quad_fn *quad, warp_one_fn *one)
 {
     const int begin = loop->x0, end = loop->x0 + loop->dst->width;
-    int first = begin, last = end; /* what lies between them is clear: each coordinate only rises or only falls */
+    int first = begin, last = end; /* then so is everything in between: each coordinate only rises or only falls */
     while (first < last && (channels < 3 || !warp_clear(loop, first, y)))
         first++;
     while (first < last && !warp_clear(loop, last - 1, y))

@@ -1,22 +1,28 @@
 #include "runtime/base/thread.h"
 #include "server/job/worker.h"
 
-static void set_current(struct carrier *carrier, struct job *job)
+static void carrier_set_current(struct carrier *carrier, struct job *job)
 {
     pthread_mutex_lock(&carrier->pool->lock);
     carrier->current = job;
-    if (job && carrier->pool->cancelled) /* it was between the queue and us when all were cancelled */
+    carrier->moved_ns = 0;
+    if (job && carrier->pool->cancelled) /* it had left the queue but not reached us when all jobs were cancelled */
         job_stop(job, ERROR_BUSY);
     pthread_mutex_unlock(&carrier->pool->lock);
 }
 
-/* Reads the picture, waits for what a worker makes of it, and writes the result. */
-static enum error_code carry(struct worker_pool *pool, struct job *job, struct error *err)
+/* Reads the picture, waits until a worker has computed it, and writes the result. */
+static enum error_code carrier_carry(struct worker_pool *pool, struct job *job, struct error *err)
 {
     struct restoration *r = job->restoration;
     enum error_code code = ERROR_CANCELLED;
-    if (!atomic_load(&job->stop))
+    const uint64_t working = inflight_picture(r);
+    if (inflight_begin(pool->inflight, working, &job->stop)) {
+        if (!job->inflight)
+            job->inflight = inflight_hold(pool->inflight);
+        job->working = working;
         code = pipeline_begin(r, pool->store, err);
+    }
     if (code || atomic_load(&job->stop)) {
         queue_drop(pool->queue, job);
         return code ? code : ERROR_CANCELLED;
@@ -43,12 +49,15 @@ void *carrier_main(void *argument)
     thread_give_way();
     while ((job = queue_carry(pool->queue))) {
         struct error err = ERROR_INIT;
-        set_current(carrier, job);
+        carrier_set_current(carrier, job);
         job->started_ns = job_now();
-        const enum error_code code = carry(pool, job, &err);
-        set_current(carrier, NULL);
-        restoration_drop_pictures(job->restoration); /* the answer may take its time on its way */
-        if (code == ERROR_TIMEOUT)                   /* the pipeline may see it before worker_pool_expire does */
+        const enum error_code code = carrier_carry(pool, job, &err);
+        carrier_set_current(carrier, NULL);
+        restoration_drop_pictures(job->restoration); /* sending the answer may take a while */
+        job->result = job->restoration->output_bytes;
+        if (job->inflight)
+            inflight_end(job->inflight, job->working, job->result);
+        if (code == ERROR_TIMEOUT) /* the pipeline may see it before worker_pool_expire does */
             job_stop(job, ERROR_TIMEOUT);
         const bool stopped = atomic_load(&job->stop);
         if (stopped && (code == ERROR_CANCELLED || code == ERROR_TIMEOUT || code == ERROR_DEVICE_LOST))

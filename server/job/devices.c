@@ -13,7 +13,7 @@
 
 struct row {
     char id[sizeof((struct device_info *)0)->id]; /* status.info's, which is read without the lock */
-    struct device_status status;                  /* but for what follows from the rest */
+    struct device_status status;                  /* except for what follows from the rest */
     bool disabled;
     char trouble[640];                   /* why it is disabled or lost */
     struct engine *engines[MAX_WORKERS]; /* of the workers that have it open */
@@ -21,7 +21,7 @@ struct row {
     char running[MAX_WORKERS][33]; /* its jobs at work */
     int running_count;
     int64_t busy_since;  /* ns; while there are any */
-    double busy[MINUTE]; /* seconds of work in each second of the last minute, by second modulo 60 */
+    double busy[MINUTE]; /* seconds of work in each second of the last minute, indexed by second modulo 60 */
     int64_t second[MINUTE];
 };
 
@@ -60,7 +60,7 @@ void devices_destroy(struct devices **devices)
  */
 
 /* As device_find. */
-static int lookup(const struct devices *devices, const char *wanted, size_t *fits, const char **hint)
+static int devices_lookup(const struct devices *devices, const char *wanted, size_t *fits, const char **hint)
 {
     struct device_info list[DEVICES_MAX];
     for (int i = 0; i < devices->count; i++)
@@ -69,12 +69,13 @@ static int lookup(const struct devices *devices, const char *wanted, size_t *fit
     return device_find(list, (size_t)devices->count, wanted, fits);
 }
 
-static enum error_code find(const struct devices *devices, const char *wanted, int *device, struct error *err)
+static enum error_code devices_find_locked(const struct devices *devices, const char *wanted, int *device,
+                                           struct error *err)
 {
     char known[512] = "";
     const char *hint;
     size_t fits;
-    *device = lookup(devices, wanted, &fits, &hint);
+    *device = devices_lookup(devices, wanted, &fits, &hint);
     if (*device >= 0)
         return OK;
     for (int i = 0; i < devices->count; i++) {
@@ -82,59 +83,65 @@ static enum error_code find(const struct devices *devices, const char *wanted, i
         snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", devices->rows[i].status.info.id);
     }
     const bool several = strchr(wanted, ',') != NULL;
-    return error_set(err, ERROR_INVALID, "device: \"%.64s\" %s; there are: %.400s%s", wanted,
-                     fits      ? "fits several devices"
-                     : several ? "is a list, and a request takes one device"
-                               : "is none of the devices",
-                     *known ? known : "none", fits || several ? "" : hint);
+    if (err && err->code)
+        return ERROR_INVALID;
+    error_set(err, ERROR_INVALID, "device: \"%.64s\" %s; there are: %.400s", wanted,
+              fits      ? "fits several devices"
+              : several ? "is a list, and a request takes one device"
+                        : "is none of the devices",
+              *known ? known : "none");
+    if (!fits && !several && *hint)
+        error_local(err, "%s", hint);
+    return ERROR_INVALID;
 }
 
-static uint32_t bit(int device)
+static uint32_t devices_bit(int device)
 {
     return UINT32_C(1) << device;
 }
 
-static bool usable(const struct row *row)
+static bool devices_row_usable(const struct row *row)
 {
     return row->status.info.usable && !row->disabled;
 }
 
 /* Every usable device of the first kind that has any. */
-static uint32_t best_kind(const struct devices *devices)
+static uint32_t devices_best_kind(const struct devices *devices)
 {
     uint32_t best = 0;
     const struct row *first = NULL;
     for (int i = 0; i < devices->count; i++) {
         const struct row *row = &devices->rows[i];
-        if (!usable(row) || row->status.info.type == DEVICE_SOFTWARE)
+        if (!devices_row_usable(row) || row->status.info.type == DEVICE_SOFTWARE)
             continue;
         first = first ? first : row;
         if (row->status.info.type == first->status.info.type)
-            best |= bit(i);
+            best |= devices_bit(i);
     }
     return best;
 }
 
-/* Moves the row up to that place; those between move down. */
-static void move_up(struct devices *devices, int from, int to)
+/* Moves the row up to that place; the rows between move down. */
+static void devices_move_up(struct devices *devices, int from, int to)
 {
     const struct row row = devices->rows[from];
     memmove(&devices->rows[to + 1], &devices->rows[to], sizeof row * (size_t)(from - to));
     devices->rows[to] = row;
 }
 
-/* Puts those that are wanted first, in their order; *number of them. */
-static enum error_code choose(struct devices *devices, const char *wanted, int *number, struct error *err)
+/* Moves the wanted ones to the front, in their order; *number: how many. */
+static enum error_code devices_choose_locked(struct devices *devices, const char *wanted, int *number,
+                                             struct error *err)
 {
     char list[1024], *rest = NULL;
     const char *hint;
     int device;
     size_t fits;
     *number = 0;
-    if (lookup(devices, wanted, &fits, &hint) >= 0 || !strchr(wanted, ',')) { /* a name may have a comma, too */
-        enum error_code code = find(devices, wanted, &device, err);
+    if (devices_lookup(devices, wanted, &fits, &hint) >= 0 || !strchr(wanted, ',')) { /* a name may have a comma, too */
+        enum error_code code = devices_find_locked(devices, wanted, &device, err);
         if (!code)
-            move_up(devices, device, (*number)++);
+            devices_move_up(devices, device, (*number)++);
         return code;
     }
     snprintf(list, sizeof list, "%s", wanted);
@@ -144,11 +151,11 @@ static enum error_code choose(struct devices *devices, const char *wanted, int *
             item[size - 1] = 0;
         if (!strcasecmp(item, "auto"))
             return error_set(err, ERROR_INVALID,
-                             "device: \"auto\" stands alone, not in a list; name the devices in their order");
-        if (find(devices, item, &device, err))
+                             "device: \"auto\" cannot be part of a list; name the devices in order of preference");
+        if (devices_find_locked(devices, item, &device, err))
             return err ? err->code : ERROR_INVALID;
         if (device >= *number) /* not named twice */
-            move_up(devices, device, (*number)++);
+            devices_move_up(devices, device, (*number)++);
     }
     return *number ? OK : error_set(err, ERROR_INVALID, "device: \"%.64s\" names no device", wanted);
 }
@@ -158,13 +165,13 @@ enum error_code devices_choose(struct devices *devices, const char *wanted, stru
     enum error_code code = OK;
     pthread_mutex_lock(&devices->lock);
     if (!*wanted || !strcasecmp(wanted, "auto")) {
-        devices->chosen = best_kind(devices);
+        devices->chosen = devices_best_kind(devices);
     } else {
         int number;
         if (!strcmp(wanted, "reference") && devices->count < DEVICES_MAX)
             devices->rows[devices->count++].status.info =
                 (struct device_info){.id = "reference", .name = "reference", .type = DEVICE_CPU, .usable = true};
-        code = choose(devices, wanted, &number, err);
+        code = devices_choose_locked(devices, wanted, &number, err);
         devices->chosen = code ? 0 : (uint32_t)((UINT64_C(1) << number) - 1);
     }
     pthread_mutex_unlock(&devices->lock);
@@ -174,8 +181,8 @@ enum error_code devices_choose(struct devices *devices, const char *wanted, stru
 enum error_code devices_find(struct devices *devices, const char *wanted, int *device, struct error *err)
 {
     pthread_mutex_lock(&devices->lock);
-    enum error_code code = find(devices, wanted, device, err);
-    if (!code && !usable(&devices->rows[*device])) {
+    enum error_code code = devices_find_locked(devices, wanted, device, err);
+    if (!code && !devices_row_usable(&devices->rows[*device])) {
         const struct row *row = &devices->rows[*device];
         code = error_set(err, ERROR_DEVICE_DISABLED, "device: \"%.64s\" cannot be used: %s", wanted,
                          row->disabled ? row->trouble : row->status.info.reason);
@@ -184,25 +191,26 @@ enum error_code devices_find(struct devices *devices, const char *wanted, int *d
     return code;
 }
 
-static bool lost(const struct row *row)
+static bool devices_row_lost(const struct row *row)
 {
     return !row->engine_count && *row->trouble;
 }
 
 /* Under the lock. */
-static uint32_t route(const struct devices *devices, uint32_t tried)
+static uint32_t devices_route_locked(const struct devices *devices, uint32_t tried)
 {
     uint32_t routes = 0;
-    bool working = false; /* one of them is, or is about to */
+    bool working = false; /* one of them is at work, or about to be */
     for (int i = 0; i < devices->count; i++)
-        if ((devices->chosen & ~tried & bit(i)) && usable(&devices->rows[i])) {
-            routes |= bit(i);
-            working = working || !lost(&devices->rows[i]);
+        if ((devices->chosen & ~tried & devices_bit(i)) && devices_row_usable(&devices->rows[i])) {
+            routes |= devices_bit(i);
+            working = working || !devices_row_lost(&devices->rows[i]);
         }
     for (int i = 0; i < devices->count && !working; i++) {
         const struct row *row = &devices->rows[i];
-        if (!(tried & bit(i)) && usable(row) && !lost(row) && row->status.info.type != DEVICE_SOFTWARE) {
-            routes |= bit(i);
+        if (!(tried & devices_bit(i)) && devices_row_usable(row) && !devices_row_lost(row) &&
+            row->status.info.type != DEVICE_SOFTWARE) {
+            routes |= devices_bit(i);
             working = true;
         }
     }
@@ -212,7 +220,7 @@ static uint32_t route(const struct devices *devices, uint32_t tried)
 uint32_t devices_route(struct devices *devices, uint32_t tried)
 {
     pthread_mutex_lock(&devices->lock);
-    uint32_t routes = route(devices, tried);
+    uint32_t routes = devices_route_locked(devices, tried);
     pthread_mutex_unlock(&devices->lock);
     return routes;
 }
@@ -254,8 +262,8 @@ void devices_up(struct devices *devices, int device, struct engine *engine)
     pthread_mutex_unlock(&devices->lock);
 }
 
-/* Under the lock: what is to be remembered when nobody has it open. */
-static void remember(struct row *row)
+/* Under the lock: keeps what must be remembered while nobody has it open. */
+static void devices_remember(struct row *row)
 {
     struct device_info *info = &row->status.info;
     uint64_t peak = info->memory_peak;
@@ -269,7 +277,7 @@ void devices_down(struct devices *devices, int device, struct engine *engine, co
 {
     pthread_mutex_lock(&devices->lock);
     struct row *row = &devices->rows[device];
-    remember(row);
+    devices_remember(row);
     for (int i = 0; i < row->engine_count; i++)
         if (row->engines[i] == engine) {
             row->engines[i] = row->engines[--row->engine_count];
@@ -282,8 +290,16 @@ void devices_down(struct devices *devices, int device, struct engine *engine, co
     pthread_mutex_unlock(&devices->lock);
 }
 
-/* Spreads a span of work over the seconds it lay in. */
-static void spread(struct row *row, int64_t from_ns, int64_t to_ns)
+void devices_info(struct devices *devices, int device, struct device_info *out)
+{
+    pthread_mutex_lock(&devices->lock);
+    devices_remember(&devices->rows[device]);
+    *out = devices->rows[device].status.info;
+    pthread_mutex_unlock(&devices->lock);
+}
+
+/* Distributes a span of work over the seconds that it covers. */
+static void devices_spread(struct row *row, int64_t from_ns, int64_t to_ns)
 {
     const int64_t ns = 1000000000;
     row->status.busy_seconds += (double)(to_ns - from_ns) / 1e9;
@@ -322,7 +338,7 @@ void devices_end(struct devices *devices, int device, const char *job_id, enum j
             break;
         }
     if (!row->running_count)
-        spread(row, row->busy_since, job_now());
+        devices_spread(row, row->busy_since, job_now());
     row->status.jobs_done += end == JOB_DONE;
     row->status.jobs_failed += end == JOB_FAILED;
     pthread_mutex_unlock(&devices->lock);
@@ -335,26 +351,26 @@ void devices_count_lost(struct devices *devices, int device, unsigned times)
     pthread_mutex_unlock(&devices->lock);
 }
 
-/* Why jobs that name no device do not run on this one. first: one on which they do, NULL for none. */
-static void explain(const struct row *row, const struct row *first, char *out, size_t size)
+/* Why this device does not run jobs that name none. first: one that does; NULL: none. */
+static void devices_explain(const struct row *row, const struct row *first, char *out, size_t size)
 {
     if (!row->status.info.usable)
         snprintf(out, size, "%s", row->status.info.reason);
-    else if (row->disabled || lost(row))
+    else if (row->disabled || devices_row_lost(row))
         snprintf(out, size, "%s", row->trouble);
     else if (row->status.info.type == DEVICE_SOFTWARE)
-        snprintf(out, size, "software Vulkan works only for jobs that name it, or where the key device does");
+        snprintf(out, size, "software Vulkan is used only if a request or the key device names it");
     else if (first)
         snprintf(out, size, "jobs that name no device run on %s", first->status.info.id);
 }
 
-/* What GET /v1/devices says of the row. Works on a copy, so that a span still open is not counted twice. */
-static void complete(struct row *row, int64_t now, struct device_status *out)
+/* What GET /v1/devices says about the row. Works on a copy, so that an open span is not counted twice. */
+static void devices_complete(struct row *row, int64_t now, struct device_status *out)
 {
-    remember(row);
+    devices_remember(row);
     struct row copy = *row;
     if (copy.running_count)
-        spread(&copy, copy.busy_since, now);
+        devices_spread(&copy, copy.busy_since, now);
     double busy = 0;
     for (int i = 0; i < MINUTE; i++)
         if (copy.second[i] > now / 1000000000 - MINUTE)
@@ -362,10 +378,10 @@ static void complete(struct row *row, int64_t now, struct device_status *out)
     *out = copy.status;
     out->open = row->engine_count > 0;
     out->utilisation = busy < MINUTE ? busy / MINUTE : 1;
-    out->state = !usable(row)         ? DEVICE_DISABLED
-                 : lost(row)          ? DEVICE_LOST
-                 : row->running_count ? DEVICE_BUSY
-                                      : DEVICE_IDLE;
+    out->state = !devices_row_usable(row) ? DEVICE_DISABLED
+                 : devices_row_lost(row)  ? DEVICE_LOST
+                 : row->running_count     ? DEVICE_BUSY
+                                          : DEVICE_IDLE;
     snprintf(out->current_job, sizeof out->current_job, "%s", copy.running_count ? copy.running[0] : "");
 }
 
@@ -375,18 +391,18 @@ enum error_code devices_read(struct devices *devices, struct device_status **lis
     pthread_mutex_lock(&devices->lock);
     *count = (size_t)devices->count;
     *list = mem_calloc(*count + 1, sizeof **list);
-    const uint32_t routes = route(devices, 0);
+    const uint32_t routes = devices_route_locked(devices, 0);
     const struct row *first = NULL; /* the first that works, else the first */
     for (int i = 0; i < devices->count; i++)
-        if ((routes & bit(i)) && (!first || (lost(first) && !lost(&devices->rows[i]))))
+        if ((routes & devices_bit(i)) && (!first || (devices_row_lost(first) && !devices_row_lost(&devices->rows[i]))))
             first = &devices->rows[i];
     for (int i = 0; *list && i < devices->count; i++) {
         struct row *row = &devices->rows[i];
         struct device_status *status = &(*list)[i];
-        complete(row, now, status);
+        devices_complete(row, now, status);
         status->is_default = row == first;
-        if (!(routes & bit(i)) || lost(row))
-            explain(row, first, status->reason, sizeof status->reason);
+        if (!(routes & devices_bit(i)) || devices_row_lost(row))
+            devices_explain(row, first, status->reason, sizeof status->reason);
     }
     pthread_mutex_unlock(&devices->lock);
     return *list ? OK : error_set(err, ERROR_NO_MEMORY, "no memory for the list of devices");

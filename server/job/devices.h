@@ -11,51 +11,56 @@
 enum device_state { DEVICE_IDLE, DEVICE_BUSY, DEVICE_LOST, DEVICE_DISABLED };
 
 struct device_status {
-    struct device_info info; /* with its memory of now, and memory_peak since the start, where it is open */
+    struct device_info info; /* with its current memory, and memory_peak since the start, while it is open */
     enum device_state state;
-    char current_job[33];             /* of its jobs at work the one that began first; "" when idle */
-    uint64_t jobs_done, jobs_failed;  /* here; one that was lost here and done elsewhere failed here */
+    char current_job[33];             /* of its running jobs the one that began first; "" when idle */
+    uint64_t jobs_done, jobs_failed;  /* here; a job that was lost here and done elsewhere counts as failed here */
     uint64_t lost;                    /* times */
-    double busy_seconds, utilisation; /* at least one job at work; utilisation: 0..1 over the last minute */
+    double busy_seconds, utilisation; /* with at least one job at work; utilisation: 0..1 over the last minute */
     bool open;                        /* a worker has it */
     struct selftest test;
-    bool is_default;  /* the first of those that jobs run on that name none */
-    char reason[640]; /* why jobs that name no device do not run on it; "": they do */
+    bool is_default;  /* the first of those that run jobs which name no device */
+    char reason[640]; /* why it does not run jobs that name no device; "": it does */
 };
 
 struct devices;
 
-/* A table of these devices, which are in the order of preference; what is beyond DEVICES_MAX is left out. */
+/* A table of these devices, which are in the order of preference; those beyond DEVICES_MAX are left out. */
 enum error_code devices_create(struct devices **out, const struct device_info *list, size_t count,
                                struct error *err) MUST_CHECK;
 void devices_destroy(struct devices **devices);
 
-/* Chooses those that jobs run on that name none. wanted: "auto" or "", every usable device of the best kind there is,
- * software never; or one as device_find takes it; or several in the order of preference, separated by commas; or
- * "reference", the oracle, which then joins the table. Those that are named come first in the table, so that their
- * numbers are their ranks: to be called before the numbers are used. ERROR_INVALID names those there are. */
+/* Chooses the devices for jobs that name none. wanted: "auto" or "", every usable device of the best kind available,
+ * never software; or one device as device_find takes it; or several in the order of preference, separated by commas; or
+ * "reference", the oracle, which then joins the table. Devices that are named here move to the front of the table, so
+ * that their numbers are their ranks: call this before the numbers are used. ERROR_INVALID names the devices that
+ * exist. */
 enum error_code devices_choose(struct devices *devices, const char *wanted, struct error *err) MUST_CHECK;
 
-/* The one device that a request names, by id, UUID or name. ERROR_INVALID: none, or more than one, and which there are;
- * ERROR_DEVICE_DISABLED: it cannot be used, and why. */
+/* The one device that a request names, by id, UUID or name. ERROR_INVALID: none fits, or more than one; the text says
+ * which exist. ERROR_DEVICE_DISABLED: it cannot be used; the text says why. */
 enum error_code devices_find(struct devices *devices, const char *wanted, int *device, struct error *err) MUST_CHECK;
 
-/* Where a job may run that names no device and was lost on those tried: the chosen ones; if they are all lost, also the
- * next of the others in the order of preference, software never. 0: nowhere. */
+/* Where a job that names no device may run after it was lost on those tried: the chosen devices; if all of them are
+ * lost, also the next of the others in the order of preference, never software. 0: nowhere. */
 uint32_t devices_route(struct devices *devices, uint32_t tried);
 
-/* The chosen ones but for those tried; 0: none is left. */
+/* The chosen devices without those tried; 0: none is left. */
 uint32_t devices_chosen(struct devices *devices, uint32_t tried);
 
-/* The device's id; as long as the table. */
+/* The device's id; it lives as long as the table. */
 const char *devices_id(const struct devices *devices, int device);
 
-/* What its self-test gave; one that failed is disabled. */
+/* Its info, with current numbers if it is open. */
+void devices_info(struct devices *devices, int device, struct device_info *out);
+
+/* Records the result of its self-test; a device that failed is disabled. */
 void devices_tested(struct devices *devices, int device, const struct selftest *test);
 
-/* A worker has opened it, and its engine tells the numbers of now until devices_down. */
+/* A worker has opened it, and its engine provides the current numbers until devices_down. */
 void devices_up(struct devices *devices, int device, struct engine *engine);
-/* The worker has it no longer, or never had: engine may be NULL. reason: why, or NULL when the worker ends. */
+/* The worker does not have it any more, or never had it: engine may be NULL. reason: why, or NULL when the worker
+ * ends. */
 void devices_down(struct devices *devices, int device, struct engine *engine, const char *reason);
 
 /* A job begins and ends on the device. end: JOB_DONE, JOB_FAILED or JOB_CANCELLED, which counts as neither. */
@@ -63,7 +68,7 @@ void devices_begin(struct devices *devices, int device, const char *job_id);
 void devices_end(struct devices *devices, int device, const char *job_id, enum job_state end);
 void devices_count_lost(struct devices *devices, int device, unsigned times);
 
-/* A copy of all rows into *list, free() it. ERROR_NO_MEMORY. */
+/* A copy of all rows in *list, which the caller frees with free(). ERROR_NO_MEMORY. */
 enum error_code devices_read(struct devices *devices, struct device_status **list, size_t *count,
                              struct error *err) MUST_CHECK;
 

@@ -1,5 +1,7 @@
 #include "server/job/engine.h"
 
+#include <limits.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,14 +13,18 @@ struct engine {
     char which[OPTION_NAME_MAX];
     char cache_dir[1024];
     struct worker_context context;
+    uint64_t memory; /* this and the next are from engine_set_memory */
+    int engines;
+    double used_ms; /* when a job last ended; INFINITY: its leftovers were given back */
+    bool rested;    /* its buffers were */
     unsigned losses;
-    uint32_t unmeasured[ROLE_COUNT]; /* bit i: in the default model's usual shape i something is to be measured */
+    uint32_t unmeasured[ROLE_COUNT]; /* bit i: the default model's usual shape i still needs measurements */
     pthread_mutex_t lock;            /* for engine_info: */
     struct device *shown;            /* context.device while it is open to all */
     struct device_info info;
 };
 
-static void show(struct engine *engine, struct device *device)
+static void engine_show(struct engine *engine, struct device *device)
 {
     pthread_mutex_lock(&engine->lock);
     engine->shown = device;
@@ -27,16 +33,16 @@ static void show(struct engine *engine, struct device *device)
     pthread_mutex_unlock(&engine->lock);
 }
 
-static void shut(struct engine *engine)
+static void engine_shut(struct engine *engine)
 {
-    show(engine, NULL); /* closing takes its time */
+    engine_show(engine, NULL); /* closing takes its time */
     pipeline_forget(&engine->context);
     model_set_destroy(&engine->context.models);
     device_close(&engine->context.device);
 }
 
-/* Unless it is open already. */
-static enum error_code open_device(struct engine *engine, struct error *err)
+/* Does nothing if it is open already. */
+static enum error_code engine_open(struct engine *engine, struct error *err)
 {
     enum error_code code = OK;
     if (!engine->context.device)
@@ -44,10 +50,11 @@ static enum error_code open_device(struct engine *engine, struct error *err)
     if (!code)
         code = model_set_create(&engine->context.models, engine->context.store, engine->context.device, err);
     if (code) {
-        shut(engine);
+        engine_shut(engine);
         return code;
     }
-    show(engine, engine->context.device);
+    model_set_budget(engine->context.models, engine->memory, engine->engines);
+    engine_show(engine, engine->context.device);
     return OK;
 }
 
@@ -66,10 +73,12 @@ enum error_code engine_create(struct engine **out, const char *which, const char
         *device = NULL;
     }
     pthread_mutex_init(&engine->lock, NULL);
+    engine->engines = 1;
+    engine->used_ms = INFINITY;
     snprintf(engine->which, sizeof engine->which, "%s", which);
     snprintf(engine->cache_dir, sizeof engine->cache_dir, "%s", cache_dir ? cache_dir : "");
     engine->context.store = store;
-    enum error_code code = open_device(engine, err);
+    enum error_code code = engine_open(engine, err);
     if (code)
         engine_destroy(&engine);
     *out = engine;
@@ -81,20 +90,29 @@ void engine_set_precision(struct engine *engine, enum precision precision)
     engine->context.precision = precision;
 }
 
+void engine_set_memory(struct engine *engine, uint64_t bytes, int engines)
+{
+    engine->memory = bytes;
+    engine->engines = engines;
+    if (engine->context.models)
+        model_set_budget(engine->context.models, bytes, engines);
+}
+
 void engine_destroy(struct engine **engine)
 {
     struct engine *old = *engine;
     *engine = NULL;
     if (!old)
         return;
-    shut(old);
+    engine_shut(old);
     pthread_mutex_destroy(&old->lock);
     free(old);
 }
 
-/* Prepares the default model's usual shape, with measuring or as far as goes without. What there is no room for is left
- * to the jobs that need it. */
-static enum error_code prepare(struct engine *engine, int role, int index, bool measure, bool *end, struct error *err)
+/* Prepares the default model's usual shape, with measurements or as far as possible without. If there is no room it is
+ * left to the jobs that need it. */
+static enum error_code engine_prepare_shape(struct engine *engine, int role, int index, bool measure, bool *end,
+                                            struct error *err)
 {
     const enum precision precision = pipeline_precision(&engine->context, PRECISION_AUTO);
     const struct model_entry *entry = NULL;
@@ -139,7 +157,7 @@ enum error_code engine_preload(struct engine *engine, char loaded[ROLE_COUNT][12
             continue;
         snprintf(loaded[role], sizeof loaded[role], "%s", entry->name);
         for (int index = 0; !code && !end; index++)
-            code = prepare(engine, role, index, index == 0, &end, err);
+            code = engine_prepare_shape(engine, role, index, index == 0, &end, err);
     }
     return code;
 }
@@ -158,40 +176,65 @@ enum error_code engine_prepare(struct engine *engine, struct error *err)
         if (engine->unmeasured[role] && engine->context.device) {
             const int index = __builtin_ctz(engine->unmeasured[role]);
             bool end;
-            engine->unmeasured[role] &= ~(UINT32_C(1) << index); /* prepare says if there is more of it */
-            return prepare(engine, role, index, true, &end, err);
+            engine->unmeasured[role] &= ~(UINT32_C(1) << index); /* prepare says whether there is more to do */
+            return engine_prepare_shape(engine, role, index, true, &end, err);
         }
     return OK;
 }
 
-enum error_code engine_compute(struct engine *engine, struct restoration *r, struct error *err)
+int engine_give_back(struct engine *engine, int64_t keep_ms)
+{
+    const double now = log_clock_ms(), since = now - (double)keep_ms;
+    const double rest_ms = fmin((double)keep_ms, ENGINE_REST_MS);
+    if (engine->context.ahead || !engine->context.models)
+        return -1;
+    double due = model_set_give_back(engine->context.models, since) + (double)keep_ms;
+    if (engine->used_ms <= now - (engine->rested ? (double)keep_ms : rest_ms)) {
+        device_give_back(engine->context.device);
+        mem_give_back();
+        if (engine->rested || engine->used_ms <= since)
+            engine->used_ms = INFINITY;
+        engine->rested = true; /* again later: the last results' memory was not free yet */
+    }
+    due = fmin(due, engine->used_ms + (engine->rested ? (double)keep_ms : rest_ms));
+    return isinf(due) ? -1 : (int)fmin(fmax(ceil(due - now), 1), INT_MAX);
+}
+
+static enum error_code engine_attempt(struct engine *engine, struct restoration *r, struct error *err)
 {
     for (int attempt = 0;; attempt++) {
         struct error local = ERROR_INIT;
         enum error_code code = OK;
-        if (!engine->context.device && open_device(engine, &local))
+        if (!engine->context.device && engine_open(engine, &local))
             return error_set(err, ERROR_DEVICE_LOST, "the device %s is not usable: %s", engine->which, local.text);
         code = pipeline_compute(r, &engine->context, &local);
         if (code != ERROR_DEVICE_LOST) {
-            if (code) {
-                error_set(err, code, "%s", local.text);
-                error_detail(err, "%s", local.detail);
-            }
-            return code;
+            return code ? error_copy(err, code, &local) : OK;
         }
         engine->losses++;
         log_event(LOG_ERROR, "device-lost", "device=%s attempt=%d reason=\"%s\" detail=\"%s\"", engine->info.id,
                   attempt, local.text, local.detail);
-        shut(engine);
+        engine_shut(engine);
         if (attempt > 0) {
             error_set(err, code,
-                      "%s was lost twice over this picture (%s): choose another device, or see what the driver logged",
+                      "%s was lost twice while it worked on this picture (%s): choose another device, or see "
+                      "what the driver logged",
                       engine->info.id, local.text);
             error_detail(err, "%.255s", local.text);
             return code;
         }
-        restoration_note(r, "%s was lost under this picture and opened anew", engine->info.id);
+        restoration_note(r, "%s was lost while it worked on this picture, and was opened again", engine->info.id);
     }
+}
+
+enum error_code engine_compute(struct engine *engine, struct restoration *r, struct error *err)
+{
+    const enum error_code code = engine_attempt(engine, r, err);
+    engine->used_ms = log_clock_ms();
+    engine->rested = false;
+    if (engine->context.models)
+        model_set_settle(engine->context.models);
+    return code;
 }
 
 void engine_set_spare(struct engine *engine, void (*spare)(void *user), void *user)

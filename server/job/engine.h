@@ -1,5 +1,5 @@
-/* A device with its models, ready to run restorations; opened anew once when the device is lost under a job.
- * Thread-safety: an engine belongs to one thread at a time, but for engine_info, which may be called from any. */
+/* A device with its models, ready to run restorations; opened again once when the device is lost during a job.
+ * Thread-safety: an engine belongs to one thread at a time, except for engine_info, which any thread may call. */
 #ifndef SERVER_JOB_ENGINE_H
 #define SERVER_JOB_ENGINE_H
 
@@ -8,32 +8,41 @@
 struct engine;
 
 /* Opens the device (id, UUID, name; "auto": the best). cache_dir: for compiled pipelines, or NULL. The store is
- * borrowed. device: takes over that handle of the device, which is open already; NULL, or *device NULL: opens one.
- * Errors are those of device_open. */
+ * borrowed. device: an open handle of the device to take over; NULL, or *device NULL: opens one. Errors are those of
+ * device_open. */
 enum error_code engine_create(struct engine **out, const char *which, const char *cache_dir, struct model_store *store,
                               struct device **device, struct error *err) MUST_CHECK;
-/* What restorations get that leave the precision open, where the device has it. AUTO, as at first: what it prefers. */
+/* The precision of restorations that leave it open, if the device has it. AUTO, the default: what the device
+ * prefers. */
 void engine_set_precision(struct engine *engine, enum precision precision);
+/* How many bytes the device may hold between jobs (0, the default: plan_cache_usual), and how many engines share it. */
+void engine_set_memory(struct engine *engine, uint64_t bytes, int engines);
 void engine_destroy(struct engine **engine);
 
 /* Puts the default models on the device and prepares it for pictures of usual sizes, so that the first job need not
- * wait for weights or pipelines. What has to be measured, on a device that the cache does not know yet, is begun for
- * the most usual size alone and left to engine_prepare for the others. The models' names into loaded ("" where there is
+ * wait for weights or pipelines. On a device that the cache does not know yet, measurements begin for the most usual
+ * size only and are left to engine_prepare for the others. The models' names go into loaded ("" where there is
  * none). */
 enum error_code engine_preload(struct engine *engine, char loaded[ROLE_COUNT][128], struct error *err) MUST_CHECK;
 
-/* Whether anything is left to prepare, and the next piece of it, which may take seconds: for when there is no job. A
- * job that comes first does what it needs of it. The results are in the cache, for all times. */
+/* Whether anything is left to prepare; and prepares the next piece, which may take seconds, so call it when there is no
+ * job. A job that comes earlier prepares what it needs. The results stay in the cache for good. */
 bool engine_unprepared(const struct engine *engine);
 enum error_code engine_prepare(struct engine *engine, struct error *err) MUST_CHECK;
 
-/* Runs pipeline_compute for a restoration that has begun. A device that is lost is opened anew and the work done once
- * more, which becomes a note; lost again, or not to be opened, the error is ERROR_DEVICE_LOST, with the driver's reason
- * for its detail, and the next one tries to open it first. */
+/* When there is no job: gives back what was not used for keep_ms, on the device and on the host; and, after
+ * ENGINE_REST_MS without a job, what the next job gets again within some ms: empty buffers, and what malloc holds.
+ * Returns in how many ms there is more to give back; negative: nothing is left. */
+#define ENGINE_REST_MS 2000
+int engine_give_back(struct engine *engine, int64_t keep_ms);
+
+/* Runs pipeline_compute for a restoration that has begun. A device that is lost is opened again and the work is done
+ * once more, which becomes a note. If it is lost again or cannot be opened, the error is ERROR_DEVICE_LOST, with the
+ * driver's reason as its detail, and the next restoration first tries to open it. */
 enum error_code engine_compute(struct engine *engine, struct restoration *r, struct error *err) MUST_CHECK;
 
-/* What is called in the midst of engine_compute, when all of a restoration's work is on the device: it may call
- * engine_ahead with the next one, which engine_compute or engine_forget must get then. */
+/* Sets what is called during engine_compute once all of a restoration's work is on the device: it may call engine_ahead
+ * with the next one, which must then be passed to engine_compute or engine_forget. */
 void engine_set_spare(struct engine *engine, void (*spare)(void *user), void *user);
 void engine_ahead(struct engine *engine, struct restoration *r);
 void engine_forget(struct engine *engine);
@@ -41,11 +50,11 @@ void engine_forget(struct engine *engine);
 /* The whole restoration. */
 enum error_code engine_run(struct engine *engine, struct restoration *r, struct error *err) MUST_CHECK;
 
-/* How often the device was lost so far; whether it is there now. */
+/* How often the device has been lost; whether it is open now. */
 unsigned engine_losses(const struct engine *engine);
 bool engine_usable(const struct engine *engine);
 
-/* What device it is, with its numbers of now, or as it was last seen when it is lost. Waits for nothing. */
+/* The device's info, with current numbers, or as last seen when it is lost. Never waits. */
 void engine_info(struct engine *engine, struct device_info *out);
 
 #endif

@@ -20,6 +20,7 @@ enum error_code job_create(struct job **out, const char *id, struct restoration 
     job->restoration->input = *body;
     job->restoration->input_bytes = body_size;
     job->created_ns = job_now();
+    job->device = -1;
     job->end = end;
     job->context = context;
     atomic_init(&job->references, 1);
@@ -43,6 +44,9 @@ void job_release(struct job **job)
     if (!old || atomic_fetch_sub(&old->references, 1) > 1)
         return;
     restoration_destroy(&old->restoration);
+    if (old->inflight)
+        inflight_sent(old->inflight, old->result);
+    inflight_destroy(&old->inflight);
     sem_destroy(&old->computed);
     free(old->body);
     free(old);
@@ -93,7 +97,7 @@ void job_make_id(char out[33])
     unsigned char bytes[16];
     if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
         memset(bytes, 0,
-               sizeof bytes); /* 16 bytes come whole once the kernel has started; ids only tell requests apart */
+               sizeof bytes); /* once the kernel has started all 16 bytes arrive; ids only distinguish requests */
     for (int i = 0; i < 16; i++)
         snprintf(out + 2 * i, 3, "%02x", bytes[i]);
 }

@@ -1,4 +1,4 @@
-/* One request for a restoration: its picture and options, its state, its stop flag and who wants to know its end.
+/* One request for a restoration: its picture and options, its state, its stop flag and whom to tell when it ends.
  * Thread-safety: counted references; state, stop and the restoration's progress may be read from any thread, the rest
  * belongs to the thread that works on it until the job has ended, then to whoever holds a reference. */
 #ifndef SERVER_JOB_JOB_H
@@ -6,6 +6,8 @@
 
 #include <semaphore.h>
 
+#include "server/job/estimate.h"
+#include "server/job/inflight.h"
 #include "server/pipeline/pipeline.h"
 
 /* A server's devices are numbered from 0 in the order of preference, and a set of them is a word of bits. */
@@ -15,7 +17,7 @@ enum job_state { JOB_QUEUED, JOB_RUNNING, JOB_DONE, JOB_FAILED, JOB_CANCELLED };
 
 struct job;
 
-/* Called once when the job has ended, on the thread that ended it. It must not block. */
+/* Called once, when the job has ended, on the thread that ended it. Must not block. */
 typedef void job_end_fn(struct job *job, void *context);
 
 struct job {
@@ -25,40 +27,46 @@ struct job {
     _Atomic enum job_state state;
     struct error error;                          /* why it failed */
     int64_t created_ns, started_ns, finished_ns; /* CLOCK_MONOTONIC; started 0: it never ran */
-    atomic_int stop;                             /* enum error_code: why it is to stop; OK: it is not */
+    atomic_int stop;                             /* enum error_code: why it must stop; OK: it need not */
     char etag[40];                               /* of the output, with its quotes; "" where there is none */
     job_end_fn *end;
     void *context;
 
-    uint32_t devices; /* where it may run; set before it is queued, as are the next two */
-    uint32_t tried;   /* where it ran and the device was lost */
-    bool named;       /* its client named the device: no other will do */
+    uint32_t devices;           /* where it may run; this and the next two are set before it is queued */
+    uint32_t tried;             /* where it ran until the device was lost */
+    bool named;                 /* its client named the device: no other will do */
+    struct estimate estimate;   /* set before it is queued */
+    int device;                 /* where it ran last; negative: nowhere yet */
+    _Atomic int64_t running_ns; /* when it began there */
 
-    struct job *next; /* of the queue it waits in; under its lock, as are the next two */
-    bool carried;     /* a carrier has it, which will end it */
-    bool ready;       /* its picture is read: it waits for a device alone */
+    struct job *next; /* of the queue it waits in; this and the next two are under its lock */
+    bool carried;     /* a carrier has it and will end it */
+    bool ready;       /* its picture is read: it only waits for a device */
+
+    struct inflight *inflight; /* what its picture was admitted to; NULL: not admitted yet */
+    uint64_t working, result;  /* bytes that count there while it is at work, and those of its result */
 
     sem_t computed; /* posted by job_computed, for its carrier */
     enum error_code outcome;
     atomic_int references;
 };
 
-/* Takes over body (malloc) and the restoration, whose input it sets. id: at most 32 characters. On failure both stay
- * the caller's. */
+/* Takes over body (from malloc) and the restoration, and sets its input. id: at most 32 characters. On failure both
+ * stay the caller's. */
 enum error_code job_create(struct job **out, const char *id, struct restoration **restoration, uint8_t **body,
                            size_t body_size, job_end_fn *end, void *context, struct error *err) MUST_CHECK;
 
 /* One more reference. */
 struct job *job_hold(struct job *job);
 
-/* Gives a reference back; with the last one everything goes. NULL-safe, *job becomes NULL. */
+/* Drops a reference; the last one frees everything. NULL-safe; *job becomes NULL. */
 void job_release(struct job **job);
 
-/* Asks a running job to stop; the first reason (ERROR_CANCELLED, ERROR_TIMEOUT, ERROR_BUSY) stays. */
+/* Asks a running job to stop; the first reason (ERROR_CANCELLED, ERROR_TIMEOUT, ERROR_STALLED, ERROR_BUSY) is kept. */
 void job_stop(struct job *job, enum error_code reason);
 
-/* Tells the job's carrier what came of it on the device, or instead of it; once for each job that is carried and ready.
- * err: why, where code is not OK. */
+/* Tells the job's carrier how the work on the device ended, or why there was none; once for each job that is carried
+ * and ready. err: the reason when code is not OK. */
 void job_computed(struct job *job, enum error_code code, const struct error *err);
 
 /* Makes the entity tag of a job that is done. */

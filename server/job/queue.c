@@ -17,7 +17,7 @@ struct queue {
     int up[DEVICES_MAX]; /* workers of each device that can work */
     uint32_t up_devices; /* those with any */
     int idle[DEVICES_MAX];
-    uint32_t idle_devices; /* the same of workers that come for a job */
+    uint32_t idle_devices; /* the same for workers that are about to take a job */
     bool closed, ended;
 };
 
@@ -51,15 +51,15 @@ void queue_destroy(struct queue **queue)
     free(old);
 }
 
-/* Under the lock: something is not as it was. All wake, since not everyone may do what there is to do. */
-static void wake(struct queue *queue)
+/* Under the lock: something has changed. Wakes all, because not everyone may do what there is to do. */
+static void queue_wake(struct queue *queue)
 {
     pthread_cond_broadcast(&queue->changed);
     pthread_cond_broadcast(&queue->carry);
 }
 
-/* Under the lock: how many jobs wait that no idle worker is about to take. */
-static size_t waiting(const struct queue *queue)
+/* Under the lock: how many waiting jobs no idle worker is about to take. */
+static size_t queue_waiting(const struct queue *queue)
 {
     int idle[DEVICES_MAX];
     uint32_t devices = queue->idle_devices;
@@ -78,7 +78,7 @@ static size_t waiting(const struct queue *queue)
 }
 
 /* Under the lock, behind previous (NULL: to the front). */
-static void link_job(struct queue *queue, struct job *previous, struct job *job)
+static void queue_link(struct queue *queue, struct job *previous, struct job *job)
 {
     job->next = previous ? previous->next : queue->first;
     if (previous)
@@ -87,27 +87,27 @@ static void link_job(struct queue *queue, struct job *previous, struct job *job)
         queue->first = job;
     if (queue->last == previous)
         queue->last = job;
-    wake(queue);
+    queue_wake(queue);
 }
 
 enum error_code queue_push(struct queue *queue, struct job *job, struct error *err)
 {
     enum error_code code = OK;
     pthread_mutex_lock(&queue->lock);
-    const size_t depth = waiting(queue);
+    const size_t depth = queue_waiting(queue);
     if (queue->closed) {
-        code = error_set(err, ERROR_BUSY, "the server is shutting down and takes no new jobs");
+        code = error_set(err, ERROR_BUSY, "the server is shutting down and accepts no new jobs");
     } else if (depth >= queue->capacity) {
         code = error_set(err, ERROR_BUSY, "the queue is full: %zu jobs wait, and no more may", depth);
     } else {
-        link_job(queue, queue->last, job_hold(job));
+        queue_link(queue, queue->last, job_hold(job));
     }
     pthread_mutex_unlock(&queue->lock);
     return code;
 }
 
 /* Under the lock. previous: the one before it, NULL for the first. */
-static struct job *unlink_job(struct queue *queue, struct job *previous, struct job *job)
+static struct job *queue_unlink(struct queue *queue, struct job *previous, struct job *job)
 {
     if (previous)
         previous->next = job->next;
@@ -116,13 +116,13 @@ static struct job *unlink_job(struct queue *queue, struct job *previous, struct 
     if (queue->last == job)
         queue->last = previous;
     job->next = NULL;
-    wake(queue);
+    queue_wake(queue);
     return job;
 }
 
-/* Under the lock: the oldest job that a carrier may take now. Of those whose devices it shares, and which will
- * therefore be in its way, there may be so many for each of its devices. */
-static struct job *next_to_carry(const struct queue *queue)
+/* Under the lock: the oldest job that a carrier may take now. Carriers may have at most `ahead` jobs that share its
+ * devices for each of its devices. */
+static struct job *queue_next_to_carry(const struct queue *queue)
 {
     for (struct job *job = queue->first; job; job = job->next) {
         int before = 0;
@@ -140,7 +140,7 @@ struct job *queue_carry(struct queue *queue)
 {
     struct job *job;
     pthread_mutex_lock(&queue->lock);
-    while (!(job = next_to_carry(queue)) && !queue->ended)
+    while (!(job = queue_next_to_carry(queue)) && !queue->ended)
         pthread_cond_wait(&queue->carry, &queue->lock);
     if (job) {
         job->carried = true;
@@ -164,7 +164,7 @@ void queue_return(struct queue *queue, struct job *job)
     struct job *previous = NULL;
     for (struct job *at = queue->first; at && at->created_ns <= job->created_ns; at = at->next)
         previous = at;
-    link_job(queue, previous, job);
+    queue_link(queue, previous, job);
     pthread_mutex_unlock(&queue->lock);
 }
 
@@ -178,7 +178,7 @@ void queue_worker(struct queue *queue, int device, bool up)
 }
 
 /* Under the lock. */
-static void set_idle(struct queue *queue, int device, int change)
+static void queue_set_idle(struct queue *queue, int device, int change)
 {
     queue->idle[device] += change;
     queue->idle_devices = (queue->idle_devices & ~(UINT32_C(1) << device)) | (uint32_t)(queue->idle[device] > 0)
@@ -188,12 +188,12 @@ static void set_idle(struct queue *queue, int device, int change)
 void queue_idle(struct queue *queue, int device)
 {
     pthread_mutex_lock(&queue->lock);
-    set_idle(queue, device, 1);
+    queue_set_idle(queue, device, 1);
     pthread_mutex_unlock(&queue->lock);
 }
 
 /* Under the lock: the oldest job for a worker of the device, taken out. */
-static struct job *take(struct queue *queue, int device, bool up)
+static struct job *queue_take(struct queue *queue, int device, bool up)
 {
     const uint32_t others = up ? queue->idle_devices & ((UINT32_C(1) << device) - 1) : queue->up_devices;
     struct job *previous = NULL, *job = queue->first;
@@ -202,10 +202,10 @@ static struct job *take(struct queue *queue, int device, bool up)
         job = job->next;
     }
     if (job && up && queue->idle[device] > 0) {
-        set_idle(queue, device, -1);
-        pthread_cond_broadcast(&queue->changed); /* what was left to this worker is for the others now */
+        queue_set_idle(queue, device, -1);
+        pthread_cond_broadcast(&queue->changed); /* the others may now take what was reserved for this worker */
     }
-    return job ? unlink_job(queue, previous, job) : NULL;
+    return job ? queue_unlink(queue, previous, job) : NULL;
 }
 
 struct job *queue_pop(struct queue *queue, int device, bool up, int timeout_ms)
@@ -221,7 +221,7 @@ struct job *queue_pop(struct queue *queue, int device, bool up, int timeout_ms)
     pthread_mutex_lock(&queue->lock);
     int waited = 0;
     struct job *job;
-    while (!(job = take(queue, device, up)) && !(queue->ended && !queue->first) && !waited)
+    while (!(job = queue_take(queue, device, up)) && !(queue->ended && !queue->first) && !waited)
         waited = timeout_ms < 0 ? pthread_cond_wait(&queue->changed, &queue->lock)
                                 : pthread_cond_timedwait(&queue->changed, &queue->lock, &until);
     pthread_mutex_unlock(&queue->lock);
@@ -237,13 +237,13 @@ struct job *queue_pop_ahead(struct queue *queue, int device)
         job = job->next;
     }
     if (job)
-        unlink_job(queue, previous, job);
+        queue_unlink(queue, previous, job);
     pthread_mutex_unlock(&queue->lock);
     return job;
 }
 
-/* Under the lock: takes it out, if it is there. */
-static bool take_out(struct queue *queue, const struct job *job)
+/* Under the lock: removes it, if it is there. */
+static bool queue_take_out(struct queue *queue, const struct job *job)
 {
     struct job *previous = NULL, *at = queue->first;
     while (at && at != job) {
@@ -251,12 +251,12 @@ static bool take_out(struct queue *queue, const struct job *job)
         at = at->next;
     }
     if (at)
-        unlink_job(queue, previous, at);
+        queue_unlink(queue, previous, at);
     return at != NULL;
 }
 
-/* Its carrier is just reading its picture. */
-static bool in_hand(const struct job *job)
+/* Whether its carrier is reading its picture now. */
+static bool queue_in_hand(const struct job *job)
 {
     return job->carried && !job->ready;
 }
@@ -264,7 +264,7 @@ static bool in_hand(const struct job *job)
 void queue_drop(struct queue *queue, struct job *job)
 {
     pthread_mutex_lock(&queue->lock);
-    const bool there = take_out(queue, job);
+    const bool there = queue_take_out(queue, job);
     pthread_mutex_unlock(&queue->lock);
     if (there)
         job_release(&job);
@@ -273,7 +273,7 @@ void queue_drop(struct queue *queue, struct job *job)
 bool queue_remove(struct queue *queue, const struct job *job)
 {
     pthread_mutex_lock(&queue->lock);
-    const bool removed = !in_hand(job) && take_out(queue, job);
+    const bool removed = !queue_in_hand(job) && queue_take_out(queue, job);
     pthread_mutex_unlock(&queue->lock);
     return removed;
 }
@@ -282,25 +282,25 @@ struct job *queue_take_older(struct queue *queue, int64_t created_before_ns)
 {
     pthread_mutex_lock(&queue->lock);
     struct job *job = queue->first;
-    while (job && in_hand(job))
+    while (job && queue_in_hand(job))
         job = job->next;
-    if (job && (job->created_ns >= created_before_ns || !take_out(queue, job)))
+    if (job && (job->created_ns >= created_before_ns || !queue_take_out(queue, job)))
         job = NULL;
     pthread_mutex_unlock(&queue->lock);
     return job;
 }
 
-static void set_flag(struct queue *queue, bool *flag)
+static void queue_set_flag(struct queue *queue, bool *flag)
 {
     pthread_mutex_lock(&queue->lock);
     *flag = true;
-    wake(queue);
+    queue_wake(queue);
     pthread_mutex_unlock(&queue->lock);
 }
 
 void queue_close(struct queue *queue)
 {
-    set_flag(queue, &queue->closed);
+    queue_set_flag(queue, &queue->closed);
 }
 
 bool queue_closed(struct queue *queue)
@@ -313,7 +313,7 @@ bool queue_closed(struct queue *queue)
 
 void queue_end(struct queue *queue)
 {
-    set_flag(queue, &queue->ended);
+    queue_set_flag(queue, &queue->ended);
 }
 
 bool queue_ended(struct queue *queue)
@@ -327,7 +327,7 @@ bool queue_ended(struct queue *queue)
 size_t queue_depth(struct queue *queue)
 {
     pthread_mutex_lock(&queue->lock);
-    const size_t depth = waiting(queue);
+    const size_t depth = queue_waiting(queue);
     pthread_mutex_unlock(&queue->lock);
     return depth;
 }
@@ -335,4 +335,14 @@ size_t queue_depth(struct queue *queue)
 size_t queue_capacity(const struct queue *queue)
 {
     return queue->capacity;
+}
+
+double queue_seconds(struct queue *queue, uint32_t devices)
+{
+    double seconds = 0;
+    pthread_mutex_lock(&queue->lock);
+    for (const struct job *job = queue->first; job; job = job->next)
+        seconds += job->devices & devices ? job->estimate.device_seconds : 0;
+    pthread_mutex_unlock(&queue->lock);
+    return seconds;
 }

@@ -37,6 +37,8 @@ void stats_record(struct stats *stats, const struct job *job)
         totals->cancelled++;
     else
         totals->failed++;
+    totals->timeouts += state == JOB_FAILED && job->error.code == ERROR_TIMEOUT;
+    totals->stalled += state == JOB_FAILED && job->error.code == ERROR_STALLED;
     histogram_add(&totals->wait, r->stage_ms[STAGE_QUEUE] / 1e3);
     if (job->started_ns) {
         totals->run_seconds += r->total_ms / 1e3;

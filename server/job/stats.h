@@ -1,5 +1,5 @@
-/* What the jobs add up to, for /metrics: histograms and counters.
- * Thread-safety: every function may be called from any thread, but for histogram_add, which its owner locks. */
+/* Totals over all jobs, for /metrics: histograms and counters.
+ * Thread-safety: every function may be called from any thread, except histogram_add, which needs its owner's lock. */
 #ifndef SERVER_JOB_STATS_H
 #define SERVER_JOB_STATS_H
 
@@ -21,11 +21,12 @@ void histogram_add(struct histogram *histogram, double seconds);
 struct stats_totals {
     struct histogram stage[STAGE_COUNT], wait;
     uint64_t done, failed, cancelled;
+    uint64_t timeouts, stalled; /* of the failed ones */
     uint64_t faces_restored, faces_skipped, tiles;
     uint64_t pixels_in, pixels_out;
     uint64_t fallbacks;   /* results redone in fp32 */
     uint64_t shrinks;     /* tiles and pictures made smaller to fit the device's memory */
-    uint64_t handed_over; /* jobs given to another device, theirs being lost */
+    uint64_t handed_over; /* jobs given to another device because theirs was lost */
     double run_seconds;   /* at work on jobs, for the mean */
 };
 

@@ -9,7 +9,7 @@
 
 #define REOPEN_MS 5000 /* a worker whose device is lost tries again after this */
 
-static void set_phase(struct worker *worker, enum worker_phase phase, const struct error *reason)
+static void worker_set_phase(struct worker *worker, enum worker_phase phase, const struct error *reason)
 {
     pthread_mutex_lock(&worker->pool->lock);
     worker->phase = phase;
@@ -19,7 +19,7 @@ static void set_phase(struct worker *worker, enum worker_phase phase, const stru
     pthread_mutex_unlock(&worker->pool->lock);
 }
 
-static void set_up(struct worker *worker)
+static void worker_set_up(struct worker *worker)
 {
     worker->up = true;
     devices_up(worker->pool->devices, worker->device, worker->engine);
@@ -27,10 +27,10 @@ static void set_up(struct worker *worker)
 }
 
 /* The device cannot be used (any more); others may have to do its work. */
-static void set_down(struct worker *worker, const struct error *reason)
+static void worker_set_down(struct worker *worker, const struct error *reason)
 {
     struct worker_pool *pool = worker->pool;
-    set_phase(worker, PHASE_NO_DEVICE, reason);
+    worker_set_phase(worker, PHASE_NO_DEVICE, reason);
     devices_down(pool->devices, worker->device, worker->engine, reason->text);
     if (worker->up)
         queue_worker(pool->queue, worker->device, false);
@@ -39,14 +39,14 @@ static void set_down(struct worker *worker, const struct error *reason)
 }
 
 /* Loads the default models onto the device, which is open. */
-static enum error_code preload(struct worker *worker, struct error *err)
+static enum error_code worker_preload(struct worker *worker, struct error *err)
 {
     struct worker_pool *pool = worker->pool;
     char loaded[ROLE_COUNT][128] = {{0}};
     struct error local = ERROR_INIT;
     enum error_code code = OK;
-    if (model_store_ready(pool->store, &local)) { /* whoever opened the store has said so */
-        set_phase(worker, PHASE_NO_MODELS, &local);
+    if (model_store_ready(pool->store, &local)) { /* whoever opened the store has reported it */
+        worker_set_phase(worker, PHASE_NO_MODELS, &local);
         return OK;
     }
     code = engine_preload(worker->engine, loaded, &local);
@@ -54,22 +54,22 @@ static enum error_code preload(struct worker *worker, struct error *err)
         return error_set(err, code, "%s", local.text);
     if (code) {
         log_event(LOG_WARN, "models", "reason=\"%s\" detail=\"%s\"", local.text, local.detail);
-        set_phase(worker, PHASE_NO_MODELS, &local);
+        worker_set_phase(worker, PHASE_NO_MODELS, &local);
     } else {
         log_event(LOG_INFO, "models", "device=%s detector=%s face=%s parser=%s upscaler=%s",
                   devices_id(pool->devices, worker->device), loaded[ROLE_DETECTOR], loaded[ROLE_FACE],
                   *loaded[ROLE_PARSER] ? loaded[ROLE_PARSER] : "none",
                   *loaded[ROLE_UPSCALER] ? loaded[ROLE_UPSCALER] : "none");
-        set_phase(worker, PHASE_READY, NULL);
+        worker_set_phase(worker, PHASE_READY, NULL);
     }
     pthread_mutex_lock(&pool->lock);
-    if (!code || !*pool->loaded[ROLE_DETECTOR]) /* one device's trouble does not hide what the others have */
+    if (!code || !*pool->loaded[ROLE_DETECTOR]) /* trouble with one device must not hide what the others have */
         memcpy(pool->loaded, loaded, sizeof loaded);
     pthread_mutex_unlock(&pool->lock);
     return OK;
 }
 
-static void take_turn(struct worker *worker, const struct restoration *r)
+static void worker_take_turn(struct worker *worker, const struct restoration *r)
 {
     struct device_info info;
     engine_info(worker->engine, &info);
@@ -80,15 +80,15 @@ static void take_turn(struct worker *worker, const struct restoration *r)
     worker->turn = true;
 }
 
-static void leave_turn(struct worker *worker)
+static void worker_leave_turn(struct worker *worker)
 {
     if (worker->turn)
         pthread_mutex_unlock(&worker->pool->sets[worker->device]->turn);
     worker->turn = false;
 }
 
-/* The device has all of the job at hand: the next one is taken, if there is no other worker for it. */
-static void take_ahead(void *user)
+/* The device has all of the current job: takes the next one, if there is no other worker for it. */
+static void worker_take_ahead(void *user)
 {
     struct worker *worker = user;
     if (worker->pool->settings.workers > 1 || worker->next ||
@@ -99,7 +99,7 @@ static void take_ahead(void *user)
 }
 
 /* Opens the device and loads the default models. */
-static void open_device(struct worker *worker)
+static void worker_open_device(struct worker *worker)
 {
     struct worker_pool *pool = worker->pool;
     struct error err = ERROR_INIT;
@@ -108,29 +108,30 @@ static void open_device(struct worker *worker)
     const char *cache_dir = *pool->cache_dir ? pool->cache_dir : NULL;
     if (!engine_create(&worker->engine, id, cache_dir, pool->store, &worker->tested, &err)) {
         engine_set_precision(worker->engine, pool->settings.precision);
-        engine_set_spare(worker->engine, take_ahead, worker);
-        if (preload(worker, &err))
+        engine_set_memory(worker->engine, pool->settings.memory, pool->settings.workers);
+        engine_set_spare(worker->engine, worker_take_ahead, worker);
+        if (worker_preload(worker, &err))
             engine_destroy(&worker->engine);
     }
     if (!worker->engine) {
         log_event(LOG_ERROR, "device", "device=%s reason=\"%s\" detail=\"%s\"", id, err.text, err.detail);
-        set_down(worker, &err);
+        worker_set_down(worker, &err);
         return;
     }
     engine_info(worker->engine, &info);
     log_event(info.type == DEVICE_SOFTWARE ? LOG_WARN : LOG_INFO, "device",
               "id=%s name=\"%s\" driver=\"%s\" remark=\"%s\"", info.id, info.name, info.driver, info.reason);
-    set_up(worker);
+    worker_set_up(worker);
 }
 
 /* The self-test, once for all workers of the device; when it has passed, the others start. */
-static void test_device(struct worker *worker)
+static void worker_test_device(struct worker *worker)
 {
     struct worker_pool *pool = worker->pool;
     struct error err = ERROR_INIT;
     struct selftest test;
     const char *id = devices_id(pool->devices, worker->device);
-    /* Where it passes and cannot be opened once more, open_device will say why. */
+    /* If it passes but cannot be opened again, worker_open_device will say why. */
     if (selftest_open(&worker->tested, id, *pool->cache_dir ? pool->cache_dir : NULL, &test, &err))
         error_clear(&err);
     devices_tested(pool->devices, worker->device, &test);
@@ -139,10 +140,16 @@ static void test_device(struct worker *worker)
               selftest_state_name(test.fp32.state), test.fp32.max_error, selftest_state_name(test.fp16.state),
               test.fp16.max_error, test.ms, test.fp32.reason, *test.fp32.reason && *test.fp16.reason ? "; " : "",
               test.fp16.reason);
+    worker->untested = false;
     if (test.fp32.state == SELFTEST_FAILED) {
-        worker->disabled = true;
-        error_set(&err, ERROR_DEVICE, "%s", test.fp32.reason);
-        set_down(worker, &err);
+        worker->untested = test.fp32.code == ERROR_NO_MEMORY; /* others may have used it just then */
+        worker->disabled = !worker->untested;
+        if (worker->untested)
+            error_set(&err, ERROR_DEVICE, "%s; it is tested again every %d seconds", test.fp32.reason,
+                      REOPEN_MS / 1000);
+        else
+            error_set(&err, ERROR_DEVICE, "%s", test.fp32.reason);
+        worker_set_down(worker, &err);
         return;
     }
     pthread_mutex_lock(&pool->lock);
@@ -151,13 +158,22 @@ static void test_device(struct worker *worker)
     pthread_mutex_unlock(&pool->lock);
 }
 
+/* Tests the device if that is this worker's task, and opens it unless it failed. */
+static void worker_bring_up(struct worker *worker)
+{
+    if (worker->untested)
+        worker_test_device(worker);
+    if (!worker->disabled && !worker->untested)
+        worker_open_device(worker);
+}
+
 /* Runs the job on the worker's device. ERROR_DEVICE_LOST: not here. */
-static enum error_code run_here(struct worker *worker, struct job *job, struct error *err)
+static enum error_code worker_run_here(struct worker *worker, struct job *job, struct error *err)
 {
     struct devices *devices = worker->pool->devices;
     const int device = worker->device;
-    if (!worker->engine && !worker->disabled)
-        open_device(worker);
+    if (!worker->engine)
+        worker_bring_up(worker);
     if (!worker->engine) {
         pthread_mutex_lock(&worker->pool->lock);
         error_set(err, ERROR_DEVICE_LOST, "the device %s cannot be used: %s", devices_id(devices, device),
@@ -165,41 +181,43 @@ static enum error_code run_here(struct worker *worker, struct job *job, struct e
         pthread_mutex_unlock(&worker->pool->lock);
         return ERROR_DEVICE_LOST;
     }
-    take_turn(worker, job->restoration);
+    worker_take_turn(worker, job->restoration);
     devices_begin(devices, device, job->id);
+    job->device = device;
+    atomic_store(&job->running_ns, job_now());
     atomic_store(&job->state, JOB_RUNNING);
 
     struct error down = ERROR_INIT;
     const unsigned losses = engine_losses(worker->engine);
     const enum error_code code = engine_compute(worker->engine, job->restoration, err);
-    leave_turn(worker);
+    worker_leave_turn(worker);
     devices_count_lost(devices, device, engine_losses(worker->engine) - losses);
     devices_end(devices, device, job->id, worker_pool_outcome(job, code));
-    if (code == ERROR_DEVICE_LOST) { /* what the error says of this picture is nothing to later ones */
+    if (code == ERROR_DEVICE_LOST) { /* what the error says about this picture does not concern later ones */
         error_set(&down, code, "it was lost (%s), and is opened again every %d seconds and for the next job",
                   *err->detail ? err->detail : err->text, REOPEN_MS / 1000);
-        set_down(worker, &down);
+        worker_set_down(worker, &down);
         engine_destroy(&worker->engine);
     }
     return code;
 }
 
-/* It is about to take another job, if it has none. */
-static void come_back(struct worker *worker)
+/* Announces that it is about to take a job, if it has none. */
+static void worker_come_back(struct worker *worker)
 {
     if (worker->up && !worker->next)
         queue_idle(worker->pool->queue, worker->device);
 }
 
-static void run_job(struct worker *worker, struct job *job)
+static void worker_run_job(struct worker *worker, struct job *job)
 {
     struct error err = ERROR_INIT;
     enum error_code code = ERROR_CANCELLED;
     if (!atomic_load(&job->stop))
-        code = run_here(worker, job, &err);
+        code = worker_run_here(worker, job, &err);
     else if (worker->engine)
         engine_forget(worker->engine);
-    come_back(worker);
+    worker_come_back(worker);
     if (code == ERROR_DEVICE_LOST && !atomic_load(&job->stop) &&
         worker_pool_hand_over(worker->pool, worker->device, job, &err))
         return;
@@ -207,13 +225,31 @@ static void run_job(struct worker *worker, struct job *job)
     job_release(&job);
 }
 
-/* Nothing is to be done: a piece of what makes later jobs faster. */
-static void prepare(struct worker *worker)
+/* There is no job: does a piece of what makes later jobs faster. */
+static void worker_prepare(struct worker *worker)
 {
     struct error err = ERROR_INIT;
-    if (engine_prepare(worker->engine, &err)) /* a job will meet it, too, and tell */
+    if (engine_prepare(worker->engine, &err)) /* a job will meet the same error and report it */
         log_event(LOG_WARN, "prepare", "device=%s reason=\"%s\"", devices_id(worker->pool->devices, worker->device),
                   err.text);
+}
+
+/* Whether it waits for models, which may be added while the server runs. */
+static bool worker_lacks_models(const struct worker *worker)
+{
+    return worker->up && worker->phase == PHASE_NO_MODELS && worker->reason.code == ERROR_NOT_FOUND;
+}
+
+/* How long to wait for a job, ms; negative: until there is one. */
+static int worker_patience(struct worker *worker)
+{
+    if (!worker->up)
+        return worker->disabled ? -1 : REOPEN_MS;
+    if (engine_unprepared(worker->engine))
+        return 0;
+    if (worker_lacks_models(worker))
+        return REOPEN_MS;
+    return engine_give_back(worker->engine, worker->pool->settings.keep_seconds * 1000);
 }
 
 void *worker_main(void *argument)
@@ -221,31 +257,32 @@ void *worker_main(void *argument)
     struct worker *worker = argument;
     struct worker_pool *pool = worker->pool;
     thread_give_way();
-    if (worker == pool->sets[worker->device]->workers)
-        test_device(worker);
-    if (!worker->disabled)
-        open_device(worker);
-    come_back(worker);
+    worker->untested = worker == pool->sets[worker->device]->workers;
+    worker_bring_up(worker);
+    worker_come_back(worker);
     for (;;) {
         if (worker->next) {
             struct job *next = worker->next;
             worker->next = NULL;
-            run_job(worker, next);
+            worker_run_job(worker, next);
             continue;
         }
-        const bool unprepared = worker->up && engine_unprepared(worker->engine);
-        const int most_ms = unprepared ? 0 : worker->up || worker->disabled ? -1 : REOPEN_MS;
-        struct job *job = queue_pop(pool->queue, worker->device, worker->up, most_ms);
+        const int patience_ms = worker_patience(worker);
+        struct job *job = queue_pop(pool->queue, worker->device, worker->up, patience_ms);
         if (job)
-            run_job(worker, job);
+            worker_run_job(worker, job);
         else if (queue_ended(pool->queue))
             break;
-        else if (unprepared) {
-            prepare(worker);
-        } else {
-            open_device(worker);
-            come_back(worker);
-        }
+        else if (worker->up && engine_unprepared(worker->engine)) {
+            worker_prepare(worker);
+        } else if (worker_lacks_models(worker)) {
+            struct error err = ERROR_INIT;
+            if (worker_preload(worker, &err))
+                log_event(LOG_WARN, "models", "reason=\"%s\"", err.text);
+        } else if (!worker->up) {
+            worker_bring_up(worker);
+            worker_come_back(worker);
+        } /* else something must be given back */
     }
     if (worker->up)
         devices_down(pool->devices, worker->device, worker->engine, NULL);

@@ -1,5 +1,6 @@
 #include "server/job/worker_pool.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +9,9 @@
 #include "runtime/base/mem.h"
 #include "server/job/worker.h"
 
-#define RETRY_AFTER_MAX 300
+#define RETRY_AFTER_MAX 3600
+#define RETRY_AFTER_DRAINING 5 /* seconds: jobs of this server say nothing about the one that follows it */
+#define INFLIGHT_MOST (UINT64_C(4) << 30) /* unless it is configured */
 
 /* --- how jobs end --------------------------------------------------------------------------------------------------
  */
@@ -20,28 +23,45 @@ enum job_state worker_pool_outcome(const struct job *job, enum error_code code)
     return !code ? JOB_DONE : code == ERROR_CANCELLED || code == ERROR_BUSY ? JOB_CANCELLED : JOB_FAILED;
 }
 
+/* The next ones are expected to take what it took. */
+static void worker_pool_learn(struct worker_pool *pool, struct job *job)
+{
+    struct restoration *r = job->restoration;
+    const struct model_entry *models[ROLE_COUNT];
+    struct error err = ERROR_INIT;
+    struct device_info info;
+    if (job->device < 0 || job->tried || pipeline_check_size(r, pool->store, models, &err))
+        return;
+    devices_info(pool->devices, job->device, &info);
+    estimate_learn(pool->speeds, &(struct estimate_request){.r = r,
+                                                            .models = models,
+                                                            .device = &info,
+                                                            .precision = r->precision,
+                                                            .faces = atomic_load(&r->faces_total)});
+}
+
 void worker_pool_end(struct worker_pool *pool, struct job *job, enum error_code code, const struct error *err)
 {
+    if (!code)
+        worker_pool_learn(pool, job);
     job->finished_ns = job_now();
     job->restoration->stage_ms[STAGE_QUEUE] +=
         (double)((job->started_ns ? job->started_ns : job->finished_ns) - job->created_ns) / 1e6;
-    if (code) {
-        error_set(&job->error, code, "%s", err->text);
-        error_detail(&job->error, "%s", err->detail);
-    }
+    if (code)
+        error_copy(&job->error, code, err);
     static const char *const names[] = {"queued", "running", "done", "failed", "cancelled"};
     enum job_state state = worker_pool_outcome(job, code);
     atomic_store(&job->state, state);
     stats_record(&pool->stats, job);
     log_event(state == JOB_FAILED ? LOG_WARN : LOG_INFO, "job",
-              "id=%s state=%s wait_ms=%.0f ms=%.0f faces=%d tiles=%d device=%s code=%s%s%s%s", job->id, names[state],
+              "id=%s state=%s wait_ms=%.0f ms=%.0f faces=%d tiles=%d device=%s code=%s text=\"%s\"", job->id, names[state],
               job->restoration->stage_ms[STAGE_QUEUE], job->restoration->total_ms, job->restoration->face_count,
-              job->restoration->tiles, job->restoration->device, error_code_name(code), code ? " text=\"" : "",
-              code ? job->error.text : "", code ? "\"" : "");
+              job->restoration->tiles, job->restoration->device, error_code_name(code), job->error.text);
     if (code && *job->error.detail)
         log_event(LOG_WARN, "job-detail", "id=%s detail=\"%s\"", job->id, job->error.detail);
     job->end(job, job->context);
     job_release(&job);
+    speed_save(pool->speeds, false); /* the client does not wait for the disk */
     atomic_fetch_sub(&pool->pending, 1);
 }
 
@@ -51,7 +71,15 @@ void worker_pool_end_stopped(struct worker_pool *pool, struct job *job)
     enum error_code code = (enum error_code)atomic_load(&job->stop);
     switch (code) {
     case ERROR_TIMEOUT:
-        error_set(&err, code, "the job was not done within its deadline of %d seconds", pool->settings.job_seconds);
+        error_set(&err, code, "the job was not done within its deadline of %d seconds",
+                  (int)((job->restoration->deadline_ns - job->created_ns) / 1000000000));
+        break;
+    case ERROR_STALLED:
+        error_set(&err, code,
+                  "%s made no progress on this picture for %d seconds, so the job was stopped: try again, or choose "
+                  "another device",
+                  job->device >= 0 ? devices_id(pool->devices, job->device) : "the device",
+                  atomic_load(&pool->stall_seconds));
         break;
     case ERROR_BUSY:
         error_set(&err, code, "the server is shutting down; the job was cancelled");
@@ -63,8 +91,8 @@ void worker_pool_end_stopped(struct worker_pool *pool, struct job *job)
     worker_pool_end(pool, job, code, &err);
 }
 
-/* The same with one that was taken out of the queue. */
-static void end_waiting(struct worker_pool *pool, struct job *job)
+/* The same for a job that was taken out of the queue. */
+static void worker_pool_end_waiting(struct worker_pool *pool, struct job *job)
 {
     if (!job->ready) {
         worker_pool_end_stopped(pool, job);
@@ -78,7 +106,7 @@ static void end_waiting(struct worker_pool *pool, struct job *job)
  */
 
 /* The carriers that come with a worker. */
-static enum error_code start_carriers(struct worker *worker, struct error *err)
+static enum error_code worker_pool_start_carriers(struct worker *worker, struct error *err)
 {
     for (; worker->carrier_count < CARRIERS; worker->carrier_count++) {
         struct carrier *carrier = &worker->carriers[worker->carrier_count];
@@ -99,7 +127,7 @@ enum error_code worker_pool_grow(struct worker_pool *pool, int device, int count
         if (pthread_create(&worker->thread, NULL, worker_main, worker))
             return error_set(err, ERROR_IO, "a worker thread could not be started");
         set->count++;
-        enum error_code code = start_carriers(worker, err);
+        enum error_code code = worker_pool_start_carriers(worker, err);
         if (code)
             return code;
     }
@@ -107,7 +135,7 @@ enum error_code worker_pool_grow(struct worker_pool *pool, int device, int count
 }
 
 /* Under the lock: a set for each of these devices that has none. */
-static enum error_code start_sets(struct worker_pool *pool, uint32_t devices, struct error *err)
+static enum error_code worker_pool_start_sets(struct worker_pool *pool, uint32_t devices, struct error *err)
 {
     for (int i = 0; i < DEVICES_MAX; i++) {
         if (!(devices >> i & 1) || (pool->sets[i] && pool->sets[i]->count))
@@ -130,30 +158,37 @@ void worker_pool_ensure(struct worker_pool *pool)
 {
     struct error err = ERROR_INIT;
     pthread_mutex_lock(&pool->lock);
-    if (!pool->cancelled && start_sets(pool, devices_route(pool->devices, 0), &err))
+    if (!pool->cancelled && worker_pool_start_sets(pool, devices_route(pool->devices, 0), &err))
         log_event(LOG_ERROR, "device", "reason=\"%s\"", err.text);
     pthread_mutex_unlock(&pool->lock);
 }
 
-/* Where a new job may run, with the sets for it started. */
-static enum error_code place(struct worker_pool *pool, struct job *job, struct error *err)
+/* Where a restoration may run. */
+static enum error_code worker_pool_devices_for(struct worker_pool *pool, const struct restoration *r, uint32_t *devices,
+                                               bool *named, struct error *err)
 {
-    const char *wanted = job->restoration->options.device;
+    const char *wanted = r->options.device;
     int device;
-    enum error_code code = OK;
-    job->named = *wanted && strcmp(wanted, "auto") != 0;
-    if (job->named) {
-        code = devices_find(pool->devices, wanted, &device, err);
-        job->devices = code ? 0 : UINT32_C(1) << device;
-    } else {
-        job->devices = devices_route(pool->devices, 0);
-        if (!job->devices)
-            code = error_set(err, ERROR_DEVICE_DISABLED, "there is no usable device; /v1/devices says why");
+    *named = *wanted && strcmp(wanted, "auto") != 0;
+    if (*named) {
+        enum error_code code = devices_find(pool->devices, wanted, &device, err);
+        *devices = code ? 0 : UINT32_C(1) << device;
+        return code;
     }
+    *devices = devices_route(pool->devices, 0);
+    if (!*devices)
+        return error_set(err, ERROR_DEVICE_DISABLED, "there is no usable device; /v1/devices says why");
+    return OK;
+}
+
+/* Where a new job may run, with the sets for it started. */
+static enum error_code worker_pool_place(struct worker_pool *pool, struct job *job, struct error *err)
+{
+    enum error_code code = worker_pool_devices_for(pool, job->restoration, &job->devices, &job->named, err);
     if (code)
         return code;
     pthread_mutex_lock(&pool->lock);
-    code = start_sets(pool, job->devices, err);
+    code = worker_pool_start_sets(pool, job->devices, err);
     pthread_mutex_unlock(&pool->lock);
     return code;
 }
@@ -165,20 +200,20 @@ bool worker_pool_hand_over(struct worker_pool *pool, int device, struct job *job
     job->tried |= UINT32_C(1) << device;
     const uint32_t next = job->named ? 0 : devices_route(pool->devices, job->tried);
     struct job *held = job_hold(job);
-    pthread_mutex_lock(&pool->lock); /* whoever cancels all finds it in the queue, or is seen here */
-    const bool started = next && !pool->cancelled && !start_sets(pool, next, &local);
+    pthread_mutex_lock(&pool->lock); /* a call that cancels all finds it in the queue, or is noticed here */
+    const bool started = next && !pool->cancelled && !worker_pool_start_sets(pool, next, &local);
     if (started) {
         log_event(LOG_WARN, "handed-over", "id=%s from=%s reason=\"%s\"", job->id, id, err->text);
-        restoration_note(job->restoration, "%s was lost again, and another device did this picture", id);
+        restoration_note(job->restoration, "%s was lost again, so another device restored this picture", id);
         stats_hand_over(&pool->stats);
         job->devices = next;
         atomic_store(&job->state, JOB_QUEUED);
         queue_return(pool->queue, job);
     }
     pthread_mutex_unlock(&pool->lock);
-    /* whoever stopped it in the meantime has not found it in the queue */
+    /* a call that stopped it meanwhile has not found it in the queue */
     if (started && atomic_load(&held->stop) && queue_remove(pool->queue, held))
-        end_waiting(pool, job);
+        worker_pool_end_waiting(pool, job);
     job_release(&held);
     return started;
 }
@@ -186,11 +221,27 @@ bool worker_pool_hand_over(struct worker_pool *pool, int device, struct job *job
 /* --- the pool ------------------------------------------------------------------------------------------------------
  */
 
-static enum error_code create_devices(struct worker_pool *pool, const char *wanted, struct error *err)
+/* list: of the devices, the one called cpu among them, whose memory is the machine's or cgroup's. */
+static enum error_code worker_pool_create_inflight(struct worker_pool *pool, const struct device_info *list,
+                                                   size_t count, struct error *err)
+{
+    uint64_t bytes = pool->settings.inflight_memory;
+    if (!bytes) {
+        bytes = INFLIGHT_MOST;
+        for (size_t i = 0; i < count; i++)
+            if (list[i].type == DEVICE_CPU && list[i].memory_total / 2 < bytes)
+                bytes = list[i].memory_total / 2;
+    }
+    return inflight_create(&pool->inflight, bytes, pool->settings.queue, err);
+}
+
+static enum error_code worker_pool_create_devices(struct worker_pool *pool, const char *wanted, struct error *err)
 {
     struct device_info *list = NULL;
     size_t count = 0;
     enum error_code code = device_list(&list, &count, err);
+    if (!code)
+        code = worker_pool_create_inflight(pool, list, count, err);
     if (!code)
         code = devices_create(&pool->devices, list, count, err);
     if (!code)
@@ -207,6 +258,7 @@ enum error_code worker_pool_create(struct worker_pool **out, const struct worker
     if (!pool)
         return error_set(err, ERROR_NO_MEMORY, "no memory for the workers");
     pool->settings = *settings;
+    worker_pool_set_limits(pool, settings->job_seconds, settings->stall_seconds);
     snprintf(pool->cache_dir, sizeof pool->cache_dir, "%s", settings->cache_dir ? settings->cache_dir : "");
     pool->settings.cache_dir = pool->cache_dir;
     pool->settings.device = NULL;
@@ -215,10 +267,12 @@ enum error_code worker_pool_create(struct worker_pool **out, const struct worker
     stats_init(&pool->stats);
     enum error_code code = queue_create(&pool->queue, settings->queue, CARRIERS_AHEAD * settings->workers, err);
     if (!code)
-        code = create_devices(pool, settings->device, err);
+        code = worker_pool_create_devices(pool, settings->device, err);
+    if (!code)
+        code = speed_open(&pool->speeds, pool->cache_dir, err);
     if (!code) {
         pthread_mutex_lock(&pool->lock);
-        code = start_sets(pool, devices_route(pool->devices, 0), err);
+        code = worker_pool_start_sets(pool, devices_route(pool->devices, 0), err);
         pthread_mutex_unlock(&pool->lock);
     }
     if (code)
@@ -227,10 +281,107 @@ enum error_code worker_pool_create(struct worker_pool **out, const struct worker
     return code;
 }
 
+/* The i-th worker of all sets; NULL after the last. Under the lock. */
+static struct worker *worker_pool_worker(struct worker_pool *pool, int i)
+{
+    for (int device = 0; device < DEVICES_MAX; device++) {
+        struct worker_set *set = pool->sets[device];
+        if (set && i < set->count)
+            return &set->workers[i];
+        i -= set ? set->count : 0;
+    }
+    return NULL;
+}
+
+/* Seconds until a new job may begin on one of these devices: the rest of the present jobs, divided by the number of
+ * workers. */
+static double worker_pool_wait(struct worker_pool *pool, uint32_t devices)
+{
+    const int64_t now = job_now();
+    const struct worker *worker;
+    const double queued = queue_seconds(pool->queue, devices);
+    double seconds = queued;
+    int ready = 0, idle = 0;
+    pthread_mutex_lock(&pool->lock);
+    for (int i = 0; (worker = worker_pool_worker(pool, i)); i++) {
+        const bool here = devices >> worker->device & 1 && worker->phase == PHASE_READY;
+        ready += here;
+        idle += here;
+        for (int k = 0; k < worker->carrier_count; k++) {
+            const struct job *job = worker->carriers[k].current;
+            if (!job || atomic_load(&job->state) != JOB_RUNNING || !(job->devices & devices))
+                continue;
+            const double left = job->estimate.device_seconds - (double)(now - atomic_load(&job->running_ns)) / 1e9;
+            idle--;
+            seconds += left > 0 ? left : 0;
+        }
+    }
+    pthread_mutex_unlock(&pool->lock);
+    return idle > 0 && queued <= 0 ? 0 : seconds / (ready ? ready : 1);
+}
+
+enum error_code worker_pool_estimate(struct worker_pool *pool, const struct restoration *r,
+                                     const struct model_entry *const models[ROLE_COUNT], int faces,
+                                     struct estimate *out, struct error *err)
+{
+    struct device_info info;
+    uint32_t devices;
+    bool named;
+    enum error_code code = worker_pool_devices_for(pool, r, &devices, &named, err);
+    if (code)
+        return code;
+    const int device = __builtin_ctz(devices);
+    devices_info(pool->devices, device, &info);
+    estimate_predict(pool->speeds,
+                     &(struct estimate_request){
+                         .r = r,
+                         .models = models,
+                         .device = &info,
+                         .precision = pipeline_precision_on(&info, pool->settings.precision, r->options.precision),
+                         .faces = faces},
+                     out);
+    out->device = device;
+    out->queue_seconds = worker_pool_wait(pool, devices);
+    return OK;
+}
+
+/* Refuses now what can hardly be done before its deadline. */
+static enum error_code worker_pool_in_time(struct worker_pool *pool, struct job *job, struct error *err)
+{
+    const struct model_entry *models[ROLE_COUNT];
+    struct restoration *r = job->restoration;
+    struct error ignored = ERROR_INIT; /* its carrier will meet the same error and report it */
+    struct estimate *estimate = &job->estimate;
+    const double limit = atomic_load(&pool->job_seconds);
+    if (!r->in_info.width || pipeline_check_size(r, pool->store, models, &ignored) ||
+        worker_pool_estimate(pool, r, models, -1, estimate, &ignored))
+        return OK;
+    if (limit && estimate->low > limit)
+        return error_set(err, ERROR_TOO_SLOW,
+                         "on %s this picture would take about %.0f seconds, and a job may take %.0f: choose a smaller "
+                         "upscale, bg_upsampler=none or another device, or reduce the picture",
+                         devices_id(pool->devices, estimate->device), estimate->seconds, limit);
+    if (limit && estimate->measured && estimate->low + estimate->queue_seconds / 2 > limit)
+        return error_set(err, ERROR_BUSY,
+                         "the jobs before this one take about %.0f seconds, and it would not be done within its %.0f",
+                         estimate->queue_seconds, limit);
+    return OK;
+}
+
+void worker_pool_set_limits(struct worker_pool *pool, int job_seconds, int stall_seconds)
+{
+    atomic_store(&pool->job_seconds, job_seconds);
+    atomic_store(&pool->stall_seconds, stall_seconds);
+}
+
 enum error_code worker_pool_submit(struct worker_pool *pool, struct job *job, struct error *err)
 {
-    job->restoration->deadline_ns = job->created_ns + (int64_t)pool->settings.job_seconds * 1000000000;
-    enum error_code code = place(pool, job, err);
+    const int seconds = atomic_load(&pool->job_seconds);
+    if (seconds)
+        job->restoration->deadline_ns = job->created_ns + (int64_t)seconds * 1000000000;
+    enum error_code code = worker_pool_in_time(pool, job, err);
+    if (!code)
+        code = worker_pool_place(pool, job, err);
     if (code)
         return code;
     atomic_fetch_add(&pool->pending, 1);
@@ -244,30 +395,40 @@ void worker_pool_cancel(struct worker_pool *pool, struct job *job, enum error_co
 {
     job_stop(job, reason);
     if (queue_remove(pool->queue, job))
-        end_waiting(pool, job);
+        worker_pool_end_waiting(pool, job);
 }
 
-/* The i-th worker of all sets; NULL after the last. Under the lock. */
-static struct worker *worker_at(struct worker_pool *pool, int i)
-{
-    for (int device = 0; device < DEVICES_MAX; device++) {
-        struct worker_set *set = pool->sets[device];
-        if (set && i < set->count)
-            return &set->workers[i];
-        i -= set ? set->count : 0;
-    }
-    return NULL;
-}
-
-/* Stops those jobs that a carrier has and whose deadline is over at that time. */
-static void stop_carried(struct worker_pool *pool, int64_t now, enum error_code reason)
+/* Stops jobs that a carrier has and whose deadline has passed at that time. */
+static void worker_pool_stop_carried(struct worker_pool *pool, int64_t now, enum error_code reason)
 {
     struct worker *worker;
-    for (int i = 0; (worker = worker_at(pool, i)); i++)
+    for (int i = 0; (worker = worker_pool_worker(pool, i)); i++)
         for (int k = 0; k < worker->carrier_count; k++) {
             struct job *job = worker->carriers[k].current;
-            if (job && now > job->restoration->deadline_ns)
+            if (job && (reason == ERROR_BUSY || (job->restoration->deadline_ns && now > job->restoration->deadline_ns)))
                 job_stop(job, reason);
+        }
+}
+
+/* Stops jobs that run on a device without progress. Jobs that wait, or whose files are being read or written, are not
+ * checked. */
+static void worker_pool_stop_stalled(struct worker_pool *pool, int64_t now, int seconds)
+{
+    struct worker *worker;
+    for (int i = 0; (worker = worker_pool_worker(pool, i)); i++)
+        for (int k = 0; k < worker->carrier_count; k++) {
+            struct carrier *carrier = &worker->carriers[k];
+            struct job *job = carrier->current;
+            const int stage = job ? atomic_load(&job->restoration->stage) : 0;
+            const unsigned progress = job ? atomic_load(&job->restoration->progress) : 0;
+            const bool at_work =
+                job && atomic_load(&job->state) == JOB_RUNNING && stage >= STAGE_DETECT && stage <= STAGE_BACKGROUND;
+            if (!at_work || !carrier->moved_ns || progress != carrier->progress) {
+                carrier->progress = progress;
+                carrier->moved_ns = now;
+            } else if (now - carrier->moved_ns > (int64_t)seconds * 1000000000) {
+                job_stop(job, ERROR_STALLED);
+            }
         }
 }
 
@@ -275,18 +436,24 @@ void worker_pool_expire(struct worker_pool *pool)
 {
     int64_t now = job_now();
     struct job *job;
-    while ((job = queue_take_older(pool->queue, now - (int64_t)pool->settings.job_seconds * 1000000000))) {
+    const int64_t allowed = (int64_t)atomic_load(&pool->job_seconds) * 1000000000;
+    const int stall_seconds = atomic_load(&pool->stall_seconds);
+    while (allowed && (job = queue_take_older(pool->queue, now - allowed))) {
+        job->restoration->deadline_ns = job->created_ns + allowed;
         job_stop(job, ERROR_TIMEOUT);
-        end_waiting(pool, job);
+        worker_pool_end_waiting(pool, job);
     }
     pthread_mutex_lock(&pool->lock);
-    stop_carried(pool, now, ERROR_TIMEOUT);
+    worker_pool_stop_carried(pool, now, ERROR_TIMEOUT);
+    if (stall_seconds)
+        worker_pool_stop_stalled(pool, now, stall_seconds);
     pthread_mutex_unlock(&pool->lock);
 }
 
 void worker_pool_drain(struct worker_pool *pool)
 {
     queue_close(pool->queue);
+    inflight_close(pool->inflight);
 }
 
 bool worker_pool_draining(struct worker_pool *pool)
@@ -299,16 +466,21 @@ bool worker_pool_idle(struct worker_pool *pool)
     return !atomic_load(&pool->pending);
 }
 
+int worker_pool_jobs(struct worker_pool *pool)
+{
+    return atomic_load(&pool->pending);
+}
+
 void worker_pool_cancel_all(struct worker_pool *pool)
 {
     struct job *job;
     pthread_mutex_lock(&pool->lock);
     pool->cancelled = true;
-    stop_carried(pool, INT64_MAX, ERROR_BUSY);
+    worker_pool_stop_carried(pool, INT64_MAX, ERROR_BUSY);
     pthread_mutex_unlock(&pool->lock);
     while ((job = queue_take_older(pool->queue, INT64_MAX))) {
         job_stop(job, ERROR_BUSY);
-        end_waiting(pool, job);
+        worker_pool_end_waiting(pool, job);
     }
 }
 
@@ -318,14 +490,14 @@ void worker_pool_destroy(struct worker_pool **pool)
     *pool = NULL;
     if (!old)
         return;
-    if (old->queue) {
+    if (old->queue && old->inflight) {
         worker_pool_drain(old);
         worker_pool_cancel_all(old);
         queue_end(old->queue);
     }
     for (int device = 0; device < DEVICES_MAX; device++) {
         struct worker_set *set = old->sets[device];
-        for (int i = 0; set && i < set->count; i++) { /* the first may start others until it has ended */
+        for (int i = 0; set && i < set->count; i++) { /* the first one may start others until it ends */
             pthread_join(set->workers[i].thread, NULL);
             for (int k = 0; k < set->workers[i].carrier_count; k++)
                 pthread_join(set->workers[i].carriers[k].thread, NULL);
@@ -336,7 +508,9 @@ void worker_pool_destroy(struct worker_pool **pool)
     }
     devices_destroy(&old->devices);
     queue_destroy(&old->queue);
+    inflight_destroy(&old->inflight);
     stats_destroy(&old->stats);
+    speed_close(&old->speeds);
     pthread_mutex_destroy(&old->lock);
     free(old);
 }
@@ -348,7 +522,7 @@ enum error_code worker_pool_ready(struct worker_pool *pool, struct error *err)
     const struct worker *worker;
     const uint32_t routes = devices_route(pool->devices, 0);
     pthread_mutex_lock(&pool->lock);
-    for (int i = 0; (worker = worker_at(pool, i)); i++) {
+    for (int i = 0; (worker = worker_pool_worker(pool, i)); i++) {
         const bool here = routes >> worker->device & 1;
         ready = ready || (here && worker->phase == PHASE_READY);
         loading = loading || (here && worker->phase == PHASE_STARTING);
@@ -373,17 +547,9 @@ enum error_code worker_pool_ready(struct worker_pool *pool, struct error *err)
 
 int worker_pool_retry_after(struct worker_pool *pool)
 {
-    struct stats_totals totals;
-    const struct worker *worker;
-    int ready = 0;
-    stats_read(&pool->stats, &totals);
-    pthread_mutex_lock(&pool->lock);
-    for (int i = 0; (worker = worker_at(pool, i)); i++)
-        ready += worker->phase == PHASE_READY;
-    pthread_mutex_unlock(&pool->lock);
-    double ran = (double)(totals.done + totals.failed + totals.cancelled);
-    double mean = ran > 0 ? totals.run_seconds / ran : 1;
-    double seconds = mean * (double)(queue_depth(pool->queue) + 1) / (ready ? ready : 1);
+    if (worker_pool_draining(pool))
+        return RETRY_AFTER_DRAINING;
+    const double seconds = ceil(worker_pool_wait(pool, devices_route(pool->devices, 0)));
     return seconds < 1 ? 1 : seconds > RETRY_AFTER_MAX ? RETRY_AFTER_MAX : (int)seconds;
 }
 
@@ -392,6 +558,11 @@ void worker_pool_loaded(struct worker_pool *pool, char loaded[ROLE_COUNT][128])
     pthread_mutex_lock(&pool->lock);
     memcpy(loaded, pool->loaded, sizeof pool->loaded);
     pthread_mutex_unlock(&pool->lock);
+}
+
+struct inflight *worker_pool_inflight(struct worker_pool *pool)
+{
+    return pool->inflight;
 }
 
 struct queue *worker_pool_queue(struct worker_pool *pool)

@@ -8,9 +8,9 @@
 #include "server/image/resize.h"
 #include "server/image/similarity.h"
 #include "server/image/warp.h"
-#include "server/pipeline/step.h"
+#include "server/pipeline/align.h"
 
-/* What lies outside the picture, as the face networks were trained. */
+/* The colour outside the picture, as the face networks were trained. */
 static const uint8_t align_border[3] = {132, 133, 135};
 
 enum error_code align_face_size(struct step *step, int *size, struct error *err)
@@ -26,7 +26,7 @@ enum error_code align_face_size(struct step *step, int *size, struct error *err)
     return code;
 }
 
-/* The unrounded crop, and the 8-bit one where it is wanted. */
+/* The unrounded crop, and the 8-bit one if it is needed. */
 static enum error_code align_buffers(const struct restoration *r, struct face *face, struct error *err)
 {
     enum error_code code = OK;
@@ -121,7 +121,7 @@ static enum error_code align_resize(const struct restoration *r, struct face *fa
     return code;
 }
 
-/* Where each chosen face's crop lies in the picture. */
+/* Where each chosen face's crop is in the picture. */
 static enum error_code align_place(struct step *step, struct error *err)
 {
     struct restoration *r = step->r;
@@ -133,18 +133,22 @@ static enum error_code align_place(struct step *step, struct error *err)
             continue;
         f->size = size;
         if (!r->options.aligned && !align_fit(r, f))
-            snprintf(f->reason, sizeof f->reason, "its landmarks fit no face");
+            snprintf(f->reason, sizeof f->reason, "its landmarks do not fit a face");
         chosen += !f->reason[0];
     }
     atomic_store(&r->faces_total, chosen);
     return code;
 }
 
+/* Makes the crops of the next faces; the first call places all. */
 enum error_code align_step(struct step *step, struct error *err)
 {
     struct restoration *r = step->r;
-    enum error_code code = align_place(step, err);
-    for (int i = 0; i < r->face_count && code == OK; i++) {
+    enum error_code code = step->end ? OK : align_place(step, err);
+    step->first = step->end;
+    for (int chosen = 0; step->end < r->face_count && chosen < STEP_GROUP; step->end++)
+        chosen += !r->faces[step->end].reason[0];
+    for (int i = step->first; i < step->end && code == OK; i++) {
         struct face *f = &r->faces[i];
         if (f->reason[0])
             continue;

@@ -5,28 +5,21 @@
 #include "runtime/base/mem.h"
 #include "runtime/base/thread.h"
 #include "server/image/resize.h"
-#include "server/pipeline/step.h"
+#include "server/pipeline/background.h"
+#include "server/pipeline/paste.h"
 
-#define BACKGROUND_ROWS 128 /* go through Lanczos4 at a time */
+#define BACKGROUND_ROWS 128 /* rows that go through Lanczos4 at a time */
 
-/* Tile edges that are tried in turn when a larger one does not fit the device's memory. */
+/* Tile sides to try in turn when a larger one does not fit the device's memory. */
 static const int background_tiles[] = {4096, 3072, 2048, 1536, 1024, 768, 512, 384, 256, 192, 128, 96, 64};
 
-/* bg_tile=auto begins at tiles whose result has at most so many px. On a GPU that keeps what the host needs for a tile
- * under 2 GB. On a CPU large tiles leave the caches: a 12 MP photo through a small RRDBNet x2 took 28 s and 8.0 GB
+/* bg_tile=auto begins with tiles whose result has at most this many px. On a GPU that keeps what the host needs for a
+ * tile under 2 GB. On a CPU large tiles leave the caches: a 12 MP photo through a small RRDBNet x2 took 28 s and 8.0 GB
  * whole, 15 s and 1.5 GB in tiles of 1024 px, on two cores. */
 #define BACKGROUND_TILE_RESULT 64e6
 #define BACKGROUND_TILE_RESULT_CPU 4.2e6
 
-static double background_most(const struct step *step)
-{
-    struct device_info info;
-    device_info(step->context->device, &info);
-    return info.type == DEVICE_CPU || info.type == DEVICE_SOFTWARE ? BACKGROUND_TILE_RESULT_CPU
-                                                                   : BACKGROUND_TILE_RESULT;
-}
-
-/* The next smaller tile for a picture; tile 0 is the whole. -1: there is none. */
+/* The next smaller tile for a picture; tile 0 is the whole picture. -1: there is none. */
 static int background_smaller(int tile, int longest)
 {
     int now = tile ? tile : longest;
@@ -36,25 +29,35 @@ static int background_smaller(int tile, int longest)
     return -1;
 }
 
-/* The first tile to try. */
-static int background_first(const struct step *step, const struct view_u8 *picture)
+int background_tile(int width, int height, int asked, int scale, enum device_type type)
 {
-    int longest = picture->width > picture->height ? picture->width : picture->height, tile = 0;
-    int asked = step->r->options.bg_tile;
+    const int longest = width > height ? width : height;
+    const double most =
+        type == DEVICE_CPU || type == DEVICE_SOFTWARE ? BACKGROUND_TILE_RESULT_CPU : BACKGROUND_TILE_RESULT;
     if (asked >= 0)
         return asked < longest ? asked : 0;
-    if (!step->model[ROLE_UPSCALER])
+    if (!scale)
         return 0; /* a resize works row by row */
-    double scale = step->model[ROLE_UPSCALER]->info.scale;
-    double result = (double)picture->width * picture->height * scale * scale, most = background_most(step);
+    int tile = 0;
+    double result = (double)width * height * scale * scale;
     while (result > most && background_smaller(tile, longest) > 0) {
         tile = background_smaller(tile, longest);
-        result = tile * scale * (tile * scale);
+        result = (double)tile * scale * tile * scale;
     }
     return tile;
 }
 
-/* Rows on their way into the result, through Lanczos4 where sizes differ. */
+static int background_first(const struct step *step, const struct view_u8 *picture)
+{
+    struct device_info info = {.type = DEVICE_CPU};
+    if (step->context)
+        device_info(step->context->device, &info);
+    const struct model_entry *model = step->model[ROLE_UPSCALER];
+    return background_tile(picture->width, picture->height, step->r->options.bg_tile, model ? model->info.scale : 0,
+                           info.type);
+}
+
+/* Rows on their way into the result, through Lanczos4 if sizes differ. */
 struct background_rows {
     struct step *step;
     struct resize_stream *stream; /* NULL: rows have the result's width already */
@@ -137,11 +140,11 @@ static enum error_code background_plain(struct step *step, const struct view_u8 
 /* The background at work. */
 struct background {
     struct step *step;
-    int tile;    /* edge of its tiles, px of the input; 0: the whole */
-    bool shrunk; /* from a larger one, which did not fit */
+    int tile;    /* side of its tiles, px of the input; 0: the whole picture */
+    bool shrunk; /* reduced from a larger one, which did not fit */
     bool later;  /* what lies over the result is not known yet */
     struct tile_job *tiles;
-    /* Where the network's result has another size than the picture's: */
+    /* When the network's result has another size than the picture's: */
     struct background_rows rows;
     float *band; /* a row of tiles, `width` px wide */
     int width, height;
@@ -195,7 +198,7 @@ static void background_target(void *user, const struct rect *rect, struct raster
     target->top = rect->y;
 }
 
-/* A row of tiles goes on when it is whole. */
+/* A row of tiles is passed on when it is complete. */
 static void background_filled(void *user, const struct rect *rect)
 {
     struct background *b = user;
@@ -215,7 +218,7 @@ static enum error_code background_again(void *user, struct error *err)
     return background_rows_create(&b->rows, b->step, b->width, b->height, err);
 }
 
-/* Begins anew, in tiles of b->tile. */
+/* Begins again, in tiles of b->tile. */
 static enum error_code background_open(struct background *b, const struct view_u8 *picture, struct error *err)
 {
     struct step *step = b->step;
@@ -336,7 +339,7 @@ static enum error_code background_create(struct step *step, bool later, struct e
     return OK;
 }
 
-/* The same, begun where it is not. Memory that does not suffice makes the tiles smaller. */
+/* The same, but begins it if necessary. Makes the tiles smaller when memory does not suffice. */
 static enum error_code background_work(struct step *step, int left, struct error *err)
 {
     struct restoration *r = step->r;
@@ -380,7 +383,7 @@ enum error_code background_begin(struct step *step, struct error *err)
     enum error_code code = background_create(step, true, err);
     if (code == OK)
         code = background_once(step->background, &picture, -1, err);
-    if (step_too_large(code)) { /* background_step will see what there is room for */
+    if (step_too_large(code)) { /* background_step will find what there is room for */
         error_clear(err);
         background_end(step);
         return OK;

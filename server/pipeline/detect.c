@@ -7,14 +7,14 @@
 #include "runtime/models/retinaface_decode.h"
 #include "server/image/resize.h"
 #include "server/image/similarity.h"
-#include "server/pipeline/step.h"
+#include "server/pipeline/detect.h"
 
 #define DETECT_THRESHOLD 0.97f
 #define DETECT_NMS 0.4f
 #define DETECT_MIN_EYES 5.0 /* px; closer eyes mean a face too small or seen from the side */
-#define DETECT_MIN_SIDE 256 /* a reduction stops here */
+#define DETECT_MIN_SIDE 256 /* reductions stop here */
 
-/* The detector on a view at its own size. */
+/* Runs the detector on a view at its own size. */
 static enum error_code detect_view(struct step *step, const struct view_u8 *view, struct face_box **boxes,
                                    size_t *count, struct error *err)
 {
@@ -48,7 +48,7 @@ static enum error_code detect_view(struct step *step, const struct view_u8 *view
     return code;
 }
 
-/* The detector on the picture reduced so that its longest side is `side`. */
+/* Runs the detector on the picture, reduced so that its longest side is `side`. */
 static enum error_code detect_at(struct step *step, int side, struct face_box **boxes, size_t *count, double scale[2],
                                  struct error *err)
 {
@@ -71,6 +71,47 @@ static enum error_code detect_at(struct step *step, int side, struct face_box **
     scale[0] = (double)whole.width / w;
     scale[1] = (double)whole.height / h;
     return code;
+}
+
+struct detect_rank {
+    double weight; /* score times area */
+    size_t index;
+};
+
+static int detect_heavier(const void *a, const void *b)
+{
+    const struct detect_rank *x = a, *y = b;
+    return x->weight < y->weight ? 1 : x->weight > y->weight ? -1 : x->index > y->index ? 1 : -1;
+}
+
+static int detect_earlier(const void *a, const void *b)
+{
+    const struct detect_rank *x = a, *y = b;
+    return (x->index > y->index) - (x->index < y->index);
+}
+
+/* Of too many faces, keeps the largest and surest, in their order. */
+static enum error_code detect_limit(struct restoration *r, struct face_box *boxes, size_t *count, struct error *err)
+{
+    const size_t most = (size_t)r->limits.max_faces;
+    if (!most || *count <= most)
+        return OK;
+    struct detect_rank *ranks = mem_alloc(*count, sizeof *ranks);
+    if (!ranks)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory");
+    for (size_t i = 0; i < *count; i++) {
+        const float *box = boxes[i].box;
+        ranks[i] = (struct detect_rank){(double)boxes[i].score * (box[2] - box[0]) * (box[3] - box[1]), i};
+    }
+    qsort(ranks, *count, sizeof *ranks, detect_heavier);
+    qsort(ranks, most, sizeof *ranks, detect_earlier);
+    for (size_t i = 0; i < most; i++)
+        boxes[i] = boxes[ranks[i].index];
+    free(ranks);
+    restoration_note(r, "%zu faces were found; the %zu largest and surest were taken, and %zu left out (max_faces)",
+                     *count, most, *count - most);
+    *count = most;
+    return OK;
 }
 
 static enum error_code detect_faces(struct restoration *r, const struct face_box *boxes, size_t count,
@@ -133,7 +174,8 @@ enum error_code detect_choose(struct step *step, struct error *err)
     }
     for (int k = 0; o->faces == FACES_LISTED && k < o->face_id_count; k++)
         if (o->face_ids[k] >= r->face_count)
-            restoration_note(r, "face %d was asked for, but the picture has %d", o->face_ids[k], r->face_count);
+            restoration_note(r, "face %d was asked for, but the picture has %d face%s", o->face_ids[k], r->face_count,
+                             r->face_count == 1 ? "" : "s");
     atomic_store(&r->faces_total, chosen);
     return step_check(step, err);
 }
@@ -179,6 +221,10 @@ enum error_code detect_step(struct step *step, struct error *err)
                          "the device's memory is too small to detect at full size: faces were looked for at %d of "
                          "%d px",
                          side, longest);
+    if (code == OK)
+        code = step_check(step, err);
+    if (code == OK)
+        code = detect_limit(r, boxes, &count, err);
     if (code == OK)
         code = detect_faces(r, boxes, count, scale, err);
     free(boxes);

@@ -3,6 +3,36 @@
 #include "server/image/codec.h"
 #include "server/pipeline/step.h"
 
+static enum error_code encode_face(const struct image *image, int png_level, struct face_file *out, struct error *err)
+{
+    struct codec_options options = CODEC_OPTIONS_INIT;
+    struct codec_output output = {0};
+    options.png_level = png_level;
+    enum error_code code = codec_encode(image, IMAGE_PNG, options, &output, err);
+    *out = (struct face_file){output.bytes, output.size};
+    return code;
+}
+
+/* Turns each face's crop and result into files; frees the pictures one by one, so that there is never much of both. */
+static enum error_code encode_faces(struct step *step, struct error *err)
+{
+    struct restoration *r = step->r;
+    enum error_code code = OK;
+    for (int i = 0; i < r->face_count && code == OK; i++) {
+        struct face *face = &r->faces[i];
+        if (!face->crop)
+            continue;
+        code = step_check(step, err);
+        if (code == OK)
+            code = encode_face(face->crop, r->options.png_level, &face->crop_file, err);
+        if (code == OK && face->restoration)
+            code = encode_face(face->restoration, r->options.png_level, &face->restoration_file, err);
+        image_destroy(&face->crop);
+        image_destroy(&face->restoration);
+    }
+    return code;
+}
+
 /* Writes the result in the format that was asked for, with the input's metadata. */
 enum error_code encode_step(struct step *step, struct error *err)
 {
@@ -26,5 +56,5 @@ enum error_code encode_step(struct step *step, struct error *err)
     r->out_info.channels = r->result->channels + (r->result->alpha && r->output_format == IMAGE_PNG);
     r->out_info.format = r->output_format;
     r->out_info.bytes = output.size;
-    return OK;
+    return r->encode_faces ? encode_faces(step, err) : OK;
 }

@@ -74,7 +74,8 @@ static bool model_conf_set(struct model_section *s, const char *key, const char 
     if (strcmp(key, "starter") == 0)
         return model_conf_flag(&s->starter, value);
     if (strcmp(key, "url") == 0)
-        return (s->downloadable = strncmp(value, "https://", 8) == 0);
+        return (s->downloadable = strncmp(value, "https://", 8) == 0 || strncmp(value, "file://", 7) == 0) &&
+               model_conf_text(s->url, sizeof s->url, value);
     if (strcmp(key, "bytes") == 0) {
         char *end;
         s->bytes = strtoull(value, &end, 10);
@@ -109,18 +110,15 @@ static char *model_conf_trim(char *text)
     return text;
 }
 
-static bool model_conf_line(char *line, struct model_section **sections, size_t *count)
+/* sections: with room for one more. */
+static bool model_conf_line(char *line, struct model_section *sections, size_t *count)
 {
     line = model_conf_trim(line);
     if (!*line || *line == '#')
         return true;
     if (*line == '[') {
         size_t n = strlen(line);
-        struct model_section *grown = realloc(*sections, (*count + 1) * sizeof **sections);
-        if (!grown)
-            return false;
-        *sections = grown;
-        struct model_section *s = &grown[(*count)++];
+        struct model_section *s = &sections[(*count)++];
         *s = (struct model_section){.supported = true};
         line[n - 1] = line[n - 1] == ']' ? '\0' : line[n - 1];
         return n > 2 && !line[n - 1] && model_conf_text(s->name, sizeof s->name, line + 1);
@@ -129,14 +127,19 @@ static bool model_conf_line(char *line, struct model_section **sections, size_t 
     if (!equals || *count == 0)
         return false;
     *equals = '\0';
-    return model_conf_set(&(*sections)[*count - 1], model_conf_trim(line), model_conf_trim(equals + 1));
+    return model_conf_set(&sections[*count - 1], model_conf_trim(line), model_conf_trim(equals + 1));
 }
 
 enum error_code model_conf_parse(const char *text, size_t size, struct model_section **sections, size_t *count,
                                  struct error *err)
 {
-    *sections = NULL;
+    size_t room = 0;
+    for (size_t i = 0; i < size; i++)
+        room += text[i] == '[';
     *count = 0;
+    *sections = mem_calloc(room, sizeof **sections);
+    if (!*sections)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for models.conf");
     for (size_t at = 0, number = 1; at < size; number++) {
         const char *end = memchr(text + at, '\n', size - at);
         size_t length = end ? (size_t)(end - text) - at : size - at;
@@ -145,7 +148,7 @@ enum error_code model_conf_parse(const char *text, size_t size, struct model_sec
         if (ok) {
             memcpy(line, text + at, length);
             line[length] = '\0';
-            ok = model_conf_line(line, sections, count);
+            ok = model_conf_line(line, *sections, count);
         }
         if (!ok) {
             free(*sections);

@@ -1,5 +1,5 @@
-/* Reads config/models.conf: what is known of each official checkpoint, and the settings that tensors cannot tell.
- * The keys are described at the head of that file.
+/* Reads config/models.conf: what is known about each official checkpoint, and the settings that its tensors do not
+ * tell. The keys are described at the head of that file.
  * Thread-safety: functions without state. */
 #ifndef SERVER_PIPELINE_MODEL_CONF_H
 #define SERVER_PIPELINE_MODEL_CONF_H
@@ -8,11 +8,12 @@
 
 struct model_section {
     char name[64], file[72], alias[64], licence[32];
+    char url[192];   /* where its authors publish it; "": nowhere */
     char sha256[65]; /* lower case hexadecimal, or "" */
     uint64_t bytes;  /* 0: not said */
     enum model_kind role;
     bool downloadable; /* it has a url: an official file */
-    bool starter;      /* comes with the program: a default where no official file is there, but for special ones */
+    bool starter;      /* comes with the program: a default where there is no official file, unless it is special */
     bool special;      /* for drawings or for speed */
     bool is_default, supported;
     bool has_settings;
@@ -26,7 +27,7 @@ enum error_code model_conf_parse(const char *text, size_t size, struct model_sec
 /* The embedded config/models.conf. */
 enum error_code model_conf_load(struct model_section **sections, size_t *count, struct error *err) MUST_CHECK;
 
-/* Whether an option may call the section so: its name or one of its aliases. */
+/* Whether an option may name the section this way: by its name or one of its aliases. */
 bool model_conf_called(const struct model_section *section, const char *name);
 
 #endif

@@ -32,7 +32,7 @@ const struct option_row option_rows[] = {
     {"seed", "integer", "none", "none, or 0 to 18446744073709551615",
      "none: the checkpoint's stored noise, so that equal inputs give equal bytes; a number: fresh noise", false},
     {"parse", "enum", "auto", "auto, true or false",
-     "blend by face parsing (true), by a square mask (false), or by what is installed (auto)", false},
+     "blend by face parsing (true), by a square mask (false), or depending on what is installed (auto)", false},
     {"faces", "string", "all", "all, none, or ids such as 0,2", "which of the detected faces to restore", false},
     {"detector", "string", "", "resnet50, mobilenet0.25, starter, or the name of a detector that is installed",
      "the face detector; empty: the configured one, else resnet50", true},
@@ -44,6 +44,8 @@ const struct option_row option_rows[] = {
      "compression of a PNG result: 1 is quick and best for most photos, 9 tries hardest, 0 is none", false},
     {"compat", "boolean", "false", "true or false", "reproduce the reference implementation, its defects included",
      false},
+    {"damaged", "enum", "refuse", "refuse or accept",
+     "a file that is damaged or cut short: refuse it, or restore the part that can be read", true},
 };
 const int option_row_count = sizeof option_rows / sizeof option_rows[0];
 
@@ -71,7 +73,7 @@ const struct option_row *options_find(const char *name)
 
 static bool options_number(const char *text, double low, double high, double *out)
 {
-    /* strtod alone would take "nan", "0x10", " 2" and, under some locales, "1,5". */
+    /* strtod alone would accept "nan", "0x10", " 2" and, in some locales, "1,5". */
     size_t n = strspn(text, "0123456789.");
     if (n == 0 || n > 32 || text[n] != '\0' || !strpbrk(text, "0123456789"))
         return false;
@@ -122,7 +124,7 @@ static bool options_boolean(const char *text, bool *out)
     return false;
 }
 
-/* A name that may go into a message, a report or, as a suffix, into a file's name. */
+/* A name that may be used in a message, a report or, as a suffix, in a file's name. */
 static bool options_name(const char *text, bool slash, char out[OPTION_NAME_MAX])
 {
     size_t n = strlen(text);
@@ -183,6 +185,7 @@ enum option_kind {
 
 static const char *const options_formats[] = {"auto", "png", "jpg", "webp", NULL};
 static const char *const options_parses[] = {"auto", "true", "false", NULL};
+static const char *const options_damages[] = {"refuse", "accept", NULL};
 static const char *const options_precisions[] = {"auto", "fp32", "fp16", NULL};
 
 #define AT(field) offsetof(struct options, field)
@@ -210,6 +213,7 @@ static const struct option_field {
     {KIND_INTEGER, AT(quality), 1, 100, NULL},
     {KIND_INTEGER, AT(png_level), 0, 9, NULL},
     {KIND_BOOLEAN, AT(compat), 0, 0, NULL},
+    {KIND_CHOICE, AT(damaged), 0, 0, options_damages},
 };
 #undef AT
 _Static_assert(sizeof option_fields / sizeof option_fields[0] == sizeof option_rows / sizeof option_rows[0],
@@ -239,6 +243,8 @@ static bool options_assign(struct options *o, const struct option_field *field, 
         o->parse = PARSE_AUTO;
         return strcmp(value, "auto") == 0;
     case KIND_CHOICE:
+        if (field->choices == options_formats && strcmp(value, "jpeg") == 0)
+            value = "jpg";
         for (int i = 0; field->choices[i]; i++) {
             if (strcmp(value, field->choices[i]) == 0) {
                 memcpy(at, &i, sizeof i);
@@ -307,6 +313,30 @@ enum error_code options_check(const struct options *options, struct error *err)
         return error_set(err, ERROR_INVALID,
                          "aligned: true means one face, so it cannot be combined with faces or only_center_face");
     return OK;
+}
+
+void options_bounds(const struct option_row *row, struct option_bounds *out)
+{
+    const struct option_field *field = &option_fields[row - option_rows];
+    const enum option_kind kind = field->kind;
+    *out = (struct option_bounds){.number = kind == KIND_NUMBER || kind == KIND_INTEGER || kind == KIND_TILE ||
+                                            kind == KIND_SEED,
+                                  .minimum = field->low,
+                                  .maximum = kind == KIND_SEED ? 0x1fffffffffffff : field->high};
+    int count = 0;
+    if (kind == KIND_TILE)
+        out->words[count++] = "0";
+    if (kind == KIND_TILE || kind == KIND_DEVICE)
+        out->words[count++] = "auto";
+    if (kind == KIND_SEED)
+        out->words[count++] = "none";
+    if (kind == KIND_FACES) {
+        out->words[count++] = "all";
+        out->words[count++] = "none";
+    }
+    for (int i = 0; field->choices && field->choices[i]; i++)
+        if (strcmp(field->choices[i], "webp") != 0) /* known but not implemented */
+            out->words[count++] = field->choices[i];
 }
 
 void options_text(const struct options *o, const char *name, char *out, int out_size)

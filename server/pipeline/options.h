@@ -9,11 +9,12 @@
 
 #include "runtime/backend/backend.h"
 
-#define OPTION_NAME_MAX 128 /* bytes of a model's, device's or suffix name with its final 0 */
+#define OPTION_NAME_MAX 128 /* bytes of a model's name, a device's name or a suffix, with its final 0 */
 #define OPTION_MAX_FACES 64
 
 enum option_format { FORMAT_AUTO, FORMAT_PNG, FORMAT_JPEG, FORMAT_WEBP };
 enum option_parse { PARSE_AUTO, PARSE_TRUE, PARSE_FALSE };
+enum option_damaged { DAMAGED_REFUSE, DAMAGED_ACCEPT };
 enum option_faces { FACES_ALL, FACES_NONE, FACES_LISTED };
 
 struct options {
@@ -33,6 +34,7 @@ struct options {
     enum option_faces faces;
     int face_ids[OPTION_MAX_FACES], face_id_count;
     enum precision precision;
+    enum option_damaged damaged;
     int quality;   /* 1..100 */
     int png_level; /* 0..9 */
 };
@@ -46,22 +48,32 @@ struct option_row {
     bool detect; /* POST /v1/detect takes it too */
 };
 
+/* What a value may be, for programs: one of words, or a number within the bounds. */
+struct option_bounds {
+    bool number;             /* minimum and maximum apply */
+    double minimum, maximum; /* of a seed 2^53 - 1, above which JSON's numbers are not exact */
+    const char *words[5];    /* NULL after the last */
+};
+
 extern const struct option_row option_rows[];
 extern const int option_row_count;
 
 void options_init(struct options *options);
 
-/* Sets one option from text. ERROR_INVALID names the field, what was sent and what is allowed. '-' and '_' are equal.
- */
+/* Sets one option from text. ERROR_INVALID names the field, what was sent and what is allowed. '-' and '_' count as
+ * equal. */
 enum error_code options_set(struct options *options, const char *name, const char *value, struct error *err) MUST_CHECK;
 
-/* Checks that hang on several options together. Call once after the last options_set. */
+/* Checks that involve several options. Call it once, after the last options_set. */
 enum error_code options_check(const struct options *options, struct error *err) MUST_CHECK;
 
 /* The row of that name, or NULL. */
 const struct option_row *options_find(const char *name);
 
-/* The value in force as text, as the report shows it. */
+/* What the value of a row may be. */
+void options_bounds(const struct option_row *row, struct option_bounds *out);
+
+/* The current value as text, as the report shows it. */
 void options_text(const struct options *options, const char *name, char *out, int out_size);
 
 #endif

@@ -3,7 +3,7 @@
 #include "runtime/base/mem.h"
 #include "server/pipeline/step.h"
 
-/* The restored face, unrounded where it is kept so. */
+/* The restored face, unrounded if it is kept that way. */
 static struct raster_source parse_source(const struct face *face)
 {
     size_t row = 3 * (size_t)face->size;
@@ -33,24 +33,27 @@ static enum error_code parse_faces(struct step *step, struct face *const *faces,
     return step_network(step, ROLE_PARSER, &shape, sources, outputs, 0, err);
 }
 
+static bool parse_wanted(const struct face *face)
+{
+    return face->restored;
+}
+
 /* ParseNet on every restored face, for the blend mask. */
 enum error_code parse_step(struct step *step, struct error *err)
 {
     struct restoration *r = step->r;
-    int count = 0;
+    struct face **faces;
+    int count;
     if (r->options.aligned || r->options.parse == PARSE_FALSE)
         return OK;
-    struct face **faces = mem_alloc((size_t)r->face_count, sizeof(struct face *));
-    if (!faces)
-        return error_set(err, ERROR_NO_MEMORY, "out of memory");
-    for (int i = 0; i < r->face_count; i++)
-        if (r->faces[i].restored)
-            faces[count++] = &r->faces[i];
+    enum error_code code = step_faces_in_work(step, parse_wanted, &faces, &count, err);
+    if (code != OK)
+        return code;
     if (count && !step->model[ROLE_PARSER]) {
-        restoration_note(r, "there is no face parser: faces were blended by the square mask");
+        restoration_note(r, "no face parser is installed: faces were blended with a square mask");
         count = 0;
     }
-    enum error_code code = step_faces(step, ROLE_PARSER, faces, count, parse_faces, err);
+    code = step_faces(step, ROLE_PARSER, faces, count, parse_faces, err);
     free(faces);
     return code;
 }

@@ -9,7 +9,7 @@
 #include "server/image/pixel.h"
 #include "server/image/similarity.h"
 #include "server/image/warp.h"
-#include "server/pipeline/step.h"
+#include "server/pipeline/paste.h"
 
 #define PASTE_BAND 64 /* rows warped at a time */
 
@@ -18,7 +18,7 @@ static enum error_code paste_no_memory(struct error *err)
     return error_set(err, ERROR_NO_MEMORY, "out of memory to paste a face");
 }
 
-/* Crop -> result. compat adds half an output pixel where it enlarges, as the reference does; the default maps pixel
+/* Crop -> result. compat adds half an output pixel when enlarging, as the reference does; the default maps pixel
  * centres exactly, by the ratio of the sizes (int(w·s) need not be w·s). */
 static void paste_matrix(const struct step *step, const struct face *face, double m[6])
 {
@@ -103,7 +103,7 @@ static void paste_truncate(const struct image *result, const struct patch *p)
     }
 }
 
-/* What an earlier face changed under this one goes on unrounded: that in row y of the result. */
+/* Where earlier faces changed row y of the result under this one, it continues from their unrounded values. */
 static void paste_carry(struct patch *to, const struct patch *from, int y)
 {
     int x0 = to->rect.x > from->rect.x ? to->rect.x : from->rect.x;
@@ -263,7 +263,7 @@ static enum error_code paste_blend_compat(const struct face *f, struct patch *p,
 }
 
 /* The crop as the default blends it: RGB times ParseNet's mask, and the mask as fourth channel, so that nothing from
- * beyond the crop's edge bleeds in where the face shrinks. Without labels the mask is 1. */
+ * beyond the crop's edge bleeds in when the face shrinks. Without labels the mask is 1. */
 struct paste_crop {
     const struct face *face;
     struct paste_soften soften;
@@ -367,22 +367,33 @@ void paste_end(struct step *step)
     free(step->layers);
     step->patches = NULL;
     step->layers = NULL;
-    step->layer_count = 0;
+    step->layer_count = step->layered = 0;
+}
+
+/* Frees what only a face's layer needed. */
+static void paste_layered(struct face *face)
+{
+    free(face->restoration_float);
+    free(face->classes);
+    face->restoration_float = NULL;
+    face->classes = NULL;
 }
 
 enum error_code paste_layers(struct step *step, struct error *err)
 {
     const struct restoration *r = step->r;
-    if (step->patches || r->options.aligned)
-        return OK;
-    enum error_code code = paste_place(step, err);
-    if (code == OK && !(step->layers = mem_calloc((size_t)r->face_count, sizeof *step->layers)))
+    if (r->options.aligned || (r->options.compat && step_end(step) < r->face_count))
+        return OK; /* compat places all at once, after they are restored */
+    enum error_code code = step->patches ? OK : paste_place(step, err);
+    if (code == OK && !step->layers && !(step->layers = mem_calloc((size_t)r->face_count, sizeof *step->layers)))
         code = paste_no_memory(err);
-    for (int i = 0; i < r->face_count && code == OK && !r->options.compat; i++) {
-        struct patch *p = &step->patches[i];
+    for (; step->layered < step_end(step) && code == OK && !r->options.compat; step->layered++) {
+        struct patch *p = &step->patches[step->layered];
         if (!paste_placed(p))
             continue;
-        code = paste_make_layer(step, &r->faces[i], p, err);
+        code = paste_make_layer(step, &r->faces[step->layered], p, err);
+        if (step->first > 0 || step_end(step) < r->face_count) /* there are many */
+            paste_layered(&r->faces[step->layered]);
         if (code == OK)
             code = step_check(step, err);
         step->layers[step->layer_count++] = (struct raster_layer){.rgba = p->layer,

@@ -9,18 +9,23 @@
 
 #include "runtime/base/mem.h"
 #include "server/image/codec.h"
-#include "server/pipeline/step.h"
+#include "server/pipeline/background.h"
+#include "server/pipeline/paste.h"
 
-/* The way of a picture: those from DETECT to BACKGROUND need the device. */
+#define PIPELINE_SIDE 500000 /* px of picture and result: steps have some hundred rows at once in floats */
+
+/* The steps of a picture in order: those from DETECT to BACKGROUND need the device. */
 static const struct pipeline_stage {
     enum stage stage;
     enum error_code (*run)(struct step *step, struct error *err);
-    bool detection; /* part of a detection alone */
+    bool detection; /* part of a detect_only run */
+    bool faces;     /* runs with its neighbours that have this set, for a few faces at a time (STEP_GROUP) */
 } pipeline_stages[] = {
-    {STAGE_DECODE, decode_step, true},  {STAGE_BACKGROUND, background_begin, false}, {STAGE_DETECT, detect_step, true},
-    {STAGE_ALIGN, align_step, false},   {STAGE_RESTORE, restore_step, false},        {STAGE_PARSE, parse_step, false},
-    {STAGE_PARSE, paste_layers, false}, {STAGE_BACKGROUND, background_step, false},  {STAGE_PASTE, paste_step, false},
-    {STAGE_ENCODE, encode_step, false},
+    {STAGE_DECODE, decode_step, true, false},   {STAGE_BACKGROUND, background_begin, false, false},
+    {STAGE_DETECT, detect_step, true, false},   {STAGE_ALIGN, align_step, false, true},
+    {STAGE_RESTORE, restore_step, false, true}, {STAGE_PARSE, parse_step, false, true},
+    {STAGE_PARSE, paste_layers, false, true},   {STAGE_BACKGROUND, background_step, false, false},
+    {STAGE_PASTE, paste_step, false, false},    {STAGE_ENCODE, encode_step, false, false},
 };
 
 const char *stage_name(enum stage stage)
@@ -36,11 +41,12 @@ enum error_code restoration_create(struct restoration **out, struct error *err)
     if (!r)
         return error_set(err, ERROR_NO_MEMORY, "out of memory");
     options_init(&r->options);
-    r->limits = (struct limits){.input_pixels = 64000000, .result_pixels = 400000000, .detect_max_side = 2048};
+    r->limits = (struct limits){
+        .input_pixels = 64000000, .result_pixels = 400000000, .detect_max_side = 2048, .max_faces = 256};
     return OK;
 }
 
-/* What the steps on the device leave but for the faces' records; what is kept after an attempt must not be. */
+/* Frees what the steps on the device leave, except for the faces' records; none of it may be kept after an attempt. */
 static void restoration_free_results(struct restoration *r)
 {
     for (int i = 0; i < r->face_count; i++) {
@@ -61,6 +67,10 @@ static void restoration_free_results(struct restoration *r)
 static void restoration_free_faces(struct restoration *r)
 {
     restoration_free_results(r);
+    for (int i = 0; i < r->face_count; i++) {
+        free(r->faces[i].crop_file.bytes);
+        free(r->faces[i].restoration_file.bytes);
+    }
     free(r->faces);
     r->faces = NULL;
     r->face_count = 0;
@@ -100,7 +110,7 @@ void restoration_note(struct restoration *r, const char *format, ...)
         memcpy(r->notes[r->note_count++], note, sizeof note);
 }
 
-/* The models that the options ask for. NULL where none is needed or, for parser and upscaler, none is there. */
+/* The models that the options ask for. NULL when none is needed or, for parser and upscaler, when there is none. */
 static enum error_code pipeline_models(const struct restoration *r, const struct model_store *store,
                                        const struct model_entry *model[ROLE_COUNT], struct error *err)
 {
@@ -110,7 +120,8 @@ static enum error_code pipeline_models(const struct restoration *r, const struct
     bool faces = strcmp(o->version, "none") != 0 && o->faces != FACES_NONE;
     if (r->detect_only)
         return model_store_resolve(store, ROLE_DETECTOR, o->detector, &model[ROLE_DETECTOR], err);
-    if (o->faces == FACES_NONE) { /* a detector still tells which faces there are, but nothing hangs on it */
+    if (o->faces == FACES_NONE && (strcmp(o->version, "none") != 0 || *o->detector)) {
+        /* a detector would still say which faces there are, but nothing depends on it */
         struct error ignored = ERROR_INIT;
         code = model_store_resolve(store, ROLE_DETECTOR, o->detector, &model[ROLE_DETECTOR],
                                    *o->detector ? err : &ignored);
@@ -132,19 +143,69 @@ static enum error_code pipeline_models(const struct restoration *r, const struct
     return code;
 }
 
-/* The result's format for a picture of that format. */
-static enum image_format pipeline_format(const struct options *options, enum image_format input)
+enum error_code pipeline_check_models(const struct restoration *r, const struct model_store *store, struct error *err)
 {
-    if (options->ext == FORMAT_AUTO)
-        return input;
-    return options->ext == FORMAT_PNG ? IMAGE_PNG : options->ext == FORMAT_JPEG ? IMAGE_JPEG : IMAGE_WEBP;
+    const struct model_entry *model[ROLE_COUNT];
+    return pipeline_models(r, store, model, err);
 }
 
-/* The result's size: int(w·s) in double, as the reference computes it. */
-static void pipeline_size(const struct restoration *r, int *width, int *height)
+/* The result's format for a picture in this format. */
+static enum image_format pipeline_format(const struct restoration *r, enum image_format input)
+{
+    enum image_format best = input;
+    switch (r->options.ext) {
+    case FORMAT_PNG:
+        return IMAGE_PNG;
+    case FORMAT_JPEG:
+        return IMAGE_JPEG;
+    case FORMAT_WEBP:
+        return IMAGE_WEBP;
+    case FORMAT_AUTO:
+        for (int format = 0; format < IMAGE_FORMAT_COUNT; format++)
+            if (r->format_weight[format] > r->format_weight[best])
+                best = (enum image_format)format;
+    }
+    return best;
+}
+
+void pipeline_size(const struct restoration *r, int *width, int *height)
 {
     *width = (int)fmin(r->in_info.width * r->options.upscale, INT_MAX);
     *height = (int)fmin(r->in_info.height * r->options.upscale, INT_MAX);
+}
+
+enum error_code pipeline_check_size(struct restoration *r, const struct model_store *store,
+                                    const struct model_entry *model[ROLE_COUNT], struct error *err)
+{
+    const int input_width = r->in_info.width, input_height = r->in_info.height;
+    enum error_code code = options_check(&r->options, err);
+    if (code != OK)
+        return code;
+    r->output_format = pipeline_format(r, r->in_info.format);
+    uint64_t pixels = (uint64_t)input_width * (uint64_t)input_height;
+    if (r->limits.input_pixels && pixels > r->limits.input_pixels)
+        return error_set(err, ERROR_TOO_LARGE, "the picture has %d × %d = %.1f megapixels; at most %.1f are taken",
+                         input_width, input_height, (double)pixels / 1e6, (double)r->limits.input_pixels / 1e6);
+    if (input_width > PIPELINE_SIDE || input_height > PIPELINE_SIDE)
+        return error_set(err, ERROR_TOO_LARGE, "the picture has %d × %d pixels; at most %d a side are taken",
+                         input_width, input_height, PIPELINE_SIDE);
+    if (!r->detect_only && !r->options.aligned) {
+        int width, height, longest = codec_max_side(r->output_format);
+        longest = longest < PIPELINE_SIDE ? longest : PIPELINE_SIDE;
+        pipeline_size(r, &width, &height);
+        uint64_t result = (uint64_t)width * (uint64_t)height;
+        if (r->limits.result_pixels && result > r->limits.result_pixels)
+            return error_set(err, ERROR_TOO_LARGE,
+                             "the result would have %d × %d = %.1f megapixels; at most %.1f are made: choose a smaller "
+                             "upscale",
+                             width, height, (double)result / 1e6, (double)r->limits.result_pixels / 1e6);
+        if (width > longest || height > longest)
+            return error_set(err, ERROR_TOO_LARGE,
+                             "the result would be %d × %d, but the longest side of a %s is %d: choose png or a smaller "
+                             "upscale",
+                             width, height, image_format_name(r->output_format), longest);
+    }
+    return pipeline_models(r, store, model, err);
 }
 
 enum error_code pipeline_check(struct restoration *r, const struct model_store *store, struct error *err)
@@ -162,30 +223,10 @@ enum error_code pipeline_check(struct restoration *r, const struct model_store *
     r->in_info.channels = info.channels;
     r->in_info.format = info.format;
     r->in_info.bytes = r->input_bytes;
-    r->output_format = pipeline_format(&r->options, info.format);
-    uint64_t pixels = (uint64_t)info.width * (uint64_t)info.height;
-    if (r->limits.input_pixels && pixels > r->limits.input_pixels)
-        return error_set(err, ERROR_TOO_LARGE, "the picture has %d × %d = %.1f megapixels; at most %.1f are taken",
-                         info.width, info.height, (double)pixels / 1e6, (double)r->limits.input_pixels / 1e6);
-    if (!r->detect_only && !r->options.aligned) {
-        int width, height, longest = codec_max_side(r->output_format);
-        pipeline_size(r, &width, &height);
-        uint64_t result = (uint64_t)width * (uint64_t)height;
-        if (r->limits.result_pixels && result > r->limits.result_pixels)
-            return error_set(err, ERROR_TOO_LARGE,
-                             "the result would have %d × %d = %.1f megapixels; at most %.1f are made: choose a smaller "
-                             "upscale",
-                             width, height, (double)result / 1e6, (double)r->limits.result_pixels / 1e6);
-        if (width > longest || height > longest)
-            return error_set(err, ERROR_TOO_LARGE,
-                             "the result would be %d × %d, but the longest side of a %s is %d: choose png or a smaller "
-                             "upscale",
-                             width, height, image_format_name(r->output_format), longest);
-    }
-    return pipeline_models(r, store, model, err);
+    return pipeline_check_size(r, store, model, err);
 }
 
-/* Says which starter models work here, for these do less than the official ones. */
+/* Notes which starter models are used, because they do less than the official ones. */
 static void pipeline_note_starters(struct step *step)
 {
     static const char *const names[ROLE_COUNT] = {
@@ -195,19 +236,24 @@ static void pipeline_note_starters(struct step *step)
         if (step->model[role] && step->model[role]->starter)
             snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", *list ? ", " : "", names[role]);
     if (*list)
-        restoration_note(step->r, "small starter models were used (%s); the official ones restore better: make models",
-                         list);
+        restoration_note(step->r, "small starter models were used (%s); the official ones restore better%s", list,
+                         step->r->elsewhere ? "" : ": restored models get default");
+}
+
+enum precision pipeline_precision_on(const struct device_info *device, enum precision configured, enum precision asked)
+{
+    if (asked != PRECISION_AUTO)
+        return asked;
+    if (configured == PRECISION_FP32 || (configured == PRECISION_FP16 && device->fp16))
+        return configured;
+    return device->preferred;
 }
 
 enum precision pipeline_precision(const struct worker_context *context, enum precision asked)
 {
     struct device_info device;
     device_info(context->device, &device);
-    if (asked != PRECISION_AUTO)
-        return asked;
-    if (context->precision == PRECISION_FP32 || (context->precision == PRECISION_FP16 && device.fp16))
-        return context->precision;
-    return device.preferred;
+    return pipeline_precision_on(&device, context->precision, asked);
 }
 
 /* What the report shows as resolved. */
@@ -231,7 +277,7 @@ static void pipeline_resolved(struct step *step)
         o->bg_tile = 400; /* the reference's */
 }
 
-/* Runs the steps first .. last. What passes until the next ones begin counts as waiting. */
+/* Runs the steps first .. last. The time until the next ones begin counts as waiting. */
 static enum error_code pipeline_steps(struct step *step, enum stage first, enum stage last, struct error *err)
 {
     struct restoration *r = step->r;
@@ -245,6 +291,9 @@ static enum error_code pipeline_steps(struct step *step, enum stage first, enum 
         code = step_check(step, err);
         if (code == OK)
             code = stage->run(step, err);
+        if (stage->faces && !stage[1].faces && step_end(step) < r->face_count)
+            while (stage->faces) /* again for the next faces */
+                stage = &pipeline_stages[--i];
     }
     step_enter(step, STAGE_QUEUE);
     r->total_ms = 0;
@@ -255,7 +304,7 @@ static enum error_code pipeline_steps(struct step *step, enum stage first, enum 
 
 enum error_code pipeline_begin(struct restoration *r, const struct model_store *store, struct error *err)
 {
-    restoration_free_faces(r); /* of an attempt before */
+    restoration_free_faces(r); /* of an earlier attempt */
     restoration_drop_pictures(r);
     memset(r->stage_ms, 0, sizeof r->stage_ms);
     r->decoded = false;
@@ -280,14 +329,16 @@ static enum error_code pipeline_attach(struct restoration *r, struct worker_cont
     restoration_free_faces(r); /* of an attempt before */
     memset(r->stage_ms + STAGE_DETECT, 0, sizeof r->stage_ms[0] * (STAGE_PASTE - STAGE_DETECT));
     memset(r->network_ms, 0, sizeof r->network_ms);
+    memset(r->making_ms, 0, sizeof r->making_ms);
     enum error_code code = pipeline_models(r, context->store, step->model, err);
     if (code != OK)
         return code;
+    step->first = step->end = 0;
     step_attach(step, context);
     pipeline_resolved(step);
     pipeline_note_starters(step);
     if (wants_upscaler && !step->model[ROLE_UPSCALER] && !r->options.aligned && !r->detect_only)
-        restoration_note(r, "there is no upscaler: the background was resized by Lanczos4");
+        restoration_note(r, "no upscaler is installed: the background was resized with Lanczos4");
     return OK;
 }
 
@@ -299,12 +350,13 @@ enum error_code pipeline_compute(struct restoration *r, struct worker_context *c
         context->ahead = NULL;
         step_attach(step, context);
     } else {
+        model_set_drop_replaced(context->models);
         code = pipeline_attach(r, context, err);
     }
     if (code == OK)
         code = pipeline_steps(step, STAGE_DETECT, STAGE_BACKGROUND, err);
     background_end(step);
-    step_attach(step, NULL); /* the device is another's now */
+    step_attach(step, NULL); /* somebody else has the device now */
     return code;
 }
 

@@ -11,7 +11,7 @@
 #include "server/pipeline/options.h"
 
 enum stage {
-    STAGE_QUEUE, /* waiting, for the device too; the job's owner adds what came before */
+    STAGE_QUEUE, /* waiting, including for the device; the job's owner adds what came before */
     STAGE_DECODE,
     STAGE_DETECT,
     STAGE_ALIGN,
@@ -28,20 +28,27 @@ const char *stage_name(enum stage stage); /* "queue", "decode", ... */
 struct limits {
     uint64_t input_pixels, result_pixels; /* 64 MP, 400 MP */
     int detect_max_side;                  /* 2048; 0: none */
-    int batch;                            /* pictures that a network gets at once, at most; 0: as the device likes */
+    int max_faces;                        /* 256: the largest and surest are taken of more; 0: no limit */
+    int batch;                            /* the most pictures that a network gets at once; 0: as suits the device */
+};
+
+struct face_file {
+    uint8_t *bytes; /* a PNG; NULL: none was made */
+    size_t size;
 };
 
 struct face {
     int id;                                              /* order of detection, highest score first */
     double box[4], score, landmarks[5][2], eye_distance; /* px of the oriented input */
     bool restored;
-    char reason[128];          /* why not, or "" */
-    double affine[6];          /* picture -> crop, row-major 2×3 */
-    int size;                  /* side of the crop and all that follows from it: 512, or what the face network takes */
-    struct image *crop;        /* size×size, 8 bit RGB; for compat and where faces are kept */
-    struct image *restoration; /* the face network's output rounded to 8 bit; NULL where nobody needs it (keep_faces) */
+    char reason[128];   /* why not, or "" */
+    double affine[6];   /* picture -> crop, row-major 2×3 */
+    int size;           /* side of the crop and of everything made from it: 512, or what the face network takes */
+    struct image *crop; /* size×size, 8 bit RGB; with compat or when faces are kept */
+    struct image *restoration; /* the face network's output rounded to 8 bit; NULL when nobody needs it (keep_faces) */
     float *crop_float, *restoration_float; /* the same two before rounding, interleaved RGB 0..255; NULL with compat */
     uint8_t *classes;                      /* size×size ParseNet labels, or NULL for the square mask */
+    struct face_file crop_file, restoration_file; /* of crop and restoration, if encode_faces asks for them */
 };
 
 struct restoration {
@@ -50,16 +57,22 @@ struct restoration {
     struct limits limits;
     const uint8_t *input; /* the file's bytes, borrowed */
     size_t input_bytes;
-    bool detect_only;    /* stop after detection (no output) */
-    bool keep_faces;     /* keep crops and restored faces for the command line */
-    atomic_int cancel;   /* set by the owner: stop */
+    bool detect_only;  /* stop after detection (no output) */
+    bool keep_faces;   /* keep crops and restored faces */
+    bool encode_faces; /* and turn them into files, freeing the pictures */
+    bool elsewhere;    /* its owner cannot run commands here: the notes name none */
+    /* Indexed by enum image_format: how much the owner prefers each when the options leave the format open; higher is
+     * better. The input's own format is taken unless another one is higher. */
+    int format_weight[IMAGE_FORMAT_COUNT];
+    atomic_int cancel;   /* set by the owner to stop it */
     int64_t deadline_ns; /* CLOCK_MONOTONIC; 0: none */
 
     /* progress, readable from other threads while it runs */
     atomic_int stage, tiles_done, tiles_total, faces_done, faces_total;
+    atomic_uint progress; /* grows with each piece of work, also inside a network's run */
 
     /* results */
-    struct step *step;     /* the steps' own, between them */
+    struct step *step;     /* the steps' own, passed between them */
     bool decoded;          /* the picture could be read */
     struct image *picture; /* decoded, oriented */
     struct image *result;  /* before encoding; with options.aligned: the restored face */
@@ -77,9 +90,10 @@ struct restoration {
     char device[32];
     enum precision precision; /* used */
     double stage_ms[STAGE_COUNT], total_ms;
-    double network_ms[STAGE_COUNT]; /* of stage_ms: with the device at work on networks, or plans in the making */
+    double network_ms[STAGE_COUNT]; /* of stage_ms: while the device works on networks or plans are being made */
+    double making_ms[STAGE_COUNT];  /* of stage_ms: loading models and making plans, which is done once */
     int tiles;
-    int fallbacks; /* results redone in fp32 because they were not finite or flat */
+    int fallbacks; /* results redone in fp32 because they were flat or not finite */
     int shrinks;   /* times a tile or picture was made smaller because it did not fit the device's memory */
     char notes[16][200];
     int note_count;
@@ -88,7 +102,7 @@ struct restoration {
 /* A zeroed restoration with default options and limits. */
 enum error_code restoration_create(struct restoration **out, struct error *err) MUST_CHECK;
 void restoration_destroy(struct restoration **restoration);
-/* Frees all pictures but the encoded output; what the report says stays. */
+/* Frees all pictures except the encoded output; the report's facts stay. */
 void restoration_drop_pictures(struct restoration *r);
 void restoration_note(struct restoration *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
@@ -97,26 +111,29 @@ struct worker_context {
     struct device *device;
     struct model_store *store;
     struct model_set *models;
-    enum precision precision;  /* where a restoration leaves it open and the device has it; AUTO: what it prefers */
+    enum precision precision; /* if a restoration leaves it open and the device has it; AUTO: what the device prefers */
     void (*spare)(void *user); /* called when all of a restoration's work is on the device; may be NULL */
     void *user;
-    struct restoration *ahead; /* the pipeline's: begun by pipeline_ahead and not taken up; or NULL */
+    struct restoration *ahead; /* the pipeline's: begun by pipeline_ahead and not used yet; or NULL */
 };
 
-/* The precision that a restoration gets that asks for this one. */
+/* The precision that a restoration gets when it asks for this one. */
 enum precision pipeline_precision(const struct worker_context *context, enum precision asked);
+/* The same before the device is open. configured: as context->precision. */
+enum precision pipeline_precision_on(const struct device_info *device, enum precision configured, enum precision asked);
 
-/* The steps before, on and after the device, each part maybe on another thread; the pictures of the steps between them
- * stay in memory. begin: checks as pipeline_check and decodes. compute: what the networks do; may be run again after it
- * failed, also on another device. end: pastes and encodes. On failure err says why; the restoration keeps what it had
- * (faces, times). */
+/* The steps before, on and after the device; each part may run on another thread, and the pictures in between stay in
+ * memory. begin: checks as pipeline_check and decodes. compute: runs the networks; may be run again after a failure,
+ * even on another device. end: pastes and encodes. On failure err says why; the restoration keeps what it has (faces,
+ * times). */
 enum error_code pipeline_begin(struct restoration *r, const struct model_store *store, struct error *err) MUST_CHECK;
 enum error_code pipeline_compute(struct restoration *r, struct worker_context *context, struct error *err) MUST_CHECK;
 enum error_code pipeline_end(struct restoration *r, struct error *err) MUST_CHECK;
 
-/* Sends the device what it can do of the next restoration, which has begun, before the one at hand is over (from
- * `spare`), so that it need not wait for either; does nothing where it cannot. pipeline_compute with the same context
- * goes on from there; else pipeline_forget must come before the restoration goes, or the context's device or models. */
+/* Sends the device as much as possible of the next restoration, which has begun, before the current one is over (called
+ * from `spare`), so that the device does not idle; does nothing where that is impossible. pipeline_compute with the
+ * same context continues from there; otherwise pipeline_forget must be called before the restoration, or the context's
+ * device or models, are destroyed. */
 void pipeline_ahead(struct restoration *r, struct worker_context *context);
 /* Gives up what was begun ahead, if anything. */
 void pipeline_forget(struct worker_context *context);
@@ -128,6 +145,18 @@ enum error_code pipeline_run(struct restoration *r, struct worker_context *conte
  * the format), or INVALID for an option that this picture or installation cannot serve (unknown model, webp). Fills
  * in_info. */
 enum error_code pipeline_check(struct restoration *r, const struct model_store *store, struct error *err) MUST_CHECK;
+
+/* The same without a picture: the owner has set in_info's width, height and format. model: those that the options ask
+ * for; NULL where none is needed. */
+enum error_code pipeline_check_size(struct restoration *r, const struct model_store *store,
+                                    const struct model_entry *model[ROLE_COUNT], struct error *err) MUST_CHECK;
+
+/* The result's size: int(w·s) in double, as the reference computes it. */
+void pipeline_size(const struct restoration *r, int *width, int *height);
+
+/* Whether the models that the options ask for are installed, whatever the picture; errors as pipeline_check. */
+enum error_code pipeline_check_models(const struct restoration *r, const struct model_store *store,
+                                      struct error *err) MUST_CHECK;
 
 /* The report as api.md has it ("application/json" of POST /v1/restore), for detect_only that of POST /v1/detect; a new
  * jansson reference, NULL when memory is out. */

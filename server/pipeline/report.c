@@ -5,7 +5,7 @@
 
 #include "server/pipeline/pipeline.h"
 
-/* Thousandths are finer than any of these figures is known. */
+/* None of these figures is known more precisely than to thousandths. */
 static json_t *report_real(double value)
 {
     return json_real(round(value * 1000) / 1000);
@@ -25,13 +25,14 @@ static json_t *report_faces(const struct restoration *r)
         for (int k = 0; k < 5; k++)
             json_array_append_new(
                 landmarks, json_pack("[o, o]", report_real(f->landmarks[k][0]), report_real(f->landmarks[k][1])));
-        /* of a detection alone: what a restoration would do */
-        bool restored = r->detect_only ? !f->reason[0] : f->restored;
+        const char *action = f->restored ? "restored" : "skipped";
+        if (r->detect_only) /* what a restoration would do */
+            action = f->reason[0] ? "skipped" : "restorable";
         json_array_append_new(faces, json_pack("{s:i, s:[o, o, o, o], s:f, s:o, s:o, s:s, s:o}", "id", f->id, "box",
                                                report_real(f->box[0]), report_real(f->box[1]), report_real(f->box[2]),
                                                report_real(f->box[3]), "score", f->score, "landmarks", landmarks,
-                                               "eye_distance", report_real(f->eye_distance), "action",
-                                               restored ? "restored" : "skipped", "reason", report_name(f->reason)));
+                                               "eye_distance", report_real(f->eye_distance), "action", action, "reason",
+                                               report_name(f->reason)));
     }
     return faces;
 }
@@ -48,7 +49,7 @@ static json_t *report_timings(const struct restoration *r)
     return timings;
 }
 
-/* How much of each stage's time its networks took, their making included. */
+/* How much of each stage's time its networks took, making their plans included. */
 static json_t *report_network_times(const struct restoration *r)
 {
     json_t *times = json_object();
@@ -58,7 +59,7 @@ static json_t *report_network_times(const struct restoration *r)
     return times;
 }
 
-/* Numbers and booleans as such; a seed over 2^53 as text, since few readers of JSON keep it otherwise. */
+/* Numbers and booleans as such; a seed above 2^53 as text, because few JSON readers keep such a number. */
 static json_t *report_options(const struct options *options)
 {
     json_t *out = json_object();

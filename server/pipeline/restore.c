@@ -3,7 +3,7 @@
 #include "runtime/base/mem.h"
 #include "server/pipeline/step.h"
 
-/* Where the results of a face go; there may be one of an earlier attempt. */
+/* Where the results of a face go; an earlier attempt may have left one. */
 static enum error_code restore_room(const struct restoration *r, struct face *face, struct error *err)
 {
     bool compat = r->options.compat, rounded_too = compat || r->keep_faces || r->options.aligned;
@@ -20,7 +20,7 @@ static enum error_code restore_room(const struct restoration *r, struct face *fa
     return OK;
 }
 
-/* The crop before rounding, where there is one. */
+/* The crop before rounding, if there is one. */
 static struct raster_source restore_source(const struct face *face)
 {
     size_t row = 3 * (size_t)face->size;
@@ -88,19 +88,22 @@ static enum error_code restore_faces(struct step *step, struct face *const *face
     return code;
 }
 
+static bool restore_wanted(const struct face *face)
+{
+    return !face->reason[0];
+}
+
 /* The face network on every crop. */
 enum error_code restore_step(struct step *step, struct error *err)
 {
-    struct restoration *r = step->r;
-    int count = 0;
-    struct face **faces = mem_alloc((size_t)r->face_count, sizeof(struct face *));
-    if (!faces)
-        return error_set(err, ERROR_NO_MEMORY, "out of memory");
-    atomic_store(&r->faces_done, 0);
-    for (int i = 0; i < r->face_count; i++)
-        if (!r->faces[i].reason[0])
-            faces[count++] = &r->faces[i];
-    enum error_code code = step_faces(step, ROLE_FACE, faces, count, restore_faces, err);
+    struct face **faces;
+    int count;
+    enum error_code code = step_faces_in_work(step, restore_wanted, &faces, &count, err);
+    if (code != OK)
+        return code;
+    if (step->first == 0)
+        atomic_store(&step->r->faces_done, 0);
+    code = step_faces(step, ROLE_FACE, faces, count, restore_faces, err);
     free(faces);
     return code;
 }

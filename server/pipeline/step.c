@@ -6,6 +6,8 @@
 #include <time.h>
 
 #include "runtime/base/log.h"
+#include "runtime/base/mem.h"
+#include "server/pipeline/background.h"
 
 static int64_t step_now(void)
 {
@@ -27,6 +29,7 @@ void step_enter(struct step *step, enum stage stage)
     if (step->stage_start) {
         const double ms = (double)(now - step->stage_start) / 1e6, network = busy_ms - step->busy_ms + step->making_ms;
         step->r->stage_ms[step->stage] += ms;
+        step->r->making_ms[step->stage] += step->making_ms < ms ? step->making_ms : ms;
         step->r->network_ms[step->stage] += network < ms ? network : ms;
     }
     step->stage = stage;
@@ -34,13 +37,15 @@ void step_enter(struct step *step, enum stage stage)
     step->busy_ms = busy_ms;
     step->making_ms = 0;
     atomic_store(&step->r->stage, (int)stage);
+    atomic_fetch_add(&step->r->progress, 1);
 }
 
 enum error_code step_check(const struct step *step, struct error *err)
 {
-    const struct restoration *r = step->r;
+    struct restoration *r = step->r;
+    atomic_fetch_add(&r->progress, 1);
     if (r->deadline_ns && step_now() > r->deadline_ns)
-        return error_set(err, ERROR_TIMEOUT, "the deadline passed while the picture was in work (stage %s)",
+        return error_set(err, ERROR_TIMEOUT, "the deadline passed while the picture was being worked on (stage %s)",
                          stage_name(step->stage));
     if (atomic_load(&r->cancel))
         return error_set(err, ERROR_CANCELLED, "cancelled");
@@ -72,7 +77,7 @@ const char *step_fault(const struct run_result *result, const struct raster_sour
     return NULL;
 }
 
-/* Where a role's network works: its runs may be sent and looked at in another stage. */
+/* The stage that a role's network works for: its runs may be sent and collected in another stage. */
 static const char *step_role(enum model_role role)
 {
     static const enum stage stages[ROLE_COUNT] = {[ROLE_DETECTOR] = STAGE_DETECT,
@@ -107,8 +112,8 @@ enum error_code step_no_room(const struct step *step, enum model_role role, stru
                      step_role(role), shape, step->model[role]->name, step->r->device, cause.text, instead[role]);
 }
 
-/* The role's session with a plan for the shape. Once more without the other networks where there is no room: their
- * plans and weights may be what is in the way. */
+/* The role's session with a plan for the shape. If there is no room, tries again without the other networks, whose
+ * plans and weights may be in the way. */
 static enum error_code step_plan(struct step *step, enum model_role role, enum precision precision,
                                  const struct session_shape *shape, const struct run_io *run, struct plan **plan,
                                  struct error *err)
@@ -119,12 +124,14 @@ static enum error_code step_plan(struct step *step, enum model_role role, enum p
     const int64_t begun = step_now();
     enum error_code code = model_set_session(models, step->model[role], precision, &session, &info, err);
     step->making_ms += (double)(step_now() - begun) / 1e6;
+    atomic_fetch_add(&step->r->progress, 1);
     if (code != OK)
         return code;
     for (int attempt = 0;; attempt++) {
         const int64_t started = step_now();
         code = session_prepare(session, shape, err);
         step->making_ms += (double)(step_now() - started) / 1e6;
+        atomic_fetch_add(&step->r->progress, 1);
         if (code == OK && run)
             code = session_submit(session, shape, run, plan, err);
         if (!step_too_large(code) || attempt > 0)
@@ -173,10 +180,12 @@ enum error_code step_network(struct step *step, enum model_role role, const stru
 {
     struct restoration *r = step->r;
     const struct run_input input = {.images = sources};
-    const struct run_io run = {.inputs = &input,
-                               .outputs = outputs,
-                               .range = model_range(step->model[role]->info.kind),
-                               .options = {.cancel = &r->cancel, .seed = r->options.seed, .first_image = first_image}};
+    const struct run_io run = {
+        .inputs = &input,
+        .outputs = outputs,
+        .range = model_range(step->model[role]->info.kind),
+        .options = {
+            .cancel = &r->cancel, .progress = &r->progress, .seed = r->options.seed, .first_image = first_image}};
     enum error_code code = step_check(step, err);
     enum precision precision = r->precision;
     for (int attempt = 0; code == OK; attempt++, precision = PRECISION_FP32) {
@@ -193,8 +202,26 @@ enum error_code step_network(struct step *step, enum model_role role, const stru
     return code;
 }
 
+int step_end(const struct step *step)
+{
+    return step->end ? step->end : step->r->face_count;
+}
+
+enum error_code step_faces_in_work(const struct step *step, bool (*wanted)(const struct face *face),
+                                   struct face ***faces, int *count, struct error *err)
+{
+    *count = 0;
+    *faces = mem_alloc((size_t)(step_end(step) - step->first), sizeof **faces);
+    if (!*faces)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory");
+    for (int i = step->first; i < step_end(step); i++)
+        if (wanted(&step->r->faces[i]))
+            (*faces)[(*count)++] = &step->r->faces[i];
+    return OK;
+}
+
 /* How many of the next faces go together: a power of two, so that few plans are made. With a seed their noise is
- * numbered, without a gap. */
+ * numbered consecutively. */
 static int step_together(const struct step *step, struct face *const *faces, int left, int most)
 {
     int n = 1;

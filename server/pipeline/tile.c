@@ -4,11 +4,11 @@
 
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
-#include "server/pipeline/step.h"
+#include "server/pipeline/tile.h"
 
-#define TILE_FEATHER_PAD 32         /* of a network whose radius is too large to pad by */
-#define TILE_FEATHER_TRIM 16        /* of that pad, not used at all: nearest the cut the network is wrong most */
-#define TILE_BATCH_AREA (512 * 512) /* px that the network's body works on: as many fill any GPU */
+#define TILE_FEATHER_PAD 32         /* of a network whose radius is too large for padding */
+#define TILE_FEATHER_TRIM 16        /* of that pad, discarded: the network is most wrong nearest to the cut */
+#define TILE_BATCH_AREA (512 * 512) /* px that the network's body works on: this many fill any GPU */
 
 /* One axis of a padded picture: where each of its px comes from. */
 struct tile_axis {
@@ -21,7 +21,7 @@ static int tile_up(int value, int multiple)
     return (value + multiple - 1) / multiple * multiple;
 }
 
-/* Mirrors x back from beyond the last of n px, or repeats the last where n is too short for that. */
+/* Mirrors x back from beyond the last of n px, or repeats the last px if n is too short for that. */
 static int tile_reflect(int x, int n, int padded)
 {
     if (x < n)
@@ -29,7 +29,7 @@ static int tile_reflect(int x, int n, int padded)
     return padded - n < n ? 2 * (n - 1) - x : n - 1;
 }
 
-/* pre px more, then up to a multiple of unshuffle, both by reflection (as the reference pads right and bottom). */
+/* Adds pre px, then pads to a multiple of unshuffle, both by reflection (as the reference pads right and bottom). */
 static enum error_code tile_axis_create(struct tile_axis *axis, int n, int pre, int unshuffle, struct error *err)
 {
     int middle = n + pre;
@@ -50,7 +50,7 @@ struct tile_cut {
     float *weight; /* count × window*scale */
 };
 
-/* A tile at work: a window of the padded picture, and the rectangle of the result that is done with it. */
+/* A tile in progress: a window of the padded picture, and the rectangle of the result that it completes. */
 struct tile {
     int x, y, width, height;
     struct rect done;
@@ -92,7 +92,7 @@ static void tile_widen(int *begin, int *end, int length, int multiple)
     *begin -= need - right < *begin ? need - right : *begin;
 }
 
-/* The window of one axis for its core [core, core + size), and what of the result it makes. */
+/* The window of one axis for its core [core, core + size), and the part of the result that it makes. */
 static void tile_compat_axis(const struct tile_axis *axis, int core, int size, int pad, const struct model_info *info,
                              int limit, int *begin, int *length, int *first, int *done)
 {
@@ -133,7 +133,7 @@ static void tile_cut_free(struct tile_cut *cut)
     free(cut->weight);
 }
 
-/* Where window i is used: all of it but a trim at its cuts. */
+/* The part of window i that is used: all of it except a trim at its cuts. */
 static float tile_first(const struct tile_cut *cut, int i)
 {
     return (float)(cut->start[i] + (i > 0 ? TILE_FEATHER_TRIM : 0));
@@ -155,14 +155,32 @@ static float tile_feather(const struct tile_cut *cut, int i, float x)
     return x > tile_first(cut, i) && x < tile_last(cut, i) ? w : 0;
 }
 
+static int tile_pad(const struct model_info *info)
+{
+    return tile_up(info->exact_tiles ? info->radius : TILE_FEATHER_PAD, info->unshuffle);
+}
+
+/* Of equal size. */
+static int tile_core(int length, int count, const struct model_info *info)
+{
+    return tile_up((length + count - 1) / count, info->unshuffle);
+}
+
+void tile_windows(int length, int core, const struct model_info *info, int *count, int *window)
+{
+    const int pad = tile_pad(info);
+    *count = core ? (length + core - 1) / core : 1;
+    core = tile_core(length, *count, info);
+    *count = (length + core - 1) / core;
+    *window = core + 2 * pad < length ? core + 2 * pad : length;
+}
+
 static enum error_code tile_cut_create(struct tile_cut *cut, int length, int core, const struct model_info *info,
                                        struct error *err)
 {
-    int u = info->unshuffle, pad = tile_up(info->exact_tiles ? info->radius : TILE_FEATHER_PAD, u);
-    cut->count = core ? (length + core - 1) / core : 1;
-    core = tile_up((length + cut->count - 1) / cut->count, u); /* of equal size */
-    cut->count = (length + core - 1) / core;
-    cut->window = core + 2 * pad < length ? core + 2 * pad : length;
+    const int pad = tile_pad(info);
+    tile_windows(length, core, info, &cut->count, &cut->window);
+    core = tile_core(length, core ? (length + core - 1) / core : 1, info);
     int samples = cut->window * info->scale;
     cut->start = mem_alloc((size_t)cut->count, sizeof(int));
     cut->weight = mem_calloc((size_t)cut->count * (size_t)samples, sizeof(float));
@@ -192,7 +210,7 @@ static const float *tile_weights(const struct tile_cut *cut, int i, int scale)
     return cut->weight + (size_t)i * (size_t)cut->window * (size_t)scale;
 }
 
-/* The first px of the result that window i gives weight to: those before it are done with the windows before. At most
+/* The first px of the result that window i adds to: the px before it are complete with the earlier windows. At most
  * `limit`, the result's size. */
 static int tile_reaches(const struct tile_cut *cut, int i, int scale, int limit)
 {
@@ -241,7 +259,7 @@ static enum error_code tile_canvas(struct tile_job *job, struct error *err)
 
 /* ---- runs -------------------------------------------------------------------------------------------------------- */
 
-/* How many tiles go in a run: as many as fill the device, where they are small. */
+/* How many tiles go into a run: if they are small, as many as fill the device. */
 static int tile_batch(const struct tile_job *job)
 {
     int n = 1, most = step_batch(job->step), u = job->info->unshuffle;
@@ -327,7 +345,7 @@ int tile_rows(const struct tile_job *job)
     return most;
 }
 
-/* What the tile is to be cut from, and where what is done with it goes; target NULL: that is unknown. */
+/* What the tile is cut from, and where the rectangle that it completes goes; target NULL: unknown. */
 static void tile_describe(const struct tile_job *job, const struct tile *t, struct raster_source *source,
                           struct run_image *image, struct raster_target *target)
 {
@@ -363,10 +381,11 @@ static struct run_io tile_run(const struct tile_job *job, struct tile_flight *fl
                       targets ? &targets[i] : NULL);
     *input = (struct run_input){.images = flight->sources};
     *output = (struct run_output){.images = images, .canvas = job->canvas};
-    return (struct run_io){.inputs = input,
-                           .outputs = targets ? output : NULL,
-                           .range = model_range(MODEL_UPSCALER),
-                           .options = {.cancel = &job->step->r->cancel, .background = true}};
+    return (struct run_io){
+        .inputs = input,
+        .outputs = targets ? output : NULL,
+        .range = model_range(MODEL_UPSCALER),
+        .options = {.cancel = &job->step->r->cancel, .progress = &job->step->r->progress, .background = true}};
 }
 
 static void tile_discard(struct tile_job *job)
@@ -376,7 +395,7 @@ static void tile_discard(struct tile_job *job)
     job->flying = 0;
 }
 
-/* A result is refused: everything is done again in fp32, unless that was it. */
+/* A result is refused: does everything again in fp32, unless it was in fp32 already. */
 static enum error_code tile_again(struct tile_job *job, const char *fault, struct error *err)
 {
     enum error_code code = step_refused(job->step, ROLE_UPSCALER, fault, job->second, err);
@@ -393,7 +412,7 @@ static enum error_code tile_again(struct tile_job *job, const char *fault, struc
     return job->sink.again ? job->sink.again(job->sink.user, err) : OK;
 }
 
-/* Takes over the result of the oldest run. */
+/* Collects the result of the oldest run. */
 static enum error_code tile_finish(struct tile_job *job, struct error *err)
 {
     struct tile_flight flight = job->flights[0];
@@ -415,7 +434,7 @@ static enum error_code tile_finish(struct tile_job *job, struct error *err)
     return OK;
 }
 
-/* Waits until nothing of it is on the device; tile_advance goes on. */
+/* Waits until none of it is on the device; tile_advance goes on from there. */
 static enum error_code tile_settle(struct tile_job *job, struct error *err)
 {
     enum error_code code = OK;
@@ -455,7 +474,7 @@ static enum error_code tile_submit(struct tile_job *job, struct error *err)
 
 enum error_code tile_show(struct tile_job *job, struct error *err)
 {
-    struct tile_flight *flight = &job->flights[0]; /* while targets are unknown there is one at most */
+    struct tile_flight *flight = &job->flights[0]; /* while targets are unknown there is at most one */
     struct run_image images[STEP_BATCH];
     struct run_input input;
     struct run_output output;
@@ -467,7 +486,7 @@ enum error_code tile_show(struct tile_job *job, struct error *err)
         return OK;
     const struct run_io run = tile_run(job, flight, &input, &output, images, targets);
     enum error_code code = plan_show(flight->plan, &run, err);
-    if (step_too_large(code)) { /* once more, as any run that finds no room */
+    if (step_too_large(code)) { /* try again, as with any run that finds no room */
         error_clear(err);
         tile_discard(job);
         job->next = 0;

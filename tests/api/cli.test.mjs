@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
 import fs from 'node:fs';
+import net from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
 import { after, before, beforeEach, describe, test } from 'node:test';
@@ -29,7 +30,7 @@ function run(args, { env = {}, ms = 120000, signal } = {}) {
 const quick = ['--bg_upsampler', 'none', '--parse', 'false'];
 const restore = (...args) => run(['restore', ...ownModels, ...args]);
 const put = (name, bytes) => { fs.mkdirSync(path.dirname(path.join(here, name)), { recursive: true }); fs.writeFileSync(path.join(here, name), bytes); };
-const files = (dir = '.') => fs.readdirSync(path.join(here, dir), { recursive: true, withFileTypes: true }).filter((e) => e.isFile()).map((e) => path.relative(path.join(here, dir), path.join(e.parentPath ?? e.path, e.name))).sort();
+const files = (dir = '.') => fs.readdirSync(path.join(here, dir), { recursive: true, withFileTypes: true }).filter((e) => e.isFile() && e.name !== '.restored-index').map((e) => path.relative(path.join(here, dir), path.join(e.parentPath ?? e.path, e.name))).sort();
 const read = (name) => fs.readFileSync(path.join(here, name));
 
 describe('restore', () => {
@@ -66,10 +67,18 @@ describe('restore', () => {
     const disagree = await restore('a.jpg', '-o', 'b.png', '--ext', 'jpg', ...quick);
     assert.equal(disagree.status, 2);
     assert.match(disagree.err, /do not agree/);
-    const webp = await restore('a.jpg', '-o', 'b.webp', ...quick);
-    assert.equal(webp.status, 2);
-    assert.match(webp.err, /webp/i);
-    assert.ok(!files().includes('b.webp'));
+    for (const name of ['b.webp', 'o.tif', 'x/o.BMP', 'o.gif', 'o.heic', 'o.avif']) {
+      const other = await restore('a.jpg', '-o', name, ...quick);
+      assert.equal(other.status, 2, name);
+      assert.match(other.err, /^restored: -o \S+: \w+ cannot be written, only png and jpg;/);
+    }
+    assert.deepEqual(fs.readdirSync(here), ['a.jpg', 'deep']);
+    fs.mkdirSync(path.join(here, 'there.gif'));
+    for (const name of ['new.tif/', 'there.gif']) {
+      const made = await restore('a.jpg', '-o', name, '-v', 'none', '--bg_upsampler', 'none');
+      assert.equal(made.status, 0, made.err);
+      assert.deepEqual(files(name), ['restored_imgs/a.jpg']);
+    }
   });
 
   test('--aligned writes no restored_imgs', async () => {
@@ -90,7 +99,10 @@ describe('restore', () => {
     assert.equal(status, 1);
     assert.deepEqual(files('results'), ['restored_imgs/a.jpg', 'restored_imgs/b.png']);
     assert.deepEqual(out.match(/^in\/\S+/gm), ['in/a.jpg', 'in/b.png']);
-    for (const name of ['note.txt', 'cut.png', 'empty.png']) assert.match(err, new RegExp(`restored: in/${name}: `));
+    for (const name of ['cut.png', 'empty.png']) assert.match(err, new RegExp(`^restored: in/${name}: `, 'm'));
+    assert.match(err, /^restored: in\/note\.txt: skipped: .*not a picture/m);
+    assert.match(err, /^restored: in: 1 subfolder skipped; --recursive/m);
+    assert.match(out, /^2 restored, 2 failed, 1 skipped \(not pictures\)\n$/m);
     assert.equal((await restore('in/sub', 'nowhere.png', '-v', 'none', '--bg_upsampler', 'none')).status, 1);
     const none = await restore('nowhere.png');
     assert.equal(none.status, 1);
@@ -108,7 +120,8 @@ describe('restore', () => {
     assert.equal(status, 1);
     assert.match(err, /^restored: in\/dangling\.png: No such file or directory$/m);
     assert.match(err, /^restored: in\/fifo\.png: not a regular file$/m);
-    assert.equal(err.match(/^restored:/gm).length, 2, err);
+    assert.match(err, /^restored: in: 2 subfolders skipped; --recursive includes what is in them$/m);
+    assert.equal(err.match(/^restored:/gm).length, 3, err);
     assert.deepEqual(files('results'), ['restored_imgs/a.png', 'restored_imgs/linked.png']);
   });
 
@@ -168,15 +181,188 @@ describe('restore', () => {
     assert.equal(status, 0);
     assert.deepEqual(files('results'), ['restored_imgs/a.png', 'restored_imgs/a_2.png', 'restored_imgs/a_3.png', 'restored_imgs/a_4.png']);
     assert.deepEqual(pngSize(read('results/restored_imgs/a_2.png')), [192, 128], 'a_2 keeps its own name');
-    assert.match(err, /a\.jpg: an input before it is also named "a"; its results are named "a_3"/);
+    assert.match(err, /a\.jpg: an earlier input is also named "a"; the results of this one are named "a_3"/);
+  });
+
+  const plain = ['-v', 'none', '--bg_upsampler', 'none'];
+
+  test('a picture of the same name keeps off the results of another, in later runs, too', async () => {
+    put('A/img.png', fixture('none.png'));
+    put('B/img.png', fixture('picture.png'));
+    assert.equal((await restore('A/img.png', ...plain)).err, '');
+    const other = await restore('B/img.png', ...plain);
+    assert.equal(other.status, 0);
+    assert.match(other.err, /^restored: B\/img\.png: there are results named "img" already, of \/.*\/A\/img\.png; its own are named "img_2"$/m);
+    const sizes = () => ['img', 'img_2'].map((name) => pngSize(read(`results/restored_imgs/${name}.png`)));
+    const first = sizes();
+    assert.deepEqual(first, [pngSize(fixture('none.png')), pngSize(fixture('picture.png'))].map(([w, h]) => [2 * w, 2 * h]));
+    for (const args of [['B/img.png'], ['A/img.png'], ['B/img.png', 'A/img.png'], ['B']]) { // each overwrites its own
+      const again = await restore(...args, ...plain);
+      assert.equal(again.err, '', args.join(' '));
+      assert.deepEqual(sizes(), first);
+      assert.deepEqual(files('results'), ['restored_imgs/img.png', 'restored_imgs/img_2.png']);
+    }
+    fs.renameSync(path.join(here, 'A'), path.join(here, 'moved')); // the same picture elsewhere
+    assert.equal((await restore('moved/img.png', ...plain)).err, '');
+    fs.writeFileSync(path.join(here, 'results/.restored-index'), 'rubbish\n\ta%zz\t\n');
+    assert.match((await restore('moved/img.png', ...plain)).err, /of another picture or an unknown one; its own are named "img_3"/);
+    const twice = await restore('moved/img.png', './moved/img.png', '-o', 'twice', ...plain);
+    assert.match(twice.err, /img\.png: this file was given twice; it is restored once/);
+    assert.deepEqual(files('twice'), ['restored_imgs/img.png']);
+  });
+
+  test('--skip-existing', async () => {
+    put('in/a.png', fixture('none.png'));
+    put('in/b.jpg', fixture('picture.jpg'));
+    const skip = (...args) => restore('in', '--skip-existing', ...plain, ...args);
+    const summary = (r) => { assert.equal(r.status, 0, r.err); return r.out.trimEnd().split('\n').at(-1); };
+    assert.equal(summary(await skip()), '2 restored');
+    assert.equal(summary(await skip()), '0 restored, 2 skipped (restored before)');
+    assert.equal(summary(await skip('-s', '3')), '2 restored', 'with other options it is another result');
+    assert.equal(summary(await skip()), '2 restored');
+    const later = new Date(Date.now() + 60e3);
+    fs.utimesSync(path.join(here, 'in/a.png'), later, later);
+    assert.equal(summary(await skip()), '1 restored, 1 skipped (restored before)');
+    assert.equal(summary(await skip()), '0 restored, 2 skipped (restored before)', 'a result of the same size and time is good, whatever the clock');
+    fs.rmSync(path.join(here, 'results/restored_imgs/b.jpg'));
+    assert.equal(summary(await skip()), '1 restored, 1 skipped (restored before)');
+    put('one.png', fixture('none.png'));
+    for (const before of [false, true]) {
+      const one = await restore('one.png', '-o', 'out.png', '--skip-existing', ...plain);
+      assert.equal(one.status, 0);
+      assert.equal(one.out.includes('out.png'), !before);
+    }
+  });
+
+  test('--recursive keeps the folders, and leaves the results alone', async () => {
+    put('in/a.png', fixture('none.png'));
+    put('in/x/a.png', fixture('picture.png'));
+    put('in/x/y/b.png', fixture('none.png'));
+    put('in/.hidden/c.png', fixture('none.png'));
+    fs.symlinkSync('../..', path.join(here, 'in/x/loop'));
+    for (let time = 0; time < 2; time++) {
+      const { status, out, err } = await restore('in', '--recursive', '-o', 'in/out', ...plain);
+      assert.equal(status, 0, err);
+      assert.match(out, /^3 restored$/m);
+      if (time) assert.match(err, /^restored: in\/out: not searched, because the results go there$/m);
+      assert.match(err, /^restored: in\/x: 1 link to a folder skipped$/m);
+      assert.deepEqual(files('in/out'), ['restored_imgs/a.png', 'restored_imgs/x/a.png', 'restored_imgs/x/y/b.png']);
+    }
+    const two = await restore('in/x', '--recursive', '-o', 'two', '-v', 'face_64', '--parse', 'false', '--bg_upsampler', 'none');
+    assert.equal(two.status, 0, two.err);
+    assert.deepEqual(files('two'), ['cmp/a_00.png', 'cropped_faces/a_00.png', 'restored_faces/a_00.png', 'restored_imgs/a.png', 'restored_imgs/y/b.png']);
+  });
+
+  test('--damaged accept restores what is left of a file, and says what is missing', async () => {
+    for (const [name, ext] of [['picture.jpg', 'jpg'], ['two.png', 'png']]) {
+      const file = fixture(name);
+      put(`cut.${ext}`, file.subarray(0, Math.round(file.length * 0.7)));
+      const refused = await restore(`cut.${ext}`, '-o', `new.${ext}`, ...plain);
+      assert.equal(refused.status, 1);
+      assert.match(refused.err, new RegExp(`^restored: cut\\.${ext}: the (JPEG|PNG) is damaged or cut short: a part of the picture is missing or wrong; --damaged accept restores what can be read\\n`));
+      const { status, out, err } = await restore(`cut.${ext}`, '-o', `new.${ext}`, ...plain, '--damaged', 'accept');
+      assert.equal(status, 0, err);
+      assert.match(out, /\n {2}note: the file is cut short: the lowest \d+ of \d+ rows are missing and were filled with gray\n/);
+    }
+    const { width, pixels } = decodePng(read('new.png'));
+    const last = pixels.subarray(pixels.length - 3 * width);
+    assert.ok(last.every((v) => v === 128), 'gray below');
+    put('head.jpg', fixture('picture.jpg').subarray(0, 300));
+    assert.equal((await restore('head.jpg', '-o', 'none.jpg', ...plain, '--damaged', 'accept')).status, 1);
+  });
+
+  test('--dry-run says what would be done', async () => {
+    put('in/a.png', fixture('none.png'));
+    put('in/b.jpeg', fixture('picture.jpg'));
+    put('in/n.txt', 'no picture');
+    const { status, out, err } = await restore('in', '--dry-run', '--suffix', 'x', ...plain);
+    assert.equal(status, 0);
+    assert.equal(out, 'in/a.png -> results/restored_imgs/a_x.png\nin/b.jpeg -> results/restored_imgs/b_x.jpeg\n2 would be restored, 1 skipped (not pictures)\n');
+    assert.match(err, /n\.txt: skipped/);
+    assert.deepEqual(files(), ['in/a.png', 'in/b.jpeg', 'in/n.txt']);
+  });
+
+  test('stdin and stdout', async () => {
+    const pipe = (args, input) => new Promise((resolve) => {
+      const child = spawn(binary, ['restore', ...ownModels, ...args], { cwd: here, env: { ...process.env, RESTORED_STARTER_MODELS: 'false' } });
+      const out = [];
+      let err = '';
+      child.stdout.on('data', (data) => out.push(data));
+      child.stderr.on('data', (data) => { err += data; });
+      child.stdin.on('error', () => {});
+      child.on('close', (status) => resolve({ status, out: Buffer.concat(out), err }));
+      child.stdin.end(input);
+    });
+    const both = await pipe(['-', '-o', '-', ...plain], fixture('none.png'));
+    assert.equal(both.status, 0, both.err);
+    assert.deepEqual(pngSize(both.out), pngSize(fixture('none.png')).map((side) => 2 * side));
+    assert.match(both.err, /^- -> -  /m);
+    put('a.png', fixture('none.png'));
+    const json = await pipe(['a.png', '-o', '-', '--json', '--ext', 'jpg', ...plain], '');
+    assert.equal(json.out.toString('latin1', 0, 3), '\xff\xd8\xff');
+    assert.equal(JSON.parse(json.err).written, '-');
+    const folder = await pipe(['-i', '-', ...plain], fixture('none.png'));
+    assert.equal(folder.status, 0, folder.err);
+    assert.deepEqual(files('results'), ['restored_imgs/stdin.png']);
+    assert.match((await pipe(['-', ...plain], fixture('none.png'))).err, /results named "stdin" already.*its own are named "stdin_2"/);
+    for (const [input, words] of [['', /the file is empty/], ['no picture', /not a picture/], [fixture('picture.png').subarray(0, 400), /damaged/]]) {
+      const bad = await pipe(['-', '-o', '-', ...plain], input);
+      assert.equal(bad.status, 1);
+      assert.equal(bad.out.length, 0);
+      assert.match(bad.err, words);
+    }
+    const many = await pipe(['-', 'a.png', '-o', '-', ...plain], fixture('none.png'));
+    assert.equal(many.status, 2);
+    assert.match(many.err, /-o - names one file, but there are 2 inputs/);
+    assert.ok(!fs.existsSync(path.join(here, '-')));
+  });
+
+  test('what is the same for all is said once; a model that is missing before any work', async () => {
+    put('in/a.png', fixture('none.png'));
+    put('in/b.png', fixture('none.png'));
+    const { status, out } = await run(['restore', 'in', '--models', here, '-v', 'none', '--bg_upsampler', 'starter', '--ext', 'jpg'], { env: { RESTORED_STARTER_MODELS: 'true' } });
+    assert.equal(status, 0);
+    assert.equal(out.match(/note: .*starter/g).length, 1, out);
+    const missing = await restore('in', '-v', '1.4', '-o', 'other');
+    assert.equal(missing.status, 1);
+    assert.equal(missing.err.match(/GFPGANv1\.4\.pth/g).length, 1, missing.err);
+  });
+
+  test('where the results cannot go is said before any work, and a full disk keeps the picture', async () => {
+    put('a.png', fixture('two.png'));
+    put('file', '');
+    const through = await restore('a.png', '-o', 'file/results', ...plain);
+    assert.equal(through.status, 1);
+    assert.match(through.err, /^restored: the results cannot be written: file/);
+    assert.equal(through.out, '');
+    put('half/cmp', ''); // what should be a folder of faces is a file
+    const half = await restore('a.png', '-o', 'half', ...quick);
+    assert.equal(half.status, 1);
+    assert.match(half.err, /^restored: the results cannot be written: half\/cmp/);
+    if (process.getuid() !== 0) return;
+    // too small for the result, large enough for the test of writing
+    const small = (bytes, args) => new Promise((resolve) => {
+      const child = spawn('bash', ['-c', `ulimit -f ${bytes / 1024}; trap '' XFSZ; exec "$@"`, 'bash', binary, 'restore', ...ownModels, ...args], { cwd: here, stdio: ['ignore', 'pipe', 'pipe'] });
+      let err = '';
+      child.stderr.on('data', (data) => { err += data; });
+      child.on('close', (code) => resolve({ status: code, err }));
+    });
+    const full = await small(8192, ['a.png', '-o', 'full', ...quick]);
+    assert.equal(full.status, 1);
+    assert.match(full.err, /File too large/);
+    assert.deepEqual(files('full'), [], 'no half file');
   });
 
   test('the input is never overwritten', async () => {
     put('results/restored_imgs/a.png', fixture('none.png'));
+    const same = await restore('results/restored_imgs/a.png', '-o', 'results/restored_imgs/a.png', '-v', 'none', '--bg_upsampler', 'none');
+    assert.equal(same.status, 1);
+    assert.match(same.err, /would overwrite the input/);
     const { status, err } = await restore('results/restored_imgs/a.png', '-v', 'none', '--bg_upsampler', 'none');
-    assert.equal(status, 1);
-    assert.match(err, /would overwrite the input/);
+    assert.equal(status, 0);
+    assert.match(err, /there are results named "a" already, of another picture or an unknown one; its own are named "a_2"/);
     assert.ok(read('results/restored_imgs/a.png').equals(fixture('none.png')));
+    assert.deepEqual(files('results'), ['restored_imgs/a.png', 'restored_imgs/a_2.png']);
   });
 
   test('--json prints one report a line, failures too', async () => {
@@ -201,22 +387,24 @@ describe('restore', () => {
     }
     const missing = await restore('a.png', '-v', '1.4');
     assert.equal(missing.status, 1);
-    assert.match(missing.err, /GFPGANv1\.4\.pth.*make models/s);
+    assert.match(missing.err, /GFPGANv1\.4\.pth.*restored models get/s);
     const device = await restore('a.png', '--device', 'nope');
     assert.equal(device.status, 1);
     assert.match(device.err, /device: "nope" is none of the devices; there are: .*vulkan:0/);
     const bare = await run(['restore', '--models', here, 'a.png']);
     assert.equal(bare.status, 1);
-    assert.match(bare.err, /make models/);
+    assert.match(bare.err, /restored models get/);
     assert.deepEqual(files(), ['a.png']);
   });
 
-  test('Ctrl-C stops it, and leaves no half file', async () => {
-    put('a.png', png(1600, 1200));
-    const { status } = await run(['restore', ...ownModels, 'a.png', '-v', 'none', '-s', '8', '--bg_tile', '32', '--bg_upsampler', 'rrdb_x4'],
-      { signal: (child) => setTimeout(() => child.kill('SIGINT'), 700) });
+  test('Ctrl-C stops it, sums up, and leaves no half file', async () => {
+    put('in/a.png', fixture('none.png'));
+    put('in/b.png', png(1600, 1200));
+    const { status, out } = await run(['restore', ...ownModels, 'in', '-v', 'none', '-s', '8', '--bg_tile', '32', '--bg_upsampler', 'rrdb_x4'],
+      { signal: (child) => child.stdout.once('data', () => setTimeout(() => child.kill('SIGINT'), 300)) });
     assert.equal(status, 130);
-    assert.deepEqual(files(), ['a.png']);
+    assert.match(out, /^1 restored, 1 not done; stopped\n$/m);
+    assert.deepEqual(files(), ['in/a.png', 'in/b.png', 'results/restored_imgs/a.png']);
   });
 });
 
@@ -226,7 +414,7 @@ describe('the others', () => {
     assert.equal(table.status, 0);
     assert.match(table.out, /^NAME +KIND +ARCHITECTURE/);
     assert.match(table.out, /^face_64 +face +GFPGANv1Clean +1 +\d+ +[0-9a-f]{64} .*\(default\)$/m);
-    assert.match(table.out, /GFPGANv1\.3\.pth +get it with: make models/);
+    assert.match(table.out, /GFPGANv1\.3\.pth +get it with: restored models get/);
     const { status, out } = await run(['models', '--json', '--models', fixtures]);
     assert.equal(status, 0);
     const json = JSON.parse(out);
@@ -234,6 +422,9 @@ describe('the others', () => {
     const none = await run(['models', '--models', here]);
     assert.equal(none.status, 0);
     assert.match(none.out, /No models were found/);
+    put('md/cut.pth', 'no model');
+    const cut = await run(['models', '--models', 'md']);
+    assert.match(cut.out, /\nFiles not recognised as models:\n {2}md\/cut\.pth: (?!md)/);
   });
 
   test('devices', async () => {
@@ -261,11 +452,20 @@ describe('the others', () => {
     const unready = await run(['healthcheck'], { env: { RESTORED_LISTEN: `127.0.0.1:${bare.port}` } });
     await bare.stop();
     assert.equal(unready.status, 1);
-    assert.match(unready.err, /not ready: [\s\S]*make models/);
+    assert.match(unready.err, /^restored: the server at 127\.0\.0\.1:\d+ is not ready\n {2}.*GFPGAN/);
+    for (const [answer, words] of [['', /does not speak HTTP/], ['SSH-2.0-OpenSSH_9.2\r\n', /does not speak HTTP/], ['HTTP/1.0 200 OK\r\n\r\n<html>', /GET \/readyz gave status 200/], ['HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n', /GET \/readyz gave status 404/]]) {
+      const other = net.createServer((socket) => { socket.on('error', () => {}); socket.once('data', () => socket.end(answer)); });
+      await new Promise((done) => other.listen(0, '127.0.0.1', done));
+      const told = await run(['healthcheck', '--listen', `127.0.0.1:${other.address().port}`]);
+      other.close();
+      assert.equal(told.status, 1, answer);
+      assert.match(told.err, /what answers at 127\.0\.0\.1:\d+ is not restored: /);
+      assert.match(told.err, words);
+    }
   });
 
   test('version, help, and what there is not', async () => {
-    assert.match((await run(['--version'])).out, /^restored \d+\.\d+\.\d+\n$/);
+    for (const word of ['--version', '-V', 'version']) assert.match((await run([word])).out, /^restored \d+\.\d+\.\d+\n$/);
     const help = await run(['--help']);
     assert.equal(help.status, 0);
     for (const command of ['serve', 'restore', 'devices', 'models', 'bench', 'healthcheck']) {
@@ -275,7 +475,16 @@ describe('the others', () => {
       assert.match(own.out, new RegExp(`^restored ${command}`));
       assert.equal((await run([command, '--bogus'])).status, 2);
     }
-    assert.equal((await run(['explode'])).status, 2);
+    const columns = (await run(['serve', '--help'])).out.match(/^ {2}--\S+( [A-Z]+)? +(?=\S)/gm).map((line) => line.length);
+    assert.ok(columns.length > 20 && new Set(columns).size === 1, 'the options of serve --help stand in one column');
+    const explode = await run(['explode']);
+    assert.equal(explode.status, 2);
+    assert.doesNotMatch(explode.err, /did you mean/);
+    for (const [args, meant] of [[['restor', 'a.png'], 'restored restore'], [['restore', '--upscal', '2'], '--upscale'], [['restore', '--bg-tiel=0'], '--bg_tile'], [['restore', '--jsno'], '--json'], [['serve', '--qeue', '3'], '--queue'], [['bench', '--conections', '3'], '--connections'], [['devices', '--jsn'], '--json']]) {
+      const wrong = await run(args);
+      assert.equal(wrong.status, 2);
+      assert.match(wrong.err, new RegExp(`^restored: .*; did you mean ${meant}\\?\n`));
+    }
     assert.equal((await run([])).status, 2);
   });
 });
@@ -287,6 +496,51 @@ describe('serve', () => {
     assert.equal(status, 0);
     for (const line of ['queue = 6  # environment RESTORED_QUEUE', 'workers = 3  # flag --workers', 'job_seconds = 77  # environment RESTORED_JOB_SECONDS', 'models_dir = /m  # flag --models', 'body_limit = 64MiB  # default'])
       assert.ok(out.includes(`${line}\n`), `${line} is not in\n${out}`);
+  });
+
+  test('the files that are looked for without --config, and what each gave', async () => {
+    put('xdg/restored/restored.conf', 'queue = 5\n');
+    const env = { RESTORED_CONFIG: '', XDG_CONFIG_HOME: path.join(here, 'xdg') };
+    const { status, out } = await run(['serve', '--print-config'], { env });
+    assert.equal(status, 0);
+    assert.match(out, /^# \S*\/restored\/restored\.conf: (read|not there)\n# \S*\/xdg\/restored\/restored\.conf: read\n/);
+    assert.match(out, /\nqueue = 5 {2}# \S*\/xdg\/restored\/restored\.conf:1\n/);
+    put('my.conf', 'workers = 2\n');
+    for (const [args, extra] of [[['--config', 'my.conf'], {}], [[], { RESTORED_CONFIG: 'my.conf' }]]) { // one that is named is the only one
+      const named = await run(['serve', ...args, '--print-config'], { env: { ...env, ...extra } });
+      assert.match(named.out, /^# my\.conf: read\nlisten/);
+      assert.match(named.out, /\nqueue = 64 {2}# default\n/);
+      assert.match(named.out, /\nworkers = 2 {2}# my\.conf:1\n/);
+    }
+    put('xdg/restored/restored.conf', '\ncolour = blue\n');
+    for (const command of ['serve', 'restore', 'devices', 'models', 'doctor', 'bench', 'healthcheck']) { // all of them read it
+      const bad = await run([command], { env });
+      assert.equal(bad.status, 2, command);
+      assert.match(bad.err, /\/xdg\/restored\/restored\.conf:2: unknown key "colour"/, command);
+    }
+    for (const command of ['serve', 'restore', 'devices', 'models', 'models get', 'doctor', 'bench', 'healthcheck'])
+      for (const extra of [{}, { XDG_CONFIG_HOME: here, RESTORED_NONSENSE: '1' }, { RESTORED_CONFIG: 'nowhere.conf' }]) {
+        const help = await run([...command.split(' '), '--help'], { env: { ...env, ...extra } });
+        assert.equal(help.status, 0, help.err);
+        assert.ok(help.out.startsWith(`restored ${command}`), command);
+      }
+  });
+
+  test('a variable that is no key stops the start; those of Kubernetes do not', async () => {
+    const bad = await run(['serve', '--print-config'], { env: { RESTORED_WORKRES: '2' } });
+    assert.equal(bad.status, 2);
+    assert.match(bad.err, /environment RESTORED_WORKRES: unknown key "workres"; did you mean workers\?/);
+    const good = await run(['serve', '--print-config'], { env: { RESTORED_PORT: 'tcp://10.0.0.1:80', RESTORED_PORT_80_TCP_ADDR: '10.0.0.1', RESTORED_SERVICE_HOST: '10.0.0.1' } });
+    assert.equal(good.status, 0, good.err);
+  });
+
+  test('models beside PREFIX are found', async () => {
+    for (const part of ['prefix/bin', 'prefix/share/restored/models']) fs.mkdirSync(path.join(here, part), { recursive: true });
+    fs.copyFileSync(binary, path.join(here, 'prefix/bin/restored'));
+    fs.chmodSync(path.join(here, 'prefix/bin/restored'), 0o755);
+    fs.copyFileSync(path.join(fixtures, 'face.safetensors'), path.join(here, 'prefix/share/restored/models/beside.safetensors'));
+    const out = execFileSync(path.join(here, 'prefix/bin/restored'), ['models', '--json'], { cwd: here, encoding: 'utf8' });
+    assert.ok(JSON.parse(out).models.some((m) => m.name === 'beside'), out);
   });
 
   test('an unknown key or a bad value stops the start, with file and line', async () => {

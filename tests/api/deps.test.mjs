@@ -48,7 +48,7 @@ test("what is installed for another architecture alone is missing", () => {
   assert.deepEqual(log(), []);
   for (const STATES of ['installed:arm64 ', 'not-installed:amd64 installed:arm64 ', 'half-installed:amd64 ', '']) {
     rmSync(join(folder, 'log'), { force: true });
-    run('models', { STATES });
+    run('run', { STATES });
     assert.match(log()[1] ?? '', /ca-certificates/, STATES);
   }
 });

@@ -100,6 +100,8 @@ test('a device that is not there is a 400 that lists those that are; software Vu
     assert.equal(answer.status, 400);
     const hint = json.devices.some((d) => !['cpu', 'software'].includes(d.type)) ? '' : '; restored doctor says why a GPU is missing';
     assert.equal(answer.json.detail, `device: "vulkan:77" is none of the devices; there are: ${ids.join(', ')}${hint}`);
+    const far = await post(server, route, { picture: fixture('picture.png'), fields: { device: 'vulkan:77' }, headers: { 'X-Forwarded-For': '203.0.113.7' } });
+    assert.equal(far.json.detail, `device: "vulkan:77" is none of the devices; there are: ${ids.join(', ')}${hint && '; whoever runs this server can say more'}`);
     const list = await post(server, route, { picture: fixture('picture.png'), fields: { device: 'cpu,cpu' } });
     assert.equal(list.status, 400);
     assert.equal(list.json.detail, `device: "cpu,cpu" is a list, and a request takes one device; there are: ${ids.join(', ')}`);
@@ -112,7 +114,7 @@ test('a device that is not there is a 400 that lists those that are; software Vu
   for (const device of json.devices) {
     if (device.type !== json.devices[0].type) assert.ok(device.reason, device.id);
     if (device.type === 'software') {
-      assert.match(device.reason, /only for jobs that name it/);
+      assert.match(device.reason, /only if a request or the key device names it/);
       assert.equal(device.self_test.state, 'not run');
       assert.notEqual(json.default, device.id);
     }
@@ -162,7 +164,7 @@ describe('devices that fail', () => {
     const lost = await report(server, null, fixture('picture.png'));
     assert.equal(lost.status, 503);
     assert.equal(lost.json.code, 'device-lost');
-    assert.match(lost.json.detail, /^cpu was lost twice over this picture \(cpu could not run/);
+    assert.match(lost.json.detail, /^cpu was lost twice while it worked on this picture \(cpu could not run/);
     const later = /^cpu: it was lost \(cpu could not run.*\), and is opened again every \d seconds and for the next job$/;
     const ready = await get(server, '/readyz');
     assert.equal(ready.status, 503);
@@ -198,7 +200,7 @@ describe('devices that fail', () => {
     const { status, json } = await report(server, null, fixture('picture.png'));
     assert.equal(status, 200, JSON.stringify(json));
     assert.equal(json.device, 'cpu');
-    assert.ok(json.notes.includes(`${gpu} was lost again, and another device did this picture`), JSON.stringify(json.notes));
+    assert.ok(json.notes.includes(`${gpu} was lost again, so another device restored this picture`), JSON.stringify(json.notes));
     const lost = (await rows(server)).get(gpu);
     assert.equal(lost.state, 'lost');
     assert.match(lost.reason, /lost/);
@@ -243,7 +245,7 @@ test('restored restore takes a list of devices, and goes on with the next when o
   const both = await restore(`cpu,${gpu}`, 'lost@run:1,until=2,device=cpu,plan=upscaler');
   assert.equal(both.status, 0, both.err);
   assert.deepEqual(both.lines.map((l) => l.device), [gpu, gpu]);
-  assert.ok(both.lines[0].notes.includes('cpu was lost again, and another device did this picture'));
+  assert.ok(both.lines[0].notes.includes('cpu was lost again, so another device restored this picture'));
   for (const order of [['cpu', gpu], [gpu, 'cpu']]) assert.deepEqual((await restore(order.join(','), '')).lines.map((l) => l.device), [order[0], order[0]]);
   const one = await restore('cpu', 'lost@run:1,until=2,device=cpu,plan=upscaler');
   assert.equal(one.status, 1);
@@ -263,7 +265,7 @@ test('what names no device is refused by each command in its own words', async (
   const bench = await run(faulty, ['bench', ...ownModels, '--model', 'srvgg_x2', '--device', `cpu,${gpu}`]);
   assert.equal(bench.status, 1);
   assert.match(bench.err, new RegExp(`one device works here, and "cpu,${gpu}" is a list; the devices are: .*cpu`));
-  for (const [device, text] of [['0', /device: "0" is none of the devices; there are: /], ['cpu,AUTO', /"auto" stands alone, not in a list/]]) {
+  for (const [device, text] of [['0', /device: "0" is none of the devices; there are: /], ['cpu,AUTO', /"auto" cannot be part of a list/]]) {
     const refused = await run(faulty, ['restore', path.join(fixtures, 'none.png'), ...ownModels, '--device', device]);
     assert.notEqual(refused.status, 0);
     assert.match(refused.err, text);

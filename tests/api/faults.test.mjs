@@ -52,12 +52,27 @@ describe('served', () => {
     await server.stop();
   });
 
-  test('a network for which there is no room is a 503 that says what to do, and the next picture is served', async (context) => {
+  test('a network for which there is no room at first has it when other plans are given back', async (context) => {
     const server = await failing(context, 'no_memory@plan:1,until=2,plan=face_64');
+    const short = await restore(server), sound = await restore(server);
+    assert.equal(short.status, 200);
+    assert.ok(short.bytes.equals(sound.bytes));
+    await server.stop();
+  });
+
+  test('a network for which there never is room is a 503 that says what to do, and doing so helps', async (context) => {
+    const server = await failing(context, 'no_memory@plan:1,repeat,plan=face_64');
     const { status, json } = await restore(server);
     assert.equal(status, 503);
     assert.equal(json.code, 'no-memory');
     assert.match(json.detail, /a face of 64 × 64 px with face_64 does not fit the memory of cpu .*version=none/);
+    assert.equal((await restore(server, { version: 'none' })).status, 200);
+    await server.stop();
+  });
+
+  test('a device whose self-test ran out of memory is tested again', async (context) => {
+    const server = await failing(context, 'no_memory@plan:1,plan=selftest'); // waits until it is ready
+    assert.match(server.log(), /self-test .*fp32="failed".*\n(.*\n)*.*self-test .*fp32="passed"/);
     assert.equal((await restore(server)).status, 200);
     await server.stop();
   });

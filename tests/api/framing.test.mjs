@@ -7,7 +7,7 @@ import { after, before, describe, test } from 'node:test';
 import { fixture, get, metrics, plain, post, raw, sleep, start, until } from './client.mjs';
 
 let server;
-before(async () => { server = await start({ args: ['--request_seconds', '4', '--idle_seconds', '2'] }); });
+before(async () => { server = await start({ args: ['--allowed_hosts', 'a', '--request_seconds', '4', '--idle_seconds', '2'] }); });
 after(() => server.stop());
 
 const picture = fixture('none.png');
@@ -43,7 +43,11 @@ describe('what two parsers could read differently', () => {
     ['a Host with two names', ['Host: a, b', 'Content-Length: 3'], /Host is not a host/],
     ['a Host with a user', ['Host: user@a', 'Content-Length: 3'], /Host is not a host/],
     ['an empty length', ['Host: a', 'Content-Length:'], null],
-    ['two Transfer-Encodings', ['Host: a', 'Transfer-Encoding: chunked', 'Transfer-Encoding: identity'], /more than one Transfer-Encoding/],
+    ['another coding', ['Host: a', 'Transfer-Encoding: gzip, chunked'], /only chunked is supported/],
+    ['chunked twice', ['Host: a', 'Transfer-Encoding: chunked, chunked'], /only chunked is supported/],
+    ['a coding that is none', ['Host: a', 'Transfer-Encoding: xchunked'], /only chunked is supported/],
+    ['an empty coding', ['Host: a', 'Transfer-Encoding:'], /only chunked is supported/],
+    ['two Transfer-Encodings', ['Host: a', 'Transfer-Encoding: chunked', 'Transfer-Encoding: chunked'], /more than one Transfer-Encoding/],
   ];
   for (const [name, lines, words] of cases)
     test(`${name}: 400, and the connection ends`, async () => {
@@ -60,7 +64,7 @@ describe('what two parsers could read differently', () => {
   });
 
   test('a header that is as it should be is taken, also in small pieces', async () => {
-    const lines = ['Host:   a.example:80 \t', 'X-Empty:', 'X-Tab:\tb\tc ', `X-Long: ${'b'.repeat(9000)}`, 'Cookie: a=b; c=d', 'Connection: close'];
+    const lines = ['Host:   a:80 \t', 'X-Empty:', 'X-Tab:\tb\tc ', `X-Long: ${'b'.repeat(9000)}`, 'Cookie: a=b; c=d', 'Connection: close'];
     const whole = `GET /healthz?a=b&c HTTP/1.1\r\n${lines.map((l) => `${l}\r\n`).join('')}\r\n`;
     assert.equal(status(await raw(server, `\r\n${whole}`)), 200);
     const socket = net.connect(server.port, '127.0.0.1');
@@ -83,20 +87,71 @@ describe('what two parsers could read differently', () => {
     }
   });
 
-  test('chunked, or no length at all: 411', async () => {
-    const chunked = await raw(server, `${head('Host: a', 'Transfer-Encoding: chunked')}3\r\nabc\r\n0\r\n\r\n`);
-    assert.equal(status(chunked), 411);
-    assert.match(chunked, /Content-Type: application\/problem\+json/);
-    assert.equal(status(await raw(server, head('Host: a'))), 411);
-    const streamed = await fetch(`${server.url}/v1/restore`, { method: 'POST', duplex: 'half', body: new ReadableStream({ start(c) { c.enqueue(picture); c.close(); } }) });
-    assert.equal(streamed.status, 411);
-    await streamed.body.cancel();
+  test('no length at all: 411', async () => {
+    const answer = await raw(server, head('Host: a'));
+    assert.equal(status(answer), 411);
+    assert.match(answer, /Content-Type: application\/problem\+json/);
   });
 
   test('a body where none belongs', async () => {
     const answer = await raw(server, 'GET /healthz HTTP/1.1\r\nHost: a\r\nContent-Length: 30\r\n\r\nGET /metrics HTTP/1.1\r\n\r\n');
     assert.equal(status(answer), 400);
     assert.equal(answer.match(/HTTP\/1\.1 /g).length, 1);
+  });
+});
+
+describe('a body in chunks', () => {
+  const chunked = head('Host: a', 'Transfer-Encoding: chunked');
+  const chunk = (bytes) => Buffer.concat([Buffer.from(`${bytes.length.toString(16)}\r\n`), bytes, Buffer.from('\r\n')]);
+  const last = Buffer.from('0\r\n\r\n');
+
+  test('is taken as it comes, raw or as a form', async () => {
+    const query = '?version=none&bg_upsampler=none';
+    const stream = (bytes) => new ReadableStream({
+      async start(c) {
+        for (let at = 0; at < bytes.length; at += 5000) { c.enqueue(bytes.subarray(at, at + 5000)); await sleep(1); }
+        c.close();
+      },
+    });
+    const whole = await post(server, '/v1/restore', { query, body: picture });
+    const streamed = await fetch(`${server.url}/v1/restore${query}`, { method: 'POST', duplex: 'half', body: stream(picture) });
+    assert.equal(streamed.status, 200);
+    assert.deepEqual(Buffer.from(await streamed.arrayBuffer()), whole.bytes);
+    const data = new FormData();
+    data.append('image', new Blob([picture]), 'a.png');
+    const form = new Response(data);
+    const type = form.headers.get('content-type');
+    const sent = await fetch(`${server.url}/v1/restore${query}`, { method: 'POST', duplex: 'half', headers: { 'content-type': type }, body: stream(Buffer.from(await form.arrayBuffer())) });
+    assert.equal(sent.status, 200);
+    assert.deepEqual(Buffer.from(await sent.arrayBuffer()), whole.bytes);
+  });
+
+  test('what stands behind it is not read', async () => {
+    const answer = await raw(server, Buffer.concat([Buffer.from(chunked), chunk(picture), last, Buffer.from('GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n')]));
+    assert.equal(status(answer), 200);
+    assert.match(answer, /\r\nConnection: close\r\n/i);
+    assert.equal(answer.match(/HTTP\/1\.1 /g).length, 1);
+  });
+
+  test('empty: 400; of HTTP/1.0: 400; chunks that are none: 400', async () => {
+    assert.equal(status(await raw(server, Buffer.concat([Buffer.from(chunked), last]))), 400);
+    assert.equal(status(await raw(server, `${chunked.replace('HTTP/1.1', 'HTTP/1.0')}0\r\n\r\n`)), 400);
+    assert.equal(status(await raw(server, `${chunked}zz\r\nabc\r\n0\r\n\r\n`)), 400);
+  });
+
+  test('413 as soon as it is over the limit, though it does not end', async (context) => {
+    const small = await start({ context, args: ['--allowed_hosts', 'a', '--body_limit', '100KiB'] });
+    const answer = await new Promise((resolve, reject) => {
+      const socket = net.connect(small.port, '127.0.0.1');
+      let text = '';
+      socket.on('data', (data) => { text += data; });
+      socket.on('error', reject).on('end', () => resolve(text));
+      socket.write(chunked);
+      for (let i = 0; i < 3; i++) socket.write(chunk(Buffer.alloc(40000, 120)));
+    });
+    assert.equal(status(answer), 413);
+    assert.match(detail(answer), /over the limit of 100 KiB \(102400 bytes\)/);
+    await small.stop();
   });
 });
 
@@ -146,7 +201,7 @@ describe('limits', () => {
   test('a body of 65 MiB: 413 by its Content-Length', async () => {
     const answer = await post(server, '/v1/restore', { body: Buffer.alloc(65 << 20), headers: { 'Content-Type': 'image/png' } });
     assert.equal(answer.status, 413);
-    assert.match(answer.json.detail, /68157440 bytes; allowed are 67108864/);
+    assert.match(answer.json.detail, /is 65 MiB \(68157440 bytes\); at most 64 MiB \(67108864 bytes\)/);
     assert.equal(answer.json.limit, 67108864);
   });
 

@@ -44,19 +44,33 @@ test('/v1/models, with sums that come a little later', async () => {
   assert.match(face.sha256, /^[0-9a-f]{64}$/);
   assert.deepEqual(json.models.filter((m) => m.default).map((m) => m.name).sort(), ['detector', 'face_64', 'parser', 'upscaler']);
   const official = json.missing.find((m) => m.file === 'GFPGANv1.3.pth');
-  assert.match(official.get, /make models/);
+  assert.match(official.get, /restored models get/);
 });
 
 test('/v1/capabilities', async () => {
   const { json } = await get(server, '/v1/capabilities');
   assert.match(json.version, /^\d+\.\d+\.\d+$/);
-  assert.deepEqual(json.formats, { in: ['jpeg', 'png'], out: ['jpeg', 'png'] });
+  assert.deepEqual(json.formats, { in: ['jpeg', 'png'], out: ['jpeg', 'png'], answers: ['picture', 'application/json', 'multipart/mixed'] });
   assert.equal(json.limits.body_bytes, 67108864);
   assert.equal(json.limits.queue, 64);
   const row = (name) => json.options.find((o) => o.name === name);
   for (const name of ['version', 'upscale', 'bg_upsampler', 'bg_tile', 'only_center_face', 'aligned', 'ext', 'suffix', 'weight', 'seed', 'parse', 'faces', 'device', 'precision', 'quality', 'png_level', 'detector', 'compat'])
     assert.ok(row(name)?.help && row(name).allowed, name);
   assert.equal(row('upscale').default, 2);
+  assert.deepEqual([row('upscale').type, row('upscale').minimum, row('upscale').maximum], ['number', 1, 8]);
+  assert.deepEqual([row('quality').type, row('quality').minimum, row('quality').maximum], ['integer', 1, 100]);
+  assert.deepEqual([row('bg_tile').minimum, row('bg_tile').maximum, row('bg_tile').values], [32, 4096, [0, 'auto']]);
+  assert.deepEqual(row('ext').values, ['auto', 'png', 'jpg']);
+  assert.deepEqual(row('precision').values, ['auto', 'fp32', 'fp16']);
+  assert.deepEqual(row('version').values, ['face', 'face_64', 'none']);
+  assert.equal(row('version').default, 'face_64');
+  assert.ok(row('bg_upsampler').values.includes('upscaler') && row('bg_upsampler').values.includes('none'));
+  assert.ok(row('detector').values.includes('detector') && !row('detector').values.includes('none'));
+  assert.ok(row('device').values.includes('cpu') && row('device').values.includes('auto'));
+  assert.ok(new RegExp(row('faces').pattern).test('0,12') && !new RegExp(row('faces').pattern).test('0,'));
+  const suffix = new RegExp(row('suffix').pattern);
+  assert.ok(suffix.test('a b.c') && suffix.test('') && !suffix.test('a/b') && !suffix.test('a\\b') && !suffix.test('a\n'));
+  assert.deepEqual(json.fields.map((f) => [f.name, f.type, f.default]), [['faces_out', 'boolean', false]]);
   assert.equal(row('compat').default, false);
   assert.equal(row('quality').default, 95);
 });
@@ -133,10 +147,10 @@ test('/metrics keeps the format and has all that it should', async () => {
 });
 
 test('one log line a request, and nothing in it that ends a line', async () => {
-  await get(server, '/log%0aforged%20line%20status=200', { headers: { 'X-Request-Id': 'find-me' } });
+  await get(server, '/log%0aforged%20line%20status=200', { headers: { 'X-Request-Id': 'find-me', 'User-Agent': 'a "b" \\c' } });
   const lines = await until('the line', () => { const found = server.log().split('\n').filter((l) => l.includes('id=find-me')); return found.length && found; });
   assert.equal(lines.length, 1);
-  assert.match(lines[0], /^\d{4}-\d\d-\d\dT[\d:.]+Z info request id=find-me method=GET path=\/log_forged_line_status_200 status=404 ms=[\d.]+ /);
+  assert.match(lines[0], /^\d{4}-\d\d-\d\dT[\d:.]+Z info request id=find-me client=127\.0\.0\.1 method=GET path=\/log_forged_line_status_200 status=404 ms=[\d.]+ in=0 out=\d+ job=- agent="a _b_ _c"$/);
 });
 
 describe('without models', () => {
@@ -153,17 +167,53 @@ describe('without models', () => {
     const ready = await get(bare, '/readyz');
     assert.equal(ready.status, 503);
     assert.equal(ready.json.ready, false);
-    assert.match(ready.json.reasons[0], /make models/);
+    assert.match(ready.json.reasons[0], /restored models get/);
     assert.ok(ready.json.reasons[0].includes(folder), 'where it was looked for');
     const refused = await post(bare, '/v1/restore', { picture: fixture('picture.png') });
     assert.equal(refused.status, 503);
     assert.equal(refused.json.detail, ready.json.reasons[0]);
+    for (const route of ['/readyz', '/v1/restore']) {
+      const headers = { 'X-Forwarded-For': '203.0.113.7' };
+      const far = route === '/readyz' ? await get(bare, route, { headers }) : await post(bare, route, { picture: fixture('picture.png'), headers });
+      assert.equal(far.status, 503);
+      const words = far.json.detail ?? far.json.reasons[0];
+      assert.ok(!words.includes(folder) && !/models get|looked for/.test(words), `a client elsewhere is told no paths and commands: ${words}`);
+      assert.match(words, /^There is no |whoever runs this server/);
+    }
     const models = await get(bare, '/v1/models');
     assert.deepEqual(models.json.models, []);
     assert.ok(models.json.missing.length >= 4);
-    assert.equal(bare.log().match(/make models/g).length, 1, bare.log());
+    for (const m of models.json.missing) assert.match(m.get, /^restored models get /);
+    const far = await get(bare, '/v1/models', { headers: { 'X-Forwarded-For': '203.0.113.7' } });
+    assert.deepEqual(far.json.missing, models.json.missing.map((m) => ({ ...m, get: null })), 'no commands for clients elsewhere');
+    assert.equal(bare.log().match(/restored models get/g).length, 1, bare.log());
     assert.match(bare.log(), /no-models/);
   });
+});
+
+test('a default model that is lost: /readyz says what requests get, and the log warns', async (context) => {
+  const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'restored-lost-'));
+  context.after(() => fs.rmSync(folder, { recursive: true }));
+  for (const name of fs.readdirSync(fixtures).filter((n) => n.endsWith('.safetensors'))) fs.copyFileSync(path.join(fixtures, name), path.join(folder, name));
+  const server = await start({ models: ownModels.with(1, folder), context });
+  const file = path.join(folder, 'upscaler.safetensors'), whole = fs.readFileSync(file);
+  const spoil = { 'cannot be used': () => fs.truncateSync(file, 100), 'is not installed': () => fs.rmSync(file) };
+  for (const [what, how] of Object.entries(spoil)) {
+    how();
+    const lost = await until('not ready', async () => { const r = await get(server, '/readyz'); return r.status === 503 && r.json; });
+    assert.match(lost.reasons[0], new RegExp(`^default_bg_upsampler: upscaler ${what}`));
+    const refused = await post(server, '/v1/restore', { picture: fixture('picture.png') });
+    assert.equal(refused.status, 503);
+    assert.deepEqual(lost.reasons, [refused.json.detail]);
+    assert.equal((await post(server, '/v1/restore', { picture: fixture('picture.png'), fields: { bg_upsampler: 'none' } })).status, 200, 'others go on');
+    assert.match(server.log(), new RegExp(`warn default-model-lost role=bg_upsampler text="default_bg_upsampler: upscaler ${what}`));
+    server.process.kill('SIGUSR1');
+    await until('the status', () => /status ready=false .* reason="default_bg_upsampler: upscaler /.test(server.log()));
+    fs.writeFileSync(file, whole);
+    await until('ready', async () => (await get(server, '/readyz')).status === 200);
+  }
+  assert.equal(server.log().match(/info default-model-back role=bg_upsampler text="upscaler"/g).length, 2);
+  assert.equal((await post(server, '/v1/restore', { picture: fixture('picture.png') })).status, 200);
 });
 
 test('without a Vulkan driver it works on the CPU', async (context) => {

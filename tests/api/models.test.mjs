@@ -1,164 +1,217 @@
-// tools/models.sh (`make models`): downloads, resumes and verifies, from a mirror so that no network is needed.
+// restored models get: downloads, resumes and verifies, from a folder and from servers of our own, so that no network is
+// needed.
 import assert from 'node:assert/strict';
-import { spawn, spawnSync } from 'node:child_process';
+import { spawn } from 'node:child_process';
 import { createHash, randomBytes } from 'node:crypto';
 import { existsSync, mkdtempSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import http from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, beforeEach, test } from 'node:test';
-import { root } from './server.mjs';
+import { binary } from './server.mjs';
 
 const base = mkdtempSync(join(tmpdir(), 'restored-models-'));
-const mirror = join(base, 'a mirror'), out = join(base, 'out'), conf = join(base, 'models.conf');
+const mirror = join(base, 'a mirror, 100% full'), out = join(base, 'data/restored/models'), list = join(base, 'models.conf');
 const files = { 'one.pth': randomBytes(300000), 'two.pth': randomBytes(50000), 'free.pth': randomBytes(700) };
 const hash = (bytes) => createHash('sha256').update(bytes).digest('hex');
 
 after(() => rmSync(base, { recursive: true, force: true }));
 beforeEach(() => {
-  rmSync(out, { recursive: true, force: true });
+  rmSync(join(base, 'data'), { recursive: true, force: true });
   rmSync(mirror, { recursive: true, force: true });
   mkdirSync(mirror, { recursive: true });
   for (const [name, bytes] of Object.entries(files)) writeFileSync(join(mirror, name), bytes);
-  writeFileSync(conf, `# a comment
+  writeFileSync(list, `# a comment
 [one]
 file = one.pth
-url = http://127.0.0.1:1/one.pth
+url = https://127.0.0.1:1/one.pth
 sha256 = ${hash(files['one.pth'])}
 bytes = 300000
+alias = 1.3
 default = true
 
 [two]
 file = two.pth
-url = http://127.0.0.1:1/two.pth
+url = https://127.0.0.1:1/two.pth
 sha256 = ${hash(files['two.pth'])}
 
 [free]
 file = free.pth
-url = http://127.0.0.1:1/free.pth
+url = https://127.0.0.1:1/free.pth
 
-[settings_only]
-file = one.pth
-slope = 0
+[later]
+file = later.pth
+url = https://127.0.0.1:1/later.pth
+supported = false
 `);
 });
 
-const environment = (extra) => ({ ...process.env, MODELS_CONF: conf, MODELS_DIR: out, MODELS_MIRROR: mirror, ...extra });
-const run = (args = [], extra = {}) => {
-  const r = spawnSync('sh', [join(root, 'tools/models.sh'), ...args], { env: environment(extra), encoding: 'utf8' });
-  return { ...r, text: r.stdout + r.stderr };
-};
+const get = (args, { from = mirror, env = {} } = {}) => new Promise((done) => {
+  const child = spawn(binary, ['models', 'get', '--list', list, ...(from ? ['--mirror', from] : []), ...args],
+    { cwd: base, env: { ...process.env, XDG_DATA_HOME: join(base, 'data'), no_proxy: '*', ...env }, stdio: ['ignore', 'pipe', 'pipe'] });
+  let text = '', err = '';
+  child.stdout.on('data', (t) => { text += t; });
+  child.stderr.on('data', (t) => { text += t; err += t; });
+  child.on('close', (status) => done({ status, text, err }));
+});
 const have = (name) => existsSync(join(out, name)) && readFileSync(join(out, name)).equals(files[name]);
+const part = (bytes) => { mkdirSync(out, { recursive: true }); writeFileSync(join(out, 'one.pth.part'), bytes); };
 
-test('downloads the default files, and those named', () => {
-  assert.equal(run().status, 0);
-  assert.deepEqual(readdirSync(out), ['one.pth']);
-  assert.ok(have('one.pth'));
-  const all = run(['all']);
-  assert.equal(all.status, 0, all.text);
-  assert.match(all.text, /one\.pth: already there/);
-  assert.match(all.text, /free\.pth: no hash is published for it; its sha256 is [0-9a-f]{64}/);
-  assert.ok(have('two.pth') && have('free.pth'));
-});
-
-test('resumes what was cut short', () => {
-  mkdirSync(out);
-  writeFileSync(join(out, 'one.pth.part'), files['one.pth'].subarray(0, 123456));
-  const r = run(['one']);
-  assert.equal(r.status, 0, r.text);
-  assert.match(r.text, /resuming at 123456 bytes/);
-  assert.doesNotMatch(r.text, /starting again/);
-  assert.deepEqual(readdirSync(out), ['one.pth']);
-  assert.ok(have('one.pth'));
-});
-
-test('finishes a part that was already whole', () => {
-  mkdirSync(out);
-  writeFileSync(join(out, 'one.pth.part'), files['one.pth']);
-  assert.equal(run(['one']).status, 0);
-  assert.ok(have('one.pth'));
-});
-
-test('starts again when what was there does not fit', () => {
-  for (const part of [randomBytes(1000), randomBytes(400000)]) {
-    rmSync(out, { recursive: true, force: true });
-    mkdirSync(out);
-    writeFileSync(join(out, 'one.pth.part'), part);
-    const r = run(['one']);
-    assert.equal(r.status, 0, r.text);
-    assert.match(r.text, /starting again/);
-    assert.ok(have('one.pth'));
-  }
-});
-
-test('refuses wrong content, says so, and leaves nothing', () => {
-  writeFileSync(join(mirror, 'one.pth'), randomBytes(300000));
-  const r = run(['one', 'two']);
-  assert.equal(r.status, 1);
-  assert.match(r.stderr, new RegExp(`one\\.pth: wrong content .*expected ${hash(files['one.pth'])}`));
-  assert.match(r.stderr, /not complete: one\.pth$/m);
-  assert.deepEqual(readdirSync(out), ['two.pth'], 'the other file was downloaded all the same');
-});
-
-test('replaces an installed file that is not the published one', () => {
-  mkdirSync(out);
-  writeFileSync(join(out, 'one.pth'), 'something else');
-  assert.equal(run(['one']).status, 0);
-  assert.ok(have('one.pth'));
-});
-
-test('names what it does not know and what it cannot reach', () => {
-  assert.match(run(['three']).stderr, /no model three in .*; it has: one two free/);
-  assert.match(run([], { MODELS_MIRROR: join(base, 'absent') }).stderr, /no directory/);
-  const gone = run(['one'], { MODELS_MIRROR: '' });
-  assert.equal(gone.status, 1);
-  assert.match(gone.stderr, /one\.pth: not downloaded from http:\/\/127\.0\.0\.1:1\/one\.pth/);
-});
-
-test('resumes over HTTP after the connection broke, and copes with a server that cannot resume', async () => {
-  const ranges = [];
-  let cut = true, honour = true;
+// A server of the files. how: ranges (it honours them), cut (bytes after which it cuts the first `cuts` answers), status.
+async function serve(how, work) {
+  const asked = [];
   const server = http.createServer((request, response) => {
     const bytes = files[request.url.slice(1)];
     const from = Number(/bytes=(\d+)-/.exec(request.headers.range ?? '')?.[1] ?? 0);
-    ranges.push(from);
-    if (!bytes) return response.writeHead(404).end();
-    const partial = honour && from > 0;
+    asked.push(from);
+    if (how.status || !bytes) return response.writeHead(how.status ?? 404).end('an answer that is no model');
+    if (how.location) return response.writeHead(302, { location: how.location }).end();
+    if (how.ranges && from >= bytes.length) return response.writeHead(416, { 'content-range': `bytes */${bytes.length}` }).end();
+    const begin = how.ranges ? from : 0, partial = begin > 0;
     response.writeHead(partial ? 206 : 200, {
-      'content-length': bytes.length - (partial ? from : 0),
-      ...(partial ? { 'content-range': `bytes ${from}-${bytes.length - 1}/${bytes.length}` } : {}),
+      'content-length': bytes.length - begin,
+      ...(partial ? { 'content-range': `bytes ${begin}-${bytes.length - 1}/${bytes.length}` } : {}),
     });
-    if (cut) {
-      response.write(bytes.subarray(0, 100000), () => response.destroy());
-    } else response.end(bytes.subarray(partial ? from : 0));
+    if (how.cuts-- > 0) response.write(bytes.subarray(begin, begin + how.cut), () => setTimeout(() => response.destroy(), 50));
+    else response.end(bytes.subarray(begin));
   });
   await new Promise((done) => server.listen(0, '127.0.0.1', done));
-  const url = `http://127.0.0.1:${server.address().port}`;
-  const go = () => new Promise((done) => {
-    const child = spawn('sh', [join(root, 'tools/models.sh'), 'one'], { env: environment({ MODELS_MIRROR: url }) });
-    let text = '';
-    for (const stream of [child.stdout, child.stderr]) stream.on('data', (t) => { text += t; });
-    child.on('exit', (status) => done({ status, text }));
-  });
   try {
-    const broken = await go();
-    assert.equal(broken.status, 1, broken.text);
-    assert.match(broken.text, /the same command resumes it/);
-    assert.deepEqual(readdirSync(out), ['one.pth.part']);
-    cut = false;
-    const resumed = await go();
-    assert.equal(resumed.status, 0, resumed.text);
-    assert.equal(ranges.at(-1), 100000);
-    assert.ok(have('one.pth'));
-
-    rmSync(join(out, 'one.pth'));
-    writeFileSync(join(out, 'one.pth.part'), files['one.pth'].subarray(0, 5000));
-    honour = false;
-    const again = await go();
-    assert.equal(again.status, 0, again.text);
-    assert.match(again.text, /starting again/);
-    assert.ok(have('one.pth'));
+    await work(`http://127.0.0.1:${server.address().port}`, asked);
   } finally {
+    server.closeAllConnections();
     server.close();
   }
+}
+
+test('downloads the default files, those named, and all', async () => {
+  assert.equal((await get(['default'])).status, 0);
+  assert.deepEqual(readdirSync(out), ['one.pth']);
+  assert.ok(have('one.pth'));
+  const all = await get(['all']);
+  assert.equal(all.status, 0, all.text);
+  assert.match(all.text, /one\.pth: already there/);
+  assert.match(all.text, /two\.pth: verified, in \//);
+  assert.match(all.text, /free\.pth: .*no SHA-256 is published for it, its own is [0-9a-f]{64}/);
+  assert.deepEqual(readdirSync(out), ['free.pth', 'one.pth', 'two.pth']);
+  assert.ok(have('two.pth') && have('free.pth'));
+  const other = await get(['1.3', '--to', 'else/where']);
+  assert.equal(other.status, 0, other.text);
+  assert.ok(readFileSync(join(base, 'else/where/one.pth')).equals(files['one.pth']), 'an alias, to another folder');
+  const configured = await get(['one'], { env: { RESTORED_MODELS_DIR: join(base, 'configured') } });
+  assert.equal(configured.status, 0, configured.text);
+  assert.ok(existsSync(join(base, 'configured/one.pth')), 'where the program looks');
+});
+
+test('resumes what was cut short, and finishes a part that was whole', async () => {
+  for (const bytes of [123456, 300000]) {
+    rmSync(out, { recursive: true, force: true });
+    part(files['one.pth'].subarray(0, bytes));
+    const r = await get(['one']);
+    assert.equal(r.status, 0, r.text);
+    assert.doesNotMatch(r.text, /starting again/);
+    assert.deepEqual(readdirSync(out), ['one.pth']);
+    assert.ok(have('one.pth'));
+  }
+});
+
+test('starts anew when what was there does not fit', async () => {
+  for (const bytes of [1000, 300000, 400000]) {
+    rmSync(out, { recursive: true, force: true });
+    part(randomBytes(bytes));
+    const r = await get(['one']);
+    assert.equal(r.status, 0, r.text);
+    assert.ok(have('one.pth'));
+    assert.deepEqual(readdirSync(out), ['one.pth']);
+  }
+});
+
+test('refuses wrong content, says so, and leaves nothing', async () => {
+  writeFileSync(join(mirror, 'one.pth'), randomBytes(300000));
+  const r = await get(['one', 'two']);
+  assert.equal(r.status, 1);
+  assert.match(r.err, new RegExp(`one\\.pth: .* is not the file that was published: its SHA-256 is [0-9a-f]{64} and not ${hash(files['one.pth'])}`));
+  assert.match(r.err, /1 model is not there yet/);
+  assert.deepEqual(readdirSync(out), ['two.pth'], 'the other file was downloaded all the same');
+});
+
+test('replaces an installed file that is not the published one', async () => {
+  mkdirSync(out, { recursive: true });
+  writeFileSync(join(out, 'one.pth'), 'something else');
+  assert.equal((await get(['one'])).status, 0);
+  assert.ok(have('one.pth'));
+});
+
+test('says what it does not know and what it cannot reach', async () => {
+  for (const [args, status, words] of [
+    [['tow'], 2, /there is no model "tow" to download; did you mean two\?; there are default, all, one, two, free/],
+    [['later'], 2, /later is not supported yet/],
+    [[], 2, /name the models/],
+    [['one', '--too', 'x'], 2, /unknown option --too; did you mean --to\?/],
+  ]) {
+    const r = await get(args);
+    assert.equal(r.status, status, r.text);
+    assert.match(r.err, words);
+  }
+  assert.match((await get(['one'], { from: join(base, 'absent') })).err, /--mirror: there is no folder/);
+  rmSync(join(mirror, 'one.pth'));
+  assert.match((await get(['one'])).err, /one\.pth: there is no such file/);
+  const offline = await get(['one'], { from: null });
+  assert.equal(offline.status, 1);
+  assert.match(offline.err, /one\.pth: no connection for https:\/\/127\.0\.0\.1:1\/one\.pth .*--mirror DIR/);
+  const nowhere = await get(['one'], { env: { XDG_DATA_HOME: '', HOME: '' } });
+  assert.match(nowhere.err, /name a folder with --to/);
+  writeFileSync(join(base, 'plain'), '');
+  assert.match((await get(['two', '--to', join(base, 'plain/below')])).err, /two\.pth: .*plain/);
+  assert.ok(!existsSync(out) || readdirSync(out).length === 0, 'nothing is left');
+});
+
+test('over HTTP: resumes after the connection broke', () => serve({ ranges: true, cuts: 2, cut: 100000 }, async (url, asked) => {
+  const r = await get(['one'], { from: `${url}/` });
+  assert.equal(r.status, 0, r.text);
+  assert.deepEqual(asked, [0, 100000, 200000]);
+  assert.ok(have('one.pth'));
+}));
+
+test('over HTTP: a server that always cuts, and the next call', () => serve({ ranges: true, cuts: 8, cut: 30000 }, async (url, asked) => {
+  const broken = await get(['one'], { from: url });
+  assert.equal(broken.status, 1, broken.text);
+  assert.match(broken.err, /run the same command again to continue where it stopped/);
+  assert.deepEqual(readdirSync(out), ['one.pth.part']);
+  const before = asked.length;
+  const resumed = await get(['one'], { from: url });
+  assert.equal(resumed.status, 0, resumed.text);
+  assert.equal(asked[before], 30000 * before);
+  assert.ok(have('one.pth'));
+}));
+
+test('over HTTP: a server that cannot resume', () => serve({ ranges: false }, async (url) => {
+  part(files['one.pth'].subarray(0, 5000));
+  const r = await get(['one'], { from: url });
+  assert.equal(r.status, 0, r.text);
+  assert.match(r.text, /starting again/);
+  assert.ok(have('one.pth'));
+}));
+
+test('over HTTP: refusals leave nothing behind', async () => {
+  for (const status of [404, 403, 500]) {
+    await serve({ status }, async (url) => {
+      const r = await get(['one'], { from: url });
+      assert.equal(r.status, 1);
+      assert.match(r.err, new RegExp(`answers ${status}`));
+      assert.deepEqual(readdirSync(out), []);
+    });
+  }
+  await serve({ location: `file://${mirror}/one.pth` }, async (url) => {
+    const r = await get(['one'], { from: url });
+    assert.equal(r.status, 1, 'a server does not name files of this machine');
+    assert.match(r.err, /only https:\/\/ is allowed/);
+  });
+});
+
+test('http:// is for a mirror that the user names', async () => {
+  writeFileSync(list, '[one]\nfile = one.pth\nurl = http://127.0.0.1:1/one.pth\n');
+  const r = await get(['one'], { from: null });
+  assert.equal(r.status, 2);
+  assert.match(r.err, /models\.conf, line 3: not understood/);
 });

@@ -61,7 +61,7 @@ describe('bodies', () => {
   });
 
   test('empty and missing pictures', async () => {
-    problem(await post(server, '/v1/restore', { body: '' }), 400, /the body is empty/);
+    problem(await post(server, '/v1/restore', { body: '' }), 400, /^The body is empty/);
     problem(await post(server, '/v1/restore', { fields: plain }), 400, /image: there is no picture in the form/);
     problem(await post(server, '/v1/restore', { picture: Buffer.alloc(0), fields: plain }), 400, /image: the picture is empty/);
     const two = new FormData();
@@ -70,14 +70,34 @@ describe('bodies', () => {
     problem(await post(server, '/v1/restore', { body: two }), 400, /image: sent more than once/);
   });
 
+  test('files of other kinds are refused by their name', async () => {
+    const answer = await post(server, '/v1/restore', { body: Buffer.from('\0\0\0\x18ftypheic\0\0\0\0mif1heic', 'latin1'), headers: { 'Content-Type': 'image/heic' } });
+    problem(answer, 415, /^This is a HEIC picture, .* JPEG or PNG/);
+    assert.equal(answer.json.code, 'unsupported-format');
+    problem(await post(server, '/v1/detect', { picture: Buffer.from('{"image": "/9j/4AAQSkZJRg"}'), name: 'a.jpg' }), 415, /^This is JSON; /);
+    problem(await post(server, '/v1/restore', { body: '--part\r\nContent-Disposition: form-data; name="image"\r\n\r\n', headers: { 'Content-Type': 'image/jpeg' } }), 415, /^This is a form /);
+  });
+
+  test('ext=jpeg is jpg', async () => {
+    const answer = await post(server, '/v1/restore', { picture, fields: { ...plain, ext: 'jpeg' } });
+    assert.equal(answer.type, 'image/jpeg');
+    assert.match(answer.headers.get('content-disposition'), /picture\.jpg"/);
+  });
+
   test('forms that are broken', async () => {
     const send = (type, body) => post(server, '/v1/restore', { body, headers: { 'Content-Type': type } });
     problem(await send('multipart/form-data', 'x'), 400, /boundary/);
-    problem(await send('multipart/form-data; boundary=x', '--x--'), 400, /boundary of two characters or more/);
+    problem(await send('multipart/form-data; boundary=x', '--x--'), 400, /there is no picture in the form/);
+    problem(await send('multipart/form-data; boundary=part', '--other--'), 400, /^The boundary that the Content-Type names is not in the form/);
     problem(await send('multipart/form-data; boundary=part', '--part\r\nContent-Disposition: form-data; name="image"\r\n\r\nabc'), 400, /cut off/);
-    problem(await send('multipart/form-data; boundary=part', '--part\r\nContent-Disposition: form-data\r\n\r\nabc\r\n--part--\r\n'), 400, /a part of the form has no name/);
+    problem(await send('multipart/form-data; boundary=part', '--part\r\nContent-Disposition: form-data\r\n\r\nabc\r\n--part--\r\n'), 400, /^A part of the form has no name/);
     problem(await send('multipart/form-data; boundary=part', '--partxyz\r\n'), 400, /form/);
-    problem(await send('multipart/mixed; boundary=part', '--part--'), 415, /only multipart\/form-data/);
+    const part = (name, value) => `--part\r\nContent-Disposition: form-data; name="${name}"\r\n\r\n${value}\r\n`;
+    const parts = (...list) => send('multipart/form-data; boundary=part', Buffer.concat([Buffer.from(list.join('')), Buffer.from(part('image', '').slice(0, -2)), picture, Buffer.from('\r\n--part--\r\n')]));
+    problem(await parts(part('upscale', ''), part('upscale', '1')), 400, /^upscale: the value is empty/);
+    problem(await parts(part('image', '').repeat(100000)), 400, /^image: sent more than once/);
+    problem(await parts(part('upscale', '1'), part('upscale', '1')), 400, /^upscale: sent more than once/);
+    problem(await send('multipart/mixed; boundary=part', '--part--'), 415, /^multipart\/form-data is the only multipart type/);
   });
 });
 
@@ -127,7 +147,9 @@ describe('options', () => {
   });
 
   test('a model that is not installed: which file, where it was looked for, how to get it', async () => {
-    problem(await post(server, '/v1/restore', { picture, fields: { version: '1.4' } }), 400, /GFPGANv1\.4\.pth/, /build\/fixtures/, /make models/);
+    problem(await post(server, '/v1/restore', { picture, fields: { version: '1.4' } }), 400, /GFPGANv1\.4\.pth/, /build\/fixtures/, /restored models get/);
+    const far = await post(server, '/v1/restore', { picture, fields: { version: '1.4' }, headers: { 'X-Forwarded-For': '203.0.113.7' } });
+    problem(far, 400, /^version: 1\.4 is not installed; whoever runs this server can say more$/);
   });
 
   test('the same field twice, also in query and body', async () => {
@@ -173,7 +195,7 @@ describe('Accept', () => {
       assert.equal((await ask(accept)).type, 'image/png', accept);
   });
   test('neither: 406', async () => {
-    for (const [accept, fields] of [['image/jpeg', {}], ['image/png', { ext: 'jpg' }], ['text/html', {}], ['*/*;q=0', {}]])
+    for (const [accept, fields] of [['image/webp', {}], ['image/png', { ext: 'jpg' }], ['text/html', {}], ['*/*;q=0', {}]])
       problem(await ask(accept, fields), 406, /Accept excludes it/);
     problem(await post(server, '/v1/detect', { picture, headers: { Accept: 'image/png' } }), 406, /application\/json/);
   });

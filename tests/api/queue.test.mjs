@@ -1,6 +1,10 @@
 // Under load: hang-ups, a full queue, health while every worker is busy, deadlines, and how the server ends.
 import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
 import http from 'node:http';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { fixture, get, metrics, ownModels, plain, png, post, sleep, start, until } from './client.mjs';
 
@@ -43,11 +47,13 @@ test('a full queue is 429 with Retry-After; a waiting job whose client goes away
   const refused = await post(server, '/v1/restore', { picture: small, fields: plain });
   assert.equal(refused.status, 429);
   assert.match(refused.headers.get('retry-after'), /^[1-9]\d*$/);
-  assert.match(refused.json.detail, /the queue is full/);
+  assert.match(refused.json.detail, /The queue is full/);
   assert.equal(await counted(server, 'rejected_total{reason="queue_full"}'), 1);
   const ready = await get(server, '/readyz');
   assert.equal(ready.status, 503);
-  assert.deepEqual(ready.json.reasons, ['the queue is full']);
+  assert.deepEqual(ready.json.reasons, ['The queue is full']);
+  server.process.kill('SIGUSR1');
+  await until('the same in the status line', () => /status ready=false .* reason="the queue is full"\n/.test(server.log()));
   second.abort();
   await until('a place in the queue', async () => (await counted(server, 'queue_depth')) === 0);
   first.abort();
@@ -57,28 +63,39 @@ test('a full queue is 429 with Retry-After; a waiting job whose client goes away
   await server.stop();
 });
 
-test('/healthz answers in under 10 ms (p95) while every worker is busy', { timeout: 120000 }, async (context) => {
+// How long /healthz takes is compared with what the least of servers takes at the same time: the machine may be busy with
+// other things, too.
+test('/healthz waits for no worker (p95, beside a server that does nothing)', { timeout: 600000 }, async (context) => {
+  const least = spawn(process.execPath, ['-e', `
+    const s = require('http').createServer((q, r) => r.end('{}'));
+    s.listen(0, '127.0.0.1', () => console.log(s.address().port));`], { stdio: ['ignore', 'pipe', 'inherit'] });
+  context.after(() => least.kill());
+  const port = await new Promise((resolve) => least.stdout.once('data', (data) => resolve(Number(data))));
   const server = await start({ context, args: ['--workers', '2'] });
   const abort = new AbortController();
   const jobs = [1, 2, 3].map(() => submit(server, abort.signal));
   await running(server);
   await until('a job that waits', async () => (await counted(server, 'queue_depth')) === 1);
   const agent = new http.Agent({ keepAlive: true, maxSockets: 1 });
-  const times = [];
-  for (let i = 0; i < 200; i++) {
+  async function time(url, times) {
     const started = process.hrtime.bigint();
-    await new Promise((resolve, reject) => http.get(`${server.url}/healthz`, { agent }, (response) => {
+    await new Promise((resolve, reject) => http.get(url, { agent }, (response) => {
       assert.equal(response.statusCode, 200);
       response.resume().on('end', resolve);
     }).on('error', reject));
     times.push(Number(process.hrtime.bigint() - started) / 1e6);
+  }
+  const ours = [], theirs = [];
+  for (let i = 0; i < 200; i++) {
+    await time(`${server.url}/healthz`, ours);
+    await time(`http://127.0.0.1:${port}/`, theirs);
     await sleep(5);
   }
   agent.destroy();
-  times.sort((a, b) => a - b);
-  console.log(`# /healthz: median ${times[100].toFixed(2)} ms, p95 ${times[190].toFixed(2)} ms`);
+  for (const times of [ours, theirs]) times.sort((a, b) => a - b);
+  console.log(`# /healthz: median ${ours[100].toFixed(2)} ms, p95 ${ours[190].toFixed(2)} ms; beside it ${theirs[100].toFixed(2)}, ${theirs[190].toFixed(2)} ms`);
   assert.ok((await get(server, '/v1/devices')).json.devices[0].current_job, 'it was busy to the end');
-  assert.ok(times[190] < 10, `p95 is ${times[190]} ms`);
+  assert.ok(ours[190] < 10 + 5 * theirs[190], `p95 is ${ours[190]} ms, beside it ${theirs[190]} ms`);
   abort.abort();
   await Promise.all(jobs);
   await server.stop();
@@ -98,7 +115,9 @@ test('many waiting requests hold no thread', { timeout: 120000 }, async (context
 });
 
 test('a deadline that passes, at work or waiting, is 504', { timeout: 120000 }, async (context) => {
-  const server = await start({ context, args: ['--job_seconds', '2'] });
+  const cache = mkdtempSync(join(tmpdir(), 'restored-cache-')); // where nothing is known of speeds: no estimate refuses them
+  context.after(() => rmSync(cache, { recursive: true, force: true }));
+  const server = await start({ context, args: ['--job_seconds', '2', '--cache_dir', cache] });
   const answers = await Promise.all([submit(server), submit(server)]);
   for (const answer of answers) {
     assert.equal(answer.status, 504);
@@ -115,10 +134,11 @@ describe('the end', () => {
     await running(server);
     server.process.kill('SIGTERM');
     const ready = await until('not ready', async () => { const r = await get(server, '/readyz'); return r.status === 503 && r; });
-    assert.deepEqual(ready.json.reasons, ['the server is shutting down']);
+    assert.deepEqual(ready.json.reasons, ['The server is shutting down']);
     const refused = await post(server, '/v1/restore', { picture: small, fields: plain });
     assert.equal(refused.status, 503);
     assert.match(refused.json.detail, /shutting down/);
+    assert.equal(refused.headers.get('retry-after'), '5');
     const answer = await job;
     assert.equal(answer.status, 200);
     assert.equal(answer.type, 'image/jpeg');
@@ -126,13 +146,16 @@ describe('the end', () => {
   });
 
   test('past drain_seconds what is left is cancelled with 503', { timeout: 120000 }, async (context) => {
-    const server = await start({ context, args: ['--drain_seconds', '1'] });
+    const server = await start({ context, args: ['--drain_seconds', '1', '--queue', '1'] });
     const jobs = [submit(server), submit(server)];
     await running(server);
     await until('one that waits', async () => (await counted(server, 'queue_depth')) === 1);
     server.process.kill('SIGTERM');
+    const ready = await until('draining', async () => { const r = await get(server, '/readyz'); return /shutting/.test(r.json.reasons) && r.json; });
+    assert.deepEqual(ready.reasons, ['The server is shutting down'], 'a full queue no longer matters');
     for (const answer of await Promise.all(jobs)) {
       assert.equal(answer.status, 503);
+      assert.equal(answer.headers.get('retry-after'), '5');
       assert.match(answer.json.detail, /shutting down/);
     }
     await server.stop();

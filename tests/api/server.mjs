@@ -5,6 +5,9 @@ import { tmpdir } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
+// A configuration of this machine is not the tests' one.
+process.env.RESTORED_CONFIG ??= '/dev/null';
+
 export const root = resolve(dirname(fileURLToPath(import.meta.url)), '../..');
 export const binary = process.env.RESTORED_BINARY ?? join(root, 'restored');
 // The same program with the layer of runtime/backend/fault.h, which takes RESTORED_FAULTS.

@@ -49,7 +49,7 @@ describe('by name, in a folder of fixtures', () => {
     const { json } = await post(server, '/v1/restore', { picture: fixture('picture.png'), headers: report });
     assert.deepEqual(json.models, { detector: 'starter_detector', face: 'GFPGANv1.4', parser: 'starter_parser', background: 'RealESRGAN_x2plus' });
     const note = json.notes.find((n) => /starter/.test(n));
-    assert.match(note, /\(detector, parser\).*make models/);
+    assert.match(note, /\(detector, parser\).*restored models get/);
   });
 
   test('"starter" asks for the starter model of each role, as does its name', async () => {
@@ -62,23 +62,34 @@ describe('by name, in a folder of fixtures', () => {
   });
 });
 
-test('starter_models = false would rather not work', async (context) => {
+test('starter_models = false does not work without official models', async (context) => {
   const server = await start({ context, models: ['--models', models('refused', small), '--starter_models', 'false'], ready: false });
   const { status, json } = await get(server, '/readyz');
   assert.equal(status, 503);
-  assert.match(json.reasons[0], /GFPGANv1\.3\.pth.*make models/);
+  assert.match(json.reasons[0], /GFPGANv1\.3\.pth.*restored models get/);
   assert.ok((await get(server, '/v1/models')).json.models.every((m) => !m.default));
   const named = await post(server, '/v1/restore', { picture: fixture('picture.png'), fields: { version: 'starter' } });
   assert.equal(named.status, 503);
   await server.stop();
 });
 
+test('the note about starter models ends with a command only for clients on this machine', async (context) => {
+  const server = await start({ context, models: ['--models', models('noted', small)], env: on });
+  for (const [headers, end] of [[{}, ': restored models get default'], [{ 'X-Forwarded-For': '203.0.113.7' }, '']]) {
+    const note = `small starter models were used (detector, face, parser, background); the official ones restore better${end}`;
+    const picture = await post(server, '/v1/restore', { picture: fixture('picture.png'), headers });
+    assert.ok(JSON.parse(picture.headers.get('x-restored-notes')).includes(note), picture.headers.get('x-restored-notes'));
+    const report = await post(server, '/v1/restore', { picture: fixture('picture.png'), headers: { ...headers, accept: 'application/json' } });
+    assert.ok(report.json.notes.includes(note), report.json.notes);
+  }
+});
+
 test("a model's name that no header can hold", async (context) => {
   const dir = models('odd', { ...small, 'up "1"\n\u00e9': 'srvgg_x4' });
-  const server = await start({ context, models: ['--models', dir, '--default_bg_upsampler', 'up "1"\n\u00e9'], env: on });
+  const server = await start({ context, models: ['--models', dir, '--default_bg_upsampler', 'up "1"\\x0A\u00e9'], env: on });
   const { status, headers } = await post(server, '/v1/restore', { picture: fixture('none.png'), fields: { version: 'none' } });
   assert.equal(status, 200);
-  assert.equal(headers.get('x-restored-models'), 'background="up ?1????"');
+  assert.equal(headers.get('x-restored-models'), 'background="up ?1??x0A??"');
   await server.stop();
 });
 

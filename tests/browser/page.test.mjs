@@ -1,61 +1,10 @@
 // The page, in the system's Chromium, served by the real server with the fixtures' networks.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
-import { after, before, test } from 'node:test';
-import { chromium } from 'playwright-core';
+import { test } from 'node:test';
 import { hasShared, sharedModels } from '../api/client.mjs';
-import { fixtures, startServer } from '../api/server.mjs';
-
-const picture = (name) => join(fixtures, name);
-const wait = { timeout: 120e3 };
-let server, browser;
-
-before(async () => {
-  browser = await chromium.launch({
-    executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
-    args: ['--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
-      '--disable-component-update', '--disable-sync'],
-  });
-  server = await startServer();
-});
-after(async () => {
-  await browser?.close();
-  const ended = await server?.stop();
-  if (ended) assert.deepEqual(ended, { code: 0, signal: null }, server.log());
-});
-
-// Drops or pastes a file on the page.
-const give = (page, event, name, bytes) => page.evaluate(([type, called, content]) => {
-  const data = new DataTransfer();
-  data.items.add(new File([new Uint8Array(content)], called));
-  document.body.dispatchEvent(type === 'drop'
-    ? new DragEvent('drop', { dataTransfer: data, bubbles: true, cancelable: true })
-    : new ClipboardEvent('paste', { clipboardData: data, bubbles: true, cancelable: true }));
-}, [event, name, [...bytes]]);
-
-// A page in a context of its own. What the browser complains of, refused statuses aside, fails the test that opened it.
-async function open(t, url = server.url, options = {}) {
-  const context = await browser.newContext({ viewport: { width: 1200, height: 800 }, ...options });
-  const page = await context.newPage();
-  const complaints = [];
-  page.on('pageerror', (error) => complaints.push(error.message));
-  page.on('console', (message) => {
-    if (['error', 'warning'].includes(message.type()) && !/the server responded with a status of/.test(message.text()))
-      complaints.push(message.text());
-  });
-  t.after(async () => {
-    await context.close();
-    assert.deepEqual(complaints, []);
-  });
-  await page.goto(url);
-  await page.locator('main[aria-busy="false"]').waitFor(wait);
-  return page;
-}
-
-const ready = (page) => page.locator('#go:enabled').waitFor(wait);
-const done = (page) => page.locator('#stage[data-state="done"] #after:visible').waitFor(wait);
-const text = async (page, selector) => (await page.locator(selector).innerText()).trim();
+import { startServer } from '../api/server.mjs';
+import { details, done, give, more, open, picture, ready, server, text, wait } from './browser.mjs';
 
 test('restores a picture: before and after, its name, its report', async (t) => {
   const page = await open(t);
@@ -71,7 +20,9 @@ test('restores a picture: before and after, its name, its report', async (t) => 
     return [naturalWidth, naturalHeight];
   }), [240, 192]);
   assert.match(await text(page, '#report'), /^1 face restored/);
-  assert.match(await text(page, '#report'), /Restoring faces/);
+  assert.doesNotMatch(await text(page, '#report'), /Restoring faces/, 'stages are for those who open the details');
+  await details(page).click();
+  assert.match(await text(page, '#report'), /Restoring faces[^]*Face model\s+face/);
   assert.match(await text(page, '#name'), /^picture_restored\.png · 240 × 192 · /);
 
   const [download] = await Promise.all([page.waitForEvent('download'), page.locator('#download').click()]);
@@ -104,12 +55,12 @@ test('sends the options that were chosen', async (t) => {
   await page.locator('#version').selectOption('none');
   await page.locator('#bg_upsampler').selectOption('none');
   await page.locator('#ext').selectOption('jpg');
-  await page.locator('summary').click();
+  await more(page).click();
   await page.locator('#option_suffix').fill('small');
   const [request] = await Promise.all([page.waitForRequest('**/v1/restore'), page.locator('#go').click()]);
   const body = request.postDataBuffer()?.toString('latin1') ?? '';
   await done(page);
-  assert.match(await text(page, '#report'), /^No face restored/);
+  assert.match(await text(page, '#report'), /^Faces were left as they are/);
   assert.equal(await page.locator('#download').getAttribute('download'), 'two_small.jpg');
   if (body) assert.doesNotMatch(body, /name="(upscale|weight|seed|detector)"/, 'defaults are not sent');
 });
@@ -136,8 +87,8 @@ test('refuses at once what is no picture, and keeps the former one', async (t) =
   await page.setInputFiles('#file', picture('picture.png'));
   await ready(page);
   assert.equal(await page.locator('#error').isVisible(), false);
-  await refused('photo.heic', '\0\0\0\x18ftypheic\0\0', 'HEIC pictures are not supported yet.');
-  await refused('photo.webp', 'RIFF\x24\0\0\0WEBPVP8 ', 'WebP pictures are not supported yet.');
+  await refused('photo.heic', '\0\0\0\x18ftypheic\0\0', 'HEIC files cannot be restored yet, only JPEG and PNG pictures.');
+  await refused('photo.webp', 'RIFF\x24\0\0\0WEBPVP8 ', 'WebP files cannot be restored yet');
   assert.match(await text(page, '#name'), /^picture\.png/);
   assert.equal(await page.locator('#before').isVisible(), true);
   assert.equal(await page.locator('#go').isEnabled(), true);
@@ -151,12 +102,12 @@ test('leads to the field of a value that the server refuses', async (t) => {
   await page.locator('#bg_upsampler').selectOption('none');
   await page.locator('#go').click();
   await done(page);
-  const seed = page.getByRole('textbox', { name: 'Noise seed', exact: true });
-  await page.locator('summary').click();
+  const seed = page.getByRole('textbox', { name: 'Variation', exact: true });
+  await more(page).click();
   await seed.fill('x');
-  await page.locator('summary').click();
+  await more(page).click();
   await page.locator('#go').click();
-  await page.locator('#error', { hasText: /^seed: / }).waitFor(wait);
+  await page.locator('#error', { hasText: /^Variation: / }).waitFor(wait);
   assert.equal(await seed.getAttribute('aria-invalid'), 'true');
   assert.equal(await seed.isVisible(), true, 'More options is open');
   assert.equal(await seed.evaluate((field) => field === document.activeElement), true);
@@ -169,7 +120,7 @@ test('leads to the field of a value that the server refuses', async (t) => {
 test('explains its options itself', async (t) => {
   const page = await open(t);
   const { options } = await (await fetch(`${server.url}/v1/capabilities`)).json();
-  await page.locator('summary').click();
+  await more(page).click();
   const shown = await page.locator('#more .field').evaluateAll((all) => all.map((field) => ({
     name: field.querySelector('[name]').name, label: field.querySelector('label').innerText, help: field.querySelector('small').innerText,
   })));
@@ -180,7 +131,7 @@ test('explains its options itself', async (t) => {
   }
 });
 
-test("shows the server's own words when it refuses, keeps them, and goes on", async (t) => {
+test('says in plain words that a picture is damaged, keeps that, and goes on', async (t) => {
   const page = await open(t);
   const broken = Buffer.from('\xff\xd8\xffonly some text', 'latin1');
   await page.setInputFiles('#file', { name: 'notes.jpg', mimeType: 'image/jpeg', buffer: broken });
@@ -192,10 +143,13 @@ test("shows the server's own words when it refuses, keeps them, and goes on", as
   const form = new FormData();
   form.append('image', new Blob([broken]), 'notes.jpg');
   const problem = await (await fetch(`${server.url}/v1/restore`, { method: 'POST', body: form })).json();
-  assert.ok(problem.detail && shown.startsWith(problem.detail), `${shown} / ${problem.detail}`);
+  assert.match(shown, /^This file is damaged, or a part of it is missing\./);
+  const small = await text(page, '#error small');
+  assert.ok(problem.detail && small.startsWith(problem.detail), `${small} / ${problem.detail}`);
+  assert.match(small, / · Request [0-9a-f]{32}$/);
   assert.equal(await page.locator('#unseen').isVisible(), true);
   assert.equal(await page.locator('#download').isVisible(), false);
-  await page.locator('summary').click();
+  await more(page).click();
   assert.equal(await page.locator('#error').isVisible(), true, 'it stays until something else is done');
 
   await page.setInputFiles('#file', picture('none.png'));
@@ -203,7 +157,7 @@ test("shows the server's own words when it refuses, keeps them, and goes on", as
   await page.locator('#option_quality').fill('101');
   await page.locator('#go').click();
   await page.locator('#error:visible').waitFor(wait);
-  assert.match(await text(page, '#error'), /quality/);
+  assert.match(await text(page, '#error'), /^JPEG quality: /);
   await page.locator('#option_quality').fill('');
   await page.locator('#go').click();
   await done(page);
@@ -243,10 +197,12 @@ test('restores the sample in one click', async (t) => {
   await page.reload();
   await page.locator('main[aria-busy="false"]').waitFor(wait);
   assert.equal(await page.locator('#starter').isVisible(), embedded);
-  if (embedded) assert.match(await text(page, '#starter'), /starter models .*finding faces.*make models/);
+  if (embedded) assert.match(await text(page, '#starter'), /small models that come with it/);
+  assert.doesNotMatch(await page.locator('body').innerText(), /make models|starter_/, 'what a browser user cannot do or need not know');
   await page.getByRole('button', { name: 'Try the sample' }).click();
   await done(page);
   assert.match(await text(page, '#report'), /^2 faces restored/);
+  await details(page).click();
   assert.match(await text(page, '#report'), embedded ? /Face model\s+starter_face/ : /Face model\s+gfpgan_tiny/);
   assert.match(await text(page, '#name'), /^sample_restored\.jpg · 1440 × 1152 · /);
   assert.equal(await page.locator('#before').evaluate((image) => image.naturalWidth), 720);
@@ -270,9 +226,11 @@ test('says what is missing when there are no models', async (t) => {
   const answer = await fetch(`${bare.url}/readyz`);
   assert.equal(answer.status, 503);
   const { reasons } = await answer.json();
-  const notices = await page.locator('#notices p').allInnerTexts();
-  for (const reason of reasons) assert.ok(notices.includes(reason), `${notices} lacks ${reason}`);
-  assert.match(notices.join(' '), /make models/);
+  assert.match(await text(page, '#notices'), /The server cannot restore pictures at the moment/);
+  assert.ok(reasons.length);
+  for (const reason of reasons) assert.ok(!(await text(page, '#notices')).includes(reason.slice(1)), 'folded');
+  await page.locator('#notices summary').click();
+  for (const reason of reasons) assert.ok((await text(page, '#notices')).includes(reason.slice(1)), reason);
   await page.setInputFiles('#file', picture('picture.png'));
   await page.locator('#view:visible').waitFor(wait);
   assert.equal(await page.locator('#go').isDisabled(), true);
@@ -282,6 +240,8 @@ test('names the device, and says so when it is software', async (t) => {
   const page = await open(t);
   const { devices, default: id } = await (await fetch(`${server.url}/v1/devices`)).json();
   const device = devices.find((d) => d.id === id);
+  assert.ok(!(await page.locator('body').innerText()).includes(device.name), 'not before somebody asks');
+  await page.locator('#about summary').click();
   assert.ok((await text(page, '#device')).includes(device.name));
   const warned = (await page.locator('#notices').innerText()).includes('slow');
   assert.equal(warned, device.type === 'software');
@@ -292,7 +252,7 @@ test('fits a phone, follows dark mode, and moves nothing when a picture comes', 
   for (const colorScheme of ['light', 'dark']) {
     const page = await open(t, server.url, { viewport: { width: 360, height: 740 }, colorScheme });
     ground.push(await page.evaluate(() => getComputedStyle(document.body).backgroundColor));
-    await page.locator('summary').click();
+    await more(page).click();
     assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), 'no sideways scrolling');
     const place = () => page.evaluate(() => document.getElementById('form').getBoundingClientRect().top + scrollY);
     const top = await place();

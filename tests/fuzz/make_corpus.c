@@ -203,6 +203,27 @@ static void make_pictures(void)
     save(&file, "fuzz_codec", "broken-text");
 }
 
+#define FORM "multipart/form-data; boundary=\"a part\"; charset=utf-8\n"
+#define PART(header, data) "--a part\r\nContent-Disposition: form-data; " header "\r\n\r\n" data "\r\n"
+
+static void make_forms(void)
+{
+    struct checkpoint_buffer file = {0};
+    PUT(&file, FORM PART("name=\"upscale\"", "2") PART("name=suffix", "")
+                   PART("name=\"image\"; filename=\"a\\\"b%22.png\"\r\nContent-Type: image/png",
+                        "\x89PNG\r\n\x1a\n\0\r\n--a par\r\r\n--\r\n") "--a part--\r\n");
+    save(&file, "fuzz_multipart", "three");
+    PUT(&file, "multipart/form-data;boundary=-\npreamble\r\n--- \t\r\nA: b\r\nContent-Transfer-Encoding: 8bit\r\n"
+               "content-disposition:form-data;name=image;filename*=x\r\n\r\n--\r\n-----epilogue\r\n---\r\n");
+    save(&file, "fuzz_multipart", "short");
+    PUT(&file, FORM PART("name=\"image\"", "picture") "--a part");
+    save(&file, "fuzz_multipart", "broken-cut");
+    PUT(&file, FORM PART("name=\"image", "picture") "--a part--");
+    save(&file, "fuzz_multipart", "broken-quote");
+    PUT(&file, "multipart/form-data\n--x--");
+    save(&file, "fuzz_multipart", "broken-type");
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 2) {
@@ -214,5 +235,6 @@ int main(int argc, char **argv)
     make_legacy();
     make_safetensors();
     make_pictures();
+    make_forms();
     return 0;
 }

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "server/pipeline/step.h"
+#include "server/pipeline/background.h"
 #include "tests/common/picture.h"
 #include "tests/common/shared.h"
 

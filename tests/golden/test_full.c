@@ -1,5 +1,5 @@
 /* The networks in their official sizes, with random weights, on the CPU device with each instruction set against the
- * oracle: rounding errors grow with a network's depth and width. It is for `make check-full` (RESTORED_FULL), since the
+ * oracle: rounding errors grow with a network's depth and width. It is for `make check-long` (RESTORED_FULL), since the
  * oracle takes minutes. */
 #include <math.h>
 #include <setjmp.h>
@@ -14,6 +14,7 @@
 
 #include "runtime/models/model.h"
 #include "runtime/models/model_random.h"
+#include "tests/common/worst.h"
 
 #define TOLERANCE 1e-4 /* of the output's range: a tenth of what is asked for */
 
@@ -85,7 +86,7 @@ static void test_network(void **state)
     uint8_t *file;
     size_t size;
     if (!getenv("RESTORED_FULL")) {
-        printf("skip: the networks in their official sizes are for `make check-full`\n");
+        printf("skip: the networks in their official sizes are for `make check-long`\n");
         skip();
     }
     if (model_random_file(n->name, &file, &size, &err) || model_open_memory(&model, n->name, file, size, NULL, &err))
@@ -111,7 +112,7 @@ static void test_network(void **state)
         if (!run(model, "cpu", sets[s], &shape, input, got))
             continue; /* the processor lacks it */
         for (int i = 0; i < count; i++)
-            worst = fmax(worst, error_of(got[i], wanted[i], sizes[i]));
+            worst = worst_of(worst, error_of(got[i], wanted[i], sizes[i]));
         printf("    %-22s %d×%d on %-7s largest error %.2g of the range\n", n->name, n->side, n->side, sets[s], worst);
         assert_true(worst <= TOLERANCE);
     }

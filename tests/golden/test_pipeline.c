@@ -13,9 +13,11 @@
 
 #include "runtime/base/file.h"
 #include "server/image/warp.h"
-#include "server/pipeline/step.h"
+#include "server/pipeline/align.h"
+#include "server/pipeline/paste.h"
 #include "tests/common/picture.h"
 #include "tests/common/shared.h"
+#include "tests/common/worst.h"
 
 struct golden {
     const char *name, *input, *crops; /* crops: the case that holds this one's crops and restored faces */
@@ -247,10 +249,10 @@ static void check_detect(const struct golden *g, struct step *step, const json_t
         const json_t *d = json_array_get(detections, (size_t)i), *marks = json_object_get(d, "landmarks5");
         const struct face *f = &step->r->faces[i];
         for (size_t k = 0; k < 4; k++)
-            worst = fmax(worst, fabs(f->box[k] - json_number_value(json_array_get(json_object_get(d, "box"), k))));
+            worst = worst_of(worst, fabs(f->box[k] - json_number_value(json_array_get(json_object_get(d, "box"), k))));
         for (size_t k = 0; k < 10; k++)
-            worst = fmax(worst, fabs(f->landmarks[k / 2][k % 2] -
-                                     json_number_value(json_array_get(json_array_get(marks, k / 2), k % 2))));
+            worst = worst_of(worst, fabs(f->landmarks[k / 2][k % 2] -
+                                         json_number_value(json_array_get(json_array_get(marks, k / 2), k % 2))));
         assert_true(fabs(f->score - json_number_value(json_object_get(d, "score"))) < 5e-6);
     }
     printf("    %-24s %-12s max %.2g px\n", g->name, "detect", worst);

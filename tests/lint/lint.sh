@@ -43,10 +43,17 @@ home vulkan/ runtime/vulkan/ server/cli/
 home microhttpd server/http/
 home '(png|jpeglib)' server/image/
 home jansson server/ runtime/weights/
+home curl/ server/cli/
 
 # A stem is one .c with its .h, once in the whole tree: it is the prefix of its symbols.
 repeated=$(find runtime server -name '*.[ch]' | sed 's/\.[ch]$//' | sort -u | sed 's|.*/||' | sort | uniq -d)
 [ -z "$repeated" ] || fail "stems that stand twice: $repeated"
+
+# A static function is found by its name: it begins with a word of the stem, or with a struct of the file.
+sources=$(find runtime server -name '*.[ch]')
+unnamed=$(awk -f tests/lint/static_names.awk pass=1 $sources pass=2 $sources)
+[ -z "$unnamed" ] || fail "static functions whose names want a prefix:
+$unnamed"
 
 # An operator stands in four places.
 for op in $(sed -n '/^enum op_kind {/,/}/s/^ *OP_\([A-Z0-9_]*\),$/\1/p' runtime/nn/op.h); do

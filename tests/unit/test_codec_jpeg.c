@@ -123,11 +123,58 @@ static void damage_is_found_in_either_part(void **state)
     free(whole.bytes);
 }
 
+/* A file that is cut short, read as far as it goes: its rows as in the whole one, and gray below. */
+static void what_is_left_is_read(void **state)
+{
+    (void)state;
+    static const struct kind kinds[] = {
+        {3, 2, 2, false, 0}, {1, 1, 1, false, 0}, {3, 1, 1, false, 7}, {3, 2, 2, true, 0}};
+    for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
+        struct file whole = written(&kinds[k], 1000, 800);
+        struct image *all, *image;
+        struct codec_damage damage;
+        struct error err = ERROR_INIT;
+        assert_int_equal(codec_decode_damaged(whole.bytes, whole.size, 0, &all, NULL, &damage, &err), OK);
+        assert_int_equal(damage.rows, 0);
+        int last = 0;
+        for (unsigned long part = 2; part < 20; part++) {
+            error_clear(&err);
+            assert_int_equal(codec_decode_damaged(whole.bytes, whole.size * part / 20, 0, &image, NULL, &damage, &err),
+                             OK);
+            assert_int_equal(damage.rows, 800);
+            assert_true(damage.cut && damage.good >= last && damage.good > 0);
+            last = damage.good;
+            const size_t stride = (size_t)image->width * (size_t)image->channels;
+            if (kinds[k].progressive) { /* from its first scan on all rows are there, coarse */
+                assert_true(part < 10 || damage.good == 800);
+            } else {
+                assert_true(damage.good < 800 && damage.good > (int)(800 * (part - 2) / 20));
+                /* the last row's colours are mixed with those of the next */
+                assert_memory_equal(image->pixels, all->pixels, stride * (size_t)(damage.good - 1));
+                const uint8_t *below = (const uint8_t *)image->pixels + stride * (size_t)damage.good;
+                for (size_t i = 0; i < stride * (size_t)(800 - damage.good); i++)
+                    assert_int_equal(below[i], 128);
+            }
+            image_destroy(&image);
+        }
+        image_destroy(&all);
+        /* damage within the codes: what comes after it may be wrong, and is said to be */
+        memcpy(whole.bytes + whole.size / 2, "\xff\xd9", 2);
+        assert_int_equal(codec_decode_damaged(whole.bytes, whole.size, 0, &image, NULL, &damage, &err), OK);
+        assert_int_equal(damage.rows, 800);
+        image_destroy(&image);
+        assert_int_equal(codec_decode_damaged(whole.bytes, 100, 0, &image, NULL, &damage, &err), ERROR_CORRUPT);
+        assert_null(image);
+        free(whole.bytes);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_give_the_pixels_of_one),
         cmocka_unit_test(damage_is_found_in_either_part),
+        cmocka_unit_test(what_is_left_is_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

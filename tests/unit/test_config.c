@@ -5,11 +5,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
-#include "server/config.h"
+#include "server/config_load.h"
 
 /* A file with this text; its path into path. */
 static void make_file(char path[64], const char *text)
@@ -43,7 +44,7 @@ static void test_defaults(void **state)
     assert_int_equal(config.connections, 256);
     assert_int_equal(config.connections_per_address, 32);
     assert_int_equal(config.idle_seconds, 30);
-    assert_int_equal(config.job_seconds, 600);
+    assert_int_equal(config.job_seconds, 0);
     assert_int_equal(config.drain_seconds, 30);
     assert_int_equal(config.detect_max_side, 2048);
     assert_int_equal(config.precision, PRECISION_AUTO);
@@ -82,7 +83,7 @@ static void test_order(void **state)
     assert_int_equal(config.queue, 5);
     assert_int_equal(config.workers, 3);
     assert_int_equal(config.job_seconds, 8);
-    assert_int_equal(config_environment(&config, environment, &err), OK);
+    assert_int_equal(config_load_environment(&config, environment, &err), OK);
     assert_int_equal(config.queue, 7);
     assert_int_equal(config_set(&config, "queue", "11", "flag --queue", &err), OK);
     assert_int_equal(config.queue, 11);
@@ -165,19 +166,132 @@ static void test_byte_order_mark(void **state)
     assert_int_equal(config.queue, 6); /* another file may set it again */
 }
 
+static enum error_code take(const char *variable, struct config *config, struct error *err)
+{
+    char *environment[] = {(char *)variable, NULL};
+    error_clear(err);
+    config_init(config);
+    return config_load_environment(config, environment, err);
+}
+
 static void test_environment(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *variable, *say; /* NULL: it is passed over */
+    } cases[] = {
+        /* what Kubernetes makes of services named restored and restored-api */
+        {"RESTORED_PORT=tcp://10.0.0.1:8080", NULL},
+        {"RESTORED_API_PORT=udp://10.0.0.1:8080", NULL},
+        {"RESTORED_SERVICE_HOST=10.0.0.1", NULL},
+        {"RESTORED_SERVICE_PORT=8080", NULL},
+        {"RESTORED_SERVICE_PORT_HTTP=8080", NULL},
+        {"RESTORED_PORT_8080_TCP=tcp://10.0.0.1:8080", NULL},
+        {"RESTORED_PORT_8080_TCP_PROTO=tcp", NULL},
+        {"RESTORED_API_PORT_8080_SCTP_ADDR=10.0.0.1", NULL},
+        {"RESTORED_PORT_8080_TCP_PORT=8080", NULL},
+        /* what tests use */
+        {"RESTORED_FAULTS=nan@run:1", NULL},
+        {"RESTORED_CONFIG=x", NULL},
+        {"RESTORED_VULKAN_TILE=3", NULL},
+        /* neither a key nor any of these */
+        {"RESTORED_PORT=8080", "environment RESTORED_PORT: unknown key \"port\"; did you mean listen?"},
+        {"RESTORED_WORKRES=1", "environment RESTORED_WORKRES: unknown key \"workres\"; did you mean workers?"},
+        {"RESTORED_PORT__TCP=1", "unknown key \"port__tcp\""},
+        {"RESTORED_PORT_80_TC=1", "unknown key \"port_80_tc\""},
+        {"RESTORED_PORT_X_TCP=1", "unknown key \"port_x_tcp\""},
+        {"RESTORED_=x", "environment RESTORED_: unknown key \"\""},
+        {"RESTORED_WORKERS=many", "environment RESTORED_WORKERS: workers = \"many\""},
+        {"RESTORED_QUEUE=", "environment RESTORED_QUEUE: queue = \"\""},
+        {"RESTORED_A_NAME_THAT_IS_MUCH_LONGER_THAN_ANY_KEY_OF_THE_CONFIGURATION_EVER_WAS=1",
+         "unknown key \"a_name_that"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct config config, initial;
+        struct error err = ERROR_INIT;
+        config_init(&initial);
+        assert_int_equal(take(cases[i].variable, &config, &err), cases[i].say ? ERROR_INVALID : OK);
+        if (!cases[i].say)
+            assert_memory_equal(&config, &initial, sizeof config);
+        else if (!strstr(err.text, cases[i].say))
+            fail_msg("%s gives \"%s\"", cases[i].variable, err.text);
+    }
+}
+
+/* Every word that a key may be, and what is nearest to a wrong one. */
+static void test_words(void **state)
 {
     (void)state;
     struct config config;
     struct error err = ERROR_INIT;
-    /* what a container platform makes of a service named restored must not stop the start */
-    char *platform[] = {"RESTORED_PORT=tcp://10.0.0.1:8080", "RESTORED_SERVICE_HOST=10.0.0.1", "RESTORED_=x", NULL};
     config_init(&config);
-    log_set_level(LOG_ERROR);
-    assert_int_equal(config_environment(&config, platform, &err), OK);
-    char *bad[] = {"RESTORED_WORKERS=many", NULL};
-    assert_int_equal(config_environment(&config, bad, &err), ERROR_INVALID);
-    assert_non_null(strstr(err.text, "environment RESTORED_WORKERS: workers = \"many\""));
+    assert_true(config.vulkan_matrix && config.vulkan_chain && !config.vulkan_validation && config.starter_models);
+    assert_int_equal(config_set(&config, "vulkan_matrix", "0", "test", &err), OK);
+    assert_int_equal(config_set(&config, "vulkan_validation", "yes", "test", &err), OK);
+    assert_true(!config.vulkan_matrix && config.vulkan_validation && config.starter_models);
+    assert_int_equal(config.vulkan_direct, 0);
+    assert_int_equal(config_set(&config, "vulkan_direct", "off", "test", &err), OK);
+    assert_int_equal(config.vulkan_direct, 1);
+    assert_int_equal(config_set(&config, "vulkan_direct", "true", "test", &err), OK);
+    assert_int_equal(config.vulkan_direct, 2);
+    assert_int_equal(config_set(&config, "cpu_isa", "AVX2", "test", &err), OK);
+    assert_int_equal(config.cpu_isa, 2);
+    assert_int_equal(config_set(&config, "cpu_isa", "sse", "test", &err), ERROR_INVALID);
+    assert_string_equal(err.text, "test: cpu_isa = \"sse\" is not auto, base, avx2 or avx512");
+    error_clear(&err);
+    assert_int_equal(config_set(&config, "vulkan_memory", "2048", "test", &err), ERROR_INVALID);
+    assert_non_null(strstr(err.text, "less than 16MiB"));
+    assert_int_equal(config_set(&config, "vulkan_memory", "2GiB", "test", &err), OK);
+    assert_int_equal(config_set(&config, "vulkan_memory", "0", "test", &err), OK);
+}
+
+/* The user's file goes over the machine's; a file that is named is the only one. */
+static void test_files(void **state)
+{
+    (void)state;
+    struct config config;
+    struct config_files files;
+    struct error err = ERROR_INIT;
+    char folder[] = "/tmp/restored-config-XXXXXX", path[128], command[256];
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/restored", folder);
+    assert_int_equal(mkdir(path, 0700), 0);
+    setenv("XDG_CONFIG_HOME", folder, 1);
+    config_init(&config);
+    assert_int_equal(config_load_files(&config, NULL, &files, &err), OK);
+    assert_int_equal(files.count, 2);
+    assert_string_equal(files.file[0].path, "/etc/restored/restored.conf");
+    snprintf(path, sizeof path, "%s/restored/restored.conf", folder);
+    assert_string_equal(files.file[1].path, path);
+    assert_false(files.file[1].read);
+
+    FILE *file = fopen(path, "w");
+    fputs("queue = 5\n", file);
+    fclose(file);
+    assert_int_equal(config_load_files(&config, NULL, &files, &err), OK);
+    assert_true(files.file[1].read);
+    assert_int_equal(config.queue, 5);
+    snprintf(command, sizeof command, "%s:1", path);
+    assert_string_equal(config.source[config_index("queue")], command);
+
+    config_init(&config);
+    assert_int_equal(config_load_files(&config, "/dev/null", &files, &err), OK);
+    assert_int_equal(files.count, 1);
+    assert_int_equal(config.queue, 64);
+
+    file = fopen(path, "w");
+    fputs("queue = none\n", file);
+    fclose(file);
+    assert_int_equal(config_load_files(&config, NULL, &files, &err), ERROR_INVALID);
+    assert_non_null(strstr(err.text, command));
+    unlink(path);
+    error_clear(&err);
+    assert_int_equal(mkdir(path, 0700), 0); /* it is there, and cannot be read */
+    assert_int_equal(config_load_files(&config, NULL, &files, &err), ERROR_IO);
+    assert_non_null(strstr(err.text, path));
+    unsetenv("XDG_CONFIG_HOME");
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    assert_int_equal(system(command), 0);
 }
 
 static void test_values(void **state)
@@ -210,7 +324,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_defaults),        cmocka_unit_test(test_annotated_file), cmocka_unit_test(test_order),
         cmocka_unit_test(test_file_errors),     cmocka_unit_test(test_environment),    cmocka_unit_test(test_values),
-        cmocka_unit_test(test_byte_order_mark),
+        cmocka_unit_test(test_byte_order_mark), cmocka_unit_test(test_words),          cmocka_unit_test(test_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

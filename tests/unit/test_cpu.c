@@ -314,6 +314,45 @@ static void *cancel_soon(void *cancel)
     return NULL;
 }
 
+/* Whoever watches a long run sees each node that is done. */
+static void a_run_tells_its_progress(void **state)
+{
+    (void)state;
+    enum { NODES = 10, SIDE = 8 };
+    struct error err = ERROR_INIT;
+    struct graph *graph;
+    struct device *device;
+    struct plan *plan;
+    atomic_uint progress = 0;
+    const struct run_options options = {.progress = &progress};
+    const int channels = 16;
+    static float in[16 * SIDE * SIDE], out[16 * SIDE * SIDE];
+    const float *inputs[] = {in};
+    float *outputs[] = {out};
+    for (int id = 0; id < 2; id++) {
+        assert_int_equal(graph_create(&graph, &err), OK);
+        struct view x = graph_tensor(graph, TENSOR_INPUT, 1, SIDE, SIDE, 1, &channels);
+        for (int i = 1; i <= NODES; i++) {
+            struct view y = i < NODES ? graph_temp(graph, 1, channels, SIDE, SIDE)
+                                      : graph_tensor(graph, TENSOR_OUTPUT, 1, SIDE, SIDE, 1, &channels);
+            struct node *node = graph_node(graph, OP_MAX_POOL, y);
+            assert_non_null(node);
+            node->in[OP_X] = x;
+            node->args.max_pool = (struct op_max_pool){.kernel = 3, .stride = 1, .pad = 1};
+            x = y;
+        }
+        assert_int_equal(graph_finish(graph, &err), OK);
+        assert_int_equal(device_open(&device, id ? "reference" : "cpu", NULL, &err), OK);
+        assert_int_equal(plan_create(&plan, device, graph, PRECISION_AUTO, "test", &err), OK);
+        atomic_store(&progress, 0);
+        assert_int_equal(plan_run(plan, inputs, outputs, &options, &err), OK);
+        assert_true(atomic_load(&progress) >= NODES);
+        plan_destroy(&plan);
+        device_close(&device);
+        graph_destroy(&graph);
+    }
+}
+
 /* A cancelled run ends between two nodes. */
 static void a_run_is_cancelled(void **state)
 {
@@ -365,7 +404,7 @@ static void memory_that_is_not_there(void **state)
     struct graph *graph;
     struct device *device;
     struct plan *plan = NULL;
-    const int channels = 1 << 20;
+    const int channels = 1 << 15; /* 2 TiB a tensor */
     assert_int_equal(graph_create(&graph, &err), OK);
     struct view x = graph_tensor(graph, TENSOR_INPUT, 1, 4096, 4096, 1, &channels);
     struct node *node = graph_node(graph, OP_MAX_POOL, graph_tensor(graph, TENSOR_OUTPUT, 1, 4096, 4096, 1, &channels));
@@ -396,6 +435,7 @@ int main(void)
         cmocka_unit_test(device_in_the_list),
         cmocka_unit_test(threads_do_not_change_results),
         cmocka_unit_test(a_run_is_cancelled),
+        cmocka_unit_test(a_run_tells_its_progress),
         cmocka_unit_test(memory_that_is_not_there),
     };
     return cmocka_run_group_tests_name("cpu", tests, NULL, NULL);

@@ -139,7 +139,7 @@ static void test_named(void **state)
         {"15", "device: \"15\" is none of the devices; "},
         {"l", "device: \"l\" is none of the devices; "},
         {"cpu,nope", "device: \"nope\" is none"},
-        {"vulkan:0,auto", "device: \"auto\" stands alone, not in a list"},
+        {"vulkan:0,auto", "device: \"auto\" cannot be part of a list"},
         {",,", "names no device"}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct devices *devices;
@@ -260,7 +260,7 @@ static void test_reasons(void **state)
         [GPU3] = {DEVICE_DISABLED, "it has no compute queue"},
         [INTEGRATED] = {DEVICE_IDLE, "jobs that name no device run on vulkan:2"},
         [CPU] = {DEVICE_IDLE, "jobs that name no device run on vulkan:2"},
-        [SOFTWARE] = {DEVICE_IDLE, "software Vulkan works only for jobs that name it, or where the key device does"},
+        [SOFTWARE] = {DEVICE_IDLE, "software Vulkan is used only if a request or the key device names it"},
     };
     for (int i = 0; i < RACK; i++) {
         assert_int_equal(status[i].state, want[i].state);
@@ -323,12 +323,43 @@ static void test_busy(void **state)
     devices_destroy(&devices);
 }
 
+/* More devices than the table has room for: the first of them are there, the last one whole. */
+static void test_many(void **state)
+{
+    (void)state;
+    struct device_info list[DEVICES_MAX + 8];
+    struct error err = ERROR_INIT;
+    int found;
+    for (int i = 0; i < DEVICES_MAX + 8; i++) {
+        char id[32], name[32];
+        snprintf(id, sizeof id, "vulkan:%d", i);
+        snprintf(name, sizeof name, "GPU number %d.", i);
+        list[i] = device(id, name, DEVICE_DISCRETE);
+    }
+    struct devices *devices = machine(list, DEVICES_MAX + 8, "auto");
+    assert_true(devices_route(devices, 0) == UINT32_MAX);
+    assert_int_equal(devices_find(devices, "number 31.", &found, &err), OK);
+    assert_int_equal(found, DEVICES_MAX - 1);
+    assert_string_equal(devices_id(devices, found), "vulkan:31");
+    assert_int_equal(devices_find(devices, "number 32.", &found, &err), ERROR_INVALID);
+    devices_destroy(&devices);
+    devices = machine(list, DEVICES_MAX, "vulkan:31");
+    assert_string_equal(devices_id(devices, 0), "vulkan:31");
+    assert_true(devices_route(devices, 0) == 1);
+    devices_destroy(&devices);
+    devices = machine(list, 2, "auto");
+    error_clear(&err);
+    assert_int_equal(devices_find(devices, "number 2.", &found, &err), ERROR_INVALID);
+    assert_non_null(strstr(err.text, "there are: vulkan:0, vulkan:1"));
+    devices_destroy(&devices);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_auto), cmocka_unit_test(test_hint),  cmocka_unit_test(test_named),
         cmocka_unit_test(test_find), cmocka_unit_test(test_route), cmocka_unit_test(test_reasons),
-        cmocka_unit_test(test_busy),
+        cmocka_unit_test(test_busy), cmocka_unit_test(test_many),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

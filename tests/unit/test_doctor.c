@@ -311,8 +311,8 @@ static void drivers_that_cannot_be_loaded(void **state)
     assert_int_equal(doctor.count, 5);
     finding(DOCTOR_PROBLEM, "gone.json names a library that cannot be loaded: libgone_icd.so: cannot open");
     finding(DOCTOR_PROBLEM, "/etc/vulkan/icd.d/./libbeside_icd.so: cannot open");
-    finding(DOCTOR_PROBLEM, "broken.json is no driver's manifest: ");
-    finding(DOCTOR_PROBLEM, "other.json is no driver's manifest: it names no ICD.library_path");
+    finding(DOCTOR_PROBLEM, "broken.json is not a driver's manifest: ");
+    finding(DOCTOR_PROBLEM, "other.json is not a driver's manifest: it names no ICD.library_path");
     finding(DOCTOR_PROBLEM, "there is no Vulkan driver that can be loaded in");
 }
 
@@ -383,7 +383,7 @@ static void an_instruction_set_that_there_is_not(void **state)
     (void)state;
     setenv("RESTORED_CPU_ISA", "nonsense", 1);
     run("cpu");
-    const struct finding *f = finding(DOCTOR_NOTE, "RESTORED_CPU_ISA=nonsense is ignored: it may be one of ");
+    const struct finding *f = finding(DOCTOR_NOTE, "cpu_isa = nonsense is ignored: it may be one of ");
     assert_non_null(strstr(f->found, "base here"));
 #ifdef __x86_64__
     if (__builtin_cpu_supports("avx2"))
@@ -394,7 +394,7 @@ static void an_instruction_set_that_there_is_not(void **state)
     run("cpu");
     unsetenv("RESTORED_CPU_ISA");
     for (int i = 0; i < doctor.count; i++)
-        assert_null(strstr(doctor.findings[i].found, "RESTORED_CPU_ISA"));
+        assert_null(strstr(doctor.findings[i].found, "cpu_isa"));
 }
 
 static void a_lesser_instruction_set(void **state)
@@ -407,12 +407,12 @@ static void a_lesser_instruction_set(void **state)
     finding(DOCTOR_OK, "8.0 of 16.0 GiB of memory are free");
 #ifdef __x86_64__
     const bool able = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    const struct finding *f = finding(DOCTOR_NOTE, able ? "RESTORED_CPU_ISA=base switches off " : "has no AVX2");
+    const struct finding *f = finding(DOCTOR_NOTE, able ? "cpu_isa = base switches off " : "has no AVX2");
     assert_non_null(strstr(f->why, "the same within rounding"));
     if (able) {
         assert_non_null(strstr(f->found, "avx2, which this processor has"));
         assert_null(strstr(f->found, "has no AVX2"));
-        assert_string_equal(f->fix, "unset RESTORED_CPU_ISA");
+        assert_string_equal(f->fix, "set cpu_isa to auto");
     } else {
         assert_non_null(strstr(f->fix, "use a processor with AVX2"));
     }

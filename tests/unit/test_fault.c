@@ -187,7 +187,7 @@ static enum error_code run_network(struct device *device, enum precision precisi
     return code;
 }
 
-/* The options narrow a fault down; a device that is lost stays lost until it is opened anew. */
+/* The options narrow a fault down; a device that is lost stays lost until it is reopened. */
 static void test_layer(void **state)
 {
     (void)state;
@@ -362,7 +362,7 @@ static void test_lost(void **state)
         restoration_destroy(&got);
     }
     open_engine("cpu", "lost@run:2,until=3");
-    check_fails("picture.png", DEFAULTS, ERROR_DEVICE_LOST, SAYS("cpu was lost twice over this picture"));
+    check_fails("picture.png", DEFAULTS, ERROR_DEVICE_LOST, SAYS("cpu was lost twice while it worked on this picture"));
     assert_int_equal(engine_losses(engine), 2);
     assert_false(engine_usable(engine));
     got = run("picture.png", DEFAULTS); /* it is there again */
@@ -475,7 +475,7 @@ struct loop {
     const char *event, *more; /* more: options of the fault */
     enum error_code may;      /* the error that a job may end with */
     bool must;                /* every job must give the picture all the same */
-    unsigned long step;       /* of n */
+    unsigned long step, full; /* of n, the latter with RESTORED_FULL (make check-long) */
 };
 
 static void check_points(const char *device, const char *picture, const char *const *options, const struct loop *loops,
@@ -487,7 +487,7 @@ static void check_points(const char *device, const char *picture, const char *co
         unsigned long events = count_events(device, loops[i].event, picture, options, &wanted, &used), fine = 0,
                       done = 0;
         assert_true(events > 0);
-        for (unsigned long n = 1; n <= events; n += loops[i].step, done++) {
+        for (unsigned long n = 1; n <= events; n += getenv("RESTORED_FULL") ? loops[i].full : loops[i].step, done++) {
             char spec[96];
             snprintf(spec, sizeof spec, "%s:%lu%s", loops[i].event, n, loops[i].more);
             fine += check_point(device, spec, picture, options, wanted, used, loops[i].may);
@@ -499,23 +499,24 @@ static void check_points(const char *device, const char *picture, const char *co
     }
 }
 
-/* Every point of the detector's and the upscaler's, of the face network's, and some of a whole job's. */
+/* Points of the detector's and the upscaler's, of the face network's, and of a whole job's: of those that are many only
+ * some, and every one of the small jobs' with RESTORED_FULL. */
 static void test_every_point(void **state)
 {
     (void)state;
-    static const struct loop small[] = {{"no_memory@alloc", "", ERROR_NO_MEMORY, true, 1},
-                                        {"no_memory@alloc", ",repeat", ERROR_NO_MEMORY, false, 5}};
+    static const struct loop small[] = {{"no_memory@alloc", "", ERROR_NO_MEMORY, true, 7, 1},
+                                        {"no_memory@alloc", ",repeat", ERROR_NO_MEMORY, false, 23, 5}};
     static const struct loop whole[] = {
-        {"no_memory@alloc", "", ERROR_NO_MEMORY, true, 11},
-        {"no_memory@alloc", ",repeat", ERROR_NO_MEMORY, false, 47},
-        {"no_memory@plan", "", ERROR_NO_MEMORY, true, 1},
-        {"no_memory@run", "", ERROR_NO_MEMORY, true, 1},
-        {"lost@plan", "", ERROR_DEVICE_LOST, true, 1},
-        {"lost@run", "", ERROR_DEVICE_LOST, true, 1},
-        {"lost@run", ",repeat", ERROR_DEVICE_LOST, false, 1},
-        {"nan@run", "", ERROR_DEVICE, true, 1},
-        {"flat@run", "", ERROR_DEVICE, true, 1},
-        {"nan@run", ",repeat", ERROR_DEVICE, false, 1},
+        {"no_memory@alloc", "", ERROR_NO_MEMORY, true, 47, 11},
+        {"no_memory@alloc", ",repeat", ERROR_NO_MEMORY, false, 101, 47},
+        {"no_memory@plan", "", ERROR_NO_MEMORY, true, 1, 1},
+        {"no_memory@run", "", ERROR_NO_MEMORY, true, 1, 1},
+        {"lost@plan", "", ERROR_DEVICE_LOST, true, 1, 1},
+        {"lost@run", "", ERROR_DEVICE_LOST, true, 1, 1},
+        {"lost@run", ",repeat", ERROR_DEVICE_LOST, false, 2, 1},
+        {"nan@run", "", ERROR_DEVICE, true, 1, 1},
+        {"flat@run", "", ERROR_DEVICE, true, 2, 1},
+        {"nan@run", ",repeat", ERROR_DEVICE, false, 2, 1},
     };
     check_points("cpu", "one_pixel.png", DEFAULTS, small, 2);
     check_points("cpu", "one_pixel.png", OPTIONS("aligned", "true"), small, 2);
@@ -526,11 +527,11 @@ static void test_every_point(void **state)
 static void test_every_point_of_vulkan(void **state)
 {
     (void)state;
-    static const struct loop loops[] = {{"no_memory@alloc", "", ERROR_NO_MEMORY, true, 1},
-                                        {"no_memory@alloc", ",repeat", ERROR_NO_MEMORY, false, 3},
-                                        {"lost@submit", "", ERROR_DEVICE_LOST, true, 1},
-                                        {"lost@submit", ",repeat", ERROR_DEVICE_LOST, false, 1},
-                                        {"nan@run", "", ERROR_DEVICE, true, 1}};
+    static const struct loop loops[] = {{"no_memory@alloc", "", ERROR_NO_MEMORY, true, 1, 1},
+                                        {"no_memory@alloc", ",repeat", ERROR_NO_MEMORY, false, 3, 3},
+                                        {"lost@submit", "", ERROR_DEVICE_LOST, true, 1, 1},
+                                        {"lost@submit", ",repeat", ERROR_DEVICE_LOST, false, 2, 1},
+                                        {"nan@run", "", ERROR_DEVICE, true, 1, 1}};
     struct device *device;
     struct error err = ERROR_INIT;
     if (device_open(&device, "vulkan:0", NULL, &err)) {
@@ -540,10 +541,10 @@ static void test_every_point_of_vulkan(void **state)
     device_close(&device);
     check_points("vulkan:0", "one_pixel.png", BACKGROUND, loops, sizeof loops / sizeof loops[0]);
     /* with faces beside tiles */
-    static const struct loop whole[] = {{"no_memory@alloc", "", ERROR_NO_MEMORY, true, 13},
-                                        {"no_memory@run", "", ERROR_NO_MEMORY, true, 2},
-                                        {"lost@submit", "", ERROR_DEVICE_LOST, true, 5},
-                                        {"nan@run", "", ERROR_DEVICE, true, 2}};
+    static const struct loop whole[] = {{"no_memory@alloc", "", ERROR_NO_MEMORY, true, 19, 13},
+                                        {"no_memory@run", "", ERROR_NO_MEMORY, true, 4, 2},
+                                        {"lost@submit", "", ERROR_DEVICE_LOST, true, 11, 5},
+                                        {"nan@run", "", ERROR_DEVICE, true, 4, 2}};
     check_points("vulkan:0", "picture.png", OPTIONS("bg_tile", "96"), whole, sizeof whole / sizeof whole[0]);
 }
 

@@ -13,6 +13,7 @@
 #include "tests/common/npy.h"
 #include "tests/common/picture.h"
 #include "tests/common/shared.h"
+#include "tests/common/worst.h"
 
 static struct view_f32 plane_f32(float *data, int width, int height)
 {
@@ -176,7 +177,7 @@ static void parse_masks_equal_the_reference(void **state)
             int x = k % SIDE, y = k / SIDE;
             bool inside = x >= EDGE && y >= EDGE && x < SIDE - EDGE && y < SIDE - EDGE;
             double v = inside ? mask[k] / 255 * 65535 : 0;
-            worst = fmax(worst, fabs(v - ((const uint16_t *)golden->pixels)[k]));
+            worst = worst_of(worst, fabs(v - ((const uint16_t *)golden->pixels)[k]));
         }
         printf("%s %s: off by at most %.3f / 65535\n", names[i][0], names[i][2], worst);
         assert_true(worst <= 1);

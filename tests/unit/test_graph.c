@@ -131,6 +131,11 @@ static void test_checks(void **state)
     assert_int_equal(graph_create(&g, &err), OK);
     graph_tensor(g, TENSOR_TEMP, INT32_MAX, INT32_MAX, INT32_MAX, 1, &huge);
     assert_null(graph_node(g, OP_ADD, VIEW_NONE)); /* after an error nothing is added */
+    expect_finish(g, ERROR_TOO_LARGE, "at most 65536 are supported");
+
+    int one = 1;
+    assert_int_equal(graph_create(&g, &err), OK);
+    graph_tensor(g, TENSOR_TEMP, INT32_MAX, INT32_MAX, INT32_MAX, 1, &one);
     expect_finish(g, ERROR_TOO_LARGE, "too large");
 }
 

@@ -5,6 +5,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -208,6 +210,81 @@ static void the_orientation_tag_is_read_and_reset(void **state)
     assert_int_equal(exif_orientation(NULL, 0), 1);
 }
 
+/* Bytes that end where the memory does: a read beyond them is a fault, with and without sanitizers. */
+static uint8_t *at_the_end(const uint8_t *bytes, size_t size, uint8_t **page)
+{
+    const size_t length = (size_t)sysconf(_SC_PAGESIZE);
+    *page = mmap(NULL, 2 * length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(*page != MAP_FAILED && size <= length);
+    assert_int_equal(mprotect(*page + length, length, PROT_NONE), 0);
+    memcpy(*page + length - size, bytes, size);
+    return *page + length - size;
+}
+
+static void same_after_reset(const uint8_t *bytes, size_t size)
+{
+    uint8_t *page, *tiff = at_the_end(bytes, size, &page);
+    assert_int_equal(exif_orientation(tiff, size), 1);
+    exif_reset_orientation(tiff, size);
+    assert_memory_equal(tiff, bytes, size);
+    munmap(page, 2 * (size_t)sysconf(_SC_PAGESIZE));
+}
+
+static void exif_without_orientation_stays_as_it_is(void **state)
+{
+    (void)state;
+    uint8_t tiff[64];
+    for (int big = 0; big < 2; big++) {
+        const int low = big ? 1 : 0; /* of a 16-bit number */
+        size_t size = make_exif(tiff, big, 3, 6);
+        for (size_t cut = 0; cut < size - 6; cut++) /* the entry lacks its value's place, or more */
+            same_after_reset(tiff, cut);
+        tiff[8 + low] = 1; /* the entry stands after the last one */
+        same_after_reset(tiff, size);
+        make_exif(tiff, big, 3, 6);
+        tiff[22 + low] = 0x13; /* another tag */
+        same_after_reset(tiff, size);
+        make_exif(tiff, big, 3, 6);
+        tiff[big ? 29 : 26] = 2; /* two values */
+        same_after_reset(tiff, size);
+        make_exif(tiff, big, 3, 6);
+        tiff[2 + low] = 43;
+        same_after_reset(tiff, size);
+        make_exif(tiff, big, 3, 6);
+        tiff[0] = 'X';
+        same_after_reset(tiff, size);
+        tiff[1] = 'X';
+        same_after_reset(tiff, size);
+        for (size_t at = 0; at < 70; at++) { /* the directory lies where no entry is whole, or outside */
+            make_exif(tiff, big, 3, 6);
+            tiff[big ? 7 : 4] = (uint8_t)at;
+            if (at < 8 || at > 8)
+                same_after_reset(tiff, size);
+        }
+        make_exif(tiff, big, 3, 6);
+        tiff[big ? 4 : 7] = 0x80;
+        same_after_reset(tiff, size);
+    }
+}
+
+static void a_profile_s_text_may_lie_far_inside(void **state)
+{
+    (void)state;
+    static uint8_t profile[0x11300];
+    for (int text = 0; text < 2; text++) {
+        make_profile(profile, "RGB ", "", 0);
+        profile[137] = 1; /* at 0x11213 = 70163 */
+        profile[138] = 0x12;
+        profile[139] = 0x13;
+        profile[143] = 12;
+        memcpy(profile + 0x11213, text ? "sRGB a" : "P3 ab", 5);
+        memcpy(profile + 0x11213 + 12, "sRGB", 4); /* beyond the text */
+        assert_int_equal(icc_is_srgb(profile, sizeof profile), text);
+    }
+    profile[138] = 0x11;
+    assert_false(icc_is_srgb(profile, sizeof profile));
+}
+
 static void hostile_exif_does_no_harm(void **state)
 {
     (void)state;
@@ -271,6 +348,8 @@ int main(void)
         cmocka_unit_test(reduction_rounds_or_cuts),
         cmocka_unit_test(profiles_are_kept_or_dropped_with_a_note),
         cmocka_unit_test(the_orientation_tag_is_read_and_reset),
+        cmocka_unit_test(exif_without_orientation_stays_as_it_is),
+        cmocka_unit_test(a_profile_s_text_may_lie_far_inside),
         cmocka_unit_test(hostile_exif_does_no_harm),
         cmocka_unit_test(metadata_is_copied),
         cmocka_unit_test(every_note_has_its_sentence),

@@ -94,15 +94,16 @@ static void test_empty(void **state)
     const struct model_missing *missing;
     assert_int_equal(model_store_count(store), 0);
     assert_int_equal(model_store_ready(store, &err), ERROR_NOT_FOUND);
-    refuse(store, ROLE_FACE, NULL, ERROR_NOT_FOUND, SAYS("GFPGANv1.3.pth", folder, "make models"));
-    refuse(store, ROLE_DETECTOR, "", ERROR_NOT_FOUND, SAYS("detection_Resnet50_Final.pth", folder, "make models"));
+    refuse(store, ROLE_FACE, NULL, ERROR_NOT_FOUND, SAYS("GFPGANv1.3.pth", folder, "restored models get default"));
+    refuse(store, ROLE_DETECTOR, "", ERROR_NOT_FOUND,
+           SAYS("detection_Resnet50_Final.pth", folder, "restored models get default"));
     assert_null(resolve(store, ROLE_PARSER, NULL));
     assert_null(resolve(store, ROLE_UPSCALER, NULL));
     assert_null(resolve(store, ROLE_UPSCALER, "none"));
     assert_null(resolve(store, ROLE_FACE, "none"));
     refuse(store, ROLE_DETECTOR, "none", ERROR_INVALID, SAYS("detector"));
     refuse(store, ROLE_FACE, "1.4", ERROR_INVALID,
-           SAYS("version", "1.4", "GFPGANv1.4.pth", folder, "make models MODELS=GFPGANv1.4"));
+           SAYS("version", "1.4", "GFPGANv1.4.pth", folder, "restored models get GFPGANv1.4"));
     refuse(store, ROLE_FACE, "nobody", ERROR_INVALID, SAYS("version: nobody", "nobody.pth", folder));
     refuse(store, ROLE_FACE, "1", ERROR_INVALID, SAYS("not supported yet"));
     refuse(store, ROLE_FACE, "RestoreFormer", ERROR_INVALID, SAYS("not supported yet"));
@@ -112,7 +113,7 @@ static void test_empty(void **state)
     for (size_t i = 0; i < count; i++) {
         default_face = default_face ||
                        (strcmp(missing[i].name, "GFPGANv1.3") == 0 && strcmp(missing[i].file, "GFPGANv1.3.pth") == 0 &&
-                        strcmp(missing[i].get, "make models") == 0);
+                        strcmp(missing[i].get, "restored models get default") == 0);
         unsupported = unsupported || strcmp(missing[i].name, "RestoreFormer") == 0;
     }
     assert_true(default_face && !unsupported);
@@ -144,7 +145,8 @@ static void test_official_names(void **state)
     assert_string_equal(resolve(store, ROLE_FACE, "GFPGANv1.4.pth")->name, "GFPGANv1.4");
     /* a file that is none of these is used only when named */
     assert_string_equal(resolve(store, ROLE_UPSCALER, "other")->name, "other");
-    refuse(store, ROLE_UPSCALER, "realesrgan", ERROR_INVALID, SAYS("RealESRGAN_x2plus.pth", "make models"));
+    refuse(store, ROLE_UPSCALER, "realesrgan", ERROR_INVALID,
+           SAYS("RealESRGAN_x2plus.pth", "restored models get default"));
     refuse(store, ROLE_FACE, "other", ERROR_INVALID, SAYS("other is not a face network but an upscaler"));
     for (size_t i = 0; i < model_store_count(store); i++) {
         const struct model_entry *e = model_store_at(store, i);
@@ -175,6 +177,11 @@ static void test_configured(void **state)
     refuse(store, ROLE_UPSCALER, NULL, ERROR_NOT_FOUND, SAYS("default_bg_upsampler: gone", folder));
     assert_int_equal(model_store_ready(store, &err), ERROR_NOT_FOUND);
     model_store_destroy(&store);
+    defaults.name[ROLE_UPSCALER] = "mine"; /* it is the configuration that is wrong, not the request */
+    store = open_store(&defaults);
+    refuse(store, ROLE_UPSCALER, NULL, ERROR_NOT_FOUND,
+           SAYS("default_bg_upsampler: mine is not an upscaler but a face network"));
+    model_store_destroy(&store);
 }
 
 static void test_odd_folders(void **state)
@@ -202,6 +209,16 @@ static void test_odd_folders(void **state)
     assert_int_equal(resolve(store, ROLE_UPSCALER, "twin")->info.scale, 1);
     refuse(store, ROLE_UPSCALER, "broken", ERROR_INVALID, SAYS("broken cannot be used"));
     refuse(store, ROLE_FACE, NULL, ERROR_NOT_FOUND, SAYS("GFPGANv1.3.pth", "cannot be used"));
+    /* where it lies is for people at this machine */
+    for (int i = 0; i < 2; i++) {
+        const struct model_entry *entry;
+        error_clear(&err);
+        assert_int_not_equal(
+            model_store_resolve(store, i ? ROLE_FACE : ROLE_UPSCALER, i ? NULL : "broken", &entry, &err), OK);
+        const char *place = strstr(err.text, folder);
+        assert_non_null(place);
+        assert_true(err.local > 0 && place >= err.text + err.local);
+    }
     model_store_destroy(&store);
 }
 
@@ -416,8 +433,8 @@ static void test_cards(void **state)
     for (size_t i = 0; i < many; i++)
         n += (size_t)sprintf(text + n, "\"k%zu\":\"v\",", i);
     n += (size_t)sprintf(text + n, "\"data\":\"");
-    memset(text + n, 'x', 1000000);
-    sprintf(text + n + 1000000, "\"}");
+    memset(text + n, 'x', 600000); /* a header has at most 1 MiB, the keys included */
+    sprintf(text + n + 600000, "\"}");
     put_with_metadata("srvgg_x2", text);
     free(text);
     store = open_store(NULL);
@@ -497,7 +514,7 @@ static void test_hold(void **state)
     assert_int_equal(model_info(a)->scale, 2);
     model_store_release(up);
     model_store_release(up);
-    assert_int_equal(model_store_hold(&b, up, &err), OK); /* the store holds it, or it is opened anew */
+    assert_int_equal(model_store_hold(&b, up, &err), OK); /* the store holds it, or it is reopened */
     assert_int_equal(model_info(b)->scale, 2);
     model_store_release(up);
     assert_int_equal(model_store_hold(&a, other, &err), OK);

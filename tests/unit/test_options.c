@@ -111,6 +111,7 @@ static void test_words(void **state)
     accept("ext", "auto", "auto");
     accept("ext", "png", "png");
     accept("ext", "jpg", "jpg");
+    accept("ext", "jpeg", "jpg");
     refuse("ext", "gif");
     refuse("ext", "PNG");
     accept("precision", "fp16", "fp16");
@@ -150,6 +151,11 @@ static void test_names(void **state)
     suffix[OPTION_NAME_MAX - 1] = 'a';
     suffix[OPTION_NAME_MAX] = 0;
     refuse("suffix", suffix);
+    struct options options;
+    struct error err = ERROR_INIT;
+    options_init(&options);
+    assert_int_equal(options_set(&options, "suffix", suffix, &err), ERROR_INVALID);
+    assert_non_null(strstr(err.text, "suffix: the value has 128 bytes"));
     refuse("suffix", "a\x01");
     refuse("suffix", "a\x7f");
 }

@@ -124,7 +124,7 @@ static void refuses_other_pickles(void **state)
     file = (struct checkpoint_buffer){0};
     checkpoint_legacy_start(&file, true);
     checkpoint_put(&file, "\x80\x02}.\x80\x02]Na.", 10);
-    check(file, ERROR_CORRUPT, "storage keys", "no text");
+    check(file, ERROR_CORRUPT, "storage keys", "not text");
 }
 
 int main(void)

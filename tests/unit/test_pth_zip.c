@@ -229,6 +229,16 @@ static void refuses_inconsistent_directories(void **state)
     patch(&file, file.size - 58, UINT64_MAX, 8);
     check(file, ERROR_CORRUPT, "zip directory", "do not lead to its end record");
     static const struct {
+        size_t narrow, wide;
+        uint64_t value;
+    } parts[] = {{18, 82, 1}, {16, 78, 1}, {14, 74, 3}}; /* this disk, the directory's, entries on this one */
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        file = good_file();
+        patch(&file, file.size - parts[i].narrow, parts[i].value, 2);
+        patch(&file, file.size - parts[i].wide, parts[i].value, i < 2 ? 4 : 8);
+        check(file, ERROR_CORRUPT, "zip directory", "one part of several");
+    }
+    static const struct {
         uint64_t count;
         const char *reason;
     } counts[] = {{65535, "more entries than it has room for"}, {5, "damaged"}, {3, "longer than its entries"}};

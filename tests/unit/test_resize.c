@@ -131,7 +131,7 @@ static void shrinking_antialiases_and_keeps_flat_areas(void **state)
     for (int k = 0; k < 3; k++) {
         assert_int_equal(resize_smooth_u8(&to, &from, (enum resize_kernel)k, &err), OK);
         for (int i = 0; i < 31 * 47; i++)
-            assert_in_range(out[i], 110, 145);
+            assert_in_range(out[i], 122, 133); /* 124 to 131 come out */
         assert_int_equal(resize_smooth_u8(&to, &level, (enum resize_kernel)k, &err), OK);
         for (int i = 0; i < 31 * 47; i++)
             assert_int_equal(out[i], 201);

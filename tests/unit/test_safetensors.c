@@ -85,7 +85,7 @@ static void refuses_bad_headers(void **state)
     check("{\"a\\u0000b\":1}", 0, ERROR_CORRUPT, "header", "not valid JSON");
     check("{\"\xff\":1}", 0, ERROR_CORRUPT, "header", "not valid JSON");
     check("{\"__metadata__\":[]}", 0, ERROR_CORRUPT, "__metadata__", "not an object");
-    check("{\"__metadata__\":{\"k\":1}}", 0, ERROR_CORRUPT, "__metadata__", "no text");
+    check("{\"__metadata__\":{\"k\":1}}", 0, ERROR_CORRUPT, "__metadata__", "not text");
 
     const size_t deep = 1000000;
     struct checkpoint_buffer json = {0};
@@ -96,10 +96,10 @@ static void refuses_bad_headers(void **state)
     check((const char *)json.data, 0, ERROR_CORRUPT, "header", "not valid JSON: maximum parsing depth");
     json.size = 0;
     checkpoint_put(&json, "{", 1);
-    for (size_t i = 0; i < ((size_t)16 << 20); i++)
+    for (size_t i = 0; i < ((size_t)1 << 20); i++)
         checkpoint_put(&json, " ", 1);
     checkpoint_put(&json, "}", 2);
-    check((const char *)json.data, 0, ERROR_TOO_LARGE, "header", "16777218 bytes, at most 16777216");
+    check((const char *)json.data, 0, ERROR_TOO_LARGE, "header", "1048578 bytes, at most 1048576");
     checkpoint_free(&json);
 }
 
@@ -119,8 +119,8 @@ static void refuses_bad_entries(void **state)
           "dtype F8_E4M3");
     check("{\"a\":{\"dtype\":\"U64\",\"shape\":[1],\"data_offsets\":[0,8]}}", 8, ERROR_UNSUPPORTED, "a", "dtype U64");
     check("{\"a\":{\"dtype\":\"f32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, ERROR_UNSUPPORTED, "a", "dtype f32");
-    check("{\"a\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}", 4, ERROR_CORRUPT, "a", "no size");
-    check("{\"a\":{\"dtype\":\"F32\",\"shape\":[1.0],\"data_offsets\":[0,4]}}", 4, ERROR_CORRUPT, "a", "no size");
+    check("{\"a\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}", 4, ERROR_CORRUPT, "a", "not a size");
+    check("{\"a\":{\"dtype\":\"F32\",\"shape\":[1.0],\"data_offsets\":[0,4]}}", 4, ERROR_CORRUPT, "a", "not a size");
     check("{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,4]}}", 4, ERROR_UNSUPPORTED, "a",
           "9 dimensions");
     check("{\"a\":{\"dtype\":\"F32\",\"shape\":[99999999999999999999],\"data_offsets\":[0,4]}}", 4, ERROR_CORRUPT,

@@ -183,8 +183,8 @@ static void every_lie_is_found(void **state)
         const char *reason;
     } found[] = {
         {OFF_BY_SOME, "is off by 0.0006"}, {ONE_VALUE, "is off by 0.0012"},
-        {FLAT, "is off by 0.62"},          {NOT_A_NUMBER, "gave values that are no numbers"},
-        {UNWRITTEN, "no numbers"},         {REFUSES, "the small network could not be run: it does not want to"},
+        {FLAT, "is off by 0.62"},          {NOT_A_NUMBER, "gave values that are not numbers"},
+        {UNWRITTEN, "not numbers"},         {REFUSES, "the small network could not be run: it does not want to"},
         {IS_LOST, "it is gone"},
     };
     for (size_t i = 0; i < sizeof found / sizeof *found; i++) {
@@ -262,7 +262,7 @@ static void values_that_are_no_numbers_are_called_so(void **state)
     assert_int_equal(result.fp16.state, SELFTEST_FAILED);
     assert_int_equal(device_open(&device, "cpu", NULL, NULL), OK);
     device_info(device, &info);
-    assert_string_equal(info.precision_reason, "its fp16 failed the self-test: it gave values that are no numbers");
+    assert_string_equal(info.precision_reason, "its fp16 failed the self-test: it gave values that are not numbers");
     device_close(&device);
     assert_int_equal(fault_set(NULL, NULL), OK);
     device_judge("cpu", NULL, NULL);

@@ -9,6 +9,7 @@
 
 #include "server/image/similarity.h"
 #include "tests/common/picture.h"
+#include "tests/common/worst.h"
 
 static void map_point(const double m[6], const double p[2], double out[2])
 {
@@ -23,7 +24,7 @@ static double matrix_distance(const double a[6], const double b[6], const double
         double p[2], q[2];
         map_point(a, points[i], p);
         map_point(b, points[i], q);
-        worst = fmax(worst, hypot(p[0] - q[0], p[1] - q[1]));
+        worst = worst_of(worst, hypot(p[0] - q[0], p[1] - q[1]));
     }
     return worst;
 }
@@ -43,6 +44,28 @@ static void both_find_an_exact_similarity(void **state)
     similarity_invert(inverse, back);
     for (int i = 0; i < 6; i++)
         assert_true(fabs(back[i] - truth[i]) < 1e-9);
+}
+
+/* Neither turned nor, then, with anything left of a first axis: one of the two numbers is exactly 0. */
+static void upright_and_lying_faces_are_found(void **state)
+{
+    (void)state;
+    for (int quarter = 0; quarter < 4; quarter++) {
+        static const double square[4][2] = {{-1, -1}, {1, -1}, {-1, 1}, {1, 1}};
+        double turned[4][2], m[6];
+        for (int i = 0; i < 4; i++) {
+            double x = square[i][0], y = square[i][1];
+            turned[i][0] = 10 + 2 * (quarter == 0 ? x : quarter == 1 ? -y : quarter == 2 ? -x : y);
+            turned[i][1] = 20 + 2 * (quarter == 0 ? y : quarter == 1 ? x : quarter == 2 ? -y : -x);
+        }
+        assert_true(similarity_fit(square, turned, 4, m));
+        assert_true(m[quarter % 2 ? 0 : 3] == 0);
+        for (int i = 0; i < 4; i++) {
+            double p[2];
+            map_point(m, square[i], p);
+            assert_true(hypot(p[0] - turned[i][0], p[1] - turned[i][1]) < 1e-12);
+        }
+    }
 }
 
 static double squared_error(const double m[6], const double from[][2], const double to[][2], int n)
@@ -136,12 +159,12 @@ static void lmeds_equals_the_reference(void **state)
                     json_number_value(json_array_get(json_array_get(json_array_get(all, f), k / 2), k % 2));
             picture_matrix(meta, "affine", f, golden);
             assert_true(similarity_fit_lmeds(points, similarity_template, 5, found));
-            worst = fmax(worst, matrix_distance(found, golden, points, 5));
+            worst = worst_of(worst, matrix_distance(found, golden, points, 5));
             if (json_array_size(json_object_get(meta, "inverse_affine_before_scale")) == 0)
                 continue; /* nothing was pasted */
             picture_matrix(meta, "inverse_affine_before_scale", f, golden_inverse);
             similarity_invert(golden, inverse);
-            worst_inverse = fmax(worst_inverse, matrix_distance(inverse, golden_inverse, similarity_template, 5));
+            worst_inverse = worst_of(worst_inverse, matrix_distance(inverse, golden_inverse, similarity_template, 5));
         }
         json_decref(meta);
     }
@@ -154,9 +177,9 @@ static void lmeds_equals_the_reference(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(both_find_an_exact_similarity), cmocka_unit_test(least_squares_is_a_minimum),
-        cmocka_unit_test(lmeds_leaves_an_outlier_out),   cmocka_unit_test(degenerate_points_are_refused),
-        cmocka_unit_test(lmeds_equals_the_reference),
+        cmocka_unit_test(both_find_an_exact_similarity), cmocka_unit_test(upright_and_lying_faces_are_found),
+        cmocka_unit_test(least_squares_is_a_minimum),    cmocka_unit_test(lmeds_leaves_an_outlier_out),
+        cmocka_unit_test(degenerate_points_are_refused), cmocka_unit_test(lmeds_equals_the_reference),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

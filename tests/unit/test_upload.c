@@ -2,15 +2,16 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
+#include "runtime/base/utf8.h"
 #include "server/http/framing.h"
 #include "server/http/header.h"
 #include "server/http/upload.h"
-#include "server/http/utf8.h"
 
 static struct upload *make(bool detect, size_t limit)
 {
@@ -26,11 +27,29 @@ static enum error_code field(struct upload *upload, const char *name, const char
     return upload_field(upload, name, value, strlen(value), err);
 }
 
-static enum error_code part(struct upload *upload, const char *name, uint64_t offset, const char *data,
-                            struct error *err)
+/* A form of these parts ("name=value", or "image:file name=value"), sent whole or byte by byte; cut: without its end.
+ */
+static enum error_code form(struct upload *upload, const char *const *parts, bool cut, size_t step, struct error *err)
 {
+    char body[4096];
+    size_t size = 0;
     error_clear(err);
-    return upload_part(upload, name, NULL, NULL, data, offset, strlen(data), err);
+    for (; *parts; parts++) {
+        const char *value = strchr(*parts, '='), *file = memchr(*parts, ':', (size_t)(value - *parts));
+        size +=
+            (size_t)snprintf(body + size, sizeof body - size, "--part\r\nContent-Disposition: form-data; name=\"%.*s\"",
+                             (int)((file ? file : value) - *parts), *parts);
+        if (file)
+            size += (size_t)snprintf(body + size, sizeof body - size, "; filename=\"%.*s\"", (int)(value - file - 1),
+                                     file + 1);
+        size += (size_t)snprintf(body + size, sizeof body - size, "\r\n\r\n%s\r\n", value + 1);
+    }
+    size += (size_t)snprintf(body + size, sizeof body - size, "--part%s", cut ? "" : "--\r\n");
+    assert_true(size < sizeof body);
+    enum error_code code = upload_begin(upload, "multipart/form-data; boundary=part", size, err);
+    for (size_t at = 0; at < size && code == OK; at += step)
+        code = upload_feed(upload, body + at, step < size - at ? step : size - at, err);
+    return code ? code : upload_finish(upload, err);
 }
 
 static void says(const struct error *err, const char *text)
@@ -55,6 +74,15 @@ static void test_fields(void **state)
     says(&err, "scale: there is no such field; known are: version, upscale");
     assert_int_equal(field(upload, "ima\x1bge\xff", "2", &err), ERROR_INVALID);
     says(&err, "ima?ge?: there is no such field");
+    char name[80] = {0}; /* up to 60 characters of a name are shown */
+    memset(name, 'a', 61);
+    assert_int_equal(field(upload, name, "2", &err), ERROR_INVALID);
+    memcpy(name + 60, "...: there", 10);
+    assert_int_equal(strncmp(err.text, name, 70), 0);
+    name[60] = 0;
+    assert_int_equal(field(upload, name, "2", &err), ERROR_INVALID);
+    memcpy(name + 60, ": there", 7);
+    assert_int_equal(strncmp(err.text, name, 67), 0);
     assert_int_equal(field(upload, "async", "false", &err), OK);
     assert_int_equal(field(upload, "async", "false", &err), ERROR_INVALID);
     error_clear(&err);
@@ -86,81 +114,178 @@ static void test_fields(void **state)
     upload_destroy(&upload);
 }
 
+/* A form that is refused, by what is wrong with it. */
+static void form_refused(size_t limit, enum error_code want, const char *text, bool cut, const char *const *parts)
+{
+    for (size_t step = 1; step < 5000; step += 4096) {
+        struct error err = ERROR_INIT;
+        struct upload *upload = make(false, limit);
+        if (form(upload, parts, cut, step, &err) != want)
+            fail_msg("not refused: %s", text);
+        says(&err, text);
+        upload_destroy(&upload);
+    }
+}
+
+#define PARTS(...)                                                                                                     \
+    (const char *const[])                                                                                              \
+    {                                                                                                                  \
+        __VA_ARGS__, NULL                                                                                              \
+    }
+
 static void test_form(void **state)
 {
     (void)state;
     struct error err = ERROR_INIT;
-    struct upload *upload = make(false, 1000);
     size_t size;
-    assert_int_equal(upload_part(upload, "image", "a.png", "binary", "", 0, 0, &err), OK);
-    assert_int_equal(part(upload, "image", 0, "abc", &err), OK); /* the same part: libmicrohttpd may begin twice */
-    assert_int_equal(part(upload, "image", 3, "def", &err), OK);
-    assert_int_equal(part(upload, "upscale", 0, "", &err), OK);
-    assert_int_equal(part(upload, "upscale", 0, "1", &err), OK);
-    assert_int_equal(part(upload, "upscale", 1, ".5", &err), OK);
-    assert_int_equal(part(upload, "suffix", 0, "", &err), OK);
-    assert_int_equal(upload_finish(upload, &err), OK);
-    assert_true(upload_options(upload)->upscale == 1.5);
-    assert_string_equal(upload_file_name(upload), "a.png");
-    uint8_t *bytes = upload_take(upload, &size);
-    assert_int_equal(size, 6);
-    assert_memory_equal(bytes, "abcdef", 6);
-    free(bytes);
-    upload_destroy(&upload);
+    for (size_t step = 1; step < 5000; step += 4096) {
+        struct upload *upload = make(false, 1000);
+        assert_int_equal(
+            form(upload, PARTS("upscale=1.5", "image:a\\\".png=abcdef", "suffix=", "faces_out=on"), false, step, &err),
+            OK);
+        assert_true(upload_options(upload)->upscale == 1.5);
+        assert_true(upload_faces_out(upload));
+        assert_string_equal(upload_file_name(upload), "a\".png");
+        assert_true(upload_has_picture(upload));
+        uint8_t *bytes = upload_take(upload, &size);
+        assert_int_equal(size, 6);
+        assert_memory_equal(bytes, "abcdef", 6);
+        assert_false(upload_has_picture(upload));
+        free(bytes);
+        upload_destroy(&upload);
+    }
+    form_refused(1000, ERROR_INVALID, "image: sent more than once", false, PARTS("image=abc", "image=abc"));
+    form_refused(1000, ERROR_INVALID, "image: sent more than once", false, PARTS("image=", "image=abc"));
+    form_refused(1000, ERROR_INVALID, "upscale: the value is empty; allowed is", false,
+                 PARTS("upscale=", "upscale=1", "image=abc"));
+    form_refused(1000, ERROR_INVALID, "suffix: sent more than once", false, PARTS("suffix=", "suffix=a", "image=abc"));
+    form_refused(1000, ERROR_INVALID, "image: there is no picture in the form", false, PARTS("weight=0.5"));
+    form_refused(1000, ERROR_INVALID, "image: the picture is empty", false, PARTS("image:a.png="));
+    form_refused(1000, ERROR_INVALID, "cut off", true, PARTS("image=abc"));
+    form_refused(1000, ERROR_INVALID, "a part of the form has no name", false, PARTS("=abc"));
+    form_refused(1000, ERROR_INVALID, "file: there is no such field; the picture goes in \"image\"", false,
+                 PARTS("file:a.png=abc"));
+    form_refused(1000, ERROR_INVALID, "scale: there is no such field; known are:", false, PARTS("scale=2"));
+    form_refused(1000, ERROR_INVALID, "width: there is no such field", false, PARTS("width=2"));
+    form_refused(80, ERROR_TOO_LARGE, "the body is over the limit of 80 bytes", false, PARTS("image=abc", "suffix=a"));
 
-    upload = make(false, 1000);
-    assert_int_equal(part(upload, "image", 0, "abc", &err), OK);
-    assert_int_equal(part(upload, "image", 0, "abc", &err), ERROR_INVALID);
-    says(&err, "image: sent more than once");
-    upload_destroy(&upload);
-
-    upload = make(false, 1000);
+    struct upload *upload = make(false, 1000);
     assert_int_equal(field(upload, "weight", "1", &err), OK); /* from the query, and then from the body */
-    assert_int_equal(part(upload, "weight", 0, "1", &err), OK);
-    assert_int_equal(part(upload, "image", 0, "abc", &err), ERROR_INVALID);
+    assert_int_equal(form(upload, PARTS("weight=1", "image=abc"), false, 1, &err), ERROR_INVALID);
     says(&err, "weight: sent more than once");
     upload_destroy(&upload);
 
-    upload = make(false, 1000);
-    assert_int_equal(part(upload, "weight", 0, "0.5", &err), OK);
-    assert_int_equal(upload_finish(upload, &err), ERROR_INVALID);
-    says(&err, "image: there is no picture in the form");
-    upload_destroy(&upload);
-
+    static const char encoded[] = "--part\r\nContent-Disposition: form-data; name=image\r\n"
+                                  "Content-Transfer-Encoding: base64\r\n\r\nabc\r\n--part--";
     upload = make(false, 1000);
     error_clear(&err);
-    assert_int_equal(part(upload, "image", 0, "", &err), OK);
-    assert_int_equal(upload_finish(upload, &err), ERROR_INVALID);
-    says(&err, "image: the picture is empty");
+    assert_int_equal(upload_begin(upload, "multipart/form-data; boundary=part", 100, &err), OK);
+    assert_int_equal(upload_feed(upload, encoded, sizeof encoded - 1, &err), ERROR_INVALID);
+    says(&err, "image: Content-Transfer-Encoding is not supported");
     upload_destroy(&upload);
 
-    upload = make(false, 5);
-    assert_int_equal(part(upload, "image", 0, "abc", &err), OK);
-    assert_int_equal(part(upload, "image", 3, "def", &err), ERROR_TOO_LARGE);
-    upload_destroy(&upload);
+    /* as long as a value may be, in one piece and in many, and one byte more */
+    for (size_t length = UPLOAD_VALUE_MAX - 1; length <= UPLOAD_VALUE_MAX; length++)
+        for (size_t step = 1; step < 5000; step += 4096) {
+            char longer[16 + UPLOAD_VALUE_MAX] = "suffix=";
+            memset(longer + 7, 'a', length);
+            upload = make(false, 5000);
+            assert_int_equal(form(upload, PARTS(longer, "image=abc"), false, step, &err), ERROR_INVALID);
+            says(&err, length < UPLOAD_VALUE_MAX ? "suffix: " : "suffix: the value is longer than 511 bytes");
+            if (length < UPLOAD_VALUE_MAX)
+                assert_null(strstr(err.text, "longer than 511"));
+            upload_destroy(&upload);
+            memcpy(longer, "scale=", 6); /* by its name at once, however long its value is */
+            form_refused(5000, ERROR_INVALID, "scale: there is no such field", false, PARTS(longer));
+        }
+    char name[UPLOAD_VALUE_MAX + 4];
+    memset(name, 'a', sizeof name);
+    strcpy(name + UPLOAD_VALUE_MAX, "=1");
+    form_refused(5000, ERROR_INVALID, "there is no such field", false, PARTS(name));
+}
 
-    upload = make(false, 1000);
-    assert_int_equal(part(upload, NULL, 0, "abc", &err), ERROR_INVALID);
-    says(&err, "has no name");
-    error_clear(&err);
-    assert_int_equal(upload_part(upload, "image", "a.png", "base64", "abc", 0, 3, &err), ERROR_INVALID);
-    says(&err, "Content-Transfer-Encoding");
-    upload_destroy(&upload);
+/* The picture's room grows with it: none of it is lost, whatever the pieces, and no byte more than the limit is taken.
+ */
+static void test_growth(void **state)
+{
+    (void)state;
+    static const size_t pieces[] = {1, 4097, 65535, 65536, 65537, 131072, 300000};
+    const size_t size = 300000;
+    char *sent = malloc(size + 1);
+    assert_non_null(sent);
+    for (size_t at = 0; at <= size; at++)
+        sent[at] = (char)(at * 31 % 251);
+    for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
+        struct error err = ERROR_INIT;
+        struct upload *upload = make(false, size);
+        size_t got;
+        assert_int_equal(upload_begin(upload, "image/png", size, &err), OK);
+        for (size_t at = 0; at < size; at += pieces[i])
+            assert_int_equal(upload_feed(upload, sent + at, pieces[i] < size - at ? pieces[i] : size - at, &err), OK);
+        assert_int_equal(upload_received(upload), size);
+        assert_int_equal(upload_finish(upload, &err), OK);
+        assert_int_equal(upload_feed(upload, sent, 1, &err), ERROR_TOO_LARGE);
+        uint8_t *bytes = upload_take(upload, &got);
+        assert_int_equal(got, size);
+        assert_memory_equal(bytes, sent, size);
+        free(bytes);
+        upload_destroy(&upload);
+    }
+    free(sent);
+}
 
-    char longer[UPLOAD_VALUE_MAX + 1];
-    memset(longer, 'a', sizeof longer - 1);
-    longer[sizeof longer - 1] = 0;
-    upload = make(false, 1000);
-    assert_int_equal(part(upload, "suffix", 0, longer, &err), ERROR_INVALID);
-    says(&err, "suffix: the value is longer than 511 bytes");
-    assert_int_equal(part(upload, longer, 0, "1", &err), ERROR_INVALID);
-    says(&err, "there is no such field");
-    assert_int_equal(part(upload, "scale", 0, longer, &err), ERROR_INVALID);
-    says(&err, "scale: there is no such field; known are:");
-    error_clear(&err);
-    assert_int_equal(upload_part(upload, "file", "a.png", NULL, longer, 0, strlen(longer), &err), ERROR_INVALID);
-    says(&err, "file: there is no such field; the picture goes in \"image\"");
+/* A body of application/x-www-form-urlencoded, which POST /v1/estimate takes. */
+static enum error_code fields(struct upload **upload, const char *body, size_t size, struct error *err)
+{
+    *upload = make(false, 100000);
+    upload_take_size(*upload);
+    error_clear(err);
+    enum error_code code = upload_begin(*upload, "application/x-www-form-urlencoded; charset=utf-8", size, err);
+    for (size_t at = 0; at < size && code == OK; at++)
+        code = upload_feed(*upload, body + at, 1, err);
+    return code ? code : upload_finish(*upload, err);
+}
+
+static void test_urlencoded(void **state)
+{
+    (void)state;
+    struct error err = ERROR_INIT;
+    struct upload *upload;
+    static const char good[] = "&width=1%300&%68eight=20&&face_count=3&suffix=%C3%a4+%2B%zz%4";
+    assert_int_equal(fields(&upload, good, sizeof good - 1, &err), OK);
+    assert_int_equal(upload_size(upload)->width, 100);
+    assert_int_equal(upload_size(upload)->height, 20);
+    assert_int_equal(upload_size(upload)->faces, 3);
+    assert_string_equal(upload_options(upload)->suffix, "\xc3\xa4 +%zz%4");
+    assert_false(upload_has_picture(upload));
     upload_destroy(&upload);
+    static const struct {
+        const char *body, *text;
+    } bad[] = {{"width=1&width=2&height=1", "width: sent more than once"},
+               {"upscale=&upscale=1", "upscale: the value is empty"},
+               {"upscale&upscale=1", "upscale: the value is empty"},
+               {"width=1%00&height=1", "width: \"1\" is not allowed"},
+               {"wid%00th=1&height=1", "the name of a field holds a zero byte"},
+               {"=1&height=1", "a field has no name"},
+               {"width=1", "send the picture's width and height"},
+               {"&", "send the picture's width and height"},
+               {"colour=1", "colour: there is no such field"}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        if (fields(&upload, bad[i].body, strlen(bad[i].body), &err) != ERROR_INVALID)
+            fail_msg("%s was taken", bad[i].body);
+        says(&err, bad[i].text);
+        upload_destroy(&upload);
+    }
+    char *large = malloc(16385);
+    assert_non_null(large);
+    memset(large, '&', 16385);
+    assert_int_equal(fields(&upload, large, 16384, &err), ERROR_INVALID);
+    says(&err, "send the picture's width and height");
+    upload_destroy(&upload);
+    assert_int_equal(fields(&upload, large, 16385, &err), ERROR_TOO_LARGE);
+    says(&err, "the fields are over the limit of 16 KiB");
+    upload_destroy(&upload);
+    free(large);
 }
 
 static void test_raw(void **state)
@@ -168,7 +293,7 @@ static void test_raw(void **state)
     (void)state;
     struct error err = ERROR_INIT;
     struct upload *upload = make(false, 8);
-    assert_int_equal(upload_begin(upload, NULL, "application/x-www-form-urlencoded", 6, &err), OK);
+    assert_int_equal(upload_begin(upload, "application/x-www-form-urlencoded", 6, &err), OK);
     assert_int_equal(upload_feed(upload, "a=b&c", 5, &err), OK);
     assert_int_equal(upload_finish(upload, &err), OK);
     assert_int_equal(upload_feed(upload, "1234", 4, &err), ERROR_TOO_LARGE);
@@ -177,10 +302,10 @@ static void test_raw(void **state)
 
     upload = make(false, 8);
     error_clear(&err);
-    assert_int_equal(upload_begin(upload, NULL, NULL, 0, &err), ERROR_INVALID);
+    assert_int_equal(upload_begin(upload, NULL, 0, &err), ERROR_INVALID);
     says(&err, "the body is empty");
     error_clear(&err);
-    assert_int_equal(upload_begin(upload, NULL, "multipart/mixed; boundary=x", 5, &err), ERROR_UNSUPPORTED);
+    assert_int_equal(upload_begin(upload, "multipart/mixed; boundary=x", 5, &err), ERROR_UNSUPPORTED);
     upload_destroy(&upload);
     upload_destroy(&upload);
 }
@@ -212,9 +337,35 @@ static void test_disposition(void **state)
     name[sizeof name - 1] = 0;
     header_disposition(name, name, "png", out, sizeof out);
     assert_true(strlen(out) < 300);
+    /* the longest stem beside the longest suffix: both are cut there, and the extension stays */
+    char *stem = out + strlen("attachment; filename=\"");
+    assert_int_equal(strspn(stem, "a"), 120);
+    assert_int_equal(stem[120], '_');
+    assert_int_equal(strspn(stem + 121, "a"), 127);
+    assert_string_equal(stem + 121 + 127, ".png\"");
+    for (size_t i = 0; i + 1 < sizeof name; i += 2)
+        memcpy(name + i, "\xc3\xa4", 2);
+    name[1998] = 0;
+    memset(out, '!', sizeof out);
+    header_disposition(name, name, "jpeg", out, sizeof out);
+    assert_int_equal(strspn(stem, "_"), 60 + 1 + 63); /* characters of two bytes, and the one between */
+    assert_int_equal(strncmp(stem + 124, ".jpeg\"; filename*=UTF-8''%C3%A4", 31), 0);
+    assert_string_equal(out + strlen(out) - 17, "%C3%A4%C3%A4.jpeg");
+    memset(name, 'a', sizeof name);
     name[127] = 0; /* as long as a suffix may be: nothing of it is lost */
     header_disposition("a", name, "png", out, sizeof out);
     assert_int_equal(strlen(out), strlen("attachment; filename=\"a_.png\"") + 127);
+    char most[2000];
+    memset(most, 'b', sizeof most - 1);
+    most[sizeof most - 1] = 0;
+    header_disposition(most, name, "jpeg", out, sizeof out); /* as long as both may be: the extension is there */
+    assert_non_null(strstr(out, "b_aaa"));
+    assert_string_equal(out + strlen(out) - 6, ".jpeg\"");
+    for (size_t i = 0; i + 2 < sizeof most; i += 2) /* a long name leaves nothing to a short one after it */
+        memcpy(most + i, "\xc3\xa4", 2);
+    most[sizeof most - 2] = 0;
+    header_disposition(most, name, "png", out, sizeof out);
+    disposition("\xc3\xa4.jpg", "", "jpg", "attachment; filename=\"_.jpg\"; filename*=UTF-8''%C3%A4.jpg");
 }
 
 static void test_accept(void **state)
@@ -309,12 +460,61 @@ static void test_utf8(void **state)
     assert_string_equal(utf8_copy(out, sizeof out, "a\xff\xc3\xa4\xc3"), "a?\xc3\xa4?");
     assert_string_equal(utf8_copy(out, sizeof out, "123456\xc3\xa4"), "123456"); /* not half of it */
     assert_string_equal(utf8_copy(out, sizeof out, "12345\xc3\xa4"), "12345\xc3\xa4");
+    char escaped[32], text[] = "a\033[2J\xc3\xa4\xff\xc2\x9b\x7f";
+    assert_string_equal(utf8_escape(escaped, sizeof escaped, text), "a\\x1B[2J\xc3\xa4\\xFF\\xC2\\x9B\\x7F");
+    assert_string_equal(utf8_escape(escaped, 7, "abc\033d"), "abc"); /* not half of an escape */
+    utf8_clean(text);
+    assert_string_equal(text, "a?[2J\xc3\xa4????");
+    struct error err = ERROR_INIT;
+    assert_int_equal(error_set(&err, ERROR_IO, "%s: gone", "\033]0;x\a"), ERROR_IO);
+    assert_string_equal(err.text, "?]0;x?: gone");
+}
+
+static void notes(const char *const *list, int count, const char *want)
+{
+    char out[HEADER_NOTES_MAX + 1];
+    header_notes(list, count, out);
+    assert_string_equal(out, want);
+}
+
+static void test_notes(void **state)
+{
+    (void)state;
+    notes((const char *const[]){"one"}, 1, "[\"one\"]");
+    notes((const char *const[]){"a \"b\" \\", "5 \xe2\x82\xac", "\xff\n"}, 3,
+          "[\"a \\\"b\\\" \\\\\", \"5 \\u20AC\", \"?\\n\"]");
+    /* sixteen of every length that a note may have, escaped and not */
+    for (size_t size = 1; size < 200; size++) {
+        char text[200], out[HEADER_NOTES_MAX + 1];
+        const char *list[16];
+        for (size_t at = 0; at < size; at++)
+            text[at] = size % 2 ? 'x' : '\1';
+        text[size] = 0;
+        for (int i = 0; i < 16; i++)
+            list[i] = text;
+        memset(out, '!', sizeof out);
+        header_notes(list, 16, out);
+        size_t length = strlen(out), one = (size % 2 ? size : 6 * size) + 4; /* quotes, comma and blank */
+        assert_true(length <= HEADER_NOTES_MAX);
+        assert_int_equal(out[0], '[');
+        assert_int_equal(out[length - 1], ']');
+        const char *rest = strstr(out, "\"... and ");
+        if (rest) { /* no more would have fitted */
+            int left = 0;
+            assert_int_equal(sscanf(rest, "\"... and %d more\"]", &left), 1);
+            assert_int_equal((size_t)(rest - out - 1), (size_t)(16 - left) * one);
+            assert_true((size_t)(rest - out) + one + 64 > HEADER_NOTES_MAX);
+        } else {
+            assert_int_equal(length, 16 * one);
+        }
+    }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fields),      cmocka_unit_test(test_form),   cmocka_unit_test(test_raw),
+        cmocka_unit_test(test_notes),       cmocka_unit_test(test_fields), cmocka_unit_test(test_form),
+        cmocka_unit_test(test_urlencoded),  cmocka_unit_test(test_growth), cmocka_unit_test(test_raw),
         cmocka_unit_test(test_disposition), cmocka_unit_test(test_accept), cmocka_unit_test(test_tokens),
         cmocka_unit_test(test_hosts),       cmocka_unit_test(test_utf8),
     };

@@ -489,7 +489,10 @@ static void test_cancel(void **state)
         assert_int_equal(net_run(&net, plan, net.output, &options), ERROR_CANCELLED);
         assert_int_equal(pthread_join(thread, NULL), 0);
     }
-    assert_int_equal(net_run(&small, after, small.output, NULL), OK); /* the device goes on */
+    atomic_uint progress = 0;
+    const struct run_options watched = {.progress = &progress};
+    assert_int_equal(net_run(&small, after, small.output, &watched), OK); /* the device goes on */
+    assert_true(atomic_load(&progress) >= 2); /* what goes in and the rest: each submit tells */
     net_check(&small);
     plan_destroy(&plan);
     plan_destroy(&after);

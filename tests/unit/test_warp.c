@@ -13,6 +13,7 @@
 #include "server/image/resize.h"
 #include "server/image/warp.h"
 #include "tests/common/picture.h"
+#include "tests/common/worst.h"
 
 enum { SIDE = 512 };
 
@@ -79,7 +80,7 @@ static double plane_distance(const double *plane, struct rect r, const struct im
             bool inside = x >= r.x && y >= r.y && x < r.x + r.width && y < r.y + r.height;
             double v = inside ? plane[(size_t)(y - r.y) * (size_t)r.width + (size_t)(x - r.x)] : 0;
             double g = ((const uint16_t *)golden->pixels)[(size_t)y * (size_t)golden->width + (size_t)x];
-            worst = fmax(worst, fabs(v * 65535 - g));
+            worst = worst_of(worst, fabs(v * 65535 - g));
         }
     return worst;
 }
@@ -390,7 +391,7 @@ static void smooth_is_the_mean_under_a_tent(void **state)
                     double sy = (m[0] * (y - m[5]) - m[3] * (x - m[2])) / d, r = fmax(1, 1 / s);
                     for (int c = 0; c < channels; c++) {
                         double v = tent_mean(source, W, H, channels, c, sx, sy, r, border[c]);
-                        worst = fmax(worst, fabs(out[i * channels + c] - v));
+                        worst = worst_of(worst, fabs(out[i * channels + c] - v));
                     }
                 }
             }

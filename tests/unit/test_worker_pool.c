@@ -52,6 +52,19 @@ static void *watch(void *unused)
     return unused;
 }
 
+/* Waits until it holds; what never does fails the test, on the slowest machine, too. */
+#define WAIT_UNTIL(condition)                                                                                          \
+    for (const int64_t began_ns = job_now(); !(condition); wait_more(began_ns, #condition)) {                          \
+    }
+
+static void wait_more(int64_t began_ns, const char *condition)
+{
+    const struct timespec pause = {0, 5000000};
+    if (job_now() - began_ns > INT64_C(600000000000))
+        fail_msg("not in ten minutes: %s", condition);
+    nanosleep(&pause, NULL);
+}
+
 static int open_store(void **state)
 {
     (void)state;
@@ -92,10 +105,13 @@ static int stop(void **state)
     return fault_set(NULL, &err);
 }
 
+static int64_t keep_seconds = 300;
+
 static void start(const char *device, int workers, const char *faults)
 {
     struct error err = ERROR_INIT;
-    const struct worker_settings settings = {.device = device, .workers = workers, .queue = 8, .job_seconds = 300};
+    const struct worker_settings settings = {
+        .device = device, .workers = workers, .queue = 8, .job_seconds = 300, .keep_seconds = keep_seconds};
     if (strstr(device, "vulkan") && !has_gpu) {
         printf("skip: there is no device " GPU "\n");
         skip();
@@ -109,10 +125,8 @@ static void start(const char *device, int workers, const char *faults)
 /* Waits until it is ready or cannot be. */
 static enum error_code settle(struct error *err)
 {
-    const struct timespec pause = {0, 5000000};
     enum error_code code;
-    while (error_clear(err), (code = worker_pool_ready(pool, err)) == ERROR_BUSY)
-        nanosleep(&pause, NULL);
+    WAIT_UNTIL((error_clear(err), (code = worker_pool_ready(pool, err)) != ERROR_BUSY));
     return code;
 }
 
@@ -169,6 +183,18 @@ static struct job *submit_it(struct job *job)
     return job;
 }
 
+/* One that the pool took; NULL: it is busy. */
+static struct job *taken(void)
+{
+    struct error err = ERROR_INIT;
+    struct job *job = make("auto");
+    if (worker_pool_submit(pool, job, &err)) {
+        assert_int_equal(err.code, ERROR_BUSY);
+        job_release(&job);
+    }
+    return job;
+}
+
 static struct job *submit(const char *device)
 {
     return submit_it(make(device));
@@ -176,8 +202,12 @@ static struct job *submit(const char *device)
 
 static void wait_end(void)
 {
-    while (sem_wait(&ended))
-        ;
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 600; /* a job that never ends fails the test, on the slowest machine, too */
+    while (sem_timedwait(&ended, &until))
+        if (errno != EINTR)
+            fail_msg("no job has ended for ten minutes");
 }
 
 static struct job *finish(struct job *job, enum job_state state)
@@ -223,7 +253,7 @@ static void test_lost_once(void **state)
     start("cpu", 1, "lost@run:1,device=cpu,plan=srvgg");
     struct job *job = finish(submit("auto"), JOB_DONE);
     assert_string_equal(job->restoration->device, "cpu");
-    assert_true(noted(job, "cpu was lost under this picture and opened anew"));
+    assert_true(noted(job, "cpu was lost while it worked on this picture, and was opened again"));
     const struct device_status cpu = status_of("cpu");
     assert_int_equal(cpu.lost, 1);
     assert_int_equal(cpu.jobs_done, 1);
@@ -239,7 +269,7 @@ static void test_handed_over(void **state)
     start(GPU, 1, "lost@run:1,until=2,device=" GPU ",plan=srvgg");
     struct job *job = finish(submit("auto"), JOB_DONE);
     assert_string_equal(job->restoration->device, "cpu");
-    assert_true(noted(job, GPU " was lost again, and another device did this picture"));
+    assert_true(noted(job, GPU " was lost again, so another device restored this picture"));
     assert_true(job->restoration->output_bytes > 0);
     assert_int_equal(handed_over(), 1);
     struct device_status gpu = status_of(GPU), cpu = status_of("cpu");
@@ -338,11 +368,9 @@ static void test_comes_back(void **state)
 static void test_preference(void **state)
 {
     const char *const lists[][3] = {{"cpu," GPU, "cpu", GPU}, {GPU ",cpu", GPU, "cpu"}};
-    const struct timespec pause = {0, 5000000};
     for (int i = 0; i < 2; i++) {
         start(lists[i][0], 1, NULL);
-        while (!status_of(GPU).open || !status_of("cpu").open)
-            nanosleep(&pause, NULL);
+        WAIT_UNTIL(status_of(GPU).open && status_of("cpu").open);
         for (int n = 0; n < 12; n++) {
             struct job *job = finish(submit("auto"), JOB_DONE);
             assert_string_equal(job->restoration->device, lists[i][1]);
@@ -463,6 +491,27 @@ static void test_on_demand(void **state)
     }
 }
 
+/* A worker without a job gives back what it need not keep, by itself. */
+static void test_keep(void **state)
+{
+    struct error err = ERROR_INIT;
+    (void)state;
+    start("cpu", 1, NULL);
+    assert_int_equal(settle(&err), OK);
+    struct job *job = finish(submit("auto"), JOB_DONE);
+    job_release(&job);
+    const uint64_t kept = status_of("cpu").info.memory_used;
+    assert_int_equal(stop(state), OK);
+    keep_seconds = 0;
+    start("cpu", 1, NULL);
+    keep_seconds = 300;
+    assert_int_equal(settle(&err), OK);
+    job = finish(submit("auto"), JOB_DONE);
+    job_release(&job);
+    WAIT_UNTIL(status_of("cpu").info.memory_used < kept);
+    assert_true(status_of("cpu").info.memory_used > 0); /* the default models' weights */
+}
+
 /* Several workers of one device: one self-test, one row that adds up. */
 static void test_workers(void **state)
 {
@@ -477,17 +526,12 @@ static void test_workers(void **state)
 
     start("cpu", WORKERS, "lost@open:100000,device=cpu");
     for (int i = 0; i < JOBS; i++)
-        while (error_clear(&err), jobs[i] = make("auto"), worker_pool_submit(pool, jobs[i], &err)) {
-            assert_int_equal(err.code, ERROR_BUSY);
-            job_release(&jobs[i]);
-        }
+        WAIT_UNTIL((jobs[i] = taken()) != NULL);
     for (int i = 0; i < JOBS; i++)
         wait_end();
     for (int i = 0; i < JOBS; i++)
         assert_int_equal(atomic_load(&jobs[i]->state), JOB_DONE);
-    const struct timespec pause = {0, 5000000};
-    while (fault_seen(0) < WORKERS) /* the last worker may still be starting */
-        nanosleep(&pause, NULL);
+    WAIT_UNTIL(fault_seen(0) >= WORKERS); /* the last worker may still be starting */
     const struct device_status cpu = status_of("cpu");
     assert_int_equal(fault_seen(0), WORKERS);
     assert_int_equal(cpu.jobs_done, JOBS);
@@ -589,9 +633,7 @@ static void check_cancel(const char *device, int workers)
                 assert_string_equal(jobs[i]->error.text, "the job was cancelled");
             job_release(&jobs[i]);
         }
-        const struct timespec pause = {0, 1000000};
-        while (!worker_pool_idle(pool)) /* the end is told before it is counted */
-            nanosleep(&pause, NULL);
+        WAIT_UNTIL(worker_pool_idle(pool)); /* the end is told before it is counted */
         assert_int_equal(queue_depth(worker_pool_queue(pool)), 0);
     }
     struct job *job = finish(submit("auto"), JOB_DONE);
@@ -714,6 +756,7 @@ int main(void)
         cmocka_unit_test_teardown(test_all_disabled, stop),
         cmocka_unit_test_teardown(test_on_demand, stop),
         cmocka_unit_test_teardown(test_workers, stop),
+        cmocka_unit_test_teardown(test_keep, stop),
         cmocka_unit_test_teardown(test_read_ahead, stop),
         cmocka_unit_test_teardown(test_write_behind, stop),
         cmocka_unit_test_teardown(test_cancel, stop),

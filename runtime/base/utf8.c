@@ -1,5 +1,6 @@
-#include "server/http/utf8.h"
+#include "runtime/base/utf8.h"
 
+#include <stdio.h>
 #include <string.h>
 
 size_t utf8_size(const char *text)
@@ -46,4 +47,41 @@ char *utf8_copy(char *out, size_t size, const char *text)
     }
     out[used] = 0;
     return out;
+}
+
+/* Bytes of the character at text; 0 if there is none, or if it is a control character (C0, DEL, C1). */
+static size_t utf8_printable(const char *text)
+{
+    const unsigned char *at = (const unsigned char *)text;
+    if (*at < 0x20 || *at == 0x7f || (at[0] == 0xc2 && at[1] < 0xa0))
+        return 0;
+    return utf8_size(text);
+}
+
+char *utf8_escape(char *out, size_t size, const char *text)
+{
+    size_t used = 0;
+    while (*text) {
+        size_t width = utf8_printable(text), taken = width ? width : 4;
+        if (used + taken >= size)
+            break;
+        if (width)
+            memcpy(out + used, text, width);
+        else
+            snprintf(out + used, size - used, "\\x%02X", (unsigned char)*text);
+        used += taken;
+        text += width ? width : 1;
+    }
+    out[used] = 0;
+    return out;
+}
+
+void utf8_clean(char *text)
+{
+    while (*text) {
+        size_t width = utf8_printable(text);
+        if (!width)
+            *text = '?';
+        text += width ? width : 1;
+    }
 }

@@ -1,0 +1,98 @@
+"""Trains the damage detector: python3 -m models.training.train_damage --data DIR --out DIR --minutes 8
+
+Every step's pictures have one size of SIDES, and as many of them make up the batch as have the pixels of --batch pictures
+of 512 px; each is seen whole, with itself reduced as its context.
+"""
+import os
+
+import torch
+import torch.nn.functional as F
+
+from models.training import common, damage
+from models.training.networks_damage import Damage, damage_init, spread
+
+NAME = "starter_damage"
+SIDES = ((256, 0.3), (512, 0.45), (1024, 0.25))  # and how often each is taken
+AHEAD = 6  # batches are made so many at a time: the launches of the many small kernels take longer than their work
+WEIGHTS = (3.0, 2.0, 3.0, 0.7)  # of a damaged pixel, by kind: thin ones are few
+
+
+def losses(logits, label, kind):
+    """Entropy and soft Dice of the damage, entropy of the kinds. Undamaged pixels beside damage count little: 2 px off is
+    as good."""
+    yes = (label == damage.YES).float()
+    near = F.max_pool2d(yes[:, None], 5, 1, 2)[:, 0]
+    table = torch.tensor(WEIGHTS, device=label.device)
+    weight = torch.where(yes > 0, table[kind.clamp(min=0)], torch.where(near > 0, 0.3, 1.0))
+    weight = weight * (label != damage.IGNORED)
+    odds = logits[:, 0]
+    entropy = (F.binary_cross_entropy_with_logits(odds, yes, reduction="none") * weight).mean()
+    found = torch.sigmoid(odds) * weight
+    dice = 1 - (2 * (found * yes).sum() + 1) / (found.sum() + (weight * yes).sum() + 1)
+    marked = (yes > 0) & (kind >= 0)
+    each = F.cross_entropy(logits[:, 1:], torch.where(marked, kind, -1), ignore_index=-1, reduction="none")
+    kinds = (each * weight * marked).sum() / ((weight * marked).sum() + 1)
+    return entropy, dice, kinds
+
+
+def new_generator(device):
+    return torch.Generator(device=device).manual_seed(int(torch.randint(1 << 62, (1,))))
+
+
+def export(folder, commit="", to=None, state=None):
+    """Writes the averaged weights of the checkpoint in folder."""
+    state = state or common.load_state(folder)
+    path = to or os.path.join(folder, NAME + ".safetensors")
+    common.write_safetensors(path, state["emas"]["net"], common.card(NAME, state, commit))
+    print(f"{path}: {os.path.getsize(path)} bytes", flush=True)
+    return path
+
+
+def main():
+    parser = common.arguments(__doc__, batch=16)
+    parser.add_argument("--lr", type=float, default=1.5e-3)
+    parser.add_argument("--start", default="", help="begin with the weights of this model file")
+    parser.add_argument("--export-only", action="store_true", help="write the model of the checkpoint in --out and end")
+    args = parser.parse_args()
+    if args.export_only:
+        export(args.out, args.commit)
+        return
+    device = common.setup(args)
+    net = damage_init(Damage())
+    if args.start:
+        net.load_state_dict(common.load_weights(args.start))
+    net = net.to(device, memory_format=torch.channels_last).train()
+    optimizer = common.adam(net.parameters(), args.lr, weight_decay=0.01)
+    ema = common.Ema(net, 0.999)
+    training = common.Training(args, {"net": net}, {"net": optimizer}, {"net": ema})
+    photos = damage.Photos(args.data, "train", device, args.limit)
+    masks = damage.Masks(args.data, "train", device, args.limit)
+    print(f"{len(photos.pictures)} pictures, {len(masks.pictures)} masks, {common.process_seconds():.0f} s", flush=True)
+    training.learn_from(f"{photos.contents}; {masks.contents}")
+    shares = torch.tensor([share for _, share in SIDES])
+    made = None
+    for step, progress in training.steps():
+        common.set_lr(optimizer, common.cosine(progress, step, warmup=300))
+        part = step % AHEAD
+        if made is None or part == 0:
+            common.seed_step(args.seed, step - part, training.stream)
+            side = SIDES[int(torch.multinomial(shares, 1))][0]
+            count = max(1, args.batch * 512 * 512 // side**2)
+            made = damage.make(photos, masks, AHEAD * count, side, new_generator(device))
+        picture, label, kind = (made[k][part::AHEAD] for k in ("picture", "label", "kind"))
+        picture = picture.contiguous(memory_format=torch.channels_last)
+        with common.autocast(device):
+            logits = net(picture, spread(net.context(picture), side, side))
+        logits = logits.float()
+        entropy, dice, kinds = losses(logits, label, kind)
+        optimizer.zero_grad(set_to_none=True)
+        (3 * entropy + 0.5 * dice + 0.2 * kinds).backward()
+        norm = torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        optimizer.step()
+        ema.update(step)
+        training.log({"entropy": entropy, "dice": dice, "kinds": kinds, "norm": norm, f"dice_{side}": dice})
+    export(args.out, args.commit, state=training.state())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+#include "runtime/vulkan/vk_io_private.h"
+
+/* A window of a picture: the part that is uploaded. */
+struct window {
+    int column, columns, row, rows; /* from where, how many */
+    uint64_t stride;
+};
+
+static void window_list_bounds(const int *list, int count, int *first, int *size)
+{
+    int low = list ? list[0] : 0, high = list ? list[0] : count - 1;
+    for (int i = 1; list && i < count; i++) {
+        low = list[i] < low ? list[i] : low;
+        high = list[i] > high ? list[i] : high;
+    }
+    *first = low;
+    *size = high - low + 1;
+}
+
+static struct window window_of(const struct raster_source *source, const struct vk_operand *tensor)
+{
+    struct window w;
+    window_list_bounds(source->columns, (int)tensor->w, &w.column, &w.columns);
+    window_list_bounds(source->rows, (int)tensor->h, &w.row, &w.rows);
+    w.stride = ((uint64_t)w.columns * raster_pixel(source->form) + 3) / 4 * 4;
+    return w;
+}
+
+static uint64_t window_bytes(const struct window *w, const struct vk_operand *tensor)
+{
+    return sizeof(uint32_t) * ((uint64_t)tensor->w + tensor->h) + w->stride * (uint64_t)w->rows;
+}
+
+uint64_t vk_io_write_bytes(const struct raster_source *source, const struct vk_operand *tensor)
+{
+    const struct window w = window_of(source, tensor);
+    return window_bytes(&w, tensor);
+}
+
+static void window_write(struct vk_io_run *r, int index, int image, uint64_t *used)
+{
+    const struct vk_io_port *port = &r->io->ports[index];
+    const struct raster_source *source = &r->run->inputs[index].images[image];
+    const struct window w = window_of(source, &port->operand);
+    const uint64_t at = *used;
+    uint32_t *words = (uint32_t *)((char *)r->slot->upload.mapped + r->up[index].offset + at);
+    struct params_raster push = vk_io_push(r, port, image);
+    for (uint32_t x = 0; x < push.w; x++)
+        *words++ = 3 * (uint32_t)((source->columns ? source->columns[x] : (int)x) - w.column);
+    for (uint32_t y = 0; y < push.h; y++)
+        *words++ = (uint32_t)((uint64_t)((source->rows ? source->rows[y] : (int)y) - w.row) * (w.stride / 4));
+    const struct vk_rows rows = {.from = (const char *)source->data + (size_t)w.row * source->stride +
+                                         (size_t)w.column * raster_pixel(source->form),
+                                 .to = (char *)words,
+                                 .from_stride = source->stride,
+                                 .to_stride = w.stride,
+                                 .bytes = (size_t)w.columns * raster_pixel(source->form),
+                                 .rows = w.rows};
+    vk_rows_copy(&rows, 1);
+    *used += window_bytes(&w, &port->operand);
+    push.columns = (uint32_t)(at / 4);
+    push.rows = push.columns + push.w;
+    push.data = push.rows + push.h;
+    vk_io_dispatch(r, index, "raster_in", source->form, 0, &push, sizeof push, vk_io_groups(push.w), push.h, 1);
+}
+
+void vk_io_write(struct vk_io_run *r, int index)
+{
+    const struct run_input *input = &r->run->inputs[index];
+    uint64_t used = 0;
+    if (input->planes) {
+        struct vk_rows rows[2];
+        vk_rows_long((const char *)input->planes, (char *)r->slot->upload.mapped + r->up[index].offset,
+                     r->up[index].bytes, rows);
+        vk_rows_copy(rows, 2);
+        vk_io_move_planes(r, index);
+        return;
+    }
+    for (int n = 0; n < r->io->ports[index].n; n++)
+        window_write(r, index, n, &used);
+}

@@ -1,0 +1,138 @@
+/* Changes to a running server (SIGHUP) and its report about itself (SIGUSR1). */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/base/log.h"
+#include "runtime/base/mem.h"
+#include "server/http/proxies.h"
+#include "server/http/request.h"
+#include "server/http/server.h"
+#include "server/http/site.h"
+
+/* Logs what changes now, which goes into *now, and what would change only after a restart. */
+static int server_compare(struct config *now, const struct config *wanted)
+{
+    int changed = 0;
+    for (size_t i = 0; config_key(i); i++) {
+        char before[1100], after[1100];
+        if (config_equal(now, wanted, i))
+            continue;
+        config_text(now, i, before, sizeof before);
+        config_text(wanted, i, after, sizeof after);
+        if (!config_is_live(i)) {
+            log_event(LOG_WARN, "reload", "key=%s old=\"%s\" new=\"%s\" text=\"needs a restart; the old value stays\"",
+                      config_key(i), before, after);
+            continue;
+        }
+        log_event(LOG_ALWAYS, "reload", "key=%s old=\"%s\" new=\"%s\" source=\"%s\"", config_key(i), before, after,
+                  wanted->source[i]);
+        config_copy(now, wanted, i);
+        changed++;
+    }
+    return changed;
+}
+
+static size_t server_count_models(const struct model_store *store)
+{
+    size_t count = 0;
+    model_store_lock(store);
+    for (size_t i = 0; i < model_store_count(store); i++)
+        count += model_store_at(store, i)->recognised;
+    model_store_unlock(store);
+    return count;
+}
+
+enum error_code server_reload(struct server *server, const struct config *wanted, struct error *err)
+{
+    enum error_code code = site_check_list(wanted->allowed_hosts, err);
+    if (!code)
+        code = proxies_check_list(wanted->trusted_proxies, err);
+    if (code)
+        return code;
+    struct server_config *next = mem_calloc(1, sizeof *next);
+    if (!next)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the configuration");
+    next->config = *server->config;
+    const int changed = server_compare(&next->config, wanted);
+    if (changed) {
+        connections_set_limits(server->connections, (int)next->config.request_seconds,
+                               (int)next->config.connections_per_address);
+        worker_pool_set_limits(server->pool, (int)next->config.job_seconds, (int)next->config.stall_seconds);
+        next->older = server->configs;
+        server->configs = next;
+        server->config = &next->config;
+        log_set_level(next->config.log_level);
+    } else {
+        free(next);
+    }
+    model_store_refresh(server->store);
+    log_event(LOG_ALWAYS, "reloaded", "changed=%d models=%zu", changed, server_count_models(server->store));
+    return OK;
+}
+
+const struct config *server_config(const struct server *server)
+{
+    return server->config;
+}
+
+int server_reasons(struct server *server, struct error reasons[SERVER_REASONS_MAX])
+{
+    int count = 0;
+    struct queue *queue = worker_pool_queue(server->pool);
+    memset(reasons, 0, SERVER_REASONS_MAX * sizeof *reasons);
+    if (worker_pool_draining(server->pool)) {
+        error_set(&reasons[0], ERROR_BUSY, "the server is shutting down");
+        return 1;
+    }
+    if (queue_depth(queue) >= queue_capacity(queue))
+        error_set(&reasons[count++], ERROR_BUSY, "the queue is full");
+    /* the workers know the models they have loaded, the store whether a request would still find them */
+    if (worker_pool_ready(server->pool, &reasons[count]) || model_store_ready(server->store, &reasons[count]))
+        count++;
+    return count;
+}
+
+/* The process's resident memory, bytes; 0 where /proc does not say. */
+static uint64_t server_resident(void)
+{
+    unsigned long long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "re");
+    if (file && fscanf(file, "%*s %llu", &pages) != 1)
+        pages = 0;
+    if (file)
+        fclose(file);
+    return pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+void server_log_status(struct server *server)
+{
+    static const char *const states[] = {"idle", "busy", "lost", "disabled"};
+    struct device_status *list = NULL;
+    size_t count = 0;
+    char devices[512] = "", why[2 * sizeof(struct error)] = "";
+    struct error reasons[SERVER_REASONS_MAX];
+    const size_t waiting = queue_depth(worker_pool_queue(server->pool));
+    if (!devices_read(worker_pool_devices(server->pool), &list, &count, NULL))
+        for (size_t i = 0; i < count; i++) {
+            const size_t used = strlen(devices);
+            snprintf(devices + used, sizeof devices - used, "%s%s:%s:%lluMiB", used ? " " : "", list[i].info.id,
+                     list[i].open || list[i].state > DEVICE_BUSY ? states[list[i].state] : "unused",
+                     (unsigned long long)list[i].info.memory_driver >> 20);
+        }
+    free(list);
+    struct stats_totals totals;
+    stats_read(worker_pool_stats(server->pool), &totals);
+    const int reason_count = server_reasons(server, reasons);
+    for (int i = 0; i < reason_count; i++)
+        snprintf(why + strlen(why), sizeof why - strlen(why), "%s%s", i ? "; " : "", reasons[i].text);
+    log_event(
+        LOG_ALWAYS, "status",
+        "ready=%s jobs=%d waiting=%zu queue=%zu done=%llu failed=%llu cancelled=%llu connections=%d memory=%lluMiB "
+        "devices=\"%s\" reason=\"%s\"",
+        reason_count ? "false" : "true", worker_pool_jobs(server->pool), waiting,
+        queue_capacity(worker_pool_queue(server->pool)), (unsigned long long)totals.done,
+        (unsigned long long)totals.failed, (unsigned long long)totals.cancelled, connections_count(server->connections),
+        (unsigned long long)server_resident() >> 20, devices, why);
+}

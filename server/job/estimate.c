@@ -1,0 +1,334 @@
+#include "server/job/estimate.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "runtime/base/thread.h"
+#include "server/pipeline/background.h"
+
+#define ESTIMATE_TERMS 8
+#define ESTIMATE_FACES 1      /* for a picture of which nothing is known */
+#define ESTIMATE_FACES_MOST 4 /* for the upper end */
+#define ESTIMATE_MEASURED 0.8 /* of the time must come from measurements */
+
+/* The group that a term's time belongs to: times are measured for each group. If a device works on several stages at
+ * once, all of them are one group. */
+enum estimate_group { GROUP_DECODE, GROUP_DETECT, GROUP_FACES, GROUP_PARSE, GROUP_BACKGROUND, GROUP_ENCODE };
+
+/* The terms of a restoration. */
+struct estimate_work {
+    struct speed_term terms[ESTIMATE_TERMS];
+    enum estimate_group groups[ESTIMATE_TERMS];
+    int count;
+    int tiles, width, height;
+    uint64_t tile_bytes;
+};
+
+/* --- names and guesses ---------------------------------------------------------------------------------------------
+ */
+
+/* Distinguishes devices, drivers and kinds of machine; FNV-1a. */
+static void estimate_device(const struct device_info *info, char out[24])
+{
+    const char *const parts[] = {*info->uuid ? info->uuid : info->id, info->name, info->driver};
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    for (int i = 0; i < 3; i++)
+        for (const char *c = parts[i]; c == parts[i] || c[-1]; c++)
+            hash = (hash ^ (unsigned char)*c) * UINT64_C(0x100000001b3);
+    snprintf(out, 24, "%016llx", (unsigned long long)hash);
+}
+
+static double estimate_parameters(const struct model_entry *model)
+{
+    return (double)model->bytes / (model->starter ? 2 : 4);
+}
+
+/* 10^9 multiply-accumulates for a megapixel, or for a face with the face network and the parser; judged only by the
+ * file's size, as with the official networks. */
+static double estimate_gmacs(enum model_role role, const struct model_entry *model)
+{
+    static const double per_million[ROLE_COUNT] = {[ROLE_DETECTOR] = 4.5, [ROLE_FACE] = 3.5, [ROLE_PARSER] = 11};
+    const double parameters = estimate_parameters(model);
+    if (role == ROLE_UPSCALER)
+        return parameters / 1e3 / (model->info.unshuffle * model->info.unshuffle);
+    return parameters / 1e6 * per_million[role];
+}
+
+/* Seconds for 10^9 multiply-accumulates on an unknown device. */
+static double estimate_device_guess(const struct device_info *info, enum precision precision)
+{
+    const double cores = thread_count(), half = precision == PRECISION_FP16 ? 2 : 1;
+    switch (info->type) {
+    case DEVICE_DISCRETE:
+        return 1 / (4000 * half);
+    case DEVICE_INTEGRATED:
+        return 1 / (400 * half);
+    case DEVICE_VIRTUAL:
+        return 1 / (2000 * half);
+    case DEVICE_SOFTWARE:
+        return 1 / (3 * cores);
+    case DEVICE_CPU:
+        break;
+    }
+    return 1 / ((strcmp(info->id, "reference") != 0 ? 25 : 0.5) * cores);
+}
+
+static struct speed_term estimate_speed_term(const struct estimate_request *request)
+{
+    char device[24];
+    struct speed_term term = {.amount = 1, .guess = estimate_device_guess(request->device, request->precision)};
+    estimate_device(request->device, device);
+    snprintf(term.name, sizeof term.name, "%s any %s", device, request->precision == PRECISION_FP16 ? "fp16" : "fp32");
+    return term;
+}
+
+static struct speed_term estimate_network_term(struct speed_table *table, const struct estimate_request *request,
+                                               enum model_role role, double amount)
+{
+    static const char *const kinds[ROLE_COUNT] = {"detect", "face", "parse", "background"};
+    const struct model_entry *model = request->models[role];
+    struct speed_term speed = estimate_speed_term(request), term = {.amount = amount};
+    char device[24];
+    speed_read(table, &speed, 1);
+    estimate_device(request->device, device);
+    snprintf(term.name, sizeof term.name, "%s %s %s%s %llu %s", device, kinds[role],
+             request->precision == PRECISION_FP16 ? "fp16" : "fp32", request->r->options.compat ? " compat" : "",
+             (unsigned long long)model->bytes, model->name);
+    for (char *c = term.name; *c; c++)
+        *c = (unsigned char)*c < 0x20 ? '?' : *c;
+    term.guess = estimate_gmacs(role, model) * speed.rate;
+    return term;
+}
+
+static struct speed_term estimate_host_term(const char *kind, const char *what, int level, double amount, double guess)
+{
+    struct speed_term term = {.amount = amount, .guess = guess};
+    snprintf(term.name, sizeof term.name, "host %s %s %d %d", kind, what, level, thread_count());
+    return term;
+}
+
+/* --- the work ------------------------------------------------------------------------------------------------------
+ */
+
+static void estimate_add(struct estimate_work *work, enum estimate_group group, struct speed_term term)
+{
+    work->groups[work->count] = group;
+    work->terms[work->count++] = term;
+}
+
+/* Megapixels that the detector is given. */
+static double estimate_detected(const struct restoration *r)
+{
+    const double longest = fmax(r->in_info.width, r->in_info.height), most = r->limits.detect_max_side;
+    const double scale = most > 0 && longest > most ? most / longest : 1;
+    return r->in_info.width * scale * r->in_info.height * scale / 1e6;
+}
+
+/* Bytes that an upscaler needs for a window of that many px. */
+static uint64_t estimate_tile_bytes(const struct estimate_request *request, double px)
+{
+    const struct model_entry *model = request->models[ROLE_UPSCALER];
+    const struct model_info *info = &model->info;
+    const bool rrdb = strcmp(info->architecture, "RRDBNet") == 0;
+    const double channels = estimate_parameters(model) > 3e6 || !rrdb ? 64 : 32, u = info->unshuffle, s = info->scale,
+                 element = request->precision == PRECISION_FP16 ? 2 : 4;
+    const double body = (rrdb ? 6 : 2) * channels / (u * u), end = rrdb ? 2 * channels * s * s : 6 * s * s;
+    return (uint64_t)(px * (body + end) * element);
+}
+
+/* The upscaler's tiles, as background.c will cut them. Returns the megapixels that it is given. */
+static double estimate_tiles(struct estimate_work *work, const struct estimate_request *request)
+{
+    const struct restoration *r = request->r;
+    const struct model_info *info = &request->models[ROLE_UPSCALER]->info;
+    const int asked = r->options.compat && r->options.bg_tile < 0 ? 400 : r->options.bg_tile;
+    const int tile = background_tile(r->in_info.width, r->in_info.height, asked, info->scale, request->device->type);
+    int columns, rows, width, height;
+    tile_windows(r->in_info.width, tile, info, &columns, &width);
+    tile_windows(r->in_info.height, tile, info, &rows, &height);
+    work->tiles = columns * rows;
+    work->tile_bytes = estimate_tile_bytes(request, (double)width * height);
+    if (columns > 1 && !info->exact_tiles) /* the canvas */
+        work->tile_bytes += (uint64_t)(12.0 * r->in_info.width * height * info->scale * info->scale);
+    return (double)columns * rows * width * height / 1e6;
+}
+
+static void estimate_add_faces(struct speed_table *table, struct estimate_work *work,
+                               const struct estimate_request *request, double faces)
+{
+    const struct model_entry *const *models = request->models;
+    if (!models[ROLE_FACE] || request->r->options.faces == FACES_NONE || request->r->detect_only)
+        return;
+    estimate_add(work, GROUP_FACES, estimate_network_term(table, request, ROLE_FACE, faces));
+    if (models[ROLE_PARSER])
+        estimate_add(work, GROUP_PARSE, estimate_network_term(table, request, ROLE_PARSER, faces));
+}
+
+static void estimate_measure(struct speed_table *table, struct estimate_work *work,
+                             const struct estimate_request *request, double faces)
+{
+    const struct restoration *r = request->r;
+    const double megapixels = (double)r->in_info.width * r->in_info.height / 1e6;
+    const bool png = r->output_format == IMAGE_PNG;
+    *work = (struct estimate_work){0};
+    estimate_add(work, GROUP_DECODE,
+                 estimate_host_term("decode", image_format_name(r->in_info.format), 0, megapixels, 0.02));
+    if (request->models[ROLE_DETECTOR] && !r->options.aligned)
+        estimate_add(work, GROUP_DETECT, estimate_network_term(table, request, ROLE_DETECTOR, estimate_detected(r)));
+    estimate_add_faces(table, work, request, faces);
+    if (r->detect_only)
+        return;
+    pipeline_size(r, &work->width, &work->height);
+    if (r->options.aligned) {
+        work->width = work->height = request->models[ROLE_FACE] ? request->models[ROLE_FACE]->info.face_size : 512;
+    } else if (request->models[ROLE_UPSCALER]) {
+        const double amount = estimate_tiles(work, request);
+        estimate_add(work, GROUP_BACKGROUND, estimate_network_term(table, request, ROLE_UPSCALER, amount));
+    } else {
+        estimate_add(work, GROUP_BACKGROUND,
+                     estimate_host_term("resize", r->options.compat ? "exact" : "stream", 0,
+                                        (double)work->width * work->height / 1e6, 0.05));
+    }
+    estimate_add(work, GROUP_ENCODE,
+                 estimate_host_term("encode", image_format_name(r->output_format), png ? r->options.png_level : 0,
+                                    (double)work->width * work->height / 1e6,
+                                    !png                       ? 0.01
+                                    : r->options.png_level < 6 ? 0.05
+                                                               : 0.2));
+}
+
+/* --- what follows --------------------------------------------------------------------------------------------------
+ */
+
+uint64_t estimate_picture_bytes(int width, int height, int channels, int bits, const struct options *options)
+{
+    const double pixels = (double)width * height, result = pixels * options->upscale * options->upscale;
+    const double decoded = pixels * (bits > 8 ? 2 : 1) * (channels > 3 ? 4 : 3);
+    const double encoded = result * (options->ext == FORMAT_JPEG ? 1 : 3);
+    const double made = options->aligned ? 8e6 : result * (channels == 2 || channels > 3 ? 4 : 3) + encoded;
+    return (uint64_t)(decoded + made);
+}
+
+/* The rest of the host's and the device's: networks take turns. */
+static uint64_t estimate_memory(const struct estimate_work *work, const struct estimate_request *request)
+{
+    const struct restoration *r = request->r;
+    const double element = request->precision == PRECISION_FP16 ? 2 : 4;
+    double face = 0, weights = 0;
+    for (int role = 0; role < ROLE_COUNT; role++)
+        if (request->models[role])
+            weights += estimate_parameters(request->models[role]) * element;
+    if (request->models[ROLE_FACE] && request->faces != 0 && r->options.faces != FACES_NONE)
+        face = estimate_parameters(request->models[ROLE_FACE]) > 2e7 ? 512 * 512 * 64 * 4 * element
+                                                                     : 512 * 512 * 16 * 4 * element;
+    const double detector = request->models[ROLE_DETECTOR] ? estimate_detected(r) * 1e6 * 16 * element : 0;
+    return estimate_picture_bytes(r->in_info.width, r->in_info.height, r->in_info.channels, r->in_info.bits,
+                                  &r->options) +
+           (uint64_t)(weights + fmax(fmax(face, detector), (double)work->tile_bytes));
+}
+
+void estimate_predict(struct speed_table *table, const struct estimate_request *request, struct estimate *out)
+{
+    struct estimate_work work;
+    double known = 0;
+    const bool counted = request->faces >= 0;
+    estimate_measure(table, &work, request, counted ? request->faces : ESTIMATE_FACES);
+    speed_read(table, work.terms, work.count);
+    *out = (struct estimate){.tiles = work.tiles,
+                             .width = work.width,
+                             .height = work.height,
+                             .device = -1,
+                             .memory = estimate_memory(&work, request)};
+    for (int i = 0; i < work.count; i++) {
+        const struct speed_term *term = &work.terms[i];
+        const double seconds = term->amount * term->rate;
+        const bool faces = !counted && (work.groups[i] == GROUP_FACES || work.groups[i] == GROUP_PARSE);
+        out->seconds += seconds;
+        out->low += faces ? 0 : seconds / term->spread;
+        out->high += seconds * term->spread * (faces ? ESTIMATE_FACES_MOST : 1);
+        known += term->known ? seconds : 0;
+        if (work.groups[i] != GROUP_DECODE && work.groups[i] != GROUP_ENCODE)
+            out->device_seconds += seconds;
+    }
+    out->measured = known >= ESTIMATE_MEASURED * out->seconds;
+}
+
+/* If a network's own speed is known, so is the device's. */
+static void estimate_learn_device(struct speed_table *table, const struct estimate_request *request,
+                                  enum model_role role, const struct speed_term *term)
+{
+    struct speed_term speed = estimate_speed_term(request);
+    if (!term->known || !(term->amount > 0))
+        return;
+    speed.amount = term->amount * estimate_gmacs(role, request->models[role]);
+    speed_learn(table, &speed, 1, term->amount * term->rate);
+}
+
+/* Seconds of a group's stages, without what is done once. */
+static double estimate_spent(const struct restoration *r, enum stage first, enum stage last)
+{
+    double ms = 0;
+    for (int stage = (int)first; stage <= (int)last; stage++)
+        ms += fmax(0, r->stage_ms[stage] - r->making_ms[stage]);
+    return ms / 1e3;
+}
+
+static void estimate_learn_groups(struct speed_table *table, struct estimate_work *work, enum estimate_group first,
+                                  enum estimate_group last, double seconds)
+{
+    int begin = 0, end;
+    while (begin < work->count && work->groups[begin] < first)
+        begin++;
+    for (end = begin; end < work->count && work->groups[end] <= last; end++)
+        ;
+    if (end > begin)
+        speed_learn(table, work->terms + begin, end - begin, seconds);
+}
+
+/* From the network that took most. */
+static void estimate_learn_largest(struct speed_table *table, const struct estimate_request *request,
+                                   const struct estimate_work *work)
+{
+    static const enum model_role roles[] = {[GROUP_DETECT] = ROLE_DETECTOR,
+                                            [GROUP_FACES] = ROLE_FACE,
+                                            [GROUP_PARSE] = ROLE_PARSER,
+                                            [GROUP_BACKGROUND] = ROLE_UPSCALER};
+    int largest = -1;
+    for (int i = 0; i < work->count; i++) {
+        const struct speed_term *term = &work->terms[i];
+        const bool network = work->groups[i] != GROUP_DECODE && work->groups[i] != GROUP_ENCODE &&
+                             request->models[roles[work->groups[i]]];
+        if (network &&
+            (largest < 0 || term->amount * term->rate > work->terms[largest].amount * work->terms[largest].rate))
+            largest = i;
+    }
+    if (largest >= 0)
+        estimate_learn_device(table, request, roles[work->groups[largest]], &work->terms[largest]);
+}
+
+void estimate_learn(struct speed_table *table, const struct estimate_request *request)
+{
+    static const struct {
+        enum estimate_group group;
+        enum stage first, last;
+    } stages[] = {{GROUP_DETECT, STAGE_DETECT, STAGE_DETECT},
+                  {GROUP_FACES, STAGE_ALIGN, STAGE_RESTORE},
+                  {GROUP_PARSE, STAGE_PARSE, STAGE_PARSE},
+                  {GROUP_BACKGROUND, STAGE_BACKGROUND, STAGE_BACKGROUND}};
+    const struct restoration *r = request->r;
+    struct estimate_work work;
+    if (r->fallbacks || r->shrinks)
+        return;
+    estimate_measure(table, &work, request, request->faces);
+    estimate_learn_groups(table, &work, GROUP_DECODE, GROUP_DECODE, estimate_spent(r, STAGE_DECODE, STAGE_DECODE));
+    if (request->device->asynchronous)
+        estimate_learn_groups(table, &work, GROUP_DETECT, GROUP_BACKGROUND,
+                              estimate_spent(r, STAGE_DETECT, STAGE_BACKGROUND));
+    for (size_t i = 0; i < sizeof stages / sizeof *stages && !request->device->asynchronous; i++)
+        estimate_learn_groups(table, &work, stages[i].group, stages[i].group,
+                              estimate_spent(r, stages[i].first, stages[i].last));
+    if (!r->detect_only)
+        estimate_learn_groups(table, &work, GROUP_ENCODE, GROUP_ENCODE, estimate_spent(r, STAGE_PASTE, STAGE_ENCODE));
+    estimate_learn_largest(table, request, &work);
+}

@@ -1,0 +1,40 @@
+/* What a restoration will take, before it begins: seconds, memory, tiles. The amount of work follows from the picture's
+ * size and the options; the time, from the speed that this device has shown before (speed.h), else from a guess.
+ * Thread-safety: as speed.h; the other functions are without state. */
+#ifndef SERVER_JOB_ESTIMATE_H
+#define SERVER_JOB_ESTIMATE_H
+
+#include "server/job/speed.h"
+#include "server/pipeline/pipeline.h"
+
+struct estimate {
+    double seconds, low, high; /* once it has begun */
+    double device_seconds;     /* of these, seconds with the device, for which others wait */
+    double queue_seconds;      /* before it begins; of worker_pool_estimate */
+    uint64_t memory;           /* bytes at most: pictures, result, what the networks work in */
+    int tiles;                 /* of the background; 0: no network computes it */
+    int width, height;         /* of the result; 0: there is none */
+    int device;                /* its number; of worker_pool_estimate */
+    bool measured;             /* all but a small part comes from this device's own speed */
+};
+
+/* What will be done, and where. */
+struct estimate_request {
+    const struct restoration *r;             /* its options, limits, in_info and output_format */
+    const struct model_entry *const *models; /* ROLE_COUNT of them, as pipeline_check_size gives them */
+    const struct device_info *device;
+    enum precision precision;
+    int faces; /* faces to restore; negative: unknown */
+};
+
+void estimate_predict(struct speed_table *table, const struct estimate_request *request, struct estimate *out);
+
+/* A restoration is done, and request->r has its times and faces: later estimates use them. A disturbed one (computed
+ * again in fp32, or in smaller tiles) teaches nothing. */
+void estimate_learn(struct speed_table *table, const struct estimate_request *request);
+
+/* The most host memory that a picture takes on its way through the pipeline, in bytes: the decoded picture, the result,
+ * and the encoded result. channels and bits are the file's. */
+uint64_t estimate_picture_bytes(int width, int height, int channels, int bits, const struct options *options);
+
+#endif

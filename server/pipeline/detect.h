@@ -1,0 +1,11 @@
+/* What detect.c offers besides its step.
+ * Thread-safety: as step.h. */
+#ifndef SERVER_PIPELINE_DETECT_H
+#define SERVER_PIPELINE_DETECT_H
+
+#include "server/pipeline/step.h"
+
+/* Marks every face that the options exclude, with the reason. Part of detect_step. */
+enum error_code detect_choose(struct step *step, struct error *err) MUST_CHECK;
+
+#endif

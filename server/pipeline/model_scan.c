@@ -1,0 +1,353 @@
+/* Scans the folders of models: which files there are, and what each one is. */
+#include <dirent.h>
+#include <nettle/sha2.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "runtime/base/log.h"
+#include "runtime/base/utf8.h"
+#include "server/pipeline/model_store_private.h"
+
+#define SCAN_MAX_DEPTH 6
+#define SCAN_HASH_BYTES ((size_t)1 << 20) /* at a time */
+
+struct scan {
+    struct model_store *store;
+    const struct store_list *old;
+    struct store_list *list;
+    struct error *err;
+};
+
+static enum error_code scan_no_memory(struct scan *scan)
+{
+    return error_set(scan->err, ERROR_NO_MEMORY, "out of memory while listing models");
+}
+
+/* ---- a file ------------------------------------------------------------------------------------------------------ */
+
+size_t model_scan_stem(const char *name)
+{
+    static const char *const extensions[] = {".pth", ".pt", ".safetensors"};
+    size_t n = strlen(name);
+    for (size_t i = 0; i < sizeof extensions / sizeof extensions[0]; i++) {
+        size_t e = strlen(extensions[i]);
+        if (n > e && strcasecmp(name + n - e, extensions[i]) == 0)
+            return n - e;
+    }
+    return n;
+}
+
+bool model_scan_hash(const struct model_entry *entry, const atomic_bool *stop, char hex[65])
+{
+    struct file file = {0};
+    struct error err = ERROR_INIT;
+    if (!entry->content && file_map(&file, entry->path, &err) != OK)
+        return false;
+    const uint8_t *data = entry->content ? entry->content : file.data;
+    const size_t size = entry->content ? (size_t)entry->bytes : file.size;
+    struct sha256_ctx context;
+    uint8_t digest[SHA256_DIGEST_SIZE];
+    sha256_init(&context);
+    for (size_t at = 0, n; at < size && !atomic_load(stop); at += n) {
+        n = size - at < SCAN_HASH_BYTES ? size - at : SCAN_HASH_BYTES;
+        sha256_update(&context, n, data + at);
+    }
+    sha256_digest(&context, sizeof digest, digest);
+    bool good = !atomic_load(stop) && !file_changed(&file);
+    file_unmap(&file);
+    for (size_t i = 0; i < sizeof digest && good; i++)
+        snprintf(hex + 2 * i, 3, "%02x", digest[i]);
+    return good;
+}
+
+/* A section applies to the files with its hash or its name. A file is hashed here only when that decides how it must be
+ * run (settings); renamed copies of others are recognised by model_store_hash. */
+static void scan_identify(const struct model_store *store, struct store_file *file)
+{
+    struct model_entry *e = &file->entry;
+    for (size_t i = 0; i < store->section_count && !file->section; i++) {
+        const struct model_section *s = &store->sections[i];
+        if (s->has_settings && s->sha256[0]) {
+            if (s->bytes == e->bytes && (e->sha256[0] || model_scan_hash(e, &store->stopping, e->sha256)) &&
+                strcmp(e->sha256, s->sha256) == 0)
+                file->section = s;
+        } else if (strcmp(s->name, e->name) == 0) {
+            file->section = s;
+        }
+    }
+    if (!file->section)
+        return;
+    e->starter = file->section->starter;
+    snprintf(e->licence, sizeof e->licence, "%s", file->section->licence);
+    bool same_size = !file->section->bytes || file->section->bytes == e->bytes;
+    if (same_size && (!e->sha256[0] || !file->section->sha256[0] || strcmp(e->sha256, file->section->sha256) == 0))
+        snprintf(e->known_as, sizeof e->known_as, "%s", file->section->name);
+}
+
+/* A text from the file, made fit to be shown anywhere. */
+static void scan_text(char *out, size_t size, const struct weights *weights, const char *key)
+{
+    const char *text = weights_metadata(weights, key);
+    size_t n = 0;
+    for (; text && text[n] && n + 1 < size; n++)
+        out[n] = text[n] >= 0x20 && text[n] < 0x7f ? text[n] : '?';
+    out[n] = '\0';
+}
+
+/* What the file is and says about itself, from its header only. */
+static void scan_probe(struct store_file *file)
+{
+    struct model_entry *e = &file->entry;
+    struct weights *weights = NULL;
+    struct error err = ERROR_INIT;
+    enum error_code code = e->content ? weights_open_memory(&weights, e->shown, e->content, (size_t)e->bytes, &err)
+                                      : weights_open(&weights, e->path, &err);
+    if (code == OK) {
+        file->id = weights_id(weights);
+        e->bytes = e->content ? e->bytes : file->id.size;
+        code = model_probe(&e->info, weights, e->shown, &err);
+    }
+    e->recognised = code == OK;
+    if (e->recognised) {
+        scan_text(e->card.name, sizeof e->card.name, weights, "name");
+        scan_text(e->card.licence, sizeof e->card.licence, weights, "licence");
+        scan_text(e->card.commit, sizeof e->card.commit, weights, "commit");
+        scan_text(e->card.data, sizeof e->card.data, weights, "data");
+        if (!e->licence[0])
+            memcpy(e->licence, e->card.licence, sizeof e->licence);
+    } else {
+        snprintf(e->reason, sizeof e->reason, "%.255s", err.text);
+        utf8_clean(e->reason); /* it may end within a character */
+    }
+    weights_close(&weights);
+}
+
+/* ---- a list ------------------------------------------------------------------------------------------------------ */
+
+/* The same file as before, if it is there. */
+static struct store_file *scan_known(const struct scan *scan, const char *path, const uint8_t *content,
+                                     const struct file_id *id)
+{
+    for (size_t i = 0; i < scan->old->count; i++) {
+        struct store_file *file = scan->old->files[i];
+        if (strcmp(file->entry.path, path) == 0 && file->entry.content == content && file_same(&file->id, id))
+            return file;
+    }
+    return NULL;
+}
+
+static enum error_code scan_new(struct scan *scan, const char *path, const char *name, const uint8_t *content,
+                                uint64_t bytes, const struct file_id *id, struct store_file **out)
+{
+    struct model_store *store = scan->store;
+    if (store->cancelled && store->cancelled())
+        return error_set(scan->err, ERROR_CANCELLED, "stopped while listing models");
+    struct store_file **grown = realloc(store->all, (store->all_count + 1) * sizeof *grown);
+    if (grown)
+        store->all = grown;
+    struct store_file *file = grown ? mem_calloc(1, sizeof *file) : NULL;
+    if (!file)
+        return scan_no_memory(scan);
+    store->all[store->all_count++] = file;
+    pthread_mutex_init(&file->lock, NULL);
+    struct model_entry *e = &file->entry;
+    snprintf(e->name, sizeof e->name, "%s", name);
+    snprintf(e->path, sizeof e->path, "%s", path);
+    utf8_escape(e->shown, sizeof e->shown, path);
+    e->content = content;
+    e->bytes = bytes;
+    file->id = *id;
+    scan_identify(store, file);
+    scan_probe(file);
+    *out = file;
+    return OK;
+}
+
+/* content: NULL for a file at path. */
+static enum error_code scan_add(struct scan *scan, const char *path, const char *file_name, const uint8_t *content,
+                                uint64_t bytes, const struct file_id *id)
+{
+    struct store_list *list = scan->list;
+    char name[sizeof((struct model_entry *)0)->name];
+    size_t stem = model_scan_stem(file_name);
+    if (stem == strlen(file_name) || stem >= sizeof name || strlen(path) >= sizeof((struct model_entry *)0)->path)
+        return OK;
+    char plain[sizeof name];
+    memcpy(plain, file_name, stem);
+    plain[stem] = '\0';
+    utf8_escape(name, sizeof name, plain);
+    for (size_t i = 0; i < list->count; i++)
+        if (strcmp(list->files[i]->entry.name, name) == 0)
+            return OK; /* found earlier on the search path */
+    list->full = list->full || list->count == STORE_MAX_FILES;
+    if (list->full)
+        return OK;
+    if (!list->files && !(list->files = mem_calloc(STORE_MAX_FILES, sizeof *list->files)))
+        return scan_no_memory(scan);
+    struct store_file *file = scan_known(scan, path, content, id);
+    enum error_code code = file ? OK : scan_new(scan, path, name, content, bytes, id, &file);
+    if (code == OK)
+        list->files[list->count++] = file;
+    return code;
+}
+
+/* Whether the folder must be scanned: only the first time, however many links lead to it. */
+static enum error_code scan_enter(struct scan *scan, const char *path, bool *in)
+{
+    struct store_list *list = scan->list;
+    struct file_id id;
+    struct stat st;
+    *in = file_identify(&id, path) && stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+    for (size_t i = 0; i < list->folder_count && *in; i++)
+        *in = list->folders[i].id.device != id.device || list->folders[i].id.inode != id.inode;
+    list->full = list->full || list->folder_count == STORE_MAX_FOLDERS;
+    if (list->full)
+        *in = false;
+    if (list->full || (!*in && id.inode))
+        return OK;
+    if (!list->folders && !(list->folders = mem_calloc(STORE_MAX_FOLDERS, sizeof *list->folders)))
+        return scan_no_memory(scan);
+    char *copy = strdup(path);
+    if (!copy)
+        return scan_no_memory(scan);
+    list->folders[list->folder_count++] = (struct store_folder){.path = copy, .id = id};
+    return OK;
+}
+
+static enum error_code scan_folder(struct scan *scan, const char *path, int depth)
+{
+    bool in = false;
+    enum error_code code = depth <= SCAN_MAX_DEPTH ? scan_enter(scan, path, &in) : OK;
+    if (!in)
+        return code;
+    struct dirent **names = NULL;
+    int count = scandir(path, &names, NULL, alphasort);
+    for (int pass = 0; pass < 2; pass++) { /* a folder's own files go before those of its subfolders */
+        for (int i = 0; i < count && code == OK; i++) {
+            const char *name = names[i]->d_name;
+            char full[1024];
+            struct stat st;
+            struct file_id id;
+            if (name[0] == '.' || snprintf(full, sizeof full, "%s/%s", path, name) >= (int)sizeof full ||
+                stat(full, &st) != 0)
+                continue;
+            if (pass == 0 && S_ISREG(st.st_mode) && file_identify(&id, full))
+                code = scan_add(scan, full, name, NULL, id.size, &id);
+            else if (pass == 1 && S_ISDIR(st.st_mode))
+                code = scan_folder(scan, full, depth + 1);
+        }
+    }
+    for (int i = 0; i < count; i++)
+        free(names[i]);
+    free(names);
+    return code;
+}
+
+static enum error_code scan_starters(struct scan *scan)
+{
+    const struct file_id none = {0};
+    enum error_code code = OK;
+    for (const struct embed_file *file = scan->store->starters; file && file->name && code == OK; file++) {
+        char path[1024];
+        snprintf(path, sizeof path, "embedded:%s", file->name);
+        code = scan_add(scan, path, file->name, file->start, (uint64_t)(file->end - file->start), &none);
+    }
+    return code;
+}
+
+enum error_code model_scan(struct model_store *store, const struct store_list *old, struct store_list *out,
+                           struct error *err)
+{
+    struct scan scan = {store, old, out, err};
+    enum error_code code = OK;
+    *out = (struct store_list){0};
+    for (int i = 0; code == OK && i < store->path_count; i++)
+        code = scan_folder(&scan, store->paths[i], 0);
+    if (out->full)
+        log_event(LOG_WARN, "models-left-out",
+                  "text=\"more than %d files or %d folders of models; the rest is "
+                  "ignored\"",
+                  STORE_MAX_FILES, STORE_MAX_FOLDERS);
+    return code == OK ? scan_starters(&scan) : code;
+}
+
+void model_scan_free(struct store_list *list)
+{
+    for (size_t i = 0; i < list->folder_count; i++)
+        free(list->folders[i].path);
+    free(list->folders);
+    free(list->files);
+    *list = (struct store_list){0};
+}
+
+bool model_scan_stale(const struct store_list *list)
+{
+    struct file_id now;
+    for (size_t i = 0; i < list->folder_count; i++) {
+        file_identify(&now, list->folders[i].path);
+        if (!file_same(&now, &list->folders[i].id))
+            return true;
+    }
+    for (size_t i = 0; i < list->count; i++) {
+        const struct store_file *file = list->files[i];
+        if (file->entry.content)
+            continue;
+        file_identify(&now, file->entry.path);
+        if (!file_same(&now, &file->id))
+            return true;
+    }
+    return false;
+}
+
+/* ---- the search path --------------------------------------------------------------------------------------------- */
+
+static enum error_code scan_add_path(struct model_store *store, const char *a, const char *b, struct error *err)
+{
+    char *path = mem_alloc(strlen(a) + strlen(b) + 1, 1);
+    if (!path)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory while listing models");
+    sprintf(path, "%s%s", a, b);
+    store->paths[store->path_count++] = path;
+    return OK;
+}
+
+/* PREFIX of an installed program: the folder above its own, if its own is called bin; else "", also for /usr, which is
+ * searched anyway. */
+static void scan_prefix(char out[1024])
+{
+    const ssize_t length = readlink("/proc/self/exe", out, 1023);
+    out[length > 0 ? length : 0] = 0;
+    char *slash = strrchr(out, '/');
+    if (slash)
+        *slash = 0;
+    slash = strrchr(out, '/');
+    if (!slash || strcmp(slash, "/bin") != 0)
+        slash = out;
+    *slash = 0;
+    if (!strcmp(out, "/usr"))
+        *out = 0;
+}
+
+enum error_code model_scan_paths(struct model_store *store, const char *models_dir, struct error *err)
+{
+    const char *data = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
+    enum error_code code = OK;
+    if (models_dir && *models_dir) {
+        code = scan_add_path(store, models_dir, "", err);
+    } else {
+        code = scan_add_path(store, "./models", "", err);
+        if (code == OK && data && data[0] == '/')
+            code = scan_add_path(store, data, "/restored/models", err);
+        else if (code == OK && home && home[0] == '/')
+            code = scan_add_path(store, home, "/.local/share/restored/models", err);
+    }
+    char prefix[1024];
+    scan_prefix(prefix);
+    if (code == OK && *prefix)
+        code = scan_add_path(store, prefix, "/share/restored/models", err);
+    return code == OK ? scan_add_path(store, "/usr/share/restored/models", "", err) : code;
+}

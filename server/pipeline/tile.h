@@ -1,0 +1,49 @@
+/* An upscaler on a picture of any size: cut into tiles, run on the device, put together. There are two ways to cut:
+ * ours, with invisible seams, and Real-ESRGAN's (compat).
+ * Thread-safety: as step.h. */
+#ifndef SERVER_PIPELINE_TILE_H
+#define SERVER_PIPELINE_TILE_H
+
+#include "server/pipeline/step.h"
+
+/* How Real-ESRGAN's own command cuts a picture; sizes in px of the input. */
+struct tile_compat {
+    int tile; /* 0: whole */
+    int tile_pad, pre_pad;
+};
+
+/* Where the upscaler's result goes, rectangle by rectangle in row order, each pixel once. */
+struct tile_sink {
+    void *user;
+    /* Where the pixels of this rectangle go, which is given in the result's coordinates. */
+    void (*target)(void *user, const struct rect *rect, struct raster_target *target);
+    void (*filled)(void *user, const struct rect *rect);     /* the targets have their pixels now; may be NULL */
+    enum error_code (*again)(void *user, struct error *err); /* all rectangles will come once more; may be NULL */
+    bool later;                                              /* the targets are unknown until tile_show */
+};
+
+/* Starts an upscaler on a picture: tiles of `core` px (0: whole) with exact or feathered seams, clamped to 0..255, as
+ * many at a time as suits the device. After TOO_LARGE or NO_MEMORY, here or later: end it and try a smaller core. */
+struct tile_job;
+enum error_code tile_begin(struct tile_job **out, struct step *step, const struct view_u8 *picture, int core,
+                           const struct tile_sink *sink, struct error *err) MUST_CHECK;
+/* The same as the reference does it. */
+enum error_code tile_begin_compat(struct tile_job **out, struct step *step, const struct view_u8 *picture,
+                                  const struct tile_compat *cut, const struct tile_sink *sink,
+                                  struct error *err) MUST_CHECK;
+
+/* How tile_begin cuts a side of `length` px: into how many windows, and of how many px each. */
+void tile_windows(int length, int core, const struct model_info *info, int *count, int *window);
+
+/* The height of the highest rectangle. */
+int tile_rows(const struct tile_job *job);
+
+/* The sink knows its targets now, if it did not before. */
+enum error_code tile_show(struct tile_job *job, struct error *err) MUST_CHECK;
+/* Collects finished runs and keeps the device busy with the rest. If the targets are known it waits until at most
+ * `left` runs are under way and none remains to be sent (0: to the end; negative: not at all). */
+enum error_code tile_advance(struct tile_job *job, int left, struct error *err) MUST_CHECK;
+/* NULL-safe; runs on the device are discarded. */
+void tile_end(struct tile_job **job);
+
+#endif

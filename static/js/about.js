@@ -1,0 +1,41 @@
+// What the server says of itself: whether it is ready, what it works with, and the details of both.
+import { $, element, sentence } from './dom.js';
+import { get } from './server.js';
+import { changed, state } from './state.js';
+
+const work = { detector: 'finding faces', face: 'restoring faces', parser: 'outlining faces', upscaler: 'enlarging the background' };
+
+function notice(text, reasons = []) {
+  return element('div', { className: 'notice' }, element('p', { textContent: text }), ...(reasons.length
+    ? [element('details', {}, element('summary', { textContent: 'Why' }), ...reasons.map((reason) => element('p', { textContent: sentence(reason) })))] : []));
+}
+
+const told = (nodes) => nodes.map((node) => node.textContent).join('\n');
+
+export async function refresh() {
+  const [readiness, found] = await Promise.all([get('readyz'), get('v1/devices')]);
+  const device = found?.devices?.find((d) => d.id === found.default);
+  const notices = [];
+  state.ready = readiness?.ready === true;
+  if (!readiness) notices.push(notice('The server cannot be reached.'));
+  else if (!state.ready) {
+    const reasons = readiness.reasons ?? [readiness.detail ?? ''];
+    notices.push(reasons.some((reason) => /being loaded/.test(reason)) ? notice('The server is starting. This takes a moment.')
+      : notice('The server cannot restore pictures at the moment. Whoever runs it can see why below.', reasons.filter(Boolean)));
+  }
+  if (device?.type === 'cpu') notices.push(notice('No graphics card is in use here, so a large photo can take minutes.'));
+  if (device?.type === 'software') notices.push(notice('No graphics card is in use here, and the work is slow: even a small photo can take minutes.'));
+  if (told(notices) !== told([...$('notices').children])) $('notices').replaceChildren(...notices); // an opened one stays open
+  $('device').textContent = device ? `${device.name} (${device.id})` : 'none';
+  changed();
+  setTimeout(refresh, state.ready ? 30000 : 3000);
+}
+
+export function show(capabilities, models) {
+  const used = models.filter((m) => m.default);
+  const small = used.some((m) => m.starter);
+  $('version_of').textContent = capabilities?.version ?? 'unknown';
+  $('models').textContent = used.length ? used.map((m) => `${m.name} (${work[m.kind] ?? m.kind})`).join(', ') : 'none';
+  $('starter').textContent = small ? 'This server works with the small models that come with it. Whoever runs it can add larger ones, which restore better.' : '';
+  $('starter').hidden = !small;
+}

@@ -1,0 +1,40 @@
+// What a file is, by its first bytes, and what to do about one that the server does not read.
+import { list } from './dom.js';
+import { state } from './state.js';
+
+export const names = { png: 'PNG', jpg: 'JPEG', jpeg: 'JPEG', webp: 'WebP', heic: 'HEIC', avif: 'AVIF', tiff: 'TIFF', gif: 'GIF',
+  bmp: 'BMP', jxl: 'JPEG XL', raw: 'RAW', psd: 'Photoshop', svg: 'SVG', pdf: 'PDF' };
+
+const kinds = [
+  ['jpeg', /^\xff\xd8\xff/], ['png', /^\x89PNG\r\n\x1a\n/], ['webp', /^RIFF[^]{4}WEBP/],
+  ['avif', /^[^]{4}ftypavi/], ['heic', /^[^]{4}ftyp(he|mif1|msf1)/],
+  ['raw', /^(II\x2a\0[^]{4}CR|IIU\0|FUJIFILMCCD-RAW|IIRO|[^]{4}ftypcrx)/], ['tiff', /^(II[\x2a\x2b]\0|MM\0[\x2a\x2b])/],
+  ['gif', /^GIF8/], ['bmp', /^BM/], ['jxl', /^(\xff\x0a|\0\0\0\x0cJXL )/], ['psd', /^8BPS/], ['pdf', /^%PDF-/],
+  ['svg', /^(\xef\xbb\xbf)?\s*<(\?xml|svg)/],
+];
+
+const conversions = {
+  heic: 'On an iPhone, Settings › Camera › Formats › Most Compatible makes new photos JPEG. For this one, open it on a computer and export it as JPEG.',
+  raw: 'Develop it with the camera’s own program, or export it from your photo program as JPEG.',
+  pdf: 'Save the page as a picture, or scan it again as JPEG.',
+};
+
+// 'jpeg', 'heic' …, '' for what is no picture that we know; null when the file cannot be read.
+export async function kindOf(file) {
+  try {
+    const head = String.fromCharCode(...new Uint8Array(await file.slice(0, 64).arrayBuffer()));
+    return kinds.find(([, start]) => start.test(head))?.[0] ?? '';
+  } catch {
+    return null; // a folder, or a file that is gone
+  }
+}
+
+// Why a file of that kind is not taken, and what to do: [text, advice]; null when the server reads it.
+export function refusal(kind) {
+  if (state.formats.includes(kind)) return null;
+  const known = list(state.formats.map((format) => names[format] ?? format.toUpperCase()));
+  if (kind === null) return ['This file cannot be read.', 'If it is a folder, choose a picture inside it.'];
+  if (!kind) return [`This is not a ${known} picture.`, 'The file may be something else, or badly damaged.'];
+  return [`${names[kind]} files cannot be restored yet, only ${known.replace(' or ', ' and ')} pictures.`,
+    conversions[kind] ?? 'Open it in a photo program, choose “Export” or “Save as”, and save it as JPEG or PNG.'];
+}

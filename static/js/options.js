@@ -1,0 +1,155 @@
+// The options: made from what the server says of itself, kept over a reload, and sent where they differ from the defaults.
+import { $, element } from './dom.js';
+import { names } from './kinds.js';
+import { common, groups, labels, unlisted } from './words.js';
+import { changed } from './state.js';
+
+const place = 'restored'; // in localStorage
+const ofOnePicture = ['faces', 'aligned']; // not kept: the next picture is another
+
+function choices(select, rows) {
+  select.replaceChildren(...rows.map(([value, text]) => element('option', { value, textContent: text })));
+}
+
+// Models of a kind; the default comes first and, being the default, is sent as nothing at all.
+function models(list, kind, standard, none) {
+  const mine = list.filter((m) => m.kind === kind);
+  const chosen = mine.find((m) => m.default);
+  const label = (m) => `With ${m.name}${m.scale > 1 ? ` (${m.scale}×)` : ''}`;
+  const rows = [['', chosen ? standard : 'Not available on this server']];
+  for (const m of mine) if (m !== chosen) rows.push([m.name, label(m)]);
+  if (none && mine.length) rows.push(['none', none]);
+  return rows;
+}
+
+// "auto, png or jpg" -> the words of an enum
+const words = (allowed) => String(allowed).split(/\s*(?:,|\||\bor\b)\s*/).filter(Boolean);
+
+function control({ name, type, allowed, default: standard }, devices, list) {
+  const initial = String(standard ?? '');
+  if (type === 'boolean') return element('input', { type: 'checkbox', defaultChecked: initial === 'true' });
+  const select = element('select');
+  if (name === 'device') choices(select, [['', 'Automatic'], ...devices.map((d) => [d.id, `${d.name} (${d.id})`])]);
+  else if (name === 'detector') choices(select, models(list, 'detector', 'Automatic'));
+  else if (type === 'enum') {
+    const rows = words(allowed).map((word) => [word === initial ? '' : word, labels[name]?.[2]?.[word] ?? word]);
+    choices(select, rows.sort(([a], [b]) => !!a - !!b)); // the default comes first
+  } else return element('input', {
+    type: 'text', title: allowed, placeholder: initial === 'auto' ? 'automatic' : initial || 'none',
+    inputMode: type === 'integer' ? 'numeric' : type === 'number' ? 'decimal' : 'text',
+    autocomplete: 'off', spellcheck: false,
+  });
+  return select;
+}
+
+function field(option, devices, list) {
+  const { name, help } = option;
+  const [title, text] = labels[name] ?? [name[0].toUpperCase() + name.slice(1).replaceAll('_', ' '), help ?? ''];
+  const input = Object.assign(control(option, devices, list), { id: `option_${name}`, name });
+  input.setAttribute('aria-describedby', `help_${name}`);
+  return element('div', { className: 'field' }, element('label', { htmlFor: input.id, textContent: title }), input,
+    element('small', { id: `help_${name}`, textContent: text }));
+}
+
+export function build(capabilities, list, devices) {
+  const rows = (capabilities?.options ?? []).filter((o) => !unlisted.includes(o.name));
+  const initial = (name, otherwise) => String(rows.find((o) => o.name === name)?.default ?? otherwise);
+  const scale = Number(initial('upscale', '2'));
+  $('scale').replaceChildren(...['1', '1.5', '2', '3', '4', '8'].map((value) => element('label', {},
+    element('input', { type: 'radio', name: 'upscale', value, defaultChecked: Number(value) === scale }),
+    element('span', { textContent: `${value}×` }))));
+  choices($('version'), models(list, 'face', 'Restore (recommended)', 'Leave as they are'));
+  choices($('bg_upsampler'), models(list, 'upscaler', 'Sharpen (recommended)', 'Only enlarge'));
+  choices($('ext'), [['', 'Same as the picture'], ...(capabilities?.formats?.out ?? ['jpeg', 'png']).map((f) => [f === 'jpeg' ? 'jpg' : f, names[f] ?? f.toUpperCase()])]);
+  $('weight').defaultValue = initial('weight', '1');
+
+  const grouped = new Set(groups.flatMap(([, members]) => members));
+  $('more').replaceChildren(...groups.map(([title, members]) => {
+    const mine = rows.filter((o) => members.includes(o.name) || (title === 'Other' && !grouped.has(o.name) && !common.includes(o.name)));
+    mine.sort((a, b) => members.indexOf(a.name) - members.indexOf(b.name));
+    return mine.length ? element('fieldset', {}, element('legend', { textContent: title }), ...mine.map((o) => field(o, devices, list))) : '';
+  }));
+  recall();
+  show();
+}
+
+// Every control of an option; the buttons have no name.
+const controls = () => [...$('form').elements].filter((input) => input.name);
+
+function value(input) {
+  if (input.type === 'radio') return input.checked && !input.defaultChecked ? input.value : '';
+  if (input.type === 'checkbox') return input.checked !== input.defaultChecked ? String(input.checked) : '';
+  if (input.type === 'range') return Number(input.value) !== Number(input.defaultValue) ? input.value : '';
+  return input.value.trim();
+}
+
+// What differs from the defaults: [[name, value]…].
+export const fields = () => controls().map((input) => [input.name, value(input)]).filter(([, text]) => text);
+
+export const scale = () => Number(document.querySelector('#scale :checked')?.value ?? 2);
+
+// What is shown of the options themselves: the strength, and how many of the folded ones were changed.
+function show() {
+  const strength = `${Math.round($('weight').value * 100)} %`;
+  $('weight_out').textContent = strength;
+  $('weight').setAttribute('aria-valuetext', strength);
+  const count = [...$('more').querySelectorAll('[name]')].filter(value).length;
+  $('more_count').textContent = count ? `(${count} changed)` : '';
+}
+
+// ---- kept over a reload ----
+
+function keep() {
+  try {
+    localStorage.setItem(place, JSON.stringify(Object.fromEntries(fields().filter(([name]) => !ofOnePicture.includes(name)))));
+  } catch { /* the browser keeps nothing: then they are the defaults next time */ }
+}
+
+function recall() {
+  let kept = {};
+  try {
+    kept = JSON.parse(localStorage.getItem(place)) ?? {};
+  } catch { /* nothing, or nothing of ours */ }
+  for (const input of controls()) {
+    const text = Object.hasOwn(kept, input.name) ? String(kept[input.name]) : '';
+    if (!text) continue;
+    if (input.type === 'radio') input.checked = input.value === text;
+    else if (input.type === 'checkbox') input.checked = text === 'true';
+    else if (input.tagName !== 'SELECT' || [...input.options].some((o) => o.value === text)) input.value = text;
+  }
+  if (!document.querySelector('#scale :checked')) $('scale').querySelectorAll('input').forEach((input) => { input.checked = input.defaultChecked; });
+}
+
+// ---- a value that the server refuses ----
+
+// Leads to the field that a problem's detail begins with, as in "quality: …".
+export function blame(detail) {
+  const found = $('form').elements.namedItem(/^(\w+): /.exec(detail)?.[1] ?? '');
+  const input = found instanceof RadioNodeList ? [...found].find((radio) => radio.checked) : found;
+  if (!input) return;
+  input.setAttribute('aria-invalid', 'true');
+  input.setAttribute('aria-errormessage', 'error');
+  const folded = input.closest('details');
+  if (folded) folded.open = true;
+  input.focus({ preventScroll: true });
+  input.scrollIntoView({ block: 'center' });
+}
+
+export function unblame() {
+  const input = document.querySelector('[aria-invalid]');
+  input?.removeAttribute('aria-invalid');
+  input?.removeAttribute('aria-errormessage');
+}
+
+$('form').addEventListener('input', () => {
+  unblame();
+  show();
+  keep();
+  changed();
+});
+$('form').addEventListener('reset', () => setTimeout(() => { // the values change after the event
+  unblame();
+  show();
+  keep();
+  changed();
+}));

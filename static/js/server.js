@@ -1,0 +1,75 @@
+// Requests to the server. All addresses are relative, so that the page also works behind a proxy under /a/path/.
+
+// The JSON of an answer, whatever its status; null when there is none.
+export async function get(path) {
+  try {
+    const answer = await fetch(path, { headers: { Accept: 'application/json, application/problem+json' } });
+    return await answer.json();
+  } catch {
+    return null;
+  }
+}
+
+let estimates = true; // until the server turns out to be an older one
+
+// What a picture of this size would take; null where the server cannot say.
+export async function estimate(query, signal) {
+  if (!estimates) return null;
+  try {
+    const answer = await fetch(`v1/estimate?${query}`, { method: 'POST', signal });
+    estimates = ![404, 405].includes(answer.status);
+    return answer.ok ? await answer.json() : null;
+  } catch {
+    return null;
+  }
+}
+
+// Sends a form to a route. on: {upload(part), uploaded(), answer(request), broken(), aborted()}. Returns the request.
+export function send(path, body, on) {
+  const request = new XMLHttpRequest(); // fetch tells nothing of an upload
+  request.open('POST', path);
+  request.responseType = 'blob';
+  request.upload.onprogress = (e) => { if (e.lengthComputable && e.loaded < e.total) on.upload(e.loaded / e.total); };
+  request.upload.onload = on.uploaded;
+  request.onload = () => on.answer(request);
+  request.onerror = on.broken;
+  request.onabort = on.aborted;
+  request.send(body);
+  return request;
+}
+
+// The problem object (RFC 9457) of an answer; {} when it has none.
+export async function problem(request) {
+  try {
+    return JSON.parse(await request.response.text());
+  } catch {
+    return {};
+  }
+}
+
+// 'face="a", background="b"' -> [['face', 'a'], ['background', 'b']]
+export const dictionary = (header) => [...(header ?? '').matchAll(/(\w+)="([^"]*)"/g)].map(([, key, value]) => [key, value]);
+
+// "detect;dur=30, decode;dur=1.2" -> [['decode', 1.2], ['detect', 30]], in the order of the names given
+export function timings(header, order) {
+  return (header ?? '').split(',').map((part) => [part.trim().split(';')[0], Number(/dur=([\d.]+)/.exec(part)?.[1])])
+    .filter(([name, ms]) => name && ms >= 0 && name !== 'total')
+    .sort(([a], [b]) => order.indexOf(a) - order.indexOf(b));
+}
+
+// '["a", "b"]' -> ['a', 'b']
+export function texts(header) {
+  try {
+    const found = JSON.parse(header ?? '[]');
+    return Array.isArray(found) ? found.filter((text) => typeof text === 'string') : [];
+  } catch {
+    return [];
+  }
+}
+
+// The file name of a Content-Disposition (RFC 6266); filename* wins.
+export function fileName(header) {
+  const extended = /filename\*=UTF-8''([^;]+)/i.exec(header ?? '');
+  if (extended) return decodeURIComponent(extended[1]);
+  return /filename="([^"]*)"/i.exec(header ?? '')?.[1] ?? /filename=([^;\s]+)/i.exec(header ?? '')?.[1] ?? 'restored';
+}

@@ -1,0 +1,37 @@
+// What the page calls the server's options, stages and models. Of an option that is not here it says what the server says.
+
+export const common = ['upscale', 'version', 'bg_upsampler', 'weight', 'ext'];
+// Not for a form: the page sends damaged itself when asked to, and shows one picture as the answer.
+export const unlisted = ['async', 'damaged', 'faces_out'];
+
+// name: [title, one line of explanation, names of values]
+export const labels = {
+  only_center_face: ['Only the face in the middle', 'The other faces are enlarged like the background.'],
+  faces: ['Which faces', 'all, none, or numbers such as 0,2. Number 0 is the face that was found most surely.'],
+  aligned: ['The picture is one face', 'For a square picture of a single upright face. The result is that face alone.'],
+  parse: ['Blending', 'How a restored face is blended into the picture.', { auto: 'Automatic', true: 'Along the outline of the face', false: 'With a soft square' }],
+  detector: ['Face finder', 'The network that looks for faces.'],
+  seed: ['Variation', 'Any number changes fine detail, such as hair. Leave it empty to get the same result every time.'],
+  suffix: ['Added to the file name', 'For example “restored”: photo.jpg becomes photo_restored.jpg.'],
+  quality: ['JPEG quality', '1 to 100. A higher number looks better and makes a larger file.'],
+  png_level: ['PNG compression', '0 to 9. A higher number makes a smaller file but takes longer. The picture is the same.'],
+  device: ['Device', 'The graphics card or processor that does the work.'],
+  precision: ['Precision', '16 bit is faster on most graphics cards; 32 bit is more exact.', { auto: 'Automatic', fp32: '32 bit', fp16: '16 bit' }],
+  bg_tile: ['Tile size', 'Large pictures are done in tiles, 32 to 4096 pixels wide. Smaller tiles need less memory; 0 means no tiles.'],
+  compat: ['Exactly like GFPGAN', 'Repeats the original program, flaws included. Only useful for comparisons.'],
+};
+
+export const groups = [
+  ['Faces', ['only_center_face', 'faces', 'aligned', 'parse', 'seed', 'detector']],
+  ['File', ['suffix', 'quality', 'png_level']],
+  ['Speed and memory', ['device', 'precision', 'bg_tile']],
+  ['Other', ['compat']],
+];
+
+export const stages = {
+  queue: 'Waiting', decode: 'Reading the picture', detect: 'Finding faces', align: 'Straightening faces', restore: 'Restoring faces',
+  parse: 'Outlining faces', background: 'Enlarging the background', paste: 'Putting faces back', encode: 'Writing the file',
+};
+
+// What the server calls a picture's models in its answer.
+export const roles = { detector: 'Face finder', face: 'Face model', parser: 'Outline model', background: 'Background model' };

@@ -1,0 +1,87 @@
+// The page for those who do not see it, or see it in other colours, or touch it.
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { test } from 'node:test';
+import { details, done, more, open, picture, ready, server, wait } from './browser.mjs';
+
+const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+
+// Chromium's accessibility tree, as assistive technology reads it.
+async function tree(page) {
+  const session = await page.context().newCDPSession(page);
+  const { nodes } = await session.send('Accessibility.getFullAXTree');
+  return nodes.filter((node) => !node.ignored).map((node) => ({
+    role: node.role?.value, name: node.name?.value ?? '',
+  }));
+}
+
+const controls = ['button', 'link', 'combobox', 'slider', 'checkbox', 'radio', 'textbox', 'spinbutton', 'progressbar', 'progress', 'form', 'DisclosureTriangle'];
+
+test('every control has a name; the strength has its own, and its value in words', async (t) => {
+  const page = await open(t);
+  await page.setInputFiles('#file', picture('picture.png'));
+  await ready(page);
+  await more(page).click();
+  await page.locator('#about summary').click();
+  await page.locator('#go').click();
+  await done(page);
+  await details(page).click();
+  const found = (await tree(page)).filter(({ role }) => controls.includes(role));
+  assert.ok(found.length >= 30, `${found.length} controls`);
+  assert.deepEqual(found.filter(({ name }) => !name.trim()), []);
+  const sliders = found.filter(({ role }) => role === 'slider').sort((a, b) => a.name.localeCompare(b.name));
+  assert.deepEqual(sliders.map(({ name }) => name.split(' ')[0]), ['Divider', 'Strength']);
+  // the inspector's tree has a slider's number alone, so its words are read from the element
+  const words = (name) => page.getByRole('slider', { name }).getAttribute('aria-valuetext');
+  assert.equal(await words(/Divider/), '50 % original');
+  assert.equal(await words('Strength'), '100 %');
+  await page.getByRole('slider', { name: 'Strength' }).fill('0.45');
+  assert.equal(await words('Strength'), '45 %');
+});
+
+test('axe finds nothing to mend, in any state and both schemes', async (t) => {
+  for (const colorScheme of ['light', 'dark']) {
+    const page = await open(t, server.url, { colorScheme });
+    const check = async (state) => {
+      await page.evaluate(axe);
+      const { violations } = await page.evaluate(() => globalThis.axe.run());
+      assert.deepEqual(violations.map(({ id, nodes }) => `${state}: ${id} ${nodes.map((n) => n.html).join(' ')}`), []);
+    };
+    await check('empty');
+    await page.setInputFiles('#file', { name: 'notes.txt', mimeType: 'text/plain', buffer: Buffer.from('text') });
+    await page.locator('#error:visible').waitFor(wait);
+    await check('refused');
+    await page.setInputFiles('#file', picture('picture.png'));
+    await ready(page);
+    await more(page).click();
+    await page.locator('#about summary').click();
+    await check('chosen, all open');
+    await page.route('**/v1/restore', async (route) => { await check('working'); await route.continue(); });
+    await page.locator('#go').click();
+    await done(page);
+    await details(page).click();
+    await check('done');
+  }
+});
+
+test('targets are 44 px high', async (t) => {
+  const page = await open(t, server.url, { viewport: { width: 390, height: 844 }, hasTouch: true, isMobile: true });
+  await page.setInputFiles('#file', picture('picture.png'));
+  await ready(page);
+  await more(page).click();
+  await page.locator('#about summary').click();
+  await page.locator('#go').click();
+  await done(page);
+  const small = await page.evaluate(() => [...document.querySelectorAll('a, button, summary, select, input, label.button')]
+    .filter((node) => node.checkVisibility() && node.id !== 'file' && node.id !== 'split')
+    .map((node) => [node.outerHTML.slice(0, 80), (node.type === 'checkbox' ? node.closest('.field').querySelector('label') : node).getBoundingClientRect().height])
+    .filter(([, height]) => height < 43.5 && height > 0));
+  assert.deepEqual(small, []);
+});
+
+test('in forced colours the chosen scale differs by more than its weight', async (t) => {
+  const page = await open(t, server.url, { forcedColors: 'active' });
+  const ground = (selector) => page.locator(selector).first().evaluate((node) => getComputedStyle(node).backgroundColor);
+  assert.notEqual(await ground('#scale :checked + span'), await ground('#scale :not(:checked) + span'));
+});

@@ -1,0 +1,167 @@
+// What is told before a picture is sent: the result's size, limits, the time; and what refusals and notes say afterwards.
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { test } from 'node:test';
+import { png } from '../api/client.mjs';
+import { startServer, fixtureModels } from '../api/server.mjs';
+import { done, give, more, open, picture, ready, server, text, wait } from './browser.mjs';
+
+const json = (body, status = 200, headers = {}) => ({ status, headers, contentType: 'application/json', body: JSON.stringify(body) });
+const file = (name, buffer) => ({ name, mimeType: 'image/png', buffer });
+
+// What a server that says more than ours does would say in /v1/capabilities.
+const capable = async (page, change) => page.route('**/v1/capabilities', async (route) => {
+  const answer = await route.fetch();
+  const capabilities = await answer.json();
+  change(capabilities);
+  await route.fulfill({ response: answer, json: capabilities });
+});
+
+// Answers every restoration with a problem; counts them and keeps what was sent.
+async function refuse(page, status, problem, headers) {
+  const bodies = [];
+  await page.route('**/v1/restore', async (route) => {
+    bodies.push(route.request().postDataBuffer()?.toString('latin1') ?? '');
+    await route.fulfill({ status, headers, contentType: 'application/problem+json', body: JSON.stringify({ status, request_id: 'ab12', ...problem }) });
+  });
+  return bodies;
+}
+const begin = async (page, name = 'picture.png') => {
+  await page.setInputFiles('#file', picture(name));
+  await ready(page);
+  await page.locator('#go').click();
+};
+
+test('the size of the result, in pixels and on paper', async (t) => {
+  const page = await open(t);
+  await page.setInputFiles('#file', file('wide.png', png(600, 300)));
+  await page.locator('#plan', { hasText: 'Result: 1200 × 600 px, a print of 10 × 5 cm' }).waitFor(wait);
+  await page.getByRole('radio', { name: '4×' }).check();
+  await page.locator('#plan', { hasText: 'Result: 2400 × 1200 px, a print of 20 × 10 cm' }).waitFor(wait);
+});
+
+test('limits are told before the upload', async (t) => {
+  const narrow = await startServer({ args: [...fixtureModels, '--input_pixels', '100000', '--result_pixels', '300000'] });
+  t.after(() => narrow.stop());
+  const page = await open(t, narrow.url);
+  let sent = 0;
+  page.on('request', (request) => { sent += request.url().endsWith('/v1/restore'); });
+  await page.setInputFiles('#file', file('large.png', png(400, 300)));
+  await page.locator('#plan_problem', { hasText: 'This picture has 0.1 megapixels; the server accepts at most 0.1 megapixels.' }).waitFor(wait);
+  assert.equal(await page.locator('#go').isDisabled(), true);
+
+  await page.setInputFiles('#file', picture('picture.png')); // 160 × 128
+  await ready(page);
+  const enabled = () => page.locator('#scale input').evaluateAll((all) => all.filter((radio) => !radio.disabled).map((radio) => radio.value));
+  assert.deepEqual(await enabled(), ['1', '1.5', '2', '3']);
+  assert.match(await text(page, '#help_upscale'), /more than 0\.3 megapixels are not made/);
+  await page.setInputFiles('#file', file('middle.png', png(300, 300)));
+  await page.locator('#plan_problem', { hasText: 'larger than the server makes. Choose 1.5× or less.' }).waitFor(wait);
+  assert.equal(await page.locator('#go').isDisabled(), true);
+  await page.getByRole('radio', { name: '1.5×' }).check();
+  await ready(page);
+  assert.equal(sent, 0);
+});
+
+test('the time is told, with a warning where it is long or impossible; an older server says nothing', async (t) => {
+  const page = await open(t);
+  let answer = json({ seconds: 118, queue_seconds: 0, measured: true, fits: true });
+  const queries = [];
+  await page.route('**/v1/estimate*', (route) => { queries.push(new URL(route.request().url()).searchParams); return route.fulfill(answer); });
+  await page.setInputFiles('#file', picture('picture.png'));
+  await page.locator('#plan', { hasText: 'about 2 minutes on this computer' }).waitFor(wait);
+  assert.deepEqual(Object.fromEntries(queries.at(-1)), { width: '160', height: '128' });
+  answer = json({ seconds: 1500, queue_seconds: 60, measured: false, fits: true });
+  await page.getByRole('radio', { name: '8×' }).check();
+  await page.locator('#plan_problem', { hasText: 'This will take long: perhaps about 25 minutes on this computer, after about 1 minute of waiting.' }).waitFor(wait);
+  assert.equal(queries.at(-1).get('upscale'), '8');
+  assert.equal(await page.locator('#go').isEnabled(), true);
+  answer = json({ seconds: 9, fits: false, reason: 'it needs 90 GB of memory' });
+  await page.getByRole('radio', { name: '4×' }).check();
+  await page.locator('#plan_problem', { hasText: 'It needs 90 GB of memory.' }).waitFor(wait);
+  answer = json({}, 404);
+  await page.getByRole('radio', { name: '3×' }).check();
+  await page.locator('#plan_problem').waitFor({ ...wait, state: 'hidden' });
+  assert.equal(await text(page, '#plan'), 'Result: 480 × 384 px, a print of 4 × 3 cm');
+});
+
+test('the server itself says how long it takes', async (t) => {
+  const page = await open(t);
+  await page.setInputFiles('#file', picture('picture.png'));
+  await ready(page);
+  await page.locator('#plan', { hasText: /(seconds|minutes?) on this computer/ }).waitFor(wait);
+});
+
+test('a file that is not read: which are, and how to convert it', async (t) => {
+  const page = await open(t);
+  for (const [name, head, words] of [['a.heic', '\0\0\0\x18ftypheic\0\0', /only JPEG and PNG[^]*iPhone[^]*JPEG/], ['a.tif', 'II\x2a\0\0\0', /TIFF[^]*save it as JPEG or PNG/],
+    ['a.gif', 'GIF89a', /GIF/], ['a.bmp', 'BM\0\0', /BMP/], ['a.cr2', 'II\x2a\0\x10\0\0\0CR', /RAW/], ['a.pdf', '%PDF-1.4', /PDF/]]) {
+    await give(page, 'drop', name, Buffer.from(head, 'latin1'));
+    await page.locator('#error', { hasText: words }).waitFor(wait);
+  }
+  assert.equal(await page.locator('#go').isDisabled(), true);
+});
+
+test('a damaged picture is restored as far as it goes, when asked', async (t) => {
+  const page = await open(t, server.url, { prepare: (it) => capable(it, (c) => {
+    if (!c.options.some((o) => o.name === 'damaged')) c.options.push({ name: 'damaged', type: 'enum', default: 'refuse', allowed: 'refuse or accept', help: '' });
+  }) });
+  const bodies = await refuse(page, 422, { code: 'corrupt', detail: 'the JPEG is cut short' });
+  await more(page).click();
+  assert.equal(await page.locator('#option_damaged').count(), 0);
+  await begin(page);
+  await page.getByRole('button', { name: 'Restore what is there' }).click();
+  await page.locator('#error', { hasText: 'Too little of this file is left' }).waitFor(wait);
+  assert.equal(await page.getByRole('button', { name: 'Restore what is there' }).count(), 0);
+  assert.equal(bodies.length, 2);
+  if (bodies[1]) {
+    assert.doesNotMatch(bodies[0], /name="damaged"/);
+    assert.match(bodies[1], /name="damaged"\r\n\r\naccept/);
+  }
+});
+
+test('refusals say in plain words what to do', async (t) => {
+  for (const [status, headers, words] of [
+    [403, {}, /refused this request[^]*Whoever runs the server can allow it/], [421, {}, /does not answer under this address[^]*127\.0\.0\.1/],
+    [503, {}, /cannot take the picture right now[^]*Try again/], [507, {}, /no room left[^]*Try again later/], [504, {}, /took too long/],
+    [429, { 'Retry-After': '600' }, /busy[^]*about 10 minutes[^]*Try again in \d+ s/]]) {
+    const page = await open(t);
+    await refuse(page, status, { detail: `the server's words of ${status}` }, headers);
+    await begin(page);
+    await page.locator('#error', { hasText: words }).waitFor(wait);
+    assert.match(await text(page, '#error small'), new RegExp(`words of ${status} · Request ab12`));
+  }
+});
+
+test('a busy server is asked again, once, by a click', async (t) => {
+  const page = await open(t);
+  const bodies = await refuse(page, 429, { detail: 'the queue is full' }, { 'Retry-After': '1' });
+  await begin(page);
+  const again = page.locator('#error button');
+  await again.waitFor(wait);
+  assert.match(await again.innerText(), /^Try again/);
+  await page.getByRole('button', { name: 'Try again', exact: true }).and(page.locator(':enabled')).waitFor(wait);
+  assert.equal(bodies.length, 1, 'not by itself');
+  await page.unroute('**/v1/restore');
+  await again.click();
+  await done(page);
+});
+
+test('the notes are shown; no face found and no face restored are two things', async (t) => {
+  const page = await open(t);
+  let headers = {};
+  const body = readFileSync(picture('picture.png'));
+  await page.route('**/v1/restore', (route) => route.fulfill({ status: 200, contentType: 'image/png', headers, body }));
+  const report = async (...notes) => {
+    headers = { 'X-Restored-Faces': '0', 'X-Restored-Notes': JSON.stringify(notes) };
+    await begin(page);
+    await done(page);
+    return text(page, '#report');
+  };
+  assert.match(await report('gray samples became RGB', 'small starter models were used (face)'), /^No face found\s+Gray samples became RGB\.\s+Details$/);
+  assert.match(await report('face 7 was asked for, but the picture has 1 face'), /^No face restored\s+Face 7 was asked for/);
+  headers = { 'X-Restored-Faces': '1', 'X-Restored-Notes': '{broken' };
+  await begin(page);
+  await done(page);
+  await page.locator('#report', { hasText: '1 face restored' }).waitFor(wait);
+});

@@ -1,0 +1,136 @@
+// What is seen of the page from elsewhere and later: title, notification, settings, the question before it is left.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { done, more, open, picture, ready, server, text, wait } from './browser.mjs';
+
+// Answers wait until release() is called.
+async function hold(page) {
+  let release;
+  const held = new Promise((resolve) => { release = resolve; });
+  await page.route('**/v1/restore', async (route) => { await held; await route.continue(); });
+  return release;
+}
+
+test('the title shows how it goes', async (t) => {
+  const page = await open(t);
+  assert.equal(await page.title(), 'restored');
+  await page.setInputFiles('#file', picture('picture.png'));
+  await ready(page);
+  await page.evaluate(() => {
+    globalThis.titles = [];
+    new MutationObserver(() => titles.push(document.title)).observe(document.querySelector('title'), { childList: true });
+  });
+  await page.locator('#go').click();
+  await done(page);
+  const titles = await page.evaluate(() => globalThis.titles);
+  assert.ok(titles.some((title) => /^Restoring… \d+:\d\d/.test(title)), titles.join());
+  assert.match(titles.at(-1), /^Done/);
+  await more(page).click();
+  await page.locator('#option_quality').fill('101');
+  await page.locator('#go').click();
+  await page.locator('#error:visible').waitFor(wait);
+  assert.match(await page.title(), /^Failed/);
+});
+
+test('a notification at the end, if it was asked for by a click and the tab is hidden', async (t) => {
+  const page = await open(t, server.url, { prepare: (it) => it.addInitScript(() => {
+    globalThis.asked = 0;
+    globalThis.told = [];
+    globalThis.Notification = class {
+      static permission = 'default';
+      static async requestPermission() { globalThis.asked++; return (this.permission = 'granted'); }
+      constructor(title, { body }) { globalThis.told.push([title, body]); }
+    };
+  }) });
+  const release = await hold(page);
+  await page.setInputFiles('#file', picture('picture.png'));
+  await ready(page);
+  assert.equal(await page.locator('#notify').isVisible(), false);
+  await page.locator('#go').click();
+  assert.equal(await page.evaluate(() => globalThis.asked), 0, 'never unasked');
+  await page.getByRole('button', { name: 'Tell me when it is done' }).click();
+  assert.equal(await page.evaluate(() => globalThis.asked), 1);
+  await page.locator('#notify').waitFor({ ...wait, state: 'hidden' });
+  await page.evaluate(() => Object.defineProperty(document, 'hidden', { get: () => globalThis.away ?? true, configurable: true }));
+  release();
+  await done(page);
+  assert.deepEqual(await page.evaluate(() => globalThis.told), [['Your picture is done', 'picture.png']]);
+  await page.evaluate(() => { globalThis.away = false; });
+  await page.locator('#go').click();
+  await page.locator('#status', { hasText: 'Done' }).waitFor(wait);
+  assert.equal(await page.evaluate(() => globalThis.told.length), 1, 'not while it is looked at');
+});
+
+test('settings outlive a reload, those of one picture do not', async (t) => {
+  const page = await open(t);
+  await page.getByRole('radio', { name: '4×' }).check();
+  await page.locator('#weight').fill('0.5');
+  await page.locator('#bg_upsampler').selectOption('none');
+  await more(page).click();
+  await page.locator('#option_quality').fill('80');
+  await page.locator('#option_only_center_face').check();
+  await page.locator('#option_faces').fill('0');
+  await page.reload();
+  await page.locator('main[aria-busy="false"]').waitFor(wait);
+  assert.equal(await page.getByRole('radio', { name: '4×' }).isChecked(), true);
+  assert.equal(await page.locator('#weight').inputValue(), '0.5');
+  assert.equal(await text(page, '#weight_out'), '50 %');
+  assert.equal(await page.locator('#bg_upsampler').inputValue(), 'none');
+  assert.match(await more(page).innerText(), /2 changed/);
+  assert.equal(await page.locator('#option_quality').inputValue(), '80');
+  assert.equal(await page.locator('#option_only_center_face').isChecked(), true);
+  assert.equal(await page.locator('#option_faces').inputValue(), '');
+  await more(page).click();
+  await page.getByRole('button', { name: 'Back to the defaults' }).click();
+  await page.locator('#more_count:empty').waitFor({ ...wait, state: 'attached' });
+  await page.reload();
+  await page.locator('main[aria-busy="false"]').waitFor(wait);
+  assert.equal(await page.getByRole('radio', { name: '2×' }).isChecked(), true);
+  assert.equal(await text(page, '#weight_out'), '100 %');
+});
+
+test('a browser that keeps nothing, or keeps nonsense, gets the defaults', async (t) => {
+  const broken = [() => Object.defineProperty(globalThis, 'localStorage', { get() { throw new Error('refused'); } }),
+    () => localStorage.setItem('restored', '{"upscale":"7","version":"gone","bg_tile":[1'),
+    () => localStorage.setItem('restored', '{"upscale":"7","version":"gone"}')];
+  for (const script of broken) {
+    const page = await open(t, server.url, { prepare: (it) => it.addInitScript(script) });
+    assert.equal(await page.getByRole('radio', { name: '2×' }).isChecked(), true);
+    assert.equal(await page.locator('#version').inputValue(), '');
+    await page.locator('#weight').fill('0.5');
+  }
+});
+
+test('asks before a job or a result is left, not otherwise', async (t) => {
+  const page = await open(t);
+  const asks = () => page.evaluate(() => !dispatchEvent(new Event('beforeunload', { cancelable: true })));
+  const release = await hold(page);
+  await page.setInputFiles('#file', picture('picture.png'));
+  await ready(page);
+  assert.equal(await asks(), false);
+  await page.locator('#go').click();
+  await page.locator('#cancel:visible').waitFor(wait);
+  assert.equal(await asks(), true);
+  release();
+  await done(page);
+  assert.equal(await asks(), true);
+  await Promise.all([page.waitForEvent('download'), page.locator('#download').click()]);
+  assert.equal(await asks(), false);
+});
+
+test('a phone shows state, bar and time on its first screen', async (t) => {
+  const page = await open(t, server.url, { viewport: { width: 390, height: 844 }, hasTouch: true, isMobile: true });
+  await page.setInputFiles('#file', picture('two.png'));
+  await ready(page);
+  await page.getByRole('radio', { name: '8×' }).check();
+  await page.locator('#bg_upsampler').selectOption('rrdb_x4'); // takes long
+  await page.locator('#go').click();
+  await page.locator('#status', { hasText: /Restoring… \d+:\d\d/ }).waitFor(wait);
+  await page.evaluate(() => scrollTo(0, 0));
+  for (const id of ['status', 'progress', 'cancel']) {
+    const { top, bottom } = await page.locator(`#${id}`).evaluate((node) => node.getBoundingClientRect());
+    assert.ok(top >= 0 && bottom <= 844 && bottom > top, `${id}: ${top} to ${bottom}`);
+  }
+  await page.locator('#cancel').click();
+  await page.locator('#go:visible').waitFor(wait);
+});

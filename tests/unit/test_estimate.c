@@ -1,0 +1,239 @@
+/* What estimates make of a picture's size and the options, and of jobs that are done. No network runs. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "server/job/estimate.h"
+
+static const struct model_entry
+    detector = {.name = "detector", .bytes = 2000000, .info = {.kind = MODEL_DETECTOR}},
+    face = {.name = "face", .bytes = 300000000, .info = {.kind = MODEL_FACE, .face_size = 512}},
+    parser = {.name = "parser", .bytes = 80000000, .info = {.kind = MODEL_PARSER}},
+    upscaler = {.name = "up x2",
+                .bytes = 67000000,
+                .info = {.kind = MODEL_UPSCALER, .architecture = "RRDBNet", .scale = 2, .unshuffle = 2}};
+static const struct device_info cpu = {.id = "cpu", .name = "Processor", .type = DEVICE_CPU, .usable = true},
+                                gpu = {.id = "vulkan:0",
+                                       .name = "GPU",
+                                       .uuid = "1",
+                                       .type = DEVICE_DISCRETE,
+                                       .usable = true,
+                                       .asynchronous = true};
+
+struct asked {
+    struct speed_table *table;
+    struct restoration *r;
+    const struct model_entry *models[ROLE_COUNT];
+    struct estimate_request request;
+};
+
+static void begin(struct asked *a, int width, int height)
+{
+    struct error err = ERROR_INIT;
+    memset(a, 0, sizeof *a);
+    assert_int_equal(speed_open(&a->table, NULL, &err), OK);
+    assert_int_equal(restoration_create(&a->r, &err), OK);
+    a->r->in_info.width = width;
+    a->r->in_info.height = height;
+    a->r->in_info.bits = 8;
+    a->r->in_info.channels = 3;
+    a->r->in_info.format = a->r->output_format = IMAGE_JPEG;
+    a->models[ROLE_DETECTOR] = &detector;
+    a->models[ROLE_FACE] = &face;
+    a->models[ROLE_PARSER] = &parser;
+    a->models[ROLE_UPSCALER] = &upscaler;
+    a->request = (struct estimate_request){
+        .r = a->r, .models = a->models, .device = &cpu, .precision = PRECISION_FP32, .faces = 1};
+}
+
+static void end(struct asked *a)
+{
+    restoration_destroy(&a->r);
+    speed_close(&a->table);
+}
+
+static struct estimate predict(const struct asked *a)
+{
+    struct estimate estimate;
+    estimate_predict(a->table, &a->request, &estimate);
+    assert_true(estimate.low <= estimate.seconds && estimate.seconds <= estimate.high);
+    assert_true(estimate.device_seconds <= estimate.seconds);
+    return estimate;
+}
+
+/* A machine on which each kind of work takes so long; without anything else. */
+static double machine(const struct asked *a, double speed)
+{
+    struct restoration *r = a->r;
+    const double megapixels = r->in_info.width * r->in_info.height / 1e6, faces = a->request.faces;
+    const double longest = r->in_info.width > r->in_info.height ? r->in_info.width : r->in_info.height;
+    const double scale = longest > 2048 ? 2048 / longest : 1;
+    memset(r->stage_ms, 0, sizeof r->stage_ms);
+    r->stage_ms[STAGE_DECODE] = 10 * megapixels;
+    r->stage_ms[STAGE_DETECT] = 300 * speed * megapixels * scale * scale;
+    r->stage_ms[STAGE_RESTORE] = 4000 * speed * faces;
+    r->stage_ms[STAGE_PARSE] = 3000 * speed * faces;
+    r->stage_ms[STAGE_BACKGROUND] = 50000 * speed * megapixels;
+    r->stage_ms[STAGE_ENCODE] = 40 * megapixels;
+    double ms = 0;
+    for (int stage = 0; stage < STAGE_COUNT; stage++)
+        ms += r->stage_ms[stage];
+    return ms / 1e3;
+}
+
+static void size(struct asked *a, double megapixels)
+{
+    a->r->in_info.width = (int)(megapixels * 1000);
+    a->r->in_info.height = 1000;
+}
+
+/* From one photo the others follow within a factor of two, from 0.1 to 50 megapixels, with any number of faces. */
+static void test_learns(void **state)
+{
+    (void)state;
+    static const double sizes[] = {0.1, 0.5, 2, 12, 50};
+    for (int device = 0; device < 2; device++) {
+        struct asked a;
+        begin(&a, 1000, 1000);
+        a.request.device = device ? &gpu : &cpu;
+        assert_false(predict(&a).measured);
+        for (int faces = 1; faces <= 4; faces++) { /* on a GPU they tell the face's time from the background's */
+            a.request.faces = faces % 3;
+            machine(&a, device ? 0.01 : 1);
+            a.r->stage_ms[STAGE_BACKGROUND] += 5000; /* plans in the making: once */
+            a.r->making_ms[STAGE_BACKGROUND] = 5000;
+            estimate_learn(a.table, &a.request);
+        }
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+            for (a.request.faces = 0; a.request.faces < 3; a.request.faces++) {
+                size(&a, sizes[i]);
+                const double seconds = machine(&a, device ? 0.01 : 1);
+                const struct estimate estimate = predict(&a);
+                assert_true(estimate.measured);
+                if (estimate.seconds > 2 * seconds || estimate.seconds < seconds / 2)
+                    fail_msg("%s, %.1f MP, %d faces: %.3f s of %.3f", a.request.device->id, sizes[i], a.request.faces,
+                             estimate.seconds, seconds);
+            }
+        end(&a);
+    }
+}
+
+/* What another network will take follows from the speed that one showed. */
+static void test_unknown_model(void **state)
+{
+    (void)state;
+    struct asked a;
+    struct model_entry other = upscaler;
+    begin(&a, 1000, 1000);
+    const double before = predict(&a).seconds;
+    machine(&a, 100);
+    estimate_learn(a.table, &a.request);
+    snprintf(other.name, sizeof other.name, "another");
+    a.models[ROLE_UPSCALER] = &other;
+    const struct estimate estimate = predict(&a);
+    assert_false(estimate.measured);
+    assert_true(estimate.seconds > 20 * before); /* the machine is slow */
+    assert_true(estimate.high / estimate.low > 4);
+    a.request.device = &gpu; /* of another device it says nothing */
+    a.models[ROLE_UPSCALER] = &upscaler;
+    assert_false(predict(&a).measured);
+    assert_true(predict(&a).seconds < before);
+    end(&a);
+}
+
+/* One that went wrong teaches nothing. */
+static void test_disturbed(void **state)
+{
+    (void)state;
+    struct asked a;
+    begin(&a, 1000, 1000);
+    machine(&a, 1);
+    a.r->shrinks = 1;
+    estimate_learn(a.table, &a.request);
+    assert_false(predict(&a).measured);
+    a.r->shrinks = 0;
+    a.r->fallbacks = 1;
+    estimate_learn(a.table, &a.request);
+    assert_false(predict(&a).measured);
+    end(&a);
+}
+
+static void test_options(void **state)
+{
+    (void)state;
+    struct asked a;
+    begin(&a, 3000, 2000);
+    const struct estimate whole = predict(&a);
+    assert_int_equal(whole.width, 6000);
+    assert_int_equal(whole.height, 4000);
+    assert_true(whole.tiles > 1);
+    a.r->options.bg_tile = 0;
+    assert_int_equal(predict(&a).tiles, 1);
+    assert_true(predict(&a).memory > whole.memory);
+    a.r->options.bg_tile = 100;
+    assert_true(predict(&a).tiles >= 600);
+    assert_true(predict(&a).seconds > whole.seconds); /* tiles overlap */
+    a.r->options.bg_tile = -1;
+    a.request.faces = -1; /* unknown: as with one, from none to several */
+    const struct estimate unknown = predict(&a);
+    assert_float_equal(unknown.seconds, whole.seconds, 1e-9);
+    assert_true(unknown.low < whole.low && unknown.high > whole.high);
+    a.models[ROLE_UPSCALER] = NULL;
+    assert_true(predict(&a).seconds < whole.seconds);
+    assert_int_equal(predict(&a).tiles, 0);
+    a.r->detect_only = true;
+    assert_int_equal(predict(&a).width, 0);
+    end(&a);
+}
+
+/* What the result's format costs goes by the result's pixels. */
+static void test_formats(void **state)
+{
+    (void)state;
+    double more[2][2];
+    for (int large = 0; large < 2; large++) {
+        struct asked a;
+        begin(&a, 1000, 1000);
+        memset(a.models, 0, sizeof a.models);
+        a.request.faces = 0;
+        size(&a, large ? 4 : 1);
+        const double jpeg = predict(&a).seconds;
+        a.r->output_format = IMAGE_PNG;
+        a.r->options.png_level = 3;
+        more[large][0] = predict(&a).seconds - jpeg;
+        a.r->options.png_level = 9;
+        more[large][1] = predict(&a).seconds - jpeg;
+        end(&a);
+        assert_true(more[large][0] > 0 && more[large][1] > 2 * more[large][0]);
+    }
+    for (int k = 0; k < 2; k++)
+        assert_true(fabs(more[1][k] - 4 * more[0][k]) < 1e-9);
+}
+
+static void test_bytes(void **state)
+{
+    (void)state;
+    struct options options;
+    options_init(&options);
+    options.upscale = 2;
+    options.ext = FORMAT_PNG;
+    assert_true(estimate_picture_bytes(1000, 1000, 3, 8, &options) == 27000000);
+    assert_true(estimate_picture_bytes(1000, 1000, 3, 16, &options) == 30000000);
+    options.ext = FORMAT_JPEG;
+    assert_true(estimate_picture_bytes(1000, 1000, 3, 8, &options) == 19000000);
+    assert_true(estimate_picture_bytes(65000, 65000, 3, 8, &options) > UINT64_C(1) << 36);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_learns),  cmocka_unit_test(test_unknown_model), cmocka_unit_test(test_disturbed),
+        cmocka_unit_test(test_options), cmocka_unit_test(test_formats),       cmocka_unit_test(test_bytes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,88 @@
+/* Faces that lie over one another in compat, where each is blended with what the earlier ones left, unrounded. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "server/pipeline/paste.h"
+
+enum { SIDE = 150, FACE = 64 };
+
+struct place {
+    int x, y;
+};
+
+/* White faces, parsed or square, over a gray: the result's first channel. */
+static void paste(const struct place *places, int count, bool parse, int gray, uint8_t out[SIDE * SIDE])
+{
+    struct error err = ERROR_INIT;
+    struct restoration *r;
+    if (restoration_create(&r, &err) || image_create(&r->picture, SIDE, SIDE, 3, 8, false, &err) ||
+        image_create(&r->result, SIDE, SIDE, 3, 8, false, &err))
+        fail_msg("%s", err.text);
+    memset(r->picture->pixels, gray, 3 * SIDE * SIDE);
+    memset(r->result->pixels, gray, 3 * SIDE * SIDE);
+    r->options.compat = true;
+    r->options.upscale = 1;
+    r->faces = calloc((size_t)count, sizeof *r->faces);
+    r->face_count = count;
+    for (int i = 0; i < count; i++) {
+        struct face *f = &r->faces[i];
+        f->size = FACE;
+        f->affine[0] = f->affine[4] = 1;
+        f->affine[2] = -places[i].x;
+        f->affine[5] = -places[i].y;
+        if (image_create(&f->restoration, FACE, FACE, 3, 8, false, &err))
+            fail_msg("%s", err.text);
+        memset(f->restoration->pixels, 255, 3 * FACE * FACE);
+        if (parse) {
+            f->classes = malloc(FACE * FACE);
+            memset(f->classes, 1, FACE * FACE);
+        }
+    }
+    struct step step = {.r = r, .width = SIDE, .height = SIDE};
+    if (paste_layers(&step, &err) || paste_step(&step, &err))
+        fail_msg("%s", err.text);
+    paste_end(&step);
+    for (int i = 0; i < SIDE * SIDE; i++) {
+        out[i] = ((const uint8_t *)r->result->pixels)[3 * i];
+        assert_int_equal(out[i], ((const uint8_t *)r->result->pixels)[3 * i + 2]);
+    }
+    restoration_destroy(&r);
+}
+
+static void overlapping_faces_add_up(void **state)
+{
+    (void)state;
+    static const struct place middle = {40, 42};
+    static uint8_t one[SIDE * SIDE], black[SIDE * SIDE], white[SIDE * SIDE], both[SIDE * SIDE];
+    for (int parse = 0; parse < 2; parse++)
+        for (int dy = -50; dy <= 50; dy += 25)
+            for (int dx = -39; dx <= 39; dx += 13) {
+                const struct place places[2] = {middle, {middle.x + dx, middle.y + dy}};
+                paste(&places[0], 1, parse, 90, one);
+                paste(&places[1], 1, parse, 0, black);
+                paste(&places[1], 1, parse, 255, white);
+                paste(places, 2, parse, 90, both);
+                int bright = 0;
+                for (int i = 0; i < SIDE * SIDE; i++) {
+                    /* what the second makes of what the first leaves; each of them is truncated */
+                    const double wanted = black[i] + (white[i] - black[i]) / 255. * one[i];
+                    if (!(both[i] <= wanted + 3 && both[i] >= wanted - 2))
+                        fail_msg("the second at %d, %d of the first: %d instead of %g at %d, %d", dx, dy, both[i],
+                                 wanted, i % SIDE, i / SIDE);
+                    bright += both[i] >= 254;
+                }
+                assert_true(bright > FACE * FACE / 2);
+            }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(overlapping_faces_add_up)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
