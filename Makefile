@@ -30,7 +30,7 @@ HARDEN   += $(if $(findstring -fsanitize,$(CFLAGS)),,$(if $(filter -O1 -O2 -O3 -
 HARDEN   += -ffile-prefix-map=$(CURDIR)=.
 override CFLAGS += -std=c17 $(WARN) -ffp-contract=off -fno-math-errno -pthread $(HARDEN) $(if $(CI),-Werror)
 override LDFLAGS += -pie -Wl,-z,relro,-z,now,-z,noexecstack
-LDLIBS   := -lcurl -lmicrohttpd -ljansson -lpng -ljpeg -lnettle -lz -lm -pthread
+LDLIBS   := -lcurl -lsqlite3 -larchive -lmicrohttpd -ljansson -lpng -ljpeg -lnettle -lz -lm -pthread
 GLSLC    := glslc
 
 RUNTIME  := $(wildcard runtime/*.c runtime/*/*.c)

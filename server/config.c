@@ -101,6 +101,14 @@ static const struct config_key config_keys[] = {
      "most faces of a picture that are restored, the largest and surest; the report says how many were left out"},
     {KEY(cache_dir, KIND_TEXT), "", 0, 0,
      "folder for compiled pipelines; empty: $XDG_CACHE_HOME/restored, else ~/.cache/restored"},
+    {KEY(state_dir, KIND_TEXT), "", 0, 0,
+     "folder for asynchronous jobs, their pictures, and bodies too large for memory; one server at a time; empty: "
+     "$XDG_STATE_HOME/restored, else ~/.local/state/restored"},
+    {KEY(async_queue, KIND_COUNT), "10000", 1, 1000000, "asynchronous jobs that may wait; more are refused with 429"},
+    {KEY(result_ttl, KIND_COUNT), "3600", 1, 366 * SECONDS_MAX,
+     "seconds that an asynchronous job and its result are kept after its end"},
+    {KEY(spool_max_bytes, KIND_BYTES), "10GiB", 1 << 20, UINT64_C(1) << 50,
+     "most bytes of all files in state_dir together; past it new jobs are refused with 507"},
     {KEY(log_level, KIND_LEVEL), "info", 0, 0, "debug, info, warn or error"},
     {KEY(cpu_isa, KIND_ISA), "auto", 0, 0,
      "auto, base, avx2 or avx512: instruction set of the device cpu; auto: the best that the processor has"},
@@ -430,22 +438,34 @@ void config_apply(const struct config *config)
     switches_set(SWITCH_VULKAN_VALIDATION, config->vulkan_validation ? "1" : "");
 }
 
-const char *config_cache_dir(const struct config *config, char *out, size_t size)
+/* A folder of ours: the configured one, else one named restored in $variable, else in ~/home. */
+static const char *config_folder(const char *configured, const char *variable, const char *in_home, const char *what,
+                                 char *out, size_t size)
 {
-    const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    const char *xdg = getenv(variable), *home = getenv("HOME");
     int n;
-    if (*config->cache_dir)
-        n = snprintf(out, size, "%s", config->cache_dir);
+    if (*configured)
+        n = snprintf(out, size, "%s", configured);
     else if (xdg && *xdg == '/') /* the XDG rule: a relative path is ignored */
         n = snprintf(out, size, "%s/restored", xdg);
     else if (home && *home)
-        n = snprintf(out, size, "%s/.cache/restored", home);
+        n = snprintf(out, size, "%s/%s/restored", home, in_home);
     else
         return NULL;
     struct error err = ERROR_INIT;
     if (n < 0 || (size_t)n >= size || file_make_folders(out, &err)) {
-        log_event(LOG_WARN, "cache", "no folder for compiled pipelines: %s", err.code ? err.text : "path too long");
+        log_event(LOG_WARN, "folder", "no folder for %s: %s", what, err.code ? err.text : "path too long");
         return NULL;
     }
     return out;
+}
+
+const char *config_cache_dir(const struct config *config, char *out, size_t size)
+{
+    return config_folder(config->cache_dir, "XDG_CACHE_HOME", ".cache", "compiled pipelines", out, size);
+}
+
+const char *config_state_dir(const struct config *config, char *out, size_t size)
+{
+    return config_folder(config->state_dir, "XDG_STATE_HOME", ".local/state", "asynchronous jobs", out, size);
 }

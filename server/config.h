@@ -35,6 +35,10 @@ struct config {
     uint64_t detect_max_side; /* px; 0: none */
     uint64_t max_faces;
     char cache_dir[1024]; /* "": $XDG_CACHE_HOME/restored */
+    char state_dir[1024]; /* "": $XDG_STATE_HOME/restored */
+    uint64_t async_queue; /* asynchronous jobs that may wait */
+    uint64_t result_ttl;  /* seconds */
+    uint64_t spool_max_bytes;
     enum log_level log_level;
     int cpu_isa, vulkan_direct; /* numbers of their words */
     uint64_t vulkan_memory;     /* bytes; 0: all there is */
@@ -81,5 +85,8 @@ bool config_split_listen(const char *listen, char *host, size_t host_size, char 
 /* The folder for compiled pipelines: cache_dir, else $XDG_CACHE_HOME/restored, else ~/.cache/restored; created if it
  * does not exist. NULL when there is none or it cannot be created (a warning is logged). out is used as storage. */
 const char *config_cache_dir(const struct config *config, char *out, size_t size);
+
+/* The same for state_dir: else $XDG_STATE_HOME/restored, else ~/.local/state/restored. */
+const char *config_state_dir(const struct config *config, char *out, size_t size);
 
 #endif

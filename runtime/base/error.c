@@ -92,6 +92,7 @@ const char *error_code_name(enum error_code code)
         [ERROR_STALLED] = "stalled",
         [ERROR_TOO_SLOW] = "too-slow",
         [ERROR_BUSY] = "busy",
+        [ERROR_FULL] = "full",
         [ERROR_INTERNAL] = "internal",
     };
     return (unsigned)code < sizeof names / sizeof names[0] ? names[code] : "unknown";

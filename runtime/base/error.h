@@ -24,6 +24,7 @@ enum error_code {
     ERROR_STALLED,         /* the job made no progress for too long */
     ERROR_TOO_SLOW,        /* the job would not be done before its deadline */
     ERROR_BUSY,            /* the queue is full, or the server drains */
+    ERROR_FULL,            /* the disk, or the space we may use of it */
     ERROR_INTERNAL         /* a bug of ours */
 };
 

@@ -14,12 +14,17 @@ static const struct {
     const char *title, *code; /* code: used if the error has none */
 } rows[] = {
     [REPLY_OK] = {200, "OK", ""},
+    [REPLY_ACCEPTED] = {202, "Accepted", ""},
+    [REPLY_NO_CONTENT] = {204, "No Content", ""},
     [REPLY_NOT_MODIFIED] = {304, "Not Modified", ""},
     [REPLY_BAD_REQUEST] = {400, "Bad Request", "invalid"},
+    [REPLY_UNAUTHORIZED] = {401, "Unauthorized", "unauthorized"},
     [REPLY_FORBIDDEN] = {403, "Forbidden", "cross-site"},
     [REPLY_NOT_FOUND] = {404, "Not Found", "not-found"},
     [REPLY_METHOD_NOT_ALLOWED] = {405, "Method Not Allowed", "method-not-allowed"},
     [REPLY_NOT_ACCEPTABLE] = {406, "Not Acceptable", "not-acceptable"},
+    [REPLY_CONFLICT] = {409, "Conflict", "conflict"},
+    [REPLY_GONE] = {410, "Gone", "gone"},
     [REPLY_LENGTH_REQUIRED] = {411, "Length Required", "length-required"},
     [REPLY_BODY_TOO_LARGE] = {413, "Content Too Large", "body-too-large"},
     [REPLY_UNSUPPORTED] = {415, "Unsupported Media Type", "unsupported"},
@@ -32,6 +37,7 @@ static const struct {
     [REPLY_INTERNAL] = {500, "Internal Server Error", "internal"},
     [REPLY_UNAVAILABLE] = {503, "Service Unavailable", "unavailable"},
     [REPLY_TIMEOUT] = {504, "Gateway Timeout", "timeout"},
+    [REPLY_FULL] = {507, "Insufficient Storage", "full"},
 };
 
 int reply_status(enum reply reply)
@@ -63,6 +69,8 @@ enum reply reply_for(enum error_code code)
     case ERROR_TIMEOUT:
     case ERROR_STALLED:
         return REPLY_TIMEOUT;
+    case ERROR_FULL:
+        return REPLY_FULL;
     case ERROR_IO:
     case ERROR_DEVICE:
     case ERROR_INTERNAL:

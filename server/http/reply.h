@@ -13,12 +13,17 @@ struct request;
 
 enum reply {
     REPLY_OK,
+    REPLY_ACCEPTED,
+    REPLY_NO_CONTENT,
     REPLY_NOT_MODIFIED,
     REPLY_BAD_REQUEST,
+    REPLY_UNAUTHORIZED,
     REPLY_FORBIDDEN,
     REPLY_NOT_FOUND,
     REPLY_METHOD_NOT_ALLOWED,
     REPLY_NOT_ACCEPTABLE,
+    REPLY_CONFLICT,
+    REPLY_GONE,
     REPLY_LENGTH_REQUIRED,
     REPLY_BODY_TOO_LARGE,
     REPLY_UNSUPPORTED,
@@ -30,7 +35,8 @@ enum reply {
     REPLY_CLIENT_GONE, /* only for the log and the metrics */
     REPLY_INTERNAL,
     REPLY_UNAVAILABLE,
-    REPLY_TIMEOUT
+    REPLY_TIMEOUT,
+    REPLY_FULL
 };
 
 /* The status number. */

@@ -26,9 +26,10 @@ export const fixtureModels = [
 // the program's own starter models are off, unless env turns them on.
 export async function startServer({ program = binary, args = fixtureModels, env = {}, cwd } = {}) {
   const folder = cwd ?? mkdtempSync(join(tmpdir(), 'restored-'));
+  const state = mkdtempSync(join(tmpdir(), 'restored-state-'));
   const child = spawn(program, ['serve', '--listen', '127.0.0.1:0', ...args], {
     cwd: folder,
-    env: { ...process.env, XDG_DATA_HOME: folder, RESTORED_STARTER_MODELS: 'false', ...env },
+    env: { ...process.env, XDG_DATA_HOME: folder, XDG_STATE_HOME: state, RESTORED_STARTER_MODELS: 'false', ...env },
     stdio: ['ignore', 'pipe', 'pipe'],
   });
   let output = '', log = '';
@@ -53,6 +54,7 @@ export async function startServer({ program = binary, args = fixtureModels, env 
       const how = await ended;
       clearTimeout(timer);
       if (!cwd) rmSync(folder, { recursive: true, force: true });
+      rmSync(state, { recursive: true, force: true });
       return how;
     },
   };

@@ -29,8 +29,9 @@ allow 'runtime/*.[ch]' $base $nn $weights $backend 'runtime/[a-z_]*\.h'
 allow 'runtime/models/*.[ch]' $base $nn $weights $backend 'runtime/[a-z_]*\.h' runtime/models/
 allow 'server/image/*.[ch]' $base server/image/
 allow 'server/pipeline/*.[ch]' $base $backend 'runtime/[a-z_]*\.h' runtime/models/ $weights server/image/ server/pipeline/
-allow 'server/job/*.[ch]' $base $backend 'runtime/[a-z_]*\.h' runtime/models/ server/image/ server/pipeline/ server/job/ 'server/[a-z_]*\.h'
-allow 'server/http/*.[ch]' $base $backend runtime/models/ server/image/ server/pipeline/ server/job/ server/http/ 'server/[a-z_]*\.h'
+allow 'server/store/*.[ch]' $base server/store/
+allow 'server/job/*.[ch]' $base server/store/ $backend 'runtime/[a-z_]*\.h' runtime/models/ server/image/ server/pipeline/ server/job/ 'server/[a-z_]*\.h'
+allow 'server/http/*.[ch]' $base server/store/ $backend runtime/models/ server/image/ server/pipeline/ server/job/ server/http/ 'server/[a-z_]*\.h'
 
 # Libraries stay where they are at home.
 home() { # home HEADER FOLDER…: only these include it
@@ -43,6 +44,8 @@ home vulkan/ runtime/vulkan/ server/cli/
 home microhttpd server/http/
 home '(png|jpeglib)' server/image/
 home jansson server/ runtime/weights/
+home sqlite3 server/store/
+home archive server/http/
 home curl/ server/cli/
 
 # A stem is one .c with its .h, once in the whole tree: it is the prefix of its symbols.

@@ -1,0 +1,52 @@
+/* The pictures of jobs that last, as files of one folder, and bodies and results that are too large for memory. Names
+ * are made by us from a job's id, never from what a client sends. A file gets its name only when all of it is on the
+ * disk, and the folder is synchronised before anyone is told. One server at a time: the folder holds a lock.
+ * Thread-safety: every function may be called from any thread, except spool_open and spool_close; a spool_file belongs
+ * to one thread at a time. */
+#ifndef SERVER_STORE_SPOOL_H
+#define SERVER_STORE_SPOOL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "runtime/base/error.h"
+
+struct spool;
+struct spool_file;
+
+enum spool_kind { SPOOL_INPUT, SPOOL_OUTPUT, SPOOL_KINDS };
+
+/* Makes the folder if it is not there (0700), locks it, and removes what was being written when the last server ended.
+ * most: bytes of all files together. ERROR_BUSY: another server uses it; ERROR_IO. */
+enum error_code spool_open(struct spool **out, const char *folder, uint64_t most, struct error *err) MUST_CHECK;
+void spool_close(struct spool **spool);
+
+/* A new file without a name, which is gone when it is destroyed or the process ends. folder NULL in spool_open is not
+ * allowed; for a server without a state folder see spool_temporary. ERROR_FULL: the disk or the spool is full. */
+enum error_code spool_create(struct spool *spool, struct spool_file **out, struct error *err) MUST_CHECK;
+enum error_code spool_write(struct spool_file *file, const void *data, size_t size, struct error *err) MUST_CHECK;
+uint64_t spool_size(const struct spool_file *file);
+/* Its descriptor, which stays the file's. */
+int spool_descriptor(const struct spool_file *file);
+void spool_discard(struct spool_file **file);
+
+/* Gives the file its name, when it and the folder are on the disk, and closes it. On failure the file stays. */
+enum error_code spool_keep(struct spool *spool, struct spool_file **file, const char *id, enum spool_kind kind,
+                           struct error *err) MUST_CHECK;
+
+/* A descriptor to read from, and the size. ERROR_NOT_FOUND: there is no such file. */
+enum error_code spool_read(struct spool *spool, const char *id, enum spool_kind kind, int *fd, uint64_t *size,
+                           struct error *err) MUST_CHECK;
+/* Removes it, if it is there. */
+void spool_remove(struct spool *spool, const char *id, enum spool_kind kind);
+
+/* Each file with a name; the function may remove it. */
+typedef void spool_file_fn(void *context, const char *id, enum spool_kind kind);
+void spool_each(struct spool *spool, spool_file_fn *each, void *context);
+
+/* Bytes in use, files without a name included, and the bound. */
+uint64_t spool_used(struct spool *spool);
+uint64_t spool_most(const struct spool *spool);
+
+#endif

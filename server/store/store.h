@@ -1,0 +1,146 @@
+/* The jobs that last: one row a job, in SQLite (WAL, synchronous=FULL). The statements use nothing that PostgreSQL
+ * lacks, so that several machines can share them later. Times are milliseconds since 1970 (UTC); 0: not yet.
+ *
+ * A running job belongs to whoever claimed it until its lease is over. `owner` and `attempts` together are the fence:
+ * a worker that comes late finds that the row is no longer its own, and its result is dropped.
+ *
+ * Who goes first: normal jobs before low ones, then clients in turns. An inserted job gets a turn: one after its
+ * client's last waiting job, but never before the smallest turn that waits. Jobs are claimed by (low, turn, number).
+ *
+ * Thread-safety: the functions that write, and begin and commit, on one thread at a time (the keeper's); those that
+ * read, from any thread: they use a connection of their own. */
+#ifndef SERVER_STORE_STORE_H
+#define SERVER_STORE_STORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "runtime/base/error.h"
+
+/* These numbers stand in the file. */
+enum store_state { STORE_QUEUED, STORE_RUNNING, STORE_DONE, STORE_FAILED, STORE_CANCELLED, STORE_STATES };
+
+struct store_job {
+    char id[33];
+    char client[72]; /* whose turn it takes: "token NAME", else "address A" */
+    char token[64];  /* name of the token that sent it; "" without tokens */
+    char batch[64];  /* "": none */
+    char name[256];  /* the client's file name: unsafe, never a path */
+    bool low;        /* priority=low */
+    enum store_state state;
+    bool cancel; /* it runs, and was asked to stop */
+    int attempts;
+    int64_t created, started, finished, expires, lease;
+    double seconds;                     /* of device time, by its estimate */
+    uint64_t input_bytes, output_bytes; /* of its files in the spool */
+    double megapixels;                  /* of its input */
+    char *options;                      /* JSON texts, NULL where there is none */
+    char *report, *parts, *error;       /* of an ended job; parts: where each picture lies in the output's file */
+};
+
+/* Frees the texts and zeroes it. */
+void store_job_clear(struct store_job *job);
+
+struct store;
+
+/* Opens the store in this file, or makes it. ERROR_UNSUPPORTED: a newer version wrote it; ERROR_CORRUPT: it is damaged
+ * or no store of ours; ERROR_IO. The text names the file; an existing file is never overwritten. */
+enum error_code store_open(struct store **out, const char *path, struct error *err) MUST_CHECK;
+void store_close(struct store **store);
+
+/* --- writing -------------------------------------------------------------------------------------------------------
+ */
+
+/* A transaction around any number of the following; what is committed is on the disk. A function that fails leaves
+ * nothing behind, and the transaction goes on without it. ERROR_FULL: the disk is full. */
+enum error_code store_begin(struct store *store, struct error *err) MUST_CHECK;
+enum error_code store_commit(struct store *store, struct error *err) MUST_CHECK;
+void store_rollback(struct store *store);
+
+enum store_inserted { STORE_NEW, STORE_SAME, STORE_OTHER };
+
+/* Queues a job (its turn and number are made here). key NULL: none, else the client's Idempotency-Key, which counts for
+ * this client alone, as long as a job of it is kept. If there is one already: STORE_SAME when its hash is the same,
+ * STORE_OTHER if not; existing gets its id, and nothing is inserted. */
+enum error_code store_insert(struct store *store, const struct store_job *job, const char *key, const uint8_t hash[32],
+                             enum store_inserted *what, char existing[33], struct error *err) MUST_CHECK;
+
+/* The next waiting job becomes this owner's: running, one attempt more, with a lease until then. *found false: there is
+ * none. A job whose lease is over and that has had max_attempts fails here, with that reason; others of those are
+ * claimed again. */
+enum error_code store_claim(struct store *store, const char *owner, int64_t now, int64_t lease, int max_attempts,
+                            struct store_job *out, bool *found, struct error *err) MUST_CHECK;
+
+/* The lease goes on. *held false: it is not this owner's any more. *cancel: it was asked to stop. */
+enum error_code store_renew(struct store *store, const char *id, const char *owner, int attempts, int64_t lease,
+                            bool *held, bool *cancel, struct error *err) MUST_CHECK;
+
+/* It has ended: state, finished, expires, output_bytes, report, parts and error of `job` are stored. *held false: it
+ * was not this owner's any more, and nothing was stored. */
+enum error_code store_finish(struct store *store, const struct store_job *job, const char *owner, bool *held,
+                             struct error *err) MUST_CHECK;
+
+/* Back to its place in the queue; the attempt does not count. For a server that stops. */
+enum error_code store_give_back(struct store *store, const char *id, const char *owner, int attempts,
+                                struct error *err) MUST_CHECK;
+
+/* After a start, when no other server uses the store: every running job waits again in its old place, or fails with the
+ * reason if it has had max_attempts. ids of the failed are told. */
+enum error_code store_recover(struct store *store, int64_t now, int64_t expires, int max_attempts,
+                              struct error *err) MUST_CHECK;
+
+/* A waiting job is cancelled now, a running one is marked. *before: its state until now; *found false: no such job. */
+enum error_code store_cancel(struct store *store, const char *id, int64_t now, int64_t expires,
+                             enum store_state *before, bool *found, struct error *err) MUST_CHECK;
+
+/* Removes the row of a job that has ended. *found false: there is no such job, or it has not ended. */
+enum error_code store_forget(struct store *store, const char *id, bool *found, struct error *err) MUST_CHECK;
+
+/* Removes up to `most` rows of jobs that expired before `now`, and tells their ids. */
+typedef void store_id_fn(void *context, const char *id);
+enum error_code store_expire(struct store *store, int64_t now, int most, store_id_fn *each, void *context,
+                             struct error *err) MUST_CHECK;
+
+/* --- reading -------------------------------------------------------------------------------------------------------
+ */
+
+/* One job with all its texts. *found false: there is none. The caller clears it. */
+enum error_code store_get(struct store *store, const char *id, struct store_job *out, bool *found,
+                          struct error *err) MUST_CHECK;
+
+struct store_filter {
+    const char *token; /* jobs of this token alone; NULL: of all */
+    const char *batch; /* NULL: any */
+    unsigned states;   /* a bit (1 << state) each; 0: all */
+    int64_t since;     /* created at this time or later */
+    char after[33];    /* go on behind this job: the last of the page before; "": from the start */
+    int limit;
+};
+
+/* Jobs, newest first, without report and parts. Each is the function's only during the call. ERROR_INVALID: `after` is
+ * no job (any more). *more: there is another page. */
+typedef void store_job_fn(void *context, const struct store_job *job);
+enum error_code store_list(struct store *store, const struct store_filter *filter, store_job_fn *each, void *context,
+                           bool *more, struct error *err) MUST_CHECK;
+
+struct store_counts {
+    uint64_t jobs[STORE_STATES];
+    int64_t oldest_queued; /* created; 0: none waits */
+    double seconds_queued; /* of device time */
+};
+/* Of all jobs (batch NULL), or of one batch and token (NULL: any). */
+enum error_code store_count(struct store *store, const char *batch, const char *token, struct store_counts *out,
+                            struct error *err) MUST_CHECK;
+/* Jobs of this client that wait. */
+enum error_code store_waiting(struct store *store, const char *client, uint64_t *out, struct error *err) MUST_CHECK;
+
+/* How many jobs go before this waiting one, and their seconds of device time. *found false: it does not wait. */
+enum error_code store_position(struct store *store, const char *id, uint64_t *ahead, double *seconds, bool *found,
+                               struct error *err) MUST_CHECK;
+
+/* The ids of all jobs that have files in the spool: with input (waiting or running) or output (done). */
+typedef void store_files_fn(void *context, const char *id, bool input, bool output);
+enum error_code store_files(struct store *store, store_files_fn *each, void *context, struct error *err) MUST_CHECK;
+
+#endif
