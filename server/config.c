@@ -41,7 +41,7 @@ static const struct config_key config_keys[] = {
      "names, with commas between, under which the server may also be asked (Host): photos.example.com, "
      "*.example.com, or * for any; loopback's names always work, and with another listen address all names that no "
      "public DNS has"},
-    {KEY(admin_listen, KIND_LISTEN), "", 0, 0,
+    {KEY(metrics_listen, KIND_LISTEN), "", 0, 0,
      "a second address and port with connections of its own, for /healthz, /readyz, /metrics and /v1/devices alone; "
      "empty: none"},
     {KEY(trusted_proxies, KIND_TEXT), "", 0, 0,

@@ -16,7 +16,7 @@
 struct config {
     char listen[128];           /* HOST:PORT, [IPV6]:PORT; port 0: any free one */
     char allowed_hosts[1024];   /* see site_host_is_ours */
-    char admin_listen[128];     /* the same; "": none */
+    char metrics_listen[128];   /* the same; "": none */
     char trusted_proxies[1024]; /* see proxies_check_list */
     char models_dir[1024];
     bool starter_models;

@@ -15,7 +15,7 @@
 struct connection;
 struct connections;
 
-/* Which side a client is on: the service, or the address for operators (admin_listen). */
+/* Which side a client is on: the service, or the address for operators (metrics_listen). */
 enum connection_side { CONNECTION_SERVICE, CONNECTION_ADMIN, CONNECTION_SIDES };
 
 struct connection_limits {

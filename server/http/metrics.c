@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "runtime/base/mem.h"
+#include "server/process.h"
 #include "server/version.h"
 
 #define MAX_REQUESTS 256 /* more than the combinations of route, method and status */
@@ -24,6 +25,7 @@ struct metrics {
     } routes[MAX_ROUTES];
     int route_count;
     uint64_t rejected[REJECTED_COUNT];
+    double started_seconds; /* read once: clocks are set, and this must not change with them */
 };
 
 enum error_code metrics_create(struct metrics **out, struct error *err)
@@ -32,6 +34,7 @@ enum error_code metrics_create(struct metrics **out, struct error *err)
     if (!*out)
         return error_set(err, ERROR_NO_MEMORY, "no memory for the metrics");
     pthread_mutex_init(&(*out)->lock, NULL);
+    (*out)->started_seconds = process_read().started_seconds;
     return OK;
 }
 
@@ -207,6 +210,28 @@ static void metrics_print_devices(FILE *out, struct worker_pool *pool)
     free(list);
 }
 
+/* Under the names that every exporter gives them. What the system does not tell is left out. */
+static void metrics_print_process(FILE *out, double started_seconds)
+{
+    const struct process_usage usage = process_read();
+    const struct {
+        const char *name, *type, *help;
+        double value;
+    } rows[] = {
+        {"cpu_seconds_total", "counter", "Processor time of all threads, in the program and in the kernel.",
+         usage.cpu_seconds},
+        {"resident_memory_bytes", "gauge", "Memory that is in RAM.", (double)usage.resident},
+        {"virtual_memory_bytes", "gauge", "Address space.", (double)usage.virtual},
+        {"open_fds", "gauge", "Open file descriptors.", (double)usage.open_files},
+        {"max_fds", "gauge", "File descriptors that may be open.", (double)usage.max_files},
+        {"start_time_seconds", "gauge", "When the process started, since 1970, UTC.", started_seconds},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].value > 0)
+            fprintf(out, "# HELP process_%s %s\n# TYPE process_%s %s\nprocess_%s %.15g\n", rows[i].name, rows[i].help,
+                    rows[i].name, rows[i].type, rows[i].name, rows[i].value);
+}
+
 char *metrics_render(struct metrics *metrics, struct worker_pool *pool, size_t *size)
 {
     char *text = NULL;
@@ -227,6 +252,7 @@ char *metrics_render(struct metrics *metrics, struct worker_pool *pool, size_t *
         }
     metrics_print_family(out, "build_info", "gauge", "The program's version.");
     fprintf(out, "restored_build_info{version=\"%s\"} 1\n", RESTORED_VERSION);
+    metrics_print_process(out, metrics->started_seconds);
     if (fclose(out)) {
         free(text);
         return NULL;

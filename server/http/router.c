@@ -32,7 +32,7 @@ const struct route *router_find(const char *path)
     return strcmp(path, "/") != 0 ? &asset : &page;
 }
 
-/* What admin_listen answers. */
+/* What metrics_listen answers. */
 static bool router_for_operators(const struct route *route)
 {
     return route->answer == route_healthz || route->answer == route_readyz || route->answer == route_metrics ||
@@ -73,7 +73,7 @@ static enum MHD_Result router_refuse_crowd(struct request *request)
 static enum reply router_check_site(const struct request *request, struct error *err)
 {
     const struct config *config = request->server->config;
-    const char *listen_on = request->side == CONNECTION_ADMIN ? config->admin_listen : config->listen;
+    const char *listen_on = request->side == CONNECTION_ADMIN ? config->metrics_listen : config->listen;
     const enum route_access access = request->route ? request->route->access : ROUTE_GUARDED;
     const struct site_request from = {.origin = router_header(request, MHD_HTTP_HEADER_ORIGIN),
                                       .fetch_site = router_header(request, "Sec-Fetch-Site"),

@@ -253,8 +253,8 @@ enum error_code server_create(struct server **out, const struct config *config, 
         code = connections_create(&server->connections, pool, &limits, err);
     if (!code)
         code = server_listen(server, CONNECTION_SERVICE, config->listen, HTTP_THREADS, connections, err);
-    if (!code && *config->admin_listen)
-        code = server_listen(server, CONNECTION_ADMIN, config->admin_listen, 1, ADMIN_CONNECTIONS, err);
+    if (!code && *config->metrics_listen)
+        code = server_listen(server, CONNECTION_ADMIN, config->metrics_listen, 1, ADMIN_CONNECTIONS, err);
     if (code)
         server_destroy(&server);
     *out = server;
@@ -281,7 +281,7 @@ void server_url(const struct server *server, char *out, size_t size)
 
 void server_admin_url(const struct server *server, char *out, size_t size)
 {
-    server_print_url(&server->listeners[CONNECTION_ADMIN], server->config->admin_listen, out, size);
+    server_print_url(&server->listeners[CONNECTION_ADMIN], server->config->metrics_listen, out, size);
 }
 
 int server_close_idle(struct server *server)

@@ -14,7 +14,7 @@ enum error_code server_create(struct server **out, const struct config *config, 
 
 /* "http://127.0.0.1:8080", with the port in use. */
 void server_url(const struct server *server, char *out, size_t size);
-/* The same for admin_listen; "" when there is none. */
+/* The same for metrics_listen; "" when there is none. */
 void server_admin_url(const struct server *server, char *out, size_t size);
 /* Whether it listens only on a loopback address. */
 bool server_is_local(const struct server *server);

@@ -2,7 +2,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
@@ -10,6 +9,7 @@
 #include "server/http/request.h"
 #include "server/http/server.h"
 #include "server/http/site.h"
+#include "server/process.h"
 
 /* Logs what changes now, which goes into *now, and what would change only after a restart. */
 static int server_compare(struct config *now, const struct config *wanted)
@@ -94,18 +94,6 @@ int server_reasons(struct server *server, struct error reasons[SERVER_REASONS_MA
     return count;
 }
 
-/* The process's resident memory, bytes; 0 where /proc does not say. */
-static uint64_t server_resident(void)
-{
-    unsigned long long pages = 0;
-    FILE *file = fopen("/proc/self/statm", "re");
-    if (file && fscanf(file, "%*s %llu", &pages) != 1)
-        pages = 0;
-    if (file)
-        fclose(file);
-    return pages * (uint64_t)sysconf(_SC_PAGESIZE);
-}
-
 void server_log_status(struct server *server)
 {
     static const char *const states[] = {"idle", "busy", "lost", "disabled"};
@@ -134,5 +122,5 @@ void server_log_status(struct server *server)
         reason_count ? "false" : "true", worker_pool_jobs(server->pool), waiting,
         queue_capacity(worker_pool_queue(server->pool)), (unsigned long long)totals.done,
         (unsigned long long)totals.failed, (unsigned long long)totals.cancelled, connections_count(server->connections),
-        (unsigned long long)server_resident() >> 20, devices, why);
+        (unsigned long long)process_read().resident >> 20, devices, why);
 }

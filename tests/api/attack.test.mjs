@@ -7,7 +7,7 @@ import { after, before, describe, test } from 'node:test';
 import { fixture, get, metrics, plain, png, pngHeader, post, raw, sleep, start, until } from './client.mjs';
 
 let server;
-before(async () => { server = await start({ args: ['--allowed_hosts', 'a', '--admin_listen', '127.0.0.1:0', '--idle_seconds', '600'] }); });
+before(async () => { server = await start({ args: ['--allowed_hosts', 'a', '--metrics_listen', '127.0.0.1:0', '--idle_seconds', '600'] }); });
 after(() => server.stop());
 
 const picture = fixture('none.png');
@@ -56,7 +56,7 @@ describe('connections', () => {
     });
 
   test('the address for operators has connections of its own, and answers nothing else', async () => {
-    const admin = { url: /admin .*url=(\S+)/.exec(server.log())[1] };
+    const admin = { url: /info admin .*url=(\S+)/.exec(server.log())[1] };
     for (const route of ['/healthz', '/readyz', '/metrics', '/v1/devices'])
       assert.equal((await get(admin, route)).status, 200, route);
     for (const route of ['/', '/v1/models', '/v1/restore', '/style.css'])

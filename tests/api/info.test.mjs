@@ -1,10 +1,11 @@
 // What the server says of itself, the page, and a server that lacks models.
 import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
 import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { fixture, get, ownModels, post, start, until } from './client.mjs';
+import { fixture, get, metrics, ownModels, png, post, start, until } from './client.mjs';
 import { fixtures } from './server.mjs';
 
 let server;
@@ -144,6 +145,22 @@ test('/metrics keeps the format and has all that it should', async () => {
   for (const [name, type] of Object.entries(want)) assert.equal(types.get(`restored_${name}`), type, name);
   for (const line of ['restored_jobs_total{state="done"} 1', 'restored_faces_total{result="restored"} 2', 'restored_queue_capacity 64', 'restored_model_loaded{model="face_64"} 1', `restored_pixels_total{direction="in"} ${240 * 128}`, `restored_pixels_total{direction="out"} ${480 * 256}`, 'restored_stage_duration_seconds_count{stage="background"} 1', 'restored_http_requests_total{route="/v1/restore",method="POST",code="415"} 1', 'restored_http_requests_total{route="other",method="GET",code="404"} 1'])
     assert.ok(answer.text.includes(`${line}\n`), line);
+});
+
+// Against what the system says of this process from outside.
+test('/metrics tells what the process takes', async () => {
+  const pid = server.process.pid, before = await metrics(server);
+  await post(server, '/v1/restore', { picture: png(200, 200) });
+  const samples = await metrics(server), of = (name) => samples.get(`process_${name}`);
+  const statm = fs.readFileSync(`/proc/${pid}/statm`, 'utf8').split(' ').map((pages) => pages * 4096);
+  assert.ok(of('cpu_seconds_total') > before.get('process_cpu_seconds_total'));
+  for (const [name, bytes] of [['virtual', statm[0]], ['resident', statm[1]]])
+    assert.ok(Math.abs(of(`${name}_memory_bytes`) / bytes - 1) < 0.5, `${name}: ${of(`${name}_memory_bytes`)} and ${bytes}`);
+  assert.ok(Math.abs(of('open_fds') - fs.readdirSync(`/proc/${pid}/fd`).length) <= 4);
+  assert.equal(of('max_fds'), Number(/Max open files +(\d+)/.exec(fs.readFileSync(`/proc/${pid}/limits`, 'utf8'))[1]));
+  assert.equal(of('start_time_seconds'), before.get('process_start_time_seconds'));
+  const started = spawnSync('date', ['-d', spawnSync('ps', ['-o', 'lstart=', '-p', pid], { encoding: 'utf8' }).stdout, '+%s'], { encoding: 'utf8' }).stdout;
+  assert.ok(Math.abs(of('start_time_seconds') - started) < 3, `${of('start_time_seconds')} and ${started}`);
 });
 
 test('one log line a request, and nothing in it that ends a line', async () => {
