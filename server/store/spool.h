@@ -18,20 +18,24 @@ struct spool_file;
 enum spool_kind { SPOOL_INPUT, SPOOL_OUTPUT, SPOOL_KINDS };
 
 /* Makes the folder if it is not there (0700), locks it, and removes what was being written when the last server ended.
- * most: bytes of all files together. ERROR_BUSY: another server uses it; ERROR_IO. */
+ * most: bytes of all files together. Ignores SIGXFSZ, so that a limit on the size of files is met as an error.
+ * ERROR_BUSY: another server uses it; ERROR_IO. */
 enum error_code spool_open(struct spool **out, const char *folder, uint64_t most, struct error *err) MUST_CHECK;
 void spool_close(struct spool **spool);
 
-/* A new file without a name, which is gone when it is destroyed or the process ends. folder NULL in spool_open is not
- * allowed; for a server without a state folder see spool_temporary. ERROR_FULL: the disk or the spool is full. */
+/* A new file without a name, which is gone when it is discarded or the process ends (where the file system has none
+ * such, it has a name that spool_open removes). ERROR_FULL, here and below: the disk or the spool is full. */
 enum error_code spool_create(struct spool *spool, struct spool_file **out, struct error *err) MUST_CHECK;
+/* Appends all of it, or nothing. */
 enum error_code spool_write(struct spool_file *file, const void *data, size_t size, struct error *err) MUST_CHECK;
 uint64_t spool_size(const struct spool_file *file);
 /* Its descriptor, which stays the file's. */
 int spool_descriptor(const struct spool_file *file);
 void spool_discard(struct spool_file **file);
 
-/* Gives the file its name, when it and the folder are on the disk, and closes it. On failure the file stays. */
+/* Gives the file its name, when it is on the disk, and closes it; the folder is on the disk, too. A file of that name
+ * is replaced at once, never seen half. On failure the name is as it was, or gone, and the file is still the caller's,
+ * to be discarded. Any id but 32 digits 0-9a-f is refused as a bug of ours, here and below. */
 enum error_code spool_keep(struct spool *spool, struct spool_file **file, const char *id, enum spool_kind kind,
                            struct error *err) MUST_CHECK;
 
