@@ -32,6 +32,7 @@ static const struct {
     [REPLY_MISDIRECTED] = {421, "Misdirected Request", "host-not-allowed"},
     [REPLY_UNPROCESSABLE] = {422, "Unprocessable Content", "unprocessable"},
     [REPLY_QUEUE_FULL] = {429, "Too Many Requests", "queue-full"},
+    [REPLY_MEMORY_FULL] = {429, "Too Many Requests", "memory-full"},
     [REPLY_HEADER_TOO_LARGE] = {431, "Request Header Fields Too Large", "header-too-large"},
     [REPLY_CLIENT_GONE] = {499, "Client Closed Request", "client-gone"},
     [REPLY_INTERNAL] = {500, "Internal Server Error", "internal"},

@@ -31,6 +31,7 @@ enum reply {
     REPLY_MISDIRECTED,
     REPLY_UNPROCESSABLE,
     REPLY_QUEUE_FULL,
+    REPLY_MEMORY_FULL,
     REPLY_HEADER_TOO_LARGE,
     REPLY_CLIENT_GONE, /* only for the log and the metrics */
     REPLY_INTERNAL,

@@ -40,7 +40,7 @@ static enum MHD_Result room_refuse(struct request *request)
                        : "other requests have all the memory that there is for requests (inflight_memory)");
     char seconds[16];
     snprintf(seconds, sizeof seconds, "%d", worker_pool_retry_after(server->pool));
-    return reply_problem(request, draining ? REPLY_UNAVAILABLE : REPLY_QUEUE_FULL, &err, NULL,
+    return reply_problem(request, draining ? REPLY_UNAVAILABLE : REPLY_MEMORY_FULL, &err, NULL,
                          MHD_HTTP_HEADER_RETRY_AFTER, seconds);
 }
 

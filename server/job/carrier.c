@@ -54,7 +54,7 @@ void *carrier_main(void *argument)
         const enum error_code code = carrier_carry(pool, job, &err);
         carrier_set_current(carrier, NULL);
         restoration_drop_pictures(job->restoration); /* sending the answer may take a while */
-        job->result = job->restoration->output_bytes;
+        job->result = restoration_files(job->restoration);
         if (job->inflight)
             inflight_end(job->inflight, job->working, job->result);
         if (code == ERROR_TIMEOUT) /* the pipeline may see it before worker_pool_expire does */

@@ -84,6 +84,14 @@ void restoration_drop_pictures(struct restoration *r)
     r->step = NULL;
 }
 
+size_t restoration_files(const struct restoration *r)
+{
+    size_t bytes = r->output_bytes;
+    for (int i = 0; i < r->face_count; i++)
+        bytes += r->faces[i].crop_file.size + r->faces[i].restoration_file.size;
+    return bytes;
+}
+
 void restoration_destroy(struct restoration **restoration)
 {
     struct restoration *r = *restoration;

@@ -104,6 +104,8 @@ enum error_code restoration_create(struct restoration **out, struct error *err) 
 void restoration_destroy(struct restoration **restoration);
 /* Frees all pictures except the encoded output; the report's facts stay. */
 void restoration_drop_pictures(struct restoration *r);
+/* The bytes of all its files: the encoded output, and the faces' if encode_faces asks for them. */
+size_t restoration_files(const struct restoration *r);
 void restoration_note(struct restoration *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* What a worker owns: a device and its models. */

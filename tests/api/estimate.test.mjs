@@ -166,7 +166,7 @@ test('Retry-After and queue_seconds are what is left of the jobs ahead', { timeo
   assert.ok(behind.queue_seconds > 246 && behind.queue_seconds < 500, JSON.stringify(behind));
   assert.equal(behind.fits, false);
   const refused = await post(server, '/v1/restore', large);
-  assert.equal(refused.status, 429);
+  assert.deepEqual([refused.status, refused.json.code], [429, 'queue-full']);
   const wait = Number(refused.headers.get('retry-after'));
   assert.ok(wait > 246 && wait < 500, `${wait}`);
   aborts.forEach((abort) => abort.abort());

@@ -229,6 +229,8 @@ static void test_face_files(void **state)
         assert_null(r->faces[1].restoration);
         assert_memory_equal(r->faces[1].crop_file.bytes, "\x89PNG", 4);
         assert_memory_equal(r->faces[1].restoration_file.bytes, "\x89PNG", 4);
+        assert_int_equal(restoration_files(r),
+                         r->output_bytes + r->faces[1].crop_file.size + r->faces[1].restoration_file.size);
     }
     end(&r);
 }
@@ -431,7 +433,7 @@ static void test_place(void **state)
             printf("    face at %g, upscale %s, %s: %.2f levels, with compat %.2f\n", cases[i].face_scale,
                    cases[i].upscale, parse ? "parsed" : "square", exact, compat);
             assert_true(exact < 0.6); /* 0.45 at most comes out; half a pixel is 2.2 and more */
-            if (enlarged) /* the reference's half pixel */
+            if (enlarged)             /* the reference's half pixel */
                 assert_true(compat > 3 * exact);
         }
     }

@@ -146,14 +146,14 @@ static void on_end(struct job *job, void *context)
 
 /* A job that doubles a small picture by the network srvgg_x2, which is where the faults are. options: more of them,
  * name, value, ..., NULL. */
-static struct job *make_with(const char *device, const char *const *options)
+static struct job *make_of(const char *picture, const char *device, const char *const *options)
 {
     struct error err = ERROR_INIT;
     struct restoration *r;
     struct job *job;
     struct file file;
     char path[512], id[33];
-    snprintf(path, sizeof path, "%s/none.png", shared_fixtures());
+    snprintf(path, sizeof path, "%s/%s", shared_fixtures(), picture);
     if (restoration_create(&r, &err) || file_map(&file, path, &err) ||
         options_set(&r->options, "version", "none", &err) || options_set(&r->options, "device", device, &err))
         fail_msg("%s", err.text);
@@ -166,6 +166,11 @@ static struct job *make_with(const char *device, const char *const *options)
     assert_int_equal(job_create(&job, id, &r, &body, file.size, on_end, NULL, &err), OK);
     file_unmap(&file);
     return job;
+}
+
+static struct job *make_with(const char *device, const char *const *options)
+{
+    return make_of("none.png", device, options);
 }
 
 #define OPTIONS(...) ((const char *const[]){__VA_ARGS__, NULL})
@@ -589,6 +594,27 @@ static void test_read_ahead(void **state)
     job_release(&alone);
 }
 
+/* A result counts as memory of requests until it is sent, and the files of its faces do, too. */
+static void test_results_count(void **state)
+{
+    (void)state;
+    struct error err = ERROR_INIT;
+    start("cpu", 1, NULL);
+    assert_int_equal(settle(&err), OK);
+    struct job *job = make_of("two.png", "auto", OPTIONS("version", "face_64"));
+    job->restoration->keep_faces = job->restoration->encode_faces = true;
+    finish(submit_it(job), JOB_DONE);
+    assert_int_equal(job->restoration->face_count, 2);
+    size_t bytes = job->restoration->output_bytes;
+    for (int i = 0; i < 2; i++) {
+        assert_true(job->restoration->faces[i].crop_file.size > 0);
+        bytes += job->restoration->faces[i].crop_file.size + job->restoration->faces[i].restoration_file.size;
+    }
+    assert_int_equal(inflight_used(worker_pool_inflight(pool)), bytes);
+    job_release(&job);
+    assert_int_equal(inflight_used(worker_pool_inflight(pool)), 0);
+}
+
 /* While one job's carrier is still busy with its result, the device does the next. */
 static void test_write_behind(void **state)
 {
@@ -758,6 +784,7 @@ int main(void)
         cmocka_unit_test_teardown(test_workers, stop),
         cmocka_unit_test_teardown(test_keep, stop),
         cmocka_unit_test_teardown(test_read_ahead, stop),
+        cmocka_unit_test_teardown(test_results_count, stop),
         cmocka_unit_test_teardown(test_write_behind, stop),
         cmocka_unit_test_teardown(test_cancel, stop),
         cmocka_unit_test_teardown(test_cancel_ahead, stop),
