@@ -16,8 +16,9 @@ enum config_kind {
     KIND_COUNT,
     KIND_BYTES,
     KIND_PIXELS,
-    KIND_PRECISION, /* this and the next two are enums: the value is the number of the name */
+    KIND_PRECISION, /* this and the next three are enums: the value is the number of the name */
     KIND_LEVEL,
+    KIND_FORMAT,
     KIND_ISA,
     KIND_DIRECT, /* one of several names, or a boolean */
     KIND_BOOLEAN
@@ -110,6 +111,7 @@ static const struct config_key config_keys[] = {
     {KEY(spool_max_bytes, KIND_BYTES), "10GiB", 1 << 20, UINT64_C(1) << 50,
      "most bytes of all files in state_dir together; past it new jobs are refused with 507"},
     {KEY(log_level, KIND_LEVEL), "info", 0, 0, "debug, info, warn or error"},
+    {KEY(log_format, KIND_FORMAT), "text", 0, 0, "text or json: what a line of the log is"},
     {KEY(cpu_isa, KIND_ISA), "auto", 0, 0,
      "auto, base, avx2 or avx512: instruction set of the device cpu; auto: the best that the processor has"},
     {KEY(vulkan_memory, KIND_BYTES), "0", 0, UINT64_C(1) << 50,
@@ -131,6 +133,7 @@ _Static_assert(sizeof config_keys / sizeof *config_keys <= CONFIG_KEY_MAX, "stru
 static const char *const config_words[][5] = {
     [KIND_PRECISION] = {"auto", "fp32", "fp16"},
     [KIND_LEVEL] = {"debug", "info", "warn", "error"},
+    [KIND_FORMAT] = {"text", "json"},
     [KIND_ISA] = {"auto", "base", "avx2", "avx512"},
     [KIND_DIRECT] = {"auto", "false", "true"},
     [KIND_BOOLEAN] = {"false", "true"},
@@ -236,6 +239,7 @@ static enum error_code config_bad_value(const struct config_key *key, const char
         return error_set(err, ERROR_INVALID, "%s: %s = \"%s\" is not ADDRESS:PORT", source, key->name, value);
     case KIND_PRECISION:
     case KIND_LEVEL:
+    case KIND_FORMAT:
     case KIND_ISA:
     case KIND_DIRECT:
         return error_set(err, ERROR_INVALID, "%s: %s = \"%s\" is not %.*s", source, key->name, value,
@@ -318,6 +322,7 @@ enum error_code config_set(struct config *config, const char *name, const char *
         break;
     case KIND_PRECISION:
     case KIND_LEVEL:
+    case KIND_FORMAT:
     case KIND_ISA:
     case KIND_DIRECT:
         if ((word = config_find_word(key->kind, value)) < 0)
@@ -361,6 +366,7 @@ static void config_print_value(const struct config *config, const struct config_
         break;
     case KIND_PRECISION:
     case KIND_LEVEL:
+    case KIND_FORMAT:
     case KIND_ISA:
     case KIND_DIRECT:
         memcpy(&word, field, sizeof word);
@@ -377,10 +383,10 @@ static void config_print_value(const struct config *config, const struct config_
 
 bool config_is_live(size_t index)
 {
-    static const char *const names[] = {"log_level",       "body_limit",    "input_pixels",
-                                        "result_pixels",   "drain_seconds", "request_seconds",
-                                        "job_seconds",     "stall_seconds", "connections_per_address",
-                                        "detect_max_side", "allowed_hosts", "trusted_proxies"};
+    static const char *const names[] = {
+        "log_level",       "log_format",      "body_limit",     "input_pixels",  "result_pixels",
+        "drain_seconds",   "request_seconds", "job_seconds",    "stall_seconds", "connections_per_address",
+        "detect_max_side", "allowed_hosts",   "trusted_proxies"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(names[i], config_keys[index].name))
             return true;
@@ -423,6 +429,12 @@ void config_help(FILE *out)
                 *config_keys[i].initial ? " [" : "", config_keys[i].initial, *config_keys[i].initial ? "]" : "");
 }
 
+void config_apply_log(const struct config *config, enum log_level least)
+{
+    log_set_level(config->log_level > least ? config->log_level : least);
+    log_set_format(config->log_format);
+}
+
 void config_apply(const struct config *config)
 {
     char memory[32] = "";
@@ -454,7 +466,7 @@ static const char *config_folder(const char *configured, const char *variable, c
         return NULL;
     struct error err = ERROR_INIT;
     if (n < 0 || (size_t)n >= size || file_make_folders(out, &err)) {
-        log_event(LOG_WARN, "folder", "no folder for %s: %s", what, err.code ? err.text : "path too long");
+        log_event(LOG_WARN, "folder", "text=\"no folder for %s: %s\"", what, err.code ? err.text : "path too long");
         return NULL;
     }
     return out;

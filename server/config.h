@@ -40,6 +40,7 @@ struct config {
     uint64_t result_ttl;  /* seconds */
     uint64_t spool_max_bytes;
     enum log_level log_level;
+    enum log_format log_format;
     int cpu_isa, vulkan_direct; /* numbers of their words */
     uint64_t vulkan_memory;     /* bytes; 0: all there is */
     bool vulkan_matrix, vulkan_chain, vulkan_validation;
@@ -75,6 +76,9 @@ void config_print(const struct config *config, FILE *out);
 
 /* Prints each key as a flag, with its default and what it is. */
 void config_help(FILE *out);
+
+/* Sets the log's format and level; less than `least` is not logged. */
+void config_apply_log(const struct config *config, enum log_level least);
 
 /* Passes the settings for devices on to the runtime. Call it once, before the first device is listed. */
 void config_apply(const struct config *config);

@@ -34,7 +34,7 @@ static VKAPI_ATTR VkBool32 VKAPI_CALL instance_on_message(VkDebugUtilsMessageSev
 {
     (void)severity, (void)types, (void)user;
     atomic_fetch_add(&validation_messages, 1);
-    log_event(LOG_ERROR, "vulkan-validation", "id=%s text=%s", data->pMessageIdName ? data->pMessageIdName : "-",
+    log_event(LOG_ERROR, "vulkan-validation", "id=%s text=\"%s\"", data->pMessageIdName ? data->pMessageIdName : "-",
               data->pMessage);
     return VK_FALSE;
 }
@@ -81,7 +81,7 @@ static VkResult instance_create(VkInstance *instance, VkDebugUtilsMessengerEXT *
         return VK_ERROR_INCOMPATIBLE_DRIVER;
     if (validate && !instance_layer_present(VALIDATION_LAYER)) {
         atomic_fetch_add(&validation_messages, 1);
-        log_event(LOG_ERROR, "vulkan-validation", "text=%s is not installed", VALIDATION_LAYER);
+        log_event(LOG_ERROR, "vulkan-validation", "text=\"%s is not installed\"", VALIDATION_LAYER);
         validate = false;
     }
     if (validate) {

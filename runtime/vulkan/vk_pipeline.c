@@ -96,7 +96,7 @@ static VkResult pipeline_open_cache(struct vk_device *device, const char *cache_
         create.pInitialData = pipeline_cache_blob(device, &file, &create.initialDataSize);
         if (!create.pInitialData) {
             create.initialDataSize = 0;
-            log_event(LOG_WARN, "pipeline-cache-rebuilt", "file=%s reason=damaged or of another driver",
+            log_event(LOG_WARN, "pipeline-cache-rebuilt", "file=\"%s\" reason=\"damaged or of another driver\"",
                       pipelines->file);
         }
     }
@@ -371,7 +371,7 @@ void vk_pipeline_save(struct vk_device *device)
         memcpy(folder, pipelines->file, sizeof folder);
         *strrchr(folder, '/') = 0;
         if (file_make_folders(folder, &err) != OK || file_write(pipelines->file, bytes, sizeof head + size, &err) != OK)
-            log_event(LOG_WARN, "pipeline-cache-not-written", "reason=%s", err.text);
+            log_event(LOG_WARN, "pipeline-cache-not-written", "reason=\"%s\"", err.text);
         else
             log_event(LOG_DEBUG, "pipeline-cache", "pipelines=%u bytes=%zu", pipelines->kept.count, size);
         pipelines->saved = size;

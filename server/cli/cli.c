@@ -188,6 +188,6 @@ int cli_list(int argc, char **argv, const char *command, const char *help, struc
     }
     if (code)
         return cli_fail(&err, CLI_USAGE);
-    log_set_level(config->log_level > LOG_WARN ? config->log_level : LOG_WARN);
+    config_apply_log(config, LOG_WARN);
     return -1;
 }

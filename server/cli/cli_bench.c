@@ -382,7 +382,7 @@ int cli_bench(int argc, char **argv)
     }
     if (code || cli_bench_prepare(&bench, &err))
         return cli_fail(&err, CLI_USAGE);
-    log_set_level(bench.config.log_level > LOG_WARN ? bench.config.log_level : LOG_WARN);
+    config_apply_log(&bench.config, LOG_WARN);
     config_apply(&bench.config);
     device_set_patience(INT_MAX);
     if (bench.load)

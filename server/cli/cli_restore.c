@@ -557,7 +557,7 @@ int cli_restore(int argc, char **argv)
     } else if (code || cli_restore_prepare(&run, &err)) {
         status = cli_restore_fail(&err, CLI_USAGE);
     } else {
-        log_set_level(run.config.log_level > LOG_WARN ? run.config.log_level : LOG_WARN);
+        config_apply_log(&run.config, LOG_WARN);
         config_apply(&run.config);
         status = cli_restore_all(&run);
     }

@@ -199,7 +199,7 @@ int cli_serve(int argc, char **argv)
         config_print(&config, stdout);
         return CLI_OK;
     }
-    log_set_level(config.log_level);
+    config_apply_log(&config, LOG_DEBUG);
     config_apply(&config);
     device_set_cpu_handles((int)config.workers);
     return serve_run(&config, argc, argv);

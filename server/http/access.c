@@ -59,23 +59,17 @@ void access_begin(struct request *request)
 }
 
 /* What an ended job tells about its picture: size, faces, and the time of each stage that took any. */
-static void access_describe(const struct job *job, char *out, size_t size)
+static void access_describe(struct log_line *line, const struct job *job)
 {
     const struct restoration *r = job->restoration;
     int restored = 0;
     for (int i = 0; i < r->face_count; i++)
         restored += r->faces[i].restored;
-    int used = snprintf(out, size, " picture=%dx%d result=%dx%d faces=%d/%d stages=" LOG_QUOTE, r->in_info.width,
-                        r->in_info.height, r->out_info.width, r->out_info.height, restored, r->face_count);
-    const char *space = "";
-    for (int stage = 0; stage < STAGE_COUNT && used > 0 && (size_t)used < size; stage++)
-        if (r->stage_ms[stage] > 0) {
-            used += snprintf(out + used, size - (size_t)used, "%s%s:%.0f", space, stage_name((enum stage)stage),
-                             r->stage_ms[stage]);
-            space = " ";
-        }
-    if (used > 0 && (size_t)used + 2 <= size)
-        strcpy(out + used, LOG_QUOTE);
+    log_add(line, "picture=%dx%d result=%dx%d faces=%d restored=%d", r->in_info.width, r->in_info.height,
+            r->out_info.width, r->out_info.height, r->face_count, restored);
+    for (int stage = 0; stage < STAGE_COUNT; stage++)
+        if (r->stage_ms[stage] > 0)
+            log_add(line, "%s_ms=%.1f", stage_name((enum stage)stage), r->stage_ms[stage]);
 }
 
 /* Clients that poll every few seconds would drown the rest. */
@@ -90,14 +84,16 @@ static bool access_is_poll(const struct request *request)
 
 void access_log(const struct request *request, int status, double seconds)
 {
-    char picture[400] = "";
+    struct log_line line;
     const struct job *job = request->job;
     const enum job_state state = job ? atomic_load(&job->state) : JOB_QUEUED;
+    log_begin(&line, access_is_poll(request) ? LOG_DEBUG : LOG_INFO, "request");
+    log_add(&line, "id=%s client=%s method=%s path=%s status=%d ms=%.1f in=%llu out=%llu job=%s", request->id,
+            *request->client ? request->client : "-", request->method, request->path, status, seconds * 1e3,
+            (unsigned long long)(request->upload ? upload_received(request->upload) : 0),
+            (unsigned long long)request->answer_bytes, job ? job->id : "-");
     if (state == JOB_DONE || state == JOB_FAILED || state == JOB_CANCELLED)
-        access_describe(job, picture, sizeof picture);
-    log_event(access_is_poll(request) ? LOG_DEBUG : LOG_INFO, "request",
-              "id=%s client=%s method=%s path=%s status=%d ms=%.1f in=%llu out=%llu job=%s%s agent=\"%s\"", request->id,
-              *request->client ? request->client : "-", request->method, request->path, status, seconds * 1e3,
-              (unsigned long long)(request->upload ? upload_received(request->upload) : 0),
-              (unsigned long long)request->answer_bytes, job ? job->id : "-", picture, request->agent);
+        access_describe(&line, job);
+    log_add(&line, "agent=\"%s\"", request->agent);
+    log_end(&line);
 }

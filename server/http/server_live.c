@@ -63,7 +63,7 @@ enum error_code server_reload(struct server *server, const struct config *wanted
         next->older = server->configs;
         server->configs = next;
         server->config = &next->config;
-        log_set_level(next->config.log_level);
+        config_apply_log(&next->config, LOG_DEBUG);
     } else {
         free(next);
     }
@@ -117,7 +117,7 @@ void server_log_status(struct server *server)
         snprintf(why + strlen(why), sizeof why - strlen(why), "%s%s", i ? "; " : "", reasons[i].text);
     log_event(
         LOG_ALWAYS, "status",
-        "ready=%s jobs=%d waiting=%zu queue=%zu done=%llu failed=%llu cancelled=%llu connections=%d memory=%lluMiB "
+        "ready=%s jobs=%d waiting=%zu queue=%zu done=%llu failed=%llu cancelled=%llu connections=%d memory_mib=%llu "
         "devices=\"%s\" reason=\"%s\"",
         reason_count ? "false" : "true", worker_pool_jobs(server->pool), waiting,
         queue_capacity(worker_pool_queue(server->pool)), (unsigned long long)totals.done,

@@ -136,7 +136,8 @@ static void worker_test_device(struct worker *worker)
         error_clear(&err);
     devices_tested(pool->devices, worker->device, &test);
     log_event(test.fp32.state == SELFTEST_FAILED || test.fp16.state == SELFTEST_FAILED ? LOG_ERROR : LOG_INFO,
-              "self-test", "device=%s fp32=\"%s\" error=%.2g fp16=\"%s\" error=%.2g ms=%.0f reason=\"%s%s%s\"", id,
+              "self-test",
+              "device=%s fp32=\"%s\" fp32_error=%.2g fp16=\"%s\" fp16_error=%.2g ms=%.0f reason=\"%s%s%s\"", id,
               selftest_state_name(test.fp32.state), test.fp32.max_error, selftest_state_name(test.fp16.state),
               test.fp16.max_error, test.ms, test.fp32.reason, *test.fp32.reason && *test.fp16.reason ? "; " : "",
               test.fp16.reason);

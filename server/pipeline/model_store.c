@@ -267,7 +267,7 @@ void model_store_hash(struct model_store *store)
         memcpy(file->entry.sha256, hex, sizeof hex);
         model_store_unlock(store);
         if (!good && !atomic_load(&store->stopping))
-            log_event(LOG_WARN, "model-unreadable", "file=%s", file->entry.shown);
+            log_event(LOG_WARN, "model-unreadable", "file=\"%s\"", file->entry.shown);
     }
     model_store_lock(store);
     for (size_t i = 0; i < store->list.count; i++)

@@ -119,7 +119,7 @@ describe('signals', () => {
     const from = server.log().length;
     server.process.kill('SIGUSR1');
     const [line] = await logged(server, /info status .*\n/, from);
-    assert.match(line, /ready=true jobs=0 waiting=0 queue=64 done=\d+ failed=0 cancelled=0 connections=\d+ memory=[1-9]\d*MiB devices="\S+:(idle|unused):\d+MiB.*"\n/);
+    assert.match(line, /ready=true jobs=0 waiting=0 queue=64 done=\d+ failed=0 cancelled=0 connections=\d+ memory_mib=[1-9]\d* devices="\S+:(idle|unused):\d+MiB.*"\n/);
   });
 
   test('it still ends by SIGTERM', async () => assert.deepEqual(await server.stop(), { code: 0, signal: null }));
@@ -144,7 +144,7 @@ test("the log's line of a request: client, picture, faces, stages, agent; polls 
   await (await send({ 'x-forwarded-for': '203.0.113.9, 198.51.100.1', 'user-agent': 'me/1 "x"\\ y=1' })).arrayBuffer();
   const [line] = await logged(server, /info request .*\n/);
   assert.match(line, / client=198\.51\.100\.1 method=POST path=\/v1\/restore status=200 /);
-  assert.match(line, / picture=\d+x\d+ result=\d+x\d+ faces=1\/1 stages="(\w+:\d+ ?)+" agent="me\/1 _x__ y=1"\n/);
+  assert.match(line, / picture=\d+x\d+ result=\d+x\d+ faces=1 restored=1( \w+_ms=[\d.]+)+ agent="me\/1 _x__ y=1"\n/);
   assert.doesNotMatch(server.log(), /request .*path=\/(healthz|readyz|metrics)/);
   await server.stop();
 
