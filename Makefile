@@ -213,7 +213,7 @@ clang:
 # corpus and FUZZ_MUTATIONS fixed variants of each file, with any compiler; fuzz_model, which runs networks, a twentieth.
 FUZZ_SECONDS   ?= 60
 FUZZ_MUTATIONS ?= 2000
-FUZZLIB := $(addprefix $(BUILD)/,tests/fuzz/exercise.o server/http/header.o server/http/multipart.o embed.o) \
+FUZZLIB := $(addprefix $(BUILD)/,tests/fuzz/exercise.o server/http/header.o server/http/multipart.o server/http/auth.o embed.o) \
            $(filter $(BUILD)/runtime/% $(BUILD)/server/image/%,$(TESTOBJ))
 fuzz:
 	$(MAKE) BUILD=build-fuzz CC=clang \

@@ -49,6 +49,9 @@ static const struct config_key config_keys[] = {
      "addresses and ranges, with commas between, of reverse proxies whose X-Forwarded-For (else Forwarded) tells the "
      "log "
      "who the client is"},
+    {KEY(auth_token_file, KIND_TEXT), "", 0, 0,
+     "file of tokens, one of which every request must have then, except for the page, /healthz and /readyz; empty: "
+     "whoever reaches the server may use it"},
     {KEY(models_dir, KIND_TEXT), "", 0, 0,
      "folder of checkpoints, searched with its subfolders; empty: ./models, $XDG_DATA_HOME/restored/models; then "
      "always "
@@ -285,8 +288,15 @@ static const char *config_suggest(const char *name, char *out, size_t size)
 {
     static const struct {
         const char *name, *key;
-    } others[] = {{"port", "listen"},       {"host", "listen"},         {"address", "listen"}, {"bind", "listen"},
-                  {"models", "models_dir"}, {"threads", "cpu_threads"}, {"cache", "cache_dir"}};
+    } others[] = {{"port", "listen"},
+                  {"host", "listen"},
+                  {"address", "listen"},
+                  {"bind", "listen"},
+                  {"models", "models_dir"},
+                  {"token_file", "auth_token_file"},
+                  {"tokens", "auth_token_file"},
+                  {"threads", "cpu_threads"},
+                  {"cache", "cache_dir"}};
     struct suggest suggest = suggest_for(name);
     for (size_t i = 0; i < KEY_COUNT; i++)
         suggest_offer(&suggest, config_keys[i].name);

@@ -18,6 +18,7 @@ struct config {
     char allowed_hosts[1024];   /* see site_host_is_ours */
     char metrics_listen[128];   /* the same; "": none */
     char trusted_proxies[1024]; /* see proxies_check_list */
+    char auth_token_file[1024]; /* "": no tokens */
     char models_dir[1024];
     bool starter_models;
     char device[1024]; /* see devices_choose */

@@ -18,8 +18,9 @@ static void serve_usage(void)
 {
     printf(
         "restored serve [--config FILE] [--KEY VALUE]...\n\n"
-        "Serves HTTP until SIGTERM or SIGINT. SIGHUP reads the configuration and looks for models again; SIGUSR1 logs\n"
-        "what it is doing. A key comes from " RESTORED_SYSCONFDIR "/restored/restored.conf, then from\n"
+        "Serves HTTP until SIGTERM or SIGINT. SIGHUP reads the configuration and the tokens again, and looks for "
+        "models;\n"
+        "SIGUSR1 logs what it is doing. A key comes from " RESTORED_SYSCONFDIR "/restored/restored.conf, then from\n"
         "$XDG_CONFIG_HOME/restored/restored.conf (else ~/.config/restored/restored.conf), then from the environment\n"
         "as RESTORED_KEY, then from its flag; the later wins.\n\n"
         "  --config FILE              this file of `key = value` lines instead of those two; RESTORED_CONFIG=FILE "
@@ -91,7 +92,7 @@ static enum error_code serve_read(struct cli *cli, int argc, char **argv, struct
     return code;
 }
 
-/* SIGHUP. What cannot be read changes nothing. Later: tokens and certificates are read again here, too. */
+/* SIGHUP. What cannot be read changes nothing. */
 static void serve_reload(struct server *server, int argc, char **argv)
 {
     struct cli cli;
@@ -155,11 +156,10 @@ static int serve_run(const struct config *config, int argc, char **argv)
     if (*url)
         log_event(LOG_INFO, "admin", "url=%s", url);
     server_url(server, url, sizeof url);
-    if (!server_is_local(server))
+    if (server_is_open(server))
         log_event(LOG_WARN, "OPEN-TO-THE-NETWORK",
-                  "url=%s text=\"anyone who reaches this address may use the server, because there are no tokens yet; "
-                  "listen on "
-                  "127.0.0.1, or put a proxy with a password in front\"",
+                  "url=%s text=\"anyone who reaches this address may use the server, because it has no tokens; set "
+                  "auth_token_file, listen on 127.0.0.1, or put a proxy with a password in front\"",
                   url);
     if (model_store_ready(store, &err))
         log_event(LOG_WARN, "no-models", "text=\"%s\"", err.text);

@@ -88,9 +88,11 @@ void access_log(const struct request *request, int status, double seconds)
     const struct job *job = request->job;
     const enum job_state state = job ? atomic_load(&job->state) : JOB_QUEUED;
     log_begin(&line, access_is_poll(request) ? LOG_DEBUG : LOG_INFO, "request");
-    log_add(&line, "id=%s client=%s method=%s path=%s status=%d ms=%.1f in=%llu out=%llu job=%s", request->id,
-            *request->client ? request->client : "-", request->method, request->path, status, seconds * 1e3,
-            (unsigned long long)(request->upload ? upload_received(request->upload) : 0),
+    log_add(&line, "id=%s client=%s", request->id, *request->client ? request->client : "-");
+    if (*request->identity.name)
+        log_add(&line, "token=%s", request->identity.name);
+    log_add(&line, "method=%s path=%s status=%d ms=%.1f in=%llu out=%llu job=%s", request->method, request->path,
+            status, seconds * 1e3, (unsigned long long)(request->upload ? upload_received(request->upload) : 0),
             (unsigned long long)request->answer_bytes, job ? job->id : "-");
     if (state == JOB_DONE || state == JOB_FAILED || state == JOB_CANCELLED)
         access_describe(&line, job);

@@ -33,6 +33,8 @@ static const struct {
     [REPLY_UNPROCESSABLE] = {422, "Unprocessable Content", "unprocessable"},
     [REPLY_QUEUE_FULL] = {429, "Too Many Requests", "queue-full"},
     [REPLY_MEMORY_FULL] = {429, "Too Many Requests", "memory-full"},
+    [REPLY_RATE_LIMITED] = {429, "Too Many Requests", "rate-limited"},
+    [REPLY_TOO_MANY_JOBS] = {429, "Too Many Requests", "too-many-jobs"},
     [REPLY_HEADER_TOO_LARGE] = {431, "Request Header Fields Too Large", "header-too-large"},
     [REPLY_CLIENT_GONE] = {499, "Client Closed Request", "client-gone"},
     [REPLY_INTERNAL] = {500, "Internal Server Error", "internal"},

@@ -32,6 +32,8 @@ enum reply {
     REPLY_UNPROCESSABLE,
     REPLY_QUEUE_FULL,
     REPLY_MEMORY_FULL,
+    REPLY_RATE_LIMITED,
+    REPLY_TOO_MANY_JOBS,
     REPLY_HEADER_TOO_LARGE,
     REPLY_CLIENT_GONE, /* only for the log and the metrics */
     REPLY_INTERNAL,

@@ -8,10 +8,12 @@
 #include <stdatomic.h>
 
 #include "server/config.h"
+#include "server/http/auth.h"
 #include "server/http/connection.h"
 #include "server/http/framing.h"
 #include "server/http/metrics.h"
 #include "server/http/model_list.h"
+#include "server/http/rate.h"
 #include "server/http/reply.h"
 #include "server/http/upload.h"
 #include "server/job/worker_pool.h"
@@ -32,6 +34,8 @@ struct server {
     struct connections *connections;
     struct metrics *metrics;
     struct model_list *model_list;
+    struct auth *auth;
+    struct rate *rates; /* megapixels by token */
     struct listener {
         struct server *server;
         enum connection_side side;
@@ -50,6 +54,7 @@ struct request {
     char method[16], path[128]; /* path: for the log and errors, unsafe characters replaced */
     char id[65];
     char client[46], agent[96]; /* for the log: its address, and its User-Agent with unsafe characters replaced */
+    struct auth_identity identity; /* whose it is */
     int64_t started_ns;
     struct framing_target target; /* until it has begun */
     bool begun;                   /* its whole header has arrived */

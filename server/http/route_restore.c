@@ -5,6 +5,7 @@
 
 #include "server/http/header.h"
 #include "server/http/mixed.h"
+#include "server/http/quota.h"
 #include "server/http/room.h"
 #include "server/http/router.h"
 #include "server/image/codec.h"
@@ -16,6 +17,10 @@ static enum MHD_Result route_restore_fail(struct request *request, enum reply re
     const char *header = NULL;
     struct worker_pool *pool = request->server->pool;
     if (reply == REPLY_QUEUE_FULL || (reply == REPLY_UNAVAILABLE && err->code == ERROR_BUSY)) {
+        header = MHD_HTTP_HEADER_RETRY_AFTER;
+        snprintf(seconds, sizeof seconds, "%d", worker_pool_retry_after(pool));
+    }
+    if (reply == REPLY_TOO_MANY_JOBS) {
         header = MHD_HTTP_HEADER_RETRY_AFTER;
         snprintf(seconds, sizeof seconds, "%d", worker_pool_retry_after(pool));
     }
@@ -63,6 +68,14 @@ static enum error_code route_restore_check_faces(struct request *request, struct
         "the answer");
 }
 
+/* For a token that has sent what it may: when it may go on. */
+static enum MHD_Result route_restore_slow_down(struct request *request, int wait, const struct error *err)
+{
+    char seconds[16];
+    snprintf(seconds, sizeof seconds, "%d", wait);
+    return reply_problem(request, REPLY_RATE_LIMITED, err, NULL, MHD_HTTP_HEADER_RETRY_AFTER, seconds);
+}
+
 /* Refuses everything that can be refused by the headers alone. */
 static enum MHD_Result route_restore_check(struct request *request, bool detect)
 {
@@ -95,6 +108,12 @@ static enum MHD_Result route_restore_check(struct request *request, bool detect)
         error_set(&err, ERROR_BUSY, "the queue is full: %zu jobs wait, and no more may", queue_capacity(queue));
         return route_restore_fail(request, REPLY_QUEUE_FULL, &err);
     }
+    int wait = 0;
+    if (quota_take_pixels(request, 0, &wait, &err) != REPLY_OK)
+        return route_restore_slow_down(request, wait, &err);
+    enum reply jobs = quota_allows_job(request, queue_depth_of(queue, request->identity.name), &err);
+    if (jobs != REPLY_OK)
+        return route_restore_fail(request, jobs, &err);
     if (upload_create(&request->upload, detect, (size_t)server->config->body_limit, &err))
         return route_restore_fail(request, reply_for(err.code), &err);
     struct query query = {request->upload, ERROR_INIT};
@@ -153,6 +172,7 @@ static enum MHD_Result route_restore_submit(struct request *request)
     struct restoration *r = NULL;
     uint8_t *body = NULL;
     size_t size = 0;
+    int wait = 0;
     enum reply reply = REPLY_OK;
     if (upload_finish(request->upload, &err) || route_restore_check_faces(request, &err) ||
         restoration_create(&r, &err)) {
@@ -191,12 +211,18 @@ static enum MHD_Result route_restore_submit(struct request *request)
         reply = REPLY_NOT_ACCEPTABLE;
         goto out;
     }
+    reply = quota_allows_job(request, queue_depth_of(worker_pool_queue(server->pool), request->identity.name), &err);
+    if (reply == REPLY_OK)
+        reply = quota_take_pixels(request, (uint64_t)r->in_info.width * (uint64_t)r->in_info.height, &wait, &err);
+    if (reply != REPLY_OK)
+        goto out;
     char job_id[33];
     job_make_id(job_id);
     if (job_create(&request->job, job_id, &r, &body, size, route_restore_resume, request->connection, &err)) {
         reply = reply_for(err.code);
         goto out;
     }
+    memcpy(request->job->token, request->identity.name, sizeof request->job->token);
     /* Suspended first: the job may end, and resume, before submit returns. */
     connection_waiting(request->link, request->job, request->interim);
     MHD_suspend_connection(request->connection);
@@ -216,7 +242,7 @@ static enum MHD_Result route_restore_submit(struct request *request)
 out:
     restoration_destroy(&r);
     free(body);
-    return route_restore_fail(request, reply, &err);
+    return wait ? route_restore_slow_down(request, wait, &err) : route_restore_fail(request, reply, &err);
 }
 
 static void route_restore_add_timing(struct MHD_Response *response, const struct restoration *r)

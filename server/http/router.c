@@ -98,6 +98,30 @@ static enum reply router_check_site(const struct request *request, struct error 
     return REPLY_FORBIDDEN;
 }
 
+/* Whose the request is; REPLY_OK, or why it is refused. */
+static enum reply router_check_identity(struct request *request, struct error *err)
+{
+    const bool free_for_all =
+        request->side == CONNECTION_ADMIN || (request->route && request->route->access != ROUTE_GUARDED);
+    request->identity = auth_anonymous(request->side == CONNECTION_ADMIN);
+    if (free_for_all)
+        return REPLY_OK;
+    switch (
+        auth_check(request->server->auth, router_header(request, MHD_HTTP_HEADER_AUTHORIZATION), &request->identity)) {
+    case AUTH_GOOD:
+        return REPLY_OK;
+    case AUTH_MISSING:
+        error_set(err, ERROR_INVALID,
+                  "this server asks for a token; send it in a header: \"Authorization: Bearer TOKEN\"");
+        break;
+    case AUTH_WRONG:
+        error_set(err, ERROR_INVALID, "the server does not know this token");
+        break;
+    }
+    metrics_rejected(request->server->metrics, REJECTED_UNAUTHORIZED);
+    return REPLY_UNAUTHORIZED;
+}
+
 /* Only "100-continue" is defined, and libmicrohttpd handles it. */
 static bool router_expects_more(const struct request *request)
 {
@@ -129,6 +153,11 @@ enum MHD_Result router_begin(struct request *request, const char *path, const st
     enum reply site = router_check_site(request, &err);
     if (site != REPLY_OK)
         return reply_problem(request, site, &err, NULL, NULL, NULL);
+    if (router_check_identity(request, &err) != REPLY_OK)
+        return reply_problem(request, REPLY_UNAUTHORIZED, &err, NULL, MHD_HTTP_HEADER_WWW_AUTHENTICATE,
+                             router_header(request, MHD_HTTP_HEADER_AUTHORIZATION)
+                                 ? "Bearer realm=\"restored\", error=\"invalid_token\""
+                                 : "Bearer realm=\"restored\"");
     if (router_expects_more(request))
         return router_refuse(request, REPLY_EXPECTATION_FAILED, "Expect: only 100-continue is supported");
     if (!request->route)

@@ -246,6 +246,10 @@ enum error_code server_create(struct server **out, const struct config *config, 
     if (!code)
         code = proxies_check_list(config->trusted_proxies, err);
     if (!code)
+        code = auth_create(&server->auth, config->auth_token_file, err);
+    if (!code)
+        code = rate_create(&server->rates, err);
+    if (!code)
         code = metrics_create(&server->metrics, err);
     if (!code)
         code = model_list_create(&server->model_list, store, err);
@@ -264,6 +268,11 @@ enum error_code server_create(struct server **out, const struct config *config, 
 bool server_is_local(const struct server *server)
 {
     return site_is_local(server->config->listen);
+}
+
+bool server_is_open(const struct server *server)
+{
+    return !server_is_local(server) && !auth_count(server->auth);
 }
 
 static void server_print_url(const struct listener *listener, const char *listen_on, char *out, size_t size)
@@ -301,6 +310,8 @@ void server_destroy(struct server **server)
     connections_destroy(&old->connections);
     model_list_destroy(&old->model_list);
     metrics_destroy(&old->metrics);
+    rate_destroy(&old->rates);
+    auth_destroy(&old->auth);
     while (old->configs) {
         struct server_config *older = old->configs->older;
         free(old->configs);

@@ -18,10 +18,13 @@ void server_url(const struct server *server, char *out, size_t size);
 void server_admin_url(const struct server *server, char *out, size_t size);
 /* Whether it listens only on a loopback address. */
 bool server_is_local(const struct server *server);
+/* Whether anybody who reaches it from elsewhere may use it: it has no tokens. */
+bool server_is_open(const struct server *server);
 
 /* Takes over the values of this configuration that a running server may change (config_is_live), by copying them, and
- * finds new models in the folders. ERROR_INVALID for a list that cannot be read, or ERROR_NO_MEMORY: nothing has
- * changed. */
+ * reads the tokens again (if that
+ * fails, the log says why, and the old ones stay), and finds new models in the folders. ERROR_INVALID for a list that
+ * cannot be read, or ERROR_NO_MEMORY: nothing has changed. */
 enum error_code server_reload(struct server *server, const struct config *config, struct error *err) MUST_CHECK;
 
 /* The configuration in force; it lives as long as the server, even after a reload. */

@@ -44,6 +44,13 @@ static size_t server_count_models(const struct model_store *store)
     return count;
 }
 
+static void server_reload_tokens(struct server *server)
+{
+    struct error err = ERROR_INIT;
+    if (auth_reload(server->auth, &err))
+        log_event(LOG_ERROR, "reload", "text=\"%s\" result=\"the old tokens stay\"", err.text);
+}
+
 enum error_code server_reload(struct server *server, const struct config *wanted, struct error *err)
 {
     enum error_code code = site_check_list(wanted->allowed_hosts, err);
@@ -67,8 +74,10 @@ enum error_code server_reload(struct server *server, const struct config *wanted
     } else {
         free(next);
     }
+    server_reload_tokens(server);
     model_store_refresh(server->store);
-    log_event(LOG_ALWAYS, "reloaded", "changed=%d models=%zu", changed, server_count_models(server->store));
+    log_event(LOG_ALWAYS, "reloaded", "changed=%d models=%zu tokens=%zu", changed, server_count_models(server->store),
+              auth_count(server->auth));
     return OK;
 }
 

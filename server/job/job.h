@@ -29,6 +29,7 @@ struct job {
     int64_t created_ns, started_ns, finished_ns; /* CLOCK_MONOTONIC; started 0: it never ran */
     atomic_int stop;                             /* enum error_code: why it must stop; OK: it need not */
     char etag[40];                               /* of the output, with its quotes; "" where there is none */
+    char token[64]; /* the name of the token that sent it, "": none did; set before it is queued */
     job_end_fn *end;
     void *context;
 

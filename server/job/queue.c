@@ -332,6 +332,17 @@ size_t queue_depth(struct queue *queue)
     return depth;
 }
 
+size_t queue_depth_of(struct queue *queue, const char *token)
+{
+    size_t count = 0;
+    pthread_mutex_lock(&queue->lock);
+    const size_t depth = queue_waiting(queue);
+    for (const struct job *job = queue->first; job; job = job->next)
+        count += !strcmp(job->token, token);
+    pthread_mutex_unlock(&queue->lock);
+    return count < depth ? count : depth;
+}
+
 size_t queue_capacity(const struct queue *queue)
 {
     return queue->capacity;

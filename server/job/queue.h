@@ -69,6 +69,8 @@ bool queue_ended(struct queue *queue);
 
 /* How many jobs wait, apart from those that idle workers are about to take. */
 size_t queue_depth(struct queue *queue);
+/* How many of them jobs of that token may be. */
+size_t queue_depth_of(struct queue *queue, const char *token);
 /* Estimated seconds of device time of all queued jobs that may run on one of these devices. */
 double queue_seconds(struct queue *queue, uint32_t devices);
 size_t queue_capacity(const struct queue *queue);

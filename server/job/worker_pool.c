@@ -10,7 +10,7 @@
 #include "server/job/worker.h"
 
 #define RETRY_AFTER_MAX 3600
-#define RETRY_AFTER_DRAINING 5 /* seconds: jobs of this server say nothing about the one that follows it */
+#define RETRY_AFTER_DRAINING 5            /* seconds: jobs of this server say nothing about the one that follows it */
 #define INFLIGHT_MOST (UINT64_C(4) << 30) /* unless it is configured */
 
 /* --- how jobs end --------------------------------------------------------------------------------------------------
@@ -53,10 +53,15 @@ void worker_pool_end(struct worker_pool *pool, struct job *job, enum error_code 
     enum job_state state = worker_pool_outcome(job, code);
     atomic_store(&job->state, state);
     stats_record(&pool->stats, job);
-    log_event(state == JOB_FAILED ? LOG_WARN : LOG_INFO, "job",
-              "id=%s state=%s wait_ms=%.0f ms=%.0f faces=%d tiles=%d device=%s code=%s text=\"%s\"", job->id, names[state],
-              job->restoration->stage_ms[STAGE_QUEUE], job->restoration->total_ms, job->restoration->face_count,
-              job->restoration->tiles, job->restoration->device, error_code_name(code), job->error.text);
+    struct log_line line;
+    log_begin(&line, state == JOB_FAILED ? LOG_WARN : LOG_INFO, "job");
+    log_add(&line, "id=%s", job->id);
+    if (*job->token)
+        log_add(&line, "token=%s", job->token);
+    log_add(&line, "state=%s wait_ms=%.0f ms=%.0f faces=%d tiles=%d device=%s code=%s text=\"%s\"", names[state],
+            job->restoration->stage_ms[STAGE_QUEUE], job->restoration->total_ms, job->restoration->face_count,
+            job->restoration->tiles, job->restoration->device, error_code_name(code), job->error.text);
+    log_end(&line);
     if (code && *job->error.detail)
         log_event(LOG_WARN, "job-detail", "id=%s detail=\"%s\"", job->id, job->error.detail);
     job->end(job, job->context);

@@ -2,6 +2,7 @@
 import { $, element, sentence } from './dom.js';
 import { get } from './server.js';
 import { changed, state } from './state.js';
+import { current } from './token.js';
 
 const work = { detector: 'finding faces', face: 'restoring faces', parser: 'outlining faces', upscaler: 'enlarging the background' };
 
@@ -38,4 +39,5 @@ export function show(capabilities, models) {
   $('models').textContent = used.length ? used.map((m) => `${m.name} (${work[m.kind] ?? m.kind})`).join(', ') : 'none';
   $('starter').textContent = small ? 'This server works with the small models that come with it. Whoever runs it can add larger ones, which restore better.' : '';
   $('starter').hidden = !small;
+  $('json').hidden = current() !== ''; // a link sends no token
 }

@@ -6,6 +6,7 @@ import { labels } from './words.js';
 const busy = 'You can try again in a moment.';
 
 const words = {
+  401: ['The server does not know your token.', () => 'Reload the page to enter another one.'],
   403: ['The server refused this request.', () => `It takes pictures only from pages at an address that it knows, and “${location.host}” may not be one. Whoever runs the server can allow it.`],
   404: ['There is no picture restorer at this address.', () => 'Reload the page. If that does not help, the server has moved.'],
   413: ['This file is larger than the server takes.', () => 'Resize it first in a photo program.'],

@@ -1,9 +1,21 @@
 // Requests to the server. All addresses are relative, so that the page also works behind a proxy under /a/path/.
 
+import * as token from './token.js';
+
+// As fetch, with the token; asks for one where the server does.
+export async function ask(path, options = {}) {
+  for (;;) {
+    const sent = token.current();
+    const answer = await fetch(path, { ...options, headers: { ...options.headers, ...token.header(sent) } });
+    if (answer.status !== 401) return answer;
+    await token.ask(sent);
+  }
+}
+
 // The JSON of an answer, whatever its status; null when there is none.
 export async function get(path) {
   try {
-    const answer = await fetch(path, { headers: { Accept: 'application/json, application/problem+json' } });
+    const answer = await ask(path, { headers: { Accept: 'application/json, application/problem+json' } });
     return await answer.json();
   } catch {
     return null;
@@ -16,7 +28,7 @@ let estimates = true; // until the server turns out to be an older one
 export async function estimate(query, signal) {
   if (!estimates) return null;
   try {
-    const answer = await fetch(`v1/estimate?${query}`, { method: 'POST', signal });
+    const answer = await ask(`v1/estimate?${query}`, { method: 'POST', signal });
     estimates = ![404, 405].includes(answer.status);
     return answer.ok ? await answer.json() : null;
   } catch {
@@ -27,14 +39,20 @@ export async function estimate(query, signal) {
 // Sends a form to a route. on: {upload(part), uploaded(), answer(request), broken(), aborted()}. Returns the request.
 export function send(path, body, on) {
   const request = new XMLHttpRequest(); // fetch tells nothing of an upload
-  request.open('POST', path);
-  request.responseType = 'blob';
+  let sent;
+  const begin = () => {
+    sent = token.current();
+    request.open('POST', path);
+    request.responseType = 'blob';
+    for (const [name, value] of Object.entries(token.header(sent))) request.setRequestHeader(name, value);
+    request.send(body);
+  };
   request.upload.onprogress = (e) => { if (e.lengthComputable && e.loaded < e.total) on.upload(e.loaded / e.total); };
   request.upload.onload = on.uploaded;
-  request.onload = () => on.answer(request);
+  request.onload = () => (request.status === 401 ? token.ask(sent).then(begin) : on.answer(request));
   request.onerror = on.broken;
   request.onabort = on.aborted;
-  request.send(body);
+  begin();
   return request;
 }
 

@@ -39,7 +39,7 @@ export async function startServer({ program = binary, args = fixtureModels, env 
     const timer = setTimeout(() => { child.kill('SIGKILL'); fail(new Error(`no "listening on" within 60 s:\n${output}${log}`)); }, 60e3);
     child.stdout.on('data', (text) => {
       output += text;
-      const found = /listening on (http:\/\/\S+)/.exec(output);
+      const found = /listening on (https?:\/\/\S+)/.exec(output);
       if (found) { clearTimeout(timer); done(found[1].replace(/\/$/, '')); }
     });
     ended.then(({ code, signal }) => { clearTimeout(timer); fail(new Error(`restored serve ended (${code ?? signal}):\n${output}${log}`)); });

@@ -224,6 +224,22 @@ static void make_forms(void)
     save(&file, "fuzz_multipart", "broken-type");
 }
 
+static void make_tokens(void)
+{
+    struct checkpoint_buffer file = {0};
+    PUT(&file, "# tokens\nanna 0123456789abcdef jobs=3 megapixels=12.5\nanna fedcba9876543210 megapixels=12.5 jobs=3\n"
+               "ops -._~+/-._~+/abcd== admin # all\r\n\n");
+    save(&file, "fuzz_tokens", "named");
+    PUT(&file, "aaaaaaaaaaaaaaaa\n\tbbbbbbbbbbbbbbbb");
+    save(&file, "fuzz_tokens", "unnamed");
+    PUT(&file, "anna 0123456789abcdef\nbert 0123456789abcdef\n");
+    save(&file, "fuzz_tokens", "broken-twice");
+    PUT(&file, "anna 0123456789abcdef jobs=0\n");
+    save(&file, "fuzz_tokens", "broken-number");
+    PUT(&file, "anna short\n");
+    save(&file, "fuzz_tokens", "broken-short");
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 2) {
@@ -236,5 +252,6 @@ int main(int argc, char **argv)
     make_safetensors();
     make_pictures();
     make_forms();
+    make_tokens();
     return 0;
 }

@@ -1,0 +1,30 @@
+#include "server/http/quota.h"
+
+#include <math.h>
+
+enum reply quota_take_pixels(struct request *request, uint64_t pixels, int *seconds, struct error *err)
+{
+    const struct auth_identity *identity = &request->identity;
+    if (identity->megapixels <= 0)
+        return REPLY_OK;
+    const double wait =
+        rate_take(request->server->rates, identity->name, (double)pixels / 1e6, identity->megapixels, job_now());
+    if (wait <= 0)
+        return REPLY_OK;
+    *seconds = (int)fmin(ceil(wait), 86400);
+    metrics_rejected(request->server->metrics, REJECTED_RATE);
+    error_set(err, ERROR_BUSY, "the token \"%s\" may send %g megapixels a minute, and has", identity->name,
+              identity->megapixels);
+    return REPLY_RATE_LIMITED;
+}
+
+enum reply quota_allows_job(struct request *request, size_t waiting, struct error *err)
+{
+    const struct auth_identity *identity = &request->identity;
+    if (!identity->jobs || waiting < identity->jobs)
+        return REPLY_OK;
+    metrics_rejected(request->server->metrics, REJECTED_JOBS);
+    error_set(err, ERROR_BUSY, "the token \"%s\" may have %u jobs wait at once, and has", identity->name,
+              identity->jobs);
+    return REPLY_TOO_MANY_JOBS;
+}

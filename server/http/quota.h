@@ -1,0 +1,16 @@
+/* The limits of one client: of its token (megapixels a minute, jobs that wait), and of its address.
+ * Thread-safety: as struct request. */
+#ifndef SERVER_HTTP_QUOTA_H
+#define SERVER_HTTP_QUOTA_H
+
+#include "server/http/request.h"
+
+/* Takes a picture's pixels from what the request's token may send in a minute; 0: asks only whether it may send any.
+ * REPLY_OK, or REPLY_RATE_LIMITED with the sentence and the seconds to wait (Retry-After). */
+enum reply quota_take_pixels(struct request *request, uint64_t pixels, int *seconds, struct error *err) MUST_CHECK;
+
+/* Whether the request's token may have one more job wait beside those that do. REPLY_OK, or REPLY_TOO_MANY_JOBS with
+ * the sentence. */
+enum reply quota_allows_job(struct request *request, size_t waiting, struct error *err) MUST_CHECK;
+
+#endif

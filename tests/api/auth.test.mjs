@@ -1,0 +1,154 @@
+// Tokens: who is let in, what each may send, how the file is read again, and what the log says of it.
+import assert from 'node:assert/strict';
+import fs from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { fixture, plain, png, post, raw, start, until } from './client.mjs';
+import { faulty } from './server.mjs';
+
+const anna = 'anna-0123456789abcdef', bert = 'bert-0123456789abcdef', ops = 'ops-0123456789abcdefg', lone = 'lone-0123456789abcdef';
+const bearer = (token) => ({ authorization: `Bearer ${token}` });
+let folder, file;
+const write = (text, mode = 0o640) => { fs.writeFileSync(file, text); fs.chmodSync(file, mode); };
+before(() => {
+  folder = fs.mkdtempSync(path.join(os.tmpdir(), 'restored-auth-'));
+  file = path.join(folder, 'tokens');
+});
+after(() => fs.rmSync(folder, { recursive: true, force: true }));
+
+describe('a server with tokens', () => {
+  let server, admin;
+  const ask = (route, token, options = {}) => fetch(server.url + route, { ...options, headers: { ...options.headers, ...(token ? bearer(token) : {}) } });
+  const logged = (pattern) => until(`${pattern}`, () => pattern.exec(server.log()));
+  async function reload() {
+    const from = server.log().length;
+    server.process.kill('SIGHUP');
+    await until('reloaded', () => /info reloaded /.test(server.log().slice(from)));
+    return server.log().slice(from);
+  }
+
+  before(async () => {
+    write(`# tokens of this test\nanna ${anna}\nbert ${bert} megapixels=0.1\nops ${ops} admin\n${lone}\n`);
+    server = await start({ args: ['--auth_token_file', file, '--listen', '0.0.0.0:0', '--metrics_listen', '127.0.0.1:0', '--log_level', 'debug'] });
+    server.url = `http://127.0.0.1:${server.port}`;
+    admin = (await logged(/info admin url=(\S+)/))[1];
+  });
+  after(() => server.stop());
+
+  test('the page and the probes need none, everything else does', async () => {
+    for (const route of ['/', '/js/main.js', '/style.css', '/healthz', '/readyz'])
+      assert.equal((await ask(route)).status, 200, route);
+    for (const route of ['/v1/devices', '/v1/models', '/v1/capabilities', '/metrics', '/nothing']) {
+      const none = await ask(route);
+      assert.equal(none.status, 401, route);
+      assert.equal(none.headers.get('www-authenticate'), 'Bearer realm="restored"');
+      assert.equal((await none.json()).code, 'unauthorized');
+      const wrong = await ask(route, `${anna}x`);
+      assert.equal(wrong.status, 401, route);
+      assert.equal(wrong.headers.get('www-authenticate'), 'Bearer realm="restored", error="invalid_token"');
+      await wrong.text();
+      assert.equal((await ask(route, anna)).status, route === '/nothing' ? 404 : 200, route);
+    }
+    for (const headers of [{ authorization: anna }, { authorization: `Basic ${btoa(`anna:${anna}`)}` }, { authorization: 'Bearer' }])
+      assert.equal((await fetch(`${server.url}/v1/devices`, { headers })).status, 401, JSON.stringify(headers));
+    assert.equal((await fetch(`${server.url}/v1/devices`, { headers: { authorization: `bearer ${lone}` } })).status, 200, 'a scheme in lower case');
+    assert.equal((await ask(`/v1/devices?token=${anna}&access_token=${anna}`)).status, 401, 'never from an address');
+  });
+
+  test('a picture without a token is refused before it is sent', async () => {
+    const answer = await raw(server, `POST /v1/restore HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5000000\r\n\r\n`, 20000);
+    assert.match(answer, /^HTTP\/1\.1 401 /);
+  });
+
+  test('the address for operators asks for none', async () => {
+    assert.equal((await fetch(`${admin}/metrics`)).status, 200);
+    assert.equal((await fetch(`${admin}/v1/devices`)).status, 200);
+  });
+
+  test('whose request and whose job it was stands in the log, the token does not', async () => {
+    const answer = await post(server, '/v1/restore', { picture: fixture('none.png'), fields: plain, headers: { ...bearer(anna), 'x-request-id': 'hers' } });
+    assert.equal(answer.status, 200);
+    await logged(/info request id=hers client=127\.0\.0\.1 token=anna method=POST /);
+    await logged(/info job id=\w+ token=anna state=done /);
+    await (await ask('/v1/devices', lone)).text();
+    await logged(/info request id=\w+ client=127\.0\.0\.1 token=token1 method=GET path=\/v1\/devices /);
+    for (const token of [anna, bert, ops, lone]) assert.ok(!server.log().includes(token));
+    assert.doesNotMatch(server.log(), /OPEN-TO-THE-NETWORK/);
+  });
+
+  test('megapixels a minute: a picture may overdraw them, the next one waits', async () => {
+    const send = (token) => post(server, '/v1/restore', { picture: png(500, 400), fields: plain, headers: bearer(token) });
+    assert.equal((await send(bert)).status, 200, 'twice what it may have in a minute, from a full minute');
+    const wait = await send(bert);
+    assert.equal(wait.status, 429);
+    assert.equal(wait.json.code, 'rate-limited');
+    assert.match(wait.json.detail, /^The token "bert" may send 0\.1 megapixels a minute/);
+    assert.ok(Number(wait.headers.get('retry-after')) > 30 && Number(wait.headers.get('retry-after')) <= 60, wait.headers.get('retry-after'));
+    const early = await raw(server, `POST /v1/restore HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${bert}\r\nContent-Length: 5000000\r\n\r\n`, 20000);
+    assert.match(early, /^HTTP\/1\.1 429 /, 'before the body');
+    assert.equal((await send(anna)).status, 200, 'nobody else waits');
+    assert.equal((await post(server, '/v1/estimate', { fields: { width: 100, height: 100 }, headers: bearer(bert) })).status, 200);
+    const counted = await fetch(`${admin}/metrics`).then((r) => r.text());
+    assert.match(counted, /restored_rejected_total\{reason="rate_limited"\} 2\n/);
+    assert.match(counted, /restored_rejected_total\{reason="token"\} [1-9]/);
+  });
+
+  test('SIGHUP reads the file again; one that is wrong changes nothing', async () => {
+    const old = fs.readFileSync(file, 'utf8'), fresh = 'anna-fedcba9876543210';
+    write(`${old}anna ${fresh}\n`);
+    assert.match(await reload(), /reloaded .*tokens=5/);
+    for (const token of [anna, fresh]) assert.equal((await ask('/v1/devices', token)).status, 200, 'both, while it is rotated');
+    write(old.replace(anna, fresh));
+    await reload();
+    assert.equal((await ask('/v1/devices', anna)).status, 401);
+    assert.equal((await ask('/v1/devices', fresh)).status, 200);
+    for (const [text, mode, says] of [['short\n', 0o600, /tokens:1: the token has 5 characters/], ['', 0o600, /there is no token in it/], [`x ${anna}\n`, 0o644, /everybody on this machine may open/]]) {
+      write(text, mode);
+      const log = await reload();
+      assert.match(log, says);
+      assert.match(log, /error reload .* result="the old tokens stay"/);
+      assert.equal((await ask('/v1/devices', fresh)).status, 200);
+      assert.equal((await ask('/v1/devices', anna)).status, 401);
+    }
+    write(old);
+    await reload();
+  });
+});
+
+test('jobs that wait: only so many of one token', async (t) => {
+  write(`anna ${anna} jobs=2\nbert ${bert}\n`);
+  const server = await start({ program: faulty, args: ['--auth_token_file', file, '--device', 'cpu'], env: { RESTORED_FAULTS: 'hang@run:1,repeat,plan=detector' }, context: t });
+  const stop = new AbortController(), jobs = [];
+  const send = (token) => jobs.push(post(server, '/v1/restore', { picture: fixture('picture.png'), headers: bearer(token), signal: stop.signal }).catch(() => {}));
+  const told = (route) => fetch(server.url + route, { headers: bearer(bert) }).then((r) => r.text());
+  const wait = (count) => until(`${count} wait`, async () => (await told('/metrics')).includes(`restored_queue_depth ${count}\n`));
+  send(anna);
+  await until('one is at work', async () => /"busy"/.test(await told('/v1/devices')));
+  send(anna);
+  send(anna);
+  await wait(2);
+  const refused = await post(server, '/v1/restore', { picture: fixture('picture.png'), headers: bearer(anna) });
+  assert.equal(refused.status, 429);
+  assert.equal(refused.json.code, 'too-many-jobs');
+  assert.match(refused.json.detail, /^The token "anna" may have 2 jobs wait at once/);
+  assert.ok(Number(refused.headers.get('retry-after')) >= 1);
+  send(bert); // is not kept out
+  await wait(3);
+  stop.abort();
+  await Promise.all(jobs);
+});
+
+test('what is no file of tokens stops the start, with file and line', async () => {
+  for (const [text, mode, says] of [['anna short\n', 0o600, /tokens:1: the token has 5 characters; 16 to 256 are allowed/], [`anna ${anna}\nanna ${bert} admin\n`, 0o600, /tokens:2: this name has other rights or limits in line 1/],
+    [`${anna}\n`, 0o604, /everybody on this machine may open .*chmod o= /]]) {
+    write(text, mode);
+    await assert.rejects(start({ args: ['--auth_token_file', file], ready: false }), says);
+  }
+  await assert.rejects(start({ args: ['--auth_token_file', path.join(folder, 'none')], ready: false }), /none: No such file/);
+});
+
+test('without tokens a server that listens elsewhere says loudly that it is open', async (t) => {
+  const server = await start({ args: ['--listen', '0.0.0.0:0'], ready: false, context: t });
+  assert.match(server.log(), /warn OPEN-TO-THE-NETWORK .*auth_token_file/);
+});
