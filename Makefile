@@ -30,7 +30,7 @@ HARDEN   += $(if $(findstring -fsanitize,$(CFLAGS)),,$(if $(filter -O1 -O2 -O3 -
 HARDEN   += -ffile-prefix-map=$(CURDIR)=.
 override CFLAGS += -std=c17 $(WARN) -ffp-contract=off -fno-math-errno -pthread $(HARDEN) $(if $(CI),-Werror)
 override LDFLAGS += -pie -Wl,-z,relro,-z,now,-z,noexecstack
-LDLIBS   := -lcurl -lsqlite3 -larchive -lmicrohttpd -ljansson -lpng -ljpeg -lnettle -lz -lm -pthread
+LDLIBS   := -lcurl -lsqlite3 -larchive -lmicrohttpd -lgnutls -ljansson -lpng -ljpeg -lnettle -lz -lm -pthread
 GLSLC    := glslc
 
 RUNTIME  := $(wildcard runtime/*.c runtime/*/*.c)
@@ -182,7 +182,7 @@ check-torch: restored
 	@$(PYTHON) tests/bench/compare_torch.py ./restored $(ARGS)
 
 # The CPU device as aarch64 has it, cross-built, under qemu-user. On Debian this needs `dpkg --add-architecture arm64`,
-# gcc-aarch64-linux-gnu, qemu-user, and for arm64: libmicrohttpd-dev libcurl4-gnutls-dev libjansson-dev libpng-dev libjpeg-dev nettle-dev
+# gcc-aarch64-linux-gnu, qemu-user, and for arm64: libmicrohttpd-dev libcurl4-gnutls-dev libgnutls28-dev libjansson-dev libpng-dev libjpeg-dev nettle-dev
 # libvulkan-dev libcmocka-dev (apt-get install libjansson-dev:arm64 …).
 ARM64 := $(patsubst %,build-arm64/tests/%,unit/test_cpu unit/test_graph unit/test_weights ops/test_ops golden/test_networks)
 check-arm64:

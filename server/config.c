@@ -52,6 +52,9 @@ static const struct config_key config_keys[] = {
     {KEY(auth_token_file, KIND_TEXT), "", 0, 0,
      "file of tokens, one of which every request must have then, except for the page, /healthz and /readyz; empty: "
      "whoever reaches the server may use it"},
+    {KEY(tls_cert, KIND_TEXT), "", 0, 0,
+     "file with the server's certificate and those that lead to its issuer (PEM): HTTPS instead of HTTP; empty: none"},
+    {KEY(tls_key, KIND_TEXT), "", 0, 0, "file with the certificate's private key (PEM, without a password)"},
     {KEY(models_dir, KIND_TEXT), "", 0, 0,
      "folder of checkpoints, searched with its subfolders; empty: ./models, $XDG_DATA_HOME/restored/models; then "
      "always "

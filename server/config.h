@@ -19,6 +19,7 @@ struct config {
     char metrics_listen[128];   /* the same; "": none */
     char trusted_proxies[1024]; /* see proxies_check_list */
     char auth_token_file[1024]; /* "": no tokens */
+    char tls_cert[1024], tls_key[1024]; /* "": HTTP */
     char models_dir[1024];
     bool starter_models;
     char device[1024]; /* see devices_choose */

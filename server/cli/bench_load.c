@@ -309,7 +309,8 @@ enum error_code bench_load(const struct bench_settings *settings, const struct c
     struct devices *devices = NULL;
     int count = 0;
     snprintf(load.config.listen, sizeof load.config.listen, "127.0.0.1:0");
-    *load.config.metrics_listen = *load.config.auth_token_file = 0; /* its clients are in this process */
+    *load.config.metrics_listen = *load.config.auth_token_file = *load.config.tls_cert = *load.config.tls_key =
+        0; /* its clients are in this process */
     pthread_mutex_init(&load.lock, NULL);
     enum error_code code = load_choose_devices(settings->device, &devices, &count, err);
     if (!code)

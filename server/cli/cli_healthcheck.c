@@ -1,66 +1,92 @@
 /* restored healthcheck: asks the server of this configuration whether it is ready. */
+#include <curl/curl.h>
 #include <jansson.h>
-#include <netdb.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/time.h>
-#include <unistd.h>
 
 #include "server/cli/cli.h"
 
-#define TIMEOUT_SECONDS 5
+#define TIMEOUT_SECONDS 5L
 
-/* The whole answer to GET /readyz. */
-static enum error_code healthcheck_ask(const char *listen, char *answer, size_t size, struct error *err)
+/* What the server answered to GET /readyz. */
+struct healthcheck_answer {
+    long status; /* 0: it does not speak HTTP */
+    size_t used;
+    char body[32768];
+};
+
+static size_t healthcheck_write(char *bytes, size_t one, size_t count, void *context)
+{
+    struct healthcheck_answer *answer = context;
+    if (one * count >= sizeof answer->body - answer->used)
+        return 0;
+    memcpy(answer->body + answer->used, bytes, one * count);
+    answer->used += one * count;
+    return one * count;
+}
+
+/* "http://HOST:PORT/readyz", or https; a server that listens on every address is asked on this machine. */
+static enum error_code healthcheck_url(const struct config *config, bool tls, char *out, size_t size, struct error *err)
 {
     char host[128], port[8];
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
-    if (!config_split_listen(listen, host, sizeof host, port, sizeof port) || !strcmp(port, "0"))
-        return error_set(err, ERROR_INVALID, "listen: \"%s\" names no port to ask", listen);
-    if (!strcmp(host, "0.0.0.0"))
-        strcpy(host, "127.0.0.1");
-    if (!strcmp(host, "::"))
-        strcpy(host, "::1");
-    int failed = getaddrinfo(host, port, &hints, &found);
-    if (failed)
-        return error_set(err, ERROR_IO, "%s: %s", listen, gai_strerror(failed));
-    struct timeval time = {.tv_sec = TIMEOUT_SECONDS};
-    enum error_code code = OK;
-    int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    char request[256];
-    const bool ipv6 = strchr(host, ':');
-    int length = snprintf(request, sizeof request, "GET /readyz HTTP/1.0\r\nHost: %s%s%s:%s\r\n\r\n", ipv6 ? "[" : "",
-                          host, ipv6 ? "]" : "", port);
-    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time) ||
-        setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &time, sizeof time) || connect(fd, found->ai_addr, found->ai_addrlen) ||
-        write(fd, request, (size_t)length) != length)
-        code = error_set(err, ERROR_IO, "%s: %m", listen);
-    size_t used = 0;
-    ssize_t n = 0;
-    while (!code && used + 1 < size && (n = read(fd, answer + used, size - 1 - used)) > 0)
-        used += (size_t)n;
-    if (n < 0)
-        code = error_set(err, ERROR_IO, "%s: %m", listen);
-    answer[used] = 0;
-    if (fd >= 0)
-        close(fd);
-    freeaddrinfo(found);
+    if (!config_split_listen(config->listen, host, sizeof host, port, sizeof port) || !strcmp(port, "0"))
+        return error_set(err, ERROR_INVALID, "listen: \"%s\" names no port to ask", config->listen);
+    const char *name = !strcmp(host, "0.0.0.0") ? "127.0.0.1" : !strcmp(host, "::") ? "::1" : host;
+    const bool ipv6 = strchr(name, ':');
+    snprintf(out, size, "http%s://%s%s%s:%s/readyz", tls ? "s" : "", ipv6 ? "[" : "", name, ipv6 ? "]" : "", port);
+    return OK;
+}
+
+/* The server has to show the certificate of the configuration, whatever names it has. insecure: any certificate. */
+static enum error_code healthcheck_ask(const struct config *config, bool insecure, struct healthcheck_answer *answer,
+                                       struct error *err)
+{
+    char url[256], message[CURL_ERROR_SIZE] = "";
+    enum error_code code = healthcheck_url(config, insecure || *config->tls_cert, url, sizeof url, err);
+    if (code)
+        return code;
+    CURL *curl = curl_global_init(CURL_GLOBAL_ALL) ? NULL : curl_easy_init();
+    if (!curl)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the request");
+    curl_easy_setopt(curl, CURLOPT_URL, url);
+    curl_easy_setopt(curl, CURLOPT_PROXY, "");
+    curl_easy_setopt(curl, CURLOPT_TIMEOUT, TIMEOUT_SECONDS);
+    curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, message);
+    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, healthcheck_write);
+    curl_easy_setopt(curl, CURLOPT_WRITEDATA, answer);
+    curl_easy_setopt(curl, CURLOPT_SSL_VERIFYHOST, 0L);
+    curl_easy_setopt(curl, CURLOPT_SSL_VERIFYPEER, insecure ? 0L : 1L);
+    if (!insecure && *config->tls_cert)
+        curl_easy_setopt(curl, CURLOPT_CAINFO, config->tls_cert);
+    const CURLcode failed = curl_easy_perform(curl);
+    long number = 0;
+    curl_easy_getinfo(curl, CURLINFO_OS_ERRNO, &number);
+    if (failed == CURLE_GOT_NOTHING || failed == CURLE_UNSUPPORTED_PROTOCOL || failed == CURLE_WEIRD_SERVER_REPLY)
+        answer->status = 0;
+    else if (failed)
+        code = error_set(err, ERROR_IO, "%s: %s", config->listen,
+                         failed == CURLE_COULDNT_CONNECT && number ? strerror((int)number)
+                         : *message                                ? message
+                                                                   : curl_easy_strerror(failed));
+    else
+        curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &answer->status);
+    curl_easy_cleanup(curl);
+    curl_global_cleanup();
     return code;
 }
 
 /* What the answer says: ready, or why not. Anything that does not answer like /readyz is another program. */
-static int healthcheck_read(const char *answer, const char *listen)
+static int healthcheck_read(const struct healthcheck_answer *answer, const char *listen)
 {
-    int status = 0;
-    const char *body = strstr(answer, "\r\n\r\n");
-    json_t *json = body ? json_loads(body + 4, 0, NULL) : NULL, *reason;
+    const long status = answer->status;
+    json_t *json = json_loadb(answer->body, answer->used, 0, NULL), *reason;
     const json_t *ready = json_object_get(json, "ready");
-    const bool http = sscanf(answer, "HTTP/%*d.%*d %d", &status) == 1;
-    if (!json_is_boolean(ready) && !http)
-        fprintf(stderr, "restored: what answers at %s is not restored: it does not speak HTTP\n", listen);
+    if (!json_is_boolean(ready) && !status)
+        fprintf(stderr, "restored: what answers at %s is not restored: it does not speak HTTP (HTTPS: say --tls_cert or --insecure)\n", listen);
     else if (!json_is_boolean(ready))
-        fprintf(stderr, "restored: what answers at %s is not restored: GET /readyz gave status %d and not its report\n",
+        fprintf(stderr,
+                "restored: what answers at %s is not restored: GET /readyz gave status %ld and not its report\n",
                 listen, status);
     else if (!json_is_true(ready) || status != 200) {
         size_t index;
@@ -78,25 +104,32 @@ int cli_healthcheck(int argc, char **argv)
     struct cli cli;
     struct config config;
     struct error err = ERROR_INIT;
-    bool help = false;
+    static const char *const own[] = {"insecure", NULL};
+    static struct healthcheck_answer answer;
+    bool help = false, insecure = false;
     enum error_code code = cli_begin(&cli, argc, argv, &config, &err);
+    cli.own = own;
     while (!code && cli_next(&cli, "")) {
         if (!*cli.name)
             code = error_set(&err, ERROR_INVALID, "healthcheck takes no \"%s\"", cli.value);
         else if (!strcmp(cli.name, "help") || !strcmp(cli.name, "h"))
             code = cli_flag(&cli, &help, &err);
+        else if (!strcmp(cli.name, "insecure"))
+            code = cli_flag(&cli, &insecure, &err);
         else
             code = cli_config(&cli, &config, &err);
     }
     if (help) {
-        printf("restored healthcheck [--listen ADDRESS:PORT] [--config FILE]\n\n"
-               "Exits 0 if the server there answers that it is ready, else 1 and says why not.\n");
+        printf("restored healthcheck [--listen ADDRESS:PORT] [--tls_cert FILE] [--insecure] [--config FILE]\n\n"
+               "Exits 0 if the server there answers that it is ready, else 1 and says why not. With tls_cert it asks "
+               "over\n"
+               "HTTPS, and the server must show that certificate. It needs no token.\n\n"
+               "  --insecure                 ask over HTTPS, whatever certificate the server shows\n");
         return CLI_OK;
     }
     if (code)
         return cli_fail(&err, CLI_USAGE);
-    char answer[32768];
-    if (healthcheck_ask(config.listen, answer, sizeof answer, &err))
+    if (healthcheck_ask(&config, insecure, &answer, &err))
         return cli_fail(&err, CLI_FAILED);
-    return healthcheck_read(answer, config.listen);
+    return healthcheck_read(&answer, config.listen);
 }

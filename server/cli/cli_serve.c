@@ -18,9 +18,8 @@ static void serve_usage(void)
 {
     printf(
         "restored serve [--config FILE] [--KEY VALUE]...\n\n"
-        "Serves HTTP until SIGTERM or SIGINT. SIGHUP reads the configuration and the tokens again, and looks for "
-        "models;\n"
-        "SIGUSR1 logs what it is doing. A key comes from " RESTORED_SYSCONFDIR "/restored/restored.conf, then from\n"
+        "Serves HTTP until SIGTERM or SIGINT. SIGHUP reads configuration, tokens and certificate again, and looks for\n"
+        "models; SIGUSR1 logs what it is doing. A key comes from " RESTORED_SYSCONFDIR "/restored/restored.conf, then from\n"
         "$XDG_CONFIG_HOME/restored/restored.conf (else ~/.config/restored/restored.conf), then from the environment\n"
         "as RESTORED_KEY, then from its flag; the later wins.\n\n"
         "  --config FILE              this file of `key = value` lines instead of those two; RESTORED_CONFIG=FILE "

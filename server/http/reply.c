@@ -233,12 +233,21 @@ void reply_now(struct request *request, enum reply reply, const struct error *er
     request->status = rows[reply].status;
     request->answered = true;
     connection_linger(request->link, true);
-    if (text && fd) {
+    if (text && (fd || request->tls)) {
         int n = snprintf(head, sizeof head,
                          "HTTP/1.1 %d %s\r\nContent-Type: application/problem+json\r\nContent-Length: %zu\r\n"
                          "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nX-Request-Id: %s\r\n"
                          "Connection: close\r\n\r\n",
                          rows[reply].status, rows[reply].title, size, request->id);
+        if (request->tls) {
+            const union MHD_ConnectionInfo *session =
+                MHD_get_connection_info(request->connection, MHD_CONNECTION_INFO_GNUTLS_SESSION);
+            if (session && tls_send(session->tls_session, head, (size_t)n) &&
+                tls_send(session->tls_session, text, size))
+                request->answer_bytes = size;
+            free(text);
+            return;
+        }
         struct iovec parts[2] = {{head, (size_t)n}, {text, size}};
         const struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
         /* nothing was sent before, so the socket takes all of it; if not, the client is gone */

@@ -15,6 +15,7 @@
 #include "server/http/model_list.h"
 #include "server/http/rate.h"
 #include "server/http/reply.h"
+#include "server/http/tls.h"
 #include "server/http/upload.h"
 #include "server/job/worker_pool.h"
 
@@ -35,6 +36,7 @@ struct server {
     struct metrics *metrics;
     struct model_list *model_list;
     struct auth *auth;
+    struct tls *tls;    /* NULL: HTTP */
     struct rate *rates; /* megapixels by token */
     struct listener {
         struct server *server;
@@ -49,11 +51,12 @@ struct request {
     struct MHD_Connection *connection;
     struct connection *link;
     enum connection_side side;
+    bool tls;                   /* its connection is encrypted: nothing may be written to the socket itself */
     bool interim;               /* its client takes interim answers (HTTP/1.1) */
     const struct route *route;  /* NULL: none of ours */
     char method[16], path[128]; /* path: for the log and errors, unsafe characters replaced */
     char id[65];
-    char client[46], agent[96]; /* for the log: its address, and its User-Agent with unsafe characters replaced */
+    char client[46], agent[96];    /* for the log: its address, and its User-Agent with unsafe characters replaced */
     struct auth_identity identity; /* whose it is */
     int64_t started_ns;
     struct framing_target target; /* until it has begun */

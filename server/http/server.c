@@ -44,6 +44,7 @@ static void *server_request_create(void *context, const char *target, struct MHD
     const struct listener *listener = context;
     request->server = listener->server;
     request->side = listener->side;
+    request->tls = listener->side == CONNECTION_SERVICE && listener->server->tls;
     request->connection = connection;
     request->link = server_link(connection);
     request->started_ns = job_now();
@@ -57,7 +58,7 @@ static enum MHD_Result server_begin(struct request *request, const char *path, c
 {
     struct framing framing;
     request->begun = true;
-    request->interim = strcmp(version, MHD_HTTP_VERSION_1_0) != 0;
+    request->interim = strcmp(version, MHD_HTTP_VERSION_1_0) != 0 && !request->tls;
     connection_moved(request->link);
     access_begin(request);
     framing_read(&framing, request->connection, method, &request->target, version);
@@ -209,19 +210,23 @@ static enum error_code server_listen(struct server *server, enum connection_side
     const struct config *config = server->config;
     struct listener *listener = &server->listeners[side];
     int fd = -1;
+    const bool tls = side == CONNECTION_SERVICE && server->tls;
     *listener = (struct listener){.server = server, .side = side};
     enum error_code code = server_open_socket(listen_on, &fd, &listener->port, err);
     if (code)
         return code;
     /* A connection's memory pool holds its header twice: as bytes, and as the list made from them. */
     listener->daemon = MHD_start_daemon(
-        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC | MHD_USE_ERROR_LOG, 0, server_admit,
-        listener, server_handle, listener, MHD_OPTION_EXTERNAL_LOGGER, server_log_library, NULL,
+        (tls ? MHD_USE_TLS : 0) | MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC |
+            MHD_USE_ERROR_LOG,
+        0, server_admit, listener, server_handle, listener, MHD_OPTION_EXTERNAL_LOGGER, server_log_library, NULL,
         MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_THREAD_POOL_SIZE, threads, MHD_OPTION_CONNECTION_LIMIT,
         (unsigned)(connections + CONNECTIONS_SPARE), MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)config->idle_seconds,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)config->header_limit * 2, MHD_OPTION_URI_LOG_CALLBACK,
         server_request_create, listener, MHD_OPTION_NOTIFY_COMPLETED, server_completed, listener,
-        MHD_OPTION_NOTIFY_CONNECTION, server_opened_or_closed, listener, MHD_OPTION_END);
+        MHD_OPTION_NOTIFY_CONNECTION, server_opened_or_closed, listener,
+        tls ? MHD_OPTION_HTTPS_PRIORITIES : MHD_OPTION_END, TLS_PRIORITIES, MHD_OPTION_HTTPS_CERT_CALLBACK,
+        tls_callback(), MHD_OPTION_END);
     if (listener->daemon)
         return OK;
     close(fd);
@@ -247,6 +252,8 @@ enum error_code server_create(struct server **out, const struct config *config, 
         code = proxies_check_list(config->trusted_proxies, err);
     if (!code)
         code = auth_create(&server->auth, config->auth_token_file, err);
+    if (!code)
+        code = tls_create(&server->tls, config->tls_cert, config->tls_key, err);
     if (!code)
         code = rate_create(&server->rates, err);
     if (!code)
@@ -277,8 +284,10 @@ bool server_is_open(const struct server *server)
 
 static void server_print_url(const struct listener *listener, const char *listen_on, char *out, size_t size)
 {
+    const bool tls = listener->side == CONNECTION_SERVICE && listener->server->tls;
     if (listener->daemon)
-        snprintf(out, size, "http://%.*s:%d", (int)(strrchr(listen_on, ':') - listen_on), listen_on, listener->port);
+        snprintf(out, size, "http%s://%.*s:%d", tls ? "s" : "", (int)(strrchr(listen_on, ':') - listen_on), listen_on,
+                 listener->port);
     else
         *out = 0;
 }
@@ -311,6 +320,7 @@ void server_destroy(struct server **server)
     model_list_destroy(&old->model_list);
     metrics_destroy(&old->metrics);
     rate_destroy(&old->rates);
+    tls_destroy(&old->tls);
     auth_destroy(&old->auth);
     while (old->configs) {
         struct server_config *older = old->configs->older;

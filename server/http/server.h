@@ -22,7 +22,7 @@ bool server_is_local(const struct server *server);
 bool server_is_open(const struct server *server);
 
 /* Takes over the values of this configuration that a running server may change (config_is_live), by copying them, and
- * reads the tokens again (if that
+ * reads tokens and certificate again (if that
  * fails, the log says why, and the old ones stay), and finds new models in the folders. ERROR_INVALID for a list that
  * cannot be read, or ERROR_NO_MEMORY: nothing has changed. */
 enum error_code server_reload(struct server *server, const struct config *config, struct error *err) MUST_CHECK;

@@ -44,9 +44,13 @@ static size_t server_count_models(const struct model_store *store)
     return count;
 }
 
-static void server_reload_tokens(struct server *server)
+/* Files that the configuration names: what cannot be read stays as it was. */
+static void server_reload_secrets(struct server *server)
 {
     struct error err = ERROR_INIT;
+    if (tls_reload(server->tls, &err))
+        log_event(LOG_ERROR, "reload", "text=\"%s\" result=\"the old certificate stays\"", err.text);
+    error_clear(&err);
     if (auth_reload(server->auth, &err))
         log_event(LOG_ERROR, "reload", "text=\"%s\" result=\"the old tokens stay\"", err.text);
 }
@@ -74,7 +78,7 @@ enum error_code server_reload(struct server *server, const struct config *wanted
     } else {
         free(next);
     }
-    server_reload_tokens(server);
+    server_reload_secrets(server);
     model_store_refresh(server->store);
     log_event(LOG_ALWAYS, "reloaded", "changed=%d models=%zu tokens=%zu", changed, server_count_models(server->store),
               auth_count(server->auth));

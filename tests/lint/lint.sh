@@ -47,6 +47,7 @@ home jansson server/ runtime/weights/
 home sqlite3 server/store/
 home archive server/http/
 home curl/ server/cli/
+home gnutls/ server/http/
 
 # A stem is one .c with its .h, once in the whole tree: it is the prefix of its symbols.
 repeated=$(find runtime server -name '*.[ch]' | sed 's/\.[ch]$//' | sort -u | sed 's|.*/||' | sort | uniq -d)
