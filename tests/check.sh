@@ -98,7 +98,7 @@ suite_golden() { RESTORED_VULKAN_VALIDATION=1 cmocka build/tests/golden; }
 suite_asan() { must $make fixtures && must $make asan && cmocka build-asan/tests/unit; }
 suite_tsan() {
     must $make fixtures && must $make tsan &&
-        TSAN_OPTIONS=suppressions=tests/tsan.supp only='test_queue test_devices test_worker_pool test_codec_jpeg test_jpeg_encode test_thread' \
+        TSAN_OPTIONS=suppressions=tests/tsan.supp only='test_queue test_events test_devices test_worker_pool test_codec_jpeg test_jpeg_encode test_thread' \
             cmocka build-tsan/tests/unit
 }
 suite_clang() { must $make clang; }

@@ -12,10 +12,6 @@
 #define ESTIMATE_FACES_MOST 4 /* for the upper end */
 #define ESTIMATE_MEASURED 0.8 /* of the time must come from measurements */
 
-/* The group that a term's time belongs to: times are measured for each group. If a device works on several stages at
- * once, all of them are one group. */
-enum estimate_group { GROUP_DECODE, GROUP_DETECT, GROUP_FACES, GROUP_PARSE, GROUP_BACKGROUND, GROUP_ENCODE };
-
 /* The terms of a restoration. */
 struct estimate_work {
     struct speed_term terms[ESTIMATE_TERMS];
@@ -239,12 +235,14 @@ void estimate_predict(struct speed_table *table, const struct estimate_request *
                              .width = work.width,
                              .height = work.height,
                              .device = -1,
+                             .faces = counted ? request->faces : ESTIMATE_FACES,
                              .memory = estimate_memory(&work, request)};
     for (int i = 0; i < work.count; i++) {
         const struct speed_term *term = &work.terms[i];
         const double seconds = term->amount * term->rate;
         const bool faces = !counted && (work.groups[i] == GROUP_FACES || work.groups[i] == GROUP_PARSE);
         out->seconds += seconds;
+        out->groups[work.groups[i]] += seconds;
         out->low += faces ? 0 : seconds / term->spread;
         out->high += seconds * term->spread * (faces ? ESTIMATE_FACES_MOST : 1);
         known += term->known ? seconds : 0;
@@ -252,6 +250,37 @@ void estimate_predict(struct speed_table *table, const struct estimate_request *
             out->device_seconds += seconds;
     }
     out->measured = known >= ESTIMATE_MEASURED * out->seconds;
+}
+
+static double estimate_share(int done, int total)
+{
+    return total > 0 && done > 0 ? fmin((double)done / total, 1) : 0;
+}
+
+double estimate_progress(const struct estimate *estimate, const struct restoration *r, double elapsed, double *left)
+{
+    static const double unknown[GROUP_COUNT] = {
+        [GROUP_DETECT] = 1, [GROUP_FACES] = 2, [GROUP_BACKGROUND] = 6, [GROUP_ENCODE] = 1};
+    const bool predicted = estimate->seconds > 0;
+    const double *groups = predicted ? estimate->groups : unknown, guessed = predicted ? estimate->faces : 1;
+    const unsigned entered = atomic_load(&r->entered);
+    const int faces = atomic_load(&r->faces_total);
+    const bool networks_over = entered >> STAGE_PASTE & 1,
+               detected =
+                   networks_over || ((entered >> STAGE_DETECT & 1) && atomic_load(&r->stage) != (int)STAGE_DETECT);
+    double done[GROUP_COUNT] = {0}, whole = 0, over = 0;
+    done[GROUP_DETECT] = detected;
+    done[GROUP_FACES] = done[GROUP_PARSE] = estimate_share(atomic_load(&r->faces_done), faces);
+    done[GROUP_BACKGROUND] = estimate_share(atomic_load(&r->tiles_done), atomic_load(&r->tiles_total));
+    for (int group = GROUP_DETECT; group < GROUP_COUNT; group++) { /* it was decoded before it began there */
+        const bool by_face = group == GROUP_FACES || group == GROUP_PARSE;
+        const double weight = groups[group] * (by_face && detected && guessed > 0 ? faces / guessed : 1);
+        whole += weight;
+        over += weight * (networks_over && group != GROUP_ENCODE ? 1 : done[group]);
+    }
+    const double part = whole > 0 ? over / whole : 0;
+    *left = predicted ? (1 - part) * ((1 - part) * whole + elapsed) : -1;
+    return part;
 }
 
 /* If a network's own speed is known, so is the device's. */

@@ -7,15 +7,29 @@
 #include "server/job/speed.h"
 #include "server/pipeline/pipeline.h"
 
+/* The group that a part of the time belongs to: times are measured for each group. If a device works on several stages
+ * at once, all of them are one group. */
+enum estimate_group {
+    GROUP_DECODE,
+    GROUP_DETECT,
+    GROUP_FACES,
+    GROUP_PARSE,
+    GROUP_BACKGROUND,
+    GROUP_ENCODE,
+    GROUP_COUNT
+};
+
 struct estimate {
-    double seconds, low, high; /* once it has begun */
-    double device_seconds;     /* of these, seconds with the device, for which others wait */
-    double queue_seconds;      /* before it begins; of worker_pool_estimate */
-    uint64_t memory;           /* bytes at most: pictures, result, what the networks work in */
-    int tiles;                 /* of the background; 0: no network computes it */
-    int width, height;         /* of the result; 0: there is none */
-    int device;                /* its number; of worker_pool_estimate */
-    bool measured;             /* all but a small part comes from this device's own speed */
+    double seconds, low, high;  /* once it has begun */
+    double groups[GROUP_COUNT]; /* of `seconds` */
+    double faces;               /* that it counts with */
+    double device_seconds;      /* of these, seconds with the device, for which others wait */
+    double queue_seconds;       /* before it begins; of worker_pool_estimate */
+    uint64_t memory;            /* bytes at most: pictures, result, what the networks work in */
+    int tiles;                  /* of the background; 0: no network computes it */
+    int width, height;          /* of the result; 0: there is none */
+    int device;                 /* its number; of worker_pool_estimate */
+    bool measured;              /* all but a small part comes from this device's own speed */
 };
 
 /* What will be done, and where. */
@@ -28,6 +42,11 @@ struct estimate_request {
 };
 
 void estimate_predict(struct speed_table *table, const struct estimate_request *request, struct estimate *out);
+
+/* How much of a restoration is done, 0..1, after so many seconds on its device, with the parts weighed by what was
+ * predicted. *left: seconds until it is over, by the prediction at first and more and more by its own pace; negative:
+ * nothing was predicted. */
+double estimate_progress(const struct estimate *estimate, const struct restoration *r, double elapsed, double *left);
 
 /* A restoration is done, and request->r has its times and faces: later estimates use them. A disturbed one (computed
  * again in fp32, or in smaller tiles) teaches nothing. */

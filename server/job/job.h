@@ -16,6 +16,7 @@
 enum job_state { JOB_QUEUED, JOB_RUNNING, JOB_DONE, JOB_FAILED, JOB_CANCELLED };
 
 struct job;
+struct events;
 
 /* Called once, when the job has ended, on the thread that ended it. Must not block. */
 typedef void job_end_fn(struct job *job, void *context);
@@ -39,6 +40,10 @@ struct job {
     struct estimate estimate;   /* set before it is queued */
     int device;                 /* where it ran last; negative: nowhere yet */
     _Atomic int64_t running_ns; /* when it began there */
+
+    struct events *events; /* NULL: nobody is told; see events_follow */
+    double progress;       /* last told; this and the next are the working thread's */
+    int told_stage, told_tiles, told_faces;
 
     struct job *next; /* of the queue it waits in; this and the next two are under its lock */
     bool carried;     /* a carrier has it and will end it */

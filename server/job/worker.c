@@ -6,6 +6,7 @@
 #include "runtime/base/log.h"
 #include "runtime/base/thread.h"
 #include "runtime/selftest.h"
+#include "server/job/events.h"
 
 #define REOPEN_MS 5000 /* a worker whose device is lost tries again after this */
 
@@ -187,6 +188,7 @@ static enum error_code worker_run_here(struct worker *worker, struct job *job, s
     job->device = device;
     atomic_store(&job->running_ns, job_now());
     atomic_store(&job->state, JOB_RUNNING);
+    events_started(job);
 
     struct error down = ERROR_INIT;
     const unsigned losses = engine_losses(worker->engine);

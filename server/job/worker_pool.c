@@ -7,6 +7,7 @@
 
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
+#include "server/job/events.h"
 #include "server/job/worker.h"
 
 #define RETRY_AFTER_MAX 3600
@@ -272,6 +273,8 @@ enum error_code worker_pool_create(struct worker_pool **out, const struct worker
     stats_init(&pool->stats);
     enum error_code code = queue_create(&pool->queue, settings->queue, CARRIERS_AHEAD * settings->workers, err);
     if (!code)
+        code = events_create(&pool->events, err);
+    if (!code)
         code = worker_pool_create_devices(pool, settings->device, err);
     if (!code)
         code = speed_open(&pool->speeds, pool->cache_dir, err);
@@ -514,6 +517,7 @@ void worker_pool_destroy(struct worker_pool **pool)
     devices_destroy(&old->devices);
     queue_destroy(&old->queue);
     inflight_destroy(&old->inflight);
+    events_destroy(&old->events);
     stats_destroy(&old->stats);
     speed_close(&old->speeds);
     pthread_mutex_destroy(&old->lock);
@@ -583,4 +587,9 @@ struct devices *worker_pool_devices(struct worker_pool *pool)
 struct stats *worker_pool_stats(struct worker_pool *pool)
 {
     return &pool->stats;
+}
+
+struct events *worker_pool_events(struct worker_pool *pool)
+{
+    return pool->events;
 }

@@ -80,5 +80,6 @@ struct inflight *worker_pool_inflight(struct worker_pool *pool);
 struct queue *worker_pool_queue(struct worker_pool *pool);
 struct devices *worker_pool_devices(struct worker_pool *pool);
 struct stats *worker_pool_stats(struct worker_pool *pool);
+struct events *worker_pool_events(struct worker_pool *pool);
 
 #endif

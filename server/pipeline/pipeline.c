@@ -104,6 +104,12 @@ void restoration_destroy(struct restoration **restoration)
     *restoration = NULL;
 }
 
+void restoration_moved(struct restoration *r)
+{
+    if (r->moved)
+        r->moved(r, r->moved_context);
+}
+
 void restoration_note(struct restoration *r, const char *format, ...)
 {
     char note[sizeof r->notes[0]];
@@ -315,6 +321,7 @@ enum error_code pipeline_begin(struct restoration *r, const struct model_store *
     restoration_free_faces(r); /* of an earlier attempt */
     restoration_drop_pictures(r);
     memset(r->stage_ms, 0, sizeof r->stage_ms);
+    atomic_store(&r->entered, 0);
     r->decoded = false;
     enum error_code code = pipeline_check(r, store, err);
     if (code != OK)
@@ -338,6 +345,7 @@ static enum error_code pipeline_attach(struct restoration *r, struct worker_cont
     memset(r->stage_ms + STAGE_DETECT, 0, sizeof r->stage_ms[0] * (STAGE_PASTE - STAGE_DETECT));
     memset(r->network_ms, 0, sizeof r->network_ms);
     memset(r->making_ms, 0, sizeof r->making_ms);
+    atomic_store(&r->entered, 0);
     enum error_code code = pipeline_models(r, context->store, step->model, err);
     if (code != OK)
         return code;

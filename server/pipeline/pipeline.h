@@ -66,9 +66,14 @@ struct restoration {
     int format_weight[IMAGE_FORMAT_COUNT];
     atomic_int cancel;   /* set by the owner to stop it */
     int64_t deadline_ns; /* CLOCK_MONOTONIC; 0: none */
+    /* Called on the working thread when stage, tiles_done, faces_done or faces_total have changed; must not block.
+     * NULL: nobody is told. */
+    void (*moved)(struct restoration *r, void *context);
+    void *moved_context;
 
     /* progress, readable from other threads while it runs */
     atomic_int stage, tiles_done, tiles_total, faces_done, faces_total;
+    atomic_uint entered;  /* the stages that the present attempt has entered: a bit (1 << stage) each */
     atomic_uint progress; /* grows with each piece of work, also inside a network's run */
 
     /* results */
@@ -106,6 +111,8 @@ void restoration_destroy(struct restoration **restoration);
 void restoration_drop_pictures(struct restoration *r);
 /* The bytes of all its files: the encoded output, and the faces' if encode_faces asks for them. */
 size_t restoration_files(const struct restoration *r);
+/* Its progress has changed: tells whoever asked for that. */
+void restoration_moved(struct restoration *r);
 void restoration_note(struct restoration *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* What a worker owns: a device and its models. */

@@ -85,6 +85,7 @@ static enum error_code restore_faces(struct step *step, struct face *const *face
     enum error_code code = restore_batch(step, faces, count, err);
     for (int i = 0; i < count && code == OK; i++)
         restore_done(step->r, faces[i]);
+    restoration_moved(step->r);
     return code;
 }
 

@@ -37,7 +37,9 @@ void step_enter(struct step *step, enum stage stage)
     step->busy_ms = busy_ms;
     step->making_ms = 0;
     atomic_store(&step->r->stage, (int)stage);
+    atomic_fetch_or(&step->r->entered, 1u << stage);
     atomic_fetch_add(&step->r->progress, 1);
+    restoration_moved(step->r);
 }
 
 enum error_code step_check(const struct step *step, struct error *err)

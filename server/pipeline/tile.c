@@ -431,6 +431,7 @@ static enum error_code tile_finish(struct tile_job *job, struct error *err)
             job->sink.filled(job->sink.user, done);
     }
     atomic_fetch_add(&job->step->r->tiles_done, flight.count);
+    restoration_moved(job->step->r);
     return OK;
 }
 

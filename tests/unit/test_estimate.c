@@ -229,11 +229,51 @@ static void test_bytes(void **state)
     assert_true(estimate_picture_bytes(65000, 65000, 3, 8, &options) > UINT64_C(1) << 36);
 }
 
+/* Parts count by what they take: ten seconds in all, of which each stage is so much. */
+static void test_progress(void **state)
+{
+    (void)state;
+    struct asked a;
+    double left;
+    begin(&a, 1000, 1000);
+    struct restoration *r = a.r;
+    const struct estimate estimate = {.seconds = 12,
+                                      .faces = 1,
+                                      .groups = {[GROUP_DECODE] = 2,
+                                                 [GROUP_DETECT] = 1,
+                                                 [GROUP_FACES] = 1.5,
+                                                 [GROUP_PARSE] = 0.5,
+                                                 [GROUP_BACKGROUND] = 6,
+                                                 [GROUP_ENCODE] = 1}};
+    r->stage = STAGE_DETECT; /* decoded, and just begun on the device */
+    r->entered = 1u << STAGE_DECODE | 1u << STAGE_DETECT;
+    assert_float_equal(estimate_progress(&estimate, r, 0, &left), 0, 1e-9);
+    assert_float_equal(left, 10, 1e-9);
+    r->stage = STAGE_RESTORE;
+    r->faces_total = 1;
+    assert_float_equal(estimate_progress(&estimate, r, 1, &left), 0.1, 1e-9);
+    assert_float_equal(left, 9, 1e-9); /* as predicted */
+    r->faces_done = 1;
+    r->tiles_total = 3;
+    r->tiles_done = 1;
+    assert_float_equal(estimate_progress(&estimate, r, 10, &left), 0.5, 1e-9);
+    assert_float_equal(left, 0.5 * (0.5 * 10 + 10), 1e-9); /* half way between prediction and its own pace */
+    r->faces_total = 4;                                    /* more than predicted: 16 seconds in all */
+    assert_float_equal(estimate_progress(&estimate, r, 0, &left), (1 + 2 + 2) / 16.0, 1e-9);
+    r->faces_total = r->faces_done = 0; /* none: 8 seconds in all */
+    assert_float_equal(estimate_progress(&estimate, r, 0, &left), (1 + 2) / 8.0, 1e-9);
+    r->entered |= 1u << STAGE_PASTE; /* only encoding is left, whatever was counted */
+    assert_float_equal(estimate_progress(&estimate, r, 0, &left), 7 / 8.0, 1e-9);
+    assert_true(estimate_progress(&(struct estimate){0}, r, 1, &left) > 0 && left < 0); /* nothing predicted */
+    end(&a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_learns),  cmocka_unit_test(test_unknown_model), cmocka_unit_test(test_disturbed),
-        cmocka_unit_test(test_options), cmocka_unit_test(test_formats),       cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_learns),   cmocka_unit_test(test_unknown_model), cmocka_unit_test(test_disturbed),
+        cmocka_unit_test(test_options),  cmocka_unit_test(test_formats),       cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_progress),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
