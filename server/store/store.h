@@ -5,7 +5,8 @@
  * a worker that comes late finds that the row is no longer its own, and its result is dropped.
  *
  * Who goes first: normal jobs before low ones, then clients in turns. An inserted job gets a turn: one after its
- * client's last waiting job, but never before the smallest turn that waits. Jobs are claimed by (low, turn, number).
+ * client's last waiting job of the same priority, but never before the smallest turn that waits. Jobs are claimed by
+ * (low, turn, number).
  *
  * Thread-safety: the functions that write, and begin and commit, on one thread at a time (the keeper's); those that
  * read, from any thread: they use a connection of their own. */
@@ -53,7 +54,9 @@ void store_close(struct store **store);
  */
 
 /* A transaction around any number of the following; what is committed is on the disk. A function that fails leaves
- * nothing behind, and the transaction goes on without it. ERROR_FULL: the disk is full. */
+ * nothing behind, and the transaction goes on without it; but where the disk fails or is full all of it is undone, and
+ * what follows fails too, the commit included. A commit that fails has undone everything. ERROR_FULL: the disk is
+ * full. */
 enum error_code store_begin(struct store *store, struct error *err) MUST_CHECK;
 enum error_code store_commit(struct store *store, struct error *err) MUST_CHECK;
 void store_rollback(struct store *store);
@@ -67,10 +70,10 @@ enum error_code store_insert(struct store *store, const struct store_job *job, c
                              enum store_inserted *what, char existing[33], struct error *err) MUST_CHECK;
 
 /* The next waiting job becomes this owner's: running, one attempt more, with a lease until then. *found false: there is
- * none. A job whose lease is over and that has had max_attempts fails here, with that reason; others of those are
- * claimed again. */
-enum error_code store_claim(struct store *store, const char *owner, int64_t now, int64_t lease, int max_attempts,
-                            struct store_job *out, bool *found, struct error *err) MUST_CHECK;
+ * none. A job whose lease is over and that has had max_attempts fails here, with that reason (as job/record.h has it),
+ * to expire then; one that was asked to stop is cancelled; others of those are claimed again. */
+enum error_code store_claim(struct store *store, const char *owner, int64_t now, int64_t lease, int64_t expires,
+                            int max_attempts, struct store_job *out, bool *found, struct error *err) MUST_CHECK;
 
 /* The lease goes on. *held false: it is not this owner's any more. *cancel: it was asked to stop. */
 enum error_code store_renew(struct store *store, const char *id, const char *owner, int attempts, int64_t lease,
@@ -81,12 +84,13 @@ enum error_code store_renew(struct store *store, const char *id, const char *own
 enum error_code store_finish(struct store *store, const struct store_job *job, const char *owner, bool *held,
                              struct error *err) MUST_CHECK;
 
-/* Back to its place in the queue; the attempt does not count. For a server that stops. */
+/* Back to its place in the queue; the attempt does not count. For a server that stops. One that was asked to stop is
+ * cancelled by the next claim or start. */
 enum error_code store_give_back(struct store *store, const char *id, const char *owner, int attempts,
                                 struct error *err) MUST_CHECK;
 
 /* After a start, when no other server uses the store: every running job waits again in its old place, or fails with the
- * reason if it has had max_attempts. ids of the failed are told. */
+ * reason if it has had max_attempts; one that was asked to stop is cancelled. */
 enum error_code store_recover(struct store *store, int64_t now, int64_t expires, int max_attempts,
                               struct error *err) MUST_CHECK;
 
