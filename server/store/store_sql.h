@@ -1,0 +1,168 @@
+/* The store's table and statements, as SQLite and PostgreSQL both understand them; what differs has a name of its own.
+ * Parameters are $1, $2 …, in PostgreSQL's sense. States are the numbers of enum store_state.
+ * Thread-safety: constants. */
+#ifndef SERVER_STORE_STORE_SQL_H
+#define SERVER_STORE_STORE_SQL_H
+
+#define STORE_SQL_VERSION 1 /* of the tables; a store of a higher one is refused */
+
+/* What differs, here for SQLite. PostgreSQL: bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY; bigint PRIMARY KEY;
+ * bytea; FOR UPDATE SKIP LOCKED; BEGIN. */
+#define STORE_SQL_NUMBER "INTEGER PRIMARY KEY"
+#define STORE_SQL_OF_JOB "INTEGER PRIMARY KEY"
+#define STORE_SQL_BYTES "BLOB"
+#define STORE_SQL_SKIP_LOCKED ""
+#define STORE_SQL_BEGIN "BEGIN IMMEDIATE"
+
+/* Reports are in a table of their own, so that lists and scans do not read them. Every index but the first serves some
+ * of the jobs: those at work or waiting are few beside those that have ended. Its condition stands literally in the
+ * statements that use it. */
+static const char *const store_sql_schema[] = {
+    "CREATE TABLE jobs (number " STORE_SQL_NUMBER ", id TEXT NOT NULL UNIQUE,"
+    " state SMALLINT NOT NULL CHECK (state BETWEEN 0 AND 4), low SMALLINT NOT NULL CHECK (low BETWEEN 0 AND 1),"
+    " cancel SMALLINT NOT NULL CHECK (cancel BETWEEN 0 AND 1), attempts INTEGER NOT NULL, turn BIGINT NOT NULL,"
+    " created BIGINT NOT NULL, started BIGINT NOT NULL, finished BIGINT NOT NULL, expires BIGINT NOT NULL,"
+    " lease BIGINT NOT NULL, seconds DOUBLE PRECISION NOT NULL, megapixels DOUBLE PRECISION NOT NULL,"
+    " input_bytes BIGINT NOT NULL, output_bytes BIGINT NOT NULL, owner TEXT NOT NULL, client TEXT NOT NULL,"
+    " token TEXT NOT NULL, batch TEXT NOT NULL, name TEXT NOT NULL, idempotency_key TEXT,"
+    " request_hash " STORE_SQL_BYTES ", options TEXT, error TEXT)",
+    "CREATE TABLE results (job " STORE_SQL_OF_JOB ", report TEXT, parts TEXT)",
+    "CREATE INDEX jobs_state ON jobs (state, created, number)",
+    "CREATE INDEX jobs_token ON jobs (token, state, created, number) WHERE token <> ''",
+    "CREATE INDEX jobs_batch ON jobs (batch, state, created, number) WHERE batch <> ''",
+    "CREATE INDEX jobs_token_batch ON jobs (token, batch, state, created, number) WHERE token <> '' AND batch <> ''",
+    "CREATE INDEX jobs_queue ON jobs (low, turn, number, state, seconds) WHERE state <= 1",
+    "CREATE INDEX jobs_client ON jobs (client, low, turn) WHERE state = 0",
+    "CREATE INDEX jobs_lease ON jobs (lease) WHERE state = 1",
+    "CREATE INDEX jobs_expires ON jobs (expires) WHERE state >= 2",
+    "CREATE UNIQUE INDEX jobs_key ON jobs (client, idempotency_key) WHERE idempotency_key IS NOT NULL",
+};
+
+enum store_statement {
+    STORE_BEGIN,
+    STORE_COMMIT,
+    STORE_ROLLBACK,
+    STORE_SAVE,
+    STORE_RELEASE,
+    STORE_UNDO,
+    STORE_INSERT,
+    STORE_SAME_KEY,
+    STORE_END_OVER,
+    STORE_CLAIM,
+    STORE_RENEW,
+    STORE_FINISH,
+    STORE_RESULT,
+    STORE_GIVE_BACK,
+    STORE_WAIT_AGAIN,
+    STORE_STATE,
+    STORE_CANCEL_WAITING,
+    STORE_CANCEL_RUNNING,
+    STORE_FORGET_RESULT,
+    STORE_FORGET,
+    STORE_EXPIRE_RESULTS,
+    STORE_EXPIRE,
+    STORE_GET,
+    STORE_AFTER,
+    STORE_LIST, /* and three more: + 1 of a token, + 2 of a batch */
+    STORE_COUNT = STORE_LIST + 4,
+    STORE_COUNT_WAITING = STORE_COUNT + 4,
+    STORE_WAITING = STORE_COUNT_WAITING + 4,
+    STORE_PLACE,
+    STORE_AHEAD,
+    STORE_FILES,
+    STORE_STATEMENTS
+};
+
+/* The columns of a struct store_job, in the order in which they are read. */
+#define STORE_SQL_COLUMNS                                                                                              \
+    "id, client, token, batch, name, low, state, cancel, attempts, created, started, finished, expires, lease, "       \
+    "seconds, input_bytes, output_bytes, megapixels, options, error"
+
+/* Who is asked for; parameters 1 and 2. */
+#define STORE_SQL_ANY ""
+#define STORE_SQL_TOKEN " AND token = $1 AND token <> ''"
+#define STORE_SQL_BATCH " AND batch = $2 AND batch <> ''"
+
+/* A page. $3: bits of states, $4: since, ($5, $6): behind this one, $7: how many. Each state is a walk along an index,
+ * and these are merged, so that no filter reads more rows than it gives. */
+#define STORE_SQL_PAGE(state, of)                                                                                      \
+    "SELECT " STORE_SQL_COLUMNS ", number FROM jobs WHERE state = " #state " AND ($3 & (1 << " #state ")) <> 0" of     \
+    " AND created >= $4 AND (created, number) < ($5, $6)"
+#define STORE_SQL_LIST(of)                                                                                             \
+    STORE_SQL_PAGE(0, of)                                                                                              \
+    " UNION ALL " STORE_SQL_PAGE(1, of) " UNION ALL " STORE_SQL_PAGE(2, of) " UNION ALL " STORE_SQL_PAGE(              \
+        3, of) " UNION ALL " STORE_SQL_PAGE(4, of) " ORDER BY created DESC, number DESC LIMIT $7"
+#define STORE_SQL_COUNT(of) "SELECT state, count(*) FROM jobs WHERE state >= 0" of " GROUP BY state"
+#define STORE_SQL_COUNT_WAITING(of)                                                                                    \
+    "SELECT coalesce((SELECT min(created) FROM jobs WHERE state = 0" of "), 0), "                                      \
+    "coalesce((SELECT sum(seconds) FROM jobs WHERE state <= 1 AND state = 0" of "), 0)"
+#define STORE_SQL_FOUR(at, sql)                                                                                        \
+    [at] = sql(STORE_SQL_ANY), [(at) + 1] = sql(STORE_SQL_TOKEN), [(at) + 2] = sql(STORE_SQL_BATCH),                   \
+    [(at) + 3] = sql(STORE_SQL_TOKEN STORE_SQL_BATCH)
+
+#define STORE_SQL_EXPIRED                                                                                              \
+    "(SELECT number FROM jobs WHERE state >= 2 AND expires > 0 AND expires < $1 ORDER BY expires, number LIMIT $2)"
+
+static const char *const store_sql[STORE_STATEMENTS] = {
+    [STORE_BEGIN] = STORE_SQL_BEGIN,
+    [STORE_COMMIT] = "COMMIT",
+    [STORE_ROLLBACK] = "ROLLBACK",
+    [STORE_SAVE] = "SAVEPOINT part",
+    [STORE_RELEASE] = "RELEASE SAVEPOINT part",
+    [STORE_UNDO] = "ROLLBACK TO SAVEPOINT part",
+
+    /* The turn, among jobs of the same priority: one after the client's last that waits, but not before the first that
+     * waits. Where none waits, that of the jobs at work, which may have to wait again. */
+    [STORE_INSERT] =
+        "INSERT INTO jobs (id, client, token, batch, name, low, created, seconds, input_bytes, megapixels, options,"
+        " idempotency_key, request_hash, state, cancel, attempts, started, finished, expires, lease, output_bytes,"
+        " owner, turn) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, 0, 0, 0, 0, 0, 0, 0, 0, '',"
+        " (SELECT coalesce(max(t), (SELECT max(turn) FROM jobs WHERE state <= 1 AND low = $6), 0) FROM"
+        " (SELECT min(turn) AS t FROM jobs WHERE state <= 1 AND state = 0 AND low = $6 UNION ALL"
+        " SELECT max(turn) + 1 FROM jobs WHERE state = 0 AND client = $2 AND low = $6) AS turns))"
+        " ON CONFLICT (client, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING",
+    [STORE_SAME_KEY] = "SELECT id, request_hash FROM jobs WHERE client = $1 AND idempotency_key = $2",
+
+    /* Jobs whose lease is over by $3, if they were to stop or have had $5 attempts. */
+    [STORE_END_OVER] = "UPDATE jobs SET state = CASE WHEN cancel = 1 THEN 4 ELSE 3 END,"
+                       " error = CASE WHEN cancel = 1 THEN NULL ELSE $4 END,"
+                       " cancel = 0, owner = '', lease = 0, finished = $1, expires = $2"
+                       " WHERE state = 1 AND lease <= $3 AND (cancel = 1 OR attempts >= $5)",
+    /* Those at work stand at the head of this index, and are few. */
+    [STORE_CLAIM] =
+        "UPDATE jobs SET state = 1, attempts = attempts + 1, owner = $1, started = $2, lease = $3 WHERE number ="
+        " (SELECT number FROM jobs WHERE state <= 1 AND (state = 0 OR lease <= $2)"
+        " ORDER BY low, turn, number LIMIT 1" STORE_SQL_SKIP_LOCKED ") RETURNING " STORE_SQL_COLUMNS,
+    [STORE_RENEW] = "UPDATE jobs SET lease = $4 WHERE id = $1 AND owner = $2 AND attempts = $3 AND state = 1"
+                    " RETURNING cancel",
+    [STORE_FINISH] = "UPDATE jobs SET state = $4, finished = $5, expires = $6, output_bytes = $7, error = $8,"
+                     " cancel = 0, owner = '', lease = 0"
+                     " WHERE id = $1 AND owner = $2 AND attempts = $3 AND state = 1 RETURNING number",
+    [STORE_RESULT] = "INSERT INTO results (job, report, parts) VALUES ($1, $2, $3)",
+    /* state = cancel: one that was to stop does not wait again, but stays at work with its lease over, so that the next
+     * claim or start ends it as cancelled. */
+    [STORE_GIVE_BACK] = "UPDATE jobs SET state = cancel, attempts = attempts - 1, owner = '', started = 0, lease = 0"
+                        " WHERE id = $1 AND owner = $2 AND attempts = $3 AND state = 1",
+    [STORE_WAIT_AGAIN] = "UPDATE jobs SET state = 0, owner = '', started = 0, lease = 0 WHERE state = 1",
+    [STORE_STATE] = "SELECT state FROM jobs WHERE id = $1",
+    [STORE_CANCEL_WAITING] = "UPDATE jobs SET state = 4, finished = $2, expires = $3 WHERE id = $1 AND state = 0",
+    [STORE_CANCEL_RUNNING] = "UPDATE jobs SET cancel = 1 WHERE id = $1 AND state = 1",
+    [STORE_FORGET_RESULT] = "DELETE FROM results WHERE job = (SELECT number FROM jobs WHERE id = $1 AND state >= 2)",
+    [STORE_FORGET] = "DELETE FROM jobs WHERE id = $1 AND state >= 2 RETURNING number",
+    [STORE_EXPIRE_RESULTS] = "DELETE FROM results WHERE job IN " STORE_SQL_EXPIRED,
+    [STORE_EXPIRE] = "DELETE FROM jobs WHERE number IN " STORE_SQL_EXPIRED " RETURNING id",
+
+    [STORE_GET] = "SELECT " STORE_SQL_COLUMNS ", report, parts FROM jobs LEFT JOIN results ON job = number"
+                  " WHERE id = $1",
+    [STORE_AFTER] = "SELECT created, number FROM jobs WHERE id = $1",
+    STORE_SQL_FOUR(STORE_LIST, STORE_SQL_LIST),
+    STORE_SQL_FOUR(STORE_COUNT, STORE_SQL_COUNT),
+    STORE_SQL_FOUR(STORE_COUNT_WAITING, STORE_SQL_COUNT_WAITING),
+    [STORE_WAITING] = "SELECT count(*) FROM jobs WHERE state = 0 AND client = $1",
+    [STORE_PLACE] = "SELECT low, turn, number FROM jobs WHERE id = $1 AND state = 0",
+    [STORE_AHEAD] = "SELECT count(*), coalesce(sum(seconds), 0) FROM jobs WHERE state <= 1 AND state = 0"
+                    " AND (low, turn, number) < ($1, $2, $3)",
+    [STORE_FILES] = "SELECT id, state FROM jobs WHERE state <= 2",
+};
+
+#endif
