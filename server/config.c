@@ -49,6 +49,10 @@ static const struct config_key config_keys[] = {
      "addresses and ranges, with commas between, of reverse proxies whose X-Forwarded-For (else Forwarded) tells the "
      "log "
      "who the client is"},
+    {KEY(cors_origins, KIND_TEXT), "", 0, 0,
+     "origins, with commas between, whose pages may use the server from a browser (CORS): https://photos.example.com"},
+    {KEY(requests_per_minute, KIND_COUNT), "0", 0, 1000000,
+     "requests that a client's address may send a minute; loopback, /healthz and /readyz are exempt; 0: no limit"},
     {KEY(auth_token_file, KIND_TEXT), "", 0, 0,
      "file of tokens, one of which every request must have then, except for the page, /healthz and /readyz; empty: "
      "whoever reaches the server may use it"},
@@ -397,9 +401,9 @@ static void config_print_value(const struct config *config, const struct config_
 bool config_is_live(size_t index)
 {
     static const char *const names[] = {
-        "log_level",       "log_format",      "body_limit",     "input_pixels",  "result_pixels",
-        "drain_seconds",   "request_seconds", "job_seconds",    "stall_seconds", "connections_per_address",
-        "detect_max_side", "allowed_hosts",   "trusted_proxies"};
+        "log_level",       "log_format",      "body_limit",      "input_pixels",  "result_pixels",
+        "drain_seconds",   "request_seconds", "job_seconds",     "stall_seconds", "connections_per_address",
+        "detect_max_side", "allowed_hosts",   "trusted_proxies", "cors_origins",  "requests_per_minute"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(names[i], config_keys[index].name))
             return true;

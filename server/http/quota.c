@@ -8,13 +8,28 @@ enum reply quota_take_pixels(struct request *request, uint64_t pixels, int *seco
     if (identity->megapixels <= 0)
         return REPLY_OK;
     const double wait =
-        rate_take(request->server->rates, identity->name, (double)pixels / 1e6, identity->megapixels, job_now());
+        rate_take(request->server->pixels, identity->name, (double)pixels / 1e6, identity->megapixels, job_now());
     if (wait <= 0)
         return REPLY_OK;
     *seconds = (int)fmin(ceil(wait), 86400);
     metrics_rejected(request->server->metrics, REJECTED_RATE);
     error_set(err, ERROR_BUSY, "the token \"%s\" may send %g megapixels a minute, and has", identity->name,
               identity->megapixels);
+    return REPLY_RATE_LIMITED;
+}
+
+enum reply quota_take_request(struct request *request, int *seconds, struct error *err)
+{
+    const double most = (double)request->server->config->requests_per_minute;
+    char key[RATE_KEY_MAX];
+    if (most <= 0 || !rate_key(request->client, key))
+        return REPLY_OK;
+    const double wait = rate_take(request->server->visits, key, 1, most, job_now());
+    if (wait <= 0)
+        return REPLY_OK;
+    *seconds = (int)fmin(ceil(wait), 86400);
+    metrics_rejected(request->server->metrics, REJECTED_RATE);
+    error_set(err, ERROR_BUSY, "this address may send %.0f requests a minute, and has", most);
     return REPLY_RATE_LIMITED;
 }
 

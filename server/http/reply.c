@@ -82,6 +82,22 @@ enum reply reply_for(enum error_code code)
     return REPLY_INTERNAL;
 }
 
+/* For pages of other origins that may use the server (CORS): that they may read the answer, and which headers of it. */
+static void reply_share(const struct request *request, struct MHD_Response *response)
+{
+    if (!*request->server->config->cors_origins)
+        return;
+    MHD_add_response_header(response, MHD_HTTP_HEADER_VARY, MHD_HTTP_HEADER_ORIGIN);
+    if (!request->shared)
+        return;
+    MHD_add_response_header(response, "Access-Control-Allow-Origin",
+                            MHD_lookup_connection_value(request->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_ORIGIN));
+    MHD_add_response_header(response, "Access-Control-Expose-Headers",
+                            "Content-Disposition, ETag, Location, Preference-Applied, Retry-After, Server-Timing, "
+                            "WWW-Authenticate, X-Request-Id, X-Restored-Device, X-Restored-Face, X-Restored-Faces, "
+                            "X-Restored-Models, X-Restored-Notes");
+}
+
 enum MHD_Result reply_send(struct request *request, enum reply reply, struct MHD_Response *response,
                            const char *content_type)
 {
@@ -90,6 +106,7 @@ enum MHD_Result reply_send(struct request *request, enum reply reply, struct MHD
     MHD_add_response_header(response, "X-Request-Id", request->id);
     MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
     MHD_add_response_header(response, "Cross-Origin-Resource-Policy", "same-origin");
+    reply_share(request, response);
     if (content_type)
         MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, content_type);
     if (request->chunked) /* libmicrohttpd reads chunks leniently: what follows them must not be taken for a request */

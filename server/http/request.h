@@ -36,8 +36,8 @@ struct server {
     struct metrics *metrics;
     struct model_list *model_list;
     struct auth *auth;
-    struct tls *tls;    /* NULL: HTTP */
-    struct rate *rates; /* megapixels by token */
+    struct tls *tls;              /* NULL: HTTP */
+    struct rate *pixels, *visits; /* what tokens and what addresses take */
     struct listener {
         struct server *server;
         enum connection_side side;
@@ -61,6 +61,7 @@ struct request {
     int64_t started_ns;
     struct framing_target target; /* until it has begun */
     bool begun;                   /* its whole header has arrived */
+    bool shared;                  /* a page of an origin in cors_origins sent it */
     bool answered;                /* a response is queued */
     bool chunked;                 /* its body is chunked: nothing after it is read */
     bool held;                    /* it waits for room for its body */

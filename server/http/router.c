@@ -6,6 +6,7 @@
 #include <strings.h>
 
 #include "server/http/header.h"
+#include "server/http/quota.h"
 #include "server/http/site.h"
 
 static const struct route routes[] = {
@@ -89,13 +90,41 @@ static enum reply router_check_site(const struct request *request, struct error 
         return REPLY_MISDIRECTED;
     }
     const bool reads = !strcmp(request->method, MHD_HTTP_METHOD_GET) || !strcmp(request->method, MHD_HTTP_METHOD_HEAD);
-    if (access == ROUTE_OPEN || !(reads ? site_is_foreign_read(&from) : site_is_foreign(&from)))
+    if (request->shared || access == ROUTE_OPEN || !(reads ? site_is_foreign_read(&from) : site_is_foreign(&from)))
         return REPLY_OK;
     error_set(err, ERROR_INVALID,
               "a web page of another site%s%.200s%s sent this request, and only this server's own page may; behind a "
               "reverse proxy, let it pass on the Host that the browser sent",
               from.origin ? " (" : "", from.origin ? from.origin : "", from.origin ? ")" : "");
     return REPLY_FORBIDDEN;
+}
+
+/* A browser asks whether a page of another origin may send a request that a plain form could not. */
+static enum MHD_Result router_answer_preflight(struct request *request)
+{
+    struct MHD_Response *response = MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
+    if (!response)
+        return MHD_NO;
+    MHD_add_response_header(response, "Access-Control-Allow-Methods", "GET, HEAD, POST, DELETE");
+    MHD_add_response_header(
+        response, "Access-Control-Allow-Headers",
+        "Accept, Authorization, Content-Type, Idempotency-Key, Last-Event-ID, Prefer, X-Request-Id");
+    MHD_add_response_header(response, "Access-Control-Max-Age", "600");
+    return reply_send(request, REPLY_NO_CONTENT, response, NULL);
+}
+
+/* Whether the client's address has sent too many requests; then it is answered. */
+static bool router_slow_down(struct request *request, enum MHD_Result *result)
+{
+    struct error err = ERROR_INIT;
+    char seconds[16];
+    int wait = 0;
+    const bool probe = request->route && request->route->access == ROUTE_PROBE;
+    if (request->side == CONNECTION_ADMIN || probe || quota_take_request(request, &wait, &err) == REPLY_OK)
+        return false;
+    snprintf(seconds, sizeof seconds, "%d", wait);
+    *result = reply_problem(request, REPLY_RATE_LIMITED, &err, NULL, MHD_HTTP_HEADER_RETRY_AFTER, seconds);
+    return true;
 }
 
 /* Whose the request is; REPLY_OK, or why it is refused. */
@@ -150,9 +179,17 @@ enum MHD_Result router_begin(struct request *request, const char *path, const st
     if (size && size->header_size > request->server->config->header_limit)
         return router_refuse(request, REPLY_HEADER_TOO_LARGE, "the request's header is over the limit");
     struct error err = ERROR_INIT;
+    enum MHD_Result answered;
+    const char *origin = router_header(request, MHD_HTTP_HEADER_ORIGIN);
+    request->shared = site_is_listed_origin(origin, request->server->config->cors_origins);
+    if (router_slow_down(request, &answered))
+        return answered;
     enum reply site = router_check_site(request, &err);
     if (site != REPLY_OK)
         return reply_problem(request, site, &err, NULL, NULL, NULL);
+    if (request->shared && !strcmp(request->method, MHD_HTTP_METHOD_OPTIONS) &&
+        router_header(request, "Access-Control-Request-Method"))
+        return router_answer_preflight(request);
     if (router_check_identity(request, &err) != REPLY_OK)
         return reply_problem(request, REPLY_UNAUTHORIZED, &err, NULL, MHD_HTTP_HEADER_WWW_AUTHENTICATE,
                              router_header(request, MHD_HTTP_HEADER_AUTHORIZATION)

@@ -249,13 +249,17 @@ enum error_code server_create(struct server **out, const struct config *config, 
                                              .most = {connections, ADMIN_CONNECTIONS}};
     enum error_code code = site_check_list(config->allowed_hosts, err);
     if (!code)
+        code = site_check_origins(config->cors_origins, err);
+    if (!code)
         code = proxies_check_list(config->trusted_proxies, err);
     if (!code)
         code = auth_create(&server->auth, config->auth_token_file, err);
     if (!code)
         code = tls_create(&server->tls, config->tls_cert, config->tls_key, err);
     if (!code)
-        code = rate_create(&server->rates, err);
+        code = rate_create(&server->pixels, err);
+    if (!code)
+        code = rate_create(&server->visits, err);
     if (!code)
         code = metrics_create(&server->metrics, err);
     if (!code)
@@ -319,7 +323,8 @@ void server_destroy(struct server **server)
     connections_destroy(&old->connections);
     model_list_destroy(&old->model_list);
     metrics_destroy(&old->metrics);
-    rate_destroy(&old->rates);
+    rate_destroy(&old->pixels);
+    rate_destroy(&old->visits);
     tls_destroy(&old->tls);
     auth_destroy(&old->auth);
     while (old->configs) {

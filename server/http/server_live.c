@@ -59,6 +59,8 @@ enum error_code server_reload(struct server *server, const struct config *wanted
 {
     enum error_code code = site_check_list(wanted->allowed_hosts, err);
     if (!code)
+        code = site_check_origins(wanted->cors_origins, err);
+    if (!code)
         code = proxies_check_list(wanted->trusted_proxies, err);
     if (code)
         return code;

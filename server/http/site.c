@@ -99,6 +99,50 @@ enum error_code site_check_list(const char *allowed, struct error *err)
     return OK;
 }
 
+/* "http://host", with a port that is not the scheme's own; nothing behind it. */
+static bool site_is_origin(const char *text, size_t size)
+{
+    const size_t scheme = !strncmp(text, "https://", 8) ? 8 : !strncmp(text, "http://", 7) ? 7 : 0;
+    const char *host = text + scheme, *end = text + size;
+    if (!scheme || size <= scheme || size >= SITE_NAME_MAX)
+        return false;
+    const char *colon =
+        *host == '[' ? memchr(host, ']', (size_t)(end - host)) : memchr(host, ':', (size_t)(end - host));
+    if (*host == '[' && (!colon || (++colon < end && *colon != ':')))
+        return false;
+    const char *port = colon && colon < end ? colon + 1 : end;
+    const size_t digits = (size_t)(end - port);
+    if (port < end ? strspn(port, "0123456789") < digits || *port == '0' : colon && colon < end)
+        return false;
+    if (digits == (scheme == 8 ? 3u : 2u) && !strncmp(port, scheme == 8 ? "443" : "80", digits))
+        return false;
+    const size_t name = (size_t)((colon ? colon : end) - host);
+    return name && digits <= 5 && strspn(host, "abcdefghijklmnopqrstuvwxyz0123456789-._[]:") >= name;
+}
+
+enum error_code site_check_origins(const char *origins, struct error *err)
+{
+    const char *entry;
+    size_t size;
+    while (site_next(&origins, &entry, &size))
+        if (!site_is_origin(entry, size))
+            return error_set(err, ERROR_INVALID,
+                             "cors_origins: \"%.*s\" is not an origin; write http:// or https:// and a host in lower "
+                             "case, with its port where that is not the usual one, and nothing behind it",
+                             (int)(size < 100 ? size : 100), entry);
+    return OK;
+}
+
+bool site_is_listed_origin(const char *origin, const char *origins)
+{
+    const char *entry;
+    size_t size;
+    while (origin && site_next(&origins, &entry, &size))
+        if (strlen(origin) == size && !memcmp(origin, entry, size))
+            return true;
+    return false;
+}
+
 static bool site_is_listed(const char *name, const char *allowed)
 {
     const char *entry;

@@ -13,6 +13,11 @@
 /* Whether allowed_hosts is a list of names, "*.NAME" or "*"; ERROR_INVALID names the bad entry. */
 enum error_code site_check_list(const char *allowed, struct error *err) MUST_CHECK;
 
+/* Whether cors_origins is a list of origins as browsers send them (https://photos.example.com, http://nas:8080),
+ * without patterns; ERROR_INVALID names the bad entry. And whether an Origin is one of a list. */
+enum error_code site_check_origins(const char *origins, struct error *err) MUST_CHECK;
+bool site_is_listed_origin(const char *origin, const char *origins);
+
 /* Whether `listen` is an address that only this machine can reach. */
 bool site_is_local(const char *listen);
 

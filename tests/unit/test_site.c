@@ -171,11 +171,52 @@ static void test_local(void **state)
     assert_false(site_is_local("127.example.com:80"));
 }
 
+static void test_origins(void **state)
+{
+    static const char *const good[] = {"",
+                                       "https://a.example",
+                                       "http://nas:8080",
+                                       "https://a.example, http://[::1]:81",
+                                       "http://[fd00::1]",
+                                       " https://a_b.example:8443 "};
+    static const char *const bad[] = {"*",
+                                      "null",
+                                      "a.example",
+                                      "https://",
+                                      "https://a.example/",
+                                      "https://A.example",
+                                      "https://a.example:",
+                                      "https://a.example:443",
+                                      "http://a.example:80",
+                                      "http://a.example:0",
+                                      "http://a.example:123456",
+                                      "http://a.example:8x",
+                                      "http://[::1",
+                                      "http://[::1]x",
+                                      "http://user@a.example",
+                                      "https://*.example",
+                                      "ftp://a.example",
+                                      "https://a.example, b"};
+    static const char list[] = "https://a.example,http://nas:8080";
+    (void)state;
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+        if (site_check_origins(good[i], NULL))
+            fail_msg("%s", good[i]);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        if (!site_check_origins(bad[i], NULL))
+            fail_msg("%s", bad[i]);
+    assert_true(site_is_listed_origin("https://a.example", list) && site_is_listed_origin("http://nas:8080", list));
+    assert_false(site_is_listed_origin(NULL, list) || site_is_listed_origin("", list) ||
+                 site_is_listed_origin("https://a.example", "") || site_is_listed_origin("https://a.exampl", list) ||
+                 site_is_listed_origin("https://a.example.evil", list) || site_is_listed_origin(list, list) ||
+                 site_is_listed_origin("http://a.example", list) || site_is_listed_origin("http://nas", list));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_loopback), cmocka_unit_test(test_elsewhere),
                                        cmocka_unit_test(test_listed),   cmocka_unit_test(test_list),
                                        cmocka_unit_test(test_pages),    cmocka_unit_test(test_visits),
-                                       cmocka_unit_test(test_local)};
+                                       cmocka_unit_test(test_origins),  cmocka_unit_test(test_local)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
