@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "server/cli/cli.h"
+#include "server/cli/notify.h"
 #include "server/http/server.h"
 #include "server/job/worker_pool.h"
 #include "server/version.h"
@@ -13,6 +14,7 @@
 #define POLL_MS 50
 #define CANCEL_SECONDS 20 /* for a cancelled job to end: a device finishes what was submitted to it */
 #define ANSWER_SECONDS 5  /* for answers still being sent when all jobs have ended */
+#define SLACK_SECONDS 10  /* for the end itself, before a service manager may kill us */
 
 static void serve_usage(void)
 {
@@ -57,6 +59,8 @@ static void serve_drain(struct worker_pool *pool, struct server *server, const s
 {
     log_event(LOG_INFO, "drain", "seconds=%llu waiting=%zu", (unsigned long long)seconds,
               queue_depth(worker_pool_queue(pool)));
+    notify_send("STOPPING=1\nEXTEND_TIMEOUT_USEC=%llu",
+                (unsigned long long)(seconds + CANCEL_SECONDS + ANSWER_SECONDS + SLACK_SECONDS) * 1000000);
     worker_pool_drain(pool);
     serve_wait_idle(pool, signals, seconds);
     worker_pool_cancel_all(pool);
@@ -98,8 +102,17 @@ static void serve_reload(struct server *server, int argc, char **argv)
     struct config wanted;
     struct error err = ERROR_INIT;
     bool ignored = false;
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    notify_send("RELOADING=1\nMONOTONIC_USEC=%lld", (long long)now.tv_sec * 1000000 + now.tv_nsec / 1000);
     if (serve_read(&cli, argc, argv, &wanted, &ignored, &ignored, &err) || server_reload(server, &wanted, &err))
         log_event(LOG_ERROR, "reload", "text=\"%s\" result=\"the old configuration stays\"", err.text);
+    notify_send("READY=1");
+}
+
+static bool serve_answers(const void *server, int milliseconds)
+{
+    return server_answers(server, milliseconds);
 }
 
 /* Until a signal that ends the server. */
@@ -123,6 +136,7 @@ static int serve_run(const struct config *config, int argc, char **argv)
     struct model_store *store = NULL;
     struct worker_pool *pool = NULL;
     struct server *server = NULL;
+    struct notify_watch *watch = NULL;
     struct worker_settings settings = {.precision = config->precision,
                                        .workers = (int)config->workers,
                                        .queue = (size_t)config->queue,
@@ -165,10 +179,13 @@ static int serve_run(const struct config *config, int argc, char **argv)
     error_clear(&err);
     printf("listening on %s\n", url);
     fflush(stdout);
+    notify_send("READY=1\nSTATUS=listening on %s", url);
+    watch = notify_watch(serve_answers, server);
 
     serve_wait(server, &signals, argc, argv);
     serve_drain(pool, server, &signals, server_config(server)->drain_seconds);
 out:
+    notify_unwatch(&watch);
     /* drain has ended every job, so no connection is suspended when HTTP stops, which uses the workers. */
     server_destroy(&server);
     worker_pool_destroy(&pool);

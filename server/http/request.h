@@ -43,6 +43,7 @@ struct server {
         enum connection_side side;
         struct MHD_Daemon *daemon; /* NULL: there is no such address */
         int port;
+        unsigned threads; /* of the daemon */
     } listeners[CONNECTION_SIDES];
 };
 

@@ -211,7 +211,7 @@ static enum error_code server_listen(struct server *server, enum connection_side
     struct listener *listener = &server->listeners[side];
     int fd = -1;
     const bool tls = side == CONNECTION_SERVICE && server->tls;
-    *listener = (struct listener){.server = server, .side = side};
+    *listener = (struct listener){.server = server, .side = side, .threads = threads};
     enum error_code code = server_open_socket(listen_on, &fd, &listener->port, err);
     if (code)
         return code;

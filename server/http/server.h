@@ -37,6 +37,9 @@ int server_reasons(struct server *server, struct error reasons[SERVER_REASONS_MA
 /* Writes one line to the log, whatever the level: current jobs, queue, connections, memory and devices. */
 void server_log_status(struct server *server);
 
+/* Whether every thread that serves HTTP answers a request within that time each. */
+bool server_answers(const struct server *server, int milliseconds);
+
 /* Closes connections that neither wait for an answer nor receive one; returns how many are left. */
 int server_close_idle(struct server *server);
 
