@@ -57,7 +57,7 @@ bool refuse_beginnings(const struct checkpoint_buffer *file, size_t magic)
     return true;
 }
 
-bool accept(const struct checkpoint_buffer *file)
+bool refuse_nothing(const struct checkpoint_buffer *file)
 {
     struct error err = ERROR_INIT;
     struct weights *weights;

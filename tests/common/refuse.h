@@ -17,6 +17,6 @@ bool refuse(const struct checkpoint_buffer *file, enum error_code code, const ch
 bool refuse_beginnings(const struct checkpoint_buffer *file, size_t magic);
 
 /* Whether the bytes open and every tensor can be read. */
-bool accept(const struct checkpoint_buffer *file);
+bool refuse_nothing(const struct checkpoint_buffer *file);
 
 #endif

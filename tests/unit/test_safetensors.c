@@ -49,11 +49,11 @@ static void accepts_what_is_in_order(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof headers / sizeof headers[0]; i++) {
         struct checkpoint_buffer file = with_header(headers[i], 24);
-        assert_true(accept(&file));
+        assert_true(refuse_nothing(&file));
         checkpoint_free(&file);
     }
     struct checkpoint_buffer file = with_header("{}", 0);
-    assert_true(accept(&file));
+    assert_true(refuse_nothing(&file));
     checkpoint_free(&file);
 }
 
