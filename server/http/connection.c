@@ -1,6 +1,7 @@
 #include "server/http/connection.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -34,7 +35,6 @@ struct connection {
     bool interim;               /* while WAITING: its client takes interim answers */
     bool probed;                /* one was sent */
     bool uploading;             /* while READING: a body that was admitted */
-    bool ended;                 /* while READING: once found to have nothing more to come */
     bool gone, cut, linger;
 };
 
@@ -172,7 +172,7 @@ static void connection_change(struct connection *connection, enum activity activ
     connection->since_ns = connection->moved_ns = job_now();
     connection->job = job ? job_hold(job) : NULL;
     connection->interim = interim;
-    connection->probed = connection->ended = connection->uploading = false;
+    connection->probed = connection->uploading = false;
     if (activity != SENDING)
         connection->gone = false;
     pthread_mutex_unlock(&connection->all->lock);
@@ -200,7 +200,6 @@ void connection_moved(struct connection *connection)
         return;
     pthread_mutex_lock(&connection->all->lock);
     connection->moved_ns = job_now();
-    connection->ended = false;
     pthread_mutex_unlock(&connection->all->lock);
 }
 
@@ -279,18 +278,15 @@ static enum hang_up connection_hang_up(const struct connection *connection)
 }
 
 /* Whether the missing part of a request can no longer come. libmicrohttpd 0.9.75, when bytes and their end arrive
- * together, reads the bytes and waits for the end for ever. This must hold twice in a row, because it may still be
- * processing the last bytes. */
-static bool connection_cut_short(struct connection *connection)
+ * together, reads the bytes and waits for the end for ever; it alone knows whether those were all bytes of the request.
+ * Closing a direction that is closed already wakes it to read the end, once it has taken what came before. */
+static bool connection_cut_short(const struct connection *connection)
 {
     int unread = 0;
     enum hang_up how = connection_hang_up(connection);
-    if (how == HUNG_UP)
-        return true;
-    const bool ended = how == HALF_CLOSED && !ioctl(connection->fd, FIONREAD, &unread) && !unread;
-    const bool twice = ended && connection->ended;
-    connection->ended = ended;
-    return twice;
+    if (how == HALF_CLOSED && !ioctl(connection->fd, FIONREAD, &unread) && !unread)
+        shutdown(connection->fd, SHUT_RD);
+    return how == HUNG_UP;
 }
 
 /* Whether nobody waits for the job any more. A client that has closed only its own direction looks like one that has
@@ -302,8 +298,8 @@ static bool connection_abandoned(struct connection *connection, bool *probed)
     if (how != HALF_CLOSED || !connection->interim)
         return how != STAYS;
     if (!connection->probed) {
-        connection->probed = *probed = true;
-        return send(connection->fd, interim, sizeof interim - 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0;
+        connection->probed = *probed = true; /* what is still on its way to the client tells just as well */
+        return send(connection->fd, interim, sizeof interim - 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 && errno != EAGAIN;
     }
     return false;
 }

@@ -132,7 +132,8 @@ describe('memory of all requests together', () => {
     assert.ok(count(415) > 0, 'what was admitted was read: zeros are no picture');
     assert.equal(count(415) + count(429), clients, answers.find((a) => ![415, 429].includes(status(a))));
     for (const a of answers.filter((one) => status(one) === 429)) assert.match(a, /\r\nRetry-After: \d+\r\n[^]*"code": "memory-full"/);
-    assert.ok(peak - before < 48 << 20, `${(peak - before) >> 20} MiB`);
+    // beside the bodies there are the buffers of 64 connections; all bodies at once would be 366 MiB
+    assert.ok(peak - before < 2 * 48 << 20, `${(peak - before) >> 20} MiB`);
   });
 
   test('uploads that do not get on make room for one that does', async () => {
