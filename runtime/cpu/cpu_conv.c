@@ -10,8 +10,9 @@
 #define MOST_TILES 48           /* more gains nothing */
 #define FEWEST_TILES 48         /* so that the transformed weights are worth reading */
 #define SHARED_TILES 128        /* tiles whose inputs are kept for all output channels */
-#define WEIGHT_FLOATS (2 << 20) /* transformed weights up to this size stay in the last-level cache while tiles pass   \
-                                 */
+#define WEIGHT_FLOATS                                                                                                  \
+    (2 << 20) /* transformed weights up to this size stay in the last-level cache while tiles pass                     \
+               */
 
 static int conv_at_least(int a, int b)
 {
@@ -122,6 +123,7 @@ enum error_code cpu_conv_plan(struct cpu_conv_job *job, const struct cpu_isa *is
         channels += used[i];
     job->tiles = (struct cpu_tiles){conv_divide_up(y->w, 4), conv_divide_up(y->h, 4), 0};
     job->tiles.count = job->tiles.across * job->tiles.down * y->n;
+    job->end_row = y->h;
     return conv_winograd_pays(job, isa, channels) ? conv_plan_winograd(job, isa, threads, err)
                                                   : conv_plan_direct(job, isa, threads, used, err);
 }
@@ -134,7 +136,7 @@ struct run {
     const struct cpu_isa *isa;
     float *shared, *own;
     int pieces;       /* direct: of the output channels */
-    int first, count; /* CPU_CONV_OUTPUTS: the tiles in shared memory */
+    int first, count; /* the tiles to compute; CPU_CONV_OUTPUTS: those in shared memory */
 };
 
 static void conv_direct_item(void *context, int item, int thread)
@@ -143,8 +145,9 @@ static void conv_direct_item(void *context, int item, int thread)
     const struct cpu_conv_job *job = run->job;
     const struct cpu_conv *c = &job->conv;
     const struct cpu_operand *y = &c->finish.y;
-    const int groups = conv_divide_up(y->h, job->rows), piece = item % run->pieces, group = item / run->pieces % groups;
-    const int image = item / run->pieces / groups, row = group * job->rows, rows = conv_at_most(job->rows, y->h - row);
+    const int groups = conv_divide_up(job->end_row - job->first_row, job->rows), piece = item % run->pieces;
+    const int group = item / run->pieces % groups, image = item / run->pieces / groups;
+    const int row = job->first_row + group * job->rows, rows = conv_at_most(job->rows, job->end_row - row);
     const int piece_outs = conv_divide_up(conv_divide_up(y->blocks, job->cols), run->pieces) * job->cols;
     float *sums = run->own + (size_t)thread * job->thread_floats,
           *strip = sums + CPU_GEMM_ROWS * CPU_GEMM_COLS * CPU_BLOCK;
@@ -219,7 +222,7 @@ static void conv_tiles_item(void *context, int item, int thread)
     const struct run *run = context;
     const struct cpu_conv_job *job = run->job;
     const struct cpu_conv *c = &job->conv;
-    const int first = item * job->room, count = conv_at_most(job->room, job->tiles.count - first);
+    const int first = run->first + item * job->room, count = conv_at_most(job->room, run->first + run->count - first);
     float *v = run->own + (size_t)thread * job->thread_floats, *m = v + job->point_v * CPU_TILE_POINTS;
     run->isa->winograd_input(c, &job->tiles, first, count, 0, c->x.blocks, v, job->room, job->point_v);
     for (int out = 0; out < c->finish.y.blocks; out += job->cols) {
@@ -255,18 +258,25 @@ void cpu_conv_run(const struct cpu_conv_job *job, const struct cpu_isa *isa, str
     const struct cpu_conv *c = &job->conv;
     const int threads = cpu_pool_threads(pool), outs = c->finish.y.blocks;
     if (job->way == CPU_CONV_DIRECT) {
-        const int groups = c->finish.y.n * conv_divide_up(c->finish.y.h, job->rows);
+        const int groups = c->finish.y.n * conv_divide_up(job->end_row - job->first_row, job->rows);
         if (groups < 2 * threads)
             run.pieces = conv_at_most(conv_divide_up(outs, job->cols), conv_divide_up(2 * threads, groups));
         cpu_pool_run(pool, groups * run.pieces, conv_direct_item, &run);
-    } else if (job->way == CPU_CONV_TILES) {
+        return;
+    }
+    const bool all = job->end_row - job->first_row == c->finish.y.h; /* of all images */
+    const int begin = job->first_row / 4 * job->tiles.across,
+              count = all ? job->tiles.count : conv_divide_up(job->end_row - job->first_row, 4) * job->tiles.across;
+    if (job->way == CPU_CONV_TILES) {
+        run.first = begin;
+        run.count = count;
         cpu_pool_run(pool, outs * conv_divide_up(c->x.blocks, 4), conv_weight_item, &run);
-        cpu_pool_run(pool, conv_divide_up(job->tiles.count, job->room), conv_tiles_item, &run);
-    } else {
-        for (run.first = 0; run.first < job->tiles.count; run.first += job->room) {
-            run.count = conv_at_most(job->room, job->tiles.count - run.first);
-            cpu_pool_run(pool, c->x.blocks, conv_input_item, &run);
-            cpu_pool_run(pool, conv_divide_up(outs, job->cols), conv_outputs_item, &run);
-        }
+        cpu_pool_run(pool, conv_divide_up(count, job->room), conv_tiles_item, &run);
+        return;
+    }
+    for (run.first = begin; run.first < begin + count; run.first += job->room) {
+        run.count = conv_at_most(job->room, begin + count - run.first);
+        cpu_pool_run(pool, c->x.blocks, conv_input_item, &run);
+        cpu_pool_run(pool, conv_divide_up(outs, job->cols), conv_outputs_item, &run);
     }
 }

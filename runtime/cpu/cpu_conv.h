@@ -25,6 +25,7 @@ struct cpu_conv_job {
     size_t block; /* direct: floats from one input block to the next */
     struct cpu_term *terms;
     int term_count;
+    int first_row, end_row;              /* those of y that are computed, whole tiles of 4 */
     size_t point_u, point_v, point_m;    /* Winograd: floats from one point to the next */
     size_t shared_floats, thread_floats; /* scratch */
 };

@@ -17,6 +17,7 @@
 struct cpu_operand {
     float *data;  /* of the first image; NULL: absent */
     size_t image; /* floats from one image to the next; 0: one for all */
+    size_t plane; /* floats from one block to the next */
     int n, h, w, blocks;
 };
 

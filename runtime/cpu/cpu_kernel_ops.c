@@ -5,13 +5,13 @@
 
 static const float *kernel_pixel_at(const struct cpu_operand *x, int image, int block, int row, int column)
 {
-    return x->data + (size_t)image * x->image +
-           (((size_t)block * (size_t)x->h + (size_t)row) * (size_t)x->w + (size_t)column) * CPU_BLOCK;
+    return x->data + (size_t)image * x->image + (size_t)block * x->plane +
+           ((size_t)row * (size_t)x->w + (size_t)column) * CPU_BLOCK;
 }
 
 static float *kernel_pixel_of(const struct cpu_operand *y, int image, int block, int row)
 {
-    return y->data + (size_t)image * y->image + ((size_t)block * (size_t)y->h + (size_t)row) * (size_t)y->w * CPU_BLOCK;
+    return y->data + (size_t)image * y->image + (size_t)block * y->plane + (size_t)row * (size_t)y->w * CPU_BLOCK;
 }
 
 static void kernel_finish(const struct cpu_finish *f, int image, int image_step, size_t pixel, size_t pixel_step,

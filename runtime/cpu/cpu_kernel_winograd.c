@@ -122,14 +122,13 @@ void CPU_FN(cpu_kernel_winograd_input)(const struct cpu_conv *conv, const struct
                                        int first_in, int ins, float *v, int room, size_t point_v)
 {
     const struct cpu_operand *x = &conv->x;
-    const size_t plane = (size_t)x->h * (size_t)x->w * CPU_BLOCK;
     float pixels[36 * CPU_BLOCK];
     for (int b = first_in; b < first_in + ins; b++) {
         float *to = v + (size_t)b * (size_t)room * CPU_BLOCK;
         struct cpu_tile at = cpu_kernel_tile(tiles, first);
         for (int t = 0; t < count; t++, to += CPU_BLOCK, cpu_kernel_next_tile(tiles, &at)) {
             const int x0 = at.x * 4 - conv->pad, y0 = at.y * 4 - conv->pad;
-            const float *from = x->data + (size_t)at.image * x->image + (size_t)b * plane;
+            const float *from = x->data + (size_t)at.image * x->image + (size_t)b * x->plane;
             const float *scale =
                 conv->in_scale ? conv->in_scale + (size_t)at.image * conv->in_scale_image + (size_t)(b * CPU_BLOCK)
                                : NULL;

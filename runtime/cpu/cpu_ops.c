@@ -19,29 +19,29 @@ static int ops_item_rows(const struct cpu_operand *y)
     return rows < 1 ? 1 : rows < y->h ? rows : y->h;
 }
 
-/* Divides y into items of some rows of one block of one image. */
+/* Divides the run's rows of y into items of some rows of one block of one image. */
 struct rows {
     const struct cpu_task *task;
     const struct cpu_run *run;
     const struct cpu_operand *y;
     void (*fn)(const struct rows *rows, int image, int block, int row, int count);
-    int each, groups;
+    int each, groups, first, end;
 };
 
 static void ops_rows_item(void *context, int item, int thread)
 {
     const struct rows *r = context;
-    const int row = item % r->groups * r->each, block = item / r->groups % r->y->blocks,
+    const int row = r->first + item % r->groups * r->each, block = item / r->groups % r->y->blocks,
               image = item / r->groups / r->y->blocks;
     (void)thread;
-    r->fn(r, image, block, row, r->y->h - row < r->each ? r->y->h - row : r->each);
+    r->fn(r, image, block, row, r->end - row < r->each ? r->end - row : r->each);
 }
 
 static void ops_run_rows(const struct cpu_task *task, const struct cpu_run *run, const struct cpu_operand *y,
                          void (*fn)(const struct rows *, int, int, int, int))
 {
-    struct rows rows = {task, run, y, fn, ops_item_rows(y), 0};
-    rows.groups = (y->h + rows.each - 1) / rows.each;
+    struct rows rows = {task, run, y, fn, ops_item_rows(y), 0, run->first_row, run->end_row ? run->end_row : y->h};
+    rows.groups = (rows.end - rows.first + rows.each - 1) / rows.each;
     cpu_pool_run(run->pool, y->n * y->blocks * rows.groups, ops_rows_item, &rows);
 }
 
@@ -49,6 +49,10 @@ static void ops_run_conv(const struct cpu_task *task, const struct cpu_run *run)
 {
     struct cpu_conv_job job = task->conv;
     job.thread_floats = run->own_floats; /* from one thread's scratch to the next's */
+    if (run->end_row) {
+        job.first_row = run->first_row;
+        job.end_row = run->end_row;
+    }
     cpu_conv_run(&job, run->isa, run->pool, run->shared, run->own);
 }
 
@@ -140,7 +144,7 @@ static void ops_gather_rows(const struct rows *r, int image, int block, int row,
         lanes++;
     for (int i = row; i < row + count; i++) {
         float *out =
-            y->data + (size_t)image * y->image + ((size_t)block * (size_t)y->h + (size_t)i) * (size_t)y->w * CPU_BLOCK;
+            y->data + (size_t)image * y->image + (size_t)block * y->plane + (size_t)i * (size_t)y->w * CPU_BLOCK;
         for (int j = 0; j < y->w; j++, out += CPU_BLOCK) {
             const size_t pixel =
                 (size_t)(i / g->over * g->times) * (size_t)g->x_width + (size_t)(j / g->over * g->times);
@@ -162,6 +166,11 @@ static void ops_gather_rows(const struct rows *r, int image, int block, int row,
 static void ops_run_gather(const struct cpu_task *task, const struct cpu_run *run)
 {
     ops_run_rows(task, run, &task->gather.y, ops_gather_rows);
+}
+
+bool cpu_ops_is_gather(const struct cpu_task *task)
+{
+    return task->run == ops_run_gather;
 }
 
 /* A noise map keeps the caller's layout. */
@@ -216,25 +225,27 @@ struct output {
     const struct cpu_operand *x;
     int channels;
     const int *lanes;
+    int first, end;
     float *to;
 };
 
 static void ops_output_item(void *context, int item, int thread)
 {
     const struct output *o = context;
-    const size_t plane = (size_t)o->x->h * (size_t)o->x->w;
+    const size_t width = (size_t)o->x->w;
     const int image = item / o->channels, lane = o->lanes[item % o->channels];
-    const float *from = o->x->data + (size_t)image * o->x->image + (size_t)(lane / CPU_BLOCK) * plane * CPU_BLOCK +
+    const float *from = o->x->data + (size_t)image * o->x->image + (size_t)(lane / CPU_BLOCK) * o->x->plane +
                         (size_t)(lane % CPU_BLOCK);
-    float *to = o->to + (size_t)item * plane;
+    float *to = o->to + (size_t)item * (size_t)o->x->h * width;
     (void)thread;
-    for (size_t i = 0; i < plane; i++)
+    for (size_t i = (size_t)o->first * width; i < (size_t)o->end * width; i++)
         to[i] = from[i * CPU_BLOCK];
 }
 
-void cpu_ops_output(const struct cpu_operand *x, int channels, const int *lanes, struct cpu_pool *pool, float *to)
+void cpu_ops_output(const struct cpu_operand *x, int channels, const int *lanes, int first, int end,
+                    struct cpu_pool *pool, float *to)
 {
-    struct output output = {x, channels, lanes, to};
+    struct output output = {x, channels, lanes, first, end, to};
     cpu_pool_run(pool, x->n * channels, ops_output_item, &output);
 }
 
@@ -490,8 +501,7 @@ static enum error_code ops_offsets_create(struct cpu_build *build, int blocks, i
 /* Where a lane of a tensor of that plane is, relative to the pixel in its first block. */
 static ptrdiff_t ops_lane_offset(int lane, const struct cpu_operand *x)
 {
-    return (ptrdiff_t)((size_t)(lane / CPU_BLOCK) * (size_t)x->h * (size_t)x->w * CPU_BLOCK +
-                       (size_t)(lane % CPU_BLOCK));
+    return (ptrdiff_t)((size_t)(lane / CPU_BLOCK) * x->plane + (size_t)(lane % CPU_BLOCK));
 }
 
 /* The lanes of x's and y's channels, in one allocation that is the caller's to free(). */

@@ -34,6 +34,8 @@ struct cpu_plan {
     float *scratch;
     uint64_t *offsets; /* of the tensors; this and the next only while it is built */
     bool *maps;        /* by tensor */
+    struct cpu_band band;
+    size_t band_task; /* the first of its layers, which are one task each */
     size_t shared_floats, thread_floats;
     struct plan_memory *memory;
     struct cpu_task *tasks;
@@ -120,7 +122,8 @@ enum error_code cpu_plan_operand(struct cpu_build *build, struct view view, cons
     if (view.tensor < 0)
         return OK;
     const struct tensor *tensor = graph_tensor_of(build->graph, view);
-    const size_t plane = (size_t)tensor->h * (size_t)tensor->w;
+    const struct cpu_band_layer *banded = cpu_band_layer_of(&build->plan->band, view.tensor);
+    const size_t plane = (size_t)(banded ? banded->room : tensor->h) * (size_t)tensor->w;
     struct cpu_layout layout, all;
     cpu_pack_layout(build->graph, view, &layout);
     cpu_pack_layout(build->graph, plan_whole_view(build->graph, view.tensor), &all);
@@ -128,7 +131,8 @@ enum error_code cpu_plan_operand(struct cpu_build *build, struct view view, cons
     size_t before = 0;
     for (int i = 0; i < view.first; i++)
         before += (size_t)((tensor->segment[i] + CPU_BLOCK - 1) / CPU_BLOCK);
-    *out = (struct cpu_operand){.n = tensor->n, .h = tensor->h, .w = tensor->w, .blocks = layout.blocks};
+    *out = (struct cpu_operand){
+        .n = tensor->n, .h = tensor->h, .w = tensor->w, .blocks = layout.blocks, .plane = plane * CPU_BLOCK};
     if (tensor->role == TENSOR_CONSTANT) {
         const struct cpu_pack_key key = {
             .param = tensor->param, .kind = map ? CPU_PACK_PLAIN : CPU_PACK_TENSOR, .taps = (int)plane, .out = all};
@@ -179,14 +183,18 @@ static enum error_code plan_place_tensors(struct cpu_build *build, struct error 
     const struct graph *graph = build->graph;
     enum error_code code = OK;
     uint64_t *bytes = mem_calloc((size_t)graph->tensor_count, sizeof *bytes);
-    if (!bytes)
-        return error_set(err, ERROR_NO_MEMORY, "out of memory for a plan");
+    int *step = mem_alloc((size_t)graph->node_count, sizeof *step);
+    if (!bytes || !step)
+        code = error_set(err, ERROR_NO_MEMORY, "out of memory for a plan");
+    for (int i = 0; i < graph->node_count && code == OK; i++) /* a band's layers take turns */
+        step[i] = build->plan->band.count && i > build->plan->band.first ? build->plan->band.first : i;
     for (int i = 0; i < graph->tensor_count && code == OK; i++) {
         const struct tensor *t = &graph->tensors[i];
         struct cpu_layout layout;
         size_t floats;
         cpu_pack_layout(graph, plan_whole_view(graph, i), &layout);
-        if (!mem_mul((size_t)t->n * (size_t)t->h, (size_t)t->w, &floats) ||
+        const struct cpu_band_layer *banded = cpu_band_layer_of(&build->plan->band, i);
+        if (!mem_mul((size_t)t->n * (size_t)(banded ? banded->room : t->h), (size_t)t->w, &floats) ||
             !mem_mul(floats, build->plan->maps[i] ? 1 : (size_t)layout.blocks * CPU_BLOCK, &floats) ||
             floats > SIZE_MAX / 16)
             code = error_set(err, ERROR_TOO_LARGE, "%s: a tensor of %d×%d×%d×%d is too large", build->plan->name, t->n,
@@ -195,8 +203,9 @@ static enum error_code plan_place_tensors(struct cpu_build *build, struct error 
             bytes[i] = t->role == TENSOR_CONSTANT ? 0 : floats * sizeof(float);
     }
     if (code == OK)
-        code = arena_plan(graph, NULL, bytes, ALIGNMENT, build->plan->offsets, &build->plan->tensor_bytes, err);
+        code = arena_plan(graph, step, bytes, ALIGNMENT, build->plan->offsets, &build->plan->tensor_bytes, err);
     free(bytes);
+    free(step);
     if (code == OK)
         code = cpu_arena_reserve(build->device, err);
     /* Before the weights are packed, because the caller may try again with a smaller tile. */
@@ -229,8 +238,12 @@ static enum error_code plan_build_tasks(struct cpu_build *build, struct error *e
     for (int i = 0; i < graph->node_count && code == OK; i++) {
         build->node = i;
         plan->copies = 0;
+        if (i == plan->band.first)
+            plan->band_task = plan->task_count;
         code = cpu_ops_node(build, &graph->nodes[i], err);
     }
+    if (code == OK && plan->band.count && plan->band_task + (size_t)plan->band.count != plan->task_count)
+        code = error_set(err, ERROR_INTERNAL, "%s: a layer at the end is more than one task", plan->name);
     for (int i = 0; i < graph->output_count && code == OK; i++)
         code = plan_build_output(build, graph->outputs[i], &plan->outputs[i], err);
     return code;
@@ -288,6 +301,7 @@ enum error_code cpu_plan_create(struct plan **out, struct device *base, const st
         code = error_set(err, ERROR_NO_MEMORY, "out of memory for a plan");
     if (code == OK) {
         plan_find_maps(graph, plan->maps);
+        cpu_band_plan(&plan->band, graph, cpu_pool_threads(device->pool));
         code = plan_place_tensors(&build, err);
     }
     if (code == OK)
@@ -337,6 +351,71 @@ static double plan_now_ms(void)
     return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
 }
 
+/* Where a run is. */
+struct plan_progress {
+    const struct run_options *options;
+    double before; /* when the last task ended */
+};
+
+static enum error_code plan_run_task(struct cpu_plan *plan, const struct cpu_task *task, const struct cpu_run *run,
+                                     struct plan_progress *at, struct error *err)
+{
+    if (at->options->cancel && atomic_load(at->options->cancel))
+        return error_set(err, ERROR_CANCELLED, "cancelled");
+    task->run(task, run);
+    if (at->options->progress)
+        atomic_fetch_add(at->options->progress, 1);
+    if (plan->node_ms) {
+        const double now = plan_now_ms();
+        plan->node_ms[task->node] += now - at->before;
+        at->before = now;
+    }
+    return OK;
+}
+
+/* The tensor that a task of a band reads (NULL: a whole one), and the one that it writes. */
+static void plan_band_operands(struct cpu_task *task, bool first, struct cpu_operand **x, struct cpu_operand **y)
+{
+    *x = first ? NULL : &task->conv.conv.x;
+    *y = cpu_ops_is_gather(task) ? &task->gather.y : &task->conv.conv.finish.y;
+}
+
+/* The layers at the end, and their result. */
+static enum error_code plan_run_bands(struct cpu_plan *plan, struct cpu_run run, struct cpu_pool *pool,
+                                      struct plan_progress *at, float *to, struct error *err)
+{
+    const struct cpu_band *band = &plan->band;
+    const struct cpu_output *out = &plan->outputs[0];
+    const int last = band->count - 1;
+    struct cpu_band_rows rows = {0};
+    int need[CPU_BAND_MOST];
+    enum error_code code = OK;
+    while (code == OK && cpu_band_next(band, &rows, need)) {
+        const int had = rows.done[last];
+        for (int i = 0; i <= last && code == OK; i++) {
+            struct cpu_task task = plan->tasks[plan->band_task + (size_t)i];
+            struct cpu_operand *x, *y;
+            plan_band_operands(&task, i == 0, &x, &y);
+            const int low = cpu_band_lowest(band, i, i < last ? rows.done[i + 1] : rows.done[i]);
+            cpu_band_keep(y, rows.low[i], low, rows.done[i]);
+            rows.low[i] = low;
+            *y = cpu_band_shift(y, low);
+            if (x)
+                *x = cpu_band_shift(x, rows.low[i - 1]);
+            run.first_row = rows.done[i];
+            run.end_row = need[i];
+            if (need[i] > rows.done[i])
+                code = plan_run_task(plan, &task, &run, at, err);
+            rows.done[i] = need[i];
+        }
+        if (code == OK) {
+            const struct cpu_operand operand = cpu_band_shift(&out->operand, rows.low[last]);
+            cpu_ops_output(&operand, out->channels, out->lanes, had, rows.done[last], pool, to);
+        }
+    }
+    return code;
+}
+
 enum error_code cpu_plan_run(struct plan *base, const float *const *inputs, float *const *outputs,
                              const struct run_options *options, struct error *err)
 {
@@ -357,31 +436,24 @@ enum error_code cpu_plan_run(struct plan *base, const float *const *inputs, floa
         plan->inputs[i].run(&plan->inputs[i], &run);
     }
     const double start = plan_now_ms();
-    double before = start;
+    struct plan_progress at = {options, start};
     if (plan->node_ms)
         memset(plan->node_ms, 0, (size_t)plan->node_count * sizeof *plan->node_ms);
-    for (size_t i = 0; i < plan->task_count; i++) {
-        if (options->cancel && atomic_load(options->cancel))
-            return error_set(err, ERROR_CANCELLED, "cancelled");
-        plan->tasks[i].run(&plan->tasks[i], &run);
-        if (options->progress)
-            atomic_fetch_add(options->progress, 1);
-        if (plan->node_ms) {
-            const double now = plan_now_ms();
-            plan->node_ms[plan->tasks[i].node] += now - before;
-            before = now;
-        }
-    }
+    const size_t whole = plan->band.count ? plan->band_task : plan->task_count;
+    for (size_t i = 0; i < whole && code == OK; i++)
+        code = plan_run_task(plan, &plan->tasks[i], &run, &at, err);
+    if (code == OK && plan->band.count)
+        code = plan_run_bands(plan, run, device->pool, &at, outputs[0], err);
     plan->run_ms = plan_now_ms() - start;
-    for (int i = 0; i < plan->output_count; i++) {
+    for (int i = 0; i < plan->output_count && code == OK && !plan->band.count; i++) {
         const struct cpu_output *o = &plan->outputs[i];
         const size_t image = (size_t)o->operand.h * (size_t)o->operand.w;
         if (o->lanes)
-            cpu_ops_output(&o->operand, o->channels, o->lanes, device->pool, outputs[i]);
+            cpu_ops_output(&o->operand, o->channels, o->lanes, 0, o->operand.h, device->pool, outputs[i]);
         else
             memcpy(outputs[i], o->operand.data, (size_t)o->operand.n * image * sizeof(float));
     }
-    return OK;
+    return code;
 }
 
 uint64_t cpu_plan_bytes(const struct plan *base)

@@ -4,6 +4,7 @@
 #ifndef RUNTIME_CPU_CPU_PLAN_H
 #define RUNTIME_CPU_CPU_PLAN_H
 
+#include "runtime/cpu/cpu_band.h"
 #include "runtime/cpu/cpu_conv.h"
 #include "runtime/cpu/cpu_device.h"
 
@@ -28,6 +29,7 @@ struct cpu_run {
     size_t own_floats;
     uint64_t seed;
     uint32_t first_image;
+    int first_row, end_row; /* the task computes these rows alone; end_row 0: all */
 };
 
 /* Sums over all of x for each image: LINEAR, and DEMODULATE over squares. */

@@ -156,7 +156,7 @@ static inline vf vf_leaky(vf x, vf slope)
 /* Everything that follows a convolution's sum, for one block of channels of one pixel. */
 static inline void cpu_finish_block(const struct cpu_finish *f, int n, int block, size_t pixel, const vf *sum)
 {
-    const size_t plane = (size_t)f->y.h * (size_t)f->y.w, at = ((size_t)block * plane + pixel) * CPU_BLOCK;
+    const size_t at = (size_t)block * f->y.plane + pixel * CPU_BLOCK;
     UNROLL for (int i = 0; i < VF_PARTS; i++)
     {
         const size_t lane = (size_t)block * CPU_BLOCK + (size_t)(i * VF_LANES), to = at + (size_t)(i * VF_LANES);

@@ -4,9 +4,10 @@ after the other, waits until it is idle, and prints its resident memory and what
 peak, after the last picture, and idle. Needs Linux, python3 and the program alone.
 
 usage: bench_memory.py RESTORED [--device ID] [--count 200] [--keep 5] [--least 200] [--most 800] [--seed 1]
-                       [--option NAME=VALUE]... [--limit MIB] [-- SERVER_FLAG...]
---keep is the server's keep_seconds; --option goes with every request; --limit: exit 1 if more than so many MiB are left
-above the start, on the host or on the device."""
+                       [--option NAME=VALUE]... [--limit MIB] [--peak MIB] [-- SERVER_FLAG...]
+--keep is the server's keep_seconds; --option goes with every request, one that is given several times with its values in
+turns; --limit: exit 1 if more than so many MiB are left above the start, on the host or on the device; --peak: if the
+process ever had more."""
 import argparse
 import json
 import os
@@ -95,6 +96,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--option", action="append", default=[])
     parser.add_argument("--limit", type=float)
+    parser.add_argument("--peak", type=float)
     argv, flags = sys.argv[1:], []
     if "--" in argv:
         flags = argv[argv.index("--") + 1:]
@@ -128,13 +130,17 @@ def main():
                 time.sleep(0.2)
         time.sleep(args.keep + 2)
         note("start")
-        query = "?" + urllib.parse.urlencode([o.split("=", 1) for o in args.option])
+        options = {}
+        for option in args.option:
+            name, value = option.split("=", 1)
+            options.setdefault(name, []).append(value)
         plain = "?upscale=1&bg_upsampler=none&version=none&faces=none&ext=png"
         sample = unpng(get(url, "/v1/restore" + plain, get(url, "/sample.jpg")))
         begun = os.times().elapsed
-        for _, data in pictures(sample, args.count, args.least, args.most, args.seed):
+        for i, (_, data) in enumerate(pictures(sample, args.count, args.least, args.most, args.seed)):
+            query = urllib.parse.urlencode({name: values[i % len(values)] for name, values in options.items()})
             sent = time.monotonic()
-            get(url, "/v1/restore" + query, data)
+            get(url, "/v1/restore?" + query, data)
             seconds.append(time.monotonic() - sent)
         note("after the last picture")
         peak, held_peak = status(server.pid, "VmHWM"), device().get("memory", {}).get("peak", 0)
@@ -148,7 +154,7 @@ def main():
             print(f"| {when} | {resident / MIB:.0f} | {held / MIB:.0f} |")
         left = [(rows[-1][i] - rows[0][i]) / MIB for i in (1, 2)]
         print(f"\nidle above the start: process {left[0]:.0f} MiB, device {left[1]:.0f} MiB")
-        return args.limit is not None and max(left) > args.limit
+        return args.limit is not None and max(left) > args.limit or args.peak is not None and peak > args.peak * MIB
     finally:
         server.terminate()
         server.wait()

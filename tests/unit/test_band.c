@@ -1,0 +1,192 @@
+/* The last layers of a network, by bands of rows: the result is bit by bit what it is without bands, and the memory
+ * that they save. Two pictures at once are computed without bands, so they tell what one alone must give. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "runtime/backend/backend.h"
+#include "runtime/cpu/cpu_band.h"
+
+/* What follows the input: a convolution of its kernel and upsampling, or a pixel shuffle (kernel 0). */
+struct layer {
+    int channels, kernel, up;
+};
+
+#define LAYERS_MAX 6
+#define THREADS 2
+
+static const struct layer rrdbnet[] = {{20, 3, 1}, {20, 3, 2}, {16, 3, 2}, {16, 3, 1}, {3, 3, 1}, {0}};
+static const struct layer kernels[] = {{24, 5, 1}, {16, 7, 2}, {8, 3, 2}, {8, 5, 1}, {0}};
+static const struct layer srvgg[] = {{16, 3, 1}, {48, 3, 1}, {3, 0, 4}, {0}};
+
+static struct param *params[LAYERS_MAX];
+static int param_count;
+
+static const struct param *random_param(size_t count, int sources)
+{
+    struct error err = ERROR_INIT;
+    float *values = malloc(count * sizeof *values);
+    uint32_t random = (uint32_t)count;
+    assert_non_null(values);
+    for (size_t k = 0; k < count; k++) {
+        random = random * 1664525u + 1013904223u;
+        values[k] = (float)(int32_t)random / 2147483648.0f / (float)sources;
+    }
+    assert_int_equal(param_from_values(&params[param_count], values, count, &err), OK);
+    free(values);
+    return params[param_count++];
+}
+
+static struct graph *make(const struct layer *layers, int n, int h, int w)
+{
+    struct error err = ERROR_INIT;
+    struct graph *graph;
+    int channels = 3;
+    assert_int_equal(graph_create(&graph, &err), OK);
+    const struct view input = graph_tensor(graph, TENSOR_INPUT, n, h, w, 1, &channels);
+    struct view x = input;
+    for (; layers->channels; layers++) {
+        h *= layers->up;
+        w *= layers->up;
+        struct view y =
+            graph_tensor(graph, layers[1].channels ? TENSOR_TEMP : TENSOR_OUTPUT, n, h, w, 1, &layers->channels);
+        struct node *node = graph_node(graph, layers->kernel ? OP_CONV2D : OP_PIXEL_SHUFFLE, y);
+        assert_non_null(node);
+        node->in[OP_X] = x;
+        if (layers->kernel) {
+            const int taps = layers->kernel * layers->kernel;
+            node->param[OP_WEIGHT] =
+                random_param((size_t)(channels * layers->channels * taps), channels * layers->kernel);
+            node->args.conv2d = (struct op_conv2d){.kernel = layers->kernel,
+                                                   .stride = 1,
+                                                   .pad = layers->kernel / 2,
+                                                   .upsample = layers->up,
+                                                   .gain = 1,
+                                                   .scale = 1,
+                                                   .activation = ACTIVATION_LEAKY,
+                                                   .slope = 0.2f};
+        } else {
+            node->in[OP_RESIDUAL1] = input;
+            node->args.shuffle.factor = layers->up;
+        }
+        channels = layers->channels;
+        x = y;
+    }
+    assert_int_equal(graph_finish(graph, &err), OK);
+    return graph;
+}
+
+static float *input_of(size_t count)
+{
+    float *in = malloc(2 * count * sizeof *in);
+    assert_non_null(in);
+    for (size_t i = 0; i < 2 * count; i++) /* the same picture twice */
+        in[i] = (float)(i % count * 37 % 101) / 101.0f;
+    return in;
+}
+
+/* The result of n pictures; bytes: of the plan. */
+static float *run(struct device *device, const struct layer *layers, int n, int h, int w, uint64_t *bytes)
+{
+    struct error err = ERROR_INIT;
+    struct plan *plan;
+    struct graph *graph = make(layers, n, h, w);
+    const struct tensor *t = &graph->tensors[graph->outputs[0]];
+    const size_t count = (size_t)t->n * (size_t)t->channels * (size_t)t->h * (size_t)t->w;
+    float *in = input_of((size_t)(3 * h * w)), *out = malloc(count * sizeof *out);
+    assert_non_null(out);
+    memset(out, 0xff, count * sizeof *out); /* NaN */
+    assert_int_equal(plan_create(&plan, device, graph, PRECISION_AUTO, "test", &err), OK);
+    for (int i = 0; i < 2; i++) /* the second meets what the first left */
+        assert_int_equal(plan_run(plan, (const float *const *)&in, &out, NULL, &err), OK);
+    *bytes = plan_bytes(plan);
+    plan_destroy(&plan);
+    device_forget_params(device, (const struct param *const *)params, (size_t)param_count);
+    graph_destroy(&graph);
+    while (param_count)
+        param_destroy(&params[--param_count]);
+    free(in);
+    return out;
+}
+
+static void check(const struct layer *layers, int h, int w, int scale, double least)
+{
+    struct error err = ERROR_INIT;
+    struct device *device;
+    uint64_t banded, whole;
+    int channels = 0;
+    for (const struct layer *at = layers; at->channels; at++)
+        channels = at->channels;
+    device_set_cpu_threads(THREADS);
+    assert_int_equal(device_open(&device, "cpu", NULL, &err), OK);
+    device_set_cpu_threads(0);
+    float *one = run(device, layers, 1, h, w, &banded), *two = run(device, layers, 2, h, w, &whole);
+    const size_t count = (size_t)channels * (size_t)(h * scale) * (size_t)(w * scale);
+    assert_memory_equal(one, two, count * sizeof *one);
+    assert_memory_equal(two, two + count, count * sizeof *one);
+    assert_true((double)whole / 2 > least * (double)banded);
+    device_close(&device);
+    free(one);
+    free(two);
+}
+
+static void results_do_not_depend_on_bands(void **state)
+{
+    (void)state;
+    check(rrdbnet, 91, 150, 4, 1.3);
+    check(rrdbnet, 50, 301, 4, 1.3);
+    check(kernels, 90, 203, 4, 1.3);
+    check(srvgg, 150, 133, 4, 1.3);
+}
+
+/* Every row of every layer is computed once and in order, after the rows that it reads and while they exist, and never
+ * more exist than there is room for. */
+static void rows_are_there_when_they_are_read(void **state)
+{
+    (void)state;
+    static const struct layer *const all[] = {rrdbnet, kernels, srvgg};
+    for (int i = 0; i < 3; i++)
+        for (int h = 150; h < 160; h++) {
+            struct graph *graph = make(all[i], 1, h, 300);
+            struct cpu_band band;
+            struct cpu_band_rows rows = {0};
+            int need[CPU_BAND_MOST];
+            cpu_band_plan(&band, graph, THREADS);
+            assert_true(band.count > 0);
+            while (cpu_band_next(&band, &rows, need))
+                for (int k = 0; k < band.count; k++) {
+                    const struct cpu_band_layer *layer = &band.layer[k];
+                    const int low = cpu_band_lowest(&band, k, k + 1 < band.count ? rows.done[k + 1] : rows.done[k]);
+                    assert_true(low >= rows.low[k] && low <= rows.done[k]);
+                    assert_true(need[k] >= rows.done[k] && need[k] <= layer->h && need[k] - low <= layer->room);
+                    assert_true(need[k] == layer->h || need[k] % 4 == 0);
+                    if (layer->kernel && need[k] > rows.done[k]) {
+                        const int top = (rows.done[k] - layer->pad) / layer->up,
+                                  end = (need[k] - 1 - layer->pad + layer->kernel - 1) / layer->up + 1;
+                        assert_true(rows.low[k - 1] <= (top > 0 ? top : 0));
+                        assert_true(rows.done[k - 1] >= (end < band.layer[k - 1].h ? end : band.layer[k - 1].h));
+                    }
+                    rows.low[k] = low;
+                    rows.done[k] = need[k];
+                }
+            for (int k = 0; k < band.count; k++)
+                assert_int_equal(rows.done[k], band.layer[k].h);
+            graph_destroy(&graph);
+            while (param_count)
+                param_destroy(&params[--param_count]);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(results_do_not_depend_on_bands),
+        cmocka_unit_test(rows_are_there_when_they_are_read),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
