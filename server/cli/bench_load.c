@@ -129,7 +129,7 @@ static enum error_code load_start_server(struct load *load, const char *devices,
     char url[160];
     enum error_code code = worker_pool_create(&load->pool, &settings, load->store, err);
     if (!code)
-        code = server_create(&load->server, config, load->store, load->pool, err);
+        code = server_create(&load->server, config, load->store, load->pool, NULL, err);
     if (code)
         return code;
     server_url(load->server, url, sizeof url);

@@ -55,8 +55,11 @@ static void serve_wait_idle(struct worker_pool *pool, const sigset_t *signals, u
         }
 }
 
-static void serve_drain(struct worker_pool *pool, struct server *server, const sigset_t *signals, uint64_t seconds)
+static void serve_drain(struct worker_pool *pool, struct keeper *keeper, struct server *server, const sigset_t *signals,
+                        uint64_t seconds)
 {
+    if (keeper)
+        keeper_drain(keeper);
     log_event(LOG_INFO, "drain", "seconds=%llu waiting=%zu", (unsigned long long)seconds,
               queue_depth(worker_pool_queue(pool)));
     notify_send("STOPPING=1\nEXTEND_TIMEOUT_USEC=%llu",
@@ -129,12 +132,38 @@ static void serve_wait(struct server *server, const sigset_t *signals, int argc,
     }
 }
 
+/* Opens what lasts: the spool and the jobs in it. Without a folder for them there are no asynchronous jobs. */
+static enum error_code serve_open_state(const struct config *config, struct worker_pool *pool,
+                                        const struct model_store *models, struct spool **spool, struct keeper **keeper,
+                                        struct error *err)
+{
+    char folder[1024], path[1100];
+    if (!config_state_dir(config, folder, sizeof folder))
+        return OK;
+    snprintf(path, sizeof path, "%s/spool", folder);
+    enum error_code code = spool_open(spool, path, config->spool_max_bytes, err);
+    if (code)
+        return code;
+    snprintf(path, sizeof path, "%s/jobs.db", folder);
+    return keeper_create(keeper,
+                         &(struct keeper_settings){.path = path,
+                                                   .limits = {.input_pixels = config->input_pixels,
+                                                              .result_pixels = config->result_pixels,
+                                                              .detect_max_side = (int)config->detect_max_side,
+                                                              .max_faces = (int)config->max_faces},
+                                                   .queue = config->async_queue,
+                                                   .result_seconds = (int64_t)config->result_ttl},
+                         pool, models, *spool, err);
+}
+
 static int serve_run(const struct config *config, int argc, char **argv)
 {
     char cache[1024], url[160];
     struct error err = ERROR_INIT;
     struct model_store *store = NULL;
     struct worker_pool *pool = NULL;
+    struct keeper *keeper = NULL;
+    struct spool *spool = NULL;
     struct server *server = NULL;
     struct notify_watch *watch = NULL;
     struct worker_settings settings = {.precision = config->precision,
@@ -160,7 +189,9 @@ static int serve_run(const struct config *config, int argc, char **argv)
     if (cli_open_store(&store, config, &err))
         goto out;
     model_store_open_defaults(store); /* while the workers open their devices */
-    if (worker_pool_create(&pool, &settings, store, &err) || server_create(&server, config, store, pool, &err))
+    if (worker_pool_create(&pool, &settings, store, &err) ||
+        serve_open_state(config, pool, store, &spool, &keeper, &err) ||
+        server_create(&server, config, store, pool, keeper, &err))
         goto out;
     server_url(server, url, sizeof url);
     log_event(LOG_INFO, "start", "version=%s url=%s workers=%d queue=%zu", RESTORED_VERSION, url, settings.workers,
@@ -183,11 +214,13 @@ static int serve_run(const struct config *config, int argc, char **argv)
     watch = notify_watch(serve_answers, server);
 
     serve_wait(server, &signals, argc, argv);
-    serve_drain(pool, server, &signals, server_config(server)->drain_seconds);
+    serve_drain(pool, keeper, server, &signals, server_config(server)->drain_seconds);
 out:
     notify_unwatch(&watch);
     /* drain has ended every job, so no connection is suspended when HTTP stops, which uses the workers. */
     server_destroy(&server);
+    keeper_destroy(&keeper);
+    spool_close(&spool);
     worker_pool_destroy(&pool);
     model_store_destroy(&store);
     if (err.code && err.code != ERROR_CANCELLED) /* by a signal that came while it started */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/http/upload.h"
 #include "server/image/codec.h"
 #include "server/pipeline/options.h"
 #include "server/version.h"
@@ -211,10 +212,14 @@ json_t *json_capabilities(const struct config *config, const struct model_store 
     json_t *options = json_array();
     for (int i = 0; i < option_row_count; i++)
         json_array_append_new(options, json_option(&option_rows[i], store, devices, device_count));
-    json_t *fields = json_pack("[{s:s, s:s, s:b, s:s, s:s}]", "name", "faces_out", "type", "boolean", "default", 0,
-                               "allowed", "true or false", "help",
-                               "the crop and the restored picture of each face as further parts of the answer; needs "
-                               "Accept: multipart/mixed");
+    json_t *fields = json_array();
+    for (int i = 0; i < upload_answer_count; i++) {
+        const struct upload_row *row = &upload_answers[i];
+        json_t *none = !strcmp(row->type, "boolean") ? json_false() : json_null();
+        json_array_append_new(fields, json_pack("{s:s, s:s, s:o, s:s, s:s, s:b}", "name", row->name, "type", row->type,
+                                                "default", none, "allowed", row->allowed, "help", row->help, "detect",
+                                                row->detect));
+    }
     json_t *answers = json_pack("[s, s, s]", "picture", "application/json", "multipart/mixed");
     json_t *in = json_array(), *out = json_array();
     static const enum image_format formats[] = {IMAGE_JPEG, IMAGE_PNG, IMAGE_WEBP};

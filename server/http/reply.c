@@ -195,8 +195,8 @@ enum MHD_Result reply_json(struct request *request, enum reply reply, json_t *js
     return reply_text(request, reply, text, size, "application/json");
 }
 
-static char *reply_problem_text(const struct request *request, enum reply reply, const struct error *err, json_t *extra,
-                                size_t *size)
+json_t *reply_problem_json(const struct request *request, enum reply reply, const struct error *err,
+                           const char *instance)
 {
     static const char *const own[] = {/* codes that say more than the status */
                                       [ERROR_UNSUPPORTED] = "unsupported-format",
@@ -213,9 +213,20 @@ static char *reply_problem_text(const struct request *request, enum reply reply,
     const char *code = reply_for(err->code) == reply && own[err->code] ? own[err->code] : rows[reply].code;
     char detail[sizeof err->text];
     reply_sentence(detail, request, err);
-    json_t *json = json_pack("{s:s, s:s, s:i, s:s, s:s, s:s, s:s}", "type", "about:blank", "title", rows[reply].title,
-                             "status", rows[reply].status, "detail", detail, "instance", request->path, "code", code,
-                             "request_id", request->id);
+    return json_pack("{s:s, s:s, s:i, s:s, s:s, s:s, s:s}", "type", "about:blank", "title", rows[reply].title, "status",
+                     rows[reply].status, "detail", detail, "instance", instance, "code", code, "request_id",
+                     request->id);
+}
+
+enum reply reply_for_job(enum error_code code, bool decoded)
+{
+    return (code == ERROR_CORRUPT || code == ERROR_UNSUPPORTED) && decoded ? REPLY_INTERNAL : reply_for(code);
+}
+
+static char *reply_problem_text(const struct request *request, enum reply reply, const struct error *err, json_t *extra,
+                                size_t *size)
+{
+    json_t *json = reply_problem_json(request, reply, err, request->path);
     if (json && extra)
         json_object_update_missing(json, extra);
     json_decref(extra);

@@ -76,8 +76,16 @@ enum MHD_Result reply_text(struct request *request, enum reply reply, char *text
 enum MHD_Result reply_problem(struct request *request, enum reply reply, const struct error *err, json_t *extra,
                               const char *header, const char *value);
 
-/* The same in the middle of a body, where libmicrohttpd takes no response: written directly to the socket. The
- * connection must be closed next (MHD_NO). */
+/* The problem itself, about the resource at this path; a new reference, NULL when memory runs out. */
+json_t *reply_problem_json(const struct request *request, enum reply reply, const struct error *err,
+                           const char *instance);
+
+/* What a job's error means to a client. Once the picture is decoded, what is broken or not supported is ours: a model's
+ * file, an operator of the device. */
+enum reply reply_for_job(enum error_code code, bool decoded);
+
+/* The same as reply_problem in the middle of a body, where libmicrohttpd takes no response: written directly to the
+ * socket. The connection must be closed next (MHD_NO). */
 void reply_now(struct request *request, enum reply reply, const struct error *err);
 
 #endif

@@ -17,9 +17,15 @@
 #include "server/http/reply.h"
 #include "server/http/tls.h"
 #include "server/http/upload.h"
+#include "server/job/keeper.h"
 #include "server/job/worker_pool.h"
 
 struct route;
+
+/* What stands in a path for the parts of its pattern. */
+struct router_parts {
+    char id[64], number[16];
+};
 
 /* A copy of a configuration that is or was in force. */
 struct server_config {
@@ -32,6 +38,7 @@ struct server {
     struct server_config *configs;         /* all that there have been, because a request may still use one */
     struct model_store *store;
     struct worker_pool *pool;
+    struct keeper *keeper; /* NULL: there is no folder for its state, and no asynchronous jobs */
     struct connections *connections;
     struct metrics *metrics;
     struct model_list *model_list;
@@ -56,6 +63,7 @@ struct request {
     bool interim;               /* its client takes interim answers (HTTP/1.1) */
     const struct route *route;  /* NULL: none of ours */
     char method[16], path[128]; /* path: for the log and errors, unsafe characters replaced */
+    struct router_parts parts;
     char id[65];
     char client[46], agent[96];    /* for the log: its address, and its User-Agent with unsafe characters replaced */
     struct auth_identity identity; /* whose it is */
@@ -69,7 +77,8 @@ struct request {
     struct inflight_body body;    /* that room */
     struct upload *upload;
     struct job *job;
-    enum reply refused; /* not REPLY_OK: the answer to give once the body has passed */
+    struct keeper_ticket *ticket; /* what it asks of the keeper, while it waits for that */
+    enum reply refused;           /* not REPLY_OK: the answer to give once the body has passed */
     struct error refusal;
     int status;            /* of the answer, 0: none */
     uint64_t answer_bytes; /* of its body */

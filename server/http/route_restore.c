@@ -60,7 +60,8 @@ static bool route_restore_wants_both(const char *accept)
 /* Faces need an answer with room for them. */
 static enum error_code route_restore_check_faces(struct request *request, struct error *err)
 {
-    if (!upload_faces_out(request->upload) || route_restore_wants_both(router_header(request, MHD_HTTP_HEADER_ACCEPT)))
+    if (!upload_faces_out(request->upload) || route_jobs_wanted(request) ||
+        route_restore_wants_both(router_header(request, MHD_HTTP_HEADER_ACCEPT)))
         return OK;
     return error_set(
         err, ERROR_INVALID,
@@ -74,6 +75,21 @@ static enum MHD_Result route_restore_slow_down(struct request *request, int wait
     char seconds[16];
     snprintf(seconds, sizeof seconds, "%d", wait);
     return reply_problem(request, REPLY_RATE_LIMITED, err, NULL, MHD_HTTP_HEADER_RETRY_AFTER, seconds);
+}
+
+/* Jobs of this request's token that wait, in memory and in the store. */
+static size_t route_restore_waiting(const struct request *request)
+{
+    const struct server *server = request->server;
+    struct error ignored = ERROR_INIT;
+    char client[sizeof request->identity.name + 8];
+    uint64_t stored = 0;
+    if (!request->identity.jobs) /* nobody asks */
+        return 0;
+    snprintf(client, sizeof client, "token %s", request->identity.name);
+    if (server->keeper && store_waiting(keeper_store(server->keeper), client, &stored, &ignored))
+        stored = 0;
+    return queue_depth_of(worker_pool_queue(server->pool), request->identity.name) + (size_t)stored;
 }
 
 /* Refuses everything that can be refused by the headers alone. */
@@ -103,15 +119,10 @@ static enum MHD_Result route_restore_check(struct request *request, bool detect)
     }
     error_clear(&err);
     struct queue *queue = worker_pool_queue(server->pool);
-    if (queue_depth(queue) >= queue_capacity(queue)) {
-        metrics_rejected(server->metrics, REJECTED_QUEUE_FULL);
-        error_set(&err, ERROR_BUSY, "the queue is full: %zu jobs wait, and no more may", queue_capacity(queue));
-        return route_restore_fail(request, REPLY_QUEUE_FULL, &err);
-    }
     int wait = 0;
     if (quota_take_pixels(request, 0, &wait, &err) != REPLY_OK)
         return route_restore_slow_down(request, wait, &err);
-    enum reply jobs = quota_allows_job(request, queue_depth_of(queue, request->identity.name), &err);
+    enum reply jobs = quota_allows_job(request, route_restore_waiting(request), &err);
     if (jobs != REPLY_OK)
         return route_restore_fail(request, jobs, &err);
     if (upload_create(&request->upload, detect, (size_t)server->config->body_limit, &err))
@@ -120,6 +131,11 @@ static enum MHD_Result route_restore_check(struct request *request, bool detect)
     MHD_get_connection_values_n(request->connection, MHD_GET_ARGUMENT_KIND, route_restore_argument, &query);
     if (query.err.code)
         return route_restore_fail(request, reply_for(query.err.code), &query.err);
+    if (!route_jobs_wanted(request) && queue_depth(queue) >= queue_capacity(queue)) {
+        metrics_rejected(server->metrics, REJECTED_QUEUE_FULL);
+        error_set(&err, ERROR_BUSY, "the queue is full: %zu jobs wait, and no more may", queue_capacity(queue));
+        return route_restore_fail(request, REPLY_QUEUE_FULL, &err);
+    }
     if (route_restore_check_faces(request, &err))
         return route_restore_fail(request, reply_for(err.code), &err);
     if (upload_begin(request->upload, router_header(request, MHD_HTTP_HEADER_CONTENT_TYPE), (size_t)length, &err))
@@ -188,6 +204,7 @@ static enum MHD_Result route_restore_submit(struct request *request)
                                 .max_faces = (int)server->config->max_faces};
     r->input = body;
     r->input_bytes = size;
+    const bool async = route_jobs_wanted(request);
     r->detect_only = request->route->begin == route_detect_begin;
     r->elsewhere = !reply_is_near(request);
     r->keep_faces = r->encode_faces = upload_faces_out(request->upload);
@@ -207,15 +224,21 @@ static enum MHD_Result route_restore_submit(struct request *request)
         reply = reply_for(err.code);
         goto out;
     }
-    if (route_restore_check_accept(request, r, &err)) {
+    if (!async && route_restore_check_accept(request, r, &err)) {
         reply = REPLY_NOT_ACCEPTABLE;
         goto out;
     }
-    reply = quota_allows_job(request, queue_depth_of(worker_pool_queue(server->pool), request->identity.name), &err);
+    reply = quota_allows_job(request, route_restore_waiting(request), &err);
     if (reply == REPLY_OK)
         reply = quota_take_pixels(request, (uint64_t)r->in_info.width * (uint64_t)r->in_info.height, &wait, &err);
     if (reply != REPLY_OK)
         goto out;
+    if (async) {
+        const enum MHD_Result result = route_jobs_submit(request, r, &body, size);
+        restoration_destroy(&r);
+        free(body);
+        return result;
+    }
     char job_id[33];
     job_make_id(job_id);
     if (job_create(&request->job, job_id, &r, &body, size, route_restore_resume, request->connection, &err)) {
@@ -339,19 +362,11 @@ static enum MHD_Result route_restore_send_both(struct request *request, struct j
     return reply_send(request, REPLY_OK, response, type);
 }
 
-/* What a job's error means to the client. Once the picture is decoded, what is broken or not supported is ours: a
- * model's file, an operator of the device. */
-static enum reply route_restore_reply(const struct job *job)
-{
-    enum error_code code = job->error.code;
-    if ((code == ERROR_CORRUPT || code == ERROR_UNSUPPORTED) && job->restoration->decoded)
-        return REPLY_INTERNAL;
-    return reply_for(code);
-}
-
 enum MHD_Result route_restore_answer(struct request *request)
 {
     struct job *job = request->job;
+    if (request->ticket)
+        return route_jobs_accepted(request);
     if (!job)
         return route_restore_submit(request);
     if (request->refused)
@@ -361,7 +376,7 @@ enum MHD_Result route_restore_answer(struct request *request)
         return MHD_NO; /* closes a connection that the client has closed already */
     }
     if (atomic_load(&job->state) != JOB_DONE)
-        return route_restore_fail(request, route_restore_reply(job), &job->error);
+        return route_restore_fail(request, reply_for_job(job->error.code, job->restoration->decoded), &job->error);
     const char *accept = router_header(request, MHD_HTTP_HEADER_ACCEPT);
     if (!job->restoration->detect_only && route_restore_wants_both(accept))
         return route_restore_send_both(request, job);

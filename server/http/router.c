@@ -10,27 +10,81 @@
 #include "server/http/site.h"
 
 static const struct route routes[] = {
-    {"/v1/restore", true, route_restore_begin, route_restore_answer, ROUTE_GUARDED},
-    {"/v1/detect", true, route_detect_begin, route_restore_answer, ROUTE_GUARDED},
-    {"/v1/estimate", true, route_estimate_begin, route_estimate_answer, ROUTE_GUARDED},
-    {"/v1/devices", false, NULL, route_devices, ROUTE_GUARDED},
-    {"/v1/models", false, NULL, route_models, ROUTE_GUARDED},
-    {"/v1/capabilities", false, NULL, route_capabilities, ROUTE_GUARDED},
-    {"/healthz", false, NULL, route_healthz, ROUTE_PROBE},
-    {"/readyz", false, NULL, route_readyz, ROUTE_PROBE},
-    {"/metrics", false, NULL, route_metrics, ROUTE_GUARDED},
+    {"/v1/restore", ROUTE_POST, route_restore_begin, route_restore_answer, ROUTE_GUARDED},
+    {"/v1/detect", ROUTE_POST, route_detect_begin, route_restore_answer, ROUTE_GUARDED},
+    {"/v1/estimate", ROUTE_POST, route_estimate_begin, route_estimate_answer, ROUTE_GUARDED},
+    {"/v1/jobs", ROUTE_GET, NULL, route_jobs, ROUTE_GUARDED},
+    {"/v1/jobs/{id}", ROUTE_GET, NULL, route_job, ROUTE_GUARDED},
+    {"/v1/jobs/{id}", ROUTE_DELETE, NULL, route_job_delete, ROUTE_GUARDED},
+    {"/v1/jobs/{id}/result", ROUTE_GET, NULL, route_job_result, ROUTE_GUARDED},
+    {"/v1/jobs/{id}/faces/{n}", ROUTE_GET, NULL, route_job_face, ROUTE_GUARDED},
+    {"/v1/batches/{id}", ROUTE_GET, NULL, route_batch, ROUTE_GUARDED},
+    {"/v1/batches/{id}", ROUTE_DELETE, NULL, route_batch_delete, ROUTE_GUARDED},
+    {"/v1/devices", ROUTE_GET, NULL, route_devices, ROUTE_GUARDED},
+    {"/v1/models", ROUTE_GET, NULL, route_models, ROUTE_GUARDED},
+    {"/v1/capabilities", ROUTE_GET, NULL, route_capabilities, ROUTE_GUARDED},
+    {"/healthz", ROUTE_GET, NULL, route_healthz, ROUTE_PROBE},
+    {"/readyz", ROUTE_GET, NULL, route_readyz, ROUTE_PROBE},
+    {"/metrics", ROUTE_GET, NULL, route_metrics, ROUTE_GUARDED},
 };
-static const struct route page = {"/", false, NULL, route_static, ROUTE_OPEN},
-                          asset = {"static", false, NULL, route_static, ROUTE_OPEN};
+static const struct route page = {"/", ROUTE_GET, NULL, route_static, ROUTE_OPEN},
+                          asset = {"static", ROUTE_GET, NULL, route_static, ROUTE_OPEN};
 
-const struct route *router_find(const char *path)
+static const struct {
+    const char *allowed, *methods[2];
+} router_methods[] = {
+    [ROUTE_GET] = {"GET, HEAD", {MHD_HTTP_METHOD_GET, MHD_HTTP_METHOD_HEAD}},
+    [ROUTE_POST] = {"POST", {MHD_HTTP_METHOD_POST, MHD_HTTP_METHOD_POST}},
+    [ROUTE_DELETE] = {"DELETE", {MHD_HTTP_METHOD_DELETE, MHD_HTTP_METHOD_DELETE}},
+};
+
+/* Whether the path has this form; fills in its parts. A part is too long only where nothing can be found by it. */
+static bool router_matches(const char *pattern, const char *path, struct router_parts *parts)
 {
-    for (size_t i = 0; i < sizeof routes / sizeof *routes; i++)
-        if (!strcmp(routes[i].path, path))
-            return &routes[i];
-    if (!route_static_has(path))
-        return NULL;
-    return strcmp(path, "/") != 0 ? &asset : &page;
+    while (*pattern && *path) {
+        if (*pattern != '{') {
+            if (*pattern++ != *path++)
+                return false;
+            continue;
+        }
+        const size_t size = strcspn(path, "/");
+        const bool id = pattern[1] == 'i';
+        const size_t room = id ? sizeof parts->id : sizeof parts->number;
+        if (!size || size >= room)
+            return false;
+        memcpy(id ? parts->id : parts->number, path, size);
+        (id ? parts->id : parts->number)[size] = 0;
+        pattern += strcspn(pattern, "}") + 1;
+        path += size;
+    }
+    return !*pattern && !*path;
+}
+
+static bool router_takes(const struct route *route, const char *method)
+{
+    return !strcmp(router_methods[route->method].methods[0], method) ||
+           !strcmp(router_methods[route->method].methods[1], method);
+}
+
+const struct route *router_find(const char *path, const char *method, struct router_parts *parts,
+                                char allowed[ROUTER_ALLOWED_MAX])
+{
+    const struct route *found = NULL;
+    size_t used = 0;
+    *allowed = 0;
+    for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
+        if (!router_matches(routes[i].path, path, parts))
+            continue;
+        used += (size_t)snprintf(allowed + used, ROUTER_ALLOWED_MAX - used, "%s%s", used ? ", " : "",
+                                 router_methods[routes[i].method].allowed);
+        if (router_takes(&routes[i], method))
+            found = &routes[i];
+    }
+    if (used || !route_static_has(path))
+        return found;
+    snprintf(allowed, ROUTER_ALLOWED_MAX, "%s", router_methods[ROUTE_GET].allowed);
+    found = strcmp(path, "/") != 0 ? &asset : &page;
+    return router_takes(found, method) ? found : NULL;
 }
 
 /* What metrics_listen answers. */
@@ -52,10 +106,9 @@ static enum MHD_Result router_refuse(struct request *request, enum reply reply, 
     return reply_problem(request, reply, &err, NULL, NULL, NULL);
 }
 
-static enum MHD_Result router_refuse_method(struct request *request)
+static enum MHD_Result router_refuse_method(struct request *request, const char *allowed)
 {
     struct error err = ERROR_INIT;
-    const char *allowed = request->route->post ? "POST" : "GET, HEAD";
     error_set(&err, ERROR_INVALID, "%s takes %s", request->path, allowed);
     return reply_problem(request, REPLY_METHOD_NOT_ALLOWED, &err, NULL, MHD_HTTP_HEADER_ALLOW, allowed);
 }
@@ -165,9 +218,12 @@ enum MHD_Result router_begin(struct request *request, const char *path, const st
     const char *id = router_header(request, "X-Request-Id");
     if (id && header_is_request_id(id))
         snprintf(request->id, sizeof request->id, "%s", id);
-    request->route = path ? router_find(path) : NULL;
-    if (request->route && request->side == CONNECTION_ADMIN && !router_for_operators(request->route))
+    char allowed[ROUTER_ALLOWED_MAX] = "";
+    request->route = path ? router_find(path, request->method, &request->parts, allowed) : NULL;
+    if (request->route && request->side == CONNECTION_ADMIN && !router_for_operators(request->route)) {
         request->route = NULL;
+        *allowed = 0;
+    }
     /* until the body is accepted, every answer is given without reading it */
     connection_linger(request->link, framing->has_body);
 
@@ -198,13 +254,9 @@ enum MHD_Result router_begin(struct request *request, const char *path, const st
     if (router_expects_more(request))
         return router_refuse(request, REPLY_EXPECTATION_FAILED, "Expect: only 100-continue is supported");
     if (!request->route)
-        return router_refuse(request, REPLY_NOT_FOUND, "there is nothing at this path");
-    bool fits = request->route->post
-                    ? !strcmp(request->method, MHD_HTTP_METHOD_POST)
-                    : !strcmp(request->method, MHD_HTTP_METHOD_GET) || !strcmp(request->method, MHD_HTTP_METHOD_HEAD);
-    if (!fits)
-        return router_refuse_method(request);
-    if (!request->route->post)
+        return *allowed ? router_refuse_method(request, allowed)
+                        : router_refuse(request, REPLY_NOT_FOUND, "there is nothing at this path");
+    if (request->route->method != ROUTE_POST)
         return framing->has_body ? router_refuse(request, REPLY_BAD_REQUEST, "this path takes no body") : MHD_YES;
     if (connection_crowded(request->link))
         return router_refuse_crowd(request);

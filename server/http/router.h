@@ -12,18 +12,23 @@ enum route_access {
     ROUTE_OPEN     /* all: the page and what belongs to it */
 };
 
+enum route_method { ROUTE_GET /* and HEAD */, ROUTE_POST /* with a body */, ROUTE_DELETE };
+
 struct route {
-    const char *path;
-    bool post; /* POST with a body; else GET and HEAD */
-    /* POST: called when only the headers are there; may refuse by an answer. NULL for GET. */
+    const char *path; /* "{id}" and "{n}" stand for one part each: request->parts */
+    enum route_method method;
+    /* POST: called when only the headers are there; may refuse by an answer. Else NULL. */
     enum MHD_Result (*begin)(struct request *request);
     /* Answers; for POST when the body has arrived, and again when a suspended request is resumed. */
     enum MHD_Result (*answer)(struct request *request);
     enum route_access access;
 };
 
-/* The route of a path, NULL if there is none. */
-const struct route *router_find(const char *path);
+/* The route of a path and a method, with the path's parts; NULL if there is none. allowed: the methods that the path
+ * takes, for a header, "" if there is no such path. */
+#define ROUTER_ALLOWED_MAX 32
+const struct route *router_find(const char *path, const char *method, struct router_parts *parts,
+                                char allowed[ROUTER_ALLOWED_MAX]);
 
 /* Checks the path, the framing and the method of a new request: finds its route, or answers the refusal. path NULL: the
  * target names no host. */
@@ -41,6 +46,21 @@ enum MHD_Result route_estimate_answer(struct request *request);
 enum MHD_Result route_healthz(struct request *request);
 enum MHD_Result route_readyz(struct request *request);
 enum MHD_Result route_metrics(struct request *request);
+enum MHD_Result route_jobs(struct request *request);
+/* Whether the request asks not to wait for its job. */
+bool route_jobs_wanted(const struct request *request);
+/* Makes a checked restoration an asynchronous job; the body is taken over. The connection is suspended, and answered by
+ * route_jobs_accepted when the job is on the disk. */
+enum MHD_Result route_jobs_submit(struct request *request, const struct restoration *r, uint8_t **body, size_t size);
+enum MHD_Result route_jobs_accepted(struct request *request);
+/* The request is over. */
+void route_jobs_forget(struct request *request);
+enum MHD_Result route_job(struct request *request);
+enum MHD_Result route_job_delete(struct request *request);
+enum MHD_Result route_job_result(struct request *request);
+enum MHD_Result route_job_face(struct request *request);
+enum MHD_Result route_batch(struct request *request);
+enum MHD_Result route_batch_delete(struct request *request);
 enum MHD_Result route_devices(struct request *request);
 enum MHD_Result route_models(struct request *request);
 enum MHD_Result route_capabilities(struct request *request);

@@ -126,9 +126,9 @@ static void server_completed(void *context, struct MHD_Connection *connection, v
     if (!request->answered || reason == MHD_REQUEST_TERMINATED_CLIENT_ABORT)
         status = reply_status(REPLY_CLIENT_GONE);
     const char *route = request->route ? request->route->path : "other";
-    static const char *const methods[] = {"GET", "HEAD", "POST"};
+    static const char *const methods[] = {"GET", "HEAD", "POST", "DELETE"};
     const char *method = "other";
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         if (!strcmp(methods[i], request->method))
             method = methods[i];
     metrics_request(server->metrics, route, method, status, seconds);
@@ -136,6 +136,7 @@ static void server_completed(void *context, struct MHD_Connection *connection, v
     connection_reading(request->link);
     room_leave(request);
     job_release(&request->job);
+    route_jobs_forget(request);
     upload_destroy(&request->upload);
     free(request);
 }
@@ -234,7 +235,7 @@ static enum error_code server_listen(struct server *server, enum connection_side
 }
 
 enum error_code server_create(struct server **out, const struct config *config, struct model_store *store,
-                              struct worker_pool *pool, struct error *err)
+                              struct worker_pool *pool, struct keeper *keeper, struct error *err)
 {
     *out = NULL;
     struct server *server = mem_calloc(1, sizeof *server);
@@ -243,6 +244,7 @@ enum error_code server_create(struct server **out, const struct config *config, 
     server->config = config;
     server->store = store;
     server->pool = pool;
+    server->keeper = keeper;
     const int connections = (int)config->connections;
     const struct connection_limits limits = {.request_seconds = (int)config->request_seconds,
                                              .per_address = (int)config->connections_per_address,

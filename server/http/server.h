@@ -4,13 +4,15 @@
 #define SERVER_HTTP_SERVER_H
 
 #include "server/config.h"
+#include "server/job/keeper.h"
 #include "server/job/worker_pool.h"
 
 struct server;
 
-/* Binds, listens and serves. config, store and pool are borrowed. ERROR_IO names the address and the reason. */
+/* Binds, listens and serves. config, store, pool and keeper (NULL: none) are borrowed. ERROR_IO names the address and
+ * the reason. */
 enum error_code server_create(struct server **out, const struct config *config, struct model_store *store,
-                              struct worker_pool *pool, struct error *err) MUST_CHECK;
+                              struct worker_pool *pool, struct keeper *keeper, struct error *err) MUST_CHECK;
 
 /* "http://127.0.0.1:8080", with the port in use. */
 void server_url(const struct server *server, char *out, size_t size);

@@ -16,16 +16,25 @@
 #define UPLOAD_ROOM 65536       /* at first */
 #define UPLOAD_FIELDS_MAX 16384 /* bytes of an application/x-www-form-urlencoded body */
 
-/* Fields of POST /v1/restore that say how it is answered, and are no options of the pipeline: booleans. */
-enum answer_field { ANSWER_ASYNC, ANSWER_FACES_OUT, ANSWER_FIELDS, ANSWER_NONE = -1 };
-static const char *const upload_answers[ANSWER_FIELDS] = {"async", "faces_out"};
-static const char *const upload_answer_allowed[ANSWER_FIELDS] = {"false", "true or false"};
+enum answer_field { ANSWER_ASYNC, ANSWER_BATCH, ANSWER_FACES_OUT, ANSWER_FIELDS, ANSWER_NONE = -1 };
+const struct upload_row upload_answers[] = {
+    [ANSWER_ASYNC] = {"async", "boolean", "true or false",
+                      "the answer is 202 at once, and the work an asynchronous job", true},
+    [ANSWER_BATCH] = {"batch", "string", "a name of 1 to 63 letters, digits, dots, dashes and underscores",
+                      "a name for asynchronous jobs that belong together", true},
+    [ANSWER_FACES_OUT] = {"faces_out", "boolean", "true or false",
+                          "the crop and the restored picture of each face as further parts of the answer; needs "
+                          "Accept: multipart/mixed, or async",
+                          false},
+};
+const int upload_answer_count = ANSWER_FIELDS;
 
 struct upload {
     struct options options;
     bool detect;
     bool seen[UPLOAD_OPTIONS]; /* by row of option_rows */
-    bool seen_answer[ANSWER_FIELDS], faces_out;
+    bool seen_answer[ANSWER_FIELDS], async, faces_out;
+    char batch[UPLOAD_BATCH_MAX];
     bool takes_size, seen_size[3]; /* POST /v1/estimate; by row of upload_sizes */
     struct upload_size told;
     struct multipart *form;
@@ -103,8 +112,8 @@ static const struct option_row *upload_find_option(const struct upload *upload, 
 
 static enum answer_field upload_find_answer(const struct upload *upload, const char *name)
 {
-    for (int i = 0; i < ANSWER_FIELDS && !upload->detect; i++)
-        if (!strcmp(upload_answers[i], name))
+    for (int i = 0; i < ANSWER_FIELDS; i++)
+        if (!strcmp(upload_answers[i].name, name) && (!upload->detect || upload_answers[i].detect))
             return (enum answer_field)i;
     return ANSWER_NONE;
 }
@@ -150,7 +159,7 @@ static enum error_code upload_set_size(struct upload *upload, int row, const cha
 
 static enum error_code upload_unknown(const struct upload *upload, const char *name, bool file, struct error *err)
 {
-    char known[400] = "", text[64];
+    char known[500] = "", text[64];
     if (file)
         return error_set(err, ERROR_INVALID, "%s: there is no such field; the picture goes in \"image\"",
                          upload_shown(name, text));
@@ -159,12 +168,21 @@ static enum error_code upload_unknown(const struct upload *upload, const char *n
         if (!upload->detect || option_rows[i].detect)
             snprintf(known + used, sizeof known - 16 - used, "%s%s", used ? ", " : "", option_rows[i].name);
     }
-    if (!upload->detect)
-        strcat(known, ", faces_out");
+    for (int i = 0; i < ANSWER_FIELDS; i++) {
+        const size_t used = strlen(known);
+        if (!upload->detect || upload_answers[i].detect)
+            snprintf(known + used, sizeof known - used, ", %s", upload_answers[i].name);
+    }
     return error_set(err, ERROR_INVALID, "%s: there is no such field; known are: %s", upload_shown(name, text), known);
 }
 
-/* Asynchronous jobs will come later; until then async=true is refused, and false changes nothing. */
+bool upload_is_batch(const char *name)
+{
+    static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+    const size_t size = strlen(name);
+    return size && size < UPLOAD_BATCH_MAX && strspn(name, allowed) == size && name[0] != '.';
+}
+
 static enum error_code upload_set_answer(struct upload *upload, enum answer_field field, const char *value,
                                          struct error *err)
 {
@@ -173,14 +191,15 @@ static enum error_code upload_set_answer(struct upload *upload, enum answer_fiel
     int word = 0;
     while (word < 8 && strcasecmp(value, words[word]) != 0)
         word++;
-    if (word == 8)
-        return error_set(err, ERROR_INVALID, "%s: \"%s\" is not allowed; allowed is %s", upload_answers[field],
-                         upload_shown(value, text), upload_answer_allowed[field]);
-    if (field == ANSWER_ASYNC && word >= 4)
-        return error_set(err, ERROR_INVALID, "async: \"%s\" is not supported yet; the answer is waited for",
-                         upload_shown(value, text));
-    if (field == ANSWER_FACES_OUT)
+    if (field == ANSWER_BATCH ? !upload_is_batch(value) : word == 8)
+        return error_set(err, ERROR_INVALID, "%s: \"%s\" is not allowed; allowed is %s", upload_answers[field].name,
+                         upload_shown(value, text), upload_answers[field].allowed);
+    if (field == ANSWER_ASYNC)
+        upload->async = word >= 4;
+    else if (field == ANSWER_FACES_OUT)
         upload->faces_out = word >= 4;
+    else
+        snprintf(upload->batch, sizeof upload->batch, "%s", value);
     return OK;
 }
 
@@ -195,7 +214,7 @@ enum error_code upload_field(struct upload *upload, const char *name, const char
     if (answer == ANSWER_NONE && !row)
         return upload_unknown(upload, name, false, err);
     bool *seen = row ? &upload->seen[row - option_rows] : &upload->seen_answer[answer];
-    const char *allowed = row ? row->allowed : upload_answer_allowed[answer];
+    const char *allowed = row ? row->allowed : upload_answers[answer].allowed;
     if (*seen)
         return error_set(err, ERROR_INVALID, "%s: sent more than once; once is allowed", upload_shown(name, text));
     *seen = true;
@@ -399,6 +418,16 @@ enum error_code upload_finish(struct upload *upload, struct error *err)
 struct options *upload_options(struct upload *upload)
 {
     return &upload->options;
+}
+
+bool upload_async(const struct upload *upload, bool preferred)
+{
+    return upload->seen_answer[ANSWER_ASYNC] ? upload->async : preferred || *upload->batch;
+}
+
+const char *upload_batch(const struct upload *upload)
+{
+    return upload->batch;
 }
 
 bool upload_faces_out(const struct upload *upload)

@@ -12,7 +12,20 @@
 
 #define UPLOAD_VALUE_MAX 512 /* bytes of a field's value with its final 0 */
 
+#define UPLOAD_BATCH_MAX 64 /* bytes of a batch's name with its final 0 */
+
 struct upload;
+
+/* Fields that say how a request is answered, and are no options of the pipeline. Booleans are false by default. */
+struct upload_row {
+    const char *name, *type, *allowed, *help;
+    bool detect; /* POST /v1/detect takes it too */
+};
+extern const struct upload_row upload_answers[];
+extern const int upload_answer_count;
+
+/* Whether this may be the name of a batch. */
+bool upload_is_batch(const char *name);
 
 /* detect: only the fields of POST /v1/detect are known. limit: bytes of the body. */
 enum error_code upload_create(struct upload **out, bool detect, size_t limit, struct error *err) MUST_CHECK;
@@ -48,6 +61,10 @@ enum error_code upload_feed(struct upload *upload, const char *data, size_t size
 enum error_code upload_finish(struct upload *upload, struct error *err) MUST_CHECK;
 
 struct options *upload_options(struct upload *upload);
+/* Whether the answer shall not wait for the job: as the field async says, else as preferred (Prefer: respond-async).
+ * Jobs of a batch are asynchronous. */
+bool upload_async(const struct upload *upload, bool preferred);
+const char *upload_batch(const struct upload *upload);     /* "" if none */
 bool upload_faces_out(const struct upload *upload);        /* whether the faces are asked for, too */
 const char *upload_file_name(const struct upload *upload); /* the client's, unsafe; "" if none */
 uint64_t upload_received(const struct upload *upload);     /* bytes of the body so far */

@@ -469,6 +469,30 @@ bool worker_pool_draining(struct worker_pool *pool)
     return queue_closed(pool->queue);
 }
 
+int worker_pool_carriers(struct worker_pool *pool)
+{
+    const uint32_t routes = devices_route(pool->devices, 0);
+    const struct worker *worker;
+    int count = 0;
+    pthread_mutex_lock(&pool->lock);
+    for (int i = 0; (worker = worker_pool_worker(pool, i)); i++)
+        count += routes >> worker->device & 1 ? worker->carrier_count : 0;
+    pthread_mutex_unlock(&pool->lock);
+    return count;
+}
+
+double worker_pool_seconds(struct worker_pool *pool, double device_seconds)
+{
+    const uint32_t routes = devices_route(pool->devices, 0);
+    const struct worker *worker;
+    int ready = 0;
+    pthread_mutex_lock(&pool->lock);
+    for (int i = 0; (worker = worker_pool_worker(pool, i)); i++)
+        ready += routes >> worker->device & 1 && worker->phase == PHASE_READY;
+    pthread_mutex_unlock(&pool->lock);
+    return worker_pool_wait(pool, routes) + device_seconds / (ready ? ready : 1);
+}
+
 bool worker_pool_idle(struct worker_pool *pool)
 {
     return !atomic_load(&pool->pending);

@@ -171,5 +171,7 @@ enum error_code pipeline_check_models(const struct restoration *r, const struct 
  * jansson reference, NULL when memory is out. */
 struct json_t;
 struct json_t *restoration_report(const struct restoration *r);
+/* Its options alone, in the same form. */
+struct json_t *restoration_options(const struct options *options);
 
 #endif

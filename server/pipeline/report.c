@@ -60,7 +60,7 @@ static json_t *report_network_times(const struct restoration *r)
 }
 
 /* Numbers and booleans as such; a seed above 2^53 as text, because few JSON readers keep such a number. */
-static json_t *report_options(const struct options *options)
+json_t *restoration_options(const struct options *options)
 {
     json_t *out = json_object();
     for (int i = 0; i < option_row_count; i++) {
@@ -108,7 +108,7 @@ struct json_t *restoration_report(const struct restoration *r)
                            "format", image_format_name(r->out_info.format), "bits", r->out_info.bits, "channels",
                            r->out_info.channels, "bytes", (json_int_t)r->out_info.bytes);
     return json_pack("{s:o, s:o, s:o, s:o, s:s, s:s, s:o, s:o, s:o, s:i, s:o}", "input", input, "output", output,
-                     "options", report_options(&r->options), "models", report_models(r), "device", r->device,
+                     "options", restoration_options(&r->options), "models", report_models(r), "device", r->device,
                      "precision", r->precision == PRECISION_FP16 ? "fp16" : "fp32", "faces", report_faces(r),
                      "timings_ms", report_timings(r), "network_ms", report_network_times(r), "tiles", r->tiles, "notes",
                      notes);

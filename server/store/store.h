@@ -101,7 +101,7 @@ enum error_code store_cancel(struct store *store, const char *id, int64_t now, i
 /* Removes the row of a job that has ended. *found false: there is no such job, or it has not ended. */
 enum error_code store_forget(struct store *store, const char *id, bool *found, struct error *err) MUST_CHECK;
 
-/* Removes up to `most` rows of jobs that expired before `now`, and tells their ids. */
+/* Removes up to `most` rows of jobs that expired before `now`, and tells their ids; see store_gone. */
 typedef void store_id_fn(void *context, const char *id);
 enum error_code store_expire(struct store *store, int64_t now, int most, store_id_fn *each, void *context,
                              struct error *err) MUST_CHECK;
@@ -112,6 +112,10 @@ enum error_code store_expire(struct store *store, int64_t now, int most, store_i
 /* One job with all its texts. *found false: there is none. The caller clears it. */
 enum error_code store_get(struct store *store, const char *id, struct store_job *out, bool *found,
                           struct error *err) MUST_CHECK;
+
+/* Whether there was a job of this id that has expired; known for a day. */
+#define STORE_GONE_MS (INT64_C(24) * 3600 * 1000)
+enum error_code store_gone(struct store *store, const char *id, bool *gone, struct error *err) MUST_CHECK;
 
 struct store_filter {
     const char *token; /* jobs of this token alone; NULL: of all */

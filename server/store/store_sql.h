@@ -27,6 +27,8 @@ static const char *const store_sql_schema[] = {
     " token TEXT NOT NULL, batch TEXT NOT NULL, name TEXT NOT NULL, idempotency_key TEXT,"
     " request_hash " STORE_SQL_BYTES ", options TEXT, error TEXT)",
     "CREATE TABLE results (job " STORE_SQL_OF_JOB ", report TEXT, parts TEXT)",
+    "CREATE TABLE gone (id TEXT PRIMARY KEY, until BIGINT NOT NULL)",
+    "CREATE INDEX gone_until ON gone (until)",
     "CREATE INDEX jobs_state ON jobs (state, created, number)",
     "CREATE INDEX jobs_token ON jobs (token, state, created, number) WHERE token <> ''",
     "CREATE INDEX jobs_batch ON jobs (batch, state, created, number) WHERE batch <> ''",
@@ -60,7 +62,10 @@ enum store_statement {
     STORE_FORGET_RESULT,
     STORE_FORGET,
     STORE_EXPIRE_RESULTS,
+    STORE_EXPIRE_IDS,
     STORE_EXPIRE,
+    STORE_FORGET_GONE,
+    STORE_GONE,
     STORE_GET,
     STORE_AFTER,
     STORE_LIST, /* and three more: + 1 of a token, + 2 of a batch */
@@ -150,6 +155,10 @@ static const char *const store_sql[STORE_STATEMENTS] = {
     [STORE_FORGET_RESULT] = "DELETE FROM results WHERE job = (SELECT number FROM jobs WHERE id = $1 AND state >= 2)",
     [STORE_FORGET] = "DELETE FROM jobs WHERE id = $1 AND state >= 2 RETURNING number",
     [STORE_EXPIRE_RESULTS] = "DELETE FROM results WHERE job IN " STORE_SQL_EXPIRED,
+    [STORE_EXPIRE_IDS] =
+        "INSERT INTO gone SELECT id, $3 FROM jobs WHERE number IN " STORE_SQL_EXPIRED " ON CONFLICT (id) DO NOTHING",
+    [STORE_FORGET_GONE] = "DELETE FROM gone WHERE until < $1",
+    [STORE_GONE] = "SELECT 1 FROM gone WHERE id = $1",
     [STORE_EXPIRE] = "DELETE FROM jobs WHERE number IN " STORE_SQL_EXPIRED " RETURNING id",
 
     [STORE_GET] = "SELECT " STORE_SQL_COLUMNS ", report, parts FROM jobs LEFT JOIN results ON job = number"

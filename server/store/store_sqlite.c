@@ -736,6 +736,14 @@ enum error_code store_expire(struct store *store, int64_t now, int most, store_i
         return code;
     struct query query = query_start(&store->write, STORE_EXPIRE_RESULTS, err, "ii", now, (int64_t)most);
     code = query_end(&query);
+    if (!code) {
+        query = query_start(&store->write, STORE_EXPIRE_IDS, err, "iii", now, (int64_t)most, now + STORE_GONE_MS);
+        code = query_end(&query);
+    }
+    if (!code) {
+        query = query_start(&store->write, STORE_FORGET_GONE, err, "i", now);
+        code = query_end(&query);
+    }
     if (!code) { /* its first row comes when all are gone, so whoever is told is told the truth */
         query = query_start(&store->write, STORE_EXPIRE, err, "ii", now, (int64_t)most);
         while (query_row(&query))
@@ -766,6 +774,16 @@ enum error_code store_get(struct store *store, const char *id, struct store_job 
         store_job_clear(out);
         *found = false;
     }
+    return code;
+}
+
+enum error_code store_gone(struct store *store, const char *id, bool *gone, struct error *err)
+{
+    pthread_mutex_lock(&store->lock);
+    struct query query = query_start(&store->read, STORE_GONE, err, "t", id);
+    *gone = query_row(&query);
+    const enum error_code code = query_end(&query);
+    pthread_mutex_unlock(&store->lock);
     return code;
 }
 

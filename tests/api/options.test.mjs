@@ -108,7 +108,7 @@ describe('options', () => {
     ['upscale', '', /^upscale: the value is empty/], ['bg_tile', '31', /^bg_tile: "31".*32 to 4096/], ['weight', '2', /^weight: "2".*0 to 1/],
     ['aligned', 'maybe', /^aligned: "maybe"/], ['ext', 'gif', /^ext: "gif"/], ['quality', '0', /^quality/], ['png_level', '10', /^png_level/],
     ['seed', '-1', /^seed/], ['faces', 'a', /^faces/], ['precision', 'fp64', /^precision: "fp64"/], ['parse', 'perhaps', /^parse/],
-    ['async', 'true', /^async: "true" is not supported yet/], ['device', 'vulkan:99', /^device: "vulkan:99" is none of the devices; there are: /],
+    ['async', 'perhaps', /^async: "perhaps"/], ['batch', 'a b', /^batch: "a b"/], ['device', 'vulkan:99', /^device: "vulkan:99" is none of the devices; there are: /],
     ['device', 'reference', /^device: "reference"/], ['version', 'nothing_like_it', /nothing_like_it/], ['version', '1', /not supported yet/],
     ['version', 'RestoreFormer', /not supported yet/], ['bg_upsampler', 'detector', /detector/], ['detector', 'upscaler', /upscaler/],
     ['ext', 'webp', /webp/],

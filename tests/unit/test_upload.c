@@ -95,7 +95,7 @@ static void test_fields(void **state)
     static const char *const bad[][2] = {
         {"upscale", "0"},   {"upscale", "nan"},   {"upscale", "9"},     {"upscale", "2x"},
         {"weight", "1.01"}, {"bg_tile", "31"},    {"aligned", "maybe"}, {"quality", "0"},
-        {"async", "true"},  {"async", "perhaps"}, {"precision", "fp8"}, {"seed", "-1"},
+        {"batch", "a/b"},   {"async", "perhaps"}, {"precision", "fp8"}, {"seed", "-1"},
         {"faces", "a"},     {"ext", "gif"},       {"suffix", "a/b"},    {"suffix", "a\\b"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         upload = make(false, 1000);
@@ -110,7 +110,7 @@ static void test_fields(void **state)
     assert_int_equal(field(upload, "precision", "fp32", &err), OK);
     assert_int_equal(field(upload, "upscale", "2", &err), ERROR_INVALID);
     says(&err, "known are: detector, device, precision");
-    assert_int_equal(field(upload, "async", "false", &err), ERROR_INVALID);
+    assert_int_equal(field(upload, "faces_out", "false", &err), ERROR_INVALID);
     upload_destroy(&upload);
 }
 

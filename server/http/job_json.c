@@ -1,0 +1,158 @@
+#include "server/http/job_json.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "server/job/record.h"
+
+const char *job_json_state(enum store_state state)
+{
+    static const char *const names[STORE_STATES] = {"queued", "running", "done", "failed", "cancelled"};
+    return names[state];
+}
+
+json_t *job_json_time(int64_t milliseconds)
+{
+    char text[64];
+    struct tm utc;
+    const time_t seconds = (time_t)(milliseconds / 1000);
+    if (!milliseconds || !gmtime_r(&seconds, &utc))
+        return json_null();
+    const size_t n = strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &utc);
+    snprintf(text + n, sizeof text - n, ".%03dZ", (int)(milliseconds % 1000));
+    return json_string(text);
+}
+
+int64_t job_json_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+int64_t job_json_read_time(const char *text)
+{
+    struct tm utc = {0};
+    const char *rest = strptime(text, "%Y-%m-%dT%H:%M:%S", &utc);
+    int64_t fraction = 0, zone = 0;
+    if (!rest)
+        return -1;
+    if (*rest == '.') {
+        int64_t unit = 100;
+        const char *first = ++rest;
+        for (; *rest >= '0' && *rest <= '9'; rest++, unit /= 10)
+            fraction += (*rest - '0') * unit;
+        if (rest == first)
+            return -1;
+    }
+    if (*rest == '+' || *rest == '-') {
+        int hours, minutes, size = 0;
+        if (sscanf(rest + 1, "%2d:%2d%n", &hours, &minutes, &size) != 2 || size != 5)
+            return -1;
+        zone = (*rest == '-' ? -60 : 60) * (hours * 60 + minutes);
+        rest += 6;
+    } else if (*rest == 'Z' || *rest == 'z') {
+        rest++;
+    } else {
+        return -1;
+    }
+    return *rest ? -1 : ((int64_t)timegm(&utc) - zone) * 1000 + fraction;
+}
+
+static json_t *job_json_text(const char *text)
+{
+    return *text ? json_string(text) : json_null();
+}
+
+static double job_json_round(double value)
+{
+    return round(value * 1000) / 1000;
+}
+
+static void job_json_link(json_t *links, const char *name, const char *id, const char *tail)
+{
+    char path[128];
+    snprintf(path, sizeof path, "/v1/jobs/%s%s", id, tail);
+    json_object_set_new(links, name, json_string(path));
+}
+
+json_t *job_json_row(const struct store_job *row)
+{
+    json_t *json =
+        json_pack("{s:s, s:s, s:o, s:s, s:i, s:f, s:o, s:o, s:o, s:o, s:{}}", "id", row->id, "state",
+                  job_json_state(row->state), "batch", job_json_text(row->batch), "priority",
+                  row->low ? "low" : "normal", "attempts", row->attempts, "megapixels", job_json_round(row->megapixels),
+                  "created", job_json_time(row->created), "started", job_json_time(row->started), "finished",
+                  job_json_time(row->finished), "expires", job_json_time(row->expires), "links");
+    job_json_link(json_object_get(json, "links"), "self", row->id, "");
+    return json;
+}
+
+/* Of the pictures that it made. */
+static void job_json_add_pictures(json_t *links, const struct store_job *row)
+{
+    json_t *parts = row->parts ? json_loads(row->parts, 0, NULL) : NULL, *part, *faces = json_array();
+    size_t i;
+    json_array_foreach(parts, i, part)
+    {
+        const char *kind = json_string_value(json_object_get(part, "kind"));
+        char path[160];
+        if (!kind || !row->output_bytes)
+            continue;
+        if (!strcmp(kind, "result")) {
+            job_json_link(links, "result", row->id, "/result");
+            continue;
+        }
+        const json_int_t face = json_integer_value(json_object_get(part, "face"));
+        snprintf(path, sizeof path, "/v1/jobs/%s/faces/%d?kind=%s", row->id, (int)face, kind);
+        json_array_append_new(faces, json_pack("{s:I, s:s, s:s}", "id", face, "kind", kind, "href", path));
+    }
+    if (json_array_size(faces))
+        json_object_set(links, "faces", faces);
+    json_decref(faces);
+    json_decref(parts);
+}
+
+/* What it will do, until the report tells what it did. */
+static json_t *job_json_options(const struct store_job *row)
+{
+    json_t *json = row->options ? json_loads(row->options, 0, NULL) : NULL;
+    json_t *options = json_incref(json_object_get(json, "options"));
+    json_decref(json);
+    return options ? options : json_null();
+}
+
+json_t *job_json(const struct request *request, const struct keeper_view *view)
+{
+    const struct store_job *row = &view->job;
+    json_t *json = job_json_row(row), *links = json_object_get(json, "links");
+    const bool queued = row->state == STORE_QUEUED, ended = row->state > STORE_RUNNING;
+    job_json_add_pictures(links, row);
+    json_object_set_new(json, "progress", json_real(row->state == STORE_DONE ? 1 : job_json_round(view->progress)));
+    json_object_set_new(json, "position", queued ? json_integer((json_int_t)view->position) : json_null());
+    json_object_set_new(json, "eta_seconds",
+                        ended || view->left < 0 ? json_null() : json_real(job_json_round(view->left)));
+    json_object_set_new(json, "stage", view->running ? json_string(stage_name((enum stage)view->stage)) : json_null());
+    json_object_set_new(json, "tiles_done", json_integer(view->tiles_done));
+    json_object_set_new(json, "tiles_total", json_integer(view->tiles_total));
+    json_object_set_new(json, "faces_done", json_integer(view->faces_done));
+    json_object_set_new(json, "faces_total", json_integer(view->faces_total));
+    json_object_set_new(json, "options", job_json_options(row));
+    json_object_set_new(json, "error", json_null());
+    json_t *report = row->report ? json_loads(row->report, 0, NULL) : NULL;
+    if (report)
+        json_object_update(json, report);
+    json_decref(report);
+    if (row->error) {
+        struct error err = ERROR_INIT;
+        bool decoded;
+        char path[64];
+        record_read_error(row->error, &err, &decoded);
+        snprintf(path, sizeof path, "/v1/jobs/%s", row->id);
+        json_object_set_new(json, "error", reply_problem_json(request, reply_for_job(err.code, decoded), &err, path));
+    }
+    return json;
+}

@@ -1,0 +1,26 @@
+/* Jobs as JSON: for /v1/jobs, /v1/jobs/ID and the answer to an asynchronous request.
+ * Thread-safety: functions without state. */
+#ifndef SERVER_HTTP_JOB_JSON_H
+#define SERVER_HTTP_JOB_JSON_H
+
+#include <jansson.h>
+
+#include "server/http/request.h"
+
+/* A job with everything that is known of it; a new reference, NULL when memory runs out. */
+json_t *job_json(const struct request *request, const struct keeper_view *view);
+
+/* A row of a list: without report, position and progress. */
+json_t *job_json_row(const struct store_job *row);
+
+/* A time in milliseconds since 1970 as RFC 3339 in UTC, or null for 0. */
+json_t *job_json_time(int64_t milliseconds);
+/* Now, in such milliseconds. */
+int64_t job_json_now(void);
+/* The other way; -1: it is no such time. */
+int64_t job_json_read_time(const char *text);
+
+/* "queued", "running", ... */
+const char *job_json_state(enum store_state state);
+
+#endif

@@ -1,0 +1,548 @@
+/* Asynchronous jobs: accepting them, /v1/jobs and /v1/batches. */
+#include <ctype.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/base/mem.h"
+#include "server/http/header.h"
+#include "server/http/job_json.h"
+#include "server/http/router.h"
+#include "server/job/record.h"
+
+#define LIST_MOST 1000
+#define LIST_USUAL 100
+
+static enum MHD_Result route_jobs_fail(struct request *request, enum reply reply, const struct error *err)
+{
+    return reply_problem(request, reply, err, NULL, NULL, NULL);
+}
+
+/* Refuses a request about jobs where none can be kept. */
+static bool route_jobs_there(const struct request *request, struct error *err)
+{
+    if (!request->server->keeper)
+        error_set(err, ERROR_BUSY, "this server keeps no asynchronous jobs: it has no folder for them (state_dir)");
+    return request->server->keeper;
+}
+
+/* Whose jobs the client may see: this token's; NULL: all. */
+static const char *route_jobs_token(const struct request *request)
+{
+    return request->identity.admin ? NULL : request->identity.name;
+}
+
+/* There is no such job for this client, or not any more. */
+static enum MHD_Result route_jobs_missing(struct request *request, const char *id)
+{
+    struct error err = ERROR_INIT;
+    bool gone = false;
+    enum error_code code = store_gone(keeper_store(request->server->keeper), id, &gone, &err);
+    if (code)
+        return route_jobs_fail(request, reply_for(code), &err);
+    error_set(&err, ERROR_NOT_FOUND, gone ? "the job %s has expired, and its result with it" : "there is no job %s",
+              id);
+    return route_jobs_fail(request, gone ? REPLY_GONE : REPLY_NOT_FOUND, &err);
+}
+
+/* --- what the keeper is asked for ----------------------------------------------------------------------------------
+ */
+
+/* The keeper's thread is done with the ticket. */
+static void route_jobs_resume(void *context)
+{
+    MHD_resume_connection(context);
+}
+
+/* A ticket of this request; NULL when memory is out. */
+static struct keeper_ticket *route_jobs_ticket(struct request *request, enum keeper_wish wish)
+{
+    struct keeper_ticket *ticket = mem_calloc(1, sizeof *ticket);
+    if (!ticket)
+        return NULL;
+    ticket->wish = wish;
+    ticket->done = route_jobs_resume;
+    ticket->context = request->connection;
+    request->ticket = ticket;
+    return ticket;
+}
+
+/* The connection waits until the ticket is done. */
+static enum MHD_Result route_jobs_ask(struct request *request)
+{
+    connection_holding(request->link);
+    MHD_suspend_connection(request->connection);
+    keeper_ask(request->server->keeper, request->ticket);
+    return MHD_YES;
+}
+
+void route_jobs_forget(struct request *request)
+{
+    if (request->ticket)
+        keeper_ticket_clear(request->ticket);
+    free(request->ticket);
+    request->ticket = NULL;
+}
+
+bool route_jobs_wanted(const struct request *request)
+{
+    const char *prefer = router_header(request, "Prefer");
+    bool preferred = false;
+    while (prefer && *prefer && !preferred) { /* a list of words, each perhaps with a value and parameters */
+        prefer += strspn(prefer, " \t,");
+        const size_t size = strcspn(prefer, " \t,;=");
+        preferred = size == 13 && strncasecmp(prefer, "respond-async", size) == 0;
+        prefer += strcspn(prefer, ",");
+    }
+    return upload_async(request->upload, preferred);
+}
+
+/* The row of a new job. */
+static enum error_code route_jobs_describe(struct request *request, struct store_job *row, const struct restoration *r,
+                                           struct error *err)
+{
+    struct estimate estimate;
+    const struct model_entry *models[ROLE_COUNT];
+    struct error ignored = ERROR_INIT; /* the job will meet it */
+    job_make_id(row->id);
+    const char *token = request->identity.name;
+    snprintf(row->client, sizeof row->client, "%s %s", *token ? "token" : "address", *token ? token : request->client);
+    snprintf(row->token, sizeof row->token, "%s", token);
+    snprintf(row->batch, sizeof row->batch, "%s", upload_batch(request->upload));
+    snprintf(row->name, sizeof row->name, "%s", upload_file_name(request->upload));
+    row->created = job_json_now();
+    row->megapixels = (double)r->in_info.width * r->in_info.height / 1e6;
+    struct restoration *sized = (struct restoration *)r;
+    if (!pipeline_check_size(sized, request->server->store, models, &ignored) &&
+        !worker_pool_estimate(request->server->pool, r, models, -1, &estimate, &ignored))
+        row->seconds = estimate.device_seconds;
+    row->options = record_options(r);
+    return row->options ? OK : error_set(err, ERROR_NO_MEMORY, "no memory for a job");
+}
+
+/* The key that makes a repeated request the same job: printable ASCII. */
+static enum error_code route_jobs_key(const struct request *request, char out[KEEPER_KEY_MAX], struct error *err)
+{
+    const char *key = router_header(request, "Idempotency-Key");
+    if (!key)
+        return OK;
+    const size_t size = strlen(key);
+    bool plain = size && size < KEEPER_KEY_MAX;
+    for (size_t i = 0; plain && i < size; i++)
+        plain = key[i] >= 0x20 && key[i] < 0x7f;
+    if (!plain)
+        return error_set(err, ERROR_INVALID, "Idempotency-Key: 1 to %d printable ASCII characters are allowed",
+                         KEEPER_KEY_MAX - 1);
+    memcpy(out, key, size + 1);
+    return OK;
+}
+
+enum MHD_Result route_jobs_submit(struct request *request, const struct restoration *r, uint8_t **body, size_t size)
+{
+    struct error err = ERROR_INIT;
+    if (!route_jobs_there(request, &err))
+        return route_jobs_fail(request, REPLY_UNAVAILABLE, &err);
+    struct keeper_ticket *ticket = route_jobs_ticket(request, KEEPER_ACCEPT);
+    if (!ticket)
+        error_set(&err, ERROR_NO_MEMORY, "no memory for a job");
+    else if (!route_jobs_key(request, ticket->key, &err))
+        (void)!route_jobs_describe(request, &ticket->job, r, &err);
+    if (err.code) {
+        route_jobs_forget(request);
+        return route_jobs_fail(request, reply_for(err.code), &err);
+    }
+    ticket->body = *body;
+    ticket->body_size = size;
+    *body = NULL;
+    return route_jobs_ask(request);
+}
+
+/* A job as it is now. */
+static enum MHD_Result route_jobs_show(struct request *request, const char *id, enum reply reply)
+{
+    struct error err = ERROR_INIT;
+    struct keeper_view view;
+    const char *token = route_jobs_token(request);
+    enum error_code code = keeper_look(request->server->keeper, id, &view, &err);
+    if (!code && token && strcmp(token, view.job.token) != 0) {
+        keeper_view_clear(&view);
+        code = ERROR_NOT_FOUND;
+    }
+    if (code)
+        return code == ERROR_NOT_FOUND ? route_jobs_missing(request, id)
+                                       : route_jobs_fail(request, reply_for(code), &err);
+    char location[64];
+    size_t size = 0;
+    snprintf(location, sizeof location, "/v1/jobs/%s", view.job.id);
+    char *text = reply_dump(job_json(request, &view), &size);
+    keeper_view_clear(&view);
+    struct MHD_Response *response = text ? MHD_create_response_from_buffer(size, text, MHD_RESPMEM_MUST_FREE) : NULL;
+    if (!response) {
+        free(text);
+        return MHD_NO;
+    }
+    request->answer_bytes = size;
+    MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
+    if (reply == REPLY_ACCEPTED) {
+        MHD_add_response_header(response, MHD_HTTP_HEADER_LOCATION, location);
+        MHD_add_response_header(response, "Preference-Applied", "respond-async");
+    }
+    return reply_send(request, reply, response, "application/json");
+}
+
+enum MHD_Result route_jobs_accepted(struct request *request)
+{
+    struct keeper_ticket *ticket = request->ticket;
+    struct error err = ticket->err;
+    char id[33], seconds[16];
+    connection_sending(request->link);
+    if (err.code == ERROR_BUSY) {
+        metrics_rejected(request->server->metrics, REJECTED_QUEUE_FULL);
+        snprintf(seconds, sizeof seconds, "%d", worker_pool_retry_after(request->server->pool));
+        return reply_problem(request, REPLY_QUEUE_FULL, &err, NULL, MHD_HTTP_HEADER_RETRY_AFTER, seconds);
+    }
+    if (err.code)
+        return route_jobs_fail(request, reply_for(err.code), &err);
+    if (ticket->inserted == STORE_OTHER) {
+        error_set(&err, ERROR_INVALID,
+                  "Idempotency-Key: the job %s has this key, and its picture or options are different", ticket->job.id);
+        return route_jobs_fail(request, REPLY_UNPROCESSABLE, &err);
+    }
+    memcpy(id, ticket->job.id, sizeof id);
+    return route_jobs_show(request, id, REPLY_ACCEPTED);
+}
+
+/* --- one job -------------------------------------------------------------------------------------------------------
+ */
+
+enum MHD_Result route_job(struct request *request)
+{
+    struct error err = ERROR_INIT;
+    if (!route_jobs_there(request, &err))
+        return route_jobs_fail(request, REPLY_UNAVAILABLE, &err);
+    return route_jobs_show(request, request->parts.id, REPLY_OK);
+}
+
+/* The row of the job in the path, if the client may see it; else the refusal is answered, into *result. */
+static bool route_job_find(struct request *request, struct store_job *row, enum MHD_Result *result)
+{
+    struct error err = ERROR_INIT;
+    bool found = false;
+    const char *token = route_jobs_token(request), *id = request->parts.id;
+    if (!route_jobs_there(request, &err)) {
+        *result = route_jobs_fail(request, REPLY_UNAVAILABLE, &err);
+        return false;
+    }
+    enum error_code code = store_get(keeper_store(request->server->keeper), id, row, &found, &err);
+    if (!code && found && (!token || !strcmp(token, row->token)))
+        return true;
+    store_job_clear(row);
+    *result = code ? route_jobs_fail(request, reply_for(code), &err) : route_jobs_missing(request, id);
+    return false;
+}
+
+enum MHD_Result route_job_delete(struct request *request)
+{
+    struct keeper_ticket *ticket = request->ticket;
+    enum MHD_Result result;
+    if (!ticket) {
+        struct store_job row;
+        if (!route_job_find(request, &row, &result))
+            return result;
+        if ((ticket = route_jobs_ticket(request, KEEPER_CANCEL)))
+            memcpy(ticket->job.id, row.id, sizeof row.id);
+        store_job_clear(&row);
+        return ticket ? route_jobs_ask(request) : MHD_NO;
+    }
+    connection_sending(request->link);
+    if (ticket->err.code)
+        return route_jobs_fail(
+            request, ticket->err.code == ERROR_NOT_FOUND ? REPLY_NOT_FOUND : reply_for(ticket->err.code), &ticket->err);
+    if (ticket->before <= STORE_RUNNING)
+        return route_jobs_show(request, request->parts.id, REPLY_OK);
+    return reply_send(request, REPLY_NO_CONTENT, MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT),
+                      NULL);
+}
+
+/* --- its pictures --------------------------------------------------------------------------------------------------
+ */
+
+/* Which picture of a job: the result (face negative), or one of a face. */
+struct job_picture {
+    int face;
+    const char *kind;
+};
+
+/* Its entry in the row's list; NULL: there is none. Borrowed from parts. */
+static json_t *route_job_part(json_t *parts, const struct job_picture *picture)
+{
+    json_t *part;
+    size_t i;
+    json_array_foreach(parts, i, part)
+    {
+        const char *kind = json_string_value(json_object_get(part, "kind"));
+        if (kind && !strcmp(kind, picture->kind) &&
+            (picture->face < 0 || json_integer_value(json_object_get(part, "face")) == picture->face))
+            return part;
+    }
+    return NULL;
+}
+
+/* The file name that a client saves it under: those of the command line. */
+static void route_job_disposition(const struct store_job *row, json_t *part, char *out, size_t size)
+{
+    json_t *json = row->options ? json_loads(row->options, 0, NULL) : NULL;
+    const char *suffix = json_string_value(json_object_get(json_object_get(json, "options"), "suffix"));
+    const char *kind = json_string_value(json_object_get(part, "kind"));
+    char tail[OPTION_NAME_MAX + 16];
+    const int number = (int)json_integer_value(json_object_get(part, "number"));
+    suffix = suffix ? suffix : "";
+    if (!strcmp(kind, "result"))
+        snprintf(tail, sizeof tail, "%s", suffix);
+    else if (!strcmp(kind, "crop"))
+        snprintf(tail, sizeof tail, "%02d", number);
+    else
+        snprintf(tail, sizeof tail, "%02d%s%s", number, *suffix ? "_" : "", suffix);
+    header_disposition(row->name, tail, json_string_value(json_object_get(part, "extension")), out, size);
+    json_decref(json);
+}
+
+static enum MHD_Result route_job_send(struct request *request, const struct store_job *row, json_t *part)
+{
+    struct error err = ERROR_INIT;
+    uint64_t bytes;
+    int fd;
+    const uint64_t size = (uint64_t)json_integer_value(json_object_get(part, "size"));
+    const uint64_t offset = (uint64_t)json_integer_value(json_object_get(part, "offset"));
+    if (!row->output_bytes ||
+        spool_read(keeper_spool(request->server->keeper), row->id, SPOOL_OUTPUT, &fd, &bytes, &err)) {
+        error_clear(&err);
+        error_set(&err, ERROR_NOT_FOUND, "the result of this job has expired");
+        return route_jobs_fail(request, REPLY_GONE, &err);
+    }
+    struct MHD_Response *response =
+        offset <= bytes && size <= bytes - offset ? MHD_create_response_from_fd_at_offset64(size, fd, offset) : NULL;
+    if (!response) {
+        close(fd);
+        error_set(&err, ERROR_IO, "the result of this job is damaged");
+        return route_jobs_fail(request, REPLY_INTERNAL, &err);
+    }
+    char text[1024];
+    const char *etag = json_string_value(json_object_get(part, "etag"));
+    request->answer_bytes = size;
+    route_job_disposition(row, part, text, sizeof text);
+    MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_DISPOSITION, text);
+    MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
+    if (etag)
+        MHD_add_response_header(response, MHD_HTTP_HEADER_ETAG, etag);
+    return reply_send(request, REPLY_OK, response, json_string_value(json_object_get(part, "type")));
+}
+
+static enum MHD_Result route_job_picture(struct request *request, const struct job_picture *picture)
+{
+    struct store_job row;
+    enum MHD_Result result;
+    struct error err = ERROR_INIT;
+    if (!route_job_find(request, &row, &result))
+        return result;
+    json_t *parts = row.parts ? json_loads(row.parts, 0, NULL) : NULL;
+    json_t *part = route_job_part(parts, picture);
+    if (row.state != STORE_DONE) {
+        error_set(&err, ERROR_BUSY, "the job is %s; it has no result%s", job_json_state(row.state),
+                  row.state <= STORE_RUNNING ? " yet" : "");
+        result = route_jobs_fail(request, REPLY_CONFLICT, &err);
+    } else if (!part) {
+        error_set(&err, ERROR_NOT_FOUND,
+                  picture->face < 0 ? "this job makes no picture"
+                                    : "there is no such picture of a face; faces_out=true keeps them");
+        result = route_jobs_fail(request, REPLY_NOT_FOUND, &err);
+    } else {
+        result = route_job_send(request, &row, part);
+    }
+    json_decref(parts);
+    store_job_clear(&row);
+    return result;
+}
+
+enum MHD_Result route_job_result(struct request *request)
+{
+    return route_job_picture(request, &(struct job_picture){.face = -1, .kind = "result"});
+}
+
+enum MHD_Result route_job_face(struct request *request)
+{
+    struct error err = ERROR_INIT;
+    char *end;
+    const long face = strtol(request->parts.number, &end, 10);
+    const char *kind = MHD_lookup_connection_value(request->connection, MHD_GET_ARGUMENT_KIND, "kind");
+    kind = kind ? kind : "restored";
+    if (!isdigit((unsigned char)request->parts.number[0]) || *end || face > INT_MAX) {
+        error_set(&err, ERROR_NOT_FOUND, "there is nothing at this path");
+        return route_jobs_fail(request, REPLY_NOT_FOUND, &err);
+    }
+    if (strcmp(kind, "restored") != 0 && strcmp(kind, "crop") != 0) {
+        error_set(&err, ERROR_INVALID, "kind: allowed is crop or restored");
+        return route_jobs_fail(request, REPLY_BAD_REQUEST, &err);
+    }
+    return route_job_picture(request, &(struct job_picture){.face = (int)face, .kind = kind});
+}
+
+/* --- lists ---------------------------------------------------------------------------------------------------------
+ */
+
+struct job_list {
+    struct store_filter filter;
+    char batch[UPLOAD_BATCH_MAX], query[256]; /* query: the same filters again, for the next page */
+    struct error err;
+    json_t *jobs;
+    char last[33];
+};
+
+/* "queued,running" as bits; 0: not a list of states. */
+static unsigned job_list_states(const char *value)
+{
+    unsigned states = 0;
+    while (*value) {
+        const size_t size = strcspn(value, ",");
+        int state = 0;
+        while (state < STORE_STATES && (strncmp(job_json_state((enum store_state)state), value, size) != 0 ||
+                                        strlen(job_json_state((enum store_state)state)) != size))
+            state++;
+        if (state == STORE_STATES)
+            return 0;
+        states |= 1u << state;
+        value += size + (value[size] == ',');
+    }
+    return states;
+}
+
+static enum MHD_Result job_list_argument(void *context, enum MHD_ValueKind kind, const char *name, const char *value)
+{
+    struct job_list *list = context;
+    struct store_filter *filter = &list->filter;
+    char *end = NULL;
+    bool right = value && *value;
+    (void)kind;
+    if (!right) {
+    } else if (!strcmp(name, "limit")) {
+        const long limit = strtol(value, &end, 10);
+        right = !*end && limit >= 1 && limit <= LIST_MOST;
+        filter->limit = (int)limit;
+    } else if (!strcmp(name, "state")) {
+        right = (filter->states = job_list_states(value));
+    } else if (!strcmp(name, "batch")) {
+        right = upload_is_batch(value);
+        snprintf(list->batch, sizeof list->batch, "%s", value);
+        filter->batch = list->batch;
+    } else if (!strcmp(name, "since")) {
+        right = (filter->since = job_json_read_time(value)) >= 0;
+    } else if (!strcmp(name, "after")) {
+        right = strlen(value) == 32;
+        memcpy(filter->after, value, right ? sizeof filter->after : 0);
+    } else {
+        error_set(&list->err, ERROR_INVALID,
+                  "%.40s: there is no such argument; known are: limit, state, batch, since, after", name);
+        return MHD_NO;
+    }
+    if (!right)
+        error_set(
+            &list->err, ERROR_INVALID,
+            "%s: not allowed; limit: 1 to %d; state: some of queued, running, done, failed, cancelled, with commas "
+            "between; batch: a name; since: a time such as 2026-01-31T12:00:00Z; after: a job's id",
+            name, LIST_MOST);
+    const size_t used = strlen(list->query);
+    if (right && strcmp(name, "after") != 0)
+        snprintf(list->query + used, sizeof list->query - used, "%s=%s&", name, value);
+    return right ? MHD_YES : MHD_NO;
+}
+
+static void job_list_add(void *context, const struct store_job *row)
+{
+    struct job_list *list = context;
+    json_array_append_new(list->jobs, job_json_row(row));
+    snprintf(list->last, sizeof list->last, "%s", row->id);
+}
+
+enum MHD_Result route_jobs(struct request *request)
+{
+    struct job_list list = {.filter = {.limit = LIST_USUAL, .token = route_jobs_token(request)}};
+    bool more = false;
+    if (!route_jobs_there(request, &list.err))
+        return route_jobs_fail(request, REPLY_UNAVAILABLE, &list.err);
+    MHD_get_connection_values(request->connection, MHD_GET_ARGUMENT_KIND, job_list_argument, &list);
+    if (list.err.code)
+        return route_jobs_fail(request, REPLY_BAD_REQUEST, &list.err);
+    list.jobs = json_array();
+    if (store_list(keeper_store(request->server->keeper), &list.filter, job_list_add, &list, &more, &list.err)) {
+        json_decref(list.jobs);
+        return route_jobs_fail(request, reply_for(list.err.code), &list.err);
+    }
+    char next[400];
+    snprintf(next, sizeof next, "/v1/jobs?%safter=%s", list.query, list.last);
+    return reply_json(request, REPLY_OK,
+                      json_pack("{s:o, s:o}", "jobs", list.jobs, "next", more ? json_string(next) : json_null()));
+}
+
+/* --- batches -------------------------------------------------------------------------------------------------------
+ */
+
+static enum MHD_Result route_batch_show(struct request *request, struct error *err)
+{
+    struct store_counts counts;
+    const char *name = request->parts.id;
+    uint64_t total = 0;
+    if (!upload_is_batch(name) ||
+        store_count(keeper_store(request->server->keeper), name, route_jobs_token(request), &counts, err))
+        return route_jobs_fail(request, err->code ? reply_for(err->code) : REPLY_NOT_FOUND, err);
+    for (int state = 0; state < STORE_STATES; state++)
+        total += counts.jobs[state];
+    if (!total) {
+        error_set(err, ERROR_NOT_FOUND, "there is no batch of this name");
+        return route_jobs_fail(request, REPLY_NOT_FOUND, err);
+    }
+    const uint64_t ended = total - counts.jobs[STORE_QUEUED] - counts.jobs[STORE_RUNNING];
+    json_t *json = json_pack("{s:s, s:I, s:f, s:f}", "batch", name, "jobs", (json_int_t)total, "progress",
+                             (double)ended / (double)total, "eta_seconds",
+                             worker_pool_seconds(request->server->pool, counts.seconds_queued));
+    for (int state = 0; state < STORE_STATES; state++)
+        json_object_set_new(json, job_json_state((enum store_state)state),
+                            json_integer((json_int_t)counts.jobs[state]));
+    char path[160];
+    snprintf(path, sizeof path, "/v1/jobs?batch=%s", name);
+    json_object_set_new(json, "links", json_pack("{s:s}", "jobs", path));
+    return reply_json(request, REPLY_OK, json);
+}
+
+enum MHD_Result route_batch(struct request *request)
+{
+    struct error err = ERROR_INIT;
+    if (!route_jobs_there(request, &err))
+        return route_jobs_fail(request, REPLY_UNAVAILABLE, &err);
+    return route_batch_show(request, &err);
+}
+
+enum MHD_Result route_batch_delete(struct request *request)
+{
+    struct error err = ERROR_INIT;
+    struct keeper_ticket *ticket = request->ticket;
+    const char *token = route_jobs_token(request);
+    if (!route_jobs_there(request, &err))
+        return route_jobs_fail(request, REPLY_UNAVAILABLE, &err);
+    if (!ticket) {
+        if (!upload_is_batch(request->parts.id)) {
+            error_set(&err, ERROR_NOT_FOUND, "there is no batch of this name");
+            return route_jobs_fail(request, REPLY_NOT_FOUND, &err);
+        }
+        if (!(ticket = route_jobs_ticket(request, KEEPER_CANCEL_BATCH)))
+            return MHD_NO;
+        snprintf(ticket->job.batch, sizeof ticket->job.batch, "%s", request->parts.id);
+        snprintf(ticket->job.token, sizeof ticket->job.token, "%s", token ? token : "");
+        return route_jobs_ask(request);
+    }
+    connection_sending(request->link);
+    if (ticket->err.code)
+        return route_jobs_fail(request, reply_for(ticket->err.code), &ticket->err);
+    return route_batch_show(request, &err);
+}

@@ -1,0 +1,761 @@
+#include "server/job/keeper.h"
+
+#include <errno.h>
+#include <nettle/sha2.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "runtime/base/log.h"
+#include "runtime/base/mem.h"
+#include "server/job/keeper_check.h"
+#include "server/job/record.h"
+
+#define LEASE_MS 30000
+#define RENEW_MS 10000
+#define RETRY_MS 1000 /* after a full disk, a full queue, or while the models are being loaded */
+#define EXPIRE_MS 5000
+#define EXPIRE_MOST 200 /* rows at a time */
+
+/* A claimed job, from its claim until its end is in the store. */
+struct running {
+    struct store_job row;
+    struct job *job;   /* NULL: it could not begin */
+    struct error err;  /* why */
+    bool decoded;      /* of a job that has failed: its picture could be read */
+    bool ended;        /* set by the job's end, under the lock */
+    bool kept, stored; /* its output is in the spool; its end is in the transaction */
+    bool give_back;    /* the server stops, or the queue was full: it goes on later */
+    struct keeper *keeper;
+    struct running *next;
+};
+
+struct keeper {
+    struct keeper_settings settings;
+    char owner[33];
+    struct worker_pool *pool;
+    const struct model_store *models;
+    struct spool *spool;
+    struct store *store;
+    pthread_t thread;
+    bool started;
+
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    struct keeper_ticket *first, **last; /* wishes that came in */
+    struct running *running;
+    int running_count;
+    bool woken;
+    atomic_bool draining, stop;
+
+    /* the thread's own */
+    uint64_t waiting; /* jobs in the store that wait */
+    int64_t renew_at, expire_at, claim_at, output_at;
+};
+
+static int64_t keeper_clock(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static void keeper_wake(struct keeper *keeper)
+{
+    keeper->woken = true;
+    pthread_cond_signal(&keeper->changed);
+}
+
+/* --- accepting -----------------------------------------------------------------------------------------------------
+ */
+
+/* The options and the picture as SHA-256: what makes two requests the same. */
+static enum error_code keeper_hash(const struct keeper_ticket *ticket, uint8_t hash[32], struct error *err)
+{
+    struct sha256_ctx context;
+    sha256_init(&context);
+    sha256_update(&context, strlen(ticket->job.options) + 1, (const uint8_t *)ticket->job.options);
+    if (ticket->body) {
+        sha256_update(&context, ticket->body_size, ticket->body);
+    } else {
+        uint8_t bytes[65536];
+        off_t at = 0;
+        ssize_t n;
+        while ((n = pread(spool_descriptor(ticket->input), bytes, sizeof bytes, at)) > 0 || (n < 0 && errno == EINTR)) {
+            sha256_update(&context, n > 0 ? (size_t)n : 0, bytes);
+            at += n > 0 ? n : 0;
+        }
+        if (n < 0)
+            return error_set(err, ERROR_IO, "the picture could not be read again: %m");
+    }
+    sha256_digest(&context, 32, hash);
+    return OK;
+}
+
+/* Puts a new job's picture into the spool. */
+static enum error_code keeper_keep_input(struct keeper *keeper, struct keeper_ticket *ticket, uint8_t hash[32])
+{
+    struct error *err = &ticket->err;
+    if (keeper->waiting >= keeper->settings.queue)
+        return error_set(err, ERROR_BUSY, "%llu asynchronous jobs wait, and no more may (async_queue)",
+                         (unsigned long long)keeper->waiting);
+    enum error_code code = *ticket->key ? keeper_hash(ticket, hash, err) : OK;
+    if (!code && ticket->body) {
+        code = spool_create(keeper->spool, &ticket->input, err);
+        if (!code)
+            code = spool_write(ticket->input, ticket->body, ticket->body_size, err);
+    }
+    if (code)
+        return code;
+    ticket->job.input_bytes = spool_size(ticket->input);
+    return spool_keep(keeper->spool, &ticket->input, ticket->job.id, SPOOL_INPUT, err);
+}
+
+/* In the transaction. */
+static void keeper_insert(struct keeper *keeper, struct keeper_ticket *ticket, const uint8_t hash[32])
+{
+    char existing[33];
+    if (ticket->err.code)
+        return;
+    (void)!store_insert(keeper->store, &ticket->job, *ticket->key ? ticket->key : NULL, hash, &ticket->inserted,
+                        existing, &ticket->err);
+    if (!ticket->err.code && ticket->inserted != STORE_NEW) {
+        spool_remove(keeper->spool, ticket->job.id, SPOOL_INPUT);
+        memcpy(ticket->job.id, existing, sizeof existing);
+    }
+}
+
+/* --- cancelling ----------------------------------------------------------------------------------------------------
+ */
+
+struct keeper_ids {
+    char (*ids)[33];
+    size_t count, room;
+};
+
+/* One group: everything that there is to write now, in one transaction, and what is to be done after it. */
+struct keeper_group {
+    struct keeper_ticket *tickets;
+    struct running *claimed;
+    struct keeper_ids stop, drop; /* jobs at work to be stopped; jobs whose files go */
+    uint64_t cancelled;           /* of those that waited */
+};
+
+static void keeper_add_id(void *context, const char *id)
+{
+    struct keeper_ids *ids = context;
+    if (ids->count == ids->room) {
+        const size_t room = ids->room ? 2 * ids->room : 64;
+        void *grown = realloc(ids->ids, room * sizeof *ids->ids);
+        if (!grown)
+            return; /* files stay until the next start, and what runs goes on; asking again cancels it */
+        ids->ids = grown;
+        ids->room = room;
+    }
+    snprintf(ids->ids[ids->count++], sizeof *ids->ids, "%s", id);
+}
+
+static void keeper_cancel(struct keeper *keeper, struct keeper_group *group, struct keeper_ticket *ticket,
+                          const char *id)
+{
+    bool found = false;
+    const int64_t now = keeper_clock();
+    struct error *err = &ticket->err;
+    if (store_cancel(keeper->store, id, now, now + keeper->settings.result_seconds * 1000, &ticket->before, &found,
+                     err))
+        return;
+    const bool ended = found && ticket->before > STORE_RUNNING;
+    if (ended && ticket->wish == KEEPER_CANCEL && store_forget(keeper->store, id, &found, err))
+        return;
+    if (!found) {
+        error_set(err, ERROR_NOT_FOUND, "there is no job %s", id);
+        return;
+    }
+    ticket->count += !ended;
+    group->cancelled += ticket->before == STORE_QUEUED;
+    if (ticket->before == STORE_RUNNING)
+        keeper_add_id(&group->stop, id);
+    else if (!ended || ticket->wish == KEEPER_CANCEL)
+        keeper_add_id(&group->drop, id);
+}
+
+static void keeper_add_job(void *context, const struct store_job *job)
+{
+    keeper_add_id(context, job->id);
+}
+
+static void keeper_cancel_batch(struct keeper *keeper, struct keeper_group *group, struct keeper_ticket *ticket)
+{
+    struct keeper_ids ids = {0};
+    struct store_filter filter = {.token = *ticket->job.token ? ticket->job.token : NULL,
+                                  .batch = ticket->job.batch,
+                                  .states = 1u << STORE_QUEUED | 1u << STORE_RUNNING,
+                                  .limit = 1000};
+    bool more = true;
+    while (more && !store_list(keeper->store, &filter, keeper_add_job, &ids, &more, &ticket->err) && more && ids.count)
+        memcpy(filter.after, ids.ids[ids.count - 1], sizeof filter.after);
+    for (size_t i = 0; i < ids.count && !ticket->err.code; i++)
+        keeper_cancel(keeper, group, ticket, ids.ids[i]);
+    free(ids.ids);
+}
+
+/* After the commit: tells a job at work to stop. */
+static void keeper_stop_running(struct keeper *keeper, const char *id)
+{
+    struct job *job = NULL;
+    pthread_mutex_lock(&keeper->lock);
+    for (struct running *at = keeper->running; at; at = at->next)
+        if (at->job && !at->ended && !strcmp(at->row.id, id))
+            job = job_hold(at->job);
+    pthread_mutex_unlock(&keeper->lock);
+    if (job)
+        worker_pool_cancel(keeper->pool, job, ERROR_CANCELLED);
+    job_release(&job);
+}
+
+/* --- running -------------------------------------------------------------------------------------------------------
+ */
+
+static void keeper_job_ended(struct job *job, void *context)
+{
+    struct running *running = context;
+    struct keeper *keeper = running->keeper;
+    (void)job;
+    pthread_mutex_lock(&keeper->lock);
+    running->ended = true;
+    keeper_wake(keeper);
+    pthread_mutex_unlock(&keeper->lock);
+}
+
+/* The picture's file in memory. */
+static enum error_code keeper_read_input(struct keeper *keeper, const char *id, uint8_t **body, size_t *size,
+                                         struct error *err)
+{
+    int fd;
+    uint64_t bytes;
+    size_t at = 0;
+    ssize_t n = 1;
+    enum error_code code = spool_read(keeper->spool, id, SPOOL_INPUT, &fd, &bytes, err);
+    if (code)
+        return code;
+    *body = mem_alloc((size_t)bytes + 1, 1);
+    *size = (size_t)bytes;
+    while (*body && at < *size && ((n = pread(fd, *body + at, *size - at, (off_t)at)) > 0 || (n < 0 && errno == EINTR)))
+        at += n > 0 ? (size_t)n : 0;
+    close(fd);
+    if (!*body)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the picture");
+    return at == *size ? OK : error_set(err, ERROR_IO, "the picture could not be read from the spool");
+}
+
+/* Gives a claimed job to the workers. */
+static enum error_code keeper_begin(struct keeper *keeper, struct running *running, struct error *err)
+{
+    struct restoration *r = NULL;
+    uint8_t *body = NULL;
+    size_t size = 0;
+    struct job *job = NULL;
+    const struct store_job *row = &running->row;
+    enum error_code code = record_restoration(row->options, &keeper->settings.limits, &r, err);
+    if (!code)
+        code = keeper_read_input(keeper, row->id, &body, &size, err);
+    if (!code)
+        code = job_create(&job, row->id, &r, &body, size, keeper_job_ended, running, err);
+    if (!code) {
+        memcpy(job->token, row->token, sizeof job->token);
+        job->restoration->stage_ms[STAGE_QUEUE] = (double)(row->started - row->created);
+        code = pipeline_check(job->restoration, keeper->models, err);
+    }
+    if (!code) {
+        pthread_mutex_lock(&keeper->lock);
+        running->job = job_hold(job);
+        pthread_mutex_unlock(&keeper->lock);
+        code = worker_pool_submit(keeper->pool, job, err);
+        if (code) {
+            struct job *unused = job;
+            pthread_mutex_lock(&keeper->lock);
+            running->job = NULL;
+            pthread_mutex_unlock(&keeper->lock);
+            job_release(&unused);
+        }
+    }
+    job_release(&job);
+    restoration_destroy(&r);
+    free(body);
+    return code;
+}
+
+/* In the transaction: claims what fits; *claimed gets them in their order. */
+static enum error_code keeper_claim(struct keeper *keeper, int64_t now, int most, struct running **claimed,
+                                    struct error *err)
+{
+    bool found = true;
+    while (most-- > 0 && found) {
+        struct running *running = mem_calloc(1, sizeof *running);
+        if (!running)
+            return error_set(err, ERROR_NO_MEMORY, "no memory for a job");
+        running->keeper = keeper;
+        enum error_code code =
+            store_claim(keeper->store, keeper->owner, now, now + LEASE_MS, now + keeper->settings.result_seconds * 1000,
+                        KEEPER_ATTEMPTS, &running->row, &found, err);
+        if (code || !found) {
+            free(running);
+            if (code)
+                return code;
+            break;
+        }
+        *claimed = running;
+        claimed = &running->next;
+    }
+    return OK;
+}
+
+static void running_free(struct running **running)
+{
+    struct running *old = *running;
+    *running = old->next;
+    job_release(&old->job);
+    store_job_clear(&old->row);
+    free(old);
+}
+
+/* How many more jobs the workers can take now. */
+static int keeper_room(struct keeper *keeper)
+{
+    struct error ignored = ERROR_INIT;
+    struct queue *queue = worker_pool_queue(keeper->pool);
+    if (keeper->draining || worker_pool_ready(keeper->pool, &ignored) || queue_depth(queue) >= queue_capacity(queue))
+        return 0;
+    return worker_pool_carriers(keeper->pool) - keeper->running_count;
+}
+
+/* --- what comes out ------------------------------------------------------------------------------------------------
+ */
+
+/* Puts what an ended job made into the spool, and describes it in its row. */
+static enum error_code keeper_keep_output(struct keeper *keeper, struct running *running, struct error *err)
+{
+    struct store_job *row = &running->row;
+    const struct job *job = running->job;
+    struct spool_file *file = NULL;
+    enum error_code code = OK;
+    const enum job_state state = job ? atomic_load(&job->state) : JOB_FAILED;
+    if (state == JOB_CANCELLED && atomic_load(&job->stop) == ERROR_BUSY)
+        running->give_back = true;
+    if (running->give_back)
+        return OK;
+    row->finished = keeper_clock();
+    row->expires = row->finished + keeper->settings.result_seconds * 1000;
+    row->state = state == JOB_DONE ? STORE_DONE : state == JOB_CANCELLED ? STORE_CANCELLED : STORE_FAILED;
+    if (state != JOB_DONE) {
+        const struct error *reason = job ? &job->error : &running->err;
+        free(row->error);
+        row->error = record_error(reason, job ? job->restoration->decoded : running->decoded);
+        return OK;
+    }
+    free(row->report);
+    row->report = record_report(job->restoration);
+    if (job->restoration->output)
+        code = spool_create(keeper->spool, &file, err);
+    if (file) {
+        code = record_output(job, file, &row->parts, err);
+        row->output_bytes = spool_size(file);
+        if (!code)
+            code = spool_keep(keeper->spool, &file, row->id, SPOOL_OUTPUT, err);
+    }
+    spool_discard(&file);
+    return code;
+}
+
+/* Ended jobs whose output is not in the spool yet. */
+static void keeper_keep_outputs(struct keeper *keeper, int64_t now)
+{
+    if (now < keeper->output_at)
+        return;
+    for (struct running *at = keeper->running; at; at = at->next) {
+        struct error err = ERROR_INIT;
+        pthread_mutex_lock(&keeper->lock);
+        const bool ended = at->ended;
+        pthread_mutex_unlock(&keeper->lock);
+        if (!ended || at->kept)
+            continue;
+        if (!keeper_keep_output(keeper, at, &err)) {
+            at->kept = true;
+            continue;
+        }
+        free(at->row.parts);
+        at->row.parts = NULL;
+        log_event(LOG_ERROR, "spool", "id=%s text=\"%s\"", at->row.id, err.text);
+        if (keeper->stop) { /* it will be computed again */
+            at->kept = at->give_back = true;
+        } else {
+            keeper->output_at = now + RETRY_MS;
+            return;
+        }
+    }
+}
+
+/* In the transaction: the ends of jobs. */
+static enum error_code keeper_finish(struct keeper *keeper, struct error *err)
+{
+    for (struct running *at = keeper->running; at; at = at->next) {
+        bool held = true;
+        if (!at->kept)
+            continue;
+        enum error_code code = at->give_back
+                                   ? store_give_back(keeper->store, at->row.id, keeper->owner, at->row.attempts, err)
+                                   : store_finish(keeper->store, &at->row, keeper->owner, &held, err);
+        if (code)
+            return code;
+        at->stored = true;
+    }
+    return OK;
+}
+
+/* After the commit: the ended ones are forgotten here. */
+static void keeper_drop_finished(struct keeper *keeper)
+{
+    pthread_mutex_lock(&keeper->lock);
+    struct running **at = &keeper->running;
+    while (*at) {
+        struct running *running = *at;
+        if (!running->stored) {
+            at = &running->next;
+            continue;
+        }
+        if (running->give_back)
+            keeper->waiting++;
+        else
+            spool_remove(keeper->spool, running->row.id, SPOOL_INPUT);
+        running_free(at);
+        keeper->running_count--;
+    }
+    pthread_mutex_unlock(&keeper->lock);
+}
+
+/* --- the thread ----------------------------------------------------------------------------------------------------
+ */
+
+static enum error_code keeper_renew(struct keeper *keeper, int64_t now, struct error *err)
+{
+    bool held, cancel;
+    enum error_code code = OK;
+    for (struct running *at = keeper->running; at && !code; at = at->next)
+        if (!at->kept)
+            code = store_renew(keeper->store, at->row.id, keeper->owner, at->row.attempts, now + LEASE_MS, &held,
+                               &cancel, err);
+    return code;
+}
+
+/* Puts everything into the transaction. An error that concerns one ticket alone is that ticket's. */
+static enum error_code keeper_write(struct keeper *keeper, struct keeper_group *group, int64_t now, struct error *err)
+{
+    enum error_code code = OK;
+    for (struct keeper_ticket *ticket = group->tickets; ticket; ticket = ticket->next) {
+        if (ticket->wish == KEEPER_ACCEPT)
+            keeper_insert(keeper, ticket, ticket->hash);
+        else if (ticket->wish == KEEPER_CANCEL)
+            keeper_cancel(keeper, group, ticket, ticket->job.id);
+        else
+            keeper_cancel_batch(keeper, group, ticket);
+    }
+    code = keeper_finish(keeper, err);
+    if (!code && now >= keeper->renew_at)
+        code = keeper_renew(keeper, now, err);
+    if (!code && now >= keeper->expire_at)
+        code = store_expire(keeper->store, now, EXPIRE_MOST, keeper_add_id, &group->drop, err);
+    const int room = keeper_room(keeper);
+    if (!code && now >= keeper->claim_at && room > 0)
+        code = keeper_claim(keeper, now, room, &group->claimed, err);
+    return code;
+}
+
+/* After the commit, or after it failed. */
+static void keeper_tell(struct keeper *keeper, struct keeper_group *group, const struct error *err)
+{
+    struct keeper_ticket *next;
+    for (struct keeper_ticket *ticket = group->tickets; ticket; ticket = next) {
+        next = ticket->next;
+        if (err->code && !ticket->err.code) {
+            ticket->err = *err;
+            if (ticket->wish == KEEPER_ACCEPT && ticket->inserted == STORE_NEW)
+                spool_remove(keeper->spool, ticket->job.id, SPOOL_INPUT);
+        } else if (ticket->err.code && ticket->wish == KEEPER_ACCEPT) {
+            spool_remove(keeper->spool, ticket->job.id, SPOOL_INPUT);
+        } else if (!ticket->err.code && ticket->wish == KEEPER_ACCEPT) {
+            keeper->waiting += ticket->inserted == STORE_NEW;
+        }
+        ticket->done(ticket->context); /* it may be gone now */
+    }
+}
+
+/* Starts what was claimed. */
+static void keeper_start(struct keeper *keeper, struct keeper_group *group, int64_t now)
+{
+    struct running *running;
+    while ((running = group->claimed)) {
+        group->claimed = running->next;
+        keeper->waiting -= keeper->waiting > 0;
+        pthread_mutex_lock(&keeper->lock);
+        running->next = keeper->running;
+        keeper->running = running;
+        keeper->running_count++;
+        pthread_mutex_unlock(&keeper->lock);
+        enum error_code code = keeper_begin(keeper, running, &running->err);
+        if (!code)
+            continue;
+        running->give_back = code == ERROR_BUSY;
+        if (running->give_back)
+            keeper->claim_at = now + RETRY_MS;
+        pthread_mutex_lock(&keeper->lock);
+        running->ended = keeper->woken = true;
+        pthread_mutex_unlock(&keeper->lock);
+    }
+}
+
+static void keeper_turn(struct keeper *keeper, struct keeper_ticket *tickets)
+{
+    struct keeper_group group = {.tickets = tickets};
+    struct error err = ERROR_INIT;
+    const int64_t now = keeper_clock();
+    for (struct keeper_ticket *ticket = tickets; ticket; ticket = ticket->next)
+        if (ticket->wish == KEEPER_ACCEPT)
+            (void)!keeper_keep_input(keeper, ticket, ticket->hash);
+    keeper_keep_outputs(keeper, now);
+    enum error_code code = store_begin(keeper->store, &err);
+    if (!code) {
+        code = keeper_write(keeper, &group, now, &err);
+        if (!code)
+            code = store_commit(keeper->store, &err);
+        if (code)
+            store_rollback(keeper->store);
+    }
+    if (code) {
+        log_event(LOG_ERROR, "store", "code=%s text=\"%s\"", error_code_name(code), err.text);
+        while (group.claimed)
+            running_free(&group.claimed);
+        for (struct running *at = keeper->running; at; at = at->next)
+            at->stored = false;
+        keeper->claim_at = keeper->output_at = now + RETRY_MS;
+    } else {
+        keeper_drop_finished(keeper);
+        keeper->waiting -= group.cancelled;
+        for (size_t i = 0; i < group.drop.count; i++) {
+            spool_remove(keeper->spool, group.drop.ids[i], SPOOL_INPUT);
+            spool_remove(keeper->spool, group.drop.ids[i], SPOOL_OUTPUT);
+        }
+        for (size_t i = 0; i < group.stop.count; i++)
+            keeper_stop_running(keeper, group.stop.ids[i]);
+        keeper->renew_at = now >= keeper->renew_at ? now + RENEW_MS : keeper->renew_at;
+        if (now >= keeper->expire_at)
+            keeper->expire_at = group.drop.count < EXPIRE_MOST ? now + EXPIRE_MS : now;
+    }
+    keeper_tell(keeper, &group, &err);
+    keeper_start(keeper, &group, now);
+    free(group.stop.ids);
+    free(group.drop.ids);
+}
+
+/* Under the lock: waits until there is something to do. */
+static void keeper_wait(struct keeper *keeper)
+{
+    const int64_t now = keeper_clock();
+    int64_t until = keeper->expire_at < keeper->renew_at ? keeper->expire_at : keeper->renew_at;
+    if (keeper->waiting && !keeper->draining && until > now + RETRY_MS)
+        until = now + RETRY_MS;
+    if (keeper->output_at > now && keeper->output_at < until)
+        until = keeper->output_at;
+    const struct timespec time = {until / 1000, until % 1000 * 1000000};
+    while (!keeper->first && !keeper->woken && !keeper->stop)
+        if (pthread_cond_timedwait(&keeper->changed, &keeper->lock, &time) == ETIMEDOUT)
+            break;
+    keeper->woken = false;
+}
+
+static void *keeper_main(void *argument)
+{
+    struct keeper *keeper = argument;
+    bool stop = false;
+    while (!stop) {
+        pthread_mutex_lock(&keeper->lock);
+        keeper_wait(keeper);
+        struct keeper_ticket *tickets = keeper->first;
+        keeper->first = NULL;
+        keeper->last = &keeper->first;
+        stop = keeper->stop;
+        pthread_mutex_unlock(&keeper->lock);
+        if (stop)
+            keeper->output_at = 0;
+        keeper_turn(keeper, tickets);
+    }
+    return NULL;
+}
+
+/* --- from outside --------------------------------------------------------------------------------------------------
+ */
+
+static enum error_code keeper_recover(struct keeper *keeper, struct error *err)
+{
+    const int64_t now = keeper_clock();
+    struct store_counts counts;
+    enum error_code code = store_begin(keeper->store, err);
+    if (code)
+        return code;
+    code = store_recover(keeper->store, now, now + keeper->settings.result_seconds * 1000, KEEPER_ATTEMPTS, err);
+    if (!code)
+        code = store_commit(keeper->store, err);
+    if (code)
+        store_rollback(keeper->store);
+    if (!code)
+        code = store_count(keeper->store, NULL, NULL, &counts, err);
+    if (code)
+        return code;
+    keeper->waiting = counts.jobs[STORE_QUEUED];
+    if (keeper->waiting)
+        log_event(LOG_INFO, "jobs", "waiting=%llu", (unsigned long long)keeper->waiting);
+    return keeper_check(keeper->store, keeper->spool, err);
+}
+
+enum error_code keeper_create(struct keeper **out, const struct keeper_settings *settings, struct worker_pool *pool,
+                              const struct model_store *models, struct spool *spool, struct error *err)
+{
+    *out = NULL;
+    struct keeper *keeper = mem_calloc(1, sizeof *keeper);
+    if (!keeper)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the jobs");
+    keeper->settings = *settings;
+    keeper->settings.path = NULL;
+    keeper->pool = pool;
+    keeper->models = models;
+    keeper->spool = spool;
+    keeper->last = &keeper->first;
+    keeper->renew_at = keeper_clock() + RENEW_MS;
+    job_make_id(keeper->owner);
+    pthread_mutex_init(&keeper->lock, NULL);
+    pthread_cond_init(&keeper->changed, NULL);
+    enum error_code code = store_open(&keeper->store, settings->path, err);
+    if (!code)
+        code = keeper_recover(keeper, err);
+    if (!code && pthread_create(&keeper->thread, NULL, keeper_main, keeper))
+        code = error_set(err, ERROR_IO, "the thread that keeps the jobs could not be started");
+    keeper->started = !code;
+    if (code)
+        keeper_destroy(&keeper);
+    *out = keeper;
+    return code;
+}
+
+void keeper_drain(struct keeper *keeper)
+{
+    pthread_mutex_lock(&keeper->lock);
+    keeper->draining = true;
+    pthread_mutex_unlock(&keeper->lock);
+}
+
+void keeper_destroy(struct keeper **keeper)
+{
+    struct keeper *old = *keeper;
+    *keeper = NULL;
+    if (!old)
+        return;
+    if (old->started) {
+        pthread_mutex_lock(&old->lock);
+        old->draining = old->stop = true;
+        keeper_wake(old);
+        pthread_mutex_unlock(&old->lock);
+        pthread_join(old->thread, NULL);
+    }
+    while (old->running)
+        running_free(&old->running);
+    store_close(&old->store);
+    pthread_cond_destroy(&old->changed);
+    pthread_mutex_destroy(&old->lock);
+    free(old);
+}
+
+void keeper_ask(struct keeper *keeper, struct keeper_ticket *ticket)
+{
+    ticket->next = NULL;
+    pthread_mutex_lock(&keeper->lock);
+    *keeper->last = ticket;
+    keeper->last = &ticket->next;
+    keeper_wake(keeper);
+    pthread_mutex_unlock(&keeper->lock);
+}
+
+void keeper_ticket_clear(struct keeper_ticket *ticket)
+{
+    store_job_clear(&ticket->job);
+    spool_discard(&ticket->input);
+    free(ticket->body);
+    ticket->body = NULL;
+}
+
+/* How far it is: of its tiles and faces together, or nothing while there are none. */
+static double keeper_progress(const struct keeper_view *view)
+{
+    const int total = view->tiles_total + view->faces_total;
+    return total > 0 ? (double)(view->tiles_done + view->faces_done) / total : 0;
+}
+
+/* Of a job at work, under the lock. */
+static void keeper_look_running(const struct job *job, struct keeper_view *out)
+{
+    const struct restoration *r = job->restoration;
+    const int64_t since = atomic_load(&job->running_ns);
+    out->stage = atomic_load(&r->stage);
+    out->tiles_done = atomic_load(&r->tiles_done);
+    out->tiles_total = atomic_load(&r->tiles_total);
+    out->faces_done = atomic_load(&r->faces_done);
+    out->faces_total = atomic_load(&r->faces_total);
+    out->progress = keeper_progress(out);
+    out->left = job->estimate.seconds - (since ? (double)(job_now() - since) / 1e9 : 0);
+    if (out->left < 0)
+        out->left = 0;
+}
+
+enum error_code keeper_look(struct keeper *keeper, const char *id, struct keeper_view *out, struct error *err)
+{
+    bool found = false;
+    double seconds = 0;
+    memset(out, 0, sizeof *out);
+    out->left = -1;
+    enum error_code code = store_get(keeper->store, id, &out->job, &found, err);
+    if (!code && !found)
+        code = error_set(err, ERROR_NOT_FOUND, "there is no job %s", id);
+    if (code)
+        return code;
+    if (out->job.state == STORE_QUEUED) {
+        code = store_position(keeper->store, id, &out->position, &seconds, &found, err);
+        if (found)
+            out->left = worker_pool_seconds(keeper->pool, seconds) + out->job.seconds;
+    } else if (out->job.state == STORE_RUNNING) {
+        pthread_mutex_lock(&keeper->lock);
+        for (struct running *at = keeper->running; at; at = at->next)
+            if (at->job && !strcmp(at->row.id, id)) {
+                out->running = true;
+                keeper_look_running(at->job, out);
+            }
+        pthread_mutex_unlock(&keeper->lock);
+    }
+    if (code)
+        keeper_view_clear(out);
+    return code;
+}
+
+void keeper_view_clear(struct keeper_view *view)
+{
+    store_job_clear(&view->job);
+}
+
+struct store *keeper_store(struct keeper *keeper)
+{
+    return keeper->store;
+}
+
+struct spool *keeper_spool(struct keeper *keeper)
+{
+    return keeper->spool;
+}

@@ -1,0 +1,94 @@
+/* Keeps the jobs that last (asynchronous ones). One thread writes: it takes what requests ask for in groups, puts their
+ * pictures into the spool, commits the group to the store, and only then tells them. It claims waiting jobs for the
+ * workers, a few at a time, so that a long queue costs no memory; stores what comes out; and removes what has expired.
+ * Thread-safety: every function may be called from any thread, except keeper_create and keeper_destroy. */
+#ifndef SERVER_JOB_KEEPER_H
+#define SERVER_JOB_KEEPER_H
+
+#include "server/job/worker_pool.h"
+#include "server/store/spool.h"
+#include "server/store/store.h"
+
+#define KEEPER_ATTEMPTS 3
+#define KEEPER_KEY_MAX 256 /* bytes of an Idempotency-Key with its final 0 */
+
+struct keeper;
+
+struct keeper_settings {
+    const char *path;       /* the store's file; copied */
+    struct limits limits;   /* of every restoration */
+    uint64_t queue;         /* jobs that may wait */
+    int64_t result_seconds; /* how long results are kept */
+};
+
+/* Opens the store, goes on with the jobs that it holds, checks the spool against it both ways, and starts the thread.
+ * The others are borrowed. Errors: those of store_open. */
+enum error_code keeper_create(struct keeper **out, const struct keeper_settings *settings, struct worker_pool *pool,
+                              const struct model_store *models, struct spool *spool, struct error *err) MUST_CHECK;
+
+/* No job begins from now on; those at work go on. */
+void keeper_drain(struct keeper *keeper);
+/* The pool must have ended its jobs. Those that it cancelled wait in the store for the next start. */
+void keeper_destroy(struct keeper **keeper);
+
+/* --- what requests ask for -----------------------------------------------------------------------------------------
+ */
+
+enum keeper_wish { KEEPER_ACCEPT, KEEPER_CANCEL, KEEPER_CANCEL_BATCH };
+
+/* A request's wish. It belongs to the keeper from keeper_ask until done is called, on the keeper's thread, when it is
+ * on the disk or has failed. */
+struct keeper_ticket {
+    enum keeper_wish wish;
+    void (*done)(void *context);
+    void *context;
+
+    /* KEEPER_ACCEPT: the row (its options' text is the ticket's), and its picture in one of two forms, both taken over
+     */
+    struct store_job job;
+    char key[KEEPER_KEY_MAX]; /* "": none */
+    struct spool_file *input;
+    uint8_t *body;
+    size_t body_size;
+
+    /* KEEPER_CANCEL: the job whose id is in `job`: a waiting one is cancelled, a running one is asked to stop, one that
+     * has ended is forgotten. KEEPER_CANCEL_BATCH: all of the batch and token in `job` that have not ended (token "":
+     * of any). */
+
+    /* what became of it; accepted: the id is in `job` */
+    struct error err;             /* ERROR_BUSY: too many wait; ERROR_FULL; ERROR_NOT_FOUND */
+    enum store_inserted inserted; /* STORE_SAME: the key's job, whose id is in `job` now; STORE_OTHER: refused */
+    enum store_state before;      /* KEEPER_CANCEL: its state until now */
+    int count;                    /* KEEPER_CANCEL_BATCH: how many */
+
+    uint8_t hash[32]; /* this and the next are the keeper's */
+    struct keeper_ticket *next;
+};
+void keeper_ask(struct keeper *keeper, struct keeper_ticket *ticket);
+
+/* Frees what the ticket owns. */
+void keeper_ticket_clear(struct keeper_ticket *ticket);
+
+/* --- what there is -------------------------------------------------------------------------------------------------
+ */
+
+/* What is known of a job now. */
+struct keeper_view {
+    struct store_job job; /* the row, as it was committed */
+    bool running;         /* the following are of a job at work here */
+    int stage, tiles_done, tiles_total, faces_done, faces_total;
+    double progress;   /* 0 to 1 */
+    double left;       /* seconds, of a waiting or running job; negative: unknown */
+    uint64_t position; /* jobs before it, of a waiting one */
+    char device[32];
+};
+/* ERROR_NOT_FOUND: there is no such job. The caller clears it. */
+enum error_code keeper_look(struct keeper *keeper, const char *id, struct keeper_view *out,
+                            struct error *err) MUST_CHECK;
+void keeper_view_clear(struct keeper_view *view);
+
+/* The store and the spool, to read from. */
+struct store *keeper_store(struct keeper *keeper);
+struct spool *keeper_spool(struct keeper *keeper);
+
+#endif

@@ -1,0 +1,78 @@
+#include "server/job/keeper_check.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/log.h"
+
+/* The files that should be there, sorted, each as "I" or "O" and its id. */
+struct check_names {
+    char (*names)[34];
+    size_t count, room;
+    bool failed;
+};
+
+static void check_add_name(struct check_names *names, char kind, const char *id)
+{
+    if (names->count == names->room) {
+        const size_t room = names->room ? 2 * names->room : 1024;
+        void *grown = realloc(names->names, room * sizeof *names->names);
+        names->failed |= !grown;
+        if (!grown)
+            return;
+        names->names = grown;
+        names->room = room;
+    }
+    snprintf(names->names[names->count++], sizeof *names->names, "%c%s", kind, id);
+}
+
+static void check_expect(void *context, const char *id, bool input, bool output)
+{
+    if (input)
+        check_add_name(context, 'I', id);
+    if (output)
+        check_add_name(context, 'O', id);
+}
+
+static int check_compare(const void *a, const void *b)
+{
+    return strcmp(a, b);
+}
+
+struct check {
+    struct spool *spool;
+    struct check_names expected;
+    size_t found, removed;
+};
+
+static void check_file(void *context, const char *id, enum spool_kind kind)
+{
+    struct check *check = context;
+    char name[34];
+    snprintf(name, sizeof name, "%c%s", kind == SPOOL_INPUT ? 'I' : 'O', id);
+    if (bsearch(name, check->expected.names, check->expected.count, sizeof name, check_compare)) {
+        check->found++;
+        return;
+    }
+    spool_remove(check->spool, id, kind);
+    check->removed++;
+}
+
+enum error_code keeper_check(struct store *store, struct spool *spool, struct error *err)
+{
+    struct check check = {.spool = spool};
+    enum error_code code = store_files(store, check_expect, &check.expected, err);
+    if (!code && check.expected.failed)
+        code = error_set(err, ERROR_NO_MEMORY, "no memory to check the spool");
+    if (!code) {
+        if (check.expected.count)
+            qsort(check.expected.names, check.expected.count, sizeof *check.expected.names, check_compare);
+        spool_each(spool, check_file, &check);
+        if (check.removed || check.found < check.expected.count)
+            log_event(LOG_WARN, "spool-check", "removed=%zu missing=%zu", check.removed,
+                      check.expected.count - check.found);
+    }
+    free(check.expected.names);
+    return code;
+}

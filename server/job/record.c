@@ -1,0 +1,153 @@
+#include "server/job/record.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/image/codec.h"
+
+static char *record_text(json_t *json)
+{
+    char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    json_decref(json);
+    return text;
+}
+
+char *record_options(const struct restoration *r)
+{
+    json_t *weights = json_array();
+    for (int i = 0; i < IMAGE_FORMAT_COUNT; i++)
+        json_array_append_new(weights, json_integer(r->format_weight[i]));
+    return record_text(json_pack("{s:b, s:b, s:b, s:o, s:o}", "detect", r->detect_only, "faces_out", r->keep_faces,
+                                 "elsewhere", r->elsewhere, "weights", weights, "options",
+                                 restoration_options(&r->options)));
+}
+
+static enum error_code record_set_options(struct restoration *r, json_t *options, struct error *err)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach(options, name, value)
+    {
+        char number[64] = "";
+        const char *text = json_string_value(value);
+        if (json_is_real(value))
+            snprintf(number, sizeof number, "%.17g", json_real_value(value));
+        else if (json_is_integer(value))
+            snprintf(number, sizeof number, "%lld", (long long)json_integer_value(value));
+        else if (json_is_boolean(value))
+            snprintf(number, sizeof number, "%s", json_is_true(value) ? "true" : "false");
+        text = text ? text : number;
+        enum error_code code = *text ? options_set(&r->options, name, text, err) : OK; /* "": left open */
+        if (code)
+            return code;
+    }
+    return OK;
+}
+
+enum error_code record_restoration(const char *text, const struct limits *limits, struct restoration **out,
+                                   struct error *err)
+{
+    int detect = 0, faces_out = 0, elsewhere = 0;
+    json_t *weights = NULL, *options = NULL, *json = text ? json_loads(text, 0, NULL) : NULL;
+    struct restoration *r = NULL;
+    *out = NULL;
+    enum error_code code = restoration_create(&r, err);
+    if (!code && (!json || json_unpack(json, "{s:b, s:b, s:b, s:o, s:o}", "detect", &detect, "faces_out", &faces_out,
+                                       "elsewhere", &elsewhere, "weights", &weights, "options", &options)))
+        code = error_set(err, ERROR_CORRUPT, "what the job asks for cannot be read");
+    if (!code)
+        code = record_set_options(r, options, err);
+    if (code) {
+        restoration_destroy(&r);
+        json_decref(json);
+        return code;
+    }
+    r->limits = *limits;
+    r->detect_only = detect;
+    r->keep_faces = r->encode_faces = faces_out;
+    r->elsewhere = elsewhere;
+    for (int i = 0; i < IMAGE_FORMAT_COUNT; i++)
+        r->format_weight[i] = (int)json_integer_value(json_array_get(weights, (size_t)i));
+    json_decref(json);
+    *out = r;
+    return OK;
+}
+
+char *record_report(const struct restoration *r)
+{
+    return record_text(restoration_report(r));
+}
+
+char *record_error(const struct error *err, bool decoded)
+{
+    return record_text(
+        json_pack("{s:s, s:s, s:b}", "code", error_code_name(err->code), "text", err->text, "decoded", decoded));
+}
+
+void record_read_error(const char *text, struct error *err, bool *decoded)
+{
+    json_t *json = text ? json_loads(text, 0, NULL) : NULL;
+    const char *name = json_string_value(json_object_get(json, "code"));
+    const char *sentence = json_string_value(json_object_get(json, "text"));
+    enum error_code code = OK;
+    for (int i = OK + 1; name && i <= ERROR_INTERNAL; i++)
+        if (!strcmp(error_code_name((enum error_code)i), name))
+            code = (enum error_code)i;
+    *decoded = json_is_true(json_object_get(json, "decoded"));
+    error_set(err, code ? code : ERROR_INTERNAL, "%s", sentence ? sentence : "the reason was lost");
+    json_decref(json);
+}
+
+/* What record_output is writing. */
+struct record_file {
+    struct spool_file *file;
+    json_t *parts;
+};
+
+static enum error_code record_add(struct record_file *out, const char *kind, const struct face *face, int number,
+                                  const char *type, const char *extension, const void *bytes, size_t size,
+                                  const char *etag, struct error *err)
+{
+    json_t *part = json_pack("{s:s, s:s, s:s, s:I, s:I}", "kind", kind, "type", type, "extension", extension, "offset",
+                             (json_int_t)spool_size(out->file), "size", (json_int_t)size);
+    if (face) {
+        json_object_set_new(part, "face", json_integer(face->id));
+        json_object_set_new(part, "number", json_integer(number));
+    }
+    if (etag)
+        json_object_set_new(part, "etag", json_string(etag));
+    if (!part || json_array_append_new(out->parts, part))
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the list of a job's pictures");
+    return spool_write(out->file, bytes, size, err);
+}
+
+enum error_code record_output(const struct job *job, struct spool_file *file, char **parts, struct error *err)
+{
+    const struct restoration *r = job->restoration;
+    struct record_file out = {file, json_array()};
+    enum error_code code = OK;
+    if (r->output)
+        code = record_add(&out, "result", NULL, 0, codec_media_type(r->output_format),
+                          codec_extension(r->output_format), r->output, r->output_bytes, job->etag, err);
+    for (int i = 0, number = 0; i < r->face_count && !code; i++) {
+        const struct face *face = &r->faces[i];
+        if (!face->crop_file.bytes)
+            continue;
+        code = record_add(&out, "crop", face, number, "image/png", "png", face->crop_file.bytes, face->crop_file.size,
+                          NULL, err);
+        if (!code && face->restoration_file.bytes)
+            code = record_add(&out, "restored", face, number, "image/png", "png", face->restoration_file.bytes,
+                              face->restoration_file.size, NULL, err);
+        number++;
+    }
+    *parts = record_text(out.parts);
+    if (!code && !*parts)
+        code = error_set(err, ERROR_NO_MEMORY, "no memory for the list of a job's pictures");
+    if (code) {
+        free(*parts);
+        *parts = NULL;
+    }
+    return code;
+}

@@ -1,0 +1,29 @@
+/* The JSON texts of a stored job: what was asked for, what became of it, and where its pictures lie in its output's
+ * file. Thread-safety: functions without state. */
+#ifndef SERVER_JOB_RECORD_H
+#define SERVER_JOB_RECORD_H
+
+#include "server/job/job.h"
+#include "server/store/spool.h"
+
+/* The options and the owner's other settings of a restoration; free(). NULL when memory is out. */
+char *record_options(const struct restoration *r);
+
+/* A restoration with these settings, without a picture. ERROR_CORRUPT: the text is not one of record_options. */
+enum error_code record_restoration(const char *text, const struct limits *limits, struct restoration **out,
+                                   struct error *err) MUST_CHECK;
+
+/* restoration_report as text; free(). NULL when memory is out. */
+char *record_report(const struct restoration *r);
+
+/* An error, and whether the picture could be read before it; free(). NULL when memory is out. */
+char *record_error(const struct error *err, bool decoded);
+void record_read_error(const char *text, struct error *err, bool *decoded);
+
+/* Writes a finished job's pictures one after the other: the result, then each face's crop and restored picture. parts:
+ * a JSON array that tells where each of them lies: {kind ("result", "crop", "restored"), face, number, type, extension,
+ * offset, size}, and the result's etag; free(). Nothing is written, and parts is "[]", for a detection. */
+enum error_code record_output(const struct job *job, struct spool_file *file, char **parts,
+                              struct error *err) MUST_CHECK;
+
+#endif

@@ -1,0 +1,255 @@
+// Jobs that last: accepted, looked at, listed, cancelled, forgotten, and alive after a restart or a kill -9.
+import assert from 'node:assert/strict';
+import fs from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, test, before, after } from 'node:test';
+import { fixture, get, metrics, plain, png, post, sleep, start, until } from './client.mjs';
+
+const small = fixture('none.png'), big = png(3000, 2000);
+const slow = { version: 'none', bg_tile: '64', ext: 'jpg' }; // keeps a CPU busy for many seconds, in small tiles
+const submit = (server, picture, fields = plain, headers = {}) => post(server, '/v1/restore', { picture, name: 'a photo.png', fields: { ...fields, async: 'true' }, headers });
+const remove = (server, path) => fetch(server.url + path, { method: 'DELETE' });
+const job = async (server, id) => (await get(server, `/v1/jobs/${id}`)).json;
+const ended = (server, id, state = 'done') => until(`the job ${state}`, async () => {
+  const now = await job(server, id);
+  assert.ok(!['failed', 'cancelled', 'done'].includes(now.state) || now.state === state, JSON.stringify(now));
+  return now.state === state && now;
+});
+const result = async (server, id) => Buffer.from(await (await fetch(`${server.url}/v1/jobs/${id}/result`)).arrayBuffer());
+const spool = (state) => fs.readdirSync(join(state, 'spool')).filter((name) => /^[0-9a-f]{32}/.test(name));
+
+// A state folder that outlives servers.
+function folder(context) {
+  const path = fs.mkdtempSync(join(tmpdir(), 'restored-jobs-'));
+  context.after(() => fs.rmSync(path, { recursive: true, force: true }));
+  return path;
+}
+
+describe('one server', () => {
+  let server;
+  before(async () => { server = await start(); });
+  after(() => server.stop());
+
+  test('202 with Location; its result is that of the same request without async', async () => {
+    const accepted = await submit(server, small);
+    assert.equal(accepted.status, 202);
+    const { id, links } = accepted.json;
+    assert.match(id, /^[0-9a-f]{32}$/);
+    assert.equal(accepted.headers.get('location'), `/v1/jobs/${id}`);
+    assert.equal(links.self, `/v1/jobs/${id}`);
+    const done = await ended(server, id);
+    const direct = await post(server, '/v1/restore', { picture: small, name: 'a photo.png', fields: plain });
+    const answer = await fetch(server.url + done.links.result);
+    assert.equal(answer.headers.get('content-type'), direct.headers.get('content-type'));
+    assert.equal(answer.headers.get('etag'), direct.headers.get('etag'));
+    assert.equal(answer.headers.get('content-disposition'), direct.headers.get('content-disposition'));
+    assert.ok(Buffer.from(await answer.arrayBuffer()).equals(direct.bytes));
+    const report = (await post(server, '/v1/restore', { picture: small, fields: plain, headers: { Accept: 'application/json' } })).json;
+    for (const key of ['input', 'output', 'options', 'models', 'device', 'precision', 'faces', 'notes'])
+      assert.deepEqual(done[key], report[key], key);
+    assert.equal(done.progress, 1);
+    assert.equal(done.error, null);
+    for (const time of ['created', 'started', 'finished', 'expires']) assert.match(done[time], /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/);
+    assert.ok(Date.parse(done.expires) - Date.parse(done.finished) === 3600e3);
+    const head = await fetch(server.url + done.links.result, { method: 'HEAD' });
+    assert.equal(Number(head.headers.get('content-length')), direct.bytes.length);
+  });
+
+  test('Prefer: respond-async does the same; async=false wins over it', async () => {
+    const answer = await post(server, '/v1/restore', { picture: small, fields: plain, headers: { Prefer: 'wait=1, respond-async' } });
+    assert.equal(answer.status, 202);
+    assert.equal(answer.headers.get('preference-applied'), 'respond-async');
+    assert.equal((await post(server, '/v1/restore', { picture: small, fields: { ...plain, async: 'false' }, headers: { Prefer: 'respond-async' } })).status, 200);
+    await ended(server, answer.json.id);
+  });
+
+  test('a detection, too; it has no result', async () => {
+    const { status, json } = await post(server, '/v1/detect', { picture: small, fields: { async: 'true' } });
+    assert.equal(status, 202);
+    const done = await ended(server, json.id);
+    assert.ok(Array.isArray(done.faces));
+    assert.equal(done.links.result, undefined);
+    assert.equal((await get(server, `/v1/jobs/${json.id}/result`)).status, 404);
+  });
+
+  test('faces and crops', async () => {
+    const picture = fixture('two.png');
+    const { json } = await submit(server, picture, { faces_out: 'true', suffix: 'new' });
+    const done = await ended(server, json.id);
+    const restored = done.faces.filter((face) => face.action === 'restored');
+    assert.ok(restored.length > 0);
+    assert.equal(done.links.faces.length, 2 * restored.length);
+    for (const { id, kind, href } of done.links.faces) {
+      const answer = await fetch(server.url + href);
+      assert.equal(answer.status, 200);
+      assert.match(answer.headers.get('content-disposition'), kind === 'crop' ? /a photo_\d\d\.png/ : /a photo_\d\d_new\.png/);
+      assert.deepEqual([...Buffer.from(await answer.arrayBuffer()).subarray(0, 4)], [0x89, 0x50, 0x4e, 0x47], `${id} ${kind}`);
+    }
+    assert.equal((await get(server, `/v1/jobs/${json.id}/faces/99`)).status, 404);
+    assert.equal((await get(server, `/v1/jobs/${json.id}/faces/0?kind=hat`)).status, 400);
+  });
+
+  test('a running job is cancelled, a waiting one, too; a second DELETE forgets it', async () => {
+    const ids = [];
+    for (let i = 0; i < 10; i++) ids.push((await submit(server, big, slow)).json.id);
+    await until('a running job', async () => (await job(server, ids[0])).stage === 'background');
+    assert.equal((await get(server, `/v1/jobs/${ids[0]}/result`)).status, 409);
+    const last = await job(server, ids[9]);
+    assert.equal(last.state, 'queued');
+    assert.ok(last.position >= 0 && last.eta_seconds >= 0);
+    for (const id of ids) assert.equal((await remove(server, `/v1/jobs/${id}`)).status, 200);
+    for (const id of ids) await ended(server, id, 'cancelled');
+    const { error } = await job(server, ids[0]);
+    assert.equal(error.status, 499);
+    assert.equal((await remove(server, `/v1/jobs/${ids[0]}`)).status, 204);
+    assert.equal((await get(server, `/v1/jobs/${ids[0]}`)).status, 404);
+    assert.equal((await remove(server, `/v1/jobs/${ids[0]}`)).status, 404);
+  });
+
+  test('lists: newest first, pages, states, batches, since', async () => {
+    const since = new Date().toISOString(), ids = [];
+    for (let i = 0; i < 5; i++) ids.push((await submit(server, small, { ...plain, batch: i % 2 ? 'odd' : 'even' })).json.id);
+    for (const id of ids) await ended(server, id);
+    const all = [];
+    let path = `/v1/jobs?limit=2&since=${since}`;
+    for (; path; ) {
+      const { json } = await get(server, path);
+      all.push(...json.jobs.map(({ id }) => id));
+      path = json.next;
+    }
+    assert.deepEqual(all, [...ids].reverse());
+    assert.deepEqual((await get(server, '/v1/jobs?batch=odd')).json.jobs.map(({ id }) => id), [ids[3], ids[1]]);
+    assert.equal((await get(server, '/v1/jobs?batch=odd&state=queued,running')).json.jobs.length, 0);
+    for (const wrong of ['limit=0', 'limit=x', 'state=mad', 'since=yesterday', 'after=me', 'colour=1'])
+      assert.equal((await get(server, `/v1/jobs?${wrong}`)).status, 400, wrong);
+    const batch = (await get(server, '/v1/batches/even')).json;
+    assert.equal(batch.jobs, 3);
+    assert.equal(batch.done, 3);
+    assert.equal(batch.progress, 1);
+    assert.equal((await get(server, '/v1/batches/none')).status, 404);
+  });
+
+  test('a batch is cancelled as a whole', async () => {
+    for (let i = 0; i < 9; i++) await submit(server, big, { ...slow, batch: 'all' });
+    const answer = await remove(server, '/v1/batches/all');
+    assert.equal(answer.status, 200);
+    await until('the end of all', async () => (await get(server, '/v1/batches/all')).json.cancelled === 9);
+  });
+
+  test('Idempotency-Key: the same request is the same job, another one is refused', async () => {
+    const key = { 'Idempotency-Key': 'order 17' };
+    const first = await submit(server, small, plain, key), again = await submit(server, small, plain, key);
+    assert.equal(again.status, 202);
+    assert.equal(again.json.id, first.json.id);
+    const other = await submit(server, fixture('two.png'), plain, key);
+    assert.equal(other.status, 422);
+    assert.match(other.json.detail, new RegExp(first.json.id));
+    assert.equal((await submit(server, small, { ...plain, upscale: '3' }, key)).status, 422);
+    assert.equal((await submit(server, small, plain, { 'Idempotency-Key': 'x'.repeat(300) })).status, 400);
+    await ended(server, first.json.id);
+    await remove(server, `/v1/jobs/${first.json.id}`);
+    assert.notEqual((await submit(server, small, plain, key)).json.id, first.json.id, 'the key lives as long as the job');
+  });
+
+  test('what cannot be restored is refused before, or fails with its reason', async () => {
+    assert.equal((await submit(server, Buffer.from('no picture at all'))).status, 415);
+    assert.equal((await post(server, '/v1/restore', { picture: small, fields: { batch: 'a b' } })).status, 400);
+    const cut = fixture('two.png').subarray(0, 1500); // its header is fine
+    const { status, json } = await submit(server, cut);
+    assert.equal(status, 202);
+    const failed = await ended(server, json.id, 'failed');
+    assert.equal(failed.error.status, 422);
+    assert.equal(failed.error.code, 'corrupt');
+    assert.equal(failed.error.instance, `/v1/jobs/${json.id}`);
+    assert.equal((await get(server, `/v1/jobs/${json.id}/result`)).status, 409);
+    assert.equal((await get(server, '/v1/jobs/0123456789abcdef0123456789abcdef')).status, 404);
+    assert.equal((await get(server, '/v1/jobs/..%2f..%2fetc%2fpasswd')).status, 404);
+  });
+});
+
+test('a restart: what waited and what ran goes on, in order; results stay', { timeout: 120000 }, async (context) => {
+  const state = folder(context), args = ['--state_dir', state, '--drain_seconds', '0'];
+  let server = await start({ context, args });
+  const before = (await submit(server, small)).json.id;
+  await ended(server, before);
+  const bytes = await result(server, before);
+  const long = (await submit(server, big, slow)).json.id, ids = [];
+  for (let i = 0; i < 12; i++) ids.push((await submit(server, small)).json.id);
+  await until('a running job', async () => (await job(server, long)).stage === 'background');
+  await server.stop();
+  server = await start({ context, args });
+  assert.ok((await result(server, before)).equals(bytes));
+  assert.ok((await job(server, long)).attempts <= 1, 'a stop is no failed attempt');
+  await remove(server, `/v1/jobs/${long}`);
+  const done = [];
+  for (const id of ids) done.push(await ended(server, id));
+  for (const id of ids) assert.ok((await result(server, id)).equals(bytes));
+  const starts = done.map(({ started }) => started);
+  assert.deepEqual(starts, [...starts].sort());
+  await server.stop();
+});
+
+test('kill -9 loses nothing; three times at the same picture, and it is failed', { timeout: 240000 }, async (context) => {
+  const state = folder(context), args = ['--state_dir', state];
+  let server = await start({ context, args });
+  const poison = (await submit(server, big, slow)).json.id;
+  for (let i = 1; i <= 3; i++) {
+    await until('a running job', async () => (await job(server, poison)).stage === 'background');
+    assert.equal((await job(server, poison)).attempts, i);
+    server.process.kill('SIGKILL');
+    await new Promise((done) => server.process.on('exit', done));
+    server = await start({ context, args });
+  }
+  const failed = await ended(server, poison, 'failed');
+  assert.match(failed.error.detail, /3 (times|attempts)/i);
+  const good = (await submit(server, small)).json.id;
+  await ended(server, good);
+  await remove(server, `/v1/jobs/${good}`);
+  assert.deepEqual(spool(state), []);
+  await server.stop();
+});
+
+test('results expire, and then they are gone', { timeout: 60000 }, async (context) => {
+  const state = folder(context);
+  const server = await start({ context, args: ['--state_dir', state, '--result_ttl', '1'] });
+  const { id } = (await submit(server, small)).json;
+  await ended(server, id);
+  const status = await until('the end of the result', async () => {
+    const { status } = await get(server, `/v1/jobs/${id}/result`);
+    return status !== 200 && status;
+  });
+  assert.equal(status, 410);
+  await until('an empty spool', () => spool(state).length === 0);
+  await server.stop();
+});
+
+test('a full spool is 507, and harms no job that is there', { timeout: 60000 }, async (context) => {
+  const server = await start({ context, args: ['--spool_max_bytes', '1MiB'] });
+  const { id } = (await submit(server, small)).json;
+  const refused = await submit(server, big);
+  assert.equal(refused.status, 507);
+  assert.equal(refused.json.code, 'full');
+  await ended(server, id);
+  assert.equal((await post(server, '/v1/restore', { picture: small, fields: plain })).status, 200);
+  await server.stop();
+});
+
+test('two servers on one state_dir: the second refuses', async (context) => {
+  const state = folder(context);
+  const server = await start({ context, args: ['--state_dir', state] });
+  await assert.rejects(start({ context, args: ['--state_dir', state] }), /state_dir|another server/);
+  await server.stop();
+});
+
+test('more waiting jobs than async_queue are 429', { timeout: 60000 }, async (context) => {
+  const server = await start({ context, args: ['--async_queue', '2', '--drain_seconds', '0'] });
+  let refused;
+  for (let i = 0; i < 30 && !refused; i++) {
+    const answer = await submit(server, big, slow);
+    if (answer.status !== 202) refused = answer;
+  }
+  assert.equal(refused.status, 429);
+  assert.match(refused.headers.get('retry-after'), /^\d+$/);
+  await server.stop();
+});
