@@ -171,6 +171,10 @@ $(BUILD)/bench_image: $(BUILD)/tests/bench/bench_image.o $(patsubst %,$(BUILD)/r
                       $(patsubst %.c,$(BUILD)/%.o,$(wildcard server/image/*.c))
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lpng -ljpeg -lz -lm
 
+$(BUILD)/bench_store: $(BUILD)/tests/bench/bench_store.o $(patsubst %,$(BUILD)/runtime/base/%.o,error file mem thread utf8) \
+                      $(patsubst %.c,$(BUILD)/%.o,$(wildcard server/store/store*.c))
+	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lsqlite3 -lm
+
 # The long form of the suites that have one: the networks in their official sizes on the CPU against the oracle, and every single
 # allocation refused and fault injected. About an hour.
 check-long: deps-check

@@ -35,7 +35,6 @@ static const char *const store_sql_schema[] = {
     "CREATE INDEX jobs_token_batch ON jobs (token, batch, state, created, number) WHERE token <> '' AND batch <> ''",
     "CREATE INDEX jobs_queue ON jobs (low, turn, number, state, seconds) WHERE state <= 1",
     "CREATE INDEX jobs_client ON jobs (client, low, turn) WHERE state = 0",
-    "CREATE INDEX jobs_lease ON jobs (lease) WHERE state = 1",
     "CREATE INDEX jobs_expires ON jobs (expires) WHERE state >= 2",
     "CREATE UNIQUE INDEX jobs_key ON jobs (client, idempotency_key) WHERE idempotency_key IS NOT NULL",
 };
@@ -100,7 +99,7 @@ enum store_statement {
 #define STORE_SQL_COUNT(of) "SELECT state, count(*) FROM jobs WHERE state >= 0" of " GROUP BY state"
 #define STORE_SQL_COUNT_WAITING(of)                                                                                    \
     "SELECT coalesce((SELECT min(created) FROM jobs WHERE state = 0" of "), 0), "                                      \
-    "coalesce((SELECT sum(seconds) FROM jobs WHERE state <= 1 AND state = 0" of "), 0)"
+    "coalesce((SELECT sum(seconds) FROM jobs WHERE low >= 0 AND state <= 1 AND +state = 0" of "), 0)"
 #define STORE_SQL_FOUR(at, sql)                                                                                        \
     [at] = sql(STORE_SQL_ANY), [(at) + 1] = sql(STORE_SQL_TOKEN), [(at) + 2] = sql(STORE_SQL_BATCH),                   \
     [(at) + 3] = sql(STORE_SQL_TOKEN STORE_SQL_BATCH)
@@ -169,7 +168,7 @@ static const char *const store_sql[STORE_STATEMENTS] = {
     STORE_SQL_FOUR(STORE_COUNT_WAITING, STORE_SQL_COUNT_WAITING),
     [STORE_WAITING] = "SELECT count(*) FROM jobs WHERE state = 0 AND client = $1",
     [STORE_PLACE] = "SELECT low, turn, number FROM jobs WHERE id = $1 AND state = 0",
-    [STORE_AHEAD] = "SELECT count(*), coalesce(sum(seconds), 0) FROM jobs WHERE state <= 1 AND state = 0"
+    [STORE_AHEAD] = "SELECT count(*), coalesce(sum(seconds), 0) FROM jobs WHERE state <= 1 AND +state = 0"
                     " AND (low, turn, number) < ($1, $2, $3)",
     [STORE_FILES] = "SELECT id, state FROM jobs WHERE state <= 2",
 };

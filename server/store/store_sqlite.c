@@ -43,11 +43,12 @@ static bool store_no_room(int rc, int number)
     return rc == SQLITE_FULL || (rc == SQLITE_IOERR && (number == ENOSPC || number == EDQUOT || number == EFBIG));
 }
 
-/* What SQLite said last, in our terms. */
+/* What SQLite said last, in our terms. It keeps no number for what fails in a commit; errno has it, if it was 0 before.
+ */
 static enum error_code store_failed(const struct side *side, int rc, struct error *err)
 {
     const char *path = side->store->path;
-    const int number = side->db ? sqlite3_system_errno(side->db) : 0;
+    const int number = side->db && sqlite3_system_errno(side->db) ? sqlite3_system_errno(side->db) : errno;
     enum error_code code;
     switch (rc & 0xff) {
     case SQLITE_FULL:
@@ -105,6 +106,7 @@ static enum error_code store_damaged(const struct store *store, struct error *er
 struct query {
     struct side *side;
     sqlite3_stmt *s;
+    bool done; /* it has had its last row; another step would carry it out once more */
     enum error_code code;
     struct error *err;
 };
@@ -157,9 +159,11 @@ static struct query query_start(struct side *side, enum store_statement which, s
 /* The next row; false: there is none, or it failed. */
 static bool query_row(struct query *query)
 {
-    if (query->code)
+    if (query->code || query->done)
         return false;
+    errno = 0;
     const int rc = sqlite3_step(query->s);
+    query->done = rc != SQLITE_ROW;
     if (rc != SQLITE_ROW && rc != SQLITE_DONE)
         query->code = store_failed(query->side, rc, query->err);
     return rc == SQLITE_ROW;
@@ -174,6 +178,7 @@ static enum error_code query_end(struct query *query)
         sqlite3_reset(query->s);
         sqlite3_clear_bindings(query->s);
     }
+    query->done = true;
     return query->code;
 }
 
@@ -310,6 +315,7 @@ static void side_close(struct side *side)
 
 static enum error_code side_exec(struct side *side, const char *sql, struct error *err)
 {
+    errno = 0;
     const int rc = sqlite3_exec(side->db, sql, NULL, NULL, NULL);
     return rc ? store_failed(side, rc, err) : OK;
 }
@@ -318,6 +324,7 @@ static enum error_code side_exec(struct side *side, const char *sql, struct erro
 static enum error_code side_ask(struct side *side, const char *sql, char text[64], int64_t *number, struct error *err)
 {
     sqlite3_stmt *s = NULL;
+    errno = 0;
     int rc = sqlite3_prepare_v2(side->db, sql, -1, &s, NULL);
     *text = 0;
     *number = 0;
@@ -335,6 +342,7 @@ static enum error_code side_ask(struct side *side, const char *sql, char text[64
 /* A connection to the file, which is there. Nothing of it is changed yet, not even when it is closed. */
 static enum error_code side_open(struct side *side, const char *path, struct error *err)
 {
+    errno = 0;
     int rc = sqlite3_open_v2(path, &side->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);
     if (rc)
         return store_failed(side, rc, err);
