@@ -315,13 +315,32 @@ format:
 	clang-format -i $(shell git ls-files '*.c' '*.h')
 
 PREFIX ?= /usr/local
+MONITORING := config/grafana.json config/alerts.yml
 # With these, in their folders, the links of README.md and docs/ lead somewhere.
-DOCFILES := $(wildcard docs/*.md docs/figures/*) config/restored.conf config/models.conf models/README.md \
+DOCFILES := $(wildcard docs/*.md docs/figures/*) $(wildcard config/restored.*) config/models.conf $(MONITORING) models/README.md \
     models/starter/LICENSE models/training/make_sample.py $(patsubst %,%/README.md,runtime server shaders tests)
 DOCS   := $(DESTDIR)$(PREFIX)/share/doc/restored
+# What systemd and bash read, and tools for Prometheus and Grafana.
+UNITDIR     ?= $(PREFIX)/lib/systemd/system
+SYSUSERSDIR ?= $(PREFIX)/lib/sysusers.d
+COMPLETIONS ?= $(PREFIX)/share/bash-completion/completions
+# Manual pages and completion are made from what the program says of itself.
+$(BUILD)/man/.made: restored tools/man.sh
+	sh tools/man.sh ./restored $(@D)
+	@touch $@
+$(BUILD)/completion/restored: restored tools/completion.sh config/models.conf
+	@mkdir -p $(@D)
+	sh tools/completion.sh ./restored config/models.conf > $@.part && mv $@.part $@
+
 # The configuration of an earlier installation stays as it is. Models belong into PREFIX/share/restored/models.
-install: restored
+install: restored $(BUILD)/man/.made $(BUILD)/completion/restored
 	install -Dm755 restored $(DESTDIR)$(PREFIX)/bin/restored
+	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/man/man1 $(BUILD)/man/*.1
+	install -Dm644 -t $(DESTDIR)$(COMPLETIONS) $(BUILD)/completion/restored
+	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/restored $(MONITORING)
+	install -Dm644 config/restored.sysusers $(DESTDIR)$(SYSUSERSDIR)/restored.conf
+	install -Dm644 config/restored.service $(DESTDIR)$(UNITDIR)/restored.service
+	sed -i 's|^ExecStart=/usr/|ExecStart=$(PREFIX)/|' $(DESTDIR)$(UNITDIR)/restored.service
 	install -Dm644 -t $(DOCS) LICENSE README.md CHANGELOG.md SECURITY.md config/restored.conf
 	for file in $(DOCFILES); do install -Dm644 $$file $(DOCS)/$$file || exit 1; done
 	install -Dm644 models/starter/LICENSE $(DOCS)/LICENSE.starter-models
@@ -330,7 +349,10 @@ install: restored
 
 # Models stay, and so does a configuration that was changed.
 uninstall:
-	rm -f $(DESTDIR)$(PREFIX)/bin/restored
+	rm -f $(DESTDIR)$(PREFIX)/bin/restored $(DESTDIR)$(PREFIX)/share/man/man1/restored.1 \
+	    $(DESTDIR)$(PREFIX)/share/man/man1/restored-*.1 $(DESTDIR)$(COMPLETIONS)/restored \
+	    $(DESTDIR)$(SYSUSERSDIR)/restored.conf $(DESTDIR)$(UNITDIR)/restored.service \
+	    $(MONITORING:config/%=$(DESTDIR)$(PREFIX)/share/restored/%)
 	rm -rf $(DOCS)
 	! cmp -s config/restored.conf $(DESTDIR)$(SYSCONFDIR)/restored/restored.conf || \
 	    rm $(DESTDIR)$(SYSCONFDIR)/restored/restored.conf

@@ -6,7 +6,7 @@ build='gcc:cc libc6-dev make:make libmicrohttpd-dev libvulkan-dev libjansson-dev
     libcurl4-gnutls-dev:curl-config libsqlite3-dev libarchive-dev ca-certificates glslc:glslc'
 run="$build mesa-vulkan-drivers"
 check="$run spirv-tools:spirv-val vulkan-validationlayers libcmocka-dev clang:clang libclang-rt-dev nodejs:node npm:npm
-    chromium:chromium curl:curl"
+    chromium:chromium curl:curl systemd:systemd-analyze mandoc:mandoc"
 
 case "$1" in
 run) wanted=$run ;;

@@ -62,7 +62,9 @@ test('make install and uninstall', () => {
   const conf = path.join(folder, 'etc/restored/restored.conf');
   const docs = path.join(folder, 'opt/r/share/doc/restored');
   make('install');
-  for (const name of ['bin/restored', ...['CHANGELOG.md', 'LICENSE', 'LICENSE.starter-models', 'README.md', 'SECURITY.md', 'restored.conf', 'docs/api.md'].map((file) => `share/doc/restored/${file}`)])
+  for (const name of ['bin/restored', ...['CHANGELOG.md', 'LICENSE', 'LICENSE.starter-models', 'README.md', 'SECURITY.md', 'restored.conf', 'docs/api.md'].map((file) => `share/doc/restored/${file}`),
+    'share/man/man1/restored-serve.1', 'share/bash-completion/completions/restored', 'share/restored/alerts.yml', 'share/restored/grafana.json',
+    'lib/systemd/system/restored.service', 'lib/sysusers.d/restored.conf'])
     assert.ok(files().includes(`opt/r/${name}`), name);
   assert.ok(fs.existsSync(conf));
   for (const name of ['README.md', 'SECURITY.md', 'CHANGELOG.md', ...fs.readdirSync(path.join(docs, 'docs')).filter((file) => file.endsWith('.md')).map((file) => `docs/${file}`)])

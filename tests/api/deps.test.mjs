@@ -55,13 +55,13 @@ test("what is installed for another architecture alone is missing", () => {
 
 test('a command that is there needs no package', () => {
   script('npm', ':');
-  for (const name of ['spirv-val', 'clang', 'node', 'chromium', 'curl']) script(name, ':');
+  for (const name of ['spirv-val', 'clang', 'node', 'chromium', 'curl', 'systemd-analyze', 'mandoc']) script(name, ':');
   assert.equal(run('check', { MISSING: 'npm nodejs' }).status, 0);
   assert.deepEqual(log(), []);
 });
 
 test('says that node is too old for the tests, found or just installed', () => {
-  for (const name of ['npm', 'spirv-val', 'clang', 'chromium', 'curl']) script(name, ':');
+  for (const name of ['npm', 'spirv-val', 'clang', 'chromium', 'curl', 'systemd-analyze', 'mandoc']) script(name, ':');
   script('node', `case "$1" in --version) echo v16.20.2 ;; *) echo 'node: bad option' >&2; exit 9 ;; esac`);
   for (const env of [{}, { MISSING: 'libcmocka-dev' }]) {
     const r = run('check', env);
