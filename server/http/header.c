@@ -161,9 +161,9 @@ static size_t header_clean_name(const char *text, char *out, size_t room)
     return used;
 }
 
-void header_disposition(const char *name, const char *suffix, const char *extension, char *out, size_t size)
+void header_file_name(const char *name, const char *suffix, const char *extension, char out[HEADER_FILE_MAX])
 {
-    char stem[STEM_MAX + 1], tail[SUFFIX_MAX + 1], full[STEM_MAX + SUFFIX_MAX + 16], plain[sizeof full];
+    char stem[STEM_MAX + 1], tail[SUFFIX_MAX + 1];
     const char *base = name ? name : "";
     for (const char *at = base; *at; at++)
         if (*at == '/' || *at == '\\')
@@ -176,8 +176,13 @@ void header_disposition(const char *name, const char *suffix, const char *extens
     for (size_t n = strlen(stem); n && (stem[n - 1] == ' ' || stem[n - 1] == '.'); n--)
         stem[n - 1] = 0;
     header_clean_name(suffix ? suffix : "", tail, sizeof tail);
-    snprintf(full, sizeof full, "%s%s%s.%s", *stem ? stem : "restored", *tail ? "_" : "", tail, extension);
+    snprintf(out, HEADER_FILE_MAX, "%s%s%s.%.8s", *stem ? stem : "restored", *tail ? "_" : "", tail, extension);
+}
 
+void header_disposition(const char *name, const char *suffix, const char *extension, char *out, size_t size)
+{
+    char full[HEADER_FILE_MAX], plain[sizeof full];
+    header_file_name(name, suffix, extension, full);
     size_t used = 0;
     for (const char *at = full; *at; at += utf8_size(at))
         plain[used++] = utf8_size(at) == 1 ? *at : '_';

@@ -31,9 +31,13 @@ bool header_is_length(const char *text, size_t size);
  * accepts all. named (may be NULL): whether a range other than the wildcard for everything names it. */
 int header_accept(const char *accept, const char *type, bool *named);
 
-/* "attachment; filename=...; filename*=UTF-8''..." for a result made from the client's file name: its last path part
- * without extension, "_suffix" if there is one, ".extension". Control characters, quotes, path parts and what file
- * systems forbid are removed; the plain form is ASCII. name NULL or empty: "restored". */
+/* The name of a result's file, made from the client's file name: its last path part without extension, "_suffix" if
+ * there is one, ".extension". Control characters, quotes, path parts and what file systems forbid are removed. name
+ * NULL or empty: "restored". */
+#define HEADER_FILE_MAX 264
+void header_file_name(const char *name, const char *suffix, const char *extension, char out[HEADER_FILE_MAX]);
+
+/* "attachment; filename=...; filename*=UTF-8''..." with that name; the plain form is ASCII. */
 void header_disposition(const char *name, const char *suffix, const char *extension, char *out, size_t size);
 
 /* A JSON array of texts, in ASCII, of at most HEADER_NOTES_MAX bytes: only whole texts and, if not all fit, a last one

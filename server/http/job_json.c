@@ -125,6 +125,14 @@ static json_t *job_json_options(const struct store_job *row)
     return options ? options : json_null();
 }
 
+void job_json_suffix(const struct store_job *row, char out[OPTION_NAME_MAX])
+{
+    json_t *options = job_json_options(row);
+    const char *suffix = json_string_value(json_object_get(options, "suffix"));
+    snprintf(out, OPTION_NAME_MAX, "%s", suffix ? suffix : "");
+    json_decref(options);
+}
+
 json_t *job_json(const struct request *request, const struct keeper_view *view)
 {
     const struct store_job *row = &view->job;

@@ -13,6 +13,10 @@ json_t *job_json(const struct request *request, const struct keeper_view *view);
 /* A row of a list: without report, position and progress. */
 json_t *job_json_row(const struct store_job *row);
 
+/* The suffix of its result's file name, "" if there is none. */
+#define JOB_JSON_TAIL_MAX (OPTION_NAME_MAX + 16)
+void job_json_suffix(const struct store_job *row, char out[OPTION_NAME_MAX]);
+
 /* A time in milliseconds since 1970 as RFC 3339 in UTC, or null for 0. */
 json_t *job_json_time(int64_t milliseconds);
 /* Now, in such milliseconds. */

@@ -1,4 +1,4 @@
-/* Asynchronous jobs: accepting them, /v1/jobs and /v1/batches. */
+/* Asynchronous jobs: accepting them, and /v1/jobs. */
 #include <ctype.h>
 #include <limits.h>
 #include <stdio.h>
@@ -9,27 +9,26 @@
 #include "runtime/base/mem.h"
 #include "server/http/header.h"
 #include "server/http/job_json.h"
+#include "server/http/route_jobs.h"
 #include "server/http/router.h"
 #include "server/job/record.h"
 
 #define LIST_MOST 1000
 #define LIST_USUAL 100
 
-static enum MHD_Result route_jobs_fail(struct request *request, enum reply reply, const struct error *err)
+enum MHD_Result route_jobs_fail(struct request *request, enum reply reply, const struct error *err)
 {
     return reply_problem(request, reply, err, NULL, NULL, NULL);
 }
 
-/* Refuses a request about jobs where none can be kept. */
-static bool route_jobs_there(const struct request *request, struct error *err)
+bool route_jobs_there(const struct request *request, struct error *err)
 {
     if (!request->server->keeper)
         error_set(err, ERROR_BUSY, "this server keeps no asynchronous jobs: it has no folder for them (state_dir)");
     return request->server->keeper;
 }
 
-/* Whose jobs the client may see: this token's; NULL: all. */
-static const char *route_jobs_token(const struct request *request)
+const char *route_jobs_token(const struct request *request)
 {
     return request->identity.admin ? NULL : request->identity.name;
 }
@@ -56,8 +55,7 @@ static void route_jobs_resume(void *context)
     MHD_resume_connection(context);
 }
 
-/* A ticket of this request; NULL when memory is out. */
-static struct keeper_ticket *route_jobs_ticket(struct request *request, enum keeper_wish wish)
+struct keeper_ticket *route_jobs_ticket(struct request *request, enum keeper_wish wish)
 {
     struct keeper_ticket *ticket = mem_calloc(1, sizeof *ticket);
     if (!ticket)
@@ -69,8 +67,7 @@ static struct keeper_ticket *route_jobs_ticket(struct request *request, enum kee
     return ticket;
 }
 
-/* The connection waits until the ticket is done. */
-static enum MHD_Result route_jobs_ask(struct request *request)
+enum MHD_Result route_jobs_ask(struct request *request)
 {
     connection_holding(request->link);
     MHD_suspend_connection(request->connection);
@@ -290,23 +287,19 @@ static json_t *route_job_part(json_t *parts, const struct job_picture *picture)
     return NULL;
 }
 
-/* The file name that a client saves it under: those of the command line. */
-static void route_job_disposition(const struct store_job *row, json_t *part, char *out, size_t size)
+/* What is added to the name of the file that a client saves it in: as on the command line. */
+static void route_job_tail(const struct store_job *row, json_t *part, char tail[JOB_JSON_TAIL_MAX])
 {
-    json_t *json = row->options ? json_loads(row->options, 0, NULL) : NULL;
-    const char *suffix = json_string_value(json_object_get(json_object_get(json, "options"), "suffix"));
+    char suffix[OPTION_NAME_MAX];
     const char *kind = json_string_value(json_object_get(part, "kind"));
-    char tail[OPTION_NAME_MAX + 16];
     const int number = (int)json_integer_value(json_object_get(part, "number"));
-    suffix = suffix ? suffix : "";
+    job_json_suffix(row, suffix);
     if (!strcmp(kind, "result"))
-        snprintf(tail, sizeof tail, "%s", suffix);
+        snprintf(tail, JOB_JSON_TAIL_MAX, "%s", suffix);
     else if (!strcmp(kind, "crop"))
-        snprintf(tail, sizeof tail, "%02d", number);
+        snprintf(tail, JOB_JSON_TAIL_MAX, "%02d", number);
     else
-        snprintf(tail, sizeof tail, "%02d%s%s", number, *suffix ? "_" : "", suffix);
-    header_disposition(row->name, tail, json_string_value(json_object_get(part, "extension")), out, size);
-    json_decref(json);
+        snprintf(tail, JOB_JSON_TAIL_MAX, "%02d%s%s", number, *suffix ? "_" : "", suffix);
 }
 
 static enum MHD_Result route_job_send(struct request *request, const struct store_job *row, json_t *part)
@@ -329,10 +322,11 @@ static enum MHD_Result route_job_send(struct request *request, const struct stor
         error_set(&err, ERROR_IO, "the result of this job is damaged");
         return route_jobs_fail(request, REPLY_INTERNAL, &err);
     }
-    char text[1024];
+    char text[1024], tail[JOB_JSON_TAIL_MAX];
     const char *etag = json_string_value(json_object_get(part, "etag"));
     request->answer_bytes = size;
-    route_job_disposition(row, part, text, sizeof text);
+    route_job_tail(row, part, tail);
+    header_disposition(row->name, tail, json_string_value(json_object_get(part, "extension")), text, sizeof text);
     MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_DISPOSITION, text);
     MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
     if (etag)
@@ -483,66 +477,4 @@ enum MHD_Result route_jobs(struct request *request)
     snprintf(next, sizeof next, "/v1/jobs?%safter=%s", list.query, list.last);
     return reply_json(request, REPLY_OK,
                       json_pack("{s:o, s:o}", "jobs", list.jobs, "next", more ? json_string(next) : json_null()));
-}
-
-/* --- batches -------------------------------------------------------------------------------------------------------
- */
-
-static enum MHD_Result route_batch_show(struct request *request, struct error *err)
-{
-    struct store_counts counts;
-    const char *name = request->parts.id;
-    uint64_t total = 0;
-    if (!upload_is_batch(name) ||
-        store_count(keeper_store(request->server->keeper), name, route_jobs_token(request), &counts, err))
-        return route_jobs_fail(request, err->code ? reply_for(err->code) : REPLY_NOT_FOUND, err);
-    for (int state = 0; state < STORE_STATES; state++)
-        total += counts.jobs[state];
-    if (!total) {
-        error_set(err, ERROR_NOT_FOUND, "there is no batch of this name");
-        return route_jobs_fail(request, REPLY_NOT_FOUND, err);
-    }
-    const uint64_t ended = total - counts.jobs[STORE_QUEUED] - counts.jobs[STORE_RUNNING];
-    json_t *json = json_pack("{s:s, s:I, s:f, s:f}", "batch", name, "jobs", (json_int_t)total, "progress",
-                             (double)ended / (double)total, "eta_seconds",
-                             worker_pool_seconds(request->server->pool, counts.seconds_queued));
-    for (int state = 0; state < STORE_STATES; state++)
-        json_object_set_new(json, job_json_state((enum store_state)state),
-                            json_integer((json_int_t)counts.jobs[state]));
-    char path[160];
-    snprintf(path, sizeof path, "/v1/jobs?batch=%s", name);
-    json_object_set_new(json, "links", json_pack("{s:s}", "jobs", path));
-    return reply_json(request, REPLY_OK, json);
-}
-
-enum MHD_Result route_batch(struct request *request)
-{
-    struct error err = ERROR_INIT;
-    if (!route_jobs_there(request, &err))
-        return route_jobs_fail(request, REPLY_UNAVAILABLE, &err);
-    return route_batch_show(request, &err);
-}
-
-enum MHD_Result route_batch_delete(struct request *request)
-{
-    struct error err = ERROR_INIT;
-    struct keeper_ticket *ticket = request->ticket;
-    const char *token = route_jobs_token(request);
-    if (!route_jobs_there(request, &err))
-        return route_jobs_fail(request, REPLY_UNAVAILABLE, &err);
-    if (!ticket) {
-        if (!upload_is_batch(request->parts.id)) {
-            error_set(&err, ERROR_NOT_FOUND, "there is no batch of this name");
-            return route_jobs_fail(request, REPLY_NOT_FOUND, &err);
-        }
-        if (!(ticket = route_jobs_ticket(request, KEEPER_CANCEL_BATCH)))
-            return MHD_NO;
-        snprintf(ticket->job.batch, sizeof ticket->job.batch, "%s", request->parts.id);
-        snprintf(ticket->job.token, sizeof ticket->job.token, "%s", token ? token : "");
-        return route_jobs_ask(request);
-    }
-    connection_sending(request->link);
-    if (ticket->err.code)
-        return route_jobs_fail(request, reply_for(ticket->err.code), &ticket->err);
-    return route_batch_show(request, &err);
 }

@@ -20,6 +20,7 @@ static const struct route routes[] = {
     {"/v1/jobs/{id}/faces/{n}", ROUTE_GET, NULL, route_job_face, ROUTE_GUARDED},
     {"/v1/batches/{id}", ROUTE_GET, NULL, route_batch, ROUTE_GUARDED},
     {"/v1/batches/{id}", ROUTE_DELETE, NULL, route_batch_delete, ROUTE_GUARDED},
+    {"/v1/batches/{id}/results.zip", ROUTE_GET, NULL, route_batch_results, ROUTE_GUARDED},
     {"/v1/devices", ROUTE_GET, NULL, route_devices, ROUTE_GUARDED},
     {"/v1/models", ROUTE_GET, NULL, route_models, ROUTE_GUARDED},
     {"/v1/capabilities", ROUTE_GET, NULL, route_capabilities, ROUTE_GUARDED},

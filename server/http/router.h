@@ -61,6 +61,7 @@ enum MHD_Result route_job_result(struct request *request);
 enum MHD_Result route_job_face(struct request *request);
 enum MHD_Result route_batch(struct request *request);
 enum MHD_Result route_batch_delete(struct request *request);
+enum MHD_Result route_batch_results(struct request *request);
 enum MHD_Result route_devices(struct request *request);
 enum MHD_Result route_models(struct request *request);
 enum MHD_Result route_capabilities(struct request *request);

@@ -19,6 +19,21 @@ const ended = (server, id, state = 'done') => until(`the job ${state}`, async ()
 const result = async (server, id) => Buffer.from(await (await fetch(`${server.url}/v1/jobs/${id}/result`)).arrayBuffer());
 const spool = (state) => fs.readdirSync(join(state, 'spool')).filter((name) => /^[0-9a-f]{32}/.test(name));
 
+// The entries of an archive whose files are stored, by its directory at the end (APPNOTE.TXT 4.3).
+function unzip(bytes) {
+  const end = bytes.lastIndexOf(Buffer.from('PK\x05\x06', 'latin1'));
+  const entries = [];
+  for (let at = bytes.readUInt32LE(end + 16), i = 0; i < bytes.readUInt16LE(end + 10); i++) {
+    assert.equal(bytes.readUInt32LE(at), 0x02014b50);
+    assert.equal(bytes.readUInt16LE(at + 10), 0, 'stored');
+    const size = bytes.readUInt32LE(at + 24), local = bytes.readUInt32LE(at + 42), length = bytes.readUInt16LE(at + 28);
+    const data = local + 30 + bytes.readUInt16LE(local + 26) + bytes.readUInt16LE(local + 28);
+    entries.push({ name: bytes.toString('utf8', at + 46, at + 46 + length), data: bytes.subarray(data, data + size) });
+    at += 46 + length + bytes.readUInt16LE(at + 30) + bytes.readUInt16LE(at + 32);
+  }
+  return entries;
+}
+
 // A state folder that outlives servers.
 function folder(context) {
   const path = fs.mkdtempSync(join(tmpdir(), 'restored-jobs-'));
@@ -128,6 +143,22 @@ describe('one server', () => {
     assert.equal(batch.done, 3);
     assert.equal(batch.progress, 1);
     assert.equal((await get(server, '/v1/batches/none')).status, 404);
+  });
+
+  test('the results of a batch in one file, with names of their own', async () => {
+    const names = ['föto.png', 'a photo.png', 'a photo.png', '../../etc/passwd.png'];
+    for (const name of names) {
+      const { json } = await post(server, '/v1/restore', { picture: small, name, fields: { ...plain, batch: 'zip', suffix: 'x' } });
+      await ended(server, json.id);
+    }
+    const one = (await get(server, '/v1/jobs?batch=zip&limit=1')).json.jobs[0].id;
+    const answer = await fetch(`${server.url}/v1/batches/zip/results.zip`);
+    assert.equal(answer.headers.get('content-type'), 'application/zip');
+    const entries = unzip(Buffer.from(await answer.arrayBuffer()));
+    assert.deepEqual(entries.map(({ name }) => name), ['föto_x.png', 'a photo_x.png', 'a photo_x (2).png', 'passwd_x.png']);
+    const bytes = await result(server, one);
+    for (const { data } of entries) assert.ok(data.equals(bytes));
+    assert.equal((await get(server, '/v1/batches/nothing/results.zip')).status, 404);
   });
 
   test('a batch is cancelled as a whole', async () => {

@@ -1,0 +1,245 @@
+#include "server/http/batch_zip.h"
+
+#include <archive.h>
+#include <archive_entry.h>
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/base/mem.h"
+#include "server/http/header.h"
+#include "server/http/job_json.h"
+
+#define BLOCK 65536
+
+struct batch_zip {
+    struct keeper *keeper;
+    char (*ids)[33];
+    size_t count, room;
+    size_t next;   /* ids before it are sent; they go from the last to the first */
+    json_t *names; /* those in use */
+    struct archive *archive;
+    int fd; /* of the picture that is being sent; -1: none */
+    uint64_t at, left;
+    bool closed, failed;
+    uint8_t *made; /* of the archive, not sent yet */
+    size_t made_size, made_sent, made_room;
+};
+
+static void batch_zip_free(void *context)
+{
+    struct batch_zip *zip = context;
+    if (zip->archive)
+        archive_write_free(zip->archive); /* may write its end once more */
+    if (zip->fd >= 0)
+        close(zip->fd);
+    json_decref(zip->names);
+    free(zip->ids);
+    free(zip->made);
+    free(zip);
+}
+
+static void batch_zip_add(void *context, const struct store_job *job)
+{
+    struct batch_zip *zip = context;
+    if (zip->count == zip->room) {
+        const size_t room = zip->room ? 2 * zip->room : 64;
+        void *grown = realloc(zip->ids, room * sizeof *zip->ids);
+        zip->failed |= !grown;
+        if (!grown)
+            return;
+        zip->ids = grown;
+        zip->room = room;
+    }
+    if (job->output_bytes)
+        memcpy(zip->ids[zip->count++], job->id, sizeof job->id);
+}
+
+/* libarchive has made these bytes. */
+static la_ssize_t batch_zip_made(struct archive *archive, void *context, const void *bytes, size_t size)
+{
+    struct batch_zip *zip = context;
+    if (size > zip->made_room - zip->made_size) {
+        const size_t room = 2 * (zip->made_size + size);
+        uint8_t *grown = realloc(zip->made, room);
+        if (!grown) {
+            archive_set_error(archive, ENOMEM, "no memory");
+            return -1;
+        }
+        zip->made = grown;
+        zip->made_room = room;
+    }
+    memcpy(zip->made + zip->made_size, bytes, size);
+    zip->made_size += size;
+    return (la_ssize_t)size;
+}
+
+/* A name that is not in use: "photo.jpg", "photo (2).jpg", ... */
+static void batch_zip_name(struct batch_zip *zip, const char *wanted, char out[HEADER_FILE_MAX + 16])
+{
+    const char *dot = strrchr(wanted, '.');
+    const int stem = (int)(dot ? dot - wanted : (ptrdiff_t)strlen(wanted));
+    json_int_t number = json_integer_value(json_object_get(zip->names, wanted)) + 1;
+    snprintf(out, HEADER_FILE_MAX + 16, "%s", wanted);
+    for (; number > 1; number++) {
+        snprintf(out, HEADER_FILE_MAX + 16, "%.*s (%d)%s", stem, wanted, (int)number, dot ? dot : "");
+        if (!json_object_get(zip->names, out))
+            break;
+    }
+    json_object_set_new(zip->names, wanted, json_integer(number));
+    if (strcmp(out, wanted) != 0)
+        json_object_set_new(zip->names, out, json_integer(1));
+}
+
+/* Where the result of a job lies in its file. */
+static bool batch_zip_part(const struct store_job *row, uint64_t *offset, uint64_t *size, char extension[16])
+{
+    json_t *parts = row->parts ? json_loads(row->parts, 0, NULL) : NULL, *part;
+    size_t i;
+    bool found = false;
+    json_array_foreach(parts, i, part)
+    {
+        const char *kind = json_string_value(json_object_get(part, "kind"));
+        if (!kind || strcmp(kind, "result") != 0)
+            continue;
+        found = true;
+        *offset = (uint64_t)json_integer_value(json_object_get(part, "offset"));
+        *size = (uint64_t)json_integer_value(json_object_get(part, "size"));
+        const char *text = json_string_value(json_object_get(part, "extension"));
+        snprintf(extension, 16, "%s", text ? text : "bin");
+    }
+    json_decref(parts);
+    return found;
+}
+
+/* Begins the entry of a job; one whose result is not there any more is left out. */
+static bool batch_zip_begin(struct batch_zip *zip, const struct store_job *row)
+{
+    struct error ignored = ERROR_INIT;
+    char extension[16], suffix[OPTION_NAME_MAX], wanted[HEADER_FILE_MAX], name[HEADER_FILE_MAX + 16];
+    uint64_t bytes;
+    if (!batch_zip_part(row, &zip->at, &zip->left, extension) ||
+        spool_read(keeper_spool(zip->keeper), row->id, SPOOL_OUTPUT, &zip->fd, &bytes, &ignored)) {
+        zip->fd = -1;
+        return true;
+    }
+    job_json_suffix(row, suffix);
+    header_file_name(row->name, suffix, extension, wanted);
+    batch_zip_name(zip, wanted, name);
+    struct archive_entry *entry = archive_entry_new2(zip->archive);
+    archive_entry_set_pathname_utf8(entry, name);
+    archive_entry_set_filetype(entry, AE_IFREG);
+    archive_entry_set_perm(entry, 0644);
+    archive_entry_set_size(entry, (la_int64_t)zip->left);
+    archive_entry_set_mtime(entry, row->finished / 1000, 0);
+    const bool good = archive_write_header(zip->archive, entry) >= ARCHIVE_WARN;
+    archive_entry_free(entry);
+    return good;
+}
+
+/* A block more of the picture at hand. */
+static bool batch_zip_copy(struct batch_zip *zip)
+{
+    uint8_t block[BLOCK];
+    const size_t want = zip->left < sizeof block ? (size_t)zip->left : sizeof block;
+    ssize_t n;
+    do
+        n = want ? pread(zip->fd, block, want, (off_t)zip->at) : 0;
+    while (n < 0 && errno == EINTR);
+    if (n < 0 || (want && !n) || (n && archive_write_data(zip->archive, block, (size_t)n) != n))
+        return false;
+    zip->at += (uint64_t)n;
+    zip->left -= (uint64_t)n;
+    if (zip->left)
+        return true;
+    close(zip->fd);
+    zip->fd = -1;
+    return archive_write_finish_entry(zip->archive) >= ARCHIVE_WARN;
+}
+
+/* Makes more of the archive. */
+static bool batch_zip_step(struct batch_zip *zip)
+{
+    struct store_job row;
+    struct error ignored = ERROR_INIT;
+    bool found = false;
+    if (zip->fd >= 0)
+        return batch_zip_copy(zip);
+    if (zip->next == zip->count) {
+        zip->closed = true;
+        return archive_write_close(zip->archive) >= ARCHIVE_WARN;
+    }
+    const char *id = zip->ids[zip->count - ++zip->next];
+    if (store_get(keeper_store(zip->keeper), id, &row, &found, &ignored))
+        return false;
+    const bool good = !found || batch_zip_begin(zip, &row);
+    store_job_clear(&row);
+    return good;
+}
+
+/* libmicrohttpd wants more to send. */
+static ssize_t batch_zip_read(void *context, uint64_t position, char *out, size_t most)
+{
+    struct batch_zip *zip = context;
+    (void)position;
+    while (zip->made_sent == zip->made_size) {
+        zip->made_sent = zip->made_size = 0;
+        if (zip->closed)
+            return MHD_CONTENT_READER_END_OF_STREAM;
+        if (!batch_zip_step(zip))
+            return MHD_CONTENT_READER_END_WITH_ERROR;
+    }
+    const size_t left = zip->made_size - zip->made_sent, size = left < most ? left : most;
+    memcpy(out, zip->made + zip->made_sent, size);
+    zip->made_sent += size;
+    return (ssize_t)size;
+}
+
+static enum error_code batch_zip_collect(struct batch_zip *zip, const char *batch, const char *token, struct error *err)
+{
+    struct store_filter filter = {.token = token, .batch = batch, .states = 1u << STORE_DONE, .limit = 1000};
+    bool more = true;
+    while (more) {
+        enum error_code code = store_list(keeper_store(zip->keeper), &filter, batch_zip_add, zip, &more, err);
+        if (code)
+            return code;
+        if (more && zip->count)
+            memcpy(filter.after, zip->ids[zip->count - 1], sizeof filter.after);
+        else
+            more = false;
+    }
+    if (zip->failed)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the list of results");
+    return zip->count ? OK : error_set(err, ERROR_NOT_FOUND, "no job of this batch has a result");
+}
+
+struct MHD_Response *batch_zip_response(struct keeper *keeper, const char *batch, const char *token, struct error *err)
+{
+    struct batch_zip *zip = mem_calloc(1, sizeof *zip);
+    if (!zip) {
+        error_set(err, ERROR_NO_MEMORY, "no memory for an archive");
+        return NULL;
+    }
+    zip->keeper = keeper;
+    zip->fd = -1;
+    if (batch_zip_collect(zip, batch, token, err)) {
+        batch_zip_free(zip);
+        return NULL;
+    }
+    zip->names = json_object();
+    zip->archive = archive_write_new();
+    struct MHD_Response *response = NULL;
+    if (zip->names && zip->archive && archive_write_set_format_zip(zip->archive) == ARCHIVE_OK &&
+        archive_write_set_options(zip->archive, "zip:compression=store,zip:hdrcharset=UTF-8") >= ARCHIVE_WARN &&
+        archive_write_set_bytes_per_block(zip->archive, 0) == ARCHIVE_OK &&
+        archive_write_open2(zip->archive, zip, NULL, batch_zip_made, NULL, NULL) == ARCHIVE_OK)
+        response = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK, batch_zip_read, zip, batch_zip_free);
+    if (!response) {
+        error_set(err, ERROR_NO_MEMORY, "an archive could not be begun");
+        batch_zip_free(zip);
+    }
+    return response;
+}

@@ -1,0 +1,21 @@
+/* What the routes of jobs and of batches share.
+ * Thread-safety: as struct request. */
+#ifndef SERVER_HTTP_ROUTE_JOBS_H
+#define SERVER_HTTP_ROUTE_JOBS_H
+
+#include "server/http/request.h"
+
+enum MHD_Result route_jobs_fail(struct request *request, enum reply reply, const struct error *err);
+
+/* Whether the server keeps jobs; else err says why not. */
+bool route_jobs_there(const struct request *request, struct error *err);
+
+/* Whose jobs the client may see: this token's; NULL: all. */
+const char *route_jobs_token(const struct request *request);
+
+/* A ticket of this request; NULL when memory is out. */
+struct keeper_ticket *route_jobs_ticket(struct request *request, enum keeper_wish wish);
+/* The connection is suspended until the ticket is done, and the route's answer is called again. */
+enum MHD_Result route_jobs_ask(struct request *request);
+
+#endif
