@@ -232,12 +232,14 @@ json_t *json_capabilities(const struct config *config, const struct model_store 
         const char *name;
         uint64_t value;
     } bounds[] = {
-        {"body_bytes", config->body_limit},     {"header_bytes", config->header_limit},
-        {"input_pixels", config->input_pixels}, {"result_pixels", config->result_pixels},
-        {"max_faces", config->max_faces},       {"queue", config->queue},
-        {"connections", config->connections},   {"connections_per_address", config->connections_per_address},
-        {"idle_seconds", config->idle_seconds}, {"request_seconds", config->request_seconds},
-        {"job_seconds", config->job_seconds},   {"stall_seconds", config->stall_seconds},
+        {"body_bytes", config->body_limit},       {"header_bytes", config->header_limit},
+        {"input_pixels", config->input_pixels},   {"result_pixels", config->result_pixels},
+        {"max_faces", config->max_faces},         {"queue", config->queue},
+        {"connections", config->connections},     {"connections_per_address", config->connections_per_address},
+        {"idle_seconds", config->idle_seconds},   {"request_seconds", config->request_seconds},
+        {"job_seconds", config->job_seconds},     {"stall_seconds", config->stall_seconds},
+        {"async_queue", config->async_queue},     {"result_seconds", config->result_ttl},
+        {"spool_bytes", config->spool_max_bytes},
     };
     json_t *limits = json_object();
     for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++)

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "runtime/base/mem.h"
 #include "server/process.h"
@@ -233,7 +234,29 @@ static void metrics_print_process(FILE *out, double started_seconds)
                     rows[i].name, rows[i].type, rows[i].name, rows[i].value);
 }
 
-char *metrics_render(struct metrics *metrics, struct worker_pool *pool, size_t *size)
+/* Asynchronous jobs; keeper NULL: none are kept. */
+static void metrics_print_kept(FILE *out, struct keeper *keeper)
+{
+    struct store_counts counts = {0};
+    struct error ignored = ERROR_INIT;
+    struct timespec now;
+    if (keeper && store_count(keeper_store(keeper), NULL, NULL, &counts, &ignored))
+        counts = (struct store_counts){0};
+    clock_gettime(CLOCK_REALTIME, &now);
+    static const char *const states[STORE_STATES] = {"queued", "running", "done", "failed", "cancelled"};
+    metrics_print_family(out, "async_jobs", "gauge", "Asynchronous jobs that are kept.");
+    for (int state = 0; state < STORE_STATES; state++)
+        fprintf(out, "restored_async_jobs{state=\"%s\"} %llu\n", states[state], (unsigned long long)counts.jobs[state]);
+    metrics_print_family(out, "async_oldest_seconds", "gauge",
+                         "How long the oldest waiting asynchronous job has waited.");
+    fprintf(out, "restored_async_oldest_seconds %.3f\n",
+            counts.oldest_queued ? (double)now.tv_sec + (double)now.tv_nsec / 1e9 - (double)counts.oldest_queued / 1e3
+                                 : 0.0);
+    metrics_print_family(out, "spool_bytes", "gauge", "Bytes of pictures in the state folder.");
+    fprintf(out, "restored_spool_bytes %llu\n", keeper ? (unsigned long long)spool_used(keeper_spool(keeper)) : 0ull);
+}
+
+char *metrics_render(struct metrics *metrics, struct worker_pool *pool, struct keeper *keeper, size_t *size)
 {
     char *text = NULL;
     FILE *out = open_memstream(&text, size);
@@ -241,6 +264,7 @@ char *metrics_render(struct metrics *metrics, struct worker_pool *pool, size_t *
         return NULL;
     metrics_print_http(out, metrics);
     metrics_print_jobs(out, pool);
+    metrics_print_kept(out, keeper);
     metrics_print_devices(out, pool);
     char loaded[ROLE_COUNT][128];
     worker_pool_loaded(pool, loaded);

@@ -3,7 +3,7 @@
 #ifndef SERVER_HTTP_METRICS_H
 #define SERVER_HTTP_METRICS_H
 
-#include "server/job/worker_pool.h"
+#include "server/job/keeper.h"
 
 enum rejected {
     REJECTED_QUEUE_FULL,
@@ -30,6 +30,6 @@ void metrics_request(struct metrics *metrics, const char *route, const char *met
 void metrics_rejected(struct metrics *metrics, enum rejected reason);
 
 /* The whole text, to be freed with free(); NULL when memory runs out. */
-char *metrics_render(struct metrics *metrics, struct worker_pool *pool, size_t *size);
+char *metrics_render(struct metrics *metrics, struct worker_pool *pool, struct keeper *keeper, size_t *size);
 
 #endif

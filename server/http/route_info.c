@@ -42,7 +42,7 @@ enum MHD_Result route_readyz(struct request *request)
 enum MHD_Result route_metrics(struct request *request)
 {
     size_t size = 0;
-    char *text = metrics_render(request->server->metrics, request->server->pool, &size);
+    char *text = metrics_render(request->server->metrics, request->server->pool, request->server->keeper, &size);
     return reply_text(request, REPLY_OK, text, size, "text/plain; version=0.0.4; charset=utf-8");
 }
 
