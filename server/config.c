@@ -59,6 +59,9 @@ static const struct config_key config_keys[] = {
     {KEY(tls_cert, KIND_TEXT), "", 0, 0,
      "file with the server's certificate and those that lead to its issuer (PEM): HTTPS instead of HTTP; empty: none"},
     {KEY(tls_key, KIND_TEXT), "", 0, 0, "file with the certificate's private key (PEM, without a password)"},
+    {KEY(sandbox, KIND_DIRECT), "auto", 0, 0,
+     "auto, true or false: whether the server goes without what it does not need of the system, see docs/security.md; "
+     "auto: where only the device cpu works"},
     {KEY(models_dir, KIND_TEXT), "", 0, 0,
      "folder of checkpoints, searched with its subfolders; empty: ./models, $XDG_DATA_HOME/restored/models; then "
      "always "

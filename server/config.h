@@ -45,6 +45,7 @@ struct config {
     uint64_t spool_max_bytes;
     enum log_level log_level;
     enum log_format log_format;
+    int sandbox;                /* number of its word */
     int cpu_isa, vulkan_direct; /* numbers of their words */
     uint64_t vulkan_memory;     /* bytes; 0: all there is */
     bool vulkan_matrix, vulkan_chain, vulkan_validation;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "server/cli/cli.h"
+#include "server/cli/cli_sandbox.h"
 #include "server/cli/notify.h"
 #include "server/http/server.h"
 #include "server/job/worker_pool.h"
@@ -21,7 +22,8 @@ static void serve_usage(void)
     printf(
         "restored serve [--config FILE] [--KEY VALUE]...\n\n"
         "Serves HTTP until SIGTERM or SIGINT. SIGHUP reads configuration, tokens and certificate again, and looks for\n"
-        "models; SIGUSR1 logs what it is doing. A key comes from " RESTORED_SYSCONFDIR "/restored/restored.conf, then from\n"
+        "models; SIGUSR1 logs what it is doing. A key comes from " RESTORED_SYSCONFDIR
+        "/restored/restored.conf, then from\n"
         "$XDG_CONFIG_HOME/restored/restored.conf (else ~/.config/restored/restored.conf), then from the environment\n"
         "as RESTORED_KEY, then from its flag; the later wins.\n\n"
         "  --config FILE              this file of `key = value` lines instead of those two; RESTORED_CONFIG=FILE "
@@ -156,7 +158,24 @@ static enum error_code serve_open_state(const struct config *config, struct work
                          pool, models, *spool, err);
 }
 
-static int serve_run(const struct config *config, int argc, char **argv)
+struct serve_start {
+    const struct config *config;
+    const struct config_files *files;
+    struct model_store *store;
+    struct sandbox *sandbox;
+};
+
+/* The devices are chosen, and threads are started next: from here on in the sandbox. */
+static enum error_code serve_chosen(void *context, struct devices *devices, struct error *err)
+{
+    struct serve_start *start = context;
+    enum error_code code = cli_sandbox_enter(&start->sandbox, start->config, start->files, start->store, devices, err);
+    if (!code)
+        model_store_open_defaults(start->store); /* while the workers open their devices */
+    return code;
+}
+
+static int serve_run(const struct config *config, const struct config_files *files, int argc, char **argv)
 {
     char cache[1024], url[160];
     struct error err = ERROR_INIT;
@@ -166,6 +185,7 @@ static int serve_run(const struct config *config, int argc, char **argv)
     struct spool *spool = NULL;
     struct server *server = NULL;
     struct notify_watch *watch = NULL;
+    struct serve_start start = {.config = config, .files = files};
     struct worker_settings settings = {.precision = config->precision,
                                        .workers = (int)config->workers,
                                        .queue = (size_t)config->queue,
@@ -175,6 +195,8 @@ static int serve_run(const struct config *config, int argc, char **argv)
                                        .memory = config->memory,
                                        .keep_seconds = (int64_t)config->keep_seconds,
                                        .device = config->device,
+                                       .chosen = serve_chosen,
+                                       .context = &start,
                                        .cache_dir = config_cache_dir(config, cache, sizeof cache)};
 
     /* Blocked before any thread is started, so that only this one gets the signals. */
@@ -188,7 +210,7 @@ static int serve_run(const struct config *config, int argc, char **argv)
 
     if (cli_open_store(&store, config, &err))
         goto out;
-    model_store_open_defaults(store); /* while the workers open their devices */
+    start.store = store;
     if (worker_pool_create(&pool, &settings, store, &err) ||
         serve_open_state(config, pool, store, &spool, &keeper, &err) ||
         server_create(&server, config, store, pool, keeper, &err))
@@ -223,6 +245,7 @@ out:
     spool_close(&spool);
     worker_pool_destroy(&pool);
     model_store_destroy(&store);
+    sandbox_destroy(&start.sandbox);
     if (err.code && err.code != ERROR_CANCELLED) /* by a signal that came while it started */
         return cli_fail(&err, CLI_FAILED);
     log_event(LOG_INFO, "end", "version=%s", RESTORED_VERSION);
@@ -251,5 +274,5 @@ int cli_serve(int argc, char **argv)
     config_apply_log(&config, LOG_DEBUG);
     config_apply(&config);
     device_set_cpu_handles((int)config.workers);
-    return serve_run(&config, argc, argv);
+    return serve_run(&config, &cli.files, argc, argv);
 }

@@ -252,6 +252,8 @@ static enum error_code worker_pool_create_devices(struct worker_pool *pool, cons
         code = devices_create(&pool->devices, list, count, err);
     if (!code)
         code = devices_choose(pool->devices, wanted, err);
+    if (!code && pool->settings.chosen)
+        code = pool->settings.chosen(pool->settings.context, pool->devices, err);
     free(list);
     return code;
 }

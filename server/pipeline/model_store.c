@@ -256,6 +256,11 @@ static struct store_file *store_unhashed(struct model_store *store)
     return file;
 }
 
+const char *model_store_folder(const struct model_store *store, int index)
+{
+    return index < store->path_count ? store->paths[index] : NULL;
+}
+
 void model_store_hash(struct model_store *store)
 {
     struct store_file *file;

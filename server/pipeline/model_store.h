@@ -72,6 +72,9 @@ size_t model_store_count(const struct model_store *store);
 const struct model_entry *model_store_at(const struct model_store *store, size_t index);
 size_t model_store_missing(const struct model_store *store, const struct model_missing **out);
 
+/* The folders that are searched, which need not exist; NULL after the last. */
+const char *model_store_folder(const struct model_store *store, int index);
+
 /* Computes the SHA-256 of every file that has none yet (which reads the whole file), and from it known_as for renamed
  * files. */
 void model_store_hash(struct model_store *store);

@@ -1,0 +1,79 @@
+#include "server/cli/cli_sandbox.h"
+
+#include "runtime/base/log.h"
+
+enum { SANDBOX_AUTO, SANDBOX_FALSE, SANDBOX_TRUE }; /* config->sandbox */
+
+/* Whether only the CPU works: drivers of GPUs need more than a sandbox leaves. */
+static bool cli_sandbox_is_cpu(struct devices *devices)
+{
+    uint32_t chosen = devices_chosen(devices, 0);
+    for (uint32_t left = chosen; left; left &= left - 1) {
+        struct device_info info;
+        devices_info(devices, __builtin_ctz(left), &info);
+        if (info.type != DEVICE_CPU)
+            return false;
+    }
+    return chosen != 0;
+}
+
+/* Why there is none; NULL: there is. */
+static const char *cli_sandbox_reason(const struct config *config, struct devices *devices)
+{
+#ifdef __SANITIZE_ADDRESS__
+    if (config->sandbox == SANDBOX_AUTO)
+        return "AddressSanitizer looks for leaks with ptrace";
+#endif
+    if (config->sandbox == SANDBOX_FALSE)
+        return "sandbox = false";
+    return config->sandbox == SANDBOX_AUTO && !cli_sandbox_is_cpu(devices) ? "drivers of GPUs work without" : NULL;
+}
+
+static void cli_sandbox_add(struct sandbox *sandbox, const struct config *config, const struct config_files *files,
+                            const struct model_store *store)
+{
+    char folder[1024];
+    sandbox_add_write(sandbox, config_cache_dir(config, folder, sizeof folder));
+    sandbox_add_write(sandbox, config_state_dir(config, folder, sizeof folder));
+    for (int i = 0; i < files->count; i++)
+        sandbox_add_file(sandbox, files->file[i].path);
+    sandbox_add_file(sandbox, config->auth_token_file);
+    sandbox_add_file(sandbox, config->tls_cert);
+    sandbox_add_file(sandbox, config->tls_key);
+    for (int i = 0; model_store_folder(store, i); i++)
+        sandbox_add_read(sandbox, model_store_folder(store, i));
+    model_store_lock(store);
+    for (size_t i = 0; i < model_store_count(store); i++) /* links may lead out of those folders */
+        if (!model_store_at(store, i)->content)
+            sandbox_add_file(sandbox, model_store_at(store, i)->path);
+    model_store_unlock(store);
+}
+
+enum error_code cli_sandbox_enter(struct sandbox **out, const struct config *config, const struct config_files *files,
+                                  const struct model_store *store, struct devices *devices, struct error *err)
+{
+    struct error local = ERROR_INIT;
+    int landlock = 0, outside = 0;
+    const char *reason = cli_sandbox_reason(config, devices);
+    *out = NULL;
+    if (reason) {
+        log_event(LOG_INFO, "sandbox", "seccomp=false landlock=0 reason=\"%s\"", reason);
+        return OK;
+    }
+    enum error_code code = sandbox_create(out, &local);
+    if (!code) {
+        cli_sandbox_add(*out, config, files, store);
+        if (!cli_sandbox_is_cpu(devices))
+            sandbox_add_devices(*out);
+        code = sandbox_enter(*out, &landlock, &outside, &local);
+    }
+    if (!code)
+        log_event(landlock ? LOG_INFO : LOG_WARN, "sandbox",
+                  "seccomp=true landlock=%d threads_outside=%d reason=\"%s\"", landlock, outside,
+                  landlock ? "" : "this kernel has no Landlock: files are not kept from the process");
+    else if (config->sandbox == SANDBOX_AUTO)
+        log_event(LOG_WARN, "sandbox", "seccomp=false landlock=%d reason=\"%s\"", landlock, local.text);
+    else
+        return error_copy(err, code, &local);
+    return OK;
+}
