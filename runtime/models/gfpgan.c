@@ -47,9 +47,9 @@ static void gfpgan_smallest(const struct model_info *info, struct session_shape 
     shape->variant = MODEL_NOISE_STORED;
 }
 
-static int gfpgan_out(const struct model_build *b, const char *name)
+static int gfpgan_out(struct model_build *b, const char *name)
 {
-    return build_dim(model_weights(b->model), name, 0);
+    return build_size(b, name, 0);
 }
 
 static void gfpgan_leaky(struct node *conv)
@@ -70,14 +70,14 @@ static struct view gfpgan_block(struct model_build *b, const char *name, struct 
     struct view skip, inner;
     if (side > graph_tensor_of(b->graph, x)->h) { /* a 1×1 convolution may just as well come before the enlargement */
         struct view small = build_like(b, x, channels);
-        build_conv(b, skip_name.text, x, small, 1);
+        build_conv_plain(b, skip_name.text, x, small, 1);
         inner = build_resize(b, RESIZE_BILINEAR, first, side, side);
         skip = build_resize(b, RESIZE_BILINEAR, small, side, side);
     } else {
         struct view small = build_resize(b, RESIZE_BILINEAR, x, side, side);
         inner = build_resize(b, RESIZE_BILINEAR, first, side, side);
         skip = build_like(b, inner, channels);
-        build_conv(b, skip_name.text, small, skip, 1);
+        build_conv_plain(b, skip_name.text, small, skip, 1);
     }
     struct view out = build_like(b, inner, channels);
     struct node *second = build_conv(b, build_name("%s.conv2", name), inner, out, 3);
@@ -158,12 +158,10 @@ static void gfpgan_modulations(struct model_build *b, int levels, int n, struct 
                    : of < 2 ? build_text("stylegan_decoder.style_convs.%d", 2 * level + of)
                             : build_text("stylegan_decoder.to_rgbs.%d", level);
         const struct build_text weight = build_text("%s.modulated_conv.weight", m->layer.text);
-        channels[i] = build_dim(model_weights(b->model), weight.text, 1);
-        in[i] = build_dim(model_weights(b->model), weight.text, 2);
-        if (in[i] < 1 || channels[i] < 1) {
-            build_fail(b, ERROR_CORRUPT, "tensor %s is missing", weight.text);
+        channels[i] = build_size(b, weight.text, 1);
+        in[i] = build_size(b, weight.text, 2);
+        if (in[i] < 1 || channels[i] < 1)
             return;
-        }
         m->style = graph_temp(g, n, in[i], 1, 1);
         build_linear(b, build_name("%s.modulated_conv.modulation", m->layer.text), gfpgan_latent(g, latents, code),
                      m->style);
@@ -187,7 +185,7 @@ static void gfpgan_modulations(struct model_build *b, int levels, int n, struct 
 static struct node *gfpgan_modulated(struct model_build *b, const struct modulation *m, struct view x, struct view out,
                                      int kernel)
 {
-    struct node *conv = build_conv(b, build_name("%s.modulated_conv", m->layer.text), x, out, kernel);
+    struct node *conv = build_conv_plain(b, build_name("%s.modulated_conv", m->layer.text), x, out, kernel);
     conv->in[OP_IN_SCALE] = m->style;
     conv->in[OP_OUT_SCALE] = m->demodulation;
     return conv;
@@ -256,7 +254,7 @@ static void gfpgan_decoder(struct model_build *b, int levels, const struct sessi
                            const struct view *noise_inputs)
 {
     struct graph *g = b->graph;
-    int n = shape->n, channels = build_dim(model_weights(b->model), "stylegan_decoder.constant_input.weight", 1);
+    int n = shape->n, channels = build_size(b, "stylegan_decoder.constant_input.weight", 1);
     int constant_shape[3] = {channels, 4, 4};
     const struct param *constant = build_param(b, "stylegan_decoder.constant_input.weight", 3, constant_shape);
     if (!constant)
@@ -274,8 +272,7 @@ static void gfpgan_decoder(struct model_build *b, int levels, const struct sessi
     for (int i = 0; i < levels; i++) {
         int side = 8 << i, layer = 2 * i + 1;
         const struct modulation *m = &modulations[3 * i];
-        channels = build_dim(model_weights(b->model),
-                             build_name("stylegan_decoder.style_convs.%d.modulated_conv.weight", 2 * i), 1);
+        channels = build_size(b, build_name("stylegan_decoder.style_convs.%d.modulated_conv.weight", 2 * i), 1);
         struct view scale = conditions[2 * i], shift = conditions[2 * i + 1],
                     big = build_resize(b, RESIZE_BILINEAR, out, side, side);
         if (scale.tensor < 0 || channels < 1)
@@ -322,6 +319,7 @@ static void gfpgan_build(struct model_build *b, const struct session_shape *shap
         build_fail(b, ERROR_INVALID, "the face network takes %d×%d px, not %d×%d", size, size, shape->w, shape->h);
         return;
     }
+    build_blocks(b, "conv_body_down.", 0, ".conv1.weight"); /* as many as there are levels */
     struct view x = graph_tensor(g, TENSOR_INPUT, n, size, size, 1, &rgb);
     for (int i = 0; i < 2 * levels + 1; i++)
         noise_inputs[i] = shape->variant == MODEL_NOISE_INPUT
@@ -334,8 +332,8 @@ static void gfpgan_build(struct model_build *b, const struct session_shape *shap
     struct view last = build_like(b, feature, gfpgan_out(b, "final_conv.weight"));
     gfpgan_leaky(build_conv(b, "final_conv", feature, last, 3));
 
-    int features = build_dim(weights, "stylegan_decoder.style_conv1.modulated_conv.modulation.weight", 1);
-    int outputs = build_dim(weights, "final_linear.weight", 0), codes = features ? outputs / features : 0;
+    int features = build_size(b, "stylegan_decoder.style_conv1.modulated_conv.modulation.weight", 1);
+    int outputs = build_size(b, "final_linear.weight", 0), codes = features ? outputs / features : 0;
     int segments[GRAPH_MAX_SEGMENTS];
     if (features < 1 || (codes != 1 && codes != 2 * levels + 2) || codes * features != outputs) {
         build_fail(b, ERROR_CORRUPT, "final_linear makes %d values, not %d latent codes of %d", outputs, 2 * levels + 2,

@@ -48,6 +48,41 @@ int build_count(const struct weights *weights, const char *format)
     }
 }
 
+int build_last(const struct weights *weights, const char *prefix)
+{
+    const size_t length = strlen(prefix);
+    int last = -1;
+    for (size_t i = 0; i < weights_count(weights); i++) {
+        const char *name = weights_at(weights, i)->name;
+        if (strncmp(name, prefix, length) != 0)
+            continue;
+        const size_t digits = strspn(name + length, "0123456789");
+        const int number = digits && digits < 9 && name[length + digits] == '.' ? atoi(name + length) : -1;
+        last = number > last ? number : last;
+    }
+    return last;
+}
+
+int build_blocks(struct model_build *b, const char *prefix, int first, const char *rest)
+{
+    int end = first;
+    while (weights_find(b->model->weights, build_name("%s%d%s", prefix, end, rest)))
+        end++;
+    if (build_last(b->model->weights, prefix) >= end)
+        build_fail(b, ERROR_CORRUPT, "tensor %s%d%s is missing", prefix, end, rest);
+    return end - first;
+}
+
+int build_size(struct model_build *b, const char *name, int dim)
+{
+    const int size = build_dim(b->model->weights, name, dim);
+    if (!size && !weights_find(b->model->weights, name))
+        build_fail(b, ERROR_CORRUPT, "tensor %s is missing", name);
+    else if (!size)
+        build_fail(b, ERROR_CORRUPT, "tensor %s is empty or has too few dimensions", name);
+    return size;
+}
+
 int build_dim(const struct weights *weights, const char *name, int dim)
 {
     const struct weights_tensor *t = weights_find(weights, name);
@@ -225,16 +260,21 @@ static int build_channels(const struct model_build *b, struct view v)
     return v.tensor >= 0 ? graph_channels(b->graph, v) : 0;
 }
 
-struct node *build_conv(struct model_build *b, const char *name, struct view x, struct view out, int kernel)
+struct node *build_conv_plain(struct model_build *b, const char *name, struct view x, struct view out, int kernel)
 {
     int shape[4] = {build_channels(b, out), build_channels(b, x), kernel, kernel};
-    const struct param *weight = build_param(b, build_name("%s.weight", name), 4, shape), *bias = NULL;
-    if (weights_find(b->model->weights, build_name("%s.bias", name)))
-        bias = build_param(b, build_name("%s.bias", name), 1, shape);
+    const struct param *weight = build_param(b, build_name("%s.weight", name), 4, shape);
     struct node *node = build_node(b, OP_CONV2D, x, out);
     build_conv_args(&node->args.conv2d, kernel);
     node->param[OP_WEIGHT] = weight;
-    node->param[OP_BIAS] = bias;
+    return node;
+}
+
+struct node *build_conv(struct model_build *b, const char *name, struct view x, struct view out, int kernel)
+{
+    const int channels = build_channels(b, out);
+    struct node *node = build_conv_plain(b, name, x, out, kernel);
+    node->param[OP_BIAS] = build_param(b, build_name("%s.bias", name), 1, &channels);
     return node;
 }
 

@@ -40,8 +40,17 @@ const struct model_settings *build_settings(const struct model_build *b);
 /* The number of tensors format(0), format(1), … before the first gap; format holds one %d. */
 int build_count(const struct weights *weights, const char *format);
 
+/* How many blocks PREFIX0REST, PREFIX1REST, … there are, counted from `first`. Fails if the file has tensors of a later
+ * block: then the one between is missing. */
+int build_blocks(struct model_build *b, const char *prefix, int first, const char *rest);
+
+/* The largest number N of the tensors named PREFIXN.…; -1: there is none. */
+int build_last(const struct weights *weights, const char *prefix);
+
 /* Size of dimension `dim` of a tensor; 0 if there is no such tensor or dimension. */
 int build_dim(const struct weights *weights, const char *name, int dim);
+/* The same of one that must be there; fails, and returns 0, if it is not. */
+int build_size(struct model_build *b, const char *name, int dim);
 
 /* The named tensor as a param of that shape (leading dimensions of 1 are ignored), count 1..4 dims. */
 const struct param *build_param(struct model_build *b, const char *name, int rank, const int *shape);
@@ -54,9 +63,11 @@ float build_scalar(struct model_build *b, const char *name);
 typedef void build_fill_fn(struct model_build *b, const char *name, float *values, size_t count);
 const struct param *build_derived(struct model_build *b, const char *name, size_t count, build_fill_fn *fill);
 
-/* Conv2d "name.weight" (+ "name.bias" where the checkpoint has it), stride 1, padding kernel/2, no activation: the
- * caller changes the node's args before it makes the next one. */
+/* Conv2d "name.weight", "name.bias", stride 1, padding kernel/2, no activation: the caller changes the node's args
+ * before it makes the next one. */
 struct node *build_conv(struct model_build *b, const char *name, struct view x, struct view out, int kernel);
+/* The same without bias, as the network's authors have it. */
+struct node *build_conv_plain(struct model_build *b, const char *name, struct view x, struct view out, int kernel);
 
 /* Conv2d without bias followed by BatchNorm2d (eval mode, eps 1e-5), folded. */
 struct node *build_conv_bn(struct model_build *b, const char *conv, const char *norm, struct view x, struct view out,

@@ -17,15 +17,6 @@ static bool parsenet_detect(const struct weights *weights, struct model_info *in
     return info->classes > 0 && info->classes <= MODEL_MAX_CLASSES;
 }
 
-/* Residual blocks encoder.1, encoder.2, …: each halves the size. */
-static int parsenet_steps(const struct weights *weights)
-{
-    int steps = 0;
-    while (weights_find(weights, build_name("encoder.%d.conv1.conv2d.weight", steps + 1)))
-        steps++;
-    return steps;
-}
-
 static void parsenet_smallest(const struct model_info *info, struct session_shape *shape)
 {
     (void)info;
@@ -35,14 +26,13 @@ static void parsenet_smallest(const struct model_info *info, struct session_shap
 /* One block; scale -1 halves, 1 doubles, 0 keeps the size. extra is added to the result (VIEW_NONE: nothing). */
 static struct view parsenet_block(struct model_build *b, const char *name, struct view x, int scale, struct view extra)
 {
-    const struct weights *weights = model_weights(b->model);
-    int out = build_dim(weights, build_name("%s.conv1.conv2d.weight", name), 0);
+    int out = build_size(b, build_name("%s.conv1.conv2d.weight", name), 0);
     if (x.tensor < 0)
         return VIEW_NONE;
     struct tensor t = *graph_tensor_of(b->graph, x);
     int h = scale < 0 ? t.h / 2 : scale > 0 ? t.h * 2 : t.h, w = scale < 0 ? t.w / 2 : scale > 0 ? t.w * 2 : t.w;
     struct view identity = x;
-    if (weights_find(weights, build_name("%s.shortcut_func.conv2d.weight", name))) {
+    if (scale || out != t.channels) {
         identity = graph_temp(b->graph, t.n, out, h, w);
         struct node *shortcut = build_conv(b, build_name("%s.shortcut_func.conv2d", name), x, identity, 3);
         shortcut->args.conv2d.pad_mode = PAD_REFLECT;
@@ -69,17 +59,17 @@ static struct view parsenet_block(struct model_build *b, const char *name, struc
 
 static void parsenet_build(struct model_build *b, const struct session_shape *shape)
 {
-    const struct weights *weights = model_weights(b->model);
+    static const char rest[] = ".conv1.conv2d.weight";
     struct graph *g = b->graph;
-    int steps = parsenet_steps(weights), rgb = 3, n = shape->n, h = shape->h, w = shape->w;
-    int depth = build_count(weights, "body.%d.conv1.conv2d.weight"),
-        ups = build_count(weights, "decoder.%d.conv1.conv2d.weight");
+    int steps = build_blocks(b, "encoder.", 1, rest), depth = build_blocks(b, "body.", 0, rest),
+        ups = build_blocks(b, "decoder.", 0, rest); /* encoder.1, encoder.2, …: each halves the size */
+    int rgb = 3, n = shape->n, h = shape->h, w = shape->w;
     if (steps > 12 || ups != steps || h % (1 << steps) || w % (1 << steps)) {
         build_fail(b, ERROR_INVALID, "%d×%d cannot be halved %d times and doubled %d times", w, h, steps, ups);
         return;
     }
     struct view x = graph_tensor(g, TENSOR_INPUT, n, h, w, 1, &rgb);
-    struct view feature = build_like(b, x, build_dim(weights, "encoder.0.conv2d.weight", 0));
+    struct view feature = build_like(b, x, build_size(b, "encoder.0.conv2d.weight", 0));
     build_conv(b, "encoder.0.conv2d", x, feature, 3)->args.conv2d.pad_mode = PAD_REFLECT;
     for (int i = 1; i <= steps; i++)
         feature = parsenet_block(b, build_name("encoder.%d", i), feature, -1, VIEW_NONE);

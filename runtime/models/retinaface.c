@@ -26,9 +26,9 @@ static void retinaface_smallest(const struct model_info *info, struct session_sh
     shape->h = shape->w = 64;
 }
 
-static int retinaface_out(const struct model_build *b, const char *name)
+static int retinaface_out(struct model_build *b, const char *name)
 {
-    return build_dim(model_weights(b->model), name, 0);
+    return build_size(b, name, 0);
 }
 
 /* A temporary for a convolution's output: ceil(side/stride). */
@@ -94,7 +94,7 @@ static struct view retinaface_bottleneck(struct model_build *b, const char *name
     int inner = retinaface_out(b, build_name("%s.conv1.weight", name)),
         wide = retinaface_out(b, build_name("%s.conv3.weight", name));
     struct view identity = x;
-    if (weights_find(model_weights(b->model), build_name("%s.downsample.0.weight", name)))
+    if (stride > 1 || x.tensor < 0 || graph_channels(b->graph, x) != wide)
         identity = retinaface_unit(b, build_name("%s.downsample", name), x, 1, stride, -1);
     struct view first = retinaface_temp(b, x, inner, 1);
     retinaface_conv(b, build_name("%s.conv1", name), build_name("%s.bn1", name), x, first, 1, 1, 0);
@@ -120,8 +120,7 @@ static void retinaface_resnet(struct model_build *b, struct view x, struct view 
         pool->args.max_pool = (struct op_max_pool){.kernel = 3, .stride = 2, .pad = 1};
     }
     for (int layer = 1; layer <= 4; layer++) {
-        struct build_text format = build_text("body.layer%d.%%d.conv1.weight", layer);
-        int blocks = build_count(model_weights(b->model), format.text);
+        int blocks = build_blocks(b, build_name("body.layer%d.", layer), 0, ".conv1.weight");
         for (int i = 0; i < blocks; i++)
             x = retinaface_bottleneck(b, build_name("body.layer%d.%d", layer, i), x, i == 0 && layer > 1 ? 2 : 1);
         if (layer > 1)

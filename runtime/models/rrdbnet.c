@@ -54,10 +54,8 @@ static struct view rrdbnet_up(struct model_build *b, const char *name, struct vi
 
 static void rrdbnet_build(struct model_build *b, const struct session_shape *shape)
 {
-    const struct weights *weights = model_weights(b->model);
-    int unshuffle = model_info(b->model)->unshuffle, blocks = build_count(weights, "body.%d.rdb1.conv1.weight");
-    int features = build_dim(weights, "conv_first.weight", 0),
-        growth = build_dim(weights, "body.0.rdb1.conv1.weight", 0);
+    int unshuffle = model_info(b->model)->unshuffle, blocks = build_blocks(b, "body.", 0, ".rdb1.conv1.weight");
+    int features = build_size(b, "conv_first.weight", 0), growth = build_size(b, "body.0.rdb1.conv1.weight", 0);
     int n = shape->n, h = shape->h / unshuffle, w = shape->w / unshuffle;
     int segments[5] = {features, growth, growth, growth, growth}, rgb = 3;
     struct graph *g = b->graph;

@@ -62,6 +62,7 @@ enum reply reply_for(enum error_code code)
     case ERROR_TOO_SLOW:
         return REPLY_UNPROCESSABLE;
     case ERROR_NOT_FOUND: /* a model or device that this machine lacks, not a path */
+    case ERROR_IO:        /* a file of the server's, such as a model that was changed while in use */
     case ERROR_NO_MEMORY:
     case ERROR_DEVICE_LOST:
     case ERROR_DEVICE_DISABLED:
@@ -74,7 +75,6 @@ enum reply reply_for(enum error_code code)
         return REPLY_TIMEOUT;
     case ERROR_FULL:
         return REPLY_FULL;
-    case ERROR_IO:
     case ERROR_DEVICE:
     case ERROR_INTERNAL:
         break;

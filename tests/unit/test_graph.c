@@ -221,11 +221,27 @@ static void test_device_names(void **state)
     assert_string_equal(device_hint(list, 3), "");
 }
 
+static void test_too_many_layers(void **state)
+{
+    (void)state;
+    struct graph *g;
+    struct error err = ERROR_INIT;
+    assert_int_equal(graph_create(&g, &err), OK);
+    const struct view x = graph_temp(g, 1, 1, 1, 1);
+    for (int i = 0; i < GRAPH_MAX_NODES; i++)
+        assert_non_null(graph_node(g, OP_ADD, x));
+    assert_null(graph_node(g, OP_ADD, x));
+    assert_int_equal(g->error.code, ERROR_TOO_LARGE);
+    assert_non_null(strstr(g->error.text, "more than 8192 layers"));
+    graph_destroy(&g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_arena_plan), cmocka_unit_test(test_arena_overflow), cmocka_unit_test(test_checks),
-        cmocka_unit_test(test_session),    cmocka_unit_test(test_device_names),
+        cmocka_unit_test(test_arena_plan),   cmocka_unit_test(test_arena_overflow),
+        cmocka_unit_test(test_checks),       cmocka_unit_test(test_session),
+        cmocka_unit_test(test_device_names), cmocka_unit_test(test_too_many_layers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -120,7 +120,7 @@ static void test_empty_layer(void **state)
         struct changed c;
         load(&c, "face_64");
         reshape(&c, "stylegan_decoder.style_conv1.modulated_conv.weight", 5, shapes[i]);
-        open_changed(&c, ERROR_CORRUPT, "tensor stylegan_decoder.style_conv1.modulated_conv.weight is missing");
+        open_changed(&c, ERROR_CORRUPT, "tensor stylegan_decoder.style_conv1.modulated_conv.weight is empty");
     }
 }
 
@@ -151,22 +151,24 @@ static void test_missing_block(void **state)
     for (size_t i = 0; i < c.count; i++)
         if (strcmp(c.tensors[i].name, "decoder.1.conv1.conv2d.weight") == 0)
             c.tensors[i].name = "other";
-    open_changed(&c, ERROR_CORRUPT, "cannot be halved 4 times and doubled 1 times");
+    open_changed(&c, ERROR_CORRUPT, "tensor decoder.1.conv1.conv2d.weight is missing");
 }
 
 /* SRVGGs of that many convolutions of 3 to `channels` to 3 channels. */
 static void open_chain(size_t count, uint64_t channels, enum error_code code, const char *says)
 {
-    struct checkpoint_tensor *tensors = calloc(count, sizeof *tensors);
-    char(*names)[32] = calloc(count, sizeof *names);
+    struct checkpoint_tensor *tensors = calloc(2 * count, sizeof *tensors);
+    char(*names)[2][32] = calloc(count, sizeof *names);
     float *zeros = calloc(9 * 3 * channels, sizeof(float));
     assert_true(tensors && names && zeros);
     for (size_t i = 0; i < count; i++) {
         const uint64_t out = i % 2 || i == count - 1 ? 3 : channels, in = i % 2 ? channels : 3;
-        snprintf(names[i], sizeof names[i], "body.%zu.weight", 2 * i);
-        tensors[i] = (struct checkpoint_tensor){names[i], 4, {out, in, 3, 3}, zeros};
+        snprintf(names[i][0], sizeof names[i][0], "body.%zu.weight", 2 * i);
+        snprintf(names[i][1], sizeof names[i][1], "body.%zu.bias", 2 * i);
+        tensors[2 * i] = (struct checkpoint_tensor){names[i][0], 4, {out, in, 3, 3}, zeros};
+        tensors[2 * i + 1] = (struct checkpoint_tensor){names[i][1], 1, {out}, zeros};
     }
-    open_tensors(tensors, count, code, says);
+    open_tensors(tensors, 2 * count, code, says);
     free(tensors);
     free(names);
     free(zeros);
@@ -176,8 +178,7 @@ static void test_layers(void **state)
 {
     (void)state;
     open_chain(4000, 3, OK, "");
-    open_chain(8192, 3, ERROR_TOO_LARGE, "a network of more than 8192 layers");
-    open_chain(20000, 3, ERROR_TOO_LARGE, "header");
+    open_chain(8192, 3, ERROR_TOO_LARGE, "header"); /* which ends before the layers do (GRAPH_MAX_NODES) */
     open_chain(2, 65536, OK, "");
     open_chain(2, 65537, ERROR_TOO_LARGE, "a layer of 65537 channels, at most 65536");
 }

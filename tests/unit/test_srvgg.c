@@ -34,18 +34,19 @@ static int close_device(void **state)
 static void run(const float *slopes, const struct model_settings *settings, const float *in, float *out)
 {
     float identity[3 * 3 * 9] = {0};
-    const float shift[3] = {-0.5f, -0.5f, -0.5f};
+    const float shift[3] = {-0.5f, -0.5f, -0.5f}, none[3] = {0};
     for (int c = 0; c < 3; c++)
         identity[(c * 3 + c) * 9 + 4] = 1;
     const struct checkpoint_tensor tensors[] = {{"body.0.weight", 4, {3, 3, 3, 3}, identity},
                                                 {"body.0.bias", 1, {3}, shift},
                                                 {"body.2.weight", 4, {3, 3, 3, 3}, identity},
+                                                {"body.2.bias", 1, {3}, none},
                                                 {"body.1.weight", 1, {3}, slopes}};
     struct checkpoint_buffer file = {0};
     struct model *model;
     struct session *session;
     struct error err = ERROR_INIT;
-    checkpoint_safetensors(&file, tensors, slopes ? 4 : 3, CHECKPOINT_F32);
+    checkpoint_safetensors(&file, tensors, slopes ? 5 : 4, CHECKPOINT_F32);
     if (model_open_memory(&model, "srvgg", file.data, file.size, settings, &err))
         fail_msg("%s", err.text);
     assert_string_equal(model_info(model)->architecture, "SRVGGNetCompact");
