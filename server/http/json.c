@@ -215,7 +215,9 @@ json_t *json_capabilities(const struct config *config, const struct model_store 
     json_t *fields = json_array();
     for (int i = 0; i < upload_answer_count; i++) {
         const struct upload_row *row = &upload_answers[i];
-        json_t *none = !strcmp(row->type, "boolean") ? json_false() : json_null();
+        json_t *none = !strcmp(row->type, "boolean") ? json_false()
+                       : row->initial                ? json_string(row->initial)
+                                                     : json_null();
         json_array_append_new(fields, json_pack("{s:s, s:s, s:o, s:s, s:s, s:b}", "name", row->name, "type", row->type,
                                                 "default", none, "allowed", row->allowed, "help", row->help, "detect",
                                                 row->detect));

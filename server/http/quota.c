@@ -1,6 +1,7 @@
 #include "server/http/quota.h"
 
 #include <math.h>
+#include <stdio.h>
 
 enum reply quota_take_pixels(struct request *request, uint64_t pixels, int *seconds, struct error *err)
 {
@@ -31,6 +32,15 @@ enum reply quota_take_request(struct request *request, int *seconds, struct erro
     metrics_rejected(request->server->metrics, REJECTED_RATE);
     error_set(err, ERROR_BUSY, "this address may send %.0f requests a minute, and has", most);
     return REPLY_RATE_LIMITED;
+}
+
+void quota_client(const struct request *request, char out[72])
+{
+    char key[RATE_KEY_MAX];
+    if (*request->identity.name)
+        snprintf(out, 72, "token %s", request->identity.name);
+    else
+        snprintf(out, 72, "address %s", rate_key(request->client, key) ? key : request->client);
 }
 
 enum reply quota_allows_job(struct request *request, size_t waiting, struct error *err)

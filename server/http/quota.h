@@ -12,6 +12,9 @@ enum reply quota_take_pixels(struct request *request, uint64_t pixels, int *seco
 /* Takes one request from what the client's address may send in a minute; the same. */
 enum reply quota_take_request(struct request *request, int *seconds, struct error *err) MUST_CHECK;
 
+/* Whose turn in the queue its jobs take: "token NAME", else "address A", where A may be a network (rate_key). */
+void quota_client(const struct request *request, char out[72]);
+
 /* Whether the request's token may have one more job wait beside those that do. REPLY_OK, or REPLY_TOO_MANY_JOBS with
  * the sentence. */
 enum reply quota_allows_job(struct request *request, size_t waiting, struct error *err) MUST_CHECK;

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "server/http/quota.h"
 #include "server/http/room.h"
 #include "server/http/router.h"
 
@@ -119,9 +120,12 @@ enum MHD_Result route_estimate_answer(struct request *request)
     struct restoration *r = NULL;
     struct estimate estimate;
     const struct model_entry *models[ROLE_COUNT];
+    char client[72];
+    quota_client(request, client);
     if (upload_finish(request->upload, &err) || restoration_create(&r, &err) ||
         estimate_restoration(request, r, models, &err) ||
-        worker_pool_estimate(request->server->pool, r, models, upload_size(request->upload)->faces, &estimate, &err)) {
+        worker_pool_estimate(request->server->pool, r, models, upload_size(request->upload)->faces, client,
+                             upload_low(request->upload), &estimate, &err)) {
         restoration_destroy(&r);
         return estimate_fail(request, &err);
     }

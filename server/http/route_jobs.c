@@ -9,6 +9,7 @@
 #include "runtime/base/mem.h"
 #include "server/http/header.h"
 #include "server/http/job_json.h"
+#include "server/http/quota.h"
 #include "server/http/route_jobs.h"
 #include "server/http/router.h"
 #include "server/job/record.h"
@@ -104,16 +105,16 @@ static enum error_code route_jobs_describe(struct request *request, struct store
     const struct model_entry *models[ROLE_COUNT];
     struct error ignored = ERROR_INIT; /* the job will meet it */
     job_make_id(row->id);
-    const char *token = request->identity.name;
-    snprintf(row->client, sizeof row->client, "%s %s", *token ? "token" : "address", *token ? token : request->client);
-    snprintf(row->token, sizeof row->token, "%s", token);
+    quota_client(request, row->client);
+    row->low = upload_low(request->upload);
+    snprintf(row->token, sizeof row->token, "%s", request->identity.name);
     snprintf(row->batch, sizeof row->batch, "%s", upload_batch(request->upload));
     snprintf(row->name, sizeof row->name, "%s", upload_file_name(request->upload));
     row->created = job_json_now();
     row->megapixels = (double)r->in_info.width * r->in_info.height / 1e6;
     struct restoration *sized = (struct restoration *)r;
     if (!pipeline_check_size(sized, request->server->store, models, &ignored) &&
-        !worker_pool_estimate(request->server->pool, r, models, -1, &estimate, &ignored))
+        !worker_pool_estimate(request->server->pool, r, models, -1, row->client, row->low, &estimate, &ignored))
         row->seconds = estimate.device_seconds;
     row->options = record_options(r);
     return row->options ? OK : error_set(err, ERROR_NO_MEMORY, "no memory for a job");

@@ -246,6 +246,8 @@ static enum MHD_Result route_restore_submit(struct request *request)
         goto out;
     }
     memcpy(request->job->token, request->identity.name, sizeof request->job->token);
+    quota_client(request, request->job->client);
+    request->job->low = upload_low(request->upload);
     /* Suspended first: the job may end, and resume, before submit returns. */
     connection_waiting(request->link, request->job, request->interim);
     MHD_suspend_connection(request->connection);

@@ -16,7 +16,7 @@
 #define UPLOAD_ROOM 65536       /* at first */
 #define UPLOAD_FIELDS_MAX 16384 /* bytes of an application/x-www-form-urlencoded body */
 
-enum answer_field { ANSWER_ASYNC, ANSWER_BATCH, ANSWER_FACES_OUT, ANSWER_FIELDS, ANSWER_NONE = -1 };
+enum answer_field { ANSWER_ASYNC, ANSWER_BATCH, ANSWER_FACES_OUT, ANSWER_PRIORITY, ANSWER_FIELDS, ANSWER_NONE = -1 };
 const struct upload_row upload_answers[] = {
     [ANSWER_ASYNC] = {"async", "boolean", "true or false",
                       "the answer is 202 at once, and the work an asynchronous job", true},
@@ -26,6 +26,8 @@ const struct upload_row upload_answers[] = {
                           "the crop and the restored picture of each face as further parts of the answer; needs "
                           "Accept: multipart/mixed, or async",
                           false},
+    [ANSWER_PRIORITY] = {"priority", "enum", "normal or low",
+                         "low: it waits until nothing of normal priority waits, whoever sent that", true, "normal"},
 };
 const int upload_answer_count = ANSWER_FIELDS;
 
@@ -33,7 +35,7 @@ struct upload {
     struct options options;
     bool detect;
     bool seen[UPLOAD_OPTIONS]; /* by row of option_rows */
-    bool seen_answer[ANSWER_FIELDS], async, faces_out;
+    bool seen_answer[ANSWER_FIELDS], async, faces_out, low;
     char batch[UPLOAD_BATCH_MAX];
     bool takes_size, seen_size[3]; /* POST /v1/estimate; by row of upload_sizes */
     struct upload_size told;
@@ -166,7 +168,7 @@ static enum error_code upload_unknown(const struct upload *upload, const char *n
     for (int i = 0; i < option_row_count; i++) {
         size_t used = strlen(known);
         if (!upload->detect || option_rows[i].detect)
-            snprintf(known + used, sizeof known - 16 - used, "%s%s", used ? ", " : "", option_rows[i].name);
+            snprintf(known + used, sizeof known - 24 - used, "%s%s", used ? ", " : "", option_rows[i].name);
     }
     for (int i = 0; i < ANSWER_FIELDS; i++) {
         const size_t used = strlen(known);
@@ -186,18 +188,21 @@ bool upload_is_batch(const char *name)
 static enum error_code upload_set_answer(struct upload *upload, enum answer_field field, const char *value,
                                          struct error *err)
 {
-    static const char *const words[] = {"false", "0", "off", "no", "true", "1", "on", "yes"};
+    static const char *const words[] = {"false", "0", "off", "no", "true", "1", "on", "yes", "normal", "low"};
+    const int end = field == ANSWER_PRIORITY ? 10 : 8;
     char text[64];
-    int word = 0;
-    while (word < 8 && strcasecmp(value, words[word]) != 0)
+    int word = end == 10 ? 8 : 0;
+    while (word < end && strcasecmp(value, words[word]) != 0)
         word++;
-    if (field == ANSWER_BATCH ? !upload_is_batch(value) : word == 8)
+    if (field == ANSWER_BATCH ? !upload_is_batch(value) : word == end)
         return error_set(err, ERROR_INVALID, "%s: \"%s\" is not allowed; allowed is %s", upload_answers[field].name,
                          upload_shown(value, text), upload_answers[field].allowed);
     if (field == ANSWER_ASYNC)
         upload->async = word >= 4;
     else if (field == ANSWER_FACES_OUT)
         upload->faces_out = word >= 4;
+    else if (field == ANSWER_PRIORITY)
+        upload->low = word == 9;
     else
         snprintf(upload->batch, sizeof upload->batch, "%s", value);
     return OK;
@@ -433,6 +438,11 @@ const char *upload_batch(const struct upload *upload)
 bool upload_faces_out(const struct upload *upload)
 {
     return upload->faces_out;
+}
+
+bool upload_low(const struct upload *upload)
+{
+    return upload->low;
 }
 
 const char *upload_file_name(const struct upload *upload)

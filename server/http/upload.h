@@ -19,7 +19,8 @@ struct upload;
 /* Fields that say how a request is answered, and are no options of the pipeline. Booleans are false by default. */
 struct upload_row {
     const char *name, *type, *allowed, *help;
-    bool detect; /* POST /v1/detect takes it too */
+    bool detect;         /* POST /v1/detect takes it too */
+    const char *initial; /* its default, if it is no boolean; NULL: none */
 };
 extern const struct upload_row upload_answers[];
 extern const int upload_answer_count;
@@ -66,6 +67,7 @@ struct options *upload_options(struct upload *upload);
 bool upload_async(const struct upload *upload, bool preferred);
 const char *upload_batch(const struct upload *upload);     /* "" if none */
 bool upload_faces_out(const struct upload *upload);        /* whether the faces are asked for, too */
+bool upload_low(const struct upload *upload);              /* whether it may wait for all others */
 const char *upload_file_name(const struct upload *upload); /* the client's, unsafe; "" if none */
 uint64_t upload_received(const struct upload *upload);     /* bytes of the body so far */
 

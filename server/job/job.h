@@ -30,7 +30,10 @@ struct job {
     int64_t created_ns, started_ns, finished_ns; /* CLOCK_MONOTONIC; started 0: it never ran */
     atomic_int stop;                             /* enum error_code: why it must stop; OK: it need not */
     char etag[40];                               /* of the output, with its quotes; "" where there is none */
-    char token[64]; /* the name of the token that sent it, "": none did; set before it is queued */
+    char token[64];  /* the name of the token that sent it, "": none did; set before it is queued */
+    char client[72]; /* whose turn it takes: "token NAME", else "address A"; this and the next are set before it is
+                        queued */
+    bool low;        /* it goes after all that are not */
     job_end_fn *end;
     void *context;
 
@@ -45,9 +48,10 @@ struct job {
     double progress;       /* last told; this and the next are the working thread's */
     int told_stage, told_tiles, told_faces;
 
-    struct job *next; /* of the queue it waits in; this and the next two are under its lock */
-    bool carried;     /* a carrier has it and will end it */
-    bool ready;       /* its picture is read: it only waits for a device */
+    struct job *next;      /* of the queue it waits in; this and the next four are under its lock */
+    uint64_t turn, number; /* its place: see queue.h */
+    bool carried;          /* a carrier has it and will end it */
+    bool ready;            /* its picture is read: it only waits for a device */
 
     struct inflight *inflight; /* what its picture was admitted to; NULL: not admitted yet */
     uint64_t working, result;  /* bytes that count there while it is at work, and those of its result */

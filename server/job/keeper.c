@@ -265,6 +265,8 @@ static enum error_code keeper_begin(struct keeper *keeper, struct running *runni
         code = job_create(&job, row->id, &r, &body, size, keeper_job_ended, running, err);
     if (!code) {
         memcpy(job->token, row->token, sizeof job->token);
+        memcpy(job->client, row->client, sizeof job->client);
+        job->low = row->low;
         job->restoration->stage_ms[STAGE_QUEUE] = (double)(row->started - row->created);
         code = pipeline_check(job->restoration, keeper->models, err);
     }

@@ -11,9 +11,10 @@ struct queue {
     pthread_mutex_t lock;
     pthread_cond_t changed; /* for the workers */
     pthread_cond_t carry;   /* for the carriers */
-    struct job *first, *last;
+    struct job *first;      /* in their order */
     size_t capacity;
     int ahead;
+    uint64_t pushed;     /* jobs so far */
     int up[DEVICES_MAX]; /* workers of each device that can work */
     uint32_t up_devices; /* those with any */
     int idle[DEVICES_MAX];
@@ -77,16 +78,33 @@ static size_t queue_waiting(const struct queue *queue)
     return count;
 }
 
-/* Under the lock, behind previous (NULL: to the front). */
-static void queue_link(struct queue *queue, struct job *previous, struct job *job)
+/* Whether this place comes before that of the job. */
+static bool queue_goes_before(bool low, uint64_t turn, uint64_t number, const struct job *job)
 {
-    job->next = previous ? previous->next : queue->first;
-    if (previous)
-        previous->next = job;
-    else
-        queue->first = job;
-    if (queue->last == previous)
-        queue->last = job;
+    return low != job->low ? !low : turn != job->turn ? turn < job->turn : number < job->number;
+}
+
+/* Under the lock: the turn of a job that this client would push now. */
+static uint64_t queue_turn(const struct queue *queue, const char *client, bool low)
+{
+    const struct job *job = queue->first;
+    while (job && job->low != low)
+        job = job->next;
+    uint64_t turn = job ? job->turn : 0; /* the smallest: they stand in order */
+    for (; job && job->low == low; job = job->next)
+        if (!strcmp(job->client, client))
+            turn = job->turn + 1;
+    return turn;
+}
+
+/* Under the lock: puts the job in its place. */
+static void queue_link(struct queue *queue, struct job *job)
+{
+    struct job **at = &queue->first;
+    while (*at && !queue_goes_before(job->low, job->turn, job->number, *at))
+        at = &(*at)->next;
+    job->next = *at;
+    *at = job;
     queue_wake(queue);
 }
 
@@ -100,7 +118,9 @@ enum error_code queue_push(struct queue *queue, struct job *job, struct error *e
     } else if (depth >= queue->capacity) {
         code = error_set(err, ERROR_BUSY, "the queue is full: %zu jobs wait, and no more may", depth);
     } else {
-        queue_link(queue, queue->last, job_hold(job));
+        job->turn = queue_turn(queue, job->client, job->low);
+        job->number = ++queue->pushed;
+        queue_link(queue, job_hold(job));
     }
     pthread_mutex_unlock(&queue->lock);
     return code;
@@ -113,14 +133,12 @@ static struct job *queue_unlink(struct queue *queue, struct job *previous, struc
         previous->next = job->next;
     else
         queue->first = job->next;
-    if (queue->last == job)
-        queue->last = previous;
     job->next = NULL;
     queue_wake(queue);
     return job;
 }
 
-/* Under the lock: the oldest job that a carrier may take now. Carriers may have at most `ahead` jobs that share its
+/* Under the lock: the first job that a carrier may take now. Carriers may have at most `ahead` jobs that share its
  * devices for each of its devices. */
 static struct job *queue_next_to_carry(const struct queue *queue)
 {
@@ -161,10 +179,7 @@ void queue_ready(struct queue *queue, struct job *job)
 void queue_return(struct queue *queue, struct job *job)
 {
     pthread_mutex_lock(&queue->lock);
-    struct job *previous = NULL;
-    for (struct job *at = queue->first; at && at->created_ns <= job->created_ns; at = at->next)
-        previous = at;
-    queue_link(queue, previous, job);
+    queue_link(queue, job);
     pthread_mutex_unlock(&queue->lock);
 }
 
@@ -192,7 +207,7 @@ void queue_idle(struct queue *queue, int device)
     pthread_mutex_unlock(&queue->lock);
 }
 
-/* Under the lock: the oldest job for a worker of the device, taken out. */
+/* Under the lock: the first job for a worker of the device, taken out. */
 static struct job *queue_take(struct queue *queue, int device, bool up)
 {
     const uint32_t others = up ? queue->idle_devices & ((UINT32_C(1) << device) - 1) : queue->up_devices;
@@ -282,10 +297,10 @@ struct job *queue_take_older(struct queue *queue, int64_t created_before_ns)
 {
     pthread_mutex_lock(&queue->lock);
     struct job *job = queue->first;
-    while (job && queue_in_hand(job))
+    while (job && (queue_in_hand(job) || job->created_ns >= created_before_ns))
         job = job->next;
-    if (job && (job->created_ns >= created_before_ns || !queue_take_out(queue, job)))
-        job = NULL;
+    if (job)
+        queue_take_out(queue, job);
     pthread_mutex_unlock(&queue->lock);
     return job;
 }
@@ -348,12 +363,30 @@ size_t queue_capacity(const struct queue *queue)
     return queue->capacity;
 }
 
-double queue_seconds(struct queue *queue, uint32_t devices)
+static void queue_add_ahead(struct queue_ahead *sum, const struct job *job, uint32_t devices)
 {
-    double seconds = 0;
+    sum->jobs++;
+    sum->seconds += job->devices & devices ? job->estimate.device_seconds : 0;
+}
+
+bool queue_ahead_of(struct queue *queue, const struct job *job, struct queue_ahead *out)
+{
+    const struct job *at;
+    *out = (struct queue_ahead){0};
     pthread_mutex_lock(&queue->lock);
-    for (const struct job *job = queue->first; job; job = job->next)
-        seconds += job->devices & devices ? job->estimate.device_seconds : 0;
+    for (at = queue->first; at && at != job; at = at->next)
+        queue_add_ahead(out, at, job->devices);
     pthread_mutex_unlock(&queue->lock);
-    return seconds;
+    return at != NULL;
+}
+
+void queue_ahead_of_new(struct queue *queue, uint32_t devices, const char *client, bool low, struct queue_ahead *out)
+{
+    *out = (struct queue_ahead){0};
+    pthread_mutex_lock(&queue->lock);
+    const uint64_t turn = client ? queue_turn(queue, client, low) : 0;
+    for (const struct job *at = queue->first; at; at = at->next)
+        if (!client || !queue_goes_before(low, turn, UINT64_MAX, at))
+            queue_add_ahead(out, at, devices);
+    pthread_mutex_unlock(&queue->lock);
 }

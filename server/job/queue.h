@@ -1,7 +1,12 @@
 /* The bounded queue between those who submit jobs and the workers of all devices. A carrier reads the picture of a
- * waiting job, a little ahead of the devices; then a worker takes the job. Each worker takes the oldest job that is
+ * waiting job, a little ahead of the devices; then a worker takes the job. Each worker takes the first job that is
  * ready, that its device may run (job->devices), and that no idle worker of a preferred device (one before it in the
  * table) may run. The queue holds one reference to each job in it.
+ *
+ * Who is first: clients take turns, so that one who sends many jobs does not keep another's waiting behind them. A job
+ * gets a turn when it is pushed: one after its client's last waiting job, but never before the smallest turn that
+ * waits. Jobs stand in the order of (low, turn, number), the number by when they were pushed; low ones, after all
+ * others, have turns of their own.
  * Thread-safety: every function may be called from any thread. */
 #ifndef SERVER_JOB_QUEUE_H
 #define SERVER_JOB_QUEUE_H
@@ -16,10 +21,10 @@ enum error_code queue_create(struct queue **out, size_t capacity, int ahead, str
 /* Must be empty. */
 void queue_destroy(struct queue **queue);
 
-/* Appends the job and takes a reference of its own. ERROR_BUSY when the queue is full or closed. */
+/* Puts the job in its place and takes a reference of its own. ERROR_BUSY when the queue is full or closed. */
 enum error_code queue_push(struct queue *queue, struct job *job, struct error *err) MUST_CHECK;
 
-/* For a carrier: the oldest job that no carrier has, as far ahead as is allowed. The job stays in the queue; the caller
+/* For a carrier: the first job that no carrier has, as far ahead as is allowed. The job stays in the queue; the caller
  * gets a reference of its own and calls queue_ready or queue_drop next. Waits until there is one; NULL when the queue
  * has ended and none is left. */
 struct job *queue_carry(struct queue *queue);
@@ -29,7 +34,7 @@ void queue_ready(struct queue *queue, struct job *job);
 /* Removes a job that its carrier cannot make ready; the queue's reference is dropped. */
 void queue_drop(struct queue *queue, struct job *job);
 
-/* Puts a job that was taken out back in its place by age, with the reference that came with it, even when the queue is
+/* Puts a job that was taken out back in its place, with the reference that came with it, even when the queue is
  * full or closed. */
 void queue_return(struct queue *queue, struct job *job);
 
@@ -41,7 +46,7 @@ void queue_worker(struct queue *queue, int device, bool up);
  * bring the next job before this worker waits. */
 void queue_idle(struct queue *queue, int device);
 
-/* Takes the oldest job that is ready and that the device may run, and passes its reference to the caller; waits until
+/* Takes the first job that is ready and that the device may run, and passes its reference to the caller; waits until
  * there is one. A worker that is not up only gets jobs that no worker which is up may take: it will say why they fail.
  * NULL when the queue has ended and is empty, or after timeout_ms (negative: never). */
 struct job *queue_pop(struct queue *queue, int device, bool up, int timeout_ms);
@@ -55,8 +60,7 @@ struct job *queue_pop_ahead(struct queue *queue, int device);
  * job. */
 bool queue_remove(struct queue *queue, const struct job *job);
 
-/* The same with the oldest job that was created before that time (CLOCK_MONOTONIC); NULL: there is none. Never waits.
- */
+/* The same with a job that was created before that time (CLOCK_MONOTONIC); NULL: there is none. Never waits. */
 struct job *queue_take_older(struct queue *queue, int64_t created_before_ns);
 
 /* No job can be pushed from now on, but jobs can still be put back. */
@@ -71,8 +75,16 @@ bool queue_ended(struct queue *queue);
 size_t queue_depth(struct queue *queue);
 /* How many of them jobs of that token may be. */
 size_t queue_depth_of(struct queue *queue, const char *token);
-/* Estimated seconds of device time of all queued jobs that may run on one of these devices. */
-double queue_seconds(struct queue *queue, uint32_t devices);
+
+/* What goes before a job. */
+struct queue_ahead {
+    size_t jobs;
+    double seconds; /* of device time, by the jobs' estimates; of those that may run on one of its devices */
+};
+/* Before a job that waits; false: it does not. */
+bool queue_ahead_of(struct queue *queue, const struct job *job, struct queue_ahead *out);
+/* Before one that this client would push now; client NULL: before one behind all others. */
+void queue_ahead_of_new(struct queue *queue, uint32_t devices, const char *client, bool low, struct queue_ahead *out);
 size_t queue_capacity(const struct queue *queue);
 
 #endif

@@ -303,13 +303,24 @@ static struct worker *worker_pool_worker(struct worker_pool *pool, int i)
     return NULL;
 }
 
-/* Seconds until a new job may begin on one of these devices: the rest of the present jobs, divided by the number of
- * workers. */
-static double worker_pool_wait(struct worker_pool *pool, uint32_t devices)
+/* Whether a carrier's job keeps a worker of these devices busy, and for how many seconds more. */
+static bool worker_pool_occupies(const struct job *job, uint32_t devices, int64_t now, double *seconds)
+{
+    double left;
+    if (!job || atomic_load(&job->state) != JOB_RUNNING || !(job->devices & devices) ||
+        atomic_load(&job->restoration->entered) >> STAGE_PASTE & 1) /* that one is being encoded */
+        return false;
+    estimate_progress(&job->estimate, job->restoration, (double)(now - atomic_load(&job->running_ns)) / 1e9, &left);
+    *seconds = fmax(left - job->estimate.groups[GROUP_ENCODE], 0);
+    return true;
+}
+
+/* Seconds until a job may begin on one of these devices, behind queued ones that take so many: with the rest of the
+ * running ones, divided by the number of workers. */
+static double worker_pool_wait(struct worker_pool *pool, uint32_t devices, double queued)
 {
     const int64_t now = job_now();
     const struct worker *worker;
-    const double queued = queue_seconds(pool->queue, devices);
     double seconds = queued;
     int ready = 0, idle = 0;
     pthread_mutex_lock(&pool->lock);
@@ -318,12 +329,9 @@ static double worker_pool_wait(struct worker_pool *pool, uint32_t devices)
         ready += here;
         idle += here;
         for (int k = 0; k < worker->carrier_count; k++) {
-            const struct job *job = worker->carriers[k].current;
-            if (!job || atomic_load(&job->state) != JOB_RUNNING || !(job->devices & devices))
-                continue;
-            const double left = job->estimate.device_seconds - (double)(now - atomic_load(&job->running_ns)) / 1e9;
-            idle--;
-            seconds += left > 0 ? left : 0;
+            double left = 0;
+            idle -= worker_pool_occupies(worker->carriers[k].current, devices, now, &left);
+            seconds += left;
         }
     }
     pthread_mutex_unlock(&pool->lock);
@@ -332,9 +340,10 @@ static double worker_pool_wait(struct worker_pool *pool, uint32_t devices)
 
 enum error_code worker_pool_estimate(struct worker_pool *pool, const struct restoration *r,
                                      const struct model_entry *const models[ROLE_COUNT], int faces,
-                                     struct estimate *out, struct error *err)
+                                     const char *client, bool low, struct estimate *out, struct error *err)
 {
     struct device_info info;
+    struct queue_ahead ahead;
     uint32_t devices;
     bool named;
     enum error_code code = worker_pool_devices_for(pool, r, &devices, &named, err);
@@ -351,8 +360,18 @@ enum error_code worker_pool_estimate(struct worker_pool *pool, const struct rest
                          .faces = faces},
                      out);
     out->device = device;
-    out->queue_seconds = worker_pool_wait(pool, devices);
+    queue_ahead_of_new(pool->queue, devices, client, low, &ahead);
+    out->queue_seconds = worker_pool_wait(pool, devices, ahead.seconds);
     return OK;
+}
+
+bool worker_pool_position(struct worker_pool *pool, const struct job *job, size_t *position, double *seconds)
+{
+    struct queue_ahead ahead;
+    const bool waits = queue_ahead_of(pool->queue, job, &ahead);
+    *position = ahead.jobs;
+    *seconds = waits ? worker_pool_wait(pool, job->devices, ahead.seconds) : 0;
+    return waits;
 }
 
 /* Refuses now what can hardly be done before its deadline. */
@@ -364,7 +383,7 @@ static enum error_code worker_pool_in_time(struct worker_pool *pool, struct job 
     struct estimate *estimate = &job->estimate;
     const double limit = atomic_load(&pool->job_seconds);
     if (!r->in_info.width || pipeline_check_size(r, pool->store, models, &ignored) ||
-        worker_pool_estimate(pool, r, models, -1, estimate, &ignored))
+        worker_pool_estimate(pool, r, models, -1, job->client, job->low, estimate, &ignored))
         return OK;
     if (limit && estimate->low > limit)
         return error_set(err, ERROR_TOO_SLOW,
@@ -487,12 +506,14 @@ double worker_pool_seconds(struct worker_pool *pool, double device_seconds)
 {
     const uint32_t routes = devices_route(pool->devices, 0);
     const struct worker *worker;
+    struct queue_ahead all;
     int ready = 0;
     pthread_mutex_lock(&pool->lock);
     for (int i = 0; (worker = worker_pool_worker(pool, i)); i++)
         ready += routes >> worker->device & 1 && worker->phase == PHASE_READY;
     pthread_mutex_unlock(&pool->lock);
-    return worker_pool_wait(pool, routes) + device_seconds / (ready ? ready : 1);
+    queue_ahead_of_new(pool->queue, routes, NULL, true, &all);
+    return worker_pool_wait(pool, routes, all.seconds) + device_seconds / (ready ? ready : 1);
 }
 
 bool worker_pool_idle(struct worker_pool *pool)
@@ -584,7 +605,10 @@ int worker_pool_retry_after(struct worker_pool *pool)
 {
     if (worker_pool_draining(pool))
         return RETRY_AFTER_DRAINING;
-    const double seconds = ceil(worker_pool_wait(pool, devices_route(pool->devices, 0)));
+    const uint32_t devices = devices_route(pool->devices, 0);
+    struct queue_ahead all;
+    queue_ahead_of_new(pool->queue, devices, NULL, true, &all);
+    const double seconds = ceil(worker_pool_wait(pool, devices, all.seconds));
     return seconds < 1 ? 1 : seconds > RETRY_AFTER_MAX ? RETRY_AFTER_MAX : (int)seconds;
 }
 

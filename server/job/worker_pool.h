@@ -39,11 +39,15 @@ enum error_code worker_pool_create(struct worker_pool **out, const struct worker
 enum error_code worker_pool_submit(struct worker_pool *pool, struct job *job, struct error *err) MUST_CHECK;
 
 /* What the restoration would take on the device that its options name, or on the first one that runs jobs, after the
- * jobs at hand; nothing is queued. models: as pipeline_check_size gives them. faces: negative: unknown. Errors: those
- * of worker_pool_submit about devices. */
+ * jobs that go before it; nothing is queued. models: as pipeline_check_size gives them. faces: negative: unknown.
+ * client, low: as those of struct job. Errors: those of worker_pool_submit about devices. */
 enum error_code worker_pool_estimate(struct worker_pool *pool, const struct restoration *r,
                                      const struct model_entry *const models[ROLE_COUNT], int faces,
-                                     struct estimate *out, struct error *err) MUST_CHECK;
+                                     const char *client, bool low, struct estimate *out,
+                                     struct error *err) MUST_CHECK;
+
+/* How many jobs go before this waiting one, and the seconds until it begins on a device; false: it does not wait. */
+bool worker_pool_position(struct worker_pool *pool, const struct job *job, size_t *position, double *seconds);
 
 /* Ends a waiting job, or stops a running one, which ends soon. reason: see job_stop. */
 void worker_pool_cancel(struct worker_pool *pool, struct job *job, enum error_code reason);

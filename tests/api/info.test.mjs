@@ -71,7 +71,7 @@ test('/v1/capabilities', async () => {
   assert.ok(new RegExp(row('faces').pattern).test('0,12') && !new RegExp(row('faces').pattern).test('0,'));
   const suffix = new RegExp(row('suffix').pattern);
   assert.ok(suffix.test('a b.c') && suffix.test('') && !suffix.test('a/b') && !suffix.test('a\\b') && !suffix.test('a\n'));
-  assert.deepEqual(json.fields.map((f) => [f.name, f.type, f.default]), [['async', 'boolean', false], ['batch', 'string', null], ['faces_out', 'boolean', false]]);
+  assert.deepEqual(json.fields.map((f) => [f.name, f.type, f.default]), [['async', 'boolean', false], ['batch', 'string', null], ['faces_out', 'boolean', false], ['priority', 'enum', 'normal']]);
   assert.equal(row('compat').default, false);
   assert.equal(row('quality').default, 95);
 });

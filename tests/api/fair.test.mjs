@@ -1,0 +1,76 @@
+// Who waits for whom: clients take turns, priority=low waits for all others, and what a client is told to wait is true.
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { get, metrics, png, post, start, until } from './client.mjs';
+
+const fields = { version: 'none', ext: 'jpg', bg_tile: '64', device: 'cpu' };
+const picture = png(320, 240), small = png(20, 20);
+const counted = async (server, name) => (await metrics(server)).get(`restored_${name}`) ?? 0;
+// Addresses are what a trusted proxy says, so that one machine can be several clients.
+const trusting = ['--trusted_proxies', '127.0.0.1'];
+const from = (address) => ({ 'x-forwarded-for': address });
+const running = (server) => until('a job at work', async () => (await get(server, '/v1/devices')).json.devices.some((d) => d.current_job));
+
+test('one picture does not wait for the thirty of another client', { timeout: 120000 }, async (context) => {
+  const server = await start({ context, args: trusting });
+  const aborts = Array.from({ length: 30 }, () => new AbortController());
+  const many = aborts.map(({ signal }) => post(server, '/v1/restore', { picture, fields, headers: from('10.0.0.1'), signal }).catch(() => {}));
+  await running(server);
+  await until('28 that wait', async () => (await counted(server, 'queue_depth')) >= 28 - (await counted(server, 'jobs_total{state="done"}')));
+  const before = await counted(server, 'jobs_total{state="done"}');
+  const answer = await post(server, '/v1/restore', { picture: small, fields, headers: from('10.0.0.2') });
+  const after = await counted(server, 'jobs_total{state="done"}') - 1;
+  assert.equal(answer.status, 200);
+  // the one at work, one whose turn came first, and one that may have ended while the request was on its way
+  assert.ok(after - before <= 3, `${after - before} of the other's were done before it`);
+  assert.ok(await counted(server, 'queue_depth') > 0, 'the other still waits');
+  for (const abort of aborts) abort.abort();
+  await Promise.all(many);
+  await server.stop();
+});
+
+test('priority=low waits for what came later', { timeout: 120000 }, async (context) => {
+  const server = await start({ context });
+  const order = [];
+  const send = (name, more) => post(server, '/v1/restore', { picture, fields: { ...fields, ...more } }).then((answer) => {
+    assert.equal(answer.status, 200);
+    order.push(name);
+  });
+  const jobs = [send('first')];
+  await running(server);
+  for (let i = 0; i < 4; i++) jobs.push(send('low', { priority: 'low' }));
+  await until('four that wait', async () => (await counted(server, 'queue_depth')) + (await counted(server, 'jobs_total{state="done"}')) >= 4);
+  jobs.push(send('normal', { priority: 'normal' }));
+  await Promise.all(jobs);
+  assert.ok(order.indexOf('normal') <= 3, `it came after ${order}`); // two low ones may have been read ahead, or begun
+  const refused = await post(server, '/v1/restore', { picture: small, fields: { ...fields, priority: 'high' } });
+  assert.equal(refused.status, 400);
+  assert.match(refused.json.detail, /^priority: "high" is not allowed; allowed is normal or low/);
+  await server.stop();
+});
+
+// The machine may be busy with other things in one of the rounds, and slower or faster than before.
+test('what a client is told to wait is within a factor of two', { timeout: 120000 }, async (context) => {
+  const cache = mkdtempSync(join(tmpdir(), 'restored-cache-'));
+  context.after(() => rmSync(cache, { recursive: true, force: true }));
+  const server = await start({ context, args: ['--queue', '8', '--cache_dir', cache] });
+  for (let i = 0; i < 3; i++) await post(server, '/v1/restore', { picture, fields });
+  const rounds = [];
+  const close = ({ told, retry, took }) => told > took / 2 && told < took * 2 && retry >= took / 2 && retry <= took * 2 + 1;
+  while (rounds.length < 4 && !rounds.some(close)) {
+    const jobs = Array.from({ length: 9 }, () => post(server, '/v1/restore', { picture, fields }));
+    await until('a full queue', async () => (await counted(server, 'queue_depth')) === 8);
+    const began = Date.now();
+    const [refused, estimate] = await Promise.all([
+      post(server, '/v1/restore', { picture, fields }), post(server, '/v1/estimate', { picture, fields })]);
+    assert.equal(refused.status, 429);
+    for (const { status } of await Promise.all(jobs)) assert.equal(status, 200);
+    rounds.push({ told: estimate.json.queue_seconds, retry: Number(refused.headers.get('retry-after')), took: (Date.now() - began) / 1e3 });
+  }
+  console.log(`# seconds told, in Retry-After, and taken: ${rounds.map((r) => `${r.told} ${r.retry} ${r.took}`).join('; ')}`);
+  assert.ok(rounds.some(close), JSON.stringify(rounds));
+  await server.stop();
+});
