@@ -7,6 +7,7 @@
 #   make bench      speed of networks and pipeline here  make bench-cpu, bench-gpu: on that kind of device
 #   make bench-load   pictures a second of a full queue, on one device to all, beside PyTorch
 #   make bench-memory what a server keeps after 200 pictures of 200 sizes; ARGS='--device vulkan:0 --count 50'
+#   make bench-store  the store of jobs with 100,000 of them
 #   make bench-start  time from exec to ready, with files of the official sizes, cache cold and warm
 #   make check-long more of each, official sizes     make check-arm64  the CPU device's tests for aarch64, in qemu
 #   make check-torch  official sizes beside PyTorch; ARGS='--device vulkan:0 --precision fp16'
@@ -171,8 +172,9 @@ $(BUILD)/bench_image: $(BUILD)/tests/bench/bench_image.o $(patsubst %,$(BUILD)/r
                       $(patsubst %.c,$(BUILD)/%.o,$(wildcard server/image/*.c))
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lpng -ljpeg -lz -lm
 
-$(BUILD)/bench_store: $(BUILD)/tests/bench/bench_store.o $(patsubst %,$(BUILD)/runtime/base/%.o,error file mem thread utf8) \
-                      $(patsubst %.c,$(BUILD)/%.o,$(wildcard server/store/store*.c))
+STORELIB := $(patsubst %,$(BUILD)/runtime/base/%.o,error file mem thread utf8) \
+            $(patsubst %.c,$(BUILD)/%.o,$(wildcard server/store/store*.c))
+$(BUILD)/bench_store: $(BUILD)/tests/bench/bench_store.o $(STORELIB)
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lsqlite3 -lm
 
 # The long form of the suites that have one: the networks in their official sizes on the CPU against the oracle, and every single
@@ -212,13 +214,14 @@ tsan: # what threads share
 clang:
 	$(MAKE) BUILD=build-clang CC=clang objects
 
-# The fuzzers of what reads checkpoints and pictures, on files made by make_corpus and make_fixtures. `make fuzz` lets
+# The fuzzers of what reads checkpoints, pictures and the store of jobs, on files made by make_corpus and make_fixtures. `make fuzz` lets
 # libFuzzer work on each for FUZZ_SECONDS and keeps what it finds in build-fuzz/found; `make fuzz-replay` feeds them the
-# corpus and FUZZ_MUTATIONS fixed variants of each file, with any compiler; fuzz_model, which runs networks, a twentieth.
+# corpus and FUZZ_MUTATIONS fixed variants of each file, with any compiler; fuzz_model, which runs networks, a twentieth of
+# them, and fuzz_store, which writes files, a quarter.
 FUZZ_SECONDS   ?= 60
 FUZZ_MUTATIONS ?= 2000
 FUZZLIB := $(addprefix $(BUILD)/,tests/fuzz/exercise.o server/http/header.o server/http/multipart.o server/http/auth.o embed.o) \
-           $(filter $(BUILD)/runtime/% $(BUILD)/server/image/%,$(TESTOBJ))
+           $(filter $(BUILD)/runtime/% $(BUILD)/server/image/% $(BUILD)/server/store/store%,$(TESTOBJ))
 fuzz:
 	$(MAKE) BUILD=build-fuzz CC=clang \
 	    CFLAGS='-O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined' fuzz-run
@@ -230,7 +233,8 @@ fuzz-run: $(FUZZERS:%=$(BUILD)/fuzz/%) $(BUILD)/corpus/.made
 	    $(BUILD)/fuzz/$$f -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
 	        -artifact_prefix=$(BUILD)/found/$$f- $(BUILD)/found/$$f $(BUILD)/corpus/$$f; done
 fuzz-replay-run: $(FUZZERS:%=$(BUILD)/replay/%) $(BUILD)/corpus/.made
-	@set -e; for f in $(FUZZERS); do n=$(FUZZ_MUTATIONS); [ $$f != fuzz_model ] || n=$$((n / 20)); \
+	@set -e; for f in $(FUZZERS); do n=$(FUZZ_MUTATIONS); \
+	    case $$f in fuzz_model) n=$$((n / 20)) ;; fuzz_store) n=$$((n / 4)) ;; esac; \
 	    $(BUILD)/replay/$$f $$n $(BUILD)/corpus/$$f; done
 
 $(BUILD)/fuzz/%: $(BUILD)/tests/fuzz/%.o $(FUZZLIB)
@@ -240,8 +244,8 @@ $(BUILD)/replay/%: $(BUILD)/tests/fuzz/%.o $(BUILD)/tests/fuzz/replay.o $(FUZZLI
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 $(BUILD)/tests/fuzz/make_corpus: $(BUILD)/tests/fuzz/make_corpus.o $(BUILD)/tests/common/checkpoint_writer.o \
-                                 $(BUILD)/tests/common/picture_writer.o
-	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lpng -ljpeg -lz
+                                 $(BUILD)/tests/common/picture_writer.o $(STORELIB)
+	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lpng -ljpeg -lsqlite3 -lz -lm
 $(BUILD)/corpus/.made: $(BUILD)/tests/fuzz/make_corpus $(BUILD)/make_fixtures
 	rm -rf $(@D)
 	mkdir -p $(@D)/fuzz_model
@@ -303,6 +307,10 @@ bench-start: restored $(BUILD)/make_models
 
 bench-memory: restored
 	@python3 tests/bench/bench_memory.py ./restored $(ARGS)
+
+bench-store: $(BUILD)/bench_store
+	@rm -f $(BUILD)/bench_store.db*
+	@$(BUILD)/bench_store $(BUILD)/bench_store.db
 
 bench-load: restored $(BUILD)/make_models
 	@$(BUILD)/make_models $(BUILD)/bench/models
@@ -366,5 +374,5 @@ clean:
 	rm -rf build build-* restored
 
 .SECONDARY:
-.PHONY: FORCE uninstall check-reproducible all mutate check-long check-torch check-arm64 bench bench-cpu bench-gpu bench-load bench-memory bench-start clean fuzz fuzz-run fuzz-replay fuzz-replay-run objects tests unit asan tsan clang shaders fixtures run check deps deps-check models sample san lint debug format figures install
+.PHONY: FORCE uninstall check-reproducible all mutate check-long check-torch check-arm64 bench bench-cpu bench-gpu bench-load bench-memory bench-start bench-store clean fuzz fuzz-run fuzz-replay fuzz-replay-run objects tests unit asan tsan clang shaders fixtures run check deps deps-check models sample san lint debug format figures install
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

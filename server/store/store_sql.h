@@ -156,7 +156,8 @@ static const char *const store_sql[STORE_STATEMENTS] = {
     [STORE_EXPIRE_RESULTS] = "DELETE FROM results WHERE job IN " STORE_SQL_EXPIRED,
     [STORE_EXPIRE_IDS] =
         "INSERT INTO gone SELECT id, $3 FROM jobs WHERE number IN " STORE_SQL_EXPIRED " ON CONFLICT (id) DO NOTHING",
-    [STORE_FORGET_GONE] = "DELETE FROM gone WHERE until < $1",
+    [STORE_FORGET_GONE] = "DELETE FROM gone WHERE id IN"
+                          " (SELECT id FROM gone WHERE until < $1 ORDER BY until LIMIT $2)",
     [STORE_GONE] = "SELECT 1 FROM gone WHERE id = $1",
     [STORE_EXPIRE] = "DELETE FROM jobs WHERE number IN " STORE_SQL_EXPIRED " RETURNING id",
 

@@ -749,7 +749,7 @@ enum error_code store_expire(struct store *store, int64_t now, int most, store_i
         code = query_end(&query);
     }
     if (!code) {
-        query = query_start(&store->write, STORE_FORGET_GONE, err, "i", now);
+        query = query_start(&store->write, STORE_FORGET_GONE, err, "ii", now, (int64_t)most);
         code = query_end(&query);
     }
     if (!code) { /* its first row comes when all are gone, so whoever is told is told the truth */

@@ -4,7 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <sqlite3.h>
+
+#include "server/store/store.h"
 #include "tests/common/checkpoint_writer.h"
 #include "tests/common/picture_writer.h"
 
@@ -240,6 +244,73 @@ static void make_tokens(void)
     save(&file, "fuzz_tokens", "broken-short");
 }
 
+static void must(bool fine)
+{
+    if (fine)
+        return;
+    fprintf(stderr, "make_corpus: a store of jobs could not be made\n");
+    exit(1);
+}
+
+/* Eight jobs, in every state; d4 runs and d5 to d7 wait. */
+static void put_jobs(struct store *store)
+{
+    struct error err = ERROR_INIT;
+    enum store_inserted what;
+    char existing[33], key[16];
+    bool found;
+    for (int i = 0; i < 8; i++) {
+        struct store_job job = {.client = "a", .created = 1000 + i, .seconds = 1, .options = "{}"};
+        snprintf(job.id, sizeof job.id, "d%d", i);
+        snprintf(job.token, sizeof job.token, "%s", i % 2 ? "t" : "");
+        snprintf(job.batch, sizeof job.batch, "%s", i % 3 ? "b" : "");
+        snprintf(key, sizeof key, "k%d", i);
+        must(!store_insert(store, &job, key, (const uint8_t[32]){0}, &what, existing, &err));
+    }
+    for (int i = 0; i < 5; i++) {
+        struct store_job job;
+        must(!store_claim(store, "me", 2000, 3000, 9000, 3, &job, &found, &err) && found);
+        job.state = i == 1 ? STORE_FAILED : i == 2 ? STORE_CANCELLED : STORE_DONE;
+        job.expires = 4000 + i;
+        job.report = calloc(1, i == 3 ? 700 : 20); /* one of several pages */
+        must(job.report);
+        memset(job.report, 'r', i == 3 ? 699 : 19);
+        must(i == 4 || (!store_finish(store, &job, "me", &found, &err) && found));
+        store_job_clear(&job);
+    }
+}
+
+/* FOLDER/fuzz_store/name; then what this SQL says. With small pages, so that there are few bytes to change. */
+static void make_store(const char *name, bool jobs, const char *sql)
+{
+    char path[4096];
+    struct store *store;
+    struct error err = ERROR_INIT;
+    sqlite3 *db;
+    snprintf(path, sizeof path, "%s/fuzz_store", folder);
+    mkdir(path, 0777);
+    snprintf(path, sizeof path, "%s/fuzz_store/%s", folder, name);
+    unlink(path);
+    must(!store_open(&store, path, &err));
+    if (jobs)
+        put_jobs(store);
+    store_close(&store);
+    must(!sqlite3_open(path, &db));
+    must(!sqlite3_exec(db, "PRAGMA journal_mode = DELETE; PRAGMA page_size = 512; VACUUM; PRAGMA journal_mode = WAL",
+                       NULL, NULL, NULL));
+    must(!sqlite3_exec(db, sql, NULL, NULL, NULL));
+    must(!sqlite3_close(db));
+}
+
+static void make_stores(void)
+{
+    make_store("empty", false, "");
+    make_store("jobs", true, "");
+    make_store("broken-newer", false, "PRAGMA user_version = 2");
+    make_store("broken-foreign", false, "PRAGMA application_id = 0");
+    make_store("broken-state", true, "PRAGMA ignore_check_constraints = ON; UPDATE jobs SET state = 9 WHERE id = 'd5'");
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 2) {
@@ -252,6 +323,7 @@ int main(int argc, char **argv)
     make_safetensors();
     make_pictures();
     make_forms();
+    make_stores();
     make_tokens();
     return 0;
 }

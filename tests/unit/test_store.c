@@ -22,8 +22,7 @@
 
 #include "server/store/store.h"
 
-    static char folder[64],
-    path[96];
+static char folder[64], path[96];
 static struct store *store;
 static struct error err;
 
@@ -622,13 +621,20 @@ static void expect_expired(int64_t now, int most, const char *expected)
     assert_string_equal(listed, expected);
 }
 
+static bool gone(const char *id)
+{
+    bool is;
+    FINE(store_gone(store, id, &is, &err));
+    return is;
+}
+
 static void test_expire(void **state)
 {
     (void)state;
     struct store_job job;
     bool held;
     for (int i = 1; i <= 6; i++) {
-        char id[8];
+        char id[16];
         snprintf(id, sizeof id, "a%d", i);
         put(id, "a");
         if (i == 6)
@@ -648,9 +654,15 @@ static void test_expire(void **state)
                 strstr(listed, "a6<"));
     expect_expired(8997, 10, "");
     expect_expired(8998, 10, "a3");
+    assert_true(gone("a3") && !gone("a2") && !gone("b1"));
     expect_expired(9999, 1, "a2");
     expect_expired(9999, 10, "a1");
-    expect_expired(INT64_MAX, 10, "");
+    assert_true(gone("a1") && gone("a2") && gone("a3"));
+    expect_expired(8998 + STORE_GONE_MS + 1, 10, "");
+    assert_true(gone("a1") && gone("a2") && !gone("a3"));
+    expect_expired(9999 + STORE_GONE_MS + 1, 1, ""); /* as few at a time as jobs */
+    assert_true(gone("a1") != gone("a2"));
+    expect_expired(INT64_MAX / 2, 10, "");
     assert_int_equal(sql("SELECT count(*) FROM results"), 1);
     assert_int_equal(sql("SELECT count(*) FROM jobs"), 3);
 }
@@ -816,7 +828,7 @@ static int use_everything(void)
     enum store_inserted what;
     enum store_state before;
     bool more, found, held, cancel;
-    char existing[33], id[8];
+    char existing[33], id[16];
     uint64_t number;
     double seconds;
     int failed = 0;
@@ -847,7 +859,7 @@ static int use_everything(void)
     }
     store_job_clear(&job);
     TRY(store_forget(store, "d2", &found, &err));
-    TRY(store_expire(store, INT64_MAX, 100, ignore_id, NULL, &err));
+    TRY(store_expire(store, INT64_MAX / 2, 100, ignore_id, NULL, &err));
     store_rollback(store);
     return failed;
 }
@@ -857,7 +869,7 @@ static void put_many(void)
 {
     struct store_job job;
     bool held;
-    char key[8];
+    char key[16];
     FINE(store_begin(store, &err));
     for (int i = 0; i < 20; i++) {
         job = job_of("", i % 3 ? "a" : "b");
