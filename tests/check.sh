@@ -9,7 +9,7 @@ export RESTORED_CONFIG=/dev/null               # nor is this machine's configura
 export CI=1                                    # warnings are errors
 export XDG_CACHE_HOME="$PWD/build/cache"       # pipeline caches stay out of the user's
 make="${MAKE:-make} --no-print-directory -s -j$(nproc)"
-all='build lint shaders unit ops golden asan tsan clang fuzz api browser'
+all='build lint shaders unit ops golden asan tsan clang fuzz api chaos browser'
 [ $# -eq 0 ] && set -- $all
 
 mkdir -p build/log "$XDG_CACHE_HOME"
@@ -104,6 +104,7 @@ suite_tsan() {
 suite_clang() { must $make clang; }
 suite_fuzz() { must $make fuzz-replay && cat "$log"; }
 suite_api() { node_tests tests/api/*.test.mjs; }
+suite_chaos() { node_tests tests/chaos/*.test.mjs; }
 suite_browser() { must $make tests/node_modules/.made && node_tests tests/browser/*.test.mjs; }
 
 for suite in "$@"; do
