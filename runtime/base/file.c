@@ -105,12 +105,9 @@ static enum error_code file_map_open(struct file *out, int fd, const struct stat
     return OK;
 }
 
-enum error_code file_map(struct file *out, const char *path, struct error *err)
+/* Takes over the descriptor. */
+static enum error_code file_map_opened(struct file *out, int fd, const char *path, struct error *err)
 {
-    *out = (struct file){0};
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must be refused at once, not waited for */
-    if (fd < 0)
-        return error_set(err, errno == ENOENT ? ERROR_NOT_FOUND : ERROR_IO, "%s: %s", path, strerror(errno));
     enum error_code code = OK;
     struct stat st;
     if (fstat(fd, &st) != 0)
@@ -122,6 +119,24 @@ enum error_code file_map(struct file *out, const char *path, struct error *err)
     if (!out->guard)
         close(fd);
     return code;
+}
+
+enum error_code file_map(struct file *out, const char *path, struct error *err)
+{
+    *out = (struct file){0};
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must be refused at once, not waited for */
+    if (fd < 0)
+        return error_set(err, errno == ENOENT ? ERROR_NOT_FOUND : ERROR_IO, "%s: %s", path, strerror(errno));
+    return file_map_opened(out, fd, path, err);
+}
+
+enum error_code file_map_descriptor(struct file *out, int fd, const char *name, struct error *err)
+{
+    *out = (struct file){0};
+    const int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (own < 0)
+        return error_set(err, ERROR_IO, "%s: %s", name, strerror(errno));
+    return file_map_opened(out, own, name, err);
 }
 
 void file_expect(const struct file *file)

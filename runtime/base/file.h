@@ -26,6 +26,8 @@ struct file {
  * path and the reason. Others may write to the file or truncate it while it is mapped. Reads then give arbitrary bytes,
  * or zeros where the system would send SIGBUS (which is handled here), and file_changed says so. */
 enum error_code file_map(struct file *out, const char *path, struct error *err) MUST_CHECK;
+/* The same for an open file, which stays open. name: for the text. */
+enum error_code file_map_descriptor(struct file *out, int fd, const char *name, struct error *err) MUST_CHECK;
 void file_unmap(struct file *file);
 
 /* Whether the file was written to or truncated since it was mapped, or could not be read. Once true it stays true. Call

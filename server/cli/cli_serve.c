@@ -134,18 +134,31 @@ static void serve_wait(struct server *server, const sigset_t *signals, int argc,
     }
 }
 
-/* Opens what lasts: the spool and the jobs in it. Without a folder for them there are no asynchronous jobs. */
+/* Opens what lasts: the spool and the jobs in it. Without a folder for them there are no asynchronous jobs, and large
+ * bodies stay in memory; but two servers must not share one. */
 static enum error_code serve_open_state(const struct config *config, struct worker_pool *pool,
                                         const struct model_store *models, struct spool **spool, struct keeper **keeper,
                                         struct error *err)
 {
     char folder[1024], path[1100];
-    if (!config_state_dir(config, folder, sizeof folder))
+    struct error local = ERROR_INIT;
+    enum error_code code = ERROR_NOT_FOUND;
+    if (config_state_dir(config, folder, sizeof folder)) {
+        snprintf(path, sizeof path, "%s/spool", folder);
+        code = spool_open(spool, path, config->spool_max_bytes, &local);
+    }
+    if (code == ERROR_BUSY)
+        return error_set(err, code,
+                         "state_dir: another server is running with %s; stop it, or give this one a state_dir of its "
+                         "own",
+                         folder);
+    if (code) {
+        log_event(LOG_WARN, "no-state-folder",
+                  "text=\"%s%slarge bodies stay in memory, and there are no asynchronous jobs; set state_dir to a "
+                  "folder that can be written\"",
+                  local.text, *local.text ? "; " : "");
         return OK;
-    snprintf(path, sizeof path, "%s/spool", folder);
-    enum error_code code = spool_open(spool, path, config->spool_max_bytes, err);
-    if (code)
-        return code;
+    }
     snprintf(path, sizeof path, "%s/jobs.db", folder);
     return keeper_create(keeper,
                          &(struct keeper_settings){.path = path,

@@ -39,6 +39,7 @@ struct server {
     struct model_store *store;
     struct worker_pool *pool;
     struct keeper *keeper; /* NULL: there is no folder for its state, and no asynchronous jobs */
+    struct spool *spool; /* NULL: bodies stay in memory */
     struct connections *connections;
     struct metrics *metrics;
     struct model_list *model_list;
@@ -74,6 +75,7 @@ struct request {
     bool answered;                /* a response is queued */
     bool chunked;                 /* its body is chunked: nothing after it is read */
     bool held;                    /* it waits for room for its body */
+    uint64_t length;              /* of that body; of a chunked one, the most that it may have */
     struct inflight_body body;    /* that room */
     struct upload *upload;
     struct job *job;

@@ -26,7 +26,7 @@ static bool room_left(void *context)
     const struct request *request = context;
     const uint64_t buffered = 2 * request->server->config->header_limit;
     return connection_left(request->link,
-                           !request->chunked && request->body.bytes > buffered ? request->body.bytes - buffered : 0);
+                           !request->chunked && request->length > buffered ? request->length - buffered : 0);
 }
 
 static enum MHD_Result room_refuse(struct request *request)
@@ -44,11 +44,18 @@ static enum MHD_Result room_refuse(struct request *request)
                          MHD_HTTP_HEADER_RETRY_AFTER, seconds);
 }
 
+/* The memory that a body of that length takes. */
+static uint64_t room_for(const struct request *request, uint64_t length)
+{
+    return request->server->spool && length > BODY_MEMORY ? BODY_MEMORY : length;
+}
+
 enum MHD_Result room_make(struct request *request, uint64_t length)
 {
+    request->length = length;
     request->body =
         (struct inflight_body){.suspend = room_hold, .resume = room_go_on, .gone = room_left, .context = request};
-    switch (inflight_enter(worker_pool_inflight(request->server->pool), &request->body, length)) {
+    switch (inflight_enter(worker_pool_inflight(request->server->pool), &request->body, room_for(request, length))) {
     case INFLIGHT_FULL:
         return room_refuse(request);
     case INFLIGHT_ADMITTED:
@@ -71,7 +78,7 @@ enum MHD_Result room_resumed(struct request *request)
 
 void room_shrink(struct request *request, uint64_t length)
 {
-    inflight_shrink(worker_pool_inflight(request->server->pool), &request->body, length);
+    inflight_shrink(worker_pool_inflight(request->server->pool), &request->body, room_for(request, length));
 }
 
 void room_leave(struct request *request)

@@ -44,6 +44,7 @@ enum MHD_Result route_estimate_begin(struct request *request)
     }
     if (upload_create(&request->upload, false, (size_t)config->body_limit, &err))
         return estimate_fail(request, &err);
+    upload_use_spool(request->upload, request->server->spool);
     upload_take_size(request->upload);
     struct estimate_query query = {request->upload, ERROR_INIT};
     MHD_get_connection_values_n(request->connection, MHD_GET_ARGUMENT_KIND, estimate_argument, &query);
@@ -66,13 +67,10 @@ static enum error_code estimate_restoration(struct request *request, struct rest
                                 .detect_max_side = (int)server->config->detect_max_side,
                                 .max_faces = (int)server->config->max_faces};
     if (upload_has_picture(request->upload)) {
-        size_t size;
-        uint8_t *picture = upload_take(request->upload, &size);
-        r->input = picture;
-        r->input_bytes = size;
-        enum error_code code = pipeline_check(r, server->store, err);
-        r->input = NULL;
-        free(picture);
+        struct body body;
+        upload_take(request->upload, &body);
+        const enum error_code code = body_read(&body, r, pipeline_check, server->store, err);
+        body_clear(&body);
         if (code)
             return code;
     } else {

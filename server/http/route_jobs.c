@@ -137,7 +137,7 @@ static enum error_code route_jobs_key(const struct request *request, char out[KE
     return OK;
 }
 
-enum MHD_Result route_jobs_submit(struct request *request, const struct restoration *r, uint8_t **body, size_t size)
+enum MHD_Result route_jobs_submit(struct request *request, const struct restoration *r, struct body *body)
 {
     struct error err = ERROR_INIT;
     if (!route_jobs_there(request, &err))
@@ -152,8 +152,7 @@ enum MHD_Result route_jobs_submit(struct request *request, const struct restorat
         return route_jobs_fail(request, reply_for(err.code), &err);
     }
     ticket->body = *body;
-    ticket->body_size = size;
-    *body = NULL;
+    *body = (struct body){0};
     return route_jobs_ask(request);
 }
 

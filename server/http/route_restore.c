@@ -127,6 +127,7 @@ static enum MHD_Result route_restore_check(struct request *request, bool detect)
         return route_restore_fail(request, jobs, &err);
     if (upload_create(&request->upload, detect, (size_t)server->config->body_limit, &err))
         return route_restore_fail(request, reply_for(err.code), &err);
+    upload_use_spool(request->upload, server->spool);
     struct query query = {request->upload, ERROR_INIT};
     MHD_get_connection_values_n(request->connection, MHD_GET_ARGUMENT_KIND, route_restore_argument, &query);
     if (query.err.code)
@@ -186,8 +187,7 @@ static enum MHD_Result route_restore_submit(struct request *request)
     struct server *server = request->server;
     struct error err = ERROR_INIT;
     struct restoration *r = NULL;
-    uint8_t *body = NULL;
-    size_t size = 0;
+    struct body body = {0};
     int wait = 0;
     enum reply reply = REPLY_OK;
     if (upload_finish(request->upload, &err) || route_restore_check_faces(request, &err) ||
@@ -195,15 +195,13 @@ static enum MHD_Result route_restore_submit(struct request *request)
         reply = reply_for(err.code);
         goto out;
     }
-    body = upload_take(request->upload, &size);
-    room_shrink(request, size);
+    upload_take(request->upload, &body);
+    room_shrink(request, body.size);
     r->options = *upload_options(request->upload);
     r->limits = (struct limits){.input_pixels = server->config->input_pixels,
                                 .result_pixels = server->config->result_pixels,
                                 .detect_max_side = (int)server->config->detect_max_side,
                                 .max_faces = (int)server->config->max_faces};
-    r->input = body;
-    r->input_bytes = size;
     const bool async = route_jobs_wanted(request);
     r->detect_only = request->route->begin == route_detect_begin;
     r->elsewhere = !reply_is_near(request);
@@ -213,7 +211,7 @@ static enum MHD_Result route_restore_submit(struct request *request)
         if (codec_max_side((enum image_format)format) > 0)
             r->format_weight[format] = header_accept(accept, codec_media_type((enum image_format)format), NULL);
     int device;
-    if (pipeline_check(r, server->store, &err)) {
+    if (body_read(&body, r, pipeline_check, server->store, &err)) {
         if (err.code == ERROR_TOO_LARGE)
             metrics_rejected(server->metrics, REJECTED_PIXELS);
         reply = reply_for(err.code);
@@ -234,14 +232,14 @@ static enum MHD_Result route_restore_submit(struct request *request)
     if (reply != REPLY_OK)
         goto out;
     if (async) {
-        const enum MHD_Result result = route_jobs_submit(request, r, &body, size);
+        const enum MHD_Result result = route_jobs_submit(request, r, &body);
         restoration_destroy(&r);
-        free(body);
+        body_clear(&body);
         return result;
     }
     char job_id[33];
     job_make_id(job_id);
-    if (job_create(&request->job, job_id, &r, &body, size, route_restore_resume, request->connection, &err)) {
+    if (job_create(&request->job, job_id, &r, &body, route_restore_resume, request->connection, &err)) {
         reply = reply_for(err.code);
         goto out;
     }
@@ -266,7 +264,7 @@ static enum MHD_Result route_restore_submit(struct request *request)
     return MHD_YES;
 out:
     restoration_destroy(&r);
-    free(body);
+    body_clear(&body);
     return wait ? route_restore_slow_down(request, wait, &err) : route_restore_fail(request, reply, &err);
 }
 

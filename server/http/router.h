@@ -51,7 +51,7 @@ enum MHD_Result route_jobs(struct request *request);
 bool route_jobs_wanted(const struct request *request);
 /* Makes a checked restoration an asynchronous job; the body is taken over. The connection is suspended, and answered by
  * route_jobs_accepted when the job is on the disk. */
-enum MHD_Result route_jobs_submit(struct request *request, const struct restoration *r, uint8_t **body, size_t size);
+enum MHD_Result route_jobs_submit(struct request *request, const struct restoration *r, struct body *body);
 enum MHD_Result route_jobs_accepted(struct request *request);
 /* The request is over. */
 void route_jobs_forget(struct request *request);

@@ -245,6 +245,7 @@ enum error_code server_create(struct server **out, const struct config *config, 
     server->store = store;
     server->pool = pool;
     server->keeper = keeper;
+    server->spool = keeper ? keeper_spool(keeper) : NULL;
     const int connections = (int)config->connections;
     const struct connection_limits limits = {.request_seconds = (int)config->request_seconds,
                                              .per_address = (int)config->connections_per_address,

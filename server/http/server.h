@@ -6,10 +6,12 @@
 #include "server/config.h"
 #include "server/job/keeper.h"
 #include "server/job/worker_pool.h"
+#include "server/store/spool.h"
 
 struct server;
 
-/* Binds, listens and serves. config, store, pool and keeper (NULL: none) are borrowed. ERROR_IO names the address and
+/* Binds, listens and serves. config, store, pool and keeper are borrowed; without a keeper (NULL) there are no
+ * asynchronous jobs, and all bodies stay in memory. ERROR_IO names the address and
  * the reason. */
 enum error_code server_create(struct server **out, const struct config *config, struct model_store *store,
                               struct worker_pool *pool, struct keeper *keeper, struct error *err) MUST_CHECK;

@@ -13,7 +13,6 @@
 #include "server/http/multipart.h"
 
 #define UPLOAD_OPTIONS 64
-#define UPLOAD_ROOM 65536       /* at first */
 #define UPLOAD_FIELDS_MAX 16384 /* bytes of an application/x-www-form-urlencoded body */
 
 enum answer_field { ANSWER_ASYNC, ANSWER_BATCH, ANSWER_FACES_OUT, ANSWER_PRIORITY, ANSWER_FIELDS, ANSWER_NONE = -1 };
@@ -42,8 +41,8 @@ struct upload {
     struct multipart *form;
     bool fields; /* the body is application/x-www-form-urlencoded, kept as the picture until it is over */
 
-    uint8_t *picture;
-    size_t size, room, limit;
+    struct body picture;
+    size_t limit;
     uint64_t received;
     bool has_picture;
     char file_name[256];
@@ -74,8 +73,13 @@ void upload_destroy(struct upload **upload)
     if (!old)
         return;
     multipart_destroy(&old->form);
-    free(old->picture);
+    body_clear(&old->picture);
     free(old);
+}
+
+void upload_use_spool(struct upload *upload, struct spool *spool)
+{
+    upload->picture.spool = spool;
 }
 
 void upload_take_size(struct upload *upload)
@@ -90,7 +94,7 @@ const struct upload_size *upload_size(const struct upload *upload)
 
 bool upload_has_picture(const struct upload *upload)
 {
-    return upload->size > 0;
+    return upload->picture.size > 0;
 }
 
 /* Text for a message: cut short, control characters and bytes beyond ASCII replaced, so that JSON takes it. */
@@ -242,25 +246,11 @@ static enum error_code upload_over(const struct upload *upload, const char *what
     return error_set(err, ERROR_TOO_LARGE, "the %s is over the limit of %s", what, error_bytes(limit, upload->limit));
 }
 
-/* Appends to the picture; the room grows with what really arrives, not with what was announced. */
 static enum error_code upload_append(struct upload *upload, const char *data, size_t size, struct error *err)
 {
-    if (size > upload->limit - upload->size)
+    if (size > upload->limit - upload->picture.size)
         return upload_over(upload, "picture", err);
-    if (size > upload->room - upload->size) {
-        size_t room = upload->room ? upload->room : UPLOAD_ROOM;
-        while (room - upload->size < size)
-            room *= 2; /* size is below the limit, so this ends */
-        uint8_t *grown = realloc(upload->picture, room);
-        if (!grown)
-            return error_set(err, ERROR_NO_MEMORY, "no memory for the picture");
-        upload->picture = grown;
-        upload->room = room;
-    }
-    if (size)
-        memcpy(upload->picture + upload->size, data, size);
-    upload->size += size;
-    return OK;
+    return body_append(&upload->picture, data, size, err);
 }
 
 static enum error_code upload_part_begin(void *context, const struct multipart_part *part, struct error *err)
@@ -343,7 +333,7 @@ enum error_code upload_begin(struct upload *upload, const char *content_type, si
     return multipart_create(&upload->form, content_type, &upload_events, upload, err);
 }
 
-enum error_code upload_feed(struct upload *upload, const char *data, size_t size, struct error *err)
+static enum error_code upload_eat(struct upload *upload, const char *data, size_t size, struct error *err)
 {
     upload->received += size;
     if (upload->received > upload->limit)
@@ -351,6 +341,14 @@ enum error_code upload_feed(struct upload *upload, const char *data, size_t size
     if (upload->fields && upload->received > UPLOAD_FIELDS_MAX)
         return error_set(err, ERROR_TOO_LARGE, "the fields are over the limit of %d KiB", UPLOAD_FIELDS_MAX / 1024);
     return upload->form ? multipart_feed(upload->form, data, size, err) : upload_append(upload, data, size, err);
+}
+
+enum error_code upload_feed(struct upload *upload, const char *data, size_t size, struct error *err)
+{
+    const enum error_code code = upload_eat(upload, data, size, err);
+    if (code)
+        body_clear(&upload->picture); /* others can use its room while the rest of the body passes */
+    return code;
 }
 
 /* Decodes one name or value of application/x-www-form-urlencoded in place; returns its new size. */
@@ -377,8 +375,8 @@ static size_t upload_decode(char *text, size_t size)
 static enum error_code upload_fields(struct upload *upload, struct error *err)
 {
     enum error_code code = upload_append(upload, "&", 1, err); /* each ends with one now, which becomes its final 0 */
-    upload->size -= code == OK;
-    char *at = (char *)upload->picture, *end = at + upload->size, *next;
+    upload->picture.size -= code == OK;
+    char *at = (char *)upload->picture.data, *end = at + upload->picture.size, *next;
     for (; code == OK && at < end; at = next + 1) {
         next = memchr(at, '&', (size_t)(end - at) + 1);
         char *equals = memchr(at, '=', (size_t)(next - at)), *value = equals ? equals + 1 : next;
@@ -394,7 +392,7 @@ static enum error_code upload_fields(struct upload *upload, struct error *err)
         else
             code = upload_field(upload, at, value, size, err);
     }
-    upload->size = 0;
+    upload->picture.size = 0;
     return code;
 }
 
@@ -415,7 +413,7 @@ enum error_code upload_finish(struct upload *upload, struct error *err)
     if (!upload->has_picture)
         return error_set(err, ERROR_INVALID,
                          "image: there is no picture in the form; send it as the file part \"image\"");
-    if (!upload->size)
+    if (!upload->picture.size)
         return error_set(err, ERROR_INVALID, "image: the picture is empty");
     return options_check(&upload->options, err);
 }
@@ -455,11 +453,8 @@ uint64_t upload_received(const struct upload *upload)
     return upload->received;
 }
 
-uint8_t *upload_take(struct upload *upload, size_t *size)
+void upload_take(struct upload *upload, struct body *out)
 {
-    uint8_t *picture = upload->picture;
-    *size = upload->size;
-    upload->picture = NULL;
-    upload->size = upload->room = 0;
-    return picture;
+    *out = upload->picture;
+    upload->picture = (struct body){0};
 }

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "server/job/body.h"
 #include "server/pipeline/options.h"
 
 #define UPLOAD_VALUE_MAX 512 /* bytes of a field's value with its final 0 */
@@ -32,6 +33,9 @@ bool upload_is_batch(const char *name);
 enum error_code upload_create(struct upload **out, bool detect, size_t limit, struct error *err) MUST_CHECK;
 void upload_destroy(struct upload **upload);
 
+/* Large pictures go there instead of into memory. Call it first. */
+void upload_use_spool(struct upload *upload, struct spool *spool);
+
 /* What POST /v1/estimate gets instead of a picture; 0 (faces: negative): not given. */
 struct upload_size {
     int width, height, faces;
@@ -54,8 +58,9 @@ enum error_code upload_field(struct upload *upload, const char *name, const char
 enum error_code upload_begin(struct upload *upload, const char *content_type, size_t expected,
                              struct error *err) MUST_CHECK;
 
-/* The next bytes of the body. ERROR_TOO_LARGE past the limit; the errors of multipart_feed for a form and of
- * upload_field for its fields; ERROR_INVALID for a part without a name, an unknown one, or more than one picture. */
+/* The next bytes of the body. After an error the picture is dropped. ERROR_TOO_LARGE past the limit; ERROR_FULL; the
+ * errors of multipart_feed for a form and of upload_field for its fields; ERROR_INVALID for a part without a name, an
+ * unknown one, or more than one picture. */
 enum error_code upload_feed(struct upload *upload, const char *data, size_t size, struct error *err) MUST_CHECK;
 
 /* The body is over. ERROR_INVALID when the form is cut off, there is no picture, or options do not go together. */
@@ -71,7 +76,7 @@ bool upload_low(const struct upload *upload);              /* whether it may wai
 const char *upload_file_name(const struct upload *upload); /* the client's, unsafe; "" if none */
 uint64_t upload_received(const struct upload *upload);     /* bytes of the body so far */
 
-/* Hands over the picture's bytes, which the caller frees with free(). */
-uint8_t *upload_take(struct upload *upload, size_t *size);
+/* Hands over the picture's file, which the caller clears. */
+void upload_take(struct upload *upload, struct body *out);
 
 #endif

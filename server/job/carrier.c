@@ -21,7 +21,8 @@ static enum error_code carrier_carry(struct worker_pool *pool, struct job *job, 
         if (!job->inflight)
             job->inflight = inflight_hold(pool->inflight);
         job->working = working;
-        code = pipeline_begin(r, pool->store, err);
+        code = body_read(&job->body, r, pipeline_begin, pool->store, err);
+        body_clear(&job->body);
     }
     if (code || atomic_load(&job->stop)) {
         queue_drop(pool->queue, job);

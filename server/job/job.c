@@ -8,8 +8,8 @@
 
 #include "runtime/base/mem.h"
 
-enum error_code job_create(struct job **out, const char *id, struct restoration **restoration, uint8_t **body,
-                           size_t body_size, job_end_fn *end, void *context, struct error *err)
+enum error_code job_create(struct job **out, const char *id, struct restoration **restoration, struct body *body,
+                           job_end_fn *end, void *context, struct error *err)
 {
     struct job *job = mem_calloc(1, sizeof *job);
     if (!job)
@@ -17,8 +17,6 @@ enum error_code job_create(struct job **out, const char *id, struct restoration 
     snprintf(job->id, sizeof job->id, "%s", id);
     job->restoration = *restoration;
     job->body = *body;
-    job->restoration->input = *body;
-    job->restoration->input_bytes = body_size;
     job->created_ns = job_now();
     job->device = -1;
     job->end = end;
@@ -26,7 +24,7 @@ enum error_code job_create(struct job **out, const char *id, struct restoration 
     atomic_init(&job->references, 1);
     sem_init(&job->computed, 0, 0);
     *restoration = NULL;
-    *body = NULL;
+    *body = (struct body){0};
     *out = job;
     return OK;
 }
@@ -48,7 +46,7 @@ void job_release(struct job **job)
         inflight_sent(old->inflight, old->result);
     inflight_destroy(&old->inflight);
     sem_destroy(&old->computed);
-    free(old->body);
+    body_clear(&old->body);
     free(old);
 }
 

@@ -6,6 +6,7 @@
 
 #include <semaphore.h>
 
+#include "server/job/body.h"
 #include "server/job/estimate.h"
 #include "server/job/inflight.h"
 #include "server/pipeline/pipeline.h"
@@ -24,7 +25,7 @@ typedef void job_end_fn(struct job *job, void *context);
 struct job {
     char id[33];
     struct restoration *restoration;
-    uint8_t *body; /* the picture's file; restoration->input points into it */
+    struct body body; /* the picture's file, until it is read; the restoration's input points into it meanwhile */
     _Atomic enum job_state state;
     struct error error;                          /* why it failed */
     int64_t created_ns, started_ns, finished_ns; /* CLOCK_MONOTONIC; started 0: it never ran */
@@ -61,10 +62,10 @@ struct job {
     atomic_int references;
 };
 
-/* Takes over body (from malloc) and the restoration, and sets its input. id: at most 32 characters. On failure both
- * stay the caller's. */
-enum error_code job_create(struct job **out, const char *id, struct restoration **restoration, uint8_t **body,
-                           size_t body_size, job_end_fn *end, void *context, struct error *err) MUST_CHECK;
+/* Takes over the restoration and the body, which become NULL and empty. id: at most 32 characters. On failure both stay
+ * the caller's. */
+enum error_code job_create(struct job **out, const char *id, struct restoration **restoration, struct body *body,
+                           job_end_fn *end, void *context, struct error *err) MUST_CHECK;
 
 /* One more reference. */
 struct job *job_hold(struct job *job);

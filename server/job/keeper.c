@@ -77,13 +77,14 @@ static enum error_code keeper_hash(const struct keeper_ticket *ticket, uint8_t h
     struct sha256_ctx context;
     sha256_init(&context);
     sha256_update(&context, strlen(ticket->job.options) + 1, (const uint8_t *)ticket->job.options);
-    if (ticket->body) {
-        sha256_update(&context, ticket->body_size, ticket->body);
+    if (ticket->body.data) {
+        sha256_update(&context, ticket->body.size, ticket->body.data);
     } else {
         uint8_t bytes[65536];
         off_t at = 0;
         ssize_t n;
-        while ((n = pread(spool_descriptor(ticket->input), bytes, sizeof bytes, at)) > 0 || (n < 0 && errno == EINTR)) {
+        while ((n = pread(spool_descriptor(ticket->body.file), bytes, sizeof bytes, at)) > 0 ||
+               (n < 0 && errno == EINTR)) {
             sha256_update(&context, n > 0 ? (size_t)n : 0, bytes);
             at += n > 0 ? n : 0;
         }
@@ -102,15 +103,8 @@ static enum error_code keeper_keep_input(struct keeper *keeper, struct keeper_ti
         return error_set(err, ERROR_BUSY, "%llu asynchronous jobs wait, and no more may (async_queue)",
                          (unsigned long long)keeper->waiting);
     enum error_code code = *ticket->key ? keeper_hash(ticket, hash, err) : OK;
-    if (!code && ticket->body) {
-        code = spool_create(keeper->spool, &ticket->input, err);
-        if (!code)
-            code = spool_write(ticket->input, ticket->body, ticket->body_size, err);
-    }
-    if (code)
-        return code;
-    ticket->job.input_bytes = spool_size(ticket->input);
-    return spool_keep(keeper->spool, &ticket->input, ticket->job.id, SPOOL_INPUT, err);
+    ticket->job.input_bytes = ticket->body.size;
+    return code ? code : body_keep(&ticket->body, keeper->spool, ticket->job.id, err);
 }
 
 /* In the transaction. */
@@ -229,46 +223,24 @@ static void keeper_job_ended(struct job *job, void *context)
     pthread_mutex_unlock(&keeper->lock);
 }
 
-/* The picture's file in memory. */
-static enum error_code keeper_read_input(struct keeper *keeper, const char *id, uint8_t **body, size_t *size,
-                                         struct error *err)
-{
-    int fd;
-    uint64_t bytes;
-    size_t at = 0;
-    ssize_t n = 1;
-    enum error_code code = spool_read(keeper->spool, id, SPOOL_INPUT, &fd, &bytes, err);
-    if (code)
-        return code;
-    *body = mem_alloc((size_t)bytes + 1, 1);
-    *size = (size_t)bytes;
-    while (*body && at < *size && ((n = pread(fd, *body + at, *size - at, (off_t)at)) > 0 || (n < 0 && errno == EINTR)))
-        at += n > 0 ? (size_t)n : 0;
-    close(fd);
-    if (!*body)
-        return error_set(err, ERROR_NO_MEMORY, "no memory for the picture");
-    return at == *size ? OK : error_set(err, ERROR_IO, "the picture could not be read from the spool");
-}
-
 /* Gives a claimed job to the workers. */
 static enum error_code keeper_begin(struct keeper *keeper, struct running *running, struct error *err)
 {
     struct restoration *r = NULL;
-    uint8_t *body = NULL;
-    size_t size = 0;
+    struct body body = {0};
     struct job *job = NULL;
     const struct store_job *row = &running->row;
     enum error_code code = record_restoration(row->options, &keeper->settings.limits, &r, err);
     if (!code)
-        code = keeper_read_input(keeper, row->id, &body, &size, err);
+        code = body_kept(&body, keeper->spool, row->id, err);
     if (!code)
-        code = job_create(&job, row->id, &r, &body, size, keeper_job_ended, running, err);
+        code = job_create(&job, row->id, &r, &body, keeper_job_ended, running, err);
     if (!code) {
         memcpy(job->token, row->token, sizeof job->token);
         memcpy(job->client, row->client, sizeof job->client);
         job->low = row->low;
         job->restoration->stage_ms[STAGE_QUEUE] = (double)(row->started - row->created);
-        code = pipeline_check(job->restoration, keeper->models, err);
+        code = body_read(&job->body, job->restoration, pipeline_check, keeper->models, err);
     }
     if (!code) {
         pthread_mutex_lock(&keeper->lock);
@@ -285,7 +257,7 @@ static enum error_code keeper_begin(struct keeper *keeper, struct running *runni
     }
     job_release(&job);
     restoration_destroy(&r);
-    free(body);
+    body_clear(&body);
     return code;
 }
 
@@ -690,9 +662,7 @@ void keeper_ask(struct keeper *keeper, struct keeper_ticket *ticket)
 void keeper_ticket_clear(struct keeper_ticket *ticket)
 {
     store_job_clear(&ticket->job);
-    spool_discard(&ticket->input);
-    free(ticket->body);
-    ticket->body = NULL;
+    body_clear(&ticket->body);
 }
 
 /* How far it is: of its tiles and faces together, or nothing while there are none. */

@@ -43,13 +43,10 @@ struct keeper_ticket {
     void (*done)(void *context);
     void *context;
 
-    /* KEEPER_ACCEPT: the row (its options' text is the ticket's), and its picture in one of two forms, both taken over
-     */
+    /* KEEPER_ACCEPT: the row (its options' text is the ticket's), and its picture, both taken over */
     struct store_job job;
     char key[KEEPER_KEY_MAX]; /* "": none */
-    struct spool_file *input;
-    uint8_t *body;
-    size_t body_size;
+    struct body body;
 
     /* KEEPER_CANCEL: the job whose id is in `job`: a waiting one is cancelled, a running one is asked to stop, one that
      * has ended is forgotten. KEEPER_CANCEL_BATCH: all of the batch and token in `job` that have not ended (token "":

@@ -174,7 +174,7 @@ static enum error_code spool_start(struct spool *spool, const char *folder, stru
         return spool_error(err, folder);
     if (flock(spool->lock, LOCK_EX | LOCK_NB) != 0)
         return errno == EWOULDBLOCK
-                   ? error_set(err, ERROR_BUSY, "%s: another server uses this folder; give each its own state_dir",
+                   ? error_set(err, ERROR_BUSY, "%s: another server uses this folder; give each a state_dir of its own",
                                folder)
                    : spool_error(err, folder);
     if (spool_list(spool, spool_found, NULL) != 0)

@@ -334,8 +334,7 @@ static enum error_code request(void *context, struct error *err)
     struct restoration *r = NULL;
     struct job *job = NULL;
     struct queue *queue = NULL;
-    uint8_t *body = NULL;
-    size_t size = 0;
+    struct body body = {0};
     enum error_code code = upload_create(&upload, false, 1 << 20, err);
     if (!code)
         code = upload_field(upload, "upscale", "2", 1, err);
@@ -348,10 +347,8 @@ static enum error_code request(void *context, struct error *err)
     if (!code)
         code = restoration_create(&r, err);
     if (!code) {
-        body = upload_take(upload, &size);
-        r->input = body;
-        r->input_bytes = size;
-        code = job_create(&job, "0", &r, &body, size, end_job, NULL, err);
+        upload_take(upload, &body);
+        code = job_create(&job, "0", &r, &body, end_job, NULL, err);
     }
     if (!code)
         code = queue_create(&queue, 4, 1, err);
@@ -366,7 +363,7 @@ static enum error_code request(void *context, struct error *err)
         queue_destroy(&queue);
     job_release(&job);
     restoration_destroy(&r);
-    free(body);
+    body_clear(&body);
     upload_destroy(&upload);
     return code;
 }

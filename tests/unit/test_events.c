@@ -168,9 +168,9 @@ static struct job *make(const char *const *options)
     for (; *options; options += 2)
         if (options_set(&r->options, options[0], options[1], &err))
             fail_msg("%s", err.text);
-    uint8_t *body = malloc(file.size);
-    memcpy(body, file.data, file.size);
-    assert_int_equal(job_create(&job, "job", &r, &body, file.size, on_end, NULL, &err), OK);
+    struct body body = {0};
+    assert_int_equal(body_append(&body, file.data, file.size, &err), OK);
+    assert_int_equal(job_create(&job, "job", &r, &body, on_end, NULL, &err), OK);
     file_unmap(&file);
     return job;
 }
@@ -193,7 +193,7 @@ static void test_a_job(void **state)
     struct job *job = make((const char *const[]){"bg_tile", "64", "ext", "png", NULL});
     snprintf(job->token, sizeof job->token, "ann");
     events_follow(events, job);
-    if (pipeline_check(job->restoration, store, &err) || worker_pool_submit(pool, job, &err))
+    if (body_read(&job->body, job->restoration, pipeline_check, store, &err) || worker_pool_submit(pool, job, &err))
         fail_msg("%s", err.text);
 
     struct event all[512];

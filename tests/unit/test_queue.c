@@ -16,11 +16,11 @@ static struct job *make(const char *id)
     struct restoration *r;
     struct job *job;
     struct error err = ERROR_INIT;
-    uint8_t *body = malloc(4);
+    struct body body = {.data = malloc(4), .size = 4};
     assert_int_equal(restoration_create(&r, &err), OK);
-    assert_int_equal(job_create(&job, id, &r, &body, 4, NULL, NULL, &err), OK);
+    assert_int_equal(job_create(&job, id, &r, &body, NULL, NULL, &err), OK);
     assert_null(r);
-    assert_null(body);
+    assert_null(body.data);
     job->devices = 1;
     return job;
 }

@@ -137,7 +137,6 @@ static void test_form(void **state)
 {
     (void)state;
     struct error err = ERROR_INIT;
-    size_t size;
     for (size_t step = 1; step < 5000; step += 4096) {
         struct upload *upload = make(false, 1000);
         assert_int_equal(
@@ -147,11 +146,12 @@ static void test_form(void **state)
         assert_true(upload_faces_out(upload));
         assert_string_equal(upload_file_name(upload), "a\".png");
         assert_true(upload_has_picture(upload));
-        uint8_t *bytes = upload_take(upload, &size);
-        assert_int_equal(size, 6);
-        assert_memory_equal(bytes, "abcdef", 6);
+        struct body body;
+        upload_take(upload, &body);
+        assert_int_equal(body.size, 6);
+        assert_memory_equal(body.data, "abcdef", 6);
         assert_false(upload_has_picture(upload));
-        free(bytes);
+        body_clear(&body);
         upload_destroy(&upload);
     }
     form_refused(1000, ERROR_INVALID, "image: sent more than once", false, PARTS("image=abc", "image=abc"));
@@ -204,6 +204,18 @@ static void test_form(void **state)
     form_refused(5000, ERROR_INVALID, "there is no such field", false, PARTS(name));
 }
 
+static const char *expected;
+static size_t expected_size = 300000;
+
+/* Stands for the pipeline: the input is what was sent. */
+static enum error_code read_all(struct restoration *r, const struct model_store *store, struct error *err)
+{
+    (void)store;
+    assert_int_equal(r->input_bytes, expected_size);
+    assert_memory_equal(r->input, expected, expected_size);
+    return error_set(err, ERROR_TIMEOUT, "read");
+}
+
 /* The picture's room grows with it: none of it is lost, whatever the pieces, and no byte more than the limit is taken.
  */
 static void test_growth(void **state)
@@ -215,22 +227,77 @@ static void test_growth(void **state)
     assert_non_null(sent);
     for (size_t at = 0; at <= size; at++)
         sent[at] = (char)(at * 31 % 251);
-    for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
+    char folder[] = "/tmp/test_upload.XXXXXX", command[64];
+    struct spool *spool;
+    assert_non_null(mkdtemp(folder));
+    assert_int_equal(spool_open(&spool, folder, 2 * size, NULL), OK);
+    for (size_t i = 0; i < 2 * (sizeof pieces / sizeof *pieces); i++) {
         struct error err = ERROR_INIT;
         struct upload *upload = make(false, size);
-        size_t got;
+        struct body body;
+        const size_t piece = pieces[i / 2];
+        if (i % 2)
+            upload_use_spool(upload, spool);
         assert_int_equal(upload_begin(upload, "image/png", size, &err), OK);
-        for (size_t at = 0; at < size; at += pieces[i])
-            assert_int_equal(upload_feed(upload, sent + at, pieces[i] < size - at ? pieces[i] : size - at, &err), OK);
+        for (size_t at = 0; at < size; at += piece) {
+            assert_int_equal(upload_feed(upload, sent + at, piece < size - at ? piece : size - at, &err), OK);
+            const size_t now = piece < size - at ? at + piece : size;
+            assert_int_equal(spool_used(spool), i % 2 && now > BODY_MEMORY ? now : 0);
+        }
         assert_int_equal(upload_received(upload), size);
         assert_int_equal(upload_finish(upload, &err), OK);
+        upload_take(upload, &body);
+        assert_false(upload_has_picture(upload));
         assert_int_equal(upload_feed(upload, sent, 1, &err), ERROR_TOO_LARGE);
-        uint8_t *bytes = upload_take(upload, &got);
-        assert_int_equal(got, size);
-        assert_memory_equal(bytes, sent, size);
-        free(bytes);
+        struct restoration *r;
+        assert_int_equal(restoration_create(&r, &err), OK);
+        expected = sent;
+        assert_int_equal(body_read(&body, r, read_all, NULL, NULL), ERROR_TIMEOUT); /* its own error */
+        assert_null(r->input);
+        restoration_destroy(&r);
+        body_clear(&body);
+        assert_int_equal(spool_used(spool), 0);
         upload_destroy(&upload);
     }
+    spool_close(&spool);
+
+    /* what does not fit is refused, and leaves its room at once */
+    struct upload *upload = make(false, size);
+    struct error err = ERROR_INIT;
+    assert_int_equal(spool_open(&spool, folder, size - 1, NULL), OK);
+    upload_use_spool(upload, spool);
+    assert_int_equal(upload_begin(upload, "image/png", size, &err), OK);
+    assert_int_equal(upload_feed(upload, sent, BODY_MEMORY, &err), OK);
+    assert_int_equal(upload_feed(upload, sent, 1, &err), OK);
+    assert_int_equal(spool_used(spool), BODY_MEMORY + 1);
+    assert_int_equal(upload_feed(upload, sent, size - BODY_MEMORY - 1, &err), ERROR_FULL);
+    assert_int_equal(spool_used(spool), 0);
+    upload_destroy(&upload);
+
+    /* a body moves to the spool under an id, and is read from there */
+    static const char id[] = "0123456789abcdef0123456789abcdef";
+    for (size_t length = 1000; length < size; length += BODY_MEMORY) { /* from memory, and from a file without a name */
+        struct body body = {.spool = spool}, kept;
+        struct restoration *r;
+        expected = sent;
+        expected_size = length;
+        assert_int_equal(body_append(&body, sent, 500, NULL), OK);
+        assert_int_equal(body_append(&body, sent + 500, length - 500, NULL), OK);
+        assert_int_equal(body_keep(&body, spool, id, NULL), OK);
+        assert_int_equal(body.size, 0);
+        assert_int_equal(body_kept(&kept, spool, id, NULL), OK);
+        assert_int_equal(kept.size, length);
+        assert_int_equal(restoration_create(&r, &err), OK);
+        assert_int_equal(body_read(&kept, r, read_all, NULL, NULL), ERROR_TIMEOUT);
+        restoration_destroy(&r);
+        body_clear(&kept);
+        spool_remove(spool, id, SPOOL_INPUT);
+        assert_int_equal(body_kept(&kept, spool, id, NULL), ERROR_NOT_FOUND);
+        body_clear(&kept);
+    }
+    spool_close(&spool);
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    assert_int_equal(system(command), 0);
     free(sent);
 }
 

@@ -160,10 +160,10 @@ static struct job *make_of(const char *picture, const char *device, const char *
     for (; *options; options += 2)
         if (options_set(&r->options, options[0], options[1], &err))
             fail_msg("%s", err.text);
-    uint8_t *body = malloc(file.size);
-    memcpy(body, file.data, file.size);
+    struct body body = {0};
+    assert_int_equal(body_append(&body, file.data, file.size, &err), OK);
     job_make_id(id);
-    assert_int_equal(job_create(&job, id, &r, &body, file.size, on_end, NULL, &err), OK);
+    assert_int_equal(job_create(&job, id, &r, &body, on_end, NULL, &err), OK);
     file_unmap(&file);
     return job;
 }
@@ -714,7 +714,7 @@ static void test_broken(void **state)
     (void)state;
     start("cpu", 1, NULL);
     struct job *job = make("auto");
-    memset(job->body + job->restoration->input_bytes / 2, 0, job->restoration->input_bytes / 2);
+    memset(job->body.data + job->body.size / 2, 0, job->body.size / 2);
     finish(submit_it(job), JOB_FAILED);
     assert_int_equal(job->error.code, ERROR_CORRUPT);
     assert_false(job->restoration->decoded);
