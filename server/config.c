@@ -82,14 +82,14 @@ static const struct config_key config_keys[] = {
      "buffers; "
      "the least recently used goes first. The default models' weights count and always stay, and so does what the jobs "
      "at work need. 0: on the CPU, an integrated GPU or in software a quarter of the machine's or the cgroup's memory, "
-     "at most 4GiB; on other GPUs nine tenths of what is free there"},
+     "at most 4GiB; on other GPUs nine tenths of what is free there. At least 16MiB"},
     {KEY(keep_seconds, KIND_COUNT), "300", 0, SECONDS_MAX,
      "anything unused for this long is returned to the system, except the default models' weights"},
     {KEY(queue, KIND_COUNT), "64", 1, 10000, "jobs that may wait; more are refused with 429"},
     {KEY(body_limit, KIND_BYTES), "64MiB", 1024, UINT64_C(4) << 30, "largest request body"},
     {KEY(inflight_memory, KIND_BYTES), "0", 0, UINT64_C(1) << 50,
      "most memory for the bodies, pictures and results of all requests together; past it requests wait unread for some "
-     "seconds, then they are refused with 429; 0: half of what the machine or cgroup has, at most 4GiB"},
+     "seconds, then they are refused with 429; 0: half of what the machine or cgroup has, at most 4GiB; at least 1MiB"},
     {KEY(header_limit, KIND_BYTES), "32KiB", 4096, 1 << 20, "largest request header"},
     {KEY(input_pixels, KIND_PIXELS), "64MP", 1, UINT64_C(4000000000),
      "largest input picture, checked before it is decoded"},
@@ -151,7 +151,14 @@ static const char *const config_words[][5] = {
     [KIND_DIRECT] = {"auto", "false", "true"},
     [KIND_BOOLEAN] = {"false", "true"},
 };
-#define VULKAN_MEMORY_MIN (16 << 20)
+
+/* The least of a size that may also be 0: below it nothing works, and a forgotten unit is likely. */
+static uint64_t config_least(const struct config_key *key)
+{
+    if (key->offset == offsetof(struct config, vulkan_memory) || key->offset == offsetof(struct config, memory))
+        return 16 << 20;
+    return key->offset == offsetof(struct config, inflight_memory) ? 1 << 20 : 0;
+}
 
 struct config_unit {
     const char *name;
@@ -357,9 +364,12 @@ enum error_code config_set(struct config *config, const char *name, const char *
     default:
         if (!config_parse_number(value, config_units(key->kind), &number) || number < key->min || number > key->max)
             return config_bad_value(key, value, source, err);
-        if (key->offset == offsetof(struct config, vulkan_memory) && number && number < VULKAN_MEMORY_MIN)
-            return error_set(err, ERROR_INVALID, "%s: %s = \"%s\" is less than 16MiB, and not 0", source, key->name,
-                             value);
+        if (number && number < config_least(key)) {
+            char least[32];
+            config_print_number(config_least(key), key->kind, least, sizeof least);
+            return error_set(err, ERROR_INVALID, "%s: %s = \"%s\" is less than %s, and not 0 (units: KiB, MiB, GiB)",
+                             source, key->name, value, least);
+        }
         memcpy(field, &number, sizeof number);
     }
     snprintf(config->source[key - config_keys], sizeof config->source[0], "%s", source);
@@ -433,12 +443,14 @@ void config_text(const struct config *config, size_t index, char *out, size_t si
     config_print_value(config, &config_keys[index], out, size);
 }
 
-void config_print(const struct config *config, FILE *out)
+void config_print(const struct config *config, config_note_fn *note, FILE *out)
 {
     for (size_t i = 0; i < KEY_COUNT; i++) {
-        char value[1024];
+        char value[1024], more[512] = "";
         config_print_value(config, &config_keys[i], value, sizeof value);
-        fprintf(out, "%s = %s  # %s\n", config_keys[i].name, value, config->source[i]);
+        if (note)
+            note(config, config_keys[i].name, more, sizeof more);
+        fprintf(out, "%s = %s  # %s%s%s\n", config_keys[i].name, value, config->source[i], *more ? ": " : "", more);
     }
 }
 

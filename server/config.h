@@ -76,8 +76,11 @@ bool config_equal(const struct config *a, const struct config *b, size_t index);
 void config_copy(struct config *to, const struct config *from, size_t index);
 void config_text(const struct config *config, size_t index, char *out, size_t size);
 
-/* Prints `key = value  # source` for each key, in a form config_load reads. */
-void config_print(const struct config *config, FILE *out);
+/* What to say of a key's value, "" for nothing. */
+typedef void config_note_fn(const struct config *config, const char *key, char *out, size_t size);
+
+/* Prints `key = value  # source: note` for each key, in a form config_load reads. note may be NULL. */
+void config_print(const struct config *config, config_note_fn *note, FILE *out);
 
 /* Prints each key as a flag, with its default and what it is. */
 void config_help(FILE *out);

@@ -1,10 +1,12 @@
 /* restored serve: starts models, workers and HTTP, waits for signals, and shuts everything down in order. */
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "runtime/plan_cache.h"
 #include "server/cli/cli.h"
 #include "server/cli/cli_sandbox.h"
 #include "server/cli/notify.h"
@@ -265,6 +267,28 @@ out:
     return CLI_OK;
 }
 
+/* What a size of 0 means on this machine. */
+static void serve_note(const struct config *config, const char *key, char *out, size_t size)
+{
+    const bool memory = !strcmp(key, "memory") && !config->memory,
+               requests = !strcmp(key, "inflight_memory") && !config->inflight_memory;
+    struct device_info *list = NULL;
+    struct error err = ERROR_INIT;
+    size_t count = 0, used = 0;
+    *out = 0;
+    if ((!memory && !requests) || device_list(&list, &count, &err))
+        return;
+    if (requests)
+        snprintf(out, size, "%llu bytes", (unsigned long long)worker_pool_inflight_usual(list, count));
+    for (size_t i = 0; memory && i < count && used < size; i++) {
+        const uint64_t bytes = plan_cache_usual(&list[i]);
+        if (list[i].usable && bytes != UINT64_MAX)
+            used += (size_t)snprintf(out + used, size - used, "%s%llu bytes on %s", used ? ", " : "",
+                                     (unsigned long long)bytes, list[i].id);
+    }
+    free(list);
+}
+
 int cli_serve(int argc, char **argv)
 {
     struct cli cli;
@@ -281,7 +305,8 @@ int cli_serve(int argc, char **argv)
     if (print) {
         for (int i = 0; i < cli.files.count; i++)
             printf("# %s: %s\n", cli.files.file[i].path, cli.files.file[i].read ? "read" : "not there");
-        config_print(&config, stdout);
+        config_apply(&config);
+        config_print(&config, serve_note, stdout);
         return CLI_OK;
     }
     config_apply_log(&config, LOG_DEBUG);

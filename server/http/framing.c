@@ -127,14 +127,17 @@ void framing_read(struct framing *out, struct MHD_Connection *connection, const 
     out->has_body = reading.encodings || out->length;
 }
 
-const char *framing_path(const char *path)
+const char *framing_path(const char *path, char host[FRAMING_HOST_MAX])
 {
     size_t scheme = !strncasecmp(path, "http://", 7) ? 7 : !strncasecmp(path, "https://", 8) ? 8 : 0;
+    *host = 0;
     if (!scheme)
         return path;
     const char *authority = path + scheme;
     size_t size = strcspn(authority, "/");
-    if (!header_is_host(authority, size))
+    if (!header_is_host(authority, size) || size >= FRAMING_HOST_MAX)
         return NULL;
+    memcpy(host, authority, size);
+    host[size] = 0;
     return authority[size] ? authority + size : "/";
 }

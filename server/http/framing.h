@@ -31,8 +31,9 @@ void framing_look(struct framing_target *out, const char *text);
 void framing_read(struct framing *out, struct MHD_Connection *connection, const char *method,
                   const struct framing_target *target, const char *version);
 
-/* The path of a target in absolute form ("http://host/path", RFC 9112 3.2.2), and the path as it is for others; NULL
- * when its authority is not a host. */
-const char *framing_path(const char *path);
+/* The path of a target in absolute form ("http://host/path", RFC 9112 3.2.2), and its host, which counts instead of the
+ * header Host; of others the path as it is, and "". NULL when its authority is not a host. */
+#define FRAMING_HOST_MAX 280
+const char *framing_path(const char *path, char host[FRAMING_HOST_MAX]);
 
 #endif

@@ -15,9 +15,9 @@
 struct model_list {
     struct model_store *store;
     pthread_mutex_t lock; /* of all below */
-    char *text[2];       /* [0]: for clients on other machines */
-    uint64_t generation; /* of the store, when the texts were made */
-    pthread_t thread;    /* while `hashing`: the thread that computes what they lack */
+    char *text[2];        /* [0]: for clients on other machines */
+    uint64_t generation;  /* of the store, when the texts were made */
+    pthread_t thread;     /* while `hashing`: the thread that computes what they lack */
     bool hashing, done;
 };
 

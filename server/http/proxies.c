@@ -83,8 +83,8 @@ enum error_code proxies_check_list(const char *trusted, struct error *err)
     for (const char *entry; (entry = proxies_next(&trusted, &size));)
         if (!proxies_parse_range(entry, size, &address, &bits))
             return error_set(err, ERROR_INVALID,
-                             "trusted_proxies: \"%.*s\" is not an address or range, such as 10.0.0.0/8 or ::1", (int)size,
-                             entry);
+                             "trusted_proxies: \"%.*s\" is not an address or range, such as 10.0.0.0/8 or ::1",
+                             (int)size, entry);
     return OK;
 }
 

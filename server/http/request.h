@@ -65,6 +65,8 @@ struct request {
     const struct route *route;  /* NULL: none of ours */
     char method[16], path[128]; /* path: for the log and errors, unsafe characters replaced */
     struct router_parts parts;
+    char host[FRAMING_HOST_MAX]; /* of a target in absolute form, which counts instead of Host (RFC 9112, 3.2.2); or ""
+                                  */
     char id[65];
     char client[46], agent[96];    /* for the log: its address, and its User-Agent with unsafe characters replaced */
     struct auth_identity identity; /* whose it is */

@@ -134,7 +134,8 @@ static enum reply router_check_site(const struct request *request, struct error 
                                       .fetch_site = router_header(request, "Sec-Fetch-Site"),
                                       .fetch_mode = router_header(request, "Sec-Fetch-Mode"),
                                       .fetch_dest = router_header(request, "Sec-Fetch-Dest"),
-                                      .host = router_header(request, MHD_HTTP_HEADER_HOST),
+                                      .host =
+                                          *request->host ? request->host : router_header(request, MHD_HTTP_HEADER_HOST),
                                       .forwarded_host = router_header(request, "X-Forwarded-Host")};
     if (!site_host_is_ours(from.host, config->allowed_hosts, listen_on, access == ROUTE_PROBE)) {
         error_set(err, ERROR_INVALID,

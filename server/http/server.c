@@ -62,7 +62,7 @@ static enum MHD_Result server_begin(struct request *request, const char *path, c
     connection_moved(request->link);
     access_begin(request);
     framing_read(&framing, request->connection, method, &request->target, version);
-    const char *own = framing_path(path);
+    const char *own = framing_path(path, request->host);
     server_copy_path(own ? own : path, request->path, sizeof request->path);
     server_copy_path(method, request->method, sizeof request->method);
     return router_begin(request, own, &framing);

@@ -11,6 +11,7 @@
 #include "runtime/base/mem.h"
 #include "runtime/base/utf8.h"
 #include "server/http/multipart.h"
+#include "server/pipeline/pipeline.h"
 
 #define UPLOAD_OPTIONS 64
 #define UPLOAD_FIELDS_MAX 16384 /* bytes of an application/x-www-form-urlencoded body */
@@ -130,8 +131,8 @@ static const struct {
     long least, most;
     const char *allowed;
 } upload_sizes[] = {
-    {"width", 1, INT_MAX, "the picture's width in px"},
-    {"height", 1, INT_MAX, "the picture's height in px"},
+    {"width", 1, PIPELINE_SIDE, "the picture's width in px"},
+    {"height", 1, PIPELINE_SIDE, "the picture's height in px"},
     {"face_count", 0, 10000, "how many faces are to be restored"},
 };
 

@@ -227,18 +227,21 @@ bool worker_pool_hand_over(struct worker_pool *pool, int device, struct job *job
 /* --- the pool ------------------------------------------------------------------------------------------------------
  */
 
-/* list: of the devices, the one called cpu among them, whose memory is the machine's or cgroup's. */
+uint64_t worker_pool_inflight_usual(const struct device_info *list, size_t count)
+{
+    uint64_t bytes = INFLIGHT_MOST;
+    for (size_t i = 0; i < count; i++)
+        if (list[i].type == DEVICE_CPU && list[i].memory_total / 2 < bytes)
+            bytes = list[i].memory_total / 2;
+    return bytes;
+}
+
 static enum error_code worker_pool_create_inflight(struct worker_pool *pool, const struct device_info *list,
                                                    size_t count, struct error *err)
 {
-    uint64_t bytes = pool->settings.inflight_memory;
-    if (!bytes) {
-        bytes = INFLIGHT_MOST;
-        for (size_t i = 0; i < count; i++)
-            if (list[i].type == DEVICE_CPU && list[i].memory_total / 2 < bytes)
-                bytes = list[i].memory_total / 2;
-    }
-    return inflight_create(&pool->inflight, bytes, pool->settings.queue, err);
+    const uint64_t asked = pool->settings.inflight_memory;
+    return inflight_create(&pool->inflight, asked ? asked : worker_pool_inflight_usual(list, count),
+                           pool->settings.queue, err);
 }
 
 static enum error_code worker_pool_create_devices(struct worker_pool *pool, const char *wanted, struct error *err)

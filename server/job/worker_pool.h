@@ -94,4 +94,7 @@ struct devices *worker_pool_devices(struct worker_pool *pool);
 struct stats *worker_pool_stats(struct worker_pool *pool);
 struct events *worker_pool_events(struct worker_pool *pool);
 
+/* The default of inflight_memory. list: of the devices; the one called cpu has the machine's or cgroup's memory. */
+uint64_t worker_pool_inflight_usual(const struct device_info *list, size_t count);
+
 #endif

@@ -12,7 +12,6 @@
 #include "server/pipeline/background.h"
 #include "server/pipeline/paste.h"
 
-#define PIPELINE_SIDE 500000 /* px of picture and result: steps have some hundred rows at once in floats */
 
 /* The steps of a picture in order: those from DETECT to BACKGROUND need the device. */
 static const struct pipeline_stage {

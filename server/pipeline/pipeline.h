@@ -104,6 +104,9 @@ struct restoration {
     int note_count;
 };
 
+/* The longest side of a picture and a result, px: steps have some hundred rows at once in floats. */
+#define PIPELINE_SIDE 500000
+
 /* A zeroed restoration with default options and limits. */
 enum error_code restoration_create(struct restoration **out, struct error *err) MUST_CHECK;
 void restoration_destroy(struct restoration **restoration);

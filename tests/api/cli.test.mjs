@@ -502,6 +502,8 @@ describe('serve', () => {
     put('xdg/restored/restored.conf', 'queue = 5\n');
     const env = { RESTORED_CONFIG: '', XDG_CONFIG_HOME: path.join(here, 'xdg') };
     const { status, out } = await run(['serve', '--print-config'], { env });
+    assert.match(out, /^memory = 0  # default: \d{8,} bytes on cpu/m, 'what 0 is here');
+    assert.match(out, /^inflight_memory = 0  # default: \d{8,} bytes$/m);
     assert.equal(status, 0);
     assert.match(out, /^# \S*\/restored\/restored\.conf: (read|not there)\n# \S*\/xdg\/restored\/restored\.conf: read\n/);
     assert.match(out, /\nqueue = 5 {2}# \S*\/xdg\/restored\/restored\.conf:1\n/);

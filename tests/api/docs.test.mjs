@@ -223,7 +223,7 @@ function keysOf(page, heading) {
 }
 const printed = () => spawnSync(binary, ['serve', '--print-config', '--config', '/dev/null'], {
   cwd: folder, encoding: 'utf8', env: Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('RESTORED_'))),
-}).stdout.split('\n').filter((line) => line && !line.startsWith('#')).map((line) => /^(\w+) = (.*?) *# default$/.exec(line)?.slice(1));
+}).stdout.split('\n').filter((line) => line && !line.startsWith('#')).map((line) => /^(\w+) = (.*?) *# default(?:: .*)?$/.exec(line)?.slice(1));
 
 test('operations.md has every key of the configuration with its default', () => {
   const keys = printed();

@@ -70,6 +70,7 @@ test('errors as everywhere', { timeout: 120000 }, async (context) => {
     ['?width=0&height=5', 400, /width: "0" is not allowed/],
     ['?width=5&height=1e3', 400, /height: "1e3" is not allowed/],
     ['?width=5&height=99999999999999999999', 400, /height: .* is not allowed/],
+    ['?width=500001&height=5', 400, /width: "500001" is not allowed; allowed is .*, 1 to 500000/],
     ['?width=5&width=6&height=5', 400, /width: sent more than once/],
     ['?width=5&height=5&face_count=-1', 400, /face_count: "-1" is not allowed/],
     ['?width=5&height=5&upscale=9', 400, /upscale/],

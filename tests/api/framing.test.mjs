@@ -158,7 +158,7 @@ describe('a body in chunks', () => {
 describe('methods and paths', () => {
   test('a target in absolute form', async () => {
     const ask = (target) => raw(server, `GET ${target} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n`);
-    for (const target of ['http://a/healthz', 'HTTP://a.example:80/healthz?x=y', 'https://[::1]:8080/healthz', 'http://a', 'http://a/'])
+    for (const target of ['http://a/healthz', 'HTTP://a:80/healthz?x=y', 'https://[::1]:8080/healthz', 'http://a', 'http://a/'])
       assert.equal(status(await ask(target)), 200, target);
     for (const target of ['http:///healthz', 'http://user@a/healthz', 'http://'])
       assert.equal(status(await ask(target)), 400, target);
@@ -166,6 +166,9 @@ describe('methods and paths', () => {
     assert.equal(status(none), 404);
     assert.equal(JSON.parse(none.slice(none.indexOf('\r\n\r\n'))).instance, '/nothing');
     assert.equal(status(await ask('ftp://a/healthz')), 404);
+    for (const [target, wanted] of [['http://evil.example/v1/devices', 421], ['http://localhost/v1/devices', 200]])
+      for (const host of ['localhost', 'evil.example'])
+        assert.equal(status(await raw(server, `GET ${target} HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n\r\n`)), wanted, 'the target decides, not Host');
   });
 
   test('405 with Allow, 404, HEAD wherever GET is', async () => {

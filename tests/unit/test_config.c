@@ -94,7 +94,7 @@ static void test_order(void **state)
     char *text = NULL, want[128];
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
-    config_print(&config, out);
+    config_print(&config, NULL, out);
     fclose(out);
     snprintf(want, sizeof want, "workers = 3  # %s:4\n", path);
     assert_non_null(strstr(text, want));
@@ -241,6 +241,12 @@ static void test_words(void **state)
     error_clear(&err);
     assert_int_equal(config_set(&config, "vulkan_memory", "2048", "test", &err), ERROR_INVALID);
     assert_non_null(strstr(err.text, "less than 16MiB"));
+    error_clear(&err);
+    assert_int_equal(config_set(&config, "memory", "5", "test", &err), ERROR_INVALID);
+    assert_string_equal(err.text, "test: memory = \"5\" is less than 16MiB, and not 0 (units: KiB, MiB, GiB)");
+    assert_int_equal(config_set(&config, "memory", "16MiB", "test", &err), OK);
+    assert_int_equal(config_set(&config, "inflight_memory", "1048575", "test", &err), ERROR_INVALID);
+    assert_int_equal(config_set(&config, "inflight_memory", "1MiB", "test", &err), OK);
     assert_int_equal(config_set(&config, "vulkan_memory", "2GiB", "test", &err), OK);
     assert_int_equal(config_set(&config, "vulkan_memory", "0", "test", &err), OK);
 }

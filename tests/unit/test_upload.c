@@ -507,12 +507,17 @@ static void test_hosts(void **state)
     assert_false(header_is_target("/a b", 4));
     assert_false(header_is_target("/\t", 2));
     assert_false(header_is_target("", 0));
-    assert_string_equal(framing_path("/healthz"), "/healthz");
-    assert_string_equal(framing_path("HTTP://a:80/healthz"), "/healthz");
-    assert_string_equal(framing_path("https://[::1]"), "/");
-    assert_null(framing_path("http:///healthz"));
-    assert_null(framing_path("http://user@a/healthz"));
-    assert_string_equal(framing_path("ftp://a/"), "ftp://a/");
+    char host[FRAMING_HOST_MAX];
+    assert_string_equal(framing_path("HTTP://a:80/healthz", host), "/healthz");
+    assert_string_equal(host, "a:80");
+    assert_string_equal(framing_path("/healthz", host), "/healthz");
+    assert_string_equal(host, "");
+    assert_string_equal(framing_path("https://[::1]", host), "/");
+    assert_string_equal(host, "[::1]");
+    assert_null(framing_path("http:///healthz", host));
+    assert_null(framing_path("http://user@a/healthz", host));
+    assert_string_equal(framing_path("ftp://a/", host), "ftp://a/");
+    assert_string_equal(host, "");
 }
 
 static void test_utf8(void **state)
