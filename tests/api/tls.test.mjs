@@ -163,6 +163,32 @@ test('handshakes that are aborted, and those that never go on, leave nothing', a
   assert.equal((await ask(server, '/healthz')).status, 200);
 });
 
+test('clients that are too slow are cut off, in the handshake, in a request and in an answer', async (t) => {
+  use('one');
+  const server = await start(t, { args: ['--request_seconds', '1'] });
+  const slow = (open, next) => new Promise((done) => {
+    const socket = open();
+    const timer = setInterval(() => next(socket), 100); // never idle for long
+    socket.on('error', () => {}).on('data', () => {}).on('close', () => { clearInterval(timer); done(); });
+  });
+  const plain = () => net.connect(server.port, '127.0.0.1');
+  const secure = (first) => () => { const socket = tls.connect({ port: server.port, host: '127.0.0.1', rejectUnauthorized: false }); socket.write(first); return socket; };
+  const hello = Buffer.from([22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3]); // a record of which the rest comes byte by byte
+  await Promise.all([
+    slow(plain, (socket) => socket.write(hello.subarray(socket.bytesWritten % hello.length, socket.bytesWritten % hello.length + 1))),
+    slow(secure('GET / HTTP/1.1\r\nHost: localhost\r\nX: '), (socket) => socket.write('x')),
+    slow(secure('POST /v1/restore HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n'), (socket) => socket.write('x')),
+  ]);
+  assert.match(server.log(), /info slow-client activity=reading/);
+  const small = png(400, 400); // whose result no socket's buffer holds
+  const reader = secure(`POST /v1/restore?version=none&bg_upsampler=none&upscale=8&ext=png&png_level=0 HTTP/1.1\r\nHost: localhost\r\nContent-Length: ${small.length}\r\n\r\n`)();
+  reader.on('error', () => {}).pause();
+  reader.write(small);
+  await until('it is cut off', () => /info slow-client activity=sending/.test(server.log()));
+  reader.destroy();
+  assert.equal((await ask(server, '/healthz')).status, 200);
+});
+
 test('a client that hangs up cancels its work', async (t) => {
   use('one');
   const server = await start(t, { program: faulty, env: { RESTORED_FAULTS: 'hang@run:1,repeat,plan=detector' } });
