@@ -21,7 +21,7 @@
 #define LINGER_NS INT64_C(5000000000)
 #define GONE_BATCH 64 /* hang-ups handled in one tick */
 
-enum activity { READING, HOLDING, WAITING, SENDING };
+enum activity { READING, HOLDING, WAITING, SENDING, STREAMING };
 
 struct connection {
     struct connections *all;
@@ -218,6 +218,11 @@ void connection_sending(struct connection *connection)
     connection_change(connection, SENDING, NULL, false);
 }
 
+void connection_streaming(struct connection *connection)
+{
+    connection_change(connection, STREAMING, NULL, false);
+}
+
 bool connection_crowded(struct connection *connection)
 {
     if (!connection)
@@ -325,8 +330,8 @@ static int connections_look(struct connections *connections)
     pthread_mutex_lock(&connections->lock);
     const int64_t request_ns = (int64_t)connections->limits.request_seconds * 1000000000;
     for (struct connection *at = connections->first; at; at = at->next) {
-        if (at->activity == HOLDING) {
-            continue; /* see inflight_sweep */
+        if (at->activity == HOLDING || at->activity == STREAMING) {
+            continue; /* see inflight_sweep and stream.c */
         } else if (at->activity == WAITING) {
             if (!at->gone && count < GONE_BATCH && connection_abandoned(at, &probed)) {
                 at->gone = true;

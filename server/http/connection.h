@@ -53,6 +53,8 @@ void connection_holding(struct connection *connection);
 void connection_waiting(struct connection *connection, struct job *job, bool interim);
 /* Its answer goes out: */
 void connection_sending(struct connection *connection);
+/* Its answer goes on for as long as it likes: */
+void connection_streaming(struct connection *connection);
 
 /* Whether there are more connections than allowed and none could be cut off for this one: do only small things for
  * it. */

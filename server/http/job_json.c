@@ -67,7 +67,7 @@ static json_t *job_json_text(const char *text)
     return *text ? json_string(text) : json_null();
 }
 
-static double job_json_round(double value)
+double job_json_round(double value)
 {
     return round(value * 1000) / 1000;
 }

@@ -24,6 +24,9 @@ int64_t job_json_now(void);
 /* The other way; -1: it is no such time. */
 int64_t job_json_read_time(const char *text);
 
+/* To thousandths. */
+double job_json_round(double value);
+
 /* "queued", "running", ... */
 const char *job_json_state(enum store_state state);
 

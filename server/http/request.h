@@ -41,6 +41,7 @@ struct server {
     struct keeper *keeper; /* NULL: there is no folder for its state, and no asynchronous jobs */
     struct spool *spool; /* NULL: bodies stay in memory */
     struct connections *connections;
+    struct streams *streams;
     struct metrics *metrics;
     struct model_list *model_list;
     struct auth *auth;

@@ -222,8 +222,7 @@ enum MHD_Result route_job(struct request *request)
     return route_jobs_show(request, request->parts.id, REPLY_OK);
 }
 
-/* The row of the job in the path, if the client may see it; else the refusal is answered, into *result. */
-static bool route_job_find(struct request *request, struct store_job *row, enum MHD_Result *result)
+bool route_job_find(struct request *request, struct store_job *row, enum MHD_Result *result)
 {
     struct error err = ERROR_INIT;
     bool found = false;

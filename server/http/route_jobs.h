@@ -13,6 +13,9 @@ bool route_jobs_there(const struct request *request, struct error *err);
 /* Whose jobs the client may see: this token's; NULL: all. */
 const char *route_jobs_token(const struct request *request);
 
+/* The row of the job in the path, if the client may see it; else the refusal is answered, into *result. */
+bool route_job_find(struct request *request, struct store_job *row, enum MHD_Result *result);
+
 /* A ticket of this request; NULL when memory is out. */
 struct keeper_ticket *route_jobs_ticket(struct request *request, enum keeper_wish wish);
 /* The connection is suspended until the ticket is done, and the route's answer is called again. */

@@ -18,6 +18,8 @@ static const struct route routes[] = {
     {"/v1/jobs/{id}", ROUTE_DELETE, NULL, route_job_delete, ROUTE_GUARDED},
     {"/v1/jobs/{id}/result", ROUTE_GET, NULL, route_job_result, ROUTE_GUARDED},
     {"/v1/jobs/{id}/faces/{n}", ROUTE_GET, NULL, route_job_face, ROUTE_GUARDED},
+    {"/v1/jobs/{id}/events", ROUTE_GET, NULL, route_job_events, ROUTE_GUARDED},
+    {"/v1/events", ROUTE_GET, NULL, route_events, ROUTE_GUARDED},
     {"/v1/batches/{id}", ROUTE_GET, NULL, route_batch, ROUTE_GUARDED},
     {"/v1/batches/{id}", ROUTE_DELETE, NULL, route_batch_delete, ROUTE_GUARDED},
     {"/v1/batches/{id}/results.zip", ROUTE_GET, NULL, route_batch_results, ROUTE_GUARDED},

@@ -58,6 +58,8 @@ void route_jobs_forget(struct request *request);
 enum MHD_Result route_job(struct request *request);
 enum MHD_Result route_job_delete(struct request *request);
 enum MHD_Result route_job_result(struct request *request);
+enum MHD_Result route_events(struct request *request);
+enum MHD_Result route_job_events(struct request *request);
 enum MHD_Result route_job_face(struct request *request);
 enum MHD_Result route_batch(struct request *request);
 enum MHD_Result route_batch_delete(struct request *request);

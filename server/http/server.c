@@ -14,6 +14,7 @@
 #include "server/http/room.h"
 #include "server/http/router.h"
 #include "server/http/site.h"
+#include "server/http/stream.h"
 
 #define HTTP_THREADS 2
 #define BACKLOG 512
@@ -270,6 +271,8 @@ enum error_code server_create(struct server **out, const struct config *config, 
     if (!code)
         code = connections_create(&server->connections, pool, &limits, err);
     if (!code)
+        code = streams_create(&server->streams, pool, err);
+    if (!code)
         code = server_listen(server, CONNECTION_SERVICE, config->listen, HTTP_THREADS, connections, err);
     if (!code && *config->metrics_listen)
         code = server_listen(server, CONNECTION_ADMIN, config->metrics_listen, 1, ADMIN_CONNECTIONS, err);
@@ -320,9 +323,11 @@ void server_destroy(struct server **server)
     *server = NULL;
     if (!old)
         return;
+    streams_end(old->streams);
     for (int side = 0; side < CONNECTION_SIDES; side++)
         if (old->listeners[side].daemon)
             MHD_stop_daemon(old->listeners[side].daemon); /* closes the listening socket, too */
+    streams_destroy(&old->streams);
     connections_destroy(&old->connections);
     model_list_destroy(&old->model_list);
     metrics_destroy(&old->metrics);

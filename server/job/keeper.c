@@ -10,6 +10,7 @@
 
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
+#include "server/job/events.h"
 #include "server/job/keeper_check.h"
 #include "server/job/record.h"
 
@@ -66,6 +67,22 @@ static void keeper_wake(struct keeper *keeper)
 {
     keeper->woken = true;
     pthread_cond_signal(&keeper->changed);
+}
+
+/* For those who listen, once it is committed. */
+static void keeper_publish(struct keeper *keeper, const struct store_job *row, const struct job *job,
+                           enum event_kind kind)
+{
+    static const enum job_state states[STORE_STATES] = {JOB_QUEUED, JOB_RUNNING, JOB_DONE, JOB_FAILED, JOB_CANCELLED};
+    struct event event = {.kind = kind, .position = -1};
+    if (job)
+        events_describe(&event, job, kind);
+    memcpy(event.job, row->id, sizeof event.job);
+    memcpy(event.token, row->token, sizeof event.token);
+    event.state = states[row->state];
+    event.stage = row->state > STORE_RUNNING ? STAGE_COUNT : STAGE_QUEUE;
+    event.seconds_left = row->state > STORE_RUNNING ? 0 : -1;
+    events_publish(worker_pool_events(keeper->pool), &event);
 }
 
 /* --- accepting -----------------------------------------------------------------------------------------------------
@@ -134,6 +151,7 @@ struct keeper_group {
     struct keeper_ticket *tickets;
     struct running *claimed;
     struct keeper_ids stop, drop; /* jobs at work to be stopped; jobs whose files go */
+    struct keeper_ids over;       /* jobs that were cancelled while they waited */
     uint64_t cancelled;           /* of those that waited */
 };
 
@@ -169,6 +187,8 @@ static void keeper_cancel(struct keeper *keeper, struct keeper_group *group, str
     }
     ticket->count += !ended;
     group->cancelled += ticket->before == STORE_QUEUED;
+    if (ticket->before == STORE_QUEUED)
+        keeper_add_id(&group->over, id);
     if (ticket->before == STORE_RUNNING)
         keeper_add_id(&group->stop, id);
     else if (!ended || ticket->wish == KEEPER_CANCEL)
@@ -209,6 +229,19 @@ static void keeper_stop_running(struct keeper *keeper, const char *id)
     job_release(&job);
 }
 
+/* After the commit: tells of jobs that will not begin. */
+static void keeper_publish_over(struct keeper *keeper, const struct keeper_ids *over)
+{
+    for (size_t i = 0; i < over->count; i++) {
+        struct store_job row = {0};
+        struct error ignored = ERROR_INIT; /* who listens to it looks at it later */
+        bool found = false;
+        if (!store_get(keeper->store, over->ids[i], &row, &found, &ignored) && found)
+            keeper_publish(keeper, &row, NULL, EVENT_ENDED);
+        store_job_clear(&row);
+    }
+}
+
 /* --- running -------------------------------------------------------------------------------------------------------
  */
 
@@ -239,6 +272,7 @@ static enum error_code keeper_begin(struct keeper *keeper, struct running *runni
         memcpy(job->token, row->token, sizeof job->token);
         memcpy(job->client, row->client, sizeof job->client);
         job->low = row->low;
+        events_follow(worker_pool_events(keeper->pool), job);
         job->restoration->stage_ms[STAGE_QUEUE] = (double)(row->started - row->created);
         code = body_read(&job->body, job->restoration, pipeline_check, keeper->models, err);
     }
@@ -399,10 +433,12 @@ static void keeper_drop_finished(struct keeper *keeper)
             at = &running->next;
             continue;
         }
-        if (running->give_back)
+        if (running->give_back) {
             keeper->waiting++;
-        else
+        } else {
             spool_remove(keeper->spool, running->row.id, SPOOL_INPUT);
+            keeper_publish(keeper, &running->row, running->job, EVENT_ENDED);
+        }
         running_free(at);
         keeper->running_count--;
     }
@@ -460,6 +496,8 @@ static void keeper_tell(struct keeper *keeper, struct keeper_group *group, const
             spool_remove(keeper->spool, ticket->job.id, SPOOL_INPUT);
         } else if (!ticket->err.code && ticket->wish == KEEPER_ACCEPT) {
             keeper->waiting += ticket->inserted == STORE_NEW;
+            if (ticket->inserted == STORE_NEW)
+                keeper_publish(keeper, &ticket->job, NULL, EVENT_QUEUED);
         }
         ticket->done(ticket->context); /* it may be gone now */
     }
@@ -522,6 +560,7 @@ static void keeper_turn(struct keeper *keeper, struct keeper_ticket *tickets)
         }
         for (size_t i = 0; i < group.stop.count; i++)
             keeper_stop_running(keeper, group.stop.ids[i]);
+        keeper_publish_over(keeper, &group.over);
         keeper->renew_at = now >= keeper->renew_at ? now + RENEW_MS : keeper->renew_at;
         if (now >= keeper->expire_at)
             keeper->expire_at = group.drop.count < EXPIRE_MOST ? now + EXPIRE_MS : now;
@@ -529,6 +568,7 @@ static void keeper_turn(struct keeper *keeper, struct keeper_ticket *tickets)
     keeper_tell(keeper, &group, &err);
     keeper_start(keeper, &group, now);
     free(group.stop.ids);
+    free(group.over.ids);
     free(group.drop.ids);
 }
 
@@ -665,27 +705,22 @@ void keeper_ticket_clear(struct keeper_ticket *ticket)
     body_clear(&ticket->body);
 }
 
-/* How far it is: of its tiles and faces together, or nothing while there are none. */
-static double keeper_progress(const struct keeper_view *view)
-{
-    const int total = view->tiles_total + view->faces_total;
-    return total > 0 ? (double)(view->tiles_done + view->faces_done) / total : 0;
-}
-
 /* Of a job at work, under the lock. */
-static void keeper_look_running(const struct job *job, struct keeper_view *out)
+static void keeper_look_running(struct keeper *keeper, const struct job *job, struct keeper_view *out)
 {
-    const struct restoration *r = job->restoration;
-    const int64_t since = atomic_load(&job->running_ns);
-    out->stage = atomic_load(&r->stage);
-    out->tiles_done = atomic_load(&r->tiles_done);
-    out->tiles_total = atomic_load(&r->tiles_total);
-    out->faces_done = atomic_load(&r->faces_done);
-    out->faces_total = atomic_load(&r->faces_total);
-    out->progress = keeper_progress(out);
-    out->left = job->estimate.seconds - (since ? (double)(job_now() - since) / 1e9 : 0);
-    if (out->left < 0)
-        out->left = 0;
+    struct event now;
+    size_t before;
+    double wait = 0;
+    events_describe(&now, job, EVENT_STAGE);
+    out->stage = (int)now.stage;
+    out->tiles_done = now.tiles_done;
+    out->tiles_total = now.tiles_total;
+    out->faces_done = now.faces_done;
+    out->faces_total = now.faces_total;
+    out->progress = now.progress;
+    out->left = now.seconds_left;
+    if (now.state == JOB_QUEUED && worker_pool_position(keeper->pool, job, &before, &wait))
+        out->left = wait + job->estimate.seconds;
 }
 
 enum error_code keeper_look(struct keeper *keeper, const char *id, struct keeper_view *out, struct error *err)
@@ -708,7 +743,7 @@ enum error_code keeper_look(struct keeper *keeper, const char *id, struct keeper
         for (struct running *at = keeper->running; at; at = at->next)
             if (at->job && !strcmp(at->row.id, id)) {
                 out->running = true;
-                keeper_look_running(at->job, out);
+                keeper_look_running(keeper, at->job, out);
             }
         pthread_mutex_unlock(&keeper->lock);
     }
