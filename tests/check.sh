@@ -28,27 +28,73 @@ must() {
     fi
 }
 
-# cmocka DIRECTORY: every program built from its test_*.c, or those in $only, and the tests that each counts. As many run at once
-# as there are processors, the longest first; what is told afterwards is in the order of their names.
-longest='test_alloc test_fault test_overlap test_worker_pool test_graphs test_vulkan test_restoration'
-cmocka() {
-    logs=build/log/$suite
-    rm -rf "$logs"
-    mkdir -p "$logs"
-    names=''
-    for source in tests/"${1#*/tests/}"/test_*.c; do
-        [ -e "$source" ] || continue
-        name=$(basename "$source" .c)
-        [ "${only:-}" ] && case " $only " in *" $name "*) ;; *) continue ;; esac
-        names="$names $name"
+# The C programs of all suites asked for run in one pool, the longest first: as many at once as there are processors, so
+# that the end of a suite leaves none idle. Their results are told suite by suite.
+longest='ops/test_ops tsan/test_worker_pool golden/test_pipeline asan/test_fault tsan/test_thread asan/test_overlap
+golden/test_networks unit/test_overlap asan/test_worker_pool unit/test_fault unit/test_worker_pool golden/test_shapes
+tsan/test_codec_jpeg asan/test_alloc asan/test_restoration tsan/test_jpeg_encode asan/test_engine asan/test_crowd'
+threads='queue events devices worker_pool codec_jpeg jpeg_encode thread' # what tsan runs
+
+# folder SUITE: where its programs are
+folder() {
+    case $1 in
+    asan | tsan) echo "build-$1/tests/unit" ;;
+    *) echo "build/tests/$1" ;;
+    esac
+}
+
+# programs SUITE: the names of its programs
+programs() {
+    case $1 in
+    tsan) printf 'test_%s\n' $threads | sort ;;
+    asan) programs unit ;;
+    *) for source in tests/"$1"/test_*.c; do basename "$source" .c; done ;;
+    esac
+}
+
+# run_program SUITE/NAME: its output and its exit status go to build/log/SUITE
+run_program() {
+    name=${1#*/} suite=${1%/*}
+    case $suite in
+    ops | golden) export RESTORED_VULKAN_VALIDATION=1 ;;
+    tsan) export TSAN_OPTIONS=suppressions=tests/tsan.supp ;;
+    esac
+    start=$(date +%s)
+    timeout 1800 "$(folder "$suite")/$name" >"build/log/$1.log" 2>&1
+    echo "$? $(($(date +%s) - start))" >"build/log/$1.status"
+}
+if [ "${1:-}" = --program ]; then # this script, called by run_pool
+    run_program "$2"
+    exit
+fi
+
+# run_pool SUITE…: builds and runs the programs of those of them that have any. What does not build is told by its suite.
+run_pool() {
+    begun=$(date +%s)
+    for each in "$@"; do
+        case $each in asan | tsan) $make fixtures "$each" >/dev/null 2>&1 ;; esac
     done
+    built=$(date +%s)
+    names=$(for each in "$@"; do
+        case $each in unit | ops | golden | asan | tsan) ;; *) continue ;; esac
+        rm -rf "build/log/$each"
+        mkdir -p "build/log/$each"
+        programs "$each" | sed "s|^|$each/|"
+    done)
     {
-        for name in $longest; do case " $names " in *" $name "*) echo "$name" ;; esac; done
-        for name in $names; do case " $longest " in *" $name "*) ;; *) echo "$name" ;; esac; done
-    } | xargs -r -P "$(nproc)" -I NAME sh -c 'timeout 1800 "$1/NAME" >"$2/NAME.log" 2>&1; echo $? >"$2/NAME.status"' - "$1" "$logs"
-    for name in $names; do
-        program=$1/$name log=$logs/$name.log
-        status=$(cat "$logs/$name.status" 2>/dev/null || echo unknown)
+        for name in $longest; do echo "$names" | grep -x "$name"; done
+        echo "$names" | grep -vxF "$(printf '%s\n' $longest)"
+    } | xargs -r -P "$(nproc)" -n 1 sh tests/check.sh --program
+    pool_done=yes
+    echo "programs of the suites in C: built in $((built - begun)) s, run in $(($(date +%s) - built)) s"
+}
+
+# cmocka SUITE: tells what became of its programs and of the tests that each counts
+cmocka() {
+    for name in $(programs "$1"); do
+        program=$(folder "$1")/$name log=build/log/$1/$name.log status=unknown seconds=0
+        [ -e "build/log/$1/$name.status" ] && read -r status seconds <"build/log/$1/$name.status"
+        suite_seconds=$((suite_seconds + seconds))
         ok=$(sed -n 's/^\[  PASSED  \] \([0-9]*\) test.*/\1/p' "$log" | tail -n 1)
         bad=$(sed -n 's/^\[  FAILED  \] \([0-9]*\) test.*/\1/p' "$log" | tail -n 1)
         ok=${ok:-0} bad=${bad:-0}
@@ -92,15 +138,11 @@ suite_shaders() {
         must spirv-val --target-env vulkan1.1 "$spirv"
     done
 }
-suite_unit() { cmocka build/tests/unit; }
-suite_ops() { RESTORED_VULKAN_VALIDATION=1 cmocka build/tests/ops; }
-suite_golden() { RESTORED_VULKAN_VALIDATION=1 cmocka build/tests/golden; }
-suite_asan() { must $make fixtures && must $make asan && cmocka build-asan/tests/unit; }
-suite_tsan() {
-    must $make fixtures && must $make tsan &&
-        TSAN_OPTIONS=suppressions=tests/tsan.supp only='test_queue test_events test_devices test_worker_pool test_codec_jpeg test_jpeg_encode test_thread' \
-            cmocka build-tsan/tests/unit
-}
+suite_unit() { cmocka unit; }
+suite_ops() { cmocka ops; }
+suite_golden() { cmocka golden; }
+suite_asan() { must $make fixtures && must $make asan && cmocka asan; }
+suite_tsan() { must $make fixtures && must $make tsan && cmocka tsan; }
 suite_clang() { must $make clang; }
 suite_fuzz() { must $make fuzz-replay && cat "$log"; }
 suite_api() { node_tests tests/api/*.test.mjs; }
@@ -112,10 +154,13 @@ for suite in "$@"; do
 done
 case " $* " in *' build '* | ' asan ' | ' tsan ' | ' clang ' | ' lint ' | ' fuzz ') ;; *) set -- build "$@" ;; esac
 
+pool_done=''
 for suite in "$@"; do
-    log=build/log/$suite.log suite_passed=0 suite_failed=0 start=$(date +%s)
+    case $suite in unit | ops | golden | asan | tsan) [ "$pool_done" ] || run_pool "$@" ;; esac
+    log=build/log/$suite.log suite_passed=0 suite_failed=0 suite_seconds=0 start=$(date +%s)
     suite_"$suite"
-    printf '%-8s %5d passed, %d failed (%d s)\n' "$suite" $suite_passed $suite_failed $(($(date +%s) - start))
+    # programs in C beside each other: the sum of their times
+    printf '%-8s %5d passed, %d failed (%d s)\n' "$suite" $suite_passed $suite_failed $((suite_seconds + $(date +%s) - start))
     passed=$((passed + suite_passed)) failed=$((failed + suite_failed))
     [ "$suite" = build ] && [ $suite_failed -ne 0 ] && break # nothing else can be right
 done
