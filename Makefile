@@ -210,7 +210,7 @@ asan:
 	$(MAKE) BUILD=build-asan CFLAGS='$(SANITIZE)' unit
 tsan: # what threads share
 	$(MAKE) BUILD=build-tsan CFLAGS='-O1 -g -fsanitize=thread -fno-omit-frame-pointer' \
-	    $(patsubst %,build-tsan/tests/unit/test_%,queue events devices codec_jpeg jpeg_encode thread worker_pool)
+	    $(patsubst %,build-tsan/tests/unit/test_%,queue events store devices codec_jpeg jpeg_encode thread worker_pool)
 clang:
 	$(MAKE) BUILD=build-clang CC=clang objects
 

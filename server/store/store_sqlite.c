@@ -1,39 +1,11 @@
-/* Long because it is the whole of the store on SQLite. */
-#include "server/store/store.h"
+#include "server/store/store_private.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
-#include <pthread.h>
-#include <sqlite3.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include "runtime/base/mem.h"
-#include "server/store/store_sql.h"
-
-#define STORE_APPLICATION 0x72737464 /* "rstd", in the file's header */
-#define STORE_BUSY_MS 1000           /* for a program that looks at the file; there is no other writer */
-#define STORE_TEXT_MAX (256 << 20)   /* a longer text in a file is damage */
-
-/* A connection and its statements, each prepared once. */
-struct side {
-    struct store *store;
-    sqlite3 *db;
-    sqlite3_stmt *statements[STORE_STATEMENTS];
-};
-
-struct store {
-    struct side write, read;
-    pthread_mutex_t lock;   /* of the reading side */
-    bool begun;             /* between begin and commit */
-    enum error_code undone; /* SQLite has rolled that back by itself, for this reason */
-    char path[];
-};
 
 /* --- errors --------------------------------------------------------------------------------------------------------
  */
@@ -43,9 +15,7 @@ static bool store_no_room(int rc, int number)
     return rc == SQLITE_FULL || (rc == SQLITE_IOERR && (number == ENOSPC || number == EDQUOT || number == EFBIG));
 }
 
-/* What SQLite said last, in our terms. It keeps no number for what fails in a commit; errno has it, if it was 0 before.
- */
-static enum error_code store_failed(const struct side *side, int rc, struct error *err)
+enum error_code store_failed(const struct side *side, int rc, struct error *err)
 {
     const char *path = side->store->path;
     const int number = side->db && sqlite3_system_errno(side->db) ? sqlite3_system_errno(side->db) : errno;
@@ -92,7 +62,7 @@ static enum error_code store_failed(const struct side *side, int rc, struct erro
     return code;
 }
 
-static enum error_code store_damaged(const struct store *store, struct error *err)
+enum error_code store_damaged(const struct store *store, struct error *err)
 {
     error_set(err, ERROR_CORRUPT, "the store of jobs is damaged");
     error_local(err, ": %s", store->path);
@@ -302,250 +272,6 @@ void store_job_clear(struct store_job *job)
     *job = (struct store_job){0};
 }
 
-/* --- opening -------------------------------------------------------------------------------------------------------
- */
-
-static void side_close(struct side *side)
-{
-    for (int i = 0; i < STORE_STATEMENTS; i++)
-        sqlite3_finalize(side->statements[i]);
-    sqlite3_close(side->db);
-    *side = (struct side){.store = side->store};
-}
-
-static enum error_code side_exec(struct side *side, const char *sql, struct error *err)
-{
-    errno = 0;
-    const int rc = sqlite3_exec(side->db, sql, NULL, NULL, NULL);
-    return rc ? store_failed(side, rc, err) : OK;
-}
-
-/* The first value of a statement's first row, as text and as number. */
-static enum error_code side_ask(struct side *side, const char *sql, char text[64], int64_t *number, struct error *err)
-{
-    sqlite3_stmt *s = NULL;
-    errno = 0;
-    int rc = sqlite3_prepare_v2(side->db, sql, -1, &s, NULL);
-    *text = 0;
-    *number = 0;
-    if (!rc && (rc = sqlite3_step(s)) == SQLITE_ROW) {
-        const char *value = (const char *)sqlite3_column_text(s, 0);
-        snprintf(text, 64, "%s", value ? value : "");
-        *number = sqlite3_column_int64(s, 0);
-        rc = SQLITE_OK;
-    }
-    const enum error_code code = rc && rc != SQLITE_DONE ? store_failed(side, rc, err) : OK;
-    sqlite3_finalize(s);
-    return code;
-}
-
-/* A connection to the file, which is there. Nothing of it is changed yet, not even when it is closed. */
-static enum error_code side_open(struct side *side, const char *path, struct error *err)
-{
-    errno = 0;
-    int rc = sqlite3_open_v2(path, &side->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);
-    if (rc)
-        return store_failed(side, rc, err);
-    sqlite3_extended_result_codes(side->db, 1);
-    sqlite3_busy_timeout(side->db, STORE_BUSY_MS);
-    sqlite3_limit(side->db, SQLITE_LIMIT_LENGTH, STORE_TEXT_MAX);
-    sqlite3_db_config(side->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
-    sqlite3_db_config(side->db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
-    sqlite3_db_config(side->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
-    return side_exec(side, "PRAGMA cell_size_check = ON; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -8192", err);
-}
-
-/* A new store beside its place, put there when it is whole. */
-static enum error_code store_make(struct store *store, struct error *err)
-{
-    const size_t room = strlen(store->path) + 16;
-    char *path = mem_alloc(room, 1), sql[128];
-    if (!path)
-        return error_set(err, ERROR_NO_MEMORY, "no memory for the store of jobs");
-    snprintf(path, room, "%s.new-journal", store->path); /* of a start that was cut off */
-    unlink(path);
-    snprintf(path, room, "%s.new", store->path);
-    unlink(path);
-    const int fd = open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
-    if (fd < 0) {
-        const enum error_code code = errno == ENOSPC || errno == EDQUOT ? ERROR_FULL : ERROR_IO;
-        error_set(err, code, "the store of jobs cannot be made");
-        error_local(err, ": %s: %m", store->path);
-        free(path);
-        return code;
-    }
-    close(fd);
-    enum error_code code = side_open(&store->write, path, err);
-    if (!code)
-        code = side_exec(&store->write, "PRAGMA synchronous = FULL; BEGIN", err);
-    for (size_t i = 0; !code && i < sizeof store_sql_schema / sizeof *store_sql_schema; i++)
-        code = side_exec(&store->write, store_sql_schema[i], err);
-    snprintf(sql, sizeof sql, "PRAGMA application_id = %d; PRAGMA user_version = %d; COMMIT", STORE_APPLICATION,
-             STORE_SQL_VERSION);
-    if (!code)
-        code = side_exec(&store->write, sql, err);
-    side_close(&store->write);
-    if (!code && rename(path, store->path)) {
-        code = error_set(err, ERROR_IO, "the store of jobs cannot be made");
-        error_local(err, ": %s: %m", store->path);
-    }
-    if (code)
-        unlink(path);
-    free(path);
-    return code;
-}
-
-/* The folder, so that the new name lasts. */
-static enum error_code store_sync_folder(struct store *store, struct error *err)
-{
-    char *folder = strdup(store->path), *slash = folder ? strrchr(folder, '/') : NULL;
-    if (slash)
-        slash[slash == folder] = 0;
-    const int fd = folder ? open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-    enum error_code code = OK;
-    if (fd < 0 || fsync(fd)) {
-        code = error_set(err, ERROR_IO, "the folder of the store of jobs cannot be synchronised");
-        error_local(err, ": %s: %m", store->path);
-    }
-    if (fd >= 0)
-        close(fd);
-    free(folder);
-    return code;
-}
-
-/* Makes the store if nothing is there. What is there stays as it is, an empty file too. */
-static enum error_code store_make_missing(struct store *store, struct error *err)
-{
-    const size_t room = strlen(store->path) + 8;
-    char *journal = mem_alloc(room, 1);
-    struct stat stat;
-    if (!journal)
-        return error_set(err, ERROR_NO_MEMORY, "no memory for the store of jobs");
-    snprintf(journal, room, "%s-wal", store->path);
-    const bool orphan = lstat(journal, &stat) == 0 && stat.st_size > 0;
-    free(journal);
-    if (lstat(store->path, &stat) == 0)
-        return OK;
-    if (errno != ENOENT) {
-        error_set(err, ERROR_IO, "the store of jobs cannot be opened");
-        error_local(err, ": %s: %m", store->path);
-        return ERROR_IO;
-    }
-    if (orphan) { /* SQLite would take it for the new file's */
-        error_set(err, ERROR_CORRUPT, "the store of jobs is gone, but its journal is there");
-        error_local(err, ": put %s back, or move %s-wal away", store->path, store->path);
-        return ERROR_CORRUPT;
-    }
-    enum error_code code = store_make(store, err);
-    return code ? code : store_sync_folder(store, err);
-}
-
-/* Is it a store of ours, of this version, with these tables and no others? */
-static enum error_code store_check_tables(struct store *store, struct error *err)
-{
-    struct side *side = &store->write;
-    char text[64];
-    int64_t application, version, tables;
-    enum error_code code = side_ask(side, "PRAGMA application_id", text, &application, err);
-    if (!code)
-        code = side_ask(side, "PRAGMA user_version", text, &version, err);
-    if (code)
-        return code;
-    if (application != STORE_APPLICATION || version < 1) {
-        error_set(err, ERROR_CORRUPT, "the store of jobs is another program's file, or damaged");
-        error_local(err, ": %s. It is left as it is; move it away to start with an empty one", store->path);
-        return ERROR_CORRUPT;
-    }
-    if (version > STORE_SQL_VERSION) {
-        error_set(err, ERROR_UNSUPPORTED,
-                  "the store of jobs was written by a newer version of this program (format %lld; this one knows %d)",
-                  (long long)version, STORE_SQL_VERSION);
-        error_local(err, ": %s. Use that version, or move the file away to start with an empty one", store->path);
-        return ERROR_UNSUPPORTED;
-    }
-    const int expected = sizeof store_sql_schema / sizeof *store_sql_schema;
-    code = side_ask(side, "SELECT count(*) FROM sqlite_schema WHERE sql IS NOT NULL", text, &tables, err);
-    sqlite3_stmt *s = NULL;
-    int rc = code ? SQLITE_OK
-                  : sqlite3_prepare_v2(side->db, "SELECT count(*) FROM sqlite_schema WHERE sql = ?1", -1, &s, NULL);
-    for (int i = 0; !code && !rc && i < expected; i++) {
-        rc = sqlite3_bind_text(s, 1, store_sql_schema[i], -1, SQLITE_STATIC);
-        if (!rc && (rc = sqlite3_step(s)) == SQLITE_ROW) {
-            tables -= sqlite3_column_int64(s, 0) == 1 ? 0 : expected + 1;
-            rc = sqlite3_reset(s);
-        }
-    }
-    if (!code && rc)
-        code = store_failed(side, rc, err);
-    sqlite3_finalize(s);
-    return code || tables == expected ? code : store_damaged(store, err);
-}
-
-/* The table of jobs and its indexes. Reports are too many to read at every start: a damaged one shows when it is asked
- * for. */
-static enum error_code store_check_rows(struct store *store, struct error *err)
-{
-    char text[64];
-    int64_t number;
-    enum error_code code = side_ask(&store->write, "PRAGMA quick_check(jobs)", text, &number, err);
-    if (!code && strcmp(text, "ok") != 0) {
-        code = store_damaged(store, err);
-        error_detail(err, "sqlite=\"%s\"", text);
-    }
-    return code;
-}
-
-enum error_code store_open(struct store **out, const char *path, struct error *err)
-{
-    char mode[64];
-    int64_t number;
-    struct store *store = *out = mem_calloc(1, sizeof *store + strlen(path) + 1);
-    if (!store)
-        return error_set(err, ERROR_NO_MEMORY, "no memory for the store of jobs");
-    strcpy(store->path, path);
-    pthread_mutex_init(&store->lock, NULL);
-    store->write.store = store->read.store = store;
-    enum error_code code = store_make_missing(store, err);
-    if (!code)
-        code = side_open(&store->write, path, err);
-    if (!code)
-        code = store_check_tables(store, err);
-    if (!code)
-        code = store_check_rows(store, err);
-    if (!code)
-        code = side_ask(&store->write, "PRAGMA journal_mode = WAL", mode, &number, err);
-    if (!code && strcmp(mode, "wal") != 0) {
-        code = error_set(err, ERROR_IO, "the store of jobs cannot have a journal (WAL) on this file system");
-        error_local(err, ": %s", path);
-    }
-    /* What is removed is overwritten where that costs no more writing. The journal stays, as short as this. */
-    if (!code)
-        code = side_exec(&store->write,
-                         "PRAGMA synchronous = FULL; PRAGMA secure_delete = FAST; PRAGMA journal_size_limit = 16777216",
-                         err);
-    if (!code)
-        code = side_open(&store->read, path, err);
-    if (!code)
-        code = side_exec(&store->read, "PRAGMA query_only = ON", err);
-    if (!code)
-        sqlite3_db_config(store->write.db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0, NULL);
-    if (code)
-        store_close(out);
-    return code;
-}
-
-void store_close(struct store **store)
-{
-    struct store *old = *store;
-    *store = NULL;
-    if (!old)
-        return;
-    side_close(&old->read);
-    side_close(&old->write); /* the last one: what is in the journal goes into the file */
-    pthread_mutex_destroy(&old->lock);
-    free(old);
-}
-
 /* --- writing -------------------------------------------------------------------------------------------------------
  */
 
@@ -738,7 +464,6 @@ enum error_code store_forget(struct store *store, const char *id, bool *found, s
 enum error_code store_expire(struct store *store, int64_t now, int most, store_id_fn *each, void *context,
                              struct error *err)
 {
-    char id[33];
     enum error_code code = store_do(store, STORE_SAVE, err);
     if (code)
         return code;
@@ -754,9 +479,11 @@ enum error_code store_expire(struct store *store, int64_t now, int most, store_i
     }
     if (!code) { /* its first row comes when all are gone, so whoever is told is told the truth */
         query = query_start(&store->write, STORE_EXPIRE, err, "ii", now, (int64_t)most);
-        while (query_row(&query))
-            if (query_id(&query, 0, id))
-                each(context, id);
+        while (query_row(&query)) {
+            const char *text = query_text(&query, 0);
+            if (store_id_sane(text)) /* else no file has this name, and the damaged row is gone */
+                each(context, text);
+        }
         code = query_end(&query);
     }
     return store_end_part(store, code, err);
