@@ -118,9 +118,9 @@ static void metrics_print_value(FILE *out, const char *value)
 
 static void metrics_print_http(FILE *out, struct metrics *metrics)
 {
-    static const char *const reasons[] = {"queue_full", "draining",     "not_ready",    "body_too_large",
-                                          "pixels",     "connections",  "memory",       "too_slow",
-                                          "token",      "rate_limited", "too_many_jobs"};
+    static const char *const reasons[] = {"queue_full", "draining",     "not_ready",     "body_too_large",
+                                          "pixels",     "connections",  "memory",        "too_slow",
+                                          "token",      "rate_limited", "too_many_jobs", "full"};
     pthread_mutex_lock(&metrics->lock);
     metrics_print_family(out, "http_requests_total", "counter", "Requests answered, by route, method and status.");
     for (int i = 0; i < metrics->request_count; i++)

@@ -200,6 +200,8 @@ enum MHD_Result route_jobs_accepted(struct request *request)
         snprintf(seconds, sizeof seconds, "%d", worker_pool_retry_after(request->server->pool));
         return reply_problem(request, REPLY_QUEUE_FULL, &err, NULL, MHD_HTTP_HEADER_RETRY_AFTER, seconds);
     }
+    if (err.code == ERROR_FULL)
+        metrics_rejected(request->server->metrics, REJECTED_FULL);
     if (err.code)
         return route_jobs_fail(request, reply_for(err.code), &err);
     if (ticket->inserted == STORE_OTHER) {

@@ -224,9 +224,13 @@ enum MHD_Result router_begin(struct request *request, const char *path, const st
         snprintf(request->id, sizeof request->id, "%s", id);
     char allowed[ROUTER_ALLOWED_MAX] = "";
     request->route = path ? router_find(path, request->method, &request->parts, allowed) : NULL;
-    if (request->route && request->side == CONNECTION_ADMIN && !router_for_operators(request->route)) {
-        request->route = NULL;
-        *allowed = 0;
+    if (request->side == CONNECTION_ADMIN && path) { /* what is not for operators is not there, whatever the method */
+        char reads[ROUTER_ALLOWED_MAX];
+        const struct route *read = router_find(path, MHD_HTTP_METHOD_GET, &request->parts, reads);
+        if (!read || !router_for_operators(read)) {
+            request->route = NULL;
+            *allowed = 0;
+        }
     }
     /* until the body is accepted, every answer is given without reading it */
     connection_linger(request->link, framing->has_body);

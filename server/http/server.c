@@ -77,6 +77,8 @@ static void server_feed(struct request *request, const char *data, size_t size)
         return;
     request->refused =
         request->refusal.code == ERROR_TOO_LARGE ? REPLY_BODY_TOO_LARGE : reply_for(request->refusal.code);
+    if (request->refusal.code == ERROR_FULL)
+        metrics_rejected(request->server->metrics, REJECTED_FULL);
     if (request->chunked && request->refusal.code == ERROR_TOO_LARGE) {
         metrics_rejected(request->server->metrics, REJECTED_BODY_TOO_LARGE);
         reply_now(request, request->refused, &request->refusal);

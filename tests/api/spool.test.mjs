@@ -7,7 +7,7 @@ import net from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { get, ownModels, plain, png, post, start, until } from './client.mjs';
+import { get, metrics, ownModels, plain, png, post, start, until } from './client.mjs';
 import { binary } from './server.mjs';
 
 let folder;
@@ -127,6 +127,7 @@ test('a full spool is 507, and harms neither a job at work nor the next', async 
     assert.equal(full.json.code, 'full');
     assert.match(full.json.detail, /spool_max_bytes allows 4 MiB/);
   }
+  assert.equal((await metrics(server)).get('restored_rejected_total{reason="full"}'), 2);
   held.destroy();
   await until('room again', () => nameless(server, 'b').length === 0);
   assert.equal((await post(server, '/v1/restore', { picture, fields: plain })).status, 200);
