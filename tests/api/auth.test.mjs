@@ -139,6 +139,49 @@ test('jobs that wait: only so many of one token', async (t) => {
   await Promise.all(jobs);
 });
 
+test('jobs that are not waited for belong to their token', async (t) => {
+  write(`anna ${anna} megapixels=0.5\nbert ${bert} jobs=1\nops ${ops} admin\n`);
+  const state = path.join(folder, 'state');
+  const server = await start({ args: ['--auth_token_file', file, '--device', 'cpu', '--state_dir', state], context: t });
+  const ask = (token, method, route) => fetch(server.url + route, { method, headers: bearer(token) });
+  const send = (token, key, fields = {}) => post(server, '/v1/restore', { picture: png(200, 150), fields: { ...plain, async: 'true', batch: 'album', ...fields }, headers: { ...bearer(token), 'idempotency-key': key } });
+  const stop = new AbortController();
+  let heard = '';
+  const listening = await fetch(`${server.url}/v1/events`, { headers: bearer(bert), signal: stop.signal });
+  assert.equal(listening.status, 200);
+  (async () => { for await (const part of listening.body) heard += Buffer.from(part); })().catch(() => {});
+  const sent = await send(anna, 'first');
+  assert.equal(sent.status, 202, sent.bytes.toString());
+  const { id } = sent.json;
+  await until('it is done', async () => (await (await ask(anna, 'GET', `/v1/jobs/${id}`)).json()).state === 'done');
+  assert.match(server.log(), new RegExp(`info job id=${id} token=anna `));
+
+  for (const route of [`/v1/jobs/${id}`, `/v1/jobs/${id}/result`, `/v1/jobs/${id}/faces/0`, `/v1/jobs/${id}/events`, '/v1/batches/album', '/v1/batches/album/results.zip']) {
+    const other = await ask(bert, 'GET', route);
+    assert.equal(other.status, 404, `${route} of another`);
+    await other.text();
+  }
+  assert.equal((await ask(bert, 'DELETE', `/v1/jobs/${id}`)).status, 404);
+  assert.equal((await ask(bert, 'DELETE', '/v1/batches/album')).status, 404);
+  const list = async (token) => (await (await ask(token, 'GET', '/v1/jobs')).json()).jobs.map((job) => job.id);
+  assert.deepEqual([await list(anna), await list(bert), await list(ops)], [[id], [], [id]]);
+  assert.equal((await ask(ops, 'GET', `/v1/jobs/${id}/result`)).status, 200, 'an admin');
+  assert.equal((await send(anna, 'first')).json.id, id, 'the same key, the same job');
+  const theirs = await send(bert, 'first');
+  assert.equal(theirs.status, 202, 'the same key of another token is another one');
+  assert.notEqual(theirs.json.id, id);
+  await until('the event of their own job', () => heard.includes(theirs.json.id) && /event: done/.test(heard));
+  assert.ok(!heard.includes(id), 'and of no other');
+  stop.abort();
+
+  const answers = [];
+  for (let i = 0; i < 30 && answers.at(-1) !== 429; i++) answers.push((await send(anna, `more ${i}`)).status);
+  assert.equal(answers.at(-1), 429, `megapixels count for jobs, too: ${answers}`);
+  assert.ok(answers.length > 10);
+  assert.equal((await ask(ops, 'DELETE', `/v1/jobs/${id}`)).status, 204, 'an admin may forget the jobs of all');
+  assert.deepEqual((await list(anna)).includes(id), false);
+});
+
 test('what is no file of tokens stops the start, with file and line', async () => {
   for (const [text, mode, says] of [['anna short\n', 0o600, /tokens:1: the token has 5 characters; 16 to 256 are allowed/], [`anna ${anna}\nanna ${bert} admin\n`, 0o600, /tokens:2: this name has other rights or limits in line 1/],
     [`${anna}\n`, 0o604, /everybody on this machine may open .*chmod o= /]]) {
