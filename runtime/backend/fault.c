@@ -28,7 +28,7 @@ static const unsigned kind_points[] = {[NO_MEMORY] = BIT(OPEN) | BIT(PLAN) | BIT
                                        [LOST] = BIT(OPEN) | BIT(PLAN) | BIT(RUN) | BIT(SUBMIT),
                                        [NOT_A_NUMBER] = BIT(RUN),
                                        [FLAT] = BIT(RUN),
-                                       [SLOW] = BIT(RUN),
+                                       [SLOW] = BIT(PLAN) | BIT(RUN),
                                        [HANG] = BIT(RUN)};
 
 struct fault {
@@ -346,8 +346,11 @@ static enum error_code fault_plan_create(struct plan **out, struct device *base,
     struct event event = plan->run;
     event.point = PLAN;
     enum kind kind = device->lost ? LOST : fault_at(&event);
-    enum error_code code = kind ? fault_error(device, kind, &event, err)
-                                : backend_plan(&plan->inner, device->inner, graph, precision, name, err);
+    if (kind == SLOW)
+        nanosleep(&(struct timespec){FAULT_SLOW_PLAN_S, 0}, NULL);
+    enum error_code code = kind && kind != SLOW
+                               ? fault_error(device, kind, &event, err)
+                               : backend_plan(&plan->inner, device->inner, graph, precision, name, err);
     if (code) {
         free(plan);
         return code;

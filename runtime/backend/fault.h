@@ -16,9 +16,8 @@
  *
  *   KIND@POINT  no_memory or lost @open (of a device), @plan (plan_create), @run (plan_run); no_memory@alloc (device
  *               memory, in the backend); lost@submit (to a queue of Vulkan); nan or flat @run (the first output);
- *               slow@run (it takes FAULT_SLOW_MS longer); hang@run (it does nothing until it is cancelled)
- *   OPTION      repeat         every event from the N-th on
- *               until=M        the events N to M
+ *               slow@run (it takes FAULT_SLOW_MS longer); slow@plan (FAULT_SLOW_PLAN_S); hang@run (it does nothing
+ * until it is cancelled) OPTION      repeat         every event from the N-th on until=M        the events N to M
  *               device=ID      on this device ("cpu", "vulkan:0", "reference"); else on any
  *               plan=TEXT      of plan and run: plans with this in their name, which is the model's file
  *               precision=P    of plan and run: plans in fp16 or fp32
@@ -27,6 +26,7 @@
  * A device that was lost stays lost until it is opened again. */
 #define FAULT_ENVIRONMENT "RESTORED_FAULTS"
 #define FAULT_SLOW_MS 500
+#define FAULT_SLOW_PLAN_S 3
 
 /* Replaces the spec ($RESTORED_FAULTS at first) and resets all counts; NULL or "": no faults. Devices opened from now
  * on have the faults; a device opened without a spec stays without. ERROR_INVALID says what is wrong with a spec, and

@@ -10,6 +10,8 @@
 #include "server/job/events.h"
 #include "server/job/worker.h"
 
+#define STALL_MAKING                                                                                                   \
+    10 /* times stall_seconds: a driver may compile one plan for minutes, and nothing tells how far it is */
 #define RETRY_AFTER_MAX 3600
 #define RETRY_AFTER_DRAINING 5            /* seconds: jobs of this server say nothing about the one that follows it */
 #define INFLIGHT_MOST (UINT64_C(4) << 30) /* unless it is configured */
@@ -342,8 +344,8 @@ static double worker_pool_wait(struct worker_pool *pool, uint32_t devices, doubl
 }
 
 enum error_code worker_pool_estimate(struct worker_pool *pool, const struct restoration *r,
-                                     const struct model_entry *const models[ROLE_COUNT], int faces,
-                                     const char *client, bool low, struct estimate *out, struct error *err)
+                                     const struct model_entry *const models[ROLE_COUNT], int faces, const char *client,
+                                     bool low, struct estimate *out, struct error *err)
 {
     struct device_info info;
     struct queue_ahead ahead;
@@ -455,10 +457,12 @@ static void worker_pool_stop_stalled(struct worker_pool *pool, int64_t now, int 
             const unsigned progress = job ? atomic_load(&job->restoration->progress) : 0;
             const bool at_work =
                 job && atomic_load(&job->state) == JOB_RUNNING && stage >= STAGE_DETECT && stage <= STAGE_BACKGROUND;
+            const int64_t most =
+                (int64_t)seconds * (at_work && atomic_load(&job->restoration->making) ? STALL_MAKING : 1);
             if (!at_work || !carrier->moved_ns || progress != carrier->progress) {
                 carrier->progress = progress;
                 carrier->moved_ns = now;
-            } else if (now - carrier->moved_ns > (int64_t)seconds * 1000000000) {
+            } else if (now - carrier->moved_ns > most * 1000000000) {
                 job_stop(job, ERROR_STALLED);
             }
         }

@@ -75,6 +75,7 @@ struct restoration {
     atomic_int stage, tiles_done, tiles_total, faces_done, faces_total;
     atomic_uint entered;  /* the stages that the present attempt has entered: a bit (1 << stage) each */
     atomic_uint progress; /* grows with each piece of work, also inside a network's run */
+    atomic_bool making;   /* a model is being loaded, or a plan made: one piece of work, which may take minutes */
 
     /* results */
     struct step *step;     /* the steps' own, passed between them */

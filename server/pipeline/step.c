@@ -114,6 +114,20 @@ enum error_code step_no_room(const struct step *step, enum model_role role, stru
                      step_role(role), shape, step->model[role]->name, step->r->device, cause.text, instead[role]);
 }
 
+/* What is done once begins; returns when. */
+static int64_t step_making(struct step *step)
+{
+    atomic_store(&step->r->making, true);
+    return step_now();
+}
+
+static void step_made(struct step *step, int64_t begun)
+{
+    step->making_ms += (double)(step_now() - begun) / 1e6;
+    atomic_fetch_add(&step->r->progress, 1);
+    atomic_store(&step->r->making, false);
+}
+
 /* The role's session with a plan for the shape. If there is no room, tries again without the other networks, whose
  * plans and weights may be in the way. */
 static enum error_code step_plan(struct step *step, enum model_role role, enum precision precision,
@@ -123,17 +137,15 @@ static enum error_code step_plan(struct step *step, enum model_role role, enum p
     struct model_set *models = step->context->models;
     struct session *session;
     const struct model_info *info;
-    const int64_t begun = step_now();
+    int64_t begun = step_making(step);
     enum error_code code = model_set_session(models, step->model[role], precision, &session, &info, err);
-    step->making_ms += (double)(step_now() - begun) / 1e6;
-    atomic_fetch_add(&step->r->progress, 1);
+    step_made(step, begun);
     if (code != OK)
         return code;
     for (int attempt = 0;; attempt++) {
-        const int64_t started = step_now();
+        begun = step_making(step);
         code = session_prepare(session, shape, err);
-        step->making_ms += (double)(step_now() - started) / 1e6;
-        atomic_fetch_add(&step->r->progress, 1);
+        step_made(step, begun);
         if (code == OK && run)
             code = session_submit(session, shape, run, plan, err);
         if (!step_too_large(code) || attempt > 0)

@@ -134,14 +134,14 @@ test('what cannot be done before the deadline is refused at once, with the estim
 });
 
 test('a job that makes no progress is stopped; one that is slow is not', { timeout: 120000 }, async (context) => {
-  const faults = { RESTORED_FAULTS: 'hang@run:1,device=cpu,plan=upscaler slow@run:2,repeat,device=cpu,plan=upscaler' };
-  const server = await start({ context, program: faulty, env: faults, models: ownModels, args: ['--stall_seconds', '3', '--cache_dir', folder(context)] });
+  const faults = { RESTORED_FAULTS: 'hang@run:1,device=cpu,plan=upscaler slow@run:2,repeat,device=cpu,plan=upscaler slow@plan:2,device=cpu,plan=upscaler' };
+  const server = await start({ context, program: faulty, env: faults, models: ownModels, args: ['--stall_seconds', '2', '--cache_dir', folder(context)] });
   const stalled = await post(server, '/v1/restore', { picture: medium, fields });
   assert.equal(stalled.status, 504);
   assert.equal(stalled.json.code, 'stalled');
-  assert.match(stalled.json.detail, /cpu made no progress on this picture for 3 seconds/);
+  assert.match(stalled.json.detail, /cpu made no progress on this picture for 2 seconds/);
   assert.match((await metrics(server)).get('restored_jobs_stopped_total{reason="stalled"}').toString(), /^1$/);
-  const slow = await post(server, '/v1/restore', { picture: medium, fields: { ...fields, bg_tile: '160' } }); // 12 tiles, half a second each
+  const slow = await post(server, '/v1/restore', { picture: medium, fields: { ...fields, bg_tile: '160' } }); // 12 tiles, half a second each, after a plan that takes three seconds
   assert.equal(slow.status, 200);
   assert.equal((await metrics(server)).get('restored_jobs_total{state="failed"}'), 1);
   await server.stop();
