@@ -220,8 +220,7 @@ clang:
 # them, and fuzz_store, which writes files, a quarter.
 FUZZ_SECONDS   ?= 60
 FUZZ_MUTATIONS ?= 2000
-FUZZLIB := $(addprefix $(BUILD)/,tests/fuzz/exercise.o server/http/header.o server/http/multipart.o server/http/auth.o embed.o) \
-           $(filter $(BUILD)/runtime/% $(BUILD)/server/image/% $(BUILD)/server/store/store%,$(TESTOBJ))
+FUZZLIB := $(BUILD)/tests/fuzz/exercise.o $(BUILD)/embed.o $(TESTOBJ)
 fuzz:
 	$(MAKE) BUILD=build-fuzz CC=clang \
 	    CFLAGS='-O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined' fuzz-run

@@ -168,8 +168,9 @@ void header_file_name(const char *name, const char *suffix, const char *extensio
     for (const char *at = base; *at; at++)
         if (*at == '/' || *at == '\\')
             base = at + 1;
-    base += strspn(base, ". ");
     header_clean_name(base, stem, sizeof stem);
+    const size_t dots = strspn(stem, ". "); /* no hidden file */
+    memmove(stem, stem + dots, strlen(stem + dots) + 1);
     char *dot = strrchr(stem, '.');
     if (dot)
         *dot = 0;

@@ -228,6 +228,35 @@ static void make_forms(void)
     save(&file, "fuzz_multipart", "broken-type");
 }
 
+static void make_texts(void)
+{
+    struct checkpoint_buffer file = {0};
+    PUT(&file, "image/png;q=0.5, */*;q=0.1\nF\xc3\xb6to \"1\".jpg\n2001:db8::1, 10.0.0.1\nlocalhost:8080");
+    save(&file, "fuzz_header", "accept");
+    PUT(&file, "10.0.0.0/8,::1\n192.0.2.7, 10.1.2.3\nfor=\"[2001:db8::1]:80\";proto=http\nsame-origin");
+    save(&file, "fuzz_header", "proxies");
+    PUT(&file, "https://photos.example.com\nhttps://photos.example.com,http://nas:8080\ncross-site\nnavigate");
+    save(&file, "fuzz_header", "origins");
+    PUT(&file, "upscale=2.5\nweight=0.3333333333333333\nfaces=0,2,7\nseed=18446744073709551615\next=png\nbatch=a.b-c\n"
+               "async=yes\npriority=low\nbg_tile=auto\nsuffix=\xc3\xb6\ndevice=cpu");
+    save(&file, "fuzz_options", "fields");
+    PUT(&file, "detector=resnet50\nprecision=fp16");
+    save(&file, "fuzz_options", "detect");
+    PUT(&file,
+        "{\"detect\":false,\"faces_out\":true,\"elsewhere\":true,\"weights\":[1000,0,1],\"options\":{\"upscale\":2.0,"
+        "\"aligned\":true,\"quality\":90,\"version\":\"\"}}");
+    save(&file, "fuzz_options", "broken-record");
+    PUT(&file, "II*\0\x08\0\0\0\x02\0\x0f\x01\x02\0\x04\0\0\0abc\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0\0\0\0\0");
+    save(&file, "fuzz_exif", "little");
+    PUT(&file, "MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x08\0\0\0\0\0\0");
+    save(&file, "fuzz_exif", "big");
+    PUT(&file,
+        "# comment\nlisten = [::1]:0\nworkers=2\nbody_limit = 3MiB # more\nprecision = fp16\nstarter_models = no\n");
+    save(&file, "fuzz_config", "file");
+    PUT(&file, "listen 8080\nworker = 1\n");
+    save(&file, "fuzz_config", "broken-file");
+}
+
 static void make_tokens(void)
 {
     struct checkpoint_buffer file = {0};
@@ -324,6 +353,7 @@ int main(int argc, char **argv)
     make_pictures();
     make_forms();
     make_stores();
+    make_texts();
     make_tokens();
     return 0;
 }
