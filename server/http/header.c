@@ -223,4 +223,7 @@ void header_notes(const char *const *notes, int count, char out[HEADER_NOTES_MAX
     if (taken < count)
         used += (size_t)sprintf(out + used, "%s\"... and %d more\"", taken ? ", " : "", count - taken);
     strcpy(out + used, "]");
+    for (char *c = out; *c; c++)
+        if (*c == 0x7f) /* JSON lets it be, a header does not */
+            *c = '?';
 }
