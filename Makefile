@@ -4,10 +4,12 @@
 #   make san        ASan+UBSan, TSan tests               make lint     layering, naming, operator places
 #   make fuzz       libFuzzer on the readers (clang)     make fuzz-replay  their corpus alone
 #   make debug      build-debug/restored, with faults    make install, uninstall  DESTDIR, PREFIX, SYSCONFDIR
+#   make deb        a package for Debian in build/       make check-deb  it on a clean Debian 12 with systemd
 #   make bench      speed of networks and pipeline here  make bench-cpu, bench-gpu: on that kind of device
 #   make bench-load   pictures a second of a full queue, on one device to all, beside PyTorch
 #   make bench-memory what a server keeps after 200 pictures of 200 sizes; ARGS='--device vulkan:0 --count 50'
 #   make bench-store  the store of jobs with 100,000 of them
+#   make bench-health how fast /healthz answers while all workers are busy
 #   make bench-start  time from exec to ready, with files of the official sizes, cache cold and warm
 #   make check-long more of each, official sizes     make check-arm64  the CPU device's tests for aarch64, in qemu
 #   make check-torch  official sizes beside PyTorch; ARGS='--device vulkan:0 --precision fp16'
@@ -311,6 +313,9 @@ bench-store: $(BUILD)/bench_store
 	@rm -f $(BUILD)/bench_store.db*
 	@$(BUILD)/bench_store $(BUILD)/bench_store.db
 
+bench-health: restored
+	@python3 tests/bench/bench_health.py ./restored $(ARGS)
+
 bench-load: restored $(BUILD)/make_models
 	@$(BUILD)/make_models $(BUILD)/bench/models
 	@sh tests/bench/load.sh ./restored $(BUILD)/bench/models
@@ -324,7 +329,7 @@ format:
 PREFIX ?= /usr/local
 MONITORING := config/grafana.json config/alerts.yml
 # With these, in their folders, the links of README.md and docs/ lead somewhere.
-DOCFILES := $(wildcard docs/*.md docs/figures/*) $(wildcard config/restored.*) config/models.conf $(MONITORING) models/README.md \
+DOCFILES := $(wildcard docs/*.md docs/figures/*) $(wildcard config/restored.*) config/Containerfile config/models.conf $(MONITORING) models/README.md \
     models/starter/LICENSE models/training/make_sample.py $(patsubst %,%/README.md,runtime server shaders tests)
 DOCS   := $(DESTDIR)$(PREFIX)/share/doc/restored
 # What systemd and bash read, and tools for Prometheus and Grafana.
@@ -365,6 +370,13 @@ uninstall:
 	    rm $(DESTDIR)$(SYSCONFDIR)/restored/restored.conf
 	test ! -d $(DESTDIR)$(SYSCONFDIR)/restored || rmdir --ignore-fail-on-non-empty $(DESTDIR)$(SYSCONFDIR)/restored
 
+deb: restored $(BUILD)/man/.made $(BUILD)/completion/restored
+	@sh tools/deb.sh $(BUILD)
+
+# As root; some minutes, the first time some more.
+check-deb: restored
+	@sh tests/deb.sh $$(sh tools/deb.sh $(BUILD))
+
 # Two copies of the tree, in folders of other names, give the same program byte by byte.
 check-reproducible:
 	@sh tests/reproducible.sh
@@ -373,5 +385,5 @@ clean:
 	rm -rf build build-* restored
 
 .SECONDARY:
-.PHONY: FORCE uninstall check-reproducible all mutate check-long check-torch check-arm64 bench bench-cpu bench-gpu bench-load bench-memory bench-start bench-store clean fuzz fuzz-run fuzz-replay fuzz-replay-run objects tests unit asan tsan clang shaders fixtures run check deps deps-check models sample san lint debug format figures install
--include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
+.PHONY: FORCE deb check-deb bench-health uninstall check-reproducible all mutate check-long check-torch check-arm64 bench bench-cpu bench-gpu bench-load bench-memory bench-start bench-store clean fuzz fuzz-run fuzz-replay fuzz-replay-run objects tests unit asan tsan clang shaders fixtures run check deps deps-check models sample san lint debug format figures install
+-include $(shell find $(BUILD) -name '*.d' -type f 2>/dev/null)

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs with apt-get what is missing of the packages named below, and nothing when all is there.
-# Usage: tools/deps.sh run|check
+# Usage: tools/deps.sh build|run|check
 # An entry PACKAGE:COMMAND is satisfied by the command, wherever it came from; a bare PACKAGE by the installed package.
 build='gcc:cc libc6-dev make:make libmicrohttpd-dev libvulkan-dev libjansson-dev libpng-dev libjpeg-dev nettle-dev libgnutls28-dev
     libcurl4-gnutls-dev:curl-config libsqlite3-dev libarchive-dev ca-certificates glslc:glslc'
@@ -9,9 +9,10 @@ check="$run spirv-tools:spirv-val vulkan-validationlayers libcmocka-dev clang:cl
     chromium:chromium curl:curl systemd:systemd-analyze mandoc:mandoc"
 
 case "$1" in
+build) wanted=$build ;;
 run) wanted=$run ;;
 check) wanted=$check ;;
-*) echo "usage: $0 run|check" >&2; exit 2 ;;
+*) echo "usage: $0 build|run|check" >&2; exit 2 ;;
 esac
 
 missing=
