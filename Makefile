@@ -207,14 +207,15 @@ tests: $(TESTBIN) $(BUILD)/tests/restored $(BUILD)/make_models $(BUILD)/bench_im
 unit: $(filter $(BUILD)/tests/unit/%,$(TESTBIN))
 shaders: $(SPIRV)
 
-SANITIZE := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+# -g1: lines in what they report, and no more; it saves a fifth of the compiler's time.
+SANITIZE := -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 asan:
 	$(MAKE) BUILD=build-asan CFLAGS='$(SANITIZE)' unit
 tsan: # what threads share
-	$(MAKE) BUILD=build-tsan CFLAGS='-O1 -g -fsanitize=thread -fno-omit-frame-pointer' \
+	$(MAKE) BUILD=build-tsan CFLAGS='-O1 -g1 -fsanitize=thread -fno-omit-frame-pointer' \
 	    $(patsubst %,build-tsan/tests/unit/test_%,queue events store devices codec_jpeg jpeg_encode thread worker_pool)
-clang:
-	$(MAKE) BUILD=build-clang CC=clang objects
+clang: # its warnings are the same without optimising
+	$(MAKE) BUILD=build-clang CC=clang CFLAGS=-O0 objects
 
 # The fuzzers of what reads checkpoints, pictures and the store of jobs, on files made by make_corpus and make_fixtures. `make fuzz` lets
 # libFuzzer work on each for FUZZ_SECONDS and keeps what it finds in build-fuzz/found; `make fuzz-replay` feeds them the

@@ -19,13 +19,13 @@
 enum answer_field { ANSWER_ASYNC, ANSWER_BATCH, ANSWER_FACES_OUT, ANSWER_PRIORITY, ANSWER_FIELDS, ANSWER_NONE = -1 };
 const struct upload_row upload_answers[] = {
     [ANSWER_ASYNC] = {"async", "boolean", "true or false",
-                      "the answer is 202 at once, and the work an asynchronous job", true},
+                      "the answer is 202 at once, and the work an asynchronous job", true, NULL},
     [ANSWER_BATCH] = {"batch", "string", "a name of 1 to 63 letters, digits, dots, dashes and underscores",
-                      "a name for asynchronous jobs that belong together", true},
+                      "a name for asynchronous jobs that belong together", true, NULL},
     [ANSWER_FACES_OUT] = {"faces_out", "boolean", "true or false",
                           "the crop and the restored picture of each face as further parts of the answer; needs "
                           "Accept: multipart/mixed, or async",
-                          false},
+                          false, NULL},
     [ANSWER_PRIORITY] = {"priority", "enum", "normal or low",
                          "low: it waits until nothing of normal priority waits, whoever sent that", true, "normal"},
 };
