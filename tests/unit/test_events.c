@@ -182,7 +182,7 @@ static void test_a_job(void **state)
     (void)state;
     struct error err = ERROR_INIT;
     struct model_store *store;
-    struct worker_pool *pool;
+    struct worker_pool *pool = NULL;
     const struct model_defaults defaults = {.name = {"detector", "face_64", "parser", "srvgg_x2"}};
     const struct worker_settings settings = {.device = "cpu", .workers = 1, .queue = 8, .keep_seconds = 300};
     log_set_level(LOG_ERROR);
