@@ -19,7 +19,8 @@
 #define STALLED_NS INT64_C(3000000000) /* how long a body may make no progress while others wait for its room */
 #define LINGER_MAX 32
 #define LINGER_NS INT64_C(5000000000)
-#define GONE_BATCH 64 /* hang-ups handled in one tick */
+#define STREAM_ROOM 65536 /* bytes that the system keeps for a client that does not read: else up to some MiB */
+#define GONE_BATCH 64     /* hang-ups handled in one tick */
 
 enum activity { READING, HOLDING, WAITING, SENDING, STREAMING };
 
@@ -220,7 +221,10 @@ void connection_sending(struct connection *connection)
 
 void connection_streaming(struct connection *connection)
 {
+    const int room = STREAM_ROOM;
     connection_change(connection, STREAMING, NULL, false);
+    if (connection) /* if not, it is only slower to notice a client that does not read */
+        (void)setsockopt(connection->fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
 }
 
 bool connection_crowded(struct connection *connection)

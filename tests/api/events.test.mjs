@@ -159,6 +159,23 @@ test('with tokens a client sees its own jobs alone, an admin all', { timeout: 60
   for (const stream of [ann, bob, ops]) await stream.over;
 });
 
+test('a client that does not read is closed, one that reads is not', { timeout: 120000, skip: !process.env.RESTORED_FULL && 'in the long form' }, async (context) => {
+  const server = await start({ context, args: ['--idle_seconds', '2'] });
+  const stuck = net.connect(server.port, '127.0.0.1', () => stuck.write('GET /v1/events HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: stuck\r\n\r\n'));
+  context.after(() => stuck.destroy());
+  stuck.on('error', () => {}).pause();
+  const good = listen(server, '/v1/events', { 'x-request-id': 'good' });
+  await until('the answer', () => good.response);
+  const over = (id) => new RegExp(`request id=${id} `).test(server.log());
+  while (!over('stuck')) { // until the buffers between them are full, and for idle_seconds more
+    const id = await submit(server, { picture: png(640, 480), fields: { bg_tile: '32' } });
+    await until('the end', () => good.events.at(-1)?.name === 'done' && good.events.at(-1).data.id === id);
+  }
+  assert.ok(!over('good'));
+  good.abort.abort();
+  await server.stop();
+});
+
 test('500 listeners take no thread each, and all hear the end', { timeout: 120000 }, async (context) => {
   const server = await start({ context, args: ['--connections', '700'] });
   const threads = () => fs.readdirSync(`/proc/${server.process.pid}/task`).length;
