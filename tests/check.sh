@@ -145,7 +145,7 @@ suite_asan() { must $make fixtures && must $make asan && cmocka asan; }
 suite_tsan() { must $make fixtures && must $make tsan && cmocka tsan; }
 suite_clang() { must $make clang; }
 suite_fuzz() { must $make fuzz-replay && cat "$log"; }
-suite_api() { node_tests tests/api/*.test.mjs; }
+suite_api() { must $make tests/node_modules/.made; node_tests tests/api/*.test.mjs; }
 suite_chaos() { node_tests tests/chaos/*.test.mjs; }
 suite_browser() { must $make tests/node_modules/.made && node_tests tests/browser/*.test.mjs; }
 

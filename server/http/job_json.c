@@ -133,6 +133,11 @@ void job_json_suffix(const struct store_job *row, char out[OPTION_NAME_MAX])
     json_decref(options);
 }
 
+json_t *job_json_stage(bool running, int stage)
+{
+    return running && stage < STAGE_COUNT ? json_string(stage_name((enum stage)stage)) : json_null();
+}
+
 json_t *job_json(const struct request *request, const struct keeper_view *view)
 {
     const struct store_job *row = &view->job;
@@ -143,7 +148,7 @@ json_t *job_json(const struct request *request, const struct keeper_view *view)
     json_object_set_new(json, "position", queued ? json_integer((json_int_t)view->position) : json_null());
     json_object_set_new(json, "eta_seconds",
                         ended || view->left < 0 ? json_null() : json_real(job_json_round(view->left)));
-    json_object_set_new(json, "stage", view->running ? json_string(stage_name((enum stage)view->stage)) : json_null());
+    json_object_set_new(json, "stage", job_json_stage(view->running, view->stage));
     json_object_set_new(json, "tiles_done", json_integer(view->tiles_done));
     json_object_set_new(json, "tiles_total", json_integer(view->tiles_total));
     json_object_set_new(json, "faces_done", json_integer(view->faces_done));

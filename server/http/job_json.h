@@ -27,6 +27,9 @@ int64_t job_json_read_time(const char *text);
 /* To thousandths. */
 double job_json_round(double value);
 
+/* The stage of a running job, else null: also when all stages are over and its result is being stored. */
+json_t *job_json_stage(bool running, int stage);
+
 /* "queued", "running", ... */
 const char *job_json_state(enum store_state state);
 

@@ -115,8 +115,7 @@ json_t *json_models(const struct model_store *store, bool near)
     return json_pack("{s:o, s:o}", "models", models, "missing", missing);
 }
 
-/* An option's default in its own type; text such as "auto" stays text. */
-static json_t *json_typed_default(const struct option_row *row)
+json_t *json_typed_default(const struct option_row *row)
 {
     char *end;
     if (!*row->initial)
@@ -154,7 +153,7 @@ static json_t *json_role_names(const struct model_store *store, enum model_kind 
     return names;
 }
 
-static json_t *json_word(const char *word)
+json_t *json_word(const char *word)
 {
     return strspn(word, "0123456789") == strlen(word) ? json_integer(atoi(word)) : json_string(word);
 }
@@ -197,13 +196,32 @@ static json_t *json_option(const struct option_row *row, const struct model_stor
             json_array_append_new(values, json_string(devices[i].info.id));
     if (values)
         json_object_set_new(out, "values", values);
-    if (!strcmp(row->name, "faces"))
-        json_object_set_new(out, "pattern", json_string("^[0-9]+(,[0-9]+)*$"));
-    if (!strcmp(row->name, "suffix")) {
-        json_object_set_new(out, "pattern", json_string("^[^/\\\\\\x00-\\x1f\\x7f]*$"));
+    if (bounds.pattern)
+        json_object_set_new(out, "pattern", json_string(bounds.pattern));
+    if (!strcmp(row->name, "suffix"))
         json_object_set_new(out, "max_bytes", json_integer(OPTION_NAME_MAX - 1));
-    }
     return out;
+}
+
+json_t *json_limits(const struct config *config)
+{
+    const struct {
+        const char *name;
+        uint64_t value;
+    } bounds[] = {
+        {"body_bytes", config->body_limit},       {"header_bytes", config->header_limit},
+        {"input_pixels", config->input_pixels},   {"result_pixels", config->result_pixels},
+        {"max_faces", config->max_faces},         {"queue", config->queue},
+        {"connections", config->connections},     {"connections_per_address", config->connections_per_address},
+        {"idle_seconds", config->idle_seconds},   {"request_seconds", config->request_seconds},
+        {"job_seconds", config->job_seconds},     {"stall_seconds", config->stall_seconds},
+        {"async_queue", config->async_queue},     {"result_seconds", config->result_ttl},
+        {"spool_bytes", config->spool_max_bytes},
+    };
+    json_t *limits = json_object();
+    for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++)
+        json_object_set_new(limits, bounds[i].name, json_integer((json_int_t)bounds[i].value));
+    return limits;
 }
 
 json_t *json_capabilities(const struct config *config, const struct model_store *store,
@@ -230,22 +248,7 @@ json_t *json_capabilities(const struct config *config, const struct model_store 
             json_array_append_new(in, json_string(image_format_name(formats[i])));
             json_array_append_new(out, json_string(image_format_name(formats[i])));
         }
-    const struct {
-        const char *name;
-        uint64_t value;
-    } bounds[] = {
-        {"body_bytes", config->body_limit},       {"header_bytes", config->header_limit},
-        {"input_pixels", config->input_pixels},   {"result_pixels", config->result_pixels},
-        {"max_faces", config->max_faces},         {"queue", config->queue},
-        {"connections", config->connections},     {"connections_per_address", config->connections_per_address},
-        {"idle_seconds", config->idle_seconds},   {"request_seconds", config->request_seconds},
-        {"job_seconds", config->job_seconds},     {"stall_seconds", config->stall_seconds},
-        {"async_queue", config->async_queue},     {"result_seconds", config->result_ttl},
-        {"spool_bytes", config->spool_max_bytes},
-    };
-    json_t *limits = json_object();
-    for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++)
-        json_object_set_new(limits, bounds[i].name, json_integer((json_int_t)bounds[i].value));
     return json_pack("{s:s, s:o, s:o, s:{s:o, s:o, s:o}, s:o}", "version", RESTORED_VERSION, "options", options,
-                     "fields", fields, "formats", "in", in, "out", out, "answers", answers, "limits", limits);
+                     "fields", fields, "formats", "in", in, "out", out, "answers", answers, "limits",
+                     json_limits(config));
 }

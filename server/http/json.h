@@ -20,6 +20,13 @@ json_t *json_models(const struct model_store *store, bool near);
 json_t *json_capabilities(const struct config *config, const struct model_store *store,
                           const struct device_status *devices, size_t device_count);
 
+/* The limits of the configuration, by the names that clients know. */
+json_t *json_limits(const struct config *config);
+
+/* An option's default in its own type; text such as "auto" stays text. A word of its bounds, which may be a number. */
+json_t *json_typed_default(const struct option_row *row);
+json_t *json_word(const char *word);
+
 /* "detector", "face", "parser", "upscaler" · "discrete", "integrated", "virtual", "cpu", "software". */
 const char *json_kind_name(enum model_kind kind);
 const char *json_device_type_name(enum device_type type);

@@ -48,6 +48,11 @@ int reply_status(enum reply reply)
     return rows[reply].status;
 }
 
+const char *reply_title(enum reply reply)
+{
+    return rows[reply].title;
+}
+
 enum reply reply_for(enum error_code code)
 {
     switch (code) {
@@ -80,6 +85,33 @@ enum reply reply_for(enum error_code code)
         break;
     }
     return REPLY_INTERNAL;
+}
+
+/* Codes that say more than the status, by error_code. */
+static const char *const own_codes[] = {
+    [ERROR_UNSUPPORTED] = "unsupported-format",
+    [ERROR_CORRUPT] = "corrupt",
+    [ERROR_TOO_LARGE] = "too-large",
+    [ERROR_NO_MEMORY] = "no-memory",
+    [ERROR_IO] = "io",
+    [ERROR_DEVICE] = "device",
+    [ERROR_DEVICE_LOST] = "device-lost",
+    [ERROR_DEVICE_DISABLED] = "device-disabled",
+    [ERROR_STALLED] = "stalled",
+    [ERROR_TOO_SLOW] = "too-slow",
+    [ERROR_INTERNAL] = NULL,
+};
+
+json_t *reply_codes(int status)
+{
+    json_t *codes = json_array();
+    for (int reply = 0; reply < REPLY_COUNT; reply++)
+        if (*rows[reply].code && (!status || rows[reply].status == status))
+            json_array_append_new(codes, json_string(rows[reply].code));
+    for (size_t code = 0; code < sizeof own_codes / sizeof *own_codes; code++)
+        if (own_codes[code] && (!status || reply_status(reply_for((enum error_code)code)) == status))
+            json_array_append_new(codes, json_string(own_codes[code]));
+    return codes;
 }
 
 /* For pages of other origins that may use the server (CORS): that they may read the answer, and which headers of it. */
@@ -198,19 +230,7 @@ enum MHD_Result reply_json(struct request *request, enum reply reply, json_t *js
 json_t *reply_problem_json(const struct request *request, enum reply reply, const struct error *err,
                            const char *instance)
 {
-    static const char *const own[] = {/* codes that say more than the status */
-                                      [ERROR_UNSUPPORTED] = "unsupported-format",
-                                      [ERROR_CORRUPT] = "corrupt",
-                                      [ERROR_TOO_LARGE] = "too-large",
-                                      [ERROR_NO_MEMORY] = "no-memory",
-                                      [ERROR_IO] = "io",
-                                      [ERROR_DEVICE] = "device",
-                                      [ERROR_DEVICE_LOST] = "device-lost",
-                                      [ERROR_DEVICE_DISABLED] = "device-disabled",
-                                      [ERROR_STALLED] = "stalled",
-                                      [ERROR_TOO_SLOW] = "too-slow",
-                                      [ERROR_INTERNAL] = NULL};
-    const char *code = reply_for(err->code) == reply && own[err->code] ? own[err->code] : rows[reply].code;
+    const char *code = reply_for(err->code) == reply && own_codes[err->code] ? own_codes[err->code] : rows[reply].code;
     char detail[sizeof err->text];
     reply_sentence(detail, request, err);
     return json_pack("{s:s, s:s, s:i, s:s, s:s, s:s, s:s}", "type", "about:blank", "title", rows[reply].title, "status",

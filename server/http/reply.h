@@ -39,11 +39,16 @@ enum reply {
     REPLY_INTERNAL,
     REPLY_UNAVAILABLE,
     REPLY_TIMEOUT,
-    REPLY_FULL
+    REPLY_FULL,
+    REPLY_COUNT
 };
 
-/* The status number. */
+/* The status number, and what it is in words. */
 int reply_status(enum reply reply);
+const char *reply_title(enum reply reply);
+
+/* The codes of all problems with this status (0: with any), a JSON array. */
+json_t *reply_codes(int status);
 
 /* What an error means to a client. */
 enum reply reply_for(enum error_code code);

@@ -46,9 +46,9 @@ static json_t *route_events_json(const struct event *event)
                      job_json_state((enum store_state)event->state), "time", job_json_time(event->time_ms), "progress",
                      job_json_round(event->progress), "eta_seconds",
                      event->seconds_left < 0 ? json_null() : json_real(job_json_round(event->seconds_left)), "stage",
-                     runs ? json_string(stage_name(event->stage)) : json_null(), "tiles_done", event->tiles_done,
-                     "tiles_total", event->tiles_total, "faces_done", event->faces_done, "faces_total",
-                     event->faces_total, "links", "self", path);
+                     job_json_stage(runs, (int)event->stage), "tiles_done", event->tiles_done, "tiles_total",
+                     event->tiles_total, "faces_done", event->faces_done, "faces_total", event->faces_total, "links",
+                     "self", path);
 }
 
 /* The job as GET /v1/jobs/ID has it; false: it is not there. */

@@ -1,7 +1,9 @@
-/* GET /healthz, /readyz, /metrics, /v1/devices, /v1/models, /v1/capabilities. None of them waits for a worker. */
+/* GET /healthz, /readyz, /metrics, /v1/devices, /v1/models, /v1/capabilities, /openapi.json. None of them waits for a
+ * worker. */
 #include <stdlib.h>
 
 #include "server/http/json.h"
+#include "server/http/openapi.h"
 #include "server/http/router.h"
 #include "server/http/server.h"
 
@@ -76,4 +78,12 @@ enum MHD_Result route_capabilities(struct request *request)
     json_t *json = json_capabilities(server->config, server->store, list, count);
     free(list);
     return reply_json(request, REPLY_OK, json);
+}
+
+enum MHD_Result route_openapi(struct request *request)
+{
+    struct server *server = request->server;
+    struct route_file file = {.type = "application/json", .owned = true};
+    file.bytes = reply_dump(openapi_document(server->config, auth_count(server->auth) > 0), &file.size);
+    return file.bytes ? route_static_send(request, &file) : MHD_NO;
 }

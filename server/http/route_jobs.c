@@ -14,7 +14,6 @@
 #include "server/http/router.h"
 #include "server/job/record.h"
 
-#define LIST_MOST 1000
 #define LIST_USUAL 100
 
 enum MHD_Result route_jobs_fail(struct request *request, enum reply reply, const struct error *err)
@@ -423,7 +422,7 @@ static enum MHD_Result job_list_argument(void *context, enum MHD_ValueKind kind,
     if (!right) {
     } else if (!strcmp(name, "limit")) {
         const long limit = strtol(value, &end, 10);
-        right = !*end && limit >= 1 && limit <= LIST_MOST;
+        right = !*end && limit >= 1 && limit <= ROUTE_JOBS_MOST;
         filter->limit = (int)limit;
     } else if (!strcmp(name, "state")) {
         right = (filter->states = job_list_states(value));
@@ -446,7 +445,7 @@ static enum MHD_Result job_list_argument(void *context, enum MHD_ValueKind kind,
             &list->err, ERROR_INVALID,
             "%s: not allowed; limit: 1 to %d; state: some of queued, running, done, failed, cancelled, with commas "
             "between; batch: a name; since: a time such as 2026-01-31T12:00:00Z; after: a job's id",
-            name, LIST_MOST);
+            name, ROUTE_JOBS_MOST);
     const size_t used = strlen(list->query);
     if (right && strcmp(name, "after") != 0)
         snprintf(list->query + used, sizeof list->query - used, "%s=%s&", name, value);

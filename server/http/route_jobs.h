@@ -5,6 +5,8 @@
 
 #include "server/http/request.h"
 
+#define ROUTE_JOBS_MOST 1000 /* jobs on a page of a list */
+
 enum MHD_Result route_jobs_fail(struct request *request, enum reply reply, const struct error *err);
 
 /* Whether the server keeps jobs; else err says why not. */

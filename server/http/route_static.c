@@ -1,5 +1,6 @@
 /* GET / and the page's files, from the binary. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "runtime/base/embed.h"
@@ -39,28 +40,38 @@ bool route_static_has(const char *path)
     return *path == '/' && route_static_find(path, &size, &type) != NULL;
 }
 
-enum MHD_Result route_static(struct request *request)
+enum MHD_Result route_static_send(struct request *request, const struct route_file *file)
 {
-    size_t size = 0;
-    const char *type = NULL;
-    const uint8_t *bytes = route_static_find(request->path, &size, &type);
-    if (!bytes)
-        return MHD_NO;
     uint64_t hash = UINT64_C(0xcbf29ce484222325); /* 64-bit FNV-1a */
-    for (size_t i = 0; i < size; i++)
-        hash = (hash ^ bytes[i]) * UINT64_C(0x100000001b3);
+    for (size_t i = 0; i < file->size; i++)
+        hash = (hash ^ ((const uint8_t *)file->bytes)[i]) * UINT64_C(0x100000001b3);
     char etag[32];
     snprintf(etag, sizeof etag, "\"%016llx\"", (unsigned long long)hash);
     const char *known = router_header(request, MHD_HTTP_HEADER_IF_NONE_MATCH);
     bool same = known && strstr(known, etag);
-    request->answer_bytes = same ? 0 : size;
+    request->answer_bytes = same ? 0 : file->size;
+    void *bytes = (void *)(uintptr_t)file->bytes;
+    if (same && file->owned)
+        free(bytes);
     struct MHD_Response *response =
-        MHD_create_response_from_buffer(same ? 0 : size, (void *)(uintptr_t)bytes, MHD_RESPMEM_PERSISTENT);
-    if (!response)
+        same ? MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT)
+             : MHD_create_response_from_buffer(file->size, bytes,
+                                               file->owned ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_PERSISTENT);
+    if (!response) {
+        if (!same && file->owned)
+            free(bytes);
         return MHD_NO;
+    }
     MHD_add_response_header(response, MHD_HTTP_HEADER_ETAG, etag);
     MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");
     MHD_add_response_header(response, "Content-Security-Policy", POLICY);
     MHD_add_response_header(response, "Referrer-Policy", "no-referrer");
-    return reply_send(request, same ? REPLY_NOT_MODIFIED : REPLY_OK, response, type);
+    return reply_send(request, same ? REPLY_NOT_MODIFIED : REPLY_OK, response, file->type);
+}
+
+enum MHD_Result route_static(struct request *request)
+{
+    struct route_file file = {0};
+    file.bytes = route_static_find(request->path, &file.size, &file.type);
+    return file.bytes ? route_static_send(request, &file) : MHD_NO;
 }

@@ -29,6 +29,7 @@ static const struct route routes[] = {
     {"/healthz", ROUTE_GET, NULL, route_healthz, ROUTE_PROBE},
     {"/readyz", ROUTE_GET, NULL, route_readyz, ROUTE_PROBE},
     {"/metrics", ROUTE_GET, NULL, route_metrics, ROUTE_GUARDED},
+    {"/openapi.json", ROUTE_GET, NULL, route_openapi, ROUTE_OPEN},
 };
 static const struct route page = {"/", ROUTE_GET, NULL, route_static, ROUTE_OPEN},
                           asset = {"static", ROUTE_GET, NULL, route_static, ROUTE_OPEN};
@@ -40,6 +41,11 @@ static const struct {
     [ROUTE_POST] = {"POST", {MHD_HTTP_METHOD_POST, MHD_HTTP_METHOD_POST}},
     [ROUTE_DELETE] = {"DELETE", {MHD_HTTP_METHOD_DELETE, MHD_HTTP_METHOD_DELETE}},
 };
+
+const struct route *router_at(size_t index)
+{
+    return index < sizeof routes / sizeof *routes ? &routes[index] : NULL;
+}
 
 /* Whether the path has this form; fills in its parts. A part is too long only where nothing can be found by it. */
 static bool router_matches(const char *pattern, const char *path, struct router_parts *parts)

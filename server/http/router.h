@@ -9,7 +9,7 @@
 enum route_access {
     ROUTE_GUARDED, /* only those of our own page, and visits */
     ROUTE_PROBE,   /* the same; Host may be any IP address */
-    ROUTE_OPEN     /* all: the page and what belongs to it */
+    ROUTE_OPEN     /* all, without a token: the page and what belongs to it, /openapi.json */
 };
 
 enum route_method { ROUTE_GET /* and HEAD */, ROUTE_POST /* with a body */, ROUTE_DELETE };
@@ -23,6 +23,9 @@ struct route {
     enum MHD_Result (*answer)(struct request *request);
     enum route_access access;
 };
+
+/* The route at a place in the table; NULL after the last. */
+const struct route *router_at(size_t index);
 
 /* The route of a path and a method, with the path's parts; NULL if there is none. allowed: the methods that the path
  * takes, for a header, "" if there is no such path. */
@@ -67,7 +70,18 @@ enum MHD_Result route_batch_results(struct request *request);
 enum MHD_Result route_devices(struct request *request);
 enum MHD_Result route_models(struct request *request);
 enum MHD_Result route_capabilities(struct request *request);
+enum MHD_Result route_openapi(struct request *request);
 enum MHD_Result route_static(struct request *request);
+
+/* Sends bytes that change only with the server, with an ETag; 304 to a client that has them. Takes the text over if
+ * owned, also on failure. */
+struct route_file {
+    const void *bytes;
+    size_t size;
+    const char *type;
+    bool owned;
+};
+enum MHD_Result route_static_send(struct request *request, const struct route_file *file);
 
 /* Whether route_static has a file for that path. */
 bool route_static_has(const char *path);

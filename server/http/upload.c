@@ -125,16 +125,12 @@ static enum answer_field upload_find_answer(const struct upload *upload, const c
     return ANSWER_NONE;
 }
 
-/* The fields of POST /v1/estimate only. */
-static const struct {
-    const char *name;
-    long least, most;
-    const char *allowed;
-} upload_sizes[] = {
+const struct upload_size_row upload_sizes[] = {
     {"width", 1, PIPELINE_SIDE, "the picture's width in px"},
     {"height", 1, PIPELINE_SIDE, "the picture's height in px"},
     {"face_count", 0, 10000, "how many faces are to be restored"},
 };
+const int upload_size_count = sizeof upload_sizes / sizeof *upload_sizes;
 
 /* The row, or -1. */
 static int upload_find_size(const struct upload *upload, const char *name)

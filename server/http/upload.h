@@ -13,7 +13,8 @@
 
 #define UPLOAD_VALUE_MAX 512 /* bytes of a field's value with its final 0 */
 
-#define UPLOAD_BATCH_MAX 64 /* bytes of a batch's name with its final 0 */
+#define UPLOAD_BATCH_MAX 64                                        /* bytes of a batch's name with its final 0 */
+#define UPLOAD_BATCH_PATTERN "^[A-Za-z0-9_-][A-Za-z0-9._-]{0,62}$" /* what upload_is_batch takes */
 
 struct upload;
 
@@ -25,6 +26,15 @@ struct upload_row {
 };
 extern const struct upload_row upload_answers[];
 extern const int upload_answer_count;
+
+/* The fields of POST /v1/estimate only. */
+struct upload_size_row {
+    const char *name;
+    long least, most;
+    const char *allowed;
+};
+extern const struct upload_size_row upload_sizes[];
+extern const int upload_size_count;
 
 /* Whether this may be the name of a batch. */
 bool upload_is_batch(const char *name);

@@ -323,6 +323,10 @@ void options_bounds(const struct option_row *row, struct option_bounds *out)
                                             kind == KIND_SEED,
                                   .minimum = field->low,
                                   .maximum = kind == KIND_SEED ? 0x1fffffffffffff : field->high};
+    if (kind == KIND_FACES)
+        out->pattern = "^[0-9]+(,[0-9]+)*$";
+    else if (!strcmp(row->name, "suffix"))
+        out->pattern = "^[^/\\\\\\x00-\\x1f\\x7f]*$";
     int count = 0;
     if (kind == KIND_TILE)
         out->words[count++] = "0";

@@ -53,6 +53,7 @@ struct option_bounds {
     bool number;             /* minimum and maximum apply */
     double minimum, maximum; /* of a seed 2^53 - 1, above which JSON's numbers are not exact */
     const char *words[5];    /* NULL after the last */
+    const char *pattern;     /* a regular expression of what else it may be; NULL: none */
 };
 
 extern const struct option_row option_rows[];

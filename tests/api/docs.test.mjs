@@ -135,10 +135,10 @@ for (const page of pages)
       const command = line.replaceAll('http://127.0.0.1:8080', server.url).replaceAll('127.0.0.1:8080', new URL(server.url).host);
       const r = spawnSync('sh', ['-c', command], { cwd: folder, encoding: 'utf8', timeout: 300e3, env: environment });
       assert.equal(r.status, 0, r.stdout + r.stderr);
-      const file = / -o (\S+\.(?:jpg|png|bin))/.exec(line)?.[1];
+      const file = / -o (\S+\.(?:jpg|png|bin|zip))/.exec(line)?.[1];
       if (file) {
         const bytes = readFileSync(join(folder, file)).toString('latin1', 0, 4);
-        assert.ok({ jpg: /^\xff\xd8\xff\xe0/, png: /^\x89PNG/, bin: /^--/ }[file.slice(-3)].test(bytes), file);
+        assert.ok({ jpg: /^\xff\xd8\xff\xe0/, png: /^\x89PNG/, bin: /^--/, zip: /^PK/ }[file.slice(-3)].test(bytes), file);
         rmSync(join(folder, file));
       } else if (!line.includes('healthcheck')) assert.notEqual(r.stdout.trim(), '');
       if (shown?.kind === 'json') sameShape(shape(JSON.parse(shown.text)), shape(JSON.parse(r.stdout)));
