@@ -49,7 +49,7 @@ function ask(server, route, { body, headers = {}, ...options } = {}) {
 
 describe('a server with a certificate', () => {
   let server;
-  before(async () => { use('one'); server = await start(null, { args: ['--body_limit', '2MiB'] }); });
+  before(async () => { use('one'); server = await start(null, { args: ['--body_limit', '2MiB', '--state_dir', at('state')] }); });
   after(() => server?.stop());
   const reload = async () => {
     const from = server.log().length;
@@ -79,6 +79,21 @@ describe('a server with a certificate', () => {
     const page = { origin: server.url, 'sec-fetch-site': 'same-origin', 'content-length': picture.length };
     assert.equal((await ask(server, route, { body: picture, headers: page })).status, 200);
     assert.equal((await ask(server, route, { body: picture, headers: { ...page, origin: 'https://evil.example', 'sec-fetch-site': 'cross-site' } })).status, 403);
+  });
+
+  test('a job that is not waited for, with its events and its files', async () => {
+    const picture = png(600, 500), options = 'version=none&bg_upsampler=none&upscale=1.5&ext=png';
+    const waited = await ask(server, `/v1/restore?${options}`, { body: picture });
+    const job = await ask(server, `/v1/restore?${options}&async=true&batch=album`, { body: picture });
+    assert.equal(job.status, 202, job.body);
+    const { id } = JSON.parse(job.body);
+    const events = await ask(server, `/v1/jobs/${id}/events`);
+    assert.match(events.body.toString(), /^event: done$/m);
+    const result = await ask(server, `/v1/jobs/${id}/result`);
+    assert.equal(result.status, 200);
+    assert.ok(result.body.equals(waited.body));
+    const zip = await ask(server, '/v1/batches/album/results.zip');
+    assert.ok(zip.body.includes(waited.body), 'stored, not deflated');
   });
 
   test('a body without end is refused in its middle, in the encrypted stream', async () => {
