@@ -51,6 +51,14 @@ static double estimate_gmacs(enum model_role role, const struct model_entry *mod
     return parameters / 1e6 * per_million[role];
 }
 
+/* 10^9 multiply-accumulates a second of a core, between what small and large networks reach (docs/performance.md). */
+static double estimate_core_guess(const struct device_info *info)
+{
+    if (strcmp(info->id, "reference") == 0)
+        return 0.5;
+    return strstr(info->driver, "avx512") ? 130 : strstr(info->driver, "avx2") ? 80 : 25;
+}
+
 /* Seconds for 10^9 multiply-accumulates on an unknown device. */
 static double estimate_device_guess(const struct device_info *info, enum precision precision)
 {
@@ -67,7 +75,7 @@ static double estimate_device_guess(const struct device_info *info, enum precisi
     case DEVICE_CPU:
         break;
     }
-    return 1 / ((strcmp(info->id, "reference") != 0 ? 25 : 0.5) * cores);
+    return 1 / (estimate_core_guess(info) * cores);
 }
 
 static struct speed_term estimate_speed_term(const struct estimate_request *request)
