@@ -443,6 +443,14 @@ def write_safetensors(path, tensors, metadata):
     write_file(path, header, b"".join(blobs))
 
 
+def export(name, folder, commit="", state=None, tensors=lambda weights: weights):
+    """Writes the averaged weights of the checkpoint in folder. tensors: makes the official layout of them."""
+    state = state or load_state(folder)
+    path = os.path.join(folder, name + ".safetensors")
+    write_safetensors(path, tensors(state["emas"]["net"]), card(name, state, commit))
+    print(f"{path}: {os.path.getsize(path)} bytes", flush=True)
+
+
 def read_safetensors(path):
     """A safetensors file as (dict of float32 tensors, metadata)."""
     kinds = {"F16": "<f2", "F32": "<f4"}

@@ -3,8 +3,6 @@
 Every step's pictures have one size of SIDES, and as many of them make up the batch as have the pixels of --batch pictures
 of 512 px; each is seen whole, with itself reduced as its context.
 """
-import os
-
 import torch
 import torch.nn.functional as F
 
@@ -39,15 +37,6 @@ def new_generator(device):
     return torch.Generator(device=device).manual_seed(int(torch.randint(1 << 62, (1,))))
 
 
-def export(folder, commit="", to=None, state=None):
-    """Writes the averaged weights of the checkpoint in folder."""
-    state = state or common.load_state(folder)
-    path = to or os.path.join(folder, NAME + ".safetensors")
-    common.write_safetensors(path, state["emas"]["net"], common.card(NAME, state, commit))
-    print(f"{path}: {os.path.getsize(path)} bytes", flush=True)
-    return path
-
-
 def main():
     parser = common.arguments(__doc__, batch=16)
     parser.add_argument("--lr", type=float, default=1.5e-3)
@@ -55,7 +44,7 @@ def main():
     parser.add_argument("--export-only", action="store_true", help="write the model of the checkpoint in --out and end")
     args = parser.parse_args()
     if args.export_only:
-        export(args.out, args.commit)
+        common.export(NAME, args.out, args.commit)
         return
     device = common.setup(args)
     net = damage_init(Damage())
@@ -91,7 +80,7 @@ def main():
         optimizer.step()
         ema.update(step)
         training.log({"entropy": entropy, "dice": dice, "kinds": kinds, "norm": norm, f"dice_{side}": dice})
-    export(args.out, args.commit, state=training.state())
+    common.export(NAME, args.out, args.commit, training.state())
 
 
 if __name__ == "__main__":

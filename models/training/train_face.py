@@ -4,8 +4,6 @@ Reconstruction (L1 at 512 px and smaller, more on eyes and mouth, and on gradien
 training on, small conditional discriminators of three scales add adversarial and feature-matching gradients, whose size is
 held to a part of the reconstruction's, picture by picture; pictures that came in clean get none. The adversarial part is
 steered by the fine detail that mildly degraded faces get back."""
-import os
-
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -143,15 +141,6 @@ def ramp(progress, start, end):
     return min(1.0, max(0.0, (progress - start) / (end - start)))
 
 
-def export(folder, commit="", to=None, state=None):
-    """Writes the averaged weights of the checkpoint in folder in the official layout."""
-    state = state or common.load_state(folder)
-    path = to or os.path.join(folder, NAME + ".safetensors")
-    common.write_safetensors(path, gfpgan.export_state(state["emas"]["net"]), common.card(NAME, state, commit))
-    print(f"{path}: {os.path.getsize(path)} bytes", flush=True)
-    return path
-
-
 def main():
     parser = common.arguments(__doc__, batch=16)
     parser.add_argument("--lr", type=float, default=1.5e-3)
@@ -164,7 +153,7 @@ def main():
     parser.add_argument("--export-only", action="store_true", help="write the model of the checkpoint in --out and end")
     args = parser.parse_args()
     if args.export_only:
-        export(args.out, args.commit)
+        common.export(NAME, args.out, args.commit, tensors=gfpgan.export_state)
         return
     device = common.setup(args)
     net = gfpgan.Gfpgan(narrow=args.narrow, noise=False, **SHAPE).to(device).train()
@@ -246,7 +235,7 @@ def main():
             values["detail"] = detail_kept(net, batch["truth"][batch["fine"] > 0], device)
             critics.steer(args.detail - values["detail"])
         training.log(values)
-    export(args.out, args.commit, state=training.state())
+    common.export(NAME, args.out, args.commit, training.state(), tensors=gfpgan.export_state)
 
 
 if __name__ == "__main__":

@@ -70,22 +70,13 @@ def opaque(label):
     return table[label.long()]
 
 
-def export(folder, commit="", to=None, state=None):
-    """Writes the averaged weights of the checkpoint in folder."""
-    state = state or common.load_state(folder)
-    path = to or os.path.join(folder, NAME + ".safetensors")
-    common.write_safetensors(path, state["emas"]["net"], common.card(NAME, state, commit))
-    print(f"{path}: {os.path.getsize(path)} bytes", flush=True)
-    return path
-
-
 def main():
     parser = common.arguments(__doc__, batch=16)
     parser.add_argument("--lr", type=float, default=2e-3)
     parser.add_argument("--export-only", action="store_true", help="write the model of the checkpoint in --out and end")
     args = parser.parse_args()
     if args.export_only:
-        export(args.out, args.commit)
+        common.export(NAME, args.out, args.commit)
         return
     device = common.setup(args)
     net = parsenet.ParseNet(**SHAPE).to(device, memory_format=torch.channels_last).train()
@@ -116,7 +107,7 @@ def main():
             values = {"entropy": entropy, "copy": copy, "norm": norm,
                       "iou": (mine & theirs).sum() / (mine | theirs).sum().clamp(min=1)}
         training.log(values)
-    export(args.out, args.commit, state=training.state())
+    common.export(NAME, args.out, args.commit, training.state())
 
 
 if __name__ == "__main__":
