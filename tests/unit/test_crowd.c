@@ -14,6 +14,7 @@
 #include "runtime/models/retinaface_decode.h"
 #include "server/image/codec.h"
 #include "server/pipeline/step.h"
+#include "tests/common/models.h"
 #include "tests/common/picture.h"
 #include "tests/common/shared.h"
 
@@ -60,11 +61,10 @@ static int open_worker(void **state)
 {
     (void)state;
     struct error err = ERROR_INIT;
-    const struct model_defaults defaults = {.name = {"detector", "face_64", "parser", "srvgg_x2"}};
     log_set_level(LOG_ERROR);
+    worker.store = models_of_fixtures();
     if (fault_set("nan@run:1000000", &err) || /* so that the device has the layer of faults */
         device_open(&worker.device, "cpu", NULL, &err) ||
-        model_store_create(&worker.store, shared_fixtures(), &defaults, &err) ||
         model_set_create(&worker.models, worker.store, worker.device, &err))
         fail_msg("%s", err.text);
     make_crowd();

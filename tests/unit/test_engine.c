@@ -12,6 +12,7 @@
 #include "runtime/base/file.h"
 #include "runtime/base/log.h"
 #include "server/job/engine.h"
+#include "tests/common/models.h"
 #include "tests/common/picture.h"
 #include "tests/common/shared.h"
 
@@ -28,10 +29,10 @@ static int open_store(void **state)
     char path[512];
     struct error err = ERROR_INIT;
     struct device *device;
-    const struct model_defaults defaults = {.name = {"detector", "face_64", "parser", "srvgg_x2"}};
     log_set_level(LOG_ERROR);
     snprintf(path, sizeof path, "%s/two.png", shared_fixtures());
-    if (model_store_create(&store, shared_fixtures(), &defaults, &err) || file_map(&input, path, &err))
+    store = models_of_fixtures();
+    if (file_map(&input, path, &err))
         fail_msg("%s", err.text);
     vulkan = device_open(&device, "vulkan:0", NULL, &err) == OK;
     if (vulkan)

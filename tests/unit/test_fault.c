@@ -14,6 +14,7 @@
 #include "runtime/base/log.h"
 #include "runtime/models/model.h"
 #include "server/job/engine.h"
+#include "tests/common/models.h"
 #include "tests/common/picture.h"
 #include "tests/common/shared.h"
 
@@ -24,12 +25,9 @@ static struct file input;
 static int open_store(void **state)
 {
     (void)state;
-    struct error err = ERROR_INIT;
-    const struct model_defaults defaults = {.name = {"detector", "face_64", "parser", "srvgg_x2"}};
     log_set_level(LOG_ERROR + 1); /* what is lost here is meant to be */
     device_set_cpu_threads(1);
-    if (model_store_create(&store, shared_fixtures(), &defaults, &err))
-        fail_msg("%s", err.text);
+    store = models_of_fixtures();
     return 0;
 }
 

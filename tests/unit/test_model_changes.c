@@ -12,6 +12,7 @@
 #include "runtime/base/file.h"
 #include "runtime/base/log.h"
 #include "server/pipeline/model_store_private.h"
+#include "tests/common/models.h"
 #include "tests/common/shared.h"
 
 static char folder[64];
@@ -45,36 +46,18 @@ static void put(const char *fixture, const char *name)
     file_unmap(&file);
 }
 
-static struct model_store *open_store(void)
-{
-    struct model_store *store;
-    struct error err = ERROR_INIT;
-    if (model_store_create(&store, folder, NULL, &err))
-        fail_msg("%s", err.text);
-    return store;
-}
-
-static const struct model_entry *resolve(const struct model_store *store, enum model_role role, const char *wanted)
-{
-    const struct model_entry *entry;
-    struct error err = ERROR_INIT;
-    if (model_store_resolve(store, role, wanted, &entry, &err))
-        fail_msg("%s", err.text);
-    return entry;
-}
-
 static void test_replaced(void **state)
 {
     struct error err = ERROR_INIT;
     const struct model *model, *newer;
     (void)state;
     put("srvgg_x2", "up.safetensors");
-    struct model_store *store = open_store();
-    const struct model_entry *before = resolve(store, ROLE_UPSCALER, "up");
+    struct model_store *store = models_of(folder, NULL);
+    const struct model_entry *before = models_resolve(store, ROLE_UPSCALER, "up");
     assert_int_equal(before->info.scale, 2);
     assert_int_equal(model_store_hold(&model, before, &err), OK);
     put("srvgg_x4", "up.safetensors");
-    const struct model_entry *after = resolve(store, ROLE_UPSCALER, "up"); /* at once, not at the next look */
+    const struct model_entry *after = models_resolve(store, ROLE_UPSCALER, "up"); /* at once, not at the next look */
     assert_ptr_not_equal(after, before);
     assert_int_equal(after->info.scale, 4);
     assert_true(model_store_replaced(before));
@@ -90,7 +73,7 @@ static void test_replaced(void **state)
     put("srvgg_x2", "up.safetensors");
     assert_int_equal(model_store_hold(&model, after, &err), ERROR_IO); /* between the look and the opening */
     error_clear(&err);
-    after = resolve(store, ROLE_UPSCALER, "up");
+    after = models_resolve(store, ROLE_UPSCALER, "up");
     assert_int_equal(after->info.scale, 2);
     put("detector", "up.safetensors");
     assert_int_equal(model_store_resolve(store, ROLE_UPSCALER, "up", &after, &err), ERROR_INVALID);
@@ -112,7 +95,7 @@ static void test_added(void **state)
     const struct model_entry *entry;
     char path[512];
     (void)state;
-    struct model_store *store = open_store();
+    struct model_store *store = models_of(folder, NULL);
     const uint64_t generation = model_store_refresh(store);
     assert_int_equal(model_store_resolve(store, ROLE_FACE, NULL, &entry, &err), ERROR_NOT_FOUND);
     error_clear(&err);
@@ -122,7 +105,7 @@ static void test_added(void **state)
     put("face", "official/GFPGANv1.3.safetensors");
     put("srvgg_x2", "other.safetensors");
     store->looked_ns = 0;
-    entry = resolve(store, ROLE_FACE, NULL);
+    entry = models_resolve(store, ROLE_FACE, NULL);
     assert_string_equal(entry->name, "GFPGANv1.3");
     assert_true(entry->is_default);
     assert_int_equal(model_store_count(store), 2);
@@ -152,7 +135,7 @@ static void test_names(void **state)
     FILE *file = fopen(path, "wb");
     assert_non_null(file);
     assert_int_equal(fclose(file), 0);
-    struct model_store *store = open_store();
+    struct model_store *store = models_of(folder, NULL);
     assert_int_equal(model_store_count(store), 4);
     for (size_t i = 0; i < 4; i++) {
         const struct model_entry *e = model_store_at(store, i);
@@ -160,9 +143,9 @@ static void test_names(void **state)
         assert_null(strpbrk(e->shown, "\033\xff\xfe\x07"));
         assert_null(strpbrk(e->reason, "\033\xff\xfe\x07"));
     }
-    resolve(store, ROLE_UPSCALER, "w\\xFF\\x1B[2J");
-    resolve(store, ROLE_UPSCALER, "w\\xFE\\x1B[2J");
-    const struct model_entry *plain = resolve(store, ROLE_UPSCALER, "\xc3\xa4");
+    models_resolve(store, ROLE_UPSCALER, "w\\xFF\\x1B[2J");
+    models_resolve(store, ROLE_UPSCALER, "w\\xFE\\x1B[2J");
+    const struct model_entry *plain = models_resolve(store, ROLE_UPSCALER, "\xc3\xa4");
     const struct model *model;
     struct error err = ERROR_INIT;
     assert_int_equal(model_store_hold(&model, plain, &err), OK);
@@ -186,7 +169,7 @@ static void test_links(void **state)
         }
     }
     put("srvgg_x2", "7/deep.safetensors");
-    struct model_store *store = open_store();
+    struct model_store *store = models_of(folder, NULL);
     assert_int_equal(model_store_count(store), 1);
     assert_true(store->list.folder_count <= FOLDERS + 2);
     model_store_destroy(&store);
@@ -226,7 +209,7 @@ static void test_choice(void **state)
     (void)state;
     put("detector", "mine.safetensors");
     put("detector_resnet50", "yours.safetensors");
-    struct model_store *store = open_store();
+    struct model_store *store = models_of(folder, NULL);
     assert_int_equal(model_store_resolve(store, ROLE_DETECTOR, NULL, &entry, &err), ERROR_NOT_FOUND);
     assert_string_equal(err.text,
                         "no official detector is installed, and none was chosen; there are mine, yours: choose "

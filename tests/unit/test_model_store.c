@@ -14,6 +14,7 @@
 #include "runtime/base/log.h"
 #include "server/pipeline/model_conf.h"
 #include "server/pipeline/model_store_private.h"
+#include "tests/common/models.h"
 #include "tests/common/shared.h"
 
 static char folder[64];
@@ -55,24 +56,6 @@ static void put_folder(const char *name)
     assert_int_equal(mkdir(path, 0777), 0);
 }
 
-static struct model_store *open_store(const struct model_defaults *defaults)
-{
-    struct model_store *store;
-    struct error err = ERROR_INIT;
-    if (model_store_create(&store, folder, defaults, &err))
-        fail_msg("%s", err.text);
-    return store;
-}
-
-static const struct model_entry *resolve(const struct model_store *store, enum model_role role, const char *wanted)
-{
-    const struct model_entry *entry;
-    struct error err = ERROR_INIT;
-    if (model_store_resolve(store, role, wanted, &entry, &err))
-        fail_msg("%s: %s", wanted ? wanted : "default", err.text);
-    return entry;
-}
-
 static void refuse(const struct model_store *store, enum model_role role, const char *wanted, enum error_code code,
                    const char *const *says)
 {
@@ -89,7 +72,7 @@ static void refuse(const struct model_store *store, enum model_role role, const 
 static void test_empty(void **state)
 {
     (void)state;
-    struct model_store *store = open_store(NULL);
+    struct model_store *store = models_of(folder, NULL);
     struct error err = ERROR_INIT;
     const struct model_missing *missing;
     assert_int_equal(model_store_count(store), 0);
@@ -97,10 +80,10 @@ static void test_empty(void **state)
     refuse(store, ROLE_FACE, NULL, ERROR_NOT_FOUND, SAYS("GFPGANv1.3.pth", folder, "restored models get default"));
     refuse(store, ROLE_DETECTOR, "", ERROR_NOT_FOUND,
            SAYS("detection_Resnet50_Final.pth", folder, "restored models get default"));
-    assert_null(resolve(store, ROLE_PARSER, NULL));
-    assert_null(resolve(store, ROLE_UPSCALER, NULL));
-    assert_null(resolve(store, ROLE_UPSCALER, "none"));
-    assert_null(resolve(store, ROLE_FACE, "none"));
+    assert_null(models_resolve(store, ROLE_PARSER, NULL));
+    assert_null(models_resolve(store, ROLE_UPSCALER, NULL));
+    assert_null(models_resolve(store, ROLE_UPSCALER, "none"));
+    assert_null(models_resolve(store, ROLE_FACE, "none"));
     refuse(store, ROLE_DETECTOR, "none", ERROR_INVALID, SAYS("detector"));
     refuse(store, ROLE_FACE, "1.4", ERROR_INVALID,
            SAYS("version", "1.4", "GFPGANv1.4.pth", folder, "restored models get GFPGANv1.4"));
@@ -131,20 +114,20 @@ static void test_official_names(void **state)
     put("parser", "official/parsing_parsenet.safetensors");
     put("upscaler", "official/RealESRGAN_x4plus.safetensors");
     put("srvgg_x2", "other.safetensors");
-    struct model_store *store = open_store(NULL);
+    struct model_store *store = models_of(folder, NULL);
     assert_int_equal(model_store_count(store), 5);
     if (model_store_ready(store, &err))
         fail_msg("%s", err.text);
     /* the default files are not there, other official ones are */
-    assert_string_equal(resolve(store, ROLE_FACE, NULL)->name, "GFPGANv1.4");
-    assert_string_equal(resolve(store, ROLE_DETECTOR, "")->name, "detection_mobilenet0.25_Final");
-    assert_string_equal(resolve(store, ROLE_DETECTOR, "mobilenet0.25")->name, "detection_mobilenet0.25_Final");
-    assert_string_equal(resolve(store, ROLE_PARSER, NULL)->name, "parsing_parsenet");
-    assert_string_equal(resolve(store, ROLE_UPSCALER, NULL)->name, "RealESRGAN_x4plus");
-    assert_string_equal(resolve(store, ROLE_FACE, "1.4")->name, "GFPGANv1.4");
-    assert_string_equal(resolve(store, ROLE_FACE, "GFPGANv1.4.pth")->name, "GFPGANv1.4");
+    assert_string_equal(models_resolve(store, ROLE_FACE, NULL)->name, "GFPGANv1.4");
+    assert_string_equal(models_resolve(store, ROLE_DETECTOR, "")->name, "detection_mobilenet0.25_Final");
+    assert_string_equal(models_resolve(store, ROLE_DETECTOR, "mobilenet0.25")->name, "detection_mobilenet0.25_Final");
+    assert_string_equal(models_resolve(store, ROLE_PARSER, NULL)->name, "parsing_parsenet");
+    assert_string_equal(models_resolve(store, ROLE_UPSCALER, NULL)->name, "RealESRGAN_x4plus");
+    assert_string_equal(models_resolve(store, ROLE_FACE, "1.4")->name, "GFPGANv1.4");
+    assert_string_equal(models_resolve(store, ROLE_FACE, "GFPGANv1.4.pth")->name, "GFPGANv1.4");
     /* a file that is none of these is used only when named */
-    assert_string_equal(resolve(store, ROLE_UPSCALER, "other")->name, "other");
+    assert_string_equal(models_resolve(store, ROLE_UPSCALER, "other")->name, "other");
     refuse(store, ROLE_UPSCALER, "realesrgan", ERROR_INVALID,
            SAYS("RealESRGAN_x2plus.pth", "restored models get default"));
     refuse(store, ROLE_FACE, "other", ERROR_INVALID, SAYS("other is not a face network but an upscaler"));
@@ -166,19 +149,19 @@ static void test_configured(void **state)
     put("face", "mine.safetensors");
     put("detector", "finder.pt"); /* the bytes decide what a file is */
     struct model_defaults defaults = {.name = {"finder", "mine.safetensors", NULL, "none"}};
-    struct model_store *store = open_store(&defaults);
-    assert_string_equal(resolve(store, ROLE_FACE, NULL)->name, "mine");
-    assert_string_equal(resolve(store, ROLE_FACE, "1.3")->name, "GFPGANv1.3");
-    assert_string_equal(resolve(store, ROLE_DETECTOR, NULL)->name, "finder");
-    assert_null(resolve(store, ROLE_UPSCALER, NULL));
+    struct model_store *store = models_of(folder, &defaults);
+    assert_string_equal(models_resolve(store, ROLE_FACE, NULL)->name, "mine");
+    assert_string_equal(models_resolve(store, ROLE_FACE, "1.3")->name, "GFPGANv1.3");
+    assert_string_equal(models_resolve(store, ROLE_DETECTOR, NULL)->name, "finder");
+    assert_null(models_resolve(store, ROLE_UPSCALER, NULL));
     model_store_destroy(&store);
     defaults.name[ROLE_UPSCALER] = "gone";
-    store = open_store(&defaults);
+    store = models_of(folder, &defaults);
     refuse(store, ROLE_UPSCALER, NULL, ERROR_NOT_FOUND, SAYS("default_bg_upsampler: gone", folder));
     assert_int_equal(model_store_ready(store, &err), ERROR_NOT_FOUND);
     model_store_destroy(&store);
     defaults.name[ROLE_UPSCALER] = "mine"; /* it is the configuration that is wrong, not the request */
-    store = open_store(&defaults);
+    store = models_of(folder, &defaults);
     refuse(store, ROLE_UPSCALER, NULL, ERROR_NOT_FOUND,
            SAYS("default_bg_upsampler: mine is not an upscaler but a face network"));
     model_store_destroy(&store);
@@ -202,11 +185,11 @@ static void test_odd_folders(void **state)
     assert_int_equal(file_write(path, "not a checkpoint", 16, &err), OK);
     snprintf(path, sizeof path, "%s/GFPGANv1.3.pth", folder); /* a download cut short */
     assert_int_equal(file_write(path, "PK\3\4", 4, &err), OK);
-    struct model_store *store = open_store(NULL);
+    struct model_store *store = models_of(folder, NULL);
     assert_int_equal(model_store_count(store), 4);
-    assert_string_equal(resolve(store, ROLE_UPSCALER, "deep")->name, "deep");
-    assert_int_equal(resolve(store, ROLE_UPSCALER, "deep")->info.scale, 2);
-    assert_int_equal(resolve(store, ROLE_UPSCALER, "twin")->info.scale, 1);
+    assert_string_equal(models_resolve(store, ROLE_UPSCALER, "deep")->name, "deep");
+    assert_int_equal(models_resolve(store, ROLE_UPSCALER, "deep")->info.scale, 2);
+    assert_int_equal(models_resolve(store, ROLE_UPSCALER, "twin")->info.scale, 1);
     refuse(store, ROLE_UPSCALER, "broken", ERROR_INVALID, SAYS("broken cannot be used"));
     refuse(store, ROLE_FACE, NULL, ERROR_NOT_FOUND, SAYS("GFPGANv1.3.pth", "cannot be used"));
     /* where it lies is for people at this machine */
@@ -231,7 +214,7 @@ static void test_hash(void **state)
     assert_int_equal(file_write(path, "abc", 3, &err), OK);
     snprintf(path, sizeof path, "%s/empty.pth", folder);
     assert_int_equal(file_write(path, "", 0, &err), OK);
-    struct model_store *store = open_store(NULL);
+    struct model_store *store = models_of(folder, NULL);
     assert_int_equal(model_store_count(store), 2);
     model_store_hash(store);
     /* FIPS 180-4's example, and the hash of nothing */
@@ -311,20 +294,20 @@ static void test_starters(void **state)
                                           {"starter_upsampler_x2.safetensors", BYTES(2)},
                                           {NULL, NULL, NULL}};
     struct model_defaults defaults = {.starters = embedded};
-    struct model_store *store = open_store(&defaults);
+    struct model_store *store = models_of(folder, &defaults);
     assert_int_equal(model_store_count(store), 3);
     if (model_store_ready(store, &err))
         fail_msg("%s", err.text);
-    const struct model_entry *face = resolve(store, ROLE_FACE, NULL);
+    const struct model_entry *face = models_resolve(store, ROLE_FACE, NULL);
     assert_string_equal(face->name, "starter_face");
     assert_string_equal(face->path, "embedded:starter_face.safetensors");
     assert_true(face->starter && face->is_default && face->bytes == files[1].size);
     assert_int_equal(face->info.face_size, 64);
-    assert_ptr_equal(resolve(store, ROLE_FACE, "starter"), face);
-    assert_ptr_equal(resolve(store, ROLE_FACE, "starter_face.safetensors"), face);
-    assert_string_equal(resolve(store, ROLE_UPSCALER, "starter")->name, "starter_upsampler_x2");
-    assert_string_equal(resolve(store, ROLE_DETECTOR, "")->name, "starter_detector");
-    assert_null(resolve(store, ROLE_PARSER, NULL));
+    assert_ptr_equal(models_resolve(store, ROLE_FACE, "starter"), face);
+    assert_ptr_equal(models_resolve(store, ROLE_FACE, "starter_face.safetensors"), face);
+    assert_string_equal(models_resolve(store, ROLE_UPSCALER, "starter")->name, "starter_upsampler_x2");
+    assert_string_equal(models_resolve(store, ROLE_DETECTOR, "")->name, "starter_detector");
+    assert_null(models_resolve(store, ROLE_PARSER, NULL));
     refuse(store, ROLE_PARSER, "starter", ERROR_INVALID, SAYS("starter_parser.safetensors"));
     refuse(store, ROLE_FACE, "starter_detector", ERROR_INVALID, SAYS("not a face network but a detector"));
     model_store_hash(store);
@@ -341,11 +324,11 @@ static void test_starters(void **state)
 
     /* an official file for drawings goes behind them */
     put("srvgg_x4", "realesr-animevideov3.safetensors");
-    store = open_store(&defaults);
-    assert_string_equal(resolve(store, ROLE_UPSCALER, NULL)->name, "starter_upsampler_x2");
+    store = models_of(folder, &defaults);
+    assert_string_equal(models_resolve(store, ROLE_UPSCALER, NULL)->name, "starter_upsampler_x2");
     model_store_destroy(&store);
-    store = open_store(NULL);
-    assert_string_equal(resolve(store, ROLE_UPSCALER, NULL)->name, "realesr-animevideov3");
+    store = models_of(folder, NULL);
+    assert_string_equal(models_resolve(store, ROLE_UPSCALER, NULL)->name, "realesr-animevideov3");
     model_store_destroy(&store);
     char special[512];
     snprintf(special, sizeof special, "%s/realesr-animevideov3.safetensors", folder);
@@ -355,20 +338,20 @@ static void test_starters(void **state)
     put("face", "GFPGANv1.4.safetensors");
     put("srvgg_x4", "starter_upsampler_x2.safetensors");
     put("face_64", "mine.safetensors");
-    store = open_store(&defaults);
-    assert_string_equal(resolve(store, ROLE_FACE, NULL)->name, "GFPGANv1.4");
-    assert_string_equal(resolve(store, ROLE_DETECTOR, NULL)->name, "starter_detector");
-    const struct model_entry *upscaler = resolve(store, ROLE_UPSCALER, NULL);
+    store = models_of(folder, &defaults);
+    assert_string_equal(models_resolve(store, ROLE_FACE, NULL)->name, "GFPGANv1.4");
+    assert_string_equal(models_resolve(store, ROLE_DETECTOR, NULL)->name, "starter_detector");
+    const struct model_entry *upscaler = models_resolve(store, ROLE_UPSCALER, NULL);
     assert_true(upscaler->starter && !upscaler->content && upscaler->info.scale == 4);
     model_store_hash(store);
-    assert_string_equal(resolve(store, ROLE_FACE, "mine")->sha256, hash); /* the same bytes, from a file */
-    assert_false(resolve(store, ROLE_FACE, "mine")->starter);
+    assert_string_equal(models_resolve(store, ROLE_FACE, "mine")->sha256, hash); /* the same bytes, from a file */
+    assert_false(models_resolve(store, ROLE_FACE, "mine")->starter);
     model_store_destroy(&store);
 
     /* without them a starter model in a folder works when named */
-    store = open_store(NULL);
-    assert_null(resolve(store, ROLE_UPSCALER, NULL));
-    assert_ptr_not_equal(resolve(store, ROLE_UPSCALER, "starter"), NULL);
+    store = models_of(folder, NULL);
+    assert_null(models_resolve(store, ROLE_UPSCALER, NULL));
+    assert_ptr_not_equal(models_resolve(store, ROLE_UPSCALER, "starter"), NULL);
     refuse(store, ROLE_DETECTOR, NULL, ERROR_NOT_FOUND, SAYS("detection_Resnet50_Final.pth"));
     model_store_destroy(&store);
     for (int i = 0; i < 3; i++)
@@ -407,8 +390,8 @@ static void test_cards(void **state)
     (void)state;
     put_with_metadata("srvgg_x2", "{\"name\":\"Small one\",\"licence\":\"CC0-1.0\",\"commit\":\"12ab\","
                                   "\"data\":\"five photos\",\"format\":\"pt\"}");
-    struct model_store *store = open_store(NULL);
-    const struct model_entry *e = resolve(store, ROLE_UPSCALER, "mine");
+    struct model_store *store = models_of(folder, NULL);
+    const struct model_entry *e = models_resolve(store, ROLE_UPSCALER, "mine");
     assert_string_equal(e->card.name, "Small one");
     assert_string_equal(e->card.commit, "12ab");
     assert_string_equal(e->card.data, "five photos");
@@ -418,8 +401,8 @@ static void test_cards(void **state)
 
     /* what would move a terminal's cursor, end a line or turn text around is shown as ? */
     put_with_metadata("srvgg_x2", "{\"name\":\"a\\u001b[2Jb\\nc\\u202ed\",\"licence\":\"\",\"data\":\"\\t\"}");
-    store = open_store(NULL);
-    e = resolve(store, ROLE_UPSCALER, "mine");
+    store = models_of(folder, NULL);
+    e = models_resolve(store, ROLE_UPSCALER, "mine");
     assert_string_equal(e->card.name, "a?[2Jb?c???d");
     assert_string_equal(e->card.data, "?");
     assert_string_equal(e->licence, "");
@@ -437,8 +420,8 @@ static void test_cards(void **state)
     sprintf(text + n + 600000, "\"}");
     put_with_metadata("srvgg_x2", text);
     free(text);
-    store = open_store(NULL);
-    e = resolve(store, ROLE_UPSCALER, "mine");
+    store = models_of(folder, NULL);
+    e = models_resolve(store, ROLE_UPSCALER, "mine");
     assert_int_equal(strlen(e->card.data), sizeof e->card.data - 1);
     assert_string_equal(e->card.name, "");
     model_store_destroy(&store);
@@ -453,7 +436,7 @@ static void test_cards(void **state)
                                         "{\"name\":\"a\\u0000b\"}"};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         put_with_metadata("srvgg_x2", wrong[i]);
-        store = open_store(NULL);
+        store = models_of(folder, NULL);
         refuse(store, ROLE_UPSCALER, "mine", ERROR_INVALID, SAYS("mine cannot be used"));
         model_store_destroy(&store);
     }
@@ -469,8 +452,8 @@ static void test_set(void **state)
     const struct model_info *info = NULL;
     struct error err = ERROR_INIT;
     put("srvgg_x2", "up.safetensors");
-    struct model_store *store = open_store(NULL);
-    const struct model_entry *entry = resolve(store, ROLE_UPSCALER, "up");
+    struct model_store *store = models_of(folder, NULL);
+    const struct model_entry *entry = models_resolve(store, ROLE_UPSCALER, "up");
     if (device_open(&device, "reference", NULL, &err) || model_set_create(&set, store, device, &err) ||
         model_set_session(set, entry, PRECISION_AUTO, &first, &info, &err) ||
         model_set_session(set, entry, PRECISION_FP32, &second, &info, &err))
@@ -500,9 +483,10 @@ static void test_hold(void **state)
     put("srvgg_x2", "up.safetensors");
     put("srvgg_x4", "other.safetensors");
     put("face_64", "face.safetensors");
-    struct model_store *store = open_store(&defaults);
-    const struct model_entry *up = resolve(store, ROLE_UPSCALER, NULL), *other = resolve(store, ROLE_UPSCALER, "other");
-    const struct model_entry *face = resolve(store, ROLE_FACE, NULL);
+    struct model_store *store = models_of(folder, &defaults);
+    const struct model_entry *up = models_resolve(store, ROLE_UPSCALER, NULL),
+                             *other = models_resolve(store, ROLE_UPSCALER, "other");
+    const struct model_entry *face = models_resolve(store, ROLE_FACE, NULL);
     char path[96];
     snprintf(path, sizeof path, "%s/face.safetensors", folder);
     assert_int_equal(unlink(path), 0); /* gone after it was found */

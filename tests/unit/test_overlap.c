@@ -14,6 +14,7 @@
 #include "runtime/base/log.h"
 #include "runtime/vulkan/vk_instance.h"
 #include "server/job/engine.h"
+#include "tests/common/models.h"
 #include "tests/common/picture.h"
 #include "tests/common/shared.h"
 
@@ -28,11 +29,9 @@ static int open_store(void **state)
     (void)state;
     struct error err = ERROR_INIT;
     struct device *device;
-    const struct model_defaults defaults = {.name = {"detector", "face_64", "parser", "srvgg_x2"}};
     setenv("RESTORED_VULKAN_VALIDATION", "1", 0);
     log_set_level(LOG_ERROR);
-    if (model_store_create(&store, shared_fixtures(), &defaults, &err))
-        fail_msg("%s", err.text);
+    store = models_of_fixtures();
     full = getenv("RESTORED_FULL");
     vulkan = device_open(&device, "vulkan:0", NULL, &err) == OK;
     if (vulkan)

@@ -15,6 +15,7 @@
 #include "server/image/codec.h"
 #include "server/image/similarity.h"
 #include "server/pipeline/paste.h"
+#include "tests/common/models.h"
 #include "tests/common/picture.h"
 #include "tests/common/shared.h"
 
@@ -27,10 +28,9 @@ static int open_worker(void **state)
 {
     (void)state;
     struct error err = ERROR_INIT;
-    const struct model_defaults defaults = {.name = {"detector", "face_64", "parser", "srvgg_x2"}};
     log_set_level(LOG_ERROR);
+    worker.store = models_of_fixtures();
     if (device_open(&worker.device, "reference", NULL, &err) ||
-        model_store_create(&worker.store, shared_fixtures(), &defaults, &err) ||
         model_set_create(&worker.models, worker.store, worker.device, &err))
         fail_msg("%s", err.text);
     return 0;

@@ -12,6 +12,7 @@
 #include "runtime/base/log.h"
 #include "runtime/vulkan/vk_pipeline.h"
 #include "server/job/engine.h"
+#include "tests/common/models.h"
 #include "tests/common/shared.h"
 
 static char device_id[32];
@@ -20,11 +21,8 @@ static struct model_store *store;
 static int open_store(void **state)
 {
     (void)state;
-    struct error err = ERROR_INIT;
-    const struct model_defaults defaults = {.name = {"detector", "face_64", "parser", "srvgg_x2"}};
     log_set_level(LOG_ERROR);
-    if (model_store_create(&store, shared_fixtures(), &defaults, &err))
-        fail_msg("%s", err.text);
+    store = models_of_fixtures();
     return 0;
 }
 
