@@ -75,6 +75,7 @@ struct request {
     struct framing_target target; /* until it has begun */
     bool begun;                   /* its whole header has arrived */
     bool shared;                  /* a page of an origin in cors_origins sent it */
+    bool complete;                /* so has its body */
     bool answered;                /* a response is queued */
     bool chunked;                 /* its body is chunked: nothing after it is read */
     bool held;                    /* it waits for room for its body */

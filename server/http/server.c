@@ -109,6 +109,13 @@ static enum MHD_Result server_handle(void *context, struct MHD_Connection *conne
         return MHD_YES;
     if (request->refused && !request->job)
         return reply_problem(request, request->refused, &request->refusal, NULL, NULL, NULL);
+    /* Whoever is suspended at this first call looks to libmicrohttpd (0.9.75) as if more were to be read from him. When he
+     * goes on, the end of a client that has closed its own direction is read, and the connection is closed without an
+     * answer. At the next call nothing is read. */
+    if (!request->complete && request->route->method != ROUTE_GET) {
+        request->complete = true;
+        return MHD_YES;
+    }
     return request->route->answer(request);
 }
 
