@@ -630,7 +630,11 @@ json_t *openapi_document(const struct config *config, bool tokens)
         json_pack("{s:o, s:o, s:o, s:o, s:o, s:{s:o}}", "schemas", openapi_schema_all(config), "parameters",
                   openapi_parameters(), "requestBodies", openapi_bodies(config), "responses", openapi_responses(),
                   "headers", openapi_headers(), "securitySchemes", "bearer", bearer);
-    return json_pack("{s:s, s:o, s:[{s:s}, {s:s}, {s:s}], s:o, s:o, s:o}", "openapi", "3.1.0", "info", info, "tags",
-                     "name", "pictures", "name", "jobs", "name", "server", "paths", openapi_paths(tokens), "components",
-                     components, "x-limits", json_limits(config));
+    json_t *document =
+        json_pack("{s:s, s:o, s:[{s:s}], s:[{s:s}, {s:s}, {s:s}], s:o, s:o, s:o}", "openapi", "3.1.0", "info", info,
+                  "servers", "url", "/", "tags", "name", "pictures", "name", "jobs", "name", "server", "paths",
+                  openapi_paths(tokens), "components", components, "x-limits", json_limits(config));
+    if (!tokens)
+        json_object_set_new(document, "security", json_array());
+    return document;
 }
