@@ -37,7 +37,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     FILE *out = open_memstream(&text, &text_size);
     if (!out)
         return 0;
-    config_print(&first, out);
+    config_print(&first, NULL, out);
     if (fclose(out) || load(&second, text, text_size, &err))
         abort();
     for (size_t i = 0; config_key(i); i++)
