@@ -256,6 +256,10 @@ static void test_formats(void **state)
     (void)state;
     struct restoration *r = run("rgba.png", OPTIONS("version", "none"));
     assert_non_null(r->result->alpha);
+    const struct view_u8 alpha = image_alpha_view(r->result); /* 0 in a corner of 32 pixels, twice as large now */
+    for (int i = 0; i < 128; i++)
+        if (i < 56 || i >= 72)
+            assert_int_equal(alpha.data[(size_t)i * alpha.stride + (size_t)i], i < 64 ? 0 : 255);
     assert_int_equal(r->out_info.channels, 4);
     end(&r);
     r = run("rgba.png", OPTIONS("version", "none", "ext", "jpg"));
