@@ -106,6 +106,13 @@ static void every_sample_is_right(void **state)
     struct sample shuffle = sample_of(OP_PIXEL_SHUFFLE);
     memset(shuffle.shape[1], 0, sizeof shuffle.shape[1]);
     assert_string_equal(verdict(&shuffle), "");
+    for (int i = 0; i < 2; i++) { /* which moves nothing */
+        struct sample one = sample_of(i ? OP_PIXEL_SHUFFLE : OP_PIXEL_UNSHUFFLE);
+        memset(one.shape[1], 0, sizeof one.shape[1]);
+        memcpy(one.out, one.shape[0], sizeof one.out);
+        one.args.shuffle.factor = 1;
+        assert_string_equal(verdict(&one), "");
+    }
 }
 
 /* The output's shape follows from the input's: each number of it counts. */

@@ -132,7 +132,8 @@ static void test_damaged(void **state)
                                         "restored speed 1\nnan 0.1 1 a\n",
                                         "restored speed 1\n-1 0.1 1 a\n",
                                         "restored speed 1\n1e300 0.1 1 a\n",
-                                        "restored speed 1\n1 99 1 a\n",
+                                        "restored speed 1\n1 10 1 a\n",
+                                        "restored speed 1\n1 -0.1 1 a\n",
                                         "restored speed 1\n1 0.1 0 a\n"};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         write_file(files[i], strlen(files[i]));
