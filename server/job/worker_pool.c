@@ -61,9 +61,13 @@ void worker_pool_end(struct worker_pool *pool, struct job *job, enum error_code 
     log_add(&line, "id=%s", job->id);
     if (*job->token)
         log_add(&line, "token=%s", job->token);
+    const struct restoration *r = job->restoration;
     log_add(&line, "state=%s wait_ms=%.0f ms=%.0f faces=%d tiles=%d device=%s code=%s text=\"%s\"", names[state],
-            job->restoration->stage_ms[STAGE_QUEUE], job->restoration->total_ms, job->restoration->face_count,
-            job->restoration->tiles, job->restoration->device, error_code_name(code), job->error.text);
+            r->stage_ms[STAGE_QUEUE], r->total_ms, r->face_count, r->tiles, r->device, error_code_name(code),
+            job->error.text);
+    for (int stage = STAGE_DECODE; stage < STAGE_COUNT; stage++)
+        if (r->stage_ms[stage] > 0)
+            log_add(&line, "%s_ms=%.1f", stage_name((enum stage)stage), r->stage_ms[stage]);
     log_end(&line);
     if (code && *job->error.detail)
         log_event(LOG_WARN, "job-detail", "id=%s detail=\"%s\"", job->id, job->error.detail);

@@ -46,7 +46,7 @@ test('every line of a busy server is JSON, and a request has its ids, client and
   for (const stage of ['decode', 'detect', 'restore', 'background', 'encode']) assert.ok(request[`${stage}_ms`] > 0, stage);
   for (const name of ['ms', 'in', 'out']) assert.ok(request[name] > 0 && typeof request[name] === 'number', name);
   assert.ok(Object.entries(request).filter(([name]) => name.endsWith('_ms')).reduce((sum, [, ms]) => sum + ms, 0) <= request.ms * 2);
-  assert.ok(job.ms > 0 && job.faces === 2 && job.state === 'done');
+  assert.ok(job.ms > 0 && job.faces === 2 && job.state === 'done' && job.decode_ms > 0 && job.encode_ms > 0);
 });
 
 test('SIGHUP changes the form', async () => {

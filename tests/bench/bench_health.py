@@ -16,6 +16,7 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.error
 import urllib.request
 import zlib
 
@@ -83,9 +84,12 @@ def main():
     def client():
         while not stop.is_set():
             request = urllib.request.Request(f"http://127.0.0.1:{port}/v1/restore", body, {"Content-Type": "image/png"})
-            with urllib.request.urlopen(request, timeout=600) as answer:
-                answer.read()
-            done.append(time.time())
+            try:
+                with urllib.request.urlopen(request, timeout=600) as answer:
+                    answer.read()
+                done.append(time.time())
+            except urllib.error.HTTPError:
+                return  # it ends
 
     try:
         while True:
