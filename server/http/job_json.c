@@ -159,7 +159,7 @@ json_t *job_json(const struct request *request, const struct keeper_view *view)
     if (report)
         json_object_update(json, report);
     json_decref(report);
-    if (row->error) {
+    if (row->error && row->state == STORE_FAILED) {
         struct error err = ERROR_INIT;
         bool decoded;
         char path[64];

@@ -283,7 +283,7 @@ static const struct schema_member {
     {"Job", "faces_done", "integer", NULL},
     {"Job", "faces_total", "integer", NULL},
     {"Job", "options", "Options?", "as they were sent; when it is done, those that were used"},
-    {"Job", "error", "Problem?", "of a job that has failed or was cancelled"},
+    {"Job", "error", "Problem?", "of a job that has failed"},
     {"Job", "...", "Report?", NULL},
     {"Job", "...", "Detection?", NULL},
 
