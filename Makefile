@@ -10,6 +10,7 @@
 #   make bench-memory what a server keeps after 200 pictures of 200 sizes; ARGS='--device vulkan:0 --count 50'
 #   make bench-store  the store of jobs with 100,000 of them
 #   make bench-health how fast /healthz answers while all workers are busy
+#   make soak       an hour of all kinds of requests, and what the server holds; ARGS=30: minutes
 #   make bench-start  time from exec to ready, with files of the official sizes, cache cold and warm
 #   make check-long more of each, official sizes     make check-arm64  the CPU device's tests for aarch64, in qemu
 #   make check-torch  official sizes beside PyTorch; ARGS='--device vulkan:0 --precision fp16'
@@ -317,6 +318,10 @@ bench-store: $(BUILD)/bench_store
 bench-health: restored
 	@python3 tests/bench/bench_health.py ./restored $(ARGS)
 
+# One hour, or ARGS minutes.
+soak: restored fixtures
+	@node tests/chaos/soak.mjs $(ARGS)
+
 bench-load: restored $(BUILD)/make_models
 	@$(BUILD)/make_models $(BUILD)/bench/models
 	@sh tests/bench/load.sh ./restored $(BUILD)/bench/models
@@ -386,5 +391,5 @@ clean:
 	rm -rf build build-* restored
 
 .SECONDARY:
-.PHONY: FORCE deb check-deb bench-health uninstall check-reproducible all mutate check-long check-torch check-arm64 bench bench-cpu bench-gpu bench-load bench-memory bench-start bench-store clean fuzz fuzz-run fuzz-replay fuzz-replay-run objects tests unit asan tsan clang shaders fixtures run check deps deps-check models sample san lint debug format figures install
+.PHONY: FORCE soak deb check-deb bench-health uninstall check-reproducible all mutate check-long check-torch check-arm64 bench bench-cpu bench-gpu bench-load bench-memory bench-start bench-store clean fuzz fuzz-run fuzz-replay fuzz-replay-run objects tests unit asan tsan clang shaders fixtures run check deps deps-check models sample san lint debug format figures install
 -include $(shell find $(BUILD) -name '*.d' -type f 2>/dev/null)

@@ -303,7 +303,8 @@ bool server_is_open(const struct server *server)
 
 static void server_print_url(const struct listener *listener, const char *listen_on, char *out, size_t size)
 {
-    const bool tls = listener->side == CONNECTION_SERVICE && listener->server->tls;
+    /* a listener that does not listen knows no server */
+    const bool tls = listener->daemon && listener->side == CONNECTION_SERVICE && listener->server->tls;
     if (listener->daemon)
         snprintf(out, size, "http%s://%.*s:%d", tls ? "s" : "", (int)(strrchr(listen_on, ':') - listen_on), listen_on,
                  listener->port);

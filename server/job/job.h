@@ -31,6 +31,7 @@ struct job {
     int64_t created_ns, started_ns, finished_ns; /* CLOCK_MONOTONIC; started 0: it never ran */
     atomic_int stop;                             /* enum error_code: why it must stop; OK: it need not */
     char etag[40];                               /* of the output, with its quotes; "" where there is none */
+    bool accepted;   /* before it came to the queue, which therefore takes it even when full; few are at a time */
     char token[64];  /* the name of the token that sent it, "": none did; set before it is queued */
     char client[72]; /* whose turn it takes: "token NAME", else "address A"; this and the next are set before it is
                         queued */

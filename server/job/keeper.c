@@ -272,6 +272,7 @@ static enum error_code keeper_begin(struct keeper *keeper, struct running *runni
         memcpy(job->token, row->token, sizeof job->token);
         memcpy(job->client, row->client, sizeof job->client);
         job->low = row->low;
+        job->accepted = true;
         events_follow(worker_pool_events(keeper->pool), job);
         job->restoration->stage_ms[STAGE_QUEUE] = (double)(row->started - row->created);
         code = body_read(&job->body, job->restoration, pipeline_check, keeper->models, err);
@@ -329,12 +330,12 @@ static void running_free(struct running **running)
     free(old);
 }
 
-/* How many more jobs the workers can take now. */
+/* How many more jobs the workers can take now. A queue full of others does not matter: were it so, clients that wait
+ * for their answers could keep asynchronous jobs from ever beginning. */
 static int keeper_room(struct keeper *keeper)
 {
     struct error ignored = ERROR_INIT;
-    struct queue *queue = worker_pool_queue(keeper->pool);
-    if (keeper->draining || worker_pool_ready(keeper->pool, &ignored) || queue_depth(queue) >= queue_capacity(queue))
+    if (keeper->draining || worker_pool_ready(keeper->pool, &ignored))
         return 0;
     return worker_pool_carriers(keeper->pool) - keeper->running_count;
 }

@@ -115,7 +115,7 @@ enum error_code queue_push(struct queue *queue, struct job *job, struct error *e
     const size_t depth = queue_waiting(queue);
     if (queue->closed) {
         code = error_set(err, ERROR_BUSY, "the server is shutting down and accepts no new jobs");
-    } else if (depth >= queue->capacity) {
+    } else if (depth >= queue->capacity && !job->accepted) {
         code = error_set(err, ERROR_BUSY, "the queue is full: %zu jobs wait, and no more may", depth);
     } else {
         job->turn = queue_turn(queue, job->client, job->low);

@@ -21,7 +21,8 @@ enum error_code queue_create(struct queue **out, size_t capacity, int ahead, str
 /* Must be empty. */
 void queue_destroy(struct queue **queue);
 
-/* Puts the job in its place and takes a reference of its own. ERROR_BUSY when the queue is full or closed. */
+/* Puts the job in its place and takes a reference of its own. ERROR_BUSY when the queue is closed, or full and the job
+ * was not accepted before. */
 enum error_code queue_push(struct queue *queue, struct job *job, struct error *err) MUST_CHECK;
 
 /* For a carrier: the first job that no carrier has, as far ahead as is allowed. The job stays in the queue; the caller

@@ -46,6 +46,13 @@ static void test_order_and_limit(void **state)
     assert_int_equal(queue_push(queue, c, &err), ERROR_BUSY);
     assert_non_null(strstr(err.text, "the queue is full: 2 jobs wait"));
     assert_int_equal(queue_depth(queue), 2);
+    struct job *kept = c; /* one that was accepted before is not refused */
+    c->accepted = true;
+    error_clear(&err);
+    assert_int_equal(queue_push(queue, c, &err), OK);
+    assert_true(queue_remove(queue, c));
+    job_release(&kept);
+    c->accepted = false;
     carry(queue, a);
     struct job *got = queue_pop(queue, 0, true, -1);
     assert_ptr_equal(got, a);
