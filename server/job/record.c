@@ -30,10 +30,10 @@ static enum error_code record_set_options(struct restoration *r, json_t *options
     json_t *value;
     json_object_foreach(options, name, value)
     {
-        char number[64] = "";
+        char number[400] = ""; /* options take no exponents, and the smallest double begins with 323 zeros */
         const char *text = json_string_value(value);
         if (json_is_real(value))
-            snprintf(number, sizeof number, "%.17g", json_real_value(value));
+            snprintf(number, sizeof number, "%.341f", json_real_value(value));
         else if (json_is_integer(value))
             snprintf(number, sizeof number, "%lld", (long long)json_integer_value(value));
         else if (json_is_boolean(value))

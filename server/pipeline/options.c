@@ -75,7 +75,7 @@ static bool options_number(const char *text, double low, double high, double *ou
 {
     /* strtod alone would accept "nan", "0x10", " 2" and, in some locales, "1,5". */
     size_t n = strspn(text, "0123456789.");
-    if (n == 0 || n > 32 || text[n] != '\0' || !strpbrk(text, "0123456789"))
+    if (n == 0 || n > 400 || text[n] != '\0' || !strpbrk(text, "0123456789"))
         return false;
     locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     if (c == (locale_t)0)

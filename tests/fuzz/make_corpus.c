@@ -240,6 +240,8 @@ static void make_texts(void)
     PUT(&file, "upscale=2.5\nweight=0.3333333333333333\nfaces=0,2,7\nseed=18446744073709551615\next=png\nbatch=a.b-c\n"
                "async=yes\npriority=low\nbg_tile=auto\nsuffix=\xc3\xb6\ndevice=cpu");
     save(&file, "fuzz_options", "fields");
+    PUT(&file, "upscale=1.0000000000000002\nweight=0.000000050037614");
+    save(&file, "fuzz_options", "small");
     PUT(&file, "detector=resnet50\nprecision=fp16");
     save(&file, "fuzz_options", "detect");
     PUT(&file,
