@@ -9,6 +9,8 @@
 #   make bench-load   pictures a second of a full queue, on one device to all, beside PyTorch
 #   make bench-memory what a server keeps after 200 pictures of 200 sizes; ARGS='--device vulkan:0 --count 50'
 #   make bench-store  the store of jobs with 100,000 of them
+#   make bench-jobs  the whole server with 100,000 finished jobs
+#   make bench-http   requests a second beside a bare libmicrohttpd server
 #   make bench-health how fast /healthz answers while all workers are busy
 #   make soak       an hour of all kinds of requests, and what the server holds; ARGS=30: minutes
 #   make bench-start  time from exec to ready, with files of the official sizes, cache cold and warm
@@ -175,6 +177,9 @@ $(BUILD)/bench_image: $(BUILD)/tests/bench/bench_image.o $(patsubst %,$(BUILD)/r
                       $(patsubst %.c,$(BUILD)/%.o,$(wildcard server/image/*.c))
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lpng -ljpeg -lz -lm
 
+$(BUILD)/bench_http_bare: $(BUILD)/tests/bench/bench_http_bare.o
+	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lmicrohttpd
+
 STORELIB := $(patsubst %,$(BUILD)/runtime/base/%.o,error file mem thread utf8) \
             $(patsubst %.c,$(BUILD)/%.o,$(wildcard server/store/store*.c))
 $(BUILD)/bench_store: $(BUILD)/tests/bench/bench_store.o $(STORELIB)
@@ -315,6 +320,12 @@ bench-store: $(BUILD)/bench_store
 	@rm -f $(BUILD)/bench_store.db*
 	@$(BUILD)/bench_store $(BUILD)/bench_store.db
 
+bench-jobs: restored $(BUILD)/bench_store
+	@python3 tests/bench/bench_jobs.py ./restored $(BUILD)/bench_store $(ARGS)
+
+bench-http: restored $(BUILD)/bench_http_bare
+	@python3 tests/bench/bench_http.py ./restored $(BUILD)/bench_http_bare $(ARGS)
+
 bench-health: restored
 	@python3 tests/bench/bench_health.py ./restored $(ARGS)
 
@@ -391,5 +402,5 @@ clean:
 	rm -rf build build-* restored
 
 .SECONDARY:
-.PHONY: FORCE soak deb check-deb bench-health uninstall check-reproducible all mutate check-long check-torch check-arm64 bench bench-cpu bench-gpu bench-load bench-memory bench-start bench-store clean fuzz fuzz-run fuzz-replay fuzz-replay-run objects tests unit asan tsan clang shaders fixtures run check deps deps-check models sample san lint debug format figures install
+.PHONY: FORCE soak bench-http bench-jobs deb check-deb bench-health uninstall check-reproducible all mutate check-long check-torch check-arm64 bench bench-cpu bench-gpu bench-load bench-memory bench-start bench-store clean fuzz fuzz-run fuzz-replay fuzz-replay-run objects tests unit asan tsan clang shaders fixtures run check deps deps-check models sample san lint debug format figures install
 -include $(shell find $(BUILD) -name '*.d' -type f 2>/dev/null)
