@@ -400,6 +400,8 @@ enum error_code upload_finish(struct upload *upload, struct error *err)
         code = upload_fields(upload, err);
     if (code)
         return code;
+    if (*upload->batch && upload->seen_answer[ANSWER_ASYNC] && !upload->async)
+        return error_set(err, ERROR_INVALID, "batch: jobs of a batch are asynchronous; async may not be false");
     const bool told = upload->told.width && upload->told.height;
     if (upload->takes_size && told && upload->has_picture)
         return error_set(err, ERROR_INVALID, "image: send the picture, or its width and height, not both");

@@ -300,8 +300,8 @@ static enum error_code keeper_begin(struct keeper *keeper, struct running *runni
 static enum error_code keeper_claim(struct keeper *keeper, int64_t now, int most, struct running **claimed,
                                     struct error *err)
 {
-    bool found = true;
-    while (most-- > 0 && found) {
+    bool found = true, alone = keeper->running_count == 0;
+    for (; most-- > 0 && found; alone = false) {
         struct running *running = mem_calloc(1, sizeof *running);
         if (!running)
             return error_set(err, ERROR_NO_MEMORY, "no memory for a job");
@@ -315,8 +315,19 @@ static enum error_code keeper_claim(struct keeper *keeper, int64_t now, int most
                 return code;
             break;
         }
+        /* One that was at work when the server ended may be what ended it: it works alone, so that jobs beside it do
+         * not lose attempts, too. */
+        const bool suspect = running->row.attempts > 1;
+        if (suspect && !alone) {
+            code = store_give_back(keeper->store, running->row.id, keeper->owner, running->row.attempts, err);
+            store_job_clear(&running->row);
+            free(running);
+            return code;
+        }
         *claimed = running;
         claimed = &running->next;
+        if (suspect)
+            break;
     }
     return OK;
 }
@@ -335,7 +346,8 @@ static void running_free(struct running **running)
 static int keeper_room(struct keeper *keeper)
 {
     struct error ignored = ERROR_INIT;
-    if (keeper->draining || worker_pool_ready(keeper->pool, &ignored))
+    if (keeper->draining || worker_pool_ready(keeper->pool, &ignored) ||
+        (keeper->running && keeper->running->row.attempts > 1)) /* that one works alone */
         return 0;
     return worker_pool_carriers(keeper->pool) - keeper->running_count;
 }
@@ -720,8 +732,13 @@ static void keeper_look_running(struct keeper *keeper, const struct job *job, st
     out->faces_total = now.faces_total;
     out->progress = now.progress;
     out->left = now.seconds_left;
-    if (now.state == JOB_QUEUED && worker_pool_position(keeper->pool, job, &before, &wait))
+    if (now.state == JOB_QUEUED && worker_pool_position(keeper->pool, job, &before, &wait)) {
         out->left = wait + job->estimate.seconds;
+        out->position = before;
+        out->running = false; /* it is about to: for those who look, it waits */
+        out->job.state = STORE_QUEUED;
+        out->job.started = 0;
+    }
 }
 
 enum error_code keeper_look(struct keeper *keeper, const char *id, struct keeper_view *out, struct error *err)
@@ -737,6 +754,7 @@ enum error_code keeper_look(struct keeper *keeper, const char *id, struct keeper
         return code;
     if (out->job.state == STORE_QUEUED) {
         code = store_position(keeper->store, id, &out->position, &seconds, &found, err);
+        out->position += queue_depth(worker_pool_queue(keeper->pool));
         if (found)
             out->left = worker_pool_seconds(keeper->pool, seconds) + out->job.seconds;
     } else if (out->job.state == STORE_RUNNING) {

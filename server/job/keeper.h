@@ -71,7 +71,7 @@ void keeper_ticket_clear(struct keeper_ticket *ticket);
 
 /* What is known of a job now. */
 struct keeper_view {
-    struct store_job job; /* the row, as it was committed */
+    struct store_job job; /* the row as it was committed; one that is claimed and still waits for a device is queued */
     bool running;         /* the following are of a job at work here */
     int stage, tiles_done, tiles_total, faces_done, faces_total;
     double progress;   /* 0 to 1 */

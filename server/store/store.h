@@ -147,7 +147,7 @@ enum error_code store_waiting(struct store *store, const char *client, uint64_t 
 enum error_code store_position(struct store *store, const char *id, uint64_t *ahead, double *seconds, bool *found,
                                struct error *err) MUST_CHECK;
 
-/* The ids of all jobs that have files in the spool: with input (waiting or running) or output (done). */
+/* The ids of all jobs that have files in the spool: with input (waiting or running) or output (done, with a picture). */
 typedef void store_files_fn(void *context, const char *id, bool input, bool output);
 enum error_code store_files(struct store *store, store_files_fn *each, void *context, struct error *err) MUST_CHECK;
 

@@ -171,7 +171,7 @@ static const char *const store_sql[STORE_STATEMENTS] = {
     [STORE_PLACE] = "SELECT low, turn, number FROM jobs WHERE id = $1 AND state = 0",
     [STORE_AHEAD] = "SELECT count(*), coalesce(sum(seconds), 0) FROM jobs WHERE state <= 1 AND +state = 0"
                     " AND (low, turn, number) < ($1, $2, $3)",
-    [STORE_FILES] = "SELECT id, state FROM jobs WHERE state <= 2",
+    [STORE_FILES] = "SELECT id, state, output_bytes > 0 FROM jobs WHERE state <= 2",
 };
 
 #endif

@@ -642,7 +642,7 @@ enum error_code store_files(struct store *store, store_files_fn *each, void *con
     while (query_row(&query)) {
         const int64_t state = sqlite3_column_int64(query.s, 1);
         if (query_id(&query, 0, id))
-            each(context, id, state <= STORE_RUNNING, state == STORE_DONE);
+            each(context, id, state <= STORE_RUNNING, state == STORE_DONE && sqlite3_column_int(query.s, 2));
     }
     const enum error_code code = query_end(&query);
     pthread_mutex_unlock(&store->lock);

@@ -186,6 +186,7 @@ describe('one server', () => {
   test('what cannot be restored is refused before, or fails with its reason', async () => {
     assert.equal((await submit(server, Buffer.from('no picture at all'))).status, 415);
     assert.equal((await post(server, '/v1/restore', { picture: small, fields: { batch: 'a b' } })).status, 400);
+    assert.equal((await post(server, '/v1/restore', { picture: small, fields: { batch: 'a', async: 'false' } })).status, 400);
     const cut = fixture('two.png').subarray(0, 1500); // its header is fine
     const { status, json } = await submit(server, cut);
     assert.equal(status, 202);
@@ -224,7 +225,8 @@ test('a restart: what waited and what ran goes on, in order; results stay', { ti
 test('kill -9 loses nothing; three times at the same picture, and it is failed', { timeout: 240000 }, async (context) => {
   const state = folder(context), args = ['--state_dir', state];
   let server = await start({ context, args });
-  const poison = (await submit(server, big, slow)).json.id;
+  const poison = (await submit(server, big, slow)).json.id, others = [];
+  for (let i = 0; i < 3; i++) others.push((await submit(server, big, slow)).json.id);
   for (let i = 1; i <= 3; i++) {
     await until('a running job', async () => (await job(server, poison)).stage === 'background');
     assert.equal((await job(server, poison)).attempts, i);
@@ -234,6 +236,13 @@ test('kill -9 loses nothing; three times at the same picture, and it is failed',
   }
   const failed = await ended(server, poison, 'failed');
   assert.match(failed.error.detail, /3 (times|attempts)/i);
+  for (const id of others) { // they were about to begin when it "crashed" the server
+    const { state, attempts } = await job(server, id);
+    assert.ok(['queued', 'running'].includes(state) && attempts <= 2, `${state} ${attempts}`);
+    await remove(server, `/v1/jobs/${id}`);
+    await ended(server, id, 'cancelled');
+    await remove(server, `/v1/jobs/${id}`);
+  }
   const good = (await submit(server, small)).json.id;
   await ended(server, good);
   await remove(server, `/v1/jobs/${good}`);
