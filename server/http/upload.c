@@ -20,7 +20,7 @@ enum answer_field { ANSWER_ASYNC, ANSWER_BATCH, ANSWER_FACES_OUT, ANSWER_PRIORIT
 const struct upload_row upload_answers[] = {
     [ANSWER_ASYNC] = {"async", "boolean", "true or false",
                       "the answer is 202 at once, and the work an asynchronous job", true, NULL},
-    [ANSWER_BATCH] = {"batch", "string", "a name of 1 to 63 letters, digits, dots, dashes and underscores",
+    [ANSWER_BATCH] = {"batch", "string", "a name of 1 to 63 letters, digits, dots, dashes and underscores; the first is no dot",
                       "a name for asynchronous jobs that belong together", true, NULL},
     [ANSWER_FACES_OUT] = {"faces_out", "boolean", "true or false",
                           "the crop and the restored picture of each face as further parts of the answer; needs "
