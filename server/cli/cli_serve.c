@@ -1,4 +1,5 @@
 /* restored serve: starts models, workers and HTTP, waits for signals, and shuts everything down in order. */
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -243,7 +244,7 @@ static int serve_run(const struct config *config, const struct config_files *fil
                   "auth_token_file, listen on 127.0.0.1, or put a proxy with a password in front\"",
                   url);
     if (*config->models_dir && access(config->models_dir, R_OK | X_OK))
-        log_event(LOG_WARN, "no-folder", "models_dir=\"%s\" text=\"%m\"", config->models_dir);
+        log_event(LOG_WARN, "no-folder", "models_dir=\"%s\" text=\"%s\"", config->models_dir, strerror(errno));
     if (model_store_ready(store, &err))
         log_event(LOG_WARN, "no-models", "text=\"%s\"", err.text);
     error_clear(&err);
