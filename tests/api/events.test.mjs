@@ -103,13 +103,15 @@ describe('one server', () => {
 
   test('cancelled, at work or waiting; places move up', { timeout: 60000 }, async () => {
     const jobs = [];
-    for (let i = 0; i < 9; i++) jobs.push(await submit(server, { picture: big }));
-    const first = listen(server, `/v1/jobs/${jobs[0]}/events`), waiting = listen(server, `/v1/jobs/${jobs[7]}/events`), last = listen(server, `/v1/jobs/${jobs[8]}/events`);
+    jobs.push(await submit(server, { picture: big }));
+    const first = listen(server, `/v1/jobs/${jobs[0]}/events`);
+    await until('a job at work', () => names(first).includes('progress'));
+    for (let i = 1; i < 9; i++) jobs.push(await submit(server, { picture: big }));
+    const waiting = listen(server, `/v1/jobs/${jobs[7]}/events`), last = listen(server, `/v1/jobs/${jobs[8]}/events`);
     await until('a place', () => last.events.length);
     const place = last.events[0].data.position;
     assert.equal(last.events[0].name, 'queued');
     assert.ok(place > 0 && last.events[0].data.eta_seconds > 0, JSON.stringify(last.events[0].data));
-    await until('a job at work', () => names(first).includes('progress'));
     await cancel(server, jobs[7]);
     await waiting.over;
     assert.equal(names(waiting).at(-1), 'cancelled');
