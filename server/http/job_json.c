@@ -26,13 +26,6 @@ json_t *job_json_time(int64_t milliseconds)
     return json_string(text);
 }
 
-int64_t job_json_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 int64_t job_json_read_time(const char *text)
 {
     struct tm utc = {0};

@@ -19,8 +19,6 @@ void job_json_suffix(const struct store_job *row, char out[OPTION_NAME_MAX]);
 
 /* A time in milliseconds since 1970 as RFC 3339 in UTC, or null for 0. */
 json_t *job_json_time(int64_t milliseconds);
-/* Now, in such milliseconds. */
-int64_t job_json_now(void);
 /* The other way; -1: it is no such time. */
 int64_t job_json_read_time(const char *text);
 

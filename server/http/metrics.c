@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "runtime/base/mem.h"
+#include "server/http/job_json.h"
 #include "server/process.h"
 #include "server/version.h"
 
@@ -239,19 +240,16 @@ static void metrics_print_kept(FILE *out, struct keeper *keeper)
 {
     struct store_counts counts = {0};
     struct error ignored = ERROR_INIT;
-    struct timespec now;
     if (keeper && store_count(keeper_store(keeper), NULL, NULL, &counts, &ignored))
         counts = (struct store_counts){0};
-    clock_gettime(CLOCK_REALTIME, &now);
-    static const char *const states[STORE_STATES] = {"queued", "running", "done", "failed", "cancelled"};
     metrics_print_family(out, "async_jobs", "gauge", "Asynchronous jobs that are kept.");
     for (int state = 0; state < STORE_STATES; state++)
-        fprintf(out, "restored_async_jobs{state=\"%s\"} %llu\n", states[state], (unsigned long long)counts.jobs[state]);
+        fprintf(out, "restored_async_jobs{state=\"%s\"} %llu\n", job_json_state((enum store_state)state),
+                (unsigned long long)counts.jobs[state]);
     metrics_print_family(out, "async_oldest_seconds", "gauge",
                          "How long the oldest waiting asynchronous job has waited.");
     fprintf(out, "restored_async_oldest_seconds %.3f\n",
-            counts.oldest_queued ? (double)now.tv_sec + (double)now.tv_nsec / 1e9 - (double)counts.oldest_queued / 1e3
-                                 : 0.0);
+            counts.oldest_queued ? (double)(job_clock() - counts.oldest_queued) / 1e3 : 0.0);
     metrics_print_family(out, "spool_bytes", "gauge", "Bytes of pictures in the state folder.");
     fprintf(out, "restored_spool_bytes %llu\n", keeper ? (unsigned long long)spool_used(keeper_spool(keeper)) : 0ull);
 }

@@ -109,7 +109,7 @@ static enum error_code route_jobs_describe(struct request *request, struct store
     snprintf(row->token, sizeof row->token, "%s", request->identity.name);
     snprintf(row->batch, sizeof row->batch, "%s", upload_batch(request->upload));
     snprintf(row->name, sizeof row->name, "%s", upload_file_name(request->upload));
-    row->created = job_json_now();
+    row->created = job_clock();
     row->megapixels = (double)r->in_info.width * r->in_info.height / 1e6;
     struct restoration *sized = (struct restoration *)r;
     if (!pipeline_check_size(sized, request->server->store, models, &ignored) &&

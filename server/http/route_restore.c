@@ -82,11 +82,11 @@ static size_t route_restore_waiting(const struct request *request)
 {
     const struct server *server = request->server;
     struct error ignored = ERROR_INIT;
-    char client[sizeof request->identity.name + 8];
+    char client[72];
     uint64_t stored = 0;
     if (!request->identity.jobs) /* nobody asks */
         return 0;
-    snprintf(client, sizeof client, "token %s", request->identity.name);
+    quota_client(request, client);
     if (server->keeper && store_waiting(keeper_store(server->keeper), client, &stored, &ignored))
         stored = 0;
     return queue_depth_of(worker_pool_queue(server->pool), request->identity.name) + (size_t)stored;

@@ -51,14 +51,13 @@ const char *events_boot(const struct events *events)
 
 uint64_t events_publish(struct events *events, const struct event *event)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
+    const int64_t now = job_clock();
     pthread_mutex_lock(&events->lock);
     const uint64_t sequence = ++events->newest;
     struct event *kept = &events->ring[sequence % EVENTS_KEPT];
     *kept = *event;
     kept->sequence = sequence;
-    kept->time_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+    kept->time_ms = now;
     if (events->waiting)
         pthread_cond_signal(&events->news);
     pthread_mutex_unlock(&events->lock);
@@ -92,14 +91,7 @@ size_t events_read(struct events *events, uint64_t *after, const char *job, cons
 
 uint64_t events_wait(struct events *events, uint64_t after, int timeout_ms)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += timeout_ms / 1000;
-    until.tv_nsec += timeout_ms % 1000 * 1000000L;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_sec++;
-        until.tv_nsec -= 1000000000;
-    }
+    const struct timespec until = job_deadline(timeout_ms);
     pthread_mutex_lock(&events->lock);
     events->waiting = true;
     int waited = 0;

@@ -90,6 +90,19 @@ int64_t job_now(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
+int64_t job_clock(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+struct timespec job_deadline(int milliseconds)
+{
+    const int64_t at = job_now() + (int64_t)milliseconds * 1000000;
+    return (struct timespec){at / 1000000000, at % 1000000000};
+}
+
 void job_make_id(char out[33])
 {
     unsigned char bytes[16];

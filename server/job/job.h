@@ -5,6 +5,7 @@
 #define SERVER_JOB_JOB_H
 
 #include <semaphore.h>
+#include <time.h>
 
 #include "server/job/body.h"
 #include "server/job/estimate.h"
@@ -86,6 +87,12 @@ void job_make_etag(struct job *job);
 
 /* CLOCK_MONOTONIC now, ns. */
 int64_t job_now(void);
+
+/* CLOCK_REALTIME now: milliseconds since 1970, as jobs that last and events tell times. */
+int64_t job_clock(void);
+
+/* CLOCK_MONOTONIC that many milliseconds from now, for pthread_cond_timedwait. */
+struct timespec job_deadline(int milliseconds);
 
 /* 32 random hexadecimal digits. */
 void job_make_id(char out[33]);

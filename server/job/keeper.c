@@ -56,13 +56,6 @@ struct keeper {
     int64_t renew_at, expire_at, claim_at, output_at;
 };
 
-static int64_t keeper_clock(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 static void keeper_wake(struct keeper *keeper)
 {
     keeper->woken = true;
@@ -173,7 +166,7 @@ static void keeper_cancel(struct keeper *keeper, struct keeper_group *group, str
                           const char *id)
 {
     bool found = false;
-    const int64_t now = keeper_clock();
+    const int64_t now = job_clock();
     struct error *err = &ticket->err;
     if (store_cancel(keeper->store, id, now, now + keeper->settings.result_seconds * 1000, &ticket->before, &found,
                      err))
@@ -367,7 +360,7 @@ static enum error_code keeper_keep_output(struct keeper *keeper, struct running 
         running->give_back = true;
     if (running->give_back)
         return OK;
-    row->finished = keeper_clock();
+    row->finished = job_clock();
     row->expires = row->finished + keeper->settings.result_seconds * 1000;
     row->state = state == JOB_DONE ? STORE_DONE : state == JOB_CANCELLED ? STORE_CANCELLED : STORE_FAILED;
     if (state != JOB_DONE) {
@@ -544,7 +537,7 @@ static void keeper_turn(struct keeper *keeper, struct keeper_ticket *tickets)
 {
     struct keeper_group group = {.tickets = tickets};
     struct error err = ERROR_INIT;
-    const int64_t now = keeper_clock();
+    const int64_t now = job_clock();
     for (struct keeper_ticket *ticket = tickets; ticket; ticket = ticket->next)
         if (ticket->wish == KEEPER_ACCEPT)
             (void)!keeper_keep_input(keeper, ticket, ticket->hash);
@@ -588,7 +581,7 @@ static void keeper_turn(struct keeper *keeper, struct keeper_ticket *tickets)
 /* Under the lock: waits until there is something to do. */
 static void keeper_wait(struct keeper *keeper)
 {
-    const int64_t now = keeper_clock();
+    const int64_t now = job_clock();
     int64_t until = keeper->expire_at < keeper->renew_at ? keeper->expire_at : keeper->renew_at;
     if (keeper->waiting && !keeper->draining && until > now + RETRY_MS)
         until = now + RETRY_MS;
@@ -625,7 +618,7 @@ static void *keeper_main(void *argument)
 
 static enum error_code keeper_recover(struct keeper *keeper, struct error *err)
 {
-    const int64_t now = keeper_clock();
+    const int64_t now = job_clock();
     struct store_counts counts;
     enum error_code code = store_begin(keeper->store, err);
     if (code)
@@ -658,7 +651,7 @@ enum error_code keeper_create(struct keeper **out, const struct keeper_settings 
     keeper->models = models;
     keeper->spool = spool;
     keeper->last = &keeper->first;
-    keeper->renew_at = keeper_clock() + RENEW_MS;
+    keeper->renew_at = job_clock() + RENEW_MS;
     job_make_id(keeper->owner);
     pthread_mutex_init(&keeper->lock, NULL);
     pthread_cond_init(&keeper->changed, NULL);

@@ -225,14 +225,7 @@ static struct job *queue_take(struct queue *queue, int device, bool up)
 
 struct job *queue_pop(struct queue *queue, int device, bool up, int timeout_ms)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += timeout_ms / 1000;
-    until.tv_nsec += timeout_ms % 1000 * 1000000L;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_sec++;
-        until.tv_nsec -= 1000000000;
-    }
+    const struct timespec until = job_deadline(timeout_ms);
     pthread_mutex_lock(&queue->lock);
     int waited = 0;
     struct job *job;
