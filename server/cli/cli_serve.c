@@ -165,10 +165,7 @@ static enum error_code serve_open_state(const struct config *config, struct work
     snprintf(path, sizeof path, "%s/jobs.db", folder);
     return keeper_create(keeper,
                          &(struct keeper_settings){.path = path,
-                                                   .limits = {.input_pixels = config->input_pixels,
-                                                              .result_pixels = config->result_pixels,
-                                                              .detect_max_side = (int)config->detect_max_side,
-                                                              .max_faces = (int)config->max_faces},
+                                                   .limits = server_limits(config),
                                                    .queue = config->async_queue,
                                                    .result_seconds = (int64_t)config->result_ttl},
                          pool, models, *spool, err);

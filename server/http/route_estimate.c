@@ -5,6 +5,7 @@
 #include "server/http/quota.h"
 #include "server/http/room.h"
 #include "server/http/router.h"
+#include "server/http/server.h"
 
 static enum MHD_Result estimate_fail(struct request *request, const struct error *err)
 {
@@ -62,10 +63,7 @@ static enum error_code estimate_restoration(struct request *request, struct rest
     const struct server *server = request->server;
     const struct upload_size *told = upload_size(request->upload);
     r->options = *upload_options(request->upload);
-    r->limits = (struct limits){.input_pixels = server->config->input_pixels,
-                                .result_pixels = server->config->result_pixels,
-                                .detect_max_side = (int)server->config->detect_max_side,
-                                .max_faces = (int)server->config->max_faces};
+    r->limits = server_limits(server->config);
     if (upload_has_picture(request->upload)) {
         struct body body;
         upload_take(request->upload, &body);

@@ -8,6 +8,7 @@
 #include "server/http/quota.h"
 #include "server/http/room.h"
 #include "server/http/router.h"
+#include "server/http/server.h"
 #include "server/image/codec.h"
 
 static enum MHD_Result route_restore_fail(struct request *request, enum reply reply, const struct error *err)
@@ -198,10 +199,7 @@ static enum MHD_Result route_restore_submit(struct request *request)
     upload_take(request->upload, &body);
     room_shrink(request, body.size);
     r->options = *upload_options(request->upload);
-    r->limits = (struct limits){.input_pixels = server->config->input_pixels,
-                                .result_pixels = server->config->result_pixels,
-                                .detect_max_side = (int)server->config->detect_max_side,
-                                .max_faces = (int)server->config->max_faces};
+    r->limits = server_limits(server->config);
     const bool async = route_jobs_wanted(request);
     r->detect_only = request->route->begin == route_detect_begin;
     r->elsewhere = !reply_is_near(request);

@@ -291,6 +291,14 @@ enum error_code server_create(struct server **out, const struct config *config, 
     return code;
 }
 
+struct limits server_limits(const struct config *config)
+{
+    return (struct limits){.input_pixels = config->input_pixels,
+                           .result_pixels = config->result_pixels,
+                           .detect_max_side = (int)config->detect_max_side,
+                           .max_faces = (int)config->max_faces};
+}
+
 bool server_is_local(const struct server *server)
 {
     return site_is_local(server->config->listen);

@@ -34,6 +34,9 @@ enum error_code server_reload(struct server *server, const struct config *config
 /* The configuration in force; it lives as long as the server, even after a reload. */
 const struct config *server_config(const struct server *server);
 
+/* The bounds of every restoration that a configuration sets. */
+struct limits server_limits(const struct config *config);
+
 /* Why a request that names no models cannot be done now, with the shutdown alone while it shuts down; 0: it can. */
 #define SERVER_REASONS_MAX 2
 int server_reasons(struct server *server, struct error reasons[SERVER_REASONS_MAX]);

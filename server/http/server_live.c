@@ -73,6 +73,8 @@ enum error_code server_reload(struct server *server, const struct config *wanted
         connections_set_limits(server->connections, (int)next->config.request_seconds,
                                (int)next->config.connections_per_address);
         worker_pool_set_limits(server->pool, (int)next->config.job_seconds, (int)next->config.stall_seconds);
+        if (server->keeper)
+            keeper_set_limits(server->keeper, server_limits(&next->config));
         next->older = server->configs;
         server->configs = next;
         server->config = &next->config;

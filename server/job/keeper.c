@@ -256,7 +256,10 @@ static enum error_code keeper_begin(struct keeper *keeper, struct running *runni
     struct body body = {0};
     struct job *job = NULL;
     const struct store_job *row = &running->row;
-    enum error_code code = record_restoration(row->options, &keeper->settings.limits, &r, err);
+    pthread_mutex_lock(&keeper->lock);
+    const struct limits limits = keeper->settings.limits;
+    pthread_mutex_unlock(&keeper->lock);
+    enum error_code code = record_restoration(row->options, &limits, &r, err);
     if (!code)
         code = body_kept(&body, keeper->spool, row->id, err);
     if (!code)
@@ -665,6 +668,13 @@ enum error_code keeper_create(struct keeper **out, const struct keeper_settings 
         keeper_destroy(&keeper);
     *out = keeper;
     return code;
+}
+
+void keeper_set_limits(struct keeper *keeper, struct limits limits)
+{
+    pthread_mutex_lock(&keeper->lock);
+    keeper->settings.limits = limits;
+    pthread_mutex_unlock(&keeper->lock);
 }
 
 void keeper_drain(struct keeper *keeper)

@@ -26,6 +26,9 @@ struct keeper_settings {
 enum error_code keeper_create(struct keeper **out, const struct keeper_settings *settings, struct worker_pool *pool,
                               const struct model_store *models, struct spool *spool, struct error *err) MUST_CHECK;
 
+/* Replaces the limits, for jobs that begin from now on. */
+void keeper_set_limits(struct keeper *keeper, struct limits limits);
+
 /* No job begins from now on; those at work go on. */
 void keeper_drain(struct keeper *keeper);
 /* The pool must have ended its jobs. Those that it cancelled wait in the store for the next start. */

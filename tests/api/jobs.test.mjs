@@ -278,6 +278,18 @@ test('a full spool is 507, and harms no job that is there', { timeout: 60000 }, 
   await server.stop();
 });
 
+test('limits that SIGHUP changes hold for asynchronous jobs, too', { timeout: 60000 }, async (context) => {
+  const state = folder(context), config = join(state, 'restored.conf');
+  fs.writeFileSync(config, 'input_pixels = 100\n');
+  const server = await start({ context, args: ['--config', config, '--state_dir', state] });
+  assert.equal((await submit(server, small)).status, 422);
+  fs.writeFileSync(config, 'input_pixels = 1MP\n');
+  server.process.kill('SIGHUP');
+  const { id } = await until('the new limit', async () => { const answer = await submit(server, small); return answer.status === 202 && answer.json; });
+  await ended(server, id);
+  await server.stop();
+});
+
 test('two servers on one state_dir: the second refuses', async (context) => {
   const state = folder(context);
   const server = await start({ context, args: ['--state_dir', state] });
