@@ -87,10 +87,17 @@ static void meet(void *context, int item)
     pthread_mutex_unlock(&together->lock);
 }
 
+/* The inner loop begins while the outer one lasts: who has the other item stays until then. */
 static void meet_within(void *context, int item)
 {
+    struct together *together = context;
     if (item == 0)
         thread_for(8, meet, context);
+    for (bool begun = false; !begun; sched_yield()) {
+        pthread_mutex_lock(&together->lock);
+        begun = together->most > 0;
+        pthread_mutex_unlock(&together->lock);
+    }
 }
 
 /* One loop has all threads; of two that run at once the second has half of them. */
