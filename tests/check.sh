@@ -1,7 +1,7 @@
 #!/bin/sh
 # Builds and runs the test suites: tests/check.sh [SUITE]…, all of them without an argument.
-# Prints a line a suite, the output of what fails, why something was skipped, and at last "N passed, N failed" alone on
-# its line, summed over the single tests. The exit status is 0 only if nothing failed.
+# Prints a line a suite, what fails with what it says, why something was skipped, at the end once more all that failed, and
+# at last "N passed, N failed" alone on its line, summed over the single tests. The exit status is 0 only if nothing failed.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 unset MAKEFLAGS MAKELEVEL
@@ -14,6 +14,13 @@ all='build lint shaders unit ops golden asan tsan clang fuzz api chaos browser'
 
 mkdir -p build/log "$XDG_CACHE_HOME"
 passed=0 failed=0
+failures=build/log/failures
+: >"$failures"
+
+# failure WHAT <OUTPUT: tells it now and at the end
+failure() {
+    { echo "FAILED: $1" && cat; } | tee -a "$failures"
+}
 
 # count PASSED FAILED: to the suite and to the sum
 count() { suite_passed=$((suite_passed + $1)) suite_failed=$((suite_failed + $2)); }
@@ -22,8 +29,7 @@ count() { suite_passed=$((suite_passed + $1)) suite_failed=$((suite_failed + $2)
 must() {
     if timeout 1800 "$@" >"$log" 2>&1; then count 1 0; else
         count 0 1
-        echo "FAILED: $*"
-        cat "$log"
+        tail -n 200 "$log" | failure "$*"
         return 1
     fi
 }
@@ -102,8 +108,7 @@ cmocka() {
             # A program that crashed, or ran no test at all and did not say why, is a failure of its own.
             if [ "$status" = 0 ] && [ "$bad" -eq 0 ] && grep -q -e '^skip' -e '^\[  SKIPPED \]' "$log"; then :; else
                 [ "$bad" -eq 0 ] && bad=1
-                echo "FAILED: $program (exit status $status)"
-                cat "$log"
+                grep -v -e '^\[ RUN  ' -e '^\[  *OK \]' "$log" | tail -n 200 | failure "$program (exit status $status)"
             fi
         fi
         count "$ok" "$bad"
@@ -123,9 +128,10 @@ node_tests() {
     [ $status -ne 0 ] && [ "$bad" -eq 0 ] && bad=1
     [ "$ok" -eq 0 ] && [ "$bad" -eq 0 ] && bad=1
     if [ "$bad" -ne 0 ]; then
-        echo "FAILED: node --test $*"
-        cat "$log"
-    fi
+        # what node tells of each that failed, from its name to the end of its block; all of it if there is none
+        sed -n '/^ *not ok /,/^ *\.\.\.$/p' "$log" | grep . || tail -n 200 "$log"
+    fi >build/log/bad
+    [ "$bad" -eq 0 ] || failure "$suite" <build/log/bad
     count "$ok" "$bad"
     sed -n 's/^ *ok [0-9]* - \(.*# SKIP.*\)$/  \1/p' "$log"
 }
@@ -164,5 +170,6 @@ for suite in "$@"; do
     passed=$((passed + suite_passed)) failed=$((failed + suite_failed))
     [ "$suite" = build ] && [ $suite_failed -ne 0 ] && break # nothing else can be right
 done
+[ "$failed" -eq 0 ] || { echo "what failed, once more:" && cat "$failures"; }
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]
