@@ -8,8 +8,6 @@
 #include "runtime/selftest.h"
 #include "server/job/events.h"
 
-#define REOPEN_MS 5000 /* a worker whose device is lost tries again after this */
-
 static void worker_set_phase(struct worker *worker, enum worker_phase phase, const struct error *reason)
 {
     pthread_mutex_lock(&worker->pool->lock);
@@ -148,7 +146,7 @@ static void worker_test_device(struct worker *worker)
         worker->disabled = !worker->untested;
         if (worker->untested)
             error_set(&err, ERROR_DEVICE, "%s; it is tested again every %d seconds", test.fp32.reason,
-                      REOPEN_MS / 1000);
+                      pool->settings.reopen_seconds);
         else
             error_set(&err, ERROR_DEVICE, "%s", test.fp32.reason);
         worker_set_down(worker, &err);
@@ -198,7 +196,7 @@ static enum error_code worker_run_here(struct worker *worker, struct job *job, s
     devices_end(devices, device, job->id, worker_pool_outcome(job, code));
     if (code == ERROR_DEVICE_LOST) { /* what the error says about this picture does not concern later ones */
         error_set(&down, code, "it was lost (%s), and is opened again every %d seconds and for the next job",
-                  *err->detail ? err->detail : err->text, REOPEN_MS / 1000);
+                  *err->detail ? err->detail : err->text, worker->pool->settings.reopen_seconds);
         worker_set_down(worker, &down);
         engine_destroy(&worker->engine);
     }
@@ -246,12 +244,13 @@ static bool worker_lacks_models(const struct worker *worker)
 /* How long to wait for a job, ms; negative: until there is one. */
 static int worker_patience(struct worker *worker)
 {
+    const int reopen_ms = worker->pool->settings.reopen_seconds * 1000;
     if (!worker->up)
-        return worker->disabled ? -1 : REOPEN_MS;
+        return worker->disabled ? -1 : reopen_ms;
     if (engine_unprepared(worker->engine))
         return 0;
     if (worker_lacks_models(worker))
-        return REOPEN_MS;
+        return reopen_ms;
     return engine_give_back(worker->engine, worker->pool->settings.keep_seconds * 1000);
 }
 

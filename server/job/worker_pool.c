@@ -13,6 +13,7 @@
 #define STALL_MAKING                                                                                                   \
     10 /* times stall_seconds: a driver may compile one plan for minutes, and nothing tells how far it is */
 #define RETRY_AFTER_MAX 3600
+#define REOPEN_SECONDS 5
 #define RETRY_AFTER_DRAINING 5            /* seconds: jobs of this server say nothing about the one that follows it */
 #define INFLIGHT_MOST (UINT64_C(4) << 30) /* unless it is configured */
 
@@ -279,6 +280,7 @@ enum error_code worker_pool_create(struct worker_pool **out, const struct worker
     snprintf(pool->cache_dir, sizeof pool->cache_dir, "%s", settings->cache_dir ? settings->cache_dir : "");
     pool->settings.cache_dir = pool->cache_dir;
     pool->settings.device = NULL;
+    pool->settings.reopen_seconds = settings->reopen_seconds ? settings->reopen_seconds : REOPEN_SECONDS;
     pool->store = store;
     pthread_mutex_init(&pool->lock, NULL);
     stats_init(&pool->stats);

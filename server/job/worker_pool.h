@@ -20,6 +20,7 @@ struct worker_settings {
     int stall_seconds;        /* a running job without progress for this long is stopped; 0: never */
     uint64_t memory;          /* bytes that each device may hold between jobs; 0: plan_cache_usual */
     int64_t keep_seconds;     /* what was not used for this long is given back; 0: what no job uses */
+    int reopen_seconds;       /* a device that was lost is opened again after this, and for the next job; 0: usual */
     /* Called when the devices are chosen and no thread is started yet; may end the creation. NULL: nothing is. */
     enum error_code (*chosen)(void *context, struct devices *devices, struct error *err);
     void *context;

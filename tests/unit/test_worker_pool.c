@@ -90,6 +90,9 @@ static int close_store(void **state)
     return 0;
 }
 
+/* Of the next pools; start() sets the device and the workers. */
+static struct worker_settings settings = {.queue = 8, .job_seconds = 300, .keep_seconds = 300};
+
 /* Every pool begins with devices that nothing is known of. */
 static int stop(void **state)
 {
@@ -102,16 +105,15 @@ static int stop(void **state)
     worker_pool_destroy(&pool);
     device_judge("cpu", NULL, NULL);
     device_judge(GPU, NULL, NULL);
+    settings.reopen_seconds = 0;
     return fault_set(NULL, &err);
 }
-
-static int64_t keep_seconds = 300;
 
 static void start(const char *device, int workers, const char *faults)
 {
     struct error err = ERROR_INIT;
-    const struct worker_settings settings = {
-        .device = device, .workers = workers, .queue = 8, .job_seconds = 300, .keep_seconds = keep_seconds};
+    settings.device = device;
+    settings.workers = workers;
     if (strstr(device, "vulkan") && !has_gpu) {
         printf("skip: there is no device " GPU "\n");
         skip();
@@ -325,6 +327,7 @@ static void test_named_is_not_handed_over(void **state)
 static void test_nowhere_to_go(void **state)
 {
     (void)state;
+    settings.reopen_seconds = 3600; /* so that only a job opens it again */
     start("cpu", 1, "lost@run:1,until=2,device=cpu,plan=srvgg");
     struct device_info *list;
     size_t count = 0;
@@ -340,13 +343,11 @@ static void test_nowhere_to_go(void **state)
     assert_int_equal(job->error.code, ERROR_DEVICE_LOST);
     assert_int_equal(handed_over(), 0);
     job_release(&job);
-    /* who asks is not told of that picture; the next job may come, and opens it again at once */
+    /* who asks is not told of that picture; the next job may come, and opens it again */
     assert_int_equal(worker_pool_ready(pool, &err), ERROR_DEVICE_LOST);
     assert_non_null(strstr(err.text, "cpu: it was lost (cpu could not run: the device was lost (injected)), and is "
-                                     "opened again every 5 seconds and for the next job"));
-    const int64_t sent = job_now();
+                                     "opened again every 3600 seconds and for the next job"));
     job = finish(submit("auto"), JOB_DONE);
-    assert_true(job->finished_ns - sent < INT64_C(4000000000));
     assert_string_equal(job->restoration->device, "cpu");
     job_release(&job);
     error_clear(&err);
@@ -358,14 +359,13 @@ static void test_comes_back(void **state)
 {
     (void)state;
     struct error err = ERROR_INIT;
-    const struct timespec pause = {0, 20000000};
+    settings.reopen_seconds = 1;
     start("cpu", 1, "lost@run:1,until=2,device=cpu,plan=srvgg");
     struct job *job = finish(submit("cpu"), JOB_FAILED);
+    assert_int_equal(job->error.code, ERROR_DEVICE_LOST);
     job_release(&job);
-    assert_int_equal(status_of("cpu").state, DEVICE_LOST);
-    for (int64_t began = job_now(); status_of("cpu").state == DEVICE_LOST && job_now() - began < INT64_C(30000000000);)
-        nanosleep(&pause, NULL);
-    assert_int_equal(status_of("cpu").state, DEVICE_IDLE);
+    WAIT_UNTIL(status_of("cpu").state == DEVICE_IDLE);
+    assert_int_equal(status_of("cpu").lost, 2);
     assert_int_equal(settle(&err), OK);
 }
 
@@ -507,9 +507,9 @@ static void test_keep(void **state)
     job_release(&job);
     const uint64_t kept = status_of("cpu").info.memory_used;
     assert_int_equal(stop(state), OK);
-    keep_seconds = 0;
+    settings.keep_seconds = 0;
     start("cpu", 1, NULL);
-    keep_seconds = 300;
+    settings.keep_seconds = 300;
     assert_int_equal(settle(&err), OK);
     job = finish(submit("auto"), JOB_DONE);
     job_release(&job);
