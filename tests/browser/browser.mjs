@@ -28,10 +28,29 @@ export const give = (page, event, name, bytes) => page.evaluate(([type, called, 
     : new ClipboardEvent('paste', { clipboardData: data, bubbles: true, cancelable: true }));
 }, [event, name, [...bytes]]);
 
+// What a test has opened. Hooks run in the order in which they were registered, so whoever ends a page's server calls close()
+// before that: a page whose server has gone complains.
+const opened = new Map();
+export async function close(t) {
+  for (const context of opened.get(t) ?? []) await context.close();
+  opened.delete(t);
+}
+
+// A server for one test alone.
+export async function ownServer(t, options) {
+  const own = await startServer(options);
+  t.after(async () => {
+    await close(t);
+    await own.stop();
+  });
+  return own;
+}
+
 // A page in a context of its own. What the browser complains of, refused statuses aside, fails the test that opened it.
 // prepare: is called with the page before it loads.
 export async function open(t, url = server.url, { prepare, ...options } = {}) {
   const context = await browser.newContext({ viewport: { width: 1200, height: 800 }, ...options });
+  opened.set(t, [...(opened.get(t) ?? []), context]);
   const page = await context.newPage();
   const complaints = [];
   page.on('pageerror', (error) => complaints.push(error.message));
@@ -40,7 +59,7 @@ export async function open(t, url = server.url, { prepare, ...options } = {}) {
       complaints.push(message.text());
   });
   t.after(async () => {
-    await context.close();
+    await close(t);
     assert.deepEqual(complaints, []);
   });
   await prepare?.(page);

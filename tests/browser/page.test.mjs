@@ -3,8 +3,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { hasShared, sharedModels } from '../api/client.mjs';
-import { startServer } from '../api/server.mjs';
-import { details, done, give, more, open, picture, ready, server, text, wait } from './browser.mjs';
+import { details, done, give, more, open, ownServer, picture, ready, server, text, wait } from './browser.mjs';
 
 test('restores a picture: before and after, its name, its report', async (t) => {
   const page = await open(t);
@@ -184,13 +183,12 @@ test('cancels: the server stops the work', async (t) => {
 
 // The program's own models where it has them, else the shared ones.
 test('restores the sample in one click', async (t) => {
-  let own = await startServer({ args: [], env: { RESTORED_STARTER_MODELS: 'true' } });
-  t.after(() => own.stop());
+  let own = await ownServer(t, { args: [], env: { RESTORED_STARTER_MODELS: 'true' } });
   const embedded = (await (await fetch(`${own.url}/v1/models`)).json()).models.length > 0;
   if (!embedded && !hasShared) return t.skip('neither models/starter nor ../shared holds models');
   if (!embedded) {
     await own.stop();
-    own = await startServer({ args: sharedModels });
+    own = await ownServer(t, { args: sharedModels });
   }
   const page = await open(t, own.url);
   await page.waitForFunction(async () => (await fetch('/readyz')).ok, null, wait);
@@ -210,8 +208,7 @@ test('restores the sample in one click', async (t) => {
 });
 
 test('shows the sample when it cannot restore it yet', async (t) => {
-  const bare = await startServer({ args: ['--models', '/nonexistent'] });
-  t.after(() => bare.stop());
+  const bare = await ownServer(t, { args: ['--models', '/nonexistent'] });
   const page = await open(t, bare.url);
   assert.equal(await page.locator('#starter').isVisible(), false);
   await page.getByRole('button', { name: 'Try the sample' }).click();
@@ -220,8 +217,7 @@ test('shows the sample when it cannot restore it yet', async (t) => {
 });
 
 test('says what is missing when there are no models', async (t) => {
-  const bare = await startServer({ args: ['--models', '/nonexistent'] });
-  t.after(() => bare.stop());
+  const bare = await ownServer(t, { args: ['--models', '/nonexistent'] });
   const page = await open(t, bare.url);
   const answer = await fetch(`${bare.url}/readyz`);
   assert.equal(answer.status, 503);

@@ -3,8 +3,8 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { png } from '../api/client.mjs';
-import { startServer, fixtureModels } from '../api/server.mjs';
-import { done, give, more, open, picture, ready, server, text, wait } from './browser.mjs';
+import { fixtureModels } from '../api/server.mjs';
+import { done, give, more, open, ownServer, picture, ready, server, text, wait } from './browser.mjs';
 
 const json = (body, status = 200, headers = {}) => ({ status, headers, contentType: 'application/json', body: JSON.stringify(body) });
 const file = (name, buffer) => ({ name, mimeType: 'image/png', buffer });
@@ -41,8 +41,7 @@ test('the size of the result, in pixels and on paper', async (t) => {
 });
 
 test('limits are told before the upload', async (t) => {
-  const narrow = await startServer({ args: [...fixtureModels, '--input_pixels', '100000', '--result_pixels', '300000'] });
-  t.after(() => narrow.stop());
+  const narrow = await ownServer(t, { args: [...fixtureModels, '--input_pixels', '100000', '--result_pixels', '300000'] });
   const page = await open(t, narrow.url);
   let sent = 0;
   page.on('request', (request) => { sent += request.url().endsWith('/v1/restore'); });

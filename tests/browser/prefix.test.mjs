@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import http from 'node:http';
 import { test } from 'node:test';
-import { done, open, picture, ready, server } from './browser.mjs';
+import { close, done, open, picture, ready, server } from './browser.mjs';
 
 test('works below a path', async (t) => {
   const astray = [];
@@ -19,7 +19,7 @@ test('works below a path', async (t) => {
     from.pipe(on);
   });
   await new Promise((listening) => proxy.listen(0, '127.0.0.1', listening));
-  t.after(() => { proxy.closeAllConnections(); proxy.close(); });
+  t.after(async () => { await close(t); proxy.closeAllConnections(); proxy.close(); });
   const page = await open(t, `http://127.0.0.1:${proxy.address().port}/restore/`);
   await page.setInputFiles('#file', picture('picture.png'));
   await ready(page);
