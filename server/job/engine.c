@@ -15,8 +15,9 @@ struct engine {
     struct worker_context context;
     uint64_t memory; /* this and the next are from engine_set_memory */
     int engines;
-    double used_ms; /* when a job last ended; INFINITY: its leftovers were given back */
-    bool rested;    /* its buffers were */
+    double used_ms;    /* when a job last ended; INFINITY: its leftovers were given back */
+    bool rested;       /* its buffers were */
+    double trimmed_ms; /* when malloc's free pages were given back */
     unsigned losses;
     uint32_t unmeasured[ROLE_COUNT]; /* bit i: the default model's usual shape i still needs measurements */
     pthread_mutex_t lock;            /* for engine_info: */
@@ -75,6 +76,7 @@ enum error_code engine_create(struct engine **out, const char *which, const char
     pthread_mutex_init(&engine->lock, NULL);
     engine->engines = 1;
     engine->used_ms = INFINITY;
+    engine->trimmed_ms = -INFINITY;
     snprintf(engine->which, sizeof engine->which, "%s", which);
     snprintf(engine->cache_dir, sizeof engine->cache_dir, "%s", cache_dir ? cache_dir : "");
     engine->context.store = store;
@@ -182,6 +184,12 @@ enum error_code engine_prepare(struct engine *engine, struct error *err)
     return OK;
 }
 
+static void engine_trim(struct engine *engine)
+{
+    mem_give_back();
+    engine->trimmed_ms = log_clock_ms();
+}
+
 int engine_give_back(struct engine *engine, int64_t keep_ms)
 {
     const double now = log_clock_ms(), since = now - (double)keep_ms;
@@ -191,7 +199,7 @@ int engine_give_back(struct engine *engine, int64_t keep_ms)
     double due = model_set_give_back(engine->context.models, since) + (double)keep_ms;
     if (engine->used_ms <= now - (engine->rested ? (double)keep_ms : rest_ms)) {
         device_give_back(engine->context.device);
-        mem_give_back();
+        engine_trim(engine);
         if (engine->rested || engine->used_ms <= since)
             engine->used_ms = INFINITY;
         engine->rested = true; /* again later: the last results' memory was not free yet */
@@ -234,6 +242,8 @@ enum error_code engine_compute(struct engine *engine, struct restoration *r, str
     engine->rested = false;
     if (engine->context.models)
         model_set_settle(engine->context.models);
+    if (engine->used_ms - engine->trimmed_ms > ENGINE_BUSY_MS)
+        engine_trim(engine);
     return code;
 }
 

@@ -32,8 +32,10 @@ enum error_code engine_prepare(struct engine *engine, struct error *err) MUST_CH
 
 /* When there is no job: gives back what was not used for keep_ms, on the device and on the host; and, after
  * ENGINE_REST_MS without a job, what the next job gets again within some ms: empty buffers, and what malloc holds.
- * Returns in how many ms there is more to give back; negative: nothing is left. */
+ * Returns in how many ms there is more to give back; negative: nothing is left. Where jobs never pause, engine_compute
+ * gives back what malloc holds once in ENGINE_BUSY_MS: pictures of many sizes leave holes between what is kept. */
 #define ENGINE_REST_MS 2000
+#define ENGINE_BUSY_MS 60000
 int engine_give_back(struct engine *engine, int64_t keep_ms);
 
 /* Runs pipeline_compute for a restoration that has begun. A device that is lost is opened again and the work is done

@@ -92,7 +92,8 @@ function size(folder) {
 function sample() {
   const proc = `/proc/${server.process.pid}`, status = fs.readFileSync(`${proc}/status`, 'latin1');
   const value = (name) => Number(new RegExp(`^${name}:\\s+(\\d+)`, 'm').exec(status)[1]);
-  return { 'VmRSS, MiB': value('VmRSS') / 1024, 'RssAnon, MiB': value('RssAnon') / 1024, descriptors: fs.readdirSync(`${proc}/fd`).length,
+  const pss = Number(/^Pss:\s+(\d+)/m.exec(fs.readFileSync(`${proc}/smaps_rollup`, 'latin1'))[1]);
+  return { 'VmRSS, MiB': value('VmRSS') / 1024, 'RssAnon, MiB': value('RssAnon') / 1024, 'PSS, MiB': pss / 1024, descriptors: fs.readdirSync(`${proc}/fd`).length,
     threads: value('Threads'), 'state folder, MiB': size(state) / 1048576, 'of it spool, MiB': size(join(state, 'spool')) / 1048576 };
 }
 

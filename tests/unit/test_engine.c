@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -139,6 +140,42 @@ static void rests(void **state)
     restoration_destroy(&first);
 }
 
+/* Bytes of this process that are in memory. */
+static size_t resident(void)
+{
+    unsigned long size, pages;
+    FILE *f = fopen("/proc/self/statm", "r");
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "%lu %lu", &size, &pages), 2);
+    fclose(f);
+    return pages * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* The holes that malloc has between what is kept, while jobs follow each other without a pause. */
+static void holes_are_given_back(void **state)
+{
+    (void)state;
+#ifdef __SANITIZE_ADDRESS__
+    skip(); /* its malloc is another */
+#endif
+    enum { COUNT = 2048, BLOCK = 65536, KEPT = 32 }; /* of 128 MiB one block in 32 is kept */
+    static void *blocks[COUNT];
+    open_engine("cpu");
+    for (int i = 0; i < COUNT; i++) {
+        assert_non_null(blocks[i] = malloc(BLOCK));
+        memset(blocks[i], 1, BLOCK);
+    }
+    for (int i = 0; i < COUNT; i++)
+        if (i % KEPT)
+            free(blocks[i]);
+    const size_t full = resident();
+    struct restoration *r = run(NULL);
+    assert_true(resident() < full - COUNT * BLOCK / 2);
+    restoration_destroy(&r);
+    for (int i = 0; i < COUNT; i += KEPT)
+        free(blocks[i]);
+}
+
 static void what_was_not_used_is_given_back(void **state)
 {
     gives_back("cpu");
@@ -183,6 +220,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(what_was_not_used_is_given_back, reset),
         cmocka_unit_test_teardown(rests, reset),
+        cmocka_unit_test_teardown(holes_are_given_back, reset),
         cmocka_unit_test_teardown(a_job_leaves_no_more_than_the_budget, reset),
     };
     return cmocka_run_group_tests(tests, open_store, close_store);
