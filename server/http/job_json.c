@@ -81,11 +81,13 @@ json_t *job_json_row(const struct store_job *row)
                   "created", job_json_time(row->created), "started", job_json_time(row->started), "finished",
                   job_json_time(row->finished), "expires", job_json_time(row->expires), "links");
     job_json_link(json_object_get(json, "links"), "self", row->id, "");
+    if (row->state == STORE_DONE && row->output_bytes) /* a file of pictures begins with the result */
+        job_json_link(json_object_get(json, "links"), "result", row->id, "/result");
     return json;
 }
 
-/* Of the pictures that it made. */
-static void job_json_add_pictures(json_t *links, const struct store_job *row)
+/* Of the faces that it made. */
+static void job_json_add_faces(json_t *links, const struct store_job *row)
 {
     json_t *parts = row->parts ? json_loads(row->parts, 0, NULL) : NULL, *part, *faces = json_array();
     size_t i;
@@ -93,12 +95,8 @@ static void job_json_add_pictures(json_t *links, const struct store_job *row)
     {
         const char *kind = json_string_value(json_object_get(part, "kind"));
         char path[160];
-        if (!kind || !row->output_bytes)
+        if (!kind || !strcmp(kind, "result") || !row->output_bytes)
             continue;
-        if (!strcmp(kind, "result")) {
-            job_json_link(links, "result", row->id, "/result");
-            continue;
-        }
         const json_int_t face = json_integer_value(json_object_get(part, "face"));
         snprintf(path, sizeof path, "/v1/jobs/%s/faces/%d?kind=%s", row->id, (int)face, kind);
         json_array_append_new(faces, json_pack("{s:I, s:s, s:s}", "id", face, "kind", kind, "href", path));
@@ -109,7 +107,7 @@ static void job_json_add_pictures(json_t *links, const struct store_job *row)
     json_decref(parts);
 }
 
-/* What it will do, until the report tells what it did. */
+/* What was asked for. */
 static json_t *job_json_options(const struct store_job *row)
 {
     json_t *json = row->options ? json_loads(row->options, 0, NULL) : NULL;
@@ -126,6 +124,19 @@ void job_json_suffix(const struct store_job *row, char out[OPTION_NAME_MAX])
     json_decref(options);
 }
 
+/* What it will do, with the models as they are now. */
+static json_t *job_json_resolved(const struct store_job *row, const struct model_store *store)
+{
+    struct error ignored = ERROR_INIT; /* a model is gone: the job will meet it */
+    struct restoration *r = NULL;
+    json_t *json =
+        !record_restoration(row->options, &(struct limits){0}, &r, &ignored) && !pipeline_resolve(r, store, &ignored)
+            ? restoration_options(&r->options)
+            : job_json_options(row);
+    restoration_destroy(&r);
+    return json;
+}
+
 json_t *job_json_stage(bool running, int stage)
 {
     return running && stage < STAGE_COUNT ? json_string(stage_name((enum stage)stage)) : json_null();
@@ -136,7 +147,7 @@ json_t *job_json(const struct request *request, const struct keeper_view *view)
     const struct store_job *row = &view->job;
     json_t *json = job_json_row(row), *links = json_object_get(json, "links");
     const bool queued = row->state == STORE_QUEUED, ended = row->state > STORE_RUNNING;
-    job_json_add_pictures(links, row);
+    job_json_add_faces(links, row);
     json_object_set_new(json, "progress", json_real(row->state == STORE_DONE ? 1 : job_json_round(view->progress)));
     json_object_set_new(json, "position", queued ? json_integer((json_int_t)view->position) : json_null());
     json_object_set_new(json, "eta_seconds",
@@ -146,9 +157,10 @@ json_t *job_json(const struct request *request, const struct keeper_view *view)
     json_object_set_new(json, "tiles_total", json_integer(view->tiles_total));
     json_object_set_new(json, "faces_done", json_integer(view->faces_done));
     json_object_set_new(json, "faces_total", json_integer(view->faces_total));
-    json_object_set_new(json, "options", job_json_options(row));
-    json_object_set_new(json, "error", json_null());
     json_t *report = row->report ? json_loads(row->report, 0, NULL) : NULL;
+    const bool told = json_object_get(report, "options"); /* what it did */
+    json_object_set_new(json, "options", told ? json_null() : job_json_resolved(row, request->server->store));
+    json_object_set_new(json, "error", json_null());
     if (report)
         json_object_update(json, report);
     json_decref(report);

@@ -15,7 +15,8 @@
 /* --- tables --------------------------------------------------------------------------------------------------------
  */
 
-/* Parameters that are no options. key: its name in components and in the table of operations. */
+/* Parameters that are no options. key: its name in components and in the table of operations, which names those that
+ * are in the path or in headers; those in the query stand in the router's table. */
 static const struct openapi_parameter {
     const char *key, *name, *in, *type, *help, *pattern;
     int least, most; /* of a number, or of a text's length; both 0: no bounds */
@@ -146,7 +147,7 @@ static const struct openapi_operation {
      "listJobs",
      "jobs",
      "Asynchronous jobs, newest first.",
-     "limit state batch since after",
+     "",
      BODY_NONE,
      {{REPLY_OK, "JobList", NULL}},
      {REPLY_UNAVAILABLE}},
@@ -182,7 +183,7 @@ static const struct openapi_operation {
      "getFace",
      "jobs",
      "A face of a job with faces_out=true.",
-     "job face kind",
+     "job face",
      BODY_NONE,
      {{REPLY_OK, "image/png", NAMED}},
      {REPLY_NOT_FOUND, REPLY_CONFLICT, REPLY_GONE, REPLY_UNAVAILABLE}},
@@ -191,7 +192,7 @@ static const struct openapi_operation {
      "watchJob",
      "jobs",
      "What happens to a job as it happens, until its end.",
-     "job last_event_id last_event",
+     "job last_event_id",
      BODY_NONE,
      {{REPLY_OK, "text/event-stream", NULL}},
      {REPLY_NOT_FOUND, REPLY_GONE, REPLY_UNAVAILABLE}},
@@ -200,7 +201,7 @@ static const struct openapi_operation {
      "watchJobs",
      "jobs",
      "What happens to all jobs that the client may see.",
-     "last_event_id last_event",
+     "last_event_id",
      BODY_NONE,
      {{REPLY_OK, "text/event-stream", NULL}},
      {REPLY_UNAVAILABLE}},
@@ -526,14 +527,25 @@ static json_t *openapi_bodies(const struct config *config)
 /* --- operations ----------------------------------------------------------------------------------------------------
  */
 
-static json_t *openapi_parameter_list(const struct openapi_operation *operation)
+/* Of an argument that the router knows. */
+static const char *openapi_argument_key(const char *name)
+{
+    for (size_t i = 0; i < sizeof parameters / sizeof *parameters; i++)
+        if (!strcmp(parameters[i].in, "query") && !strcmp(parameters[i].name, name))
+            return parameters[i].key;
+    return name;
+}
+
+static json_t *openapi_parameter_list(const struct openapi_operation *operation, const struct route *route)
 {
     json_t *list = json_array();
-    const char *words = operation->parameters, *name;
+    const char *words = operation->parameters, *arguments = route->arguments ? route->arguments : "", *name;
     char word[64];
     json_t *fields = operation->body ? openapi_fields(operation->body) : NULL, *schema;
     while (openapi_word(&words, word))
         json_array_append_new(list, openapi_reference("parameters", word));
+    while (openapi_word(&arguments, word))
+        json_array_append_new(list, openapi_reference("parameters", openapi_argument_key(word)));
     json_array_append_new(list, openapi_reference("parameters", "request_id"));
     json_object_foreach(fields, name, schema)
     {
@@ -598,9 +610,9 @@ static json_t *openapi_paths(bool tokens)
         const struct openapi_operation *row = openapi_find(route);
         if (!row)
             continue;
-        json_t *operation =
-            json_pack("{s:s, s:[s], s:s, s:o, s:o}", "operationId", row->id, "tags", row->tag, "summary", row->summary,
-                      "parameters", openapi_parameter_list(row), "responses", openapi_answers(row, route, tokens));
+        json_t *operation = json_pack("{s:s, s:[s], s:s, s:o, s:o}", "operationId", row->id, "tags", row->tag,
+                                      "summary", row->summary, "parameters", openapi_parameter_list(row, route),
+                                      "responses", openapi_answers(row, route, tokens));
         if (row->body)
             json_object_set_new(operation, "requestBody", openapi_reference("requestBodies", bodies[row->body].name));
         if (tokens)

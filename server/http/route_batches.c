@@ -21,9 +21,10 @@ static enum MHD_Result route_batch_show(struct request *request, struct error *e
         return route_jobs_fail(request, REPLY_NOT_FOUND, err);
     }
     const uint64_t ended = total - counts.jobs[STORE_QUEUED] - counts.jobs[STORE_RUNNING];
-    json_t *json = json_pack("{s:s, s:I, s:f, s:f}", "batch", name, "jobs", (json_int_t)total, "progress",
+    const double seconds = worker_pool_seconds(request->server->pool, counts.seconds_queued);
+    json_t *json = json_pack("{s:s, s:I, s:f, s:o}", "batch", name, "jobs", (json_int_t)total, "progress",
                              (double)ended / (double)total, "eta_seconds",
-                             worker_pool_seconds(request->server->pool, counts.seconds_queued));
+                             ended < total ? json_real(job_json_round(seconds)) : json_null());
     for (int state = 0; state < STORE_STATES; state++)
         json_object_set_new(json, job_json_state((enum store_state)state),
                             json_integer((json_int_t)counts.jobs[state]));

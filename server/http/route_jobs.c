@@ -377,7 +377,7 @@ enum MHD_Result route_job_face(struct request *request)
         return route_jobs_fail(request, REPLY_NOT_FOUND, &err);
     }
     if (strcmp(kind, "restored") != 0 && strcmp(kind, "crop") != 0) {
-        error_set(&err, ERROR_INVALID, "kind: allowed is crop or restored");
+        error_set(&err, ERROR_INVALID, "kind: \"%.60s\" is not allowed; allowed: crop or restored", kind);
         return route_jobs_fail(request, REPLY_BAD_REQUEST, &err);
     }
     return route_job_picture(request, &(struct job_picture){.face = (int)face, .kind = kind});
@@ -388,7 +388,7 @@ enum MHD_Result route_job_face(struct request *request)
 
 struct job_list {
     struct store_filter filter;
-    char batch[UPLOAD_BATCH_MAX], query[256]; /* query: the same filters again, for the next page */
+    char batch[UPLOAD_BATCH_MAX];
     struct error err;
     json_t *jobs;
     char last[33];
@@ -416,39 +416,35 @@ static enum MHD_Result job_list_argument(void *context, enum MHD_ValueKind kind,
 {
     struct job_list *list = context;
     struct store_filter *filter = &list->filter;
-    char *end = NULL;
-    bool right = value && *value;
+    const char *allowed = "a job's id";
+    char range[32];
+    bool right;
     (void)kind;
-    if (!right) {
-    } else if (!strcmp(name, "limit")) {
-        const long limit = strtol(value, &end, 10);
-        right = !*end && limit >= 1 && limit <= ROUTE_JOBS_MOST;
-        filter->limit = (int)limit;
+    value = value ? value : "";
+    if (!strcmp(name, "limit")) {
+        char *end;
+        const long limit = isdigit((unsigned char)*value) ? strtol(value, &end, 10) : 0;
+        snprintf(range, sizeof range, "1 to %d", ROUTE_JOBS_MOST);
+        allowed = range;
+        right = limit >= 1 && limit <= ROUTE_JOBS_MOST && !*end;
+        filter->limit = right ? (int)limit : 0;
     } else if (!strcmp(name, "state")) {
+        allowed = "some of queued, running, done, failed, cancelled, with commas between";
         right = (filter->states = job_list_states(value));
     } else if (!strcmp(name, "batch")) {
+        allowed = "a batch's name";
         right = upload_is_batch(value);
         snprintf(list->batch, sizeof list->batch, "%s", value);
         filter->batch = list->batch;
     } else if (!strcmp(name, "since")) {
+        allowed = "a time such as 2026-01-31T12:00:00Z";
         right = (filter->since = job_json_read_time(value)) >= 0;
-    } else if (!strcmp(name, "after")) {
+    } else {
         right = strlen(value) == 32;
         memcpy(filter->after, value, right ? sizeof filter->after : 0);
-    } else {
-        error_set(&list->err, ERROR_INVALID,
-                  "%.40s: there is no such argument; known are: limit, state, batch, since, after", name);
-        return MHD_NO;
     }
     if (!right)
-        error_set(
-            &list->err, ERROR_INVALID,
-            "%s: not allowed; limit: 1 to %d; state: some of queued, running, done, failed, cancelled, with commas "
-            "between; batch: a name; since: a time such as 2026-01-31T12:00:00Z; after: a job's id",
-            name, ROUTE_JOBS_MOST);
-    const size_t used = strlen(list->query);
-    if (right && strcmp(name, "after") != 0)
-        snprintf(list->query + used, sizeof list->query - used, "%s=%s&", name, value);
+        error_set(&list->err, ERROR_INVALID, "%s: \"%.60s\" is not allowed; allowed: %s", name, value, allowed);
     return right ? MHD_YES : MHD_NO;
 }
 
@@ -457,6 +453,26 @@ static void job_list_add(void *context, const struct store_job *row)
     struct job_list *list = context;
     json_array_append_new(list->jobs, job_json_row(row));
     snprintf(list->last, sizeof list->last, "%s", row->id);
+}
+
+/* The path of the next page: the same filters, behind the last job. */
+static json_t *job_list_next(const struct job_list *list)
+{
+    const struct store_filter *filter = &list->filter;
+    char path[400];
+    int n = snprintf(path, sizeof path, "/v1/jobs?limit=%d", filter->limit);
+    for (int state = 0, count = 0; state < STORE_STATES; state++)
+        if (filter->states >> state & 1)
+            n += snprintf(path + n, sizeof path - (size_t)n, "%s%s",
+                          count++ ? "," : "&state=", job_json_state((enum store_state)state));
+    if (filter->batch)
+        n += snprintf(path + n, sizeof path - (size_t)n, "&batch=%s", filter->batch);
+    json_t *since = job_json_time(filter->since);
+    if (json_is_string(since))
+        n += snprintf(path + n, sizeof path - (size_t)n, "&since=%s", json_string_value(since));
+    json_decref(since);
+    snprintf(path + n, sizeof path - (size_t)n, "&after=%s", list->last);
+    return json_string(path);
 }
 
 enum MHD_Result route_jobs(struct request *request)
@@ -473,8 +489,6 @@ enum MHD_Result route_jobs(struct request *request)
         json_decref(list.jobs);
         return route_jobs_fail(request, reply_for(list.err.code), &list.err);
     }
-    char next[400];
-    snprintf(next, sizeof next, "/v1/jobs?%safter=%s", list.query, list.last);
     return reply_json(request, REPLY_OK,
-                      json_pack("{s:o, s:o}", "jobs", list.jobs, "next", more ? json_string(next) : json_null()));
+                      json_pack("{s:o, s:o}", "jobs", list.jobs, "next", more ? job_list_next(&list) : json_null()));
 }

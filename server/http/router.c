@@ -10,29 +10,29 @@
 #include "server/http/site.h"
 
 static const struct route routes[] = {
-    {"/v1/restore", ROUTE_POST, route_restore_begin, route_restore_answer, ROUTE_GUARDED},
-    {"/v1/detect", ROUTE_POST, route_detect_begin, route_restore_answer, ROUTE_GUARDED},
-    {"/v1/estimate", ROUTE_POST, route_estimate_begin, route_estimate_answer, ROUTE_GUARDED},
-    {"/v1/jobs", ROUTE_GET, NULL, route_jobs, ROUTE_GUARDED},
-    {"/v1/jobs/{id}", ROUTE_GET, NULL, route_job, ROUTE_GUARDED},
-    {"/v1/jobs/{id}", ROUTE_DELETE, NULL, route_job_delete, ROUTE_GUARDED},
-    {"/v1/jobs/{id}/result", ROUTE_GET, NULL, route_job_result, ROUTE_GUARDED},
-    {"/v1/jobs/{id}/faces/{n}", ROUTE_GET, NULL, route_job_face, ROUTE_GUARDED},
-    {"/v1/jobs/{id}/events", ROUTE_GET, NULL, route_job_events, ROUTE_GUARDED},
-    {"/v1/events", ROUTE_GET, NULL, route_events, ROUTE_GUARDED},
-    {"/v1/batches/{id}", ROUTE_GET, NULL, route_batch, ROUTE_GUARDED},
-    {"/v1/batches/{id}", ROUTE_DELETE, NULL, route_batch_delete, ROUTE_GUARDED},
-    {"/v1/batches/{id}/results.zip", ROUTE_GET, NULL, route_batch_results, ROUTE_GUARDED},
-    {"/v1/devices", ROUTE_GET, NULL, route_devices, ROUTE_GUARDED},
-    {"/v1/models", ROUTE_GET, NULL, route_models, ROUTE_GUARDED},
-    {"/v1/capabilities", ROUTE_GET, NULL, route_capabilities, ROUTE_GUARDED},
-    {"/healthz", ROUTE_GET, NULL, route_healthz, ROUTE_PROBE},
-    {"/readyz", ROUTE_GET, NULL, route_readyz, ROUTE_PROBE},
-    {"/metrics", ROUTE_GET, NULL, route_metrics, ROUTE_GUARDED},
-    {"/openapi.json", ROUTE_GET, NULL, route_openapi, ROUTE_OPEN},
+    {"/v1/restore", ROUTE_POST, route_restore_begin, route_restore_answer, ROUTE_GUARDED, NULL},
+    {"/v1/detect", ROUTE_POST, route_detect_begin, route_restore_answer, ROUTE_GUARDED, NULL},
+    {"/v1/estimate", ROUTE_POST, route_estimate_begin, route_estimate_answer, ROUTE_GUARDED, NULL},
+    {"/v1/jobs", ROUTE_GET, NULL, route_jobs, ROUTE_GUARDED, "limit state batch since after"},
+    {"/v1/jobs/{id}", ROUTE_GET, NULL, route_job, ROUTE_GUARDED, ""},
+    {"/v1/jobs/{id}", ROUTE_DELETE, NULL, route_job_delete, ROUTE_GUARDED, ""},
+    {"/v1/jobs/{id}/result", ROUTE_GET, NULL, route_job_result, ROUTE_GUARDED, ""},
+    {"/v1/jobs/{id}/faces/{n}", ROUTE_GET, NULL, route_job_face, ROUTE_GUARDED, "kind"},
+    {"/v1/jobs/{id}/events", ROUTE_GET, NULL, route_job_events, ROUTE_GUARDED, "last_event_id"},
+    {"/v1/events", ROUTE_GET, NULL, route_events, ROUTE_GUARDED, "last_event_id"},
+    {"/v1/batches/{id}", ROUTE_GET, NULL, route_batch, ROUTE_GUARDED, ""},
+    {"/v1/batches/{id}", ROUTE_DELETE, NULL, route_batch_delete, ROUTE_GUARDED, ""},
+    {"/v1/batches/{id}/results.zip", ROUTE_GET, NULL, route_batch_results, ROUTE_GUARDED, ""},
+    {"/v1/devices", ROUTE_GET, NULL, route_devices, ROUTE_GUARDED, ""},
+    {"/v1/models", ROUTE_GET, NULL, route_models, ROUTE_GUARDED, ""},
+    {"/v1/capabilities", ROUTE_GET, NULL, route_capabilities, ROUTE_GUARDED, ""},
+    {"/healthz", ROUTE_GET, NULL, route_healthz, ROUTE_PROBE, NULL},
+    {"/readyz", ROUTE_GET, NULL, route_readyz, ROUTE_PROBE, NULL},
+    {"/metrics", ROUTE_GET, NULL, route_metrics, ROUTE_GUARDED, NULL},
+    {"/openapi.json", ROUTE_GET, NULL, route_openapi, ROUTE_OPEN, NULL},
 };
-static const struct route page = {"/", ROUTE_GET, NULL, route_static, ROUTE_OPEN},
-                          asset = {"static", ROUTE_GET, NULL, route_static, ROUTE_OPEN};
+static const struct route page = {"/", ROUTE_GET, NULL, route_static, ROUTE_OPEN, NULL},
+                          asset = {"static", ROUTE_GET, NULL, route_static, ROUTE_OPEN, NULL};
 
 static const struct {
     const char *allowed, *methods[2];
@@ -221,6 +221,54 @@ static bool router_expects_more(const struct request *request)
     return expect && strcasecmp(expect, "100-continue") != 0;
 }
 
+/* A request's query so far. */
+struct router_query {
+    const char *known; /* names with blanks between */
+    uint32_t seen;     /* bits of those */
+    struct error err;
+};
+
+/* The place of a name among those; negative: it is none of them. */
+static int router_find_word(const char *words, const char *name, size_t size)
+{
+    for (int i = 0; *words; i++) {
+        const size_t length = strcspn(words, " ");
+        if (length == size && !memcmp(words, name, size))
+            return i;
+        words += length + (words[length] == ' ');
+    }
+    return -1;
+}
+
+static enum MHD_Result router_check_argument(void *context, enum MHD_ValueKind kind, const char *name, size_t name_size,
+                                             const char *value, size_t value_size)
+{
+    struct router_query *query = context;
+    const int at = router_find_word(query->known, name, name_size);
+    (void)kind;
+    if (at < 0)
+        error_set(&query->err, ERROR_INVALID, "%.40s: there is no such argument; %s%s", name,
+                  *query->known ? "known are: " : "this path takes none", query->known);
+    else if (query->seen >> at & 1)
+        error_set(&query->err, ERROR_INVALID, "%s: sent more than once; once is allowed", name);
+    else if (value && strlen(value) != value_size)
+        error_set(&query->err, ERROR_INVALID, "%s: the value holds a zero byte", name);
+    else
+        query->seen |= UINT32_C(1) << at;
+    return query->err.code ? MHD_NO : MHD_YES;
+}
+
+/* Refuses arguments that the route does not know, or that are sent twice. */
+static enum error_code router_check_query(const struct request *request, struct error *err)
+{
+    struct router_query query = {request->route->arguments, 0, ERROR_INIT};
+    if (query.known)
+        MHD_get_connection_values_n(request->connection, MHD_GET_ARGUMENT_KIND, router_check_argument, &query);
+    if (query.err.code)
+        *err = query.err;
+    return query.err.code;
+}
+
 enum MHD_Result router_begin(struct request *request, const char *path, const struct framing *framing)
 {
     const union MHD_ConnectionInfo *size =
@@ -270,8 +318,12 @@ enum MHD_Result router_begin(struct request *request, const char *path, const st
     if (!request->route)
         return *allowed ? router_refuse_method(request, allowed)
                         : router_refuse(request, REPLY_NOT_FOUND, "there is nothing at this path");
+    if (request->route->method != ROUTE_POST && framing->has_body)
+        return router_refuse(request, REPLY_BAD_REQUEST, "this path takes no body");
+    if (router_check_query(request, &err))
+        return reply_problem(request, REPLY_BAD_REQUEST, &err, NULL, NULL, NULL);
     if (request->route->method != ROUTE_POST)
-        return framing->has_body ? router_refuse(request, REPLY_BAD_REQUEST, "this path takes no body") : MHD_YES;
+        return MHD_YES;
     if (connection_crowded(request->link))
         return router_refuse_crowd(request);
     const bool needs_body = framing->has_body || request->route->begin != route_estimate_begin;

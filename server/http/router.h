@@ -22,6 +22,8 @@ struct route {
     /* Answers; for POST when the body has arrived, and again when a suspended request is resumed. */
     enum MHD_Result (*answer)(struct request *request);
     enum route_access access;
+    /* What its query may hold, with blanks between, each once; NULL: whatever, and the route looks at it itself. */
+    const char *arguments;
 };
 
 /* The route at a place in the table; NULL after the last. */

@@ -44,15 +44,23 @@ static size_t server_count_models(const struct model_store *store)
     return count;
 }
 
-/* Files that the configuration names: what cannot be read stays as it was. */
-static void server_reload_secrets(struct server *server)
+/* Files that the configuration names: what cannot be read stays as it was. Returns what has stayed, "" for nothing. */
+static const char *server_reload_secrets(struct server *server)
 {
+    static const char *const kept[] = {"", "the old certificate", "the old tokens",
+                                       "the old certificate and the old tokens"};
     struct error err = ERROR_INIT;
-    if (tls_reload(server->tls, &err))
+    int bad = 0;
+    if (tls_reload(server->tls, &err)) {
         log_event(LOG_ERROR, "reload", "text=\"%s\" result=\"the old certificate stays\"", err.text);
+        bad |= 1;
+    }
     error_clear(&err);
-    if (auth_reload(server->auth, &err))
+    if (auth_reload(server->auth, &err)) {
         log_event(LOG_ERROR, "reload", "text=\"%s\" result=\"the old tokens stay\"", err.text);
+        bad |= 2;
+    }
+    return kept[bad];
 }
 
 enum error_code server_reload(struct server *server, const struct config *wanted, struct error *err)
@@ -82,10 +90,15 @@ enum error_code server_reload(struct server *server, const struct config *wanted
     } else {
         free(next);
     }
-    server_reload_secrets(server);
+    const char *kept = server_reload_secrets(server);
     model_store_refresh(server->store);
-    log_event(LOG_ALWAYS, "reloaded", "changed=%d models=%zu tokens=%zu", changed, server_count_models(server->store),
-              auth_count(server->auth));
+    const size_t models = server_count_models(server->store), tokens = auth_count(server->auth);
+    if (*kept)
+        log_event(LOG_ERROR, "reloaded-partly",
+                  "changed=%d models=%zu tokens=%zu kept=\"%s\" text=\"the lines before this one say why\"", changed,
+                  models, tokens, kept);
+    else
+        log_event(LOG_ALWAYS, "reloaded", "changed=%d models=%zu tokens=%zu", changed, models, tokens);
     return OK;
 }
 

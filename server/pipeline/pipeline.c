@@ -12,7 +12,6 @@
 #include "server/pipeline/background.h"
 #include "server/pipeline/paste.h"
 
-
 /* The steps of a picture in order: those from DETECT to BACKGROUND need the device. */
 static const struct pipeline_stage {
     enum stage stage;
@@ -162,6 +161,31 @@ enum error_code pipeline_check_models(const struct restoration *r, const struct 
     return pipeline_models(r, store, model, err);
 }
 
+/* The options say which models these are. */
+static void pipeline_name_models(struct restoration *r, const struct model_entry *const model[ROLE_COUNT])
+{
+    struct options *o = &r->options;
+    for (int role = 0; role < ROLE_COUNT; role++)
+        if (model[role])
+            snprintf(r->model_names[role], sizeof r->model_names[role], "%s", model[role]->name);
+    snprintf(o->version, sizeof o->version, "%s", model[ROLE_FACE] ? r->model_names[ROLE_FACE] : "none");
+    snprintf(o->bg_upsampler, sizeof o->bg_upsampler, "%s",
+             model[ROLE_UPSCALER] ? r->model_names[ROLE_UPSCALER] : "none");
+    if (model[ROLE_DETECTOR])
+        snprintf(o->detector, sizeof o->detector, "%s", r->model_names[ROLE_DETECTOR]);
+    if (o->compat && o->bg_tile < 0)
+        o->bg_tile = 400; /* the reference's */
+}
+
+enum error_code pipeline_resolve(struct restoration *r, const struct model_store *store, struct error *err)
+{
+    const struct model_entry *model[ROLE_COUNT];
+    const enum error_code code = pipeline_models(r, store, model, err);
+    if (!code)
+        pipeline_name_models(r, model);
+    return code;
+}
+
 /* The result's format for a picture in this format. */
 static enum image_format pipeline_format(const struct restoration *r, enum image_format input)
 {
@@ -273,21 +297,11 @@ enum precision pipeline_precision(const struct worker_context *context, enum pre
 static void pipeline_resolved(struct step *step)
 {
     struct restoration *r = step->r;
-    struct options *o = &r->options;
     struct device_info device;
-    for (int role = 0; role < ROLE_COUNT; role++)
-        if (step->model[role])
-            snprintf(r->model_names[role], sizeof r->model_names[role], "%s", step->model[role]->name);
-    snprintf(o->version, sizeof o->version, "%s", step->model[ROLE_FACE] ? r->model_names[ROLE_FACE] : "none");
-    snprintf(o->bg_upsampler, sizeof o->bg_upsampler, "%s",
-             step->model[ROLE_UPSCALER] ? r->model_names[ROLE_UPSCALER] : "none");
-    if (step->model[ROLE_DETECTOR])
-        snprintf(o->detector, sizeof o->detector, "%s", r->model_names[ROLE_DETECTOR]);
+    pipeline_name_models(r, step->model);
     device_info(step->context->device, &device);
     snprintf(r->device, sizeof r->device, "%s", device.id);
-    r->precision = pipeline_precision(step->context, o->precision);
-    if (o->compat && o->bg_tile < 0)
-        o->bg_tile = 400; /* the reference's */
+    r->precision = pipeline_precision(step->context, r->options.precision);
 }
 
 /* Runs the steps first .. last. The time until the next ones begin counts as waiting. */

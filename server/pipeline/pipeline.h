@@ -167,6 +167,10 @@ enum error_code pipeline_check_size(struct restoration *r, const struct model_st
 /* The result's size: int(w·s) in double, as the reference computes it. */
 void pipeline_size(const struct restoration *r, int *width, int *height);
 
+/* Puts the names of the models that the options ask for into them, and what else the report tells of them; no model is
+ * loaded. Errors as pipeline_check; then nothing has changed. */
+enum error_code pipeline_resolve(struct restoration *r, const struct model_store *store, struct error *err) MUST_CHECK;
+
 /* Whether the models that the options ask for are installed, whatever the picture; errors as pipeline_check. */
 enum error_code pipeline_check_models(const struct restoration *r, const struct model_store *store,
                                       struct error *err) MUST_CHECK;

@@ -85,6 +85,8 @@ describe('one server', () => {
     const done = await ended(server, json.id);
     assert.ok(Array.isArray(done.faces));
     assert.equal(done.links.result, undefined);
+    assert.equal((await get(server, '/v1/jobs?limit=1')).json.jobs[0].links.result, undefined);
+    assert.equal(done.options.detector, 'detector');
     assert.equal((await get(server, `/v1/jobs/${json.id}/result`)).status, 404);
   });
 
@@ -113,6 +115,8 @@ describe('one server', () => {
     assert.equal((await get(server, `/v1/jobs/${ids[0]}/result`)).status, 409);
     const last = await job(server, ids[9]);
     assert.equal(last.state, 'queued');
+    assert.equal(last.options.bg_upsampler, 'upscaler', 'the configured default, by its name');
+    assert.equal(last.options.version, 'none');
     assert.ok(last.position >= 0 && last.eta_seconds >= 0);
     for (const id of ids) assert.equal((await remove(server, `/v1/jobs/${id}`)).status, 200);
     for (const id of ids) await ended(server, id, 'cancelled');
@@ -137,13 +141,35 @@ describe('one server', () => {
     assert.deepEqual(all, [...ids].reverse());
     assert.deepEqual((await get(server, '/v1/jobs?batch=odd')).json.jobs.map(({ id }) => id), [ids[3], ids[1]]);
     assert.equal((await get(server, '/v1/jobs?batch=odd&state=queued,running')).json.jobs.length, 0);
-    for (const wrong of ['limit=0', 'limit=x', 'state=mad', 'since=yesterday', 'after=me', 'colour=1'])
-      assert.equal((await get(server, `/v1/jobs?${wrong}`)).status, 400, wrong);
+    for (const wrong of ['limit=0', 'limit=x', 'limit=%201', 'limit=', 'limit', 'state=mad', 'since=yesterday', 'after=me'])
+      assert.match((await get(server, `/v1/jobs?${wrong}`)).json.detail, /^(limit|state|since|after): ".*" is not allowed; allowed: /, wrong);
+    const { next } = (await get(server, `/v1/jobs?since=${since.replace('Z', '%2B00:00')}&batch=odd&state=done,failed,done&limit=1`)).json;
+    assert.deepEqual((await get(server, next)).json, { jobs: (await get(server, '/v1/jobs?batch=odd')).json.jobs.slice(1), next: null });
     const batch = (await get(server, '/v1/batches/even')).json;
     assert.equal(batch.jobs, 3);
     assert.equal(batch.done, 3);
     assert.equal(batch.progress, 1);
+    assert.equal(batch.eta_seconds, null, 'nothing is left to do');
+    for (const { id, links } of (await get(server, '/v1/jobs?batch=odd')).json.jobs)
+      assert.deepEqual(links, { self: `/v1/jobs/${id}`, result: `/v1/jobs/${id}/result` });
     assert.equal((await get(server, '/v1/batches/none')).status, 404);
+  });
+
+  test('an argument that a path does not know, or that is sent twice, is refused by its name', async () => {
+    const { id } = (await submit(server, fixture('two.png'), { faces_out: 'true', batch: 'strict' })).json;
+    await ended(server, id);
+    for (const path of ['jobs', `jobs/${id}`, `jobs/${id}/result`, `jobs/${id}/faces/0`, `jobs/${id}/events`, 'events', 'batches/strict', 'batches/strict/results.zip', 'devices', 'models', 'capabilities']) {
+      const answer = await get(server, `/v1/${path}?colour=1`);
+      assert.equal(answer.status, 400, path);
+      assert.match(answer.json.detail, /^colour: there is no such argument; /, path);
+    }
+    for (const path of [`jobs/${id}`, 'batches/strict']) assert.equal((await remove(server, `/v1/${path}?force=1`)).status, 400);
+    for (const [path, name] of [['jobs?limit=1&limit=2', 'limit'], ['jobs?state=done&batch=strict&state=failed', 'state'], [`jobs/${id}/faces/0?kind=crop&kind=crop`, 'kind'], ['events?last_event_id=a-1&last_event_id=a-2', 'last_event_id']]) {
+      const answer = await get(server, `/v1/${path}`);
+      assert.equal(answer.status, 400, path);
+      assert.equal(answer.json.detail, `${name}: sent more than once; once is allowed`);
+    }
+    for (const path of [`jobs/${id}?`, `jobs/${id}/faces/0?kind=crop`, 'jobs?limit=1']) assert.equal((await fetch(`${server.url}/v1/${path}`)).status, 200, path);
   });
 
   test('the results of a batch in one file, with names of their own', async () => {
