@@ -19,7 +19,13 @@ struct cpu_operand {
     size_t image; /* floats from one image to the next; 0: one for all */
     size_t plane; /* floats from one block to the next */
     int n, h, w, blocks;
+    const size_t *places; /* floats to each block, where they do not follow each other; NULL: they do */
 };
+
+static inline size_t cpu_kernel_block(const struct cpu_operand *x, int block)
+{
+    return x->places ? x->places[block] : (size_t)block * x->plane;
+}
 
 /* What follows the sum of a convolution: y = act(sum*gain*gains + noise*noise_weight + bias)*scale + r1*r1_scale +
  * r2*r2_scale, or with the activation last. The lane arrays are y.blocks*16 long. */

@@ -5,7 +5,7 @@
 
 static const float *kernel_pixel_at(const struct cpu_operand *x, int image, int block, int row, int column)
 {
-    return x->data + (size_t)image * x->image + (size_t)block * x->plane +
+    return x->data + (size_t)image * x->image + cpu_kernel_block(x, block) +
            ((size_t)row * (size_t)x->w + (size_t)column) * CPU_BLOCK;
 }
 

@@ -128,7 +128,7 @@ void CPU_FN(cpu_kernel_winograd_input)(const struct cpu_conv *conv, const struct
         struct cpu_tile at = cpu_kernel_tile(tiles, first);
         for (int t = 0; t < count; t++, to += CPU_BLOCK, cpu_kernel_next_tile(tiles, &at)) {
             const int x0 = at.x * 4 - conv->pad, y0 = at.y * 4 - conv->pad;
-            const float *from = x->data + (size_t)at.image * x->image + (size_t)b * x->plane;
+            const float *from = x->data + (size_t)at.image * x->image + cpu_kernel_block(x, b);
             const float *scale =
                 conv->in_scale ? conv->in_scale + (size_t)at.image * conv->in_scale_image + (size_t)(b * CPU_BLOCK)
                                : NULL;

@@ -32,8 +32,9 @@ struct cpu_plan {
     /* In the arena: the tensors, copies of them for one node at a time, scratch. */
     uint64_t tensor_bytes, copy_bytes, copies, bytes; /* copies: of the node that is built now */
     float *scratch;
-    uint64_t *offsets; /* of the tensors; this and the next only while it is built */
-    bool *maps;        /* by tensor */
+    struct arena_piece *pieces; /* of the tensors; this and the next two only while it is built */
+    int *first_piece;           /* by tensor, and the number of all behind the last */
+    bool *maps;                 /* by tensor */
     struct cpu_band band;
     size_t band_task; /* the first of its layers, which are one task each */
     size_t shared_floats, thread_floats;
@@ -115,6 +116,47 @@ bool cpu_plan_is_map(const struct cpu_build *build, int tensor)
     return build->plan->maps[tensor];
 }
 
+/* Where a segment of a tensor is in the arena. */
+static char *plan_place(const struct cpu_build *build, const struct tensor *tensor, struct view view)
+{
+    const struct cpu_plan *plan = build->plan;
+    const struct arena_piece *piece = &plan->pieces[plan->first_piece[view.tensor]];
+    while (piece->first + piece->count <= view.first)
+        piece++;
+    const struct cpu_band_layer *banded = cpu_band_layer_of(&plan->band, view.tensor);
+    const size_t plane = (size_t)(banded ? banded->room : tensor->h) * (size_t)tensor->w;
+    size_t before = 0;
+    for (int i = piece->first; i < view.first; i++)
+        before += (size_t)((tensor->segment[i] + CPU_BLOCK - 1) / CPU_BLOCK);
+    return build->device->arena.base + piece->offset + before * plane * CPU_BLOCK * sizeof(float);
+}
+
+/* The places of the blocks of a view whose segments lie apart. */
+static enum error_code plan_find_blocks(struct cpu_build *build, struct view view, struct cpu_operand *out,
+                                        struct error *err)
+{
+    const struct tensor *tensor = graph_tensor_of(build->graph, view);
+    void *memory;
+    enum error_code code = cpu_plan_memory(build, (size_t)out->blocks * sizeof *out->places, &memory, err);
+    if (code)
+        return code;
+    size_t *places = memory, *place = places;
+    char *lowest = (char *)out->data;
+    for (int i = view.first; i < view.first + view.count; i++) {
+        char *at = plan_place(build, tensor, (struct view){view.tensor, i, 1});
+        lowest = at < lowest ? at : lowest;
+    }
+    for (int i = view.first; i < view.first + view.count; i++) {
+        const size_t at =
+            (size_t)(plan_place(build, tensor, (struct view){view.tensor, i, 1}) - lowest) / sizeof(float);
+        for (int b = 0; b * CPU_BLOCK < tensor->segment[i]; b++)
+            *place++ = at + (size_t)b * out->plane;
+    }
+    out->data = (float *)(void *)lowest;
+    out->places = places;
+    return OK;
+}
+
 enum error_code cpu_plan_operand(struct cpu_build *build, struct view view, const struct cpu_layout *wanted,
                                  struct cpu_operand *out, struct error *err)
 {
@@ -128,9 +170,6 @@ enum error_code cpu_plan_operand(struct cpu_build *build, struct view view, cons
     cpu_pack_layout(build->graph, view, &layout);
     cpu_pack_layout(build->graph, plan_whole_view(build->graph, view.tensor), &all);
     const bool map = build->plan->maps[view.tensor];
-    size_t before = 0;
-    for (int i = 0; i < view.first; i++)
-        before += (size_t)((tensor->segment[i] + CPU_BLOCK - 1) / CPU_BLOCK);
     *out = (struct cpu_operand){
         .n = tensor->n, .h = tensor->h, .w = tensor->w, .blocks = layout.blocks, .plane = plane * CPU_BLOCK};
     if (tensor->role == TENSOR_CONSTANT) {
@@ -140,12 +179,20 @@ enum error_code cpu_plan_operand(struct cpu_build *build, struct view view, cons
         enum error_code code = cpu_pack_get(build->device, &key, &data, err);
         if (code)
             return code;
+        size_t before = 0;
+        for (int i = 0; i < view.first; i++)
+            before += (size_t)((tensor->segment[i] + CPU_BLOCK - 1) / CPU_BLOCK);
         /* never written: graphs are checked for that */
         out->data = (float *)(uintptr_t)data + before * plane * CPU_BLOCK;
     } else {
         out->image = plane * (map ? 1 : (size_t)all.blocks * CPU_BLOCK);
-        out->data = (float *)(void *)(build->device->arena.base + build->plan->offsets[view.tensor]) +
-                    before * plane * CPU_BLOCK;
+        out->data = (float *)(void *)plan_place(build, tensor, view);
+        const int piece = build->plan->first_piece[view.tensor];
+        if (view.count > 1 && build->plan->first_piece[view.tensor + 1] > piece + 1) {
+            enum error_code code = plan_find_blocks(build, view, out, err);
+            if (code)
+                return code;
+        }
     }
     if (!wanted || cpu_pack_same(&layout, wanted))
         return OK;
@@ -178,33 +225,81 @@ static void plan_find_maps(const struct graph *graph, bool *maps)
     }
 }
 
+/* The tensors whose segments need not follow each other: where several are read at once, it is by a convolution that
+ * has its input copied or transformed block by block. In a dense block all but the first are soon dead. */
+static void plan_find_apart(const struct graph *graph, bool *apart)
+{
+    for (int t = 0; t < graph->tensor_count; t++)
+        apart[t] =
+            graph->tensors[t].segment_count > 1 && graph->tensors[t].n == 1 && graph->tensors[t].role == TENSOR_TEMP;
+    for (int i = 0; i < graph->node_count; i++) {
+        const struct node *node = &graph->nodes[i];
+        const bool blocks = node->kind == OP_CONV2D && node->args.conv2d.pad > 0;
+        if (node->out.count > 1)
+            apart[node->out.tensor] = false;
+        for (int k = 0; k < OP_MAX_INPUTS; k++)
+            if (node->in[k].tensor >= 0 && node->in[k].count > 1 && !(k == OP_X && blocks))
+                apart[node->in[k].tensor] = false;
+    }
+}
+
+static enum error_code plan_measure(const struct cpu_build *build, struct arena_piece *piece, struct error *err)
+{
+    const struct tensor *t = &build->graph->tensors[piece->tensor];
+    const struct cpu_band_layer *banded = cpu_band_layer_of(&build->plan->band, piece->tensor);
+    struct cpu_layout layout;
+    size_t floats;
+    cpu_pack_layout(build->graph, (struct view){piece->tensor, piece->first, piece->count}, &layout);
+    if (!mem_mul((size_t)t->n * (size_t)(banded ? banded->room : t->h), (size_t)t->w, &floats) ||
+        !mem_mul(floats, build->plan->maps[piece->tensor] ? 1 : (size_t)layout.blocks * CPU_BLOCK, &floats) ||
+        floats > SIZE_MAX / 16)
+        return error_set(err, ERROR_TOO_LARGE, "%s: a tensor of %d×%d×%d×%d is too large", build->plan->name, t->n,
+                         t->channels, t->h, t->w);
+    piece->bytes = t->role == TENSOR_CONSTANT ? 0 : floats * sizeof(float);
+    return OK;
+}
+
+/* Lists the pieces of all tensors. */
+static enum error_code plan_cut_tensors(struct cpu_build *build, struct error *err)
+{
+    const struct graph *graph = build->graph;
+    struct cpu_plan *plan = build->plan;
+    enum error_code code = OK;
+    int most = 0, count = 0;
+    for (int t = 0; t < graph->tensor_count; t++)
+        most += graph->tensors[t].segment_count;
+    bool *apart = mem_calloc((size_t)graph->tensor_count, sizeof *apart);
+    plan->pieces = mem_calloc((size_t)most, sizeof *plan->pieces);
+    if (!apart || !plan->pieces)
+        code = error_set(err, ERROR_NO_MEMORY, "out of memory for a plan");
+    else
+        plan_find_apart(graph, apart);
+    for (int t = 0; t < graph->tensor_count && code == OK; t++) {
+        const int segments = graph->tensors[t].segment_count, each = apart[t] ? 1 : segments;
+        plan->first_piece[t] = count;
+        for (int i = 0; i < segments && code == OK; i += each, count++) {
+            plan->pieces[count] = (struct arena_piece){.tensor = t, .first = i, .count = each};
+            code = plan_measure(build, &plan->pieces[count], err);
+        }
+    }
+    plan->first_piece[graph->tensor_count] = count;
+    free(apart);
+    return code;
+}
+
 static enum error_code plan_place_tensors(struct cpu_build *build, struct error *err)
 {
     const struct graph *graph = build->graph;
-    enum error_code code = OK;
-    uint64_t *bytes = mem_calloc((size_t)graph->tensor_count, sizeof *bytes);
+    struct cpu_plan *plan = build->plan;
+    enum error_code code = plan_cut_tensors(build, err);
     int *step = mem_alloc((size_t)graph->node_count, sizeof *step);
-    if (!bytes || !step)
+    if (!step && code == OK)
         code = error_set(err, ERROR_NO_MEMORY, "out of memory for a plan");
     for (int i = 0; i < graph->node_count && code == OK; i++) /* a band's layers take turns */
-        step[i] = build->plan->band.count && i > build->plan->band.first ? build->plan->band.first : i;
-    for (int i = 0; i < graph->tensor_count && code == OK; i++) {
-        const struct tensor *t = &graph->tensors[i];
-        struct cpu_layout layout;
-        size_t floats;
-        cpu_pack_layout(graph, plan_whole_view(graph, i), &layout);
-        const struct cpu_band_layer *banded = cpu_band_layer_of(&build->plan->band, i);
-        if (!mem_mul((size_t)t->n * (size_t)(banded ? banded->room : t->h), (size_t)t->w, &floats) ||
-            !mem_mul(floats, build->plan->maps[i] ? 1 : (size_t)layout.blocks * CPU_BLOCK, &floats) ||
-            floats > SIZE_MAX / 16)
-            code = error_set(err, ERROR_TOO_LARGE, "%s: a tensor of %d×%d×%d×%d is too large", build->plan->name, t->n,
-                             t->channels, t->h, t->w);
-        else
-            bytes[i] = t->role == TENSOR_CONSTANT ? 0 : floats * sizeof(float);
-    }
+        step[i] = plan->band.count && i > plan->band.first ? plan->band.first : i;
     if (code == OK)
-        code = arena_plan(graph, step, bytes, ALIGNMENT, build->plan->offsets, &build->plan->tensor_bytes, err);
-    free(bytes);
+        code = arena_plan_pieces(graph, step, plan->pieces, plan->first_piece[graph->tensor_count], ALIGNMENT,
+                                 &plan->tensor_bytes, err);
     free(step);
     if (code == OK)
         code = cpu_arena_reserve(build->device, err);
@@ -254,9 +349,11 @@ static void plan_trim(struct cpu_plan *plan)
 {
     struct cpu_task *tasks = plan->task_count ? realloc(plan->tasks, plan->task_count * sizeof *tasks) : NULL;
     plan->tasks = tasks ? tasks : plan->tasks;
-    free(plan->offsets);
+    free(plan->pieces);
+    free(plan->first_piece);
     free(plan->maps);
-    plan->offsets = NULL;
+    plan->pieces = NULL;
+    plan->first_piece = NULL;
     plan->maps = NULL;
 }
 
@@ -288,7 +385,7 @@ enum error_code cpu_plan_create(struct plan **out, struct device *base, const st
     plan->output_count = graph->output_count;
     plan->node_count = graph->node_count;
     snprintf(plan->name, sizeof plan->name, "%s", name);
-    plan->offsets = mem_calloc((size_t)graph->tensor_count, sizeof *plan->offsets);
+    plan->first_piece = mem_calloc((size_t)graph->tensor_count + 1, sizeof *plan->first_piece);
     plan->maps = mem_calloc((size_t)graph->tensor_count, sizeof *plan->maps);
     plan->after = device->plans;
     if (plan->after)
@@ -297,7 +394,7 @@ enum error_code cpu_plan_create(struct plan **out, struct device *base, const st
     plan->isa = graph->exact ? device->isa->exact : device->isa;
     struct cpu_build build = {device, plan->isa, plan, graph, 0};
     enum error_code code = OK;
-    if (!plan->offsets || !plan->maps)
+    if (!plan->first_piece || !plan->maps)
         code = error_set(err, ERROR_NO_MEMORY, "out of memory for a plan");
     if (code == OK) {
         plan_find_maps(graph, plan->maps);
@@ -337,7 +434,8 @@ void cpu_plan_destroy(struct plan *base)
         free(m);
     }
     plan_leave(plan, device);
-    free(plan->offsets);
+    free(plan->pieces);
+    free(plan->first_piece);
     free(plan->maps);
     free(plan->tasks);
     free(plan->node_ms);
