@@ -1,4 +1,6 @@
-/* Faces that lie over one another in compat, where each is blended with what the earlier ones left, unrounded. */
+/* Faces that lie over one another in compat, where each is blended with what the earlier ones left, unrounded; and the
+ * default's mask at the crop's edge. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -81,8 +83,49 @@ static void overlapping_faces_add_up(void **state)
             }
 }
 
+/* A mask that reaches the crop's edge fades to 0 there, over no less than 32 px. */
+static void the_mask_fades(void **state)
+{
+    (void)state;
+    enum { CROP = 512 };
+    struct error err = ERROR_INIT;
+    struct restoration *r;
+    if (restoration_create(&r, &err) || image_create(&r->picture, CROP, CROP, 3, 8, false, &err))
+        fail_msg("%s", err.text);
+    r->options.upscale = 1;
+    r->options.weight = 1;
+    r->faces = calloc(1, sizeof *r->faces);
+    r->face_count = 1;
+    struct face *f = &r->faces[0];
+    f->size = CROP;
+    f->affine[0] = f->affine[4] = 1;
+    f->classes = malloc(CROP * CROP);
+    f->restoration_float = malloc(3 * CROP * CROP * sizeof(float));
+    memset(f->classes, 1, CROP * CROP);
+    for (int i = 0; i < 3 * CROP * CROP; i++)
+        f->restoration_float[i] = 255;
+    struct step step = {.r = r, .width = CROP, .height = CROP};
+    if (paste_layers(&step, &err))
+        fail_msg("%s", err.text);
+    assert_int_equal(step.layer_count, 1);
+    assert_int_equal(step.layers[0].width, CROP);
+    const float *rgba = step.layers[0].rgba;
+    float steepest = 0;
+    for (int i = 0; i < CROP; i++) {
+        assert_true(rgba[4 * i + 3] <= 0 && rgba[4 * (i * CROP + CROP - 1) + 3] <= 0);
+        for (int k = 1; k < CROP; k++) { /* along a row and along a column */
+            steepest = fmaxf(steepest, fabsf(rgba[4 * (i * CROP + k) + 3] - rgba[4 * (i * CROP + k - 1) + 3]));
+            steepest = fmaxf(steepest, fabsf(rgba[4 * (k * CROP + i) + 3] - rgba[4 * ((k - 1) * CROP + i) + 3]));
+        }
+    }
+    assert_true(steepest > 0.02f && steepest <= 1 / 32.f);
+    assert_true(rgba[4 * (CROP / 2 * CROP + CROP / 2) + 3] >= 0.9999f);
+    paste_end(&step);
+    restoration_destroy(&r);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(overlapping_faces_add_up)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(overlapping_faces_add_up), cmocka_unit_test(the_mask_fades)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
