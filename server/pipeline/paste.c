@@ -10,6 +10,7 @@
 #include "server/image/similarity.h"
 #include "server/image/warp.h"
 #include "server/pipeline/paste.h"
+#include "server/pipeline/yield.h"
 
 #define PASTE_BAND 64 /* rows warped at a time */
 
@@ -403,6 +404,8 @@ enum error_code paste_layers(struct step *step, struct error *err)
         code = paste_make_layer(step, &r->faces[step->layered], p, err);
         if (step->first > 0 || step_end(step) < r->face_count) /* there are many */
             paste_layered(&r->faces[step->layered]);
+        if (code == OK)
+            yield_layer(step, step->layered);
         if (code == OK)
             code = step_check(step, err);
         step->layers[step->layer_count++] = (struct raster_layer){.rgba = p->layer,

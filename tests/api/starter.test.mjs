@@ -7,7 +7,7 @@ import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { fixture, get, hasShared, post, sharedModels, start, until } from './client.mjs';
+import { fixture, get, hasShared, post, shared, sharedModels, start, until } from './client.mjs';
 import { binary, fixtures, root } from './server.mjs';
 
 const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'restored-starter-'));
@@ -155,4 +155,15 @@ test('the sample has two faces, of 100 px and more', { skip: shipped.length || h
     for (const { box, score } of json.faces) assert.ok(Math.min(box[2] - box[0], box[3] - box[1]) >= 100 && score > 0.97, json.models.detector);
     await server.stop();
   }
+});
+
+// A portrait in which the starter detector finds one face twice, with boxes that overlap less than its limit.
+test('a face that is found twice is restored once', { skip: shipped.length && hasShared ? false : 'there is no models/starter or no ../shared' }, async (context) => {
+  const server = await start({ context, models: [], env: on });
+  const face = fs.readFileSync(path.join(shared, 'photos/aligned_face.png'));
+  const enlarged = await post(server, '/v1/restore', { picture: face, fields: { version: 'none', bg_upsampler: 'none', upscale: '2.734375', ext: 'png' } });
+  assert.equal(enlarged.status, 200);
+  const { json } = await post(server, '/v1/detect', { picture: enlarged.bytes });
+  assert.deepEqual(json.faces.map((f) => [f.action, f.reason]), [['restorable', null], ['skipped', 'it is face 0, found once more']]);
+  await server.stop();
 });

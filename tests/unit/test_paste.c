@@ -1,5 +1,5 @@
-/* Faces that lie over one another in compat, where each is blended with what the earlier ones left, unrounded; and the
- * default's mask at the crop's edge. */
+/* Faces that lie over one another in compat, where each is blended with what the earlier ones left, unrounded; the
+ * default's mask at the crop's edge, and what it leaves of a face that was restored before. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -124,8 +124,88 @@ static void the_mask_fades(void **state)
     restoration_destroy(&r);
 }
 
+/* Faces of one gray each over a background of 120, as the default does it. */
+static void lay(const struct place *places, const float *grays, int count, bool parse, float out[SIDE * SIDE])
+{
+    struct error err = ERROR_INIT;
+    struct restoration *r;
+    if (restoration_create(&r, &err) || image_create(&r->picture, SIDE, SIDE, 3, 8, false, &err) ||
+        image_create(&r->result, SIDE, SIDE, 3, 8, false, &err))
+        fail_msg("%s", err.text);
+    r->options.upscale = 1;
+    r->faces = calloc((size_t)count, sizeof *r->faces);
+    r->face_count = count;
+    for (int i = 0; i < count; i++) {
+        struct face *f = &r->faces[i];
+        f->size = FACE;
+        f->affine[0] = f->affine[4] = 1;
+        f->affine[2] = -places[i].x;
+        f->affine[5] = -places[i].y;
+        f->restoration_float = malloc(sizeof(float) * 3 * FACE * FACE);
+        for (int k = 0; k < 3 * FACE * FACE; k++)
+            f->restoration_float[k] = grays[i];
+        if (parse) {
+            f->classes = malloc(FACE * FACE);
+            memset(f->classes, 1, FACE * FACE);
+        }
+    }
+    struct step step = {.r = r, .width = SIDE, .height = SIDE};
+    if (paste_layers(&step, &err))
+        fail_msg("%s", err.text);
+    for (int y = 0; y < SIDE; y++) {
+        float row[3 * SIDE];
+        for (int i = 0; i < 3 * SIDE; i++)
+            row[i] = 120;
+        paste_background_row(&step, y, row);
+        for (int x = 0; x < SIDE; x++)
+            out[y * SIDE + x] = ((const uint8_t *)r->result->pixels)[3 * (y * SIDE + x)];
+    }
+    paste_end(&step);
+    restoration_destroy(&r);
+}
+
+/* Its eyes, nose and mouth, in 64 px of which the template has 512. */
+static bool among_features(struct place place, int x, int y)
+{
+    x -= place.x;
+    y -= place.y;
+    return x >= 24 && x < 40 && y >= 30 && y < 47;
+}
+
+static void nothing_over_a_restored_face(void **state)
+{
+    (void)state;
+    static const struct place middle = {40, 42};
+    static const float grays[2] = {200, 40};
+    static float first[SIDE * SIDE], second[SIDE * SIDE], both[SIDE * SIDE];
+    for (int parse = 0; parse < 2; parse++)
+        for (int dy = -30; dy <= 30; dy += 10)
+            for (int dx = -39; dx <= 39; dx += 13) {
+                const struct place places[2] = {middle, {middle.x + dx, middle.y + dy}};
+                int kept = 0, features = 0;
+                lay(places, grays, 1, parse, first);
+                lay(places + 1, grays + 1, 1, parse, second);
+                lay(places, grays, 2, parse, both);
+                for (int i = 0; i < SIDE * SIDE; i++) {
+                    const int x = i % SIDE, y = i / SIDE;
+                    if (among_features(middle, x, y)) {
+                        assert_true(first[i] > 190); /* it was restored */
+                        if (!(fabsf(both[i] - first[i]) <= 1))
+                            fail_msg("the second at %d, %d lies over the first: %g instead of %g at %d, %d", dx, dy,
+                                     both[i], first[i], x, y);
+                    } else if (among_features(places[1], x, y)) { /* it keeps what is its own */
+                        features++;
+                        kept += fabsf(both[i] - second[i]) <= 1;
+                    }
+                }
+                if (abs(dx) > 30)
+                    assert_true(kept > features * 9 / 10);
+            }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(overlapping_faces_add_up), cmocka_unit_test(the_mask_fades)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(overlapping_faces_add_up), cmocka_unit_test(the_mask_fades),
+                                       cmocka_unit_test(nothing_over_a_restored_face)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
