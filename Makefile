@@ -36,7 +36,21 @@ HARDEN   += $(if $(findstring -fsanitize,$(CFLAGS)),,$(if $(filter -O1 -O2 -O3 -
 HARDEN   += -ffile-prefix-map=$(CURDIR)=.
 override CFLAGS += -std=c17 $(WARN) -ffp-contract=off -fno-math-errno -pthread $(HARDEN) $(if $(CI),-Werror)
 override LDFLAGS += -pie -Wl,-z,relro,-z,now,-z,noexecstack
-LDLIBS   := -lcurl -lsqlite3 -larchive -lmicrohttpd -lgnutls -ljansson -lpng -ljpeg -lnettle -lz -lm -pthread
+# Formats of pictures beside JPEG and PNG: a build does without those whose libraries are not there (PICTURES= leaves out all).
+PICTURES ?= webp tiff heif jxl jp2
+PICTURE_webp := libwebp libwebpmux libwebpdemux
+PICTURE_tiff := libtiff-4
+PICTURE_heif := libheif
+PICTURE_jxl  := libjxl libjxl_threads
+PICTURE_jp2  := libopenjp2
+PICTURES := $(foreach p,$(PICTURES),$(if $(shell pkg-config --exists $(PICTURE_$p) 2>/dev/null && echo yes),$p))
+override CPPFLAGS += $(patsubst %,-DRESTORED_%,$(shell echo $(PICTURES) | tr a-z A-Z))
+ifneq ($(PICTURES),)
+override CPPFLAGS += $(shell pkg-config --cflags $(foreach p,$(PICTURES),$(PICTURE_$p)))
+PICTURELIBS := $(shell pkg-config --libs $(foreach p,$(PICTURES),$(PICTURE_$p)))
+endif
+PICTURELIBS += -lpng -ljpeg
+LDLIBS   := -lcurl -lsqlite3 -larchive -lmicrohttpd -lgnutls -ljansson $(PICTURELIBS) -lnettle -lz -lm -pthread
 GLSLC    := glslc
 
 RUNTIME  := $(wildcard runtime/*.c runtime/*/*.c)
@@ -167,7 +181,15 @@ $(BUILD)/fixtures/.made: $(BUILD)/make_fixtures
 	$< $(@D)
 	@touch $@
 
-fixtures: $(BUILD)/fixtures/.made
+# Pictures by other programs, in formats that we do not write byte by byte; one folder for all builds.
+FORMATS := build/fixtures/formats
+$(FORMATS)/.made: tests/fixtures/make_formats.sh
+	@rm -rf $(@D)
+	@mkdir -p $(@D)
+	@sh $< $(@D)
+	@touch $@
+
+fixtures: $(BUILD)/fixtures/.made $(FORMATS)/.made
 
 $(BUILD)/make_models: $(BUILD)/tests/bench/make_models.o $(BUILD)/runtime/models/model_random.o \
                       $(patsubst %,$(BUILD)/runtime/base/%.o,error file mem thread utf8)
@@ -175,7 +197,7 @@ $(BUILD)/make_models: $(BUILD)/tests/bench/make_models.o $(BUILD)/runtime/models
 
 $(BUILD)/bench_image: $(BUILD)/tests/bench/bench_image.o $(patsubst %,$(BUILD)/runtime/base/%.o,error file mem thread utf8) \
                       $(patsubst %.c,$(BUILD)/%.o,$(wildcard server/image/*.c))
-	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lpng -ljpeg -lz -lm
+	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(PICTURELIBS) -lz -lm -pthread
 
 $(BUILD)/bench_http_bare: $(BUILD)/tests/bench/bench_http_bare.o
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lmicrohttpd
@@ -200,7 +222,7 @@ check-torch: restored
 # libvulkan-dev libcmocka-dev (apt-get install libjansson-dev:arm64 …).
 ARM64 := $(patsubst %,build-arm64/tests/%,unit/test_cpu unit/test_graph unit/test_weights ops/test_ops golden/test_networks)
 check-arm64:
-	$(MAKE) BUILD=build-arm64 CC=aarch64-linux-gnu-gcc $(ARM64)
+	$(MAKE) BUILD=build-arm64 CC=aarch64-linux-gnu-gcc PICTURES= $(ARM64)
 	set -e; for test in $(ARM64); do RESTORED_TEST_DEVICE=cpu VK_ICD_FILENAMES=none qemu-aarch64 $$test; done
 
 # What tests need of npm, by tests/package-lock.json; the cache is here for users whose home cannot be written.
@@ -225,8 +247,8 @@ clang: # its warnings are the same without optimising
 
 # The fuzzers of what reads checkpoints, pictures and the store of jobs, on files made by make_corpus and make_fixtures. `make fuzz` lets
 # libFuzzer work on each for FUZZ_SECONDS and keeps what it finds in build-fuzz/found; `make fuzz-replay` feeds them the
-# corpus and FUZZ_MUTATIONS fixed variants of each file, with any compiler; fuzz_model, which runs networks, a twentieth of
-# them, and fuzz_store, which writes files, a quarter.
+# corpus and FUZZ_MUTATIONS fixed variants of each file, with any compiler; fuzz_model, which runs networks, and fuzz_formats, whose
+# readers are slow, a twentieth of them, and fuzz_store, which writes files, a quarter.
 FUZZ_SECONDS   ?= 60
 FUZZ_MUTATIONS ?= 2000
 FUZZLIB := $(BUILD)/tests/fuzz/exercise.o $(BUILD)/embed.o $(TESTOBJ)
@@ -242,7 +264,7 @@ fuzz-run: $(FUZZERS:%=$(BUILD)/fuzz/%) $(BUILD)/corpus/.made
 	        -artifact_prefix=$(BUILD)/found/$$f- $(BUILD)/found/$$f $(BUILD)/corpus/$$f; done
 fuzz-replay-run: $(FUZZERS:%=$(BUILD)/replay/%) $(BUILD)/corpus/.made
 	@set -e; for f in $(FUZZERS); do n=$(FUZZ_MUTATIONS); \
-	    case $$f in fuzz_model) n=$$((n / 20)) ;; fuzz_store) n=$$((n / 4)) ;; esac; \
+	    case $$f in fuzz_model | fuzz_formats) n=$$((n / 20)) ;; fuzz_store) n=$$((n / 4)) ;; esac; \
 	    $(BUILD)/replay/$$f $$n $(BUILD)/corpus/$$f; done
 
 $(BUILD)/fuzz/%: $(BUILD)/tests/fuzz/%.o $(FUZZLIB)
@@ -254,11 +276,15 @@ $(BUILD)/replay/%: $(BUILD)/tests/fuzz/%.o $(BUILD)/tests/fuzz/replay.o $(FUZZLI
 $(BUILD)/tests/fuzz/make_corpus: $(BUILD)/tests/fuzz/make_corpus.o $(BUILD)/tests/common/checkpoint_writer.o \
                                  $(BUILD)/tests/common/picture_writer.o $(STORELIB)
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lpng -ljpeg -lsqlite3 -lz -lm
-$(BUILD)/corpus/.made: $(BUILD)/tests/fuzz/make_corpus $(BUILD)/make_fixtures
+$(BUILD)/corpus/.made: $(BUILD)/tests/fuzz/make_corpus $(BUILD)/make_fixtures $(FORMATS)/.made
 	rm -rf $(@D)
 	mkdir -p $(@D)/fuzz_model
 	$< $(@D)
 	$(BUILD)/make_fixtures --tiny $(@D)/fuzz_model
+	mkdir -p $(@D)/fuzz_formats
+	cp $(patsubst %,$(FORMATS)/%,lossy.webp alpha.webp moves.webp turned.tif alpha.tif jpeg.tif fax.tif palette.tif tiles.tif planes.tif \
+	    big.tif pages.tif turned.heic alpha.heic pages.heic lossy.avif lossy.jxl alpha.jxl turned.jxl moves.jxl noted.jp2 alpha.jp2 \
+	    lossy.j2k) $(@D)/fuzz_formats
 	@touch $@
 
 # The sub-make prints nothing when there is nothing to do.

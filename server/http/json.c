@@ -241,14 +241,16 @@ json_t *json_capabilities(const struct config *config, const struct model_store 
                                                 row->detect));
     }
     json_t *answers = json_pack("[s, s, s]", "picture", "application/json", "multipart/mixed");
-    json_t *in = json_array(), *out = json_array();
-    static const enum image_format formats[] = {IMAGE_JPEG, IMAGE_PNG, IMAGE_WEBP};
-    for (int i = 0; i < 3; i++)
-        if (codec_max_side(formats[i]) > 0) { /* we also read what we write */
-            json_array_append_new(in, json_string(image_format_name(formats[i])));
-            json_array_append_new(out, json_string(image_format_name(formats[i])));
-        }
-    return json_pack("{s:s, s:o, s:o, s:{s:o, s:o, s:o}, s:o}", "version", RESTORED_VERSION, "options", options,
-                     "fields", fields, "formats", "in", in, "out", out, "answers", answers, "limits",
-                     json_limits(config));
+    json_t *in = json_array(), *out = json_array(), *missing = json_array();
+    for (enum image_format format = IMAGE_JPEG; format < IMAGE_FORMAT_COUNT; format++) {
+        if (codec_reads(format))
+            json_array_append_new(in, json_string(image_format_name(format)));
+        if (codec_max_side(format) > 0)
+            json_array_append_new(out, json_string(image_format_name(format)));
+        if (codec_missing(format))
+            json_array_append_new(missing, json_string(image_format_name(format)));
+    }
+    return json_pack("{s:s, s:o, s:o, s:{s:o, s:o, s:o, s:o}, s:o}", "version", RESTORED_VERSION, "options", options,
+                     "fields", fields, "formats", "in", in, "out", out, "missing", missing, "answers", answers,
+                     "limits", json_limits(config));
 }

@@ -493,8 +493,13 @@ static json_t *openapi_form(enum openapi_body body, bool picture)
     if (picture && body != BODY_ESTIMATE)
         json_object_set_new(schema, "required", json_pack("[s]", "image"));
     json_t *form = json_pack("{s:o, s:o}", "schema", schema, "examples", examples_of);
+    char types[200] = "";
+    for (enum image_format format = IMAGE_JPEG; format < IMAGE_FORMAT_COUNT; format++)
+        if (codec_reads(format))
+            snprintf(types + strlen(types), sizeof types - strlen(types), "%s%s", *types ? ", " : "",
+                     codec_media_type(format));
     if (picture)
-        json_object_set_new(form, "encoding", json_pack("{s:{s:s}}", "image", "contentType", "image/jpeg, image/png"));
+        json_object_set_new(form, "encoding", json_pack("{s:{s:s}}", "image", "contentType", types));
     return form;
 }
 
@@ -507,7 +512,7 @@ static json_t *openapi_body(enum openapi_body body, const struct config *config)
         json_object_set_new(content, "application/x-www-form-urlencoded", openapi_form(body, false));
     for (int format = IMAGE_JPEG; format <= IMAGE_FORMAT_COUNT; format++) {
         const bool last = format == IMAGE_FORMAT_COUNT;
-        if (!last && codec_max_side((enum image_format)format) <= 0)
+        if (!last && !codec_reads((enum image_format)format))
             continue;
         json_object_set_new(content, last ? "application/octet-stream" : codec_media_type((enum image_format)format),
                             json_pack("{s:o, s:{s:{s:s, s:s}}}", "schema", openapi_schema("binary", NULL), "examples",

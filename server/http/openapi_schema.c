@@ -403,6 +403,8 @@ static const struct schema_member {
     {"CapabilityField", "detect", "boolean", "POST /v1/detect takes it too"},
     {"Formats", "in", "=@format[]", NULL},
     {"Formats", "out", "=@format[]", NULL},
+    {"Formats", "missing", "=@format[]",
+     "formats that this build cannot read or write, because it was made without their libraries"},
     {"Formats", "answers", "string[]", NULL},
     {"Capabilities", "version", "string", NULL},
     {"Capabilities", "options", "CapabilityOption[]", NULL},

@@ -54,8 +54,11 @@ static bool route_restore_wants_both(const char *accept)
 {
     bool named;
     int both = header_accept(accept, "multipart/mixed", &named);
-    return named && both > 0 && both >= header_accept(accept, "application/json", NULL) &&
-           both >= header_accept(accept, "image/png", NULL) && both >= header_accept(accept, "image/jpeg", NULL);
+    bool best = named && both > 0 && both >= header_accept(accept, "application/json", NULL);
+    for (int format = IMAGE_JPEG; best && format < IMAGE_FORMAT_COUNT; format++)
+        if (codec_max_side((enum image_format)format) > 0)
+            best = both >= header_accept(accept, codec_media_type((enum image_format)format), NULL);
+    return best;
 }
 
 /* Faces need an answer with room for them. */

@@ -2,11 +2,13 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "server/image/codec_row.h"
 #include "server/image/icc.h"
 
-static const struct codec_row *const codec_rows[] = {&codec_jpeg, &codec_png};
+static const struct codec_row *const codec_rows[] = {&codec_jpeg, &codec_png,  &codec_webp, &codec_tiff,
+                                                     &codec_avif, &codec_heic, &codec_jxl,  &codec_jp2};
 #define CODEC_COUNT (sizeof codec_rows / sizeof codec_rows[0])
 #define CODEC_NAMES "a JPEG or PNG"
 
@@ -34,16 +36,32 @@ static enum error_code codec_recognise(const uint8_t *bytes, size_t size, const 
                           : "this is empty; use " CODEC_NAMES);
 }
 
-enum error_code codec_probe(const uint8_t *bytes, size_t size, struct codec_info *out, struct error *err)
+enum error_code codec_probe_page(const uint8_t *bytes, size_t size, int page, struct codec_info *out, struct error *err)
 {
     const struct codec_row *row = NULL;
     *out = (struct codec_info){.orientation = 1};
     enum error_code code = codec_recognise(bytes, size, &row, err);
-    return code == OK ? row->probe(bytes, size, out, err) : code;
+    if (code == OK && !row->decode)
+        return error_set(err, ERROR_UNSUPPORTED,
+                         "this is %s, and this build cannot read it, because it was made without %s; use " CODEC_NAMES,
+                         row->title, row->library);
+    if (code == OK)
+        code = row->probe(bytes, size, page, out, err);
+    out->page = page;
+    out->pages = out->pages == CODEC_MANY ? 0 : out->pages < 1 ? 1 : out->pages;
+    if (code == OK && out->pages && page > out->pages)
+        code = error_set(err, ERROR_INVALID, "page: the file has %d page%s; allowed: 1%s%.0d", out->pages,
+                         out->pages > 1 ? "s" : "", out->pages > 1 ? " to " : "", out->pages > 1 ? out->pages : 0);
+    return code;
 }
 
-enum error_code codec_decode_damaged(const uint8_t *bytes, size_t size, uint64_t max_pixels, struct image **out,
-                                     struct codec_info *info, struct codec_damage *damage, struct error *err)
+enum error_code codec_probe(const uint8_t *bytes, size_t size, struct codec_info *out, struct error *err)
+{
+    return codec_probe_page(bytes, size, 1, out, err);
+}
+
+enum error_code codec_decode_page(const uint8_t *bytes, size_t size, int page, uint64_t max_pixels, struct image **out,
+                                  struct codec_info *info, struct codec_damage *damage, struct error *err)
 {
     struct codec_info own;
     struct error local = ERROR_INIT;
@@ -52,7 +70,7 @@ enum error_code codec_decode_damaged(const uint8_t *bytes, size_t size, uint64_t
         *damage = (struct codec_damage){0};
     if (!info)
         info = &own;
-    enum error_code code = codec_probe(bytes, size, info, err);
+    enum error_code code = codec_probe_page(bytes, size, page, info, err);
     if (code != OK)
         return code;
     uint64_t pixels = (uint64_t)info->width * (uint64_t)info->height;
@@ -62,12 +80,14 @@ enum error_code codec_decode_damaged(const uint8_t *bytes, size_t size, uint64_t
     const struct codec_row *row = codec_of(info->format);
     struct image *image = NULL;
     code = row->decode(bytes, size, info, &image, &local);
-    if (code == ERROR_CORRUPT && damage) {
+    if (code == ERROR_CORRUPT && damage && row->salvage) {
         error_clear(&local);
         code = row->salvage(bytes, size, &image, damage, &local);
     }
     if (code == OK)
         code = image_orient(image, info->orientation, &local);
+    if (code == OK && (image->width != info->width || image->height != info->height))
+        code = codec_damaged(&local, row->title, "its header promised another size");
     if (code != OK) {
         image_destroy(&image);
         error_set(err, code, "%s", local.text);
@@ -82,7 +102,7 @@ enum error_code codec_decode_damaged(const uint8_t *bytes, size_t size, uint64_t
 enum error_code codec_decode(const uint8_t *bytes, size_t size, uint64_t max_pixels, struct image **out,
                              struct codec_info *info, struct error *err)
 {
-    return codec_decode_damaged(bytes, size, max_pixels, out, info, NULL, err);
+    return codec_decode_page(bytes, size, 1, max_pixels, out, info, NULL, err);
 }
 
 enum error_code codec_encode(const struct image *image, enum image_format format, struct codec_options options,
@@ -90,8 +110,8 @@ enum error_code codec_encode(const struct image *image, enum image_format format
 {
     const struct codec_row *row = codec_of(format);
     *out = (struct codec_output){0};
-    if (!row)
-        return error_set(err, ERROR_UNSUPPORTED, "%s cannot be written yet; use jpg or png", image_format_name(format));
+    if (!row || !row->encode)
+        return error_set(err, ERROR_UNSUPPORTED, "%s cannot be written; use jpg or png", image_format_name(format));
     if (image->width > row->max_side || image->height > row->max_side)
         return error_set(err, ERROR_TOO_LARGE, "a %s can have at most %d pixels a side, the result has %d×%d",
                          image_format_name(format), row->max_side, image->width, image->height);
@@ -105,19 +125,59 @@ enum error_code codec_encode(const struct image *image, enum image_format format
 int codec_max_side(enum image_format format)
 {
     const struct codec_row *row = codec_of(format);
-    return row ? row->max_side : 0;
+    return row && row->encode ? row->max_side : 0;
+}
+
+bool codec_reads(enum image_format format)
+{
+    const struct codec_row *row = codec_of(format);
+    return row && row->decode;
+}
+
+const char *codec_missing(enum image_format format)
+{
+    const struct codec_row *row = codec_of(format);
+    return row && !row->decode ? row->library : NULL;
+}
+
+bool codec_salvages(enum image_format format)
+{
+    const struct codec_row *row = codec_of(format);
+    return row && row->salvage;
+}
+
+enum image_format codec_result_format(enum image_format format, bool alpha)
+{
+    const struct codec_row *row = codec_of(format);
+    return codec_max_side(format) ? format : row && row->lossy && !alpha ? IMAGE_JPEG : IMAGE_PNG;
+}
+
+enum image_format codec_of_extension(const char *extension)
+{
+    static const struct {
+        const char *spelling;
+        enum image_format format;
+    } others[] = {{"jpeg", IMAGE_JPEG}, {"jpe", IMAGE_JPEG}, {"jfif", IMAGE_JPEG}, {"tiff", IMAGE_TIFF},
+                  {"heif", IMAGE_HEIC}, {"j2k", IMAGE_JP2},  {"j2c", IMAGE_JP2},   {"jpx", IMAGE_JP2}};
+    for (size_t i = 0; i < CODEC_COUNT; i++)
+        if (!strcasecmp(extension, codec_rows[i]->extension))
+            return codec_rows[i]->format;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (!strcasecmp(extension, others[i].spelling))
+            return others[i].format;
+    return IMAGE_NONE;
 }
 
 const char *codec_extension(enum image_format format)
 {
     const struct codec_row *row = codec_of(format);
-    return row ? row->extension : format == IMAGE_WEBP ? "webp" : "";
+    return row ? row->extension : "";
 }
 
 const char *codec_media_type(enum image_format format)
 {
     const struct codec_row *row = codec_of(format);
-    return row ? row->media_type : format == IMAGE_WEBP ? "image/webp" : "application/octet-stream";
+    return row ? row->media_type : "application/octet-stream";
 }
 
 void codec_gray_rows(struct image *image, int first)
@@ -156,6 +216,75 @@ void codec_set_size(struct codec_info *info, uint32_t stored_width, uint32_t sto
     info->orientation = orientation;
     info->width = (int)(swap ? stored_height : stored_width);
     info->height = (int)(swap ? stored_width : stored_height);
+}
+
+void codec_interleave(const struct image *image, size_t y, uint8_t *line, bool to_line)
+{
+    size_t sample = (size_t)image->bits / 8, colour = (size_t)image->channels * sample;
+    size_t at = y * (size_t)image->width;
+    uint8_t *pixels = (uint8_t *)image->pixels + at * colour, *alpha = (uint8_t *)image->alpha + at * sample;
+    for (int x = 0; x < image->width; x++, pixels += colour, alpha += sample, line += colour + sample) {
+        memcpy(to_line ? line : pixels, to_line ? pixels : line, colour);
+        memcpy(to_line ? line + colour : alpha, to_line ? alpha : line + colour, sample);
+    }
+}
+
+void codec_unpremultiply(struct image *image)
+{
+    const size_t pixels = (size_t)image->width * (size_t)image->height, channels = (size_t)image->channels;
+    const unsigned most = image->bits == 16 ? 65535 : 255;
+    for (size_t i = 0; i < pixels; i++) {
+        const unsigned alpha = image->bits == 16 ? ((uint16_t *)image->alpha)[i] : ((uint8_t *)image->alpha)[i];
+        for (size_t c = i * channels; alpha && alpha < most && c < (i + 1) * channels; c++) {
+            const uint64_t v = image->bits == 16 ? ((uint16_t *)image->pixels)[c] : ((uint8_t *)image->pixels)[c];
+            const uint64_t straight = (v * most + alpha / 2) / alpha, value = straight < most ? straight : most;
+            if (image->bits == 16)
+                ((uint16_t *)image->pixels)[c] = (uint16_t)value;
+            else
+                ((uint8_t *)image->pixels)[c] = (uint8_t)value;
+        }
+    }
+}
+
+static void codec_widen_plane(uint16_t *samples, size_t count, unsigned most)
+{
+    for (size_t i = 0; i < count; i++)
+        samples[i] = (uint16_t)(((samples[i] < most ? samples[i] : most) * 65535u + most / 2) / most);
+}
+
+void codec_widen(struct image *image, int bits)
+{
+    const size_t pixels = (size_t)image->width * (size_t)image->height;
+    codec_widen_plane(image->pixels, pixels * (size_t)image->channels, (1u << bits) - 1);
+    if (image->alpha)
+        codec_widen_plane(image->alpha, pixels, (1u << bits) - 1);
+}
+
+enum error_code codec_damaged(struct error *err, const char *title, const char *detail)
+{
+    error_set(err, ERROR_CORRUPT, "this is %s that is damaged or cut short", title);
+    error_detail(err, "%s", detail ? detail : "");
+    return ERROR_CORRUPT;
+}
+
+bool codec_next_box(const uint8_t **at, const uint8_t *end, struct codec_box *out)
+{
+    if (end - *at < 8)
+        return false;
+    uint64_t size = codec_big(*at, 4), head = 8;
+    out->type = *at + 4;
+    if (size == 1 && end - *at >= 16) {
+        size = codec_big(*at + 8, 8);
+        head = 16;
+    }
+    if (size == 0 || size > (uint64_t)(end - *at))
+        size = (uint64_t)(end - *at);
+    if (size < head)
+        return false;
+    out->data = *at + head;
+    out->size = (size_t)(size - head);
+    *at += size;
+    return true;
 }
 
 bool codec_icc_fits(const struct image *image)

@@ -1,6 +1,6 @@
 /* Picture files: recognising the format (by magic bytes, never by name), decoding under a pixel limit that is checked
- * in the header, and encoding. One table row for each format; codec_jpeg.c and codec_png.c do the work. Thread-safety:
- * functions without state. */
+ * in the header, and encoding. One table row for each format; codec_NAME.c do the work. Headers are read by our own
+ * bounded walks, pixels by libraries, some of which a build may lack. Thread-safety: functions without state. */
 #ifndef SERVER_IMAGE_CODEC_H
 #define SERVER_IMAGE_CODEC_H
 
@@ -9,15 +9,21 @@
 struct codec_info {
     enum image_format format;
     int width, height; /* as displayed, after EXIF orientation */
-    int bits;          /* of a sample: 8 or 16 (fewer than 8 count as 8) */
+    int bits;          /* of a sample: 8 or 16 (fewer than 8 count as 8, between them as 16) */
     int channels;      /* in the file: 1 gray, 2 gray+alpha, 3 RGB or palette, 4 RGB+alpha or CMYK */
     bool alpha;
     int orientation; /* EXIF 1..8; 1 when there is none */
+    int page, pages; /* which of how many pages or frames this is, from 1; pages 0: several, which were not counted */
 };
 
+#define CODEC_PAGES 9999 /* the last that can be asked for */
+
 /* Reads only the header and allocates nothing that depends on the picture's size. ERROR_UNSUPPORTED for bytes that are
- * not a JPEG or PNG (the text names the format if it is one that people send); ERROR_CORRUPT for a broken header;
- * ERROR_TOO_LARGE for sides beyond what the library reads. */
+ * not in a format that this build reads (the text names the format if it is one that people send); ERROR_CORRUPT for a
+ * broken header; ERROR_TOO_LARGE for sides beyond what the library reads; ERROR_INVALID: there is no such page. */
+enum error_code codec_probe_page(const uint8_t *bytes, size_t size, int page, struct codec_info *out,
+                                 struct error *err) MUST_CHECK;
+/* The same of the first page. */
 enum error_code codec_probe(const uint8_t *bytes, size_t size, struct codec_info *out, struct error *err) MUST_CHECK;
 
 /* Decodes in the file's own depth (gray stays gray, 16 bit stays; CMYK becomes RGB), turned upright, metadata kept.
@@ -32,11 +38,13 @@ struct codec_damage {
     bool cut;       /* the file ends there and the rows below are gray; else they may hold anything */
 };
 
-/* As codec_decode, but a damaged file is read as far as possible, if any of its rows can be read. damage->rows is 0 for
- * an undamaged file. */
-enum error_code codec_decode_damaged(const uint8_t *bytes, size_t size, uint64_t max_pixels, struct image **out,
-                                     struct codec_info *info, struct codec_damage *damage,
-                                     struct error *err) MUST_CHECK;
+/* As codec_decode, but of any page. damage not NULL: a damaged file is read as far as possible, if any of its rows can
+ * be read and codec_salvages its format. damage->rows is 0 for an undamaged file. */
+enum error_code codec_decode_page(const uint8_t *bytes, size_t size, int page, uint64_t max_pixels, struct image **out,
+                                  struct codec_info *info, struct codec_damage *damage, struct error *err) MUST_CHECK;
+
+/* Whether the rows above the damage of such a file can be read. */
+bool codec_salvages(enum image_format format);
 
 /* For photos, run lengths of filtered rows come within some 10 % of zlib's level 6, in a fifth of the time. */
 #define CODEC_PNG_LEVEL 1
@@ -63,6 +71,17 @@ enum error_code codec_encode(const struct image *image, enum image_format format
 
 /* The longest side that a format can hold, px (JPEG 65500, libjpeg's limit; PNG 2^31-1); 0 when we cannot write it. */
 int codec_max_side(enum image_format format);
+
+/* Whether this build reads the format; and the library that it lacks for that, NULL: none. */
+bool codec_reads(enum image_format format);
+const char *codec_missing(enum image_format format);
+
+/* The format of the result of such a picture if nobody chose one: its own if we write that, else PNG or JPEG. */
+enum image_format codec_result_format(enum image_format format, bool alpha);
+
+/* The format whose files have this extension, in any case and spelling ("jpeg", "TIF"); IMAGE_NONE: none that we know.
+ */
+enum image_format codec_of_extension(const char *extension);
 
 /* "jpg", "png" · "image/jpeg", "image/png". */
 const char *codec_extension(enum image_format format);

@@ -56,8 +56,10 @@ static void codec_jpeg_header(struct jpeg_reader *r, const uint8_t *bytes, size_
     }
 }
 
-static enum error_code codec_jpeg_probe(const uint8_t *bytes, size_t size, struct codec_info *out, struct error *err)
+static enum error_code codec_jpeg_probe(const uint8_t *bytes, size_t size, int page, struct codec_info *out,
+                                        struct error *err)
 {
+    (void)page;
     struct jpeg_header header;
     enum error_code code = jpeg_header_read(bytes, size, &header, err);
     if (code)
@@ -277,6 +279,8 @@ static enum error_code codec_jpeg_encode(const struct image *image, struct codec
 const struct codec_row codec_jpeg = {.format = IMAGE_JPEG,
                                      .extension = "jpg",
                                      .media_type = "image/jpeg",
+                                     .title = "a JPEG",
+                                     .lossy = true,
                                      .max_side = JPEG_MAX_DIMENSION,
                                      .matches = codec_jpeg_matches,
                                      .probe = codec_jpeg_probe,

@@ -1,4 +1,4 @@
-/* Names of files that are not JPEG or PNG: the formats that people send most, and what to do about each. */
+/* Names of files in formats that are not read: those that people send most, and what to do about each. */
 #include <ctype.h>
 #include <string.h>
 #include <strings.h>
@@ -33,11 +33,13 @@ static uint32_t other_number(const struct tiff *tiff, size_t at, int count)
 
 /* Whether a TIFF is a camera's: DNG says so, and NEF, ARW and their like have a maker and put the picture into
  * directories below the first one. */
-static bool other_is_raw(const uint8_t *bytes, size_t size)
+bool codec_is_raw(const uint8_t *bytes, size_t size)
 {
     const struct tiff tiff = {bytes, size, size > 0 && bytes[0] == 'M'};
     bool make = false, below = false;
-    if (size < 8)
+    if (other_at(bytes, size, 8, "CR", 2))
+        return true;
+    if (size < 8 || bytes[2] == '+' || bytes[3] == '+')
         return false;
     size_t at = other_number(&tiff, 4, 4);
     if (at > size - 2)
@@ -87,10 +89,6 @@ static const struct {
     RAW("FOVb"),
     RAW("\0MRM"),
     ROW(6, "HEAPCCDR", RAW_FILE),
-    ROW(0, "\xff\x0a", "this is a JPEG XL picture, which cannot be read yet; " CONVERT),
-    ROW(4, "JXL ", "this is a JPEG XL picture, which cannot be read yet; " CONVERT),
-    ROW(4, "jP  ", "this is a JPEG 2000 picture, which cannot be read yet; " CONVERT),
-    ROW(0, "\xff\x4f\xff\x51", "this is a JPEG 2000 picture, which cannot be read yet; " CONVERT),
     ROW(0, "II\xbc", "this is a JPEG XR picture, which cannot be read yet; " CONVERT),
     ROW(0, "8BPS", "this is a Photoshop file, which cannot be read; " CONVERT),
     ROW(0, "gimp xcf", "this is a GIMP file, which cannot be read; " CONVERT),
@@ -106,7 +104,6 @@ static const struct {
     ROW(0, "7z\xbc\xaf", "this is a 7z archive; unpack it and use the pictures in it"),
     ROW(0, "\x1a\x45\xdf\xa3", "this is a video, not a picture; export a single frame as JPEG or PNG"),
     ROW(8, "AVI ", "this is a video, not a picture; export a single frame as JPEG or PNG"),
-    ROW(8, "WEBP", "this is a WebP picture, which cannot be read yet; " CONVERT),
 #undef RAW
 #undef ROW
 };
@@ -154,21 +151,12 @@ static const char *other_text(const uint8_t *bytes, size_t size)
 const char *codec_other(const uint8_t *bytes, size_t size)
 {
     if (other_at(bytes, size, 4, "ftyp", 4)) {
-        if (other_has_brand(bytes, size, "avifavis"))
-            return "this is an AVIF picture, which cannot be read yet; " CONVERT;
-        if (other_has_brand(bytes, size, "heicheixheimheishevchevxmif1msf1"))
-            return "this is a HEIC picture, which cannot be read yet; " CONVERT
-                   " (iPhones take JPEGs under Settings, Camera, Formats, Most Compatible)";
         if (other_has_brand(bytes, size, "crx "))
             return RAW_FILE;
         return "this is a video, not a picture; export a single frame as JPEG or PNG";
     }
-    if (other_at(bytes, size, 0, "II*\0", 4) || other_at(bytes, size, 0, "MM\0*", 4) ||
-        other_at(bytes, size, 0, "II+\0", 4) || other_at(bytes, size, 0, "MM\0+", 4)) {
-        if (other_at(bytes, size, 8, "CR", 2) || (bytes[2] != '+' && bytes[3] != '+' && other_is_raw(bytes, size)))
-            return RAW_FILE;
-        return "this is a TIFF, which cannot be read yet; " CONVERT;
-    }
+    if (size >= 4 && (!memcmp(bytes, "II*\0", 4) || !memcmp(bytes, "MM\0*", 4)))
+        return RAW_FILE; /* all others are recognised as TIFFs */
     for (size_t i = 0; i < sizeof other_rows / sizeof *other_rows; i++)
         if (other_at(bytes, size, other_rows[i].offset, other_rows[i].magic, other_rows[i].length))
             return other_rows[i].sentence;

@@ -100,8 +100,10 @@ static enum error_code codec_png_walk(const uint8_t *bytes, size_t size, struct 
     return OK;
 }
 
-static enum error_code codec_png_probe(const uint8_t *bytes, size_t size, struct codec_info *out, struct error *err)
+static enum error_code codec_png_probe(const uint8_t *bytes, size_t size, int page, struct codec_info *out,
+                                       struct error *err)
 {
+    (void)page;
     static const uint8_t channels[7] = {1, 0, 3, 3, 2, 0, 4}; /* by colour type: gray, RGB, palette, with alpha */
     const uint8_t *header = bytes + sizeof codec_png_magic;   /* length, name, 13 bytes, CRC */
     if (size < sizeof codec_png_magic + 25 || codec_png_u32(header) != 13 || memcmp(header + 4, "IHDR", 4) != 0)
@@ -132,18 +134,6 @@ static void codec_png_read(png_structp png, png_bytep to, size_t size)
         png_error(png, "unexpected end of file");
     memcpy(to, t->bytes + t->at, size);
     t->at += size;
-}
-
-/* Copies row y between the picture's planes and one line of interleaved samples with alpha last. */
-static void codec_png_row(const struct image *image, size_t y, uint8_t *line, bool to_line)
-{
-    size_t sample = (size_t)image->bits / 8, colour = (size_t)image->channels * sample;
-    size_t at = y * (size_t)image->width;
-    uint8_t *pixels = (uint8_t *)image->pixels + at * colour, *alpha = (uint8_t *)image->alpha + at * sample;
-    for (int x = 0; x < image->width; x++, pixels += colour, alpha += sample, line += colour + sample) {
-        memcpy(to_line ? line : pixels, to_line ? pixels : line, colour);
-        memcpy(to_line ? line + colour : alpha, to_line ? alpha : line + colour, sample);
-    }
 }
 
 /* Unused chunks are skipped, so that they cost nothing. A wrong CRC anywhere means damage. */
@@ -274,10 +264,10 @@ static bool codec_png_try_decode(struct png_task *t)
     for (int pass = 0; pass < passes; pass++)
         for (size_t y = 0; y < (size_t)height; y++) {
             if (alpha && pass > 0) /* a pass writes only its own pixels of the row */
-                codec_png_row(t->image, y, t->line, true);
+                codec_interleave(t->image, y, t->line, true);
             png_read_row(png, alpha ? t->line : (uint8_t *)t->image->pixels + y * stride, NULL);
             if (alpha)
-                codec_png_row(t->image, y, t->line, false);
+                codec_interleave(t->image, y, t->line, false);
             if (passes == 1)
                 t->rows = (int)y + 1;
         }
@@ -395,7 +385,7 @@ static void codec_png_source(const void *context, int y, uint8_t *line)
     const struct image *image = context;
     size_t n = (size_t)image->width * (size_t)image->channels * (size_t)(image->bits / 8);
     if (image->alpha) {
-        codec_png_row(image, (size_t)y, line, true);
+        codec_interleave(image, (size_t)y, line, true);
         n += (size_t)image->width * (size_t)(image->bits / 8);
     } else {
         memcpy(line, (const uint8_t *)image->pixels + (size_t)y * n, n);
@@ -468,6 +458,7 @@ static enum error_code codec_png_encode(const struct image *image, struct codec_
 const struct codec_row codec_png = {.format = IMAGE_PNG,
                                     .extension = "png",
                                     .media_type = "image/png",
+                                    .title = "a PNG",
                                     .max_side = PNG_SIDE,
                                     .matches = codec_png_matches,
                                     .probe = codec_png_probe,

@@ -240,7 +240,7 @@ struct view_u8 image_alpha_view(const struct image *image)
 
 const char *image_format_name(enum image_format format)
 {
-    static const char *const names[] = {"none", "jpeg", "png", "webp"};
+    static const char *const names[] = {"none", "jpeg", "png", "webp", "tiff", "avif", "heic", "jxl", "jp2"};
     return names[format];
 }
 

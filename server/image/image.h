@@ -9,8 +9,18 @@
 #include "runtime/base/error.h"
 #include "server/image/view.h"
 
-enum image_format { IMAGE_NONE, IMAGE_JPEG, IMAGE_PNG, IMAGE_WEBP };
-#define IMAGE_FORMAT_COUNT (IMAGE_WEBP + 1)
+enum image_format {
+    IMAGE_NONE,
+    IMAGE_JPEG,
+    IMAGE_PNG,
+    IMAGE_WEBP,
+    IMAGE_TIFF,
+    IMAGE_AVIF,
+    IMAGE_HEIC,
+    IMAGE_JXL,
+    IMAGE_JP2
+};
+#define IMAGE_FORMAT_COUNT (IMAGE_JP2 + 1)
 
 /* Bits of image.notes; image_note_text has the sentence of each. */
 enum image_note {
@@ -71,7 +81,7 @@ enum error_code image_blob_set(struct image_blob *blob, const void *data, size_t
 struct view_u8 image_view(const struct image *image);
 struct view_u8 image_alpha_view(const struct image *image);
 
-/* "jpeg", "png", "webp"; "none". */
+/* "jpeg", "png", "webp", ...; "none". */
 const char *image_format_name(enum image_format format);
 
 /* The sentence of one bit of notes, such as "16-bit samples were reduced to 8 bits"; NULL for no such bit. */

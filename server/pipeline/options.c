@@ -46,12 +46,14 @@ const struct option_row option_rows[] = {
      false},
     {"damaged", "enum", "refuse", "refuse or accept",
      "a file that is damaged or cut short: refuse it, or restore the part that can be read", true},
+    {"page", "integer", "1", "1 to 9999", "which picture of a file that has several pages or frames", true},
 };
 const int option_row_count = sizeof option_rows / sizeof option_rows[0];
 
 void options_init(struct options *options)
 {
-    *options = (struct options){.upscale = 2, .bg_tile = -1, .weight = 1, .quality = 95, .png_level = CODEC_PNG_LEVEL};
+    *options = (struct options){
+        .upscale = 2, .bg_tile = -1, .weight = 1, .quality = 95, .png_level = CODEC_PNG_LEVEL, .page = 1};
     snprintf(options->device, sizeof options->device, "auto");
 }
 
@@ -214,6 +216,7 @@ static const struct option_field {
     {KIND_INTEGER, AT(png_level), 0, 9, NULL},
     {KIND_BOOLEAN, AT(compat), 0, 0, NULL},
     {KIND_CHOICE, AT(damaged), 0, 0, options_damages},
+    {KIND_INTEGER, AT(page), 1, CODEC_PAGES, NULL},
 };
 #undef AT
 _Static_assert(sizeof option_fields / sizeof option_fields[0] == sizeof option_rows / sizeof option_rows[0],

@@ -37,6 +37,7 @@ struct options {
     enum option_damaged damaged;
     int quality;   /* 1..100 */
     int png_level; /* 0..9 */
+    int page;      /* 1..CODEC_PAGES: which picture of the file */
 };
 
 struct option_row {

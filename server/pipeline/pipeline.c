@@ -189,7 +189,7 @@ enum error_code pipeline_resolve(struct restoration *r, const struct model_store
 /* The result's format for a picture in this format. */
 static enum image_format pipeline_format(const struct restoration *r, enum image_format input)
 {
-    enum image_format best = input;
+    enum image_format best = codec_result_format(input, r->in_info.channels % 2 == 0);
     switch (r->options.ext) {
     case FORMAT_PNG:
         return IMAGE_PNG;
@@ -251,7 +251,7 @@ enum error_code pipeline_check(struct restoration *r, const struct model_store *
     const struct model_entry *model[ROLE_COUNT];
     enum error_code code = options_check(&r->options, err);
     if (code == OK)
-        code = codec_probe(r->input, r->input_bytes, &info, err);
+        code = codec_probe_page(r->input, r->input_bytes, r->options.page, &info, err);
     if (code != OK)
         return code;
     r->in_info.width = info.width;
@@ -260,6 +260,7 @@ enum error_code pipeline_check(struct restoration *r, const struct model_store *
     r->in_info.channels = info.channels;
     r->in_info.format = info.format;
     r->in_info.bytes = r->input_bytes;
+    r->in_info.pages = info.pages;
     return pipeline_check_size(r, store, model, err);
 }
 

@@ -89,6 +89,7 @@ struct restoration {
         int width, height, bits, channels;
         enum image_format format;
         uint64_t bytes;
+        int pages; /* of the input: 1; more; 0: several, not counted */
     } in_info, out_info;
     struct face *faces;
     int face_count;
@@ -155,8 +156,8 @@ void pipeline_forget(struct worker_context *context);
 enum error_code pipeline_run(struct restoration *r, struct worker_context *context, struct error *err) MUST_CHECK;
 
 /* Checked before queueing, from the header alone: UNSUPPORTED, CORRUPT, TOO_LARGE (pixels, or a result too large for
- * the format), or INVALID for an option that this picture or installation cannot serve (unknown model, webp). Fills
- * in_info. */
+ * the format), or INVALID for an option that this picture or installation cannot serve (unknown model, a page that is
+ * not there). Fills in_info. */
 enum error_code pipeline_check(struct restoration *r, const struct model_store *store, struct error *err) MUST_CHECK;
 
 /* The same without a picture: the owner has set in_info's width, height and format. model: those that the options ask

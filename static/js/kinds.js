@@ -3,13 +3,14 @@ import { list } from './dom.js';
 import { state } from './state.js';
 
 export const names = { png: 'PNG', jpg: 'JPEG', jpeg: 'JPEG', webp: 'WebP', heic: 'HEIC', avif: 'AVIF', tiff: 'TIFF', gif: 'GIF',
-  bmp: 'BMP', jxl: 'JPEG XL', raw: 'RAW', psd: 'Photoshop', svg: 'SVG', pdf: 'PDF' };
+  bmp: 'BMP', jxl: 'JPEG XL', jp2: 'JPEG 2000', raw: 'RAW', psd: 'Photoshop', svg: 'SVG', pdf: 'PDF' };
 
 const kinds = [
   ['jpeg', /^\xff\xd8\xff/], ['png', /^\x89PNG\r\n\x1a\n/], ['webp', /^RIFF[^]{4}WEBP/],
   ['avif', /^[^]{4}ftypavi/], ['heic', /^[^]{4}ftyp(he|mif1|msf1)/],
   ['raw', /^(II\x2a\0[^]{4}CR|IIU\0|FUJIFILMCCD-RAW|IIRO|[^]{4}ftypcrx)/], ['tiff', /^(II[\x2a\x2b]\0|MM\0[\x2a\x2b])/],
-  ['gif', /^GIF8/], ['bmp', /^BM/], ['jxl', /^(\xff\x0a|\0\0\0\x0cJXL )/], ['psd', /^8BPS/], ['pdf', /^%PDF-/],
+  ['gif', /^GIF8/], ['bmp', /^BM/], ['jxl', /^(\xff\x0a|\0\0\0\x0cJXL )/], ['jp2', /^(\0\0\0\x0cjP  |\xff\x4f\xff\x51)/],
+  ['psd', /^8BPS/], ['pdf', /^%PDF-/],
   ['svg', /^(\xef\xbb\xbf)?\s*<(\?xml|svg)/],
 ];
 

@@ -13,6 +13,7 @@ export const labels = {
   detector: ['Face finder', 'The network that looks for faces.'],
   seed: ['Variation', 'Any number changes fine detail, such as hair. Leave it empty to get the same result every time.'],
   suffix: ['Added to the file name', 'For example “restored”: photo.jpg becomes photo_restored.jpg.'],
+  page: ['Page', 'Which picture, where a file has several pages or frames.'],
   quality: ['JPEG quality', '1 to 100. A higher number looks better and makes a larger file.'],
   png_level: ['PNG compression', '0 to 9. A higher number makes a smaller file but takes longer. The picture is the same.'],
   device: ['Device', 'The graphics card or processor that does the work.'],
@@ -23,7 +24,7 @@ export const labels = {
 
 export const groups = [
   ['Faces', ['only_center_face', 'faces', 'aligned', 'parse', 'seed', 'detector']],
-  ['File', ['suffix', 'quality', 'png_level']],
+  ['File', ['suffix', 'page', 'quality', 'png_level']],
   ['Speed and memory', ['device', 'precision', 'bg_tile']],
   ['Other', ['compat']],
 ];

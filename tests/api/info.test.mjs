@@ -51,11 +51,11 @@ test('/v1/models, with sums that come a little later', async () => {
 test('/v1/capabilities', async () => {
   const { json } = await get(server, '/v1/capabilities');
   assert.match(json.version, /^\d+\.\d+\.\d+$/);
-  assert.deepEqual(json.formats, { in: ['jpeg', 'png'], out: ['jpeg', 'png'], answers: ['picture', 'application/json', 'multipart/mixed'] });
+  assert.deepEqual(json.formats, { in: ['jpeg', 'png', 'webp', 'tiff', 'avif', 'heic', 'jxl', 'jp2'], out: ['jpeg', 'png'], missing: [], answers: ['picture', 'application/json', 'multipart/mixed'] });
   assert.equal(json.limits.body_bytes, 67108864);
   assert.equal(json.limits.queue, 64);
   const row = (name) => json.options.find((o) => o.name === name);
-  for (const name of ['version', 'upscale', 'bg_upsampler', 'bg_tile', 'only_center_face', 'aligned', 'ext', 'suffix', 'weight', 'seed', 'parse', 'faces', 'device', 'precision', 'quality', 'png_level', 'detector', 'compat'])
+  for (const name of ['version', 'upscale', 'bg_upsampler', 'bg_tile', 'only_center_face', 'aligned', 'ext', 'suffix', 'weight', 'seed', 'parse', 'faces', 'device', 'precision', 'quality', 'png_level', 'page', 'detector', 'compat'])
     assert.ok(row(name)?.help && row(name).allowed, name);
   assert.equal(row('upscale').default, 2);
   assert.deepEqual([row('upscale').type, row('upscale').minimum, row('upscale').maximum], ['number', 1, 8]);

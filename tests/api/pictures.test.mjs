@@ -18,7 +18,8 @@ describe('broken', () => {
     ['a text named .png', Buffer.from('This is no picture.\n'), 415],
     ['random bytes', Buffer.from(Array.from({ length: 3000 }, (_, i) => (i * 7919) % 251)), 415],
     ['a GIF', Buffer.from('GIF89a\x01\x00\x01\x00\x00\x00\x00;', 'latin1'), 415],
-    ['a WebP', Buffer.from('RIFF\x24\x00\x00\x00WEBPVP8 \x18\x00\x00\x00aaaaaaaaaaaaaaaaaaaaaaaa', 'latin1'), 415],
+    ['a WebP without a size', Buffer.from('RIFF\x24\x00\x00\x00WEBPVP8 \x18\x00\x00\x00aaaaaaaaaaaaaaaaaaaaaaaa', 'latin1'), 422],
+    ['a TIFF that ends early', Buffer.from('II*\0\x08\0\0\0', 'latin1'), 422],
     ['a JPEG cut in the middle', jpeg.subarray(0, jpeg.length / 2), 422],
     ['a JPEG without its last bytes', jpeg.subarray(0, jpeg.length - 8), 422],
     ['a JPEG cut in the header', jpeg.subarray(0, 30), 422],
@@ -96,6 +97,29 @@ describe('kinds', () => {
     }
     const auto = await restore(fixture('picture.jpg'));
     assert.equal(auto.type, 'image/jpeg');
+  });
+
+  test('every other format that is read, and pages', async () => {
+    const formats = (name) => fixture(`formats/${name}`);
+    const expected = decodePng(formats('colour.png')), negative = decodePng(formats('negative.png'));
+    for (const name of ['lossy.webp', 'plain.tif', 'lossy.avif', 'lossy.heic', 'lossless.jxl', 'lossless.jp2']) {
+      const answer = await restore(formats(name), { upscale: '1', ext: 'png' });
+      assert.equal(answer.status, 200, `${name} ${JSON.stringify(answer.json)}`);
+      assert.ok(difference(decodePng(answer.bytes), expected) < 8, name);
+      const auto = await restore(formats(name), { upscale: '1' });
+      assert.equal(auto.type, name === 'plain.tif' ? 'image/png' : 'image/jpeg', name);
+    }
+    for (const name of ['moves.webp', 'pages.tif', 'pages.heic', 'moves.jxl'])
+      for (const page of ['1', '2']) {
+        const r = await report(formats(name), { upscale: '1', page });
+        assert.ok(r.notes.some((note) => new RegExp(`the file has (2|several) pages or frames; number ${page} was`).test(note)), JSON.stringify(r));
+      }
+    assert.ok(difference(decodePng((await restore(formats('pages.tif'), { upscale: '1', page: '2' })).bytes), negative) < 1);
+    assert.equal((await restore(formats('pages.tif'), { page: '3' })).status, 400);
+    const cut = formats('lossless.jxl');
+    const answer = await restore(cut.subarray(0, cut.length / 2));
+    assert.equal(answer.status, 422);
+    assert.doesNotMatch(answer.json.detail, /damaged=accept/);
   });
 
   test('EXIF orientations 1 to 8 all stand upright', async () => {

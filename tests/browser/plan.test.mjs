@@ -93,8 +93,7 @@ test('the server itself says how long it takes', async (t) => {
 
 test('a file that is not read: which are, and how to convert it', async (t) => {
   const page = await open(t);
-  for (const [name, head, words] of [['a.heic', '\0\0\0\x18ftypheic\0\0', /only JPEG and PNG[^]*iPhone[^]*JPEG/], ['a.tif', 'II\x2a\0\0\0', /TIFF[^]*save it as JPEG or PNG/],
-    ['a.gif', 'GIF89a', /GIF/], ['a.bmp', 'BM\0\0', /BMP/], ['a.cr2', 'II\x2a\0\x10\0\0\0CR', /RAW/], ['a.pdf', '%PDF-1.4', /PDF/]]) {
+  for (const [name, head, words] of [['a.gif', 'GIF89a', /GIF[^]*only JPEG, PNG,[^]*save it as JPEG or PNG/], ['a.bmp', 'BM\0\0', /BMP/], ['a.cr2', 'II\x2a\0\x10\0\0\0CR', /RAW/], ['a.pdf', '%PDF-1.4', /PDF/]]) {
     await give(page, 'drop', name, Buffer.from(head, 'latin1'));
     await page.locator('#error', { hasText: words }).waitFor(wait);
   }

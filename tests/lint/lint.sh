@@ -42,7 +42,7 @@ home() { # home HEADER FOLDER…: only these include it
 }
 home vulkan/ runtime/vulkan/ server/cli/
 home microhttpd server/http/
-home '(png|jpeglib)' server/image/
+home '(png|jpeglib|webp/|tiffio|libheif/|jxl/|openjpeg)' server/image/
 home jansson server/ runtime/weights/
 home sqlite3 server/store/
 home archive server/http/

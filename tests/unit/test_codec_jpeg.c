@@ -134,12 +134,12 @@ static void what_is_left_is_read(void **state)
         struct image *all, *image;
         struct codec_damage damage;
         struct error err = ERROR_INIT;
-        assert_int_equal(codec_decode_damaged(whole.bytes, whole.size, 0, &all, NULL, &damage, &err), OK);
+        assert_int_equal(codec_decode_page(whole.bytes, whole.size, 1, 0, &all, NULL, &damage, &err), OK);
         assert_int_equal(damage.rows, 0);
         int last = 0;
         for (unsigned long part = 2; part < 20; part++) {
             error_clear(&err);
-            assert_int_equal(codec_decode_damaged(whole.bytes, whole.size * part / 20, 0, &image, NULL, &damage, &err),
+            assert_int_equal(codec_decode_page(whole.bytes, whole.size * part / 20, 1, 0, &image, NULL, &damage, &err),
                              OK);
             assert_int_equal(damage.rows, 800);
             assert_true(damage.cut && damage.good >= last && damage.good > 0);
@@ -160,10 +160,10 @@ static void what_is_left_is_read(void **state)
         image_destroy(&all);
         /* damage within the codes: what comes after it may be wrong, and is said to be */
         memcpy(whole.bytes + whole.size / 2, "\xff\xd9", 2);
-        assert_int_equal(codec_decode_damaged(whole.bytes, whole.size, 0, &image, NULL, &damage, &err), OK);
+        assert_int_equal(codec_decode_page(whole.bytes, whole.size, 1, 0, &image, NULL, &damage, &err), OK);
         assert_int_equal(damage.rows, 800);
         image_destroy(&image);
-        assert_int_equal(codec_decode_damaged(whole.bytes, 100, 0, &image, NULL, &damage, &err), ERROR_CORRUPT);
+        assert_int_equal(codec_decode_page(whole.bytes, 100, 1, 0, &image, NULL, &damage, &err), ERROR_CORRUPT);
         assert_null(image);
         free(whole.bytes);
     }

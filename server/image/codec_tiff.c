@@ -1,0 +1,400 @@
+/* TIFF by libtiff: strips and tiles. Gray, RGB and CMYK of 8 and 16 bits are read as they are; all other kinds of whole
+ * numbers through libtiff's conversion to 8 bit RGBA. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/mem.h"
+#include "server/image/codec_row.h"
+#include "server/image/tiff_header.h"
+
+#ifdef RESTORED_TIFF
+#include <tiffio.h>
+#endif
+
+enum { TIFF_WHITE_IS_0, TIFF_BLACK_IS_0, TIFF_RGB, TIFF_PALETTE, TIFF_MASK, TIFF_CMYK }; /* photometric */
+
+static bool codec_tiff_matches(const uint8_t *bytes, size_t size)
+{
+    return tiff_header_matches(bytes, size) && !codec_is_raw(bytes, size);
+}
+
+static int codec_tiff_colours(const struct tiff_header *header)
+{
+    return header->photometric == TIFF_WHITE_IS_0 || header->photometric == TIFF_BLACK_IS_0 ? 1
+           : header->photometric == TIFF_CMYK                                               ? 4
+                                                                                            : 3;
+}
+
+/* 1: colours are multiplied by alpha, 2: they are not; others are no alpha. */
+static bool codec_tiff_has_alpha(const struct tiff_header *header)
+{
+    return (header->extra == 1 || header->extra == 2) && header->samples > codec_tiff_colours(header);
+}
+
+/* Whether the samples are read as they are. */
+static bool codec_tiff_is_plain(const struct tiff_header *header)
+{
+    return (header->bits == 8 || header->bits == 16) && header->samples >= codec_tiff_colours(header) &&
+           (header->photometric <= TIFF_RGB || header->photometric == TIFF_CMYK);
+}
+
+static enum error_code codec_tiff_probe(const uint8_t *bytes, size_t size, int page, struct codec_info *out,
+                                        struct error *err)
+{
+    struct tiff_header header;
+    if (!tiff_header_read(bytes, size, page, &header))
+        return codec_damaged(err, codec_tiff.title, "no directory");
+    out->pages = header.pages;
+    if (page > header.pages)
+        return OK;
+    if (!header.width || !header.height)
+        return codec_damaged(err, codec_tiff.title, "no size");
+    if (header.width > INT32_MAX || header.height > INT32_MAX)
+        return error_set(err, ERROR_TOO_LARGE, "the picture has %u×%u pixels", header.width, header.height);
+    if (header.bits > 16 || header.bits < 1)
+        return error_set(err, ERROR_UNSUPPORTED, "this is a TIFF with samples of %d bits; 1 to 16 can be read",
+                         header.bits);
+    const bool alpha = codec_tiff_has_alpha(&header);
+    *out = (struct codec_info){.format = IMAGE_TIFF,
+                               .bits = codec_tiff_is_plain(&header) ? header.bits : 8,
+                               .channels = codec_tiff_colours(&header) == 1  ? 1 + alpha
+                                           : header.photometric == TIFF_CMYK ? 4
+                                                                             : 3 + alpha,
+                               .alpha = alpha,
+                               .pages = header.pages};
+    codec_set_size(out, header.width, header.height, header.orientation);
+    return OK;
+}
+
+#ifdef RESTORED_TIFF
+
+struct tiff_task {
+    const uint8_t *bytes;
+    size_t size;
+    uint64_t at;
+    TIFF *tiff;
+    struct tiff_header header;
+    struct image *image;
+    uint8_t *band, *tile;
+    uint16_t planar, format;
+    struct error *err;
+    char detail[128]; /* what the library said first */
+};
+
+static int codec_tiff_said(TIFF *tiff, void *context, const char *module, const char *format, va_list args)
+{
+    struct tiff_task *t = context;
+    (void)tiff;
+    (void)module;
+    if (!*t->detail)
+        vsnprintf(t->detail, sizeof t->detail, format, args);
+    return 1;
+}
+
+static int codec_tiff_warned(TIFF *tiff, void *context, const char *module, const char *format, va_list args)
+{
+    (void)tiff;
+    (void)context;
+    (void)module;
+    (void)format;
+    (void)args;
+    return 1;
+}
+
+static tmsize_t codec_tiff_read(thandle_t context, void *to, tmsize_t size)
+{
+    struct tiff_task *t = context;
+    const uint64_t left = t->at < t->size ? t->size - t->at : 0, count = (uint64_t)size < left ? (uint64_t)size : left;
+    memcpy(to, t->bytes + (count ? t->at : 0), (size_t)count);
+    t->at += count;
+    return (tmsize_t)count;
+}
+
+static tmsize_t codec_tiff_no_write(thandle_t context, void *from, tmsize_t size)
+{
+    (void)context;
+    (void)from;
+    (void)size;
+    return -1;
+}
+
+static toff_t codec_tiff_seek(thandle_t context, toff_t offset, int from)
+{
+    struct tiff_task *t = context;
+    t->at = from == SEEK_SET ? offset : from == SEEK_CUR ? t->at + offset : t->size + offset;
+    return t->at;
+}
+
+static int codec_tiff_close(thandle_t context)
+{
+    (void)context;
+    return 0;
+}
+
+static toff_t codec_tiff_size(thandle_t context)
+{
+    const struct tiff_task *t = context;
+    return t->size;
+}
+
+static enum error_code codec_tiff_bad(struct tiff_task *t)
+{
+    return codec_damaged(t->err, codec_tiff.title, t->detail);
+}
+
+static enum error_code codec_tiff_no_memory(struct tiff_task *t)
+{
+    return error_set(t->err, ERROR_NO_MEMORY, "out of memory for the TIFF");
+}
+
+static unsigned codec_tiff_sample(const uint8_t *row, size_t i, int bits)
+{
+    uint16_t value;
+    if (bits == 8)
+        return row[i];
+    memcpy(&value, row + 2 * i, sizeof value);
+    return value;
+}
+
+static void codec_tiff_put(void *plane, size_t i, int bits, unsigned value)
+{
+    if (bits == 8)
+        ((uint8_t *)plane)[i] = (uint8_t)value;
+    else
+        ((uint16_t *)plane)[i] = (uint16_t)value;
+}
+
+/* Row y of the picture from interleaved samples. */
+static void codec_tiff_row(struct tiff_task *t, int y, const uint8_t *row)
+{
+    struct image *image = t->image;
+    const int bits = image->bits, samples = t->header.samples, colours = codec_tiff_colours(&t->header);
+    const unsigned most = bits == 8 ? 255 : 65535;
+    for (int x = 0; x < image->width; x++) {
+        const size_t from = (size_t)x * (size_t)samples, at = (size_t)y * (size_t)image->width + (size_t)x;
+        for (int c = 0; c < image->channels; c++) {
+            uint64_t value = codec_tiff_sample(row, from + (size_t)c, bits);
+            if (t->header.photometric == TIFF_WHITE_IS_0)
+                value = most - value;
+            if (colours == 4)
+                value = ((most - value) * (most - codec_tiff_sample(row, from + 3, bits)) + most / 2) / most;
+            codec_tiff_put(image->pixels, at * (size_t)image->channels + (size_t)c, bits, (unsigned)value);
+        }
+        if (image->alpha)
+            codec_tiff_put(image->alpha, at, bits, codec_tiff_sample(row, from + (size_t)colours, bits));
+    }
+}
+
+/* Puts a row of one plane into a row of interleaved samples. */
+static void codec_tiff_weave(const struct tiff_task *t, uint8_t *row, const uint8_t *plane, size_t count, int sample)
+{
+    const size_t bytes = (size_t)t->header.bits / 8, step = bytes * (size_t)t->header.samples;
+    for (size_t i = 0; i < count; i++)
+        memcpy(row + i * step + (size_t)sample * bytes, plane + i * bytes, bytes);
+}
+
+static enum error_code codec_tiff_strips(struct tiff_task *t)
+{
+    const bool apart = t->planar == PLANARCONFIG_SEPARATE;
+    const size_t line = (size_t)t->image->width * (size_t)t->header.samples * (size_t)t->header.bits / 8;
+    const tmsize_t wanted = (tmsize_t)(apart ? line / (size_t)t->header.samples : line);
+    if (TIFFScanlineSize(t->tiff) != wanted)
+        return codec_tiff_bad(t);
+    if (!(t->band = mem_alloc(line, 1)) || (apart && !(t->tile = mem_alloc((size_t)wanted, 1))))
+        return codec_tiff_no_memory(t);
+    if (!apart) {
+        for (int y = 0; y < t->image->height; y++) {
+            if (TIFFReadScanline(t->tiff, t->band, (uint32_t)y, 0) < 0)
+                return codec_tiff_bad(t);
+            codec_tiff_row(t, y, t->band);
+        }
+        return OK;
+    }
+    /* a plane after the other, since going back costs reading from a strip's beginning: into the picture's rows */
+    const int colours = codec_tiff_colours(&t->header), used = colours + (t->image->alpha != NULL);
+    free(t->band);
+    if (!(t->band = mem_calloc(line, (size_t)t->image->height)))
+        return codec_tiff_no_memory(t);
+    for (int s = 0; s < used; s++)
+        for (int y = 0; y < t->image->height; y++) {
+            if (TIFFReadScanline(t->tiff, t->tile, (uint32_t)y, (uint16_t)s) < 0)
+                return codec_tiff_bad(t);
+            codec_tiff_weave(t, t->band + (size_t)y * line, t->tile, (size_t)t->image->width, s);
+        }
+    for (int y = 0; y < t->image->height; y++)
+        codec_tiff_row(t, y, t->band + (size_t)y * line);
+    return OK;
+}
+
+/* The tiles of one band of rows. */
+static enum error_code codec_tiff_band(struct tiff_task *t, uint32_t y, uint32_t wide, uint32_t high, size_t line)
+{
+    const bool apart = t->planar == PLANARCONFIG_SEPARATE;
+    const size_t bytes = (size_t)t->header.bits / 8, pixel = bytes * (apart ? 1 : (size_t)t->header.samples),
+                 width = (size_t)t->image->width;
+    const uint32_t rows = (uint32_t)t->image->height - y < high ? (uint32_t)t->image->height - y : high;
+    for (int s = 0; s < (apart ? t->header.samples : 1); s++)
+        for (uint32_t x = 0; x < width; x += wide) {
+            const size_t count = width - x < wide ? width - x : wide;
+            if (TIFFReadTile(t->tiff, t->tile, x, y, 0, (uint16_t)s) < 0)
+                return codec_tiff_bad(t);
+            for (uint32_t k = 0; k < rows; k++) {
+                const uint8_t *from = t->tile + (size_t)k * wide * pixel;
+                uint8_t *to = t->band + k * line + x * bytes * (size_t)t->header.samples;
+                if (apart)
+                    codec_tiff_weave(t, to, from, count, s);
+                else
+                    memcpy(to, from, count * pixel);
+            }
+        }
+    for (uint32_t k = 0; k < rows; k++)
+        codec_tiff_row(t, (int)(y + k), t->band + k * line);
+    return OK;
+}
+
+static enum error_code codec_tiff_tiles(struct tiff_task *t)
+{
+    uint32_t wide = 0, high = 0;
+    size_t band, line;
+    TIFFGetField(t->tiff, TIFFTAG_TILEWIDTH, &wide);
+    TIFFGetField(t->tiff, TIFFTAG_TILELENGTH, &high);
+    const size_t pixel =
+        (size_t)t->header.bits / 8 * (t->planar == PLANARCONFIG_SEPARATE ? 1 : (size_t)t->header.samples);
+    size_t tile;
+    if (!wide || !high || !mem_mul(wide, pixel, &tile) || !mem_mul(tile, high, &tile) ||
+        TIFFTileSize(t->tiff) != (tmsize_t)tile)
+        return codec_tiff_bad(t);
+    if (high > (uint32_t)t->image->height + 65536 || wide > (uint32_t)t->image->width + 65536) /* mostly padding */
+        return codec_tiff_bad(t);
+    line = (size_t)t->image->width * (size_t)t->header.samples * (size_t)t->header.bits / 8;
+    if (!mem_mul(line, high, &band) || !(t->band = mem_calloc(band, 1)) || !(t->tile = mem_alloc(tile, 1)))
+        return codec_tiff_no_memory(t);
+    enum error_code code = OK;
+    for (uint32_t y = 0; !code && y < (uint32_t)t->image->height; y += high)
+        code = codec_tiff_band(t, y, wide, high, line);
+    return code;
+}
+
+static enum error_code codec_tiff_plain(struct tiff_task *t)
+{
+    enum error_code code = TIFFIsTiled(t->tiff) ? codec_tiff_tiles(t) : codec_tiff_strips(t);
+    if (!code && t->image->alpha && t->header.extra == 1)
+        codec_unpremultiply(t->image);
+    if (!code && t->header.photometric == TIFF_CMYK)
+        t->image->notes |= IMAGE_NOTE_CMYK;
+    return code;
+}
+
+/* Palettes, single bits, YCbCr, L*a*b* and the like. */
+static enum error_code codec_tiff_converted(struct tiff_task *t)
+{
+    struct image *image = t->image;
+    const size_t pixels = (size_t)image->width * (size_t)image->height;
+    TIFFRGBAImage converter;
+    char reason[1024];
+    if (!TIFFRGBAImageOK(t->tiff, reason) || !TIFFRGBAImageBegin(&converter, t->tiff, 1, reason)) {
+        if (*t->detail)
+            return codec_tiff_bad(t);
+        error_set(t->err, ERROR_UNSUPPORTED, "this is a TIFF of a kind that libtiff cannot read here");
+        error_detail(t->err, "%s", reason);
+        return ERROR_UNSUPPORTED;
+    }
+    enum error_code code = OK;
+    uint32_t *raster = mem_alloc(pixels, 4);
+    converter.req_orientation = converter.orientation; /* rows as they are stored; the caller turns them */
+    if (!raster)
+        code = codec_tiff_no_memory(t);
+    else if (!TIFFRGBAImageGet(&converter, raster, (uint32_t)image->width, (uint32_t)image->height))
+        code = codec_tiff_bad(t);
+    for (size_t i = 0; !code && i < pixels; i++) {
+        const uint8_t rgb[3] = {(uint8_t)TIFFGetR(raster[i]), (uint8_t)TIFFGetG(raster[i]),
+                                (uint8_t)TIFFGetB(raster[i])};
+        memcpy((uint8_t *)image->pixels + i * (size_t)image->channels, rgb, (size_t)image->channels);
+        if (image->alpha)
+            ((uint8_t *)image->alpha)[i] = (uint8_t)TIFFGetA(raster[i]);
+    }
+    TIFFRGBAImageEnd(&converter);
+    free(raster);
+    if (!code && image->alpha)
+        codec_unpremultiply(image);
+    return code;
+}
+
+static enum error_code codec_tiff_pixels(struct tiff_task *t, const struct codec_info *info)
+{
+    uint32_t width = 0, height = 0;
+    uint16_t bits = 1, samples = 1, photometric = 0;
+    t->planar = PLANARCONFIG_CONTIG;
+    t->format = SAMPLEFORMAT_UINT;
+    TIFFGetField(t->tiff, TIFFTAG_IMAGEWIDTH, &width);
+    TIFFGetField(t->tiff, TIFFTAG_IMAGELENGTH, &height);
+    TIFFGetFieldDefaulted(t->tiff, TIFFTAG_BITSPERSAMPLE, &bits);
+    TIFFGetFieldDefaulted(t->tiff, TIFFTAG_SAMPLESPERPIXEL, &samples);
+    TIFFGetFieldDefaulted(t->tiff, TIFFTAG_SAMPLEFORMAT, &t->format);
+    TIFFGetField(t->tiff, TIFFTAG_PHOTOMETRIC, &photometric);
+    TIFFGetFieldDefaulted(t->tiff, TIFFTAG_PLANARCONFIG, &t->planar);
+    if (width != t->header.width || height != t->header.height || bits != t->header.bits ||
+        samples != t->header.samples || photometric != t->header.photometric)
+        return codec_tiff_bad(t);
+    if (t->format != SAMPLEFORMAT_UINT && t->format != SAMPLEFORMAT_VOID)
+        return error_set(t->err, ERROR_UNSUPPORTED, "this is a TIFF whose samples are not whole numbers from 0 on");
+    enum error_code code = image_create(&t->image, (int)width, (int)height, codec_tiff_colours(&t->header) == 1 ? 1 : 3,
+                                        info->bits, info->alpha, t->err);
+    if (code)
+        return code;
+    return codec_tiff_is_plain(&t->header) ? codec_tiff_plain(t) : codec_tiff_converted(t);
+}
+
+static enum error_code codec_tiff_metadata(struct tiff_task *t)
+{
+    uint32_t size = 0;
+    void *data = NULL;
+    enum error_code code = OK;
+    if (TIFFGetField(t->tiff, TIFFTAG_ICCPROFILE, &size, &data))
+        code = image_blob_set(&t->image->icc, data, size, t->err);
+    if (!code && TIFFGetField(t->tiff, TIFFTAG_XMLPACKET, &size, &data))
+        code = image_blob_set(&t->image->xmp, data, size, t->err);
+    return code ? code : tiff_header_exif(t->bytes, t->size, t->header.offset, &t->image->exif, t->err);
+}
+
+static enum error_code codec_tiff_decode(const uint8_t *bytes, size_t size, const struct codec_info *info,
+                                         struct image **out, struct error *err)
+{
+    struct tiff_task t = {.bytes = bytes, .size = size, .err = err};
+    if (!tiff_header_read(bytes, size, info->page, &t.header))
+        return codec_damaged(err, codec_tiff.title, "no directory");
+    TIFFOpenOptions *options = TIFFOpenOptionsAlloc();
+    if (!options)
+        return codec_tiff_no_memory(&t);
+    TIFFOpenOptionsSetErrorHandlerExtR(options, codec_tiff_said, &t);
+    TIFFOpenOptionsSetWarningHandlerExtR(options, codec_tiff_warned, &t);
+    t.tiff = TIFFClientOpenExt("picture", "rm", &t, codec_tiff_read, codec_tiff_no_write, codec_tiff_seek,
+                               codec_tiff_close, codec_tiff_size, NULL, NULL, options);
+    TIFFOpenOptionsFree(options);
+    enum error_code code =
+        t.tiff && TIFFSetSubDirectory(t.tiff, t.header.offset) ? codec_tiff_pixels(&t, info) : codec_tiff_bad(&t);
+    if (!code)
+        code = codec_tiff_metadata(&t);
+    if (t.tiff)
+        TIFFClose(t.tiff);
+    free(t.band);
+    free(t.tile);
+    if (code)
+        image_destroy(&t.image);
+    *out = t.image;
+    return code;
+}
+
+#endif
+
+const struct codec_row codec_tiff = {.format = IMAGE_TIFF,
+                                     .extension = "tif",
+                                     .media_type = "image/tiff",
+                                     .title = "a TIFF",
+                                     .library = "libtiff-4",
+                                     .matches = codec_tiff_matches,
+#ifdef RESTORED_TIFF
+                                     .decode = codec_tiff_decode,
+#endif
+                                     .probe = codec_tiff_probe};
