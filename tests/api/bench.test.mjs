@@ -44,7 +44,7 @@ describe('bench', () => {
     ['retinaface_r50', '64x64', 'RetinaFace-resnet50'], ['parsenet', '64x64', 'ParseNet'], ['gfpgan', '512x512', 'GFPGANv1Clean'],
   ];
   for (const [name, size, architecture, macs] of builtIn) {
-    test(`${name}: random weights of the official shape give finite, lively output`, { timeout: 120000 }, async () => {
+    test(`${name}: random weights of the official shape give finite, lively output`, { timeout: 600000 }, async () => {
       const r = await network('--model', name, '--size', size, ...(name === 'gfpgan' ? ['--runs', '1'] : []));
       const [w, h] = size.split('x').map(Number);
       assert.equal(r.architecture, architecture);
@@ -146,7 +146,7 @@ describe('bench', () => {
     assert.equal(p.device.id, 'cpu');
   });
 
-  test('a server under load: pictures a second, times, devices, stages', { timeout: 120000 }, async () => {
+  test('a server under load: pictures a second, times, devices, stages', { timeout: 600000 }, async () => {
     const { status, out, err } = await bench('--load', path.join(fixtures, 'two.png'), '--bg_upsampler', 'none', '--faces', '0', '--runs', '10', '--connections', '3', '--json');
     assert.equal(status, 0, err);
     const [row, ...rest] = JSON.parse(out).load;

@@ -20,7 +20,7 @@ export const sharedModels = ['--models', path.join(shared, 'models'), '--default
 export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 // Calls until it gives something true, and gives that.
-export async function until(what, probe, ms = 60000) {
+export async function until(what, probe, ms = 300000) {
   for (const end = Date.now() + ms; ;) {
     const value = await probe();
     if (value) return value;
@@ -88,7 +88,7 @@ export async function get(server, route, options) {
 }
 
 // Sends bytes as they are and reads until the server closes, or for that long.
-export function raw(server, bytes, ms = 3000) {
+export function raw(server, bytes, ms = 20000) {
   return new Promise((resolve, reject) => {
     const socket = net.connect(server.port, '127.0.0.1');
     let answer = '';

@@ -21,7 +21,7 @@ async function hasGpu(context, server) {
   return false;
 }
 
-test('jobs on two devices are done at the same time, from one queue, with the same result', { timeout: 240000 }, async (context) => {
+test('jobs on two devices are done at the same time, from one queue, with the same result', { timeout: 600000 }, async (context) => {
   const server = await start({ context });
   if (!(await hasGpu(context, server))) return;
   const small = fixture('picture.png');
@@ -56,7 +56,7 @@ test('jobs on two devices are done at the same time, from one queue, with the sa
   await server.stop();
 });
 
-test('the status of a device, at work and afterwards, and the metrics that go with it', { timeout: 120000 }, async (context) => {
+test('the status of a device, at work and afterwards, and the metrics that go with it', { timeout: 600000 }, async (context) => {
   const server = await start({ context, args: ['--device', 'cpu', '--workers', '2'] });
   const before = (await rows(server)).get('cpu');
   assert.equal(before.state, 'idle');
@@ -123,7 +123,7 @@ test('a device that is not there is a 400 that lists those that are; software Vu
   await server.stop();
 });
 
-test('of a list the first that is idle takes the job, and it is the default', { timeout: 120000 }, async (context) => {
+test('of a list the first that is idle takes the job, and it is the default', { timeout: 600000 }, async (context) => {
   for (const list of [['cpu', gpu], [gpu, 'cpu']]) {
     const server = await start({ context, args: ['--device', list.join(',')] });
     if (!(await hasGpu(context, server))) return;
@@ -137,7 +137,7 @@ test('of a list the first that is idle takes the job, and it is the default', { 
 });
 
 describe('devices that fail', () => {
-  test('one that fails its self-test is disabled with the reason, and the others do the work', { timeout: 120000 }, async (context) => {
+  test('one that fails its self-test is disabled with the reason, and the others do the work', { timeout: 600000 }, async (context) => {
     const server = await withFaults(context, `cpu,${gpu}`, 'nan@run:1,repeat,device=cpu,plan=selftest');
     if (!(await hasGpu(context, server))) return;
     await until('ready', async () => (await get(server, '/readyz')).status === 200);
@@ -159,7 +159,7 @@ describe('devices that fail', () => {
     await server.stop();
   });
 
-  test('the only one, lost twice under a job, is opened again for the next, or in time', { timeout: 60000 }, async (context) => {
+  test('the only one, lost twice under a job, is opened again for the next, or in time', { timeout: 600000 }, async (context) => {
     const server = await start({ context, program: faulty, args: ['--device', 'cpu'], env: { RESTORED_FAULTS: 'lost@run:1,until=4,device=cpu,plan=upscaler' } });
     const lost = await report(server, null, fixture('picture.png'));
     assert.equal(lost.status, 503);
@@ -179,7 +179,7 @@ describe('devices that fail', () => {
     await server.stop();
   });
 
-  test('without any device it says so at /readyz, and refuses work with 503', { timeout: 60000 }, async (context) => {
+  test('without any device it says so at /readyz, and refuses work with 503', { timeout: 600000 }, async (context) => {
     const server = await withFaults(context, 'cpu', 'lost@open:1,repeat');
     const ready = await until('the verdict', async () => { const r = await get(server, '/readyz'); return r.json.reasons.every((t) => !/being loaded/.test(t)) && r; });
     assert.equal(ready.status, 503);
@@ -193,7 +193,7 @@ describe('devices that fail', () => {
     await server.stop();
   });
 
-  test('one that is lost twice hands its job to the next, which the report and the metrics tell', { timeout: 120000 }, async (context) => {
+  test('one that is lost twice hands its job to the next, which the report and the metrics tell', { timeout: 600000 }, async (context) => {
     const server = await withFaults(context, gpu, `lost@run:1,until=4,device=${gpu},plan=upscaler`);
     if (!(await hasGpu(context, server))) return;
     await until('ready', async () => (await get(server, '/readyz')).status === 200);
@@ -235,7 +235,7 @@ const run = (program, args, env) => new Promise((resolve) => {
   child.on('exit', (status) => resolve({ status, out, err, get lines() { return out.trim().split('\n').filter(Boolean).map((l) => JSON.parse(l)); } }));
 });
 
-test('restored restore takes a list of devices, and goes on with the next when one is lost', { timeout: 120000 }, async (context) => {
+test('restored restore takes a list of devices, and goes on with the next when one is lost', { timeout: 600000 }, async (context) => {
   const server = await start({ context });
   if (!(await hasGpu(context, server))) return;
   await server.stop();

@@ -18,7 +18,7 @@ function folder(context) {
 }
 const estimate = (server, options) => post(server, '/v1/estimate', options);
 
-test('from a size alone, in the query or a form, or from the picture', { timeout: 120000 }, async (context) => {
+test('from a size alone, in the query or a form, or from the picture', { timeout: 600000 }, async (context) => {
   const server = await start({ context, args: ['--cache_dir', folder(context)] });
   const query = '?width=640&height=480&version=none&ext=jpg&device=cpu';
   const asked = await fetch(`${server.url}/v1/estimate${query}`, { method: 'POST' });
@@ -53,7 +53,7 @@ test('from a size alone, in the query or a form, or from the picture', { timeout
   await server.stop();
 });
 
-test('a body over the limit: 413', { timeout: 120000 }, async (context) => {
+test('a body over the limit: 413', { timeout: 600000 }, async (context) => {
   const server = await start({ context, args: ['--body_limit', '1KiB'] });
   const answer = await raw(server, 'POST /v1/estimate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1025\r\n\r\n');
   assert.match(answer, /^HTTP\/1.1 413 /, 'before any of it has come');
@@ -62,7 +62,7 @@ test('a body over the limit: 413', { timeout: 120000 }, async (context) => {
   await server.stop();
 });
 
-test('errors as everywhere', { timeout: 120000 }, async (context) => {
+test('errors as everywhere', { timeout: 600000 }, async (context) => {
   const server = await start({ context });
   for (const [query, status, detail] of [
     ['', 400, /Send the picture's width and height, or the picture itself/],
@@ -92,7 +92,7 @@ test('errors as everywhere', { timeout: 120000 }, async (context) => {
   await server.stop();
 });
 
-test('a job teaches it, also for the next start', { timeout: 120000 }, async (context) => {
+test('a job teaches it, also for the next start', { timeout: 600000 }, async (context) => {
   const cache = folder(context), size = { ...fields, width: '1280', height: '960' };
   let server = await start({ context, args: ['--cache_dir', cache] });
   for (let i = 0; i < 3; i++) assert.equal((await post(server, '/v1/restore', { picture: medium, fields })).status, 200);
@@ -107,7 +107,7 @@ test('a job teaches it, also for the next start', { timeout: 120000 }, async (co
   await server.stop();
 });
 
-test('what cannot be done before the deadline is refused at once, with the estimate', { timeout: 120000 }, async (context) => {
+test('what cannot be done before the deadline is refused at once, with the estimate', { timeout: 600000 }, async (context) => {
   const cache = folder(context);
   let server = await start({ context, args: ['--cache_dir', cache] });
   assert.equal((await post(server, '/v1/restore', { picture: medium, fields })).status, 200);
@@ -133,7 +133,7 @@ test('what cannot be done before the deadline is refused at once, with the estim
   await server.stop();
 });
 
-test('a job that makes no progress is stopped; one that is slow is not', { timeout: 120000 }, async (context) => {
+test('a job that makes no progress is stopped; one that is slow is not', { timeout: 600000 }, async (context) => {
   const faults = { RESTORED_FAULTS: 'hang@run:1,device=cpu,plan=upscaler slow@run:2,repeat,device=cpu,plan=upscaler slow@plan:2,device=cpu,plan=upscaler' };
   const server = await start({ context, program: faulty, env: faults, models: ownModels, args: ['--stall_seconds', '2', '--cache_dir', folder(context)] });
   const stalled = await post(server, '/v1/restore', { picture: medium, fields });
@@ -147,7 +147,7 @@ test('a job that makes no progress is stopped; one that is slow is not', { timeo
   await server.stop();
 });
 
-test('Retry-After and queue_seconds are what is left of the jobs ahead', { timeout: 120000 }, async (context) => {
+test('Retry-After and queue_seconds are what is left of the jobs ahead', { timeout: 600000 }, async (context) => {
   const cache = folder(context);
   let server = await start({ context, args: ['--cache_dir', cache] });
   assert.equal((await post(server, '/v1/restore', { picture: medium, fields })).status, 200);

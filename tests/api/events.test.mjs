@@ -43,7 +43,7 @@ describe('one server', () => {
   before(async () => { server = await start(); });
   after(() => server.stop());
 
-  test('from the queue to the end: each tile, growing progress, and the links', { timeout: 60000 }, async () => {
+  test('from the queue to the end: each tile, growing progress, and the links', { timeout: 600000 }, async () => {
     const blocker = await submit(server), id = await submit(server);
     const stream = listen(server, `/v1/jobs/${id}/events`);
     await stream.over;
@@ -76,7 +76,7 @@ describe('one server', () => {
     assert.equal((await get(server, `/v1/jobs/${blocker}`)).json.state, 'done');
   });
 
-  test('one that connects again misses nothing, and gets nothing twice', { timeout: 60000 }, async () => {
+  test('one that connects again misses nothing, and gets nothing twice', { timeout: 600000 }, async () => {
     const all = listen(server, '/v1/events');
     await until('the answer', () => all.response);
     const id = await submit(server);
@@ -101,7 +101,7 @@ describe('one server', () => {
     all.abort.abort();
   });
 
-  test('cancelled, at work or waiting; places move up', { timeout: 60000 }, async () => {
+  test('cancelled, at work or waiting; places move up', { timeout: 600000 }, async () => {
     const jobs = [];
     jobs.push(await submit(server, { picture: big }));
     const first = listen(server, `/v1/jobs/${jobs[0]}/events`);
@@ -130,7 +130,7 @@ describe('one server', () => {
     assert.equal((await fetch(`${server.url}/v1/jobs/${'0'.repeat(32)}/events`)).status, 404);
   });
 
-  test('a comment when there is nothing else', { timeout: 60000, skip: !process.env.RESTORED_FULL && 'in the long form' }, async () => {
+  test('a comment when there is nothing else', { timeout: 600000, skip: !process.env.RESTORED_FULL && 'in the long form' }, async () => {
     const stream = listen(server, '/v1/events');
     await until('the first', () => stream.comments === 1);
     await sleep(31000);
@@ -140,7 +140,7 @@ describe('one server', () => {
   });
 });
 
-test('with tokens a client sees its own jobs alone, an admin all', { timeout: 60000 }, async (context) => {
+test('with tokens a client sees its own jobs alone, an admin all', { timeout: 600000 }, async (context) => {
   const folder = fs.mkdtempSync(join(tmpdir(), 'restored-events-'));
   context.after(() => fs.rmSync(folder, { recursive: true, force: true }));
   const tokens = { ann: 'ann-0123456789abcdef', bob: 'bob-0123456789abcdef', ops: 'ops-0123456789abcdef' };
@@ -161,7 +161,7 @@ test('with tokens a client sees its own jobs alone, an admin all', { timeout: 60
   for (const stream of [ann, bob, ops]) await stream.over;
 });
 
-test('a client that does not read is closed, one that reads is not', { timeout: 120000, skip: !process.env.RESTORED_FULL && 'in the long form' }, async (context) => {
+test('a client that does not read is closed, one that reads is not', { timeout: 600000, skip: !process.env.RESTORED_FULL && 'in the long form' }, async (context) => {
   const server = await start({ context, args: ['--idle_seconds', '2'] });
   const stuck = net.connect(server.port, '127.0.0.1', () => stuck.write('GET /v1/events HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: stuck\r\n\r\n'));
   context.after(() => stuck.destroy());
@@ -178,7 +178,7 @@ test('a client that does not read is closed, one that reads is not', { timeout: 
   await server.stop();
 });
 
-test('500 listeners take no thread each, and all hear the end', { timeout: 120000 }, async (context) => {
+test('500 listeners take no thread each, and all hear the end', { timeout: 600000 }, async (context) => {
   const server = await start({ context, args: ['--connections', '700'] });
   const threads = () => fs.readdirSync(`/proc/${server.process.pid}/task`).length;
   const id = await submit(server, { picture: png(640, 480) });

@@ -14,7 +14,7 @@ const trusting = ['--trusted_proxies', '127.0.0.1'];
 const from = (address) => ({ 'x-forwarded-for': address });
 const running = (server) => until('a job at work', async () => (await get(server, '/v1/devices')).json.devices.some((d) => d.current_job));
 
-test('one picture does not wait for the thirty of another client', { timeout: 120000 }, async (context) => {
+test('one picture does not wait for the thirty of another client', { timeout: 600000 }, async (context) => {
   const server = await start({ context, args: trusting });
   const aborts = Array.from({ length: 30 }, () => new AbortController());
   const many = aborts.map(({ signal }) => post(server, '/v1/restore', { picture, fields, headers: from('10.0.0.1'), signal }).catch(() => {}));
@@ -32,7 +32,7 @@ test('one picture does not wait for the thirty of another client', { timeout: 12
   await server.stop();
 });
 
-test('priority=low waits for what came later', { timeout: 120000 }, async (context) => {
+test('priority=low waits for what came later', { timeout: 600000 }, async (context) => {
   const server = await start({ context });
   const order = [];
   const send = (name, more) => post(server, '/v1/restore', { picture, fields: { ...fields, ...more } }).then((answer) => {
@@ -53,7 +53,7 @@ test('priority=low waits for what came later', { timeout: 120000 }, async (conte
 });
 
 // The machine may be busy with other things in one of the rounds, and slower or faster than before.
-test('what a client is told to wait is within a factor of two', { timeout: 120000 }, async (context) => {
+test('what a client is told to wait is within a factor of two', { timeout: 600000 }, async (context) => {
   const cache = mkdtempSync(join(tmpdir(), 'restored-cache-'));
   context.after(() => rmSync(cache, { recursive: true, force: true }));
   const server = await start({ context, args: ['--queue', '8', '--cache_dir', cache] });

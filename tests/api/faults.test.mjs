@@ -16,7 +16,7 @@ const restore = (server, fields = {}, headers = {}) => post(server, '/v1/restore
 test('the program takes no faults; the one for tests does', () => {
   const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'restored-faults-'));
   const run = (program) => spawnSync(program, ['restore', path.join(fixtures, 'picture.png'), '-o', path.join(folder, 'a.png'), '--device', 'cpu', ...ownModels],
-    { cwd: folder, env: { ...process.env, RESTORED_FAULTS: 'lost@run:1,repeat,plan=detector' }, encoding: 'utf8', timeout: 120000 });
+    { cwd: folder, env: { ...process.env, RESTORED_FAULTS: 'lost@run:1,repeat,plan=detector' }, encoding: 'utf8', timeout: 600000 });
   try {
     const sound = run(binary), failed = run(faulty);
     assert.equal(sound.status, 0, sound.stderr);

@@ -227,7 +227,7 @@ describe('one server', () => {
   });
 });
 
-test('a restart: what waited and what ran goes on, in order; results stay', { timeout: 120000 }, async (context) => {
+test('a restart: what waited and what ran goes on, in order; results stay', { timeout: 600000 }, async (context) => {
   const state = folder(context), args = ['--state_dir', state, '--drain_seconds', '0'];
   let server = await start({ context, args });
   const before = (await submit(server, small)).json.id;
@@ -249,7 +249,7 @@ test('a restart: what waited and what ran goes on, in order; results stay', { ti
   await server.stop();
 });
 
-test('kill -9 loses nothing; three times at the same picture, and it is failed', { timeout: 240000 }, async (context) => {
+test('kill -9 loses nothing; three times at the same picture, and it is failed', { timeout: 600000 }, async (context) => {
   const state = folder(context), args = ['--state_dir', state];
   let server = await start({ context, args });
   const poison = (await submit(server, big, slow)).json.id, others = [];
@@ -279,7 +279,7 @@ test('kill -9 loses nothing; three times at the same picture, and it is failed',
   await server.stop();
 });
 
-test('results expire, and then they are gone', { timeout: 60000 }, async (context) => {
+test('results expire, and then they are gone', { timeout: 600000 }, async (context) => {
   const state = folder(context);
   const server = await start({ context, args: ['--state_dir', state, '--result_ttl', '1'] });
   const { id } = (await submit(server, small)).json;
@@ -293,7 +293,7 @@ test('results expire, and then they are gone', { timeout: 60000 }, async (contex
   await server.stop();
 });
 
-test('a full spool is 507, and harms no job that is there', { timeout: 60000 }, async (context) => {
+test('a full spool is 507, and harms no job that is there', { timeout: 600000 }, async (context) => {
   const server = await start({ context, args: ['--spool_max_bytes', '1MiB'] });
   const { id } = (await submit(server, small)).json;
   const refused = await submit(server, big);
@@ -304,7 +304,7 @@ test('a full spool is 507, and harms no job that is there', { timeout: 60000 }, 
   await server.stop();
 });
 
-test('limits that SIGHUP changes hold for asynchronous jobs, too', { timeout: 60000 }, async (context) => {
+test('limits that SIGHUP changes hold for asynchronous jobs, too', { timeout: 600000 }, async (context) => {
   const state = folder(context), config = join(state, 'restored.conf');
   fs.writeFileSync(config, 'input_pixels = 100\n');
   const server = await start({ context, args: ['--config', config, '--state_dir', state] });
@@ -323,7 +323,7 @@ test('two servers on one state_dir: the second refuses', async (context) => {
   await server.stop();
 });
 
-test('more waiting jobs than async_queue are 429', { timeout: 60000 }, async (context) => {
+test('more waiting jobs than async_queue are 429', { timeout: 600000 }, async (context) => {
   const server = await start({ context, args: ['--async_queue', '2', '--drain_seconds', '0'] });
   let refused;
   for (let i = 0; i < 30 && !refused; i++) {

@@ -15,7 +15,7 @@ const submit = (server, signal, fields = slow) => post(server, '/v1/restore', { 
 const running = (server) => until('a job at work', async () => (await get(server, '/v1/devices')).json.devices.some((d) => d.current_job));
 const counted = async (server, name) => (await metrics(server)).get(`restored_${name}`) ?? 0;
 
-test('a client that hangs up cancels its job, and the worker is free', { timeout: 120000 }, async (context) => {
+test('a client that hangs up cancels its job, and the worker is free', { timeout: 600000 }, async (context) => {
   const server = await start({ context });
   const abort = new AbortController();
   const job = submit(server, abort.signal);
@@ -35,7 +35,7 @@ test('a client that hangs up cancels its job, and the worker is free', { timeout
   await server.stop();
 });
 
-test('a full queue is 429 with Retry-After; a waiting job whose client goes away gives its place back', { timeout: 120000 }, async (context) => {
+test('a full queue is 429 with Retry-After; a waiting job whose client goes away gives its place back', { timeout: 600000 }, async (context) => {
   const server = await start({ context, args: ['--queue', '1'] });
   const first = new AbortController(), second = new AbortController();
   const jobs = [submit(server, first.signal)];
@@ -99,7 +99,7 @@ test('/healthz waits for no worker (p95, beside a server that does nothing)', { 
   await server.stop();
 });
 
-test('many waiting requests hold no thread', { timeout: 120000 }, async (context) => {
+test('many waiting requests hold no thread', { timeout: 600000 }, async (context) => {
   const server = await start({ context });
   const abort = new AbortController();
   const jobs = Array.from({ length: 12 }, () => submit(server, abort.signal, { ...slow }));
@@ -112,7 +112,7 @@ test('many waiting requests hold no thread', { timeout: 120000 }, async (context
   await server.stop();
 });
 
-test('a deadline that passes, at work or waiting, is 504', { timeout: 120000 }, async (context) => {
+test('a deadline that passes, at work or waiting, is 504', { timeout: 600000 }, async (context) => {
   const cache = mkdtempSync(join(tmpdir(), 'restored-cache-')); // where nothing is known of speeds: no estimate refuses them
   context.after(() => rmSync(cache, { recursive: true, force: true }));
   const server = await start({ context, args: ['--job_seconds', '2', '--cache_dir', cache] });
@@ -126,7 +126,7 @@ test('a deadline that passes, at work or waiting, is 504', { timeout: 120000 }, 
 });
 
 describe('the end', () => {
-  test('SIGTERM: no new jobs, the job at hand is done, then exit 0', { timeout: 120000 }, async (context) => {
+  test('SIGTERM: no new jobs, the job at hand is done, then exit 0', { timeout: 600000 }, async (context) => {
     const server = await start({ context });
     const job = post(server, '/v1/restore', { picture: png(400, 300), fields: slow });
     await running(server);
@@ -143,7 +143,7 @@ describe('the end', () => {
     await server.stop();
   });
 
-  test('past drain_seconds what is left is cancelled with 503', { timeout: 120000 }, async (context) => {
+  test('past drain_seconds what is left is cancelled with 503', { timeout: 600000 }, async (context) => {
     const server = await start({ context, args: ['--drain_seconds', '1', '--queue', '1'] });
     const jobs = [submit(server), submit(server)];
     await running(server);
@@ -161,7 +161,7 @@ describe('the end', () => {
     assert.doesNotMatch(server.log(), /state=failed/);
   });
 
-  test('a second signal ends it at once', { timeout: 120000 }, async (context) => {
+  test('a second signal ends it at once', { timeout: 600000 }, async (context) => {
     const server = await start({ context });
     const job = submit(server);
     await running(server);

@@ -107,7 +107,7 @@ describe('a server with a state folder', () => {
   });
 
   test('a second server refuses the same folder', () => {
-    const { status, stderr } = spawnSync(binary, ['serve', ...ownModels, '--listen', '127.0.0.1:0', '--state_dir', state('a')], { encoding: 'utf8', timeout: 60000 });
+    const { status, stderr } = spawnSync(binary, ['serve', ...ownModels, '--listen', '127.0.0.1:0', '--state_dir', state('a')], { encoding: 'utf8', timeout: 600000 });
     assert.equal(status, 1);
     assert.match(stderr, /state_dir: another server is running with \S+; stop it, or give this one a state_dir of its own/);
     assert.ok(stderr.includes(state('a')));

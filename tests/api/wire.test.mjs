@@ -122,7 +122,7 @@ describe('clients that neither go on nor go away', () => {
     socket.write(bytes);
   });
 
-  test('slowloris: 100 headers, lines and chunks that come byte by byte are all cut off', { timeout: 60000 }, async () => {
+  test('slowloris: 100 headers, lines and chunks that come byte by byte are all cut off', { timeout: 600000 }, async () => {
     const shapes = [['GET / HTTP/1.1\r\nHost: a\r\n', 'X: y\r\n'], ['GET /', 'a'], [head('Transfer-Encoding: chunked'), '1\r\na\r\n'], [head('Transfer-Encoding: chunked') + '1;', 'x'], ['', '\r\n']];
     const all = Promise.all(Array.from({ length: 100 }, (_, i) => closed(...shapes[i % shapes.length])));
     await healthz();
@@ -130,7 +130,7 @@ describe('clients that neither go on nor go away', () => {
     await all;
   });
 
-  test('who does not read a result, an archive or events is cut off, and it is freed', { timeout: 60000 }, async () => {
+  test('who does not read a result, an archive or events is cut off, and it is freed', { timeout: 600000 }, async () => {
     const before = descriptors(), big = png(400, 400), query = '&upscale=8&ext=png&png_level=0';
     const { json } = await post(server, '/v1/restore', { query: `?version=none&bg_upsampler=none${query}&batch=big`, body: big, headers: { 'Content-Type': 'image/png' } });
     await until('its end', async () => (await get(server, `/v1/jobs/${json.id}`)).json.state === 'done');

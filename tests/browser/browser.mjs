@@ -6,7 +6,7 @@ import { fixtures, startServer } from '../api/server.mjs';
 import { launch } from './launch.mjs';
 
 export const picture = (name) => join(fixtures, name);
-export const wait = { timeout: 120e3 };
+export const wait = { timeout: 300e3 };
 export let server, browser;
 
 before(async () => {

@@ -7,7 +7,7 @@ import { after, before, test } from 'node:test';
 import { chromium } from 'playwright-core';
 import { fixtures, startServer } from '../api/server.mjs';
 
-const wait = { timeout: 120e3 };
+const wait = { timeout: 300e3 };
 const picture = [...readFileSync(join(fixtures, 'none.png'))];
 let server, browser, elsewhere;
 
