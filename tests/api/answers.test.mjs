@@ -149,7 +149,8 @@ test('the bounds that /v1/capabilities gives are those in force', async () => {
   const picture = fixture('one_pixel.png');
   const status = async (name, value) => (await post(server, '/v1/restore', { picture, fields: { ...plain, [name]: String(value) } })).status;
   for (const { name, minimum, maximum, values } of json.options) {
-    for (const value of (minimum === undefined ? [] : [minimum, maximum]).concat(name === 'version' || name === 'bg_upsampler' || name === 'device' ? [] : values ?? []))
+    const most = name === 'page' ? 1 : maximum; // the picture has one
+    for (const value of (minimum === undefined ? [] : [minimum, most]).concat(name === 'version' || name === 'bg_upsampler' || name === 'device' ? [] : values ?? []))
       assert.equal(await status(name, value), 200, `${name}=${value}`);
     if (minimum === undefined || name === 'seed') continue;
     assert.equal(await status(name, maximum + 1), 400, name);
