@@ -45,7 +45,8 @@ function outcome() {
   if (aligned()) return width === height ? 'The result is the face alone.' : 'The result is the face alone. This picture is not square, so it will be squeezed: cut it to a square first.';
   const w = Math.floor(width * scale()), h = Math.floor(height * scale());
   const cm = (pixels) => Math.max(1, Math.round((pixels / 300) * 2.54));
-  return `Result: ${w} × ${h} px, a print of ${cm(w)} × ${cm(h)} cm`;
+  const size = (...parts) => parts.join('\u00a0'); // on one line
+  return `Result: ${size(w, '×', h, 'px')}, a print of ${size(cm(w), '×', cm(h), 'cm')}`;
 }
 
 function duration() {

@@ -258,3 +258,26 @@ test('fits a phone, follows dark mode, and moves nothing when a picture comes', 
   }
   assert.notEqual(ground[0], ground[1]);
 });
+
+test('on a phone no piece of a label stands above the button that covers the rest of it', async (t) => {
+  const page = await open(t, server.url, { viewport: { width: 360, height: 600 } });
+  // Scrolls until the button's block covers all of the first label but the upper third of its letters.
+  const clip = await page.evaluate(() => {
+    const box = (selector) => document.querySelector(selector).getBoundingClientRect();
+    for (let y = 0; y < 400; y++) {
+      scrollTo(0, y);
+      const letters = box('#form legend'), top = box('.actions').top;
+      if (top > letters.top + 9 && top <= letters.top + 11) return { x: letters.left, y: top - 8, width: 60, height: 8 };
+    }
+    return null;
+  });
+  assert.ok(clip, 'the label goes behind the block');
+  const png = [...await page.screenshot({ clip })];
+  const darkest = await page.evaluate(async (bytes) => {
+    const picture = await createImageBitmap(new Blob([new Uint8Array(bytes)]));
+    const canvas = new OffscreenCanvas(picture.width, picture.height).getContext('2d');
+    canvas.drawImage(picture, 0, 0);
+    return canvas.getImageData(0, 0, picture.width, picture.height).data.reduce((least, value) => Math.min(least, value), 255);
+  }, png);
+  assert.ok(darkest > 128, `as dark as ${darkest}`);
+});

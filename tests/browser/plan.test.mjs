@@ -81,7 +81,7 @@ test('the time is told, with a warning where it is long or impossible; an older 
   answer = json({}, 404);
   await page.getByRole('radio', { name: '3×' }).check();
   await page.locator('#plan_problem').waitFor({ ...wait, state: 'hidden' });
-  assert.equal(await text(page, '#plan'), 'Result: 480 × 384 px, a print of 4 × 3 cm');
+  assert.equal((await text(page, '#plan')).replaceAll('\u00a0', ' '), 'Result: 480 × 384 px, a print of 4 × 3 cm');
 });
 
 test('the server itself says how long it takes', async (t) => {

@@ -120,7 +120,8 @@ static void no_watchdog(void **state)
     close(fd);
 }
 
-static pid_t start(void)
+/* state_dir: of its own, since two servers cannot share one and other tests run at the same time. */
+static pid_t start(const char *state_dir)
 {
     char period[16];
     snprintf(period, sizeof period, "%d", PERIOD_MS * 1000);
@@ -137,7 +138,7 @@ static pid_t start(void)
     if (!freopen("/dev/null", "w", stdout) || !freopen("/dev/null", "w", stderr))
         _exit(126);
     execl(PROGRAM, PROGRAM, "serve", "--listen", "127.0.0.1:0", "--metrics_listen", "127.0.0.1:0", "--device", "cpu",
-          (char *)NULL);
+          "--state_dir", state_dir, (char *)NULL);
     _exit(127);
 }
 
@@ -164,10 +165,11 @@ static int http_threads(pid_t pid, pid_t out[8])
 static void service(void **state)
 {
     (void)state;
-    char name[64];
+    char name[64], folder[] = "/tmp/restored-notify-XXXXXX", command[64];
+    assert_non_null(mkdtemp(folder));
     snprintf(name, sizeof name, "@restored-service-%d", (int)getpid());
     const int fd = manager(name);
-    const pid_t pid = start();
+    const pid_t pid = start(folder);
     assert_true(pid > 0);
     assert_int_equal(strncmp(next_but_watchdog(fd), "READY=1\nSTATUS=listening on http://127.0.0.1:", 44), 0);
     assert_string_equal(next(fd, LONG_MS), "WATCHDOG=1");
@@ -204,6 +206,8 @@ static void service(void **state)
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(status, 0);
     close(fd);
+    snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    assert_int_equal(system(command), 0);
 }
 
 int main(void)
