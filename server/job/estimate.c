@@ -78,12 +78,13 @@ static double estimate_device_guess(const struct device_info *info, enum precisi
     return 1 / (estimate_core_guess(info) * cores);
 }
 
-static struct speed_term estimate_speed_term(const struct estimate_request *request)
+/* 10^9 multiply-accumulates of any network. */
+static struct speed_term estimate_speed_term(const struct device_info *info, enum precision precision)
 {
     char device[24];
-    struct speed_term term = {.amount = 1, .guess = estimate_device_guess(request->device, request->precision)};
-    estimate_device(request->device, device);
-    snprintf(term.name, sizeof term.name, "%s any %s", device, request->precision == PRECISION_FP16 ? "fp16" : "fp32");
+    struct speed_term term = {.amount = 1, .guess = estimate_device_guess(info, precision)};
+    estimate_device(info, device);
+    snprintf(term.name, sizeof term.name, "%s any %s", device, precision == PRECISION_FP16 ? "fp16" : "fp32");
     return term;
 }
 
@@ -92,7 +93,7 @@ static struct speed_term estimate_network_term(struct speed_table *table, const 
 {
     static const char *const kinds[ROLE_COUNT] = {"detect", "face", "parse", "background"};
     const struct model_entry *model = request->models[role];
-    struct speed_term speed = estimate_speed_term(request), term = {.amount = amount};
+    struct speed_term speed = estimate_speed_term(request->device, request->precision), term = {.amount = amount};
     char device[24];
     speed_read(table, &speed, 1);
     estimate_device(request->device, device);
@@ -295,11 +296,26 @@ double estimate_progress(const struct estimate *estimate, const struct restorati
 static void estimate_learn_device(struct speed_table *table, const struct estimate_request *request,
                                   enum model_role role, const struct speed_term *term)
 {
-    struct speed_term speed = estimate_speed_term(request);
+    struct speed_term speed = estimate_speed_term(request->device, request->precision);
     if (!term->known || !(term->amount > 0))
         return;
     speed.amount = term->amount * estimate_gmacs(role, request->models[role]);
     speed_learn(table, &speed, 1, term->amount * term->rate);
+}
+
+bool estimate_knows(struct speed_table *table, const struct device_info *device, enum precision precision)
+{
+    struct speed_term speed = estimate_speed_term(device, precision);
+    speed_read(table, &speed, 1);
+    return speed.known;
+}
+
+void estimate_seed(struct speed_table *table, const struct device_info *device, enum precision precision, double gmacs,
+                   double seconds)
+{
+    struct speed_term speed = estimate_speed_term(device, precision);
+    speed.amount = gmacs;
+    speed_learn(table, &speed, 1, seconds);
 }
 
 /* Seconds of a group's stages, without what is done once. */

@@ -1,5 +1,6 @@
 /* What a restoration will take, before it begins: seconds, memory, tiles. The amount of work follows from the picture's
- * size and the options; the time, from the speed that this device has shown before (speed.h), else from a guess.
+ * size and the options; the time, from the speed that this device has shown before (speed.h), in jobs or at least in a
+ * trial (trial.h), else from a guess.
  * Thread-safety: as speed.h; the other functions are without state. */
 #ifndef SERVER_JOB_ESTIMATE_H
 #define SERVER_JOB_ESTIMATE_H
@@ -51,6 +52,11 @@ double estimate_progress(const struct estimate *estimate, const struct restorati
 /* A restoration is done, and request->r has its times and faces: later estimates use them. A disturbed one (computed
  * again in fp32, or in smaller tiles) teaches nothing. */
 void estimate_learn(struct speed_table *table, const struct estimate_request *request);
+
+/* Whether anything is known of a device's speed; and what a trial found out about it, where nothing is. */
+bool estimate_knows(struct speed_table *table, const struct device_info *device, enum precision precision);
+void estimate_seed(struct speed_table *table, const struct device_info *device, enum precision precision, double gmacs,
+                   double seconds);
 
 /* The most host memory that a picture takes on its way through the pipeline, in bytes: the decoded picture, the result,
  * and the encoded result. channels and bits are the file's. */

@@ -6,6 +6,8 @@
 #include "runtime/base/log.h"
 #include "runtime/base/thread.h"
 #include "runtime/selftest.h"
+#include "runtime/trial.h"
+#include "server/job/estimate.h"
 #include "server/job/events.h"
 
 static void worker_set_phase(struct worker *worker, enum worker_phase phase, const struct error *reason)
@@ -123,6 +125,27 @@ static void worker_open_device(struct worker *worker)
     worker_set_up(worker);
 }
 
+/* What the device's first estimates go by, if no job has told yet how fast it is. It may be lost by that: then the
+ * worker opens it anew. */
+static void worker_try_speed(struct worker *worker)
+{
+    struct worker_pool *pool = worker->pool;
+    struct device_info info;
+    struct trial trial;
+    struct error err = ERROR_INIT;
+    devices_info(pool->devices, worker->device, &info);
+    const enum precision precision = pipeline_precision_on(&info, pool->settings.precision, PRECISION_AUTO);
+    if (estimate_knows(pool->speeds, &info, precision))
+        return;
+    const enum error_code code = trial_run(worker->tested, precision, &trial, &err);
+    if (!code)
+        estimate_seed(pool->speeds, &info, precision, trial.gmacs, trial.seconds);
+    log_event(LOG_INFO, "trial", "device=%s gmacs_per_second=%.3g ms=%.1f reason=\"%s\"", info.id,
+              code ? 0 : trial.gmacs / trial.seconds, trial.seconds * 1e3, err.text);
+    if (code == ERROR_DEVICE_LOST)
+        device_close(&worker->tested);
+}
+
 /* The self-test, once for all workers of the device; when it has passed, the others start. */
 static void worker_test_device(struct worker *worker)
 {
@@ -152,6 +175,8 @@ static void worker_test_device(struct worker *worker)
         worker_set_down(worker, &err);
         return;
     }
+    if (worker->tested)
+        worker_try_speed(worker);
     pthread_mutex_lock(&pool->lock);
     if (!pool->cancelled && worker_pool_grow(pool, worker->device, pool->settings.workers, &err))
         log_event(LOG_ERROR, "device", "device=%s reason=\"%s\"", id, err.text);

@@ -268,12 +268,43 @@ static void test_progress(void **state)
     end(&a);
 }
 
+/* What a trial found out stands for every network of that device, and of no other, until jobs know better. */
+static void test_seed(void **state)
+{
+    (void)state;
+    struct asked a;
+    begin(&a, 1000, 1000);
+    const double guessed = predict(&a).seconds;
+    assert_false(estimate_knows(a.table, &cpu, PRECISION_FP32));
+    estimate_seed(a.table, &cpu, PRECISION_FP32, 4, 8); /* two seconds each */
+    assert_true(estimate_knows(a.table, &cpu, PRECISION_FP32));
+    assert_false(estimate_knows(a.table, &cpu, PRECISION_FP16));
+    assert_false(estimate_knows(a.table, &gpu, PRECISION_FP32));
+    const struct estimate slow = predict(&a);
+    assert_false(slow.measured);
+    assert_true(slow.seconds > 20 * guessed);
+    estimate_seed(a.table, &gpu, PRECISION_FP32, 4, 0.8);
+    a.request.device = &gpu;
+    assert_float_equal(predict(&a).device_seconds, slow.device_seconds / 10, 1e-6 * slow.device_seconds);
+    a.request.device = &cpu;
+    for (int i = 0; i < 12; i++) {
+        machine(&a, 0.02);
+        estimate_learn(a.table, &a.request);
+    }
+    const double seconds = machine(&a, 0.02);
+    const struct estimate learned = predict(&a);
+    assert_true(learned.measured);
+    if (learned.seconds > 1.5 * seconds || learned.seconds < seconds / 1.5)
+        fail_msg("%.3f s of %.3f", learned.seconds, seconds);
+    end(&a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_learns),   cmocka_unit_test(test_unknown_model), cmocka_unit_test(test_disturbed),
         cmocka_unit_test(test_options),  cmocka_unit_test(test_formats),       cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_progress),
+        cmocka_unit_test(test_progress), cmocka_unit_test(test_seed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
