@@ -1,10 +1,11 @@
 // make mutate: how many small mistakes the tests would notice. Draws mutants of the sources (mutants.mjs), compiles each
 // in a copy of the working tree, and runs the nearest test programs until one fails. Prints every survivor, and the
 // score: the share that was noticed of those that compile and are not known to change nothing (mutate/equivalent.txt).
-//   node tests/mutate/mutate.mjs [--seed N] [--count N] [--jobs N] [--all | --programs] [--these FILE] [FOLDER-or-FILE…]
+//   node tests/mutate/mutate.mjs [--seed N] [--count N] [--jobs N] [--all | --programs] [--these FILE] [--within SECONDS] [FOLDER-or-FILE…]
 // --these: not drawn, but those of a file that has one a line, as survivors are printed: FILE: WAS => TEXT.
 // --all: golden tests and others that need more than 20 s of a processor run, too, and every unit test.
 // --programs: test programs in C alone; what they do not notice may still be seen by a test of the server.
+// --within: no more tests for a mutant that has had so much time; it counts as a survivor, to be tried again with --these.
 // The copies stay in build-mutate/ with what was built there; so do the times that the tests took (times.json).
 import { execFileSync, spawn } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
@@ -19,6 +20,7 @@ const { values, positionals } = parseArgs({
   options: {
     seed: { type: 'string', default: '1' }, count: { type: 'string', default: '150' }, jobs: { type: 'string', default: '2' },
     all: { type: 'boolean', default: false }, programs: { type: 'boolean', default: false }, these: { type: 'string' },
+    within: { type: 'string', default: 'Infinity' },
   },
 });
 const where = positionals.length ? positionals : ['server', 'runtime/nn', 'runtime/weights', 'runtime/models'];
@@ -28,9 +30,10 @@ const SLOW = 20; // seconds of a processor
 const near = [
   ['server/image/', 'unit/test_image unit/test_codec unit/test_codec_other unit/test_codec_jpeg unit/test_jpeg_encode unit/test_hostile_pictures unit/test_restoration api/pictures unit/test_alloc golden/test_pipeline'],
   ['server/pipeline/', 'unit/test_options unit/test_tile_memory unit/test_model_store unit/test_restoration api/options api/starter api/estimate unit/test_alloc unit/test_overlap golden/test_pipeline'],
-  ['server/job/', 'unit/test_queue unit/test_devices unit/test_estimate unit/test_worker_pool api/estimate api/queue api/devices api/faults'],
-  ['server/http/', 'unit/test_upload unit/test_site api/framing api/answers api/info api/options api/site api/estimate api/attack api/pictures api/queue api/signals'],
+  ['server/job/', 'unit/test_queue unit/test_devices unit/test_estimate unit/test_worker_pool api/estimate api/queue api/devices api/faults api/jobs'],
+  ['server/http/', 'unit/test_upload unit/test_site api/framing api/answers api/info api/jobs api/options api/site api/estimate api/attack api/pictures api/queue api/signals'],
   ['server/cli/', 'unit/test_cli_progress unit/test_doctor api/cli api/doctor api/models api/bench api/info'],
+  ['server/store/', 'unit/test_store unit/test_spool unit/test_events api/jobs api/spool'],
   ['server/', 'unit/test_config unit/test_proxies api/info api/cli api/signals'],
   ['runtime/nn/', 'unit/test_graph unit/test_order unit/test_plan_cache ops/test_graphs unit/test_alloc golden/test_shapes golden/test_networks'],
   ['runtime/weights/', 'unit/test_weights unit/test_pth_legacy unit/test_pth_zip unit/test_safetensors unit/test_pickle unit/test_model_file unit/test_alloc golden/test_networks'],
@@ -87,6 +90,10 @@ const times = existsSync(timesFile) ? JSON.parse(readFileSync(timesFile, 'utf8')
 const programs = ['unit', 'golden', 'ops'].flatMap((folder) => readdirSync(join(root, 'tests', folder))
   .filter((file) => /^test_.*\.c$/.test(file)).map((file) => `${folder}/${file.slice(0, -2)}`));
 const sources = Object.fromEntries(programs.map((program) => [program, readFileSync(join(root, 'tests', `${program}.c`), 'utf8')]));
+// Tests of the server that have a word of the file's name: job_json.c's are api/jobs.
+const served = readdirSync(join(root, 'tests/api')).filter((file) => file.endsWith('.test.mjs')).map((file) => file.slice(0, -9));
+const named = (file) => basename(file, '.c').split('_').flatMap((part) => served.filter((test) => [part, `${part}s`, `${part}es`].includes(test)))
+  .map((test) => `api/${test}`);
 // The tests of a file: those that have its name or include its header, the quick ones first; then its folder's.
 function testsOf(file) {
   const own = `unit/test_${basename(file, '.c')}`, header = `"${file.replace(/\.c$/, '.h')}"`;
@@ -95,41 +102,50 @@ function testsOf(file) {
   const quick = using.filter((program) => rank(program) < 3);
   const folder = near.find(([prefix]) => file.startsWith(prefix))?.[1].split(' ') ?? [];
   const rest = values.all ? programs.filter((program) => program.startsWith('unit/')) : [];
-  return [...new Set([...quick, ...folder, ...using, ...rest])]
+  return [...new Set([...quick, ...(file.startsWith('server/') ? named(file) : []), ...folder, ...using, ...rest])]
     .filter((test) => existsSync(join(root, 'tests', test.startsWith('api/') ? `${test}.test.mjs` : `${test}.c`)))
     .filter((test) => !(values.programs && test.startsWith('api/')))
     .filter((test) => values.all || test === own || (times[test] ?? (test.startsWith('golden/') ? Infinity : 0)) <= SLOW);
 }
 
 const environment = { ...process.env, RESTORED_SHARED: process.env.RESTORED_SHARED ?? resolve(root, '../shared'), CI: '1' };
-// {ok, text, seconds}: whether the command ended well within the time, and the processor's time that it took. Its memory is
-// bounded: a mutant may ask for more and more.
-function run(tree, limit, command) {
+// {ok, text, what, seconds}: whether the command ended well within the time, what `until` found in its output, at which it is
+// ended, and the processor's time that it took. Its memory is bounded: a mutant may ask for more and more.
+function run(tree, limit, command, until) {
   return new Promise((done) => {
     const child = spawn('sh', ['-c', `ulimit -d 12000000; ${command}; code=$?; times; exit $code`],
                         { cwd: tree, env: environment, detached: true, stdio: ['ignore', 'pipe', 'pipe'] });
     running.add(child);
-    let text = '';
-    const keep = (data) => { text = (text + data).slice(-4000); };
+    let text = '', what = '';
+    const end = () => { try { process.kill(-child.pid, 'SIGKILL'); } catch { /* it has ended */ } };
+    const keep = (data) => { // ends at the first test that fails
+      text = (text + data).slice(-4000);
+      const failed = until && text.match(until);
+      if (!failed || what) return;
+      what = failed[1];
+      end();
+    };
     child.stdout.on('data', keep);
     child.stderr.on('data', keep);
-    const timer = setTimeout(() => { try { process.kill(-child.pid, 'SIGKILL'); } catch { /* it has ended */ } }, limit * 1e3);
+    const timer = setTimeout(end, limit * 1e3);
     child.on('close', (code) => {
       clearTimeout(timer);
       running.delete(child);
       const [user, system] = [...text.matchAll(/(\d+)m([\d.]+)s/g)].slice(-2).map(([, m, s]) => 60 * m + Number(s));
-      done({ ok: code === 0, text, seconds: (user ?? 0) + (system ?? 0) });
+      done({ ok: code === 0, text, what, seconds: (user ?? 0) + (system ?? 0) });
     });
   });
 }
 const linker = ['lld', 'gold'].find((one) => existsSync(`/usr/bin/ld.${one}`));
 const make = (tree, ...targets) => run(tree, 1800, `make -s ${linker ? `LDFLAGS=-fuse-ld=${linker}` : ''} ${targets.join(' ')}`);
-const targetsOf = (test) => (test.startsWith('api/') ? ['restored', 'build/tests/restored', 'fixtures'] : [`build/tests/${test}`]);
+const targetsOf = (test) => (test.startsWith('api/') ? ['restored', 'build/tests/restored', 'fixtures']
+  : [`build/tests/${test}`, ...(sources[test].includes('"build/tests/restored"') ? ['build/tests/restored'] : [])]);
 async function runTest(tree, test) {
   const built = await make(tree, ...targetsOf(test));
   if (!built.ok) return { ...built, compile: true };
   const limit = times[test] ? Math.max(30, 15 * times[test]) : 300;
-  return run(tree, limit, test.startsWith('api/') ? `node --test tests/${test}.test.mjs` : `build/tests/${test}`);
+  return test.startsWith('api/') ? run(tree, limit, `node --test --test-reporter=tap tests/${test}.test.mjs`, /^ *not ok \d+ - (.*)\n/m)
+    : run(tree, limit, `build/tests/${test}`, /^\[  FAILED  \] ([a-z]\w*)\n/m);
 }
 // Whether a test passes without a mutant: asked where it failed with one, until it has passed once.
 const passed = new Map();
@@ -171,20 +187,22 @@ const results = [];
 let next = 0;
 async function judge(tree, m, change, restore) {
   if (known.has(whole(m)) || known.has(name(m))) return { result: 'equivalent' };
+  const started = Date.now();
   change();
   const built = await make(tree, `build/${m.file.replace(/\.c$/, '.o')}`);
   if (!built.ok) return { result: 'compiler' };
   for (const test of testsOf(m.file).filter((one) => passed.get(one) !== false)) {
+    if (Date.now() - started > 1e3 * values.within) break;
     const outcome = await runTest(tree, test);
     if (outcome.ok) {
       note(test, outcome);
       continue;
     }
     if (outcome.compile) return { result: 'compiler' };
-    if (passed.get(test)) return { result: 'killed', by: test };
+    if (passed.get(test)) return { result: 'killed', by: `${test} ${outcome.what}`.trim() };
     restore();
     note(test, await runTest(tree, test));
-    if (passed.get(test)) return { result: 'killed', by: test };
+    if (passed.get(test)) return { result: 'killed', by: `${test} ${outcome.what}`.trim() };
     console.log(`${test} fails without any mutant and is left out`);
     change();
   }
