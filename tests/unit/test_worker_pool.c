@@ -254,24 +254,11 @@ static uint64_t handed_over(void)
     return totals.handed_over;
 }
 
-/* The trial of its speed is not needed for anything. */
-static void test_lost_in_trial(void **state)
-{
-    (void)state;
-    static const char *const faults[] = {"lost@run:1,device=cpu,plan=trial", "no_memory@plan:1,device=cpu,plan=trial"};
-    for (int i = 0; i < 2; i++) {
-        start("cpu", 1, faults[i]);
-        job_release(&(struct job *){finish(submit("auto"), JOB_DONE)});
-        assert_int_equal(status_of("cpu").jobs_done, 1);
-        assert_int_equal(fault_injected(), 1);
-        assert_int_equal(stop(NULL), 0);
-    }
-}
-
 static void test_lost_once(void **state)
 {
     (void)state;
-    start("cpu", 1, "lost@run:1,device=cpu,plan=srvgg");
+    start("cpu", 1,
+          "lost@run:1,device=cpu,plan=trial ; lost@run:1,device=cpu,plan=srvgg"); /* the trial is none of a job */
     struct job *job = finish(submit("auto"), JOB_DONE);
     assert_string_equal(job->restoration->device, "cpu");
     assert_true(noted(job, "cpu was lost while it worked on this picture, and was opened again"));
@@ -784,7 +771,6 @@ static void test_cpu_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(test_lost_in_trial, stop),
         cmocka_unit_test_teardown(test_lost_once, stop),
         cmocka_unit_test_teardown(test_handed_over, stop),
         cmocka_unit_test_teardown(test_named_is_not_handed_over, stop),
