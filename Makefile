@@ -167,7 +167,7 @@ $(BUILD)/tests/unit/test_alloc: override LDFLAGS += $(patsubst %,-Wl$(comma)--wr
 comma := ,
 
 # The program, with the fault layer: for tests of the server and the command line.
-$(BUILD)/tests/restored: $(BUILD)/server/main.o $(TESTOBJ) $(BUILD)/embed.o
+$(BUILD)/tests/restored: $(BUILD)/server/main.o $(TESTOBJ) $(BUILD)/embed.o $(BUILD)/tests/common/dlclose.o
 	@mkdir -p $(@D)
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
@@ -239,6 +239,8 @@ shaders: $(SPIRV)
 SANITIZE := -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 asan:
 	$(MAKE) BUILD=build-asan CFLAGS='$(SANITIZE)' unit
+asan-server:
+	$(MAKE) BUILD=build-asan CFLAGS='$(SANITIZE)' build-asan/tests/restored
 tsan: # what threads share
 	$(MAKE) BUILD=build-tsan CFLAGS='-O1 -g1 -fsanitize=thread -fno-omit-frame-pointer' \
 	    $(patsubst %,build-tsan/tests/unit/test_%,queue events store devices codec_jpeg jpeg_encode thread worker_pool)
@@ -428,5 +430,5 @@ clean:
 	rm -rf build build-* restored
 
 .SECONDARY:
-.PHONY: FORCE soak bench-http bench-jobs deb check-deb bench-health uninstall check-reproducible all mutate check-long check-torch check-arm64 bench bench-cpu bench-gpu bench-load bench-memory bench-start bench-store clean fuzz fuzz-run fuzz-replay fuzz-replay-run objects tests unit asan tsan clang shaders fixtures run check deps deps-check models sample san lint debug format figures install
+.PHONY: FORCE asan-server soak bench-http bench-jobs deb check-deb bench-health uninstall check-reproducible all mutate check-long check-torch check-arm64 bench bench-cpu bench-gpu bench-load bench-memory bench-start bench-store clean fuzz fuzz-run fuzz-replay fuzz-replay-run objects tests unit asan tsan clang shaders fixtures run check deps deps-check models sample san lint debug format figures install
 -include $(shell find $(BUILD) -name '*.d' -type f 2>/dev/null)

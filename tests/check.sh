@@ -152,7 +152,13 @@ suite_tsan() { must $make fixtures && must $make tsan && cmocka tsan; }
 suite_clang() { must $make clang; }
 suite_fuzz() { must $make fuzz-replay && cat "$log"; }
 suite_api() { must $make tests/node_modules/.made; node_tests tests/api/*.test.mjs; }
-suite_chaos() { node_tests tests/chaos/*.test.mjs; }
+suite_chaos() {
+    node_tests tests/chaos/*.test.mjs
+    if [ "${RESTORED_FULL:-}" = 1 ]; then # the mixed requests once more, to a server with ASan and UBSan
+        must $make asan-server &&
+            RESTORED_BINARY=$PWD/build-asan/tests/restored node_tests tests/chaos/mix.test.mjs
+    fi
+}
 suite_browser() { must $make tests/node_modules/.made && node_tests tests/browser/*.test.mjs; }
 
 for suite in "$@"; do
