@@ -25,9 +25,8 @@ static enum MHD_Result estimate_argument(void *context, enum MHD_ValueKind kind,
                                          const char *value, size_t value_size)
 {
     struct estimate_query *query = context;
-    (void)kind, (void)name_size;
-    return upload_field(query->upload, name, value ? value : "", value ? value_size : 0, &query->err) ? MHD_NO
-                                                                                                      : MHD_YES;
+    (void)kind;
+    return upload_argument(query->upload, name, name_size, value, value_size, &query->err) ? MHD_NO : MHD_YES;
 }
 
 enum MHD_Result route_estimate_begin(struct request *request)

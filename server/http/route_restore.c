@@ -43,10 +43,7 @@ static enum MHD_Result route_restore_argument(void *context, enum MHD_ValueKind 
 {
     struct query *query = context;
     (void)kind;
-    if (strlen(name) != name_size)
-        return error_set(&query->err, ERROR_INVALID, "the query holds a name with a zero byte") ? MHD_NO : MHD_YES;
-    return upload_field(query->upload, name, value ? value : "", value ? value_size : 0, &query->err) ? MHD_NO
-                                                                                                      : MHD_YES;
+    return upload_argument(query->upload, name, name_size, value, value_size, &query->err) ? MHD_NO : MHD_YES;
 }
 
 /* Whether the client asks for report and picture in one answer: only if it names that type. */

@@ -20,7 +20,8 @@ enum answer_field { ANSWER_ASYNC, ANSWER_BATCH, ANSWER_FACES_OUT, ANSWER_PRIORIT
 const struct upload_row upload_answers[] = {
     [ANSWER_ASYNC] = {"async", "boolean", "true or false",
                       "the answer is 202 at once, and the work an asynchronous job", true, NULL},
-    [ANSWER_BATCH] = {"batch", "string", "a name of 1 to 63 letters, digits, dots, dashes and underscores; the first is no dot",
+    [ANSWER_BATCH] = {"batch", "string",
+                      "a name of 1 to 63 letters, digits, dots, dashes and underscores; the first is no dot",
                       "a name for asynchronous jobs that belong together", true, NULL},
     [ANSWER_FACES_OUT] = {"faces_out", "boolean", "true or false",
                           "the crop and the restored picture of each face as further parts of the answer; needs "
@@ -237,6 +238,16 @@ enum error_code upload_field(struct upload *upload, const char *name, const char
     return row ? options_set(&upload->options, row->name, value, err) : upload_set_answer(upload, answer, value, err);
 }
 
+enum error_code upload_argument(struct upload *upload, const char *name, size_t name_size, const char *value,
+                                size_t size, struct error *err)
+{
+    if (!name_size)
+        return value ? error_set(err, ERROR_INVALID, "a field has no name") : OK;
+    if (memchr(name, 0, name_size))
+        return error_set(err, ERROR_INVALID, "the name of a field holds a zero byte");
+    return upload_field(upload, name, value ? value : "", value ? size : 0, err);
+}
+
 static enum error_code upload_over(const struct upload *upload, const char *what, struct error *err)
 {
     char limit[ERROR_BYTES_MAX];
@@ -377,17 +388,10 @@ static enum error_code upload_fields(struct upload *upload, struct error *err)
     for (; code == OK && at < end; at = next + 1) {
         next = memchr(at, '&', (size_t)(end - at) + 1);
         char *equals = memchr(at, '=', (size_t)(next - at)), *value = equals ? equals + 1 : next;
-        if (next == at)
-            continue;
         const size_t name_size = upload_decode(at, (size_t)((equals ? equals : next) - at));
         const size_t size = upload_decode(value, (size_t)(next - value));
         at[name_size] = value[size] = 0;
-        if (!name_size)
-            code = error_set(err, ERROR_INVALID, "a field has no name");
-        else if (memchr(at, 0, name_size))
-            code = error_set(err, ERROR_INVALID, "the name of a field holds a zero byte");
-        else
-            code = upload_field(upload, at, value, size, err);
+        code = upload_argument(upload, at, name_size, equals ? value : NULL, size, err);
     }
     upload->picture.size = 0;
     return code;

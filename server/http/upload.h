@@ -63,6 +63,11 @@ bool upload_has_picture(const struct upload *upload);
 enum error_code upload_field(struct upload *upload, const char *name, const char *value, size_t size,
                              struct error *err) MUST_CHECK;
 
+/* The same for an argument of the query, or of a body of such arguments: its name and value as decoded, which may hold
+ * zero bytes; value NULL: there is no "=". One without name and value is passed over. */
+enum error_code upload_argument(struct upload *upload, const char *name, size_t name_size, const char *value,
+                                size_t size, struct error *err) MUST_CHECK;
+
 /* Says how the body will come. A body that is not multipart is the picture, whatever its declared type. expected: its
  * Content-Length. ERROR_INVALID for multipart without a boundary, ERROR_UNSUPPORTED for another multipart type. */
 enum error_code upload_begin(struct upload *upload, const char *content_type, size_t expected,

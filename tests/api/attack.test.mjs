@@ -98,6 +98,8 @@ describe('requests that mean nothing', () => {
     assert.equal(status(await ask(`GET /healthz?${'a=b&'.repeat(100)}`)), 200);
     assert.equal(status(await ask('GET /healthz%00junk')), 400);
     assert.equal(status(await raw(server, `POST /v1/restore?upscale%00x=1 HTTP/1.1\r\nHost: a\r\nContent-Length: ${picture.length}\r\n\r\n`)), 400);
+    assert.equal(status(await ask('POST /v1/estimate?height=9&width%00x=9')), 400);
+    assert.equal(status(await ask('POST /v1/estimate?&height=9&&width=9&')), 200);
   });
 
   test('a picture of one very long row: 422', async () => {

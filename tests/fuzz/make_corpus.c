@@ -259,6 +259,21 @@ static void make_texts(void)
     save(&file, "fuzz_config", "broken-file");
 }
 
+static void make_targets(void)
+{
+    struct checkpoint_buffer file = {0};
+    PUT(&file, "/v1/estimate?width=1920&height=1080&face_count=2&upscale=2&ext=png");
+    save(&file, "fuzz_target", "numbers");
+    PUT(&file, "http://localhost:8080/v1/jobs/0123456789abcdef0123456789abcdef/faces/3?width=1&height=2&&suffix=%c3%B6+a&");
+    save(&file, "fuzz_target", "absolute");
+    PUT(&file, "/v1/estimate?width=1920&height=1080&upscale%00=2");
+    save(&file, "fuzz_target", "broken-zero");
+    PUT(&file, "/v1/estimate?width=1920&height");
+    save(&file, "fuzz_target", "broken-empty");
+    PUT(&file, "/v1/estimates?width=1920&height=1080");
+    save(&file, "fuzz_target", "broken-path");
+}
+
 static void make_tokens(void)
 {
     struct checkpoint_buffer file = {0};
@@ -356,6 +371,7 @@ int main(int argc, char **argv)
     make_forms();
     make_stores();
     make_texts();
+    make_targets();
     make_tokens();
     return 0;
 }
