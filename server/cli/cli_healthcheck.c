@@ -18,11 +18,11 @@ struct healthcheck_answer {
 static size_t healthcheck_write(char *bytes, size_t one, size_t count, void *context)
 {
     struct healthcheck_answer *answer = context;
-    if (one * count >= sizeof answer->body - answer->used)
-        return 0;
-    memcpy(answer->body + answer->used, bytes, one * count);
-    answer->used += one * count;
-    return one * count;
+    const size_t size = one * count, room = sizeof answer->body - answer->used;
+    const size_t kept = size < room ? size : room; /* so long an answer is not the report */
+    memcpy(answer->body + answer->used, bytes, kept);
+    answer->used += kept;
+    return size;
 }
 
 /* "http://HOST:PORT/readyz", or https; a server that listens on every address is asked on this machine. */

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "server/job/estimate.h"
+#include "server/pipeline/background.h"
 
 static const struct model_entry
     detector = {.name = "detector", .bytes = 2000000, .info = {.kind = MODEL_DETECTOR}},
@@ -299,12 +300,22 @@ static void test_seed(void **state)
     end(&a);
 }
 
+/* A tile as large as the picture is none. */
+static void test_tile(void **state)
+{
+    (void)state;
+    assert_int_equal(background_tile(100, 50, 99, 2, DEVICE_CPU), 99);
+    assert_int_equal(background_tile(100, 50, 100, 2, DEVICE_CPU), 0);
+    assert_int_equal(background_tile(50, 100, 100, 2, DEVICE_CPU), 0);
+    assert_int_equal(background_tile(100, 50, 0, 2, DEVICE_CPU), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_learns),   cmocka_unit_test(test_unknown_model), cmocka_unit_test(test_disturbed),
         cmocka_unit_test(test_options),  cmocka_unit_test(test_formats),       cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_progress), cmocka_unit_test(test_seed),
+        cmocka_unit_test(test_progress), cmocka_unit_test(test_seed),          cmocka_unit_test(test_tile),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -137,6 +137,16 @@ static void test_checks(void **state)
     assert_int_equal(graph_create(&g, &err), OK);
     graph_tensor(g, TENSOR_TEMP, INT32_MAX, INT32_MAX, INT32_MAX, 1, &one);
     expect_finish(g, ERROR_TOO_LARGE, "too large");
+
+    assert_int_equal(graph_create(&g, &err), OK);
+    graph_tensor(g, TENSOR_TEMP, 0, 5, 7, 2, (const int[]){1, 1});
+    expect_finish(g, ERROR_INTERNAL, "a tensor of shape 0×?×5×7 in 2 segments");
+
+    assert_int_equal(graph_create(&g, &err), OK);
+    const struct node *node = graph_node(g, OP_ADD, graph_temp(g, 1, 1, 2, 2));
+    for (int i = 0; i < OP_MAX_INPUTS; i++)
+        assert_int_equal(node->in[i].tensor, VIEW_NONE.tensor);
+    graph_destroy(&g);
 }
 
 static int builds;

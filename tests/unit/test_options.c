@@ -231,12 +231,33 @@ static void test_defaults(void **state)
     }
 }
 
+/* Bounds for programs: the words of each kind, and no others. */
+static void test_bounds(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *words;
+    } wanted[] = {{"bg_tile", "0 auto "}, {"device", "auto "}, {"seed", "none "}, {"faces", "all none "},
+                  {"upscale", ""},        {"suffix", ""},      {"quality", ""}};
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
+        for (int row = 0; row < option_row_count; row++) {
+            char words[200] = "";
+            struct option_bounds bounds;
+            if (strcmp(option_rows[row].name, wanted[i].name) != 0)
+                continue;
+            options_bounds(&option_rows[row], &bounds);
+            for (int k = 0; bounds.words[k]; k++)
+                snprintf(words + strlen(words), sizeof words - strlen(words), "%s ", bounds.words[k]);
+            assert_string_equal(words, wanted[i].words);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_numbers),  cmocka_unit_test(test_integers), cmocka_unit_test(test_words),
-        cmocka_unit_test(test_names),    cmocka_unit_test(test_faces),    cmocka_unit_test(test_unknown),
-        cmocka_unit_test(test_together), cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_numbers), cmocka_unit_test(test_integers), cmocka_unit_test(test_words),
+        cmocka_unit_test(test_bounds),  cmocka_unit_test(test_names),    cmocka_unit_test(test_faces),
+        cmocka_unit_test(test_unknown), cmocka_unit_test(test_together), cmocka_unit_test(test_defaults),
     };
     return cmocka_run_group_tests_name("options", tests, NULL, NULL);
 }

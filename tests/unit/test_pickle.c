@@ -240,6 +240,8 @@ static void refuses_a_broken_machine(void **state)
     CHECK_BYTES("\x80\x02"
                 "b.",
                 ERROR_CORRUPT, "operand");
+    CHECK_BYTES("\x80\x02\x93.", ERROR_CORRUPT, "operand");
+    CHECK_BYTES("\x80\x02Kx\x93.", ERROR_CORRUPT, "operand");
 }
 
 /* The same bytes over and over: each construct that could grow without end meets a limit. */
@@ -262,7 +264,7 @@ static void bounds_growth(void **state)
     check_repeated("", "]0", 5000000, ERROR_TOO_LARGE, "the pickle needs more than 64 MiB");
     check_repeated("N", "20", 4500000, ERROR_TOO_LARGE, "longer than 8 MiB");
     check_repeated("N", "\x85", 400000, ERROR_UNSUPPORTED, "no dictionary"); /* nested as deep */
-    check_repeated("]", "2a", 1000000, ERROR_UNSUPPORTED, "no dictionary");   /* a list that holds itself */
+    check_repeated("]", "2a", 1000000, ERROR_UNSUPPORTED, "no dictionary");  /* a list that holds itself */
 }
 
 static void refuses_contradictions(void **state)

@@ -108,6 +108,11 @@ static void refuses_other_pickles(void **state)
     checkpoint_put(&file, "\x80\x02M\xe9\x03.\x80\x02}.", 10);
     check(file, ERROR_CORRUPT, "system", "byte order is not given");
 
+    file = (struct checkpoint_buffer){0}; /* a number where a dictionary should be */
+    checkpoint_put(&file, "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.", 15);
+    checkpoint_put(&file, "\x80\x02M\xe9\x03.\x80\x02K\x01.", 11);
+    check(file, ERROR_CORRUPT, "system", "byte order is not given");
+
     file = (struct checkpoint_buffer){0};
     checkpoint_legacy_start(&file, true);
     checkpoint_put(&file,

@@ -326,9 +326,15 @@ static void test_urlencoded(void **state)
     assert_string_equal(upload_options(upload)->suffix, "\xc3\xa4 +%zz%4");
     assert_false(upload_has_picture(upload));
     upload_destroy(&upload);
+    static const char largest[] = "width=500000&height=500000";
+    assert_int_equal(fields(&upload, largest, sizeof largest - 1, &err), OK);
+    assert_int_equal(upload_size(upload)->height, 500000);
+    upload_destroy(&upload);
     static const struct {
         const char *body, *text;
-    } bad[] = {{"width=1&width=2&height=1", "width: sent more than once"},
+    } bad[] = {{"width=500001&height=1", "width: \"500001\" is not allowed"},
+               {"width=0&height=1", "width: \"0\" is not allowed"},
+               {"width=1&width=2&height=1", "width: sent more than once"},
                {"upscale=&upscale=1", "upscale: the value is empty"},
                {"upscale&upscale=1", "upscale: the value is empty"},
                {"width=1%00&height=1", "width: \"1\" is not allowed"},

@@ -265,6 +265,9 @@ static void refuses_what_is_no_checkpoint(void **state)
     assert_true(refuse(&file, ERROR_UNSUPPORTED, NULL, "the file is empty"));
     checkpoint_put(&file, "import torch, this is a text", 28);
     assert_true(refuse(&file, ERROR_UNSUPPORTED, NULL, "not a checkpoint"));
+    file.size = 0;
+    checkpoint_put(&file, "\x80\x06}.", 4); /* there is no such protocol of pickle */
+    assert_true(refuse(&file, ERROR_UNSUPPORTED, NULL, "not a checkpoint"));
     checkpoint_free(&file);
     struct error err = ERROR_INIT;
     struct weights *weights;
@@ -298,6 +301,13 @@ static void keeps_errors_readable(void **state)
     assert_non_null(strstr(err.text, ": dtype F8"));
     for (const char *p = err.text; *p; p++)
         assert_true(*p >= 0x20 && *p < 0x7f);
+    for (int length = 200; length <= 201; length++) { /* the longest that is shown whole */
+        memset(path, 'p', sizeof path);
+        path[length] = 0;
+        error_clear(&err);
+        assert_int_equal(weights_open_memory(&weights, path, file.data, file.size, &err), ERROR_UNSUPPORTED);
+        assert_int_equal(strncmp(err.text, length == 200 ? "pppp" : "...p", 4), 0);
+    }
     checkpoint_free(&header);
     checkpoint_free(&file);
 }
