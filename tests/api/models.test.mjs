@@ -85,7 +85,9 @@ async function serve(how, work) {
 }
 
 test('downloads the default files, those named, and all', async () => {
-  assert.equal((await get(['default'])).status, 0);
+  const first = await get(['default']);
+  assert.equal(first.status, 0, first.text);
+  assert.match(first.text, /^one\.pth: downloading from file:/m);
   assert.deepEqual(readdirSync(out), ['one.pth']);
   assert.ok(have('one.pth'));
   const all = await get(['all']);

@@ -1,14 +1,16 @@
 // make mutate: how many small mistakes the tests would notice. Draws mutants of the sources (mutants.mjs), compiles each
 // in a copy of the working tree, and runs the nearest test programs until one fails. Prints every survivor, and the
 // score: the share that was noticed of those that compile and are not known to change nothing (mutate/equivalent.txt).
-//   node tests/mutate/mutate.mjs [--seed N] [--count N] [--jobs N] [--all | --programs] [--these FILE] [--within SECONDS] [FOLDER-or-FILE…]
+//   node tests/mutate/mutate.mjs [--seed N] [--count N] [--jobs N] [--all | --programs] [--these FILE] [--within SECONDS] [--tests NAMES]
+//     [FOLDER-or-FILE…]
 // --these: not drawn, but those of a file that has one a line, as survivors are printed: FILE: WAS => TEXT.
 // --all: golden tests and others that need more than 20 s of a processor run, too, and every unit test.
 // --programs: test programs in C alone; what they do not notice may still be seen by a test of the server.
 // --within: no more tests for a mutant that has had so much time; it counts as a survivor, to be tried again with --these.
+// --tests: these instead of the nearest: 'unit/test_queue api/queue'.
 // The copies stay in build-mutate/ with what was built there; so do the times that the tests took (times.json).
 import { execFileSync, spawn } from 'node:child_process';
-import { existsSync, mkdirSync, readFileSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, readdirSync, realpathSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
@@ -20,7 +22,7 @@ const { values, positionals } = parseArgs({
   options: {
     seed: { type: 'string', default: '1' }, count: { type: 'string', default: '150' }, jobs: { type: 'string', default: '2' },
     all: { type: 'boolean', default: false }, programs: { type: 'boolean', default: false }, these: { type: 'string' },
-    within: { type: 'string', default: 'Infinity' },
+    within: { type: 'string', default: 'Infinity' }, tests: { type: 'string' },
   },
 });
 const where = positionals.length ? positionals : ['server', 'runtime/nn', 'runtime/weights', 'runtime/models'];
@@ -29,9 +31,9 @@ const SLOW = 20; // seconds of a processor
 // Tests of a folder beside those that include the file's own header; api/ is node's. Quick and likely ones first.
 const near = [
   ['server/image/', 'unit/test_image unit/test_codec unit/test_codec_other unit/test_codec_jpeg unit/test_jpeg_encode unit/test_hostile_pictures unit/test_restoration api/pictures unit/test_alloc golden/test_pipeline'],
-  ['server/pipeline/', 'unit/test_options unit/test_tile_memory unit/test_model_store unit/test_restoration api/options api/starter api/estimate unit/test_alloc unit/test_overlap golden/test_pipeline'],
-  ['server/job/', 'unit/test_queue unit/test_devices unit/test_estimate unit/test_worker_pool api/estimate api/queue api/devices api/faults api/jobs'],
-  ['server/http/', 'unit/test_upload unit/test_site api/framing api/answers api/info api/jobs api/options api/site api/estimate api/attack api/pictures api/queue api/signals'],
+  ['server/pipeline/', 'unit/test_options unit/test_tile_memory unit/test_model_store unit/test_restoration unit/test_crowd api/options api/pictures api/starter api/estimate unit/test_alloc unit/test_fault unit/test_overlap golden/test_pipeline'],
+  ['server/job/', 'unit/test_queue unit/test_devices unit/test_estimate unit/test_worker_pool api/estimate api/queue api/devices api/faults api/jobs api/spool'],
+  ['server/http/', 'unit/test_upload unit/test_site api/framing api/answers api/info api/jobs api/options api/site api/estimate api/openapi api/wire api/attack api/pictures api/queue api/signals'],
   ['server/cli/', 'unit/test_cli_progress unit/test_doctor api/cli api/doctor api/models api/bench api/info'],
   ['server/store/', 'unit/test_store unit/test_spool unit/test_events api/jobs api/spool'],
   ['server/', 'unit/test_config unit/test_proxies api/info api/cli api/signals'],
@@ -96,6 +98,7 @@ const named = (file) => basename(file, '.c').split('_').flatMap((part) => served
   .map((test) => `api/${test}`);
 // The tests of a file: those that have its name or include its header, the quick ones first; then its folder's.
 function testsOf(file) {
+  if (values.tests) return values.tests.split(' ');
   const own = `unit/test_${basename(file, '.c')}`, header = `"${file.replace(/\.c$/, '.h')}"`;
   const rank = (program) => (program === own ? -1 : times[program] ?? 1);
   const using = programs.filter((program) => program === own || sources[program].includes(header)).sort((a, b) => rank(a) - rank(b));
@@ -179,6 +182,8 @@ async function prepare(tree, from) {
     await make(tree, 'build/flags');
     execFileSync('find', [join(tree, 'build'), '-name', '*.o', '-exec', 'touch', '{}', '+']);
   }
+  if (existsSync(join(root, 'tests/node_modules')) && !existsSync(join(tree, 'tests/node_modules')))
+    symlinkSync(realpathSync(join(root, 'tests/node_modules')), join(tree, 'tests/node_modules'));
   const built = await make(tree, 'objects', 'fixtures');
   if (!built.ok) throw new Error(`the tree does not build:\n${built.text}`);
 }

@@ -176,6 +176,10 @@ static void test_options(void **state)
     a.r->options.bg_tile = 0;
     assert_int_equal(predict(&a).tiles, 1);
     assert_true(predict(&a).memory > whole.memory);
+    /* the networks, and of each pixel of the one tile so many channels: RRDBNet's dense blocks, and its end at x2 */
+    const double weights = 2e6 + 3e8 + 8e7 + 67e6, tile = 6e6 * (6 * 64 / 4 + 2 * 64 * 4) * 4;
+    const uint64_t pictures = estimate_picture_bytes(3000, 2000, 3, 8, &a.r->options);
+    assert_float_equal((double)(predict(&a).memory - pictures), weights + tile, 1e3);
     a.r->options.bg_tile = 100;
     assert_true(predict(&a).tiles >= 600);
     assert_true(predict(&a).seconds > whole.seconds); /* tiles overlap */

@@ -149,6 +149,30 @@ static void test_checks(void **state)
     graph_destroy(&g);
 }
 
+/* Where its values lie one after the other, and only there, they may be read as they are. */
+static void test_raw(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t stride[2];
+        bool raw;
+    } cases[] = {{{3, 1}, true}, {{5, 1}, false}, {{1, 2}, false}, {{0, 1}, false}};
+    const float values[16] = {0};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct weights_tensor tensor = {.dtype = WEIGHTS_F32,
+                                              .rank = 2,
+                                              .shape = {2, 3},
+                                              .stride = {cases[i].stride[0], cases[i].stride[1]},
+                                              .count = 6,
+                                              .data = (const uint8_t *)values};
+        struct param *param;
+        enum weights_dtype type;
+        assert_int_equal(param_from_tensor(&param, &tensor, NULL, 0, NULL), OK);
+        assert_ptr_equal(param_raw(param, &type), cases[i].raw ? tensor.data : NULL);
+        param_destroy(&param);
+    }
+}
+
 static int builds;
 
 static enum error_code build_double(const void *model, const struct session_shape *shape, struct graph *g,
@@ -249,9 +273,10 @@ static void test_too_many_layers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_arena_plan),   cmocka_unit_test(test_arena_overflow),
-        cmocka_unit_test(test_checks),       cmocka_unit_test(test_session),
-        cmocka_unit_test(test_device_names), cmocka_unit_test(test_too_many_layers),
+        cmocka_unit_test(test_arena_plan),      cmocka_unit_test(test_arena_overflow),
+        cmocka_unit_test(test_checks),          cmocka_unit_test(test_raw),
+        cmocka_unit_test(test_session),         cmocka_unit_test(test_device_names),
+        cmocka_unit_test(test_too_many_layers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
