@@ -70,7 +70,7 @@ ifneq ($(filter x86_64%,$(MACHINE)),)
 LIBOBJ   += $(foreach isa,avx2 avx512,$(KERNELS:%=$(BUILD)/%.$(isa).o)) $(EXACT:%=$(BUILD)/%.avx2.exact.o)
 endif
 # Test programs have the fault layer (runtime/backend/fault.h): what includes it is compiled once more for them.
-FAULTY   := $(shell grep -l '"runtime/backend/fault.h"' runtime/*/*.c)
+FAULTY   := $(shell grep -l '"runtime/backend/fault.h"' runtime/*/*.c server/pipeline/*.c)
 TESTOBJ  := $(filter-out $(FAULTY:%.c=$(BUILD)/%.o),$(LIBOBJ)) $(FAULTY:%.c=$(BUILD)/%.fault.o)
 TESTS    := $(wildcard tests/unit/test_*.c tests/ops/test_*.c tests/golden/test_*.c)
 TESTBIN  := $(patsubst %.c,$(BUILD)/%,$(TESTS))
@@ -195,7 +195,7 @@ $(BUILD)/make_models: $(BUILD)/tests/bench/make_models.o $(BUILD)/runtime/models
                       $(patsubst %,$(BUILD)/runtime/base/%.o,error file mem thread utf8)
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lm
 
-$(BUILD)/bench_image: $(BUILD)/tests/bench/bench_image.o $(patsubst %,$(BUILD)/runtime/base/%.o,error file mem thread utf8) \
+$(BUILD)/bench_image: $(BUILD)/tests/bench/bench_image.o $(patsubst %,$(BUILD)/runtime/base/%.o,error file log mem thread utf8) \
                       $(patsubst %.c,$(BUILD)/%.o,$(wildcard server/image/*.c))
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(PICTURELIBS) -lz -lm -pthread
 

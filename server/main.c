@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "server/cli/cli.h"
+#include "server/image/decoder_child.h"
 #include "server/suggest.h"
 #include "server/version.h"
 
@@ -37,6 +38,8 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < COMMAND_COUNT; i++)
         if (!strcmp(main_commands[i].name, name))
             return main_commands[i].run(argc - 2, argv + 2);
+    if (!strcmp(name, DECODER_COMMAND))
+        return decoder_child_main();
     if (!strcmp(name, "--version") || !strcmp(name, "-V") || !strcmp(name, "version")) {
         printf("restored %s\n", RESTORED_VERSION);
         return CLI_OK;

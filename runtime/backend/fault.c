@@ -16,20 +16,22 @@
 #define MAX_FAULTS 16
 #define FAULT_POLL_MS 5
 
-enum kind { NONE, NO_MEMORY, LOST, NOT_A_NUMBER, FLAT, SLOW, HANG, FP16 };
-enum point { OPEN, PLAN, ALLOC, RUN, SUBMIT };
+enum kind { NONE, NO_MEMORY, LOST, NOT_A_NUMBER, FLAT, SLOW, HANG, CRASH, BOMB, FP16 };
+enum point { OPEN, PLAN, ALLOC, RUN, SUBMIT, DECODE };
 
 static const char *const kind_names[] = {
-    [NO_MEMORY] = "no_memory", [LOST] = "lost", [NOT_A_NUMBER] = "nan", [FLAT] = "flat",
-    [SLOW] = "slow",           [HANG] = "hang", [FP16] = "fp16"};
-static const char *const point_names[] = {"open", "plan", "alloc", "run", "submit"};
+    [NO_MEMORY] = "no_memory", [LOST] = "lost",   [NOT_A_NUMBER] = "nan", [FLAT] = "flat", [SLOW] = "slow",
+    [HANG] = "hang",           [CRASH] = "crash", [BOMB] = "bomb",        [FP16] = "fp16"};
+static const char *const point_names[] = {"open", "plan", "alloc", "run", "submit", "decode"};
 #define BIT(point) (1u << (point))
 static const unsigned kind_points[] = {[NO_MEMORY] = BIT(OPEN) | BIT(PLAN) | BIT(ALLOC) | BIT(RUN),
                                        [LOST] = BIT(OPEN) | BIT(PLAN) | BIT(RUN) | BIT(SUBMIT),
                                        [NOT_A_NUMBER] = BIT(RUN),
                                        [FLAT] = BIT(RUN),
                                        [SLOW] = BIT(PLAN) | BIT(RUN),
-                                       [HANG] = BIT(RUN)};
+                                       [HANG] = BIT(RUN) | BIT(DECODE),
+                                       [CRASH] = BIT(DECODE),
+                                       [BOMB] = BIT(DECODE)};
 
 struct fault {
     enum kind kind;
@@ -84,7 +86,7 @@ static bool fault_parse_head(struct fault *fault, char *head)
         return false;
     *at = *colon = 0;
     for (int k = NO_MEMORY; k < FP16; k++)
-        for (int p = OPEN; p <= SUBMIT; p++)
+        for (int p = OPEN; p <= DECODE; p++)
             if (!strcmp(kind_names[k], head) && !strcmp(point_names[p], at + 1) && (kind_points[k] & BIT(p))) {
                 fault->kind = (enum kind)k;
                 fault->point = (enum point)p;
@@ -239,6 +241,23 @@ bool fault_allocation(const char *id)
 bool fault_submit(const char *id)
 {
     return fault_at(&(struct event){.point = SUBMIT, .device = id, .plan = ""}) != NONE;
+}
+
+enum fault_decoding fault_decode(void)
+{
+    struct error ignored = ERROR_INIT;
+    if (fault_load(&ignored)) /* device_open says so */
+        return FAULT_DECODE_NONE;
+    switch (fault_at(&(struct event){.point = DECODE, .device = "", .plan = ""})) {
+    case CRASH:
+        return FAULT_DECODE_CRASH;
+    case HANG:
+        return FAULT_DECODE_HANG;
+    case BOMB:
+        return FAULT_DECODE_BOMB;
+    default:
+        return FAULT_DECODE_NONE;
+    }
 }
 
 /* --- the layer -----------------------------------------------------------------------------------------------------

@@ -17,7 +17,9 @@
  *   KIND@POINT  no_memory or lost @open (of a device), @plan (plan_create), @run (plan_run); no_memory@alloc (device
  *               memory, in the backend); lost@submit (to a queue of Vulkan); nan or flat @run (the first output);
  *               slow@run (it takes FAULT_SLOW_MS longer); slow@plan (FAULT_SLOW_PLAN_S); hang@run (it does nothing
- * until it is cancelled) OPTION      repeat         every event from the N-th on until=M        the events N to M
+ *               until it is cancelled); crash, hang or bomb @decode (of the process that decodes a picture)
+ *   OPTION      repeat         every event from the N-th on
+ *               until=M        the events N to M
  *               device=ID      on this device ("cpu", "vulkan:0", "reference"); else on any
  *               plan=TEXT      of plan and run: plans with this in their name, which is the model's file
  *               precision=P    of plan and run: plans in fp16 or fp32
@@ -37,6 +39,8 @@ enum error_code fault_set(const char *spec, struct error *err) MUST_CHECK;
 unsigned long fault_seen(int index);
 unsigned long fault_injected(void);
 
+enum fault_decoding { FAULT_DECODE_NONE, FAULT_DECODE_CRASH, FAULT_DECODE_HANG, FAULT_DECODE_BOMB };
+
 #ifdef RESTORED_FAULTS
 
 /* For device_open: wraps an open device in the layer, or fails and closes it. */
@@ -45,6 +49,9 @@ enum error_code fault_open(struct device **device, struct error *err) MUST_CHECK
 /* For a backend, where it allocates device memory or submits work: true if this one is to fail. id: the device's. */
 bool fault_allocation(const char *id);
 bool fault_submit(const char *id);
+
+/* Where a picture is decoded: what is to become of the process that does it. */
+enum fault_decoding fault_decode(void);
 
 #else
 
@@ -63,6 +70,10 @@ static inline bool fault_submit(const char *id)
 {
     (void)id;
     return false;
+}
+static inline enum fault_decoding fault_decode(void)
+{
+    return FAULT_DECODE_NONE;
 }
 
 #endif

@@ -12,6 +12,7 @@
 #include "server/cli/cli_sandbox.h"
 #include "server/cli/notify.h"
 #include "server/http/server.h"
+#include "server/image/decoder.h"
 #include "server/job/worker_pool.h"
 #include "server/version.h"
 
@@ -221,7 +222,8 @@ static int serve_run(const struct config *config, const struct config_files *fil
     sigaddset(&signals, SIGUSR1);
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
 
-    if (cli_open_store(&store, config, &err))
+    /* as long as programs may be started */
+    if (decoder_start(NULL, &err) || cli_open_store(&store, config, &err))
         goto out;
     start.store = store;
     if (worker_pool_create(&pool, &settings, store, &err) ||
@@ -261,6 +263,7 @@ out:
     worker_pool_destroy(&pool);
     model_store_destroy(&store);
     sandbox_destroy(&start.sandbox);
+    decoder_stop();
     if (err.code && err.code != ERROR_CANCELLED) /* by a signal that came while it started */
         return cli_fail(&err, CLI_FAILED);
     log_event(LOG_INFO, "end", "version=%s", RESTORED_VERSION);

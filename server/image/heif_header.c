@@ -27,7 +27,7 @@ struct heif_walk {
 static struct heif_part heif_child(const uint8_t *data, size_t size, const char *type)
 {
     struct codec_box box;
-    const uint8_t *at = data, *end = data + size;
+    const uint8_t *at = data, *end = data ? data + size : NULL;
     for (int i = 0; data && i < HEIF_BOXES && codec_next_box(&at, end, &box); i++)
         if (memcmp(box.type, type, 4) == 0)
             return (struct heif_part){box.data, box.size};
@@ -111,7 +111,7 @@ static void heif_mark_below(void *context, const uint8_t *type, uint32_t from, u
 static struct heif_part heif_property(const struct heif_walk *walk, uint32_t number, const uint8_t **type)
 {
     struct codec_box box;
-    const uint8_t *at = walk->ipco.data, *end = at + walk->ipco.size;
+    const uint8_t *at = walk->ipco.data, *end = at ? at + walk->ipco.size : NULL;
     for (uint32_t i = 1; at && i <= number && i < HEIF_BOXES && codec_next_box(&at, end, &box); i++)
         if (i == number) {
             *type = box.type;

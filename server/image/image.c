@@ -1,8 +1,14 @@
 #include "server/image/image.h"
 
 #include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "runtime/base/mem.h"
 #include "server/image/exif.h"
@@ -13,18 +19,153 @@ static enum error_code image_no_memory(struct error *err, int width, int height)
     return error_set(err, ERROR_NO_MEMORY, "out of memory for a picture of %d×%d pixels", width, height);
 }
 
+#define IMAGE_SHARED 16 /* planes at a time */
+#define IMAGE_FAULT_IN ((size_t)256 << 10) /* bytes of a plane that are worth a thread */
+
+static struct {
+    int fd; /* -1: planes are from malloc */
+    uint64_t end;
+    struct {
+        void *data; /* NULL: free */
+        uint64_t at;
+    } planes[IMAGE_SHARED];
+} image_shared = {.fd = -1};
+
+void image_share(int fd)
+{
+    image_shared.fd = fd;
+}
+
+uint64_t image_shared_at(const void *plane)
+{
+    for (int i = 0; i < IMAGE_SHARED; i++)
+        if (image_shared.planes[i].data == plane)
+            return image_shared.planes[i].at;
+    return UINT64_MAX;
+}
+
+static uint64_t image_page(void)
+{
+    return (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+struct image_pages {
+    void *data;
+    size_t bytes;
+};
+
+static void *image_fault_in_thread(void *argument)
+{
+    const struct image_pages *pages = argument;
+    if (madvise(pages->data, pages->bytes, MADV_POPULATE_WRITE))
+        errno = 0; /* each page at its first use, then */
+    free(argument);
+    return NULL;
+}
+
+/* Pages come from the system while the picture's first rows are being read: at twice the speed of single faults, and on
+ * another core. */
+static void image_fault_in(void *data, size_t bytes)
+{
+    pthread_t thread;
+    struct image_pages *pages = bytes < IMAGE_FAULT_IN ? NULL : mem_alloc(1, sizeof *pages);
+    if (!pages)
+        return;
+    *pages = (struct image_pages){data, bytes};
+    if (pthread_create(&thread, NULL, image_fault_in_thread, pages))
+        free(pages);
+    else
+        pthread_detach(thread);
+}
+
+/* The next pages of the file, which may be there already. */
+static void *image_shared_take(size_t bytes)
+{
+    struct stat status;
+    int i = 0;
+    while (i < IMAGE_SHARED && image_shared.planes[i].data)
+        i++;
+    const uint64_t at = image_shared.end, end = at + bytes + (image_page() - bytes % image_page()) % image_page();
+    if (i == IMAGE_SHARED || end > INT64_MAX || end < at || fstat(image_shared.fd, &status) ||
+        ((uint64_t)status.st_size < end && ftruncate(image_shared.fd, (off_t)end)))
+        return NULL;
+    void *data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, image_shared.fd, (off_t)at);
+    if (data == MAP_FAILED)
+        return NULL;
+    image_fault_in(data, bytes);
+    image_shared.end = end;
+    image_shared.planes[i].data = data;
+    image_shared.planes[i].at = at;
+    return data;
+}
+
+bool image_share_bytes(const void *data, size_t size, uint64_t *at)
+{
+    void *to = image_shared_take(size);
+    if (!to)
+        return false;
+    memcpy(to, data, size);
+    *at = image_shared_at(to);
+    return true;
+}
+
+static void image_plane_free(void *plane, size_t bytes, bool mapped)
+{
+    if (!plane || !mapped) {
+        free(plane);
+        return;
+    }
+    for (int i = 0; image_shared.fd >= 0 && i < IMAGE_SHARED; i++)
+        if (image_shared.planes[i].data == plane) { /* nobody else has these pages */
+            image_shared.planes[i].data = NULL;
+            if (fallocate(image_shared.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)image_shared.planes[i].at,
+                          (off_t)bytes))
+                break; /* they stay until the file is closed */
+        }
+    munmap(plane, bytes);
+}
+
 /* width*height*channels samples of bits, uninitialised; NULL also when the product does not fit. */
 static void *image_plane(int width, int height, int channels, int bits)
 {
     size_t row, samples;
     if (!mem_mul((size_t)width, (size_t)channels * (size_t)(bits / 8), &row) || !mem_mul(row, (size_t)height, &samples))
         return NULL;
-    return mem_alloc(samples, 1);
+    return image_shared.fd >= 0 ? image_shared_take(samples) : mem_alloc(samples, 1);
 }
 
 static size_t image_samples(const struct image *image, int channels)
 {
     return (size_t)image->width * (size_t)image->height * (size_t)channels;
+}
+
+static size_t image_plane_bytes(const struct image *image, int channels)
+{
+    return image_samples(image, channels) * (size_t)(image->bits / 8);
+}
+
+void image_drop_alpha(struct image *image)
+{
+    image_plane_free(image->alpha, image_plane_bytes(image, 1), image->alpha_mapped);
+    image->alpha = NULL;
+    image->alpha_mapped = false;
+}
+
+static void image_free_planes(struct image *image)
+{
+    image_drop_alpha(image);
+    image_plane_free(image->pixels, image_plane_bytes(image, image->channels), image->pixels_mapped);
+    image->pixels = NULL;
+}
+
+/* Planes of image_plane instead of those that it has. */
+static void image_set_planes(struct image *image, void *pixels, void *alpha)
+{
+    image_free_planes(image);
+    image->pixels = pixels;
+    image->alpha = alpha;
+    image->pixels_mapped = image_shared.fd >= 0;
+    image->alpha_mapped = alpha && image_shared.fd >= 0;
 }
 
 enum error_code image_create(struct image **out, int width, int height, int channels, int bits, bool alpha,
@@ -39,6 +180,7 @@ enum error_code image_create(struct image **out, int width, int height, int chan
         return image_no_memory(err, width, height);
     *image = (struct image){.width = width, .height = height, .channels = channels, .bits = bits};
     image->pixels = image_plane(width, height, channels, bits);
+    image->pixels_mapped = image_shared.fd >= 0;
     if (!image->pixels || (alpha && image_add_alpha(image, err) != OK)) {
         image_destroy(&image);
         return image_no_memory(err, width, height);
@@ -52,8 +194,7 @@ void image_destroy(struct image **image)
     struct image *old = *image;
     if (!old)
         return;
-    free(old->pixels);
-    free(old->alpha);
+    image_free_planes(old);
     free(old->icc.data);
     free(old->exif.data);
     free(old->xmp.data);
@@ -68,6 +209,7 @@ enum error_code image_add_alpha(struct image *image, struct error *err)
     image->alpha = image_plane(image->width, image->height, 1, image->bits);
     if (!image->alpha)
         return image_no_memory(err, image->width, image->height);
+    image->alpha_mapped = image_shared.fd >= 0;
     memset(image->alpha, 0xff, image_samples(image, 1) * (size_t)(image->bits / 8));
     return OK;
 }
@@ -125,13 +267,10 @@ enum error_code image_orient(struct image *image, int orientation, struct error 
         void *pixels = image_oriented(image, image->pixels, image->channels, orientation);
         void *alpha = image->alpha && pixels ? image_oriented(image, image->alpha, 1, orientation) : NULL;
         if (!pixels || (image->alpha && !alpha)) {
-            free(pixels);
+            image_plane_free(pixels, image_plane_bytes(image, image->channels), image_shared.fd >= 0);
             return image_no_memory(err, image->width, image->height);
         }
-        free(image->pixels);
-        free(image->alpha);
-        image->pixels = pixels;
-        image->alpha = alpha;
+        image_set_planes(image, pixels, alpha);
         if (orientation >= 5) {
             int width = image->width;
             image->width = image->height;
@@ -141,6 +280,72 @@ enum error_code image_orient(struct image *image, int orientation, struct error 
     if (image->exif.data)
         exif_reset_orientation(image->exif.data, image->exif.size);
     return OK;
+}
+
+/* The bytes that a plane takes of a file. */
+static uint64_t image_pages_of(uint64_t bytes)
+{
+    return bytes + (image_page() - bytes % image_page()) % image_page();
+}
+
+void image_map_ahead(struct image_ahead *ahead, int fd, uint64_t pixels, uint64_t alpha)
+{
+    *ahead = (struct image_ahead){.bytes = image_pages_of(pixels) + (alpha ? image_pages_of(alpha) : 0)};
+    if (fallocate(fd, 0, 0, (off_t)ahead->bytes))
+        return;
+    void *data = mmap(NULL, ahead->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+    ahead->data = data == MAP_FAILED ? NULL : data;
+}
+
+/* A plane of a file; NULL: it is not all there, or cannot be mapped. */
+static void *image_map_plane(int fd, uint64_t at, uint64_t bytes)
+{
+    struct stat status;
+    if (at % image_page() || fstat(fd, &status) || bytes > (uint64_t)status.st_size ||
+        at > (uint64_t)status.st_size - bytes)
+        return NULL;
+    void *plane = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, (off_t)at);
+    return plane == MAP_FAILED ? NULL : plane;
+}
+
+enum error_code image_map(struct image **out, int fd, struct image_ahead *ahead, const struct image *like,
+                          uint64_t pixels, uint64_t alpha, struct error *err)
+{
+    const int width = like->width, height = like->height, channels = like->channels, bits = like->bits;
+    *out = NULL;
+    if (width < 1 || height < 1 || (channels != 1 && channels != 3) || (bits != 8 && bits != 16))
+        return error_set(err, ERROR_CORRUPT, "no picture can have %d×%d pixels, %d channels, %d bits", width, height,
+                         channels, bits);
+    struct image *image = mem_calloc(1, sizeof *image);
+    if (!image)
+        return image_no_memory(err, width, height);
+    *image = (struct image){.width = width, .height = height, .channels = channels, .bits = bits};
+    const uint64_t first = image_plane_bytes(image, channels), second = image_plane_bytes(image, 1),
+                   behind = image_pages_of(first);
+    image->pixels_mapped = true;
+    image->alpha_mapped = alpha != UINT64_MAX;
+    if (ahead->data && pixels == 0 && alpha == (image->alpha_mapped ? behind : UINT64_MAX) &&
+        ahead->bytes == behind + (image->alpha_mapped ? image_pages_of(second) : 0)) {
+        image->pixels = ahead->data;
+        image->alpha = image->alpha_mapped ? (uint8_t *)ahead->data + behind : NULL;
+        ahead->data = NULL;
+    } else {
+        image->pixels = image_map_plane(fd, pixels, first);
+        image->alpha = image->alpha_mapped ? image_map_plane(fd, alpha, second) : NULL;
+    }
+    if (!image->pixels || (image->alpha_mapped && !image->alpha)) {
+        image_destroy(&image);
+        return error_set(err, ERROR_CORRUPT, "the pixels of a picture of %d×%d are not there", width, height);
+    }
+    *out = image;
+    return OK;
+}
+
+void image_map_drop(struct image_ahead *ahead)
+{
+    if (ahead->data)
+        munmap(ahead->data, ahead->bytes);
+    ahead->data = NULL;
 }
 
 static uint8_t image_byte(const void *plane, int bits, size_t i, bool cut)
@@ -177,13 +382,10 @@ enum error_code image_reduce(struct image *image, bool cut, struct error *err)
         uint8_t *pixels = image_bytes(image, image->pixels, image->channels, gray ? 3 : 1, cut);
         uint8_t *alpha = pixels && image->alpha ? image_bytes(image, image->alpha, 1, 1, cut) : NULL;
         if (!pixels || (image->alpha && !alpha)) {
-            free(pixels);
+            image_plane_free(pixels, image_samples(image, 3), image_shared.fd >= 0);
             return image_no_memory(err, image->width, image->height);
         }
-        free(image->pixels);
-        free(image->alpha);
-        image->pixels = pixels;
-        image->alpha = alpha;
+        image_set_planes(image, pixels, alpha);
         image->channels = 3;
         image->bits = 8;
         image->notes |= (gray ? IMAGE_NOTE_GRAY : 0u) | (deep ? IMAGE_NOTE_BITS_REDUCED : 0u);

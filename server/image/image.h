@@ -50,6 +50,7 @@ struct image {
     struct image_blob icc, exif, xmp; /* exif: the TIFF block, without JPEG's "Exif\0\0" */
     enum image_format format;         /* of the source file; IMAGE_NONE if made here */
     unsigned notes;                   /* enum image_note */
+    bool pixels_mapped, alpha_mapped; /* the plane is pages of a file (image_share, image_map), not from malloc */
 };
 
 /* A picture whose samples the caller must set, all of them (alpha: adds an opaque plane). ERROR_INVALID for sides,
@@ -60,6 +61,9 @@ void image_destroy(struct image **image);
 
 /* Adds an opaque alpha plane. OK when there is one already. */
 enum error_code image_add_alpha(struct image *image, struct error *err) MUST_CHECK;
+
+/* Without its alpha plane, if it has one. */
+void image_drop_alpha(struct image *image);
 
 /* Rotates and mirrors pixels and alpha as EXIF orientation 1..8 says (anything else acts as 1), and resets the tag in
  * the EXIF blob to 1. */
@@ -73,6 +77,30 @@ enum error_code image_reduce(struct image *image, bool cut, struct error *err) M
 
 /* Copies ICC, EXIF, XMP, format and notes from one picture to another of the same scene (input to result). */
 enum error_code image_copy_metadata(struct image *to, const struct image *from, struct error *err) MUST_CHECK;
+
+/* From now on the planes of this process's pictures are pages of that file, so that another process can map them; for a
+ * process that reads one picture with one thread that creates and changes pictures. */
+void image_share(int fd);
+/* Where a plane begins in the file. */
+uint64_t image_shared_at(const void *plane);
+/* Puts bytes into the file. false: it does not grow. */
+bool image_share_bytes(const void *data, size_t size, uint64_t *at);
+
+/* For the other process, while the first still works: gives a file pages for planes of that many bytes (alpha 0: none)
+ * from its beginning on, and maps them. image_map takes them if the planes turn out to be there; image_map_drop frees
+ * them if it did not. */
+struct image_ahead {
+    void *data; /* NULL: none */
+    uint64_t bytes;
+};
+void image_map_ahead(struct image_ahead *ahead, int fd, uint64_t pixels, uint64_t alpha);
+void image_map_drop(struct image_ahead *ahead);
+
+/* A picture of like's size, channels and bits whose planes are pages of a file that another process has filled; the
+ * offset of one that is not there is UINT64_MAX. ERROR_CORRUPT when the numbers make no sense or the file is too short
+ * for them. */
+enum error_code image_map(struct image **out, int fd, struct image_ahead *ahead, const struct image *like,
+                          uint64_t pixels, uint64_t alpha, struct error *err) MUST_CHECK;
 
 /* Makes a copy of data (malloc); size 0 gives an empty blob and OK. The blob must be empty before. */
 enum error_code image_blob_set(struct image_blob *blob, const void *data, size_t size, struct error *err) MUST_CHECK;

@@ -69,8 +69,10 @@ enum error_code body_read(struct body *body, struct restoration *r, body_reader 
         return code;
     r->input = fd >= 0 ? map.data : body->data;
     r->input_bytes = body->size;
+    r->input_file = fd + 1;
     code = reader(r, store, &local);
     r->input = NULL;
+    r->input_file = 0;
     if (file_changed(&map)) /* the disk failed: whatever was read, some of it were zeros */
         code = error_set(err, ERROR_IO, "a file of the spool could not be read");
     else if (code)

@@ -1,7 +1,6 @@
-#include "server/image/codec.h"
+#include "runtime/backend/fault.h"
+#include "server/image/decoder.h"
 #include "server/pipeline/step.h"
-
-#include <stdlib.h>
 
 static void decode_note_damage(struct restoration *r, const struct codec_damage *damage)
 {
@@ -26,6 +25,21 @@ static void decode_note_page(struct restoration *r)
         restoration_note(r, "the file has several pages or frames; number %d was restored", r->options.page);
 }
 
+static enum error_code decode_check(void *context, struct error *err)
+{
+    return step_check(context, err);
+}
+
+/* Of the test programs alone. */
+static enum decoder_fault decode_fault(void)
+{
+    static const enum decoder_fault faults[] = {[FAULT_DECODE_NONE] = DECODER_FINE,
+                                                [FAULT_DECODE_CRASH] = DECODER_CRASH,
+                                                [FAULT_DECODE_HANG] = DECODER_HANG,
+                                                [FAULT_DECODE_BOMB] = DECODER_BOMB};
+    return faults[fault_decode()];
+}
+
 /* Reads the picture upright. The networks take 8 bit RGB; compat drops the alpha plane as the reference does. */
 enum error_code decode_step(struct step *step, struct error *err)
 {
@@ -33,11 +47,20 @@ enum error_code decode_step(struct step *step, struct error *err)
     struct codec_damage damage;
     struct error local = ERROR_INIT;
     const bool accept = r->options.damaged == DAMAGED_ACCEPT;
-    enum error_code code = codec_decode_page(r->input, r->input_bytes, r->options.page, r->limits.input_pixels,
-                                             &r->picture, NULL, accept ? &damage : NULL, &local);
+    bool died;
+    const struct decoder_job job = {.bytes = r->input,
+                                    .size = r->input_bytes,
+                                    .fd = r->input_file - 1,
+                                    .page = r->options.page,
+                                    .max_pixels = r->limits.input_pixels,
+                                    .salvage = accept,
+                                    .fault = decode_fault(),
+                                    .check = decode_check,
+                                    .context = step};
+    enum error_code code = decoder_decode(&job, &r->picture, NULL, &damage, &died, &local);
     if (code) {
         error_set(err, code,
-                  code == ERROR_CORRUPT && !accept && codec_salvages(r->in_info.format)
+                  code == ERROR_CORRUPT && !died && !accept && codec_salvages(r->in_info.format)
                       ? "%s: a part of the picture is missing or wrong; "
                         "damaged=accept restores what can be read"
                       : "%s",
@@ -50,10 +73,8 @@ enum error_code decode_step(struct step *step, struct error *err)
         decode_note_page(r);
     if (code == OK)
         code = image_reduce(r->picture, r->options.compat, err);
-    if (code == OK && r->options.compat) {
-        free(r->picture->alpha);
-        r->picture->alpha = NULL;
-    }
+    if (code == OK && r->options.compat)
+        image_drop_alpha(r->picture);
     for (unsigned bit = 0; code == OK && bit < IMAGE_NOTE_COUNT; bit++)
         if (r->picture->notes & (1u << bit))
             restoration_note(r, "%s", image_note_text(1u << bit));

@@ -57,6 +57,7 @@ struct restoration {
     struct limits limits;
     const uint8_t *input; /* the file's bytes, borrowed */
     size_t input_bytes;
+    int input_file;    /* the descriptor, plus 1, of a file that begins with these bytes; 0: none */
     bool detect_only;  /* stop after detection (no output) */
     bool keep_faces;   /* keep crops and restored faces */
     bool encode_faces; /* and turn them into files, freeing the pictures */

@@ -1,0 +1,419 @@
+#include "server/image/decoder.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "runtime/base/log.h"
+#include "server/image/decoder_child.h"
+
+#define DECODER_SPARES 2     /* processes that wait for a picture, so that it need not wait for one */
+#define DECODER_POLL_MS 50   /* between two calls of check */
+#define DECODER_SECONDS 10   /* of the processor, for any picture and for each megapixel: the slowest */
+#define DECODER_SECONDS_MP 1 /* library takes a tenth of that */
+#define DECODER_MEMORY ((uint64_t)512 << 20)
+#define DECODER_MEMORY_PIXEL 64 /* bytes: four planes of 32 bits, three times, and the picture */
+#define DECODER_HANG_SECONDS 1
+#define DECODER_PATIENCE 4        /* how many times the seconds may pass while others have the processor, */
+#define DECODER_PATIENCE_MS 60000 /* and beside that */
+#define DECODER_BLOB_MOST ((uint64_t)128 << 20)
+
+struct decoder_worker {
+    int socket;
+    uint64_t id;
+};
+
+static struct {
+    pthread_mutex_t lock;
+    bool started;
+    int control; /* to the process that forks */
+    pid_t pid;
+    uint64_t ids;
+    struct decoder_worker spares[DECODER_SPARES];
+    int spare_count;
+    char program[256];
+} decoder = {.lock = PTHREAD_MUTEX_INITIALIZER, .control = -1};
+
+/* ---- processes --------------------------------------------------------------------------------------------------- */
+
+/* Nothing of this process's environment, which may hold secrets, but what sanitizers and the linker look at. */
+static void decoder_environment(char *out[8])
+{
+    static const char *const names[] = {
+        "ASAN_OPTIONS=", "UBSAN_OPTIONS=", "TSAN_OPTIONS=", "LSAN_OPTIONS=", "LD_LIBRARY_PATH="};
+    int count = 0;
+    for (char **at = environ; at && *at; at++)
+        for (size_t i = 0; i < sizeof names / sizeof *names && count < 7; i++)
+            if (!strncmp(*at, names[i], strlen(names[i])))
+                out[count++] = *at;
+    out[count] = NULL;
+}
+
+/* Under the lock: the process that forks. */
+static enum error_code decoder_spawn(struct error *err)
+{
+    char *arguments[] = {"restored", DECODER_COMMAND, NULL}, *environment[8];
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    sigset_t none;
+    int ends[2], failed;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends))
+        return error_set(err, ERROR_IO, "the process that reads pictures could not be started: %m");
+    decoder_environment(environment);
+    sigemptyset(&none);
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+    posix_spawn_file_actions_adddup2(&actions, ends[1], DECODER_CONTROL);
+    posix_spawn_file_actions_addclosefrom_np(&actions, DECODER_CONTROL + 1);
+    failed = posix_spawn(&decoder.pid, decoder.program, &actions, &attributes, arguments, environment);
+    posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&attributes);
+    close(ends[1]);
+    if (failed) {
+        close(ends[0]);
+        decoder.pid = 0;
+        return error_set(err, ERROR_IO, "the process that reads pictures could not be started: %s", strerror(failed));
+    }
+    decoder.control = ends[0];
+    return OK;
+}
+
+/* Under the lock. */
+static void decoder_forget(void)
+{
+    for (int i = 0; i < decoder.spare_count; i++)
+        close(decoder.spares[i].socket);
+    decoder.spare_count = 0;
+    if (decoder.control >= 0)
+        close(decoder.control);
+    decoder.control = -1;
+    if (decoder.pid > 0)
+        waitpid(decoder.pid, NULL, 0); /* it ends when its socket closes */
+    decoder.pid = 0;
+}
+
+/* Sends one datagram with descriptors. */
+static bool decoder_send(int to, const void *data, size_t size, const int *fds, int count)
+{
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(2 * sizeof(int))];
+    } control = {0};
+    struct iovec part = {(void *)(uintptr_t)data, size};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    if (count) {
+        message.msg_control = &control;
+        message.msg_controllen = CMSG_SPACE((size_t)count * sizeof(int));
+        struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+        header->cmsg_level = SOL_SOCKET;
+        header->cmsg_type = SCM_RIGHTS;
+        header->cmsg_len = CMSG_LEN((size_t)count * sizeof(int));
+        memcpy(CMSG_DATA(header), fds, (size_t)count * sizeof(int));
+    }
+    return sendmsg(to, &message, MSG_NOSIGNAL) == (ssize_t)size;
+}
+
+/* Under the lock: asks for one more process. */
+static bool decoder_fork(struct decoder_worker *out)
+{
+    int ends[2];
+    if (decoder.control < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends))
+        return false;
+    const struct decoder_order order = {.id = ++decoder.ids, .begin = true};
+    const bool sent = decoder_send(decoder.control, &order, sizeof order, &ends[1], 1);
+    close(ends[1]);
+    *out = (struct decoder_worker){ends[0], order.id};
+    if (!sent)
+        close(ends[0]);
+    return sent;
+}
+
+/* Whether nothing has come from it: a spare that died has said so. */
+static bool decoder_lives(const struct decoder_worker *worker)
+{
+    char byte;
+    return recv(worker->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
+}
+
+/* A process for one picture. */
+static enum error_code decoder_take(struct decoder_worker *out, struct error *err)
+{
+    enum error_code code = OK;
+    bool found = false;
+    pthread_mutex_lock(&decoder.lock);
+    while (decoder.spare_count && !found) {
+        *out = decoder.spares[--decoder.spare_count];
+        if (!(found = decoder_lives(out)))
+            close(out->socket);
+    }
+    if (!found && !(found = decoder_fork(out))) {
+        log_event(LOG_ERROR, "decoder", "text=\"the process that reads pictures is gone; it is started again\"");
+        decoder_forget();
+        code = decoder_spawn(err);
+        found = !code && decoder_fork(out);
+    }
+    pthread_mutex_unlock(&decoder.lock);
+    return found ? OK : error_set(err, ERROR_INTERNAL, "there is no process to read the picture");
+}
+
+/* When it is no longer in the way: the next pictures need not wait for theirs. */
+static void decoder_refill(void)
+{
+    pthread_mutex_lock(&decoder.lock);
+    while (decoder.spare_count < DECODER_SPARES && decoder_fork(&decoder.spares[decoder.spare_count]))
+        decoder.spare_count++;
+    pthread_mutex_unlock(&decoder.lock);
+}
+
+static void decoder_kill(const struct decoder_worker *worker)
+{
+    const struct decoder_order order = {.id = worker->id};
+    pthread_mutex_lock(&decoder.lock);
+    if (decoder.control >= 0 && !decoder_send(decoder.control, &order, sizeof order, NULL, 0))
+        errno = 0; /* then it is dead, too */
+    pthread_mutex_unlock(&decoder.lock);
+}
+
+enum error_code decoder_start(const char *program, struct error *err)
+{
+    struct decoder_worker first;
+    pthread_mutex_lock(&decoder.lock);
+    snprintf(decoder.program, sizeof decoder.program, "%s", program ? program : "/proc/self/exe");
+    enum error_code code = decoder_spawn(err);
+    decoder.started = !code;
+    if (!code && decoder_fork(&first))
+        decoder.spares[decoder.spare_count++] = first;
+    pthread_mutex_unlock(&decoder.lock);
+    return code;
+}
+
+void decoder_stop(void)
+{
+    pthread_mutex_lock(&decoder.lock);
+    decoder_forget();
+    decoder.started = false;
+    pthread_mutex_unlock(&decoder.lock);
+}
+
+/* ---- one picture ------------------------------------------------------------------------------------------------- */
+
+/* A descriptor of the file that can only be read: the file's own opened again, or a copy in memory. */
+static int decoder_input(const struct decoder_job *job)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", job->fd);
+    int fd = job->fd >= 0 ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    if (fd >= 0)
+        return fd;
+    fd = memfd_create("file", MFD_CLOEXEC);
+    for (size_t done = 0; fd >= 0 && done < job->size;) {
+        const ssize_t count = write(fd, job->bytes + done, job->size - done);
+        if (count <= 0) {
+            close(fd);
+            fd = -1;
+        }
+        done += count > 0 ? (size_t)count : 0;
+    }
+    return fd;
+}
+
+/* Memory for the picture, which cannot become smaller under our eyes. */
+static int decoder_output(void)
+{
+    const int fd = memfd_create("picture", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd >= 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL)) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+static int64_t decoder_now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* Until it answers or has died; else it is killed. */
+static enum error_code decoder_wait(const struct decoder_worker *worker, const struct decoder_job *job,
+                                    int64_t patience_ms, struct decoder_answer *answer, struct error *err)
+{
+    struct pollfd wait = {.fd = worker->socket, .events = POLLIN};
+    const int64_t until = decoder_now_ms() + patience_ms;
+    enum error_code code = OK;
+    for (;;) {
+        const int ready = poll(&wait, 1, DECODER_POLL_MS);
+        if (ready > 0)
+            break;
+        if (job->check && (code = job->check(job->context, err)))
+            break;
+        if (decoder_now_ms() > until) {
+            *answer = (struct decoder_answer){.died = true, .status = SIGXCPU};
+            decoder_kill(worker);
+            return OK;
+        }
+    }
+    if (code) {
+        decoder_kill(worker);
+        return code;
+    }
+    const ssize_t got = recv(worker->socket, answer, sizeof *answer, 0);
+    if (got != (ssize_t)sizeof *answer)
+        *answer = (struct decoder_answer){.died = true};
+    answer->text[sizeof answer->text - 1] = answer->detail[sizeof answer->detail - 1] = 0;
+    return OK;
+}
+
+static enum error_code decoder_died(const struct decoder_answer *answer, uint64_t seconds, struct error *err)
+{
+    if (WIFSIGNALED(answer->status) && WTERMSIG(answer->status) == SIGXCPU)
+        error_set(err, ERROR_CORRUPT, "this picture cannot be read: that took more than %llu seconds of a processor",
+                  (unsigned long long)seconds);
+    else
+        error_set(err, ERROR_CORRUPT,
+                  "this picture cannot be read: the process that read it crashed or needed too much memory; "
+                  "the file may be damaged, or made to do harm");
+    if (WIFSIGNALED(answer->status))
+        error_detail(err, "the decoder died of signal %d", WTERMSIG(answer->status));
+    return ERROR_CORRUPT;
+}
+
+/* Its answer is as little to be trusted as the file: everything in it is checked. */
+static enum error_code decoder_accept(const struct decoder_answer *answer, int fd, const struct codec_info *info,
+                                      struct image_ahead *ahead, struct image **out, struct error *err)
+{
+    struct stat status;
+    struct image *image;
+    if (answer->width != info->width || answer->height != info->height || fstat(fd, &status))
+        return error_set(err, ERROR_CORRUPT, "this picture cannot be read: its header promised another size");
+    const struct image like = {
+        .width = answer->width, .height = answer->height, .channels = answer->channels, .bits = answer->bits};
+    enum error_code code = image_map(&image, fd, ahead, &like, answer->pixels, answer->alpha, err);
+    if (code)
+        return code;
+    image->format = info->format;
+    image->notes = answer->notes & ((1u << IMAGE_NOTE_COUNT) - 1);
+    struct image_blob *blobs[DECODER_BLOBS] = {&image->icc, &image->exif, &image->xmp};
+    for (int i = 0; !code && i < DECODER_BLOBS; i++) {
+        const uint64_t at = answer->blobs[i].at, size = answer->blobs[i].size;
+        if (!size)
+            continue;
+        if (size > DECODER_BLOB_MOST || size > (uint64_t)status.st_size || at > (uint64_t)status.st_size - size)
+            code = error_set(err, ERROR_CORRUPT, "this picture cannot be read: its metadata make no sense");
+        else if (!(blobs[i]->data = malloc(size)))
+            code = error_set(err, ERROR_NO_MEMORY, "out of memory for a picture's metadata (%zu bytes)", (size_t)size);
+        else if (pread(fd, blobs[i]->data, size, (off_t)at) != (ssize_t)size)
+            code = error_set(err, ERROR_CORRUPT, "this picture cannot be read: its metadata make no sense");
+        else
+            blobs[i]->size = size;
+    }
+    if (code)
+        image_destroy(&image);
+    *out = image;
+    return code;
+}
+
+static enum error_code decoder_refused(const struct decoder_answer *answer, struct error *err)
+{
+    switch (answer->code) {
+    case ERROR_CORRUPT:
+    case ERROR_UNSUPPORTED:
+    case ERROR_TOO_LARGE:
+    case ERROR_INVALID:
+        error_set(err, answer->code, "%s", answer->text);
+        error_detail(err, "%s", answer->detail);
+        return answer->code;
+    case ERROR_NO_MEMORY: /* of its own limit */
+        return error_set(err, ERROR_CORRUPT,
+                         "this picture cannot be read: that needs more memory than a picture of its size should");
+    default:
+        return error_set(err, ERROR_INTERNAL, "the picture could not be read");
+    }
+}
+
+/* While the other process reads the file's first rows. */
+static void decoder_map_ahead(struct image_ahead *ahead, int fd, const struct codec_info *info)
+{
+    const uint64_t plane = (uint64_t)info->width * (uint64_t)info->height * (uint64_t)(info->bits / 8);
+    const int colours = info->channels - info->alpha;
+    image_map_ahead(ahead, fd, plane * (uint64_t)(colours < 3 ? 1 : 3), info->alpha ? plane : 0);
+}
+
+enum error_code decoder_decode(const struct decoder_job *job, struct image **out, struct codec_info *info,
+                               struct codec_damage *damage, bool *died, struct error *err)
+{
+    struct codec_info own;
+    struct decoder_worker worker;
+    static const struct codec_damage none;
+    *died = false;
+    *out = NULL;
+    if (!info)
+        info = &own;
+    if (!decoder.started)
+        return codec_decode_page(job->bytes, job->size, job->page, job->max_pixels, out, info,
+                                 job->salvage ? damage : NULL, err);
+    enum error_code code = codec_probe_page(job->bytes, job->size, job->page, info, err);
+    if (!code)
+        code = decoder_take(&worker, err);
+    if (code)
+        return code;
+    const uint64_t pixels = (uint64_t)info->width * (uint64_t)info->height, megapixels = pixels / 1000000;
+    struct decoder_request request = {.size = job->size,
+                                      .max_pixels = job->max_pixels,
+                                      .cpu_seconds = DECODER_SECONDS + megapixels * DECODER_SECONDS_MP,
+                                      .memory = DECODER_MEMORY + (megapixels + 1) * 1000000 * DECODER_MEMORY_PIXEL,
+                                      .page = job->page,
+                                      .salvage = job->salvage,
+                                      .fault = job->fault};
+    if (job->fault == DECODER_HANG)
+        request.cpu_seconds = DECODER_HANG_SECONDS;
+    struct decoder_answer answer = {.code = ERROR_INTERNAL};
+    struct image_ahead ahead = {0};
+    const int fds[2] = {decoder_input(job), decoder_output()};
+    if (fds[0] < 0 || fds[1] < 0)
+        code = error_set(err, ERROR_NO_MEMORY, "no memory for the picture");
+    else if (!decoder_send(worker.socket, &request, sizeof request, fds, 2))
+        answer.died = true;
+    else {
+        if (!job->max_pixels || pixels <= job->max_pixels)
+            decoder_map_ahead(&ahead, fds[1], info);
+        code = decoder_wait(&worker, job, (int64_t)request.cpu_seconds * 1000 * DECODER_PATIENCE + DECODER_PATIENCE_MS,
+                            &answer, err);
+    }
+    if (!code && answer.died) {
+        *died = true;
+        code = decoder_died(&answer, request.cpu_seconds, err);
+    } else if (!code && answer.code) {
+        code = decoder_refused(&answer, err);
+    } else if (!code) {
+        code = decoder_accept(&answer, fds[1], info, &ahead, out, err);
+    }
+    image_map_drop(&ahead);
+    const bool damaged = !code && job->salvage &&
+                         (answer.damage.rows == (*out)->height || answer.damage.rows == (*out)->width) &&
+                         answer.damage.good >= 0 && answer.damage.good <= answer.damage.rows;
+    if (damage)
+        *damage = damaged ? answer.damage : none;
+    for (int i = 0; i < 2; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+    close(worker.socket);
+    decoder_refill();
+    return code;
+}
