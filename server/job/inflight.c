@@ -258,5 +258,7 @@ uint64_t inflight_picture(const struct restoration *r)
     const uint64_t stored = (uint64_t)(r->in_info.channels * r->in_info.bits / 8);
     const uint64_t pixel = stored > 3 ? stored : 3; /* the pipeline works on RGB */
     const double scale = r->detect_only || r->options.aligned ? 0 : r->options.upscale;
-    return 2 * pixels * pixel + (uint64_t)((double)pixels * scale * scale) * 2 * 4;
+    /* libraries for the other formats work on planes of 32 bits */
+    const uint64_t working = r->in_info.format > IMAGE_PNG ? 16 : 0;
+    return pixels * (2 * pixel + working) + (uint64_t)((double)pixels * scale * scale) * 2 * 4;
 }

@@ -64,7 +64,7 @@ uint64_t inflight_used(struct inflight *inflight);
 uint64_t inflight_capacity(const struct inflight *inflight);
 
 /* The bytes that a picture takes while it is processed, from its header and options: the picture twice (turned,
- * converted to 8 bit RGB), and the result with its file. */
+ * converted to 8 bit RGB) with what its decoder needs, and the result with its file. */
 uint64_t inflight_picture(const struct restoration *r);
 
 #endif
