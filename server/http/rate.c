@@ -87,6 +87,16 @@ double rate_take(struct rate *rate, const char *key, double amount, double a_min
     return wait;
 }
 
+void rate_give(struct rate *rate, const char *key, double amount, double a_minute, int64_t now_ns)
+{
+    pthread_mutex_lock(&rate->lock);
+    struct rate_bucket *bucket = rate_find(rate, key, now_ns);
+    const double share = rate_share(bucket, now_ns) + amount / a_minute;
+    bucket->share = share < 1 ? share : 1;
+    bucket->since_ns = now_ns;
+    pthread_mutex_unlock(&rate->lock);
+}
+
 bool rate_key(const char *address, char out[RATE_KEY_MAX])
 {
     struct in_addr four;

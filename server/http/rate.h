@@ -21,6 +21,9 @@ void rate_destroy(struct rate **rate);
  * asks whether it is out of debt. */
 double rate_take(struct rate *rate, const char *key, double amount, double a_minute, int64_t now_ns);
 
+/* Puts back what was taken. */
+void rate_give(struct rate *rate, const char *key, double amount, double a_minute, int64_t now_ns);
+
 /* The key of a client's address: an IPv4 address, or the /64 network of an IPv6 address, in which a client chooses its
  * address freely. false: it is this machine, which no limit is for, or not an address. */
 bool rate_key(const char *address, char out[RATE_KEY_MAX]);

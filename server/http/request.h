@@ -39,7 +39,7 @@ struct server {
     struct model_store *store;
     struct worker_pool *pool;
     struct keeper *keeper; /* NULL: there is no folder for its state, and no asynchronous jobs */
-    struct spool *spool; /* NULL: bodies stay in memory */
+    struct spool *spool;   /* NULL: bodies stay in memory */
     struct connections *connections;
     struct streams *streams;
     struct metrics *metrics;
@@ -47,6 +47,7 @@ struct server {
     struct auth *auth;
     struct tls *tls;              /* NULL: HTTP */
     struct rate *pixels, *visits; /* what tokens and what addresses take */
+    pthread_mutex_t counting; /* while the jobs of a token that may have only so many are counted and one is added */
     struct listener {
         struct server *server;
         enum connection_side side;
@@ -79,6 +80,8 @@ struct request {
     bool answered;                /* a response is queued */
     bool chunked;                 /* its body is chunked: nothing after it is read */
     bool held;                    /* it waits for room for its body */
+    bool repeated;                /* its Idempotency-Key is known: most likely its job is, too */
+    double charged;               /* megapixels that its token has paid for it */
     uint64_t length;              /* of that body; of a chunked one, the most that it may have */
     struct inflight_body body;    /* that room */
     struct upload *upload;

@@ -92,14 +92,15 @@ static json_t *estimate_json(const struct request *request, const struct estimat
     const struct server *server = request->server;
     const double limit = (double)server->config->job_seconds;
     struct queue *queue = worker_pool_queue(server->pool);
-    char reason[256] = "";
+    char reason[256] = "", client[72];
+    quota_client(request, client);
     if (limit > 0 && estimate->low > limit)
         snprintf(reason, sizeof reason, "it would take longer than the %.0f-second limit", limit);
     else if (limit > 0 && estimate->measured && estimate->low + estimate->queue_seconds / 2 > limit)
         snprintf(reason, sizeof reason, "with the jobs before it, it would take longer than the %.0f-second limit",
                  limit);
-    else if (queue_depth(queue) >= queue_capacity(queue))
-        snprintf(reason, sizeof reason, "the queue is full: %zu jobs wait, and no more may", queue_capacity(queue));
+    else if (queue_full(queue, client))
+        snprintf(reason, sizeof reason, "the queue is full: %zu jobs wait, and no more may", queue_depth(queue));
     return json_pack(
         "{s:f, s:f, s:f, s:f, s:I, s:i, s:{s:i, s:i}, s:s, s:b, s:b, s:s}", "seconds",
         estimate_round(estimate->seconds), "low", estimate_round(estimate->low), "high", estimate_round(estimate->high),

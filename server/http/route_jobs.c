@@ -136,6 +136,16 @@ static enum error_code route_jobs_key(const struct request *request, char out[KE
     return OK;
 }
 
+bool route_jobs_repeated(const struct request *request, const char *client)
+{
+    struct error ignored = ERROR_INIT; /* a wrong key is refused when the request has come */
+    char key[KEEPER_KEY_MAX] = "";
+    bool found = false;
+    if (!request->server->keeper || route_jobs_key(request, key, &ignored) || !*key)
+        return false;
+    return !store_has_key(keeper_store(request->server->keeper), client, key, &found, &ignored) && found;
+}
+
 enum MHD_Result route_jobs_submit(struct request *request, const struct restoration *r, struct body *body)
 {
     struct error err = ERROR_INIT;
@@ -152,6 +162,7 @@ enum MHD_Result route_jobs_submit(struct request *request, const struct restorat
     }
     ticket->body = *body;
     *body = (struct body){0};
+    ticket->most = request->repeated ? 0 : request->identity.jobs;
     return route_jobs_ask(request);
 }
 
@@ -194,6 +205,14 @@ enum MHD_Result route_jobs_accepted(struct request *request)
     struct error err = ticket->err;
     char id[33], seconds[16];
     connection_sending(request->link);
+    if (err.code || ticket->inserted != STORE_NEW)
+        quota_give_back(request);
+    if (ticket->over) {
+        error_clear(&err);
+        const enum reply reply = quota_too_many_jobs(request, &err);
+        snprintf(seconds, sizeof seconds, "%d", worker_pool_retry_after(request->server->pool));
+        return reply_problem(request, reply, &err, NULL, MHD_HTTP_HEADER_RETRY_AFTER, seconds);
+    }
     if (err.code == ERROR_BUSY) {
         metrics_rejected(request->server->metrics, REJECTED_QUEUE_FULL);
         snprintf(seconds, sizeof seconds, "%d", worker_pool_retry_after(request->server->pool));

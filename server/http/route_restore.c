@@ -119,13 +119,17 @@ static enum MHD_Result route_restore_check(struct request *request, bool detect)
         return route_restore_fail(request, REPLY_UNAVAILABLE, &err);
     }
     error_clear(&err);
-    struct queue *queue = worker_pool_queue(server->pool);
+    char client[72];
     int wait = 0;
-    if (quota_take_pixels(request, 0, &wait, &err) != REPLY_OK)
-        return route_restore_slow_down(request, wait, &err);
-    enum reply jobs = quota_allows_job(request, route_restore_waiting(request), &err);
-    if (jobs != REPLY_OK)
-        return route_restore_fail(request, jobs, &err);
+    quota_client(request, client);
+    request->repeated = route_jobs_repeated(request, client);
+    if (!request->repeated) {
+        if (quota_take_pixels(request, 0, &wait, &err) != REPLY_OK)
+            return route_restore_slow_down(request, wait, &err);
+        enum reply jobs = quota_allows_job(request, route_restore_waiting(request), &err);
+        if (jobs != REPLY_OK)
+            return route_restore_fail(request, jobs, &err);
+    }
     if (upload_create(&request->upload, detect, (size_t)server->config->body_limit, &err))
         return route_restore_fail(request, reply_for(err.code), &err);
     upload_use_spool(request->upload, server->spool);
@@ -133,9 +137,10 @@ static enum MHD_Result route_restore_check(struct request *request, bool detect)
     MHD_get_connection_values_n(request->connection, MHD_GET_ARGUMENT_KIND, route_restore_argument, &query);
     if (query.err.code)
         return route_restore_fail(request, reply_for(query.err.code), &query.err);
-    if (!route_jobs_wanted(request) && queue_depth(queue) >= queue_capacity(queue)) {
+    struct queue *queue = worker_pool_queue(server->pool);
+    if (!route_jobs_wanted(request) && queue_full(queue, client)) {
         metrics_rejected(server->metrics, REJECTED_QUEUE_FULL);
-        error_set(&err, ERROR_BUSY, "the queue is full: %zu jobs wait, and no more may", queue_capacity(queue));
+        error_set(&err, ERROR_BUSY, "the queue is full: %zu jobs wait, and no more may", queue_depth(queue));
         return route_restore_fail(request, REPLY_QUEUE_FULL, &err);
     }
     if (route_restore_check_faces(request, &err))
@@ -182,6 +187,30 @@ static enum error_code route_restore_check_accept(struct request *request, const
                      r->detect_only ? "" : ", application/json or multipart/mixed");
 }
 
+/* Gives the job to the workers; REPLY_OK, or why it was refused. */
+static enum reply route_restore_queue(struct request *request, struct error *err)
+{
+    struct server *server = request->server;
+    enum reply reply = REPLY_OK;
+    /* a token's jobs are counted once more, and this one is among them before the next request counts */
+    const bool counted = request->identity.jobs;
+    if (counted)
+        pthread_mutex_lock(&server->counting);
+    if (counted)
+        reply = quota_allows_job(request, route_restore_waiting(request), err);
+    if (reply == REPLY_OK && worker_pool_submit(server->pool, request->job, err)) {
+        const bool draining = worker_pool_draining(server->pool);
+        if (err->code == ERROR_BUSY)
+            metrics_rejected(server->metrics, draining ? REJECTED_DRAINING : REJECTED_QUEUE_FULL);
+        if (err->code == ERROR_TOO_SLOW)
+            metrics_rejected(server->metrics, REJECTED_TOO_SLOW);
+        reply = err->code != ERROR_BUSY ? reply_for(err->code) : draining ? REPLY_UNAVAILABLE : REPLY_QUEUE_FULL;
+    }
+    if (counted)
+        pthread_mutex_unlock(&server->counting);
+    return reply;
+}
+
 /* Makes the job and queues it; the connection is suspended when this is OK. */
 static enum MHD_Result route_restore_submit(struct request *request)
 {
@@ -224,8 +253,9 @@ static enum MHD_Result route_restore_submit(struct request *request)
         reply = REPLY_NOT_ACCEPTABLE;
         goto out;
     }
-    reply = quota_allows_job(request, route_restore_waiting(request), &err);
-    if (reply == REPLY_OK)
+    if (!async || !request->repeated)
+        reply = quota_allows_job(request, route_restore_waiting(request), &err);
+    if (reply == REPLY_OK && (!async || !request->repeated))
         reply = quota_take_pixels(request, (uint64_t)r->in_info.width * (uint64_t)r->in_info.height, &wait, &err);
     if (reply != REPLY_OK)
         goto out;
@@ -247,15 +277,10 @@ static enum MHD_Result route_restore_submit(struct request *request)
     /* Suspended first: the job may end, and resume, before submit returns. */
     connection_waiting(request->link, request->job, request->interim);
     MHD_suspend_connection(request->connection);
-    if (worker_pool_submit(server->pool, request->job, &err)) {
-        bool draining = worker_pool_draining(server->pool);
-        if (err.code == ERROR_BUSY)
-            metrics_rejected(server->metrics, draining ? REJECTED_DRAINING : REJECTED_QUEUE_FULL);
-        if (err.code == ERROR_TOO_SLOW)
-            metrics_rejected(server->metrics, REJECTED_TOO_SLOW);
-        request->refused = err.code != ERROR_BUSY ? reply_for(err.code)
-                           : draining             ? REPLY_UNAVAILABLE
-                                                  : REPLY_QUEUE_FULL;
+    reply = route_restore_queue(request, &err);
+    if (reply != REPLY_OK) {
+        quota_give_back(request);
+        request->refused = reply;
         request->refusal = err;
         MHD_resume_connection(request->connection);
     }

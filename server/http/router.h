@@ -58,6 +58,8 @@ bool route_jobs_wanted(const struct request *request);
  * route_jobs_accepted when the job is on the disk. */
 enum MHD_Result route_jobs_submit(struct request *request, const struct restoration *r, struct body *body);
 enum MHD_Result route_jobs_accepted(struct request *request);
+/* Whether this client has a job of the request's Idempotency-Key. */
+bool route_jobs_repeated(const struct request *request, const char *client);
 /* The request is over. */
 void route_jobs_forget(struct request *request);
 enum MHD_Result route_job(struct request *request);

@@ -109,9 +109,9 @@ static enum MHD_Result server_handle(void *context, struct MHD_Connection *conne
         return MHD_YES;
     if (request->refused && !request->job)
         return reply_problem(request, request->refused, &request->refusal, NULL, NULL, NULL);
-    /* Whoever is suspended at this first call looks to libmicrohttpd (0.9.75) as if more were to be read from him. When he
-     * goes on, the end of a client that has closed its own direction is read, and the connection is closed without an
-     * answer. At the next call nothing is read. */
+    /* Whoever is suspended at this first call looks to libmicrohttpd (0.9.75) as if more were to be read from him. When
+     * he goes on, the end of a client that has closed its own direction is read, and the connection is closed without
+     * an answer. At the next call nothing is read. */
     if (!request->complete && request->route->method != ROUTE_GET) {
         request->complete = true;
         return MHD_YES;
@@ -251,6 +251,7 @@ enum error_code server_create(struct server **out, const struct config *config, 
     struct server *server = mem_calloc(1, sizeof *server);
     if (!server)
         return error_set(err, ERROR_NO_MEMORY, "no memory for the server");
+    pthread_mutex_init(&server->counting, NULL);
     server->config = config;
     server->store = store;
     server->pool = pool;
@@ -353,6 +354,7 @@ void server_destroy(struct server **server)
     rate_destroy(&old->visits);
     tls_destroy(&old->tls);
     auth_destroy(&old->auth);
+    pthread_mutex_destroy(&old->counting);
     while (old->configs) {
         struct server_config *older = old->configs->older;
         free(old->configs);

@@ -1,17 +1,17 @@
 #include "server/job/keeper.h"
 
 #include <errno.h>
-#include <nettle/sha2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
 #include "server/job/events.h"
+#include "server/job/ids.h"
 #include "server/job/keeper_check.h"
+#include "server/job/keeper_input.h"
 #include "server/job/record.h"
 
 #define LEASE_MS 30000
@@ -78,51 +78,46 @@ static void keeper_publish(struct keeper *keeper, const struct store_job *row, c
     events_publish(worker_pool_events(keeper->pool), &event);
 }
 
+/* One group: everything that there is to write now, in one transaction, and what is to be done after it. Where memory
+ * is out for an id, its files stay until the next start, and what runs goes on; asking again cancels it. */
+struct keeper_group {
+    struct keeper_ticket *tickets;
+    struct running *claimed;
+    struct ids stop, drop; /* jobs at work to be stopped; jobs whose files go */
+    struct ids over;       /* jobs that ended without having been at work here */
+    size_t expired;
+    uint64_t cancelled; /* of those that waited */
+};
+
 /* --- accepting -----------------------------------------------------------------------------------------------------
  */
 
-/* The options and the picture as SHA-256: what makes two requests the same. */
-static enum error_code keeper_hash(const struct keeper_ticket *ticket, uint8_t hash[32], struct error *err)
+/* In the transaction: jobs of the ticket's client that wait, with those of the group's tickets before it. */
+static enum error_code keeper_count(struct keeper *keeper, const struct keeper_group *group,
+                                    struct keeper_ticket *ticket, uint64_t *count)
 {
-    struct sha256_ctx context;
-    sha256_init(&context);
-    sha256_update(&context, strlen(ticket->job.options) + 1, (const uint8_t *)ticket->job.options);
-    if (ticket->body.data) {
-        sha256_update(&context, ticket->body.size, ticket->body.data);
-    } else {
-        uint8_t bytes[65536];
-        off_t at = 0;
-        ssize_t n;
-        while ((n = pread(spool_descriptor(ticket->body.file), bytes, sizeof bytes, at)) > 0 ||
-               (n < 0 && errno == EINTR)) {
-            sha256_update(&context, n > 0 ? (size_t)n : 0, bytes);
-            at += n > 0 ? n : 0;
-        }
-        if (n < 0)
-            return error_set(err, ERROR_IO, "the picture could not be read again: %m");
-    }
-    sha256_digest(&context, 32, hash);
-    return OK;
-}
-
-/* Puts a new job's picture into the spool. */
-static enum error_code keeper_keep_input(struct keeper *keeper, struct keeper_ticket *ticket, uint8_t hash[32])
-{
-    struct error *err = &ticket->err;
-    if (keeper->waiting >= keeper->settings.queue)
-        return error_set(err, ERROR_BUSY, "%llu asynchronous jobs wait, and no more may (async_queue)",
-                         (unsigned long long)keeper->waiting);
-    enum error_code code = *ticket->key ? keeper_hash(ticket, hash, err) : OK;
-    ticket->job.input_bytes = ticket->body.size;
-    return code ? code : body_keep(&ticket->body, keeper->spool, ticket->job.id, err);
+    const enum error_code code = store_waiting(keeper->store, ticket->job.client, count, &ticket->err);
+    for (const struct keeper_ticket *at = group->tickets; at != ticket; at = at->next)
+        *count += at->wish == KEEPER_ACCEPT && !at->err.code && at->inserted == STORE_NEW &&
+                  !strcmp(at->job.client, ticket->job.client);
+    *count += queue_depth_of(worker_pool_queue(keeper->pool), ticket->job.token);
+    return code;
 }
 
 /* In the transaction. */
-static void keeper_insert(struct keeper *keeper, struct keeper_ticket *ticket, const uint8_t hash[32])
+static void keeper_insert(struct keeper *keeper, const struct keeper_group *group, struct keeper_ticket *ticket,
+                          const uint8_t hash[32])
 {
     char existing[33];
-    if (ticket->err.code)
+    uint64_t count;
+    if (ticket->err.code || (ticket->most && keeper_count(keeper, group, ticket, &count)))
         return;
+    if (ticket->most && count >= ticket->most) {
+        ticket->over = true;
+        error_set(&ticket->err, ERROR_BUSY, "%llu jobs of this client wait, and no more may",
+                  (unsigned long long)count);
+        return;
+    }
     (void)!store_insert(keeper->store, &ticket->job, *ticket->key ? ticket->key : NULL, hash, &ticket->inserted,
                         existing, &ticket->err);
     if (!ticket->err.code && ticket->inserted != STORE_NEW) {
@@ -133,34 +128,6 @@ static void keeper_insert(struct keeper *keeper, struct keeper_ticket *ticket, c
 
 /* --- cancelling ----------------------------------------------------------------------------------------------------
  */
-
-struct keeper_ids {
-    char (*ids)[33];
-    size_t count, room;
-};
-
-/* One group: everything that there is to write now, in one transaction, and what is to be done after it. */
-struct keeper_group {
-    struct keeper_ticket *tickets;
-    struct running *claimed;
-    struct keeper_ids stop, drop; /* jobs at work to be stopped; jobs whose files go */
-    struct keeper_ids over;       /* jobs that were cancelled while they waited */
-    uint64_t cancelled;           /* of those that waited */
-};
-
-static void keeper_add_id(void *context, const char *id)
-{
-    struct keeper_ids *ids = context;
-    if (ids->count == ids->room) {
-        const size_t room = ids->room ? 2 * ids->room : 64;
-        void *grown = realloc(ids->ids, room * sizeof *ids->ids);
-        if (!grown)
-            return; /* files stay until the next start, and what runs goes on; asking again cancels it */
-        ids->ids = grown;
-        ids->room = room;
-    }
-    snprintf(ids->ids[ids->count++], sizeof *ids->ids, "%s", id);
-}
 
 static void keeper_cancel(struct keeper *keeper, struct keeper_group *group, struct keeper_ticket *ticket,
                           const char *id)
@@ -181,21 +148,21 @@ static void keeper_cancel(struct keeper *keeper, struct keeper_group *group, str
     ticket->count += !ended;
     group->cancelled += ticket->before == STORE_QUEUED;
     if (ticket->before == STORE_QUEUED)
-        keeper_add_id(&group->over, id);
+        ids_add(&group->over, id);
     if (ticket->before == STORE_RUNNING)
-        keeper_add_id(&group->stop, id);
+        ids_add(&group->stop, id);
     else if (!ended || ticket->wish == KEEPER_CANCEL)
-        keeper_add_id(&group->drop, id);
+        ids_add(&group->drop, id);
 }
 
 static void keeper_add_job(void *context, const struct store_job *job)
 {
-    keeper_add_id(context, job->id);
+    ids_add(context, job->id);
 }
 
 static void keeper_cancel_batch(struct keeper *keeper, struct keeper_group *group, struct keeper_ticket *ticket)
 {
-    struct keeper_ids ids = {0};
+    struct ids ids = {0};
     struct store_filter filter = {.token = *ticket->job.token ? ticket->job.token : NULL,
                                   .batch = ticket->job.batch,
                                   .states = 1u << STORE_QUEUED | 1u << STORE_RUNNING,
@@ -223,13 +190,13 @@ static void keeper_stop_running(struct keeper *keeper, const char *id)
 }
 
 /* After the commit: tells of jobs that will not begin. */
-static void keeper_publish_over(struct keeper *keeper, const struct keeper_ids *over)
+static void keeper_publish_over(struct keeper *keeper, const struct ids *over)
 {
     for (size_t i = 0; i < over->count; i++) {
         struct store_job row = {0};
         struct error ignored = ERROR_INIT; /* who listens to it looks at it later */
         bool found = false;
-        if (!store_get(keeper->store, over->ids[i], &row, &found, &ignored) && found)
+        if (!store_get(keeper->store, over->ids[i], &row, &found, &ignored) && found && row.state > STORE_RUNNING)
             keeper_publish(keeper, &row, NULL, EVENT_ENDED);
         store_job_clear(&row);
     }
@@ -292,10 +259,19 @@ static enum error_code keeper_begin(struct keeper *keeper, struct running *runni
     return code;
 }
 
-/* In the transaction: claims what fits; *claimed gets them in their order. */
-static enum error_code keeper_claim(struct keeper *keeper, int64_t now, int most, struct running **claimed,
+/* A job has ended in the claim. */
+static void keeper_add_over(void *context, const char *id)
+{
+    struct keeper_group *group = context;
+    ids_add(&group->over, id);
+    ids_add(&group->drop, id);
+}
+
+/* In the transaction: claims what fits; group->claimed gets them in their order. */
+static enum error_code keeper_claim(struct keeper *keeper, struct keeper_group *group, int64_t now, int most,
                                     struct error *err)
 {
+    struct running **claimed = &group->claimed;
     bool found = true, alone = keeper->running_count == 0;
     for (; most-- > 0 && found; alone = false) {
         struct running *running = mem_calloc(1, sizeof *running);
@@ -304,7 +280,7 @@ static enum error_code keeper_claim(struct keeper *keeper, int64_t now, int most
         running->keeper = keeper;
         enum error_code code =
             store_claim(keeper->store, keeper->owner, now, now + LEASE_MS, now + keeper->settings.result_seconds * 1000,
-                        KEEPER_ATTEMPTS, &running->row, &found, err);
+                        KEEPER_ATTEMPTS, &running->row, &found, keeper_add_over, group, err);
         if (code || !found) {
             free(running);
             if (code)
@@ -468,13 +444,34 @@ static enum error_code keeper_renew(struct keeper *keeper, int64_t now, struct e
     return code;
 }
 
+/* After a part of the transaction: a store that is damaged there does not keep the other parts from the disk. */
+static enum error_code keeper_apart(enum error_code code, const struct error *local, const char *result,
+                                    struct error *err)
+{
+    if (code == ERROR_CORRUPT)
+        log_event(LOG_ERROR, "store", "text=\"%s\" result=\"%s\"", local->text, result);
+    return !code || code == ERROR_CORRUPT ? OK : error_copy(err, code, local);
+}
+
+/* In the transaction: removes what has expired. */
+static enum error_code keeper_expire(struct keeper *keeper, struct keeper_group *group, int64_t now, struct error *err)
+{
+    struct error local = ERROR_INIT;
+    const size_t before = group->drop.count;
+    const enum error_code code = store_expire(keeper->store, now, EXPIRE_MOST, ids_add, &group->drop, &local);
+    if (code)
+        group->drop.count = before;
+    group->expired = group->drop.count - before;
+    return keeper_apart(code, &local, "what has expired stays", err);
+}
+
 /* Puts everything into the transaction. An error that concerns one ticket alone is that ticket's. */
 static enum error_code keeper_write(struct keeper *keeper, struct keeper_group *group, int64_t now, struct error *err)
 {
     enum error_code code = OK;
     for (struct keeper_ticket *ticket = group->tickets; ticket; ticket = ticket->next) {
         if (ticket->wish == KEEPER_ACCEPT)
-            keeper_insert(keeper, ticket, ticket->hash);
+            keeper_insert(keeper, group, ticket, ticket->hash);
         else if (ticket->wish == KEEPER_CANCEL)
             keeper_cancel(keeper, group, ticket, ticket->job.id);
         else
@@ -484,11 +481,15 @@ static enum error_code keeper_write(struct keeper *keeper, struct keeper_group *
     if (!code && now >= keeper->renew_at)
         code = keeper_renew(keeper, now, err);
     if (!code && now >= keeper->expire_at)
-        code = store_expire(keeper->store, now, EXPIRE_MOST, keeper_add_id, &group->drop, err);
+        code = keeper_expire(keeper, group, now, err);
     const int room = keeper_room(keeper);
-    if (!code && now >= keeper->claim_at && room > 0)
-        code = keeper_claim(keeper, now, room, &group->claimed, err);
-    return code;
+    if (code || now < keeper->claim_at || room <= 0)
+        return code;
+    struct error local = ERROR_INIT;
+    code = keeper_claim(keeper, group, now, room, &local);
+    if (code == ERROR_CORRUPT)
+        keeper->claim_at = now + RENEW_MS;
+    return keeper_apart(code, &local, "no job begins", err);
 }
 
 /* After the commit, or after it failed. */
@@ -543,7 +544,7 @@ static void keeper_turn(struct keeper *keeper, struct keeper_ticket *tickets)
     const int64_t now = job_clock();
     for (struct keeper_ticket *ticket = tickets; ticket; ticket = ticket->next)
         if (ticket->wish == KEEPER_ACCEPT)
-            (void)!keeper_keep_input(keeper, ticket, ticket->hash);
+            (void)!keeper_input_keep(ticket, keeper->store, keeper->spool, keeper->waiting, keeper->settings.queue);
     keeper_keep_outputs(keeper, now);
     enum error_code code = store_begin(keeper->store, &err);
     if (!code) {
@@ -572,7 +573,7 @@ static void keeper_turn(struct keeper *keeper, struct keeper_ticket *tickets)
         keeper_publish_over(keeper, &group.over);
         keeper->renew_at = now >= keeper->renew_at ? now + RENEW_MS : keeper->renew_at;
         if (now >= keeper->expire_at)
-            keeper->expire_at = group.drop.count < EXPIRE_MOST ? now + EXPIRE_MS : now;
+            keeper->expire_at = group.expired < EXPIRE_MOST ? now + EXPIRE_MS : now;
     }
     keeper_tell(keeper, &group, &err);
     keeper_start(keeper, &group, now);

@@ -50,6 +50,7 @@ struct keeper_ticket {
     struct store_job job;
     char key[KEEPER_KEY_MAX]; /* "": none */
     struct body body;
+    uint32_t most; /* jobs of its client that may wait, with this one; 0: any number */
 
     /* KEEPER_CANCEL: the job whose id is in `job`: a waiting one is cancelled, a running one is asked to stop, one that
      * has ended is forgotten. KEEPER_CANCEL_BATCH: all of the batch and token in `job` that have not ended (token "":
@@ -57,6 +58,7 @@ struct keeper_ticket {
 
     /* what became of it; accepted: the id is in `job` */
     struct error err;             /* ERROR_BUSY: too many wait; ERROR_FULL; ERROR_NOT_FOUND */
+    bool over;                    /* too many of its client wait */
     enum store_inserted inserted; /* STORE_SAME: the key's job, whose id is in `job` now; STORE_OTHER: refused */
     enum store_state before;      /* KEEPER_CANCEL: its state until now */
     int count;                    /* KEEPER_CANCEL_BATCH: how many */

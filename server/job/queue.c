@@ -78,6 +78,19 @@ static size_t queue_waiting(const struct queue *queue)
     return count;
 }
 
+/* Under the lock: whether one more job of this client may wait. When all places are taken, one who has few of them
+ * still gets in, so that another who has taken them all keeps nobody out. */
+static bool queue_has_room(const struct queue *queue, const char *client)
+{
+    const size_t depth = queue_waiting(queue), share = queue->capacity > 8 ? queue->capacity / 8 : 1;
+    size_t own = 0;
+    if (depth < queue->capacity)
+        return true;
+    for (const struct job *job = queue->first; job; job = job->next)
+        own += !strcmp(job->client, client);
+    return own < share && depth - queue->capacity < queue->capacity;
+}
+
 /* Whether this place comes before that of the job. */
 static bool queue_goes_before(bool low, uint64_t turn, uint64_t number, const struct job *job)
 {
@@ -112,11 +125,10 @@ enum error_code queue_push(struct queue *queue, struct job *job, struct error *e
 {
     enum error_code code = OK;
     pthread_mutex_lock(&queue->lock);
-    const size_t depth = queue_waiting(queue);
     if (queue->closed) {
         code = error_set(err, ERROR_BUSY, "the server is shutting down and accepts no new jobs");
-    } else if (depth >= queue->capacity && !job->accepted) {
-        code = error_set(err, ERROR_BUSY, "the queue is full: %zu jobs wait, and no more may", depth);
+    } else if (!job->accepted && !queue_has_room(queue, job->client)) {
+        code = error_set(err, ERROR_BUSY, "the queue is full: %zu jobs wait, and no more may", queue_waiting(queue));
     } else {
         job->turn = queue_turn(queue, job->client, job->low);
         job->number = ++queue->pushed;
@@ -338,6 +350,14 @@ size_t queue_depth(struct queue *queue)
     const size_t depth = queue_waiting(queue);
     pthread_mutex_unlock(&queue->lock);
     return depth;
+}
+
+bool queue_full(struct queue *queue, const char *client)
+{
+    pthread_mutex_lock(&queue->lock);
+    const bool full = !queue_has_room(queue, client);
+    pthread_mutex_unlock(&queue->lock);
+    return full;
 }
 
 size_t queue_depth_of(struct queue *queue, const char *token)

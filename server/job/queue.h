@@ -21,8 +21,8 @@ enum error_code queue_create(struct queue **out, size_t capacity, int ahead, str
 /* Must be empty. */
 void queue_destroy(struct queue **queue);
 
-/* Puts the job in its place and takes a reference of its own. ERROR_BUSY when the queue is closed, or full and the job
- * was not accepted before. */
+/* Puts the job in its place and takes a reference of its own. ERROR_BUSY when the queue is closed, or full (queue_full)
+ * and the job was not accepted before. */
 enum error_code queue_push(struct queue *queue, struct job *job, struct error *err) MUST_CHECK;
 
 /* For a carrier: the first job that no carrier has, as far ahead as is allowed. The job stays in the queue; the caller
@@ -72,6 +72,9 @@ void queue_end(struct queue *queue);
 /* Whether it has ended and is empty. */
 bool queue_ended(struct queue *queue);
 
+/* Whether no more job of this client may wait. That is so when `capacity` jobs wait, unless fewer than an eighth of
+ * that (at least one) are its own and fewer than twice as many wait in all. */
+bool queue_full(struct queue *queue, const char *client);
 /* How many jobs wait, apart from those that idle workers are about to take. */
 size_t queue_depth(struct queue *queue);
 /* How many of them jobs of that token may be. */

@@ -69,11 +69,15 @@ enum store_inserted { STORE_NEW, STORE_SAME, STORE_OTHER };
 enum error_code store_insert(struct store *store, const struct store_job *job, const char *key, const uint8_t hash[32],
                              enum store_inserted *what, char existing[33], struct error *err) MUST_CHECK;
 
+typedef void store_id_fn(void *context, const char *id);
+
 /* The next waiting job becomes this owner's: running, one attempt more, with a lease until then. *found false: there is
  * none. A job whose lease is over and that has had max_attempts fails here, with that reason (as job/record.h has it),
- * to expire then; one that was asked to stop is cancelled; others of those are claimed again. */
+ * to expire then; one that was asked to stop is cancelled; the ids of these are told to `ended` (NULL: nobody). Others
+ * of those are claimed again. A job whose row is damaged fails, too, and the log says so; it is in no list. */
 enum error_code store_claim(struct store *store, const char *owner, int64_t now, int64_t lease, int64_t expires,
-                            int max_attempts, struct store_job *out, bool *found, struct error *err) MUST_CHECK;
+                            int max_attempts, struct store_job *out, bool *found, store_id_fn *ended, void *context,
+                            struct error *err) MUST_CHECK;
 
 /* The lease goes on. *held false: it is not this owner's any more. *cancel: it was asked to stop. */
 enum error_code store_renew(struct store *store, const char *id, const char *owner, int attempts, int64_t lease,
@@ -102,7 +106,6 @@ enum error_code store_cancel(struct store *store, const char *id, int64_t now, i
 enum error_code store_forget(struct store *store, const char *id, bool *found, struct error *err) MUST_CHECK;
 
 /* Removes up to `most` rows of jobs that expired before `now`, and tells their ids; see store_gone. */
-typedef void store_id_fn(void *context, const char *id);
 enum error_code store_expire(struct store *store, int64_t now, int most, store_id_fn *each, void *context,
                              struct error *err) MUST_CHECK;
 
@@ -127,7 +130,7 @@ struct store_filter {
 };
 
 /* Jobs, newest first, without report and parts. Each is the function's only during the call. ERROR_INVALID: `after` is
- * no job (any more). *more: there is another page. */
+ * no job (any more). *more: there is another page. Damaged rows are left out. */
 typedef void store_job_fn(void *context, const struct store_job *job);
 enum error_code store_list(struct store *store, const struct store_filter *filter, store_job_fn *each, void *context,
                            bool *more, struct error *err) MUST_CHECK;
@@ -143,11 +146,16 @@ enum error_code store_count(struct store *store, const char *batch, const char *
 /* Jobs of this client that wait. */
 enum error_code store_waiting(struct store *store, const char *client, uint64_t *out, struct error *err) MUST_CHECK;
 
+/* Whether a job of this client has that Idempotency-Key. */
+enum error_code store_has_key(struct store *store, const char *client, const char *key, bool *found,
+                              struct error *err) MUST_CHECK;
+
 /* How many jobs go before this waiting one, and their seconds of device time. *found false: it does not wait. */
 enum error_code store_position(struct store *store, const char *id, uint64_t *ahead, double *seconds, bool *found,
                                struct error *err) MUST_CHECK;
 
-/* The ids of all jobs that have files in the spool: with input (waiting or running) or output (done, with a picture). */
+/* The ids of all jobs that have files in the spool: with input (waiting or running) or output (done, with a picture).
+ * id "": the row is damaged, and whose files it has is unknown. */
 typedef void store_files_fn(void *context, const char *id, bool input, bool output);
 enum error_code store_files(struct store *store, store_files_fn *each, void *context, struct error *err) MUST_CHECK;
 

@@ -50,6 +50,7 @@ enum store_statement {
     STORE_SAME_KEY,
     STORE_END_OVER,
     STORE_CLAIM,
+    STORE_SET_ASIDE,
     STORE_RENEW,
     STORE_FINISH,
     STORE_RESULT,
@@ -131,12 +132,15 @@ static const char *const store_sql[STORE_STATEMENTS] = {
     [STORE_END_OVER] = "UPDATE jobs SET state = CASE WHEN cancel = 1 THEN 4 ELSE 3 END,"
                        " error = CASE WHEN cancel = 1 THEN NULL ELSE $4 END,"
                        " cancel = 0, owner = '', lease = 0, finished = $1, expires = $2"
-                       " WHERE state = 1 AND lease <= $3 AND (cancel = 1 OR attempts >= $5)",
+                       " WHERE state = 1 AND lease <= $3 AND (cancel = 1 OR attempts >= $5) RETURNING id",
     /* Those at work stand at the head of this index, and are few. */
     [STORE_CLAIM] =
         "UPDATE jobs SET state = 1, attempts = attempts + 1, owner = $1, started = $2, lease = $3 WHERE number ="
         " (SELECT number FROM jobs WHERE state <= 1 AND (state = 0 OR lease <= $2)"
-        " ORDER BY low, turn, number LIMIT 1" STORE_SQL_SKIP_LOCKED ") RETURNING " STORE_SQL_COLUMNS,
+        " ORDER BY low, turn, number LIMIT 1" STORE_SQL_SKIP_LOCKED ") RETURNING " STORE_SQL_COLUMNS ", number",
+    /* Its id stays as it is, because the index may have another one; so it never expires, which would remove it. */
+    [STORE_SET_ASIDE] = "UPDATE jobs SET state = 3, error = $2, cancel = 0, owner = '', lease = 0, finished = $3,"
+                        " expires = 0 WHERE number = $1",
     [STORE_RENEW] = "UPDATE jobs SET lease = $4 WHERE id = $1 AND owner = $2 AND attempts = $3 AND state = 1"
                     " RETURNING cancel",
     [STORE_FINISH] = "UPDATE jobs SET state = $4, finished = $5, expires = $6, output_bytes = $7, error = $8,"

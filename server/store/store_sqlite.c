@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/log.h"
+
 /* --- errors --------------------------------------------------------------------------------------------------------
  */
 
@@ -200,17 +202,13 @@ static bool store_id_sane(const char *id)
     return length > 0 && length < 33 && !id[length];
 }
 
-static bool query_id(struct query *query, int column, char id[33])
+/* false: it is damaged. */
+static bool query_id(const struct query *query, int column, char id[33])
 {
     const char *text = query_text(query, column);
-    if (!store_id_sane(text)) {
-        *id = 0;
-        if (!query->code)
-            query->code = store_damaged(query->side->store, query->err);
-        return false;
-    }
-    strcpy(id, text);
-    return true;
+    const bool sane = store_id_sane(text);
+    strcpy(id, sane ? text : "");
+    return sane;
 }
 
 static double query_double(const struct query *query, int column)
@@ -230,18 +228,14 @@ static void query_field(const struct query *query, int column, char *out, size_t
     snprintf(out, size, "%s", query_text(query, column));
 }
 
-/* A row of STORE_SQL_COLUMNS, to be cleared also after a failure. */
-static void query_job(struct query *query, struct store_job *job)
+/* A row of STORE_SQL_COLUMNS, to be cleared also after a failure; false: it is damaged. */
+static bool query_job(struct query *query, struct store_job *job)
 {
     sqlite3_stmt *s = query->s;
     *job = (struct store_job){0};
     const int64_t state = sqlite3_column_int64(s, 6), attempts = sqlite3_column_int64(s, 8);
-    if (!query_id(query, 0, job->id))
-        return;
-    if (state < 0 || state >= STORE_STATES || attempts < 0 || attempts > INT32_MAX) {
-        query->code = store_damaged(query->side->store, query->err);
-        return;
-    }
+    if (!query_id(query, 0, job->id) || state < 0 || state >= STORE_STATES || attempts < 0 || attempts > INT32_MAX)
+        return false;
     query_field(query, 1, job->client, sizeof job->client);
     query_field(query, 2, job->token, sizeof job->token);
     query_field(query, 3, job->batch, sizeof job->batch);
@@ -261,6 +255,7 @@ static void query_job(struct query *query, struct store_job *job)
     job->megapixels = query_double(query, 17);
     job->options = query_copy(query, 18);
     job->error = query_copy(query, 19);
+    return true;
 }
 
 void store_job_clear(struct store_job *job)
@@ -328,40 +323,76 @@ enum error_code store_insert(struct store *store, const struct store_job *job, c
     const void *old = sqlite3_column_blob(query.s, 1);
     const bool same = sqlite3_column_bytes(query.s, 1) == 32 && memcmp(old, hash, 32) == 0;
     *what = same ? STORE_SAME : STORE_OTHER;
-    query_id(&query, 0, existing);
-    return query_end(&query);
+    const bool sane = query_id(&query, 0, existing);
+    const enum error_code ended = query_end(&query);
+    return ended || sane ? ended : store_damaged(store, err);
 }
 
-/* Ends the jobs at work whose lease is over by then and that are not to be tried again. */
+/* Ends the jobs at work whose lease is over by then and that are not to be tried again, and tells their ids (each NULL:
+ * nobody). */
 static enum error_code store_end_over(struct store *store, int64_t over, int64_t now, int64_t expires, int max_attempts,
-                                      struct error *err)
+                                      store_id_fn *each, void *context, struct error *err)
 {
-    char reason[256];
+    char reason[256], id[33];
     snprintf(reason, sizeof reason,
              "{\"code\": \"%s\", \"text\": \"the server ended %d times while it worked on this picture, and does not "
              "try again\", \"decoded\": false}",
              error_code_name(ERROR_INTERNAL), max_attempts);
     struct query query =
         query_start(&store->write, STORE_END_OVER, err, "iiiti", now, expires, over, reason, (int64_t)max_attempts);
+    while (query_row(&query)) /* the first row comes when all are changed */
+        if (query_id(&query, 0, id) && each)
+            each(context, id);
     return query_end(&query);
 }
 
+/* A row that cannot be what it was fails where it is, so that the others go on. */
+static enum error_code store_set_aside(struct store *store, int64_t number, int64_t now, struct error *err)
+{
+    char reason[128];
+    snprintf(reason, sizeof reason,
+             "{\"code\": \"%s\", \"text\": \"the row of this job is damaged\", \"decoded\": false}",
+             error_code_name(ERROR_CORRUPT));
+    struct query query = query_start(&store->write, STORE_SET_ASIDE, err, "iti", number, reason, now);
+    const enum error_code code = query_end(&query);
+    if (!code)
+        log_event(LOG_ERROR, "store", "row=%lld text=\"a job's row is damaged; it has failed, and the others go on\"",
+                  (long long)number);
+    return code;
+}
+
+/* The first waiting job; damaged ones before it are set aside, so many at most: where an index is damaged, too, the
+ * same one would come again and again. */
+static enum error_code store_claim_first(struct store *store, const char *owner, int64_t now, int64_t lease,
+                                         struct store_job *out, bool *found, struct error *err)
+{
+    for (int i = 0; i < 100; i++) {
+        struct query query = query_start(&store->write, STORE_CLAIM, err, "tii", owner, now, lease);
+        *found = query_row(&query);
+        const bool sane = !*found || query_job(&query, out);
+        const int64_t number = *found ? sqlite3_column_int64(query.s, 20) : 0;
+        enum error_code code = query_end(&query);
+        if (!code && !sane)
+            code = store_set_aside(store, number, now, err);
+        if (code || sane)
+            return code;
+        store_job_clear(out);
+    }
+    return store_damaged(store, err);
+}
+
 enum error_code store_claim(struct store *store, const char *owner, int64_t now, int64_t lease, int64_t expires,
-                            int max_attempts, struct store_job *out, bool *found, struct error *err)
+                            int max_attempts, struct store_job *out, bool *found, store_id_fn *ended, void *context,
+                            struct error *err)
 {
     *out = (struct store_job){0};
     *found = false;
     enum error_code code = store_do(store, STORE_SAVE, err);
     if (code)
         return code;
-    code = store_end_over(store, now, now, expires, max_attempts, err);
-    if (!code) {
-        struct query query = query_start(&store->write, STORE_CLAIM, err, "tii", owner, now, lease);
-        *found = query_row(&query);
-        if (*found)
-            query_job(&query, out);
-        code = query_end(&query);
-    }
+    code = store_end_over(store, now, now, expires, max_attempts, ended, context, err);
+    if (!code)
+        code = store_claim_first(store, owner, now, lease, out, found, err);
     code = store_end_part(store, code, err);
     if (code) {
         store_job_clear(out);
@@ -415,7 +446,7 @@ enum error_code store_recover(struct store *store, int64_t now, int64_t expires,
     enum error_code code = store_do(store, STORE_SAVE, err);
     if (code)
         return code;
-    code = store_end_over(store, INT64_MAX, now, expires, max_attempts, err);
+    code = store_end_over(store, INT64_MAX, now, expires, max_attempts, NULL, NULL, err);
     if (!code)
         code = store_do(store, STORE_WAIT_AGAIN, err);
     return store_end_part(store, code, err);
@@ -498,12 +529,14 @@ enum error_code store_get(struct store *store, const char *id, struct store_job 
     pthread_mutex_lock(&store->lock);
     struct query query = query_start(&store->read, STORE_GET, err, "t", id);
     *found = query_row(&query);
-    if (*found) {
-        query_job(&query, out);
+    const bool sane = !*found || query_job(&query, out);
+    if (*found && sane) {
         out->report = query_copy(&query, 20);
         out->parts = query_copy(&query, 21);
     }
-    const enum error_code code = query_end(&query);
+    enum error_code code = query_end(&query);
+    if (!code && !sane)
+        code = store_damaged(store, err);
     pthread_mutex_unlock(&store->lock);
     if (code) {
         store_job_clear(out);
@@ -560,8 +593,7 @@ enum error_code store_list(struct store *store, const struct store_filter *filte
                 *more = true;
                 break;
             }
-            query_job(&query, &job);
-            if (!query.code)
+            if (query_job(&query, &job) && !query.code) /* a damaged row is nobody's */
                 each(context, &job);
             store_job_clear(&job);
         }
@@ -607,6 +639,16 @@ enum error_code store_waiting(struct store *store, const char *client, uint64_t 
     return code;
 }
 
+enum error_code store_has_key(struct store *store, const char *client, const char *key, bool *found, struct error *err)
+{
+    pthread_mutex_lock(&store->lock);
+    struct query query = query_start(&store->read, STORE_SAME_KEY, err, "tt", client, key);
+    *found = query_row(&query);
+    const enum error_code code = query_end(&query);
+    pthread_mutex_unlock(&store->lock);
+    return code;
+}
+
 enum error_code store_position(struct store *store, const char *id, uint64_t *ahead, double *seconds, bool *found,
                                struct error *err)
 {
@@ -641,8 +683,8 @@ enum error_code store_files(struct store *store, store_files_fn *each, void *con
     struct query query = query_start(&store->read, STORE_FILES, err, "");
     while (query_row(&query)) {
         const int64_t state = sqlite3_column_int64(query.s, 1);
-        if (query_id(&query, 0, id))
-            each(context, id, state <= STORE_RUNNING, state == STORE_DONE && sqlite3_column_int(query.s, 2));
+        query_id(&query, 0, id);
+        each(context, id, state <= STORE_RUNNING, state == STORE_DONE && sqlite3_column_int(query.s, 2));
     }
     const enum error_code code = query_end(&query);
     pthread_mutex_unlock(&store->lock);

@@ -117,6 +117,25 @@ describe('a server with tokens', () => {
   });
 });
 
+test('a request that is repeated by its Idempotency-Key costs nothing, and no limit refuses it', async (t) => {
+  // anna's second picture would be more than she may send, bert's first one is, and nothing is done, so that all wait
+  const picture = fixture('picture.png'), megapixels = picture.readUInt32BE(16) * picture.readUInt32BE(20) / 1e6;
+  write(`anna ${anna} jobs=1 megapixels=${(1.5 * megapixels).toFixed(6)}\nbert ${bert} megapixels=${(0.5 * megapixels).toFixed(6)}\n`);
+  const server = await start({ program: faulty, args: ['--auth_token_file', file, '--device', 'cpu', '--async_queue', '1', '--drain_seconds', '0'], env: { RESTORED_FAULTS: 'hang@run:1,repeat,plan=detector' }, context: t });
+  const send = (token, key, more = {}) => post(server, '/v1/restore', { picture, fields: { async: 'true', ...more }, headers: { ...bearer(token), ...(key && { 'idempotency-key': key }) } });
+  const first = await send(anna, 'one');
+  assert.equal(first.status, 202);
+  for (let i = 0; i < 4; i++) {
+    const again = await send(anna, 'one');
+    assert.equal(again.status, 202, JSON.stringify(again.json));
+    assert.equal(again.json.id, first.json.id);
+  }
+  assert.equal((await send(anna, 'one', { upscale: '3' })).status, 422);
+  assert.equal((await send(bert, 'mine')).status, 202);
+  assert.equal((await send(bert, 'mine')).status, 202, 'though it has sent what it may');
+  assert.equal((await send(bert, 'yours')).json.code, 'rate-limited');
+});
+
 test('jobs that wait: only so many of one token', async (t) => {
   write(`anna ${anna} jobs=2\nbert ${bert}\n`);
   const server = await start({ program: faulty, args: ['--auth_token_file', file, '--device', 'cpu'], env: { RESTORED_FAULTS: 'hang@run:1,repeat,plan=detector' }, context: t });

@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { get, metrics, png, post, start, until } from './client.mjs';
+import { faulty } from './server.mjs';
 
 const fields = { version: 'none', ext: 'jpg', bg_tile: '64', device: 'cpu' };
 const picture = png(320, 240), small = png(20, 20);
@@ -30,6 +31,24 @@ test('one picture does not wait for the thirty of another client', { timeout: 60
   for (const abort of aborts) abort.abort();
   await Promise.all(many);
   await server.stop();
+});
+
+test('who fills the queue keeps nobody else out', { timeout: 600000 }, async (context) => {
+  const server = await start({ context, program: faulty, args: [...trusting, '--queue', '4', '--device', 'cpu'], env: { RESTORED_FAULTS: 'hang@run:1,repeat,plan=upscaler' } });
+  const abort = new AbortController(), jobs = [];
+  const send = (address) => jobs.push(post(server, '/v1/restore', { picture: small, fields, headers: from(address), signal: abort.signal }).catch(() => {}));
+  const fits = async (address) => (await post(server, '/v1/estimate', { picture: small, fields, headers: from(address) })).json.fits;
+  send('10.0.0.1');
+  await running(server);
+  for (let i = 0; i < 4; i++) send('10.0.0.1');
+  await until('a full queue', async () => (await counted(server, 'queue_depth')) === 4);
+  assert.equal((await post(server, '/v1/restore', { picture: small, fields, headers: from('10.0.0.1') })).status, 429);
+  assert.deepEqual([await fits('10.0.0.1'), await fits('10.0.0.2')], [false, true]);
+  send('10.0.0.2');
+  await until('the other waits, too', async () => (await counted(server, 'queue_depth')) === 5);
+  assert.equal((await post(server, '/v1/restore', { picture: small, fields, headers: from('10.0.0.2') })).status, 429, 'one place');
+  abort.abort();
+  await Promise.all(jobs);
 });
 
 test('priority=low waits for what came later', { timeout: 600000 }, async (context) => {

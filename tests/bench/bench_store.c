@@ -110,7 +110,7 @@ static void fill(void)
         for (int i = 0; i < group; i++) {
             struct store_job job;
             bool found;
-            must(store_claim(store, "bench", now, now + 1000, now, 3, &job, &found, &err));
+            must(store_claim(store, "bench", now, now + 1000, now, 3, &job, &found, NULL, NULL, &err));
             if (found)
                 finish(&job, now + done + i, report);
         }
@@ -228,7 +228,7 @@ static void turn(int i)
     bool found;
     (void)i;
     must(store_begin(store, &err));
-    must(store_claim(store, "bench", now, now + 1000, now, 3, &job, &found, &err));
+    must(store_claim(store, "bench", now, now + 1000, now, 3, &job, &found, NULL, NULL, &err));
     must(store_commit(store, &err));
     store_job_clear(&job);
 }

@@ -93,6 +93,59 @@ static void test_order_and_limit(void **state)
     queue_destroy(&queue);
 }
 
+/* One more job of that client; NULL: it is refused, as queue_full has said. */
+static struct job *push_client(struct queue *queue, const char *client)
+{
+    struct error err = ERROR_INIT;
+    struct job *job = make("j");
+    snprintf(job->client, sizeof job->client, "%s", client);
+    const bool full = queue_full(queue, client);
+    const enum error_code code = queue_push(queue, job, &err);
+    assert_int_equal(code, full ? ERROR_BUSY : OK);
+    if (code)
+        job_release(&job);
+    return job;
+}
+
+/* Who fills all places does not keep others out: each gets an eighth, until there are twice as many jobs. */
+static void test_share(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t capacity, share;
+    } cases[] = {{1, 1}, {16, 2}, {64, 8}};
+    for (size_t i = 0; i < 3; i++) {
+        struct queue *queue;
+        struct error err = ERROR_INIT;
+        struct job *jobs[128], *more;
+        const size_t capacity = cases[i].capacity, share = cases[i].share;
+        size_t count = 0;
+        assert_int_equal(queue_create(&queue, capacity, 1, &err), OK);
+        while ((more = push_client(queue, "greedy")))
+            jobs[count++] = more;
+        assert_int_equal(count, capacity);
+        for (int other = 0; count < 2 * capacity; other++) {
+            char client[32];
+            snprintf(client, sizeof client, "other %d", other);
+            const size_t before = count;
+            while (count < 2 * capacity && (more = push_client(queue, client)))
+                jobs[count++] = more;
+            assert_int_equal(count - before, share);
+            assert_null(push_client(queue, client));
+        }
+        assert_null(push_client(queue, "late"));
+        assert_null(push_client(queue, "greedy"));
+        while (count-- > 0) {
+            struct job *job = jobs[count];
+            assert_true(queue_remove(queue, job));
+            job_release(&job);
+            job_release(&jobs[count]);
+            assert_int_equal(queue_full(queue, "greedy"), count >= capacity); /* or an eighth of it, but it has more */
+        }
+        queue_destroy(&queue);
+    }
+}
+
 static void test_timeout(void **state)
 {
     (void)state;
@@ -593,23 +646,15 @@ static void test_ids(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_order_and_limit),
-        cmocka_unit_test(test_timeout),
-        cmocka_unit_test(test_stop),
-        cmocka_unit_test(test_preference),
-        cmocka_unit_test(test_preference_wakes),
-        cmocka_unit_test(test_devices),
-        cmocka_unit_test(test_down),
-        cmocka_unit_test(test_ahead),
-        cmocka_unit_test(test_carried),
-        cmocka_unit_test(test_places),
-        cmocka_unit_test(test_return),
-        cmocka_unit_test(test_turns),
-        cmocka_unit_test(test_low),
-        cmocka_unit_test(test_ahead_of),
-        cmocka_unit_test(test_older_behind_younger),
-        cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_ids),
+        cmocka_unit_test(test_order_and_limit), cmocka_unit_test(test_share),
+        cmocka_unit_test(test_timeout),         cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_preference),      cmocka_unit_test(test_preference_wakes),
+        cmocka_unit_test(test_devices),         cmocka_unit_test(test_down),
+        cmocka_unit_test(test_ahead),           cmocka_unit_test(test_carried),
+        cmocka_unit_test(test_places),          cmocka_unit_test(test_return),
+        cmocka_unit_test(test_turns),           cmocka_unit_test(test_low),
+        cmocka_unit_test(test_ahead_of),        cmocka_unit_test(test_older_behind_younger),
+        cmocka_unit_test(test_threads),         cmocka_unit_test(test_ids),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -96,7 +96,7 @@ static void put(const char *id, const char *client)
 static bool claim_at(struct store_job *out, int64_t now)
 {
     bool found;
-    FINE(store_claim(store, "me", now, now + 100, now + 1000, 3, out, &found, &err));
+    FINE(store_claim(store, "me", now, now + 100, now + 1000, 3, out, &found, NULL, NULL, &err));
     return found;
 }
 
@@ -331,13 +331,13 @@ static void test_fence(void **state)
     struct store_job job;
     bool held, cancel, found;
     put("a1", "a");
-    FINE(store_claim(store, "first", 1000, 1100, 9000, 3, &job, &found, &err));
+    FINE(store_claim(store, "first", 1000, 1100, 9000, 3, &job, &found, NULL, NULL, &err));
     assert_true(found && job.attempts == 1);
     store_job_clear(&job);
-    FINE(store_claim(store, "second", 1099, 1200, 9000, 3, &job, &found, &err));
+    FINE(store_claim(store, "second", 1099, 1200, 9000, 3, &job, &found, NULL, NULL, &err));
     assert_false(found);
     assert_string_equal(job.id, "");
-    FINE(store_claim(store, "second", 1100, 1200, 9000, 3, &job, &found, &err));
+    FINE(store_claim(store, "second", 1100, 1200, 9000, 3, &job, &found, NULL, NULL, &err));
     assert_true(found && job.attempts == 2 && job.started == 1100);
     store_job_clear(&job);
     FINE(store_renew(store, "a1", "first", 1, 5000, &held, &cancel, &err));
@@ -815,7 +815,8 @@ static void ignore_id(void *context, const char *id)
 static void ignore_file(void *context, const char *id, bool input, bool output)
 {
     assert_false(input && output);
-    ignore_id(context, id);
+    if (*id) /* else the row is damaged */
+        ignore_id(context, id);
 }
 
 #define TRY(call) (failed += ((err = (struct error)ERROR_INIT, (call)) != OK), assert_true(!err.code || *err.text))
@@ -852,7 +853,7 @@ static int use_everything(void)
     TRY(store_renew(store, "d18", "me", 1, 9, &held, &cancel, &err));
     TRY(store_give_back(store, "d16", "me", 1, &err));
     TRY(store_recover(store, 1, 2, 3, &err));
-    TRY(store_claim(store, "me", 5000, 6000, 9000, 3, &job, &found, &err));
+    TRY(store_claim(store, "me", 5000, 6000, 9000, 3, &job, &found, NULL, NULL, &err));
     if (!err.code && found) {
         job.state = STORE_DONE;
         TRY(store_finish(store, &job, "me", &held, &err));

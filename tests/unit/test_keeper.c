@@ -1,0 +1,291 @@
+/* The keeper of asynchronous jobs: what happens to one row or one client leaves the others alone. Rows that no request
+ * could make are written by a connection of our own. */
+#include <fcntl.h>
+#include <semaphore.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+#include <sqlite3.h>
+
+#include "runtime/base/file.h"
+#include "runtime/base/log.h"
+#include "server/job/events.h"
+#include "server/job/keeper.h"
+#include "server/job/record.h"
+#include "tests/common/shared.h"
+
+#define BAD "0123456789abcdef0123456789abcdef"
+
+static char folder[64], path[96], spool_folder[96];
+static struct model_store *models;
+static struct worker_pool *pool;
+static struct spool *spool;
+static struct keeper *keeper;
+static sem_t done;
+
+static void open_keeper(void)
+{
+    struct error err = ERROR_INIT;
+    const struct keeper_settings settings = {.path = path, .queue = 1000, .result_seconds = 3600};
+    if (spool_open(&spool, spool_folder, UINT64_C(1) << 30, &err) ||
+        keeper_create(&keeper, &settings, pool, models, spool, &err))
+        fail_msg("%s", err.text);
+}
+
+static void close_keeper(void)
+{
+    keeper_destroy(&keeper);
+    spool_close(&spool);
+}
+
+/* models_of: a folder; where there are no models no job begins. */
+static void open_all(const char *models_of)
+{
+    struct error err = ERROR_INIT;
+    const struct model_defaults defaults = {.name = {"detector", "face_64", "parser", "srvgg_x2"}};
+    const struct worker_settings settings = {.device = "cpu", .workers = 1, .queue = 8, .keep_seconds = 300};
+    strcpy(folder, "/tmp/restored_keeper_XXXXXX");
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/jobs.db", folder);
+    snprintf(spool_folder, sizeof spool_folder, "%s/spool", folder);
+    log_set_level(LOG_ERROR + 1); /* damage is an error */
+    sem_init(&done, 0, 0);
+    if (model_store_create(&models, models_of ? models_of : folder, &defaults, &err) ||
+        worker_pool_create(&pool, &settings, models, &err))
+        fail_msg("%s", err.text);
+    open_keeper();
+}
+
+static int close_all(void **state)
+{
+    char command[128];
+    (void)state;
+    if (keeper)
+        keeper_drain(keeper);
+    worker_pool_destroy(&pool);
+    close_keeper();
+    model_store_destroy(&models);
+    snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    return system(command);
+}
+
+static void settle(void)
+{
+    struct error err = ERROR_INIT;
+    const struct timespec pause = {0, 5000000};
+    enum error_code code;
+    while ((error_clear(&err), (code = worker_pool_ready(pool, &err)) == ERROR_BUSY))
+        nanosleep(&pause, NULL);
+    assert_int_equal(code, OK);
+}
+
+static void say_done(void *context)
+{
+    (void)context;
+    sem_post(&done);
+}
+
+static void wait_for(int count)
+{
+    while (count-- > 0)
+        while (sem_wait(&done))
+            ;
+}
+
+/* A wish for a job of this token. */
+static struct keeper_ticket *ticket_of(const char *token, uint32_t most)
+{
+    struct error err = ERROR_INIT;
+    struct restoration *r;
+    struct file file;
+    char picture[512];
+    struct keeper_ticket *ticket = calloc(1, sizeof *ticket);
+    assert_non_null(ticket);
+    snprintf(picture, sizeof picture, "%s/none.png", shared_fixtures());
+    if (restoration_create(&r, &err) || options_set(&r->options, "version", "none", &err) ||
+        options_set(&r->options, "bg_upsampler", "none", &err) || file_map(&file, picture, &err) ||
+        body_append(&ticket->body, file.data, file.size, &err))
+        fail_msg("%s", err.text);
+    file_unmap(&file);
+    ticket->done = say_done;
+    ticket->most = most;
+    ticket->job.options = record_options(r);
+    restoration_destroy(&r);
+    job_make_id(ticket->job.id);
+    ticket->job.created = job_clock();
+    snprintf(ticket->job.token, sizeof ticket->job.token, "%s", token);
+    snprintf(ticket->job.client, sizeof ticket->job.client, "token %s", token);
+    return ticket;
+}
+
+static void ticket_free(struct keeper_ticket *ticket)
+{
+    keeper_ticket_clear(ticket);
+    free(ticket);
+}
+
+/* Carries out a statement beside the keeper; returns the first number that it gives. */
+static int64_t sql(const char *text)
+{
+    sqlite3 *db;
+    sqlite3_stmt *statement;
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    sqlite3_busy_timeout(db, 60000);
+    assert_int_equal(sqlite3_prepare_v2(db, text, -1, &statement, NULL), SQLITE_OK);
+    const int rc = sqlite3_step(statement);
+    assert_true(rc == SQLITE_ROW || rc == SQLITE_DONE);
+    const int64_t number = rc == SQLITE_ROW ? sqlite3_column_int64(statement, 0) : 0;
+    sqlite3_finalize(statement);
+    sqlite3_close(db);
+    return number;
+}
+
+static void add_row(const char *id, int state, int attempts, int cancel)
+{
+    char text[800];
+    snprintf(text, sizeof text,
+             "INSERT INTO jobs (id, state, low, cancel, attempts, turn, created, started, finished, expires, lease, "
+             "seconds, megapixels, input_bytes, output_bytes, owner, client, token, batch, name, options) VALUES "
+             "('%s', %d, 0, %d, %d, 0, 1000, 0, 0, 0, 1, 0, 0, 0, 0, 'gone', 'token x', 'x', '', '', '{}')",
+             id, state, cancel, attempts);
+    sql(text);
+}
+
+static enum store_state state_of(const char *id)
+{
+    struct error err = ERROR_INIT;
+    struct store_job job;
+    bool found;
+    assert_int_equal(store_get(keeper_store(keeper), id, &job, &found, &err), OK);
+    assert_true(found);
+    const enum store_state state = job.state;
+    store_job_clear(&job);
+    return state;
+}
+
+/* Waits until it is done, or fails. */
+static void expect_done(const char *id)
+{
+    const struct timespec pause = {0, 5000000};
+    while (state_of(id) <= STORE_RUNNING)
+        nanosleep(&pause, NULL);
+    assert_int_equal(state_of(id), STORE_DONE);
+}
+
+/* Requests that come at the same time are counted one after the other. */
+static void test_most(void **state)
+{
+    (void)state;
+    struct keeper_ticket *tickets[12];
+    int accepted = 0, over = 0;
+    open_all(NULL);
+    for (int i = 0; i < 12; i++)
+        tickets[i] = ticket_of(i < 10 ? "anna" : "bert", i < 10 ? 3 : 0);
+    for (int i = 0; i < 12; i++)
+        keeper_ask(keeper, tickets[i]);
+    wait_for(12);
+    for (int i = 0; i < 10; i++) {
+        accepted += !tickets[i]->err.code;
+        over += tickets[i]->over && tickets[i]->err.code == ERROR_BUSY;
+    }
+    assert_int_equal(accepted, 3);
+    assert_int_equal(over, 7);
+    assert_true(!tickets[10]->err.code && !tickets[11]->err.code);
+    struct spool *files = keeper_spool(keeper); /* and what was refused leaves nothing there */
+    const uint64_t bytes = spool_used(files);
+    for (int i = 0; i < 12; i++)
+        ticket_free(tickets[i]);
+    assert_int_equal(spool_used(files), bytes);
+    assert_int_equal(sql("SELECT count(*) FROM jobs"), 5);
+    assert_int_equal(bytes, 5 * sql("SELECT max(input_bytes) FROM jobs"));
+}
+
+/* A job that ends in the claim, because it was begun too often or was to stop, is told at once. */
+static void test_told(void **state)
+{
+    (void)state;
+    static const struct {
+        int cancel;
+        enum job_state state;
+    } cases[] = {{0, JOB_FAILED}, {1, JOB_CANCELLED}};
+    open_all(shared_fixtures());
+    settle();
+    for (int i = 0; i < 2; i++) {
+        struct event event;
+        bool lost;
+        char id[33];
+        uint64_t after = events_newest(worker_pool_events(pool));
+        job_make_id(id);
+        add_row(id, STORE_RUNNING, KEEPER_ATTEMPTS, cases[i].cancel);
+        struct keeper_ticket *ticket = ticket_of("anna", 0);
+        keeper_ask(keeper, ticket);
+        wait_for(1);
+        assert_int_equal(ticket->err.code, OK);
+        assert_int_equal(events_read(worker_pool_events(pool), &after, id, NULL, &event, 1, &lost), 1);
+        assert_true(event.kind == EVENT_ENDED && event.state == cases[i].state && !strcmp(event.token, "x"));
+        expect_done(ticket->job.id);
+        ticket_free(ticket);
+    }
+}
+
+static void count_row(void *context, const struct store_job *job)
+{
+    (void)job;
+    ++*(int *)context;
+}
+
+/* A row that is damaged fails alone: jobs begin, lists are made, the next start does not refuse the store, and it does
+ * not remove pictures that may be that row's. */
+static void test_damaged(void **state)
+{
+    (void)state;
+    struct error err = ERROR_INIT;
+    char file[160];
+    int rows = 0;
+    bool more;
+    open_all(shared_fixtures());
+    settle();
+    add_row("../../etc/passwd", STORE_QUEUED, 0, 0); /* its turn is the first */
+    add_row("", STORE_QUEUED, 0, 0);
+    struct keeper_ticket *ticket = ticket_of("anna", 0);
+    keeper_ask(keeper, ticket);
+    wait_for(1);
+    assert_int_equal(ticket->err.code, OK);
+    expect_done(ticket->job.id);
+    assert_int_equal(sql("SELECT count(*) FROM jobs WHERE client = 'token x' AND state = 3 AND error LIKE '%damaged%'"),
+                     2);
+    const struct store_filter all = {.limit = 100};
+    assert_int_equal(store_list(keeper_store(keeper), &all, count_row, &rows, &more, &err), OK);
+    assert_int_equal(rows, 1);
+
+    close_keeper();
+    snprintf(file, sizeof file, "%s/" BAD ".output", spool_folder);
+    const int fd = open(file, O_CREAT | O_WRONLY, 0600);
+    assert_true(fd >= 0);
+    close(fd);
+    sql("UPDATE jobs SET state = 2, output_bytes = 1 WHERE client = 'token x'");
+    open_keeper();
+    assert_int_equal(access(file, F_OK), 0);
+    assert_int_equal(state_of(ticket->job.id), STORE_DONE);
+    close_keeper(); /* without such a row it is nobody's */
+    sql("DELETE FROM jobs WHERE client = 'token x'");
+    open_keeper();
+    assert_int_not_equal(access(file, F_OK), 0);
+    ticket_free(ticket);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(test_most, close_all),
+        cmocka_unit_test_teardown(test_told, close_all),
+        cmocka_unit_test_teardown(test_damaged, close_all),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
