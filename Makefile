@@ -202,7 +202,7 @@ $(BUILD)/bench_image: $(BUILD)/tests/bench/bench_image.o $(patsubst %,$(BUILD)/r
 $(BUILD)/bench_http_bare: $(BUILD)/tests/bench/bench_http_bare.o
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lmicrohttpd
 
-STORELIB := $(patsubst %,$(BUILD)/runtime/base/%.o,error file mem thread utf8) \
+STORELIB := $(patsubst %,$(BUILD)/runtime/base/%.o,error file log mem thread utf8) \
             $(patsubst %.c,$(BUILD)/%.o,$(wildcard server/store/store*.c))
 $(BUILD)/bench_store: $(BUILD)/tests/bench/bench_store.o $(STORELIB)
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lsqlite3 -lm

@@ -85,7 +85,7 @@ enum error_code body_keep(struct body *body, struct spool *spool, const char *id
 {
     enum error_code code = body->file ? OK : body_spill(body, spool, err);
     if (!code)
-        code = spool_keep(spool, &body->file, id, SPOOL_INPUT, err);
+        code = spool_place(spool, &body->file, id, SPOOL_INPUT, err);
     if (!code)
         body_clear(body);
     return code;

@@ -542,9 +542,7 @@ static void keeper_turn(struct keeper *keeper, struct keeper_ticket *tickets)
     struct keeper_group group = {.tickets = tickets};
     struct error err = ERROR_INIT;
     const int64_t now = job_clock();
-    for (struct keeper_ticket *ticket = tickets; ticket; ticket = ticket->next)
-        if (ticket->wish == KEEPER_ACCEPT)
-            (void)!keeper_input_keep(ticket, keeper->store, keeper->spool, keeper->waiting, keeper->settings.queue);
+    keeper_input_keep(tickets, keeper->store, keeper->spool, keeper->waiting, keeper->settings.queue);
     keeper_keep_outputs(keeper, now);
     enum error_code code = store_begin(keeper->store, &err);
     if (!code) {

@@ -2,8 +2,11 @@
 
 #include <errno.h>
 #include <nettle/sha2.h>
+#include <pthread.h>
 #include <string.h>
 #include <unistd.h>
+
+#define INPUT_THREADS 4
 
 /* The options and the picture as SHA-256: what makes two requests the same. */
 static enum error_code keeper_input_hash(const struct keeper_ticket *ticket, uint8_t hash[32], struct error *err)
@@ -29,17 +32,62 @@ static enum error_code keeper_input_hash(const struct keeper_ticket *ticket, uin
     return OK;
 }
 
-enum error_code keeper_input_keep(struct keeper_ticket *ticket, struct store *store, struct spool *spool,
-                                  uint64_t waiting, uint64_t most)
+struct input_work {
+    struct store *store;
+    struct spool *spool;
+    uint64_t waiting, most;
+    pthread_mutex_t lock;
+    struct keeper_ticket *next; /* the first that nobody has taken yet */
+    bool placed;                /* some picture has a name now */
+};
+
+static enum error_code keeper_input_place(const struct input_work *work, struct keeper_ticket *ticket)
 {
     struct error *err = &ticket->err;
     bool known = false; /* then it will be that job, however many wait */
     enum error_code code = OK;
-    if (*ticket->key && !(code = store_has_key(store, ticket->job.client, ticket->key, &known, err)))
+    if (*ticket->key && !(code = store_has_key(work->store, ticket->job.client, ticket->key, &known, err)))
         code = keeper_input_hash(ticket, ticket->hash, err);
-    if (!code && waiting >= most && !known)
+    if (!code && work->waiting >= work->most && !known)
         code = error_set(err, ERROR_BUSY, "%llu asynchronous jobs wait, and no more may (async_queue)",
-                         (unsigned long long)waiting);
+                         (unsigned long long)work->waiting);
     ticket->job.input_bytes = ticket->body.size;
-    return code ? code : body_keep(&ticket->body, spool, ticket->job.id, err);
+    return code ? code : body_keep(&ticket->body, work->spool, ticket->job.id, err);
+}
+
+/* Takes one ticket after the other. */
+static void *keeper_input_work(void *argument)
+{
+    struct input_work *work = argument;
+    pthread_mutex_lock(&work->lock);
+    for (struct keeper_ticket *ticket; (ticket = work->next);) {
+        work->next = ticket->next;
+        pthread_mutex_unlock(&work->lock);
+        const bool placed = ticket->wish == KEEPER_ACCEPT && !keeper_input_place(work, ticket);
+        pthread_mutex_lock(&work->lock);
+        work->placed |= placed;
+    }
+    pthread_mutex_unlock(&work->lock);
+    return NULL;
+}
+
+void keeper_input_keep(struct keeper_ticket *tickets, struct store *store, struct spool *spool, uint64_t waiting,
+                       uint64_t most)
+{
+    struct input_work work = {.store = store, .spool = spool, .waiting = waiting, .most = most, .next = tickets};
+    pthread_t threads[INPUT_THREADS - 1];
+    struct error err = ERROR_INIT;
+    int count = 0;
+    pthread_mutex_init(&work.lock, NULL);
+    for (const struct keeper_ticket *at = tickets; at && at->next && count < INPUT_THREADS - 1; at = at->next)
+        if (!pthread_create(&threads[count], NULL, keeper_input_work, &work)) /* else this one does it all */
+            count++;
+    keeper_input_work(&work);
+    while (count-- > 0)
+        pthread_join(threads[count], NULL);
+    pthread_mutex_destroy(&work.lock);
+    if (work.placed && spool_sync(spool, &err))
+        for (struct keeper_ticket *ticket = tickets; ticket; ticket = ticket->next)
+            if (ticket->wish == KEEPER_ACCEPT && !ticket->err.code)
+                ticket->err = err;
 }

@@ -1,13 +1,14 @@
-/* The picture of a new job on its way into the spool.
- * Thread-safety: a ticket belongs to one thread at a time. */
+/* The pictures of new jobs on their way into the spool.
+ * Thread-safety: the tickets belong to the caller. */
 #ifndef SERVER_JOB_KEEPER_INPUT_H
 #define SERVER_JOB_KEEPER_INPUT_H
 
 #include "server/job/keeper.h"
 
-/* Makes the ticket's hash, if it has a key, and puts its picture on the disk under the job's id, unless as many jobs
- * wait as may. What fails is the ticket's error, too. */
-enum error_code keeper_input_keep(struct keeper_ticket *ticket, struct store *store, struct spool *spool,
-                                  uint64_t waiting, uint64_t most) MUST_CHECK;
+/* For each ticket of the list that wants a job: makes its hash, if it has a key, and puts its picture on the disk under
+ * the job's id, unless as many jobs wait as may. What fails is the ticket's error. Several threads do it together,
+ * because a disk is told to keep several things in hardly more time than one. */
+void keeper_input_keep(struct keeper_ticket *tickets, struct store *store, struct spool *spool, uint64_t waiting,
+                       uint64_t most);
 
 #endif

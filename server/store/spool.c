@@ -311,14 +311,10 @@ static int spool_rename(struct spool_file *file, const char *name)
     return result;
 }
 
-enum error_code spool_keep(struct spool *spool, struct spool_file **file, const char *id, enum spool_kind kind,
-                           struct error *err)
+/* Puts the file's bytes on the disk and gives it this name. */
+static enum error_code spool_call(struct spool *spool, struct spool_file *kept, const char *name, struct error *err)
 {
-    struct spool_file *kept = *file;
-    char name[SPOOL_NAME], part[SPOOL_NAME];
-    const enum error_code code = spool_name(name, id, kind, err);
-    if (code)
-        return code;
+    char part[SPOOL_NAME];
     /* First its bytes, then its name. A part comes between, because a link replaces no file. */
     if (fsync(kept->fd) != 0)
         return spool_error(err, "the spool cannot be written");
@@ -328,17 +324,49 @@ enum error_code spool_keep(struct spool *spool, struct spool_file **file, const 
             return spool_error(err, "a file of the spool cannot be named");
         strcpy(kept->part, part);
     }
-    if (spool_rename(kept, name) != 0)
-        return spool_error(err, "a file of the spool cannot be named");
-    if (spool_sync_folder(spool->folder) != 0) {
-        const enum error_code failed = spool_error(err, "the folder of the spool cannot be written");
-        unlinkat(spool->folder, name, 0); /* nobody was told; its bytes count until the caller discards it */
-        return failed;
-    }
+    return spool_rename(kept, name) != 0 ? spool_error(err, "a file of the spool cannot be named") : OK;
+}
+
+/* It has its name, and is nobody's any more. */
+static void spool_let_go(struct spool_file **file)
+{
+    close((*file)->fd);
+    free(*file);
     *file = NULL;
-    close(kept->fd);
-    free(kept);
-    return OK;
+}
+
+enum error_code spool_place(struct spool *spool, struct spool_file **file, const char *id, enum spool_kind kind,
+                            struct error *err)
+{
+    char name[SPOOL_NAME];
+    enum error_code code = spool_name(name, id, kind, err);
+    if (!code)
+        code = spool_call(spool, *file, name, err);
+    if (!code)
+        spool_let_go(file);
+    return code;
+}
+
+enum error_code spool_sync(struct spool *spool, struct error *err)
+{
+    return spool_sync_folder(spool->folder) != 0 ? spool_error(err, "the folder of the spool cannot be written") : OK;
+}
+
+enum error_code spool_keep(struct spool *spool, struct spool_file **file, const char *id, enum spool_kind kind,
+                           struct error *err)
+{
+    char name[SPOOL_NAME];
+    enum error_code code = spool_name(name, id, kind, err);
+    if (!code)
+        code = spool_call(spool, *file, name, err);
+    if (code)
+        return code;
+    code = spool_sync(spool, err);
+    if (code)
+        unlinkat(spool->folder, name, 0); /* nobody was told; its bytes count until the caller discards it */
+    else
+        spool_let_go(file);
+    return code;
 }
 
 /* --- what is there -------------------------------------------------------------------------------------------------

@@ -38,6 +38,11 @@ void spool_discard(struct spool_file **file);
  * to be discarded. Any id but 32 digits 0-9a-f is refused as a bug of ours, here and below. */
 enum error_code spool_keep(struct spool *spool, struct spool_file **file, const char *id, enum spool_kind kind,
                            struct error *err) MUST_CHECK;
+/* The same for one of several: their names last from spool_sync on, which is called once for all. If that fails they
+ * are to be removed. */
+enum error_code spool_place(struct spool *spool, struct spool_file **file, const char *id, enum spool_kind kind,
+                            struct error *err) MUST_CHECK;
+enum error_code spool_sync(struct spool *spool, struct error *err) MUST_CHECK;
 
 /* A descriptor to read from, and the size. ERROR_NOT_FOUND: there is no such file. */
 enum error_code spool_read(struct spool *spool, const char *id, enum spool_kind kind, int *fd, uint64_t *size,

@@ -4,10 +4,12 @@
 #include <semaphore.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -28,6 +30,42 @@ static struct worker_pool *pool;
 static struct spool *spool;
 static struct keeper *keeper;
 static sem_t done;
+
+/* Every fsync of the process comes here. */
+static struct {
+    atomic_bool watched;
+    sem_t begun, go;
+    atomic_int folder, files, at_once, most;
+} syncs;
+
+static void most_at_once(int now)
+{
+    int most = atomic_load(&syncs.most);
+    while (now > most && !atomic_compare_exchange_weak(&syncs.most, &most, now))
+        ;
+}
+
+int fsync(int fd)
+{
+    char link[64], name[256] = "";
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    const bool known = atomic_load(&syncs.watched) && readlink(link, name, sizeof name - 1) > 0 &&
+                       !strncmp(name, spool_folder, strlen(spool_folder));
+    if (known && !strcmp(name, spool_folder))
+        atomic_fetch_add(&syncs.folder, 1);
+    if (known && strcmp(name, spool_folder) != 0) {
+        most_at_once(atomic_fetch_add(&syncs.at_once, 1) + 1);
+        if (!atomic_fetch_add(&syncs.files, 1)) { /* the first one waits, so that all others come together */
+            sem_post(&syncs.begun);
+            while (sem_wait(&syncs.go))
+                ;
+        }
+        for (int i = 0; i < 2000 && atomic_load(&syncs.most) < 2 && atomic_load(&syncs.files) > 1; i++)
+            nanosleep(&(struct timespec){0, 5000000}, NULL); /* for another one, ten seconds at most */
+        atomic_fetch_sub(&syncs.at_once, 1);
+    }
+    return (int)syscall(SYS_fsync, fd);
+}
 
 static void open_keeper(void)
 {
@@ -206,6 +244,33 @@ static void test_most(void **state)
     assert_int_equal(bytes, 5 * sql("SELECT max(input_bytes) FROM jobs"));
 }
 
+/* Pictures that come while the disk is busy are put there together: several at once, and the folder once. */
+static void test_together(void **state)
+{
+    (void)state;
+    struct keeper_ticket *tickets[9];
+    open_all(NULL);
+    sem_init(&syncs.begun, 0, 0);
+    sem_init(&syncs.go, 0, 0);
+    atomic_store(&syncs.watched, true);
+    for (int i = 0; i < 9; i++) {
+        tickets[i] = ticket_of("anna", 0);
+        keeper_ask(keeper, tickets[i]);
+        while (i == 0 && sem_wait(&syncs.begun))
+            ;
+    }
+    sem_post(&syncs.go);
+    wait_for(9);
+    atomic_store(&syncs.watched, false);
+    for (int i = 0; i < 9; i++) {
+        assert_int_equal(tickets[i]->err.code, OK);
+        ticket_free(tickets[i]);
+    }
+    assert_int_equal(atomic_load(&syncs.files), 9);
+    assert_int_equal(atomic_load(&syncs.folder), 2);
+    assert_true(atomic_load(&syncs.most) > 1);
+}
+
 /* A job that ends in the claim, because it was begun too often or was to stop, is told at once. */
 static void test_told(void **state)
 {
@@ -284,6 +349,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_most, close_all),
+        cmocka_unit_test_teardown(test_together, close_all),
         cmocka_unit_test_teardown(test_told, close_all),
         cmocka_unit_test_teardown(test_damaged, close_all),
     };
