@@ -18,7 +18,7 @@
 #define RENEW_MS 10000
 #define RETRY_MS 1000 /* after a full disk, a full queue, or while the models are being loaded */
 #define EXPIRE_MS 5000
-#define EXPIRE_MOST 200 /* rows at a time */
+#define EXPIRE_MOST 100 /* rows at a time: what comes meanwhile waits for them and their commit */
 
 /* A claimed job, from its claim until its end is in the store. */
 struct running {

@@ -195,7 +195,7 @@ test('500 listeners take no thread each, and all hear the end', { timeout: 60000
     return socket;
   });
   await until('all ends', () => ended === 500);
-  assert.equal(threads(), before);
+  assert.ok(threads() <= before, 'one that reads a model at the start may have ended');
   assert.equal((await get(server, '/healthz')).status, 200);
   for (const socket of sockets) socket.destroy();
   const left = () => fs.readdirSync(`/proc/${server.process.pid}/fd`).filter((fd) => {
