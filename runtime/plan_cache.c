@@ -7,6 +7,8 @@
 #include "runtime/base/mem.h"
 
 #define CACHE_HOST_MOST (UINT64_C(4) << 30)
+/* Each plan has an arena of its own there, but to make one again takes no time beside a run of it. */
+#define CACHE_SOFTWARE_MOST (UINT64_C(128) << 20)
 #define CACHE_STAGED_MOST (UINT64_C(1) << 30) /* of host memory, for a GPU: some ten large pictures */
 #define CACHE_PLANS 256 /* a picture needs some ten; beyond this number sizes rarely come back soon */
 
@@ -31,7 +33,8 @@ uint64_t plan_cache_usual(const struct device_info *info)
         return UINT64_MAX;
     if (info->type == DEVICE_DISCRETE || info->type == DEVICE_VIRTUAL)
         return info->memory_budget / 10 * 9;
-    return info->memory_total / 4 < CACHE_HOST_MOST ? info->memory_total / 4 : CACHE_HOST_MOST;
+    const uint64_t most = info->type == DEVICE_SOFTWARE ? CACHE_SOFTWARE_MOST : CACHE_HOST_MOST;
+    return info->memory_total / 4 < most ? info->memory_total / 4 : most;
 }
 
 enum error_code plan_cache_create(struct plan_cache **out, struct device *device, struct error *err)
@@ -138,7 +141,7 @@ enum error_code plan_cache_add(struct plan_cache *cache, const void *owner, cons
     cache_use(cache, entry);
     cache->count++;
     if (plan_cache_over(cache))
-        device_give_back(cache->device);
+        device_give_back(cache->device, 0);
     while ((plan_cache_over(cache) || cache->count > CACHE_PLANS) && (oldest = cache_oldest(&entry->next)))
         cache_remove(cache, oldest);
     return OK;

@@ -24,8 +24,8 @@ enum error_code plan_cache_create(struct plan_cache **out, struct device *device
 void plan_cache_destroy(struct plan_cache **cache);
 
 /* The default budget of a device: a quarter of its memory and at most 4 GiB where it uses the machine's memory (CPU,
- * integrated GPU, software), else nine tenths of what this process may use of the GPU's own. UINT64_MAX: the device
- * does not tell. */
+ * integrated GPU; of software Vulkan at most 128 MiB), else nine tenths of what this process may use of the GPU's own.
+ * UINT64_MAX: the device does not tell. */
 uint64_t plan_cache_usual(const struct device_info *info);
 
 /* Sets the device's budget in bytes; 0, the default: plan_cache_usual. Each of the `handles` that this process opens

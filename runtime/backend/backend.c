@@ -216,6 +216,13 @@ void plan_destroy(struct plan **plan)
 /* --- runs ----------------------------------------------------------------------------------------------------------
  */
 
+/* Whether the target of an output can be written. */
+static bool plan_check_target(const struct plan_shape *shape, const struct run_io *run,
+                              const struct raster_target *target)
+{
+    return (target->form == RASTER_LABEL || (shape->c == 3 && run->range)) && (!target->take || target->most > 0);
+}
+
 static enum error_code plan_check_pictures(const struct plan *plan, const struct run_io *run, struct error *err)
 {
     for (int i = 0; i < plan->input_count; i++)
@@ -225,7 +232,7 @@ static enum error_code plan_check_pictures(const struct plan *plan, const struct
         const struct plan_shape *shape = &plan->shapes[plan->input_count + i];
         for (int n = 0; n < shape->n && run->outputs[i].images; n++)
             for (int t = 0; t < run->outputs[i].images[n].target_count; t++)
-                if (run->outputs[i].images[n].targets[t].form != RASTER_LABEL && (shape->c != 3 || !run->range))
+                if (!plan_check_target(shape, run, &run->outputs[i].images[n].targets[t]))
                     return error_set(err, ERROR_INTERNAL, "output %d is no picture", i);
         if (run->outputs[i].canvas && shape->c != 3)
             return error_set(err, ERROR_INTERNAL, "output %d is no picture", i);
@@ -355,10 +362,10 @@ uint64_t device_staged(const struct device *device)
     return device->backend->staged ? device->backend->staged(device) : atomic_load(&device->staged);
 }
 
-void device_give_back(struct device *device)
+void device_give_back(struct device *device, uint64_t keep)
 {
     if (device->backend->give_back)
-        device->backend->give_back(device);
+        device->backend->give_back(device, keep);
 }
 
 bool plan_whole(const struct plan *plan)

@@ -49,6 +49,8 @@ struct run_options {
     bool background;          /* other runs go before it, even when it has begun */
 };
 
+typedef void run_rows_fn(void *user, const float *planes, int first, int count);
+
 /* What goes into an input: one of the two is set. */
 struct run_input {
     const float *planes;                /* float32, dense NCHW */
@@ -184,8 +186,9 @@ uint64_t device_held(const struct device *device);
 /* Bytes of host memory that a GPU's handle holds for transfers; device_held does not count them. */
 uint64_t device_staged(const struct device *device);
 
-/* Frees the buffers that no run uses now; the next runs allocate them again, which costs some ms. */
-void device_give_back(struct device *device);
+/* Frees the buffers that no run uses now, but for `keep` bytes; the next runs allocate them again, which costs some
+ * ms. */
+void device_give_back(struct device *device, uint64_t keep);
 
 /* Makes every later run of the plan measure the time of each node. Such runs are slower: each node waits for the one
  * before it. UNSUPPORTED on a device that cannot. */
@@ -217,6 +220,11 @@ struct backend {
     /* Either this, */
     enum error_code (*plan_run)(struct plan *plan, const float *const *inputs, float *const *outputs,
                                 const struct run_options *options, struct error *err);
+    /* or NULL: the same for a plan_in_rows, whose only output has one image; its rows are handed out as they are there,
+     * from the first to the last: `count` of them from `first` on, dense [c][count][w]. */
+    bool (*plan_in_rows)(const struct plan *plan);
+    enum error_code (*plan_run_rows)(struct plan *plan, const float *const *inputs, run_rows_fn *take, void *user,
+                                     const struct run_options *options, struct error *err);
     /* or all of these, for an asynchronous device. */
     enum error_code (*plan_submit)(struct plan *plan, const struct run_io *run, struct error *err);
     enum error_code (*plan_show)(struct plan *plan, const struct run_io *run, struct error *err);
@@ -228,8 +236,8 @@ struct backend {
     double (*busy_ms)(const struct device *device);
     uint64_t (*held)(const struct device *device); /* this and the next may be NULL: then struct device says it */
     uint64_t (*staged)(const struct device *device);
-    void (*give_back)(struct device *device);    /* or NULL */
-    bool (*plan_whole)(const struct plan *plan); /* NULL: always */
+    void (*give_back)(struct device *device, uint64_t keep); /* or NULL */
+    bool (*plan_whole)(const struct plan *plan);             /* NULL: always */
     uint64_t (*plan_bytes)(const struct plan *plan);
     enum error_code (*plan_profile)(struct plan *plan, struct error *err); /* this and the next: both, or NULL */
     double (*plan_ms)(const struct plan *plan, double *node_ms);

@@ -457,9 +457,9 @@ static uint64_t fault_staged(const struct device *base)
     return device_staged(((const struct fault_device *)base)->inner);
 }
 
-static void fault_give_back(struct device *base)
+static void fault_give_back(struct device *base, uint64_t keep)
 {
-    device_give_back(((struct fault_device *)base)->inner);
+    device_give_back(((struct fault_device *)base)->inner, keep);
 }
 
 static bool fault_plan_whole(const struct plan *plan)

@@ -49,6 +49,11 @@ struct raster_target {
     const struct raster_layer *layers; /* laid over 8 bit in this order; not needed once the run is shown */
     int layer_count;
     int left, top; /* where its first pixel is among them */
+    /* Not NULL: there is room for `most` rows alone. As often as they, or the last, are there, in their order, this is
+     * called with how many they are; the next ones begin at `data` again. Only where the device is not asynchronous. */
+    void (*take)(void *user, int rows);
+    void *user;
+    int most;
 };
 
 /* The source's h × w pixels as 3 planes. */

@@ -17,6 +17,12 @@ bool mem_add(size_t a, size_t b, size_t *out);
 void *mem_alloc(size_t count, size_t size);
 void *mem_calloc(size_t count, size_t size);
 
+/* From now on, in the whole process: a block of 4 MiB or more has pages of its own, which go back to the system when it
+ * is freed. Else malloc puts blocks of up to 32 MiB between smaller ones as soon as one was freed, and keeps what they
+ * had.
+ */
+void mem_keep_little(void);
+
 /* Takes the pages of a block from the system now, in parallel, instead of one by one when they are first written. What
  * the block held is lost. */
 void mem_touch(void *block, size_t bytes);

@@ -156,9 +156,9 @@ static void cpu_device_info(const struct device *base, struct device_info *out)
     out->memory_budget += out->memory_used;
 }
 
-static void cpu_device_give_back(struct device *base)
+static void cpu_device_give_back(struct device *base, uint64_t keep)
 {
-    cpu_arena_shrink((struct cpu_device *)base, 0);
+    cpu_arena_shrink((struct cpu_device *)base, keep);
 }
 
 static void cpu_device_forget(struct device *base, const struct param *const *params, size_t count)
@@ -229,6 +229,8 @@ const struct backend cpu_backend = {
     .plan_create = cpu_plan_create,
     .plan_destroy = cpu_plan_destroy,
     .plan_run = cpu_plan_run,
+    .plan_in_rows = cpu_plan_in_rows,
+    .plan_run_rows = cpu_plan_run_rows,
     .plan_bytes = cpu_plan_bytes,
     .plan_profile = cpu_plan_profile,
     .plan_ms = cpu_plan_ms,

@@ -31,10 +31,10 @@ struct cpu_plan {
     struct cpu_plan *before, *after; /* of the device's */
     /* In the arena: the tensors, copies of them for one node at a time, scratch. */
     uint64_t tensor_bytes, copy_bytes, copies, bytes; /* copies: of the node that is built now */
-    float *scratch;
-    struct arena_piece *pieces; /* of the tensors; this and the next two only while it is built */
-    int *first_piece;           /* by tensor, and the number of all behind the last */
-    bool *maps;                 /* by tensor */
+    float *scratch, *rows;                            /* rows: of the result, for a band */
+    struct arena_piece *pieces;                       /* of the tensors; this and the next two only while it is built */
+    int *first_piece;                                 /* by tensor, and the number of all behind the last */
+    bool *maps;                                       /* by tensor */
     struct cpu_band band;
     size_t band_task; /* the first of its layers, which are one task each */
     size_t shared_floats, thread_floats;
@@ -409,7 +409,11 @@ enum error_code cpu_plan_create(struct plan **out, struct device *base, const st
         plan->thread_floats = (plan->thread_floats + 63) / 64 * 64; /* threads share no line */
         plan->shared_floats = (plan->shared_floats + 63) / 64 * 64;
         plan->scratch = (float *)(void *)(device->arena.base + scratch);
+        plan->rows = plan->scratch + plan->shared_floats + threads * plan->thread_floats;
         plan->bytes = scratch + (plan->shared_floats + threads * plan->thread_floats) * sizeof(float);
+        if (plan->band.count)
+            plan->bytes += (uint64_t)plan->outputs[0].channels * (uint64_t)plan->band.step *
+                           (uint64_t)plan->outputs[0].operand.w * sizeof(float);
         code = cpu_arena_grow(device, plan->bytes, err);
     }
     plan_trim(plan);
@@ -453,7 +457,32 @@ static double plan_now_ms(void)
 struct plan_progress {
     const struct run_options *options;
     double before; /* when the last task ended */
+    double away;   /* how long others had the result's rows */
 };
+
+/* Where the rows of a result go. */
+struct plan_sink {
+    float *planes; /* all of it; NULL: */
+    run_rows_fn *take;
+    void *user;
+};
+
+static void plan_hand_out(struct cpu_plan *plan, const struct plan_sink *sink, int first, int end,
+                          struct cpu_pool *pool, struct plan_progress *at)
+{
+    const struct cpu_output *out = &plan->outputs[0];
+    if (sink->planes) {
+        const struct cpu_operand whole = cpu_band_shift(&out->operand, first);
+        cpu_ops_output(&whole, out->channels, out->lanes, first, end, pool, sink->planes);
+        return;
+    }
+    struct cpu_operand part = out->operand;
+    part.h = end - first;
+    cpu_ops_output(&part, out->channels, out->lanes, 0, part.h, pool, plan->rows);
+    const double start = plan_now_ms();
+    sink->take(sink->user, plan->rows, first, part.h);
+    at->away += plan_now_ms() - start;
+}
 
 static enum error_code plan_run_task(struct cpu_plan *plan, const struct cpu_task *task, const struct cpu_run *run,
                                      struct plan_progress *at, struct error *err)
@@ -480,10 +509,9 @@ static void plan_band_operands(struct cpu_task *task, bool first, struct cpu_ope
 
 /* The layers at the end, and their result. */
 static enum error_code plan_run_bands(struct cpu_plan *plan, struct cpu_run run, struct cpu_pool *pool,
-                                      struct plan_progress *at, float *to, struct error *err)
+                                      struct plan_progress *at, const struct plan_sink *sink, struct error *err)
 {
     const struct cpu_band *band = &plan->band;
-    const struct cpu_output *out = &plan->outputs[0];
     const int last = band->count - 1;
     struct cpu_band_rows rows = {0};
     int need[CPU_BAND_MOST];
@@ -506,16 +534,15 @@ static enum error_code plan_run_bands(struct cpu_plan *plan, struct cpu_run run,
                 code = plan_run_task(plan, &task, &run, at, err);
             rows.done[i] = need[i];
         }
-        if (code == OK) {
-            const struct cpu_operand operand = cpu_band_shift(&out->operand, rows.low[last]);
-            cpu_ops_output(&operand, out->channels, out->lanes, had, rows.done[last], pool, to);
-        }
+        if (code == OK) /* the last layer's rows begin with the first that is new */
+            plan_hand_out(plan, sink, had, rows.done[last], pool, at);
     }
     return code;
 }
 
-enum error_code cpu_plan_run(struct plan *base, const float *const *inputs, float *const *outputs,
-                             const struct run_options *options, struct error *err)
+/* All but outputs that are not handed out in bands. */
+static enum error_code plan_compute(struct plan *base, const float *const *inputs, const struct plan_sink *sink,
+                                    const struct run_options *options, struct error *err)
 {
     struct cpu_plan *plan = (struct cpu_plan *)base;
     struct cpu_device *device = (struct cpu_device *)base->device;
@@ -534,24 +561,46 @@ enum error_code cpu_plan_run(struct plan *base, const float *const *inputs, floa
         plan->inputs[i].run(&plan->inputs[i], &run);
     }
     const double start = plan_now_ms();
-    struct plan_progress at = {options, start};
+    struct plan_progress at = {options, start, 0};
     if (plan->node_ms)
         memset(plan->node_ms, 0, (size_t)plan->node_count * sizeof *plan->node_ms);
     const size_t whole = plan->band.count ? plan->band_task : plan->task_count;
     for (size_t i = 0; i < whole && code == OK; i++)
         code = plan_run_task(plan, &plan->tasks[i], &run, &at, err);
     if (code == OK && plan->band.count)
-        code = plan_run_bands(plan, run, device->pool, &at, outputs[0], err);
-    plan->run_ms = plan_now_ms() - start;
+        code = plan_run_bands(plan, run, device->pool, &at, sink, err);
+    plan->run_ms = plan_now_ms() - start - at.away;
+    return code;
+}
+
+enum error_code cpu_plan_run(struct plan *base, const float *const *inputs, float *const *outputs,
+                             const struct run_options *options, struct error *err)
+{
+    struct cpu_plan *plan = (struct cpu_plan *)base;
+    struct cpu_pool *pool = ((struct cpu_device *)base->device)->pool;
+    const struct plan_sink sink = {.planes = outputs[0]};
+    enum error_code code = plan_compute(base, inputs, &sink, options, err);
     for (int i = 0; i < plan->output_count && code == OK && !plan->band.count; i++) {
         const struct cpu_output *o = &plan->outputs[i];
         const size_t image = (size_t)o->operand.h * (size_t)o->operand.w;
         if (o->lanes)
-            cpu_ops_output(&o->operand, o->channels, o->lanes, 0, o->operand.h, device->pool, outputs[i]);
+            cpu_ops_output(&o->operand, o->channels, o->lanes, 0, o->operand.h, pool, outputs[i]);
         else
             memcpy(outputs[i], o->operand.data, (size_t)o->operand.n * image * sizeof(float));
     }
     return code;
+}
+
+bool cpu_plan_in_rows(const struct plan *base)
+{
+    return ((const struct cpu_plan *)base)->band.count > 0;
+}
+
+enum error_code cpu_plan_run_rows(struct plan *base, const float *const *inputs, run_rows_fn *take, void *user,
+                                  const struct run_options *options, struct error *err)
+{
+    const struct plan_sink sink = {.take = take, .user = user};
+    return plan_compute(base, inputs, &sink, options, err);
 }
 
 uint64_t cpu_plan_bytes(const struct plan *base)

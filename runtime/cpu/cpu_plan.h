@@ -14,6 +14,9 @@ enum error_code cpu_plan_create(struct plan **out, struct device *device, const 
 void cpu_plan_destroy(struct plan *plan);
 enum error_code cpu_plan_run(struct plan *plan, const float *const *inputs, float *const *outputs,
                              const struct run_options *options, struct error *err) MUST_CHECK;
+bool cpu_plan_in_rows(const struct plan *plan);
+enum error_code cpu_plan_run_rows(struct plan *plan, const float *const *inputs, run_rows_fn *take, void *user,
+                                  const struct run_options *options, struct error *err) MUST_CHECK;
 uint64_t cpu_plan_bytes(const struct plan *plan);
 enum error_code cpu_plan_profile(struct plan *plan, struct error *err) MUST_CHECK;
 double cpu_plan_ms(const struct plan *plan, double *node_ms);

@@ -16,7 +16,8 @@ struct engine {
     uint64_t memory; /* this and the next are from engine_set_memory */
     int engines;
     double used_ms;    /* when a job last ended; INFINITY: its leftovers were given back */
-    bool rested;       /* its buffers were */
+    bool eased;        /* the larger part of its buffers was */
+    bool rested;       /* all of them were */
     double trimmed_ms; /* when malloc's free pages were given back */
     unsigned losses;
     uint32_t unmeasured[ROLE_COUNT]; /* bit i: the default model's usual shape i still needs measurements */
@@ -196,15 +197,20 @@ int engine_give_back(struct engine *engine, int64_t keep_ms)
     const double rest_ms = fmin((double)keep_ms, ENGINE_REST_MS);
     if (engine->context.ahead || !engine->context.models)
         return -1;
+    const double ease_ms = fmin(rest_ms, ENGINE_EASE_MS);
     double due = model_set_give_back(engine->context.models, since) + (double)keep_ms;
+    if (!engine->eased && engine->used_ms <= now - ease_ms) {
+        device_give_back(engine->context.device, ENGINE_EASE_BYTES);
+        engine->eased = true;
+    }
     if (engine->used_ms <= now - (engine->rested ? (double)keep_ms : rest_ms)) {
-        device_give_back(engine->context.device);
+        device_give_back(engine->context.device, 0);
         engine_trim(engine);
         if (engine->rested || engine->used_ms <= since)
             engine->used_ms = INFINITY;
         engine->rested = true; /* again later: the last results' memory was not free yet */
     }
-    due = fmin(due, engine->used_ms + (engine->rested ? (double)keep_ms : rest_ms));
+    due = fmin(due, engine->used_ms + (engine->rested ? (double)keep_ms : engine->eased ? rest_ms : ease_ms));
     return isinf(due) ? -1 : (int)fmin(fmax(ceil(due - now), 1), INT_MAX);
 }
 
@@ -239,7 +245,7 @@ enum error_code engine_compute(struct engine *engine, struct restoration *r, str
 {
     const enum error_code code = engine_attempt(engine, r, err);
     engine->used_ms = log_clock_ms();
-    engine->rested = false;
+    engine->eased = engine->rested = false;
     if (engine->context.models)
         model_set_settle(engine->context.models);
     if (engine->used_ms - engine->trimmed_ms > ENGINE_BUSY_MS)

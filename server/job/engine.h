@@ -32,9 +32,12 @@ enum error_code engine_prepare(struct engine *engine, struct error *err) MUST_CH
 
 /* When there is no job: gives back what was not used for keep_ms, on the device and on the host; and, after
  * ENGINE_REST_MS without a job, what the next job gets again within some ms: empty buffers, and what malloc holds.
+ * After ENGINE_EASE_MS already, what of the buffers is beyond ENGINE_EASE_BYTES: pictures that need as much take long.
  * Returns in how many ms there is more to give back; negative: nothing is left. Where jobs never pause, engine_compute
  * gives back what malloc holds once in ENGINE_BUSY_MS: pictures of many sizes leave holes between what is kept. */
 #define ENGINE_REST_MS 2000
+#define ENGINE_EASE_MS 20
+#define ENGINE_EASE_BYTES (UINT64_C(128) << 20)
 #define ENGINE_BUSY_MS 60000
 int engine_give_back(struct engine *engine, int64_t keep_ms);
 

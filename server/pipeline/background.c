@@ -146,7 +146,8 @@ struct background {
     struct tile_job *tiles;
     /* When the network's result has another size than the picture's: */
     struct background_rows rows;
-    float *band; /* a row of tiles, `width` px wide */
+    float *band; /* a row of tiles, `width` px wide; or BACKGROUND_ROWS, if the tiles hand out whole rows */
+    bool in_rows;
     int width, height;
 };
 
@@ -180,6 +181,13 @@ static struct raster_target background_in(const struct image *image, const struc
                                   .height = rect->height};
 }
 
+/* The band has these rows. */
+static void background_take(void *user, int rows)
+{
+    struct background *b = user;
+    background_emit(&b->rows, b->band, rows);
+}
+
 /* Into the result, beneath the faces; or into the band. */
 static void background_target(void *user, const struct rect *rect, struct raster_target *target)
 {
@@ -190,6 +198,9 @@ static void background_target(void *user, const struct rect *rect, struct raster
         target->form = RASTER_F32;
         target->data = b->band + 3 * (size_t)rect->x;
         target->stride = 3 * sizeof(float) * (size_t)b->width;
+        target->take = b->in_rows ? background_take : NULL;
+        target->user = b;
+        target->most = BACKGROUND_ROWS;
         return;
     }
     target->layers = step->layers;
@@ -203,7 +214,8 @@ static void background_filled(void *user, const struct rect *rect)
 {
     struct background *b = user;
     size_t row = 3 * (size_t)b->width;
-    for (int y = 0, count; b->band && rect->x + rect->width == b->width && y < rect->height; y += count) {
+    for (int y = 0, count; b->band && !b->in_rows && rect->x + rect->width == b->width && y < rect->height;
+         y += count) {
         count = rect->height - y < BACKGROUND_ROWS ? rect->height - y : BACKGROUND_ROWS;
         background_emit(&b->rows, b->band + (size_t)y * row, count);
     }
@@ -230,7 +242,9 @@ static enum error_code background_open(struct background *b, const struct view_u
     enum error_code code = tile_begin(&b->tiles, step, picture, b->tile, &sink, err);
     if (code != OK || (b->width == step->width && b->height == step->height))
         return code;
-    b->band = mem_alloc((size_t)b->width * (size_t)tile_rows(b->tiles), 3 * sizeof(float));
+    b->in_rows = tile_widen(b->tiles);
+    b->band =
+        mem_alloc((size_t)b->width * (size_t)(b->in_rows ? BACKGROUND_ROWS : tile_rows(b->tiles)), 3 * sizeof(float));
     if (!b->band)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for a tile");
     return background_rows_create(&b->rows, step, b->width, b->height, err);

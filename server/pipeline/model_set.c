@@ -157,7 +157,7 @@ void model_set_budget(struct model_set *set, uint64_t bytes, int handles)
 void model_set_settle(struct model_set *set)
 {
     if (plan_cache_over(set->cache))
-        device_give_back(set->device);
+        device_give_back(set->device, 0);
     while (plan_cache_over(set->cache)) {
         struct set_slot *slot = set_oldest(set);
         if (slot && slot->used_ms < plan_cache_oldest(set->cache))

@@ -79,12 +79,13 @@ struct tile_job {
     int flying;
     enum precision precision;
     bool second; /* everything is done again, in fp32 */
+    bool wide;   /* rectangles are as wide as the result */
 };
 
 /* ---- the reference's way ----------------------------------------------------------------------------------------- */
 
 /* [*begin, *end) widened by whole px to a multiple, to the right where there is room, else to the left. */
-static void tile_widen(int *begin, int *end, int length, int multiple)
+static void tile_stretch(int *begin, int *end, int length, int multiple)
 {
     int need = tile_up(*end - *begin, multiple) - (*end - *begin);
     int right = length - *end < need ? length - *end : need;
@@ -98,7 +99,7 @@ static void tile_compat_axis(const struct tile_axis *axis, int core, int size, i
 {
     int end = core + size + pad < axis->length ? core + size + pad : axis->length;
     *begin = core > pad ? core - pad : 0;
-    tile_widen(begin, &end, axis->length, info->unshuffle);
+    tile_stretch(begin, &end, axis->length, info->unshuffle);
     *length = end - *begin;
     *first = core * info->scale;
     *done = (core + size) * info->scale < limit ? size * info->scale : limit - *first;
@@ -345,19 +346,38 @@ int tile_rows(const struct tile_job *job)
     return most;
 }
 
+bool tile_widen(struct tile_job *job)
+{
+    struct device_info device;
+    device_info(job->step->context->device, &device);
+    job->wide = !device.asynchronous && (job->canvas || job->cx.count == 1);
+    return job->wide;
+}
+
+/* The rectangle that the tile completes; empty: none. */
+static struct rect tile_done(const struct tile_job *job, const struct tile *t)
+{
+    if (!job->wide)
+        return t->done;
+    if (t->column + 1 < job->cx.count)
+        return (struct rect){0};
+    return (struct rect){0, t->done.y, t->done.x + t->done.width, t->done.height};
+}
+
 /* What the tile is cut from, and where the rectangle that it completes goes; target NULL: unknown. */
 static void tile_describe(const struct tile_job *job, const struct tile *t, struct raster_source *source,
                           struct run_image *image, struct raster_target *target)
 {
-    int s = job->info->scale;
+    const int s = job->info->scale;
+    const struct rect done = tile_done(job, t);
     *source = (struct raster_source){.form = RASTER_U8,
                                      .data = job->picture.data,
                                      .stride = job->picture.stride,
                                      .columns = job->ax.from + t->x,
                                      .rows = job->ay.from + t->y};
-    *image = (struct run_image){.targets = target, .target_count = target && t->done.width > 0 && t->done.height > 0};
+    *image = (struct run_image){.targets = target, .target_count = target && done.width > 0 && done.height > 0};
     if (image->target_count)
-        job->sink.target(job->sink.user, &t->done, target);
+        job->sink.target(job->sink.user, &done, target);
     if (job->canvas) {
         image->x = t->x * s;
         image->y = t->y * s;
@@ -426,9 +446,9 @@ static enum error_code tile_finish(struct tile_job *job, struct error *err)
     if (fault)
         return tile_again(job, fault, err);
     for (int i = 0; i < flight.count; i++) {
-        const struct rect *done = &job->tiles[flight.first + i].done;
-        if (job->sink.filled && done->width > 0 && done->height > 0)
-            job->sink.filled(job->sink.user, done);
+        const struct rect done = tile_done(job, &job->tiles[flight.first + i]);
+        if (job->sink.filled && done.width > 0 && done.height > 0)
+            job->sink.filled(job->sink.user, &done);
     }
     atomic_fetch_add(&job->step->r->tiles_done, flight.count);
     restoration_moved(job->step->r);

@@ -38,6 +38,10 @@ void tile_windows(int length, int core, const struct model_info *info, int *coun
 /* The height of the highest rectangle. */
 int tile_rows(const struct tile_job *job);
 
+/* Asks for rectangles as wide as the result, whose targets need have room for some rows only (raster.h: take). False:
+ * this job cannot do that. To be called before the first run. */
+bool tile_widen(struct tile_job *job);
+
 /* The sink knows its targets now, if it did not before. */
 enum error_code tile_show(struct tile_job *job, struct error *err) MUST_CHECK;
 /* Collects finished runs and keeps the device busy with the rest. If the targets are known it waits until at most

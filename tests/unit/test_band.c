@@ -1,5 +1,6 @@
 /* The last layers of a network, by bands of rows: the result is bit by bit what it is without bands, and the memory
  * that they save. Two pictures at once are computed without bands, so they tell what one alone must give. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -144,6 +145,136 @@ static void results_do_not_depend_on_bands(void **state)
     check(srvgg, 150, 133, 4, 1.3);
 }
 
+/* ---- results that never exist as a whole ---- */
+
+/* A target that has room for some rows: what it was given, in all. */
+struct taken {
+    float strip[5 * 3 * 1500], *all;
+    int width, rows;
+};
+
+static void take(void *user, int rows)
+{
+    struct taken *taken = user;
+    const size_t row = 3 * (size_t)taken->width;
+    assert_true(rows > 0 && rows <= 5);
+    memcpy(taken->all + (size_t)taken->rows * row, taken->strip, (size_t)rows * row * sizeof(float));
+    taken->rows += rows;
+}
+
+static float between(float value)
+{
+    return value < 0 ? 0 : value > 1 ? 255 : value * 255;
+}
+
+/* Pictures made of a result as it comes are those made of all of it: a rectangle of it, all of it through a strip of
+ * five rows, and what a canvas shows that it is added to. */
+static void check_pictures(const struct layer *layers, int h, int w, int scale)
+{
+    enum { LEFT = 7, TOP = 13, WIDTH = 90, HEIGHT = 70, BLEND_Y = 3 };
+    static const struct raster_range range = {.unit = 255, .deviation = 1, .low = 0, .high = 1};
+    struct error err = ERROR_INIT;
+    struct device *device;
+    struct plan *plan;
+    struct canvas *canvas;
+    uint64_t unused;
+    const int rows = h * scale, columns = w * scale;
+    const size_t plane = (size_t)rows * (size_t)columns;
+    device_set_cpu_threads(THREADS);
+    assert_int_equal(device_open(&device, "cpu", NULL, &err), OK);
+    device_set_cpu_threads(0);
+    float *planes = run(device, layers, 1, h, w, &unused), *in = input_of((size_t)(3 * h * w));
+    struct graph *graph = make(layers, 1, h, w);
+    assert_int_equal(plan_create(&plan, device, graph, PRECISION_AUTO, "test", &err), OK);
+    assert_int_equal(canvas_create(&canvas, device, columns, rows + BLEND_Y, &err), OK);
+    float *weights = malloc((size_t)(rows + columns) * sizeof *weights);
+    struct taken part = {.all = malloc(3 * plane * sizeof(float)), .width = columns}, sum = part;
+    sum.all = malloc(3 * plane * sizeof(float));
+    assert_true(weights && part.all && sum.all);
+    for (int i = 0; i < rows + columns; i++)
+        weights[i] = (float)(i % 5) / 4;
+    static uint8_t piece[HEIGHT][WIDTH][3];
+    const struct raster_target targets[] = {{.form = RASTER_U8, piece, sizeof piece[0], LEFT, TOP, WIDTH, HEIGHT},
+                                            {.form = RASTER_F32,
+                                             part.strip,
+                                             3 * sizeof(float) * (size_t)columns,
+                                             0,
+                                             0,
+                                             columns,
+                                             rows,
+                                             .take = take,
+                                             .user = &part,
+                                             .most = 5},
+                                            {.form = RASTER_F32,
+                                             sum.strip,
+                                             3 * sizeof(float) * (size_t)columns,
+                                             0,
+                                             BLEND_Y,
+                                             columns,
+                                             rows,
+                                             .take = take,
+                                             .user = &sum,
+                                             .most = 5}};
+    const struct run_image images[] = {{.targets = targets, .target_count = 2},
+                                       {.targets = &targets[2],
+                                        .target_count = 1,
+                                        .x = 0,
+                                        .y = BLEND_Y,
+                                        .weight_x = weights,
+                                        .weight_y = weights + columns}};
+    const struct run_input input = {.planes = in};
+    for (int i = 0; i < 2; i++) {
+        const struct run_output output = {.images = &images[i], .canvas = i ? canvas : NULL};
+        const struct run_io io = {.inputs = &input, .outputs = &output, .range = &range};
+        struct run_result result;
+        assert_int_equal(plan_submit(plan, &io, &err), OK);
+        assert_int_equal(plan_wait(plan, &result, &err), OK);
+        assert_true(result.finite && !result.flat);
+    }
+    assert_int_equal(part.rows, rows);
+    assert_int_equal(sum.rows, rows);
+    for (int y = 0; y < rows; y++)
+        for (int x = 0; x < columns; x++)
+            for (size_t c = 0; c < 3; c++) {
+                const size_t at = (size_t)y * (size_t)columns + (size_t)x;
+                const float value = planes[c * plane + at], weight = weights[x] * weights[columns + y];
+                const bool inside = x >= LEFT && x < LEFT + WIDTH && y >= TOP && y < TOP + HEIGHT;
+                assert_true(part.all[3 * at + c] == between(value));
+                assert_true(sum.all[3 * at + c] == between(0 + weight * value));
+                if (inside)
+                    assert_int_equal(piece[y - TOP][x - LEFT][c], (int)rintf(between(value)));
+            }
+    for (int i = 0; i < 2; i++) { /* what is said of a result, too */
+        const struct run_output output = {.images = &(struct run_image){0}};
+        const struct run_io io = {.inputs = &input, .outputs = &output, .range = &range};
+        struct run_result result;
+        memset(in, 0, (size_t)(3 * h * w) * sizeof *in);
+        in[3 * h * w - 1] = i ? NAN : 0;
+        assert_int_equal(plan_submit(plan, &io, &err), OK);
+        assert_int_equal(plan_wait(plan, &result, &err), OK);
+        assert_true(result.finite == (i == 0) && result.flat == (i == 0));
+    }
+    plan_destroy(&plan);
+    canvas_destroy(&canvas);
+    device_forget_params(device, (const struct param *const *)params, (size_t)param_count);
+    graph_destroy(&graph);
+    while (param_count)
+        param_destroy(&params[--param_count]);
+    device_close(&device);
+    free(weights);
+    free(part.all);
+    free(sum.all);
+    free(planes);
+    free(in);
+}
+
+static void pictures_of_rows_as_they_come(void **state)
+{
+    (void)state;
+    check_pictures(rrdbnet, 91, 150, 4);
+    check_pictures(srvgg, 150, 133, 4);
+}
+
 /* Every row of every layer is computed once and in order, after the rows that it reads and while they exist, and never
  * more exist than there is room for. */
 static void rows_are_there_when_they_are_read(void **state)
@@ -187,6 +318,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(results_do_not_depend_on_bands),
         cmocka_unit_test(rows_are_there_when_they_are_read),
+        cmocka_unit_test(pictures_of_rows_as_they_come),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

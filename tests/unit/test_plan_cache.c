@@ -259,6 +259,8 @@ static void the_usual_budget(void **state)
     assert_int_equal(plan_cache_usual(&info), 4 * gib);
     info.type = DEVICE_INTEGRATED;
     assert_int_equal(plan_cache_usual(&info), 4 * gib);
+    info.type = DEVICE_SOFTWARE;
+    assert_int_equal(plan_cache_usual(&info), gib / 8);
     info.type = DEVICE_DISCRETE;
     info.memory_budget = 10 * gib;
     assert_int_equal(plan_cache_usual(&info), 9 * gib);
@@ -347,7 +349,7 @@ static void shared_is_as_separate(const char *id)
                   *separate = run_net(alone, shapes[i][0], shapes[i][1]);
             assert_memory_equal(shared, separate, (size_t)(3 * shapes[i][0] * shapes[i][1]) * sizeof(float));
             if (i % 2)
-                device_give_back(device);
+                device_give_back(device, 0);
             free(shared);
             free(separate);
             session_destroy(&alone);
@@ -388,7 +390,12 @@ static void one_arena_as_large_as_the_largest(void **state)
     assert_true(device_held(device) < one + one / 4); /* twenty more */
     free(run_net(session, 900, 300));                 /* its last layer exists by bands of rows, the rest whole */
     assert_true(device_held(device) > one + one / 2);
-    device_give_back(device);
+    const uint64_t much = device_held(device);
+    device_give_back(device, much);
+    assert_int_equal(device_held(device), much);
+    device_give_back(device, one / 2);
+    assert_true(device_held(device) < one && device_held(device) > one / 4);
+    device_give_back(device, 0);
     const uint64_t little = device_held(device);
     assert_true(little < one / 4);
     free(run_net(session, 300, 200));
