@@ -11,7 +11,7 @@
 /* From this size on malloc takes fresh pages for each block, even if one of that size was just freed, and the kernel
  * clears them one by one: 100 MB took 72 ms in pages of 4 KiB and 8 ms in pages of 2 MiB. */
 #define MEM_LARGE ((size_t)4 << 20)
-#define MEM_TRIM (16 << 20) /* free bytes at the end of a heap: those beyond go back at once */
+#define MEM_TRIM (4 << 20) /* free bytes at the end of a heap that stay there, even after malloc_trim */
 #define MEM_PAGE ((size_t)2 << 20)
 #define MEM_SMALL_PAGE 4096
 #define MEM_TOUCH ((size_t)1 << 20) /* bytes that a thread touches at a time */

@@ -153,3 +153,16 @@ describe('memory of all requests together', () => {
     assert.equal((await post(small, '/v1/restore', { picture: png(800, 600), fields: { ...plain, upscale: '6' } })).status, 200);
   });
 });
+
+test('what tiny models take for results sixteen times as large is little, and goes', { timeout: 300000 }, async (context) => {
+  const server = await start({ context, args: ['--cpu_threads', '2'] });
+  const mib = (name) => Number(new RegExp(`${name}:\\s+(\\d+)`).exec(fs.readFileSync(`/proc/${server.process.pid}/status`, 'latin1'))[1]) / 1024;
+  const before = mib('VmRSS');
+  for (const bg_upsampler of ['srvgg_x4', 'rrdb_x4']) {
+    const answer = await post(server, '/v1/restore', { picture: png(480, 500), fields: { version: 'none', device: 'cpu', upscale: '2', bg_upsampler } });
+    assert.equal(answer.status, 200);
+  }
+  assert.ok(mib('VmHWM') - before < 230, `${mib('VmHWM')} MiB, ${before} at first`); // 120 for what the network works in
+  await until('memory that is given back', () => mib('VmRSS') - before < 60, 60000);
+  await server.stop();
+});
