@@ -238,6 +238,8 @@ enum error_code store_open(struct store **out, const char *path, struct error *e
         code = store_exec(&store->read, "PRAGMA query_only = ON", err);
     if (!code)
         sqlite3_db_config(store->write.db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0, NULL);
+    if (!code)
+        code = store_count_ended(store, err);
     if (code)
         store_close(out);
     return code;

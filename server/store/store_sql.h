@@ -71,7 +71,8 @@ enum store_statement {
     STORE_LIST, /* and three more: + 1 of a token, + 2 of a batch */
     STORE_COUNT = STORE_LIST + 4,
     STORE_COUNT_WAITING = STORE_COUNT + 4,
-    STORE_WAITING = STORE_COUNT_WAITING + 4,
+    STORE_COUNT_AT_HAND = STORE_COUNT_WAITING + 4,
+    STORE_WAITING,
     STORE_PLACE,
     STORE_AHEAD,
     STORE_FILES,
@@ -132,7 +133,7 @@ static const char *const store_sql[STORE_STATEMENTS] = {
     [STORE_END_OVER] = "UPDATE jobs SET state = CASE WHEN cancel = 1 THEN 4 ELSE 3 END,"
                        " error = CASE WHEN cancel = 1 THEN NULL ELSE $4 END,"
                        " cancel = 0, owner = '', lease = 0, finished = $1, expires = $2"
-                       " WHERE state = 1 AND lease <= $3 AND (cancel = 1 OR attempts >= $5) RETURNING id",
+                       " WHERE state = 1 AND lease <= $3 AND (cancel = 1 OR attempts >= $5) RETURNING id, state",
     /* Those at work stand at the head of this index, and are few. */
     [STORE_CLAIM] =
         "UPDATE jobs SET state = 1, attempts = attempts + 1, owner = $1, started = $2, lease = $3 WHERE number ="
@@ -156,20 +157,21 @@ static const char *const store_sql[STORE_STATEMENTS] = {
     [STORE_CANCEL_WAITING] = "UPDATE jobs SET state = 4, finished = $2, expires = $3 WHERE id = $1 AND state = 0",
     [STORE_CANCEL_RUNNING] = "UPDATE jobs SET cancel = 1 WHERE id = $1 AND state = 1",
     [STORE_FORGET_RESULT] = "DELETE FROM results WHERE job = (SELECT number FROM jobs WHERE id = $1 AND state >= 2)",
-    [STORE_FORGET] = "DELETE FROM jobs WHERE id = $1 AND state >= 2 RETURNING number",
+    [STORE_FORGET] = "DELETE FROM jobs WHERE id = $1 AND state >= 2 RETURNING state",
     [STORE_EXPIRE_RESULTS] = "DELETE FROM results WHERE job IN " STORE_SQL_EXPIRED,
     [STORE_EXPIRE_IDS] =
         "INSERT INTO gone SELECT id, $3 FROM jobs WHERE number IN " STORE_SQL_EXPIRED " ON CONFLICT (id) DO NOTHING",
     [STORE_FORGET_GONE] = "DELETE FROM gone WHERE id IN"
                           " (SELECT id FROM gone WHERE until < $1 ORDER BY until LIMIT $2)",
     [STORE_GONE] = "SELECT 1 FROM gone WHERE id = $1",
-    [STORE_EXPIRE] = "DELETE FROM jobs WHERE number IN " STORE_SQL_EXPIRED " RETURNING id",
+    [STORE_EXPIRE] = "DELETE FROM jobs WHERE number IN " STORE_SQL_EXPIRED " RETURNING id, state",
 
     [STORE_GET] = "SELECT " STORE_SQL_COLUMNS ", report, parts FROM jobs LEFT JOIN results ON job = number"
                   " WHERE id = $1",
     [STORE_AFTER] = "SELECT created, number FROM jobs WHERE id = $1",
     STORE_SQL_FOUR(STORE_LIST, STORE_SQL_LIST),
     STORE_SQL_FOUR(STORE_COUNT, STORE_SQL_COUNT),
+    [STORE_COUNT_AT_HAND] = "SELECT state, count(*) FROM jobs WHERE state <= 1 AND low >= 0 GROUP BY state",
     STORE_SQL_FOUR(STORE_COUNT_WAITING, STORE_SQL_COUNT_WAITING),
     [STORE_WAITING] = "SELECT count(*) FROM jobs WHERE state = 0 AND client = $1",
     [STORE_PLACE] = "SELECT low, turn, number FROM jobs WHERE id = $1 AND state = 0",

@@ -267,6 +267,27 @@ void store_job_clear(struct store_job *job)
     *job = (struct store_job){0};
 }
 
+/* Jobs that have come to this state (or have left it, by negative). */
+static void store_moved(struct store *store, int64_t state, int64_t by)
+{
+    if (state <= STORE_RUNNING || state >= STORE_STATES)
+        return;
+    if (store->begun)
+        store->moved[state] += by;
+    else
+        atomic_fetch_add(&store->ended[state], by);
+}
+
+/* The transaction is over. */
+static void store_settle(struct store *store, bool committed)
+{
+    for (int state = 0; state < STORE_STATES; state++) {
+        if (committed)
+            atomic_fetch_add(&store->ended[state], store->moved[state]);
+        store->moved[state] = 0;
+    }
+}
+
 /* --- writing -------------------------------------------------------------------------------------------------------
  */
 
@@ -280,6 +301,7 @@ enum error_code store_begin(struct store *store, struct error *err)
 enum error_code store_commit(struct store *store, struct error *err)
 {
     enum error_code code = store_do(store, STORE_COMMIT, err);
+    store_settle(store, !code);
     if (code)
         store_rollback(store);
     store->begun = false;
@@ -291,6 +313,7 @@ void store_rollback(struct store *store)
     struct error ignored = ERROR_INIT;
     store->undone = OK;
     store->begun = false;
+    store_settle(store, false);
     if (!sqlite3_get_autocommit(store->write.db))
         (void)!store_do(store, STORE_ROLLBACK, &ignored);
 }
@@ -328,10 +351,27 @@ enum error_code store_insert(struct store *store, const struct store_job *job, c
     return ended || sane ? ended : store_damaged(store, err);
 }
 
+/* What a part of the transaction changes of store->ended. */
+struct store_change {
+    int64_t moved[STORE_STATES];
+};
+
+static void store_add_change(struct store *store, const struct store_change *change)
+{
+    for (int state = 0; state < STORE_STATES; state++)
+        store_moved(store, state, change->moved[state]);
+}
+
+static void store_note(struct store_change *change, int64_t state, int64_t by)
+{
+    if (state >= 0 && state < STORE_STATES)
+        change->moved[state] += by;
+}
+
 /* Ends the jobs at work whose lease is over by then and that are not to be tried again, and tells their ids (each NULL:
  * nobody). */
 static enum error_code store_end_over(struct store *store, int64_t over, int64_t now, int64_t expires, int max_attempts,
-                                      store_id_fn *each, void *context, struct error *err)
+                                      struct store_change *change, store_id_fn *each, void *context, struct error *err)
 {
     char reason[256], id[33];
     snprintf(reason, sizeof reason,
@@ -340,9 +380,11 @@ static enum error_code store_end_over(struct store *store, int64_t over, int64_t
              error_code_name(ERROR_INTERNAL), max_attempts);
     struct query query =
         query_start(&store->write, STORE_END_OVER, err, "iiiti", now, expires, over, reason, (int64_t)max_attempts);
-    while (query_row(&query)) /* the first row comes when all are changed */
+    while (query_row(&query)) { /* the first row comes when all are changed */
+        store_note(change, sqlite3_column_int64(query.s, 1), 1);
         if (query_id(&query, 0, id) && each)
             each(context, id);
+    }
     return query_end(&query);
 }
 
@@ -364,7 +406,8 @@ static enum error_code store_set_aside(struct store *store, int64_t number, int6
 /* The first waiting job; damaged ones before it are set aside, so many at most: where an index is damaged, too, the
  * same one would come again and again. */
 static enum error_code store_claim_first(struct store *store, const char *owner, int64_t now, int64_t lease,
-                                         struct store_job *out, bool *found, struct error *err)
+                                         struct store_job *out, bool *found, struct store_change *change,
+                                         struct error *err)
 {
     for (int i = 0; i < 100; i++) {
         struct query query = query_start(&store->write, STORE_CLAIM, err, "tii", owner, now, lease);
@@ -376,6 +419,7 @@ static enum error_code store_claim_first(struct store *store, const char *owner,
             code = store_set_aside(store, number, now, err);
         if (code || sane)
             return code;
+        store_note(change, STORE_FAILED, 1);
         store_job_clear(out);
     }
     return store_damaged(store, err);
@@ -390,10 +434,13 @@ enum error_code store_claim(struct store *store, const char *owner, int64_t now,
     enum error_code code = store_do(store, STORE_SAVE, err);
     if (code)
         return code;
-    code = store_end_over(store, now, now, expires, max_attempts, ended, context, err);
+    struct store_change change = {0};
+    code = store_end_over(store, now, now, expires, max_attempts, &change, ended, context, err);
     if (!code)
-        code = store_claim_first(store, owner, now, lease, out, found, err);
+        code = store_claim_first(store, owner, now, lease, out, found, &change, err);
     code = store_end_part(store, code, err);
+    if (!code)
+        store_add_change(store, &change);
     if (code) {
         store_job_clear(out);
         *found = false;
@@ -432,6 +479,7 @@ enum error_code store_finish(struct store *store, const struct store_job *job, c
     }
     code = store_end_part(store, code, err);
     *held = row && !code;
+    store_moved(store, job->state, *held);
     return code;
 }
 
@@ -446,10 +494,14 @@ enum error_code store_recover(struct store *store, int64_t now, int64_t expires,
     enum error_code code = store_do(store, STORE_SAVE, err);
     if (code)
         return code;
-    code = store_end_over(store, INT64_MAX, now, expires, max_attempts, NULL, NULL, err);
+    struct store_change change = {0};
+    code = store_end_over(store, INT64_MAX, now, expires, max_attempts, &change, NULL, NULL, err);
     if (!code)
         code = store_do(store, STORE_WAIT_AGAIN, err);
-    return store_end_part(store, code, err);
+    code = store_end_part(store, code, err);
+    if (!code)
+        store_add_change(store, &change);
+    return code;
 }
 
 enum error_code store_cancel(struct store *store, const char *id, int64_t now, int64_t expires,
@@ -470,7 +522,10 @@ enum error_code store_cancel(struct store *store, const char *id, int64_t now, i
         return OK;
     query = query_start(&store->write, state == STORE_QUEUED ? STORE_CANCEL_WAITING : STORE_CANCEL_RUNNING, err,
                         state == STORE_QUEUED ? "tii" : "t", id, now, expires);
-    return query_end(&query);
+    code = query_end(&query);
+    if (!code && state == STORE_QUEUED)
+        store_moved(store, STORE_CANCELLED, sqlite3_changes(store->write.db));
+    return code;
 }
 
 enum error_code store_forget(struct store *store, const char *id, bool *found, struct error *err)
@@ -481,14 +536,18 @@ enum error_code store_forget(struct store *store, const char *id, bool *found, s
         return code;
     struct query query = query_start(&store->write, STORE_FORGET_RESULT, err, "t", id);
     bool row = false;
+    int64_t was = STORE_QUEUED;
     code = query_end(&query);
     if (!code) {
         query = query_start(&store->write, STORE_FORGET, err, "t", id);
         row = query_row(&query);
+        was = row ? sqlite3_column_int64(query.s, 0) : STORE_QUEUED;
         code = query_end(&query);
     }
     code = store_end_part(store, code, err);
     *found = row && !code;
+    if (*found)
+        store_moved(store, was, -1);
     return code;
 }
 
@@ -498,6 +557,7 @@ enum error_code store_expire(struct store *store, int64_t now, int most, store_i
     enum error_code code = store_do(store, STORE_SAVE, err);
     if (code)
         return code;
+    struct store_change change = {0};
     struct query query = query_start(&store->write, STORE_EXPIRE_RESULTS, err, "ii", now, (int64_t)most);
     code = query_end(&query);
     if (!code) {
@@ -512,12 +572,16 @@ enum error_code store_expire(struct store *store, int64_t now, int most, store_i
         query = query_start(&store->write, STORE_EXPIRE, err, "ii", now, (int64_t)most);
         while (query_row(&query)) {
             const char *text = query_text(&query, 0);
+            store_note(&change, sqlite3_column_int64(query.s, 1), -1);
             if (store_id_sane(text)) /* else no file has this name, and the damaged row is gone */
                 each(context, text);
         }
         code = query_end(&query);
     }
-    return store_end_part(store, code, err);
+    code = store_end_part(store, code, err);
+    if (!code)
+        store_add_change(store, &change);
+    return code;
 }
 
 /* --- reading -------------------------------------------------------------------------------------------------------
@@ -603,18 +667,40 @@ enum error_code store_list(struct store *store, const struct store_filter *filte
     return code;
 }
 
+/* Adds what a statement of states and numbers counts. */
+static enum error_code store_add_counts(struct query *query, struct store_counts *out)
+{
+    while (query_row(query)) {
+        const int64_t state = sqlite3_column_int64(query->s, 0);
+        if (state >= 0 && state < STORE_STATES)
+            out->jobs[state] = query_size(query, 1);
+    }
+    return query_end(query);
+}
+
+enum error_code store_count_ended(struct store *store, struct error *err)
+{
+    struct store_counts counts = {0};
+    struct query query = query_start(&store->read, STORE_COUNT, err, "tt", NULL, NULL);
+    const enum error_code code = store_add_counts(&query, &counts);
+    for (int state = STORE_RUNNING + 1; state < STORE_STATES && !code; state++)
+        atomic_store(&store->ended[state], (int64_t)counts.jobs[state]);
+    return code;
+}
+
 enum error_code store_count(struct store *store, const char *batch, const char *token, struct store_counts *out,
                             struct error *err)
 {
     *out = (struct store_counts){0};
     pthread_mutex_lock(&store->lock);
-    struct query query = query_start(&store->read, store_of(STORE_COUNT, token, batch), err, "tt", token, batch);
-    while (query_row(&query)) {
-        const int64_t state = sqlite3_column_int64(query.s, 0);
-        if (state >= 0 && state < STORE_STATES)
-            out->jobs[state] = query_size(&query, 1);
+    const bool all = !token && !batch;
+    const enum store_statement which = all ? STORE_COUNT_AT_HAND : store_of(STORE_COUNT, token, batch);
+    struct query query = query_start(&store->read, which, err, "tt", token, batch);
+    enum error_code code = store_add_counts(&query, out);
+    for (int state = STORE_RUNNING + 1; state < STORE_STATES && all; state++) {
+        const int64_t ended = atomic_load(&store->ended[state]);
+        out->jobs[state] = ended > 0 ? (uint64_t)ended : 0;
     }
-    enum error_code code = query_end(&query);
     if (!code) {
         query = query_start(&store->read, store_of(STORE_COUNT_WAITING, token, batch), err, "tt", token, batch);
         if (query_row(&query)) {

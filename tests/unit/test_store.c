@@ -893,6 +893,89 @@ static void put_many(void)
     FINE(store_commit(store, &err));
 }
 
+static void count_one(void *context, const struct store_job *job)
+{
+    (void)job;
+    ++*(uint64_t *)context;
+}
+
+/* Those that have ended are counted as they come and go: the numbers are those of the rows, whatever is done in
+ * transactions that are committed, or not, or in none. */
+static void test_counted(void **state)
+{
+    (void)state;
+    uint64_t random = 88172645463325252u, seen = 0;
+    bool begun = false;
+    int number = 0;
+    for (int step = 0; step < 600; step++) {
+        struct store_job job = {0};
+        struct store_counts counts;
+        enum store_state before;
+        bool found, held, more;
+        char id[16];
+        random ^= random << 13, random ^= random >> 7, random ^= random << 17;
+        const int64_t now = 1000 + step;
+        snprintf(id, sizeof id, "j%d", number ? (int)(random >> 20) % number : 0);
+        switch (random % 16) {
+        case 0:
+            if (!begun)
+                FINE(store_begin(store, &err));
+            begun = true;
+            break;
+        case 1:
+            if (begun)
+                FINE(store_commit(store, &err));
+            begun = false;
+            break;
+        case 2:
+            if (begun)
+                store_rollback(store);
+            begun = false;
+            break;
+        case 3:
+        case 4:
+        case 5:
+        case 6:
+            snprintf(id, sizeof id, "j%d", number++);
+            put(id, "a");
+            break;
+        case 7:
+            FINE(store_cancel(store, id, now, now + 300, &before, &found, &err));
+            break;
+        case 8:
+            FINE(store_forget(store, id, &found, &err));
+            break;
+        case 9:
+            FINE(store_expire(store, now, 3, ignore_id, NULL, &err));
+            break;
+        case 10:
+            FINE(store_recover(store, now, now + 300, 2, &err));
+            break;
+        default:
+            FINE(store_claim(store, "me", now, now + 5, now + 300, 2, &job, &found, NULL, NULL, &err));
+            if (found && random % 16 < 14) {
+                job.state = random >> 40 & 1 ? STORE_DONE : STORE_FAILED;
+                job.finished = now;
+                job.expires = now + 300;
+                FINE(store_finish(store, &job, "me", &held, &err));
+                FINE(store_finish(store, &job, "me", &held, &err)); /* it has ended already */
+                assert_false(held);
+            }
+            store_job_clear(&job);
+        }
+        FINE(store_count(store, NULL, NULL, &counts, &err));
+        for (unsigned i = 0; i < STORE_STATES; i++) {
+            const struct store_filter filter = {.limit = 1000, .states = 1u << i};
+            uint64_t rows = 0;
+            FINE(store_list(store, &filter, count_one, &rows, &more, &err));
+            assert_false(more);
+            assert_int_equal(counts.jobs[i], rows);
+            seen |= (uint64_t)(rows > 0) << i;
+        }
+    }
+    assert_int_equal(seen, (1 << STORE_STATES) - 1);
+}
+
 /* Bytes changed at many places: it opens and answers, with errors where it must, or it is refused. */
 static void test_damaged(void **state)
 {
@@ -1071,6 +1154,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_foreign, setup, teardown),
         cmocka_unit_test_setup_teardown(test_killed, setup, teardown),
         cmocka_unit_test_setup_teardown(test_read_only, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_counted, setup, teardown),
         cmocka_unit_test_setup_teardown(test_damaged, setup, teardown),
         cmocka_unit_test_setup_teardown(test_full, setup, teardown),
         cmocka_unit_test_setup_teardown(test_threads, setup, teardown),
