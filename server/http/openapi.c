@@ -58,7 +58,7 @@ static const struct openapi_header {
     {"ETag", "string", "changes with the bytes"},
     {"Content-Disposition", "string", "the name to save it under"},
     {"Server-Timing", "string", "milliseconds by stage"},
-    {"X-Restored-Faces", "integer", "how many faces were restored"},
+    {"X-Restored-Faces", "integer", "how many faces were restored, kept ones included"},
     {"X-Restored-Device", "string", "the device's id"},
     {"X-Restored-Models", "string", "detector=\"…\", face=\"…\", parser=\"…\", background=\"…\""},
     {"X-Restored-Notes", "string", "the report's notes: a JSON array of texts in ASCII"},

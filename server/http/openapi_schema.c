@@ -223,8 +223,11 @@ static const struct schema_member {
     {"Face", "landmarks", "number[2][5]",
      "left eye, right eye, nose, left and right corner of the mouth, as seen in the picture"},
     {"Face", "eye_distance", "number", "pixels of the upright input"},
-    {"Face", "action", "=restored|restorable|skipped", "restorable: of a detection"},
-    {"Face", "reason", "string?", "why it was skipped"},
+    {"Face", "action", "=restored|kept|restorable|skipped",
+     "kept: its restoration has less detail and is not used; restorable: of a detection"},
+    {"Face", "reason", "string?", "why it was kept or skipped"},
+    {"Face", "used?", "number?", "how much of the restoration is in the result, 0 to 1; not in a detection"},
+    {"Face", "change?", "number?", "how far the restoration moves from the picture, 0 to 1; not in a detection"},
 
     {"ModelNames", "detector", "string?", "null: none was used"},
     {"ModelNames", "face?", "string?", NULL},

@@ -27,7 +27,9 @@ const struct option_row option_rows[] = {
     {"ext", "enum", "auto", "auto, png or jpg", "format of the result; auto: the input's", false},
     {"suffix", "string", "", "up to 127 bytes of text without '/', '\\' and control characters",
      "appended to the output file's name", false},
-    {"weight", "number", "1", "0 to 1", "how much of each restored face is used; 0 leaves the upsampled picture",
+    {"weight", "number", "auto", "auto, or 0 to 1",
+     "how much of each restored face is used; auto: all of it, but less where the picture has more detail than the "
+     "restoration; 0 leaves the upsampled picture",
      false},
     {"seed", "integer", "none", "none, or 0 to 18446744073709551615",
      "none: the checkpoint's stored noise, so that equal inputs give equal bytes; a number: fresh noise", false},
@@ -53,7 +55,7 @@ const int option_row_count = sizeof option_rows / sizeof option_rows[0];
 void options_init(struct options *options)
 {
     *options = (struct options){
-        .upscale = 2, .bg_tile = -1, .weight = 1, .quality = 95, .png_level = CODEC_PNG_LEVEL, .page = 1};
+        .upscale = 2, .bg_tile = -1, .weight = -1, .quality = 95, .png_level = CODEC_PNG_LEVEL, .page = 1};
     snprintf(options->device, sizeof options->device, "auto");
 }
 
@@ -181,6 +183,7 @@ enum option_kind {
     KIND_CHOICE, /* an enum, index into choices */
     KIND_PARSE,
     KIND_TILE,
+    KIND_WEIGHT, /* a number, or auto */
     KIND_SEED,
     KIND_FACES
 };
@@ -205,7 +208,7 @@ static const struct option_field {
     {KIND_BOOLEAN, AT(aligned), 0, 0, NULL},
     {KIND_CHOICE, AT(ext), 0, 0, options_formats},
     {KIND_NAME, AT(suffix), 0, 0, NULL},
-    {KIND_NUMBER, AT(weight), 0, 1, NULL},
+    {KIND_WEIGHT, AT(weight), 0, 1, NULL},
     {KIND_SEED, AT(seed), 0, 0, NULL},
     {KIND_PARSE, AT(parse), 0, 0, options_parses},
     {KIND_FACES, AT(faces), 0, 0, NULL},
@@ -259,6 +262,11 @@ static bool options_assign(struct options *o, const struct option_field *field, 
         if (strcmp(value, "auto") != 0)
             return options_integer(value, 0, 0, at) || options_integer(value, low, high, at);
         o->bg_tile = -1;
+        return true;
+    case KIND_WEIGHT:
+        if (strcmp(value, "auto") != 0)
+            return options_number(value, field->low, field->high, at);
+        o->weight = -1;
         return true;
     case KIND_SEED:
         o->has_seed = strcmp(value, "none") != 0;
@@ -323,7 +331,7 @@ void options_bounds(const struct option_row *row, struct option_bounds *out)
     const struct option_field *field = &option_fields[row - option_rows];
     const enum option_kind kind = field->kind;
     *out = (struct option_bounds){.number = kind == KIND_NUMBER || kind == KIND_INTEGER || kind == KIND_TILE ||
-                                            kind == KIND_SEED,
+                                            kind == KIND_WEIGHT || kind == KIND_SEED,
                                   .minimum = field->low,
                                   .maximum = kind == KIND_SEED ? 0x1fffffffffffff : field->high};
     if (kind == KIND_FACES)
@@ -333,7 +341,7 @@ void options_bounds(const struct option_row *row, struct option_bounds *out)
     int count = 0;
     if (kind == KIND_TILE)
         out->words[count++] = "0";
-    if (kind == KIND_TILE || kind == KIND_DEVICE)
+    if (kind == KIND_TILE || kind == KIND_WEIGHT || kind == KIND_DEVICE)
         out->words[count++] = "auto";
     if (kind == KIND_SEED)
         out->words[count++] = "none";
@@ -366,6 +374,9 @@ void options_text(const struct options *o, const char *name, char *out, int out_
         break;
     case KIND_NUMBER:
         snprintf(out, size, "%.10g", *(const double *)at);
+        break;
+    case KIND_WEIGHT:
+        snprintf(out, size, o->weight < 0 ? "auto" : "%.10g", o->weight);
         break;
     case KIND_BOOLEAN:
         snprintf(out, size, "%s", *(const bool *)at ? "true" : "false");

@@ -27,7 +27,7 @@ struct options {
     int bg_tile;    /* input px; 0: no tiling; -1: auto */
     bool only_center_face, aligned, compat;
     enum option_format ext;
-    double weight; /* 0..1 */
+    double weight; /* 0..1; -1: auto */
     bool has_seed;
     uint64_t seed;
     enum option_parse parse;

@@ -10,6 +10,7 @@
 #include "server/image/similarity.h"
 #include "server/image/warp.h"
 #include "server/pipeline/paste.h"
+#include "server/pipeline/strength.h"
 #include "server/pipeline/yield.h"
 
 #define PASTE_BAND 64 /* rows warped at a time */
@@ -325,6 +326,8 @@ static enum error_code paste_make_crop(struct paste_crop *crop, struct error *er
 
 struct paste_layer {
     const struct patch *patch;
+    const struct strength *strength;
+    double scale[2];                 /* of the result */
     const struct paste_mask *square; /* its masks are NULL with ParseNet */
     struct view_f32 crop;
 };
@@ -346,10 +349,12 @@ static void paste_layer_rows(void *context, int item)
             to[c] *= inner;
         to[3] = m;
     }
+    for (int y = begin; y < end; y++)
+        strength_apply(layer->strength, p->rect.x, p->rect.y + y, p->rect.width, layer->scale[0], layer->scale[1],
+                       p->layer + 4 * (size_t)y * (size_t)p->rect.width);
 }
 
-static enum error_code paste_make_layer(const struct step *step, const struct face *f, struct patch *p,
-                                        struct error *err)
+static enum error_code paste_make_layer(const struct step *step, struct face *f, struct patch *p, struct error *err)
 {
     size_t count = (size_t)f->size * (size_t)f->size;
     struct paste_mask mask = {0};
@@ -357,11 +362,20 @@ static enum error_code paste_make_layer(const struct step *step, const struct fa
     p->layer = mem_alloc((size_t)p->rect.width * (size_t)p->rect.height, 4 * sizeof(float));
     enum error_code code = work && p->layer ? paste_make_mask(step, f, p, &mask, err) : paste_no_memory(err);
     struct paste_crop crop = {f, paste_soften(f->size), f->classes ? work + 4 * count : NULL, work};
-    const struct paste_layer layer = {p, &mask, {work, f->size, f->size, 4, 4 * (size_t)f->size}};
+    struct strength strength = {0};
+    const struct paste_layer layer = {
+        .patch = p,
+        .strength = &strength,
+        .scale = {(double)step->width / step->r->picture->width, (double)step->height / step->r->picture->height},
+        .square = &mask,
+        .crop = {work, f->size, f->size, 4, 4 * (size_t)f->size}};
+    if (code == OK)
+        code = strength_of(step->r, f, &strength, err);
     if (code == OK)
         code = paste_make_crop(&crop, err);
     if (code == OK)
         thread_for(thread_bands(p->rect.height), paste_layer_rows, (void *)&layer);
+    strength_free(&strength);
     paste_free_mask(&mask);
     free(work);
     return code;
@@ -408,12 +422,13 @@ enum error_code paste_layers(struct step *step, struct error *err)
             yield_layer(step, step->layered);
         if (code == OK)
             code = step_check(step, err);
-        step->layers[step->layer_count++] = (struct raster_layer){.rgba = p->layer,
-                                                                  .x = p->rect.x,
-                                                                  .y = p->rect.y,
-                                                                  .width = p->rect.width,
-                                                                  .height = p->rect.height,
-                                                                  .weight = (float)r->options.weight};
+        step->layers[step->layer_count++] =
+            (struct raster_layer){.rgba = p->layer,
+                                  .x = p->rect.x,
+                                  .y = p->rect.y,
+                                  .width = p->rect.width,
+                                  .height = p->rect.height,
+                                  .weight = r->options.weight < 0 ? 1 : (float)r->options.weight};
     }
     return code;
 }

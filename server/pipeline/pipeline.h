@@ -42,6 +42,9 @@ struct face {
     double box[4], score, landmarks[5][2], eye_distance; /* px of the oriented input */
     bool restored;
     char reason[128];   /* why not, or "" */
+    bool weighed;       /* the next two are known */
+    double used;        /* how much of the restoration is in the result, 0..1: the mean over the face */
+    double change;      /* how far the restoration moves from the picture, 0..1 */
     double affine[6];   /* picture -> crop, row-major 2×3 */
     int size;           /* side of the crop and of everything made from it: 512, or what the face network takes */
     struct image *crop; /* size×size, 8 bit RGB; with compat or when faces are kept */

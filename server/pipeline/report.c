@@ -16,6 +16,9 @@ static json_t *report_name(const char *name)
     return *name ? json_string(name) : json_null();
 }
 
+/* A face of which less is used is called kept. */
+#define REPORT_KEPT 0.05
+
 static json_t *report_faces(const struct restoration *r)
 {
     json_t *faces = json_array();
@@ -25,14 +28,20 @@ static json_t *report_faces(const struct restoration *r)
         for (int k = 0; k < 5; k++)
             json_array_append_new(
                 landmarks, json_pack("[o, o]", report_real(f->landmarks[k][0]), report_real(f->landmarks[k][1])));
-        const char *action = f->restored ? "restored" : "skipped";
+        const bool kept = f->restored && f->weighed && r->options.weight < 0 && f->used < REPORT_KEPT;
+        const char *action = kept ? "kept" : f->restored ? "restored" : "skipped";
         if (r->detect_only) /* what a restoration would do */
             action = f->reason[0] ? "skipped" : "restorable";
-        json_array_append_new(faces, json_pack("{s:i, s:[o, o, o, o], s:f, s:o, s:o, s:s, s:o}", "id", f->id, "box",
-                                               report_real(f->box[0]), report_real(f->box[1]), report_real(f->box[2]),
-                                               report_real(f->box[3]), "score", f->score, "landmarks", landmarks,
-                                               "eye_distance", report_real(f->eye_distance), "action", action, "reason",
-                                               report_name(f->reason)));
+        json_t *face =
+            json_pack("{s:i, s:[o, o, o, o], s:f, s:o, s:o, s:s, s:o}", "id", f->id, "box", report_real(f->box[0]),
+                      report_real(f->box[1]), report_real(f->box[2]), report_real(f->box[3]), "score", f->score,
+                      "landmarks", landmarks, "eye_distance", report_real(f->eye_distance), "action", action, "reason",
+                      report_name(kept ? "it has more detail than its restoration" : f->reason));
+        if (!r->detect_only) {
+            json_object_set_new(face, "used", f->weighed ? report_real(f->used) : json_null());
+            json_object_set_new(face, "change", f->weighed ? report_real(f->change) : json_null());
+        }
+        json_array_append_new(faces, face);
     }
     return faces;
 }
@@ -70,7 +79,7 @@ json_t *restoration_options(const struct options *options)
         json_t *value = NULL;
         if (strcmp(row->type, "boolean") == 0) {
             value = json_boolean(strcmp(text, "true") == 0);
-        } else if (strcmp(row->type, "number") == 0) {
+        } else if (strcmp(row->type, "number") == 0 && strcmp(text, "auto") != 0) {
             value = json_real(strcmp(row->name, "upscale") == 0 ? options->upscale : options->weight);
         } else if (strcmp(row->type, "integer") == 0 && strspn(text, "-0123456789") == strlen(text)) {
             unsigned long long wide = strtoull(text, NULL, 10);

@@ -61,7 +61,7 @@ export function build(capabilities, list, devices) {
   choices($('version'), models(list, 'face', 'Restore (recommended)', 'Leave as they are'));
   choices($('bg_upsampler'), models(list, 'upscaler', 'Sharpen (recommended)', 'Only enlarge'));
   choices($('ext'), [['', 'Same as the picture'], ...(capabilities?.formats?.out ?? ['jpeg', 'png']).map((f) => [f === 'jpeg' ? 'jpg' : f, names[f] ?? f.toUpperCase()])]);
-  $('weight').defaultValue = initial('weight', '1');
+  choices($('weight'), [['', 'Automatic (recommended)'], ...[1, 0.75, 0.5, 0.25].map((w) => [String(w), `${100 * w} %`])]);
 
   const grouped = new Set(groups.flatMap(([, members]) => members));
   $('more').replaceChildren(...groups.map(([title, members]) => {
@@ -79,7 +79,6 @@ const controls = () => [...$('form').elements].filter((input) => input.name);
 function value(input) {
   if (input.type === 'radio') return input.checked && !input.defaultChecked ? input.value : '';
   if (input.type === 'checkbox') return input.checked !== input.defaultChecked ? String(input.checked) : '';
-  if (input.type === 'range') return Number(input.value) !== Number(input.defaultValue) ? input.value : '';
   return input.value.trim();
 }
 
@@ -88,11 +87,8 @@ export const fields = () => controls().map((input) => [input.name, value(input)]
 
 export const scale = () => Number(document.querySelector('#scale :checked')?.value ?? 2);
 
-// What is shown of the options themselves: the strength, and how many of the folded ones were changed.
+// How many of the folded options were changed.
 function show() {
-  const strength = `${Math.round($('weight').value * 100)} %`;
-  $('weight_out').textContent = strength;
-  $('weight').setAttribute('aria-valuetext', strength);
   const count = [...$('more').querySelectorAll('[name]')].filter(value).length;
   $('more_count').textContent = count ? `(${count} changed)` : '';
 }

@@ -47,6 +47,7 @@ static void test_numbers(void **state)
     accept("weight", "0", "0");
     accept("weight", "1", "1");
     accept("weight", ".25", "0.25");
+    accept("weight", "auto", "auto");
     static const char *const bad[] = {"",      "0",
                                       "0.999", "8.0001",
                                       "9",     "-1",
@@ -63,6 +64,8 @@ static void test_numbers(void **state)
     refuse("weight", "1.01");
     refuse("weight", "-0.1");
     refuse("weight", "nan");
+    refuse("weight", "-1");
+    refuse("weight", "automatic");
 }
 
 static void test_integers(void **state)

@@ -30,6 +30,7 @@ static void paste(const struct place *places, int count, bool parse, int gray, u
     memset(r->result->pixels, gray, 3 * SIDE * SIDE);
     r->options.compat = true;
     r->options.upscale = 1;
+    r->options.weight = 1;
     r->faces = calloc((size_t)count, sizeof *r->faces);
     r->face_count = count;
     for (int i = 0; i < count; i++) {
@@ -133,6 +134,7 @@ static void lay(const struct place *places, const float *grays, int count, bool 
         image_create(&r->result, SIDE, SIDE, 3, 8, false, &err))
         fail_msg("%s", err.text);
     r->options.upscale = 1;
+    r->options.weight = 1;
     r->faces = calloc((size_t)count, sizeof *r->faces);
     r->face_count = count;
     for (int i = 0; i < count; i++) {

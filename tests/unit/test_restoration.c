@@ -111,7 +111,7 @@ static int restored_count(const struct restoration *r)
 static void test_default(void **state)
 {
     (void)state;
-    struct restoration *r = run("two.png", OPTIONS("upscale", "1.5"));
+    struct restoration *r = run("two.png", OPTIONS("upscale", "1.5", "weight", "1"));
     assert_int_equal(r->face_count, 2);
     assert_int_equal(restored_count(r), 2);
     assert_true(r->faces[0].score >= r->faces[1].score);
@@ -359,7 +359,7 @@ static double displaced(int picture_side, double face_scale, const char *upscale
     struct error err = ERROR_INIT;
     struct restoration *r;
     if (restoration_create(&r, &err) || image_create(&r->picture, picture_side, picture_side, 3, 8, false, &err) ||
-        options_set(&r->options, "upscale", upscale, &err))
+        options_set(&r->options, "upscale", upscale, &err) || options_set(&r->options, "weight", "1", &err))
         fail_msg("%s", err.text);
     uint8_t *pixels = r->picture->pixels;
     for (int y = 0; y < picture_side; y++)
@@ -449,16 +449,28 @@ static void test_weight(void **state)
 {
     (void)state;
     struct restoration *none = run("picture.png", OPTIONS("version", "none"));
-    struct restoration *full = run("picture.png", OPTIONS("parse", "false"));
+    struct restoration *full = run("picture.png", OPTIONS("parse", "false", "weight", "1"));
     struct restoration *zero = run("picture.png", OPTIONS("parse", "false", "weight", "0"));
     struct restoration *half = run("picture.png", OPTIONS("parse", "false", "weight", "0.5"));
     struct restoration *compat = run("picture.png", OPTIONS("parse", "false", "weight", "0", "compat", "true"));
+    struct restoration *kept = run("picture.png", OPTIONS("parse", "false"));
     assert_int_equal(picture_difference(image_view(none->result), image_view(zero->result), NULL), 0);
     assert_true(picture_difference(image_view(none->result), image_view(full->result), NULL) > 8);
     const uint8_t *a = none->result->pixels, *b = full->result->pixels, *m = half->result->pixels;
     for (size_t i = 0; i < 3 * (size_t)none->result->width * (size_t)none->result->height; i++)
         assert_true(abs(2 * m[i] - a[i] - b[i]) <= 2);
     assert_true(picture_difference(image_view(compat->result), image_view(zero->result), NULL) > 8); /* ignored */
+    assert_false(compat->faces[0].weighed);
+    assert_true(full->faces[0].used >= 1 && zero->faces[0].used <= 0);
+    assert_true(kept->faces[0].used < 0.05); /* a tiny network's face is far from the picture */
+    assert_true(kept->faces[0].change > 0.5 && fabs(kept->faces[0].change - full->faces[0].change) < 1e-9);
+    json_t *report = restoration_report(kept);
+    const json_t *face = json_array_get(json_object_get(report, "faces"), 0);
+    assert_string_equal(json_string_value(json_object_get(face, "action")), "kept");
+    assert_non_null(strstr(json_string_value(json_object_get(face, "reason")), "restoration"));
+    assert_true(json_is_number(json_object_get(face, "used")) && json_is_number(json_object_get(face, "change")));
+    json_decref(report);
+    restoration_destroy(&kept);
     restoration_destroy(&none);
     restoration_destroy(&full);
     restoration_destroy(&zero);
@@ -470,11 +482,11 @@ static void test_weight(void **state)
 static void test_seed(void **state)
 {
     (void)state;
-    struct restoration *a = run("picture.png", OPTIONS("parse", "false")),
-                       *b = run("picture.png", OPTIONS("parse", "false"));
-    struct restoration *c = run("picture.png", OPTIONS("parse", "false", "seed", "7")),
-                       *d = run("picture.png", OPTIONS("parse", "false", "seed", "7"));
-    struct restoration *e = run("picture.png", OPTIONS("parse", "false", "seed", "8"));
+    struct restoration *a = run("picture.png", OPTIONS("parse", "false", "weight", "1")),
+                       *b = run("picture.png", OPTIONS("parse", "false", "weight", "1"));
+    struct restoration *c = run("picture.png", OPTIONS("parse", "false", "weight", "1", "seed", "7")),
+                       *d = run("picture.png", OPTIONS("parse", "false", "weight", "1", "seed", "7"));
+    struct restoration *e = run("picture.png", OPTIONS("parse", "false", "weight", "1", "seed", "8"));
     struct view_u8 va = image_view(a->result), vc = image_view(c->result);
     assert_int_equal(picture_difference(va, image_view(b->result), NULL), 0);
     assert_int_equal(picture_difference(vc, image_view(d->result), NULL), 0);

@@ -1,0 +1,452 @@
+#include "server/pipeline/strength.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/mem.h"
+#include "runtime/base/thread.h"
+#include "server/image/filter.h"
+#include "server/image/similarity.h"
+#include "server/image/warp.h"
+
+/* A restoration is used where it is better than the picture. What tells is the fine detail of both, that is what a blur
+ * of 2 px takes away (px of the picture or of the crop, whichever are larger), in cells of the crop, of energies I of
+ * the picture, R of the restoration, D of their difference. (I - R) / D is -1 where the restoration only adds detail,
+ * 1 where it loses something that it has nothing in common with, more where it only weakens. The picture stays where
+ * it has more, there and in the whole face, unless that more is damage:
+ *
+ * - noise and grain are everywhere alike, detail is not: D of the quiet quarter of the cells is nearly the mean;
+ * - JPEG's blocks: second differences are larger at every eighth column and row;
+ * - scratches and dust: single px that differ by many times what is usual.
+ *
+ * The limits were set with faces of known truth (tests/quality/faces.py), between what helps and what harms. */
+enum { STRENGTH_CELLS = 16, STRENGTH_GRID = 64, STRENGTH_FACES = 1024 };
+#define STRENGTH_ROUNDING 0.5                         /* a difference of less is that of rounding to 8 bit */
+static const double strength_detail[2] = {0.1, 0.5};  /* (I - R) / D */
+static const double strength_noise[2] = {0.58, 0.70}; /* strength_doubt */
+static const double strength_blocks[2] = {1.6, 2.2};  /* second differences at blocks' borders beside the others */
+static const double strength_outlier = 8;             /* times the usual D */
+static const double strength_changed[2] = {0.15,
+                                           0.4}; /* the change that an undamaged face may have; what more allows */
+
+static double strength_rise(double from, double to, double x)
+{
+    const double t = fmin(fmax((x - from) / (to - from), 0), 1);
+    return t * t * (3 - 2 * t);
+}
+
+static float strength_luma(const float *rgb)
+{
+    return 0.299f * rgb[0] + 0.587f * rgb[1] + 0.114f * rgb[2];
+}
+
+/* Whether a place in the crop (0..1) is within the face itself. */
+static bool strength_inside(double u, double v)
+{
+    const double x = (u - 0.5) / 0.244, y = (v - 0.576) / 0.322;
+    return x * x + y * y < 1;
+}
+
+/* ---- how far the restoration moves from the picture -------------------------------------------------------------- */
+
+/* The picture's and the restoration's crop, 64 × 64. */
+struct strength_small {
+    float rgb[2][STRENGTH_GRID * STRENGTH_GRID * 3], luma[2][STRENGTH_GRID * STRENGTH_GRID];
+};
+
+static enum error_code strength_reduce(const struct restoration *r, const struct face *f, struct strength_small *small,
+                                       struct error *err)
+{
+    const double k = (double)STRENGTH_GRID / f->size, shift = 0.5 * k - 0.5;
+    const double own[6] = {k, 0, shift, 0, k, shift};
+    const float border[3] = {132, 133, 135};
+    const struct view_u8 picture = image_view(r->picture);
+    const struct view_f32 face = {f->restoration_float, f->size, f->size, 3, 3 * (size_t)f->size};
+    double matrix[6];
+    for (int i = 0; i < 6; i++)
+        matrix[i] = f->affine[i] * k + (i % 3 == 2 ? shift : 0);
+    struct view_f32 to = {small->rgb[0], STRENGTH_GRID, STRENGTH_GRID, 3, 3 * STRENGTH_GRID};
+    warp_smooth_u8(&to, 0, 0, &picture, matrix, border);
+    to.data = small->rgb[1];
+    warp_smooth_f32(&to, 0, 0, &face, own, border);
+    enum error_code code = OK;
+    for (int which = 0; which < 2 && code == OK; which++) {
+        const struct view_f32 luma = {small->luma[which], STRENGTH_GRID, STRENGTH_GRID, 1, STRENGTH_GRID};
+        for (size_t i = 0; i < STRENGTH_GRID * STRENGTH_GRID; i++)
+            luma.data[i] = strength_luma(small->rgb[which] + 3 * i);
+        code = filter_gaussian_f32(&luma, &luma, 7, 1, err); /* of noise and blur not much is left then */
+    }
+    return code;
+}
+
+/* How far what is around a landmark has moved, px: the shift that explains most of the difference. */
+static double strength_shift(const struct strength_small *small, double brighter, const double landmark[2])
+{
+    enum { REACH = 5 };
+    const float *a = small->luma[0], *b = small->luma[1];
+    const int cx = (int)lrint(landmark[0] * STRENGTH_GRID / 512), cy = (int)lrint(landmark[1] * STRENGTH_GRID / 512);
+    double xx = 1, xy = 0, yy = 1, tx = 0, ty = 0;
+    for (int y = cy - REACH; y <= cy + REACH; y++)
+        for (int x = cx - REACH; x <= cx + REACH; x++) {
+            const int i = y * STRENGTH_GRID + x;
+            const double gx = (a[i + 1] - a[i - 1] + b[i + 1] - b[i - 1]) / 4.0;
+            const double gy =
+                (a[i + STRENGTH_GRID] - a[i - STRENGTH_GRID] + b[i + STRENGTH_GRID] - b[i - STRENGTH_GRID]) / 4.0;
+            const double d = b[i] - a[i] - brighter;
+            xx += gx * gx;
+            xy += gx * gy;
+            yy += gy * gy;
+            tx -= gx * d;
+            ty -= gy * d;
+        }
+    const double det = fmax(xx * yy - xy * xy, 1);
+    return hypot((yy * tx - xy * ty) / det, (xx * ty - xy * tx) / det);
+}
+
+/* The largest of three parts: structure (what of the picture's contrasts is not the restoration's, whatever its gain),
+ * colour (1: 64 levels in the mean), landmarks (1: a quarter of the eyes' distance). */
+static double strength_change(const struct strength_small *small)
+{
+    double n = 0, sum[2] = {0}, square[2] = {0}, product = 0, colour[3] = {0}, part = 0;
+    for (int i = 0; i < STRENGTH_GRID * STRENGTH_GRID; i++) {
+        const double a = small->luma[0][i], b = small->luma[1][i];
+        if (!strength_inside((i % STRENGTH_GRID + 0.5) / STRENGTH_GRID, (i / STRENGTH_GRID + 0.5) / STRENGTH_GRID))
+            continue;
+        n++;
+        sum[0] += a;
+        sum[1] += b;
+        square[0] += a * a;
+        square[1] += b * b;
+        product += a * b;
+        for (int c = 0; c < 3; c++)
+            colour[c] += small->rgb[1][3 * i + c] - small->rgb[0][3 * i + c];
+    }
+    const double va = square[0] / n - sum[0] / n * (sum[0] / n), vb = square[1] / n - sum[1] / n * (sum[1] / n);
+    const double both = product / n - sum[0] / n * (sum[1] / n);
+    if (va * vb > 1e-3) /* a flat face has no structure to compare */
+        part = both > 0 ? sqrt(fmax(1 - both * both / (va * vb), 0)) : 1;
+    for (int c = 0; c < 3; c++)
+        part = fmax(part, fabs(colour[c]) / n / 64);
+    const double eyes = (similarity_template[1][0] - similarity_template[0][0]) * STRENGTH_GRID / 512;
+    for (int k = 0; k < 5; k++)
+        part = fmax(part, strength_shift(small, (sum[1] - sum[0]) / n, similarity_template[k]) / eyes * 4);
+    return fmin(part, 1);
+}
+
+/* ---- where the picture has more detail --------------------------------------------------------------------------- */
+
+struct strength_cell {
+    double count, picture, restoration, difference; /* energies: sums, then means */
+    double keep;                                    /* how much of the picture stays */
+};
+
+struct strength_work {
+    const struct restoration *r;
+    struct face *face;
+    struct strength *map;
+    double sigma;       /* of the blur, px of the map */
+    float *a, *b, *out; /* lumas of picture and restoration, then their fine detail */
+    struct strength_cell cell[STRENGTH_CELLS][STRENGTH_CELLS];
+    double usual; /* the difference that a quarter of the cells exceeds, levels */
+};
+
+/* Where a pixel of the map is in the crop, in cells. */
+static void strength_place(const struct strength_work *w, int x, int y, double at[2])
+{
+    const double px = (w->map->rect.x + x + 0.5) * w->map->step - 0.5,
+                 py = (w->map->rect.y + y + 0.5) * w->map->step - 0.5;
+    const double *m = w->face->affine, k = (double)STRENGTH_CELLS / w->face->size;
+    at[0] = (m[0] * px + m[1] * py + m[2] + 0.5) * k;
+    at[1] = (m[3] * px + m[4] * py + m[5] + 0.5) * k;
+}
+
+static enum error_code strength_lumas(struct strength_work *w, struct error *err)
+{
+    const struct rect *rect = &w->map->rect;
+    const struct face *f = w->face;
+    const size_t n = (size_t)rect->width * (size_t)rect->height, crop = (size_t)f->size * (size_t)f->size;
+    const double k = 1 / w->map->step, shift = 0.5 * k - 0.5, grid[6] = {k, 0, shift, 0, k, shift};
+    const struct view_u8 picture = image_view(w->r->picture);
+    const float border[3] = {132, 133, 135};
+    double matrix[6];
+    float *rgb = mem_alloc(n, 3 * sizeof(float)), *own = mem_alloc(crop, sizeof(float));
+    if (!rgb || !own) {
+        free(rgb);
+        free(own);
+        return error_set(err, ERROR_NO_MEMORY, "out of memory to weigh a face");
+    }
+    const struct view_f32 to = {rgb, rect->width, rect->height, 3, 3 * (size_t)rect->width};
+    warp_smooth_u8(&to, rect->x, rect->y, &picture, grid, border);
+    for (size_t i = 0; i < n; i++)
+        w->a[i] = strength_luma(rgb + 3 * i);
+    for (size_t i = 0; i < crop; i++)
+        own[i] = strength_luma(f->restoration_float + 3 * i);
+    similarity_invert(f->affine, matrix);
+    for (int i = 0; i < 6; i++)
+        matrix[i] = matrix[i] * k + (i % 3 == 2 ? shift : 0);
+    const struct view_f32 face = {own, f->size, f->size, 1, (size_t)f->size},
+                          view = {w->b, rect->width, rect->height, 1, (size_t)rect->width};
+    warp_smooth_f32(&view, rect->x, rect->y, &face, matrix, border);
+    free(rgb);
+    free(own);
+    return OK;
+}
+
+/* Leaves of a luma what the blur takes away. */
+static enum error_code strength_fine(const struct strength_work *w, float *luma, struct error *err)
+{
+    const struct rect *rect = &w->map->rect;
+    const struct view_f32 from = {luma, rect->width, rect->height, 1, (size_t)rect->width},
+                          to = {w->out, rect->width, rect->height, 1, (size_t)rect->width};
+    enum error_code code = filter_gaussian_f32(&to, &from, 2 * (int)ceil(3 * w->sigma) + 1, w->sigma, err);
+    for (size_t i = 0; i < (size_t)rect->width * (size_t)rect->height; i++)
+        luma[i] -= w->out[i];
+    return code;
+}
+
+static void strength_gather(struct strength_work *w)
+{
+    const struct rect *rect = &w->map->rect;
+    double at[2];
+    for (int y = 0; y < rect->height; y++)
+        for (int x = 0; x < rect->width; x++) {
+            strength_place(w, x, y, at);
+            if (!(at[0] >= 0 && at[1] >= 0 && at[0] < STRENGTH_CELLS && at[1] < STRENGTH_CELLS))
+                continue;
+            struct strength_cell *cell = &w->cell[(int)at[1]][(int)at[0]];
+            const size_t i = (size_t)y * (size_t)rect->width + (size_t)x;
+            const double a = w->a[i], b = w->b[i];
+            cell->count++;
+            cell->picture += a * a;
+            cell->restoration += b * b;
+            cell->difference += (a - b) * (a - b);
+        }
+    for (int i = 0; i < STRENGTH_CELLS * STRENGTH_CELLS; i++) {
+        struct strength_cell *cell = &w->cell[i / STRENGTH_CELLS][i % STRENGTH_CELLS];
+        const double n = fmax(cell->count, 1);
+        cell->picture /= n;
+        cell->restoration /= n;
+        cell->difference /= n;
+    }
+}
+
+static int strength_order(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* JPEG's blocks: how much larger second differences are where two columns (or rows) of every eight meet. */
+static double strength_edges(const struct image *picture, const struct rect *rect, bool down)
+{
+    const struct view_u8 view = image_view(picture);
+    const ptrdiff_t next = down ? (ptrdiff_t)view.stride : view.channels;
+    double sum[8] = {0}, count[8] = {0}, best = 0, others = 0;
+    for (int y = rect->y + 1; y < rect->y + rect->height - 1; y++)
+        for (int x = rect->x + 1; x < rect->x + rect->width - 1; x++) {
+            const uint8_t *p = view.data + (size_t)y * view.stride + (size_t)x * (size_t)view.channels + 1; /* green */
+            sum[(down ? y : x) & 7] += abs(2 * p[0] - p[-next] - p[next]);
+            count[(down ? y : x) & 7]++;
+        }
+    for (int k = 0; k < 8; k++)
+        sum[k] /= fmax(count[k], 1);
+    for (int k = 0; k < 8; k++) {
+        const double pair = (sum[k] + sum[(k + 1) & 7]) / 2;
+        if (pair <= best)
+            continue;
+        best = pair;
+        others = (sum[(k + 3) & 7] + sum[(k + 4) & 7] + sum[(k + 5) & 7] + sum[(k + 6) & 7]) / 4;
+    }
+    return best / fmax(others, 0.01);
+}
+
+/* How much what the picture has more looks like noise: the quiet quarter's D beside the mean, less for what it has in
+ * common with the restoration, more for blocks that are just seen. */
+static double strength_doubt(double quiet, double more, double blocks)
+{
+    return quiet - 0.1 * fmin(fmax(more - 1, 0), 2) + 0.3 * fmax(blocks - 1.25, 0);
+}
+
+/* How much of the picture stays in each cell; and how much detail the restoration adds, 0..1. */
+static double strength_judge(struct strength_work *w, double blocks)
+{
+    double sorted[STRENGTH_CELLS * STRENGTH_CELLS], mean = 0, picture = 0, restoration = 0;
+    int n = 0;
+    for (int i = 0; i < STRENGTH_CELLS * STRENGTH_CELLS; i++) {
+        const struct strength_cell *cell = &w->cell[i / STRENGTH_CELLS][i % STRENGTH_CELLS];
+        if (cell->count <= 0 ||
+            !strength_inside((i % STRENGTH_CELLS + 0.5) / STRENGTH_CELLS, (i / STRENGTH_CELLS + 0.5) / STRENGTH_CELLS))
+            continue;
+        sorted[n++] = cell->difference;
+        mean += cell->difference;
+        picture += cell->picture;
+        restoration += cell->restoration;
+    }
+    if (n < 4 || mean <= 0)
+        return 0; /* nothing to compare: the restoration is used */
+    qsort(sorted, (size_t)n, sizeof *sorted, strength_order);
+    mean /= n;
+    w->usual = sqrt(sorted[3 * n / 4]);
+    const double more = (picture - restoration) / (n * mean),
+                 doubt = strength_doubt(sorted[n / 4] / mean, more, blocks);
+    const double clean = strength_rise(strength_detail[0], strength_detail[1], more) *
+                         (1 - strength_rise(strength_noise[0], strength_noise[1], doubt)) *
+                         (1 - strength_rise(strength_blocks[0], strength_blocks[1], blocks));
+    for (int i = 0; i < STRENGTH_CELLS * STRENGTH_CELLS; i++) {
+        struct strength_cell *cell = &w->cell[i / STRENGTH_CELLS][i % STRENGTH_CELLS];
+        const double here = (cell->picture - cell->restoration) / (cell->difference + STRENGTH_ROUNDING);
+        cell->keep = clean * strength_rise(strength_detail[0], strength_detail[1], here);
+    }
+    return 1 - fmin(picture / fmax(restoration, 0.01), 1);
+}
+
+/* Between the cells' middles. */
+static double strength_between(const struct strength_work *w, const double at[2])
+{
+    const double last = STRENGTH_CELLS - 1;
+    const double u = fmin(fmax(at[0] - 0.5, 0), last), v = fmin(fmax(at[1] - 0.5, 0), last);
+    const int x = (int)fmin(u, last - 1), y = (int)fmin(v, last - 1);
+    const double top = w->cell[y][x].keep + (u - x) * (w->cell[y][x + 1].keep - w->cell[y][x].keep);
+    const double low = w->cell[y + 1][x].keep + (u - x) * (w->cell[y + 1][x + 1].keep - w->cell[y + 1][x].keep);
+    return top + (v - y) * (low - top);
+}
+
+static void strength_rows(void *context, int item)
+{
+    const struct strength_work *w = context;
+    const struct rect *rect = &w->map->rect;
+    const double most = strength_outlier * w->usual;
+    double at[2];
+    int begin, end;
+    thread_band(rect->height, item, &begin, &end);
+    for (int y = begin; y < end; y++)
+        for (int x = 0; x < rect->width; x++) {
+            const size_t i = (size_t)y * (size_t)rect->width + (size_t)x;
+            const double d = fabs((double)w->a[i] - (double)w->b[i]);
+            strength_place(w, x, y, at);
+            w->out[i] = (float)(1 - strength_between(w, at) * (d > most ? most / d : 1));
+        }
+}
+
+/* How much of what the restoration changes is in the result, of the face itself. */
+static double strength_used(const struct strength_work *w)
+{
+    const struct rect *rect = &w->map->rect;
+    double sum = 0, whole = 0, at[2];
+    for (int y = 0; y < rect->height; y++)
+        for (int x = 0; x < rect->width; x++) {
+            const size_t i = (size_t)y * (size_t)rect->width + (size_t)x;
+            const double d = fabs((double)w->a[i] - (double)w->b[i]);
+            strength_place(w, x, y, at);
+            if (!strength_inside(at[0] / STRENGTH_CELLS, at[1] / STRENGTH_CELLS))
+                continue;
+            sum += d * w->out[i];
+            whole += d;
+        }
+    return whole > 0 ? sum / whole : 1;
+}
+
+static enum error_code strength_weigh(struct strength_work *w, const struct rect *covered, struct error *err)
+{
+    const struct rect *rect = &w->map->rect;
+    const struct image *picture = w->r->picture;
+    enum error_code code = strength_lumas(w, err);
+    if (code == OK)
+        code = strength_fine(w, w->a, err);
+    if (code == OK)
+        code = strength_fine(w, w->b, err);
+    if (code != OK)
+        return code;
+    strength_gather(w);
+    const double damage =
+        strength_judge(w, (strength_edges(picture, covered, false) + strength_edges(picture, covered, true)) / 2);
+    thread_for(thread_bands(rect->height), strength_rows, w);
+    /* What damage does not explain is not believed. */
+    const double limit = strength_changed[0] + damage * (strength_changed[1] - strength_changed[0]);
+    const float believed = (float)(1 - strength_rise(limit, limit + 0.3, w->face->change));
+    for (size_t i = 0; i < (size_t)rect->width * (size_t)rect->height; i++)
+        w->out[i] *= believed;
+    w->face->used = strength_used(w);
+    return OK;
+}
+
+/* The part of a width × height picture that the crop covers. */
+static struct rect strength_covered(const struct face *f, double step, int width, int height)
+{
+    double matrix[6];
+    similarity_invert(f->affine, matrix);
+    for (int i = 0; i < 6; i++)
+        matrix[i] = matrix[i] / step + (i % 3 == 2 ? 0.5 / step - 0.5 : 0);
+    return warp_bounds(matrix, f->size, f->size, width, height, 2);
+}
+
+enum error_code strength_of(const struct restoration *r, struct face *face, struct strength *out, struct error *err)
+{
+    *out = (struct strength){.step = 1};
+    struct strength_small *small = mem_alloc(1, sizeof *small);
+    enum error_code code =
+        small ? strength_reduce(r, face, small, err) : error_set(err, ERROR_NO_MEMORY, "out of memory to weigh a face");
+    if (code == OK) {
+        face->weighed = true;
+        face->change = strength_change(small);
+        face->used = r->options.weight;
+    }
+    free(small);
+    if (code != OK || r->options.weight >= 0)
+        return code;
+    const double scale = hypot(face->affine[0], face->affine[3]), side = face->size / fmax(scale, 1e-6);
+    out->step = fmax(1, side / STRENGTH_FACES);
+    const int width = r->picture->width, height = r->picture->height;
+    const struct rect covered = strength_covered(face, 1, width, height);
+    out->rect = strength_covered(face, out->step, (int)(width / out->step), (int)(height / out->step));
+    const size_t n = (size_t)out->rect.width * (size_t)out->rect.height;
+    struct strength_work *w = mem_calloc(1, sizeof *w);
+    float *lumas = mem_alloc(n, 2 * sizeof(float));
+    out->used = mem_alloc(n, sizeof(float));
+    if (w && lumas && out->used) {
+        w->r = r;
+        w->face = face;
+        w->map = out;
+        w->sigma = 2 * fmax(1, side / out->step / 512);
+        w->a = lumas;
+        w->b = lumas + n;
+        w->out = out->used;
+        code = n ? strength_weigh(w, &covered, err) : OK;
+    } else {
+        code = error_set(err, ERROR_NO_MEMORY, "out of memory to weigh a face");
+    }
+    free(w);
+    free(lumas);
+    if (code != OK)
+        strength_free(out);
+    return code;
+}
+
+void strength_free(struct strength *strength)
+{
+    free(strength->used);
+    strength->used = NULL;
+    strength->rect = (struct rect){0};
+}
+
+void strength_apply(const struct strength *strength, int x, int y, int count, double sx, double sy, float *rgba)
+{
+    const struct rect *rect = &strength->rect;
+    if (!strength->used || rect->width < 1 || rect->height < 1)
+        return;
+    const double v = fmin(fmax((y + 0.5) / sy / strength->step - 0.5 - rect->y, 0), rect->height - 1);
+    const int y0 = (int)v, y1 = y0 + 1 < rect->height ? y0 + 1 : y0;
+    const float *top = strength->used + (size_t)y0 * (size_t)rect->width;
+    const float *low = strength->used + (size_t)y1 * (size_t)rect->width;
+    const float fy = (float)(v - y0);
+    for (int i = 0; i < count; i++, rgba += 4) {
+        const double u = fmin(fmax((x + i + 0.5) / sx / strength->step - 0.5 - rect->x, 0), rect->width - 1);
+        const int x0 = (int)u, x1 = x0 + 1 < rect->width ? x0 + 1 : x0;
+        const float fx = (float)(u - x0);
+        const float a = top[x0] + fx * (top[x1] - top[x0]), b = low[x0] + fx * (low[x1] - low[x0]);
+        const float used = a + fy * (b - a);
+        for (int c = 0; c < 4; c++)
+            rgba[c] *= used;
+    }
+}

@@ -1,0 +1,187 @@
+/* weight=auto: what of a restoration is used, for pictures of which it is known what is right. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "server/image/filter.h"
+#include "server/image/warp.h"
+#include "server/pipeline/strength.h"
+
+enum { CROP = 512, PLANE = CROP * CROP };
+
+static uint32_t seed;
+
+/* About normal, variance 1. */
+static float normal(void)
+{
+    float sum = -6;
+    for (int i = 0; i < 12; i++) {
+        seed = seed * 1664525 + 1013904223;
+        sum += (float)(seed >> 8) / (1 << 24);
+    }
+    return sum;
+}
+
+/* Something like a face: large shapes, strong fine lines in places, and smooth skin. */
+static void draw(float *luma, double phase)
+{
+    for (int y = 0; y < CROP; y++)
+        for (int x = 0; x < CROP; x++) {
+            const double large = 50 * sin(x / 41.0 + phase) * cos(y / 37.0 + phase);
+            const double hair = fmax(0, sin(x / 53.0) * sin(y / 59.0));
+            luma[y * CROP + x] = (float)(125 + large + 40 * hair * hair * sin(x * 0.9 + y * 0.35));
+        }
+}
+
+static void blur(float *luma, double sigma)
+{
+    struct error err = ERROR_INIT;
+    const struct view_f32 view = {luma, CROP, CROP, 1, CROP};
+    assert_int_equal(filter_gaussian_f32(&view, &view, 2 * (int)ceil(3 * sigma) + 1, sigma, &err), OK);
+}
+
+static void add_noise(float *luma, float sigma)
+{
+    seed = 7;
+    for (int i = 0; i < PLANE; i++)
+        luma[i] += sigma * normal();
+}
+
+/* Each block of 8 × 8 is its mean and its coarsest part. */
+static void compress(float *luma)
+{
+    for (int y = 0; y < CROP; y += 8)
+        for (int x = 0; x < CROP; x += 8) {
+            float mean = 0;
+            for (int i = 0; i < 64; i++)
+                mean += luma[(y + i / 8) * CROP + x + i % 8] / 64;
+            for (int i = 0; i < 64; i++) {
+                float *at = &luma[(y + i / 8) * CROP + x + i % 8];
+                *at = mean + 0.2f * (*at - mean);
+            }
+        }
+}
+
+/* Restoring `picture` to `restoration`, both 512 × 512, the picture reduced to the scale. Sets the face's figures. */
+static struct face weigh(const float *picture, const float *restoration, double scale, double weight)
+{
+    struct error err = ERROR_INIT;
+    struct restoration *r;
+    const int side = (int)(CROP * scale);
+    if (restoration_create(&r, &err) || image_create(&r->picture, side, side, 3, 8, false, &err))
+        fail_msg("%s", err.text);
+    float *small = malloc((size_t)side * (size_t)side * sizeof *small), border[1] = {0};
+    const double shift = 0.5 * scale - 0.5, reduce[6] = {scale, 0, shift, 0, scale, shift};
+    float *copy = malloc(PLANE * sizeof *copy);
+    memcpy(copy, picture, PLANE * sizeof *copy);
+    const struct view_f32 to = {small, side, side, 1, (size_t)side}, from = {copy, CROP, CROP, 1, CROP};
+    warp_smooth_f32(&to, 0, 0, &from, reduce, border);
+    for (int i = 0; i < side * side; i++)
+        memset((uint8_t *)r->picture->pixels + 3 * i, (int)fminf(fmaxf(rintf(small[i]), 0), 255), 3);
+    struct face face = {.size = CROP, .restoration_float = malloc(3 * PLANE * sizeof(float))};
+    face.affine[0] = face.affine[4] = 1 / scale;
+    face.affine[2] = face.affine[5] = 0.5 / scale - 0.5;
+    for (int i = 0; i < 3 * PLANE; i++)
+        face.restoration_float[i] = restoration[i / 3];
+    r->options.weight = weight;
+    struct strength strength;
+    if (strength_of(r, &face, &strength, &err))
+        fail_msg("%s", err.text);
+    assert_true(face.weighed);
+    assert_true((strength.used != NULL) == (weight < 0));
+    for (int i = 0; i < strength.rect.width * strength.rect.height; i++)
+        assert_true(strength.used[i] >= 0 && strength.used[i] <= 1);
+    strength_free(&strength);
+    free(face.restoration_float);
+    face.restoration_float = NULL;
+    free(copy);
+    free(small);
+    restoration_destroy(&r);
+    return face;
+}
+
+static float truth[PLANE], worse[PLANE];
+
+static void set(double phase)
+{
+    draw(truth, phase);
+    memcpy(worse, truth, sizeof truth);
+}
+
+static void detail_stays(void **state)
+{
+    (void)state;
+    static const double scales[] = {0.5, 1, 1.5, 3};
+    for (size_t i = 0; i < sizeof scales / sizeof scales[0]; i++) {
+        set(0);
+        blur(worse, 2 / fmin(scales[i], 1));
+        const struct face f = weigh(truth, worse, scales[i], -1);
+        printf("    a sharp picture at %g: %.3f is used, change %.3f\n", scales[i], f.used, f.change);
+        assert_true(f.used < 0.15);
+        assert_true(f.change < 0.15);
+    }
+}
+
+static void damage_goes(void **state)
+{
+    (void)state;
+    set(0);
+    blur(worse, 4);
+    struct face f = weigh(worse, truth, 1, -1);
+    printf("    blurred: %.3f, change %.3f\n", f.used, f.change);
+    assert_true(f.used > 0.95);
+    static const double scales[] = {0.25, 0.5, 1, 1.5};
+    for (size_t i = 0; i < sizeof scales / sizeof scales[0]; i++) {
+        set(0);
+        add_noise(worse, (float)(12 / scales[i]));
+        f = weigh(worse, truth, scales[i], -1);
+        printf("    noise at %g: %.3f, change %.3f\n", scales[i], f.used, f.change);
+        assert_true(f.used > 0.9);
+    }
+    set(0);
+    compress(worse);
+    float *smooth = malloc(sizeof truth);
+    memcpy(smooth, truth, sizeof truth);
+    blur(smooth, 0.7);
+    f = weigh(worse, smooth, 1, -1);
+    printf("    blocks: %.3f\n", f.used);
+    assert_true(f.used > 0.9);
+    free(smooth);
+}
+
+static void another_face(void **state)
+{
+    (void)state;
+    static float other[PLANE];
+    set(0);
+    draw(other, 1.2);
+    blur(worse, 3);
+    struct face f = weigh(worse, other, 1, -1);
+    assert_true(f.change > 0.6 && f.used < 0.05);
+    f = weigh(worse, other, 1, 0.5); /* as it was asked for */
+    assert_true(f.change > 0.6 && f.used == 0.5);
+    for (int i = 0; i < PLANE; i++)
+        other[i] = worse[i] + 40; /* another colour */
+    f = weigh(worse, other, 1, -1);
+    assert_true(f.change > 0.55 && f.change < 0.7 && f.used < 0.05);
+    f = weigh(worse, worse, 1, -1);
+    assert_true(f.change < 0.02);
+    for (int i = 0; i < PLANE; i++)
+        other[i] = 128;
+    f = weigh(other, other, 1, -1); /* flat: nothing to compare */
+    assert_true(f.change < 0.02 && f.used > 0.99);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(detail_stays), cmocka_unit_test(damage_goes),
+                                       cmocka_unit_test(another_face)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
