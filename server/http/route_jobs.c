@@ -363,8 +363,11 @@ static enum MHD_Result route_job_picture(struct request *request, const struct j
     json_t *parts = row.parts ? json_loads(row.parts, 0, NULL) : NULL;
     json_t *part = route_job_part(parts, picture);
     if (row.state != STORE_DONE) {
-        error_set(&err, ERROR_BUSY, "the job is %s; it has no result%s", job_json_state(row.state),
-                  row.state <= STORE_RUNNING ? " yet" : "");
+        static const char *const texts[] = {"the job waits; it has no result yet", "the job runs; it has no result yet",
+                                            [STORE_FAILED] =
+                                                "the job has failed, and has no result; its error says why",
+                                            [STORE_CANCELLED] = "the job was cancelled, and has no result"};
+        error_set(&err, ERROR_BUSY, "%s", texts[row.state]);
         result = route_jobs_fail(request, REPLY_CONFLICT, &err);
     } else if (!part) {
         error_set(&err, ERROR_NOT_FOUND,

@@ -221,7 +221,9 @@ describe('one server', () => {
     assert.equal(failed.error.status, 422);
     assert.equal(failed.error.code, 'corrupt');
     assert.equal(failed.error.instance, `/v1/jobs/${json.id}`);
-    assert.equal((await get(server, `/v1/jobs/${json.id}/result`)).status, 409);
+    const none = await get(server, `/v1/jobs/${json.id}/result`);
+    assert.equal(none.status, 409);
+    assert.match(none.json.detail, /^The job has failed, and has no result/);
     assert.equal((await get(server, '/v1/jobs/0123456789abcdef0123456789abcdef')).status, 404);
     assert.equal((await get(server, '/v1/jobs/..%2f..%2fetc%2fpasswd')).status, 404);
   });
