@@ -85,8 +85,8 @@ static const int child_allowed[] = {
 };
 #define CHILD_ALLOWED (sizeof child_allowed / sizeof *child_allowed)
 
-#define CHILD_ARGUMENT(i) ((unsigned)offsetof(struct seccomp_data, args[i])) /* its low half: both are little-endian   \
-                                                                              */
+/* The low half of an argument: all of these machines are little-endian. */
+#define CHILD_ARGUMENT(i) ((unsigned)offsetof(struct seccomp_data, args[i]))
 
 struct child_filter {
     struct sock_filter program[2 * CHILD_ALLOWED + 64];
@@ -103,9 +103,9 @@ static void child_return(struct child_filter *filter, unsigned what)
     child_add(filter, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, what));
 }
 
-/* Allows a call if an argument and mask is value, or, if other, is not. */
-static void child_allow_if(struct child_filter *filter, int call, int argument, unsigned mask, unsigned value,
-                           bool other)
+/* Allows a call if an argument and mask is value, or, if other, is not. Unused where there is no filter. */
+__attribute__((unused)) static void child_allow_if(struct child_filter *filter, int call, int argument, unsigned mask,
+                                                   unsigned value, bool other)
 {
     child_add(filter, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)call, 0, 5));
     child_add(filter, (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, CHILD_ARGUMENT(argument)));
