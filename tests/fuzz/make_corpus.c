@@ -315,7 +315,7 @@ static void put_jobs(struct store *store)
     }
     for (int i = 0; i < 5; i++) {
         struct store_job job;
-        must(!store_claim(store, "me", 2000, 3000, 9000, 3, &job, &found, &err) && found);
+        must(!store_claim(store, "me", 2000, 3000, 9000, 3, &job, &found, NULL, NULL, &err) && found);
         job.state = i == 1 ? STORE_FAILED : i == 2 ? STORE_CANCELLED : STORE_DONE;
         job.expires = 4000 + i;
         job.report = calloc(1, i == 3 ? 700 : 20); /* one of several pages */
