@@ -36,6 +36,11 @@ static double strength_rise(double from, double to, double x)
     return t * t * (3 - 2 * t);
 }
 
+static enum error_code strength_no_memory(struct error *err)
+{
+    return error_set(err, ERROR_NO_MEMORY, "out of memory to weigh a face");
+}
+
 static float strength_luma(const float *rgb)
 {
     return 0.299f * rgb[0] + 0.587f * rgb[1] + 0.114f * rgb[2];
@@ -161,25 +166,44 @@ static void strength_place(const struct strength_work *w, int x, int y, double a
     at[1] = (m[3] * px + m[4] * py + m[5] + 0.5) * k;
 }
 
-static enum error_code strength_lumas(struct strength_work *w, struct error *err)
+/* The picture's luma in the map; step 1: of the same pixels. */
+static enum error_code strength_picture(const struct strength_work *w, const double grid[6], struct error *err)
 {
     const struct rect *rect = &w->map->rect;
-    const struct face *f = w->face;
-    const size_t n = (size_t)rect->width * (size_t)rect->height, crop = (size_t)f->size * (size_t)f->size;
-    const double k = 1 / w->map->step, shift = 0.5 * k - 0.5, grid[6] = {k, 0, shift, 0, k, shift};
     const struct view_u8 picture = image_view(w->r->picture);
     const float border[3] = {132, 133, 135};
-    double matrix[6];
-    float *rgb = mem_alloc(n, 3 * sizeof(float)), *own = mem_alloc(crop, sizeof(float));
-    if (!rgb || !own) {
-        free(rgb);
-        free(own);
-        return error_set(err, ERROR_NO_MEMORY, "out of memory to weigh a face");
+    const size_t width = (size_t)rect->width, n = width * (size_t)rect->height;
+    if (w->map->step <= 1) {
+        for (size_t i = 0; i < n; i++) {
+            const uint8_t *p =
+                picture.data + ((size_t)rect->y + i / width) * picture.stride + 3 * ((size_t)rect->x + i % width);
+            w->a[i] = 0.299f * p[0] + 0.587f * p[1] + 0.114f * p[2];
+        }
+        return OK;
     }
-    const struct view_f32 to = {rgb, rect->width, rect->height, 3, 3 * (size_t)rect->width};
+    float *rgb = mem_alloc(n, 3 * sizeof(float));
+    if (!rgb)
+        return strength_no_memory(err);
+    const struct view_f32 to = {rgb, rect->width, rect->height, 3, 3 * width};
     warp_smooth_u8(&to, rect->x, rect->y, &picture, grid, border);
     for (size_t i = 0; i < n; i++)
         w->a[i] = strength_luma(rgb + 3 * i);
+    free(rgb);
+    return OK;
+}
+
+static enum error_code strength_lumas(const struct strength_work *w, struct error *err)
+{
+    const struct rect *rect = &w->map->rect;
+    const struct face *f = w->face;
+    const size_t crop = (size_t)f->size * (size_t)f->size;
+    const double k = 1 / w->map->step, shift = 0.5 * k - 0.5, grid[6] = {k, 0, shift, 0, k, shift};
+    const float border[1] = {133};
+    double matrix[6];
+    enum error_code code = strength_picture(w, grid, err);
+    float *own = code == OK ? mem_alloc(crop, sizeof(float)) : NULL;
+    if (!own)
+        return code == OK ? strength_no_memory(err) : code;
     for (size_t i = 0; i < crop; i++)
         own[i] = strength_luma(f->restoration_float + 3 * i);
     similarity_invert(f->affine, matrix);
@@ -188,7 +212,6 @@ static enum error_code strength_lumas(struct strength_work *w, struct error *err
     const struct view_f32 face = {own, f->size, f->size, 1, (size_t)f->size},
                           view = {w->b, rect->width, rect->height, 1, (size_t)rect->width};
     warp_smooth_f32(&view, rect->x, rect->y, &face, matrix, border);
-    free(rgb);
     free(own);
     return OK;
 }
@@ -237,20 +260,11 @@ static int strength_order(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* JPEG's blocks: how much larger second differences are where two columns (or rows) of every eight meet. */
-static double strength_edges(const struct image *picture, const struct rect *rect, bool down)
+/* JPEG's blocks: how much larger second differences are where two columns (or rows) of every eight meet. sum: by place
+ * in the block. */
+static double strength_pair(const double sum[8])
 {
-    const struct view_u8 view = image_view(picture);
-    const ptrdiff_t next = down ? (ptrdiff_t)view.stride : view.channels;
-    double sum[8] = {0}, count[8] = {0}, best = 0, others = 0;
-    for (int y = rect->y + 1; y < rect->y + rect->height - 1; y++)
-        for (int x = rect->x + 1; x < rect->x + rect->width - 1; x++) {
-            const uint8_t *p = view.data + (size_t)y * view.stride + (size_t)x * (size_t)view.channels + 1; /* green */
-            sum[(down ? y : x) & 7] += abs(2 * p[0] - p[-next] - p[next]);
-            count[(down ? y : x) & 7]++;
-        }
-    for (int k = 0; k < 8; k++)
-        sum[k] /= fmax(count[k], 1);
+    double best = 0, others = 0;
     for (int k = 0; k < 8; k++) {
         const double pair = (sum[k] + sum[(k + 1) & 7]) / 2;
         if (pair <= best)
@@ -259,6 +273,30 @@ static double strength_edges(const struct image *picture, const struct rect *rec
         others = (sum[(k + 3) & 7] + sum[(k + 4) & 7] + sum[(k + 5) & 7] + sum[(k + 6) & 7]) / 4;
     }
     return best / fmax(others, 0.01);
+}
+
+static double strength_block(const struct image *picture, const struct rect *rect)
+{
+    const struct view_u8 view = image_view(picture);
+    double sum[2][8] = {{0}}, count[2][8] = {{0}};
+    for (int y = rect->y + 1; y < rect->y + rect->height - 1; y++) {
+        const uint8_t *row = view.data + (size_t)y * view.stride + 1; /* green */
+        long across[8] = {0}, down = 0;
+        for (int x = rect->x + 1; x < rect->x + rect->width - 1; x++) {
+            const uint8_t *p = row + 3 * (size_t)x;
+            across[x & 7] += abs(2 * p[0] - p[-3] - p[3]);
+            down += abs(2 * p[0] - p[-(ptrdiff_t)view.stride] - p[view.stride]);
+        }
+        for (int k = 0; k < 8; k++)
+            sum[0][k] += (double)across[k];
+        sum[1][y & 7] += (double)down;
+        count[1][y & 7]++;
+    }
+    for (int x = rect->x + 1; x < rect->x + rect->width - 1; x++)
+        count[0][x & 7]++;
+    for (int k = 0; k < 16; k++)
+        sum[k / 8][k % 8] /= fmax(count[k / 8][k % 8], 1);
+    return (strength_pair(sum[0]) + strength_pair(sum[1])) / 2;
 }
 
 /* How much what the picture has more looks like noise: the quiet quarter's D beside the mean, less for what it has in
@@ -359,8 +397,7 @@ static enum error_code strength_weigh(struct strength_work *w, const struct rect
     if (code != OK)
         return code;
     strength_gather(w);
-    const double damage =
-        strength_judge(w, (strength_edges(picture, covered, false) + strength_edges(picture, covered, true)) / 2);
+    const double damage = strength_judge(w, strength_block(picture, covered));
     thread_for(thread_bands(rect->height), strength_rows, w);
     /* What damage does not explain is not believed. */
     const double limit = strength_changed[0] + damage * (strength_changed[1] - strength_changed[0]);
@@ -385,8 +422,7 @@ enum error_code strength_of(const struct restoration *r, struct face *face, stru
 {
     *out = (struct strength){.step = 1};
     struct strength_small *small = mem_alloc(1, sizeof *small);
-    enum error_code code =
-        small ? strength_reduce(r, face, small, err) : error_set(err, ERROR_NO_MEMORY, "out of memory to weigh a face");
+    enum error_code code = small ? strength_reduce(r, face, small, err) : strength_no_memory(err);
     if (code == OK) {
         face->weighed = true;
         face->change = strength_change(small);
@@ -414,7 +450,7 @@ enum error_code strength_of(const struct restoration *r, struct face *face, stru
         w->out = out->used;
         code = n ? strength_weigh(w, &covered, err) : OK;
     } else {
-        code = error_set(err, ERROR_NO_MEMORY, "out of memory to weigh a face");
+        code = strength_no_memory(err);
     }
     free(w);
     free(lumas);
@@ -440,8 +476,9 @@ void strength_apply(const struct strength *strength, int x, int y, int count, do
     const float *top = strength->used + (size_t)y0 * (size_t)rect->width;
     const float *low = strength->used + (size_t)y1 * (size_t)rect->width;
     const float fy = (float)(v - y0);
+    const double each = 1 / sx / strength->step, first = (x + 0.5) * each - 0.5 - rect->x;
     for (int i = 0; i < count; i++, rgba += 4) {
-        const double u = fmin(fmax((x + i + 0.5) / sx / strength->step - 0.5 - rect->x, 0), rect->width - 1);
+        const double at = first + i * each, u = at < 0 ? 0 : at < rect->width - 1 ? at : rect->width - 1;
         const int x0 = (int)u, x1 = x0 + 1 < rect->width ? x0 + 1 : x0;
         const float fx = (float)(u - x0);
         const float a = top[x0] + fx * (top[x1] - top[x0]), b = low[x0] + fx * (low[x1] - low[x0]);
