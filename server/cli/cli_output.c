@@ -25,14 +25,10 @@ static const char *cli_output_last(const char *path)
 /* The result's extension: the input's own spelling (jpeg, JPG) if the format is the same, as in the reference. */
 static const char *cli_output_extension(const struct options *options, enum image_format format, const char *input)
 {
-    static const char *const jpeg[] = {"jpg", "jpeg", "jpe", "jfif"};
     const char *dot = strrchr(cli_output_last(input), '.'), *own = dot ? dot + 1 : "";
-    if (options->ext == FORMAT_PNG || options->ext == FORMAT_JPEG)
-        return codec_extension(options->ext == FORMAT_PNG ? IMAGE_PNG : IMAGE_JPEG);
-    for (int i = 0; format == IMAGE_JPEG && i < 4; i++)
-        if (!strcasecmp(own, jpeg[i]))
-            return own;
-    return format == IMAGE_PNG && !strcasecmp(own, "png") ? own : codec_extension(format);
+    if (options_format(options))
+        return codec_extension(options_format(options));
+    return codec_of_extension(own) == format ? own : codec_extension(format);
 }
 
 /* FOLDER/PART/NAME[_NUMBER][_SUFFIX].EXTENSION; number below 0: none. */

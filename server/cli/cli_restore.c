@@ -99,9 +99,9 @@ static void cli_restore_usage(void)
 /* Whether the name ends as that of a picture that we cannot write. */
 static bool cli_restore_cannot_write(const char *ext)
 {
-    static const char *const others[] = {"webp", "tif", "tiff", "bmp", "gif", "heic", "heif", "avif", "jxl", "jp2",
-                                         "j2k",  "jxr", "ico",  "psd", "xcf", "pdf",  "svg",  "eps",  "tga", "ppm",
-                                         "pgm",  "pnm", "exr",  "hdr", "qoi", "dng",  "apng", "raw"};
+    static const char *const others[] = {"bmp", "gif", "heic", "heif", "jp2", "j2k",  "jxr", "ico",
+                                         "psd", "xcf", "pdf",  "svg",  "eps", "tga",  "ppm", "pgm",
+                                         "pnm", "exr", "hdr",  "qoi",  "dng", "apng", "raw"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (!strcasecmp(ext, others[i]))
             return true;
@@ -113,8 +113,9 @@ static enum error_code cli_restore_choose_target(struct cli_restore_run *run, st
 {
     struct stat status;
     const char *dot = strrchr(run->output, '.');
-    static const char *const known[][2] = {
-        {"png", "png"}, {"jpg", "jpg"}, {"jpeg", "jpg"}, {"jpe", "jpg"}, {"jfif", "jpg"}};
+    static const char *const known[][2] = {{"png", "png"},   {"jpg", "jpg"},   {"jpeg", "jpg"}, {"jpe", "jpg"},
+                                           {"jfif", "jpg"},  {"webp", "webp"}, {"tif", "tiff"}, {"tiff", "tiff"},
+                                           {"avif", "avif"}, {"jxl", "jxl"}};
     const char *format = NULL;
     const bool to_stdout = !strcmp(run->output, "-");
     for (size_t i = 0; dot && i < sizeof known / sizeof *known; i++)
@@ -124,7 +125,8 @@ static enum error_code cli_restore_choose_target(struct cli_restore_run *run, st
         return OK;
     if (dot && cli_restore_cannot_write(dot + 1))
         return error_set(err, ERROR_INVALID,
-                         "-o %s: %s cannot be written, only png and jpg; if it is to be a folder, end its name with /",
+                         "-o %s: %s cannot be written, only png, jpg, webp, tiff, avif and jxl; if it is to be a "
+                         "folder, end its name with /",
                          run->output, dot + 1);
     if (!to_stdout && !format)
         return OK;

@@ -119,7 +119,7 @@ static const struct openapi_operation {
      "report (application/json), or both (multipart/mixed).",
      "prefer idempotency_key",
      BODY_RESTORE,
-     {{REPLY_OK, "image/jpeg image/png Report multipart/mixed", NAMED " " ABOUT},
+     {{REPLY_OK, "Pictures Report multipart/mixed", NAMED " " ABOUT},
       {REPLY_ACCEPTED, "Job", "Location Preference-Applied"}},
      {REPLY_NOT_ACCEPTABLE, REPLY_LENGTH_REQUIRED, REPLY_BODY_TOO_LARGE, REPLY_UNSUPPORTED, REPLY_UNPROCESSABLE,
       REPLY_QUEUE_FULL, REPLY_UNAVAILABLE, REPLY_TIMEOUT, REPLY_FULL}},
@@ -176,7 +176,7 @@ static const struct openapi_operation {
      "The picture that a job has made.",
      "job",
      BODY_NONE,
-     {{REPLY_OK, "image/jpeg image/png", NAMED}},
+     {{REPLY_OK, "Pictures", NAMED}},
      {REPLY_NOT_FOUND, REPLY_CONFLICT, REPLY_GONE, REPLY_UNAVAILABLE}},
     {ROUTE_GET,
      "/v1/jobs/{id}/faces/{n}",
@@ -326,6 +326,12 @@ static json_t *openapi_content(const char *words)
     char word[64];
     while (openapi_word(&words, word)) {
         const bool media = strchr(word, '/');
+        for (enum image_format format = IMAGE_JPEG; !strcmp(word, "Pictures") && format < IMAGE_FORMAT_COUNT; format++)
+            if (codec_max_side(format) > 0)
+                json_object_set_new(content, codec_media_type(format),
+                                    json_pack("{s:o}", "schema", openapi_schema("binary", NULL)));
+        if (!strcmp(word, "Pictures"))
+            continue;
         const char *type = !media ? word : strncmp(word, "text/", 5) != 0 ? "binary" : "string";
         json_t *body = json_pack("{s:o}", "schema", openapi_schema(type, NULL));
         if (!strcmp(word, "text/event-stream")) /* OpenAPI 3.1 cannot say what the events hold */

@@ -146,6 +146,12 @@ bool codec_salvages(enum image_format format)
     return row && row->salvage;
 }
 
+bool codec_is_lossless(enum image_format format)
+{
+    const struct codec_row *row = codec_of(format);
+    return row && row->lossless;
+}
+
 enum image_format codec_result_format(enum image_format format, bool alpha)
 {
     const struct codec_row *row = codec_of(format);
@@ -157,7 +163,7 @@ enum image_format codec_of_extension(const char *extension)
     static const struct {
         const char *spelling;
         enum image_format format;
-    } others[] = {{"jpeg", IMAGE_JPEG}, {"jpe", IMAGE_JPEG}, {"jfif", IMAGE_JPEG}, {"tiff", IMAGE_TIFF},
+    } others[] = {{"jpeg", IMAGE_JPEG}, {"jpe", IMAGE_JPEG}, {"jfif", IMAGE_JPEG}, {"tif", IMAGE_TIFF},
                   {"heif", IMAGE_HEIC}, {"j2k", IMAGE_JP2},  {"j2c", IMAGE_JP2},   {"jpx", IMAGE_JP2}};
     for (size_t i = 0; i < CODEC_COUNT; i++)
         if (!strcasecmp(extension, codec_rows[i]->extension))
@@ -227,6 +233,18 @@ void codec_interleave(const struct image *image, size_t y, uint8_t *line, bool t
         memcpy(to_line ? line : pixels, to_line ? pixels : line, colour);
         memcpy(to_line ? line + colour : alpha, to_line ? alpha : line + colour, sample);
     }
+}
+
+void codec_row_8(const struct image *image, int y, uint8_t *to)
+{
+    const size_t channels = (size_t)image->channels, first = (size_t)y * (size_t)image->width;
+    const uint8_t *bytes[2] = {image->pixels, image->alpha};
+    const uint16_t *deep[2] = {image->pixels, image->alpha};
+    for (size_t i = first; i < first + (size_t)image->width; i++)
+        for (size_t c = 0; c < (image->alpha ? 4 : 3); c++) {
+            const size_t plane = c == 3, at = plane ? i : i * channels + c % channels;
+            *to++ = image->bits == 8 ? bytes[plane][at] : (uint8_t)((deep[plane][at] * 255u + 32767u) / 65535u);
+        }
 }
 
 void codec_unpremultiply(struct image *image)

@@ -50,12 +50,14 @@ bool codec_salvages(enum image_format format);
 #define CODEC_PNG_LEVEL 1
 
 struct codec_options {
-    int quality;   /* JPEG, 1..100; 0: 95. Chroma is halved both ways, as by the reference's writer (OpenCV) */
+    int quality;   /* of a lossy format, 1..100; 0: 95. JPEG: Chroma is halved both ways, as by the reference's writer
+                      (OpenCV) */
     int png_level; /* 0: stored, 1: filtered and run lengths, 2..9: zlib's levels; -1: CODEC_PNG_LEVEL */
+    bool lossless; /* WebP and JPEG XL without loss; PNG and TIFF always are, JPEG and AVIF never */
 };
 #define CODEC_OPTIONS_INIT                                                                                             \
     {                                                                                                                  \
-        95, -1                                                                                                         \
+        95, -1, false                                                                                                  \
     }
 
 struct codec_output {
@@ -64,8 +66,9 @@ struct codec_output {
     unsigned notes; /* enum image_note: what this format could not hold */
 };
 
-/* Encodes with the picture's ICC, EXIF and XMP. For JPEG, 16 bit is rounded to 8 and alpha flattened on white, and both
- * are noted. ERROR_TOO_LARGE for a side above codec_max_side, ERROR_UNSUPPORTED for a format that we do not write. */
+/* Encodes with the picture's ICC, EXIF and XMP. What a format cannot hold is noted: for JPEG, WebP and AVIF 16 bit is
+ * rounded to 8, and for JPEG alpha flattened on white. ERROR_TOO_LARGE for a side above codec_max_side,
+ * ERROR_UNSUPPORTED for a format that we do not write. */
 enum error_code codec_encode(const struct image *image, enum image_format format, struct codec_options options,
                              struct codec_output *out, struct error *err) MUST_CHECK;
 
@@ -75,6 +78,9 @@ int codec_max_side(enum image_format format);
 /* Whether this build reads the format; and the library that it lacks for that, NULL: none. */
 bool codec_reads(enum image_format format);
 const char *codec_missing(enum image_format format);
+
+/* Whether such a file can hold a result without loss. */
+bool codec_is_lossless(enum image_format format);
 
 /* The format of the result of such a picture if nobody chose one: its own if we write that, else PNG or JPEG. */
 enum image_format codec_result_format(enum image_format format, bool alpha);

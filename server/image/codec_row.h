@@ -11,6 +11,7 @@ struct codec_row {
     const char *title;   /* "a WebP picture", for messages */
     const char *library; /* that reads it, by its name in pkg-config; NULL: one that every build has */
     bool lossy;          /* usually: where we cannot write it, a picture without alpha becomes a JPEG, else a PNG */
+    bool lossless;       /* can be written without loss; of AVIF libheif's last bit is not exact */
     int max_side;        /* the longest side that can be written, px; 0: it cannot be written */
     bool (*matches)(const uint8_t *bytes, size_t size);
     /* All of *out but page; pages may be left 0 for 1. page: from 1. When there are fewer, only pages matters. */
@@ -55,6 +56,9 @@ void codec_set_size(struct codec_info *info, uint32_t stored_width, uint32_t sto
 /* Copies row y between the picture's planes and one line of interleaved samples with alpha last; the picture has alpha.
  */
 void codec_interleave(const struct image *image, size_t y, uint8_t *line, bool to_line);
+
+/* Row y in 8 bits: RGB, or RGBA if the picture has alpha; gray becomes RGB, 16 bits are rounded. */
+void codec_row_8(const struct image *image, int y, uint8_t *to);
 
 /* Divides the colours by alpha, for files that keep their product. */
 void codec_unpremultiply(struct image *image);

@@ -386,15 +386,150 @@ static enum error_code codec_tiff_decode(const uint8_t *bytes, size_t size, cons
     return code;
 }
 
+/* ---- writing ---- */
+
+struct tiff_file_out {
+    struct codec_buffer file;
+    uint64_t at;
+};
+
+static tmsize_t codec_tiff_write(thandle_t context, void *from, tmsize_t size)
+{
+    static const uint8_t zeros[4096];
+    struct tiff_file_out *out = context;
+    while (out->file.size < out->at) /* a hole */
+        if (!codec_buffer_add(&out->file, zeros,
+                              out->at - out->file.size < sizeof zeros ? out->at - out->file.size : sizeof zeros))
+            return -1;
+    const size_t inside = out->file.size - out->at < (size_t)size ? out->file.size - (size_t)out->at : (size_t)size;
+    if (inside)
+        memcpy(out->file.bytes + out->at, from, inside);
+    if ((size_t)size > inside && !codec_buffer_add(&out->file, (const uint8_t *)from + inside, (size_t)size - inside))
+        return -1;
+    out->at += (uint64_t)size;
+    return size;
+}
+
+static tmsize_t codec_tiff_read_back(thandle_t context, void *to, tmsize_t size)
+{
+    struct tiff_file_out *out = context;
+    const uint64_t left = out->at < out->file.size ? out->file.size - out->at : 0,
+                   count = (uint64_t)size < left ? (uint64_t)size : left;
+    if (count)
+        memcpy(to, out->file.bytes + out->at, (size_t)count);
+    out->at += count;
+    return (tmsize_t)count;
+}
+
+static toff_t codec_tiff_seek_out(thandle_t context, toff_t offset, int from)
+{
+    struct tiff_file_out *out = context;
+    out->at = from == SEEK_SET ? offset : from == SEEK_CUR ? out->at + offset : out->file.size + offset;
+    return out->at;
+}
+
+static toff_t codec_tiff_size_out(thandle_t context)
+{
+    const struct tiff_file_out *out = context;
+    return out->file.size;
+}
+
+/* The texts of the first directory of an EXIF block; what lies below it has no place here. */
+static void codec_tiff_put_exif(TIFF *tiff, const struct image_blob *exif)
+{
+    static const uint32_t tags[] = {TIFFTAG_IMAGEDESCRIPTION, TIFFTAG_MAKE,   TIFFTAG_MODEL,    TIFFTAG_SOFTWARE,
+                                    TIFFTAG_DATETIME,         TIFFTAG_ARTIST, TIFFTAG_COPYRIGHT};
+    char text[1024];
+    for (size_t i = 0; i < sizeof tags / sizeof *tags; i++)
+        if (tiff_header_text(exif->data, exif->size, (int)tags[i], text, sizeof text))
+            TIFFSetField(tiff, tags[i], text);
+}
+
+static void codec_tiff_put_header(TIFF *tiff, const struct image *image)
+{
+    const uint16_t extra = EXTRASAMPLE_UNASSALPHA, samples = (uint16_t)(image->channels + (image->alpha != NULL));
+    TIFFSetField(tiff, TIFFTAG_IMAGEWIDTH, (uint32_t)image->width);
+    TIFFSetField(tiff, TIFFTAG_IMAGELENGTH, (uint32_t)image->height);
+    TIFFSetField(tiff, TIFFTAG_BITSPERSAMPLE, (uint16_t)image->bits);
+    TIFFSetField(tiff, TIFFTAG_SAMPLESPERPIXEL, samples);
+    TIFFSetField(tiff, TIFFTAG_PHOTOMETRIC, image->channels == 1 ? PHOTOMETRIC_MINISBLACK : PHOTOMETRIC_RGB);
+    TIFFSetField(tiff, TIFFTAG_PLANARCONFIG, PLANARCONFIG_CONTIG);
+    TIFFSetField(tiff, TIFFTAG_ORIENTATION, ORIENTATION_TOPLEFT);
+    TIFFSetField(tiff, TIFFTAG_COMPRESSION, COMPRESSION_ADOBE_DEFLATE);
+    TIFFSetField(tiff, TIFFTAG_PREDICTOR, PREDICTOR_HORIZONTAL);
+    TIFFSetField(tiff, TIFFTAG_ROWSPERSTRIP, TIFFDefaultStripSize(tiff, 0) * 32);
+    if (image->alpha)
+        TIFFSetField(tiff, TIFFTAG_EXTRASAMPLES, 1, &extra);
+    if (image->icc.data && codec_icc_fits(image))
+        TIFFSetField(tiff, TIFFTAG_ICCPROFILE, (uint32_t)image->icc.size, image->icc.data);
+    if (image->xmp.size)
+        TIFFSetField(tiff, TIFFTAG_XMLPACKET, (uint32_t)image->xmp.size, image->xmp.data);
+    if (image->exif.size)
+        codec_tiff_put_exif(tiff, &image->exif);
+}
+
+static bool codec_tiff_put_rows(TIFF *tiff, const struct image *image)
+{
+    const size_t line =
+        (size_t)image->width * (size_t)(image->channels + (image->alpha != NULL)) * (size_t)(image->bits / 8);
+    uint8_t *row = mem_alloc(line, 1); /* a copy, since the predictor works in place */
+    bool done = row != NULL;
+    for (int y = 0; done && y < image->height; y++) {
+        if (image->alpha)
+            codec_interleave(image, (size_t)y, row, true);
+        else
+            memcpy(row, (const uint8_t *)image->pixels + (size_t)y * line, line);
+        done = TIFFWriteScanline(tiff, row, (uint32_t)y, 0) >= 0;
+    }
+    free(row);
+    return done;
+}
+
+static enum error_code codec_tiff_encode(const struct image *image, struct codec_options options,
+                                         struct codec_output *out, struct error *err)
+{
+    struct tiff_file_out to = {0};
+    struct tiff_task t = {0};
+    const double bytes = (double)image->width * image->height * (image->channels + 1) * image->bits / 8;
+    TIFFOpenOptions *open = TIFFOpenOptionsAlloc();
+    (void)options;
+    if (!open)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for the TIFF");
+    TIFFOpenOptionsSetErrorHandlerExtR(open, codec_tiff_said, &t);
+    TIFFOpenOptionsSetWarningHandlerExtR(open, codec_tiff_warned, &t);
+    TIFF *tiff = TIFFClientOpenExt("picture", bytes > 4e9 ? "w8" : "w", &to, codec_tiff_read_back, codec_tiff_write,
+                                   codec_tiff_seek_out, codec_tiff_close, codec_tiff_size_out, NULL, NULL, open);
+    TIFFOpenOptionsFree(open);
+    bool done = tiff != NULL;
+    if (tiff) {
+        codec_tiff_put_header(tiff, image);
+        done = codec_tiff_put_rows(tiff, image) && TIFFFlush(tiff);
+        TIFFClose(tiff);
+    }
+    if (!done) {
+        free(to.file.bytes);
+        error_set(err, ERROR_NO_MEMORY, "out of memory for a TIFF of %d×%d pixels", image->width, image->height);
+        error_detail(err, "%s", t.detail);
+        return ERROR_NO_MEMORY;
+    }
+    *out = (struct codec_output){to.file.bytes, to.file.size,
+                                 (image->icc.data && !codec_icc_fits(image) ? (unsigned)IMAGE_NOTE_ICC_DROPPED : 0u) |
+                                     (image->exif.size ? (unsigned)IMAGE_NOTE_EXIF_PARTLY : 0u)};
+    return OK;
+}
+
 #endif
 
 const struct codec_row codec_tiff = {.format = IMAGE_TIFF,
-                                     .extension = "tif",
+                                     .extension = "tiff",
                                      .media_type = "image/tiff",
                                      .title = "a TIFF",
+                                     .lossless = true,
                                      .library = "libtiff-4",
                                      .matches = codec_tiff_matches,
 #ifdef RESTORED_TIFF
                                      .decode = codec_tiff_decode,
+                                     .max_side = INT32_MAX,
+                                     .encode = codec_tiff_encode,
 #endif
                                      .probe = codec_tiff_probe};

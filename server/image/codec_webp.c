@@ -5,10 +5,13 @@
 #include "runtime/base/mem.h"
 #include "server/image/codec_row.h"
 #include "server/image/exif.h"
+#include "server/image/icc.h"
 
 #ifdef RESTORED_WEBP
 #include <webp/decode.h>
 #include <webp/demux.h>
+#include <webp/encode.h>
+#include <webp/mux.h>
 #endif
 
 #define WEBP_CHUNKS 65536
@@ -198,16 +201,78 @@ static enum error_code codec_webp_decode(const uint8_t *bytes, size_t size, cons
     return code;
 }
 
+/* The picture alone, in writer's memory. */
+static bool codec_webp_compress(const struct image *image, struct codec_options options, WebPMemoryWriter *writer)
+{
+    WebPConfig config;
+    WebPPicture picture;
+    const size_t pixel = image->alpha ? 4 : 3, stride = (size_t)image->width * pixel;
+    if (!WebPConfigPreset(&config, WEBP_PRESET_PHOTO, (float)options.quality) || !WebPPictureInit(&picture))
+        return false;
+    config.thread_level = 1;
+    config.lossless = options.lossless;
+    config.exact = options.lossless;
+    if (options.lossless)
+        config.quality = 50; /* here it is effort */
+    picture.use_argb = options.lossless;
+    picture.width = image->width;
+    picture.height = image->height;
+    picture.writer = WebPMemoryWrite;
+    picture.custom_ptr = writer;
+    uint8_t *rows = mem_alloc(stride, (size_t)image->height);
+    for (int y = 0; rows && y < image->height; y++)
+        codec_row_8(image, y, rows + (size_t)y * stride);
+    const bool imported = rows && (image->alpha ? WebPPictureImportRGBA(&picture, rows, (int)stride)
+                                                : WebPPictureImportRGB(&picture, rows, (int)stride));
+    free(rows);
+    const bool done = imported && WebPEncode(&config, &picture);
+    WebPPictureFree(&picture);
+    return done;
+}
+
+static bool codec_webp_add(WebPMux *mux, const char *name, const void *data, size_t size)
+{
+    const WebPData chunk = {data, size};
+    return !size || WebPMuxSetChunk(mux, name, &chunk, 0) == WEBP_MUX_OK;
+}
+
+static enum error_code codec_webp_encode(const struct image *image, struct codec_options options,
+                                         struct codec_output *out, struct error *err)
+{
+    WebPMemoryWriter writer;
+    WebPData file = {0};
+    const bool icc = image->icc.data && icc_space(image->icc.data, image->icc.size) == ICC_RGB;
+    WebPMemoryWriterInit(&writer);
+    WebPMux *mux = WebPMuxNew();
+    bool done = mux && codec_webp_compress(image, options, &writer);
+    const WebPData picture = {writer.mem, writer.size};
+    done = done && WebPMuxSetImage(mux, &picture, 0) == WEBP_MUX_OK &&
+           (!icc || codec_webp_add(mux, "ICCP", image->icc.data, image->icc.size)) &&
+           codec_webp_add(mux, "EXIF", image->exif.data, image->exif.size) &&
+           codec_webp_add(mux, "XMP ", image->xmp.data, image->xmp.size) && WebPMuxAssemble(mux, &file) == WEBP_MUX_OK;
+    WebPMuxDelete(mux);
+    WebPMemoryWriterClear(&writer);
+    if (!done)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for a WebP of %d×%d pixels", image->width, image->height);
+    *out = (struct codec_output){(uint8_t *)(uintptr_t)file.bytes, file.size, /* from malloc */
+                                 (image->icc.data && !icc ? (unsigned)IMAGE_NOTE_ICC_DROPPED : 0u) |
+                                     (image->bits == 16 ? (unsigned)IMAGE_NOTE_BITS_REDUCED : 0u)};
+    return OK;
+}
+
 #endif
 
 const struct codec_row codec_webp = {.format = IMAGE_WEBP,
                                      .extension = "webp",
                                      .media_type = "image/webp",
                                      .title = "a WebP picture",
+                                     .lossless = true,
                                      .library = "libwebp",
                                      .lossy = true,
                                      .matches = codec_webp_matches,
 #ifdef RESTORED_WEBP
                                      .decode = codec_webp_decode,
+                                     .max_side = WEBP_SIDE,
+                                     .encode = codec_webp_encode,
 #endif
                                      .probe = codec_webp_probe};

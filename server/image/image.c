@@ -19,7 +19,7 @@ static enum error_code image_no_memory(struct error *err, int width, int height)
     return error_set(err, ERROR_NO_MEMORY, "out of memory for a picture of %d×%d pixels", width, height);
 }
 
-#define IMAGE_SHARED 16 /* planes at a time */
+#define IMAGE_SHARED 16                    /* planes at a time */
 #define IMAGE_FAULT_IN ((size_t)256 << 10) /* bytes of a plane that are worth a thread */
 
 static struct {
@@ -467,6 +467,8 @@ const char *image_note_text(unsigned note)
         return "the XMP data is too large for the output format and was dropped";
     case IMAGE_NOTE_GAMMA:
         return "the picture's gamma was converted to sRGB's";
+    case IMAGE_NOTE_EXIF_PARTLY:
+        return "of the EXIF data only the main texts are kept, such as artist, camera and date";
     default:
         return NULL;
     }

@@ -32,9 +32,10 @@ enum image_note {
     IMAGE_NOTE_FLATTENED = 1 << 5,    /* alpha flattened on white, for a format without alpha */
     IMAGE_NOTE_EXIF_DROPPED = 1 << 6, /* too large for the format's field */
     IMAGE_NOTE_XMP_DROPPED = 1 << 7,
-    IMAGE_NOTE_GAMMA = 1 << 8, /* a PNG's gamma other than sRGB's was applied */
+    IMAGE_NOTE_GAMMA = 1 << 8,       /* a PNG's gamma other than sRGB's was applied */
+    IMAGE_NOTE_EXIF_PARTLY = 1 << 9, /* a TIFF has its texts alone */
 };
-#define IMAGE_NOTE_COUNT 9
+#define IMAGE_NOTE_COUNT 10
 
 struct image_blob {
     uint8_t *data; /* malloc; NULL for none */

@@ -285,3 +285,23 @@ enum error_code tiff_header_exif(const uint8_t *bytes, size_t size, uint64_t off
     free(copy.block.bytes);
     return code;
 }
+
+bool tiff_header_text(const uint8_t *exif, size_t exif_size, int tag, char *out, size_t size)
+{
+    enum { TEXT = 2 };
+    uint64_t next;
+    int count = 0;
+    if (!tiff_header_matches(exif, exif_size))
+        return false;
+    const struct tiff_file file = tiff_open(exif, exif_size);
+    const uint8_t *at = file.large ? NULL : tiff_directory(&file, tiff_number(&file, exif + 4, 4), &count, &next);
+    for (int i = 0; at && i < count; i++, at += 12) {
+        struct tiff_field field;
+        if (!tiff_entry(&file, at, &field) || field.tag != tag || field.type != TEXT || field.bytes >= size)
+            continue;
+        memcpy(out, field.data, field.bytes);
+        out[field.bytes] = 0;
+        return field.bytes > 0;
+    }
+    return false;
+}

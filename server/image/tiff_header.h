@@ -29,4 +29,7 @@ bool tiff_header_read(const uint8_t *bytes, size_t size, int page, struct tiff_h
 enum error_code tiff_header_exif(const uint8_t *bytes, size_t size, uint64_t offset, struct image_blob *out,
                                  struct error *err) MUST_CHECK;
 
+/* The text of a field of the first directory of an EXIF block. false: there is none, or it is longer than out. */
+bool tiff_header_text(const uint8_t *exif, size_t exif_size, int tag, char *out, size_t size);
+
 #endif

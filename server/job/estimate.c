@@ -198,9 +198,12 @@ static void estimate_measure(struct speed_table *table, struct estimate_work *wo
     estimate_add(work, GROUP_ENCODE,
                  estimate_host_term("encode", image_format_name(r->output_format), png ? r->options.png_level : 0,
                                     (double)work->width * work->height / 1e6,
-                                    !png                       ? 0.01
-                                    : r->options.png_level < 6 ? 0.05
-                                                               : 0.2));
+                                    r->output_format == IMAGE_AVIF  ? 0.5
+                                    : r->output_format == IMAGE_JXL ? 0.2
+                                    : r->output_format > IMAGE_PNG  ? 0.1
+                                    : !png                          ? 0.01
+                                    : r->options.png_level < 6      ? 0.05
+                                                                    : 0.2));
 }
 
 /* --- what follows --------------------------------------------------------------------------------------------------

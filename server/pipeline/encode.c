@@ -37,7 +37,8 @@ static enum error_code encode_faces(struct step *step, struct error *err)
 enum error_code encode_step(struct step *step, struct error *err)
 {
     struct restoration *r = step->r;
-    struct codec_options options = {.quality = r->options.quality, .png_level = r->options.png_level};
+    struct codec_options options = {
+        .quality = r->options.quality, .png_level = r->options.png_level, .lossless = r->options.lossless};
     struct codec_output output = {0};
     enum error_code code = image_copy_metadata(r->result, r->picture, err);
     if (code == OK)
@@ -53,7 +54,7 @@ enum error_code encode_step(struct step *step, struct error *err)
     r->out_info.width = r->result->width;
     r->out_info.height = r->result->height;
     r->out_info.bits = r->result->bits;
-    r->out_info.channels = r->result->channels + (r->result->alpha && r->output_format == IMAGE_PNG);
+    r->out_info.channels = r->result->channels + (r->result->alpha && r->output_format != IMAGE_JPEG);
     r->out_info.format = r->output_format;
     r->out_info.bytes = output.size;
     return r->encode_faces ? encode_faces(step, err) : OK;

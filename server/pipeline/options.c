@@ -24,7 +24,8 @@ const struct option_row option_rows[] = {
      false},
     {"aligned", "boolean", "false", "true or false", "the input is one aligned face; the result is the restored face",
      false},
-    {"ext", "enum", "auto", "auto, png or jpg", "format of the result; auto: the input's", false},
+    {"ext", "enum", "auto", "auto, png, jpg, webp, tiff, avif or jxl", "format of the result; auto: the input's",
+     false},
     {"suffix", "string", "", "up to 127 bytes of text without '/', '\\' and control characters",
      "appended to the output file's name", false},
     {"weight", "number", "auto", "auto, or 0 to 1",
@@ -41,7 +42,9 @@ const struct option_row option_rows[] = {
     {"device", "string", "auto", "auto, or the id, name or UUID of a device", "the device that does the work", true},
     {"precision", "enum", "auto", "auto, fp32 or fp16", "arithmetic of the networks; auto: what the device does best",
      true},
-    {"quality", "integer", "95", "1 to 100", "quality of a JPEG result", false},
+    {"quality", "integer", "95", "1 to 100", "quality of a JPEG, WebP, AVIF or JPEG XL result", false},
+    {"lossless", "boolean", "false", "true or false",
+     "a WebP or JPEG XL result without any loss; where ext is auto, no JPEG or AVIF", false},
     {"png_level", "integer", "1", "0 to 9",
      "compression of a PNG result: 1 is quick and best for most photos, 9 tries hardest, 0 is none", false},
     {"compat", "boolean", "false", "true or false", "reproduce the reference implementation, its defects included",
@@ -188,7 +191,7 @@ enum option_kind {
     KIND_FACES
 };
 
-static const char *const options_formats[] = {"auto", "png", "jpg", "webp", NULL};
+static const char *const options_formats[] = {"auto", "png", "jpg", "webp", "tiff", "avif", "jxl", NULL};
 static const char *const options_parses[] = {"auto", "true", "false", NULL};
 static const char *const options_damages[] = {"refuse", "accept", NULL};
 static const char *const options_precisions[] = {"auto", "fp32", "fp16", NULL};
@@ -216,6 +219,7 @@ static const struct option_field {
     {KIND_DEVICE, AT(device), 0, 0, NULL},
     {KIND_CHOICE, AT(precision), 0, 0, options_precisions},
     {KIND_INTEGER, AT(quality), 1, 100, NULL},
+    {KIND_BOOLEAN, AT(lossless), 0, 0, NULL},
     {KIND_INTEGER, AT(png_level), 0, 9, NULL},
     {KIND_BOOLEAN, AT(compat), 0, 0, NULL},
     {KIND_CHOICE, AT(damaged), 0, 0, options_damages},
@@ -251,6 +255,8 @@ static bool options_assign(struct options *o, const struct option_field *field, 
     case KIND_CHOICE:
         if (field->choices == options_formats && strcmp(value, "jpeg") == 0)
             value = "jpg";
+        if (field->choices == options_formats && strcmp(value, "tif") == 0)
+            value = "tiff";
         for (int i = 0; field->choices[i]; i++) {
             if (strcmp(value, field->choices[i]) == 0) {
                 memcpy(at, &i, sizeof i);
@@ -312,10 +318,24 @@ enum error_code options_set(struct options *options, const char *name, const cha
     return OK;
 }
 
+enum image_format options_format(const struct options *options)
+{
+    static const enum image_format formats[] = {
+        [FORMAT_AUTO] = IMAGE_NONE, [FORMAT_PNG] = IMAGE_PNG,   [FORMAT_JPEG] = IMAGE_JPEG, [FORMAT_WEBP] = IMAGE_WEBP,
+        [FORMAT_TIFF] = IMAGE_TIFF, [FORMAT_AVIF] = IMAGE_AVIF, [FORMAT_JXL] = IMAGE_JXL};
+    return formats[options->ext];
+}
+
 enum error_code options_check(const struct options *options, struct error *err)
 {
-    if (options->ext == FORMAT_WEBP)
-        return error_set(err, ERROR_INVALID, "ext: webp is not supported yet; allowed: auto, png or jpg");
+    const enum image_format format = options_format(options);
+    if (format && codec_max_side(format) == 0)
+        return error_set(err, ERROR_INVALID, "ext: %s cannot be written, because this build was made without %s",
+                         options_formats[options->ext], codec_missing(format));
+    if (options->lossless && format && !codec_is_lossless(format))
+        return error_set(err, ERROR_INVALID,
+                         "lossless: a result in %s cannot be without loss; choose png, webp, tiff or jxl",
+                         options_formats[options->ext]);
     if (options->only_center_face && options->faces == FACES_LISTED)
         return error_set(err, ERROR_INVALID, "faces: a list of ids cannot be combined with only_center_face=true");
     if (options->aligned && strcmp(options->version, "none") == 0)
@@ -350,7 +370,8 @@ void options_bounds(const struct option_row *row, struct option_bounds *out)
         out->words[count++] = "none";
     }
     for (int i = 0; field->choices && field->choices[i]; i++)
-        if (strcmp(field->choices[i], "webp") != 0) /* known but not implemented */
+        if (field->choices != options_formats || i == FORMAT_AUTO ||
+            codec_max_side(options_format(&(struct options){.ext = (enum option_format)i})) > 0) /* in this build */
             out->words[count++] = field->choices[i];
 }
 

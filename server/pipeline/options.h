@@ -8,11 +8,12 @@
 #include <stdint.h>
 
 #include "runtime/backend/backend.h"
+#include "server/image/image.h"
 
 #define OPTION_NAME_MAX 128 /* bytes of a model's name, a device's name or a suffix, with its final 0 */
 #define OPTION_MAX_FACES 64
 
-enum option_format { FORMAT_AUTO, FORMAT_PNG, FORMAT_JPEG, FORMAT_WEBP };
+enum option_format { FORMAT_AUTO, FORMAT_PNG, FORMAT_JPEG, FORMAT_WEBP, FORMAT_TIFF, FORMAT_AVIF, FORMAT_JXL };
 enum option_parse { PARSE_AUTO, PARSE_TRUE, PARSE_FALSE };
 enum option_damaged { DAMAGED_REFUSE, DAMAGED_ACCEPT };
 enum option_faces { FACES_ALL, FACES_NONE, FACES_LISTED };
@@ -35,6 +36,7 @@ struct options {
     int face_ids[OPTION_MAX_FACES], face_id_count;
     enum precision precision;
     enum option_damaged damaged;
+    bool lossless;
     int quality;   /* 1..100 */
     int png_level; /* 0..9 */
     int page;      /* 1..CODEC_PAGES: which picture of the file */
@@ -53,7 +55,7 @@ struct option_row {
 struct option_bounds {
     bool number;             /* minimum and maximum apply */
     double minimum, maximum; /* of a seed 2^53 - 1, above which JSON's numbers are not exact */
-    const char *words[5];    /* NULL after the last */
+    const char *words[9];    /* NULL after the last */
     const char *pattern;     /* a regular expression of what else it may be; NULL: none */
 };
 
@@ -68,6 +70,9 @@ enum error_code options_set(struct options *options, const char *name, const cha
 
 /* Checks that involve several options. Call it once, after the last options_set. */
 enum error_code options_check(const struct options *options, struct error *err) MUST_CHECK;
+
+/* The format that ext names; IMAGE_NONE for auto. */
+enum image_format options_format(const struct options *options);
 
 /* The row of that name, or NULL. */
 const struct option_row *options_find(const char *name);

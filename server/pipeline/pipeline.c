@@ -189,19 +189,16 @@ enum error_code pipeline_resolve(struct restoration *r, const struct model_store
 /* The result's format for a picture in this format. */
 static enum image_format pipeline_format(const struct restoration *r, enum image_format input)
 {
+    const enum image_format named = options_format(&r->options);
     enum image_format best = codec_result_format(input, r->in_info.channels % 2 == 0);
-    switch (r->options.ext) {
-    case FORMAT_PNG:
-        return IMAGE_PNG;
-    case FORMAT_JPEG:
-        return IMAGE_JPEG;
-    case FORMAT_WEBP:
-        return IMAGE_WEBP;
-    case FORMAT_AUTO:
-        for (int format = 0; format < IMAGE_FORMAT_COUNT; format++)
-            if (r->format_weight[format] > r->format_weight[best])
-                best = (enum image_format)format;
-    }
+    if (named)
+        return named;
+    if (r->options.lossless && !codec_is_lossless(best))
+        best = IMAGE_PNG;
+    for (int format = IMAGE_JPEG; format < IMAGE_FORMAT_COUNT; format++)
+        if (r->format_weight[format] > r->format_weight[best] &&
+            (!r->options.lossless || codec_is_lossless((enum image_format)format)))
+            best = (enum image_format)format;
     return best;
 }
 

@@ -32,7 +32,7 @@ function againButton(wait, again) {
   return button;
 }
 
-// 'quality: …' -> 'JPEG quality: …', as the field is called here
+// 'quality: …' -> 'Quality: …', as the field is called here
 const titled = (detail) => detail.replace(/^(\w+): /, (start, name) => (labels[name] ? `${labels[name][0]}: ` : start));
 
 // {text, advice, fine, button} for panel.fail. again(extra) sends the picture once more, with extra fields.

@@ -14,7 +14,8 @@ export const labels = {
   seed: ['Variation', 'Any number changes fine detail, such as hair. Leave it empty to get the same result every time.'],
   suffix: ['Added to the file name', 'For example “restored”: photo.jpg becomes photo_restored.jpg.'],
   page: ['Page', 'Which picture, where a file has several pages or frames.'],
-  quality: ['JPEG quality', '1 to 100. A higher number looks better and makes a larger file.'],
+  quality: ['Quality', '1 to 100. A higher number looks better and makes a larger file.'],
+  lossless: ['Without loss', 'For WebP and JPEG XL: the file is larger and keeps every pixel exactly.'],
   png_level: ['PNG compression', '0 to 9. A higher number makes a smaller file but takes longer. The picture is the same.'],
   device: ['Device', 'The graphics card or processor that does the work.'],
   precision: ['Precision', '16 bit is faster on most graphics cards; 32 bit is more exact.', { auto: 'Automatic', fp32: '32 bit', fp16: '16 bit' }],
@@ -24,7 +25,7 @@ export const labels = {
 
 export const groups = [
   ['Faces', ['only_center_face', 'faces', 'aligned', 'parse', 'seed', 'detector']],
-  ['File', ['suffix', 'page', 'quality', 'png_level']],
+  ['File', ['suffix', 'page', 'quality', 'lossless', 'png_level']],
   ['Speed and memory', ['device', 'precision', 'bg_tile']],
   ['Other', ['compat']],
 ];

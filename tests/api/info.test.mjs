@@ -51,7 +51,7 @@ test('/v1/models, with sums that come a little later', async () => {
 test('/v1/capabilities', async () => {
   const { json } = await get(server, '/v1/capabilities');
   assert.match(json.version, /^\d+\.\d+\.\d+$/);
-  assert.deepEqual(json.formats, { in: ['jpeg', 'png', 'webp', 'tiff', 'avif', 'heic', 'jxl', 'jp2'], out: ['jpeg', 'png'], missing: [], answers: ['picture', 'application/json', 'multipart/mixed'] });
+  assert.deepEqual(json.formats, { in: ['jpeg', 'png', 'webp', 'tiff', 'avif', 'heic', 'jxl', 'jp2'], out: ['jpeg', 'png', 'webp', 'tiff', 'avif', 'jxl'], missing: [], answers: ['picture', 'application/json', 'multipart/mixed'] });
   assert.equal(json.limits.body_bytes, 67108864);
   assert.equal(json.limits.queue, 64);
   const row = (name) => json.options.find((o) => o.name === name);
@@ -61,7 +61,7 @@ test('/v1/capabilities', async () => {
   assert.deepEqual([row('upscale').type, row('upscale').minimum, row('upscale').maximum], ['number', 1, 8]);
   assert.deepEqual([row('quality').type, row('quality').minimum, row('quality').maximum], ['integer', 1, 100]);
   assert.deepEqual([row('bg_tile').minimum, row('bg_tile').maximum, row('bg_tile').values], [32, 4096, [0, 'auto']]);
-  assert.deepEqual(row('ext').values, ['auto', 'png', 'jpg']);
+  assert.deepEqual(row('ext').values, ['auto', 'png', 'jpg', 'webp', 'tiff', 'avif', 'jxl']);
   assert.deepEqual(row('precision').values, ['auto', 'fp32', 'fp16']);
   assert.deepEqual(row('version').values, ['face', 'face_64', 'none']);
   assert.equal(row('version').default, 'face_64');

@@ -1,6 +1,8 @@
 // Pictures of every kind, good and broken: what comes out, or which status says why not.
 import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
 import fs from 'node:fs';
+import os from 'node:os';
 import path from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { decodePng, difference, fixture, hasShared, plain, png, pngHeader, pngSize, post, shared, sharedModels, start } from './client.mjs';
@@ -107,19 +109,50 @@ describe('kinds', () => {
       assert.equal(answer.status, 200, `${name} ${JSON.stringify(answer.json)}`);
       assert.ok(difference(decodePng(answer.bytes), expected) < 8, name);
       const auto = await restore(formats(name), { upscale: '1' });
-      assert.equal(auto.type, name === 'plain.tif' ? 'image/png' : 'image/jpeg', name);
+      assert.equal(auto.type, { webp: 'image/webp', tif: 'image/tiff', avif: 'image/avif', jxl: 'image/jxl' }[name.split('.')[1]] ?? 'image/jpeg', name);
     }
     for (const name of ['moves.webp', 'pages.tif', 'pages.heic', 'moves.jxl'])
       for (const page of ['1', '2']) {
         const r = await report(formats(name), { upscale: '1', page });
         assert.ok(r.notes.some((note) => new RegExp(`the file has (2|several) pages or frames; number ${page} was`).test(note)), JSON.stringify(r));
       }
-    assert.ok(difference(decodePng((await restore(formats('pages.tif'), { upscale: '1', page: '2' })).bytes), negative) < 1);
+    assert.ok(difference(decodePng((await restore(formats('pages.tif'), { upscale: '1', page: '2', ext: 'png' })).bytes), negative) < 1);
     assert.equal((await restore(formats('pages.tif'), { page: '3' })).status, 400);
     const cut = formats('lossless.jxl');
     const answer = await restore(cut.subarray(0, cut.length / 2));
     assert.equal(answer.status, 422);
     assert.doesNotMatch(answer.json.detail, /damaged=accept/);
+  });
+
+  // What is written is read by each format's own reader.
+  test('every other format that is written', async () => {
+    const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'restored-formats-')), at = (name) => path.join(folder, name);
+    const readers = { webp: ['dwebp', '-quiet', at('a.webp'), '-o', at('a.png')], tiff: ['convert', at('a.tiff'), at('a.png')],
+      avif: ['heif-convert', at('a.avif'), at('a.png')], jxl: ['djxl', '--quiet', at('a.jxl'), at('a.png')] };
+    for (const ext of Object.keys(readers))
+      for (const [name, fields] of [['alpha.png', {}], ['colour.png', { quality: '80' }], ['colour.png', { lossless: 'true' }], ['turned.jpg', {}]]) {
+        const picture = fixture(`formats/${name}`), answer = await restore(picture, { upscale: '1', ext, ...fields });
+        if (ext === 'avif' && fields.lossless) {
+          assert.equal(answer.status, 400);
+          continue;
+        }
+        assert.equal(answer.status, 200, JSON.stringify(answer.json));
+        assert.equal(answer.type, `image/${ext}`);
+        fs.writeFileSync(at(`a.${ext}`), answer.bytes);
+        execFileSync(readers[ext][0], readers[ext].slice(1), { stdio: 'ignore' });
+        if (name === 'turned.jpg') {
+          const said = execFileSync('exiftool', ['-s3', '-Artist', '-Orientation', '-Title', '-ImageSize', at(`a.${ext}`)], { encoding: 'utf8' });
+          assert.equal(said, 'Anna\nHorizontal (normal)\nHello\n43x61\n', ext);
+          continue;
+        }
+        const made = decodePng(fs.readFileSync(at('a.png'))), expected = decodePng(picture);
+        assert.equal(made.channels, expected.channels, `${ext} ${name}`);
+        const apart = difference(made, expected);
+        assert.ok(apart <= (fields.lossless || ext === 'tiff' ? 0 : 20), `${ext} ${name}: ${apart}`);
+      }
+    const both = await restore(fixture('picture.jpg'), { upscale: '1', lossless: 'true' });
+    assert.equal(both.type, 'image/png');
+    fs.rmSync(folder, { recursive: true });
   });
 
   test('EXIF orientations 1 to 8 all stand upright', async () => {

@@ -156,7 +156,7 @@ test('says in plain words that a picture is damaged, keeps that, and goes on', a
   await page.locator('#option_quality').fill('101');
   await page.locator('#go').click();
   await page.locator('#error:visible').waitFor(wait);
-  assert.match(await text(page, '#error'), /^JPEG quality: /);
+  assert.match(await text(page, '#error'), /^Quality: /);
   await page.locator('#option_quality').fill('');
   await page.locator('#go').click();
   await done(page);

@@ -15,6 +15,13 @@
 #include "server/image/exif.h"
 #include "tests/common/shared.h"
 
+/* What libraries lose when they refuse a part of a file, see fuzz/fuzz_formats.c. */
+const char *__lsan_default_suppressions(void);
+const char *__lsan_default_suppressions(void)
+{
+    return "leak:libheif\nleak:libdav1d\nleak:libde265\nleak:libaom\nleak:libstdc++\n";
+}
+
 #define MEGAPIXELS 4000000
 
 /* Tolerances in levels of 255. One level: other programs round 16-bit palettes, YCbCr or CMYK differently. */

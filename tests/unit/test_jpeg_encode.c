@@ -57,7 +57,7 @@ static struct codec_output encoded(const struct image *image, int quality)
 {
     struct codec_output out;
     struct error err = ERROR_INIT;
-    if (codec_encode(image, IMAGE_JPEG, (struct codec_options){quality, -1}, &out, &err))
+    if (codec_encode(image, IMAGE_JPEG, (struct codec_options){quality, -1, false}, &out, &err))
         fail_msg("%s", err.text);
     return out;
 }

@@ -212,7 +212,7 @@ static void test_together(void **state)
 {
     (void)state;
     check_together((const char *const[]){NULL}, NULL);
-    check_together((const char *const[]){"ext", "webp", NULL}, "webp is not supported yet");
+    check_together((const char *const[]){"ext", "jpg", "lossless", "true", NULL}, "cannot be without loss");
     check_together((const char *const[]){"faces", "1", "only_center_face", "true", NULL}, "faces");
     check_together((const char *const[]){"faces", "all", "only_center_face", "true", NULL}, NULL);
     check_together((const char *const[]){"aligned", "true", "version", "none", NULL}, "aligned");

@@ -301,7 +301,7 @@ static void test_checks(void **state)
     check_refused("two.png", DEFAULTS, ERROR_TOO_LARGE, "240 × 128");
     check_refused("picture.png", OPTIONS("upscale", "3"), ERROR_TOO_LARGE, "480 × 384");
     check_refused("picture.png", OPTIONS("upscale", "3", "aligned", "true"), OK, NULL);
-    check_refused("picture.png", OPTIONS("ext", "webp"), ERROR_INVALID, "webp is not supported yet");
+    check_refused("picture.png", OPTIONS("ext", "jpg", "lossless", "true"), ERROR_INVALID, "cannot be without loss");
     check_refused("picture.png", OPTIONS("version", "nobody"), ERROR_INVALID, "nobody");
     check_refused("picture.png", OPTIONS("bg_upsampler", "face_64"), ERROR_INVALID, "bg_upsampler");
     check_refused("picture.png", OPTIONS("detector", "parser"), ERROR_INVALID, "detector");
