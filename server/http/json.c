@@ -189,7 +189,7 @@ static json_t *json_option(const struct option_row *row, const struct model_stor
         }
     if (!values && bounds.words[0])
         values = json_array();
-    for (int i = 0; i < 5 && bounds.words[i]; i++)
+    for (size_t i = 0; i < sizeof bounds.words / sizeof *bounds.words && bounds.words[i]; i++)
         json_array_append_new(values, json_word(bounds.words[i]));
     if (!strcmp(row->name, "device"))
         for (size_t i = 0; i < device_count; i++)
