@@ -52,7 +52,8 @@ bool codec_salvages(enum image_format format);
 struct codec_options {
     int quality;   /* of a lossy format, 1..100; 0: 95. JPEG: Chroma is halved both ways, as by the reference's writer
                       (OpenCV) */
-    int png_level; /* 0: stored, 1: filtered and run lengths, 2..9: zlib's levels; -1: CODEC_PNG_LEVEL */
+    int png_level; /* 0: stored, 1: filtered and run lengths, 2..9: zlib's levels; -1: CODEC_PNG_LEVEL;
+                    * TIFF: 1..9 */
     bool lossless; /* WebP and JPEG XL without loss; PNG and TIFF always are, JPEG and AVIF never */
 };
 #define CODEC_OPTIONS_INIT                                                                                             \

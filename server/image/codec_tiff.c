@@ -445,7 +445,7 @@ static void codec_tiff_put_exif(TIFF *tiff, const struct image_blob *exif)
             TIFFSetField(tiff, tags[i], text);
 }
 
-static void codec_tiff_put_header(TIFF *tiff, const struct image *image)
+static void codec_tiff_put_header(TIFF *tiff, const struct image *image, int level)
 {
     const uint16_t extra = EXTRASAMPLE_UNASSALPHA, samples = (uint16_t)(image->channels + (image->alpha != NULL));
     TIFFSetField(tiff, TIFFTAG_IMAGEWIDTH, (uint32_t)image->width);
@@ -457,6 +457,7 @@ static void codec_tiff_put_header(TIFF *tiff, const struct image *image)
     TIFFSetField(tiff, TIFFTAG_ORIENTATION, ORIENTATION_TOPLEFT);
     TIFFSetField(tiff, TIFFTAG_COMPRESSION, COMPRESSION_ADOBE_DEFLATE);
     TIFFSetField(tiff, TIFFTAG_PREDICTOR, PREDICTOR_HORIZONTAL);
+    TIFFSetField(tiff, TIFFTAG_ZIPQUALITY, level < 1 ? CODEC_PNG_LEVEL : level);
     TIFFSetField(tiff, TIFFTAG_ROWSPERSTRIP, TIFFDefaultStripSize(tiff, 0) * 32);
     if (image->alpha)
         TIFFSetField(tiff, TIFFTAG_EXTRASAMPLES, 1, &extra);
@@ -492,7 +493,6 @@ static enum error_code codec_tiff_encode(const struct image *image, struct codec
     struct tiff_task t = {0};
     const double bytes = (double)image->width * image->height * (image->channels + 1) * image->bits / 8;
     TIFFOpenOptions *open = TIFFOpenOptionsAlloc();
-    (void)options;
     if (!open)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for the TIFF");
     TIFFOpenOptionsSetErrorHandlerExtR(open, codec_tiff_said, &t);
@@ -502,7 +502,7 @@ static enum error_code codec_tiff_encode(const struct image *image, struct codec
     TIFFOpenOptionsFree(open);
     bool done = tiff != NULL;
     if (tiff) {
-        codec_tiff_put_header(tiff, image);
+        codec_tiff_put_header(tiff, image, options.png_level);
         done = codec_tiff_put_rows(tiff, image) && TIFFFlush(tiff);
         TIFFClose(tiff);
     }
