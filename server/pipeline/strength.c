@@ -23,10 +23,10 @@
  * The limits were set with faces of known truth (tests/quality/faces.py), between what helps and what harms. */
 enum { STRENGTH_CELLS = 16, STRENGTH_GRID = 64, STRENGTH_FACES = 1024 };
 #define STRENGTH_ROUNDING 0.5                         /* a difference of less is that of rounding to 8 bit */
-static const double strength_detail[2] = {0.1, 0.5};  /* (I - R) / D */
+static const double strength_detail[2] = {0.0, 0.3};  /* (I - R) / D */
 static const double strength_noise[2] = {0.58, 0.70}; /* strength_doubt */
 static const double strength_blocks[2] = {1.6, 2.2};  /* second differences at blocks' borders beside the others */
-static const double strength_outlier = 8;             /* times the usual D */
+static const double strength_outlier = 10;            /* times the usual D */
 static const double strength_changed[2] = {0.15,
                                            0.4}; /* the change that an undamaged face may have; what more allows */
 
