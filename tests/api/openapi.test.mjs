@@ -130,6 +130,8 @@ describe('the document', () => {
     }
     assert.deepEqual(doc['x-limits'], limits);
     assert.ok(doc.components.requestBodies.Restore.description.includes(` ${limits.body_bytes} bytes`));
+    const { properties } = doc.components.requestBodies.Restore.content['multipart/form-data'].schema;
+    assert.deepEqual(['priority', 'async', 'batch'].map((name) => properties[name].default), ['normal', false, undefined]);
   });
 
   test('has the codes of the server, each in the answer of its status', () => {

@@ -180,6 +180,13 @@ static void test_options(void **state)
     const double weights = 2e6 + 3e8 + 8e7 + 67e6, tile = 6e6 * (6 * 64 / 4 + 2 * 64 * 4) * 4;
     const uint64_t pictures = estimate_picture_bytes(3000, 2000, 3, 8, &a.r->options);
     assert_float_equal((double)(predict(&a).memory - pictures), weights + tile, 1e3);
+    static const struct model_entry compact = {
+        .name = "srvgg",
+        .bytes = 67000000,
+        .info = {.kind = MODEL_UPSCALER, .architecture = "SRVGGNetCompact", .scale = 4, .unshuffle = 1}};
+    a.models[ROLE_UPSCALER] = &compact; /* two tensors of 64 channels, and the picture of x4 twice */
+    assert_float_equal((double)(predict(&a).memory - pictures), weights + 6e6 * (2 * 64 + 6 * 16) * 4, 1e3);
+    a.models[ROLE_UPSCALER] = &upscaler;
     a.r->options.bg_tile = 100;
     assert_true(predict(&a).tiles >= 600);
     assert_true(predict(&a).seconds > whole.seconds); /* tiles overlap */

@@ -264,6 +264,7 @@ static void test_smaller_tiles(void **state)
         struct restoration *got = run("two.png", whole_options);
         assert_int_equal(fault_injected(), 2 * 3); /* the whole, 192, 128, each tried again with the device empty */
         assert_int_equal(got->tiles, 6);
+        assert_int_equal(got->shrinks, 3);
         assert_int_equal(atomic_load(&got->tiles_done), 6);
         assert_false(noted(got, "bg_tile")); /* nobody asked for another */
         check_same(got, wanted);

@@ -87,6 +87,18 @@ static void accepts_views(void **state)
     assert_true(view_is_good(&(struct checkpoint_view){"ByteStorage", "0", 24, 4, 1, {4}, {5}}));
     assert_true(view_is_good(
         &(struct checkpoint_view){"FloatStorage", "0", 6, 1, 8, {1, 1, 1, 5, 1, 1, 1, 1}, {7, 7, 7, 1, 7, 7, 7, 7}}));
+
+    /* without what concerns training */
+    static const char rest[] = "\x89"
+                               "ccollections\nOrderedDict\n)RtRs.";
+    struct checkpoint_buffer pickle = {0};
+    put_tensor(&pickle, &(struct checkpoint_view){"FloatStorage", "0", 6, 0, 1, {6}, {1}});
+    pickle.size -= sizeof rest - 1;
+    assert_memory_equal(pickle.data + pickle.size, rest, sizeof rest - 1);
+    checkpoint_put(&pickle, "tRs.", 4);
+    struct checkpoint_buffer file = archive(&pickle);
+    assert_true(refuse_nothing(&file));
+    checkpoint_free(&file);
 }
 
 static void refuses_views_beyond_their_storage(void **state)
@@ -231,6 +243,8 @@ static void refuses_a_broken_machine(void **state)
     CHECK_BYTES("\x80\x02}u.", ERROR_CORRUPT, "mark");
     CHECK_BYTES("\x80\x02}(Nu.", ERROR_CORRUPT, "last key has no value");
     CHECK_BYTES("\x80\x02(Nd.", ERROR_CORRUPT, "last key has no value");
+    CHECK_BYTES("\x80\x02}(NNNu.", ERROR_CORRUPT, "last key has no value");
+    CHECK_BYTES("\x80\x02(NNNd.", ERROR_CORRUPT, "last key has no value");
     CHECK_BYTES("\x80\x02](NNu.", ERROR_CORRUPT, "not a dictionary");
     CHECK_BYTES("\x80\x02}Na.", ERROR_CORRUPT, "not a list");
     CHECK_BYTES("\x80\x02(a.", ERROR_CORRUPT, "operand");
