@@ -19,6 +19,12 @@ function problem(answer, status, ...words) {
   for (const word of words) assert.match(p.detail, word);
 }
 
+test('aligned needs a face network, also where none is the default', async (context) => {
+  const none = await start({ context, args: ['--default_version', 'none'] });
+  problem(await post(none, '/v1/restore', { picture, fields: { aligned: 'true' } }), 400, /aligned: true needs a face network/);
+  await none.stop();
+});
+
 describe('bodies', () => {
   test('a form, the picture itself, and what curl --data-binary sends give the same bytes', async () => {
     const form = await post(server, '/v1/restore', { picture, fields: plain });
