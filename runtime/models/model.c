@@ -13,6 +13,25 @@ static const struct architecture *const architectures[] = {
 
 static const float model_min_sizes[3][2] = {{16, 32}, {64, 128}, {256, 512}};
 
+bool model_settings_activation(struct model_settings *out, const char *text)
+{
+    const size_t name = strcspn(text, ":");
+    char *end = NULL;
+    out->activation = ACTIVATION_RELU;
+    out->activation_slope = 0;
+    if (strcmp(text, "relu") == 0)
+        return true;
+    out->activation = ACTIVATION_LEAKY;
+    if (name != strlen("leakyrelu") || strncmp(text, "leakyrelu", name) != 0)
+        return false;
+    if (!text[name])
+        return true;
+    const char *slope = text + name + 1;
+    out->activation_slope = strtof(slope, &end);
+    return strspn(slope, "0123456789.") == strlen(slope) && !*end && out->activation_slope > 0 &&
+           out->activation_slope <= 1;
+}
+
 const struct raster_range *model_range(enum model_kind kind)
 {
     static const struct raster_range ranges[] = {

@@ -15,9 +15,13 @@ struct model_settings {
     bool has_slope;
     float slope;                /* detector: one LeakyReLU slope for backbone, FPN and SSH */
     float min_sizes[3][2];      /* detector: anchor sizes at strides 8, 16, 32; all 0: {16,32},{64,128},{256,512} */
-    enum activation activation; /* upscaler without PReLU weights: ACTIVATION_RELU or ACTIVATION_LEAKY; NONE: relu */
+    enum activation activation; /* upscaler without PReLU weights: ACTIVATION_RELU or ACTIVATION_LEAKY; NONE: what the
+                                   file's metadata say, else relu */
     float activation_slope;     /* for ACTIVATION_LEAKY; 0: 0.1 */
 };
+
+/* "relu", "leakyrelu" or "leakyrelu:SLOPE", 0 < SLOPE <= 1, as models.conf and a file's metadata say it. */
+bool model_settings_activation(struct model_settings *out, const char *text);
 
 struct model_info {
     enum model_kind kind;

@@ -73,8 +73,10 @@ enum error_code decode_step(struct step *step, struct error *err)
         decode_note_page(r);
     if (code == OK)
         code = image_reduce(r->picture, r->options.compat, err);
-    if (code == OK && r->options.compat)
+    if (code == OK && r->options.compat && r->picture->alpha) {
+        restoration_note(r, "compat: the picture's transparency was dropped, as inference_gfpgan.py does");
         image_drop_alpha(r->picture);
+    }
     for (unsigned bit = 0; code == OK && bit < IMAGE_NOTE_COUNT; bit++)
         if (r->picture->notes & (1u << bit))
             restoration_note(r, "%s", image_note_text(1u << bit));

@@ -53,6 +53,24 @@ static bool model_conf_role(enum model_kind *out, const char *value)
     return false;
 }
 
+/* What the tensors do not tell. */
+static bool model_conf_setting(struct model_section *s, const char *key, const char *value)
+{
+    const char *rest = value;
+    s->has_settings = true;
+    if (strcmp(key, "slope") == 0) {
+        s->settings.has_slope = true;
+        return model_conf_number(&s->settings.slope, &rest) && !*rest;
+    }
+    if (strcmp(key, "min_sizes") == 0) {
+        for (int i = 0; i < 6; i++)
+            if (!model_conf_number(&s->settings.min_sizes[i / 2][i % 2], &rest))
+                return false;
+        return !*rest;
+    }
+    return strcmp(key, "activation") == 0 && model_settings_activation(&s->settings, value);
+}
+
 static bool model_conf_set(struct model_section *s, const char *key, const char *value)
 {
     if (strcmp(key, "file") == 0)
@@ -81,23 +99,7 @@ static bool model_conf_set(struct model_section *s, const char *key, const char 
         s->bytes = strtoull(value, &end, 10);
         return *end == '\0' && s->bytes > 0;
     }
-    s->has_settings = true;
-    const char *rest = value;
-    if (strcmp(key, "slope") == 0) {
-        s->settings.has_slope = true;
-        return model_conf_number(&s->settings.slope, &rest) && !*rest;
-    }
-    if (strcmp(key, "min_sizes") == 0) {
-        for (int i = 0; i < 6; i++)
-            if (!model_conf_number(&s->settings.min_sizes[i / 2][i % 2], &rest))
-                return false;
-        return !*rest;
-    }
-    if (strcmp(key, "activation") == 0) {
-        s->settings.activation = strcmp(value, "relu") == 0 ? ACTIVATION_RELU : ACTIVATION_LEAKY;
-        return s->settings.activation == ACTIVATION_RELU || strcmp(value, "leakyrelu") == 0;
-    }
-    return false;
+    return model_conf_setting(s, key, value);
 }
 
 static char *model_conf_trim(char *text)
@@ -110,8 +112,14 @@ static char *model_conf_trim(char *text)
     return text;
 }
 
-/* sections: with room for one more. */
-static bool model_conf_line(char *line, struct model_section *sections, size_t *count)
+/* [NAME] or [model NAME] */
+static const char *model_conf_name(const char *text)
+{
+    return strncmp(text, "model ", 6) == 0 ? text + 6 + strspn(text + 6, " ") : text;
+}
+
+/* sections: with room for one more. own: a user's, which has settings alone. */
+static bool model_conf_line(char *line, bool own, struct model_section *sections, size_t *count)
 {
     line = model_conf_trim(line);
     if (!*line || *line == '#')
@@ -121,17 +129,18 @@ static bool model_conf_line(char *line, struct model_section *sections, size_t *
         struct model_section *s = &sections[(*count)++];
         *s = (struct model_section){.supported = true};
         line[n - 1] = line[n - 1] == ']' ? '\0' : line[n - 1];
-        return n > 2 && !line[n - 1] && model_conf_text(s->name, sizeof s->name, line + 1);
+        return n > 2 && !line[n - 1] && model_conf_text(s->name, sizeof s->name, model_conf_name(line + 1));
     }
     char *equals = strchr(line, '=');
     if (!equals || *count == 0)
         return false;
     *equals = '\0';
-    return model_conf_set(&sections[*count - 1], model_conf_trim(line), model_conf_trim(equals + 1));
+    return (own ? model_conf_setting : model_conf_set)(&sections[*count - 1], model_conf_trim(line),
+                                                       model_conf_trim(equals + 1));
 }
 
-enum error_code model_conf_parse(const char *text, size_t size, struct model_section **sections, size_t *count,
-                                 struct error *err)
+static enum error_code model_conf_read(const char *text, size_t size, bool own, struct model_section **sections,
+                                       size_t *count, struct error *err)
 {
     size_t room = 0;
     for (size_t i = 0; i < size; i++)
@@ -148,7 +157,7 @@ enum error_code model_conf_parse(const char *text, size_t size, struct model_sec
         if (ok) {
             memcpy(line, text + at, length);
             line[length] = '\0';
-            ok = model_conf_line(line, *sections, count);
+            ok = model_conf_line(line, own, *sections, count);
         }
         if (!ok) {
             free(*sections);
@@ -159,6 +168,48 @@ enum error_code model_conf_parse(const char *text, size_t size, struct model_sec
         at += length + 1;
     }
     return OK;
+}
+
+enum error_code model_conf_parse(const char *text, size_t size, struct model_section **sections, size_t *count,
+                                 struct error *err)
+{
+    return model_conf_read(text, size, false, sections, count, err);
+}
+
+enum error_code model_conf_own(const char *text, size_t size, struct model_section **sections, size_t *count,
+                               struct error *err)
+{
+    return model_conf_read(text, size, true, sections, count, err);
+}
+
+bool model_conf_overlay(struct model_settings *settings, const struct model_section *sections, size_t count,
+                        const char *name)
+{
+    bool found = false;
+    for (size_t i = count; i-- > 0;) { /* the first one wins */
+        const struct model_settings *own = &sections[i].settings;
+        if (!sections[i].has_settings || strcmp(sections[i].name, name) != 0)
+            continue;
+        found = true;
+        if (own->has_slope) {
+            settings->has_slope = true;
+            settings->slope = own->slope;
+        }
+        if (own->min_sizes[0][0] > 0)
+            memcpy(settings->min_sizes, own->min_sizes, sizeof settings->min_sizes);
+        if (own->activation != ACTIVATION_NONE) {
+            settings->activation = own->activation;
+            settings->activation_slope = own->activation_slope;
+        }
+    }
+    return found;
+}
+
+bool model_conf_same(const struct model_settings *a, const struct model_settings *b)
+{
+    return a->has_slope == b->has_slope && a->slope == b->slope &&
+           memcmp(a->min_sizes, b->min_sizes, sizeof a->min_sizes) == 0 && a->activation == b->activation &&
+           a->activation_slope == b->activation_slope;
 }
 
 enum error_code model_conf_load(struct model_section **sections, size_t *count, struct error *err)

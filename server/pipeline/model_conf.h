@@ -24,6 +24,14 @@ struct model_section {
 enum error_code model_conf_parse(const char *text, size_t size, struct model_section **sections, size_t *count,
                                  struct error *err) MUST_CHECK;
 
+/* The same for a models.conf of a user, whose sections, [NAME] or [model NAME], have settings alone. */
+enum error_code model_conf_own(const char *text, size_t size, struct model_section **sections, size_t *count,
+                               struct error *err) MUST_CHECK;
+/* Sets what a user's sections say of the model of that name. Returns whether they say anything. */
+bool model_conf_overlay(struct model_settings *settings, const struct model_section *sections, size_t count,
+                        const char *name);
+bool model_conf_same(const struct model_settings *a, const struct model_settings *b);
+
 /* The embedded config/models.conf. */
 enum error_code model_conf_load(struct model_section **sections, size_t *count, struct error *err) MUST_CHECK;
 

@@ -13,6 +13,7 @@
 #include "server/pipeline/model_store_private.h"
 
 #define SCAN_MAX_DEPTH 6
+#define SCAN_MAX_CONF 65536               /* bytes */
 #define SCAN_HASH_BYTES ((size_t)1 << 20) /* at a time */
 
 struct scan {
@@ -62,6 +63,18 @@ bool model_scan_hash(const struct model_entry *entry, const atomic_bool *stop, c
     for (size_t i = 0; i < sizeof digest && good; i++)
         snprintf(hex + 2 * i, 3, "%02x", digest[i]);
     return good;
+}
+
+/* What a file is opened with: what its section and the user say of it. */
+static struct model_settings scan_settings(const struct store_list *list, const struct store_file *file,
+                                           const char *name)
+{
+    struct model_settings settings = {0};
+    if (file && file->section && file->section->has_settings)
+        settings = file->section->settings;
+    for (size_t i = list->conf_count; i-- > 0;)
+        model_conf_overlay(&settings, list->confs[i].sections, list->confs[i].count, name);
+    return settings;
 }
 
 /* A section applies to the files with its hash or its name. A file is hashed here only when that decides how it must be
@@ -134,8 +147,10 @@ static struct store_file *scan_known(const struct scan *scan, const char *path, 
 {
     for (size_t i = 0; i < scan->old->count; i++) {
         struct store_file *file = scan->old->files[i];
-        if (strcmp(file->entry.path, path) == 0 && file->entry.content == content && file_same(&file->id, id))
-            return file;
+        if (strcmp(file->entry.path, path) == 0 && file->entry.content == content && file_same(&file->id, id)) {
+            const struct model_settings settings = scan_settings(scan->list, file, file->entry.name);
+            return model_conf_same(&settings, &file->settings) ? file : NULL;
+        }
     }
     return NULL;
 }
@@ -162,6 +177,7 @@ static enum error_code scan_new(struct scan *scan, const char *path, const char 
     e->bytes = bytes;
     file->id = *id;
     scan_identify(store, file);
+    file->settings = scan_settings(scan->list, file, e->name);
     scan_probe(file);
     *out = file;
     return OK;
@@ -247,6 +263,36 @@ static enum error_code scan_folder(struct scan *scan, const char *path, int dept
     return code;
 }
 
+/* Reads the user's models.conf of each folder of the search path. One that is not understood says nothing. */
+static enum error_code scan_confs(struct scan *scan)
+{
+    struct store_list *list = scan->list;
+    list->confs = mem_calloc((size_t)scan->store->path_count, sizeof *list->confs);
+    if (!list->confs)
+        return scan_no_memory(scan);
+    for (int i = 0; i < scan->store->path_count; i++) {
+        struct store_conf *conf = &list->confs[list->conf_count];
+        struct file file;
+        struct error err = ERROR_INIT;
+        if (snprintf(conf->path, sizeof conf->path, "%s/models.conf", scan->store->paths[i]) >= (int)sizeof conf->path)
+            continue;
+        list->conf_count++;
+        if (!file_identify(&conf->id, conf->path) || conf->id.size == 0)
+            continue;
+        enum error_code code =
+            conf->id.size > SCAN_MAX_CONF
+                ? error_set(&err, ERROR_TOO_LARGE, "%s: larger than %d bytes", conf->path, SCAN_MAX_CONF)
+                : file_map(&file, conf->path, &err);
+        if (code == OK) {
+            code = model_conf_own((const char *)file.data, file.size, &conf->sections, &conf->count, &err);
+            file_unmap(&file);
+        }
+        if (code)
+            log_event(LOG_WARN, "models-conf-ignored", "file=\"%s\" text=\"%s\"", conf->path, err.text);
+    }
+    return OK;
+}
+
 static enum error_code scan_starters(struct scan *scan)
 {
     const struct file_id none = {0};
@@ -263,8 +309,8 @@ enum error_code model_scan(struct model_store *store, const struct store_list *o
                            struct error *err)
 {
     struct scan scan = {store, old, out, err};
-    enum error_code code = OK;
     *out = (struct store_list){0};
+    enum error_code code = scan_confs(&scan);
     for (int i = 0; code == OK && i < store->path_count; i++)
         code = scan_folder(&scan, store->paths[i], 0);
     if (out->full)
@@ -279,6 +325,9 @@ void model_scan_free(struct store_list *list)
 {
     for (size_t i = 0; i < list->folder_count; i++)
         free(list->folders[i].path);
+    for (size_t i = 0; i < list->conf_count; i++)
+        free(list->confs[i].sections);
+    free(list->confs);
     free(list->folders);
     free(list->files);
     *list = (struct store_list){0};
@@ -290,6 +339,11 @@ bool model_scan_stale(const struct store_list *list)
     for (size_t i = 0; i < list->folder_count; i++) {
         file_identify(&now, list->folders[i].path);
         if (!file_same(&now, &list->folders[i].id))
+            return true;
+    }
+    for (size_t i = 0; i < list->conf_count; i++) {
+        file_identify(&now, list->confs[i].path);
+        if (!file_same(&now, &list->confs[i].id))
             return true;
     }
     for (size_t i = 0; i < list->count; i++) {

@@ -293,11 +293,9 @@ static bool store_same_info(const struct model_info *a, const struct model_info 
 enum error_code model_store_open(struct model **out, const struct model_entry *entry, struct error *err)
 {
     const struct store_file *file = (const struct store_file *)(const void *)entry;
-    const struct model_settings *settings =
-        file->section && file->section->has_settings ? &file->section->settings : NULL;
     if (entry->content)
-        return model_open_memory(out, entry->path, entry->content, (size_t)entry->bytes, settings, err);
-    enum error_code code = model_open(out, entry->path, settings, err);
+        return model_open_memory(out, entry->path, entry->content, (size_t)entry->bytes, &file->settings, err);
+    enum error_code code = model_open(out, entry->path, &file->settings, err);
     if (code != OK)
         return code;
     const struct file_id id = weights_id(model_weights(*out));

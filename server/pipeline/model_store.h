@@ -2,7 +2,8 @@
  * The search path: models_dir, else ./models and $XDG_DATA_HOME/restored/models; PREFIX/share/restored/models of the
  * installed program; /usr/share/restored/models; all with subfolders; then the starter models, which are part of the
  * program. A model's name is its file's name without the extension. config/models.conf (embedded) knows the official
- * files by name and SHA-256: aliases ("1.3"), where to get them, licence, settings such as slope and min_sizes.
+ * files by name and SHA-256: aliases ("1.3"), where to get them, licence, settings such as slope and min_sizes. A
+ * models.conf in a folder of the search path has such settings for the user's own files.
  * Thread-safety: a struct model_store may be shared by all workers (it locks); struct model_set belongs to one worker.
  */
 #ifndef SERVER_PIPELINE_MODEL_STORE_H

@@ -19,6 +19,7 @@ struct store_file {
     struct model_entry entry;            /* first: model_store_open goes from an entry to its file */
     struct file_id id;                   /* what was probed; zeros of an embedded one */
     const struct model_section *section; /* what models.conf knows of it, or NULL */
+    struct model_settings settings;      /* that it is opened with: its section's and the user's */
     bool unreadable;                     /* when it was hashed */
     atomic_bool replaced;                /* its path now has another file or none; holders of the model go on */
     pthread_mutex_t lock;                /* of the next two */
@@ -31,8 +32,18 @@ struct store_folder { /* that was scanned, or does not exist */
     struct file_id id;
 };
 
+/* A models.conf of the user's, or none, in a folder of the search path. */
+struct store_conf {
+    char path[1024];
+    struct file_id id;
+    struct model_section *sections;
+    size_t count;
+};
+
 /* What a scan of the folders found. */
 struct store_list {
+    struct store_conf *confs; /* one a folder of the search path */
+    size_t conf_count;
     struct store_file **files;
     size_t count;
     struct store_folder *folders;

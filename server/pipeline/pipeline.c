@@ -122,6 +122,16 @@ void restoration_note(struct restoration *r, const char *format, ...)
         memcpy(r->notes[r->note_count++], note, sizeof note);
 }
 
+/* Whether version is none, by the option or by the configuration. */
+static bool pipeline_without_faces(const struct restoration *r, const struct model_store *store)
+{
+    const struct model_entry *face = NULL;
+    struct error ignored = ERROR_INIT;
+    if (*r->options.version)
+        return strcmp(r->options.version, "none") == 0;
+    return model_store_resolve(store, ROLE_FACE, NULL, &face, &ignored) == OK && !face;
+}
+
 /* The models that the options ask for. NULL when none is needed or, for parser and upscaler, when there is none. */
 static enum error_code pipeline_models(const struct restoration *r, const struct model_store *store,
                                        const struct model_entry *model[ROLE_COUNT], struct error *err)
@@ -132,7 +142,7 @@ static enum error_code pipeline_models(const struct restoration *r, const struct
     bool faces = strcmp(o->version, "none") != 0 && o->faces != FACES_NONE;
     if (r->detect_only)
         return model_store_resolve(store, ROLE_DETECTOR, o->detector, &model[ROLE_DETECTOR], err);
-    if (o->faces == FACES_NONE && (strcmp(o->version, "none") != 0 || *o->detector)) {
+    if (o->faces == FACES_NONE && (*o->detector || !pipeline_without_faces(r, store))) {
         /* a detector would still say which faces there are, but nothing depends on it */
         struct error ignored = ERROR_INIT;
         code = model_store_resolve(store, ROLE_DETECTOR, o->detector, &model[ROLE_DETECTOR],

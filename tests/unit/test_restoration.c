@@ -268,7 +268,11 @@ static void test_formats(void **state)
     end(&r);
     r = run("rgba.png", OPTIONS("version", "none", "compat", "true"));
     assert_null(r->result->alpha);
+    assert_true(noted(r, "compat: the picture's transparency was dropped, as inference_gfpgan.py does"));
     assert_int_equal(r->options.bg_tile, 400);
+    end(&r);
+    r = run("picture.png", OPTIONS("version", "none", "compat", "true"));
+    assert_false(noted(r, "transparency")); /* there was none */
     end(&r);
     r = run("deep.png", OPTIONS("version", "none"));
     assert_int_equal(r->in_info.bits, 16);
@@ -499,13 +503,43 @@ static void test_seed(void **state)
     end(&e);
 }
 
+/* Whoever wants no faces gets none looked for, but where a detector is asked for. */
+static void test_no_detector(void **state)
+{
+    (void)state;
+    struct error err = ERROR_INIT;
+    struct restoration *r = run("picture.png", OPTIONS("version", "none", "faces", "none"));
+    assert_int_equal(r->face_count, 0);
+    assert_string_equal(r->model_names[ROLE_DETECTOR], "");
+    end(&r);
+    r = run("picture.png", OPTIONS("version", "none", "faces", "none", "detector", "detector"));
+    assert_int_equal(r->face_count, 1);
+    end(&r);
+    r = run("picture.png", OPTIONS("faces", "none"));
+    assert_int_equal(r->face_count, 1);
+    assert_string_equal(r->model_names[ROLE_DETECTOR], "detector");
+    end(&r);
+    /* the same where the configuration says version=none */
+    const struct model_defaults defaults = {.name = {"detector", "none", "parser", "srvgg_x2"}};
+    struct worker_context without = worker;
+    without.store = models_of(shared_fixtures(), &defaults);
+    r = begin("picture.png", OPTIONS("faces", "none"));
+    if (pipeline_run(r, &without, &err))
+        fail_msg("%s", err.text);
+    assert_int_equal(r->face_count, 0);
+    assert_string_equal(r->model_names[ROLE_DETECTOR], "");
+    end(&r);
+    model_store_destroy(&without.store);
+}
+
 int main(void)
 {
 #define CASE(test) cmocka_unit_test_teardown(test, reset)
     const struct CMUnitTest tests[] = {
-        CASE(test_default), CASE(test_choices),    CASE(test_detect_only),    CASE(test_aligned),
-        CASE(test_formats), CASE(test_face_files), CASE(test_format_weights), CASE(test_checks),
-        CASE(test_stopped), CASE(test_place),      CASE(test_weight),         CASE(test_seed),
+        CASE(test_default),     CASE(test_choices),    CASE(test_detect_only),    CASE(test_aligned),
+        CASE(test_formats),     CASE(test_face_files), CASE(test_format_weights), CASE(test_checks),
+        CASE(test_stopped),     CASE(test_place),      CASE(test_weight),         CASE(test_seed),
+        CASE(test_no_detector),
     };
     return cmocka_run_group_tests_name("restoration", tests, open_worker, close_worker);
 }
