@@ -16,6 +16,7 @@
 #   make bench-start  time from exec to ready, with files of the official sizes, cache cold and warm
 #   make check-long more of each, official sizes     make check-arm64  the CPU device's tests for aarch64, in qemu
 #   make check-torch  official sizes beside PyTorch; ARGS='--device vulkan:0 --precision fp16'
+#   make check-quality  figures of the starter models and the pipeline on ../shared; ARGS='--limit 8' for a quick look
 #   make mutate     which small mistakes no test notices; ARGS='--seed 2 --count 50 server/image'
 #   make check-reproducible  two folders, the same bytes
 #   make deps       install packages alone               make format   clang-format everything
@@ -216,6 +217,10 @@ check-long: deps-check
 PYTHON ?= python3
 check-torch: restored
 	@$(PYTHON) tests/bench/compare_torch.py ./restored $(ARGS)
+
+# How good the results are, from the built program. PYTHON needs numpy and PIL.
+check-quality: restored
+	@$(PYTHON) tests/quality/check_quality.py ./restored $(ARGS)
 
 # The CPU device as aarch64 has it, cross-built, under qemu-user. On Debian this needs `dpkg --add-architecture arm64`,
 # gcc-aarch64-linux-gnu, qemu-user, and for arm64: libmicrohttpd-dev libcurl4-gnutls-dev libgnutls28-dev libjansson-dev libpng-dev libjpeg-dev nettle-dev
@@ -430,5 +435,5 @@ clean:
 	rm -rf build build-* restored
 
 .SECONDARY:
-.PHONY: FORCE asan-server soak bench-http bench-jobs deb check-deb bench-health uninstall check-reproducible all mutate check-long check-torch check-arm64 bench bench-cpu bench-gpu bench-load bench-memory bench-start bench-store clean fuzz fuzz-run fuzz-replay fuzz-replay-run objects tests unit asan tsan clang shaders fixtures run check deps deps-check models sample san lint debug format figures install
+.PHONY: FORCE check-quality asan-server soak bench-http bench-jobs deb check-deb bench-health uninstall check-reproducible all mutate check-long check-torch check-arm64 bench bench-cpu bench-gpu bench-load bench-memory bench-start bench-store clean fuzz fuzz-run fuzz-replay fuzz-replay-run objects tests unit asan tsan clang shaders fixtures run check deps deps-check models sample san lint debug format figures install
 -include $(shell find $(BUILD) -name '*.d' -type f 2>/dev/null)

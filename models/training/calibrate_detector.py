@@ -10,7 +10,8 @@ import argparse
 import math
 
 from models.training import common, detector
-from models.training.eval_detector import THRESHOLD, Tally, load, scene
+from models.training.eval_detector import load, scene
+from models.training.tally import THRESHOLD, Tally
 
 
 def logit(p):
