@@ -309,7 +309,7 @@ static double strength_doubt(double quiet, double more, double blocks)
 /* How much of the picture stays in each cell; and how much detail the restoration adds, 0..1. */
 static double strength_judge(struct strength_work *w, double blocks)
 {
-    double sorted[STRENGTH_CELLS * STRENGTH_CELLS], mean = 0, picture = 0, restoration = 0;
+    double sorted[STRENGTH_CELLS * STRENGTH_CELLS], mean = 0, picture = 0, restoration = 0, pixels = 0;
     int n = 0;
     for (int i = 0; i < STRENGTH_CELLS * STRENGTH_CELLS; i++) {
         const struct strength_cell *cell = &w->cell[i / STRENGTH_CELLS][i % STRENGTH_CELLS];
@@ -318,6 +318,7 @@ static double strength_judge(struct strength_work *w, double blocks)
             continue;
         sorted[n++] = cell->difference;
         mean += cell->difference;
+        pixels += cell->count;
         picture += cell->picture;
         restoration += cell->restoration;
     }
@@ -326,8 +327,9 @@ static double strength_judge(struct strength_work *w, double blocks)
     qsort(sorted, (size_t)n, sizeof *sorted, strength_order);
     mean /= n;
     w->usual = sqrt(sorted[3 * n / 4]);
-    const double more = (picture - restoration) / (n * mean),
-                 doubt = strength_doubt(sorted[n / 4] / mean, more, blocks);
+    const double more = (picture - restoration) / (n * mean);
+    const double even = 1 - 0.95 * sqrt(n / pixels); /* of noise, the quarter's energy in cells of so few px */
+    const double doubt = strength_doubt(sorted[n / 4] / mean / fmax(even, 0.5), more, blocks);
     const double clean = strength_rise(strength_detail[0], strength_detail[1], more) *
                          (1 - strength_rise(strength_noise[0], strength_noise[1], doubt)) *
                          (1 - strength_rise(strength_blocks[0], strength_blocks[1], blocks));
