@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "runtime/base/mem.h"
 #include "server/cli/cli.h"
 #include "server/image/decoder_child.h"
 #include "server/suggest.h"
@@ -35,7 +34,6 @@ static void main_usage(FILE *out)
 int main(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "";
-    mem_keep_little();
     signal(SIGPIPE, SIG_IGN); /* a closed connection or pipe is an error of write(), not the end of the program */
     for (size_t i = 0; i < COMMAND_COUNT; i++)
         if (!strcmp(main_commands[i].name, name))

@@ -43,6 +43,15 @@ static void engine_shut(struct engine *engine)
     device_close(&engine->context.device);
 }
 
+/* A GPU's jobs are short, and fresh pages for each of their pictures would cost a part of them. Where processors compute,
+ * that is little beside the networks, and the pictures' memory is the networks' memory. */
+static bool engine_computes_here(const struct engine *engine)
+{
+    struct device_info info;
+    device_info(engine->context.device, &info);
+    return info.type == DEVICE_CPU || info.type == DEVICE_SOFTWARE;
+}
+
 /* Does nothing if it is open already. */
 static enum error_code engine_open(struct engine *engine, struct error *err)
 {
@@ -55,6 +64,8 @@ static enum error_code engine_open(struct engine *engine, struct error *err)
         engine_shut(engine);
         return code;
     }
+    if (engine_computes_here(engine))
+        mem_keep_little();
     model_set_budget(engine->context.models, engine->memory, engine->engines);
     engine_show(engine, engine->context.device);
     return OK;
