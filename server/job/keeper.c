@@ -657,7 +657,9 @@ enum error_code keeper_create(struct keeper **out, const struct keeper_settings 
     job_make_id(keeper->owner);
     pthread_mutex_init(&keeper->lock, NULL);
     pthread_cond_init(&keeper->changed, NULL);
-    enum error_code code = store_open(&keeper->store, settings->path, err);
+    enum error_code code = keeper_check_gone(settings->path, spool, err);
+    if (!code)
+        code = store_open(&keeper->store, settings->path, err);
     if (!code)
         code = keeper_recover(keeper, err);
     if (!code && pthread_create(&keeper->thread, NULL, keeper_main, keeper))

@@ -1,8 +1,10 @@
 #include "server/job/keeper_check.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "runtime/base/log.h"
 
@@ -64,6 +66,27 @@ static void check_file(void *context, const char *id, enum spool_kind kind)
     }
     spool_remove(check->spool, id, kind);
     check->removed++;
+}
+
+static void check_count(void *context, const char *id, enum spool_kind kind)
+{
+    (void)id;
+    (void)kind;
+    ++*(size_t *)context;
+}
+
+enum error_code keeper_check_gone(const char *path, struct spool *spool, struct error *err)
+{
+    struct stat stat;
+    size_t count = 0;
+    if (lstat(path, &stat) == 0 || errno != ENOENT)
+        return OK;
+    spool_each(spool, check_count, &count);
+    if (!count)
+        return OK;
+    error_set(err, ERROR_CORRUPT, "the store of jobs is gone, but files of its jobs are there (%zu)", count);
+    error_local(err, ": put %s back; or, to start with an empty one, move the folder spool beside it away, too", path);
+    return ERROR_CORRUPT;
 }
 
 enum error_code keeper_check(struct store *store, struct spool *spool, struct error *err)

@@ -6,6 +6,10 @@
 #include "server/store/spool.h"
 #include "server/store/store.h"
 
+/* Before the store in this file is opened: ERROR_CORRUPT where it is gone and files of its jobs are there. A new, empty
+ * one would have them removed, and its own could not be put back any more. */
+enum error_code keeper_check_gone(const char *path, struct spool *spool, struct error *err) MUST_CHECK;
+
 /* Removes files that no job has, and tells of jobs that lack theirs: a waiting one will fail, and the result of one
  * that is done is gone. ERROR_NO_MEMORY, and the errors of store_files. */
 enum error_code keeper_check(struct store *store, struct spool *spool, struct error *err) MUST_CHECK;

@@ -142,7 +142,7 @@ static enum error_code store_make_missing(struct store *store, struct error *err
     }
     if (orphan) { /* SQLite would take it for the new file's */
         error_set(err, ERROR_CORRUPT, "the store of jobs is gone, but its journal is there");
-        error_local(err, ": put %s back, or move %s-wal away", store->path, store->path);
+        error_local(err, ": %s-wal. Put the store back", store->path);
         return ERROR_CORRUPT;
     }
     enum error_code code = store_make(store, err);
@@ -162,14 +162,14 @@ static enum error_code store_check_tables(struct store *store, struct error *err
         return code;
     if (application != STORE_APPLICATION || version < 1) {
         error_set(err, ERROR_CORRUPT, "the store of jobs is another program's file, or damaged");
-        error_local(err, ": %s. It is left as it is; move it away to start with an empty one", store->path);
+        error_local(err, ": %s. It is left as it is", store->path);
         return ERROR_CORRUPT;
     }
     if (version > STORE_SQL_VERSION) {
         error_set(err, ERROR_UNSUPPORTED,
                   "the store of jobs was written by a newer version of this program (format %lld; this one knows %d)",
                   (long long)version, STORE_SQL_VERSION);
-        error_local(err, ": %s. Use that version, or move the file away to start with an empty one", store->path);
+        error_local(err, ": %s. Use that version", store->path);
         return ERROR_UNSUPPORTED;
     }
     const int expected = sizeof store_sql_schema / sizeof *store_sql_schema;
@@ -240,6 +240,9 @@ enum error_code store_open(struct store **out, const char *path, struct error *e
         sqlite3_db_config(store->write.db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0, NULL);
     if (!code)
         code = store_count_ended(store, err);
+    if (code == ERROR_CORRUPT || code == ERROR_UNSUPPORTED)
+        error_local(err, ". To start with an empty one, move %s* and the folder spool beside it away, all together",
+                    path);
     if (code)
         store_close(out);
     return code;

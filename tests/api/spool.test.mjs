@@ -162,3 +162,48 @@ test('without a folder for it large bodies stay in memory, and the log says so',
     await server.stop();
   }
 });
+
+test('a store that is gone or cannot be used: the start is refused with what to do, and no file of a job is lost', { timeout: 300000 }, async (context) => {
+  const args = ['--state_dir', state('d'), '--drain_seconds', '0'], aside = state('aside');
+  let server = await start({ context, args });
+  const accepted = await post(server, '/v1/restore', { picture: png(300, 200), fields: { async: 'true', ...plain } });
+  const job = accepted.headers.get('location');
+  await until('the job', async () => (await get(server, job)).json.state === 'done');
+  const bytes = Buffer.from(await (await fetch(`${server.url}${job}/result`)).arrayBuffer());
+  await server.stop();
+  const kept = files('d'), db = path.join(state('d'), 'jobs.db');
+  assert.deepEqual(kept.map((name) => path.extname(name) || name), ['.output', 'lock']);
+  const refused = (...said) => {
+    const { status, stderr } = spawnSync(binary, ['serve', ...ownModels, '--listen', '127.0.0.1:0', ...args], { encoding: 'utf8', timeout: 60000 });
+    assert.equal(status, 1, stderr);
+    for (const text of said) assert.ok(stderr.includes(text), `${stderr}\nlacks: ${text}`);
+    assert.deepEqual(files('d'), kept);
+  };
+  const moveBoth = `To start with an empty one, move ${db}* and the folder spool beside it away, all together`;
+  const whole = fs.readFileSync(db), version = 60; // user_version's place in the file
+  const newer = Buffer.from(whole);
+  newer.writeUInt32BE(newer.readUInt32BE(version) + 1, version);
+  fs.writeFileSync(db, newer);
+  refused('written by a newer version', 'Use that version', moveBoth);
+  fs.writeFileSync(db, Buffer.concat([whole.subarray(0, 100), Buffer.alloc(whole.length - 100, 0x55)]));
+  refused('the store of jobs is damaged', moveBoth);
+  fs.writeFileSync(db, whole);
+  // only the store is moved away, twice, since the first try must not have made a new one
+  fs.mkdirSync(aside);
+  fs.renameSync(db, path.join(aside, 'jobs.db'));
+  for (let i = 0; i < 2; i++) refused('the store of jobs is gone, but files of its jobs are there (1)', `put ${db} back`, 'move the folder spool beside it away, too');
+  assert.ok(!fs.existsSync(db));
+  // both are moved away: an empty store
+  fs.renameSync(path.join(state('d'), 'spool'), path.join(aside, 'spool'));
+  server = await start({ context, args });
+  assert.equal((await fetch(server.url + job)).status, 404);
+  await server.stop();
+  // and both are put back
+  fs.rmSync(state('d'), { recursive: true });
+  fs.renameSync(aside, state('d'));
+  server = await start({ context, args });
+  const again = await fetch(`${server.url}${job}/result`);
+  assert.equal(again.status, 200);
+  assert.ok(Buffer.from(await again.arrayBuffer()).equals(bytes));
+  await server.stop();
+});
