@@ -523,12 +523,15 @@ static void test_no_detector(void **state)
     const struct model_defaults defaults = {.name = {"detector", "none", "parser", "srvgg_x2"}};
     struct worker_context without = worker;
     without.store = models_of(shared_fixtures(), &defaults);
+    if (model_set_create(&without.models, without.store, without.device, &err))
+        fail_msg("%s", err.text);
     r = begin("picture.png", OPTIONS("faces", "none"));
     if (pipeline_run(r, &without, &err))
         fail_msg("%s", err.text);
     assert_int_equal(r->face_count, 0);
     assert_string_equal(r->model_names[ROLE_DETECTOR], "");
     end(&r);
+    model_set_destroy(&without.models);
     model_store_destroy(&without.store);
 }
 
