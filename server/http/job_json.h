@@ -6,6 +6,7 @@
 #include <jansson.h>
 
 #include "server/http/request.h"
+#include "server/job/keeper_look.h"
 
 /* A job with everything that is known of it; a new reference, NULL when memory runs out. */
 json_t *job_json(const struct request *request, const struct keeper_view *view);

@@ -240,7 +240,7 @@ static void metrics_print_kept(FILE *out, struct keeper *keeper)
 {
     struct store_counts counts = {0};
     struct error ignored = ERROR_INIT;
-    if (keeper && store_count(keeper_store(keeper), NULL, NULL, &counts, &ignored))
+    if (keeper && keeper_look_count(keeper, NULL, NULL, &counts, &ignored))
         counts = (struct store_counts){0};
     metrics_print_family(out, "async_jobs", "gauge", "Asynchronous jobs that are kept.");
     for (int state = 0; state < STORE_STATES; state++)

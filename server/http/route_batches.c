@@ -12,7 +12,7 @@ static enum MHD_Result route_batch_show(struct request *request, struct error *e
     const char *name = request->parts.id;
     uint64_t total = 0;
     if (!upload_is_batch(name) ||
-        store_count(keeper_store(request->server->keeper), name, route_jobs_token(request), &counts, err))
+        keeper_look_count(request->server->keeper, name, route_jobs_token(request), &counts, err))
         return route_jobs_fail(request, err->code ? reply_for(err->code) : REPLY_NOT_FOUND, err);
     for (int state = 0; state < STORE_STATES; state++)
         total += counts.jobs[state];

@@ -115,7 +115,7 @@ static void route_events_tell_all(struct stream *stream, uint64_t id)
     struct error ignored = ERROR_INIT;
     bool more;
     const struct store_filter filter = {.token = stream->all ? NULL : stream->token, .limit = LIST_MOST};
-    (void)!store_list(keeper_store(stream->request->server->keeper), &filter, route_events_add, &list, &more, &ignored);
+    (void)!keeper_look_list(stream->request->server->keeper, &filter, route_events_add, &list, &more, &ignored);
     while (list.count-- > 0)
         route_events_say(stream, id, list.names[list.count], list.rows[list.count]);
 }

@@ -245,17 +245,19 @@ enum MHD_Result route_job(struct request *request)
 bool route_job_find(struct request *request, struct store_job *row, enum MHD_Result *result)
 {
     struct error err = ERROR_INIT;
-    bool found = false;
     const char *token = route_jobs_token(request), *id = request->parts.id;
     if (!route_jobs_there(request, &err)) {
         *result = route_jobs_fail(request, REPLY_UNAVAILABLE, &err);
         return false;
     }
-    enum error_code code = store_get(keeper_store(request->server->keeper), id, row, &found, &err);
-    if (!code && found && (!token || !strcmp(token, row->token)))
+    struct keeper_view view;
+    enum error_code code = keeper_look(request->server->keeper, id, &view, &err);
+    *row = view.job;
+    if (!code && (!token || !strcmp(token, row->token)))
         return true;
     store_job_clear(row);
-    *result = code ? route_jobs_fail(request, reply_for(code), &err) : route_jobs_missing(request, id);
+    *result = code && code != ERROR_NOT_FOUND ? route_jobs_fail(request, reply_for(code), &err)
+                                              : route_jobs_missing(request, id);
     return false;
 }
 
@@ -507,7 +509,7 @@ enum MHD_Result route_jobs(struct request *request)
     if (list.err.code)
         return route_jobs_fail(request, REPLY_BAD_REQUEST, &list.err);
     list.jobs = json_array();
-    if (store_list(keeper_store(request->server->keeper), &list.filter, job_list_add, &list, &more, &list.err)) {
+    if (keeper_look_list(request->server->keeper, &list.filter, job_list_add, &list, &more, &list.err)) {
         json_decref(list.jobs);
         return route_jobs_fail(request, reply_for(list.err.code), &list.err);
     }

@@ -46,6 +46,7 @@ struct job {
     struct estimate estimate;   /* set before it is queued */
     int device;                 /* where it ran last; negative: nowhere yet */
     _Atomic int64_t running_ns; /* when it began there */
+    _Atomic int64_t begun_ms;   /* when it first began on a device, as job_clock tells it; 0: not yet */
 
     struct events *events; /* NULL: nobody is told; see events_follow */
     double progress;       /* last told; this and the next are the working thread's */

@@ -339,6 +339,7 @@ static enum error_code keeper_keep_output(struct keeper *keeper, struct running 
         running->give_back = true;
     if (running->give_back)
         return OK;
+    row->started = job ? atomic_load(&job->begun_ms) : 0;
     row->finished = job_clock();
     row->expires = row->finished + keeper->settings.result_seconds * 1000;
     row->state = state == JOB_DONE ? STORE_DONE : state == JOB_CANCELLED ? STORE_CANCELLED : STORE_FAILED;
@@ -722,62 +723,37 @@ void keeper_ticket_clear(struct keeper_ticket *ticket)
     body_clear(&ticket->body);
 }
 
-/* Of a job at work, under the lock. */
-static void keeper_look_running(struct keeper *keeper, const struct job *job, struct keeper_view *out)
+enum error_code keeper_begun(struct keeper *keeper, struct keeper_begun **out, size_t *count, struct error *err)
 {
-    struct event now;
-    size_t before;
-    double wait = 0;
-    events_describe(&now, job, EVENT_STAGE);
-    out->stage = (int)now.stage;
-    out->tiles_done = now.tiles_done;
-    out->tiles_total = now.tiles_total;
-    out->faces_done = now.faces_done;
-    out->faces_total = now.faces_total;
-    out->progress = now.progress;
-    out->left = now.seconds_left;
-    if (now.state == JOB_QUEUED && worker_pool_position(keeper->pool, job, &before, &wait)) {
-        out->left = wait + job->estimate.seconds;
-        out->position = before;
-        out->running = false; /* it is about to: for those who look, it waits */
-        out->job.state = STORE_QUEUED;
-        out->job.started = 0;
-    }
+    *count = 0;
+    pthread_mutex_lock(&keeper->lock);
+    *out = mem_calloc((size_t)keeper->running_count + 1, sizeof **out);
+    for (const struct running *at = keeper->running; at && *out; at = at->next)
+        if (at->job && ((*out)[*count].started = keeper_started(at->job)))
+            memcpy((*out)[(*count)++].id, at->row.id, sizeof at->row.id);
+    pthread_mutex_unlock(&keeper->lock);
+    return *out ? OK : error_set(err, ERROR_NO_MEMORY, "no memory for a list of jobs");
 }
 
-enum error_code keeper_look(struct keeper *keeper, const char *id, struct keeper_view *out, struct error *err)
+int64_t keeper_started(const struct job *job)
 {
-    bool found = false;
-    double seconds = 0;
-    memset(out, 0, sizeof *out);
-    out->left = -1;
-    enum error_code code = store_get(keeper->store, id, &out->job, &found, err);
-    if (!code && !found)
-        code = error_set(err, ERROR_NOT_FOUND, "there is no job %s", id);
-    if (code)
-        return code;
-    if (out->job.state == STORE_QUEUED) {
-        code = store_position(keeper->store, id, &out->position, &seconds, &found, err);
-        out->position += queue_depth(worker_pool_queue(keeper->pool));
-        if (found)
-            out->left = worker_pool_seconds(keeper->pool, seconds) + out->job.seconds;
-    } else if (out->job.state == STORE_RUNNING) {
-        pthread_mutex_lock(&keeper->lock);
-        for (struct running *at = keeper->running; at; at = at->next)
-            if (at->job && !strcmp(at->row.id, id)) {
-                out->running = true;
-                keeper_look_running(keeper, at->job, out);
-            }
-        pthread_mutex_unlock(&keeper->lock);
-    }
-    if (code)
-        keeper_view_clear(out);
-    return code;
+    return atomic_load(&job->state) == JOB_QUEUED ? 0 : atomic_load(&job->begun_ms);
 }
 
-void keeper_view_clear(struct keeper_view *view)
+struct job *keeper_hold(struct keeper *keeper, const char *id)
 {
-    store_job_clear(&view->job);
+    struct job *job = NULL;
+    pthread_mutex_lock(&keeper->lock);
+    for (const struct running *at = keeper->running; at; at = at->next)
+        if (at->job && !strcmp(at->row.id, id))
+            job = job_hold(at->job);
+    pthread_mutex_unlock(&keeper->lock);
+    return job;
+}
+
+struct worker_pool *keeper_pool(struct keeper *keeper)
+{
+    return keeper->pool;
 }
 
 struct store *keeper_store(struct keeper *keeper)

@@ -74,22 +74,22 @@ void keeper_ticket_clear(struct keeper_ticket *ticket);
 /* --- what there is -------------------------------------------------------------------------------------------------
  */
 
-/* What is known of a job now. */
-struct keeper_view {
-    struct store_job job; /* the row as it was committed; one that is claimed and still waits for a device is queued */
-    bool running;         /* the following are of a job at work here */
-    int stage, tiles_done, tiles_total, faces_done, faces_total;
-    double progress;   /* 0 to 1 */
-    double left;       /* seconds, of a waiting or running job; negative: unknown */
-    uint64_t position; /* jobs before it, of a waiting one */
-    char device[32];
+/* For keeper_look.h, which says how the jobs are: in the store a claimed job runs, and which of these have begun on a
+ * device, and when, is known here alone. free(). */
+struct keeper_begun {
+    char id[33];
+    int64_t started;
 };
-/* ERROR_NOT_FOUND: there is no such job. The caller clears it. */
-enum error_code keeper_look(struct keeper *keeper, const char *id, struct keeper_view *out,
-                            struct error *err) MUST_CHECK;
-void keeper_view_clear(struct keeper_view *view);
+enum error_code keeper_begun(struct keeper *keeper, struct keeper_begun **out, size_t *count,
+                             struct error *err) MUST_CHECK;
+/* The same of one job; 0: it waits. */
+int64_t keeper_started(const struct job *job);
+/* A claimed job, with a reference of the caller's own; NULL: there is none of this id. */
+struct job *keeper_hold(struct keeper *keeper, const char *id);
 
-/* The store and the spool, to read from. */
+struct worker_pool *keeper_pool(struct keeper *keeper);
+/* The store and the spool, to read from. The store's rows of jobs that have not ended are to be seen through
+ * keeper_look.h. */
 struct store *keeper_store(struct keeper *keeper);
 struct spool *keeper_spool(struct keeper *keeper);
 

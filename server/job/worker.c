@@ -210,6 +210,8 @@ static enum error_code worker_run_here(struct worker *worker, struct job *job, s
     devices_begin(devices, device, job->id);
     job->device = device;
     atomic_store(&job->running_ns, job_now());
+    if (!atomic_load(&job->begun_ms))
+        atomic_store(&job->begun_ms, job_clock());
     atomic_store(&job->state, JOB_RUNNING);
     events_started(job);
 

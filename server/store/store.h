@@ -83,8 +83,8 @@ enum error_code store_claim(struct store *store, const char *owner, int64_t now,
 enum error_code store_renew(struct store *store, const char *id, const char *owner, int attempts, int64_t lease,
                             bool *held, bool *cancel, struct error *err) MUST_CHECK;
 
-/* It has ended: state, finished, expires, output_bytes, report, parts and error of `job` are stored. *held false: it
- * was not this owner's any more, and nothing was stored. */
+/* It has ended: state, started, finished, expires, output_bytes, report, parts and error of `job` are stored. *held
+ * false: it was not this owner's any more, and nothing was stored. */
 enum error_code store_finish(struct store *store, const struct store_job *job, const char *owner, bool *held,
                              struct error *err) MUST_CHECK;
 
@@ -127,6 +127,8 @@ struct store_filter {
     int64_t since;     /* created at this time or later */
     char after[33];    /* go on behind this job: the last of the page before; "": from the start */
     int limit;
+    bool (*keep)(void *context, struct store_job *job); /* NULL: all; else these alone, as it leaves them */
+    void *keep_context;
 };
 
 /* Jobs, newest first, without report and parts. Each is the function's only during the call. ERROR_INVALID: `after` is

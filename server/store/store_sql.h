@@ -145,7 +145,7 @@ static const char *const store_sql[STORE_STATEMENTS] = {
     [STORE_RENEW] = "UPDATE jobs SET lease = $4 WHERE id = $1 AND owner = $2 AND attempts = $3 AND state = 1"
                     " RETURNING cancel",
     [STORE_FINISH] = "UPDATE jobs SET state = $4, finished = $5, expires = $6, output_bytes = $7, error = $8,"
-                     " cancel = 0, owner = '', lease = 0"
+                     " started = $9, cancel = 0, owner = '', lease = 0"
                      " WHERE id = $1 AND owner = $2 AND attempts = $3 AND state = 1 RETURNING number",
     [STORE_RESULT] = "INSERT INTO results (job, report, parts) VALUES ($1, $2, $3)",
     /* state = cancel: one that was to stop does not wait again, but stays at work with its lease over, so that the next

@@ -468,8 +468,8 @@ enum error_code store_finish(struct store *store, const struct store_job *job, c
     if (code)
         return code;
     struct query query =
-        query_start(&store->write, STORE_FINISH, err, "ttiiiiit", job->id, owner, (int64_t)job->attempts,
-                    (int64_t)job->state, job->finished, job->expires, bytes, job->error);
+        query_start(&store->write, STORE_FINISH, err, "ttiiiiiti", job->id, owner, (int64_t)job->attempts,
+                    (int64_t)job->state, job->finished, job->expires, bytes, job->error, job->started);
     const bool row = query_row(&query);
     const int64_t number = row ? sqlite3_column_int64(query.s, 0) : 0;
     code = query_end(&query);
@@ -648,17 +648,17 @@ enum error_code store_list(struct store *store, const struct store_filter *filte
     pthread_mutex_lock(&store->lock);
     enum error_code code = *filter->after ? store_after(store, filter->after, &created, &number, err) : OK;
     if (!code) {
-        struct query query =
-            query_start(&store->read, store_of(STORE_LIST, filter->token, filter->batch), err, "ttiiiii", filter->token,
-                        filter->batch, states, filter->since, created, number, (int64_t)filter->limit + 1);
-        for (int i = 0; query_row(&query); i++) {
+        struct query query = query_start(&store->read, store_of(STORE_LIST, filter->token, filter->batch), err,
+                                         "ttiiiii", filter->token, filter->batch, states, filter->since, created,
+                                         number, filter->keep ? INT64_MAX : (int64_t)filter->limit + 1);
+        for (int i = 0; !*more && query_row(&query);) {
             struct store_job job;
-            if (i >= filter->limit) {
-                *more = true;
-                break;
-            }
-            if (query_job(&query, &job) && !query.code) /* a damaged row is nobody's */
+            const bool sane = query_job(&query, &job) && !query.code; /* a damaged row is nobody's */
+            const bool kept = !sane || !filter->keep || filter->keep(filter->keep_context, &job);
+            *more = kept && i >= filter->limit;
+            if (sane && kept && !*more)
                 each(context, &job);
+            i += kept;
             store_job_clear(&job);
         }
         code = query_end(&query);

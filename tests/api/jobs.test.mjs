@@ -229,6 +229,46 @@ describe('one server', () => {
   });
 });
 
+test('a job waits until it begins on a device, for whoever looks', { timeout: 600000 }, async (context) => {
+  const server = await start({ context, args: ['--drain_seconds', '0'] }), ids = [];
+  for (let i = 0; i < 4; i++) ids.push((await submit(server, big, { ...slow, batch: 'b2' })).json.id);
+  const look = async () => (await Promise.all(ids.map((id) => job(server, id)))).map(({ id, state, started, attempts }) => ({ id, state, started, attempts }));
+  const list = async (query) => (await get(server, `/v1/jobs?batch=b2&${query}`)).json;
+  // the waiting ones are at hand (claimed, in memory); views between which nothing changed must agree
+  const same = await until('views between which no job began', async () => {
+    const depth = (await metrics(server)).get('restored_queue_depth'), before = await look();
+    const views = { all: await list(''), queued: await list('state=queued'), running: await list('state=running'), page: await list('state=queued&limit=1'), batch: (await get(server, '/v1/batches/b2')).json, metrics: await metrics(server) };
+    const waits = before.filter(({ state }) => state === 'queued');
+    return depth > 0 && waits.length > 0 && waits.length < 4 && JSON.stringify(await look()) === JSON.stringify(before) && { ...views, before, waits, runs: before.filter(({ state }) => state === 'running') };
+  });
+  const { before, waits, runs } = same, rows = ({ jobs }) => jobs.map(({ id, state, started, attempts }) => ({ id, state, started, attempts })).reverse();
+  assert.equal(waits.length + runs.length, 4);
+  assert.ok(waits.every(({ started, attempts }) => started === null && attempts === 0) && runs.every(({ started, attempts }) => started && attempts === 1), JSON.stringify(before));
+  assert.deepEqual(rows(same.all), before);
+  assert.deepEqual(rows(same.queued), waits);
+  assert.deepEqual(rows(same.running), runs);
+  assert.deepEqual(rows(same.page), waits.slice(-1));
+  assert.equal(same.page.next !== null, waits.length > 1);
+  assert.deepEqual([same.batch.queued, same.batch.running], [waits.length, runs.length]);
+  assert.deepEqual(['queued', 'running'].map((state) => same.metrics.get(`restored_async_jobs{state="${state}"}`)), [waits.length, runs.length]);
+  assert.ok(same.metrics.get('restored_async_oldest_seconds') > 0);
+  assert.match((await get(server, `/v1/jobs/${waits.at(-1).id}/result`)).json.detail, /^the job waits/i);
+
+  // one that begins later says when it did, one that never begins says nothing
+  const [never, last] = waits.length > 1 ? [waits[0].id, waits.at(-1).id] : [null, waits[0].id];
+  const from = Date.now();
+  assert.equal((await job(server, last)).state, 'queued');
+  if (never) await remove(server, `/v1/jobs/${never}`);
+  for (const { id } of before) if (id !== last && id !== never) await remove(server, `/v1/jobs/${id}`);
+  const begun = await until('the last one at work', async () => { const now = await job(server, last); return now.state === 'running' && now; });
+  assert.ok(Date.parse(begun.started) >= from, `${begun.started} ${from}`);
+  await remove(server, `/v1/jobs/${last}`);
+  const over = await ended(server, last, 'cancelled');
+  assert.equal(over.started, begun.started);
+  if (never) assert.equal((await ended(server, never, 'cancelled')).started, null);
+  await server.stop();
+});
+
 test('a restart: what waited and what ran goes on, in order; results stay', { timeout: 600000 }, async (context) => {
   const state = folder(context), args = ['--state_dir', state, '--drain_seconds', '0'];
   let server = await start({ context, args });
@@ -257,7 +297,7 @@ test('kill -9 loses nothing; three times at the same picture, and it is failed',
   const poison = (await submit(server, big, slow)).json.id, others = [];
   await until('a running job', async () => (await job(server, poison)).stage === 'background');
   for (let i = 0; i < 3; i++) others.push((await submit(server, big, slow)).json.id);
-  await until('the others at hand', async () => (await Promise.all(others.map((id) => job(server, id)))).every(({ attempts }) => attempts === 1));
+  await until('the others at hand', async () => (await metrics(server)).get('restored_queue_depth') === 3);
   for (let i = 1; i <= 3; i++) {
     await until('a running job', async () => (await job(server, poison)).stage === 'background');
     assert.equal((await job(server, poison)).attempts, i);
