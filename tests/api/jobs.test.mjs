@@ -287,7 +287,8 @@ test('a restart: what waited and what ran goes on, in order; results stay', { ti
   for (const id of ids) done.push(await ended(server, id));
   for (const id of ids) assert.ok((await result(server, id)).equals(bytes));
   const starts = done.map(({ started }) => started);
-  assert.deepEqual(starts, [...starts].sort());
+  // of those at hand (six at most) the first whose picture is read begins; another comes to hand when one has ended
+  starts.forEach((at, k) => assert.ok(starts.slice(0, k).filter((earlier) => earlier <= at).length >= k - 5, `${k}: ${starts}`));
   await server.stop();
 });
 
