@@ -82,7 +82,7 @@ test('bash completes commands, options and their values', () => {
   for (const words of [['--log_format', 'j'], ['--log_format', '=', 'j']]) assert.deepEqual(complete('serve', ...words), ['json']);
   assert.deepEqual(complete('serve', '--log_level', '='), ['debug', 'info', 'warn', 'error']);
   assert.deepEqual(complete('serve', '--vulkan_chain', ''), ['true', 'false']);
-  assert.deepEqual(complete('restore', '--ext', ''), ['auto', 'png', 'jpg']);
+  assert.deepEqual(complete('restore', '--ext', ''), ['auto', 'png', 'jpg', 'webp', 'tiff', 'avif', 'jxl']);
   assert.deepEqual(complete('serve', '--config', 'restored.c'), ['restored.conf']);
   assert.deepEqual(complete('restore', 'models.'), ['models.conf']);
   assert.deepEqual(complete('models', 'g'), ['get']);

@@ -78,6 +78,8 @@ static void what_belongs_together_stays(void **state)
         assert_int_equal(has_file(spool, digit, SPOOL_INPUT), digit != 'c' && digit != 'd');
         assert_int_equal(store_get(store, id_of(digit), &job, &found, &err), OK);
         assert_int_equal(found, digit != 'c');
+        if (found)
+            store_job_clear(&job);
     }
     assert_false(has_file(spool, 'b', SPOOL_OUTPUT));
     store_close(&store);
