@@ -484,7 +484,7 @@ void config_apply(const struct config *config)
 
 /* A folder of ours: the configured one, else one named restored in $variable, else in ~/home. */
 static const char *config_folder(const char *configured, const char *variable, const char *in_home, const char *what,
-                                 char *out, size_t size)
+                                 unsigned mode, char *out, size_t size)
 {
     const char *xdg = getenv(variable), *home = getenv("HOME");
     int n;
@@ -497,7 +497,7 @@ static const char *config_folder(const char *configured, const char *variable, c
     else
         return NULL;
     struct error err = ERROR_INIT;
-    if (n < 0 || (size_t)n >= size || file_make_folders(out, &err)) {
+    if (n < 0 || (size_t)n >= size || file_make_folders(out, mode, &err)) {
         log_event(LOG_WARN, "folder", "text=\"no folder for %s: %s\"", what, err.code ? err.text : "path too long");
         return NULL;
     }
@@ -506,10 +506,10 @@ static const char *config_folder(const char *configured, const char *variable, c
 
 const char *config_cache_dir(const struct config *config, char *out, size_t size)
 {
-    return config_folder(config->cache_dir, "XDG_CACHE_HOME", ".cache", "compiled pipelines", out, size);
+    return config_folder(config->cache_dir, "XDG_CACHE_HOME", ".cache", "compiled pipelines", 0777, out, size);
 }
 
 const char *config_state_dir(const struct config *config, char *out, size_t size)
 {
-    return config_folder(config->state_dir, "XDG_STATE_HOME", ".local/state", "asynchronous jobs", out, size);
+    return config_folder(config->state_dir, "XDG_STATE_HOME", ".local/state", "asynchronous jobs", 0700, out, size);
 }

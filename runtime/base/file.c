@@ -225,7 +225,7 @@ enum error_code file_write(const char *path, const void *data, size_t size, stru
     return OK;
 }
 
-enum error_code file_make_folders(const char *path, struct error *err)
+enum error_code file_make_folders(const char *path, unsigned mode, struct error *err)
 {
     char copy[4096];
     size_t n = strlen(path);
@@ -237,7 +237,7 @@ enum error_code file_make_folders(const char *path, struct error *err)
             continue;
         char keep = copy[i];
         copy[i] = '\0';
-        if (mkdir(copy, 0777) != 0 && errno != EEXIST)
+        if (mkdir(copy, mode) != 0 && errno != EEXIST)
             return error_set(err, ERROR_IO, "%s: %s", copy, strerror(errno));
         copy[i] = keep;
     }

@@ -47,7 +47,7 @@ void file_expect(const struct file *file);
  * unchanged. */
 enum error_code file_write(const char *path, const void *data, size_t size, struct error *err) MUST_CHECK;
 
-/* Creates a folder and those above it (mode 0777 less the umask). OK when it exists already. */
-enum error_code file_make_folders(const char *path, struct error *err) MUST_CHECK;
+/* Creates a folder and those above it (of this mode less the umask). OK when it exists already. */
+enum error_code file_make_folders(const char *path, unsigned mode, struct error *err) MUST_CHECK;
 
 #endif

@@ -370,7 +370,8 @@ void vk_pipeline_save(struct vk_device *device)
         char folder[sizeof pipelines->file];
         memcpy(folder, pipelines->file, sizeof folder);
         *strrchr(folder, '/') = 0;
-        if (file_make_folders(folder, &err) != OK || file_write(pipelines->file, bytes, sizeof head + size, &err) != OK)
+        if (file_make_folders(folder, 0777, &err) != OK ||
+            file_write(pipelines->file, bytes, sizeof head + size, &err) != OK)
             log_event(LOG_WARN, "pipeline-cache-not-written", "reason=\"%s\"", err.text);
         else
             log_event(LOG_DEBUG, "pipeline-cache", "pipelines=%u bytes=%zu", pipelines->kept.count, size);

@@ -230,7 +230,7 @@ static void tune_save(struct vk_device *device)
         char folder[sizeof tunes->file];
         memcpy(folder, tunes->file, sizeof folder);
         *strrchr(folder, '/') = 0;
-        if (file_make_folders(folder, &err) != OK || file_write(tunes->file, text, size, &err) != OK)
+        if (file_make_folders(folder, 0777, &err) != OK || file_write(tunes->file, text, size, &err) != OK)
             log_event(LOG_WARN, "tiles-not-written", "reason=\"%s\"", err.text);
     }
     free(text);

@@ -14,7 +14,7 @@ static enum error_code bench_keep_keep_write(const char *folder, const char *mod
     const char *name = strrchr(model, '/') ? strrchr(model, '/') + 1 : model;
     if (snprintf(path, sizeof path, "%s/%s.%s", folder, name, part) >= (int)sizeof path)
         return error_set(err, ERROR_INVALID, "--keep: the folder's name is too long");
-    enum error_code code = file_make_folders(folder, err);
+    enum error_code code = file_make_folders(folder, 0777, err);
     return code ? code : file_write(path, data, size, err);
 }
 

@@ -75,7 +75,7 @@ static enum error_code cli_output_try(const char *folder, struct error *err)
 {
     char path[OUTPUT_PATH];
     struct error local = ERROR_INIT;
-    if (file_make_folders(folder, &local))
+    if (file_make_folders(folder, 0777, &local))
         return error_set(err, ERROR_IO, "the results cannot be written: %s", local.text);
     if (snprintf(path, sizeof path, "%s/.restored-%ld.part", folder, (long)getpid()) >= (int)sizeof path)
         return error_set(err, ERROR_INVALID, "the path of %s is too long", folder);
@@ -131,7 +131,7 @@ static enum error_code cli_output_write(const char *path, const void *data, size
     if (!stat(path, &a) && !stat(input, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino)
         return error_set(err, ERROR_INVALID, "the result would overwrite the input; choose another place with -o");
     snprintf(folder, sizeof folder, "%.*s", (int)(cli_output_last(path) - path), path);
-    enum error_code code = *folder ? file_make_folders(folder, err) : OK;
+    enum error_code code = *folder ? file_make_folders(folder, 0777, err) : OK;
     return code ? code : file_write(path, data, bytes, err);
 }
 

@@ -277,7 +277,7 @@ static enum error_code download_room(const struct download *download, uint64_t h
 enum error_code download_get(struct download *download, struct error *err)
 {
     char path[PATH_MAX], part[PATH_MAX];
-    enum error_code code = file_make_folders(download->folder, err);
+    enum error_code code = file_make_folders(download->folder, 0777, err);
     if (code)
         return code;
     if (!download_path(download, "", path) || !download_path(download, ".part", part))

@@ -128,7 +128,7 @@ void speed_save(struct speed_table *table, bool now)
         table->saved_ms = ms;
     }
     pthread_mutex_unlock(&table->lock);
-    if (text && (file_make_folders(table->folder, &err) || file_write(table->path, text, used, &err)))
+    if (text && (file_make_folders(table->folder, 0777, &err) || file_write(table->path, text, used, &err)))
         log_event(LOG_DEBUG, "speed", "reason=\"%s\"", err.text); /* it is measured again next time */
     free(text);
 }

@@ -57,15 +57,17 @@ void worker_pool_end(struct worker_pool *pool, struct job *job, enum error_code 
     enum job_state state = worker_pool_outcome(job, code);
     atomic_store(&job->state, state);
     stats_record(&pool->stats, job);
+    /* what the keeper puts back into the store */
+    const bool later = job->accepted && state == JOB_CANCELLED && atomic_load(&job->stop) == ERROR_BUSY;
     struct log_line line;
     log_begin(&line, state == JOB_FAILED ? LOG_WARN : LOG_INFO, "job");
     log_add(&line, "id=%s", job->id);
     if (*job->token)
         log_add(&line, "token=%s", job->token);
     const struct restoration *r = job->restoration;
-    log_add(&line, "state=%s wait_ms=%.0f ms=%.0f faces=%d tiles=%d device=%s code=%s text=\"%s\"", names[state],
-            r->stage_ms[STAGE_QUEUE], r->total_ms, r->face_count, r->tiles, r->device, error_code_name(code),
-            job->error.text);
+    log_add(&line, "state=%s wait_ms=%.0f ms=%.0f faces=%d tiles=%d device=%s code=%s text=\"%s\"",
+            names[later ? JOB_QUEUED : state], r->stage_ms[STAGE_QUEUE], r->total_ms, r->face_count, r->tiles,
+            r->device, error_code_name(code), job->error.text);
     for (int stage = STAGE_DECODE; stage < STAGE_COUNT; stage++)
         if (r->stage_ms[stage] > 0)
             log_add(&line, "%s_ms=%.1f", stage_name((enum stage)stage), r->stage_ms[stage]);
@@ -95,7 +97,8 @@ void worker_pool_end_stopped(struct worker_pool *pool, struct job *job)
                   atomic_load(&pool->stall_seconds));
         break;
     case ERROR_BUSY:
-        error_set(&err, code, "the server is shutting down; the job was cancelled");
+        error_set(&err, code, "the server is shutting down; %s",
+                  job->accepted ? "the job goes on after the next start" : "the job was cancelled");
         break;
     default:
         code = ERROR_CANCELLED;

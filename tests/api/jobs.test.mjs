@@ -279,6 +279,8 @@ test('a restart: what waited and what ran goes on, in order; results stay', { ti
   for (let i = 0; i < 12; i++) ids.push((await submit(server, small)).json.id);
   await until('a running job', async () => (await job(server, long)).stage === 'background');
   await server.stop();
+  assert.match(server.log(), new RegExp(`info job id=${long} state=queued .*text="the server is shutting down; the job goes on after the next start"`));
+  assert.doesNotMatch(server.log(), / job id=.* state=cancelled/);
   server = await start({ context, args });
   assert.ok((await result(server, before)).equals(bytes));
   assert.ok((await job(server, long)).attempts <= 1, 'a stop is no failed attempt');

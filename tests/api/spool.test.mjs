@@ -166,6 +166,7 @@ test('without a folder for it large bodies stay in memory, and the log says so',
 test('a store that is gone or cannot be used: the start is refused with what to do, and no file of a job is lost', { timeout: 300000 }, async (context) => {
   const args = ['--state_dir', state('d'), '--drain_seconds', '0'], aside = state('aside');
   let server = await start({ context, args });
+  assert.equal(fs.statSync(state('d')).mode & 0o777, 0o700, 'for the server alone');
   const accepted = await post(server, '/v1/restore', { picture: png(300, 200), fields: { async: 'true', ...plain } });
   const job = accepted.headers.get('location');
   await until('the job', async () => (await get(server, job)).json.state === 'done');

@@ -23,7 +23,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "make_models FOLDER\n");
         return 2;
     }
-    enum error_code code = file_make_folders(argv[1], &err);
+    enum error_code code = file_make_folders(argv[1], 0777, &err);
     for (size_t i = 0; !code && i < sizeof networks / sizeof networks[0]; i++) {
         char path[1024];
         uint8_t *bytes;
