@@ -189,15 +189,17 @@ static void keeper_stop_running(struct keeper *keeper, const char *id)
     job_release(&job);
 }
 
-/* After the commit: tells of jobs that will not begin. */
+/* After the commit: counts and tells of jobs that will not begin. */
 static void keeper_publish_over(struct keeper *keeper, const struct ids *over)
 {
     for (size_t i = 0; i < over->count; i++) {
         struct store_job row = {0};
         struct error ignored = ERROR_INIT; /* who listens to it looks at it later */
         bool found = false;
-        if (!store_get(keeper->store, over->ids[i], &row, &found, &ignored) && found && row.state > STORE_RUNNING)
+        if (!store_get(keeper->store, over->ids[i], &row, &found, &ignored) && found && row.state > STORE_RUNNING) {
+            stats_add_ended(worker_pool_stats(keeper->pool), row.state == STORE_FAILED, row.state == STORE_CANCELLED);
             keeper_publish(keeper, &row, NULL, EVENT_ENDED);
+        }
         store_job_clear(&row);
     }
 }
@@ -424,6 +426,7 @@ static void keeper_drop_finished(struct keeper *keeper)
         } else {
             spool_remove(keeper->spool, running->row.id, SPOOL_INPUT);
             keeper_publish(keeper, &running->row, running->job, EVENT_ENDED);
+            stats_add_ended(worker_pool_stats(keeper->pool), !running->job, 0); /* the workers count the others */
         }
         running_free(at);
         keeper->running_count--;
@@ -622,8 +625,10 @@ static void *keeper_main(void *argument)
 static enum error_code keeper_recover(struct keeper *keeper, struct error *err)
 {
     const int64_t now = job_clock();
-    struct store_counts counts;
-    enum error_code code = store_begin(keeper->store, err);
+    struct store_counts counts, before;
+    enum error_code code = store_count(keeper->store, NULL, NULL, &before, err);
+    if (!code)
+        code = store_begin(keeper->store, err);
     if (code)
         return code;
     code = store_recover(keeper->store, now, now + keeper->settings.result_seconds * 1000, KEEPER_ATTEMPTS, err);
@@ -636,6 +641,8 @@ static enum error_code keeper_recover(struct keeper *keeper, struct error *err)
     if (code)
         return code;
     keeper->waiting = counts.jobs[STORE_QUEUED];
+    stats_add_ended(worker_pool_stats(keeper->pool), counts.jobs[STORE_FAILED] - before.jobs[STORE_FAILED],
+                    counts.jobs[STORE_CANCELLED] - before.jobs[STORE_CANCELLED]);
     if (keeper->waiting)
         log_event(LOG_INFO, "jobs", "waiting=%llu", (unsigned long long)keeper->waiting);
     return keeper_check(keeper->store, keeper->spool, err);

@@ -61,6 +61,14 @@ void stats_record(struct stats *stats, const struct job *job)
     pthread_mutex_unlock(&stats->lock);
 }
 
+void stats_add_ended(struct stats *stats, uint64_t failed, uint64_t cancelled)
+{
+    pthread_mutex_lock(&stats->lock);
+    stats->totals.failed += failed;
+    stats->totals.cancelled += cancelled;
+    pthread_mutex_unlock(&stats->lock);
+}
+
 void stats_hand_over(struct stats *stats)
 {
     pthread_mutex_lock(&stats->lock);

@@ -41,6 +41,9 @@ void stats_destroy(struct stats *stats);
 /* Counts a job that has ended. */
 void stats_record(struct stats *stats, const struct job *job);
 
+/* Counts jobs that ended without having come to a worker. */
+void stats_add_ended(struct stats *stats, uint64_t failed, uint64_t cancelled);
+
 /* Counts a job that goes to another device. */
 void stats_hand_over(struct stats *stats);
 

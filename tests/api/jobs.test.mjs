@@ -310,6 +310,7 @@ test('kill -9 loses nothing; three times at the same picture, and it is failed',
   }
   const failed = await ended(server, poison, 'failed');
   assert.match(failed.error.detail, /3 (times|attempts)/i);
+  assert.equal((await metrics(server)).get('restored_jobs_total{state="failed"}'), 1, 'counted, though no worker ended it');
   for (const id of others) { // they were about to begin when it "crashed" the server
     const { state, attempts } = await job(server, id);
     assert.ok(['queued', 'running'].includes(state) && attempts <= 2, `${state} ${attempts}`);
