@@ -74,12 +74,12 @@ static void job_json_link(json_t *links, const char *name, const char *id, const
 
 json_t *job_json_row(const struct store_job *row)
 {
-    json_t *json =
-        json_pack("{s:s, s:s, s:o, s:s, s:i, s:f, s:o, s:o, s:o, s:o, s:{}}", "id", row->id, "state",
-                  job_json_state(row->state), "batch", job_json_text(row->batch), "priority",
-                  row->low ? "low" : "normal", "attempts", row->attempts, "megapixels", job_json_round(row->megapixels),
-                  "created", job_json_time(row->created), "started", job_json_time(row->started), "finished",
-                  job_json_time(row->finished), "expires", job_json_time(row->expires), "links");
+    json_t *json = json_pack("{s:s, s:s, s:o, s:o, s:s, s:i, s:f, s:o, s:o, s:o, s:o, s:{}}", "id", row->id, "state",
+                             job_json_state(row->state), "batch", job_json_text(row->batch), "token",
+                             job_json_text(row->token), "priority", row->low ? "low" : "normal", "attempts",
+                             row->attempts, "megapixels", job_json_round(row->megapixels), "created",
+                             job_json_time(row->created), "started", job_json_time(row->started), "finished",
+                             job_json_time(row->finished), "expires", job_json_time(row->expires), "links");
     job_json_link(json_object_get(json, "links"), "self", row->id, "");
     if (row->state == STORE_DONE && row->output_bytes) /* a file of pictures begins with the result */
         job_json_link(json_object_get(json, "links"), "result", row->id, "/result");

@@ -267,6 +267,7 @@ static const struct schema_member {
     {"JobSummary", "id", "string", NULL},
     {"JobSummary", "state", "=@state", NULL},
     {"JobSummary", "batch", "string?", NULL},
+    {"JobSummary", "token", "string?", "the name of the token that sent it"},
     {"JobSummary", "priority", "=normal|low", NULL},
     {"JobSummary", "attempts", "integer", "how often it was begun"},
     {"JobSummary", "megapixels", "number", "of the input"},

@@ -185,6 +185,10 @@ test('jobs that are not waited for belong to their token', async (t) => {
   assert.equal((await ask(bert, 'DELETE', '/v1/batches/album')).status, 404);
   const list = async (token) => (await (await ask(token, 'GET', '/v1/jobs')).json()).jobs.map((job) => job.id);
   assert.deepEqual([await list(anna), await list(bert), await list(ops)], [[id], [], [id]]);
+  for (const who of [anna, ops]) {
+    assert.equal((await (await ask(who, 'GET', `/v1/jobs/${id}`)).json()).token, 'anna');
+    assert.equal((await (await ask(who, 'GET', '/v1/jobs')).json()).jobs[0].token, 'anna');
+  }
   assert.equal((await ask(ops, 'GET', `/v1/jobs/${id}/result`)).status, 200, 'an admin');
   assert.equal((await send(anna, 'first')).json.id, id, 'the same key, the same job');
   const theirs = await send(bert, 'first');
