@@ -24,7 +24,7 @@
 struct running {
     struct store_job row;
     struct job *job;   /* NULL: it could not begin */
-    struct error err;  /* why */
+    struct error err;  /* why; or why its output is not in the spool yet */
     bool decoded;      /* of a job that has failed: its picture could be read */
     bool ended;        /* set by the job's end, under the lock */
     bool kept, stored; /* its output is in the spool; its end is in the transaction */
@@ -379,11 +379,15 @@ static void keeper_keep_outputs(struct keeper *keeper, int64_t now)
             continue;
         if (!keeper_keep_output(keeper, at, &err)) {
             at->kept = true;
+            if (at->job && at->err.code)
+                log_event(LOG_INFO, "spool", "id=%s text=\"the result is kept now\"", at->row.id);
             continue;
         }
         free(at->row.parts);
         at->row.parts = NULL;
-        log_event(LOG_ERROR, "spool", "id=%s text=\"%s\"", at->row.id, err.text);
+        if (strcmp(at->err.text, err.text) != 0) /* once, however often it is tried again */
+            log_event(LOG_ERROR, "spool", "id=%s text=\"%s\"", at->row.id, err.text);
+        at->err = err;
         if (keeper->stop) { /* it will be computed again */
             at->kept = at->give_back = true;
         } else {

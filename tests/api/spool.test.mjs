@@ -7,7 +7,7 @@ import net from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { get, metrics, ownModels, plain, png, post, start, until } from './client.mjs';
+import { get, metrics, ownModels, plain, png, post, sleep, start, until } from './client.mjs';
 import { binary } from './server.mjs';
 
 let folder;
@@ -206,5 +206,25 @@ test('a store that is gone or cannot be used: the start is refused with what to 
   const again = await fetch(`${server.url}${job}/result`);
   assert.equal(again.status, 200);
   assert.ok(Buffer.from(await again.arrayBuffer()).equals(bytes));
+  await server.stop();
+});
+
+test('a result that does not fit is tried again, and the log says so once', { timeout: 300000 }, async (context) => {
+  const server = await start({ context, args: ['--state_dir', state('e'), '--spool_max_bytes', '4MiB'] });
+  const held = upload(server, 4.1e6, Buffer.alloc(4e6, 0x89));
+  await until('most of the spool in use', () => nameless(server, 'e')[0] === 4e6);
+  const accepted = await post(server, '/v1/restore', { picture: png(300, 200), fields: { async: 'true', ...plain } });
+  assert.equal(accepted.status, 202, accepted.text);
+  const job = accepted.headers.get('location');
+  const said = () => server.log().split('\n').filter((line) => / error spool id=/.test(line));
+  await until('the full spool', () => said().length > 0);
+  await sleep(2500); // it is tried each second
+  assert.equal(said().length, 1, said().join('\n'));
+  assert.match(said()[0], /spool_max_bytes allows 4 MiB/);
+  assert.equal((await get(server, job)).json.state, 'running');
+  held.destroy();
+  await until('the job', async () => (await get(server, job)).json.state === 'done');
+  assert.match(server.log(), /info spool id=\w+ text="the result is kept now"/);
+  assert.equal((await fetch(`${server.url}${job}/result`)).status, 200);
   await server.stop();
 });
