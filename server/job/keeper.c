@@ -746,6 +746,14 @@ enum error_code keeper_begun(struct keeper *keeper, struct keeper_begun **out, s
     return *out ? OK : error_set(err, ERROR_NO_MEMORY, "no memory for a list of jobs");
 }
 
+int keeper_claimed(struct keeper *keeper)
+{
+    pthread_mutex_lock(&keeper->lock);
+    const int count = keeper->running_count;
+    pthread_mutex_unlock(&keeper->lock);
+    return count;
+}
+
 int64_t keeper_started(const struct job *job)
 {
     return atomic_load(&job->state) == JOB_QUEUED ? 0 : atomic_load(&job->begun_ms);

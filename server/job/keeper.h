@@ -82,7 +82,9 @@ struct keeper_begun {
 };
 enum error_code keeper_begun(struct keeper *keeper, struct keeper_begun **out, size_t *count,
                              struct error *err) MUST_CHECK;
-/* The same of one job; 0: it waits. */
+/* How many jobs this server has claimed, begun or not. */
+int keeper_claimed(struct keeper *keeper);
+/* When a claimed job began; 0: it waits. */
 int64_t keeper_started(const struct job *job);
 /* A claimed job, with a reference of the caller's own; NULL: there is none of this id. */
 struct job *keeper_hold(struct keeper *keeper, const char *id);

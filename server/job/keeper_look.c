@@ -86,6 +86,8 @@ void keeper_view_clear(struct keeper_view *view)
 /* --- many ----------------------------------------------------------------------------------------------------------
  */
 
+#define LOOK_MORE 64 /* jobs that may be claimed between two looks */
+
 /* Read before the rows, for the same reason. */
 struct look {
     struct keeper_begun *begun;
@@ -114,6 +116,7 @@ enum error_code keeper_look_list(struct keeper *keeper, const struct store_filte
     struct store_filter rows = *filter;
     rows.keep = look_keep;
     rows.keep_context = &look;
+    rows.skips = keeper_claimed(keeper) + LOOK_MORE;
     rows.states = look.states | (look.states >> STORE_QUEUED & 1) << STORE_RUNNING;
     enum error_code code = keeper_begun(keeper, &look.begun, &look.count, err);
     if (!code)

@@ -129,6 +129,7 @@ struct store_filter {
     int limit;
     bool (*keep)(void *context, struct store_job *job); /* NULL: all; else these alone, as it leaves them */
     void *keep_context;
+    int skips; /* at most so many rows are not kept */
 };
 
 /* Jobs, newest first, without report and parts. Each is the function's only during the call. ERROR_INVALID: `after` is

@@ -648,9 +648,10 @@ enum error_code store_list(struct store *store, const struct store_filter *filte
     pthread_mutex_lock(&store->lock);
     enum error_code code = *filter->after ? store_after(store, filter->after, &created, &number, err) : OK;
     if (!code) {
-        struct query query = query_start(&store->read, store_of(STORE_LIST, filter->token, filter->batch), err,
-                                         "ttiiiii", filter->token, filter->batch, states, filter->since, created,
-                                         number, filter->keep ? INT64_MAX : (int64_t)filter->limit + 1);
+        struct query query =
+            query_start(&store->read, store_of(STORE_LIST, filter->token, filter->batch), err, "ttiiiii", filter->token,
+                        filter->batch, states, filter->since, created, number,
+                        (int64_t)filter->limit + filter->skips + 1); /* without a limit it would sort all */
         for (int i = 0; !*more && query_row(&query);) {
             struct store_job job;
             const bool sane = query_job(&query, &job) && !query.code; /* a damaged row is nobody's */

@@ -90,6 +90,7 @@ static void finish(struct store_job *job, int64_t expires, char *report)
     job->state = expires % 50 == 0 ? STORE_FAILED : STORE_DONE;
     job->finished = job->created + 3000;
     job->expires = expires;
+    job->output_bytes = 1;
     job->report = report;
     job->parts =
         "[{\"kind\": \"result\", \"type\": \"image/jpeg\", \"extension\": \"jpg\", \"offset\": 0, \"size\": 1}]";
