@@ -567,6 +567,10 @@ static void keeper_turn(struct keeper *keeper, struct keeper_ticket *tickets)
         for (struct running *at = keeper->running; at; at = at->next)
             at->stored = false;
         keeper->claim_at = keeper->output_at = now + RETRY_MS;
+        if (keeper->renew_at < now + RETRY_MS) /* nothing is left due: it would be tried again without a pause */
+            keeper->renew_at = now + RETRY_MS;
+        if (keeper->expire_at < now + RETRY_MS)
+            keeper->expire_at = now + RETRY_MS;
     } else {
         keeper_drop_finished(keeper);
         keeper->waiting -= group.cancelled;
