@@ -243,19 +243,12 @@ static int decoder_output(void)
     return fd;
 }
 
-static int64_t decoder_now_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 /* Until it answers or has died; else it is killed. */
 static enum error_code decoder_wait(const struct decoder_worker *worker, const struct decoder_job *job,
                                     int64_t patience_ms, struct decoder_answer *answer, struct error *err)
 {
     struct pollfd wait = {.fd = worker->socket, .events = POLLIN};
-    const int64_t until = decoder_now_ms() + patience_ms;
+    const double until = log_clock_ms() + (double)patience_ms;
     enum error_code code = OK;
     for (;;) {
         const int ready = poll(&wait, 1, DECODER_POLL_MS);
@@ -263,7 +256,7 @@ static enum error_code decoder_wait(const struct decoder_worker *worker, const s
             break;
         if (job->check && (code = job->check(job->context, err)))
             break;
-        if (decoder_now_ms() > until) {
+        if (log_clock_ms() > until) {
             *answer = (struct decoder_answer){.died = true, .status = SIGXCPU};
             decoder_kill(worker);
             return OK;

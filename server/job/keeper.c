@@ -738,24 +738,18 @@ void keeper_ticket_clear(struct keeper_ticket *ticket)
     body_clear(&ticket->body);
 }
 
-enum error_code keeper_begun(struct keeper *keeper, struct keeper_begun **out, size_t *count, struct error *err)
+enum error_code keeper_begun(struct keeper *keeper, struct keeper_begun **out, size_t *count, int *claimed,
+                             struct error *err)
 {
     *count = 0;
     pthread_mutex_lock(&keeper->lock);
+    *claimed = keeper->running_count;
     *out = mem_calloc((size_t)keeper->running_count + 1, sizeof **out);
     for (const struct running *at = keeper->running; at && *out; at = at->next)
         if (at->job && ((*out)[*count].started = keeper_started(at->job)))
             memcpy((*out)[(*count)++].id, at->row.id, sizeof at->row.id);
     pthread_mutex_unlock(&keeper->lock);
     return *out ? OK : error_set(err, ERROR_NO_MEMORY, "no memory for a list of jobs");
-}
-
-int keeper_claimed(struct keeper *keeper)
-{
-    pthread_mutex_lock(&keeper->lock);
-    const int count = keeper->running_count;
-    pthread_mutex_unlock(&keeper->lock);
-    return count;
 }
 
 int64_t keeper_started(const struct job *job)

@@ -80,10 +80,9 @@ struct keeper_begun {
     char id[33];
     int64_t started;
 };
-enum error_code keeper_begun(struct keeper *keeper, struct keeper_begun **out, size_t *count,
+/* *claimed: how many jobs this server has claimed, begun or not. */
+enum error_code keeper_begun(struct keeper *keeper, struct keeper_begun **out, size_t *count, int *claimed,
                              struct error *err) MUST_CHECK;
-/* How many jobs this server has claimed, begun or not. */
-int keeper_claimed(struct keeper *keeper);
 /* When a claimed job began; 0: it waits. */
 int64_t keeper_started(const struct job *job);
 /* A claimed job, with a reference of the caller's own; NULL: there is none of this id. */

@@ -92,6 +92,7 @@ void keeper_view_clear(struct keeper_view *view)
 struct look {
     struct keeper_begun *begun;
     size_t count;
+    int claimed;      /* jobs of this server, these among them */
     unsigned states;  /* those wanted */
     uint64_t running; /* claimed jobs that have begun; this and the next are keeper_look_count's */
     int64_t oldest;   /* created, of those that have not; 0: there is none */
@@ -116,9 +117,9 @@ enum error_code keeper_look_list(struct keeper *keeper, const struct store_filte
     struct store_filter rows = *filter;
     rows.keep = look_keep;
     rows.keep_context = &look;
-    rows.skips = keeper_claimed(keeper) + LOOK_MORE;
     rows.states = look.states | (look.states >> STORE_QUEUED & 1) << STORE_RUNNING;
-    enum error_code code = keeper_begun(keeper, &look.begun, &look.count, err);
+    enum error_code code = keeper_begun(keeper, &look.begun, &look.count, &look.claimed, err);
+    rows.skips = look.claimed + LOOK_MORE;
     if (!code)
         code = store_list(keeper_store(keeper), &rows, each, context, more, err);
     free(look.begun);
@@ -144,7 +145,7 @@ enum error_code keeper_look_count(struct keeper *keeper, const char *batch, cons
                                          .keep = look_keep,
                                          .keep_context = &look};
     bool more;
-    enum error_code code = keeper_begun(keeper, &look.begun, &look.count, err);
+    enum error_code code = keeper_begun(keeper, &look.begun, &look.count, &look.claimed, err);
     if (!code)
         code = store_list(keeper_store(keeper), &claimed, look_count, &look, &more, err);
     free(look.begun);

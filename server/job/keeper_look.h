@@ -8,14 +8,12 @@
 
 /* What is known of a job now. */
 struct keeper_view {
-    struct store_job
-        job;      /* the row as it was committed; but one that is claimed and still waits for a device is queued */
-    bool running; /* the following are of a job at work here */
+    struct store_job job; /* as it was committed, but queued while it waits for a device */
+    bool running;         /* the following are of a job at work here */
     int stage, tiles_done, tiles_total, faces_done, faces_total;
     double progress;   /* 0 to 1 */
     double left;       /* seconds, of a waiting or running job; negative: unknown */
     uint64_t position; /* jobs before it, of a waiting one */
-    char device[32];
 };
 /* ERROR_NOT_FOUND: there is no such job. The caller clears it. */
 enum error_code keeper_look(struct keeper *keeper, const char *id, struct keeper_view *out,

@@ -27,8 +27,8 @@ static const double strength_detail[2] = {0.0, 0.3};  /* (I - R) / D */
 static const double strength_noise[2] = {0.58, 0.70}; /* strength_doubt */
 static const double strength_blocks[2] = {1.6, 2.2};  /* second differences at blocks' borders beside the others */
 static const double strength_outlier = 10;            /* times the usual D */
-static const double strength_changed[2] = {0.15,
-                                           0.4}; /* the change that an undamaged face may have; what more allows */
+/* The change that an undamaged face may have, and one of which everything is damage. */
+static const double strength_changed[2] = {0.15, 0.4};
 
 static double strength_rise(double from, double to, double x)
 {

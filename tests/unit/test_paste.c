@@ -18,17 +18,14 @@ struct place {
     int x, y;
 };
 
-/* White faces, parsed or square, over a gray: the result's first channel. */
-static void paste(const struct place *places, int count, bool parse, int gray, uint8_t out[SIDE * SIDE])
+/* A picture and a result with faces there, parsed or square, whose restorations are still to come. */
+static struct restoration *faces_at(const struct place *places, int count, bool parse)
 {
     struct error err = ERROR_INIT;
     struct restoration *r;
     if (restoration_create(&r, &err) || image_create(&r->picture, SIDE, SIDE, 3, 8, false, &err) ||
         image_create(&r->result, SIDE, SIDE, 3, 8, false, &err))
         fail_msg("%s", err.text);
-    memset(r->picture->pixels, gray, 3 * SIDE * SIDE);
-    memset(r->result->pixels, gray, 3 * SIDE * SIDE);
-    r->options.compat = true;
     r->options.upscale = 1;
     r->options.weight = 1;
     r->faces = calloc((size_t)count, sizeof *r->faces);
@@ -39,13 +36,26 @@ static void paste(const struct place *places, int count, bool parse, int gray, u
         f->affine[0] = f->affine[4] = 1;
         f->affine[2] = -places[i].x;
         f->affine[5] = -places[i].y;
-        if (image_create(&f->restoration, FACE, FACE, 3, 8, false, &err))
-            fail_msg("%s", err.text);
-        memset(f->restoration->pixels, 255, 3 * FACE * FACE);
         if (parse) {
             f->classes = malloc(FACE * FACE);
             memset(f->classes, 1, FACE * FACE);
         }
+    }
+    return r;
+}
+
+/* White faces, parsed or square, over a gray: the result's first channel. */
+static void paste(const struct place *places, int count, bool parse, int gray, uint8_t out[SIDE * SIDE])
+{
+    struct error err = ERROR_INIT;
+    struct restoration *r = faces_at(places, count, parse);
+    memset(r->picture->pixels, gray, 3 * SIDE * SIDE);
+    memset(r->result->pixels, gray, 3 * SIDE * SIDE);
+    r->options.compat = true;
+    for (int i = 0; i < count; i++) {
+        if (image_create(&r->faces[i].restoration, FACE, FACE, 3, 8, false, &err))
+            fail_msg("%s", err.text);
+        memset(r->faces[i].restoration->pixels, 255, 3 * FACE * FACE);
     }
     struct step step = {.r = r, .width = SIDE, .height = SIDE};
     if (paste_layers(&step, &err) || paste_step(&step, &err))
@@ -129,27 +139,11 @@ static void the_mask_fades(void **state)
 static void lay(const struct place *places, const float *grays, int count, bool parse, float out[SIDE * SIDE])
 {
     struct error err = ERROR_INIT;
-    struct restoration *r;
-    if (restoration_create(&r, &err) || image_create(&r->picture, SIDE, SIDE, 3, 8, false, &err) ||
-        image_create(&r->result, SIDE, SIDE, 3, 8, false, &err))
-        fail_msg("%s", err.text);
-    r->options.upscale = 1;
-    r->options.weight = 1;
-    r->faces = calloc((size_t)count, sizeof *r->faces);
-    r->face_count = count;
+    struct restoration *r = faces_at(places, count, parse);
     for (int i = 0; i < count; i++) {
-        struct face *f = &r->faces[i];
-        f->size = FACE;
-        f->affine[0] = f->affine[4] = 1;
-        f->affine[2] = -places[i].x;
-        f->affine[5] = -places[i].y;
-        f->restoration_float = malloc(sizeof(float) * 3 * FACE * FACE);
+        float *pixels = r->faces[i].restoration_float = malloc(sizeof(float) * 3 * FACE * FACE);
         for (int k = 0; k < 3 * FACE * FACE; k++)
-            f->restoration_float[k] = grays[i];
-        if (parse) {
-            f->classes = malloc(FACE * FACE);
-            memset(f->classes, 1, FACE * FACE);
-        }
+            pixels[k] = grays[i];
     }
     struct step step = {.r = r, .width = SIDE, .height = SIDE};
     if (paste_layers(&step, &err))
