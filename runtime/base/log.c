@@ -72,7 +72,7 @@ static void log_put_text(struct log_line *line, const char *text, bool quoted)
 }
 
 /* One pair. It is left out when not even its key fits. */
-static void log_put_pair(struct log_line *line, const char *key, const char *value, bool quoted, bool number)
+static void log_put_pair(struct log_line *line, const char *key, const char *value, bool quoted, bool typed)
 {
     if (line->used + strlen(key) + 64 > sizeof line->text)
         return;
@@ -80,7 +80,7 @@ static void log_put_pair(struct log_line *line, const char *key, const char *val
         log_put(line, ",", 1);
         log_put_text(line, key, true);
         log_put(line, ":", 1);
-        log_put_text(line, value, !number || strpbrk(value, "in")); /* "inf" and "nan" are no JSON */
+        log_put_text(line, value, !typed || strpbrk(value, "in")); /* "inf" and "nan" are no JSON */
     } else {
         log_put(line, " ", 1);
         log_put_text(line, key, false);
@@ -160,33 +160,35 @@ static const char *log_convert(struct log_piece *piece, const char *at, struct l
     return at;
 }
 
-/* Makes a piece of the format up to the character `until`. *number: it is one conversion of a number. */
-static const char *log_make(struct log_piece *piece, const char *at, char until, struct log_args *args, bool *number)
+/* Makes a piece of the format up to the character `until`. *typed: it is one conversion of a number, or stands as true
+ * or false in the format itself. */
+static const char *log_make(struct log_piece *piece, const char *at, char until, struct log_args *args, bool *typed)
 {
-    int parts = 0;
+    int parts = 0, conversions = 0;
     bool numeric = false;
     for (piece->used = 0, *piece->text = 0; *at && *at != until; parts++)
         if (*at == '%') {
             at = log_convert(piece, at + 1, args, &numeric);
+            conversions++;
         } else {
             log_piece_add(piece, at++, 1);
             numeric = false;
         }
-    *number = parts == 1 && numeric;
+    *typed = conversions ? parts == 1 && numeric : !strcmp(piece->text, "true") || !strcmp(piece->text, "false");
     return at;
 }
 
 static void log_add_list(struct log_line *line, const char *at, struct log_args *args)
 {
     struct log_piece key, value;
-    bool number;
+    bool typed;
     while (*(at += strspn(at, " "))) {
-        at = log_make(&key, at, '=', args, &number);
+        at = log_make(&key, at, '=', args, &typed);
         at += *at == '=';
         const bool quoted = *at == '"';
-        at = log_make(&value, at + quoted, quoted ? '"' : ' ', args, &number);
+        at = log_make(&value, at + quoted, quoted ? '"' : ' ', args, &typed);
         at += quoted && *at;
-        log_put_pair(line, key.text, value.text, quoted, number && !quoted);
+        log_put_pair(line, key.text, value.text, quoted, typed && !quoted);
     }
 }
 

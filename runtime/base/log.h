@@ -20,7 +20,8 @@ void log_set_format(enum log_format format);
 
 /* event: one word with '-'; format: the rest, "key=value key=value", with printf's conversions (of those %a, %n, %m, L
  * and wide characters are left out). A value that has spaces in the format itself stands in double quotes there. A
- * value that is one conversion of a number, and not quoted, is a number in JSON; all others are texts. */
+ * value that is one conversion of a number, and not quoted, is a number in JSON, one that stands as true or false in
+ * the format a boolean; all others are texts. */
 void log_event(enum log_level level, const char *event, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* The same in parts, for events whose keys are not always the same: log_begin, log_add for some pairs, log_end. What is

@@ -57,7 +57,7 @@ enum error_code cli_sandbox_enter(struct sandbox **out, const struct config *con
     const char *reason = cli_sandbox_reason(config, devices);
     *out = NULL;
     if (reason) {
-        log_event(LOG_INFO, "sandbox", "seccomp=false landlock=0 reason=\"%s\"", reason);
+        log_event(LOG_INFO, "sandbox", "seccomp=false landlock=%d reason=\"%s\"", 0, reason);
         return OK;
     }
     enum error_code code = sandbox_create(out, &local);

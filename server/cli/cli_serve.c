@@ -223,7 +223,7 @@ static int serve_run(const struct config *config, const struct config_files *fil
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
 
     /* as long as programs may be started */
-    if (decoder_start(NULL, &err) || cli_open_store(&store, config, &err))
+    if (server_check_config(config, &err) || decoder_start(NULL, &err) || cli_open_store(&store, config, &err))
         goto out;
     start.store = store;
     if (worker_pool_create(&pool, &settings, store, &err) ||

@@ -72,6 +72,16 @@ static void access_describe(struct log_line *line, const struct job *job)
             log_add(line, "%s_ms=%.1f", stage_name((enum stage)stage), r->stage_ms[stage]);
 }
 
+/* The id of the job that it is about: its own, or the stored one that it has sent, cancelled or forgotten; NULL: none.
+ */
+static const char *access_job(const struct request *request)
+{
+    const struct keeper_ticket *ticket = request->ticket;
+    if (request->job)
+        return request->job->id;
+    return ticket && !ticket->err.code && *ticket->job.id ? ticket->job.id : NULL;
+}
+
 /* Clients that poll every few seconds would drown the rest. */
 static bool access_is_poll(const struct request *request)
 {
@@ -87,13 +97,18 @@ void access_log(const struct request *request, int status, double seconds)
     struct log_line line;
     const struct job *job = request->job;
     const enum job_state state = job ? atomic_load(&job->state) : JOB_QUEUED;
+    const char *id = access_job(request);
     log_begin(&line, access_is_poll(request) ? LOG_DEBUG : LOG_INFO, "request");
-    log_add(&line, "id=%s client=%s", request->id, *request->client ? request->client : "-");
+    log_add(&line, "id=%s", request->id);
+    if (*request->client)
+        log_add(&line, "client=%s", request->client);
     if (*request->identity.name)
         log_add(&line, "token=%s", request->identity.name);
-    log_add(&line, "method=%s path=%s status=%d ms=%.1f in=%llu out=%llu job=%s", request->method, request->path,
-            status, seconds * 1e3, (unsigned long long)(request->upload ? upload_received(request->upload) : 0),
-            (unsigned long long)request->answer_bytes, job ? job->id : "-");
+    log_add(&line, "method=%s path=%s status=%d ms=%.1f in=%llu out=%llu", request->method, request->path, status,
+            seconds * 1e3, (unsigned long long)(request->upload ? upload_received(request->upload) : 0),
+            (unsigned long long)request->answer_bytes);
+    if (id)
+        log_add(&line, "job=%s", id);
     if (state == JOB_DONE || state == JOB_FAILED || state == JOB_CANCELLED)
         access_describe(&line, job);
     log_add(&line, "agent=\"%s\"", request->agent);

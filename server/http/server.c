@@ -244,6 +244,34 @@ static enum error_code server_listen(struct server *server, enum connection_side
     return error_set(err, ERROR_IO, "the HTTP server could not be started");
 }
 
+enum error_code server_check_lists(const struct config *config, struct error *err)
+{
+    enum error_code code = site_check_list(config->allowed_hosts, err);
+    if (!code)
+        code = site_check_origins(config->cors_origins, err);
+    return code ? code : proxies_check_list(config->trusted_proxies, err);
+}
+
+enum error_code server_check_config(const struct config *config, struct error *err)
+{
+    struct auth *auth = NULL;
+    struct tls *tls = NULL;
+    enum error_code code = server_check_lists(config, err);
+    if (!code)
+        code = auth_create(&auth, config->auth_token_file, err);
+    if (!code)
+        code = tls_create(&tls, config->tls_cert, config->tls_key, err);
+    auth_destroy(&auth);
+    tls_destroy(&tls);
+    for (int side = 0; side < CONNECTION_SIDES && !code; side++) {
+        const char *listen_on = side == CONNECTION_SERVICE ? config->listen : config->metrics_listen;
+        int fd = -1, port;
+        if (*listen_on && !(code = server_open_socket(listen_on, &fd, &port, err)))
+            close(fd);
+    }
+    return code;
+}
+
 enum error_code server_create(struct server **out, const struct config *config, struct model_store *store,
                               struct worker_pool *pool, struct keeper *keeper, struct error *err)
 {
@@ -261,11 +289,7 @@ enum error_code server_create(struct server **out, const struct config *config, 
     const struct connection_limits limits = {.request_seconds = (int)config->request_seconds,
                                              .per_address = (int)config->connections_per_address,
                                              .most = {connections, ADMIN_CONNECTIONS}};
-    enum error_code code = site_check_list(config->allowed_hosts, err);
-    if (!code)
-        code = site_check_origins(config->cors_origins, err);
-    if (!code)
-        code = proxies_check_list(config->trusted_proxies, err);
+    enum error_code code = server_check_lists(config, err);
     if (!code)
         code = auth_create(&server->auth, config->auth_token_file, err);
     if (!code)

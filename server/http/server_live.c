@@ -5,10 +5,8 @@
 
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
-#include "server/http/proxies.h"
 #include "server/http/request.h"
 #include "server/http/server.h"
-#include "server/http/site.h"
 #include "server/process.h"
 
 /* Logs what changes now, which goes into *now, and what would change only after a restart. */
@@ -65,11 +63,7 @@ static const char *server_reload_secrets(struct server *server)
 
 enum error_code server_reload(struct server *server, const struct config *wanted, struct error *err)
 {
-    enum error_code code = site_check_list(wanted->allowed_hosts, err);
-    if (!code)
-        code = site_check_origins(wanted->cors_origins, err);
-    if (!code)
-        code = proxies_check_list(wanted->trusted_proxies, err);
+    enum error_code code = server_check_lists(wanted, err);
     if (code)
         return code;
     struct server_config *next = mem_calloc(1, sizeof *next);
@@ -145,12 +139,17 @@ void server_log_status(struct server *server)
     const int reason_count = server_reasons(server, reasons);
     for (int i = 0; i < reason_count; i++)
         snprintf(why + strlen(why), sizeof why - strlen(why), "%s%s", i ? "; " : "", reasons[i].text);
-    log_event(
-        LOG_ALWAYS, "status",
-        "ready=%s jobs=%d waiting=%zu queue=%zu done=%llu failed=%llu cancelled=%llu connections=%d memory_mib=%llu "
-        "devices=\"%s\" reason=\"%s\"",
-        reason_count ? "false" : "true", worker_pool_jobs(server->pool), waiting,
-        queue_capacity(worker_pool_queue(server->pool)), (unsigned long long)totals.done,
-        (unsigned long long)totals.failed, (unsigned long long)totals.cancelled, connections_count(server->connections),
-        (unsigned long long)process_read().resident >> 20, devices, why);
+    struct log_line line;
+    log_begin(&line, LOG_ALWAYS, "status");
+    if (reason_count)
+        log_add(&line, "ready=false");
+    else
+        log_add(&line, "ready=true");
+    log_add(&line,
+            "jobs=%d waiting=%zu queue=%zu done=%llu failed=%llu cancelled=%llu connections=%d memory_mib=%llu "
+            "devices=\"%s\" reason=\"%s\"",
+            worker_pool_jobs(server->pool), waiting, queue_capacity(worker_pool_queue(server->pool)),
+            (unsigned long long)totals.done, (unsigned long long)totals.failed, (unsigned long long)totals.cancelled,
+            connections_count(server->connections), (unsigned long long)process_read().resident >> 20, devices, why);
+    log_end(&line);
 }

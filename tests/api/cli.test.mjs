@@ -564,6 +564,16 @@ describe('serve', () => {
     assert.doesNotMatch(out, /listening/);
   });
 
+  test('what is wrong with the configuration is all that is told: no model has been looked for', async () => {
+    for (const [args, says] of [[['--cors_origins', 'bad'], /cors_origins/], [['--allowed_hosts', 'a/b'], /allowed_hosts/], [['--trusted_proxies', '1.2.3'], /trusted_proxies/],
+      [['--auth_token_file', 'nowhere'], /auth_token_file/], [['--tls_cert', 'nowhere'], /tls_cert/], [['--metrics_listen', '192.0.2.1:1'], /192\.0\.2\.1/]]) {
+      const { status, err } = await run(['serve', ...ownModels, '--listen', '127.0.0.1:0', '--log_level', 'debug', ...args]);
+      assert.equal(status, 1);
+      assert.match(err, says);
+      assert.equal(err.trim().split('\n').length, 1, err);
+    }
+  });
+
   test('an address in use, and a warning where others can reach it', async () => {
     const server = await start();
     const { status, err } = await run(['serve', ...ownModels, '--listen', `127.0.0.1:${server.port}`]);

@@ -36,6 +36,9 @@ test('every line of a busy server is JSON, and a request has its ids, client and
   for (const name of ['start', 'device', 'self-test', 'models', 'request', 'job', 'drain', 'end']) assert.ok(events.some((one) => one.event === name), name);
   assert.equal(events.filter((one) => one.event === 'request' && one.path === '/healthz').length, 8);
 
+  const sandbox = events.find((one) => one.event === 'sandbox');
+  assert.equal(typeof sandbox.seccomp, 'boolean');
+  assert.ok(events.filter((one) => one.path === '/healthz').every((one) => !('job' in one)), 'what is not there is not named');
   const request = JSON.parse(line);
   const job = events.find((one) => one.event === 'job' && one.id === request.job);
   assert.ok(job, 'the job has the id that the request names');

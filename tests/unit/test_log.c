@@ -108,8 +108,10 @@ static void json_lines(void **state)
 {
     (void)state;
     log_set_format(LOG_JSON);
-    CATCH(log_event(LOG_INFO, "typed", "n=%d big=%llu f=%.1f s=%s digits=%s size=%dx%d q=\"%d\" bad=%f fixed=7 none=",
-                    -3, (unsigned long long)LLONG_MAX, 2.5, "word", "123", 640, 480, 5, -1.0 / 0.0));
+    CATCH(log_event(LOG_INFO, "typed",
+                    "n=%d big=%llu f=%.1f s=%s digits=%s size=%dx%d q=\"%d\" bad=%f fixed=7 none= on=true off=false "
+                    "says=%s told=\"true\"",
+                    -3, (unsigned long long)LLONG_MAX, 2.5, "word", "123", 640, 480, 5, -1.0 / 0.0, "true"));
     json_t *line = parsed();
     assert_string_equal(json_string_value(json_object_get(line, "event")), "typed");
     assert_string_equal(json_string_value(json_object_get(line, "level")), "info");
@@ -117,11 +119,14 @@ static void json_lines(void **state)
     assert_int_equal(json_integer_value(json_object_get(line, "n")), -3);
     assert_non_null(strstr(caught, "\"big\":9223372036854775807,"));
     assert_true(json_real_value(json_object_get(line, "f")) == 2.5);
-    static const char *const texts[][2] = {{"s", "word"},   {"digits", "123"}, {"size", "640x480"}, {"q", "5"},
-                                           {"bad", "-inf"}, {"fixed", "7"},    {"none", ""}};
+    static const char *const texts[][2] = {{"s", "word"}, {"digits", "123"}, {"size", "640x480"},
+                                           {"q", "5"},    {"bad", "-inf"},   {"fixed", "7"},
+                                           {"none", ""},  {"says", "true"},  {"told", "true"}};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         assert_string_equal(json_string_value(json_object_get(line, texts[i][0])), texts[i][1]);
-    assert_int_equal(json_object_size(line), 3 + 3 + sizeof texts / sizeof *texts);
+    assert_true(json_is_true(json_object_get(line, "on")));
+    assert_true(json_is_false(json_object_get(line, "off")));
+    assert_int_equal(json_object_size(line), 3 + 3 + 2 + sizeof texts / sizeof *texts);
     json_decref(line);
 
     CATCH(log_event(LOG_ERROR, "hostile", "text=\"%s\" path=%s", "a\"b\\c\nd\x01\x7f\xff\xed\xa0\x80\xc3\xa4z",
