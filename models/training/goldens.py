@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from models.training import common, gfpgan, parsenet
+from models.training.networks_damage import damage_of, whole
 from models.training.networks_scene import RetinaFace, srvgg_of
 
 
@@ -55,8 +56,15 @@ def parser(tensors):
     return x, parsenet.from_state(tensors).eval()(x)
 
 
+def damage(tensors):
+    if "whole.down1.weight" not in tensors:
+        return None
+    x = noise_picture(168, 216, 5)
+    return x - 0.5, [whole(damage_of(tensors), x)]
+
+
 # Each: tensors by name -> (input, list of outputs), or None when the tensors are not its network's.
-NETWORKS = [detector, upsampler, face, parser]
+NETWORKS = [detector, upsampler, face, parser, damage]
 
 
 def main():

@@ -8,7 +8,8 @@
 #include "runtime/models/model_private.h"
 
 static const struct architecture *const architectures[] = {
-    &architecture_rrdbnet, &architecture_srvgg, &architecture_gfpgan, &architecture_retinaface, &architecture_parsenet,
+    &architecture_rrdbnet,    &architecture_srvgg,    &architecture_gfpgan,
+    &architecture_retinaface, &architecture_parsenet, &architecture_damage,
 };
 
 static const float model_min_sizes[3][2] = {{16, 32}, {64, 128}, {256, 512}};
@@ -39,6 +40,7 @@ const struct raster_range *model_range(enum model_kind kind)
         [MODEL_FACE] = {.unit = 255, .mean = {0.5f, 0.5f, 0.5f}, .deviation = 0.5f, .low = -1, .high = 1},
         [MODEL_PARSER] = {.unit = 255, .mean = {0.5f, 0.5f, 0.5f}, .deviation = 0.5f, .low = -1, .high = 1},
         [MODEL_UPSCALER] = {.unit = 255, .deviation = 1, .low = 0, .high = 1},
+        [MODEL_DAMAGE] = {.unit = 255, .mean = {0.5f, 0.5f, 0.5f}, .deviation = 1, .low = -0.5f, .high = 0.5f},
     };
     return &ranges[kind];
 }
@@ -185,6 +187,14 @@ void model_output_shape(const struct model *model, const struct session_shape *s
 {
     const struct model_info *info = &model->info;
     int stride = 8 << index;
+    if (info->kind == MODEL_DAMAGE) {
+        const bool context = shape->variant == MODEL_DAMAGE_CONTEXT;
+        out_nchw[0] = shape->n;
+        out_nchw[1] = context ? info->context : info->classes;
+        out_nchw[2] = context ? (shape->h + 3) / 4 : shape->h;
+        out_nchw[3] = context ? (shape->w + 3) / 4 : shape->w;
+        return;
+    }
     out_nchw[0] = shape->n;
     out_nchw[1] = info->kind == MODEL_DETECTOR ? 32 : info->kind == MODEL_PARSER && index == 0 ? info->classes : 3;
     out_nchw[2] = info->kind == MODEL_DETECTOR ? (shape->h + stride - 1) / stride : shape->h * info->scale;
@@ -195,8 +205,9 @@ const struct session_shape *model_usual_shape(const struct model_info *info, int
 {
     static const struct {
         int count, side[6];
-    } sides[] = {
-        [MODEL_DETECTOR] = {6, {1024, 2048, 512, 256, 128, 64}}, [MODEL_UPSCALER] = {6, {512, 256, 128, 64, 32, 16}}};
+    } sides[] = {[MODEL_DETECTOR] = {6, {1024, 2048, 512, 256, 128, 64}},
+                 [MODEL_UPSCALER] = {6, {512, 256, 128, 64, 32, 16}},
+                 [MODEL_DAMAGE] = {3, {1024, 512, 256}}};
     static const struct {
         int n, variant;
     } faces[] = {{1, MODEL_NOISE_STORED}, {1, MODEL_NOISE_SEED}, {4, MODEL_NOISE_STORED}, {8, MODEL_NOISE_STORED}};

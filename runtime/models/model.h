@@ -8,7 +8,7 @@
 
 #define MODEL_MAX_CLASSES 256 /* of a parser: labels have 8 bits */
 
-enum model_kind { MODEL_DETECTOR, MODEL_FACE, MODEL_PARSER, MODEL_UPSCALER };
+enum model_kind { MODEL_DETECTOR, MODEL_FACE, MODEL_PARSER, MODEL_UPSCALER, MODEL_DAMAGE, MODEL_KINDS };
 
 /* What the tensors do not tell; a field that is 0 or NULL means the reference's value (see models.conf). */
 struct model_settings {
@@ -26,14 +26,15 @@ bool model_settings_activation(struct model_settings *out, const char *text);
 struct model_info {
     enum model_kind kind;
     const char *architecture; /* "RRDBNet", "SRVGGNetCompact", "GFPGANv1Clean", "RetinaFace-resnet50",
-                                 "RetinaFace-mobilenet0.25", "ParseNet" */
+                                 "RetinaFace-mobilenet0.25", "ParseNet", "DamageUNet" */
     int scale;                /* upscaler: 1..4; else 1 */
-    int unshuffle;            /* upscaler: the input's sides must be multiples of this (1, 2 or 4) */
-    int radius;               /* upscaler: receptive radius in input px: a tile padded by this is exact */
-    bool exact_tiles; /* upscaler: true if the radius is small enough for padding (SRVGG), else feather (RRDB) */
+    int unshuffle;    /* upscaler: the input's sides must be multiples of this (1, 2 or 4); damage detector: 8 */
+    int radius;       /* upscaler, damage detector: receptive radius in input px: a tile padded by this is exact */
+    bool exact_tiles; /* the same two: true if the radius is small enough for padding (SRVGG), else feather (RRDB) */
     int face_size;    /* face network: side of the square it takes, px (512; a small fixture less) */
     int noise_count;  /* face network: noise maps (15 at 512 px) */
-    int classes;      /* parser: 19 */
+    int classes;      /* parser: 19; damage detector: 1 + MODEL_DAMAGE_KINDS */
+    int context;      /* damage detector: channels of its context */
     int output_count;
     float min_sizes[3][2]; /* detector: the ones in force */
 };
@@ -44,6 +45,15 @@ enum model_noise {
     MODEL_NOISE_SEED,   /* Philox from run_options.seed */
     MODEL_NOISE_INPUT   /* inputs 1..noise_count, each {n, 1, s, s}, s = 4, 8, 8, 16, 16, … */
 };
+
+/* What a damage detector's graph is: session_shape.variant. */
+enum model_damage {
+    MODEL_DAMAGE_TILE,    /* see model_output_shape */
+    MODEL_DAMAGE_CONTEXT, /* of the whole picture, at most MODEL_DAMAGE_SIDE px a side */
+    MODEL_DAMAGE_ALL      /* both, for opening the file */
+};
+#define MODEL_DAMAGE_KINDS 4 /* thin line, crack or tear, dust or spot, stain or fold */
+#define MODEL_DAMAGE_SIDE 256
 
 struct model;
 
@@ -72,7 +82,11 @@ const struct weights *model_weights(const struct model *model);
  * face: input {n, 3, s, s} RGB -1..1, s = face_size; output the same shape.
  * parser: input {n, 3, h, w} RGB -1..1 (h, w multiples of 16); outputs: logits {n, classes, h, w}, image {n, 3, h, w}.
  * detector: input {n, 3, h, w} BGR minus (104, 117, 123); output k: stride 8<<k, {n, 32, ceil(h/s), ceil(w/s)},
- * channels [anchor][2] class logits (0..3), [anchor][4] box (4..11), [anchor][10] landmarks (12..31). */
+ * channels [anchor][2] class logits (0..3), [anchor][4] box (4..11), [anchor][10] landmarks (12..31).
+ * damage detector: a tile {n, 3, h, w} RGB -0.5..0.5 and the context there {n, context, h/8, w/8}, h and w multiples of
+ * 8; output {n, 5, h, w}: logits of damage and of its kinds. Context: {n, 3, h, w}; output {n, context, ceil(h/4),
+ * ceil(w/4)}, to be enlarged bilinearly (as torch without align_corners) to one value a cell of 8×8 px of the picture,
+ * whose sides are filled up to multiples of 8. */
 void model_output_shape(const struct model *model, const struct session_shape *shape, int index, int out_nchw[4]);
 
 /* The network's nodes at this shape, for callers that make plans without a session. */

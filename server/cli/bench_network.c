@@ -26,7 +26,7 @@ struct network {
     struct device_info info;
     enum precision precision;
     struct plan *plan;
-    float *inputs[1], *outputs[sizeof((struct graph *)0)->outputs / sizeof(int)];
+    float *inputs[2], *outputs[sizeof((struct graph *)0)->outputs / sizeof(int)];
     struct bench_clock clock;
     double *device_ms;
 };
@@ -115,9 +115,14 @@ static void network_fill_input(const struct network *net, const struct tensor *t
 
 static enum error_code network_make_data(struct network *net, struct error *err)
 {
-    const struct tensor *x = &net->graph->tensors[net->graph->inputs[0]];
-    net->inputs[0] = mem_alloc(network_element_count(x), sizeof(float));
-    bool room = net->inputs[0] != NULL;
+    bool room = true;
+    for (int i = 0; i < net->graph->input_count && room; i++) {
+        const struct tensor *x = &net->graph->tensors[net->graph->inputs[i]];
+        net->inputs[i] = mem_alloc(network_element_count(x), sizeof(float));
+        room = net->inputs[i] != NULL;
+        if (room)
+            network_fill_input(net, x, net->inputs[i]);
+    }
     for (int i = 0; i < net->graph->output_count && room; i++) {
         net->outputs[i] =
             mem_calloc(network_element_count(&net->graph->tensors[net->graph->outputs[i]]), sizeof(float));
@@ -125,7 +130,6 @@ static enum error_code network_make_data(struct network *net, struct error *err)
     }
     if (!room)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for the network's pictures");
-    network_fill_input(net, x, net->inputs[0]);
     return OK;
 }
 
@@ -422,6 +426,7 @@ enum error_code bench_network(const struct bench_settings *settings, const char 
     model_close(&net.model);
     free(net.weights);
     free(net.inputs[0]);
+    free(net.inputs[1]);
     for (size_t i = 0; i < sizeof net.outputs / sizeof net.outputs[0]; i++)
         free(net.outputs[i]);
     free(net.clock.ms);

@@ -25,7 +25,7 @@ static const char *schema_stage(int i)
 
 static const char *schema_kind(int i)
 {
-    return i <= MODEL_UPSCALER ? json_kind_name((enum model_kind)i) : NULL;
+    return i < MODEL_KINDS ? json_kind_name((enum model_kind)i) : NULL;
 }
 
 static const char *schema_device(int i)

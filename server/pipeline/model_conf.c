@@ -43,8 +43,10 @@ static bool model_conf_hash(char out[65], const char *value)
 static bool model_conf_role(enum model_kind *out, const char *value)
 {
     static const char *const names[] = {
-        [MODEL_DETECTOR] = "detector", [MODEL_FACE] = "face", [MODEL_PARSER] = "parser", [MODEL_UPSCALER] = "upscaler"};
-    for (int i = 0; i < 4; i++) {
+        [MODEL_DETECTOR] = "detector", [MODEL_FACE] = "face",     [MODEL_PARSER] = "parser",
+        [MODEL_UPSCALER] = "upscaler", [MODEL_DAMAGE] = "damage",
+    };
+    for (int i = 0; i < MODEL_KINDS; i++) {
         if (strcmp(value, names[i]) == 0) {
             *out = (enum model_kind)i;
             return true;

@@ -18,9 +18,11 @@ static const struct store_role {
     [ROLE_FACE] = {"version", "face network", "a"},
     [ROLE_PARSER] = {"parser", "face parser", "a"},
     [ROLE_UPSCALER] = {"bg_upsampler", "upscaler", "an"},
+    [ROLE_DAMAGE] = {"damage_detector", "damage detector", "a"},
 };
 _Static_assert((int)ROLE_DETECTOR == MODEL_DETECTOR && (int)ROLE_FACE == MODEL_FACE &&
-                   (int)ROLE_PARSER == MODEL_PARSER && (int)ROLE_UPSCALER == MODEL_UPSCALER,
+                   (int)ROLE_PARSER == MODEL_PARSER && (int)ROLE_UPSCALER == MODEL_UPSCALER &&
+                   (int)ROLE_DAMAGE == MODEL_DAMAGE && (int)ROLE_COUNT == MODEL_KINDS,
                "a role is filled by the kind of the same number");
 
 /* The command that gets a section's file. */
@@ -490,7 +492,7 @@ static enum error_code store_resolve(const struct model_store *store, enum model
                                      const struct model_entry **entry, struct error *err)
 {
     *entry = NULL;
-    bool optional = role == ROLE_PARSER || role == ROLE_UPSCALER;
+    bool optional = role != ROLE_DETECTOR && role != ROLE_FACE;
     const char *configured = store->default_name[role];
     if (wanted && *wanted) {
         if (strcmp(wanted, "none") != 0)
@@ -551,7 +553,7 @@ enum error_code model_store_resolve(const struct model_store *store, enum model_
 
 enum error_code model_store_ready(const struct model_store *store, struct error *err)
 {
-    static const enum model_role order[] = {ROLE_FACE, ROLE_DETECTOR, ROLE_PARSER, ROLE_UPSCALER};
+    static const enum model_role order[] = {ROLE_FACE, ROLE_DETECTOR, ROLE_PARSER, ROLE_UPSCALER, ROLE_DAMAGE};
     const struct model_entry *entry;
     enum error_code code = OK;
     for (int i = 0; code == OK && i < ROLE_COUNT; i++)

@@ -37,7 +37,7 @@ describe('by name, in a folder of fixtures', () => {
 
   test('an official file takes its role, the starter models the others', async () => {
     const { json } = await get(server, '/v1/models');
-    assert.deepEqual(json.models.filter((m) => m.default).map((m) => m.name).sort(), ['GFPGANv1.4', 'RealESRGAN_x2plus', 'starter_detector', 'starter_parser']);
+    assert.deepEqual(json.models.filter((m) => m.default).map((m) => m.name).sort(), ['GFPGANv1.4', 'RealESRGAN_x2plus', 'starter_damage', 'starter_detector', 'starter_parser']);
     assert.deepEqual(json.models.filter((m) => m.starter && m.file in { 'GFPGANv1.4.safetensors': 1 }), []);
     for (const m of json.models) assert.equal(m.starter, m.name.startsWith('starter_'), m.name);
   });

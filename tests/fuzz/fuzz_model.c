@@ -68,9 +68,8 @@ static void run(struct device *device, const struct model *model, const struct g
     struct plan *plan;
     enum error_code code = plan_create(&plan, device, graph, PRECISION_FP32, "fuzz", &err);
     if (!code) {
-        const float *inputs[1];
-        float *outputs[16];
-        expect(graph->input_count == 1, "there is one input", &err);
+        float *inputs[2], *outputs[16];
+        expect(graph->input_count == 1 + (model_info(model)->kind == MODEL_DAMAGE), "there is one input, or two", &err);
         expect(graph->output_count == model_info(model)->output_count, "there are as many outputs as announced", &err);
         for (int i = 0; i < graph->output_count; i++) {
             int nchw[4];
@@ -80,12 +79,13 @@ static void run(struct device *device, const struct model *model, const struct g
                    "an output has the shape announced", &err);
             outputs[i] = values_of(graph, graph->outputs[i]);
         }
-        float *input = values_of(graph, graph->inputs[0]);
-        inputs[0] = input;
-        code = plan_run(plan, inputs, outputs, NULL, &err);
+        for (int i = 0; i < graph->input_count; i++)
+            inputs[i] = values_of(graph, graph->inputs[i]);
+        code = plan_run(plan, (const float *const *)inputs, outputs, NULL, &err);
         for (int i = 0; i < graph->output_count; i++)
             free(outputs[i]);
-        free(input);
+        for (int i = 0; i < graph->input_count; i++)
+            free(inputs[i]);
     }
     expect(!code, "what opens runs", &err);
     plan_destroy(&plan);

@@ -127,7 +127,13 @@ static void one_shape(const struct model *model, struct session_shape shape)
     double picture = info->kind == MODEL_UPSCALER ? 1 : 2;
     const double nominal[2] = {detector || info->kind == MODEL_PARSER ? 0 : picture,
                                info->kind == MODEL_PARSER ? picture : 0};
-    struct shape_run wanted = {.model = model, .shape = shape, .inputs = {x}};
+    float *context = NULL;
+    if (info->kind == MODEL_DAMAGE && shape.variant == MODEL_DAMAGE_TILE) {
+        const size_t count = (size_t)shape.n * (size_t)info->context * (size_t)(shape.h / 8) * (size_t)(shape.w / 8);
+        context = malloc(count * sizeof *context);
+        fill(context, count, 5, -1, 1);
+    }
+    struct shape_run wanted = {.model = model, .shape = shape, .inputs = {x, context}};
     shape_run(&wanted, reference, PRECISION_FP32);
     for (int d = 0; d < device_count; d++) {
         struct device_info device;
@@ -135,7 +141,7 @@ static void one_shape(const struct model *model, struct session_shape shape)
         double worst[2] = {0, 0};
         for (int p = 0; p < (device.fp16 ? 2 : 1); p++) {
             enum precision precision = p ? PRECISION_FP16 : PRECISION_FP32;
-            struct shape_run got = {.model = model, .shape = shape, .inputs = {x}};
+            struct shape_run got = {.model = model, .shape = shape, .inputs = {x, context}};
             shape_run(&got, devices[d], precision);
             for (int i = 0; i < got.output_count; i++)
                 compare(got.outputs[i], wanted.outputs[i], got.counts[i], precision, nominal[i > 0], &worst[p]);
@@ -145,7 +151,9 @@ static void one_shape(const struct model *model, struct session_shape shape)
                shape.h, shape.variant, device.id, worst[0], worst[1]);
     }
     if (shape.n > 1 && shape.variant != MODEL_NOISE_SEED) { /* each image alone gives the same values */
-        struct shape_run single = {.model = model, .shape = shape, .inputs = {x + image}};
+        const size_t cells = context ? (size_t)info->context * (size_t)(shape.h / 8) * (size_t)(shape.w / 8) : 0;
+        struct shape_run single = {
+            .model = model, .shape = shape, .inputs = {x + image, context ? context + cells : NULL}};
         single.shape.n = 1;
         shape_run(&single, reference, PRECISION_FP32);
         for (int i = 0; i < single.output_count; i++)
@@ -154,6 +162,7 @@ static void one_shape(const struct model *model, struct session_shape shape)
         shape_free(&single);
     }
     shape_free(&wanted);
+    free(context);
     free(x);
 }
 
@@ -173,6 +182,8 @@ static void one_model(const char *path)
         one_shape(model, (struct session_shape){1, 16, 48, 0});
         one_shape(model, (struct session_shape){2, 32, 32, 0});
     } else {
+        if (info->kind == MODEL_DAMAGE)
+            one_shape(model, (struct session_shape){1, 45, 61, MODEL_DAMAGE_CONTEXT});
         static const int sizes[][3] = {{1, 1, 1}, {1, 1, 19}, {1, 13, 1}, {1, 17, 23}, {3, 9, 6}};
         for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
             one_shape(model, (struct session_shape){sizes[i][0], sizes[i][1] * info->unshuffle,

@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "runtime/models/damage_cut.h"
 #include "runtime/models/model.h"
 #include "tests/common/npy.h"
 
@@ -47,6 +48,32 @@ static void compare_outputs(const struct model *model, const char *name, const c
     }
 }
 
+/* The context of a damage detector's whole picture, cut to the whole picture. */
+static float *make_context(const struct model *model, struct session *session, const struct session_shape *picture,
+                           const float *in)
+{
+    struct session_shape shape = *picture;
+    struct error err = ERROR_INIT;
+    int d[4];
+    shape.variant = MODEL_DAMAGE_CONTEXT;
+    model_output_shape(model, &shape, 0, d);
+    float *features = calloc((size_t)d[1] * (size_t)d[2] * (size_t)d[3], sizeof *features);
+    float *out = calloc((size_t)d[1] * (size_t)(shape.h / 8) * (size_t)(shape.w / 8), sizeof *out);
+    if (session_run(session, &shape, &in, &features, NULL, &err))
+        fail_msg("%s", err.text);
+    const struct damage_cut cut = {.context = features,
+                                   .channels = d[1],
+                                   .height = d[2],
+                                   .width = d[3],
+                                   .rows = shape.h / 8,
+                                   .columns = shape.w / 8,
+                                   .w = shape.w / 8,
+                                   .h = shape.h / 8};
+    damage_cut(&cut, out);
+    free(features);
+    return out;
+}
+
 static void compare_model(const char *name, const char *device_id)
 {
     const char *folder = getenv("RESTORED_STARTER");
@@ -63,21 +90,26 @@ static void compare_model(const char *name, const char *device_id)
     assert_true(npy_load(path, &in));
     assert_int_equal(in.rank, 4);
     struct session_shape shape = {.n = (int)in.shape[0], .h = (int)in.shape[2], .w = (int)in.shape[3]};
-    const float *inputs[1] = {in.data};
+    const float *inputs[2] = {in.data};
     float *outputs[4] = {0};
     for (int i = 0; i < model_info(model)->output_count; i++) {
         int d[4];
         model_output_shape(model, &shape, i, d);
         outputs[i] = calloc((size_t)d[0] * (size_t)d[1] * (size_t)d[2] * (size_t)d[3], sizeof(float));
     }
-    if (model_session(&session, model, device, PRECISION_FP32, &err) ||
-        session_run(session, &shape, inputs, outputs, NULL, &err))
+    float *context = NULL;
+    if (model_session(&session, model, device, PRECISION_FP32, &err))
+        fail_msg("%s", err.text);
+    if (model_info(model)->kind == MODEL_DAMAGE)
+        inputs[1] = context = make_context(model, session, &shape, in.data);
+    if (session_run(session, &shape, inputs, outputs, NULL, &err))
         fail_msg("%s", err.text);
     compare_outputs(model, name, device_id, outputs, &shape);
     session_destroy(&session);
     model_forget(model, device);
     for (int i = 0; i < 4; i++)
         free(outputs[i]);
+    free(context);
     npy_free(&in);
     device_close(&device);
     model_close(&model);

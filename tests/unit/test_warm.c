@@ -56,8 +56,11 @@ static int warm(struct worker_context *worker)
         struct session *session;
         struct session_shape shape;
         struct error err = ERROR_INIT;
-        if (model_store_resolve(store, (enum model_role)role, NULL, &entry, &err) ||
-            model_set_session(worker->models, entry, PRECISION_AUTO, &session, &info, &err))
+        if (model_store_resolve(store, (enum model_role)role, NULL, &entry, &err))
+            fail_msg("%s", err.text);
+        if (!entry) /* no detector of damage */
+            continue;
+        if (model_set_session(worker->models, entry, PRECISION_AUTO, &session, &info, &err))
             fail_msg("%s", err.text);
         for (int i = 0; model_usual_shape(info, i, &shape); i++) {
             bool whole = false;
