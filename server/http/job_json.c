@@ -142,6 +142,35 @@ json_t *job_json_stage(bool running, int stage)
     return running && stage < STAGE_COUNT ? json_string(stage_name((enum stage)stage)) : json_null();
 }
 
+/* How many tiles and faces are done: of a job at work it is counted, and its report has it when it is done. How far one
+ * came that has failed or was cancelled is not kept. */
+static void job_json_add_counts(json_t *json, const struct keeper_view *view, const json_t *report)
+{
+    struct keeper_view end = *view;
+    const bool unknown = view->job.state == STORE_FAILED || view->job.state == STORE_CANCELLED;
+    const json_t *face, *tiles = json_object_get(report, "tiles"); /* a detection has none */
+    if (tiles) {
+        const json_t *faces = json_object_get(report, "faces");
+        size_t i;
+        end.tiles_done = end.tiles_total = (int)json_integer_value(tiles);
+        json_array_foreach(faces, i, face)
+        {
+            const char *action = json_string_value(json_object_get(face, "action"));
+            end.faces_total += action && strcmp(action, "skipped") != 0;
+        }
+        end.faces_done = end.faces_total;
+    }
+    const struct {
+        const char *name;
+        int count;
+    } counts[] = {{"tiles_done", end.tiles_done},
+                  {"tiles_total", end.tiles_total},
+                  {"faces_done", end.faces_done},
+                  {"faces_total", end.faces_total}};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        json_object_set_new(json, counts[i].name, unknown ? json_null() : json_integer(counts[i].count));
+}
+
 json_t *job_json(const struct request *request, const struct keeper_view *view)
 {
     const struct store_job *row = &view->job;
@@ -153,11 +182,8 @@ json_t *job_json(const struct request *request, const struct keeper_view *view)
     json_object_set_new(json, "eta_seconds",
                         ended || view->left < 0 ? json_null() : json_real(job_json_round(view->left)));
     json_object_set_new(json, "stage", job_json_stage(view->running, view->stage));
-    json_object_set_new(json, "tiles_done", json_integer(view->tiles_done));
-    json_object_set_new(json, "tiles_total", json_integer(view->tiles_total));
-    json_object_set_new(json, "faces_done", json_integer(view->faces_done));
-    json_object_set_new(json, "faces_total", json_integer(view->faces_total));
     json_t *report = row->report ? json_loads(row->report, 0, NULL) : NULL;
+    job_json_add_counts(json, view, report);
     const bool told = json_object_get(report, "options"); /* what it did */
     json_object_set_new(json, "options", told ? json_null() : job_json_resolved(row, request->server->store));
     json_object_set_new(json, "error", json_null());

@@ -323,6 +323,23 @@ static void route_job_tail(const struct store_job *row, json_t *part, char tail[
         snprintf(tail, JOB_JSON_TAIL_MAX, "%02d%s%s", number, *suffix ? "_" : "", suffix);
 }
 
+/* Its file is not there: the job has just expired or been forgotten, or somebody has removed the file. */
+static enum MHD_Result route_job_lost(struct request *request, const char *id)
+{
+    struct error err = ERROR_INIT;
+    struct store_job row;
+    bool found;
+    const enum error_code code = store_get(keeper_store(request->server->keeper), id, &row, &found, &err);
+    store_job_clear(&row);
+    if (code)
+        return route_jobs_fail(request, reply_for(code), &err);
+    if (!found)
+        return route_jobs_missing(request, id);
+    error_set(&err, ERROR_INTERNAL,
+              "the result of this job is lost: its file is not in the spool any more; send the picture again");
+    return route_jobs_fail(request, REPLY_INTERNAL, &err);
+}
+
 static enum MHD_Result route_job_send(struct request *request, const struct store_job *row, json_t *part)
 {
     struct error err = ERROR_INIT;
@@ -330,12 +347,12 @@ static enum MHD_Result route_job_send(struct request *request, const struct stor
     int fd;
     const uint64_t size = (uint64_t)json_integer_value(json_object_get(part, "size"));
     const uint64_t offset = (uint64_t)json_integer_value(json_object_get(part, "offset"));
-    if (!row->output_bytes ||
-        spool_read(keeper_spool(request->server->keeper), row->id, SPOOL_OUTPUT, &fd, &bytes, &err)) {
-        error_clear(&err);
-        error_set(&err, ERROR_NOT_FOUND, "the result of this job has expired");
-        return route_jobs_fail(request, REPLY_GONE, &err);
-    }
+    const enum error_code code =
+        spool_read(keeper_spool(request->server->keeper), row->id, SPOOL_OUTPUT, &fd, &bytes, &err);
+    if (code == ERROR_NOT_FOUND)
+        return route_job_lost(request, row->id);
+    if (code)
+        return route_jobs_fail(request, reply_for(code), &err);
     struct MHD_Response *response =
         offset <= bytes && size <= bytes - offset ? MHD_create_response_from_fd_at_offset64(size, fd, offset) : NULL;
     if (!response) {

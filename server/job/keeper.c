@@ -85,6 +85,7 @@ struct keeper_group {
     struct running *claimed;
     struct ids stop, drop; /* jobs at work to be stopped; jobs whose files go */
     struct ids over;       /* jobs that ended without having been at work here */
+    int damaged;           /* jobs that failed because their rows are damaged */
     size_t expired;
     uint64_t cancelled; /* of those that waited */
 };
@@ -231,6 +232,10 @@ static enum error_code keeper_begin(struct keeper *keeper, struct running *runni
     enum error_code code = record_restoration(row->options, &limits, &r, err);
     if (!code)
         code = body_kept(&body, keeper->spool, row->id, err);
+    if (code == ERROR_NOT_FOUND) {
+        error_clear(err);
+        code = error_set(err, ERROR_INTERNAL, "the picture of this job is lost: its file is not in the spool any more");
+    }
     if (!code)
         code = job_create(&job, row->id, &r, &body, keeper_job_ended, running, err);
     if (!code) {
@@ -265,6 +270,10 @@ static enum error_code keeper_begin(struct keeper *keeper, struct running *runni
 static void keeper_add_over(void *context, const char *id)
 {
     struct keeper_group *group = context;
+    if (!*id) {
+        group->damaged++;
+        return;
+    }
     ids_add(&group->over, id);
     ids_add(&group->drop, id);
 }
@@ -280,14 +289,18 @@ static enum error_code keeper_claim(struct keeper *keeper, struct keeper_group *
         if (!running)
             return error_set(err, ERROR_NO_MEMORY, "no memory for a job");
         running->keeper = keeper;
+        const struct keeper_group before = *group;
         enum error_code code =
             store_claim(keeper->store, keeper->owner, now, now + LEASE_MS, now + keeper->settings.result_seconds * 1000,
                         KEEPER_ATTEMPTS, &running->row, &found, keeper_add_over, group, err);
         if (code || !found) {
             free(running);
-            if (code)
-                return code;
-            break;
+            if (!code)
+                break;
+            group->over.count = before.over.count; /* what it has told is undone */
+            group->drop.count = before.drop.count;
+            group->damaged = before.damaged;
+            return code;
         }
         /* One that was at work when the server ended may be what ended it: it works alone, so that jobs beside it do
          * not lose attempts, too. */
@@ -581,6 +594,7 @@ static void keeper_turn(struct keeper *keeper, struct keeper_ticket *tickets)
         for (size_t i = 0; i < group.stop.count; i++)
             keeper_stop_running(keeper, group.stop.ids[i]);
         keeper_publish_over(keeper, &group.over);
+        stats_add_ended(worker_pool_stats(keeper->pool), (uint64_t)group.damaged, 0);
         keeper->renew_at = now >= keeper->renew_at ? now + RENEW_MS : keeper->renew_at;
         if (now >= keeper->expire_at)
             keeper->expire_at = group.expired < EXPIRE_MOST ? now + EXPIRE_MS : now;
@@ -645,6 +659,8 @@ static enum error_code keeper_recover(struct keeper *keeper, struct error *err)
     if (code)
         store_rollback(keeper->store);
     if (!code)
+        code = keeper_check(keeper->store, keeper->spool, err);
+    if (!code)
         code = store_count(keeper->store, NULL, NULL, &counts, err);
     if (code)
         return code;
@@ -653,7 +669,7 @@ static enum error_code keeper_recover(struct keeper *keeper, struct error *err)
                     counts.jobs[STORE_CANCELLED] - before.jobs[STORE_CANCELLED]);
     if (keeper->waiting)
         log_event(LOG_INFO, "jobs", "waiting=%llu", (unsigned long long)keeper->waiting);
-    return keeper_check(keeper->store, keeper->spool, err);
+    return OK;
 }
 
 enum error_code keeper_create(struct keeper **out, const struct keeper_settings *settings, struct worker_pool *pool,

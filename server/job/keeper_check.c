@@ -5,8 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "runtime/base/log.h"
+#include "server/job/record.h"
 
 /* The files that should be there, sorted, each as "I" or "O" and its id. */
 struct check_names {
@@ -48,7 +50,7 @@ static int check_compare(const void *a, const void *b)
 struct check {
     struct spool *spool;
     struct check_names expected;
-    size_t found, removed, unknown;
+    size_t found, removed, unknown, lost;
 };
 
 static void check_file(void *context, const char *id, enum spool_kind kind)
@@ -89,6 +91,49 @@ enum error_code keeper_check_gone(const char *path, struct spool *spool, struct 
     return ERROR_CORRUPT;
 }
 
+/* In a transaction: jobs that are done have failed where their results are not there. */
+static enum error_code check_lose(struct store *store, struct check *check, const char *reason, struct error *err)
+{
+    enum error_code code = OK;
+    for (size_t i = 0; i < check->expected.count && !code; i++) {
+        const char *name = check->expected.names[i];
+        struct error local = ERROR_INIT;
+        uint64_t size;
+        int fd;
+        if (*name != 'O')
+            continue;
+        const enum error_code read = spool_read(check->spool, name + 1, SPOOL_OUTPUT, &fd, &size, &local);
+        if (!read)
+            close(fd);
+        if (read != ERROR_NOT_FOUND) /* it cannot be read now, perhaps; it is there */
+            continue;
+        code = store_lose(store, name + 1, reason, err);
+        check->lost += !code;
+    }
+    return code;
+}
+
+static enum error_code check_missing(struct store *store, struct check *check, struct error *err)
+{
+    struct error lost = ERROR_INIT;
+    error_set(&lost, ERROR_INTERNAL,
+              "the result of this job is lost: its file was not in the spool any more when the "
+              "server started; send the picture again");
+    char *reason = record_error(&lost, true);
+    if (!reason)
+        return error_set(err, ERROR_NO_MEMORY, "no memory to check the spool");
+    enum error_code code = store_begin(store, err);
+    if (!code) {
+        code = check_lose(store, check, reason, err);
+        if (!code)
+            code = store_commit(store, err);
+        if (code)
+            store_rollback(store);
+    }
+    free(reason);
+    return code;
+}
+
 enum error_code keeper_check(struct store *store, struct spool *spool, struct error *err)
 {
     struct check check = {.spool = spool};
@@ -99,9 +144,12 @@ enum error_code keeper_check(struct store *store, struct spool *spool, struct er
         if (check.expected.count)
             qsort(check.expected.names, check.expected.count, sizeof *check.expected.names, check_compare);
         spool_each(spool, check_file, &check);
+        if (check.found < check.expected.count)
+            code = check_missing(store, &check, err);
         if (check.removed || check.expected.damaged || check.found < check.expected.count)
-            log_event(LOG_WARN, "spool-check", "removed=%zu missing=%zu damaged=%zu unknown=%zu", check.removed,
-                      check.expected.count - check.found, check.expected.damaged, check.unknown);
+            log_event(LOG_WARN, "spool-check", "removed=%zu missing=%zu lost=%zu damaged=%zu unknown=%zu",
+                      check.removed, check.expected.count - check.found, check.lost, check.expected.damaged,
+                      check.unknown);
     }
     free(check.expected.names);
     return code;

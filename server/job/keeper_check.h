@@ -10,8 +10,8 @@
  * one would have them removed, and its own could not be put back any more. */
 enum error_code keeper_check_gone(const char *path, struct spool *spool, struct error *err) MUST_CHECK;
 
-/* Removes files that no job has, and tells of jobs that lack theirs: a waiting one will fail, and the result of one
- * that is done is gone. ERROR_NO_MEMORY, and the errors of store_files. */
+/* Removes files that no job has. Jobs that lack theirs have failed: those that are done at once, those that wait when
+ * it is their turn. ERROR_NO_MEMORY, and the errors of the store. */
 enum error_code keeper_check(struct store *store, struct spool *spool, struct error *err) MUST_CHECK;
 
 #endif

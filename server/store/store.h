@@ -74,7 +74,8 @@ typedef void store_id_fn(void *context, const char *id);
 /* The next waiting job becomes this owner's: running, one attempt more, with a lease until then. *found false: there is
  * none. A job whose lease is over and that has had max_attempts fails here, with that reason (as job/record.h has it),
  * to expire then; one that was asked to stop is cancelled; the ids of these are told to `ended` (NULL: nobody). Others
- * of those are claimed again. A job whose row is damaged fails, too, and the log says so; it is in no list. */
+ * of those are claimed again. A job whose row is damaged fails, too, and the log says so; it is in no list, and its id
+ * is told as "". What was told does not hold where an error is returned. */
 enum error_code store_claim(struct store *store, const char *owner, int64_t now, int64_t lease, int64_t expires,
                             int max_attempts, struct store_job *out, bool *found, store_id_fn *ended, void *context,
                             struct error *err) MUST_CHECK;
@@ -101,6 +102,10 @@ enum error_code store_recover(struct store *store, int64_t now, int64_t expires,
 /* A waiting job is cancelled now, a running one is marked. *before: its state until now; *found false: no such job. */
 enum error_code store_cancel(struct store *store, const char *id, int64_t now, int64_t expires,
                              enum store_state *before, bool *found, struct error *err) MUST_CHECK;
+
+/* The result of a job that is done is not there any more: the job has failed, with that reason (as job/record.h has
+ * it), and expires when it would have. */
+enum error_code store_lose(struct store *store, const char *id, const char *reason, struct error *err) MUST_CHECK;
 
 /* Removes the row of a job that has ended. *found false: there is no such job, or it has not ended. */
 enum error_code store_forget(struct store *store, const char *id, bool *found, struct error *err) MUST_CHECK;

@@ -51,6 +51,7 @@ enum store_statement {
     STORE_END_OVER,
     STORE_CLAIM,
     STORE_SET_ASIDE,
+    STORE_LOSE,
     STORE_RENEW,
     STORE_FINISH,
     STORE_RESULT,
@@ -142,6 +143,7 @@ static const char *const store_sql[STORE_STATEMENTS] = {
     /* Its id stays as it is, because the index may have another one; so it never expires, which would remove it. */
     [STORE_SET_ASIDE] = "UPDATE jobs SET state = 3, error = $2, cancel = 0, owner = '', lease = 0, finished = $3,"
                         " expires = 0 WHERE number = $1",
+    [STORE_LOSE] = "UPDATE jobs SET state = 3, error = $2, output_bytes = 0 WHERE id = $1 AND state = 2",
     [STORE_RENEW] = "UPDATE jobs SET lease = $4 WHERE id = $1 AND owner = $2 AND attempts = $3 AND state = 1"
                     " RETURNING cancel",
     [STORE_FINISH] = "UPDATE jobs SET state = $4, finished = $5, expires = $6, output_bytes = $7, error = $8,"

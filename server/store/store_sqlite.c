@@ -407,7 +407,7 @@ static enum error_code store_set_aside(struct store *store, int64_t number, int6
  * same one would come again and again. */
 static enum error_code store_claim_first(struct store *store, const char *owner, int64_t now, int64_t lease,
                                          struct store_job *out, bool *found, struct store_change *change,
-                                         struct error *err)
+                                         store_id_fn *each, void *context, struct error *err)
 {
     for (int i = 0; i < 100; i++) {
         struct query query = query_start(&store->write, STORE_CLAIM, err, "tii", owner, now, lease);
@@ -420,6 +420,8 @@ static enum error_code store_claim_first(struct store *store, const char *owner,
         if (code || sane)
             return code;
         store_note(change, STORE_FAILED, 1);
+        if (each)
+            each(context, "");
         store_job_clear(out);
     }
     return store_damaged(store, err);
@@ -437,7 +439,7 @@ enum error_code store_claim(struct store *store, const char *owner, int64_t now,
     struct store_change change = {0};
     code = store_end_over(store, now, now, expires, max_attempts, &change, ended, context, err);
     if (!code)
-        code = store_claim_first(store, owner, now, lease, out, found, &change, err);
+        code = store_claim_first(store, owner, now, lease, out, found, &change, ended, context, err);
     code = store_end_part(store, code, err);
     if (!code)
         store_add_change(store, &change);
@@ -525,6 +527,23 @@ enum error_code store_cancel(struct store *store, const char *id, int64_t now, i
     code = query_end(&query);
     if (!code && state == STORE_QUEUED)
         store_moved(store, STORE_CANCELLED, sqlite3_changes(store->write.db));
+    return code;
+}
+
+enum error_code store_lose(struct store *store, const char *id, const char *reason, struct error *err)
+{
+    enum error_code code = store_do(store, STORE_SAVE, err);
+    if (code)
+        return code;
+    struct query query = query_start(&store->write, STORE_FORGET_RESULT, err, "t", id);
+    if (!(code = query_end(&query))) {
+        query = query_start(&store->write, STORE_LOSE, err, "tt", id, reason);
+        code = query_end(&query);
+    }
+    const int changed = code ? 0 : sqlite3_changes(store->write.db);
+    code = store_end_part(store, code, err);
+    store_moved(store, STORE_DONE, code ? 0 : -changed);
+    store_moved(store, STORE_FAILED, code ? 0 : changed);
     return code;
 }
 

@@ -67,6 +67,7 @@ describe('one server', () => {
     const { data } = events.at(-1);
     assert.equal(data.state, 'done');
     assert.equal(data.progress, 1);
+    assert.deepEqual([data.tiles_done, data.tiles_total, data.faces_done, data.faces_total], [total, total, 0, 0]);
     assert.equal(data.links.self, `/v1/jobs/${id}`);
     assert.equal((await fetch(server.url + data.links.result)).status, 200);
     assert.deepEqual(data, (await get(server, `/v1/jobs/${id}`)).json);

@@ -96,6 +96,7 @@ describe('one server', () => {
     const done = await ended(server, json.id);
     const restored = done.faces.filter((face) => face.action !== 'skipped'); // kept ones have theirs, too
     assert.ok(restored.length > 0);
+    assert.deepEqual([done.faces_done, done.faces_total], [restored.length, restored.length]);
     assert.equal(done.links.faces.length, 2 * restored.length);
     for (const { id, kind, href } of done.links.faces) {
       const answer = await fetch(server.url + href);
@@ -120,8 +121,8 @@ describe('one server', () => {
     assert.ok(last.position >= 0 && last.eta_seconds >= 0);
     for (const id of ids) assert.equal((await remove(server, `/v1/jobs/${id}`)).status, 200);
     for (const id of ids) await ended(server, id, 'cancelled');
-    const { error } = await job(server, ids[0]);
-    assert.equal(error, null);
+    const { error, tiles_done, faces_total } = await job(server, ids[0]);
+    assert.deepEqual([error, tiles_done, faces_total], [null, null, null]);
     assert.equal((await remove(server, `/v1/jobs/${ids[0]}`)).status, 204);
     assert.equal((await get(server, `/v1/jobs/${ids[0]}`)).status, 404);
     assert.equal((await remove(server, `/v1/jobs/${ids[0]}`)).status, 404);
@@ -347,6 +348,29 @@ test('a full spool is 507, and harms no job that is there', { timeout: 600000 },
   assert.equal(refused.json.code, 'full');
   await ended(server, id);
   assert.equal((await post(server, '/v1/restore', { picture: small, fields: plain })).status, 200);
+  await server.stop();
+});
+
+test('a result whose file is gone is no expired one; after the next start its job has failed', { timeout: 600000 }, async (context) => {
+  const state = folder(context), args = ['--state_dir', state];
+  let server = await start({ context, args });
+  const ids = [];
+  for (let i = 0; i < 2; i++) ids.push((await submit(server, small)).json.id);
+  for (const id of ids) await ended(server, id);
+  fs.rmSync(join(state, 'spool', spool(state).find((name) => name.startsWith(ids[0]))));
+  const gone = await get(server, `/v1/jobs/${ids[0]}/result`);
+  assert.equal(gone.status, 500);
+  assert.equal(gone.json.code, 'internal');
+  assert.match(gone.json.detail, /^The result of this job is lost: /);
+  await server.stop();
+  server = await start({ context, args });
+  const { state: now, error, links } = await job(server, ids[0]);
+  assert.deepEqual([now, error.code, links.result], ['failed', 'internal', undefined]);
+  assert.match(error.detail, /^The result of this job is lost: /);
+  assert.equal((await get(server, `/v1/jobs/${ids[0]}/result`)).status, 409);
+  assert.equal((await job(server, ids[1])).state, 'done');
+  assert.ok((await result(server, ids[1])).length > 0);
+  assert.match(server.log(), /warn spool-check removed=0 missing=1 lost=1 /);
   await server.stop();
 });
 

@@ -325,6 +325,9 @@ static void test_damaged(void **state)
     expect_done(ticket->job.id);
     assert_int_equal(sql("SELECT count(*) FROM jobs WHERE client = 'token x' AND state = 3 AND error LIKE '%damaged%'"),
                      2);
+    struct stats_totals totals;
+    stats_read(worker_pool_stats(pool), &totals);
+    assert_int_equal(totals.failed, 2);
     const struct store_filter all = {.limit = 100};
     assert_int_equal(store_list(keeper_store(keeper), &all, count_row, &rows, &more, &err), OK);
     assert_int_equal(rows, 1);

@@ -18,7 +18,7 @@ static struct error err;
 static const char *id_of(char digit)
 {
     static char ids[16][33];
-    char *id = ids[digit - 'a'];
+    char *id = ids[digit & 15];
     memset(id, digit, 32);
     return id;
 }
@@ -51,6 +51,47 @@ static void put_job(struct store *store, char digit)
     assert_int_equal(store_insert(store, &job, NULL, NULL, &what, existing, &err), OK);
 }
 
+/* The job is done, with a picture. */
+static void finish_job(struct store *store, char digit)
+{
+    struct store_job job;
+    bool found, held;
+    put_job(store, digit);
+    assert_int_equal(store_claim(store, "me", 2000, 3000, 9000, 3, &job, &found, NULL, NULL, &err), OK);
+    assert_true(found && !strcmp(job.id, id_of(digit)));
+    job.state = STORE_DONE;
+    job.finished = 2500;
+    job.expires = 9000;
+    job.output_bytes = 7;
+    job.report = strdup("{}");
+    job.parts = strdup("[]");
+    assert_int_equal(store_finish(store, &job, "me", &held, &err), OK);
+    assert_true(held);
+    store_job_clear(&job);
+}
+
+/* A job that is done and whose picture is gone has failed, and says why; others are as they were. */
+static void what_is_lost_is_told(struct store *store, struct spool *spool)
+{
+    struct store_counts counts;
+    struct store_job job;
+    bool found;
+    finish_job(store, '7');
+    finish_job(store, '8');
+    put_file(spool, '8', SPOOL_OUTPUT);
+    assert_int_equal(keeper_check(store, spool, &err), OK);
+    assert_int_equal(store_get(store, id_of('7'), &job, &found, &err), OK);
+    assert_int_equal(job.state, STORE_FAILED);
+    assert_non_null(strstr(job.error, "is lost"));
+    assert_true(!job.report && !job.parts && !job.output_bytes && job.expires == 9000);
+    store_job_clear(&job);
+    assert_int_equal(store_get(store, id_of('8'), &job, &found, &err), OK);
+    assert_true(job.state == STORE_DONE && job.report && job.parts);
+    store_job_clear(&job);
+    assert_int_equal(store_count(store, NULL, NULL, &counts, &err), OK);
+    assert_true(counts.jobs[STORE_DONE] == 1 && counts.jobs[STORE_FAILED] == 1);
+}
+
 /* Files of jobs stay, whatever else there is; others go. A job without its file stays, too. */
 static void what_belongs_together_stays(void **state)
 {
@@ -64,6 +105,7 @@ static void what_belongs_together_stays(void **state)
     snprintf(path, sizeof path, "%s/jobs.db", folder);
     assert_int_equal(store_open(&store, path, &err), OK);
     assert_int_equal(keeper_check(store, spool, &err), OK); /* nothing at all */
+    what_is_lost_is_told(store, spool);
     for (char digit = 'f'; digit >= 'a'; digit--) {
         if (digit != 'c')
             put_job(store, digit);
