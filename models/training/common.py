@@ -47,6 +47,8 @@ def arguments(description, batch):
     p.add_argument("--minutes", type=float, default=8, help="end after this time since the process started")
     p.add_argument("--total-minutes", type=float, default=0,
                    help="what all pieces take together, which the schedules follow; default: this one is the last")
+    p.add_argument("--spent", type=float, default=0,
+                   help="minutes that earlier pieces took, where their checkpoint is not in --out")
     p.add_argument("--steps", type=int, default=0, help="end at this step instead; the schedules then follow the steps")
     p.add_argument("--batch", type=int, default=batch)
     p.add_argument("--seed", type=int, default=1)
@@ -136,7 +138,7 @@ def load_pictures(data, entries, size, device, workers=4):
 
 # The sources as the packs' README states them.
 LICENCES = {"congress": "public domain", "interfaces": "CC0", "budgie": "CC0", "elementary": "CC0", "pdimages": "CC0",
-            "kodak": "unrestricted", "sfhqt2i": "MIT, synthetic"}
+            "kodak": "unrestricted", "sfhqt2i": "MIT, synthetic", "wordpress": "CC0"}
 
 
 def contents(what, sources):
@@ -287,10 +289,14 @@ class Training:
 
     def __init__(self, args, modules, optimizers, emas):
         self.args, self.modules, self.optimizers, self.emas = args, modules, optimizers, emas
-        self.step, self.spent, self.stream, self.values = 0, 0.0, 0, None
+        self.step, self.spent, self.stream, self.values = 0, 60 * args.spent, 0, None
         self.record = Log(args.out)
         self.stopped = False
-        self.data = []
+        self.data, self.origin = [], "from random weights"
+        if getattr(args, "start", ""):
+            told = read_safetensors(args.start)[1]
+            self.data = [told["data"]] if told.get("data") else []
+            self.origin = "after " + told.get("training", "others")
         signal.signal(signal.SIGTERM, self.stop)
         signal.signal(signal.SIGINT, self.stop)
         state = load_state(args.out, "cpu")
@@ -310,7 +316,7 @@ class Training:
 
     def state(self):
         return {"step": self.step, "spent": self.before + process_seconds() if not self.args.steps else 0.0,
-                "stream": self.stream, "data": self.data,
+                "stream": self.stream, "data": self.data, "origin": self.origin,
                 "modules": {k: m.state_dict() for k, m in self.modules.items()},
                 "optimizers": {k: o.state_dict() for k, o in self.optimizers.items()},
                 "emas": {k: e.tensors for k, e in self.emas.items()}}
@@ -318,6 +324,7 @@ class Training:
     def restore(self, state):
         self.step, self.spent, self.stream = state["step"], state["spent"], state["stream"]
         self.data = list(state.get("data", []))
+        self.origin = state.get("origin", self.origin)
         for k, m in self.modules.items():
             m.load_state_dict(state["modules"][k])
         for k, o in self.optimizers.items():
@@ -401,7 +408,7 @@ def card(name, state, commit_=""):
         raise ValueError("the checkpoint does not say what it has learnt from: set it with "
                          "python3 -m models.training.export --rewrite")
     return {"name": name, "licence": "MIT", "commit": commit_ or commit(), "data": "; then ".join(state["data"]),
-            "training": f"{state['step']} steps from random weights"}
+            "training": f"{state['step']} steps {state.get('origin', 'from random weights')}"}
 
 
 def replace_metadata(path, changes):

@@ -25,7 +25,7 @@ NO, YES, IGNORED = 0, 1, 2  # labels; ignored: too faint to see, or a soft edge
 FOLDERS = {"hair": THIN, "hair-short": THIN, "lint": THIN, "scratches": THIN, "dirt": DUST, "dots": DUST, "smut": DUST,
            "spots": DUST, "sprinkles": DUST, "stain": STAIN}
 MASK_SIDE = 400
-WORDS = {"photos": "photo tiles", "faces512": "faces"}
+WORDS = {"photos": "photo tiles", "extra": "more photo tiles", "faces512": "faces"}
 MASKS_WORDS = "real damage masks (FilmDamageSimulator [MIT])"
 
 
@@ -58,14 +58,16 @@ class Masks:
 
 
 class Photos:
-    """Clean pictures of 512 px: photo tiles, then faces."""
+    """Clean pictures of 512 px: photo tiles, then faces. hard: how much is marked in each where it has no damage, so that
+    those are taken more often; None takes all alike."""
 
     def __init__(self, data, split, device, limit=0, packs=("photos", "faces512"), offset=0):
-        parts = [[e for e in common.read_index(data, p, split) if p == "photos" or split != "train" or e["src_px"] >= 400]
+        parts = [[e for e in common.read_index(data, p, split) if p != "faces512" or split != "train" or e["src_px"] >= 400]
                  for p in packs]
         parts = [p[offset:offset + limit] if limit else p for p in parts]
         self.pictures = common.load_pictures(data, sum(parts, []), 512, device, 12)
-        self.tiles = len(parts[0]) if packs[0] == "photos" else 0
+        self.tiles = sum(len(part) for p, part in zip(packs, parts) if p != "faces512")
+        self.hard = None
         self.contents = "; ".join(common.contents(f"{WORDS[p]} of 512 px", [e["source"] for e in part])
                                   for p, part in zip(packs, parts))
 
@@ -135,6 +137,30 @@ def draw(planes, plane, y, x, radius, opacity, reach):
     stamp(planes, *(t.expand_as(y).flatten() for t in (plane[:, None], y, x, radius, opacity)), reach)
 
 
+def limbs(p, planes, c, owner, path, length, kinks, wide, strength, counts):
+    """Draws lines that branch: trunks along path, on each of them counts[0] branches at most, on these counts[1] …"""
+    y, x, angle = path
+
+    def put(c, owner, y, x, wide, strength, taper):
+        t = torch.linspace(0, 1, y.shape[1], device=p.device)[None]
+        radius = wide[:, None] * (1 + 0.45 * line(c, 24, y.shape[1])) * (1 - taper[:, None] * t)
+        draw(planes, owner, y, x, radius.clamp(0.25, 4.5), strength[:, None].expand_as(y), 5)
+
+    put(c, owner, y, x, wide, strength, c.uniform(0, 0.9))
+    for count in counts:
+        source = torch.arange(len(owner), device=p.device).repeat_interleave(count)
+        b = Chance(len(source), p.generator)
+        at = (b.uniform(0.05, 0.95) * y.shape[1]).long()
+        pick = (source, at)
+        turn = angle[pick] + torch.where(b.flag(0.5), 1.0, -1.0) * b.uniform(0.3, 1.4)
+        strength = strength[source] * b.flag(0.5).float()
+        length, wide = length[source] * b.uniform(0.08, 0.5), wide[source] * b.uniform(0.4, 0.9)
+        y, x, angle = curves(b, y[pick], x[pick], turn, length, int(0.5 * p.side), b.uniform(0, 0.4), kinks[source] / 2,
+                             b.uniform(0.1, 0.6))
+        owner, kinks = owner[source], kinks[source] / 2
+        put(b, owner, y, x, wide, strength, b.uniform(0.3, 0.95))
+
+
 class Painter:
     """Draws on pictures of one batch. paint() mixes a colour in and keeps what it hid and of which kind it was."""
 
@@ -202,17 +228,18 @@ def strands(p, share):
     p.x = (p.x + p.some(p.c.flag(share), make)).clamp(0, 1)
 
 
-def writing(p, share):
-    """Rows of made-up letters, and lines like handwriting; some on a plain ground, as on a sign or a page."""
+def writing(p, share, page=False):
+    """Rows of made-up letters, and lines like handwriting; some on a plain ground, as on a sign or a page. page: small and
+    many, over all of the picture, all on a ground."""
     flag = p.c.flag(share)
     at = torch.nonzero(flag)[:, 0]
     m = len(at)
     if not m:
         return
-    rows, letters, samples = 6, 22, 36
+    rows, letters, samples = (26, 44, 24) if page else (6, 22, 36)
     c = Chance(m, p.generator)
     planes = p.planes(p.n)
-    size = c.log_uniform(7, 30) * (p.side / 512) ** 0.5
+    size = c.log_uniform(*((7, 16) if page else (7, 30))) * (p.side / 512) ** 0.5
     corner_y, corner_x, tilt = c.uniform(-0.05, 0.7) * p.side, c.uniform(-0.05, 0.5) * p.side, c.uniform(-0.12, 0.12)
     # Letters: paths over a lattice of 3×4 points, from an alphabet of 40.
     alphabet = torch.randint(0, 12, (40, 4), generator=p.generator, device=p.device)
@@ -239,7 +266,7 @@ def writing(p, share):
     opacity = torch.where(blank, 0.0, 1.0) * column(c.uniform(0.6, 1.0)) * torch.ones_like(y)
     plane = at.reshape(-1, 1, 1, 1).expand_as(y)
     stamp(planes, *(q.flatten() for q in (plane, y, x, radius, opacity)), 3)
-    ground = column(flag & p.c.flag(0.4)) * torch.ones_like(p.opacity)
+    ground = column(flag & p.c.flag(1.0 if page else 0.4)) * torch.ones_like(p.opacity)
     dark = p.c.flag(0.7)
     p.paint(ground * 0.9, column(torch.where(dark, p.c.uniform(0.6, 1.0), p.c.uniform(0.0, 0.3))))
     p.paint(planes[:, None], column(torch.where(dark, p.c.uniform(0.0, 0.25), p.c.uniform(0.75, 1.0))))
@@ -255,6 +282,76 @@ def wires(p, share):
     planes = p.planes(p.n)
     draw(planes, owner, y, x, c.uniform(0.6, 2.2)[:, None], (there * c.uniform(0.7, 1.0))[:, None], 3)
     p.paint(planes[:, None], column(torch.where(p.c.flag(0.85), p.c.uniform(0, 0.3), p.c.uniform(0.7, 1.0))))
+
+
+def twigs(p, share):
+    """Bare branches, dark before what is bright."""
+    c, owner = slots(p.n, 3, p.generator)
+    there = (p.c.flag(share)[owner] & c.flag(0.7)).float()
+    length, kinks, wide = c.uniform(0.5, 1.4) * p.side, c.uniform(0, 12), c.log_uniform(0.6, 4.5) * (p.side / 512) ** 0.5
+    path = curves(c, c.uniform(-0.1, 1.1) * p.side, c.uniform(-0.1, 1.1) * p.side, c.uniform(0, 2 * math.pi), length,
+                  int(1.2 * p.side), c.uniform(0, 0.6), kinks, c.uniform(0.1, 0.5))
+    planes = p.planes(p.n)
+    limbs(p, planes, c, owner, path, length, kinks, wide, there * c.uniform(0.7, 1.0), (10, 4))
+    sky = torch.sigmoid(20 * (F.avg_pool2d(p.x.mean(1, keepdim=True), 25, 1, 12) - 0.5))
+    p.paint(planes[:, None] * sky, column(p.c.uniform(0, 0.3)))
+
+
+def beads(p, share):
+    """Strings of pearls, chains, rows of buttons and lamps: discs in a row, most with a light spot."""
+    c, owner = slots(p.n, 3, p.generator)
+    there = (p.c.flag(share)[owner] & c.flag(0.6)).float()
+    count = 48
+    radius = c.log_uniform(0.8, 6.0) * (p.side / 512) ** 0.5
+    y, x, _ = curves(c, c.uniform(0, 1) * p.side, c.uniform(0, 1) * p.side, c.uniform(0, 2 * math.pi),
+                     count * radius * c.log_uniform(1.6, 6), count, c.uniform(0, 1.6), 0 * there, there)
+    size = (radius[:, None] * (1 + 0.15 * line(c, 24, count))).clamp(0.4, 7.5)
+    planes, spots = p.planes(p.n), p.planes(p.n)
+    draw(planes, owner, y, x, size, (there * c.uniform(0.7, 1.0))[:, None], 8)
+    draw(spots, owner, y - 0.35 * size, x - 0.3 * size, 0.35 * size, (there * c.flag(0.7))[:, None], 4)
+    p.paint(planes[:, None], p.colour(0.6, 0.3))
+    p.paint(spots[:, None], 0.97)
+
+
+def lattices(p, share):
+    """Masonry, railings, blinds, panes, stripes: lines at even distances, in a part of the picture."""
+
+    def make(c):
+        y, x = places(p.side, p.device)
+        scale = (p.side / 512) ** 0.5
+        angle = column(0.12 * c.normal() + torch.where(c.flag(0.25), c.uniform(0, math.pi), 0 * c.uniform(0, 1)))
+        wobble = column(c.uniform(0, 1) ** 2 * 2.5)
+        v = y * torch.cos(angle) - x * torch.sin(angle) + wobble * smooth(c, 24, p.side)
+        u = y * torch.sin(angle) + x * torch.cos(angle) + wobble * smooth(c, 24, p.side)
+        high, long = column(c.log_uniform(7, 90) * scale), column(c.log_uniform(1.0, 4.0))
+        row = torch.floor(v / high)
+        across = (v / high - row - 0.5).abs()
+        shift = column(torch.where(c.flag(0.7), 0.5, 0.0)) * (row % 2)
+        place = u / (high * long) + shift + 0.1 * torch.sin(37 * row)
+        along = (place - torch.floor(place) - 0.5).abs()
+        wide = column(c.log_uniform(0.4, 3.0) * scale) * (1 + 0.3 * smooth(c, 32, p.side))
+        line_ = wide + 0.5 - (0.5 - across) * high
+        joint = torch.where(column(c.flag(0.65)), wide + 0.5 - (0.5 - along) * high * long, -torch.ones_like(line_))
+        region = torch.sigmoid(8 * (smooth(c, 3, p.side) + column(c.uniform(-0.3, 1.5))))
+        return torch.maximum(line_, joint).clamp(0, 1) * region * column(c.uniform(0.3, 1.0))
+
+    p.paint(p.some(p.c.flag(share), make), p.colour(0.5, 0.05))
+
+
+def strokes(p, share):
+    """Drawings: many lines of one dark pen on paper."""
+    flag = p.c.flag(share)
+    c, owner = slots(p.n, 40, p.generator)
+    there = (flag[owner] & c.flag(0.8)).float()
+    points = int(0.7 * p.side)
+    y, x, _ = curves(c, c.uniform(0, 1) * p.side, c.uniform(0, 1) * p.side, c.uniform(0, 2 * math.pi),
+                     c.log_uniform(0.03, 0.7) * p.side, points, c.uniform(0, 1) ** 2 * 4, c.uniform(0, 6), c.uniform(0, 2))
+    planes = p.planes(p.n)
+    wide = (p.c.log_uniform(0.4, 2.0) * (p.side / 512) ** 0.5)[owner]
+    draw(planes, owner, y, x, (wide[:, None] * (1 + 0.2 * line(c, 12, points))).clamp(0.3, 3.0),
+         (there * p.c.uniform(0.5, 1.0)[owner])[:, None], 4)
+    p.paint(column(flag) * torch.ones_like(p.opacity) * 0.93, column(p.c.uniform(0.65, 1.0)))
+    p.paint(planes[:, None], column(p.c.uniform(0.0, 0.4)))
 
 
 def frame(p, share):
@@ -321,7 +418,7 @@ def thin_lines(p, flag):
 
 def cracks(p, flag):
     """Trunks with kinks, and branches of branches; most show the white paper, with a shadow on one side."""
-    each, per, points, fewer = 3, 5, int(1.2 * p.side), int(0.5 * p.side)
+    each, per, points = 3, 5, int(1.2 * p.side)
     planes = p.planes(p.n)
     c, owner = slots(p.n, each, p.generator)
     there = (flag[owner] & c.flag(0.55)).float()
@@ -329,26 +426,7 @@ def cracks(p, flag):
     wide = c.log_uniform(0.4, 3.0) * (p.side / 512) ** 0.5
     y, x, angle = curves(c, c.uniform(0, 1) * p.side, c.uniform(0, 1) * p.side, c.uniform(0, 2 * math.pi), length, points,
                          c.uniform(0, 0.4), kinks, c.uniform(0.1, 0.6))
-    strength = there * c.uniform(0.55, 1.0)
-
-    def put(c, owner, y, x, wide, strength, taper):
-        t = torch.linspace(0, 1, y.shape[1], device=p.device)[None]
-        radius = wide[:, None] * (1 + 0.45 * line(c, 24, y.shape[1])) * (1 - taper[:, None] * t)
-        draw(planes, owner, y, x, radius.clamp(0.25, 4.5), strength[:, None].expand_as(y), 5)
-
-    put(c, owner, y, x, wide, strength, c.uniform(0, 0.9))
-    for count in (per, 2):
-        source = torch.arange(len(owner), device=p.device).repeat_interleave(count)
-        b = Chance(len(source), p.generator)
-        at = (b.uniform(0.05, 0.95) * y.shape[1]).long()
-        pick = (source, at)
-        turn = angle[pick] + torch.where(b.flag(0.5), 1.0, -1.0) * b.uniform(0.3, 1.4)
-        strength = strength[source] * b.flag(0.5).float()
-        length, wide = length[source] * b.uniform(0.08, 0.5), wide[source] * b.uniform(0.4, 0.9)
-        y, x, angle = curves(b, y[pick], x[pick], turn, length, fewer, b.uniform(0, 0.4), kinks[source] / 2,
-                             b.uniform(0.1, 0.6))
-        owner, kinks = owner[source], kinks[source] / 2
-        put(b, owner, y, x, wide, strength, b.uniform(0.3, 0.95))
+    limbs(p, planes, c, owner, (y, x, angle), length, kinks, wide, there * c.uniform(0.55, 1.0), (per, 2))
     relief(p, planes[:, None], p.colour(0.72, 0.1), 0.5)
 
 
@@ -606,13 +684,17 @@ def harm(p, masks, damaged, only=None):
 
 
 def windows(photos, count, side, generator, faces=0.25):
-    """count clean pictures of side px: windows of the pack's, mirrored, a few of them turned a little."""
+    """count clean pictures of side px: windows of the pack's, mirrored, a few of them turned a little; and which they are."""
     device = generator.device
     c, total = Chance(count, generator), len(photos.pictures)
     tile = (c.uniform(0, 1) * photos.tiles).long().clamp(max=max(photos.tiles - 1, 0))
     face = (photos.tiles + c.uniform(0, 1) * (total - photos.tiles)).long().clamp(max=total - 1)
     face_only = torch.full((count,), photos.tiles == 0, device=device)
     pick = torch.where((c.flag(faces) & (total > photos.tiles)) | face_only, face, tile)
+    if photos.hard is not None:
+        often = 0.4 + (photos.hard / photos.hard.mean().clamp(min=1e-6)).clamp(max=6)
+        again = torch.multinomial(often, count, replacement=True, generator=generator)
+        pick = torch.where(c.flag(0.6), again, pick)
     part = torch.where(c.flag(0.3), torch.ones(count, device=device), c.uniform(0.6, 1.0))
     angle = torch.where(c.flag(0.3), 0.05 * c.normal(), torch.zeros(count, device=device))
     mirror = torch.where(c.flag(0.5), -1.0, 1.0)
@@ -624,21 +706,34 @@ def windows(photos, count, side, generator, faces=0.25):
     grid = F.affine_grid(theta, (count, 3, large, large), align_corners=False)
     x = F.grid_sample(photos.pictures[pick].float() / 255, grid, mode="bicubic", padding_mode="reflection",
                       align_corners=False).clamp(0, 1)
-    return F.avg_pool2d(x, large // side) if large > side else x
+    return F.avg_pool2d(x, large // side) if large > side else x, pick
 
 
 @torch.no_grad()
-def make(photos, masks, count, side, generator, damaged=0.7, only=None, decoys=1.0):
+def make(photos, masks, count, side, generator, damaged=0.7, only=None, decoys=1.0, more=0.0, plain=0.0):
     """count pictures of side px as a dict: picture N×3×s×s, opacity N×1×s×s, label and kind N×s×s (kind -1 where there is
-    none), clean (the print as it was scanned, without damage)."""
-    p = Painter(windows(photos, count, side, generator), generator)
+    none), clean (the print as it was scanned, without damage), pick (its number among the photos), harmed. decoys, more:
+    how often there is what only looks like damage. plain: the share of those without damage that stay the photo they are."""
+    x, pick = windows(photos, count, side, generator)
+    p = Painter(x, generator)
+    if more:
+        lattices(p, 0.07 * more)
+        beads(p, 0.05 * more)
+        twigs(p, 0.07 * more)
+        strokes(p, 0.04 * more)
+        writing(p, 0.03 * more, page=True)
     frame(p, 0.12 * decoys)
     strands(p, 0.12 * decoys)
     writing(p, 0.08 * decoys)
     wires(p, 0.03 * decoys)
     grain = print_of(p)
+    harmed = p.c.flag(damaged)
+    if plain:
+        kept = ~harmed & p.c.flag(plain)
+        p.x = torch.where(column(kept), x, p.x)
+        grain = torch.where(kept, 0 * grain, grain)
     clean = p.x
-    harm(p, masks, p.c.flag(damaged), only)
+    harm(p, masks, harmed, only)
     c = p.c
     # The scan, of the damaged print and of the clean one.
     sigma = torch.where(c.flag(0.6), c.log_uniform(0.25, 1.1), torch.full((count,), 0.05, device=p.device))
@@ -646,6 +741,10 @@ def make(photos, masks, count, side, generator, damaged=0.7, only=None, decoys=1
     both = blur(torch.cat([p.x, clean, p.opacity], 1), zero, sigma, sigma, 0 * sigma)
     picture, clean, opacity = both[:, :3], both[:, 3:6], both[:, 6:].clamp(0, 1)
     speckle = torch.where(c.flag(0.4), c.uniform(0, 1) ** 2 * 0.04, torch.zeros(count, device=p.device))
+    if plain:
+        sharp = column(kept)
+        picture, clean = torch.where(sharp, x, picture), torch.where(sharp, x, clean)
+        speckle = torch.where(kept & c.flag(0.8), 0 * speckle, speckle)
     difference = (picture - clean).abs().amax(1, keepdim=True)
     least = column(0.05 + 1.2 * torch.maximum(speckle, grain))
     yes = ((opacity >= 0.4) & (difference >= least)) | ((opacity >= 0.1) & (difference >= least + 0.03))
@@ -656,4 +755,5 @@ def make(photos, masks, count, side, generator, damaged=0.7, only=None, decoys=1
     kind = p.kind[:, 0].long()
     # A blur spreads the damage over pixels that had none: they take a neighbour's kind.
     kind = torch.where(kind < 0, F.max_pool2d(p.kind, 5, 1, 2)[:, 0].long(), kind)
-    return {"picture": picture, "clean": clean, "opacity": opacity, "label": label, "kind": kind}
+    return {"picture": picture, "clean": clean, "opacity": opacity, "label": label, "kind": kind, "pick": pick,
+            "harmed": harmed}

@@ -3,6 +3,8 @@
 Every step's pictures have one size of SIDES, and as many of them make up the batch as have the pixels of --batch pictures
 of 512 px; each is seen whole, with itself reduced as its context.
 """
+import os
+
 import torch
 import torch.nn.functional as F
 
@@ -15,9 +17,12 @@ AHEAD = 6  # batches are made so many at a time: the launches of the many small 
 WEIGHTS = (3.0, 2.0, 3.0, 0.7)  # of a damaged pixel, by kind: thin ones are few
 
 
+ALARMED = 500  # of a picture's pixels one in so many: the undamaged ones that look most like damage
+
+
 def losses(logits, label, kind):
-    """Entropy and soft Dice of the damage, entropy of the kinds. Undamaged pixels beside damage count little: 2 px off is
-    as good."""
+    """Entropy and soft Dice of the damage, entropy of the kinds, and a picture's false alarms: the mean entropy of its worst
+    undamaged pixels. Undamaged pixels beside damage count little: 2 px off is as good."""
     yes = (label == damage.YES).float()
     near = F.max_pool2d(yes[:, None], 5, 1, 2)[:, 0]
     table = torch.tensor(WEIGHTS, device=label.device)
@@ -30,7 +35,9 @@ def losses(logits, label, kind):
     marked = (yes > 0) & (kind >= 0)
     each = F.cross_entropy(logits[:, 1:], torch.where(marked, kind, -1), ignore_index=-1, reduction="none")
     kinds = (each * weight * marked).sum() / ((weight * marked).sum() + 1)
-    return entropy, dice, kinds
+    calm = F.softplus(odds) * ((label == damage.NO) & (near == 0))
+    alarms = calm.flatten(1).topk(max(1, calm[0].numel() // ALARMED), sorted=False)[0].mean(1)
+    return entropy, dice, kinds, alarms
 
 
 def new_generator(device):
@@ -40,6 +47,7 @@ def new_generator(device):
 def main():
     parser = common.arguments(__doc__, batch=16)
     parser.add_argument("--lr", type=float, default=1.5e-3)
+    parser.add_argument("--alarms", type=float, default=0.1, help="the weight of the false alarms")
     parser.add_argument("--start", default="", help="begin with the weights of this model file")
     parser.add_argument("--export-only", action="store_true", help="write the model of the checkpoint in --out and end")
     args = parser.parse_args()
@@ -54,7 +62,10 @@ def main():
     optimizer = common.adam(net.parameters(), args.lr, weight_decay=0.01)
     ema = common.Ema(net, 0.999)
     training = common.Training(args, {"net": net}, {"net": optimizer}, {"net": ema})
-    photos = damage.Photos(args.data, "train", device, args.limit)
+    extra = os.path.exists(os.path.join(args.data, "extra", "index.json"))
+    photos = damage.Photos(args.data, "train", device, args.limit,
+                           ("photos", "extra", "faces512") if extra else ("photos", "faces512"))
+    photos.hard = torch.ones(len(photos.pictures), device=device)
     masks = damage.Masks(args.data, "train", device, args.limit)
     print(f"{len(photos.pictures)} pictures, {len(masks.pictures)} masks, {common.process_seconds():.0f} s", flush=True)
     training.learn_from(f"{photos.contents}; {masks.contents}")
@@ -67,19 +78,24 @@ def main():
             common.seed_step(args.seed, step - part, training.stream)
             side = SIDES[int(torch.multinomial(shares, 1))][0]
             count = max(1, args.batch * 512 * 512 // side**2)
-            made = damage.make(photos, masks, AHEAD * count, side, new_generator(device))
-        picture, label, kind = (made[k][part::AHEAD] for k in ("picture", "label", "kind"))
+            made = damage.make(photos, masks, AHEAD * count, side, new_generator(device), damaged=0.6, more=1.0, plain=0.5)
+        picture, label, kind, pick, harmed = (made[k][part::AHEAD] for k in ("picture", "label", "kind", "pick", "harmed"))
         picture = picture.contiguous(memory_format=torch.channels_last)
         with common.autocast(device):
             logits = net(picture, spread(net.context(picture), side, side))
         logits = logits.float()
-        entropy, dice, kinds = losses(logits, label, kind)
+        entropy, dice, kinds, alarms = losses(logits, label, kind)
         optimizer.zero_grad(set_to_none=True)
-        (3 * entropy + 0.5 * dice + 0.2 * kinds).backward()
+        alarm = (alarms * torch.where(harmed, 0.3, 1.0)).mean()
+        (3 * entropy + 0.5 * dice + 0.2 * kinds + args.alarms * alarm).backward()
         norm = torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
         optimizer.step()
         ema.update(step)
-        training.log({"entropy": entropy, "dice": dice, "kinds": kinds, "norm": norm, f"dice_{side}": dice})
+        # Photos in which it sees damage come more often.
+        seen = torch.where(harmed, photos.hard[pick], 0.7 * photos.hard[pick] + 0.3 * alarms.detach().nan_to_num(1.0))
+        photos.hard[pick] = seen
+        training.log({"entropy": entropy, "dice": dice, "kinds": kinds, "alarm": alarm, "norm": norm,
+                      f"dice_{side}": dice})
     common.export(NAME, args.out, args.commit, training.state())
 
 

@@ -19,9 +19,13 @@ def trial(net, layout, half, device, batch):
 def main():
     parser = common.arguments(__doc__, batch=32)
     parser.add_argument("--lr", type=float, default=2e-3)
+    parser.add_argument("--start", default="", help="begin with the weights of this model file")
     args = parser.parse_args()
     device = common.setup(args)
-    net = detector_init(RetinaFace()).to(device).train()
+    net = detector_init(RetinaFace())
+    if args.start:
+        net.load_state_dict(common.load_weights(args.start), strict=False)
+    net = net.to(device).train()
     layout, half = common.fastest(device, net, lambda n, f, h: trial(n, f, h, device, args.batch))
     net = net.to(memory_format=layout)
     optimizer = common.adam(net.parameters(), args.lr, weight_decay=0.02)
