@@ -11,6 +11,8 @@ float read_sample(uint row, uint index)
 {
     if (FORM == RASTER_F32)
         return uintBitsToFloat(host[row + index]);
+    if (FORM == RASTER_U16)
+        return float(host[row + index / 2] >> 16 * (index % 2) & 65535u) / 257.0;
     return float(host[row + index / 4] >> 8 * (index % 4) & 255u);
 }
 

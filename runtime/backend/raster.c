@@ -7,7 +7,7 @@
 
 size_t raster_pixel(enum raster_form form)
 {
-    return form == RASTER_U8 ? 3 : form == RASTER_F32 ? 3 * sizeof(float) : 1;
+    return form == RASTER_U8 ? 3 : form == RASTER_U16 ? 6 : form == RASTER_F32 ? 3 * sizeof(float) : 1;
 }
 
 /* ---- in ---------------------------------------------------------------------------------------------------------- */
@@ -29,6 +29,12 @@ static inline float raster_normal(const struct raster_range *range, float sample
     return (sample / range->unit - range->mean[channel]) / range->deviation;
 }
 
+/* Sample `at` of a row that is not 8 bit. */
+static inline float raster_wide(enum raster_form form, const void *row, size_t at)
+{
+    return form == RASTER_U16 ? (float)((const uint16_t *)row)[at] / 257 : ((const float *)row)[at];
+}
+
 static void raster_read_rows(void *context, int item)
 {
     const struct read_loop *loop = context;
@@ -44,13 +50,14 @@ static void raster_read_rows(void *context, int item)
     for (int y = begin; y < end; y++) {
         const void *row = raster_source_row(loop->source, y);
         const uint8_t *bytes = row;
-        const float *floats = row;
+        const enum raster_form form = loop->source->form;
         for (int c = 0; c < 3; c++) {
             float *to = loop->planes + (size_t)c * plane + (size_t)y * (size_t)loop->w;
             const int k = range->bgr ? 2 - c : c;
             for (int x = 0; x < loop->w; x++) {
                 const size_t from = 3 * (size_t)(columns ? columns[x] : x) + (size_t)k;
-                to[x] = loop->source->form == RASTER_U8 ? table[c][bytes[from]] : raster_normal(range, floats[from], c);
+                to[x] =
+                    form == RASTER_U8 ? table[c][bytes[from]] : raster_normal(range, raster_wide(form, row, from), c);
             }
         }
     }

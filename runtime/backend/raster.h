@@ -9,16 +9,18 @@
 #include <stdint.h>
 
 enum raster_form {
-    RASTER_U8,   /* RGB, 8 bit */
-    RASTER_F32,  /* RGB, float32 on the 8-bit scale: 0..255, not rounded */
-    RASTER_LABEL /* only for results: a byte a pixel, the channel with the largest value, the first of equals */
+    RASTER_U8,    /* RGB, 8 bit */
+    RASTER_F32,   /* RGB, float32 on the 8-bit scale: 0..255, not rounded */
+    RASTER_LABEL, /* only for results: a byte a pixel, the channel with the largest value, the first of equals */
+    RASTER_U16    /* only for inputs: RGB, 16 bit in host order */
 };
 
 /* Bytes of a pixel. */
 size_t raster_pixel(enum raster_form form);
 
-/* Converts between a sample p and the value v of tensor channel c, of 3: v = (p / unit - mean[c]) / deviation, and
- * back, p = (min(max(v, low), high) * deviation + mean[c]) * unit, rounded for 8 bit, halves to even. */
+/* Converts between a sample p, on the 8-bit scale, and the value v of tensor channel c, of 3: v = (p / unit - mean[c])
+ * / deviation, and back, p = (min(max(v, low), high) * deviation + mean[c]) * unit, rounded for 8 bit, halves to even.
+ */
 struct raster_range {
     float unit, mean[3], deviation, low, high;
     bool bgr; /* the tensor's channels are blue, green, red */

@@ -152,6 +152,18 @@ bool codec_is_lossless(enum image_format format)
     return row && row->lossless;
 }
 
+bool codec_is_deep(enum image_format format)
+{
+    const struct codec_row *row = codec_of(format);
+    return row && row->deep;
+}
+
+bool codec_is_gray(enum image_format format)
+{
+    const struct codec_row *row = codec_of(format);
+    return row && row->gray;
+}
+
 enum image_format codec_result_format(enum image_format format, bool alpha)
 {
     const struct codec_row *row = codec_of(format);

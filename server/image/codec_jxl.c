@@ -379,6 +379,8 @@ const struct codec_row codec_jxl = {.format = IMAGE_JXL,
                                     .lossless = true,
                                     .library = "libjxl",
                                     .lossy = true,
+                                    .deep = true,
+                                    .gray = true,
                                     .matches = codec_jxl_matches,
 #ifdef RESTORED_JXL
                                     .decode = codec_jxl_decode,

@@ -526,6 +526,8 @@ const struct codec_row codec_tiff = {.format = IMAGE_TIFF,
                                      .title = "a TIFF",
                                      .lossless = true,
                                      .library = "libtiff-4",
+                                     .deep = true,
+                                     .gray = true,
                                      .matches = codec_tiff_matches,
 #ifdef RESTORED_TIFF
                                      .decode = codec_tiff_decode,

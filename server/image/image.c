@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "runtime/base/mem.h"
+#include "runtime/base/thread.h"
 #include "server/image/exif.h"
 #include "server/image/icc.h"
 
@@ -348,25 +349,84 @@ void image_map_drop(struct image_ahead *ahead)
     ahead->data = NULL;
 }
 
-static uint8_t image_byte(const void *plane, int bits, size_t i, bool cut)
+static unsigned image_sample(const void *plane, int bits, size_t i, int wanted, bool cut)
 {
-    if (bits == 8)
-        return ((const uint8_t *)plane)[i];
-    unsigned v = ((const uint16_t *)plane)[i];
-    return (uint8_t)(cut ? v >> 8 : (v * 255u + 32767u) / 65535u);
+    const unsigned v = bits == 8 ? ((const uint8_t *)plane)[i] : ((const uint16_t *)plane)[i];
+    return bits == wanted ? v : cut ? v >> 8 : (v * 255u + 32767u) / 65535u;
 }
 
-/* The plane as 8 bit with each sample copies times, or NULL. */
-static uint8_t *image_bytes(const struct image *image, const void *plane, int channels, int copies, bool cut)
+struct image_loop {
+    const struct image *image;
+    const void *from;
+    void *to;
+    int channels, copies, bits; /* of from; of each sample in to, and its bits: those of the picture, or 8 */
+    bool cut;
+};
+
+static void image_convert_rows(void *context, int item)
 {
-    uint8_t *to = image_plane(image->width, image->height, channels * copies, 8);
-    size_t n = image_samples(image, channels);
-    for (size_t i = 0, at = 0; to && i < n; i++) {
-        uint8_t v = image_byte(plane, image->bits, i, cut);
-        for (int k = 0; k < copies; k++)
-            to[at++] = v;
+    const struct image_loop *loop = context;
+    const size_t row = (size_t)loop->image->width * (size_t)loop->channels;
+    int begin, end;
+    thread_band(loop->image->height, item, &begin, &end);
+    size_t at = (size_t)begin * row * (size_t)loop->copies;
+    for (size_t i = (size_t)begin * row; i < (size_t)end * row; i++) {
+        const unsigned v = image_sample(loop->from, loop->image->bits, i, loop->bits, loop->cut);
+        for (int k = 0; k < loop->copies; k++, at++)
+            if (loop->bits == 8)
+                ((uint8_t *)loop->to)[at] = (uint8_t)v;
+            else
+                ((uint16_t *)loop->to)[at] = (uint16_t)v;
     }
-    return to;
+}
+
+/* The plane with so many bits and each sample copies times, or NULL. */
+static void *image_converted(const struct image *image, const void *plane, int channels, int copies, int bits, bool cut)
+{
+    struct image_loop loop = {
+        image, plane, image_plane(image->width, image->height, channels * copies, bits), channels, copies, bits, cut};
+    if (loop.to)
+        thread_for(thread_bands(image->height), image_convert_rows, &loop);
+    return loop.to;
+}
+
+enum error_code image_widen(struct image *image, struct error *err)
+{
+    assert(image->bits == 16);
+    if (image->channels == 3)
+        return OK;
+    void *pixels = image_converted(image, image->pixels, 1, 3, 16, false);
+    if (!pixels)
+        return image_no_memory(err, image->width, image->height);
+    image_plane_free(image->pixels, image_plane_bytes(image, 1), image->pixels_mapped);
+    image->pixels = pixels;
+    image->pixels_mapped = image_shared.fd >= 0;
+    image->channels = 3;
+    image->notes |= IMAGE_NOTE_GRAY;
+    return OK;
+}
+
+enum error_code image_shallow(struct image *from, struct image **out, struct error *err)
+{
+    assert(from->bits == 16);
+    struct image *image = *out = mem_calloc(1, sizeof *image);
+    if (!image)
+        return image_no_memory(err, from->width, from->height);
+    *image = (struct image){.width = from->width, .height = from->height, .channels = from->channels, .bits = 8};
+    void *pixels = image_converted(from, from->pixels, from->channels, 1, 8, false);
+    void *alpha = from->alpha ? image_converted(from, from->alpha, 1, 1, 8, false) : NULL;
+    image_set_planes(image, pixels, alpha);
+    if (!pixels || (from->alpha && !alpha)) {
+        image_destroy(out);
+        return image_no_memory(err, from->width, from->height);
+    }
+    image->format = from->format;
+    image->notes = from->notes;
+    image->icc = from->icc;
+    image->exif = from->exif;
+    image->xmp = from->xmp;
+    from->icc = from->exif = from->xmp = (struct image_blob){0};
+    return OK;
 }
 
 static void image_blob_clear(struct image_blob *blob)
@@ -379,8 +439,8 @@ enum error_code image_reduce(struct image *image, bool cut, struct error *err)
 {
     bool gray = image->channels == 1, deep = image->bits == 16;
     if (gray || deep) {
-        uint8_t *pixels = image_bytes(image, image->pixels, image->channels, gray ? 3 : 1, cut);
-        uint8_t *alpha = pixels && image->alpha ? image_bytes(image, image->alpha, 1, 1, cut) : NULL;
+        void *pixels = image_converted(image, image->pixels, image->channels, gray ? 3 : 1, 8, cut);
+        void *alpha = pixels && image->alpha ? image_converted(image, image->alpha, 1, 1, 8, cut) : NULL;
         if (!pixels || (image->alpha && !alpha)) {
             image_plane_free(pixels, image_samples(image, 3), image_shared.fd >= 0);
             return image_no_memory(err, image->width, image->height);

@@ -76,6 +76,11 @@ enum error_code image_orient(struct image *image, int orientation, struct error 
  * unchanged. */
 enum error_code image_reduce(struct image *image, bool cut, struct error *err) MUST_CHECK;
 
+/* Makes a 16-bit picture RGB; a gray one gets three equal channels. On an error it is unchanged. */
+enum error_code image_widen(struct image *image, struct error *err) MUST_CHECK;
+/* A copy of a 16-bit picture in 8 bits, rounded, which takes its metadata. */
+enum error_code image_shallow(struct image *from, struct image **out, struct error *err) MUST_CHECK;
+
 /* Copies ICC, EXIF, XMP, format and notes from one picture to another of the same scene (input to result). */
 enum error_code image_copy_metadata(struct image *to, const struct image *from, struct error *err) MUST_CHECK;
 

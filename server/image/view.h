@@ -14,6 +14,12 @@ struct view_u8 {
     size_t stride; /* elements from one row to the next */
 };
 
+struct view_u16 {
+    uint16_t *data;
+    int width, height, channels;
+    size_t stride;
+};
+
 struct view_f32 {
     float *data;
     int width, height, channels;

@@ -181,6 +181,13 @@ static inline warp_quad warp_quad_u8(const void *data, size_t at)
                                    warp_quad);
 }
 
+static inline warp_quad warp_quad_u16(const void *data, size_t at)
+{
+    uint16_t v[4];
+    memcpy(v, (const uint16_t *)data + at, sizeof v);
+    return (warp_quad){v[0], v[1], v[2], v[3]} / 257;
+}
+
 static inline warp_quad warp_quad_f32(const void *data, size_t at)
 {
     warp_quad v;
@@ -191,6 +198,11 @@ static inline warp_quad warp_quad_f32(const void *data, size_t at)
 static inline float warp_one_u8(const void *data, size_t at)
 {
     return ((const uint8_t *)data)[at];
+}
+
+static inline float warp_one_u16(const void *data, size_t at)
+{
+    return (float)((const uint16_t *)data)[at] / 257;
 }
 
 static inline float warp_one_f32(const void *data, size_t at)
@@ -319,6 +331,11 @@ static void warp_rows_u8(void *context, int item)
     warp_rows(context, item, warp_quad_u8, warp_one_u8);
 }
 
+static void warp_rows_u16(void *context, int item)
+{
+    warp_rows(context, item, warp_quad_u16, warp_one_u16);
+}
+
 static void warp_rows_f32(void *context, int item)
 {
     warp_rows(context, item, warp_quad_f32, warp_one_f32);
@@ -347,6 +364,21 @@ void warp_smooth_u8(const struct view_f32 *dst, int x0, int y0, const struct vie
                              .stride = src->stride,
                              .border = border};
     warp_smooth(&loop, matrix, warp_rows_u8);
+}
+
+void warp_smooth_u16(const struct view_f32 *dst, int x0, int y0, const struct view_u16 *src, const double matrix[6],
+                     const float border[])
+{
+    struct warp_loop loop = {.dst = dst,
+                             .data = src->data,
+                             .x0 = x0,
+                             .y0 = y0,
+                             .width = src->width,
+                             .height = src->height,
+                             .channels = src->channels,
+                             .stride = src->stride,
+                             .border = border};
+    warp_smooth(&loop, matrix, warp_rows_u16);
 }
 
 void warp_smooth_f32(const struct view_f32 *dst, int x0, int y0, const struct view_f32 *src, const double matrix[6],

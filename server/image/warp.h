@@ -31,6 +31,9 @@ void warp_exact_f64(const struct view_f64 *dst, int x0, int y0, const struct vie
  * step between the two. */
 void warp_smooth_u8(const struct view_f32 *dst, int x0, int y0, const struct view_u8 *src, const double matrix[6],
                     const float border[]);
+/* 0..255 from 0..65535. */
+void warp_smooth_u16(const struct view_f32 *dst, int x0, int y0, const struct view_u16 *src, const double matrix[6],
+                     const float border[]);
 void warp_smooth_f32(const struct view_f32 *dst, int x0, int y0, const struct view_f32 *src, const double matrix[6],
                      const float border[]);
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "runtime/base/thread.h"
+#include "server/image/codec.h"
 #include "server/pipeline/background.h"
 
 #define ESTIMATE_TERMS 8
@@ -212,9 +213,11 @@ static void estimate_measure(struct speed_table *table, struct estimate_work *wo
 uint64_t estimate_picture_bytes(int width, int height, int channels, int bits, const struct options *options)
 {
     const double pixels = (double)width * height, result = pixels * options->upscale * options->upscale;
-    const double decoded = pixels * (bits > 8 ? 2 : 1) * (channels > 3 ? 4 : 3);
-    const double encoded = result * (options->ext == FORMAT_JPEG ? 1 : 3);
-    const double made = options->aligned ? 8e6 : result * (channels == 2 || channels > 3 ? 4 : 3) + encoded;
+    const enum image_format format = options_format(options);
+    const int sample = bits > 8 && (!format || codec_is_deep(format)) ? 2 : 1; /* of the result */
+    const double decoded = pixels * (bits > 8 ? 3 : 1) * (channels > 3 ? 4 : 3); /* 16 bits beside 8 */
+    const double encoded = result * (format == IMAGE_JPEG ? 1 : 3) * sample;
+    const double made = options->aligned ? 8e6 : result * (channels == 2 || channels > 3 ? 4 : 3) * sample + encoded;
     return (uint64_t)(decoded + made);
 }
 

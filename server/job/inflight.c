@@ -255,10 +255,11 @@ uint64_t inflight_capacity(const struct inflight *inflight)
 uint64_t inflight_picture(const struct restoration *r)
 {
     const uint64_t pixels = (uint64_t)r->in_info.width * (uint64_t)r->in_info.height;
-    const uint64_t stored = (uint64_t)(r->in_info.channels * r->in_info.bits / 8);
-    const uint64_t pixel = stored > 3 ? stored : 3; /* the pipeline works on RGB */
+    const uint64_t sample = r->in_info.bits > 8 ? 2 : 1, stored = (uint64_t)r->in_info.channels * sample;
+    /* the pipeline works on RGB, of 16 bits beside that of 8 */
+    const uint64_t pixel = (stored > 3 * sample ? stored : 3 * sample) + (sample > 1 ? 2 : 0);
     const double scale = r->detect_only || r->options.aligned ? 0 : r->options.upscale;
     /* libraries for the other formats work on planes of 32 bits */
     const uint64_t working = r->in_info.format > IMAGE_PNG ? 16 : 0;
-    return pixels * (2 * pixel + working) + (uint64_t)((double)pixels * scale * scale) * 2 * 4;
+    return pixels * (2 * pixel + working) + (uint64_t)((double)pixels * scale * scale) * 2 * 4 * sample;
 }

@@ -9,6 +9,7 @@
 #include "server/image/similarity.h"
 #include "server/image/warp.h"
 #include "server/pipeline/align.h"
+#include "server/pipeline/deep.h"
 
 /* The colour outside the picture, as the face networks were trained. */
 static const uint8_t align_border[3] = {132, 133, 135};
@@ -88,7 +89,12 @@ enum error_code align_warp(const struct restoration *r, struct face *face, struc
     } else {
         const float border[3] = {align_border[0], align_border[1], align_border[2]};
         struct view_f32 smooth = align_float_view(face);
-        warp_smooth_u8(&smooth, 0, 0, &picture, face->affine, border);
+        if (r->deep && r->deep->pixels) {
+            const struct view_u16 deep = {r->deep->pixels->pixels, picture.width, picture.height, 3, picture.stride};
+            warp_smooth_u16(&smooth, 0, 0, &deep, face->affine, border);
+        } else {
+            warp_smooth_u8(&smooth, 0, 0, &picture, face->affine, border);
+        }
         align_round(face);
     }
     return OK;
@@ -111,8 +117,8 @@ static enum error_code align_resize(const struct restoration *r, struct face *fa
     struct view_f32 from = {mem_alloc(count, sizeof(float)), picture.width, picture.height, 3, picture.stride};
     if (!from.data)
         return error_set(err, ERROR_NO_MEMORY, "out of memory");
-    for (size_t i = 0; i < count; i++)
-        from.data[i] = picture.data[i];
+    for (int y = 0; y < picture.height; y++)
+        deep_read(r, y, from.data + (size_t)y * picture.stride);
     struct view_f32 to = align_float_view(face);
     code = resize_smooth_f32(&to, &from, RESIZE_LINEAR, err);
     free(from.data);

@@ -4,8 +4,11 @@
 
 #include "runtime/base/mem.h"
 #include "runtime/base/thread.h"
+#include "server/image/bleed.h"
+#include "server/image/pixel.h"
 #include "server/image/resize.h"
 #include "server/pipeline/background.h"
+#include "server/pipeline/deep.h"
 #include "server/pipeline/paste.h"
 
 #define BACKGROUND_ROWS 128 /* rows that go through Lanczos4 at a time */
@@ -61,17 +64,47 @@ static int background_first(const struct step *step, const struct view_u8 *pictu
 struct background_rows {
     struct step *step;
     struct resize_stream *stream; /* NULL: rows have the result's width already */
+    int channels;                 /* 3; or 4: colours times a weight, and the weight */
     float *rows;                  /* BACKGROUND_ROWS of the result */
+    float *alpha;                 /* as many, of 4 channels */
     int y, count;                 /* its first row, how many */
 };
+
+/* Colours of a transparent picture are resized by their opacity, so that no colour from beneath full transparency gets
+ * into what is seen. A little weight is left to them, since they are kept, too. */
+#define BACKGROUND_WEIGHT (1.0f / 4096)
+
+static float background_weight(float alpha)
+{
+    return BACKGROUND_WEIGHT + (1 - BACKGROUND_WEIGHT) * alpha / 255;
+}
+
+/* Four samples of each pixel to three in place, and its alpha into the result. */
+static void background_divide(const struct background_rows *rows, int y, float *row)
+{
+    const size_t width = (size_t)rows->step->width;
+    float *alpha = rows->alpha + (size_t)y * width;
+    for (size_t x = 0; x < width; x++) {
+        const float weight = row[4 * x + 3], by = weight > BACKGROUND_WEIGHT / 2 ? weight : BACKGROUND_WEIGHT / 2;
+        for (size_t c = 0; c < 3; c++)
+            row[3 * x + c] = row[4 * x + c] / by;
+        alpha[x] = 255 * (weight - BACKGROUND_WEIGHT) / (1 - BACKGROUND_WEIGHT);
+    }
+    pixel_clamp(alpha, width);
+    deep_alpha_row(rows->step->r, rows->y + y, alpha);
+}
 
 static void background_finish(void *context, int item)
 {
     const struct background_rows *rows = context;
     int begin, end;
     thread_band(rows->count, item, &begin, &end);
-    for (int y = begin; y < end; y++)
-        paste_background_row(rows->step, rows->y + y, rows->rows + (size_t)y * 3 * (size_t)rows->step->width);
+    for (int y = begin; y < end; y++) {
+        float *row = rows->rows + (size_t)y * (size_t)rows->channels * (size_t)rows->step->width;
+        if (rows->channels == 4)
+            background_divide(rows, y, row);
+        paste_background_row(rows->step, rows->y + y, row);
+    }
 }
 
 static void background_finish_rows(struct background_rows *rows, int count)
@@ -95,38 +128,60 @@ static void background_emit(void *user, const float *from, int count)
 }
 
 static enum error_code background_rows_create(struct background_rows *rows, struct step *step, int width, int height,
-                                              struct error *err)
+                                              int channels, struct error *err)
 {
     _Static_assert(BACKGROUND_ROWS <= RESIZE_ROWS, "a push takes what a tile emits");
-    *rows = (struct background_rows){.step = step,
-                                     .rows = mem_alloc((size_t)step->width, 3 * sizeof(float) * BACKGROUND_ROWS)};
-    if (!rows->rows)
+    const size_t samples = (size_t)step->width * BACKGROUND_ROWS;
+    *rows = (struct background_rows){
+        .step = step, .channels = channels, .rows = mem_alloc(samples, (size_t)channels * sizeof(float))};
+    if (channels == 4)
+        rows->alpha = mem_alloc(samples, sizeof(float));
+    if (!rows->rows || (channels == 4 && !rows->alpha))
         return error_set(err, ERROR_NO_MEMORY, "out of memory");
     if (width == step->width && height == step->height)
         return OK;
-    return resize_stream_create(&rows->stream, width, height, step->width, step->height, 3, RESIZE_LANCZOS4, err);
+    return resize_stream_create(&rows->stream, width, height, step->width, step->height, channels, RESIZE_LANCZOS4,
+                                err);
 }
 
 static void background_rows_free(struct background_rows *rows)
 {
     resize_stream_destroy(&rows->stream);
     free(rows->rows);
+    free(rows->alpha);
+}
+
+/* A row of the picture as rows of so many channels begin. alpha: room for a row. */
+static void background_read(const struct restoration *r, int y, int channels, float *to, float *alpha)
+{
+    deep_read(r, y, to);
+    if (channels == 3)
+        return;
+    deep_read_alpha(r, y, alpha);
+    for (size_t x = (size_t)r->picture->width; x-- > 0;) {
+        const float weight = background_weight(alpha[x]), *from = to + 3 * x;
+        const float four[4] = {from[0] * weight, from[1] * weight, from[2] * weight, weight};
+        memcpy(to + 4 * x, four, sizeof four);
+    }
 }
 
 /* No upscaler: the picture itself, resized. */
 static enum error_code background_plain(struct step *step, const struct view_u8 *picture, struct error *err)
 {
     struct background_rows rows;
-    size_t n = 3 * (size_t)picture->width;
-    float *row = mem_alloc(n, sizeof(float) * BACKGROUND_ROWS);
-    enum error_code code = background_rows_create(&rows, step, picture->width, picture->height, err);
+    const bool same = picture->width == step->width && picture->height == step->height;
+    const int channels = step->r->picture->alpha && !same ? 4 : 3;
+    const size_t n = (size_t)channels * (size_t)picture->width;
+    float *row = mem_alloc(n, sizeof(float) * (BACKGROUND_ROWS + 1));
+    enum error_code code = background_rows_create(&rows, step, picture->width, picture->height, channels, err);
     if (code == OK && !row)
         code = error_set(err, ERROR_NO_MEMORY, "out of memory");
+    if (code == OK && channels == 4)
+        code = image_add_alpha(step->r->result, err);
     for (int y = 0, count; y < picture->height && code == OK; y += count) {
         count = picture->height - y < BACKGROUND_ROWS ? picture->height - y : BACKGROUND_ROWS;
         for (int r = 0; r < count; r++)
-            for (size_t i = 0; i < n; i++)
-                row[(size_t)r * n + i] = picture->data[(size_t)(y + r) * picture->stride + i];
+            background_read(step->r, y + r, channels, row + (size_t)r * n, row + BACKGROUND_ROWS * n);
         background_emit(&rows, row, count);
         code = step_check(step, err);
     }
@@ -144,7 +199,7 @@ struct background {
     bool shrunk; /* reduced from a larger one, which did not fit */
     bool later;  /* what lies over the result is not known yet */
     struct tile_job *tiles;
-    /* When the network's result has another size than the picture's: */
+    /* When the network's result has another size than the picture's, or its rows are not 8-bit RGB: */
     struct background_rows rows;
     float *band; /* a row of tiles, `width` px wide; or BACKGROUND_ROWS, if the tiles hand out whole rows */
     bool in_rows;
@@ -227,7 +282,7 @@ static enum error_code background_again(void *user, struct error *err)
     if (!b->band)
         return OK;
     background_rows_free(&b->rows);
-    return background_rows_create(&b->rows, b->step, b->width, b->height, err);
+    return background_rows_create(&b->rows, b->step, b->width, b->height, 3, err);
 }
 
 /* Begins again, in tiles of b->tile. */
@@ -240,14 +295,18 @@ static enum error_code background_open(struct background *b, const struct view_u
     b->width = picture->width * scale;
     b->height = picture->height * scale;
     enum error_code code = tile_begin(&b->tiles, step, picture, b->tile, &sink, err);
-    if (code != OK || (b->width == step->width && b->height == step->height))
+    if (code != OK)
         return code;
+    if (step->r->deep && step->r->deep->pixels)
+        tile_deepen(b->tiles, step->r->deep->pixels->pixels);
+    if (b->width == step->width && b->height == step->height && !step->r->deep)
+        return OK;
     b->in_rows = tile_widen(b->tiles);
     b->band =
         mem_alloc((size_t)b->width * (size_t)(b->in_rows ? BACKGROUND_ROWS : tile_rows(b->tiles)), 3 * sizeof(float));
     if (!b->band)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for a tile");
-    return background_rows_create(&b->rows, step, b->width, b->height, err);
+    return background_rows_create(&b->rows, step, b->width, b->height, 3, err);
 }
 
 /* ---- the reference's way ----------------------------------------------------------------------------------------- */
@@ -305,16 +364,32 @@ enum error_code background_compat(struct step *step, const struct view_u8 *pictu
     return code;
 }
 
+/* Alpha is a plane of its own; where no network made the colours it came with them, if it was resized at all. */
 static enum error_code background_alpha(struct step *step, struct error *err)
 {
     struct restoration *r = step->r;
-    if (!r->picture->alpha)
+    const int width = r->picture->width, height = r->picture->height;
+    struct resize_stream *stream = NULL;
+    if (!r->picture->alpha || r->result->alpha)
         return OK;
     enum error_code code = image_add_alpha(r->result, err);
-    if (code != OK)
-        return code;
-    struct view_u8 to = image_alpha_view(r->result), from = image_alpha_view(r->picture);
-    return resize_smooth_u8(&to, &from, RESIZE_LANCZOS4, err);
+    float *in = mem_alloc((size_t)width + (size_t)r->result->width, sizeof(float)), *out = in + width;
+    if (code == OK && !in)
+        code = error_set(err, ERROR_NO_MEMORY, "out of memory");
+    if (code == OK)
+        code =
+            resize_stream_create(&stream, width, height, r->result->width, r->result->height, 1, RESIZE_LANCZOS4, err);
+    for (int y = 0, to = 0; y < height && code == OK; y++) {
+        deep_read_alpha(r, y, in);
+        resize_stream_push(stream, in, 1);
+        for (; resize_stream_pull(stream, out, 1); to++) {
+            pixel_clamp(out, (size_t)r->result->width);
+            deep_alpha_row(r, to, out);
+        }
+    }
+    resize_stream_destroy(&stream);
+    free(in);
+    return code;
 }
 
 /* ---- all of it --------------------------------------------------------------------------------------------------- */
@@ -331,7 +406,7 @@ static enum error_code background_once(struct background *b, const struct view_u
     }
     enum error_code code = OK;
     if (!r->result)
-        code = image_create(&r->result, step->width, step->height, 3, 8, false, err);
+        code = deep_result(r, step->width, step->height, err);
     if (code == OK && !step->model[ROLE_UPSCALER])
         return background_plain(step, picture, err);
     if (code == OK && !b->tiles)
@@ -344,6 +419,13 @@ static enum error_code background_once(struct background *b, const struct view_u
 static enum error_code background_create(struct step *step, bool later, struct error *err)
 {
     const struct view_u8 picture = image_view(step->r->picture);
+    const bool network = step->model[ROLE_UPSCALER] != NULL;
+    struct image *deep = step->r->deep ? step->r->deep->pixels : NULL;
+    enum error_code code = network ? bleed_colours(step->r->picture, err) : OK;
+    if (code == OK && network && deep)
+        code = bleed_colours(deep, err);
+    if (code != OK)
+        return code;
     struct background *b = step->background = mem_calloc(1, sizeof *b);
     if (!b)
         return error_set(err, ERROR_NO_MEMORY, "out of memory");
@@ -402,7 +484,7 @@ enum error_code background_begin(struct step *step, struct error *err)
         background_end(step);
         return OK;
     }
-    if (code == OK)
+    if (code == OK && !step->r->deep)
         mem_touch(step->r->result->pixels, 3 * (size_t)step->width * (size_t)step->height);
     return code;
 }

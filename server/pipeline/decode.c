@@ -1,6 +1,6 @@
 #include "runtime/backend/fault.h"
 #include "server/image/decoder.h"
-#include "server/pipeline/step.h"
+#include "server/pipeline/deep.h"
 
 static void decode_note_damage(struct restoration *r, const struct codec_damage *damage)
 {
@@ -40,7 +40,7 @@ static enum decoder_fault decode_fault(void)
     return faults[fault_decode()];
 }
 
-/* Reads the picture upright. The networks take 8 bit RGB; compat drops the alpha plane as the reference does. */
+/* Reads the picture upright. The networks take RGB; compat drops the alpha plane as the reference does. */
 enum error_code decode_step(struct step *step, struct error *err)
 {
     struct restoration *r = step->r;
@@ -72,7 +72,7 @@ enum error_code decode_step(struct step *step, struct error *err)
     if (code == OK)
         decode_note_page(r);
     if (code == OK)
-        code = image_reduce(r->picture, r->options.compat, err);
+        code = deep_begin(r, err);
     if (code == OK && r->options.compat && r->picture->alpha) {
         restoration_note(r, "compat: the picture's transparency was dropped, as inference_gfpgan.py does");
         image_drop_alpha(r->picture);

@@ -9,6 +9,7 @@
 #include "server/image/pixel.h"
 #include "server/image/similarity.h"
 #include "server/image/warp.h"
+#include "server/pipeline/deep.h"
 #include "server/pipeline/paste.h"
 #include "server/pipeline/strength.h"
 #include "server/pipeline/yield.h"
@@ -70,6 +71,10 @@ void paste_background_row(struct step *step, int y, float *row)
     size_t n = 3 * (size_t)step->width;
     pixel_clamp(row, n); /* Lanczos overshoots */
     raster_lay(step->layers, step->layer_count, 0, y, step->width, row);
+    if (step->r->deep) {
+        deep_row(step->r, y, row);
+        return;
+    }
     pixel_clamp(row, n);
     pixel_round((uint8_t *)step->r->result->pixels + (size_t)y * n, row, n);
 }
@@ -469,8 +474,10 @@ enum error_code paste_step(struct step *step, struct error *err)
     if (!r->options.aligned)
         return OK;
     struct image *face = r->faces[0].restoration; /* it is the result */
-    enum error_code code = image_create(&r->result, face->width, face->height, 3, 8, false, err);
-    if (code == OK)
+    enum error_code code = deep_result(r, face->width, face->height, err);
+    for (int y = 0; code == OK && r->deep && y < face->height; y++)
+        deep_row(r, y, r->faces[0].restoration_float + 3 * (size_t)y * (size_t)face->width);
+    if (code == OK && !r->deep)
         memcpy(r->result->pixels, face->pixels, 3 * (size_t)face->width * (size_t)face->height);
     return code;
 }

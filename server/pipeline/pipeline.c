@@ -10,6 +10,7 @@
 #include "runtime/base/mem.h"
 #include "server/image/codec.h"
 #include "server/pipeline/background.h"
+#include "server/pipeline/deep.h"
 #include "server/pipeline/paste.h"
 
 /* The steps of a picture in order: those from DETECT to BACKGROUND need the device. */
@@ -78,6 +79,7 @@ void restoration_drop_pictures(struct restoration *r)
 {
     restoration_free_results(r);
     image_destroy(&r->picture);
+    deep_destroy(&r->deep);
     free(r->step);
     r->step = NULL;
 }

@@ -84,7 +84,8 @@ struct restoration {
     /* results */
     struct step *step;     /* the steps' own, passed between them */
     bool decoded;          /* the picture could be read */
-    struct image *picture; /* decoded, oriented */
+    struct image *picture; /* decoded, oriented, 8-bit RGB */
+    struct deep *deep;     /* what it has beyond that, or NULL: see deep.h */
     struct image *result;  /* before encoding; with options.aligned: the restored face */
     uint8_t *output;       /* encoded; free() */
     size_t output_bytes;

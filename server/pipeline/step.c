@@ -8,6 +8,7 @@
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
 #include "server/pipeline/background.h"
+#include "server/pipeline/deep.h"
 
 static int64_t step_now(void)
 {
@@ -92,7 +93,7 @@ static const char *step_role(enum model_role role)
 enum error_code step_session(struct step *step, enum model_role role, struct session **session,
                              const struct model_info **info, struct error *err)
 {
-    return model_set_session(step->context->models, step->model[role], step->r->precision, session, info, err);
+    return model_set_session(step->context->models, step->model[role], step_precision(step, role), session, info, err);
 }
 
 enum error_code step_no_room(const struct step *step, enum model_role role, struct error *err, const char *what, ...)
@@ -159,10 +160,17 @@ static enum error_code step_plan(struct step *step, enum model_role role, enum p
     }
 }
 
+enum precision step_precision(const struct step *step, enum model_role role)
+{
+    const struct restoration *r = step->r;
+    const bool finer = role == ROLE_UPSCALER && r->options.precision == PRECISION_AUTO && r->deep && r->deep->pixels;
+    return finer ? PRECISION_FP32 : r->precision;
+}
+
 enum error_code step_prepare(struct step *step, enum model_role role, const struct session_shape *shape,
                              struct error *err)
 {
-    return step_plan(step, role, step->r->precision, shape, NULL, NULL, err);
+    return step_plan(step, role, step_precision(step, role), shape, NULL, NULL, err);
 }
 
 enum error_code step_submit(struct step *step, enum model_role role, enum precision precision,

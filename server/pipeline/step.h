@@ -44,6 +44,9 @@ enum error_code step_check(const struct step *step, struct error *err) MUST_CHEC
 enum error_code step_session(struct step *step, enum model_role role, struct session **session,
                              const struct model_info **info, struct error *err) MUST_CHECK;
 
+/* The restoration's precision; but what makes pixels of 16 bits takes fp32, whose steps are finer, if it may choose. */
+enum precision step_precision(const struct step *step, enum model_role role);
+
 /* Makes the plan for running a role's network at this shape. NO_MEMORY or TOO_LARGE: there is no room for it even with
  * all other networks removed from the device. */
 enum error_code step_prepare(struct step *step, enum model_role role, const struct session_shape *shape,

@@ -68,6 +68,7 @@ struct tile_job {
     struct step *step;
     const struct model_info *info;
     struct view_u8 picture;
+    const uint16_t *deep; /* its samples, or NULL */
     struct tile_sink sink;
     struct tile_axis ax, ay;
     struct tile_cut cx, cy; /* empty in the reference's way */
@@ -283,7 +284,7 @@ static enum error_code tile_begin_job(struct tile_job **out, struct step *step, 
     job->step = step;
     job->picture = *picture;
     job->sink = *sink;
-    job->precision = step->r->precision;
+    job->precision = step_precision(step, ROLE_UPSCALER);
     job->batch = 1;
     job->ahead = device.asynchronous ? PLAN_RUNS : 1;
     enum error_code code = step_session(step, ROLE_UPSCALER, &session, &job->info, err);
@@ -354,6 +355,11 @@ bool tile_widen(struct tile_job *job)
     return job->wide;
 }
 
+void tile_deepen(struct tile_job *job, const uint16_t *samples)
+{
+    job->deep = samples;
+}
+
 /* The rectangle that the tile completes; empty: none. */
 static struct rect tile_done(const struct tile_job *job, const struct tile *t)
 {
@@ -370,9 +376,9 @@ static void tile_describe(const struct tile_job *job, const struct tile *t, stru
 {
     const int s = job->info->scale;
     const struct rect done = tile_done(job, t);
-    *source = (struct raster_source){.form = RASTER_U8,
-                                     .data = job->picture.data,
-                                     .stride = job->picture.stride,
+    *source = (struct raster_source){.form = job->deep ? RASTER_U16 : RASTER_U8,
+                                     .data = job->deep ? (const void *)job->deep : job->picture.data,
+                                     .stride = job->deep ? (size_t)job->picture.width * 6 : job->picture.stride,
                                      .columns = job->ax.from + t->x,
                                      .rows = job->ay.from + t->y};
     *image = (struct run_image){.targets = target, .target_count = target && done.width > 0 && done.height > 0};

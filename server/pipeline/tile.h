@@ -42,6 +42,9 @@ int tile_rows(const struct tile_job *job);
  * this job cannot do that. To be called before the first run. */
 bool tile_widen(struct tile_job *job);
 
+/* The picture has these samples of 16 bits instead, in rows without gaps. To be called before the first run. */
+void tile_deepen(struct tile_job *job, const uint16_t *samples);
+
 /* The sink knows its targets now, if it did not before. */
 enum error_code tile_show(struct tile_job *job, struct error *err) MUST_CHECK;
 /* Collects finished runs and keeps the device busy with the rest. If the targets are known it waits until at most

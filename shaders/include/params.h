@@ -114,10 +114,11 @@ struct params_upload {
     PARAMS_UINT group_log; /* of quads, or of out matrices */
 };
 
-/* A picture beside a tensor: samples in 32-bit words, 4 of 8 bit or one float, each row beginning a word. `data` and
+/* A picture beside a tensor: samples in 32-bit words, 4 of 8 bit, 2 of 16 or one float, each row beginning a word. `data` and
  * the lists count words of their buffer. */
 #define RASTER_U8 0 /* forms */
 #define RASTER_F32 1
+#define RASTER_U16 3
 #define RASTER_ROW 4 /* pixels of an invocation that writes: whole words in any form */
 #define RASTER_GROUP 64
 struct params_raster {

@@ -151,26 +151,39 @@ export function png(width, height) {
   return Buffer.concat([pngHeader(width, height), chunk('IDAT', zlib.deflateSync(rows)), chunk('IEND', Buffer.alloc(0))]);
 }
 
+// A PNG of given samples, in order, of 8 or 16 bits.
+export function pngOf(width, height, channels, samples) {
+  const bytes = samples.BYTES_PER_ELEMENT, stride = width * channels * bytes, rows = Buffer.alloc(height * (1 + stride));
+  for (let i = 0; i < samples.length; i++) {
+    const at = (1 + Math.floor(i / (width * channels))) + i * bytes;
+    if (bytes === 2) rows.writeUInt16BE(samples[i], at);
+    else rows[at] = samples[i];
+  }
+  return Buffer.concat([pngHeader(width, height, 8 * bytes, { 1: 0, 2: 4, 3: 2, 4: 6 }[channels]), chunk('IDAT', zlib.deflateSync(rows)), chunk('IEND', Buffer.alloc(0))]);
+}
+
 export const pngSize = (bytes) => [bytes.readUInt32BE(16), bytes.readUInt32BE(20)];
 
-// Decodes what our server writes: 8 bit, gray, RGB or with alpha, not interlaced.
+// Decodes what our server writes: 8 or 16 bit, gray, RGB or with alpha, not interlaced.
 export function decodePng(bytes) {
   const [width, height] = pngSize(bytes);
   const channels = { 0: 1, 2: 3, 4: 2, 6: 4 }[bytes[25]];
-  if (bytes[24] !== 8 || !channels || bytes[28]) throw new Error('not a PNG that this reads');
+  const bits = bytes[24], step = (channels * bits) / 8;
+  if ((bits !== 8 && bits !== 16) || !channels || bytes[28]) throw new Error('not a PNG that this reads');
   const parts = [];
   for (let at = 8; at < bytes.length; at += 12 + bytes.readUInt32BE(at))
     if (bytes.toString('latin1', at + 4, at + 8) === 'IDAT') parts.push(bytes.subarray(at + 8, at + 8 + bytes.readUInt32BE(at)));
-  const packed = zlib.inflateSync(Buffer.concat(parts)), stride = width * channels, pixels = Buffer.alloc(height * stride);
+  const packed = zlib.inflateSync(Buffer.concat(parts)), stride = width * step, pixels = Buffer.alloc(height * stride);
   for (let y = 0; y < height; y++)
     for (let x = 0; x < stride; x++) {
-      const left = x >= channels ? pixels[y * stride + x - channels] : 0, up = y ? pixels[(y - 1) * stride + x] : 0;
-      const corner = y && x >= channels ? pixels[(y - 1) * stride + x - channels] : 0;
+      const left = x >= step ? pixels[y * stride + x - step] : 0, up = y ? pixels[(y - 1) * stride + x] : 0;
+      const corner = y && x >= step ? pixels[(y - 1) * stride + x - step] : 0;
       const p = left + up - corner, dl = Math.abs(p - left), du = Math.abs(p - up), dc = Math.abs(p - corner);
       const guess = [0, left, up, (left + up) >> 1, dl <= du && dl <= dc ? left : du <= dc ? up : corner][packed[y * (stride + 1)]];
       pixels[y * stride + x] = packed[y * (stride + 1) + 1 + x] + guess;
     }
-  return { width, height, channels, pixels };
+  if (bits === 8) return { width, height, channels, bits, pixels };
+  return { width, height, channels, bits, pixels: Uint16Array.from({ length: pixels.length / 2 }, (_, i) => pixels.readUInt16BE(2 * i)) };
 }
 
 // The mean difference of two decoded pictures of one size, in grey levels.

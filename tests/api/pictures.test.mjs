@@ -72,14 +72,22 @@ describe('kinds', () => {
       assert.deepEqual(pngSize((await post(server, '/v1/restore', { picture: png(w, h) })).bytes), [2 * w, 2 * h]);
   });
 
-  for (const [name, notes] of [['gray.png', /gr[ae]y/i], ['gray.jpg', /gr[ae]y/i], ['deep.png', /16/], ['cmyk.jpg', /CMYK/i]])
-    test(`${name} comes out as 8-bit RGB, and the report says what was reduced`, async () => {
-      const r = await report(fixture(name), { upscale: '1' });
-      assert.ok(r.notes.some((note) => notes.test(note)), JSON.stringify(r.notes));
-      const answer = await restore(fixture(name), { upscale: '1', ext: 'png' });
-      assert.equal(answer.status, 200);
-      if (name === 'cmyk.jpg') assert.ok(difference(decodePng(answer.bytes), await reference()) < 8, 'it looks the same');
+  for (const [name, channels, bits] of [['gray.png', 1, 8], ['gray.jpg', 1, 8], ['deep.png', 3, 16]])
+    test(`${name} comes out with ${channels} channels of ${bits} bits, where the format can hold them`, async () => {
+      const fields = { upscale: '1', ext: 'png' }, r = await report(fixture(name), fields);
+      assert.deepEqual(r.notes, []);
+      const png = decodePng((await restore(fixture(name), fields)).bytes);
+      assert.deepEqual([png.channels, png.bits], [channels, bits]);
+      const webp = await report(fixture(name), { upscale: '1', ext: 'webp' });
+      assert.ok(webp.notes.some((note) => (bits === 16 ? /16/ : /gr[ae]y/i).test(note)), JSON.stringify(webp.notes));
     });
+
+  test('cmyk.jpg comes out as RGB, and the report says so', async () => {
+    const r = await report(fixture('cmyk.jpg'), { upscale: '1' });
+    assert.ok(r.notes.some((note) => /CMYK/i.test(note)), JSON.stringify(r.notes));
+    const answer = await restore(fixture('cmyk.jpg'), { upscale: '1', ext: 'png' });
+    assert.ok(difference(decodePng(answer.bytes), await reference()) < 8, 'it looks the same');
+  });
 
   test('alpha is kept in PNG, and flattened on white in JPEG with a note', async () => {
     const kept = decodePng((await restore(fixture('rgba.png'))).bytes);

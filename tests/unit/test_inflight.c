@@ -206,10 +206,10 @@ static void a_picture_costs_what_it_has(void **state)
     r.in_info.channels = 4;
     r.in_info.bits = 16;
     r.options.aligned = true; /* the result is a face's square */
-    assert_int_equal(inflight_picture(&r), 2 * 5000 * 8);
+    assert_int_equal(inflight_picture(&r), 2 * 5000 * 10);
     r.options.aligned = false;
     r.detect_only = true;
-    assert_int_equal(inflight_picture(&r), 2 * 5000 * 8);
+    assert_int_equal(inflight_picture(&r), 2 * 5000 * 10);
 }
 
 int main(void)

@@ -369,19 +369,25 @@ static void smooth_is_the_mean_under_a_tent(void **state)
     static const double scales[] = {3.1, 1.2, 1, 0.97, 0.7, 0.5, 0.45, 0.21, 0.08};
     static float source[W * H * 4], out[OW * OH * 4];
     static uint8_t bytes[W * H * 4];
+    static uint16_t words[W * H * 4];
     const float border[4] = {132, 13, 255, 0};
     unsigned seed = 3;
     for (size_t k = 0; k < sizeof scales / sizeof scales[0]; k++)
         for (int channels = 1; channels <= 4; channels++) {
             const struct view_f32 from = {source, W, H, channels, (size_t)(W * channels)};
             const struct view_u8 from_bytes = {bytes, W, H, channels, (size_t)(W * channels)};
+            const struct view_u16 from_words = {words, W, H, channels, (size_t)(W * channels)};
             const struct view_f32 to = {out, OW, OH, channels, (size_t)(OW * channels)};
             double m[6], s = scales[k], worst = 0;
             for (int i = 0; i < W * H * channels; i++)
                 source[i] = bytes[i] = (uint8_t)picture_random(&seed);
             similarity(s, s < 1 ? 0.4 : 0.15 * channels, 25 - 18 * s, 22 - 17 * s, m);
-            for (int kind = 0; kind < 2; kind++) {
-                if (kind)
+            for (int i = 0; i < W * H * channels; i++)
+                words[i] = (uint16_t)(257 * bytes[i]);
+            for (int kind = 0; kind < 3; kind++) {
+                if (kind == 2)
+                    warp_smooth_u16(&to, -3, 2, &from_words, m, border);
+                else if (kind)
                     warp_smooth_u8(&to, -3, 2, &from_bytes, m, border);
                 else
                     warp_smooth_f32(&to, -3, 2, &from, m, border);

@@ -1,0 +1,31 @@
+/* What a picture has beyond 8-bit RGB, and its result shall have, too: 16 bits, one channel. Faces are found in
+ * r->picture, which has 8 bits of RGB in any case; networks that make pixels read deep->pixels, and the result's rows
+ * stay in floats until they are written.
+ * Thread-safety: as step.h; several threads may write different rows. */
+#ifndef SERVER_PIPELINE_DEEP_H
+#define SERVER_PIPELINE_DEEP_H
+
+#include "server/pipeline/step.h"
+
+struct deep {
+    struct image *pixels; /* the picture as 16-bit RGB, with its alpha plane; NULL: r->picture has all of it */
+    int channels, bits;   /* of the result */
+};
+
+/* Makes r->picture, as it was decoded, 8-bit RGB, and r->deep of what it had beyond that, as far as the result's format
+ * can hold it. On an error the picture may be lost. */
+enum error_code deep_begin(struct restoration *r, struct error *err) MUST_CHECK;
+void deep_destroy(struct deep **deep);
+
+/* An empty result of this size. */
+enum error_code deep_result(struct restoration *r, int width, int height, struct error *err) MUST_CHECK;
+/* Puts a row of RGB, 0..255, into the result; the floats may change. */
+void deep_row(struct restoration *r, int y, float *row);
+/* The same of a row of alpha, which the result must have. */
+void deep_alpha_row(struct restoration *r, int y, const float *row);
+
+/* Row y of the picture in floats on the 8-bit scale: its three colours, its alpha. */
+void deep_read(const struct restoration *r, int y, float *to);
+void deep_read_alpha(const struct restoration *r, int y, float *to);
+
+#endif
