@@ -47,7 +47,6 @@ struct server {
     struct auth *auth;
     struct tls *tls;              /* NULL: HTTP */
     struct rate *pixels, *visits; /* what tokens and what addresses take */
-    pthread_mutex_t counting; /* while the jobs of a token that may have only so many are counted and one is added */
     struct listener {
         struct server *server;
         enum connection_side side;

@@ -10,6 +10,7 @@
 #include "server/http/router.h"
 #include "server/http/server.h"
 #include "server/image/codec.h"
+#include "server/job/waiting.h"
 
 static enum MHD_Result route_restore_fail(struct request *request, enum reply reply, const struct error *err)
 {
@@ -78,19 +79,32 @@ static enum MHD_Result route_restore_slow_down(struct request *request, int wait
     return reply_problem(request, REPLY_RATE_LIMITED, err, NULL, MHD_HTTP_HEADER_RETRY_AFTER, seconds);
 }
 
-/* Jobs of this request's token that wait, in memory and in the store. */
-static size_t route_restore_waiting(const struct request *request)
+/* Whether the request's token may have one more job wait. Under the lock of worker_pool_waiting, where it has a limit.
+ */
+static enum reply route_restore_count(struct request *request, struct error *err)
 {
     const struct server *server = request->server;
-    struct error ignored = ERROR_INIT;
+    struct error ignored = ERROR_INIT; /* the store's: then the others count */
     char client[72];
-    uint64_t stored = 0;
-    if (!request->identity.jobs) /* nobody asks */
-        return 0;
+    uint64_t count = 0;
+    if (!request->identity.jobs)
+        return REPLY_OK;
     quota_client(request, client);
-    if (server->keeper && store_waiting(keeper_store(server->keeper), client, &stored, &ignored))
-        stored = 0;
-    return queue_depth_of(worker_pool_queue(server->pool), request->identity.name) + (size_t)stored;
+    (void)!waiting_count(worker_pool_waiting(server->pool), server->keeper ? keeper_store(server->keeper) : NULL,
+                         worker_pool_queue(server->pool), client, request->identity.name, &count, &ignored);
+    return quota_allows_job(request, (size_t)count, err);
+}
+
+/* The same, for a request that will be counted once more when its job is queued. */
+static enum reply route_restore_allows(struct request *request, struct error *err)
+{
+    if (!request->identity.jobs) /* it takes no lock */
+        return REPLY_OK;
+    struct waiting *waiting = worker_pool_waiting(request->server->pool);
+    waiting_lock(waiting);
+    const enum reply reply = route_restore_count(request, err);
+    waiting_unlock(waiting);
+    return reply;
 }
 
 /* Refuses everything that can be refused by the headers alone. */
@@ -126,7 +140,7 @@ static enum MHD_Result route_restore_check(struct request *request, bool detect)
     if (!request->repeated) {
         if (quota_take_pixels(request, 0, &wait, &err) != REPLY_OK)
             return route_restore_slow_down(request, wait, &err);
-        enum reply jobs = quota_allows_job(request, route_restore_waiting(request), &err);
+        enum reply jobs = route_restore_allows(request, &err);
         if (jobs != REPLY_OK)
             return route_restore_fail(request, jobs, &err);
     }
@@ -193,11 +207,10 @@ static enum reply route_restore_queue(struct request *request, struct error *err
     struct server *server = request->server;
     enum reply reply = REPLY_OK;
     /* a token's jobs are counted once more, and this one is among them before the next request counts */
-    const bool counted = request->identity.jobs;
-    if (counted)
-        pthread_mutex_lock(&server->counting);
-    if (counted)
-        reply = quota_allows_job(request, route_restore_waiting(request), err);
+    struct waiting *waiting = request->identity.jobs ? worker_pool_waiting(server->pool) : NULL;
+    if (waiting)
+        waiting_lock(waiting);
+    reply = route_restore_count(request, err);
     if (reply == REPLY_OK && worker_pool_submit(server->pool, request->job, err)) {
         const bool draining = worker_pool_draining(server->pool);
         if (err->code == ERROR_BUSY)
@@ -206,8 +219,8 @@ static enum reply route_restore_queue(struct request *request, struct error *err
             metrics_rejected(server->metrics, REJECTED_TOO_SLOW);
         reply = err->code != ERROR_BUSY ? reply_for(err->code) : draining ? REPLY_UNAVAILABLE : REPLY_QUEUE_FULL;
     }
-    if (counted)
-        pthread_mutex_unlock(&server->counting);
+    if (waiting)
+        waiting_unlock(waiting);
     return reply;
 }
 
@@ -254,7 +267,7 @@ static enum MHD_Result route_restore_submit(struct request *request)
         goto out;
     }
     if (!async || !request->repeated)
-        reply = quota_allows_job(request, route_restore_waiting(request), &err);
+        reply = route_restore_allows(request, &err);
     if (reply == REPLY_OK && (!async || !request->repeated))
         reply = quota_take_pixels(request, (uint64_t)r->in_info.width * (uint64_t)r->in_info.height, &wait, &err);
     if (reply != REPLY_OK)

@@ -279,7 +279,6 @@ enum error_code server_create(struct server **out, const struct config *config, 
     struct server *server = mem_calloc(1, sizeof *server);
     if (!server)
         return error_set(err, ERROR_NO_MEMORY, "no memory for the server");
-    pthread_mutex_init(&server->counting, NULL);
     server->config = config;
     server->store = store;
     server->pool = pool;
@@ -378,7 +377,6 @@ void server_destroy(struct server **server)
     rate_destroy(&old->visits);
     tls_destroy(&old->tls);
     auth_destroy(&old->auth);
-    pthread_mutex_destroy(&old->counting);
     while (old->configs) {
         struct server_config *older = old->configs->older;
         free(old->configs);

@@ -12,7 +12,9 @@
 #include "server/job/ids.h"
 #include "server/job/keeper_check.h"
 #include "server/job/keeper_input.h"
+#include "server/job/keeper_output.h"
 #include "server/job/record.h"
+#include "server/job/waiting.h"
 
 #define LEASE_MS 30000
 #define RENEW_MS 10000
@@ -86,46 +88,10 @@ struct keeper_group {
     struct ids stop, drop; /* jobs at work to be stopped; jobs whose files go */
     struct ids over;       /* jobs that ended without having been at work here */
     int damaged;           /* jobs that failed because their rows are damaged */
+    bool moving;           /* jobs are on their way: waiting.h */
     size_t expired;
     uint64_t cancelled; /* of those that waited */
 };
-
-/* --- accepting -----------------------------------------------------------------------------------------------------
- */
-
-/* In the transaction: jobs of the ticket's client that wait, with those of the group's tickets before it. */
-static enum error_code keeper_count(struct keeper *keeper, const struct keeper_group *group,
-                                    struct keeper_ticket *ticket, uint64_t *count)
-{
-    const enum error_code code = store_waiting(keeper->store, ticket->job.client, count, &ticket->err);
-    for (const struct keeper_ticket *at = group->tickets; at != ticket; at = at->next)
-        *count += at->wish == KEEPER_ACCEPT && !at->err.code && at->inserted == STORE_NEW &&
-                  !strcmp(at->job.client, ticket->job.client);
-    *count += queue_depth_of(worker_pool_queue(keeper->pool), ticket->job.token);
-    return code;
-}
-
-/* In the transaction. */
-static void keeper_insert(struct keeper *keeper, const struct keeper_group *group, struct keeper_ticket *ticket,
-                          const uint8_t hash[32])
-{
-    char existing[33];
-    uint64_t count;
-    if (ticket->err.code || (ticket->most && keeper_count(keeper, group, ticket, &count)))
-        return;
-    if (ticket->most && count >= ticket->most) {
-        ticket->over = true;
-        error_set(&ticket->err, ERROR_BUSY, "%llu jobs of this client wait, and no more may",
-                  (unsigned long long)count);
-        return;
-    }
-    (void)!store_insert(keeper->store, &ticket->job, *ticket->key ? ticket->key : NULL, hash, &ticket->inserted,
-                        existing, &ticket->err);
-    if (!ticket->err.code && ticket->inserted != STORE_NEW) {
-        spool_remove(keeper->spool, ticket->job.id, SPOOL_INPUT);
-        memcpy(ticket->job.id, existing, sizeof existing);
-    }
-}
 
 /* --- cancelling ----------------------------------------------------------------------------------------------------
  */
@@ -226,6 +192,7 @@ static enum error_code keeper_begin(struct keeper *keeper, struct running *runni
     struct body body = {0};
     struct job *job = NULL;
     const struct store_job *row = &running->row;
+    struct waiting *waiting = worker_pool_waiting(keeper->pool);
     pthread_mutex_lock(&keeper->lock);
     const struct limits limits = keeper->settings.limits;
     pthread_mutex_unlock(&keeper->lock);
@@ -251,7 +218,10 @@ static enum error_code keeper_begin(struct keeper *keeper, struct running *runni
         pthread_mutex_lock(&keeper->lock);
         running->job = job_hold(job);
         pthread_mutex_unlock(&keeper->lock);
+        waiting_lock(waiting); /* whoever counts finds it on its way or in the queue */
         code = worker_pool_submit(keeper->pool, job, err);
+        waiting_remove(waiting, row->id);
+        waiting_unlock(waiting);
         if (code) {
             struct job *unused = job;
             pthread_mutex_lock(&keeper->lock);
@@ -283,6 +253,7 @@ static enum error_code keeper_claim(struct keeper *keeper, struct keeper_group *
                                     struct error *err)
 {
     struct running **claimed = &group->claimed;
+    struct waiting *waiting = worker_pool_waiting(keeper->pool);
     bool found = true, alone = keeper->running_count == 0;
     for (; most-- > 0 && found; alone = false) {
         struct running *running = mem_calloc(1, sizeof *running);
@@ -313,6 +284,10 @@ static enum error_code keeper_claim(struct keeper *keeper, struct keeper_group *
         }
         *claimed = running;
         claimed = &running->next;
+        waiting_lock(waiting);
+        waiting_add(waiting, running->row.id, running->row.client);
+        waiting_unlock(waiting);
+        group->moving = true;
         if (suspect)
             break;
     }
@@ -347,8 +322,6 @@ static enum error_code keeper_keep_output(struct keeper *keeper, struct running 
 {
     struct store_job *row = &running->row;
     const struct job *job = running->job;
-    struct spool_file *file = NULL;
-    enum error_code code = OK;
     const enum job_state state = job ? atomic_load(&job->state) : JOB_FAILED;
     if (state == JOB_CANCELLED && atomic_load(&job->stop) == ERROR_BUSY)
         running->give_back = true;
@@ -364,18 +337,7 @@ static enum error_code keeper_keep_output(struct keeper *keeper, struct running 
         row->error = record_error(reason, job ? job->restoration->decoded : running->decoded);
         return OK;
     }
-    free(row->report);
-    row->report = record_report(job->restoration);
-    if (job->restoration->output)
-        code = spool_create(keeper->spool, &file, err);
-    if (file) {
-        code = record_output(job, file, &row->parts, err);
-        row->output_bytes = spool_size(file);
-        if (!code)
-            code = spool_keep(keeper->spool, &file, row->id, SPOOL_OUTPUT, err);
-    }
-    spool_discard(&file);
-    return code;
+    return keeper_output_keep(keeper->spool, job, row, err);
 }
 
 /* Ended jobs whose output is not in the spool yet. */
@@ -396,8 +358,6 @@ static void keeper_keep_outputs(struct keeper *keeper, int64_t now)
                 log_event(LOG_INFO, "spool", "id=%s text=\"the result is kept now\"", at->row.id);
             continue;
         }
-        free(at->row.parts);
-        at->row.parts = NULL;
         if (strcmp(at->err.text, err.text) != 0) /* once, however often it is tried again */
             log_event(LOG_ERROR, "spool", "id=%s text=\"%s\"", at->row.id, err.text);
         at->err = err;
@@ -492,7 +452,7 @@ static enum error_code keeper_write(struct keeper *keeper, struct keeper_group *
     enum error_code code = OK;
     for (struct keeper_ticket *ticket = group->tickets; ticket; ticket = ticket->next) {
         if (ticket->wish == KEEPER_ACCEPT)
-            keeper_insert(keeper, group, ticket, ticket->hash);
+            keeper_input_insert(ticket, keeper->store, keeper->spool, keeper->pool);
         else if (ticket->wish == KEEPER_CANCEL)
             keeper_cancel(keeper, group, ticket, ticket->job.id);
         else
@@ -558,9 +518,17 @@ static void keeper_start(struct keeper *keeper, struct keeper_group *group, int6
     }
 }
 
+/* None of the group is on its way any more. */
+static void keeper_arrived(struct keeper *keeper, struct keeper_group *group)
+{
+    if (group->moving)
+        waiting_arrived(worker_pool_waiting(keeper->pool), NULL);
+    group->moving = false;
+}
+
 static void keeper_turn(struct keeper *keeper, struct keeper_ticket *tickets)
 {
-    struct keeper_group group = {.tickets = tickets};
+    struct keeper_group group = {.tickets = tickets, .moving = tickets};
     struct error err = ERROR_INIT;
     const int64_t now = job_clock();
     keeper_input_keep(tickets, keeper->store, keeper->spool, keeper->waiting, keeper->settings.queue);
@@ -577,6 +545,7 @@ static void keeper_turn(struct keeper *keeper, struct keeper_ticket *tickets)
         log_event(LOG_ERROR, "store", "code=%s text=\"%s\"", error_code_name(code), err.text);
         while (group.claimed)
             running_free(&group.claimed);
+        keeper_arrived(keeper, &group);
         for (struct running *at = keeper->running; at; at = at->next)
             at->stored = false;
         keeper->claim_at = keeper->output_at = now + RETRY_MS;
@@ -601,6 +570,7 @@ static void keeper_turn(struct keeper *keeper, struct keeper_ticket *tickets)
     }
     keeper_tell(keeper, &group, &err);
     keeper_start(keeper, &group, now);
+    keeper_arrived(keeper, &group);
     free(group.stop.ids);
     free(group.over.ids);
     free(group.drop.ids);

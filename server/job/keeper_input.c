@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "server/job/waiting.h"
+
 #define INPUT_THREADS 4
 
 /* The options and the picture as SHA-256: what makes two requests the same. */
@@ -30,6 +32,42 @@ static enum error_code keeper_input_hash(const struct keeper_ticket *ticket, uin
     }
     sha256_digest(&context, 32, hash);
     return OK;
+}
+
+/* Counts a ticket among its client's jobs, if that may have one more. */
+static void keeper_input_count(struct keeper_ticket *ticket, struct store *store, struct worker_pool *pool)
+{
+    struct waiting *waiting = worker_pool_waiting(pool);
+    uint64_t count;
+    waiting_lock(waiting);
+    if (!waiting_count(waiting, store, worker_pool_queue(pool), ticket->job.client, ticket->job.token, &count,
+                       &ticket->err)) {
+        ticket->over = count >= ticket->most;
+        if (ticket->over)
+            error_set(&ticket->err, ERROR_BUSY, "%llu jobs of this client wait, and no more may",
+                      (unsigned long long)count);
+        else
+            waiting_add(waiting, ticket->job.id, ticket->job.client);
+    }
+    waiting_unlock(waiting);
+}
+
+void keeper_input_insert(struct keeper_ticket *ticket, struct store *store, struct spool *spool,
+                         struct worker_pool *pool)
+{
+    char existing[33];
+    if (!ticket->err.code && ticket->most)
+        keeper_input_count(ticket, store, pool);
+    if (ticket->err.code)
+        return;
+    (void)!store_insert(store, &ticket->job, *ticket->key ? ticket->key : NULL, ticket->hash, &ticket->inserted,
+                        existing, &ticket->err);
+    if (ticket->most && (ticket->err.code || ticket->inserted != STORE_NEW))
+        waiting_arrived(worker_pool_waiting(pool), ticket->job.id);
+    if (!ticket->err.code && ticket->inserted != STORE_NEW) {
+        spool_remove(spool, ticket->job.id, SPOOL_INPUT);
+        memcpy(ticket->job.id, existing, sizeof existing);
+    }
 }
 
 struct input_work {

@@ -56,6 +56,7 @@ struct worker_pool {
     struct devices *devices;
     struct stats stats;
     struct events *events;
+    struct waiting *waiting;
     struct speed_table *speeds;
     atomic_int pending;                    /* jobs submitted that have not ended */
     atomic_int job_seconds, stall_seconds; /* from the settings, or changed later */

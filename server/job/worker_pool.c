@@ -8,6 +8,7 @@
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
 #include "server/job/events.h"
+#include "server/job/waiting.h"
 #include "server/job/worker.h"
 
 #define STALL_MAKING                                                                                                   \
@@ -290,6 +291,8 @@ enum error_code worker_pool_create(struct worker_pool **out, const struct worker
     enum error_code code = queue_create(&pool->queue, settings->queue, CARRIERS_AHEAD * settings->workers, err);
     if (!code)
         code = events_create(&pool->events, err);
+    if (!code)
+        code = waiting_create(&pool->waiting, err);
     if (!code)
         code = worker_pool_create_devices(pool, settings->device, err);
     if (!code)
@@ -581,6 +584,7 @@ void worker_pool_destroy(struct worker_pool **pool)
     queue_destroy(&old->queue);
     inflight_destroy(&old->inflight);
     events_destroy(&old->events);
+    waiting_destroy(&old->waiting);
     stats_destroy(&old->stats);
     speed_close(&old->speeds);
     pthread_mutex_destroy(&old->lock);
@@ -648,6 +652,11 @@ struct queue *worker_pool_queue(struct worker_pool *pool)
 struct devices *worker_pool_devices(struct worker_pool *pool)
 {
     return pool->devices;
+}
+
+struct waiting *worker_pool_waiting(struct worker_pool *pool)
+{
+    return pool->waiting;
 }
 
 struct stats *worker_pool_stats(struct worker_pool *pool)

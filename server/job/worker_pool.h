@@ -43,9 +43,8 @@ enum error_code worker_pool_submit(struct worker_pool *pool, struct job *job, st
  * jobs that go before it; nothing is queued. models: as pipeline_check_size gives them. faces: negative: unknown.
  * client, low: as those of struct job. Errors: those of worker_pool_submit about devices. */
 enum error_code worker_pool_estimate(struct worker_pool *pool, const struct restoration *r,
-                                     const struct model_entry *const models[ROLE_COUNT], int faces,
-                                     const char *client, bool low, struct estimate *out,
-                                     struct error *err) MUST_CHECK;
+                                     const struct model_entry *const models[ROLE_COUNT], int faces, const char *client,
+                                     bool low, struct estimate *out, struct error *err) MUST_CHECK;
 
 /* How many jobs go before this waiting one, and the seconds until it begins on a device; false: it does not wait. */
 bool worker_pool_position(struct worker_pool *pool, const struct job *job, size_t *position, double *seconds);
@@ -92,6 +91,7 @@ void worker_pool_loaded(struct worker_pool *pool, char loaded[ROLE_COUNT][128]);
 struct inflight *worker_pool_inflight(struct worker_pool *pool);
 struct queue *worker_pool_queue(struct worker_pool *pool);
 struct devices *worker_pool_devices(struct worker_pool *pool);
+struct waiting *worker_pool_waiting(struct worker_pool *pool);
 struct stats *worker_pool_stats(struct worker_pool *pool);
 struct events *worker_pool_events(struct worker_pool *pool);
 

@@ -151,8 +151,9 @@ struct store_counts {
 /* Of all jobs (batch NULL), or of one batch and token (NULL: any). */
 enum error_code store_count(struct store *store, const char *batch, const char *token, struct store_counts *out,
                             struct error *err) MUST_CHECK;
-/* Jobs of this client that wait. */
-enum error_code store_waiting(struct store *store, const char *client, uint64_t *out, struct error *err) MUST_CHECK;
+/* Jobs of this client that wait, without those whose ids are in this JSON array. */
+enum error_code store_waiting(struct store *store, const char *client, const char *without, uint64_t *out,
+                              struct error *err) MUST_CHECK;
 
 /* Whether a job of this client has that Idempotency-Key. */
 enum error_code store_has_key(struct store *store, const char *client, const char *key, bool *found,

@@ -7,11 +7,12 @@
 #define STORE_SQL_VERSION 1 /* of the tables; a store of a higher one is refused */
 
 /* What differs, here for SQLite. PostgreSQL: bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY; bigint PRIMARY KEY;
- * bytea; FOR UPDATE SKIP LOCKED; BEGIN. */
+ * bytea; FOR UPDATE SKIP LOCKED; json_array_elements_text(… ::json); BEGIN. */
 #define STORE_SQL_NUMBER "INTEGER PRIMARY KEY"
 #define STORE_SQL_OF_JOB "INTEGER PRIMARY KEY"
 #define STORE_SQL_BYTES "BLOB"
 #define STORE_SQL_SKIP_LOCKED ""
+#define STORE_SQL_TEXTS(json) "value FROM json_each(" json ")"
 #define STORE_SQL_BEGIN "BEGIN IMMEDIATE"
 
 /* Reports are in a table of their own, so that lists and scans do not read them. Every index but the first serves some
@@ -175,7 +176,8 @@ static const char *const store_sql[STORE_STATEMENTS] = {
     STORE_SQL_FOUR(STORE_COUNT, STORE_SQL_COUNT),
     [STORE_COUNT_AT_HAND] = "SELECT state, count(*) FROM jobs WHERE state <= 1 AND low >= 0 GROUP BY state",
     STORE_SQL_FOUR(STORE_COUNT_WAITING, STORE_SQL_COUNT_WAITING),
-    [STORE_WAITING] = "SELECT count(*) FROM jobs WHERE state = 0 AND client = $1",
+    [STORE_WAITING] = "SELECT (SELECT count(*) FROM jobs WHERE state = 0 AND client = $1) - (SELECT count(*) FROM jobs"
+                      " WHERE id IN (SELECT " STORE_SQL_TEXTS("$2") ") AND state = 0 AND +client = $1)",
     [STORE_PLACE] = "SELECT low, turn, number FROM jobs WHERE id = $1 AND state = 0",
     [STORE_AHEAD] = "SELECT count(*), coalesce(sum(seconds), 0) FROM jobs WHERE state <= 1 AND +state = 0"
                     " AND (low, turn, number) < ($1, $2, $3)",

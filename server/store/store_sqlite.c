@@ -733,11 +733,12 @@ enum error_code store_count(struct store *store, const char *batch, const char *
     return code;
 }
 
-enum error_code store_waiting(struct store *store, const char *client, uint64_t *out, struct error *err)
+enum error_code store_waiting(struct store *store, const char *client, const char *without, uint64_t *out,
+                              struct error *err)
 {
     *out = 0;
     pthread_mutex_lock(&store->lock);
-    struct query query = query_start(&store->read, STORE_WAITING, err, "t", client);
+    struct query query = query_start(&store->read, STORE_WAITING, err, "tt", client, without);
     if (query_row(&query))
         *out = query_size(&query, 0);
     const enum error_code code = query_end(&query);

@@ -102,7 +102,7 @@ static void read_all(struct store *store)
         told(&err, store_position(store, id, &number, &seconds, &found, &err));
         told(&err, store_gone(store, id, &found, &err));
     }
-    told(&err, store_waiting(store, "a", &number, &err));
+    told(&err, store_waiting(store, "a", "[]", &number, &err));
     told(&err, store_files(store, check_file, NULL, &err));
 }
 

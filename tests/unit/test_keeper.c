@@ -20,6 +20,7 @@
 #include "server/job/events.h"
 #include "server/job/keeper.h"
 #include "server/job/record.h"
+#include "server/job/waiting.h"
 #include "tests/common/shared.h"
 
 #define BAD "0123456789abcdef0123456789abcdef"
@@ -65,6 +66,22 @@ int fsync(int fd)
         atomic_fetch_sub(&syncs.at_once, 1);
     }
     return (int)syscall(SYS_fsync, fd);
+}
+
+/* Every fdatasync, with which SQLite commits: one that is awaited stands still until it may go on. */
+static struct {
+    atomic_bool awaited;
+    sem_t begun, go;
+} commits;
+
+int fdatasync(int fd)
+{
+    if (atomic_exchange(&commits.awaited, false)) {
+        sem_post(&commits.begun);
+        while (sem_wait(&commits.go))
+            ;
+    }
+    return (int)syscall(SYS_fdatasync, fd);
 }
 
 static void open_keeper(void)
@@ -244,6 +261,76 @@ static void test_most(void **state)
     assert_int_equal(bytes, 5 * sql("SELECT max(input_bytes) FROM jobs"));
 }
 
+static uint64_t count_of(const char *token)
+{
+    struct error err = ERROR_INIT;
+    struct waiting *waiting = worker_pool_waiting(pool);
+    char client[72];
+    uint64_t count;
+    snprintf(client, sizeof client, "token %s", token);
+    waiting_lock(waiting);
+    assert_int_equal(waiting_count(waiting, keeper_store(keeper), worker_pool_queue(pool), client, token, &count, &err),
+                     OK);
+    waiting_unlock(waiting);
+    return count;
+}
+
+/* A job is counted once while it is on its way into the store, which does not show it yet, and when it is there. */
+static void test_on_its_way(void **state)
+{
+    (void)state;
+    struct keeper_ticket *tickets[3];
+    open_all(NULL);
+    sem_init(&commits.begun, 0, 0);
+    sem_init(&commits.go, 0, 0);
+    for (int i = 0; i < 3; i++)
+        tickets[i] = ticket_of("anna", i < 2 ? 2 : 0);
+    for (int i = 0; i < 2; i++) {
+        atomic_store(&commits.awaited, true);
+        keeper_ask(keeper, tickets[i]);
+        while (sem_wait(&commits.begun))
+            ;
+        assert_int_equal(sql("SELECT count(*) FROM jobs"), i);
+        assert_int_equal(count_of("anna"), i + 1);
+        assert_int_equal(count_of("bert"), 0);
+        sem_post(&commits.go);
+        wait_for(1);
+        assert_int_equal(tickets[i]->err.code, OK);
+        assert_int_equal(count_of("anna"), i + 1);
+    }
+    tickets[2]->most = 2;
+    keeper_ask(keeper, tickets[2]);
+    wait_for(1);
+    assert_true(tickets[2]->over);
+    assert_int_equal(count_of("anna"), 2);
+    for (int i = 0; i < 3; i++)
+        ticket_free(tickets[i]);
+}
+
+/* One that is being claimed is counted, too: the store does not have it among those that wait any more, and the queue
+ * has it not yet. */
+static void test_claimed(void **state)
+{
+    (void)state;
+    struct keeper_ticket *ticket = ticket_of("anna", 2);
+    open_all(shared_fixtures());
+    settle();
+    sem_init(&commits.begun, 0, 0);
+    sem_init(&commits.go, 0, 0);
+    atomic_store(&commits.awaited, true);
+    keeper_ask(keeper, ticket); /* accepted and claimed in one transaction */
+    while (sem_wait(&commits.begun))
+        ;
+    assert_int_equal(count_of("anna"), 1);
+    sem_post(&commits.go);
+    wait_for(1);
+    assert_int_equal(ticket->err.code, OK);
+    expect_done(ticket->job.id);
+    for (uint64_t left = 1; left; left = count_of("anna")) /* the turn that began it may be going on */
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    ticket_free(ticket);
+}
+
 /* Pictures that come while the disk is busy are put there together: several at once, and the folder once. */
 static void test_together(void **state)
 {
@@ -351,10 +438,9 @@ static void test_damaged(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(test_most, close_all),
-        cmocka_unit_test_teardown(test_together, close_all),
-        cmocka_unit_test_teardown(test_told, close_all),
-        cmocka_unit_test_teardown(test_damaged, close_all),
+        cmocka_unit_test_teardown(test_most, close_all),    cmocka_unit_test_teardown(test_together, close_all),
+        cmocka_unit_test_teardown(test_told, close_all),    cmocka_unit_test_teardown(test_on_its_way, close_all),
+        cmocka_unit_test_teardown(test_claimed, close_all), cmocka_unit_test_teardown(test_damaged, close_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -299,9 +299,9 @@ static void test_counts(void **state)
     assert_true(counts.jobs[STORE_QUEUED] == 1 && counts.oldest_queued == 30 && counts.seconds_queued == 2);
     FINE(store_count(store, NULL, "t", &counts, &err));
     assert_true(counts.jobs[STORE_QUEUED] == 2 && counts.jobs[STORE_RUNNING] == 1);
-    FINE(store_waiting(store, "t", &ahead, &err));
+    FINE(store_waiting(store, "t", "[]", &ahead, &err));
     assert_true(ahead == 2);
-    FINE(store_waiting(store, "nobody", &ahead, &err));
+    FINE(store_waiting(store, "nobody", "[]", &ahead, &err));
     assert_true(ahead == 0);
     FINE(store_position(store, "j3", &ahead, &seconds, &found, &err));
     assert_true(found && ahead == 0 && seconds == 0);
@@ -838,7 +838,7 @@ static int use_everything(void)
     TRY(store_list(store, &filter, ignore_job, NULL, &more, &err));
     TRY(store_count(store, NULL, NULL, &counts, &err));
     TRY(store_count(store, "b", "t", &counts, &err));
-    TRY(store_waiting(store, "a", &number, &err));
+    TRY(store_waiting(store, "a", "[]", &number, &err));
     TRY(store_position(store, "d19", &number, &seconds, &found, &err));
     TRY(store_files(store, ignore_file, NULL, &err));
     for (int i = 0; i < 20; i++) {
