@@ -13,6 +13,12 @@ const double similarity_template[5][2] = {{192.98138, 239.94708},
                                           {201.26117, 371.41043},
                                           {313.08905, 371.15118}};
 
+double similarity_oval(double x, double y)
+{
+    const double u = (x - 256) / 125, v = (y - 295) / 165;
+    return sqrt(u * u + v * v);
+}
+
 /* Least squares over the points with use[i] (NULL: all): centred, a and b are two dot products. */
 static bool similarity_solve(const double from[][2], const double to[][2], const bool *use, int n, double matrix[6])
 {

@@ -8,6 +8,9 @@
 /* Where the eyes, the nose and the corners of the mouth are in a 512×512 crop (facexlib's template). */
 extern const double similarity_template[5][2];
 
+/* How far a point of that crop is from the middle of the face; 1 on its oval, from brow to chin and from ear to ear. */
+double similarity_oval(double x, double y);
+
 /* Least squares over all n >= 2 points (Umeyama 1991; in two dimensions a linear problem). false when the points
  * coincide, or are not finite. */
 bool similarity_fit(const double from[][2], const double to[][2], int n, double matrix[6]);

@@ -19,6 +19,11 @@
 #define DETECT_SIDE_LEAST 150.0
 #define DETECT_SIDE_MOST 650.0
 #define DETECT_CONTAINED 0.8 /* of the smaller box */
+#define DETECT_CENTRAL 0.8   /* of a face's oval: what lies here in a face is a part of it */
+/* A detector finds a face that is larger than those it knows in pieces, or beside its place. From this size on faces
+ * are looked for once more, in a view where they are small. */
+#define DETECT_LARGE 480.0
+#define DETECT_SMALL_VIEW 640
 
 /* Runs the detector on a view at its own size. */
 static enum error_code detect_view(struct step *step, const struct view_u8 *view, struct face_box **boxes,
@@ -76,6 +81,76 @@ static enum error_code detect_at(struct step *step, int side, struct face_box **
     image_destroy(&small);
     scale[0] = (double)whole.width / w;
     scale[1] = (double)whole.height / h;
+    return code;
+}
+
+static double detect_size(const struct face_box *face)
+{
+    return fmax(face->box[2] - face->box[0], face->box[3] - face->box[1]);
+}
+
+/* Whether a view of this longest side may show a face that is too large for it. Where there is none at all, a look at
+ * the small view costs at most a quarter. */
+static bool detect_doubtful(const struct face_box *boxes, size_t count, int side)
+{
+    double largest = count ? 0 : INFINITY;
+    for (size_t i = 0; i < count; i++)
+        largest = fmax(largest, detect_size(&boxes[i]));
+    return largest >= DETECT_LARGE && side >= (count ? DETECT_SMALL_VIEW * 5 / 4 : 2 * DETECT_SMALL_VIEW);
+}
+
+/* Intersection over union. */
+static double detect_overlap(const float a[4], const float b[4])
+{
+    const double w = fmin(a[2], b[2]) - fmax(a[0], b[0]), h = fmin(a[3], b[3]) - fmax(a[1], b[1]);
+    const double areas = (double)(a[2] - a[0]) * (a[3] - a[1]) + (double)(b[2] - b[0]) * (b[3] - b[1]);
+    return w > 0 && h > 0 ? w * h / (areas - w * h) : 0;
+}
+
+/* Puts the large faces of a small view, one px of which is k px of the first, before those of the first view, since of
+ * what is found twice the first stays. large: room for all. Their number. */
+static size_t detect_join(struct face_box *large, size_t found, const double k[2], const struct face_box *boxes,
+                          size_t count)
+{
+    size_t n = 0, first;
+    for (size_t i = 0; i < found; i++) {
+        struct face_box face = large[i];
+        for (int c = 0; c < 4; c++)
+            face.box[c] *= (float)k[c % 2];
+        for (int c = 0; c < 10; c++)
+            face.landmarks[c / 2][c % 2] *= (float)k[c % 2];
+        if (detect_size(&face) >= DETECT_LARGE)
+            large[n++] = face;
+    }
+    first = n;
+    for (size_t i = 0; i < count; i++) {
+        bool other = true;
+        for (size_t l = 0; l < first && other; l++)
+            other = detect_overlap(large[l].box, boxes[i].box) <= DETECT_NMS;
+        if (other)
+            large[n++] = boxes[i];
+    }
+    return n;
+}
+
+/* Looks for faces that are too large for a view whose px are scale px of the picture. */
+static enum error_code detect_large(struct step *step, struct face_box **boxes, size_t *count, const double scale[2],
+                                    struct error *err)
+{
+    struct face_box *small = NULL;
+    size_t found = 0;
+    double k[2];
+    enum error_code code = detect_at(step, DETECT_SMALL_VIEW, &small, &found, k, err);
+    struct face_box *all = code == OK && found ? mem_alloc(found + *count, sizeof *all) : NULL;
+    if (all) {
+        memcpy(all, small, found * sizeof *all);
+        *count = detect_join(all, found, (double[2]){k[0] / scale[0], k[1] / scale[1]}, *boxes, *count);
+        free(*boxes);
+        *boxes = all;
+    } else if (code == OK && found) {
+        code = error_set(err, ERROR_NO_MEMORY, "out of memory");
+    }
+    free(small);
     return code;
 }
 
@@ -188,19 +263,18 @@ static bool detect_possible(const struct face *face)
            detect_inside(face->box, middle);
 }
 
-/* Whether a point of the picture lies between a face's eyes and mouth. */
-static bool detect_among(const struct face *face, const double point[2])
+/* Whether a point of the picture is well within a face. */
+static bool detect_central(const struct face *face, const double point[2])
 {
-    const double features[4] = {similarity_template[0][0], similarity_template[0][1], similarity_template[1][0],
-                                similarity_template[4][1]};
     double m[6];
     return similarity_fit(face->landmarks, similarity_template, 5, m) &&
-           detect_inside(features, (double[2]){m[0] * point[0] + m[1] * point[1] + m[2],
-                                               m[3] * point[0] + m[4] * point[1] + m[5]});
+           similarity_oval(m[0] * point[0] + m[1] * point[1] + m[2], m[3] * point[0] + m[4] * point[1] + m[5]) <
+               DETECT_CENTRAL;
 }
 
 /* Whether two faces are one, found twice: each box has the middle of the other's features (no face hides half of
- * another and leaves it to be found), or one box lies in the other, and its features are a part of the other's. */
+ * another and leaves it to be found), or one box lies in the other, and its features in the middle of the other's face.
+ */
 static bool detect_same(const struct face *a, const struct face *b)
 {
     double middle_a[2], middle_b[2], shared[4];
@@ -211,7 +285,7 @@ static bool detect_same(const struct face *a, const struct face *b)
     for (int k = 0; k < 4; k++)
         shared[k] = k < 2 ? fmax(a->box[k], b->box[k]) : fmin(a->box[k], b->box[k]);
     return detect_area(shared) >= DETECT_CONTAINED * fmin(detect_area(a->box), detect_area(b->box)) &&
-           (detect_among(a, middle_b) || detect_among(b, middle_a));
+           (detect_central(a, middle_b) || detect_central(b, middle_a));
 }
 
 static bool detect_listed(const struct options *options, int id)
@@ -313,6 +387,8 @@ enum error_code detect_step(struct step *step, struct error *err)
                          "the device's memory is too small to detect at full size: faces were looked for at %d of "
                          "%d px",
                          side, longest);
+    if (code == OK && !r->options.compat && detect_doubtful(boxes, count, side))
+        code = detect_large(step, &boxes, &count, scale, err);
     if (code == OK)
         code = step_check(step, err);
     if (code == OK)

@@ -49,8 +49,7 @@ static float strength_luma(const float *rgb)
 /* Whether a place in the crop (0..1) is within the face itself. */
 static bool strength_inside(double u, double v)
 {
-    const double x = (u - 0.5) / 0.244, y = (v - 0.576) / 0.322;
-    return x * x + y * y < 1;
+    return similarity_oval(512 * u, 512 * v) < 1;
 }
 
 /* ---- how far the restoration moves from the picture -------------------------------------------------------------- */

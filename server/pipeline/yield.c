@@ -4,19 +4,12 @@
 
 #include "server/image/similarity.h"
 
-/* A face in its crop of 512 px: an ellipse from brow to chin and from ear to ear; the template's eyes are 63 px beside
- * its middle, 60 above it, and the mouth 71 below. Inside of YIELD_INNER of it nothing is laid over the face. */
-#define YIELD_X 256.0
-#define YIELD_Y 300.0
-#define YIELD_WIDTH 125.0 /* half */
-#define YIELD_HEIGHT 165.0
-#define YIELD_INNER 0.75
+#define YIELD_INNER 0.75 /* of a face's oval: inside of it nothing is laid over the face */
 
 /* How much of a face is at a point of its crop: 1 at its features, 0 around it. */
 static float yield_face(double x, double y)
 {
-    double r = hypot((x - YIELD_X) / YIELD_WIDTH, (y - YIELD_Y) / YIELD_HEIGHT);
-    double t = fmin(fmax((1 - r) / (1 - YIELD_INNER), 0), 1);
+    double t = fmin(fmax((1 - similarity_oval(x, y)) / (1 - YIELD_INNER), 0), 1);
     return (float)(t * t * (3 - 2 * t));
 }
 

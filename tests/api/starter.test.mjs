@@ -157,13 +157,21 @@ test('the sample has two faces, of 100 px and more', { skip: shipped.length || h
   }
 });
 
-// A portrait in which the starter detector finds one face twice, with boxes that overlap less than its limit.
-test('a face that is found twice is restored once', { skip: shipped.length && hasShared ? false : 'there is no models/starter or no ../shared' }, async (context) => {
+// A portrait that, enlarged, has a face larger than those that the starter detector knows: it finds pieces of it, and the
+// whole one beside its place.
+test('a large face is found whole, and restored once', { skip: shipped.length && hasShared ? false : 'there is no models/starter or no ../shared' }, async (context) => {
   const server = await start({ context, models: [], env: on });
   const face = fs.readFileSync(path.join(shared, 'photos/aligned_face.png'));
-  const enlarged = await post(server, '/v1/restore', { picture: face, fields: { version: 'none', bg_upsampler: 'none', upscale: '2.734375', ext: 'png' } });
-  assert.equal(enlarged.status, 200);
-  const { json } = await post(server, '/v1/detect', { picture: enlarged.bytes });
-  assert.deepEqual(json.faces.map((f) => [f.action, f.reason]), [['restorable', null], ['skipped', 'it is face 0, found once more']]);
+  const detect = async (picture) => (await post(server, '/v1/detect', { picture })).json.faces;
+  const [{ box }] = await detect(face);
+  for (const upscale of [2.734375, 3.90625]) {
+    const enlarged = await post(server, '/v1/restore', { picture: face, fields: { version: 'none', bg_upsampler: 'none', upscale: String(upscale), ext: 'png' } });
+    assert.equal(enlarged.status, 200);
+    const [whole, ...pieces] = await detect(enlarged.bytes);
+    assert.equal(whole.action, 'restorable');
+    for (let k = 0; k < 4; k++) assert.ok(Math.abs(whole.box[k] / upscale - box[k]) < 20, `${whole.box} at ${upscale}, ${box}`);
+    assert.ok(pieces.length > 0, 'what shows that the face is too large');
+    for (const piece of pieces) assert.deepEqual([piece.action, piece.reason], ['skipped', 'it is face 0, found once more']);
+  }
   await server.stop();
 });
