@@ -1,0 +1,297 @@
+"""Pictures with holes for the filler, made in batches on the device, and the pack that they are made of.
+
+    python3 -m models.training.fill --data ../shared/data --to build/training/fill.tar [--quality 84 --faces 48]
+
+The pack holds photo tiles and faces of 512 px, compressed once more, and the real masks of damage with 4 levels; its
+validation part (photo tiles, the last tenth of each folder of masks) is trained on by nothing.
+
+Most pictures are as they are, with a mask that covers the damage wholly. The others are aged prints whose damage is scanned
+with them: it is blurred and compressed over the mask's edge, and the truth is the print without grain, noise and JPEG.
+Holes are drawn less often than they are used: each step takes some of a bank, turned, mirrored and shifted.
+"""
+import argparse
+import io
+import lzma
+import os
+import tarfile
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from PIL import Image
+
+from models.training import common, damage
+from models.training.damage import column
+from models.training.degrade import Chance, Tone, blur, jpeg, noise
+
+SIDE = 256  # of the pictures that are made
+SORTS = ("thin", "crack", "dust", "blob")  # of the validation's holes
+HAIRS = 1300  # so many of the masks of thin lines, the first of them, are hairs
+SEEN = 0.02  # opacity from which a pixel counts as damaged
+
+
+# --- the pack --------------------------------------------------------------------------------------------------------
+
+
+def webp(path, quality):
+    out = io.BytesIO()
+    with Image.open(path) as im:
+        im.convert("RGB").save(out, "WEBP", quality=quality, method=6)
+    return out.getvalue()
+
+
+def write_pack(data, to, quality, faces):
+    """Photos, so many of the training faces (as many of each source), and the masks."""
+    index = common.read_index(data, "faces512", "train")
+    index = sorted((e for e in index if e["src_px"] >= 450), key=lambda e: -e["hf"])
+    by = {}
+    for e in index:
+        by.setdefault(e["source"], []).append(e)
+    chosen = []
+    while len(chosen) < faces and any(by.values()):
+        for entries in by.values():
+            if entries and len(chosen) < faces:
+                chosen.append(entries.pop(0))
+    jobs = [(f"train/{e['source']}/{i:04d}.webp", e, quality)
+            for i, e in enumerate(common.read_index(data, "photos", "train") + chosen)]
+    jobs += [(f"val/{e['source']}/{i:04d}.webp", e, 95) for i, e in enumerate(common.read_index(data, "photos", "val"))]
+    with tarfile.open(to, "w") as tar, ThreadPoolExecutor(2) as pool:
+        def put(name, blob):
+            info = tarfile.TarInfo(name)
+            info.size = len(blob)
+            tar.addfile(info, io.BytesIO(blob))
+
+        for (name, _, _), blob in zip(jobs, pool.map(lambda j: webp(os.path.join(data, j[1]["file"]), j[2]), jobs)):
+            put(name, blob)
+        for split in ("train", "val"):
+            masks = damage.Masks(data, split, torch.device("cpu"))
+            kinds = np.zeros(len(masks.pictures), np.uint8)
+            for kind, at in enumerate(masks.of):
+                kinds[at.numpy()] = kind
+            pictures, top = masks.pictures.numpy(), 15
+            if split == "train":
+                some = np.ones(len(kinds), bool)
+                some[masks.of[damage.THIN].numpy()[:HAIRS:2]] = False  # half of the hairs are enough
+                pictures, kinds, top = pictures[some], kinds[some], 3
+            levels = np.round(pictures * (top / 255.0)).astype(np.uint8)
+            levels[(levels == 0) & (pictures > 24)] = 1  # faint damage is damage
+            out = io.BytesIO()
+            np.savez(out, kinds=kinds, top=np.uint8(top), levels=levels)
+            put(f"{split}/masks.npz.xz", lzma.compress(out.getvalue(), preset=6))
+    print(f"{to}: {os.path.getsize(to)} bytes, {len(jobs)} pictures")
+
+
+class Pack:
+    """A split of a pack on the device: pictures N×3×512×512 and, as damage.Masks has them, the masks."""
+
+    def __init__(self, path, split, device, limit=0):
+        with tarfile.open(path) as tar:
+            members = [m for m in tar.getmembers() if m.name.startswith(split + "/")]
+            files = [m for m in members if m.name.endswith(".webp")]
+            step = max(1, len(files) // limit) if limit else 1
+            files = files[::step]
+            blobs = [tar.extractfile(m).read() for m in files]
+            with np.load(io.BytesIO(lzma.decompress(tar.extractfile(f"{split}/masks.npz.xz").read()))) as arrays:
+                kinds, levels = torch.from_numpy(arrays["kinds"]).long(), torch.from_numpy(arrays["levels"])
+                levels = levels * int(255 // arrays["top"])
+        with ThreadPoolExecutor(8) as pool:
+            pictures = list(pool.map(lambda b: common.read_picture(io.BytesIO(b)), blobs))
+        self.pictures = torch.from_numpy(np.stack(pictures)).to(device)
+        if limit:
+            kinds, levels = kinds[::20], levels[::20]
+        self.masks = type("Masks", (), {})()
+        self.masks.pictures = levels.to(device)
+        self.masks.of = [torch.nonzero(kinds == k)[:, 0].to(device) for k in range(len(damage.KINDS))]
+        self.contents = (common.contents("photo tiles and faces of 512 px", [m.name.split("/")[1] for m in files]) +
+                         f"; {len(kinds)} {damage.MASKS_WORDS}")
+
+
+# --- holes -----------------------------------------------------------------------------------------------------------
+
+
+class Holes(damage.Painter):
+    """Keeps how opaque the damage is, and paints nothing."""
+
+    def paint(self, opacity, colour, kind=None):
+        if kind is not None:
+            self.opacity = 1 - (1 - self.opacity) * (1 - opacity.clamp(0, 1))
+
+
+def blobs(p, flag):
+    """Holes 8 to 70 px wide: short thick strokes and patches with ragged borders."""
+    c, owner = damage.slots(p.n, 4, p.generator)
+    there = (flag[owner] & c.flag(0.5)).float()
+    points = 12
+    y, x, _ = damage.curves(c, c.uniform(0.05, 0.95) * p.side, c.uniform(0.05, 0.95) * p.side, c.uniform(0, 6.3),
+                            c.log_uniform(4, 90), points, c.uniform(0, 1.5), 0 * there, there)
+    radius = c.log_uniform(4, 26)
+    planes = p.planes(p.n)
+    damage.draw(planes, owner, y, x, (radius[:, None] * (1 + 0.25 * damage.line(c, 5, points))).clamp(2, 30),
+                there[:, None], 31)
+    ragged = damage.smooth(p.c, 24, p.side) * column(p.c.uniform(0, 1))
+    soft = F.avg_pool2d(planes[:, None], 5, 1, 2)
+    p.paint((soft + 0.25 * ragged > 0.5).float() * (soft > 0.05), 0, damage.STAIN)
+
+
+def holes(masks, count, side, generator, only=None):
+    """The opacity of damage N×1×side×side; only: of one of SORTS, as the validation has it."""
+    p = Holes(torch.zeros(count, 1, side, side, device=generator.device), generator)
+    c = p.c
+
+    def has(sort, share):
+        return c.flag(share if only is None else float(sort == only))
+
+    if only is None:
+        damage.net_of_cracks(p, c.flag(0.05))
+        damage.tears(p, c.flag(0.08))
+        damage.corners(p, c.flag(0.04))
+        damage.thin_lines(p, c.flag(0.25))
+        damage.specks(p, c.flag(0.22))
+        damage.real(p, masks, damage.STAIN, c.flag(0.08), 2, 200, 0.4, 1.0)
+    damage.cracks(p, has("crack", 0.35))
+    damage.real(p, masks, damage.THIN, has("thin", 0.35), 5, min(side, 288), 0.6, 1.5)
+    damage.real(p, masks, damage.DUST, has("dust", 0.3), 6, 160, 0.4, 1.3)
+    blobs(p, has("blob", 0.16))
+    return p.opacity
+
+
+def grown(mask, radius):
+    """Masks grown by radius px (N, 0 to 3)."""
+    out = mask
+    for r in (1, 2, 3):
+        out = torch.where(column(radius >= r), F.max_pool2d(mask, 2 * r + 1, 1, r), out)
+    return out
+
+
+class Bank:
+    """Opacities that were drawn, 8 bits each; a part of them is drawn anew whenever some are taken."""
+
+    def __init__(self, masks, size, generator, part=64):
+        self.masks, self.part, self.at = masks, part, 0
+        self.planes = torch.cat([self.draw(min(part, size - i), generator) for i in range(0, size, part)])
+
+    def draw(self, count, generator):
+        return (holes(self.masks, count, SIDE, generator)[:, 0] * 255).to(torch.uint8)
+
+    def take(self, count, generator):
+        fresh = self.draw(self.part, generator)
+        at = (self.at + torch.arange(self.part, device=fresh.device)) % len(self.planes)
+        self.planes[at] = fresh
+        self.at = (self.at + self.part) % len(self.planes)
+        c = Chance(count, generator)
+        pick = (c.uniform(0, 1) * len(self.planes)).long().clamp(max=len(self.planes) - 1)
+        along = torch.arange(SIDE, device=fresh.device)
+        y = (along + (c.uniform(0, 1) * SIDE).long()[:, None]) % SIDE
+        x = (along + (c.uniform(0, 1) * SIDE).long()[:, None]) % SIDE
+        y, x = torch.where(c.flag(0.5)[:, None], y.flip(1), y), torch.where(c.flag(0.5)[:, None], x.flip(1), x)
+        out = self.planes[pick[:, None, None], y[:, :, None], x[:, None, :]].float()[:, None] / 255
+        return torch.where(column(c.flag(0.5)), out.transpose(2, 3), out)
+
+
+# --- pictures --------------------------------------------------------------------------------------------------------
+
+
+def windows(pictures, count, generator):
+    """count clean pictures of SIDE px: half of them at the pack's scale, half reduced up to twofold."""
+    c = Chance(count, generator)
+    device, full = generator.device, pictures.shape[-1]
+    pick = (c.uniform(0, 1) * len(pictures)).long().clamp(max=len(pictures) - 1)
+    mirror = torch.where(c.flag(0.5), -1.0, 1.0)
+    half = count // 2
+    along = torch.arange(SIDE, device=device)
+    y = (c.uniform(0, 1) * (full - SIDE + 1)).long().clamp(max=full - SIDE)[:half, None] + along
+    x = (c.uniform(0, 1) * (full - SIDE + 1)).long().clamp(max=full - SIDE)[:half, None] + along
+    x = torch.where(mirror[:half, None] < 0, x.flip(1), x)
+    plane = torch.arange(3, device=device)[None, :, None, None]
+    native = pictures[pick[:half, None, None, None], plane, y[:, None, :, None], x[:, None, None, :]].float() / 255
+    part = c.uniform(0.5, 1.0)[half:]
+    theta = torch.zeros(count - half, 2, 3, device=device)
+    theta[:, 0, 0], theta[:, 1, 1] = part * mirror[half:], part
+    theta[:, 0, 2], theta[:, 1, 2] = c.uniform(-1, 1)[half:] * (1 - part), c.uniform(-1, 1)[half:] * (1 - part)
+    grid = F.affine_grid(theta, (count - half, 3, 2 * SIDE, 2 * SIDE), align_corners=False)
+    reduced = F.grid_sample(pictures[pick[half:]].float() / 255, grid, mode="bilinear", padding_mode="reflection",
+                            align_corners=False)
+    out = torch.cat([native, F.avg_pool2d(reduced, 2)]).clamp(0, 1)
+    out = torch.where(column(c.flag(0.2)), out.transpose(2, 3), out)
+    return out[torch.randperm(count, generator=generator, device=device)]
+
+
+def scanned(x, opacity, threshold, generator):
+    """Prints with damage, scanned: the picture, the truth, the mask of what is more opaque than the threshold."""
+    n = len(x)
+    c = Chance(n, generator)
+    zero = torch.zeros(n, dtype=torch.long, device=x.device)
+    p = damage.Painter(x, generator)
+    truth = Tone(c, 1.3, gray=0.35, sepia=0.2, fade=0.2)(x)
+    grain = torch.where(c.flag(0.6), c.uniform(0, 1) ** 2 * 0.08, 0.0 * c.uniform(0, 1))
+    coarse = F.avg_pool2d(c.normal(1, SIDE, SIDE), 3, 1, 1) * 3
+    grainy = truth + torch.where(column(c.flag(0.5)), coarse, c.normal(1, SIDE, SIDE)) * column(grain)
+    damaged = grainy + (p.colour(0.6, 0.15) - grainy) * opacity
+    sigma = torch.where(c.flag(0.7), c.log_uniform(0.25, 1.1), torch.full((n,), 0.05, device=x.device))
+    both = blur(torch.cat([damaged, truth, opacity], 1), zero, sigma, sigma, 0 * sigma)
+    damaged, truth, opacity = both[:, :3], both[:, 3:6].clamp(0, 1), both[:, 6:]
+    speckle = torch.where(c.flag(0.4), c.uniform(0, 1) ** 2 * 0.04, 0.0 * c.uniform(0, 1))
+    damaged = noise(damaged, c, speckle, 0 * speckle, c.flag(0.5)).clamp(0, 1)
+    coded = jpeg(damaged, torch.round(100 - c.uniform(0, 1) ** 1.5 * 60), c.flag(0.7))
+    damaged = torch.where(column(c.flag(0.6)), coded, damaged)
+    return damaged, truth, (opacity > threshold).float()
+
+
+@torch.no_grad()
+def make(pictures, bank, count, generator, old=0.4):
+    """count pictures of SIDE px as a dict: picture (RGB -1..1, damaged or not under the mask), mask, truth (-1..1). The last
+    ones, a share `old` of them, are scanned prints."""
+    x = windows(pictures, count, generator)
+    opacity = bank.take(count, generator)
+    c = Chance(count, generator)
+    threshold = column(c.uniform(SEEN, 0.3))
+    first = count - int(old * count)
+    fresh = x[:first]
+    fresh = torch.where(column(c.flag(0.5)[:first]), Tone(Chance(first, generator), 0.7, gray=0.2, sepia=0.06, fade=0.06)(
+        fresh), fresh)
+    radius = c.index(0.2, 0.45, 0.25, 0.1)
+    picture, truth, mask = scanned(x[first:], opacity[first:], threshold[first:], generator)
+    picture, truth = torch.cat([fresh, picture]), torch.cat([fresh, truth])
+    mask = grown(torch.cat([(opacity[:first] > threshold[:first]).float(), mask]), radius)
+    # Beyond the picture's border everything is a hole.
+    y, u = damage.places(SIDE, x.device)
+    beyond = column(SIDE - c.flag(0.06) * c.uniform(1, 100))
+    mask = torch.maximum(mask, ((y >= beyond) | (u >= beyond)).float() * column(c.flag(0.5)))
+    return {"picture": 2 * picture - 1, "truth": 2 * truth - 1, "mask": mask}
+
+
+@torch.no_grad()
+def validation(pack, generator, each=16):
+    """Held-out pictures 0..1 with held-out masks: a dict of (picture N×3×s×s, mask) by sort of hole. The same numbers give
+    the same pictures."""
+    out = {}
+    n, full = len(pack.pictures), pack.pictures.shape[-1]
+    for sort in SORTS:
+        c = Chance(each, generator)
+        y, x = ((c.uniform(0, 1) * (full - SIDE)).long() for _ in range(2))
+        picture = torch.stack([pack.pictures[i % n, :, y[i]:y[i] + SIDE, x[i]:x[i] + SIDE] for i in range(each)])
+        opacity = holes(pack.masks, each, SIDE, generator, sort)
+        mask = F.max_pool2d((opacity > SEEN).float(), 3, 1, 1)
+        out[sort] = picture.float() / 255, mask
+    return out
+
+
+def psnr(a, b, mask):
+    """Of the masked pixels of all the pictures together."""
+    error = ((a.float() - b.float()) ** 2 * mask).sum() / (3 * mask.sum()).clamp(min=1)
+    return float(-10 * torch.log10(error.clamp(min=1e-10)))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", default="../shared/data")
+    parser.add_argument("--to", required=True)
+    parser.add_argument("--quality", type=int, default=84)
+    parser.add_argument("--faces", type=int, default=48)
+    args = parser.parse_args()
+    write_pack(args.data, args.to, args.quality, args.faces)
+
+
+if __name__ == "__main__":
+    main()
