@@ -90,7 +90,6 @@ def main():
     parser.add_argument("--pack", required=True, help="what python3 -m models.training.fill has written")
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--start", default="", help="without a checkpoint: begin with the weights of this model file")
-    parser.add_argument("--spent", type=float, default=0, help="minutes that --start was trained for, for the schedule")
     parser.add_argument("--bank", type=int, default=4096, help="opacities of damage that are kept")
     parser.add_argument("--copy", default="", help="folder to which the model and the log are copied each minute")
     parser.add_argument("--export-only", action="store_true", help="write the model of the checkpoint in --out and end")
@@ -106,8 +105,6 @@ def main():
     optimizer = common.adam(net.parameters(), args.lr, weight_decay=0.01)
     ema = common.Ema(net, 0.999)
     training = common.Training(args, {"net": net}, {"net": optimizer}, {"net": ema})
-    if args.start and not training.step:
-        training.spent = training.before = 60 * args.spent
     average = Fill().to(device, memory_format=torch.channels_last).eval()
     pack = fill.Pack(args.pack, "train", device, args.limit)
     training.learn_from(pack.contents)
