@@ -2,6 +2,8 @@
 
 #include <stdio.h>
 
+#include "server/http/quota.h"
+
 static void room_hold(void *context)
 {
     struct request *request = context;
@@ -55,6 +57,7 @@ enum MHD_Result room_make(struct request *request, uint64_t length)
     request->length = length;
     request->body =
         (struct inflight_body){.suspend = room_hold, .resume = room_go_on, .gone = room_left, .context = request};
+    quota_client(request, request->body.client);
     switch (inflight_enter(worker_pool_inflight(request->server->pool), &request->body, room_for(request, length))) {
     case INFLIGHT_FULL:
         return room_refuse(request);

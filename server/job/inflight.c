@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "runtime/base/mem.h"
@@ -24,7 +25,7 @@ struct inflight {
     uint64_t held, work; /* bodies and results; pictures at work */
     int pictures;        /* at work */
     size_t waiting;
-    struct inflight_body *first, **last;
+    struct inflight_body *first; /* in their order */
     struct inflight_turn *turn, **last_turn;
     bool closed;
 };
@@ -43,7 +44,6 @@ enum error_code inflight_create(struct inflight **out, uint64_t capacity, size_t
     atomic_init(&inflight->references, 1);
     inflight->capacity = capacity ? capacity : UINT64_MAX;
     inflight->most_waiting = most_waiting;
-    inflight->last = &inflight->first;
     inflight->last_turn = &inflight->turn;
     return OK;
 }
@@ -86,8 +86,6 @@ static void inflight_resume(struct inflight *inflight, struct inflight_body **li
 {
     struct inflight_body *body = *link;
     *link = body->next;
-    if (inflight->last == &body->next)
-        inflight->last = link;
     inflight->waiting--;
     body->next = NULL;
     body->waiting = false;
@@ -107,6 +105,31 @@ static void inflight_changed(struct inflight *inflight)
     pthread_cond_broadcast(&inflight->changed);
 }
 
+/* Whether one more body of this client may wait. */
+static bool inflight_may_wait(const struct inflight *inflight, const char *client)
+{
+    const size_t most = inflight->most_waiting, share = most > 8 ? most / 8 : 1;
+    size_t own = 0;
+    for (const struct inflight_body *body = inflight->first; body; body = body->next)
+        own += !strcmp(body->client, client);
+    return inflight->waiting < most || (own < share && inflight->waiting - most < most);
+}
+
+/* Puts the body in its place: a turn after its client's last one, but not before the first that waits. */
+static void inflight_wait(struct inflight *inflight, struct inflight_body *body)
+{
+    struct inflight_body **at;
+    body->turn = inflight->first ? inflight->first->turn : 0;
+    for (const struct inflight_body *other = inflight->first; other; other = other->next)
+        if (!strcmp(other->client, body->client))
+            body->turn = other->turn + 1;
+    for (at = &inflight->first; *at && (*at)->turn <= body->turn;)
+        at = &(*at)->next;
+    body->next = *at;
+    *at = body;
+    inflight->waiting++;
+}
+
 enum inflight_answer inflight_enter(struct inflight *inflight, struct inflight_body *body, uint64_t bytes)
 {
     enum inflight_answer answer = INFLIGHT_ADMITTED;
@@ -114,7 +137,7 @@ enum inflight_answer inflight_enter(struct inflight *inflight, struct inflight_b
     if (!inflight->first && inflight_fits_body(inflight, bytes)) {
         body->bytes = bytes;
         inflight->held += bytes;
-    } else if (inflight->closed || inflight->waiting >= inflight->most_waiting) {
+    } else if (inflight->closed || !inflight_may_wait(inflight, body->client)) {
         answer = INFLIGHT_FULL;
     } else {
         answer = INFLIGHT_WAITS;
@@ -122,9 +145,7 @@ enum inflight_answer inflight_enter(struct inflight *inflight, struct inflight_b
         body->bytes = bytes;
         body->waiting = true;
         body->since_ns = job_now();
-        *inflight->last = body;
-        inflight->last = &body->next;
-        inflight->waiting++;
+        inflight_wait(inflight, body);
     }
     pthread_mutex_unlock(&inflight->lock);
     return answer;
@@ -149,8 +170,6 @@ void inflight_leave(struct inflight *inflight, struct inflight_body *body)
         while (*link != body)
             link = &(*link)->next;
         *link = body->next;
-        if (inflight->last == &body->next)
-            inflight->last = link;
         inflight->waiting--;
         body->waiting = false;
     } else {

@@ -1,7 +1,8 @@
 /* A bound on the memory of all requests together: bodies that arrive or wait, pictures being processed (as their
  * headers predict), and results being sent. Bodies and results get at most half of it, so that there is always room to
- * process pictures and the waiting ones get their turn. First come, first served. A single request is admitted whatever
- * it needs. Thread-safety: every function may be called from any thread. */
+ * process pictures and the waiting ones get their turn. Clients whose bodies wait take turns, and one that fills the
+ * places keeps nobody else from waiting, as in the queue. Pictures: first come, first served. A single request is
+ * admitted whatever it needs. Thread-safety: every function may be called from any thread. */
 #ifndef SERVER_JOB_INFLIGHT_H
 #define SERVER_JOB_INFLIGHT_H
 
@@ -15,23 +16,27 @@
 struct inflight;
 struct restoration;
 
-/* A body's share. Zero it and set the three functions; the other members, except `refused`, are for inflight.c. */
+/* A body's share. Zero it and set the three functions, their context and the client; the other members, except
+ * `refused`, are for inflight.c. */
 struct inflight_body {
     void (*suspend)(void *context); /* the body must wait; called before inflight_enter returns */
     void (*resume)(void *context);  /* the wait is over; from any thread, maybe before inflight_enter returns */
     bool (*gone)(void *context);    /* whether waiting has become pointless: its client is gone */
     void *context;
-    bool refused; /* set when it is resumed because there was no room in time */
+    char client[72]; /* as that of struct job */
+    bool refused;    /* set when it is resumed because there was no room in time */
 
     bool waiting;
     uint64_t bytes;
     int64_t since_ns;
+    uint64_t turn;
     struct inflight_body *next;
 };
 
 enum inflight_answer { INFLIGHT_ADMITTED, INFLIGHT_WAITS, INFLIGHT_FULL };
 
-/* capacity: bytes; 0: no bound. most_waiting: how many bodies may wait at a time. */
+/* capacity: bytes; 0: no bound. most_waiting: how many bodies may wait at a time; a client that has fewer than an
+ * eighth of them (at least one) still may, until twice as many wait. */
 enum error_code inflight_create(struct inflight **out, uint64_t capacity, size_t most_waiting,
                                 struct error *err) MUST_CHECK;
 /* One more reference: a job keeps one, since its result may be sent after the workers are gone. */

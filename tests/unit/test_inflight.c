@@ -84,6 +84,43 @@ static void bodies_share_half_and_wait_in_order(void **state)
     inflight_destroy(&inflight);
 }
 
+static enum inflight_answer enter_of(struct inflight *inflight, struct client *client, const char *name)
+{
+    *client = (struct client){0};
+    client->body = (struct inflight_body){.suspend = suspended, .resume = resumed, .gone = gone, .context = client};
+    strcpy(client->body.client, name);
+    return inflight_enter(inflight, &client->body, 40);
+}
+
+/* One client whose bodies have all places: another one's still wait, and are let in before most of its own. */
+static void clients_take_turns(void **state)
+{
+    (void)state;
+    struct inflight *inflight = make(100, 16);
+    struct client first, many[17], few[3], third;
+    int order = 0;
+    assert_int_equal(enter_of(inflight, &first, "many"), INFLIGHT_ADMITTED);
+    for (int i = 0; i < 16; i++)
+        assert_int_equal(enter_of(inflight, &many[i], "many"), INFLIGHT_WAITS);
+    assert_int_equal(enter_of(inflight, &many[16], "many"), INFLIGHT_FULL);
+    for (int i = 0; i < 3; i++) /* an eighth of 16 */
+        assert_int_equal(enter_of(inflight, &few[i], "few"), i < 2 ? INFLIGHT_WAITS : INFLIGHT_FULL);
+    assert_int_equal(enter_of(inflight, &third, "third"), INFLIGHT_WAITS);
+    struct client *wanted[] = {&many[0], &few[0], &third, &many[1], &few[1], &many[2], &many[3]};
+    struct client *before = &first;
+    for (; order < 7; order++) { /* one at a time has room */
+        inflight_leave(inflight, &before->body);
+        before = wanted[order];
+        assert_int_equal(before->resumed, 1);
+        assert_false(before->body.refused);
+    }
+    inflight_leave(inflight, &before->body);
+    for (int i = 4; i < 16; i++)
+        inflight_leave(inflight, &many[i].body);
+    assert_int_equal(inflight_used(inflight), 0);
+    inflight_destroy(&inflight);
+}
+
 static void one_alone_is_always_admitted(void **state)
 {
     (void)state;
@@ -215,8 +252,11 @@ static void a_picture_costs_what_it_has(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_picture_costs_what_it_has),  cmocka_unit_test(bodies_share_half_and_wait_in_order),
-        cmocka_unit_test(one_alone_is_always_admitted), cmocka_unit_test(who_waits_too_long_or_is_gone_is_refused),
+        cmocka_unit_test(a_picture_costs_what_it_has),
+        cmocka_unit_test(bodies_share_half_and_wait_in_order),
+        cmocka_unit_test(clients_take_turns),
+        cmocka_unit_test(one_alone_is_always_admitted),
+        cmocka_unit_test(who_waits_too_long_or_is_gone_is_refused),
         cmocka_unit_test(pictures_wait_for_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
