@@ -1,10 +1,13 @@
 #include "server/job/keeper_look.h"
 
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/mem.h"
 #include "server/job/events.h"
+#include "server/job/place.h"
 
 /* Makes a claimed job's row that of a waiting one, unless it has begun. */
 static void keeper_look_over(struct store_job *row, int64_t started)
@@ -36,25 +39,74 @@ static void keeper_look_running(const struct job *job, struct keeper_view *out)
     out->left = now.seconds_left;
 }
 
+#define LOOK_NEAREST 64 /* jobs before a waiting one that are looked at one by one */
+
+/* The jobs of the store that come into the queue, in their order, up to the one that is asked for. */
+struct look_coming {
+    struct place_job jobs[LOOK_NEAREST + 1];
+    size_t first; /* they are told from the end */
+    double seconds;
+};
+
+/* A store_ahead_fn. */
+static void look_add(void *context, const char *client, bool low, double seconds)
+{
+    struct look_coming *coming = context;
+    struct place_job *job = &coming->jobs[--coming->first];
+    *job = (struct place_job){.low = low, .stored = true, .seconds = seconds};
+    snprintf(job->client, sizeof job->client, "%s", client);
+    coming->seconds += seconds;
+}
+
+/* Where a job that is not claimed yet will stand, behind those that came into the queue before it and those that come
+ * now: others of its client that are there already let it go before them. */
+static enum error_code keeper_look_stored(struct keeper *keeper, struct keeper_view *out, struct error *err)
+{
+    struct worker_pool *pool = keeper_pool(keeper);
+    struct keeper_begun *begun = NULL;
+    struct look_coming coming = {.first = LOOK_NEAREST};
+    bool found = false;
+    double seconds = 0;
+    size_t count = 0;
+    int claimed = 0;
+    const size_t most = 2 * queue_capacity(worker_pool_queue(pool)) + 64; /* and those accepted before */
+    struct place_job *queue = mem_calloc(most + LOOK_NEAREST + 1, sizeof *queue);
+    enum error_code code = queue ? OK : error_set(err, ERROR_NO_MEMORY, "no memory for a job's position");
+    if (!code)
+        code = keeper_begun(keeper, &begun, &count, &claimed, err);
+    if (!code)
+        code = store_position(keeper_store(keeper), out->job.id, &out->position, &seconds, &found, LOOK_NEAREST,
+                              look_add, &coming, err);
+    if (!code && found) {
+        const size_t near = LOOK_NEAREST - coming.first;
+        struct place_job *own = &coming.jobs[LOOK_NEAREST];
+        own->low = out->job.low;
+        memcpy(own->client, out->job.client, sizeof own->client);
+        const uint32_t routes = devices_route(worker_pool_devices(pool), 0);
+        const size_t waiting = queue_list(worker_pool_queue(pool), routes, queue, most);
+        const struct place place =
+            place_of(queue, waiting, coming.jobs + coming.first, near + 1, worker_pool_carriers(pool) - claimed, count);
+        out->position += place.jobs - near;
+        out->left = worker_pool_begins(pool, seconds - coming.seconds + place.seconds) + out->job.seconds;
+    }
+    free(begun);
+    free(queue);
+    return code;
+}
+
 /* Of a waiting job; NULL: it is not claimed. */
 static enum error_code keeper_look_waiting(struct keeper *keeper, const struct job *job, struct keeper_view *out,
                                            struct error *err)
 {
-    struct worker_pool *pool = keeper_pool(keeper);
-    bool found = false;
     double seconds = 0;
     size_t before = 0;
-    if (job) { /* taken out of the queue, it is about to begin */
-        worker_pool_position(pool, job, &before, &seconds);
-        out->position = before;
-        out->left = seconds + job->estimate.seconds;
-        return OK;
-    }
-    enum error_code code = store_position(keeper_store(keeper), out->job.id, &out->position, &seconds, &found, err);
-    out->position += queue_depth(worker_pool_queue(pool));
-    if (found)
-        out->left = worker_pool_seconds(pool, seconds) + out->job.seconds;
-    return code;
+    if (!job)
+        return keeper_look_stored(keeper, out, err);
+    /* taken out of the queue, it is about to begin */
+    worker_pool_position(keeper_pool(keeper), job, &before, &seconds);
+    out->position = before;
+    out->left = seconds + job->estimate.seconds;
+    return OK;
 }
 
 enum error_code keeper_look(struct keeper *keeper, const char *id, struct keeper_view *out, struct error *err)

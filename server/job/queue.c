@@ -403,3 +403,19 @@ void queue_ahead_of_new(struct queue *queue, uint32_t devices, const char *clien
             queue_add_ahead(out, at, devices);
     pthread_mutex_unlock(&queue->lock);
 }
+
+size_t queue_list(struct queue *queue, uint32_t devices, struct place_job *out, size_t most)
+{
+    size_t count = 0;
+    pthread_mutex_lock(&queue->lock);
+    for (const struct job *job = queue->first; job && count < most; job = job->next) {
+        struct place_job *place = &out[count++];
+        memcpy(place->client, job->client, sizeof place->client);
+        place->low = job->low;
+        place->stored = job->accepted;
+        place->turn = job->turn;
+        place->seconds = job->devices & devices ? job->estimate.device_seconds : 0;
+    }
+    pthread_mutex_unlock(&queue->lock);
+    return count;
+}

@@ -12,6 +12,7 @@
 #define SERVER_JOB_QUEUE_H
 
 #include "server/job/job.h"
+#include "server/job/place.h"
 
 struct queue;
 
@@ -89,6 +90,9 @@ struct queue_ahead {
 bool queue_ahead_of(struct queue *queue, const struct job *job, struct queue_ahead *out);
 /* Before one that this client would push now; client NULL: before one behind all others. */
 void queue_ahead_of_new(struct queue *queue, uint32_t devices, const char *client, bool low, struct queue_ahead *out);
+/* All that wait, in their order, with the seconds of those that may run on one of these devices; at most so many.
+ * Returns how many. */
+size_t queue_list(struct queue *queue, uint32_t devices, struct place_job *out, size_t most);
 size_t queue_capacity(const struct queue *queue);
 
 #endif

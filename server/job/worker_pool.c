@@ -521,6 +521,11 @@ int worker_pool_carriers(struct worker_pool *pool)
     return count;
 }
 
+double worker_pool_begins(struct worker_pool *pool, double device_seconds)
+{
+    return worker_pool_wait(pool, devices_route(pool->devices, 0), device_seconds);
+}
+
 double worker_pool_seconds(struct worker_pool *pool, double device_seconds)
 {
     const uint32_t routes = devices_route(pool->devices, 0);

@@ -159,9 +159,11 @@ enum error_code store_waiting(struct store *store, const char *client, const cha
 enum error_code store_has_key(struct store *store, const char *client, const char *key, bool *found,
                               struct error *err) MUST_CHECK;
 
-/* How many jobs go before this waiting one, and their seconds of device time. *found false: it does not wait. */
+/* How many jobs go before this waiting one, and their seconds of device time; `each` is told the last `most` of them,
+ * the nearest one first. *found false: it does not wait. */
+typedef void store_ahead_fn(void *context, const char *client, bool low, double seconds);
 enum error_code store_position(struct store *store, const char *id, uint64_t *ahead, double *seconds, bool *found,
-                               struct error *err) MUST_CHECK;
+                               int most, store_ahead_fn *each, void *context, struct error *err) MUST_CHECK;
 
 /* The ids of all jobs that have files in the spool: with input (waiting or running) or output (done, with a picture).
  * id "": the row is damaged, and whose files it has is unknown. */

@@ -77,6 +77,7 @@ enum store_statement {
     STORE_WAITING,
     STORE_PLACE,
     STORE_AHEAD,
+    STORE_NEAREST,
     STORE_FILES,
     STORE_STATEMENTS
 };
@@ -181,6 +182,8 @@ static const char *const store_sql[STORE_STATEMENTS] = {
     [STORE_PLACE] = "SELECT low, turn, number FROM jobs WHERE id = $1 AND state = 0",
     [STORE_AHEAD] = "SELECT count(*), coalesce(sum(seconds), 0) FROM jobs WHERE state <= 1 AND +state = 0"
                     " AND (low, turn, number) < ($1, $2, $3)",
+    [STORE_NEAREST] = "SELECT client, low, seconds FROM jobs WHERE state <= 1 AND +state = 0"
+                      " AND (low, turn, number) < ($1, $2, $3) ORDER BY low DESC, turn DESC, number DESC LIMIT $4",
     [STORE_FILES] = "SELECT id, state, output_bytes > 0 FROM jobs WHERE state <= 2",
 };
 

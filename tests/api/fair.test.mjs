@@ -51,6 +51,21 @@ test('who fills the queue keeps nobody else out', { timeout: 600000 }, async (co
   await Promise.all(jobs);
 });
 
+test('position is the place in the order in which jobs begin', { timeout: 600000 }, async (context) => {
+  const server = await start({ context, program: faulty, args: [...trusting, '--device', 'cpu', '--drain_seconds', '0'], env: { RESTORED_FAULTS: 'hang@run:1,repeat,plan=upscaler' } });
+  const send = async (address) => (await post(server, '/v1/restore', { picture: small, fields: { ...fields, async: 'true' }, headers: from(address) })).json.id;
+  const position = async (id) => (await get(server, `/v1/jobs/${id}`)).json.position;
+  const many = [];
+  many.push(await send('10.0.0.1'));
+  await running(server); // and stays there
+  for (let i = 0; i < 11; i++) many.push(await send('10.0.0.1'));
+  await until('as many in the queue as are taken from the store', async () => (await counted(server, 'queue_depth')) === 5);
+  const other = await send('10.0.0.2');
+  // two begin, and one of those in the queue has the same turn: of the twelve before it nine let it go first
+  assert.equal(await position(other), 3);
+  assert.deepEqual(await Promise.all(many.map(position)), [null, 0, 1, 2, 3, 4, 5, 7, 8, 9, 10, 11]);
+});
+
 test('priority=low waits for what came later', { timeout: 600000 }, async (context) => {
   const server = await start({ context });
   const order = [];

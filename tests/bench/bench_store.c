@@ -193,7 +193,7 @@ static void position(int i)
     bool found;
     char id[33];
     make_id(id, number - 1 - i);
-    must(store_position(store, id, &ahead, &seconds, &found, &err));
+    must(store_position(store, id, &ahead, &seconds, &found, 0, NULL, NULL, &err));
 }
 
 static void get(int i)

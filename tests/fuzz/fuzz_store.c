@@ -99,7 +99,7 @@ static void read_all(struct store *store)
         snprintf(id, sizeof id, "d%d", i);
         told(&err, store_get(store, id, &job, &found, &err));
         store_job_clear(&job);
-        told(&err, store_position(store, id, &number, &seconds, &found, &err));
+        told(&err, store_position(store, id, &number, &seconds, &found, 0, NULL, NULL, &err));
         told(&err, store_gone(store, id, &found, &err));
     }
     told(&err, store_waiting(store, "a", "[]", &number, &err));

@@ -303,13 +303,14 @@ static void test_counts(void **state)
     assert_true(ahead == 2);
     FINE(store_waiting(store, "nobody", "[]", &ahead, &err));
     assert_true(ahead == 0);
-    FINE(store_position(store, "j3", &ahead, &seconds, &found, &err));
+    FINE(store_position(store, "j3", &ahead, &seconds, &found, 0, NULL, NULL, &err));
     assert_true(found && ahead == 0 && seconds == 0);
-    FINE(store_position(store, "j2", &ahead, &seconds, &found, &err)); /* t has had its turn: u goes before it */
+    FINE(store_position(store, "j2", &ahead, &seconds, &found, 0, NULL, NULL,
+                        &err)); /* t has had its turn: u goes before it */
     assert_true(found && ahead == 1 && seconds == 2);
-    FINE(store_position(store, "j4", &ahead, &seconds, &found, &err));
+    FINE(store_position(store, "j4", &ahead, &seconds, &found, 0, NULL, NULL, &err));
     assert_true(found && ahead == 2 && seconds == 4);
-    FINE(store_position(store, "j1", &ahead, &seconds, &found, &err));
+    FINE(store_position(store, "j1", &ahead, &seconds, &found, 0, NULL, NULL, &err));
     assert_false(found);
 }
 
@@ -839,7 +840,7 @@ static int use_everything(void)
     TRY(store_count(store, NULL, NULL, &counts, &err));
     TRY(store_count(store, "b", "t", &counts, &err));
     TRY(store_waiting(store, "a", "[]", &number, &err));
-    TRY(store_position(store, "d19", &number, &seconds, &found, &err));
+    TRY(store_position(store, "d19", &number, &seconds, &found, 0, NULL, NULL, &err));
     TRY(store_files(store, ignore_file, NULL, &err));
     for (int i = 0; i < 20; i++) {
         snprintf(id, sizeof id, "d%d", i);
