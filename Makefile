@@ -37,13 +37,15 @@ HARDEN   += $(if $(findstring -fsanitize,$(CFLAGS)),,$(if $(filter -O1 -O2 -O3 -
 HARDEN   += -ffile-prefix-map=$(CURDIR)=.
 override CFLAGS += -std=c17 $(WARN) -ffp-contract=off -fno-math-errno -pthread $(HARDEN) $(if $(CI),-Werror)
 override LDFLAGS += -pie -Wl,-z,relro,-z,now,-z,noexecstack
-# Formats of pictures beside JPEG and PNG: a build does without those whose libraries are not there (PICTURES= leaves out all).
-PICTURES ?= webp tiff heif jxl jp2
+# Formats of pictures beside JPEG and PNG, and colour profiles: a build does without those whose libraries are not there
+# (PICTURES= leaves out all).
+PICTURES ?= webp tiff heif jxl jp2 lcms
 PICTURE_webp := libwebp libwebpmux libwebpdemux
 PICTURE_tiff := libtiff-4
 PICTURE_heif := libheif
 PICTURE_jxl  := libjxl libjxl_threads
 PICTURE_jp2  := libopenjp2
+PICTURE_lcms := lcms2
 PICTURES := $(foreach p,$(PICTURES),$(if $(shell pkg-config --exists $(PICTURE_$p) 2>/dev/null && echo yes),$p))
 override CPPFLAGS += $(patsubst %,-DRESTORED_%,$(shell echo $(PICTURES) | tr a-z A-Z))
 ifneq ($(PICTURES),)

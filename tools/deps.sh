@@ -3,7 +3,7 @@
 # Usage: tools/deps.sh build|run|check
 # An entry PACKAGE:COMMAND is satisfied by the command, wherever it came from; a bare PACKAGE by the installed package.
 build='gcc:cc libc6-dev make:make libmicrohttpd-dev libvulkan-dev libjansson-dev libpng-dev libjpeg-dev nettle-dev libgnutls28-dev
-    libcurl4-gnutls-dev:curl-config libsqlite3-dev libarchive-dev libwebp-dev libtiff-dev libheif-dev libjxl-dev libopenjp2-7-dev
+    libcurl4-gnutls-dev:curl-config libsqlite3-dev libarchive-dev libwebp-dev libtiff-dev libheif-dev libjxl-dev libopenjp2-7-dev liblcms2-dev
     pkgconf:pkg-config ca-certificates glslc:glslc'
 run="$build mesa-vulkan-drivers"
 check="$run spirv-tools:spirv-val vulkan-validationlayers libcmocka-dev clang:clang libclang-rt-dev nodejs:node npm:npm

@@ -6,6 +6,7 @@
 
 #include "server/image/codec_row.h"
 #include "server/image/icc.h"
+#include "server/image/profile.h"
 
 static const struct codec_row *const codec_rows[] = {&codec_jpeg, &codec_png,  &codec_webp, &codec_tiff,
                                                      &codec_avif, &codec_heic, &codec_jxl,  &codec_jp2};
@@ -86,6 +87,8 @@ enum error_code codec_decode_page(const uint8_t *bytes, size_t size, int page, u
     }
     if (code == OK)
         code = image_orient(image, info->orientation, &local);
+    if (code == OK)
+        code = profile_apply(image, &local);
     if (code == OK && (image->width != info->width || image->height != info->height))
         code = codec_damaged(&local, row->title, "its header promised another size");
     if (code != OK) {

@@ -8,6 +8,7 @@
 #include "server/image/jpeg_encode.h"
 #include "server/image/jpeg_header.h"
 #include "server/image/jpeg_trap.h"
+#include "server/image/profile.h"
 
 #include <jerror.h>
 
@@ -25,7 +26,8 @@ struct jpeg_reader {
     struct jpeg_decompress_struct jpeg;
     struct jpeg_progress_mgr progress;
     struct image *image;
-    uint8_t *line; /* one row of CMYK */
+    uint8_t *line;           /* one row of CMYK */
+    struct profile *profile; /* of CMYK, or NULL */
     struct error err;
 };
 
@@ -92,12 +94,18 @@ static enum error_code codec_jpeg_metadata(struct image *image, const struct jpe
         code = image_blob_set(&image->xmp, header->xmp.data, header->xmp.size, err);
     if (!code)
         code = jpeg_header_icc(header, &image->icc.data, &image->icc.size, err);
-    if (!code && header->components == 4 && image->icc.data) {
-        free(image->icc.data);
-        image->icc = (struct image_blob){0};
-        image->notes |= IMAGE_NOTE_ICC_DROPPED;
-    }
     return code;
+}
+
+/* CMYK by its profile, if it has one that can be used; it is used up then. */
+static struct profile *codec_jpeg_profile(struct image *image, bool inverted)
+{
+    struct profile *profile = profile_cmyk(image->icc.data, image->icc.size, 8, 0, inverted);
+    image->notes |= profile ? IMAGE_NOTE_CMYK_PROFILE : IMAGE_NOTE_CMYK;
+    image->notes |= image->icc.data && !profile ? IMAGE_NOTE_ICC_DROPPED : 0u;
+    free(image->icc.data);
+    image->icc = (struct image_blob){0};
+    return profile;
 }
 
 static void codec_jpeg_begin(struct jpeg_reader *r, const uint8_t *bytes, size_t size)
@@ -123,12 +131,14 @@ static bool codec_jpeg_try_begin(struct jpeg_reader *r, const struct jpeg_header
         r->trap.code = codec_jpeg_metadata(r->image, header, r->trap.err);
     if (r->trap.code != OK)
         return false;
-    r->image->notes |= cmyk ? IMAGE_NOTE_CMYK : 0u;
+    if (cmyk)
+        r->profile = codec_jpeg_profile(r->image, jpeg->saw_Adobe_marker);
     return true;
 }
 
 /* Reads rows [begin, end) of image; begin is the next row or a later one. */
-static bool codec_jpeg_try_rows(struct jpeg_reader *r, const struct image *image, unsigned begin, unsigned end)
+static bool codec_jpeg_try_rows(struct jpeg_reader *r, const struct image *image, const struct profile *profile,
+                                unsigned begin, unsigned end)
 {
     struct jpeg_decompress_struct *jpeg = &r->jpeg;
     bool cmyk = jpeg->out_color_space == JCS_CMYK;
@@ -145,7 +155,9 @@ static bool codec_jpeg_try_rows(struct jpeg_reader *r, const struct image *image
         uint8_t *to = (uint8_t *)image->pixels + jpeg->output_scanline * stride;
         JSAMPROW row = cmyk ? r->line : to;
         jpeg_read_scanlines(jpeg, &row, 1);
-        if (cmyk)
+        if (cmyk && profile)
+            profile_row(profile, row, to, image->width);
+        else if (cmyk)
             codec_jpeg_cmyk(to, row, image->width, jpeg->saw_Adobe_marker);
     }
     if (end == jpeg->output_height)
@@ -174,7 +186,8 @@ static void codec_jpeg_part(void *context, int item)
     struct jpeg_parts *parts = context;
     struct jpeg_reader *r = &parts->readers[item];
     if (item == 0 || codec_jpeg_try_again(r, parts->bytes, parts->size))
-        codec_jpeg_try_rows(r, parts->readers[0].image, parts->begin[item], parts->begin[item + 1]);
+        codec_jpeg_try_rows(r, parts->readers[0].image, parts->readers[0].profile, parts->begin[item],
+                            parts->begin[item + 1]);
 }
 
 static void codec_jpeg_plan(struct jpeg_parts *parts)
@@ -217,6 +230,7 @@ static enum error_code codec_jpeg_decode(const uint8_t *bytes, size_t size, cons
             error_detail(err, "%s", r->err.detail);
         }
         jpeg_destroy_decompress(&r->jpeg);
+        profile_destroy(&r->profile);
         free(r->line);
     }
     if (code != OK)
@@ -245,7 +259,7 @@ static enum error_code codec_jpeg_salvage(const uint8_t *bytes, size_t size, str
     bool begun = codec_jpeg_try_begin(&r, &header, bytes, size);
     if (begun) {
         const int height = r.image->height, block = r.jpeg.max_v_samp_factor * DCTSIZE;
-        codec_jpeg_try_rows(&r, r.image, 0, (unsigned)height);
+        codec_jpeg_try_rows(&r, r.image, r.profile, 0, (unsigned)height);
         *damage = (struct codec_damage){.rows = height, .good = height, .cut = codec_jpeg_is_cut(&r.trap)};
         if (r.trap.code != OK)
             damage->good = (int)r.jpeg.output_scanline;
@@ -263,6 +277,7 @@ static enum error_code codec_jpeg_salvage(const uint8_t *bytes, size_t size, str
         error_set(err, code, "%s", r.err.text);
     error_detail(err, "%s", r.err.detail);
     jpeg_destroy_decompress(&r.jpeg);
+    profile_destroy(&r.profile);
     free(r.line);
     if (code)
         image_destroy(&r.image);

@@ -69,6 +69,7 @@ struct png_found {
     const uint8_t *exif, *xmp; /* NULL: none */
     size_t exif_size, xmp_size;
     bool transparent; /* a tRNS chunk before the pixels */
+    bool profile;     /* an iCCP chunk, of which libpng may think nothing */
 };
 
 /* One pass over the chunks up to the last whole one; bounded in their number. */
@@ -87,6 +88,8 @@ static enum error_code codec_png_walk(const uint8_t *bytes, size_t size, struct 
         pixels = pixels || memcmp(name, "IDAT", 4) == 0;
         if (!pixels && memcmp(name, "tRNS", 4) == 0) {
             out->transparent = true;
+        } else if (!pixels && memcmp(name, "iCCP", 4) == 0) {
+            out->profile = true;
         } else if (!out->exif && memcmp(name, "eXIf", 4) == 0) {
             out->exif = data;
             out->exif_size = n;
@@ -231,6 +234,8 @@ static enum error_code codec_png_metadata(struct png_task *t)
     enum error_code code = codec_png_walk(t->bytes, t->size, &found, t->err);
     if (!code && png_get_iCCP(t->png, t->info, &name, &compression, &data, &size))
         code = image_blob_set(&t->image->icc, data, size, t->err);
+    if (!code && found.profile && !t->image->icc.data)
+        t->image->notes |= IMAGE_NOTE_ICC_DAMAGED;
     if (!code && png_get_eXIf_1(t->png, t->info, &size, &data))
         code = image_blob_set(&t->image->exif, data, size, t->err);
     if (!code && found.xmp)

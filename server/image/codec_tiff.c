@@ -6,6 +6,7 @@
 
 #include "runtime/base/mem.h"
 #include "server/image/codec_row.h"
+#include "server/image/profile.h"
 #include "server/image/tiff_header.h"
 
 #ifdef RESTORED_TIFF
@@ -77,6 +78,7 @@ struct tiff_task {
     struct tiff_header header;
     struct image *image;
     uint8_t *band, *tile;
+    struct profile *profile; /* of CMYK, or NULL */
     uint16_t planar, format;
     struct error *err;
     char detail[128]; /* what the library said first */
@@ -171,9 +173,12 @@ static void codec_tiff_row(struct tiff_task *t, int y, const uint8_t *row)
     struct image *image = t->image;
     const int bits = image->bits, samples = t->header.samples, colours = codec_tiff_colours(&t->header);
     const unsigned most = bits == 8 ? 255 : 65535;
+    if (t->profile)
+        profile_row(t->profile, row,
+                    (uint8_t *)image->pixels + (size_t)y * (size_t)image->width * 3 * (size_t)(bits / 8), image->width);
     for (int x = 0; x < image->width; x++) {
         const size_t from = (size_t)x * (size_t)samples, at = (size_t)y * (size_t)image->width + (size_t)x;
-        for (int c = 0; c < image->channels; c++) {
+        for (int c = 0; c < image->channels && !t->profile; c++) {
             uint64_t value = codec_tiff_sample(row, from + (size_t)c, bits);
             if (t->header.photometric == TIFF_WHITE_IS_0)
                 value = most - value;
@@ -278,11 +283,17 @@ static enum error_code codec_tiff_tiles(struct tiff_task *t)
 
 static enum error_code codec_tiff_plain(struct tiff_task *t)
 {
+    const bool cmyk = t->header.photometric == TIFF_CMYK;
+    uint32_t size = 0;
+    void *icc = NULL;
+    if (cmyk && TIFFGetField(t->tiff, TIFFTAG_ICCPROFILE, &size, &icc))
+        t->profile = profile_cmyk(icc, size, t->header.bits, t->header.samples - 4, false);
     enum error_code code = TIFFIsTiled(t->tiff) ? codec_tiff_tiles(t) : codec_tiff_strips(t);
     if (!code && t->image->alpha && t->header.extra == 1)
         codec_unpremultiply(t->image);
-    if (!code && t->header.photometric == TIFF_CMYK)
-        t->image->notes |= IMAGE_NOTE_CMYK;
+    if (cmyk)
+        t->image->notes |= (t->profile ? IMAGE_NOTE_CMYK_PROFILE : IMAGE_NOTE_CMYK) |
+                           (icc && !t->profile ? (unsigned)IMAGE_NOTE_ICC_DROPPED : 0u);
     return code;
 }
 
@@ -351,7 +362,7 @@ static enum error_code codec_tiff_metadata(struct tiff_task *t)
     uint32_t size = 0;
     void *data = NULL;
     enum error_code code = OK;
-    if (TIFFGetField(t->tiff, TIFFTAG_ICCPROFILE, &size, &data))
+    if (t->header.photometric != TIFF_CMYK && TIFFGetField(t->tiff, TIFFTAG_ICCPROFILE, &size, &data))
         code = image_blob_set(&t->image->icc, data, size, t->err);
     if (!code && TIFFGetField(t->tiff, TIFFTAG_XMLPACKET, &size, &data))
         code = image_blob_set(&t->image->xmp, data, size, t->err);
@@ -378,6 +389,7 @@ static enum error_code codec_tiff_decode(const uint8_t *bytes, size_t size, cons
         code = codec_tiff_metadata(&t);
     if (t.tiff)
         TIFFClose(t.tiff);
+    profile_destroy(&t.profile);
     free(t.band);
     free(t.tile);
     if (code)

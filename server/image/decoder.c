@@ -302,7 +302,7 @@ static enum error_code decoder_accept(const struct decoder_answer *answer, int f
         return code;
     image->format = info->format;
     image->notes = answer->notes & ((1u << IMAGE_NOTE_COUNT) - 1);
-    struct image_blob *blobs[DECODER_BLOBS] = {&image->icc, &image->exif, &image->xmp};
+    struct image_blob *blobs[DECODER_BLOBS] = {&image->icc, &image->exif, &image->xmp, &image->colour};
     for (int i = 0; !code && i < DECODER_BLOBS; i++) {
         const uint64_t at = answer->blobs[i].at, size = answer->blobs[i].size;
         if (!size)

@@ -199,6 +199,7 @@ void image_destroy(struct image **image)
     free(old->icc.data);
     free(old->exif.data);
     free(old->xmp.data);
+    free(old->colour.data);
     free(old);
     *image = NULL;
 }
@@ -406,6 +407,24 @@ enum error_code image_widen(struct image *image, struct error *err)
     return OK;
 }
 
+static void image_move_blob(struct image_blob *to, struct image_blob *from)
+{
+    if (to->data)
+        return;
+    *to = *from;
+    *from = (struct image_blob){0};
+}
+
+void image_move_metadata(struct image *to, struct image *from)
+{
+    image_move_blob(&to->icc, &from->icc);
+    image_move_blob(&to->exif, &from->exif);
+    image_move_blob(&to->xmp, &from->xmp);
+    image_move_blob(&to->colour, &from->colour);
+    to->format = from->format;
+    to->notes |= from->notes;
+}
+
 enum error_code image_shallow(struct image *from, struct image **out, struct error *err)
 {
     assert(from->bits == 16);
@@ -420,12 +439,7 @@ enum error_code image_shallow(struct image *from, struct image **out, struct err
         image_destroy(out);
         return image_no_memory(err, from->width, from->height);
     }
-    image->format = from->format;
-    image->notes = from->notes;
-    image->icc = from->icc;
-    image->exif = from->exif;
-    image->xmp = from->xmp;
-    from->icc = from->exif = from->xmp = (struct image_blob){0};
+    image_move_metadata(image, from);
     return OK;
 }
 
@@ -529,6 +543,12 @@ const char *image_note_text(unsigned note)
         return "the picture's gamma was converted to sRGB's";
     case IMAGE_NOTE_EXIF_PARTLY:
         return "of the EXIF data only the main texts are kept, such as artist, camera and date";
+    case IMAGE_NOTE_ICC_DAMAGED:
+        return "the picture's ICC profile is damaged; its colours were taken for sRGB's";
+    case IMAGE_NOTE_ICC_CONVERTED:
+        return "the picture was converted to sRGB, because its ICC profile works one way only";
+    case IMAGE_NOTE_CMYK_PROFILE:
+        return "CMYK colours were converted to sRGB by the picture's ICC profile";
     default:
         return NULL;
     }

@@ -34,8 +34,11 @@ enum image_note {
     IMAGE_NOTE_XMP_DROPPED = 1 << 7,
     IMAGE_NOTE_GAMMA = 1 << 8,       /* a PNG's gamma other than sRGB's was applied */
     IMAGE_NOTE_EXIF_PARTLY = 1 << 9, /* a TIFF has its texts alone */
+    IMAGE_NOTE_ICC_DAMAGED = 1 << 10,
+    IMAGE_NOTE_ICC_CONVERTED = 1 << 11, /* a profile of tables: the pixels are sRGB now */
+    IMAGE_NOTE_CMYK_PROFILE = 1 << 12   /* CMYK to sRGB by the picture's profile */
 };
-#define IMAGE_NOTE_COUNT 10
+#define IMAGE_NOTE_COUNT 13
 
 struct image_blob {
     uint8_t *data; /* malloc; NULL for none */
@@ -49,6 +52,7 @@ struct image {
     void *pixels;      /* height rows of width*channels samples, no padding */
     void *alpha;       /* height rows of width samples of the same bits, not premultiplied; NULL: opaque */
     struct image_blob icc, exif, xmp; /* exif: the TIFF block, without JPEG's "Exif\0\0" */
+    struct image_blob colour;         /* the struct colour of a profile that is not sRGB, of a picture just decoded */
     enum image_format format;         /* of the source file; IMAGE_NONE if made here */
     unsigned notes;                   /* enum image_note */
     bool pixels_mapped, alpha_mapped; /* the plane is pages of a file (image_share, image_map), not from malloc */
@@ -80,6 +84,9 @@ enum error_code image_reduce(struct image *image, bool cut, struct error *err) M
 enum error_code image_widen(struct image *image, struct error *err) MUST_CHECK;
 /* A copy of a 16-bit picture in 8 bits, rounded, which takes its metadata. */
 enum error_code image_shallow(struct image *from, struct image **out, struct error *err) MUST_CHECK;
+
+/* Moves metadata, format and notes from one picture to another; blobs that it has already stay. */
+void image_move_metadata(struct image *to, struct image *from);
 
 /* Copies ICC, EXIF, XMP, format and notes from one picture to another of the same scene (input to result). */
 enum error_code image_copy_metadata(struct image *to, const struct image *from, struct error *err) MUST_CHECK;

@@ -67,6 +67,8 @@ struct background_rows {
     int channels;                 /* 3; or 4: colours times a weight, and the weight */
     float *rows;                  /* BACKGROUND_ROWS of the result */
     float *alpha;                 /* as many, of 4 channels */
+    struct deep_rest *rest;       /* or NULL */
+    float *over;                  /* BACKGROUND_ROWS of it */
     int y, count;                 /* its first row, how many */
 };
 
@@ -103,13 +105,16 @@ static void background_finish(void *context, int item)
         float *row = rows->rows + (size_t)y * (size_t)rows->channels * (size_t)rows->step->width;
         if (rows->channels == 4)
             background_divide(rows, y, row);
-        paste_background_row(rows->step, rows->y + y, row);
+        paste_background_row(rows->step, rows->y + y, row,
+                             rows->rest ? rows->over + (size_t)y * 3 * (size_t)rows->step->width : NULL);
     }
 }
 
 static void background_finish_rows(struct background_rows *rows, int count)
 {
     rows->count = count;
+    if (rows->rest)
+        deep_rest_rows(rows->rest, rows->over, 3 * (size_t)rows->step->width, count);
     thread_for(thread_bands(count), background_finish, rows);
     rows->y += count;
 }
@@ -138,8 +143,11 @@ static enum error_code background_rows_create(struct background_rows *rows, stru
         rows->alpha = mem_alloc(samples, sizeof(float));
     if (!rows->rows || (channels == 4 && !rows->alpha))
         return error_set(err, ERROR_NO_MEMORY, "out of memory");
-    if (width == step->width && height == step->height)
-        return OK;
+    enum error_code code = deep_rest_create(&rows->rest, step->r, step->width, step->height, err);
+    if (code == OK && rows->rest && !(rows->over = mem_alloc(samples, 3 * sizeof(float))))
+        code = error_set(err, ERROR_NO_MEMORY, "out of memory");
+    if (code != OK || (width == step->width && height == step->height))
+        return code;
     return resize_stream_create(&rows->stream, width, height, step->width, step->height, channels, RESIZE_LANCZOS4,
                                 err);
 }
@@ -149,6 +157,8 @@ static void background_rows_free(struct background_rows *rows)
     resize_stream_destroy(&rows->stream);
     free(rows->rows);
     free(rows->alpha);
+    deep_rest_destroy(&rows->rest);
+    free(rows->over);
 }
 
 /* A row of the picture as rows of so many channels begin. alpha: room for a row. */

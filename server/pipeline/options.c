@@ -9,6 +9,7 @@
 #include <strings.h>
 
 #include "server/image/codec.h"
+#include "server/image/profile.h"
 
 const struct option_row option_rows[] = {
     {"version", "string", "", "1.2, 1.3, 1.4, starter, the name of a face model that is installed, or none",
@@ -51,6 +52,8 @@ const struct option_row option_rows[] = {
      false},
     {"damaged", "enum", "refuse", "refuse or accept",
      "a file that is damaged or cut short: refuse it, or restore the part that can be read", true},
+    {"profile", "enum", "keep", "keep or srgb", "colours of the result: those of the picture's colour profile, or sRGB",
+     false},
     {"page", "integer", "1", "1 to 9999", "which picture of a file that has several pages or frames", true},
 };
 const int option_row_count = sizeof option_rows / sizeof option_rows[0];
@@ -194,6 +197,7 @@ enum option_kind {
 static const char *const options_formats[] = {"auto", "png", "jpg", "webp", "tiff", "avif", "jxl", NULL};
 static const char *const options_parses[] = {"auto", "true", "false", NULL};
 static const char *const options_damages[] = {"refuse", "accept", NULL};
+static const char *const options_profiles[] = {"keep", "srgb", NULL};
 static const char *const options_precisions[] = {"auto", "fp32", "fp16", NULL};
 
 #define AT(field) offsetof(struct options, field)
@@ -223,6 +227,7 @@ static const struct option_field {
     {KIND_INTEGER, AT(png_level), 0, 9, NULL},
     {KIND_BOOLEAN, AT(compat), 0, 0, NULL},
     {KIND_CHOICE, AT(damaged), 0, 0, options_damages},
+    {KIND_CHOICE, AT(profile), 0, 0, options_profiles},
     {KIND_INTEGER, AT(page), 1, CODEC_PAGES, NULL},
 };
 #undef AT
@@ -336,6 +341,8 @@ enum error_code options_check(const struct options *options, struct error *err)
         return error_set(err, ERROR_INVALID,
                          "lossless: a result in %s cannot be without loss; choose png, webp, tiff or jxl",
                          options_formats[options->ext]);
+    if (options->profile == PROFILE_SRGB && !profile_known())
+        return error_set(err, ERROR_INVALID, "profile: srgb cannot be made, because this build was made without lcms2");
     if (options->only_center_face && options->faces == FACES_LISTED)
         return error_set(err, ERROR_INVALID, "faces: a list of ids cannot be combined with only_center_face=true");
     if (options->aligned && strcmp(options->version, "none") == 0)

@@ -16,6 +16,7 @@
 enum option_format { FORMAT_AUTO, FORMAT_PNG, FORMAT_JPEG, FORMAT_WEBP, FORMAT_TIFF, FORMAT_AVIF, FORMAT_JXL };
 enum option_parse { PARSE_AUTO, PARSE_TRUE, PARSE_FALSE };
 enum option_damaged { DAMAGED_REFUSE, DAMAGED_ACCEPT };
+enum option_profile { PROFILE_KEEP, PROFILE_SRGB };
 enum option_faces { FACES_ALL, FACES_NONE, FACES_LISTED };
 
 struct options {
@@ -36,6 +37,7 @@ struct options {
     int face_ids[OPTION_MAX_FACES], face_id_count;
     enum precision precision;
     enum option_damaged damaged;
+    enum option_profile profile;
     bool lossless;
     int quality;   /* 1..100 */
     int png_level; /* 0..9 */

@@ -66,10 +66,12 @@ static enum error_code paste_place(struct step *step, struct error *err)
     return OK;
 }
 
-void paste_background_row(struct step *step, int y, float *row)
+void paste_background_row(struct step *step, int y, float *row, const float *rest)
 {
     size_t n = 3 * (size_t)step->width;
     pixel_clamp(row, n); /* Lanczos overshoots */
+    for (size_t i = 0; rest && i < n; i++)
+        row[i] += rest[i];
     raster_lay(step->layers, step->layer_count, 0, y, step->width, row);
     if (step->r->deep) {
         deep_row(step->r, y, row);

@@ -11,8 +11,8 @@ enum error_code paste_layers(struct step *step, struct error *err) MUST_CHECK;
 /* Frees both. */
 void paste_end(struct step *step);
 /* Lays the layers over a row of the unrounded background (width × RGB), changing it, and rounds it into r->result.
- * Several threads may do different rows. */
-void paste_background_row(struct step *step, int y, float *row);
+ * rest: what the picture's colours have beyond sRGB there, or NULL. Several threads may do different rows. */
+void paste_background_row(struct step *step, int y, float *row, const float *rest);
 /* ParseNet's labels -> opacity 0..1, size×size. */
 enum error_code paste_parse_mask(const uint8_t *classes, int size, double *mask, struct error *err) MUST_CHECK;
 /* The square mask in a patch's rectangle: eroded (e) and its blurred core (soft); both hold rect.width × rect.height.

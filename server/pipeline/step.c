@@ -163,7 +163,7 @@ static enum error_code step_plan(struct step *step, enum model_role role, enum p
 enum precision step_precision(const struct step *step, enum model_role role)
 {
     const struct restoration *r = step->r;
-    const bool finer = role == ROLE_UPSCALER && r->options.precision == PRECISION_AUTO && r->deep && r->deep->pixels;
+    const bool finer = role == ROLE_UPSCALER && r->options.precision == PRECISION_AUTO && r->deep && r->deep->bits == 16;
     return finer ? PRECISION_FP32 : r->precision;
 }
 

@@ -111,7 +111,7 @@ export async function metrics(server) {
 
 // ---- pictures ----
 
-function chunk(type, data) {
+export function chunk(type, data) {
   const out = Buffer.alloc(12 + data.length);
   out.writeUInt32BE(data.length, 0);
   out.write(type, 4, 'latin1');

@@ -272,6 +272,7 @@ static void add_profile(struct image *image, const char *space)
     icc[143] = 156;
     for (int i = 144; i < 300; i++)
         icc[i] = (uint8_t)picture_random(&seed);
+    memcpy(icc + 156, "sRGB", 4);
     assert_int_equal(image_blob_set(&image->icc, icc, sizeof icc, &err), OK);
 }
 

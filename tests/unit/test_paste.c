@@ -152,7 +152,7 @@ static void lay(const struct place *places, const float *grays, int count, bool 
         float row[3 * SIDE];
         for (int i = 0; i < 3 * SIDE; i++)
             row[i] = 120;
-        paste_background_row(&step, y, row);
+        paste_background_row(&step, y, row, NULL);
         for (int x = 0; x < SIDE; x++)
             out[y * SIDE + x] = ((const uint8_t *)r->result->pixels)[3 * (y * SIDE + x)];
     }

@@ -1,0 +1,221 @@
+#include "server/image/profile.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/mem.h"
+#include "server/image/colour.h"
+#include "server/image/icc.h"
+
+#ifdef RESTORED_LCMS
+#include <lcms2.h>
+
+bool profile_known(void)
+{
+    return true;
+}
+
+struct profile {
+    cmsHTRANSFORM transform;
+};
+
+/* XYZ of D50 to sRGB's light: the inverse of sRGB's own colorants, adapted to D50 (ICC.1:2022, annex E). */
+static const double profile_to_srgb[9] = {3.1338561, -1.6168667, -0.4906146, -0.9787684, 1.9161415,
+                                          0.0334540, 0.0719453,  -0.2289914, 1.4052427};
+
+static void profile_curve(const cmsToneCurve *curve, float out[COLOUR_STEPS])
+{
+    for (int i = 0; i < COLOUR_STEPS; i++)
+        out[i] = cmsEvalToneCurveFloat(curve, (float)i / (COLOUR_STEPS - 1));
+}
+
+/* Y of a profile that maps gray to L*. */
+static float profile_lightness(float l)
+{
+    const float f = (100 * l + 16) / 116;
+    return f > 6.0f / 29 ? f * f * f : (f - 4.0f / 29) * 3 * (6.0f / 29) * (6.0f / 29);
+}
+
+/* false: the profile is not of that kind. */
+static bool profile_model(cmsHPROFILE profile, struct colour *out)
+{
+    static const cmsTagSignature curves[] = {cmsSigRedTRCTag, cmsSigGreenTRCTag, cmsSigBlueTRCTag};
+    static const cmsTagSignature colorants[] = {cmsSigRedColorantTag, cmsSigGreenColorantTag, cmsSigBlueColorantTag};
+    if (out->channels == 1) {
+        const cmsToneCurve *curve = cmsReadTag(profile, cmsSigGrayTRCTag);
+        if (!curve)
+            return false;
+        profile_curve(curve, out->curve[0]);
+        for (int i = 0; i < COLOUR_STEPS && cmsGetPCS(profile) == cmsSigLabData; i++)
+            out->curve[0][i] = profile_lightness(out->curve[0][i]);
+        return colour_complete(out);
+    }
+    if (!cmsIsMatrixShaper(profile))
+        return false;
+    for (int c = 0; c < 3; c++) {
+        const cmsToneCurve *curve = cmsReadTag(profile, curves[c]);
+        const cmsCIEXYZ *xyz = cmsReadTag(profile, colorants[c]);
+        if (!curve || !xyz)
+            return false;
+        profile_curve(curve, out->curve[c]);
+        for (int k = 0; k < 3; k++)
+            out->matrix[3 * k + c] = (float)(profile_to_srgb[3 * k] * xyz->X + profile_to_srgb[3 * k + 1] * xyz->Y +
+                                             profile_to_srgb[3 * k + 2] * xyz->Z);
+    }
+    return colour_complete(out);
+}
+
+static cmsHTRANSFORM profile_transform(cmsHPROFILE from, cmsUInt32Number in, cmsUInt32Number out)
+{
+    cmsHPROFILE srgb = cmsCreate_sRGBProfile();
+    cmsHTRANSFORM transform =
+        srgb ? cmsCreateTransform(from, in, srgb, out, INTENT_PERCEPTUAL, cmsFLAGS_NOCACHE) : NULL;
+    if (srgb)
+        cmsCloseProfile(srgb);
+    return transform;
+}
+
+static void profile_drop(struct image *image, unsigned note)
+{
+    free(image->icc.data);
+    image->icc = (struct image_blob){0};
+    image->notes |= note;
+}
+
+/* A picture of RGB whose profile is of tables. */
+static bool profile_convert(struct image *image, cmsHPROFILE profile)
+{
+    const cmsUInt32Number form = COLORSPACE_SH(PT_RGB) | CHANNELS_SH(3) | BYTES_SH((cmsUInt32Number)image->bits / 8);
+    const size_t row = 3 * (size_t)image->width * (size_t)(image->bits / 8);
+    cmsHTRANSFORM transform = profile_transform(profile, form, form);
+    for (int y = 0; transform && y < image->height; y++) {
+        uint8_t *at = (uint8_t *)image->pixels + (size_t)y * row;
+        cmsDoTransform(transform, at, at, (cmsUInt32Number)image->width);
+    }
+    if (transform)
+        cmsDeleteTransform(transform);
+    return transform != NULL;
+}
+
+enum error_code profile_apply(struct image *image, struct error *err)
+{
+    enum error_code code = OK;
+    if (!image->icc.data || (image->channels == 3 && icc_is_srgb(image->icc.data, image->icc.size)))
+        return OK;
+    cmsHPROFILE profile = cmsOpenProfileFromMem(image->icc.data, (cmsUInt32Number)image->icc.size);
+    if (!profile) {
+        profile_drop(image, IMAGE_NOTE_ICC_DAMAGED);
+        return OK;
+    }
+    struct colour *model = mem_calloc(1, sizeof *model);
+    if (!model) {
+        code = error_set(err, ERROR_NO_MEMORY, "out of memory for a colour profile");
+    } else if (cmsGetColorSpace(profile) != (image->channels == 1 ? cmsSigGrayData : cmsSigRgbData)) {
+        profile_drop(image, IMAGE_NOTE_ICC_DROPPED);
+    } else {
+        model->channels = image->channels;
+        if (profile_model(profile, model)) {
+            if (!colour_is_srgb(model))
+                code = image_blob_set(&image->colour, model, sizeof *model, err);
+        } else if (image->channels == 3 && profile_convert(image, profile)) {
+            profile_drop(image, IMAGE_NOTE_ICC_CONVERTED);
+        } else {
+            profile_drop(image, IMAGE_NOTE_ICC_DAMAGED);
+        }
+    }
+    free(model);
+    cmsCloseProfile(profile);
+    return code;
+}
+
+struct profile *profile_cmyk(const void *icc, size_t size, int bits, int extra, bool inverted)
+{
+    cmsHPROFILE from = size <= UINT32_MAX ? cmsOpenProfileFromMem(icc, (cmsUInt32Number)size) : NULL;
+    struct profile *profile = from && cmsGetColorSpace(from) == cmsSigCmykData ? mem_calloc(1, sizeof *profile) : NULL;
+    const cmsUInt32Number bytes = BYTES_SH((cmsUInt32Number)bits / 8);
+    if (profile)
+        profile->transform = profile_transform(from,
+                                               COLORSPACE_SH(PT_CMYK) | CHANNELS_SH(4) | bytes |
+                                                   EXTRA_SH((cmsUInt32Number)extra) | FLAVOR_SH(inverted ? 1u : 0u),
+                                               COLORSPACE_SH(PT_RGB) | CHANNELS_SH(3) | bytes);
+    if (from)
+        cmsCloseProfile(from);
+    if (profile && !profile->transform)
+        profile_destroy(&profile);
+    return profile;
+}
+
+void profile_row(const struct profile *profile, const void *from, void *to, int pixels)
+{
+    cmsDoTransform(profile->transform, from, to, (cmsUInt32Number)pixels);
+}
+
+void profile_destroy(struct profile **profile)
+{
+    if (*profile && (*profile)->transform)
+        cmsDeleteTransform((*profile)->transform);
+    free(*profile);
+    *profile = NULL;
+}
+
+enum error_code profile_srgb(struct image_blob *out, struct error *err)
+{
+    cmsUInt32Number size = 0;
+    cmsHPROFILE profile = cmsCreate_sRGBProfile();
+    bool done = profile && cmsSaveProfileToMem(profile, NULL, &size) && (out->data = mem_alloc(size, 1)) &&
+                cmsSaveProfileToMem(profile, out->data, &size);
+    if (profile)
+        cmsCloseProfile(profile);
+    if (!done) {
+        free(out->data);
+        *out = (struct image_blob){0};
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for a colour profile");
+    }
+    out->size = size;
+    return OK;
+}
+
+#else
+
+bool profile_known(void)
+{
+    return false;
+}
+
+enum error_code profile_apply(struct image *image, struct error *err)
+{
+    (void)image;
+    (void)err;
+    return OK;
+}
+
+struct profile *profile_cmyk(const void *icc, size_t size, int bits, int extra, bool inverted)
+{
+    (void)icc;
+    (void)size;
+    (void)bits;
+    (void)extra;
+    (void)inverted;
+    return NULL;
+}
+
+void profile_row(const struct profile *profile, const void *from, void *to, int pixels)
+{
+    (void)profile;
+    (void)from;
+    (void)to;
+    (void)pixels;
+}
+
+void profile_destroy(struct profile **profile)
+{
+    (void)profile;
+}
+
+enum error_code profile_srgb(struct image_blob *out, struct error *err)
+{
+    (void)out;
+    return error_set(err, ERROR_UNSUPPORTED, "profile: this build was made without lcms2");
+}
+
+#endif

@@ -1,0 +1,138 @@
+// Pictures whose colours are not sRGB's: they come back in their own, or in sRGB, and what a reader makes of them is the same.
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import fs from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import zlib from 'node:zlib';
+import { after, before, describe, test } from 'node:test';
+import { chunk, decodePng, plain, pngOf, post, start } from './client.mjs';
+import { cmykProfile, grayProfile, rgbProfile, toXyz } from './icc.mjs';
+
+let server;
+const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'restored-colour-'));
+before(async () => { server = await start({ models: [], env: { RESTORED_STARTER_MODELS: 'true' } }); });
+after(async () => { await server.stop(); fs.rmSync(folder, { recursive: true }); });
+
+const spaces = {
+  'Display P3': rgbProfile([[0.68, 0.32], [0.265, 0.69], [0.15, 0.06]], 'srgb'),
+  'Adobe RGB': rgbProfile([[0.64, 0.33], [0.21, 0.71], [0.15, 0.06]], 563 / 256),
+  ProPhoto: rgbProfile([[0.7347, 0.2653], [0.1596, 0.8404], [0.0366, 0.0001]], 1.8, [0.3457, 0.3585]),
+};
+
+const withProfile = (png, icc) => Buffer.concat([png.subarray(0, 33), chunk('iCCP', Buffer.concat([Buffer.from('icc\0\0', 'latin1'), zlib.deflateSync(icc)])), png.subarray(33)]);
+const profileOf = (png) => {
+  for (let at = 8; at < png.length; at += 12 + png.readUInt32BE(at))
+    if (png.toString('latin1', at + 4, at + 8) === 'iCCP') return zlib.inflateSync(png.subarray(png.indexOf(0, at + 8) + 2, at + 8 + png.readUInt32BE(at)));
+  return null;
+};
+const send = async (picture, fields = {}) => {
+  const answer = await post(server, '/v1/restore', { picture, fields: { ...plain, ext: 'png', upscale: '1', ...fields } });
+  assert.equal(answer.status, 200, JSON.stringify(answer.json));
+  return { ...decodePng(answer.bytes), bytes: answer.bytes, notes: answer.headers.get?.('x-restored-notes') ?? answer.headers['x-restored-notes'] ?? '' };
+};
+const worst = (a, b) => a.reduce((most, v, i) => Math.max(most, Math.abs(v - b[i])), 0);
+
+// A wheel of all hues to full saturation, outside of sRGB therefore, and grays.
+const side = 48;
+const wheel = (most) => Array.from({ length: 3 * side * side }, (_, i) => {
+  const x = Math.floor(i / 3) % side, y = Math.floor(i / 3 / side), angle = (2 * Math.PI * x) / side + ((i % 3) * 2 * Math.PI) / 3;
+  return Math.round((most * (y < 4 ? x / side : (0.5 + 0.5 * Math.cos(angle)) * (0.2 + (0.8 * y) / side))));
+});
+
+// CIEDE2000, Sharma, Wu and Dalal 2005, of two XYZ under D50.
+function lab([x, y, z]) {
+  const f = (t) => (t > 216 / 24389 ? Math.cbrt(t) : (24389 / 27 / 116) * t + 16 / 116);
+  const [fx, fy, fz] = [f(x / 0.9642), f(y), f(z / 0.8249)];
+  return [116 * fy - 16, 500 * (fx - fy), 200 * (fy - fz)];
+}
+function deltaE(one, two) {
+  const [l1, a1, b1] = lab(one), [l2, a2, b2] = lab(two), rad = Math.PI / 180;
+  const c7 = ((Math.hypot(a1, b1) + Math.hypot(a2, b2)) / 2) ** 7, g = 0.5 * (1 - Math.sqrt(c7 / (c7 + 25 ** 7)));
+  const c1 = Math.hypot(a1 * (1 + g), b1), c2 = Math.hypot(a2 * (1 + g), b2);
+  const hue = (b, a) => (a === 0 && b === 0 ? 0 : (Math.atan2(b, a) / rad + 360) % 360);
+  const h1 = hue(b1, a1 * (1 + g)), h2 = hue(b2, a2 * (1 + g));
+  let dh = c1 * c2 === 0 ? 0 : h2 - h1;
+  dh += dh > 180 ? -360 : dh < -180 ? 360 : 0;
+  const dH = 2 * Math.sqrt(c1 * c2) * Math.sin((dh / 2) * rad), l = (l1 + l2) / 2, c = (c1 + c2) / 2;
+  const h = c1 * c2 === 0 ? h1 + h2 : Math.abs(h1 - h2) <= 180 ? (h1 + h2) / 2 : (h1 + h2 + (h1 + h2 < 360 ? 360 : -360)) / 2;
+  const t = 1 - 0.17 * Math.cos((h - 30) * rad) + 0.24 * Math.cos(2 * h * rad) + 0.32 * Math.cos((3 * h + 6) * rad) - 0.2 * Math.cos((4 * h - 63) * rad);
+  const sl = 1 + (0.015 * (l - 50) ** 2) / Math.sqrt(20 + (l - 50) ** 2), sc = 1 + 0.045 * c, sh = 1 + 0.015 * c * t;
+  const rt = -2 * Math.sqrt(c ** 7 / (c ** 7 + 25 ** 7)) * Math.sin(60 * Math.exp(-(((h - 275) / 25) ** 2)) * rad);
+  return Math.sqrt(((l2 - l1) / sl) ** 2 + ((c2 - c1) / sc) ** 2 + (dH / sh) ** 2 + rt * ((c2 - c1) / sc) * (dH / sh));
+}
+
+describe('a profile that is not sRGB', () => {
+  for (const [name, icc] of Object.entries(spaces))
+    for (const bits of [8, 16])
+      test(`${name}, ${bits} bits: kept, and the colours with it, those beyond sRGB too`, async () => {
+        const samples = (bits === 16 ? Uint16Array : Uint8Array).from(wheel(2 ** bits - 1));
+        const got = await send(withProfile(pngOf(side, side, 3, samples), icc));
+        assert.deepEqual(profileOf(got.bytes), icc);
+        assert.equal(got.bits, bits);
+        let sum = 0, most = 0;
+        for (let i = 0; i < samples.length; i += 3) {
+          const pair = [samples, got.pixels].map((all) => toXyz(icc, [0, 1, 2].map((c) => all[i + c] / (2 ** bits - 1))));
+          const d = deltaE(...pair);
+          sum += d;
+          most = Math.max(most, d);
+        }
+        assert.ok(most <= 1 && (3 * sum) / samples.length <= 0.5, `ΔE2000 ${(3 * sum) / samples.length} in the mean, ${most} at most`);
+      });
+
+  test('profile=srgb: the same colours as sRGB, as ImageMagick has them', async () => {
+    const icc = spaces['Display P3'], samples = Uint8Array.from(wheel(255), (v) => 60 + v / 3); // within sRGB
+    const picture = withProfile(pngOf(side, side, 3, samples), icc), got = await send(picture, { profile: 'srgb' });
+    const srgb = profileOf(got.bytes);
+    assert.notDeepEqual(srgb, icc);
+    fs.writeFileSync(path.join(folder, 'srgb.icc'), srgb);
+    fs.writeFileSync(path.join(folder, 'p3.png'), picture);
+    execFileSync('convert', ['p3.png', '-profile', 'srgb.icc', '-strip', '-define', 'png:color-type=2', '-depth', '8', 'converted.png'], { cwd: folder });
+    assert.ok(worst(got.pixels, decodePng(fs.readFileSync(path.join(folder, 'converted.png'))).pixels) <= 1);
+  });
+
+  test('behind a network: as if the picture had come in sRGB', async () => {
+    const icc = spaces['Adobe RGB'], samples = Uint8Array.from(wheel(255), (v) => 80 + v / 4);
+    const picture = withProfile(pngOf(side, side, 3, samples), icc), fields = { bg_upsampler: 'starter', upscale: '2' };
+    const first = await send(picture, { profile: 'srgb' });
+    const [own, other] = [await send(picture, { ...fields, profile: 'srgb' }), await send(pngOf(side, side, 3, first.pixels), fields)];
+    assert.ok(worst(own.pixels, other.pixels) <= 3); // the second had been rounded before it came
+    assert.deepEqual(profileOf((await send(picture, fields)).bytes), icc);
+  });
+
+  test('a gray one is kept on one channel', async () => {
+    const icc = grayProfile(1.8), samples = Uint8Array.from({ length: 256 }, (_, i) => i);
+    const got = await send(withProfile(pngOf(16, 16, 1, samples), icc));
+    assert.deepEqual([got.channels, profileOf(got.bytes)], [1, icc]);
+    assert.ok(worst(got.pixels, samples) <= 0);
+    const webp = await post(server, '/v1/restore', { picture: withProfile(pngOf(16, 16, 1, samples), icc), fields: { ...plain, ext: 'webp' } });
+    assert.equal(webp.status, 200);
+  });
+
+  test('a damaged one counts as sRGB, with a note', async () => {
+    const icc = Buffer.from(spaces['Display P3']), samples = Uint8Array.from(wheel(255));
+    for (const broken of [icc.subarray(0, 200), Buffer.concat([icc.subarray(0, 36), Buffer.from('what'), icc.subarray(40)])]) {
+      const got = await send(withProfile(pngOf(side, side, 3, samples), broken));
+      assert.equal(worst(got.pixels, samples), 0);
+      assert.match(String(got.notes), /profile is damaged/);
+      assert.equal(profileOf(got.bytes), null);
+    }
+  });
+});
+
+describe('CMYK', () => {
+  for (const [name, args] of [['x.jpg', ['-quality', '98']], ['x.tif', ['-depth', '8']], ['deep.tif', ['-depth', '16']]])
+    test(`${name} becomes sRGB by its profile, as ImageMagick does it`, async () => {
+      fs.writeFileSync(path.join(folder, 'cmyk.icc'), cmykProfile());
+      const samples = Uint8Array.from(wheel(255));
+      fs.writeFileSync(path.join(folder, 'rgb.png'), pngOf(side, side, 3, samples));
+      fs.writeFileSync(path.join(folder, 's.icc'), profileOf((await send(withProfile(pngOf(side, side, 3, samples), spaces.ProPhoto), { profile: 'srgb' })).bytes));
+      execFileSync('convert', ['rgb.png', '-colorspace', 'CMYK', '-profile', 'cmyk.icc', ...args, name], { cwd: folder });
+      execFileSync('convert', [name, '-intent', 'perceptual', '-profile', 's.icc', '-strip', '-define', 'png:color-type=2', '-depth', '8', 'there.png'], { cwd: folder });
+      const got = await send(fs.readFileSync(path.join(folder, name)));
+      assert.match(String(got.notes), /converted to sRGB by the picture's ICC profile/);
+      const there = decodePng(fs.readFileSync(path.join(folder, 'there.png'))).pixels;
+      const here = got.bits === 16 ? got.pixels.map((v) => Math.round(v / 257)) : got.pixels;
+      assert.ok(worst(here, there) <= 2, `${worst(here, there)} levels`);
+    });
+});
