@@ -12,6 +12,7 @@ import torch
 
 from models.training import common, gfpgan, parsenet
 from models.training.networks_damage import damage_of, whole
+from models.training.networks_fill import fill_of, given
 from models.training.networks_scene import RetinaFace, srvgg_of
 
 
@@ -63,8 +64,16 @@ def damage(tensors):
     return x - 0.5, [whole(damage_of(tensors), x)]
 
 
+def filler(tensors):
+    if "head.weight" not in tensors or "tail.weight" not in tensors:
+        return None
+    mask = (noise_picture(96, 160, 7)[:, :1] > 0.6).float()
+    x = given(2 * noise_picture(96, 160, 6) - 1, mask)
+    return x, [fill_of(tensors)(x)]
+
+
 # Each: tensors by name -> (input, list of outputs), or None when the tensors are not its network's.
-NETWORKS = [detector, upsampler, face, parser, damage]
+NETWORKS = [detector, upsampler, face, parser, damage, filler]
 
 
 def main():

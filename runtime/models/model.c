@@ -8,8 +8,8 @@
 #include "runtime/models/model_private.h"
 
 static const struct architecture *const architectures[] = {
-    &architecture_rrdbnet,    &architecture_srvgg,    &architecture_gfpgan,
-    &architecture_retinaface, &architecture_parsenet, &architecture_damage,
+    &architecture_rrdbnet,  &architecture_srvgg,  &architecture_gfpgan, &architecture_retinaface,
+    &architecture_parsenet, &architecture_damage, &architecture_filler,
 };
 
 static const float model_min_sizes[3][2] = {{16, 32}, {64, 128}, {256, 512}};
@@ -41,6 +41,7 @@ const struct raster_range *model_range(enum model_kind kind)
         [MODEL_PARSER] = {.unit = 255, .mean = {0.5f, 0.5f, 0.5f}, .deviation = 0.5f, .low = -1, .high = 1},
         [MODEL_UPSCALER] = {.unit = 255, .deviation = 1, .low = 0, .high = 1},
         [MODEL_DAMAGE] = {.unit = 255, .mean = {0.5f, 0.5f, 0.5f}, .deviation = 1, .low = -0.5f, .high = 0.5f},
+        [MODEL_FILLER] = {.unit = 255, .mean = {0.5f, 0.5f, 0.5f}, .deviation = 0.5f, .low = -1, .high = 1},
     };
     return &ranges[kind];
 }
@@ -207,7 +208,8 @@ const struct session_shape *model_usual_shape(const struct model_info *info, int
         int count, side[6];
     } sides[] = {[MODEL_DETECTOR] = {6, {1024, 2048, 512, 256, 128, 64}},
                  [MODEL_UPSCALER] = {6, {512, 256, 128, 64, 32, 16}},
-                 [MODEL_DAMAGE] = {3, {1024, 512, 256}}};
+                 [MODEL_DAMAGE] = {3, {1024, 512, 256}},
+                 [MODEL_FILLER] = {1, {256}}};
     static const struct {
         int n, variant;
     } faces[] = {{1, MODEL_NOISE_STORED}, {1, MODEL_NOISE_SEED}, {4, MODEL_NOISE_STORED}, {8, MODEL_NOISE_STORED}};

@@ -8,7 +8,7 @@
 
 #define MODEL_MAX_CLASSES 256 /* of a parser: labels have 8 bits */
 
-enum model_kind { MODEL_DETECTOR, MODEL_FACE, MODEL_PARSER, MODEL_UPSCALER, MODEL_DAMAGE, MODEL_KINDS };
+enum model_kind { MODEL_DETECTOR, MODEL_FACE, MODEL_PARSER, MODEL_UPSCALER, MODEL_DAMAGE, MODEL_FILLER, MODEL_KINDS };
 
 /* What the tensors do not tell; a field that is 0 or NULL means the reference's value (see models.conf). */
 struct model_settings {
@@ -26,10 +26,11 @@ bool model_settings_activation(struct model_settings *out, const char *text);
 struct model_info {
     enum model_kind kind;
     const char *architecture; /* "RRDBNet", "SRVGGNetCompact", "GFPGANv1Clean", "RetinaFace-resnet50",
-                                 "RetinaFace-mobilenet0.25", "ParseNet", "DamageUNet" */
+                                 "RetinaFace-mobilenet0.25", "ParseNet", "DamageUNet", "FillUNet" */
     int scale;                /* upscaler: 1..4; else 1 */
-    int unshuffle;    /* upscaler: the input's sides must be multiples of this (1, 2 or 4); damage detector: 8 */
-    int radius;       /* upscaler, damage detector: receptive radius in input px: a tile padded by this is exact */
+    int unshuffle; /* upscaler: the input's sides must be multiples of this (1, 2 or 4); damage detector: 8; filler: 32
+                    */
+    int radius;    /* upscaler, damage detector: receptive radius in input px: a tile padded by this is exact */
     bool exact_tiles; /* the same two: true if the radius is small enough for padding (SRVGG), else feather (RRDB) */
     int face_size;    /* face network: side of the square it takes, px (512; a small fixture less) */
     int noise_count;  /* face network: noise maps (15 at 512 px) */
@@ -86,7 +87,9 @@ const struct weights *model_weights(const struct model *model);
  * damage detector: a tile {n, 3, h, w} RGB -0.5..0.5 and the context there {n, context, h/8, w/8}, h and w multiples of
  * 8; output {n, 5, h, w}: logits of damage and of its kinds. Context: {n, 3, h, w}; output {n, context, ceil(h/4),
  * ceil(w/4)}, to be enlarged bilinearly (as torch without align_corners) to one value a cell of 8×8 px of the picture,
- * whose sides are filled up to multiples of 8. */
+ * whose sides are filled up to multiples of 8.
+ * filler: input {n, 4, h, w} RGB -1..1, its holes filled by something near, and 1 in holes, 0 elsewhere (h, w multiples
+ * of unshuffle); output {n, 3, h, w} RGB -1..1, of which holes and what is near them have a meaning. */
 void model_output_shape(const struct model *model, const struct session_shape *shape, int index, int out_nchw[4]);
 
 /* The network's nodes at this shape, for callers that make plans without a session. */

@@ -18,7 +18,7 @@ struct architecture {
 };
 
 extern const struct architecture architecture_rrdbnet, architecture_srvgg, architecture_gfpgan, architecture_retinaface,
-    architecture_parsenet, architecture_damage;
+    architecture_parsenet, architecture_damage, architecture_filler;
 
 struct model_build {
     struct graph *graph;

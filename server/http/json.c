@@ -12,7 +12,7 @@
 
 const char *json_kind_name(enum model_kind kind)
 {
-    static const char *const names[] = {"detector", "face", "parser", "upscaler", "damage"};
+    static const char *const names[] = {"detector", "face", "parser", "upscaler", "damage", "filler"};
     return names[kind];
 }
 

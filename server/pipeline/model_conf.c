@@ -44,7 +44,7 @@ static bool model_conf_role(enum model_kind *out, const char *value)
 {
     static const char *const names[] = {
         [MODEL_DETECTOR] = "detector", [MODEL_FACE] = "face",     [MODEL_PARSER] = "parser",
-        [MODEL_UPSCALER] = "upscaler", [MODEL_DAMAGE] = "damage",
+        [MODEL_UPSCALER] = "upscaler", [MODEL_DAMAGE] = "damage", [MODEL_FILLER] = "filler",
     };
     for (int i = 0; i < MODEL_KINDS; i++) {
         if (strcmp(value, names[i]) == 0) {

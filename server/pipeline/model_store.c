@@ -19,10 +19,12 @@ static const struct store_role {
     [ROLE_PARSER] = {"parser", "face parser", "a"},
     [ROLE_UPSCALER] = {"bg_upsampler", "upscaler", "an"},
     [ROLE_DAMAGE] = {"damage_detector", "damage detector", "a"},
+    [ROLE_FILLER] = {"fill", "filler of damage", "a"},
 };
 _Static_assert((int)ROLE_DETECTOR == MODEL_DETECTOR && (int)ROLE_FACE == MODEL_FACE &&
                    (int)ROLE_PARSER == MODEL_PARSER && (int)ROLE_UPSCALER == MODEL_UPSCALER &&
-                   (int)ROLE_DAMAGE == MODEL_DAMAGE && (int)ROLE_COUNT == MODEL_KINDS,
+                   (int)ROLE_DAMAGE == MODEL_DAMAGE && (int)ROLE_FILLER == MODEL_FILLER &&
+                   (int)ROLE_COUNT == MODEL_KINDS,
                "a role is filled by the kind of the same number");
 
 /* The command that gets a section's file. */
@@ -553,7 +555,8 @@ enum error_code model_store_resolve(const struct model_store *store, enum model_
 
 enum error_code model_store_ready(const struct model_store *store, struct error *err)
 {
-    static const enum model_role order[] = {ROLE_FACE, ROLE_DETECTOR, ROLE_PARSER, ROLE_UPSCALER, ROLE_DAMAGE};
+    static const enum model_role order[] = {ROLE_FACE,     ROLE_DETECTOR, ROLE_PARSER,
+                                            ROLE_UPSCALER, ROLE_DAMAGE,   ROLE_FILLER};
     const struct model_entry *entry;
     enum error_code code = OK;
     for (int i = 0; code == OK && i < ROLE_COUNT; i++)

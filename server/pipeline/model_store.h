@@ -15,7 +15,7 @@
 #include "runtime/base/embed.h"
 #include "runtime/models/model.h"
 
-enum model_role { ROLE_DETECTOR, ROLE_FACE, ROLE_PARSER, ROLE_UPSCALER, ROLE_DAMAGE, ROLE_COUNT };
+enum model_role { ROLE_DETECTOR, ROLE_FACE, ROLE_PARSER, ROLE_UPSCALER, ROLE_DAMAGE, ROLE_FILLER, ROLE_COUNT };
 
 struct model_defaults {
     /* default_detector, default_version, default_parser, default_bg_upsampler; NULL: the official one, else others */

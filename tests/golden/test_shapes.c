@@ -114,7 +114,7 @@ static void compare(const float *got, const float *wanted, size_t count, enum pr
 static void one_shape(const struct model *model, struct session_shape shape)
 {
     const struct model_info *info = model_info(model);
-    size_t image = 3 * (size_t)shape.h * (size_t)shape.w;
+    size_t image = (info->kind == MODEL_FILLER ? 4 : 3) * (size_t)shape.h * (size_t)shape.w;
     float *x = malloc((size_t)shape.n * image * sizeof *x);
     bool detector = info->kind == MODEL_DETECTOR;
     fill(x, (size_t)shape.n * image, (uint32_t)(shape.h * 31 + shape.w),
