@@ -1,8 +1,9 @@
 // make mutate: how many small mistakes the tests would notice. Draws mutants of the sources (mutants.mjs), compiles each
 // in a copy of the working tree, and runs the nearest test programs until one fails. Prints every survivor, and the
 // score: the share that was noticed of those that compile and are not known to change nothing (mutate/equivalent.txt).
-//   node tests/mutate/mutate.mjs [--seed N] [--count N] [--jobs N] [--all | --programs] [--these FILE] [--within SECONDS] [--tests NAMES]
-//     [FOLDER-or-FILE…]
+//   node tests/mutate/mutate.mjs [--seed N] [--count N] [--jobs N] [--all | --programs] [--list] [--these FILE] [--within SECONDS]
+//     [--tests NAMES] [FOLDER-or-FILE…]
+// --list: prints those drawn and does no more; a long sample can so be tried in pieces with --these.
 // --these: not drawn, but those of a file that has one a line, as survivors are printed: FILE: WAS => TEXT.
 // --all: golden tests and others that need more than 20 s of a processor run, too, and every unit test.
 // --programs: test programs in C alone; what they do not notice may still be seen by a test of the server.
@@ -21,7 +22,7 @@ const { values, positionals } = parseArgs({
   allowPositionals: true,
   options: {
     seed: { type: 'string', default: '1' }, count: { type: 'string', default: '150' }, jobs: { type: 'string', default: '2' },
-    all: { type: 'boolean', default: false }, programs: { type: 'boolean', default: false }, these: { type: 'string' },
+    all: { type: 'boolean', default: false }, list: { type: 'boolean', default: false }, programs: { type: 'boolean', default: false }, these: { type: 'string' },
     within: { type: 'string', default: 'Infinity' }, tests: { type: 'string' },
   },
 });
@@ -69,6 +70,10 @@ if (values.these) {
 } else
   while (chosen.length < Number(values.count) && all.length) chosen.push(all.splice(draw(all.length), 1)[0]);
 const known = new Set(lines(join(root, 'tests/mutate/equivalent.txt')));
+if (values.list) {
+  for (const m of chosen) console.log(whole(m));
+  process.exit(0);
+}
 
 // One at a time: two would write to the same copies. What runs ends with this process.
 const lock = join(root, 'build-mutate/pid');
