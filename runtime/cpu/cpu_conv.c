@@ -270,7 +270,8 @@ void cpu_conv_run(const struct cpu_conv_job *job, const struct cpu_isa *isa, str
     if (job->way == CPU_CONV_TILES) {
         run.first = begin;
         run.count = count;
-        cpu_pool_run(pool, outs * conv_divide_up(c->x.blocks, 4), conv_weight_item, &run);
+        if (!job->ready)
+            cpu_pool_run(pool, outs * conv_divide_up(c->x.blocks, 4), conv_weight_item, &run);
         cpu_pool_run(pool, conv_divide_up(count, job->room), conv_tiles_item, &run);
         return;
     }

@@ -26,6 +26,7 @@ struct cpu_conv_job {
     struct cpu_term *terms;
     int term_count;
     int first_row, end_row;              /* those of y that are computed, whole tiles of 4 */
+    bool ready;                          /* CPU_CONV_TILES: the transformed weights are in shared already */
     size_t point_u, point_v, point_m;    /* Winograd: floats from one point to the next */
     size_t shared_floats, thread_floats; /* scratch */
 };

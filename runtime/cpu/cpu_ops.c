@@ -52,6 +52,7 @@ static void ops_run_conv(const struct cpu_task *task, const struct cpu_run *run)
     if (run->end_row) {
         job.first_row = run->first_row;
         job.end_row = run->end_row;
+        job.ready = run->ready;
     }
     cpu_conv_run(&job, run->isa, run->pool, run->shared, run->own);
 }
@@ -166,6 +167,11 @@ static void ops_gather_rows(const struct rows *r, int image, int block, int row,
 static void ops_run_gather(const struct cpu_task *task, const struct cpu_run *run)
 {
     ops_run_rows(task, run, &task->gather.y, ops_gather_rows);
+}
+
+size_t cpu_ops_kept_floats(const struct cpu_task *task)
+{
+    return task->run == ops_run_conv && task->conv.way == CPU_CONV_TILES ? task->conv.shared_floats : 0;
 }
 
 bool cpu_ops_is_gather(const struct cpu_task *task)

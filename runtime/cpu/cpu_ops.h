@@ -15,6 +15,9 @@ enum error_code cpu_ops_relayout(struct cpu_build *build, const struct cpu_opera
 /* Whether a task is a gather: a copy, or a pixel shuffle. */
 bool cpu_ops_is_gather(const struct cpu_task *task);
 
+/* Floats of the run's shared scratch that a task fills from its weights alone: it need not again for other rows. */
+size_t cpu_ops_kept_floats(const struct cpu_task *task);
+
 /* The caller's float32 NCHW memory to a tensor, as a task that is not part of a plan yet: each run sets gather.x. */
 enum error_code cpu_ops_input(struct cpu_build *build, struct view whole, struct cpu_task *out,
                               struct error *err) MUST_CHECK;

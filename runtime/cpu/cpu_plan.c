@@ -36,7 +36,8 @@ struct cpu_plan {
     int *first_piece;                                 /* by tensor, and the number of all behind the last */
     bool *maps;                                       /* by tensor */
     struct cpu_band band;
-    size_t band_task; /* the first of its layers, which are one task each */
+    size_t band_task;                  /* the first of its layers, which are one task each */
+    float *band_shared[CPU_BAND_MOST]; /* each layer's shared scratch, which lasts from band to band; NULL: need not */
     size_t shared_floats, thread_floats;
     struct plan_memory *memory;
     struct cpu_task *tasks;
@@ -372,6 +373,23 @@ static void plan_leave(struct cpu_plan *plan, struct cpu_device *device)
     cpu_arena_shrink(device, most);
 }
 
+/* What the layers at the end need behind the other scratch memory. Their weights are transformed once in a run. */
+static void plan_place_band(struct cpu_plan *plan)
+{
+    if (!plan->band.count)
+        return;
+    const struct cpu_operand *y = &plan->outputs[0].operand;
+    const int room = plan->band.layer[plan->band.count - 1].room;
+    size_t floats = (size_t)plan->outputs[0].channels * (size_t)room * (size_t)y->w;
+    for (int i = 0; i < plan->band.count; i++) {
+        const size_t kept = cpu_ops_kept_floats(&plan->tasks[plan->band_task + (size_t)i]);
+        floats = (floats + 63) / 64 * 64;
+        plan->band_shared[i] = kept ? plan->rows + floats : NULL;
+        floats += kept;
+    }
+    plan->bytes += (uint64_t)floats * sizeof(float);
+}
+
 enum error_code cpu_plan_create(struct plan **out, struct device *base, const struct graph *graph,
                                 enum precision precision, const char *name, struct error *err)
 {
@@ -411,9 +429,7 @@ enum error_code cpu_plan_create(struct plan **out, struct device *base, const st
         plan->scratch = (float *)(void *)(device->arena.base + scratch);
         plan->rows = plan->scratch + plan->shared_floats + threads * plan->thread_floats;
         plan->bytes = scratch + (plan->shared_floats + threads * plan->thread_floats) * sizeof(float);
-        if (plan->band.count)
-            plan->bytes += (uint64_t)plan->outputs[0].channels * (uint64_t)plan->band.step *
-                           (uint64_t)plan->outputs[0].operand.w * sizeof(float);
+        plan_place_band(plan);
         code = cpu_arena_grow(device, plan->bytes, err);
     }
     plan_trim(plan);
@@ -500,11 +516,20 @@ static enum error_code plan_run_task(struct cpu_plan *plan, const struct cpu_tas
     return OK;
 }
 
-/* The tensor that a task of a band reads (NULL: a whole one), and the one that it writes. */
-static void plan_band_operands(struct cpu_task *task, bool first, struct cpu_operand **x, struct cpu_operand **y)
+/* The tensor that a task of a band writes. */
+static struct cpu_operand *plan_band_written(struct cpu_task *task)
 {
-    *x = first ? NULL : &task->conv.conv.x;
-    *y = cpu_ops_is_gather(task) ? &task->gather.y : &task->conv.conv.finish.y;
+    return cpu_ops_is_gather(task) ? &task->gather.y : &task->conv.conv.finish.y;
+}
+
+/* What it reads begins with row `low`. */
+static void plan_band_read(struct cpu_task *task, int low)
+{
+    struct cpu_gather *gather = &task->gather;
+    if (cpu_ops_is_gather(task))
+        gather->x = cpu_band_before(gather->x, low, gather->x_width);
+    else
+        task->conv.conv.x = cpu_band_shift(&task->conv.conv.x, low);
 }
 
 /* The layers at the end, and their result. */
@@ -520,21 +545,22 @@ static enum error_code plan_run_bands(struct cpu_plan *plan, struct cpu_run run,
         const int had = rows.done[last];
         for (int i = 0; i <= last && code == OK; i++) {
             struct cpu_task task = plan->tasks[plan->band_task + (size_t)i];
-            struct cpu_operand *x, *y;
-            plan_band_operands(&task, i == 0, &x, &y);
+            struct cpu_operand *y = plan_band_written(&task);
             const int low = cpu_band_lowest(band, i, i < last ? rows.done[i + 1] : rows.done[i]);
-            cpu_band_keep(y, rows.low[i], low, rows.done[i]);
+            cpu_band_keep(pool, y, rows.low[i], low, rows.done[i]);
             rows.low[i] = low;
             *y = cpu_band_shift(y, low);
-            if (x)
-                *x = cpu_band_shift(x, rows.low[i - 1]);
+            if (i > 0)
+                plan_band_read(&task, rows.low[i - 1]);
+            run.shared = plan->band_shared[i] ? plan->band_shared[i] : plan->scratch;
+            run.ready = plan->band_shared[i] && rows.done[i] > 0;
             run.first_row = rows.done[i];
             run.end_row = need[i];
             if (need[i] > rows.done[i])
                 code = plan_run_task(plan, &task, &run, at, err);
             rows.done[i] = need[i];
         }
-        if (code == OK) /* the last layer's rows begin with the first that is new */
+        if (code == OK && rows.done[last] > had) /* the last layer's rows begin with the first that is new */
             plan_hand_out(plan, sink, had, rows.done[last], pool, at);
     }
     return code;

@@ -33,6 +33,7 @@ struct cpu_run {
     uint64_t seed;
     uint32_t first_image;
     int first_row, end_row; /* the task computes these rows alone; end_row 0: all */
+    bool ready;             /* what it made of its weights for other rows is still in `shared` */
 };
 
 /* Sums over all of x for each image: LINEAR, and DEMODULATE over squares. */

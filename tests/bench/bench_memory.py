@@ -4,12 +4,17 @@ after the other, waits until it is idle, and prints its resident memory and what
 peak, after the last picture, and idle. Needs Linux, python3 and the program alone.
 
 usage: bench_memory.py RESTORED [--device ID] [--count 200] [--keep 5] [--least 200] [--most 800] [--seed 1]
-                       [--option NAME=VALUE]... [--limit MIB] [--peak MIB] [-- SERVER_FLAG...]
+                       [--photos DIR [--least-mp 0.2] [--most-mp 3]] [--option NAME=VALUE]... [--limit MIB] [--peak MIB]
+                       [-- SERVER_FLAG...]
+--photos: the photos of a folder in turns, as JPEGs of COUNT areas between those of --least-mp and --most-mp megapixels,
+in place of pieces of the sample (needs PIL).
 --keep is the server's keep_seconds; --option goes with every request, one that is given several times with its values in
 turns; --limit: exit 1 if more than so many MiB are left above the start, on the host or on the device; --peak: if the
 process ever had more."""
 import argparse
+import io
 import json
+import math
 import os
 import random
 import struct
@@ -75,6 +80,24 @@ def pictures(sample, count, least, most, seed):
             yield size, png(size[0], [row[:3 * size[0]] for row in tall[:size[1]]])
 
 
+def photos(folder, count, least, most, seed):
+    """The folder's photos in turns, resized to `count` areas."""
+    from PIL import Image
+    choose, all_of, seen = random.Random(seed), [], set()
+    for name in sorted(os.listdir(folder)):
+        if name.rsplit(".", 1)[-1] in ("jpg", "jpeg", "png", "webp"):
+            all_of.append(Image.open(os.path.join(folder, name)).convert("RGB"))
+    while len(seen) < count:
+        photo = all_of[len(seen) % len(all_of)]
+        factor = math.sqrt(1e6 * least * (most / least)**choose.random() / (photo.width * photo.height))
+        size = round(photo.width * factor), round(photo.height * factor)
+        if size not in seen:
+            seen.add(size)
+            file = io.BytesIO()
+            photo.resize(size, Image.LANCZOS).save(file, "jpeg", quality=90)
+            yield size, file.getvalue()
+
+
 def status(pid, name):
     with open(f"/proc/{pid}/status") as file:
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith(name + ":"))
@@ -94,6 +117,9 @@ def main():
     parser.add_argument("--least", type=int, default=200)
     parser.add_argument("--most", type=int, default=800)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--photos")
+    parser.add_argument("--least-mp", type=float, default=0.2)
+    parser.add_argument("--most-mp", type=float, default=3)
     parser.add_argument("--option", action="append", default=[])
     parser.add_argument("--limit", type=float)
     parser.add_argument("--peak", type=float)
@@ -134,10 +160,16 @@ def main():
         for option in args.option:
             name, value = option.split("=", 1)
             options.setdefault(name, []).append(value)
-        plain = "?upscale=1&bg_upsampler=none&version=none&faces=none&ext=png"
-        sample = unpng(get(url, "/v1/restore" + plain, get(url, "/sample.jpg")))
+        if args.photos:
+            made = list(photos(args.photos, args.count, args.least_mp, args.most_mp, args.seed))
+            what = f"{args.count} photos of {args.count} sizes, {args.least_mp:g} to {args.most_mp:g} megapixels"
+        else:
+            plain = "?upscale=1&bg_upsampler=none&version=none&faces=none&ext=png"
+            sample = unpng(get(url, "/v1/restore" + plain, get(url, "/sample.jpg")))
+            made = pictures(sample, args.count, args.least, args.most, args.seed)
+            what = f"{args.count} pictures of {args.count} sizes, {args.least} to {args.most} px a side"
         begun = os.times().elapsed
-        for i, (_, data) in enumerate(pictures(sample, args.count, args.least, args.most, args.seed)):
+        for i, (_, data) in enumerate(made):
             query = urllib.parse.urlencode({name: values[i % len(values)] for name, values in options.items()})
             sent = time.monotonic()
             get(url, "/v1/restore?" + query, data)
@@ -146,7 +178,7 @@ def main():
         peak, held_peak = status(server.pid, "VmHWM"), device().get("memory", {}).get("peak", 0)
         time.sleep(2 * args.keep + 3)
         note("idle")
-        print(f"{args.count} pictures of {args.count} sizes, {args.least} to {args.most} px a side, on {device()['id']} "
+        print(f"{what}, on {device()['id']} "
               f"({device()['name']}), keep_seconds {args.keep}, {os.times().elapsed - begun:.0f} s, "
               f"{sorted(seconds)[len(seconds) // 2]:.2f} s a picture (median)\n")
         print("| MiB | process, resident | device, used |\n|---|---|---|")
