@@ -140,6 +140,20 @@ enum error_code cli_output_file(const struct restoration *r, const char *input, 
     return cli_output_write(path, r->output, r->output_bytes, input, err);
 }
 
+enum error_code cli_output_mask(const struct restoration *r, const char *input, const char *folder, const char *name,
+                                struct error *err)
+{
+    char path[OUTPUT_PATH];
+    const char *dot = strrchr(name, '.');
+    enum error_code code = OK;
+    if (folder)
+        code = cli_output_place(path, sizeof path, folder, "masks", name, -1, "", "png", err);
+    else if (snprintf(path, sizeof path, "%.*s_mask.png", (int)(dot ? dot - name : (long)strlen(name)), name) >=
+             (int)sizeof path)
+        code = error_set(err, ERROR_INVALID, "the path of %s is too long", name);
+    return code ? code : cli_output_write(path, r->mask_file.bytes, r->mask_file.size, input, err);
+}
+
 enum error_code cli_output_stdout(const struct restoration *r, struct error *err)
 {
     return fwrite(r->output, 1, r->output_bytes, stdout) == r->output_bytes && !fflush(stdout)

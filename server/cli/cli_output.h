@@ -30,6 +30,11 @@ void cli_output_warn_space(const char *folder, double bytes);
 enum error_code cli_output_file(const struct restoration *r, const char *input, const char *path,
                                 struct error *err) MUST_CHECK;
 
+/* Writes the mask of what was filled: to masks/NAME.png below the folder, or (folder NULL) to NAME_mask.png, where name
+ * is the result's path, whose extension is left out. */
+enum error_code cli_output_mask(const struct restoration *r, const char *input, const char *folder, const char *name,
+                                struct error *err) MUST_CHECK;
+
 /* Writes the picture to stdout. */
 enum error_code cli_output_stdout(const struct restoration *r, struct error *err) MUST_CHECK;
 

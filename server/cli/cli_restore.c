@@ -34,8 +34,10 @@ struct cli_restore_run {
     struct config config;
     struct options options;
     const char *output;
-    const char *device; /* of --device; "": none */
-    bool json, skip_existing, dry_run;
+    const char *device;    /* of --device; "": none */
+    const char *mask_path; /* of --mask; NULL: none */
+    struct file mask;
+    bool json, skip_existing, dry_run, save_mask;
     enum cli_restore_target target;
     FILE *told; /* where reports and the summary go: stderr when the picture goes to stdout */
     const char **paths;
@@ -79,6 +81,11 @@ static void cli_restore_usage(void)
            "same\n"
            "                              options\n"
            "  --dry-run                   say what would be done, and do nothing\n"
+           "  --mask FILE                 a picture as large as the one input: what is white in it is filled (see "
+           "--mask_mode)\n"
+           "  --save_mask                 what was filled, white on black, to masks/ in the folder of -o, or to "
+           "NAME_mask.png\n"
+           "                              beside the file of -o; nothing where nothing was filled\n"
            "  -v, -s, -w                  short for --version, --upscale, --weight\n"
            "  --models DIR                folder of checkpoints\n"
            "  --device ID,ID...           a device (id, UUID or name of restored devices), or several in the order of\n"
@@ -274,11 +281,15 @@ static bool cli_restore_is_there(const struct cli_restore_run *run, const struct
 static enum error_code cli_restore_write(struct cli_restore_run *run, const struct cli_input *input,
                                          const struct restoration *r, const char *path, struct error *err)
 {
+    enum error_code code = OK;
     if (run->target == TARGET_STDOUT)
         return cli_output_stdout(r, err);
-    if (run->target == TARGET_FILE)
-        return cli_output_file(r, input->path, path, err);
-    enum error_code code = cli_output_folder(r, input->path, input->name, run->output, path, err);
+    if (run->save_mask && r->mask_file.bytes)
+        code = cli_output_mask(r, input->path, run->target == TARGET_FOLDER ? run->output : NULL,
+                               run->target == TARGET_FOLDER ? input->name : path, err);
+    if (code || run->target == TARGET_FILE)
+        return code ? code : cli_output_file(r, input->path, path, err);
+    code = cli_output_folder(r, input->path, input->name, run->output, path, err);
     struct cli_index_entry entry = {.name = input->name,
                                     .suffix = (char *)(uintptr_t)run->options.suffix,
                                     .source = input->source,
@@ -299,6 +310,9 @@ static enum error_code cli_restore_bytes(struct cli_restore_run *run, const stru
                                 .max_faces = (int)run->config.max_faces};
     r->input = file->data;
     r->input_bytes = file->size;
+    r->mask_input = run->mask.data;
+    r->mask_bytes = run->mask.size;
+    r->encode_mask = run->save_mask;
     r->keep_faces = run->target == TARGET_FOLDER;
     if (!file->size)
         return error_set(err, ERROR_CORRUPT, "the file is empty");
@@ -382,6 +396,8 @@ static void cli_restore_fingerprint(struct cli_restore_run *run)
     const char *more[] = {run->config.default_version, run->config.default_bg_upsampler, run->config.default_detector,
                           run->config.default_parser};
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    for (size_t i = 0; i < run->mask.size; i++)
+        hash = (hash ^ run->mask.data[i]) * UINT64_C(0x100000001b3);
     for (int i = 0; i < option_row_count + 4; i++) {
         char text[1024];
         if (i >= option_row_count)
@@ -427,6 +443,13 @@ static enum error_code cli_restore_prepare(struct cli_restore_run *run, struct e
         return error_set(err, ERROR_INVALID, "-o names neither a folder nor a file");
     if (cli_restore_choose_target(run, err) || options_check(&run->options, err))
         return err->code;
+    if (run->save_mask && run->target == TARGET_STDOUT)
+        return error_set(err, ERROR_INVALID, "--save_mask needs a folder or a file of -o to save it beside");
+    struct stat first;
+    if (run->mask_path && (run->path_count != 1 || (!stat(run->paths[0], &first) && S_ISDIR(first.st_mode))))
+        return error_set(err, ERROR_INVALID, "--mask is for one picture, but there are more inputs");
+    if (run->mask_path && file_map(&run->mask, run->mask_path, err))
+        return err->code;
     if (run->target == TARGET_FOLDER && stat(run->output, &run->inputs.results))
         run->inputs.results = (struct stat){0};
     for (size_t i = 0; i < run->path_count; i++)
@@ -439,7 +462,7 @@ static enum error_code cli_restore_open(struct cli_restore_run *run, struct erro
 {
     const bool named = *run->device && strcasecmp(run->device, "auto") != 0;
     const char *which = named ? run->device : run->config.device;
-    struct restoration like = {.options = run->options};
+    struct restoration like = {.options = run->options, .mask_bytes = run->mask.size};
     if (!run->dry_run && run->target != TARGET_STDOUT &&
         cli_output_check(run->output, run->target == TARGET_FILE, &run->options, err))
         return err->code;
@@ -496,7 +519,8 @@ static enum error_code cli_restore_take(struct cli_restore_run *run, struct cli 
                  {"json", &run->json},
                  {"recursive", &run->inputs.recursive},
                  {"skip_existing", &run->skip_existing},
-                 {"dry_run", &run->dry_run}};
+                 {"dry_run", &run->dry_run},
+                 {"save_mask", &run->save_mask}};
     const char *value;
     enum error_code code;
     if (!*cli->name)
@@ -508,6 +532,8 @@ static enum error_code cli_restore_take(struct cli_restore_run *run, struct cli 
         return (code = cli_value(cli, &value, err)) ? code : cli_restore_add_path(run, value);
     if (!strcmp(cli->name, "output"))
         return cli_value(cli, &run->output, err);
+    if (!strcmp(cli->name, "mask"))
+        return cli_value(cli, &run->mask_path, err);
     const struct option_row *row = options_find(cli->name);
     if (!row)
         return cli_config(cli, &run->config, err);
@@ -531,6 +557,7 @@ static void cli_restore_free(struct cli_restore_run *run)
     model_store_destroy(&run->store);
     cli_index_close(&run->index);
     cli_inputs_free(&run->inputs);
+    file_unmap(&run->mask);
     for (size_t i = 0; i < run->note_count; i++)
         free(run->notes[i]);
     free(run->notes);
@@ -543,7 +570,8 @@ int cli_restore(int argc, char **argv)
     struct cli cli;
     struct error err = ERROR_INIT;
     bool help = false;
-    static const char *const own[] = {"input", "output", "json", "recursive", "skip_existing", "dry_run", NULL};
+    static const char *const own[] = {"input",   "output", "json",      "recursive", "skip_existing",
+                                      "dry_run", "mask",   "save_mask", NULL};
     options_init(&run.options);
     enum error_code code = cli_begin(&cli, argc, argv, &run.config, &err);
     cli.own = own;

@@ -86,8 +86,8 @@ json_t *job_json_row(const struct store_job *row)
     return json;
 }
 
-/* Of the faces that it made. */
-static void job_json_add_faces(json_t *links, const struct store_job *row)
+/* Of the mask and the faces that it made. */
+static void job_json_add_parts(json_t *links, const struct store_job *row)
 {
     json_t *parts = row->parts ? json_loads(row->parts, 0, NULL) : NULL, *part, *faces = json_array();
     size_t i;
@@ -97,6 +97,10 @@ static void job_json_add_faces(json_t *links, const struct store_job *row)
         char path[160];
         if (!kind || !strcmp(kind, "result") || !row->output_bytes)
             continue;
+        if (!strcmp(kind, "mask")) {
+            job_json_link(links, "mask", row->id, "/mask");
+            continue;
+        }
         const json_int_t face = json_integer_value(json_object_get(part, "face"));
         snprintf(path, sizeof path, "/v1/jobs/%s/faces/%d?kind=%s", row->id, (int)face, kind);
         json_array_append_new(faces, json_pack("{s:I, s:s, s:s}", "id", face, "kind", kind, "href", path));
@@ -176,7 +180,7 @@ json_t *job_json(const struct request *request, const struct keeper_view *view)
     const struct store_job *row = &view->job;
     json_t *json = job_json_row(row), *links = json_object_get(json, "links");
     const bool queued = row->state == STORE_QUEUED, ended = row->state > STORE_RUNNING;
-    job_json_add_faces(links, row);
+    job_json_add_parts(links, row);
     json_object_set_new(json, "progress", json_real(row->state == STORE_DONE ? 1 : job_json_round(view->progress)));
     json_object_set_new(json, "position", queued ? json_integer((json_int_t)view->position) : json_null());
     json_object_set_new(json, "eta_seconds",

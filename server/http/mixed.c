@@ -106,7 +106,7 @@ struct MHD_Response *mixed_response(struct job *job, const char *file_name, char
         return NULL;
     mixed->job = job_hold(job);
     mixed->report = reply_dump(restoration_report(r), &size);
-    mixed->parts = mem_alloc(2 + 2 * (size_t)r->face_count, sizeof *mixed->parts);
+    mixed->parts = mem_alloc(3 + 2 * (size_t)r->face_count, sizeof *mixed->parts);
     if (!mixed->report || !mixed->parts) {
         mixed_free(mixed);
         return NULL;
@@ -118,7 +118,12 @@ struct MHD_Response *mixed_response(struct job *job, const char *file_name, char
     header_disposition(file_name, NULL, "json", text, sizeof text);
     mixed_add(mixed, mixed->report, size, "application/json", "report", text, -1);
     header_disposition(file_name, r->options.suffix, codec_extension(r->output_format), text, sizeof text);
-    mixed_add(mixed, r->output, r->output_bytes, codec_media_type(r->output_format), "restored_imgs", text, -1);
+    mixed_add(mixed, r->output, r->output_bytes, codec_media_type(r->output_format),
+              r->damage_only ? "masks" : "restored_imgs", text, -1);
+    if (r->mask_file.bytes) {
+        header_disposition(file_name, "mask", "png", text, sizeof text);
+        mixed_add(mixed, r->mask_file.bytes, r->mask_file.size, "image/png", "masks", text, -1);
+    }
     mixed_add_faces(mixed, file_name);
     struct MHD_Response *response = mixed_send(mixed, bytes);
     if (!response)

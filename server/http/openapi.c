@@ -60,11 +60,11 @@ static const struct openapi_header {
     {"Server-Timing", "string", "milliseconds by stage"},
     {"X-Restored-Faces", "integer", "how many faces were restored, kept ones included"},
     {"X-Restored-Device", "string", "the device's id"},
-    {"X-Restored-Models", "string", "detector=\"…\", face=\"…\", parser=\"…\", background=\"…\""},
+    {"X-Restored-Models", "string", "detector=\"…\", face=\"…\", parser=\"…\", background=\"…\", damage=\"…\""},
     {"X-Restored-Notes", "string", "the report's notes: a JSON array of texts in ASCII"},
 };
 
-enum openapi_body { BODY_NONE, BODY_RESTORE, BODY_DETECT, BODY_ESTIMATE, BODY_COUNT };
+enum openapi_body { BODY_NONE, BODY_RESTORE, BODY_DETECT, BODY_DAMAGE, BODY_ESTIMATE, BODY_COUNT };
 static const struct openapi_body_row {
     const char *name, *help;
 } bodies[BODY_COUNT] = {
@@ -73,6 +73,9 @@ static const struct openapi_body_row {
     [BODY_DETECT] = {"Detect",
                      "A form with the picture as the file part image, or the picture's bytes with the options "
                      "in the query."},
+    [BODY_DAMAGE] = {"Damage",
+                     "A form with the picture as the file part image, and a mask as the file part mask if there "
+                     "is one, or the picture's bytes with the options in the query."},
     [BODY_ESTIMATE] = {"Estimate", "Width and height, in a form or in the query, or the picture, of which only the "
                                    "header is read."},
 };
@@ -89,6 +92,9 @@ static const struct openapi_example {
      "{\"image\": \"@photo.jpg\", \"weight\": 0.5, \"faces\": \"0,1\"}"},
     {BODY_RESTORE, "later", "an asynchronous job of a batch, with the faces",
      "{\"image\": \"@photo.jpg\", \"batch\": \"album\", \"faces_out\": true, \"suffix\": \"new\"}"},
+    {BODY_RESTORE, "masked", "only what a mask shows is repaired",
+     "{\"image\": \"@photo.jpg\", \"mask\": \"@mask.png\"}"},
+    {BODY_DAMAGE, "plain", "what would be repaired", "{\"image\": \"@photo.jpg\", \"repair\": \"true\"}"},
     {BODY_DETECT, "plain", "the faces", "{\"image\": \"@photo.jpg\"}"},
     {BODY_DETECT, "later", "an asynchronous job", "{\"image\": \"@photo.jpg\", \"async\": true}"},
     {BODY_ESTIMATE, "size", "from width and height alone", "{\"width\": 4000, \"height\": 3000, \"face_count\": 2}"},
@@ -131,6 +137,19 @@ static const struct openapi_operation {
      "prefer idempotency_key",
      BODY_DETECT,
      {{REPLY_OK, "Detection", NULL}, {REPLY_ACCEPTED, "Job", "Location Preference-Applied"}},
+     {REPLY_NOT_ACCEPTABLE, REPLY_LENGTH_REQUIRED, REPLY_BODY_TOO_LARGE, REPLY_UNSUPPORTED, REPLY_UNPROCESSABLE,
+      REPLY_QUEUE_FULL, REPLY_UNAVAILABLE, REPLY_TIMEOUT, REPLY_FULL}},
+    {ROUTE_POST,
+     "/v1/damage",
+     "damage",
+     "pictures",
+     "Finds what would be repaired: white in the answer. Accept chooses: the mask, the report (application/json), or "
+     "both "
+     "(multipart/mixed).",
+     "prefer idempotency_key",
+     BODY_DAMAGE,
+     {{REPLY_OK, "image/png DamageReport multipart/mixed", NAMED " " ABOUT},
+      {REPLY_ACCEPTED, "Job", "Location Preference-Applied"}},
      {REPLY_NOT_ACCEPTABLE, REPLY_LENGTH_REQUIRED, REPLY_BODY_TOO_LARGE, REPLY_UNSUPPORTED, REPLY_UNPROCESSABLE,
       REPLY_QUEUE_FULL, REPLY_UNAVAILABLE, REPLY_TIMEOUT, REPLY_FULL}},
     {ROUTE_POST,
@@ -177,6 +196,15 @@ static const struct openapi_operation {
      "job",
      BODY_NONE,
      {{REPLY_OK, "Pictures", NAMED}},
+     {REPLY_NOT_FOUND, REPLY_CONFLICT, REPLY_GONE, REPLY_UNAVAILABLE}},
+    {ROUTE_GET,
+     "/v1/jobs/{id}/mask",
+     "getMask",
+     "jobs",
+     "What a job has filled: white in the answer.",
+     "job",
+     BODY_NONE,
+     {{REPLY_OK, "image/png", NAMED}},
      {REPLY_NOT_FOUND, REPLY_CONFLICT, REPLY_GONE, REPLY_UNAVAILABLE}},
     {ROUTE_GET,
      "/v1/jobs/{id}/faces/{n}",
@@ -465,7 +493,7 @@ static json_t *openapi_parameters(void)
 static json_t *openapi_fields(enum openapi_body body)
 {
     json_t *fields = json_object();
-    const bool detect = body == BODY_DETECT;
+    const bool detect = body == BODY_DETECT || body == BODY_DAMAGE;
     for (int i = 0; body == BODY_ESTIMATE && i < upload_size_count; i++)
         json_object_set_new(fields, upload_sizes[i].name, openapi_schema_size(&upload_sizes[i]));
     for (int i = 0; i < option_row_count; i++)
@@ -495,6 +523,9 @@ static json_t *openapi_form(enum openapi_body body, bool picture)
     json_t *fields = openapi_fields(body), *examples_of = openapi_examples(body, picture);
     if (picture)
         json_object_set_new(fields, "image", openapi_schema("binary", "the picture"));
+    if (picture && body != BODY_ESTIMATE)
+        json_object_set_new(fields, "mask",
+                            openapi_schema("binary", "a picture of the same size, white where to fill: see mask_mode"));
     json_t *schema = json_pack("{s:s, s:o, s:b}", "type", "object", "properties", fields, "additionalProperties", 0);
     if (picture && body != BODY_ESTIMATE)
         json_object_set_new(schema, "required", json_pack("[s]", "image"));

@@ -229,11 +229,23 @@ static const struct schema_member {
     {"Face", "used?", "number?", "how much of the restoration is in the result, 0 to 1; not in a detection"},
     {"Face", "change?", "number?", "how far the restoration moves from the picture, 0 to 1; not in a detection"},
 
-    {"ModelNames", "detector", "string?", "null: none was used"},
+    {"ModelNames", "detector?", "string?", "null: none was used"},
     {"ModelNames", "face?", "string?", NULL},
     {"ModelNames", "parser?", "string?", NULL},
     {"ModelNames", "background?", "string?", NULL},
+    {"ModelNames", "damage?", "string?", NULL},
 
+    {"DamageKind", "count", "integer", "defects that were found"},
+    {"DamageKind", "share", "number", "of the picture's pixels"},
+    {"DamageKinds", "thin", "DamageKind", "lines: scratches, hairs"},
+    {"DamageKinds", "crack", "DamageKind", "cracks and tears"},
+    {"DamageKinds", "dust", "DamageKind", "dust and spots"},
+    {"DamageKinds", "stain", "DamageKind", "stains and folds"},
+    {"Damage", "share", "number", "of the picture's pixels that are filled"},
+    {"Damage", "mask", "boolean", "some of it is from the mask that was sent"},
+    {"Damage", "kinds", "DamageKinds", "of what was found"},
+
+    {"NetworkTimes", "repair", "number", NULL},
     {"NetworkTimes", "detect", "number", NULL},
     {"NetworkTimes", "restore", "number", NULL},
     {"NetworkTimes", "parse", "number", NULL},
@@ -245,6 +257,7 @@ static const struct schema_member {
     {"Report", "models", "ModelNames", "null where a part was not used"},
     {"Report", "device", "string", NULL},
     {"Report", "precision", "=fp32|fp16", NULL},
+    {"Report", "damage", "Damage?", "what was repaired; null: nothing was looked for, and no mask was sent"},
     {"Report", "faces", "Face[]", "in the order of their ids"},
     {"Report", "timings_ms", "Timings", "wall times by stage"},
     {"Report", "network_ms", "NetworkTimes", "the part of them in which the networks worked"},
@@ -257,11 +270,18 @@ static const struct schema_member {
     {"Detection", "models", "ModelNames", NULL},
     {"Detection", "timings_ms", "Timings", NULL},
 
+    {"DamageReport", "width", "integer", "of the upright picture, in pixels"},
+    {"DamageReport", "height", "integer", NULL},
+    {"DamageReport", "damage", "Damage?", NULL},
+    {"DamageReport", "models", "ModelNames", NULL},
+    {"DamageReport", "timings_ms", "Timings", NULL},
+
     {"FaceLink", "id", "integer", "the face's"},
     {"FaceLink", "kind", "=restored|crop", NULL},
     {"FaceLink", "href", "string", NULL},
     {"JobLinks", "self", "string", NULL},
     {"JobLinks", "result?", "string", "when there is a picture"},
+    {"JobLinks", "mask?", "string", "when something was filled"},
     {"JobLinks", "faces?", "FaceLink[]", "with faces_out=true"},
 
     {"JobSummary", "id", "string", NULL},
@@ -290,6 +310,7 @@ static const struct schema_member {
     {"Job", "error", "Problem?", "of a job that has failed"},
     {"Job", "...", "Report?", NULL},
     {"Job", "...", "Detection?", NULL},
+    {"Job", "...", "DamageReport?", NULL},
 
     {"JobEventLinks", "self", "string", NULL},
     {"JobEvent", "id", "string", "the job's"},
@@ -461,7 +482,7 @@ static json_t *schema_timings(void)
 {
     json_t *object = schema_object();
     for (int stage = 0; stage < STAGE_COUNT; stage++)
-        schema_add(object, stage_name((enum stage)stage), openapi_schema("number", NULL), stage <= STAGE_DETECT);
+        schema_add(object, stage_name((enum stage)stage), openapi_schema("number", NULL), stage <= STAGE_REPAIR);
     schema_add(object, "total", openapi_schema("number", NULL), true);
     return object;
 }

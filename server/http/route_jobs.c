@@ -317,6 +317,8 @@ static void route_job_tail(const struct store_job *row, json_t *part, char tail[
     job_json_suffix(row, suffix);
     if (!strcmp(kind, "result"))
         snprintf(tail, JOB_JSON_TAIL_MAX, "%s", suffix);
+    else if (!strcmp(kind, "mask"))
+        snprintf(tail, JOB_JSON_TAIL_MAX, "mask");
     else if (!strcmp(kind, "crop"))
         snprintf(tail, JOB_JSON_TAIL_MAX, "%02d", number);
     else
@@ -390,7 +392,8 @@ static enum MHD_Result route_job_picture(struct request *request, const struct j
         result = route_jobs_fail(request, REPLY_CONFLICT, &err);
     } else if (!part) {
         error_set(&err, ERROR_NOT_FOUND,
-                  picture->face < 0 ? "this job makes no picture"
+                  picture->face < 0 ? strcmp(picture->kind, "mask") ? "this job makes no picture"
+                                                                    : "nothing was filled, so there is no mask"
                                     : "there is no such picture of a face; faces_out=true keeps them");
         result = route_jobs_fail(request, REPLY_NOT_FOUND, &err);
     } else {
@@ -404,6 +407,11 @@ static enum MHD_Result route_job_picture(struct request *request, const struct j
 enum MHD_Result route_job_result(struct request *request)
 {
     return route_job_picture(request, &(struct job_picture){.face = -1, .kind = "result"});
+}
+
+enum MHD_Result route_job_mask(struct request *request)
+{
+    return route_job_picture(request, &(struct job_picture){.face = -1, .kind = "mask"});
 }
 
 enum MHD_Result route_job_face(struct request *request)

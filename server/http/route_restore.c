@@ -174,6 +174,11 @@ enum MHD_Result route_detect_begin(struct request *request)
     return route_restore_check(request, true);
 }
 
+enum MHD_Result route_damage_begin(struct request *request)
+{
+    return route_restore_check(request, true);
+}
+
 /* The job has ended: libmicrohttpd calls route_restore_answer again. */
 static void route_restore_resume(struct job *job, void *context)
 {
@@ -242,8 +247,11 @@ static enum MHD_Result route_restore_submit(struct request *request)
     room_shrink(request, body.size);
     r->options = *upload_options(request->upload);
     r->limits = server_limits(server->config);
+    r->mask_bytes = upload_mask(request->upload);
     const bool async = route_jobs_wanted(request);
     r->detect_only = request->route->begin == route_detect_begin;
+    r->damage_only = request->route->begin == route_damage_begin;
+    r->encode_mask = async || route_restore_wants_both(router_header(request, MHD_HTTP_HEADER_ACCEPT));
     r->elsewhere = !reply_is_near(request);
     r->keep_faces = r->encode_faces = upload_faces_out(request->upload);
     const char *accept = router_header(request, MHD_HTTP_HEADER_ACCEPT);
@@ -321,8 +329,11 @@ static void route_restore_add_timing(struct MHD_Response *response, const struct
  * text. */
 static void route_restore_add_models(struct MHD_Response *response, const struct restoration *r)
 {
-    static const char *const keys[ROLE_COUNT] = {
-        [ROLE_DETECTOR] = "detector", [ROLE_FACE] = "face", [ROLE_PARSER] = "parser", [ROLE_UPSCALER] = "background"};
+    static const char *const keys[ROLE_COUNT] = {[ROLE_DETECTOR] = "detector",
+                                                 [ROLE_FACE] = "face",
+                                                 [ROLE_PARSER] = "parser",
+                                                 [ROLE_UPSCALER] = "background",
+                                                 [ROLE_DAMAGE] = "damage"};
     char text[ROLE_COUNT * (sizeof r->model_names[0] + 20)] = "";
     size_t n = 0;
     for (int role = 0; role < ROLE_COUNT; role++) {

@@ -12,11 +12,13 @@
 static const struct route routes[] = {
     {"/v1/restore", ROUTE_POST, route_restore_begin, route_restore_answer, ROUTE_GUARDED, NULL},
     {"/v1/detect", ROUTE_POST, route_detect_begin, route_restore_answer, ROUTE_GUARDED, NULL},
+    {"/v1/damage", ROUTE_POST, route_damage_begin, route_restore_answer, ROUTE_GUARDED, NULL},
     {"/v1/estimate", ROUTE_POST, route_estimate_begin, route_estimate_answer, ROUTE_GUARDED, NULL},
     {"/v1/jobs", ROUTE_GET, NULL, route_jobs, ROUTE_GUARDED, "limit state batch since after"},
     {"/v1/jobs/{id}", ROUTE_GET, NULL, route_job, ROUTE_GUARDED, ""},
     {"/v1/jobs/{id}", ROUTE_DELETE, NULL, route_job_delete, ROUTE_GUARDED, ""},
     {"/v1/jobs/{id}/result", ROUTE_GET, NULL, route_job_result, ROUTE_GUARDED, ""},
+    {"/v1/jobs/{id}/mask", ROUTE_GET, NULL, route_job_mask, ROUTE_GUARDED, ""},
     {"/v1/jobs/{id}/faces/{n}", ROUTE_GET, NULL, route_job_face, ROUTE_GUARDED, "kind"},
     {"/v1/jobs/{id}/events", ROUTE_GET, NULL, route_job_events, ROUTE_GUARDED, "last_event_id"},
     {"/v1/events", ROUTE_GET, NULL, route_events, ROUTE_GUARDED, "last_event_id"},

@@ -14,7 +14,8 @@
 #include "server/pipeline/pipeline.h"
 
 #define UPLOAD_OPTIONS 64
-#define UPLOAD_FIELDS_MAX 16384 /* bytes of an application/x-www-form-urlencoded body */
+#define UPLOAD_MASK_MAX ((size_t)4 << 20) /* bytes: a mask comes into memory */
+#define UPLOAD_FIELDS_MAX 16384           /* bytes of an application/x-www-form-urlencoded body */
 
 enum answer_field { ANSWER_ASYNC, ANSWER_BATCH, ANSWER_FACES_OUT, ANSWER_PRIORITY, ANSWER_FIELDS, ANSWER_NONE = -1 };
 const struct upload_row upload_answers[] = {
@@ -47,6 +48,8 @@ struct upload {
     size_t limit;
     uint64_t received;
     bool has_picture;
+    struct body mask; /* in memory; behind the picture in the end */
+    bool has_mask, in_mask;
     char file_name[256];
 
     /* the form field whose bytes are coming in; not in_field: they are the picture's */
@@ -76,6 +79,7 @@ void upload_destroy(struct upload **upload)
         return;
     multipart_destroy(&old->form);
     body_clear(&old->picture);
+    body_clear(&old->mask);
     free(old);
 }
 
@@ -165,7 +169,8 @@ static enum error_code upload_unknown(const struct upload *upload, const char *n
 {
     char known[500] = "", text[64];
     if (file)
-        return error_set(err, ERROR_INVALID, "%s: there is no such field; the picture goes in \"image\"",
+        return error_set(err, ERROR_INVALID,
+                         "%s: there is no such field; the picture goes in \"image\", a mask in \"mask\"",
                          upload_shown(name, text));
     for (int i = 0; i < option_row_count; i++) {
         size_t used = strlen(known);
@@ -272,7 +277,14 @@ static enum error_code upload_part_begin(void *context, const struct multipart_p
         strcasecmp(encoding, "7bit") != 0)
         return error_set(err, ERROR_INVALID, "%s: Content-Transfer-Encoding is not supported in a form",
                          upload_shown(name, text));
-    upload->in_field = strcmp(name, "image") != 0;
+    upload->in_mask = !upload->takes_size && strcmp(name, "mask") == 0;
+    upload->in_field = !upload->in_mask && strcmp(name, "image") != 0;
+    if (upload->in_mask) {
+        if (upload->has_mask)
+            return error_set(err, ERROR_INVALID, "mask: sent more than once; send one a request");
+        upload->has_mask = true;
+        return OK;
+    }
     if (!upload->in_field) {
         if (upload->has_picture)
             return error_set(err, ERROR_INVALID, "image: sent more than once; send one picture a request");
@@ -292,6 +304,10 @@ static enum error_code upload_part_begin(void *context, const struct multipart_p
 static enum error_code upload_part_data(void *context, const char *data, size_t size, struct error *err)
 {
     struct upload *upload = context;
+    if (upload->in_mask && size > UPLOAD_MASK_MAX - upload->mask.size)
+        return error_set(err, ERROR_TOO_LARGE, "mask: it is over the limit of 4 MiB; a PNG of one bit is small");
+    if (upload->in_mask)
+        return body_append(&upload->mask, data, size, err);
     if (!upload->in_field)
         return upload_append(upload, data, size, err);
     if (size >= sizeof upload->value - upload->value_size)
@@ -418,7 +434,15 @@ enum error_code upload_finish(struct upload *upload, struct error *err)
                          "image: there is no picture in the form; send it as the file part \"image\"");
     if (!upload->picture.size)
         return error_set(err, ERROR_INVALID, "image: the picture is empty");
-    return options_check(&upload->options, err);
+    if (upload->has_mask && !upload->mask.size)
+        return error_set(err, ERROR_INVALID, "mask: the picture is empty");
+    code = options_check(&upload->options, err);
+    return code ? code : body_append(&upload->picture, upload->mask.data, upload->mask.size, err);
+}
+
+size_t upload_mask(const struct upload *upload)
+{
+    return upload->mask.size;
 }
 
 struct options *upload_options(struct upload *upload)

@@ -91,6 +91,8 @@ bool upload_low(const struct upload *upload);              /* whether it may wai
 const char *upload_file_name(const struct upload *upload); /* the client's, unsafe; "" if none */
 uint64_t upload_received(const struct upload *upload);     /* bytes of the body so far */
 
+/* Bytes of the mask that came with the picture, which stands behind it in the body; 0: none. */
+size_t upload_mask(const struct upload *upload);
 /* Hands over the picture's file, which the caller clears. */
 void upload_take(struct upload *upload, struct body *out);
 

@@ -68,10 +68,15 @@ enum error_code body_read(struct body *body, struct restoration *r, body_reader 
     if (fd >= 0 && (code = file_map_descriptor(&map, fd, "a file of the spool", err)))
         return code;
     r->input = fd >= 0 ? map.data : body->data;
-    r->input_bytes = body->size;
+    if (r->mask_bytes > body->size) {
+        file_unmap(&map);
+        return error_set(err, ERROR_CORRUPT, "a picture and its mask cannot be told apart");
+    }
+    r->input_bytes = body->size - r->mask_bytes;
+    r->mask_input = r->mask_bytes ? r->input + r->input_bytes : NULL;
     r->input_file = fd + 1;
     code = reader(r, store, &local);
-    r->input = NULL;
+    r->input = r->mask_input = NULL;
     r->input_file = 0;
     if (file_changed(&map)) /* the disk failed: whatever was read, some of it were zeros */
         code = error_set(err, ERROR_IO, "a file of the spool could not be read");

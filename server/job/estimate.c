@@ -45,7 +45,8 @@ static double estimate_parameters(const struct model_entry *model)
  * file's size, as with the official networks. */
 static double estimate_gmacs(enum model_role role, const struct model_entry *model)
 {
-    static const double per_million[ROLE_COUNT] = {[ROLE_DETECTOR] = 4.5, [ROLE_FACE] = 3.5, [ROLE_PARSER] = 11};
+    static const double per_million[ROLE_COUNT] = {
+        [ROLE_DETECTOR] = 4.5, [ROLE_FACE] = 3.5, [ROLE_PARSER] = 11, [ROLE_DAMAGE] = 47};
     const double parameters = estimate_parameters(model);
     if (role == ROLE_UPSCALER)
         return parameters / 1e3 / (model->info.unshuffle * model->info.unshuffle);
@@ -92,7 +93,7 @@ static struct speed_term estimate_speed_term(const struct device_info *info, enu
 static struct speed_term estimate_network_term(struct speed_table *table, const struct estimate_request *request,
                                                enum model_role role, double amount)
 {
-    static const char *const kinds[ROLE_COUNT] = {"detect", "face", "parse", "background"};
+    static const char *const kinds[ROLE_COUNT] = {"detect", "face", "parse", "background", "damage"};
     const struct model_entry *model = request->models[role];
     struct speed_term speed = estimate_speed_term(request->device, request->precision), term = {.amount = amount};
     char device[24];
@@ -180,10 +181,12 @@ static void estimate_measure(struct speed_table *table, struct estimate_work *wo
     *work = (struct estimate_work){0};
     estimate_add(work, GROUP_DECODE,
                  estimate_host_term("decode", image_format_name(r->in_info.format), 0, megapixels, 0.02));
+    if (request->models[ROLE_DAMAGE])
+        estimate_add(work, GROUP_REPAIR, estimate_network_term(table, request, ROLE_DAMAGE, megapixels));
     if (request->models[ROLE_DETECTOR] && !r->options.aligned)
         estimate_add(work, GROUP_DETECT, estimate_network_term(table, request, ROLE_DETECTOR, estimate_detected(r)));
     estimate_add_faces(table, work, request, faces);
-    if (r->detect_only)
+    if (r->detect_only || r->damage_only)
         return;
     pipeline_size(r, &work->width, &work->height);
     if (r->options.aligned) {
@@ -275,7 +278,7 @@ static double estimate_share(int done, int total)
 double estimate_progress(const struct estimate *estimate, const struct restoration *r, double elapsed, double *left)
 {
     static const double unknown[GROUP_COUNT] = {
-        [GROUP_DETECT] = 1, [GROUP_FACES] = 2, [GROUP_BACKGROUND] = 6, [GROUP_ENCODE] = 1};
+        [GROUP_REPAIR] = 1, [GROUP_DETECT] = 1, [GROUP_FACES] = 2, [GROUP_BACKGROUND] = 6, [GROUP_ENCODE] = 1};
     const bool predicted = estimate->seconds > 0;
     const double *groups = predicted ? estimate->groups : unknown, guessed = predicted ? estimate->faces : 1;
     const unsigned entered = atomic_load(&r->entered);
@@ -284,10 +287,11 @@ double estimate_progress(const struct estimate *estimate, const struct restorati
                detected =
                    networks_over || ((entered >> STAGE_DETECT & 1) && atomic_load(&r->stage) != (int)STAGE_DETECT);
     double done[GROUP_COUNT] = {0}, whole = 0, over = 0;
+    done[GROUP_REPAIR] = networks_over || entered >> STAGE_DETECT & 1;
     done[GROUP_DETECT] = detected;
     done[GROUP_FACES] = done[GROUP_PARSE] = estimate_share(atomic_load(&r->faces_done), faces);
     done[GROUP_BACKGROUND] = estimate_share(atomic_load(&r->tiles_done), atomic_load(&r->tiles_total));
-    for (int group = GROUP_DETECT; group < GROUP_COUNT; group++) { /* it was decoded before it began there */
+    for (int group = GROUP_REPAIR; group < GROUP_COUNT; group++) { /* it was decoded before it began there */
         const bool by_face = group == GROUP_FACES || group == GROUP_PARSE;
         const double weight = groups[group] * (by_face && detected && guessed > 0 ? faces / guessed : 1);
         whole += weight;
@@ -349,7 +353,8 @@ static void estimate_learn_groups(struct speed_table *table, struct estimate_wor
 static void estimate_learn_largest(struct speed_table *table, const struct estimate_request *request,
                                    const struct estimate_work *work)
 {
-    static const enum model_role roles[] = {[GROUP_DETECT] = ROLE_DETECTOR,
+    static const enum model_role roles[] = {[GROUP_REPAIR] = ROLE_DAMAGE,
+                                            [GROUP_DETECT] = ROLE_DETECTOR,
                                             [GROUP_FACES] = ROLE_FACE,
                                             [GROUP_PARSE] = ROLE_PARSER,
                                             [GROUP_BACKGROUND] = ROLE_UPSCALER};
@@ -371,7 +376,8 @@ void estimate_learn(struct speed_table *table, const struct estimate_request *re
     static const struct {
         enum estimate_group group;
         enum stage first, last;
-    } stages[] = {{GROUP_DETECT, STAGE_DETECT, STAGE_DETECT},
+    } stages[] = {{GROUP_REPAIR, STAGE_REPAIR, STAGE_REPAIR},
+                  {GROUP_DETECT, STAGE_DETECT, STAGE_DETECT},
                   {GROUP_FACES, STAGE_ALIGN, STAGE_RESTORE},
                   {GROUP_PARSE, STAGE_PARSE, STAGE_PARSE},
                   {GROUP_BACKGROUND, STAGE_BACKGROUND, STAGE_BACKGROUND}};
@@ -382,12 +388,12 @@ void estimate_learn(struct speed_table *table, const struct estimate_request *re
     estimate_measure(table, &work, request, request->faces);
     estimate_learn_groups(table, &work, GROUP_DECODE, GROUP_DECODE, estimate_spent(r, STAGE_DECODE, STAGE_DECODE));
     if (request->device->asynchronous)
-        estimate_learn_groups(table, &work, GROUP_DETECT, GROUP_BACKGROUND,
-                              estimate_spent(r, STAGE_DETECT, STAGE_BACKGROUND));
+        estimate_learn_groups(table, &work, GROUP_REPAIR, GROUP_BACKGROUND,
+                              estimate_spent(r, STAGE_REPAIR, STAGE_BACKGROUND));
     for (size_t i = 0; i < sizeof stages / sizeof *stages && !request->device->asynchronous; i++)
         estimate_learn_groups(table, &work, stages[i].group, stages[i].group,
                               estimate_spent(r, stages[i].first, stages[i].last));
-    if (!r->detect_only)
+    if (!r->detect_only && !r->damage_only)
         estimate_learn_groups(table, &work, GROUP_ENCODE, GROUP_ENCODE, estimate_spent(r, STAGE_PASTE, STAGE_ENCODE));
     estimate_learn_largest(table, request, &work);
 }

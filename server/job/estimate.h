@@ -12,6 +12,7 @@
  * at once, all of them are one group. */
 enum estimate_group {
     GROUP_DECODE,
+    GROUP_REPAIR,
     GROUP_DETECT,
     GROUP_FACES,
     GROUP_PARSE,

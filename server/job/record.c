@@ -19,7 +19,8 @@ char *record_options(const struct restoration *r)
     json_t *weights = json_array();
     for (int i = 0; i < IMAGE_FORMAT_COUNT; i++)
         json_array_append_new(weights, json_integer(r->format_weight[i]));
-    return record_text(json_pack("{s:b, s:b, s:b, s:o, s:o}", "detect", r->detect_only, "faces_out", r->keep_faces,
+    return record_text(json_pack("{s:b, s:b, s:b, s:I, s:b, s:o, s:o}", "detect", r->detect_only, "damage",
+                                 r->damage_only, "faces_out", r->keep_faces, "mask_bytes", (json_int_t)r->mask_bytes,
                                  "elsewhere", r->elsewhere, "weights", weights, "options",
                                  restoration_options(&r->options)));
 }
@@ -49,13 +50,15 @@ static enum error_code record_set_options(struct restoration *r, json_t *options
 enum error_code record_restoration(const char *text, const struct limits *limits, struct restoration **out,
                                    struct error *err)
 {
-    int detect = 0, faces_out = 0, elsewhere = 0;
+    int detect = 0, damage = 0, faces_out = 0, elsewhere = 0;
+    json_int_t mask_bytes = 0;
     json_t *weights = NULL, *options = NULL, *json = text ? json_loads(text, 0, NULL) : NULL;
     struct restoration *r = NULL;
     *out = NULL;
     enum error_code code = restoration_create(&r, err);
-    if (!code && (!json || json_unpack(json, "{s:b, s:b, s:b, s:o, s:o}", "detect", &detect, "faces_out", &faces_out,
-                                       "elsewhere", &elsewhere, "weights", &weights, "options", &options)))
+    if (!code && (!json || json_unpack(json, "{s:b, s?b, s:b, s?I, s:b, s:o, s:o}", "detect", &detect, "damage",
+                                       &damage, "faces_out", &faces_out, "mask_bytes", &mask_bytes, "elsewhere",
+                                       &elsewhere, "weights", &weights, "options", &options)))
         code = error_set(err, ERROR_CORRUPT, "what the job asks for cannot be read");
     if (!code)
         code = record_set_options(r, options, err);
@@ -66,6 +69,9 @@ enum error_code record_restoration(const char *text, const struct limits *limits
     }
     r->limits = *limits;
     r->detect_only = detect;
+    r->damage_only = damage;
+    r->mask_bytes = mask_bytes > 0 ? (size_t)mask_bytes : 0;
+    r->encode_mask = true;
     r->keep_faces = r->encode_faces = faces_out;
     r->elsewhere = elsewhere;
     for (int i = 0; i < IMAGE_FORMAT_COUNT; i++)
@@ -131,6 +137,8 @@ enum error_code record_output(const struct job *job, struct spool_file *file, ch
     if (r->output)
         code = record_add(&out, "result", NULL, 0, codec_media_type(r->output_format),
                           codec_extension(r->output_format), r->output, r->output_bytes, job->etag, err);
+    if (r->mask_file.bytes && !code)
+        code = record_add(&out, "mask", NULL, 0, "image/png", "png", r->mask_file.bytes, r->mask_file.size, NULL, err);
     for (int i = 0, number = 0; i < r->face_count && !code; i++) {
         const struct face *face = &r->faces[i];
         if (!face->crop_file.bytes)

@@ -40,6 +40,41 @@ static enum decoder_fault decode_fault(void)
     return faults[fault_decode()];
 }
 
+/* Reads the mask that was sent: gray in the end, as large as the picture. */
+static enum error_code decode_mask(struct step *step, struct error *err)
+{
+    struct restoration *r = step->r;
+    struct image *mask = NULL;
+    struct codec_damage damage;
+    struct error local = ERROR_INIT;
+    bool died;
+    const struct decoder_job job = {.bytes = r->mask_input,
+                                    .size = r->mask_bytes,
+                                    .fd = -1,
+                                    .page = 1,
+                                    .max_pixels = r->limits.input_pixels,
+                                    .check = decode_check,
+                                    .context = step};
+    enum error_code code = decoder_decode(&job, &mask, NULL, &damage, &died, &local);
+    if (code != OK)
+        return error_set(err, code, "mask: %s", local.text);
+    if (mask->width != r->picture->width || mask->height != r->picture->height)
+        code = error_set(err, ERROR_INVALID, "mask: it has %d × %d pixels, but the picture %d × %d", mask->width,
+                         mask->height, r->picture->width, r->picture->height);
+    if (code == OK)
+        code = image_reduce(mask, false, err);
+    image_destroy(&r->mask);
+    if (code == OK)
+        code = image_create(&r->mask, mask->width, mask->height, 1, 8, false, err);
+    const size_t pixels = (size_t)mask->width * (size_t)mask->height;
+    for (size_t i = 0; i < pixels && code == OK; i++) {
+        const uint8_t *p = (const uint8_t *)mask->pixels + 3 * i;
+        ((uint8_t *)r->mask->pixels)[i] = (uint8_t)((p[0] + p[1] + p[2]) / 3);
+    }
+    image_destroy(&mask);
+    return code;
+}
+
 /* Reads the picture upright. The networks take RGB; compat drops the alpha plane as the reference does. */
 enum error_code decode_step(struct step *step, struct error *err)
 {
@@ -80,5 +115,5 @@ enum error_code decode_step(struct step *step, struct error *err)
     for (unsigned bit = 0; code == OK && bit < IMAGE_NOTE_COUNT; bit++)
         if (r->picture->notes & (1u << bit))
             restoration_note(r, "%s", image_note_text(1u << bit));
-    return code;
+    return code == OK && r->mask_bytes ? decode_mask(step, err) : code;
 }

@@ -33,6 +33,28 @@ static enum error_code encode_faces(struct step *step, struct error *err)
     return code;
 }
 
+static enum error_code encode_mask(struct restoration *r, struct error *err)
+{
+    enum error_code code = encode_face(r->mask, r->options.png_level, &r->mask_file, err);
+    image_destroy(&r->mask);
+    return code;
+}
+
+/* The mask alone. */
+static enum error_code encode_damage(struct restoration *r, struct error *err)
+{
+    r->out_info.width = r->mask->width;
+    r->out_info.height = r->mask->height;
+    r->out_info.bits = 8;
+    r->out_info.channels = 1;
+    r->out_info.format = IMAGE_PNG;
+    enum error_code code = encode_mask(r, err);
+    r->output = r->mask_file.bytes;
+    r->output_bytes = r->out_info.bytes = r->mask_file.size;
+    r->mask_file = (struct face_file){0};
+    return code;
+}
+
 /* Writes the result in the format that was asked for, with the input's metadata. */
 enum error_code encode_step(struct step *step, struct error *err)
 {
@@ -40,6 +62,10 @@ enum error_code encode_step(struct step *step, struct error *err)
     struct codec_options options = {
         .quality = r->options.quality, .png_level = r->options.png_level, .lossless = r->options.lossless};
     struct codec_output output = {0};
+    free(r->mask_file.bytes);
+    r->mask_file = (struct face_file){0};
+    if (r->damage_only)
+        return encode_damage(r, err);
     enum error_code code = image_copy_metadata(r->result, r->picture, err);
     if (code == OK)
         code = codec_encode(r->result, r->output_format, options, &output, err);
@@ -57,5 +83,7 @@ enum error_code encode_step(struct step *step, struct error *err)
     r->out_info.channels = r->result->channels + (r->result->alpha && r->output_format != IMAGE_JPEG);
     r->out_info.format = r->output_format;
     r->out_info.bytes = output.size;
-    return r->encode_faces ? encode_faces(step, err) : OK;
+    if (r->encode_mask && r->mask && r->damage.share > 0)
+        code = encode_mask(r, err);
+    return code == OK && r->encode_faces ? encode_faces(step, err) : code;
 }

@@ -55,13 +55,29 @@ const struct option_row option_rows[] = {
     {"profile", "enum", "keep", "keep or srgb", "colours of the result: those of the picture's colour profile, or sRGB",
      false},
     {"page", "integer", "1", "1 to 9999", "which picture of a file that has several pages or frames", true},
+    {"repair", "enum", "auto", "auto, true or false",
+     "fill scratches, cracks, dust and stains: where the detector is sure (auto), all that it finds (true), or none "
+     "(false; compat: always)",
+     true},
+    {"repair_strength", "number", "1", "0 to 1", "how much of each repaired pixel is used", true},
+    {"mask_mode", "enum", "replace", "replace, add or remove",
+     "what the white of a mask that is sent does: it is filled in place of what is found (replace), as well (add), or "
+     "is left alone (remove)",
+     true},
+    {"damage_detector", "string", "", "starter, the name of a damage detector that is installed, or none",
+     "the network that finds damage; empty: the best one installed", true},
 };
 const int option_row_count = sizeof option_rows / sizeof option_rows[0];
 
 void options_init(struct options *options)
 {
-    *options = (struct options){
-        .upscale = 2, .bg_tile = -1, .weight = -1, .quality = 95, .png_level = CODEC_PNG_LEVEL, .page = 1};
+    *options = (struct options){.upscale = 2,
+                                .bg_tile = -1,
+                                .weight = -1,
+                                .quality = 95,
+                                .png_level = CODEC_PNG_LEVEL,
+                                .page = 1,
+                                .repair_strength = 1};
     snprintf(options->device, sizeof options->device, "auto");
 }
 
@@ -187,7 +203,7 @@ enum option_kind {
     KIND_INTEGER,
     KIND_BOOLEAN,
     KIND_CHOICE, /* an enum, index into choices */
-    KIND_PARSE,
+    KIND_AUTO,   /* an enum: auto, true or false */
     KIND_TILE,
     KIND_WEIGHT, /* a number, or auto */
     KIND_SEED,
@@ -195,9 +211,10 @@ enum option_kind {
 };
 
 static const char *const options_formats[] = {"auto", "png", "jpg", "webp", "tiff", "avif", "jxl", NULL};
-static const char *const options_parses[] = {"auto", "true", "false", NULL};
+static const char *const options_autos[] = {"auto", "true", "false", NULL};
 static const char *const options_damages[] = {"refuse", "accept", NULL};
 static const char *const options_profiles[] = {"keep", "srgb", NULL};
+static const char *const options_mask_modes[] = {"replace", "add", "remove", NULL};
 static const char *const options_precisions[] = {"auto", "fp32", "fp16", NULL};
 
 #define AT(field) offsetof(struct options, field)
@@ -217,7 +234,7 @@ static const struct option_field {
     {KIND_NAME, AT(suffix), 0, 0, NULL},
     {KIND_WEIGHT, AT(weight), 0, 1, NULL},
     {KIND_SEED, AT(seed), 0, 0, NULL},
-    {KIND_PARSE, AT(parse), 0, 0, options_parses},
+    {KIND_AUTO, AT(parse), 0, 0, options_autos},
     {KIND_FACES, AT(faces), 0, 0, NULL},
     {KIND_NAME, AT(detector), 0, 0, NULL},
     {KIND_DEVICE, AT(device), 0, 0, NULL},
@@ -229,6 +246,10 @@ static const struct option_field {
     {KIND_CHOICE, AT(damaged), 0, 0, options_damages},
     {KIND_CHOICE, AT(profile), 0, 0, options_profiles},
     {KIND_INTEGER, AT(page), 1, CODEC_PAGES, NULL},
+    {KIND_AUTO, AT(repair), 0, 0, options_autos},
+    {KIND_NUMBER, AT(repair_strength), 0, 1, NULL},
+    {KIND_CHOICE, AT(mask_mode), 0, 0, options_mask_modes},
+    {KIND_NAME, AT(damage_detector), 0, 0, NULL},
 };
 #undef AT
 _Static_assert(sizeof option_fields / sizeof option_fields[0] == sizeof option_rows / sizeof option_rows[0],
@@ -250,13 +271,10 @@ static bool options_assign(struct options *o, const struct option_field *field, 
         return options_integer(value, low, high, at);
     case KIND_BOOLEAN:
         return options_boolean(value, at);
-    case KIND_PARSE: /* any boolean, or auto */
-        if (options_boolean(value, &flag)) {
-            o->parse = flag ? PARSE_TRUE : PARSE_FALSE;
-            return true;
-        }
-        o->parse = PARSE_AUTO;
-        return strcmp(value, "auto") == 0;
+    case KIND_AUTO: /* any boolean, or auto */
+        if (options_boolean(value, &flag))
+            value = flag ? "true" : "false";
+        __attribute__((fallthrough));
     case KIND_CHOICE:
         if (field->choices == options_formats && strcmp(value, "jpeg") == 0)
             value = "jpg";
@@ -303,7 +321,7 @@ enum error_code options_set(struct options *options, const char *name, const cha
     char shown[64];
     const struct option_row *row = options_find(name);
     if (!row) {
-        char list[400] = "";
+        char list[480] = "";
         for (int i = 0; i < option_row_count; i++)
             snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", i ? ", " : "", option_rows[i].name);
         options_shown(shown, name);
@@ -392,7 +410,7 @@ void options_text(const struct options *o, const char *name, char *out, int out_
     const struct option_field *field = &option_fields[row - option_rows];
     const void *at = (const char *)o + field->offset;
     int integer = 0;
-    if (field->kind == KIND_INTEGER || field->kind == KIND_CHOICE || field->kind == KIND_PARSE ||
+    if (field->kind == KIND_INTEGER || field->kind == KIND_CHOICE || field->kind == KIND_AUTO ||
         field->kind == KIND_TILE)
         memcpy(&integer, at, sizeof integer);
     switch (field->kind) {
@@ -410,7 +428,7 @@ void options_text(const struct options *o, const char *name, char *out, int out_
         snprintf(out, size, "%s", *(const bool *)at ? "true" : "false");
         break;
     case KIND_CHOICE:
-    case KIND_PARSE:
+    case KIND_AUTO:
         snprintf(out, size, "%s", field->choices[integer]);
         break;
     case KIND_TILE:

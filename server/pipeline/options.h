@@ -15,6 +15,8 @@
 
 enum option_format { FORMAT_AUTO, FORMAT_PNG, FORMAT_JPEG, FORMAT_WEBP, FORMAT_TIFF, FORMAT_AVIF, FORMAT_JXL };
 enum option_parse { PARSE_AUTO, PARSE_TRUE, PARSE_FALSE };
+enum option_repair { REPAIR_AUTO, REPAIR_TRUE, REPAIR_FALSE };
+enum option_mask_mode { MASK_REPLACE, MASK_ADD, MASK_REMOVE };
 enum option_damaged { DAMAGED_REFUSE, DAMAGED_ACCEPT };
 enum option_profile { PROFILE_KEEP, PROFILE_SRGB };
 enum option_faces { FACES_ALL, FACES_NONE, FACES_LISTED };
@@ -42,6 +44,10 @@ struct options {
     int quality;   /* 1..100 */
     int png_level; /* 0..9 */
     int page;      /* 1..CODEC_PAGES: which picture of the file */
+    enum option_repair repair;
+    double repair_strength; /* 0..1 */
+    enum option_mask_mode mask_mode;
+    char damage_detector[OPTION_NAME_MAX]; /* "": the default; resolved: "none" where none is used */
 };
 
 struct option_row {

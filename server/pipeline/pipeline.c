@@ -12,6 +12,7 @@
 #include "server/pipeline/background.h"
 #include "server/pipeline/deep.h"
 #include "server/pipeline/paste.h"
+#include "server/pipeline/repair.h"
 
 /* The steps of a picture in order: those from DETECT to BACKGROUND need the device. */
 static const struct pipeline_stage {
@@ -20,17 +21,23 @@ static const struct pipeline_stage {
     bool detection; /* part of a detect_only run */
     bool faces;     /* runs with its neighbours that have this set, for a few faces at a time (STEP_GROUP) */
 } pipeline_stages[] = {
-    {STAGE_DECODE, decode_step, true, false},   {STAGE_BACKGROUND, background_begin, false, false},
-    {STAGE_DETECT, detect_step, true, false},   {STAGE_ALIGN, align_step, false, true},
-    {STAGE_RESTORE, restore_step, false, true}, {STAGE_PARSE, parse_step, false, true},
-    {STAGE_PARSE, paste_layers, false, true},   {STAGE_BACKGROUND, background_step, false, false},
-    {STAGE_PASTE, paste_step, false, false},    {STAGE_ENCODE, encode_step, false, false},
+    {STAGE_DECODE, decode_step, true, false},
+    {STAGE_REPAIR, repair_step, true, false},
+    {STAGE_BACKGROUND, background_begin, false, false},
+    {STAGE_DETECT, detect_step, true, false},
+    {STAGE_ALIGN, align_step, false, true},
+    {STAGE_RESTORE, restore_step, false, true},
+    {STAGE_PARSE, parse_step, false, true},
+    {STAGE_PARSE, paste_layers, false, true},
+    {STAGE_BACKGROUND, background_step, false, false},
+    {STAGE_PASTE, paste_step, false, false},
+    {STAGE_ENCODE, encode_step, false, false},
 };
 
 const char *stage_name(enum stage stage)
 {
-    static const char *const names[] = {"queue", "decode",     "detect", "align", "restore",
-                                        "parse", "background", "paste",  "encode"};
+    static const char *const names[] = {"queue",   "decode", "repair",     "detect", "align",
+                                        "restore", "parse",  "background", "paste",  "encode"};
     return (unsigned)stage < STAGE_COUNT ? names[stage] : "done";
 }
 
@@ -80,13 +87,15 @@ void restoration_drop_pictures(struct restoration *r)
     restoration_free_results(r);
     image_destroy(&r->picture);
     deep_destroy(&r->deep);
+    image_destroy(&r->mask);
+    r->repaired = false;
     free(r->step);
     r->step = NULL;
 }
 
 size_t restoration_files(const struct restoration *r)
 {
-    size_t bytes = r->output_bytes;
+    size_t bytes = r->output_bytes + r->mask_file.size;
     for (int i = 0; i < r->face_count; i++)
         bytes += r->faces[i].crop_file.size + r->faces[i].restoration_file.size;
     return bytes;
@@ -100,6 +109,7 @@ void restoration_destroy(struct restoration **restoration)
     restoration_free_faces(r);
     restoration_drop_pictures(r);
     free(r->output);
+    free(r->mask_file.bytes);
     free(r);
     *restoration = NULL;
 }
@@ -142,6 +152,15 @@ static enum error_code pipeline_models(const struct restoration *r, const struct
     memset(model, 0, sizeof model[0] * ROLE_COUNT);
     enum error_code code = OK;
     bool faces = strcmp(o->version, "none") != 0 && o->faces != FACES_NONE;
+    const bool finds = !o->compat && o->repair != REPAIR_FALSE && !(r->mask_bytes && o->mask_mode == MASK_REPLACE);
+    if ((finds && o->repair_strength > 0) || r->damage_only)
+        code = model_store_resolve(store, ROLE_DAMAGE, o->damage_detector, &model[ROLE_DAMAGE], err);
+    if (code == OK && r->damage_only && strcmp(o->damage_detector, "none") == 0)
+        return error_set(err, ERROR_INVALID, "damage_detector: none finds nothing");
+    if (code == OK && r->damage_only && !model[ROLE_DAMAGE]) /* else says what is missing */
+        return model_store_resolve(store, ROLE_DAMAGE, "starter", &model[ROLE_DAMAGE], err);
+    if (code != OK || r->damage_only)
+        return code;
     if (r->detect_only)
         return model_store_resolve(store, ROLE_DETECTOR, o->detector, &model[ROLE_DETECTOR], err);
     if (o->faces == FACES_NONE && (*o->detector || !pipeline_without_faces(r, store))) {
@@ -183,6 +202,8 @@ static void pipeline_name_models(struct restoration *r, const struct model_entry
     snprintf(o->version, sizeof o->version, "%s", model[ROLE_FACE] ? r->model_names[ROLE_FACE] : "none");
     snprintf(o->bg_upsampler, sizeof o->bg_upsampler, "%s",
              model[ROLE_UPSCALER] ? r->model_names[ROLE_UPSCALER] : "none");
+    snprintf(o->damage_detector, sizeof o->damage_detector, "%s",
+             model[ROLE_DAMAGE] ? r->model_names[ROLE_DAMAGE] : "none");
     if (model[ROLE_DETECTOR])
         snprintf(o->detector, sizeof o->detector, "%s", r->model_names[ROLE_DETECTOR]);
     if (o->compat && o->bg_tile < 0)
@@ -227,7 +248,7 @@ enum error_code pipeline_check_size(struct restoration *r, const struct model_st
     enum error_code code = options_check(&r->options, err);
     if (code != OK)
         return code;
-    r->output_format = pipeline_format(r, r->in_info.format);
+    r->output_format = r->damage_only ? IMAGE_PNG : pipeline_format(r, r->in_info.format);
     uint64_t pixels = (uint64_t)input_width * (uint64_t)input_height;
     if (r->limits.input_pixels && pixels > r->limits.input_pixels)
         return error_set(err, ERROR_TOO_LARGE, "the picture has %d × %d = %.1f megapixels; at most %.1f are taken",
@@ -235,7 +256,7 @@ enum error_code pipeline_check_size(struct restoration *r, const struct model_st
     if (input_width > PIPELINE_SIDE || input_height > PIPELINE_SIDE)
         return error_set(err, ERROR_TOO_LARGE, "the picture has %d × %d pixels; at most %d a side are taken",
                          input_width, input_height, PIPELINE_SIDE);
-    if (!r->detect_only && !r->options.aligned) {
+    if (!r->detect_only && !r->damage_only && !r->options.aligned) {
         int width, height, longest = codec_max_side(r->output_format);
         longest = longest < PIPELINE_SIDE ? longest : PIPELINE_SIDE;
         pipeline_size(r, &width, &height);
@@ -259,6 +280,8 @@ enum error_code pipeline_check(struct restoration *r, const struct model_store *
     struct codec_info info;
     const struct model_entry *model[ROLE_COUNT];
     enum error_code code = options_check(&r->options, err);
+    if (code == OK && r->mask_bytes && r->options.compat)
+        return error_set(err, ERROR_INVALID, "mask: compat repairs nothing, so there is nothing to do with a mask");
     if (code == OK)
         code = codec_probe_page(r->input, r->input_bytes, r->options.page, &info, err);
     if (code != OK)
@@ -280,7 +303,7 @@ static void pipeline_note_starters(struct step *step)
         [ROLE_DETECTOR] = "detector", [ROLE_FACE] = "face", [ROLE_PARSER] = "parser", [ROLE_UPSCALER] = "background"};
     char list[64] = "";
     for (int role = 0; role < ROLE_COUNT; role++)
-        if (step->model[role] && step->model[role]->starter)
+        if (names[role] && step->model[role] && step->model[role]->starter) /* there are no others that find damage */
             snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", *list ? ", " : "", names[role]);
     if (*list)
         restoration_note(step->r, "small starter models were used (%s); the official ones restore better%s", list,
@@ -322,7 +345,9 @@ static enum error_code pipeline_steps(struct step *step, enum stage first, enum 
     int count = (int)(sizeof pipeline_stages / sizeof pipeline_stages[0]);
     for (int i = 0; i < count && code == OK; i++) {
         const struct pipeline_stage *stage = &pipeline_stages[i];
-        if (stage->stage < first || stage->stage > last || (r->detect_only && !stage->detection))
+        if (stage->stage < first || stage->stage > last || (r->detect_only && !stage->detection) ||
+            (r->damage_only && stage->stage != STAGE_DECODE && stage->stage != STAGE_REPAIR &&
+             stage->stage != STAGE_ENCODE))
             continue;
         step_enter(step, stage->stage);
         code = step_check(step, err);
@@ -365,7 +390,7 @@ static enum error_code pipeline_attach(struct restoration *r, struct worker_cont
     struct step *step = r->step;
     const bool wants_upscaler = strcmp(r->options.bg_upsampler, "none") != 0;
     restoration_free_faces(r); /* of an attempt before */
-    memset(r->stage_ms + STAGE_DETECT, 0, sizeof r->stage_ms[0] * (STAGE_PASTE - STAGE_DETECT));
+    memset(r->stage_ms + STAGE_REPAIR, 0, sizeof r->stage_ms[0] * (STAGE_PASTE - STAGE_REPAIR));
     memset(r->network_ms, 0, sizeof r->network_ms);
     memset(r->making_ms, 0, sizeof r->making_ms);
     atomic_store(&r->entered, 0);
@@ -393,7 +418,7 @@ enum error_code pipeline_compute(struct restoration *r, struct worker_context *c
         code = pipeline_attach(r, context, err);
     }
     if (code == OK)
-        code = pipeline_steps(step, STAGE_DETECT, STAGE_BACKGROUND, err);
+        code = pipeline_steps(step, STAGE_REPAIR, STAGE_BACKGROUND, err);
     background_end(step);
     step_attach(step, NULL); /* somebody else has the device now */
     return code;
@@ -403,8 +428,12 @@ void pipeline_ahead(struct restoration *r, struct worker_context *context)
 {
     struct error err = ERROR_INIT;
     struct step *step = r->step;
-    if (r->detect_only || context->ahead || pipeline_attach(r, context, &err) != OK)
+    if (r->detect_only || r->damage_only || context->ahead || pipeline_attach(r, context, &err) != OK)
         return;
+    if (repair_wanted(step)) { /* the background is that of the repaired picture */
+        step_attach(step, NULL);
+        return;
+    }
     step_enter(step, STAGE_BACKGROUND);
     context->ahead = r;
     if (step_check(step, &err) != OK || background_begin(step, &err) != OK)

@@ -1,6 +1,6 @@
-/* One restoration from bytes to bytes: decode, detect, align, restore, background, paste, encode, one file a step.
- * pipeline.c holds the ordered array of steps.
- * Thread-safety: a struct restoration belongs to one thread at a time; its progress fields may be read by others. */
+/* One restoration from bytes to bytes: decode, repair, detect, align, restore, background, paste, encode, one file a
+ * step. pipeline.c holds the ordered array of steps. Thread-safety: a struct restoration belongs to one thread at a
+ * time; its progress fields may be read by others. */
 #ifndef SERVER_PIPELINE_PIPELINE_H
 #define SERVER_PIPELINE_PIPELINE_H
 
@@ -13,6 +13,7 @@
 enum stage {
     STAGE_QUEUE, /* waiting, including for the device; the job's owner adds what came before */
     STAGE_DECODE,
+    STAGE_REPAIR,
     STAGE_DETECT,
     STAGE_ALIGN,
     STAGE_RESTORE,
@@ -60,10 +61,14 @@ struct restoration {
     struct limits limits;
     const uint8_t *input; /* the file's bytes, borrowed */
     size_t input_bytes;
-    int input_file;    /* the descriptor, plus 1, of a file that begins with these bytes; 0: none */
+    int input_file;            /* the descriptor, plus 1, of a file that begins with these bytes; 0: none */
+    const uint8_t *mask_input; /* a picture that says what is to be filled, borrowed as `input` is; NULL: none */
+    size_t mask_bytes;
     bool detect_only;  /* stop after detection (no output) */
+    bool damage_only;  /* the output is the mask of what would be repaired */
     bool keep_faces;   /* keep crops and restored faces */
     bool encode_faces; /* and turn them into files, freeing the pictures */
+    bool encode_mask;  /* turn the mask into a file if anything was filled */
     bool elsewhere;    /* its owner cannot run commands here: the notes name none */
     /* Indexed by enum image_format: how much the owner prefers each when the options leave the format open; higher is
      * better. The input's own format is taken unless another one is higher. */
@@ -84,10 +89,20 @@ struct restoration {
     /* results */
     struct step *step;     /* the steps' own, passed between them */
     bool decoded;          /* the picture could be read */
-    struct image *picture; /* decoded, oriented, 8-bit RGB */
+    struct image *picture; /* decoded, oriented, repaired, 8-bit RGB */
     struct deep *deep;     /* what it has beyond that, or NULL: see deep.h */
-    struct image *result;  /* before encoding; with options.aligned: the restored face */
-    uint8_t *output;       /* encoded; free() */
+    struct image *mask;    /* 8-bit gray: at first the one that was sent, then what was filled: white; or NULL */
+    bool repaired;         /* the picture and the next are as the step left them */
+    struct {
+        bool looked;    /* a detector has looked */
+        double share;   /* of the picture that was filled */
+        int defects[4]; /* that were found, by kind: thin, crack, dust, stain; and their shares */
+        double shares[4];
+        bool given; /* some of it is from the mask that was sent */
+    } damage;
+    struct face_file mask_file; /* the mask as a PNG; NULL: nothing was filled */
+    struct image *result;       /* before encoding; with options.aligned: the restored face */
+    uint8_t *output;            /* encoded; free() */
     size_t output_bytes;
     enum image_format output_format;
     struct {

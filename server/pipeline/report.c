@@ -11,6 +11,12 @@ static json_t *report_real(double value)
     return json_real(round(value * 1000) / 1000);
 }
 
+/* Of a picture's pixels. */
+static json_t *report_share(double value)
+{
+    return json_real(round(value * 1e6) / 1e6);
+}
+
 static json_t *report_name(const char *name)
 {
     return *name ? json_string(name) : json_null();
@@ -50,8 +56,9 @@ static json_t *report_timings(const struct restoration *r)
 {
     json_t *timings = json_object();
     for (int stage = 0; stage < STAGE_COUNT; stage++) {
-        if (r->detect_only && stage > STAGE_DETECT)
-            break;
+        if ((r->detect_only && stage > STAGE_DETECT) ||
+            (r->damage_only && stage > STAGE_REPAIR && stage != STAGE_ENCODE))
+            continue;
         json_object_set_new(timings, stage_name((enum stage)stage), report_real(r->stage_ms[stage]));
     }
     json_object_set_new(timings, "total", report_real(r->total_ms));
@@ -62,7 +69,7 @@ static json_t *report_timings(const struct restoration *r)
 static json_t *report_network_times(const struct restoration *r)
 {
     json_t *times = json_object();
-    static const enum stage stages[] = {STAGE_DETECT, STAGE_RESTORE, STAGE_PARSE, STAGE_BACKGROUND};
+    static const enum stage stages[] = {STAGE_REPAIR, STAGE_DETECT, STAGE_RESTORE, STAGE_PARSE, STAGE_BACKGROUND};
     for (size_t i = 0; i < sizeof stages / sizeof stages[0]; i++)
         json_object_set_new(times, stage_name(stages[i]), report_real(r->network_ms[stages[i]]));
     return times;
@@ -80,7 +87,9 @@ json_t *restoration_options(const struct options *options)
         if (strcmp(row->type, "boolean") == 0) {
             value = json_boolean(strcmp(text, "true") == 0);
         } else if (strcmp(row->type, "number") == 0 && strcmp(text, "auto") != 0) {
-            value = json_real(strcmp(row->name, "upscale") == 0 ? options->upscale : options->weight);
+            value = json_real(strcmp(row->name, "upscale") == 0  ? options->upscale
+                              : strcmp(row->name, "weight") == 0 ? options->weight
+                                                                 : options->repair_strength);
         } else if (strcmp(row->type, "integer") == 0 && strspn(text, "-0123456789") == strlen(text)) {
             unsigned long long wide = strtoull(text, NULL, 10);
             if (text[0] == '-' || wide <= 1ull << 53)
@@ -93,13 +102,32 @@ json_t *restoration_options(const struct options *options)
 
 static json_t *report_models(const struct restoration *r)
 {
-    return json_pack("{s:o, s:o, s:o, s:o}", "detector", report_name(r->model_names[ROLE_DETECTOR]), "face",
-                     report_name(r->model_names[ROLE_FACE]), "parser", report_name(r->model_names[ROLE_PARSER]),
-                     "background", report_name(r->model_names[ROLE_UPSCALER]));
+    return json_pack("{s:o, s:o, s:o, s:o, s:o}", "damage", report_name(r->model_names[ROLE_DAMAGE]), "detector",
+                     report_name(r->model_names[ROLE_DETECTOR]), "face", report_name(r->model_names[ROLE_FACE]),
+                     "parser", report_name(r->model_names[ROLE_PARSER]), "background",
+                     report_name(r->model_names[ROLE_UPSCALER]));
+}
+
+/* null: nobody has looked, and there was no mask. */
+static json_t *report_damage(const struct restoration *r)
+{
+    static const char *const kinds[] = {"thin", "crack", "dust", "stain"};
+    if (!r->damage.looked && !r->damage.given)
+        return json_null();
+    json_t *list = json_object();
+    for (int k = 0; k < 4; k++)
+        json_object_set_new(
+            list, kinds[k],
+            json_pack("{s:i, s:o}", "count", r->damage.defects[k], "share", report_share(r->damage.shares[k])));
+    return json_pack("{s:o, s:b, s:o}", "share", report_share(r->damage.share), "mask", r->damage.given, "kinds", list);
 }
 
 struct json_t *restoration_report(const struct restoration *r)
 {
+    if (r->damage_only)
+        return json_pack("{s:i, s:i, s:o, s:{s:o}, s:o}", "width", r->in_info.width, "height", r->in_info.height,
+                         "damage", report_damage(r), "models", "damage", report_name(r->model_names[ROLE_DAMAGE]),
+                         "timings_ms", report_timings(r));
     if (r->detect_only) {
         json_t *models = json_pack("{s:o}", "detector", report_name(r->model_names[ROLE_DETECTOR]));
         return json_pack("{s:i, s:i, s:o, s:o, s:o}", "width", r->in_info.width, "height", r->in_info.height, "faces",
@@ -116,9 +144,9 @@ struct json_t *restoration_report(const struct restoration *r)
         output = json_pack("{s:i, s:i, s:s, s:i, s:i, s:I}", "width", r->out_info.width, "height", r->out_info.height,
                            "format", image_format_name(r->out_info.format), "bits", r->out_info.bits, "channels",
                            r->out_info.channels, "bytes", (json_int_t)r->out_info.bytes);
-    return json_pack("{s:o, s:o, s:o, s:o, s:s, s:s, s:o, s:o, s:o, s:i, s:o}", "input", input, "output", output,
+    return json_pack("{s:o, s:o, s:o, s:o, s:s, s:s, s:o, s:o, s:o, s:o, s:i, s:o}", "input", input, "output", output,
                      "options", restoration_options(&r->options), "models", report_models(r), "device", r->device,
-                     "precision", r->precision == PRECISION_FP16 ? "fp16" : "fp32", "faces", report_faces(r),
-                     "timings_ms", report_timings(r), "network_ms", report_network_times(r), "tiles", r->tiles, "notes",
-                     notes);
+                     "precision", r->precision == PRECISION_FP16 ? "fp16" : "fp32", "damage", report_damage(r), "faces",
+                     report_faces(r), "timings_ms", report_timings(r), "network_ms", report_network_times(r), "tiles",
+                     r->tiles, "notes", notes);
 }

@@ -86,7 +86,8 @@ static const char *step_role(enum model_role role)
     static const enum stage stages[ROLE_COUNT] = {[ROLE_DETECTOR] = STAGE_DETECT,
                                                   [ROLE_FACE] = STAGE_RESTORE,
                                                   [ROLE_PARSER] = STAGE_PARSE,
-                                                  [ROLE_UPSCALER] = STAGE_BACKGROUND};
+                                                  [ROLE_UPSCALER] = STAGE_BACKGROUND,
+                                                  [ROLE_DAMAGE] = STAGE_REPAIR};
     return stage_name(stages[role]);
 }
 
@@ -101,7 +102,8 @@ enum error_code step_no_room(const struct step *step, enum model_role role, stru
     static const char *const instead[ROLE_COUNT] = {[ROLE_DETECTOR] = "detector=mobilenet0.25",
                                                     [ROLE_FACE] = "version=none",
                                                     [ROLE_PARSER] = "parse=false",
-                                                    [ROLE_UPSCALER] = "bg_upsampler=none"};
+                                                    [ROLE_UPSCALER] = "bg_upsampler=none",
+                                                    [ROLE_DAMAGE] = "repair=false"};
     struct error cause = *err;
     char shape[96];
     va_list args;

@@ -2,7 +2,7 @@
 
 export const common = ['upscale', 'version', 'bg_upsampler', 'weight', 'ext'];
 // Not for a form: the page sends damaged itself when asked to, and shows one picture as the answer.
-export const unlisted = ['async', 'batch', 'damaged', 'faces_out', 'priority'];
+export const unlisted = ['async', 'batch', 'damaged', 'faces_out', 'mask_mode', 'priority'];
 
 // name: [title, one line of explanation, names of values]
 export const labels = {
@@ -17,6 +17,9 @@ export const labels = {
   quality: ['Quality', '1 to 100. A higher number looks better and makes a larger file.'],
   lossless: ['Without loss', 'For WebP and JPEG XL: the file is larger and keeps every pixel exactly.'],
   png_level: ['PNG compression', '0 to 9. A higher number makes a smaller file but takes longer. The picture is the same.'],
+  repair: ['Repair', 'Scratches, cracks, dust and stains are filled.', { auto: 'Where it is sure', true: 'All that is found', false: 'Off' }],
+  repair_strength: ['Strength of the repair', '0 to 1. With less, some of the damage shines through.'],
+  damage_detector: ['Damage finder', 'The network that looks for damage.'],
   device: ['Device', 'The graphics card or processor that does the work.'],
   precision: ['Precision', '16 bit is faster on most graphics cards; 32 bit is more exact.', { auto: 'Automatic', fp32: '32 bit', fp16: '16 bit' }],
   bg_tile: ['Tile size', 'Large pictures are done in tiles, 32 to 4096 pixels wide. Smaller tiles need less memory; 0 means no tiles.'],
@@ -25,15 +28,16 @@ export const labels = {
 
 export const groups = [
   ['Faces', ['only_center_face', 'faces', 'aligned', 'parse', 'seed', 'detector']],
+  ['Damage', ['repair', 'repair_strength', 'damage_detector']],
   ['File', ['suffix', 'page', 'quality', 'lossless', 'png_level']],
   ['Speed and memory', ['device', 'precision', 'bg_tile']],
   ['Other', ['compat']],
 ];
 
 export const stages = {
-  queue: 'Waiting', decode: 'Reading the picture', detect: 'Finding faces', align: 'Straightening faces', restore: 'Restoring faces',
+  queue: 'Waiting', decode: 'Reading the picture', repair: 'Repairing damage', detect: 'Finding faces', align: 'Straightening faces', restore: 'Restoring faces',
   parse: 'Outlining faces', background: 'Enlarging the background', paste: 'Putting faces back', encode: 'Writing the file',
 };
 
 // What the server calls a picture's models in its answer.
-export const roles = { detector: 'Face finder', face: 'Face model', parser: 'Outline model', background: 'Background model' };
+export const roles = { detector: 'Face finder', face: 'Face model', parser: 'Outline model', background: 'Background model', damage: 'Damage finder' };

@@ -7,10 +7,11 @@
 // stands for anything. In a problem, members may be left out. Other blocks (```text, ```) are not looked at.
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { copyFileSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
+import { copyFileSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { after, before, test } from 'node:test';
+import { png, pngSize } from './client.mjs';
 import { binary, fixtures, root, startServer } from './server.mjs';
 
 const folder = mkdtempSync(join(tmpdir(), 'restored-docs-'));
@@ -19,6 +20,7 @@ let server;
 function prepare() {
   for (const name of ['deep.png', 'two.png', 'gray.jpg']) copyFileSync(join(fixtures, name), join(folder, name));
   copyFileSync(join(fixtures, 'picture.jpg'), join(folder, 'photo.jpg'));
+  writeFileSync(join(folder, 'mask.png'), png(...pngSize(readFileSync(join(fixtures, 'picture.png')))));
   mkdirSync(join(folder, 'photos'));
   for (const name of ['two.png', 'gray.jpg']) copyFileSync(join(fixtures, name), join(folder, 'photos', name));
 }
@@ -161,7 +163,7 @@ test('the command line leaves the files that the README names', () => {
 test('the options are those of /v1/capabilities', async () => {
   const { options } = await (await fetch(`${server.url}/v1/capabilities`)).json();
   // What these mean by default is the server's choice of models; the page gives the official ones.
-  const official = { version: '1.3', bg_upsampler: 'realesrgan', detector: 'resnet50' };
+  const official = { version: '1.3', bg_upsampler: 'realesrgan', detector: 'resnet50', damage_detector: 'starter' };
   const theirs = options.map((o) => [o.name, official[o.name] ?? String(o.default ?? (o.name === 'seed' ? 'none' : ''))]);
   const ours = rows('docs/api.md', 'Options').slice(1).map(([name, initial]) => [code(name), initial]);
   assert.deepEqual(ours.sort(), theirs.sort());

@@ -123,9 +123,9 @@ describe('the document', () => {
       const { json } = await post(server, '/v1/detect', { fields: { [name]: '' } });
       if (!/there is no such field/.test(json.detail)) detection.push(name);
     }
-    const wanted = { Restore: [...all, ...answers], Detect: detection, Estimate: [...all, 'width', 'height', 'face_count'] };
+    const wanted = { Restore: [...all, ...answers], Detect: detection, Damage: detection, Estimate: [...all, 'width', 'height', 'face_count'] };
     for (const [name, names] of Object.entries(wanted)) {
-      assert.deepEqual(form(name).sort(), [...names, 'image'].sort(), name);
+      assert.deepEqual(form(name).sort(), [...names, 'image', ...(name === 'Estimate' ? [] : ['mask'])].sort(), name);
       assert.deepEqual(query(name.toLowerCase()).sort(), [...names].sort(), name);
     }
     assert.deepEqual(doc['x-limits'], limits);
@@ -195,13 +195,13 @@ describe('answers are as described', () => {
   });
 
   test('of every example of a body', async () => {
-    for (const id of ['restore', 'detect', 'estimate']) {
+    for (const id of ['restore', 'detect', 'damage', 'estimate']) {
       const { path, operation } = find(id), { content } = resolve(operation.requestBody);
       for (const [type, { schema, examples }] of Object.entries(content))
         for (const [name, example] of Object.entries(examples)) {
           valid(schema, example.value, `${id} ${name}`);
           const form = type === 'multipart/form-data', fields = type === 'application/x-www-form-urlencoded';
-          const answer = form ? await send(id, { ...example.value, ...(example.value.image && { image: picture }) })
+          const answer = form ? await send(id, { ...example.value, ...(example.value.image && { image: picture }), ...(example.value.mask && { mask: picture }) })
             : await ask(id, path, fields ? { method: 'POST', body: new URLSearchParams(example.value) } : { method: 'POST', body: picture, headers: { 'Content-Type': type } });
           assert.ok(!answer.code, JSON.stringify(answer));
         }
@@ -228,6 +228,11 @@ describe('answers are as described', () => {
     const told = await ask('watchJob', `${watched.links.self}/events`);
     assert.ok(told.length > 3 && told.at(-1).state === 'done');
     for (const { href } of done.links.faces) await ask('getFace', href);
+    const masked = await ended((await send('restore', { image: picture, mask: picture, async: true })).id, 'done');
+    await ask('getMask', masked.links.mask);
+    for (const type of ['image/png', 'application/json', 'multipart/mixed']) await send('damage', { image: picture }, { headers: { Accept: type } });
+    const searched = await ended((await send('damage', { image: picture, async: true })).id, 'done');
+    assert.ok(searched.damage && searched.links.result);
     const found = await ended((await send('detect', { image: picture, async: true })).id, 'done');
     assert.equal(found.width, pngSize(picture)[0]);
     const failed = await ended((await send('restore', { image: picture.subarray(0, 1500), async: true })).id, 'failed');

@@ -139,7 +139,7 @@ describe('options', () => {
   test('a picture in a field of another name', async () => {
     const form = new FormData();
     form.append('file', new Blob([picture]), 'one.png');
-    problem(await post(server, '/v1/restore', { body: form }), 400, /^file: there is no such field; the picture goes in "image"$/);
+    problem(await post(server, '/v1/restore', { body: form }), 400, /^file: there is no such field; the picture goes in "image", a mask in "mask"$/);
     form.append('image', new Blob([picture]), 'one.png');
     problem(await post(server, '/v1/restore', { body: form }), 400, /^file: there is no such field/);
     problem(await post(server, '/v1/restore', { picture, fields: { scale: 'a'.repeat(2000) } }), 400, /^scale: there is no such field; known are/);
@@ -193,7 +193,7 @@ describe('Accept', () => {
       assert.equal(answer.status, 200);
       assert.equal(answer.type, 'application/json', accept);
       assert.deepEqual(answer.json.output, { width: 320, height: 256, format: 'png', bits: 8, channels: 3, bytes: answer.json.output.bytes });
-      assert.deepEqual(answer.json.models, { detector: null, face: null, parser: null, background: null });
+      assert.deepEqual(answer.json.models, { damage: null, detector: null, face: null, parser: null, background: null });
     }
   });
   test('the picture', async () => {
@@ -211,13 +211,14 @@ describe('faces', () => {
   test('the report of a restoration', async () => {
     const { status, json: r } = await post(server, '/v1/restore', { picture: fixture('two.png'), headers: { Accept: 'application/json' } });
     assert.equal(status, 200);
-    assert.deepEqual(Object.keys(r), ['input', 'output', 'options', 'models', 'device', 'precision', 'faces', 'timings_ms', 'network_ms', 'tiles', 'notes']);
+    assert.deepEqual(Object.keys(r), ['input', 'output', 'options', 'models', 'device', 'precision', 'damage', 'faces', 'timings_ms', 'network_ms', 'tiles', 'notes']);
     assert.deepEqual(r.input, { width: 240, height: 128, format: 'png', bits: 8, channels: 3, bytes: fixture('two.png').length });
     assert.equal(r.output.width, 480);
-    assert.deepEqual(r.models, { detector: 'detector', face: 'face_64', parser: 'parser', background: 'upscaler' });
-    assert.deepEqual(Object.keys(r.timings_ms), ['queue', 'decode', 'detect', 'align', 'restore', 'parse', 'background', 'paste', 'encode', 'total']);
-    assert.deepEqual(Object.keys(r.network_ms), ['detect', 'restore', 'parse', 'background']);
-    for (const [stage, ms] of Object.entries(r.network_ms)) assert.ok(ms > 0 && ms <= r.timings_ms[stage], stage);
+    assert.equal(r.damage, null); // no detector of it is the default
+    assert.deepEqual(r.models, { damage: null, detector: 'detector', face: 'face_64', parser: 'parser', background: 'upscaler' });
+    assert.deepEqual(Object.keys(r.timings_ms), ['queue', 'decode', 'repair', 'detect', 'align', 'restore', 'parse', 'background', 'paste', 'encode', 'total']);
+    assert.deepEqual(Object.keys(r.network_ms), ['repair', 'detect', 'restore', 'parse', 'background']);
+    for (const [stage, ms] of Object.entries(r.network_ms)) assert.ok((ms > 0 || stage === 'repair') && ms <= r.timings_ms[stage], stage);
     assert.equal(r.faces.length, 2);
     for (const [i, face] of r.faces.entries()) {
       assert.equal(face.id, i);

@@ -1,0 +1,44 @@
+/* From what a detector says of each pixel to a mask of defects: pixels that hang together are one defect, which counts
+ * if enough of it is sure. Thread-safety: functions without state. */
+#ifndef SERVER_IMAGE_DEFECT_H
+#define SERVER_IMAGE_DEFECT_H
+
+#include <stdint.h>
+
+#include "runtime/base/error.h"
+
+#define DEFECT_KINDS 4
+#define DEFECT_GIVEN (DEFECT_KINDS + 1) /* in a mask: the user's */
+
+/* A detector's logit as a level: in sixteenths, from -8 to +7.9. */
+uint8_t defect_level(float logit);
+
+struct defect_map {
+    int width, height;
+    const uint8_t *level; /* of being damaged at all; no gaps between rows */
+    const uint8_t *kind;  /* the likeliest, 0 .. DEFECT_KINDS-1 */
+};
+
+/* By kind: a pixel belongs to a defect from `low` on; of the defect's pixels at least this share must have `high`. */
+struct defect_rule {
+    struct {
+        uint8_t low, high;
+    } kinds[DEFECT_KINDS];
+    float sure;
+    int least; /* px: what is smaller is none */
+};
+
+struct defect_counts {
+    uint64_t pixels[DEFECT_KINDS];
+    int defects[DEFECT_KINDS];
+};
+
+/* Sets the mask, a byte a pixel: 0, or 1 + the kind that most of the defect's pixels have. */
+enum error_code defect_find(const struct defect_map *map, const struct defect_rule *rule, uint8_t *mask,
+                            struct defect_counts *counts, struct error *err) MUST_CHECK;
+
+/* Grows a mask by 1 px in the four directions and diagonally; of two neighbours that grow there the larger value wins.
+ */
+enum error_code defect_grow(uint8_t *mask, int width, int height, struct error *err) MUST_CHECK;
+
+#endif

@@ -1,0 +1,24 @@
+/* Damage of the picture itself: where it is (repair_find.c), and pixels in its place (repair_fill.c).
+ * Thread-safety: as step.h. */
+#ifndef SERVER_PIPELINE_REPAIR_H
+#define SERVER_PIPELINE_REPAIR_H
+
+#include "server/image/defect.h"
+#include "server/pipeline/step.h"
+
+/* Whether the step has anything to do on the device, and so must be over before other steps begin. */
+bool repair_wanted(const struct step *step);
+
+/* Runs the damage detector on the picture, in windows around cores of that many px a side (0: as suits the device),
+ * which does not change what it finds. level and kind: a byte a pixel, as in defect.h. */
+enum error_code repair_find(struct step *step, int core, uint8_t *level, uint8_t *kind, struct error *err) MUST_CHECK;
+
+/* Fills the picture where the mask (a byte a pixel) is not 0; `strength` is how much of that is used, 0..1. Beyond the
+ * mask it changes pixels that are at most REPAIR_FEATHER px away, and no others. */
+#define REPAIR_FEATHER 2
+enum error_code repair_fill(struct step *step, const uint8_t *mask, double strength, struct error *err) MUST_CHECK;
+
+/* A row's pixels [x, x + count) as RGB on the 8-bit scale. */
+void repair_row(const struct image *image, int y, int x, int count, float *rgb);
+
+#endif

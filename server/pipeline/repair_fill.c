@@ -1,0 +1,485 @@
+/* Fills what the mask shows, window by window of one size. Their cores lie on a grid of the picture; where two meet,
+ * they are blended. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/mem.h"
+#include "runtime/base/thread.h"
+#include "server/pipeline/deep.h"
+#include "server/pipeline/pull_push.h"
+#include "server/pipeline/repair.h"
+
+#define FILL_CORE 192
+#define FILL_WINDOW 256 /* a core with 32 px around */
+#define FILL_PIXELS (FILL_WINDOW * FILL_WINDOW)
+#define FILL_BLEND 16                           /* px on each side of a core's border */
+#define FILL_STRIP (FILL_CORE + 2 * FILL_BLEND) /* rows that a row of cores changes */
+#define FILL_REACH (FILL_BLEND + REPAIR_FEATHER)
+#define FILL_COARSE 16   /* px: a pixel of the reduced picture, for windows that show little else than a hole */
+#define FILL_KNOWN 0.125 /* of a window: with less it is such a one */
+#define FILL_SWEEPS 24
+#define FILL_RELAX 1.6f /* over-relaxation; below 2 */
+
+/* A window at work: planes of FILL_WINDOW². */
+struct fill_window {
+    struct fill *fill;
+    int x, y, column; /* of the picture; of the grid */
+    bool used;
+    float *rgb, *mask; /* 3 planes; 1 in holes */
+    float *scratch;    /* of pull_push */
+    uint32_t *holes;   /* their places */
+    float grain;       /* standard deviation, on the 8-bit scale */
+};
+
+struct fill {
+    struct step *step;
+    const struct image *picture;
+    const uint8_t *mask;
+    int columns, rows;           /* cores */
+    int row;                     /* of cores, at work */
+    struct fill_window *windows; /* of a row of cores */
+    float *coarse;               /* the reduced picture, filled, 3 planes; or NULL until it is needed */
+    int coarse_width, coarse_height;
+    float *strip; /* FILL_STRIP rows of RGB from FILL_BLEND above the row of cores on: sums by weight */
+    double strength;
+    struct fill_change *changes; /* row by row */
+    size_t change_count, change_room, *row_ends;
+};
+
+/* ---- samples ----------------------------------------------------------------------------------------------------- */
+
+void repair_row(const struct image *image, int y, int x, int count, float *rgb)
+{
+    const size_t at = ((size_t)y * (size_t)image->width + (size_t)x) * (size_t)image->channels;
+    for (size_t i = 0; i < (size_t)count; i++)
+        for (size_t c = 0; c < 3; c++) {
+            const size_t k = at + (image->channels == 3 ? 3 * i + c : i);
+            rgb[3 * i + c] = image->bits == 16 ? (float)((const uint16_t *)image->pixels)[k] / 257
+                                               : (float)((const uint8_t *)image->pixels)[k];
+        }
+}
+
+/* Mixes RGB on the 8-bit scale into a pixel. */
+static void fill_mix(struct image *image, int y, int x, const float *rgb, float share)
+{
+    const size_t at = ((size_t)y * (size_t)image->width + (size_t)x) * (size_t)image->channels;
+    for (int c = 0; c < image->channels; c++) {
+        const float value = image->channels == 3 ? rgb[c] : (rgb[0] + rgb[1] + rgb[2]) / 3;
+        const size_t k = at + (size_t)c;
+        if (image->bits == 16) {
+            uint16_t *sample = (uint16_t *)image->pixels + k;
+            *sample = (uint16_t)lrintf(fminf(fmaxf(*sample + share * (value * 257 - *sample), 0), 65535));
+        } else {
+            uint8_t *sample = (uint8_t *)image->pixels + k;
+            *sample = (uint8_t)lrintf(fminf(fmaxf(*sample + share * (value - *sample), 0), 255));
+        }
+    }
+}
+
+/* ---- a window without a network ---------------------------------------------------------------------------------- */
+
+/* A bell curve of variance 1, the same for a place whenever it is asked for: four bytes of a hash (splitmix64). */
+static float fill_noise(int x, int y)
+{
+    uint64_t z = ((uint64_t)(uint32_t)y << 32 | (uint32_t)x) + 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    z ^= z >> 31;
+    int sum = 0;
+    for (int i = 0; i < 8; i++)
+        sum += (int)(z >> (8 * i) & 255);
+    return ((float)sum - 1020) / 209; /* eight of variance (256² - 1) / 12 */
+}
+
+/* The grain of the window's known pixels: the median of how far a pixel is from the mean of its 3 × 3, by luminance. */
+static float fill_grain(const struct fill_window *w)
+{
+    int counts[256] = {0}, all = 0, below = 0;
+    for (int y = 1; y < FILL_WINDOW - 1; y++)
+        for (int x = 1; x < FILL_WINDOW - 1; x++) {
+            const int at = y * FILL_WINDOW + x;
+            float sum = 0, own = 0, holes = 0;
+            for (int i = -1; i <= 1; i++)
+                for (int j = -1; j <= 1; j++) {
+                    const int k = at + i * FILL_WINDOW + j;
+                    const float light =
+                        0.299f * w->rgb[k] + 0.587f * w->rgb[k + FILL_PIXELS] + 0.114f * w->rgb[k + 2 * FILL_PIXELS];
+                    sum += light;
+                    own = k == at ? light : own;
+                    holes += w->mask[k];
+                }
+            if (holes > 0)
+                continue;
+            const float step = 8 * fabsf(own - sum / 9);
+            counts[step < 255 ? (int)step : 255]++;
+            all++;
+        }
+    for (int i = 0; i < 256; i++) {
+        below += counts[i];
+        if (all && 2 * below >= all)
+            return (float)i / 8 * 1.4826f; /* the median of a bell curve's size is 0.6745 of its deviation */
+    }
+    return 0;
+}
+
+/* Makes the fill as smooth as its border allows: each hole's pixel tends to the mean of its neighbours (Laplace's
+ * equation by successive over-relaxation). */
+static void fill_smooth(const struct fill_window *w, int count)
+{
+    for (int sweep = 0; sweep < FILL_SWEEPS; sweep++)
+        for (int i = 0; i < count; i++) {
+            const uint32_t at = w->holes[i], x = at % FILL_WINDOW, y = at / FILL_WINDOW;
+            if (x == 0 || y == 0 || x == FILL_WINDOW - 1 || y == FILL_WINDOW - 1)
+                continue;
+            for (uint32_t c = 0; c < 3; c++) {
+                float *v = w->rgb + c * FILL_PIXELS + at;
+                *v += FILL_RELAX * ((v[-1] + v[1] + v[-FILL_WINDOW] + v[FILL_WINDOW]) / 4 - *v);
+            }
+        }
+}
+
+/* ---- windows ----------------------------------------------------------------------------------------------------- */
+
+/* Whether a rectangle of the picture, cut to it, has a hole. */
+static bool fill_has_hole(const struct fill *f, int left, int top, int right, int bottom)
+{
+    left = left > 0 ? left : 0;
+    right = right < f->picture->width ? right : f->picture->width;
+    for (int y = top > 0 ? top : 0; y < bottom && y < f->picture->height && left < right; y++)
+        for (const uint8_t *p = f->mask + (size_t)y * (size_t)f->picture->width + left, *end = p + (right - left);
+             p < end; p++)
+            if (*p)
+                return true;
+    return false;
+}
+
+static int fill_begin(int core, int length)
+{
+    const int most = length - FILL_WINDOW, at = core * FILL_CORE - (FILL_WINDOW - FILL_CORE) / 2;
+    return at < most && at > 0 ? at : most > 0 && at > 0 ? most : 0;
+}
+
+/* The window's pixels, with its holes 0. Beyond a picture that is smaller there is nothing but hole. Returns how many
+ * are known. */
+static int fill_read(struct fill_window *w, int *holes)
+{
+    const struct fill *f = w->fill;
+    float row[3 * FILL_WINDOW];
+    int known = 0;
+    *holes = 0;
+    const int there = f->picture->width - w->x < FILL_WINDOW ? f->picture->width - w->x : FILL_WINDOW;
+    for (int y = 0; y < FILL_WINDOW; y++) {
+        const bool inside = w->y + y < f->picture->height;
+        if (inside)
+            repair_row(f->picture, w->y + y, w->x, there, row);
+        for (int x = 0; x < FILL_WINDOW; x++) {
+            const int at = y * FILL_WINDOW + x;
+            const bool hole =
+                !inside || x >= there || f->mask[(size_t)(w->y + y) * (size_t)f->picture->width + (size_t)(w->x + x)];
+            w->mask[at] = hole;
+            for (int c = 0; c < 3; c++)
+                w->rgb[c * FILL_PIXELS + at] = hole ? 0 : row[3 * x + c];
+            if (hole)
+                w->holes[(*holes)++] = (uint32_t)at;
+            known += !hole;
+        }
+    }
+    return known;
+}
+
+/* The picture reduced and filled. */
+static enum error_code fill_make_coarse(struct fill *f, struct error *err)
+{
+    const int w = (f->picture->width + FILL_COARSE - 1) / FILL_COARSE,
+              h = (f->picture->height + FILL_COARSE - 1) / FILL_COARSE;
+    const size_t plane = (size_t)w * (size_t)h;
+    float *row = mem_alloc((size_t)f->picture->width, 3 * sizeof *row), *mask = mem_calloc(plane, sizeof *mask);
+    float *scratch = mem_alloc(pull_push_scratch(h, w), sizeof *scratch);
+    f->coarse = mem_calloc(3 * plane, sizeof *f->coarse);
+    f->coarse_width = w;
+    f->coarse_height = h;
+    if (row && mask && scratch && f->coarse) {
+        for (int y = 0; y < f->picture->height; y++) {
+            repair_row(f->picture, y, 0, f->picture->width, row);
+            for (int x = 0; x < f->picture->width; x++) {
+                const size_t at = (size_t)(y / FILL_COARSE) * (size_t)w + (size_t)(x / FILL_COARSE);
+                if (f->mask[(size_t)y * (size_t)f->picture->width + (size_t)x])
+                    continue;
+                for (size_t c = 0; c < 3; c++)
+                    f->coarse[c * plane + at] += row[3 * x + (int)c];
+                mask[at]++;
+            }
+        }
+        for (size_t i = 0; i < plane; i++) {
+            for (size_t c = 0; c < 3; c++)
+                f->coarse[c * plane + i] /= mask[i] > 0 ? mask[i] : 1;
+            mask[i] = 1 - mask[i] / (FILL_COARSE * FILL_COARSE);
+        }
+        pull_push(f->coarse, mask, h, w, scratch);
+    }
+    const bool room = row && mask && scratch && f->coarse;
+    free(row);
+    free(mask);
+    free(scratch);
+    return room ? OK : error_set(err, ERROR_NO_MEMORY, "out of memory");
+}
+
+/* Sets the window's holes from it. */
+static void fill_from_coarse(const struct fill_window *w, int holes)
+{
+    const struct fill *f = w->fill;
+    const size_t plane = (size_t)f->coarse_width * (size_t)f->coarse_height;
+    for (int i = 0; i < holes; i++) {
+        const int at = (int)w->holes[i];
+        const float y = fmaxf(((float)(w->y + at / FILL_WINDOW) + 0.5f) / FILL_COARSE - 0.5f, 0),
+                    x = fmaxf(((float)(w->x + at % FILL_WINDOW) + 0.5f) / FILL_COARSE - 0.5f, 0);
+        const int top = y < (float)(f->coarse_height - 1) ? (int)y : f->coarse_height - 1,
+                  left = x < (float)(f->coarse_width - 1) ? (int)x : f->coarse_width - 1;
+        const int below = top + (top + 1 < f->coarse_height), right = left + (left + 1 < f->coarse_width);
+        const float down = fminf(y - (float)top, 1), across = fminf(x - (float)left, 1);
+        for (size_t c = 0; c < 3; c++) {
+            const float *upper = f->coarse + c * plane + (size_t)top * (size_t)f->coarse_width,
+                        *lower = f->coarse + c * plane + (size_t)below * (size_t)f->coarse_width;
+            const float above = upper[left] + across * (upper[right] - upper[left]),
+                        under = lower[left] + across * (lower[right] - lower[left]);
+            w->rgb[c * FILL_PIXELS + (size_t)at] = above + down * (under - above);
+        }
+    }
+}
+
+/* Fills one window, with grain. */
+static void fill_work(void *context, int item)
+{
+    struct fill *f = context;
+    struct fill_window *w = &f->windows[item];
+    int holes;
+    if (!w->used)
+        return;
+    const int known = fill_read(w, &holes);
+    w->grain = fill_grain(w);
+    if (f->coarse && known < FILL_KNOWN * FILL_PIXELS)
+        fill_from_coarse(w, holes);
+    else
+        pull_push(w->rgb, w->mask, FILL_WINDOW, FILL_WINDOW, w->scratch);
+    fill_smooth(w, holes);
+    for (int i = 0; i < holes && w->grain > 0; i++) {
+        const int at = (int)w->holes[i];
+        const float noise = w->grain * fill_noise(w->x + at % FILL_WINDOW, w->y + at / FILL_WINDOW);
+        for (int c = 0; c < 3; c++)
+            w->rgb[c * FILL_PIXELS + at] += noise;
+    }
+}
+
+/* ---- putting together -------------------------------------------------------------------------------------------- */
+
+/* A core's share at a place: 1 but near a border that it shares with another, where the two make 1. */
+static float fill_share(int place, int core, int cores)
+{
+    const float at = (float)place + 0.5f, begin = (float)(core * FILL_CORE), end = begin + FILL_CORE;
+    float share = 1;
+    if (core > 0)
+        share = fminf(share, (at - begin + FILL_BLEND) / (2 * FILL_BLEND));
+    if (core + 1 < cores)
+        share = fminf(share, (end + FILL_BLEND - at) / (2 * FILL_BLEND));
+    return fmaxf(share, 0);
+}
+
+/* Adds a window to the strip. */
+static void fill_add(struct fill *f, const struct fill_window *w)
+{
+    const int width = f->picture->width, height = f->picture->height, top = f->row * FILL_CORE - FILL_BLEND;
+    int left = w->column * FILL_CORE - FILL_BLEND, right = left + FILL_STRIP, y = top > 0 ? top : 0;
+    left = left > 0 ? left : 0;
+    right = right < width ? right : width;
+    for (; y < top + FILL_STRIP && y < height; y++) {
+        const float down = fill_share(y, f->row, f->rows);
+        for (int x = left; x < right; x++) {
+            const float share = down * fill_share(x, w->column, f->columns);
+            const float *from = w->rgb + (y - w->y) * FILL_WINDOW + (x - w->x);
+            float *to = f->strip + 3 * ((size_t)(y - top) * (size_t)width + (size_t)x);
+            for (int c = 0; c < 3; c++)
+                to[c] += share * from[c * FILL_PIXELS];
+        }
+    }
+}
+
+/* How much of the fill a pixel gets: 1 in the mask, less up to REPAIR_FEATHER px from it. */
+static float fill_alpha(const struct fill *f, int x, int y)
+{
+    const int width = f->picture->width, height = f->picture->height;
+    int nearest = REPAIR_FEATHER + 1;
+    for (int i = y - REPAIR_FEATHER; i <= y + REPAIR_FEATHER; i++)
+        for (int j = x - REPAIR_FEATHER; j <= x + REPAIR_FEATHER; j++)
+            if (i >= 0 && j >= 0 && i < height && j < width && f->mask[(size_t)i * (size_t)width + (size_t)j]) {
+                const int away = abs(i - y) > abs(j - x) ? abs(i - y) : abs(j - x);
+                nearest = away < nearest ? away : nearest;
+            }
+    return 1 - (float)nearest / (REPAIR_FEATHER + 1);
+}
+
+/* What becomes of a pixel: kept until all is computed, so that every window sees the picture as it was and an attempt
+ * that fails leaves it so. */
+struct fill_change {
+    uint32_t x;
+    float rgb[3];
+};
+
+static enum error_code fill_keep(struct fill *f, int x, const float *rgb, struct error *err)
+{
+    if (f->change_count == f->change_room) {
+        const size_t room = f->change_room ? 2 * f->change_room : 4096;
+        struct fill_change *changes =
+            room > SIZE_MAX / sizeof *changes ? NULL : realloc(f->changes, room * sizeof *changes);
+        if (!changes)
+            return error_set(err, ERROR_NO_MEMORY, "out of memory for the repaired pixels");
+        f->changes = changes;
+        f->change_room = room;
+    }
+    f->changes[f->change_count++] = (struct fill_change){(uint32_t)x, {rgb[0], rgb[1], rgb[2]}};
+    return OK;
+}
+
+/* The strip's rows that no later window changes. */
+static enum error_code fill_keep_rows(struct fill *f, struct error *err)
+{
+    const int width = f->picture->width, top = f->row * FILL_CORE - FILL_BLEND;
+    const int end = f->row + 1 < f->rows ? top + FILL_CORE : f->picture->height;
+    enum error_code code = OK;
+    for (int y = top > 0 ? top : 0; y < end && code == OK; y++) {
+        const float *row = f->strip + 3 * (size_t)(y - top) * (size_t)width;
+        for (int column = 0; column < f->columns && code == OK; column++) {
+            const int from = column * FILL_CORE, to = from + FILL_CORE < width ? from + FILL_CORE : width;
+            if (!fill_has_hole(f, from - REPAIR_FEATHER, y - REPAIR_FEATHER, to + REPAIR_FEATHER,
+                               y + REPAIR_FEATHER + 1))
+                continue;
+            for (int x = from; x < to && code == OK; x++)
+                if (fill_alpha(f, x, y) > 0)
+                    code = fill_keep(f, x, row + 3 * (size_t)x, err);
+        }
+        f->row_ends[y] = f->change_count;
+    }
+    return code;
+}
+
+/* colour: of the picture's samples; NULL: sRGB. */
+static void fill_apply(const struct fill *f, struct image *to, const struct colour *colour)
+{
+    for (int y = 0; y < to->height; y++)
+        for (size_t i = y ? f->row_ends[y - 1] : 0; i < f->row_ends[y]; i++) {
+            const struct fill_change *change = &f->changes[i];
+            const int x = (int)change->x;
+            float own[3] = {change->rgb[0], change->rgb[1], change->rgb[2]};
+            if (colour)
+                colour_from_srgb(colour, own, own, 1);
+            if (colour && to->channels == 1)
+                own[1] = own[2] = own[0];
+            fill_mix(to, y, x, own, fill_alpha(f, x, y) * (float)f->strength);
+        }
+}
+
+/* ---- all of it --------------------------------------------------------------------------------------------------- */
+
+/* The windows of a row of cores, and whether any of them has something to do. */
+static bool fill_place(struct fill *f)
+{
+    bool any = false;
+    const int top = f->row * FILL_CORE;
+    for (int i = 0; i < f->columns; i++) {
+        struct fill_window *w = &f->windows[i];
+        const int left = i * FILL_CORE;
+        w->column = i;
+        w->x = fill_begin(i, f->picture->width);
+        w->y = fill_begin(f->row, f->picture->height);
+        w->used = fill_has_hole(f, left - FILL_REACH, top - FILL_REACH, left + FILL_CORE + FILL_REACH,
+                                top + FILL_CORE + FILL_REACH);
+        any = any || w->used;
+    }
+    return any;
+}
+
+static enum error_code fill_rows(struct fill *f, struct error *err)
+{
+    const size_t row = 3 * (size_t)f->picture->width;
+    enum error_code code = OK;
+    for (f->row = 0; f->row < f->rows && code == OK; f->row++) {
+        if (fill_place(f))
+            thread_for(f->columns, fill_work, f);
+        for (int i = 0; i < f->columns; i++)
+            if (f->windows[i].used)
+                fill_add(f, &f->windows[i]);
+        code = fill_keep_rows(f, err);
+        memmove(f->strip, f->strip + FILL_CORE * row, 2 * FILL_BLEND * row * sizeof *f->strip);
+        memset(f->strip + 2 * FILL_BLEND * row, 0, FILL_CORE * row * sizeof *f->strip);
+        if (code == OK)
+            code = step_check(f->step, err);
+    }
+    return code;
+}
+
+static enum error_code fill_create(struct fill *f, struct error *err)
+{
+    const size_t floats = 4 * (size_t)FILL_PIXELS + pull_push_scratch(FILL_WINDOW, FILL_WINDOW);
+    f->windows = mem_calloc((size_t)f->columns, sizeof *f->windows);
+    f->strip = mem_calloc((size_t)f->picture->width, 3 * FILL_STRIP * sizeof *f->strip);
+    f->row_ends = mem_calloc((size_t)f->picture->height, sizeof *f->row_ends);
+    bool room = f->windows && f->strip && f->row_ends;
+    for (int i = 0; i < f->columns && room; i++) {
+        struct fill_window *w = &f->windows[i];
+        w->fill = f;
+        w->rgb = mem_alloc(floats, sizeof *w->rgb);
+        w->holes = mem_alloc(FILL_PIXELS, sizeof *w->holes);
+        w->mask = w->rgb ? w->rgb + 3 * (size_t)FILL_PIXELS : NULL;
+        w->scratch = w->rgb ? w->mask + FILL_PIXELS : NULL;
+        room = w->rgb && w->holes;
+    }
+    return room ? OK : error_set(err, ERROR_NO_MEMORY, "out of memory for the repair");
+}
+
+static void fill_free(struct fill *f)
+{
+    for (int i = 0; i < f->columns && f->windows; i++) {
+        free(f->windows[i].rgb);
+        free(f->windows[i].holes);
+    }
+    free(f->windows);
+    free(f->strip);
+    free(f->row_ends);
+    free(f->changes);
+    free(f->coarse);
+}
+
+/* Whether there may be a window that shows little else than a hole: one core's worth of them. */
+static bool fill_is_large(const struct fill *f)
+{
+    const size_t pixels = (size_t)f->picture->width * (size_t)f->picture->height;
+    size_t holes = 0;
+    for (size_t i = 0; i < pixels; i++)
+        holes += f->mask[i] != 0;
+    return (double)holes > (1 - FILL_KNOWN) * FILL_CORE * FILL_CORE / 2;
+}
+
+enum error_code repair_fill(struct step *step, const uint8_t *mask, double strength, struct error *err)
+{
+    struct restoration *r = step->r;
+    struct image *picture = r->deep && r->deep->pixels ? r->deep->pixels : r->picture;
+    struct fill f = {.step = step,
+                     .picture = picture,
+                     .mask = mask,
+                     .columns = (picture->width + FILL_CORE - 1) / FILL_CORE,
+                     .rows = (picture->height + FILL_CORE - 1) / FILL_CORE,
+                     .strength = strength};
+    enum error_code code = fill_create(&f, err);
+    if (code == OK && fill_is_large(&f))
+        code = fill_make_coarse(&f, err);
+    if (code == OK)
+        code = fill_rows(&f, err);
+    if (code == OK)
+        fill_apply(&f, r->picture, NULL);
+    if (code == OK && picture != r->picture)
+        fill_apply(&f, picture, NULL);
+    if (code == OK && r->deep && r->deep->source)
+        fill_apply(&f, r->deep->source, r->deep->colour);
+    fill_free(&f);
+    return code;
+}

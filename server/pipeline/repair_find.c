@@ -1,0 +1,265 @@
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/mem.h"
+#include "runtime/base/thread.h"
+#include "runtime/models/damage_cut.h"
+#include "server/pipeline/repair.h"
+
+/* Px of a tile that are kept, at first. On a CPU the tensors of larger ones leave the caches. */
+#define FIND_CORE 1024
+#define FIND_CORE_CPU 512
+#define FIND_CORE_LEAST 64
+
+struct find {
+    struct step *step;
+    const struct model_info *info;
+    const struct image *picture;
+    int rows, columns; /* cells of the picture: its sides are filled up to multiples of a cell's */
+    float *context, *pixels, *cells, *logits;
+    int height, width; /* of the context */
+    uint8_t *level, *kind;
+};
+
+/* How a side is cut: windows of one size; each but the first and last lies `radius` px over its neighbours' cores. */
+struct find_cut {
+    int count, window, pitch;
+};
+
+static struct find_cut find_cut(int length, int core, const struct model_info *info)
+{
+    const int cell = info->unshuffle, border = 2 * info->radius, padded = (length + cell - 1) / cell * cell;
+    struct find_cut cut = {1, padded, padded};
+    if (padded <= core + border)
+        return cut;
+    cut.count = (padded - border + core - 1) / core;
+    cut.pitch = ((padded - border + cut.count - 1) / cut.count + cell - 1) / cell * cell;
+    cut.count = (padded - border + cut.pitch - 1) / cut.pitch; /* rounding may have saved some */
+    cut.window = cut.pitch + border;
+    return cut;
+}
+
+/* Which pixels of a window are its own: from *begin to *end of the picture; the window begins at *at. */
+static void find_place(const struct find_cut *cut, int length, int index, const struct model_info *info, int *at,
+                       int *begin, int *end)
+{
+    const int cell = info->unshuffle, padded = (length + cell - 1) / cell * cell;
+    *at = index * cut->pitch;
+    *begin = index ? *at + info->radius : 0;
+    *end = *at + cut->window - info->radius;
+    if (index == cut->count - 1 || *end > length)
+        *end = length;
+    if (*at > padded - cut->window)
+        *at = padded - cut->window;
+}
+
+/* One run of the detector's network; wrong results are refused as in step_network. */
+static enum error_code find_run(struct find *f, const struct session_shape *shape, const struct run_input *inputs,
+                                float *planes, struct error *err)
+{
+    struct step *step = f->step;
+    struct restoration *r = step->r;
+    const struct run_output output = {.planes = planes};
+    const struct run_io run = {.inputs = inputs,
+                               .outputs = &output,
+                               .range = model_range(MODEL_DAMAGE),
+                               .options = {.cancel = &r->cancel, .progress = &r->progress}};
+    enum error_code code = step_check(step, err);
+    enum precision precision = r->precision;
+    for (int attempt = 0; code == OK; attempt++, precision = PRECISION_FP32) {
+        struct plan *plan;
+        struct run_result result;
+        code = step_submit(step, ROLE_DAMAGE, precision, shape, &run, &plan, err);
+        if (code == OK)
+            code = plan_wait(plan, &result, err);
+        const char *fault = code == OK ? step_fault(&result, inputs[0].images, shape) : NULL;
+        if (!fault)
+            break;
+        code = step_refused(step, ROLE_DAMAGE, fault, attempt > 0, err);
+    }
+    return code;
+}
+
+/* The picture reduced to h × w: each pixel the mean of those that it touches, as torch's adaptive_avg_pool2d has it. */
+static enum error_code find_reduce(const struct image *picture, int h, int w, float *out, struct error *err)
+{
+    const int64_t height = picture->height, width = picture->width;
+    float *row = mem_alloc((size_t)width, 3 * sizeof *row);
+    double *sums = mem_alloc((size_t)w, 3 * sizeof *sums);
+    const bool room = row && sums;
+    for (int64_t y = 0; y < h && room; y++) {
+        const int64_t first = y * height / h, last = ((y + 1) * height + h - 1) / h;
+        memset(sums, 0, 3 * (size_t)w * sizeof *sums);
+        for (int64_t i = first; i < last; i++) {
+            repair_row(picture, (int)i, 0, (int)width, row);
+            for (int64_t x = 0; x < w; x++)
+                for (int64_t j = x * width / w; j < ((x + 1) * width + w - 1) / w; j++)
+                    for (int c = 0; c < 3; c++)
+                        sums[3 * x + c] += row[3 * j + c];
+        }
+        for (int64_t x = 0; x < w; x++) {
+            const int64_t across = ((x + 1) * width + w - 1) / w - x * width / w;
+            for (int c = 0; c < 3; c++)
+                *out++ = (float)(sums[3 * x + c] / (double)(across * (last - first)));
+        }
+    }
+    free(row);
+    free(sums);
+    return room ? OK : error_set(err, ERROR_NO_MEMORY, "out of memory");
+}
+
+/* The context of the whole picture. */
+static enum error_code find_context(struct find *f, struct error *err)
+{
+    const int longest = f->picture->width > f->picture->height ? f->picture->width : f->picture->height;
+    const double scale = longest > MODEL_DAMAGE_SIDE ? (double)MODEL_DAMAGE_SIDE / longest : 1;
+    const struct session_shape shape = {.n = 1,
+                                        .h = (int)fmax(1, rint(f->picture->height * scale)),
+                                        .w = (int)fmax(1, rint(f->picture->width * scale)),
+                                        .variant = MODEL_DAMAGE_CONTEXT};
+    f->height = (shape.h + 3) / 4;
+    f->width = (shape.w + 3) / 4;
+    float *small = mem_alloc((size_t)shape.h * (size_t)shape.w, 3 * sizeof *small);
+    f->context = mem_alloc((size_t)f->info->context * (size_t)f->height * (size_t)f->width, sizeof *f->context);
+    const struct raster_source source = {
+        .form = RASTER_F32, .data = small, .stride = 3 * sizeof *small * (size_t)shape.w};
+    const struct run_input input = {.images = &source};
+    enum error_code code = small && f->context ? OK : error_set(err, ERROR_NO_MEMORY, "out of memory");
+    if (code == OK)
+        code = find_reduce(f->picture, shape.h, shape.w, small, err);
+    if (code == OK)
+        code = find_run(f, &shape, &input, f->context, err);
+    free(small);
+    return code;
+}
+
+struct find_window {
+    struct find *find;
+    int x, y, width, height;            /* in the picture, which it may exceed on the right and below */
+    int begin_x, begin_y, end_x, end_y; /* what of the picture it is for */
+};
+
+/* A band of the window's rows, the picture's edge repeated beyond it. */
+static void find_read(void *context, int item)
+{
+    const struct find_window *window = context;
+    const struct image *picture = window->find->picture;
+    int begin, end;
+    thread_band(window->height, item, &begin, &end);
+    for (int i = begin; i < end; i++) {
+        float *row = window->find->pixels + (size_t)i * 3 * (size_t)window->width;
+        const int y = window->y + i < picture->height ? window->y + i : picture->height - 1;
+        const int there = picture->width - window->x < window->width ? picture->width - window->x : window->width;
+        repair_row(picture, y, window->x, there, row);
+        for (int x = there; x < window->width; x++)
+            memcpy(row + 3 * (size_t)x, row + 3 * (size_t)(there - 1), 3 * sizeof *row);
+    }
+}
+
+static void find_write(void *context, int item)
+{
+    const struct find_window *window = context;
+    const struct find *f = window->find;
+    const size_t plane = (size_t)window->width * (size_t)window->height;
+    int begin, end;
+    thread_band(window->end_y - window->begin_y, item, &begin, &end);
+    for (int y = window->begin_y + begin; y < window->begin_y + end; y++)
+        for (int x = window->begin_x; x < window->end_x; x++) {
+            const size_t at = (size_t)y * (size_t)f->picture->width + (size_t)x;
+            const float *value = f->logits + (size_t)(y - window->y) * (size_t)window->width + (x - window->x);
+            int kind = 0;
+            for (int k = 1; k < DEFECT_KINDS; k++)
+                kind = value[(size_t)(1 + k) * plane] > value[(size_t)(1 + kind) * plane] ? k : kind;
+            f->level[at] = defect_level(value[0]);
+            f->kind[at] = (uint8_t)kind;
+        }
+}
+
+static enum error_code find_window(struct find *f, struct find_window *window, struct error *err)
+{
+    const int cell = f->info->unshuffle;
+    const struct session_shape shape = {.n = 1, .h = window->height, .w = window->width, .variant = MODEL_DAMAGE_TILE};
+    const struct damage_cut cut = {.context = f->context,
+                                   .channels = f->info->context,
+                                   .height = f->height,
+                                   .width = f->width,
+                                   .rows = f->rows,
+                                   .columns = f->columns,
+                                   .x = window->x / cell,
+                                   .y = window->y / cell,
+                                   .w = window->width / cell,
+                                   .h = window->height / cell};
+    const struct raster_source source = {
+        .form = RASTER_F32, .data = f->pixels, .stride = 3 * sizeof *f->pixels * (size_t)window->width};
+    const struct run_input inputs[2] = {{.images = &source}, {.planes = f->cells}};
+    thread_for(thread_bands(window->height), find_read, window);
+    damage_cut(&cut, f->cells);
+    enum error_code code = find_run(f, &shape, inputs, f->logits, err);
+    if (code == OK)
+        thread_for(thread_bands(window->end_y - window->begin_y), find_write, window);
+    return code;
+}
+
+static void find_free(struct find *f)
+{
+    free(f->pixels);
+    free(f->cells);
+    free(f->logits);
+    f->pixels = f->cells = f->logits = NULL;
+}
+
+/* The whole picture in windows that are exact within their cores. */
+static enum error_code find_windows(struct find *f, int core, struct error *err)
+{
+    const struct find_cut across = find_cut(f->picture->width, core, f->info),
+                          down = find_cut(f->picture->height, core, f->info);
+    const struct session_shape shape = {.n = 1, .h = down.window, .w = across.window, .variant = MODEL_DAMAGE_TILE};
+    const size_t px = (size_t)down.window * (size_t)across.window, cell = (size_t)f->info->unshuffle;
+    enum error_code code = step_prepare(f->step, ROLE_DAMAGE, &shape, err);
+    if (code != OK)
+        return code;
+    f->pixels = mem_alloc(px, 3 * sizeof *f->pixels);
+    f->cells = mem_alloc(px / (cell * cell), (size_t)f->info->context * sizeof *f->cells);
+    f->logits = mem_alloc(px, (size_t)f->info->classes * sizeof *f->logits);
+    if (!f->pixels || !f->cells || !f->logits)
+        code = error_set(err, ERROR_NO_MEMORY, "out of memory for a tile of %d × %d", across.window, down.window);
+    for (int i = 0; i < down.count && code == OK; i++)
+        for (int j = 0; j < across.count && code == OK; j++) {
+            struct find_window window = {.find = f, .width = across.window, .height = down.window};
+            find_place(&across, f->picture->width, j, f->info, &window.x, &window.begin_x, &window.end_x);
+            find_place(&down, f->picture->height, i, f->info, &window.y, &window.begin_y, &window.end_y);
+            code = find_window(f, &window, err);
+        }
+    find_free(f);
+    return code;
+}
+
+enum error_code repair_find(struct step *step, int core, uint8_t *level, uint8_t *kind, struct error *err)
+{
+    struct find f = {.step = step, .picture = step->r->picture, .level = level, .kind = kind};
+    struct session *session;
+    struct device_info device;
+    device_info(step->context->device, &device);
+    enum error_code code = step_session(step, ROLE_DAMAGE, &session, &f.info, err);
+    if (code != OK)
+        return code;
+    const int cell = f.info->unshuffle;
+    f.rows = (f.picture->height + cell - 1) / cell;
+    f.columns = (f.picture->width + cell - 1) / cell;
+    if (!core)
+        core = device.type == DEVICE_CPU || device.type == DEVICE_SOFTWARE ? FIND_CORE_CPU : FIND_CORE;
+    code = find_context(&f, err);
+    if (code == OK)
+        code = find_windows(&f, core, err);
+    while (step_too_large(code) && core > FIND_CORE_LEAST) {
+        error_clear(err);
+        step->r->shrinks++;
+        core /= 2;
+        code = find_windows(&f, core, err);
+    }
+    if (step_too_large(code))
+        code = step_no_room(step, ROLE_DAMAGE, err, "a tile of %d px", core + 2 * f.info->radius);
+    free(f.context);
+    return code;
+}

@@ -1,0 +1,179 @@
+// The repair of damage over HTTP and on the command line: masks that are sent and that come back, /v1/damage, and what is
+// refused. The fixture's detector takes pure green for a thin line.
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import fs from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import zlib from 'node:zlib';
+import { after, before, test } from 'node:test';
+import { decodePng, get, ownModels, plain, png, pngSize, post, start, until } from './client.mjs';
+import { binary } from './server.mjs';
+
+const W = 96, H = 80;
+const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'restored-repair-'));
+const once = { ...plain, upscale: '1', damage_detector: 'starter' };
+let server;
+
+// The soft picture, with half of its green, and what paint(x, y) returns in place of its pixels.
+function painted(paint) {
+  const { pixels } = decodePng(png(W, H)), rows = [];
+  for (let i = 1; i < pixels.length; i += 3) pixels[i] >>= 1;
+  for (let y = 0; y < H; y++) {
+    rows.push(Buffer.from([0]), pixels.subarray(y * W * 3, (y + 1) * W * 3));
+    for (let x = 0; x < W; x++) paint(x, y)?.forEach((v, c) => { pixels[(y * W + x) * 3 + c] = v; });
+  }
+  const head = png(W, H).subarray(0, 33), idat = zlib.deflateSync(Buffer.concat(rows)), end = png(1, 1).subarray(-12);
+  const chunk = Buffer.alloc(12 + idat.length);
+  chunk.writeUInt32BE(idat.length, 0);
+  chunk.write('IDAT', 4, 'latin1');
+  idat.copy(chunk, 8);
+  chunk.writeUInt32BE(crc(chunk.subarray(4, 8 + idat.length)), 8 + idat.length);
+  return Buffer.concat([head, chunk, end]);
+}
+
+function crc(bytes) {
+  let c = ~0;
+  for (const b of bytes) {
+    c ^= b;
+    for (let k = 0; k < 8; k++) c = c & 1 ? (c >>> 1) ^ 0xedb88320 : c >>> 1;
+  }
+  return ~c >>> 0;
+}
+
+const scratch = (x, y) => (x >= 40 && x < 43 && y >= 10 && y < 70 ? [0, 255, 0] : null);
+const damaged = painted(scratch), whole = painted(() => null);
+const square = painted((x, y) => (x >= 10 && x < 20 && y >= 10 && y < 30 ? [255, 255, 255] : [0, 0, 0]));
+const whites = (mask) => decodePng(mask).pixels.reduce((sum, v) => sum + (v === 255), 0);
+
+// post() with a mask beside the picture.
+function withMask(route, picture, mask, fields, headers = {}) {
+  const body = new FormData();
+  body.append('mask', new Blob([mask]), 'mask.png');
+  for (const [key, value] of Object.entries(fields)) body.append(key, value);
+  body.append('image', new Blob([picture]), 'photo.png');
+  return post(server, route, { body, headers });
+}
+
+before(async () => { server = await start({ models: ownModels }); });
+after(async () => {
+  await server?.stop();
+  fs.rmSync(folder, { recursive: true, force: true });
+});
+
+test('a scratch goes, all other pixels stay, and the report counts', async () => {
+  const { status, bytes, headers } = await post(server, '/v1/restore', { picture: damaged, fields: once });
+  assert.equal(status, 200);
+  assert.match(headers.get('x-restored-models'), /damage="starter_damage"/);
+  const got = decodePng(bytes), was = decodePng(damaged), truth = decodePng(whole);
+  let other = 0, worst = 0;
+  for (let i = 0; i < got.pixels.length; i++) {
+    const x = Math.floor(i / 3) % W, y = Math.floor(i / 3 / W);
+    if (x < 37 || x > 45 || y < 7 || y > 72) other += got.pixels[i] !== was.pixels[i];
+    worst = Math.max(worst, Math.abs(got.pixels[i] - truth.pixels[i]));
+  }
+  assert.equal(other, 0);
+  assert.ok(worst < 40, `${worst}`);
+  const { json } = await post(server, '/v1/restore', { picture: damaged, fields: once, headers: { Accept: 'application/json' } });
+  assert.deepEqual(json.damage.kinds.thin, { count: 1, share: json.damage.share });
+  assert.ok(Math.abs(json.damage.share - (5 * 62) / (W * H)) < 1e-5);
+  assert.equal(json.damage.mask, false);
+  assert.equal(json.models.damage, 'starter_damage');
+});
+
+test('POST /v1/damage: the mask, the report, both, and a job', async () => {
+  const fields = { damage_detector: 'starter', repair: 'true' };
+  const mask = await post(server, '/v1/damage', { picture: damaged, fields });
+  assert.equal(mask.type, 'image/png');
+  assert.deepEqual(pngSize(mask.bytes), [W, H]);
+  assert.equal(whites(mask.bytes), 5 * 62);
+  const report = await post(server, '/v1/damage', { picture: whole, fields, headers: { Accept: 'application/json' } });
+  assert.equal(report.json.damage.share, 0);
+  assert.deepEqual(Object.keys(report.json).sort(), ['damage', 'height', 'models', 'timings_ms', 'width']);
+  const none = await post(server, '/v1/damage', { picture: whole, fields });
+  assert.equal(whites(none.bytes), 0);
+  const both = await post(server, '/v1/damage', { picture: damaged, fields, headers: { Accept: 'multipart/mixed' } });
+  assert.match(both.bytes.toString('latin1'), /name="report"[^]*name="masks"/);
+  const job = await post(server, '/v1/damage', { picture: damaged, fields: { ...fields, async: 'true' } });
+  assert.equal(job.status, 202);
+  const done = await until('the job', async () => {
+    const { json } = await get(server, job.headers.get('location'));
+    return ['done', 'failed'].includes(json.state) && json;
+  });
+  assert.equal(done.state, 'done', JSON.stringify(done.error));
+  assert.equal(done.damage.kinds.thin.count, 1);
+  const result = await fetch(server.url + done.links.result);
+  assert.equal(whites(Buffer.from(await result.arrayBuffer())), 5 * 62);
+  const missing = await post(server, '/v1/damage', { picture: damaged, fields: { damage_detector: 'nobody' } });
+  assert.equal(missing.status, 400);
+  assert.match(missing.json.detail, /^damage_detector: nobody is not installed/);
+  assert.match((await post(server, '/v1/damage', { picture: damaged, fields: { damage_detector: 'none' } })).json.detail, /^damage_detector/);
+});
+
+test('a mask is filled in place of what is found, as well, or is left alone', async () => {
+  const shares = {};
+  for (const mode of ['replace', 'add', 'remove']) {
+    const { json } = await withMask('/v1/restore', damaged, square, { ...once, mask_mode: mode }, { Accept: 'application/json' });
+    shares[mode] = Math.round(json.damage.share * W * H);
+    assert.equal(json.damage.mask, mode !== 'remove');
+  }
+  assert.deepEqual(shares, { replace: 200, add: 200 + 310, remove: 310 });
+  const answer = await withMask('/v1/restore', damaged, square, once, { Accept: 'multipart/mixed' });
+  const text = answer.bytes.toString('latin1');
+  const at = text.indexOf('\x89PNG', text.indexOf('name="masks"; filename="photo_mask.png"'));
+  assert.equal(whites(answer.bytes.subarray(at, text.indexOf('IEND', at) + 8)), 200);
+});
+
+test('a job keeps its mask', async () => {
+  const job = await withMask('/v1/restore', damaged, square, { ...once, mask_mode: 'add', async: 'true' });
+  assert.equal(job.status, 202);
+  const done = await until('the job', async () => {
+    const { json } = await get(server, job.headers.get('location'));
+    return ['done', 'failed'].includes(json.state) && json;
+  });
+  assert.equal(done.state, 'done', JSON.stringify(done.error));
+  assert.equal(done.links.mask, `/v1/jobs/${done.id}/mask`);
+  const mask = await fetch(server.url + done.links.mask);
+  assert.match(mask.headers.get('content-disposition'), /photo_mask\.png/);
+  assert.equal(whites(Buffer.from(await mask.arrayBuffer())), 510);
+  const clean = await post(server, '/v1/restore', { picture: whole, fields: { ...once, async: 'true' } });
+  const over = await until('the job', async () => {
+    const { json } = await get(server, clean.headers.get('location'));
+    return ['done', 'failed'].includes(json.state) && json;
+  });
+  assert.equal(over.links.mask, undefined);
+  assert.equal((await get(server, `/v1/jobs/${over.id}/mask`)).status, 404);
+});
+
+test('masks that are refused', async () => {
+  for (const [mask, status, words] of [
+    [png(W, H + 1), 400, /^mask: it has 96 × 81 pixels, but the picture 96 × 80/],
+    [Buffer.from('no picture'), 415, /^mask: /],
+    [Buffer.alloc(0), 400, /^mask: the picture is empty/],
+    [Buffer.alloc((4 << 20) + 1), 413, /^mask: it is over the limit/],
+  ]) {
+    const answer = await withMask('/v1/restore', damaged, mask, once);
+    assert.equal(answer.status, status, answer.json?.detail);
+    assert.match(answer.json.detail, words);
+  }
+  assert.match((await withMask('/v1/restore', damaged, square, { ...plain, compat: 'true' })).json.detail, /^mask: compat/);
+  const body = new FormData();
+  for (const name of ['mask', 'mask', 'image']) body.append(name, new Blob([square]), 'a.png');
+  assert.match((await post(server, '/v1/restore', { body })).json.detail, /^mask: sent more than once/);
+});
+
+test('--mask and --save_mask', () => {
+  fs.writeFileSync(path.join(folder, 'photo.png'), damaged);
+  fs.writeFileSync(path.join(folder, 'square.png'), square);
+  const run = (...args) => spawnSync(binary, ['restore', ...args, ...ownModels, '--version', 'none', '--bg_upsampler', 'none', '--upscale', '1',
+    '--damage_detector', 'starter', '--device', 'cpu'], { cwd: folder, encoding: 'utf8', env: { ...process.env, RESTORED_STARTER_MODELS: 'false' } });
+  let r = run('photo.png', '--mask', 'square.png', '--mask-mode', 'add', '--save-mask');
+  assert.equal(r.status, 0, r.stderr);
+  assert.equal(whites(fs.readFileSync(path.join(folder, 'results/masks/photo.png'))), 510);
+  r = run('photo.png', '-o', 'new.png', '--save_mask');
+  assert.equal(r.status, 0, r.stderr);
+  assert.equal(whites(fs.readFileSync(path.join(folder, 'new_mask.png'))), 310);
+  assert.equal(run('photo.png', 'square.png', '--mask', 'square.png').status, 2);
+  assert.equal(run('photo.png', '-o', '-', '--save_mask').status, 2);
+  assert.equal(run('photo.png', '--mask', 'nowhere.png').status, 2);
+});
