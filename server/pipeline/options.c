@@ -33,6 +33,9 @@ const struct option_row option_rows[] = {
      "how much of each restored face is used; auto: all of it, but less where the picture has more detail than the "
      "restoration; 0 leaves the upsampled picture",
      false},
+    {"preserve_color", "boolean", "true", "true or false",
+     "restored faces keep the colours of the picture, so that a black-and-white one is not tinted (never with compat)",
+     false},
     {"seed", "integer", "none", "none, or 0 to 18446744073709551615",
      "none: the checkpoint's stored noise, so that equal inputs give equal bytes; a number: fresh noise", false},
     {"parse", "enum", "auto", "auto, true or false",
@@ -77,6 +80,7 @@ void options_init(struct options *options)
                                 .quality = 95,
                                 .png_level = CODEC_PNG_LEVEL,
                                 .page = 1,
+                                .preserve_color = true,
                                 .repair_strength = 1};
     snprintf(options->device, sizeof options->device, "auto");
 }
@@ -233,6 +237,7 @@ static const struct option_field {
     {KIND_CHOICE, AT(ext), 0, 0, options_formats},
     {KIND_NAME, AT(suffix), 0, 0, NULL},
     {KIND_WEIGHT, AT(weight), 0, 1, NULL},
+    {KIND_BOOLEAN, AT(preserve_color), 0, 0, NULL},
     {KIND_SEED, AT(seed), 0, 0, NULL},
     {KIND_AUTO, AT(parse), 0, 0, options_autos},
     {KIND_FACES, AT(faces), 0, 0, NULL},

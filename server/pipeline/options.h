@@ -40,7 +40,7 @@ struct options {
     enum precision precision;
     enum option_damaged damaged;
     enum option_profile profile;
-    bool lossless;
+    bool lossless, preserve_color;
     int quality;   /* 1..100 */
     int png_level; /* 0..9 */
     int page;      /* 1..CODEC_PAGES: which picture of the file */

@@ -1,7 +1,8 @@
 #include <stdlib.h>
 
 #include "runtime/base/mem.h"
-#include "server/pipeline/step.h"
+#include "server/image/pixel.h"
+#include "server/pipeline/tint.h"
 
 /* Where the results of a face go; an earlier attempt may have left one. */
 static enum error_code restore_room(const struct restoration *r, struct face *face, struct error *err)
@@ -80,9 +81,25 @@ static enum error_code restore_batch(struct step *step, struct face *const *face
     return step_network(step, ROLE_FACE, &shape, sources, &output, (uint32_t)faces[0]->id, err);
 }
 
+/* Gives the face the picture's colours, if it shall keep them. */
+static enum error_code restore_colours(const struct restoration *r, struct face *face, struct error *err)
+{
+    if (!r->options.preserve_color || r->options.compat)
+        return OK;
+    enum error_code code = tint_keep(r, face, err);
+    const size_t row = 3 * (size_t)face->size;
+    for (size_t y = 0; code == OK && face->restoration && y < (size_t)face->size; y++) {
+        pixel_clamp(face->restoration_float + y * row, row);
+        pixel_round((uint8_t *)face->restoration->pixels + y * row, face->restoration_float + y * row, row);
+    }
+    return code;
+}
+
 static enum error_code restore_faces(struct step *step, struct face *const *faces, int count, struct error *err)
 {
     enum error_code code = restore_batch(step, faces, count, err);
+    for (int i = 0; i < count && code == OK; i++)
+        code = restore_colours(step->r, faces[i], err);
     for (int i = 0; i < count && code == OK; i++)
         restore_done(step->r, faces[i]);
     restoration_moved(step->r);

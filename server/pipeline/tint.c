@@ -1,0 +1,171 @@
+#include "server/pipeline/tint.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "runtime/base/mem.h"
+#include "runtime/base/thread.h"
+#include "server/image/similarity.h"
+
+#define TINT_GRID 64  /* cells of a face each way: 8 px of 512 */
+#define TINT_SAMPLE 4 /* every so manyth px each way says whether the picture has colours */
+/* How far, in levels, chroma is from following brightness: below the first it follows, above the second it does not. */
+#define TINT_TONED 1.5
+#define TINT_COLOURED 4.0
+
+/* Red and blue without brightness, of the crop and of the restoration, and the restoration's brightness. */
+enum { TINT_CROP, TINT_OWN = 2, TINT_LUMA = 4, TINT_FIELDS };
+
+struct tint {
+    const struct restoration *r;
+    struct face *face;
+    int grid;          /* cells each way: TINT_GRID, or a tiny face's pixels */
+    double inverse[6]; /* crop -> picture */
+    float low[TINT_GRID][TINT_GRID][TINT_FIELDS];
+    float slope[2]; /* chroma for brightness */
+    float toned;    /* 0..1 */
+};
+
+static float tint_luma(const float *rgb)
+{
+    return 0.299f * rgb[0] + 0.587f * rgb[1] + 0.114f * rgb[2];
+}
+
+/* Beyond the picture's edge the crop is filled. */
+static bool tint_inside(const struct tint *t, int x, int y)
+{
+    const double u = t->inverse[0] * x + t->inverse[1] * y + t->inverse[2];
+    const double v = t->inverse[3] * x + t->inverse[4] * y + t->inverse[5];
+    return u >= 0 && v >= 0 && u <= t->r->picture->width - 1 && v <= t->r->picture->height - 1;
+}
+
+/* The means of a row of cells. */
+static void tint_gather(void *context, int row)
+{
+    struct tint *t = context;
+    const int size = t->face->size;
+    for (int column = 0; column < t->grid; column++) {
+        const int y0 = row * size / t->grid, y1 = (row + 1) * size / t->grid, x0 = column * size / t->grid,
+                  x1 = (column + 1) * size / t->grid;
+        float sum[TINT_FIELDS] = {0};
+        for (int y = y0; y < y1; y++)
+            for (int x = x0; x < x1; x++) {
+                const size_t at = 3 * ((size_t)y * (size_t)size + (size_t)x);
+                const float *own = t->face->restoration_float + at;
+                const float *crop = tint_inside(t, x, y) ? t->face->crop_float + at : own;
+                const float luma = tint_luma(own), crop_luma = tint_luma(crop);
+                for (int c = 0; c < 2; c++) {
+                    sum[TINT_CROP + c] += crop[2 * c] - crop_luma;
+                    sum[TINT_OWN + c] += own[2 * c] - luma;
+                }
+                sum[TINT_LUMA] += luma;
+            }
+        const int count = (y1 - y0) * (x1 - x0);
+        for (int f = 0; f < TINT_FIELDS; f++)
+            t->low[row][column][f] = sum[f] / (float)count;
+    }
+}
+
+/* One pass of 1 2 1 over a line of cells. */
+static void tint_blur_line(float *first, size_t step, int count)
+{
+    float before = *first;
+    for (int i = 0; i < count; i++) {
+        float *at = first + (size_t)i * step;
+        const float here = *at, after = i + 1 < count ? at[step] : here;
+        *at = (before + 2 * here + after) / 4;
+        before = here;
+    }
+}
+
+static void tint_blur(struct tint *t)
+{
+    for (int i = 0; i < t->grid; i++)
+        for (int f = 0; f < TINT_FIELDS; f++)
+            tint_blur_line(&t->low[i][0][f], TINT_FIELDS, t->grid);
+    for (int i = 0; i < t->grid; i++)
+        for (int f = 0; f < TINT_FIELDS; f++)
+            tint_blur_line(&t->low[0][i][f], (size_t)TINT_GRID * TINT_FIELDS, t->grid);
+}
+
+/* Whether the crop's chroma is a straight line over its brightness, and which. */
+static void tint_judge(struct tint *t)
+{
+    const int size = t->face->size;
+    double n = 0, y1 = 0, yy = 0, c1[2] = {0}, cc[2] = {0}, yc[2] = {0}, worst = 0;
+    for (int y = 0; y < size; y += TINT_SAMPLE)
+        for (int x = 0; x < size; x += TINT_SAMPLE) {
+            const float *crop = t->face->crop_float + 3 * ((size_t)y * (size_t)size + (size_t)x);
+            const double luma = tint_luma(crop);
+            if (!tint_inside(t, x, y))
+                continue;
+            n++;
+            y1 += luma;
+            yy += luma * luma;
+            for (int c = 0; c < 2; c++) {
+                const double chroma = crop[2 * c] - luma;
+                c1[c] += chroma;
+                cc[c] += chroma * chroma;
+                yc[c] += luma * chroma;
+            }
+        }
+    for (int c = 0; c < 2 && n > 0; c++) {
+        const double spread = yy - y1 * y1 / n, common = yc[c] - y1 * c1[c] / n;
+        const double slope = spread > n ? common / spread : 0;
+        t->slope[c] = (float)slope;
+        worst = fmax(worst, sqrt(fmax(cc[c] - c1[c] * c1[c] / n - slope * common, 0) / n));
+    }
+    t->toned = n > 0 ? (float)fmin(fmax((TINT_COLOURED - worst) / (TINT_COLOURED - TINT_TONED), 0), 1) : 0;
+}
+
+/* The low frequencies at a place: between four cells' middles. */
+static void tint_low(const struct tint *t, float u, float v, float out[TINT_FIELDS])
+{
+    const float most = (float)(t->grid - 1);
+    u = u < 0 ? 0 : u > most ? most : u;
+    v = v < 0 ? 0 : v > most ? most : v;
+    const int i = u < most ? (int)u : t->grid - 2, j = v < most ? (int)v : t->grid - 2;
+    const float a = u - (float)i, b = v - (float)j;
+    for (int f = 0; f < TINT_FIELDS; f++)
+        out[f] = (1 - b) * ((1 - a) * t->low[j][i][f] + a * t->low[j][i + 1][f]) +
+                 b * ((1 - a) * t->low[j + 1][i][f] + a * t->low[j + 1][i + 1][f]);
+}
+
+static void tint_rows(void *context, int item)
+{
+    const struct tint *t = context;
+    const int size = t->face->size;
+    const float cells = (float)t->grid / (float)size;
+    int begin, end;
+    thread_band(size, item, &begin, &end);
+    for (int y = begin; y < end; y++)
+        for (int x = 0; x < size; x++) {
+            float *rgb = t->face->restoration_float + 3 * ((size_t)y * (size_t)size + (size_t)x);
+            float low[TINT_FIELDS], chroma[2];
+            const float luma = tint_luma(rgb);
+            tint_low(t, ((float)x + 0.5f) * cells - 0.5f, ((float)y + 0.5f) * cells - 0.5f, low);
+            for (int c = 0; c < 2; c++)
+                chroma[c] = low[TINT_CROP + c] + (1 - t->toned) * (rgb[2 * c] - luma - low[TINT_OWN + c]) +
+                            t->toned * t->slope[c] * (luma - low[TINT_LUMA]);
+            rgb[0] = luma + chroma[0];
+            rgb[1] = luma - (0.299f * chroma[0] + 0.114f * chroma[1]) / 0.587f;
+            rgb[2] = luma + chroma[1];
+        }
+}
+
+enum error_code tint_keep(const struct restoration *r, struct face *face, struct error *err)
+{
+    struct tint *t = mem_calloc(1, sizeof *t);
+    if (!t)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for a face");
+    t->r = r;
+    t->face = face;
+    t->grid = face->size < TINT_GRID ? face->size : TINT_GRID;
+    similarity_invert(face->affine, t->inverse);
+    thread_for(t->grid, tint_gather, t);
+    tint_blur(t);
+    tint_judge(t);
+    thread_for(thread_bands(face->size), tint_rows, t);
+    free(t);
+    return OK;
+}
