@@ -7,7 +7,7 @@ import { after, before, describe, test } from 'node:test';
 import { fixture, plain, png, post, raw, start, until } from './client.mjs';
 import { faulty } from './server.mjs';
 
-const anna = 'anna-0123456789abcdef', bert = 'bert-0123456789abcdef', ops = 'ops-0123456789abcdefg', lone = 'lone-0123456789abcdef';
+const anna = 'anna-0123456789abcdef', bert = 'bert-0123456789abcdef', ops = 'ops-0123456789abcdefg', lone = 'lone-0123456789abcdef', seldom = 'seldom-0123456789abcdef';
 const bearer = (token) => ({ authorization: `Bearer ${token}` });
 let folder, file;
 const write = (text, mode = 0o640) => { fs.writeFileSync(file, text); fs.chmodSync(file, mode); };
@@ -29,7 +29,7 @@ describe('a server with tokens', () => {
   }
 
   before(async () => {
-    write(`# tokens of this test\nanna ${anna}\nbert ${bert} megapixels=0.1\nops ${ops} admin\n${lone}\n`);
+    write(`# tokens of this test\nanna ${anna}\nbert ${bert} megapixels=0.1\nseldom ${seldom} megapixels=0.00001\nops ${ops} admin\n${lone}\n`);
     server = await start({ args: ['--auth_token_file', file, '--listen', '0.0.0.0:0', '--metrics_listen', '127.0.0.1:0', '--log_level', 'debug'] });
     server.url = `http://127.0.0.1:${server.port}`;
     admin = (await logged(/info admin url=(\S+)/))[1];
@@ -89,15 +89,17 @@ describe('a server with tokens', () => {
     assert.match(early, /^HTTP\/1\.1 429 /, 'before the body');
     assert.equal((await send(anna)).status, 200, 'nobody else waits');
     assert.equal((await post(server, '/v1/estimate', { fields: { width: 100, height: 100 }, headers: bearer(bert) })).status, 200);
+    assert.equal((await send(seldom)).status, 200);
+    assert.equal((await send(seldom)).headers.get('retry-after'), '86400', 'two weeks; nobody is told more than a day');
     const counted = await fetch(`${admin}/metrics`).then((r) => r.text());
-    assert.match(counted, /restored_rejected_total\{reason="rate_limited"\} 2\n/);
+    assert.match(counted, /restored_rejected_total\{reason="rate_limited"\} 3\n/);
     assert.match(counted, /restored_rejected_total\{reason="token"\} [1-9]/);
   });
 
   test('SIGHUP reads the file again; one that is wrong changes nothing', async () => {
     const old = fs.readFileSync(file, 'utf8'), fresh = 'anna-fedcba9876543210';
     write(`${old}anna ${fresh}\n`);
-    assert.match(await reload(), /reloaded .*tokens=5/);
+    assert.match(await reload(), /reloaded .*tokens=6/);
     for (const token of [anna, fresh]) assert.equal((await ask('/v1/devices', token)).status, 200, 'both, while it is rotated');
     write(old.replace(anna, fresh));
     await reload();
@@ -107,7 +109,7 @@ describe('a server with tokens', () => {
       write(text, mode);
       const log = await reload();
       assert.match(log, says);
-      assert.match(log, /error reload .* result="the old tokens stay"\n(.*\n)*.*error reloaded-partly changed=0 models=\d+ tokens=4 kept="the old tokens" /);
+      assert.match(log, /error reload .* result="the old tokens stay"\n(.*\n)*.*error reloaded-partly changed=0 models=\d+ tokens=5 kept="the old tokens" /);
       assert.doesNotMatch(log, /info reloaded/, 'it does not read like a success');
       assert.equal((await ask('/v1/devices', fresh)).status, 200);
       assert.equal((await ask('/v1/devices', anna)).status, 401);

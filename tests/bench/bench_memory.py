@@ -81,7 +81,7 @@ def pictures(sample, count, least, most, seed):
 
 
 def photos(folder, count, least, most, seed):
-    """The folder's photos in turns, resized to `count` areas."""
+    """The folder's photos in turns, resized to `count` areas, of which half are near the least."""
     from PIL import Image
     choose, all_of, seen = random.Random(seed), [], set()
     for name in sorted(os.listdir(folder)):
@@ -89,7 +89,7 @@ def photos(folder, count, least, most, seed):
             all_of.append(Image.open(os.path.join(folder, name)).convert("RGB"))
     while len(seen) < count:
         photo = all_of[len(seen) % len(all_of)]
-        factor = math.sqrt(1e6 * least * (most / least)**choose.random() / (photo.width * photo.height))
+        factor = math.sqrt(1e6 * least * (most / least)**choose.random()**4 / (photo.width * photo.height))
         size = round(photo.width * factor), round(photo.height * factor)
         if size not in seen:
             seen.add(size)
@@ -129,8 +129,9 @@ def main():
         argv = argv[:argv.index("--")]
     args = parser.parse_args(argv)
     log = tempfile.NamedTemporaryFile("w+", suffix=".log")
+    state = tempfile.TemporaryDirectory()
     server = subprocess.Popen([os.path.abspath(args.restored), "serve", "--listen", "127.0.0.1:0", "--device",
-                               args.device, "--keep-seconds", str(args.keep), *flags],
+                               args.device, "--keep-seconds", str(args.keep), "--state-dir", state.name, *flags],
                               stdout=subprocess.PIPE, stderr=log, text=True)
     try:
         line = server.stdout.readline().split()

@@ -175,6 +175,39 @@ static void metadata_are_kept_and_say_upright(void **state)
     }
 }
 
+/* Some writers of WebP put JPEG's name before the EXIF block. */
+static void exif_of_a_webp_may_have_a_name_before_it(void **state)
+{
+    (void)state;
+    const struct row row = {.name = "turned.webp", .page = 1};
+    if (!readable(row.name))
+        skip();
+    struct file file = opened(row.name);
+    const uint8_t *chunk = memmem(file.data, file.size, "EXIF", 4);
+    assert_non_null(chunk);
+    const size_t at = (size_t)(chunk - (const uint8_t *)file.data);
+    uint8_t *named = malloc(file.size + 6);
+    assert_non_null(named);
+    memcpy(named, file.data, at + 8);
+    memcpy(named + at + 8, "Exif\0", 6);
+    memcpy(named + at + 14, chunk + 8, file.size - at - 8);
+    const size_t sizes[] = {4, at + 4};
+    for (int i = 0; i < 2; i++) { /* of the file, and of the chunk */
+        uint32_t size;
+        memcpy(&size, named + sizes[i], 4);
+        size += 6;
+        memcpy(named + sizes[i], &size, 4);
+    }
+    const struct file longer = {.data = named, .size = file.size + 6};
+    struct image *plain = decoded(&row, &file, NULL), *image = decoded(&row, &longer, NULL);
+    assert_int_equal(image->exif.size, plain->exif.size);
+    assert_memory_equal(image->exif.data, plain->exif.data, plain->exif.size);
+    image_destroy(&plain);
+    image_destroy(&image);
+    file_unmap(&file);
+    free(named);
+}
+
 /* Of a TIFF, EXIF is a copy of directories that lie anywhere in the file. */
 static void exif_of_a_tiff_is_a_block_by_itself(void **state)
 {
@@ -274,6 +307,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pixels_are_those_of_the_formats_own_reader),
         cmocka_unit_test(metadata_are_kept_and_say_upright),
+        cmocka_unit_test(exif_of_a_webp_may_have_a_name_before_it),
         cmocka_unit_test(exif_of_a_tiff_is_a_block_by_itself),
         cmocka_unit_test(parts_of_files_are_refused),
         cmocka_unit_test(limits_hold_before_anything_is_decoded),

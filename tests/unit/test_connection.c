@@ -1,4 +1,5 @@
-/* The watch over open connections: what becomes of one whose client has closed its own direction. */
+/* The watch over open connections: what becomes of one whose client has closed its own direction, and which one goes
+ * where there is no place left. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <setjmp.h>
@@ -70,6 +71,42 @@ static void an_end_is_told_again_and_nothing_is_cut(void **state)
     close(client);
 }
 
+static bool is_cut(int client)
+{
+    char byte;
+    return recv(client, &byte, 1, MSG_DONTWAIT) == 0; /* the end; -1: nothing yet */
+}
+
+/* Where all places are taken, the one that has kept us waiting the longest goes; a request that we work on does not. */
+static void the_idlest_makes_room(void **state)
+{
+    (void)state;
+    const struct connection_limits limits = {.request_seconds = 600, .per_address = 8, .most = {2, 2}};
+    const struct sockaddr_in from = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct connections *all;
+    struct error err = ERROR_INIT;
+    struct connection *links[4];
+    int clients[4], ours[4];
+    assert_int_equal(connections_create(&all, pool, &limits, &err), OK);
+    for (int i = 0; i < 4; i++) {
+        connect_both(&clients[i], &ours[i]);
+        links[i] = connection_open(all, CONNECTION_SERVICE, ours[i], (const struct sockaddr *)&from);
+        assert_non_null(links[i]);
+        if (i == 0)
+            connection_holding(links[i]);
+    }
+    assert_false(is_cut(clients[0]));
+    assert_true(is_cut(clients[1]));
+    assert_true(is_cut(clients[2]));
+    assert_false(is_cut(clients[3]));
+    for (int i = 0; i < 4; i++) {
+        connection_close(&links[i]);
+        close(clients[i]);
+        close(ours[i]);
+    }
+    connections_destroy(&all);
+}
+
 static int start(void **state)
 {
     (void)state;
@@ -91,6 +128,9 @@ static int stop(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(an_end_is_told_again_and_nothing_is_cut)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_end_is_told_again_and_nothing_is_cut),
+        cmocka_unit_test(the_idlest_makes_room),
+    };
     return cmocka_run_group_tests(tests, start, stop);
 }

@@ -316,6 +316,23 @@ static void drivers_that_cannot_be_loaded(void **state)
     finding(DOCTOR_PROBLEM, "there is no Vulkan driver that can be loaded in");
 }
 
+/* A driver for 32-bit programs beside ours is no problem. */
+static void a_driver_of_another_class(void **state)
+{
+    (void)state;
+    static const unsigned char header[64] = {0x7f, 'E', 'L', 'F', 1 /* 32 bit */, 1, 1};
+    char full[512];
+    put("/etc/vulkan/icd.d/small.json", MANIFEST("./libsmall_icd.so"));
+    snprintf(full, sizeof full, "%s/etc/vulkan/icd.d/libsmall_icd.so", root);
+    FILE *file = fopen(full, "w");
+    assert_non_null(file);
+    assert_int_equal(fwrite(header, 1, sizeof header, file), sizeof header);
+    assert_int_equal(fclose(file), 0);
+    run("drivers");
+    assert_int_equal(doctor.count, 2);
+    finding(DOCTOR_OK, "small.json: for 32-bit programs, not used");
+}
+
 static void variables_that_choose_drivers(void **state)
 {
     char list[256];
@@ -447,6 +464,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(no_driver, begin, end),
         cmocka_unit_test_setup_teardown(drivers_where_the_loader_looks, begin, end),
         cmocka_unit_test_setup_teardown(drivers_that_cannot_be_loaded, begin, end),
+        cmocka_unit_test_setup_teardown(a_driver_of_another_class, begin, end),
         cmocka_unit_test_setup_teardown(variables_that_choose_drivers, begin, end),
         cmocka_unit_test_setup_teardown(limits_of_the_control_group, begin, end),
         cmocka_unit_test_setup_teardown(a_lesser_instruction_set, begin, end),

@@ -74,8 +74,21 @@ static void a_crowd_of_segments_is_refused(void **state)
     checkpoint_put(&padded, zeros, 2 << 20);
     checkpoint_put(&padded, file.data + 2, file.size - 2);
     refused(&padded, "belong to nothing");
-    free(zeros);
     checkpoint_free(&padded);
+    for (size_t more = 0; more < 2; more++) { /* the most that there may be, and one more */
+        checkpoint_put(&padded, file.data, 2);
+        checkpoint_put(&padded, "\xff\xe1\0\2", 4);
+        checkpoint_put(&padded, zeros, JPEG_HEADER_STRAY + more);
+        checkpoint_put(&padded, file.data + 2, file.size - 2);
+        if (more) {
+            refused(&padded, "belong to nothing");
+        } else {
+            struct image *image = must_decode(&padded);
+            image_destroy(&image);
+        }
+        checkpoint_free(&padded);
+    }
+    free(zeros);
     checkpoint_free(&file);
 }
 
