@@ -22,7 +22,7 @@ static enum error_code config_load_line(struct config *config, char *line, int n
                                         struct error *err)
 {
     for (char *at = line; *at; at++)
-        if (*at == '#' && (at == line || isspace((unsigned char)at[-1]))) {
+        if (*at == '#' && (at == line || at[-1] == '=' || isspace((unsigned char)at[-1]))) {
             *at = 0;
             break;
         }

@@ -38,7 +38,9 @@ enum error_code store_failed(const struct side *side, int rc, struct error *err)
         error_local(err, ": %s", path);
         break;
     case SQLITE_NOMEM:
-        code = error_set(err, ERROR_NO_MEMORY, "no memory for the store of jobs");
+        code =
+            error_set(err, ERROR_NO_MEMORY, "no memory for the store of jobs, or it is damaged and asks for too much");
+        error_local(err, ": %s", path);
         break;
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
@@ -481,11 +483,11 @@ static enum store_statement store_of(enum store_statement first, const char *tok
     return (enum store_statement)((int)first + (token ? 1 : 0) + (batch ? 2 : 0));
 }
 
-/* A job's place in lists. */
-static enum error_code store_after(struct store *store, const char *id, int64_t *created, int64_t *number,
-                                   struct error *err)
+/* A job's place in the lists of a token (NULL: of all). */
+static enum error_code store_after(struct store *store, const char *id, const char *token, int64_t *created,
+                                   int64_t *number, struct error *err)
 {
-    struct query query = query_start(&store->read, STORE_AFTER, err, "t", id);
+    struct query query = query_start(&store->read, STORE_AFTER, err, "tt", id, token);
     const bool found = query_row(&query);
     if (found) {
         *created = sqlite3_column_int64(query.s, 0);
@@ -502,7 +504,8 @@ enum error_code store_list(struct store *store, const struct store_filter *filte
     const int64_t states = filter->states ? filter->states : (1 << STORE_STATES) - 1;
     *more = false;
     pthread_mutex_lock(&store->lock);
-    enum error_code code = *filter->after ? store_after(store, filter->after, &created, &number, err) : OK;
+    enum error_code code =
+        *filter->after ? store_after(store, filter->after, filter->token, &created, &number, err) : OK;
     if (!code) {
         struct query query =
             query_start(&store->read, store_of(STORE_LIST, filter->token, filter->batch), err, "ttiiiii", filter->token,

@@ -78,8 +78,12 @@ static void test_order(void **state)
     struct error err = ERROR_INIT;
     char path[64], *environment[] = {"HOME=/", "RESTORED_QUEUE=7", "RESTORED_JOB_SECONDS=9", NULL};
     config_init(&config);
-    assert_int_equal(
-        load_text(&config, "# a comment\n\nqueue = 5\n  workers=3 # jobs\njob-seconds\t=\t8\n", path, &err), OK);
+    assert_int_equal(load_text(&config,
+                               "# a comment\n\nqueue = 5\n  workers=3 # jobs\njob-seconds\t=\t8\n"
+                               "default_version =# none: what is printed as `= # none` reads the same\n",
+                               path, &err),
+                     OK);
+    assert_string_equal(config.default_version, "");
     assert_int_equal(config.queue, 5);
     assert_int_equal(config.workers, 3);
     assert_int_equal(config.job_seconds, 8);
