@@ -77,21 +77,33 @@ static la_ssize_t batch_zip_made(struct archive *archive, void *context, const v
     return (la_ssize_t)size;
 }
 
+/* A name in lower case, ASCII alone: file systems of Windows and macOS take names that differ in no other way for one.
+ */
+static const char *batch_zip_folded(const char *name, char out[HEADER_FILE_MAX + 16])
+{
+    size_t n = 0;
+    for (; name[n] && n < HEADER_FILE_MAX + 15; n++)
+        out[n] = name[n] >= 'A' && name[n] <= 'Z' ? (char)(name[n] | 0x20) : name[n];
+    out[n] = 0;
+    return out;
+}
+
 /* A name that is not in use: "photo.jpg", "photo (2).jpg", ... */
 static void batch_zip_name(struct batch_zip *zip, const char *wanted, char out[HEADER_FILE_MAX + 16])
 {
+    char key[HEADER_FILE_MAX + 16];
     const char *dot = strrchr(wanted, '.');
     const int stem = (int)(dot ? dot - wanted : (ptrdiff_t)strlen(wanted));
-    json_int_t number = json_integer_value(json_object_get(zip->names, wanted)) + 1;
+    json_int_t number = json_integer_value(json_object_get(zip->names, batch_zip_folded(wanted, key))) + 1;
     snprintf(out, HEADER_FILE_MAX + 16, "%s", wanted);
     for (; number > 1; number++) {
         snprintf(out, HEADER_FILE_MAX + 16, "%.*s (%d)%s", stem, wanted, (int)number, dot ? dot : "");
-        if (!json_object_get(zip->names, out))
+        if (!json_object_get(zip->names, batch_zip_folded(out, key)))
             break;
     }
-    json_object_set_new(zip->names, wanted, json_integer(number));
+    json_object_set_new(zip->names, batch_zip_folded(wanted, key), json_integer(number));
     if (strcmp(out, wanted) != 0)
-        json_object_set_new(zip->names, out, json_integer(1));
+        json_object_set_new(zip->names, batch_zip_folded(out, key), json_integer(1));
 }
 
 /* Where the result of a job lies in its file. */

@@ -119,12 +119,23 @@ static enum error_code route_jobs_describe(struct request *request, struct store
     return row->options ? OK : error_set(err, ERROR_NO_MEMORY, "no memory for a job");
 }
 
+static enum MHD_Result route_jobs_count_key(void *context, enum MHD_ValueKind kind, const char *name, const char *value)
+{
+    (void)kind, (void)value;
+    *(int *)context += !strcasecmp(name, "Idempotency-Key");
+    return MHD_YES;
+}
+
 /* The key that makes a repeated request the same job: printable ASCII. */
 static enum error_code route_jobs_key(const struct request *request, char out[KEEPER_KEY_MAX], struct error *err)
 {
     const char *key = router_header(request, "Idempotency-Key");
     if (!key)
         return OK;
+    int keys = 0;
+    MHD_get_connection_values(request->connection, MHD_HEADER_KIND, route_jobs_count_key, &keys);
+    if (keys > 1)
+        return error_set(err, ERROR_INVALID, "Idempotency-Key: sent more than once; once is allowed");
     const size_t size = strlen(key);
     bool plain = size && size < KEEPER_KEY_MAX;
     for (size_t i = 0; plain && i < size; i++)

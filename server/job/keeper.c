@@ -211,7 +211,7 @@ static enum error_code keeper_begin(struct keeper *keeper, struct running *runni
         job->low = row->low;
         job->accepted = true;
         events_follow(worker_pool_events(keeper->pool), job);
-        job->restoration->stage_ms[STAGE_QUEUE] = (double)(row->started - row->created);
+        job->stored_ms = (double)(job_clock() - row->created);
         code = body_read(&job->body, job->restoration, pipeline_check, keeper->models, err);
     }
     if (!code) {

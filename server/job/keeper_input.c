@@ -10,12 +10,14 @@
 
 #define INPUT_THREADS 4
 
-/* The options and the picture as SHA-256: what makes two requests the same. */
+/* The options, batch, priority and the picture as SHA-256: what makes two requests the same. */
 static enum error_code keeper_input_hash(const struct keeper_ticket *ticket, uint8_t hash[32], struct error *err)
 {
     struct sha256_ctx context;
     sha256_init(&context);
     sha256_update(&context, strlen(ticket->job.options) + 1, (const uint8_t *)ticket->job.options);
+    sha256_update(&context, strlen(ticket->job.batch) + 1, (const uint8_t *)ticket->job.batch);
+    sha256_update(&context, 1, (const uint8_t *)(ticket->job.low ? "l" : "n"));
     if (ticket->body.data) {
         sha256_update(&context, ticket->body.size, ticket->body.data);
     } else {

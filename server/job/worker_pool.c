@@ -51,7 +51,7 @@ void worker_pool_end(struct worker_pool *pool, struct job *job, enum error_code 
         worker_pool_learn(pool, job);
     job->finished_ns = job_now();
     job->restoration->stage_ms[STAGE_QUEUE] +=
-        (double)((job->started_ns ? job->started_ns : job->finished_ns) - job->created_ns) / 1e6;
+        job->stored_ms + (double)((job->started_ns ? job->started_ns : job->finished_ns) - job->created_ns) / 1e6;
     if (code)
         error_copy(&job->error, code, err);
     static const char *const names[] = {"queued", "running", "done", "failed", "cancelled"};

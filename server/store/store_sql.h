@@ -172,7 +172,7 @@ static const char *const store_sql[STORE_STATEMENTS] = {
 
     [STORE_GET] = "SELECT " STORE_SQL_COLUMNS ", report, parts FROM jobs LEFT JOIN results ON job = number"
                   " WHERE id = $1",
-    [STORE_AFTER] = "SELECT created, number FROM jobs WHERE id = $1",
+    [STORE_AFTER] = "SELECT created, number FROM jobs WHERE id = $1 AND (token = $2 OR $2 IS NULL)",
     STORE_SQL_FOUR(STORE_LIST, STORE_SQL_LIST),
     STORE_SQL_FOUR(STORE_COUNT, STORE_SQL_COUNT),
     [STORE_COUNT_AT_HAND] = "SELECT state, count(*) FROM jobs WHERE state <= 1 AND low >= 0 GROUP BY state",

@@ -184,6 +184,8 @@ test('jobs that are not waited for belong to their token', async (t) => {
     await other.text();
   }
   assert.equal((await ask(bert, 'DELETE', `/v1/jobs/${id}`)).status, 404);
+  const behind = async (job) => (await (await ask(bert, 'GET', `/v1/jobs?after=${job}`)).json()).detail.replace(job, 'ID');
+  assert.equal(await behind(id), await behind('0'.repeat(32)), 'a list does not tell whether there is such a job');
   assert.equal((await ask(bert, 'DELETE', '/v1/batches/album')).status, 404);
   const list = async (token) => (await (await ask(token, 'GET', '/v1/jobs')).json()).jobs.map((job) => job.id);
   assert.deepEqual([await list(anna), await list(bert), await list(ops)], [[id], [], [id]]);

@@ -4,7 +4,7 @@ import fs from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, test, before, after } from 'node:test';
-import { fixture, get, metrics, plain, png, post, sleep, start, until } from './client.mjs';
+import { fixture, get, metrics, plain, png, post, raw, sleep, start, until } from './client.mjs';
 
 const small = fixture('none.png'), big = png(3000, 2000);
 const slow = { version: 'none', bg_tile: '64', ext: 'jpg' }; // keeps a CPU busy for many seconds, in small tiles
@@ -65,6 +65,7 @@ describe('one server', () => {
       assert.deepEqual(done[key], report[key], key);
     assert.equal(done.progress, 1);
     assert.equal(done.error, null);
+    assert.ok(done.timings_ms.queue >= Date.parse(done.started) - Date.parse(done.created) - 2, `all of its wait, that in the store too: ${done.timings_ms.queue}, ${done.created} to ${done.started}`);
     for (const time of ['created', 'started', 'finished', 'expires']) assert.match(done[time], /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/);
     assert.ok(Date.parse(done.expires) - Date.parse(done.finished) === 3600e3);
     const head = await fetch(server.url + done.links.result, { method: 'HEAD' });
@@ -174,7 +175,7 @@ describe('one server', () => {
   });
 
   test('the results of a batch in one file, with names of their own', async () => {
-    const names = ['föto.png', 'a photo.png', 'a photo.png', '../../etc/passwd.png'];
+    const names = ['föto.png', 'a photo.png', 'a photo.png', '../../etc/passwd.png', 'A Photo.PNG'];
     for (const name of names) {
       const { json } = await post(server, '/v1/restore', { picture: small, name, fields: { ...plain, batch: 'zip', suffix: 'x' } });
       await ended(server, json.id);
@@ -183,7 +184,7 @@ describe('one server', () => {
     const answer = await fetch(`${server.url}/v1/batches/zip/results.zip`);
     assert.equal(answer.headers.get('content-type'), 'application/zip');
     const entries = unzip(Buffer.from(await answer.arrayBuffer()));
-    assert.deepEqual(entries.map(({ name }) => name), ['föto_x.png', 'a photo_x.png', 'a photo_x (2).png', 'passwd_x.png']);
+    assert.deepEqual(entries.map(({ name }) => name), ['föto_x.png', 'a photo_x.png', 'a photo_x (2).png', 'passwd_x.png', 'A Photo_x (3).png']);
     const bytes = await result(server, one);
     for (const { data } of entries) assert.ok(data.equals(bytes));
     assert.equal((await get(server, '/v1/batches/nothing/results.zip')).status, 404);
@@ -204,7 +205,11 @@ describe('one server', () => {
     const other = await submit(server, fixture('two.png'), plain, key);
     assert.equal(other.status, 422);
     assert.match(other.json.detail, new RegExp(first.json.id));
-    assert.equal((await submit(server, small, { ...plain, upscale: '3' }, key)).status, 422);
+    for (const field of [{ upscale: '3' }, { batch: 'other' }, { priority: 'low' }])
+      assert.equal((await submit(server, small, { ...plain, ...field }, key)).status, 422, JSON.stringify(field));
+    const twice = (await raw(server, Buffer.concat([Buffer.from(`POST /v1/restore?async=true HTTP/1.1\r\nHost: localhost\r\nContent-Type: image/png\r\nIdempotency-Key: a\r\nidempotency-key: b\r\nConnection: close\r\nContent-Length: ${small.length}\r\n\r\n`), small]))).toString();
+    assert.match(twice, /^HTTP\/1.1 400 /);
+    assert.match(twice, /Idempotency-Key: sent more than once/);
     assert.equal((await submit(server, small, plain, { 'Idempotency-Key': 'x'.repeat(300) })).status, 400);
     await ended(server, first.json.id);
     await remove(server, `/v1/jobs/${first.json.id}`);
