@@ -234,6 +234,7 @@ static const struct schema_member {
     {"ModelNames", "parser?", "string?", NULL},
     {"ModelNames", "background?", "string?", NULL},
     {"ModelNames", "damage?", "string?", NULL},
+    {"ModelNames", "fill?", "string?", NULL},
 
     {"DamageKind", "count", "integer", "defects that were found"},
     {"DamageKind", "share", "number", "of the picture's pixels"},

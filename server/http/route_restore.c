@@ -329,11 +329,9 @@ static void route_restore_add_timing(struct MHD_Response *response, const struct
  * text. */
 static void route_restore_add_models(struct MHD_Response *response, const struct restoration *r)
 {
-    static const char *const keys[ROLE_COUNT] = {[ROLE_DETECTOR] = "detector",
-                                                 [ROLE_FACE] = "face",
-                                                 [ROLE_PARSER] = "parser",
-                                                 [ROLE_UPSCALER] = "background",
-                                                 [ROLE_DAMAGE] = "damage"};
+    static const char *const keys[ROLE_COUNT] = {
+        [ROLE_DETECTOR] = "detector",   [ROLE_FACE] = "face",     [ROLE_PARSER] = "parser",
+        [ROLE_UPSCALER] = "background", [ROLE_DAMAGE] = "damage", [ROLE_FILLER] = "fill"};
     char text[ROLE_COUNT * (sizeof r->model_names[0] + 20)] = "";
     size_t n = 0;
     for (int role = 0; role < ROLE_COUNT; role++) {

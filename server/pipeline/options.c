@@ -69,6 +69,8 @@ const struct option_row option_rows[] = {
      true},
     {"damage_detector", "string", "", "starter, the name of a damage detector that is installed, or none",
      "the network that finds damage; empty: the best one installed", true},
+    {"fill", "string", "", "starter, the name of a filler that is installed, or none",
+     "the network that fills damage; none, or where none is installed: smoothly from what is around", true},
 };
 const int option_row_count = sizeof option_rows / sizeof option_rows[0];
 
@@ -255,6 +257,7 @@ static const struct option_field {
     {KIND_NUMBER, AT(repair_strength), 0, 1, NULL},
     {KIND_CHOICE, AT(mask_mode), 0, 0, options_mask_modes},
     {KIND_NAME, AT(damage_detector), 0, 0, NULL},
+    {KIND_NAME, AT(fill), 0, 0, NULL},
 };
 #undef AT
 _Static_assert(sizeof option_fields / sizeof option_fields[0] == sizeof option_rows / sizeof option_rows[0],

@@ -47,7 +47,7 @@ struct options {
     enum option_repair repair;
     double repair_strength; /* 0..1 */
     enum option_mask_mode mask_mode;
-    char damage_detector[OPTION_NAME_MAX]; /* "": the default; resolved: "none" where none is used */
+    char damage_detector[OPTION_NAME_MAX], fill[OPTION_NAME_MAX]; /* "": the default; resolved: "none": none is used */
 };
 
 struct option_row {

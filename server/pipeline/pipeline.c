@@ -161,6 +161,10 @@ static enum error_code pipeline_models(const struct restoration *r, const struct
         return model_store_resolve(store, ROLE_DAMAGE, "starter", &model[ROLE_DAMAGE], err);
     if (code != OK || r->damage_only)
         return code;
+    if (model[ROLE_DAMAGE] || (r->mask_bytes && o->repair_strength > 0))
+        code = model_store_resolve(store, ROLE_FILLER, o->fill, &model[ROLE_FILLER], err);
+    if (code != OK)
+        return code;
     if (r->detect_only)
         return model_store_resolve(store, ROLE_DETECTOR, o->detector, &model[ROLE_DETECTOR], err);
     if (o->faces == FACES_NONE && (*o->detector || !pipeline_without_faces(r, store))) {
@@ -204,6 +208,7 @@ static void pipeline_name_models(struct restoration *r, const struct model_entry
              model[ROLE_UPSCALER] ? r->model_names[ROLE_UPSCALER] : "none");
     snprintf(o->damage_detector, sizeof o->damage_detector, "%s",
              model[ROLE_DAMAGE] ? r->model_names[ROLE_DAMAGE] : "none");
+    snprintf(o->fill, sizeof o->fill, "%s", model[ROLE_FILLER] ? r->model_names[ROLE_FILLER] : "none");
     if (model[ROLE_DETECTOR])
         snprintf(o->detector, sizeof o->detector, "%s", r->model_names[ROLE_DETECTOR]);
     if (o->compat && o->bg_tile < 0)

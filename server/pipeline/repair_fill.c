@@ -18,6 +18,7 @@
 #define FILL_REACH (FILL_BLEND + REPAIR_FEATHER)
 #define FILL_COARSE 16   /* px: a pixel of the reduced picture, for windows that show little else than a hole */
 #define FILL_KNOWN 0.125 /* of a window: with less it is such a one */
+#define FILL_BATCH 8
 #define FILL_SWEEPS 24
 #define FILL_RELAX 1.6f /* over-relaxation; below 2 */
 
@@ -29,7 +30,8 @@ struct fill_window {
     float *rgb, *mask; /* 3 planes; 1 in holes */
     float *scratch;    /* of pull_push */
     uint32_t *holes;   /* their places */
-    float grain;       /* standard deviation, on the 8-bit scale */
+    int hole_count;
+    float grain; /* standard deviation, on the 8-bit scale */
 };
 
 struct fill {
@@ -43,6 +45,9 @@ struct fill {
     int coarse_width, coarse_height;
     float *strip; /* FILL_STRIP rows of RGB from FILL_BLEND above the row of cores on: sums by weight */
     double strength;
+    bool network; /* it corrects the windows, so many at a time */
+    int batch;
+    float *in, *out;
     struct fill_change *changes; /* row by row */
     size_t change_count, change_room, *row_ends;
 };
@@ -92,8 +97,9 @@ static float fill_noise(int x, int y)
     return ((float)sum - 1020) / 209; /* eight of variance (256² - 1) / 12 */
 }
 
-/* The grain of the window's known pixels: the median of how far a pixel is from the mean of its 3 × 3, by luminance. */
-static float fill_grain(const struct fill_window *w)
+/* The grain of the window's known pixels, or of its holes: the median of how far a pixel is from the mean of its 3 × 3,
+ * by luminance. */
+static float fill_grain(const struct fill_window *w, bool of_holes)
 {
     int counts[256] = {0}, all = 0, below = 0;
     for (int y = 1; y < FILL_WINDOW - 1; y++)
@@ -109,7 +115,7 @@ static float fill_grain(const struct fill_window *w)
                     own = k == at ? light : own;
                     holes += w->mask[k];
                 }
-            if (holes > 0)
+            if (of_holes ? w->mask[at] <= 0 : holes > 0)
                 continue;
             const float step = 8 * fabsf(own - sum / 9);
             counts[step < 255 ? (int)step : 255]++;
@@ -125,10 +131,10 @@ static float fill_grain(const struct fill_window *w)
 
 /* Makes the fill as smooth as its border allows: each hole's pixel tends to the mean of its neighbours (Laplace's
  * equation by successive over-relaxation). */
-static void fill_smooth(const struct fill_window *w, int count)
+static void fill_smooth(const struct fill_window *w)
 {
     for (int sweep = 0; sweep < FILL_SWEEPS; sweep++)
-        for (int i = 0; i < count; i++) {
+        for (int i = 0; i < w->hole_count; i++) {
             const uint32_t at = w->holes[i], x = at % FILL_WINDOW, y = at / FILL_WINDOW;
             if (x == 0 || y == 0 || x == FILL_WINDOW - 1 || y == FILL_WINDOW - 1)
                 continue;
@@ -162,12 +168,12 @@ static int fill_begin(int core, int length)
 
 /* The window's pixels, with its holes 0. Beyond a picture that is smaller there is nothing but hole. Returns how many
  * are known. */
-static int fill_read(struct fill_window *w, int *holes)
+static int fill_read(struct fill_window *w)
 {
     const struct fill *f = w->fill;
     float row[3 * FILL_WINDOW];
     int known = 0;
-    *holes = 0;
+    w->hole_count = 0;
     const int there = f->picture->width - w->x < FILL_WINDOW ? f->picture->width - w->x : FILL_WINDOW;
     for (int y = 0; y < FILL_WINDOW; y++) {
         const bool inside = w->y + y < f->picture->height;
@@ -181,7 +187,7 @@ static int fill_read(struct fill_window *w, int *holes)
             for (int c = 0; c < 3; c++)
                 w->rgb[c * FILL_PIXELS + at] = hole ? 0 : row[3 * x + c];
             if (hole)
-                w->holes[(*holes)++] = (uint32_t)at;
+                w->holes[w->hole_count++] = (uint32_t)at;
             known += !hole;
         }
     }
@@ -226,11 +232,11 @@ static enum error_code fill_make_coarse(struct fill *f, struct error *err)
 }
 
 /* Sets the window's holes from it. */
-static void fill_from_coarse(const struct fill_window *w, int holes)
+static void fill_from_coarse(const struct fill_window *w)
 {
     const struct fill *f = w->fill;
     const size_t plane = (size_t)f->coarse_width * (size_t)f->coarse_height;
-    for (int i = 0; i < holes; i++) {
+    for (int i = 0; i < w->hole_count; i++) {
         const int at = (int)w->holes[i];
         const float y = fmaxf(((float)(w->y + at / FILL_WINDOW) + 0.5f) / FILL_COARSE - 0.5f, 0),
                     x = fmaxf(((float)(w->x + at % FILL_WINDOW) + 0.5f) / FILL_COARSE - 0.5f, 0);
@@ -248,27 +254,97 @@ static void fill_from_coarse(const struct fill_window *w, int holes)
     }
 }
 
-/* Fills one window, with grain. */
-static void fill_work(void *context, int item)
+/* Fills one window smoothly. */
+static void fill_prepare(void *context, int item)
 {
     struct fill *f = context;
     struct fill_window *w = &f->windows[item];
-    int holes;
     if (!w->used)
         return;
-    const int known = fill_read(w, &holes);
-    w->grain = fill_grain(w);
+    const int known = fill_read(w);
+    w->grain = fill_grain(w, false);
     if (f->coarse && known < FILL_KNOWN * FILL_PIXELS)
-        fill_from_coarse(w, holes);
+        fill_from_coarse(w);
     else
         pull_push(w->rgb, w->mask, FILL_WINDOW, FILL_WINDOW, w->scratch);
-    fill_smooth(w, holes);
-    for (int i = 0; i < holes && w->grain > 0; i++) {
+    if (!f->network)
+        fill_smooth(w);
+}
+
+/* Adds the grain that the fill lacks. */
+static void fill_roughen(void *context, int item)
+{
+    const struct fill *f = context;
+    const struct fill_window *w = &f->windows[item];
+    if (!w->used)
+        return;
+    const float own = f->network ? fill_grain(w, true) : 0, lack = w->grain * w->grain - own * own;
+    const float grain = lack > 0 ? sqrtf(lack) : 0;
+    for (int i = 0; i < w->hole_count && grain > 0; i++) {
         const int at = (int)w->holes[i];
-        const float noise = w->grain * fill_noise(w->x + at % FILL_WINDOW, w->y + at / FILL_WINDOW);
+        const float noise = grain * fill_noise(w->x + at % FILL_WINDOW, w->y + at / FILL_WINDOW);
         for (int c = 0; c < 3; c++)
             w->rgb[c * FILL_PIXELS + at] += noise;
     }
+}
+
+/* ---- the network ------------------------------------------------------------------------------------------------- */
+
+struct fill_batch {
+    struct fill_window **windows;
+    const float *out;
+    float *in;
+};
+
+static void fill_pack(void *context, int item)
+{
+    const struct fill_batch *batch = context;
+    const struct fill_window *w = batch->windows[item];
+    float *to = batch->in + (size_t)item * 4 * FILL_PIXELS;
+    for (size_t i = 0; i < 3 * (size_t)FILL_PIXELS; i++)
+        to[i] = w->rgb[i] / 127.5f - 1;
+    memcpy(to + 3 * (size_t)FILL_PIXELS, w->mask, FILL_PIXELS * sizeof *to);
+}
+
+static void fill_unpack(void *context, int item)
+{
+    const struct fill_batch *batch = context;
+    const float *from = batch->out + (size_t)item * 3 * FILL_PIXELS;
+    for (size_t i = 0; i < 3 * (size_t)FILL_PIXELS; i++)
+        batch->windows[item]->rgb[i] = (fminf(fmaxf(from[i], -1), 1) + 1) * 127.5f;
+}
+
+/* Runs the network on so many windows. */
+static enum error_code fill_run(struct fill *f, struct fill_window **windows, int count, struct error *err)
+{
+    const struct session_shape shape = {.n = count, .h = FILL_WINDOW, .w = FILL_WINDOW};
+    const struct run_input input = {.planes = f->in};
+    struct fill_batch batch = {windows, f->out, f->in};
+    thread_for(count, fill_pack, &batch);
+    enum error_code code = repair_network(f->step, ROLE_FILLER, &shape, &input, f->out, err);
+    if (code == OK)
+        thread_for(count, fill_unpack, &batch);
+    return code;
+}
+
+/* All windows of the row, f->batch at a time, the rest one by one: two shapes. */
+static enum error_code fill_correct(struct fill *f, struct error *err)
+{
+    struct fill_window *used[FILL_BATCH];
+    enum error_code code = OK;
+    for (int i = 0, count = 0; i < f->columns && code == OK; i++) {
+        if (f->windows[i].used)
+            used[count++] = &f->windows[i];
+        if (count == f->batch) {
+            code = fill_run(f, used, count, err);
+            count = 0;
+        }
+        for (int k = 0; k < count && i + 1 == f->columns && code == OK; k++)
+            code = fill_run(f, used + k, 1, err);
+    }
+    if (step_too_large(code))
+        code = step_no_room(f->step, ROLE_FILLER, err, "%d windows of %d px", f->batch, FILL_WINDOW);
+    return code;
 }
 
 /* ---- putting together -------------------------------------------------------------------------------------------- */
@@ -403,8 +479,13 @@ static enum error_code fill_rows(struct fill *f, struct error *err)
     const size_t row = 3 * (size_t)f->picture->width;
     enum error_code code = OK;
     for (f->row = 0; f->row < f->rows && code == OK; f->row++) {
-        if (fill_place(f))
-            thread_for(f->columns, fill_work, f);
+        if (fill_place(f)) {
+            thread_for(f->columns, fill_prepare, f);
+            code = f->network ? fill_correct(f, err) : OK;
+            if (code != OK)
+                break;
+            thread_for(f->columns, fill_roughen, f);
+        }
         for (int i = 0; i < f->columns; i++)
             if (f->windows[i].used)
                 fill_add(f, &f->windows[i]);
@@ -424,6 +505,11 @@ static enum error_code fill_create(struct fill *f, struct error *err)
     f->strip = mem_calloc((size_t)f->picture->width, 3 * FILL_STRIP * sizeof *f->strip);
     f->row_ends = mem_calloc((size_t)f->picture->height, sizeof *f->row_ends);
     bool room = f->windows && f->strip && f->row_ends;
+    if (f->network) {
+        f->in = mem_alloc((size_t)f->batch * FILL_PIXELS, 4 * sizeof *f->in);
+        f->out = mem_alloc((size_t)f->batch * FILL_PIXELS, 3 * sizeof *f->out);
+        room = room && f->in && f->out;
+    }
     for (int i = 0; i < f->columns && room; i++) {
         struct fill_window *w = &f->windows[i];
         w->fill = f;
@@ -443,6 +529,8 @@ static void fill_free(struct fill *f)
         free(f->windows[i].holes);
     }
     free(f->windows);
+    free(f->in);
+    free(f->out);
     free(f->strip);
     free(f->row_ends);
     free(f->changes);
@@ -468,7 +556,10 @@ enum error_code repair_fill(struct step *step, const uint8_t *mask, double stren
                      .mask = mask,
                      .columns = (picture->width + FILL_CORE - 1) / FILL_CORE,
                      .rows = (picture->height + FILL_CORE - 1) / FILL_CORE,
-                     .strength = strength};
+                     .strength = strength,
+                     .network = step->model[ROLE_FILLER] != NULL};
+    f.batch = f.network ? step_batch(step) : 0;
+    f.batch = f.batch < FILL_BATCH ? f.batch : FILL_BATCH;
     enum error_code code = fill_create(&f, err);
     if (code == OK && fill_is_large(&f))
         code = fill_make_coarse(&f, err);

@@ -54,29 +54,26 @@ static void find_place(const struct find_cut *cut, int length, int index, const 
         *at = padded - cut->window;
 }
 
-/* One run of the detector's network; wrong results are refused as in step_network. */
-static enum error_code find_run(struct find *f, const struct session_shape *shape, const struct run_input *inputs,
-                                float *planes, struct error *err)
+enum error_code repair_network(struct step *step, enum model_role role, const struct session_shape *shape,
+                               const struct run_input *inputs, float *planes, struct error *err)
 {
-    struct step *step = f->step;
     struct restoration *r = step->r;
     const struct run_output output = {.planes = planes};
     const struct run_io run = {.inputs = inputs,
                                .outputs = &output,
-                               .range = model_range(MODEL_DAMAGE),
+                               .range = model_range(step->model[role]->info.kind),
                                .options = {.cancel = &r->cancel, .progress = &r->progress}};
     enum error_code code = step_check(step, err);
     enum precision precision = r->precision;
     for (int attempt = 0; code == OK; attempt++, precision = PRECISION_FP32) {
         struct plan *plan;
         struct run_result result;
-        code = step_submit(step, ROLE_DAMAGE, precision, shape, &run, &plan, err);
+        code = step_submit(step, role, precision, shape, &run, &plan, err);
         if (code == OK)
             code = plan_wait(plan, &result, err);
-        const char *fault = code == OK ? step_fault(&result, inputs[0].images, shape) : NULL;
-        if (!fault)
+        if (code != OK || result.finite)
             break;
-        code = step_refused(step, ROLE_DAMAGE, fault, attempt > 0, err);
+        code = step_refused(step, role, "not finite", attempt > 0, err);
     }
     return code;
 }
@@ -129,7 +126,7 @@ static enum error_code find_context(struct find *f, struct error *err)
     if (code == OK)
         code = find_reduce(f->picture, shape.h, shape.w, small, err);
     if (code == OK)
-        code = find_run(f, &shape, &input, f->context, err);
+        code = repair_network(f->step, ROLE_DAMAGE, &shape, &input, f->context, err);
     free(small);
     return code;
 }
@@ -195,7 +192,7 @@ static enum error_code find_window(struct find *f, struct find_window *window, s
     const struct run_input inputs[2] = {{.images = &source}, {.planes = f->cells}};
     thread_for(thread_bands(window->height), find_read, window);
     damage_cut(&cut, f->cells);
-    enum error_code code = find_run(f, &shape, inputs, f->logits, err);
+    enum error_code code = repair_network(f->step, ROLE_DAMAGE, &shape, inputs, f->logits, err);
     if (code == OK)
         thread_for(thread_bands(window->end_y - window->begin_y), find_write, window);
     return code;

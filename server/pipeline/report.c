@@ -102,10 +102,10 @@ json_t *restoration_options(const struct options *options)
 
 static json_t *report_models(const struct restoration *r)
 {
-    return json_pack("{s:o, s:o, s:o, s:o, s:o}", "damage", report_name(r->model_names[ROLE_DAMAGE]), "detector",
-                     report_name(r->model_names[ROLE_DETECTOR]), "face", report_name(r->model_names[ROLE_FACE]),
-                     "parser", report_name(r->model_names[ROLE_PARSER]), "background",
-                     report_name(r->model_names[ROLE_UPSCALER]));
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "damage", report_name(r->model_names[ROLE_DAMAGE]), "fill",
+                     report_name(r->model_names[ROLE_FILLER]), "detector", report_name(r->model_names[ROLE_DETECTOR]),
+                     "face", report_name(r->model_names[ROLE_FACE]), "parser", report_name(r->model_names[ROLE_PARSER]),
+                     "background", report_name(r->model_names[ROLE_UPSCALER]));
 }
 
 /* null: nobody has looked, and there was no mask. */

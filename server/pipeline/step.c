@@ -83,11 +83,9 @@ const char *step_fault(const struct run_result *result, const struct raster_sour
 /* The stage that a role's network works for: its runs may be sent and collected in another stage. */
 static const char *step_role(enum model_role role)
 {
-    static const enum stage stages[ROLE_COUNT] = {[ROLE_DETECTOR] = STAGE_DETECT,
-                                                  [ROLE_FACE] = STAGE_RESTORE,
-                                                  [ROLE_PARSER] = STAGE_PARSE,
-                                                  [ROLE_UPSCALER] = STAGE_BACKGROUND,
-                                                  [ROLE_DAMAGE] = STAGE_REPAIR};
+    static const enum stage stages[ROLE_COUNT] = {
+        [ROLE_DETECTOR] = STAGE_DETECT,     [ROLE_FACE] = STAGE_RESTORE,  [ROLE_PARSER] = STAGE_PARSE,
+        [ROLE_UPSCALER] = STAGE_BACKGROUND, [ROLE_DAMAGE] = STAGE_REPAIR, [ROLE_FILLER] = STAGE_REPAIR};
     return stage_name(stages[role]);
 }
 
@@ -99,11 +97,9 @@ enum error_code step_session(struct step *step, enum model_role role, struct ses
 
 enum error_code step_no_room(const struct step *step, enum model_role role, struct error *err, const char *what, ...)
 {
-    static const char *const instead[ROLE_COUNT] = {[ROLE_DETECTOR] = "detector=mobilenet0.25",
-                                                    [ROLE_FACE] = "version=none",
-                                                    [ROLE_PARSER] = "parse=false",
-                                                    [ROLE_UPSCALER] = "bg_upsampler=none",
-                                                    [ROLE_DAMAGE] = "repair=false"};
+    static const char *const instead[ROLE_COUNT] = {
+        [ROLE_DETECTOR] = "detector=mobilenet0.25", [ROLE_FACE] = "version=none",   [ROLE_PARSER] = "parse=false",
+        [ROLE_UPSCALER] = "bg_upsampler=none",      [ROLE_DAMAGE] = "repair=false", [ROLE_FILLER] = "fill=none"};
     struct error cause = *err;
     char shape[96];
     va_list args;
@@ -165,7 +161,8 @@ static enum error_code step_plan(struct step *step, enum model_role role, enum p
 enum precision step_precision(const struct step *step, enum model_role role)
 {
     const struct restoration *r = step->r;
-    const bool finer = role == ROLE_UPSCALER && r->options.precision == PRECISION_AUTO && r->deep && r->deep->bits == 16;
+    const bool finer =
+        role == ROLE_UPSCALER && r->options.precision == PRECISION_AUTO && r->deep && r->deep->bits == 16;
     return finer ? PRECISION_FP32 : r->precision;
 }
 

@@ -20,6 +20,7 @@ export const labels = {
   repair: ['Repair', 'Scratches, cracks, dust and stains are filled.', { auto: 'Where it is sure', true: 'All that is found', false: 'Off' }],
   repair_strength: ['Strength of the repair', '0 to 1. With less, some of the damage shines through.'],
   damage_detector: ['Damage finder', 'The network that looks for damage.'],
+  fill: ['Filler', 'The network that fills damage. none: smoothly from what is around.'],
   device: ['Device', 'The graphics card or processor that does the work.'],
   precision: ['Precision', '16 bit is faster on most graphics cards; 32 bit is more exact.', { auto: 'Automatic', fp32: '32 bit', fp16: '16 bit' }],
   bg_tile: ['Tile size', 'Large pictures are done in tiles, 32 to 4096 pixels wide. Smaller tiles need less memory; 0 means no tiles.'],
@@ -28,7 +29,7 @@ export const labels = {
 
 export const groups = [
   ['Faces', ['only_center_face', 'faces', 'aligned', 'parse', 'seed', 'detector']],
-  ['Damage', ['repair', 'repair_strength', 'damage_detector']],
+  ['Damage', ['repair', 'repair_strength', 'damage_detector', 'fill']],
   ['File', ['suffix', 'page', 'quality', 'lossless', 'png_level']],
   ['Speed and memory', ['device', 'precision', 'bg_tile']],
   ['Other', ['compat']],
@@ -40,4 +41,4 @@ export const stages = {
 };
 
 // What the server calls a picture's models in its answer.
-export const roles = { detector: 'Face finder', face: 'Face model', parser: 'Outline model', background: 'Background model', damage: 'Damage finder' };
+export const roles = { detector: 'Face finder', face: 'Face model', parser: 'Outline model', background: 'Background model', damage: 'Damage finder', fill: 'Filler' };

@@ -163,7 +163,7 @@ test('the command line leaves the files that the README names', () => {
 test('the options are those of /v1/capabilities', async () => {
   const { options } = await (await fetch(`${server.url}/v1/capabilities`)).json();
   // What these mean by default is the server's choice of models; the page gives the official ones.
-  const official = { version: '1.3', bg_upsampler: 'realesrgan', detector: 'resnet50', damage_detector: 'starter' };
+  const official = { version: '1.3', bg_upsampler: 'realesrgan', detector: 'resnet50', damage_detector: 'starter', fill: 'starter' };
   const theirs = options.map((o) => [o.name, official[o.name] ?? String(o.default ?? (o.name === 'seed' ? 'none' : ''))]);
   const ours = rows('docs/api.md', 'Options').slice(1).map(([name, initial]) => [code(name), initial]);
   assert.deepEqual(ours.sort(), theirs.sort());

@@ -193,7 +193,7 @@ describe('Accept', () => {
       assert.equal(answer.status, 200);
       assert.equal(answer.type, 'application/json', accept);
       assert.deepEqual(answer.json.output, { width: 320, height: 256, format: 'png', bits: 8, channels: 3, bytes: answer.json.output.bytes });
-      assert.deepEqual(answer.json.models, { damage: null, detector: null, face: null, parser: null, background: null });
+      assert.deepEqual(answer.json.models, { damage: null, fill: null, detector: null, face: null, parser: null, background: null });
     }
   });
   test('the picture', async () => {
@@ -215,7 +215,7 @@ describe('faces', () => {
     assert.deepEqual(r.input, { width: 240, height: 128, format: 'png', bits: 8, channels: 3, bytes: fixture('two.png').length });
     assert.equal(r.output.width, 480);
     assert.equal(r.damage, null); // no detector of it is the default
-    assert.deepEqual(r.models, { damage: null, detector: 'detector', face: 'face_64', parser: 'parser', background: 'upscaler' });
+    assert.deepEqual(r.models, { damage: null, fill: null, detector: 'detector', face: 'face_64', parser: 'parser', background: 'upscaler' });
     assert.deepEqual(Object.keys(r.timings_ms), ['queue', 'decode', 'repair', 'detect', 'align', 'restore', 'parse', 'background', 'paste', 'encode', 'total']);
     assert.deepEqual(Object.keys(r.network_ms), ['repair', 'detect', 'restore', 'parse', 'background']);
     for (const [stage, ms] of Object.entries(r.network_ms)) assert.ok((ms > 0 || stage === 'repair') && ms <= r.timings_ms[stage], stage);

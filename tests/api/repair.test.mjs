@@ -79,6 +79,9 @@ test('a scratch goes, all other pixels stay, and the report counts', async () =>
   assert.ok(Math.abs(json.damage.share - (5 * 62) / (W * H)) < 1e-5);
   assert.equal(json.damage.mask, false);
   assert.equal(json.models.damage, 'starter_damage');
+  assert.equal(json.models.fill, null);
+  const filled = await post(server, '/v1/restore', { picture: damaged, fields: { ...once, fill: 'filler' }, headers: { Accept: 'application/json' } });
+  assert.equal(filled.json.models.fill, 'filler');
 });
 
 test('POST /v1/damage: the mask, the report, both, and a job', async () => {

@@ -311,7 +311,13 @@ static void test_step(void **state)
         assert_string_equal(r->options.damage_detector, "starter_damage");
         restoration_destroy(&r);
     }
-    struct restoration *r = run(truth, NULL, OPTIONS(FINDER, "repair", "true"));
+    struct restoration *r = run(damaged, NULL, OPTIONS(FINDER, "fill", "filler")); /* the fixture's changes little */
+    assert_string_equal(r->model_names[ROLE_FILLER], "filler");
+    assert_int_equal(changed(damaged, r->result, 57, 17, 66, 153), 0);
+    const int corrected = picture_difference(image_view(truth), image_view(r->result), NULL);
+    assert_true(corrected > 0 && corrected < 40);
+    restoration_destroy(&r);
+    r = run(truth, NULL, OPTIONS(FINDER, "repair", "true"));
     assert_true(r->damage.looked && r->damage.share == 0);
     assert_int_equal(changed(truth, r->result, 0, 0, 0, 0), 0);
     restoration_destroy(&r);
