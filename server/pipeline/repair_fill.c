@@ -25,8 +25,8 @@
 /* A window at work: planes of FILL_WINDOW². */
 struct fill_window {
     struct fill *fill;
-    int x, y, column; /* of the picture; of the grid */
-    bool used;
+    int x, y, column;  /* of the picture; of the grid */
+    bool used, plain;  /* plain: little else than a hole; the network does not get it */
     float *rgb, *mask; /* 3 planes; 1 in holes */
     float *scratch;    /* of pull_push */
     uint32_t *holes;   /* their places */
@@ -263,11 +263,13 @@ static void fill_prepare(void *context, int item)
         return;
     const int known = fill_read(w);
     w->grain = fill_grain(w, false);
-    if (f->coarse && known < FILL_KNOWN * FILL_PIXELS)
+    const bool empty = f->coarse && known < FILL_KNOWN * FILL_PIXELS;
+    w->plain = empty || !f->network;
+    if (empty)
         fill_from_coarse(w);
     else
         pull_push(w->rgb, w->mask, FILL_WINDOW, FILL_WINDOW, w->scratch);
-    if (!f->network)
+    if (w->plain)
         fill_smooth(w);
 }
 
@@ -278,7 +280,7 @@ static void fill_roughen(void *context, int item)
     const struct fill_window *w = &f->windows[item];
     if (!w->used)
         return;
-    const float own = f->network ? fill_grain(w, true) : 0, lack = w->grain * w->grain - own * own;
+    const float own = w->plain ? 0 : fill_grain(w, true), lack = w->grain * w->grain - own * own;
     const float grain = lack > 0 ? sqrtf(lack) : 0;
     for (int i = 0; i < w->hole_count && grain > 0; i++) {
         const int at = (int)w->holes[i];
@@ -333,7 +335,7 @@ static enum error_code fill_correct(struct fill *f, struct error *err)
     struct fill_window *used[FILL_BATCH];
     enum error_code code = OK;
     for (int i = 0, count = 0; i < f->columns && code == OK; i++) {
-        if (f->windows[i].used)
+        if (f->windows[i].used && !f->windows[i].plain)
             used[count++] = &f->windows[i];
         if (count == f->batch) {
             code = fill_run(f, used, count, err);

@@ -245,6 +245,50 @@ static void test_large_hole(void **state)
     restoration_destroy(&r);
 }
 
+/* The starter filler goes on with an edge that a wide scratch covers, where a smooth fill cannot. */
+static void test_network(void **state)
+{
+    (void)state;
+    enum { W = 300, H = 220 };
+    if (access("models/starter/starter_fill.safetensors", R_OK))
+        skip();
+    struct error err = ERROR_INIT;
+    struct worker_context own = {.device = worker.device, .store = models_of("models/starter", NULL)};
+    if (model_set_create(&own.models, own.store, own.device, &err))
+        fail_msg("%s", err.text);
+    uint8_t *mask = calloc(W, H), *truth = malloc(3 * W * H);
+    for (int i = 0; i < W * H; i++) {
+        const int x = i % W, y = i / W;
+        mask[i] = abs(x - 120 - y / 9) < 5 ? DEFECT_GIVEN : 0; /* from core to core */
+        memset(truth + 3 * (size_t)i, (x + 2 * y) % 90 < 45 ? 60 : 190, 3);
+    }
+    double error[2] = {0, 0};
+    for (int k = 0; k < 2; k++) {
+        struct restoration *r;
+        if (restoration_create(&r, &err))
+            fail_msg("%s", err.text);
+        struct step step = {.r = r, .context = &own};
+        step.model[ROLE_FILLER] = k ? models_resolve(own.store, ROLE_FILLER, "starter_fill") : NULL;
+        r->picture = picture_of(W, H, 3, 8);
+        uint8_t *pixels = r->picture->pixels;
+        for (int i = 0; i < 3 * W * H; i++)
+            pixels[i] = mask[i / 3] ? 255 : truth[i];
+        if (repair_fill(&step, mask, 1, &err))
+            fail_msg("%s", err.text);
+        for (int i = 0; i < 3 * W * H; i++) {
+            const int off = pixels[i] - truth[i];
+            error[k] += mask[i / 3] ? (double)off * off : 0;
+        }
+        restoration_destroy(&r);
+    }
+    printf("    squared error: smoothly %.3g, by the network %.3g\n", error[0], error[1]);
+    assert_true(error[1] < error[0] / 2);
+    free(mask);
+    free(truth);
+    model_set_destroy(&own.models);
+    model_store_destroy(&own.store);
+}
+
 /* ---- the step ---------------------------------------------------------------------------------------------------- */
 
 /* Runs the pipeline on a PNG of a picture, with options name, value, …, NULL. */
@@ -440,7 +484,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_find),       cmocka_unit_test(test_pull_push), cmocka_unit_test(test_fill),
         cmocka_unit_test(test_large_hole), cmocka_unit_test(test_step),      cmocka_unit_test(test_mask),
-        cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_windows),    cmocka_unit_test(test_network),
     };
     return cmocka_run_group_tests(tests, open_worker, close_worker);
 }
