@@ -12,6 +12,9 @@
 #define ESTIMATE_FACES 1      /* for a picture of which nothing is known */
 #define ESTIMATE_FACES_MOST 4 /* for the upper end */
 #define ESTIMATE_MEASURED 0.8 /* of the time must come from measurements */
+#define WINDOW_LEAST 64       /* px: windows up to this edge are alike; beyond it, up to twice, four times this, … */
+#define WINDOW_SMALL 256      /* larger ones take what a whole picture takes */
+#define WINDOW_EDGE 24 /* px: for what comes with each, a window takes as long as one larger by so many columns */
 
 /* The terms of a restoration. */
 struct estimate_work {
@@ -108,6 +111,23 @@ static struct speed_term estimate_network_term(struct speed_table *table, const 
     return term;
 }
 
+/* A background in many small windows: what comes with each of them counts, so windows of about one size have a rate of
+ * their own. What it is at first follows from the rate of large ones. */
+static struct speed_term estimate_windows_term(struct speed_table *table, const struct estimate_request *request,
+                                               double amount, double side)
+{
+    struct speed_term large = estimate_network_term(table, request, ROLE_UPSCALER, amount), small = large;
+    int size = WINDOW_LEAST;
+    while (size < side)
+        size *= 2;
+    if (size > WINDOW_SMALL)
+        return large;
+    speed_read(table, &large, 1);
+    small.guess = large.rate * (1 + WINDOW_EDGE / side);
+    snprintf(small.name, sizeof small.name, "windows %d %.170s", size, large.name);
+    return small;
+}
+
 static struct speed_term estimate_host_term(const char *kind, const char *what, int level, double amount, double guess)
 {
     struct speed_term term = {.amount = amount, .guess = guess};
@@ -144,8 +164,9 @@ static uint64_t estimate_tile_bytes(const struct estimate_request *request, doub
     return (uint64_t)(px * (body + end) * element);
 }
 
-/* The upscaler's tiles, as background.c will cut them. Returns the megapixels that it is given. */
-static double estimate_tiles(struct estimate_work *work, const struct estimate_request *request)
+/* The upscaler's tiles, as background.c will cut them, and what it takes for them. */
+static struct speed_term estimate_tiles(struct speed_table *table, struct estimate_work *work,
+                                        const struct estimate_request *request)
 {
     const struct restoration *r = request->r;
     const struct model_info *info = &request->models[ROLE_UPSCALER]->info;
@@ -158,7 +179,9 @@ static double estimate_tiles(struct estimate_work *work, const struct estimate_r
     work->tile_bytes = estimate_tile_bytes(request, (double)width * height);
     if (columns > 1 && !info->exact_tiles) /* the canvas */
         work->tile_bytes += (uint64_t)(12.0 * r->in_info.width * height * info->scale * info->scale);
-    return (double)columns * rows * width * height / 1e6;
+    const double amount = (double)columns * rows * width * height / 1e6;
+    return work->tiles > 1 ? estimate_windows_term(table, request, amount, sqrt((double)width * height))
+                           : estimate_network_term(table, request, ROLE_UPSCALER, amount);
 }
 
 static void estimate_add_faces(struct speed_table *table, struct estimate_work *work,
@@ -192,8 +215,7 @@ static void estimate_measure(struct speed_table *table, struct estimate_work *wo
     if (r->options.aligned) {
         work->width = work->height = request->models[ROLE_FACE] ? request->models[ROLE_FACE]->info.face_size : 512;
     } else if (request->models[ROLE_UPSCALER]) {
-        const double amount = estimate_tiles(work, request);
-        estimate_add(work, GROUP_BACKGROUND, estimate_network_term(table, request, ROLE_UPSCALER, amount));
+        estimate_add(work, GROUP_BACKGROUND, estimate_tiles(table, work, request));
     } else {
         estimate_add(work, GROUP_BACKGROUND,
                      estimate_host_term("resize", r->options.compat ? "exact" : "stream", 0,
@@ -217,7 +239,7 @@ uint64_t estimate_picture_bytes(int width, int height, int channels, int bits, c
 {
     const double pixels = (double)width * height, result = pixels * options->upscale * options->upscale;
     const enum image_format format = options_format(options);
-    const int sample = bits > 8 && (!format || codec_is_deep(format)) ? 2 : 1; /* of the result */
+    const int sample = bits > 8 && (!format || codec_is_deep(format)) ? 2 : 1;   /* of the result */
     const double decoded = pixels * (bits > 8 ? 3 : 1) * (channels > 3 ? 4 : 3); /* 16 bits beside 8 */
     const double encoded = result * (format == IMAGE_JPEG ? 1 : 3) * sample;
     const double made = options->aligned ? 8e6 : result * (channels == 2 || channels > 3 ? 4 : 3) * sample + encoded;

@@ -312,6 +312,39 @@ static void test_seed(void **state)
 }
 
 /* A tile as large as the picture is none. */
+/* Small tiles overlap, and each of them takes something beside its pixels: they are told to take longer than a few
+ * large ones, before any was measured; and what is learned of them does not change what is told of large ones. */
+static void test_small_tiles(void **state)
+{
+    (void)state;
+    struct asked a;
+    begin(&a, 1500, 1000);
+    a.r->options.bg_tile = 500;
+    for (int i = 0; i < 3; i++) {
+        machine(&a, 1);
+        estimate_learn(a.table, &a.request);
+    }
+    const double large = predict(&a).groups[GROUP_BACKGROUND];
+    assert_true(large > 70 && large < 80);
+    a.r->options.bg_tile = 32;
+    const struct estimate first = predict(&a);
+    assert_true(first.tiles > 1000);
+    assert_false(first.measured);
+    const double pixels = (double)first.tiles * 32 * 32 / 1.5e6; /* at least; a window is larger than its tile */
+    assert_true(first.groups[GROUP_BACKGROUND] > 1.2 * pixels * large);
+    for (int i = 0; i < 3; i++) {
+        machine(&a, 1);
+        a.r->stage_ms[STAGE_BACKGROUND] = 900e3;
+        estimate_learn(a.table, &a.request);
+    }
+    const struct estimate small = predict(&a);
+    assert_true(small.measured);
+    assert_true(small.groups[GROUP_BACKGROUND] > 600 && small.groups[GROUP_BACKGROUND] < 1100);
+    a.r->options.bg_tile = 500;
+    assert_true(predict(&a).groups[GROUP_BACKGROUND] == large);
+    end(&a);
+}
+
 static void test_tile(void **state)
 {
     (void)state;
@@ -324,9 +357,10 @@ static void test_tile(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_learns),   cmocka_unit_test(test_unknown_model), cmocka_unit_test(test_disturbed),
-        cmocka_unit_test(test_options),  cmocka_unit_test(test_formats),       cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_progress), cmocka_unit_test(test_seed),          cmocka_unit_test(test_tile),
+        cmocka_unit_test(test_learns),      cmocka_unit_test(test_unknown_model), cmocka_unit_test(test_disturbed),
+        cmocka_unit_test(test_options),     cmocka_unit_test(test_formats),       cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_progress),    cmocka_unit_test(test_seed),          cmocka_unit_test(test_tile),
+        cmocka_unit_test(test_small_tiles),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
