@@ -754,6 +754,11 @@ struct job *keeper_hold(struct keeper *keeper, const char *id)
     return job;
 }
 
+const char *keeper_owner(const struct keeper *keeper)
+{
+    return keeper->owner;
+}
+
 struct worker_pool *keeper_pool(struct keeper *keeper)
 {
     return keeper->pool;

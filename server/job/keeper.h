@@ -88,6 +88,8 @@ int64_t keeper_started(const struct job *job);
 /* A claimed job, with a reference of the caller's own; NULL: there is none of this id. */
 struct job *keeper_hold(struct keeper *keeper, const char *id);
 
+/* Under which name it claims jobs. */
+const char *keeper_owner(const struct keeper *keeper);
 struct worker_pool *keeper_pool(struct keeper *keeper);
 /* The store and the spool, to read from. The store's rows of jobs that have not ended are to be seen through
  * keeper_look.h. */

@@ -10,9 +10,9 @@
 #include "server/job/place.h"
 
 /* Makes a claimed job's row that of a waiting one, unless it has begun. */
-static void keeper_look_over(struct store_job *row, int64_t started)
+static void keeper_look_over(const struct keeper *keeper, struct store_job *row, int64_t started)
 {
-    if (row->state != STORE_RUNNING)
+    if (row->state != STORE_RUNNING || (strcmp(row->owner, keeper_owner(keeper)) != 0 && row->lease > job_clock()))
         return;
     row->started = started;
     if (started)
@@ -88,6 +88,12 @@ static enum error_code keeper_look_stored(struct keeper *keeper, struct keeper_v
             place_of(queue, waiting, coming.jobs + coming.first, near + 1, worker_pool_carriers(pool) - claimed, count);
         out->position += place.jobs - near;
         out->left = worker_pool_begins(pool, seconds - coming.seconds + place.seconds) + out->job.seconds;
+    } else if (!code) { /* it is being claimed */
+        struct queue_ahead ahead;
+        queue_ahead_of_new(worker_pool_queue(pool), devices_route(worker_pool_devices(pool), 0), out->job.client,
+                           out->job.low, &ahead);
+        out->position = ahead.jobs;
+        out->left = worker_pool_begins(pool, ahead.seconds) + out->job.seconds;
     }
     free(begun);
     free(queue);
@@ -119,10 +125,10 @@ enum error_code keeper_look(struct keeper *keeper, const char *id, struct keeper
     enum error_code code = store_get(keeper_store(keeper), id, &out->job, &found, err);
     if (!code && !found)
         code = error_set(err, ERROR_NOT_FOUND, "there is no job %s", id);
-    keeper_look_over(&out->job, started);
+    keeper_look_over(keeper, &out->job, started);
     if (!code && out->job.state == STORE_QUEUED)
         code = keeper_look_waiting(keeper, job, out, err);
-    else if (!code && out->job.state == STORE_RUNNING)
+    else if (!code && out->job.state == STORE_RUNNING && job)
         keeper_look_running(job, out);
     job_release(&job);
     if (code)
@@ -138,10 +144,13 @@ void keeper_view_clear(struct keeper_view *view)
 /* --- many ----------------------------------------------------------------------------------------------------------
  */
 
-#define LOOK_MORE 64 /* jobs that may be claimed between two looks */
+/* Jobs that may be claimed between two looks, and those of other servers: where these have claimed more, a page of
+ * waiting jobs alone could end too early, and store_list would have to be told whose rows to leave out. */
+#define LOOK_MORE 64
 
 /* Read before the rows, for the same reason. */
 struct look {
+    const struct keeper *keeper;
     struct keeper_begun *begun;
     size_t count;
     int claimed;      /* jobs of this server, these among them */
@@ -158,14 +167,14 @@ static bool look_keep(void *context, struct store_job *row)
     for (size_t i = 0; i < look->count; i++)
         if (!strcmp(look->begun[i].id, row->id))
             started = look->begun[i].started;
-    keeper_look_over(row, started);
+    keeper_look_over(look->keeper, row, started);
     return look->states >> row->state & 1;
 }
 
 enum error_code keeper_look_list(struct keeper *keeper, const struct store_filter *filter, store_job_fn *each,
                                  void *context, bool *more, struct error *err)
 {
-    struct look look = {.states = filter->states ? filter->states : (1u << STORE_STATES) - 1};
+    struct look look = {.keeper = keeper, .states = filter->states ? filter->states : (1u << STORE_STATES) - 1};
     struct store_filter rows = *filter;
     rows.keep = look_keep;
     rows.keep_context = &look;
@@ -189,7 +198,7 @@ static void look_count(void *context, const struct store_job *row)
 enum error_code keeper_look_count(struct keeper *keeper, const char *batch, const char *token, struct store_counts *out,
                                   struct error *err)
 {
-    struct look look = {.states = 1u << STORE_QUEUED | 1u << STORE_RUNNING};
+    struct look look = {.keeper = keeper, .states = 1u << STORE_QUEUED | 1u << STORE_RUNNING};
     const struct store_filter claimed = {.token = token, /* few: as many as the workers may take */
                                          .batch = batch,
                                          .states = 1u << STORE_RUNNING,

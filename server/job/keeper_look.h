@@ -1,5 +1,7 @@
 /* How the kept jobs are now, for those who look. A job that is claimed but has not begun on a device is queued for
- * them, with started 0 and this attempt not counted; the store's rows alone do not tell these apart. Thread-safety:
+ * them, with started 0 and this attempt not counted; the store's rows alone do not tell these apart. So is one whose
+ * lease is over: it will be claimed again. One that another server has claimed runs, as its row says, and no more is
+ * known of it. Thread-safety:
  * every function may be called from any thread. */
 #ifndef SERVER_JOB_KEEPER_LOOK_H
 #define SERVER_JOB_KEEPER_LOOK_H

@@ -151,5 +151,6 @@ bool query_job(struct query *query, struct store_job *job)
     job->megapixels = query_double(query, 17);
     job->options = query_copy(query, 18);
     job->error = query_copy(query, 19);
+    query_field(query, 20, job->owner, sizeof job->owner);
     return true;
 }

@@ -30,7 +30,8 @@ struct store_job {
     char name[256];  /* the client's file name: unsafe, never a path */
     bool low;        /* priority=low */
     enum store_state state;
-    bool cancel; /* it runs, and was asked to stop */
+    bool cancel;    /* it runs, and was asked to stop */
+    char owner[33]; /* whose it is while it runs */
     int attempts;
     int64_t created, started, finished, expires, lease;
     double seconds;                     /* of device time, by its estimate */

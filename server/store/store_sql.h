@@ -85,7 +85,7 @@ enum store_statement {
 /* The columns of a struct store_job, in the order in which they are read. */
 #define STORE_SQL_COLUMNS                                                                                              \
     "id, client, token, batch, name, low, state, cancel, attempts, created, started, finished, expires, lease, "       \
-    "seconds, input_bytes, output_bytes, megapixels, options, error"
+    "seconds, input_bytes, output_bytes, megapixels, options, error, owner"
 
 /* Who is asked for; parameters 1 and 2. */
 #define STORE_SQL_ANY ""

@@ -252,7 +252,7 @@ static enum error_code store_claim_first(struct store *store, const char *owner,
         struct query query = query_start(&store->write, STORE_CLAIM, err, "tii", owner, now, lease);
         *found = query_row(&query);
         const bool sane = !*found || query_job(&query, out);
-        const int64_t number = *found ? sqlite3_column_int64(query.s, 20) : 0;
+        const int64_t number = *found ? sqlite3_column_int64(query.s, 21) : 0;
         enum error_code code = query_end(&query);
         if (!code && !sane)
             code = store_set_aside(store, number, now, err);
@@ -453,8 +453,8 @@ enum error_code store_get(struct store *store, const char *id, struct store_job 
     *found = query_row(&query);
     const bool sane = !*found || query_job(&query, out);
     if (*found && sane) {
-        out->report = query_copy(&query, 20);
-        out->parts = query_copy(&query, 21);
+        out->report = query_copy(&query, 21);
+        out->parts = query_copy(&query, 22);
     }
     enum error_code code = query_end(&query);
     if (!code && !sane)

@@ -1,5 +1,6 @@
 /* The keeper of asynchronous jobs: what happens to one row or one client leaves the others alone. Rows that no request
  * could make are written by a connection of our own. */
+#include <errno.h>
 #include <fcntl.h>
 #include <semaphore.h>
 #include <setjmp.h>
@@ -72,10 +73,31 @@ int fsync(int fd)
 static struct {
     atomic_bool awaited;
     sem_t begun, go;
+    char ending[33];     /* while this job's output is in the spool: the first two that come then fail */
+    int64_t tried_ms[3]; /* when they and the next one came */
+    atomic_int tried;
 } commits;
+
+static bool commit_fails(void)
+{
+    struct error err = ERROR_INIT;
+    uint64_t size;
+    int fd;
+    const int tried = atomic_load(&commits.tried);
+    if (!*commits.ending || tried == 3 || spool_read(spool, commits.ending, SPOOL_OUTPUT, &fd, &size, &err))
+        return false;
+    close(fd);
+    commits.tried_ms[tried] = job_now() / 1000000;
+    atomic_store(&commits.tried, tried + 1);
+    return tried < 2;
+}
 
 int fdatasync(int fd)
 {
+    if (commit_fails()) {
+        errno = EIO;
+        return -1;
+    }
     if (atomic_exchange(&commits.awaited, false)) {
         sem_post(&commits.begun);
         while (sem_wait(&commits.go))
@@ -331,6 +353,24 @@ static void test_claimed(void **state)
     ticket_free(ticket);
 }
 
+/* A commit that fails is tried again after a second, not without a pause, and a job's end is not lost. */
+static void test_commit_again(void **state)
+{
+    (void)state;
+    open_all(shared_fixtures());
+    settle();
+    struct keeper_ticket *ticket = ticket_of("anna", 0);
+    strcpy(commits.ending, ticket->job.id);
+    keeper_ask(keeper, ticket);
+    wait_for(1);
+    assert_int_equal(ticket->err.code, OK);
+    expect_done(ticket->job.id);
+    assert_int_equal(atomic_load(&commits.tried), 3);
+    for (int i = 0; i < 2; i++)
+        assert_true(commits.tried_ms[i + 1] - commits.tried_ms[i] >= 900);
+    ticket_free(ticket);
+}
+
 /* Pictures that come while the disk is busy are put there together: several at once, and the folder once. */
 static void test_together(void **state)
 {
@@ -440,7 +480,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_most, close_all),    cmocka_unit_test_teardown(test_together, close_all),
         cmocka_unit_test_teardown(test_told, close_all),    cmocka_unit_test_teardown(test_on_its_way, close_all),
-        cmocka_unit_test_teardown(test_claimed, close_all), cmocka_unit_test_teardown(test_damaged, close_all),
+        cmocka_unit_test_teardown(test_claimed, close_all), cmocka_unit_test_teardown(test_commit_again, close_all),
+        cmocka_unit_test_teardown(test_damaged, close_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
