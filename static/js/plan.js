@@ -61,7 +61,7 @@ function show() {
   const plan = $('plan'), time = expected && duration();
   const problem = state.problem || (time?.warn ? time.text : '');
   const parts = [state.size && !state.problem && outcome(), time && !time.warn && !state.problem && time.text].filter(Boolean);
-  plan.textContent = parts.join(' · ');
+  plan.textContent = parts.join('\u00a0· ');
   $('plan_problem').textContent = problem;
   $('plan_problem').hidden = !problem;
 }

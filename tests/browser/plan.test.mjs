@@ -69,6 +69,7 @@ test('the time is told, with a warning where it is long or impossible; an older 
   await page.route('**/v1/estimate*', (route) => { queries.push(new URL(route.request().url()).searchParams); return route.fulfill(answer); });
   await page.setInputFiles('#file', picture('picture.png'));
   await page.locator('#plan', { hasText: 'about 2 minutes on this computer' }).waitFor(wait);
+  assert.match(await page.locator('#plan').evaluate((plan) => plan.textContent), /cm\u00a0· about/, 'no line begins with a dot');
   assert.deepEqual(Object.fromEntries(queries.at(-1)), { width: '160', height: '128' });
   answer = json({ seconds: 1500, queue_seconds: 60, measured: false, fits: true });
   await page.getByRole('radio', { name: '8×' }).check();
