@@ -22,30 +22,34 @@ export const random = (seed) => () => {
   return ((t ^ (t >>> 14)) >>> 0) / 4294967296;
 };
 
-// The preload library and its control file: 5 words, see fault.c.
+// The preload library and its control file: 7 words, see fault.c.
 export function faults(folder) {
   const library = join(folder, 'fault.so'), path = join(folder, 'control');
   execFileSync(process.env.CC?.split(' ').at(-1) ?? 'cc', ['-shared', '-fPIC', '-O1', '-D_GNU_SOURCE', '-o', library, join(here, 'fault.c'), '-ldl']);
-  fs.writeFileSync(path, Buffer.alloc(20));
-  const set = (words) => { const fd = fs.openSync(path, 'r+'); fs.writeSync(fd, Buffer.from(Uint32Array.from(words).buffer), 0, 20, 0); fs.closeSync(fd); };
-  const get = () => { const bytes = fs.readFileSync(path); return [0, 1, 2, 3, 4].map((i) => bytes.readUInt32LE(4 * i)); };
+  fs.writeFileSync(path, Buffer.alloc(28));
+  const set = (words, first = 0) => { const fd = fs.openSync(path, 'r+'); fs.writeSync(fd, Buffer.from(Uint32Array.from(words).buffer), 0, 4 * words.length, 4 * first); fs.closeSync(fd); };
+  const get = () => { const bytes = fs.readFileSync(path); return [0, 1, 2, 3, 4, 5, 6].map((i) => bytes.readUInt32LE(4 * i)); };
   return {
     env: (state) => ({ LD_PRELOAD: library, CHAOS_CONTROL: path, CHAOS_FOLDER: state }),
     // The from-th call from now and those after it, `count` in all, fail with this errno; 0: the process is killed.
     arm: (from, count, errno) => set([0, from, count, errno, 0]),
     calls: () => get()[0],
     failed: () => get()[4],
+    // fsync does not come back while it is held.
+    hold: (held) => set([held ? 1 : 0], 5),
+    held: () => get()[6],
   };
 }
 
 export class Place {
-  constructor(env = () => ({})) {
+  constructor(env = () => ({}), args = []) {
     this.folder = fs.mkdtempSync(join(tmpdir(), 'restored-chaos-'));
     this.state = join(this.folder, 'state');
     this.env = env;
+    this.args = args;
   }
   async start() {
-    this.server = await startServer({ args: [...fixtureModels, '--state_dir', this.state, '--log_level', 'warn'], env: this.env(this.state) });
+    this.server = await startServer({ args: [...fixtureModels, '--state_dir', this.state, '--log_level', 'warn', ...this.args], env: this.env(this.state) });
     this.url = this.server.url;
     await until('ready', async () => (await fetch(`${this.url}/readyz`)).status === 200);
   }

@@ -1,7 +1,8 @@
 // Each call that changes the disk fails once, or is the last one before the process dies.
 import assert from 'node:assert/strict';
+import net from 'node:net';
 import { test } from 'node:test';
-import { sleep } from '../api/client.mjs';
+import { fixture, plain, post, sleep, until } from '../api/client.mjs';
 import { Place, faults, long, pictures } from './chaos.mjs';
 
 const EIO = 5, ENOSPC = 28;
@@ -61,4 +62,31 @@ test('killed at each call in turn', { timeout: 900000 }, async (context) => {
   context.diagnostic(`${kills} kills`);
   await place.check();
   await place.stop();
+});
+
+test('a request that waits for the disk is not taken for the idle connection that makes room for others', async (context) => {
+  const place = new Place(undefined, ['--connections', '4']), fault = faults(place.folder), sockets = [];
+  context.after(async () => {
+    fault.hold(false);
+    for (const socket of sockets) socket.destroy();
+    await place.stop();
+    place.remove();
+  });
+  place.env = fault.env;
+  await place.start();
+  fault.hold(true);
+  const answer = post(place, '/v1/restore', { picture: fixture('none.png'), fields: { ...plain, async: 'true' } });
+  answer.catch(() => {}); // looked at below
+  await until('the keeper waits', () => fault.held() > 0);
+  let cut = 0;
+  for (let i = 0; i < 8; i++) {
+    const socket = net.connect(Number(new URL(place.url).port), '127.0.0.1');
+    sockets.push(socket);
+    socket.on('close', () => cut++).on('error', () => {});
+    await new Promise((done) => socket.once('connect', done));
+    socket.write('GET /healthz HTTP/1.1\r\n');
+  }
+  await until('others are cut', () => cut >= 4);
+  fault.hold(false);
+  assert.equal((await answer).status, 202);
 });

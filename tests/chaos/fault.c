@@ -19,6 +19,8 @@ struct control {
     atomic_uint count; /* how many fail */
     atomic_uint how;   /* errno; 0: the process is killed instead */
     atomic_uint failed;
+    atomic_uint hold; /* while it is not 0, fsync does not come back */
+    atomic_uint held; /* how often it waited so */
 };
 
 static struct control *control;
@@ -84,7 +86,6 @@ static void *next(const char *name)
         return fails_fd(fd) ? -1 : real arguments;                                                                     \
     }
 
-OF_FD(fsync, int, (int fd), fd, (fd))
 OF_FD(fdatasync, int, (int fd), fd, (fd))
 OF_FD(ftruncate, int, (int fd, off_t size), fd, (fd, size))
 OF_FD(ftruncate64, int, (int fd, off64_t size), fd, (fd, size))
@@ -94,6 +95,19 @@ OF_FD(pwrite64, ssize_t, (int fd, const void *data, size_t size, off64_t at), fd
 OF_FD(renameat, int, (int from, const char *a, int to, const char *b), from, (from, a, to, b))
 /* of linkat the folder that gets the name counts */
 OF_FD(linkat, int, (int from, const char *a, int to, const char *b, int flags), to, (from, a, to, b, flags))
+
+int fsync(int fd)
+{
+    static int (*real)(int);
+    if (!real)
+        *(void **)&real = next("fsync");
+    if (control && atomic_load(&control->hold)) {
+        atomic_fetch_add(&control->held, 1);
+        while (atomic_load(&control->hold))
+            usleep(1000);
+    }
+    return fails_fd(fd) ? -1 : real(fd);
+}
 
 int rename(const char *a, const char *b)
 {
