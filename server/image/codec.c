@@ -5,6 +5,7 @@
 #include <strings.h>
 
 #include "server/image/codec_row.h"
+#include "server/image/exif.h"
 #include "server/image/icc.h"
 #include "server/image/profile.h"
 
@@ -61,6 +62,18 @@ enum error_code codec_probe(const uint8_t *bytes, size_t size, struct codec_info
     return codec_probe_page(bytes, size, 1, out, err);
 }
 
+/* The resolution upright; where the format says nothing, EXIF may. */
+static void codec_density(struct image *image, int orientation)
+{
+    const double across = image->density[0];
+    if (across > 0 && orientation >= 5) {
+        image->density[0] = image->density[1];
+        image->density[1] = across;
+    }
+    if (!(across > 0))
+        image->density[0] = image->density[1] = exif_density(image->exif.data, image->exif.size);
+}
+
 enum error_code codec_decode_page(const uint8_t *bytes, size_t size, int page, uint64_t max_pixels, struct image **out,
                                   struct codec_info *info, struct codec_damage *damage, struct error *err)
 {
@@ -89,6 +102,8 @@ enum error_code codec_decode_page(const uint8_t *bytes, size_t size, int page, u
         code = image_orient(image, info->orientation, &local);
     if (code == OK)
         code = profile_apply(image, &local);
+    if (code == OK)
+        codec_density(image, info->orientation);
     if (code == OK && (image->width != info->width || image->height != info->height))
         code = codec_damaged(&local, row->title, "its header promised another size");
     if (code != OK) {
@@ -122,7 +137,9 @@ enum error_code codec_encode(const struct image *image, enum image_format format
         return error_set(err, ERROR_INVALID, "quality must be 1 to 100 and png_level 0 to 9");
     if (options.quality == 0)
         options.quality = 95;
-    return row->encode(image, options, out, err);
+    enum error_code code = row->encode(image, options, out, err);
+    out->notes |= image->iptc.size && !row->iptc ? (unsigned)IMAGE_NOTE_IPTC_DROPPED : 0u;
+    return code;
 }
 
 int codec_max_side(enum image_format format)

@@ -5,6 +5,7 @@
 #include "runtime/base/thread.h"
 #include "server/image/codec_row.h"
 #include "server/image/exif.h"
+#include "server/image/iptc.h"
 #include "server/image/jpeg_encode.h"
 #include "server/image/jpeg_header.h"
 #include "server/image/jpeg_trap.h"
@@ -94,7 +95,9 @@ static enum error_code codec_jpeg_metadata(struct image *image, const struct jpe
         code = image_blob_set(&image->xmp, header->xmp.data, header->xmp.size, err);
     if (!code)
         code = jpeg_header_icc(header, &image->icc.data, &image->icc.size, err);
-    return code;
+    size_t size = 0;
+    const uint8_t *iptc = code ? NULL : iptc_find(header->resources.data, header->resources.size, &size);
+    return iptc ? image_blob_set(&image->iptc, iptc, size, err) : code;
 }
 
 /* CMYK by its profile, if it has one that can be used; it is used up then. */
@@ -131,6 +134,11 @@ static bool codec_jpeg_try_begin(struct jpeg_reader *r, const struct jpeg_header
         r->trap.code = codec_jpeg_metadata(r->image, header, r->trap.err);
     if (r->trap.code != OK)
         return false;
+    if (jpeg->saw_JFIF_marker && (jpeg->density_unit == 1 || jpeg->density_unit == 2)) { /* inch, cm */
+        const double unit = jpeg->density_unit == 2 ? 2.54 : 1;
+        r->image->density[0] = jpeg->X_density * unit;
+        r->image->density[1] = jpeg->Y_density * unit;
+    }
     if (cmyk)
         r->profile = codec_jpeg_profile(r->image, jpeg->saw_Adobe_marker);
     return true;
@@ -298,6 +306,7 @@ const struct codec_row codec_jpeg = {.format = IMAGE_JPEG,
                                      .lossy = true,
                                      .max_side = JPEG_MAX_DIMENSION,
                                      .gray = true,
+                                     .iptc = true,
                                      .matches = codec_jpeg_matches,
                                      .probe = codec_jpeg_probe,
                                      .decode = codec_jpeg_decode,

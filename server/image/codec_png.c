@@ -14,6 +14,7 @@
 #define PNG_SIDE 0x7fffffff
 #define PNG_XMP "XML:com.adobe.xmp"
 #define PNG_CHUNK_BYTES (8u << 20) /* what a profile or text may unpack to; a bomb's is refused by libpng */
+#define PNG_INCH 0.0254            /* metres */
 #define PNG_CHUNKS 65536           /* in a file; most have a few dozen */
 
 static const uint8_t codec_png_magic[8] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
@@ -142,7 +143,7 @@ static void codec_png_read(png_structp png, png_bytep to, size_t size)
 /* Unused chunks are skipped, so that they cost nothing. A wrong CRC anywhere means damage. */
 static void codec_png_guard(png_structp png)
 {
-    static const png_byte skipped[] = "cHRM\0bKGD\0hIST\0pHYs\0sPLT\0tIME\0oFFs\0pCAL\0sCAL\0tEXt\0zTXt\0iTXt";
+    static const png_byte skipped[] = "cHRM\0bKGD\0hIST\0sPLT\0tIME\0oFFs\0pCAL\0sCAL\0tEXt\0zTXt\0iTXt";
     png_set_user_limits(png, PNG_SIDE, PNG_SIDE); /* the caller's pixel limit is stricter, and was checked */
     png_set_chunk_malloc_max(png, PNG_CHUNK_BYTES);
     png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, skipped, (int)(sizeof skipped / 5));
@@ -229,11 +230,16 @@ static enum error_code codec_png_metadata(struct png_task *t)
     png_charp name;
     int compression;
     png_bytep data = NULL;
-    png_uint_32 size = 0;
+    png_uint_32 size = 0, across = 0, down = 0;
+    int unit = 0;
     struct png_found found;
     enum error_code code = codec_png_walk(t->bytes, t->size, &found, t->err);
     if (!code && png_get_iCCP(t->png, t->info, &name, &compression, &data, &size))
         code = image_blob_set(&t->image->icc, data, size, t->err);
+    if (png_get_pHYs(t->png, t->info, &across, &down, &unit) && unit == PNG_RESOLUTION_METER) {
+        t->image->density[0] = across * PNG_INCH;
+        t->image->density[1] = down * PNG_INCH;
+    }
     if (!code && found.profile && !t->image->icc.data)
         t->image->notes |= IMAGE_NOTE_ICC_DAMAGED;
     if (!code && png_get_eXIf_1(t->png, t->info, &size, &data))
@@ -370,6 +376,9 @@ static void codec_png_set_metadata(struct png_task *t, const struct image *image
         png_set_iCCP(t->png, t->info, "icc", PNG_COMPRESSION_TYPE_BASE, image->icc.data, (png_uint_32)image->icc.size);
     if (image->icc.data && !png_get_valid(t->png, t->info, PNG_INFO_iCCP))
         t->notes |= IMAGE_NOTE_ICC_DROPPED;
+    if (image->density[0] > 0 && image->density[1] > 0)
+        png_set_pHYs(t->png, t->info, (png_uint_32)(image->density[0] / PNG_INCH + 0.5),
+                     (png_uint_32)(image->density[1] / PNG_INCH + 0.5), PNG_RESOLUTION_METER);
     if (image->exif.data)
         png_set_eXIf_1(t->png, t->info, (png_uint_32)image->exif.size, image->exif.data);
     if (t->xmp) {

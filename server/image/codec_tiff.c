@@ -6,6 +6,8 @@
 
 #include "runtime/base/mem.h"
 #include "server/image/codec_row.h"
+#include "server/image/exif.h"
+#include "server/image/iptc.h"
 #include "server/image/profile.h"
 #include "server/image/tiff_header.h"
 
@@ -364,6 +366,24 @@ static enum error_code codec_tiff_metadata(struct tiff_task *t)
     enum error_code code = OK;
     if (t->header.photometric != TIFF_CMYK && TIFFGetField(t->tiff, TIFFTAG_ICCPROFILE, &size, &data))
         code = image_blob_set(&t->image->icc, data, size, t->err);
+    float density[2] = {0};
+    uint16_t unit = RESUNIT_INCH;
+    if (TIFFGetField(t->tiff, TIFFTAG_XRESOLUTION, &density[0]) &&
+        TIFFGetField(t->tiff, TIFFTAG_YRESOLUTION, &density[1])) {
+        TIFFGetFieldDefaulted(t->tiff, TIFFTAG_RESOLUTIONUNIT, &unit);
+        for (int i = 0; i < 2 && unit != RESUNIT_NONE; i++)
+            t->image->density[i] = (double)density[i] * (unit == RESUNIT_CENTIMETER ? 2.54 : 1);
+    }
+    if (!code && TIFFGetField(t->tiff, TIFFTAG_RICHTIFFIPTC, &size, &data)) { /* in numbers of 4 bytes */
+        if (TIFFIsByteSwapped(t->tiff))
+            TIFFSwabArrayOfLong(data, size);
+        code = image_blob_set(&t->image->iptc, data, 4 * (size_t)size, t->err);
+    } else if (!code && TIFFGetField(t->tiff, TIFFTAG_PHOTOSHOP, &size, &data)) {
+        size_t count = 0;
+        const uint8_t *iptc = iptc_find(data, size, &count);
+        if (iptc)
+            code = image_blob_set(&t->image->iptc, iptc, count, t->err);
+    }
     if (!code && TIFFGetField(t->tiff, TIFFTAG_XMLPACKET, &size, &data))
         code = image_blob_set(&t->image->xmp, data, size, t->err);
     return code ? code : tiff_header_exif(t->bytes, t->size, t->header.offset, &t->image->exif, t->err);
@@ -446,9 +466,16 @@ static toff_t codec_tiff_size_out(thandle_t context)
     return out->file.size;
 }
 
-/* The texts of the first directory of an EXIF block; what lies below it has no place here. */
-static void codec_tiff_put_exif(TIFF *tiff, const struct image_blob *exif)
+/* The texts of the first directory of an EXIF block; behind: the file begins with the block, so that its other
+ * directories can be used where they are. */
+static void codec_tiff_put_exif(TIFF *tiff, const struct image_blob *exif, bool behind)
 {
+    const uint32_t inner = exif_number(exif->data, exif->size, EXIF_TAG_DIRECTORY),
+                   place = exif_number(exif->data, exif->size, EXIF_TAG_GPS);
+    if (behind && inner)
+        TIFFSetField(tiff, TIFFTAG_EXIFIFD, (toff_t)inner);
+    if (behind && place)
+        TIFFSetField(tiff, TIFFTAG_GPSIFD, (toff_t)place);
     static const uint32_t tags[] = {TIFFTAG_IMAGEDESCRIPTION, TIFFTAG_MAKE,   TIFFTAG_MODEL,    TIFFTAG_SOFTWARE,
                                     TIFFTAG_DATETIME,         TIFFTAG_ARTIST, TIFFTAG_COPYRIGHT};
     char text[1024];
@@ -457,7 +484,8 @@ static void codec_tiff_put_exif(TIFF *tiff, const struct image_blob *exif)
             TIFFSetField(tiff, tags[i], text);
 }
 
-static void codec_tiff_put_header(TIFF *tiff, const struct image *image, int level)
+static void codec_tiff_put_header(TIFF *tiff, const struct image *image, const struct image_blob *resources,
+                                  bool behind, int level)
 {
     const uint16_t extra = EXTRASAMPLE_UNASSALPHA, samples = (uint16_t)(image->channels + (image->alpha != NULL));
     TIFFSetField(tiff, TIFFTAG_IMAGEWIDTH, (uint32_t)image->width);
@@ -477,8 +505,15 @@ static void codec_tiff_put_header(TIFF *tiff, const struct image *image, int lev
         TIFFSetField(tiff, TIFFTAG_ICCPROFILE, (uint32_t)image->icc.size, image->icc.data);
     if (image->xmp.size)
         TIFFSetField(tiff, TIFFTAG_XMLPACKET, (uint32_t)image->xmp.size, image->xmp.data);
+    if (image->density[0] > 0 && image->density[1] > 0) {
+        TIFFSetField(tiff, TIFFTAG_XRESOLUTION, image->density[0]);
+        TIFFSetField(tiff, TIFFTAG_YRESOLUTION, image->density[1]);
+        TIFFSetField(tiff, TIFFTAG_RESOLUTIONUNIT, RESUNIT_INCH);
+    }
+    if (resources->size)
+        TIFFSetField(tiff, TIFFTAG_PHOTOSHOP, (uint32_t)resources->size, resources->data);
     if (image->exif.size)
-        codec_tiff_put_exif(tiff, &image->exif);
+        codec_tiff_put_exif(tiff, &image->exif, behind);
 }
 
 static bool codec_tiff_put_rows(TIFF *tiff, const struct image *image)
@@ -498,35 +533,67 @@ static bool codec_tiff_put_rows(TIFF *tiff, const struct image *image)
     return done;
 }
 
+/* Where the only directory of an EXIF block ends, if the block can be the beginning of a file; 0: it cannot. */
+static size_t codec_tiff_beginning(const struct image_blob *exif)
+{
+    if (exif->size < 14 || (exif->size & 1) || (exif->data[0] != 'I' && exif->data[0] != 'M'))
+        return 0;
+    const bool big = exif->data[0] == 'M';
+    const uint8_t *p = exif->data + 4;
+    const size_t at =
+        big ? (size_t)codec_big(p, 4) : (size_t)p[0] | (size_t)p[1] << 8 | (size_t)p[2] << 16 | (size_t)p[3] << 24;
+    if (at < 8 || at > exif->size - 6)
+        return 0;
+    p = exif->data + at;
+    const size_t count = big ? p[0] * 256u + p[1] : p[1] * 256u + p[0], end = at + 2 + 12 * count;
+    return count && end + 4 <= exif->size && codec_big(exif->data + end, 4) == 0 ? end : 0;
+}
+
 static enum error_code codec_tiff_encode(const struct image *image, struct codec_options options,
                                          struct codec_output *out, struct error *err)
 {
     struct tiff_file_out to = {0};
     struct tiff_task t = {0};
+    struct image_blob resources = {0};
     const double bytes = (double)image->width * image->height * (image->channels + 1) * image->bits / 8;
+    const size_t link = bytes < 3.9e9 ? codec_tiff_beginning(&image->exif) : 0;
+    if (image->iptc.size && iptc_wrap(&image->iptc, &resources, err) != OK)
+        return ERROR_NO_MEMORY;
     TIFFOpenOptions *open = TIFFOpenOptionsAlloc();
-    if (!open)
-        return error_set(err, ERROR_NO_MEMORY, "out of memory for the TIFF");
-    TIFFOpenOptionsSetErrorHandlerExtR(open, codec_tiff_said, &t);
-    TIFFOpenOptionsSetWarningHandlerExtR(open, codec_tiff_warned, &t);
-    TIFF *tiff = TIFFClientOpenExt("picture", bytes > 4e9 ? "w8" : "w", &to, codec_tiff_read_back, codec_tiff_write,
-                                   codec_tiff_seek_out, codec_tiff_close, codec_tiff_size_out, NULL, NULL, open);
-    TIFFOpenOptionsFree(open);
-    bool done = tiff != NULL;
+    TIFF *tiff = NULL;
+    /* With EXIF, the file begins with that block, which is a TIFF without pixels, and the picture's directory is
+     * appended: it becomes the first one. */
+    bool done = open && (!link || codec_buffer_add(&to.file, image->exif.data, image->exif.size));
+    if (done) {
+        TIFFOpenOptionsSetErrorHandlerExtR(open, codec_tiff_said, &t);
+        TIFFOpenOptionsSetWarningHandlerExtR(open, codec_tiff_warned, &t);
+        tiff = TIFFClientOpenExt("picture",
+                                 link          ? "a"
+                                 : bytes > 4e9 ? "w8"
+                                               : "w",
+                                 &to, codec_tiff_read_back, codec_tiff_write, codec_tiff_seek_out, codec_tiff_close,
+                                 codec_tiff_size_out, NULL, NULL, open);
+        done = tiff != NULL;
+    }
+    if (open)
+        TIFFOpenOptionsFree(open);
     if (tiff) {
-        codec_tiff_put_header(tiff, image, options.png_level);
+        codec_tiff_put_header(tiff, image, &resources, link > 0, options.png_level);
         done = codec_tiff_put_rows(tiff, image) && TIFFFlush(tiff);
         TIFFClose(tiff);
     }
+    free(resources.data);
     if (!done) {
         free(to.file.bytes);
         error_set(err, ERROR_NO_MEMORY, "out of memory for a TIFF of %d×%d pixels", image->width, image->height);
         error_detail(err, "%s", t.detail);
         return ERROR_NO_MEMORY;
     }
+    if (link)
+        memcpy(to.file.bytes + 4, to.file.bytes + link, 4);
     *out = (struct codec_output){to.file.bytes, to.file.size,
                                  (image->icc.data && !codec_icc_fits(image) ? (unsigned)IMAGE_NOTE_ICC_DROPPED : 0u) |
-                                     (image->exif.size ? (unsigned)IMAGE_NOTE_EXIF_PARTLY : 0u)};
+                                     (image->exif.size && !link ? (unsigned)IMAGE_NOTE_EXIF_PARTLY : 0u)};
     return OK;
 }
 
@@ -540,6 +607,7 @@ const struct codec_row codec_tiff = {.format = IMAGE_TIFF,
                                      .library = "libtiff-4",
                                      .deep = true,
                                      .gray = true,
+                                     .iptc = true,
                                      .matches = codec_tiff_matches,
 #ifdef RESTORED_TIFF
                                      .decode = codec_tiff_decode,

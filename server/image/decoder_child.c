@@ -246,12 +246,13 @@ static void child_fault(enum decoder_fault fault)
 
 static void child_fill(struct decoder_answer *answer, const struct image *image)
 {
-    const struct image_blob *blobs[DECODER_BLOBS] = {&image->icc, &image->exif, &image->xmp, &image->colour};
+    const struct image_blob *blobs[DECODER_BLOBS] = {&image->icc, &image->exif, &image->xmp, &image->colour, &image->iptc};
     answer->width = image->width;
     answer->height = image->height;
     answer->channels = image->channels;
     answer->bits = image->bits;
     answer->notes = image->notes;
+    memcpy(answer->density, image->density, sizeof answer->density);
     answer->pixels = image_shared_at(image->pixels);
     answer->alpha = image->alpha ? image_shared_at(image->alpha) : DECODER_NONE;
     for (int i = 0; i < DECODER_BLOBS; i++) {

@@ -8,7 +8,7 @@
 
 #define DECODER_COMMAND "decode-for-server" /* the subcommand that runs decoder_child_main; in no list */
 #define DECODER_CONTROL 3                   /* the descriptor of its socket */
-#define DECODER_BLOBS 4                     /* ICC, EXIF, XMP, the colours' model */
+#define DECODER_BLOBS 5                     /* ICC, EXIF, XMP, the colours' model, IPTC */
 #define DECODER_NONE UINT64_MAX             /* no such plane */
 
 /* To the one that forks, in datagrams: with begin comes the socket of the new one. */
@@ -36,6 +36,7 @@ struct decoder_answer {
     struct codec_damage damage;
     int width, height, channels, bits;
     unsigned notes;
+    double density[2];
     uint64_t pixels, alpha;
     struct {
         uint64_t at, size;

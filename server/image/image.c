@@ -199,6 +199,7 @@ void image_destroy(struct image **image)
     free(old->icc.data);
     free(old->exif.data);
     free(old->xmp.data);
+    free(old->iptc.data);
     free(old->colour.data);
     free(old);
     *image = NULL;
@@ -420,7 +421,9 @@ void image_move_metadata(struct image *to, struct image *from)
     image_move_blob(&to->icc, &from->icc);
     image_move_blob(&to->exif, &from->exif);
     image_move_blob(&to->xmp, &from->xmp);
+    image_move_blob(&to->iptc, &from->iptc);
     image_move_blob(&to->colour, &from->colour);
+    memcpy(to->density, from->density, sizeof to->density);
     to->format = from->format;
     to->notes |= from->notes;
 }
@@ -486,11 +489,20 @@ enum error_code image_blob_set(struct image_blob *blob, const void *data, size_t
     return OK;
 }
 
+void image_strip(struct image *image)
+{
+    image_blob_clear(&image->exif);
+    image_blob_clear(&image->xmp);
+    image_blob_clear(&image->iptc);
+}
+
 enum error_code image_copy_metadata(struct image *to, const struct image *from, struct error *err)
 {
     image_blob_clear(&to->icc);
     image_blob_clear(&to->exif);
     image_blob_clear(&to->xmp);
+    image_blob_clear(&to->iptc);
+    memcpy(to->density, from->density, sizeof to->density);
     to->format = from->format;
     to->notes |= from->notes;
     enum error_code code = image_blob_set(&to->icc, from->icc.data, from->icc.size, err);
@@ -498,6 +510,8 @@ enum error_code image_copy_metadata(struct image *to, const struct image *from, 
         code = image_blob_set(&to->exif, from->exif.data, from->exif.size, err);
     if (code == OK)
         code = image_blob_set(&to->xmp, from->xmp.data, from->xmp.size, err);
+    if (code == OK)
+        code = image_blob_set(&to->iptc, from->iptc.data, from->iptc.size, err);
     return code;
 }
 
@@ -549,6 +563,8 @@ const char *image_note_text(unsigned note)
         return "the picture was converted to sRGB, because its ICC profile works one way only";
     case IMAGE_NOTE_CMYK_PROFILE:
         return "CMYK colours were converted to sRGB by the picture's ICC profile";
+    case IMAGE_NOTE_IPTC_DROPPED:
+        return "the IPTC data has no place in the output format and was dropped";
     default:
         return NULL;
     }

@@ -36,9 +36,10 @@ enum image_note {
     IMAGE_NOTE_EXIF_PARTLY = 1 << 9, /* a TIFF has its texts alone */
     IMAGE_NOTE_ICC_DAMAGED = 1 << 10,
     IMAGE_NOTE_ICC_CONVERTED = 1 << 11, /* a profile of tables: the pixels are sRGB now */
-    IMAGE_NOTE_CMYK_PROFILE = 1 << 12   /* CMYK to sRGB by the picture's profile */
+    IMAGE_NOTE_CMYK_PROFILE = 1 << 12,  /* CMYK to sRGB by the picture's profile */
+    IMAGE_NOTE_IPTC_DROPPED = 1 << 13
 };
-#define IMAGE_NOTE_COUNT 13
+#define IMAGE_NOTE_COUNT 14
 
 struct image_blob {
     uint8_t *data; /* malloc; NULL for none */
@@ -52,6 +53,8 @@ struct image {
     void *pixels;      /* height rows of width*channels samples, no padding */
     void *alpha;       /* height rows of width samples of the same bits, not premultiplied; NULL: opaque */
     struct image_blob icc, exif, xmp; /* exif: the TIFF block, without JPEG's "Exif\0\0" */
+    struct image_blob iptc;           /* IIM records, as they are in a resource of Photoshop's */
+    double density[2];                /* px an inch, across and down; 0: unknown */
     struct image_blob colour;         /* the struct colour of a profile that is not sRGB, of a picture just decoded */
     enum image_format format;         /* of the source file; IMAGE_NONE if made here */
     unsigned notes;                   /* enum image_note */
@@ -88,7 +91,11 @@ enum error_code image_shallow(struct image *from, struct image **out, struct err
 /* Moves metadata, format and notes from one picture to another; blobs that it has already stay. */
 void image_move_metadata(struct image *to, struct image *from);
 
-/* Copies ICC, EXIF, XMP, format and notes from one picture to another of the same scene (input to result). */
+/* Leaves out EXIF, XMP and IPTC. */
+void image_strip(struct image *image);
+
+/* Copies ICC, EXIF, XMP, IPTC, density, format and notes from one picture to another of the same scene (input to
+ * result). */
 enum error_code image_copy_metadata(struct image *to, const struct image *from, struct error *err) MUST_CHECK;
 
 /* From now on the planes of this process's pictures are pages of that file, so that another process can map them; for a

@@ -6,6 +6,7 @@
 #include "runtime/base/mem.h"
 #include "runtime/base/thread.h"
 #include "server/image/codec_row.h"
+#include "server/image/iptc.h"
 #include "server/image/jpeg_header.h"
 #include "server/image/jpeg_trap.h"
 
@@ -28,6 +29,7 @@ struct strip {
 struct wave {
     const struct image *image;
     int quality;
+    struct image_blob resources;
     int rows;         /* of a strip, px */
     int first, count; /* the wave's first strip; the picture's strips */
     unsigned restart; /* MCUs of a strip; 0: there is one strip alone */
@@ -39,7 +41,8 @@ struct writer {
     struct jpeg_compress_struct jpeg;
     struct jpeg_destination_mgr to;
     struct strip *strip;
-    uint8_t *line; /* a row as 8 bit without alpha; NULL: the picture's own rows are */
+    const struct image_blob *resources; /* Photoshop's, with the IPTC data */
+    uint8_t *line;                      /* a row as 8 bit without alpha; NULL: the picture's own rows are */
     uint8_t chunk[1 << 14];
 };
 
@@ -78,8 +81,8 @@ static void jpeg_encode_close(j_compress_ptr jpeg)
 
 /* ---- metadata ---- */
 
-static void jpeg_encode_blob(struct writer *w, const char *heading, size_t heading_size, const struct image_blob *blob,
-                             unsigned note)
+static void jpeg_encode_blob(struct writer *w, int marker, const char *heading, size_t heading_size,
+                             const struct image_blob *blob, unsigned note)
 {
     if (!blob->data)
         return;
@@ -87,7 +90,7 @@ static void jpeg_encode_blob(struct writer *w, const char *heading, size_t headi
         w->strip->notes |= note;
         return;
     }
-    jpeg_write_m_header(&w->jpeg, JPEG_APP0 + 1, (unsigned)(heading_size + blob->size));
+    jpeg_write_m_header(&w->jpeg, marker, (unsigned)(heading_size + blob->size));
     for (size_t i = 0; i < heading_size; i++)
         jpeg_write_m_byte(&w->jpeg, (unsigned char)heading[i]);
     for (size_t i = 0; i < blob->size; i++)
@@ -96,8 +99,11 @@ static void jpeg_encode_blob(struct writer *w, const char *heading, size_t headi
 
 static void jpeg_encode_metadata(struct writer *w, const struct image *image)
 {
-    jpeg_encode_blob(w, JPEG_HEADER_EXIF, sizeof JPEG_HEADER_EXIF, &image->exif, IMAGE_NOTE_EXIF_DROPPED);
-    jpeg_encode_blob(w, JPEG_HEADER_XMP, sizeof JPEG_HEADER_XMP, &image->xmp, IMAGE_NOTE_XMP_DROPPED);
+    jpeg_encode_blob(w, JPEG_APP0 + 1, JPEG_HEADER_EXIF, sizeof JPEG_HEADER_EXIF, &image->exif,
+                     IMAGE_NOTE_EXIF_DROPPED);
+    jpeg_encode_blob(w, JPEG_APP0 + 1, JPEG_HEADER_XMP, sizeof JPEG_HEADER_XMP, &image->xmp, IMAGE_NOTE_XMP_DROPPED);
+    jpeg_encode_blob(w, JPEG_APP0 + 13, JPEG_HEADER_RESOURCES, sizeof JPEG_HEADER_RESOURCES, w->resources,
+                     IMAGE_NOTE_IPTC_DROPPED);
     if (image->icc.data && codec_icc_fits(image) && image->icc.size <= ICC_MOST)
         jpeg_write_icc_profile(&w->jpeg, image->icc.data, (unsigned)image->icc.size);
     else if (image->icc.data)
@@ -143,6 +149,11 @@ static bool jpeg_encode_rows(struct writer *w, const struct wave *wave, int begi
     jpeg->in_color_space = image->channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
     jpeg_set_defaults(jpeg);
     jpeg_set_quality(jpeg, wave->quality, TRUE);
+    if (image->density[0] > 0 && image->density[0] < 65535 && image->density[1] > 0 && image->density[1] < 65535) {
+        jpeg->density_unit = 1; /* inch */
+        jpeg->X_density = (UINT16)(image->density[0] + 0.5);
+        jpeg->Y_density = (UINT16)(image->density[1] + 0.5);
+    }
     jpeg->restart_interval = wave->restart; /* none is due within the strip, but the header says it */
     jpeg_start_compress(jpeg, TRUE);
     if (begin == 0)
@@ -191,7 +202,7 @@ static void jpeg_encode_strip(void *context, int item)
 {
     struct wave *wave = context;
     const struct image *image = wave->image;
-    struct writer w = {.strip = &wave->strips[item]};
+    struct writer w = {.strip = &wave->strips[item], .resources = &wave->resources};
     int number = wave->first + item, begin = number * wave->rows, end = begin + wave->rows;
     end = number + 1 < wave->count ? end : image->height;
     w.jpeg.err = jpeg_trap_set(&w.trap, &w.strip->err);
@@ -226,6 +237,8 @@ enum error_code jpeg_encode(const struct image *image, int quality, struct codec
     wave->image = image;
     wave->quality = quality;
     jpeg_encode_plan(wave);
+    if (image->iptc.size)
+        code = iptc_wrap(&image->iptc, &wave->resources, err);
     for (; code == OK && wave->first < wave->count; wave->first += WAVE) {
         int left = wave->count - wave->first, count = left < WAVE ? left : WAVE;
         memset(wave->strips, 0, (size_t)count * sizeof *wave->strips);
@@ -242,6 +255,7 @@ enum error_code jpeg_encode(const struct image *image, int quality, struct codec
             free(strip->file.bytes);
         }
     }
+    free(wave->resources.data);
     free(wave);
     if (code == OK)
         *out = (struct codec_output){file.bytes, file.size, notes};

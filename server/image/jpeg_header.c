@@ -30,6 +30,7 @@ enum {
     MARKER_APP0 = 0xe0,
     MARKER_APP1 = 0xe1,
     MARKER_APP2 = 0xe2,
+    MARKER_APP13 = 0xed,
     MARKER_APP15 = 0xef,
     MARKER_COM = 0xfe,
     MARKER_TEM = 0x01
@@ -180,6 +181,8 @@ enum error_code jpeg_header_read(const uint8_t *bytes, size_t size, struct jpeg_
             jpeg_header_keep(&out->xmp, &payload, JPEG_HEADER_XMP, sizeof JPEG_HEADER_XMP);
         } else if (marker == MARKER_APP2) {
             jpeg_header_profile(out, &payload);
+        } else if (marker == MARKER_APP13) {
+            jpeg_header_keep(&out->resources, &payload, JPEG_HEADER_RESOURCES, sizeof JPEG_HEADER_RESOURCES);
         }
     }
 }

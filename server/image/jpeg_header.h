@@ -13,6 +13,7 @@
 #define JPEG_HEADER_STRAY (1u << 20) /* stray bytes between segments */
 #define JPEG_HEADER_EXIF "Exif\0"    /* 6 bytes with the final 0 */
 #define JPEG_HEADER_XMP "http://ns.adobe.com/xap/1.0/" /* 29 bytes with the final 0 */
+#define JPEG_HEADER_RESOURCES "Photoshop 3.0"          /* 14 bytes with the final 0 */
 
 struct jpeg_header_blob {
     const uint8_t *data; /* in the file; NULL: none */
@@ -23,8 +24,9 @@ struct jpeg_header {
     int width, height, components; /* 1, 3 or 4 components of 8 bits */
     struct jpeg_header_blob exif;  /* the TIFF block */
     struct jpeg_header_blob xmp;
-    struct jpeg_header_blob icc[256]; /* the parts of the profile from 1 to icc_count */
-    int icc_count;                    /* 0: no profile; negative: its parts do not fit together */
+    struct jpeg_header_blob resources; /* Photoshop's; the first segment of them */
+    struct jpeg_header_blob icc[256];  /* the parts of the profile from 1 to icc_count */
+    int icc_count;                     /* 0: no profile; negative: its parts do not fit together */
 };
 
 /* bytes begin with FF D8. ERROR_CORRUPT for damage and for more than the bounds above, ERROR_UNSUPPORTED for kinds that

@@ -1,7 +1,11 @@
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "server/image/codec.h"
+#include "server/image/exif.h"
+#include "server/image/xmp.h"
 #include "server/pipeline/step.h"
+#include "server/version.h"
 
 static enum error_code encode_face(const struct image *image, int png_level, struct face_file *out, struct error *err)
 {
@@ -55,6 +59,40 @@ static enum error_code encode_damage(struct restoration *r, struct error *err)
     return code;
 }
 
+/* What is kept of the picture's metadata, with the result's size and resolution. */
+static enum error_code encode_metadata(const struct restoration *r, struct error *err)
+{
+    struct image *result = r->result;
+    const double scale = (double)result->width / r->picture->width;
+    const struct exif_change change = {.width = result->width,
+                                       .height = result->height,
+                                       .scale = scale,
+                                       .software = "restored " RESTORED_VERSION,
+                                       .no_gps = r->options.metadata == METADATA_STRIP_GPS};
+    char width[16], height[16];
+    const char *const values[][2] = {{"tiff:Orientation", "1"},
+                                     {"tiff:ImageWidth", width},
+                                     {"tiff:ImageLength", height},
+                                     {"exif:PixelXDimension", width},
+                                     {"exif:PixelYDimension", height}};
+    snprintf(width, sizeof width, "%d", result->width);
+    snprintf(height, sizeof height, "%d", result->height);
+    enum error_code code = image_copy_metadata(result, r->picture, err);
+    result->density[0] *= scale;
+    result->density[1] *= scale;
+    if (r->options.metadata == METADATA_STRIP) {
+        image_strip(result);
+        return code;
+    }
+    if (code == OK && result->exif.size)
+        code = exif_change(&result->exif, &change, err);
+    for (size_t i = 0; code == OK && i < sizeof values / sizeof *values; i++)
+        code = xmp_set(&result->xmp, values[i][0], values[i][1], err);
+    if (change.no_gps)
+        xmp_remove(&result->xmp, "exif:GPS");
+    return code;
+}
+
 /* Writes the result in the format that was asked for, with the input's metadata. */
 enum error_code encode_step(struct step *step, struct error *err)
 {
@@ -66,7 +104,7 @@ enum error_code encode_step(struct step *step, struct error *err)
     r->mask_file = (struct face_file){0};
     if (r->damage_only)
         return encode_damage(r, err);
-    enum error_code code = image_copy_metadata(r->result, r->picture, err);
+    enum error_code code = encode_metadata(r, err);
     if (code == OK)
         code = codec_encode(r->result, r->output_format, options, &output, err);
     if (code != OK)

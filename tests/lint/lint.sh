@@ -28,7 +28,7 @@ allow 'runtime/vulkan/*.[ch]' $base $nn $backend runtime/vulkan/ shaders/include
 allow 'runtime/*.[ch]' $base $nn $weights $backend 'runtime/[a-z_]*\.h'
 allow 'runtime/models/*.[ch]' $base $nn $weights $backend 'runtime/[a-z_]*\.h' runtime/models/
 allow 'server/image/*.[ch]' $base server/image/
-allow 'server/pipeline/*.[ch]' $base $backend 'runtime/[a-z_]*\.h' runtime/models/ $weights server/image/ server/pipeline/
+allow 'server/pipeline/*.[ch]' $base $backend 'runtime/[a-z_]*\.h' runtime/models/ $weights server/image/ server/pipeline/ 'server/version\.h'
 allow 'server/store/*.[ch]' $base server/store/
 allow 'server/job/*.[ch]' $base server/store/ $backend 'runtime/[a-z_]*\.h' runtime/models/ server/image/ server/pipeline/ server/job/ 'server/[a-z_]*\.h'
 allow 'server/http/*.[ch]' $base server/store/ $backend runtime/models/ server/image/ server/pipeline/ server/job/ server/http/ 'server/[a-z_]*\.h'
@@ -42,7 +42,7 @@ home() { # home HEADER FOLDER…: only these include it
 }
 home vulkan/ runtime/vulkan/ server/cli/
 home microhttpd server/http/
-home '(png|jpeglib|webp/|tiffio|libheif/|jxl/|openjpeg)' server/image/
+home '(png|jpeglib|webp/|tiffio|libheif/|jxl/|openjpeg|lcms2)' server/image/
 home jansson server/ runtime/weights/
 home sqlite3 server/store/
 home archive server/http/

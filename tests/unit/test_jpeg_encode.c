@@ -168,6 +168,11 @@ static void metadata_and_alpha_go_with_strips(void **state)
     uint8_t icc[200000] = {0};
     memcpy(icc + 16, "RGB ", 4);
     memcpy(icc + 36, "acsp", 4);
+    icc[131] = 1; /* a tag: what it is called */
+    memcpy(icc + 132, "desc", 4);
+    icc[139] = 144;
+    icc[143] = 16;
+    memcpy(icc + 150, "sRGB", 4);
     icc[sizeof icc - 1] = 7;
     assert_int_equal(image_create(&image, W, H, 3, 16, true, &err), OK);
     assert_int_equal(image_create(&flat, W, H, 3, 8, false, &err), OK);

@@ -1,0 +1,74 @@
+// EXIF, XMP, IPTC and the resolution of a picture in its result, as exiftool reads them.
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import fs from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { fixture, plain, post, start } from './client.mjs';
+
+let server;
+const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'restored-metadata-'));
+const at = (name) => path.join(folder, name);
+const read = (name) => JSON.parse(execFileSync('exiftool', ['-json', '-G1', '-n', at(name)]))[0];
+
+before(async () => {
+  server = await start();
+  fs.writeFileSync(at('t.jpg'), fixture('gray.jpg'));
+  execFileSync('convert', [path.join(folder, 't.jpg'), '-resize', '90x60!', '-density', '300', '-units', 'PixelsPerInch', 'in.jpg'], { cwd: folder });
+  execFileSync('exiftool', ['-q', '-overwrite_original', '-Make=Cam', '-Artist=Ann', '-Software=other', '-ExposureTime=1/50', '-ISO=200', '-GPSLatitude=47.5', '-GPSLatitudeRef=N',
+    '-ExifImageWidth=90', '-ExifImageHeight=60', '-ThumbnailImage<=t.jpg', '-IPTC:Keywords=one', '-IPTC:City=Bern', '-XMP-dc:Title=hello', '-XMP-exif:GPSLatitude=47.5',
+    '-XMP-tiff:Orientation#=6', '-XMP-tiff:ImageWidth=90', '-Orientation#=6', 'in.jpg'], { cwd: folder });
+});
+after(async () => { await server.stop(); fs.rmSync(folder, { recursive: true }); });
+
+async function restore(ext, fields = {}, input = 'in.jpg') {
+  const answer = await post(server, '/v1/restore', { picture: fs.readFileSync(at(input)), fields: { ...plain, ext, ...fields } });
+  assert.equal(answer.status, 200, JSON.stringify(answer.json));
+  fs.writeFileSync(at(`out.${ext}`), answer.bytes);
+  return read(`out.${ext}`);
+}
+
+describe('kept', () => {
+  for (const ext of ['jpg', 'png', 'tiff', 'webp', 'jxl'])
+    test(`in ${ext}: camera, place, texts; with the result's size, resolution, orientation and maker, without the thumbnail`, async () => {
+      const tags = await restore(ext);
+      assert.deepEqual(
+        Object.fromEntries(['IFD0:Make', 'IFD0:Artist', 'ExifIFD:ExposureTime', 'ExifIFD:ISO', 'Composite:GPSLatitude', 'XMP-dc:Title', 'IFD0:XResolution', 'IFD0:YResolution', 'IFD0:ResolutionUnit',
+          'IFD0:Orientation', 'ExifIFD:ExifImageWidth', 'ExifIFD:ExifImageHeight'].map((tag) => [tag, tags[tag]])),
+        { 'IFD0:Make': 'Cam', 'IFD0:Artist': 'Ann', 'ExifIFD:ExposureTime': 0.02, 'ExifIFD:ISO': 200, 'Composite:GPSLatitude': 47.5, 'XMP-dc:Title': 'hello', 'IFD0:XResolution': 600,
+          'IFD0:YResolution': 600, 'IFD0:ResolutionUnit': 2, 'IFD0:Orientation': 1, 'ExifIFD:ExifImageWidth': 120, 'ExifIFD:ExifImageHeight': 180 });
+      assert.match(tags['IFD0:Software'], /^restored \d/);
+      assert.deepEqual(Object.keys(tags).filter((tag) => /Thumbnail|^IFD1/.test(tag)), []);
+      const texts = execFileSync('exiftool', ['-xmp', '-b', at(`out.${ext}`)], { encoding: 'utf8' });
+      assert.match(texts, /<tiff:Orientation>1</);
+      assert.match(texts, /<tiff:ImageWidth>120</);
+      assert.doesNotMatch(texts, />90</);
+      if (ext === 'png') assert.equal(tags['PNG-pHYs:PixelsPerUnitX'], Math.round(600 / 0.0254));
+      const iptc = Object.entries(tags).filter(([tag]) => /^IPTC\d?:(City|Keywords)/.test(tag)).map(([, value]) => value);
+      assert.deepEqual(iptc.sort(), ext === 'jpg' || ext === 'tiff' ? ['Bern', 'one'] : []);
+      if (ext === 'tiff') { // and from there once more
+        fs.copyFileSync(at('out.tiff'), at('again.tiff'));
+        const again = await restore('jpg', {}, 'again.tiff');
+        assert.deepEqual([again['ExifIFD:ISO'], again['IPTC:City'], again['IFD0:XResolution'], again['Composite:GPSLatitude']], [200, 'Bern', 1200, 47.5]);
+      }
+    });
+
+  test('a picture with a resolution alone keeps the size of its print', async () => {
+    execFileSync('convert', ['in.jpg', '-strip', '-density', '300', '-units', 'PixelsPerInch', 'bare.jpg'], { cwd: folder });
+    assert.equal((await restore('jpg', {}, 'bare.jpg'))['JFIF:XResolution'], 600);
+  });
+});
+
+describe('taken out', () => {
+  for (const ext of ['jpg', 'png', 'tiff'])
+    test(`metadata=strip and strip-gps in ${ext}`, async () => {
+      const none = await restore(ext, { metadata: 'strip' });
+      assert.deepEqual(Object.keys(none).filter((tag) => /^(XMP|IPTC|ExifIFD|GPS)|Make|Artist/.test(tag)), []);
+      const some = await restore(ext, { metadata: 'strip-gps' });
+      assert.equal(some['IFD0:Make'], 'Cam');
+      assert.equal(some['XMP-dc:Title'], 'hello');
+      assert.deepEqual(Object.keys(some).filter((tag) => /GPS/.test(tag)), []);
+      assert.doesNotMatch(fs.readFileSync(at(`out.${ext}`)).toString('latin1'), /GPS/);
+    });
+});

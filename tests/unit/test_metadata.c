@@ -1,0 +1,141 @@
+/* EXIF, XMP and IPTC from strangers: what is changed in them stays within bounds, whatever they hold. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "server/image/exif.h"
+#include "server/image/iptc.h"
+#include "server/image/xmp.h"
+#include "tests/common/picture.h"
+
+/* Make, Orientation, XResolution, the EXIF and GPS directories with a number each, and a thumbnail. */
+static const uint8_t block[] = "II*\0\10\0\0\0"
+                               "\5\0"
+                               "\x0f\1\2\0\4\0\0\0Cam\0"
+                               "\x12\1\3\0\1\0\0\0\6\0\0\0"
+                               "\x1a\1\5\0\1\0\0\0\x7e\0\0\0"
+                               "\x69\x87\4\0\1\0\0\0\x4a\0\0\0"
+                               "\x25\x88\4\0\1\0\0\0\x5c\0\0\0"
+                               "\x86\0\0\0" /* at 70 */
+                               "\1\0\2\xa0\3\0\1\0\0\0\x5a\0\0\0\0\0\0\0"
+                               "\1\0\2\0\5\0\1\0\0\0\x6e\0\0\0\0\0\0\0"                         /* at 92 */
+                               "\x2f\0\0\0\1\0\0\0PADDPADD"                                     /* at 110 */
+                               "\x2c\1\0\0\1\0\0\0"                                             /* at 126 */
+                               "\2\0\1\2\4\0\1\0\0\0\xa4\0\0\0\2\2\4\0\1\0\0\0\5\0\0\0\0\0\0\0" /* at 134 */
+                               "THUMB";
+
+static void blob(struct image_blob *out, const void *data, size_t size)
+{
+    struct error err = ERROR_INIT;
+    *out = (struct image_blob){0};
+    assert_int_equal(image_blob_set(out, data, size, &err), OK);
+}
+
+static void exif_gets_what_changed(void **state)
+{
+    (void)state;
+    struct error err = ERROR_INIT;
+    struct image_blob exif;
+    const struct exif_change change = {.width = 70000, .height = 9, .scale = 2, .software = "restored", .no_gps = true};
+    blob(&exif, block, sizeof block - 1);
+    assert_int_equal(exif_number(exif.data, exif.size, EXIF_TAG_GPS), 92);
+    assert_true(exif_density(exif.data, exif.size) == 300);
+    assert_int_equal(exif_change(&exif, &change, &err), OK);
+    assert_true(exif_density(exif.data, exif.size) == 600);
+    assert_int_equal(exif_number(exif.data, exif.size, EXIF_TAG_DIRECTORY), 74);
+    assert_int_equal(exif_number(exif.data, exif.size, EXIF_TAG_GPS), 0);
+    assert_memory_equal(exif.data + 74, "\1\0\2\xa0\4\0\1\0\0\0\x70\x11\1\0", 14); /* 70000 as a long number */
+    assert_memory_equal(exif.data + 110, "\0\0\0\0\0\0\0\0PADD", 12);
+    assert_non_null(memmem(exif.data, exif.size, "restored", 9));
+    assert_null(memmem(exif.data, exif.size, "THUMB", 5));
+    free(exif.data);
+}
+
+static void damaged_exif_does_no_harm(void **state)
+{
+    (void)state;
+    unsigned seed = 1;
+    for (int round = 0; round < 20000; round++) {
+        uint8_t bytes[sizeof block - 1];
+        struct error err = ERROR_INIT;
+        struct image_blob exif;
+        const struct exif_change change = {90, 60, 1.7, "restored", round % 2};
+        memcpy(bytes, block, sizeof bytes);
+        for (int i = 0; i < 1 + round % 4; i++)
+            bytes[picture_random(&seed) % sizeof bytes] = (uint8_t)picture_random(&seed);
+        blob(&exif, bytes, round % 3 ? sizeof bytes : picture_random(&seed) % sizeof bytes + 1);
+        exif_density(exif.data, exif.size);
+        assert_int_equal(exif_change(&exif, &change, &err), OK);
+        free(exif.data);
+    }
+}
+
+static void xmp_is_changed_in_both_forms(void **state)
+{
+    (void)state;
+    struct error err = ERROR_INIT;
+    struct image_blob xmp;
+    static const char text[] =
+        "<r tiff:Orientation=\"6\" exif:GPSLatitude='47' x:y='z'><tiff:Orientation>8</tiff:Orientation>"
+        "<exif:GPSVersionID><a/></exif:GPSVersionID><exif:GPSx/><x:tiff>Orientation</x:tiff></r>";
+    static const char wanted[] = "<r tiff:Orientation=\"10\" x:y='z'><tiff:Orientation>10</tiff:Orientation>"
+                                 "<x:tiff>Orientation</x:tiff></r>";
+    blob(&xmp, text, sizeof text - 1);
+    assert_int_equal(xmp_set(&xmp, "tiff:Orientation", "10", &err), OK);
+    xmp_remove(&xmp, "exif:GPS");
+    assert_int_equal(xmp.size, sizeof wanted - 1);
+    assert_memory_equal(xmp.data, wanted, xmp.size);
+    free(xmp.data);
+    unsigned seed = 2;
+    for (int round = 0; round < 20000; round++) {
+        char bytes[sizeof text - 1];
+        memcpy(bytes, text, sizeof bytes);
+        for (int i = 0; i < 1 + round % 5; i++)
+            bytes[picture_random(&seed) % sizeof bytes] = "<>/=\"' :a"[picture_random(&seed) % 9];
+        blob(&xmp, bytes, round % 3 ? sizeof bytes : picture_random(&seed) % sizeof bytes + 1);
+        assert_int_equal(xmp_set(&xmp, "tiff:Orientation", "1", &err), OK);
+        xmp_remove(&xmp, "exif:GPS");
+        free(xmp.data);
+    }
+}
+
+static void iptc_is_found_among_resources(void **state)
+{
+    (void)state;
+    static const uint8_t list[] = "8BIM\3\xed\3abc\0\0\0\3xyz\0"
+                                  "8BIM\4\4\0\0\0\0\0\5hello";
+    struct error err = ERROR_INIT;
+    struct image_blob iptc = {(uint8_t *)(uintptr_t) "hello", 5}, wrapped;
+    size_t size = 0;
+    const uint8_t *found = iptc_find(list, sizeof list - 1, &size);
+    assert_non_null(found);
+    assert_int_equal(size, 5);
+    assert_memory_equal(found, "hello", 5);
+    for (size_t cut = 0; cut < sizeof list - 1; cut++) {
+        uint8_t *part = malloc(cut + 1);
+        memcpy(part, list, cut);
+        assert_null(iptc_find(part, cut, &size));
+        free(part);
+    }
+    assert_int_equal(iptc_wrap(&iptc, &wrapped, &err), OK);
+    found = iptc_find(wrapped.data, wrapped.size, &size);
+    assert_non_null(found);
+    assert_memory_equal(found, "hello", 5);
+    free(wrapped.data);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(exif_gets_what_changed),
+        cmocka_unit_test(damaged_exif_does_no_harm),
+        cmocka_unit_test(xmp_is_changed_in_both_forms),
+        cmocka_unit_test(iptc_is_found_among_resources),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
