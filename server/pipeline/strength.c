@@ -18,17 +18,19 @@
  *
  * - noise and grain are everywhere alike, detail is not: D of the quiet quarter of the cells is nearly the mean;
  * - JPEG's blocks: second differences are larger at every eighth column and row;
- * - scratches and dust: single px that differ by many times what is usual.
+ * - scratches and dust: single px that differ by many times the restoration's detail around them.
  *
  * The limits were set with faces of known truth (tests/quality/faces.py), between what helps and what harms. */
 enum { STRENGTH_CELLS = 16, STRENGTH_GRID = 64, STRENGTH_FACES = 1024 };
-#define STRENGTH_ROUNDING 0.5                         /* a difference of less is that of rounding to 8 bit */
-static const double strength_detail[2] = {0.0, 0.3};  /* (I - R) / D */
-static const double strength_noise[2] = {0.58, 0.70}; /* strength_doubt */
-static const double strength_blocks[2] = {1.6, 2.2};  /* second differences at blocks' borders beside the others */
-static const double strength_outlier = 10;            /* times the usual D */
+#define STRENGTH_ROUNDING 0.5                          /* a difference of less is that of rounding to 8 bit */
+static const double strength_detail[2] = {0.0, 0.3};   /* (I - R) / D */
+static const double strength_noise[2] = {0.58, 0.70};  /* strength_doubt */
+static const double strength_blocks[2] = {1.45, 1.85}; /* second differences at blocks' borders beside the others */
+static const double strength_outlier[2] = {0.2, 0.36}; /* the share of D that is in such px */
+static const double strength_much[2] = {0.7, 1.0};     /* as strength_detail, for a picture that blocks hardly spoil */
+#define STRENGTH_LOUD 1.5                              /* noise of so many levels more than is hardly heard counts */
 /* The change that an undamaged face may have, and one of which everything is damage. */
-static const double strength_changed[2] = {0.15, 0.4};
+static const double strength_changed[2] = {0.12, 0.2};
 
 static double strength_rise(double from, double to, double x)
 {
@@ -142,6 +144,8 @@ static double strength_change(const struct strength_small *small)
 
 struct strength_cell {
     double count, picture, restoration, difference; /* energies: sums, then means */
+    double usual;                                   /* the difference: sum, then mean */
+    double limit;                                   /* of a px's difference, squared */
     double keep;                                    /* how much of the picture stays */
 };
 
@@ -152,7 +156,9 @@ struct strength_work {
     double sigma;       /* of the blur, px of the map */
     float *a, *b, *out; /* lumas of picture and restoration, then their fine detail */
     struct strength_cell cell[STRENGTH_CELLS][STRENGTH_CELLS];
-    double usual; /* the difference that a quarter of the cells exceeds, levels */
+    double scale;  /* of the crop's 512 px in the picture */
+    double quiet;  /* the least difference of three quarters of the cells */
+    double spoilt; /* the share of the difference that is in px beyond their limit */
 };
 
 /* Where a pixel of the map is in the crop, in cells. */
@@ -243,6 +249,7 @@ static void strength_gather(struct strength_work *w)
             cell->picture += a * a;
             cell->restoration += b * b;
             cell->difference += (a - b) * (a - b);
+            cell->usual += fabs(a - b);
         }
     for (int i = 0; i < STRENGTH_CELLS * STRENGTH_CELLS; i++) {
         struct strength_cell *cell = &w->cell[i / STRENGTH_CELLS][i % STRENGTH_CELLS];
@@ -250,6 +257,7 @@ static void strength_gather(struct strength_work *w)
         cell->picture /= n;
         cell->restoration /= n;
         cell->difference /= n;
+        cell->usual /= n;
     }
 }
 
@@ -305,17 +313,71 @@ static double strength_doubt(double quiet, double more, double blocks)
     return quiet - 0.1 * fmin(fmax(more - 1, 0), 2) + 0.3 * fmax(blocks - 1.25, 0);
 }
 
+static bool strength_counts(const struct strength_work *w, int i)
+{
+    return w->cell[i / STRENGTH_CELLS][i % STRENGTH_CELLS].count > 0 &&
+           strength_inside((i % STRENGTH_CELLS + 0.5) / STRENGTH_CELLS, (i / STRENGTH_CELLS + 0.5) / STRENGTH_CELLS);
+}
+
+/* Finds what the quiet cells' difference is, and from which difference on a px is an outlier: one that is unlike both
+ * the restoration's detail and the other px of its cell. The finer the picture's px are, the less of its detail can be
+ * in the restoration. */
+static void strength_calm(struct strength_work *w)
+{
+    double sorted[STRENGTH_CELLS * STRENGTH_CELLS];
+    const double times = 0.5 + 2 * w->scale + 0.3 * w->scale * w->scale;
+    int n = 0;
+    for (int i = 0; i < STRENGTH_CELLS * STRENGTH_CELLS; i++)
+        if (strength_counts(w, i))
+            sorted[n++] = w->cell[i / STRENGTH_CELLS][i % STRENGTH_CELLS].difference;
+    qsort(sorted, (size_t)n, sizeof *sorted, strength_order);
+    w->quiet = n ? sorted[n / 4] : 0;
+    for (int i = 0; i < STRENGTH_CELLS * STRENGTH_CELLS; i++) {
+        struct strength_cell *cell = &w->cell[i / STRENGTH_CELLS][i % STRENGTH_CELLS];
+        cell->limit = fmax(times * times * (cell->restoration + w->quiet), 6.25 * cell->usual * cell->usual);
+    }
+}
+
+/* How much of a difference is believed to be the picture's detail, by its square. */
+static double strength_likely(double square, double limit)
+{
+    return square > limit ? limit / square : 1;
+}
+
+static void strength_spoil(struct strength_work *w)
+{
+    const struct rect *rect = &w->map->rect;
+    double at[2], all = 0, left = 0;
+    for (int y = 0; y < rect->height; y++)
+        for (int x = 0; x < rect->width; x++) {
+            strength_place(w, x, y, at);
+            if (!strength_inside(at[0] / STRENGTH_CELLS, at[1] / STRENGTH_CELLS))
+                continue;
+            const size_t i = (size_t)y * (size_t)rect->width + (size_t)x;
+            const double d = (double)w->a[i] - (double)w->b[i];
+            const double likely = strength_likely(d * d, w->cell[(int)at[1]][(int)at[0]].limit);
+            all += d * d;
+            left += d * d * likely * likely;
+        }
+    w->spoilt = all > 0 ? 1 - left / all : 0;
+}
+
+/* Noise of less, in levels, is not worth a face's detail. */
+static double strength_heard(double scale)
+{
+    return fmin(3.5 * scale, 4.8);
+}
+
 /* How much of the picture stays in each cell; and how much detail the restoration adds, 0..1. */
 static double strength_judge(struct strength_work *w, double blocks)
 {
-    double sorted[STRENGTH_CELLS * STRENGTH_CELLS], mean = 0, picture = 0, restoration = 0, pixels = 0;
+    double mean = 0, picture = 0, restoration = 0, pixels = 0;
     int n = 0;
     for (int i = 0; i < STRENGTH_CELLS * STRENGTH_CELLS; i++) {
         const struct strength_cell *cell = &w->cell[i / STRENGTH_CELLS][i % STRENGTH_CELLS];
-        if (cell->count <= 0 ||
-            !strength_inside((i % STRENGTH_CELLS + 0.5) / STRENGTH_CELLS, (i / STRENGTH_CELLS + 0.5) / STRENGTH_CELLS))
+        if (!strength_counts(w, i))
             continue;
-        sorted[n++] = cell->difference;
+        n++;
         mean += cell->difference;
         pixels += cell->count;
         picture += cell->picture;
@@ -323,48 +385,54 @@ static double strength_judge(struct strength_work *w, double blocks)
     }
     if (n < 4 || mean <= 0)
         return 0; /* nothing to compare: the restoration is used */
-    qsort(sorted, (size_t)n, sizeof *sorted, strength_order);
     mean /= n;
-    w->usual = sqrt(sorted[3 * n / 4]);
     const double more = (picture - restoration) / (n * mean);
-    const double even = 1 - 0.95 * sqrt(n / pixels); /* of noise, the quarter's energy in cells of so few px */
-    const double doubt = strength_doubt(sorted[n / 4] / mean / fmax(even, 0.5), more, blocks);
-    const double clean = strength_rise(strength_detail[0], strength_detail[1], more) *
-                         (1 - strength_rise(strength_noise[0], strength_noise[1], doubt)) *
-                         (1 - strength_rise(strength_blocks[0], strength_blocks[1], blocks));
+    const double even = 1 - 0.95 * sqrt(n / pixels);       /* of noise, the quarter's energy in cells of so few px */
+    const double beyond = strength_rise(1, 1.6, w->scale); /* the crop holds less than the picture */
+    const double noise = strength_rise(strength_noise[0], strength_noise[1],
+                                       strength_doubt(w->quiet / mean / fmax(even, 0.5), more, blocks * (1 - beyond))) *
+                         strength_rise(0, STRENGTH_LOUD, sqrt(w->quiet) - strength_heard(w->scale));
+    const double coarse = strength_rise(strength_blocks[0], strength_blocks[1], blocks - 0.5 * beyond) *
+                          (1 - 0.7 * beyond * strength_rise(strength_much[0], strength_much[1], more));
+    const double clean = strength_rise(strength_detail[0], strength_detail[1], more) * (1 - noise) * (1 - coarse) *
+                         (1 - strength_rise(strength_outlier[0], strength_outlier[1], w->spoilt));
     for (int i = 0; i < STRENGTH_CELLS * STRENGTH_CELLS; i++) {
         struct strength_cell *cell = &w->cell[i / STRENGTH_CELLS][i % STRENGTH_CELLS];
         const double here = (cell->picture - cell->restoration) / (cell->difference + STRENGTH_ROUNDING);
-        cell->keep = clean * strength_rise(strength_detail[0], strength_detail[1], here);
+        cell->keep = clean * strength_rise(strength_detail[0], strength_detail[1], here + 0.6 * beyond);
     }
     return 1 - fmin(picture / fmax(restoration, 0.01), 1);
 }
 
-/* Between the cells' middles. */
-static double strength_between(const struct strength_work *w, const double at[2])
+/* Between the cells' middles: the limit and what stays. */
+static void strength_between(const struct strength_work *w, const double at[2], double *limit, double *keep)
 {
     const double last = STRENGTH_CELLS - 1;
     const double u = fmin(fmax(at[0] - 0.5, 0), last), v = fmin(fmax(at[1] - 0.5, 0), last);
     const int x = (int)fmin(u, last - 1), y = (int)fmin(v, last - 1);
-    const double top = w->cell[y][x].keep + (u - x) * (w->cell[y][x + 1].keep - w->cell[y][x].keep);
-    const double low = w->cell[y + 1][x].keep + (u - x) * (w->cell[y + 1][x + 1].keep - w->cell[y + 1][x].keep);
-    return top + (v - y) * (low - top);
+    const double share[2][2] = {{(1 - (u - x)) * (1 - (v - y)), (u - x) * (1 - (v - y))},
+                                {(1 - (u - x)) * (v - y), (u - x) * (v - y)}};
+    *limit = *keep = 0;
+    for (int i = 0; i < 4; i++) {
+        *limit += share[i / 2][i % 2] * w->cell[y + i / 2][x + i % 2].limit;
+        *keep += share[i / 2][i % 2] * w->cell[y + i / 2][x + i % 2].keep;
+    }
 }
 
 static void strength_rows(void *context, int item)
 {
     const struct strength_work *w = context;
     const struct rect *rect = &w->map->rect;
-    const double most = strength_outlier * w->usual;
-    double at[2];
+    double at[2], limit, keep;
     int begin, end;
     thread_band(rect->height, item, &begin, &end);
     for (int y = begin; y < end; y++)
         for (int x = 0; x < rect->width; x++) {
             const size_t i = (size_t)y * (size_t)rect->width + (size_t)x;
-            const double d = fabs((double)w->a[i] - (double)w->b[i]);
+            const double d = (double)w->a[i] - (double)w->b[i];
             strength_place(w, x, y, at);
-            w->out[i] = (float)(1 - strength_between(w, at) * (d > most ? most / d : 1));
+            strength_between(w, at, &limit, &keep);
+            w->out[i] = (float)fmax(1 - keep * strength_likely(d * d, limit), 0);
         }
 }
 
@@ -398,11 +466,13 @@ static enum error_code strength_weigh(struct strength_work *w, const struct rect
     if (code != OK)
         return code;
     strength_gather(w);
+    strength_calm(w);
+    strength_spoil(w);
     const double damage = strength_judge(w, strength_block(picture, covered));
     thread_for(thread_bands(rect->height), strength_rows, w);
     /* What damage does not explain is not believed. */
     const double limit = strength_changed[0] + damage * (strength_changed[1] - strength_changed[0]);
-    const float believed = (float)(1 - strength_rise(limit, limit + 0.3, w->face->change));
+    const float believed = (float)(1 - strength_rise(limit, limit + 0.1, w->face->change));
     for (size_t i = 0; i < (size_t)rect->width * (size_t)rect->height; i++)
         w->out[i] *= believed;
     w->face->used = strength_used(w);
@@ -445,7 +515,8 @@ enum error_code strength_of(const struct restoration *r, struct face *face, stru
         w->r = r;
         w->face = face;
         w->map = out;
-        w->sigma = 2 * fmax(1, side / out->step / 512);
+        w->scale = side / 512;
+        w->sigma = 2 * fmax(1, w->scale / out->step);
         w->a = lumas;
         w->b = lumas + n;
         w->out = out->used;

@@ -140,7 +140,7 @@ static void damage_goes(void **state)
     static const double scales[] = {0.25, 0.5, 1, 1.5};
     for (size_t i = 0; i < sizeof scales / sizeof scales[0]; i++) {
         set(0);
-        add_noise(worse, (float)(12 / scales[i]));
+        add_noise(worse, (float)(12 / fmin(scales[i], 1)));
         f = weigh(worse, truth, scales[i], -1);
         printf("    noise at %g: %.3f, change %.3f\n", scales[i], f.used, f.change);
         assert_true(f.used > 0.9);
