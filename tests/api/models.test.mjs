@@ -1,14 +1,14 @@
 // restored models get: downloads, resumes and verifies, from a folder and from servers of our own, so that no network is
 // needed.
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
 import { createHash, randomBytes } from 'node:crypto';
-import { existsSync, mkdtempSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { copyFileSync, existsSync, mkdtempSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import http from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, beforeEach, test } from 'node:test';
-import { binary } from './server.mjs';
+import { binary, fixtures } from './server.mjs';
 
 const base = mkdtempSync(join(tmpdir(), 'restored-models-'));
 const mirror = join(base, 'a mirror, 100% full'), out = join(base, 'data/restored/models'), list = join(base, 'models.conf');
@@ -216,4 +216,23 @@ test('http:// is for a mirror that the user names', async () => {
   const r = await get(['one'], { from: null });
   assert.equal(r.status, 2);
   assert.match(r.err, /models\.conf, line 3: not understood/);
+});
+
+test('models are found in the folder of the user: XDG_DATA_HOME, or else below HOME; no path that is relative', () => {
+  const put = (...folders) => {
+    const folder = join(base, ...folders, 'restored/models');
+    mkdirSync(folder, { recursive: true });
+    copyFileSync(join(fixtures, 'parser.safetensors'), join(folder, `${folders[0]}.safetensors`));
+  };
+  put('home', '.local/share');
+  put('own');
+  const found = (env) => {
+    const { status, stdout } = spawnSync(binary, ['models', '--json'], { cwd: base, env: { ...process.env, XDG_DATA_HOME: '', HOME: '', ...env }, encoding: 'utf8' });
+    assert.equal(status, 0);
+    return ['home', 'own'].filter((name) => JSON.parse(stdout).models.some((model) => model.name === name));
+  };
+  assert.deepEqual(found({ HOME: join(base, 'home') }), ['home']);
+  assert.deepEqual(found({ HOME: join(base, 'home'), XDG_DATA_HOME: join(base, 'own') }), ['own']);
+  assert.deepEqual(found({ HOME: 'home', XDG_DATA_HOME: 'own' }), []);
+  assert.deepEqual(found({}), []);
 });
