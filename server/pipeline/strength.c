@@ -147,6 +147,7 @@ struct strength_cell {
     double usual;                                   /* the difference: sum, then mean */
     double limit;                                   /* of a px's difference, squared */
     double keep;                                    /* how much of the picture stays */
+    bool face;                                      /* it is in the picture and within the face itself */
 };
 
 struct strength_work {
@@ -169,6 +170,16 @@ static void strength_place(const struct strength_work *w, int x, int y, double a
     const double *m = w->face->affine, k = (double)STRENGTH_CELLS / w->face->size;
     at[0] = (m[0] * px + m[1] * py + m[2] + 0.5) * k;
     at[1] = (m[3] * px + m[4] * py + m[5] + 0.5) * k;
+}
+
+/* The cell in which a pixel of the map is; NULL: it is not in the crop. */
+static struct strength_cell *strength_under(struct strength_work *w, int x, int y)
+{
+    double at[2];
+    strength_place(w, x, y, at);
+    return at[0] >= 0 && at[1] >= 0 && at[0] < STRENGTH_CELLS && at[1] < STRENGTH_CELLS
+               ? &w->cell[(int)at[1]][(int)at[0]]
+               : NULL;
 }
 
 /* The picture's luma in the map; step 1: of the same pixels. */
@@ -236,13 +247,11 @@ static enum error_code strength_fine(const struct strength_work *w, float *luma,
 static void strength_gather(struct strength_work *w)
 {
     const struct rect *rect = &w->map->rect;
-    double at[2];
     for (int y = 0; y < rect->height; y++)
         for (int x = 0; x < rect->width; x++) {
-            strength_place(w, x, y, at);
-            if (!(at[0] >= 0 && at[1] >= 0 && at[0] < STRENGTH_CELLS && at[1] < STRENGTH_CELLS))
+            struct strength_cell *cell = strength_under(w, x, y);
+            if (!cell)
                 continue;
-            struct strength_cell *cell = &w->cell[(int)at[1]][(int)at[0]];
             const size_t i = (size_t)y * (size_t)rect->width + (size_t)x;
             const double a = w->a[i], b = w->b[i];
             cell->count++;
@@ -258,6 +267,8 @@ static void strength_gather(struct strength_work *w)
         cell->restoration /= n;
         cell->difference /= n;
         cell->usual /= n;
+        cell->face = cell->count > 0 && strength_inside((i % STRENGTH_CELLS + 0.5) / STRENGTH_CELLS,
+                                                        (i / STRENGTH_CELLS + 0.5) / STRENGTH_CELLS);
     }
 }
 
@@ -313,12 +324,6 @@ static double strength_doubt(double quiet, double more, double blocks)
     return quiet - 0.1 * fmin(fmax(more - 1, 0), 2) + 0.3 * fmax(blocks - 1.25, 0);
 }
 
-static bool strength_counts(const struct strength_work *w, int i)
-{
-    return w->cell[i / STRENGTH_CELLS][i % STRENGTH_CELLS].count > 0 &&
-           strength_inside((i % STRENGTH_CELLS + 0.5) / STRENGTH_CELLS, (i / STRENGTH_CELLS + 0.5) / STRENGTH_CELLS);
-}
-
 /* Finds what the quiet cells' difference is, and from which difference on a px is an outlier: one that is unlike both
  * the restoration's detail and the other px of its cell. The finer the picture's px are, the less of its detail can be
  * in the restoration. */
@@ -328,7 +333,7 @@ static void strength_calm(struct strength_work *w)
     const double times = 0.5 + 2 * w->scale + 0.3 * w->scale * w->scale;
     int n = 0;
     for (int i = 0; i < STRENGTH_CELLS * STRENGTH_CELLS; i++)
-        if (strength_counts(w, i))
+        if (w->cell[i / STRENGTH_CELLS][i % STRENGTH_CELLS].face)
             sorted[n++] = w->cell[i / STRENGTH_CELLS][i % STRENGTH_CELLS].difference;
     qsort(sorted, (size_t)n, sizeof *sorted, strength_order);
     w->quiet = n ? sorted[n / 4] : 0;
@@ -347,15 +352,15 @@ static double strength_likely(double square, double limit)
 static void strength_spoil(struct strength_work *w)
 {
     const struct rect *rect = &w->map->rect;
-    double at[2], all = 0, left = 0;
+    double all = 0, left = 0;
     for (int y = 0; y < rect->height; y++)
         for (int x = 0; x < rect->width; x++) {
-            strength_place(w, x, y, at);
-            if (!strength_inside(at[0] / STRENGTH_CELLS, at[1] / STRENGTH_CELLS))
+            const struct strength_cell *cell = strength_under(w, x, y);
+            if (!cell || !cell->face)
                 continue;
             const size_t i = (size_t)y * (size_t)rect->width + (size_t)x;
             const double d = (double)w->a[i] - (double)w->b[i];
-            const double likely = strength_likely(d * d, w->cell[(int)at[1]][(int)at[0]].limit);
+            const double likely = strength_likely(d * d, cell->limit);
             all += d * d;
             left += d * d * likely * likely;
         }
@@ -375,7 +380,7 @@ static double strength_judge(struct strength_work *w, double blocks)
     int n = 0;
     for (int i = 0; i < STRENGTH_CELLS * STRENGTH_CELLS; i++) {
         const struct strength_cell *cell = &w->cell[i / STRENGTH_CELLS][i % STRENGTH_CELLS];
-        if (!strength_counts(w, i))
+        if (!cell->face)
             continue;
         n++;
         mean += cell->difference;
@@ -437,17 +442,17 @@ static void strength_rows(void *context, int item)
 }
 
 /* How much of what the restoration changes is in the result, of the face itself. */
-static double strength_used(const struct strength_work *w)
+static double strength_used(struct strength_work *w)
 {
     const struct rect *rect = &w->map->rect;
-    double sum = 0, whole = 0, at[2];
+    double sum = 0, whole = 0;
     for (int y = 0; y < rect->height; y++)
         for (int x = 0; x < rect->width; x++) {
+            const struct strength_cell *cell = strength_under(w, x, y);
+            if (!cell || !cell->face)
+                continue;
             const size_t i = (size_t)y * (size_t)rect->width + (size_t)x;
             const double d = fabs((double)w->a[i] - (double)w->b[i]);
-            strength_place(w, x, y, at);
-            if (!strength_inside(at[0] / STRENGTH_CELLS, at[1] / STRENGTH_CELLS))
-                continue;
             sum += d * w->out[i];
             whole += d;
         }
