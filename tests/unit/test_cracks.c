@@ -20,6 +20,7 @@
 enum { LEFT = 90, TOP = 40, WIDTH = 488, HEIGHT = 336, SEEDS = 4, FACES = 2 };
 
 static struct worker_context worker;
+static double last_share; /* of the picture that find_faces repaired */
 
 static int open_worker(void **state)
 {
@@ -98,6 +99,7 @@ static int find_faces(const struct image *image, const char *repair, double land
     if (pipeline_run(r, &worker, &err))
         fail_msg("%s", err.text);
     const int count = r->face_count;
+    last_share = r->damage.share;
     for (int i = 0; i < count && count == FACES; i++) {
         const int place = r->faces[i].box[0] > r->faces[!i].box[0];
         memcpy(landmarks[place], r->faces[i].landmarks, sizeof landmarks[0]);
@@ -151,8 +153,25 @@ static void test_landmarks(void **state)
     image_destroy(&whole);
 }
 
+/* The sample is damaged all over, and repair=auto takes the less sure defects, too. */
+static void test_auto(void **state)
+{
+    (void)state;
+    double share[2], landmarks[FACES][10], eyes[FACES];
+    if (!worker.store)
+        skip();
+    struct image *image = faces_of_sample();
+    for (int i = 0; i < 2; i++) {
+        find_faces(image, i ? "true" : "auto", landmarks, eyes);
+        share[i] = last_share;
+    }
+    printf("    auto %.5f, true %.5f\n", share[0], share[1]);
+    assert_true(share[0] > 0 && share[0] == share[1]);
+    image_destroy(&image);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_landmarks)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_landmarks), cmocka_unit_test(test_auto)};
     return cmocka_run_group_tests(tests, open_worker, close_worker);
 }
