@@ -194,11 +194,13 @@ json_t *job_json(const struct request *request, const struct keeper_view *view)
     if (report)
         json_object_update(json, report);
     json_decref(report);
-    if (row->error && row->state == STORE_FAILED) {
-        struct error err = ERROR_INIT;
-        bool decoded;
+    struct error err = view->waits;
+    const bool waits = err.code;
+    if (waits || (row->error && row->state == STORE_FAILED)) {
+        bool decoded = true;
         char path[64];
-        record_read_error(row->error, &err, &decoded);
+        if (!waits)
+            record_read_error(row->error, &err, &decoded);
         snprintf(path, sizeof path, "/v1/jobs/%s", row->id);
         json_object_set_new(json, "error", reply_problem_json(request, reply_for_job(err.code, decoded), &err, path));
     }

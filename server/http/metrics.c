@@ -252,6 +252,16 @@ static void metrics_print_kept(FILE *out, struct keeper *keeper)
             counts.oldest_queued ? (double)(job_clock() - counts.oldest_queued) / 1e3 : 0.0);
     metrics_print_family(out, "spool_bytes", "gauge", "Bytes of pictures in the state folder.");
     fprintf(out, "restored_spool_bytes %llu\n", keeper ? (unsigned long long)spool_used(keeper_spool(keeper)) : 0ull);
+    metrics_print_family(out, "spool_max_bytes", "gauge", "Bytes that may be there: spool_max_bytes.");
+    fprintf(out, "restored_spool_max_bytes %llu\n",
+            keeper ? (unsigned long long)spool_most(keeper_spool(keeper)) : 0ull);
+    metrics_print_family(out, "spool_promised_bytes", "gauge",
+                         "Bytes kept free there for the results of asynchronous jobs that have not ended.");
+    fprintf(out, "restored_spool_promised_bytes %llu\n",
+            keeper ? (unsigned long long)spool_promised(keeper_spool(keeper)) : 0ull);
+    metrics_print_family(out, "jobs_waiting_for_room", "gauge",
+                         "Asynchronous jobs that are done and whose results wait for room in the state folder.");
+    fprintf(out, "restored_jobs_waiting_for_room %d\n", keeper ? keeper_roomless(keeper, NULL, NULL) : 0);
 }
 
 char *metrics_render(struct metrics *metrics, struct worker_pool *pool, struct keeper *keeper, size_t *size)

@@ -12,6 +12,7 @@
 #include "server/http/quota.h"
 #include "server/http/route_jobs.h"
 #include "server/http/router.h"
+#include "server/job/keeper_output.h"
 #include "server/job/record.h"
 
 #define LIST_USUAL 100
@@ -115,6 +116,7 @@ static enum error_code route_jobs_describe(struct request *request, struct store
     if (!pipeline_check_size(sized, request->server->store, models, &ignored) &&
         !worker_pool_estimate(request->server->pool, r, models, -1, row->client, row->low, &estimate, &ignored))
         row->seconds = estimate.device_seconds;
+    row->output_bytes = keeper_output_estimate(r);
     row->options = record_options(r);
     return row->options ? OK : error_set(err, ERROR_NO_MEMORY, "no memory for a job");
 }

@@ -112,6 +112,9 @@ int server_reasons(struct server *server, struct error reasons[SERVER_REASONS_MA
     }
     if (queue_depth(queue) >= queue_capacity(queue))
         error_set(&reasons[count++], ERROR_BUSY, "the queue is full");
+    const int roomless = server->keeper ? keeper_roomless(server->keeper, NULL, NULL) : 0;
+    if (roomless)
+        error_set(&reasons[count++], ERROR_FULL, "%d results wait for room: the spool or its disk is full", roomless);
     /* the workers know the models they have loaded, the store whether a request would still find them */
     if (worker_pool_ready(server->pool, &reasons[count]) || model_store_ready(server->store, &reasons[count]))
         count++;

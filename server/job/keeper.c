@@ -1,3 +1,4 @@
+/* Long because all of it is what one thread does with one list of jobs. */
 #include "server/job/keeper.h"
 
 #include <errno.h>
@@ -26,11 +27,13 @@
 struct running {
     struct store_job row;
     struct job *job;   /* NULL: it could not begin */
-    struct error err;  /* why; or why its output is not in the spool yet */
+    struct error err;  /* why; or why its output is not in the spool yet: others read that one under the lock */
     bool decoded;      /* of a job that has failed: its picture could be read */
     bool ended;        /* set by the job's end, under the lock */
     bool kept, stored; /* its output is in the spool; its end is in the transaction */
     bool give_back;    /* the server stops, or the queue was full: it goes on later */
+    uint64_t promised; /* bytes of the spool, to its output */
+    bool dropped;      /* it was cancelled while its output waited for room */
     struct keeper *keeper;
     struct running *next;
 };
@@ -96,6 +99,33 @@ struct keeper_group {
 /* --- cancelling ----------------------------------------------------------------------------------------------------
  */
 
+/* Whether it is done, and its output waits for room. */
+static bool running_waits(const struct running *running)
+{
+    return running->job && running->ended && !running->kept && running->err.code;
+}
+
+/* In the transaction: a job whose output waits for room ends as cancelled, without it. False: there is none such. */
+static bool keeper_drop_output(struct keeper *keeper, const char *id, int64_t now)
+{
+    struct running *at = keeper->running;
+    while (at && (strcmp(at->row.id, id) != 0 || !running_waits(at)))
+        at = at->next;
+    if (!at)
+        return false;
+    struct store_job *row = &at->row;
+    free(row->report);
+    free(row->parts);
+    row->report = row->parts = NULL;
+    row->output_bytes = 0;
+    row->state = STORE_CANCELLED;
+    row->started = atomic_load(&at->job->begun_ms);
+    row->finished = now;
+    row->expires = now + keeper->settings.result_seconds * 1000;
+    at->dropped = true;
+    return true;
+}
+
 static void keeper_cancel(struct keeper *keeper, struct keeper_group *group, struct keeper_ticket *ticket,
                           const char *id)
 {
@@ -116,8 +146,10 @@ static void keeper_cancel(struct keeper *keeper, struct keeper_group *group, str
     group->cancelled += ticket->before == STORE_QUEUED;
     if (ticket->before == STORE_QUEUED)
         ids_add(&group->over, id);
-    if (ticket->before == STORE_RUNNING)
+    if (ticket->before == STORE_RUNNING && !keeper_drop_output(keeper, id, now))
         ids_add(&group->stop, id);
+    else if (ticket->before == STORE_RUNNING)
+        return; /* its files go when it is forgotten here */
     else if (!ended || ticket->wish == KEEPER_CANCEL)
         ids_add(&group->drop, id);
 }
@@ -166,6 +198,7 @@ static void keeper_publish_over(struct keeper *keeper, const struct ids *over)
         if (!store_get(keeper->store, over->ids[i], &row, &found, &ignored) && found && row.state > STORE_RUNNING) {
             stats_add_ended(worker_pool_stats(keeper->pool), row.state == STORE_FAILED, row.state == STORE_CANCELLED);
             keeper_publish(keeper, &row, NULL, EVENT_ENDED);
+            spool_release(keeper->spool, row.output_bytes); /* what it was promised */
         }
         store_job_clear(&row);
     }
@@ -282,6 +315,7 @@ static enum error_code keeper_claim(struct keeper *keeper, struct keeper_group *
             free(running);
             return code;
         }
+        running->promised = running->row.output_bytes;
         *claimed = running;
         claimed = &running->next;
         waiting_lock(waiting);
@@ -334,6 +368,7 @@ static enum error_code keeper_keep_output(struct keeper *keeper, struct running 
     if (state != JOB_DONE) {
         const struct error *reason = job ? &job->error : &running->err;
         free(row->error);
+        row->output_bytes = 0;
         row->error = record_error(reason, job ? job->restoration->decoded : running->decoded);
         return OK;
     }
@@ -360,13 +395,13 @@ static void keeper_keep_outputs(struct keeper *keeper, int64_t now)
         }
         if (strcmp(at->err.text, err.text) != 0) /* once, however often it is tried again */
             log_event(LOG_ERROR, "spool", "id=%s text=\"%s\"", at->row.id, err.text);
+        pthread_mutex_lock(&keeper->lock);
         at->err = err;
-        if (keeper->stop) { /* it will be computed again */
+        pthread_mutex_unlock(&keeper->lock);
+        if (keeper->stop) /* it will be computed again */
             at->kept = at->give_back = true;
-        } else {
+        else /* perhaps the next one is smaller */
             keeper->output_at = now + RETRY_MS;
-            return;
-        }
     }
 }
 
@@ -375,7 +410,7 @@ static enum error_code keeper_finish(struct keeper *keeper, struct error *err)
 {
     for (struct running *at = keeper->running; at; at = at->next) {
         bool held = true;
-        if (!at->kept)
+        if (!at->kept && !at->dropped)
             continue;
         enum error_code code = at->give_back
                                    ? store_give_back(keeper->store, at->row.id, keeper->owner, at->row.attempts, err)
@@ -402,6 +437,7 @@ static void keeper_drop_finished(struct keeper *keeper)
             keeper->waiting++;
         } else {
             spool_remove(keeper->spool, running->row.id, SPOOL_INPUT);
+            spool_release(keeper->spool, running->promised);
             keeper_publish(keeper, &running->row, running->job, EVENT_ENDED);
             stats_add_ended(worker_pool_stats(keeper->pool), !running->job, 0); /* the workers count the others */
         }
@@ -479,6 +515,8 @@ static void keeper_tell(struct keeper *keeper, struct keeper_group *group, const
     struct keeper_ticket *next;
     for (struct keeper_ticket *ticket = group->tickets; ticket; ticket = next) {
         next = ticket->next;
+        if (ticket->promised && (err->code || ticket->err.code || ticket->inserted != STORE_NEW))
+            spool_release(keeper->spool, ticket->job.output_bytes);
         if (err->code && !ticket->err.code) {
             ticket->err = *err;
             if (ticket->wish == KEEPER_ACCEPT && ticket->inserted == STORE_NEW)
@@ -547,7 +585,7 @@ static void keeper_turn(struct keeper *keeper, struct keeper_ticket *tickets)
             running_free(&group.claimed);
         keeper_arrived(keeper, &group);
         for (struct running *at = keeper->running; at; at = at->next)
-            at->stored = false;
+            at->stored = at->dropped = false;
         keeper->claim_at = keeper->output_at = now + RETRY_MS;
         if (keeper->renew_at < now + RETRY_MS) /* nothing is left due: it would be tried again without a pause */
             keeper->renew_at = now + RETRY_MS;
@@ -618,6 +656,7 @@ static enum error_code keeper_recover(struct keeper *keeper, struct error *err)
 {
     const int64_t now = job_clock();
     struct store_counts counts, before;
+    uint64_t promised = 0;
     enum error_code code = store_count(keeper->store, NULL, NULL, &before, err);
     if (!code)
         code = store_begin(keeper->store, err);
@@ -632,8 +671,11 @@ static enum error_code keeper_recover(struct keeper *keeper, struct error *err)
         code = keeper_check(keeper->store, keeper->spool, err);
     if (!code)
         code = store_count(keeper->store, NULL, NULL, &counts, err);
+    if (!code)
+        code = store_promised(keeper->store, &promised, err);
     if (code)
         return code;
+    spool_promise_anyway(keeper->spool, promised);
     keeper->waiting = counts.jobs[STORE_QUEUED];
     stats_add_ended(worker_pool_stats(keeper->pool), counts.jobs[STORE_FAILED] - before.jobs[STORE_FAILED],
                     counts.jobs[STORE_CANCELLED] - before.jobs[STORE_CANCELLED]);
@@ -757,6 +799,21 @@ struct job *keeper_hold(struct keeper *keeper, const char *id)
 const char *keeper_owner(const struct keeper *keeper)
 {
     return keeper->owner;
+}
+
+int keeper_roomless(struct keeper *keeper, const char *id, struct error *why)
+{
+    int count = 0;
+    pthread_mutex_lock(&keeper->lock);
+    for (const struct running *at = keeper->running; at; at = at->next) {
+        if (!running_waits(at))
+            continue;
+        count++;
+        if (id && !strcmp(at->row.id, id))
+            error_set(why, at->err.code, "the result waits for room: %s", at->err.text);
+    }
+    pthread_mutex_unlock(&keeper->lock);
+    return count;
 }
 
 struct worker_pool *keeper_pool(struct keeper *keeper)

@@ -46,15 +46,16 @@ struct keeper_ticket {
     void (*done)(void *context);
     void *context;
 
-    /* KEEPER_ACCEPT: the row (its options' text is the ticket's), and its picture, both taken over */
+    /* KEEPER_ACCEPT: the row (its options' text is the ticket's; output_bytes: about what its result will take), and
+     * its picture, both taken over */
     struct store_job job;
     char key[KEEPER_KEY_MAX]; /* "": none */
     struct body body;
     uint32_t most; /* jobs of its client that may wait, with this one; 0: any number */
 
-    /* KEEPER_CANCEL: the job whose id is in `job`: a waiting one is cancelled, a running one is asked to stop, one that
-     * has ended is forgotten. KEEPER_CANCEL_BATCH: all of the batch and token in `job` that have not ended (token "":
-     * of any). */
+    /* KEEPER_CANCEL: the job whose id is in `job`: a waiting one is cancelled, a running one is asked to stop
+     * (cancelled, if its result waits for room), one that has ended is forgotten. KEEPER_CANCEL_BATCH: all of the batch
+     * and token in `job` that have not ended (token "": of any). */
 
     /* what became of it; accepted: the id is in `job` */
     struct error err;             /* ERROR_BUSY: too many wait; ERROR_FULL; ERROR_NOT_FOUND */
@@ -63,7 +64,8 @@ struct keeper_ticket {
     enum store_state before;      /* KEEPER_CANCEL: its state until now */
     int count;                    /* KEEPER_CANCEL_BATCH: how many */
 
-    uint8_t hash[32]; /* this and the next are the keeper's */
+    uint8_t hash[32]; /* this and the next two are the keeper's */
+    bool promised;    /* the spool has promised room to its result */
     struct keeper_ticket *next;
 };
 void keeper_ask(struct keeper *keeper, struct keeper_ticket *ticket);
@@ -90,6 +92,11 @@ struct job *keeper_hold(struct keeper *keeper, const char *id);
 
 /* Under which name it claims jobs. */
 const char *keeper_owner(const struct keeper *keeper);
+
+/* How many jobs are done whose results wait for room in the spool or on its disk. why: set if the job of this id (NULL:
+ * none) is among them. */
+int keeper_roomless(struct keeper *keeper, const char *id, struct error *why);
+
 struct worker_pool *keeper_pool(struct keeper *keeper);
 /* The store and the spool, to read from. The store's rows of jobs that have not ended are to be seen through
  * keeper_look.h. */

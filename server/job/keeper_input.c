@@ -92,7 +92,13 @@ static enum error_code keeper_input_place(const struct input_work *work, struct 
         code = error_set(err, ERROR_BUSY, "%llu asynchronous jobs wait, and no more may (async_queue)",
                          (unsigned long long)work->waiting);
     ticket->job.input_bytes = ticket->body.size;
-    return code ? code : body_keep(&ticket->body, work->spool, ticket->job.id, err);
+    if (!code)
+        code = body_keep(&ticket->body, work->spool, ticket->job.id, err);
+    if (!code && !known) {
+        code = spool_promise(work->spool, ticket->job.output_bytes, err);
+        ticket->promised = !code;
+    }
+    return code;
 }
 
 /* Takes one ticket after the other. */

@@ -130,6 +130,8 @@ enum error_code keeper_look(struct keeper *keeper, const char *id, struct keeper
         code = keeper_look_waiting(keeper, job, out, err);
     else if (!code && out->job.state == STORE_RUNNING && job)
         keeper_look_running(job, out);
+    if (!code && job && out->job.state == STORE_RUNNING)
+        keeper_roomless(keeper, id, &out->waits);
     job_release(&job);
     if (code)
         keeper_view_clear(out);

@@ -13,9 +13,10 @@ struct keeper_view {
     struct store_job job; /* as it was committed, but queued while it waits for a device */
     bool running;         /* the following are of a job at work here */
     int stage, tiles_done, tiles_total, faces_done, faces_total;
-    double progress;   /* 0 to 1 */
-    double left;       /* seconds, of a waiting or running job; negative: unknown */
-    uint64_t position; /* jobs before it, of a waiting one */
+    double progress;    /* 0 to 1 */
+    double left;        /* seconds, of a waiting or running job; negative: unknown */
+    uint64_t position;  /* jobs before it, of a waiting one */
+    struct error waits; /* why the result of a job that is done is not kept yet; or no error */
 };
 /* ERROR_NOT_FOUND: there is no such job. The caller clears it. */
 enum error_code keeper_look(struct keeper *keeper, const char *id, struct keeper_view *out,

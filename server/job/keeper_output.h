@@ -12,4 +12,7 @@
 enum error_code keeper_output_keep(struct spool *spool, const struct job *job, struct store_job *row,
                                    struct error *err) MUST_CHECK;
 
+/* About how many bytes that will be, before it begins: pipeline_check has seen it. */
+uint64_t keeper_output_estimate(const struct restoration *r);
+
 #endif

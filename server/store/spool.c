@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "runtime/base/mem.h"
@@ -28,6 +29,7 @@ struct spool {
     bool nameless;    /* the file system has files without a name that can be given one */
     uint64_t most;
     _Atomic uint64_t used, parts; /* bytes; names of parts so far */
+    _Atomic uint64_t promised;    /* bytes, of files to come */
     pthread_mutex_t names;        /* while a name begins or ceases to be, so that the bytes of each are counted once */
 };
 
@@ -426,6 +428,51 @@ void spool_each(struct spool *spool, spool_file_fn *each, void *context)
 {
     struct spool_visit visit = {each, context};
     spool_list(spool, spool_visit_entry, &visit);
+}
+
+/* --- promises ------------------------------------------------------------------------------------------------------
+ */
+
+/* Bytes that could still be written. */
+static uint64_t spool_room(struct spool *spool)
+{
+    const uint64_t used = atomic_load(&spool->used);
+    uint64_t disk, room = used < spool->most ? spool->most - used : 0;
+    struct statvfs system;
+    if (fstatvfs(spool->folder, &system) == 0 &&
+        !__builtin_mul_overflow((uint64_t)system.f_bavail, (uint64_t)system.f_frsize, &disk) && disk < room)
+        room = disk;
+    return room;
+}
+
+enum error_code spool_promise(struct spool *spool, uint64_t bytes, struct error *err)
+{
+    char wanted[ERROR_BYTES_MAX], others[ERROR_BYTES_MAX], most[ERROR_BYTES_MAX];
+    const uint64_t room = spool_room(spool), before = atomic_fetch_add(&spool->promised, bytes);
+    if (before <= room && bytes <= room - before)
+        return OK;
+    spool_release(spool, bytes);
+    return error_set(err, ERROR_FULL,
+                     "the spool has no room for the result, about %s: %s are kept for results of other jobs, and "
+                     "spool_max_bytes allows %s, or its disk is full",
+                     error_bytes(wanted, bytes), error_bytes(others, before), error_bytes(most, spool->most));
+}
+
+void spool_promise_anyway(struct spool *spool, uint64_t bytes)
+{
+    atomic_fetch_add(&spool->promised, bytes);
+}
+
+void spool_release(struct spool *spool, uint64_t bytes)
+{
+    uint64_t before = atomic_load(&spool->promised);
+    while (!atomic_compare_exchange_weak(&spool->promised, &before, before > bytes ? before - bytes : 0))
+        ;
+}
+
+uint64_t spool_promised(struct spool *spool)
+{
+    return atomic_load(&spool->promised);
 }
 
 uint64_t spool_used(struct spool *spool)

@@ -54,6 +54,15 @@ void spool_remove(struct spool *spool, const char *id, enum spool_kind kind);
 typedef void spool_file_fn(void *context, const char *id, enum spool_kind kind);
 void spool_each(struct spool *spool, spool_file_fn *each, void *context);
 
+/* Promises room to a file that will be written later, if there is so much in the spool and on its disk beside what is
+ * promised already; ERROR_FULL. Files do not keep to it, so that a promise may be broken by bodies and by results that
+ * are larger than was foretold; then a result waits. */
+enum error_code spool_promise(struct spool *spool, uint64_t bytes, struct error *err) MUST_CHECK;
+/* The same, whether there is room or not. */
+void spool_promise_anyway(struct spool *spool, uint64_t bytes);
+void spool_release(struct spool *spool, uint64_t bytes);
+uint64_t spool_promised(struct spool *spool);
+
 /* Bytes in use, files without a name included, and the bound. */
 uint64_t spool_used(struct spool *spool);
 uint64_t spool_most(const struct spool *spool);

@@ -34,11 +34,12 @@ struct store_job {
     char owner[33]; /* whose it is while it runs */
     int attempts;
     int64_t created, started, finished, expires, lease;
-    double seconds;                     /* of device time, by its estimate */
-    uint64_t input_bytes, output_bytes; /* of its files in the spool */
-    double megapixels;                  /* of its input */
-    char *options;                      /* JSON texts, NULL where there is none */
-    char *report, *parts, *error;       /* of an ended job; parts: where each picture lies in the output's file */
+    double seconds; /* of device time, by its estimate */
+    uint64_t input_bytes,
+        output_bytes;             /* of its files in the spool; until it is done, the room promised to the second */
+    double megapixels;            /* of its input */
+    char *options;                /* JSON texts, NULL where there is none */
+    char *report, *parts, *error; /* of an ended job; parts: where each picture lies in the output's file */
 };
 
 /* Frees the texts and zeroes it. */
@@ -165,6 +166,9 @@ enum error_code store_has_key(struct store *store, const char *client, const cha
 typedef void store_ahead_fn(void *context, const char *client, bool low, double seconds);
 enum error_code store_position(struct store *store, const char *id, uint64_t *ahead, double *seconds, bool *found,
                                int most, store_ahead_fn *each, void *context, struct error *err) MUST_CHECK;
+
+/* The room promised to the results of all jobs that have not ended. */
+enum error_code store_promised(struct store *store, uint64_t *out, struct error *err) MUST_CHECK;
 
 /* The ids of all jobs that have files in the spool: with input (waiting or running) or output (done, with a picture).
  * id "": the row is damaged, and whose files it has is unknown. */

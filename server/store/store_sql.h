@@ -79,6 +79,7 @@ enum store_statement {
     STORE_AHEAD,
     STORE_NEAREST,
     STORE_FILES,
+    STORE_PROMISED,
     STORE_STATEMENTS
 };
 
@@ -125,7 +126,7 @@ static const char *const store_sql[STORE_STATEMENTS] = {
     [STORE_INSERT] =
         "INSERT INTO jobs (id, client, token, batch, name, low, created, seconds, input_bytes, megapixels, options,"
         " idempotency_key, request_hash, state, cancel, attempts, started, finished, expires, lease, output_bytes,"
-        " owner, turn) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, 0, 0, 0, 0, 0, 0, 0, 0, '',"
+        " owner, turn) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, 0, 0, 0, 0, 0, 0, 0, $14, '',"
         " (SELECT coalesce(max(t), (SELECT max(turn) FROM jobs WHERE state <= 1 AND low = $6), 0) FROM"
         " (SELECT min(turn) AS t FROM jobs WHERE state <= 1 AND state = 0 AND low = $6 UNION ALL"
         " SELECT max(turn) + 1 FROM jobs WHERE state = 0 AND client = $2 AND low = $6) AS turns))"
@@ -185,6 +186,7 @@ static const char *const store_sql[STORE_STATEMENTS] = {
     [STORE_NEAREST] = "SELECT client, low, seconds FROM jobs WHERE state <= 1 AND +state = 0"
                       " AND (low, turn, number) < ($1, $2, $3) ORDER BY low DESC, turn DESC, number DESC LIMIT $4",
     [STORE_FILES] = "SELECT id, state, output_bytes > 0 FROM jobs WHERE state <= 2",
+    [STORE_PROMISED] = "SELECT coalesce(sum(output_bytes), 0) FROM jobs WHERE low >= 0 AND state <= 1",
 };
 
 #endif

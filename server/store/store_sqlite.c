@@ -171,9 +171,11 @@ enum error_code store_insert(struct store *store, const struct store_job *job, c
     if (!query_id_sane(job->id))
         return error_set(err, ERROR_INTERNAL, "a job's id must be letters and digits");
     const int64_t low = job->low, bytes = job->input_bytes < INT64_MAX ? (int64_t)job->input_bytes : INT64_MAX;
-    struct query query = query_start(&store->write, STORE_INSERT, err, "tttttiididttb", job->id, job->client,
-                                     job->token, job->batch, job->name, low, job->created, store_amount(job->seconds),
-                                     bytes, store_amount(job->megapixels), job->options, key, key ? hash : NULL);
+    const int64_t promised = job->output_bytes < INT64_MAX ? (int64_t)job->output_bytes : INT64_MAX;
+    struct query query =
+        query_start(&store->write, STORE_INSERT, err, "tttttiididttbi", job->id, job->client, job->token, job->batch,
+                    job->name, low, job->created, store_amount(job->seconds), bytes, store_amount(job->megapixels),
+                    job->options, key, key ? hash : NULL, promised);
     enum error_code code = query_end(&query);
     if (code || sqlite3_changes(store->write.db))
         return code;
@@ -579,6 +581,18 @@ enum error_code store_waiting(struct store *store, const char *client, const cha
     *out = 0;
     pthread_mutex_lock(&store->lock);
     struct query query = query_start(&store->read, STORE_WAITING, err, "tt", client, without);
+    if (query_row(&query))
+        *out = query_size(&query, 0);
+    const enum error_code code = query_end(&query);
+    pthread_mutex_unlock(&store->lock);
+    return code;
+}
+
+enum error_code store_promised(struct store *store, uint64_t *out, struct error *err)
+{
+    *out = 0;
+    pthread_mutex_lock(&store->lock);
+    struct query query = query_start(&store->read, STORE_PROMISED, err, "");
     if (query_row(&query))
         *out = query_size(&query, 0);
     const enum error_code code = query_end(&query);

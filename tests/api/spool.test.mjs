@@ -7,7 +7,7 @@ import net from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { get, metrics, ownModels, plain, png, post, sleep, start, until } from './client.mjs';
+import { get, metrics, ownModels, plain, png, pngOf, post, sleep, start, until } from './client.mjs';
 import { binary } from './server.mjs';
 
 let folder;
@@ -211,9 +211,15 @@ test('a store that is gone or cannot be used: the start is refused with what to 
 
 test('a result that does not fit is tried again, and the log says so once', { timeout: 300000 }, async (context) => {
   const server = await start({ context, args: ['--state_dir', state('e'), '--spool_max_bytes', '4MiB'] });
-  const held = upload(server, 4.1e6, Buffer.alloc(4e6, 0x89));
-  await until('most of the spool in use', () => nameless(server, 'e')[0] === 4e6);
-  const accepted = await post(server, '/v1/restore', { picture: png(300, 200), fields: { async: 'true', ...plain } });
+  // rows that are repeated: a small PNG, and a JPEG of many times what its pixels foretell
+  const noise = crypto.randomBytes(900 * 32), picture = pngOf(300, 192, 3, Buffer.concat(Array(6).fill(noise)));
+  const fields = { async: 'true', version: 'none', bg_upsampler: 'none', upscale: '1', ext: 'jpg', quality: '100' };
+  const submit = () => post(server, '/v1/restore', { picture, fields });
+  const left = 2 * picture.length + 2 * 300 * 192 / 2 + 1000, size = (4 << 20) - left;
+  assert.ok(left < 130000, `${left}`);
+  const held = upload(server, size + 1, Buffer.alloc(size, 0x89));
+  await until('most of the spool in use', () => nameless(server, 'e')[0] === size);
+  const accepted = await submit();
   assert.equal(accepted.status, 202, accepted.text);
   const job = accepted.headers.get('location');
   const said = () => server.log().split('\n').filter((line) => / error spool id=/.test(line));
@@ -221,10 +227,43 @@ test('a result that does not fit is tried again, and the log says so once', { ti
   await sleep(2500); // it is tried each second
   assert.equal(said().length, 1, said().join('\n'));
   assert.match(said()[0], /spool_max_bytes allows 4 MiB/);
-  assert.equal((await get(server, job)).json.state, 'running');
+  const { json } = await get(server, job);
+  assert.equal(json.state, 'running');
+  assert.equal(json.error.status, 507);
+  assert.match(json.error.detail, /the result waits for room: .*spool_max_bytes allows 4 MiB/i);
+  const other = (await submit()).headers.get('location');
+  await until('the other one', async () => (await get(server, other)).json.error);
+  const ready = await get(server, '/readyz');
+  assert.equal(ready.status, 503);
+  assert.deepEqual(ready.json.reasons, ['2 results wait for room: the spool or its disk is full']);
+  const samples = await metrics(server);
+  assert.equal(samples.get('restored_jobs_waiting_for_room'), 2);
+  assert.equal(samples.get('restored_spool_max_bytes'), 4 << 20);
+  const cancelled = await fetch(server.url + other, { method: 'DELETE' });
+  assert.equal((await cancelled.json()).state, 'cancelled', 'at once');
+  assert.ok(!files('e').some((name) => other.endsWith(name.split('.')[0])), 'and its picture is gone');
+  assert.equal((await metrics(server)).get('restored_jobs_waiting_for_room'), 1);
   held.destroy();
   await until('the job', async () => (await get(server, job)).json.state === 'done');
   assert.match(server.log(), /info spool id=\w+ text="the result is kept now"/);
   assert.equal((await fetch(`${server.url}${job}/result`)).status, 200);
+  await server.stop();
+});
+
+test('a job whose result will not fit is refused when it is sent; the room of one that ends is free again', { timeout: 300000 }, async (context) => {
+  const server = await start({ context, args: ['--state_dir', state('f'), '--spool_max_bytes', '1MiB'] });
+  const submit = (upscale) => post(server, '/v1/restore', { picture: png(300, 200), fields: { async: 'true', upscale, ...plain } });
+  const refused = await submit('4');
+  assert.equal(refused.status, 507, refused.text);
+  assert.match(refused.json.detail, /no room for the result, about 1\.8 MiB .*: 0 bytes are kept for results of other jobs, and spool_max_bytes allows 1 MiB/);
+  assert.deepEqual(files('f'), ['lock']);
+  for (let i = 0; i < 3; i++) {
+    const { status, headers, text } = await submit('2'); // two would not fit beside each other
+    assert.equal(status, 202, text);
+    const job = headers.get('location');
+    await until('its end', async () => (await get(server, job)).json.state === 'done');
+    assert.equal((await fetch(server.url + job, { method: 'DELETE' })).status, 204);
+  }
+  assert.equal((await metrics(server)).get('restored_spool_promised_bytes'), 0);
   await server.stop();
 });

@@ -475,13 +475,42 @@ static void test_damaged(void **state)
     ticket_free(ticket);
 }
 
+/* The spool promises room to the results of jobs, also after a restart, until they end or are refused. */
+static void test_promised(void **state)
+{
+    (void)state;
+    open_all(NULL);
+    struct keeper_ticket *accepted = ticket_of("a", 0), *refused = ticket_of("a", 0), *cancel = ticket_of("a", 0);
+    accepted->job.output_bytes = 1000;
+    refused->job.output_bytes = UINT64_C(1) << 40;
+    keeper_ask(keeper, accepted);
+    wait_for(1);
+    assert_int_equal(accepted->err.code, OK);
+    keeper_ask(keeper, refused);
+    wait_for(1);
+    assert_int_equal(refused->err.code, ERROR_FULL);
+    assert_int_equal(spool_promised(spool), 1000);
+    close_keeper();
+    open_keeper();
+    assert_int_equal(spool_promised(spool), 1000);
+    cancel->wish = KEEPER_CANCEL;
+    strcpy(cancel->job.id, accepted->job.id);
+    keeper_ask(keeper, cancel);
+    wait_for(1);
+    assert_int_equal(cancel->before, STORE_QUEUED);
+    assert_int_equal(spool_promised(spool), 0);
+    ticket_free(accepted);
+    ticket_free(refused);
+    ticket_free(cancel);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_most, close_all),    cmocka_unit_test_teardown(test_together, close_all),
         cmocka_unit_test_teardown(test_told, close_all),    cmocka_unit_test_teardown(test_on_its_way, close_all),
         cmocka_unit_test_teardown(test_claimed, close_all), cmocka_unit_test_teardown(test_commit_again, close_all),
-        cmocka_unit_test_teardown(test_damaged, close_all),
+        cmocka_unit_test_teardown(test_damaged, close_all), cmocka_unit_test_teardown(test_promised, close_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
