@@ -5,6 +5,7 @@
 #include <nettle/memops.h>
 #include <nettle/sha2.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +27,7 @@ struct auth {
     pthread_mutex_t lock;
     char path[1024];
     struct auth_table table; /* under the lock */
+    _Atomic uint64_t generation;
 };
 
 struct auth_word {
@@ -261,6 +263,7 @@ enum error_code auth_reload(struct auth *auth, struct error *err)
     pthread_mutex_lock(&auth->lock);
     old = auth->table;
     auth->table = next;
+    atomic_fetch_add(&auth->generation, 1);
     pthread_mutex_unlock(&auth->lock);
     auth_table_free(&old);
     return OK;
@@ -288,6 +291,11 @@ void auth_destroy(struct auth **auth)
     auth_table_free(&old->table);
     pthread_mutex_destroy(&old->lock);
     free(old);
+}
+
+uint64_t auth_generation(const struct auth *auth)
+{
+    return atomic_load(&auth->generation);
 }
 
 size_t auth_count(struct auth *auth)

@@ -53,6 +53,9 @@ void auth_destroy(struct auth **auth);
 /* Reads the file again. After an error the old tokens stay. */
 enum error_code auth_reload(struct auth *auth, struct error *err) MUST_CHECK;
 
+/* Grows each time the tokens have been read. */
+uint64_t auth_generation(const struct auth *auth);
+
 /* How many tokens there are; 0: none are asked for. */
 size_t auth_count(struct auth *auth);
 

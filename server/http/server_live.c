@@ -7,6 +7,7 @@
 #include "runtime/base/mem.h"
 #include "server/http/request.h"
 #include "server/http/server.h"
+#include "server/http/stream.h"
 #include "server/process.h"
 
 /* Logs what changes now, which goes into *now, and what would change only after a restart. */
@@ -58,6 +59,7 @@ static const char *server_reload_secrets(struct server *server)
         log_event(LOG_ERROR, "reload", "text=\"%s\" result=\"the old tokens stay\"", err.text);
         bad |= 2;
     }
+    streams_recheck(server->streams);
     return kept[bad];
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "runtime/base/mem.h"
+#include "server/http/router.h"
 
 #define BLOCK 4096
 #define TICK_MS 500
@@ -103,12 +104,29 @@ static void *streams_watch(void *argument)
     return NULL;
 }
 
+/* Whether the tokens have been read since its client was found among them. */
+static bool stream_is_old(const struct stream *stream)
+{
+    return stream->generation != auth_generation(stream->request->server->auth);
+}
+
+/* Whether its client still is who it was, and may still listen. */
+static bool stream_is_allowed(struct stream *stream)
+{
+    const struct request *request = stream->request;
+    struct auth *auth = request->server->auth;
+    struct auth_identity now;
+    stream->generation = auth_generation(auth); /* before the look: one that is read meanwhile brings another */
+    return auth_check(auth, router_header(request, MHD_HTTP_HEADER_AUTHORIZATION), &now) == AUTH_GOOD &&
+           now.admin == request->identity.admin && !strcmp(now.name, request->identity.name);
+}
+
 /* Suspends the connection, unless there is something to say after all. */
 static bool stream_suspend(struct stream *stream)
 {
     struct streams *streams = stream->streams;
     pthread_mutex_lock(&streams->lock);
-    const bool suspended = !streams->end && !stream_has_news(stream);
+    const bool suspended = !streams->end && !stream_is_old(stream) && !stream_has_news(stream);
     stream->suspended = suspended;
     if (suspended)
         MHD_suspend_connection(stream->request->connection);
@@ -139,6 +157,8 @@ static ssize_t stream_read(void *context, uint64_t position, char *out, size_t m
             stream->request->answer_bytes += n;
             return (ssize_t)n;
         }
+        if (stream_is_old(stream) && !stream_is_allowed(stream))
+            stream->over = true;
         if (stream->over || streams_ended(stream->streams))
             return MHD_CONTENT_READER_END_OF_STREAM;
         stream->size = stream->sent = 0;
@@ -235,18 +255,28 @@ enum error_code streams_create(struct streams **out, struct worker_pool *pool, s
     return OK;
 }
 
-void streams_end(struct streams *streams)
+/* All that are suspended go on. end: and end. */
+static void streams_resume(struct streams *streams, bool end)
 {
-    if (!streams)
-        return;
     pthread_mutex_lock(&streams->lock);
-    streams->end = true;
+    streams->end = streams->end || end;
     for (struct stream *stream = streams->first; stream; stream = stream->older)
         if (stream->suspended) {
             stream->suspended = false;
             MHD_resume_connection(stream->request->connection);
         }
     pthread_mutex_unlock(&streams->lock);
+}
+
+void streams_recheck(struct streams *streams)
+{
+    streams_resume(streams, false);
+}
+
+void streams_end(struct streams *streams)
+{
+    if (streams)
+        streams_resume(streams, true);
 }
 
 void streams_destroy(struct streams **streams)

@@ -31,11 +31,16 @@ struct stream {
     char *text;
     size_t size, room, sent;
     bool suspended, quiet;
-    int probes; /* comments sent to see whether the client is still there */
+    uint64_t generation; /* of the tokens by which its client may listen */
+    int probes;          /* comments sent to see whether the client is still there */
     int64_t said_ns, looked_ns, asked_ns;
 };
 
 enum error_code streams_create(struct streams **out, struct worker_pool *pool, struct error *err) MUST_CHECK;
+/* The tokens have been read again: whose token is not among them any more, or is another's now, is not listened to any
+ * longer. */
+void streams_recheck(struct streams *streams);
+
 /* Ends all of them, now and from now on: call it before HTTP stops. NULL-safe. */
 void streams_end(struct streams *streams);
 void streams_destroy(struct streams **streams);

@@ -117,6 +117,31 @@ describe('a server with tokens', () => {
     write(old);
     await reload();
   });
+
+  test('who listens to events listens no longer than his token is there, and is what it was', { timeout: 60000 }, async () => {
+    const old = fs.readFileSync(file, 'utf8'), leaver = 'leaver-0123456789abcdef';
+    write(`${old}leaver ${leaver} admin\n`);
+    await reload();
+    const listen = async (token) => {
+      const answer = await ask('/v1/events', token), reader = answer.body.getReader();
+      assert.equal(answer.status, 200);
+      await reader.read(); // it has begun, and waits
+      return reader;
+    };
+    const [going, anna2, ops2] = [await listen(leaver), await listen(anna), await listen(ops)];
+    const open = new Set();
+    const rest = async (reader) => { open.add(reader); while (!(await reader.read()).done); open.delete(reader); };
+    const ended = rest(going), demoted = rest(ops2), stays = rest(anna2);
+    write(old.replace(`ops ${ops} admin`, `ops ${ops}`));
+    await reload();
+    await ended; // or this test runs out of time
+    await demoted;
+    assert.deepEqual([...open], [anna2]);
+    await anna2.cancel();
+    await stays;
+    write(old);
+    await reload();
+  });
 });
 
 test('a request that is repeated by its Idempotency-Key costs nothing, and no limit refuses it', async (t) => {
