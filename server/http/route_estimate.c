@@ -100,7 +100,7 @@ static json_t *estimate_json(const struct request *request, const struct estimat
         snprintf(reason, sizeof reason, "with the jobs before it, it would take longer than the %.0f-second limit",
                  limit);
     else if (queue_full(queue, client))
-        snprintf(reason, sizeof reason, "the queue is full: %zu jobs wait, and no more may", queue_depth(queue));
+        snprintf(reason, sizeof reason, "the queue is full: %zu jobs wait, and no more may", queue_bounded(queue));
     return json_pack(
         "{s:f, s:f, s:f, s:f, s:I, s:i, s:{s:i, s:i}, s:s, s:b, s:b, s:s}", "seconds",
         estimate_round(estimate->seconds), "low", estimate_round(estimate->low), "high", estimate_round(estimate->high),

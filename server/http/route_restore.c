@@ -154,7 +154,7 @@ static enum MHD_Result route_restore_check(struct request *request, bool detect)
     struct queue *queue = worker_pool_queue(server->pool);
     if (!route_jobs_wanted(request) && queue_full(queue, client)) {
         metrics_rejected(server->metrics, REJECTED_QUEUE_FULL);
-        error_set(&err, ERROR_BUSY, "the queue is full: %zu jobs wait, and no more may", queue_depth(queue));
+        error_set(&err, ERROR_BUSY, "the queue is full: %zu jobs wait, and no more may", queue_bounded(queue));
         return route_restore_fail(request, REPLY_QUEUE_FULL, &err);
     }
     if (route_restore_check_faces(request, &err))

@@ -112,7 +112,7 @@ int server_reasons(struct server *server, struct error reasons[SERVER_REASONS_MA
         error_set(&reasons[0], ERROR_BUSY, "the server is shutting down");
         return 1;
     }
-    if (queue_depth(queue) >= queue_capacity(queue))
+    if (queue_bounded(queue) >= queue_capacity(queue))
         error_set(&reasons[count++], ERROR_BUSY, "the queue is full");
     const int roomless = server->keeper ? keeper_roomless(server->keeper, NULL, NULL) : 0;
     if (roomless)

@@ -75,22 +75,40 @@ void keeper_input_insert(struct keeper_ticket *ticket, struct store *store, stru
 struct input_work {
     struct store *store;
     struct spool *spool;
-    uint64_t waiting, most;
+    uint64_t waiting, most; /* waiting: with those of this group that are being placed; under the lock */
     pthread_mutex_t lock;
     struct keeper_ticket *next; /* the first that nobody has taken yet */
     bool placed;                /* some picture has a name now */
 };
 
-static enum error_code keeper_input_place(const struct input_work *work, struct keeper_ticket *ticket)
+/* Whether one more may wait; then it is counted. */
+static enum error_code keeper_input_enter(struct input_work *work, struct error *err)
+{
+    pthread_mutex_lock(&work->lock);
+    const uint64_t waiting = work->waiting;
+    const bool room = waiting < work->most;
+    work->waiting += room;
+    pthread_mutex_unlock(&work->lock);
+    return room ? OK
+                : error_set(err, ERROR_BUSY, "%llu asynchronous jobs wait, and no more may (async_queue)",
+                            (unsigned long long)waiting);
+}
+
+static void keeper_input_leave(struct input_work *work)
+{
+    pthread_mutex_lock(&work->lock);
+    work->waiting--;
+    pthread_mutex_unlock(&work->lock);
+}
+
+static enum error_code keeper_input_place(struct input_work *work, struct keeper_ticket *ticket)
 {
     struct error *err = &ticket->err;
     bool known = false; /* then it will be that job, however many wait */
     enum error_code code = OK;
     if (*ticket->key && !(code = store_has_key(work->store, ticket->job.client, ticket->key, &known, err)))
         code = keeper_input_hash(ticket, ticket->hash, err);
-    if (!code && work->waiting >= work->most && !known)
-        code = error_set(err, ERROR_BUSY, "%llu asynchronous jobs wait, and no more may (async_queue)",
-                         (unsigned long long)work->waiting);
+    const bool entered = !code && !known && !(code = keeper_input_enter(work, err));
     ticket->job.input_bytes = ticket->body.size;
     if (!code)
         code = body_keep(&ticket->body, work->spool, ticket->job.id, err);
@@ -98,6 +116,8 @@ static enum error_code keeper_input_place(const struct input_work *work, struct 
         code = spool_promise(work->spool, ticket->job.output_bytes, err);
         ticket->promised = !code;
     }
+    if (code && entered)
+        keeper_input_leave(work);
     return code;
 }
 

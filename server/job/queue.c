@@ -59,8 +59,9 @@ static void queue_wake(struct queue *queue)
     pthread_cond_broadcast(&queue->carry);
 }
 
-/* Under the lock: how many waiting jobs no idle worker is about to take. */
-static size_t queue_waiting(const struct queue *queue)
+/* Under the lock: how many waiting jobs no idle worker is about to take; all: also those that were accepted before,
+ * which have a bound of their own. */
+static size_t queue_waiting(const struct queue *queue, bool all)
 {
     int idle[DEVICES_MAX];
     uint32_t devices = queue->idle_devices;
@@ -68,7 +69,7 @@ static size_t queue_waiting(const struct queue *queue)
     memcpy(idle, queue->idle, sizeof idle);
     for (const struct job *job = queue->first; job; job = job->next) {
         if (!(job->devices & devices)) {
-            count++;
+            count += all || !job->accepted;
             continue;
         }
         const int device = __builtin_ctz(job->devices & devices);
@@ -82,12 +83,12 @@ static size_t queue_waiting(const struct queue *queue)
  * still gets in, so that another who has taken them all keeps nobody out. */
 static bool queue_has_room(const struct queue *queue, const char *client)
 {
-    const size_t depth = queue_waiting(queue), share = queue->capacity > 8 ? queue->capacity / 8 : 1;
+    const size_t depth = queue_waiting(queue, false), share = queue->capacity > 8 ? queue->capacity / 8 : 1;
     size_t own = 0;
     if (depth < queue->capacity)
         return true;
     for (const struct job *job = queue->first; job; job = job->next)
-        own += !strcmp(job->client, client);
+        own += !job->accepted && !strcmp(job->client, client);
     return own < share && depth - queue->capacity < queue->capacity;
 }
 
@@ -128,7 +129,8 @@ enum error_code queue_push(struct queue *queue, struct job *job, struct error *e
     if (queue->closed) {
         code = error_set(err, ERROR_BUSY, "the server is shutting down and accepts no new jobs");
     } else if (!job->accepted && !queue_has_room(queue, job->client)) {
-        code = error_set(err, ERROR_BUSY, "the queue is full: %zu jobs wait, and no more may", queue_waiting(queue));
+        code = error_set(err, ERROR_BUSY, "the queue is full: %zu jobs wait, and no more may",
+                         queue_waiting(queue, false));
     } else {
         job->turn = queue_turn(queue, job->client, job->low);
         job->number = ++queue->pushed;
@@ -344,10 +346,18 @@ bool queue_ended(struct queue *queue)
     return ended;
 }
 
+size_t queue_bounded(struct queue *queue)
+{
+    pthread_mutex_lock(&queue->lock);
+    const size_t count = queue_waiting(queue, false);
+    pthread_mutex_unlock(&queue->lock);
+    return count;
+}
+
 size_t queue_depth(struct queue *queue)
 {
     pthread_mutex_lock(&queue->lock);
-    const size_t depth = queue_waiting(queue);
+    const size_t depth = queue_waiting(queue, true);
     pthread_mutex_unlock(&queue->lock);
     return depth;
 }
@@ -364,7 +374,7 @@ size_t queue_depth_of(struct queue *queue, const char *token)
 {
     size_t count = 0;
     pthread_mutex_lock(&queue->lock);
-    const size_t depth = queue_waiting(queue);
+    const size_t depth = queue_waiting(queue, true);
     for (const struct job *job = queue->first; job; job = job->next)
         count += !strcmp(job->token, token);
     pthread_mutex_unlock(&queue->lock);

@@ -16,7 +16,8 @@
 
 struct queue;
 
-/* capacity: how many jobs may wait, apart from those that idle workers are about to take. ahead: how many jobs may wait
+/* capacity: how many jobs may wait, apart from those that idle workers are about to take and those that were accepted
+ * before they came. ahead: how many jobs may wait
  * for each device with their pictures read. */
 enum error_code queue_create(struct queue **out, size_t capacity, int ahead, struct error *err) MUST_CHECK;
 /* Must be empty. */
@@ -78,7 +79,9 @@ bool queue_ended(struct queue *queue);
 bool queue_full(struct queue *queue, const char *client);
 /* How many jobs wait, apart from those that idle workers are about to take. */
 size_t queue_depth(struct queue *queue);
-/* How many of them jobs of that token may be. */
+/* How many of them count for the capacity. */
+size_t queue_bounded(struct queue *queue);
+/* How many jobs of that token wait. */
 size_t queue_depth_of(struct queue *queue, const char *token);
 
 /* What goes before a job. */

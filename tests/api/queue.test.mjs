@@ -6,6 +6,7 @@ import http from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
+import { faulty } from './server.mjs';
 import { fixture, get, metrics, ownModels, plain, png, post, sleep, start, until } from './client.mjs';
 
 const big = png(3000, 2000); // keeps a CPU busy for many seconds, in small tiles
@@ -32,6 +33,23 @@ test('a client that hangs up cancels its job, and the worker is free', { timeout
   assert.match(server.log(), /state=cancelled/);
   assert.match(server.log(), /request .* status=499/);
   assert.equal((await post(server, '/v1/restore', { picture: small, fields: plain })).status, 200);
+  await server.stop();
+});
+
+test('asynchronous jobs that wait do not fill the queue of others', { timeout: 600000 }, async (context) => {
+  const server = await start({ program: faulty, context, args: ['--queue', '1', '--device', 'cpu', '--drain_seconds', '0'], env: { RESTORED_FAULTS: 'hang@run:1,repeat,plan=detector' } });
+  for (let i = 0; i < 12; i++) {
+    const { status, json } = await post(server, '/v1/restore', { picture: small, fields: { async: 'true' } });
+    assert.equal(status, 202, JSON.stringify(json));
+  }
+  await until('more in the queue than it has places', async () => (await counted(server, 'queue_depth')) > 1);
+  assert.equal((await get(server, '/readyz')).status, 200);
+  const abort = new AbortController();
+  const waits = submit(server, abort.signal, plain);
+  const refused = waits.then(({ status }) => status); // 429, were there no place
+  await until('a synchronous one waits, too', async () => (await get(server, '/readyz')).status === 503 || (await Promise.race([refused, sleep(1).then(() => 0)])) > 0);
+  abort.abort();
+  assert.ok((await waits).error, 'it was not refused');
   await server.stop();
 });
 

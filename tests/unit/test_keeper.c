@@ -106,10 +106,12 @@ int fdatasync(int fd)
     return (int)syscall(SYS_fdatasync, fd);
 }
 
+static uint64_t queue_most = 1000;
+
 static void open_keeper(void)
 {
     struct error err = ERROR_INIT;
-    const struct keeper_settings settings = {.path = path, .queue = 1000, .result_seconds = 3600};
+    const struct keeper_settings settings = {.path = path, .queue = queue_most, .result_seconds = 3600};
     if (spool_open(&spool, spool_folder, UINT64_C(1) << 30, &err) ||
         keeper_create(&keeper, &settings, pool, models, spool, &err))
         fail_msg("%s", err.text);
@@ -504,13 +506,46 @@ static void test_promised(void **state)
     ticket_free(cancel);
 }
 
+/* As many jobs wait as may, also when many come while the disk is busy, and are one group. */
+static void test_queue_is_exact(void **state)
+{
+    (void)state;
+    struct keeper_ticket *tickets[10];
+    int accepted = 0;
+    queue_most = 5;
+    open_all(NULL);
+    queue_most = 1000;
+    sem_init(&commits.begun, 0, 0);
+    sem_init(&commits.go, 0, 0);
+    atomic_store(&commits.awaited, true);
+    for (int i = 0; i < 10; i++) {
+        keeper_ask(keeper, tickets[i] = ticket_of("a", 0));
+        if (i == 0)
+            while (sem_wait(&commits.begun))
+                ;
+    }
+    sem_post(&commits.go);
+    wait_for(10);
+    for (int i = 0; i < 10; i++) {
+        accepted += !tickets[i]->err.code;
+        assert_true(!tickets[i]->err.code || tickets[i]->err.code == ERROR_BUSY);
+        ticket_free(tickets[i]);
+    }
+    assert_int_equal(accepted, 5);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(test_most, close_all),    cmocka_unit_test_teardown(test_together, close_all),
-        cmocka_unit_test_teardown(test_told, close_all),    cmocka_unit_test_teardown(test_on_its_way, close_all),
-        cmocka_unit_test_teardown(test_claimed, close_all), cmocka_unit_test_teardown(test_commit_again, close_all),
-        cmocka_unit_test_teardown(test_damaged, close_all), cmocka_unit_test_teardown(test_promised, close_all),
+        cmocka_unit_test_teardown(test_most, close_all),
+        cmocka_unit_test_teardown(test_together, close_all),
+        cmocka_unit_test_teardown(test_told, close_all),
+        cmocka_unit_test_teardown(test_on_its_way, close_all),
+        cmocka_unit_test_teardown(test_claimed, close_all),
+        cmocka_unit_test_teardown(test_commit_again, close_all),
+        cmocka_unit_test_teardown(test_damaged, close_all),
+        cmocka_unit_test_teardown(test_promised, close_all),
+        cmocka_unit_test_teardown(test_queue_is_exact, close_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
