@@ -138,11 +138,9 @@ static void serve_wait(struct server *server, const sigset_t *signals, int argc,
     }
 }
 
-/* Opens what lasts: the spool and the jobs in it. Without a folder for them there are no asynchronous jobs, and large
- * bodies stay in memory; but two servers must not share one. */
-static enum error_code serve_open_state(const struct config *config, struct worker_pool *pool,
-                                        const struct model_store *models, struct spool **spool, struct keeper **keeper,
-                                        struct error *err)
+/* Opens the spool. Without a folder for it there are no asynchronous jobs, and large bodies stay in memory; but two
+ * servers must not share one. */
+static enum error_code serve_open_spool(const struct config *config, struct spool **spool, struct error *err)
 {
     char folder[1024], path[1100];
     struct error local = ERROR_INIT;
@@ -161,15 +159,25 @@ static enum error_code serve_open_state(const struct config *config, struct work
                   "text=\"%s%slarge bodies stay in memory, and there are no asynchronous jobs; set state_dir to a "
                   "folder that can be written\"",
                   local.text, *local.text ? "; " : "");
-        return OK;
     }
+    return OK;
+}
+
+/* Opens the jobs in it. */
+static enum error_code serve_open_jobs(const struct config *config, struct worker_pool *pool,
+                                       const struct model_store *models, struct spool *spool, struct keeper **keeper,
+                                       struct error *err)
+{
+    char folder[1024], path[1100];
+    if (!spool || !config_state_dir(config, folder, sizeof folder))
+        return OK;
     snprintf(path, sizeof path, "%s/jobs.db", folder);
     return keeper_create(keeper,
                          &(struct keeper_settings){.path = path,
                                                    .limits = server_limits(config),
                                                    .queue = config->async_queue,
                                                    .result_seconds = (int64_t)config->result_ttl},
-                         pool, models, *spool, err);
+                         pool, models, spool, err);
 }
 
 struct serve_start {
@@ -223,11 +231,12 @@ static int serve_run(const struct config *config, const struct config_files *fil
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
 
     /* as long as programs may be started */
-    if (server_check_config(config, &err) || decoder_start(NULL, &err) || cli_open_store(&store, config, &err))
+    if (server_check_config(config, &err) || decoder_start(NULL, &err) || serve_open_spool(config, &spool, &err) ||
+        cli_open_store(&store, config, &err))
         goto out;
     start.store = store;
     if (worker_pool_create(&pool, &settings, store, &err) ||
-        serve_open_state(config, pool, store, &spool, &keeper, &err) ||
+        serve_open_jobs(config, pool, store, spool, &keeper, &err) ||
         server_create(&server, config, store, pool, keeper, &err))
         goto out;
     server_url(server, url, sizeof url);

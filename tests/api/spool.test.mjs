@@ -111,6 +111,8 @@ describe('a server with a state folder', () => {
     assert.equal(status, 1);
     assert.match(stderr, /state_dir: another server is running with \S+; stop it, or give this one a state_dir of its own/);
     assert.ok(stderr.includes(state('a')));
+    const first = spawnSync(binary, ['serve', ...ownModels, '--listen', '127.0.0.1:0', '--state_dir', state('a'), '--device', 'vulkan:99'], { encoding: 'utf8', timeout: 600000 });
+    assert.match(first.stderr, /state_dir: another server is running/, 'before any device is looked for');
   });
 });
 
