@@ -270,7 +270,7 @@ static enum MHD_Result route_restore_submit(struct request *request)
         reply = reply_for(err.code);
         goto out;
     }
-    if (!async && route_restore_check_accept(request, r, &err)) {
+    if (route_restore_check_accept(request, r, &err)) {
         reply = REPLY_NOT_ACCEPTABLE;
         goto out;
     }

@@ -144,13 +144,34 @@ static bool pipeline_without_faces(const struct restoration *r, const struct mod
     return model_store_resolve(store, ROLE_FACE, NULL, &face, &ignored) == OK && !face;
 }
 
+/* Whether each model that an option names is there, whether it is used or not. */
+static enum error_code pipeline_check_names(const struct options *o, const struct model_store *store, struct error *err)
+{
+    const struct {
+        enum model_role role;
+        const char *name;
+    } named[] = {{ROLE_DETECTOR, o->detector},
+                 {ROLE_FACE, o->version},
+                 {ROLE_UPSCALER, o->bg_upsampler},
+                 {ROLE_DAMAGE, o->damage_detector},
+                 {ROLE_FILLER, o->fill}};
+    const struct model_entry *entry;
+    enum error_code code = OK;
+    for (size_t i = 0; i < sizeof named / sizeof *named && !code; i++)
+        if (*named[i].name)
+            code = model_store_resolve(store, named[i].role, named[i].name, &entry, err);
+    return code;
+}
+
 /* The models that the options ask for. NULL when none is needed or, for parser and upscaler, when there is none. */
 static enum error_code pipeline_models(const struct restoration *r, const struct model_store *store,
                                        const struct model_entry *model[ROLE_COUNT], struct error *err)
 {
     const struct options *o = &r->options;
     memset(model, 0, sizeof model[0] * ROLE_COUNT);
-    enum error_code code = OK;
+    enum error_code code = pipeline_check_names(o, store, err);
+    if (code)
+        return code;
     bool faces = strcmp(o->version, "none") != 0 && o->faces != FACES_NONE;
     const bool finds = !o->compat && o->repair != REPAIR_FALSE && !(r->mask_bytes && o->mask_mode == MASK_REPLACE);
     if ((finds && o->repair_strength > 0) || r->damage_only)

@@ -200,10 +200,17 @@ describe('Accept', () => {
     for (const accept of ['*/*', 'image/*', 'application/json;q=0.5, */*', 'text/html, image/png'])
       assert.equal((await ask(accept)).type, 'image/png', accept);
   });
+  test('a model that is not there is refused, whether it would be used or not', async () => {
+    for (const fields of [{ detector: 'nope', version: 'none' }, { detector: 'nope', version: 'none', faces: 'none' }, { bg_upsampler: 'nope', aligned: 'true' },
+      { version: 'nope', faces: 'none' }, { fill: 'nope', repair: 'false' }, { damage_detector: 'nope', repair: 'false' }])
+      problem(await post(server, '/v1/restore', { picture, fields }), 400, new RegExp(`^${Object.keys(fields)[0]}: .*nope`));
+  });
+
   test('neither: 406', async () => {
     for (const [accept, fields] of [['image/gif', {}], ['image/png', { ext: 'jpg' }], ['text/html', {}], ['*/*;q=0', {}]])
       problem(await ask(accept, fields), 406, /Accept excludes it/);
     problem(await post(server, '/v1/detect', { picture, headers: { Accept: 'image/png' } }), 406, /application\/json/);
+    problem(await post(server, '/v1/restore', { picture, fields: { async: 'true' }, headers: { Accept: 'image/gif' } }), 406, /Accept excludes it/);
   });
 });
 
