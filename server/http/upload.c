@@ -167,7 +167,7 @@ static enum error_code upload_set_size(struct upload *upload, int row, const cha
 
 static enum error_code upload_unknown(const struct upload *upload, const char *name, bool file, struct error *err)
 {
-    char known[500] = "", text[64];
+    char known[560] = "", text[64];
     if (file)
         return error_set(err, ERROR_INVALID,
                          "%s: there is no such field; the picture goes in \"image\", a mask in \"mask\"",
@@ -181,6 +181,10 @@ static enum error_code upload_unknown(const struct upload *upload, const char *n
         const size_t used = strlen(known);
         if (!upload->detect || upload_answers[i].detect)
             snprintf(known + used, sizeof known - used, ", %s", upload_answers[i].name);
+    }
+    for (int i = 0; upload->takes_size && i < upload_size_count; i++) {
+        const size_t used = strlen(known);
+        snprintf(known + used, sizeof known - used, ", %s", upload_sizes[i].name);
     }
     return error_set(err, ERROR_INVALID, "%s: there is no such field; known are: %s", upload_shown(name, text), known);
 }
