@@ -8,6 +8,7 @@
 #include "server/image/pixel.h"
 #include "server/image/resize.h"
 #include "server/pipeline/background.h"
+#include "server/pipeline/balance.h"
 #include "server/pipeline/deep.h"
 #include "server/pipeline/paste.h"
 
@@ -522,5 +523,7 @@ enum error_code background_step(struct step *step, struct error *err)
         restoration_note(r, "the background does not fit the device's memory at once; tiles of %d px were used", tile);
     if (code == OK && asked >= 0 && tile && tile != asked)
         restoration_note(r, "bg_tile=%d does not fit the device's memory; tiles of %d px were used", asked, tile);
+    if (code == OK && r->options.preserve_color && !r->options.compat && step->model[ROLE_UPSCALER])
+        code = balance_result(step, err);
     return code == OK ? background_alpha(step, err) : code;
 }

@@ -277,20 +277,45 @@ enum error_code deep_result(struct restoration *r, int width, int height, struct
     return image_create(&r->result, width, height, deep ? deep->channels : 3, deep ? deep->bits : 8, false, err);
 }
 
-void deep_row(struct restoration *r, int y, float *row)
+void deep_own(const struct restoration *r, float *row, size_t n)
 {
-    struct image *result = r->result;
-    size_t n = (size_t)result->width;
-    if (r->deep->colour)
-        colour_from_srgb(r->deep->colour, row, row, n);
+    const struct colour *colour = r->deep ? r->deep->colour : NULL;
+    if (colour)
+        colour_from_srgb(colour, row, row, n);
     else
         pixel_clamp(row, 3 * n);
-    if (result->channels == 1 && !r->deep->colour) /* by how bright the three are; equal ones stay what they are */
+    if (r->result->channels == 1 && !colour) /* by how bright the three are; equal ones stay what they are */
         for (size_t x = 0; x < n; x++)
             row[x] =
                 row[3 * x + 1] + 0.2126f * (row[3 * x] - row[3 * x + 1]) + 0.0722f * (row[3 * x + 2] - row[3 * x + 1]);
-    n *= (size_t)result->channels;
-    deep_write(result->pixels, result->bits, (size_t)y * n, row, n);
+}
+
+void deep_read_own(const struct restoration *r, int y, float *row)
+{
+    const struct image *source = r->deep ? r->deep->source : NULL;
+    if (source) {
+        deep_floats(source, source->pixels, source->channels, y, row);
+        return;
+    }
+    deep_read(r, y, row);
+    deep_own(r, row, (size_t)r->picture->width);
+}
+
+void deep_row(struct restoration *r, int y, float *row)
+{
+    deep_own(r, row, (size_t)r->result->width);
+    deep_put(r, y, row);
+}
+
+void deep_get(const struct restoration *r, int y, float *row)
+{
+    deep_floats(r->result, r->result->pixels, r->result->channels, y, row);
+}
+
+void deep_put(struct restoration *r, int y, const float *row)
+{
+    const size_t n = (size_t)r->result->width * (size_t)r->result->channels;
+    deep_write(r->result->pixels, r->result->bits, (size_t)y * n, row, n);
 }
 
 void deep_alpha_row(struct restoration *r, int y, const float *row)

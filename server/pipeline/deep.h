@@ -24,7 +24,14 @@ void deep_destroy(struct deep **deep);
 enum error_code deep_result(struct restoration *r, int width, int height, struct error *err) MUST_CHECK;
 /* Puts a row of RGB in sRGB, 0..255 and beyond, into the result; the floats may change. */
 void deep_row(struct restoration *r, int y, float *row);
-/* The same of a row of alpha, which the result must have. */
+/* Its halves: n pixels of RGB in sRGB to the result's channels and colours, in place; and such a row into the result,
+ * or out of it. */
+void deep_own(const struct restoration *r, float *row, size_t n);
+/* Row y of the picture in the result's channels and colours; there is room for RGB. */
+void deep_read_own(const struct restoration *r, int y, float *row);
+void deep_put(struct restoration *r, int y, const float *row);
+void deep_get(const struct restoration *r, int y, float *row);
+/* Puts a row of alpha, 0..255, into the result, which must have it. */
 void deep_alpha_row(struct restoration *r, int y, const float *row);
 
 /* Row y of the picture in floats on the 8-bit scale: its three colours, its alpha. */

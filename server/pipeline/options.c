@@ -34,7 +34,7 @@ const struct option_row option_rows[] = {
      "restoration; 0 leaves the upsampled picture",
      false},
     {"preserve_color", "boolean", "true", "true or false",
-     "restored faces keep the colours of the picture, so that a black-and-white one is not tinted (never with compat)",
+     "faces keep the colours of the picture, so that a black-and-white one is not tinted, and the rest its mean colour",
      false},
     {"seed", "integer", "none", "none, or 0 to 18446744073709551615",
      "none: the checkpoint's stored noise, so that equal inputs give equal bytes; a number: fresh noise", false},

@@ -136,3 +136,24 @@ describe('CMYK', () => {
       assert.ok(worst(here, there) <= 2, `${worst(here, there)} levels`);
     });
 });
+
+describe('the mean colour', () => {
+  // Textures in which this upscaler, made of noise, makes everything another colour.
+  test('stays within half a level behind any upscaler, and is another with preserve_color=false', async () => {
+    const other = await start();
+    try {
+      const samples = Uint8Array.from({ length: 3 * 64 * 64 }, (_, i) => 100 + 40 * Math.sin(i / 7) + 30 * Math.cos(Math.floor(i / 192) / 5) + (i % 3) * 10);
+      const means = (pixels) => [0, 1, 2].map((c) => pixels.reduce((sum, v, i) => sum + (i % 3 === c ? v : 0), 0) / (pixels.length / 3));
+      const there = means(samples), off = {};
+      for (const preserve_color of ['true', 'false']) {
+        const answer = await post(other, '/v1/restore', { picture: pngOf(64, 64, 3, samples), fields: { ...plain, bg_upsampler: 'srvgg_x2', ext: 'png', preserve_color } });
+        assert.equal(answer.status, 200, JSON.stringify(answer.json));
+        off[preserve_color] = Math.max(...means(decodePng(answer.bytes).pixels).map((v, c) => Math.abs(v - there[c])));
+      }
+      assert.ok(off.false > 0.5, `${off.false} levels off`);
+      assert.ok(off.true <= 0.5, `${off.true} levels off`);
+    } finally {
+      await other.stop();
+    }
+  });
+});

@@ -463,10 +463,11 @@ static void test_place(void **state)
 static void test_weight(void **state)
 {
     (void)state;
-    struct restoration *none = run("picture.png", OPTIONS("version", "none"));
-    struct restoration *full = run("picture.png", OPTIONS("parse", "false", "weight", "1"));
-    struct restoration *zero = run("picture.png", OPTIONS("parse", "false", "weight", "0"));
-    struct restoration *half = run("picture.png", OPTIONS("parse", "false", "weight", "0.5"));
+    struct restoration *none = run("picture.png", OPTIONS("version", "none", "preserve_color", "false"));
+    struct restoration *full = run("picture.png", OPTIONS("parse", "false", "preserve_color", "false", "weight", "1"));
+    struct restoration *zero = run("picture.png", OPTIONS("parse", "false", "preserve_color", "false", "weight", "0"));
+    struct restoration *half =
+        run("picture.png", OPTIONS("parse", "false", "preserve_color", "false", "weight", "0.5"));
     struct restoration *compat = run("picture.png", OPTIONS("parse", "false", "weight", "0", "compat", "true"));
     struct restoration *kept = run("picture.png", OPTIONS("parse", "false"));
     assert_int_equal(picture_difference(image_view(none->result), image_view(zero->result), NULL), 0);
