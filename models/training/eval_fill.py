@@ -3,7 +3,7 @@
     python3 -m models.training.eval_fill --model FILE --pack FILE [--detector FILE] [--sheets DIR] [--rounds 2]
 
 Each round puts a held-out real mask, drawn cracks or wide holes on each held-out photo tile of 512 px: opacity times a light
-gray. PSNR of the damaged pixels, all pictures together, where the mask is what was drawn, grown by 1 px; with --detector also
+gray. PSNR of the filled pixels, all pictures together, where the mask is what was drawn, grown by 1 px; with --detector also
 where it is what that model finds (at THRESHOLD, grown by 2 px).
 """
 import argparse
@@ -63,6 +63,7 @@ def main():
     parser.add_argument("--pack", required=True)
     parser.add_argument("--detector", default="")
     parser.add_argument("--sheets", default="")
+    parser.add_argument("--sorts", nargs="+", default=fill.SORTS, choices=fill.SORTS)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--limit", type=int, default=0, help="only so many pictures a round")
     args = parser.parse_args()
@@ -70,7 +71,7 @@ def main():
     net = fill_of(common.load_weights(args.model))
     detector = damage_of(common.load_weights(args.detector)) if args.detector else None
     count, worst = args.limit or len(pack.pictures), 0.0
-    for sort in fill.SORTS:
+    for sort in args.sorts:
         true_rows, found_rows, sheet = [], [], []
         for turn in range(args.rounds):
             generator = torch.Generator().manual_seed(100 + turn)
@@ -89,9 +90,8 @@ def main():
                     made = {"alone": damaged, "pull_push": pull_push(damaged, mask),
                             "telea": opencv(damaged, mask, cv2.INPAINT_TELEA), "ns": opencv(damaged, mask, cv2.INPAINT_NS),
                             "network": (whole(net, damaged, mask) * 255).round() / 255}
-                    where = drawn if rows is true_rows else torch.maximum(drawn, mask)
-                    rows.append({"count": 3 * float(where.sum()),
-                                 **{m: float(((v - truth) ** 2 * where).sum()) for m, v in made.items()}})
+                    rows.append({"count": 3 * float(mask.sum()),
+                                 **{m: float(((v - truth) ** 2 * mask).sum()) for m, v in made.items()}})
                     worst = max(worst, float((made["network"] - made["pull_push"]).abs().max()))
                     if args.sheets and turn == 0 and rows is true_rows and i % 4 == 0:
                         sheet.append(torch.cat([damaged[0], made["telea"][0], made["network"][0], truth[0]], 2))
