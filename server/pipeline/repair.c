@@ -24,9 +24,9 @@
 static const struct defect_rule repair_sure = {.kinds = REPAIR_RULE(130, 169, 195, 200, 215), .sure = 0.4f, .least = 8};
 static const struct defect_rule repair_all = {.kinds = REPAIR_RULE(110, 163, 185, 190, 205), .sure = 0.3f, .least = 6};
 
-/* A picture with so many sure defects is damaged all over, and less sure ones count, too: of the 59 photos the two that
- * are old prints have 14 and 18, all others 4 at most. */
-#define REPAIR_MANY 6
+/* A picture with so many sure defects is damaged all over, and less sure ones count, too: of the 105 photos an old
+ * print has 5, all others 3 at most. */
+#define REPAIR_MANY 4
 
 bool repair_wanted(const struct step *step)
 {

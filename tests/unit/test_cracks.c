@@ -160,7 +160,7 @@ static void test_auto(void **state)
     double share[2], landmarks[FACES][10], eyes[FACES];
     if (!worker.store)
         skip();
-    struct image *image = faces_of_sample();
+    struct image *image = picture_load("static/sample.jpg");
     for (int i = 0; i < 2; i++) {
         find_faces(image, i ? "true" : "auto", landmarks, eyes);
         share[i] = last_share;
