@@ -129,6 +129,24 @@ static void detail_stays(void **state)
     }
 }
 
+/* A sharp picture with scratches: what a restoration does without them is used there, and more of it in the whole face.
+ */
+static void scratches_go(void **state)
+{
+    (void)state;
+    static float scratched[PLANE];
+    set(0);
+    blur(worse, 1);
+    const double whole = weigh(truth, worse, 1, -1).used;
+    memcpy(scratched, truth, sizeof scratched);
+    for (int y = 0; y < CROP; y++)
+        for (int line = 0; line < 3; line++)
+            scratched[y * CROP + 190 + 60 * line + y / 16] = 235;
+    const double spoilt = weigh(scratched, worse, 1, -1).used;
+    printf("    without scratches %.3f, with them %.3f\n", whole, spoilt);
+    assert_true(whole < 0.2 && spoilt > 0.5);
+}
+
 static void damage_goes(void **state)
 {
     (void)state;
@@ -181,7 +199,7 @@ static void another_face(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(detail_stays), cmocka_unit_test(damage_goes),
-                                       cmocka_unit_test(another_face)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(detail_stays), cmocka_unit_test(scratches_go),
+                                       cmocka_unit_test(damage_goes), cmocka_unit_test(another_face)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
