@@ -367,10 +367,11 @@ static void strength_spoil(struct strength_work *w)
     w->spoilt = all > 0 ? 1 - left / all : 0;
 }
 
-/* Noise of less, in levels, is not worth a face's detail. */
-static double strength_heard(double scale)
+/* How much of the picture's noise is loud enough to be worth a face's detail; a reduced map has less of it. */
+static double strength_loud(const struct strength_work *w)
 {
-    return fmin(3.5 * scale, 4.8);
+    const double left = w->map->step > 1 ? 0.6 / w->map->step : 1, heard = fmin(3.5 * w->scale, 4.8) * left;
+    return strength_rise(heard, heard + STRENGTH_LOUD * left, sqrt(w->quiet));
 }
 
 /* How much of the picture stays in each cell; and how much detail the restoration adds, 0..1. */
@@ -396,7 +397,7 @@ static double strength_judge(struct strength_work *w, double blocks)
     const double beyond = strength_rise(1, 1.6, w->scale); /* the crop holds less than the picture */
     const double noise = strength_rise(strength_noise[0], strength_noise[1],
                                        strength_doubt(w->quiet / mean / fmax(even, 0.5), more, blocks * (1 - beyond))) *
-                         strength_rise(0, STRENGTH_LOUD, sqrt(w->quiet) - strength_heard(w->scale));
+                         strength_loud(w);
     const double coarse = strength_rise(strength_blocks[0], strength_blocks[1], blocks - 0.5 * beyond) *
                           (1 - 0.7 * beyond * strength_rise(strength_much[0], strength_much[1], more));
     const double clean = strength_rise(strength_detail[0], strength_detail[1], more) * (1 - noise) * (1 - coarse) *
