@@ -97,11 +97,10 @@ bool route_jobs_wanted(const struct request *request)
     return upload_async(request->upload, preferred);
 }
 
-/* The row of a new job. */
+/* The row of a new job. *estimate: zeros where there is none. */
 static enum error_code route_jobs_describe(struct request *request, struct store_job *row, const struct restoration *r,
-                                           struct error *err)
+                                           struct estimate *estimate, struct error *err)
 {
-    struct estimate estimate;
     const struct model_entry *models[ROLE_COUNT];
     struct error ignored = ERROR_INIT; /* the job will meet it */
     job_make_id(row->id);
@@ -114,8 +113,10 @@ static enum error_code route_jobs_describe(struct request *request, struct store
     row->megapixels = (double)r->in_info.width * r->in_info.height / 1e6;
     struct restoration *sized = (struct restoration *)r;
     if (!pipeline_check_size(sized, request->server->store, models, &ignored) &&
-        !worker_pool_estimate(request->server->pool, r, models, -1, row->client, row->low, &estimate, &ignored))
-        row->seconds = estimate.device_seconds;
+        !worker_pool_estimate(request->server->pool, r, models, -1, row->client, row->low, estimate, &ignored))
+        row->seconds = estimate->device_seconds;
+    else
+        *estimate = (struct estimate){0};
     row->output_bytes = keeper_output_estimate(r);
     row->options = record_options(r);
     return row->options ? OK : error_set(err, ERROR_NO_MEMORY, "no memory for a job");
@@ -159,19 +160,54 @@ bool route_jobs_repeated(const struct request *request, const char *client)
     return !store_has_key(keeper_store(request->server->keeper), client, key, &found, &ignored) && found;
 }
 
+/* Refuses what can hardly be done before its deadline. */
+static enum error_code route_jobs_in_time(struct request *request, const struct store_job *row,
+                                          const struct estimate *estimate, struct error *err)
+{
+    struct error ignored = ERROR_INIT; /* the keeper will meet it */
+    double stored = 0;
+    if (request->repeated)
+        return OK;
+    (void)!store_ahead_of_new(keeper_store(request->server->keeper), row->client, row->low, &stored, &ignored);
+    return worker_pool_in_time(request->server->pool, estimate, stored, err);
+}
+
+/* It is refused before the keeper has seen it. */
+static enum MHD_Result route_jobs_refuse(struct request *request, const struct estimate *estimate,
+                                         const struct error *err)
+{
+    struct metrics *metrics = request->server->metrics;
+    char seconds[16];
+    quota_give_back(request);
+    if (err->code == ERROR_BUSY) {
+        metrics_rejected(metrics, REJECTED_QUEUE_FULL);
+        snprintf(seconds, sizeof seconds, "%d", worker_pool_retry_after(request->server->pool));
+        return reply_problem(request, REPLY_QUEUE_FULL, err, NULL, MHD_HTTP_HEADER_RETRY_AFTER, seconds);
+    }
+    if (err->code != ERROR_TOO_SLOW)
+        return route_jobs_fail(request, reply_for(err->code), err);
+    metrics_rejected(metrics, REJECTED_TOO_SLOW);
+    return reply_problem(request, reply_for(err->code), err,
+                         json_pack("{s:f, s:I}", "estimate_seconds", estimate->seconds, "limit_seconds",
+                                   (json_int_t)request->server->config->job_seconds),
+                         NULL, NULL);
+}
+
 enum MHD_Result route_jobs_submit(struct request *request, const struct restoration *r, struct body *body)
 {
+    struct estimate estimate = {0};
     struct error err = ERROR_INIT;
     if (!route_jobs_there(request, &err))
         return route_jobs_fail(request, REPLY_UNAVAILABLE, &err);
     struct keeper_ticket *ticket = route_jobs_ticket(request, KEEPER_ACCEPT);
     if (!ticket)
         error_set(&err, ERROR_NO_MEMORY, "no memory for a job");
-    else if (!route_jobs_key(request, ticket->key, &err))
-        (void)!route_jobs_describe(request, &ticket->job, r, &err);
+    else if (!route_jobs_key(request, ticket->key, &err) &&
+             !route_jobs_describe(request, &ticket->job, r, &estimate, &err))
+        (void)!route_jobs_in_time(request, &ticket->job, &estimate, &err);
     if (err.code) {
         route_jobs_forget(request);
-        return route_jobs_fail(request, reply_for(err.code), &err);
+        return route_jobs_refuse(request, &estimate, &err);
     }
     ticket->body = *body;
     *body = (struct body){0};

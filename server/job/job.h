@@ -29,8 +29,7 @@ struct job {
     struct body body; /* the picture's file, until it is read; the restoration's input points into it meanwhile */
     _Atomic enum job_state state;
     struct error error;                          /* why it failed */
-    int64_t created_ns, started_ns, finished_ns; /* CLOCK_MONOTONIC; started 0: it never ran */
-    double stored_ms;                            /* an asynchronous job's wait in the store, before it was created */
+    int64_t created_ns, started_ns, finished_ns; /* CLOCK_MONOTONIC; started 0: it never ran; created: its request */
     atomic_int stop;                             /* enum error_code: why it must stop; OK: it need not */
     char etag[40];                               /* of the output, with its quotes; "" where there is none */
     bool accepted;   /* before it came to the queue, which therefore takes it even when full; few are at a time */

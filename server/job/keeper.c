@@ -244,7 +244,7 @@ static enum error_code keeper_begin(struct keeper *keeper, struct running *runni
         job->low = row->low;
         job->accepted = true;
         events_follow(worker_pool_events(keeper->pool), job);
-        job->stored_ms = (double)(job_clock() - row->created);
+        job->created_ns -= (job_clock() - row->created) * 1000000; /* the deadline counts from there, too */
         code = body_read(&job->body, job->restoration, pipeline_check, keeper->models, err);
     }
     if (!code) {

@@ -51,7 +51,7 @@ void worker_pool_end(struct worker_pool *pool, struct job *job, enum error_code 
         worker_pool_learn(pool, job);
     job->finished_ns = job_now();
     job->restoration->stage_ms[STAGE_QUEUE] +=
-        job->stored_ms + (double)((job->started_ns ? job->started_ns : job->finished_ns) - job->created_ns) / 1e6;
+        (double)((job->started_ns ? job->started_ns : job->finished_ns) - job->created_ns) / 1e6;
     if (code)
         error_copy(&job->error, code, err);
     static const char *const names[] = {"queued", "running", "done", "failed", "cancelled"};
@@ -355,6 +355,18 @@ static double worker_pool_wait(struct worker_pool *pool, uint32_t devices, doubl
     return idle > 0 && queued <= 0 ? 0 : seconds / (ready ? ready : 1);
 }
 
+/* Workers of these devices that may begin a job. */
+static int worker_pool_count_ready(struct worker_pool *pool, uint32_t devices)
+{
+    const struct worker *worker;
+    int ready = 0;
+    pthread_mutex_lock(&pool->lock);
+    for (int i = 0; (worker = worker_pool_worker(pool, i)); i++)
+        ready += devices >> worker->device & 1 && worker->phase == PHASE_READY;
+    pthread_mutex_unlock(&pool->lock);
+    return ready;
+}
+
 enum error_code worker_pool_estimate(struct worker_pool *pool, const struct restoration *r,
                                      const struct model_entry *const models[ROLE_COUNT], int faces, const char *client,
                                      bool low, struct estimate *out, struct error *err)
@@ -391,26 +403,32 @@ bool worker_pool_position(struct worker_pool *pool, const struct job *job, size_
     return waits;
 }
 
-/* Refuses now what can hardly be done before its deadline. */
-static enum error_code worker_pool_in_time(struct worker_pool *pool, struct job *job, struct error *err)
+/* The job's estimate, where one can be made. */
+static void worker_pool_predict(struct worker_pool *pool, struct job *job)
 {
     const struct model_entry *models[ROLE_COUNT];
     struct restoration *r = job->restoration;
     struct error ignored = ERROR_INIT; /* its carrier will meet the same error and report it */
-    struct estimate *estimate = &job->estimate;
-    const double limit = atomic_load(&pool->job_seconds);
     if (!r->in_info.width || pipeline_check_size(r, pool->store, models, &ignored) ||
-        worker_pool_estimate(pool, r, models, -1, job->client, job->low, estimate, &ignored))
-        return OK;
+        worker_pool_estimate(pool, r, models, -1, job->client, job->low, &job->estimate, &ignored))
+        job->estimate = (struct estimate){0};
+}
+
+enum error_code worker_pool_in_time(struct worker_pool *pool, const struct estimate *estimate, double stored,
+                                    struct error *err)
+{
+    const double limit = atomic_load(&pool->job_seconds);
+    const int ready = worker_pool_count_ready(pool, devices_route(pool->devices, 0));
+    const double before = estimate->queue_seconds + stored / (ready ? ready : 1);
     if (limit && estimate->low > limit)
         return error_set(err, ERROR_TOO_SLOW,
                          "on %s this picture would take about %.0f seconds, and a job may take %.0f: choose a smaller "
                          "upscale, bg_upsampler=none or another device, or reduce the picture",
                          devices_id(pool->devices, estimate->device), estimate->seconds, limit);
-    if (limit && estimate->measured && estimate->low + estimate->queue_seconds / 2 > limit)
+    if (limit && estimate->measured && estimate->low + before / 2 > limit)
         return error_set(err, ERROR_BUSY,
                          "the jobs before this one take about %.0f seconds, and it would not be done within its %.0f",
-                         estimate->queue_seconds, limit);
+                         before, limit);
     return OK;
 }
 
@@ -425,7 +443,10 @@ enum error_code worker_pool_submit(struct worker_pool *pool, struct job *job, st
     const int seconds = atomic_load(&pool->job_seconds);
     if (seconds)
         job->restoration->deadline_ns = job->created_ns + (int64_t)seconds * 1000000000;
-    enum error_code code = worker_pool_in_time(pool, job, err);
+    if (job->accepted && seconds && job_now() > job->restoration->deadline_ns)
+        return error_set(err, ERROR_TIMEOUT, "the job was not done within its deadline of %d seconds", seconds);
+    worker_pool_predict(pool, job);
+    enum error_code code = job->accepted ? OK : worker_pool_in_time(pool, &job->estimate, 0, err);
     if (!code)
         code = worker_pool_place(pool, job, err);
     if (code)
@@ -529,13 +550,8 @@ double worker_pool_begins(struct worker_pool *pool, double device_seconds)
 double worker_pool_seconds(struct worker_pool *pool, double device_seconds)
 {
     const uint32_t routes = devices_route(pool->devices, 0);
-    const struct worker *worker;
+    const int ready = worker_pool_count_ready(pool, routes);
     struct queue_ahead all;
-    int ready = 0;
-    pthread_mutex_lock(&pool->lock);
-    for (int i = 0; (worker = worker_pool_worker(pool, i)); i++)
-        ready += routes >> worker->device & 1 && worker->phase == PHASE_READY;
-    pthread_mutex_unlock(&pool->lock);
     queue_ahead_of_new(pool->queue, routes, NULL, true, &all);
     return worker_pool_wait(pool, routes, all.seconds) + device_seconds / (ready ? ready : 1);
 }

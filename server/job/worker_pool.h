@@ -33,11 +33,17 @@ struct worker_pool;
 enum error_code worker_pool_create(struct worker_pool **out, const struct worker_settings *settings,
                                    struct model_store *store, struct error *err) MUST_CHECK;
 
-/* Queues a job for the device that its options name, or any, and sets its deadline. ERROR_BUSY: the queue is full, or
- * the pool is draining (see worker_pool_draining); ERROR_INVALID: the device that it names does not exist;
- * ERROR_DEVICE_DISABLED: that device, or every device, cannot be used. After OK, the job's end function will be called,
- * perhaps before this returns. */
+/* Queues a job for the device that its options name, or any, and sets its deadline, which counts from created_ns.
+ * ERROR_BUSY, and ERROR_TOO_SLOW: those of worker_pool_in_time, unless it was accepted before; ERROR_TIMEOUT: it was,
+ * and its deadline has passed. ERROR_BUSY: the queue is full, or the pool is draining (see worker_pool_draining);
+ * ERROR_INVALID: the device that it names does not exist; ERROR_DEVICE_DISABLED: that device, or every device, cannot
+ * be used. After OK, the job's end function will be called, perhaps before this returns. */
 enum error_code worker_pool_submit(struct worker_pool *pool, struct job *job, struct error *err) MUST_CHECK;
+
+/* Refuses now what can hardly be done before its deadline: ERROR_TOO_SLOW by itself, ERROR_BUSY behind those before it.
+ * stored: seconds of device time of those that are in no queue yet. */
+enum error_code worker_pool_in_time(struct worker_pool *pool, const struct estimate *estimate, double stored,
+                                    struct error *err) MUST_CHECK;
 
 /* What the restoration would take on the device that its options name, or on the first one that runs jobs, after the
  * jobs that go before it; nothing is queued. models: as pipeline_check_size gives them. faces: negative: unknown.

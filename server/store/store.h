@@ -86,8 +86,9 @@ enum error_code store_claim(struct store *store, const char *owner, int64_t now,
 enum error_code store_renew(struct store *store, const char *id, const char *owner, int attempts, int64_t lease,
                             bool *held, bool *cancel, struct error *err) MUST_CHECK;
 
-/* It has ended: state, started, finished, expires, output_bytes, report, parts and error of `job` are stored. *held
- * false: it was not this owner's any more, and nothing was stored. */
+/* It has ended (started 0: without having begun, so that this attempt does not count): state, started, finished,
+ * expires, output_bytes, report, parts and error of `job` are stored. *held false: it was not this owner's any more,
+ * and nothing was stored. */
 enum error_code store_finish(struct store *store, const struct store_job *job, const char *owner, bool *held,
                              struct error *err) MUST_CHECK;
 
@@ -169,6 +170,10 @@ enum error_code store_position(struct store *store, const char *id, uint64_t *ah
 
 /* The room promised to the results of all jobs that have not ended. */
 enum error_code store_promised(struct store *store, uint64_t *out, struct error *err) MUST_CHECK;
+
+/* The seconds of device time of the waiting jobs that go before one that this client would send now. */
+enum error_code store_ahead_of_new(struct store *store, const char *client, bool low, double *seconds,
+                                   struct error *err) MUST_CHECK;
 
 /* The ids of all jobs that have files in the spool: with input (waiting or running) or output (done, with a picture).
  * id "": the row is damaged, and whose files it has is unknown. */

@@ -77,6 +77,7 @@ enum store_statement {
     STORE_WAITING,
     STORE_PLACE,
     STORE_AHEAD,
+    STORE_AHEAD_OF_NEW,
     STORE_NEAREST,
     STORE_FILES,
     STORE_PROMISED,
@@ -113,6 +114,13 @@ enum store_statement {
 #define STORE_SQL_EXPIRED                                                                                              \
     "(SELECT number FROM jobs WHERE state >= 2 AND expires > 0 AND expires < $1 ORDER BY expires, number LIMIT $2)"
 
+/* The turn of a new job, among those of the same priority: one after the client's last that waits, but not before the
+ * first that waits. Where none waits, that of the jobs at work, which may have to wait again. */
+#define STORE_SQL_TURN(client, low)                                                                                    \
+    "(SELECT coalesce(max(t), (SELECT max(turn) FROM jobs WHERE state <= 1 AND low = " low "), 0) FROM"                \
+    " (SELECT min(turn) AS t FROM jobs WHERE state <= 1 AND state = 0 AND low = " low " UNION ALL"                     \
+    " SELECT max(turn) + 1 FROM jobs WHERE state = 0 AND client = " client " AND low = " low ") AS turns)"
+
 static const char *const store_sql[STORE_STATEMENTS] = {
     [STORE_BEGIN] = STORE_SQL_BEGIN,
     [STORE_COMMIT] = "COMMIT",
@@ -121,16 +129,13 @@ static const char *const store_sql[STORE_STATEMENTS] = {
     [STORE_RELEASE] = "RELEASE SAVEPOINT part",
     [STORE_UNDO] = "ROLLBACK TO SAVEPOINT part",
 
-    /* The turn, among jobs of the same priority: one after the client's last that waits, but not before the first that
-     * waits. Where none waits, that of the jobs at work, which may have to wait again. */
     [STORE_INSERT] =
         "INSERT INTO jobs (id, client, token, batch, name, low, created, seconds, input_bytes, megapixels, options,"
         " idempotency_key, request_hash, state, cancel, attempts, started, finished, expires, lease, output_bytes,"
         " owner, turn) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, 0, 0, 0, 0, 0, 0, 0, $14, '',"
-        " (SELECT coalesce(max(t), (SELECT max(turn) FROM jobs WHERE state <= 1 AND low = $6), 0) FROM"
-        " (SELECT min(turn) AS t FROM jobs WHERE state <= 1 AND state = 0 AND low = $6 UNION ALL"
-        " SELECT max(turn) + 1 FROM jobs WHERE state = 0 AND client = $2 AND low = $6) AS turns))"
-        " ON CONFLICT (client, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING",
+        " " STORE_SQL_TURN("$2",
+                           "$6") ")"
+                                 " ON CONFLICT (client, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING",
     [STORE_SAME_KEY] = "SELECT id, request_hash FROM jobs WHERE client = $1 AND idempotency_key = $2",
 
     /* Jobs whose lease is over by $3, if they were to stop or have had $5 attempts. */
@@ -150,7 +155,8 @@ static const char *const store_sql[STORE_STATEMENTS] = {
     [STORE_RENEW] = "UPDATE jobs SET lease = $4 WHERE id = $1 AND owner = $2 AND attempts = $3 AND state = 1"
                     " RETURNING cancel",
     [STORE_FINISH] = "UPDATE jobs SET state = $4, finished = $5, expires = $6, output_bytes = $7, error = $8,"
-                     " started = $9, cancel = 0, owner = '', lease = 0"
+                     " started = $9, attempts = CASE WHEN $9 = 0 THEN attempts - 1 ELSE attempts END, cancel = 0, "
+                     "owner = '', lease = 0"
                      " WHERE id = $1 AND owner = $2 AND attempts = $3 AND state = 1 RETURNING number",
     [STORE_RESULT] = "INSERT INTO results (job, report, parts) VALUES ($1, $2, $3)",
     /* state = cancel: one that was to stop does not wait again, but stays at work with its lease over, so that the next
@@ -183,6 +189,8 @@ static const char *const store_sql[STORE_STATEMENTS] = {
     [STORE_PLACE] = "SELECT low, turn, number FROM jobs WHERE id = $1 AND state = 0",
     [STORE_AHEAD] = "SELECT count(*), coalesce(sum(seconds), 0) FROM jobs WHERE state <= 1 AND +state = 0"
                     " AND (low, turn, number) < ($1, $2, $3)",
+    [STORE_AHEAD_OF_NEW] = "SELECT coalesce(sum(seconds), 0) FROM jobs WHERE state <= 1 AND +state = 0"
+                           " AND (low < $2 OR (low = $2 AND turn <= " STORE_SQL_TURN("$1", "$2") "))",
     [STORE_NEAREST] = "SELECT client, low, seconds FROM jobs WHERE state <= 1 AND +state = 0"
                       " AND (low, turn, number) < ($1, $2, $3) ORDER BY low DESC, turn DESC, number DESC LIMIT $4",
     [STORE_FILES] = "SELECT id, state, output_bytes > 0 FROM jobs WHERE state <= 2",

@@ -588,6 +588,19 @@ enum error_code store_waiting(struct store *store, const char *client, const cha
     return code;
 }
 
+enum error_code store_ahead_of_new(struct store *store, const char *client, bool low, double *seconds,
+                                   struct error *err)
+{
+    *seconds = 0;
+    pthread_mutex_lock(&store->lock);
+    struct query query = query_start(&store->read, STORE_AHEAD_OF_NEW, err, "ti", client, (int64_t)low);
+    if (query_row(&query))
+        *seconds = query_double(&query, 0);
+    const enum error_code code = query_end(&query);
+    pthread_mutex_unlock(&store->lock);
+    return code;
+}
+
 enum error_code store_promised(struct store *store, uint64_t *out, struct error *err)
 {
     *out = 0;

@@ -122,10 +122,12 @@ test('what cannot be done before the deadline is refused at once, with the estim
   assert.equal(refused.json.limit_seconds, 20);
   assert.ok(refused.json.estimate_seconds > 100);
   assert.match(refused.json.detail, /bg_upsampler=none/);
+  const later = await post(server, '/v1/restore', { picture: medium, fields: { ...fields, async: 'true' } });
+  assert.deepEqual([later.status, later.json.code, later.json.limit_seconds], [422, 'too-slow', 20], 'asynchronous, too');
   const asked = (await estimate(server, { picture: medium, fields })).json;
   assert.equal(asked.fits, false);
   assert.match(asked.reason, /longer than the 20-second limit/);
-  assert.equal((await metrics(server)).get('restored_rejected_total{reason="too_slow"}'), 1);
+  assert.equal((await metrics(server)).get('restored_rejected_total{reason="too_slow"}'), 2);
   assert.equal((await post(server, '/v1/restore', { picture: medium, fields: { ...fields, bg_upsampler: 'none' } })).status, 200);
   await server.stop();
   server = await start({ context, args: ['--cache_dir', cache] }); // by default there is no deadline

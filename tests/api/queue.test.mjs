@@ -143,6 +143,24 @@ test('a deadline that passes, at work or waiting, is 504', { timeout: 600000 }, 
   await server.stop();
 });
 
+test('the deadline of an asynchronous job counts from when it was sent; one that never began has no attempt', { timeout: 600000 }, async (context) => {
+  const state = mkdtempSync(join(tmpdir(), 'restored-state-'));
+  context.after(() => rmSync(state, { recursive: true, force: true }));
+  const args = ['--state_dir', state, '--device', 'cpu', '--drain_seconds', '0'];
+  let server = await start({ program: faulty, context, args, env: { RESTORED_FAULTS: 'hang@run:1,repeat,plan=detector' } });
+  const jobs = [];
+  for (let i = 0; i < 2; i++) jobs.push((await post(server, '/v1/restore', { picture: small, fields: { async: 'true' } })).headers.get('location'));
+  await server.stop();
+  await sleep(2100);
+  server = await start({ context, args: [...args, '--job_seconds', '2'] });
+  for (const job of jobs) {
+    const { json } = await until('its end', async () => { const now = await get(server, job); return now.json.finished && now; });
+    assert.deepEqual([json.state, json.error.status, json.started, json.attempts], ['failed', 504, null, 0]);
+    assert.match(json.error.detail, /deadline of 2 seconds/);
+  }
+  await server.stop();
+});
+
 describe('the end', () => {
   test('SIGTERM: no new jobs, the job at hand is done, then exit 0', { timeout: 600000 }, async (context) => {
     const server = await start({ context });
