@@ -78,7 +78,7 @@ describe('a server with a state folder', () => {
   test('a large picture gives the same bytes as on the command line, and its file is gone', async () => {
     const picture = noisy(3e6), input = state('large.png'), output = state('result.png');
     fs.writeFileSync(input, picture);
-    const { status, stderr } = spawnSync(binary, ['restore', ...ownModels, input, '-o', output], { encoding: 'utf8' });
+    const { status, stderr } = spawnSync(binary, ['restore', ...ownModels, input, '-o', output], { encoding: 'utf8', env: { ...process.env, RESTORED_STARTER_MODELS: 'false' } });
     assert.equal(status, 0, stderr);
     const wanted = fs.readFileSync(output);
     const form = await post(server, '/v1/restore', { picture });
