@@ -7,7 +7,7 @@ export const unlisted = ['async', 'batch', 'damaged', 'faces_out', 'mask_mode', 
 // name: [title, one line of explanation, names of values]
 export const labels = {
   only_center_face: ['Only the face in the middle', 'The other faces are enlarged like the background.'],
-  faces: ['Which faces', 'all, none, or numbers such as 0,2. Number 0 is the face that was found most surely.'],
+  faces: ['Which faces', 'all, none, or numbers such as 0,2. Number 0 is the face found with the most certainty.'],
   aligned: ['The picture is one face', 'For a square picture of a single upright face. The result is that face alone.'],
   parse: ['Blending', 'How a restored face is blended into the picture.', { auto: 'Automatic', true: 'Along the outline of the face', false: 'With a soft square' }],
   detector: ['Face finder', 'The network that looks for faces.'],
@@ -20,7 +20,7 @@ export const labels = {
   repair: ['Repair', 'Scratches, cracks, dust and stains are filled.', { auto: 'Where it is sure', true: 'All that is found', false: 'Off' }],
   repair_strength: ['Strength of the repair', '0 to 1. With less, some of the damage shines through.'],
   damage_detector: ['Damage finder', 'The network that looks for damage.'],
-  fill: ['Filler', 'The network that fills damage. none: smoothly from what is around.'],
+  fill: ['Filler', 'The network that fills damage. none: smoothly from the surroundings.'],
   device: ['Device', 'The graphics card or processor that does the work.'],
   precision: ['Precision', '16 bit is faster on most graphics cards; 32 bit is more exact.', { auto: 'Automatic', fp32: '32 bit', fp16: '16 bit' }],
   bg_tile: ['Tile size', 'Large pictures are done in tiles, 32 to 4096 pixels wide. Smaller tiles need less memory; 0 means no tiles.'],
