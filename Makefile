@@ -206,7 +206,7 @@ $(BUILD)/bench_http_bare: $(BUILD)/tests/bench/bench_http_bare.o
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lmicrohttpd
 
 STORELIB := $(patsubst %,$(BUILD)/runtime/base/%.o,error file log mem thread utf8) \
-            $(patsubst %.c,$(BUILD)/%.o,$(wildcard server/store/store*.c))
+            $(patsubst %.c,$(BUILD)/%.o,$(wildcard server/store/store*.c server/store/query.c))
 $(BUILD)/bench_store: $(BUILD)/tests/bench/bench_store.o $(STORELIB)
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lsqlite3 -lm
 

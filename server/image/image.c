@@ -79,16 +79,24 @@ static void image_fault_in(void *data, size_t bytes)
         pthread_detach(thread);
 }
 
+/* Makes the file as long, unless it is longer. Who maps it ahead may lengthen it at the same time, and then it cannot
+ * be made shorter (F_SEAL_SHRINK). */
+static bool image_shared_reach(uint64_t end)
+{
+    struct stat status;
+    const bool known = fstat(image_shared.fd, &status) == 0;
+    return known && ((uint64_t)status.st_size >= end || ftruncate(image_shared.fd, (off_t)end) == 0 ||
+                     (fstat(image_shared.fd, &status) == 0 && (uint64_t)status.st_size >= end));
+}
+
 /* The next pages of the file, which may be there already. */
 static void *image_shared_take(size_t bytes)
 {
-    struct stat status;
     int i = 0;
     while (i < IMAGE_SHARED && image_shared.planes[i].data)
         i++;
     const uint64_t at = image_shared.end, end = at + bytes + (image_page() - bytes % image_page()) % image_page();
-    if (i == IMAGE_SHARED || end > INT64_MAX || end < at || fstat(image_shared.fd, &status) ||
-        ((uint64_t)status.st_size < end && ftruncate(image_shared.fd, (off_t)end)))
+    if (i == IMAGE_SHARED || end > INT64_MAX || end < at || !image_shared_reach(end))
         return NULL;
     void *data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, image_shared.fd, (off_t)at);
     if (data == MAP_FAILED)

@@ -95,6 +95,18 @@ static enum error_code repair_show(struct restoration *r, const uint8_t *mask, s
     return code;
 }
 
+/* Whether something is seen through the picture: then it is no print, and its shapes end as sharply as tears do. */
+static bool repair_transparent(const struct image *image)
+{
+    const size_t pixels = (size_t)image->width * (size_t)image->height;
+    const uint8_t *a8 = image->alpha;
+    const uint16_t *a16 = image->alpha;
+    bool opaque = true;
+    for (size_t i = 0; image->alpha && opaque && i < pixels; i++)
+        opaque = image->bits == 16 ? a16[i] == 65535 : a8[i] == 255;
+    return !opaque;
+}
+
 /* Fills what is damaged, before anything else looks at the picture. */
 enum error_code repair_step(struct step *step, struct error *err)
 {
@@ -105,7 +117,8 @@ enum error_code repair_step(struct step *step, struct error *err)
         return OK;
     uint8_t *mask = mem_calloc((size_t)r->picture->width, (size_t)r->picture->height);
     enum error_code code = mask ? OK : error_set(err, ERROR_NO_MEMORY, "out of memory for a mask");
-    if (code == OK && step->model[ROLE_DAMAGE])
+    const bool alone = r->options.repair == REPAIR_AUTO && !r->damage_only && repair_transparent(r->picture);
+    if (code == OK && step->model[ROLE_DAMAGE] && !alone)
         code = repair_look(step, mask, err);
     if (code == OK) {
         repair_combine(r, mask);

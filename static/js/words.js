@@ -13,6 +13,9 @@ export const labels = {
   detector: ['Face finder', 'The network that looks for faces.'],
   seed: ['Variation', 'Any number changes fine detail, such as hair. Leave it empty to get the same result every time.'],
   suffix: ['Added to the file name', 'For example “restored”: photo.jpg becomes photo_restored.jpg.'],
+  preserve_color: ['Keep the colours of faces', 'A restored face gets no colours that the picture has not: black-and-white stays so.'],
+  profile: ['Colour profile', 'Keep the colours as the picture has them, or turn them into sRGB.', { keep: 'Keep', srgb: 'sRGB' }],
+  metadata: ['Camera data', 'What the camera wrote into the file: when, where and how.', { keep: 'Keep', strip: 'Leave out', 'strip-gps': 'Leave out the place' }],
   page: ['Page', 'Which picture, where a file has several pages or frames.'],
   quality: ['Quality', '1 to 100. A higher number looks better and makes a larger file.'],
   lossless: ['Without loss', 'For WebP and JPEG XL: the file is larger and keeps every pixel exactly.'],
@@ -28,9 +31,9 @@ export const labels = {
 };
 
 export const groups = [
-  ['Faces', ['only_center_face', 'faces', 'aligned', 'parse', 'seed', 'detector']],
+  ['Faces', ['only_center_face', 'faces', 'aligned', 'parse', 'preserve_color', 'seed', 'detector']],
   ['Damage', ['repair', 'repair_strength', 'damage_detector', 'fill']],
-  ['File', ['suffix', 'page', 'quality', 'lossless', 'png_level']],
+  ['File', ['suffix', 'page', 'quality', 'lossless', 'png_level', 'profile', 'metadata']],
   ['Speed and memory', ['device', 'precision', 'bg_tile']],
   ['Other', ['compat']],
 ];

@@ -122,10 +122,10 @@ describe('what Accept asks for', () => {
 
 test('the notes stand in a header: JSON, ASCII, and the same as in the report', async () => {
   const picture = fixture('deep.png');
-  const answer = await post(server, '/v1/restore', { picture, fields: { faces: '7' } });
+  const answer = await post(server, '/v1/restore', { picture, fields: { faces: '7,9' } });
   const header = answer.headers.get('x-restored-notes');
   assert.match(header, /^\[[\x20-\x7e]+\]$/);
-  const report = await post(server, '/v1/restore', { picture, fields: { faces: '7' }, headers: { Accept: 'application/json' } });
+  const report = await post(server, '/v1/restore', { picture, fields: { faces: '7,9' }, headers: { Accept: 'application/json' } });
   assert.deepEqual(JSON.parse(header), report.json.notes);
   assert.ok(report.json.notes.length >= 2, header);
   const quiet = await post(server, '/v1/restore', { picture: fixture('none.png'), fields: plain });

@@ -128,13 +128,13 @@ describe('bench', () => {
     const { status, out, err } = await bench('--pipeline', path.join(fixtures, 'two.png'), '--runs', '2', '--json', '--bg_upsampler', 'srvgg_x2');
     assert.equal(status, 0, err);
     const { pipeline: p } = JSON.parse(out);
-    assert.deepEqual(Object.keys(p.stages), ['decode', 'detect', 'align', 'restore', 'parse', 'background', 'paste', 'encode']);
+    assert.deepEqual(Object.keys(p.stages), ['decode', 'repair', 'detect', 'align', 'restore', 'parse', 'background', 'paste', 'encode']);
     assert.equal(p.runs, 2);
     assert.equal(p.faces, 2);
     assert.deepEqual([p.output.width, p.output.height], [480, 256]);
     for (const [name, stage] of Object.entries(p.stages)) {
       checkTimes(stage);
-      const works = ['detect', 'restore', 'parse', 'background'].includes(name);
+      const works = ['repair', 'detect', 'restore', 'parse', 'background'].includes(name);
       assert.ok(works ? stage.network > 0 && stage.network <= stage.p90 : stage.network === 0, `${name}: ${JSON.stringify(stage)}`);
     }
     checkTimes(p.total_ms);

@@ -60,6 +60,12 @@ describe('transparency', () => {
     return (inside ? [220, 30, 20, 255] : [0, 0, 255, 0])[i % 4];
   });
 
+  // The server maps the pixels' file while the reader lengthens it.
+  test('is read each time', async () => {
+    const picture = pngOf(side, side, 4, disc);
+    for (let i = 0; i < 60; i++) await restore(picture, { upscale: '1' });
+  });
+
   for (const bg_upsampler of ['none', 'starter'])
     test(`no halo of the colours beneath it: ${bg_upsampler}`, async () => {
       const got = await restore(pngOf(side, side, 4, disc), { bg_upsampler });

@@ -65,8 +65,6 @@ describe('one server', () => {
       assert.deepEqual(done[key], report[key], key);
     assert.equal(done.progress, 1);
     assert.equal(done.error, null);
-    // what is between is reading the picture, and on a busy machine a little more
-    assert.ok(done.timings_ms.queue + done.timings_ms.decode >= (Date.parse(done.started) - Date.parse(done.created)) / 2 - 2, `all of its wait, that in the store too: ${done.timings_ms.queue}, ${done.created} to ${done.started}`);
     for (const time of ['created', 'started', 'finished', 'expires']) assert.match(done[time], /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/);
     assert.ok(Date.parse(done.expires) - Date.parse(done.finished) === 3600e3);
     const head = await fetch(server.url + done.links.result, { method: 'HEAD' });
@@ -288,6 +286,7 @@ test('a restart: what waited and what ran goes on, in order; results stay', { ti
   await server.stop();
   assert.match(server.log(), new RegExp(`info job id=${long} state=queued .*text="the server is shutting down; the job goes on after the next start"`));
   assert.doesNotMatch(server.log(), / job id=.* state=cancelled/);
+  const again = Date.now();
   server = await start({ context, args });
   assert.ok((await result(server, before)).equals(bytes));
   assert.ok((await job(server, long)).attempts <= 1, 'a stop is no failed attempt');
@@ -295,6 +294,9 @@ test('a restart: what waited and what ran goes on, in order; results stay', { ti
   const done = [];
   for (const id of ids) done.push(await ended(server, id));
   for (const id of ids) assert.ok((await result(server, id)).equals(bytes));
+  const later = done.filter(({ started }) => Date.parse(started) >= again); // small pictures may have begun before the large one was read
+  assert.ok(later.length > 0);
+  for (const { created, timings_ms } of later) assert.ok(timings_ms.queue >= again - Date.parse(created), `all of its wait, that in the store, too: ${timings_ms.queue} ms of ${again - Date.parse(created)}`);
   const starts = done.map(({ started }) => started);
   // of those at hand (six at most) the first whose picture is read begins; another comes to hand when one has ended
   starts.forEach((at, k) => assert.ok(starts.slice(0, k).filter((earlier) => earlier <= at).length >= k - 5, `${k}: ${starts}`));

@@ -222,8 +222,8 @@ static void test_a_job(void **state)
         assert_true(event->tiles_done <= event->tiles_total && event->faces_done <= event->faces_total);
         assert_int_equal(event->state, i + 1 < count ? JOB_RUNNING : JOB_DONE);
     }
-    assert_int_equal(stages, 1u << STAGE_DETECT | 1u << STAGE_ALIGN | 1u << STAGE_RESTORE | 1u << STAGE_PARSE |
-                                 1u << STAGE_BACKGROUND | 1u << STAGE_PASTE | 1u << STAGE_ENCODE);
+    assert_int_equal(stages, 1u << STAGE_REPAIR | 1u << STAGE_DETECT | 1u << STAGE_ALIGN | 1u << STAGE_RESTORE |
+                                 1u << STAGE_PARSE | 1u << STAGE_BACKGROUND | 1u << STAGE_PASTE | 1u << STAGE_ENCODE);
     const struct event *last = &all[count - 1], *encoding = &all[count - 2];
     assert_int_equal(encoding->kind, EVENT_STAGE);
     assert_int_equal(encoding->stage, STAGE_ENCODE);

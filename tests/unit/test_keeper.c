@@ -145,10 +145,15 @@ static int close_all(void **state)
 {
     char command[128];
     (void)state;
+    const struct timespec pause = {0, 5000000};
     if (keeper)
         keeper_drain(keeper);
+    worker_pool_drain(pool);
+    worker_pool_cancel_all(pool);
+    while (!worker_pool_idle(pool))
+        nanosleep(&pause, NULL);
+    close_keeper(); /* before the pool, which it uses, as in the server */
     worker_pool_destroy(&pool);
-    close_keeper();
     model_store_destroy(&models);
     snprintf(command, sizeof command, "rm -rf '%s'", folder);
     return system(command);

@@ -75,9 +75,9 @@ static void sleeps_until_something_is_due(void **state)
     const int64_t until = (int64_t)waits.until.tv_sec * 1000 + waits.until.tv_nsec / 1000000;
     assert_in_range(until, waits.first + EXPIRE_MS, waits.second + EXPIRE_MS);
     keeper_drain(keeper);
-    worker_pool_destroy(&pool);
     keeper_destroy(&keeper);
     spool_close(&spool);
+    worker_pool_destroy(&pool);
     model_store_destroy(&models);
     snprintf(command, sizeof command, "rm -rf '%s'", folder);
     assert_int_equal(system(command), 0);

@@ -443,7 +443,7 @@ static void test_windows(void **state)
     if (access("models/starter/starter_damage.safetensors", R_OK))
         skip();
     struct worker_context own = {.device = worker.device, .store = models_of("models/starter", NULL)};
-    struct restoration *r;
+    struct restoration *r = NULL;
     if (model_set_create(&own.models, own.store, own.device, &err) || restoration_create(&r, &err))
         fail_msg("%s", err.text);
     struct step step = {.r = r, .context = &own};
