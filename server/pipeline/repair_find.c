@@ -63,19 +63,7 @@ enum error_code repair_network(struct step *step, enum model_role role, const st
                                .outputs = &output,
                                .range = model_range(step->model[role]->info.kind),
                                .options = {.cancel = &r->cancel, .progress = &r->progress}};
-    enum error_code code = step_check(step, err);
-    enum precision precision = r->precision;
-    for (int attempt = 0; code == OK; attempt++, precision = PRECISION_FP32) {
-        struct plan *plan;
-        struct run_result result;
-        code = step_submit(step, role, precision, shape, &run, &plan, err);
-        if (code == OK)
-            code = plan_wait(plan, &result, err);
-        if (code != OK || result.finite)
-            break;
-        code = step_refused(step, role, "not finite", attempt > 0, err);
-    }
-    return code;
+    return step_run(step, role, shape, &run, NULL, err);
 }
 
 /* The picture reduced to h × w: each pixel the mean of those that it touches, as torch's adaptive_avg_pool2d has it. */

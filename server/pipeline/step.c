@@ -74,7 +74,7 @@ const char *step_fault(const struct run_result *result, const struct raster_sour
 {
     if (!result->finite)
         return "not finite";
-    for (int n = 0; n < shape->n && n < 32; n++)
+    for (int n = 0; sources && n < shape->n && n < 32; n++)
         if ((result->flat >> n & 1) && !raster_flat(&sources[n], shape->h, shape->w))
             return "entirely flat";
     return NULL;
@@ -195,6 +195,25 @@ enum error_code step_refused(struct step *step, enum model_role role, const char
     return OK;
 }
 
+enum error_code step_run(struct step *step, enum model_role role, const struct session_shape *shape,
+                         const struct run_io *run, const struct raster_source *sources, struct error *err)
+{
+    enum error_code code = step_check(step, err);
+    enum precision precision = step->r->precision;
+    for (int attempt = 0; code == OK; attempt++, precision = PRECISION_FP32) {
+        struct plan *plan;
+        struct run_result result;
+        code = step_submit(step, role, precision, shape, run, &plan, err);
+        if (code == OK)
+            code = plan_wait(plan, &result, err);
+        const char *fault = code == OK ? step_fault(&result, sources, shape) : NULL;
+        if (!fault)
+            break;
+        code = step_refused(step, role, fault, attempt > 0, err);
+    }
+    return code;
+}
+
 enum error_code step_network(struct step *step, enum model_role role, const struct session_shape *shape,
                              const struct raster_source *sources, const struct run_output *outputs,
                              uint32_t first_image, struct error *err)
@@ -207,20 +226,7 @@ enum error_code step_network(struct step *step, enum model_role role, const stru
         .range = model_range(step->model[role]->info.kind),
         .options = {
             .cancel = &r->cancel, .progress = &r->progress, .seed = r->options.seed, .first_image = first_image}};
-    enum error_code code = step_check(step, err);
-    enum precision precision = r->precision;
-    for (int attempt = 0; code == OK; attempt++, precision = PRECISION_FP32) {
-        struct plan *plan;
-        struct run_result result;
-        code = step_submit(step, role, precision, shape, &run, &plan, err);
-        if (code == OK)
-            code = plan_wait(plan, &result, err);
-        const char *fault = code == OK ? step_fault(&result, sources, shape) : NULL;
-        if (!fault)
-            break;
-        code = step_refused(step, role, fault, attempt > 0, err);
-    }
-    return code;
+    return step_run(step, role, shape, &run, sources, err);
 }
 
 int step_end(const struct step *step)

@@ -57,14 +57,18 @@ enum error_code step_submit(struct step *step, enum model_role role, enum precis
                             const struct session_shape *shape, const struct run_io *run, struct plan **plan,
                             struct error *err) MUST_CHECK;
 
-/* What is wrong with a run's result: "not finite", or "entirely flat" though the input pictures are not; NULL:
- * nothing. */
+/* What is wrong with a run's result: "not finite", or "entirely flat" though the input pictures are not (sources NULL:
+ * that is not looked for); NULL: nothing. */
 const char *step_fault(const struct run_result *result, const struct raster_source *sources,
                        const struct session_shape *shape);
 
 /* Notes and counts that a result is refused and computed again in fp32; if it was in fp32 already, sets the error. */
 enum error_code step_refused(struct step *step, enum model_role role, const char *fault, bool again,
                              struct error *err) MUST_CHECK;
+
+/* Runs a role's network once and waits; a faulty result (step_fault) is refused. */
+enum error_code step_run(struct step *step, enum model_role role, const struct session_shape *shape,
+                         const struct run_io *run, const struct raster_source *sources, struct error *err) MUST_CHECK;
 
 /* Runs a role's network once on shape->n pictures and waits. outputs: info->output_count of them. A faulty result is
  * refused. */
