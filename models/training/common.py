@@ -23,7 +23,7 @@ import torch
 from PIL import Image
 
 PART_BYTES = 16 << 20  # a checkpoint's parts
-STATE_BYTES = 64 << 20  # and all of them together
+STATE_BYTES = 192 << 20  # and all of them together
 
 
 def process_seconds():

@@ -345,13 +345,15 @@ def degrade_face_fixed(x, generator, strength):
 
 
 @_no_autocast
-def degrade_face(x, generator, clean=0.22, light=0.28, worst=1.0, scratched=0.04):
+def degrade_face(x, generator, clean=0.22, light=0.28, worst=1.0, scratched=0.04, soft=0.0):
     """GFPGAN's model of a bad face picture (Wang et al. 2021, section 3.1), at x's own size: blur, reduction 1-8×, noise,
-    JPEG, enlargement. Shares: clean come back as they are, light are degraded little, scratched get scratches and dust.
+    JPEG, enlargement. Shares: clean come back as they are, light are degraded little, scratched get scratches and dust, soft are
+    only reduced to 110–430 px, or blurred a little and compressed well besides.
     worst (0..1) is the strength that the worst may have: for a schedule that begins with easy ones."""
     n, _, h, w = x.shape
     chance = Chance(n, generator)
-    kind = chance.index(clean, light, max(0.0, 1 - clean - light))
+    kind = chance.index(clean, light, max(0.0, 1 - clean - light - soft), soft)
+    soft = kind == 3
     # The strengths of one picture go together only loosely: a sharp photo may be badly compressed.
     top = torch.where(kind == 1, torch.full((n,), 0.25, device=x.device), torch.full((n,), float(worst), device=x.device))
 
@@ -359,9 +361,9 @@ def degrade_face(x, generator, clean=0.22, light=0.28, worst=1.0, scratched=0.04
         """log-uniform from low to the part of the way to high that this picture may go"""
         return low * torch.exp(chance.uniform(0, 1) * top * math.log(high / low))
 
-    factor = part(1.0, 8.0)
-    sharp = chance.flag(0.15)
-    sigma_limit = part(0.3, 7.0)
+    factor = torch.where(soft, chance.log_uniform(1.2, 4.6), part(1.0, 8.0))
+    sharp = chance.flag(0.15) | (soft & chance.flag(0.6))
+    sigma_limit = torch.where(soft, chance.uniform(0.2, 0.5) * factor, part(0.3, 7.0))
     angle = chance.uniform(0, math.pi)
     shape = chance.index(0.75, 0.15, 0.10)
     other = torch.where(chance.flag(0.5), sigma_limit, sigma_limit * chance.uniform(0.4, 1.0))
@@ -377,10 +379,11 @@ def degrade_face(x, generator, clean=0.22, light=0.28, worst=1.0, scratched=0.04
     power = torch.where(factor < 2, 3.0, 1.0)
     gauss = torch.where(chance.flag(0.8), chance.uniform(0, 1) ** power * 18 / 255 * top, torch.zeros(n, device=x.device))
     shot = torch.where(chance.flag(0.3), chance.uniform(0, 1) ** power * 22 / 255 * top, torch.zeros(n, device=x.device))
+    gauss, shot = (torch.where(soft, torch.zeros_like(v), v) for v in (gauss, shot))
     y = noise(canvas.x, chance, gauss, shot, chance.flag(0.4)).clamp(0, 1)
-    quality = 100 - top * chance.uniform(0, 1) * 55
+    quality = 100 - torch.where(soft, 0.25, top) * chance.uniform(0, 1) * 55
     coded = jpeg(y, torch.round(quality), chance.flag(0.8))
-    y = torch.where(chance.flag(0.85).reshape(n, 1, 1, 1), coded, torch.round(y * 255) / 255)
+    y = torch.where((chance.flag(0.85) & ~(soft & chance.flag(0.5))).reshape(n, 1, 1, 1), coded, torch.round(y * 255) / 255)
     back = torch.where(chance.flag(0.8), torch.full((n,), RESIZE_LINEAR, device=x.device),
                        torch.full((n,), RESIZE_CUBIC, device=x.device))
     canvas = canvas.with_pixels(y).resize(torch.full_like(height, h), torch.full_like(width, w), back)

@@ -15,16 +15,14 @@ import torch
 from PIL import Image, ImageDraw
 
 from models.training import common, detector
-from models.training.networks_scene import RetinaFace
+from models.training.networks_scene import retinaface_of
 from models.training.tally import SMALLEST, THRESHOLD, Tally
 
 PUBLIC = {"slope": 0.0, "min_sizes": ((10, 20), (32, 64), (128, 256))}
 
 
 def load(path, slope, device):
-    net = RetinaFace(slope)
-    net.load_state_dict(common.load_weights(path), strict=False)
-    return net.to(device).eval()
+    return retinaface_of(common.load_weights(path), slope).to(device)
 
 
 def scene(data, entry, scale):

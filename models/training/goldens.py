@@ -13,7 +13,7 @@ import torch
 from models.training import common, gfpgan, parsenet
 from models.training.networks_damage import damage_of, whole
 from models.training.networks_fill import fill_of, given
-from models.training.networks_scene import RetinaFace, srvgg_of
+from models.training.networks_scene import retinaface_of, srvgg_of
 
 
 def noise_picture(h, w, seed):
@@ -29,10 +29,8 @@ def noise_picture(h, w, seed):
 def detector(tensors):
     if "ClassHead.0.conv1x1.weight" not in tensors:
         return None
-    net = RetinaFace()
-    net.load_state_dict(tensors, strict=False)
     x = noise_picture(211, 318, 1).flip(1) * 255 - torch.tensor([104.0, 117.0, 123.0]).reshape(1, 3, 1, 1)
-    return x, net.eval()(x)
+    return x, retinaface_of(tensors)(x)
 
 
 def upsampler(tensors):

@@ -48,13 +48,11 @@ class Landmarks:
 
     def __init__(self, path, device):
         from models.training import detector
-        from models.training.networks_scene import RetinaFace
+        from models.training.networks_scene import retinaface_of
         self.detector = detector
         public = not path.endswith(".safetensors")
         self.sizes = [[10, 20], [32, 64], [128, 256]] if public else detector.MIN_SIZES
-        self.net = RetinaFace(0.0 if public else 0.1)
-        self.net.load_state_dict(common.load_weights(path), strict=False)
-        self.net = self.net.to(device).eval()
+        self.net = retinaface_of(common.load_weights(path), 0.0 if public else 0.1).to(device)
 
     def __call__(self, x):
         """5×2 points in pixels of the largest face of a picture 3×h×w (0..1); None without a face."""

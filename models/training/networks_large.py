@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from models.training import gfpgan, parsenet
-from models.training.networks_scene import RetinaFace, srvgg_of
+from models.training.networks_scene import RetinaFace, retinaface_of, srvgg_of
 
 
 def leaky(x):
@@ -129,7 +129,7 @@ def network_of(tensors):
     if "body.layer1.0.conv1.weight" in tensors:
         return loaded(retinaface_r50(), tensors)
     if "ClassHead.0.conv1x1.weight" in tensors:
-        return loaded(RetinaFace(), tensors)
+        return retinaface_of(tensors)
     if "body.0.weight" in tensors:
         return srvgg_of(tensors)
     raise ValueError("tensors of no network that is known here: " + ", ".join(list(tensors)[:3]) + ", …")

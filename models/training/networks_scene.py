@@ -35,15 +35,17 @@ def separable(cin, cout, stride, slope):
 
 
 class MobileNet(nn.Module):
-    """Width 0.25; features at strides 8, 16 and 32 with 64, 128 and 256 channels."""
+    """Features at strides 8, 16 and 32 with 8, 16 and 32 times as many channels as the first convolution has: 8 of them is
+    width 0.25."""
 
-    def __init__(self, slope):
+    def __init__(self, slope, c=8):
         super().__init__()
-        self.stage1 = nn.Sequential(unit(3, 8, 3, 2, slope), separable(8, 16, 1, slope), separable(16, 32, 2, slope),
-                                    separable(32, 32, 1, slope), separable(32, 64, 2, slope),
-                                    separable(64, 64, 1, slope))
-        self.stage2 = nn.Sequential(separable(64, 128, 2, slope), *[separable(128, 128, 1, slope) for _ in range(5)])
-        self.stage3 = nn.Sequential(separable(128, 256, 2, slope), separable(256, 256, 1, slope))
+        self.stage1 = nn.Sequential(unit(3, c, 3, 2, slope), separable(c, 2 * c, 1, slope), separable(2 * c, 4 * c, 2, slope),
+                                    separable(4 * c, 4 * c, 1, slope), separable(4 * c, 8 * c, 2, slope),
+                                    separable(8 * c, 8 * c, 1, slope))
+        self.stage2 = nn.Sequential(separable(8 * c, 16 * c, 2, slope),
+                                    *[separable(16 * c, 16 * c, 1, slope) for _ in range(5)])
+        self.stage3 = nn.Sequential(separable(16 * c, 32 * c, 2, slope), separable(32 * c, 32 * c, 1, slope))
 
     def forward(self, x):
         a = self.stage1(x)
@@ -113,6 +115,18 @@ class RetinaFace(nn.Module):
             levels = [f.to(kind) for f in levels]
             return [torch.cat([self.ClassHead[i](f), self.BboxHead[i](f), self.LandmarkHead[i](f)], 1)
                     for i, f in enumerate(levels)]
+
+
+def retinaface(slope=0.1, first=8, width=64):
+    """On a MobileNet that begins with `first` channels; width is that of the pyramid."""
+    return RetinaFace(slope, width, MobileNet(slope, first), (8 * first, 16 * first, 32 * first))
+
+
+def retinaface_of(tensors, slope=0.1):
+    """The RetinaFace on a MobileNet that a file's tensors belong to, with them loaded."""
+    net = retinaface(slope, len(tensors["body.stage1.0.0.weight"]), len(tensors["fpn.output1.0.weight"]))
+    net.load_state_dict(tensors, strict=False)
+    return net.eval()
 
 
 def detector_init(net, prior=0.01):

@@ -60,6 +60,10 @@ class Scenes:
             if os.path.exists(os.path.join(data, "extra", "index.json")):
                 extra += [e for e in common.read_index(data, "extra", split)
                           if e["source"] in ("budgie", "elementary", "pdimages")]
+            if os.path.exists(os.path.join(data, "negatives", "index.json")):
+                hard = common.read_index(data, "negatives", split)
+                common.LICENCES.update({e["source"]: e["licence"] for e in hard})
+                extra = hard + extra
             extra = extra[:limit // 4] if limit else extra
             pictures = torch.cat([pictures, common.load_pictures(data, extra, SIDE, device)])
             self.contents += "; " + common.contents("photo tiles without faces", [e["source"] for e in extra])
@@ -69,6 +73,10 @@ class Scenes:
         self.pictures = pictures
         self.aside = (self.state == 1) & (turned(self.faces) > PROFILE)
         self.often = 1.0 + 2.0 * self.aside.any(1).float()
+        if negatives:
+            # Pictures without faces are a third of all windows that come from anywhere, however many there are.
+            none = torch.arange(len(self.often), device=device) >= len(entries)
+            self.often[none] = 0.5 * self.often[~none].sum() / none.sum().clamp(min=1)
         self.half = torch.cat([F.avg_pool2d(p.float(), 2).round().to(torch.uint8) for p in pictures.split(64)])
 
     def windows(self, count, cell, low, high, half):

@@ -1,8 +1,8 @@
 """Trains the starter face detector: python3 -m models.training.train_detector --data DIR --out DIR --minutes 8"""
 import torch
 
-from models.training import common, detector, export
-from models.training.networks_scene import RetinaFace, detector_init
+from models.training import common, detector, export, widen
+from models.training.networks_scene import detector_init, retinaface
 from models.training.scenes import SIDE, Scenes
 
 WEIGHTS = {"cls": 2.0, "box": 1.0, "points": 0.5}
@@ -19,12 +19,15 @@ def trial(net, layout, half, device, batch):
 def main():
     parser = common.arguments(__doc__, batch=32)
     parser.add_argument("--lr", type=float, default=2e-3)
-    parser.add_argument("--start", default="", help="begin with the weights of this model file")
+    parser.add_argument("--start", default="", help="begin with the weights of this model file, as wide or narrower")
+    parser.add_argument("--first", type=int, default=8, help="channels of the first convolution, which all others of the body "
+                        "follow; 8 is mobilenet0.25")
+    parser.add_argument("--width", type=int, default=64, help="channels of the pyramid")
     args = parser.parse_args()
     device = common.setup(args)
-    net = detector_init(RetinaFace())
+    net = detector_init(retinaface(first=args.first, width=args.width))
     if args.start:
-        net.load_state_dict(common.load_weights(args.start), strict=False)
+        widen.widen(net, common.load_weights(args.start), widen.retinaface_parts)
     net = net.to(device).train()
     layout, half = common.fastest(device, net, lambda n, f, h: trial(n, f, h, device, args.batch))
     net = net.to(memory_format=layout)

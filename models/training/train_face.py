@@ -3,18 +3,23 @@
 Reconstruction (L1 at 512 px and smaller, more on eyes and mouth, and on gradients) leads all the way. From 0.45 of the
 training on, small conditional discriminators of three scales add adversarial and feature-matching gradients, whose size is
 held to a part of the reconstruction's, picture by picture; pictures that came in clean get none. The adversarial part is
-steered by the fine detail that mildly degraded faces get back."""
+steered by the fine detail that mildly degraded faces get back. --start goes on from a model's weights, and may make it wider."""
+import os
+import time
+
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from models.training import common, degrade, faces, gfpgan, measure
+from models.training import common, degrade, faces, gfpgan, measure, widen
 
 NAME = "starter_face"
 SHAPE = {"size": 512, "multiplier": 4, "features": 32}
 CRITIC_FROM, CRITIC_FULL = 0.45, 0.65  # progress
 STEER_EVERY = 25  # steps
 KEEP_DB = 36  # a clean face that comes back worse than this counts for more, by its error
+SOFT = 0.16  # of the faces are only reduced
+GOOD_DB, BAD_DB = 38, 31  # what came in as good as the first is not for the critics; as bad as the second, wholly
 
 
 class Critic(nn.Module):
@@ -137,6 +142,34 @@ def size_of(gradient):
     return gradient.flatten(1).norm(dim=1).reshape(-1, 1, 1, 1)
 
 
+def fastest(net, given, device):
+    """net, or torch.compile's form of it where that is faster here; compiling takes a minute or two."""
+    if device.type != "cuda" or not hasattr(torch, "compile"):
+        return net
+
+    def timed(run):
+        for _ in range(4):
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            with common.autocast(device):
+                y, rgbs, pictures = run(given, pyramids=True)
+            (y.float().mean() + sum(p.float().mean() for p in rgbs + pictures)).backward()
+            torch.cuda.synchronize()
+            taken = time.perf_counter() - start
+        net.zero_grad(set_to_none=True)
+        return taken
+
+    plain = timed(net)
+    try:
+        compiled = torch.compile(net, dynamic=False)
+        taken = timed(compiled)
+    except Exception as e:  # whatever the compiler fails of, training goes on without it
+        print(f"not compiled: {str(e)[:300]}", flush=True)
+        return net
+    print(f"a step's network: {1000 * plain:.0f} ms, compiled {1000 * taken:.0f} ms", flush=True)
+    return compiled if taken < plain else net
+
+
 def ramp(progress, start, end):
     return min(1.0, max(0.0, (progress - start) / (end - start)))
 
@@ -149,6 +182,8 @@ def main():
                         help="the part of the fine detail of mildly degraded faces that the critics are to bring back")
     parser.add_argument("--matching", type=float, default=0.45,
                         help="the gradient of the features that the critics see, in parts of the reconstruction's")
+    parser.add_argument("--start", default="", help="begin with the weights of this model file, as narrow or narrower")
+    parser.add_argument("--compile", action="store_true", help="try torch.compile")
     parser.add_argument("--narrow", type=float, default=0.1875, help="width of the network; official: 1")
     parser.add_argument("--export-only", action="store_true", help="write the model of the checkpoint in --out and end")
     args = parser.parse_args()
@@ -156,7 +191,10 @@ def main():
         common.export(NAME, args.out, args.commit, tensors=gfpgan.export_state)
         return
     device = common.setup(args)
-    net = gfpgan.Gfpgan(narrow=args.narrow, noise=False, **SHAPE).to(device).train()
+    net = gfpgan.Gfpgan(narrow=args.narrow, noise=False, **SHAPE)
+    if args.start:
+        widen.widen(net, common.load_weights(args.start), widen.gfpgan_parts)
+    net = net.to(device).train()
     for p in net.parameters():
         if p.dim() == 4:  # modulated kernels have five dimensions
             p.data = p.data.contiguous(memory_format=torch.channels_last)
@@ -170,30 +208,41 @@ def main():
     print(f"{len(pack.large)} + {len(pack.small)} faces loaded, {common.process_seconds():.0f} s", flush=True)
     training.learn_from(pack.contents)
     weights = map_of_weights(device)
+    run = net
+    if args.compile:
+        example = torch.rand(args.batch, 3, 512, 512, device=device).contiguous(memory_format=torch.channels_last)
+        run = fastest(net, example, device)
+    plain = os.path.join(args.out, NAME + "_plain.safetensors")
 
     for step, progress in training.steps():
         common.set_lr(optimizer, common.cosine(progress, step, floor=0.02))
         common.set_lr(critic_optimizer, common.cosine(progress, step, floor=0.1))
+        if progress >= CRITIC_FROM and not os.path.exists(plain):
+            common.export(NAME + "_plain", args.out, args.commit, training.state(), tensors=gfpgan.export_state)
         batch = pack.batch(args.batch)
-        given = degrade.degrade_face(batch["truth"], faces.new_generator(device), worst=0.6 + 0.4 * ramp(progress, 0, 0.2))
+        given = degrade.degrade_face(batch["truth"], faces.new_generator(device), soft=SOFT,
+                                     worst=1.0 if args.start else 0.6 + 0.4 * ramp(progress, 0, 0.2))
         truth, fine = batch["truth"] * 2 - 1, batch["fine"]
         clean = (given == batch["truth"]).flatten(1).all(1)
         fine = torch.where(clean, torch.ones_like(fine), fine)  # what is there has to stay, however soft
         given = (given * 2 - 1).contiguous(memory_format=torch.channels_last)
         with common.autocast(device):
-            y, rgbs, pictures = net(given, pyramids=True)
+            y, rgbs, pictures = run(given, pyramids=True)
 
         # The gradients of all losses on the picture are made first, so that their sizes can be set against each other.
         z = y.detach().requires_grad_()
         losses = reconstruction(z, truth, fine, weights)
         error = each((z.detach() - truth).square()).sqrt() / 2
-        keep = torch.where(clean, (error / 10 ** (-KEEP_DB / 20)).clamp(1, 4), torch.ones_like(error))
+        before = each((given - truth).square()).sqrt() / 2
+        # What comes back no better than it came counts double.
+        keep = torch.where(clean, (error / 10 ** (-KEEP_DB / 20)).clamp(1, 4), 1.0 + (error > 0.95 * before).float())
         gradient = detached_gradient((losses * keep).mean(), z)
         psnr = -20 * torch.log10(error + 1e-5)
         # The mean PSNR of what came in clean is psnr_clean / clean.
         values = {"rec": losses.mean(), "psnr": psnr.mean(), "psnr_clean": (psnr * clean).mean(), "clean": clean.float().mean()}
         if progress >= CRITIC_FROM:
             sharp = (fine >= 0.9) & ~clean  # what the finest critic may take as real
+            bad = ((GOOD_DB + 20 * torch.log10(before + 1e-5)) / (GOOD_DB - BAD_DB)).clamp(0, 1)
             share = [sharp.float(), (~clean).float(), (~clean).float()]
             critics.requires_grad_(False)
             with common.autocast(device):
@@ -206,9 +255,9 @@ def main():
             matching_gradient = detached_gradient(matching, z)
             base = size_of(gradient)
             gradient = gradient + strength * critics.adversarial * adversarial_gradient * base / size_of(
-                adversarial_gradient).clamp(min=1e-12) * (~clean)[:, None, None, None]
+                adversarial_gradient).clamp(min=1e-12) * bad[:, None, None, None]
             gradient = gradient + strength * args.matching * matching_gradient * base / size_of(
-                matching_gradient).clamp(min=1e-12) * (~clean)[:, None, None, None]
+                matching_gradient).clamp(min=1e-12) * bad[:, None, None, None]
             values.update(adv=adversarial, match=matching, share=critics.adversarial)
 
         weight = 0.05 + 0.45 * (1 - ramp(progress, 0, 0.5))
