@@ -489,7 +489,7 @@ static void worker_pool_stop_stalled(struct worker_pool *pool, int64_t now, int 
             const int stage = job ? atomic_load(&job->restoration->stage) : 0;
             const unsigned progress = job ? atomic_load(&job->restoration->progress) : 0;
             const bool at_work =
-                job && atomic_load(&job->state) == JOB_RUNNING && stage >= STAGE_DETECT && stage <= STAGE_BACKGROUND;
+                job && atomic_load(&job->state) == JOB_RUNNING && stage >= STAGE_REPAIR && stage <= STAGE_BACKGROUND;
             const int64_t most =
                 (int64_t)seconds * (at_work && atomic_load(&job->restoration->making) ? STALL_MAKING : 1);
             if (!at_work || !carrier->moved_ns || progress != carrier->progress) {

@@ -436,6 +436,7 @@ enum error_code pipeline_compute(struct restoration *r, struct worker_context *c
 {
     struct step *step = r->step;
     enum error_code code = OK;
+    context->current = r;
     if (context->ahead == r) {
         context->ahead = NULL;
         step_attach(step, context);
@@ -445,26 +446,40 @@ enum error_code pipeline_compute(struct restoration *r, struct worker_context *c
     }
     if (code == OK)
         code = pipeline_steps(step, STAGE_REPAIR, STAGE_BACKGROUND, err);
+    context->current = NULL;
     background_end(step);
     step_attach(step, NULL); /* somebody else has the device now */
     return code;
+}
+
+/* Whether `current` can wait for the repair of r: it had one of its own, of a picture that was not much smaller. */
+static bool pipeline_repair_is_short(const struct restoration *r, const struct restoration *current)
+{
+    return current && current->damage.looked &&
+           (double)r->in_info.width * r->in_info.height <= 2.0 * current->in_info.width * current->in_info.height;
 }
 
 void pipeline_ahead(struct restoration *r, struct worker_context *context)
 {
     struct error err = ERROR_INIT;
     struct step *step = r->step;
+    struct restoration *current = context->current;
     if (r->detect_only || r->damage_only || context->ahead || pipeline_attach(r, context, &err) != OK)
         return;
-    if (repair_wanted(step)) { /* the background is that of the repaired picture */
-        step_attach(step, NULL);
+    if (repair_wanted(step) && !pipeline_repair_is_short(r, current)) {
+        step_attach(step, NULL); /* the background is that of the repaired picture */
         return;
     }
-    step_enter(step, STAGE_BACKGROUND);
     context->ahead = r;
-    if (step_check(step, &err) != OK || background_begin(step, &err) != OK)
+    enum error_code code = pipeline_steps(step, STAGE_REPAIR, STAGE_REPAIR, &err);
+    step_enter(step, STAGE_BACKGROUND);
+    if (code != OK || step_check(step, &err) != OK || background_begin(step, &err) != OK)
         pipeline_forget(context);
     step_enter(step, STAGE_QUEUE);
+    /* The time of the repair is the current one's, which waits for it. */
+    if (current)
+        current->step->making_ms += r->making_ms[STAGE_REPAIR];
+    r->stage_ms[STAGE_REPAIR] = r->network_ms[STAGE_REPAIR] = r->making_ms[STAGE_REPAIR] = 0;
 }
 
 void pipeline_forget(struct worker_context *context)

@@ -148,7 +148,8 @@ struct worker_context {
     enum precision precision; /* if a restoration leaves it open and the device has it; AUTO: what the device prefers */
     void (*spare)(void *user); /* called when all of a restoration's work is on the device; may be NULL */
     void *user;
-    struct restoration *ahead; /* the pipeline's: begun by pipeline_ahead and not used yet; or NULL */
+    struct restoration *current; /* the pipeline's: the one in pipeline_compute; or NULL */
+    struct restoration *ahead;   /* the pipeline's: begun by pipeline_ahead and not used yet; or NULL */
 };
 
 /* The precision that a restoration gets when it asks for this one. */
@@ -164,10 +165,11 @@ enum error_code pipeline_begin(struct restoration *r, const struct model_store *
 enum error_code pipeline_compute(struct restoration *r, struct worker_context *context, struct error *err) MUST_CHECK;
 enum error_code pipeline_end(struct restoration *r, struct error *err) MUST_CHECK;
 
-/* Sends the device as much as possible of the next restoration, which has begun, before the current one is over (called
- * from `spare`), so that the device does not idle; does nothing where that is impossible. pipeline_compute with the
- * same context continues from there; otherwise pipeline_forget must be called before the restoration, or the context's
- * device or models, are destroyed. */
+/* Repairs the next restoration's picture, which has been decoded, and sends the device as much as possible of its
+ * background, before the current one is over (called from `spare`), so that the device does not idle; does nothing
+ * where that is impossible, or the current one would wait long for it. pipeline_compute with the same context continues
+ * from there; otherwise pipeline_forget must be called before the restoration, or the context's device or models, are
+ * destroyed. */
 void pipeline_ahead(struct restoration *r, struct worker_context *context);
 /* Gives up what was begun ahead, if anything. */
 void pipeline_forget(struct worker_context *context);

@@ -76,23 +76,24 @@ static void repair_combine(struct restoration *r, uint8_t *mask)
             mask[i] = r->options.mask_mode == MASK_REMOVE ? 0 : mask[i] ? mask[i] : DEFECT_GIVEN;
 }
 
-/* The shares, and the mask as others get it: white where it is filled. */
-static enum error_code repair_show(struct restoration *r, const uint8_t *mask, struct error *err)
+static void repair_count(struct restoration *r, const uint8_t *mask)
 {
     const size_t pixels = (size_t)r->picture->width * (size_t)r->picture->height;
     uint64_t counts[DEFECT_GIVEN + 1] = {0};
-    enum error_code code = OK;
     for (size_t i = 0; i < pixels; i++)
         counts[mask[i]]++;
     r->damage.share = (double)(pixels - counts[0]) / (double)pixels;
     for (int k = 0; k < DEFECT_KINDS; k++)
         r->damage.shares[k] = (double)counts[1 + k] / (double)pixels;
     r->damage.given = counts[DEFECT_GIVEN] > 0;
-    if (!r->mask)
-        code = image_create(&r->mask, r->picture->width, r->picture->height, 1, 8, false, err);
-    for (size_t i = 0; i < pixels && code == OK; i++)
-        ((uint8_t *)r->mask->pixels)[i] = mask[i] ? 255 : 0;
-    return code;
+}
+
+/* The mask as others get it: white where it was filled. */
+static void repair_show(struct image *shown, const uint8_t *mask)
+{
+    const size_t pixels = (size_t)shown->width * (size_t)shown->height;
+    for (size_t i = 0; i < pixels; i++)
+        ((uint8_t *)shown->pixels)[i] = mask[i] ? 255 : 0;
 }
 
 /* Whether something is seen through the picture: then it is no print, and its shapes end as sharply as tears do. */
@@ -116,16 +117,25 @@ enum error_code repair_step(struct step *step, struct error *err)
     if (!repair_wanted(step))
         return OK;
     uint8_t *mask = mem_calloc((size_t)r->picture->width, (size_t)r->picture->height);
+    struct image *shown = r->mask; /* until nothing can fail, another attempt may need the one that was sent */
     enum error_code code = mask ? OK : error_set(err, ERROR_NO_MEMORY, "out of memory for a mask");
     const bool alone = r->options.repair == REPAIR_AUTO && !r->damage_only && repair_transparent(r->picture);
     if (code == OK && step->model[ROLE_DAMAGE] && !alone)
         code = repair_look(step, mask, err);
     if (code == OK) {
         repair_combine(r, mask);
-        code = repair_show(r, mask, err);
+        repair_count(r, mask);
     }
+    if (code == OK && !shown)
+        code = image_create(&shown, r->picture->width, r->picture->height, 1, 8, false, err);
     if (code == OK && r->damage.share > 0 && !r->damage_only)
         code = repair_fill(step, mask, r->options.repair_strength, err);
+    if (code == OK) {
+        repair_show(shown, mask);
+        r->mask = shown;
+    } else if (!r->mask) {
+        image_destroy(&shown);
+    }
     r->repaired = code == OK;
     free(mask);
     return code;

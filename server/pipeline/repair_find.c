@@ -57,12 +57,12 @@ static void find_place(const struct find_cut *cut, int length, int index, const 
 enum error_code repair_network(struct step *step, enum model_role role, const struct session_shape *shape,
                                const struct run_input *inputs, float *planes, struct error *err)
 {
-    struct restoration *r = step->r;
+    struct restoration *r = step->r, *waits = step->context->current ? step->context->current : r;
     const struct run_output output = {.planes = planes};
     const struct run_io run = {.inputs = inputs,
                                .outputs = &output,
                                .range = model_range(step->model[role]->info.kind),
-                               .options = {.cancel = &r->cancel, .progress = &r->progress}};
+                               .options = {.cancel = &r->cancel, .progress = &waits->progress}};
     return step_run(step, role, shape, &run, NULL, err);
 }
 

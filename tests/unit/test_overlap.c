@@ -243,13 +243,14 @@ static void test_stopped(void **state)
  */
 
 static struct restoration *following; /* begun when all of another's work is on the device */
-static int spared;
+static int spared, repaired;          /* of those that follow: before they are computed */
 
 static void spare(void *user)
 {
     spared++;
     if (following)
         engine_ahead(user, following);
+    repaired += following && following->repaired;
 }
 
 static struct restoration *begun(const char *picture, const char *const *options)
@@ -279,25 +280,45 @@ static void check_ends(struct restoration *r, struct restoration *wanted, int fa
     restoration_destroy(&r);
 }
 
-/* The next picture's background begins before the last one is over, and neither takes harm, whatever comes of it. */
+/* Computed with a scratch, which the fixtures' damage detector finds, whether it looks or not. */
+static struct restoration *begun_scratched(const char *picture, const char *const *options)
+{
+    struct restoration *r = begun(picture, options);
+    for (int y = 10; y < 60; y++)
+        for (int x = 50; x < 53; x++)
+            memcpy((uint8_t *)r->picture->pixels + 3 * (size_t)(y * r->picture->width + x), (uint8_t[3]){0, 255, 0}, 3);
+    return r;
+}
+
+/* The next picture is repaired, and its background begins, before the last one is over, and neither takes harm,
+ * whatever comes of it. */
 static void test_ahead(void **state)
 {
     (void)state;
-    static const char *const tiles[] = {"64", "auto"};
+    static const char *const ways[][9] = {
+        {"bg_tile", "64", "precision", "fp32", NULL},
+        {"bg_tile", "64", "precision", "fp32", "damage_detector", "starter_damage", "fill", "filler", NULL},
+        {"bg_tile", "auto", "precision", "fp32", NULL}, /* in the long form */
+    };
     if (!vulkan)
         skip();
-    for (int i = 0; i < (full ? 2 : 1); i++) {
-        const char *const *options = OPTIONS("bg_tile", tiles[i], "precision", "fp32");
+    for (int i = 0; i < (full ? 3 : 2); i++) {
         open_engine("vulkan:0");
-        struct restoration *wanted = run("two.png", 0, options), *other = run("picture.png", 0, options);
+        struct restoration *wanted = begun_scratched("two.png", ways[i]), *other = begun_scratched("none.png", ways[i]);
+        compute(wanted, NULL);
+        compute(other, NULL);
         engine_set_spare(engine, spare, engine);
-        spared = 0;
+        spared = repaired = 0;
         /* one after the other, of one size and of several */
-        struct restoration *r[4] = {begun("two.png", options), begun("two.png", options), begun("picture.png", options),
-                                    begun("two.png", options)};
+        struct restoration *r[4];
         for (int k = 0; k < 4; k++)
+            r[k] = begun_scratched(k == 2 ? "none.png" : "two.png", ways[i]);
+        for (int k = 0; k < 4; k++) {
             compute(r[k], k + 1 < 4 ? r[k + 1] : NULL);
+            assert_int_equal(r[k]->damage.defects[0], i == 1);
+        }
         assert_int_equal(spared, 4);
+        assert_int_equal(repaired, i == 1 ? 2 : 0); /* the last one is much larger than the one before */
         for (int k = 0; k < 4; k++)
             check_ends(r[k], k == 2 ? other : wanted, 0);
         restoration_destroy(&wanted);
@@ -309,12 +330,15 @@ static void test_ahead_in_vain(void **state)
 {
     (void)state;
     const char *const *options = OPTIONS("bg_tile", "64", "precision", "fp32");
+    const char *const *repair =
+        OPTIONS("bg_tile", "64", "precision", "fp32", "damage_detector", "starter_damage", "fill", "filler");
     struct error err = ERROR_INIT;
     struct device_info before, after;
     if (!vulkan)
         skip();
     open_engine("vulkan:0");
-    struct restoration *wanted = run("two.png", 0, options);
+    struct restoration *wanted = run("two.png", 0, options), *mended = begun_scratched("two.png", repair);
+    compute(mended, NULL);
     engine_info(engine, &before);
     engine_set_spare(engine, spare, engine);
     /* one that was stopped; given up; computed all the same; never computed */
@@ -338,21 +362,23 @@ static void test_ahead_in_vain(void **state)
     engine_destroy(&engine);
     restoration_destroy(&next);
     check_ends(first, wanted, 0);
-    /* the first is done once more, and the device is lost under it */
-    static const char *const faults[] = {"nan@run:1,plan=srvgg", "lost@run:4"};
-    for (int k = 0; k < 2; k++) {
+    /* the first is done once more; the device is lost under it; and under the next one's repair */
+    static const char *const faults[] = {"nan@run:1,plan=srvgg", "lost@run:4", "lost@run:2,plan=filler"};
+    for (int k = 0; k < 3; k++) {
         assert_int_equal(fault_set(faults[k], &err), OK);
         assert_int_equal(engine_create(&engine, "vulkan:0", NULL, store, NULL, &err), OK);
         engine_set_spare(engine, spare, engine);
-        first = begun("two.png", options), next = begun("two.png", options);
+        first = k == 2 ? begun_scratched("two.png", repair) : begun("two.png", options);
+        next = k == 2 ? begun_scratched("two.png", repair) : begun("two.png", options);
         compute(first, next);
         compute(next, NULL);
-        check_ends(first, wanted, k == 0);
-        check_ends(next, wanted, 0);
         assert_int_equal(fault_injected(), 1);
+        check_ends(first, k == 2 ? mended : wanted, k == 0);
+        check_ends(next, k == 2 ? mended : wanted, 0);
         engine_destroy(&engine);
     }
     restoration_destroy(&wanted);
+    restoration_destroy(&mended);
 }
 
 /* --- memory --------------------------------------------------------------------------------------------------------

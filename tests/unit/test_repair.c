@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "runtime/backend/fault.h"
 #include "runtime/base/log.h"
 #include "server/image/codec.h"
 #include "server/pipeline/pull_push.h"
@@ -433,6 +434,44 @@ static void test_mask(void **state)
     image_destroy(&damaged);
 }
 
+/* A fill that fails leaves picture and mask as they were, for another attempt. */
+static void test_again(void **state)
+{
+    (void)state;
+    struct error err = ERROR_INIT;
+    struct image *truth = picture_of(200, 180, 3, 8), *damaged = scratched(truth), *mask;
+    struct codec_output file = {0};
+    struct restoration *r;
+    struct worker_context own = {.store = worker.store};
+    assert_int_equal(image_create(&mask, 200, 180, 1, 8, false, &err), OK);
+    memset(mask->pixels, 255, 200 * 60); /* the upper part of the scratch stays */
+    struct restoration *wanted = run(damaged, mask, OPTIONS(FINDER, "mask_mode", "remove", "fill", "filler"));
+    if (fault_set("nan@run:1,plan=filler,until=2", &err) || device_open(&own.device, "cpu", NULL, &err) ||
+        model_set_create(&own.models, own.store, own.device, &err) || restoration_create(&r, &err) ||
+        codec_encode(damaged, IMAGE_PNG, (struct codec_options)CODEC_OPTIONS_INIT, &file, &err))
+        fail_msg("%s", err.text);
+    r->options = wanted->options;
+    r->input = file.bytes;
+    r->input_bytes = file.size;
+    assert_int_equal(pipeline_begin(r, own.store, &err), OK);
+    r->mask = mask; /* as if it had been sent */
+    assert_int_equal(pipeline_compute(r, &own, &err), ERROR_DEVICE);
+    assert_int_equal(fault_injected(), 2);
+    error_clear(&err);
+    assert_int_equal(pipeline_compute(r, &own, &err), OK);
+    assert_true(r->damage.share == wanted->damage.share);
+    assert_int_equal(picture_difference(image_view(r->result), image_view(wanted->result), NULL), 0);
+    assert_memory_equal(r->mask->pixels, wanted->mask->pixels, 200 * 180);
+    restoration_destroy(&r);
+    restoration_destroy(&wanted);
+    model_set_destroy(&own.models);
+    device_close(&own.device);
+    assert_int_equal(fault_set(NULL, &err), OK);
+    free(file.bytes);
+    image_destroy(&damaged);
+    image_destroy(&truth);
+}
+
 /* In windows the starter detector finds what it finds in one piece, to a sixteenth of a logit: sums may be in another
  * order. */
 static void test_windows(void **state)
@@ -484,7 +523,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_find),       cmocka_unit_test(test_pull_push), cmocka_unit_test(test_fill),
         cmocka_unit_test(test_large_hole), cmocka_unit_test(test_step),      cmocka_unit_test(test_mask),
-        cmocka_unit_test(test_windows),    cmocka_unit_test(test_network),
+        cmocka_unit_test(test_again),      cmocka_unit_test(test_windows),   cmocka_unit_test(test_network),
     };
     return cmocka_run_group_tests(tests, open_worker, close_worker);
 }
