@@ -7,10 +7,12 @@
 #include "runtime/base/thread.h"
 #include "server/image/codec.h"
 #include "server/pipeline/background.h"
+#include "server/pipeline/repair.h"
 
 #define ESTIMATE_TERMS 8
 #define ESTIMATE_FACES 1      /* for a picture of which nothing is known */
-#define ESTIMATE_FACES_MOST 4 /* for the upper end */
+#define ESTIMATE_HOLES 0.25   /* of a picture's windows have something to be filled, likewise */
+#define ESTIMATE_MOST 4       /* of both: for the upper end */
 #define ESTIMATE_MEASURED 0.8 /* of the time must come from measurements */
 #define WINDOW_LEAST 64       /* px: windows up to this edge are alike; beyond it, up to twice, four times this, … */
 #define WINDOW_SMALL 256      /* larger ones take what a whole picture takes */
@@ -20,6 +22,7 @@
 struct estimate_work {
     struct speed_term terms[ESTIMATE_TERMS];
     enum estimate_group groups[ESTIMATE_TERMS];
+    int roles[ESTIMATE_TERMS]; /* -1: no network */
     int count;
     int tiles, width, height;
     uint64_t tile_bytes;
@@ -49,7 +52,7 @@ static double estimate_parameters(const struct model_entry *model)
 static double estimate_gmacs(enum model_role role, const struct model_entry *model)
 {
     static const double per_million[ROLE_COUNT] = {
-        [ROLE_DETECTOR] = 4.5, [ROLE_FACE] = 3.5, [ROLE_PARSER] = 11, [ROLE_DAMAGE] = 47};
+        [ROLE_DETECTOR] = 4.5, [ROLE_FACE] = 3.5, [ROLE_PARSER] = 11, [ROLE_DAMAGE] = 47, [ROLE_FILLER] = 25};
     const double parameters = estimate_parameters(model);
     if (role == ROLE_UPSCALER)
         return parameters / 1e3 / (model->info.unshuffle * model->info.unshuffle);
@@ -96,7 +99,7 @@ static struct speed_term estimate_speed_term(const struct device_info *info, enu
 static struct speed_term estimate_network_term(struct speed_table *table, const struct estimate_request *request,
                                                enum model_role role, double amount)
 {
-    static const char *const kinds[ROLE_COUNT] = {"detect", "face", "parse", "background", "damage"};
+    static const char *const kinds[ROLE_COUNT] = {"detect", "face", "parse", "background", "damage", "fill"};
     const struct model_entry *model = request->models[role];
     struct speed_term speed = estimate_speed_term(request->device, request->precision), term = {.amount = amount};
     char device[24];
@@ -138,10 +141,19 @@ static struct speed_term estimate_host_term(const char *kind, const char *what, 
 /* --- the work ------------------------------------------------------------------------------------------------------
  */
 
-static void estimate_add(struct estimate_work *work, enum estimate_group group, struct speed_term term)
+static void estimate_add(struct estimate_work *work, enum estimate_group group, int role, struct speed_term term)
 {
     work->groups[work->count] = group;
+    work->roles[work->count] = role;
     work->terms[work->count++] = term;
+}
+
+static void estimate_add_network(struct speed_table *table, struct estimate_work *work,
+                                 const struct estimate_request *request, enum estimate_group group,
+                                 enum model_role role, double amount)
+{
+    if (request->models[role])
+        estimate_add(work, group, role, estimate_network_term(table, request, role, amount));
 }
 
 /* Megapixels that the detector is given. */
@@ -187,27 +199,26 @@ static struct speed_term estimate_tiles(struct speed_table *table, struct estima
 static void estimate_add_faces(struct speed_table *table, struct estimate_work *work,
                                const struct estimate_request *request, double faces)
 {
-    const struct model_entry *const *models = request->models;
-    if (!models[ROLE_FACE] || request->r->options.faces == FACES_NONE || request->r->detect_only)
+    if (!request->models[ROLE_FACE] || request->r->options.faces == FACES_NONE || request->r->detect_only)
         return;
-    estimate_add(work, GROUP_FACES, estimate_network_term(table, request, ROLE_FACE, faces));
-    if (models[ROLE_PARSER])
-        estimate_add(work, GROUP_PARSE, estimate_network_term(table, request, ROLE_PARSER, faces));
+    estimate_add_network(table, work, request, GROUP_FACES, ROLE_FACE, faces);
+    estimate_add_network(table, work, request, GROUP_PARSE, ROLE_PARSER, faces);
 }
 
+/* filled: megapixels that the filler is given. */
 static void estimate_measure(struct speed_table *table, struct estimate_work *work,
-                             const struct estimate_request *request, double faces)
+                             const struct estimate_request *request, double faces, double filled)
 {
     const struct restoration *r = request->r;
     const double megapixels = (double)r->in_info.width * r->in_info.height / 1e6;
     const bool png = r->output_format == IMAGE_PNG;
     *work = (struct estimate_work){0};
-    estimate_add(work, GROUP_DECODE,
+    estimate_add(work, GROUP_DECODE, -1,
                  estimate_host_term("decode", image_format_name(r->in_info.format), 0, megapixels, 0.02));
-    if (request->models[ROLE_DAMAGE])
-        estimate_add(work, GROUP_REPAIR, estimate_network_term(table, request, ROLE_DAMAGE, megapixels));
-    if (request->models[ROLE_DETECTOR] && !r->options.aligned)
-        estimate_add(work, GROUP_DETECT, estimate_network_term(table, request, ROLE_DETECTOR, estimate_detected(r)));
+    estimate_add_network(table, work, request, GROUP_REPAIR, ROLE_DAMAGE, megapixels);
+    estimate_add_network(table, work, request, GROUP_REPAIR, ROLE_FILLER, filled);
+    if (!r->options.aligned)
+        estimate_add_network(table, work, request, GROUP_DETECT, ROLE_DETECTOR, estimate_detected(r));
     estimate_add_faces(table, work, request, faces);
     if (r->detect_only || r->damage_only)
         return;
@@ -215,13 +226,13 @@ static void estimate_measure(struct speed_table *table, struct estimate_work *wo
     if (r->options.aligned) {
         work->width = work->height = request->models[ROLE_FACE] ? request->models[ROLE_FACE]->info.face_size : 512;
     } else if (request->models[ROLE_UPSCALER]) {
-        estimate_add(work, GROUP_BACKGROUND, estimate_tiles(table, work, request));
+        estimate_add(work, GROUP_BACKGROUND, ROLE_UPSCALER, estimate_tiles(table, work, request));
     } else {
-        estimate_add(work, GROUP_BACKGROUND,
+        estimate_add(work, GROUP_BACKGROUND, -1,
                      estimate_host_term("resize", r->options.compat ? "exact" : "stream", 0,
                                         (double)work->width * work->height / 1e6, 0.05));
     }
-    estimate_add(work, GROUP_ENCODE,
+    estimate_add(work, GROUP_ENCODE, -1,
                  estimate_host_term("encode", image_format_name(r->output_format), png ? r->options.png_level : 0,
                                     (double)work->width * work->height / 1e6,
                                     r->output_format == IMAGE_AVIF  ? 0.5
@@ -269,7 +280,8 @@ void estimate_predict(struct speed_table *table, const struct estimate_request *
     struct estimate_work work;
     double known = 0;
     const bool counted = request->faces >= 0;
-    estimate_measure(table, &work, request, counted ? request->faces : ESTIMATE_FACES);
+    const double most = repair_fill_most(request->r->in_info.width, request->r->in_info.height);
+    estimate_measure(table, &work, request, counted ? request->faces : ESTIMATE_FACES, ESTIMATE_HOLES * most);
     speed_read(table, work.terms, work.count);
     *out = (struct estimate){.tiles = work.tiles,
                              .width = work.width,
@@ -280,11 +292,12 @@ void estimate_predict(struct speed_table *table, const struct estimate_request *
     for (int i = 0; i < work.count; i++) {
         const struct speed_term *term = &work.terms[i];
         const double seconds = term->amount * term->rate;
-        const bool faces = !counted && (work.groups[i] == GROUP_FACES || work.groups[i] == GROUP_PARSE);
+        const bool guessed = work.roles[i] == ROLE_FILLER ||
+                             (!counted && (work.groups[i] == GROUP_FACES || work.groups[i] == GROUP_PARSE));
         out->seconds += seconds;
         out->groups[work.groups[i]] += seconds;
-        out->low += faces ? 0 : seconds / term->spread;
-        out->high += seconds * term->spread * (faces ? ESTIMATE_FACES_MOST : 1);
+        out->low += guessed ? 0 : seconds / term->spread;
+        out->high += seconds * term->spread * (guessed ? ESTIMATE_MOST : 1);
         known += term->known ? seconds : 0;
         if (work.groups[i] != GROUP_DECODE && work.groups[i] != GROUP_ENCODE)
             out->device_seconds += seconds;
@@ -375,22 +388,15 @@ static void estimate_learn_groups(struct speed_table *table, struct estimate_wor
 static void estimate_learn_largest(struct speed_table *table, const struct estimate_request *request,
                                    const struct estimate_work *work)
 {
-    static const enum model_role roles[] = {[GROUP_REPAIR] = ROLE_DAMAGE,
-                                            [GROUP_DETECT] = ROLE_DETECTOR,
-                                            [GROUP_FACES] = ROLE_FACE,
-                                            [GROUP_PARSE] = ROLE_PARSER,
-                                            [GROUP_BACKGROUND] = ROLE_UPSCALER};
     int largest = -1;
     for (int i = 0; i < work->count; i++) {
         const struct speed_term *term = &work->terms[i];
-        const bool network = work->groups[i] != GROUP_DECODE && work->groups[i] != GROUP_ENCODE &&
-                             request->models[roles[work->groups[i]]];
-        if (network &&
+        if (work->roles[i] >= 0 &&
             (largest < 0 || term->amount * term->rate > work->terms[largest].amount * work->terms[largest].rate))
             largest = i;
     }
     if (largest >= 0)
-        estimate_learn_device(table, request, roles[work->groups[largest]], &work->terms[largest]);
+        estimate_learn_device(table, request, (enum model_role)work->roles[largest], &work->terms[largest]);
 }
 
 void estimate_learn(struct speed_table *table, const struct estimate_request *request)
@@ -407,7 +413,7 @@ void estimate_learn(struct speed_table *table, const struct estimate_request *re
     struct estimate_work work;
     if (r->fallbacks || r->shrinks)
         return;
-    estimate_measure(table, &work, request, request->faces);
+    estimate_measure(table, &work, request, request->faces, r->damage.filled);
     estimate_learn_groups(table, &work, GROUP_DECODE, GROUP_DECODE, estimate_spent(r, STAGE_DECODE, STAGE_DECODE));
     if (request->device->asynchronous)
         estimate_learn_groups(table, &work, GROUP_REPAIR, GROUP_BACKGROUND,

@@ -98,7 +98,8 @@ struct restoration {
         double share;   /* of the picture that was filled */
         int defects[4]; /* that were found, by kind: thin, crack, dust, stain; and their shares */
         double shares[4];
-        bool given; /* some of it is from the mask that was sent */
+        bool given;    /* some of it is from the mask that was sent */
+        double filled; /* megapixels of windows that the filler's network was given */
     } damage;
     struct face_file mask_file; /* the mask as a PNG; NULL: nothing was filled */
     struct image *result;       /* before encoding; with options.aligned: the restored face */

@@ -322,6 +322,7 @@ static enum error_code fill_run(struct fill *f, struct fill_window **windows, in
     const struct session_shape shape = {.n = count, .h = FILL_WINDOW, .w = FILL_WINDOW};
     const struct run_input input = {.planes = f->in};
     struct fill_batch batch = {windows, f->out, f->in};
+    f->step->r->damage.filled += (double)count * FILL_PIXELS / 1e6;
     thread_for(count, fill_pack, &batch);
     enum error_code code = repair_network(f->step, ROLE_FILLER, &shape, &input, f->out, err);
     if (code == OK)
@@ -549,6 +550,12 @@ static bool fill_is_large(const struct fill *f)
     return (double)holes > (1 - FILL_KNOWN) * FILL_CORE * FILL_CORE / 2;
 }
 
+double repair_fill_most(int width, int height)
+{
+    const double columns = ceil((double)width / FILL_CORE), rows = ceil((double)height / FILL_CORE);
+    return columns * rows * FILL_PIXELS / 1e6;
+}
+
 enum error_code repair_fill(struct step *step, const uint8_t *mask, double strength, struct error *err)
 {
     struct restoration *r = step->r;
@@ -562,6 +569,7 @@ enum error_code repair_fill(struct step *step, const uint8_t *mask, double stren
                      .network = step->model[ROLE_FILLER] != NULL};
     f.batch = f.network ? step_batch(step) : 0;
     f.batch = f.batch < FILL_BATCH ? f.batch : FILL_BATCH;
+    r->damage.filled = 0;
     enum error_code code = fill_create(&f, err);
     if (code == OK && fill_is_large(&f))
         code = fill_make_coarse(&f, err);

@@ -10,6 +10,7 @@
 
 #include "server/job/estimate.h"
 #include "server/pipeline/background.h"
+#include "server/pipeline/repair.h"
 
 static const struct model_entry
     detector = {.name = "detector", .bytes = 2000000, .info = {.kind = MODEL_DETECTOR}},
@@ -144,6 +145,38 @@ static void test_unknown_model(void **state)
     a.models[ROLE_UPSCALER] = &upscaler;
     assert_false(predict(&a).measured);
     assert_true(predict(&a).seconds < before);
+    end(&a);
+}
+
+/* The filler's part is told from the detector's once pictures with different damage were repaired; how much there will
+ * be to fill is unknown: from nothing to everything. */
+static void test_filler(void **state)
+{
+    (void)state;
+    static const struct model_entry damage = {.name = "damage", .bytes = 3800000, .info = {.kind = MODEL_DAMAGE}},
+                                    filler = {.name = "fill", .bytes = 7600000, .info = {.kind = MODEL_FILLER}};
+    struct asked a;
+    begin(&a, 1000, 1000);
+    a.models[ROLE_DAMAGE] = &damage;
+    const struct estimate without = predict(&a);
+    a.models[ROLE_FILLER] = &filler;
+    const struct estimate with = predict(&a);
+    assert_true(with.seconds > without.seconds && with.groups[GROUP_REPAIR] > without.groups[GROUP_REPAIR]);
+    assert_float_equal(with.low, without.low, 1e-9);
+    assert_true(with.high > without.high + (with.seconds - without.seconds));
+    /* six columns and rows of windows of 256 px */
+    assert_float_equal(repair_fill_most(1000, 1000), 36 * 65536 / 1e6, 1e-9);
+    for (int i = 0; i < 12; i++) { /* a second for a megapixel looked at, ten for one that is filled */
+        a.r->damage.filled = i % 3 * 0.5;
+        machine(&a, 1);
+        a.r->stage_ms[STAGE_REPAIR] = 1000 + 10000 * a.r->damage.filled;
+        estimate_learn(a.table, &a.request);
+    }
+    const double repair = 1 + 10 * 0.25 * 36 * 65536 / 1e6;
+    const struct estimate learned = predict(&a);
+    if (learned.groups[GROUP_REPAIR] > 1.3 * repair || learned.groups[GROUP_REPAIR] < repair / 1.3)
+        fail_msg("%.3f s of %.3f", learned.groups[GROUP_REPAIR], repair);
+    assert_true(learned.measured);
     end(&a);
 }
 
@@ -357,10 +390,10 @@ static void test_tile(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_learns),      cmocka_unit_test(test_unknown_model), cmocka_unit_test(test_disturbed),
-        cmocka_unit_test(test_options),     cmocka_unit_test(test_formats),       cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_progress),    cmocka_unit_test(test_seed),          cmocka_unit_test(test_tile),
-        cmocka_unit_test(test_small_tiles),
+        cmocka_unit_test(test_learns),    cmocka_unit_test(test_unknown_model), cmocka_unit_test(test_filler),
+        cmocka_unit_test(test_disturbed), cmocka_unit_test(test_options),       cmocka_unit_test(test_formats),
+        cmocka_unit_test(test_bytes),     cmocka_unit_test(test_progress),      cmocka_unit_test(test_seed),
+        cmocka_unit_test(test_tile),      cmocka_unit_test(test_small_tiles),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
