@@ -430,16 +430,17 @@ def write_file(path, header, data):
     os.replace(path + ".tmp", path)
 
 
-def write_safetensors(path, tensors, metadata):
+def write_safetensors(path, tensors, metadata, exact=()):
     """Writes a dict of tensors: matrices and kernels as float16, vectors (biases, slopes, BatchNorm's statistics, a
-    few KB in all) as float32. Integer tensors, BatchNorm's counters, are left out. metadata: texts by name."""
+    few KB in all) and those named in `exact` as float32. Integer tensors, BatchNorm's counters, are left out. metadata:
+    texts by name."""
     header = {"__metadata__": {k: str(v) for k, v in metadata.items()}}
     blobs, at = [], 0
     for name, tensor in tensors.items():
         if not tensor.is_floating_point():
             continue
         array = tensor.detach().float().cpu().contiguous().numpy()
-        kind = "F16" if array.ndim >= 2 else "F32"
+        kind = "F16" if array.ndim >= 2 and name not in exact else "F32"
         array = array.astype("<f2" if kind == "F16" else "<f4")
         if not np.isfinite(array).all():
             raise ValueError(f"{name}: values that are not finite as {kind}")

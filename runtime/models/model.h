@@ -25,9 +25,10 @@ bool model_settings_activation(struct model_settings *out, const char *text);
 
 struct model_info {
     enum model_kind kind;
-    const char *architecture; /* "RRDBNet", "SRVGGNetCompact", "GFPGANv1Clean", "RetinaFace-resnet50",
-                                 "RetinaFace-mobilenet0.25", "ParseNet", "DamageUNet", "FillUNet" */
-    int scale;                /* upscaler: 1..4; else 1 */
+    const char
+        *architecture; /* "RRDBNet", "RRDBNet+" (ESRGAN+), "SRVGGNetCompact", "GFPGANv1Clean", "RetinaFace-resnet50",
+                          "RetinaFace-mobilenet0.25", "ParseNet", "DamageUNet", "FillUNet" */
+    int scale;         /* upscaler: 1..16; else 1 */
     int unshuffle; /* upscaler: the input's sides must be multiples of this (1, 2 or 4); damage detector: 8; filler: 32
                     */
     int radius;    /* upscaler, damage detector: receptive radius in input px: a tile padded by this is exact */

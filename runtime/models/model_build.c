@@ -260,14 +260,19 @@ static int build_channels(const struct model_build *b, struct view v)
     return v.tensor >= 0 ? graph_channels(b->graph, v) : 0;
 }
 
-struct node *build_conv_plain(struct model_build *b, const char *name, struct view x, struct view out, int kernel)
+struct node *build_conv_of(struct model_build *b, const struct param *weight, struct view x, struct view out,
+                           int kernel)
 {
-    int shape[4] = {build_channels(b, out), build_channels(b, x), kernel, kernel};
-    const struct param *weight = build_param(b, build_name("%s.weight", name), 4, shape);
     struct node *node = build_node(b, OP_CONV2D, x, out);
     build_conv_args(&node->args.conv2d, kernel);
     node->param[OP_WEIGHT] = weight;
     return node;
+}
+
+struct node *build_conv_plain(struct model_build *b, const char *name, struct view x, struct view out, int kernel)
+{
+    int shape[4] = {build_channels(b, out), build_channels(b, x), kernel, kernel};
+    return build_conv_of(b, build_param(b, build_name("%s.weight", name), 4, shape), x, out, kernel);
 }
 
 struct node *build_conv(struct model_build *b, const char *name, struct view x, struct view out, int kernel)

@@ -69,6 +69,10 @@ struct node *build_conv(struct model_build *b, const char *name, struct view x, 
 /* The same without bias, as the network's authors have it. */
 struct node *build_conv_plain(struct model_build *b, const char *name, struct view x, struct view out, int kernel);
 
+/* The same with weights that were made: [channels of out][channels of x][kernel][kernel]. */
+struct node *build_conv_of(struct model_build *b, const struct param *weight, struct view x, struct view out,
+                           int kernel);
+
 /* Conv2d without bias followed by BatchNorm2d (eval mode, eps 1e-5), folded. */
 struct node *build_conv_bn(struct model_build *b, const char *conv, const char *norm, struct view x, struct view out,
                            int kernel);

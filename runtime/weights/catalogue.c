@@ -148,11 +148,14 @@ enum error_code catalogue_add(struct catalogue *catalogue, const struct catalogu
         code = catalogue_grow(catalogue, err);
     if (code != OK)
         return code;
-    /* torch.nn.DataParallel puts this before every name. */
-    static const char prefix[] = "module.";
-    size_t skip = view->name_size >= sizeof prefix - 1 && memcmp(view->name, prefix, sizeof prefix - 1) == 0
-                      ? sizeof prefix - 1
-                      : 0;
+    /* What torch.nn.DataParallel and training programs put before every name. */
+    static const char *const prefixes[] = {"module.", "netG."};
+    size_t skip = 0;
+    for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++) {
+        const size_t n = strlen(prefixes[i]);
+        if (view->name_size - skip >= n && memcmp(view->name + skip, prefixes[i], n) == 0)
+            skip += n;
+    }
     char *name = arena_alloc(catalogue->arena, view->name_size - skip + 1, 1, err);
     if (!name)
         return ERROR_NO_MEMORY;

@@ -37,8 +37,8 @@ struct catalogue_view {
     const uint64_t *stride; /* elements; NULL: row-major without gaps */
 };
 
-/* Checks the view and appends it, without the prefix "module.". CORRUPT, TOO_LARGE (more elements than the file has
- * bytes, which only an expanded view can have), UNSUPPORTED (rank), NO_MEMORY. */
+/* Checks the view and appends it, without the prefixes "module." and "netG.". CORRUPT, TOO_LARGE (more elements than
+ * the file has bytes, which only an expanded view can have), UNSUPPORTED (rank), NO_MEMORY. */
 enum error_code catalogue_add(struct catalogue *catalogue, const struct catalogue_view *view,
                               struct error *err) MUST_CHECK;
 

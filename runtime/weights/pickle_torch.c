@@ -108,7 +108,8 @@ static enum error_code pickle_torch_rebuild_tensor(struct pickle_machine *m, con
     for (size_t i = 0; i < rank; i++) {
         const struct pickle_value *extent = &v[2].items->values[i], *stride = &v[3].items->values[i];
         if (!pickle_torch_is_size(extent) || !pickle_torch_is_size(stride))
-            return pickle_machine_fail(m, ERROR_CORRUPT, "a tensor's shape or strides hold something that is not a size");
+            return pickle_machine_fail(m, ERROR_CORRUPT,
+                                       "a tensor's shape or strides hold something that is not a size");
         tensor->shape[i] = (uint64_t)extent->integer;
         tensor->stride[i] = (uint64_t)stride->integer;
     }
@@ -186,7 +187,9 @@ enum error_code pickle_torch_settle_storages(struct pickle_machine *m)
 enum error_code pickle_torch_add_tensors(const struct pickle *pickle, struct catalogue *catalogue, const char *entry,
                                          struct error *err)
 {
-    static const char *const wrappers[] = {"params_ema", "params", "state_dict"};
+    /* As BasicSR, and what spandrel found in people's files; else a single dictionary in the dictionary. */
+    static const char *const wrappers[] = {"params_ema",       "params-ema", "params", "state_dict",
+                                           "model_state_dict", "model",      "net"};
     const struct pickle_value *dict = &pickle->root;
     if (dict->kind != PICKLE_DICT)
         return catalogue_fail(err, ERROR_UNSUPPORTED, catalogue, entry, "the file holds no dictionary of tensors");
@@ -197,6 +200,8 @@ enum error_code pickle_torch_add_tensors(const struct pickle *pickle, struct cat
             break;
         }
     }
+    if (dict->items->count == 2 && dict->items->values[1].kind == PICKLE_DICT)
+        dict = &dict->items->values[1];
     enum error_code code = OK;
     for (size_t i = 0; i + 1 < dict->items->count && code == OK; i += 2) {
         const struct pickle_value *key = &dict->items->values[i], *value = key + 1;

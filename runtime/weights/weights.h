@@ -1,7 +1,8 @@
 /* Checkpoint files as one catalogue of named tensors. The file stays mapped; tensors point into it, nothing is
- * copied. If somebody writes to it or cuts it off, their values are anything, and weights_check says so. torch.save (zip and legacy) and safetensors are told apart by their first bytes. A pickle is walked,
- * never executed. Every reader is bounds-checked against a hostile file.
- * Thread-safety: an open struct weights is immutable and may be read from any thread. */
+ * copied. If somebody writes to it or cuts it off, their values are anything, and weights_check says so. torch.save
+ * (zip and legacy) and safetensors are told apart by their first bytes. A pickle is walked, never executed. Every
+ * reader is bounds-checked against a hostile file. Thread-safety: an open struct weights is immutable and may be read
+ * from any thread. */
 #ifndef RUNTIME_WEIGHTS_WEIGHTS_H
 #define RUNTIME_WEIGHTS_WEIGHTS_H
 
@@ -27,7 +28,7 @@ enum weights_dtype {
 };
 
 struct weights_tensor {
-    const char *name; /* without "module." */
+    const char *name; /* without "module." and "netG." */
     enum weights_dtype dtype;
     int rank; /* 0 for a scalar */
     uint64_t shape[WEIGHTS_MAX_RANK];
@@ -38,8 +39,9 @@ struct weights_tensor {
 
 struct weights;
 
-/* Opens path: the wrapper params_ema, else params, else state_dict, else the bare dictionary. Entries that are not
- * tensors are passed over. Errors: NOT_FOUND, IO, UNSUPPORTED (not a checkpoint; an unknown pickle global; a
+/* Opens path: the wrapper params_ema, params-ema, params, state_dict, model_state_dict, model or net, the first that is
+ * there, else a single dictionary whatever its name, else the bare dictionary. Entries that are not tensors are passed
+ * over. Errors: NOT_FOUND, IO, UNSUPPORTED (not a checkpoint; an unknown pickle global; a
  * compressed entry), CORRUPT, TOO_LARGE (over a fixed limit, or an expanded view of more elements than the file has
  * bytes), NO_MEMORY; the text names the file, the entry and the reason. */
 enum error_code weights_open(struct weights **out, const char *path, struct error *err) MUST_CHECK;

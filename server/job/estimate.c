@@ -169,7 +169,7 @@ static uint64_t estimate_tile_bytes(const struct estimate_request *request, doub
 {
     const struct model_entry *model = request->models[ROLE_UPSCALER];
     const struct model_info *info = &model->info;
-    const bool rrdb = strcmp(info->architecture, "RRDBNet") == 0;
+    const bool rrdb = strncmp(info->architecture, "RRDBNet", 7) == 0;
     const double channels = estimate_parameters(model) > 3e6 || !rrdb ? 64 : 32, u = info->unshuffle, s = info->scale,
                  element = request->precision == PRECISION_FP16 ? 2 : 4;
     const double body = (rrdb ? 6 : 2) * channels / (u * u), end = rrdb ? 2 * channels * s * s : 6 * s * s;

@@ -32,7 +32,7 @@ static enum error_code scan_no_memory(struct scan *scan)
 
 size_t model_scan_stem(const char *name)
 {
-    static const char *const extensions[] = {".pth", ".pt", ".safetensors"};
+    static const char *const extensions[] = {".pth", ".pt", ".ckpt", ".safetensors"};
     size_t n = strlen(name);
     for (size_t i = 0; i < sizeof extensions / sizeof extensions[0]; i++) {
         size_t e = strlen(extensions[i]);

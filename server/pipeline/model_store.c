@@ -381,7 +381,7 @@ static enum error_code store_not_there(const struct model_store *store, enum err
         snprintf(file, sizeof file, "%s", section->file);
         store_get_command(section, get, sizeof get);
     } else {
-        snprintf(file, sizeof file, "%.*s.pth (or .pt, .safetensors)", (int)model_scan_stem(name), name);
+        snprintf(file, sizeof file, "%.*s.pth (or .pt, .ckpt, .safetensors)", (int)model_scan_stem(name), name);
     }
     if (err && err->code)
         return code; /* the first failure wins */

@@ -183,7 +183,8 @@ static void check_own(const struct checkpoint_buffer *file, const char *format)
 
 static void reads_every_form_and_wrapper(void **state)
 {
-    static const char *const wrappers[] = {"params_ema", "params", "state_dict", NULL};
+    static const char *const wrappers[] = {"params_ema", "params-ema", "params",   "state_dict", "model_state_dict",
+                                           "model",      "net",        "anything", NULL};
     (void)state;
     for (int i = 0; i < 24; i++)
         numbers[i] = 0.25f * (float)i - 3; /* halves hold them exactly */

@@ -1,0 +1,195 @@
+/* Networks of the families that people have, tiny and with random weights, against what PyTorch makes of a picture
+ * (models/training/goldens_families.py): on the oracle and on every device, in fp32 and, where the device has it, fp16.
+ * Each file of tests/golden/families is a checkpoint as its authors' programs write it, with the tensors golden.in and
+ * golden.out. RESTORED_TEST_DEVICE limits it to one device. */
+#include <dirent.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+#include "runtime/models/model.h"
+#include "tests/common/checkpoint_writer.h"
+
+#define FAMILIES "tests/golden/families"
+#define FAMILIES_TOLERANCE 2e-5 /* of the output's range, in fp32 */
+
+static struct device *devices[8];
+static struct device_info infos[8];
+static int device_count;
+
+static void families_device(const char *id)
+{
+    const char *only = getenv("RESTORED_TEST_DEVICE");
+    struct error err = ERROR_INIT;
+    if (device_count == 8 || (only && strcmp(only, id) != 0))
+        return;
+    if (device_open(&devices[device_count], id, NULL, &err))
+        fail_msg("%s: %s", id, err.text);
+    device_info(devices[device_count], &infos[device_count]);
+    device_count++;
+}
+
+static int families_open(void **state)
+{
+    (void)state;
+    struct error err = ERROR_INIT;
+    struct device_info *list;
+    size_t count;
+    setenv("RESTORED_VULKAN_VALIDATION", "1", 0);
+    families_device("reference");
+    if (device_list(&list, &count, &err))
+        fail_msg("%s", err.text);
+    for (size_t i = 0; i < count; i++)
+        if (list[i].usable)
+            families_device(list[i].id);
+    free(list);
+    return 0;
+}
+
+static int families_close(void **state)
+{
+    (void)state;
+    while (device_count)
+        device_close(&devices[--device_count]);
+    return 0;
+}
+
+static float *families_tensor(const struct model *model, const char *name, int rank4[4])
+{
+    const struct weights_tensor *t = weights_find(model_weights(model), name);
+    assert_non_null(t);
+    assert_int_equal(t->rank, 4);
+    for (int i = 0; i < 4; i++)
+        rank4[i] = (int)t->shape[i];
+    float *values = malloc(t->count * sizeof *values);
+    assert_non_null(values);
+    weights_read_f32(t, values);
+    return values;
+}
+
+/* The largest error is printed as a part of the wanted output's range. fp16: mean 1e-3, at most 1e-2. */
+static void families_compare(const char *name, int d, enum precision precision, const float *got, const float *wanted,
+                             size_t count)
+{
+    double worst = 0, sum = 0, low = wanted[0], high = wanted[0];
+    for (size_t i = 0; i < count; i++) {
+        const double e = fabs((double)got[i] - wanted[i]);
+        worst = e <= worst ? worst : e; /* also NaN */
+        sum += e;
+        low = fmin(low, wanted[i]);
+        high = fmax(high, wanted[i]);
+    }
+    const double range = high - low, mean = sum / (double)count;
+    printf("    %-32s %-10s %s max %.2g mean %.2g of the range\n", name, infos[d].id,
+           precision == PRECISION_FP16 ? "fp16" : "fp32", worst / range, mean / range);
+    assert_true(range > 0);
+    if (precision == PRECISION_FP16)
+        assert_true(mean <= 1e-3 * range && worst <= 1e-2 * range);
+    else
+        assert_true(worst <= FAMILIES_TOLERANCE * range);
+}
+
+static void families_run(const struct model *model, const char *name, int d, enum precision precision, const float *in,
+                         const int shape[4], const float *wanted, const int wanted_shape[4])
+{
+    struct error err = ERROR_INIT;
+    struct session *session;
+    const struct session_shape s = {.n = shape[0], .h = shape[2], .w = shape[3]};
+    int out_shape[4];
+    model_output_shape(model, &s, 0, out_shape);
+    assert_memory_equal(out_shape, wanted_shape, sizeof out_shape);
+    const size_t count = (size_t)out_shape[0] * (size_t)out_shape[1] * (size_t)out_shape[2] * (size_t)out_shape[3];
+    float *out = calloc(count, sizeof *out);
+    assert_non_null(out);
+    if (model_session(&session, model, devices[d], precision, &err) || session_run(session, &s, &in, &out, NULL, &err))
+        fail_msg("%s on %s: %s", name, infos[d].id, err.text);
+    families_compare(name, d, precision, out, wanted, count);
+    session_destroy(&session);
+    model_forget(model, devices[d]);
+    free(out);
+}
+
+static void families_file(const char *name)
+{
+    struct error err = ERROR_INIT;
+    struct model *model;
+    char path[512];
+    int shape[4], wanted_shape[4];
+    snprintf(path, sizeof path, FAMILIES "/%s", name);
+    if (model_open(&model, path, NULL, &err))
+        fail_msg("%s", err.text);
+    float *in = families_tensor(model, "golden.in", shape),
+          *wanted = families_tensor(model, "golden.out", wanted_shape);
+    for (int d = 0; d < device_count; d++) {
+        families_run(model, name, d, PRECISION_FP32, in, shape, wanted, wanted_shape);
+        if (infos[d].fp16)
+            families_run(model, name, d, PRECISION_FP16, in, shape, wanted, wanted_shape);
+    }
+    free(in);
+    free(wanted);
+    model_close(&model);
+}
+
+static int families_is_model(const struct dirent *entry)
+{
+    return strstr(entry->d_name, ".safetensors") != NULL;
+}
+
+static void test_families(void **state)
+{
+    (void)state;
+    struct dirent **list;
+    const int count = scandir(FAMILIES, &list, families_is_model, alphasort);
+    assert_true(count >= 13);
+    for (int i = 0; i < count; i++) {
+        families_file(list[i]->d_name);
+        free(list[i]);
+    }
+    free(list);
+}
+
+/* An RRDBNet of which only what decides is there. */
+static void check_refused(int in, int out, int ups, enum error_code code, const char *why)
+{
+    static const float zeros[8 * 64 * 9];
+    struct checkpoint_tensor tensors[16] = {{"conv_first.weight", 4, {4, (uint64_t)in, 3, 3}, zeros},
+                                            {"body.0.rdb1.conv1.weight", 4, {2, 4, 3, 3}, zeros},
+                                            {"conv_last.weight", 4, {(uint64_t)out, 4, 3, 3}, zeros}};
+    size_t count = out ? 3 : 2;
+    char names[8][40];
+    for (int i = 0; i < ups; i++) {
+        snprintf(names[i], sizeof names[i], "conv_up%d.weight", i + 1);
+        tensors[count++] = (struct checkpoint_tensor){names[i], 4, {4, 4, 3, 3}, zeros};
+    }
+    struct checkpoint_buffer file = {0};
+    struct error err = ERROR_INIT;
+    struct model *model;
+    checkpoint_safetensors(&file, tensors, count, CHECKPOINT_F32);
+    assert_int_equal(model_open_memory(&model, "mine", file.data, file.size, NULL, &err), code);
+    if (!strstr(err.text, why))
+        fail_msg("\"%s\" does not say \"%s\"", err.text, why);
+    checkpoint_free(&file);
+}
+
+static void test_refused(void **state)
+{
+    (void)state;
+    check_refused(5, 3, 2, ERROR_UNSUPPORTED, "takes 5 channels and gives 3");
+    check_refused(3, 2, 2, ERROR_UNSUPPORTED, "takes 3 channels and gives 2");
+    check_refused(3, 3, 5, ERROR_UNSUPPORTED, "5 upsamplings");
+    check_refused(48, 3, 1, ERROR_UNSUPPORTED, "pixel-unshuffle of 4");
+    check_refused(3, 0, 2, ERROR_CORRUPT, "conv_last.weight is missing");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_families), cmocka_unit_test(test_refused)};
+    return cmocka_run_group_tests_name("families", tests, families_open, families_close);
+}
