@@ -96,7 +96,7 @@ static void load_make_head(struct load *load, const struct options *options)
     size_t used = 0;
     options_init(&initial);
     for (int i = 0; i < option_row_count; i++) {
-        char text[1024], usual[1024];
+        char text[OPTION_TEXT_MAX], usual[OPTION_TEXT_MAX];
         options_text(options, option_rows[i].name, text, sizeof text);
         options_text(&initial, option_rows[i].name, usual, sizeof usual);
         if (!strcmp(option_rows[i].name, "device") || !strcmp(text, usual) ||

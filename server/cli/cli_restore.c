@@ -399,7 +399,7 @@ static void cli_restore_fingerprint(struct cli_restore_run *run)
     for (size_t i = 0; i < run->mask.size; i++)
         hash = (hash ^ run->mask.data[i]) * UINT64_C(0x100000001b3);
     for (int i = 0; i < option_row_count + 4; i++) {
-        char text[1024];
+        char text[OPTION_TEXT_MAX];
         if (i >= option_row_count)
             snprintf(text, sizeof text, "%s", more[i - option_row_count]);
         else if (strcmp(option_rows[i].name, "device"))

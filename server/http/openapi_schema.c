@@ -131,7 +131,7 @@ json_t *openapi_schema_option(const struct option_row *row)
     json_t *schema = json_pack("{s:s}", "type", !strcmp(row->type, "enum") ? "string" : row->type);
     if (bounds.number)
         schema_limit(schema, &bounds, whole);
-    if (bounds.pattern)
+    if (bounds.pattern && !bounds.number)
         json_object_set_new(schema, "pattern", json_string(bounds.pattern));
     json_t *list = words ? json_array() : NULL;
     for (int i = 0; words && i < 5 && bounds.words[i]; i++)
@@ -140,6 +140,9 @@ json_t *openapi_schema_option(const struct option_row *row)
         json_object_set_new(schema, "enum", list);
     } else if (words) { /* these words, or what the type says */
         schema = json_pack("{s:[{s:o}, o]}", "anyOf", "enum", list, schema);
+        if (bounds.pattern && bounds.number) /* the pattern is of a third form */
+            json_array_append_new(json_object_get(schema, "anyOf"),
+                                  json_pack("{s:s, s:s}", "type", "string", "pattern", bounds.pattern));
         if (whole && bounds.maximum > INT_MAX) /* a number that JSON does not hold exactly is sent, and told, as text */
             json_array_append_new(json_object_get(schema, "anyOf"),
                                   json_pack("{s:s, s:s}", "type", "string", "pattern", "^[0-9]{1,20}$"));
@@ -148,7 +151,7 @@ json_t *openapi_schema_option(const struct option_row *row)
     if (!json_is_null(standard))
         json_object_set(schema, "default", standard);
     json_decref(standard);
-    char help[400];
+    char help[480];
     snprintf(help, sizeof help, "%s. Allowed: %s.", row->help, row->allowed);
     json_object_set_new(schema, "description", json_string(help));
     return schema;
@@ -169,7 +172,7 @@ static json_t *schema_allowed(const char *text)
 
 json_t *openapi_schema_field(const struct upload_row *row)
 {
-    char help[400];
+    char help[480];
     const bool flag = !strcmp(row->type, "boolean");
     snprintf(help, sizeof help, "%s. Allowed: %s.", row->help, row->allowed);
     json_t *schema = openapi_schema(flag ? "boolean" : "string", help);

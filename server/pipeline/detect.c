@@ -1,4 +1,5 @@
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,9 +10,9 @@
 #include "server/image/similarity.h"
 #include "server/pipeline/detect.h"
 
-#define DETECT_THRESHOLD 0.97f
 #define DETECT_NMS 0.4f
 #define DETECT_MIN_EYES 5.0 /* px; closer eyes mean a face too small or seen from the side */
+#define DETECT_UNSURE 1e12  /* above any picture's area */
 #define DETECT_MIN_SIDE 256 /* reductions stop here */
 /* Of 1,500 faces that were found in photos and scenes, profiles among them, the template explains at least 0.68 of the
  * landmarks' spread (of a mirrored face 0.01), and the box's side is 275 to 360 px of it. */
@@ -53,7 +54,9 @@ static enum error_code detect_view(struct step *step, const struct view_u8 *view
         code = error_set(err, ERROR_NO_MEMORY, "detect: out of memory for a picture of %d × %d", w, h);
     const float *planes[3] = {maps[0].planes, maps[1].planes, maps[2].planes};
     if (code == OK)
-        code = retinaface_decode(planes, h, w, info->min_sizes, DETECT_THRESHOLD, DETECT_NMS, boxes, count, err);
+        code =
+            retinaface_decode(planes, h, w, info->min_sizes, (float)fmin(step->r->options.min_score, OPTION_SURE_SCORE),
+                              DETECT_NMS, boxes, count, err);
     for (int k = 0; k < 3; k++)
         free(maps[k].planes);
     return code;
@@ -89,14 +92,22 @@ static double detect_size(const struct face_box *face)
     return fmax(face->box[2] - face->box[0], face->box[3] - face->box[1]);
 }
 
+/* Faces that are not sure are there if min_score asks for them. They come after the sure ones, and change nothing about
+ * these: so a face has the same id whatever min_score is. */
+static bool detect_sure(const struct face_box *face)
+{
+    return face->score > (float)OPTION_SURE_SCORE;
+}
+
 /* Whether a view of this longest side may show a face that is too large for it. Where there is none at all, a look at
  * the small view costs at most a quarter. */
 static bool detect_doubtful(const struct face_box *boxes, size_t count, int side)
 {
-    double largest = count ? 0 : INFINITY;
-    for (size_t i = 0; i < count; i++)
+    const bool any = count && detect_sure(&boxes[0]);
+    double largest = any ? 0 : INFINITY;
+    for (size_t i = 0; i < count && detect_sure(&boxes[i]); i++)
         largest = fmax(largest, detect_size(&boxes[i]));
-    return largest >= DETECT_LARGE && side >= (count ? DETECT_SMALL_VIEW * 5 / 4 : 2 * DETECT_SMALL_VIEW);
+    return largest >= DETECT_LARGE && side >= (any ? DETECT_SMALL_VIEW * 5 / 4 : 2 * DETECT_SMALL_VIEW);
 }
 
 /* Intersection over union. */
@@ -107,28 +118,38 @@ static double detect_overlap(const float a[4], const float b[4])
     return w > 0 && h > 0 ? w * h / (areas - w * h) : 0;
 }
 
-/* Puts the large faces of a small view, one px of which is k px of the first, before those of the first view, since of
- * what is found twice the first stays. large: room for all. Their number. */
-static size_t detect_join(struct face_box *large, size_t found, const double k[2], const struct face_box *boxes,
-                          size_t count)
+/* Puts those of some faces that no face of a list overlaps behind it. Their number. */
+static size_t detect_add(struct face_box *list, size_t count, const struct face_box *faces, size_t more, bool sure)
 {
-    size_t n = 0, first;
+    const size_t first = count;
+    for (size_t i = 0; i < more; i++) {
+        bool other = detect_sure(&faces[i]) == sure;
+        for (size_t k = 0; k < first && other; k++)
+            other = detect_overlap(list[k].box, faces[i].box) <= DETECT_NMS;
+        if (other)
+            list[count++] = faces[i];
+    }
+    return count;
+}
+
+/* Makes a list of the large faces of a small view, one px of which is k px of the first, and those of the first view,
+ * in this order, since of what is found twice the first stays. all: room for both. Their number. */
+static size_t detect_join(struct face_box *all, struct face_box *small, size_t found, const double k[2],
+                          const struct face_box *boxes, size_t count)
+{
+    size_t large = 0, n = 0;
     for (size_t i = 0; i < found; i++) {
-        struct face_box face = large[i];
+        struct face_box face = small[i];
         for (int c = 0; c < 4; c++)
             face.box[c] *= (float)k[c % 2];
         for (int c = 0; c < 10; c++)
             face.landmarks[c / 2][c % 2] *= (float)k[c % 2];
         if (detect_size(&face) >= DETECT_LARGE)
-            large[n++] = face;
+            small[large++] = face;
     }
-    first = n;
-    for (size_t i = 0; i < count; i++) {
-        bool other = true;
-        for (size_t l = 0; l < first && other; l++)
-            other = detect_overlap(large[l].box, boxes[i].box) <= DETECT_NMS;
-        if (other)
-            large[n++] = boxes[i];
+    for (int sure = 1; sure >= 0; sure--) {
+        n = detect_add(all, n, small, large, sure);
+        n = detect_add(all, n, boxes, count, sure);
     }
     return n;
 }
@@ -143,8 +164,7 @@ static enum error_code detect_large(struct step *step, struct face_box **boxes, 
     enum error_code code = detect_at(step, DETECT_SMALL_VIEW, &small, &found, k, err);
     struct face_box *all = code == OK && found ? mem_alloc(found + *count, sizeof *all) : NULL;
     if (all) {
-        memcpy(all, small, found * sizeof *all);
-        *count = detect_join(all, found, (double[2]){k[0] / scale[0], k[1] / scale[1]}, *boxes, *count);
+        *count = detect_join(all, small, found, (double[2]){k[0] / scale[0], k[1] / scale[1]}, *boxes, *count);
         free(*boxes);
         *boxes = all;
     } else if (code == OK && found) {
@@ -155,7 +175,7 @@ static enum error_code detect_large(struct step *step, struct face_box **boxes, 
 }
 
 struct detect_rank {
-    double weight; /* score times area */
+    double weight; /* score times area; all sure ones are above the others */
     size_t index;
 };
 
@@ -182,7 +202,9 @@ static enum error_code detect_limit(struct restoration *r, struct face_box *boxe
         return error_set(err, ERROR_NO_MEMORY, "out of memory");
     for (size_t i = 0; i < *count; i++) {
         const float *box = boxes[i].box;
-        ranks[i] = (struct detect_rank){(double)boxes[i].score * (box[2] - box[0]) * (box[3] - box[1]), i};
+        ranks[i] = (struct detect_rank){(double)boxes[i].score * (box[2] - box[0]) * (box[3] - box[1]) -
+                                            (detect_sure(&boxes[i]) ? 0 : DETECT_UNSURE),
+                                        i};
     }
     qsort(ranks, *count, sizeof *ranks, detect_heavier);
     qsort(ranks, most, sizeof *ranks, detect_earlier);
@@ -215,10 +237,13 @@ static enum error_code detect_faces(struct restoration *r, const struct face_box
     return OK;
 }
 
-static void detect_skip(struct face *face, const char *reason)
+static __attribute__((format(printf, 2, 3))) void detect_skip(struct face *face, const char *format, ...)
 {
+    va_list args;
+    va_start(args, format);
     if (!face->reason[0])
-        snprintf(face->reason, sizeof face->reason, "%s", reason);
+        vsnprintf(face->reason, sizeof face->reason, format, args);
+    va_end(args);
 }
 
 static void detect_middle(const struct face *face, double middle[2])
@@ -312,6 +337,18 @@ static void detect_refuse(struct restoration *r)
     }
 }
 
+/* Applies what the options demand of a single face. */
+static void detect_filter(const struct options *o, struct face *f)
+{
+    const double side = fmax(f->box[2] - f->box[0], f->box[3] - f->box[1]);
+    if (side < o->min_face)
+        detect_skip(f, "its box is %.1f px, less than min_face (%d px)", side, o->min_face);
+    if (o->max_face && side > o->max_face)
+        detect_skip(f, "its box is %.1f px, more than max_face (%d px)", side, o->max_face);
+    if (f->score < o->min_score && o->min_score > OPTION_SURE_SCORE) /* with less, the detector names no others */
+        detect_skip(f, "its score is %.4f, less than min_score (%g)", f->score, o->min_score);
+}
+
 enum error_code detect_choose(struct step *step, struct error *err)
 {
     struct restoration *r = step->r;
@@ -320,7 +357,8 @@ enum error_code detect_choose(struct step *step, struct error *err)
     double nearest = INFINITY;
     detect_refuse(r);
     for (int i = 0; i < r->face_count; i++) {
-        const struct face *f = &r->faces[i];
+        struct face *f = &r->faces[i];
+        detect_filter(o, f);
         double d = hypot((f->box[0] + f->box[2]) / 2 - r->picture->width / 2.0,
                          (f->box[1] + f->box[3]) / 2 - r->picture->height / 2.0);
         if (!f->reason[0] && d < nearest) {
@@ -342,6 +380,10 @@ enum error_code detect_choose(struct step *step, struct error *err)
         if (o->face_ids[k] >= r->face_count)
             restoration_note(r, "face %d was asked for, but the picture has %d face%s", o->face_ids[k], r->face_count,
                              r->face_count == 1 ? "" : "s");
+    for (int k = 0; k < o->weight_count && !o->compat; k++)
+        if (o->weight_ids[k] >= r->face_count)
+            restoration_note(r, "weight: there is no face %d; the picture has %d face%s", o->weight_ids[k],
+                             r->face_count, r->face_count == 1 ? "" : "s");
     atomic_store(&r->faces_total, chosen);
     return step_check(step, err);
 }

@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <locale.h>
+#include <math.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +30,7 @@ const struct option_row option_rows[] = {
      false},
     {"suffix", "string", "", "up to 127 bytes of text without '/', '\\' and control characters",
      "appended to the output file's name", false},
-    {"weight", "number", "auto", "auto, or 0 to 1",
+    {"weight", "number", "auto", "auto, or 0 to 1; then or instead, weights of single faces, such as auto,0:0.5,2:1",
      "how much of each restored face is used; auto: all of it, but less where the picture has more detail than the "
      "restoration; 0 leaves the upsampled picture",
      false},
@@ -41,6 +42,13 @@ const struct option_row option_rows[] = {
     {"parse", "enum", "auto", "auto, true or false",
      "blend by face parsing (true), by a square mask (false), or depending on what is installed (auto)", false},
     {"faces", "string", "all", "all, none, or ids such as 0,2", "which of the detected faces to restore", false},
+    {"min_face", "integer", "0", "0 to 65535",
+     "faces whose box is smaller than this are left alone: its longer side, px of the picture; 0: no limit", true},
+    {"max_face", "integer", "0", "0 to 65535", "faces whose box is larger than this are left alone; 0: no limit", true},
+    {"min_score", "number", "0.97", "0.5 to 1",
+     "faces of which the detector is less sure than this are left alone; below 0.97 it finds more faces, and more that "
+     "are none",
+     true},
     {"detector", "string", "", "resnet50, mobilenet0.25, starter, or the name of a detector that is installed",
      "the face detector; empty: the configured one, else resnet50", true},
     {"device", "string", "auto", "auto, or the id, name or UUID of a device", "the device that does the work", true},
@@ -52,7 +60,7 @@ const struct option_row option_rows[] = {
     {"png_level", "integer", "1", "0 to 9",
      "compression of a PNG result: 1 is quick and best for most photos, 9 tries hardest, 0 is none", false},
     {"compat", "boolean", "false", "true or false", "reproduce the reference implementation, its defects included",
-     false},
+     true},
     {"damaged", "enum", "refuse", "refuse or accept",
      "a file that is damaged or cut short: refuse it, or restore the part that can be read", true},
     {"profile", "enum", "keep", "keep or srgb", "colours of the result: those of the picture's colour profile, or sRGB",
@@ -81,6 +89,7 @@ void options_init(struct options *options)
     *options = (struct options){.upscale = 2,
                                 .bg_tile = -1,
                                 .weight = -1,
+                                .min_score = OPTION_SURE_SCORE,
                                 .quality = 95,
                                 .png_level = CODEC_PNG_LEVEL,
                                 .page = 1,
@@ -203,6 +212,54 @@ static bool options_faces(struct options *options, const char *text)
     return false;
 }
 
+static double options_round(double share)
+{
+    return floor(share * 1e4 + 0.5) / 1e4;
+}
+
+static bool options_share(const char *text, double *out)
+{
+    *out = -1;
+    return strcmp(text, "auto") == 0 || options_number(text, 0, 1, out);
+}
+
+/* "0.5", "auto", "0:0.5,2:1" or "auto,0:0.5": what faces without a weight of their own get comes first. */
+static bool options_weights(struct options *options, const char *text)
+{
+    options->weight = -1;
+    options->weight_count = 0;
+    for (bool first = true;; first = false) {
+        char part[448], *share;
+        size_t n = strcspn(text, ",");
+        if (n >= sizeof part)
+            return false;
+        memcpy(part, text, n);
+        part[n] = '\0';
+        if ((share = strchr(part, ':'))) {
+            const int at = options->weight_count++;
+            *share++ = '\0';
+            if (at == OPTION_MAX_FACES || !options_integer(part, 0, 99999, &options->weight_ids[at]) ||
+                !options_share(share, &options->face_weights[at]))
+                return false;
+            for (int i = 0; i < at; i++)
+                if (options->weight_ids[i] == options->weight_ids[at])
+                    return false;
+        } else if (!first || !options_share(part, &options->weight)) {
+            return false;
+        }
+        if (text[n] == '\0')
+            break;
+        text += n + 1;
+    }
+    /* A list is told, and kept in the store, as text, which must hold all of it. */
+    if (options->weight_count && options->weight >= 0)
+        options->weight = options_round(options->weight);
+    for (int i = 0; i < options->weight_count; i++)
+        if (options->face_weights[i] >= 0)
+            options->face_weights[i] = options_round(options->face_weights[i]);
+    return true;
+}
+
 /* How each row is kept in struct options; the same order as option_rows. */
 enum option_kind {
     KIND_NAME,   /* char[OPTION_NAME_MAX] */
@@ -213,7 +270,7 @@ enum option_kind {
     KIND_CHOICE, /* an enum, index into choices */
     KIND_AUTO,   /* an enum: auto, true or false */
     KIND_TILE,
-    KIND_WEIGHT, /* a number, or auto */
+    KIND_WEIGHT, /* options_weights */
     KIND_SEED,
     KIND_FACES
 };
@@ -246,6 +303,9 @@ static const struct option_field {
     {KIND_SEED, AT(seed), 0, 0, NULL},
     {KIND_AUTO, AT(parse), 0, 0, options_autos},
     {KIND_FACES, AT(faces), 0, 0, NULL},
+    {KIND_INTEGER, AT(min_face), 0, 65535, NULL},
+    {KIND_INTEGER, AT(max_face), 0, 65535, NULL},
+    {KIND_NUMBER, AT(min_score), OPTION_LEAST_SCORE, 1, NULL},
     {KIND_NAME, AT(detector), 0, 0, NULL},
     {KIND_DEVICE, AT(device), 0, 0, NULL},
     {KIND_CHOICE, AT(precision), 0, 0, options_precisions},
@@ -305,10 +365,7 @@ static bool options_assign(struct options *o, const struct option_field *field, 
         o->bg_tile = -1;
         return true;
     case KIND_WEIGHT:
-        if (strcmp(value, "auto") != 0)
-            return options_number(value, field->low, field->high, at);
-        o->weight = -1;
-        return true;
+        return options_weights(o, value);
     case KIND_SEED:
         o->has_seed = strcmp(value, "none") != 0;
         return !o->has_seed || options_digits(value, at);
@@ -373,6 +430,9 @@ enum error_code options_check(const struct options *options, struct error *err)
                          options_formats[options->ext]);
     if (options->profile == PROFILE_SRGB && !profile_known())
         return error_set(err, ERROR_INVALID, "profile: srgb cannot be made, because this build was made without lcms2");
+    if (options->max_face && options->max_face < options->min_face)
+        return error_set(err, ERROR_INVALID, "max_face: no face is at least %d px (min_face) and at most %d px",
+                         options->min_face, options->max_face);
     if (options->only_center_face && options->faces == FACES_LISTED)
         return error_set(err, ERROR_INVALID, "faces: a list of ids cannot be combined with only_center_face=true");
     if (options->aligned && strcmp(options->version, "none") == 0)
@@ -393,6 +453,8 @@ void options_bounds(const struct option_row *row, struct option_bounds *out)
                                   .maximum = kind == KIND_SEED ? 0x1fffffffffffff : field->high};
     if (kind == KIND_FACES)
         out->pattern = "^[0-9]+(,[0-9]+)*$";
+    else if (kind == KIND_WEIGHT)
+        out->pattern = "^((auto|[0-9.]+),)?[0-9]+:(auto|[0-9.]+)(,[0-9]+:(auto|[0-9.]+))*$";
     else if (!strcmp(row->name, "suffix"))
         out->pattern = "^[^/\\\\\\x00-\\x1f\\x7f]*$";
     int count = 0;
@@ -410,6 +472,32 @@ void options_bounds(const struct option_row *row, struct option_bounds *out)
         if (field->choices != options_formats || i == FORMAT_AUTO ||
             codec_max_side(options_format(&(struct options){.ext = (enum option_format)i})) > 0) /* in this build */
             out->words[count++] = field->choices[i];
+}
+
+double options_weight(const struct options *options, int id)
+{
+    for (int i = 0; i < options->weight_count; i++)
+        if (options->weight_ids[i] == id)
+            return options->face_weights[i];
+    return options->weight;
+}
+
+double options_real(const struct options *options, const struct option_row *row)
+{
+    return *(const double *)((const char *)options + option_fields[row - option_rows].offset);
+}
+
+/* Puts one of the parts of a weight after those that are there. */
+static void options_add_weight(char *out, size_t size, int id, double weight)
+{
+    char number[32] = "auto";
+    if (weight >= 0)
+        snprintf(number, sizeof number, "%.10g", weight);
+    const size_t used = strlen(out);
+    if (id < 0)
+        snprintf(out + used, size - used, "%s", number);
+    else
+        snprintf(out + used, size - used, "%s%d:%s", used ? "," : "", id, number);
 }
 
 void options_text(const struct options *o, const char *name, char *out, int out_size)
@@ -434,7 +522,9 @@ void options_text(const struct options *o, const char *name, char *out, int out_
         snprintf(out, size, "%.10g", *(const double *)at);
         break;
     case KIND_WEIGHT:
-        snprintf(out, size, o->weight < 0 ? "auto" : "%.10g", o->weight);
+        options_add_weight(out, size, -1, o->weight);
+        for (int i = 0; i < o->weight_count; i++)
+            options_add_weight(out, size, o->weight_ids[i], o->face_weights[i]);
         break;
     case KIND_BOOLEAN:
         snprintf(out, size, "%s", *(const bool *)at ? "true" : "false");

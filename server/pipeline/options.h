@@ -12,6 +12,10 @@
 
 #define OPTION_NAME_MAX 128 /* bytes of a model's name, a device's name or a suffix, with its final 0 */
 #define OPTION_MAX_FACES 64
+#define OPTION_TEXT_MAX 2048   /* bytes of any value as text, with its final 0 */
+#define OPTION_SURE_SCORE 0.97 /* a face's score from which on detectors are believed unless min_score says otherwise  \
+                                */
+#define OPTION_LEAST_SCORE 0.5
 
 enum option_format { FORMAT_AUTO, FORMAT_PNG, FORMAT_JPEG, FORMAT_WEBP, FORMAT_TIFF, FORMAT_AVIF, FORMAT_JXL };
 enum option_parse { PARSE_AUTO, PARSE_TRUE, PARSE_FALSE };
@@ -32,12 +36,16 @@ struct options {
     int bg_tile;    /* input px; 0: no tiling; -1: auto */
     bool only_center_face, aligned, compat;
     enum option_format ext;
-    double weight; /* 0..1; -1: auto */
+    double weight;                                  /* 0..1; -1: auto */
+    int weight_ids[OPTION_MAX_FACES], weight_count; /* faces with a weight of their own */
+    double face_weights[OPTION_MAX_FACES];          /* theirs, as weight */
     bool has_seed;
     uint64_t seed;
     enum option_parse parse;
     enum option_faces faces;
     int face_ids[OPTION_MAX_FACES], face_id_count;
+    int min_face, max_face; /* px; 0: no limit */
+    double min_score;       /* OPTION_LEAST_SCORE..1 */
     enum precision precision;
     enum option_damaged damaged;
     enum option_profile profile;
@@ -89,6 +97,12 @@ const struct option_row *options_find(const char *name);
 
 /* What the value of a row may be. */
 void options_bounds(const struct option_row *row, struct option_bounds *out);
+
+/* The weight of a face: 0..1; -1: auto. */
+double options_weight(const struct options *options, int id);
+
+/* The value of a row whose type is number; of weight the one for all faces. */
+double options_real(const struct options *options, const struct option_row *row);
 
 /* The current value as text, as the report shows it. */
 void options_text(const struct options *options, const char *name, char *out, int out_size);

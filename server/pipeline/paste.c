@@ -420,6 +420,7 @@ enum error_code paste_layers(struct step *step, struct error *err)
         code = paste_no_memory(err);
     for (; step->layered < step_end(step) && code == OK && !r->options.compat; step->layered++) {
         struct patch *p = &step->patches[step->layered];
+        const double weight = options_weight(&r->options, r->faces[step->layered].id);
         if (!paste_placed(p))
             continue;
         code = paste_make_layer(step, &r->faces[step->layered], p, err);
@@ -429,13 +430,12 @@ enum error_code paste_layers(struct step *step, struct error *err)
             yield_layer(step, step->layered);
         if (code == OK)
             code = step_check(step, err);
-        step->layers[step->layer_count++] =
-            (struct raster_layer){.rgba = p->layer,
-                                  .x = p->rect.x,
-                                  .y = p->rect.y,
-                                  .width = p->rect.width,
-                                  .height = p->rect.height,
-                                  .weight = r->options.weight < 0 ? 1 : (float)r->options.weight};
+        step->layers[step->layer_count++] = (struct raster_layer){.rgba = p->layer,
+                                                                  .x = p->rect.x,
+                                                                  .y = p->rect.y,
+                                                                  .width = p->rect.width,
+                                                                  .height = p->rect.height,
+                                                                  .weight = weight < 0 ? 1 : (float)weight};
     }
     return code;
 }

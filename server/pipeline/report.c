@@ -34,7 +34,7 @@ static json_t *report_faces(const struct restoration *r)
         for (int k = 0; k < 5; k++)
             json_array_append_new(
                 landmarks, json_pack("[o, o]", report_real(f->landmarks[k][0]), report_real(f->landmarks[k][1])));
-        const bool kept = f->restored && f->weighed && r->options.weight < 0 && f->used < REPORT_KEPT;
+        const bool kept = f->restored && f->weighed && options_weight(&r->options, f->id) < 0 && f->used < REPORT_KEPT;
         const char *action = kept ? "kept" : f->restored ? "restored" : "skipped";
         if (r->detect_only) /* what a restoration would do */
             action = f->reason[0] ? "skipped" : "restorable";
@@ -81,15 +81,13 @@ json_t *restoration_options(const struct options *options)
     json_t *out = json_object();
     for (int i = 0; i < option_row_count; i++) {
         const struct option_row *row = &option_rows[i];
-        char text[1024];
+        char text[OPTION_TEXT_MAX];
         options_text(options, row->name, text, sizeof text);
         json_t *value = NULL;
         if (strcmp(row->type, "boolean") == 0) {
             value = json_boolean(strcmp(text, "true") == 0);
-        } else if (strcmp(row->type, "number") == 0 && strcmp(text, "auto") != 0) {
-            value = json_real(strcmp(row->name, "upscale") == 0  ? options->upscale
-                              : strcmp(row->name, "weight") == 0 ? options->weight
-                                                                 : options->repair_strength);
+        } else if (strcmp(row->type, "number") == 0 && strspn(text, "+-.e0123456789") == strlen(text)) {
+            value = json_real(options_real(options, row));
         } else if (strcmp(row->type, "integer") == 0 && strspn(text, "-0123456789") == strlen(text)) {
             unsigned long long wide = strtoull(text, NULL, 10);
             if (text[0] == '-' || wide <= 1ull << 53)

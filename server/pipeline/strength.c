@@ -498,15 +498,16 @@ static struct rect strength_covered(const struct face *f, double step, int width
 enum error_code strength_of(const struct restoration *r, struct face *face, struct strength *out, struct error *err)
 {
     *out = (struct strength){.step = 1};
+    const double weight = options_weight(&r->options, face->id);
     struct strength_small *small = mem_alloc(1, sizeof *small);
     enum error_code code = small ? strength_reduce(r, face, small, err) : strength_no_memory(err);
     if (code == OK) {
         face->weighed = true;
         face->change = strength_change(small);
-        face->used = r->options.weight;
+        face->used = weight;
     }
     free(small);
-    if (code != OK || r->options.weight >= 0)
+    if (code != OK || weight >= 0)
         return code;
     const double scale = hypot(face->affine[0], face->affine[3]), side = face->size / fmax(scale, 1e-6);
     out->step = fmax(1, side / STRENGTH_FACES);

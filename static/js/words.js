@@ -8,6 +8,9 @@ export const unlisted = ['async', 'batch', 'damaged', 'faces_out', 'mask_mode', 
 export const labels = {
   only_center_face: ['Only the face in the middle', 'The other faces are enlarged like the background.'],
   faces: ['Which faces', 'all, none, or numbers such as 0,2. Number 0 is the face found with the most certainty.'],
+  min_face: ['Smallest face', 'Faces of fewer pixels are left alone; 0 takes all.'],
+  max_face: ['Largest face', 'Faces of more pixels are left alone; 0 takes all.'],
+  min_score: ['Certainty of faces', '0.5 to 1. A lower number finds more faces, and more that are none.'],
   aligned: ['The picture is one face', 'For a square picture of a single upright face. The result is that face alone.'],
   parse: ['Blending', 'How a restored face is blended into the picture.', { auto: 'Automatic', true: 'Along the outline of the face', false: 'With a soft square' }],
   detector: ['Face finder', 'The network that looks for faces.'],
@@ -31,7 +34,7 @@ export const labels = {
 };
 
 export const groups = [
-  ['Faces', ['only_center_face', 'faces', 'aligned', 'parse', 'preserve_color', 'seed', 'detector']],
+  ['Faces', ['only_center_face', 'faces', 'min_face', 'max_face', 'min_score', 'aligned', 'parse', 'preserve_color', 'seed', 'detector']],
   ['Damage', ['repair', 'repair_strength', 'damage_detector', 'fill']],
   ['File', ['suffix', 'page', 'quality', 'lossless', 'png_level', 'profile', 'metadata']],
   ['Speed and memory', ['device', 'precision', 'bg_tile']],

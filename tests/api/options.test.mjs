@@ -302,7 +302,7 @@ describe('faces', () => {
     assert.deepEqual([json.width, json.height, json.faces.length, json.models.detector], [160, 128, 1, 'detector']);
     const same = await post(server, '/v1/detect', { body: picture, query: '?detector=detector&precision=fp32', headers: { 'Content-Type': 'image/png' } });
     assert.equal(same.json.faces.length, 1);
-    problem(await post(server, '/v1/detect', { picture, fields: { upscale: '2' } }), 400, /^upscale: there is no such field; known are: detector, device, precision/);
+    problem(await post(server, '/v1/detect', { picture, fields: { upscale: '2' } }), 400, /^upscale: there is no such field; known are: min_face, max_face, min_score, detector, device, precision, compat/);
     problem(await post(server, '/v1/detect', { picture: Buffer.from('text') }), 415, /./);
   });
 });

@@ -160,9 +160,41 @@ static void landmarks(void **state)
                (const char *const[]){unlike});
 }
 
+/* Sizes and scores leave faces out, never renumber them, and the nearest to the middle is one of those left. */
+static void filters(void **state)
+{
+    (void)state;
+    struct options options;
+    struct face row[3] = {face_at(200, 500, 200, 0), face_at(500, 500, 100, 0), face_at(750, 500, 150, 0)};
+    row[2].box[3] += 30; /* 150 x 180: the longer side counts */
+    row[2].score = 0.985;
+    static const char small[] = "its box is 100.0 px, less than min_face (101 px)",
+                      large[] = "its box is 200.0 px, more than max_face (199 px)",
+                      middling[] = "its box is 180.0 px, less than min_face (181 px)",
+                      unsure[] = "its score is 0.9850, less than min_score (0.99)",
+                      aside[] = "not the face nearest to the picture's centre";
+    options_init(&options);
+    options.min_face = 100;
+    options.max_face = 200;
+    options.min_score = 0.985;
+    expect(row, 3, &options, (const char *const[]){"", "", ""});
+    options.min_face = 101;
+    expect(row, 3, &options, (const char *const[]){"", small, ""});
+    options.max_face = 199;
+    expect(row, 3, &options, (const char *const[]){large, small, ""});
+    options.max_face = 0;
+    options.min_score = 0.99;
+    expect(row, 3, &options, (const char *const[]){"", small, unsure});
+    options.min_score = 0.5;
+    options.only_center_face = true;
+    expect(row, 3, &options, (const char *const[]){aside, small, ""});
+    options.min_face = 181;
+    expect(row, 3, &options, (const char *const[]){"", "its box is 100.0 px, less than min_face (181 px)", middling});
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(found_twice), cmocka_unit_test(contained),
-                                       cmocka_unit_test(landmarks)};
+                                       cmocka_unit_test(landmarks), cmocka_unit_test(filters)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -66,6 +66,10 @@ static void test_numbers(void **state)
     refuse("weight", "nan");
     refuse("weight", "-1");
     refuse("weight", "automatic");
+    accept("min_score", "0.5", "0.5");
+    accept("min_score", "1", "1");
+    refuse("min_score", "0.49");
+    refuse("min_score", "1.01");
 }
 
 static void test_integers(void **state)
@@ -181,6 +185,44 @@ static void test_faces(void **state)
     refuse("faces", many);
 }
 
+static void test_weights(void **state)
+{
+    (void)state;
+    accept("weight", "0:0.5,2:1", "auto,0:0.5,2:1");
+    accept("weight", "auto,7:0", "auto,7:0");
+    accept("weight", "0.333333,7:0.000051,8:0.00004", "0.3333,7:0.0001,8:0");
+    accept("weight", "0:0.50000000000000000000000000000000000000000000000000000000000000000000", "auto,0:0.5");
+    accept("weight", "0.25,0:auto,99999:1", "0.25,0:auto,99999:1");
+    static const char *const bad[] = {
+        "0:",      ":1",      "0:2",       "0:-1",     "0:nan",           "0:1,", ",0:1",  "0:1,0.5",
+        "0:1,0:1", "0.5,0.5", "auto,auto", "100000:1", "0.5,0:1,0.6,1:1", "-1:1", "0:0:1", "0.5,"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        refuse("weight", bad[i]);
+    char many[16 * OPTION_MAX_FACES + 16] = "";
+    for (int i = 0; i < OPTION_MAX_FACES; i++)
+        sprintf(many + strlen(many), "%s%d:0.5", i ? "," : "", i);
+    struct options options;
+    struct error err = ERROR_INIT;
+    options_init(&options);
+    assert_int_equal(options_set(&options, "weight", many, &err), OK);
+    assert_float_equal(options_weight(&options, 0), 0.5, 0);
+    assert_float_equal(options_weight(&options, OPTION_MAX_FACES - 1), 0.5, 0);
+    assert_float_equal(options_weight(&options, OPTION_MAX_FACES), -1, 0);
+    strcat(many, ",99:1");
+    refuse("weight", many);
+    assert_int_equal(options_set(&options, "weight", "0.75,3:auto,1:0", &err), OK); /* nothing is left of the others */
+    static const double wanted[] = {0.75, 0, 0.75, -1, 0.75};
+    for (int i = 0; i < 5; i++)
+        assert_float_equal(options_weight(&options, i), wanted[i], 0);
+    char longest[OPTION_TEXT_MAX] = "", text[OPTION_TEXT_MAX];
+    strcpy(longest, "0.0123");
+    for (int i = 0; i < OPTION_MAX_FACES; i++)
+        sprintf(longest + strlen(longest), ",%d:0.0123", 99999 - i);
+    assert_int_equal(options_set(&options, "weight", longest, &err), OK);
+    options_text(&options, "weight", text, sizeof text);
+    assert_string_equal(text, longest);
+}
+
 static void test_unknown(void **state)
 {
     (void)state;
@@ -258,9 +300,10 @@ static void test_bounds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_numbers), cmocka_unit_test(test_integers), cmocka_unit_test(test_words),
-        cmocka_unit_test(test_bounds),  cmocka_unit_test(test_names),    cmocka_unit_test(test_faces),
-        cmocka_unit_test(test_unknown), cmocka_unit_test(test_together), cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_numbers),  cmocka_unit_test(test_integers), cmocka_unit_test(test_words),
+        cmocka_unit_test(test_bounds),   cmocka_unit_test(test_names),    cmocka_unit_test(test_faces),
+        cmocka_unit_test(test_weights),  cmocka_unit_test(test_unknown),  cmocka_unit_test(test_together),
+        cmocka_unit_test(test_defaults),
     };
     return cmocka_run_group_tests_name("options", tests, NULL, NULL);
 }
