@@ -256,8 +256,9 @@ clang: # its warnings are the same without optimising
 
 # The fuzzers of what reads checkpoints, pictures and the store of jobs, on files made by make_corpus and make_fixtures. `make fuzz` lets
 # libFuzzer work on each for FUZZ_SECONDS and keeps what it finds in build-fuzz/found; `make fuzz-replay` feeds them the
-# corpus and FUZZ_MUTATIONS fixed variants of each file, with any compiler; fuzz_model, which runs networks, and fuzz_formats, whose
-# readers are slow, a twentieth of them, and fuzz_store, which writes files, a quarter.
+# corpus and FUZZ_MUTATIONS fixed variants of each file, with any compiler; fuzz_model, which runs networks, fuzz_formats and
+# fuzz_profile, whose readers are slow, a twentieth of them, fuzz_decoder, which starts processes, fewer, and fuzz_store, which writes
+# files, a quarter.
 FUZZ_SECONDS   ?= 60
 FUZZ_MUTATIONS ?= 2000
 FUZZLIB := $(BUILD)/tests/fuzz/exercise.o $(BUILD)/embed.o $(TESTOBJ)
@@ -273,7 +274,7 @@ fuzz-run: $(FUZZERS:%=$(BUILD)/fuzz/%) $(BUILD)/corpus/.made
 	        -artifact_prefix=$(BUILD)/found/$$f- $(BUILD)/found/$$f $(BUILD)/corpus/$$f; done
 fuzz-replay-run: $(FUZZERS:%=$(BUILD)/replay/%) $(BUILD)/corpus/.made
 	@set -e; for f in $(FUZZERS); do n=$(FUZZ_MUTATIONS); \
-	    case $$f in fuzz_model | fuzz_formats) n=$$((n / 20)) ;; fuzz_store) n=$$((n / 4)) ;; esac; \
+	    case $$f in fuzz_model | fuzz_formats | fuzz_profile) n=$$((n / 20)) ;; fuzz_decoder) n=$$((n / 200)) ;; fuzz_store) n=$$((n / 4)) ;; esac; \
 	    $(BUILD)/replay/$$f $$n $(BUILD)/corpus/$$f; done
 
 $(BUILD)/fuzz/%: $(BUILD)/tests/fuzz/%.o $(FUZZLIB)
@@ -284,7 +285,7 @@ $(BUILD)/replay/%: $(BUILD)/tests/fuzz/%.o $(BUILD)/tests/fuzz/replay.o $(FUZZLI
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 $(BUILD)/tests/fuzz/make_corpus: $(BUILD)/tests/fuzz/make_corpus.o $(BUILD)/tests/common/checkpoint_writer.o \
                                  $(BUILD)/tests/common/picture_writer.o $(STORELIB)
-	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lpng -ljpeg -lsqlite3 -lz -lm
+	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lpng -ljpeg -lsqlite3 $(PICTURELIBS) -lz -lm
 $(BUILD)/corpus/.made: $(BUILD)/tests/fuzz/make_corpus $(BUILD)/make_fixtures $(FORMATS)/.made
 	rm -rf $(@D)
 	mkdir -p $(@D)/fuzz_model
@@ -294,6 +295,8 @@ $(BUILD)/corpus/.made: $(BUILD)/tests/fuzz/make_corpus $(BUILD)/make_fixtures $(
 	cp $(patsubst %,$(FORMATS)/%,lossy.webp alpha.webp moves.webp turned.tif alpha.tif jpeg.tif fax.tif palette.tif tiles.tif planes.tif \
 	    big.tif pages.tif turned.heic alpha.heic pages.heic lossy.avif lossy.jxl alpha.jxl turned.jxl moves.jxl noted.jp2 alpha.jp2 \
 	    lossy.j2k) $(@D)/fuzz_formats
+	mkdir -p $(@D)/fuzz_decoder
+	cp $(@D)/fuzz_formats/* $(@D)/fuzz_codec/* $(@D)/fuzz_decoder
 	@touch $@
 
 # The sub-make prints nothing when there is nothing to do.

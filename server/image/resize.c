@@ -199,7 +199,7 @@ static double resize_weight(enum resize_kernel kernel, int i, double at, double 
 {
     if (kernel == RESIZE_AREA)
         return fmax(0, fmin(at + scale, i + 1.) - fmax(at, i));
-    double x = fabs(i + 0.5 - (at + scale / 2)) / fmax(scale, 1);
+    double x = fabs(i + 0.5 - (at + scale / 2)) / (kernel == RESIZE_LANCZOS4_NARROW ? 1 : fmax(scale, 1));
     if (kernel == RESIZE_LINEAR)
         return fmax(0, 1 - x);
     return x < 4 ? resize_sinc(x) * resize_sinc(x / 4) : 0;
@@ -207,7 +207,8 @@ static double resize_weight(enum resize_kernel kernel, int i, double at, double 
 
 static bool resize_axis_create(struct resize_axis *axis, int dst, int src, enum resize_kernel kernel)
 {
-    double scale = (double)src / dst, radius = fmax(scale, 1) * (kernel == RESIZE_LANCZOS4 ? 4 : 1);
+    double scale = (double)src / dst, wide = kernel == RESIZE_LANCZOS4_NARROW ? 1 : fmax(scale, 1);
+    double radius = wide * (kernel == RESIZE_AREA || kernel == RESIZE_LINEAR ? 1 : 4);
     double widest = 2 * radius + 2;
     axis->taps = widest < src ? (int)widest : src;
     axis->first = mem_alloc((size_t)dst, sizeof *axis->first);

@@ -16,9 +16,10 @@ enum error_code resize_lanczos4_exact(const struct view_u8 *dst, const struct vi
 enum error_code resize_linear_exact(const struct view_u8 *dst, const struct view_u8 *src, struct error *err) MUST_CHECK;
 
 enum resize_kernel {
-    RESIZE_AREA,    /* mean of the area a pixel covers; for reductions */
-    RESIZE_LINEAR,  /* tent */
-    RESIZE_LANCZOS4 /* windowed sinc, 4 lobes */
+    RESIZE_AREA,           /* mean of the area a pixel covers; for reductions */
+    RESIZE_LINEAR,         /* tent */
+    RESIZE_LANCZOS4,       /* windowed sinc, 4 lobes */
+    RESIZE_LANCZOS4_NARROW /* not widened when shrinking, as OpenCV's */
 };
 
 /* Float resampling: kernels are widened by the factor when shrinking, weights sum to 1, edges repeat. Lanczos may

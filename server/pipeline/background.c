@@ -11,6 +11,7 @@
 #include "server/pipeline/balance.h"
 #include "server/pipeline/deep.h"
 #include "server/pipeline/paste.h"
+#include "server/pipeline/reference.h"
 
 #define BACKGROUND_ROWS 128 /* rows that go through Lanczos4 at a time */
 
@@ -66,6 +67,7 @@ struct background_rows {
     struct step *step;
     struct resize_stream *stream; /* NULL: rows have the result's width already */
     int channels;                 /* 3; or 4: colours times a weight, and the weight */
+    bool mask;                    /* the three are the transparency */
     float *rows;                  /* BACKGROUND_ROWS of the result */
     float *alpha;                 /* as many, of 4 channels */
     struct deep_rest *rest;       /* or NULL */
@@ -104,6 +106,12 @@ static void background_finish(void *context, int item)
     thread_band(rows->count, item, &begin, &end);
     for (int y = begin; y < end; y++) {
         float *row = rows->rows + (size_t)y * (size_t)rows->channels * (size_t)rows->step->width;
+        if (rows->mask) {
+            reference_gray(row, row, (size_t)rows->step->width);
+            pixel_clamp(row, (size_t)rows->step->width);
+            deep_alpha_row(rows->step->r, rows->y + y, row);
+            continue;
+        }
         if (rows->channels == 4)
             background_divide(rows, y, row);
         paste_background_row(rows->step, rows->y + y, row,
@@ -134,17 +142,17 @@ static void background_emit(void *user, const float *from, int count)
 }
 
 static enum error_code background_rows_create(struct background_rows *rows, struct step *step, int width, int height,
-                                              int channels, struct error *err)
+                                              int channels, bool mask, struct error *err)
 {
     _Static_assert(BACKGROUND_ROWS <= RESIZE_ROWS, "a push takes what a tile emits");
     const size_t samples = (size_t)step->width * BACKGROUND_ROWS;
     *rows = (struct background_rows){
-        .step = step, .channels = channels, .rows = mem_alloc(samples, (size_t)channels * sizeof(float))};
+        .step = step, .channels = channels, .mask = mask, .rows = mem_alloc(samples, (size_t)channels * sizeof(float))};
     if (channels == 4)
         rows->alpha = mem_alloc(samples, sizeof(float));
     if (!rows->rows || (channels == 4 && !rows->alpha))
         return error_set(err, ERROR_NO_MEMORY, "out of memory");
-    enum error_code code = deep_rest_create(&rows->rest, step->r, step->width, step->height, err);
+    enum error_code code = mask ? OK : deep_rest_create(&rows->rest, step->r, step->width, step->height, err);
     if (code == OK && rows->rest && !(rows->over = mem_alloc(samples, 3 * sizeof(float))))
         code = error_set(err, ERROR_NO_MEMORY, "out of memory");
     if (code != OK || (width == step->width && height == step->height))
@@ -184,7 +192,7 @@ static enum error_code background_plain(struct step *step, const struct view_u8 
     const int channels = step->r->picture->alpha && !same ? 4 : 3;
     const size_t n = (size_t)channels * (size_t)picture->width;
     float *row = mem_alloc(n, sizeof(float) * (BACKGROUND_ROWS + 1));
-    enum error_code code = background_rows_create(&rows, step, picture->width, picture->height, channels, err);
+    enum error_code code = background_rows_create(&rows, step, picture->width, picture->height, channels, false, err);
     if (code == OK && !row)
         code = error_set(err, ERROR_NO_MEMORY, "out of memory");
     if (code == OK && channels == 4)
@@ -206,9 +214,10 @@ static enum error_code background_plain(struct step *step, const struct view_u8 
 /* The background at work. */
 struct background {
     struct step *step;
-    int tile;    /* side of its tiles, px of the input; 0: the whole picture */
-    bool shrunk; /* reduced from a larger one, which did not fit */
-    bool later;  /* what lies over the result is not known yet */
+    int tile;           /* side of its tiles, px of the input; 0: the whole picture */
+    bool shrunk;        /* reduced from a larger one, which did not fit */
+    bool later;         /* what lies over the result is not known yet */
+    struct image *mask; /* the transparency, which takes the picture's place; or NULL */
     struct tile_job *tiles;
     /* When the network's result has another size than the picture's, or its rows are not 8-bit RGB: */
     struct background_rows rows;
@@ -231,6 +240,7 @@ void background_end(struct step *step)
     if (!step->background)
         return;
     background_close(step->background);
+    image_destroy(&step->background->mask);
     free(step->background);
     step->background = NULL;
 }
@@ -293,7 +303,7 @@ static enum error_code background_again(void *user, struct error *err)
     if (!b->band)
         return OK;
     background_rows_free(&b->rows);
-    return background_rows_create(&b->rows, b->step, b->width, b->height, 3, err);
+    return background_rows_create(&b->rows, b->step, b->width, b->height, 3, b->mask != NULL, err);
 }
 
 /* Begins again, in tiles of b->tile. */
@@ -301,23 +311,26 @@ static enum error_code background_open(struct background *b, const struct view_u
 {
     struct step *step = b->step;
     const int scale = step->model[ROLE_UPSCALER]->info.scale;
-    const struct tile_sink sink = {b, background_target, background_filled, background_again, b->later};
+    const struct tile_sink sink = {b, background_target, background_filled, background_again, b->later, b->mask != NULL};
+    const struct image *deep = step->r->deep ? step->r->deep->pixels : NULL;
+    if (b->mask)
+        deep = b->mask->bits == 16 ? b->mask : NULL;
     background_close(b);
     b->width = picture->width * scale;
     b->height = picture->height * scale;
     enum error_code code = tile_begin(&b->tiles, step, picture, b->tile, &sink, err);
     if (code != OK)
         return code;
-    if (step->r->deep && step->r->deep->pixels)
-        tile_deepen(b->tiles, step->r->deep->pixels->pixels);
-    if (b->width == step->width && b->height == step->height && !step->r->deep)
+    if (deep)
+        tile_deepen(b->tiles, deep->pixels);
+    if (b->width == step->width && b->height == step->height && !step->r->deep && !b->mask)
         return OK;
     b->in_rows = tile_widen(b->tiles);
     b->band =
         mem_alloc((size_t)b->width * (size_t)(b->in_rows ? BACKGROUND_ROWS : tile_rows(b->tiles)), 3 * sizeof(float));
     if (!b->band)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for a tile");
-    return background_rows_create(&b->rows, step, b->width, b->height, 3, err);
+    return background_rows_create(&b->rows, step, b->width, b->height, 3, b->mask != NULL, err);
 }
 
 /* ---- the reference's way ----------------------------------------------------------------------------------------- */
@@ -335,7 +348,7 @@ static enum error_code background_large(struct step *step, const struct view_u8 
     const int scale = step->model[ROLE_UPSCALER]->info.scale;
     enum error_code code = image_create(out, picture->width * scale, picture->height * scale, 3, 8, false, err);
     if (code == OK) {
-        const struct tile_sink sink = {*out, background_into, NULL, NULL, false};
+        const struct tile_sink sink = {*out, background_into, NULL, NULL, false, false};
         code = tile_begin_compat(&job, step, picture, cut, &sink, err);
     }
     if (code == OK)
@@ -375,15 +388,95 @@ enum error_code background_compat(struct step *step, const struct view_u8 *pictu
     return code;
 }
 
-/* Alpha is a plane of its own; where no network made the colours it came with them, if it was resized at all. */
-static enum error_code background_alpha(struct step *step, struct error *err)
+/* ---- all of it --------------------------------------------------------------------------------------------------- */
+
+/* With tiles of b->tile; left: as tile_advance. */
+static enum error_code background_once(struct background *b, const struct view_u8 *picture, int left, struct error *err)
+{
+    struct step *step = b->step;
+    struct restoration *r = step->r;
+    if (r->options.compat) {
+        struct tile_compat cut = {.tile = b->tile, .tile_pad = 10};
+        image_destroy(&r->result);
+        if (r->deep || r->picture->alpha)
+            return reference_upscale(step, &cut, r->options.upscale, r->options.alpha != ALPHA_RESIZE, &r->result, err);
+        return background_compat(step, picture, &cut, r->options.upscale, &r->result, err);
+    }
+    enum error_code code = OK;
+    if (!r->result)
+        code = deep_result(r, step->width, step->height, err);
+    if (code == OK && !step->model[ROLE_UPSCALER])
+        return background_plain(step, picture, err);
+    if (code == OK && !b->tiles)
+        code = background_open(b, picture, err);
+    if (code == OK && !b->later)
+        code = tile_show(b->tiles, err);
+    return code == OK ? tile_advance(b->tiles, left, err) : code;
+}
+
+static enum error_code background_create(struct step *step, bool later, struct error *err)
+{
+    const struct view_u8 picture = image_view(step->r->picture);
+    struct background *b = step->background = mem_calloc(1, sizeof *b);
+    if (!b)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory");
+    b->step = step;
+    b->tile = background_first(step, &picture);
+    b->later = later;
+    return OK;
+}
+
+/* The network sees what lies beneath full transparency. */
+static enum error_code background_bleed(struct step *step, struct error *err)
+{
+    struct image *deep = step->r->deep ? step->r->deep->pixels : NULL;
+    if (!step->model[ROLE_UPSCALER] || step->r->options.compat)
+        return OK;
+    enum error_code code = bleed_colours(step->r->picture, err);
+    return code == OK && deep ? bleed_colours(deep, err) : code;
+}
+
+static enum error_code background_prepare(struct step *step, bool later, struct error *err)
+{
+    enum error_code code = background_bleed(step, err);
+    return code == OK ? background_create(step, later, err) : code;
+}
+
+/* The same, but begins it if necessary. Makes the tiles smaller when memory does not suffice. */
+static enum error_code background_work(struct step *step, int left, struct error *err)
+{
+    struct restoration *r = step->r;
+    enum error_code code = step->background ? OK : background_prepare(step, false, err);
+    if (code != OK)
+        return code;
+    struct background *b = step->background;
+    const struct image *from = b->mask ? b->mask : r->picture;
+    const struct view_u8 picture = {from->pixels, from->width, from->height, 3, 3 * (size_t)from->width};
+    const int longest = picture.width > picture.height ? picture.width : picture.height;
+    code = background_once(b, &picture, left, err);
+    while (step_too_large(code) && step->model[ROLE_UPSCALER]) {
+        int smaller = background_smaller(b->tile, longest);
+        if (smaller < 0)
+            return step_no_room(step, ROLE_UPSCALER, err,
+                                b->tile ? "even a tile of %d px" : "even the picture of %d px",
+                                b->tile ? b->tile : longest);
+        error_clear(err);
+        background_close(b);
+        b->tile = smaller;
+        b->shrunk = true;
+        r->shrinks++;
+        code = background_once(b, &picture, left, err);
+    }
+    return code;
+}
+
+/* Alpha is a plane of its own, here in the result already. */
+static enum error_code background_alpha_resized(struct step *step, struct error *err)
 {
     struct restoration *r = step->r;
     const int width = r->picture->width, height = r->picture->height;
     struct resize_stream *stream = NULL;
-    if (!r->picture->alpha || r->result->alpha)
-        return OK;
-    enum error_code code = image_add_alpha(r->result, err);
+    enum error_code code = OK;
     float *in = mem_alloc((size_t)width + (size_t)r->result->width, sizeof(float)), *out = in + width;
     if (code == OK && !in)
         code = error_set(err, ERROR_NO_MEMORY, "out of memory");
@@ -403,74 +496,31 @@ static enum error_code background_alpha(struct step *step, struct error *err)
     return code;
 }
 
-/* ---- all of it --------------------------------------------------------------------------------------------------- */
-
-/* With tiles of b->tile; left: as tile_advance. */
-static enum error_code background_once(struct background *b, const struct view_u8 *picture, int left, struct error *err)
+/* By the upscaler, as a gray picture. tile: what fitted the picture. */
+static enum error_code background_alpha_made(struct step *step, int tile, struct error *err)
 {
-    struct step *step = b->step;
-    struct restoration *r = step->r;
-    if (r->options.compat) {
-        struct tile_compat cut = {.tile = b->tile, .tile_pad = 10};
-        image_destroy(&r->result);
-        return background_compat(step, picture, &cut, r->options.upscale, &r->result, err);
+    enum error_code code = background_create(step, false, err);
+    if (code == OK)
+        code = reference_mask(step->r, &step->background->mask, err);
+    if (code == OK) {
+        step->background->tile = tile;
+        code = background_work(step, 0, err);
     }
-    enum error_code code = OK;
-    if (!r->result)
-        code = deep_result(r, step->width, step->height, err);
-    if (code == OK && !step->model[ROLE_UPSCALER])
-        return background_plain(step, picture, err);
-    if (code == OK && !b->tiles)
-        code = background_open(b, picture, err);
-    if (code == OK && !b->later)
-        code = tile_show(b->tiles, err);
-    return code == OK ? tile_advance(b->tiles, left, err) : code;
-}
-
-static enum error_code background_create(struct step *step, bool later, struct error *err)
-{
-    const struct view_u8 picture = image_view(step->r->picture);
-    const bool network = step->model[ROLE_UPSCALER] != NULL;
-    struct image *deep = step->r->deep ? step->r->deep->pixels : NULL;
-    enum error_code code = network ? bleed_colours(step->r->picture, err) : OK;
-    if (code == OK && network && deep)
-        code = bleed_colours(deep, err);
-    if (code != OK)
-        return code;
-    struct background *b = step->background = mem_calloc(1, sizeof *b);
-    if (!b)
-        return error_set(err, ERROR_NO_MEMORY, "out of memory");
-    b->step = step;
-    b->tile = background_first(step, &picture);
-    b->later = later;
-    return OK;
-}
-
-/* The same, but begins it if necessary. Makes the tiles smaller when memory does not suffice. */
-static enum error_code background_work(struct step *step, int left, struct error *err)
-{
-    struct restoration *r = step->r;
-    struct view_u8 picture = image_view(r->picture);
-    int longest = picture.width > picture.height ? picture.width : picture.height;
-    enum error_code code = step->background ? OK : background_create(step, false, err);
-    if (code != OK)
-        return code;
-    struct background *b = step->background;
-    code = background_once(b, &picture, left, err);
-    while (step_too_large(code) && step->model[ROLE_UPSCALER]) {
-        int smaller = background_smaller(b->tile, longest);
-        if (smaller < 0)
-            return step_no_room(step, ROLE_UPSCALER, err,
-                                b->tile ? "even a tile of %d px" : "even the picture of %d px",
-                                b->tile ? b->tile : longest);
-        error_clear(err);
-        background_close(b);
-        b->tile = smaller;
-        b->shrunk = true;
-        r->shrinks++;
-        code = background_once(b, &picture, left, err);
-    }
+    background_end(step);
     return code;
+}
+
+/* Where no network made the colours it came with them, if it was resized at all. */
+static enum error_code background_alpha(struct step *step, int tile, struct error *err)
+{
+    struct restoration *r = step->r;
+    if (!r->picture->alpha || r->result->alpha)
+        return OK;
+    enum error_code code = image_add_alpha(r->result, err);
+    if (code != OK)
+        return code;
+    return step->model[ROLE_UPSCALER] && r->options.alpha == ALPHA_NETWORK ? background_alpha_made(step, tile, err)
+                                                                           : background_alpha_resized(step, err);
 }
 
 /* Whether the device computes it while we do something else. */
@@ -487,7 +537,7 @@ enum error_code background_begin(struct step *step, struct error *err)
     const struct view_u8 picture = image_view(step->r->picture);
     if (!background_beside(step) || step->background)
         return OK;
-    enum error_code code = background_create(step, true, err);
+    enum error_code code = background_prepare(step, true, err);
     if (code == OK)
         code = background_once(step->background, &picture, -1, err);
     if (step_too_large(code)) { /* background_step will find what there is room for */
@@ -525,5 +575,5 @@ enum error_code background_step(struct step *step, struct error *err)
         restoration_note(r, "bg_tile=%d does not fit the device's memory; tiles of %d px were used", asked, tile);
     if (code == OK && r->options.preserve_color && !r->options.compat && step->model[ROLE_UPSCALER])
         code = balance_result(step, err);
-    return code == OK ? background_alpha(step, err) : code;
+    return code == OK ? background_alpha(step, tile, err) : code;
 }

@@ -108,7 +108,7 @@ enum error_code decode_step(struct step *step, struct error *err)
         decode_note_page(r);
     if (code == OK)
         code = deep_begin(r, err);
-    if (code == OK && r->options.compat && r->picture->alpha) {
+    if (code == OK && r->options.compat && !r->faceless && r->picture->alpha) {
         restoration_note(r, "compat: the picture's transparency was dropped, as inference_gfpgan.py does");
         image_drop_alpha(r->picture);
     }

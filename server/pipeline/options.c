@@ -65,6 +65,8 @@ const struct option_row option_rows[] = {
      "a file that is damaged or cut short: refuse it, or restore the part that can be read", true},
     {"profile", "enum", "keep", "keep or srgb", "colours of the result: those of the picture's colour profile, or sRGB",
      false},
+    {"alpha", "enum", "auto", "auto, resize or network",
+     "the result's transparency: resized, or made by the upscaler; auto: resized (compat: by the upscaler)", false},
     {"metadata", "enum", "keep", "keep, strip or strip-gps",
      "EXIF, XMP and IPTC of the picture: kept, left out, or kept without the place", false},
     {"page", "integer", "1", "1 to 9999", "which picture of a file that has several pages or frames", true},
@@ -278,6 +280,7 @@ enum option_kind {
 static const char *const options_formats[] = {"auto", "png", "jpg", "webp", "tiff", "avif", "jxl", NULL};
 static const char *const options_autos[] = {"auto", "true", "false", NULL};
 static const char *const options_damages[] = {"refuse", "accept", NULL};
+static const char *const options_alphas[] = {"auto", "resize", "network", NULL};
 static const char *const options_metadatas[] = {"keep", "strip", "strip-gps", NULL};
 static const char *const options_profiles[] = {"keep", "srgb", NULL};
 static const char *const options_mask_modes[] = {"replace", "add", "remove", NULL};
@@ -315,6 +318,7 @@ static const struct option_field {
     {KIND_BOOLEAN, AT(compat), 0, 0, NULL},
     {KIND_CHOICE, AT(damaged), 0, 0, options_damages},
     {KIND_CHOICE, AT(profile), 0, 0, options_profiles},
+    {KIND_CHOICE, AT(alpha), 0, 0, options_alphas},
     {KIND_CHOICE, AT(metadata), 0, 0, options_metadatas},
     {KIND_INTEGER, AT(page), 1, CODEC_PAGES, NULL},
     {KIND_AUTO, AT(repair), 0, 0, options_autos},

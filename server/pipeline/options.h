@@ -23,6 +23,7 @@ enum option_repair { REPAIR_AUTO, REPAIR_TRUE, REPAIR_FALSE };
 enum option_mask_mode { MASK_REPLACE, MASK_ADD, MASK_REMOVE };
 enum option_damaged { DAMAGED_REFUSE, DAMAGED_ACCEPT };
 enum option_profile { PROFILE_KEEP, PROFILE_SRGB };
+enum option_alpha { ALPHA_AUTO, ALPHA_RESIZE, ALPHA_NETWORK };
 enum option_metadata { METADATA_KEEP, METADATA_STRIP, METADATA_STRIP_GPS };
 enum option_faces { FACES_ALL, FACES_NONE, FACES_LISTED };
 
@@ -50,6 +51,7 @@ struct options {
     enum option_damaged damaged;
     enum option_profile profile;
     enum option_metadata metadata;
+    enum option_alpha alpha;
     bool lossless, preserve_color;
     int quality;   /* 1..100 */
     int png_level; /* 0..9 */

@@ -298,7 +298,9 @@ enum error_code pipeline_check_size(struct restoration *r, const struct model_st
                              "upscale",
                              width, height, image_format_name(r->output_format), longest);
     }
-    return pipeline_models(r, store, model, err);
+    code = pipeline_models(r, store, model, err);
+    r->faceless = !r->detect_only && !model[ROLE_FACE];
+    return code;
 }
 
 enum error_code pipeline_check(struct restoration *r, const struct model_store *store, struct error *err)

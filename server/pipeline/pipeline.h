@@ -89,6 +89,7 @@ struct restoration {
     /* results */
     struct step *step;     /* the steps' own, passed between them */
     bool decoded;          /* the picture could be read */
+    bool faceless;         /* no faces will be restored */
     struct image *picture; /* decoded, oriented, repaired, 8-bit RGB */
     struct deep *deep;     /* what it has beyond that, or NULL: see deep.h */
     struct image *mask;    /* 8-bit gray: at first the one that was sent, then what was filled: white; or NULL */

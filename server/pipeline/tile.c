@@ -448,7 +448,7 @@ static enum error_code tile_finish(struct tile_job *job, struct error *err)
     enum error_code code = plan_wait(flight.plan, &result, err);
     if (code != OK)
         return code;
-    const char *fault = step_fault(&result, flight.sources, &flight.shape);
+    const char *fault = step_fault(&result, job->sink.even ? NULL : flight.sources, &flight.shape);
     if (fault)
         return tile_again(job, fault, err);
     for (int i = 0; i < flight.count; i++) {

@@ -20,6 +20,7 @@ struct tile_sink {
     void (*filled)(void *user, const struct rect *rect);     /* the targets have their pixels now; may be NULL */
     enum error_code (*again)(void *user, struct error *err); /* all rectangles will come once more; may be NULL */
     bool later;                                              /* the targets are unknown until tile_show */
+    bool even; /* a result may be the same everywhere though its source is not, as that of nearly full opacity */
 };
 
 /* Starts an upscaler on a picture: tiles of `core` px (0: whole) with exact or feathered seams, clamped to 0..255, as

@@ -18,6 +18,7 @@ export const labels = {
   suffix: ['Added to the file name', 'For example “restored”: photo.jpg becomes photo_restored.jpg.'],
   preserve_color: ['Keep the colours of faces', 'A restored face gets no colours that the picture has not: black-and-white stays so.'],
   profile: ['Colour profile', 'Keep the colours as the picture has them, or turn them into sRGB.', { keep: 'Keep', srgb: 'sRGB' }],
+  alpha: ['Transparency', 'How the edges of transparent parts are enlarged.', { auto: 'Automatic', resize: 'Smoothly', network: 'By the upscaler' }],
   metadata: ['Camera data', 'What the camera wrote into the file: when, where and how.', { keep: 'Keep', strip: 'Leave out', 'strip-gps': 'Leave out the place' }],
   page: ['Page', 'Which picture, where a file has several pages or frames.'],
   quality: ['Quality', '1 to 100. A higher number looks better and makes a larger file.'],
@@ -36,7 +37,7 @@ export const labels = {
 export const groups = [
   ['Faces', ['only_center_face', 'faces', 'min_face', 'max_face', 'min_score', 'aligned', 'parse', 'preserve_color', 'seed', 'detector']],
   ['Damage', ['repair', 'repair_strength', 'damage_detector', 'fill']],
-  ['File', ['suffix', 'page', 'quality', 'lossless', 'png_level', 'profile', 'metadata']],
+  ['File', ['suffix', 'page', 'quality', 'lossless', 'png_level', 'profile', 'alpha', 'metadata']],
   ['Speed and memory', ['device', 'precision', 'bg_tile']],
   ['Other', ['compat']],
 ];

@@ -81,4 +81,38 @@ describe('transparency', () => {
       assert.ok(seen > 2000 && partly > 50, `${seen} seen, ${partly} in part`);
       assert.ok(most < 12, `a colour is ${most} off`);
     });
+
+  const channel = (picture, c) => Uint8Array.from({ length: picture.pixels.length / picture.channels }, (_, i) => picture.pixels[i * picture.channels + c]);
+  const asGray = Uint8Array.from({ length: 3 * side * side }, (_, i) => disc[4 * Math.floor(i / 3) + 3]);
+  test('alpha=network: what the upscaler makes of it as a gray picture', async () => {
+    const fields = { bg_upsampler: 'starter', preserve_color: 'false' };
+    for (const upscale of ['2', '3']) {
+      const made = channel(await restore(pngOf(side, side, 4, disc), { ...fields, upscale, alpha: 'network' }), 3);
+      const gray = await restore(pngOf(side, side, 3, asGray), { ...fields, upscale });
+      const resized = channel(await restore(pngOf(side, side, 4, disc), { ...fields, upscale }), 3);
+      const wanted = Uint8Array.from(made, (_, i) => Math.round(0.299 * gray.pixels[3 * i] + 0.587 * gray.pixels[3 * i + 1] + 0.114 * gray.pixels[3 * i + 2]));
+      assert.ok(worst(made, wanted) <= 3, `${worst(made, wanted)} at ${upscale}`);
+      assert.ok(worst(made, resized) > 8, 'it makes a difference');
+    }
+  });
+
+  test('alpha=network: nearly full and 16-bit transparency', async () => {
+    const nearly = Uint16Array.from({ length: 4 * side * side }, (_, i) => (i % 4 === 3 ? (i === 3 ? 65000 : 65535) : 257 * 90));
+    const got = await restore(pngOf(side, side, 4, nearly), { bg_upsampler: 'starter', alpha: 'network' });
+    assert.deepEqual([got.channels, got.bits], [4, 16]);
+    assert.ok(got.pixels[4 * (side * 2 * side + side) + 3] > 64500);
+  });
+
+  test('compat without faces keeps what Real-ESRGAN keeps; with faces it is GFPGAN, which drops it', async () => {
+    const deep = ramp(4);
+    for (const bg_upsampler of ['none', 'starter']) {
+      const got = await restore(pngOf(256, 256, 4, deep), { compat: 'true', upscale: '1', bg_upsampler });
+      assert.deepEqual([got.width, got.channels, got.bits], [256, 4, 16]);
+      if (bg_upsampler === 'none') assert.equal(worst(got.pixels, deep), 0);
+    }
+    const gray = await restore(fixture('gray.png'), { compat: 'true' });
+    assert.deepEqual([gray.channels, gray.bits], [1, 8]);
+    const answer = await post(server, '/v1/restore', { picture: pngOf(side, side, 4, disc), fields: { ext: 'png', compat: 'true', bg_upsampler: 'none' } });
+    assert.equal(decodePng(answer.bytes).channels, 3);
+  });
 });

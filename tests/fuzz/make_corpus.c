@@ -7,6 +7,9 @@
 #include <unistd.h>
 
 #include <sqlite3.h>
+#ifdef RESTORED_LCMS
+#include <lcms2.h>
+#endif
 
 #include "server/store/store.h"
 #include "tests/common/checkpoint_writer.h"
@@ -264,7 +267,8 @@ static void make_targets(void)
     struct checkpoint_buffer file = {0};
     PUT(&file, "/v1/estimate?width=1920&height=1080&face_count=2&upscale=2&ext=png");
     save(&file, "fuzz_target", "numbers");
-    PUT(&file, "http://localhost:8080/v1/jobs/0123456789abcdef0123456789abcdef/faces/3?width=1&height=2&&suffix=%c3%B6+a&");
+    PUT(&file,
+        "http://localhost:8080/v1/jobs/0123456789abcdef0123456789abcdef/faces/3?width=1&height=2&&suffix=%c3%B6+a&");
     save(&file, "fuzz_target", "absolute");
     PUT(&file, "/v1/estimate?width=1920&height=1080&upscale%00=2");
     save(&file, "fuzz_target", "broken-zero");
@@ -357,6 +361,58 @@ static void make_stores(void)
     make_store("broken-state", true, "PRAGMA ignore_check_constraints = ON; UPDATE jobs SET state = 9 WHERE id = 'd5'");
 }
 
+/* kind: the first byte of fuzz_profile's input */
+static void save_profile(uint8_t kind, const void *profile, size_t size, const char *name)
+{
+    struct checkpoint_buffer file = {0};
+    checkpoint_put(&file, &kind, 1);
+    checkpoint_put(&file, profile, size);
+    save(&file, "fuzz_profile", name);
+}
+#ifdef RESTORED_LCMS
+static void put_profile(uint8_t kind, cmsHPROFILE profile, const char *name)
+{
+    static uint8_t bytes[1 << 16];
+    cmsUInt32Number size = 0;
+    must(profile && cmsSaveProfileToMem(profile, NULL, &size) && size <= sizeof bytes &&
+         cmsSaveProfileToMem(profile, bytes, &size));
+    cmsCloseProfile(profile);
+    save_profile(kind, bytes, size, name);
+}
+/* One whose colours are a table of its inks' corners. */
+static cmsHPROFILE table_profile(cmsColorSpaceSignature space, cmsUInt32Number inks)
+{
+    cmsUInt16Number table[3 << 4];
+    cmsHPROFILE profile = cmsCreateProfilePlaceholder(NULL);
+    cmsPipeline *pipeline = cmsPipelineAlloc(NULL, inks, 3);
+    for (cmsUInt32Number i = 0; i < 3u << inks; i++)
+        table[i] = (cmsUInt16Number)(i % 3 == 0 ? 65535 - 4000 * i / 3 : 32768 + 900 * i);
+    must(profile && pipeline &&
+         cmsPipelineInsertStage(pipeline, cmsAT_BEGIN, cmsStageAllocCLut16bit(NULL, 2, inks, 3, table)));
+    cmsSetDeviceClass(profile, cmsSigOutputClass);
+    cmsSetColorSpace(profile, space);
+    cmsSetPCS(profile, cmsSigLabData);
+    cmsSetProfileVersion(profile, 2.4);
+    must(cmsWriteTag(profile, cmsSigAToB0Tag, pipeline));
+    cmsPipelineFree(pipeline);
+    return profile;
+}
+static void make_profiles(void)
+{
+    cmsToneCurve *curve = cmsBuildGamma(NULL, 2.2);
+    const cmsCIExyYTRIPLE wide = {{0.64, 0.33, 1}, {0.21, 0.71, 1}, {0.15, 0.06, 1}};
+    cmsToneCurve *const curves[3] = {curve, curve, curve};
+    put_profile(1, cmsCreateGrayProfile(cmsD50_xyY(), curve), "gray");
+    put_profile(2, cmsCreateRGBProfile(cmsD50_xyY(), &wide, curves), "matrix");
+    put_profile(3, cmsCreate_sRGBProfile(), "srgb");
+    put_profile(3, table_profile(cmsSigRgbData, 3), "table");
+    put_profile(4, table_profile(cmsSigCmykData, 4), "cmyk");
+    put_profile(29, table_profile(cmsSigCmykData, 4), "cmyk-deep");
+    put_profile(0, cmsCreate_sRGBProfile(), "broken-channels");
+    cmsFreeToneCurve(curve);
+}
+#endif
+
 int main(int argc, char **argv)
 {
     if (argc != 2) {
@@ -373,5 +429,9 @@ int main(int argc, char **argv)
     make_texts();
     make_targets();
     make_tokens();
+#ifdef RESTORED_LCMS
+    make_profiles();
+#endif
+    save_profile(2, "no profile", 10, "broken-text");
     return 0;
 }

@@ -1,6 +1,6 @@
 /* The background upscaler against RealESRGANer.enhance (../shared/golden/esrganer_*): odd sizes, pre_pad, tiles and
- * outscale on 8-bit RGB and gray pictures; and what the default way of tiling promises: with the exact pad, tiles
- * change nothing; with feathered seams, little. Runs on RESTORED_TEST_DEVICE, else on the oracle. */
+ * outscale, gray, 16 bits, and transparency in both of its ways; and what the default way of tiling promises: with the
+ * exact pad, tiles change nothing; with feathered seams, little. Runs on RESTORED_TEST_DEVICE, else on the oracle. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,6 +11,8 @@
 #include <cmocka.h>
 
 #include "server/pipeline/background.h"
+#include "server/pipeline/deep.h"
+#include "server/pipeline/reference.h"
 #include "tests/common/picture.h"
 #include "tests/common/shared.h"
 
@@ -57,41 +59,58 @@ static double number(const json_t *golden, const char *key)
     return json_number_value(json_object_get(golden, key));
 }
 
+static unsigned sample(const void *plane, int bits, size_t i)
+{
+    return bits == 16 ? ((const uint16_t *)plane)[i] : ((const uint8_t *)plane)[i];
+}
+
+static size_t compare(const void *a, const void *b, int bits, size_t n, int *worst)
+{
+    size_t differing = 0;
+    for (size_t i = 0; i < n; i++) {
+        const int d = abs((int)sample(a, bits, i) - (int)sample(b, bits, i));
+        *worst = d > *worst ? d : *worst;
+        differing += d != 0;
+    }
+    return differing;
+}
+
 static void check_golden(const json_t *golden)
 {
     struct error err = ERROR_INIT;
     const char *ckpt = json_string_value(json_object_get(golden, "ckpt"));
-    struct image *input = picture_load(shared_path("golden/%s", json_string_value(json_object_get(golden, "input"))));
+    const char *alpha = json_string_value(json_object_get(golden, "alpha_upsampler")); /* by default realesrgan */
     struct image *wanted = picture_load(shared_path("golden/%s", json_string_value(json_object_get(golden, "output"))));
     struct image *got = NULL;
     struct step step = begin(ckpt);
+    struct restoration *r = step.r;
     struct tile_compat cut = {(int)number(golden, "tile"), (int)number(golden, "tile_pad"),
                               (int)number(golden, "pre_pad")};
-    if (image_reduce(input, true, &err))
+    r->picture = picture_load(shared_path("golden/%s", json_string_value(json_object_get(golden, "input"))));
+    r->options.compat = r->faceless = true;
+    r->output_format = IMAGE_PNG;
+    if (deep_begin(r, &err))
         fail_msg("%s", err.text);
-    struct view_u8 view = image_view(input);
-    if (background_compat(&step, &view, &cut, number(golden, "outscale"), &got, &err))
+    struct view_u8 view = image_view(r->picture);
+    if (r->deep || r->picture->alpha ? reference_upscale(&step, &cut, number(golden, "outscale"),
+                                                         !alpha || strcmp(alpha, "bicubic") != 0, &got, &err)
+                                     : background_compat(&step, &view, &cut, number(golden, "outscale"), &got, &err))
         fail_msg("%s", err.text);
     assert_int_equal(got->width, wanted->width);
     assert_int_equal(got->height, wanted->height);
+    assert_int_equal(got->channels, wanted->channels);
+    assert_int_equal(got->bits, wanted->bits);
+    assert_int_equal(got->alpha != NULL, wanted->alpha != NULL);
+    const size_t pixels = (size_t)got->width * (size_t)got->height, samples = pixels * (size_t)got->channels;
     int worst = 0;
-    size_t differing = 0, pixels = (size_t)got->width * (size_t)got->height;
-    const uint8_t *a = got->pixels, *b = wanted->pixels;
-    for (size_t i = 0; i < pixels; i++)
-        for (size_t c = 0; c < 3; c++) {
-            /* the reference makes a gray result gray again, by these weights of its R, G and B */
-            int v = wanted->channels == 3 ? a[3 * i + c]
-                                          : (int)lrint(0.299 * a[3 * i] + 0.587 * a[3 * i + 1] + 0.114 * a[3 * i + 2]);
-            int d = abs(v - (wanted->channels == 3 ? b[3 * i + c] : b[i]));
-            worst = d > worst ? d : worst;
-            differing += d != 0;
-        }
+    size_t differing = compare(got->pixels, wanted->pixels, got->bits, samples, &worst);
+    if (got->alpha)
+        differing += compare(got->alpha, wanted->alpha, got->bits, pixels, &worst);
     printf("    %-22s max %d, %zu of %zu samples differ\n", json_string_value(json_object_get(golden, "tag")), worst,
-           differing, 3 * pixels);
+           differing, samples + (got->alpha ? pixels : 0));
     assert_true(worst <= 1);
     image_destroy(&got);
     image_destroy(&wanted);
-    image_destroy(&input);
     restoration_destroy(&step.r);
 }
 
@@ -105,12 +124,10 @@ static void test_goldens(void **state)
     assert_non_null(goldens);
     json_array_foreach(goldens, index, golden)
     {
-        if (strcmp(json_string_value(json_object_get(golden, "mode")), "RGBA") == 0)
-            continue; /* alpha is a plane of its own here */
         check_golden(golden);
         checked++;
     }
-    assert_int_equal(checked, 9);
+    assert_int_equal(checked, 13);
     json_decref(goldens);
 }
 
@@ -146,7 +163,7 @@ static float *run_tiles(struct step *step, const struct image *input, int core, 
     struct view_u8 view = image_view(input);
     struct tile_job *job;
     struct floats f = {.line = 3 * (size_t)(input->width * scale), .rows = (size_t)(input->height * scale)};
-    const struct tile_sink sink = {&f, into_floats, count_pixels, NULL, false};
+    const struct tile_sink sink = {&f, into_floats, count_pixels, NULL, false, false};
     f.data = calloc(f.line * f.rows, sizeof(float));
     if (tile_begin(&job, step, &view, core, &sink, &err) || tile_advance(job, 0, &err))
         fail_msg("%s", err.text);
@@ -194,8 +211,8 @@ static void test_exact_tiles(void **state)
     (void)state;
     double mean;
     picture_need_shared();
-    /* Another shape may sum in another order or, on a GPU, by another algorithm: both within what the goldens allow each,
-     * 2e-5 of the output. */
+    /* Another shape may sum in another order or, on a GPU, by another algorithm: both within what the goldens allow
+     * each, 2e-5 of the output. */
     assert_true(tile_error("realesr-animevideov3", "esrganer_in_rgb.png", 32, 4, &mean) < 2e-5 * 255);
     assert_true(tile_error("upscayl-lite-4x", "esrganer_in_rgb.png", 48, 4, &mean) < 2e-5 * 255);
 }
