@@ -29,6 +29,11 @@ WORDS = {"photos": "photo tiles", "extra": "more photo tiles", "faces512": "face
 MASKS_WORDS = "real damage masks (FilmDamageSimulator [MIT])"
 
 
+def packs(data):
+    """The packs that there are to learn from."""
+    return tuple(p for p in WORDS if os.path.exists(os.path.join(data, p, "index.json")))
+
+
 class Masks:
     """The real masks of a split, each in the middle of a square. of[kind]: their numbers. contents: in words, what they are."""
 
@@ -354,6 +359,59 @@ def strokes(p, share):
     p.paint(planes[:, None], column(p.c.uniform(0.0, 0.4)))
 
 
+def skies(p, share):
+    """A pale sky from above, or in a corner, down to a ragged line of trees or roofs; snow or a sheet from below."""
+    flag = p.c.flag(share)
+
+    def make(c):
+        y, x = places(p.side, p.device)
+        v = torch.where(column(c.flag(0.8)), y, p.side - 1 - y)
+        ragged = fractal(c, 5, p.side, 6, 0.65) * column(c.log_uniform(1, 40)) * (p.side / 512)
+        reach = column(c.uniform(-0.15, 0.6)) * p.side + column(c.uniform(-1, 1)) * (x - p.side / 2)
+        return ((reach + ragged - v) * column(c.log_uniform(0.15, 1)) + 0.5).clamp(0, 1)
+
+    y, _ = places(p.side, p.device)
+    tint = torch.tensor([-0.06, -0.02, 0.0], device=p.device).reshape(1, 3, 1, 1) * column(p.c.uniform(0, 1) ** 2 * 2)
+    colour = column(1 - 0.2 * p.c.uniform(0, 1) ** 2) + tint - column(p.c.uniform(-0.1, 0.1)) * y / p.side
+    p.paint(p.some(flag, make), colour.clamp(0, 1))
+
+
+def cutouts(p, share):
+    """Leaves, fur or lace cut out on a plain ground: the picture in ragged patches, and one colour between them."""
+
+    def make(c):
+        cells = 4 << int(torch.randint(0, 4, (1,), generator=p.generator, device=p.device))
+        field = fractal(c, cells, p.side, 4, 0.7) + 1.5 * smooth(c, 3, p.side) + column(c.uniform(-1.2, 0.6))
+        return torch.sigmoid(field * column(c.log_uniform(6, 60)))
+
+    p.paint(p.some(p.c.flag(share), make), p.colour(0.75, 0.2))
+
+
+HUES = ((0.9, 0.75, 0.15), (0.85, 0.45, 0.1), (0.4, 0.6, 0.15), (0.95, 0.95, 0.9), (0.9, 0.7, 0.75), (0.6, 0.5, 0.4))
+
+
+def leaves(p, share):
+    """Leaves, petals, pebbles: small patches of two hues, in clumps, lit unevenly."""
+    each = 220
+    flag = p.c.flag(share)
+    c, owner = slots(p.n, each, p.generator)
+    dense = p.c.uniform(0.1, 1)
+    there = (flag[owner] & (c.uniform(0, 1) < dense[owner])).float()
+    spread = p.c.log_uniform(0.05, 0.5)[owner]
+    y, x = ((p.c.uniform(0, 1)[owner] + spread * c.normal()) * p.side for _ in range(2))
+    radius = p.c.log_uniform(0.8, 5)[owner] * c.uniform(0.6, 1.3) * (p.side / 512) ** 0.5
+    angle, planes = c.uniform(0, 2 * math.pi), p.planes(2 * p.n)
+    plane = owner + p.n * c.flag(0.5)
+    for part, wide in ((-1.1, 0.6), (0.0, 1.0), (1.1, 0.6)):
+        stamp(planes, plane, y + part * radius * torch.sin(angle), x + part * radius * torch.cos(angle),
+              (radius * wide).clamp(0.4, 7.5), there * c.uniform(0.75, 1), 8)
+    hues = torch.tensor(HUES, device=p.device)
+    for half in planes.reshape(2, p.n, 1, p.side, p.side):
+        pick = p.c.index(*[1.0] * len(HUES))
+        light = column(p.c.uniform(0.5, 1.1)) * (1 + 0.15 * smooth(p.c, 64, p.side))
+        p.paint(half, (hues[pick].reshape(p.n, 3, 1, 1) * light).clamp(0, 1))
+
+
 def frame(p, share):
     """The border of a print, or the edge of a scan: straight, and none of it damage."""
     y, x = places(p.side, p.device)
@@ -395,8 +453,8 @@ def print_of(p):
 # --- the damage ------------------------------------------------------------------------------------------------------
 
 
-def thin_lines(p, flag):
-    """Scratches and hairs, each picture's in two colours."""
+def thin_lines(p, flag, faint=1.0):
+    """Scratches and hairs, each picture's in two colours. faint: a factor of their opacity and width."""
     each, points = 7, int(1.2 * p.side)
     c, owner = slots(p.n, each, p.generator)
     there = (flag[owner] & c.flag(0.45)).float()
@@ -407,11 +465,11 @@ def thin_lines(p, flag):
     angle = torch.where((sort == 0) & c.flag(0.5), upright, c.uniform(0, 2 * math.pi))
     y, x, _ = curves(c, c.uniform(-0.1, 0.95) * p.side, c.uniform(-0.1, 1.1) * p.side, angle, length, points, wander,
                      0 * there, there)
-    radius = c.log_uniform(0.3, 1.6) * (p.side / 512) ** 0.35
+    radius = faint * c.log_uniform(0.3, 1.6) * (p.side / 512) ** 0.35
     radius = (radius[:, None] * (1 + 0.25 * line(c, 12, points))).clamp(0.25, 3.2)
     gaps = torch.sigmoid(4 * (line(c, 40, points) + torch.where(c.flag(0.35), c.uniform(-0.3, 1.0), there * 0 + 5)[:, None]))
     planes = p.planes(2 * p.n)
-    draw(planes, owner + p.n * c.flag(0.3), y, x, radius, gaps * (there * c.uniform(0.4, 1.0))[:, None], 4)
+    draw(planes, owner + p.n * c.flag(0.3), y, x, radius, gaps * (faint * there * c.uniform(0.4, 1.0))[:, None], 4)
     for half in planes.reshape(2, p.n, 1, p.side, p.side):
         p.paint(half, p.colour(0.6, 0.2), THIN)
 
@@ -646,7 +704,7 @@ def folds(p, flag):
 # How often a damaged picture has each sort; `only` takes those of one kind, more often.
 SORTS = (("stains", STAIN, 0.12), ("mould", STAIN, 0.06), ("tape", STAIN, 0.05), ("fingerprints", STAIN, 0.05),
          ("folds", STAIN, 0.18), ("net", CRACK, 0.06), ("cracks", CRACK, 0.40), ("tears", CRACK, 0.10),
-         ("corners", CRACK, 0.06), ("thin", THIN, 0.45), ("real thin", THIN, 0.35), ("specks", DUST, 0.42),
+         ("corners", CRACK, 0.03), ("thin", THIN, 0.45), ("faint", THIN, 0.3), ("real thin", THIN, 0.35), ("specks", DUST, 0.42),
          ("real dust", DUST, 0.35), ("real stain", STAIN, 0.06))
 TEST_SORTS = {THIN: ("thin", "real thin"), CRACK: ("cracks", "tears", "net"), DUST: ("specks", "real dust"),
               STAIN: ("stains", "folds", "mould")}
@@ -675,6 +733,8 @@ def harm(p, masks, damaged, only=None):
     tears(p, has["tears"])
     corners(p, has["corners"])
     thin_lines(p, has["thin"])
+    if only is None:
+        thin_lines(p, has["faint"], 0.6)
     real(p, masks, THIN, has["real thin"], 5, 288, 0.3, 1.1)
     specks(p, has["specks"])
     real(p, masks, DUST, has["real dust"], 8, 160, 0.25, 0.7)
@@ -722,6 +782,9 @@ def make(photos, masks, count, side, generator, damaged=0.7, only=None, decoys=1
         twigs(p, 0.07 * more)
         strokes(p, 0.04 * more)
         writing(p, 0.03 * more, page=True)
+        skies(p, 0.07 * more)
+        cutouts(p, 0.05 * more)
+        leaves(p, 0.07 * more)
     frame(p, 0.12 * decoys)
     strands(p, 0.12 * decoys)
     writing(p, 0.08 * decoys)

@@ -1,6 +1,6 @@
 """Measures the filler on pictures and masks that it has not learnt from, beside Telea's and Navier–Stokes' fill (OpenCV's).
 
-    python3 -m models.training.eval_fill --model FILE --pack FILE [--detector FILE] [--sheets DIR] [--rounds 2]
+    python3 -m models.training.eval_fill --model FILE [--data DIR] [--detector FILE] [--sheets DIR] [--rounds 2]
 
 Each round puts a held-out real mask, drawn cracks or wide holes on each held-out photo tile of 512 px: opacity times a light
 gray. PSNR of the filled pixels, all pictures together, where the mask is what was drawn, grown by 1 px; with --detector also
@@ -31,15 +31,14 @@ def opencv(picture, mask, method):
     return torch.from_numpy(out[:, :, ::-1].copy()).permute(2, 0, 1)[None].float() / 255
 
 
-def opacities(pack, sort, count, generator):
-    """N×1×512×512; real masks at their own size, anywhere in the picture."""
-    side = pack.pictures.shape[-1]
+def opacities(masks, side, sort, count, generator):
+    """N×1×side×side; real masks at their own size, anywhere in the picture."""
     if sort in ("crack", "blob"):
-        return fill.holes(pack.masks, count, side, generator, sort)
-    pool = pack.masks.of[damage.THIN if sort == "thin" else damage.DUST]
+        return fill.holes(masks, count, side, generator, sort)
+    pool = masks.of[damage.THIN if sort == "thin" else damage.DUST]
     out = torch.zeros(count, 1, side, side)
     for i in range(count):
-        mask = pack.masks.pictures[pool[torch.randint(len(pool), (1,), generator=generator)]].float() / 255
+        mask = masks.pictures[pool[torch.randint(len(pool), (1,), generator=generator)]].float() / 255
         y, x = (int(v) for v in torch.randint(0, side - mask.shape[-1] + 1, (2,), generator=generator))
         out[i, 0, y:y + mask.shape[1], x:x + mask.shape[2]] = mask[0]
     return out
@@ -60,23 +59,25 @@ def table(name, rows):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True)
-    parser.add_argument("--pack", required=True)
+    parser.add_argument("--data", default="../shared/data")
     parser.add_argument("--detector", default="")
     parser.add_argument("--sheets", default="")
     parser.add_argument("--sorts", nargs="+", default=fill.SORTS, choices=fill.SORTS)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--limit", type=int, default=0, help="only so many pictures a round")
+    parser.add_argument("--device", default="cpu")
     args = parser.parse_args()
-    pack = fill.Pack(args.pack, "val", torch.device("cpu"))
-    net = fill_of(common.load_weights(args.model))
-    detector = damage_of(common.load_weights(args.detector)) if args.detector else None
-    count, worst = args.limit or len(pack.pictures), 0.0
+    photos = damage.Photos(args.data, "val", "cpu", packs=("photos",)).pictures
+    masks = damage.Masks(args.data, "val", "cpu")
+    net = fill_of(common.load_weights(args.model)).to(args.device)
+    detector = damage_of(common.load_weights(args.detector)).to(args.device) if args.detector else None
+    count, worst = args.limit or len(photos), 0.0
     for sort in args.sorts:
         true_rows, found_rows, sheet = [], [], []
         for turn in range(args.rounds):
             generator = torch.Generator().manual_seed(100 + turn)
-            for i, opacity in enumerate(opacities(pack, sort, count, generator).split(1)):
-                truth = pack.pictures[i % len(pack.pictures)][None].float() / 255
+            for i, opacity in enumerate(opacities(masks, photos.shape[-1], sort, count, generator).split(1)):
+                truth = photos[i % len(photos)][None].float() / 255
                 damaged = truth + (LIGHT - truth) * opacity
                 damaged = (damaged * 255).round() / 255
                 drawn = F.max_pool2d((opacity > fill.SEEN).float(), 3, 1, 1)
@@ -84,12 +85,12 @@ def main():
                     continue
                 masks = [(true_rows, drawn)]
                 if detector:
-                    odds = torch.sigmoid(find(detector, damaged)[:, :1])
+                    odds = torch.sigmoid(find(detector, damaged.to(args.device))[:, :1]).cpu()
                     masks.append((found_rows, F.max_pool2d((odds > THRESHOLD).float(), 5, 1, 2)))
                 for rows, mask in masks:
                     made = {"alone": damaged, "pull_push": pull_push(damaged, mask),
                             "telea": opencv(damaged, mask, cv2.INPAINT_TELEA), "ns": opencv(damaged, mask, cv2.INPAINT_NS),
-                            "network": (whole(net, damaged, mask) * 255).round() / 255}
+                            "network": (whole(net, *(t.to(args.device) for t in (damaged, mask))).cpu() * 255).round() / 255}
                     rows.append({"count": 3 * float(mask.sum()),
                                  **{m: float(((v - truth) ** 2 * mask).sum()) for m, v in made.items()}})
                     worst = max(worst, float((made["network"] - made["pull_push"]).abs().max()))

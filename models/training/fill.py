@@ -1,110 +1,21 @@
-"""Pictures with holes for the filler, made in batches on the device, and the pack that they are made of.
+"""Pictures with holes for the filler, made in batches on the device.
 
-    python3 -m models.training.fill --data ../shared/data --to build/training/fill.tar [--quality 84 --faces 48]
-
-The pack holds photo tiles and faces of 512 px, compressed once more, and the real masks of damage with 4 levels; its
-validation part (photo tiles, the last tenth of each folder of masks) is trained on by nothing.
-
-Most pictures are as they are, with a mask that covers the damage wholly. The others are aged prints whose damage is scanned
-with them: it is blurred and compressed over the mask's edge, and the truth is the print without grain, noise and JPEG.
+Some pictures are as they are, with a mask that covers the damage wholly. The others are prints whose damage is scanned with
+them, most of them aged: it is blurred and compressed over the mask's edge, and the truth is the print without grain, noise
+and JPEG. Of most of these the mask is what the damage detector finds, so that it misses parts.
 Holes are drawn less often than they are used: each step takes some of a bank, turned, mirrored and shifted.
 """
-import argparse
-import io
-import lzma
-import os
-import tarfile
-from concurrent.futures import ThreadPoolExecutor
-
-import numpy as np
 import torch
 import torch.nn.functional as F
-from PIL import Image
 
-from models.training import common, damage
+from models.training import damage
 from models.training.damage import column
 from models.training.degrade import Chance, Tone, blur, jpeg, noise
+from models.training.networks_damage import whole as find
 
 SIDE = 256  # of the pictures that are made
 SORTS = ("thin", "crack", "dust", "blob")  # of the validation's holes
-HAIRS = 1300  # so many of the masks of thin lines, the first of them, are hairs
 SEEN = 0.02  # opacity from which a pixel counts as damaged
-
-
-# --- the pack --------------------------------------------------------------------------------------------------------
-
-
-def webp(path, quality):
-    out = io.BytesIO()
-    with Image.open(path) as im:
-        im.convert("RGB").save(out, "WEBP", quality=quality, method=6)
-    return out.getvalue()
-
-
-def write_pack(data, to, quality, faces):
-    """Photos, so many of the training faces (as many of each source), and the masks."""
-    index = common.read_index(data, "faces512", "train")
-    index = sorted((e for e in index if e["src_px"] >= 450), key=lambda e: -e["hf"])
-    by = {}
-    for e in index:
-        by.setdefault(e["source"], []).append(e)
-    chosen = []
-    while len(chosen) < faces and any(by.values()):
-        for entries in by.values():
-            if entries and len(chosen) < faces:
-                chosen.append(entries.pop(0))
-    jobs = [(f"train/{e['source']}/{i:04d}.webp", e, quality)
-            for i, e in enumerate(common.read_index(data, "photos", "train") + chosen)]
-    jobs += [(f"val/{e['source']}/{i:04d}.webp", e, 95) for i, e in enumerate(common.read_index(data, "photos", "val"))]
-    with tarfile.open(to, "w") as tar, ThreadPoolExecutor(2) as pool:
-        def put(name, blob):
-            info = tarfile.TarInfo(name)
-            info.size = len(blob)
-            tar.addfile(info, io.BytesIO(blob))
-
-        for (name, _, _), blob in zip(jobs, pool.map(lambda j: webp(os.path.join(data, j[1]["file"]), j[2]), jobs)):
-            put(name, blob)
-        for split in ("train", "val"):
-            masks = damage.Masks(data, split, torch.device("cpu"))
-            kinds = np.zeros(len(masks.pictures), np.uint8)
-            for kind, at in enumerate(masks.of):
-                kinds[at.numpy()] = kind
-            pictures, top = masks.pictures.numpy(), 15
-            if split == "train":
-                some = np.ones(len(kinds), bool)
-                some[masks.of[damage.THIN].numpy()[:HAIRS:2]] = False  # half of the hairs are enough
-                pictures, kinds, top = pictures[some], kinds[some], 3
-            levels = np.round(pictures * (top / 255.0)).astype(np.uint8)
-            levels[(levels == 0) & (pictures > 24)] = 1  # faint damage is damage
-            out = io.BytesIO()
-            np.savez(out, kinds=kinds, top=np.uint8(top), levels=levels)
-            put(f"{split}/masks.npz.xz", lzma.compress(out.getvalue(), preset=6))
-    print(f"{to}: {os.path.getsize(to)} bytes, {len(jobs)} pictures")
-
-
-class Pack:
-    """A split of a pack on the device: pictures N×3×512×512 and, as damage.Masks has them, the masks."""
-
-    def __init__(self, path, split, device, limit=0):
-        with tarfile.open(path) as tar:
-            members = [m for m in tar.getmembers() if m.name.startswith(split + "/")]
-            files = [m for m in members if m.name.endswith(".webp")]
-            step = max(1, len(files) // limit) if limit else 1
-            files = files[::step]
-            blobs = [tar.extractfile(m).read() for m in files]
-            with np.load(io.BytesIO(lzma.decompress(tar.extractfile(f"{split}/masks.npz.xz").read()))) as arrays:
-                kinds, levels = torch.from_numpy(arrays["kinds"]).long(), torch.from_numpy(arrays["levels"])
-                levels = levels * int(255 // arrays["top"])
-        with ThreadPoolExecutor(8) as pool:
-            pictures = list(pool.map(lambda b: common.read_picture(io.BytesIO(b)), blobs))
-        self.pictures = torch.from_numpy(np.stack(pictures)).to(device)
-        if limit:
-            kinds, levels = kinds[::20], levels[::20]
-        self.masks = type("Masks", (), {})()
-        self.masks.pictures = levels.to(device)
-        self.masks.of = [torch.nonzero(kinds == k)[:, 0].to(device) for k in range(len(damage.KINDS))]
-        self.contents = (common.contents("photo tiles and faces of 512 px", [m.name.split("/")[1] for m in files]) +
-                         f"; {len(kinds)} {damage.MASKS_WORDS}")
 
 
 # --- holes -----------------------------------------------------------------------------------------------------------
@@ -217,31 +128,44 @@ def windows(pictures, count, generator):
     return out[torch.randperm(count, generator=generator, device=device)]
 
 
-def scanned(x, opacity, threshold, generator):
-    """Prints with damage, scanned: the picture, the truth, the mask of what is more opaque than the threshold."""
+def scanned(x, opacity, threshold, generator, plain=0.3):
+    """Prints with damage, scanned: the picture, the truth, the mask of what is more opaque than the threshold. plain: the
+    share of photos that are as they are under their damage."""
     n = len(x)
     c = Chance(n, generator)
     zero = torch.zeros(n, dtype=torch.long, device=x.device)
     p = damage.Painter(x, generator)
-    truth = Tone(c, 1.3, gray=0.35, sepia=0.2, fade=0.2)(x)
-    grain = torch.where(c.flag(0.6), c.uniform(0, 1) ** 2 * 0.08, 0.0 * c.uniform(0, 1))
+    aged = ~c.flag(plain)
+    truth = torch.where(column(aged), Tone(c, 1.3, gray=0.35, sepia=0.2, fade=0.2)(x), x)
+    grain = torch.where(aged & c.flag(0.6), c.uniform(0, 1) ** 2 * 0.08, 0.0 * c.uniform(0, 1))
     coarse = F.avg_pool2d(c.normal(1, SIDE, SIDE), 3, 1, 1) * 3
     grainy = truth + torch.where(column(c.flag(0.5)), coarse, c.normal(1, SIDE, SIDE)) * column(grain)
     damaged = grainy + (p.colour(0.6, 0.15) - grainy) * opacity
-    sigma = torch.where(c.flag(0.7), c.log_uniform(0.25, 1.1), torch.full((n,), 0.05, device=x.device))
+    sigma = torch.where(aged & c.flag(0.7), c.log_uniform(0.25, 1.1), torch.full((n,), 0.05, device=x.device))
     both = blur(torch.cat([damaged, truth, opacity], 1), zero, sigma, sigma, 0 * sigma)
     damaged, truth, opacity = both[:, :3], both[:, 3:6].clamp(0, 1), both[:, 6:]
-    speckle = torch.where(c.flag(0.4), c.uniform(0, 1) ** 2 * 0.04, 0.0 * c.uniform(0, 1))
+    speckle = torch.where(aged & c.flag(0.4), c.uniform(0, 1) ** 2 * 0.04, 0.0 * c.uniform(0, 1))
     damaged = noise(damaged, c, speckle, 0 * speckle, c.flag(0.5)).clamp(0, 1)
     coded = jpeg(damaged, torch.round(100 - c.uniform(0, 1) ** 1.5 * 60), c.flag(0.7))
-    damaged = torch.where(column(c.flag(0.6)), coded, damaged)
+    damaged = torch.where(column(aged & c.flag(0.6)), coded, damaged)
     return damaged, truth, (opacity > threshold).float()
 
 
+def found(detector, picture, mask, generator):
+    """The masks that the detector makes of pictures 0..1, as sure of it as repair's rules are or more or less so; `mask`
+    where it finds less than half of that."""
+    c = Chance(len(picture), generator)
+    with torch.autocast(picture.device.type, dtype=torch.bfloat16, enabled=picture.is_cuda):
+        odds = torch.cat([find(detector, part)[:, :1] for part in picture.split(64)])
+    seen = (odds.float() > column(c.uniform(-1.5, 2.5))).float()
+    enough = (seen * mask).sum((1, 2, 3)) >= 0.5 * mask.sum((1, 2, 3))
+    return torch.where(column(enough), seen, mask)
+
+
 @torch.no_grad()
-def make(pictures, bank, count, generator, old=0.4):
+def make(pictures, bank, count, generator, detector=None, old=0.6, looked=0.7):
     """count pictures of SIDE px as a dict: picture (RGB -1..1, damaged or not under the mask), mask, truth (-1..1). The last
-    ones, a share `old` of them, are scanned prints."""
+    ones, a share `old` of them, are scanned prints; the last of these, a share `looked`, have the detector's masks."""
     x = windows(pictures, count, generator)
     opacity = bank.take(count, generator)
     c = Chance(count, generator)
@@ -252,6 +176,10 @@ def make(pictures, bank, count, generator, old=0.4):
         fresh), fresh)
     radius = c.index(0.2, 0.45, 0.25, 0.1)
     picture, truth, mask = scanned(x[first:], opacity[first:], threshold[first:], generator)
+    last = int(looked * len(mask)) if detector else 0
+    if last:
+        mask = torch.cat([mask[:-last], found(detector, picture[-last:], mask[-last:], generator)])
+        radius[-last:] = Chance(last, generator).index(0.1, 0.7, 0.2)
     picture, truth = torch.cat([fresh, picture]), torch.cat([fresh, truth])
     mask = grown(torch.cat([(opacity[:first] > threshold[:first]).float(), mask]), radius)
     # Beyond the picture's border everything is a hole.
@@ -262,16 +190,16 @@ def make(pictures, bank, count, generator, old=0.4):
 
 
 @torch.no_grad()
-def validation(pack, generator, each=16):
+def validation(photos, masks, generator, each=16):
     """Held-out pictures 0..1 with held-out masks: a dict of (picture N×3×s×s, mask) by sort of hole. The same numbers give
     the same pictures."""
     out = {}
-    n, full = len(pack.pictures), pack.pictures.shape[-1]
+    n, full = len(photos.pictures), photos.pictures.shape[-1]
     for sort in SORTS:
         c = Chance(each, generator)
         y, x = ((c.uniform(0, 1) * (full - SIDE)).long() for _ in range(2))
-        picture = torch.stack([pack.pictures[i % n, :, y[i]:y[i] + SIDE, x[i]:x[i] + SIDE] for i in range(each)])
-        opacity = holes(pack.masks, each, SIDE, generator, sort)
+        picture = torch.stack([photos.pictures[i % n, :, y[i]:y[i] + SIDE, x[i]:x[i] + SIDE] for i in range(each)])
+        opacity = holes(masks, each, SIDE, generator, sort)
         mask = F.max_pool2d((opacity > SEEN).float(), 3, 1, 1)
         out[sort] = picture.float() / 255, mask
     return out
@@ -281,17 +209,3 @@ def psnr(a, b, mask):
     """Of the masked pixels of all the pictures together."""
     error = ((a.float() - b.float()) ** 2 * mask).sum() / (3 * mask.sum()).clamp(min=1)
     return float(-10 * torch.log10(error.clamp(min=1e-10)))
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", default="../shared/data")
-    parser.add_argument("--to", required=True)
-    parser.add_argument("--quality", type=int, default=84)
-    parser.add_argument("--faces", type=int, default=48)
-    args = parser.parse_args()
-    write_pack(args.data, args.to, args.quality, args.faces)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,10 +1,11 @@
 """A small copy of the training packs, to take to another machine: the same layout, so that --data reads it.
 
-    python3 -m models.training.pack --to .train [--data ../shared/data] [--pictures SOURCE=FOLDER …]
+    python3 -m models.training.pack --to .train [--data ../shared/data] [--pictures SOURCE[:N]=FOLDER …]
 
 Pictures become WebP, masks WebP without loss and with 16 levels; of the two folders with the most masks a part is taken, at
-the same split. --pictures cuts tiles of 512 px with true detail from photos of a source that common.LICENCES knows, into a
-pack `extra`; every sixth picture is of its validation split. A name that begins with one of HELD_OUT is left out.
+the same split. --pictures cuts tiles of 512 px from photos of a source that common.LICENCES knows, into a pack `extra`: of
+large ones with true detail, of the photo reduced to SMALL anything, also sky; :N takes at most N of each photo, at scales
+that take turns. Every twelfth picture is of its validation split. A name that begins with one of HELD_OUT is left out.
 """
 import argparse
 import io
@@ -18,12 +19,13 @@ from PIL import Image
 
 from models.training import common
 
-QUALITY = {"photos": 74, "faces512": 74, "detect": 42, "extra": 64}
+QUALITY = {"photos": 78, "faces512": 74, "detect": 42, "extra": 66}
 MASKS_OF = {"hair": 600, "hair-short": 200}  # the others: all
 LEVELS = 16
 HELD_OUT = ("kodak_11.", "backgrounds_roman-colosseum")  # their tiles are in the validation split of `photos`
-LONGEST = (2400, 1200)  # a photo is reduced to these, and cut
-TILES = (6, 3)  # tiles of each
+SMALL = 740
+LONGEST = (2400, 1200, SMALL)  # a photo is reduced to these, and cut
+TILES = (6, 3, 1)  # tiles of each
 
 
 def webp(picture, path, quality):
@@ -72,25 +74,32 @@ def cut(args, source, folder):
     """The tiles of a folder's photos as index entries."""
     os.makedirs(os.path.join(args.to, "extra"), exist_ok=True)
     names = [n for n in sorted(os.listdir(folder)) if not n.startswith(HELD_OUT)]
+    source, _, most = source.partition(":")
 
     def one(item):
         number, name = item
-        out = []
+        found = []
         with Image.open(os.path.join(folder, name)) as im:
             im.draft("RGB", (2 * LONGEST[0], 2 * LONGEST[0]))
             im = im.convert("RGB")
-        for longest, count in zip(LONGEST, TILES):
-            f = min(1, longest / max(im.size))
+        for scale, (longest, count) in enumerate(zip(LONGEST, TILES)):
+            f = max(min(1, longest / max(im.size)), 512 / min(im.size) if longest == SMALL else 0)
             size = [round(s * f) for s in im.size]
-            if min(size) < 512 or (f == 1 and longest != LONGEST[0]):
+            if f > 1 or min(size) < 512 or (f == 1 and longest != LONGEST[0]):
                 continue
             small = im.resize(size, Image.BOX if f < 0.5 else Image.LANCZOS)
-            for top, left in sharpest(np.asarray(small.convert("L"), np.float32), count):
-                stem = "".join(ch if ch.isalnum() else "-" for ch in os.path.splitext(name)[0])
-                file = f"extra/{source}_{stem}_{longest}_{left}_{top}.webp"
-                webp(small.crop((left, top, left + 512, top + 512)), os.path.join(args.to, file), QUALITY["extra"])
-                out.append({"file": file, "source": source, "picture": f"{source}_{stem}",
-                            "split": "val" if number % 6 == 5 else "train"})
+            if longest == SMALL:
+                places = [((size[1] - 512) * (number % 3) // 2, (size[0] - 512) * (number // 3 % 3) // 2)]
+            else:
+                places = sharpest(np.asarray(small.convert("L"), np.float32), count)
+            for i, (top, left) in enumerate(places):
+                found.append((i, (scale + number) % len(LONGEST), longest, left, top, small))
+        stem, out = "".join(ch if ch.isalnum() else "-" for ch in os.path.splitext(name)[0]), []
+        for _, _, longest, left, top, small in sorted(found, key=lambda e: e[:2])[:int(most or len(found))]:
+            file = f"extra/{source}_{stem}_{longest}_{left}_{top}.webp"
+            webp(small.crop((left, top, left + 512, top + 512)), os.path.join(args.to, file), QUALITY["extra"])
+            out.append({"file": file, "source": source, "picture": f"{source}_{stem}",
+                        "split": "val" if number % 12 == 11 else "train"})
         return out
 
     with ThreadPoolExecutor(2) as pool:
@@ -129,7 +138,7 @@ def main():
     parser.add_argument("--faces", type=int, default=260, help="how many of the training faces of 512 px")
     parser.add_argument("--scenes", type=float, default=1.0, help="the share of the detector's training scenes")
     parser.add_argument("--scenes-val", action="store_true", help="the detector's validation scenes too")
-    parser.add_argument("--pictures", nargs="*", default=[], metavar="SOURCE=FOLDER")
+    parser.add_argument("--pictures", nargs="*", default=[], metavar="SOURCE[:N]=FOLDER")
     args = parser.parse_args()
     packs = args.packs.split(",")
     if "photos" in packs:

@@ -3,8 +3,6 @@
 Every step's pictures have one size of SIDES, and as many of them make up the batch as have the pixels of --batch pictures
 of 512 px; each is seen whole, with itself reduced as its context.
 """
-import os
-
 import torch
 import torch.nn.functional as F
 
@@ -14,7 +12,7 @@ from models.training.networks_damage import Damage, damage_init, spread
 NAME = "starter_damage"
 SIDES = ((256, 0.3), (512, 0.45), (1024, 0.25))  # and how often each is taken
 AHEAD = 6  # batches are made so many at a time: the launches of the many small kernels take longer than their work
-WEIGHTS = (3.0, 2.0, 3.0, 0.7)  # of a damaged pixel, by kind: thin ones are few
+WEIGHTS = (4.0, 2.0, 3.0, 0.7)  # of a damaged pixel, by kind: thin ones are few
 
 
 ALARMED = 500  # of a picture's pixels one in so many: the undamaged ones that look most like damage
@@ -47,7 +45,7 @@ def new_generator(device):
 def main():
     parser = common.arguments(__doc__, batch=16)
     parser.add_argument("--lr", type=float, default=1.5e-3)
-    parser.add_argument("--alarms", type=float, default=0.1, help="the weight of the false alarms")
+    parser.add_argument("--alarms", type=float, default=0.15, help="the weight of the false alarms")
     parser.add_argument("--start", default="", help="begin with the weights of this model file")
     parser.add_argument("--export-only", action="store_true", help="write the model of the checkpoint in --out and end")
     args = parser.parse_args()
@@ -62,9 +60,7 @@ def main():
     optimizer = common.adam(net.parameters(), args.lr, weight_decay=0.01)
     ema = common.Ema(net, 0.999)
     training = common.Training(args, {"net": net}, {"net": optimizer}, {"net": ema})
-    extra = os.path.exists(os.path.join(args.data, "extra", "index.json"))
-    photos = damage.Photos(args.data, "train", device, args.limit,
-                           ("photos", "extra", "faces512") if extra else ("photos", "faces512"))
+    photos = damage.Photos(args.data, "train", device, args.limit, damage.packs(args.data))
     photos.hard = torch.ones(len(photos.pictures), device=device)
     masks = damage.Masks(args.data, "train", device, args.limit)
     print(f"{len(photos.pictures)} pictures, {len(masks.pictures)} masks, {common.process_seconds():.0f} s", flush=True)

@@ -1,4 +1,4 @@
-"""Trains the filler of damage: python3 -m models.training.train_fill --pack FILE --out DIR --minutes 8
+"""Trains the filler of damage: python3 -m models.training.train_fill --data DIR --out DIR --minutes 8
 
 Each minute it prints the PSNR of held-out holes, filled by the network's average, by the pre-fill, and by OpenCV where that is
 installed, and exports the model.
@@ -11,12 +11,13 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from models.training import common, fill
+from models.training import common, damage, fill
+from models.training.networks_damage import damage_of
 from models.training.networks_fill import Fill, fill_init, given, pull_push
 
 NAME = "starter_fill"
 AHEAD = 6  # batches made at a time: many small kernels
-RING = 9  # pixels so near to a hole, in a square of this side, count a little
+RING = 5  # beside a hole, in a square of this side, the pipeline blends
 
 
 def differences(x):
@@ -61,9 +62,9 @@ def opencv(held, device):
 class Judge:
     """The held-out pictures, and what others make of them."""
 
-    def __init__(self, pack, device, each):
+    def __init__(self, photos, masks, device, each):
         self.device = device
-        self.held = fill.validation(pack, torch.Generator(device=device).manual_seed(3), each)
+        self.held = fill.validation(photos, masks, torch.Generator(device=device).manual_seed(3), each)
         self.inputs = {sort: given(2 * p - 1, m) for sort, (p, m) in self.held.items()}
         others = {"pull_push": {s: pull_push(p, m) for s, (p, m) in self.held.items()}, **opencv(self.held, device)}
         self.others = {name: {s: fill.psnr(x, *self.held[s]) for s, x in by.items()} for name, by in others.items()}
@@ -87,7 +88,7 @@ def new_generator(device):
 
 def main():
     parser = common.arguments(__doc__, batch=64)
-    parser.add_argument("--pack", required=True, help="what python3 -m models.training.fill has written")
+    parser.add_argument("--detector", default="models/starter/starter_damage.safetensors", help="whose masks it learns from")
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--start", default="", help="without a checkpoint: begin with the weights of this model file")
     parser.add_argument("--bank", type=int, default=4096, help="opacities of damage that are kept")
@@ -106,12 +107,15 @@ def main():
     ema = common.Ema(net, 0.999)
     training = common.Training(args, {"net": net}, {"net": optimizer}, {"net": ema})
     average = Fill().to(device, memory_format=torch.channels_last).eval()
-    pack = fill.Pack(args.pack, "train", device, args.limit)
-    training.learn_from(pack.contents)
-    judge = Judge(fill.Pack(args.pack, "val", device), device, 4 if args.limit else 32)
+    detector = damage_of(common.load_weights(args.detector)).to(device, memory_format=torch.channels_last)
+    photos = damage.Photos(args.data, "train", device, args.limit, damage.packs(args.data))
+    masks = damage.Masks(args.data, "train", device, args.limit)
+    training.learn_from(f"{photos.contents}; {masks.contents}")
+    judge = Judge(damage.Photos(args.data, "val", device, args.limit, ("photos",)),
+                  damage.Masks(args.data, "val", device, args.limit), device, 4 if args.limit else 32)
     common.seed_step(args.seed, training.step, -1)
-    bank = fill.Bank(pack.masks, args.bank, new_generator(device), min(64, args.bank))
-    print(f"{len(pack.pictures)} pictures, {len(pack.masks.pictures)} masks, {common.process_seconds():.0f} s", flush=True)
+    bank = fill.Bank(masks, args.bank, new_generator(device), min(64, args.bank))
+    print(f"{len(photos.pictures)} pictures, {len(masks.pictures)} masks, {common.process_seconds():.0f} s", flush=True)
     made, judged = None, common.process_seconds()
 
     def report():
@@ -129,7 +133,7 @@ def main():
         part = step % AHEAD
         if made is None or part == 0:
             common.seed_step(args.seed, step - part, training.stream)
-            made = fill.make(pack.pictures, bank, AHEAD * args.batch, new_generator(device))
+            made = fill.make(photos.pictures, bank, AHEAD * args.batch, new_generator(device), detector)
             order = torch.randperm(AHEAD * args.batch, device=device).reshape(AHEAD, -1)
         picture, truth, mask = (made[k][order[part]] for k in ("picture", "truth", "mask"))
         x = given(picture, mask).contiguous(memory_format=torch.channels_last)
@@ -137,7 +141,7 @@ def main():
             out = net(x)
         one, two, steps, ring = losses(out.float(), truth, mask)
         optimizer.zero_grad(set_to_none=True)
-        (one + 2.5 * two + 0.25 * steps + 0.1 * ring).backward()
+        (one + 2.5 * two + 0.25 * steps + 0.3 * ring).backward()
         norm = torch.nn.utils.clip_grad_norm_(net.parameters(), 0.5)
         optimizer.step()
         ema.update(step)
