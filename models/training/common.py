@@ -138,7 +138,8 @@ def load_pictures(data, entries, size, device, workers=4):
 
 # The sources as the packs' README states them.
 LICENCES = {"congress": "public domain", "interfaces": "CC0", "budgie": "CC0", "elementary": "CC0", "pdimages": "CC0",
-            "kodak": "unrestricted", "sfhqt2i": "MIT, synthetic", "wordpress": "CC0", "openstax": "CC BY 4.0", "pexels": "CC0"}
+            "kodak": "unrestricted", "sfhqt2i": "MIT, synthetic", "wordpress": "CC0", "openstax": "CC BY 4.0",
+            "pexels": "CC0"}
 
 
 def contents(what, sources):

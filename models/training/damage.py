@@ -704,8 +704,8 @@ def folds(p, flag):
 # How often a damaged picture has each sort; `only` takes those of one kind, more often.
 SORTS = (("stains", STAIN, 0.12), ("mould", STAIN, 0.06), ("tape", STAIN, 0.05), ("fingerprints", STAIN, 0.05),
          ("folds", STAIN, 0.18), ("net", CRACK, 0.06), ("cracks", CRACK, 0.40), ("tears", CRACK, 0.10),
-         ("corners", CRACK, 0.03), ("thin", THIN, 0.45), ("faint", THIN, 0.3), ("real thin", THIN, 0.35), ("specks", DUST, 0.42),
-         ("real dust", DUST, 0.35), ("real stain", STAIN, 0.06))
+         ("corners", CRACK, 0.03), ("thin", THIN, 0.45), ("faint", THIN, 0.3), ("real thin", THIN, 0.35),
+         ("specks", DUST, 0.42), ("real dust", DUST, 0.35), ("real stain", STAIN, 0.06))
 TEST_SORTS = {THIN: ("thin", "real thin"), CRACK: ("cracks", "tears", "net"), DUST: ("specks", "real dust"),
               STAIN: ("stains", "folds", "mould")}
 
