@@ -8,6 +8,7 @@
 
 #define POLICY                                                                                                         \
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self'; "        \
+    "worker-src 'self'; manifest-src 'self'; "                                                                         \
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
 /* By extension; files with any other, such as SPIR-V and models.conf, are embedded only for the program. */

@@ -1,5 +1,7 @@
 // Small tools: elements, and numbers as people read them.
 
+import { language, t, many } from './lang.js';
+
 export const $ = (id) => document.getElementById(id);
 
 export function element(tag, attributes = {}, ...children) {
@@ -8,10 +10,16 @@ export function element(tag, attributes = {}, ...children) {
   return node;
 }
 
+// 128 random bits; crypto.randomUUID is for HTTPS and localhost alone.
+export const newId = () => [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, '0')).join('');
+
+const number = (value, digits) => value.toLocaleString(language, { minimumFractionDigits: digits, maximumFractionDigits: digits, useGrouping: false });
+export const percent = (part) => `${Math.floor(100 * part + 1e-6)} %`;
+
 // In steps of 1024, so that a limit of 64 MiB is called 64 MB here and not 67.1.
 export function bytes(count) {
   const [name, size] = count < 1024 ? ['B', 1] : count < 1 << 20 ? ['KB', 1024] : ['MB', 1 << 20];
-  return `${(count / size).toFixed(size > 1024 && count % size ? 1 : 0)} ${name}`;
+  return `${number(count / size, size > 1024 && count % size ? 1 : 0)} ${name}`;
 }
 
 // A time that was measured: 340 ms, 2.1 s, 3 min 12 s.
@@ -20,7 +28,7 @@ export function seconds(ms) {
     const whole = Math.round(ms / 1e3);
     return `${Math.floor(whole / 60)} min ${whole % 60} s`;
   }
-  return ms >= 10e3 ? `${Math.round(ms / 1e3)} s` : ms >= 1e3 ? `${(ms / 1e3).toFixed(1)} s` : `${Math.round(ms)} ms`;
+  return ms >= 10e3 ? `${Math.round(ms / 1e3)} s` : ms >= 1e3 ? `${number(ms / 1e3, 1)} s` : `${Math.round(ms)} ms`;
 }
 
 // A time that goes by: 0:37, 1:02:03.
@@ -32,17 +40,17 @@ export function clock(ms) {
 
 // A time that is expected: "about 40 seconds", "about 2 minutes".
 export function roughly(s) {
-  const plural = (n, unit) => `about ${n} ${unit}${n === 1 ? '' : 's'}`;
-  if (s < 5) return 'a few seconds';
-  if (s < 57.5) return plural(Math.round(s / 5) * 5, 'second');
-  if (s < 90 * 60) return plural(Math.round(s / 60), 'minute');
-  return plural(Math.round(s / 3600), 'hour');
+  if (s < 5) return t('a few seconds');
+  if (s < 57.5) return t('about {0} seconds', Math.round(s / 5) * 5);
+  if (s < 90 * 60) return many(Math.round(s / 60), 'about {0} minute', 'about {0} minutes');
+  return many(Math.round(s / 3600), 'about {0} hour', 'about {0} hours');
 }
 
-export const megapixels = (count) => `${count < 9.95e6 ? (count / 1e6).toFixed(1) : Math.round(count / 1e6)} megapixels`;
+export const megapixels = (count) => t('{0} megapixels', count < 9.95e6 ? number(count / 1e6, 1) : Math.round(count / 1e6));
 
-// "png", "png or jpg", "png, jpg or webp"
-export const list = (words) => (words.length < 2 ? words.join('') : `${words.slice(0, -1).join(', ')} or ${words.at(-1)}`);
+// "png", "png or jpg", "png, jpg or webp"; and so with "and"
+const joined = (word) => (words) => (words.length < 2 ? words.join('') : `${words.slice(0, -1).join(', ')} ${t(word)} ${words.at(-1)}`);
+export const list = joined('or'), listAll = joined('and');
 
 // The server's texts begin in lower case; here they are sentences.
 export function sentence(text) {

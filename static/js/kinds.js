@@ -1,5 +1,6 @@
 // What a file is, by its first bytes, and what to do about one that the server does not read.
-import { list } from './dom.js';
+import { list, listAll } from './dom.js';
+import { t } from './lang.js';
 import { state } from './state.js';
 
 export const names = { png: 'PNG', jpg: 'JPEG', jpeg: 'JPEG', webp: 'WebP', heic: 'HEIC', avif: 'AVIF', tiff: 'TIFF', gif: 'GIF',
@@ -33,9 +34,9 @@ export async function kindOf(file) {
 // Why a file of that kind is not taken, and what to do: [text, advice]; null when the server reads it.
 export function refusal(kind) {
   if (state.formats.includes(kind)) return null;
-  const known = list(state.formats.map((format) => names[format] ?? format.toUpperCase()));
-  if (kind === null) return ['This file cannot be read.', 'If it is a folder, choose a picture inside it.'];
-  if (!kind) return [`This is not a ${known} picture.`, 'The file may be something else, or badly damaged.'];
-  return [`${names[kind]} files cannot be restored yet, only ${known.replace(' or ', ' and ')} pictures.`,
-    conversions[kind] ?? 'Open it in a photo program, choose “Export” or “Save as”, and save it as JPEG or PNG.'];
+  const known = state.formats.map((format) => names[format] ?? format.toUpperCase());
+  if (kind === null) return [t('This file cannot be read.'), t('It may be gone, or a folder.')];
+  if (!kind) return [t('This is not a {0} picture.', list(known)), t('The file may be something else, or badly damaged.')];
+  return [t('{0} files cannot be restored yet, only {1} pictures.', names[kind], listAll(known)),
+    t(conversions[kind] ?? 'Open it in a photo program, choose “Export” or “Save as”, and save it as JPEG or PNG.')];
 }

@@ -1,31 +1,71 @@
-// The page: one picture in, one picture out. What each module is for stands at its head; this one wires them to the page
+// The page: pictures in, restored pictures out. What each module is for stands at its head; this one wires them to the page
 // and starts.
 import * as about from './about.js';
+import './compare.js';
 import { $ } from './dom.js';
+import { dropped } from './folders.js';
+import * as jobs from './jobs.js';
+import { language, speak, translate } from './lang.js';
+import * as list from './list.js';
 import * as options from './options.js';
+import { wanted } from './panel.js';
 import './plan.js';
-import { take, takeSample } from './picture.js';
-import { cancel, restore } from './restore.js';
-import { get } from './server.js';
-import { changed, state } from './state.js';
+import { ask, get } from './server.js';
+import { changed, pending, state } from './state.js';
+import { languages } from './strings.js';
+import * as strip from './strip.js';
+import './tab.js';
+import './thumbs.js';
+import { current as token } from './token.js';
 
-$('form').addEventListener('submit', (e) => { e.preventDefault(); restore(); });
-$('cancel').addEventListener('click', cancel);
-$('sample').addEventListener('click', async () => { if (await takeSample()) restore(); });
-$('file').addEventListener('change', (e) => { take(e.target.files); e.target.value = ''; });
-document.addEventListener('paste', (e) => take(e.clipboardData?.files));
+translate();
+
+$('form').addEventListener('submit', (e) => {
+  e.preventDefault();
+  if (!state.ready || $('go').disabled) return;
+  jobs.submit(wanted());
+  $('cancel').focus();
+});
+$('cancel').addEventListener('click', () => jobs.cancel(pending()));
+$('sample').addEventListener('click', async () => {
+  const item = await list.takeSample();
+  if (item && state.ready) jobs.submit([item]);
+});
+$('file').addEventListener('change', (e) => { list.take(e.target.files); e.target.value = ''; });
+$('remove').addEventListener('click', () => strip.remove([state.current]));
+$('remove_all').addEventListener('click', () => strip.remove(state.items));
+document.addEventListener('paste', (e) => list.take(e.clipboardData?.files));
+
+// A server with tokens sends the file only to a request with a header.
+$('download_all').addEventListener('click', async (e) => {
+  e.target.href = jobs.zip();
+  if (!token() || e.target.dataset.ready) return;
+  e.preventDefault();
+  const blob = await (await ask(jobs.zip())).blob();
+  const link = Object.assign(document.createElement('a'), { href: URL.createObjectURL(blob), download: 'restored.zip' });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 60e3);
+});
 
 let depth = 0; // dragenter and dragleave come for every element on the way
 const dragging = (e, by) => {
   if (!e.dataTransfer?.types.includes('Files')) return;
   e.preventDefault();
   depth = Math.max(0, depth + by);
-  document.body.classList.toggle('dragging', depth > 0 && !state.request);
+  document.body.classList.toggle('dragging', depth > 0);
 };
 addEventListener('dragenter', (e) => dragging(e, 1));
 addEventListener('dragleave', (e) => dragging(e, -1));
 addEventListener('dragover', (e) => dragging(e, 0));
-addEventListener('drop', (e) => { dragging(e, -depth); take(e.dataTransfer?.files); });
+addEventListener('drop', async (e) => {
+  dragging(e, -depth);
+  const { files, folder } = await dropped(e.dataTransfer);
+  list.take(files, { quiet: folder });
+});
+
+$('language').replaceChildren(...Object.entries(languages).map(([value, name]) => Object.assign(document.createElement('option'), { value, textContent: name, lang: value })));
+$('language').value = language;
+$('language').addEventListener('change', () => speak($('language').value));
 
 async function start() {
   const [capabilities, models, devices] = await Promise.all([get('v1/capabilities'), get('v1/models'), get('v1/devices')]);
@@ -37,5 +77,6 @@ async function start() {
   changed();
 }
 
-await Promise.all([start(), about.refresh()]);
+await Promise.all([start(), about.refresh(), list.recall()]);
+jobs.proceed();
 $('main').setAttribute('aria-busy', 'false');

@@ -1,5 +1,6 @@
 // The options: made from what the server says of itself, kept over a reload, and sent where they differ from the defaults.
 import { $, element } from './dom.js';
+import { t } from './lang.js';
 import { names } from './kinds.js';
 import { common, groups, labels, unlisted } from './words.js';
 import { changed } from './state.js';
@@ -15,10 +16,10 @@ function choices(select, rows) {
 function models(list, kind, standard, none) {
   const mine = list.filter((m) => m.kind === kind);
   const chosen = mine.find((m) => m.default);
-  const label = (m) => `With ${m.name}${m.scale > 1 ? ` (${m.scale}×)` : ''}`;
-  const rows = [['', chosen ? standard : 'Not available on this server']];
+  const label = (m) => t('With {0}', `${m.name}${m.scale > 1 ? ` (${m.scale}×)` : ''}`);
+  const rows = [['', chosen ? t(standard) : t('Not available on this server')]];
   for (const m of mine) if (m !== chosen) rows.push([m.name, label(m)]);
-  if (none && mine.length) rows.push(['none', none]);
+  if (none && mine.length) rows.push(['none', t(none)]);
   return rows;
 }
 
@@ -29,13 +30,13 @@ function control({ name, type, allowed, default: standard }, devices, list) {
   const initial = String(standard ?? '');
   if (type === 'boolean') return element('input', { type: 'checkbox', defaultChecked: initial === 'true' });
   const select = element('select');
-  if (name === 'device') choices(select, [['', 'Automatic'], ...devices.map((d) => [d.id, `${d.name} (${d.id})`])]);
+  if (name === 'device') choices(select, [['', t('Automatic')], ...devices.map((d) => [d.id, `${d.name} (${d.id})`])]);
   else if (name === 'detector') choices(select, models(list, 'detector', 'Automatic'));
   else if (type === 'enum') {
-    const rows = words(allowed).map((word) => [word === initial ? '' : word, labels[name]?.[2]?.[word] ?? word]);
+    const rows = words(allowed).map((word) => [word === initial ? '' : word, labels[name]?.[2]?.[word] ? t(labels[name][2][word]) : word]);
     choices(select, rows.sort(([a], [b]) => !!a - !!b)); // the default comes first
   } else return element('input', {
-    type: 'text', title: allowed, placeholder: initial === 'auto' ? 'automatic' : initial || 'none',
+    type: 'text', title: allowed, placeholder: initial === 'auto' ? t('automatic') : initial || t('none'),
     inputMode: type === 'integer' ? 'numeric' : type === 'number' ? 'decimal' : 'text',
     autocomplete: 'off', spellcheck: false,
   });
@@ -47,8 +48,8 @@ function field(option, devices, list) {
   const [title, text] = labels[name] ?? [name[0].toUpperCase() + name.slice(1).replaceAll('_', ' '), help ?? ''];
   const input = Object.assign(control(option, devices, list), { id: `option_${name}`, name });
   input.setAttribute('aria-describedby', `help_${name}`);
-  return element('div', { className: 'field' }, element('label', { htmlFor: input.id, textContent: title }), input,
-    element('small', { id: `help_${name}`, textContent: text }));
+  return element('div', { className: 'field' }, element('label', { htmlFor: input.id, textContent: t(title) }), input,
+    element('small', { id: `help_${name}`, textContent: t(text) }));
 }
 
 export function build(capabilities, list, devices) {
@@ -60,14 +61,14 @@ export function build(capabilities, list, devices) {
     element('span', { textContent: `${value}×` }))));
   choices($('version'), models(list, 'face', 'Restore (recommended)', 'Leave as they are'));
   choices($('bg_upsampler'), models(list, 'upscaler', 'Sharpen (recommended)', 'Only enlarge'));
-  choices($('ext'), [['', 'Same as the picture'], ...(capabilities?.formats?.out ?? ['jpeg', 'png']).map((f) => [f === 'jpeg' ? 'jpg' : f, names[f] ?? f.toUpperCase()])]);
-  choices($('weight'), [['', 'Automatic (recommended)'], ...[1, 0.75, 0.5, 0.25].map((w) => [String(w), `${100 * w} %`])]);
+  choices($('ext'), [['', t('Same as the picture')], ...(capabilities?.formats?.out ?? ['jpeg', 'png']).map((f) => [f === 'jpeg' ? 'jpg' : f, names[f] ?? f.toUpperCase()])]);
+  choices($('weight'), [['', t('Automatic (recommended)')], ...[1, 0.75, 0.5, 0.25].map((w) => [String(w), `${100 * w} %`])]);
 
   const grouped = new Set(groups.flatMap(([, members]) => members));
   $('more').replaceChildren(...groups.map(([title, members]) => {
     const mine = rows.filter((o) => members.includes(o.name) || (title === 'Other' && !grouped.has(o.name) && !common.includes(o.name)));
     mine.sort((a, b) => members.indexOf(a.name) - members.indexOf(b.name));
-    return mine.length ? element('fieldset', {}, element('legend', { textContent: title }), ...mine.map((o) => field(o, devices, list))) : '';
+    return mine.length ? element('fieldset', {}, element('legend', { textContent: t(title) }), ...mine.map((o) => field(o, devices, list))) : '';
   }));
   recall();
   show();
@@ -90,7 +91,7 @@ export const scale = () => Number(document.querySelector('#scale :checked')?.val
 // How many of the folded options were changed.
 function show() {
   const count = [...$('more').querySelectorAll('[name]')].filter(value).length;
-  $('more_count').textContent = count ? `(${count} changed)` : '';
+  $('more_count').textContent = count ? t('({0} changed)', count) : '';
 }
 
 // ---- kept over a reload ----

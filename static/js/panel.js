@@ -1,33 +1,115 @@
-// The panel's buttons, its state in words, and what went wrong.
-import { $, element } from './dom.js';
-import { unblame } from './options.js';
-import { onChange, state } from './state.js';
+// The panel's buttons, how it goes in words, and what went wrong.
+import { $, element, percent, roughly, seconds } from './dom.js';
+import { left, leftOfAll, nextTry, submit } from './jobs.js';
+import { many, t } from './lang.js';
+import { blame, unblame } from './options.js';
+import { explain, waitingFor } from './refused.js';
+import { obstacle } from './plan.js';
+import * as report from './report.js';
+import { isPending, isUnsent, on, onChange, pending, state } from './state.js';
+import { stages } from './words.js';
 
-export function status(text, spoken = text) {
-  $('status').textContent = text;
-  if (spoken !== null) $('say').textContent = spoken;
-}
+let message = null; // about the page as a whole: it stands before what is wrong with the picture
 
-// What went wrong, what to do, what a helper would ask for, and a button; null: nothing went wrong. An old report has no
-// place beside either.
-export function fail(text, { advice = '', fine = '', button = null } = {}) {
-  $('report').replaceChildren();
-  $('report').hidden = true;
-  unblame();
-  $('error').replaceChildren(...(text ? [element('p', { textContent: text })] : []), ...(advice ? [element('p', { textContent: advice })] : []),
-    ...(button ? [button] : []), ...(fine ? [element('small', { textContent: fine })] : []));
-  $('error').hidden = !text;
+// What went wrong, what to do, what a helper would ask for; null: nothing went wrong.
+export function fail(text, { advice = '', fine = '' } = {}) {
+  message = text ? { text, advice, fine: [fine] } : null;
+  showError();
   if (text) $('error').scrollIntoView({ block: 'nearest' });
 }
 
-onChange(() => {
-  const working = state.request !== null;
-  $('go').hidden = working;
-  $('cancel').hidden = !working;
-  $('go').disabled = !state.file || !state.ready || !!state.problem;
-  $('another').textContent = state.file ? 'Choose another' : 'Choose a picture';
-  $('another').classList.toggle('unseen', working); // it keeps its place
-  $('progress').hidden = !working;
-  document.body.classList.toggle('working', working);
-  if (!working && !state.file) $('status').textContent = 'Choose a picture to begin.';
+let told = '';
+
+function showError() {
+  const { current } = state;
+  const problem = message ?? (current?.state === 'failed' ? explain(current, (extra) => submit([current], extra)) : null);
+  const fine = problem?.fine.filter(Boolean).join(' · ') ?? '';
+  const key = problem ? `${current?.id} ${problem.text} ${problem.advice} ${fine}` : '';
+  if (key === told) return;
+  told = key;
+  unblame();
+  $('error').replaceChildren(...(problem ? [element('p', { textContent: problem.text })] : []),
+    ...(problem?.advice ? [element('p', { textContent: problem.advice })] : []), ...(problem?.button ? [problem.button] : []),
+    ...(fine ? [element('small', { textContent: fine })] : []));
+  $('error').hidden = !problem;
+  if (problem && !message) blame(current.problem.detail ?? '');
+}
+
+// How it goes with one picture.
+export function words(item) {
+  const time = left(item), rest = time === null ? '' : t('{0} left', roughly(time));
+  const parts = (...all) => all.filter(Boolean).join(' · ');
+  switch (item.state) {
+    case 'waiting': return item.hint ? parts(waitingFor(item.hint), nextTry() ? t('next try in {0} s', nextTry()) : '') : t('Waiting to be sent');
+    case 'uploading': return item.progress < 1 ? t('Uploading {0}', percent(item.progress)) : t('Uploaded');
+    case 'queued': return parts(item.position ? many(item.position, 'Waiting, {0} picture is ahead', 'Waiting, {0} pictures are ahead') : t('Waiting'), rest);
+    case 'running': return parts(t(stages[item.stage] ?? 'Restoring'), percent(item.progress ?? 0), rest);
+    case 'done': return t('Done in {0}. {1}.', seconds(report.duration(item)), report.title(item));
+    case 'cancelled': return t('Cancelled.');
+    case 'failed': return t('Failed');
+    default: return '';
+  }
+}
+
+function showAll() {
+  const { items } = state;
+  const several = items.length > 1;
+  const done = items.filter((item) => item.state === 'done').length, failed = items.filter((item) => item.state === 'failed').length;
+  const sent = items.length - items.filter(isUnsent).length, time = leftOfAll();
+  $('all').hidden = !several;
+  if (!several) return;
+  $('all_status').textContent = [
+    sent ? t('{0} of {1} done', done, sent) : many(items.length, '{0} picture', '{0} pictures'),
+    failed ? t('{0} failed', failed) : '', pending().length && time !== null ? t('{0} left', roughly(time)) : '',
+  ].filter(Boolean).join(' · ');
+  $('download_all').hidden = done < 2;
+}
+
+function showProgress() {
+  const all = pending();
+  $('progress').hidden = !all.length;
+  if (!all.length) return;
+  const own = state.current && isPending(state.current) ? state.current : null;
+  const sent = state.items.filter((item) => !isUnsent(item));
+  const part = (item) => (item.state === 'running' ? item.progress ?? 0 : isPending(item) ? 0 : 1);
+  const value = sent.length > 1 ? sent.reduce((sum, item) => sum + part(item), 0) / sent.length : own?.state === 'uploading' ? own.progress : part(own ?? all[0]);
+  if (value > 0 && (own?.state !== 'queued' || sent.length > 1)) $('progress').value = value;
+  else $('progress').removeAttribute('value');
+}
+
+// The pictures that the main button sends: all that were not sent and can be, else the one that is shown, once more.
+export function wanted() {
+  const fits = (item) => !obstacle(item), unsent = state.items.filter(isUnsent);
+  if (unsent.length) return unsent.filter(fits);
+  return state.current && !isPending(state.current) ? [state.current].filter(fits) : [];
+}
+
+let spoken = '';
+function say(text) {
+  if (text !== spoken) $('say').textContent = spoken = text;
+}
+
+function show() {
+  const { current, items } = state;
+  const all = pending(), next = wanted(), again = next.length === 1 && !isUnsent(next[0]);
+  document.body.classList.toggle('working', all.length > 0);
+  $('go').hidden = all.length > 0 && (!next.length || again);
+  $('go').disabled = !next.length || !state.ready;
+  $('go').textContent = again ? t('Restore again') : next.length > 1 ? many(next.length, 'Restore {0} picture', 'Restore {0} pictures') : t('Restore');
+  $('cancel').hidden = !all.length;
+  $('cancel').textContent = all.length > 1 ? t('Cancel all') : t('Cancel');
+  $('another').textContent = items.length ? t('Add pictures') : t('Choose pictures');
+  const text = !current ? t('Choose a picture to begin.') : state.away && all.length ? t('The connection is lost. The page goes on by itself when the server is back.') : words(current);
+  if ($('status').textContent !== text) $('status').textContent = text;
+  if (current) say(['running', 'queued'].includes(current.state) ? t('Restoring') : ['uploading', 'waiting'].includes(current.state) ? t('Uploading') : text);
+  showAll();
+  showProgress();
+  showError();
+  report.show(current);
+}
+
+onChange(show);
+on('ended', (item) => {
+  if (item === state.current && document.activeElement === $('cancel')) setTimeout(() => ($('go').hidden ? $('cancel') : $('go')).focus());
 });
+setInterval(() => { if (pending().length) show(); }, 1000); // the time left goes by

@@ -1,44 +1,59 @@
 // What was done, in words; figures and names for those who open the details.
 import { $, bytes, element, seconds, sentence } from './dom.js';
-import { dictionary, texts, timings } from './server.js';
+import { many, t } from './lang.js';
 import { roles, stages } from './words.js';
 
 // The page says once, beside the picture, that starter models are at work.
 const toldElsewhere = /^small starter models were used/;
 
-function faces(request, sent, notes) {
-  const count = Number(request.getResponseHeader('X-Restored-Faces') ?? NaN);
-  if (Number.isNaN(count)) return 'Restored';
-  if (count) return count === 1 ? '1 face restored' : `${count} faces restored`;
-  if (sent.version === 'none' || sent.faces === 'none') return 'Faces were left as they are';
-  return notes.some((note) => /^face \d+ was asked for/.test(note)) ? 'No face restored' : 'No face found';
+function faces(report, sent) {
+  const count = (...actions) => report.faces.filter((face) => actions.includes(face.action)).length;
+  const restored = count('restored', 'kept');
+  if (restored) return many(restored, '{0} face restored', '{0} faces restored');
+  if (sent.version === 'none' || sent.faces === 'none') return t('Faces were left as they are');
+  return report.faces.length ? t('No face restored') : t('No face found');
 }
 
-// Shows it, and returns its title.
-export function show(request, ms, blob, sent) {
-  const notes = texts(request.getResponseHeader('X-Restored-Notes'));
-  const list = element('dl');
-  const row = (term, text) => list.append(element('dt', { textContent: term }), element('dd', { className: 'wide', textContent: text }));
-  row('File', bytes(blob.size));
-  row('Time', seconds(ms));
-  for (const [name, t] of bars(request)) {
-    const bar = element('div', { className: 'bar' });
-    bar.style.setProperty('--share', `${t.share}%`);
-    list.append(element('dt', { textContent: stages[name] ?? name }), bar, element('dd', { textContent: seconds(t.ms) }));
-  }
-  const device = request.getResponseHeader('X-Restored-Device');
-  if (device) row('Device', device);
-  for (const [role, name] of dictionary(request.getResponseHeader('X-Restored-Models'))) row(roles[role] ?? role, name);
-  const title = faces(request, sent, notes);
-  $('report').replaceChildren(element('p', { className: 'title', textContent: title }),
-    ...notes.filter((note) => !toldElsewhere.test(note)).map((note) => element('p', { className: 'note', textContent: sentence(note) })),
-    element('details', {}, element('summary', { textContent: 'Details' }), list));
-  $('report').hidden = false;
-  return title;
+function damage({ damage: found }) {
+  const count = Object.values(found?.kinds ?? {}).reduce((sum, kind) => sum + kind.count, 0);
+  return found?.mask && count ? many(count, '{0} piece of damage repaired', '{0} pieces of damage repaired') : '';
 }
 
-function bars(request) {
-  const parts = timings(request.getResponseHeader('Server-Timing'), Object.keys(stages));
+export const title = (item) => [faces(item.report, item.sent), damage(item.report)].filter(Boolean).join(', ');
+export const duration = ({ report }) => Date.parse(report.finished) - Date.parse(report.created);
+
+function bars(list, timings) {
+  const parts = Object.keys(stages).filter((name) => timings[name] >= 0.05).map((name) => [name, timings[name]]);
   const longest = Math.max(1, ...parts.map(([, ms]) => ms));
-  return parts.map(([name, ms]) => [name, { ms, share: (100 * ms) / longest }]);
+  for (const [name, ms] of parts) {
+    const bar = element('div', { className: 'bar' });
+    bar.style.setProperty('--share', `${(100 * ms) / longest}%`);
+    list.append(element('dt', { textContent: t(stages[name]) }), bar, element('dd', { textContent: seconds(ms) }));
+  }
+}
+
+let shown = null;
+
+// The report of a picture that is done; of others, none.
+export function show(item) {
+  const report = item?.state === 'done' ? item.report : null;
+  if (shown === report) return;
+  shown = report;
+  $('report').hidden = !report;
+  $('report').replaceChildren();
+  if (!report) return;
+  const list = element('dl');
+  const row = (term, text) => list.append(element('dt', { textContent: t(term) }), element('dd', { className: 'wide', textContent: text }));
+  if (report.output) row('File', bytes(report.output.bytes));
+  row('Time', seconds(duration(item)));
+  bars(list, report.timings_ms ?? {});
+  if (report.device) row('Device', report.device);
+  for (const [role, name] of Object.entries(report.models ?? {})) if (name) row(roles[role] ?? role, name);
+  const notes = (report.notes ?? []).filter((note) => !toldElsewhere.test(note)).map(sentence);
+  const { input, output } = report;
+  if (item.sent.aligned === 'true' && output?.width === output?.height && input && input.width !== input.height)
+    notes.push(t('The picture is not square, so it was squeezed into one. Cut the face out as a square to keep its shape.'));
+  $('report').append(element('p', { className: 'title', textContent: title(item) }),
+    ...notes.map((note) => element('p', { className: 'note', textContent: note })),
+    element('details', {}, element('summary', { textContent: t('Details') }), list));
 }

@@ -37,14 +37,14 @@ export async function estimate(query, signal) {
 }
 
 // Sends a form to a route. on: {upload(part), uploaded(), answer(request), broken(), aborted()}. Returns the request.
-export function send(path, body, on) {
+export function send(path, body, on, headers = {}) {
   const request = new XMLHttpRequest(); // fetch tells nothing of an upload
   let sent;
   const begin = () => {
     sent = token.current();
     request.open('POST', path);
     request.responseType = 'blob';
-    for (const [name, value] of Object.entries(token.header(sent))) request.setRequestHeader(name, value);
+    for (const [name, value] of Object.entries({ ...headers, ...token.header(sent) })) request.setRequestHeader(name, value);
     request.send(body);
   };
   request.upload.onprogress = (e) => { if (e.lengthComputable && e.loaded < e.total) on.upload(e.loaded / e.total); };
@@ -56,32 +56,12 @@ export function send(path, body, on) {
   return request;
 }
 
-// The problem object (RFC 9457) of an answer; {} when it has none.
-export async function problem(request) {
+// The JSON of an answer that send() got, a job or a problem (RFC 9457); {} when it has none.
+export async function problemOf(blob) {
   try {
-    return JSON.parse(await request.response.text());
+    return JSON.parse(await blob.text());
   } catch {
     return {};
-  }
-}
-
-// 'face="a", background="b"' -> [['face', 'a'], ['background', 'b']]
-export const dictionary = (header) => [...(header ?? '').matchAll(/(\w+)="([^"]*)"/g)].map(([, key, value]) => [key, value]);
-
-// "detect;dur=30, decode;dur=1.2" -> [['decode', 1.2], ['detect', 30]], in the order of the names given
-export function timings(header, order) {
-  return (header ?? '').split(',').map((part) => [part.trim().split(';')[0], Number(/dur=([\d.]+)/.exec(part)?.[1])])
-    .filter(([name, ms]) => name && ms >= 0 && name !== 'total')
-    .sort(([a], [b]) => order.indexOf(a) - order.indexOf(b));
-}
-
-// '["a", "b"]' -> ['a', 'b']
-export function texts(header) {
-  try {
-    const found = JSON.parse(header ?? '[]');
-    return Array.isArray(found) ? found.filter((text) => typeof text === 'string') : [];
-  } catch {
-    return [];
   }
 }
 

@@ -1,21 +1,38 @@
 // What the page's parts share. Whoever changes it calls changed(); whoever shows it listens.
 
 export const state = {
-  file: null,        // the picture that was taken
-  kind: '',          // its format, from its first bytes
-  size: null,        // {width, height} as it is shown, null while that is not known
-  request: null,     // the restoration under way
-  undownloaded: false, // there is a result that nobody has downloaded
+  items: [],         // the pictures, as list.js makes them
+  current: null,     // the one that is shown
   ready: false,      // the server takes pictures
-  problem: '',       // why this picture cannot be restored with these options
+  away: false,       // the connection is lost; the page tries again by itself
+  problem: '',       // why the current picture cannot be restored with these options
   formats: ['jpeg', 'png'], // that the server reads
   limits: {},        // of the server, as in /v1/capabilities
   options: new Set(), // the names of the options that it knows
 };
 
+// new: chosen; waiting: to be sent; uploading; the rest are the server's.
+const underWay = ['waiting', 'uploading', 'queued', 'running'];
+export const isPending = (item) => underWay.includes(item.state);
+export const isUnsent = (item) => item.state === 'new' || item.state === 'cancelled';
+export const pending = () => state.items.filter(isPending);
+
 const parts = new EventTarget();
-export const changed = () => parts.dispatchEvent(new Event('change'));
+let due = false;
+
+// The listeners are called once for all changes of a moment.
+export function changed() {
+  if (due) return;
+  due = true;
+  queueMicrotask(() => {
+    due = false;
+    parts.dispatchEvent(new Event('change'));
+  });
+}
 export const onChange = (listener) => parts.addEventListener('change', listener);
 
-// Where the server is, in the words of somebody who sits before the page.
-export const here = /^(localhost|127\..*|\[::1\])$/.test(location.hostname) ? 'this computer' : 'the server';
+// Something happened to a picture: name is 'shown', 'ended', 'added' or 'removed'.
+export const tell = (name, item) => parts.dispatchEvent(new CustomEvent(name, { detail: item }));
+export const on = (name, listener) => parts.addEventListener(name, (e) => listener(e.detail));
+
+export const isHere = /^(localhost|127\..*|\[::1\])$/.test(location.hostname);

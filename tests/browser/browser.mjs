@@ -47,15 +47,15 @@ export async function ownServer(t, options) {
 }
 
 // A page in a context of its own. What the browser complains of, refused statuses aside, fails the test that opened it.
-// prepare: is called with the page before it loads.
-export async function open(t, url = server.url, { prepare, ...options } = {}) {
+// prepare: is called with the page before it loads. cut: the connection may be lost.
+export async function open(t, url = server.url, { prepare, cut = false, ...options } = {}) {
   const context = await browser.newContext({ viewport: { width: 1200, height: 800 }, ...options });
   opened.set(t, [...(opened.get(t) ?? []), context]);
   const page = await context.newPage();
   const complaints = [];
   page.on('pageerror', (error) => complaints.push(error.message));
   page.on('console', (message) => {
-    if (['error', 'warning'].includes(message.type()) && !/the server responded with a status of/.test(message.text()))
+    if (['error', 'warning'].includes(message.type()) && !(cut ? /Failed to load resource/ : /the server responded with a status of/).test(message.text()))
       complaints.push(message.text());
   });
   t.after(async () => {

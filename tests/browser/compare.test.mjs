@@ -37,7 +37,7 @@ test('the mouse drags it, beside a narrow picture as well', async (t) => {
   const page = await open(t);
   await plainly(page);
   await restored(page, { name: 'narrow.png', mimeType: 'image/png', buffer: png(6, 300) });
-  const [left, right, view] = await Promise.all(['.tag.left', '.tag.right', '#view'].map((s) => page.locator(s).boundingBox()));
+  const [left, right, view] = await Promise.all(['.tag.left', '.tag.right', '#before'].map((s) => page.locator(s).boundingBox()));
   assert.ok(left.x + left.width <= right.x, 'the labels stand side by side, in their order');
   await page.mouse.move(view.x - 100, view.y + 20);
   await page.mouse.down();
@@ -54,7 +54,7 @@ test('a finger that scrolls leaves it alone, one that goes sideways moves it', a
   await plainly(page);
   await restored(page, picture('picture.png'));
   await page.evaluate(() => scrollTo(0, 0));
-  const box = await page.locator('#view').boundingBox();
+  const box = await page.locator('#before').boundingBox();
   const session = await page.context().newCDPSession(page);
   const x = box.x + box.width / 4, y = box.y + (box.height * 3) / 4;
   const swipe = async (dx, dy) => {

@@ -23,7 +23,7 @@ async function pageOf(browser, url, options) {
     await page.locator('main[aria-busy="false"]').waitFor();
     ready = await page.evaluate(async () => (await fetch('readyz')).ok);
   }
-  const answered = page.waitForResponse('**/v1/restore', { timeout: 600e3 });
+  const answered = page.waitForResponse('**/v1/jobs/*/result', { timeout: 600e3 });
   await page.getByRole('button', { name: 'Try the sample' }).click();
   await page.locator('#stage[data-state="done"] #after:visible').waitFor({ timeout: 600e3 });
   await page.evaluate(() => {

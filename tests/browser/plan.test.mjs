@@ -56,9 +56,9 @@ test('limits are told before the upload', async (t) => {
   assert.match(await text(page, '#help_upscale'), /more than 0\.3 megapixels are not made/);
   await page.setInputFiles('#file', file('middle.png', png(300, 300)));
   await page.locator('#plan_problem', { hasText: 'larger than the server makes. Choose 1.5× or less.' }).waitFor(wait);
-  assert.equal(await page.locator('#go').isDisabled(), true);
+  assert.equal(await text(page, '#go'), 'Restore', 'one of the three can be');
   await page.getByRole('radio', { name: '1.5×' }).check();
-  await ready(page);
+  await page.locator('#go', { hasText: 'Restore 2 pictures' }).waitFor(wait);
   assert.equal(sent, 0);
 });
 
@@ -122,8 +122,7 @@ test('a damaged picture is restored as far as it goes, when asked', async (t) =>
 test('refusals say in plain words what to do', async (t) => {
   for (const [status, headers, words] of [
     [403, {}, /refused this request[^]*Whoever runs the server can allow it/], [421, {}, /does not answer under this address[^]*127\.0\.0\.1/],
-    [503, {}, /cannot take the picture right now[^]*Try again/], [507, {}, /no room left[^]*Try again later/], [504, {}, /took too long/],
-    [429, { 'Retry-After': '600' }, /busy[^]*about 10 minutes[^]*Try again in \d+ s/]]) {
+    [503, {}, /cannot take the picture right now[^]*Try again/], [507, {}, /no room left[^]*Try again later/], [504, {}, /took too long/]]) {
     const page = await open(t);
     await refuse(page, status, { detail: `the server's words of ${status}` }, headers);
     await begin(page);
@@ -132,35 +131,39 @@ test('refusals say in plain words what to do', async (t) => {
   }
 });
 
-test('a busy server is asked again, once, by a click', async (t) => {
+test('a busy server is asked again when it wants to be, without a click', async (t) => {
   const page = await open(t);
-  const bodies = await refuse(page, 429, { detail: 'the queue is full' }, { 'Retry-After': '1' });
+  let wait429 = '600';
+  const bodies = await refuse(page, 429, { detail: 'the queue is full' }, { 'Retry-After': wait429 });
   await begin(page);
-  const again = page.locator('#error button');
-  await again.waitFor(wait);
-  assert.match(await again.innerText(), /^Try again/);
-  await page.getByRole('button', { name: 'Try again', exact: true }).and(page.locator(':enabled')).waitFor(wait);
-  assert.equal(bodies.length, 1, 'not by itself');
+  await page.locator('#status', { hasText: /^The server is busy: too many pictures are waiting\. · next try in \d+ s$/ }).waitFor(wait);
+  assert.equal(await page.locator('#error').isVisible(), false);
+  assert.equal(bodies.length, 1);
+  await page.locator('#cancel').click();
+  await page.reload(); // a new page knows nothing of the pause
   await page.unroute('**/v1/restore');
-  await again.click();
+  wait429 = '1';
+  await refuse(page, 429, { detail: 'the queue is full' }, { 'Retry-After': wait429 });
+  await ready(page);
+  await page.locator('#go').click();
+  await page.locator('#status', { hasText: /^The server is busy/ }).waitFor(wait);
+  await page.unroute('**/v1/restore');
   await done(page);
 });
 
 test('the notes are shown; no face found and no face restored are two things', async (t) => {
   const page = await open(t);
-  let headers = {};
-  const body = readFileSync(picture('picture.png'));
-  await page.route('**/v1/restore', (route) => route.fulfill({ status: 200, contentType: 'image/png', headers, body }));
-  const report = async (...notes) => {
-    headers = { 'X-Restored-Faces': '0', 'X-Restored-Notes': JSON.stringify(notes) };
+  let job = {};
+  const began = '2026-11-23T02:46:33.881Z', face = { id: 0, box: [1, 1, 9, 9], action: 'restored' };
+  await page.route('**/v1/restore', (route) => route.fulfill(json({ id: 'ab'.repeat(16), state: 'done', created: began, finished: began, links: {}, faces: [], notes: [], ...job }, 202)));
+  await page.route('**/v1/jobs/*/result', (route) => route.fulfill({ status: 200, contentType: 'image/png', body: readFileSync(picture('picture.png')) }));
+  const report = async (faces, ...notes) => {
+    job = { faces, notes };
     await begin(page);
     await done(page);
     return text(page, '#report');
   };
-  assert.match(await report('gray samples became RGB', 'small starter models were used (face)'), /^No face found\s+Gray samples became RGB\.\s+Details$/);
-  assert.match(await report('face 7 was asked for, but the picture has 1 face'), /^No face restored\s+Face 7 was asked for/);
-  headers = { 'X-Restored-Faces': '1', 'X-Restored-Notes': '{broken' };
-  await begin(page);
-  await done(page);
-  await page.locator('#report', { hasText: '1 face restored' }).waitFor(wait);
+  assert.match(await report([], 'gray samples became RGB', 'small starter models were used (face)'), /^No face found\s+Gray samples became RGB\.\s+Details$/);
+  assert.match(await report([{ ...face, action: 'skipped' }], 'face 7 was asked for, but the picture has 1 face'), /^No face restored\s+Face 7 was asked for/);
+  assert.match(await report([face]), /^1 face restored/);
 });

@@ -1,0 +1,367 @@
+// Before and after: a slider or side by side, both enlarged and moved in step; their difference while a key is held.
+// 100 % is one pixel of the picture on one of the screen.
+import { $, bytes } from './dom.js';
+import { ask, fileName } from './server.js';
+import { t } from './lang.js';
+import { changed, isPending, on, onChange, state, tell } from './state.js';
+import * as store from './store.js';
+
+const stage = $('stage'), view = $('view'), split = $('split'), handle = $('handle');
+const sides = { before: { image: $('before'), pane: $('pane_before'), url: null }, after: { image: $('after'), pane: $('pane_after'), url: null } };
+const most = 8, step = 1.25, threshold = 8; // times, times, pixels sideways that make a touch a move of the line
+const still = matchMedia('(prefers-reduced-motion: reduce)');
+
+let mode = 'slider', position = 50;
+let zoom = 0;                  // CSS pixels a pixel of the picture; 0: it fits
+const centre = { x: 0.5, y: 0.5 };
+let result = null;             // {item, blob, name}
+
+// ---- where the pictures lie ----
+
+const sizeOf = ({ image }) => ({ width: image.naturalWidth, height: image.naturalHeight });
+const hasAfter = () => !sides.after.image.hidden;
+const size = () => (hasAfter() ? sizeOf(sides.after) : sizeOf(sides.before));
+const screen = () => devicePixelRatio || 1;
+
+// The panes, in pixels of the stage.
+function panes() {
+  const { clientWidth: w, clientHeight: h } = stage;
+  if (mode !== 'side' || !hasAfter()) return [{ x: 0, y: 0, w, h }, { x: 0, y: 0, w, h }];
+  const { width, height } = size();
+  const beside = Math.min(w / 2 / width, h / height) >= Math.min(w / width, h / 2 / height);
+  return beside ? [{ x: 0, y: 0, w: w / 2 - 1, h }, { x: w / 2 + 1, y: 0, w: w / 2 - 1, h }]
+    : [{ x: 0, y: 0, w, h: h / 2 - 1 }, { x: 0, y: h / 2 + 1, w, h: h / 2 - 1 }];
+}
+
+const fit = ({ w, h }) => Math.min(w / size().width, h / size().height);
+const scaleNow = () => zoom || fit(panes()[0]);
+export const isZoomed = () => zoom > 0;
+
+// Where the picture lies in a pane.
+function frame({ w, h }) {
+  const { width, height } = size(), scale = scaleNow();
+  const place = (room, length, at) => (length <= room ? (room - length) / 2 : Math.min(0, Math.max(room - length, room / 2 - at * length)));
+  return { left: place(w, width * scale, centre.x), top: place(h, height * scale, centre.y), width: width * scale, height: height * scale };
+}
+
+function put(node, box) {
+  for (const [name, value] of Object.entries(box)) node.style[name] = `${value}px`;
+}
+
+const layers = []; // what lies over the picture, such as boxes of faces: [node, draw]
+export const addLayer = (node, draw = () => {}) => layers.push([node, draw]);
+
+export function layout() {
+  const { width } = size();
+  if (!width || view.hidden) return;
+  const [left, right] = panes(), box = frame(left);
+  view.dataset.mode = hasAfter() ? mode : 'one';
+  put(sides.before.pane, { left: left.x, top: left.y, width: left.w, height: left.h });
+  put(sides.after.pane, { left: right.x, top: right.y, width: right.w, height: right.h });
+  for (const { image } of Object.values(sides)) put(image, box);
+  const shown = { left: Math.max(0, box.left), right: Math.min(left.w, box.left + box.width) };
+  const line = shown.left + ((shown.right - shown.left) * position) / 100;
+  view.style.setProperty('--line', `${line}px`);
+  view.style.setProperty('--split', `${position}%`);
+  put(handle, { left: line, top: Math.max(0, box.top), height: Math.min(left.h, box.top + box.height) - Math.max(0, box.top) });
+  const percent = Math.round(100 * scaleNow() * screen());
+  $('zoom').textContent = `${percent} %`;
+  view.classList.toggle('pixels', percent >= 200);
+  stage.classList.toggle('zoomed', isZoomed());
+  for (const [node, draw] of layers) {
+    const over = mode === 'side' && hasAfter() ? right : left;
+    put(node, { left: over.x + box.left, top: over.y + box.top, width: box.width, height: box.height });
+    draw(box);
+  }
+}
+
+// ---- zoom ----
+
+// Enlarges so that the point of the stage stays where it is. to 0: it fits.
+function zoomTo(to, point = null) {
+  const pane = panes()[0], old = frame(pane), least = fit(pane);
+  const at = point ? { x: point.x % (pane.w + 2), y: point.y % (pane.h + 2) } : { x: pane.w / 2, y: pane.h / 2 };
+  const on = { x: (at.x - old.left) / old.width, y: (at.y - old.top) / old.height };
+  const limit = Math.max(most / screen(), least);
+  zoom = to <= least * 1.001 ? 0 : Math.min(limit, to);
+  if (zoom) {
+    const now = frame(pane);
+    centre.x = on.x + (pane.w / 2 - at.x) / now.width;
+    centre.y = on.y + (pane.h / 2 - at.y) / now.height;
+    settle(pane);
+  } else centre.x = centre.y = 0.5;
+  layout();
+  tell('zoomed');
+}
+
+// The centre is one that can be shown.
+function settle(pane) {
+  const box = frame(pane);
+  for (const [axis, room, start, length] of [['x', pane.w, box.left, box.width], ['y', pane.h, box.top, box.height]])
+    centre[axis] = length <= room ? 0.5 : (room / 2 - start) / length;
+}
+
+function pan(dx, dy) {
+  const pane = panes()[0], box = frame(pane);
+  centre.x -= dx / box.width;
+  centre.y -= dy / box.height;
+  settle(pane);
+  layout();
+  tell('zoomed');
+}
+
+const isShown = () => !view.hidden;
+const whole = () => zoomTo(1 / screen());
+
+$('zoom_in').addEventListener('click', () => zoomTo(scaleNow() * 1.5));
+$('zoom_out').addEventListener('click', () => zoomTo(scaleNow() / 1.5));
+$('zoom').addEventListener('click', () => (isZoomed() ? zoomTo(0) : whole()));
+
+stage.addEventListener('wheel', (e) => {
+  if (!isShown() || (e.deltaY > 0 && !isZoomed() && !e.ctrlKey)) return; // what fits is left to the page
+  e.preventDefault();
+  const box = stage.getBoundingClientRect();
+  zoomTo(scaleNow() * step ** (-Math.sign(e.deltaY) * Math.min(2, Math.abs(e.deltaY) / 100)), { x: e.clientX - box.left, y: e.clientY - box.top });
+}, { passive: false });
+stage.addEventListener('dblclick', (e) => {
+  if (!isShown() || e.target.closest('button')) return;
+  const box = stage.getBoundingClientRect();
+  zoomTo(isZoomed() ? 0 : 1 / screen(), { x: e.clientX - box.left, y: e.clientY - box.top });
+});
+
+// ---- the line ----
+
+export function move(percent) {
+  position = Math.min(100, Math.max(0, percent));
+  split.value = position;
+  split.setAttribute('aria-valuetext', t('{0} % original', Math.round(position)));
+  layout();
+}
+
+function follow(e) {
+  const [pane] = panes(), box = frame(pane);
+  const left = Math.max(0, box.left), right = Math.min(pane.w, box.left + box.width);
+  move((100 * (e.clientX - stage.getBoundingClientRect().left - left)) / (right - left));
+}
+
+// ---- mouse and fingers ----
+
+const fingers = new Map(); // pointer -> {x, y}
+let drag = null;           // {x, y, moving, what: 'line' or 'pan'}
+let pinch = null;          // {distance, scale}
+
+const apart = () => {
+  const [a, b] = [...fingers.values()];
+  return { distance: Math.hypot(a.x - b.x, a.y - b.y), x: (a.x + b.x) / 2, y: (a.y + b.y) / 2 };
+};
+const hasLine = () => !split.hidden && mode === 'slider';
+const isNearLine = (e) => Math.abs(e.clientX - stage.getBoundingClientRect().left - parseFloat(view.style.getPropertyValue('--line'))) < 24;
+
+stage.addEventListener('pointerdown', (e) => {
+  if (!isShown() || e.button !== 0 || e.target.closest('button, .tools') || e.defaultPrevented) return;
+  fingers.set(e.pointerId, { x: e.clientX, y: e.clientY });
+  if (fingers.size === 2) {
+    pinch = { distance: apart().distance, scale: scaleNow() };
+    drag = null;
+    return;
+  }
+  const what = hasLine() && (!isZoomed() || isNearLine(e)) ? 'line' : isZoomed() ? 'pan' : null;
+  if (!what) return;
+  drag = { x: e.clientX, y: e.clientY, what, moving: e.pointerType === 'mouse' || what === 'pan' };
+  if (!drag.moving) return; // a finger may be about to scroll
+  stage.setPointerCapture(e.pointerId);
+  if (what === 'line') {
+    follow(e);
+    split.focus({ preventScroll: true });
+  }
+  e.preventDefault();
+});
+stage.addEventListener('pointermove', (e) => {
+  if (fingers.has(e.pointerId)) fingers.set(e.pointerId, { x: e.clientX, y: e.clientY });
+  if (pinch && fingers.size === 2) {
+    const now = apart(), box = stage.getBoundingClientRect();
+    zoomTo((pinch.scale * now.distance) / pinch.distance, { x: now.x - box.left, y: now.y - box.top });
+    return;
+  }
+  if (!drag || !fingers.has(e.pointerId)) return;
+  if (drag.what === 'pan') {
+    pan(e.clientX - drag.x, e.clientY - drag.y);
+    Object.assign(drag, { x: e.clientX, y: e.clientY });
+    return;
+  }
+  const aside = Math.abs(e.clientX - drag.x);
+  if (!drag.moving && (aside < threshold || aside < Math.abs(e.clientY - drag.y))) return;
+  if (!drag.moving) stage.setPointerCapture(e.pointerId);
+  drag.moving = true;
+  follow(e);
+});
+const released = (e) => {
+  if (e.type === 'pointerup' && drag?.what === 'line' && !drag.moving && Math.hypot(e.clientX - drag.x, e.clientY - drag.y) < threshold) follow(e); // a tap
+  fingers.delete(e.pointerId);
+  drag = pinch = null;
+};
+stage.addEventListener('pointerup', released);
+stage.addEventListener('pointercancel', released); // the browser scrolls
+
+// ---- keys ----
+
+const steps = { ArrowLeft: -2, ArrowDown: -2, ArrowRight: 2, ArrowUp: 2, PageDown: -10, PageUp: 10 };
+split.addEventListener('keydown', (e) => {
+  if (!steps[e.key] || e.altKey || e.ctrlKey || e.metaKey) return;
+  e.preventDefault();
+  move(position + steps[e.key] * (e.shiftKey && Math.abs(steps[e.key]) < 10 ? 5 : 1));
+});
+split.addEventListener('input', () => move(Number(split.value)));
+
+const pans = { ArrowLeft: [1, 0], ArrowRight: [-1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
+stage.addEventListener('keydown', (e) => {
+  if (e.target !== stage || !pans[e.key] || !isZoomed()) return;
+  e.preventDefault();
+  const [x, y] = pans[e.key], far = e.shiftKey ? 0.5 : 0.1;
+  pan(x * far * stage.clientWidth, y * far * stage.clientHeight);
+});
+
+const isTyping = (node) => node?.closest?.('input:not([type="range"], [type="radio"], [type="checkbox"]), select, textarea, dialog');
+const keys = {
+  '+': () => zoomTo(scaleNow() * 1.5), '=': () => zoomTo(scaleNow() * 1.5), '-': () => zoomTo(scaleNow() / 1.5),
+  0: () => zoomTo(0), 1: whole, s: () => setMode(mode === 'side' ? 'slider' : 'side'), d: () => differ(true),
+};
+addEventListener('keydown', (e) => {
+  if (!isShown() || e.altKey || e.ctrlKey || e.metaKey || e.repeat || isTyping(e.target) || !keys[e.key]) return;
+  keys[e.key]();
+});
+addEventListener('keyup', (e) => { if (e.key === 'd') differ(false); });
+addEventListener('blur', () => differ(false));
+
+// ---- side by side, and the difference ----
+
+function setMode(to) {
+  if (!hasAfter()) return;
+  mode = to;
+  zoom = 0;
+  centre.x = centre.y = 0.5;
+  split.hidden = handle.hidden = mode === 'side';
+  $('side').setAttribute('aria-pressed', String(mode === 'side'));
+  layout();
+}
+
+const differ = (is) => {
+  view.classList.toggle('differing', is && hasAfter());
+  $('difference').setAttribute('aria-pressed', String(is && hasAfter()));
+};
+$('side').addEventListener('click', () => setMode(mode === 'side' ? 'slider' : 'side'));
+const hold = $('difference');
+hold.addEventListener('pointerdown', () => differ(true));
+for (const end of ['pointerup', 'pointerleave', 'pointercancel', 'blur']) hold.addEventListener(end, () => differ(false));
+hold.addEventListener('keydown', (e) => { if (e.key === ' ' || e.key === 'Enter') differ(true); });
+hold.addEventListener('keyup', () => differ(false));
+
+new ResizeObserver(layout).observe(stage);
+
+// ---- what is shown ----
+
+function load(side, blob) {
+  if (side.url) URL.revokeObjectURL(side.url);
+  side.url = blob ? URL.createObjectURL(blob) : null;
+  if (blob) side.image.src = side.url;
+  else side.image.removeAttribute('src');
+}
+
+let asked = null; // the picture that is being brought
+
+async function showBefore(item) {
+  asked = item;
+  result = null;
+  load(sides.after, null);
+  load(sides.before, null);
+  view.hidden = sides.after.image.hidden = split.hidden = handle.hidden = true;
+  $('unseen').hidden = true;
+  $('download').hidden = true;
+  stage.dataset.state = item ? 'chosen' : 'empty';
+  zoom = 0;
+  if (!item) return;
+  const file = await store.original(item);
+  if (asked !== item) return;
+  if (file) load(sides.before, file);
+  else $('unseen').hidden = false;
+  if (item.state === 'done') showAfter(item);
+}
+
+sides.before.image.addEventListener('load', () => {
+  const item = state.current;
+  view.hidden = false;
+  if (item && !item.size) {
+    const { width, height } = sizeOf(sides.before);
+    item.size = { width, height };
+    changed();
+  }
+  layout();
+  tell('seen', item);
+});
+sides.before.image.addEventListener('error', () => {
+  if (!sides.before.image.getAttribute('src')) return;
+  $('unseen').hidden = false;
+});
+
+// A name of its own beside the input, where the server's is the input's; file systems may not tell A from a.
+const beside = (input, name) => (name.toLowerCase() === input.toLowerCase() ? name.replace(/(\.[^.]*)?$/, '_restored$1') : name);
+
+async function showAfter(item) {
+  const { job } = item;
+  try {
+    const answer = await ask(`v1/jobs/${job}/result`);
+    if ([404, 410].includes(answer.status)) {
+      Object.assign(item, { state: 'failed', problem: { text: t('The server has kept the result for its time, and has it no more.'), advice: t('Restore the picture again.') } });
+      store.put(item);
+      return changed();
+    }
+    if (!answer.ok) throw new Error(answer.status);
+    const blob = await answer.blob();
+    if (asked !== item || item.job !== job) return;
+    result = { item, blob, name: beside(item.name, fileName(answer.headers.get('Content-Disposition'))) };
+    load(sides.after, blob);
+    Object.assign($('download'), { href: sides.after.url, download: result.name, hidden: false });
+    caption();
+  } catch {
+    if (asked === item && item.job === job) setTimeout(() => { if (asked === item && item.job === job) showAfter(item); }, 3000);
+  }
+}
+
+sides.after.image.addEventListener('load', () => {
+  view.hidden = false;
+  sides.after.image.hidden = false;
+  $('unseen').hidden = true;
+  stage.dataset.state = 'done';
+  split.hidden = handle.hidden = mode === 'side';
+  move(50);
+  caption();
+  stage.scrollIntoView({ block: 'nearest', behavior: still.matches ? 'auto' : 'smooth' });
+  tell('seen', state.current);
+});
+sides.after.image.addEventListener('error', () => {
+  if (!sides.after.image.getAttribute('src')) return;
+  $('unseen').hidden = false;
+  $('unseen').textContent = t('The browser cannot show this picture; it can be downloaded.');
+});
+
+function caption() {
+  const item = state.current, shown = result?.item === item && hasAfter() ? result : null;
+  const { width, height } = shown ? sizeOf(sides.after) : item?.size ?? {};
+  const name = shown?.name ?? item?.name;
+  $('name').textContent = item ? [name, width && `${width} × ${height}`, bytes(shown ? shown.blob.size : item.bytes)].filter(Boolean).join(' · ') : t('No picture yet');
+  $('name').title = name ?? '';
+  $('remove').hidden = !item;
+}
+
+let had = '';
+on('shown', showBefore);
+onChange(() => {
+  const item = state.current, now = item ? `${item.id} ${item.state} ${item.job}` : '';
+  caption();
+  stage.classList.toggle('busy', !!item && isPending(item));
+  if (now === had) return;
+  const same = had.startsWith(item?.id ?? '-');
+  had = now;
+  if (same && item.state === 'done' && result?.item !== item) showAfter(item);
+  else if (same && isPending(item) && result) showBefore(item); // it is done once more
+});

@@ -1,0 +1,279 @@
+// The pictures' way through the server: each is an asynchronous job of one batch, sent with a key of its own so that
+// nothing is done twice, and followed by the server's events. A lost connection or a server that starts again is waited for.
+import { newId } from './dom.js';
+import { t } from './lang.js';
+import { fields } from './options.js';
+import { isTemporary } from './refused.js';
+import { ask, problemOf, send } from './server.js';
+import { changed, isPending, pending, state, tell } from './state.js';
+import * as store from './store.js';
+
+const atOnce = 2;      // uploads
+const longestWait = 15; // seconds between two tries
+const place = 'restored-batch'; // in localStorage
+
+const uploads = new Map(); // item -> {request, sent: all of it is, cancelled}
+const early = new Map();   // events of jobs whose id we do not know yet
+let pausedUntil = 0, tries = 0, timer = 0;
+
+let batch = '';
+function batchName() {
+  if (batch) return batch;
+  try {
+    batch = localStorage.getItem(place) ?? '';
+    if (!/^page-[0-9a-f]{32}$/.test(batch)) localStorage.setItem(place, batch = `page-${newId()}`);
+  } catch {
+    batch = `page-${newId()}`;
+  }
+  return batch;
+}
+export const zip = () => `v1/batches/${batchName()}/results.zip`;
+
+// ---- sending ----
+
+// extra: fields that no control has, such as damaged.
+export function submit(items, extra = {}) {
+  const common = Object.fromEntries(fields());
+  for (const item of items) {
+    if (isPending(item)) continue;
+    forget(item);
+    Object.assign(item, { state: 'waiting', sent: { ...common, ...item.own, ...extra }, extra, key: newId(), job: null, batch: batchName(), problem: null, report: null, progress: 0, stage: null, eta: null, began: Date.now() });
+    store.put(item);
+  }
+  proceed();
+}
+
+// Goes on with what waits; after a reload, too.
+export function proceed() {
+  pump();
+  listen();
+  changed();
+}
+
+function pump() {
+  clearTimeout(timer);
+  const wait = pausedUntil - Date.now();
+  if (wait > 0) {
+    if (state.items.some((item) => item.state === 'waiting')) timer = setTimeout(pump, wait);
+    return;
+  }
+  for (const item of state.items) {
+    if (uploads.size >= atOnce) break;
+    if (item.state === 'waiting' && !uploads.has(item)) upload(item);
+  }
+}
+
+function pause(seconds) {
+  pausedUntil = Math.max(pausedUntil, Date.now() + seconds * 1e3);
+}
+
+async function upload(item) {
+  const own = { request: null, sent: false, cancelled: false };
+  uploads.set(item, own);
+  Object.assign(item, { state: 'uploading', progress: 0, hint: '' });
+  const file = await store.original(item);
+  if (item.state !== 'uploading') return over(item);
+  if (!file) return fail(item, { text: t('This picture is not here any more.'), advice: t('Choose it again.') });
+  const body = new FormData();
+  for (const [name, value] of Object.entries({ ...item.sent, batch: item.batch })) body.append(name, value);
+  for (const [name, blob] of Object.entries(item.own.files ?? {})) body.append(name, blob, `${name}.png`);
+  body.append('image', file, item.name);
+  own.request = send('v1/restore', body, {
+    upload(part) { item.progress = part; changed(); },
+    uploaded() { own.sent = true; item.progress = 1; changed(); },
+    answer: (request) => answered(item, own, request),
+    broken: () => lostConnection(item),
+    aborted: () => over(item),
+  }, { 'Idempotency-Key': item.key });
+  changed();
+}
+
+function over(item) {
+  uploads.delete(item);
+  pump();
+  changed();
+}
+
+// A file that was moved or changed since it was chosen looks like a broken connection, too.
+async function lostConnection(item) {
+  const readable = await store.original(item).then((file) => file.slice(0, 1).arrayBuffer()).then(() => true, () => false);
+  if (!readable && item.state === 'uploading') return fail(item, { text: t('This picture is not here any more.'), advice: t('Choose it again.') });
+  if (item.state === 'uploading') item.state = 'waiting';
+  away(true);
+  pause(Math.min(longestWait, 2 ** tries++));
+  over(item);
+}
+
+function away(is) {
+  if (!is) tries = 0;
+  if (state.away === is) return;
+  state.away = is;
+  changed();
+}
+
+async function answered(item, own, request) {
+  away(false);
+  const told = await problemOf(request.response);
+  if (request.status === 202) {
+    if (own.cancelled) {
+      drop(told.id);
+      return over(item);
+    }
+    item.job = told.id;
+    apply(item, early.get(told.id) ?? told);
+    early.delete(told.id);
+    return over(item);
+  }
+  const wait = Number(request.getResponseHeader('Retry-After')) || 0;
+  const problem = { status: request.status, statusText: request.statusText, wait, ...told };
+  if (isTemporary(problem) && !own.cancelled) { // it waits for its turn without being told to
+    Object.assign(item, { state: 'waiting', hint: problem });
+    pause(wait);
+    return over(item);
+  }
+  fail(item, problem);
+}
+
+function fail(item, problem) {
+  Object.assign(item, { state: 'failed', problem });
+  store.put(item);
+  tell('ended', item);
+  over(item);
+}
+
+// ---- following ----
+
+const ends = ['done', 'failed', 'cancelled'];
+
+function apply(item, job) {
+  if (!isPending(item)) return;
+  Object.assign(item, {
+    state: job.state, progress: job.progress ?? item.progress, stage: job.stage, position: job.position,
+    eta: job.eta_seconds == null ? null : Date.now() + job.eta_seconds * 1e3,
+  });
+  if (job.state === 'done') item.report = job;
+  if (job.state === 'failed') item.problem = { status: 500, ...job.error };
+  if (ends.includes(job.state)) tell('ended', item);
+  if (ends.includes(job.state) || job.state === 'queued') store.put(item);
+  changed();
+}
+
+function heard(job) {
+  const item = state.items.find((one) => one.job === job.id);
+  if (item) {
+    if (job.state !== 'done' || job.faces) apply(item, job);
+    else fetchJob(item).catch(() => {}); // an end without its report
+  } else if (uploads.size) {
+    early.set(job.id, job);
+    if (early.size > 500) early.delete(early.keys().next().value);
+  }
+  if (!pending().length) listening?.abort();
+}
+
+async function fetchJob(item) {
+  const answer = await ask(`v1/jobs/${item.job}`);
+  if (answer.ok) return apply(item, await answer.json());
+  if (![404, 410].includes(answer.status)) throw new Error(answer.status);
+  // The server knows nothing of it any more: it is sent once more, with its key.
+  Object.assign(item, { state: 'waiting', job: null });
+  store.put(item);
+  pump();
+}
+
+// Where the jobs stand, after we have not listened for a while.
+async function catchUp() {
+  const mine = new Map(pending().filter((item) => item.job).map((item) => [item.job, item]));
+  for (const name of new Set([...mine.values()].map((item) => item.batch))) {
+    for (let path = `v1/jobs?batch=${name}&limit=1000`; path && mine.size;) {
+      const answer = await ask(path);
+      if (!answer.ok) throw new Error(answer.status);
+      const { jobs, next } = await answer.json();
+      for (const job of jobs) if (job.state === 'queued' && mine.get(job.id)?.state === 'queued') mine.delete(job.id);
+      path = next?.slice(1); // relative, as all addresses here
+    }
+  }
+  for (const item of mine.values()) await fetchJob(item);
+}
+
+let listening = null, lastId = '';
+
+async function listen() {
+  if (listening) return;
+  for (let wait = 1; pending().length;) {
+    listening = new AbortController();
+    try {
+      const answer = await ask('v1/events', { signal: listening.signal, headers: lastId ? { 'Last-Event-ID': lastId } : {} });
+      if (answer.ok || answer.status === 503) await catchUp(); // 503: too many listeners, then asking now and then does
+      if (!answer.ok) throw new Error(answer.status);
+      away(false);
+      wait = 1;
+      if (pending().length) await read(answer.body);
+    } catch (error) {
+      if (error.name === 'TypeError') away(true);
+    }
+    listening.abort();
+    if (!pending().length) break;
+    await new Promise((done) => setTimeout(done, wait * 1e3));
+    wait = Math.min(longestWait, 2 * wait);
+  }
+  listening = null;
+  if (pending().length) listen();
+}
+
+// Server-Sent Events, by hand: EventSource sends no token.
+async function read(body) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let text = '';
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const events = (text + value).split('\n\n');
+    text = events.pop();
+    for (const event of events) {
+      const line = (name) => new RegExp(`^${name}: (.*)$`, 'm').exec(event)?.[1];
+      lastId = line('id') ?? lastId;
+      const data = line('data');
+      if (data) heard(JSON.parse(data));
+    }
+  }
+}
+
+// ---- cancelling and forgetting ----
+
+const drop = (job) => ask(`v1/jobs/${job}`, { method: 'DELETE' }).catch(() => {});
+
+export function cancel(items) {
+  for (const item of items.filter(isPending)) {
+    const own = uploads.get(item);
+    if (own?.sent) own.cancelled = true; // the server has it: the answer names the job
+    else own?.request?.abort();
+    if (item.job) drop(item.job);
+    Object.assign(item, { state: 'cancelled', job: null, hint: '' });
+    store.put(item);
+    tell('ended', item);
+  }
+  if (!pending().length) listening?.abort();
+  changed();
+}
+
+// The server need not keep it longer.
+export function forget(item) {
+  cancel([item]);
+  if (item.job) drop(item.job);
+  item.job = null;
+}
+
+// ---- in words ----
+
+export const left = (item) => (item.eta === null || item.eta === undefined ? null : Math.max(0, (item.eta - Date.now()) / 1e3));
+
+// Until all are done, in seconds; null while that is not known.
+export function leftOfAll() {
+  const all = pending();
+  const known = all.map(left).filter((s) => s !== null);
+  if (!known.length) return null;
+  const unsent = all.length - known.length; // they take about as long as those that are known
+  return Math.max(...known) * (1 + unsent / Math.max(1, known.length));
+}
+
+export const nextTry = () => Math.max(0, Math.ceil((pausedUntil - Date.now()) / 1e3));

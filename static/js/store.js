@@ -1,0 +1,61 @@
+// What outlives a reload: the pictures, where each of them stands, and their small pictures, in the browser's database.
+// Where that is not to be had the page works on without it.
+
+const parts = ['items', 'files', 'thumbs'];
+const kept = ['id', 'name', 'bytes', 'stamp', 'kind', 'size', 'state', 'key', 'job', 'batch', 'sent', 'own', 'extra', 'problem', 'report', 'began', 'added'];
+const longest = 24 * 3600e3; // ms; what is older is forgotten
+let database = null;
+
+const ended = (request) => new Promise((done, failed) => {
+  request.onsuccess = () => done(request.result);
+  request.onerror = () => failed(request.error);
+});
+
+// A second tab keeps nothing, or both would send the same pictures. Locks are only for pages of HTTPS and localhost.
+const alone = () => (navigator.locks ? new Promise((done) => {
+  navigator.locks.request('restored', { signal: AbortSignal.timeout(1500) }, () => {
+    done(true);
+    return new Promise(() => {}); // as long as the page lives
+  }).catch(() => done(false));
+}) : Promise.resolve(true));
+
+export async function open() {
+  try {
+    if (!(await alone())) return [];
+    const request = indexedDB.open('restored', 1);
+    request.onupgradeneeded = () => parts.forEach((name) => request.result.createObjectStore(name));
+    database = await ended(request);
+    const rows = await ended(part('items').getAll());
+    remove(rows.filter((row) => Date.now() - row.added > longest));
+    return rows.filter((row) => Date.now() - row.added <= longest).sort((a, b) => a.added - b.added);
+  } catch {
+    database = null; // refused, or damaged
+    return [];
+  }
+}
+
+const part = (name, mode = 'readonly') => database.transaction(name, mode).objectStore(name);
+
+function write(name, key, value) {
+  if (!database) return;
+  try {
+    part(name, 'readwrite').put(value, key);
+  } catch { /* no room: it is kept in memory alone */ }
+}
+
+export const put = (item) => write('items', item.id, Object.fromEntries(kept.map((name) => [name, item[name] ?? null])));
+export const putFile = (item) => write('files', item.id, item.file);
+export const putThumb = (item) => write('thumbs', item.id, item.thumb);
+
+export function remove(items) {
+  if (!database) return;
+  const all = database.transaction(parts, 'readwrite');
+  for (const name of parts) for (const { id } of items) all.objectStore(name).delete(id);
+  all.commit?.(); // at once: the tab may be closed next
+}
+
+const get = async (name, id) => (database ? ended(part(name).get(id)).catch(() => null) : null);
+export const thumb = (item) => get('thumbs', item.id);
+
+// The picture as it was chosen; null when it is gone.
+export const original = async (item) => item.file ?? (await get('files', item.id)) ?? null;

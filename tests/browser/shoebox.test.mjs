@@ -1,0 +1,176 @@
+// Many pictures: the strip, what outlives a reload and a server that is killed, a zip of all, folders, cancelling.
+import assert from 'node:assert/strict';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { png } from '../api/client.mjs';
+import { fixtureModels, startServer } from '../api/server.mjs';
+import { close, open, ownServer, picture, server, text, wait } from './browser.mjs';
+
+const many = process.env.RESTORED_FULL ? 60 : 12; // make check-long takes more
+
+const pictures = (count, seed = 0) => Array.from({ length: count }, (_, i) => ({ name: `photo ${i + 1}.png`, mimeType: 'image/png', buffer: png(40 + i + seed, 30) }));
+const quick = (page) => page.evaluate(() => {
+  for (const id of ['version', 'bg_upsampler']) {
+    document.getElementById(id).value = 'none';
+    document.getElementById(id).dispatchEvent(new Event('input', { bubbles: true }));
+  }
+});
+const states = (page) => page.locator('.thumb').evaluateAll((all) => all.map((thumb) => thumb.dataset.state));
+const allAre = (page, state, count) => page.waitForFunction(([wanted, n]) => {
+  const all = [...document.querySelectorAll('.thumb')];
+  return all.length === n && all.every((thumb) => thumb.dataset.state === wanted);
+}, [state, count], wait);
+
+const fixture = (name) => ({ name, mimeType: 'image/png', buffer: readFileSync(picture(name)) });
+
+// The names in a ZIP file's directory.
+function names(zip) {
+  const found = [];
+  for (let at = zip.indexOf('PK\x01\x02', 0, 'latin1'); at >= 0; at = zip.indexOf('PK\x01\x02', at + 4, 'latin1'))
+    found.push(zip.toString('utf8', at + 46, at + 46 + zip.readUInt16LE(at + 28)));
+  return found;
+}
+
+// Counts the restorations that a page has sent.
+const uploads = (page) => {
+  const sent = [];
+  page.on('request', (request) => { if (request.url().endsWith('/v1/restore')) sent.push(request.headers()['idempotency-key']); });
+  return sent;
+};
+
+async function freePort() {
+  const socket = createServer().listen(0, '127.0.0.1');
+  await new Promise((done) => socket.once('listening', done));
+  const { port } = socket.address();
+  await new Promise((done) => socket.close(done));
+  return port;
+}
+
+test('many at once: thumbnails, one button, all in a zip, and all of it after a reload', async (t) => {
+  const page = await open(t);
+  await quick(page);
+  const sent = uploads(page);
+  await page.setInputFiles('#file', pictures(many));
+  await allAre(page, 'new', many);
+  await page.waitForFunction((n) => document.querySelectorAll('.thumb img').length === n, many, wait);
+  assert.equal(await text(page, '#go'), `Restore ${many} pictures`);
+  await page.locator('#go').click();
+  await allAre(page, 'done', many);
+  assert.equal(await text(page, '#all_status'), `${many} of ${many} done`);
+  assert.equal(new Set(sent).size, many);
+  assert.equal(sent.length, many);
+
+  const [download] = await Promise.all([page.waitForEvent('download'), page.locator('#download_all').click()]);
+  const listed = names(readFileSync(await download.path()));
+  assert.deepEqual(listed.sort(), pictures(many).map(({ name }) => name).sort());
+
+  await page.reload();
+  await page.locator('main[aria-busy="false"]').waitFor(wait);
+  await allAre(page, 'done', many);
+  await page.locator('.thumb').first().click();
+  await page.locator('#stage[data-state="done"] #after:visible').waitFor(wait);
+  assert.match(await text(page, '#name'), /^photo 1_restored\.png · 80 × 60/);
+  assert.equal(sent.length, many, 'nothing is sent twice');
+
+  await page.getByRole('button', { name: 'Remove all' }).click();
+  assert.equal(await page.locator('#stage').getAttribute('data-state'), 'empty');
+  await page.waitForFunction(() => new Promise((done) => {
+    indexedDB.open('restored').onsuccess = ({ target: { result } }) => {
+      result.transaction('items').objectStore('items').count().onsuccess = (e) => { result.close(); done(e.target.result === 0); };
+    };
+  }), null, wait);
+  await page.reload();
+  await page.locator('main[aria-busy="false"]').waitFor(wait);
+  assert.equal(await page.locator('.thumb').count(), 0);
+});
+
+test('a server that is killed in the middle and starts again goes on, and the page with it', async (t) => {
+  const state = mkdtempSync(join(tmpdir(), 'restored-shoebox-')), port = await freePort();
+  const start = () => startServer({ args: [...fixtureModels, '--listen', `127.0.0.1:${port}`, '--state_dir', state] });
+  let own = await start();
+  t.after(async () => {
+    await close(t);
+    await own.stop();
+    rmSync(state, { recursive: true });
+  });
+  const page = await open(t, own.url, { cut: true });
+  const sent = uploads(page);
+  const count = Math.max(6, many / 2);
+  await page.setInputFiles('#file', [...pictures(count - 2), fixture('two.png'), fixture('picture.png')]);
+  await allAre(page, 'new', count);
+  await page.locator('#go').click();
+  await page.locator('.thumb[data-state="done"]').first().waitFor(wait);
+  own.process.kill('SIGKILL');
+  await own.stop();
+  await page.locator('#status', { hasText: 'The connection is lost' }).waitFor(wait);
+  own = await start();
+  await allAre(page, 'done', count);
+  assert.equal(new Set(sent).size, count, 'a repeated request has the key of the first');
+  const { jobs } = await (await fetch(`${own.url}/v1/jobs?limit=1000`)).json();
+  assert.equal(jobs.length, count, 'and makes no second job');
+});
+
+test('a page that is closed while its pictures are on the way finishes them when it comes back', async (t) => {
+  const page = await open(t);
+  let release;
+  const held = new Promise((done) => { release = done; });
+  await page.route('**/v1/restore', async (route) => { await held; await route.continue().catch(() => {}); });
+  await quick(page);
+  await page.setInputFiles('#file', pictures(4, 100));
+  await allAre(page, 'new', 4);
+  await page.waitForFunction(() => document.querySelectorAll('.thumb img').length === 4, null, wait);
+  await page.locator('#go').click();
+  await page.locator('.thumb[data-state="uploading"]').first().waitFor(wait);
+  page.on('dialog', (dialog) => dialog.accept());
+  await page.reload();
+  release();
+  await page.locator('main[aria-busy="false"]').waitFor(wait);
+  await allAre(page, 'done', 4);
+});
+
+test('one is cancelled by its removal, the rest by one button; keys go through the strip', async (t) => {
+  const own = await ownServer(t);
+  const page = await open(t, own.url);
+  await page.setInputFiles('#file', [fixture('two.png'), ...pictures(4, 200)]);
+  await allAre(page, 'new', 5);
+  await page.getByRole('radio', { name: '8×' }).check();
+  await page.locator('#bg_upsampler').selectOption('rrdb_x4'); // takes long
+  await page.locator('#go').click();
+  await page.locator('.thumb[data-state="running"]').first().waitFor(wait);
+  await page.locator('.thumb').first().focus();
+  await page.keyboard.press('End');
+  await page.locator('.thumb[aria-current]:focus').waitFor(wait);
+  assert.match(await page.locator('.thumb[aria-current]').getAttribute('aria-label'), /^photo 4\.png, /);
+  await page.keyboard.press('ArrowLeft');
+  assert.match(await page.locator('.thumb[aria-current]').getAttribute('aria-label'), /^photo 3\.png, /);
+  await page.keyboard.press('Delete');
+  await page.waitForFunction(() => document.querySelectorAll('.thumb').length === 4, null, wait);
+  await page.getByRole('button', { name: 'Cancel all' }).click();
+  await page.waitForFunction(() => !document.querySelector('.thumb:is([data-state="running"], [data-state="queued"], [data-state="uploading"], [data-state="waiting"])'), null, wait);
+  for (let live = 1, tries = 0; live && tries < 600; tries++) {
+    ({ jobs: { length: live } } = await (await fetch(`${own.url}/v1/jobs?state=queued,running`)).json());
+    if (live) await new Promise((done) => setTimeout(done, 100));
+  }
+  assert.equal((await (await fetch(`${own.url}/v1/jobs?state=queued,running`)).json()).jobs.length, 0, 'the server has stopped, too');
+});
+
+test('files that are no pictures are left out and named; the same one comes once', async (t) => {
+  const page = await open(t);
+  await page.setInputFiles('#file', [...pictures(2, 300), { name: 'notes.txt', mimeType: 'text/plain', buffer: Buffer.from('text') }]);
+  await allAre(page, 'new', 2);
+  assert.match(await text(page, '#error'), /^One file is no picture that can be restored, and was left out\.[^]*notes\.txt$/);
+  assert.equal((await states(page)).length, 2);
+  const bytes = [...readFileSync(picture('picture.png'))];
+  await page.evaluate((content) => {
+    const file = new File([new Uint8Array(content)], 'one.png', { lastModified: 5 });
+    for (let i = 0; i < 2; i++) {
+      const data = new DataTransfer();
+      data.items.add(file);
+      document.body.dispatchEvent(new DragEvent('drop', { dataTransfer: data, bubbles: true, cancelable: true }));
+    }
+  }, bytes);
+  await allAre(page, 'new', 3);
+});
