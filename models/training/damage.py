@@ -387,7 +387,7 @@ def cutouts(p, share):
     p.paint(p.some(p.c.flag(share), make), p.colour(0.75, 0.2))
 
 
-HUES = ((0.9, 0.75, 0.15), (0.85, 0.45, 0.1), (0.4, 0.6, 0.15), (0.95, 0.95, 0.9), (0.9, 0.7, 0.75), (0.6, 0.5, 0.4))
+HUES = ((0.9, 0.75, 0.15), (0.85, 0.45, 0.1), (0.4, 0.6, 0.15), (0.85, 0.3, 0.25), (0.9, 0.6, 0.7), (0.6, 0.5, 0.4))
 
 
 def leaves(p, share):
@@ -399,7 +399,7 @@ def leaves(p, share):
     there = (flag[owner] & (c.uniform(0, 1) < dense[owner])).float()
     spread = p.c.log_uniform(0.05, 0.5)[owner]
     y, x = ((p.c.uniform(0, 1)[owner] + spread * c.normal()) * p.side for _ in range(2))
-    radius = p.c.log_uniform(0.8, 5)[owner] * c.uniform(0.6, 1.3) * (p.side / 512) ** 0.5
+    radius = p.c.log_uniform(2, 6)[owner] * c.uniform(0.6, 1.3) * (p.side / 512) ** 0.5
     angle, planes = c.uniform(0, 2 * math.pi), p.planes(2 * p.n)
     plane = owner + p.n * c.flag(0.5)
     for part, wide in ((-1.1, 0.6), (0.0, 1.0), (1.1, 0.6)):
