@@ -4,14 +4,16 @@
 
 Each file is a checkpoint as its authors' programs write it (names, shapes), and holds two tensors more: golden.in, the
 picture as the runtime is given it, RGB 0..1, and golden.out, RGB as it should come back. tests/golden/test_families.c
-compares.
+compares. ncnn's files have no room for more: these tensors are in NAME.golden beside NAME.param.
 """
 import argparse
 import os
 
 import torch
+import torch.nn.functional as F
+from torch import nn
 
-from models.training import common, networks_esrgan as esrgan
+from models.training import common, ncnn_writer, networks_esrgan as esrgan
 from models.training.goldens import noise_picture
 
 LUMA = torch.tensor([0.299, 0.587, 0.114]).reshape(1, 3, 1, 1)  # ITU-R BT.601
@@ -59,6 +61,40 @@ def families():
     }
 
 
+class Compact(nn.Module):
+    """SRVGGNetCompact with PReLU, or LeakyReLU of a slope."""
+
+    def __init__(self, scale, features=4, depth=2, slope=None):
+        super().__init__()
+        def activation():
+            return nn.PReLU(features) if slope is None else nn.LeakyReLU(slope)
+        layers = [esrgan.conv(3, features), activation()]
+        for _ in range(depth):
+            layers += [esrgan.conv(features, features), activation()]
+        self.body, self.scale = nn.Sequential(*layers, esrgan.conv(features, 3 * scale**2)), scale
+
+    def forward(self, x):
+        return F.pixel_shuffle(self.body(x), self.scale) + F.interpolate(x, scale_factor=self.scale, mode="nearest")
+
+
+# name: (network, what writes its files from its tensors)
+def ncnn_families():
+    trunk, fp32 = esrgan.TrunkEsrgan, ncnn_writer.FP32
+    return {
+        "ncnn_rrdbnet_x4": (trunk(blocks=1), lambda t: ncnn_writer.rrdbnet(t, True)),
+        "ncnn_rrdbnet_x2_plain": (trunk(ups=1), lambda t: ncnn_writer.rrdbnet(t, False, fp32)),
+        "ncnn_rrdbnet_x1": (trunk(ups=0, blocks=1), lambda t: ncnn_writer.rrdbnet(t, True)),
+        "ncnn_srvgg_x4": (Compact(4), lambda t: ncnn_writer.srvgg(t, 4, True)),
+        "ncnn_srvgg_x3_to_x2": (Compact(3), lambda t: ncnn_writer.srvgg(t, 3, False, end=2 / 3)),
+        "ncnn_srvgg_x2_leaky": (Compact(2, slope=0.1), lambda t: ncnn_writer.srvgg(t, 2, True, 0.1)),
+        "ncnn_srvgg_x2_relu": (Compact(2, slope=0), lambda t: ncnn_writer.srvgg(t, 2, False, 0)),
+    }
+
+
+def show(name, x, y):
+    print(f"{name}: {tuple(x.shape)} -> {tuple(y.shape)}, {y.min():.3f} to {y.max():.3f}")
+
+
 def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--to", default="tests/golden/families")
@@ -72,7 +108,16 @@ def main():
         golden = {"golden.in": x, "golden.out": y.contiguous()}
         common.write_safetensors(os.path.join(args.to, name + ".safetensors"), dict(net.state_dict(), **golden), {},
                                  golden)
-        print(f"{name}: {tuple(x.shape)} -> {tuple(y.shape)}, {y.min():.3f} to {y.max():.3f}")
+        show(name, x, y)
+    for seed, (name, (net, files)) in enumerate(ncnn_families().items()):
+        randomise(net, 50 + seed)
+        x = noise_picture(7, 10, 150 + seed)
+        with torch.no_grad():
+            y = net(x)
+        golden = {"golden.in": x, "golden.out": y}
+        common.write_safetensors(os.path.join(args.to, name + ".golden"), golden, {}, golden)
+        ncnn_writer.save(os.path.join(args.to, name), files(net.state_dict()))
+        show(name, x, y)
 
 
 if __name__ == "__main__":

@@ -1,23 +1,54 @@
 #include "runtime/weights/weights.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "runtime/base/file.h"
 #include "runtime/weights/catalogue.h"
+#include "runtime/weights/ncnn.h"
+#include "runtime/weights/ncnn_param.h"
 #include "runtime/weights/pth_legacy.h"
 #include "runtime/weights/pth_zip.h"
 #include "runtime/weights/safetensors.h"
 
 struct weights {
     struct file map; /* empty when the bytes are borrowed */
+    struct file bin; /* the .bin of an ncnn model, of which map is the .param */
     struct catalogue catalogue;
     const struct weights_tensor **by_name; /* sorted */
 };
 
 /* ---- opening ---- */
-static enum error_code weights_read_any(struct catalogue *catalogue, struct error *err)
+bool weights_bin_path(char *out, size_t size, const char *path)
 {
+    static const char ending[] = ".param";
+    const size_t n = strlen(path), e = sizeof ending - 1;
+    return n > e && strcasecmp(path + n - e, ending) == 0 && n < size &&
+           snprintf(out, size, "%.*s.bin", (int)(n - e), path) > 0;
+}
+
+/* The .bin beside a .param. */
+static enum error_code weights_read_ncnn(struct weights *w, struct error *err)
+{
+    char path[4096];
+    struct error why = ERROR_INIT;
+    if (!w->map.data || !weights_bin_path(path, sizeof path, w->catalogue.file))
+        return catalogue_fail(err, ERROR_UNSUPPORTED, &w->catalogue, NULL,
+                              "an ncnn network without weights: they are read from NAME.bin beside NAME.param");
+    const enum error_code code = file_map(&w->bin, path, &why);
+    if (code)
+        return catalogue_fail(err, code, &w->catalogue, NULL, "its weights are read from the .bin beside it; %s",
+                              why.text);
+    w->catalogue.data = w->bin.data;
+    w->catalogue.size = w->bin.size;
+    return ncnn_read(&w->catalogue, (const char *)w->map.data, w->map.size, err);
+}
+
+static enum error_code weights_read_any(struct weights *w, struct error *err)
+{
+    struct catalogue *catalogue = &w->catalogue;
     const uint8_t *p = catalogue->data;
     size_t n = catalogue->size;
     if (n == 0)
@@ -28,8 +59,10 @@ static enum error_code weights_read_any(struct catalogue *catalogue, struct erro
         return pth_legacy_read(catalogue, err);
     if (n > 8 && p[8] == '{')
         return safetensors_read(catalogue, err);
+    if (ncnn_param_is(p, n))
+        return weights_read_ncnn(w, err);
     return catalogue_fail(err, ERROR_UNSUPPORTED, catalogue, NULL,
-                          "not a checkpoint: its first bytes are neither torch.save's nor those of safetensors");
+                          "not a checkpoint: its first bytes are neither torch.save's, safetensors' nor a .param's");
 }
 
 static int weights_compare_tensors(const void *a, const void *b)
@@ -75,7 +108,7 @@ static enum error_code weights_open_bytes(struct weights **out, const char *name
     }
     if (code == OK) {
         struct error why = ERROR_INIT;
-        code = weights_read_any(&w->catalogue, &why);
+        code = weights_read_any(w, &why);
         if (code == OK)
             code = weights_sort_names(w, &why);
         if (weights_check(w, err) != OK) /* whatever else was wrong with it */
@@ -106,7 +139,7 @@ enum error_code weights_open_memory(struct weights **out, const char *name, cons
 
 enum error_code weights_check(const struct weights *weights, struct error *err)
 {
-    if (!file_changed(&weights->map))
+    if (!file_changed(&weights->map) && (!weights->bin.data || !file_changed(&weights->bin)))
         return OK;
     return error_set(err, ERROR_IO,
                      "%s: the file was changed or cut off while it was in use; put a complete file in its place "
@@ -119,9 +152,16 @@ struct file_id weights_id(const struct weights *weights)
     return file_id(&weights->map);
 }
 
+uint64_t weights_bytes(const struct weights *weights)
+{
+    return weights->map.size + weights->bin.size;
+}
+
 void weights_expect(const struct weights *weights)
 {
     file_expect(&weights->map);
+    if (weights->bin.data)
+        file_expect(&weights->bin);
 }
 
 void weights_close(struct weights **weights)
@@ -131,6 +171,7 @@ void weights_close(struct weights **weights)
         return;
     arena_destroy(&w->catalogue.arena);
     file_unmap(&w->map);
+    file_unmap(&w->bin);
     free(w);
     *weights = NULL;
 }

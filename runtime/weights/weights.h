@@ -1,11 +1,13 @@
 /* Checkpoint files as one catalogue of named tensors. The file stays mapped; tensors point into it, nothing is
  * copied. If somebody writes to it or cuts it off, their values are anything, and weights_check says so. torch.save
- * (zip and legacy) and safetensors are told apart by their first bytes. A pickle is walked, never executed. Every
- * reader is bounds-checked against a hostile file. Thread-safety: an open struct weights is immutable and may be read
- * from any thread. */
+ * (zip and legacy), safetensors and ncnn's .param (with the .bin beside it) are told apart by their first bytes. A
+ * pickle is walked, never executed. Every reader is bounds-checked against a hostile file.
+ *
+ * Thread-safety: an open struct weights is immutable and may be read from any thread. */
 #ifndef RUNTIME_WEIGHTS_WEIGHTS_H
 #define RUNTIME_WEIGHTS_WEIGHTS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -55,8 +57,14 @@ void weights_close(struct weights **weights);
  * be used. It stays so. */
 enum error_code weights_check(const struct weights *weights, struct error *err) MUST_CHECK;
 
-/* What the file was when it was opened; zeros of bytes in memory. */
+/* What the file was when it was opened; zeros of bytes in memory. Of an ncnn model: its .param. */
 struct file_id weights_id(const struct weights *weights);
+
+/* Bytes of the file, or of both; 0 of bytes in memory. */
+uint64_t weights_bytes(const struct weights *weights);
+
+/* The .bin that belongs to a .param; false: the path does not end so. */
+bool weights_bin_path(char *out, size_t size, const char *path);
 
 size_t weights_count(const struct weights *weights);
 const struct weights_tensor *weights_at(const struct weights *weights, size_t index);       /* in file order */
@@ -71,7 +79,7 @@ void weights_read_f32(const struct weights_tensor *tensor, float *out);
 /* All of it is going to be read soon: lets the system begin to, where the file is not in memory. */
 void weights_expect(const struct weights *weights);
 
-/* The reader that took the file: "torch-zip", "torch-legacy" or "safetensors". */
+/* The reader that took the file: "torch-zip", "torch-legacy", "safetensors" or "ncnn". */
 const char *weights_format(const struct weights *weights);
 
 #endif

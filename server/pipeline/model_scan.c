@@ -32,7 +32,7 @@ static enum error_code scan_no_memory(struct scan *scan)
 
 size_t model_scan_stem(const char *name)
 {
-    static const char *const extensions[] = {".pth", ".pt", ".ckpt", ".safetensors"};
+    static const char *const extensions[] = {".pth", ".pt", ".ckpt", ".safetensors", ".param"};
     size_t n = strlen(name);
     for (size_t i = 0; i < sizeof extensions / sizeof extensions[0]; i++) {
         size_t e = strlen(extensions[i]);
@@ -42,24 +42,42 @@ size_t model_scan_stem(const char *name)
     return n;
 }
 
-bool model_scan_hash(const struct model_entry *entry, const atomic_bool *stop, char hex[65])
+/* Adds bytes to the hash in pieces, until asked to stop. */
+static void scan_hash_bytes(struct sha256_ctx *context, const uint8_t *data, size_t size, const atomic_bool *stop)
 {
-    struct file file = {0};
-    struct error err = ERROR_INIT;
-    if (!entry->content && file_map(&file, entry->path, &err) != OK)
-        return false;
-    const uint8_t *data = entry->content ? entry->content : file.data;
-    const size_t size = entry->content ? (size_t)entry->bytes : file.size;
-    struct sha256_ctx context;
-    uint8_t digest[SHA256_DIGEST_SIZE];
-    sha256_init(&context);
     for (size_t at = 0, n; at < size && !atomic_load(stop); at += n) {
         n = size - at < SCAN_HASH_BYTES ? size - at : SCAN_HASH_BYTES;
-        sha256_update(&context, n, data + at);
+        sha256_update(context, n, data + at);
     }
-    sha256_digest(&context, sizeof digest, digest);
-    bool good = !atomic_load(stop) && !file_changed(&file);
+}
+
+static bool scan_hash_file(struct sha256_ctx *context, const char *path, const atomic_bool *stop)
+{
+    struct file file;
+    struct error err = ERROR_INIT;
+    if (file_map(&file, path, &err) != OK)
+        return false;
+    scan_hash_bytes(context, file.data, file.size, stop);
+    const bool good = !file_changed(&file);
     file_unmap(&file);
+    return good;
+}
+
+bool model_scan_hash(const struct model_entry *entry, const atomic_bool *stop, char hex[65])
+{
+    struct sha256_ctx context;
+    uint8_t digest[SHA256_DIGEST_SIZE];
+    char bin[4096];
+    bool good = true;
+    sha256_init(&context);
+    if (entry->content)
+        scan_hash_bytes(&context, entry->content, (size_t)entry->bytes, stop);
+    else
+        good = scan_hash_file(&context, entry->path, stop);
+    if (!entry->content && weights_bin_path(bin, sizeof bin, entry->path))
+        good = good && scan_hash_file(&context, bin, stop);
+    sha256_digest(&context, sizeof digest, digest);
+    good = good && !atomic_load(stop);
     for (size_t i = 0; i < sizeof digest && good; i++)
         snprintf(hex + 2 * i, 3, "%02x", digest[i]);
     return good;
@@ -121,7 +139,7 @@ static void scan_probe(struct store_file *file)
                                       : weights_open(&weights, e->path, &err);
     if (code == OK) {
         file->id = weights_id(weights);
-        e->bytes = e->content ? e->bytes : file->id.size;
+        e->bytes = e->content ? e->bytes : weights_bytes(weights);
         code = model_probe(&e->info, weights, e->shown, &err);
     }
     e->recognised = code == OK;

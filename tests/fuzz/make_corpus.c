@@ -413,6 +413,29 @@ static void make_profiles(void)
 }
 #endif
 
+/* A convolution, which is SRVGGNetCompact of no depth; and one with a layer that nobody knows. */
+static void make_ncnn(void)
+{
+    static const char start[] = "7767517\n7 8\nInput i 0 1 data\nSplit s 1 2 data a b\n";
+    static const char end[] = "PReLU p 1 1 c d 0=3\nConvolution g 1 1 d e 0=3 1=3 4=1 5=1 6=81 9=0\n"
+                              "BinaryOp p 2 1 e b out 0=0\n";
+    static const char *const middles[] = {
+        "Convolution f 1 1 a c 0=3 1=3 4=1 5=1 6=81\nNoop n 1 1 c c2 -23301=2,0.5,1\n",
+        "Convolution f 1 1 a c0 0=3 1=3 4=1 5=1 6=81\n"
+        "Split t 1 1 c0 c\n"};
+    static const uint8_t weights[4 + 162 + 2 + 12] = {0x47, 0x6b, 0x30, 0x01}; /* halves */
+    for (int i = 0; i < 2; i++) {
+        struct checkpoint_buffer out = {0};
+        checkpoint_put(&out, start, strlen(start));
+        checkpoint_put(&out, middles[i], strlen(middles[i]));
+        checkpoint_put(&out, end, strlen(end) + 1);
+        checkpoint_put(&out, weights, sizeof weights);
+        checkpoint_put(&out, numbers, 12);
+        checkpoint_put(&out, weights, sizeof weights);
+        save(&out, "fuzz_ncnn", i ? "chain" : "broken-layer");
+    }
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 2) {
@@ -423,6 +446,7 @@ int main(int argc, char **argv)
     make_zip();
     make_legacy();
     make_safetensors();
+    make_ncnn();
     make_pictures();
     make_forms();
     make_stores();

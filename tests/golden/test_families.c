@@ -1,7 +1,7 @@
 /* Networks of the families that people have, tiny and with random weights, against what PyTorch makes of a picture
  * (models/training/goldens_families.py): on the oracle and on every device, in fp32 and, where the device has it, fp16.
  * Each file of tests/golden/families is a checkpoint as its authors' programs write it, with the tensors golden.in and
- * golden.out. RESTORED_TEST_DEVICE limits it to one device. */
+ * golden.out; those of an ncnn model are in NAME.golden beside it. RESTORED_TEST_DEVICE limits it to one device. */
 #include <dirent.h>
 #include <math.h>
 #include <stdarg.h>
@@ -61,9 +61,9 @@ static int families_close(void **state)
     return 0;
 }
 
-static float *families_tensor(const struct model *model, const char *name, int rank4[4])
+static float *families_tensor(const struct weights *weights, const char *name, int rank4[4])
 {
-    const struct weights_tensor *t = weights_find(model_weights(model), name);
+    const struct weights_tensor *t = weights_find(weights, name);
     assert_non_null(t);
     assert_int_equal(t->rank, 4);
     for (int i = 0; i < 4; i++)
@@ -120,26 +120,33 @@ static void families_file(const char *name)
 {
     struct error err = ERROR_INIT;
     struct model *model;
-    char path[512];
+    struct weights *beside = NULL;
+    char path[512], stem[256];
     int shape[4], wanted_shape[4];
     snprintf(path, sizeof path, FAMILIES "/%s", name);
     if (model_open(&model, path, NULL, &err))
         fail_msg("%s", err.text);
-    float *in = families_tensor(model, "golden.in", shape),
-          *wanted = families_tensor(model, "golden.out", wanted_shape);
+    snprintf(stem, sizeof stem, "%.*s", (int)strcspn(name, "."), name);
+    snprintf(path, sizeof path, FAMILIES "/%s.golden", stem);
+    if (strcmp(weights_format(model_weights(model)), "ncnn") == 0 && weights_open(&beside, path, &err))
+        fail_msg("%s", err.text);
+    const struct weights *golden = beside ? beside : model_weights(model);
+    float *in = families_tensor(golden, "golden.in", shape);
+    float *wanted = families_tensor(golden, "golden.out", wanted_shape);
     for (int d = 0; d < device_count; d++) {
-        families_run(model, name, d, PRECISION_FP32, in, shape, wanted, wanted_shape);
+        families_run(model, stem, d, PRECISION_FP32, in, shape, wanted, wanted_shape);
         if (infos[d].fp16)
-            families_run(model, name, d, PRECISION_FP16, in, shape, wanted, wanted_shape);
+            families_run(model, stem, d, PRECISION_FP16, in, shape, wanted, wanted_shape);
     }
     free(in);
     free(wanted);
+    weights_close(&beside);
     model_close(&model);
 }
 
 static int families_is_model(const struct dirent *entry)
 {
-    return strstr(entry->d_name, ".safetensors") != NULL;
+    return strstr(entry->d_name, ".safetensors") || strstr(entry->d_name, ".param");
 }
 
 static void test_families(void **state)
@@ -147,7 +154,7 @@ static void test_families(void **state)
     (void)state;
     struct dirent **list;
     const int count = scandir(FAMILIES, &list, families_is_model, alphasort);
-    assert_true(count >= 13);
+    assert_true(count >= 20);
     for (int i = 0; i < count; i++) {
         families_file(list[i]->d_name);
         free(list[i]);

@@ -1,0 +1,15 @@
+/* ncnn's models, a .param (the layers) and a .bin (their weights, without names), as upscayl and realesrgan-ncnn-vulkan
+ * ship them: RRDBNet and SRVGGNetCompact. The layers are compared with what these networks compute, however they are
+ * spelt, and the tensors get the names that the networks' checkpoints have. Anything else is refused: UNSUPPORTED, the
+ * text names the layer.
+ * Thread-safety: no shared state. */
+#ifndef RUNTIME_WEIGHTS_NCNN_H
+#define RUNTIME_WEIGHTS_NCNN_H
+
+#include "runtime/weights/catalogue.h"
+
+/* Fills the catalogue, whose data are the .bin, by this .param. UNSUPPORTED, CORRUPT, TOO_LARGE, NO_MEMORY. A resize
+ * behind the network is left out: the picture gets its size from who asks for it. */
+enum error_code ncnn_read(struct catalogue *catalogue, const char *text, size_t size, struct error *err) MUST_CHECK;
+
+#endif
