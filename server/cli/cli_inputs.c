@@ -173,6 +173,8 @@ static enum error_code cli_inputs_look_at(struct cli_input *input, struct error 
     if (!code) {
         input->format = info.format;
         input->megapixels = (double)info.width * info.height / 1e6;
+        input->width = info.width;
+        input->height = info.height;
     }
     if (!input->bytes)
         file_unmap(&file);
@@ -280,8 +282,9 @@ static enum error_code cli_inputs_number(struct cli_inputs_names *names, struct 
         snprintf(name, sizeof name, "%.*s_%d", INPUTS_NAME_MAX, input->plain, number++);
     while (!cli_inputs_free_name(names, input, name));
     if (tfind(&like, &names->names, cli_inputs_compare_name))
-        fprintf(stderr, "restored: %s: an earlier input is also named \"%s\"; the results of this one are named "
-                        "\"%s\"\n",
+        fprintf(stderr,
+                "restored: %s: an earlier input is also named \"%s\"; the results of this one are named "
+                "\"%s\"\n",
                 input->path, input->plain, name);
     else
         fprintf(stderr, "restored: %s: there are results named \"%s\" already, of %s; its own are named \"%s\"\n",

@@ -20,6 +20,7 @@ struct cli_input {
     int64_t mtime_ns; /* when it was last changed; 0: not known */
     enum image_format format;
     double megapixels;    /* 0: not known */
+    int width, height;    /* the same */
     enum error_code code; /* why it cannot be restored; UNSUPPORTED: not a picture that we read */
     char *reason;
 };

@@ -428,7 +428,9 @@ static void cli_restore_count(struct cli_restore_run *run)
         /* of a photo a PNG of 8 bits takes some 1.5 bytes a pixel, and a JPEG a third of that */
         const bool png =
             run->options.ext == FORMAT_PNG || (run->options.ext == FORMAT_AUTO && input->format == IMAGE_PNG);
-        bytes += input->megapixels * 1e6 * run->options.upscale * run->options.upscale * (png ? 1.5 : 0.5);
+        struct size size;
+        size_of(&run->options, input->width, input->height, &size);
+        bytes += (double)size.kept_width * size.kept_height * (png ? 1.5 : 0.5);
     }
     if (run->target == TARGET_FOLDER && !run->dry_run)
         cli_output_warn_space(run->output, bytes);

@@ -480,7 +480,7 @@ static json_t *openapi_parameters(void)
         json_object_set_new(all, key, openapi_query(upload_answers[i].name, openapi_schema_field(&upload_answers[i])));
     }
     for (int i = 0; i < upload_size_count; i++) {
-        snprintf(key, sizeof key, "option_%s", upload_sizes[i].name);
+        snprintf(key, sizeof key, "size_%s", upload_sizes[i].name);
         json_object_set_new(all, key, openapi_query(upload_sizes[i].name, openapi_schema_size(&upload_sizes[i])));
     }
     return all;
@@ -494,11 +494,11 @@ static json_t *openapi_fields(enum openapi_body body)
 {
     json_t *fields = json_object();
     const bool detect = body == BODY_DETECT || body == BODY_DAMAGE;
-    for (int i = 0; body == BODY_ESTIMATE && i < upload_size_count; i++)
-        json_object_set_new(fields, upload_sizes[i].name, openapi_schema_size(&upload_sizes[i]));
     for (int i = 0; i < option_row_count; i++)
         if (!detect || option_rows[i].detect)
             json_object_set_new(fields, option_rows[i].name, openapi_schema_option(&option_rows[i]));
+    for (int i = 0; body == BODY_ESTIMATE && i < upload_size_count; i++) /* also in place of options */
+        json_object_set_new(fields, upload_sizes[i].name, openapi_schema_size(&upload_sizes[i]));
     for (int i = 0; body != BODY_ESTIMATE && i < upload_answer_count; i++)
         if (!detect || upload_answers[i].detect)
             json_object_set_new(fields, upload_answers[i].name, openapi_schema_field(&upload_answers[i]));
@@ -591,7 +591,10 @@ static json_t *openapi_parameter_list(const struct openapi_operation *operation,
     json_array_append_new(list, openapi_reference("parameters", "request_id"));
     json_object_foreach(fields, name, schema)
     {
-        snprintf(word, sizeof word, "option_%s", name);
+        bool size = false;
+        for (int i = 0; operation->body == BODY_ESTIMATE && i < upload_size_count; i++)
+            size = size || !strcmp(upload_sizes[i].name, name);
+        snprintf(word, sizeof word, "%s_%s", size ? "size" : "option", name);
         json_array_append_new(list, openapi_reference("parameters", word));
     }
     json_decref(fields);

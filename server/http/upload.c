@@ -39,7 +39,7 @@ struct upload {
     bool seen[UPLOAD_OPTIONS]; /* by row of option_rows */
     bool seen_answer[ANSWER_FIELDS], async, faces_out, low;
     char batch[UPLOAD_BATCH_MAX];
-    bool takes_size, seen_size[3]; /* POST /v1/estimate; by row of upload_sizes */
+    bool takes_size, seen_size[5]; /* POST /v1/estimate; by row of upload_sizes */
     struct upload_size told;
     struct multipart *form;
     bool fields; /* the body is application/x-www-form-urlencoded, kept as the picture until it is over */
@@ -134,13 +134,15 @@ const struct upload_size_row upload_sizes[] = {
     {"width", 1, PIPELINE_SIDE, "the picture's width in px"},
     {"height", 1, PIPELINE_SIDE, "the picture's height in px"},
     {"face_count", 0, 10000, "how many faces are to be restored"},
+    {"result_width", 1, OPTION_SIDE, "the option width, in px"},
+    {"result_height", 1, OPTION_SIDE, "the option height, in px"},
 };
 const int upload_size_count = sizeof upload_sizes / sizeof *upload_sizes;
 
 /* The row, or -1. */
 static int upload_find_size(const struct upload *upload, const char *name)
 {
-    for (int i = 0; upload->takes_size && i < 3; i++)
+    for (int i = 0; upload->takes_size && i < upload_size_count; i++)
         if (!strcmp(upload_sizes[i].name, name))
             return i;
     return -1;
@@ -149,7 +151,8 @@ static int upload_find_size(const struct upload *upload, const char *name)
 static enum error_code upload_set_size(struct upload *upload, int row, const char *value, size_t size,
                                        struct error *err)
 {
-    int *const values[] = {&upload->told.width, &upload->told.height, &upload->told.faces};
+    int *const values[] = {&upload->told.width, &upload->told.height, &upload->told.faces, &upload->options.width,
+                           &upload->options.height};
     char text[64], *end = NULL;
     errno = 0;
     const long number = size && value[0] >= '0' && value[0] <= '9' ? strtol(value, &end, 10) : -1;
@@ -167,7 +170,7 @@ static enum error_code upload_set_size(struct upload *upload, int row, const cha
 
 static enum error_code upload_unknown(const struct upload *upload, const char *name, bool file, struct error *err)
 {
-    char known[560] = "", text[64];
+    char known[640] = "", text[64];
     if (file)
         return error_set(err, ERROR_INVALID,
                          "%s: there is no such field; the picture goes in \"image\", a mask in \"mask\"",

@@ -272,7 +272,8 @@ enum error_code exif_change(struct image_blob *exif, const struct exif_change *c
         exif_set_number(exif_entry(part, big, sizes[i][1]), big, change->height);
     }
     for (unsigned tag = EXIF_TAG_X_DENSITY; tag <= EXIF_TAG_Y_DENSITY; tag++)
-        exif_scale(exif_fraction(exif->data, exif->size, big, exif_entry(&first, big, tag)), big, change->scale);
+        exif_scale(exif_fraction(exif->data, exif->size, big, exif_entry(&first, big, tag)), big,
+                   change->scale[tag - EXIF_TAG_X_DENSITY]);
     uint8_t *gps = change->no_gps ? exif_entry(&first, big, EXIF_TAG_GPS) : NULL;
     if (gps) {
         const struct exif_part place = exif_part(exif->data, exif->size, big, exif_value(gps, big));

@@ -17,8 +17,8 @@ void exif_reset_orientation(uint8_t *tiff, size_t size);
 /* What changes in the EXIF block of a picture that was restored. */
 struct exif_change {
     int width, height;    /* of the result, px */
-    double scale;         /* how much larger than the picture it is: the resolution grows by that, so that a print keeps
-                             its size */
+    double scale[2];      /* how much larger than the picture it is: the resolution grows by that, so that a print keeps
+                          its size */
     const char *software; /* who made it */
     bool no_gps;          /* without the place */
 };

@@ -160,6 +160,28 @@ void image_drop_alpha(struct image *image)
     image->alpha_mapped = false;
 }
 
+static void image_cut_plane(const struct image *image, uint8_t *plane, int channels, const int part[4])
+{
+    const size_t pixel = (size_t)channels * (size_t)(image->bits / 8), row = (size_t)image->width * pixel,
+                 kept = (size_t)part[2] * pixel;
+    for (int y = 0; y < part[3]; y++)
+        memmove(plane + (size_t)y * kept, plane + (size_t)(part[1] + y) * row + (size_t)part[0] * pixel, kept);
+}
+
+void image_cut(struct image *image, int x, int y, int width, int height)
+{
+    const int part[4] = {x, y, width, height};
+    assert(x >= 0 && y >= 0 && width > 0 && height > 0 && width <= image->width - x && height <= image->height - y);
+    if (width == image->width && height == image->height)
+        return;
+    assert(!image->pixels_mapped && !image->alpha_mapped); /* such planes are freed by their size */
+    image_cut_plane(image, image->pixels, image->channels, part);
+    if (image->alpha)
+        image_cut_plane(image, image->alpha, 1, part);
+    image->width = width;
+    image->height = height;
+}
+
 static void image_free_planes(struct image *image)
 {
     image_drop_alpha(image);

@@ -70,6 +70,9 @@ void image_destroy(struct image **image);
 /* Adds an opaque alpha plane. OK when there is one already. */
 enum error_code image_add_alpha(struct image *image, struct error *err) MUST_CHECK;
 
+/* Keeps this part of the picture, which lies within it. */
+void image_cut(struct image *image, int x, int y, int width, int height);
+
 /* Without its alpha plane, if it has one. */
 void image_drop_alpha(struct image *image);
 

@@ -222,7 +222,10 @@ static void estimate_measure(struct speed_table *table, struct estimate_work *wo
     estimate_add_faces(table, work, request, faces);
     if (r->detect_only || r->damage_only)
         return;
-    pipeline_size(r, &work->width, &work->height);
+    struct size size;
+    pipeline_size(r, &size);
+    work->width = size.kept_width;
+    work->height = size.kept_height;
     if (r->options.aligned) {
         work->width = work->height = request->models[ROLE_FACE] ? request->models[ROLE_FACE]->info.face_size : 512;
     } else if (request->models[ROLE_UPSCALER]) {
@@ -248,7 +251,9 @@ static void estimate_measure(struct speed_table *table, struct estimate_work *wo
 
 uint64_t estimate_picture_bytes(int width, int height, int channels, int bits, const struct options *options)
 {
-    const double pixels = (double)width * height, result = pixels * options->upscale * options->upscale;
+    struct size size;
+    size_of(options, width, height, &size);
+    const double pixels = (double)width * height, result = (double)size.width * size.height;
     const enum image_format format = options_format(options);
     const int sample = bits > 8 && (!format || codec_is_deep(format)) ? 2 : 1;   /* of the result */
     const double decoded = pixels * (bits > 8 ? 3 : 1) * (channels > 3 ? 4 : 3); /* 16 bits beside 8 */

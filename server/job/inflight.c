@@ -277,8 +277,10 @@ uint64_t inflight_picture(const struct restoration *r)
     const uint64_t sample = r->in_info.bits > 8 ? 2 : 1, stored = (uint64_t)r->in_info.channels * sample;
     /* the pipeline works on RGB, of 16 bits beside that of 8 */
     const uint64_t pixel = (stored > 3 * sample ? stored : 3 * sample) + (sample > 1 ? 2 : 0);
-    const double scale = r->detect_only || r->options.aligned ? 0 : r->options.upscale;
+    struct size size = {0};
+    if (!r->detect_only && !r->options.aligned)
+        pipeline_size(r, &size);
     /* libraries for the other formats work on planes of 32 bits */
     const uint64_t working = r->in_info.format > IMAGE_PNG ? 16 : 0;
-    return pixels * (2 * pixel + working) + (uint64_t)((double)pixels * scale * scale) * 2 * 4 * sample;
+    return pixels * (2 * pixel + working) + (uint64_t)size.width * (uint64_t)size.height * 2 * 4 * sample;
 }

@@ -35,8 +35,12 @@ uint64_t keeper_output_estimate(const struct restoration *r)
     const bool lossless = format == IMAGE_PNG || format == IMAGE_TIFF || r->options.lossless;
     if (r->detect_only)
         return 0;
-    if (!r->damage_only && !r->options.aligned)
-        pipeline_size(r, &width, &height);
+    if (!r->damage_only && !r->options.aligned) {
+        struct size size;
+        pipeline_size(r, &size);
+        width = size.kept_width;
+        height = size.kept_height;
+    }
     const uint64_t pixels = (uint64_t)width * (uint64_t)height;
     const uint64_t channels = r->in_info.channels > 3 ? 4 : 3, bytes = r->in_info.bits > 8 ? 2 : 1;
     return r->damage_only ? pixels / 8 : lossless ? pixels * channels * bytes * 2 / 3 : pixels / 2;

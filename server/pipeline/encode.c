@@ -60,13 +60,15 @@ static enum error_code encode_damage(struct restoration *r, struct error *err)
 }
 
 /* What is kept of the picture's metadata, with the result's size and resolution. */
-static enum error_code encode_metadata(const struct restoration *r, struct error *err)
+static enum error_code encode_metadata(const struct step *step, struct error *err)
 {
+    const struct restoration *r = step->r;
     struct image *result = r->result;
-    const double scale = (double)result->width / r->picture->width;
+    const double x = (double)(r->options.aligned ? result->width : step->width) / r->picture->width,
+                 y = (double)(r->options.aligned ? result->height : step->height) / r->picture->height;
     const struct exif_change change = {.width = result->width,
                                        .height = result->height,
-                                       .scale = scale,
+                                       .scale = {x, y},
                                        .software = "restored " RESTORED_VERSION,
                                        .no_gps = r->options.metadata == METADATA_STRIP_GPS};
     char width[16], height[16];
@@ -78,8 +80,8 @@ static enum error_code encode_metadata(const struct restoration *r, struct error
     snprintf(width, sizeof width, "%d", result->width);
     snprintf(height, sizeof height, "%d", result->height);
     enum error_code code = image_copy_metadata(result, r->picture, err);
-    result->density[0] *= scale;
-    result->density[1] *= scale;
+    result->density[0] *= x;
+    result->density[1] *= y;
     if (r->options.metadata == METADATA_STRIP) {
         image_strip(result);
         return code;
@@ -93,6 +95,16 @@ static enum error_code encode_metadata(const struct restoration *r, struct error
     return code;
 }
 
+/* fit=cover: the middle of the result. */
+static void encode_cut(struct restoration *r)
+{
+    struct size size;
+    pipeline_size(r, &size);
+    if (!r->options.aligned)
+        image_cut(r->result, (size.width - size.kept_width) / 2, (size.height - size.kept_height) / 2, size.kept_width,
+                  size.kept_height);
+}
+
 /* Writes the result in the format that was asked for, with the input's metadata. */
 enum error_code encode_step(struct step *step, struct error *err)
 {
@@ -104,7 +116,8 @@ enum error_code encode_step(struct step *step, struct error *err)
     r->mask_file = (struct face_file){0};
     if (r->damage_only)
         return encode_damage(r, err);
-    enum error_code code = encode_metadata(r, err);
+    encode_cut(r);
+    enum error_code code = encode_metadata(step, err);
     if (code == OK)
         code = codec_encode(r->result, r->output_format, options, &output, err);
     if (code != OK)

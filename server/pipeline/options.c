@@ -11,11 +11,21 @@
 
 #include "server/image/codec.h"
 #include "server/image/profile.h"
+#include "server/pipeline/size.h"
 
 const struct option_row option_rows[] = {
     {"version", "string", "", "1.2, 1.3, 1.4, starter, the name of a face model that is installed, or none",
      "the face network; none leaves faces alone; empty: the configured one, else 1.3", false},
-    {"upscale", "number", "2", "1 to 8", "how many times larger the result is", false},
+    {"upscale", "number", "2", "auto, or 1 to 8",
+     "how many times larger the result is; 1 restores only; auto: as width, height and max_side say, else 2", false},
+    {"width", "integer", "auto", "auto, or 1 to 500000",
+     "width of the result, px; with neither height nor fit its height follows", false},
+    {"height", "integer", "auto", "auto, or 1 to 500000", "height of the result, px", false},
+    {"max_side", "integer", "auto", "auto, or 1 to 500000", "the longer side of the result, px", false},
+    {"fit", "enum", "inside", "inside, cover or fill",
+     "with width and height: as large as fits within both (inside), exactly both and what is too much cut off around "
+     "(cover), or stretched to both (fill)",
+     false},
     {"bg_upsampler", "string", "", "realesrgan, starter, the name of an upscaler that is installed, or none",
      "the network for the whole picture; none: Lanczos4; empty: the configured one, else RealESRGAN_x2plus", false},
     {"bg_tile", "integer", "auto", "auto, 0, or 32 to 4096",
@@ -273,6 +283,8 @@ enum option_kind {
     KIND_AUTO,   /* an enum: auto, true or false */
     KIND_TILE,
     KIND_WEIGHT, /* options_weights */
+    KIND_SCALE,  /* a number, or auto */
+    KIND_SIDE,   /* an integer, or auto: 0 */
     KIND_SEED,
     KIND_FACES
 };
@@ -282,6 +294,7 @@ static const char *const options_autos[] = {"auto", "true", "false", NULL};
 static const char *const options_damages[] = {"refuse", "accept", NULL};
 static const char *const options_alphas[] = {"auto", "resize", "network", NULL};
 static const char *const options_metadatas[] = {"keep", "strip", "strip-gps", NULL};
+static const char *const options_fits[] = {"inside", "cover", "fill", NULL};
 static const char *const options_profiles[] = {"keep", "srgb", NULL};
 static const char *const options_mask_modes[] = {"replace", "add", "remove", NULL};
 static const char *const options_precisions[] = {"auto", "fp32", "fp16", NULL};
@@ -294,7 +307,11 @@ static const struct option_field {
     const char *const *choices;
 } option_fields[] = {
     {KIND_NAME, AT(version), 0, 0, NULL},
-    {KIND_NUMBER, AT(upscale), 1, 8, NULL},
+    {KIND_SCALE, AT(upscale), 1, 8, NULL},
+    {KIND_SIDE, AT(width), 1, OPTION_SIDE, NULL},
+    {KIND_SIDE, AT(height), 1, OPTION_SIDE, NULL},
+    {KIND_SIDE, AT(max_side), 1, OPTION_SIDE, NULL},
+    {KIND_CHOICE, AT(fit), 0, 0, options_fits},
     {KIND_NAME, AT(bg_upsampler), 0, 0, NULL},
     {KIND_TILE, AT(bg_tile), 32, 4096, NULL},
     {KIND_BOOLEAN, AT(only_center_face), 0, 0, NULL},
@@ -370,6 +387,14 @@ static bool options_assign(struct options *o, const struct option_field *field, 
         return true;
     case KIND_WEIGHT:
         return options_weights(o, value);
+    case KIND_SCALE:
+        o->upscaled = strcmp(value, "auto") != 0;
+        if (o->upscaled)
+            return options_number(value, field->low, field->high, at);
+        o->upscale = 2;
+        return true;
+    case KIND_SIDE:
+        return strcmp(value, "auto") ? options_integer(value, low, high, at) : (memset(at, 0, sizeof(int)), true);
     case KIND_SEED:
         o->has_seed = strcmp(value, "none") != 0;
         return !o->has_seed || options_digits(value, at);
@@ -444,7 +469,7 @@ enum error_code options_check(const struct options *options, struct error *err)
     if (options->aligned && (options->faces != FACES_ALL || options->only_center_face))
         return error_set(err, ERROR_INVALID,
                          "aligned: true means one face, so it cannot be combined with faces or only_center_face");
-    return OK;
+    return size_check(options, err);
 }
 
 void options_bounds(const struct option_row *row, struct option_bounds *out)
@@ -452,7 +477,8 @@ void options_bounds(const struct option_row *row, struct option_bounds *out)
     const struct option_field *field = &option_fields[row - option_rows];
     const enum option_kind kind = field->kind;
     *out = (struct option_bounds){.number = kind == KIND_NUMBER || kind == KIND_INTEGER || kind == KIND_TILE ||
-                                            kind == KIND_WEIGHT || kind == KIND_SEED,
+                                            kind == KIND_WEIGHT || kind == KIND_SCALE || kind == KIND_SIDE ||
+                                            kind == KIND_SEED,
                                   .minimum = field->low,
                                   .maximum = kind == KIND_SEED ? 0x1fffffffffffff : field->high};
     if (kind == KIND_FACES)
@@ -464,7 +490,7 @@ void options_bounds(const struct option_row *row, struct option_bounds *out)
     int count = 0;
     if (kind == KIND_TILE)
         out->words[count++] = "0";
-    if (kind == KIND_TILE || kind == KIND_WEIGHT || kind == KIND_DEVICE)
+    if (kind == KIND_TILE || kind == KIND_WEIGHT || kind == KIND_SCALE || kind == KIND_SIDE || kind == KIND_DEVICE)
         out->words[count++] = "auto";
     if (kind == KIND_SEED)
         out->words[count++] = "none";
@@ -515,7 +541,7 @@ void options_text(const struct options *o, const char *name, char *out, int out_
     const void *at = (const char *)o + field->offset;
     int integer = 0;
     if (field->kind == KIND_INTEGER || field->kind == KIND_CHOICE || field->kind == KIND_AUTO ||
-        field->kind == KIND_TILE)
+        field->kind == KIND_TILE || field->kind == KIND_SIDE)
         memcpy(&integer, at, sizeof integer);
     switch (field->kind) {
     case KIND_NAME:
@@ -530,6 +556,9 @@ void options_text(const struct options *o, const char *name, char *out, int out_
         for (int i = 0; i < o->weight_count; i++)
             options_add_weight(out, size, o->weight_ids[i], o->face_weights[i]);
         break;
+    case KIND_SCALE:
+        snprintf(out, size, size_asked(o) ? "auto" : "%.10g", o->upscale);
+        break;
     case KIND_BOOLEAN:
         snprintf(out, size, "%s", *(const bool *)at ? "true" : "false");
         break;
@@ -538,8 +567,11 @@ void options_text(const struct options *o, const char *name, char *out, int out_
         snprintf(out, size, "%s", field->choices[integer]);
         break;
     case KIND_TILE:
+    case KIND_SIDE:
     case KIND_INTEGER:
-        snprintf(out, size, field->kind == KIND_TILE && integer < 0 ? "auto" : "%d", integer);
+        snprintf(out, size,
+                 (field->kind == KIND_TILE && integer < 0) || (field->kind == KIND_SIDE && !integer) ? "auto" : "%d",
+                 integer);
         break;
     case KIND_SEED:
         snprintf(out, size, o->has_seed ? "%" PRIu64 : "none", o->seed);

@@ -12,9 +12,11 @@
 
 #define OPTION_NAME_MAX 128 /* bytes of a model's name, a device's name or a suffix, with its final 0 */
 #define OPTION_MAX_FACES 64
-#define OPTION_TEXT_MAX 2048   /* bytes of any value as text, with its final 0 */
-#define OPTION_SURE_SCORE 0.97 /* a face's score from which on detectors are believed unless min_score says otherwise  \
-                                */
+#define OPTION_SIDE 500000   /* px of a result */
+#define OPTION_TEXT_MAX 2048 /* bytes of any value as text, with its final 0 */
+#define OPTION_SURE_SCORE                                                                                              \
+    0.97 /* a face's score from which on detectors are believed unless min_score says otherwise                        \
+          */
 #define OPTION_LEAST_SCORE 0.5
 
 enum option_format { FORMAT_AUTO, FORMAT_PNG, FORMAT_JPEG, FORMAT_WEBP, FORMAT_TIFF, FORMAT_AVIF, FORMAT_JXL };
@@ -25,6 +27,7 @@ enum option_damaged { DAMAGED_REFUSE, DAMAGED_ACCEPT };
 enum option_profile { PROFILE_KEEP, PROFILE_SRGB };
 enum option_alpha { ALPHA_AUTO, ALPHA_RESIZE, ALPHA_NETWORK };
 enum option_metadata { METADATA_KEEP, METADATA_STRIP, METADATA_STRIP_GPS };
+enum option_fit { FIT_INSIDE, FIT_COVER, FIT_FILL };
 enum option_faces { FACES_ALL, FACES_NONE, FACES_LISTED };
 
 struct options {
@@ -33,8 +36,11 @@ struct options {
     char detector[OPTION_NAME_MAX];
     char device[OPTION_NAME_MAX];
     char suffix[OPTION_NAME_MAX];
-    double upscale; /* 1..8 */
-    int bg_tile;    /* input px; 0: no tiling; -1: auto */
+    double upscale;              /* 1..8 */
+    bool upscaled;               /* it was given */
+    int width, height, max_side; /* of the result, px; 0: not given */
+    enum option_fit fit;
+    int bg_tile; /* input px; 0: no tiling; -1: auto */
     bool only_center_face, aligned, compat;
     enum option_format ext;
     double weight;                                  /* 0..1; -1: auto */

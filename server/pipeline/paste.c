@@ -203,7 +203,11 @@ enum error_code paste_square_mask(const struct step *step, const struct patch *p
     else
         warp_smooth_f32(&e, patch->rect.x, patch->rect.y, &ones, patch->matrix, (const float[]){0});
     free(ones.data);
-    enum error_code code = filter_erode_f32(&e, &e, (int)(2 * step->r->options.upscale), err);
+    const double scale =
+        size_asked(&step->r->options)
+            ? sqrt((double)step->width / step->r->picture->width * step->height / step->r->picture->height)
+            : step->r->options.upscale;
+    enum error_code code = filter_erode_f32(&e, &e, (int)(2 * scale), err);
     double area = 0;
     for (size_t i = 0; i < count; i++)
         area += eroded[i];

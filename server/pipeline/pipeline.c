@@ -1,7 +1,5 @@
 #include "server/pipeline/pipeline.h"
 
-#include <limits.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -261,10 +259,9 @@ static enum image_format pipeline_format(const struct restoration *r, enum image
     return best;
 }
 
-void pipeline_size(const struct restoration *r, int *width, int *height)
+void pipeline_size(const struct restoration *r, struct size *size)
 {
-    *width = (int)fmin(r->in_info.width * r->options.upscale, INT_MAX);
-    *height = (int)fmin(r->in_info.height * r->options.upscale, INT_MAX);
+    size_of(&r->options, r->in_info.width, r->in_info.height, size);
 }
 
 enum error_code pipeline_check_size(struct restoration *r, const struct model_store *store,
@@ -283,20 +280,25 @@ enum error_code pipeline_check_size(struct restoration *r, const struct model_st
         return error_set(err, ERROR_TOO_LARGE, "the picture has %d × %d pixels; at most %d a side are taken",
                          input_width, input_height, PIPELINE_SIDE);
     if (!r->detect_only && !r->damage_only && !r->options.aligned) {
-        int width, height, longest = codec_max_side(r->output_format);
+        const char *smaller = size_asked(&r->options) ? "size" : "upscale";
+        int longest = codec_max_side(r->output_format);
+        struct size size;
         longest = longest < PIPELINE_SIDE ? longest : PIPELINE_SIDE;
-        pipeline_size(r, &width, &height);
-        uint64_t result = (uint64_t)width * (uint64_t)height;
+        pipeline_size(r, &size);
+        uint64_t result = (uint64_t)size.width * (uint64_t)size.height;
         if (r->limits.result_pixels && result > r->limits.result_pixels)
             return error_set(err, ERROR_TOO_LARGE,
-                             "the result would have %d × %d = %.1f megapixels; at most %.1f are made: choose a smaller "
-                             "upscale",
-                             width, height, (double)result / 1e6, (double)r->limits.result_pixels / 1e6);
-        if (width > longest || height > longest)
+                             "the result would have %d × %d = %.1f megapixels%s; at most %.1f are made: choose a "
+                             "smaller %s",
+                             size.width, size.height, (double)result / 1e6,
+                             size.width > size.kept_width || size.height > size.kept_height ? " before it is cut" : "",
+                             (double)r->limits.result_pixels / 1e6, smaller);
+        if (size.width > PIPELINE_SIDE || size.height > PIPELINE_SIDE || size.kept_width > longest ||
+            size.kept_height > longest)
             return error_set(err, ERROR_TOO_LARGE,
                              "the result would be %d × %d, but the longest side of a %s is %d: choose png or a smaller "
-                             "upscale",
-                             width, height, image_format_name(r->output_format), longest);
+                             "%s",
+                             size.kept_width, size.kept_height, image_format_name(r->output_format), longest, smaller);
     }
     code = pipeline_models(r, store, model, err);
     r->faceless = !r->detect_only && !model[ROLE_FACE];
@@ -406,7 +408,10 @@ enum error_code pipeline_begin(struct restoration *r, const struct model_store *
     if (!step)
         return error_set(err, ERROR_NO_MEMORY, "out of memory");
     step->r = r;
-    pipeline_size(r, &step->width, &step->height);
+    struct size size;
+    pipeline_size(r, &size);
+    step->width = size.width;
+    step->height = size.height;
     code = pipeline_steps(step, STAGE_DECODE, STAGE_DECODE, err);
     r->decoded = code == OK;
     return code;

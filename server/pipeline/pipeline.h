@@ -8,7 +8,7 @@
 
 #include "server/image/image.h"
 #include "server/pipeline/model_store.h"
-#include "server/pipeline/options.h"
+#include "server/pipeline/size.h"
 
 enum stage {
     STAGE_QUEUE, /* waiting, including for the device; the job's owner adds what came before */
@@ -129,7 +129,7 @@ struct restoration {
 };
 
 /* The longest side of a picture and a result, px: steps have some hundred rows at once in floats. */
-#define PIPELINE_SIDE 500000
+#define PIPELINE_SIDE OPTION_SIDE
 
 /* A zeroed restoration with default options and limits. */
 enum error_code restoration_create(struct restoration **out, struct error *err) MUST_CHECK;
@@ -189,8 +189,8 @@ enum error_code pipeline_check(struct restoration *r, const struct model_store *
 enum error_code pipeline_check_size(struct restoration *r, const struct model_store *store,
                                     const struct model_entry *model[ROLE_COUNT], struct error *err) MUST_CHECK;
 
-/* The result's size: int(w·s) in double, as the reference computes it. */
-void pipeline_size(const struct restoration *r, int *width, int *height);
+/* The result's size. */
+void pipeline_size(const struct restoration *r, struct size *size);
 
 /* Puts the names of the models that the options ask for into them, and what else the report tells of them; no model is
  * loaded. Errors as pipeline_check; then nothing has changed. */

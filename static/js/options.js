@@ -83,8 +83,11 @@ function value(input) {
   return input.value.trim();
 }
 
-// What differs from the defaults: [[name, value]…].
-export const fields = () => controls().map((input) => [input.name, value(input)]).filter(([, text]) => text);
+const changes = () => controls().map((input) => [input.name, value(input)]).filter(([, text]) => text);
+// Whether the result's size is given in pixels.
+export const isSized = () => changes().some(([name]) => ['width', 'height', 'max_side'].includes(name));
+// What differs from the defaults: [[name, value]…]. The server takes a size in pixels or a scale, not both.
+export const fields = () => changes().filter(([name]) => name !== 'upscale' || !isSized());
 
 export const scale = () => Number(document.querySelector('#scale :checked')?.value ?? 2);
 

@@ -1,6 +1,6 @@
 // What is known before a picture is sent: how large the result will be, whether the server makes that, how long it takes.
 import { $, bytes, megapixels, roughly, sentence } from './dom.js';
-import { fields, scale } from './options.js';
+import { fields, isSized, scale } from './options.js';
 import { t } from './lang.js';
 import { estimate } from './server.js';
 import { changed, isHere, isPending, onChange, state } from './state.js';
@@ -11,10 +11,24 @@ let asked = '', running = null, timer = 0, expected = null;
 const option = (name) => fields().find(([key]) => key === name)?.[1];
 const aligned = () => option('aligned') === 'true';
 
+// How large the result becomes, or would with a scale: [width, height, pixels before it is cut].
+function result({ width, height }, by) {
+  if (by || !isSized()) {
+    const size = [width, height].map((side) => Math.floor(side * (by ?? scale())));
+    return [...size, size[0] * size[1]];
+  }
+  const [w, h, most] = ['width', 'height', 'max_side'].map((name) => Number(option(name)) || 0), fit = option('fit');
+  let x = w / width, y = h / height;
+  if (most) x = y = most / Math.max(width, height);
+  else if (!w || !h) x = y = x || y;
+  else if (fit !== 'fill') x = y = fit === 'cover' ? Math.max(x, y) : Math.min(x, y);
+  const whole = [width * x, height * y].map((side) => Math.max(1, Math.round(side)));
+  return [...(w && h && fit === 'cover' ? [w, h] : whole), whole[0] * whole[1]];
+}
+
 function isTooLarge(item, by) {
-  const { width, height } = item.size;
-  const w = Math.floor(width * by), h = Math.floor(height * by);
-  if (w * h > (state.limits.result_pixels ?? Infinity)) return true;
+  const [w, h, pixels] = result(item.size, by);
+  if (pixels > (state.limits.result_pixels ?? Infinity)) return true;
   const format = option('ext') ?? item.kind;
   return /^jpe?g$/.test(format) && Math.max(w, h) > longestJpeg;
 }
@@ -28,8 +42,8 @@ export function obstacle(item) {
   if (!size) return '';
   if (size.width * size.height > limits.input_pixels)
     return t('This picture has {0}; the server accepts at most {1}. Resize it first in a photo program.', megapixels(size.width * size.height), megapixels(limits.input_pixels));
-  if (aligned() || !isTooLarge(item, scale())) return '';
-  const some = fitting(item);
+  if (aligned() || !isTooLarge(item)) return '';
+  const some = isSized() ? [] : fitting(item);
   return some.length ? t('The result would be larger than the server makes. Choose {0}× or less.', Math.max(...some)) : t('The result would be larger than the server makes.');
 }
 
@@ -46,7 +60,7 @@ function showScales() {
 function outcome() {
   const { width, height } = state.current.size;
   if (aligned()) return width === height ? t('The result is the face alone.') : t('The result is the face alone. This picture is not square, so it will be squeezed: cut it to a square first.');
-  const w = Math.floor(width * scale()), h = Math.floor(height * scale());
+  const [w, h] = result({ width, height });
   const cm = (pixels) => Math.max(1, Math.round((pixels / 300) * 2.54));
   const size = (...parts) => parts.join('\u00a0'); // on one line
   return t('Result: {0}, a print of {1}', size(w, '×', h, 'px'), size(cm(w), '×', cm(h), 'cm'));
@@ -79,7 +93,7 @@ function ask() {
     asked = ''; // the server learns from what it does: ask again afterwards
     return;
   }
-  const wanted = size && ready && !problem ? String(new URLSearchParams([['width', size.width], ['height', size.height], ...fields()])) : '';
+  const wanted = size && ready && !problem ? String(new URLSearchParams([['width', size.width], ['height', size.height], ...fields().map(([name, text]) => [/^(width|height)$/.test(name) ? `result_${name}` : name, text])])) : '';
   if (wanted === asked) return;
   asked = wanted;
   expected = null;

@@ -6,6 +6,10 @@ export const unlisted = ['async', 'batch', 'damaged', 'faces_out', 'mask_mode', 
 
 // name: [title, one line of explanation, names of values]
 export const labels = {
+  width: ['Width', 'Width of the result in pixels, in place of the size above. Alone, it keeps the proportions.'],
+  height: ['Height', 'Height of the result in pixels, the same way.'],
+  max_side: ['Longer side', 'The longer side of the result in pixels, in place of the size above.'],
+  fit: ['Width and height together', 'What to do where the picture has other proportions.', { inside: 'Fit within both', cover: 'Fill both, cut off the rest', fill: 'Stretch to both' }],
   only_center_face: ['Only the face in the middle', 'The other faces are enlarged like the background.'],
   faces: ['Which faces', 'all, none, or numbers such as 0,2. Number 0 is the face found with the most certainty.'],
   min_face: ['Smallest face', 'Faces of fewer pixels are left alone; 0 takes all.'],
@@ -35,6 +39,7 @@ export const labels = {
 };
 
 export const groups = [
+  ['Size of the result', ['width', 'height', 'max_side', 'fit']],
   ['Faces', ['only_center_face', 'faces', 'min_face', 'max_face', 'min_score', 'aligned', 'parse', 'preserve_color', 'seed', 'detector']],
   ['Damage', ['repair', 'repair_strength', 'damage_detector', 'fill']],
   ['File', ['suffix', 'page', 'quality', 'lossless', 'png_level', 'profile', 'alpha', 'metadata']],

@@ -74,7 +74,7 @@ test('errors as everywhere', { timeout: 600000 }, async (context) => {
     ['?width=5&width=6&height=5', 400, /width: sent more than once/],
     ['?width=5&height=5&face_count=-1', 400, /face_count: "-1" is not allowed/],
     ['?width=5&height=5&upscale=9', 400, /upscale/],
-    ['?width=5&height=5&nonsense=1', 400, /there is no such field; known are: .*, width, height, face_count/],
+    ['?width=5&height=5&nonsense=1', 400, /there is no such field; known are: .*, width, height, face_count, result_width, result_height/],
     ['?width=5&height=5&version=nothing', 400, /nothing/],
     ['?width=5&height=5&device=cuda:7', 400, /device: "cuda:7"/],
     ['?width=100000&height=100000', 422, /megapixels; at most/],
@@ -87,7 +87,7 @@ test('errors as everywhere', { timeout: 600000 }, async (context) => {
   assert.equal((await estimate(server, { body: 'no picture' })).status, 415);
   assert.match((await estimate(server, { picture: medium, fields: { width: '3', height: '4' } })).json.detail, /not both/);
   assert.equal((await fetch(`${server.url}/v1/estimate`)).status, 405);
-  for (const name of ['width', 'height', 'face_count'])
+  for (const name of ['face_count', 'result_width', 'result_height'])
     assert.equal((await post(server, '/v1/restore', { picture: fixture('none.png'), fields: { version: 'none', [name]: '5' } })).status, 400);
   await server.stop();
 });

@@ -123,7 +123,7 @@ describe('the document', () => {
       const { json } = await post(server, '/v1/detect', { fields: { [name]: '' } });
       if (!/there is no such field/.test(json.detail)) detection.push(name);
     }
-    const wanted = { Restore: [...all, ...answers], Detect: detection, Damage: detection, Estimate: [...all, 'width', 'height', 'face_count'] };
+    const wanted = { Restore: [...all, ...answers], Detect: detection, Damage: detection, Estimate: [...all, 'face_count', 'result_width', 'result_height'] };
     for (const [name, names] of Object.entries(wanted)) {
       assert.deepEqual(form(name).sort(), [...names, 'image', ...(name === 'Estimate' ? [] : ['mask'])].sort(), name);
       assert.deepEqual(query(name.toLowerCase()).sort(), [...names].sort(), name);
@@ -294,7 +294,7 @@ test('what the schemas of the options allow is taken, and what lies beyond is no
     const kinds = property.anyOf ?? [property], good = [property.default], bad = [];
     for (const kind of kinds) {
       good.push(...(kind.enum ?? []), kind.minimum);
-      if (name !== 'width' && name !== 'height') good.push(kind.maximum);
+      if (!/width$|height$|^max_side$/.test(name)) good.push(kind.maximum); // a side may be as long, a picture not as large
       if (kind.type === 'boolean') { good.push(true, false); bad.push('perhaps'); }
       if (kind.maximum !== undefined && name !== 'seed') bad.push(kind.maximum + 1);
       if (kind.minimum) bad.push(kind.minimum - (kind.type === 'integer' ? 1 : 0.5));
@@ -303,7 +303,7 @@ test('what the schemas of the options allow is taken, and what lies beyond is no
       if (kind.pattern && name === 'suffix') { good.push('a b.c'); bad.push('a/b', 'a\nb'); }
       if (kind.pattern && name === 'seed') { good.push('18446744073709551615'); bad.push('x'); }
     }
-    const sent = async (value) => (await post(server, '/v1/estimate', { fields: { ...size, [name]: value } }));
+    const sent = async (value) => (await post(server, '/v1/estimate', { fields: { ...size, ...(name === 'fit' && { result_width: 9, result_height: 9 }), [name]: value } }));
     for (const value of good) {
       if (value === undefined) continue;
       valid(property, value, name);

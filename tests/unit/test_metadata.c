@@ -41,7 +41,8 @@ static void exif_gets_what_changed(void **state)
     (void)state;
     struct error err = ERROR_INIT;
     struct image_blob exif;
-    const struct exif_change change = {.width = 70000, .height = 9, .scale = 2, .software = "restored", .no_gps = true};
+    const struct exif_change change = {
+        .width = 70000, .height = 9, .scale = {2, 2}, .software = "restored", .no_gps = true};
     blob(&exif, block, sizeof block - 1);
     assert_int_equal(exif_number(exif.data, exif.size, EXIF_TAG_GPS), 92);
     assert_true(exif_density(exif.data, exif.size) == 300);
@@ -64,7 +65,7 @@ static void damaged_exif_does_no_harm(void **state)
         uint8_t bytes[sizeof block - 1];
         struct error err = ERROR_INIT;
         struct image_blob exif;
-        const struct exif_change change = {90, 60, 1.7, "restored", round % 2};
+        const struct exif_change change = {90, 60, {1.7, 1.7}, "restored", round % 2};
         memcpy(bytes, block, sizeof bytes);
         for (int i = 0; i < 1 + round % 4; i++)
             bytes[picture_random(&seed) % sizeof bytes] = (uint8_t)picture_random(&seed);

@@ -282,8 +282,9 @@ static void test_bounds(void **state)
     (void)state;
     static const struct {
         const char *name, *words;
-    } wanted[] = {{"bg_tile", "0 auto "}, {"device", "auto "}, {"seed", "none "}, {"faces", "all none "},
-                  {"upscale", ""},        {"suffix", ""},      {"quality", ""}};
+    } wanted[] = {{"bg_tile", "0 auto "},  {"device", "auto "},  {"seed", "none "},
+                  {"faces", "all none "},  {"upscale", "auto "}, {"width", "auto "},
+                  {"repair_strength", ""}, {"suffix", ""},       {"quality", ""}};
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
         for (int row = 0; row < option_row_count; row++) {
             char words[200] = "";
