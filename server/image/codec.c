@@ -93,11 +93,13 @@ enum error_code codec_decode_page(const uint8_t *bytes, size_t size, int page, u
                          info->width, info->height, (double)pixels / 1e6, (double)max_pixels / 1e6);
     const struct codec_row *row = codec_of(info->format);
     struct image *image = NULL;
+    image_share_later(info->orientation > 1); /* first it is to be turned */
     code = row->decode(bytes, size, info, &image, &local);
     if (code == ERROR_CORRUPT && damage && row->salvage) {
         error_clear(&local);
         code = row->salvage(bytes, size, &image, damage, &local);
     }
+    image_share_later(false);
     if (code == OK)
         code = image_orient(image, info->orientation, &local);
     if (code == OK)

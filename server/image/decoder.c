@@ -232,17 +232,6 @@ static int decoder_input(const struct decoder_job *job)
     return fd;
 }
 
-/* Memory for the picture, which cannot become smaller under our eyes. */
-static int decoder_output(void)
-{
-    const int fd = memfd_create("picture", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd >= 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL)) {
-        close(fd);
-        return -1;
-    }
-    return fd;
-}
-
 /* Until it answers or has died; else it is killed. */
 static enum error_code decoder_wait(const struct decoder_worker *worker, const struct decoder_job *job,
                                     int64_t patience_ms, struct decoder_answer *answer, struct error *err)
@@ -288,16 +277,17 @@ static enum error_code decoder_died(const struct decoder_answer *answer, uint64_
 }
 
 /* Its answer is as little to be trusted as the file: everything in it is checked. */
-static enum error_code decoder_accept(const struct decoder_answer *answer, int fd, const struct codec_info *info,
-                                      struct image_ahead *ahead, struct image **out, struct error *err)
+static enum error_code decoder_accept(const struct decoder_answer *answer, const struct plane_room *room,
+                                      const struct codec_info *info, int *planes, struct image **out, struct error *err)
 {
+    const int fd = room->fd;
     struct stat status;
     struct image *image;
     if (answer->width != info->width || answer->height != info->height || fstat(fd, &status))
         return error_set(err, ERROR_CORRUPT, "this picture cannot be read: its header promised another size");
     const struct image like = {
         .width = answer->width, .height = answer->height, .channels = answer->channels, .bits = answer->bits};
-    enum error_code code = image_map(&image, fd, ahead, &like, answer->pixels, answer->alpha, err);
+    enum error_code code = image_map(&image, room, planes, &like, answer->pixels, answer->alpha, err);
     if (code)
         return code;
     image->format = info->format;
@@ -318,6 +308,8 @@ static enum error_code decoder_accept(const struct decoder_answer *answer, int f
         else
             blobs[i]->size = size;
     }
+    if (code && *planes) /* they are the room's */
+        image->pixels = image->alpha = NULL;
     if (code)
         image_destroy(&image);
     *out = image;
@@ -342,12 +334,12 @@ static enum error_code decoder_refused(const struct decoder_answer *answer, stru
     }
 }
 
-/* While the other process reads the file's first rows. */
-static void decoder_map_ahead(struct image_ahead *ahead, int fd, const struct codec_info *info)
+/* The bytes that its planes will take, as far as the header says. */
+static uint64_t decoder_bytes(const struct codec_info *info)
 {
     const uint64_t plane = (uint64_t)info->width * (uint64_t)info->height * (uint64_t)(info->bits / 8);
     const int colours = info->channels - info->alpha;
-    image_map_ahead(ahead, fd, plane * (uint64_t)(colours < 3 ? 1 : 3), info->alpha ? plane : 0);
+    return image_pages_of(plane * (uint64_t)(colours < 3 ? 1 : 3)) + (info->alpha ? image_pages_of(plane) : 0);
 }
 
 enum error_code decoder_decode(const struct decoder_job *job, struct image **out, struct codec_info *info,
@@ -379,15 +371,15 @@ enum error_code decoder_decode(const struct decoder_job *job, struct image **out
     if (job->fault == DECODER_HANG)
         request.cpu_seconds = DECODER_HANG_SECONDS;
     struct decoder_answer answer = {.code = ERROR_INTERNAL};
-    struct image_ahead ahead = {0};
-    const int fds[2] = {decoder_input(job), decoder_output()};
+    struct plane_room *room = plane_room_take(!job->max_pixels || pixels <= job->max_pixels ? decoder_bytes(info) : 0);
+    const int fds[2] = {decoder_input(job), room ? room->fd : -1};
+    int planes = 0;
     if (fds[0] < 0 || fds[1] < 0)
         code = error_set(err, ERROR_NO_MEMORY, "no memory for the picture");
     else if (!decoder_send(worker.socket, &request, sizeof request, fds, 2))
         answer.died = true;
     else {
-        if (!job->max_pixels || pixels <= job->max_pixels)
-            decoder_map_ahead(&ahead, fds[1], info);
+        plane_room_fill(room); /* while the other process reads the file's first rows */
         code = decoder_wait(&worker, job, (int64_t)request.cpu_seconds * 1000 * DECODER_PATIENCE + DECODER_PATIENCE_MS,
                             &answer, err);
     }
@@ -397,18 +389,21 @@ enum error_code decoder_decode(const struct decoder_job *job, struct image **out
     } else if (!code && answer.code) {
         code = decoder_refused(&answer, err);
     } else if (!code) {
-        code = decoder_accept(&answer, fds[1], info, &ahead, out, err);
+        code = decoder_accept(&answer, room, info, &planes, out, err);
     }
-    image_map_drop(&ahead);
     const bool damaged = !code && job->salvage &&
                          (answer.damage.rows == (*out)->height || answer.damage.rows == (*out)->width) &&
                          answer.damage.good >= 0 && answer.damage.good <= answer.damage.rows;
     if (damage)
         *damage = damaged ? answer.damage : none;
-    for (int i = 0; i < 2; i++)
-        if (fds[i] >= 0)
-            close(fds[i]);
-    close(worker.socket);
+    if (fds[0] >= 0)
+        close(fds[0]);
+    if (!code && planes) {
+        plane_room_hold(room, planes, worker.socket);
+    } else {
+        plane_room_drop(room);
+        close(worker.socket);
+    }
     decoder_refill();
     return code;
 }

@@ -24,7 +24,8 @@ static enum error_code image_no_memory(struct error *err, int width, int height)
 #define IMAGE_FAULT_IN ((size_t)256 << 10) /* bytes of a plane that are worth a thread */
 
 static struct {
-    int fd; /* -1: planes are from malloc */
+    int fd;     /* -1: planes are from malloc */
+    bool later; /* so are they now */
     uint64_t end;
     struct {
         void *data; /* NULL: free */
@@ -35,6 +36,17 @@ static struct {
 void image_share(int fd)
 {
     image_shared.fd = fd;
+}
+
+void image_share_later(bool later)
+{
+    if (image_shared.fd >= 0)
+        image_shared.later = later;
+}
+
+static bool image_sharing(void)
+{
+    return image_shared.fd >= 0 && !image_shared.later;
 }
 
 uint64_t image_shared_at(const void *plane)
@@ -124,6 +136,8 @@ static void image_plane_free(void *plane, size_t bytes, bool mapped)
         free(plane);
         return;
     }
+    if (plane_room_leave(plane))
+        return;
     for (int i = 0; image_shared.fd >= 0 && i < IMAGE_SHARED; i++)
         if (image_shared.planes[i].data == plane) { /* nobody else has these pages */
             image_shared.planes[i].data = NULL;
@@ -140,7 +154,7 @@ static void *image_plane(int width, int height, int channels, int bits)
     size_t row, samples;
     if (!mem_mul((size_t)width, (size_t)channels * (size_t)(bits / 8), &row) || !mem_mul(row, (size_t)height, &samples))
         return NULL;
-    return image_shared.fd >= 0 ? image_shared_take(samples) : mem_alloc(samples, 1);
+    return image_sharing() ? image_shared_take(samples) : mem_alloc(samples, 1);
 }
 
 static size_t image_samples(const struct image *image, int channels)
@@ -195,8 +209,8 @@ static void image_set_planes(struct image *image, void *pixels, void *alpha)
     image_free_planes(image);
     image->pixels = pixels;
     image->alpha = alpha;
-    image->pixels_mapped = image_shared.fd >= 0;
-    image->alpha_mapped = alpha && image_shared.fd >= 0;
+    image->pixels_mapped = image_sharing();
+    image->alpha_mapped = alpha && image_sharing();
 }
 
 enum error_code image_create(struct image **out, int width, int height, int channels, int bits, bool alpha,
@@ -211,7 +225,7 @@ enum error_code image_create(struct image **out, int width, int height, int chan
         return image_no_memory(err, width, height);
     *image = (struct image){.width = width, .height = height, .channels = channels, .bits = bits};
     image->pixels = image_plane(width, height, channels, bits);
-    image->pixels_mapped = image_shared.fd >= 0;
+    image->pixels_mapped = image_sharing();
     if (!image->pixels || (alpha && image_add_alpha(image, err) != OK)) {
         image_destroy(&image);
         return image_no_memory(err, width, height);
@@ -242,7 +256,7 @@ enum error_code image_add_alpha(struct image *image, struct error *err)
     image->alpha = image_plane(image->width, image->height, 1, image->bits);
     if (!image->alpha)
         return image_no_memory(err, image->width, image->height);
-    image->alpha_mapped = image_shared.fd >= 0;
+    image->alpha_mapped = image_sharing();
     memset(image->alpha, 0xff, image_samples(image, 1) * (size_t)(image->bits / 8));
     return OK;
 }
@@ -300,7 +314,7 @@ enum error_code image_orient(struct image *image, int orientation, struct error 
         void *pixels = image_oriented(image, image->pixels, image->channels, orientation);
         void *alpha = image->alpha && pixels ? image_oriented(image, image->alpha, 1, orientation) : NULL;
         if (!pixels || (image->alpha && !alpha)) {
-            image_plane_free(pixels, image_plane_bytes(image, image->channels), image_shared.fd >= 0);
+            image_plane_free(pixels, image_plane_bytes(image, image->channels), image_sharing());
             return image_no_memory(err, image->width, image->height);
         }
         image_set_planes(image, pixels, alpha);
@@ -315,19 +329,9 @@ enum error_code image_orient(struct image *image, int orientation, struct error 
     return OK;
 }
 
-/* The bytes that a plane takes of a file. */
-static uint64_t image_pages_of(uint64_t bytes)
+uint64_t image_pages_of(uint64_t bytes)
 {
     return bytes + (image_page() - bytes % image_page()) % image_page();
-}
-
-void image_map_ahead(struct image_ahead *ahead, int fd, uint64_t pixels, uint64_t alpha)
-{
-    *ahead = (struct image_ahead){.bytes = image_pages_of(pixels) + (alpha ? image_pages_of(alpha) : 0)};
-    if (fallocate(fd, 0, 0, (off_t)ahead->bytes))
-        return;
-    void *data = mmap(NULL, ahead->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
-    ahead->data = data == MAP_FAILED ? NULL : data;
 }
 
 /* A plane of a file; NULL: it is not all there, or cannot be mapped. */
@@ -341,11 +345,12 @@ static void *image_map_plane(int fd, uint64_t at, uint64_t bytes)
     return plane == MAP_FAILED ? NULL : plane;
 }
 
-enum error_code image_map(struct image **out, int fd, struct image_ahead *ahead, const struct image *like,
+enum error_code image_map(struct image **out, const struct plane_room *room, int *planes, const struct image *like,
                           uint64_t pixels, uint64_t alpha, struct error *err)
 {
     const int width = like->width, height = like->height, channels = like->channels, bits = like->bits;
     *out = NULL;
+    *planes = 0;
     if (width < 1 || height < 1 || (channels != 1 && channels != 3) || (bits != 8 && bits != 16))
         return error_set(err, ERROR_CORRUPT, "no picture can have %d×%d pixels, %d channels, %d bits", width, height,
                          channels, bits);
@@ -357,14 +362,14 @@ enum error_code image_map(struct image **out, int fd, struct image_ahead *ahead,
                    behind = image_pages_of(first);
     image->pixels_mapped = true;
     image->alpha_mapped = alpha != UINT64_MAX;
-    if (ahead->data && pixels == 0 && alpha == (image->alpha_mapped ? behind : UINT64_MAX) &&
-        ahead->bytes == behind + (image->alpha_mapped ? image_pages_of(second) : 0)) {
-        image->pixels = ahead->data;
-        image->alpha = image->alpha_mapped ? (uint8_t *)ahead->data + behind : NULL;
-        ahead->data = NULL;
+    if (room->data && pixels == 0 && alpha == (image->alpha_mapped ? behind : UINT64_MAX) &&
+        room->bytes >= behind + (image->alpha_mapped ? image_pages_of(second) : 0)) {
+        image->pixels = room->data;
+        image->alpha = image->alpha_mapped ? room->data + behind : NULL;
+        *planes = 1 + image->alpha_mapped;
     } else {
-        image->pixels = image_map_plane(fd, pixels, first);
-        image->alpha = image->alpha_mapped ? image_map_plane(fd, alpha, second) : NULL;
+        image->pixels = image_map_plane(room->fd, pixels, first);
+        image->alpha = image->alpha_mapped ? image_map_plane(room->fd, alpha, second) : NULL;
     }
     if (!image->pixels || (image->alpha_mapped && !image->alpha)) {
         image_destroy(&image);
@@ -372,13 +377,6 @@ enum error_code image_map(struct image **out, int fd, struct image_ahead *ahead,
     }
     *out = image;
     return OK;
-}
-
-void image_map_drop(struct image_ahead *ahead)
-{
-    if (ahead->data)
-        munmap(ahead->data, ahead->bytes);
-    ahead->data = NULL;
 }
 
 static unsigned image_sample(const void *plane, int bits, size_t i, int wanted, bool cut)
@@ -432,7 +430,7 @@ enum error_code image_widen(struct image *image, struct error *err)
         return image_no_memory(err, image->width, image->height);
     image_plane_free(image->pixels, image_plane_bytes(image, 1), image->pixels_mapped);
     image->pixels = pixels;
-    image->pixels_mapped = image_shared.fd >= 0;
+    image->pixels_mapped = image_sharing();
     image->channels = 3;
     image->notes |= IMAGE_NOTE_GRAY;
     return OK;

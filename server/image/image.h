@@ -7,6 +7,7 @@
 #include <stdbool.h>
 
 #include "runtime/base/error.h"
+#include "server/image/plane_room.h"
 #include "server/image/view.h"
 
 enum image_format {
@@ -109,20 +110,17 @@ uint64_t image_shared_at(const void *plane);
 /* Puts bytes into the file. false: it does not grow. */
 bool image_share_bytes(const void *data, size_t size, uint64_t *at);
 
-/* For the other process, while the first still works: gives a file pages for planes of that many bytes (alpha 0: none)
- * from its beginning on, and maps them. image_map takes them if the planes turn out to be there; image_map_drop frees
- * them if it did not. */
-struct image_ahead {
-    void *data; /* NULL: none */
-    uint64_t bytes;
-};
-void image_map_ahead(struct image_ahead *ahead, int fd, uint64_t pixels, uint64_t alpha);
-void image_map_drop(struct image_ahead *ahead);
+/* Until the next call planes are this process's own after all: they are not yet those of the picture to be shared. */
+void image_share_later(bool later);
 
-/* A picture of like's size, channels and bits whose planes are pages of a file that another process has filled; the
- * offset of one that is not there is UINT64_MAX. ERROR_CORRUPT when the numbers make no sense or the file is too short
- * for them. */
-enum error_code image_map(struct image **out, int fd, struct image_ahead *ahead, const struct image *like,
+/* A whole number of pages for that many bytes. */
+uint64_t image_pages_of(uint64_t bytes);
+
+/* A picture of like's size, channels and bits whose planes are pages of a room's file that another process has filled;
+ * the offset of one that is not there is UINT64_MAX. planes: how many of them lie in the room's data; none, if they are
+ * not where they should be, and then they are mapped once more. ERROR_CORRUPT when the numbers make no sense or the
+ * file is too short for them. */
+enum error_code image_map(struct image **out, const struct plane_room *room, int *planes, const struct image *like,
                           uint64_t pixels, uint64_t alpha, struct error *err) MUST_CHECK;
 
 /* Makes a copy of data (malloc); size 0 gives an empty blob and OK. The blob must be empty before. */

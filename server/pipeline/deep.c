@@ -167,8 +167,8 @@ enum error_code deep_begin(struct restoration *r, struct error *err)
 {
     const bool gray = r->picture->channels == 1, wide = r->picture->bits == 16;
     const bool keep_gray = gray && codec_is_gray(r->output_format), keep_wide = wide && codec_is_deep(r->output_format);
-    const bool plain =
-        r->options.compat && !r->faceless; /* a run that only detects sees the same pixels, so faces keep their ids */
+    /* a run that only detects sees the same pixels, so faces keep their ids */
+    const bool plain = r->options.compat && !r->faceless;
     struct colour *colour = NULL;
     deep_destroy(&r->deep);
     enum error_code code = plain || r->options.compat ? OK : deep_colour(r->picture, &colour, err);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -56,10 +57,10 @@ static void assert_same_blob(const struct image_blob *a, const struct image_blob
 static void pictures_are_the_same(void **state)
 {
     (void)state;
-    static const char *const names[] = {"picture.jpg",       "gray.jpg",           "cmyk.jpg",
-                                        "deep.png",          "rgba.png",           "one_pixel.png",
-                                        "exif_6.jpg",        "formats/alpha.webp", "formats/turned.tif",
-                                        "formats/pages.tif", "formats/deep.jxl",   "formats/turned.heic"};
+    static const char *const names[] = {
+        "picture.jpg",       "picture.jpg",      "gray.jpg",           "cmyk.jpg",           "deep.png",
+        "rgba.png",          "one_pixel.png",    "exif_6.jpg",         "formats/alpha.webp", "formats/turned.tif",
+        "formats/pages.tif", "formats/deep.jxl", "formats/turned.heic"};
     if (access(program(), X_OK))
         skip();
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -102,6 +103,64 @@ static void pictures_are_the_same(void **state)
         image_destroy(&there);
         file_unmap(&file);
     }
+}
+
+#define ROOM (3 * (uint64_t)65536)
+
+/* What a picture leaves. alive: its process has not ended. Returns where its memory was. */
+static const uint8_t *leave_a_room(bool alive, int *other)
+{
+    int ends[2];
+    struct plane_room *room = plane_room_take(ROOM);
+    assert_non_null(room);
+    plane_room_fill(room);
+    assert_non_null(room->data);
+    memset(room->data, 0xa5, ROOM);
+    assert_int_equal(ftruncate(room->fd, (off_t)(2 * ROOM)), 0); /* as the process may */
+    assert_int_equal(pwrite(room->fd, "secret", 6, (off_t)(ROOM + 100)), 6);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends), 0);
+    const uint8_t *data = room->data;
+    plane_room_hold(room, 2, ends[0]);
+    if (!alive)
+        close(ends[1]);
+    *other = ends[1];
+    assert_true(plane_room_leave(data));
+    assert_true(plane_room_leave(data + ROOM / 2));
+    return data;
+}
+
+static void rooms_are_used_again_and_clean(void **state)
+{
+    (void)state;
+    bool again = false;
+    for (int turn = 0; turn < 50 && !again; turn++) { /* one that nobody takes in time is given back */
+        int other;
+        const uint8_t *data = leave_a_room(false, &other);
+        for (int ms = 0; ms < 5000 && plane_room_kept() < ROOM; ms++)
+            usleep(1000);
+        struct plane_room *room = plane_room_take(ROOM);
+        char behind[6] = "";
+        again = room->data == data;
+        for (uint64_t i = 0; again && i < ROOM; i++)
+            assert_int_equal(room->data[i], 0);
+        if (again) {
+            assert_int_equal(pread(room->fd, behind, 6, (off_t)(ROOM + 100)), 6);
+            assert_memory_equal(behind, "\0\0\0\0\0", 6);
+        }
+        plane_room_drop(room);
+    }
+    assert_true(again);
+}
+
+static void a_room_of_a_process_that_lives_is_not(void **state)
+{
+    (void)state;
+    int other;
+    const uint8_t *data = leave_a_room(true, &other);
+    struct plane_room *room = plane_room_take(ROOM);
+    assert_ptr_not_equal(room->data, data);
+    plane_room_drop(room);
+    close(other);
 }
 
 static enum error_code cancel(void *context, struct error *err)
@@ -155,6 +214,8 @@ static void a_decoder_that_fails_is_told_apart(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rooms_are_used_again_and_clean),
+        cmocka_unit_test(a_room_of_a_process_that_lives_is_not),
         cmocka_unit_test(pictures_are_the_same),
         cmocka_unit_test(a_decoder_that_fails_is_told_apart),
     };
