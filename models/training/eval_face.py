@@ -1,6 +1,7 @@
 """Measures a face restorer on held-out faces: python3 -m models.training.eval_face --model FILE --data DIR
 
-Three strengths of degradation (PSNR, SSIM, fine detail, landmarks against the truth), sharp faces against themselves, and
+Three strengths of degradation (PSNR, SSIM, fine detail, landmarks against the truth), faces that are only reduced (which the
+restoration must not make worse), sharp faces against themselves, and
 contact sheets in --to, which must not be committed: they show the packs' faces. With --program also the greatest difference
 between the built program's result and this definition's."""
 import argparse
@@ -9,6 +10,9 @@ import os
 import torch
 
 from models.training import common, degrade, gfpgan, measure
+
+
+SOFT = (96, 164, 256, 328, 400)  # px, sides of faces that are only reduced
 
 
 @torch.no_grad()
@@ -81,6 +85,13 @@ def main():
                             os.path.splitext(os.path.basename(args.model))[0])
             apart = (measure.load(at + "/out.png") - made[0].cpu()).abs().max() * 255
             print(f"the program's result differs by at most {float(apart):.2f} of 255 (0.5 is rounding)")
+    for side in SOFT:
+        small = torch.nn.functional.interpolate(truth, size=(side, side), mode="bicubic", align_corners=False, antialias=True)
+        given = torch.nn.functional.interpolate(torch.round(small.clamp(0, 1) * 255) / 255, size=(512, 512), mode="bilinear",
+                                                align_corners=False)
+        before, after = measure.psnr(given, truth), measure.psnr(restore(net, given), truth)
+        print(f"only reduced to {side} px: PSNR {float(before.mean()):.2f} -> {float(after.mean()):.2f}, better on "
+              f"{int((after >= before).sum())} of {len(entries)}, the worst by {float((after - before).min()):+.2f}")
     made = restore(net, truth)
     same = measure.psnr(made, truth)
     by = {s: same[[i for i, e in enumerate(entries) if e["source"] == s]].mean()
