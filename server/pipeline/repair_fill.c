@@ -19,6 +19,8 @@
 #define FILL_COARSE 16   /* px: a pixel of the reduced picture, for windows that show little else than a hole */
 #define FILL_KNOWN 0.125 /* of a window: with less it is such a one */
 #define FILL_BATCH 8
+#define FILL_GRAIN_FROM 2.0f /* px from what is known: farther in a hole the fill gets grain, */
+#define FILL_GRAIN_FULL 8.0f /* from here on all of it */
 #define FILL_SWEEPS 24
 #define FILL_RELAX 1.6f /* over-relaxation; below 2 */
 
@@ -273,7 +275,23 @@ static void fill_prepare(void *context, int item)
         fill_smooth(w);
 }
 
-/* Adds the grain that the fill lacks. */
+/* Sets a hole's pixel in the mask to how far it is from what is known, in steps to any of eight neighbours, as far as
+ * the neighbours of one half have it: those before it, then, with sign -1, those after it. Beyond the window nothing is
+ * known. */
+static void fill_distance(const struct fill_window *w, int at, int sign)
+{
+    const int x = at % FILL_WINDOW, y = at / FILL_WINDOW;
+    float least = w->mask[at];
+    for (int k = 0; k < 4; k++) {
+        const int u = x + sign * (k < 3 ? k - 1 : -1), v = y - sign * (k < 3);
+        if (u >= 0 && v >= 0 && u < FILL_WINDOW && v < FILL_WINDOW)
+            least = fminf(least, w->mask[v * FILL_WINDOW + u] + 1);
+    }
+    w->mask[at] = least;
+}
+
+/* Adds the grain that the fill lacks, where a hole is wide: in a thin one nobody misses it, and it is an error. The
+ * mask is used up. */
 static void fill_roughen(void *context, int item)
 {
     const struct fill *f = context;
@@ -282,9 +300,17 @@ static void fill_roughen(void *context, int item)
         return;
     const float own = w->plain ? 0 : fill_grain(w, true), lack = w->grain * w->grain - own * own;
     const float grain = lack > 0 ? sqrtf(lack) : 0;
+    for (int i = 0; i < w->hole_count && grain > 0; i++)
+        w->mask[w->holes[i]] = FILL_WINDOW;
+    for (int i = 0; i < w->hole_count && grain > 0; i++)
+        fill_distance(w, (int)w->holes[i], 1);
+    for (int i = w->hole_count - 1; i >= 0 && grain > 0; i--)
+        fill_distance(w, (int)w->holes[i], -1);
     for (int i = 0; i < w->hole_count && grain > 0; i++) {
         const int at = (int)w->holes[i];
-        const float noise = grain * fill_noise(w->x + at % FILL_WINDOW, w->y + at / FILL_WINDOW);
+        const float inside = (w->mask[at] - FILL_GRAIN_FROM) / (FILL_GRAIN_FULL - FILL_GRAIN_FROM);
+        const float noise =
+            grain * fminf(fmaxf(inside, 0), 1) * fill_noise(w->x + at % FILL_WINDOW, w->y + at / FILL_WINDOW);
         for (int c = 0; c < 3; c++)
             w->rgb[c * FILL_PIXELS + at] += noise;
     }
