@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <zlib.h>
 
 #include "runtime/base/embed.h"
 #include "server/http/router.h"
@@ -20,7 +21,8 @@ static const struct {
              {".svg", "image/svg+xml"},
              {".jpg", "image/jpeg"},
              {".png", "image/png"},
-             {".ico", "image/x-icon"}};
+             {".ico", "image/x-icon"},
+             {".webmanifest", "application/manifest+json"}};
 
 static const uint8_t *route_static_find(const char *path, size_t *size, const char **type)
 {
@@ -41,33 +43,72 @@ bool route_static_has(const char *path)
     return *path == '/' && route_static_find(path, &size, &type) != NULL;
 }
 
-enum MHD_Result route_static_send(struct request *request, const struct route_file *file)
+/* Whether it is worth compressing, and the client takes that. */
+static bool route_static_shrinks(const struct request *request, const struct route_file *file)
 {
+    const char *takes = router_header(request, MHD_HTTP_HEADER_ACCEPT_ENCODING);
+    const char *gzip = takes ? strstr(takes, "gzip") : NULL;
+    return gzip && strncmp(gzip, "gzip;q=0", 8) != 0 && file->size > 512 && file->size < UINT32_MAX &&
+           (strncmp(file->type, "image/", 6) != 0 || strstr(file->type, "svg"));
+}
+
+/* The bytes as gzip, owned; false: no memory, they stay. */
+static bool route_static_shrink(struct route_file *file)
+{
+    z_stream stream = {.next_in = (void *)(uintptr_t)file->bytes, .avail_in = (uInt)file->size};
+    if (deflateInit2(&stream, Z_DEFAULT_COMPRESSION, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) != Z_OK)
+        return false;
+    const uLong most = deflateBound(&stream, (uLong)file->size);
+    uint8_t *bytes = malloc(most);
+    stream.next_out = bytes;
+    stream.avail_out = (uInt)most;
+    const bool done = bytes && deflate(&stream, Z_FINISH) == Z_STREAM_END;
+    deflateEnd(&stream);
+    if (!done) {
+        free(bytes);
+        return false;
+    }
+    if (file->owned)
+        free((void *)(uintptr_t)file->bytes);
+    file->bytes = bytes;
+    file->size = stream.total_out;
+    file->owned = true;
+    return true;
+}
+
+enum MHD_Result route_static_send(struct request *request, const struct route_file *sent)
+{
+    struct route_file file = *sent;
     uint64_t hash = UINT64_C(0xcbf29ce484222325); /* 64-bit FNV-1a */
-    for (size_t i = 0; i < file->size; i++)
-        hash = (hash ^ ((const uint8_t *)file->bytes)[i]) * UINT64_C(0x100000001b3);
+    for (size_t i = 0; i < file.size; i++)
+        hash = (hash ^ ((const uint8_t *)file.bytes)[i]) * UINT64_C(0x100000001b3);
+    const bool shrinks = route_static_shrinks(request, &file);
     char etag[32];
-    snprintf(etag, sizeof etag, "\"%016llx\"", (unsigned long long)hash);
+    snprintf(etag, sizeof etag, "\"%016llx%s\"", (unsigned long long)hash, shrinks ? "z" : "");
     const char *known = router_header(request, MHD_HTTP_HEADER_IF_NONE_MATCH);
-    bool same = known && strstr(known, etag);
-    request->answer_bytes = same ? 0 : file->size;
-    void *bytes = (void *)(uintptr_t)file->bytes;
-    if (same && file->owned)
+    const bool same = known && strstr(known, etag);
+    const bool shrunk = !same && shrinks && route_static_shrink(&file);
+    request->answer_bytes = same ? 0 : file.size;
+    void *bytes = (void *)(uintptr_t)file.bytes;
+    if (same && file.owned)
         free(bytes);
     struct MHD_Response *response =
         same ? MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT)
-             : MHD_create_response_from_buffer(file->size, bytes,
-                                               file->owned ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_PERSISTENT);
+             : MHD_create_response_from_buffer(file.size, bytes,
+                                               file.owned ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_PERSISTENT);
     if (!response) {
-        if (!same && file->owned)
+        if (!same && file.owned)
             free(bytes);
         return MHD_NO;
     }
     MHD_add_response_header(response, MHD_HTTP_HEADER_ETAG, etag);
     MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");
+    MHD_add_response_header(response, MHD_HTTP_HEADER_VARY, "Accept-Encoding");
+    if (shrunk)
+        MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_ENCODING, "gzip");
     MHD_add_response_header(response, "Content-Security-Policy", POLICY);
     MHD_add_response_header(response, "Referrer-Policy", "no-referrer");
-    return reply_send(request, same ? REPLY_NOT_MODIFIED : REPLY_OK, response, file->type);
+    return reply_send(request, same ? REPLY_NOT_MODIFIED : REPLY_OK, response, file.type);
 }
 
 enum MHD_Result route_static(struct request *request)

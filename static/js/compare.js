@@ -34,7 +34,7 @@ function panes() {
 }
 
 const fit = ({ w, h }) => Math.min(w / size().width, h / size().height);
-const scaleNow = () => zoom || fit(panes()[0]);
+export const scaleNow = () => zoom || fit(panes()[0]);
 export const isZoomed = () => zoom > 0;
 
 // Where the picture lies in a pane.
@@ -111,6 +111,7 @@ function pan(dx, dy) {
 }
 
 const isShown = () => !view.hidden;
+export const isBeforeShown = () => isShown() && sizeOf(sides.before).width > 0;
 const whole = () => zoomTo(1 / screen());
 
 $('zoom_in').addEventListener('click', () => zoomTo(scaleNow() * 1.5));
@@ -158,7 +159,7 @@ const hasLine = () => !split.hidden && mode === 'slider';
 const isNearLine = (e) => Math.abs(e.clientX - stage.getBoundingClientRect().left - parseFloat(view.style.getPropertyValue('--line'))) < 24;
 
 stage.addEventListener('pointerdown', (e) => {
-  if (!isShown() || e.button !== 0 || e.target.closest('button, .tools') || e.defaultPrevented) return;
+  if (!isShown() || e.button !== 0 || e.target.closest('button, .tools, .card') || e.defaultPrevented) return;
   fingers.set(e.pointerId, { x: e.clientX, y: e.clientY });
   if (fingers.size === 2) {
     pinch = { distance: apart().distance, scale: scaleNow() };

@@ -3,6 +3,7 @@
 import { newId } from './dom.js';
 import { t } from './lang.js';
 import { fields } from './options.js';
+import { fieldsOf } from './own.js';
 import { isTemporary } from './refused.js';
 import { ask, problemOf, send } from './server.js';
 import { changed, isPending, pending, state, tell } from './state.js';
@@ -37,7 +38,7 @@ export function submit(items, extra = {}) {
   for (const item of items) {
     if (isPending(item)) continue;
     forget(item);
-    Object.assign(item, { state: 'waiting', sent: { ...common, ...item.own, ...extra }, extra, key: newId(), job: null, batch: batchName(), problem: null, report: null, progress: 0, stage: null, eta: null, began: Date.now() });
+    Object.assign(item, { state: 'waiting', sent: { ...fieldsOf(item, common), ...extra }, extra, key: newId(), job: null, batch: batchName(), problem: null, report: null, progress: 0, stage: null, eta: null, began: Date.now() });
     store.put(item);
   }
   proceed();
@@ -76,7 +77,7 @@ async function upload(item) {
   if (!file) return fail(item, { text: t('This picture is not here any more.'), advice: t('Choose it again.') });
   const body = new FormData();
   for (const [name, value] of Object.entries({ ...item.sent, batch: item.batch })) body.append(name, value);
-  for (const [name, blob] of Object.entries(item.own.files ?? {})) body.append(name, blob, `${name}.png`);
+  if (item.own.mask) body.append('mask', item.own.mask, 'mask.png');
   body.append('image', file, item.name);
   own.request = send('v1/restore', body, {
     upload(part) { item.progress = part; changed(); },

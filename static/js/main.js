@@ -3,13 +3,16 @@
 import * as about from './about.js';
 import './compare.js';
 import { $ } from './dom.js';
+import './faces.js';
 import { dropped } from './folders.js';
 import * as jobs from './jobs.js';
 import { language, speak, translate } from './lang.js';
 import * as list from './list.js';
+import './mask.js';
 import * as options from './options.js';
 import { wanted } from './panel.js';
 import './plan.js';
+import './presets.js';
 import { ask, get } from './server.js';
 import { changed, pending, state } from './state.js';
 import { languages } from './strings.js';
@@ -80,3 +83,6 @@ async function start() {
 await Promise.all([start(), about.refresh(), list.recall()]);
 jobs.proceed();
 $('main').setAttribute('aria-busy', 'false');
+
+// Browsers install pages of HTTPS and of this computer alone.
+navigator.serviceWorker?.register('worker.js').catch(() => {});

@@ -62,7 +62,9 @@ export function build(capabilities, list, devices) {
   choices($('version'), models(list, 'face', 'Restore (recommended)', 'Leave as they are'));
   choices($('bg_upsampler'), models(list, 'upscaler', 'Sharpen (recommended)', 'Only enlarge'));
   choices($('ext'), [['', t('Same as the picture')], ...(capabilities?.formats?.out ?? ['jpeg', 'png']).map((f) => [f === 'jpeg' ? 'jpg' : f, names[f] ?? f.toUpperCase()])]);
-  choices($('weight'), [['', t('Automatic (recommended)')], ...[1, 0.75, 0.5, 0.25].map((w) => [String(w), `${100 * w} %`])]);
+  const strengths = [1, 0.75, 0.5, 0.25].map((w) => [String(w), `${100 * w} %`]);
+  choices($('weight'), [['', t('Automatic (recommended)')], ...strengths]);
+  choices($('face_weight'), [['', t('As the others')], ...strengths]);
 
   const grouped = new Set(groups.flatMap(([, members]) => members));
   $('more').replaceChildren(...groups.map(([title, members]) => {
@@ -74,8 +76,8 @@ export function build(capabilities, list, devices) {
   show();
 }
 
-// Every control of an option; the buttons have no name.
-const controls = () => [...$('form').elements].filter((input) => input.name);
+// Every control of an option; the buttons have no name, and presets set others.
+const controls = () => [...$('form').elements].filter((input) => input.name && input.name !== 'preset');
 
 function value(input) {
   if (input.type === 'radio') return input.checked && !input.defaultChecked ? input.value : '';

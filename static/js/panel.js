@@ -96,6 +96,7 @@ function show() {
   $('go').hidden = all.length > 0 && (!next.length || again);
   $('go').disabled = !next.length || !state.ready;
   $('go').textContent = again ? t('Restore again') : next.length > 1 ? many(next.length, 'Restore {0} picture', 'Restore {0} pictures') : t('Restore');
+  $('go').classList.toggle('quiet', again); // the result is what counts then
   $('cancel').hidden = !all.length;
   $('cancel').textContent = all.length > 1 ? t('Cancel all') : t('Cancel');
   $('another').textContent = items.length ? t('Add pictures') : t('Choose pictures');

@@ -2,9 +2,11 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import fs from 'node:fs';
+import http from 'node:http';
 import os from 'node:os';
 import path from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { gunzipSync } from 'node:zlib';
 import { fixture, get, metrics, ownModels, png, post, start, until } from './client.mjs';
 import { fixtures } from './server.mjs';
 
@@ -91,6 +93,29 @@ test('the page and its files, and nothing else that is embedded', async () => {
     const again = await get(server, `/${name.replace(/^\//, '')}`, { headers: { 'If-None-Match': file.headers.get('etag') } });
     assert.equal(again.status, 304);
   }
+});
+
+test('the page is sent compressed to those that take it, and is small', async () => {
+  const raw = (path, headers) => new Promise((done, fail) => {
+    http.get(`${server.url}${path}`, { headers }, (answer) => {
+      const parts = [];
+      answer.on('data', (part) => parts.push(part)).on('end', () => done({ headers: answer.headers, body: Buffer.concat(parts) }));
+    }).on('error', fail);
+  });
+  const plain = await raw('/', {}), small = await raw('/', { 'Accept-Encoding': 'br, gzip' });
+  assert.equal(plain.headers['content-encoding'], undefined);
+  assert.equal(small.headers['content-encoding'], 'gzip');
+  assert.equal(small.headers.vary, 'Accept-Encoding');
+  assert.notEqual(small.headers.etag, plain.headers.etag);
+  assert.equal(gunzipSync(small.body).toString(), plain.body.toString());
+  assert.equal((await raw('/', { 'Accept-Encoding': 'gzip;q=0' })).headers['content-encoding'], undefined);
+  assert.equal((await raw('/sample.jpg', { 'Accept-Encoding': 'gzip' })).headers['content-encoding'], undefined);
+  // The page, its style and every script that it names.
+  const names = ['/', ...[...plain.body.toString().matchAll(/(?:src|href)="([^"#:]+\.(?:js|css))"/g)].map(([, name]) => `/${name}`)];
+  assert.ok(names.length > 10);
+  let sum = 0;
+  for (const name of names) sum += (await raw(name, { 'Accept-Encoding': 'gzip' })).body.length;
+  assert.ok(sum < 60000, `${sum} bytes`);
 });
 
 // The rules of the text format, as promtool checks them.

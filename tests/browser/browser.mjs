@@ -49,12 +49,13 @@ export async function ownServer(t, options) {
 // A page in a context of its own. What the browser complains of, refused statuses aside, fails the test that opened it.
 // prepare: is called with the page before it loads. cut: the connection may be lost.
 export async function open(t, url = server.url, { prepare, cut = false, ...options } = {}) {
-  const context = await browser.newContext({ viewport: { width: 1200, height: 800 }, ...options });
+  const context = await browser.newContext({ viewport: { width: 1200, height: 800 }, serviceWorkers: 'block', ...options });
   opened.set(t, [...(opened.get(t) ?? []), context]);
   const page = await context.newPage();
   const complaints = [];
   page.on('pageerror', (error) => complaints.push(error.message));
   page.on('console', (message) => {
+    if (/Service Worker registration blocked/.test(message.text())) return; // by playwright, which could not see requests
     if (['error', 'warning'].includes(message.type()) && !(cut ? /Failed to load resource/ : /the server responded with a status of/).test(message.text()))
       complaints.push(message.text());
   });

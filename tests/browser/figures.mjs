@@ -1,5 +1,6 @@
 // Makes the documentation's pictures: node tests/browser/figures.mjs FOLDER, or make figures. The page with the sample
-// restored by the starter models, on a desk and on a phone, and the sample before and after side by side.
+// restored by the starter models, on a desk and on a phone, the sample before and after side by side, and what the page's
+// presets do with one of its faces (static/presets.jpg).
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { root, startServer } from '../api/server.mjs';
@@ -42,6 +43,23 @@ try {
   keep('page.jpg', await desk.screenshot({ type: 'jpeg', quality: 88 }));
   const [phone] = await pageOf(browser, server.url, { viewport: { width: 390, height: 844 }, isMobile: true, hasTouch: true, colorScheme: 'dark' });
   keep('phone.jpg', await phone.screenshot({ type: 'jpeg', quality: 88 }));
+
+  // A face as it was and after each preset, as js/presets.js sets them.
+  const face = { x: 400, y: 185, side: 176 }, tile = 176;
+  const one = async (fields) => {
+    const form = new FormData();
+    for (const [name, value] of Object.entries(fields)) form.append(name, value);
+    form.append('image', new Blob([readFileSync(join(root, 'static/sample.jpg'))]), 'sample.jpg');
+    return Buffer.from(await (await fetch(`${server.url}/v1/restore`, { method: 'POST', body: form })).arrayBuffer()).toString('base64');
+  };
+  const faces = [readFileSync(join(root, 'static/sample.jpg')).toString('base64'), await one({ weight: '0.5', bg_upsampler: 'none' }),
+    await one({}), await one({ weight: '1', repair: 'true' })];
+  const row = await (await browser.newContext({ viewport: { width: 4 * tile, height: tile } })).newPage();
+  await row.setContent(`<style>body{margin:0;display:flex}div{width:${tile}px;height:${tile}px;overflow:hidden}
+    img{width:${(720 * tile) / face.side}px;margin:${(-face.y * tile) / face.side}px 0 0 ${(-face.x * tile) / face.side}px}</style>
+    ${faces.map((bytes) => `<div><img src="data:image/jpeg;base64,${bytes}"></div>`).join('')}`);
+  await row.waitForFunction(() => [...document.images].every((image) => image.complete && image.naturalWidth));
+  writeFileSync(join(root, 'static/presets.jpg'), await row.screenshot({ type: 'jpeg', quality: 85 }));
 
   // Before and after in one picture: two halves of 480 × 384, by the browser's own resampling.
   const after = restored.toString('base64');

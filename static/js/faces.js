@@ -1,0 +1,154 @@
+// Boxes over the faces of a picture. One that is clicked can be left as it is, restored less, or shown as it was.
+import { addLayer, isBeforeShown, layout } from './compare.js';
+import { $, element } from './dom.js';
+import { t } from './lang.js';
+import { facesOf, own } from './own.js';
+import * as panel from './panel.js';
+import { ask, problemOf } from './server.js';
+import { changed, isPending, on, onChange, state } from './state.js';
+import * as store from './store.js';
+
+const layer = $('faces'), card = $('face_card'), button = $('show_faces');
+let open = false, chosen = null, drawn = '', finding = null;
+const peeks = new Set(); // faces of the current picture that are shown as they were
+
+addLayer(layer);
+
+function words(item, face) {
+  const name = t('Face {0}', face.id + 1);
+  if (own(item).left.includes(face.id)) return t('{0}, left as it is', name);
+  const was = item.state === 'done' ? face.action : '';
+  return was === 'restored' ? t('{0}, restored', name) : was ? t('{0}, not restored', name) : t('{0}, will be restored', name);
+}
+
+// A box of a face, in parts of the picture; a little larger than the detector's.
+function place(node, { box: [x0, y0, x1, y1] }, { width, height }) {
+  const more = 0.1 * Math.max(x1 - x0, y1 - y0);
+  const left = Math.max(0, x0 - more) / width, top = Math.max(0, y0 - more) / height;
+  const right = Math.min(width, x1 + more) / width, bottom = Math.min(height, y1 + more) / height;
+  Object.assign(node.style, { left: `${100 * left}%`, top: `${100 * top}%`, width: `${100 * (right - left)}%`, height: `${100 * (bottom - top)}%` });
+  return { left, top, right, bottom };
+}
+
+// The original over a face of the result.
+function peek(face, size) {
+  const node = element('div', { className: 'peek' });
+  const { left, top, right, bottom } = place(node, face, size);
+  const image = element('img', { src: $('before').src, alt: '', draggable: false });
+  Object.assign(image.style, { width: `${100 / (right - left)}%`, height: `${100 / (bottom - top)}%`, left: `${(-100 * left) / (right - left)}%`, top: `${(-100 * top) / (bottom - top)}%` });
+  node.append(image);
+  return node;
+}
+
+function draw() {
+  const item = state.current, found = item && facesOf(item);
+  const shown = open && found && isBeforeShown();
+  button.setAttribute('aria-pressed', String(open));
+  layer.hidden = !found || !isBeforeShown() || (!open && !peeks.size);
+  const key = JSON.stringify([item?.id, item?.state, item?.job, shown, chosen, item?.own.left, item?.own.weights, [...peeks], found?.list.length, $('before').src]);
+  if (key === drawn) return;
+  drawn = key;
+  const list = found?.list ?? [], focused = document.activeElement?.dataset?.face;
+  layer.replaceChildren(...list.filter(({ id }) => peeks.has(id)).map((face) => peek(face, found)),
+    ...(shown ? list.map((face) => {
+      const node = element('button', { type: 'button', className: 'face', ariaLabel: words(item, face), title: words(item, face) });
+      node.dataset.face = face.id;
+      node.classList.toggle('left', own(item).left.includes(face.id));
+      node.setAttribute('aria-expanded', String(chosen === face.id));
+      node.append(element('span', { textContent: face.id + 1, ariaHidden: 'true' }));
+      node.addEventListener('click', () => choose(chosen === face.id ? null : face.id));
+      place(node, face, found);
+      return node;
+    }) : []));
+  if (focused) layer.querySelector(`[data-face="${focused}"]`)?.focus();
+  showCard(shown ? list.find(({ id }) => id === chosen) : null);
+  layout();
+}
+
+function choose(id) {
+  chosen = id;
+  draw();
+  if (id !== null) $('face_take').focus();
+}
+
+function showCard(face) {
+  card.hidden = !face;
+  if (!face) return;
+  const item = state.current, { left, weights } = own(item);
+  $('face_title').textContent = words(item, face);
+  $('face_take').checked = !left.includes(face.id);
+  $('face_weight').value = weights[face.id] ?? '';
+  $('face_weight').disabled = left.includes(face.id);
+  $('face_peek').checked = peeks.has(face.id);
+  $('face_peek_row').hidden = item.state !== 'done';
+}
+
+function change(what) {
+  const item = state.current;
+  what(own(item));
+  store.put(item);
+  $('say').textContent = words(item, facesOf(item).list.find(({ id }) => id === chosen));
+  changed();
+}
+
+$('face_take').addEventListener('change', () => change((its) => {
+  its.left = its.left.filter((id) => id !== chosen);
+  if (!$('face_take').checked) its.left.push(chosen);
+}));
+$('face_weight').addEventListener('change', () => change((its) => {
+  delete its.weights[chosen];
+  if ($('face_weight').value) its.weights[chosen] = $('face_weight').value;
+}));
+$('face_peek').addEventListener('change', () => {
+  if ($('face_peek').checked) peeks.add(chosen);
+  else peeks.delete(chosen);
+  draw();
+});
+const shut = () => {
+  const id = chosen;
+  choose(null);
+  layer.querySelector(`[data-face="${id}"]`)?.focus();
+};
+$('face_close').addEventListener('click', shut);
+card.addEventListener('keydown', (e) => { if (e.key === 'Escape') shut(); });
+
+// The faces of a picture that has not been restored: the server looks for them, once.
+async function find(item) {
+  if (finding === item || facesOf(item)) return;
+  finding = item;
+  $('say').textContent = t('Finding faces');
+  button.classList.add('busy');
+  try {
+    const body = new FormData();
+    body.append('image', await store.original(item), item.name);
+    const answer = await ask('v1/detect', { method: 'POST', body });
+    const told = await problemOf(await answer.blob());
+    if (!answer.ok) throw new Error(told.detail ?? String(answer.status));
+    own(item).faces = { list: told.faces, width: told.width, height: told.height };
+    store.put(item);
+    if (!told.faces.length && item === state.current) panel.fail(t('No face was found in this picture.'));
+    else $('say').textContent = told.faces.map((face) => words(item, face)).join(', ');
+  } catch (error) {
+    if (item === state.current) {
+      open = false;
+      panel.fail(t('The faces could not be found.'), { fine: error.message });
+    }
+  }
+  finding = null;
+  button.classList.remove('busy');
+  changed();
+}
+
+button.addEventListener('click', () => {
+  open = !open;
+  chosen = null;
+  if (open && state.current) find(state.current);
+  draw();
+});
+on('shown', (item) => {
+  chosen = null;
+  peeks.clear();
+  if (open && item && !isPending(item)) find(item);
+});
+on('seen', draw);
+onChange(draw);

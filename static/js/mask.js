@@ -1,0 +1,195 @@
+// Damage: what the server would repair, shown over the picture, painted and erased with a brush. The mask that comes out of
+// it goes with the picture.
+import { addLayer, isBeforeShown, scaleNow } from './compare.js';
+import { $ } from './dom.js';
+import { t } from './lang.js';
+import { fields } from './options.js';
+import { own } from './own.js';
+import * as panel from './panel.js';
+import { ask } from './server.js';
+import { changed, isPending, on, onChange, state } from './state.js';
+import * as store from './store.js';
+
+const canvas = $('mask'), context = canvas.getContext('2d'), bar = $('brush'), button = $('show_damage');
+const most = 2e6; // pixels of the canvas: the mask itself is made as large as the picture, by mask_worker.js
+const red = '#ff3b20';
+
+let item = null;    // the picture whose mask is worked on; null: none
+let base = null;    // what was found, or an earlier mask: {blob, bitmap}
+let strokes = [];   // {erase, size, points: [[x, y]…]} in pixels of the picture
+let stroke = null, erase = false, worker = null;
+
+addLayer(canvas);
+
+// Asks the worker; one answer for one question.
+function work(question) {
+  worker?.terminate();
+  worker = new Worker('js/mask_worker.js', { type: 'module' });
+  return new Promise((done) => {
+    worker.onmessage = ({ data }) => done(data);
+    worker.onerror = () => done(null);
+    worker.postMessage(question);
+  });
+}
+
+const ratio = () => canvas.width / item.size.width;
+
+function paint({ erase: erases, size, points }) {
+  context.globalCompositeOperation = erases ? 'destination-out' : 'source-over';
+  context.strokeStyle = red;
+  context.lineWidth = Math.max(1, size * ratio());
+  context.lineCap = context.lineJoin = 'round';
+  context.beginPath();
+  points.forEach(([x, y], i) => (i ? context.lineTo(x * ratio(), y * ratio()) : context.moveTo(x * ratio(), y * ratio())));
+  if (points.length === 1) context.lineTo(points[0][0] * ratio() + 0.01, points[0][1] * ratio());
+  context.stroke();
+}
+
+function redraw() {
+  context.globalCompositeOperation = 'source-over';
+  context.clearRect(0, 0, canvas.width, canvas.height);
+  if (base?.bitmap) context.drawImage(base.bitmap, 0, 0, canvas.width, canvas.height);
+  strokes.forEach(paint);
+  $('brush_undo').disabled = !strokes.length;
+}
+
+async function found(of) {
+  const body = new FormData();
+  body.append('image', await store.original(of), of.name);
+  const chosen = Object.fromEntries(fields());
+  if (chosen.repair) body.append('repair', 'true'); // with false, too: whoever looks wants to see
+  if (chosen.damage_detector) body.append('damage_detector', chosen.damage_detector);
+  const answer = await ask('v1/damage', { method: 'POST', body });
+  return answer.ok ? answer.blob() : null; // a server without a detector: the brush alone
+}
+
+async function open(of) {
+  item = of;
+  strokes = [];
+  base = null;
+  const { width, height } = of.size, scale = Math.min(1, Math.sqrt(most / (width * height)));
+  Object.assign(canvas, { width: Math.max(1, Math.round(width * scale)), height: Math.max(1, Math.round(height * scale)) });
+  show();
+  redraw();
+  $('say').textContent = t('Finding damage');
+  button.classList.add('busy');
+  const blob = of.own.mask ?? await found(of).catch(() => null);
+  const bitmap = blob && await work({ show: blob, width: canvas.width, height: canvas.height, colour: red });
+  button.classList.remove('busy');
+  if (item !== of) return;
+  base = blob && bitmap ? { blob, bitmap } : null;
+  $('brush_hint').textContent = base ? t('What is red will be repaired.') : t('Paint over what is to be repaired.');
+  $('say').textContent = $('brush_hint').textContent;
+  redraw();
+}
+
+// Keeps the mask with the picture, if it was changed.
+async function close(keep) {
+  const of = item;
+  if (!of) return;
+  const changes = strokes;
+  item = null;
+  show();
+  if (!keep || !changes.length) return;
+  const blob = await work({ base: base?.blob ?? null, strokes: changes, ...of.size });
+  if (!blob) return panel.fail(t('The mask could not be made.'));
+  own(of).mask = blob;
+  store.put(of);
+  $('say').textContent = t('The mask is kept: restore the picture to use it.');
+  changed();
+}
+
+function show() {
+  const able = state.options.has('mask_mode') && state.current?.size && isBeforeShown() && !isPending(state.current);
+  button.hidden = !able;
+  button.setAttribute('aria-pressed', String(!!item));
+  canvas.hidden = bar.hidden = !item;
+  $('stage').classList.toggle('painting', !!item);
+  $('brush_erase').setAttribute('aria-pressed', String(erase));
+  $('brush_paint').setAttribute('aria-pressed', String(!erase));
+  $('brush_clear').hidden = !state.current?.own.mask;
+}
+
+function use(erases) {
+  erase = erases;
+  show();
+}
+
+// ---- the brush ----
+
+// On the screen, so that it fits what is looked at.
+const size = () => Number($('brush_size').value) / scaleNow();
+const point = (e) => {
+  const box = canvas.getBoundingClientRect();
+  return [((e.clientX - box.left) / box.width) * item.size.width, ((e.clientY - box.top) / box.height) * item.size.height];
+};
+
+canvas.addEventListener('pointerdown', (e) => {
+  if (!item || !e.isPrimary || e.button !== 0) return;
+  e.preventDefault();
+  e.stopPropagation();
+  canvas.setPointerCapture(e.pointerId);
+  stroke = { erase, size: size(), points: [point(e)] };
+  paint(stroke);
+});
+canvas.addEventListener('pointermove', (e) => {
+  if (!stroke || !e.isPrimary) return;
+  stroke.points.push(point(e));
+  paint({ ...stroke, points: stroke.points.slice(-2) });
+});
+const lifted = () => {
+  if (!stroke) return;
+  strokes.push(stroke);
+  stroke = null;
+  $('brush_undo').disabled = false;
+};
+canvas.addEventListener('pointerup', lifted);
+canvas.addEventListener('pointercancel', lifted);
+
+// By keys: the brush stands in the middle of what is seen, arrows move it, the space bar paints.
+canvas.addEventListener('keydown', (e) => {
+  const steps = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
+  if (!item || !(e.key in steps || e.key === ' ')) return;
+  e.preventDefault();
+  e.stopPropagation();
+  const box = canvas.getBoundingClientRect(), view = $('stage').getBoundingClientRect();
+  cursor ??= point({ clientX: Math.max(box.left, view.left) / 2 + Math.min(box.right, view.right) / 2, clientY: Math.max(box.top, view.top) / 2 + Math.min(box.bottom, view.bottom) / 2 });
+  const [dx, dy] = steps[e.key] ?? [0, 0], from = [...cursor];
+  cursor = [Math.min(item.size.width, Math.max(0, cursor[0] + dx * size() / 2)), Math.min(item.size.height, Math.max(0, cursor[1] + dy * size() / 2))];
+  if (e.key === ' ' || e.shiftKey) {
+    strokes.push({ erase, size: size(), points: [from, cursor] });
+    redraw();
+  }
+  $('say').textContent = t('{0} % from the left, {1} % from the top', ...[cursor[0] / item.size.width, cursor[1] / item.size.height].map((part) => Math.round(100 * part)));
+});
+let cursor = null;
+
+function undo() {
+  strokes.pop();
+  redraw();
+}
+
+button.addEventListener('click', () => (item ? close(true) : open(state.current)));
+$('brush_paint').addEventListener('click', () => use(false));
+$('brush_erase').addEventListener('click', () => use(true));
+$('brush_undo').addEventListener('click', undo);
+$('brush_done').addEventListener('click', () => close(true));
+$('brush_clear').addEventListener('click', () => {
+  const of = item;
+  delete of.own.mask;
+  store.put(of);
+  open(of);
+});
+addEventListener('keydown', (e) => {
+  if (!item) return;
+  if (e.key === 'z' && (e.ctrlKey || e.metaKey)) undo();
+  else if (e.key === 'Escape') close(false);
+  else if (e.key === 'b' || e.key === 'e') use(e.key === 'e');
+  else if (e.key === '[' || e.key === ']') $('brush_size').value = Number($('brush_size').value) + (e.key === ']' ? 4 : -4);
+  else return;
+  e.preventDefault();
+});
+
+on('shown', () => { cursor = null; close(true); });
+on('seen', show);
+onChange(show);

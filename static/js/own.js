@@ -1,0 +1,21 @@
+// What is chosen for one picture alone: which faces, how strongly, and its mask; and the fields that say so to the server.
+
+// own: {left: [ids of faces left as they are], weights: {id: '0.5'}, faces: {list, width, height} as found, mask: Blob}
+export const own = (item) => Object.assign(item.own, { left: item.own.left ?? [], weights: item.own.weights ?? {} });
+
+// Its faces, as they were found before or by its last restoration: {list, width, height} in pixels of the picture, or null.
+export function facesOf(item) {
+  const { report } = item;
+  return report?.faces && report.input ? { list: report.faces, width: report.input.width, height: report.input.height } : item.own.faces ?? null;
+}
+
+// The fields of a picture: common ones, and what is its own.
+export function fieldsOf(item, common) {
+  const { left, weights } = own(item), fields = { ...common };
+  const ids = facesOf(item)?.list.map(({ id }) => id) ?? [];
+  if (left.length) fields.faces = ids.filter((id) => !left.includes(id)).join(',') || 'none';
+  const single = Object.entries(weights).filter(([id]) => !left.includes(Number(id))).map(([id, weight]) => `${id}:${weight}`);
+  if (single.length) fields.weight = [common.weight, ...single].filter(Boolean).join(',');
+  if (item.own.mask) Object.assign(fields, { mask_mode: 'replace' });
+  return fields;
+}

@@ -1,0 +1,182 @@
+// What is chosen for one picture: its faces and their strength, its mask; the presets above the options; zoom and views.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { png } from '../api/client.mjs';
+import { done, open, picture, ready, text, wait } from './browser.mjs';
+
+const plainly = (page) => page.locator('#bg_upsampler').selectOption('none');
+const sent = async (page) => {
+  await page.locator('#go').click();
+  await done(page);
+};
+// The options of the newest job, as the server has understood them.
+const options = (page) => page.evaluate(async () => {
+  const { jobs } = await (await fetch('v1/jobs?limit=1')).json();
+  return (await (await fetch(`v1/jobs/${jobs[0].id}`)).json());
+});
+
+test('faces: boxes with names, one left as it is, one restored less, the original shown in its place', async (t) => {
+  const page = await open(t);
+  await plainly(page);
+  await page.setInputFiles('#file', picture('two.png'));
+  await ready(page);
+  await page.locator('#before:visible').waitFor(wait);
+  await page.getByRole('button', { name: 'Faces', exact: true }).click();
+  await page.getByRole('button', { name: 'Face 2, will be restored' }).click();
+  await page.getByRole('checkbox', { name: 'Restore this face' }).uncheck();
+  await page.keyboard.press('Escape');
+  await page.getByRole('button', { name: 'Face 2, left as it is' }).and(page.locator(':focus')).waitFor(wait);
+  await page.getByRole('button', { name: 'Face 1, will be restored' }).click();
+  await page.locator('#face_weight').selectOption('0.5');
+  await page.getByRole('button', { name: 'Close' }).click();
+  await sent(page);
+  const job = await options(page);
+  assert.deepEqual(job.faces.map(({ id, action }) => [id, action]), [[0, 'restored'], [1, 'skipped']]);
+  assert.match(String(job.options.weight), /0:0\.5/);
+  await page.getByRole('button', { name: 'Face 1, restored' }).click();
+  await page.getByRole('checkbox', { name: 'Show the original here' }).check();
+  await page.locator('.peek img').waitFor(wait);
+  const [box, over] = await Promise.all(['.face[data-face="0"]', '.peek'].map((s) => page.locator(s).boundingBox()));
+  assert.ok(Math.abs(box.x - over.x) < 2 && Math.abs(box.width - over.width) < 2);
+  await page.reload(); // the choice is kept
+  await page.locator('main[aria-busy="false"]').waitFor(wait);
+  await done(page);
+  await page.getByRole('button', { name: 'Faces', exact: true }).click();
+  await page.getByRole('button', { name: 'Face 2, left as it is' }).waitFor(wait);
+});
+
+test('damage: what is painted is repaired, undo takes it back, keys paint too', async (t) => {
+  const page = await open(t);
+  await page.route('**/v1/damage', (route) => route.fulfill({ status: 400 })); // no detector
+  await page.locator('#version').selectOption('none');
+  await plainly(page);
+  await page.setInputFiles('#file', { name: 'gray.png', mimeType: 'image/png', buffer: png(200, 160) });
+  await ready(page);
+  const button = page.getByRole('button', { name: 'Damage', exact: true });
+  await button.click();
+  await page.locator('#brush_hint', { hasText: 'Paint over what is to be repaired.' }).waitFor(wait);
+  const { x, y, width, height } = await page.locator('#mask').boundingBox();
+  const line = async (from, to) => {
+    await page.mouse.move(x + width * from, y + height * 0.5);
+    await page.mouse.down();
+    await page.mouse.move(x + width * to, y + height * 0.5, { steps: 4 });
+    await page.mouse.up();
+  };
+  const painted = () => page.evaluate(() => {
+    const canvas = document.getElementById('mask');
+    const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext('2d', { willReadFrequently: true });
+    copy.drawImage(canvas, 0, 0);
+    return copy.getImageData(0, 0, canvas.width, canvas.height).data.filter((v, i) => i % 4 === 3 && v > 128).length;
+  });
+  await line(0.2, 0.4);
+  const one = await painted();
+  assert.ok(one > 0);
+  await line(0.6, 0.8);
+  assert.ok(await painted() > one);
+  await page.keyboard.press('Control+z');
+  assert.equal(await painted(), one);
+  await page.locator('#mask').focus();
+  await page.keyboard.press('Shift+ArrowRight');
+  assert.ok(await painted() > one);
+  await page.keyboard.press('e');
+  await line(0.1, 0.9);
+  assert.ok(await painted() < one / 2);
+  await page.getByRole('button', { name: 'Undo' }).click();
+  await page.getByRole('button', { name: 'Keep' }).click();
+  await page.locator('#say', { hasText: 'The mask is kept' }).waitFor(wait);
+  await sent(page);
+  const job = await options(page);
+  assert.equal(job.damage.mask, true);
+  const mask = await page.evaluate(async (path) => {
+    const picture = await createImageBitmap(await (await fetch(path.slice(1))).blob());
+    const canvas = new OffscreenCanvas(picture.width, picture.height).getContext('2d', { willReadFrequently: true });
+    canvas.drawImage(picture, 0, 0);
+    const at = (px, py) => canvas.getImageData(px, py, 1, 1).data[0];
+    return [picture.width, picture.height, at(60, 80), at(60, 20), at(150, 80)];
+  }, job.links.mask);
+  assert.deepEqual(mask, [200, 160, 255, 0, 0]);
+});
+
+test('presets set the options and follow them; the choice is kept', async (t) => {
+  const page = await open(t);
+  const chosen = () => page.evaluate(() => document.querySelector('#presets :checked')?.value ?? null);
+  assert.equal(await chosen(), 'balanced');
+  await page.getByRole('radio', { name: 'Gentle' }).check();
+  assert.equal(await page.locator('#weight').inputValue(), '0.5');
+  assert.equal(await page.locator('#bg_upsampler').inputValue(), 'none');
+  assert.match(await text(page, '#help_preset'), /half strength/);
+  await page.locator('#weight').selectOption('0.75');
+  await page.locator('#help_preset', { hasText: 'Your own choice' }).waitFor(wait);
+  assert.equal(await chosen(), null);
+  await page.getByRole('radio', { name: 'Strong' }).check();
+  assert.equal(await page.locator('#option_repair').inputValue(), 'true');
+  await page.reload();
+  await page.locator('main[aria-busy="false"]').waitFor(wait);
+  assert.equal(await chosen(), 'strong');
+});
+
+for (const deviceScaleFactor of [1, 2])
+  test(`zoom by keys, wheel and buttons to 800 %, both sides in step, on a screen of ${deviceScaleFactor}`, async (t) => {
+    const page = await open(t, undefined, { deviceScaleFactor });
+    await page.locator('#version').selectOption('none');
+    await plainly(page);
+    await page.setInputFiles('#file', { name: 'large.png', mimeType: 'image/png', buffer: png(900, 700) });
+    await ready(page);
+    await sent(page);
+    const widths = () => page.evaluate(() => ['before', 'after'].map((id) => document.getElementById(id).getBoundingClientRect().width));
+    const percent = async () => Number((await text(page, '#zoom')).replace(/\D/g, ''));
+    const fits = await percent();
+    assert.ok(fits < 100);
+    await page.keyboard.press('1');
+    assert.equal(await percent(), 100);
+    assert.deepEqual(await widths(), [1800 / deviceScaleFactor, 1800 / deviceScaleFactor], 'a pixel of the result is one of the screen');
+    for (let i = 0; i < 12; i++) await page.keyboard.press('+');
+    assert.equal(await percent(), 800);
+    await page.keyboard.press('0');
+    assert.equal(await percent(), fits);
+    const stage = await page.locator('#stage').boundingBox();
+    const point = { x: stage.x + stage.width * 0.3, y: stage.y + stage.height * 0.4 };
+    const under = () => page.evaluate(({ x }) => { const box = document.getElementById('after').getBoundingClientRect(); return (x - box.left) / box.width; }, point);
+    const larger = (least) => page.waitForFunction((n) => Number(document.getElementById('zoom').textContent.replace(/\D/g, '')) > n, least, wait);
+    await page.mouse.move(point.x, point.y);
+    for (let i = 0; i < 4; i++) await page.mouse.wheel(0, -100);
+    await larger(1.5 * fits); // it fills the stage
+    await page.evaluate(() => new Promise(requestAnimationFrame));
+    const before = await under(), was = await percent();
+    await page.mouse.wheel(0, -100);
+    await larger(was);
+    assert.ok(Math.abs((await under()) - before) < 0.01, 'what is under the mouse stays there');
+
+    await page.getByRole('button', { name: 'Side by side' }).click();
+    await page.getByRole('button', { name: 'Larger' }).click();
+    await page.getByRole('button', { name: 'Larger' }).click();
+    const lefts = () => page.evaluate(() => [['before', 'pane_before'], ['after', 'pane_after']].map(([id, pane]) => document.getElementById(id).getBoundingClientRect().left - document.getElementById(pane).getBoundingClientRect().left));
+    const had = await lefts();
+    assert.ok(Math.abs(had[0] - had[1]) < 0.01);
+    await page.mouse.move(stage.x + 100, stage.y + 200);
+    await page.mouse.down();
+    await page.mouse.move(stage.x + 60, stage.y + 180, { steps: 3 });
+    await page.mouse.up();
+    const now = await lefts();
+    assert.ok(Math.abs(now[0] - now[1]) < 0.01 && Math.abs(now[0] - had[0] + 40) < 0.01, `${had} ${now}`);
+    await page.keyboard.down('d');
+    assert.equal(await page.locator('#view').evaluate((view) => view.classList.contains('differing')), true);
+    await page.keyboard.up('d');
+    assert.equal(await page.locator('#view').evaluate((view) => view.classList.contains('differing')), false);
+  });
+
+test('two fingers zoom', async (t) => {
+  const page = await open(t, undefined, { viewport: { width: 390, height: 844 }, hasTouch: true, isMobile: true });
+  await page.setInputFiles('#file', picture('picture.png'));
+  await page.locator('#before:visible').waitFor(wait);
+  const box = await page.locator('#stage').boundingBox(), x = box.x + box.width / 2, y = box.y + box.height / 3;
+  const session = await page.context().newCDPSession(page);
+  const touch = (type, apart) => session.send('Input.dispatchTouchEvent', { type, touchPoints: apart ? [{ x: x - apart, y, id: 0 }, { x: x + apart, y, id: 1 }] : [] });
+  const width = () => page.locator('#before').evaluate((image) => image.getBoundingClientRect().width);
+  const had = await width();
+  await touch('touchStart', 20);
+  for (let apart = 25; apart <= 40; apart += 5) await touch('touchMove', apart);
+  await touch('touchEnd');
+  const ratio = (await width()) / had;
+  assert.ok(ratio > 1.7 && ratio < 2.1, `${ratio}`);
+});
