@@ -155,7 +155,7 @@ static struct view selftest_pyramid(struct network *net, struct view x)
     const struct view half = graph_temp(net->graph, 1, 32, H, W), a = graph_temp(net->graph, 1, 32, H, W);
     const struct view pooled = graph_temp(net->graph, 1, 32, H / 2, W / 2), up = graph_temp(net->graph, 1, 32, H, W);
     struct node *depthwise = selftest_node(net, OP_DEPTHWISE, half, x);
-    depthwise->args.depthwise = (struct op_depthwise){3, 2, 1, ACTIVATION_LEAKY, 0.1f};
+    depthwise->args.depthwise = (struct op_depthwise){3, 2, 1, ACTIVATION_LEAKY, 0.1f, PAD_ZERO};
     selftest_weights(net, depthwise, 9, 32, ACTIVATION_LEAKY);
     selftest_conv(net, a, half, 1, 1, ACTIVATION_RELU);
     selftest_node(net, OP_MAX_POOL, pooled, a)->args.max_pool = (struct op_max_pool){3, 2, 1};

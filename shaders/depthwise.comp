@@ -8,6 +8,9 @@ layout(constant_id = 2) const uint PAD = 1;
 layout(constant_id = 3) const uint ACTIVATION = 0;
 layout(constant_id = 4) const uint FLAGS = 0;
 
+const uint UPSAMPLE = 1;
+#include "source.glsl"
+
 WRITES(BIND_Y, y);
 READS(BIND_X, x);
 READS(BIND_WEIGHT, weight);
@@ -23,13 +26,13 @@ void main()
     vec4 sum = vec4(0.0);
     for (uint ky = 0; ky < KERNEL; ky++) {
         for (uint kx = 0; kx < KERNEL; kx++) {
-            ivec2 tap = from + ivec2(kx, ky);
-            if (tap.x >= 0 && tap.y >= 0 && tap.x < int(p.in_w) && tap.y < int(p.in_h))
+            const ivec2 tap = ivec2(source(from.x + int(kx), p.in_w), source(from.y + int(ky), p.in_h));
+            if (tap.x >= 0 && tap.y >= 0)
                 sum += vec4(weight[(block() * KERNEL + ky) * KERNEL + kx]) *
                        vec4(x[quad(p.x, block(), in_size(), tap.y * p.in_w + tap.x)]);
         }
     }
-    if ((FLAGS & FLAG_BIAS) != 0)
+    if (has(FLAG_BIAS))
         sum += bias[block()];
     sum = activate(ACTIVATION, sum, ACTIVATION == ACTIVATION_PRELU ? slope[block()] : vec4(p.slope));
     y[quad(p.y, block(), out_size(), at)] = TO_QUAD(sum);

@@ -477,11 +477,11 @@ def read_safetensors(path):
 
 
 def load_weights(path):
-    """A model's tensors from safetensors, or from a .pth file's params_ema, params or bare dict."""
+    """A model's tensors from safetensors, or from a .pth file's params_ema, params or bare dict, among others."""
     if path.endswith(".safetensors"):
         return read_safetensors(path)[0]
     state = torch.load(path, map_location="cpu")
-    for key in ("params_ema", "params", "state_dict"):
+    for key in ("params_ema", "params", "state_dict", "model_state"):
         if key in state:
             state = state[key]
             break

@@ -2,7 +2,7 @@
 
     python3 -m models.training.goldens [--models models/starter] [--to build/starter-goldens]
 
-For each file NAME.safetensors: NAME.in.npy, the network's input as float32 N×C×H×W, and NAME.out0.npy … for its outputs.
+For each file NAME.safetensors or NAME.pt: NAME.in.npy, the network's input as float32 N×C×H×W, and NAME.out0.npy … for its outputs.
 """
 import argparse
 import os
@@ -13,6 +13,7 @@ import torch
 from models.training import common, gfpgan, parsenet
 from models.training.networks_damage import damage_of, whole
 from models.training.networks_fill import fill_of, given
+from models.training.networks_other import migan, scratches
 from models.training.networks_scene import retinaface_of, srvgg_of
 
 
@@ -70,8 +71,29 @@ def filler(tensors):
     return x, [fill_of(tensors)(x)]
 
 
+def exact(network, tensors, x):
+    """In double precision: weights that nobody trained may amplify what float rounds away."""
+    return network({k: v.double() for k, v in tensors.items()}, x.double())
+
+
+def scratch_detector(tensors):
+    if "down_sample.0.4.filt" not in tensors:
+        return None
+    x = noise_picture(96, 64, 8) - 0.5
+    return x, [exact(scratches, tensors, x)]
+
+
+def square_filler(tensors):
+    side = next((s for s in (8 << k for k in range(9)) if f"encoder.b{s}.fromrgb.weight" in tensors), 0)
+    if not side:
+        return None
+    mask = (noise_picture(side, side, 9)[:, :1] > 0.6).float()
+    x = torch.cat([(2 * noise_picture(side, side, 10) - 1) * (1 - mask), mask], 1)
+    return x, [exact(migan, tensors, x)]
+
+
 # Each: tensors by name -> (input, list of outputs), or None when the tensors are not its network's.
-NETWORKS = [detector, upsampler, face, parser, damage, filler]
+NETWORKS = [detector, upsampler, face, parser, damage, filler, scratch_detector, square_filler]
 
 
 def main():
@@ -81,7 +103,7 @@ def main():
     args = options.parse_args()
     os.makedirs(args.to, exist_ok=True)
     for file in sorted(os.listdir(args.models)):
-        if not file.endswith(".safetensors"):
+        if not file.endswith((".safetensors", ".pt")):
             continue
         tensors = common.load_weights(os.path.join(args.models, file))
         with torch.no_grad():
@@ -89,7 +111,7 @@ def main():
         if not found:
             common.fail(f"{file}: no definition for it here")
         x, outputs = found
-        stem = os.path.join(args.to, file[: -len(".safetensors")])
+        stem = os.path.join(args.to, os.path.splitext(file)[0])
         np.save(stem + ".in.npy", np.ascontiguousarray(x.numpy(), np.float32))
         for i, y in enumerate(outputs):
             np.save(f"{stem}.out{i}.npy", np.ascontiguousarray(y.numpy(), np.float32))

@@ -99,6 +99,7 @@ struct cpu_window {
     int kernel, stride, pad;
     const float *weight;       /* [block][kernel*kernel][16] */
     const float *bias, *slope; /* lanes or NULL */
+    bool reflect;              /* depthwise; else there are zeros beyond the edge */
 };
 
 /* y = act(x*x_scale + a*a_scale), or with b: x*a + b. */

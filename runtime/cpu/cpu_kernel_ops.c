@@ -63,6 +63,19 @@ static void kernel_window_span(int at, int kernel, int size, int *first, int *en
     *end = size - at < kernel ? size - at : kernel;
 }
 
+/* A pixel's sums where the window reaches beyond the picture, which is reflected there. */
+static void kernel_depthwise_edge(const struct cpu_window *d, const float *weight, int image, int block, int y0, int x0,
+                                  vf *sum)
+{
+    for (int ky = 0; ky < d->kernel; ky++)
+        for (int kx = 0; kx < d->kernel; kx++, weight += CPU_BLOCK) {
+            const float *from = kernel_pixel_at(&d->x, image, block, cpu_kernel_reflect(y0 + ky, d->x.h, d->pad),
+                                                cpu_kernel_reflect(x0 + kx, d->x.w, d->pad));
+            UNROLL for (int k = 0; k < VF_PARTS; k++) sum[k] =
+                sum[k] + vf_load(from + k * VF_LANES) * vf_load(weight + k * VF_LANES);
+        }
+}
+
 static void kernel_depthwise(const struct cpu_window *d, int image, int block, int row, int rows)
 {
     const float *weight = d->weight + (size_t)(block * d->kernel * d->kernel) * CPU_BLOCK;
@@ -76,7 +89,10 @@ static void kernel_depthwise(const struct cpu_window *d, int image, int block, i
             kernel_window_span(x0, d->kernel, d->x.w, &kx0, &kx1);
             UNROLL for (int k = 0; k < VF_PARTS; k++) sum[k] =
                 d->bias ? vf_load(d->bias + block * CPU_BLOCK + k * VF_LANES) : vf_set(0);
-            for (int ky = ky0; ky < ky1; ky++) {
+            const bool edge = d->reflect && (ky1 - ky0 < d->kernel || kx1 - kx0 < d->kernel);
+            if (edge)
+                kernel_depthwise_edge(d, weight, image, block, y * d->stride - d->pad, x0, sum);
+            for (int ky = ky0; ky < ky1 && !edge; ky++) {
                 const float *from = kernel_pixel_at(&d->x, image, block, y * d->stride - d->pad + ky, x0 + kx0);
                 const float *w = weight + (ky * d->kernel + kx0) * CPU_BLOCK;
                 for (int kx = kx0; kx < kx1; kx++, from += CPU_BLOCK, w += CPU_BLOCK)

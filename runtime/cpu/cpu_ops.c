@@ -441,6 +441,7 @@ static enum error_code ops_build_window(struct cpu_build *build, const struct no
         w->kernel = a->kernel;
         w->stride = a->stride;
         w->pad = a->pad;
+        w->reflect = a->pad_mode == PAD_REFLECT;
         if (!code)
             code = ops_tensor_pack(build, node->param[OP_WEIGHT], a->kernel * a->kernel, &s.y, &w->weight, err);
         if (!code)

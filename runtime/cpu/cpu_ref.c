@@ -160,10 +160,13 @@ static void cpu_depthwise(const struct cpu_node *node)
                 int y0 = i / out->w * a->stride - a->pad, x0 = i % out->w * a->stride - a->pad;
                 double v = node->param[OP_BIAS] ? node->param[OP_BIAS][c] : 0;
                 for (int ky = 0; ky < a->kernel; ky++)
-                    for (int kx = 0; kx < a->kernel; kx++)
-                        if (y0 + ky >= 0 && y0 + ky < x->h && x0 + kx >= 0 && x0 + kx < x->w)
-                            v += (double)weight[ky * a->kernel + kx] *
-                                 src[(size_t)(y0 + ky) * (size_t)x->w + (size_t)(x0 + kx)];
+                    for (int kx = 0; kx < a->kernel; kx++) {
+                        const bool reflect = a->pad_mode == PAD_REFLECT;
+                        const int iy = reflect ? cpu_reflect(y0 + ky, x->h, a->pad) : y0 + ky,
+                                  ix = reflect ? cpu_reflect(x0 + kx, x->w, a->pad) : x0 + kx;
+                        if (iy >= 0 && iy < x->h && ix >= 0 && ix < x->w)
+                            v += (double)weight[ky * a->kernel + kx] * src[(size_t)iy * (size_t)x->w + (size_t)ix];
+                    }
                 dst[i] = (float)cpu_activate(v, a->activation, slope);
             }
         }

@@ -8,8 +8,8 @@
 #include "runtime/models/model_private.h"
 
 static const struct architecture *const architectures[] = {
-    &architecture_rrdbnet,  &architecture_srvgg,  &architecture_gfpgan, &architecture_retinaface,
-    &architecture_parsenet, &architecture_damage, &architecture_filler,
+    &architecture_rrdbnet, &architecture_srvgg,  &architecture_gfpgan, &architecture_retinaface, &architecture_parsenet,
+    &architecture_damage,  &architecture_filler, &architecture_bopbtl, &architecture_migan,
 };
 
 static const float model_min_sizes[3][2] = {{16, 32}, {64, 128}, {256, 512}};
@@ -223,9 +223,12 @@ const struct session_shape *model_usual_shape(const struct model_info *info, int
         out->variant = face ? faces[index].variant : 0;
         return out;
     }
-    if (index >= sides[info->kind].count)
+    const bool whole = info->kind == MODEL_DAMAGE && !info->context;
+    if (index >= (whole ? 1 : sides[info->kind].count))
         return NULL;
-    out->h = out->w = sides[info->kind].side[index] * (info->kind == MODEL_UPSCALER ? info->unshuffle : 1);
+    out->h = out->w = info->side ? info->side
+                      : whole    ? MODEL_DAMAGE_SIDE
+                                 : sides[info->kind].side[index] * (info->kind == MODEL_UPSCALER ? info->unshuffle : 1);
     return out;
 }
 

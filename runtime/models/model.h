@@ -27,16 +27,18 @@ struct model_info {
     enum model_kind kind;
     const char
         *architecture; /* "RRDBNet", "RRDBNet+" (ESRGAN+), "SRVGGNetCompact", "GFPGANv1Clean", "RetinaFace-resnet50",
-                          "RetinaFace-mobilenet0.25", "ParseNet", "DamageUNet", "FillUNet" */
+                          "RetinaFace-mobilenet0.25", "ParseNet", "DamageUNet", "BOPBTL-UNet", "FillUNet", "MI-GAN"
+                        */
     int scale;         /* upscaler: 1..16; else 1 */
-    int unshuffle; /* upscaler: the input's sides must be multiples of this (1, 2 or 4); damage detector: 8; filler: 32
-                    */
-    int radius;    /* upscaler, damage detector: receptive radius in input px: a tile padded by this is exact */
-    bool exact_tiles; /* the same two: true if the radius is small enough for padding (SRVGG), else feather (RRDB) */
-    int face_size;    /* face network: side of the square it takes, px (512; a small fixture less) */
-    int noise_count;  /* face network: noise maps (15 at 512 px) */
-    int classes;      /* parser: 19; damage detector: 1 + MODEL_DAMAGE_KINDS */
-    int context;      /* damage detector: channels of its context */
+    int unshuffle;     /* upscaler: the input's sides must be multiples of this (1, 2 or 4); damage detector: 8 or
+                          16; filler: 32 */
+    int radius;        /* upscaler, damage detector: receptive radius in input px: a tile padded by this is exact */
+    bool exact_tiles;  /* the same two: true if the radius is small enough for padding (SRVGG), else feather (RRDB) */
+    int face_size;     /* face network: side of the square it takes, px (512; a small fixture less) */
+    int noise_count;   /* face network: noise maps (15 at 512 px) */
+    int side;          /* filler: of the square that it takes, px; 0: any */
+    int classes;       /* parser: 19; damage detector: 1 + MODEL_DAMAGE_KINDS, or 1: it knows no kinds */
+    int context; /* damage detector: channels of its context; 0: it takes none, and the picture whole and reduced */
     int output_count;
     float min_sizes[3][2]; /* detector: the ones in force */
 };
@@ -89,8 +91,10 @@ const struct weights *model_weights(const struct model *model);
  * 8; output {n, 5, h, w}: logits of damage and of its kinds. Context: {n, 3, h, w}; output {n, context, ceil(h/4),
  * ceil(w/4)}, to be enlarged bilinearly (as torch without align_corners) to one value a cell of 8×8 px of the picture,
  * whose sides are filled up to multiples of 8.
- * filler: input {n, 4, h, w} RGB -1..1, its holes filled by something near, and 1 in holes, 0 elsewhere (h, w multiples
- * of unshuffle); output {n, 3, h, w} RGB -1..1, of which holes and what is near them have a meaning. */
+ * damage detector without context: the picture {n, 3, h, w} RGB -0.5..0.5, its shorter side MODEL_DAMAGE_SIDE px, h and
+ * w multiples of unshuffle; output {n, classes, h, w}: logits. filler: input {n, 4, h, w} RGB -1..1, its holes filled
+ * by something near (0 where info.side is set), and 1 in holes, 0 elsewhere (h, w multiples of unshuffle, or
+ * info.side); output {n, 3, h, w} RGB -1..1, of which holes and what is near them have a meaning. */
 void model_output_shape(const struct model *model, const struct session_shape *shape, int index, int out_nchw[4]);
 
 /* The network's nodes at this shape, for callers that make plans without a session. */

@@ -269,6 +269,16 @@ struct node *build_conv_of(struct model_build *b, const struct param *weight, st
     return node;
 }
 
+struct node *build_depthwise_of(struct model_build *b, const struct param *weight, const struct param *bias,
+                                struct view x, struct view out, int kernel, int stride)
+{
+    struct node *node = build_node(b, OP_DEPTHWISE, x, out);
+    node->args.depthwise = (struct op_depthwise){.kernel = kernel, .stride = stride, .pad = (kernel - 1) / 2};
+    node->param[OP_WEIGHT] = weight;
+    node->param[OP_BIAS] = bias;
+    return node;
+}
+
 struct node *build_conv_plain(struct model_build *b, const char *name, struct view x, struct view out, int kernel)
 {
     int shape[4] = {build_channels(b, out), build_channels(b, x), kernel, kernel};
@@ -307,6 +317,19 @@ static void build_norm(struct model_build *b, const char *norm, int channels, fl
     free(buffer);
 }
 
+/* shift += scale * the convolution's own bias. */
+static void build_shift(struct model_build *b, const struct weights_tensor *bias, const float *scale, float *shift)
+{
+    float *values = bias ? mem_alloc(bias->count, sizeof *values) : NULL;
+    if (bias && !values)
+        build_fail(b, ERROR_NO_MEMORY, "out of memory for the model's parameters");
+    if (values)
+        weights_read_f32(bias, values);
+    for (size_t i = 0; values && i < bias->count; i++)
+        shift[i] += scale[i] * values[i];
+    free(values);
+}
+
 /* The params of a folded convolution: the weight with its rows scaled, and the shift as bias. */
 static void build_folded(struct model_build *b, const char *conv, const char *norm, int rank, const int *shape,
                          const struct param **weight, const struct param **bias)
@@ -322,6 +345,9 @@ static void build_folded(struct model_build *b, const char *conv, const char *no
         return;
     }
     build_norm(b, norm, shape[0], scale, shift);
+    const struct weights_tensor *own = weights_find(b->model->weights, build_name("%s.bias", conv));
+    if (own)
+        build_shift(b, build_tensor(b, own->name, 1, shape), scale, shift);
     *weight = build_from_tensor(b, weight_name.text, rank, shape, scale);
     struct param *made;
     if (!b->graph->error.code && !param_from_values(&made, shift, (size_t)shape[0], &b->graph->error))
@@ -335,9 +361,7 @@ struct node *build_conv_bn(struct model_build *b, const char *conv, const char *
     int shape[4] = {build_channels(b, out), build_channels(b, x), kernel, kernel};
     const struct param *weight, *bias;
     build_folded(b, conv, norm, 4, shape, &weight, &bias);
-    struct node *node = build_node(b, OP_CONV2D, x, out);
-    build_conv_args(&node->args.conv2d, kernel);
-    node->param[OP_WEIGHT] = weight;
+    struct node *node = build_conv_of(b, weight, x, out, kernel);
     node->param[OP_BIAS] = bias;
     return node;
 }
@@ -348,11 +372,7 @@ struct node *build_depthwise_bn(struct model_build *b, const char *conv, const c
     int shape[4] = {build_channels(b, out), 1, kernel, kernel};
     const struct param *weight, *bias;
     build_folded(b, conv, norm, 4, shape, &weight, &bias);
-    struct node *node = build_node(b, OP_DEPTHWISE, x, out);
-    node->args.depthwise = (struct op_depthwise){.kernel = kernel, .stride = stride, .pad = kernel / 2};
-    node->param[OP_WEIGHT] = weight;
-    node->param[OP_BIAS] = bias;
-    return node;
+    return build_depthwise_of(b, weight, bias, x, out, kernel, stride);
 }
 
 struct node *build_linear(struct model_build *b, const char *name, struct view x, struct view out)

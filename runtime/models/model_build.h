@@ -18,7 +18,7 @@ struct architecture {
 };
 
 extern const struct architecture architecture_rrdbnet, architecture_srvgg, architecture_gfpgan, architecture_retinaface,
-    architecture_parsenet, architecture_damage, architecture_filler;
+    architecture_parsenet, architecture_damage, architecture_filler, architecture_bopbtl, architecture_migan;
 
 struct model_build {
     struct graph *graph;
@@ -73,7 +73,11 @@ struct node *build_conv_plain(struct model_build *b, const char *name, struct vi
 struct node *build_conv_of(struct model_build *b, const struct param *weight, struct view x, struct view out,
                            int kernel);
 
-/* Conv2d without bias followed by BatchNorm2d (eval mode, eps 1e-5), folded. */
+/* Depthwise, padding (kernel-1)/2, no activation. */
+struct node *build_depthwise_of(struct model_build *b, const struct param *weight, const struct param *bias,
+                                struct view x, struct view out, int kernel, int stride);
+
+/* Conv2d, whose bias may be absent, followed by BatchNorm2d (eval mode, eps 1e-5), folded. */
 struct node *build_conv_bn(struct model_build *b, const char *conv, const char *norm, struct view x, struct view out,
                            int kernel);
 

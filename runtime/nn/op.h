@@ -71,11 +71,12 @@ struct op_conv2d {
     float gain, scale, residual1_scale, residual2_scale, noise_weight;
 };
 
-/* DEPTHWISE: as CONV2D with one filter a channel, zero padding, and only bias and activation. weight: [c][k][k]. */
+/* DEPTHWISE: as CONV2D with one filter a channel, and only bias and activation. weight: [c][k][k]. */
 struct op_depthwise {
     int kernel, stride, pad;
     enum activation activation;
     float slope;
+    enum pad_mode pad_mode;
 };
 
 /* LINEAR: y[n][o] = act(sum over i of weight[o][i] * flat(x)[i] + bias[o]), flat in c, h, w order. y: {n, o, 1, 1}.

@@ -336,7 +336,7 @@ static enum error_code ops_depthwise(struct frame *frame, struct error *err)
     ops_spec(&frame->dispatch, (uint32_t)args->stride);
     ops_spec(&frame->dispatch, (uint32_t)args->pad);
     ops_spec(&frame->dispatch, args->activation);
-    ops_spec(&frame->dispatch, ops_bias_flag(frame));
+    ops_spec(&frame->dispatch, ops_bias_flag(frame) | (args->pad_mode == PAD_REFLECT ? FLAG_REFLECT : 0));
     frame->dispatch.push.pixel.slope = args->slope;
     frame->dispatch.work = graph_node_macs(frame->build->graph, frame->node) + ops_quad_work(&frame->y);
     return ops_add_pixel(frame, err);

@@ -188,8 +188,8 @@ enum error_code pickle_torch_add_tensors(const struct pickle *pickle, struct cat
                                          struct error *err)
 {
     /* As BasicSR, and what spandrel found in people's files; else a single dictionary in the dictionary. */
-    static const char *const wrappers[] = {"params_ema",       "params-ema", "params", "state_dict",
-                                           "model_state_dict", "model",      "net"};
+    static const char *const wrappers[] = {"params_ema",       "params-ema",  "params", "state_dict",
+                                           "model_state_dict", "model_state", "model",  "net"};
     const struct pickle_value *dict = &pickle->root;
     if (dict->kind != PICKLE_DICT)
         return catalogue_fail(err, ERROR_UNSUPPORTED, catalogue, entry, "the file holds no dictionary of tensors");

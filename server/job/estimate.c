@@ -285,7 +285,9 @@ void estimate_predict(struct speed_table *table, const struct estimate_request *
     struct estimate_work work;
     double known = 0;
     const bool counted = request->faces >= 0;
-    const double most = repair_fill_most(request->r->in_info.width, request->r->in_info.height);
+    const struct model_entry *filler = request->models[ROLE_FILLER];
+    const double most =
+        filler ? repair_fill_most(request->r->in_info.width, request->r->in_info.height, &filler->info) : 0;
     estimate_measure(table, &work, request, counted ? request->faces : ESTIMATE_FACES, ESTIMATE_HOLES * most);
     speed_read(table, work.terms, work.count);
     *out = (struct estimate){.tiles = work.tiles,

@@ -23,6 +23,8 @@
     }
 static const struct defect_rule repair_sure = {.kinds = REPAIR_RULE(130, 169, 195, 200, 215), .sure = 0.4f, .least = 8};
 static const struct defect_rule repair_all = {.kinds = REPAIR_RULE(110, 163, 185, 190, 205), .sure = 0.3f, .least = 6};
+/* For detectors that know no kinds, as the authors of BOPBTL have it: all that is likelier than 0.4. */
+static const struct defect_rule repair_likely = {.kinds = REPAIR_RULE(122, 122, 122, 122, 122), .sure = 0, .least = 1};
 
 /* A picture with so many sure defects is damaged all over, and less sure ones count, too: of the 105 photos an old
  * print has 5, all others 3 at most. */
@@ -42,7 +44,9 @@ static enum error_code repair_look(struct step *step, uint8_t *mask, struct erro
     struct restoration *r = step->r;
     const int width = r->picture->width, height = r->picture->height;
     const size_t pixels = (size_t)width * (size_t)height;
-    const struct defect_rule *rule = r->options.repair == REPAIR_AUTO ? &repair_sure : &repair_all;
+    const struct defect_rule *rule = step->model[ROLE_DAMAGE]->info.classes == 1 ? &repair_likely
+                                     : r->options.repair == REPAIR_AUTO          ? &repair_sure
+                                                                                 : &repair_all;
     uint8_t *level = mem_alloc(pixels, 1), *kind = mem_alloc(pixels, 1);
     struct defect_counts counts = {0};
     enum error_code code = level && kind ? OK : error_set(err, ERROR_NO_MEMORY, "out of memory");

@@ -23,8 +23,9 @@ enum error_code repair_network(struct step *step, enum model_role role, const st
 #define REPAIR_FEATHER 2
 enum error_code repair_fill(struct step *step, const uint8_t *mask, double strength, struct error *err) MUST_CHECK;
 
-/* Of a picture with holes everywhere: how many megapixels its windows have, counted with what they share. */
-double repair_fill_most(int width, int height);
+/* Of a picture with holes everywhere: how many megapixels its windows have, counted with what they share. info: the
+ * filler's. */
+double repair_fill_most(int width, int height, const struct model_info *info);
 
 /* A row's pixels [x, x + count) as RGB on the 8-bit scale. */
 void repair_row(const struct image *image, int y, int x, int count, float *rgb);

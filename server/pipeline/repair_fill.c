@@ -10,12 +10,7 @@
 #include "server/pipeline/pull_push.h"
 #include "server/pipeline/repair.h"
 
-#define FILL_CORE 192
-#define FILL_WINDOW 256 /* a core with 32 px around */
-#define FILL_PIXELS (FILL_WINDOW * FILL_WINDOW)
-#define FILL_BLEND 16                           /* px on each side of a core's border */
-#define FILL_STRIP (FILL_CORE + 2 * FILL_BLEND) /* rows that a row of cores changes */
-#define FILL_REACH (FILL_BLEND + REPAIR_FEATHER)
+#define FILL_WINDOW 256  /* px, of a network that takes any */
 #define FILL_COARSE 16   /* px: a pixel of the reduced picture, for windows that show little else than a hole */
 #define FILL_KNOWN 0.125 /* of a window: with less it is such a one */
 #define FILL_BATCH 8
@@ -24,7 +19,24 @@
 #define FILL_SWEEPS 24
 #define FILL_RELAX 1.6f /* over-relaxation; below 2 */
 
-/* A window at work: planes of FILL_WINDOW². */
+/* How a picture is cut: windows of `side` px, each around a core with an eighth of it on all sides. Two cores are
+ * blended `blend` px to both sides of their border. */
+struct fill_cut {
+    int side, core, blend, pixels;
+    int strip; /* rows that a row of cores changes */
+};
+
+static struct fill_cut fill_cut(int side)
+{
+    struct fill_cut cut = {.side = side ? side : FILL_WINDOW};
+    cut.core = cut.side / 4 * 3;
+    cut.blend = cut.core / 12;
+    cut.strip = cut.core + 2 * cut.blend;
+    cut.pixels = cut.side * cut.side;
+    return cut;
+}
+
+/* A window at work: planes of side². */
 struct fill_window {
     struct fill *fill;
     int x, y, column;  /* of the picture; of the grid */
@@ -40,12 +52,14 @@ struct fill {
     struct step *step;
     const struct image *picture;
     const uint8_t *mask;
+    struct fill_cut cut;
+    bool blank;                  /* the network is given nothing in the holes */
     int columns, rows;           /* cores */
     int row;                     /* of cores, at work */
     struct fill_window *windows; /* of a row of cores */
     float *coarse;               /* the reduced picture, filled, 3 planes; or NULL until it is needed */
     int coarse_width, coarse_height;
-    float *strip; /* FILL_STRIP rows of RGB from FILL_BLEND above the row of cores on: sums by weight */
+    float *strip; /* cut.strip rows of RGB from cut.blend above the row of cores on: sums by weight */
     double strength;
     bool network; /* it corrects the windows, so many at a time */
     int batch;
@@ -103,16 +117,17 @@ static float fill_noise(int x, int y)
  * by luminance. */
 static float fill_grain(const struct fill_window *w, bool of_holes)
 {
+    const int side = w->fill->cut.side, pixels = w->fill->cut.pixels;
     int counts[256] = {0}, all = 0, below = 0;
-    for (int y = 1; y < FILL_WINDOW - 1; y++)
-        for (int x = 1; x < FILL_WINDOW - 1; x++) {
-            const int at = y * FILL_WINDOW + x;
+    for (int y = 1; y < side - 1; y++)
+        for (int x = 1; x < side - 1; x++) {
+            const int at = y * side + x;
             float sum = 0, own = 0, holes = 0;
             for (int i = -1; i <= 1; i++)
                 for (int j = -1; j <= 1; j++) {
-                    const int k = at + i * FILL_WINDOW + j;
+                    const int k = at + i * side + j;
                     const float light =
-                        0.299f * w->rgb[k] + 0.587f * w->rgb[k + FILL_PIXELS] + 0.114f * w->rgb[k + 2 * FILL_PIXELS];
+                        0.299f * w->rgb[k] + 0.587f * w->rgb[k + pixels] + 0.114f * w->rgb[k + 2 * pixels];
                     sum += light;
                     own = k == at ? light : own;
                     holes += w->mask[k];
@@ -135,14 +150,15 @@ static float fill_grain(const struct fill_window *w, bool of_holes)
  * equation by successive over-relaxation). */
 static void fill_smooth(const struct fill_window *w)
 {
+    const int side = w->fill->cut.side, pixels = w->fill->cut.pixels;
     for (int sweep = 0; sweep < FILL_SWEEPS; sweep++)
         for (int i = 0; i < w->hole_count; i++) {
-            const uint32_t at = w->holes[i], x = at % FILL_WINDOW, y = at / FILL_WINDOW;
-            if (x == 0 || y == 0 || x == FILL_WINDOW - 1 || y == FILL_WINDOW - 1)
+            const int at = (int)w->holes[i], x = at % side, y = at / side;
+            if (x == 0 || y == 0 || x == side - 1 || y == side - 1)
                 continue;
-            for (uint32_t c = 0; c < 3; c++) {
-                float *v = w->rgb + c * FILL_PIXELS + at;
-                *v += FILL_RELAX * ((v[-1] + v[1] + v[-FILL_WINDOW] + v[FILL_WINDOW]) / 4 - *v);
+            for (int c = 0; c < 3; c++) {
+                float *v = w->rgb + c * pixels + at;
+                *v += FILL_RELAX * ((v[-1] + v[1] + v[-side] + v[side]) / 4 - *v);
             }
         }
 }
@@ -162,9 +178,9 @@ static bool fill_has_hole(const struct fill *f, int left, int top, int right, in
     return false;
 }
 
-static int fill_begin(int core, int length)
+static int fill_begin(const struct fill_cut *cut, int core, int length)
 {
-    const int most = length - FILL_WINDOW, at = core * FILL_CORE - (FILL_WINDOW - FILL_CORE) / 2;
+    const int most = length - cut->side, at = core * cut->core - (cut->side - cut->core) / 2;
     return at < most && at > 0 ? at : most > 0 && at > 0 ? most : 0;
 }
 
@@ -173,21 +189,22 @@ static int fill_begin(int core, int length)
 static int fill_read(struct fill_window *w)
 {
     const struct fill *f = w->fill;
-    float row[3 * FILL_WINDOW];
+    const int side = f->cut.side;
+    float *row = w->scratch; /* free until later */
     int known = 0;
     w->hole_count = 0;
-    const int there = f->picture->width - w->x < FILL_WINDOW ? f->picture->width - w->x : FILL_WINDOW;
-    for (int y = 0; y < FILL_WINDOW; y++) {
+    const int there = f->picture->width - w->x < side ? f->picture->width - w->x : side;
+    for (int y = 0; y < side; y++) {
         const bool inside = w->y + y < f->picture->height;
         if (inside)
             repair_row(f->picture, w->y + y, w->x, there, row);
-        for (int x = 0; x < FILL_WINDOW; x++) {
-            const int at = y * FILL_WINDOW + x;
+        for (int x = 0; x < side; x++) {
+            const int at = y * side + x;
             const bool hole =
                 !inside || x >= there || f->mask[(size_t)(w->y + y) * (size_t)f->picture->width + (size_t)(w->x + x)];
             w->mask[at] = hole;
             for (int c = 0; c < 3; c++)
-                w->rgb[c * FILL_PIXELS + at] = hole ? 0 : row[3 * x + c];
+                w->rgb[c * f->cut.pixels + at] = hole ? 0 : row[3 * x + c];
             if (hole)
                 w->holes[w->hole_count++] = (uint32_t)at;
             known += !hole;
@@ -240,8 +257,8 @@ static void fill_from_coarse(const struct fill_window *w)
     const size_t plane = (size_t)f->coarse_width * (size_t)f->coarse_height;
     for (int i = 0; i < w->hole_count; i++) {
         const int at = (int)w->holes[i];
-        const float y = fmaxf(((float)(w->y + at / FILL_WINDOW) + 0.5f) / FILL_COARSE - 0.5f, 0),
-                    x = fmaxf(((float)(w->x + at % FILL_WINDOW) + 0.5f) / FILL_COARSE - 0.5f, 0);
+        const float y = fmaxf(((float)(w->y + at / f->cut.side) + 0.5f) / FILL_COARSE - 0.5f, 0),
+                    x = fmaxf(((float)(w->x + at % f->cut.side) + 0.5f) / FILL_COARSE - 0.5f, 0);
         const int top = y < (float)(f->coarse_height - 1) ? (int)y : f->coarse_height - 1,
                   left = x < (float)(f->coarse_width - 1) ? (int)x : f->coarse_width - 1;
         const int below = top + (top + 1 < f->coarse_height), right = left + (left + 1 < f->coarse_width);
@@ -251,7 +268,7 @@ static void fill_from_coarse(const struct fill_window *w)
                         *lower = f->coarse + c * plane + (size_t)below * (size_t)f->coarse_width;
             const float above = upper[left] + across * (upper[right] - upper[left]),
                         under = lower[left] + across * (lower[right] - lower[left]);
-            w->rgb[c * FILL_PIXELS + (size_t)at] = above + down * (under - above);
+            w->rgb[c * (size_t)f->cut.pixels + (size_t)at] = above + down * (under - above);
         }
     }
 }
@@ -265,12 +282,16 @@ static void fill_prepare(void *context, int item)
         return;
     const int known = fill_read(w);
     w->grain = fill_grain(w, false);
-    const bool empty = f->coarse && known < FILL_KNOWN * FILL_PIXELS;
+    const bool empty = f->coarse && known < FILL_KNOWN * f->cut.pixels;
     w->plain = empty || !f->network;
     if (empty)
         fill_from_coarse(w);
+    else if (f->blank && !w->plain)
+        for (int i = 0; i < w->hole_count; i++)
+            for (int c = 0; c < 3; c++)
+                w->rgb[c * f->cut.pixels + (int)w->holes[i]] = 127.5f; /* the network's 0 */
     else
-        pull_push(w->rgb, w->mask, FILL_WINDOW, FILL_WINDOW, w->scratch);
+        pull_push(w->rgb, w->mask, f->cut.side, f->cut.side, w->scratch);
     if (w->plain)
         fill_smooth(w);
 }
@@ -280,12 +301,12 @@ static void fill_prepare(void *context, int item)
  * known. */
 static void fill_distance(const struct fill_window *w, int at, int sign)
 {
-    const int x = at % FILL_WINDOW, y = at / FILL_WINDOW;
+    const int side = w->fill->cut.side, x = at % side, y = at / side;
     float least = w->mask[at];
     for (int k = 0; k < 4; k++) {
         const int u = x + sign * (k < 3 ? k - 1 : -1), v = y - sign * (k < 3);
-        if (u >= 0 && v >= 0 && u < FILL_WINDOW && v < FILL_WINDOW)
-            least = fminf(least, w->mask[v * FILL_WINDOW + u] + 1);
+        if (u >= 0 && v >= 0 && u < side && v < side)
+            least = fminf(least, w->mask[v * side + u] + 1);
     }
     w->mask[at] = least;
 }
@@ -301,7 +322,7 @@ static void fill_roughen(void *context, int item)
     const float own = w->plain ? 0 : fill_grain(w, true), lack = w->grain * w->grain - own * own;
     const float grain = lack > 0 ? sqrtf(lack) : 0;
     for (int i = 0; i < w->hole_count && grain > 0; i++)
-        w->mask[w->holes[i]] = FILL_WINDOW;
+        w->mask[w->holes[i]] = (float)f->cut.side;
     for (int i = 0; i < w->hole_count && grain > 0; i++)
         fill_distance(w, (int)w->holes[i], 1);
     for (int i = w->hole_count - 1; i >= 0 && grain > 0; i--)
@@ -310,9 +331,9 @@ static void fill_roughen(void *context, int item)
         const int at = (int)w->holes[i];
         const float inside = (w->mask[at] - FILL_GRAIN_FROM) / (FILL_GRAIN_FULL - FILL_GRAIN_FROM);
         const float noise =
-            grain * fminf(fmaxf(inside, 0), 1) * fill_noise(w->x + at % FILL_WINDOW, w->y + at / FILL_WINDOW);
+            grain * fminf(fmaxf(inside, 0), 1) * fill_noise(w->x + at % f->cut.side, w->y + at / f->cut.side);
         for (int c = 0; c < 3; c++)
-            w->rgb[c * FILL_PIXELS + at] += noise;
+            w->rgb[c * f->cut.pixels + at] += noise;
     }
 }
 
@@ -328,27 +349,30 @@ static void fill_pack(void *context, int item)
 {
     const struct fill_batch *batch = context;
     const struct fill_window *w = batch->windows[item];
-    float *to = batch->in + (size_t)item * 4 * FILL_PIXELS;
-    for (size_t i = 0; i < 3 * (size_t)FILL_PIXELS; i++)
+    const size_t pixels = (size_t)w->fill->cut.pixels;
+    float *to = batch->in + (size_t)item * 4 * pixels;
+    for (size_t i = 0; i < 3 * pixels; i++)
         to[i] = w->rgb[i] / 127.5f - 1;
-    memcpy(to + 3 * (size_t)FILL_PIXELS, w->mask, FILL_PIXELS * sizeof *to);
+    memcpy(to + 3 * pixels, w->mask, pixels * sizeof *to);
 }
 
 static void fill_unpack(void *context, int item)
 {
     const struct fill_batch *batch = context;
-    const float *from = batch->out + (size_t)item * 3 * FILL_PIXELS;
-    for (size_t i = 0; i < 3 * (size_t)FILL_PIXELS; i++)
-        batch->windows[item]->rgb[i] = (fminf(fmaxf(from[i], -1), 1) + 1) * 127.5f;
+    const struct fill_window *w = batch->windows[item];
+    const size_t samples = 3 * (size_t)w->fill->cut.pixels;
+    const float *from = batch->out + (size_t)item * samples;
+    for (size_t i = 0; i < samples; i++)
+        w->rgb[i] = (fminf(fmaxf(from[i], -1), 1) + 1) * 127.5f;
 }
 
 /* Runs the network on so many windows. */
 static enum error_code fill_run(struct fill *f, struct fill_window **windows, int count, struct error *err)
 {
-    const struct session_shape shape = {.n = count, .h = FILL_WINDOW, .w = FILL_WINDOW};
+    const struct session_shape shape = {.n = count, .h = f->cut.side, .w = f->cut.side};
     const struct run_input input = {.planes = f->in};
     struct fill_batch batch = {windows, f->out, f->in};
-    f->step->r->damage.filled += (double)count * FILL_PIXELS / 1e6;
+    f->step->r->damage.filled += (double)count * f->cut.pixels / 1e6;
     thread_for(count, fill_pack, &batch);
     enum error_code code = repair_network(f->step, ROLE_FILLER, &shape, &input, f->out, err);
     if (code == OK)
@@ -372,39 +396,41 @@ static enum error_code fill_correct(struct fill *f, struct error *err)
             code = fill_run(f, used + k, 1, err);
     }
     if (step_too_large(code))
-        code = step_no_room(f->step, ROLE_FILLER, err, "%d windows of %d px", f->batch, FILL_WINDOW);
+        code = step_no_room(f->step, ROLE_FILLER, err, "%d windows of %d px", f->batch, f->cut.side);
     return code;
 }
 
 /* ---- putting together -------------------------------------------------------------------------------------------- */
 
 /* A core's share at a place: 1 but near a border that it shares with another, where the two make 1. */
-static float fill_share(int place, int core, int cores)
+static float fill_share(const struct fill_cut *cut, int place, int core, int cores)
 {
-    const float at = (float)place + 0.5f, begin = (float)(core * FILL_CORE), end = begin + FILL_CORE;
+    const float at = (float)place + 0.5f, begin = (float)(core * cut->core), end = begin + (float)cut->core,
+                blend = (float)cut->blend;
     float share = 1;
     if (core > 0)
-        share = fminf(share, (at - begin + FILL_BLEND) / (2 * FILL_BLEND));
+        share = fminf(share, (at - begin + blend) / (2 * blend));
     if (core + 1 < cores)
-        share = fminf(share, (end + FILL_BLEND - at) / (2 * FILL_BLEND));
+        share = fminf(share, (end + blend - at) / (2 * blend));
     return fmaxf(share, 0);
 }
 
 /* Adds a window to the strip. */
 static void fill_add(struct fill *f, const struct fill_window *w)
 {
-    const int width = f->picture->width, height = f->picture->height, top = f->row * FILL_CORE - FILL_BLEND;
-    int left = w->column * FILL_CORE - FILL_BLEND, right = left + FILL_STRIP, y = top > 0 ? top : 0;
+    const struct fill_cut *cut = &f->cut;
+    const int width = f->picture->width, height = f->picture->height, top = f->row * cut->core - cut->blend;
+    int left = w->column * cut->core - cut->blend, right = left + cut->strip, y = top > 0 ? top : 0;
     left = left > 0 ? left : 0;
     right = right < width ? right : width;
-    for (; y < top + FILL_STRIP && y < height; y++) {
-        const float down = fill_share(y, f->row, f->rows);
+    for (; y < top + cut->strip && y < height; y++) {
+        const float down = fill_share(cut, y, f->row, f->rows);
         for (int x = left; x < right; x++) {
-            const float share = down * fill_share(x, w->column, f->columns);
-            const float *from = w->rgb + (y - w->y) * FILL_WINDOW + (x - w->x);
+            const float share = down * fill_share(cut, x, w->column, f->columns);
+            const float *from = w->rgb + (y - w->y) * cut->side + (x - w->x);
             float *to = f->strip + 3 * ((size_t)(y - top) * (size_t)width + (size_t)x);
             for (int c = 0; c < 3; c++)
-                to[c] += share * from[c * FILL_PIXELS];
+                to[c] += share * from[c * cut->pixels];
         }
     }
 }
@@ -448,13 +474,13 @@ static enum error_code fill_keep(struct fill *f, int x, const float *rgb, struct
 /* The strip's rows that no later window changes. */
 static enum error_code fill_keep_rows(struct fill *f, struct error *err)
 {
-    const int width = f->picture->width, top = f->row * FILL_CORE - FILL_BLEND;
-    const int end = f->row + 1 < f->rows ? top + FILL_CORE : f->picture->height;
+    const int width = f->picture->width, core = f->cut.core, top = f->row * core - f->cut.blend;
+    const int end = f->row + 1 < f->rows ? top + core : f->picture->height;
     enum error_code code = OK;
     for (int y = top > 0 ? top : 0; y < end && code == OK; y++) {
         const float *row = f->strip + 3 * (size_t)(y - top) * (size_t)width;
         for (int column = 0; column < f->columns && code == OK; column++) {
-            const int from = column * FILL_CORE, to = from + FILL_CORE < width ? from + FILL_CORE : width;
+            const int from = column * core, to = from + core < width ? from + core : width;
             if (!fill_has_hole(f, from - REPAIR_FEATHER, y - REPAIR_FEATHER, to + REPAIR_FEATHER,
                                y + REPAIR_FEATHER + 1))
                 continue;
@@ -489,15 +515,14 @@ static void fill_apply(const struct fill *f, struct image *to, const struct colo
 static bool fill_place(struct fill *f)
 {
     bool any = false;
-    const int top = f->row * FILL_CORE;
+    const int core = f->cut.core, top = f->row * core, reach = f->cut.blend + REPAIR_FEATHER;
     for (int i = 0; i < f->columns; i++) {
         struct fill_window *w = &f->windows[i];
-        const int left = i * FILL_CORE;
+        const int left = i * core;
         w->column = i;
-        w->x = fill_begin(i, f->picture->width);
-        w->y = fill_begin(f->row, f->picture->height);
-        w->used = fill_has_hole(f, left - FILL_REACH, top - FILL_REACH, left + FILL_CORE + FILL_REACH,
-                                top + FILL_CORE + FILL_REACH);
+        w->x = fill_begin(&f->cut, i, f->picture->width);
+        w->y = fill_begin(&f->cut, f->row, f->picture->height);
+        w->used = fill_has_hole(f, left - reach, top - reach, left + core + reach, top + core + reach);
         any = any || w->used;
     }
     return any;
@@ -505,7 +530,7 @@ static bool fill_place(struct fill *f)
 
 static enum error_code fill_rows(struct fill *f, struct error *err)
 {
-    const size_t row = 3 * (size_t)f->picture->width;
+    const size_t row = 3 * (size_t)f->picture->width, core = (size_t)f->cut.core, shared = 2 * (size_t)f->cut.blend;
     enum error_code code = OK;
     for (f->row = 0; f->row < f->rows && code == OK; f->row++) {
         if (fill_place(f)) {
@@ -519,8 +544,8 @@ static enum error_code fill_rows(struct fill *f, struct error *err)
             if (f->windows[i].used)
                 fill_add(f, &f->windows[i]);
         code = fill_keep_rows(f, err);
-        memmove(f->strip, f->strip + FILL_CORE * row, 2 * FILL_BLEND * row * sizeof *f->strip);
-        memset(f->strip + 2 * FILL_BLEND * row, 0, FILL_CORE * row * sizeof *f->strip);
+        memmove(f->strip, f->strip + core * row, shared * row * sizeof *f->strip);
+        memset(f->strip + shared * row, 0, core * row * sizeof *f->strip);
         if (code == OK)
             code = step_check(f->step, err);
     }
@@ -529,23 +554,23 @@ static enum error_code fill_rows(struct fill *f, struct error *err)
 
 static enum error_code fill_create(struct fill *f, struct error *err)
 {
-    const size_t floats = 4 * (size_t)FILL_PIXELS + pull_push_scratch(FILL_WINDOW, FILL_WINDOW);
+    const size_t pixels = (size_t)f->cut.pixels, floats = 4 * pixels + pull_push_scratch(f->cut.side, f->cut.side);
     f->windows = mem_calloc((size_t)f->columns, sizeof *f->windows);
-    f->strip = mem_calloc((size_t)f->picture->width, 3 * FILL_STRIP * sizeof *f->strip);
+    f->strip = mem_calloc((size_t)f->picture->width, 3 * (size_t)f->cut.strip * sizeof *f->strip);
     f->row_ends = mem_calloc((size_t)f->picture->height, sizeof *f->row_ends);
     bool room = f->windows && f->strip && f->row_ends;
     if (f->network) {
-        f->in = mem_alloc((size_t)f->batch * FILL_PIXELS, 4 * sizeof *f->in);
-        f->out = mem_alloc((size_t)f->batch * FILL_PIXELS, 3 * sizeof *f->out);
+        f->in = mem_alloc((size_t)f->batch * pixels, 4 * sizeof *f->in);
+        f->out = mem_alloc((size_t)f->batch * pixels, 3 * sizeof *f->out);
         room = room && f->in && f->out;
     }
     for (int i = 0; i < f->columns && room; i++) {
         struct fill_window *w = &f->windows[i];
         w->fill = f;
         w->rgb = mem_alloc(floats, sizeof *w->rgb);
-        w->holes = mem_alloc(FILL_PIXELS, sizeof *w->holes);
-        w->mask = w->rgb ? w->rgb + 3 * (size_t)FILL_PIXELS : NULL;
-        w->scratch = w->rgb ? w->mask + FILL_PIXELS : NULL;
+        w->holes = mem_alloc(pixels, sizeof *w->holes);
+        w->mask = w->rgb ? w->rgb + 3 * pixels : NULL;
+        w->scratch = w->rgb ? w->mask + pixels : NULL;
         room = w->rgb && w->holes;
     }
     return room ? OK : error_set(err, ERROR_NO_MEMORY, "out of memory for the repair");
@@ -573,26 +598,30 @@ static bool fill_is_large(const struct fill *f)
     size_t holes = 0;
     for (size_t i = 0; i < pixels; i++)
         holes += f->mask[i] != 0;
-    return (double)holes > (1 - FILL_KNOWN) * FILL_CORE * FILL_CORE / 2;
+    return (double)holes > (1 - FILL_KNOWN) * f->cut.core * f->cut.core / 2;
 }
 
-double repair_fill_most(int width, int height)
+double repair_fill_most(int width, int height, const struct model_info *info)
 {
-    const double columns = ceil((double)width / FILL_CORE), rows = ceil((double)height / FILL_CORE);
-    return columns * rows * FILL_PIXELS / 1e6;
+    const struct fill_cut cut = fill_cut(info->side);
+    return ceil((double)width / cut.core) * ceil((double)height / cut.core) * cut.pixels / 1e6;
 }
 
 enum error_code repair_fill(struct step *step, const uint8_t *mask, double strength, struct error *err)
 {
     struct restoration *r = step->r;
     struct image *picture = r->deep && r->deep->pixels ? r->deep->pixels : r->picture;
+    const struct model_entry *filler = step->model[ROLE_FILLER];
+    const struct fill_cut cut = fill_cut(filler ? filler->info.side : 0);
     struct fill f = {.step = step,
                      .picture = picture,
                      .mask = mask,
-                     .columns = (picture->width + FILL_CORE - 1) / FILL_CORE,
-                     .rows = (picture->height + FILL_CORE - 1) / FILL_CORE,
+                     .cut = cut,
+                     .blank = filler && filler->info.side,
+                     .columns = (picture->width + cut.core - 1) / cut.core,
+                     .rows = (picture->height + cut.core - 1) / cut.core,
                      .strength = strength,
-                     .network = step->model[ROLE_FILLER] != NULL};
+                     .network = filler != NULL};
     f.batch = f.network ? step_batch(step) : 0;
     f.batch = f.batch < FILL_BATCH ? f.batch : FILL_BATCH;
     r->damage.filled = 0;

@@ -18,7 +18,7 @@ struct find {
     const struct image *picture;
     int rows, columns; /* cells of the picture: its sides are filled up to multiples of a cell's */
     float *context, *pixels, *cells, *logits;
-    int height, width; /* of the context */
+    int height, width; /* of the context, or of the reduced picture */
     uint8_t *level, *kind;
 };
 
@@ -220,6 +220,67 @@ static enum error_code find_windows(struct find *f, int core, struct error *err)
     return code;
 }
 
+/* ---- a network for the whole picture, reduced -------------------------------------------------------------------- */
+
+#define FIND_LONGEST 4096 /* px of its longer side: only of a strip more than sixteen times as long as wide */
+
+/* A band of the picture's rows, from the logits of the reduced picture. */
+static void find_enlarge(void *context, int item)
+{
+    const struct find *f = context;
+    const float down = (float)f->height / (float)f->picture->height,
+                across = (float)f->width / (float)f->picture->width;
+    int begin, end;
+    thread_band(f->picture->height, item, &begin, &end);
+    for (int y = begin; y < end; y++) {
+        const float sy = fmaxf(((float)y + 0.5f) * down - 0.5f, 0);
+        const int top = sy < (float)(f->height - 1) ? (int)sy : f->height - 1, below = top + (top + 1 < f->height);
+        for (int x = 0; x < f->picture->width; x++) {
+            const float sx = fmaxf(((float)x + 0.5f) * across - 0.5f, 0);
+            const int left = sx < (float)(f->width - 1) ? (int)sx : f->width - 1, right = left + (left + 1 < f->width);
+            const float *upper = f->logits + (size_t)top * (size_t)f->width,
+                        *lower = f->logits + (size_t)below * (size_t)f->width, part = sx - (float)left;
+            const float above = upper[left] + part * (upper[right] - upper[left]),
+                        under = lower[left] + part * (lower[right] - lower[left]);
+            const size_t at = (size_t)y * (size_t)f->picture->width + (size_t)x;
+            f->level[at] = defect_level(above + (sy - (float)top) * (under - above));
+            f->kind[at] = 0;
+        }
+    }
+}
+
+static int find_side(int length, double scale, int cell)
+{
+    const int side = (int)rint(length * scale / cell) * cell;
+    return side > cell ? side : cell;
+}
+
+static enum error_code find_whole(struct find *f, struct error *err)
+{
+    const int w = f->picture->width, h = f->picture->height;
+    const double scale = fmin((double)MODEL_DAMAGE_SIDE / (w < h ? w : h), (double)FIND_LONGEST / (w > h ? w : h));
+    const struct session_shape shape = {.n = 1,
+                                        .h = f->height = find_side(h, scale, f->info->unshuffle),
+                                        .w = f->width = find_side(w, scale, f->info->unshuffle)};
+    const size_t pixels = (size_t)shape.h * (size_t)shape.w;
+    f->pixels = mem_alloc(pixels, 3 * sizeof *f->pixels);
+    f->logits = mem_alloc(pixels, sizeof *f->logits);
+    const struct raster_source source = {
+        .form = RASTER_F32, .data = f->pixels, .stride = 3 * sizeof *f->pixels * (size_t)shape.w};
+    const struct run_input input = {.images = &source};
+    enum error_code code = f->pixels && f->logits ? OK : error_set(err, ERROR_NO_MEMORY, "out of memory");
+    if (code == OK)
+        code = find_reduce(f->picture, shape.h, shape.w, f->pixels, err);
+    if (code == OK)
+        code = repair_network(f->step, ROLE_DAMAGE, &shape, &input, f->logits, err);
+    if (code == OK)
+        thread_for(thread_bands(h), find_enlarge, f);
+    if (step_too_large(code))
+        code = step_no_room(f->step, ROLE_DAMAGE, err, "a picture of %d × %d px", shape.w, shape.h);
+    find_free(f);
+    return code;
+}
+
 enum error_code repair_find(struct step *step, int core, uint8_t *level, uint8_t *kind, struct error *err)
 {
     struct find f = {.step = step, .picture = step->r->picture, .level = level, .kind = kind};
@@ -229,6 +290,8 @@ enum error_code repair_find(struct step *step, int core, uint8_t *level, uint8_t
     enum error_code code = step_session(step, ROLE_DAMAGE, &session, &f.info, err);
     if (code != OK)
         return code;
+    if (!f.info->context)
+        return find_whole(&f, err);
     const int cell = f.info->unshuffle;
     f.rows = (f.picture->height + cell - 1) / cell;
     f.columns = (f.picture->width + cell - 1) / cell;

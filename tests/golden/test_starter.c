@@ -1,6 +1,8 @@
-/* The starter models against PyTorch's definitions of them: `python3 -m models.training.goldens` leaves inputs and
- * outputs in build/starter-goldens (it needs PyTorch, so neither CI nor `make check` does it). RESTORED_TEST_DEVICE
- * limits it to one device; RESTORED_STARTER names another folder of models. */
+/* The starter models, and networks of others for which there are no goldens elsewhere, against PyTorch's definitions of
+ * them: `python3 -m models.training.goldens` leaves inputs and outputs in build/starter-goldens, and with the options
+ * that networks_other.py tells, in build/other-networks beside weights of its own (this needs PyTorch, so neither CI
+ * nor `make check` does it). RESTORED_TEST_DEVICE limits it to one device; RESTORED_STARTER names another folder of
+ * models. */
 #include <dirent.h>
 #include <math.h>
 #include <stdarg.h>
@@ -8,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <setjmp.h>
 
@@ -17,17 +20,17 @@
 #include "runtime/models/model.h"
 #include "tests/common/npy.h"
 
-#define STARTER_GOLDENS "build/starter-goldens"
 #define STARTER_TOLERANCE 1e-5 /* of the output's range */
+#define OTHERS_TOLERANCE 3e-5  /* nobody trained these: what is rounded counts for more */
 
-static void compare_outputs(const struct model *model, const char *name, const char *device, float *outputs[],
-                            const struct session_shape *shape)
+static void compare_outputs(const struct model *model, const char *goldens, const char *name, const char *device,
+                            float *outputs[], const struct session_shape *shape, double tolerance)
 {
     for (int i = 0; i < model_info(model)->output_count; i++) {
         char path[512];
         struct npy wanted;
         int dims[4];
-        snprintf(path, sizeof path, STARTER_GOLDENS "/%s.out%d.npy", name, i);
+        snprintf(path, sizeof path, "%s/%s.out%d.npy", goldens, name, i);
         assert_true(npy_load(path, &wanted));
         model_output_shape(model, shape, i, dims);
         assert_int_equal(wanted.rank, 4);
@@ -43,7 +46,7 @@ static void compare_outputs(const struct model *model, const char *name, const c
             high = fmax(high, w[k]);
         }
         printf("    %-28s output %d %-10s max %.3g of range %.3g\n", name, i, device, worst, high - low);
-        assert_true(high > low && worst <= STARTER_TOLERANCE * (high - low));
+        assert_true(high > low && worst <= tolerance * (high - low));
         npy_free(&wanted);
     }
 }
@@ -74,19 +77,21 @@ static float *make_context(const struct model *model, struct session *session, c
     return out;
 }
 
-static void compare_model(const char *name, const char *device_id)
+static void compare_model(const char *models, const char *goldens, const char *name, const char *device_id,
+                          double tolerance)
 {
-    const char *folder = getenv("RESTORED_STARTER");
     char path[512];
     struct error err = ERROR_INIT;
     struct model *model;
     struct device *device;
     struct session *session;
     struct npy in;
-    snprintf(path, sizeof path, "%s/%s.safetensors", folder ? folder : "models/starter", name);
+    snprintf(path, sizeof path, "%s/%s.pt", models, name);
+    if (access(path, R_OK))
+        snprintf(path, sizeof path, "%s/%s.safetensors", models, name);
     if (model_open(&model, path, NULL, &err) || device_open(&device, device_id, NULL, &err))
         fail_msg("%s", err.text);
-    snprintf(path, sizeof path, STARTER_GOLDENS "/%s.in.npy", name);
+    snprintf(path, sizeof path, "%s/%s.in.npy", goldens, name);
     assert_true(npy_load(path, &in));
     assert_int_equal(in.rank, 4);
     struct session_shape shape = {.n = (int)in.shape[0], .h = (int)in.shape[2], .w = (int)in.shape[3]};
@@ -100,11 +105,11 @@ static void compare_model(const char *name, const char *device_id)
     float *context = NULL;
     if (model_session(&session, model, device, PRECISION_FP32, &err))
         fail_msg("%s", err.text);
-    if (model_info(model)->kind == MODEL_DAMAGE)
+    if (model_info(model)->context)
         inputs[1] = context = make_context(model, session, &shape, in.data);
     if (session_run(session, &shape, inputs, outputs, NULL, &err))
         fail_msg("%s", err.text);
-    compare_outputs(model, name, device_id, outputs, &shape);
+    compare_outputs(model, goldens, name, device_id, outputs, &shape, tolerance);
     session_destroy(&session);
     model_forget(model, device);
     for (int i = 0; i < 4; i++)
@@ -115,13 +120,12 @@ static void compare_model(const char *name, const char *device_id)
     model_close(&model);
 }
 
-static void test_starter(void **state)
+static void compare_folder(const char *models, const char *goldens, const char *how, double tolerance)
 {
-    (void)state;
     static const char suffix[] = ".in.npy";
-    DIR *folder = opendir(STARTER_GOLDENS);
+    DIR *folder = opendir(goldens);
     if (!folder) {
-        printf("skip: no " STARTER_GOLDENS "; make it with: python3 -m models.training.goldens\n");
+        printf("skip: no %s; make it with: %s\n", goldens, how);
         skip();
     }
     const char *only = getenv("RESTORED_TEST_DEVICE");
@@ -133,10 +137,10 @@ static void test_starter(void **state)
         char name[256];
         snprintf(name, sizeof name, "%.*s", (int)(length - strlen(suffix)), e->d_name);
         if (only) {
-            compare_model(name, only);
+            compare_model(models, goldens, name, only, tolerance);
         } else {
-            compare_model(name, "reference");
-            compare_model(name, "cpu");
+            compare_model(models, goldens, name, "reference", tolerance);
+            compare_model(models, goldens, name, "cpu", tolerance);
         }
         count++;
     }
@@ -144,8 +148,23 @@ static void test_starter(void **state)
     assert_true(count > 0);
 }
 
+static void test_starter(void **state)
+{
+    (void)state;
+    const char *models = getenv("RESTORED_STARTER");
+    compare_folder(models ? models : "models/starter", "build/starter-goldens", "python3 -m models.training.goldens",
+                   STARTER_TOLERANCE);
+}
+
+static void test_others(void **state)
+{
+    (void)state;
+    compare_folder("build/other-networks", "build/other-networks", "python3 -m models.training.networks_other",
+                   OTHERS_TOLERANCE);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_starter)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_starter), cmocka_unit_test(test_others)};
     return cmocka_run_group_tests_name("starter", tests, NULL, NULL);
 }

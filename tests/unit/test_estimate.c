@@ -165,7 +165,7 @@ static void test_filler(void **state)
     assert_float_equal(with.low, without.low, 1e-9);
     assert_true(with.high > without.high + (with.seconds - without.seconds));
     /* six columns and rows of windows of 256 px */
-    assert_float_equal(repair_fill_most(1000, 1000), 36 * 65536 / 1e6, 1e-9);
+    assert_float_equal(repair_fill_most(1000, 1000, &filler.info), 36 * 65536 / 1e6, 1e-9);
     for (int i = 0; i < 12; i++) { /* a second for a megapixel looked at, ten for one that is filled */
         a.r->damage.filled = i % 3 * 0.5;
         machine(&a, 1);
