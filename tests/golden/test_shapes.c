@@ -128,7 +128,7 @@ static void one_shape(const struct model *model, struct session_shape shape)
     const double nominal[2] = {detector || info->kind == MODEL_PARSER ? 0 : picture,
                                info->kind == MODEL_PARSER ? picture : 0};
     float *context = NULL;
-    if (info->kind == MODEL_DAMAGE && shape.variant == MODEL_DAMAGE_TILE) {
+    if (info->context && shape.variant == MODEL_DAMAGE_TILE) {
         const size_t count = (size_t)shape.n * (size_t)info->context * (size_t)(shape.h / 8) * (size_t)(shape.w / 8);
         context = malloc(count * sizeof *context);
         fill(context, count, 5, -1, 1);
@@ -178,11 +178,14 @@ static void one_model(const char *path)
     if (info->kind == MODEL_FACE) {
         for (int variant = MODEL_NOISE_STORED; variant <= MODEL_NOISE_SEED; variant++)
             one_shape(model, (struct session_shape){2, info->face_size, info->face_size, variant});
+    } else if (info->side) {
+        for (int n = 1; n <= 2; n++)
+            one_shape(model, (struct session_shape){n, info->side, info->side, 0});
     } else if (info->kind == MODEL_PARSER) {
         one_shape(model, (struct session_shape){1, 16, 48, 0});
         one_shape(model, (struct session_shape){2, 32, 32, 0});
     } else {
-        if (info->kind == MODEL_DAMAGE)
+        if (info->context)
             one_shape(model, (struct session_shape){1, 45, 61, MODEL_DAMAGE_CONTEXT});
         static const int sizes[][3] = {{1, 1, 1}, {1, 1, 19}, {1, 13, 1}, {1, 17, 23}, {3, 9, 6}};
         for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)

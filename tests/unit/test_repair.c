@@ -362,6 +362,13 @@ static void test_step(void **state)
     const int corrected = picture_difference(image_view(truth), image_view(r->result), NULL);
     assert_true(corrected > 0 && corrected < 40);
     restoration_destroy(&r);
+    r = run(damaged, NULL, OPTIONS(FINDER, "fill", "squares")); /* of 64 px: nine windows, some with a hole */
+    assert_string_equal(r->model_names[ROLE_FILLER], "squares");
+    assert_true(r->damage.filled > 0 &&
+                r->damage.filled < repair_fill_most(200, 180, &(struct model_info){.side = 64}));
+    assert_int_equal(changed(damaged, r->result, 57, 17, 66, 153), 0);
+    assert_true(picture_difference(image_view(truth), image_view(r->result), NULL) > corrected);
+    restoration_destroy(&r);
     r = run(truth, NULL, OPTIONS(FINDER, "repair", "true"));
     assert_true(r->damage.looked && r->damage.share == 0);
     assert_int_equal(changed(truth, r->result, 0, 0, 0, 0), 0);
@@ -379,6 +386,26 @@ static void test_step(void **state)
     restoration_destroy(&r);
     image_destroy(&truth);
     image_destroy(&damaged);
+}
+
+/* A detector that looks at the picture reduced to 256 px finds what is bright, and everything likely counts. */
+static void test_reduced(void **state)
+{
+    (void)state;
+    static const int sizes[][2] = {{600, 512}, {90, 300}, {17, 400}};
+    for (int i = 0; i < 3; i++) {
+        const int w = sizes[i][0], h = sizes[i][1];
+        struct image *damaged = picture_of(w, h, 3, 8);
+        for (int y = h / 4; y < h / 2; y++)
+            memset((uint8_t *)damaged->pixels + 3 * (size_t)(y * w + w / 3), 255, 3 * (size_t)(w / 3));
+        struct restoration *r = run(damaged, NULL, OPTIONS("damage_detector", "scratches", "fill", "none"));
+        const double share = (double)(w / 3) * (h / 2 - h / 4) / ((double)w * h);
+        assert_true(r->damage.looked && r->damage.defects[0] == 1);
+        assert_true(r->damage.share > share && r->damage.share < 1.4 * share + 0.02); /* its edge is soft, and grows */
+        assert_string_equal(r->options.damage_detector, "scratches");
+        restoration_destroy(&r);
+        image_destroy(&damaged);
+    }
 }
 
 static void test_mask(void **state)
@@ -523,7 +550,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_find),       cmocka_unit_test(test_pull_push), cmocka_unit_test(test_fill),
         cmocka_unit_test(test_large_hole), cmocka_unit_test(test_step),      cmocka_unit_test(test_mask),
-        cmocka_unit_test(test_again),      cmocka_unit_test(test_windows),   cmocka_unit_test(test_network),
+        cmocka_unit_test(test_again),      cmocka_unit_test(test_reduced),   cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_network),
     };
     return cmocka_run_group_tests(tests, open_worker, close_worker);
 }
