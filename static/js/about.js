@@ -1,12 +1,12 @@
 // What the server says of itself: whether it is ready, what it works with, and the details of both.
 import { $, element, sentence } from './dom.js';
-import { t } from './lang.js';
+import { mark, t } from './lang.js';
 import { get } from './server.js';
 import { changed, state } from './state.js';
 import { current } from './token.js';
 
-const work = { detector: 'finding faces', face: 'restoring faces', parser: 'outlining faces', upscaler: 'enlarging the background',
-  damage: 'finding damage', fill: 'filling damage' };
+const work = { detector: mark('finding faces'), face: mark('restoring faces'), parser: mark('outlining faces'), upscaler: mark('enlarging the background'),
+  damage: mark('finding damage'), fill: mark('filling damage') };
 
 function notice(text, reasons = []) {
   return element('div', { className: 'notice' }, element('p', { textContent: text }), ...(reasons.length

@@ -1,6 +1,6 @@
 // Small tools: elements, and numbers as people read them.
 
-import { language, t, many } from './lang.js';
+import { language, many, mark, t } from './lang.js';
 
 export const $ = (id) => document.getElementById(id);
 
@@ -50,7 +50,7 @@ export const megapixels = (count) => t('{0} megapixels', count < 9.95e6 ? number
 
 // "png", "png or jpg", "png, jpg or webp"; and so with "and"
 const joined = (word) => (words) => (words.length < 2 ? words.join('') : `${words.slice(0, -1).join(', ')} ${t(word)} ${words.at(-1)}`);
-export const list = joined('or'), listAll = joined('and');
+export const list = joined(mark('or')), listAll = joined(mark('and'));
 
 // The server's texts begin in lower case; here they are sentences.
 export function sentence(text) {

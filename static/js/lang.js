@@ -1,6 +1,7 @@
-// The page's language: English is in the code, the others are in strings.js, by the English text. The reader's browser
+// The page's language: English is in the code, each other one in a file of its own, by the English text. The reader's browser
 // says which one is wanted (its list is what it sends as Accept-Language); a choice on the page wins and is kept.
-import { languages, table } from './strings.js';
+
+export const languages = { en: 'English', de: 'Deutsch', es: 'Español', fr: 'Français', zh: '中文' };
 
 const place = 'restored-language'; // in localStorage
 
@@ -14,12 +15,15 @@ function chosen() {
 }
 
 export const language = chosen();
-const column = Object.keys(languages).indexOf(language) - 1; // English has none
+const table = language === 'en' ? {} : (await import(`./strings_${language}.js`).catch(() => ({ default: {} }))).default;
 
 const fill = (text, values) => text.replace(/\{(\d)\}/g, (_, i) => values[i]);
 
 // The text in the page's language, {0}, {1} … filled in.
-export const t = (text, ...values) => fill(table[text]?.[column] ?? text, values);
+export const t = (text, ...values) => fill(table[text] ?? text, values);
+
+// A text that t() gets later, from a table.
+export const mark = (text) => text;
 
 // One or many: count is {0} of both.
 export const many = (count, one, more, ...values) => t(count === 1 ? one : more, count, ...values);

@@ -1,6 +1,6 @@
 // The options: made from what the server says of itself, kept over a reload, and sent where they differ from the defaults.
 import { $, element } from './dom.js';
-import { t } from './lang.js';
+import { mark, t } from './lang.js';
 import { names } from './kinds.js';
 import { common, groups, labels, unlisted } from './words.js';
 import { changed } from './state.js';
@@ -59,8 +59,8 @@ export function build(capabilities, list, devices) {
   $('scale').replaceChildren(...['1', '1.5', '2', '3', '4', '8'].map((value) => element('label', {},
     element('input', { type: 'radio', name: 'upscale', value, defaultChecked: Number(value) === scale }),
     element('span', { textContent: `${value}×` }))));
-  choices($('version'), models(list, 'face', 'Restore (recommended)', 'Leave as they are'));
-  choices($('bg_upsampler'), models(list, 'upscaler', 'Sharpen (recommended)', 'Only enlarge'));
+  choices($('version'), models(list, 'face', mark('Restore (recommended)'), mark('Leave as they are')));
+  choices($('bg_upsampler'), models(list, 'upscaler', mark('Sharpen (recommended)'), mark('Only enlarge')));
   choices($('ext'), [['', t('Same as the picture')], ...(capabilities?.formats?.out ?? ['jpeg', 'png']).map((f) => [f === 'jpeg' ? 'jpg' : f, names[f] ?? f.toUpperCase()])]);
   const strengths = [1, 0.75, 0.5, 0.25].map((w) => [String(w), `${100 * w} %`]);
   choices($('weight'), [['', t('Automatic (recommended)')], ...strengths]);

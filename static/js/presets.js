@@ -1,13 +1,13 @@
 // Three ways to begin with, above the single options: each sets some of them, and is chosen as long as they stay like that.
 import { $, element } from './dom.js';
-import { t } from './lang.js';
+import { mark, t } from './lang.js';
 import { onChange } from './state.js';
 
 // '' is the server's default.
 const presets = {
-  gentle: ['Gentle', 'Little is changed: faces at half strength, the rest only enlarged.', { weight: '0.5', bg_upsampler: 'none', version: '', repair: '' }],
-  balanced: ['Balanced', 'Clear faces, a sharper picture, damage repaired where it is sure.', { weight: '', bg_upsampler: '', version: '', repair: '' }],
-  strong: ['Strong', 'All that can be done: faces in full, all damage that is found.', { weight: '1', bg_upsampler: '', version: '', repair: 'true' }],
+  gentle: [mark('Gentle'), 'Little is changed: faces at half strength, the rest only enlarged.', { weight: '0.5', bg_upsampler: 'none', version: '', repair: '' }],
+  balanced: [mark('Balanced'), 'Clear faces, a sharper picture, damage repaired where it is sure.', { weight: '', bg_upsampler: '', version: '', repair: '' }],
+  strong: [mark('Strong'), 'All that can be done: faces in full, all damage that is found.', { weight: '1', bg_upsampler: '', version: '', repair: 'true' }],
 };
 
 const control = (name) => $('form').elements.namedItem(name);

@@ -1,6 +1,6 @@
 // What was done, in words; figures and names for those who open the details.
 import { $, bytes, element, seconds, sentence } from './dom.js';
-import { many, t } from './lang.js';
+import { many, mark, t } from './lang.js';
 import { roles, stages } from './words.js';
 
 // The page says once, beside the picture, that starter models are at work.
@@ -44,10 +44,10 @@ export function show(item) {
   if (!report) return;
   const list = element('dl');
   const row = (term, text) => list.append(element('dt', { textContent: t(term) }), element('dd', { className: 'wide', textContent: text }));
-  if (report.output) row('File', bytes(report.output.bytes));
-  row('Time', seconds(duration(item)));
+  if (report.output) row(mark('File'), bytes(report.output.bytes));
+  row(mark('Time'), seconds(duration(item)));
   bars(list, report.timings_ms ?? {});
-  if (report.device) row('Device', report.device);
+  if (report.device) row(mark('Device'), report.device);
   for (const [role, name] of Object.entries(report.models ?? {})) if (name) row(roles[role] ?? role, name);
   const notes = (report.notes ?? []).filter((note) => !toldElsewhere.test(note)).map(sentence);
   const { input, output } = report;
