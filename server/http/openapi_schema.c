@@ -249,6 +249,12 @@ static const struct schema_member {
     {"Damage", "mask", "boolean", "some of it is from the mask that was sent"},
     {"Damage", "kinds", "DamageKinds", "of what was found"},
 
+    {"Tone", "strength", "number", "of the correction, 0 to 1; 0: there is no sign of fading"},
+    {"Tone", "change", "number", "levels of 255, the mean"},
+    {"Tone", "monochrome", "boolean", "gray, or a toned print, whose tone is kept"},
+    {"Tone", "black", "number[3]", "levels of red, green and blue that were taken for black"},
+    {"Tone", "white", "number[3]", "the same for white"},
+
     {"NetworkTimes", "repair", "number", NULL},
     {"NetworkTimes", "detect", "number", NULL},
     {"NetworkTimes", "restore", "number", NULL},
@@ -262,6 +268,7 @@ static const struct schema_member {
     {"Report", "device", "string", NULL},
     {"Report", "precision", "=fp32|fp16", NULL},
     {"Report", "damage", "Damage?", "what was repaired; null: nothing was looked for, and no mask was sent"},
+    {"Report", "tone", "Tone?", "what was done about fading; null: tone was off"},
     {"Report", "faces", "Face[]", "in the order of their ids"},
     {"Report", "timings_ms", "Timings", "wall times by stage"},
     {"Report", "network_ms", "NetworkTimes", "the part of them in which the networks worked"},

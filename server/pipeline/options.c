@@ -80,6 +80,11 @@ const struct option_row option_rows[] = {
     {"metadata", "enum", "keep", "keep, strip or strip-gps",
      "EXIF, XMP and IPTC of the picture: kept, left out, or kept without the place", false},
     {"page", "integer", "1", "1 to 9999", "which picture of a file that has several pages or frames", true},
+    {"tone", "enum", "off", "off or auto",
+     "auto: a faded print gets its blacks, whites and neutral colours back, and sepia its contrast; others stay as "
+     "they "
+     "are; without effect with compat",
+     true},
     {"repair", "enum", "auto", "auto, true or false",
      "fill scratches, cracks, dust and stains: where the detector is sure (auto), all that it finds (true), or none "
      "(false; compat: always)",
@@ -296,6 +301,7 @@ static const char *const options_alphas[] = {"auto", "resize", "network", NULL};
 static const char *const options_metadatas[] = {"keep", "strip", "strip-gps", NULL};
 static const char *const options_fits[] = {"inside", "cover", "fill", NULL};
 static const char *const options_profiles[] = {"keep", "srgb", NULL};
+static const char *const options_tones[] = {"off", "auto", NULL};
 static const char *const options_mask_modes[] = {"replace", "add", "remove", NULL};
 static const char *const options_precisions[] = {"auto", "fp32", "fp16", NULL};
 
@@ -338,6 +344,7 @@ static const struct option_field {
     {KIND_CHOICE, AT(alpha), 0, 0, options_alphas},
     {KIND_CHOICE, AT(metadata), 0, 0, options_metadatas},
     {KIND_INTEGER, AT(page), 1, CODEC_PAGES, NULL},
+    {KIND_CHOICE, AT(tone), 0, 0, options_tones},
     {KIND_AUTO, AT(repair), 0, 0, options_autos},
     {KIND_NUMBER, AT(repair_strength), 0, 1, NULL},
     {KIND_CHOICE, AT(mask_mode), 0, 0, options_mask_modes},

@@ -14,9 +14,8 @@
 #define OPTION_MAX_FACES 64
 #define OPTION_SIDE 500000   /* px of a result */
 #define OPTION_TEXT_MAX 2048 /* bytes of any value as text, with its final 0 */
-#define OPTION_SURE_SCORE                                                                                              \
-    0.97 /* a face's score from which on detectors are believed unless min_score says otherwise                        \
-          */
+/* A face's score from which on detectors are believed unless min_score says otherwise. */
+#define OPTION_SURE_SCORE 0.97
 #define OPTION_LEAST_SCORE 0.5
 
 enum option_format { FORMAT_AUTO, FORMAT_PNG, FORMAT_JPEG, FORMAT_WEBP, FORMAT_TIFF, FORMAT_AVIF, FORMAT_JXL };
@@ -28,6 +27,7 @@ enum option_profile { PROFILE_KEEP, PROFILE_SRGB };
 enum option_alpha { ALPHA_AUTO, ALPHA_RESIZE, ALPHA_NETWORK };
 enum option_metadata { METADATA_KEEP, METADATA_STRIP, METADATA_STRIP_GPS };
 enum option_fit { FIT_INSIDE, FIT_COVER, FIT_FILL };
+enum option_tone { TONE_OFF, TONE_AUTO };
 enum option_faces { FACES_ALL, FACES_NONE, FACES_LISTED };
 
 struct options {
@@ -62,6 +62,7 @@ struct options {
     int quality;   /* 1..100 */
     int png_level; /* 0..9 */
     int page;      /* 1..CODEC_PAGES: which picture of the file */
+    enum option_tone tone;
     enum option_repair repair;
     double repair_strength; /* 0..1 */
     enum option_mask_mode mask_mode;

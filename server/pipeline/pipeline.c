@@ -19,7 +19,8 @@ static const struct pipeline_stage {
     bool detection; /* part of a detect_only run */
     bool faces;     /* runs with its neighbours that have this set, for a few faces at a time (STEP_GROUP) */
 } pipeline_stages[] = {
-    {STAGE_DECODE, decode_step, true, false},
+    {STAGE_DECODE, decode_step, true, false}, /* on any thread, as the next one */
+    {STAGE_DECODE, tone_step, true, false},
     {STAGE_REPAIR, repair_step, true, false},
     {STAGE_BACKGROUND, background_begin, false, false},
     {STAGE_DETECT, detect_step, true, false},

@@ -102,6 +102,13 @@ struct restoration {
         bool given;    /* some of it is from the mask that was sent */
         double filled; /* megapixels of windows that the filler's network was given */
     } damage;
+    struct {
+        bool asked;                /* somebody has looked; the rest is known */
+        bool monochrome;           /* gray, or a toned print, which keeps its tone */
+        double strength;           /* of the correction, 0..1 */
+        double change;             /* levels of 255, the mean */
+        double black[3], white[3]; /* what was found */
+    } tone;
     struct face_file mask_file; /* the mask as a PNG; NULL: nothing was filled */
     struct image *result;       /* before encoding; with options.aligned: the restored face */
     uint8_t *output;            /* encoded; free() */

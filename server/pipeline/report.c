@@ -120,6 +120,18 @@ static json_t *report_damage(const struct restoration *r)
     return json_pack("{s:o, s:b, s:o}", "share", report_share(r->damage.share), "mask", r->damage.given, "kinds", list);
 }
 
+/* null: nobody has asked. */
+static json_t *report_tone(const struct restoration *r)
+{
+    const double *black = r->tone.black, *white = r->tone.white;
+    if (!r->tone.asked)
+        return json_null();
+    return json_pack("{s:o, s:o, s:b, s:[o, o, o], s:[o, o, o]}", "strength", report_real(r->tone.strength), "change",
+                     report_real(r->tone.change), "monochrome", r->tone.monochrome, "black", report_real(black[0]),
+                     report_real(black[1]), report_real(black[2]), "white", report_real(white[0]),
+                     report_real(white[1]), report_real(white[2]));
+}
+
 struct json_t *restoration_report(const struct restoration *r)
 {
     if (r->damage_only)
@@ -142,9 +154,9 @@ struct json_t *restoration_report(const struct restoration *r)
         output = json_pack("{s:i, s:i, s:s, s:i, s:i, s:I}", "width", r->out_info.width, "height", r->out_info.height,
                            "format", image_format_name(r->out_info.format), "bits", r->out_info.bits, "channels",
                            r->out_info.channels, "bytes", (json_int_t)r->out_info.bytes);
-    return json_pack("{s:o, s:o, s:o, s:o, s:s, s:s, s:o, s:o, s:o, s:o, s:i, s:o}", "input", input, "output", output,
-                     "options", restoration_options(&r->options), "models", report_models(r), "device", r->device,
-                     "precision", r->precision == PRECISION_FP16 ? "fp16" : "fp32", "damage", report_damage(r), "faces",
-                     report_faces(r), "timings_ms", report_timings(r), "network_ms", report_network_times(r), "tiles",
-                     r->tiles, "notes", notes);
+    return json_pack("{s:o, s:o, s:o, s:o, s:s, s:s, s:o, s:o, s:o, s:o, s:i, s:o, s:o}", "input", input, "output",
+                     output, "options", restoration_options(&r->options), "models", report_models(r), "device",
+                     r->device, "precision", r->precision == PRECISION_FP16 ? "fp16" : "fp32", "damage",
+                     report_damage(r), "faces", report_faces(r), "timings_ms", report_timings(r), "network_ms",
+                     report_network_times(r), "tiles", r->tiles, "notes", notes, "tone", report_tone(r));
 }

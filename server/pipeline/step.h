@@ -103,6 +103,7 @@ enum error_code step_no_room(const struct step *step, enum model_role role, stru
     __attribute__((format(printf, 4, 5)));
 
 enum error_code decode_step(struct step *step, struct error *err) MUST_CHECK;
+enum error_code tone_step(struct step *step, struct error *err) MUST_CHECK;
 enum error_code repair_step(struct step *step, struct error *err) MUST_CHECK;
 enum error_code detect_step(struct step *step, struct error *err) MUST_CHECK;
 enum error_code align_step(struct step *step, struct error *err) MUST_CHECK;

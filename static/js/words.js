@@ -28,6 +28,7 @@ export const labels = {
   quality: ['Quality', '1 to 100. A higher number looks better and makes a larger file.'],
   lossless: ['Without loss', 'For WebP and JPEG XL: the file is larger and keeps every pixel exactly.'],
   png_level: ['PNG compression', '0 to 9. A higher number makes a smaller file but takes longer. The picture is the same.'],
+  tone: ['Faded print', 'Gives a faded print its contrast and colours back. Sepia stays sepia.', { off: 'Leave as it is', auto: 'Correct' }],
   repair: ['Repair', 'Scratches, cracks, dust and stains are filled.', { auto: 'Where it is sure', true: 'All that is found', false: 'Off' }],
   repair_strength: ['Strength of the repair', '0 to 1. With less, some of the damage shines through.'],
   damage_detector: ['Damage finder', 'The network that looks for damage.'],
@@ -41,7 +42,7 @@ export const labels = {
 export const groups = [
   ['Size of the result', ['width', 'height', 'max_side', 'fit']],
   ['Faces', ['only_center_face', 'faces', 'min_face', 'max_face', 'min_score', 'aligned', 'parse', 'preserve_color', 'seed', 'detector']],
-  ['Damage', ['repair', 'repair_strength', 'damage_detector', 'fill']],
+  ['Damage', ['tone', 'repair', 'repair_strength', 'damage_detector', 'fill']],
   ['File', ['suffix', 'page', 'quality', 'lossless', 'png_level', 'profile', 'alpha', 'metadata']],
   ['Speed and memory', ['device', 'precision', 'bg_tile']],
   ['Other', ['compat']],
