@@ -16,7 +16,8 @@
 #   make bench-start  time from exec to ready, with files of the official sizes, cache cold and warm
 #   make check-long more of each, official sizes     make check-arm64  the CPU device's tests for aarch64, in qemu
 #   make check-torch  official sizes beside PyTorch; ARGS='--device vulkan:0 --precision fp16'
-#   make check-quality  figures of the starter models and the pipeline on ../shared; ARGS='--limit 8' for a quick look
+#   make check-quality  figures of the starter models and the pipeline on ../shared; PARTS=sizes,borders for some of them,
+#                   ARGS='--limit 8' for a quick look
 #   make mutate     which small mistakes no test notices; ARGS='--seed 2 --count 50 server/image'
 #   make check-reproducible  two folders, the same bytes
 #   make deps       install packages alone               make format   clang-format everything
@@ -222,7 +223,7 @@ check-torch: restored
 
 # How good the results are, from the built program. PYTHON needs numpy and PIL.
 check-quality: restored
-	@$(PYTHON) tests/quality/check_quality.py ./restored $(ARGS)
+	@$(PYTHON) tests/quality/check_quality.py ./restored $(if $(PARTS),--only $(PARTS)) $(ARGS)
 
 # The CPU device as aarch64 has it, cross-built, under qemu-user. On Debian this needs `dpkg --add-architecture arm64`,
 # gcc-aarch64-linux-gnu, qemu-user, and for arm64: libmicrohttpd-dev libcurl4-gnutls-dev libgnutls28-dev libjansson-dev libpng-dev libjpeg-dev nettle-dev

@@ -93,22 +93,22 @@ def worse(kind, truth, seed):
 
 
 def cases(shared, faces, sides, kinds):
-    """(side, kind, truth, picture) of each."""
+    """(number, face, tile, side, kind) of each, for case()."""
     with open(f"{shared}/data/faces512/index.json") as file:
         index = [e for e in json.load(file) if e["split"] == "val" and e["src_px"] >= 460 and e["fit_err"] < 15]
     tiles = sorted(f for f in os.listdir(f"{shared}/data/photos") if f.startswith("kodak"))
     index = index[1::2]  # the limits of strength.c were set on the others
     index = index[:: max(1, len(index) // faces)][:faces]
-    for number, entry in enumerate(index):
-        whole = np.asarray(Image.open(f"{shared}/data/{entry['file']}").convert("RGB"))
-        tile = np.asarray(Image.open(f"{shared}/data/photos/{tiles[number % len(tiles)]}").convert("RGB"))
-        for side in sides:
-            if number % SIDES[side]:
-                continue
-            truth = resized(whole, side, side, Image.BOX if side <= 512 else Image.BICUBIC)
-            truth = textured(truth, tile) if side > 512 else truth
-            for kind in kinds:
-                yield side, kind, truth, worse(kind, truth, number)
+    return [(number, f"{shared}/data/{entry['file']}", f"{shared}/data/photos/{tiles[number % len(tiles)]}", side, kind)
+            for side in sorted(sides, reverse=True) for number, entry in enumerate(index) if number % SIDES[side] == 0
+            for kind in kinds]
+
+
+def case(number, face, tile, side, kind):
+    """The truth and the picture."""
+    truth = resized(read(face), side, side, Image.BOX if side <= 512 else Image.BICUBIC)
+    truth = textured(truth, read(tile)) if side > 512 else truth
+    return truth, worse(kind, truth, number)
 
 
 def laplacian(image):
