@@ -162,13 +162,19 @@ static bool paste_at_edge(const struct paste_soften *soften, int x, int y)
     return x < soften->border || y < soften->border || x >= last || y >= last;
 }
 
+/* From 0 to 1, flat at both ends. */
+static float paste_ease(float u)
+{
+    return u * u * u * (10 - u * (15 - 6 * u));
+}
+
 /* The default fades the mask to 0 towards the crop's edge, where a mask that is cut off leaves a line through beard or
- * neck: over 48 px of 512, and nowhere steeper than a straight line over 32 would. */
+ * neck: over 60 px of 512, and nowhere steeper than a straight line over 32 would. */
 static float paste_fade(int size, int x, int y)
 {
     const int dx = x < size - 1 - x ? x : size - 1 - x, dy = y < size - 1 - y ? y : size - 1 - y;
-    const float over = 48.0f * (float)size / 512, u = fminf((float)dx / over, 1), v = fminf((float)dy / over, 1);
-    return u * u * (3 - 2 * u) * v * v * (3 - 2 * v);
+    const float over = 60.0f * (float)size / 512;
+    return paste_ease(fminf((float)dx / over, 1)) * paste_ease(fminf((float)dy / over, 1));
 }
 
 enum error_code paste_parse_mask(const uint8_t *classes, int size, double *mask, struct error *err)

@@ -318,7 +318,7 @@ def identity(server, shared, limit):
         before, whole, auto, change, used = rows.mean(0)
         yield ("whole pipeline", f"{strength}: points' error ({len(rows)} faces), with weight=1; change mean and most, used",
                f"{before:.3f} → {auto:.3f}, {whole:.3f}; {change:.3f}, {rows[:, 3].max():.3f}, {used:.2f}",
-               auto <= whole + 0.0005, auto <= 0.0175 or strength not in ("sharp", "mild"))
+               auto <= whole + 0.0005)
     other = [found[0] for found in (server.restored(known.surrounded(known.read(f"{shared}/data/{e['file']}")), version=OTHER)[1]
                                     for e in spread(entries, 8)) if found]
     yield ("whole pipeline", f"{len(other)} faces by a network of random weights: change, least; used, most",

@@ -92,12 +92,12 @@ def worse(kind, truth, seed):
     return rounded(image)
 
 
-def cases(shared, faces, sides, kinds):
-    """(number, face, tile, side, kind) of each, for case()."""
+def cases(shared, faces, sides, kinds, half=1):
+    """(number, face, tile, side, kind) of each, for case(). half 0: those that weight=auto was fitted to."""
     with open(f"{shared}/data/faces512/index.json") as file:
         index = [e for e in json.load(file) if e["split"] == "val" and e["src_px"] >= 460 and e["fit_err"] < 15]
     tiles = sorted(f for f in os.listdir(f"{shared}/data/photos") if f.startswith("kodak"))
-    index = index[1::2]  # the limits of strength.c were set on the others
+    index = index[half::2]
     index = index[:: max(1, len(index) // faces)][:faces]
     return [(number, f"{shared}/data/{entry['file']}", f"{shared}/data/photos/{tiles[number % len(tiles)]}", side, kind)
             for side in sorted(sides, reverse=True) for number, entry in enumerate(index) if number % SIDES[side] == 0
