@@ -62,6 +62,8 @@ enum error_code codec_probe(const uint8_t *bytes, size_t size, struct codec_info
     return codec_probe_page(bytes, size, 1, out, err);
 }
 
+#define CODEC_MAX_DENSITY 1e6 /* px an inch: more is a damaged number */
+
 /* The resolution upright; where the format says nothing, EXIF may. */
 static void codec_density(struct image *image, int orientation)
 {
@@ -72,6 +74,8 @@ static void codec_density(struct image *image, int orientation)
     }
     if (!(across > 0))
         image->density[0] = image->density[1] = exif_density(image->exif.data, image->exif.size);
+    for (int i = 0; i < 2; i++)
+        image->density[i] = image->density[i] < CODEC_MAX_DENSITY ? image->density[i] : 0;
 }
 
 enum error_code codec_decode_page(const uint8_t *bytes, size_t size, int page, uint64_t max_pixels, struct image **out,

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "server/image/codec.h"
 #include "server/image/exif.h"
 #include "server/image/iptc.h"
 #include "server/image/xmp.h"
@@ -55,6 +56,29 @@ static void exif_gets_what_changed(void **state)
     assert_non_null(memmem(exif.data, exif.size, "restored", 9));
     assert_null(memmem(exif.data, exif.size, "THUMB", 5));
     free(exif.data);
+}
+
+/* 4294967295/1 px an inch is in no picture: it counts as unknown, and no writer is given it. */
+static void damaged_density_is_dropped(void **state)
+{
+    (void)state;
+    struct error err = ERROR_INIT;
+    struct image *image, *back;
+    uint8_t bytes[sizeof block - 1];
+    struct codec_output file;
+    for (int damaged = 0; damaged < 2; damaged++) {
+        memcpy(bytes, block, sizeof bytes);
+        if (damaged)
+            memcpy(bytes + 126, "\xff\xff\xff\xff\1\0\0\0", 8);
+        assert_int_equal(image_create(&image, 4, 4, 3, 8, false, &err), OK);
+        blob(&image->exif, bytes, sizeof bytes);
+        assert_int_equal(codec_encode(image, IMAGE_PNG, (struct codec_options){0}, &file, &err), OK);
+        assert_int_equal(codec_decode(file.bytes, file.size, 0, &back, NULL, &err), OK);
+        assert_true(back->density[0] == (damaged ? 0 : 300));
+        free(file.bytes);
+        image_destroy(&image);
+        image_destroy(&back);
+    }
 }
 
 static void damaged_exif_does_no_harm(void **state)
@@ -133,9 +157,8 @@ static void iptc_is_found_among_resources(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(exif_gets_what_changed),
-        cmocka_unit_test(damaged_exif_does_no_harm),
-        cmocka_unit_test(xmp_is_changed_in_both_forms),
+        cmocka_unit_test(exif_gets_what_changed),        cmocka_unit_test(damaged_exif_does_no_harm),
+        cmocka_unit_test(damaged_density_is_dropped),    cmocka_unit_test(xmp_is_changed_in_both_forms),
         cmocka_unit_test(iptc_is_found_among_resources),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
