@@ -1,6 +1,7 @@
 // Before and after: a slider or side by side, both enlarged and moved in step; their difference while a key is held.
 // 100 % is one pixel of the picture on one of the screen.
-import { $, bytes } from './dom.js';
+import { $, bytes, megapixels } from './dom.js';
+import { lead } from './download.js';
 import { ask, fileName } from './server.js';
 import { t } from './lang.js';
 import { changed, isPending, on, onChange, state, tell } from './state.js';
@@ -9,6 +10,7 @@ import * as store from './store.js';
 const stage = $('stage'), view = $('view'), split = $('split'), handle = $('handle');
 const sides = { before: { image: $('before'), pane: $('pane_before'), url: null }, after: { image: $('after'), pane: $('pane_after'), url: null } };
 const most = 8, step = 1.25, threshold = 8; // times, times, pixels sideways that make a touch a move of the line
+const largest = 100e6; // pixels of a result that a tab can hold
 const still = matchMedia('(prefers-reduced-motion: reduce)');
 
 let mode = 'slider', position = 50;
@@ -35,7 +37,8 @@ function panes() {
 
 const fit = ({ w, h }) => Math.min(w / size().width, h / size().height);
 export const scaleNow = () => zoom || fit(panes()[0]);
-export const isZoomed = () => zoom > 0;
+export const isZoomed = () => zoom > fit(panes()[0]); // more than fits
+const toFit = () => zoomTo(fit(panes()[0]));
 
 // Where the picture lies in a pane.
 function frame({ w, h }) {
@@ -77,13 +80,13 @@ export function layout() {
 
 // ---- zoom ----
 
-// Enlarges so that the point of the stage stays where it is. to 0: it fits.
+// Enlarges so that the point of the stage stays where it is. The least is what fits, or 100 %.
 function zoomTo(to, point = null) {
-  const pane = panes()[0], old = frame(pane), least = fit(pane);
+  const pane = panes()[0], old = frame(pane), fitting = fit(pane);
   const at = point ? { x: point.x % (pane.w + 2), y: point.y % (pane.h + 2) } : { x: pane.w / 2, y: pane.h / 2 };
   const on = { x: (at.x - old.left) / old.width, y: (at.y - old.top) / old.height };
-  const limit = Math.max(most / screen(), least);
-  zoom = to <= least * 1.001 ? 0 : Math.min(limit, to);
+  const wanted = Math.min(Math.max(most / screen(), fitting), Math.max(to, Math.min(fitting, 1 / screen())));
+  zoom = Math.abs(wanted - fitting) < 0.001 * fitting ? 0 : wanted;
   if (zoom) {
     const now = frame(pane);
     centre.x = on.x + (pane.w / 2 - at.x) / now.width;
@@ -116,7 +119,7 @@ const whole = () => zoomTo(1 / screen());
 
 $('zoom_in').addEventListener('click', () => zoomTo(scaleNow() * 1.5));
 $('zoom_out').addEventListener('click', () => zoomTo(scaleNow() / 1.5));
-$('zoom').addEventListener('click', () => (isZoomed() ? zoomTo(0) : whole()));
+$('zoom').addEventListener('click', () => (zoom ? toFit() : whole()));
 
 stage.addEventListener('wheel', (e) => {
   if (!isShown() || (e.deltaY > 0 && !isZoomed() && !e.ctrlKey)) return; // what fits is left to the page
@@ -127,7 +130,7 @@ stage.addEventListener('wheel', (e) => {
 stage.addEventListener('dblclick', (e) => {
   if (!isShown() || e.target.closest('button')) return;
   const box = stage.getBoundingClientRect();
-  zoomTo(isZoomed() ? 0 : 1 / screen(), { x: e.clientX - box.left, y: e.clientY - box.top });
+  zoomTo(zoom ? fit(panes()[0]) : 1 / screen(), { x: e.clientX - box.left, y: e.clientY - box.top });
 });
 
 // ---- the line ----
@@ -225,7 +228,7 @@ stage.addEventListener('keydown', (e) => {
 const isTyping = (node) => node?.closest?.('input:not([type="range"], [type="radio"], [type="checkbox"]), select, textarea, dialog');
 const keys = {
   '+': () => zoomTo(scaleNow() * 1.5), '=': () => zoomTo(scaleNow() * 1.5), '-': () => zoomTo(scaleNow() / 1.5),
-  0: () => zoomTo(0), 1: whole, s: () => setMode(mode === 'side' ? 'slider' : 'side'), d: () => differ(true),
+  0: toFit, 1: whole, s: () => setMode(mode === 'side' ? 'slider' : 'side'), d: () => differ(true),
 };
 addEventListener('keydown', (e) => {
   if (!isShown() || e.altKey || e.ctrlKey || e.metaKey || e.repeat || isTyping(e.target) || !keys[e.key]) return;
@@ -276,7 +279,7 @@ async function showBefore(item) {
   load(sides.after, null);
   load(sides.before, null);
   view.hidden = sides.after.image.hidden = split.hidden = handle.hidden = true;
-  $('unseen').hidden = true;
+  $('unseen').hidden = $('too_large').hidden = true;
   $('download').hidden = true;
   stage.dataset.state = item ? 'chosen' : 'empty';
   zoom = 0;
@@ -308,7 +311,14 @@ sides.before.image.addEventListener('error', () => {
 const beside = (input, name) => (name.toLowerCase() === input.toLowerCase() ? name.replace(/(\.[^.]*)?$/, '_restored$1') : name);
 
 async function showAfter(item) {
-  const { job } = item;
+  const { job } = item, { width = 0, height = 0 } = item.report?.output ?? {};
+  if (width * height > largest) {
+    result = { item, blob: null, name: item.name };
+    lead($('download'), `v1/jobs/${job}/result`);
+    $('too_large').textContent = t('The result has {0}: too many to be shown here. It can be downloaded.', megapixels(width * height));
+    $('too_large').hidden = false;
+    return;
+  }
   try {
     const answer = await ask(`v1/jobs/${job}/result`);
     if ([404, 410].includes(answer.status)) {
@@ -321,7 +331,7 @@ async function showAfter(item) {
     if (asked !== item || item.job !== job) return;
     result = { item, blob, name: beside(item.name, fileName(answer.headers.get('Content-Disposition'))) };
     load(sides.after, blob);
-    Object.assign($('download'), { href: sides.after.url, download: result.name, hidden: false });
+    Object.assign($('download'), { href: sides.after.url, download: result.name, hidden: false, onclick: null });
     caption();
   } catch {
     if (asked === item && item.job === job) setTimeout(() => { if (asked === item && item.job === job) showAfter(item); }, 3000);

@@ -13,12 +13,11 @@ import * as options from './options.js';
 import { wanted } from './panel.js';
 import './plan.js';
 import './presets.js';
-import { ask, get } from './server.js';
+import { get } from './server.js';
 import { changed, pending, state } from './state.js';
 import * as strip from './strip.js';
 import './tab.js';
 import './thumbs.js';
-import { current as token } from './token.js';
 
 translate();
 
@@ -37,17 +36,6 @@ $('file').addEventListener('change', (e) => { list.take(e.target.files); e.targe
 $('remove').addEventListener('click', () => strip.remove([state.current]));
 $('remove_all').addEventListener('click', () => strip.remove(state.items));
 document.addEventListener('paste', (e) => list.take(e.clipboardData?.files));
-
-// A server with tokens sends the file only to a request with a header.
-$('download_all').addEventListener('click', async (e) => {
-  e.target.href = jobs.zip();
-  if (!token() || e.target.dataset.ready) return;
-  e.preventDefault();
-  const blob = await (await ask(jobs.zip())).blob();
-  const link = Object.assign(document.createElement('a'), { href: URL.createObjectURL(blob), download: 'restored.zip' });
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 60e3);
-});
 
 let depth = 0; // dragenter and dragleave come for every element on the way
 const dragging = (e, by) => {

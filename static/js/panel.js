@@ -1,6 +1,7 @@
 // The panel's buttons, how it goes in words, and what went wrong.
 import { $, element, percent, roughly, seconds } from './dom.js';
-import { left, leftOfAll, nextTry, submit } from './jobs.js';
+import { lead } from './download.js';
+import { left, leftOfAll, nextTry, submit, zip } from './jobs.js';
 import { many, t } from './lang.js';
 import { blame, unblame } from './options.js';
 import { explain, waitingFor } from './refused.js';
@@ -62,7 +63,8 @@ function showAll() {
     sent ? t('{0} of {1} done', done, sent) : many(items.length, '{0} picture', '{0} pictures'),
     failed ? t('{0} failed', failed) : '', pending().length && time !== null ? t('{0} left', roughly(time)) : '',
   ].filter(Boolean).join(' · ');
-  $('download_all').hidden = done < 2;
+  if (done > 1) lead($('download_all'), zip());
+  else $('download_all').hidden = true;
 }
 
 function showProgress() {

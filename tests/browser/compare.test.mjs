@@ -89,3 +89,19 @@ test('the face alone keeps its shape', async (t) => {
   assert.ok(Math.abs((await ratio(page, 'before')) - 1) < 0.01, 'squeezed, as the network saw it');
   assert.match(await text(page, '#report'), /not square/);
 });
+
+test('a result that no tab can hold is not loaded, and can be downloaded', async (t) => {
+  const page = await open(t);
+  const began = '2026-11-23T02:46:33.881Z', id = 'ab'.repeat(16);
+  const job = { id, state: 'done', created: began, finished: began, links: {}, faces: [], notes: [], output: { width: 20000, height: 20000, bytes: 1e8 } };
+  await page.route('**/v1/restore', (route) => route.fulfill({ status: 202, contentType: 'application/json', body: JSON.stringify(job) }));
+  let asked = 0;
+  page.on('request', (request) => { asked += request.url().endsWith('/result'); });
+  await page.setInputFiles('#file', picture('picture.png'));
+  await ready(page);
+  await page.locator('#go').click();
+  await page.locator('#too_large', { hasText: '400 megapixels' }).waitFor({ timeout: 300e3 });
+  assert.equal(await page.locator('#download').getAttribute('href'), `v1/jobs/${id}/result`);
+  assert.equal(await page.locator('#before').isVisible(), true);
+  assert.equal(asked, 0);
+});

@@ -38,7 +38,8 @@ export function texts() {
 }
 
 // New options may come before their translations: then their English words are shown.
-const later = new Set(Object.values(labels).flatMap(([title, help, values]) => [title, help, ...Object.values(values ?? {})]));
+const later = new Set([...Object.values(labels).flatMap(([title, help, values]) => [title, help, ...Object.values(values ?? {})]),
+  ...groups.map(([title]) => title), ...Object.values(stages), ...Object.values(roles)]);
 
 for (const [language, name] of [['de', 'German'], ['es', 'Spanish'], ['fr', 'French'], ['zh', 'Chinese']])
   test(`every text of the page is there in ${name}`, async (t) => {
