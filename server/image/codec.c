@@ -190,6 +190,12 @@ bool codec_is_gray(enum image_format format)
     return row && row->gray;
 }
 
+bool codec_is_cmyk(enum image_format format)
+{
+    const struct codec_row *row = codec_of(format);
+    return row && row->cmyk;
+}
+
 enum image_format codec_result_format(enum image_format format, bool alpha)
 {
     const struct codec_row *row = codec_of(format);

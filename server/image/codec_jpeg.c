@@ -101,9 +101,11 @@ static enum error_code codec_jpeg_metadata(struct image *image, const struct jpe
 }
 
 /* CMYK by its profile, if it has one that can be used; it is used up then. */
-static struct profile *codec_jpeg_profile(struct image *image, bool inverted)
+static struct profile *codec_jpeg_profile(struct image *image, bool inverted, enum error_code *code, struct error *err)
 {
     struct profile *profile = profile_cmyk(image->icc.data, image->icc.size, 8, 0, inverted);
+    if (profile)
+        *code = profile_cmyk_back(image, image->icc.data, image->icc.size, err);
     image->notes |= profile ? IMAGE_NOTE_CMYK_PROFILE : IMAGE_NOTE_CMYK;
     image->notes |= image->icc.data && !profile ? IMAGE_NOTE_ICC_DROPPED : 0u;
     free(image->icc.data);
@@ -140,8 +142,8 @@ static bool codec_jpeg_try_begin(struct jpeg_reader *r, const struct jpeg_header
         r->image->density[1] = jpeg->Y_density * unit;
     }
     if (cmyk)
-        r->profile = codec_jpeg_profile(r->image, jpeg->saw_Adobe_marker);
-    return true;
+        r->profile = codec_jpeg_profile(r->image, jpeg->saw_Adobe_marker, &r->trap.code, r->trap.err);
+    return r->trap.code == OK;
 }
 
 /* Reads rows [begin, end) of image; begin is the next row or a later one. */
@@ -307,6 +309,7 @@ const struct codec_row codec_jpeg = {.format = IMAGE_JPEG,
                                      .max_side = JPEG_MAX_DIMENSION,
                                      .gray = true,
                                      .iptc = true,
+                                     .cmyk = true,
                                      .matches = codec_jpeg_matches,
                                      .probe = codec_jpeg_probe,
                                      .decode = codec_jpeg_decode,

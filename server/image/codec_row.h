@@ -14,6 +14,7 @@ struct codec_row {
     bool lossless;       /* can be written without loss; of AVIF libheif's last bit is not exact */
     bool deep, gray;     /* can be written with 16 bits; with one channel */
     bool iptc;           /* has a place for IPTC */
+    bool cmyk;           /* can be written in CMYK */
     int max_side;        /* the longest side that can be written, px; 0: it cannot be written */
     bool (*matches)(const uint8_t *bytes, size_t size);
     /* All of *out but page; pages may be left 0 for 1. page: from 1. When there are fewer, only pages matters. */

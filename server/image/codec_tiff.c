@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "runtime/base/mem.h"
+#include "server/image/cmyk.h"
 #include "server/image/codec_row.h"
 #include "server/image/exif.h"
 #include "server/image/iptc.h"
@@ -296,6 +297,8 @@ static enum error_code codec_tiff_plain(struct tiff_task *t)
     if (cmyk)
         t->image->notes |= (t->profile ? IMAGE_NOTE_CMYK_PROFILE : IMAGE_NOTE_CMYK) |
                            (icc && !t->profile ? (unsigned)IMAGE_NOTE_ICC_DROPPED : 0u);
+    if (!code && t->profile)
+        code = profile_cmyk_back(t->image, icc, size, t->err);
     return code;
 }
 
@@ -487,12 +490,20 @@ static void codec_tiff_put_exif(TIFF *tiff, const struct image_blob *exif, bool 
 static void codec_tiff_put_header(TIFF *tiff, const struct image *image, const struct image_blob *resources,
                                   bool behind, int level)
 {
-    const uint16_t extra = EXTRASAMPLE_UNASSALPHA, samples = (uint16_t)(image->channels + (image->alpha != NULL));
+    const bool cmyk = cmyk_known(image);
+    const struct image_blob icc = cmyk                                       ? cmyk_profile(image)
+                                  : image->icc.data && codec_icc_fits(image) ? image->icc
+                                                                             : (struct image_blob){0};
+    const uint16_t extra = EXTRASAMPLE_UNASSALPHA,
+                   samples = cmyk ? 4 : (uint16_t)(image->channels + (image->alpha != NULL));
     TIFFSetField(tiff, TIFFTAG_IMAGEWIDTH, (uint32_t)image->width);
     TIFFSetField(tiff, TIFFTAG_IMAGELENGTH, (uint32_t)image->height);
     TIFFSetField(tiff, TIFFTAG_BITSPERSAMPLE, (uint16_t)image->bits);
     TIFFSetField(tiff, TIFFTAG_SAMPLESPERPIXEL, samples);
-    TIFFSetField(tiff, TIFFTAG_PHOTOMETRIC, image->channels == 1 ? PHOTOMETRIC_MINISBLACK : PHOTOMETRIC_RGB);
+    TIFFSetField(tiff, TIFFTAG_PHOTOMETRIC,
+                 cmyk                   ? PHOTOMETRIC_SEPARATED
+                 : image->channels == 1 ? PHOTOMETRIC_MINISBLACK
+                                        : PHOTOMETRIC_RGB);
     TIFFSetField(tiff, TIFFTAG_PLANARCONFIG, PLANARCONFIG_CONTIG);
     TIFFSetField(tiff, TIFFTAG_ORIENTATION, ORIENTATION_TOPLEFT);
     TIFFSetField(tiff, TIFFTAG_COMPRESSION, COMPRESSION_ADOBE_DEFLATE);
@@ -501,8 +512,8 @@ static void codec_tiff_put_header(TIFF *tiff, const struct image *image, const s
     TIFFSetField(tiff, TIFFTAG_ROWSPERSTRIP, TIFFDefaultStripSize(tiff, 0) * 32);
     if (image->alpha)
         TIFFSetField(tiff, TIFFTAG_EXTRASAMPLES, 1, &extra);
-    if (image->icc.data && codec_icc_fits(image))
-        TIFFSetField(tiff, TIFFTAG_ICCPROFILE, (uint32_t)image->icc.size, image->icc.data);
+    if (icc.data)
+        TIFFSetField(tiff, TIFFTAG_ICCPROFILE, (uint32_t)icc.size, icc.data);
     if (image->xmp.size)
         TIFFSetField(tiff, TIFFTAG_XMLPACKET, (uint32_t)image->xmp.size, image->xmp.data);
     if (image->density[0] > 0 && image->density[1] > 0) {
@@ -518,12 +529,15 @@ static void codec_tiff_put_header(TIFF *tiff, const struct image *image, const s
 
 static bool codec_tiff_put_rows(TIFF *tiff, const struct image *image)
 {
-    const size_t line =
-        (size_t)image->width * (size_t)(image->channels + (image->alpha != NULL)) * (size_t)(image->bits / 8);
+    const bool cmyk = cmyk_known(image);
+    const size_t line = (size_t)image->width * (size_t)(cmyk ? 4 : image->channels + (image->alpha != NULL)) *
+                        (size_t)(image->bits / 8);
     uint8_t *row = mem_alloc(line, 1); /* a copy, since the predictor works in place */
     bool done = row != NULL;
     for (int y = 0; done && y < image->height; y++) {
-        if (image->alpha)
+        if (cmyk)
+            cmyk_row(image, y, image->bits, false, row);
+        else if (image->alpha)
             codec_interleave(image, (size_t)y, row, true);
         else
             memcpy(row, (const uint8_t *)image->pixels + (size_t)y * line, line);
@@ -608,6 +622,7 @@ const struct codec_row codec_tiff = {.format = IMAGE_TIFF,
                                      .deep = true,
                                      .gray = true,
                                      .iptc = true,
+                                     .cmyk = true,
                                      .matches = codec_tiff_matches,
 #ifdef RESTORED_TIFF
                                      .decode = codec_tiff_decode,

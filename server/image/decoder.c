@@ -294,7 +294,8 @@ static enum error_code decoder_accept(const struct decoder_answer *answer, const
     for (int i = 0; i < 2; i++)
         image->density[i] = answer->density[i] > 0 && answer->density[i] < 1e6 ? answer->density[i] : 0;
     image->notes = answer->notes & ((1u << IMAGE_NOTE_COUNT) - 1);
-    struct image_blob *blobs[DECODER_BLOBS] = {&image->icc, &image->exif, &image->xmp, &image->colour, &image->iptc};
+    struct image_blob *blobs[DECODER_BLOBS] = {&image->icc,    &image->exif, &image->xmp,
+                                               &image->colour, &image->iptc, &image->cmyk};
     for (int i = 0; !code && i < DECODER_BLOBS; i++) {
         const uint64_t at = answer->blobs[i].at, size = answer->blobs[i].size;
         if (!size)

@@ -246,7 +246,8 @@ static void child_fault(enum decoder_fault fault)
 
 static void child_fill(struct decoder_answer *answer, const struct image *image)
 {
-    const struct image_blob *blobs[DECODER_BLOBS] = {&image->icc, &image->exif, &image->xmp, &image->colour, &image->iptc};
+    const struct image_blob *blobs[DECODER_BLOBS] = {&image->icc,    &image->exif, &image->xmp,
+                                                     &image->colour, &image->iptc, &image->cmyk};
     answer->width = image->width;
     answer->height = image->height;
     answer->channels = image->channels;

@@ -8,7 +8,7 @@
 
 #define DECODER_COMMAND "decode-for-server" /* the subcommand that runs decoder_child_main; in no list */
 #define DECODER_CONTROL 3                   /* the descriptor of its socket */
-#define DECODER_BLOBS 5                     /* ICC, EXIF, XMP, the colours' model, IPTC */
+#define DECODER_BLOBS 6                     /* ICC, EXIF, XMP, the colours' model, IPTC, CMYK */
 #define DECODER_NONE UINT64_MAX             /* no such plane */
 
 /* To the one that forks, in datagrams: with begin comes the socket of the new one. */

@@ -245,6 +245,7 @@ void image_destroy(struct image **image)
     free(old->xmp.data);
     free(old->iptc.data);
     free(old->colour.data);
+    free(old->cmyk.data);
     free(old);
     *image = NULL;
 }
@@ -451,6 +452,7 @@ void image_move_metadata(struct image *to, struct image *from)
     image_move_blob(&to->xmp, &from->xmp);
     image_move_blob(&to->iptc, &from->iptc);
     image_move_blob(&to->colour, &from->colour);
+    image_move_blob(&to->cmyk, &from->cmyk);
     memcpy(to->density, from->density, sizeof to->density);
     to->format = from->format;
     to->notes |= from->notes;
@@ -530,6 +532,7 @@ enum error_code image_copy_metadata(struct image *to, const struct image *from, 
     image_blob_clear(&to->exif);
     image_blob_clear(&to->xmp);
     image_blob_clear(&to->iptc);
+    image_blob_clear(&to->cmyk);
     memcpy(to->density, from->density, sizeof to->density);
     to->format = from->format;
     to->notes |= from->notes;
@@ -540,6 +543,8 @@ enum error_code image_copy_metadata(struct image *to, const struct image *from, 
         code = image_blob_set(&to->xmp, from->xmp.data, from->xmp.size, err);
     if (code == OK)
         code = image_blob_set(&to->iptc, from->iptc.data, from->iptc.size, err);
+    if (code == OK)
+        code = image_blob_set(&to->cmyk, from->cmyk.data, from->cmyk.size, err);
     return code;
 }
 
@@ -591,6 +596,8 @@ const char *image_note_text(unsigned note)
         return "the picture was converted to sRGB, because its ICC profile works one way only";
     case IMAGE_NOTE_CMYK_PROFILE:
         return "CMYK colours were converted to sRGB by the picture's ICC profile";
+    case IMAGE_NOTE_CMYK_KEPT:
+        return "CMYK colours were converted to sRGB and back by the picture's ICC profile";
     case IMAGE_NOTE_IPTC_DROPPED:
         return "the IPTC data has no place in the output format and was dropped";
     default:

@@ -38,9 +38,10 @@ enum image_note {
     IMAGE_NOTE_ICC_DAMAGED = 1 << 10,
     IMAGE_NOTE_ICC_CONVERTED = 1 << 11, /* a profile of tables: the pixels are sRGB now */
     IMAGE_NOTE_CMYK_PROFILE = 1 << 12,  /* CMYK to sRGB by the picture's profile */
-    IMAGE_NOTE_IPTC_DROPPED = 1 << 13
+    IMAGE_NOTE_IPTC_DROPPED = 1 << 13,
+    IMAGE_NOTE_CMYK_KEPT = 1 << 14 /* the result is CMYK by the picture's profile again */
 };
-#define IMAGE_NOTE_COUNT 14
+#define IMAGE_NOTE_COUNT 15
 
 struct image_blob {
     uint8_t *data; /* malloc; NULL for none */
@@ -57,6 +58,7 @@ struct image {
     struct image_blob iptc;           /* IIM records, as they are in a resource of Photoshop's */
     double density[2];                /* px an inch, across and down; 0: unknown */
     struct image_blob colour;         /* the struct colour of a profile that is not sRGB, of a picture just decoded */
+    struct image_blob cmyk;           /* how its colours become CMYK again (cmyk.h), of a picture that had it */
     enum image_format format;         /* of the source file; IMAGE_NONE if made here */
     unsigned notes;                   /* enum image_note */
     bool pixels_mapped, alpha_mapped; /* the plane is pages of a file (image_share, image_map), not from malloc */
@@ -98,7 +100,7 @@ void image_move_metadata(struct image *to, struct image *from);
 /* Leaves out EXIF, XMP and IPTC. */
 void image_strip(struct image *image);
 
-/* Copies ICC, EXIF, XMP, IPTC, density, format and notes from one picture to another of the same scene (input to
+/* Copies ICC, EXIF, XMP, IPTC, CMYK, density, format and notes from one picture to another of the same scene (input to
  * result). */
 enum error_code image_copy_metadata(struct image *to, const struct image *from, struct error *err) MUST_CHECK;
 

@@ -5,6 +5,7 @@
 
 #include "runtime/base/mem.h"
 #include "runtime/base/thread.h"
+#include "server/image/cmyk.h"
 #include "server/image/codec_row.h"
 #include "server/image/iptc.h"
 #include "server/image/jpeg_header.h"
@@ -104,7 +105,12 @@ static void jpeg_encode_metadata(struct writer *w, const struct image *image)
     jpeg_encode_blob(w, JPEG_APP0 + 1, JPEG_HEADER_XMP, sizeof JPEG_HEADER_XMP, &image->xmp, IMAGE_NOTE_XMP_DROPPED);
     jpeg_encode_blob(w, JPEG_APP0 + 13, JPEG_HEADER_RESOURCES, sizeof JPEG_HEADER_RESOURCES, w->resources,
                      IMAGE_NOTE_IPTC_DROPPED);
-    if (image->icc.data && codec_icc_fits(image) && image->icc.size <= ICC_MOST)
+    const struct image_blob cmyk = cmyk_known(image) ? cmyk_profile(image) : (struct image_blob){0};
+    if (cmyk.data && cmyk.size <= ICC_MOST)
+        jpeg_write_icc_profile(&w->jpeg, cmyk.data, (unsigned)cmyk.size);
+    else if (cmyk.data)
+        w->strip->notes |= IMAGE_NOTE_ICC_DROPPED;
+    else if (image->icc.data && codec_icc_fits(image) && image->icc.size <= ICC_MOST)
         jpeg_write_icc_profile(&w->jpeg, image->icc.data, (unsigned)image->icc.size);
     else if (image->icc.data)
         w->strip->notes |= IMAGE_NOTE_ICC_DROPPED;
@@ -145,9 +151,12 @@ static bool jpeg_encode_rows(struct writer *w, const struct wave *wave, int begi
     w->to.term_destination = jpeg_encode_close;
     jpeg->image_width = (JDIMENSION)image->width;
     jpeg->image_height = (JDIMENSION)(end - begin);
-    jpeg->input_components = image->channels;
-    jpeg->in_color_space = image->channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
+    const bool cmyk = cmyk_known(image);
+    jpeg->input_components = cmyk ? 4 : image->channels;
+    jpeg->in_color_space = cmyk ? JCS_CMYK : image->channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
     jpeg_set_defaults(jpeg);
+    if (cmyk)
+        jpeg_set_colorspace(jpeg, JCS_YCCK);
     jpeg_set_quality(jpeg, wave->quality, TRUE);
     if (image->density[0] > 0 && image->density[0] < 65535 && image->density[1] > 0 && image->density[1] < 65535) {
         jpeg->density_unit = 1; /* inch */
@@ -161,7 +170,9 @@ static bool jpeg_encode_rows(struct writer *w, const struct wave *wave, int begi
     while (jpeg->next_scanline < jpeg->image_height) {
         int y = begin + (int)jpeg->next_scanline;
         JSAMPROW row = w->line;
-        if (row)
+        if (cmyk)
+            cmyk_row(image, y, 8, true, row); /* as Adobe has it */
+        else if (row)
             jpeg_encode_row(image, y, row);
         else
             row = (uint8_t *)image->pixels + (size_t)y * (size_t)image->width * (size_t)image->channels;
@@ -206,7 +217,7 @@ static void jpeg_encode_strip(void *context, int item)
     int number = wave->first + item, begin = number * wave->rows, end = begin + wave->rows;
     end = number + 1 < wave->count ? end : image->height;
     w.jpeg.err = jpeg_trap_set(&w.trap, &w.strip->err);
-    if ((image->bits > 8 || image->alpha) && !(w.line = mem_alloc((size_t)image->width, (size_t)image->channels)))
+    if ((image->bits > 8 || image->alpha || cmyk_known(image)) && !(w.line = mem_alloc((size_t)image->width, 4)))
         error_set(&w.strip->err, ERROR_NO_MEMORY, "out of memory for a row of pixels");
     else if (jpeg_encode_rows(&w, wave, begin, end))
         jpeg_encode_cut(w.strip, number == 0, number + 1 == wave->count, image->height);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "runtime/base/mem.h"
+#include "server/image/cmyk.h"
 #include "server/image/colour.h"
 #include "server/image/icc.h"
 
@@ -14,6 +15,8 @@ bool profile_known(void)
 {
     return true;
 }
+
+#define PROFILE_CMYK_MOST ((size_t)16 << 20) /* bytes of a profile that goes into the result */
 
 struct profile {
     cmsHTRANSFORM transform;
@@ -145,6 +148,42 @@ struct profile *profile_cmyk(const void *icc, size_t size, int bits, int extra, 
     return profile;
 }
 
+enum error_code profile_cmyk_back(struct image *image, const void *icc, size_t size, struct error *err)
+{
+    cmsHPROFILE to = size <= PROFILE_CMYK_MOST ? cmsOpenProfileFromMem(icc, (cmsUInt32Number)size) : NULL;
+    cmsHPROFILE srgb = to ? cmsCreate_sRGBProfile() : NULL;
+    cmsHTRANSFORM transform = NULL;
+    struct cmyk_table *table = NULL;
+    enum error_code code = OK;
+    if (srgb && cmsGetColorSpace(to) == cmsSigCmykData &&
+        cmsIsIntentSupported(to, INTENT_PERCEPTUAL, LCMS_USED_AS_OUTPUT))
+        transform = cmsCreateTransform(srgb, TYPE_RGB_16, to, TYPE_CMYK_16, INTENT_PERCEPTUAL, cmsFLAGS_NOCACHE);
+    if (transform && (table = mem_alloc(1, sizeof *table + size))) {
+        cmsUInt16Number rgb[CMYK_GRID][3];
+        for (int r = 0; r < CMYK_GRID; r++)
+            for (int g = 0; g < CMYK_GRID; g++) {
+                for (int b = 0; b < CMYK_GRID; b++) {
+                    const int node[3] = {r, g, b};
+                    for (int c = 0; c < 3; c++)
+                        rgb[b][c] = (cmsUInt16Number)((node[c] * 65535 + (CMYK_GRID - 1) / 2) / (CMYK_GRID - 1));
+                }
+                cmsDoTransform(transform, rgb, table->ink[(r * CMYK_GRID + g) * CMYK_GRID], CMYK_GRID);
+            }
+        memcpy(table + 1, icc, size);
+        free(image->cmyk.data);
+        image->cmyk = (struct image_blob){(uint8_t *)table, sizeof *table + size};
+    } else if (transform) {
+        code = error_set(err, ERROR_NO_MEMORY, "out of memory for a colour profile");
+    }
+    if (transform)
+        cmsDeleteTransform(transform);
+    if (srgb)
+        cmsCloseProfile(srgb);
+    if (to)
+        cmsCloseProfile(to);
+    return code;
+}
+
 void profile_row(const struct profile *profile, const void *from, void *to, int pixels)
 {
     cmsDoTransform(profile->transform, from, to, (cmsUInt32Number)pixels);
@@ -197,6 +236,15 @@ struct profile *profile_cmyk(const void *icc, size_t size, int bits, int extra, 
     (void)extra;
     (void)inverted;
     return NULL;
+}
+
+enum error_code profile_cmyk_back(struct image *image, const void *icc, size_t size, struct error *err)
+{
+    (void)image;
+    (void)icc;
+    (void)size;
+    (void)err;
+    return OK;
 }
 
 void profile_row(const struct profile *profile, const void *from, void *to, int pixels)

@@ -21,6 +21,9 @@ struct profile *profile_cmyk(const void *icc, size_t size, int bits, int extra, 
 void profile_row(const struct profile *profile, const void *from, void *to, int pixels);
 void profile_destroy(struct profile **profile);
 
+/* Puts into the picture how its colours become CMYK again by that profile (cmyk.h), if the profile works both ways. */
+enum error_code profile_cmyk_back(struct image *image, const void *icc, size_t size, struct error *err) MUST_CHECK;
+
 /* A small profile of sRGB. ERROR_UNSUPPORTED without lcms2. */
 enum error_code profile_srgb(struct image_blob *out, struct error *err) MUST_CHECK;
 

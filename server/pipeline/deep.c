@@ -6,6 +6,7 @@
 
 #include "runtime/base/mem.h"
 #include "runtime/base/thread.h"
+#include "server/image/cmyk.h"
 #include "server/image/codec.h"
 #include "server/image/pixel.h"
 #include "server/image/profile.h"
@@ -163,8 +164,23 @@ static enum error_code deep_reduce(struct restoration *r, bool keep_gray, struct
     return code;
 }
 
+/* CMYK that cannot be kept stays sRGB. */
+static void deep_cmyk(const struct restoration *r, struct image *picture)
+{
+    if (!picture->cmyk.data)
+        return;
+    if (r->options.profile == PROFILE_KEEP && !r->options.compat && !r->options.aligned && cmyk_known(picture) &&
+        codec_is_cmyk(r->output_format)) {
+        picture->notes = (picture->notes & ~(unsigned)IMAGE_NOTE_CMYK_PROFILE) | IMAGE_NOTE_CMYK_KEPT;
+        return;
+    }
+    free(picture->cmyk.data);
+    picture->cmyk = (struct image_blob){0};
+}
+
 enum error_code deep_begin(struct restoration *r, struct error *err)
 {
+    deep_cmyk(r, r->picture);
     const bool gray = r->picture->channels == 1, wide = r->picture->bits == 16;
     const bool keep_gray = gray && codec_is_gray(r->output_format), keep_wide = wide && codec_is_deep(r->output_format);
     /* a run that only detects sees the same pixels, so faces keep their ids */

@@ -131,7 +131,8 @@ enum error_code encode_step(struct step *step, struct error *err)
     r->out_info.width = r->result->width;
     r->out_info.height = r->result->height;
     r->out_info.bits = r->result->bits;
-    r->out_info.channels = r->result->channels + (r->result->alpha && r->output_format != IMAGE_JPEG);
+    r->out_info.channels =
+        r->result->cmyk.data ? 4 : r->result->channels + (r->result->alpha && r->output_format != IMAGE_JPEG);
     r->out_info.format = r->output_format;
     r->out_info.bytes = output.size;
     if (r->encode_mask && r->mask && r->damage.share > 0)

@@ -137,6 +137,39 @@ describe('CMYK', () => {
     });
 });
 
+describe('CMYK with a profile that works both ways', () => {
+  for (const [name, args] of [['both.jpg', ['-quality', '98']], ['both.tif', ['-depth', '8']], ['deep.tif', ['-depth', '16']]])
+    test(`${name} comes back as CMYK with its profile, as ImageMagick does it; with profile=srgb or as a PNG as sRGB`, async () => {
+      const icc = cmykProfile(true), samples = Uint8Array.from(wheel(255)), file = (one) => fs.readFileSync(path.join(folder, one));
+      fs.writeFileSync(path.join(folder, 'both.icc'), icc);
+      fs.writeFileSync(path.join(folder, 'rgb.png'), pngOf(side, side, 3, samples));
+      const srgb = await send(withProfile(pngOf(side, side, 3, samples), spaces.ProPhoto), { profile: 'srgb' });
+      fs.writeFileSync(path.join(folder, 's.icc'), profileOf(srgb.bytes));
+      execFileSync('convert', ['rgb.png', '-colorspace', 'CMYK', '-profile', 'both.icc', ...args, name], { cwd: folder });
+      const answer = await post(server, '/v1/restore', { picture: file(name), fields: { ...plain, upscale: '1', quality: '100' } });
+      assert.equal(answer.status, 200);
+      fs.writeFileSync(path.join(folder, 'out'), answer.bytes);
+      execFileSync('convert', [`${name}`, '-intent', 'perceptual', '-profile', 's.icc', '-depth', '16', 'mid.tif'], { cwd: folder });
+      execFileSync('convert', ['mid.tif', '-intent', 'perceptual', '-profile', 'both.icc', '-depth', '8', 'cmyk:there'], { cwd: folder });
+      execFileSync('convert', ['out', '-depth', '8', 'cmyk:here'], { cwd: folder });
+      const [here, there] = [file('here'), file('there')];
+      assert.equal(here.length, 4 * side * side);
+      assert.equal(execFileSync('identify', ['-format', '%[colorspace]', 'out'], { cwd: folder, encoding: 'utf8' }), 'CMYK');
+      assert.ok(answer.bytes.includes(icc));
+      const mean = here.reduce((sum, v, i) => sum + Math.abs(v - there[i]), 0) / here.length;
+      if (name.endsWith('tif')) assert.ok(worst(here, there) <= 4, `${worst(here, there)} levels, ${mean}`); // a JPEG halves the chroma of the wheel
+      assert.ok(mean < (name.endsWith('tif') ? 0.7 : 4), `${mean} levels`);
+      const report = await post(server, '/v1/restore', { picture: file(name), fields: { ...plain, upscale: '1' }, headers: { Accept: 'application/json' } });
+      assert.equal(report.json.output.channels, 4);
+      assert.ok(report.json.notes.some((note) => /to sRGB and back by the picture's ICC profile/.test(note)), String(report.json.notes));
+      for (const fields of [{ profile: 'srgb' }, { ext: 'png' }]) {
+        const other = await post(server, '/v1/restore', { picture: file(name), fields: { ...plain, upscale: '1', ...fields }, headers: { Accept: 'application/json' } });
+        assert.equal(other.json.output.channels, 3);
+        assert.ok(other.json.notes.some((note) => /converted to sRGB by the picture's ICC profile/.test(note)), String(other.json.notes));
+      }
+    });
+});
+
 describe('the mean colour', () => {
   // Textures in which this upscaler, made of noise, makes everything another colour.
   test('stays within half a level behind any upscaler, and is another with preserve_color=false', async () => {

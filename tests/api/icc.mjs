@@ -44,8 +44,8 @@ export const toXyz = (icc, rgb) => { const { matrix, light } = models.get(icc); 
 
 export const grayProfile = (g) => profile('GRAY', 'XYZ ', 'mntr', [['kTRC', gamma(g)]]);
 
-// Inks that multiply, each a little unclean: a table of the 16 corners, 8 bits of Lab.
-export function cmykProfile() {
+// Inks that multiply, each a little unclean: a table of the 16 corners, 8 bits of Lab. both: and a way back, of the 8 corners of Lab.
+export function cmykProfile(both = false) {
   const ink = [[0.1, 0.55, 0.85], [0.75, 0.12, 0.4], [0.95, 0.85, 0.1], [0.08, 0.08, 0.08]]; // light that each lets through
   const matrix = [[0.4361, 0.3851, 0.1431], [0.2225, 0.7169, 0.0606], [0.0139, 0.0971, 0.7141]];
   const corners = Array.from({ length: 16 }, (_, n) => {
@@ -55,5 +55,7 @@ export function cmykProfile() {
   });
   const line = Buffer.from(Array.from({ length: 256 }, (_, i) => i));
   const table = Buffer.concat([text('mft1\0\0\0\0'), Buffer.from([4, 3, 2, 0]), ...[1, 0, 0, 0, 1, 0, 0, 0, 1].map(s15), line, line, line, line, Buffer.from(corners.flat()), line, line, line]);
-  return profile('CMYK', 'Lab ', 'prtr', [['A2B0', table]]);
+  const back = Array.from({ length: 8 }, (_, n) => { const [l, a, b] = [2, 1, 0].map((c) => n >> c & 1); return l ? [0, 0, 0, 0] : [200 - 60 * b, 180 + 60 * a, 120 + 80 * b, 220]; });
+  const other = Buffer.concat([text('mft1\0\0\0\0'), Buffer.from([3, 4, 2, 0]), ...[1, 0, 0, 0, 1, 0, 0, 0, 1].map(s15), line, line, line, Buffer.from(back.flat()), line, line, line, line]);
+  return profile('CMYK', 'Lab ', 'prtr', [['A2B0', table], ...(both ? [['B2A0', other]] : [])]);
 }
