@@ -59,6 +59,18 @@ static enum error_code encode_damage(struct restoration *r, struct error *err)
     return code;
 }
 
+/* A gain map (Ultra HDR) or a short film behind the picture is not in the result, so nothing may announce one. */
+static void encode_forget_others(struct restoration *r, struct image_blob *xmp)
+{
+    static const char *const names[] = {"hdrgm:", "Container:Directory", "GCamera:MotionPhoto", "GCamera:MicroVideo"};
+    const size_t size = xmp->size;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        xmp_remove(xmp, names[i]);
+    if (xmp->size < size)
+        restoration_note(r, "the file held more than the picture, such as an HDR gain map or a film; the result is the "
+                            "picture alone");
+}
+
 /* What is kept of the picture's metadata, with the result's size and resolution. */
 static enum error_code encode_metadata(const struct step *step, struct error *err)
 {
@@ -90,6 +102,7 @@ static enum error_code encode_metadata(const struct step *step, struct error *er
         code = exif_change(&result->exif, &change, err);
     for (size_t i = 0; code == OK && i < sizeof values / sizeof *values; i++)
         code = xmp_set(&result->xmp, values[i][0], values[i][1], err);
+    encode_forget_others(step->r, &result->xmp);
     if (change.no_gps)
         xmp_remove(&result->xmp, "exif:GPS");
     return code;

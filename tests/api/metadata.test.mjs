@@ -72,3 +72,21 @@ describe('taken out', () => {
       assert.doesNotMatch(fs.readFileSync(at(`out.${ext}`)).toString('latin1'), /GPS/);
     });
 });
+
+test('a gain map is no longer announced, and a note says so', async () => {
+  const item = (meaning) => `<rdf:li rdf:parseType="Resource"><Container:Item Item:Semantic="${meaning}" Item:Mime="image/jpeg"/></rdf:li>`;
+  fs.writeFileSync(at('gain.xmp'), `<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#"><rdf:Description rdf:about=""
+    xmlns:dc="http://purl.org/dc/elements/1.1/" xmlns:hdrgm="http://ns.adobe.com/hdr-gain-map/1.0/" xmlns:Container="http://ns.google.com/photos/1.0/container/"
+    xmlns:Item="http://ns.google.com/photos/1.0/container/item/" hdrgm:Version="1.0" dc:source="here"><hdrgm:GainMapMax><rdf:Seq><rdf:li>1</rdf:li></rdf:Seq></hdrgm:GainMapMax>
+    <Container:Directory><rdf:Seq>${item('Primary')}${item('GainMap')}</rdf:Seq></Container:Directory></rdf:Description></rdf:RDF></x:xmpmeta>`);
+  execFileSync('convert', ['in.jpg', '-strip', 'hdr.jpg'], { cwd: folder });
+  execFileSync('exiftool', ['-q', '-overwrite_original', '-XMP<=gain.xmp', 'hdr.jpg'], { cwd: folder });
+  assert.match(fs.readFileSync(at('hdr.jpg')).toString('latin1'), /GainMapMax/);
+  const tags = await restore('jpg', {}, 'hdr.jpg'), bytes = fs.readFileSync(at('out.jpg')).toString('latin1');
+  assert.equal(tags['XMP-dc:Source'], 'here');
+  assert.doesNotMatch(bytes, /hdrgm:|Container:Directory|GainMap"/);
+  const answer = await post(server, '/v1/restore', { picture: fs.readFileSync(at('hdr.jpg')), fields: plain, headers: { Accept: 'application/json' } });
+  assert.ok(answer.json.notes.some((note) => /HDR gain map/.test(note)), String(answer.json.notes));
+  const other = await post(server, '/v1/restore', { picture: fs.readFileSync(at('in.jpg')), fields: plain, headers: { Accept: 'application/json' } });
+  assert.ok(!other.json.notes.some((note) => /HDR gain map/.test(note)));
+});

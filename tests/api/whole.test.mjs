@@ -51,7 +51,7 @@ const checks = {
     assert.ok(!resized.bytes.equals(network.bytes));
   },
   'colour profile': async (cell) => {
-    assert.equal(cell, 'kept, or converted to sRGB');
+    assert.equal(cell, 'kept (CMYK in JPEG and TIFF), or converted to sRGB'); // CMYK: colour.test.mjs
     const icc = rgbProfile([[0.68, 0.32], [0.265, 0.69], [0.15, 0.06]], 'srgb');
     fs.writeFileSync(path.join(folder, 'p3.icc'), icc);
     fs.writeFileSync(path.join(folder, 'p3.jpg'), fixture('picture.jpg'));
