@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/image/cmyk.h"
 #include "server/image/colour.h"
 #include "server/image/profile.h"
 #include "tests/fuzz/exercise.h"
@@ -45,6 +46,26 @@ static void cmyk(const uint8_t *data, size_t size, int bits, int extra, bool inv
     profile_destroy(&profile);
 }
 
+/* And back, by its table. */
+static void cmyk_back(const uint8_t *data, size_t size)
+{
+    struct image *image;
+    struct error err = ERROR_INIT;
+    uint16_t ink[4 * WIDTH + 1];
+    if (image_create(&image, WIDTH, 1, 3, 8, false, &err))
+        abort();
+    for (size_t i = 0; i < 3 * WIDTH; i++)
+        ((uint8_t *)image->pixels)[i] = (uint8_t)(i * 15);
+    ink[4 * WIDTH] = 12345;
+    expect(profile_cmyk_back(image, data, size, &err) == OK);
+    if (cmyk_known(image)) {
+        exercise_opened++;
+        cmyk_row(image, 0, 16, false, ink);
+        expect(ink[4 * WIDTH] == 12345 && cmyk_profile(image).size == size);
+    }
+    image_destroy(&image);
+}
+
 static void picture(const uint8_t *data, size_t size, int channels, int bits)
 {
     const unsigned gone = IMAGE_NOTE_ICC_DAMAGED | IMAGE_NOTE_ICC_DROPPED | IMAGE_NOTE_ICC_CONVERTED;
@@ -74,7 +95,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const uint8_t kind = *data++;
     const int bits = kind & 1 ? 16 : 8;
     size--;
-    if (kind & 4)
+    if (kind & 32)
+        cmyk_back(data, size);
+    else if (kind & 4)
         cmyk(data, size, bits, kind >> 3 & 1, kind >> 4 & 1);
     else
         picture(data, size, kind & 2 ? 3 : 1, bits);

@@ -395,6 +395,10 @@ static cmsHPROFILE table_profile(cmsColorSpaceSignature space, cmsUInt32Number i
     cmsSetProfileVersion(profile, 2.4);
     must(cmsWriteTag(profile, cmsSigAToB0Tag, pipeline));
     cmsPipelineFree(pipeline);
+    must((pipeline = cmsPipelineAlloc(NULL, 3, inks)) &&
+         cmsPipelineInsertStage(pipeline, cmsAT_BEGIN, cmsStageAllocCLut16bit(NULL, 2, 3, inks, table)) &&
+         cmsWriteTag(profile, cmsSigBToA0Tag, pipeline));
+    cmsPipelineFree(pipeline);
     return profile;
 }
 static void make_profiles(void)
@@ -408,6 +412,7 @@ static void make_profiles(void)
     put_profile(3, table_profile(cmsSigRgbData, 3), "table");
     put_profile(4, table_profile(cmsSigCmykData, 4), "cmyk");
     put_profile(29, table_profile(cmsSigCmykData, 4), "cmyk-deep");
+    put_profile(32, table_profile(cmsSigCmykData, 4), "cmyk-back");
     put_profile(0, cmsCreate_sRGBProfile(), "broken-channels");
     cmsFreeToneCurve(curve);
 }
