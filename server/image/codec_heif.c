@@ -7,6 +7,7 @@
 #include "server/image/codec_row.h"
 #include "server/image/heif_header.h"
 #include "server/image/icc.h"
+#include "server/image/profile.h"
 
 #ifdef RESTORED_HEIF
 #include <libheif/heif.h>
@@ -160,6 +161,19 @@ static enum error_code codec_heif_block(struct heif_task *t, const char *type, s
     return code;
 }
 
+/* Colours that are said in numbers, where there is no profile. */
+static enum error_code codec_heif_codes(struct heif_task *t)
+{
+    struct heif_color_profile_nclx *codes = NULL;
+    enum error_code code = OK;
+    if (t->image->icc.data || heif_image_handle_get_nclx_color_profile(t->handle, &codes).code || !codes)
+        return OK;
+    code =
+        profile_of_codes(t->image, (unsigned)codes->color_primaries, (unsigned)codes->transfer_characteristics, t->err);
+    heif_nclx_color_profile_free(codes);
+    return code;
+}
+
 static enum error_code codec_heif_metadata(struct heif_task *t)
 {
     struct image *image = t->image;
@@ -173,7 +187,9 @@ static enum error_code codec_heif_metadata(struct heif_task *t)
             image->icc = (struct image_blob){0};
         }
     }
-    enum error_code code = codec_heif_block(t, "Exif", &image->exif);
+    enum error_code code = codec_heif_codes(t);
+    if (!code)
+        code = codec_heif_block(t, "Exif", &image->exif);
     return code ? code : codec_heif_block(t, "mime", &image->xmp);
 }
 

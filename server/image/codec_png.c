@@ -10,6 +10,7 @@
 #include "server/image/codec_row.h"
 #include "server/image/exif.h"
 #include "server/image/png_data.h"
+#include "server/image/profile.h"
 
 #define PNG_SIDE 0x7fffffff
 #define PNG_XMP "XML:com.adobe.xmp"
@@ -69,8 +70,9 @@ static uint32_t codec_png_u32(const uint8_t *p)
 struct png_found {
     const uint8_t *exif, *xmp; /* NULL: none */
     size_t exif_size, xmp_size;
-    bool transparent; /* a tRNS chunk before the pixels */
-    bool profile;     /* an iCCP chunk, of which libpng may think nothing */
+    bool transparent;     /* a tRNS chunk before the pixels */
+    bool profile;         /* an iCCP chunk, of which libpng may think nothing */
+    const uint8_t *codes; /* of a cICP chunk: primaries and transfer; NULL: none */
 };
 
 /* One pass over the chunks up to the last whole one; bounded in their number. */
@@ -91,6 +93,8 @@ static enum error_code codec_png_walk(const uint8_t *bytes, size_t size, struct 
             out->transparent = true;
         } else if (!pixels && memcmp(name, "iCCP", 4) == 0) {
             out->profile = true;
+        } else if (!pixels && n == 4 && memcmp(name, "cICP", 4) == 0) {
+            out->codes = data;
         } else if (!out->exif && memcmp(name, "eXIf", 4) == 0) {
             out->exif = data;
             out->exif_size = n;
@@ -143,7 +147,7 @@ static void codec_png_read(png_structp png, png_bytep to, size_t size)
 /* Unused chunks are skipped, so that they cost nothing. A wrong CRC anywhere means damage. */
 static void codec_png_guard(png_structp png)
 {
-    static const png_byte skipped[] = "cHRM\0bKGD\0hIST\0sPLT\0tIME\0oFFs\0pCAL\0sCAL\0tEXt\0zTXt\0iTXt";
+    static const png_byte skipped[] = "bKGD\0hIST\0sPLT\0tIME\0oFFs\0pCAL\0sCAL\0tEXt\0zTXt\0iTXt";
     png_set_user_limits(png, PNG_SIDE, PNG_SIDE); /* the caller's pixel limit is stricter, and was checked */
     png_set_chunk_malloc_max(png, PNG_CHUNK_BYTES);
     png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, skipped, (int)(sizeof skipped / 5));
@@ -225,6 +229,24 @@ static enum error_code codec_png_xmp(struct image *image, const uint8_t *data, s
     return code;
 }
 
+/* Colours that are said in numbers, where there is no profile. With a gamma far from sRGB's the samples have become
+ * sRGB's (codec_png_gamma). */
+static enum error_code codec_png_primaries(struct png_task *t, const uint8_t *codes)
+{
+    double xy[8], gamma;
+    if (codes)
+        return profile_of_codes(t->image, codes[0], codes[1], t->err);
+    if (png_get_valid(t->png, t->info, PNG_INFO_sRGB) ||
+        !png_get_cHRM(t->png, t->info, &xy[0], &xy[1], &xy[2], &xy[3], &xy[4], &xy[5], &xy[6], &xy[7]))
+        return OK;
+    const bool as_is = png_get_gAMA(t->png, t->info, &gamma) && gamma > 0 && !(t->image->notes & IMAGE_NOTE_GAMMA);
+    double far = 0; /* of sRGB's red, green and blue; its usual chunks, gamma and all, mean sRGB */
+    static const double srgb[6] = {0.64, 0.33, 0.3, 0.6, 0.15, 0.06};
+    for (int i = 0; i < 6; i++)
+        far = fmax(far, fabs(xy[2 + i] - srgb[i]));
+    return far > 0.01 ? profile_of_primaries(t->image, xy, as_is ? 1 / gamma : 0, t->err) : OK;
+}
+
 static enum error_code codec_png_metadata(struct png_task *t)
 {
     png_charp name;
@@ -242,6 +264,8 @@ static enum error_code codec_png_metadata(struct png_task *t)
     }
     if (!code && found.profile && !t->image->icc.data)
         t->image->notes |= IMAGE_NOTE_ICC_DAMAGED;
+    else if (!code && !found.profile)
+        code = codec_png_primaries(t, found.codes);
     if (!code && png_get_eXIf_1(t->png, t->info, &size, &data))
         code = image_blob_set(&t->image->exif, data, size, t->err);
     if (!code && found.xmp)

@@ -1,5 +1,6 @@
 #include "server/image/profile.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -197,10 +198,10 @@ void profile_destroy(struct profile **profile)
     *profile = NULL;
 }
 
-enum error_code profile_srgb(struct image_blob *out, struct error *err)
+/* Writes the profile, which is closed. NULL: there is no memory. */
+static enum error_code profile_save(cmsHPROFILE profile, struct image_blob *out, struct error *err)
 {
     cmsUInt32Number size = 0;
-    cmsHPROFILE profile = cmsCreate_sRGBProfile();
     bool done = profile && cmsSaveProfileToMem(profile, NULL, &size) && (out->data = mem_alloc(size, 1)) &&
                 cmsSaveProfileToMem(profile, out->data, &size);
     if (profile)
@@ -214,7 +215,64 @@ enum error_code profile_srgb(struct image_blob *out, struct error *err)
     return OK;
 }
 
+enum error_code profile_srgb(struct image_blob *out, struct error *err)
+{
+    return profile_save(cmsCreate_sRGBProfile(), out, err);
+}
+
+static const double profile_srgb_xy[8] = {0.3127, 0.329, 0.64, 0.33, 0.3, 0.6, 0.15, 0.06};
+
+enum error_code profile_of_primaries(struct image *image, const double xy[8], double gamma, struct error *err)
+{
+    static const cmsFloat64Number srgb[5] = {2.4, 1 / 1.055, 0.055 / 1.055, 1 / 12.92, 0.04045};
+    bool other = gamma != 0, sense = gamma >= 0 && gamma < 10;
+    for (int i = 0; i < 8; i++) {
+        other = other || fabs(xy[i] - profile_srgb_xy[i]) > 0.004;
+        sense = sense && xy[i] >= -0.1 && xy[i] < 1.1 && (i % 2 == 0 || xy[i] > 1e-5); /* ProPhoto's blue is that low */
+    }
+    if (image->channels != 3 || image->icc.data || !other || !sense)
+        return OK;
+    const cmsCIExyY white = {xy[0], xy[1], 1};
+    const cmsCIExyYTRIPLE primaries = {{xy[2], xy[3], 1}, {xy[4], xy[5], 1}, {xy[6], xy[7], 1}};
+    cmsToneCurve *curve = gamma > 0 ? cmsBuildGamma(NULL, gamma) : cmsBuildParametricToneCurve(NULL, 4, srgb);
+    cmsToneCurve *const curves[3] = {curve, curve, curve};
+    cmsHPROFILE profile = curve ? cmsCreateRGBProfile(&white, &primaries, curves) : NULL;
+    if (curve)
+        cmsFreeToneCurve(curve);
+    return profile ? profile_save(profile, &image->icc, err) : OK;
+}
+
+enum error_code profile_of_codes(struct image *image, unsigned primaries, unsigned transfer, struct error *err)
+{
+    static const double p3[8] = {0.3127, 0.329, 0.68, 0.32, 0.265, 0.69, 0.15, 0.06},
+                        dci[8] = {0.314, 0.351, 0.68, 0.32, 0.265, 0.69, 0.15, 0.06},
+                        bt2020[8] = {0.3127, 0.329, 0.708, 0.292, 0.17, 0.797, 0.131, 0.046};
+    const double *xy = primaries == 12 ? p3 : primaries == 11 ? dci : primaries == 9 ? bt2020 : profile_srgb_xy;
+    const double gamma = transfer == 4 ? 2.2 : transfer == 5 ? 2.8 : transfer == 8 ? 1 : transfer == 17 ? 2.6 : 0;
+    if (transfer == 16 || transfer == 18) /* PQ, HLG */
+        return OK;
+    return profile_of_primaries(image, xy, gamma, err);
+}
+
 #else
+
+enum error_code profile_of_primaries(struct image *image, const double xy[8], double gamma, struct error *err)
+{
+    (void)image;
+    (void)xy;
+    (void)gamma;
+    (void)err;
+    return OK;
+}
+
+enum error_code profile_of_codes(struct image *image, unsigned primaries, unsigned transfer, struct error *err)
+{
+    (void)image;
+    (void)primaries;
+    (void)transfer;
+    (void)err;
+    return OK;
+}
 
 bool profile_known(void)
 {

@@ -24,6 +24,14 @@ void profile_destroy(struct profile **profile);
 /* Puts into the picture how its colours become CMYK again by that profile (cmyk.h), if the profile works both ways. */
 enum error_code profile_cmyk_back(struct image *image, const void *icc, size_t size, struct error *err) MUST_CHECK;
 
+/* For a picture of RGB without a profile whose file says its colours in numbers: gives it one, unless these are sRGB's.
+ * xy: of white, red, green and blue; gamma 0: sRGB's curve. Numbers that make no sense give none. */
+enum error_code profile_of_primaries(struct image *image, const double xy[8], double gamma,
+                                     struct error *err) MUST_CHECK;
+/* The same for the code points of H.273. High dynamic range counts as sRGB. */
+enum error_code profile_of_codes(struct image *image, unsigned primaries, unsigned transfer,
+                                 struct error *err) MUST_CHECK;
+
 /* A small profile of sRGB. ERROR_UNSUPPORTED without lcms2. */
 enum error_code profile_srgb(struct image_blob *out, struct error *err) MUST_CHECK;
 

@@ -109,6 +109,29 @@ describe('a profile that is not sRGB', () => {
     assert.equal(webp.status, 200);
   });
 
+  test('said in numbers: cICP and cHRM of a PNG, nclx of an AVIF: the same as with a profile', async () => {
+    const samples = Uint8Array.from(wheel(255)), bare = pngOf(side, side, 3, samples), u32 = (v) => { const b = Buffer.alloc(4); b.writeUInt32BE(v); return b; };
+    const put = (...chunks) => Buffer.concat([bare.subarray(0, 33), ...chunks, bare.subarray(33)]);
+    const chrm = (xy) => chunk('cHRM', Buffer.concat(xy.map((v) => u32(Math.round(v * 1e5)))));
+    const white = [0.3127, 0.329], gamma = chunk('gAMA', u32(45455));
+    for (const [space, picture] of [['Display P3', put(chunk('cICP', Buffer.from([12, 13, 0, 1])))], ['Adobe RGB', put(gamma, chrm([...white, 0.64, 0.33, 0.21, 0.71, 0.15, 0.06]))]]) {
+      const [there, here, kept] = [await send(withProfile(bare, spaces[space]), { profile: 'srgb' }), await send(picture, { profile: 'srgb' }), await send(picture)];
+      assert.ok(worst(here.pixels, there.pixels) <= 1, `${space}: ${worst(here.pixels, there.pixels)} levels`);
+      assert.ok(profileOf(kept.bytes), space);
+      assert.equal(worst(kept.pixels, samples), 0);
+    }
+    for (const same of [put(chunk('cICP', Buffer.from([1, 13, 0, 1]))), put(gamma, chrm([...white, 0.64, 0.33, 0.3, 0.6, 0.15, 0.06]))]) assert.equal(profileOf((await send(same)).bytes), null);
+    fs.writeFileSync(path.join(folder, 'bare.png'), bare);
+    execFileSync('heif-enc', ['-A', '-q', '95', '-p', 'chroma=444', 'bare.png', '-o', 'srgb.avif'], { cwd: folder, stdio: 'ignore' });
+    const file = fs.readFileSync(path.join(folder, 'srgb.avif')), p3 = Buffer.from(file), codes = file.indexOf('colrnclx') + 8;
+    p3.writeUInt16BE(12, codes); // heif-enc says that it does not know
+    p3.writeUInt16BE(13, codes + 2);
+    const plainly = await send(file), avif = await send(p3);
+    assert.equal(profileOf(plainly.bytes), null);
+    assert.ok(profileOf(avif.bytes));
+    assert.ok(worst(avif.pixels, plainly.pixels) <= 1);
+  });
+
   test('a damaged one counts as sRGB, with a note', async () => {
     const icc = Buffer.from(spaces['Display P3']), samples = Uint8Array.from(wheel(255));
     for (const broken of [icc.subarray(0, 200), Buffer.concat([icc.subarray(0, 36), Buffer.from('what'), icc.subarray(40)])]) {
