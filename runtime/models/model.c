@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "runtime/base/mem.h"
+#include "runtime/models/foreign.h"
 #include "runtime/models/model_private.h"
 
 static const struct architecture *const architectures[] = {
@@ -62,6 +63,9 @@ static enum error_code model_detect(const struct architecture **out, const struc
         if (why.code)
             return error_set(err, why.code, "%s: %s", path, why.text);
     }
+    const char *foreign = foreign_name(weights);
+    if (foreign)
+        return error_set(err, ERROR_UNSUPPORTED, "%s: a network that is not read yet: %s", path, foreign);
     const struct weights_tensor *first = weights_count(weights) ? weights_at(weights, 0) : NULL;
     return error_set(err, ERROR_UNSUPPORTED,
                      "%s: not a network that we know; it has %zu tensors, the first is \"%.80s\"", path,

@@ -47,6 +47,35 @@ static void cli_models_print_table(const struct model_store *store)
                missing[i].get);
 }
 
+/* restored models --scan DIR: of each file of a folder, of whatever program, whether it is read. */
+static int cli_models_scan(int argc, char **argv)
+{
+    struct error err = ERROR_INIT;
+    struct model_store *store;
+    if (argc != 1 || argv[0][0] == '-') {
+        error_set(&err, ERROR_INVALID, "restored models --scan DIR: one folder");
+        return cli_fail(&err, CLI_USAGE);
+    }
+    if (model_store_create(&store, argv[0], &(struct model_defaults){0}, &err))
+        return cli_fail(&err, CLI_FAILED);
+    size_t read = 0, count = model_store_count(store);
+    for (size_t i = 0; i < count; i++) {
+        const struct model_entry *entry = model_store_at(store, i);
+        const bool named = !strncmp(entry->reason, entry->shown, strlen(entry->shown)); /* most begin with the path */
+        read += entry->recognised;
+        if (entry->recognised)
+            printf("%s: %s, %s", entry->shown, json_kind_name(entry->info.kind), entry->info.architecture);
+        else
+            printf("%s%s%s", named ? "" : entry->shown, named ? "" : ": not read: ", entry->reason);
+        if (entry->recognised && entry->info.kind == MODEL_UPSCALER)
+            printf(" ×%d", entry->info.scale);
+        putchar('\n');
+    }
+    printf("%zu of %zu files are read\n", read, count);
+    model_store_destroy(&store);
+    return CLI_OK;
+}
+
 int cli_models(int argc, char **argv)
 {
     struct config config;
@@ -54,13 +83,16 @@ int cli_models(int argc, char **argv)
     bool json;
     if (argc > 0 && !strcmp(argv[0], "get"))
         return cli_models_get(argc - 1, argv + 1);
+    if (argc > 0 && !strcmp(argv[0], "--scan"))
+        return cli_models_scan(argc - 1, argv + 1);
     int listed = cli_list(
         argc, argv, "models",
         "restored models [--models DIR] [--json]\nrestored models get NAME...|default|all [--to DIR] [--mirror "
-        "DIR|URL]\n\n"
+        "DIR|URL]\nrestored models --scan DIR\n\n"
         "Lists the models that are installed: file, network, scale, size, SHA-256, licence and official name; and the\n"
         "official ones that are missing. --json: as GET /v1/models. get downloads them; see restored models get "
-        "--help.\n",
+        "--help. --scan tells of each file in a folder of any program, such as ComfyUI's or upscayl's models, whether\n"
+        "it is read, and as what.\n",
         &config, &json);
     if (listed >= 0)
         return listed;

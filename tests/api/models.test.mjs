@@ -236,3 +236,20 @@ test('models are found in the folder of the user: XDG_DATA_HOME, or else below H
   assert.deepEqual(found({ HOME: 'home', XDG_DATA_HOME: 'own' }), []);
   assert.deepEqual(found({}), []);
 });
+
+test('--scan says of each file of a folder whether it is read, and as what', () => {
+  const folder = join(base, 'theirs'), families = new URL('../golden/families/', import.meta.url).pathname;
+  mkdirSync(folder);
+  for (const name of ['esrgan_old_x8.safetensors', 'ncnn_srvgg_x4.param', 'ncnn_srvgg_x4.bin', 'ncnn_rrdbnet_x1.param']) {
+    copyFileSync(join(families, name), join(folder, name));
+  }
+  writeFileSync(join(folder, 'odd.pth'), 'odd');
+  const { status, stdout } = spawnSync(binary, ['models', '--scan', folder], { encoding: 'utf8' });
+  assert.equal(status, 0);
+  assert.match(stdout, /esrgan_old_x8\.safetensors: upscaler, RRDBNet ×8\n/);
+  assert.match(stdout, /ncnn_srvgg_x4\.param: upscaler, SRVGGNetCompact ×4\n/);
+  assert.match(stdout, /ncnn_rrdbnet_x1\.param: its weights are read from the \.bin beside it/);
+  assert.match(stdout, /odd\.pth: not a checkpoint/);
+  assert.match(stdout, /2 of 4 files are read\n$/);
+  assert.equal(spawnSync(binary, ['models', '--scan']).status, 2);
+});

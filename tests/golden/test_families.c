@@ -195,8 +195,31 @@ static void test_refused(void **state)
     check_refused(3, 0, 2, ERROR_CORRUPT, "conv_last.weight is missing");
 }
 
+/* Networks that are not read are told by name. */
+static void test_foreign(void **state)
+{
+    (void)state;
+    static const char *const cases[][3] = {
+        {"before_RG.1.weight", "layers.0.blocks.0.ffn.sg.norm.weight", "not read yet: DAT, a transformer"},
+        {"position_emb", "idx_pred_layer.1.weight", "not read yet: CodeFormer"},
+        {"position_emb", "something.weight", "not a network that we know; it has 2 tensors, the first is"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        static const float zeros[4];
+        const struct checkpoint_tensor tensors[] = {{cases[i][0], 1, {4}, zeros}, {cases[i][1], 1, {4}, zeros}};
+        struct checkpoint_buffer file = {0};
+        struct error err = ERROR_INIT;
+        struct model *model;
+        checkpoint_safetensors(&file, tensors, 2, CHECKPOINT_F32);
+        assert_int_equal(model_open_memory(&model, "mine", file.data, file.size, NULL, &err), ERROR_UNSUPPORTED);
+        assert_non_null(strstr(err.text, cases[i][2]));
+        checkpoint_free(&file);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_families), cmocka_unit_test(test_refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_families), cmocka_unit_test(test_refused),
+                                       cmocka_unit_test(test_foreign)};
     return cmocka_run_group_tests_name("families", tests, families_open, families_close);
 }

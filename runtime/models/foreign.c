@@ -1,0 +1,55 @@
+#include "runtime/models/foreign.h"
+
+#include <stddef.h>
+
+/* Two tensors that together only this network has, as spandrel tells networks apart. Where one network's tensors are
+ * among another's, the other comes first. */
+static const struct foreign {
+    const char *name, *keys[2];
+} foreign_list[] = {
+    {"ATD, a transformer", {"layers.0.residual_group.td", "layers.0.residual_group.layers.0.sigma"}},
+    {"HAT, a transformer", {"relative_position_index_SA", "layers.0.residual_group.blocks.0.norm1.weight"}},
+    {"Swin2SR, a transformer", {"patch_embed.proj.weight", "layers.0.residual_group.blocks.0.attn.logit_scale"}},
+    {"SwinIR, a transformer",
+     {"layers.0.residual_group.blocks.0.norm1.weight",
+      "layers.0.residual_group.blocks.0.attn.relative_position_index"}},
+    {"SRFormer, a transformer",
+     {"layers.0.residual_group.blocks.0.norm1.weight",
+      "layers.0.residual_group.blocks.0.attn.aligned_relative_position_index"}},
+    {"CRAFT, a transformer", {"conv_first.weight", "layers.0.residual_group.hf_blocks.0.attn.temperature"}},
+    {"DRCT, a transformer", {"conv_first.weight", "layers.0.swin1.attn.relative_position_bias_table"}},
+    {"DAT, a transformer", {"before_RG.1.weight", "layers.0.blocks.0.ffn.sg.norm.weight"}},
+    {"RGT, a transformer", {"before_RG.1.weight", "layers.0.blocks.0.gamma"}},
+    {"OmniSR, a transformer", {"input.weight", "residual_layer.0.residual_layer.0.layer.0.fn.0.weight"}},
+    {"FDAT, a transformer", {"groups.0.blocks.0.attn.bias", "groups.0.blocks.0.inter.cg.1.weight"}},
+    {"DITN, a transformer", {"sft.weight", "UFONE.0.ITLs.0.attn.temperature"}},
+    {"Uformer, a transformer", {"input_proj.proj.0.weight", "encoderlayer_0.blocks.0.norm1.weight"}},
+    {"FFTformer, a transformer", {"encoder_level1.0.ffn.fft", "patch_embed.proj.weight"}},
+    {"KBNet", {"encoders.0.0.attgamma", "intro.weight"}},
+    {"SCUNet, a transformer", {"m_head.0.weight", "m_tail.0.weight"}},
+    {"SPAN", {"conv_1.sk.weight", "block_1.c1_r.sk.weight"}},
+    {"RealPLKSR", {"feats.0.weight", "feats.1.channel_mixer.0.weight"}},
+    {"PLKSR", {"feats.0.weight", "feats.1.channe_mixer.0.weight"}},
+    {"Real-CUGAN", {"unet1.conv1.conv.0.weight", "unet2.conv_bottom.weight"}},
+    {"MoSR", {"gblocks.0.weight", "gblocks.1.fc1.weight"}},
+    {"MoESR", {"in_to_dim.weight", "blocks.0.blocks.0.gamma"}},
+    {"RCAN", {"tail.1.weight", "body.0.body.0.body.3.conv_du.0.weight"}},
+    {"SAFMN", {"to_feat.weight", "feats.0.safm.aggr.weight"}},
+    {"Swift-SRGAN", {"initial.cnn.depthwise.weight", "final_conv.pointwise.weight"}},
+    {"NAFNet", {"intro.weight", "middle_blks.0.beta"}},
+    {"FBCNN", {"m_head.weight", "qf_pred.0.res.0.weight"}},
+    {"DRUNet", {"m_head.weight", "m_down1.0.res.0.weight"}},
+    {"DnCNN", {"model.0.weight", "model.2.weight"}},
+    {"LaMa", {"model.model.1.bn_l.running_mean", "model.model.1.ffc.convl2l.weight"}},
+    {"LaMa", {"generator.model.1.bn_l.running_mean", "generator.model.1.ffc.convl2l.weight"}},
+    {"CodeFormer", {"position_emb", "idx_pred_layer.1.weight"}},
+    {"RestoreFormer", {"quantize.embedding.weight", "encoder.down.0.block.0.norm1.weight"}},
+};
+
+const char *foreign_name(const struct weights *weights)
+{
+    for (size_t i = 0; i < sizeof foreign_list / sizeof foreign_list[0]; i++)
+        if (weights_find(weights, foreign_list[i].keys[0]) && weights_find(weights, foreign_list[i].keys[1]))
+            return foreign_list[i].name;
+    return NULL;
+}
