@@ -32,6 +32,7 @@ static struct session_shape small_shape(const struct model_info *info)
     int side = info->kind == MODEL_FACE       ? info->face_size
                : info->kind == MODEL_PARSER   ? 16
                : info->kind == MODEL_DETECTOR ? 40
+               : info->side                   ? info->side
                                               : 3 * info->unshuffle;
     return (struct session_shape){.n = 1, .h = side, .w = info->kind == MODEL_UPSCALER ? 2 * side : side};
 }
@@ -69,7 +70,7 @@ static void run(struct device *device, const struct model *model, const struct g
     enum error_code code = plan_create(&plan, device, graph, PRECISION_FP32, "fuzz", &err);
     if (!code) {
         float *inputs[2], *outputs[16];
-        expect(graph->input_count == 1 + (model_info(model)->kind == MODEL_DAMAGE), "there is one input, or two", &err);
+        expect(graph->input_count == 1 + (model_info(model)->context > 0), "there is one input, or two", &err);
         expect(graph->output_count == model_info(model)->output_count, "there are as many outputs as announced", &err);
         for (int i = 0; i < graph->output_count; i++) {
             int nchw[4];
