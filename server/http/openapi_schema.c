@@ -249,6 +249,9 @@ static const struct schema_member {
     {"Damage", "mask", "boolean", "some of it is from the mask that was sent"},
     {"Damage", "kinds", "DamageKinds", "of what was found"},
 
+    {"Rotation", "degrees", "integer", "clockwise, until the faces are upright: 0, 90, 180 or 270"},
+    {"Rotation", "applied", "boolean", "the result, and all of this report, is turned by them"},
+
     {"Tone", "strength", "number", "of the correction, 0 to 1; 0: there is no sign of fading"},
     {"Tone", "change", "number", "levels of 255, the mean"},
     {"Tone", "monochrome", "boolean", "gray, or a toned print, whose tone is kept"},
@@ -269,6 +272,7 @@ static const struct schema_member {
     {"Report", "precision", "=fp32|fp16", NULL},
     {"Report", "damage", "Damage?", "what was repaired; null: nothing was looked for, and no mask was sent"},
     {"Report", "tone", "Tone?", "what was done about fading; null: tone was off"},
+    {"Report", "rotation", "Rotation?", "whether the faces are upright; null: auto_rotate was off"},
     {"Report", "faces", "Face[]", "in the order of their ids"},
     {"Report", "timings_ms", "Timings", "wall times by stage"},
     {"Report", "network_ms", "NetworkTimes", "the part of them in which the networks worked"},
@@ -280,6 +284,7 @@ static const struct schema_member {
     {"Detection", "faces", "Face[]", NULL},
     {"Detection", "models", "ModelNames", NULL},
     {"Detection", "timings_ms", "Timings", NULL},
+    {"Detection", "rotation?", "Rotation", "with auto_rotate alone"},
 
     {"DamageReport", "width", "integer", "of the upright picture, in pixels"},
     {"DamageReport", "height", "integer", NULL},

@@ -309,6 +309,11 @@ static void *image_oriented(const struct image *image, const void *plane, int ch
     return to;
 }
 
+int image_quarters(int quarters)
+{
+    return (int[]){1, 6, 3, 8}[quarters];
+}
+
 enum error_code image_orient(struct image *image, int orientation, struct error *err)
 {
     if (orientation >= 2 && orientation <= 8) {

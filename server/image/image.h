@@ -83,6 +83,9 @@ void image_drop_alpha(struct image *image);
  * the EXIF blob to 1. */
 enum error_code image_orient(struct image *image, int orientation, struct error *err) MUST_CHECK;
 
+/* The orientation that turns a picture clockwise by 0 to 3 quarters. */
+int image_quarters(int quarters);
+
 /* Converts the picture to what the pipeline works on, 8 bit RGB, and notes what was reduced. cut: 16 bit becomes 8 by
  * dropping the low byte, as in the reference (compat); else by rounding, (v*255 + 32767) / 65535. An RGB profile stays:
  * the pixels are still in its space. A picture that is 8 bit RGB already is unchanged. On an error the picture is

@@ -156,6 +156,9 @@ static void estimate_add_network(struct speed_table *table, struct estimate_work
         estimate_add(work, group, role, estimate_network_term(table, request, role, amount));
 }
 
+/* From how many sides auto_rotate looks for faces: one if there are upright ones, else five times. */
+#define ESTIMATE_SIDES 2
+
 /* Megapixels that the detector is given. */
 static double estimate_detected(const struct restoration *r)
 {
@@ -218,7 +221,8 @@ static void estimate_measure(struct speed_table *table, struct estimate_work *wo
     estimate_add_network(table, work, request, GROUP_REPAIR, ROLE_DAMAGE, megapixels);
     estimate_add_network(table, work, request, GROUP_REPAIR, ROLE_FILLER, filled);
     if (!r->options.aligned)
-        estimate_add_network(table, work, request, GROUP_DETECT, ROLE_DETECTOR, estimate_detected(r));
+        estimate_add_network(table, work, request, GROUP_DETECT, ROLE_DETECTOR,
+                             estimate_detected(r) * (r->options.auto_rotate != ROTATE_OFF ? ESTIMATE_SIDES : 1));
     estimate_add_faces(table, work, request, faces);
     if (r->detect_only || r->damage_only)
         return;

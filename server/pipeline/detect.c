@@ -8,7 +8,9 @@
 #include "runtime/models/retinaface_decode.h"
 #include "server/image/resize.h"
 #include "server/image/similarity.h"
+#include "server/pipeline/deep.h"
 #include "server/pipeline/detect.h"
+#include "server/pipeline/size.h"
 
 #define DETECT_NMS 0.4f
 #define DETECT_MIN_EYES 5.0 /* px; closer eyes mean a face too small or seen from the side */
@@ -25,6 +27,13 @@
  * are looked for once more, in a view where they are small. */
 #define DETECT_LARGE 480.0
 #define DETECT_SMALL_VIEW 640
+/* auto_rotate, by the starter detector: the surest upright face has at least 0.9999 in nine of ten pictures with faces
+ * and 0.999 in 98 of 100; upside down none of 96 has the first, and four have the second. Of 86 pictures without faces,
+ * seen from four sides, none has a face of 0.999. */
+#define DETECT_TURN_CERTAIN 0.9999
+#define DETECT_TURN_SURE 0.999
+#define DETECT_TURN_SURER 4.0 /* so many times less doubt */
+#define DETECT_TURN_EYES 10.0 /* px */
 
 /* Runs the detector on a view at its own size. */
 static enum error_code detect_view(struct step *step, const struct view_u8 *view, struct face_box **boxes,
@@ -62,28 +71,39 @@ static enum error_code detect_view(struct step *step, const struct view_u8 *view
     return code;
 }
 
-/* Runs the detector on the picture, reduced so that its longest side is `side`. */
-static enum error_code detect_at(struct step *step, int side, struct face_box **boxes, size_t *count, double scale[2],
-                                 struct error *err)
+/* What was found in the picture turned clockwise by so many quarters; one px of the boxes is scale px of that. */
+struct detect_found {
+    int quarters;
+    struct face_box *boxes;
+    size_t count;
+    double scale[2];
+};
+
+/* Runs the detector on the picture, turned, and reduced so that its longest side is `side`. */
+static enum error_code detect_at(struct step *step, int side, struct detect_found *found, struct error *err)
 {
     struct view_u8 whole = image_view(step->r->picture);
-    int longest = whole.width > whole.height ? whole.width : whole.height;
-    scale[0] = scale[1] = 1;
-    if (side >= longest)
-        return detect_view(step, &whole, boxes, count, err);
-    double factor = (double)side / longest;
-    int w = (int)fmax(1, floor(whole.width * factor + 0.5)), h = (int)fmax(1, floor(whole.height * factor + 0.5));
+    const int longest = whole.width > whole.height ? whole.width : whole.height, quarters = found->quarters;
+    found->scale[0] = found->scale[1] = 1;
+    if (side >= longest && !quarters)
+        return detect_view(step, &whole, &found->boxes, &found->count, err);
+    const double factor = side < longest ? (double)side / longest : 1;
+    const int w = (int)fmax(1, floor(whole.width * factor + 0.5)), h = (int)fmax(1, floor(whole.height * factor + 0.5));
     struct image *small = NULL;
     enum error_code code = image_create(&small, w, h, 3, 8, false, err);
     if (code == OK) {
         struct view_u8 view = image_view(small);
         code = resize_smooth_u8(&view, &whole, RESIZE_AREA, err);
-        if (code == OK)
-            code = detect_view(step, &view, boxes, count, err);
+    }
+    if (code == OK)
+        code = image_orient(small, image_quarters(quarters), err);
+    if (code == OK) {
+        const struct view_u8 view = image_view(small);
+        code = detect_view(step, &view, &found->boxes, &found->count, err);
     }
     image_destroy(&small);
-    scale[0] = (double)whole.width / w;
-    scale[1] = (double)whole.height / h;
+    found->scale[quarters % 2] = (double)whole.width / w;
+    found->scale[1 - quarters % 2] = (double)whole.height / h;
     return code;
 }
 
@@ -154,23 +174,21 @@ static size_t detect_join(struct face_box *all, struct face_box *small, size_t f
     return n;
 }
 
-/* Looks for faces that are too large for a view whose px are scale px of the picture. */
-static enum error_code detect_large(struct step *step, struct face_box **boxes, size_t *count, const double scale[2],
-                                    struct error *err)
+/* Looks for faces that are too large for a view. */
+static enum error_code detect_large(struct step *step, struct detect_found *found, struct error *err)
 {
-    struct face_box *small = NULL;
-    size_t found = 0;
-    double k[2];
-    enum error_code code = detect_at(step, DETECT_SMALL_VIEW, &small, &found, k, err);
-    struct face_box *all = code == OK && found ? mem_alloc(found + *count, sizeof *all) : NULL;
+    struct detect_found small = {.quarters = found->quarters};
+    enum error_code code = detect_at(step, DETECT_SMALL_VIEW, &small, err);
+    const double k[2] = {small.scale[0] / found->scale[0], small.scale[1] / found->scale[1]};
+    struct face_box *all = code == OK && small.count ? mem_alloc(small.count + found->count, sizeof *all) : NULL;
     if (all) {
-        *count = detect_join(all, small, found, (double[2]){k[0] / scale[0], k[1] / scale[1]}, *boxes, *count);
-        free(*boxes);
-        *boxes = all;
-    } else if (code == OK && found) {
+        found->count = detect_join(all, small.boxes, small.count, k, found->boxes, found->count);
+        free(found->boxes);
+        found->boxes = all;
+    } else if (code == OK && small.count) {
         code = error_set(err, ERROR_NO_MEMORY, "out of memory");
     }
-    free(small);
+    free(small.boxes);
     return code;
 }
 
@@ -217,22 +235,51 @@ static enum error_code detect_limit(struct restoration *r, struct face_box *boxe
     return OK;
 }
 
-static enum error_code detect_faces(struct restoration *r, const struct face_box *boxes, size_t count,
-                                    const double scale[2], struct error *err)
+/* A point of a turned picture in the one of width × height before. */
+static void detect_back(double *x, double *y, int quarters, int width, int height)
 {
+    for (; quarters > 0; quarters--) { /* back by one; the picture's sides before that */
+        const double to_y = (quarters % 2 ? height : width) - 1 - *x;
+        *x = *y;
+        *y = to_y;
+    }
+}
+
+static void detect_face_back(struct face *f, int quarters, const struct image *picture)
+{
+    double box[4] = {f->box[0], f->box[1], f->box[2], f->box[3]};
+    detect_back(&box[0], &box[1], quarters, picture->width, picture->height);
+    detect_back(&box[2], &box[3], quarters, picture->width, picture->height);
+    for (int k = 0; k < 2; k++) {
+        f->box[k] = fmin(box[k], box[k + 2]);
+        f->box[k + 2] = fmax(box[k], box[k + 2]);
+    }
+    for (int k = 0; k < 5; k++)
+        detect_back(&f->landmarks[k][0], &f->landmarks[k][1], quarters, picture->width, picture->height);
+}
+
+/* A face in the px of the picture as it was looked at. */
+static struct face detect_face(const struct detect_found *found, size_t i)
+{
+    struct face f = {.id = (int)i, .score = found->boxes[i].score};
+    for (int k = 0; k < 4; k++)
+        f.box[k] = found->boxes[i].box[k] * found->scale[k % 2];
+    for (int k = 0; k < 10; k++)
+        f.landmarks[k / 2][k % 2] = found->boxes[i].landmarks[k / 2][k % 2] * found->scale[k % 2];
+    f.eye_distance = hypot(f.landmarks[0][0] - f.landmarks[1][0], f.landmarks[0][1] - f.landmarks[1][1]);
+    return f;
+}
+
+static enum error_code detect_faces(struct restoration *r, const struct detect_found *found, struct error *err)
+{
+    const size_t count = found->count;
     r->faces = mem_calloc(count, sizeof *r->faces);
     if (!r->faces)
         return error_set(err, ERROR_NO_MEMORY, "out of memory");
     r->face_count = (int)count;
     for (size_t i = 0; i < count; i++) {
-        struct face *f = &r->faces[i];
-        f->id = (int)i;
-        f->score = boxes[i].score;
-        for (int k = 0; k < 4; k++)
-            f->box[k] = boxes[i].box[k] * scale[k % 2];
-        for (int k = 0; k < 10; k++)
-            f->landmarks[k / 2][k % 2] = boxes[i].landmarks[k / 2][k % 2] * scale[k % 2];
-        f->eye_distance = hypot(f->landmarks[0][0] - f->landmarks[1][0], f->landmarks[0][1] - f->landmarks[1][1]);
+        r->faces[i] = detect_face(found, i);
+        detect_face_back(&r->faces[i], found->quarters, r->picture);
     }
     return OK;
 }
@@ -370,6 +417,8 @@ enum error_code detect_choose(struct step *step, struct error *err)
         struct face *f = &r->faces[i];
         if (o->faces == FACES_NONE)
             detect_skip(f, "faces=none");
+        if (!strcmp(o->version, "none") && !r->detect_only)
+            detect_skip(f, "version=none");
         if (!detect_listed(o, f->id))
             detect_skip(f, "not among the faces that were asked for");
         if (o->only_center_face && i != centre)
@@ -396,31 +445,26 @@ static enum error_code detect_aligned(struct step *step, struct error *err)
     for (int k = 0; k < 10; k++)
         box.landmarks[k / 2][k % 2] =
             (float)(similarity_template[k / 2][k % 2] / 512 * (k % 2 ? r->picture->height : r->picture->width));
-    enum error_code code = detect_faces(r, &box, 1, (double[2]){1, 1}, err);
+    const struct detect_found found = {.boxes = &box, .count = 1, .scale = {1, 1}};
+    enum error_code code = detect_faces(r, &found, err);
     r->faces_total = 1;
     return code;
 }
 
-enum error_code detect_step(struct step *step, struct error *err)
+/* Finds the faces of the turned picture, at the largest size for which there is room. */
+static enum error_code detect_find(struct step *step, struct detect_found *found, struct error *err)
 {
     struct restoration *r = step->r;
-    if (r->options.aligned && !r->detect_only)
-        return detect_aligned(step, err);
-    if (!step->model[ROLE_DETECTOR])
-        return OK;
-    struct face_box *boxes = NULL;
-    size_t count = 0;
-    double scale[2];
     int longest = r->picture->width > r->picture->height ? r->picture->width : r->picture->height, side = longest;
     if (!r->options.compat && r->limits.detect_max_side && side > r->limits.detect_max_side)
         side = r->limits.detect_max_side;
     int wanted = side;
-    enum error_code code = detect_at(step, side, &boxes, &count, scale, err);
+    enum error_code code = detect_at(step, side, found, err);
     while (step_too_large(code) && side > DETECT_MIN_SIDE) {
         error_clear(err);
         step->r->shrinks++;
         side = side * 3 / 4 > DETECT_MIN_SIDE ? side * 3 / 4 : DETECT_MIN_SIDE;
-        code = detect_at(step, side, &boxes, &count, scale, err);
+        code = detect_at(step, side, found, err);
     }
     if (step_too_large(code))
         code = step_no_room(step, ROLE_DETECTOR, err, "a picture of %d px", side);
@@ -429,14 +473,142 @@ enum error_code detect_step(struct step *step, struct error *err)
                          "the device's memory is too small to detect at full size: faces were looked for at %d of "
                          "%d px",
                          side, longest);
-    if (code == OK && !r->options.compat && detect_doubtful(boxes, count, side))
-        code = detect_large(step, &boxes, &count, scale, err);
+    if (code == OK && !r->options.compat && detect_doubtful(found->boxes, found->count, side))
+        code = detect_large(step, found, err);
+    return code == OK ? step_check(step, err) : code;
+}
+
+/* The surest of the faces that are large enough to say which side is up; score 0: there is none. */
+static struct face detect_best(const struct detect_found *found)
+{
+    struct face best = {0};
+    for (size_t i = 0; i < found->count; i++) {
+        const struct face f = detect_face(found, i);
+        if (f.score > best.score && f.eye_distance >= DETECT_TURN_EYES && detect_possible(&f))
+            best = f;
+    }
+    return best;
+}
+
+/* Whether the face that would turn the picture is there at another size, too. */
+static enum error_code detect_confirm(struct step *step, int quarters, const struct face *face, bool *is,
+                                      struct error *err)
+{
+    struct detect_found again = {.quarters = quarters};
+    const struct image *picture = step->r->picture;
+    int side = picture->width > picture->height ? picture->width : picture->height;
+    if (step->r->limits.detect_max_side && side > step->r->limits.detect_max_side)
+        side = step->r->limits.detect_max_side;
+    enum error_code code = detect_at(step, (int)fmax(1, side * 0.8), &again, err);
+    *is = false;
+    for (size_t i = 0; i < again.count && code == OK && !*is; i++) {
+        const struct face f = detect_face(&again, i);
+        double middle[2];
+        detect_middle(&f, middle);
+        *is = detect_possible(&f) && detect_inside(face->box, middle);
+    }
+    free(again.boxes);
+    return code;
+}
+
+/* Faces are found only where they are upright, but in one of two pictures that are upside down a detector takes eyes
+ * for mouths, and is nearly sure. So a very sure face ends the search, and else the surest of four sides wins, if it is
+ * very much surer than the one that is up. found: what is there as the picture is; then what is there as it should be.
+ */
+static enum error_code detect_turned(struct step *step, struct detect_found *found, struct error *err)
+{
+    struct restoration *r = step->r;
+    struct detect_found best = *found;
+    struct face face = detect_best(found);
+    const double up = face.score;
+    enum error_code code = OK;
+    r->rotation.looked = true;
+    for (int quarters = 1; quarters < 4 && up < DETECT_TURN_CERTAIN && code == OK; quarters++) {
+        struct detect_found other = {.quarters = quarters};
+        code = detect_find(step, &other, err);
+        const struct face f = code == OK ? detect_best(&other) : face;
+        const bool surer = code == OK && f.score > face.score;
+        struct detect_found *const loser = surer ? &best : &other;
+        if (loser->boxes != found->boxes)
+            free(loser->boxes);
+        if (surer) {
+            best = other;
+            face = f;
+        }
+    }
+    bool turn =
+        code == OK && best.quarters && face.score >= DETECT_TURN_SURE && 1 - up > DETECT_TURN_SURER * (1 - face.score);
+    if (turn)
+        code = detect_confirm(step, best.quarters, &face, &turn, err);
+    turn = turn && code == OK;
+    if (best.boxes != found->boxes)
+        free(turn ? found->boxes : best.boxes);
+    if (turn)
+        *found = best;
+    r->rotation.degrees = turn ? 90 * best.quarters : 0;
+    return code;
+}
+
+/* Turns all forms of the picture, so that what was found turned is found as it is. */
+static enum error_code detect_turn(struct step *step, struct detect_found *found, struct error *err)
+{
+    struct restoration *r = step->r;
+    const int orientation = image_quarters(found->quarters);
+    struct image *const images[] = {r->picture, r->deep ? r->deep->pixels : NULL, r->deep ? r->deep->source : NULL,
+                                    r->mask};
+    const struct model_entry *model[ROLE_COUNT];
+    struct size size;
+    enum error_code code = OK;
+    for (size_t i = 0; i < sizeof images / sizeof *images && code == OK; i++)
+        if (images[i])
+            code = image_orient(images[i], orientation, err);
+    if (code != OK)
+        return code;
+    if (found->quarters % 2) {
+        const double across = r->picture->density[0];
+        r->picture->density[0] = r->picture->density[1];
+        r->picture->density[1] = across;
+    }
+    atomic_store(&r->turned, found->quarters);
+    found->quarters = 0;
+    restoration_note(r, "the picture was turned by %d degrees clockwise, because its faces are upright so",
+                     r->rotation.degrees);
+    pipeline_size(r, &size);
+    step->width = size.width;
+    step->height = size.height;
+    return step->context ? pipeline_check_size(r, step->context->store, model, err) : OK; /* of the other side */
+}
+
+enum error_code detect_step(struct step *step, struct error *err)
+{
+    struct restoration *r = step->r;
+    struct detect_found found = {0};
+    if (r->options.aligned && !r->detect_only)
+        return detect_aligned(step, err);
+    if (!step->model[ROLE_DETECTOR] || step->detected)
+        return OK;
+    enum error_code code = detect_find(step, &found, err);
+    if (code == OK && r->options.auto_rotate != ROTATE_OFF && !r->options.compat && !atomic_load(&r->turned))
+        code = detect_turned(step, &found, err);
+    if (code == OK && found.quarters && r->options.auto_rotate == ROTATE_APPLY && !r->detect_only)
+        code = detect_turn(step, &found, err);
     if (code == OK)
-        code = step_check(step, err);
+        code = detect_limit(r, found.boxes, &found.count, err);
     if (code == OK)
-        code = detect_limit(r, boxes, &count, err);
-    if (code == OK)
-        code = detect_faces(r, boxes, count, scale, err);
-    free(boxes);
+        code = detect_faces(r, &found, err);
+    free(found.boxes);
+    step->detected = code == OK;
     return code == OK ? detect_choose(step, err) : code;
+}
+
+bool detect_turns(const struct step *step)
+{
+    const struct options *o = &step->r->options;
+    return o->auto_rotate == ROTATE_APPLY && !o->compat && !o->aligned && !step->r->detect_only &&
+           step->model[ROLE_DETECTOR];
+}
+
+enum error_code detect_first(struct step *step, struct error *err)
+{
+    return detect_turns(step) ? detect_step(step, err) : OK;
 }

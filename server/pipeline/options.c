@@ -59,6 +59,11 @@ const struct option_row option_rows[] = {
      "faces of which the detector is less sure than this are left alone; below 0.97 it finds more faces, and more that "
      "are none",
      true},
+    {"auto_rotate", "enum", "off", "off, report or apply",
+     "finds faces in a picture that lies on its side or head, and says so (report), or turns the result (apply); "
+     "without "
+     "effect with compat",
+     true},
     {"detector", "string", "", "resnet50, mobilenet0.25, starter, or the name of a detector that is installed",
      "the face detector; empty: the configured one, else resnet50", true},
     {"device", "string", "auto", "auto, or the id, name or UUID of a device", "the device that does the work", true},
@@ -301,6 +306,7 @@ static const char *const options_alphas[] = {"auto", "resize", "network", NULL};
 static const char *const options_metadatas[] = {"keep", "strip", "strip-gps", NULL};
 static const char *const options_fits[] = {"inside", "cover", "fill", NULL};
 static const char *const options_profiles[] = {"keep", "srgb", NULL};
+static const char *const options_rotates[] = {"off", "report", "apply", NULL};
 static const char *const options_tones[] = {"off", "auto", NULL};
 static const char *const options_mask_modes[] = {"replace", "add", "remove", NULL};
 static const char *const options_precisions[] = {"auto", "fp32", "fp16", NULL};
@@ -332,6 +338,7 @@ static const struct option_field {
     {KIND_INTEGER, AT(min_face), 0, 65535, NULL},
     {KIND_INTEGER, AT(max_face), 0, 65535, NULL},
     {KIND_NUMBER, AT(min_score), OPTION_LEAST_SCORE, 1, NULL},
+    {KIND_CHOICE, AT(auto_rotate), 0, 0, options_rotates},
     {KIND_NAME, AT(detector), 0, 0, NULL},
     {KIND_DEVICE, AT(device), 0, 0, NULL},
     {KIND_CHOICE, AT(precision), 0, 0, options_precisions},

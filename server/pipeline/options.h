@@ -27,6 +27,7 @@ enum option_profile { PROFILE_KEEP, PROFILE_SRGB };
 enum option_alpha { ALPHA_AUTO, ALPHA_RESIZE, ALPHA_NETWORK };
 enum option_metadata { METADATA_KEEP, METADATA_STRIP, METADATA_STRIP_GPS };
 enum option_fit { FIT_INSIDE, FIT_COVER, FIT_FILL };
+enum option_rotate { ROTATE_OFF, ROTATE_REPORT, ROTATE_APPLY };
 enum option_tone { TONE_OFF, TONE_AUTO };
 enum option_faces { FACES_ALL, FACES_NONE, FACES_LISTED };
 
@@ -62,6 +63,7 @@ struct options {
     int quality;   /* 1..100 */
     int png_level; /* 0..9 */
     int page;      /* 1..CODEC_PAGES: which picture of the file */
+    enum option_rotate auto_rotate;
     enum option_tone tone;
     enum option_repair repair;
     double repair_strength; /* 0..1 */

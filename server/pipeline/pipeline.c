@@ -9,6 +9,7 @@
 #include "server/image/codec.h"
 #include "server/pipeline/background.h"
 #include "server/pipeline/deep.h"
+#include "server/pipeline/detect.h"
 #include "server/pipeline/paste.h"
 #include "server/pipeline/repair.h"
 
@@ -22,6 +23,7 @@ static const struct pipeline_stage {
     {STAGE_DECODE, decode_step, true, false}, /* on any thread, as the next one */
     {STAGE_DECODE, tone_step, true, false},
     {STAGE_REPAIR, repair_step, true, false},
+    {STAGE_DETECT, detect_first, false, false}, /* before the background if that may be turned */
     {STAGE_BACKGROUND, background_begin, false, false},
     {STAGE_DETECT, detect_step, true, false},
     {STAGE_ALIGN, align_step, false, true},
@@ -201,6 +203,8 @@ static enum error_code pipeline_models(const struct restoration *r, const struct
         return error_set(err, ERROR_INVALID, "aligned: true needs a face network, but version is none");
     if (code == OK && faces && !o->aligned)
         code = model_store_resolve(store, ROLE_DETECTOR, o->detector, &model[ROLE_DETECTOR], err);
+    if (code == OK && o->auto_rotate != ROTATE_OFF && !o->compat && !o->aligned)
+        code = model_store_resolve(store, ROLE_DETECTOR, o->detector, &model[ROLE_DETECTOR], err);
     if (code == OK && faces && !o->aligned && o->parse != PARSE_FALSE)
         code = model_store_resolve(store, ROLE_PARSER, NULL, &model[ROLE_PARSER], err);
     if (code == OK && faces && !o->aligned && o->parse == PARSE_TRUE && !model[ROLE_PARSER])
@@ -262,7 +266,9 @@ static enum image_format pipeline_format(const struct restoration *r, enum image
 
 void pipeline_size(const struct restoration *r, struct size *size)
 {
-    size_of(&r->options, r->in_info.width, r->in_info.height, size);
+    const bool side = atomic_load(&r->turned) % 2;
+    size_of(&r->options, side ? r->in_info.height : r->in_info.width, side ? r->in_info.width : r->in_info.height,
+            size);
 }
 
 enum error_code pipeline_check_size(struct restoration *r, const struct model_store *store,
@@ -402,6 +408,8 @@ enum error_code pipeline_begin(struct restoration *r, const struct model_store *
     memset(r->stage_ms, 0, sizeof r->stage_ms);
     atomic_store(&r->entered, 0);
     r->decoded = false;
+    r->rotation.looked = false;
+    atomic_store(&r->turned, 0);
     enum error_code code = pipeline_check(r, store, err);
     if (code != OK)
         return code;
@@ -432,6 +440,7 @@ static enum error_code pipeline_attach(struct restoration *r, struct worker_cont
     if (code != OK)
         return code;
     step->first = step->end = 0;
+    step->detected = false;
     step_attach(step, context);
     pipeline_resolved(step);
     pipeline_note_starters(step);
@@ -474,7 +483,7 @@ void pipeline_ahead(struct restoration *r, struct worker_context *context)
     struct restoration *current = context->current;
     if (r->detect_only || r->damage_only || context->ahead || pipeline_attach(r, context, &err) != OK)
         return;
-    if (repair_wanted(step) && !pipeline_repair_is_short(r, current)) {
+    if (detect_turns(step) || (repair_wanted(step) && !pipeline_repair_is_short(r, current))) {
         step_attach(step, NULL); /* the background is that of the repaired picture */
         return;
     }

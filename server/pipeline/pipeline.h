@@ -109,6 +109,11 @@ struct restoration {
         double change;             /* levels of 255, the mean */
         double black[3], white[3]; /* what was found */
     } tone;
+    atomic_int turned; /* by so many quarters clockwise, all the pictures here */
+    struct {
+        bool looked;
+        int degrees; /* clockwise, until the faces are upright: 0, 90, 180 or 270 */
+    } rotation;
     struct face_file mask_file; /* the mask as a PNG; NULL: nothing was filled */
     struct image *result;       /* before encoding; with options.aligned: the restored face */
     uint8_t *output;            /* encoded; free() */

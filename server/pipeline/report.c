@@ -132,6 +132,14 @@ static json_t *report_tone(const struct restoration *r)
                      report_real(white[1]), report_real(white[2]));
 }
 
+/* null: nobody has asked. */
+static json_t *report_rotation(const struct restoration *r)
+{
+    if (!r->rotation.looked)
+        return json_null();
+    return json_pack("{s:i, s:b}", "degrees", r->rotation.degrees, "applied", atomic_load(&r->turned) != 0);
+}
+
 struct json_t *restoration_report(const struct restoration *r)
 {
     if (r->damage_only)
@@ -140,23 +148,29 @@ struct json_t *restoration_report(const struct restoration *r)
                          "timings_ms", report_timings(r));
     if (r->detect_only) {
         json_t *models = json_pack("{s:o}", "detector", report_name(r->model_names[ROLE_DETECTOR]));
-        return json_pack("{s:i, s:i, s:o, s:o, s:o}", "width", r->in_info.width, "height", r->in_info.height, "faces",
-                         report_faces(r), "models", models, "timings_ms", report_timings(r));
+        json_t *report = json_pack("{s:i, s:i, s:o, s:o, s:o}", "width", r->in_info.width, "height", r->in_info.height,
+                                   "faces", report_faces(r), "models", models, "timings_ms", report_timings(r));
+        if (r->rotation.looked)
+            json_object_set_new(report, "rotation", report_rotation(r));
+        return report;
     }
+    const bool side = atomic_load(&r->turned) % 2;
     json_t *notes = json_array();
     for (int i = 0; i < r->note_count; i++)
         json_array_append_new(notes, json_string(r->notes[i]));
-    json_t *input = json_pack("{s:i, s:i, s:s, s:i, s:i, s:I}", "width", r->in_info.width, "height", r->in_info.height,
-                              "format", image_format_name(r->in_info.format), "bits", r->in_info.bits, "channels",
-                              r->in_info.channels, "bytes", (json_int_t)r->in_info.bytes);
+    json_t *input =
+        json_pack("{s:i, s:i, s:s, s:i, s:i, s:I}", "width", side ? r->in_info.height : r->in_info.width, "height",
+                  side ? r->in_info.width : r->in_info.height, "format", image_format_name(r->in_info.format), "bits",
+                  r->in_info.bits, "channels", r->in_info.channels, "bytes", (json_int_t)r->in_info.bytes);
     json_t *output = json_null();
     if (r->output)
         output = json_pack("{s:i, s:i, s:s, s:i, s:i, s:I}", "width", r->out_info.width, "height", r->out_info.height,
                            "format", image_format_name(r->out_info.format), "bits", r->out_info.bits, "channels",
                            r->out_info.channels, "bytes", (json_int_t)r->out_info.bytes);
-    return json_pack("{s:o, s:o, s:o, s:o, s:s, s:s, s:o, s:o, s:o, s:o, s:i, s:o, s:o}", "input", input, "output",
+    return json_pack("{s:o, s:o, s:o, s:o, s:s, s:s, s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:o}", "input", input, "output",
                      output, "options", restoration_options(&r->options), "models", report_models(r), "device",
                      r->device, "precision", r->precision == PRECISION_FP16 ? "fp16" : "fp32", "damage",
                      report_damage(r), "faces", report_faces(r), "timings_ms", report_timings(r), "network_ms",
-                     report_network_times(r), "tiles", r->tiles, "notes", notes, "tone", report_tone(r));
+                     report_network_times(r), "tiles", r->tiles, "notes", notes, "tone", report_tone(r), "rotation",
+                     report_rotation(r));
 }

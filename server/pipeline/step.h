@@ -28,6 +28,7 @@ struct step {
     int first, end;                /* of r->faces: those in work between align_step and paste_layers; end 0: all */
     int layered;                   /* faces whose layers are made */
     struct background *background; /* begun and not over, or NULL */
+    bool detected;                 /* by this attempt */
     enum stage stage;
     int64_t stage_start;       /* ns */
     double busy_ms, making_ms; /* the device's at the stage's start; since then spent on making plans */
@@ -105,6 +106,7 @@ enum error_code step_no_room(const struct step *step, enum model_role role, stru
 enum error_code decode_step(struct step *step, struct error *err) MUST_CHECK;
 enum error_code tone_step(struct step *step, struct error *err) MUST_CHECK;
 enum error_code repair_step(struct step *step, struct error *err) MUST_CHECK;
+enum error_code detect_first(struct step *step, struct error *err) MUST_CHECK; /* detect_step, if it must be first */
 enum error_code detect_step(struct step *step, struct error *err) MUST_CHECK;
 enum error_code align_step(struct step *step, struct error *err) MUST_CHECK;
 enum error_code restore_step(struct step *step, struct error *err) MUST_CHECK;

@@ -15,6 +15,7 @@ export const labels = {
   min_face: ['Smallest face', 'Faces of fewer pixels are left alone; 0 takes all.'],
   max_face: ['Largest face', 'Faces of more pixels are left alone; 0 takes all.'],
   min_score: ['Certainty of faces', '0.5 to 1. A lower number finds more faces, and more that are none.'],
+  auto_rotate: ['Lying pictures', 'Looks for faces from all sides, for a scan that lies on its side or head.', { off: 'Leave as they are', report: 'Only find the faces', apply: 'Turn them upright' }],
   aligned: ['The picture is one face', 'For a square picture of a single upright face. The result is that face alone.'],
   parse: ['Blending', 'How a restored face is blended into the picture.', { auto: 'Automatic', true: 'Along the outline of the face', false: 'With a soft square' }],
   detector: ['Face finder', 'The network that looks for faces.'],
@@ -41,7 +42,7 @@ export const labels = {
 
 export const groups = [
   ['Size of the result', ['width', 'height', 'max_side', 'fit']],
-  ['Faces', ['only_center_face', 'faces', 'min_face', 'max_face', 'min_score', 'aligned', 'parse', 'preserve_color', 'seed', 'detector']],
+  ['Faces', ['only_center_face', 'faces', 'min_face', 'max_face', 'min_score', 'auto_rotate', 'aligned', 'parse', 'preserve_color', 'seed', 'detector']],
   ['Damage', ['tone', 'repair', 'repair_strength', 'damage_detector', 'fill']],
   ['File', ['suffix', 'page', 'quality', 'lossless', 'png_level', 'profile', 'alpha', 'metadata']],
   ['Speed and memory', ['device', 'precision', 'bg_tile']],

@@ -218,7 +218,7 @@ describe('faces', () => {
   test('the report of a restoration', async () => {
     const { status, json: r } = await post(server, '/v1/restore', { picture: fixture('two.png'), headers: { Accept: 'application/json' } });
     assert.equal(status, 200);
-    assert.deepEqual(Object.keys(r), ['input', 'output', 'options', 'models', 'device', 'precision', 'damage', 'faces', 'timings_ms', 'network_ms', 'tiles', 'notes', 'tone']);
+    assert.deepEqual(Object.keys(r), ['input', 'output', 'options', 'models', 'device', 'precision', 'damage', 'faces', 'timings_ms', 'network_ms', 'tiles', 'notes', 'tone', 'rotation']);
     assert.deepEqual(r.input, { width: 240, height: 128, format: 'png', bits: 8, channels: 3, bytes: fixture('two.png').length });
     assert.equal(r.output.width, 480);
     assert.equal(r.damage, null); // no detector of it is the default
@@ -302,7 +302,7 @@ describe('faces', () => {
     assert.deepEqual([json.width, json.height, json.faces.length, json.models.detector], [160, 128, 1, 'detector']);
     const same = await post(server, '/v1/detect', { body: picture, query: '?detector=detector&precision=fp32', headers: { 'Content-Type': 'image/png' } });
     assert.equal(same.json.faces.length, 1);
-    problem(await post(server, '/v1/detect', { picture, fields: { upscale: '2' } }), 400, /^upscale: there is no such field; known are: min_face, max_face, min_score, detector, device, precision, compat/);
+    problem(await post(server, '/v1/detect', { picture, fields: { upscale: '2' } }), 400, /^upscale: there is no such field; known are: min_face, max_face, min_score, auto_rotate, detector, device, precision, compat/);
     problem(await post(server, '/v1/detect', { picture: Buffer.from('text') }), 415, /./);
   });
 });

@@ -343,6 +343,28 @@ static void test_room_is_made(void **state)
     restoration_destroy(&wanted);
 }
 
+/* ---- how often a network runs ---- */
+
+/* auto_rotate looks once where faces are upright, and from all sides where none is. */
+static void test_sides(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *picture, *how;
+        unsigned long looks;
+    } cases[] = {{"picture.png", "off", 1}, {"picture.png", "report", 1}, {"picture.png", "apply", 1},
+                 {"none.png", "off", 1},    {"none.png", "report", 4},    {"none.png", "apply", 4}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        open_engine("cpu", "nan@run:1000000,plan=detector");
+        struct restoration *r = run(cases[i].picture, OPTIONS("auto_rotate", cases[i].how, "bg_upsampler", "none"));
+        if (fault_seen(0) != cases[i].looks)
+            fail_msg("%s, %s: %lu looks", cases[i].picture, cases[i].how, fault_seen(0));
+        assert_int_equal(r->rotation.looked, i % 3 > 0);
+        assert_int_equal(r->rotation.degrees, 0);
+        restoration_destroy(&r);
+    }
+}
+
 /* ---- a lost device ---- */
 
 static void test_lost(void **state)
@@ -558,6 +580,7 @@ int main(void)
         CASE(test_out_of_memory_in_work),
         CASE(test_no_room),
         CASE(test_room_is_made),
+        CASE(test_sides),
         CASE(test_lost),
         CASE(test_fallback),
         CASE(test_every_point),
