@@ -126,8 +126,9 @@ static void test_default(void **state)
         assert_true(r->stage_ms[stage] > 0 || stage == STAGE_REPAIR);
     json_t *report = restoration_report(r);
     assert_non_null(report);
-    static const char *const keys[] = {"input", "output",     "options", "models", "device",     "precision",
-                                       "faces", "timings_ms", "tiles",   "notes",  "network_ms", "damage"};
+    static const char *const keys[] = {"input",      "output", "options",    "models",  "device",
+                                       "precision",  "faces",  "timings_ms", "tiles",   "notes",
+                                       "network_ms", "damage", "tone",       "rotation"};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         assert_non_null(json_object_get(report, keys[i]));
     assert_int_equal(json_object_size(report), sizeof keys / sizeof keys[0]);
@@ -266,12 +267,15 @@ static void test_formats(void **state)
     assert_int_equal(r->out_info.channels, 3);
     assert_true(noted(r, image_note_text(IMAGE_NOTE_FLATTENED)));
     end(&r);
-    r = run("rgba.png", OPTIONS("version", "none", "compat", "true"));
+    r = run("rgba.png", OPTIONS("compat", "true"));
     assert_null(r->result->alpha);
     assert_true(noted(r, "compat: the picture's transparency was dropped, as inference_gfpgan.py does"));
     assert_int_equal(r->options.bg_tile, 400);
     end(&r);
-    r = run("picture.png", OPTIONS("version", "none", "compat", "true"));
+    r = run("rgba.png", OPTIONS("version", "none", "compat", "true")); /* as Real-ESRGAN, which keeps it */
+    assert_non_null(r->result->alpha);
+    end(&r);
+    r = run("picture.png", OPTIONS("compat", "true"));
     assert_false(noted(r, "transparency")); /* there was none */
     end(&r);
     r = run("deep.png", OPTIONS("version", "none"));
@@ -287,7 +291,7 @@ static void test_formats(void **state)
     assert_int_equal(r->out_info.channels, 1);
     assert_false(noted(r, image_note_text(IMAGE_NOTE_GRAY)));
     end(&r);
-    r = run("deep.png", OPTIONS("version", "none", "compat", "true"));
+    r = run("deep.png", OPTIONS("compat", "true"));
     assert_int_equal(r->out_info.bits, 8);
     end(&r);
     r = run("exif_6.jpg", OPTIONS("version", "none", "bg_upsampler", "none"));
