@@ -97,7 +97,7 @@ test('models.conf knows what is shipped, and it is small', { skip: shipped.lengt
   const conf = fs.readFileSync(path.join(root, 'config/models.conf'), 'utf8').split(/^\[/m).slice(1).filter((s) => /^starter = true$/m.test(s));
   assert.deepEqual(conf.map((s) => /^file = (.*)$/m.exec(s)[1]).sort(), shipped);
   const bytes = shipped.reduce((sum, name) => sum + fs.statSync(path.join(starterFolder, name)).size, 0);
-  assert.ok(bytes <= 24e6, `${bytes} bytes`);
+  assert.ok(bytes <= 32 * 2 ** 20, `${bytes} bytes`);
 });
 
 describe('the program alone', { skip: shipped.length ? false : 'models/starter holds no models' }, () => {
