@@ -8,6 +8,7 @@
 #   make bench      speed of networks and pipeline here  make bench-cpu, bench-gpu: on that kind of device
 #   make bench-load   pictures a second of a full queue, on one device to all, beside PyTorch
 #   make bench-memory what a server keeps after 200 pictures of 200 sizes; ARGS='--device vulkan:0 --count 50'
+#   make bench-large  memory for results of 300 and 180 megapixels
 #   make bench-store  the store of jobs with 100,000 of them
 #   make bench-jobs  the whole server with 100,000 finished jobs
 #   make bench-http   requests a second beside a bare libmicrohttpd server
@@ -196,17 +197,17 @@ $(FORMATS)/.made: tests/fixtures/make_formats.sh
 fixtures: $(BUILD)/fixtures/.made $(FORMATS)/.made
 
 $(BUILD)/make_models: $(BUILD)/tests/bench/make_models.o $(BUILD)/runtime/models/model_random.o \
-                      $(patsubst %,$(BUILD)/runtime/base/%.o,error file mem thread utf8)
+                      $(patsubst %,$(BUILD)/runtime/base/%.o,error file mem spill thread utf8)
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lm
 
-$(BUILD)/bench_image: $(BUILD)/tests/bench/bench_image.o $(patsubst %,$(BUILD)/runtime/base/%.o,error file log mem thread utf8) \
+$(BUILD)/bench_image: $(BUILD)/tests/bench/bench_image.o $(patsubst %,$(BUILD)/runtime/base/%.o,error file log mem spill thread utf8) \
                       $(patsubst %.c,$(BUILD)/%.o,$(wildcard server/image/*.c))
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(PICTURELIBS) -lz -lm -pthread
 
 $(BUILD)/bench_http_bare: $(BUILD)/tests/bench/bench_http_bare.o
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lmicrohttpd
 
-STORELIB := $(patsubst %,$(BUILD)/runtime/base/%.o,error file log mem thread utf8) \
+STORELIB := $(patsubst %,$(BUILD)/runtime/base/%.o,error file log mem spill thread utf8) \
             $(patsubst %.c,$(BUILD)/%.o,$(wildcard server/store/store*.c server/store/query.c))
 $(BUILD)/bench_store: $(BUILD)/tests/bench/bench_store.o $(STORELIB)
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lsqlite3 -lm
@@ -355,6 +356,9 @@ bench-start: restored $(BUILD)/make_models
 bench-memory: restored
 	@python3 tests/bench/bench_memory.py ./restored $(ARGS)
 
+bench-large: restored
+	@python3 tests/bench/bench_large.py ./restored --folder $(BUILD) $(ARGS)
+
 bench-store: $(BUILD)/bench_store
 	@rm -f $(BUILD)/bench_store.db*
 	@$(BUILD)/bench_store $(BUILD)/bench_store.db
@@ -441,5 +445,5 @@ clean:
 	rm -rf build build-* restored
 
 .SECONDARY:
-.PHONY: FORCE check-quality asan-server soak bench-http bench-jobs deb check-deb bench-health uninstall check-reproducible all mutate check-long check-torch check-arm64 bench bench-cpu bench-gpu bench-load bench-memory bench-start bench-store clean fuzz fuzz-run fuzz-replay fuzz-replay-run objects tests unit asan tsan clang shaders fixtures run check deps deps-check models sample san lint debug format figures install
+.PHONY: FORCE check-quality asan-server soak bench-http bench-jobs deb check-deb bench-health uninstall check-reproducible all mutate check-long check-torch check-arm64 bench bench-cpu bench-gpu bench-large bench-load bench-memory bench-start bench-store clean fuzz fuzz-run fuzz-replay fuzz-replay-run objects tests unit asan tsan clang shaders fixtures run check deps deps-check models sample san lint debug format figures install
 -include $(shell find $(BUILD) -name '*.d' -type f 2>/dev/null)

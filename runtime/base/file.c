@@ -11,7 +11,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define FILE_GUARDS 2048 /* files mapped at the same time */
+#include "runtime/base/spill.h"
+
+#define FILE_PIECE ((size_t)16 << 20) /* bytes that are written at a time */
+#define FILE_GUARDS 2048              /* files mapped at the same time */
 
 /* A mapped file. The handler searches the slots while threads take and return others. */
 struct file_guard {
@@ -204,8 +207,9 @@ enum error_code file_write(const char *path, const void *data, size_t size, stru
     size_t left = size;
     int failure = 0;
     while (left > 0 && !failure) {
-        ssize_t n = write(fd, p, left);
+        ssize_t n = write(fd, p, left < FILE_PIECE ? left : FILE_PIECE);
         if (n > 0) {
+            spill_passed(p, (size_t)n);
             p += n;
             left -= (size_t)n;
         } else if (n < 0 && errno != EINTR) {

@@ -83,7 +83,10 @@ static int healthcheck_read(const struct healthcheck_answer *answer, const char 
     json_t *json = json_loadb(answer->body, answer->used, 0, NULL), *reason;
     const json_t *ready = json_object_get(json, "ready");
     if (!json_is_boolean(ready) && !status)
-        fprintf(stderr, "restored: what answers at %s is not restored: it does not speak HTTP (HTTPS: say --tls_cert or --insecure)\n", listen);
+        fprintf(stderr,
+                "restored: what answers at %s is not restored: it does not speak HTTP (HTTPS: say --tls_cert or "
+                "--insecure)\n",
+                listen);
     else if (!json_is_boolean(ready))
         fprintf(stderr,
                 "restored: what answers at %s is not restored: GET /readyz gave status %ld and not its report\n",

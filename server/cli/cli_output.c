@@ -11,10 +11,12 @@
 #include <unistd.h>
 
 #include "runtime/base/file.h"
+#include "runtime/base/spill.h"
 #include "runtime/base/utf8.h"
 #include "server/image/codec.h"
 
 #define OUTPUT_PATH 4096 /* bytes */
+#define OUTPUT_PIECE ((size_t)16 << 20)
 
 static const char *cli_output_last(const char *path)
 {
@@ -98,7 +100,9 @@ enum error_code cli_output_check(const char *path, bool is_file, const struct op
     if (is_file) {
         const int length = (int)(cli_output_last(path) - path);
         snprintf(folder, sizeof folder, "%.*s", length ? length : 1, length ? path : ".");
-        return cli_output_try(folder, err);
+        const enum error_code code = cli_output_try(folder, err);
+        spill_into(folder);
+        return code;
     }
     enum error_code code = OK;
     for (size_t i = 0; i < sizeof parts / sizeof *parts && !code; i++) {
@@ -107,6 +111,7 @@ enum error_code cli_output_check(const char *path, bool is_file, const struct op
         if (i == 0 || (i == 1 && !options->aligned) || !access(folder, F_OK))
             code = cli_output_try(folder, err);
     }
+    spill_into(path);
     return code;
 }
 
@@ -156,9 +161,13 @@ enum error_code cli_output_mask(const struct restoration *r, const char *input, 
 
 enum error_code cli_output_stdout(const struct restoration *r, struct error *err)
 {
-    return fwrite(r->output, 1, r->output_bytes, stdout) == r->output_bytes && !fflush(stdout)
-               ? OK
-               : error_set(err, ERROR_IO, "stdout: %m");
+    bool done = true;
+    for (size_t at = 0, count; at < r->output_bytes && done; at += count) {
+        count = r->output_bytes - at < OUTPUT_PIECE ? r->output_bytes - at : OUTPUT_PIECE;
+        done = fwrite(r->output + at, 1, count, stdout) == count;
+        spill_passed(r->output + at, count);
+    }
+    return done && !fflush(stdout) ? OK : error_set(err, ERROR_IO, "stdout: %m");
 }
 
 static enum error_code cli_output_png(const struct image *image, const char *folder, const char *part, const char *name,

@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "runtime/base/spill.h"
 #include "runtime/plan_cache.h"
 #include "server/cli/cli.h"
 #include "server/cli/cli_sandbox.h"
@@ -148,6 +149,8 @@ static enum error_code serve_open_spool(const struct config *config, struct spoo
     if (config_state_dir(config, folder, sizeof folder)) {
         snprintf(path, sizeof path, "%s/spool", folder);
         code = spool_open(spool, path, config->spool_max_bytes, &local);
+        if (!code)
+            spill_into(path);
     }
     if (code == ERROR_BUSY)
         return error_set(err, code,

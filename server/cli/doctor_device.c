@@ -10,7 +10,7 @@
 #include "server/http/json.h"
 
 #define TRACE                                                                                                          \
-    "fix what is listed above; if that does not help, VK_LOADER_DEBUG=all vulkaninfo --summary (of vulkan-tools) "    \
+    "fix what is listed above; if that does not help, VK_LOADER_DEBUG=all vulkaninfo --summary (of vulkan-tools) "     \
     "tells what the loader and the driver say"
 
 static void doctor_check_device(struct doctor *doctor, const struct device_info *info)

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/spill.h"
 #include "server/http/header.h"
 #include "server/http/mixed.h"
 #include "server/http/quota.h"
@@ -11,6 +12,8 @@
 #include "server/http/server.h"
 #include "server/image/codec.h"
 #include "server/job/waiting.h"
+
+#define ROUTE_PIECE ((size_t)256 << 10) /* bytes of a result in a file that are sent at a time */
 
 static enum MHD_Result route_restore_fail(struct request *request, enum reply reply, const struct error *err)
 {
@@ -375,12 +378,22 @@ static void route_restore_add_headers(struct MHD_Response *response, const struc
     route_restore_add_timing(response, r);
 }
 
+/* A result that lies in a file goes out piece by piece. */
+static ssize_t route_restore_read(void *context, uint64_t at, char *to, size_t most)
+{
+    memcpy(to, (const uint8_t *)context + at, most);
+    spill_passed((const uint8_t *)context + at, most);
+    return (ssize_t)most;
+}
+
 static enum MHD_Result route_restore_send_picture(struct request *request, struct job *job)
 {
     struct restoration *r = job->restoration;
     uint8_t *output = r->output;
     size_t size = r->output_bytes;
-    struct MHD_Response *response = MHD_create_response_from_buffer(size, output, MHD_RESPMEM_MUST_FREE);
+    struct MHD_Response *response =
+        spill_is(output) ? MHD_create_response_from_callback(size, ROUTE_PIECE, route_restore_read, output, spill_free)
+                         : MHD_create_response_from_buffer(size, output, MHD_RESPMEM_MUST_FREE);
     if (!response)
         return MHD_NO;
     r->output = NULL; /* the response's now */

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "runtime/base/spill.h"
 #include "server/image/codec_row.h"
 #include "server/image/exif.h"
 #include "server/image/icc.h"
@@ -12,6 +13,7 @@
 static const struct codec_row *const codec_rows[] = {&codec_jpeg, &codec_png,  &codec_webp, &codec_tiff,
                                                      &codec_avif, &codec_heic, &codec_jxl,  &codec_jp2};
 #define CODEC_COUNT (sizeof codec_rows / sizeof codec_rows[0])
+#define CODEC_PASSED ((size_t)4 << 20) /* bytes of a file */
 #define CODEC_NAMES "a JPEG or PNG"
 
 static const struct codec_row *codec_of(enum image_format format)
@@ -154,6 +156,12 @@ int codec_max_side(enum image_format format)
     return row && row->encode ? row->max_side : 0;
 }
 
+uint64_t codec_max_pixels(enum image_format format)
+{
+    const struct codec_row *row = codec_of(format);
+    return row ? row->max_pixels : 0;
+}
+
 bool codec_reads(enum image_format format)
 {
     const struct codec_row *row = codec_of(format);
@@ -247,15 +255,19 @@ bool codec_buffer_add(struct codec_buffer *buffer, const void *bytes, size_t siz
         if (__builtin_add_overflow(buffer->size, size, &need))
             return false;
         need = need < 4096 ? 4096 : need;
-        if (buffer->capacity <= SIZE_MAX / 2 && need < buffer->capacity * 2)
+        if (buffer->capacity < SPILL_LEAST && need < buffer->capacity * 2)
             need = buffer->capacity * 2;
-        uint8_t *grown = realloc(buffer->bytes, need);
+        else if (need <= SIZE_MAX - SPILL_LEAST && need >= SPILL_LEAST)
+            need += SPILL_LEAST;
+        uint8_t *grown = spill_grow(buffer->bytes, buffer->size, need);
         if (!grown)
             return false;
         buffer->bytes = grown;
         buffer->capacity = need;
     }
     memcpy(buffer->bytes + buffer->size, bytes, size);
+    if (buffer->size / CODEC_PASSED != (buffer->size + size) / CODEC_PASSED)
+        spill_passed(buffer->bytes, buffer->size);
     buffer->size += size;
     return true;
 }

@@ -62,7 +62,7 @@ struct codec_options {
     }
 
 struct codec_output {
-    uint8_t *bytes; /* free() */
+    uint8_t *bytes; /* spill_free() */
     size_t size;
     unsigned notes; /* enum image_note: what this format could not hold */
 };
@@ -75,6 +75,9 @@ enum error_code codec_encode(const struct image *image, enum image_format format
 
 /* The longest side that a format can hold, px (JPEG 65500, libjpeg's limit; PNG 2^31-1); 0 when we cannot write it. */
 int codec_max_side(enum image_format format);
+
+/* The most pixels that we write in a format; 0: as many as its sides allow. */
+uint64_t codec_max_pixels(enum image_format format);
 
 /* Whether this build reads the format; and the library that it lacks for that, NULL: none. */
 bool codec_reads(enum image_format format);

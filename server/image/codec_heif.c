@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "runtime/base/mem.h"
+#include "runtime/base/spill.h"
 #include "runtime/base/thread.h"
 #include "server/image/codec_row.h"
 #include "server/image/heif_header.h"
@@ -13,8 +14,9 @@
 #include <libheif/heif.h>
 #endif
 
-#define HEIF_SIDE 32768 /* what libheif reads */
-#define HEIF_SPEED 8    /* of 0 to 9: a fifth of the time of the usual 6 */
+#define HEIF_SIDE 32768       /* what libheif reads */
+#define HEIF_PIXELS 100000000 /* that are written: the library takes some 40 bytes for each */
+#define HEIF_SPEED 8          /* of 0 to 9: a fifth of the time of the usual 6 */
 #define HEIF_THREADS 16
 #define HEIF_LOOK 1024 /* bytes of the first box in which brands are looked for */
 
@@ -298,7 +300,7 @@ static enum error_code codec_heif_encode(const struct image *image, struct codec
         code = error_set(err, error.code == heif_error_Memory_allocation_error ? ERROR_NO_MEMORY : ERROR_INTERNAL,
                          "the AVIF of %d×%d pixels could not be written", image->width, image->height);
         error_detail(err, "%s", error.message);
-        free(file.bytes);
+        spill_free(file.bytes);
     } else {
         *out = (struct codec_output){file.bytes, file.size,
                                      (image->icc.data && icc_space(image->icc.data, image->icc.size) != ICC_RGB
@@ -324,6 +326,7 @@ const struct codec_row codec_avif = {.format = IMAGE_AVIF,
                                      .matches = codec_heif_matches_avif,
 #ifdef RESTORED_HEIF
                                      .max_side = HEIF_SIDE,
+                                     .max_pixels = HEIF_PIXELS,
                                      .encode = codec_heif_encode,
                                      .decode = codec_heif_decode,
 #endif

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "runtime/base/mem.h"
+#include "runtime/base/spill.h"
 #include "runtime/base/thread.h"
 #include "server/image/codec_row.h"
 #include "server/image/jxl_header.h"
@@ -14,6 +15,7 @@
 #endif
 
 #define JXL_SIDE (1 << 30)
+#define JXL_PIXELS 100000000 /* that are written: libjxl takes some 50 bytes for each */
 #define JXL_BLOB_FIRST ((size_t)1 << 16)
 #define JXL_BLOB_MOST ((size_t)64 << 20) /* bytes of EXIF or XMP, unpacked */
 
@@ -361,7 +363,7 @@ static enum error_code codec_jxl_encode(const struct image *image, struct codec_
     if (runner)
         JxlResizableParallelRunnerDestroy(runner);
     if (!done) {
-        free(file.bytes);
+        spill_free(file.bytes);
         return error_set(err, ERROR_NO_MEMORY, "out of memory for a JPEG XL picture of %d×%d pixels", image->width,
                          image->height);
     }
@@ -385,6 +387,7 @@ const struct codec_row codec_jxl = {.format = IMAGE_JXL,
 #ifdef RESTORED_JXL
                                     .decode = codec_jxl_decode,
                                     .max_side = JXL_SIDE,
+                                    .max_pixels = JXL_PIXELS,
                                     .encode = codec_jxl_encode,
 #endif
                                     .probe = codec_jxl_probe};

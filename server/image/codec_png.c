@@ -7,6 +7,7 @@
 #include <zlib.h>
 
 #include "runtime/base/mem.h"
+#include "runtime/base/spill.h"
 #include "server/image/codec_row.h"
 #include "server/image/exif.h"
 #include "server/image/png_data.h"
@@ -436,6 +437,11 @@ static void codec_png_source(const void *context, int y, uint8_t *line)
         }
 }
 
+static void codec_png_passed(const void *context, int first, int end)
+{
+    image_passed(context, first, end);
+}
+
 /* One IDAT chunk. */
 static bool codec_png_chunk_out(void *user, const uint8_t *bytes, size_t size)
 {
@@ -467,6 +473,7 @@ static bool codec_png_try_encode(struct png_task *t, const struct image *image, 
                                   .height = image->height,
                                   .level = level < 0 ? CODEC_PNG_LEVEL : level,
                                   .context = image,
+                                  .passed = codec_png_passed,
                                   .row = codec_png_source};
     t->code = png_data_encode(&data, codec_png_chunk_out, &t->file, t->err);
     if (t->code == OK)
@@ -487,7 +494,7 @@ static enum error_code codec_png_encode(const struct image *image, struct codec_
     else if (codec_png_try_encode(&t, image, options.png_level))
         *out = (struct codec_output){t.file.bytes, t.file.size, t.notes};
     else
-        free(t.file.bytes);
+        spill_free(t.file.bytes);
     png_destroy_write_struct(&t.png, &t.info);
     free(t.xmp);
     return t.code;

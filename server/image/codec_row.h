@@ -16,6 +16,7 @@ struct codec_row {
     bool iptc;           /* has a place for IPTC */
     bool cmyk;           /* can be written in CMYK */
     int max_side;        /* the longest side that can be written, px; 0: it cannot be written */
+    uint64_t max_pixels; /* its library has all of the picture in memory several times: more is not written; 0: any */
     bool (*matches)(const uint8_t *bytes, size_t size);
     /* All of *out but page; pages may be left 0 for 1. page: from 1. When there are fewer, only pages matters. */
     enum error_code (*probe)(const uint8_t *bytes, size_t size, int page, struct codec_info *out, struct error *err);

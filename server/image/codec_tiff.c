@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "runtime/base/mem.h"
+#include "runtime/base/spill.h"
 #include "server/image/cmyk.h"
 #include "server/image/codec_row.h"
 #include "server/image/exif.h"
@@ -542,6 +543,7 @@ static bool codec_tiff_put_rows(TIFF *tiff, const struct image *image)
         else
             memcpy(row, (const uint8_t *)image->pixels + (size_t)y * line, line);
         done = TIFFWriteScanline(tiff, row, (uint32_t)y, 0) >= 0;
+        image_passed(image, y, y + 1);
     }
     free(row);
     return done;
@@ -598,7 +600,7 @@ static enum error_code codec_tiff_encode(const struct image *image, struct codec
     }
     free(resources.data);
     if (!done) {
-        free(to.file.bytes);
+        spill_free(to.file.bytes);
         error_set(err, ERROR_NO_MEMORY, "out of memory for a TIFF of %d×%d pixels", image->width, image->height);
         error_detail(err, "%s", t.detail);
         return ERROR_NO_MEMORY;

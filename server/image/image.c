@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "runtime/base/mem.h"
+#include "runtime/base/spill.h"
 #include "runtime/base/thread.h"
 #include "server/image/exif.h"
 #include "server/image/icc.h"
@@ -133,7 +134,7 @@ bool image_share_bytes(const void *data, size_t size, uint64_t *at)
 static void image_plane_free(void *plane, size_t bytes, bool mapped)
 {
     if (!plane || !mapped) {
-        free(plane);
+        spill_free(plane);
         return;
     }
     if (plane_room_leave(plane))
@@ -154,7 +155,7 @@ static void *image_plane(int width, int height, int channels, int bits)
     size_t row, samples;
     if (!mem_mul((size_t)width, (size_t)channels * (size_t)(bits / 8), &row) || !mem_mul(row, (size_t)height, &samples))
         return NULL;
-    return image_sharing() ? image_shared_take(samples) : mem_alloc(samples, 1);
+    return image_sharing() ? image_shared_take(samples) : spill_alloc(samples, 1);
 }
 
 static size_t image_samples(const struct image *image, int channels)
@@ -174,12 +175,25 @@ void image_drop_alpha(struct image *image)
     image->alpha_mapped = false;
 }
 
+void image_passed(const struct image *image, int first, int end)
+{
+    const size_t sample = (size_t)image->bits / 8, width = (size_t)image->width, rows = (size_t)(end - first);
+    const size_t row = width * (size_t)image->channels * sample;
+    if (first < end)
+        spill_passed((const uint8_t *)image->pixels + (size_t)first * row, rows * row);
+    if (first < end && image->alpha)
+        spill_passed((const uint8_t *)image->alpha + (size_t)first * width * sample, rows * width * sample);
+}
+
 static void image_cut_plane(const struct image *image, uint8_t *plane, int channels, const int part[4])
 {
     const size_t pixel = (size_t)channels * (size_t)(image->bits / 8), row = (size_t)image->width * pixel,
                  kept = (size_t)part[2] * pixel;
-    for (int y = 0; y < part[3]; y++)
+    for (int y = 0; y < part[3]; y++) {
         memmove(plane + (size_t)y * kept, plane + (size_t)(part[1] + y) * row + (size_t)part[0] * pixel, kept);
+        spill_passed(plane + (size_t)y * kept, kept);
+        spill_passed(plane + (size_t)(part[1] + y) * row, row);
+    }
 }
 
 void image_cut(struct image *image, int x, int y, int width, int height)

@@ -73,6 +73,9 @@ void image_destroy(struct image **image);
 /* Adds an opaque alpha plane. OK when there is one already. */
 enum error_code image_add_alpha(struct image *image, struct error *err) MUST_CHECK;
 
+/* These rows will not be used again soon: a very large picture need not keep them in memory (spill.h). */
+void image_passed(const struct image *image, int first, int end);
+
 /* Keeps this part of the picture, which lies within it. */
 void image_cut(struct image *image, int x, int y, int width, int height);
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "runtime/base/mem.h"
+#include "runtime/base/spill.h"
 #include "runtime/base/thread.h"
 #include "server/image/cmyk.h"
 #include "server/image/codec_row.h"
@@ -221,6 +222,7 @@ static void jpeg_encode_strip(void *context, int item)
         error_set(&w.strip->err, ERROR_NO_MEMORY, "out of memory for a row of pixels");
     else if (jpeg_encode_rows(&w, wave, begin, end))
         jpeg_encode_cut(w.strip, number == 0, number + 1 == wave->count, image->height);
+    image_passed(image, begin, end);
     jpeg_destroy_compress(&w.jpeg);
     free(w.line);
 }
@@ -271,6 +273,6 @@ enum error_code jpeg_encode(const struct image *image, int quality, struct codec
     if (code == OK)
         *out = (struct codec_output){file.bytes, file.size, notes};
     else
-        free(file.bytes);
+        spill_free(file.bytes);
     return code;
 }

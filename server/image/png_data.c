@@ -200,6 +200,9 @@ enum error_code png_data_encode(const struct png_data *data, bool (*write)(void 
             adler = adler32_combine(adler, strip->adler, (z_off_t)strip->raw);
             free(strip->bytes);
         }
+        const int begin = wave->first * wave->rows, end = begin + count * wave->rows;
+        if (data->passed)
+            data->passed(data->context, begin, end < data->height ? end : data->height);
     }
     free(wave);
     const uint8_t check[4] = {(uint8_t)(adler >> 24), (uint8_t)(adler >> 16), (uint8_t)(adler >> 8), (uint8_t)adler};

@@ -19,6 +19,7 @@ struct png_data {
     const void *context;
     /* Writes row y as in the file, samples in big-endian order, to line[stride]. Called from any thread. */
     void (*row)(const void *context, int y, uint8_t *line);
+    void (*passed)(const void *context, int first, int end); /* these rows were written; or NULL */
 };
 
 /* Passes the zlib stream to write(), one IDAT's data at a time and in order, on the caller's thread; false from write()

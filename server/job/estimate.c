@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "runtime/base/spill.h"
 #include "runtime/base/thread.h"
 #include "server/image/codec.h"
 #include "server/pipeline/background.h"
@@ -262,7 +263,9 @@ uint64_t estimate_picture_bytes(int width, int height, int channels, int bits, c
     const int sample = bits > 8 && (!format || codec_is_deep(format)) ? 2 : 1;   /* of the result */
     const double decoded = pixels * (bits > 8 ? 3 : 1) * (channels > 3 ? 4 : 3); /* 16 bits beside 8 */
     const double encoded = result * (format == IMAGE_JPEG ? 1 : 3) * sample;
-    const double made = options->aligned ? 8e6 : result * (channels == 2 || channels > 3 ? 4 : 3) * sample + encoded;
+    const double canvas = result * (channels == 2 || channels > 3 ? 4 : 3) * sample;
+    const double made =
+        options->aligned ? 8e6 : (double)(spill_share((uint64_t)canvas) + spill_share((uint64_t)encoded));
     return (uint64_t)(decoded + made);
 }
 

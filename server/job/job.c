@@ -7,6 +7,9 @@
 #include <time.h>
 
 #include "runtime/base/mem.h"
+#include "runtime/base/spill.h"
+
+#define JOB_PIECE ((size_t)1 << 20) /* of the output */
 
 enum error_code job_create(struct job **out, const char *id, struct restoration **restoration, struct body *body,
                            job_end_fn *end, void *context, struct error *err)
@@ -76,6 +79,8 @@ void job_make_etag(struct job *job)
     for (; at + sizeof word <= r->output_bytes; at += sizeof word) {
         memcpy(&word, r->output + at, sizeof word);
         hash = (hash ^ word) * UINT64_C(0x100000001b3);
+        if (at % JOB_PIECE == 0)
+            spill_passed(r->output + at - (at ? JOB_PIECE : 0), at ? JOB_PIECE : 0);
         hash ^= hash >> 29; /* a product carries upwards only; this brings high bits back down */
     }
     for (; at < r->output_bytes; at++)

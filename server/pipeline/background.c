@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "runtime/base/mem.h"
+#include "runtime/base/spill.h"
 #include "runtime/base/thread.h"
 #include "server/image/bleed.h"
 #include "server/image/pixel.h"
@@ -125,6 +126,7 @@ static void background_finish_rows(struct background_rows *rows, int count)
     if (rows->rest)
         deep_rest_rows(rows->rest, rows->over, 3 * (size_t)rows->step->width, count);
     thread_for(thread_bands(count), background_finish, rows);
+    image_passed(rows->step->r->result, rows->y, rows->y + count);
     rows->y += count;
 }
 
@@ -290,6 +292,8 @@ static void background_filled(void *user, const struct rect *rect)
 {
     struct background *b = user;
     size_t row = 3 * (size_t)b->width;
+    if (!b->band && rect->x + rect->width == b->width)
+        image_passed(b->step->r->result, rect->y, rect->y + rect->height);
     for (int y = 0, count; b->band && !b->in_rows && rect->x + rect->width == b->width && y < rect->height;
          y += count) {
         count = rect->height - y < BACKGROUND_ROWS ? rect->height - y : BACKGROUND_ROWS;
@@ -311,7 +315,8 @@ static enum error_code background_open(struct background *b, const struct view_u
 {
     struct step *step = b->step;
     const int scale = step->model[ROLE_UPSCALER]->info.scale;
-    const struct tile_sink sink = {b, background_target, background_filled, background_again, b->later, b->mask != NULL};
+    const struct tile_sink sink = {b,        background_target, background_filled, background_again,
+                                   b->later, b->mask != NULL};
     const struct image *deep = step->r->deep ? step->r->deep->pixels : NULL;
     if (b->mask)
         deep = b->mask->bits == 16 ? b->mask : NULL;
@@ -545,7 +550,7 @@ enum error_code background_begin(struct step *step, struct error *err)
         background_end(step);
         return OK;
     }
-    if (code == OK && !step->r->deep)
+    if (code == OK && !step->r->deep && !spill_is(step->r->result->pixels))
         mem_touch(step->r->result->pixels, 3 * (size_t)step->width * (size_t)step->height);
     return code;
 }

@@ -83,6 +83,7 @@ static void balance_measure_rows(void *context, int item)
             for (size_t c = 0; c < channels; c++)
                 sum[c] += (double)(rows.picture[channels * at + c] - rows.result[channels * (size_t)x + c]);
         }
+        image_passed(r->result, y, y + 1);
     }
     free(rows.result);
     pthread_mutex_lock(&b->lock);
@@ -113,6 +114,7 @@ static void balance_shift_rows(void *context, int item)
             }
         pixel_clamp(rows.result, (size_t)channels * (size_t)b->step->width);
         deep_put(r, y, rows.result);
+        image_passed(r->result, y, y + 1);
     }
     free(rows.result);
     if (!room) {

@@ -1,6 +1,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "runtime/base/spill.h"
 #include "server/image/codec.h"
 #include "server/image/exif.h"
 #include "server/image/xmp.h"
@@ -138,7 +139,7 @@ enum error_code encode_step(struct step *step, struct error *err)
     for (unsigned bit = 0; bit < IMAGE_NOTE_COUNT; bit++)
         if (output.notes & (1u << bit))
             restoration_note(r, "%s", image_note_text(1u << bit));
-    free(r->output);
+    spill_free(r->output);
     r->output = output.bytes;
     r->output_bytes = output.size;
     r->out_info.width = r->result->width;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "runtime/base/mem.h"
+#include "runtime/base/spill.h"
 #include "server/image/codec.h"
 #include "server/pipeline/background.h"
 #include "server/pipeline/deep.h"
@@ -109,7 +110,7 @@ void restoration_destroy(struct restoration **restoration)
         return;
     restoration_free_faces(r);
     restoration_drop_pictures(r);
-    free(r->output);
+    spill_free(r->output);
     free(r->mask_file.bytes);
     free(r);
     *restoration = NULL;
@@ -300,6 +301,13 @@ enum error_code pipeline_check_size(struct restoration *r, const struct model_st
                              size.width, size.height, (double)result / 1e6,
                              size.width > size.kept_width || size.height > size.kept_height ? " before it is cut" : "",
                              (double)r->limits.result_pixels / 1e6, smaller);
+        const uint64_t kept = (uint64_t)size.kept_width * (uint64_t)size.kept_height;
+        const uint64_t most = codec_max_pixels(r->output_format);
+        if (most && kept > most)
+            return error_set(err, ERROR_TOO_LARGE,
+                             "the result would have %.1f megapixels, but the largest %s that is written has %.0f: "
+                             "choose png or a smaller %s",
+                             (double)kept / 1e6, image_format_name(r->output_format), (double)most / 1e6, smaller);
         if (size.width > PIPELINE_SIDE || size.height > PIPELINE_SIDE || size.kept_width > longest ||
             size.kept_height > longest)
             return error_set(err, ERROR_TOO_LARGE,

@@ -116,7 +116,7 @@ struct restoration {
     } rotation;
     struct face_file mask_file; /* the mask as a PNG; NULL: nothing was filled */
     struct image *result;       /* before encoding; with options.aligned: the restored face */
-    uint8_t *output;            /* encoded; free() */
+    uint8_t *output;            /* encoded; spill_free() */
     size_t output_bytes;
     enum image_format output_format;
     struct {

@@ -16,10 +16,12 @@
 #include <unistd.h>
 
 #include "runtime/base/mem.h"
+#include "runtime/base/spill.h"
 
 #define SPOOL_PART ".part-" /* how the names begin of what is not whole, or not yet on the disk */
 #define SPOOL_LOCK "lock"
 #define SPOOL_ID 32
+#define SPOOL_PIECE ((size_t)16 << 20) /* bytes that are written at a time */
 #define SPOOL_NAME 48
 
 static const char *const spool_kinds[SPOOL_KINDS] = {".input", ".output"};
@@ -243,8 +245,10 @@ enum error_code spool_create(struct spool *spool, struct spool_file **out, struc
 static int spool_put(const struct spool_file *file, const char *data, size_t size)
 {
     for (size_t done = 0; done < size;) {
-        const ssize_t count = pwrite(file->fd, data + done, size - done, (off_t)(file->size + done));
+        const ssize_t count = pwrite(file->fd, data + done, size - done < SPOOL_PIECE ? size - done : SPOOL_PIECE,
+                                     (off_t)(file->size + done));
         if (count > 0) {
+            spill_passed(data + done, (size_t)count);
             done += (size_t)count;
         } else if (count == 0 || errno != EINTR) {
             const int number = count == 0 ? ENOSPC : errno;

@@ -1,7 +1,11 @@
 // The result's size: width, height, max_side and fit instead of upscale.
 import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import fs from 'node:fs';
+import path from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { chunk, decodePng, fixture, get, plain, png, pngOf, pngSize, post, start, until } from './client.mjs';
+import { binary, fixtures, root } from './server.mjs';
+import { chunk, decodePng, fixture, get, ownModels, plain, png, pngOf, pngSize, post, sleep, start, until } from './client.mjs';
 
 let server;
 before(async () => { server = await start({ models: [], env: { RESTORED_STARTER_MODELS: 'true' } }); });
@@ -121,3 +125,33 @@ test('too large a size is refused before anything is read', async () => {
   refused(await ask(png(160, 2), { width: '10', height: '10000', fit: 'cover' }), 422, /before it is cut.*smaller size/);
   refused(await ask(picture, { width: '16384', height: '2', fit: 'fill', ext: 'webp' }), 422, /the longest side of a webp is 16383.*smaller size/);
 });
+
+// A result of 256 MiB and more lies in a file beside the output, of which only a part is in memory at a time.
+for (const [name, long, make, scale, bytes, args] of [
+  ['of 90 megapixels', false, () => png(1250, 1125), [10000, 9000], 3, ['--bg_upsampler', 'none', '--ext', 'jpg']],
+  ['of 16 bits, by a network and Lanczos', true, () => pngOf(400, 300, 3, Uint16Array.from({ length: 3 * 400 * 300 }, (_, i) => 30000 + 20000 * Math.sin(i / 999) + (i % 3) * 700 + (i % 41))), [9000, 6750], 6, ['--bg_upsampler', 'srvgg_x2']],
+])
+  test(`a very large result ${name} needs less memory than its pixels, and is the same to the byte`, { skip: long && !process.env.RESTORED_FULL }, async (context) => {
+    const inMemory = (folder) => fs.statfsSync(folder).type === 0x01021994, build = path.join(root, 'build');
+    if (!fs.existsSync('/dev/shm') || !inMemory('/dev/shm') || inMemory(build)) return context.skip('this needs a folder in memory, and one on a disk');
+    const peaks = [], files = [], folders = [build, '/dev/shm'].map((place) => fs.mkdtempSync(path.join(place, 'large-')));
+    context.after(() => folders.forEach((folder) => fs.rmSync(folder, { recursive: true, force: true })));
+    fs.writeFileSync(path.join(folders[0], 'large.png'), make());
+    for (const folder of folders) {
+      files.push(path.join(folder, `result.${args.includes('jpg') ? 'jpg' : 'png'}`));
+      const child = spawn(binary, ['restore', path.join(folders[0], 'large.png'), '-o', files.at(-1), '--max_side', String(scale[0]), ...ownModels, '--version', 'none', '--repair', 'false', ...args], { stdio: 'ignore' });
+      let peak = 0, code;
+      child.on('exit', (status) => { code = status; });
+      while (code === undefined) { // what the kernel counts never falls
+        try {
+          peak = Math.max(peak, Number(/VmHWM:\s+(\d+)/.exec(fs.readFileSync(`/proc/${child.pid}/status`, 'utf8'))?.[1] ?? 0) / 1024);
+        } catch { /* it has ended */ }
+        await sleep(10);
+      }
+      assert.equal(code, 0);
+      peaks.push(peak);
+    }
+    const canvas = (bytes * scale[0] * scale[1]) / 2 ** 20;
+    assert.ok(peaks[1] - peaks[0] > canvas / 2, `with and without a file ${peaks.join(' and ')} MiB; the picture has ${canvas}`);
+    assert.ok(fs.readFileSync(files[0]).equals(fs.readFileSync(files[1])));
+  });

@@ -224,7 +224,7 @@ static void check_data(int width, int height, size_t pixel, int level)
         rows[i] = (uint8_t)(part == 0 ? y + i % source.stride / 3 : part == 1 ? 9 : picture_random(&seed));
     }
     source.rows = rows;
-    const struct png_data data = {source.stride, pixel, height, level, &source, give_row};
+    const struct png_data data = {source.stride, pixel, height, level, &source, give_row, NULL};
     struct stream streams[2] = {{0}, {0}};
     struct error err = ERROR_INIT;
     for (int t = 0; t < 2; t++) {
@@ -269,7 +269,7 @@ static void png_data_says_when_memory_is_out(void **state)
     (void)state;
     uint8_t rows[300] = {0};
     struct source source = {100, rows};
-    const struct png_data data = {100, 1, 3, 1, &source, give_row};
+    const struct png_data data = {100, 1, 3, 1, &source, give_row, NULL};
     for (int fail_at = 1; fail_at <= 3; fail_at++) {
         struct stream stream = {.fail_at = fail_at};
         struct error err = ERROR_INIT;
