@@ -320,7 +320,7 @@ async function showAfter(item) {
     return;
   }
   try {
-    const answer = await ask(`v1/jobs/${job}/result`);
+    const answer = item.result ? new Response(item.result) : await ask(`v1/jobs/${job}/result`);
     if ([404, 410].includes(answer.status)) {
       Object.assign(item, { state: 'failed', problem: { text: t('The server has kept the result for its time, and has it no more.'), advice: t('Restore the picture again.') } });
       store.put(item);
@@ -329,7 +329,7 @@ async function showAfter(item) {
     if (!answer.ok) throw new Error(answer.status);
     const blob = await answer.blob();
     if (asked !== item || item.job !== job) return;
-    result = { item, blob, name: beside(item.name, fileName(answer.headers.get('Content-Disposition'))) };
+    result = { item, blob, name: beside(item.name, item.result ? item.name.replace(/(\.[^.]*)?$/, `.${item.report.output.format.replace('jpeg', 'jpg')}`) : fileName(answer.headers.get('Content-Disposition'))) };
     load(sides.after, blob);
     Object.assign($('download'), { href: sides.after.url, download: result.name, hidden: false, onclick: null });
     caption();
@@ -362,6 +362,7 @@ function caption() {
   $('name').textContent = item ? [name, width && `${width} × ${height}`, bytes(shown ? shown.blob.size : item.bytes)].filter(Boolean).join(' · ') : t('No picture yet');
   $('name').title = name ?? '';
   $('remove').hidden = !item;
+  $('remove').textContent = item && isPending(item) && state.items.length > 1 ? t('Cancel this one') : t('Remove');
 }
 
 let had = '';

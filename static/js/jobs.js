@@ -5,7 +5,7 @@ import { t } from './lang.js';
 import { fields } from './options.js';
 import { fieldsOf } from './own.js';
 import { isTemporary } from './refused.js';
-import { ask, problemOf, send } from './server.js';
+import { ask, parts, problemOf, send } from './server.js';
 import { changed, isPending, pending, state, tell } from './state.js';
 import * as store from './store.js';
 
@@ -13,8 +13,9 @@ const atOnce = 2;      // uploads
 const longestWait = 15; // seconds between two tries
 const place = 'restored-batch'; // in localStorage
 
-const uploads = new Map(); // item -> {request, sent: all of it is, cancelled}
+const uploads = new Map(); // item -> {request, sent: all of it is, cancelled, job: it asks for one}
 const early = new Map();   // events of jobs whose id we do not know yet
+let keepsJobs = true;      // the server has a folder for them
 let pausedUntil = 0, tries = 0, timer = 0;
 
 let batch = '';
@@ -38,7 +39,7 @@ export function submit(items, extra = {}) {
   for (const item of items) {
     if (isPending(item)) continue;
     forget(item);
-    Object.assign(item, { state: 'waiting', sent: { ...fieldsOf(item, common), ...extra }, extra, key: newId(), job: null, batch: batchName(), problem: null, report: null, progress: 0, stage: null, eta: null, began: Date.now() });
+    Object.assign(item, { state: 'waiting', sent: { ...fieldsOf(item, common), ...extra }, extra, key: newId(), job: null, batch: batchName(), problem: null, report: null, result: null, progress: 0, stage: null, eta: null, began: Date.now() });
     store.put(item);
   }
   proceed();
@@ -69,14 +70,14 @@ function pause(seconds) {
 }
 
 async function upload(item) {
-  const own = { request: null, sent: false, cancelled: false };
+  const own = { request: null, sent: false, cancelled: false, job: keepsJobs };
   uploads.set(item, own);
   Object.assign(item, { state: 'uploading', progress: 0, hint: '' });
   const file = await store.original(item);
   if (item.state !== 'uploading') return over(item);
   if (!file) return fail(item, { text: t('This picture is not here any more.'), advice: t('Choose it again.') });
   const body = new FormData();
-  for (const [name, value] of Object.entries({ ...item.sent, batch: item.batch })) body.append(name, value);
+  for (const [name, value] of Object.entries(own.job ? { ...item.sent, batch: item.batch } : item.sent)) body.append(name, value);
   if (item.own.mask) body.append('mask', item.own.mask, 'mask.png');
   body.append('image', file, item.name);
   own.request = send('v1/restore', body, {
@@ -85,7 +86,7 @@ async function upload(item) {
     answer: (request) => answered(item, own, request),
     broken: () => lostConnection(item),
     aborted: () => over(item),
-  }, { 'Idempotency-Key': item.key });
+  }, own.job ? { 'Idempotency-Key': item.key } : { Accept: 'multipart/mixed' });
   changed();
 }
 
@@ -114,6 +115,7 @@ function away(is) {
 
 async function answered(item, own, request) {
   away(false);
+  if (request.status === 200) return waitedFor(item, own, request);
   const told = await problemOf(request.response);
   if (request.status === 202) {
     if (own.cancelled) {
@@ -127,12 +129,29 @@ async function answered(item, own, request) {
   }
   const wait = Number(request.getResponseHeader('Retry-After')) || 0;
   const problem = { status: request.status, statusText: request.statusText, wait, ...told };
+  if (request.status === 503 && own.job && !wait && /state_dir|asynchronous jobs/.test(told.detail)) {
+    keepsJobs = false;
+    item.state = 'waiting';
+    return over(item);
+  }
   if (isTemporary(problem) && !own.cancelled) { // it waits for its turn without being told to
     Object.assign(item, { state: 'waiting', hint: problem });
     pause(wait);
     return over(item);
   }
   fail(item, problem);
+}
+
+// A server without a folder for jobs has answered with the report and the picture themselves.
+async function waitedFor(item, own, request) {
+  const [report, picture] = await parts(request.response, request.getResponseHeader('Content-Type'));
+  if (!own.cancelled) {
+    const finished = new Date();
+    Object.assign(item, { state: 'done', result: picture, report: { ...JSON.parse(await report.text()), created: new Date(item.began), finished } });
+    store.put(item);
+    tell('ended', item);
+  }
+  over(item);
 }
 
 function fail(item, problem) {
@@ -246,7 +265,7 @@ const drop = (job) => ask(`v1/jobs/${job}`, { method: 'DELETE' }).catch(() => {}
 export function cancel(items) {
   for (const item of items.filter(isPending)) {
     const own = uploads.get(item);
-    if (own?.sent) own.cancelled = true; // the server has it: the answer names the job
+    if (own?.sent && own.job) own.cancelled = true; // the server has it: the answer names the job
     else own?.request?.abort();
     if (item.job) drop(item.job);
     Object.assign(item, { state: 'cancelled', job: null, hint: '' });

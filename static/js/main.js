@@ -14,7 +14,7 @@ import { wanted } from './panel.js';
 import './plan.js';
 import './presets.js';
 import { get } from './server.js';
-import { changed, pending, state } from './state.js';
+import { changed, isPending, pending, state } from './state.js';
 import * as strip from './strip.js';
 import './tab.js';
 import './thumbs.js';
@@ -33,7 +33,10 @@ $('sample').addEventListener('click', async () => {
   if (item && state.ready) jobs.submit([item]);
 });
 $('file').addEventListener('change', (e) => { list.take(e.target.files); e.target.value = ''; });
-$('remove').addEventListener('click', () => strip.remove([state.current]));
+$('remove').addEventListener('click', () => {
+  if (isPending(state.current) && state.items.length > 1) jobs.cancel([state.current]);
+  else strip.remove([state.current]);
+});
 $('remove_all').addEventListener('click', () => strip.remove(state.items));
 document.addEventListener('paste', (e) => list.take(e.clipboardData?.files));
 

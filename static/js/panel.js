@@ -39,7 +39,7 @@ function showError() {
 // How it goes with one picture.
 export function words(item) {
   const time = left(item), rest = time === null ? '' : t('{0} left', roughly(time));
-  const parts = (...all) => all.filter(Boolean).join(' · ');
+  const parts = (...all) => all.filter(Boolean).join('\u00a0· '); // no line begins with a dot
   switch (item.state) {
     case 'waiting': return item.hint ? parts(waitingFor(item.hint), nextTry() ? t('next try in {0} s', nextTry()) : '') : t('Waiting to be sent');
     case 'uploading': return item.progress < 1 ? t('Uploading {0}', percent(item.progress)) : t('Uploaded');
@@ -62,7 +62,7 @@ function showAll() {
   $('all_status').textContent = [
     sent ? t('{0} of {1} done', done, sent) : many(items.length, '{0} picture', '{0} pictures'),
     failed ? t('{0} failed', failed) : '', pending().length && time !== null ? t('{0} left', roughly(time)) : '',
-  ].filter(Boolean).join(' · ');
+  ].filter(Boolean).join('\u00a0· ');
   if (done > 1) lead($('download_all'), zip());
   else $('download_all').hidden = true;
 }

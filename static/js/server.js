@@ -65,6 +65,17 @@ export async function problemOf(blob) {
   }
 }
 
+// The bodies of a multipart answer, as blobs.
+export async function parts(blob, type) {
+  const boundary = `\r\n--${/boundary="?([^";]+)/.exec(type)[1]}`;
+  const text = `\r\n${new TextDecoder('latin1').decode(await blob.arrayBuffer())}`, found = []; // a character a byte
+  for (let at = text.indexOf(boundary), next; (next = text.indexOf(boundary, at + 1)) > 0; at = next) {
+    const start = text.indexOf('\r\n\r\n', at + 1) + 4; // 'latin1' has the two bytes before, which the blob has not
+    found.push(blob.slice(start - 2, next - 2, /content-type: *([^\r]+)/i.exec(text.slice(at, start))?.[1]));
+  }
+  return found;
+}
+
 // The file name of a Content-Disposition (RFC 6266); filename* wins.
 export function fileName(header) {
   const extended = /filename\*=UTF-8''([^;]+)/i.exec(header ?? '');

@@ -2,7 +2,7 @@
 // Where that is not to be had the page works on without it.
 
 const parts = ['items', 'files', 'thumbs'];
-const kept = ['id', 'name', 'bytes', 'stamp', 'kind', 'size', 'state', 'key', 'job', 'batch', 'sent', 'own', 'extra', 'problem', 'report', 'began', 'added'];
+const kept = ['id', 'name', 'bytes', 'stamp', 'kind', 'size', 'state', 'key', 'job', 'batch', 'sent', 'own', 'extra', 'problem', 'report', 'result', 'began', 'added'];
 const longest = 24 * 3600e3; // ms; what is older is forgotten
 let database = null;
 

@@ -188,6 +188,7 @@ export default {
   'Restore {0} picture': '{0} Bild restaurieren',
   'Restore {0} pictures': '{0} Bilder restaurieren',
   Cancel: 'Abbrechen',
+  'Cancel this one': 'Dieses abbrechen',
   'Cancel all': 'Alle abbrechen',
   'Cancelled.': 'Abgebrochen.',
   Progress: 'Fortschritt',

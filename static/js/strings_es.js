@@ -188,6 +188,7 @@ export default {
   'Restore {0} picture': 'Restaurar {0} foto',
   'Restore {0} pictures': 'Restaurar {0} fotos',
   Cancel: 'Cancelar',
+  'Cancel this one': 'Cancelar esta',
   'Cancel all': 'Cancelar todas',
   'Cancelled.': 'Cancelado.',
   Progress: 'Progreso',

@@ -188,6 +188,7 @@ export default {
   'Restore {0} picture': 'Restaurer {0} photo',
   'Restore {0} pictures': 'Restaurer {0} photos',
   Cancel: 'Annuler',
+  'Cancel this one': 'Annuler celle-ci',
   'Cancel all': 'Tout annuler',
   'Cancelled.': 'Annulé.',
   Progress: 'Progression',

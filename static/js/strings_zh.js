@@ -188,6 +188,7 @@ export default {
   'Restore {0} picture': '修复 {0} 张照片',
   'Restore {0} pictures': '修复 {0} 张照片',
   Cancel: '取消',
+  'Cancel this one': '取消这张',
   'Cancel all': '全部取消',
   'Cancelled.': '已取消。',
   Progress: '进度',

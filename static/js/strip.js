@@ -1,8 +1,8 @@
 // The strip of small pictures: each with its state; arrow keys go from one to the next, Delete removes.
-import { $, element } from './dom.js';
-import { on, onChange, state } from './state.js';
+import { $, clock, element } from './dom.js';
+import { isPending, on, onChange, pending, state } from './state.js';
 import * as list from './list.js';
-import { forget } from './jobs.js';
+import { forget, left } from './jobs.js';
 import { words } from './panel.js';
 
 const strip = $('strip');
@@ -31,6 +31,9 @@ function paint(item, button) {
   const bar = button.querySelector('progress'), moving = item.state === 'running' || item.state === 'uploading';
   bar.hidden = !moving;
   if (moving) bar.value = item.progress ?? 0;
+  const time = isPending(item) ? left(item) : null, badge = button.querySelector('.thumb_state');
+  const text = time === null ? '' : clock(1e3 * time);
+  if (badge.textContent !== text) badge.textContent = text;
 }
 
 on('added', add);
@@ -41,10 +44,12 @@ on('removed', (item) => {
   nodes.delete(item);
 });
 on('shown', (item) => nodes.get(item)?.scrollIntoView({ block: 'nearest', inline: 'nearest' }));
-onChange(() => {
+const show = () => {
   strip.hidden = state.items.length < 2;
   for (const [item, button] of nodes) paint(item, button);
-});
+};
+onChange(show);
+setInterval(() => { if (pending().length && !strip.hidden) show(); }, 1000); // the time left goes by
 
 export function remove(items) {
   items.forEach(forget);

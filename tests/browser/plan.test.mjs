@@ -136,7 +136,7 @@ test('a busy server is asked again when it wants to be, without a click', async 
   let wait429 = '600';
   const bodies = await refuse(page, 429, { detail: 'the queue is full' }, { 'Retry-After': wait429 });
   await begin(page);
-  await page.locator('#status', { hasText: /^The server is busy: too many pictures are waiting\. · next try in \d+ s$/ }).waitFor(wait);
+  await page.locator('#status', { hasText: /^The server is busy: too many pictures are waiting\.\s· next try in \d+ s$/ }).waitFor(wait);
   assert.equal(await page.locator('#error').isVisible(), false);
   assert.equal(bodies.length, 1);
   await page.locator('#cancel').click();

@@ -131,7 +131,7 @@ test('a page that is closed while its pictures are on the way finishes them when
   await allAre(page, 'done', 4);
 });
 
-test('one is cancelled by its removal, the rest by one button; keys go through the strip', async (t) => {
+test('one is cancelled alone or by its removal, the rest by one button; keys go through the strip', async (t) => {
   const own = await ownServer(t);
   const page = await open(t, own.url);
   await page.setInputFiles('#file', [fixture('two.png'), ...pictures(4, 200)]);
@@ -148,6 +148,8 @@ test('one is cancelled by its removal, the rest by one button; keys go through t
   assert.match(await page.locator('.thumb[aria-current]').getAttribute('aria-label'), /^photo 3\.png, /);
   await page.keyboard.press('Delete');
   await page.waitForFunction(() => document.querySelectorAll('.thumb').length === 4, null, wait);
+  await page.getByRole('button', { name: 'Cancel this one' }).click();
+  assert.equal(await page.locator('.thumb[aria-current]').getAttribute('data-state'), 'cancelled');
   await page.getByRole('button', { name: 'Cancel all' }).click();
   await page.waitForFunction(() => !document.querySelector('.thumb:is([data-state="running"], [data-state="queued"], [data-state="uploading"], [data-state="waiting"])'), null, wait);
   for (let live = 1, tries = 0; live && tries < 600; tries++) {
@@ -173,4 +175,20 @@ test('files that are no pictures are left out and named; the same one comes once
     }
   }, bytes);
   await allAre(page, 'new', 3);
+});
+
+test('a server that keeps no jobs restores them, too', async (t) => {
+  const own = await ownServer(t, { env: { HOME: '', XDG_STATE_HOME: '' } });
+  const page = await open(t, own.url);
+  await page.locator('#bg_upsampler').selectOption('none');
+  await page.setInputFiles('#file', [fixture('two.png'), ...pictures(1, 400)]);
+  await allAre(page, 'new', 2);
+  await page.locator('#go').click();
+  await allAre(page, 'done', 2);
+  await page.locator('#stage[data-state="done"] #after:visible').waitFor(wait);
+  assert.match(await text(page, '#report'), /^2 faces restored/);
+  assert.equal(await page.locator('#download').getAttribute('download'), 'two_restored.png');
+  await page.reload();
+  await page.locator('main[aria-busy="false"]').waitFor(wait);
+  await page.locator('#stage[data-state="done"] #after:visible').waitFor(wait);
 });
