@@ -21,6 +21,7 @@ let pausedUntil = 0, tries = 0, timer = 0;
 let batch = '';
 function batchName() {
   if (batch) return batch;
+  if (!store.isOpen()) return batch = `page-${newId()}`; // a second tab has a batch of its own
   try {
     batch = localStorage.getItem(place) ?? '';
     if (!/^page-[0-9a-f]{32}$/.test(batch)) localStorage.setItem(place, batch = `page-${newId()}`);
@@ -167,6 +168,7 @@ const ends = ['done', 'failed', 'cancelled'];
 
 function apply(item, job) {
   if (!isPending(item)) return;
+  const was = item.state;
   Object.assign(item, {
     state: job.state, progress: job.progress ?? item.progress, stage: job.stage, position: job.position,
     eta: job.eta_seconds == null ? null : Date.now() + job.eta_seconds * 1e3,
@@ -174,7 +176,7 @@ function apply(item, job) {
   if (job.state === 'done') item.report = job;
   if (job.state === 'failed') item.problem = { status: 500, ...job.error };
   if (ends.includes(job.state)) tell('ended', item);
-  if (ends.includes(job.state) || job.state === 'queued') store.put(item);
+  if (item.state !== was) store.put(item);
   changed();
 }
 

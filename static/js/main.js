@@ -6,7 +6,7 @@ import { $ } from './dom.js';
 import './faces.js';
 import { dropped } from './folders.js';
 import * as jobs from './jobs.js';
-import { language, languages, speak, translate } from './lang.js';
+import { language, languages, speak, t, translate } from './lang.js';
 import * as list from './list.js';
 import './mask.js';
 import * as options from './options.js';
@@ -37,7 +37,10 @@ $('remove').addEventListener('click', () => {
   if (isPending(state.current) && state.items.length > 1) jobs.cancel([state.current]);
   else strip.remove([state.current]);
 });
-$('remove_all').addEventListener('click', () => strip.remove(state.items));
+$('remove_all').addEventListener('click', () => {
+  const lost = state.items.some((item) => isPending(item) || item.state === 'done');
+  if (!lost || confirm(t('Remove all pictures and their results?'))) strip.remove(state.items);
+});
 document.addEventListener('paste', (e) => list.take(e.clipboardData?.files));
 
 let depth = 0; // dragenter and dragleave come for every element on the way

@@ -13,7 +13,7 @@ const ended = (request) => new Promise((done, failed) => {
 
 // A second tab keeps nothing, or both would send the same pictures. Locks are only for pages of HTTPS and localhost.
 const alone = () => (navigator.locks ? new Promise((done) => {
-  navigator.locks.request('restored', { signal: AbortSignal.timeout(1500) }, () => {
+  navigator.locks.request('restored', { signal: AbortSignal.timeout(700) }, () => {
     done(true);
     return new Promise(() => {}); // as long as the page lives
   }).catch(() => done(false));
@@ -34,6 +34,7 @@ export async function open() {
   }
 }
 
+export const isOpen = () => database !== null;
 const part = (name, mode = 'readonly') => database.transaction(name, mode).objectStore(name);
 
 function write(name, key, value) {

@@ -30,6 +30,7 @@ export default {
   'Difference, while it is held (D)': 'Unterschied, solange gedrückt (D)',
   'No picture yet': 'Noch kein Bild',
   Remove: 'Entfernen',
+  'Remove all pictures and their results?': 'Alle Bilder und ihre Ergebnisse entfernen?',
   'Remove all': 'Alle entfernen',
   Download: 'Herunterladen',
   'Download all': 'Alle herunterladen',

@@ -30,6 +30,7 @@ export default {
   'Difference, while it is held (D)': 'Diferencia, mientras se mantiene pulsado (D)',
   'No picture yet': 'Aún no hay imagen',
   Remove: 'Quitar',
+  'Remove all pictures and their results?': '¿Quitar todas las fotos y sus resultados?',
   'Remove all': 'Quitar todas',
   Download: 'Descargar',
   'Download all': 'Descargar todas',

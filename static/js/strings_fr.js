@@ -30,6 +30,7 @@ export default {
   'Difference, while it is held (D)': 'Différence, tant que la touche est tenue (D)',
   'No picture yet': 'Pas encore d’image',
   Remove: 'Retirer',
+  'Remove all pictures and their results?': 'Retirer toutes les photos et leurs résultats ?',
   'Remove all': 'Tout retirer',
   Download: 'Télécharger',
   'Download all': 'Tout télécharger',

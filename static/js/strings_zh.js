@@ -30,6 +30,7 @@ export default {
   'Difference, while it is held (D)': '按住时显示差异（D）',
   'No picture yet': '还没有照片',
   Remove: '移除',
+  'Remove all pictures and their results?': '移除所有照片及其结果吗？',
   'Remove all': '全部移除',
   Download: '下载',
   'Download all': '全部下载',

@@ -75,7 +75,10 @@ test('many at once: thumbnails, one button, all in a zip, and all of it after a 
   assert.match(await text(page, '#name'), /^photo 1_restored\.png · 80 × 60/);
   assert.equal(sent.length, many, 'nothing is sent twice');
 
+  let asked = '';
+  page.once('dialog', (dialog) => { asked = dialog.message(); dialog.accept(); });
   await page.getByRole('button', { name: 'Remove all' }).click();
+  assert.match(asked, /^Remove all pictures and their results/);
   assert.equal(await page.locator('#stage').getAttribute('data-state'), 'empty');
   await page.waitForFunction(() => new Promise((done) => {
     indexedDB.open('restored').onsuccess = ({ target: { result } }) => {
@@ -191,4 +194,20 @@ test('a server that keeps no jobs restores them, too', async (t) => {
   await page.reload();
   await page.locator('main[aria-busy="false"]').waitFor(wait);
   await page.locator('#stage[data-state="done"] #after:visible').waitFor(wait);
+});
+
+test('a second tab works beside the first, with pictures of its own', async (t) => {
+  const page = await open(t);
+  await quick(page);
+  await page.setInputFiles('#file', pictures(2, 500));
+  await allAre(page, 'new', 2);
+  const second = await page.context().newPage();
+  await second.goto(server.url);
+  await second.locator('main[aria-busy="false"]').waitFor(wait);
+  assert.equal(await second.locator('.thumb').count(), 0);
+  await second.setInputFiles('#file', pictures(2, 600));
+  await allAre(second, 'new', 2);
+  await second.locator('#go').click();
+  await allAre(second, 'done', 2);
+  assert.deepEqual(await states(page), ['new', 'new']);
 });
