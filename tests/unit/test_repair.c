@@ -246,6 +246,49 @@ static void test_large_hole(void **state)
     restoration_destroy(&r);
 }
 
+/* The standard deviation of a gray picture's rectangle. */
+static double deviation(const struct image *image, int left, int top, int right, int bottom)
+{
+    double sum = 0, squares = 0;
+    const int count = (right - left) * (bottom - top);
+    for (int y = top; y < bottom; y++)
+        for (int x = left; x < right; x++) {
+            const double v = ((const uint8_t *)image->pixels)[3 * (y * image->width + x)];
+            sum += v;
+            squares += v * v;
+        }
+    return sqrt(fmax(squares / count - sum / count * sum / count, 0));
+}
+
+/* On a grainy print a wide hole gets grain like its surroundings', a thin one none. */
+static void test_grain(void **state)
+{
+    (void)state;
+    enum { W = 256, H = 256 };
+    struct error err = ERROR_INIT;
+    struct restoration *r;
+    if (restoration_create(&r, &err))
+        fail_msg("%s", err.text);
+    struct step step = {.r = r};
+    r->picture = picture_of(W, H, 3, 8);
+    uint8_t *mask = calloc(W, H);
+    uint32_t seed = 7;
+    for (int i = 0; i < W * H; i++) {
+        const int x = i % W, y = i / W;
+        seed = seed * 1664525 + 1013904223;
+        memset((uint8_t *)r->picture->pixels + 3 * (size_t)i, 108 + (int)(seed >> 24) % 41, 3);
+        mask[i] = (x >= 60 && x < 63) || (x >= 140 && x < 200 && y >= 90 && y < 150) ? DEFECT_GIVEN : 0;
+    }
+    assert_int_equal(repair_fill(&step, mask, 1, &err), OK);
+    const double around = deviation(r->picture, 10, 10, 50, 240), thin = deviation(r->picture, 61, 10, 62, 240),
+                 wide = deviation(r->picture, 155, 105, 185, 135);
+    printf("    deviation of the print %.1f, in a thin hole %.1f, in a wide one %.1f\n", around, thin, wide);
+    assert_true(thin < 0.6 * around);
+    assert_true(wide > 0.7 * around && wide < 1.4 * around);
+    free(mask);
+    restoration_destroy(&r);
+}
+
 /* The starter filler goes on with an edge that a wide scratch covers, where a smooth fill cannot. */
 static void test_network(void **state)
 {
@@ -551,7 +594,7 @@ int main(void)
         cmocka_unit_test(test_find),       cmocka_unit_test(test_pull_push), cmocka_unit_test(test_fill),
         cmocka_unit_test(test_large_hole), cmocka_unit_test(test_step),      cmocka_unit_test(test_mask),
         cmocka_unit_test(test_again),      cmocka_unit_test(test_reduced),   cmocka_unit_test(test_windows),
-        cmocka_unit_test(test_network),
+        cmocka_unit_test(test_network),    cmocka_unit_test(test_grain),
     };
     return cmocka_run_group_tests(tests, open_worker, close_worker);
 }
