@@ -83,11 +83,11 @@ def main():
                 drawn = F.max_pool2d((opacity > fill.SEEN).float(), 3, 1, 1)
                 if not drawn.any():
                     continue
-                masks = [(true_rows, drawn)]
+                tries = [(true_rows, drawn)]
                 if detector:
                     odds = torch.sigmoid(find(detector, damaged.to(args.device))[:, :1]).cpu()
-                    masks.append((found_rows, F.max_pool2d((odds > THRESHOLD).float(), 5, 1, 2)))
-                for rows, mask in masks:
+                    tries.append((found_rows, F.max_pool2d((odds > THRESHOLD).float(), 5, 1, 2)))
+                for rows, mask in tries:
                     made = {"alone": damaged, "pull_push": pull_push(damaged, mask),
                             "telea": opencv(damaged, mask, cv2.INPAINT_TELEA), "ns": opencv(damaged, mask, cv2.INPAINT_NS),
                             "network": (whole(net, *(t.to(args.device) for t in (damaged, mask))).cpu() * 255).round() / 255}

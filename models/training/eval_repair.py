@@ -92,18 +92,17 @@ def level(a, b):
 
 def detection(program, args, photos, masks, wholes):
     """The generator's damage, by kind."""
-    for repair in ("auto", "true"):
-        for k, name in enumerate(KINDS):
-            counts, folder = np.zeros(4), f"{args.work}/found_{name}"
-            kept = []
-            for side, count in ((512, args.limit or 14), (1024, (args.limit or 8) // 4)):
-                if not count:
-                    continue
-                generator = torch.Generator().manual_seed(7000 + 10 * k + side)
-                made = damage.make(photos, masks, count, side, generator, damaged=1.0, only=k, decoys=0.5)
-                kept += list(zip(*(made[n] for n in ("picture", "clean", "label", "opacity"))))
-            for i, (picture, *_) in enumerate(kept):
-                save(picture, f"{folder}/{i:03d}.png")
+    for k, name in enumerate(KINDS):
+        folder, kept = f"{args.work}/found_{name}", []
+        for side, count in ((512, args.limit or 14), (1024, (args.limit or 8) // 4)):
+            generator = torch.Generator().manual_seed(7000 + 10 * k + side)
+            for _ in range(count):
+                made = damage.make(photos, masks, 1, side, generator, damaged=1.0, only=k, decoys=0.5)
+                kept.append([made[n][0] for n in ("picture", "clean", "label", "opacity")])
+        for i, (picture, *_) in enumerate(kept):
+            save(picture, f"{folder}/{i:03d}.png")
+        for repair in ("auto", "true"):
+            counts = np.zeros(4)
             program(folder, folder + "_out", "--repair", repair)
             for i, (picture, clean, label, opacity) in enumerate(kept):
                 after, mine = program.result(folder + "_out", f"{i:03d}", picture)
