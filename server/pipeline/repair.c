@@ -8,12 +8,9 @@
 /* Scans larger than this show the same damage wider, and blur its edge over more pixels. */
 #define REPAIR_LARGE 2000
 
-/* Levels (defect.h): 110 is a probability of 0.25, 130 of 0.53, 163 of 0.9, 169 of 0.93, 195 of 0.985, 215 of 0.996.
- * What is sure of a good part of a defect keeps the picture's own lines out; how sure differs by kind, since most that
- * is marked on photos without damage is dust and stains. Of 105 such photos, from elsewhere than the training's, the
- * first rule marks 0.06 % of the pixels, more than 0.5 % of two; of held-out damage on held-out photos it finds 0.49 of
- * thin lines, 0.90 of cracks, 0.85 of dust, 0.41 of stains and folds, and nearly nothing else (starter_damage of 21972
- * steps). The second finds 0.70, 0.92, 0.93 and 0.60, and marks 0.13 %. */
+/* Levels (defect.h): 110 is a probability of 0.25, 150 of 0.8, 160 of 0.88, 175 of 0.95, 200 of 0.989. What is sure of
+ * a good part of a defect keeps the picture's own lines out; how sure differs by kind. The rules were chosen on photos
+ * and damage that neither training nor test has: models/training/README.md has what they find and mark. */
 #define REPAIR_RULE(low, thin, crack, dust, stain)                                                                     \
     {                                                                                                                  \
         {(low), (thin)}, {(low), (crack)}, {(low), (dust)},                                                            \
@@ -21,13 +18,13 @@
             (low), (stain)                                                                                             \
         }                                                                                                              \
     }
-static const struct defect_rule repair_sure = {.kinds = REPAIR_RULE(130, 169, 195, 200, 215), .sure = 0.4f, .least = 8};
-static const struct defect_rule repair_all = {.kinds = REPAIR_RULE(110, 163, 185, 190, 205), .sure = 0.3f, .least = 6};
+static const struct defect_rule repair_sure = {
+    .kinds = REPAIR_RULE(110, 160, 160, 200, 175), .sure = 0.4f, .least = 12};
+static const struct defect_rule repair_all = {.kinds = REPAIR_RULE(110, 150, 155, 180, 165), .sure = 0.2f, .least = 8};
 /* For detectors that know no kinds, as the authors of BOPBTL have it: all that is likelier than 0.4. */
 static const struct defect_rule repair_likely = {.kinds = REPAIR_RULE(122, 122, 122, 122, 122), .sure = 0, .least = 1};
 
-/* A picture with so many sure defects is damaged all over, and less sure ones count, too: of the 105 photos an old
- * print has 5, all others 3 at most. */
+/* A picture with so many sure defects is damaged all over, and less sure ones count, too. */
 #define REPAIR_MANY 4
 
 bool repair_wanted(const struct step *step)

@@ -559,10 +559,12 @@ static void test_windows(void **state)
     step.model[ROLE_DAMAGE] = models_resolve(own.store, ROLE_DAMAGE, "starter_damage");
     r->picture = picture_of(W, H, 3, 8);
     unsigned random = 3;
-    for (int i = 0; i < 6000; i++) { /* lines, and specks of all shades */
-        const unsigned x = picture_random(&random) % W, y = picture_random(&random) % H;
-        const size_t at = i < 4000 ? (y * W + x) : ((unsigned)i % 40 * 9 * W + x);
-        memset((uint8_t *)r->picture->pixels + 3 * at, (int)(picture_random(&random) & 255), 3);
+    for (int i = 0; i < 150 + 8 * 300; i++) { /* dust, and leaning scratches */
+        const int line = (i - 150) / 300, along = (i - 150) % 300;
+        const unsigned x = i < 150 ? picture_random(&random) % (W - 3) : (unsigned)(40 + 50 * line + along / 9),
+                       y = i < 150 ? picture_random(&random) % (H - 3) : (unsigned)(20 + along);
+        for (unsigned k = 0; k < (i < 150 ? 9 : 2); k++)
+            memset((uint8_t *)r->picture->pixels + 3 * ((y + k / 3) * W + x + k % 3), 250, 3);
     }
     uint8_t *level[2], *kind[2];
     for (int i = 0; i < 2; i++) {
