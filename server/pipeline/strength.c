@@ -9,18 +9,26 @@
 #include "server/image/filter.h"
 #include "server/image/similarity.h"
 #include "server/image/warp.h"
-#include "server/pipeline/strength_net.h"
 
-/* A restoration is used where it is nearer to what was there than the picture is. What tells is the fine detail of
- * both, that is what a blur of 2 px takes away (px of the picture or of the crop, whichever are larger), in cells of
- * the crop, of energies I of the picture, R of the restoration, D of their difference: (I - R) / D is -1 where the
- * restoration only adds detail, 1 where it loses something that it has nothing in common with, more where it only
- * weakens; noise and grain are everywhere alike and without neighbours, detail is not; JPEG makes blocks; scratches and
- * dust are single px that differ by many times the restoration's detail around them. How these make a weight was fitted
- * to faces of known truth (models/training/fit_strength.py); other faces measure it (make check-quality). */
+/* A restoration is used where it is better than the picture. What tells is the fine detail of both, that is what a blur
+ * of 2 px takes away (px of the picture or of the crop, whichever are larger), in cells of the crop, of energies I of
+ * the picture, R of the restoration, D of their difference. (I - R) / D is -1 where the restoration only adds detail,
+ * 1 where it loses something that it has nothing in common with, more where it only weakens. The picture stays where
+ * it has more, there and in the whole face, unless that more is damage:
+ *
+ * - noise and grain are everywhere alike, detail is not: D of the quiet quarter of the cells is nearly the mean;
+ * - JPEG's blocks: second differences are larger at every eighth column and row;
+ * - scratches and dust: single px that differ by many times the restoration's detail around them.
+ *
+ * The limits were set with faces of known truth (tests/quality/faces.py), between what helps and what harms. */
 enum { STRENGTH_CELLS = 16, STRENGTH_GRID = 64, STRENGTH_FACES = 1024 };
-#define STRENGTH_ROUNDING 0.5 /* a difference of less is that of rounding to 8 bit */
-#define STRENGTH_LITTLE 0.05  /* an energy of less is none */
+#define STRENGTH_ROUNDING 0.5                          /* a difference of less is that of rounding to 8 bit */
+static const double strength_detail[2] = {0.0, 0.3};   /* (I - R) / D */
+static const double strength_noise[2] = {0.58, 0.70};  /* strength_doubt */
+static const double strength_blocks[2] = {1.45, 1.85}; /* second differences at blocks' borders beside the others */
+static const double strength_outlier[2] = {0.2, 0.36}; /* the share of D that is in such px */
+static const double strength_much[2] = {0.7, 1.0};     /* as strength_detail, for a picture that blocks hardly spoil */
+#define STRENGTH_LOUD 1.5                              /* noise of so many levels more than is hardly heard counts */
 /* The change that an undamaged face may have, and one of which everything is damage. */
 static const double strength_changed[2] = {0.12, 0.2};
 
@@ -137,7 +145,6 @@ static double strength_change(const struct strength_small *small)
 struct strength_cell {
     double count, picture, restoration, difference; /* energies: sums, then means */
     double usual;                                   /* the difference: sum, then mean */
-    double beside;                                  /* the difference times that of the px to the left and above: sum */
     double limit;                                   /* of a px's difference, squared */
     double keep;                                    /* how much of the picture stays */
     bool face;                                      /* it is in the picture and within the face itself */
@@ -240,23 +247,18 @@ static enum error_code strength_fine(const struct strength_work *w, float *luma,
 static void strength_gather(struct strength_work *w)
 {
     const struct rect *rect = &w->map->rect;
-    const size_t width = (size_t)rect->width;
     for (int y = 0; y < rect->height; y++)
         for (int x = 0; x < rect->width; x++) {
             struct strength_cell *cell = strength_under(w, x, y);
             if (!cell)
                 continue;
-            const size_t i = (size_t)y * width + (size_t)x;
+            const size_t i = (size_t)y * (size_t)rect->width + (size_t)x;
             const double a = w->a[i], b = w->b[i];
             cell->count++;
             cell->picture += a * a;
             cell->restoration += b * b;
             cell->difference += (a - b) * (a - b);
             cell->usual += fabs(a - b);
-            if (x > 0)
-                cell->beside += (a - b) * ((double)w->a[i - 1] - (double)w->b[i - 1]) / 2;
-            if (y > 0)
-                cell->beside += (a - b) * ((double)w->a[i - width] - (double)w->b[i - width]) / 2;
         }
     for (int i = 0; i < STRENGTH_CELLS * STRENGTH_CELLS; i++) {
         struct strength_cell *cell = &w->cell[i / STRENGTH_CELLS][i % STRENGTH_CELLS];
@@ -315,6 +317,13 @@ static double strength_block(const struct image *picture, const struct rect *rec
     return (strength_pair(sum[0]) + strength_pair(sum[1])) / 2;
 }
 
+/* How much what the picture has more looks like noise: the quiet quarter's D beside the mean, less for what it has in
+ * common with the restoration, more for blocks that are just seen. */
+static double strength_doubt(double quiet, double more, double blocks)
+{
+    return quiet - 0.1 * fmin(fmax(more - 1, 0), 2) + 0.3 * fmax(blocks - 1.25, 0);
+}
+
 /* Finds what the quiet cells' difference is, and from which difference on a px is an outlier: one that is unlike both
  * the restoration's detail and the other px of its cell. The finer the picture's px are, the less of its detail can be
  * in the restoration. */
@@ -358,18 +367,17 @@ static void strength_spoil(struct strength_work *w)
     w->spoilt = all > 0 ? 1 - left / all : 0;
 }
 
-/* The share of a difference that its neighbours have, too. */
-static double strength_alike(double beside, double difference)
+/* How much of the picture's noise is loud enough to be worth a face's detail; a reduced map has less of it. */
+static double strength_loud(const struct strength_work *w)
 {
-    return beside / (difference + STRENGTH_LITTLE);
+    const double left = w->map->step > 1 ? 0.6 / w->map->step : 1, heard = fmin(3.5 * w->scale, 4.8) * left;
+    return strength_rise(heard, heard + STRENGTH_LOUD * left, sqrt(w->quiet));
 }
 
-/* Measures of the whole face for strength_net; false: there is nothing to compare. damage: how much detail the
- * restoration adds, 0..1. */
-static bool strength_measure(const struct strength_work *w, double blocks, double in[STRENGTH_NET_INPUTS],
-                             double *damage)
+/* How much of the picture stays in each cell; and how much detail the restoration adds, 0..1. */
+static double strength_judge(struct strength_work *w, double blocks)
 {
-    double mean = 0, more = 0, picture = 0, restoration = 0, pixels = 0, beside[2] = {0}, difference[2] = {0};
+    double mean = 0, picture = 0, restoration = 0, pixels = 0;
     int n = 0;
     for (int i = 0; i < STRENGTH_CELLS * STRENGTH_CELLS; i++) {
         const struct strength_cell *cell = &w->cell[i / STRENGTH_CELLS][i % STRENGTH_CELLS];
@@ -380,47 +388,26 @@ static bool strength_measure(const struct strength_work *w, double blocks, doubl
         pixels += cell->count;
         picture += cell->picture;
         restoration += cell->restoration;
-        for (int quiet = 0; quiet < 2; quiet++)
-            if (!quiet || cell->difference <= w->quiet) {
-                beside[quiet] += cell->beside;
-                difference[quiet] += cell->difference * cell->count;
-            }
     }
-    *damage = 0;
     if (n < 4 || mean <= 0)
-        return false;
-    *damage = 1 - fmin(picture / fmax(restoration, 0.01), 1);
+        return 0; /* nothing to compare: the restoration is used */
     mean /= n;
-    more = (picture - restoration) / n / (mean + STRENGTH_LITTLE);
-    const double even = 1 - 0.95 * sqrt(n / pixels); /* of noise, the quarter's energy in cells of so few px */
-    in[0] = fmin(w->quiet / (mean + STRENGTH_LITTLE) / fmax(even, 0.5), 1.5);
-    in[1] = fmin(fmax(more, -1.5), 3);
-    in[2] = log(mean + STRENGTH_LITTLE);
-    in[3] = log(w->quiet + STRENGTH_LITTLE);
-    in[4] = log(fmin(fmax(blocks, 0.5), 4));
-    in[5] = log(w->scale);
-    in[6] = strength_alike(beside[1], difference[1]);
-    in[7] = strength_alike(beside[0], difference[0]);
-    in[8] = w->spoilt;
-    return true;
-}
-
-/* How much of the picture stays in each cell; and how much detail the restoration adds, 0..1. */
-static double strength_judge(struct strength_work *w, double blocks)
-{
-    double in[STRENGTH_NET_INPUTS], damage;
-    if (!strength_measure(w, blocks, in, &damage))
-        return damage; /* the restoration is used */
-    const double mean = exp(in[2]) - STRENGTH_LITTLE + STRENGTH_ROUNDING;
+    const double more = (picture - restoration) / (n * mean);
+    const double even = 1 - 0.95 * sqrt(n / pixels);       /* of noise, the quarter's energy in cells of so few px */
+    const double beyond = strength_rise(1, 1.6, w->scale); /* the crop holds less than the picture */
+    const double noise = strength_rise(strength_noise[0], strength_noise[1],
+                                       strength_doubt(w->quiet / mean / fmax(even, 0.5), more, blocks * (1 - beyond))) *
+                         strength_loud(w);
+    const double coarse = strength_rise(strength_blocks[0], strength_blocks[1], blocks - 0.5 * beyond) *
+                          (1 - 0.7 * beyond * strength_rise(strength_much[0], strength_much[1], more));
+    const double clean = strength_rise(strength_detail[0], strength_detail[1], more) * (1 - noise) * (1 - coarse) *
+                         (1 - strength_rise(strength_outlier[0], strength_outlier[1], w->spoilt));
     for (int i = 0; i < STRENGTH_CELLS * STRENGTH_CELLS; i++) {
         struct strength_cell *cell = &w->cell[i / STRENGTH_CELLS][i % STRENGTH_CELLS];
         const double here = (cell->picture - cell->restoration) / (cell->difference + STRENGTH_ROUNDING);
-        in[9] = fmin(fmax(here, -1.5), 3);
-        in[10] = log((cell->difference + STRENGTH_ROUNDING) / mean);
-        in[11] = log((cell->restoration + STRENGTH_ROUNDING) / mean);
-        cell->keep = 1 - strength_net(in);
+        cell->keep = clean * strength_rise(strength_detail[0], strength_detail[1], here + 0.6 * beyond);
     }
-    return damage;
+    return 1 - fmin(picture / fmax(restoration, 0.01), 1);
 }
 
 /* Between the cells' middles: the limit and what stays. */
