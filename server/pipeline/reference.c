@@ -113,7 +113,7 @@ static enum error_code reference_alpha_linear(const struct restoration *r, struc
 static enum error_code reference_alpha(struct step *step, const struct tile_compat *cut, bool by_network,
                                        struct image *image, struct error *err)
 {
-    struct reference_floats floats = {NULL};
+    struct reference_floats floats = {0};
     struct image *mask = NULL;
     if (!by_network || !step->model[ROLE_UPSCALER])
         return reference_alpha_linear(step->r, image, err);

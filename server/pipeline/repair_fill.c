@@ -380,7 +380,7 @@ static enum error_code fill_run(struct fill *f, struct fill_window **windows, in
     return code;
 }
 
-/* All windows of the row, f->batch at a time, the rest one by one: two shapes. */
+/* All windows of the row, f->batch at a time, the rest by halves of that: few runs, and few shapes. */
 static enum error_code fill_correct(struct fill *f, struct error *err)
 {
     struct fill_window *used[FILL_BATCH];
@@ -388,12 +388,14 @@ static enum error_code fill_correct(struct fill *f, struct error *err)
     for (int i = 0, count = 0; i < f->columns && code == OK; i++) {
         if (f->windows[i].used && !f->windows[i].plain)
             used[count++] = &f->windows[i];
-        if (count == f->batch) {
-            code = fill_run(f, used, count, err);
-            count = 0;
+        if (count < f->batch && i + 1 < f->columns)
+            continue;
+        for (int done = 0, many = f->batch; done < count && code == OK; done += many) {
+            while (many > count - done)
+                many /= 2;
+            code = fill_run(f, used + done, many, err);
         }
-        for (int k = 0; k < count && i + 1 == f->columns && code == OK; k++)
-            code = fill_run(f, used + k, 1, err);
+        count = 0;
     }
     if (step_too_large(code))
         code = step_no_room(f->step, ROLE_FILLER, err, "%d windows of %d px", f->batch, f->cut.side);

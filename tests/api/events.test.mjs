@@ -196,7 +196,7 @@ test('500 listeners take no thread each, and all hear the end', { timeout: 60000
     return socket;
   });
   await until('all ends', () => ended === 500);
-  assert.ok(threads() <= before, 'one that reads a model at the start may have ended');
+  assert.ok(threads() <= before + 2, 'the first picture may have started one that the program keeps');
   assert.equal((await get(server, '/healthz')).status, 200);
   for (const socket of sockets) socket.destroy();
   const left = () => fs.readdirSync(`/proc/${server.process.pid}/fd`).filter((fd) => {

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "runtime/weights/ncnn.h"
+#include "tests/fuzz/exercise.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -511,7 +511,7 @@ static void test_again(void **state)
     struct error err = ERROR_INIT;
     struct image *truth = picture_of(200, 180, 3, 8), *damaged = scratched(truth), *mask;
     struct codec_output file = {0};
-    struct restoration *r;
+    struct restoration *r = NULL;
     struct worker_context own = {.store = worker.store};
     assert_int_equal(image_create(&mask, 200, 180, 1, 8, false, &err), OK);
     memset(mask->pixels, 255, 200 * 60); /* the upper part of the scratch stays */

@@ -109,7 +109,8 @@ static void test_fields(void **state)
     upload = make(true, 1000); /* a detection knows three fields */
     assert_int_equal(field(upload, "precision", "fp32", &err), OK);
     assert_int_equal(field(upload, "upscale", "2", &err), ERROR_INVALID);
-    says(&err, "known are: detector, device, precision");
+    says(&err, "known are: ");
+    says(&err, "detector, device, precision, compat");
     assert_int_equal(field(upload, "faces_out", "false", &err), ERROR_INVALID);
     upload_destroy(&upload);
 }
@@ -166,7 +167,7 @@ static void test_form(void **state)
     form_refused(1000, ERROR_INVALID, "file: there is no such field; the picture goes in \"image\"", false,
                  PARTS("file:a.png=abc"));
     form_refused(1000, ERROR_INVALID, "scale: there is no such field; known are:", false, PARTS("scale=2"));
-    form_refused(1000, ERROR_INVALID, "width: there is no such field", false, PARTS("width=2"));
+    form_refused(1000, ERROR_INVALID, "breadth: there is no such field", false, PARTS("breadth=2"));
     form_refused(80, ERROR_TOO_LARGE, "the body is over the limit of 80 bytes", false, PARTS("image=abc", "suffix=a"));
 
     struct upload *upload = make(false, 1000);
