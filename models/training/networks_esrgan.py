@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from models.training.networks_large import Dense
+
 
 def conv(a, b, kernel=3, bias=True):
     return nn.Conv2d(a, b, kernel, 1, kernel // 2, bias=bias)
@@ -72,19 +74,6 @@ class OldEsrgan(nn.Module):
 
     def forward(self, x):
         return self.model(F.pixel_unshuffle(x, self.factor) if self.factor > 1 else x)
-
-
-class Dense(nn.Module):
-    def __init__(self, features, growth):
-        super().__init__()
-        for k in range(5):
-            self.add_module(f"conv{k + 1}", conv(features + k * growth, growth if k < 4 else features))
-
-    def forward(self, x):
-        seen = x
-        for k in range(4):
-            seen = torch.cat((seen, leaky(getattr(self, f"conv{k + 1}")(seen))), 1)
-        return self.conv5(seen) * 0.2 + x
 
 
 class TrunkBlock(nn.Module):

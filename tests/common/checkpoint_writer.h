@@ -30,7 +30,7 @@ struct checkpoint_tensor {
 
 enum checkpoint_float { CHECKPOINT_F32, CHECKPOINT_F16 };
 
-/* Each appends one file to out. wrapper: "params_ema", "params", "state_dict", or NULL for the bare dictionary. */
+/* Each appends one file to out. wrapper: the name of a dictionary around them, as "params_ema"; NULL: none. */
 void checkpoint_safetensors(struct checkpoint_buffer *out, const struct checkpoint_tensor *tensors, size_t count,
                             enum checkpoint_float type);
 void checkpoint_torch_zip(struct checkpoint_buffer *out, const struct checkpoint_tensor *tensors, size_t count,
