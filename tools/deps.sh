@@ -8,7 +8,7 @@ build='gcc:cc libc6-dev make:make libmicrohttpd-dev libvulkan-dev libjansson-dev
 run="$build mesa-vulkan-drivers"
 check="$run spirv-tools:spirv-val vulkan-validationlayers libcmocka-dev clang:clang libclang-rt-dev nodejs:node npm:npm
     chromium:chromium curl:curl systemd:systemd-analyze mandoc:mandoc webp:cwebp libheif-examples:heif-enc libjxl-tools:cjxl
-    libtiff-tools:tiffcp libopenjp2-tools:opj_compress imagemagick:convert libimage-exiftool-perl:exiftool"
+    libtiff-tools:tiffcp libopenjp2-tools:opj_compress imagemagick:mogrify libimage-exiftool-perl:exiftool"
 
 case "$1" in
 build) wanted=$build ;;
