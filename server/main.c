@@ -16,7 +16,7 @@ static const struct {
     {"restore", "restore files or folders", cli_restore},
     {"devices", "the devices there are, best first", cli_devices},
     {"doctor", "why a GPU is or is not used, and what to do", cli_doctor},
-    {"models", "the models that are there; models get NAME downloads one", cli_models},
+    {"models", "the models that are there; models get NAME downloads one, models add FILE takes yours", cli_models},
     {"bench", "how fast networks and the pipeline are here", cli_bench},
     {"healthcheck", "exit 0 if the server answers that it is ready", cli_healthcheck},
 };

@@ -40,6 +40,7 @@ options() { # options COMMAND, help on stdin
 all=$(
     for command in $commands; do "$program" "$command" --help | options "$command"; done
     "$program" models get --help | options models-get
+    "$program" models add --help | options models-add
 )
 
 cat <<END
@@ -71,7 +72,11 @@ _restored() {
     elif [ "$previous" = = ]; then
         previous=${COMP_WORDS[COMP_CWORD - 2]}
     fi
-    [ "$command ${COMP_WORDS[2]}" != 'models get' ] || [ "$COMP_CWORD" = 2 ] || command=models-get
+    case "$COMP_CWORD $command ${COMP_WORDS[2]}" in
+    '2 '*) ;;
+    *' models get') command=models-get ;;
+    *' models add') command=models-add ;;
+    esac
     case $previous in
     -*)
         row=$(_restored_rows "$command"; _restored_rows serve)
@@ -95,9 +100,9 @@ _restored() {
         ;;
     *)
         case $command in
-        models) [ "$COMP_CWORD" != 2 ] || COMPREPLY+=($(compgen -W get -- "$word")) ;;
+        models) [ "$COMP_CWORD" != 2 ] || COMPREPLY+=($(compgen -W 'get add' -- "$word")) ;;
         models-get) COMPREPLY+=($(compgen -W "default all $_restored_models" -- "$word")) ;;
-        restore)
+        models-add | restore)
             COMPREPLY+=($(compgen -f -- "$word"))
             compopt -o filenames 2>/dev/null
             ;;

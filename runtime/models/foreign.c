@@ -2,8 +2,8 @@
 
 #include <stddef.h>
 
-/* Two tensors that together only this network has, as spandrel tells networks apart. Where one network's tensors are
- * among another's, the other comes first. */
+/* Two tensors that together only this network has (or one), as spandrel tells networks apart. Where one network's
+ * tensors are among another's, the other comes first. */
 static const struct foreign {
     const char *name, *keys[2];
 } foreign_list[] = {
@@ -25,6 +25,28 @@ static const struct foreign {
     {"DITN, a transformer", {"sft.weight", "UFONE.0.ITLs.0.attn.temperature"}},
     {"Uformer, a transformer", {"input_proj.proj.0.weight", "encoderlayer_0.blocks.0.norm1.weight"}},
     {"FFTformer, a transformer", {"encoder_level1.0.ffn.fft", "patch_embed.proj.weight"}},
+    {"GRL, a transformer", {"conv_first.weight", "layers.0.blocks.0.attn.window_attn.attn_transform.logit_scale"}},
+    {"GRL, a transformer",
+     {"model.conv_first.weight", "model.layers.0.blocks.0.attn.window_attn.attn_transform.logit_scale"}},
+    {"IPT, a transformer", {"sub_mean.weight", "body.encoder.layers.0.self_attn.in_proj_weight"}},
+    {"DCTLSA, a transformer", {"fea_conv.weight", "B1.body.0.transformer_body.0.blocks.0.attn.qkv.weight"}},
+    {"Restormer, a transformer", {"patch_embed.proj.weight", "encoder_level1.0.attn.temperature"}},
+    {"RetinexFormer, a transformer",
+     {"body.0.estimator.conv1.weight", "body.0.denoiser.encoder_layers.0.0.blocks.0.0.rescale"}},
+    {"MAT, a transformer", {"synthesis.first_stage.conv_first.conv.resample_filter", NULL}},
+    {"MAT, a transformer", {"model.synthesis.first_stage.conv_first.conv.resample_filter", NULL}},
+    {"AuraSR", {"mid_attn.layers.0.0.to_out.weight", "final_res_block.block1.proj.weights"}},
+    {"AdaCode",
+     {"multiscale_encoder.in_conv.weight",
+      "weight_predictor.blocks.0.swin_blks.0.residual_group.blocks.0.norm1.weight"}},
+    {"FeMaSR", {"multiscale_encoder.in_conv.weight", "quantize_group.0.embedding.weight"}},
+    {"DDColor", {"refine_net.0.0.weight_orig", "encoder.arch.downsample_layers.0.0.weight"}},
+    {"MIRNet2", {"conv_in.weight", "body.0.body.0.dau_top.gcnet.conv_mask.weight"}},
+    {"MPRNet", {"shallow_feat1.0.weight", "stage1_encoder.encoder_level1.0.CA.conv_du.0.weight"}},
+    {"MixDehazeNet", {"patch_embed.proj.weight", "layer1.blocks.0.conv3_19.weight"}},
+    {"HVI-CIDNet", {"HVE_block0.1.weight", "IE_block0.1.weight"}},
+    {"SeemoRe", {"conv_1.weight", "body.0.local_block.block.agg_conv.0.weight"}},
+    {"SAFMN-BCIE", {"to_feat.1.weight", "feats.0.layers.0.safm.mfr.0.weight"}},
     {"KBNet", {"encoders.0.0.attgamma", "intro.weight"}},
     {"SCUNet, a transformer", {"m_head.0.weight", "m_tail.0.weight"}},
     {"SPAN", {"conv_1.sk.weight", "block_1.c1_r.sk.weight"}},
@@ -49,7 +71,15 @@ static const struct foreign {
 const char *foreign_name(const struct weights *weights)
 {
     for (size_t i = 0; i < sizeof foreign_list / sizeof foreign_list[0]; i++)
-        if (weights_find(weights, foreign_list[i].keys[0]) && weights_find(weights, foreign_list[i].keys[1]))
+        if (weights_find(weights, foreign_list[i].keys[0]) &&
+            (!foreign_list[i].keys[1] || weights_find(weights, foreign_list[i].keys[1])))
             return foreign_list[i].name;
     return NULL;
+}
+
+const char *foreign_disguise(const struct weights *weights)
+{
+    const bool degradation =
+        weights_find(weights, "dd_embed.0.weight") && weights_find(weights, "am_list.0.fc.0.weight");
+    return degradation ? "MM-RealSR" : NULL;
 }

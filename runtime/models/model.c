@@ -52,7 +52,8 @@ static enum error_code model_detect(const struct architecture **out, const struc
                                     struct model_info *info, struct error *err)
 {
     struct error why = ERROR_INIT;
-    for (size_t i = 0; i < sizeof architectures / sizeof architectures[0]; i++) {
+    const char *foreign = foreign_disguise(weights);
+    for (size_t i = 0; !foreign && i < sizeof architectures / sizeof architectures[0]; i++) {
         memset(info, 0, sizeof *info);
         info->scale = info->unshuffle = info->output_count = 1;
         memcpy(info->min_sizes, model_min_sizes, sizeof model_min_sizes);
@@ -63,13 +64,16 @@ static enum error_code model_detect(const struct architecture **out, const struc
         if (why.code)
             return error_set(err, why.code, "%s: %s", path, why.text);
     }
-    const char *foreign = foreign_name(weights);
+    if (!foreign)
+        foreign = foreign_name(weights);
     if (foreign)
         return error_set(err, ERROR_UNSUPPORTED, "%s: a network that is not read yet: %s", path, foreign);
-    const struct weights_tensor *first = weights_count(weights) ? weights_at(weights, 0) : NULL;
-    return error_set(err, ERROR_UNSUPPORTED,
-                     "%s: not a network that we know; it has %zu tensors, the first is \"%.80s\"", path,
-                     weights_count(weights), first ? first->name : "");
+    char names[200] = "";
+    for (size_t i = 0, used = 0; i < 3 && i < weights_count(weights) && used < sizeof names; i++)
+        used += (size_t)snprintf(names + used, sizeof names - used, "%s\"%.60s\"", i ? ", " : "",
+                                 weights_at(weights, i)->name);
+    return error_set(err, ERROR_UNSUPPORTED, "%s: not a network that we know; it has %zu tensors, the first are %s",
+                     path, weights_count(weights), *names ? names : "none");
 }
 
 static enum error_code model_build_graph(const void *model, const struct session_shape *shape, struct graph *graph,

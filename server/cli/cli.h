@@ -3,6 +3,8 @@
 #ifndef SERVER_CLI_CLI_H
 #define SERVER_CLI_CLI_H
 
+#include <limits.h>
+
 #include "server/config_load.h"
 
 enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 }; /* exit statuses */
@@ -30,6 +32,7 @@ int cli_devices(int argc, char **argv);
 int cli_doctor(int argc, char **argv);
 int cli_models(int argc, char **argv);
 int cli_models_get(int argc, char **argv); /* after "models get" */
+int cli_models_add(int argc, char **argv); /* after "models add" */
 int cli_bench(int argc, char **argv);
 int cli_healthcheck(int argc, char **argv);
 
@@ -69,6 +72,11 @@ struct device_status;
 struct selftest;
 enum error_code cli_devices_read(const struct config *config, const struct selftest *tests, size_t test_count,
                                  struct device_status **list, size_t *count, struct error *err) MUST_CHECK;
+
+/* The folder that models are put into: `to` if it is not NULL, else models_dir, else the user's. ERROR_INVALID: there
+ * is no home folder. */
+enum error_code cli_models_folder(const char *to, const struct config *config, char out[PATH_MAX],
+                                  struct error *err) MUST_CHECK;
 
 /* The model store of the configuration. */
 struct model_store;

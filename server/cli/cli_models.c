@@ -4,6 +4,7 @@
 
 #include "server/cli/cli.h"
 #include "server/http/json.h"
+#include "server/pipeline/licence.h"
 
 static void cli_models_print_table(const struct model_store *store)
 {
@@ -15,10 +16,11 @@ static void cli_models_print_table(const struct model_store *store)
         if (!shown++)
             printf("%-36s %-9s %-24s %5s %10s  %-64s %-12s %s\n", "NAME", "KIND", "ARCHITECTURE", "SCALE", "BYTES",
                    "SHA-256", "LICENCE", "KNOWN AS");
-        printf("%-36s %-9s %-24s %5d %10llu  %-64s %-12s %s%s%s\n", entry->name, json_kind_name(entry->info.kind),
+        printf("%-36s %-9s %-24s %5d %10llu  %-64s %-12s %s%s%s%s\n", entry->name, json_kind_name(entry->info.kind),
                entry->info.architecture, entry->info.scale, (unsigned long long)entry->bytes, entry->sha256,
                *entry->licence ? entry->licence : "-", *entry->known_as ? entry->known_as : "-",
-               entry->starter ? " (starter)" : "", entry->is_default ? " (default)" : "");
+               licence_non_commercial(entry->licence) ? " (non-commercial)" : "", entry->starter ? " (starter)" : "",
+               entry->is_default ? " (default)" : "");
     }
     if (!shown)
         printf("No models were found.\n");
@@ -83,15 +85,19 @@ int cli_models(int argc, char **argv)
     bool json;
     if (argc > 0 && !strcmp(argv[0], "get"))
         return cli_models_get(argc - 1, argv + 1);
+    if (argc > 0 && !strcmp(argv[0], "add"))
+        return cli_models_add(argc - 1, argv + 1);
     if (argc > 0 && !strcmp(argv[0], "--scan"))
         return cli_models_scan(argc - 1, argv + 1);
     int listed = cli_list(
         argc, argv, "models",
         "restored models [--models DIR] [--json]\nrestored models get NAME...|default|all [--to DIR] [--mirror "
-        "DIR|URL]\nrestored models --scan DIR\n\n"
+        "DIR|URL]\nrestored models add FILE|URL [--name NAME] [--sha256 HEX] [--licence TEXT] [--to DIR]\n"
+        "restored models --scan DIR\n\n"
         "Lists the models that are installed: file, network, scale, size, SHA-256, licence and official name; and the\n"
         "official ones that are missing. --json: as GET /v1/models. get downloads them; see restored models get "
-        "--help. --scan tells of each file in a folder of any program, such as ComfyUI's or upscayl's models, whether\n"
+        "--help.\nadd takes a file of yours; see restored models add --help. --scan tells of each file in a folder of "
+        "any program, such as ComfyUI's or upscayl's models, whether\n"
         "it is read, and as what.\n",
         &config, &json);
     if (listed >= 0)

@@ -71,12 +71,11 @@ static bool cli_models_get_wanted(const struct cli_models_get *get, const struct
     return false;
 }
 
-/* The folder to put models into; out is used as storage. */
-static enum error_code cli_models_get_folder(const struct cli_models_get *get, char out[PATH_MAX], struct error *err)
+enum error_code cli_models_folder(const char *to, const struct config *config, char out[PATH_MAX], struct error *err)
 {
     const char *data = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
-    if (get->to || *get->config.models_dir)
-        snprintf(out, PATH_MAX, "%s", get->to ? get->to : get->config.models_dir);
+    if (to || *config->models_dir)
+        snprintf(out, PATH_MAX, "%s", to ? to : config->models_dir);
     else if (data && *data == '/') /* the XDG rule: a relative path is ignored */
         snprintf(out, PATH_MAX, "%s/restored/models", data);
     else if (home && *home == '/')
@@ -136,7 +135,7 @@ static int cli_models_get_all(struct cli_models_get *get)
     for (size_t i = 0; i < get->name_count && !code; i++)
         code = cli_models_get_check(get, get->names[i], &err);
     if (!code)
-        code = cli_models_get_folder(get, folder, &err);
+        code = cli_models_folder(get->to, &get->config, folder, &err);
     if (code)
         return cli_fail(&err, CLI_USAGE);
     size_t failed = 0;

@@ -7,6 +7,7 @@
 
 #include "server/http/upload.h"
 #include "server/image/codec.h"
+#include "server/pipeline/licence.h"
 #include "server/pipeline/options.h"
 #include "server/version.h"
 
@@ -97,14 +98,14 @@ json_t *json_models(const struct model_store *store, bool near)
         const struct model_entry *entry = model_store_at(store, i);
         if (!entry->recognised)
             continue;
-        json_array_append_new(models, json_pack("{s:s, s:s, s:s, s:s, s:i, s:I, s:o, s:o, s:o, s:b, s:b, s:o}", "name",
-                                                entry->name, "file", json_file_of(entry->shown), "kind",
-                                                json_kind_name(entry->info.kind), "architecture",
-                                                entry->info.architecture, "scale", entry->info.scale, "bytes",
-                                                (json_int_t)entry->bytes, "sha256", json_text_or_null(entry->sha256),
-                                                "known_as", json_text_or_null(entry->known_as), "licence",
-                                                json_text_or_null(entry->licence), "starter", entry->starter, "default",
-                                                entry->is_default, "card", json_card_row(&entry->card)));
+        json_array_append_new(
+            models,
+            json_pack("{s:s, s:s, s:s, s:s, s:i, s:I, s:o, s:o, s:o, s:b, s:b, s:b, s:o}", "name", entry->name, "file",
+                      json_file_of(entry->shown), "kind", json_kind_name(entry->info.kind), "architecture",
+                      entry->info.architecture, "scale", entry->info.scale, "bytes", (json_int_t)entry->bytes, "sha256",
+                      json_text_or_null(entry->sha256), "known_as", json_text_or_null(entry->known_as), "licence",
+                      json_text_or_null(entry->licence), "non_commercial", licence_non_commercial(entry->licence),
+                      "starter", entry->starter, "default", entry->is_default, "card", json_card_row(&entry->card)));
     }
     const struct model_missing *lacking;
     size_t count = model_store_missing(store, &lacking);
@@ -134,17 +135,22 @@ json_t *json_typed_default(const struct option_row *row)
     return json_string(row->initial);
 }
 
-/* The names of all models that a role can have; *standard: the default's, or null. */
-static json_t *json_role_names(const struct model_store *store, enum model_kind kind, json_t **standard)
+/* The names of all models that a role can have; *standard: the default's, or null; *licences: those of all. */
+static json_t *json_role_names(const struct model_store *store, enum model_kind kind, json_t **standard,
+                               json_t **licences)
 {
     json_t *names = json_array();
     *standard = NULL;
+    *licences = json_array();
     model_store_lock(store);
     for (size_t i = 0; i < model_store_count(store); i++) {
         const struct model_entry *entry = model_store_at(store, i);
         if (!entry->recognised || entry->info.kind != kind)
             continue;
         json_array_append_new(names, json_string(entry->name));
+        json_array_append_new(*licences, json_pack("{s:s, s:o, s:b}", "name", entry->name, "licence",
+                                                   json_text_or_null(entry->licence), "non_commercial",
+                                                   licence_non_commercial(entry->licence)));
         if (entry->is_default && !*standard)
             *standard = json_string(entry->name);
     }
@@ -181,8 +187,9 @@ static json_t *json_option(const struct option_row *row, const struct model_stor
     json_t *values = NULL;
     for (int i = 0; i < 3; i++)
         if (!strcmp(row->name, roles[i].option)) {
-            json_t *standard;
-            values = json_role_names(store, roles[i].kind, &standard);
+            json_t *standard, *licences;
+            values = json_role_names(store, roles[i].kind, &standard, &licences);
+            json_object_set_new(out, "models", licences);
             if (roles[i].none)
                 json_array_append_new(values, json_string("none"));
             json_object_set_new(out, "default", standard);

@@ -104,6 +104,18 @@ static bool model_conf_set(struct model_section *s, const char *key, const char 
     return model_conf_setting(s, key, value);
 }
 
+/* A user's section: settings, and where the file is from, and on what terms. */
+static bool model_conf_own_set(struct model_section *s, const char *key, const char *value)
+{
+    if (strcmp(key, "licence") == 0)
+        return model_conf_text(s->licence, sizeof s->licence, value);
+    if (strcmp(key, "sha256") == 0)
+        return model_conf_hash(s->sha256, value);
+    if (strcmp(key, "source") == 0)
+        return model_conf_text(s->url, sizeof s->url, value);
+    return model_conf_setting(s, key, value);
+}
+
 static char *model_conf_trim(char *text)
 {
     while (isspace((unsigned char)*text))
@@ -120,7 +132,7 @@ static const char *model_conf_name(const char *text)
     return strncmp(text, "model ", 6) == 0 ? text + 6 + strspn(text + 6, " ") : text;
 }
 
-/* sections: with room for one more. own: a user's, which has settings alone. */
+/* sections: with room for one more. own: a user's. */
 static bool model_conf_line(char *line, bool own, struct model_section *sections, size_t *count)
 {
     line = model_conf_trim(line);
@@ -137,7 +149,7 @@ static bool model_conf_line(char *line, bool own, struct model_section *sections
     if (!equals || *count == 0)
         return false;
     *equals = '\0';
-    return (own ? model_conf_setting : model_conf_set)(&sections[*count - 1], model_conf_trim(line),
+    return (own ? model_conf_own_set : model_conf_set)(&sections[*count - 1], model_conf_trim(line),
                                                        model_conf_trim(equals + 1));
 }
 
@@ -205,6 +217,14 @@ bool model_conf_overlay(struct model_settings *settings, const struct model_sect
         }
     }
     return found;
+}
+
+const struct model_section *model_conf_find(const struct model_section *sections, size_t count, const char *name)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(sections[i].name, name) == 0)
+            return &sections[i];
+    return NULL;
 }
 
 bool model_conf_same(const struct model_settings *a, const struct model_settings *b)

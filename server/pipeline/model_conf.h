@@ -24,12 +24,15 @@ struct model_section {
 enum error_code model_conf_parse(const char *text, size_t size, struct model_section **sections, size_t *count,
                                  struct error *err) MUST_CHECK;
 
-/* The same for a models.conf of a user, whose sections, [NAME] or [model NAME], have settings alone. */
+/* The same for a models.conf of a user, whose sections, [NAME] or [model NAME], have settings, `licence`, and, for
+ * people, `sha256` and `source` (in url). */
 enum error_code model_conf_own(const char *text, size_t size, struct model_section **sections, size_t *count,
                                struct error *err) MUST_CHECK;
 /* Sets what a user's sections say of the model of that name. Returns whether they say anything. */
 bool model_conf_overlay(struct model_settings *settings, const struct model_section *sections, size_t count,
                         const char *name);
+/* The first section of that name; NULL: there is none. */
+const struct model_section *model_conf_find(const struct model_section *sections, size_t count, const char *name);
 bool model_conf_same(const struct model_settings *a, const struct model_settings *b);
 
 /* The embedded config/models.conf. */

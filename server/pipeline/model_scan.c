@@ -95,6 +95,17 @@ static struct model_settings scan_settings(const struct store_list *list, const 
     return settings;
 }
 
+/* What the user says of a file's licence; "": nothing. */
+static const char *scan_licence(const struct store_list *list, const char *name)
+{
+    for (size_t i = 0; i < list->conf_count; i++) {
+        const struct model_section *own = model_conf_find(list->confs[i].sections, list->confs[i].count, name);
+        if (own && own->licence[0])
+            return own->licence;
+    }
+    return "";
+}
+
 /* A section applies to the files with its hash or its name. A file is hashed here only when that decides how it must be
  * run (settings); renamed copies of others are recognised by model_store_hash. */
 static void scan_identify(const struct model_store *store, struct store_file *file)
@@ -148,7 +159,9 @@ static void scan_probe(struct store_file *file)
         scan_text(e->card.licence, sizeof e->card.licence, weights, "licence");
         scan_text(e->card.commit, sizeof e->card.commit, weights, "commit");
         scan_text(e->card.data, sizeof e->card.data, weights, "data");
-        if (!e->licence[0])
+        if (file->own_licence[0])
+            memcpy(e->licence, file->own_licence, sizeof e->licence);
+        else if (!e->licence[0])
             memcpy(e->licence, e->card.licence, sizeof e->licence);
     } else {
         snprintf(e->reason, sizeof e->reason, "%.255s", err.text);
@@ -167,7 +180,9 @@ static struct store_file *scan_known(const struct scan *scan, const char *path, 
         struct store_file *file = scan->old->files[i];
         if (strcmp(file->entry.path, path) == 0 && file->entry.content == content && file_same(&file->id, id)) {
             const struct model_settings settings = scan_settings(scan->list, file, file->entry.name);
-            return model_conf_same(&settings, &file->settings) ? file : NULL;
+            const bool same = model_conf_same(&settings, &file->settings) &&
+                              strcmp(file->own_licence, scan_licence(scan->list, file->entry.name)) == 0;
+            return same ? file : NULL;
         }
     }
     return NULL;
@@ -196,6 +211,7 @@ static enum error_code scan_new(struct scan *scan, const char *path, const char 
     file->id = *id;
     scan_identify(store, file);
     file->settings = scan_settings(scan->list, file, e->name);
+    snprintf(file->own_licence, sizeof file->own_licence, "%s", scan_licence(scan->list, e->name));
     scan_probe(file);
     *out = file;
     return OK;

@@ -44,7 +44,7 @@ struct model_entry {        /* one file found */
     uint64_t bytes;
     char sha256[65];    /* hexadecimal; "" until model_store_hash */
     char known_as[128]; /* the official name or alias it stands for, "" if unknown */
-    char licence[64];   /* from models.conf, else from the card */
+    char licence[64];   /* from the user's models.conf, else from the program's, else from the card */
     struct model_card card;
     bool starter; /* a starter model, embedded or in a folder */
     atomic_bool is_default;

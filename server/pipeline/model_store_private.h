@@ -20,6 +20,7 @@ struct store_file {
     struct file_id id;                   /* what was probed; zeros of an embedded one */
     const struct model_section *section; /* what models.conf knows of it, or NULL */
     struct model_settings settings;      /* that it is opened with: its section's and the user's */
+    char own_licence[64];                /* what the user's section says; "": nothing */
     bool unreadable;                     /* when it was hashed */
     atomic_bool replaced;                /* its path now has another file or none; holders of the model go on */
     pthread_mutex_t lock;                /* of the next two */

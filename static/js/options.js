@@ -12,12 +12,14 @@ function choices(select, rows) {
   select.replaceChildren(...rows.map(([value, text]) => element('option', { value, textContent: text })));
 }
 
-// Models of a kind; the default comes first and, being the default, is sent as nothing at all.
+const licence = (m) => (m.non_commercial ? ` · ${m.licence}, ${t('not for commercial use')}` : m.licence ? ` · ${m.licence}` : '');
+
+// Models of a kind, with their licences; the default comes first and, being the default, is sent as nothing at all.
 function models(list, kind, standard, none) {
   const mine = list.filter((m) => m.kind === kind);
   const chosen = mine.find((m) => m.default);
-  const label = (m) => t('With {0}', `${m.name}${m.scale > 1 ? ` (${m.scale}×)` : ''}`);
-  const rows = [['', chosen ? t(standard) : t('Not available on this server')]];
+  const label = (m) => t('With {0}', `${m.name}${m.scale > 1 ? ` (${m.scale}×)` : ''}`) + licence(m);
+  const rows = [['', chosen ? t(standard) + (chosen.non_commercial ? licence(chosen) : '') : t('Not available on this server')]];
   for (const m of mine) if (m !== chosen) rows.push([m.name, label(m)]);
   if (none && mine.length) rows.push(['none', t(none)]);
   return rows;

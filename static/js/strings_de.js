@@ -94,6 +94,7 @@ export default {
   Automatic: 'Automatisch',
   automatic: 'automatisch',
   none: 'keine',
+  'not for commercial use': 'nicht für gewerbliche Nutzung',
   'With {0}': 'Mit {0}',
   'Not available on this server': 'Auf diesem Server nicht vorhanden',
   File: 'Datei',

@@ -94,6 +94,7 @@ export default {
   Automatic: 'Automático',
   automatic: 'automático',
   none: 'ninguno',
+  'not for commercial use': 'no para uso comercial',
   'With {0}': 'Con {0}',
   'Not available on this server': 'No disponible en este servidor',
   File: 'Archivo',

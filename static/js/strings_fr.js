@@ -94,6 +94,7 @@ export default {
   Automatic: 'Automatique',
   automatic: 'automatique',
   none: 'aucun',
+  'not for commercial use': 'pas pour un usage commercial',
   'With {0}': 'Avec {0}',
   'Not available on this server': 'Absent de ce serveur',
   File: 'Fichier',

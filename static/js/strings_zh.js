@@ -94,6 +94,7 @@ export default {
   Automatic: '自动',
   automatic: '自动',
   none: '无',
+  'not for commercial use': '不可用于商业用途',
   'With {0}': '使用 {0}',
   'Not available on this server': '此服务器上不可用',
   File: '文件',

@@ -20,6 +20,7 @@ let server;
 function prepare() {
   for (const name of ['deep.png', 'two.png', 'gray.jpg']) copyFileSync(join(fixtures, name), join(folder, name));
   copyFileSync(join(fixtures, 'picture.jpg'), join(folder, 'photo.jpg'));
+  copyFileSync(join(fixtures, 'srvgg_x2.safetensors'), join(folder, 'mine.safetensors'));
   writeFileSync(join(folder, 'mask.png'), png(...pngSize(readFileSync(join(fixtures, 'picture.png')))));
   mkdirSync(join(folder, 'photos'));
   for (const name of ['two.png', 'gray.jpg']) copyFileSync(join(fixtures, name), join(folder, 'photos', name));

@@ -40,7 +40,7 @@ test('/v1/models, with sums that come a little later', async () => {
     return answer.json.models.every((m) => m.sha256) && answer.json;
   });
   const face = json.models.find((m) => m.name === 'face');
-  assert.deepEqual(Object.keys(face), ['name', 'file', 'kind', 'architecture', 'scale', 'bytes', 'sha256', 'known_as', 'licence', 'starter', 'default', 'card']);
+  assert.deepEqual(Object.keys(face), ['name', 'file', 'kind', 'architecture', 'scale', 'bytes', 'sha256', 'known_as', 'licence', 'non_commercial', 'starter', 'default', 'card']);
   assert.equal(face.file, 'face.safetensors');
   assert.equal(face.kind, 'face');
   assert.equal(face.bytes, fixture('face.safetensors').length);

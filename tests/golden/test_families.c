@@ -202,7 +202,7 @@ static void test_foreign(void **state)
     static const char *const cases[][3] = {
         {"before_RG.1.weight", "layers.0.blocks.0.ffn.sg.norm.weight", "not read yet: DAT, a transformer"},
         {"position_emb", "idx_pred_layer.1.weight", "not read yet: CodeFormer"},
-        {"position_emb", "something.weight", "not a network that we know; it has 2 tensors, the first is"},
+        {"position_emb", "something.weight", "not a network that we know; it has 2 tensors, the first are"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         static const float zeros[4];

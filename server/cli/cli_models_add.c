@@ -1,0 +1,428 @@
+/* restored models add: takes a file or a download into the user's folder of models, after a look at what it is. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <nettle/sha2.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "runtime/base/file.h"
+#include "server/cli/cli.h"
+#include "server/cli/download.h"
+#include "server/http/json.h"
+#include "server/pipeline/licence.h"
+#include "server/pipeline/model_store_private.h"
+#include "server/pipeline/model_trial.h"
+
+struct cli_models_add {
+    struct config config;
+    const char *source, *name, *sha256, *licence, *activation, *to;
+    bool help, remote;
+    char given[PATH_MAX];               /* the file's name at its source */
+    char called[128];                   /* the model's name */
+    const char *ending;                 /* ".pth" and the like, in given */
+    char folder[PATH_MAX];              /* of the models */
+    char staging[PATH_MAX];             /* .add in it: on the same disk, and not searched for models */
+    int lock;                           /* of the staging folder */
+    char file[PATH_MAX], bin[PATH_MAX]; /* in it; bin "": there is none */
+    char known[64];
+    struct model_entry entry; /* of `file` */
+    struct model_settings settings;
+};
+
+static void cli_models_add_usage(void)
+{
+    printf(
+        "restored models add FILE|URL [--name NAME] [--sha256 HEX] [--licence TEXT] [--to DIR]\n\n"
+        "Takes a model of yours into the folder of models: shows its SHA-256, tells which network it is, and runs\n"
+        "that once on the CPU, on a tiny picture, to see that what it makes is finite. Only then does the file get\n"
+        "its place, and a section in the models.conf of that folder. Of ncnn's NAME.param, NAME.bin is taken too.\n\n"
+        "  --name NAME         what options call it [the file's name]\n"
+        "  --sha256 HEX        what its SHA-256 must be\n"
+        "  --licence TEXT      its licence, where the file does not tell it\n"
+        "  --activation TEXT   of an SRVGG without PReLU: relu, leakyrelu or leakyrelu:SLOPE\n"
+        "  --to DIR            the folder [models_dir, else $XDG_DATA_HOME/restored/models]\n");
+}
+
+/* ---- what is wanted ---- */
+
+/* The file's name at its source: of a URL, what stands before '?' and '#'. */
+static enum error_code cli_models_add_names(struct cli_models_add *add, struct error *err)
+{
+    const size_t length = add->remote ? strcspn(add->source, "?#") : strlen(add->source);
+    const char *from = add->source;
+    for (size_t i = 0; i < length; i++)
+        if (add->source[i] == '/')
+            from = add->source + i + 1;
+    snprintf(add->given, sizeof add->given, "%.*s", (int)(add->source + length - from), from);
+    const size_t stem = model_scan_stem(add->given);
+    add->ending = add->given + stem;
+    if (!*add->ending)
+        return error_set(err, ERROR_UNSUPPORTED,
+                         "%s: a model's file ends in .pth, .pt, .ckpt, .safetensors or .param (with its .bin)",
+                         add->given);
+    if (add->name)
+        snprintf(add->called, sizeof add->called, "%s", add->name);
+    else
+        snprintf(add->called, sizeof add->called, "%.*s", (int)(stem < 127 ? stem : 127), add->given);
+    if (!*add->called || *add->called == '.' || strchr(add->called, '/') || strlen(add->called) > 63 ||
+        (add->name && strlen(add->name) > 63))
+        return error_set(err, ERROR_INVALID,
+                         "\"%s\" is no name for a model: up to 63 bytes without / and not beginning with a dot; "
+                         "choose another with --name",
+                         add->called);
+    return OK;
+}
+
+static enum error_code cli_models_add_check(struct cli_models_add *add, struct error *err)
+{
+    if (!add->source)
+        return error_set(err, ERROR_INVALID, "restored models add FILE|URL: name the file");
+    add->remote = strstr(add->source, "://") != NULL;
+    if (add->sha256 && (strlen(add->sha256) != 64 || strspn(add->sha256, "0123456789abcdefABCDEF") != 64))
+        return error_set(err, ERROR_INVALID, "--sha256: 64 hexadecimal digits");
+    if (add->activation && !model_settings_activation(&add->settings, add->activation))
+        return error_set(err, ERROR_INVALID, "--activation: relu, leakyrelu or leakyrelu:SLOPE, with SLOPE up to 1");
+    if (add->licence && strpbrk(add->licence, "\r\n"))
+        return error_set(err, ERROR_INVALID, "--licence: one line");
+    enum error_code code = cli_models_folder(add->to, &add->config, add->folder, err);
+    return code ? code : cli_models_add_names(add, err);
+}
+
+/* ---- the staging folder ---- */
+
+/* Removes what an earlier run left there, but for downloads that may go on. */
+static void cli_models_add_sweep(const struct cli_models_add *add)
+{
+    DIR *folder = opendir(add->staging);
+    for (const struct dirent *entry; folder && (entry = readdir(folder));) {
+        const size_t length = strlen(entry->d_name);
+        if (*entry->d_name != '.' && (length < 5 || strcmp(entry->d_name + length - 5, ".part")))
+            unlinkat(dirfd(folder), entry->d_name, 0);
+    }
+    if (folder)
+        closedir(folder);
+}
+
+static enum error_code cli_models_add_stage(struct cli_models_add *add, struct error *err)
+{
+    if (snprintf(add->staging, sizeof add->staging, "%s/.add", add->folder) >= (int)sizeof add->staging)
+        return error_set(err, ERROR_INVALID, "the path of %s is too long", add->folder);
+    enum error_code code = file_make_folders(add->staging, 0777, err);
+    if (code)
+        return code;
+    add->lock = open(add->staging, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (add->lock < 0)
+        return error_set(err, ERROR_IO, "%s: %m", add->staging);
+    if (flock(add->lock, LOCK_EX | LOCK_NB))
+        return error_set(err, ERROR_BUSY, "another restored models add is at work in %s", add->folder);
+    cli_models_add_sweep(add);
+    return OK;
+}
+
+/* A name of its own for each source, so that a download never goes on with another's beginning. */
+static enum error_code cli_models_add_place(const struct cli_models_add *add, const char *from, const char *ending,
+                                            char name[64], char path[PATH_MAX], struct error *err)
+{
+    struct sha256_ctx hash;
+    uint8_t digest[8];
+    sha256_init(&hash);
+    sha256_update(&hash, strlen(from), (const uint8_t *)from);
+    sha256_digest(&hash, sizeof digest, digest);
+    for (int i = 0; i < 8; i++)
+        snprintf(name + 2 * i, 3, "%02x", digest[i]);
+    snprintf(name + 16, 64 - 16, "%s", ending);
+    return snprintf(path, PATH_MAX, "%s/%s", add->staging, name) < PATH_MAX
+               ? OK
+               : error_set(err, ERROR_INVALID, "the path of %s is too long", add->folder);
+}
+
+/* Copies or downloads to the staging folder. */
+static enum error_code cli_models_add_fetch(const struct cli_models_add *add, const char *from, const char *ending,
+                                            char path[PATH_MAX], struct error *err)
+{
+    char name[64];
+    struct file file;
+    enum error_code code = cli_models_add_place(add, add->source, ending, name, path, err);
+    if (code)
+        return code;
+    if (add->remote) {
+        struct download download = {.url = from, .any_http = true, .folder = add->staging, .file = name, .sha256 = ""};
+        printf("downloading from %s\n", from);
+        fflush(stdout);
+        return download_get(&download, err);
+    }
+    if ((code = file_map(&file, from, err)))
+        return code;
+    code = file_write(path, file.data, file.size, err);
+    if (!code && file_changed(&file))
+        code = error_set(err, ERROR_IO, "%s: the file changed while it was read; try again", from);
+    file_unmap(&file);
+    return code;
+}
+
+static enum error_code cli_models_add_fetch_all(struct cli_models_add *add, struct error *err)
+{
+    char from[PATH_MAX];
+    enum error_code code = cli_models_add_fetch(add, add->source, add->ending, add->file, err);
+    if (code || strcasecmp(add->ending, ".param"))
+        return code;
+    /* ".bin" in place of ".param", before what follows it in a URL */
+    const size_t length = add->remote ? strcspn(add->source, "?#") : strlen(add->source);
+    if (snprintf(from, sizeof from, "%.*s.bin%s", (int)(length - strlen(".param")), add->source,
+                 add->source + length) >= (int)sizeof from)
+        return error_set(err, ERROR_INVALID, "the path is too long");
+    return cli_models_add_fetch(add, from, ".bin", add->bin, err);
+}
+
+/* ---- the look at it ---- */
+
+static enum error_code cli_models_add_hash(struct cli_models_add *add, struct error *err)
+{
+    static const atomic_bool never;
+    struct model_section *sections = NULL;
+    size_t count = 0;
+    struct model_entry *entry = &add->entry;
+    const bool fits = strlen(add->file) < sizeof entry->path;
+    memcpy(entry->path, add->file, fits ? strlen(add->file) + 1 : 0);
+    if (!fits || !model_scan_hash(entry, &never, entry->sha256))
+        return error_set(err, ERROR_IO, "%s cannot be read", add->file);
+    printf("%s: SHA-256 %s\n", add->given, entry->sha256);
+    if (add->sha256 && strcasecmp(add->sha256, entry->sha256))
+        return error_set(err, ERROR_CORRUPT, "%s is another file: its SHA-256 should be %s", add->given, add->sha256);
+    enum error_code code = model_conf_load(&sections, &count, err);
+    for (size_t i = 0; i < count && !code; i++)
+        if (!strcmp(sections[i].sha256, entry->sha256)) {
+            snprintf(add->known, sizeof add->known, "%s", sections[i].name);
+            snprintf(entry->licence, sizeof entry->licence, "%s", sections[i].licence);
+            if (!add->activation)
+                add->settings = sections[i].settings;
+        }
+    free(sections);
+    return code;
+}
+
+/* An error that begins with the staged file's path gets the name that the user knows. */
+static enum error_code cli_models_add_blame(const struct cli_models_add *add, const struct error *why,
+                                            struct error *err)
+{
+    const size_t length = strlen(add->file);
+    if (strncmp(why->text, add->file, length))
+        return error_copy(err, why->code, why);
+    return error_set(err, why->code, "%s%s", add->given, why->text + length);
+}
+
+static enum error_code cli_models_add_try(struct cli_models_add *add, struct error *err)
+{
+    struct model *model;
+    struct error why = ERROR_INIT;
+    int side = 0;
+    enum error_code code = model_open(&model, add->file, &add->settings, &why);
+    if (code)
+        return cli_models_add_blame(add, &why, err);
+    const struct model_info *info = model_info(model);
+    const char *card = weights_metadata(model_weights(model), "licence");
+    add->entry.info = *info;
+    if (add->licence)
+        snprintf(add->entry.licence, sizeof add->entry.licence, "%s", add->licence);
+    else if (!*add->entry.licence && card && !strpbrk(card, "\r\n"))
+        snprintf(add->entry.licence, sizeof add->entry.licence, "%.31s", card);
+    printf("%s: %s, %s", add->called, json_kind_name(info->kind), info->architecture);
+    if (info->kind == MODEL_UPSCALER)
+        printf(" ×%d", info->scale);
+    printf("%s%s\n", *add->known ? "; it is " : "", add->known);
+    fflush(stdout);
+    if (!(code = model_trial(model, &side, &why)))
+        printf("%s: what it makes of %dx%d px is finite\n", add->called, side, side);
+    else
+        error_set(err, code, "%s: %s", add->given, why.text);
+    model_close(&model);
+    return code;
+}
+
+/* ---- its place ---- */
+
+static enum error_code cli_models_add_target(const struct cli_models_add *add, const char *ending, char path[PATH_MAX],
+                                             struct error *err)
+{
+    if (snprintf(path, PATH_MAX, "%s/%s%s", add->folder, add->called, ending) >= PATH_MAX)
+        return error_set(err, ERROR_INVALID, "the path of %s is too long", add->folder);
+    return OK;
+}
+
+/* Whether a model of that name is in the folder, under any ending. */
+static enum error_code cli_models_add_is_free(const struct cli_models_add *add, struct error *err)
+{
+    static const char *const endings[] = {".pth", ".pt", ".ckpt", ".safetensors", ".param", ".bin"};
+    char path[PATH_MAX];
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        enum error_code code = cli_models_add_target(add, endings[i], path, err);
+        if (code)
+            return code;
+        if (!access(path, F_OK))
+            return error_set(err, ERROR_INVALID, "%s is there already; remove it, or choose another name with --name",
+                             path);
+    }
+    return OK;
+}
+
+/* The models.conf of the folder, with a section more. */
+static enum error_code cli_models_add_section(const struct cli_models_add *add, struct error *err)
+{
+    char path[PATH_MAX], *text = NULL;
+    struct file file = {0};
+    struct model_section *sections = NULL;
+    size_t count = 0, size = 0;
+    struct error why = ERROR_INIT;
+    if (snprintf(path, sizeof path, "%s/models.conf", add->folder) >= (int)sizeof path)
+        return error_set(err, ERROR_INVALID, "the path of %s is too long", add->folder);
+    enum error_code code = file_map(&file, path, &why);
+    if (code && code != ERROR_NOT_FOUND)
+        return error_copy(err, code, &why);
+    const char *old = file.data ? (const char *)file.data : "";
+    FILE *out = open_memstream(&text, &size);
+    if (!out) {
+        file_unmap(&file);
+        return error_set(err, ERROR_NO_MEMORY, "no memory for models.conf");
+    }
+    fprintf(out, "%.*s%s[model %s]\nsha256 = %s\n", (int)file.size, old,
+            file.size && old[file.size - 1] != '\n' ? "\n" : "", add->called, add->entry.sha256);
+    if (strlen(add->source) < sizeof sections->url && !strpbrk(add->source, "\r\n"))
+        fprintf(out, "source = %s\n", add->source);
+    if (*add->entry.licence)
+        fprintf(out, "licence = %s\n", add->entry.licence);
+    if (add->activation)
+        fprintf(out, "activation = %s\n", add->activation);
+    fclose(out);
+    code = model_conf_own(old, file.size, &sections, &count, &why);
+    if (code)
+        code = error_set(err, code, "%s: %s; mend it first", add->folder, why.text);
+    else if (model_conf_find(sections, count, add->called))
+        code = error_set(err, ERROR_INVALID, "%s has a section [%s] already; remove it, or choose another --name", path,
+                         add->called);
+    free(sections);
+    sections = NULL;
+    if (!code && (model_conf_own(text, size, &sections, &count, &why) || !count ||
+                  strcmp(sections[count - 1].name, add->called) != 0))
+        code = error_set(err, ERROR_INVALID,
+                         "models.conf cannot hold a section for \"%s\" with that licence; choose another --name, or a "
+                         "licence of up to 31 bytes",
+                         add->called);
+    if (!code)
+        code = file_write(path, text, size, err);
+    free(sections);
+    free(text);
+    file_unmap(&file);
+    return code;
+}
+
+/* The section first: without its file it means nothing, while a file would be read without its settings. */
+static enum error_code cli_models_add_keep(const struct cli_models_add *add, struct error *err)
+{
+    char path[PATH_MAX], bin[PATH_MAX];
+    enum error_code code = cli_models_add_section(add, err);
+    if (!code)
+        code = cli_models_add_target(add, add->ending, path, err);
+    if (!code)
+        code = cli_models_add_target(add, ".bin", bin, err);
+    if (!code && *add->bin && rename(add->bin, bin))
+        code = error_set(err, ERROR_IO, "%s: %m", bin);
+    if (!code && rename(add->file, path))
+        code = error_set(err, ERROR_IO, "%s: %m", path);
+    const int folder = code ? -1 : open(add->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder >= 0) {
+        fsync(folder);
+        close(folder);
+    }
+    return code;
+}
+
+static void cli_models_add_tell(const struct cli_models_add *add)
+{
+    static const char *const options[MODEL_KINDS] = {[MODEL_DETECTOR] = "detector",
+                                                     [MODEL_FACE] = "version",
+                                                     [MODEL_PARSER] = "default_parser",
+                                                     [MODEL_UPSCALER] = "bg_upsampler"};
+    const char *licence = add->entry.licence, *option = options[add->entry.info.kind];
+    if (*licence)
+        printf("%s: licence: %s%s\n", add->called, licence, licence_non_commercial(licence) ? " (non-commercial)" : "");
+    else
+        printf("%s: the file does not tell its licence; look where it comes from, and say it with --licence\n",
+               add->called);
+    printf("%s: added to %s", add->called, add->folder);
+    if (option)
+        printf("; choose it with --%s %s", option, add->called);
+    putchar('\n');
+}
+
+static enum error_code cli_models_add_all(struct cli_models_add *add, struct error *err)
+{
+    enum error_code code = cli_models_add_stage(add, err);
+    if (!code)
+        code = cli_models_add_is_free(add, err);
+    if (!code)
+        code = cli_models_add_fetch_all(add, err);
+    if (!code)
+        code = cli_models_add_hash(add, err);
+    if (!code)
+        code = cli_models_add_try(add, err);
+    if (!code)
+        code = cli_models_add_keep(add, err);
+    if (!code)
+        cli_models_add_tell(add);
+    if (add->lock < 0)
+        return code;
+    if (code != ERROR_BUSY)
+        cli_models_add_sweep(add);
+    rmdir(add->staging); /* unless a download is to go on */
+    close(add->lock);
+    return code;
+}
+
+static enum error_code cli_models_add_take(struct cli_models_add *add, struct cli *cli, struct error *err)
+{
+    const struct {
+        const char *name, **value;
+    } own[] = {{"name", &add->name},
+               {"sha256", &add->sha256},
+               {"licence", &add->licence},
+               {"to", &add->to},
+               {"activation", &add->activation}};
+    if (!*cli->name) {
+        if (add->source)
+            return error_set(err, ERROR_INVALID, "restored models add takes one file, but there is \"%s\", too",
+                             cli->value);
+        add->source = cli->value;
+        return OK;
+    }
+    if (!strcmp(cli->name, "help") || !strcmp(cli->name, "h"))
+        return cli_flag(cli, &add->help, err);
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (!strcmp(cli->name, own[i].name))
+            return cli_value(cli, own[i].value, err);
+    return cli_config(cli, &add->config, err);
+}
+
+int cli_models_add(int argc, char **argv)
+{
+    static struct cli_models_add add = {.lock = -1}; /* some PATH_MAX large */
+    struct cli cli;
+    struct error err = ERROR_INIT;
+    static const char *const own[] = {"name", "sha256", "licence", "activation", "to", NULL};
+    enum error_code code = cli_begin(&cli, argc, argv, &add.config, &err);
+    cli.own = own;
+    while (!code && !add.help && cli_next(&cli, ""))
+        code = cli_models_add_take(&add, &cli, &err);
+    if (add.help) {
+        cli_models_add_usage();
+        return CLI_OK;
+    }
+    if (code || cli_models_add_check(&add, &err))
+        return cli_fail(&err, CLI_USAGE);
+    return cli_models_add_all(&add, &err) ? cli_fail(&err, CLI_FAILED) : CLI_OK;
+}

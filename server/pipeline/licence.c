@@ -1,0 +1,13 @@
+#include "server/pipeline/licence.h"
+
+#include <string.h>
+
+bool licence_non_commercial(const char *name)
+{
+    static const char *const words[] = {"-nc-",           "-nc ",           "by-nc", "by nc",        "noncommercial",
+                                        "non-commercial", "non commercial", "s-lab", "research only"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcasestr(name, words[i]))
+            return true;
+    return false;
+}

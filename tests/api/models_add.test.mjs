@@ -1,0 +1,160 @@
+// restored models add: what is taken, what is refused and why, what is left behind; and licences where a model is chosen.
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { copyFileSync, existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import http from 'node:http';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, beforeEach, test } from 'node:test';
+import { get, start } from './client.mjs';
+import { binary, fixtures, root } from './server.mjs';
+
+const base = mkdtempSync(join(tmpdir(), 'restored-add-'));
+const folder = join(base, 'models');
+const hash = (...parts) => { const h = createHash('sha256'); for (const part of parts) h.update(part); return h.digest('hex'); };
+const fixture = (name) => join(fixtures, `${name}.safetensors`);
+const bytes = readFileSync(fixture('srvgg_x2'));
+
+after(() => rmSync(base, { recursive: true, force: true }));
+beforeEach(() => rmSync(folder, { recursive: true, force: true }));
+
+const run = (args) => new Promise((done) => {
+  const child = spawn(binary, ['models', ...args], { cwd: base, env: { ...process.env, RESTORED_STARTER_MODELS: 'false', no_proxy: '*' }, stdio: ['ignore', 'pipe', 'pipe'] });
+  let out = '', err = '';
+  child.stdout.on('data', (t) => { out += t; });
+  child.stderr.on('data', (t) => { err += t; });
+  child.on('close', (status) => done({ status, out, err }));
+});
+const add = (...args) => run(['add', ...args, '--to', folder]);
+const conf = () => (existsSync(join(folder, 'models.conf')) ? readFileSync(join(folder, 'models.conf'), 'utf8') : '');
+const there = () => (existsSync(folder) ? readdirSync(folder).sort() : []);
+
+// A safetensors file of these tensors, four numbers each.
+function tensors(...names) {
+  const header = Buffer.from(JSON.stringify(Object.fromEntries(names.map((name, i) => [name, { dtype: 'F32', shape: [4], data_offsets: [16 * i, 16 * i + 16] }]))));
+  const size = Buffer.alloc(8);
+  size.writeBigUInt64LE(BigInt(header.length));
+  return Buffer.concat([size, header, Buffer.alloc(16 * names.length)]);
+}
+function write(name, content) {
+  writeFileSync(join(base, name), content);
+  return join(base, name);
+}
+
+test('takes a file, with its sum, its section and its licence, which is shown wherever a model is chosen', async () => {
+  const { status, out, err } = await add(fixture('srvgg_x2'), '--sha256', hash(bytes).toUpperCase(), '--licence', 'CC-BY-NC-SA-4.0', '--name', 'sharp');
+  assert.equal(status, 0, err);
+  assert.match(out, new RegExp(`^srvgg_x2\\.safetensors: SHA-256 ${hash(bytes)}$`, 'm'));
+  assert.match(out, /^sharp: upscaler, SRVGGNetCompact ×2$/m);
+  assert.match(out, /^sharp: what it makes of 16x16 px is finite$/m);
+  assert.match(out, /^sharp: licence: CC-BY-NC-SA-4\.0 \(non-commercial\)$/m);
+  assert.match(out, /^sharp: added to .*; choose it with --bg_upsampler sharp$/m);
+  assert.deepEqual(there(), ['models.conf', 'sharp.safetensors']);
+  assert.ok(readFileSync(join(folder, 'sharp.safetensors')).equals(bytes));
+  assert.equal(conf(), `[model sharp]\nsha256 = ${hash(bytes)}\nsource = ${fixture('srvgg_x2')}\nlicence = CC-BY-NC-SA-4.0\n`);
+
+  const table = await run(['--models', folder]);
+  assert.match(table.out, /^sharp .* CC-BY-NC-SA-4\.0 +- \(non-commercial\)$/m);
+  const server = await start({ models: ['--models', folder], ready: false });
+  try {
+    const [listed] = (await get(server, '/v1/models')).json.models;
+    assert.deepEqual([listed.name, listed.licence, listed.non_commercial], ['sharp', 'CC-BY-NC-SA-4.0', true]);
+    const option = (await get(server, '/v1/capabilities')).json.options.find((o) => o.name === 'bg_upsampler');
+    assert.deepEqual(option.models, [{ name: 'sharp', licence: 'CC-BY-NC-SA-4.0', non_commercial: true }]);
+  } finally {
+    await server.stop();
+  }
+
+  const again = await add(fixture('srvgg_x2'), '--name', 'sharp');
+  assert.equal(again.status, 1);
+  assert.match(again.err, /sharp\.safetensors is there already; remove it, or choose another name with --name/);
+});
+
+test('what is not what it should be is not taken, and leaves nothing', async () => {
+  const nan = Buffer.from(bytes);
+  for (let at = nan.length - 4 * 64; at < nan.length; at += 4) nan.writeFloatLE(NaN, at);
+  for (const [args, status, words] of [
+    [[fixture('srvgg_x2'), '--sha256', hash('other')], 1, new RegExp(`srvgg_x2\\.safetensors is another file: its SHA-256 should be ${hash('other')}`)],
+    [[write('nan.safetensors', nan)], 1, /nan\.safetensors: what the network makes of a small picture is not finite/],
+    [[write('cut.safetensors', bytes.subarray(0, 500))], 1, /^restored: cut\.safetensors: /],
+    [[write('dat.safetensors', tensors('before_RG.1.weight', 'layers.0.blocks.0.ffn.sg.norm.weight'))], 1, /^restored: dat\.safetensors: a network that is not read yet: DAT, a transformer$/m],
+    [[write('mm.safetensors', tensors('dd_embed.0.weight', 'am_list.0.fc.0.weight'))], 1, /not read yet: MM-RealSR$/m],
+    [[write('grl.safetensors', tensors('model.conv_first.weight', 'model.layers.0.blocks.0.attn.window_attn.attn_transform.logit_scale'))], 1, /not read yet: GRL, a transformer$/m],
+    [[write('odd.safetensors', tensors('first.weight', 'second.weight', 'third.weight', 'fourth.weight'))], 1, /not a network that we know; it has 4 tensors, the first are "first\.weight", "second\.weight", "third\.weight"$/m],
+    [[write('notes.txt', 'x')], 2, /notes\.txt: a model's file ends in \.pth, /],
+    [[join(base, 'nowhere.pth')], 1, /nowhere\.pth/],
+    [[fixture('srvgg_x2'), '--name', '../up'], 2, /is no name for a model/],
+    [[fixture('srvgg_x2'), '--name', 'a]b'], 0, null],
+    [[fixture('srvgg_x2'), '--sha256', '12'], 2, /--sha256: 64 hexadecimal digits/],
+    [[fixture('srvgg_x2'), '--activation', 'tanh'], 2, /--activation: relu/],
+    [[fixture('srvgg_x2'), 'more.pth'], 2, /takes one file/],
+    [[], 2, /name the file/],
+  ]) {
+    const r = await add(...args);
+    assert.equal(r.status, status, `${args}: ${r.err}`);
+    if (words) {
+      assert.match(r.err, words);
+      assert.deepEqual(there(), [], args.join(' '));
+    }
+    rmSync(folder, { recursive: true, force: true });
+  }
+});
+
+test("the user's own models.conf is kept, and nothing is added to one that is not understood", async () => {
+  mkdirSync(folder);
+  writeFileSync(join(folder, 'models.conf'), '# mine\n[other]\nactivation = relu');
+  const { status, out, err } = await add(fixture('srvgg_x1'), '--activation', 'leakyrelu:0.2');
+  assert.equal(status, 0, err);
+  assert.match(out, /^srvgg_x1: the file does not tell its licence; look where it comes from/m);
+  assert.match(conf(), /^# mine\n\[other\]\nactivation = relu\n\[model srvgg_x1\]\nsha256 = [0-9a-f]{64}\nsource = .*\nactivation = leakyrelu:0\.2\n$/);
+  const section = await add(fixture('srvgg_x2'), '--name', 'other');
+  assert.match(section.err, /models\.conf has a section \[other\] already/);
+  writeFileSync(join(folder, 'models.conf'), 'what is this');
+  const broken = await add(fixture('srvgg_x2'));
+  assert.match(broken.err, /models\.conf, line 1: not understood; mend it first/);
+  assert.deepEqual(there(), ['models.conf', 'srvgg_x1.safetensors']);
+});
+
+test('an ncnn pair is taken whole', async () => {
+  const from = join(root, 'tests/golden/families/ncnn_srvgg_x4');
+  const { status, out, err } = await add(`${from}.param`);
+  assert.equal(status, 0, err);
+  assert.match(out, new RegExp(`SHA-256 ${hash(readFileSync(`${from}.param`), readFileSync(`${from}.bin`))}`));
+  assert.deepEqual(there(), ['models.conf', 'ncnn_srvgg_x4.bin', 'ncnn_srvgg_x4.param']);
+  copyFileSync(`${from}.param`, join(base, 'alone.param'));
+  const alone = await add(join(base, 'alone.param'));
+  assert.equal(alone.status, 1);
+  assert.match(alone.err, /alone\.bin/);
+});
+
+test('downloads from a URL, and goes on with what a broken download left', async () => {
+  let cut = true;
+  const asked = [];
+  const server = http.createServer((request, response) => {
+    const from = Number(/bytes=(\d+)-/.exec(request.headers.range ?? '')?.[1] ?? 0);
+    asked.push(from);
+    if (!request.url.startsWith('/a/srvgg_x2.safetensors?') || (cut && from)) return response.writeHead(404).end();
+    response.writeHead(from ? 206 : 200, { 'content-length': bytes.length - from, ...(from ? { 'content-range': `bytes ${from}-${bytes.length - 1}/${bytes.length}` } : {}) });
+    if (cut) response.write(bytes.subarray(0, 4000), () => setTimeout(() => response.destroy(), 50));
+    else response.end(bytes.subarray(from));
+  });
+  await new Promise((done) => server.listen(0, '127.0.0.1', done));
+  const url = `http://127.0.0.1:${server.address().port}/a/srvgg_x2.safetensors?download=true`;
+  try {
+    const broken = await add(url);
+    assert.equal(broken.status, 1);
+    assert.match(broken.err, /run the same command again to continue/);
+    assert.deepEqual(there(), ['.add'], 'only what the next call goes on with');
+    cut = false;
+    const whole = await add(url, '--sha256', hash(bytes));
+    assert.equal(whole.status, 0, whole.err);
+    assert.equal(asked.at(-1), 4000);
+    assert.match(conf(), new RegExp(`^source = ${url.replace('?', '\\?')}$`, 'm'));
+    assert.deepEqual(there(), ['models.conf', 'srvgg_x2.safetensors']);
+    assert.match((await add(url.replace('a/', 'b/'), '--name', 'x')).err, /answers 404/);
+  } finally {
+    server.closeAllConnections();
+    server.close();
+  }
+});
