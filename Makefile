@@ -212,6 +212,10 @@ STORELIB := $(patsubst %,$(BUILD)/runtime/base/%.o,error file log mem spill thre
 $(BUILD)/bench_store: $(BUILD)/tests/bench/bench_store.o $(STORELIB)
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lsqlite3 -lm
 
+$(BUILD)/s3_tool: $(BUILD)/tests/bench/s3_tool.o $(patsubst %,$(BUILD)/server/store/%.o,s3 s3_request) \
+                  $(patsubst %,$(BUILD)/runtime/base/%.o,error file log mem spill thread utf8)
+	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lcurl -lnettle -lm
+
 # The long form of the suites that have one: the networks in their official sizes on the CPU against the oracle, and every single
 # allocation refused and fault injected. About an hour.
 check-long: deps-check
@@ -240,7 +244,7 @@ tests/node_modules/.made: tests/package.json tests/package-lock.json
 	@touch $@
 
 objects: $(LIBOBJ) $(TESTOBJ) $(BUILD)/server/main.o $(TESTLIB) $(patsubst %.c,$(BUILD)/%.o,$(TESTS)) # compiled, not linked
-tests: $(TESTBIN) $(BUILD)/tests/restored $(BUILD)/make_models $(BUILD)/bench_image
+tests: $(TESTBIN) $(BUILD)/tests/restored $(BUILD)/make_models $(BUILD)/bench_image $(BUILD)/s3_tool
 unit: $(filter $(BUILD)/tests/unit/%,$(TESTBIN))
 shaders: $(SPIRV)
 

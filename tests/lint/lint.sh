@@ -46,7 +46,7 @@ home '(png|jpeglib|webp/|tiffio|libheif/|jxl/|openjpeg|lcms2)' server/image/
 home jansson server/ runtime/weights/
 home sqlite3 server/store/
 home archive server/http/
-home curl/ server/cli/
+home curl/ server/cli/ server/store/
 home gnutls/ server/http/
 
 # A stem is one .c with its .h, once in the whole tree: it is the prefix of its symbols.
