@@ -25,19 +25,19 @@ bool model_settings_activation(struct model_settings *out, const char *text);
 
 struct model_info {
     enum model_kind kind;
-    const char
-        *architecture; /* "RRDBNet", "RRDBNet+" (ESRGAN+), "SRVGGNetCompact", "GFPGANv1Clean", "RetinaFace-resnet50",
-                          "RetinaFace-mobilenet0.25", "ParseNet", "DamageUNet", "BOPBTL-UNet", "FillUNet", "MI-GAN"
-                        */
-    int scale;         /* upscaler: 1..16; else 1 */
-    int unshuffle;     /* upscaler: the input's sides must be multiples of this (1, 2 or 4); damage detector: 8 or
-                          16; filler: 32 */
-    int radius;        /* upscaler, damage detector: receptive radius in input px: a tile padded by this is exact */
-    bool exact_tiles;  /* the same two: true if the radius is small enough for padding (SRVGG), else feather (RRDB) */
-    int face_size;     /* face network: side of the square it takes, px (512; a small fixture less) */
-    int noise_count;   /* face network: noise maps (15 at 512 px) */
-    int side;          /* filler: of the square that it takes, px; 0: any */
-    int classes;       /* parser: 19; damage detector: 1 + MODEL_DAMAGE_KINDS, or 1: it knows no kinds */
+    const char *architecture; /* "RRDBNet", "RRDBNet+" (ESRGAN+), "SRVGGNetCompact", "GFPGANv1Clean", "GFPGANv1",
+                                 "RetinaFace-resnet50", "RetinaFace-mobilenet0.25", "ParseNet", "DamageUNet",
+                                 "BOPBTL-UNet", "FillUNet", "MI-GAN"
+                               */
+    int scale;                /* upscaler: 1..16; else 1 */
+    int unshuffle;    /* upscaler: the input's sides must be multiples of this (1, 2 or 4); damage detector: 8 or
+                         16; filler: 32 */
+    int radius;       /* upscaler, damage detector: receptive radius in input px: a tile padded by this is exact */
+    bool exact_tiles; /* the same two: true if the radius is small enough for padding (SRVGG), else feather (RRDB) */
+    int face_size;    /* face network: side of the square it takes, px (512; a small fixture less) */
+    int noise_count;  /* face network: noise maps (15 at 512 px) */
+    int side;         /* filler: of the square that it takes, px; 0: any */
+    int classes;      /* parser: 19; damage detector: 1 + MODEL_DAMAGE_KINDS, or 1: it knows no kinds */
     int context; /* damage detector: channels of its context; 0: it takes none, and the picture whole and reduced */
     int output_count;
     float min_sizes[3][2]; /* detector: the ones in force */
@@ -65,8 +65,8 @@ struct model;
 const struct raster_range *model_range(enum model_kind kind);
 
 /* Opens a checkpoint and recognises its network. settings may be NULL. Errors: those of weights_open; UNSUPPORTED when
- * it is not a network that we know (the text says which tensors it begins with) or is GFPGANv1 / RestoreFormer ("not
- * supported yet"); CORRUPT when tensors are missing or have inconsistent shapes (the text names the tensor). */
+ * it is not a network that we know (the text says which tensors it begins with); CORRUPT when tensors are missing or
+ * have inconsistent shapes (the text names the tensor). */
 enum error_code model_open(struct model **out, const char *path, const struct model_settings *settings,
                            struct error *err) MUST_CHECK;
 /* The same for a checkpoint in memory, borrowed until model_close; name stands for the path in errors. */

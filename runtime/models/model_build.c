@@ -377,12 +377,23 @@ struct node *build_depthwise_bn(struct model_build *b, const char *conv, const c
 
 struct node *build_linear(struct model_build *b, const char *name, struct view x, struct view out)
 {
+    return build_linear_rate(b, name, 1, x, out);
+}
+
+struct node *build_linear_rate(struct model_build *b, const char *name, float rate, struct view x, struct view out)
+{
     int shape[2] = {build_channels(b, out), 0};
     if (x.tensor >= 0) {
         const struct tensor *t = graph_tensor_of(b->graph, x);
         shape[1] = build_channels(b, x) * t->h * t->w;
     }
-    const struct param *weight = build_param(b, build_name("%s.weight", name), 2, shape);
+    float *rates = rate != 1 && b->loading ? mem_alloc((size_t)shape[0], sizeof *rates) : NULL;
+    if (rate != 1 && b->loading && !rates)
+        build_fail(b, ERROR_NO_MEMORY, "out of memory for the model's parameters");
+    for (int i = 0; rates && i < shape[0]; i++)
+        rates[i] = rate;
+    const struct param *weight = build_from_tensor(b, build_name("%s.weight", name), 2, shape, rates);
+    free(rates);
     const struct param *bias = build_param(b, build_name("%s.bias", name), 1, shape);
     struct node *node = build_node(b, OP_LINEAR, x, out);
     node->param[OP_WEIGHT] = weight;

@@ -88,6 +88,9 @@ struct node *build_depthwise_bn(struct model_build *b, const char *conv, const c
 /* Linear "name.weight", "name.bias". */
 struct node *build_linear(struct model_build *b, const char *name, struct view x, struct view out);
 
+/* The same where each weight counts `rate` of its stored value. */
+struct node *build_linear_rate(struct model_build *b, const char *name, float rate, struct view x, struct view out);
+
 struct view build_resize(struct model_build *b, enum resize_mode mode, struct view x, int h, int w);
 
 /* A new temporary with c channels, shaped n, h, w like x. */

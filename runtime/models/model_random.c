@@ -239,6 +239,68 @@ static void random_gfpgan(struct random_file *f)
         }
 }
 
+static void random_original_conv(struct random_file *f, int out, int in, int kernel, const char *weight,
+                                 const char *bias)
+{
+    random_tensor(f, 0, 1, SHAPE(out, in, kernel, kernel), "%s.weight", weight);
+    if (bias)
+        random_tensor(f, 0, 0.02f, SHAPE(out), "%s.bias", bias);
+}
+
+static void random_original_block(struct random_file *f, int out, int in, bool up, const char *name)
+{
+    const struct random_text of = random_text("%s", name);
+    random_original_conv(f, in, in, 3, NAME("%s.conv1.0", of.text), NAME("%s.conv1.1", of.text));
+    random_original_conv(f, out, in, 3, NAME(up ? "%s.conv2" : "%s.conv2.1", of.text),
+                         NAME(up ? "%s.conv2.activation" : "%s.conv2.2", of.text));
+    random_original_conv(f, out, in, 1, NAME(up ? "%s.skip" : "%s.skip.1", of.text), NULL);
+}
+
+static void random_original_modulated(struct random_file *f, int out, int in, int kernel, const char *name)
+{
+    random_tensor(f, 0, kernel == 1 ? 0.3f : 1, SHAPE(1, out, in, kernel, kernel), "%s.modulated_conv.weight", name);
+    random_tensor(f, 0, 0.1f, SHAPE(in, 512), "%s.modulated_conv.modulation.weight", name);
+    random_tensor(f, 1, 0, SHAPE(in), "%s.modulated_conv.modulation.bias", name);
+    if (kernel == 1) {
+        random_tensor(f, 0, 0.02f, SHAPE(1, 3, 1, 1), "%s.bias", name);
+        return;
+    }
+    random_tensor(f, 0.05f, 0, SHAPE(1), "%s.weight", name);
+    random_tensor(f, 0, 0.02f, SHAPE(out), "%s.activate.bias", name);
+}
+
+/* GFPGANv1, the original, at 512 px, channel multiplier 1: weights of size 1. */
+static void random_gfpgan_original(struct random_file *f)
+{
+    static const int wide[8] = {512, 512, 512, 512, 256, 128, 64, 32}; /* the decoder's, at 4, 8, … 512 px */
+    random_original_conv(f, wide[7] / 2, 3, 1, "conv_body_first.0", "conv_body_first.1");
+    for (int i = 0; i < 7; i++)
+        random_original_block(f, wide[6 - i] / 2, wide[7 - i] / 2, false, NAME("conv_body_down.%d", i));
+    random_original_conv(f, wide[0] / 2, wide[0] / 2, 3, "final_conv.0", "final_conv.1");
+    for (int i = 0; i < 7; i++)
+        random_original_block(f, wide[i + 1] / 2, wide[i] / 2, true, NAME("conv_body_up.%d", i));
+    random_tensor(f, 0, 1, SHAPE(16 * 512, 4096), "final_linear.weight");
+    random_tensor(f, 0, 0.1f, SHAPE(16 * 512), "final_linear.bias");
+    random_tensor(f, 0, 1, SHAPE(1, 512, 4, 4), "stylegan_decoder.constant_input.weight");
+    random_original_modulated(f, 512, 512, 3, "stylegan_decoder.style_conv1");
+    random_original_modulated(f, 3, 512, 1, "stylegan_decoder.to_rgb1");
+    for (int i = 0; i < 7; i++) {
+        random_original_modulated(f, wide[i + 1], wide[i], 3, NAME("stylegan_decoder.style_convs.%d", 2 * i));
+        random_original_modulated(f, wide[i + 1], wide[i + 1], 3, NAME("stylegan_decoder.style_convs.%d", 2 * i + 1));
+        random_original_modulated(f, 3, wide[i + 1], 1, NAME("stylegan_decoder.to_rgbs.%d", i));
+    }
+    for (int i = 0; i < 15; i++)
+        random_tensor(f, 0, 1, SHAPE(1, 1, 4 << ((i + 1) / 2), 4 << ((i + 1) / 2)), "stylegan_decoder.noises.noise%d",
+                      i);
+    for (int i = 0; i < 28; i++) { /* the second layer of scales is about 0.3 */
+        const struct random_text name =
+            random_text("condition_%s.%d.%d", i % 2 ? "shift" : "scale", i / 4, i / 2 % 2 * 2);
+        const int channels = wide[i / 4 + 1] / 2;
+        random_tensor(f, 0, i / 2 % 2 ? 0.3f : 1, SHAPE(channels, channels, 3, 3), "%s.weight", name.text);
+        random_tensor(f, i / 2 % 2 && i % 2 == 0 ? 1 : 0, 0.02f, SHAPE(channels), "%s.bias", name.text);
+    }
+}
+
 static void random_parsenet_block(struct random_file *f, int out, int in, bool shortcut, const char *name)
 {
     if (shortcut)
@@ -344,6 +406,7 @@ const struct model_random model_randoms[] = {
     {"srvgg_x4_32", "realesr-general-x4v3", 128, 128},
     {"srvgg_x4_16", "realesr-animevideov3", 256, 256},
     {"gfpgan", "GFPGANv1.3", 512, 512},
+    {"gfpgan_v1", "GFPGANv1", 512, 512},
     {"retinaface_r50", "detection_Resnet50_Final", 640, 640},
     {"retinaface_mobilenet", "detection_mobilenet0.25_Final", 640, 640},
     {"parsenet", "parsing_parsenet", 512, 512},
@@ -364,6 +427,8 @@ static bool random_list(struct random_file *f, const char *name)
         random_srvgg(f, 4, 16);
     else if (!strcmp(name, "gfpgan"))
         random_gfpgan(f);
+    else if (!strcmp(name, "gfpgan_v1"))
+        random_gfpgan_original(f);
     else if (!strcmp(name, "retinaface_r50"))
         random_resnet50(f);
     else if (!strcmp(name, "retinaface_mobilenet"))

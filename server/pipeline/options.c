@@ -14,7 +14,7 @@
 #include "server/pipeline/size.h"
 
 const struct option_row option_rows[] = {
-    {"version", "string", "", "1.2, 1.3, 1.4, starter, the name of a face model that is installed, or none",
+    {"version", "string", "", "1, 1.2, 1.3, 1.4, starter, the name of a face model that is installed, or none",
      "the face network; none leaves faces alone; empty: the configured one, else 1.3", false},
     {"upscale", "number", "2", "auto, or 1 to 8",
      "how many times larger the result is; 1 restores only; auto: as width, height and max_side say, else 2", false},

@@ -65,7 +65,7 @@ test('/v1/capabilities', async () => {
   assert.deepEqual([row('bg_tile').minimum, row('bg_tile').maximum, row('bg_tile').values], [32, 4096, [0, 'auto']]);
   assert.deepEqual(row('ext').values, ['auto', 'png', 'jpg', 'webp', 'tiff', 'avif', 'jxl']);
   assert.deepEqual(row('precision').values, ['auto', 'fp32', 'fp16']);
-  assert.deepEqual(row('version').values, ['face', 'face_64', 'none']);
+  assert.deepEqual(row('version').values, ['face', 'face_64', 'face_original', 'none']);
   assert.equal(row('version').default, 'face_64');
   assert.ok(row('bg_upsampler').values.includes('upscaler') && row('bg_upsampler').values.includes('none'));
   assert.ok(row('detector').values.includes('detector') && !row('detector').values.includes('none'));

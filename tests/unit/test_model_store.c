@@ -88,7 +88,7 @@ static void test_empty(void **state)
     refuse(store, ROLE_FACE, "1.4", ERROR_INVALID,
            SAYS("version", "1.4", "GFPGANv1.4.pth", folder, "restored models get GFPGANv1.4"));
     refuse(store, ROLE_FACE, "nobody", ERROR_INVALID, SAYS("version: nobody", "nobody.pth", folder));
-    refuse(store, ROLE_FACE, "1", ERROR_INVALID, SAYS("not supported yet"));
+    refuse(store, ROLE_FACE, "1", ERROR_INVALID, SAYS("GFPGANv1.pth", folder, "restored models get GFPGANv1"));
     refuse(store, ROLE_FACE, "RestoreFormer", ERROR_INVALID, SAYS("not supported yet"));
     refuse(store, ROLE_FACE, "RealESRGAN_x2plus", ERROR_INVALID, SAYS("is not a face network"));
     size_t count = model_store_missing(store, &missing);

@@ -324,7 +324,7 @@ static void test_checks(void **state)
     check_refused("picture.png", OPTIONS("version", "nobody"), ERROR_INVALID, "nobody");
     check_refused("picture.png", OPTIONS("bg_upsampler", "face_64"), ERROR_INVALID, "bg_upsampler");
     check_refused("picture.png", OPTIONS("detector", "parser"), ERROR_INVALID, "detector");
-    check_refused("picture.png", OPTIONS("version", "1"), ERROR_INVALID, "not supported yet");
+    check_refused("picture.png", OPTIONS("version", "1"), ERROR_INVALID, "GFPGANv1.pth");
     check_refused("picture.png", OPTIONS("version", "none", "aligned", "true"), ERROR_INVALID, "needs a face network");
     check_refused("face.safetensors", DEFAULTS, ERROR_UNSUPPORTED, NULL);
 }
