@@ -219,7 +219,7 @@ $(BUILD)/s3_tool: $(BUILD)/tests/bench/s3_tool.o $(patsubst %,$(BUILD)/server/st
 # The long form of the suites that have one: the networks in their official sizes on the CPU against the oracle, and every single
 # allocation refused and fault injected. About an hour.
 check-long: deps-check
-	@RESTORED_FULL=1 sh tests/check.sh $(or $(SUITES),unit golden chaos browser)
+	@RESTORED_FULL=1 sh tests/check.sh $(or $(SUITES),unit ops golden chaos browser)
 
 # The networks in their official sizes on any device beside PyTorch, where $(PYTHON) has it.
 PYTHON ?= python3

@@ -98,7 +98,8 @@ bool config_split_listen(const char *listen, char *host, size_t host_size, char 
  * does not exist. NULL when there is none or it cannot be created (a warning is logged). out is used as storage. */
 const char *config_cache_dir(const struct config *config, char *out, size_t size);
 
-/* The same for state_dir, which is made for this user alone: else $XDG_STATE_HOME/restored, else ~/.local/state/restored. */
+/* The same for state_dir, which is made for this user alone: else $XDG_STATE_HOME/restored, else
+ * ~/.local/state/restored. */
 const char *config_state_dir(const struct config *config, char *out, size_t size);
 
 #endif

@@ -43,8 +43,8 @@ static void engine_shut(struct engine *engine)
     device_close(&engine->context.device);
 }
 
-/* A GPU's jobs are short, and fresh pages for each of their pictures would cost a part of them. Where processors compute,
- * that is little beside the networks, and the pictures' memory is the networks' memory. */
+/* A GPU's jobs are short, and fresh pages for each of their pictures would cost a part of them. Where processors
+ * compute, that is little beside the networks, and the pictures' memory is the networks' memory. */
 static bool engine_computes_here(const struct engine *engine)
 {
     struct device_info info;

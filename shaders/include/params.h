@@ -114,8 +114,8 @@ struct params_upload {
     PARAMS_UINT group_log; /* of quads, or of out matrices */
 };
 
-/* A picture beside a tensor: samples in 32-bit words, 4 of 8 bit, 2 of 16 or one float, each row beginning a word. `data` and
- * the lists count words of their buffer. */
+/* A picture beside a tensor: samples in 32-bit words, 4 of 8 bit, 2 of 16 or one float, each row beginning a word.
+ * `data` and the lists count words of their buffer. */
 #define RASTER_U8 0 /* forms */
 #define RASTER_F32 1
 #define RASTER_U16 3

@@ -1,5 +1,5 @@
-/* Preloaded into a server: lets calls fail that change what is on the disk, in the files of one folder. Which ones is told by
- * a control file that the test maps, too: struct control. */
+/* Preloaded into a server: lets calls fail that change what is on the disk, in the files of one folder. Which ones is
+ * told by a control file that the test maps, too: struct control. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>

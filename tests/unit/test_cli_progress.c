@@ -66,10 +66,11 @@ static void test_width(void **state)
     (void)state;
     assert_int_equal(cli_progress_width("abc"), 3);
     assert_int_equal(cli_progress_width("gr\xc3\xbc\xc3\x9f"), 4);
-    assert_int_equal(cli_progress_width("u\xcc\x88"), 1);                   /* a combining mark */
-    assert_int_equal(cli_progress_width("\xe5\x86\x99\xe7\x9c\x9f"), 4);    /* two wide characters */
-    assert_int_equal(cli_progress_width("\xf0\x9f\x98\x80"), 2);            /* an emoji */
-    assert_int_equal(cli_progress_width("a\xff\xc3z\033[31m\xe5\x86"), 11); /* what is no UTF-8 or a control: one '?' each */
+    assert_int_equal(cli_progress_width("u\xcc\x88"), 1);                /* a combining mark */
+    assert_int_equal(cli_progress_width("\xe5\x86\x99\xe7\x9c\x9f"), 4); /* two wide characters */
+    assert_int_equal(cli_progress_width("\xf0\x9f\x98\x80"), 2);         /* an emoji */
+    assert_int_equal(cli_progress_width("a\xff\xc3z\033[31m\xe5\x86"),
+                     11); /* what is no UTF-8 or a control: one '?' each */
 }
 
 /* However wide the terminal and the name, a line never has more columns, and what matters most is the last to go. */

@@ -460,14 +460,17 @@ static void quality_and_level_count(void **state)
     assert_true(high.size < zero.size && zero.size > 120 * 90 * 3);
     free(zero.bytes);
     free(high.bytes);
-    assert_int_equal(codec_encode(image, IMAGE_JPEG, (struct codec_options){101, -1, false}, &zero, &err), ERROR_INVALID);
+    assert_int_equal(codec_encode(image, IMAGE_JPEG, (struct codec_options){101, -1, false}, &zero, &err),
+                     ERROR_INVALID);
     error_clear(&err);
-    assert_int_equal(codec_encode(image, IMAGE_HEIC, (struct codec_options){95, -1, false}, &zero, &err), ERROR_UNSUPPORTED);
+    assert_int_equal(codec_encode(image, IMAGE_HEIC, (struct codec_options){95, -1, false}, &zero, &err),
+                     ERROR_UNSUPPORTED);
     assert_null(zero.bytes);
     image_destroy(&image);
     error_clear(&err);
     assert_int_equal(image_create(&image, codec_max_side(IMAGE_JPEG) + 1, 1, 3, 8, false, &err), OK);
-    assert_int_equal(codec_encode(image, IMAGE_JPEG, (struct codec_options){95, -1, false}, &zero, &err), ERROR_TOO_LARGE);
+    assert_int_equal(codec_encode(image, IMAGE_JPEG, (struct codec_options){95, -1, false}, &zero, &err),
+                     ERROR_TOO_LARGE);
     image_destroy(&image);
     assert_int_equal(codec_max_side(IMAGE_HEIC), 0);
     assert_string_equal(codec_extension(IMAGE_JPEG), "jpg");

@@ -184,7 +184,7 @@ static void every_lie_is_found(void **state)
     } found[] = {
         {OFF_BY_SOME, "is off by 0.0006"}, {ONE_VALUE, "is off by 0.0012"},
         {FLAT, "is off by 0.62"},          {NOT_A_NUMBER, "gave values that are not numbers"},
-        {UNWRITTEN, "not numbers"},         {REFUSES, "the small network could not be run: it does not want to"},
+        {UNWRITTEN, "not numbers"},        {REFUSES, "the small network could not be run: it does not want to"},
         {IS_LOST, "it is gone"},
     };
     for (size_t i = 0; i < sizeof found / sizeof *found; i++) {
