@@ -55,7 +55,14 @@ override CPPFLAGS += $(shell pkg-config --cflags $(foreach p,$(PICTURES),$(PICTU
 PICTURELIBS := $(shell pkg-config --libs $(foreach p,$(PICTURES),$(PICTURE_$p)))
 endif
 PICTURELIBS += -lpng -ljpeg
-LDLIBS   := -lcurl -lsqlite3 -larchive -lmicrohttpd -lgnutls -ljansson $(PICTURELIBS) -lnettle -lz -lm -pthread
+# Jobs that several machines share (store = postgresql://…): a build does without it where libpq is not there (LIBPQ=).
+LIBPQ    ?= libpq
+LIBPQ    := $(if $(LIBPQ),$(shell pkg-config --exists $(LIBPQ) 2>/dev/null && echo $(LIBPQ)))
+ifneq ($(LIBPQ),)
+override CPPFLAGS += -DRESTORED_LIBPQ $(shell pkg-config --cflags $(LIBPQ))
+LIBPQLIBS := $(shell pkg-config --libs $(LIBPQ))
+endif
+LDLIBS   := -lcurl -lsqlite3 $(LIBPQLIBS) -larchive -lmicrohttpd -lgnutls -ljansson $(PICTURELIBS) -lnettle -lz -lm -pthread
 GLSLC    := glslc
 
 RUNTIME  := $(wildcard runtime/*.c runtime/*/*.c)
@@ -208,9 +215,9 @@ $(BUILD)/bench_http_bare: $(BUILD)/tests/bench/bench_http_bare.o
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lmicrohttpd
 
 STORELIB := $(patsubst %,$(BUILD)/runtime/base/%.o,error file log mem spill thread utf8) \
-            $(patsubst %.c,$(BUILD)/%.o,$(wildcard server/store/store*.c server/store/query.c))
+            $(patsubst %.c,$(BUILD)/%.o,$(wildcard server/store/store*.c server/store/query.c server/store/pg.c))
 $(BUILD)/bench_store: $(BUILD)/tests/bench/bench_store.o $(STORELIB)
-	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lsqlite3 -lm
+	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lsqlite3 $(LIBPQLIBS) -lm
 
 $(BUILD)/s3_tool: $(BUILD)/tests/bench/s3_tool.o $(patsubst %,$(BUILD)/server/store/%.o,s3 s3_request) \
                   $(patsubst %,$(BUILD)/runtime/base/%.o,error file log mem spill thread utf8)
@@ -235,7 +242,7 @@ check-quality: restored
 # libvulkan-dev libcmocka-dev (apt-get install libjansson-dev:arm64 …).
 ARM64 := $(patsubst %,build-arm64/tests/%,unit/test_cpu unit/test_graph unit/test_weights ops/test_ops golden/test_networks)
 check-arm64:
-	$(MAKE) BUILD=build-arm64 CC=aarch64-linux-gnu-gcc PICTURES= $(ARM64)
+	$(MAKE) BUILD=build-arm64 CC=aarch64-linux-gnu-gcc PICTURES= LIBPQ= $(ARM64)
 	set -e; for test in $(ARM64); do RESTORED_TEST_DEVICE=cpu VK_ICD_FILENAMES=none qemu-aarch64 $$test; done
 
 # What tests need of npm, by tests/package-lock.json; the cache is here for users whose home cannot be written.
@@ -291,7 +298,7 @@ $(BUILD)/replay/%: $(BUILD)/tests/fuzz/%.o $(BUILD)/tests/fuzz/replay.o $(FUZZLI
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 $(BUILD)/tests/fuzz/make_corpus: $(BUILD)/tests/fuzz/make_corpus.o $(BUILD)/tests/common/checkpoint_writer.o \
                                  $(BUILD)/tests/common/picture_writer.o $(STORELIB)
-	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lpng -ljpeg -lsqlite3 $(PICTURELIBS) -lz -lm
+	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lpng -ljpeg -lsqlite3 $(LIBPQLIBS) $(PICTURELIBS) -lz -lm
 $(BUILD)/corpus/.made: $(BUILD)/tests/fuzz/make_corpus $(BUILD)/make_fixtures $(FORMATS)/.made
 	rm -rf $(@D)
 	mkdir -p $(@D)/fuzz_model

@@ -16,10 +16,11 @@ enum config_kind {
     KIND_COUNT,
     KIND_BYTES,
     KIND_PIXELS,
-    KIND_PRECISION, /* this and the next three are enums: the value is the number of the name */
+    KIND_PRECISION, /* this and the next four are enums: the value is the number of the name */
     KIND_LEVEL,
     KIND_FORMAT,
     KIND_ISA,
+    KIND_ROLE,
     KIND_DIRECT, /* one of several names, or a boolean */
     KIND_BOOLEAN
 };
@@ -118,6 +119,16 @@ static const struct config_key config_keys[] = {
     {KEY(state_dir, KIND_TEXT), "", 0, 0,
      "folder for asynchronous jobs, their pictures, and bodies too large for memory; one server at a time; empty: "
      "$XDG_STATE_HOME/restored, else ~/.local/state/restored"},
+    {KEY(store, KIND_TEXT), "sqlite", 0, 0,
+     "where asynchronous jobs are kept: sqlite, a file in state_dir, or postgresql://USER@HOST,HOST/DATABASE?sslmode="
+     "verify-full, which several servers share (libpq's URI)"},
+    {KEY(store_password_file, KIND_TEXT), "", 0, 0, "file whose first line is the database's password; empty: none"},
+    {KEY(payload, KIND_TEXT), "auto", 0, 0,
+     "where the pictures of jobs are kept: spool, rows (of the database), s3://BUCKET/PREFIX, or a folder's path, "
+     "which all servers see; auto: rows with postgresql://, else spool"},
+    {KEY(role, KIND_ROLE), "both", 0, 0,
+     "both, front or worker: front takes requests and computes nothing, worker computes and answers only at "
+     "metrics_listen; these two need store = postgresql://"},
     {KEY(async_queue, KIND_COUNT), "10000", 1, 1000000, "asynchronous jobs that may wait; more are refused with 429"},
     {KEY(result_ttl, KIND_COUNT), "3600", 1, 366 * SECONDS_MAX,
      "seconds that an asynchronous job and its result are kept after its end"},
@@ -148,6 +159,7 @@ static const char *const config_words[][5] = {
     [KIND_LEVEL] = {"debug", "info", "warn", "error"},
     [KIND_FORMAT] = {"text", "json"},
     [KIND_ISA] = {"auto", "base", "avx2", "avx512"},
+    [KIND_ROLE] = {"both", "front", "worker"},
     [KIND_DIRECT] = {"auto", "false", "true"},
     [KIND_BOOLEAN] = {"false", "true"},
 };
@@ -261,6 +273,7 @@ static enum error_code config_bad_value(const struct config_key *key, const char
     case KIND_LEVEL:
     case KIND_FORMAT:
     case KIND_ISA:
+    case KIND_ROLE:
     case KIND_DIRECT:
         return error_set(err, ERROR_INVALID, "%s: %s = \"%s\" is not %.*s", source, key->name, value,
                          (int)strcspn(key->help, ":"), key->help);
@@ -351,6 +364,7 @@ enum error_code config_set(struct config *config, const char *name, const char *
     case KIND_LEVEL:
     case KIND_FORMAT:
     case KIND_ISA:
+    case KIND_ROLE:
     case KIND_DIRECT:
         if ((word = config_find_word(key->kind, value)) < 0)
             return config_bad_value(key, value, source, err);
@@ -398,6 +412,7 @@ static void config_print_value(const struct config *config, const struct config_
     case KIND_LEVEL:
     case KIND_FORMAT:
     case KIND_ISA:
+    case KIND_ROLE:
     case KIND_DIRECT:
         memcpy(&word, field, sizeof word);
         snprintf(out, size, "%s", config_words[key->kind][word]);

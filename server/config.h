@@ -13,6 +13,9 @@
 
 #define CONFIG_KEY_MAX 64 /* more than the number of keys */
 
+/* What this server does of the work: see the key. */
+enum config_role { SERVE_BOTH, SERVE_FRONT, SERVE_WORKER };
+
 struct config {
     char listen[128];           /* HOST:PORT, [IPV6]:PORT; port 0: any free one */
     char allowed_hosts[1024];   /* see site_host_is_ours */
@@ -40,6 +43,10 @@ struct config {
     uint64_t max_faces;
     char cache_dir[1024]; /* "": $XDG_CACHE_HOME/restored */
     char state_dir[1024]; /* "": $XDG_STATE_HOME/restored */
+    char store[1024];               /* "sqlite", or a URI: see store_is_shared */
+    char store_password_file[1024]; /* "": none */
+    char payload[1024];             /* see payload_open */
+    enum config_role role;
     uint64_t async_queue; /* asynchronous jobs that may wait */
     uint64_t result_ttl;  /* seconds */
     uint64_t spool_max_bytes;

@@ -3,12 +3,12 @@
 # Usage: tools/deps.sh build|run|check
 # An entry PACKAGE:COMMAND is satisfied by the command, wherever it came from; a bare PACKAGE by the installed package.
 build='gcc:cc libc6-dev make:make libmicrohttpd-dev libvulkan-dev libjansson-dev libpng-dev libjpeg-dev nettle-dev libgnutls28-dev
-    libcurl4-gnutls-dev:curl-config libsqlite3-dev libarchive-dev libwebp-dev libtiff-dev libheif-dev libjxl-dev libopenjp2-7-dev liblcms2-dev
+    libcurl4-gnutls-dev:curl-config libsqlite3-dev libpq-dev:pg_config libarchive-dev libwebp-dev libtiff-dev libheif-dev libjxl-dev libopenjp2-7-dev liblcms2-dev
     pkgconf:pkg-config ca-certificates glslc:glslc'
 run="$build mesa-vulkan-drivers"
 check="$run spirv-tools:spirv-val vulkan-validationlayers libcmocka-dev clang:clang libclang-rt-dev nodejs:node npm:npm
     chromium:chromium curl:curl systemd:systemd-analyze mandoc:mandoc webp:cwebp libheif-examples:heif-enc libjxl-tools:cjxl
-    libtiff-tools:tiffcp libopenjp2-tools:opj_compress imagemagick:mogrify libimage-exiftool-perl:exiftool"
+    libtiff-tools:tiffcp libopenjp2-tools:opj_compress imagemagick:mogrify libimage-exiftool-perl:exiftool postgresql:pg_ctlcluster"
 
 case "$1" in
 build) wanted=$build ;;

@@ -172,6 +172,8 @@ static enum error_code serve_open_jobs(const struct config *config, struct worke
                                        struct error *err)
 {
     char folder[1024], path[1100];
+    if (strcmp(config->store, "sqlite") != 0 || config->role != SERVE_BOTH)
+        return error_set(err, ERROR_UNSUPPORTED, "store and role: this version knows store = sqlite and role = both");
     if (!spool || !config_state_dir(config, folder, sizeof folder))
         return OK;
     snprintf(path, sizeof path, "%s/jobs.db", folder);

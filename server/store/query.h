@@ -8,8 +8,9 @@
 /* A statement at work: query_start, query_row until it is false, query_end. */
 struct query {
     struct side *side;
-    sqlite3_stmt *s;
-    bool done; /* it has had its last row; another step would carry it out once more */
+    void *work; /* the engine's */
+    int at;     /* the row, where the engine has all of them */
+    bool done;  /* it has had its last row; another step would carry it out once more */
     enum error_code code;
     struct error *err;
 };
@@ -25,6 +26,7 @@ enum error_code query_end(struct query *query);
 /* --- a row: the values of its columns ------------------------------------------------------------------------------
  */
 
+int64_t query_integer(const struct query *query, int column);
 /* "" for NULL. */
 const char *query_text(const struct query *query, int column);
 /* A copy; NULL for NULL. */

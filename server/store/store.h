@@ -1,5 +1,6 @@
-/* The jobs that last: one row a job, in SQLite (WAL, synchronous=FULL). The statements use nothing that PostgreSQL
- * lacks, so that several machines can share them later. Times are milliseconds since 1970 (UTC); 0: not yet.
+/* The jobs that last: one row a job, in a file of SQLite (WAL, synchronous=FULL), or in a PostgreSQL that several
+ * servers share. Both have the same tables and statements (store_sql.h). Times are milliseconds since 1970 (UTC); 0:
+ * not yet.
  *
  * A running job belongs to whoever claimed it until its lease is over. `owner` and `attempts` together are the fence:
  * a worker that comes late finds that the row is no longer its own, and its result is dropped.
@@ -38,7 +39,9 @@ struct store_job {
     uint64_t input_bytes,
         output_bytes;             /* of its files in the spool; until it is done, the room promised to the second */
     double megapixels;            /* of its input */
+    char progress[200];           /* JSON text of a job at work in a shared store, as its worker last told; "": none */
     char *options;                /* JSON texts, NULL where there is none */
+    char *needs;                  /* a JSON array of models, see store_offer; it is not read back */
     char *report, *parts, *error; /* of an ended job; parts: where each picture lies in the output's file */
 };
 
@@ -51,6 +54,21 @@ struct store;
  * or no store of ours; ERROR_IO. The text names the file; an existing file is never overwritten. */
 enum error_code store_open(struct store **out, const char *path, struct error *err) MUST_CHECK;
 void store_close(struct store **store);
+
+/* Whether this setting (sqlite, or a URI) names a store that servers share, and whether this store is one. */
+bool store_is_shared(const char *setting);
+bool store_shared(const struct store *store);
+
+/* Opens the store in this database (a URI of libpq), makes its tables if there are none, and brings older ones up to
+ * date. password_file: "" or NULL: none. ERROR_UNSUPPORTED: a version more than one step newer made it, or this program
+ * was built without libpq; ERROR_IO: it cannot be reached; ERROR_INVALID: the settings are wrong. Once it is open, lost
+ * connections are made anew; until then every function fails at once with ERROR_IO. */
+enum error_code store_open_shared(struct store **out, const char *where, const char *password_file,
+                                  struct error *err) MUST_CHECK;
+
+/* Milliseconds since 1970: of a shared store by the database's clock, so that leases do not depend on each machine's.
+ */
+int64_t store_clock(const struct store *store);
 
 /* --- writing -------------------------------------------------------------------------------------------------------
  */
@@ -73,6 +91,10 @@ enum error_code store_insert(struct store *store, const struct store_job *job, c
 
 typedef void store_id_fn(void *context, const char *id);
 
+/* The models that this server has, as a JSON array of texts (names and SHA-256): a job goes only to a server that has
+ * all texts of its `needs`. NULL: none, so that only jobs without needs come. Copied; on the writing thread. */
+enum error_code store_offer(struct store *store, const char *offers, struct error *err) MUST_CHECK;
+
 /* The next waiting job becomes this owner's: running, one attempt more, with a lease until then. *found false: there is
  * none. A job whose lease is over and that has had max_attempts fails here, with that reason (as job/record.h has it),
  * to expire then; one that was asked to stop is cancelled; the ids of these are told to `ended` (NULL: nobody). Others
@@ -85,6 +107,18 @@ enum error_code store_claim(struct store *store, const char *owner, int64_t now,
 /* The lease goes on. *held false: it is not this owner's any more. *cancel: it was asked to stop. */
 enum error_code store_renew(struct store *store, const char *id, const char *owner, int attempts, int64_t lease,
                             bool *held, bool *cancel, struct error *err) MUST_CHECK;
+
+/* The same, and what its worker tells of it. */
+enum error_code store_beat(struct store *store, const char *id, const char *owner, int attempts, int64_t lease,
+                           const char *progress, bool *held, bool *cancel, struct error *err) MUST_CHECK;
+
+/* Tells the servers that share the store, once the transaction is committed: at most 7999 bytes. Others do nothing. */
+enum error_code store_notify(struct store *store, const char *text, struct error *err) MUST_CHECK;
+
+/* What a server says of itself (JSON), until it is gone, or was not seen for a minute: for store_workers. */
+enum error_code store_worker(struct store *store, const char *owner, int64_t now, const char *about,
+                             struct error *err) MUST_CHECK;
+enum error_code store_worker_gone(struct store *store, const char *owner, int64_t now, struct error *err) MUST_CHECK;
 
 /* It has ended (started 0: without having begun, so that this attempt does not count): state, started, finished,
  * expires, output_bytes, report, parts and error of `job` are stored. *held false: it was not this owner's any more,
@@ -167,6 +201,11 @@ enum error_code store_has_key(struct store *store, const char *client, const cha
 typedef void store_ahead_fn(void *context, const char *client, bool low, double seconds);
 enum error_code store_position(struct store *store, const char *id, uint64_t *ahead, double *seconds, bool *found,
                                int most, store_ahead_fn *each, void *context, struct error *err) MUST_CHECK;
+
+/* The servers that were seen since then. */
+typedef void store_worker_fn(void *context, const char *owner, int64_t seen, const char *about);
+enum error_code store_workers(struct store *store, int64_t since, store_worker_fn *each, void *context,
+                              struct error *err) MUST_CHECK;
 
 /* The room promised to the results of all jobs that have not ended. */
 enum error_code store_promised(struct store *store, uint64_t *out, struct error *err) MUST_CHECK;

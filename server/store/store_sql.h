@@ -1,93 +1,49 @@
-/* The store's table and statements, as SQLite and PostgreSQL both understand them; what differs has a name of its own.
- * Parameters are $1, $2 …, in PostgreSQL's sense. States are the numbers of enum store_state.
+/* The store's tables and statements, as SQLite and PostgreSQL both understand them. Each engine's file includes this
+ * once, after it has defined what differs: STORE_SQL_NUMBER and STORE_SQL_OF_JOB (types of keys), STORE_SQL_BYTES,
+ * STORE_SQL_SKIP_LOCKED, STORE_SQL_TEXTS(json) (the texts of a JSON array, as rows of `value`), STORE_SQL_BEGIN,
+ * STORE_SQL_NOTIFY, and STORE_SQL_MORE, further steps of the schema. Parameters are $1, $2 …, in PostgreSQL's sense.
+ * States are the numbers of enum store_state.
  * Thread-safety: constants. */
 #ifndef SERVER_STORE_STORE_SQL_H
 #define SERVER_STORE_STORE_SQL_H
 
-#define STORE_SQL_VERSION 1 /* of the tables; a store of a higher one is refused */
+#include "server/store/store_statement.h"
 
-/* What differs, here for SQLite. PostgreSQL: bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY; bigint PRIMARY KEY;
- * bytea; FOR UPDATE SKIP LOCKED; json_array_elements_text(… ::json); BEGIN. */
-#define STORE_SQL_NUMBER "INTEGER PRIMARY KEY"
-#define STORE_SQL_OF_JOB "INTEGER PRIMARY KEY"
-#define STORE_SQL_BYTES "BLOB"
-#define STORE_SQL_SKIP_LOCKED ""
-#define STORE_SQL_TEXTS(json) "value FROM json_each(" json ")"
-#define STORE_SQL_BEGIN "BEGIN IMMEDIATE"
-
+/* A store is made by all of them, in this order, and brought up to date by those of a later version than its own. */
 /* Reports are in a table of their own, so that lists and scans do not read them. Every index but the first serves some
  * of the jobs: those at work or waiting are few beside those that have ended. Its condition stands literally in the
  * statements that use it. */
-static const char *const store_sql_schema[] = {
-    "CREATE TABLE jobs (number " STORE_SQL_NUMBER ", id TEXT NOT NULL UNIQUE,"
-    " state SMALLINT NOT NULL CHECK (state BETWEEN 0 AND 4), low SMALLINT NOT NULL CHECK (low BETWEEN 0 AND 1),"
-    " cancel SMALLINT NOT NULL CHECK (cancel BETWEEN 0 AND 1), attempts INTEGER NOT NULL, turn BIGINT NOT NULL,"
-    " created BIGINT NOT NULL, started BIGINT NOT NULL, finished BIGINT NOT NULL, expires BIGINT NOT NULL,"
-    " lease BIGINT NOT NULL, seconds DOUBLE PRECISION NOT NULL, megapixels DOUBLE PRECISION NOT NULL,"
-    " input_bytes BIGINT NOT NULL, output_bytes BIGINT NOT NULL, owner TEXT NOT NULL, client TEXT NOT NULL,"
-    " token TEXT NOT NULL, batch TEXT NOT NULL, name TEXT NOT NULL, idempotency_key TEXT,"
-    " request_hash " STORE_SQL_BYTES ", options TEXT, error TEXT)",
-    "CREATE TABLE results (job " STORE_SQL_OF_JOB ", report TEXT, parts TEXT)",
-    "CREATE TABLE gone (id TEXT PRIMARY KEY, until BIGINT NOT NULL)",
-    "CREATE INDEX gone_until ON gone (until)",
-    "CREATE INDEX jobs_state ON jobs (state, created, number)",
-    "CREATE INDEX jobs_token ON jobs (token, state, created, number) WHERE token <> ''",
-    "CREATE INDEX jobs_batch ON jobs (batch, state, created, number) WHERE batch <> ''",
-    "CREATE INDEX jobs_token_batch ON jobs (token, batch, state, created, number) WHERE token <> '' AND batch <> ''",
-    "CREATE INDEX jobs_queue ON jobs (low, turn, number, state, seconds) WHERE state <= 1",
-    "CREATE INDEX jobs_client ON jobs (client, low, turn) WHERE state = 0",
-    "CREATE INDEX jobs_expires ON jobs (expires) WHERE state >= 2",
-    "CREATE UNIQUE INDEX jobs_key ON jobs (client, idempotency_key) WHERE idempotency_key IS NOT NULL",
-};
-
-enum store_statement {
-    STORE_BEGIN,
-    STORE_COMMIT,
-    STORE_ROLLBACK,
-    STORE_SAVE,
-    STORE_RELEASE,
-    STORE_UNDO,
-    STORE_INSERT,
-    STORE_SAME_KEY,
-    STORE_END_OVER,
-    STORE_CLAIM,
-    STORE_SET_ASIDE,
-    STORE_LOSE,
-    STORE_RENEW,
-    STORE_FINISH,
-    STORE_RESULT,
-    STORE_GIVE_BACK,
-    STORE_WAIT_AGAIN,
-    STORE_STATE,
-    STORE_CANCEL_WAITING,
-    STORE_CANCEL_RUNNING,
-    STORE_FORGET_RESULT,
-    STORE_FORGET,
-    STORE_EXPIRE_RESULTS,
-    STORE_EXPIRE_IDS,
-    STORE_EXPIRE,
-    STORE_FORGET_GONE,
-    STORE_GONE,
-    STORE_GET,
-    STORE_AFTER,
-    STORE_LIST, /* and three more: + 1 of a token, + 2 of a batch */
-    STORE_COUNT = STORE_LIST + 4,
-    STORE_COUNT_WAITING = STORE_COUNT + 4,
-    STORE_COUNT_AT_HAND = STORE_COUNT_WAITING + 4,
-    STORE_WAITING,
-    STORE_PLACE,
-    STORE_AHEAD,
-    STORE_AHEAD_OF_NEW,
-    STORE_NEAREST,
-    STORE_FILES,
-    STORE_PROMISED,
-    STORE_STATEMENTS
-};
+static const struct store_step store_sql_schema[] = {
+    {1, "CREATE TABLE jobs (number " STORE_SQL_NUMBER ", id TEXT NOT NULL UNIQUE,"
+        " state SMALLINT NOT NULL CHECK (state BETWEEN 0 AND 4), low SMALLINT NOT NULL CHECK (low BETWEEN 0 AND 1),"
+        " cancel SMALLINT NOT NULL CHECK (cancel BETWEEN 0 AND 1), attempts INTEGER NOT NULL, turn BIGINT NOT NULL,"
+        " created BIGINT NOT NULL, started BIGINT NOT NULL, finished BIGINT NOT NULL, expires BIGINT NOT NULL,"
+        " lease BIGINT NOT NULL, seconds DOUBLE PRECISION NOT NULL, megapixels DOUBLE PRECISION NOT NULL,"
+        " input_bytes BIGINT NOT NULL, output_bytes BIGINT NOT NULL, owner TEXT NOT NULL, client TEXT NOT NULL,"
+        " token TEXT NOT NULL, batch TEXT NOT NULL, name TEXT NOT NULL, idempotency_key TEXT,"
+        " request_hash " STORE_SQL_BYTES ", options TEXT, error TEXT)"},
+    {1, "CREATE TABLE results (job " STORE_SQL_OF_JOB ", report TEXT, parts TEXT)"},
+    {1, "CREATE TABLE gone (id TEXT PRIMARY KEY, until BIGINT NOT NULL)"},
+    {1, "CREATE INDEX gone_until ON gone (until)"},
+    {1, "CREATE INDEX jobs_state ON jobs (state, created, number)"},
+    {1, "CREATE INDEX jobs_token ON jobs (token, state, created, number) WHERE token <> ''"},
+    {1, "CREATE INDEX jobs_batch ON jobs (batch, state, created, number) WHERE batch <> ''"},
+    {1,
+     "CREATE INDEX jobs_token_batch ON jobs (token, batch, state, created, number) WHERE token <> '' AND batch <> ''"},
+    {1, "CREATE INDEX jobs_queue ON jobs (low, turn, number, state, seconds) WHERE state <= 1"},
+    {1, "CREATE INDEX jobs_client ON jobs (client, low, turn) WHERE state = 0"},
+    {1, "CREATE INDEX jobs_expires ON jobs (expires) WHERE state >= 2"},
+    {1, "CREATE UNIQUE INDEX jobs_key ON jobs (client, idempotency_key) WHERE idempotency_key IS NOT NULL"},
+    /* The models that a job needs, as a JSON array of names or SHA-256; NULL: any server has them. */
+    {2, "ALTER TABLE jobs ADD COLUMN needs TEXT"},
+    {2, "ALTER TABLE jobs ADD COLUMN progress TEXT"},
+    {2, "CREATE TABLE workers (owner TEXT PRIMARY KEY, seen BIGINT NOT NULL, about TEXT NOT NULL)"},
+    STORE_SQL_MORE};
 
 /* The columns of a struct store_job, in the order in which they are read. */
 #define STORE_SQL_COLUMNS                                                                                              \
     "id, client, token, batch, name, low, state, cancel, attempts, created, started, finished, expires, lease, "       \
-    "seconds, input_bytes, output_bytes, megapixels, options, error, owner"
+    "seconds, input_bytes, output_bytes, megapixels, options, error, owner, progress"
 
 /* Who is asked for; parameters 1 and 2. */
 #define STORE_SQL_ANY ""
@@ -132,10 +88,8 @@ static const char *const store_sql[STORE_STATEMENTS] = {
     [STORE_INSERT] =
         "INSERT INTO jobs (id, client, token, batch, name, low, created, seconds, input_bytes, megapixels, options,"
         " idempotency_key, request_hash, state, cancel, attempts, started, finished, expires, lease, output_bytes,"
-        " owner, turn) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, 0, 0, 0, 0, 0, 0, 0, $14, '',"
-        " " STORE_SQL_TURN("$2",
-                           "$6") ")"
-                                 " ON CONFLICT (client, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING",
+        " owner, needs, turn) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, 0, 0, 0, 0, 0, 0, 0, $14,"
+        " '', $15, " STORE_SQL_TURN("$2", "$6") ") ON CONFLICT DO NOTHING",
     [STORE_SAME_KEY] = "SELECT id, request_hash FROM jobs WHERE client = $1 AND idempotency_key = $2",
 
     /* Jobs whose lease is over by $3, if they were to stop or have had $5 attempts. */
@@ -147,7 +101,12 @@ static const char *const store_sql[STORE_STATEMENTS] = {
     [STORE_CLAIM] =
         "UPDATE jobs SET state = 1, attempts = attempts + 1, owner = $1, started = $2, lease = $3 WHERE number ="
         " (SELECT number FROM jobs WHERE state <= 1 AND (state = 0 OR lease <= $2)"
-        " ORDER BY low, turn, number LIMIT 1" STORE_SQL_SKIP_LOCKED ") RETURNING " STORE_SQL_COLUMNS ", number",
+        " AND (needs IS NULL OR NOT EXISTS (SELECT 1 FROM (SELECT " STORE_SQL_TEXTS(
+            "needs") ") AS wanted"
+                     " WHERE value NOT IN (SELECT " STORE_SQL_TEXTS(
+                         "$4") ")))"
+                               " ORDER BY low, turn, number LIMIT 1" STORE_SQL_SKIP_LOCKED
+                               ") RETURNING " STORE_SQL_COLUMNS ", number",
     /* Its id stays as it is, because the index may have another one; so it never expires, which would remove it. */
     [STORE_SET_ASIDE] = "UPDATE jobs SET state = 3, error = $2, cancel = 0, owner = '', lease = 0, finished = $3,"
                         " expires = 0 WHERE number = $1",
@@ -185,7 +144,7 @@ static const char *const store_sql[STORE_STATEMENTS] = {
     [STORE_COUNT_AT_HAND] = "SELECT state, count(*) FROM jobs WHERE state <= 1 AND low >= 0 GROUP BY state",
     STORE_SQL_FOUR(STORE_COUNT_WAITING, STORE_SQL_COUNT_WAITING),
     [STORE_WAITING] = "SELECT (SELECT count(*) FROM jobs WHERE state = 0 AND client = $1) - (SELECT count(*) FROM jobs"
-                      " WHERE id IN (SELECT " STORE_SQL_TEXTS("$2") ") AND state = 0 AND +client = $1)",
+                      " WHERE id IN (SELECT " STORE_SQL_TEXTS("$2") ") AND state = 0 AND client || '' = $1)",
     [STORE_PLACE] = "SELECT low, turn, number FROM jobs WHERE id = $1 AND state = 0",
     [STORE_AHEAD] = "SELECT count(*), coalesce(sum(seconds), 0) FROM jobs WHERE state <= 1 AND +state = 0"
                     " AND (low, turn, number) < ($1, $2, $3)",
@@ -194,6 +153,14 @@ static const char *const store_sql[STORE_STATEMENTS] = {
     [STORE_NEAREST] = "SELECT client, low, seconds FROM jobs WHERE state <= 1 AND +state = 0"
                       " AND (low, turn, number) < ($1, $2, $3) ORDER BY low DESC, turn DESC, number DESC LIMIT $4",
     [STORE_FILES] = "SELECT id, state, output_bytes > 0 FROM jobs WHERE state <= 2",
+    [STORE_BEAT] = "UPDATE jobs SET lease = $4, progress = $5 WHERE id = $1 AND owner = $2 AND attempts = $3 AND"
+                   " state = 1 RETURNING cancel",
+    [STORE_NOTIFY] = STORE_SQL_NOTIFY,
+    [STORE_WORKER] = "INSERT INTO workers (owner, seen, about) VALUES ($1, $2, $3)"
+                     " ON CONFLICT (owner) DO UPDATE SET seen = excluded.seen, about = excluded.about",
+    [STORE_WORKER_GONE] = "DELETE FROM workers WHERE owner = $1 OR seen < $2",
+    [STORE_WORKERS] = "SELECT owner, seen, about FROM workers WHERE seen >= $1 ORDER BY owner",
+    [STORE_CLOCK] = STORE_SQL_CLOCK,
     [STORE_PROMISED] = "SELECT coalesce(sum(output_bytes), 0) FROM jobs WHERE low >= 0 AND state <= 1",
 };
 

@@ -1,0 +1,142 @@
+/* Payloads as files of a folder that all servers see, such as one of NFS. A file gets its name when all of it is on the
+ * disk. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "runtime/base/mem.h"
+#include "server/store/payload.h"
+
+#define FOLDER_PIECE ((size_t)1 << 20)
+
+struct folder {
+    struct payload payload;
+    int fd;
+};
+
+static enum error_code folder_failed(const char *what, struct error *err)
+{
+    const bool full = errno == ENOSPC || errno == EDQUOT || errno == EFBIG;
+    return error_set(err, full ? ERROR_FULL : ERROR_IO, "the folder of payloads cannot be %s: %m", what);
+}
+
+/* One file a payload, with '-' for each '/'. */
+static void folder_name(char out[PAYLOAD_NAME_MAX], const char *name)
+{
+    snprintf(out, PAYLOAD_NAME_MAX, "%s", name);
+    for (char *c = out; *c; c++)
+        *c = *c == '/' ? '-' : *c;
+}
+
+/* Passes on what a file holds. ERROR_IO: it could not be read, or has less than `size`. */
+static enum error_code folder_read(int fd, uint64_t size, payload_take_fn *take, void *context, struct error *err)
+{
+    uint8_t *data = mem_alloc(FOLDER_PIECE, 1);
+    enum error_code code = data ? OK : error_set(err, ERROR_NO_MEMORY, "no memory for a payload");
+    for (uint64_t at = 0; !code && at < size;) {
+        const size_t want = size - at < FOLDER_PIECE ? (size_t)(size - at) : FOLDER_PIECE;
+        const ssize_t got = pread(fd, data, want, (off_t)at);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0) {
+            code = got ? folder_failed("read", err) : error_set(err, ERROR_IO, "a payload is shorter than it was");
+            break;
+        }
+        at += (uint64_t)got;
+        code = take(context, data, (size_t)got, err);
+    }
+    free(data);
+    return code;
+}
+
+/* A payload_take_fn: into the file whose descriptor this is. */
+static enum error_code folder_write(void *context, const void *data, size_t size, struct error *err)
+{
+    const int fd = *(const int *)context;
+    for (size_t done = 0; done < size;) {
+        const ssize_t count = write(fd, (const uint8_t *)data + done, size - done);
+        if (count > 0)
+            done += (size_t)count;
+        else if (count == 0 || errno != EINTR)
+            return folder_failed("written", err);
+    }
+    return OK;
+}
+
+static enum error_code folder_put(struct payload *payload, const char *name, int fd, uint64_t size, struct error *err)
+{
+    const struct folder *folder = (struct folder *)payload;
+    char file[PAYLOAD_NAME_MAX], part[PAYLOAD_NAME_MAX + 48];
+    folder_name(file, name);
+    snprintf(part, sizeof part, ".part-%s-%ld-%d", file, (long)getpid(), fd);
+    int to = openat(folder->fd, part, O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (to < 0)
+        return folder_failed("written", err);
+    enum error_code code = folder_read(fd, size, folder_write, &to, err);
+    if (!code && fsync(to) != 0)
+        code = folder_failed("written", err);
+    close(to);
+    if (!code && renameat(folder->fd, part, folder->fd, file) != 0)
+        code = folder_failed("written", err);
+    if (code)
+        unlinkat(folder->fd, part, 0);
+    else if (fsync(folder->fd) != 0 && errno != EINVAL)
+        code = folder_failed("written", err);
+    return code;
+}
+
+static enum error_code folder_get(struct payload *payload, const char *name, payload_take_fn *take, void *context,
+                                  struct error *err)
+{
+    const struct folder *folder = (struct folder *)payload;
+    char file[PAYLOAD_NAME_MAX];
+    struct stat st;
+    folder_name(file, name);
+    const int fd = openat(folder->fd, file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0 && errno == ENOENT)
+        return error_set(err, ERROR_NOT_FOUND, "the folder of payloads has no such picture");
+    enum error_code code = fd < 0 || fstat(fd, &st) != 0 ? folder_failed("read", err) : OK;
+    if (!code)
+        code = folder_read(fd, (uint64_t)st.st_size, take, context, err);
+    if (fd >= 0)
+        close(fd);
+    return code;
+}
+
+static enum error_code folder_remove(struct payload *payload, const char *name, struct error *err)
+{
+    const struct folder *folder = (struct folder *)payload;
+    char file[PAYLOAD_NAME_MAX];
+    folder_name(file, name);
+    return unlinkat(folder->fd, file, 0) == 0 || errno == ENOENT ? OK : folder_failed("written", err);
+}
+
+static void folder_close(struct payload *payload)
+{
+    struct folder *folder = (struct folder *)payload;
+    if (folder->fd >= 0)
+        close(folder->fd);
+    free(folder);
+}
+
+static const struct payload_engine folder_engine = {
+    .name = "folder", .put = folder_put, .get = folder_get, .remove = folder_remove, .close = folder_close};
+
+enum error_code payload_folder_open(struct payload **out, const struct payload_settings *settings, struct error *err)
+{
+    struct folder *folder = mem_calloc(1, sizeof *folder);
+    *out = folder ? &folder->payload : NULL;
+    if (!folder)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for payloads");
+    folder->payload.engine = &folder_engine;
+    folder->fd = open(settings->where, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder->fd >= 0)
+        return OK;
+    error_set(err, ERROR_INVALID, "payload: the folder %.300s cannot be opened: %m", settings->where);
+    payload_close(out);
+    return ERROR_INVALID;
+}
