@@ -27,6 +27,9 @@ static inline size_t cpu_kernel_block(const struct cpu_operand *x, int block)
     return x->places ? x->places[block] : (size_t)block * x->plane;
 }
 
+/* Activations that are not made of two lines. */
+enum cpu_curve { CPU_CURVE_NONE, CPU_CURVE_SILU, CPU_CURVE_MISH, CPU_CURVE_TANH };
+
 /* What follows the sum of a convolution: y = act(sum*gain*gains + noise*noise_weight + bias)*scale + r1*r1_scale +
  * r2*r2_scale, or with the activation last. The lane arrays are y.blocks*16 long. */
 struct cpu_finish {
@@ -38,7 +41,8 @@ struct cpu_finish {
     size_t noise_image, noise_step;
     const float *noise_weight; /* lanes; 0 in padding */
     const float *bias;         /* lanes or NULL */
-    const float *slope;        /* lanes: of the activation; NULL: none */
+    const float *slope;        /* lanes: of the activation; NULL: none, or one of these: */
+    enum cpu_curve curve;
     float scale, r1_scale, r2_scale;
     bool activation_last;
 };

@@ -301,11 +301,28 @@ static enum error_code ops_slopes(struct cpu_build *build, const struct node *no
     *out = NULL;
     switch (activation) {
     case ACTIVATION_NONE:
+    case ACTIVATION_SILU:
+    case ACTIVATION_MISH:
+    case ACTIVATION_TANH:
         return OK;
     case ACTIVATION_PRELU:
         return ops_tensor_pack(build, node->param[OP_SLOPE], 1, layout, out, err);
     default:
         return ops_uniform_lanes(build, layout, activation == ACTIVATION_RELU ? 0 : slope, out, err);
+    }
+}
+
+static enum cpu_curve ops_curve(enum activation activation)
+{
+    switch (activation) {
+    case ACTIVATION_SILU:
+        return CPU_CURVE_SILU;
+    case ACTIVATION_MISH:
+        return CPU_CURVE_MISH;
+    case ACTIVATION_TANH:
+        return CPU_CURVE_TANH;
+    default:
+        return CPU_CURVE_NONE;
     }
 }
 
@@ -355,7 +372,8 @@ static enum error_code ops_build_conv2d(struct cpu_build *build, const struct no
                              .scale = a->scale,
                              .r1_scale = a->residual1_scale,
                              .r2_scale = a->residual2_scale,
-                             .activation_last = a->activation_last};
+                             .activation_last = a->activation_last,
+                             .curve = ops_curve(a->activation)};
     if (!code)
         code = cpu_plan_operand(build, node->in[OP_X], NULL, &c->x, err);
     if (!code)
@@ -409,6 +427,8 @@ static enum error_code ops_build_linear(struct cpu_build *build, const struct no
     int *used;
     enum error_code code = ops_find_sides(build, node, &s, err);
     l->finish = (struct cpu_finish){.y = s.out, .gain = 1, .scale = 1};
+    if (linear)
+        l->finish.curve = ops_curve(node->args.linear.activation);
     if (!code)
         code = cpu_plan_operand(build, node->in[OP_X], NULL, &l->x, err);
     if (!code)

@@ -21,6 +21,12 @@ static float *cpu_plane(const struct cpu_view *v, int n, int c)
 
 static double cpu_activate(double v, enum activation activation, double slope)
 {
+    if (activation == ACTIVATION_SILU)
+        return v / (1 + exp(-v));
+    if (activation == ACTIVATION_MISH)
+        return v * tanh(v > 40 ? v : log1p(exp(v)));
+    if (activation == ACTIVATION_TANH)
+        return tanh(v);
     if (activation == ACTIVATION_NONE || v >= 0)
         return v;
     return activation == ACTIVATION_RELU ? 0 : v * slope;

@@ -5,6 +5,8 @@
 #ifndef RUNTIME_CPU_CPU_VECTOR_H
 #define RUNTIME_CPU_CPU_VECTOR_H
 
+#include <math.h>
+
 #include "runtime/cpu/cpu_kernel.h"
 
 #ifndef CPU_ISA
@@ -153,6 +155,57 @@ static inline vf vf_leaky(vf x, vf slope)
     return vf_max(zero, x) + slope * vf_min(zero, x);
 }
 
+#ifdef CPU_DOUBLE
+static inline vf vf_exp(vf x)
+{
+    vf y;
+    for (int i = 0; i < VF_LANES; i++)
+        y[i] = exp(x[i]);
+    return y;
+}
+#else
+typedef int vf_bits __attribute__((vector_size(sizeof(vf))));
+
+/* e^x for -80 <= x <= 80, to about two units of the last place: 2^n is written into the exponent's bits, and the rest,
+ * at most ln(2)/2, goes into a polynomial (Taylor's, whose error is below 2^-24 there). A NaN stays a NaN. */
+static inline vf vf_exp(vf x)
+{
+    const vf magic = vf_set(12582912.0f); /* 1.5 * 2^23: adding it leaves a rounded integer in the low bits */
+    const vf shifted = x * vf_set(1.44269504f) + magic, n = shifted - magic;
+    const vf r = (x - n * vf_set(0.693359375f)) - n * vf_set(-2.12194440e-4f);
+    vf p = vf_set(1.0f / 5040);
+    p = p * r + vf_set(1.0f / 720);
+    p = p * r + vf_set(1.0f / 120);
+    p = p * r + vf_set(1.0f / 24);
+    p = p * r + vf_set(1.0f / 6);
+    p = p * r + vf_set(0.5f);
+    p = p * r + vf_set(1);
+    p = p * r + vf_set(1);
+    const vf_bits bits = ((vf_bits)shifted << 23) + 0x3f800000;
+    return p * (vf)bits;
+}
+#endif
+
+static inline vf vf_clamp(vf x, float low, float high) /* a NaN stays one: see vf_leaky */
+{
+    return vf_min(vf_set(high), vf_max(vf_set(low), x));
+}
+
+static inline vf vf_sigmoid(vf x)
+{
+    return vf_set(1) / (vf_set(1) + vf_exp(vf_clamp(vf_set(0) - x, -80, 80)));
+}
+
+static inline vf vf_curve(vf x, enum cpu_curve curve)
+{
+    if (curve == CPU_CURVE_SILU)
+        return x * vf_sigmoid(x);
+    if (curve == CPU_CURVE_TANH)
+        return vf_set(2) * vf_sigmoid(x + x) - vf_set(1);
+    const vf e = vf_exp(vf_clamp(x, -80, 20)), a = e * (e + vf_set(2)); /* tanh(ln(1 + e^x)) = a / (a + 2) */
+    return x * (a / (a + vf_set(2)));
+}
+
 /* Everything that follows a convolution's sum, for one block of channels of one pixel. */
 static inline void cpu_finish_block(const struct cpu_finish *f, int n, int block, size_t pixel, const vf *sum)
 {
@@ -170,6 +223,8 @@ static inline void cpu_finish_block(const struct cpu_finish *f, int n, int block
             v = v + vf_load(f->bias + lane);
         if (f->slope && !f->activation_last)
             v = vf_leaky(v, vf_load(f->slope + lane));
+        if (f->curve && !f->activation_last)
+            v = vf_curve(v, f->curve);
         v = v * vf_set(f->scale);
         if (f->r1.data)
             v = v + vf_set(f->r1_scale) * vf_load(f->r1.data + (size_t)n * f->r1.image + to);
@@ -177,6 +232,8 @@ static inline void cpu_finish_block(const struct cpu_finish *f, int n, int block
             v = v + vf_set(f->r2_scale) * vf_load(f->r2.data + (size_t)n * f->r2.image + to);
         if (f->slope && f->activation_last)
             v = vf_leaky(v, vf_load(f->slope + lane));
+        if (f->curve && f->activation_last)
+            v = vf_curve(v, f->curve);
         vf_store(f->y.data + (size_t)n * f->y.image + to, v);
     }
 }

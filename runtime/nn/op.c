@@ -139,6 +139,12 @@ static enum activation op_activation(const struct node *node)
     }
 }
 
+/* Whether the operator has the activation. */
+static bool op_activates(const struct node *node)
+{
+    return op_activation(node) < ACTIVATION_SILU || node->kind == OP_CONV2D || node->kind == OP_LINEAR;
+}
+
 static bool op_view_ok(const struct graph *graph, struct view view)
 {
     return view.tensor >= 0 && view.tensor < graph->tensor_count && view.first >= 0 && view.count >= 1 &&
@@ -166,6 +172,8 @@ enum error_code op_check(const struct graph *graph, const struct node *node, str
             why = "the bias' count is wrong";
         if (!why && op_activation(node) == ACTIVATION_PRELU && !op_param(node, OP_SLOPE, (uint64_t)y.c))
             why = "the slopes' count is wrong";
+        if (!why && !op_activates(node))
+            why = "it does not have that activation";
     }
     return why ? error_set(err, ERROR_INTERNAL, "operator %s: %s", op_name(node->kind), why) : OK;
 }

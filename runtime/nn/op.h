@@ -29,7 +29,10 @@ enum activation {
     ACTIVATION_NONE,
     ACTIVATION_RELU,
     ACTIVATION_LEAKY, /* x < 0 ? slope*x : x, slope in the args */
-    ACTIVATION_PRELU  /* slope per output channel, in param[OP_SLOPE] */
+    ACTIVATION_PRELU, /* slope per output channel, in param[OP_SLOPE] */
+    ACTIVATION_SILU,  /* x / (1 + e^-x); this and the following: CONV2D and LINEAR alone have them */
+    ACTIVATION_MISH,  /* x * tanh(ln(1 + e^x)) */
+    ACTIVATION_TANH
 };
 
 enum pad_mode { PAD_ZERO, PAD_REFLECT /* as torch.nn.ReflectionPad2d: the edge is not repeated */ };

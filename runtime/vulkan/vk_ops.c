@@ -10,7 +10,8 @@
 #include "runtime/vulkan/vk_matrix.h"
 #include "runtime/vulkan/vk_tiled.h"
 
-static_assert((int)ACTIVATION_RELU == 1 && (int)ACTIVATION_LEAKY == 2 && (int)ACTIVATION_PRELU == 3,
+static_assert((int)ACTIVATION_RELU == 1 && (int)ACTIVATION_LEAKY == 2 && (int)ACTIVATION_PRELU == 3 &&
+                  (int)ACTIVATION_SILU == 4 && (int)ACTIVATION_MISH == 5 && (int)ACTIVATION_TANH == 6,
               "shaders/include/common.glsl has the same numbers");
 
 /* A node as it is turned into a dispatch. */

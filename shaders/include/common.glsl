@@ -33,10 +33,27 @@ uint quad_index(params_operand o, uint image, uint quad, uint size, uint at)
 }
 
 // enum activation of op.h
-const uint ACTIVATION_NONE = 0, ACTIVATION_RELU = 1, ACTIVATION_LEAKY = 2, ACTIVATION_PRELU = 3;
+const uint ACTIVATION_NONE = 0, ACTIVATION_RELU = 1, ACTIVATION_LEAKY = 2, ACTIVATION_PRELU = 3, ACTIVATION_SILU = 4,
+           ACTIVATION_MISH = 5, ACTIVATION_TANH = 6;
+
+// 1 / (1 + e^-v). Beyond the bound it is 0 or 1 in fp32, and no power overflows.
+vec4 sigmoid(vec4 v) { return 1.0 / (1.0 + exp(-clamp(v, vec4(-80.0), vec4(80.0)))); }
+
+// tanh(ln(1 + e^v)), by e^v alone
+vec4 mish_factor(vec4 v)
+{
+    const vec4 e = exp(clamp(v, vec4(-80.0), vec4(20.0))), a = e * (e + 2.0);
+    return a / (a + 2.0);
+}
 
 vec4 activate(uint kind, vec4 v, vec4 slope)
 {
+    if (kind == ACTIVATION_SILU)
+        return v * sigmoid(v);
+    if (kind == ACTIVATION_MISH)
+        return v * mish_factor(v);
+    if (kind == ACTIVATION_TANH)
+        return 2.0 * sigmoid(2.0 * v) - 1.0;
     if (kind == ACTIVATION_RELU)
         return max(v, vec4(0.0));
     if (kind != ACTIVATION_NONE)

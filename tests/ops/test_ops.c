@@ -2,7 +2,7 @@
  * and a maximum of 1e-2. Each case is run twice, and must give the same bytes. Convolutions without
  * matrices run with each kernel and some of its tiles, whichever the device would choose (each case by every second of
  * them; by all if RESTORED_FULL is 1), and the CPU device with each instruction set. Vulkan's validation layer must
- * have nothing to say. */
+ * have nothing to say. Long because of its table of cases. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -156,6 +156,30 @@ static const struct op_case cases[] = {
     {"relu", OP_CONV2D, 1, 9, 9, {4}, {4}, 0, 0, BIAS, {CONV(3, 1, 1, .activation = ACTIVATION_RELU)}},
     {"leaky", OP_CONV2D, 1, 9, 9, {4}, {4}, 0, 0, BIAS, {CONV(3, 1, 1, .activation = ACTIVATION_LEAKY, .slope = 0.2f)}},
     {"prelu", OP_CONV2D, 1, 9, 9, {4}, {6}, 0, 0, 0, {CONV(3, 1, 1, .activation = ACTIVATION_PRELU)}},
+    {"silu", OP_CONV2D, 1, 9, 9, {4}, {6}, 0, 0, BIAS, {CONV(3, 1, 1, .gain = 9, .activation = ACTIVATION_SILU)}},
+    {"mish", OP_CONV2D, 2, 19, 17, {24}, {20}, 0, 0, BIAS, {CONV(3, 1, 1, .gain = 9, .activation = ACTIVATION_MISH)}},
+    {"silu, modulated",
+     OP_CONV2D,
+     1,
+     20,
+     17,
+     {32},
+     {64},
+     0,
+     0,
+     BIAS | RESIDUAL1 | OUT_SCALE,
+     {CONV(1, 1, 0, .scale = 0.5f, .residual1_scale = 1, .activation = ACTIVATION_SILU)}},
+    {"silu last",
+     OP_CONV2D,
+     1,
+     9,
+     9,
+     {4},
+     {6},
+     0,
+     0,
+     BIAS | RESIDUAL1,
+     {CONV(3, 1, 1, .residual1_scale = 1, .activation = ACTIVATION_SILU, .activation_last = true)}},
     {"gain and scale", OP_CONV2D, 1, 9, 9, {4}, {6}, 0, 0, BIAS, {CONV(3, 1, 1, .gain = 1.4f, .scale = 0.2f)}},
     {"residual",
      OP_CONV2D,
@@ -333,6 +357,7 @@ static const struct op_case cases[] = {
     {"flattened", OP_LINEAR, 2, 4, 5, {6}, {30}, 0, 0, BIAS, {.linear = {ACTIVATION_NONE, 0}}},
     {"slices", OP_LINEAR, 2, 3, 2, {5, 6}, {7, 3}, 0, 0, INSIDE, {.linear = {ACTIVATION_PRELU, 0}}},
     {"long", OP_LINEAR, 1, 4, 4, {130}, {9}, 0, 0, BIAS, {.linear = {ACTIVATION_RELU, 0}}},
+    {"tanh", OP_LINEAR, 2, 1, 1, {20}, {9}, 0, 0, BIAS, {.linear = {ACTIVATION_TANH, 0}}},
     {"one to one", OP_LINEAR, 1, 1, 1, {1}, {1}, 0, 0, BIAS, {.linear = {ACTIVATION_NONE, 0}}},
     {"plain", OP_DEMODULATE, 3, 1, 1, {40}, {22}, 0, 0, 0, {.demodulate = {1e-8f}}},
     {"slices", OP_DEMODULATE, 2, 1, 1, {5, 9}, {3, 6}, 0, 0, INSIDE, {.demodulate = {1e-3f}}},
