@@ -18,6 +18,7 @@
 #include "server/http/tls.h"
 #include "server/http/upload.h"
 #include "server/job/keeper.h"
+#include "server/job/piece.h"
 #include "server/job/worker_pool.h"
 
 struct route;
@@ -40,6 +41,7 @@ struct server {
     struct worker_pool *pool;
     struct keeper *keeper; /* NULL: there is no folder for its state, and no asynchronous jobs */
     struct spool *spool;   /* NULL: bodies stay in memory */
+    struct pieces *pieces; /* NULL: as keeper */
     struct connections *connections;
     struct streams *streams;
     struct metrics *metrics;
@@ -86,6 +88,7 @@ struct request {
     struct upload *upload;
     struct job *job;
     struct keeper_ticket *ticket; /* what it asks of the keeper, while it waits for that */
+    struct piece_ticket *piece;   /* the part of a result that it waits for */
     enum reply refused;           /* not REPLY_OK: the answer to give once the body has passed */
     struct error refusal;
     int status;            /* of the answer, 0: none */

@@ -11,6 +11,7 @@
 #include "server/http/job_json.h"
 #include "server/http/quota.h"
 #include "server/http/route_jobs.h"
+#include "server/http/route_piece.h"
 #include "server/http/router.h"
 #include "server/job/keeper_output.h"
 #include "server/job/record.h"
@@ -404,15 +405,17 @@ static enum MHD_Result route_job_send(struct request *request, const struct stor
         return route_job_lost(request, row->id);
     if (code)
         return route_jobs_fail(request, reply_for(code), &err);
-    struct MHD_Response *response =
-        offset <= bytes && size <= bytes - offset ? MHD_create_response_from_fd_at_offset64(size, fd, offset) : NULL;
+    const bool there = offset <= bytes && size <= bytes - offset;
+    const char *etag = json_string_value(json_object_get(part, "etag"));
+    if (there && route_piece_wanted(request))
+        return route_piece_ask(request, &(struct route_piece_source){row->id, etag, fd, offset, size});
+    struct MHD_Response *response = there ? MHD_create_response_from_fd_at_offset64(size, fd, offset) : NULL;
     if (!response) {
         close(fd);
         error_set(&err, ERROR_IO, "the result of this job is damaged");
         return route_jobs_fail(request, REPLY_INTERNAL, &err);
     }
     char text[1024], tail[JOB_JSON_TAIL_MAX];
-    const char *etag = json_string_value(json_object_get(part, "etag"));
     request->answer_bytes = size;
     route_job_tail(row, part, tail);
     header_disposition(row->name, tail, json_string_value(json_object_get(part, "extension")), text, sizeof text);
@@ -455,6 +458,8 @@ static enum MHD_Result route_job_picture(struct request *request, const struct j
 
 enum MHD_Result route_job_result(struct request *request)
 {
+    if (request->piece)
+        return route_piece_answer(request);
     return route_job_picture(request, &(struct job_picture){.face = -1, .kind = "result"});
 }
 

@@ -17,7 +17,7 @@ static const struct route routes[] = {
     {"/v1/jobs", ROUTE_GET, NULL, route_jobs, ROUTE_GUARDED, "limit state batch since after"},
     {"/v1/jobs/{id}", ROUTE_GET, NULL, route_job, ROUTE_GUARDED, ""},
     {"/v1/jobs/{id}", ROUTE_DELETE, NULL, route_job_delete, ROUTE_GUARDED, ""},
-    {"/v1/jobs/{id}/result", ROUTE_GET, NULL, route_job_result, ROUTE_GUARDED, ""},
+    {"/v1/jobs/{id}/result", ROUTE_GET, NULL, route_job_result, ROUTE_GUARDED, "preview region"},
     {"/v1/jobs/{id}/mask", ROUTE_GET, NULL, route_job_mask, ROUTE_GUARDED, ""},
     {"/v1/jobs/{id}/faces/{n}", ROUTE_GET, NULL, route_job_face, ROUTE_GUARDED, "kind"},
     {"/v1/jobs/{id}/events", ROUTE_GET, NULL, route_job_events, ROUTE_GUARDED, "last_event_id"},

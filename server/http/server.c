@@ -12,6 +12,7 @@
 #include "server/http/access.h"
 #include "server/http/proxies.h"
 #include "server/http/room.h"
+#include "server/http/route_piece.h"
 #include "server/http/router.h"
 #include "server/http/site.h"
 #include "server/http/stream.h"
@@ -147,6 +148,7 @@ static void server_completed(void *context, struct MHD_Connection *connection, v
     room_leave(request);
     job_release(&request->job);
     route_jobs_forget(request);
+    route_piece_forget(request);
     upload_destroy(&request->upload);
     free(request);
 }
@@ -305,6 +307,8 @@ enum error_code server_create(struct server **out, const struct config *config, 
         code = connections_create(&server->connections, pool, &limits, err);
     if (!code)
         code = streams_create(&server->streams, pool, err);
+    if (!code && server->spool)
+        code = pieces_create(&server->pieces, server->spool, err);
     if (!code)
         code = server_listen(server, CONNECTION_SERVICE, config->listen, HTTP_THREADS, connections, err);
     if (!code && *config->metrics_listen)
@@ -366,10 +370,12 @@ void server_destroy(struct server **server)
     if (!old)
         return;
     streams_end(old->streams);
+    pieces_end(old->pieces);
     for (int side = 0; side < CONNECTION_SIDES; side++)
         if (old->listeners[side].daemon)
             MHD_stop_daemon(old->listeners[side].daemon); /* closes the listening socket, too */
     streams_destroy(&old->streams);
+    pieces_destroy(&old->pieces);
     connections_destroy(&old->connections);
     model_list_destroy(&old->model_list);
     metrics_destroy(&old->metrics);

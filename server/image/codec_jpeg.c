@@ -169,6 +169,8 @@ static bool codec_jpeg_try_rows(struct jpeg_reader *r, const struct image *image
             profile_row(profile, row, to, image->width);
         else if (cmyk)
             codec_jpeg_cmyk(to, row, image->width, jpeg->saw_Adobe_marker);
+        if (jpeg->output_scanline % CODEC_READ_PASSED == 0 && jpeg->output_scanline >= begin + CODEC_READ_PASSED)
+            image_passed(image, (int)jpeg->output_scanline - CODEC_READ_PASSED, (int)jpeg->output_scanline);
     }
     if (end == jpeg->output_height)
         jpeg_finish_decompress(jpeg); /* to the end marker: a file that lacks it is cut short */

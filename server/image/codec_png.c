@@ -306,6 +306,8 @@ static bool codec_png_try_decode(struct png_task *t)
                 codec_interleave(t->image, y, t->line, false);
             if (passes == 1)
                 t->rows = (int)y + 1;
+            if (y % CODEC_READ_PASSED == CODEC_READ_PASSED - 1)
+                image_passed(t->image, (int)y + 1 - CODEC_READ_PASSED, (int)y + 1);
         }
     t->rows = height;
     png_read_end(png, t->info);

@@ -343,11 +343,59 @@ static uint64_t decoder_bytes(const struct codec_info *info)
     return image_pages_of(plane * (uint64_t)(colours < 3 ? 1 : 3)) + (info->alpha ? image_pages_of(plane) : 0);
 }
 
+/* One picture on its way through another process. */
+struct decoder_turn {
+    struct decoder_worker worker;
+    struct decoder_request request;
+    struct decoder_answer answer;
+    int file; /* with the picture's bytes */
+};
+
+/* Has the picture read into that memory (room NULL: a file on a disk) or file. The worker's socket stays open if this
+ * is OK. */
+static enum error_code decoder_run(struct decoder_turn *turn, const struct decoder_job *job,
+                                   const struct codec_info *info, int memory, struct plane_room *room, bool *died,
+                                   struct error *err)
+{
+    const uint64_t megapixels = (uint64_t)info->width * (uint64_t)info->height / 1000000;
+    struct decoder_request *request = &turn->request;
+    *request = (struct decoder_request){.size = job->size,
+                                        .max_pixels = job->max_pixels,
+                                        .cpu_seconds = DECODER_SECONDS + megapixels * DECODER_SECONDS_MP,
+                                        .memory = DECODER_MEMORY + (megapixels + 1) * 1000000 * DECODER_MEMORY_PIXEL,
+                                        .page = job->page,
+                                        .salvage = job->salvage,
+                                        .disk = !room,
+                                        .fault = job->fault};
+    if (job->fault == DECODER_HANG)
+        request->cpu_seconds = DECODER_HANG_SECONDS;
+    turn->answer = (struct decoder_answer){.code = ERROR_INTERNAL};
+    turn->file = decoder_input(job);
+    const int fds[2] = {turn->file, memory};
+    const int64_t patience = (int64_t)request->cpu_seconds * 1000 * DECODER_PATIENCE + DECODER_PATIENCE_MS;
+    enum error_code code = OK;
+    if (fds[0] < 0 || fds[1] < 0)
+        code = error_set(err, ERROR_NO_MEMORY, "no memory for the picture");
+    else if (!decoder_send(turn->worker.socket, request, sizeof *request, fds, 2))
+        turn->answer.died = true;
+    else {
+        if (room)
+            plane_room_fill(room); /* while the other process reads the file's first rows */
+        code = decoder_wait(&turn->worker, job, patience, &turn->answer, err);
+    }
+    *died = !code && turn->answer.died;
+    if (*died)
+        code = decoder_died(&turn->answer, request->cpu_seconds, err);
+    else if (!code && turn->answer.code)
+        code = decoder_refused(&turn->answer, err);
+    return code;
+}
+
 enum error_code decoder_decode(const struct decoder_job *job, struct image **out, struct codec_info *info,
                                struct codec_damage *damage, bool *died, struct error *err)
 {
     struct codec_info own;
-    struct decoder_worker worker;
+    struct decoder_turn turn;
     static const struct codec_damage none;
     *died = false;
     *out = NULL;
@@ -358,53 +406,110 @@ enum error_code decoder_decode(const struct decoder_job *job, struct image **out
                                  job->salvage ? damage : NULL, err);
     enum error_code code = codec_probe_page(job->bytes, job->size, job->page, info, err);
     if (!code)
-        code = decoder_take(&worker, err);
+        code = decoder_take(&turn.worker, err);
     if (code)
         return code;
-    const uint64_t pixels = (uint64_t)info->width * (uint64_t)info->height, megapixels = pixels / 1000000;
-    struct decoder_request request = {.size = job->size,
-                                      .max_pixels = job->max_pixels,
-                                      .cpu_seconds = DECODER_SECONDS + megapixels * DECODER_SECONDS_MP,
-                                      .memory = DECODER_MEMORY + (megapixels + 1) * 1000000 * DECODER_MEMORY_PIXEL,
-                                      .page = job->page,
-                                      .salvage = job->salvage,
-                                      .fault = job->fault};
-    if (job->fault == DECODER_HANG)
-        request.cpu_seconds = DECODER_HANG_SECONDS;
-    struct decoder_answer answer = {.code = ERROR_INTERNAL};
+    const uint64_t pixels = (uint64_t)info->width * (uint64_t)info->height;
     struct plane_room *room = plane_room_take(!job->max_pixels || pixels <= job->max_pixels ? decoder_bytes(info) : 0);
-    const int fds[2] = {decoder_input(job), room ? room->fd : -1};
     int planes = 0;
-    if (fds[0] < 0 || fds[1] < 0)
-        code = error_set(err, ERROR_NO_MEMORY, "no memory for the picture");
-    else if (!decoder_send(worker.socket, &request, sizeof request, fds, 2))
-        answer.died = true;
-    else {
-        plane_room_fill(room); /* while the other process reads the file's first rows */
-        code = decoder_wait(&worker, job, (int64_t)request.cpu_seconds * 1000 * DECODER_PATIENCE + DECODER_PATIENCE_MS,
-                            &answer, err);
-    }
-    if (!code && answer.died) {
-        *died = true;
-        code = decoder_died(&answer, request.cpu_seconds, err);
-    } else if (!code && answer.code) {
-        code = decoder_refused(&answer, err);
-    } else if (!code) {
-        code = decoder_accept(&answer, room, info, &planes, out, err);
-    }
-    const bool damaged = !code && job->salvage &&
-                         (answer.damage.rows == (*out)->height || answer.damage.rows == (*out)->width) &&
-                         answer.damage.good >= 0 && answer.damage.good <= answer.damage.rows;
+    code = decoder_run(&turn, job, info, room ? room->fd : -1, room, died, err);
+    if (!code)
+        code = decoder_accept(&turn.answer, room, info, &planes, out, err);
+    const struct codec_damage *told = &turn.answer.damage;
+    const bool damaged = !code && job->salvage && (told->rows == (*out)->height || told->rows == (*out)->width) &&
+                         told->good >= 0 && told->good <= told->rows;
     if (damage)
-        *damage = damaged ? answer.damage : none;
-    if (fds[0] >= 0)
-        close(fds[0]);
+        *damage = damaged ? *told : none;
+    if (turn.file >= 0)
+        close(turn.file);
     if (!code && planes) {
-        plane_room_hold(room, planes, worker.socket);
+        plane_room_hold(room, planes, turn.worker.socket);
     } else {
         plane_room_drop(room);
-        close(worker.socket);
+        close(turn.worker.socket);
     }
+    decoder_refill();
+    return code;
+}
+
+/* ---- into a file ------------------------------------------------------------------------------------------------- */
+
+/* Where the planes are; checked as in decoder_accept. What is not there is noticed when it is read. */
+static enum error_code decoder_accept_file(const struct decoder_answer *answer, const struct codec_info *info, int file,
+                                           struct plane_file *out, struct error *err)
+{
+    const uint64_t at = answer->blobs[0].at, size = answer->blobs[0].size, most = INT64_MAX / 2;
+    if (answer->width != info->width || answer->height != info->height ||
+        (answer->channels != 1 && answer->channels != 3) || (answer->bits != 8 && answer->bits != 16) ||
+        answer->pixels > most || (answer->alpha > most && answer->alpha != DECODER_NONE) || at > most ||
+        size > DECODER_BLOB_MOST)
+        return error_set(err, ERROR_CORRUPT, "this picture cannot be read: its header promised another one");
+    *out = (struct plane_file){.fd = file,
+                               .width = answer->width,
+                               .height = answer->height,
+                               .channels = answer->channels,
+                               .bits = answer->bits,
+                               .pixels = answer->pixels,
+                               .alpha = answer->alpha == DECODER_NONE ? PLANE_FILE_NONE : answer->alpha};
+    if (size && !(out->icc.data = malloc(size)))
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for a picture's colour profile");
+    out->icc.size = size;
+    if (size && pread(file, out->icc.data, size, (off_t)at) != (ssize_t)size) {
+        plane_file_clear(out);
+        return error_set(err, ERROR_CORRUPT, "this picture cannot be read: its metadata make no sense");
+    }
+    return OK;
+}
+
+/* In this process, for programs that have no other. */
+static enum error_code decoder_into_here(const struct decoder_job *job, int file, struct plane_file *out,
+                                         struct error *err)
+{
+    struct image *image = NULL;
+    enum error_code code =
+        codec_decode_page(job->bytes, job->size, job->page, job->max_pixels, &image, NULL, NULL, err);
+    if (code)
+        return code;
+    const size_t plane = (size_t)image->width * (size_t)image->height * (size_t)(image->bits / 8);
+    *out = (struct plane_file){.fd = file,
+                               .width = image->width,
+                               .height = image->height,
+                               .channels = image->channels,
+                               .bits = image->bits,
+                               .alpha = image->alpha ? plane * (size_t)image->channels : PLANE_FILE_NONE,
+                               .icc = image->icc};
+    image->icc = (struct image_blob){0};
+    if (pwrite(file, image->pixels, plane * (size_t)image->channels, 0) != (ssize_t)(plane * (size_t)image->channels) ||
+        (image->alpha && pwrite(file, image->alpha, plane, (off_t)out->alpha) != (ssize_t)plane)) {
+        code = error_set(err, ERROR_FULL, "there is no room on the disk for the picture");
+        plane_file_clear(out);
+    }
+    image_destroy(&image);
+    return code;
+}
+
+enum error_code decoder_decode_into(const struct decoder_job *job, int file, struct plane_file *out, struct error *err)
+{
+    struct codec_info info;
+    struct decoder_turn turn;
+    bool died;
+    *out = (struct plane_file){.fd = -1};
+    enum error_code code = codec_probe_page(job->bytes, job->size, job->page, &info, err);
+    if (!code && job->max_pixels && (uint64_t)info.width * (uint64_t)info.height > job->max_pixels)
+        code = error_set(err, ERROR_TOO_LARGE, "the picture has %d × %d pixels: too many", info.width, info.height);
+    /* a process that writes where the disk has no room is ended */
+    if (!code && fallocate(file, 0, 0, (off_t)decoder_bytes(&info)) && errno != EOPNOTSUPP)
+        code = error_set(err, ERROR_FULL, "there is no room on the disk for the picture: %m");
+    if (code || !decoder.started)
+        return code ? code : decoder_into_here(job, file, out, err);
+    if ((code = decoder_take(&turn.worker, err)))
+        return code;
+    code = decoder_run(&turn, job, &info, file, NULL, &died, err);
+    if (!code)
+        code = decoder_accept_file(&turn.answer, &info, file, out, err);
+    if (turn.file >= 0)
+        close(turn.file);
+    close(turn.worker.socket);
     decoder_refill();
     return code;
 }

@@ -6,6 +6,7 @@
 #define SERVER_IMAGE_DECODER_H
 
 #include "server/image/codec.h"
+#include "server/image/plane_file.h"
 
 /* Starts the process from which those that decode are forked, before this process gives up the right to start programs.
  * program: its file; NULL: this one's. ERROR_IO: it could not be started. */
@@ -32,5 +33,11 @@ struct decoder_job {
  * (*died is true then), ERROR_INTERNAL when there is none to be had. */
 enum error_code decoder_decode(const struct decoder_job *job, struct image **out, struct codec_info *info,
                                struct codec_damage *damage, bool *died, struct error *err) MUST_CHECK;
+
+/* The same into an empty file on a disk, open for reading and writing, whose room is taken at once. Of formats that are
+ * read row by row (JPEG, PNG) only some rows are in memory at a time. out->fd is the file. ERROR_FULL: the disk has no
+ * room for it. */
+enum error_code decoder_decode_into(const struct decoder_job *job, int file, struct plane_file *out,
+                                    struct error *err) MUST_CHECK;
 
 #endif

@@ -23,6 +23,7 @@ struct decoder_request {
     uint64_t cpu_seconds, memory; /* what it may take; memory beside what it has at its start */
     int page;
     bool salvage;
+    bool disk; /* that memory is a file on a disk */
     enum decoder_fault fault;
 };
 

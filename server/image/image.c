@@ -27,6 +27,7 @@ static enum error_code image_no_memory(struct error *err, int width, int height)
 static struct {
     int fd;     /* -1: planes are from malloc */
     bool later; /* so are they now */
+    bool disk;  /* the file is on a disk */
     uint64_t end;
     struct {
         void *data; /* NULL: free */
@@ -34,9 +35,10 @@ static struct {
     } planes[IMAGE_SHARED];
 } image_shared = {.fd = -1};
 
-void image_share(int fd)
+void image_share(int fd, bool disk)
 {
     image_shared.fd = fd;
+    image_shared.disk = disk;
 }
 
 void image_share_later(bool later)
@@ -114,7 +116,8 @@ static void *image_shared_take(size_t bytes)
     void *data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, image_shared.fd, (off_t)at);
     if (data == MAP_FAILED)
         return NULL;
-    image_fault_in(data, bytes);
+    if (!image_shared.disk)
+        image_fault_in(data, bytes);
     image_shared.end = end;
     image_shared.planes[i].data = data;
     image_shared.planes[i].at = at;
@@ -175,14 +178,25 @@ void image_drop_alpha(struct image *image)
     image->alpha_mapped = false;
 }
 
+/* Samples of a plane that will not be used again soon. */
+static void image_plane_passed(const void *plane, size_t at, size_t bytes)
+{
+    const uintptr_t begin = ((uintptr_t)plane + at) / image_page() * image_page(), end = (uintptr_t)plane + at + bytes;
+    if (!image_sharing() || !image_shared.disk)
+        spill_passed((const uint8_t *)plane + at, bytes);
+    else if (image_shared_at(plane) != UINT64_MAX &&
+             madvise((void *)begin, end / image_page() * image_page() - begin, MADV_DONTNEED))
+        errno = 0; /* they stay, then */
+}
+
 void image_passed(const struct image *image, int first, int end)
 {
     const size_t sample = (size_t)image->bits / 8, width = (size_t)image->width, rows = (size_t)(end - first);
     const size_t row = width * (size_t)image->channels * sample;
     if (first < end)
-        spill_passed((const uint8_t *)image->pixels + (size_t)first * row, rows * row);
+        image_plane_passed(image->pixels, (size_t)first * row, rows * row);
     if (first < end && image->alpha)
-        spill_passed((const uint8_t *)image->alpha + (size_t)first * width * sample, rows * width * sample);
+        image_plane_passed(image->alpha, (size_t)first * width * sample, rows * width * sample);
 }
 
 static void image_cut_plane(const struct image *image, uint8_t *plane, int channels, const int part[4])

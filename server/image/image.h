@@ -111,8 +111,9 @@ void image_strip(struct image *image);
 enum error_code image_copy_metadata(struct image *to, const struct image *from, struct error *err) MUST_CHECK;
 
 /* From now on the planes of this process's pictures are pages of that file, so that another process can map them; for a
- * process that reads one picture with one thread that creates and changes pictures. */
-void image_share(int fd);
+ * process that reads one picture with one thread that creates and changes pictures. disk: it lies on a disk and need
+ * not stay in memory: pages leave it when they are passed. */
+void image_share(int fd, bool disk);
 /* Where a plane begins in the file. */
 uint64_t image_shared_at(const void *plane);
 /* Puts bytes into the file. false: it does not grow. */
