@@ -11,6 +11,8 @@ export XDG_CACHE_HOME="$PWD/build/cache"       # pipeline caches stay out of the
 make="${MAKE:-make} --no-print-directory -s -j$(nproc)"
 all='build lint shaders unit ops golden asan tsan clang fuzz api chaos browser'
 [ $# -eq 0 ] && set -- $all
+# A PostgreSQL runs beside all of them, for the tests of what several servers share.
+[ "${RESTORED_TEST_POSTGRES-none}" = none ] && RESTORED_TEST_POSTGRES= exec sh tests/postgres.sh sh tests/check.sh "$@"
 
 mkdir -p build/log "$XDG_CACHE_HOME"
 passed=0 failed=0

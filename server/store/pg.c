@@ -114,11 +114,13 @@ enum error_code pg_failed(PGconn *db, const PGresult *result, struct error *err)
     if (!state || !strncmp(state, "08", 2) || !strncmp(state, "57", 2) || !strncmp(state, "40", 2) ||
         !strncmp(state, "55", 2) || !strncmp(state, "25", 2) || !strcmp(state, "53300"))
         code = error_set(err, ERROR_IO, "the database of jobs does not answer now; try again later");
+    else if (!strncmp(state, "23", 2))
+        code = error_set(err, ERROR_INTERNAL, "the database of jobs has such a row already");
     else if (!strcmp(state, "53100"))
         code = error_set(err, ERROR_FULL, "no room on the disk of the database of jobs");
     else if (!strncmp(state, "53", 2))
         code = error_set(err, ERROR_NO_MEMORY, "the database of jobs has no memory");
-    else if (!strncmp(state, "42501", 5) || !strncmp(state, "28", 2))
+    else if (!strcmp(state, "42501") || !strncmp(state, "28", 2))
         code = error_set(err, ERROR_IO, "the database of jobs refuses this user");
     else
         code = error_set(err, ERROR_CORRUPT, "the tables of the database of jobs are not what they should be");

@@ -22,8 +22,10 @@
 #include <cmocka.h>
 
 #include "server/store/store.h"
+#include "tests/common/postgres.h"
 
 static char folder[64], path[96];
+static char url[256]; /* of a database; "": the engine is SQLite */
 static struct store *store;
 static struct error err;
 
@@ -48,6 +50,28 @@ static int setup(void **state)
     snprintf(path, sizeof path, "%s/jobs.db", folder);
     err = (struct error)ERROR_INIT;
     return store_open(&store, path, &err) ? -1 : 0;
+}
+
+static enum error_code open_again(void)
+{
+    return *url ? store_open_shared(&store, url, NULL, &err) : store_open(&store, path, &err);
+}
+
+/* For what both engines do alike. */
+static int setup_postgres(void **state)
+{
+    (void)state;
+    err = (struct error)ERROR_INIT;
+    return postgres_make(url) && !open_again() ? 0 : -1;
+}
+
+static int teardown_postgres(void **state)
+{
+    (void)state;
+    store_close(&store);
+    postgres_remove();
+    *url = 0;
+    return 0;
 }
 
 static int teardown(void **state)
@@ -402,7 +426,7 @@ static void test_recover(void **state)
     FINE(store_cancel(store, "b1", 2000, 9000, &before, &found, &err));
     assert_true(found && before == STORE_RUNNING);
     store_close(&store);
-    FINE(store_open(&store, path, &err));
+    FINE(open_again());
     FINE(store_recover(store, 2050, 7000, 3, &err)); /* leases that are not over count no more */
     job = get("b1");
     assert_true(job.state == STORE_CANCELLED && job.finished == 2050 && job.expires == 7000 && !job.cancel);
@@ -565,12 +589,14 @@ static void test_groups(void **state)
     assert_int_equal(store_insert(store, &job, NULL, NULL, &what, existing, &err), ERROR_INTERNAL);
 }
 
-/* SQL on the file, past the store; the first value of its last row. */
+/* SQL on the file or the database, past the store; the first value of its last row. */
 static int64_t sql(const char *text)
 {
     sqlite3 *db;
     sqlite3_stmt *s;
     int64_t value = -1;
+    if (*url)
+        return postgres_sql(text);
     assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
     assert_int_equal(sqlite3_prepare_v2(db, text, -1, &s, NULL), SQLITE_OK);
     int rc;
@@ -1171,6 +1197,161 @@ static void test_threads(void **state)
     expect_queued(200);
 }
 
+/* --- PostgreSQL ----------------------------------------------------------------------------------------------------
+ */
+
+struct rival {
+    pthread_t thread;
+    const char *owner;
+    int claimed;
+    char ids[50][33];
+};
+
+/* Claims with a store of its own until nothing is left. */
+static void *rival_claims(void *argument)
+{
+    struct rival *rival = argument;
+    struct store *own;
+    struct error local = ERROR_INIT;
+    bool found = true;
+    assert_int_equal(store_open_shared(&own, url, NULL, &local), OK);
+    while (found) {
+        struct store_job job;
+        assert_int_equal(store_claim(own, rival->owner, 2000, 9000, 9000, 3, &job, &found, NULL, NULL, &local), OK);
+        if (found)
+            strcpy(rival->ids[rival->claimed++], job.id);
+        store_job_clear(&job);
+    }
+    store_close(&own);
+    return NULL;
+}
+
+/* Servers that claim at the same time never get the same job, and leave none. */
+static void test_threads_shared(void **state)
+{
+    struct rival rivals[3] = {{.owner = "r0"}, {.owner = "r1"}, {.owner = "r2"}};
+    char id[33];
+    int claimed = 0;
+    (void)state;
+    for (int i = 0; i < 50; i++) {
+        snprintf(id, sizeof id, "job%d", i);
+        put(id, i & 1 ? "a" : "b");
+    }
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(pthread_create(&rivals[i].thread, NULL, rival_claims, &rivals[i]), 0);
+    for (int i = 0; i < 3; i++) {
+        pthread_join(rivals[i].thread, NULL);
+        claimed += rivals[i].claimed;
+        for (int k = 0; k < rivals[i].claimed; k++) {
+            struct store_job job = get(rivals[i].ids[k]);
+            assert_string_equal(job.owner, rivals[i].owner);
+            assert_int_equal(job.attempts, 1);
+            store_job_clear(&job);
+        }
+    }
+    assert_int_equal(claimed, 50);
+}
+
+static char seen_workers[256];
+
+static void add_worker(void *context, const char *owner, int64_t seen, const char *about)
+{
+    (void)context;
+    const size_t used = strlen(seen_workers);
+    snprintf(seen_workers + used, sizeof seen_workers - used, "%s %lld %s;", owner, (long long)seen, about);
+}
+
+/* A job goes only where its models are; beats; who is there. */
+static void test_shared(void **state)
+{
+    struct store_job job = job_of("needy", "a"), out;
+    bool held, cancel, found;
+    enum store_state before;
+    (void)state;
+    job.needs = "[\"one\", \"two\"]";
+    insert(&job);
+    assert_false(claim_at(&out, 2000));
+    FINE(store_offer(store, "[\"two\", \"three\"]", &err));
+    assert_false(claim_at(&out, 2000));
+    put("plain", "b");
+    assert_true(claim_at(&out, 2000));
+    assert_string_equal(out.id, "plain");
+    store_job_clear(&out);
+    FINE(store_offer(store, "[\"two\", \"three\", \"one\"]", &err));
+    assert_true(claim_at(&out, 2000));
+    assert_string_equal(out.id, "needy");
+    store_job_clear(&out);
+
+    FINE(store_beat(store, "needy", "me", 1, 5000, "{\"progress\": 0.5}", &held, &cancel, &err));
+    assert_true(held && !cancel);
+    FINE(store_cancel(store, "needy", 3000, 9000, &before, &found, &err));
+    assert_int_equal(before, STORE_RUNNING);
+    FINE(store_beat(store, "needy", "me", 1, 5000, "{\"progress\": 0.75}", &held, &cancel, &err));
+    assert_true(held && cancel);
+    out = get("needy");
+    assert_string_equal(out.progress, "{\"progress\": 0.75}");
+    store_job_clear(&out);
+    FINE(store_beat(store, "needy", "you", 1, 5000, "", &held, &cancel, &err));
+    assert_false(held);
+
+    FINE(store_worker(store, "me", 1000, "{}", &err));
+    FINE(store_worker(store, "you", 90000, "{}", &err));
+    FINE(store_worker(store, "you", 90001, "{1}", &err));
+    FINE(store_workers(store, 0, add_worker, NULL, &err));
+    assert_string_equal(seen_workers, "me 1000 {};you 90001 {1};");
+    FINE(store_worker_gone(store, "nobody", 90001, &err));
+    *seen_workers = 0;
+    FINE(store_workers(store, 0, add_worker, NULL, &err));
+    assert_string_equal(seen_workers, "you 90001 {1};");
+    assert_true(store_shared(store));
+    /* a text that is not UTF-8 does not spoil what it comes with */
+    job = job_of("odd", "a");
+    strcpy(job.name, "\xff.jpg");
+    insert(&job);
+    out = get("odd");
+    assert_string_equal(out.name, "?.jpg");
+    store_job_clear(&out);
+}
+
+/* Connections that the server ends: the transaction fails as a whole, and the next one works. */
+static void test_lost(void **state)
+{
+    static const char end[] = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname ="
+                              " current_database() AND pid <> pg_backend_pid()";
+    enum store_inserted what;
+    char existing[33];
+    struct store_job job = job_of("a2", "a");
+    bool found;
+    (void)state;
+    put("a1", "a");
+    expect_queued(1);
+    FINE(store_begin(store, &err));
+    put("a3", "a");
+    sql(end);
+    err = (struct error)ERROR_INIT;
+    assert_int_equal(store_insert(store, &job, NULL, NULL, &what, existing, &err), ERROR_IO);
+    err = (struct error)ERROR_INIT;
+    assert_int_equal(store_commit(store, &err), ERROR_IO);
+    for (int i = 0; i < 600; i++) { /* the next connection is made after a second */
+        err = (struct error)ERROR_INIT;
+        if (!store_begin(store, &err))
+            break;
+        usleep(100000);
+    }
+    assert_int_equal(err.code, OK);
+    put("a2", "a");
+    FINE(store_commit(store, &err));
+    for (int i = 0; i < 600; i++) {
+        err = (struct error)ERROR_INIT;
+        if (!store_get(store, "a3", &job, &found, &err))
+            break;
+        usleep(100000);
+    }
+    assert_int_equal(err.code, OK);
+    assert_false(found);
+    expect_queued(2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1196,5 +1377,29 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_full, setup, teardown),
         cmocka_unit_test_setup_teardown(test_threads, setup, teardown),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const struct CMUnitTest shared[] = {
+        cmocka_unit_test_setup_teardown(test_turns, setup_postgres, teardown_postgres),
+        cmocka_unit_test_setup_teardown(test_life, setup_postgres, teardown_postgres),
+        cmocka_unit_test_setup_teardown(test_list, setup_postgres, teardown_postgres),
+        cmocka_unit_test_setup_teardown(test_counts, setup_postgres, teardown_postgres),
+        cmocka_unit_test_setup_teardown(test_fence, setup_postgres, teardown_postgres),
+        cmocka_unit_test_setup_teardown(test_attempts, setup_postgres, teardown_postgres),
+        cmocka_unit_test_setup_teardown(test_recover, setup_postgres, teardown_postgres),
+        cmocka_unit_test_setup_teardown(test_give_back, setup_postgres, teardown_postgres),
+        cmocka_unit_test_setup_teardown(test_cancel, setup_postgres, teardown_postgres),
+        cmocka_unit_test_setup_teardown(test_keys, setup_postgres, teardown_postgres),
+        cmocka_unit_test_setup_teardown(test_groups, setup_postgres, teardown_postgres),
+        cmocka_unit_test_setup_teardown(test_parts, setup_postgres, teardown_postgres),
+        cmocka_unit_test_setup_teardown(test_expire, setup_postgres, teardown_postgres),
+        cmocka_unit_test_setup_teardown(test_shared, setup_postgres, teardown_postgres),
+        cmocka_unit_test_setup_teardown(test_lost, setup_postgres, teardown_postgres),
+        cmocka_unit_test_setup_teardown(test_threads_shared, setup_postgres, teardown_postgres),
+    };
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    const char *server = getenv("RESTORED_TEST_POSTGRES");
+    if (!server || !*server) {
+        printf("skipped: the same on PostgreSQL, because none is running (tests/postgres.sh starts one)\n");
+        return failed;
+    }
+    return failed + cmocka_run_group_tests_name("postgresql", shared, NULL, NULL);
 }
