@@ -332,10 +332,11 @@ enum error_code plan_run(struct plan *plan, const float *const *inputs, float *c
     return code == OK ? plan_wait(plan, NULL, err) : code;
 }
 
-enum error_code canvas_create(struct canvas **out, struct device *device, int width, int rows, struct error *err)
+enum error_code canvas_create(struct canvas **out, struct device *device, const struct canvas_shape *shape,
+                              struct error *err)
 {
-    return device->backend->canvas_create ? device->backend->canvas_create(out, device, width, rows, err)
-                                          : host_run_canvas(out, width, rows, err);
+    return device->backend->canvas_create ? device->backend->canvas_create(out, device, shape, err)
+                                          : host_run_canvas(out, shape, err);
 }
 
 void canvas_destroy(struct canvas **canvas)

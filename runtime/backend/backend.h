@@ -63,9 +63,12 @@ struct run_image {
     int target_count;
     /* If the output has a canvas: the image's value at (i, j) times weight_x[i] * weight_y[j] is added to the canvas's
      * pixel (x + i, y + j); a weight of 0 adds nothing, whatever the value. Then the targets show the canvas, with
-     * places counted in it, and then the clear_rows rows from clear_y on become 0. */
-    int x, y, clear_y, clear_rows;
+     * places counted in it, within the rectangle that is complete with this image. */
+    int x, y;
     const float *weight_x, *weight_y;
+    struct run_done {
+        int x, y, width, height;
+    } done;
 };
 
 /* What becomes of an output; nothing where both are NULL. */
@@ -165,9 +168,17 @@ enum error_code plan_wait(struct plan *plan, struct run_result *result, struct e
 /* Ends all runs under way as soon as possible; their results are lost. */
 void plan_discard(struct plan *plan);
 
-/* Where the tiles of one picture are blended: sums of `width` pixels of 3 channels in `rows` rows, 0 at first; row y of
- * the picture is in row y % rows. All runs that use it must be over when it is destroyed. */
-enum error_code canvas_create(struct canvas **out, struct device *device, int width, int rows,
+/* How the tiles of a picture that are blended lie, in px: the picture's width; their own size; by how much one reaches,
+ * at most, beyond what is complete with it, to the right and down. */
+struct canvas_shape {
+    int width, columns, rows, right, below;
+};
+
+/* Where the tiles of one picture are blended: sums of 3 channels, 0 at first, of as many of its pixels as are still
+ * added to, or somewhat more. Tiles come in rows, each from left to right, and what they complete covers the picture
+ * without gaps; where that begins at (0, 0) a picture begins. All runs that use it must be over when it is
+ * destroyed. */
+enum error_code canvas_create(struct canvas **out, struct device *device, const struct canvas_shape *shape,
                               struct error *err) MUST_CHECK;
 void canvas_destroy(struct canvas **canvas);
 
@@ -230,7 +241,7 @@ struct backend {
     enum error_code (*plan_show)(struct plan *plan, const struct run_io *run, struct error *err);
     bool (*plan_ready)(struct plan *plan);
     enum error_code (*plan_wait)(struct plan *plan, bool discard, struct run_result *result, struct error *err);
-    enum error_code (*canvas_create)(struct canvas **out, struct device *device, int width, int rows,
+    enum error_code (*canvas_create)(struct canvas **out, struct device *device, const struct canvas_shape *shape,
                                      struct error *err);
     void (*canvas_destroy)(struct canvas *canvas);
     double (*busy_ms)(const struct device *device);
@@ -268,7 +279,7 @@ struct plan {
 };
 struct canvas {
     const struct backend *backend; /* NULL: in host memory */
-    int width, rows;
+    struct canvas_shape shape;
 };
 
 /* plan_create without its checks, for a layer whose device info differs from that of the device beneath. */

@@ -436,10 +436,10 @@ static enum error_code fault_plan_wait(struct plan *base, bool discard, struct r
     return OK;
 }
 
-static enum error_code fault_canvas_create(struct canvas **out, struct device *base, int width, int rows,
+static enum error_code fault_canvas_create(struct canvas **out, struct device *base, const struct canvas_shape *shape,
                                            struct error *err)
 {
-    return canvas_create(out, ((struct fault_device *)base)->inner, width, rows, err);
+    return canvas_create(out, ((struct fault_device *)base)->inner, shape, err);
 }
 
 static double fault_busy_ms(const struct device *base)

@@ -7,23 +7,35 @@
 #include "runtime/base/mem.h"
 #include "runtime/base/thread.h"
 
+#define HOST_ROWS 64 /* of an image that are blended at a time */
+
+/* The sums that later images are added to, too: of the images to the right, and of the row of images below. What is
+ * added to a pixel comes in the images' order, so nothing depends on where its sum is kept in between. */
 struct host_canvas {
     struct canvas base;
-    float *sums; /* [rows][width][3] */
+    float *strip; /* [HOST_ROWS][columns][3]: rows of the image at work */
+    float *right; /* [rows][right][3]: row y of the image */
+    float *below; /* [below][width][3]: row y of the picture is in row y % below */
+    /* What they hold now: columns begin..end-1 of the picture; its rows above `bottom`, left of which the image at work
+     * has put its own. */
+    int right_begin, right_end, bottom, next_bottom;
 };
 
-enum error_code host_run_canvas(struct canvas **out, int width, int rows, struct error *err)
+enum error_code host_run_canvas(struct canvas **out, const struct canvas_shape *shape, struct error *err)
 {
-    size_t samples;
+    const size_t strip = (size_t)shape->columns * HOST_ROWS, right = (size_t)shape->rows * (size_t)shape->right;
+    size_t below, bytes;
     struct host_canvas *canvas = NULL;
     *out = NULL;
-    if (mem_mul((size_t)width * (size_t)rows, 3, &samples) &&
-        (canvas = mem_calloc(1, sizeof *canvas + samples * sizeof(float)))) {
-        *canvas = (struct host_canvas){{NULL, width, rows}, (float *)(canvas + 1)};
+    if (mem_mul((size_t)shape->width, (size_t)shape->below, &below) &&
+        mem_mul(below + right + strip, 3 * sizeof(float), &bytes) && (canvas = mem_alloc(1, sizeof *canvas + bytes))) {
+        float *sums = (float *)(canvas + 1);
+        *canvas = (struct host_canvas){
+            .base = {NULL, *shape}, .strip = sums, .right = sums + 3 * strip, .below = sums + 3 * (strip + right)};
         *out = &canvas->base;
         return OK;
     }
-    return error_set(err, ERROR_NO_MEMORY, "out of memory for a canvas of %d × %d", width, rows);
+    return error_set(err, ERROR_NO_MEMORY, "out of memory for a canvas of %d × %d", shape->width, shape->below);
 }
 
 static size_t host_values_of(const struct plan_shape *shape)
@@ -40,29 +52,62 @@ struct host_rows {
 };
 
 struct blend_loop {
-    const struct host_canvas *canvas;
+    struct host_canvas *canvas;
     const struct run_image *image;
     const struct host_rows *rows;
     int w;
+    int from, count; /* of the image's rows: those of the strip */
 };
 
+/* Some columns of row y of the image, from column x of the picture on: their sums so far. */
+static void host_sums(const struct host_canvas *canvas, const struct run_image *image, int y, int x, int count,
+                      float *to)
+{
+    const struct canvas_shape *shape = &canvas->base.shape;
+    const int kept = canvas->right_end - x < 0 ? 0 : canvas->right_end - x < count ? canvas->right_end - x : count;
+    memcpy(to, canvas->right + 3 * ((size_t)y * (size_t)shape->right + (size_t)(kept ? x - canvas->right_begin : 0)),
+           (size_t)kept * 3 * sizeof *to);
+    to += 3 * (size_t)kept;
+    if (image->y + y < canvas->bottom)
+        memcpy(to,
+               canvas->below +
+                   3 * ((size_t)((image->y + y) % shape->below) * (size_t)shape->width + (size_t)(x + kept)),
+               (size_t)(count - kept) * 3 * sizeof *to);
+    else
+        memset(to, 0, (size_t)(count - kept) * 3 * sizeof *to);
+}
+
+/* Rows of the image are added to their sums, in the strip, and what is not complete is kept. */
 static void host_blend_rows(void *context, int item)
 {
     const struct blend_loop *loop = context;
     const struct run_image *image = loop->image;
-    const int w = loop->w, width = loop->canvas->base.width;
-    const size_t plane = (size_t)loop->rows->count * (size_t)w;
+    const struct run_done *done = &image->done;
+    struct host_canvas *canvas = loop->canvas;
+    const struct canvas_shape *shape = &canvas->base.shape;
+    const int beyond = image->x + loop->w > shape->width ? image->x + loop->w - shape->width : 0;
+    const int w = loop->w - beyond, first = done->x - image->x, right = first + done->width;
+    const size_t plane = (size_t)loop->rows->count * (size_t)loop->w;
     int begin, end;
-    thread_band(loop->rows->count, item, &begin, &end);
-    for (int y = loop->rows->first + begin; y < loop->rows->first + end; y++) {
-        const float *from = loop->rows->planes + (size_t)(y - loop->rows->first) * (size_t)w;
-        float *to = loop->canvas->sums +
-                    3 * ((size_t)((image->y + y) % loop->canvas->base.rows) * (size_t)width + (size_t)image->x);
-        for (int x = 0; x < w && image->weight_y[y] != 0; x++) {
+    thread_band(loop->count, item, &begin, &end);
+    for (int i = begin; i < end; i++) {
+        const int y = loop->from + i;
+        const float *from = loop->rows->planes + (size_t)(y - loop->rows->first) * (size_t)loop->w;
+        float *to = loop->canvas->strip + (size_t)i * (size_t)shape->columns * 3;
+        if (image->y + y < done->y) /* complete with an earlier row of images */
+            continue;
+        host_sums(canvas, image, y, done->x, w - first, to + 3 * (size_t)first);
+        for (int x = first; x < w && image->weight_y[y] != 0; x++) {
             const float weight = image->weight_x[x] * image->weight_y[y];
             for (size_t c = 0; c < 3 && weight != 0; c++)
                 to[3 * (size_t)x + c] += weight * from[c * plane + (size_t)x];
         }
+        memcpy(canvas->right + 3 * (size_t)y * (size_t)shape->right, to + 3 * (size_t)right,
+               (size_t)(w - right) * 3 * sizeof *to);
+        if (image->y + y >= done->y + done->height && shape->below)
+            memcpy(canvas->below +
+                       3 * ((size_t)((image->y + y) % shape->below) * (size_t)shape->width + (size_t)done->x),
+                   to + 3 * (size_t)first, (size_t)done->width * 3 * sizeof *to);
     }
 }
 
@@ -87,30 +132,61 @@ static void host_write_rows(const struct run_io *run, const struct raster_values
     }
 }
 
+/* An image begins: what the canvas has from those before it. */
+static void host_begin_image(struct host_canvas *canvas, const struct run_image *image)
+{
+    if (image->done.x == 0) { /* a row of images */
+        canvas->right_end = 0;
+        canvas->bottom = image->done.y == 0 ? 0 : canvas->next_bottom;
+    }
+}
+
+static void host_end_image(struct host_canvas *canvas, const struct run_image *image, const struct plan_shape *shape)
+{
+    const int end = image->x + shape->w, width = canvas->base.shape.width;
+    canvas->right_begin = image->done.x + image->done.width;
+    canvas->right_end = end < width ? end : width;
+    canvas->next_bottom = image->y + shape->h;
+}
+
+/* Rows of one image are blended, and what is complete of them goes where it belongs. */
+static void host_blend(const struct run_io *run, const struct run_output *output, const struct run_image *image,
+                       const struct plan_shape *shape, const struct host_rows *rows)
+{
+    struct host_canvas *canvas = (struct host_canvas *)output->canvas;
+    const size_t row = 3 * (size_t)canvas->base.shape.columns;
+    /* at a time no two rows that have one place in `below` */
+    const int below = canvas->base.shape.below, most = below && below < HOST_ROWS ? below : HOST_ROWS;
+    if (rows->first == 0)
+        host_begin_image(canvas, image);
+    for (int y = rows->first, count; y < rows->first + rows->count; y += count) {
+        count = rows->first + rows->count - y < most ? rows->first + rows->count - y : most;
+        struct blend_loop loop = {canvas, image, rows, shape->w, y, count};
+        thread_for(thread_bands(count), host_blend_rows, &loop);
+        const struct raster_values sums = {canvas->strip, 3, count, 1, row, 3};
+        for (int i = 0; i < image->target_count; i++) {
+            struct raster_target target = image->targets[i];
+            target.x -= image->x;
+            target.y -= image->y;
+            host_write_rows(run, &sums, y, count, &target);
+        }
+    }
+    if (rows->first + rows->count == shape->h)
+        host_end_image(canvas, image, shape);
+}
+
 /* Rows of one image, which come in their order: into the canvas, or where they belong. */
 static void host_take_rows(const struct run_io *run, const struct run_output *output, const struct run_image *image,
                            const struct plan_shape *shape, const struct host_rows *rows)
 {
     const size_t w = (size_t)shape->w, plane = (size_t)rows->count * w;
     const struct raster_values values = {rows->planes, shape->c, rows->count, plane, w, 1};
-    struct blend_loop loop = {(struct host_canvas *)output->canvas, image, rows, shape->w};
-    if (loop.canvas)
-        thread_for(thread_bands(rows->count), host_blend_rows, &loop);
-    for (int i = 0; i < image->target_count && !loop.canvas; i++)
-        host_write_rows(run, &values, rows->first, rows->count, &image->targets[i]);
-}
-
-/* All rows of an image are in the canvas. */
-static void host_show_canvas(const struct run_io *run, const struct host_canvas *canvas, const struct run_image *image)
-{
-    const size_t row = 3 * (size_t)canvas->base.width;
-    const struct raster_values all = {canvas->sums, 3, canvas->base.rows, 1, row, 3};
-    for (int i = 0; i < image->target_count; i++) {
-        const struct raster_target *target = &image->targets[i];
-        host_write_rows(run, &all, 0, target->y + target->height, target);
+    if (output->canvas) {
+        host_blend(run, output, image, shape, rows);
+        return;
     }
-    for (int y = image->clear_y; y < image->clear_y + image->clear_rows; y++)
-        memset(canvas->sums + (size_t)(y % canvas->base.rows) * row, 0, row * sizeof(float));
+    for (int i = 0; i < image->target_count; i++)
+        host_write_rows(run, &values, rows->first, rows->count, &image->targets[i]);
 }
 
 static void host_write_output(const struct run_io *run, const struct run_output *output, const struct plan_shape *shape,
@@ -125,8 +201,6 @@ static void host_write_output(const struct run_io *run, const struct run_output 
         if (!output->images)
             continue;
         host_take_rows(run, output, &output->images[n], shape, &all);
-        if (output->canvas)
-            host_show_canvas(run, (struct host_canvas *)output->canvas, &output->images[n]);
     }
 }
 
@@ -223,8 +297,6 @@ enum error_code host_run(struct plan *plan, const struct run_io *run, struct run
                                                  &run->options, err);
         plan->device->busy_ms += host_now_ms() - start;
     }
-    if (code == OK && in_rows && run->outputs->canvas)
-        host_show_canvas(run, (struct host_canvas *)run->outputs->canvas, run->outputs->images);
     for (int i = 0; i < plan->output_count && code == OK && !in_rows; i++)
         if (run->outputs[i].planes || run->outputs[i].images)
             host_write_output(run, &run->outputs[i], &plan->shapes[plan->input_count + i], all[plan->input_count + i],

@@ -9,6 +9,6 @@
 enum error_code host_run(struct plan *plan, const struct run_io *run, struct run_result *result,
                          struct error *err) MUST_CHECK;
 
-enum error_code host_run_canvas(struct canvas **out, int width, int rows, struct error *err) MUST_CHECK;
+enum error_code host_run_canvas(struct canvas **out, const struct canvas_shape *shape, struct error *err) MUST_CHECK;
 
 #endif

@@ -4,18 +4,19 @@
 
 #include "runtime/base/mem.h"
 
-enum error_code vk_canvas_create(struct canvas **out, struct device *base, int width, int rows, struct error *err)
+enum error_code vk_canvas_create(struct canvas **out, struct device *base, const struct canvas_shape *shape,
+                                 struct error *err)
 {
     struct vk_device *device = (struct vk_device *)base;
-    const uint64_t bytes = (uint64_t)width * (uint64_t)rows * 3 * sizeof(float);
+    const uint64_t bytes = (uint64_t)shape->width * (uint64_t)shape->rows * 3 * sizeof(float);
     struct vk_canvas *canvas = mem_calloc(1, sizeof *canvas);
     *out = NULL;
     if (!canvas)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for a canvas");
-    *canvas = (struct vk_canvas){.base = {&vk_backend, width, rows}, .device = device, .fresh = true};
+    *canvas = (struct vk_canvas){.base = {&vk_backend, *shape}, .device = device, .fresh = true};
     enum error_code code = bytes > device->traits.limits.maxStorageBufferRange
-                               ? error_set(err, ERROR_TOO_LARGE, "a canvas of %d × %d is larger than %s takes", width,
-                                           rows, device->traits.info.name)
+                               ? error_set(err, ERROR_TOO_LARGE, "a canvas of %d × %d is larger than %s takes",
+                                           shape->width, shape->rows, device->traits.info.name)
                                : vk_memory_create(device, &canvas->sums, bytes, MEMORY_DEVICE, "a canvas", err);
     if (code == OK)
         *out = &canvas->base;

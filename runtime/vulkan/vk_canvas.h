@@ -13,7 +13,7 @@ struct vk_canvas {
 };
 
 /* The backend's. */
-enum error_code vk_canvas_create(struct canvas **out, struct device *device, int width, int rows,
+enum error_code vk_canvas_create(struct canvas **out, struct device *device, const struct canvas_shape *shape,
                                  struct error *err) MUST_CHECK;
 void vk_canvas_destroy(struct canvas *canvas);
 

@@ -54,8 +54,8 @@ static void read_show(struct vk_io_run *r, int index, int image, const struct ra
     push.width = (uint32_t)target->width;
     push.height = (uint32_t)target->height;
     if (canvas) {
-        push.canvas_width = (uint32_t)canvas->base.width;
-        push.canvas_rows = (uint32_t)canvas->base.rows;
+        push.canvas_width = (uint32_t)canvas->base.shape.width;
+        push.canvas_rows = (uint32_t)canvas->base.shape.rows;
     }
     if (target->layer_count)
         vk_layers_write(target, (char *)r->slot->weights.mapped + r->over[k].offset, &used->over, &push);
@@ -78,9 +78,10 @@ static void read_show(struct vk_io_run *r, int index, int image, const struct ra
 /* Rows of a canvas become 0. */
 static void read_clear_rows(struct vk_io_run *r, const struct vk_canvas *canvas, int y, int count)
 {
-    const uint64_t row = 3 * sizeof(float) * (uint64_t)canvas->base.width;
+    const uint64_t row = 3 * sizeof(float) * (uint64_t)canvas->base.shape.width;
     while (count > 0) {
-        const int at = y % canvas->base.rows, many = count < canvas->base.rows - at ? count : canvas->base.rows - at;
+        const int at = y % canvas->base.shape.rows,
+                  many = count < canvas->base.shape.rows - at ? count : canvas->base.shape.rows - at;
         vkCmdFillBuffer(r->commands, canvas->sums.handle, (uint64_t)at * row, (uint64_t)many * row, 0);
         y += many;
         count -= many;
@@ -102,11 +103,11 @@ static void read_blend(struct vk_io_run *r, int index, int image, struct used *u
     push.rows = push.columns + push.w;
     push.x = (uint32_t)part->x;
     push.y = (uint32_t)part->y;
-    push.canvas_width = (uint32_t)canvas->base.width;
-    push.canvas_rows = (uint32_t)canvas->base.rows;
+    push.canvas_width = (uint32_t)canvas->base.shape.width;
+    push.canvas_rows = (uint32_t)canvas->base.shape.rows;
     used->weights += ((uint64_t)push.w + push.h) * sizeof *weights;
     if (canvas->fresh)
-        read_clear_rows(r, canvas, 0, canvas->base.rows);
+        read_clear_rows(r, canvas, 0, canvas->base.shape.rows);
     canvas->fresh = false;
     vk_io_dispatch(r, index, "raster_blend", 0, 0, &push, sizeof push, vk_io_groups(push.w), push.h, 1);
     vk_command_barrier(r->commands);
@@ -149,9 +150,9 @@ void vk_io_read(struct vk_io_run *r, int index)
             read_blend(r, index, n, &used);
         for (int i = 0; i < image->target_count; i++)
             read_show(r, index, n, &image->targets[i], &used);
-        if (output->canvas && image->clear_rows) {
+        if (output->canvas && image->done.x + image->done.width == output->canvas->shape.width) {
             vk_command_barrier(r->commands);
-            read_clear_rows(r, (const struct vk_canvas *)output->canvas, image->clear_y, image->clear_rows);
+            read_clear_rows(r, (const struct vk_canvas *)output->canvas, image->done.y, image->done.height);
         }
     }
 }

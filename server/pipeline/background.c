@@ -9,12 +9,11 @@
 #include "server/image/pixel.h"
 #include "server/image/resize.h"
 #include "server/pipeline/background.h"
+#include "server/pipeline/background_rows.h"
 #include "server/pipeline/balance.h"
 #include "server/pipeline/deep.h"
 #include "server/pipeline/paste.h"
 #include "server/pipeline/reference.h"
-
-#define BACKGROUND_ROWS 128 /* rows that go through Lanczos4 at a time */
 
 /* Tile sides to try in turn when a larger one does not fit the device's memory. */
 static const int background_tiles[] = {4096, 3072, 2048, 1536, 1024, 768, 512, 384, 256, 192, 128, 96, 64};
@@ -63,115 +62,6 @@ static int background_first(const struct step *step, const struct view_u8 *pictu
                            info.type);
 }
 
-/* Rows on their way into the result, through Lanczos4 if sizes differ. */
-struct background_rows {
-    struct step *step;
-    struct resize_stream *stream; /* NULL: rows have the result's width already */
-    int channels;                 /* 3; or 4: colours times a weight, and the weight */
-    bool mask;                    /* the three are the transparency */
-    float *rows;                  /* BACKGROUND_ROWS of the result */
-    float *alpha;                 /* as many, of 4 channels */
-    struct deep_rest *rest;       /* or NULL */
-    float *over;                  /* BACKGROUND_ROWS of it */
-    int y, count;                 /* its first row, how many */
-};
-
-/* Colours of a transparent picture are resized by their opacity, so that no colour from beneath full transparency gets
- * into what is seen. A little weight is left to them, since they are kept, too. */
-#define BACKGROUND_WEIGHT (1.0f / 4096)
-
-static float background_weight(float alpha)
-{
-    return BACKGROUND_WEIGHT + (1 - BACKGROUND_WEIGHT) * alpha / 255;
-}
-
-/* Four samples of each pixel to three in place, and its alpha into the result. */
-static void background_divide(const struct background_rows *rows, int y, float *row)
-{
-    const size_t width = (size_t)rows->step->width;
-    float *alpha = rows->alpha + (size_t)y * width;
-    for (size_t x = 0; x < width; x++) {
-        const float weight = row[4 * x + 3], by = weight > BACKGROUND_WEIGHT / 2 ? weight : BACKGROUND_WEIGHT / 2;
-        for (size_t c = 0; c < 3; c++)
-            row[3 * x + c] = row[4 * x + c] / by;
-        alpha[x] = 255 * (weight - BACKGROUND_WEIGHT) / (1 - BACKGROUND_WEIGHT);
-    }
-    pixel_clamp(alpha, width);
-    deep_alpha_row(rows->step->r, rows->y + y, alpha);
-}
-
-static void background_finish(void *context, int item)
-{
-    const struct background_rows *rows = context;
-    int begin, end;
-    thread_band(rows->count, item, &begin, &end);
-    for (int y = begin; y < end; y++) {
-        float *row = rows->rows + (size_t)y * (size_t)rows->channels * (size_t)rows->step->width;
-        if (rows->mask) {
-            reference_gray(row, row, (size_t)rows->step->width);
-            pixel_clamp(row, (size_t)rows->step->width);
-            deep_alpha_row(rows->step->r, rows->y + y, row);
-            continue;
-        }
-        if (rows->channels == 4)
-            background_divide(rows, y, row);
-        paste_background_row(rows->step, rows->y + y, row,
-                             rows->rest ? rows->over + (size_t)y * 3 * (size_t)rows->step->width : NULL);
-    }
-}
-
-static void background_finish_rows(struct background_rows *rows, int count)
-{
-    rows->count = count;
-    if (rows->rest)
-        deep_rest_rows(rows->rest, rows->over, 3 * (size_t)rows->step->width, count);
-    thread_for(thread_bands(count), background_finish, rows);
-    image_passed(rows->step->r->result, rows->y, rows->y + count);
-    rows->y += count;
-}
-
-static void background_emit(void *user, const float *from, int count)
-{
-    struct background_rows *rows = user;
-    if (!rows->stream) {
-        memcpy(rows->rows, from, (size_t)count * 3 * sizeof(float) * (size_t)rows->step->width);
-        background_finish_rows(rows, count);
-        return;
-    }
-    resize_stream_push(rows->stream, from, count);
-    for (int got; (got = resize_stream_pull(rows->stream, rows->rows, BACKGROUND_ROWS));)
-        background_finish_rows(rows, got);
-}
-
-static enum error_code background_rows_create(struct background_rows *rows, struct step *step, int width, int height,
-                                              int channels, bool mask, struct error *err)
-{
-    _Static_assert(BACKGROUND_ROWS <= RESIZE_ROWS, "a push takes what a tile emits");
-    const size_t samples = (size_t)step->width * BACKGROUND_ROWS;
-    *rows = (struct background_rows){
-        .step = step, .channels = channels, .mask = mask, .rows = mem_alloc(samples, (size_t)channels * sizeof(float))};
-    if (channels == 4)
-        rows->alpha = mem_alloc(samples, sizeof(float));
-    if (!rows->rows || (channels == 4 && !rows->alpha))
-        return error_set(err, ERROR_NO_MEMORY, "out of memory");
-    enum error_code code = mask ? OK : deep_rest_create(&rows->rest, step->r, step->width, step->height, err);
-    if (code == OK && rows->rest && !(rows->over = mem_alloc(samples, 3 * sizeof(float))))
-        code = error_set(err, ERROR_NO_MEMORY, "out of memory");
-    if (code != OK || (width == step->width && height == step->height))
-        return code;
-    return resize_stream_create(&rows->stream, width, height, step->width, step->height, channels, RESIZE_LANCZOS4,
-                                err);
-}
-
-static void background_rows_free(struct background_rows *rows)
-{
-    resize_stream_destroy(&rows->stream);
-    free(rows->rows);
-    free(rows->alpha);
-    deep_rest_destroy(&rows->rest);
-    free(rows->over);
-}
-
 /* A row of the picture as rows of so many channels begin. alpha: room for a row. */
 static void background_read(const struct restoration *r, int y, int channels, float *to, float *alpha)
 {
@@ -194,7 +84,8 @@ static enum error_code background_plain(struct step *step, const struct view_u8 
     const int channels = step->r->picture->alpha && !same ? 4 : 3;
     const size_t n = (size_t)channels * (size_t)picture->width;
     float *row = mem_alloc(n, sizeof(float) * (BACKGROUND_ROWS + 1));
-    enum error_code code = background_rows_create(&rows, step, picture->width, picture->height, channels, false, err);
+    const struct background_from from = {picture->width, picture->height, channels, false, 0, 0};
+    enum error_code code = background_rows_create(&rows, step, &from, err);
     if (code == OK && !row)
         code = error_set(err, ERROR_NO_MEMORY, "out of memory");
     if (code == OK && channels == 4)
@@ -203,7 +94,7 @@ static enum error_code background_plain(struct step *step, const struct view_u8 
         count = picture->height - y < BACKGROUND_ROWS ? picture->height - y : BACKGROUND_ROWS;
         for (int r = 0; r < count; r++)
             background_read(step->r, y + r, channels, row + (size_t)r * n, row + BACKGROUND_ROWS * n);
-        background_emit(&rows, row, count);
+        background_emit(&rows, &(struct rect){0, y, picture->width, count}, row);
         code = step_check(step, err);
     }
     background_rows_free(&rows);
@@ -223,8 +114,10 @@ struct background {
     struct tile_job *tiles;
     /* When the network's result has another size than the picture's, or its rows are not 8-bit RGB: */
     struct background_rows rows;
-    float *band; /* a row of tiles, `width` px wide; or BACKGROUND_ROWS, if the tiles hand out whole rows */
-    bool in_rows;
+    float *band; /* a row of tiles, `width` px wide; in_tiles: what one run makes; in_rows: BACKGROUND_ROWS of either */
+    bool in_tiles;      /* each run's pixels are reduced by themselves */
+    bool in_rows;       /* tiles hand out BACKGROUND_ROWS at a time */
+    struct rect taking; /* the rows that come next */
     int width, height;
 };
 
@@ -263,20 +156,24 @@ static struct raster_target background_in(const struct image *image, const struc
 static void background_take(void *user, int rows)
 {
     struct background *b = user;
-    background_emit(&b->rows, b->band, rows);
+    b->taking.height = rows;
+    background_emit(&b->rows, &b->taking, b->band);
+    b->taking.y += rows;
 }
 
 /* Into the result, beneath the faces; or into the band. */
-static void background_target(void *user, const struct rect *rect, struct raster_target *target)
+static void background_target(void *user, const struct rect *rect, const struct rect *run, struct raster_target *target)
 {
     struct background *b = user;
     const struct step *step = b->step;
     *target = background_in(step->r->result, rect);
     if (b->band) {
+        const int width = b->in_tiles ? run->width : b->width;
         target->form = RASTER_F32;
-        target->data = b->band + 3 * (size_t)rect->x;
-        target->stride = 3 * sizeof(float) * (size_t)b->width;
+        target->data = b->band + 3 * (size_t)(b->in_tiles ? rect->x - run->x : rect->x);
+        target->stride = 3 * sizeof(float) * (size_t)width;
         target->take = b->in_rows ? background_take : NULL;
+        b->taking = *rect;
         target->user = b;
         target->most = BACKGROUND_ROWS;
         return;
@@ -287,18 +184,28 @@ static void background_target(void *user, const struct rect *rect, struct raster
     target->top = rect->y;
 }
 
-/* A row of tiles is passed on when it is complete. */
-static void background_filled(void *user, const struct rect *rect)
+/* A run's pixels, or a row of tiles, are passed on when they are complete. */
+static void background_filled(void *user, const struct rect *run)
 {
     struct background *b = user;
-    size_t row = 3 * (size_t)b->width;
-    if (!b->band && rect->x + rect->width == b->width)
-        image_passed(b->step->r->result, rect->y, rect->y + rect->height);
-    for (int y = 0, count; b->band && !b->in_rows && rect->x + rect->width == b->width && y < rect->height;
-         y += count) {
-        count = rect->height - y < BACKGROUND_ROWS ? rect->height - y : BACKGROUND_ROWS;
-        background_emit(&b->rows, b->band + (size_t)y * row, count);
+    const bool last = run->x + run->width == b->width;
+    const int width = b->in_tiles ? run->width : b->width;
+    if (!b->band && last)
+        image_passed(b->step->r->result, run->y, run->y + run->height);
+    if (!b->band || b->in_rows || (!last && !b->in_tiles))
+        return;
+    for (int y = 0, count; y < run->height; y += count) {
+        count = run->height - y < BACKGROUND_ROWS ? run->height - y : BACKGROUND_ROWS;
+        const struct rect some = {run->x, run->y + y, run->width, count};
+        background_emit(&b->rows, &some, b->band + (size_t)y * 3 * (size_t)width);
     }
+}
+
+static enum error_code background_make_rows(struct background *b, struct error *err)
+{
+    const struct background_from from = {
+        b->width, b->height, 3, b->mask != NULL, b->in_tiles ? tile_columns(b->tiles) : 0, tile_rows(b->tiles)};
+    return background_rows_create(&b->rows, b->step, &from, err);
 }
 
 static enum error_code background_again(void *user, struct error *err)
@@ -307,13 +214,14 @@ static enum error_code background_again(void *user, struct error *err)
     if (!b->band)
         return OK;
     background_rows_free(&b->rows);
-    return background_rows_create(&b->rows, b->step, b->width, b->height, 3, b->mask != NULL, err);
+    return background_make_rows(b, err);
 }
 
 /* Begins again, in tiles of b->tile. */
 static enum error_code background_open(struct background *b, const struct view_u8 *picture, struct error *err)
 {
     struct step *step = b->step;
+    struct device_info info;
     const int scale = step->model[ROLE_UPSCALER]->info.scale;
     const struct tile_sink sink = {b,        background_target, background_filled, background_again,
                                    b->later, b->mask != NULL};
@@ -330,18 +238,23 @@ static enum error_code background_open(struct background *b, const struct view_u
         tile_deepen(b->tiles, deep->pixels);
     if (b->width == step->width && b->height == step->height && !step->r->deep && !b->mask)
         return OK;
-    b->in_rows = tile_widen(b->tiles);
-    b->band =
-        mem_alloc((size_t)b->width * (size_t)(b->in_rows ? BACKGROUND_ROWS : tile_rows(b->tiles)), 3 * sizeof(float));
+    device_info(step->context->device, &info);
+    b->in_tiles = !tile_wide(b->tiles) && step->width <= b->width && step->height <= b->height &&
+                  (step->width < b->width || step->height < b->height);
+    b->in_rows = !info.asynchronous && (b->in_tiles || tile_wide(b->tiles));
+    b->band = mem_alloc((size_t)(b->in_tiles ? tile_columns(b->tiles) : b->width) *
+                            (size_t)(b->in_rows ? BACKGROUND_ROWS : tile_rows(b->tiles)),
+                        3 * sizeof(float));
     if (!b->band)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for a tile");
-    return background_rows_create(&b->rows, step, b->width, b->height, 3, b->mask != NULL, err);
+    return background_make_rows(b, err);
 }
 
 /* ---- the reference's way ----------------------------------------------------------------------------------------- */
 
-static void background_into(void *user, const struct rect *rect, struct raster_target *target)
+static void background_into(void *user, const struct rect *rect, const struct rect *run, struct raster_target *target)
 {
+    (void)run;
     *target = background_in(user, rect);
 }
 

@@ -35,8 +35,9 @@ struct reference_floats {
     int width, height;
 };
 
-static void reference_target(void *user, const struct rect *rect, struct raster_target *target)
+static void reference_target(void *user, const struct rect *rect, const struct rect *run, struct raster_target *target)
 {
+    (void)run;
     const struct reference_floats *floats = user;
     *target = (struct raster_target){.form = RASTER_F32,
                                      .data = floats->data + (size_t)rect->y * floats->line + 3 * (size_t)rect->x,

@@ -80,7 +80,6 @@ struct tile_job {
     int flying;
     enum precision precision;
     bool second; /* everything is done again, in fp32 */
-    bool wide;   /* rectangles are as wide as the result */
 };
 
 /* ---- the reference's way ----------------------------------------------------------------------------------------- */
@@ -253,10 +252,19 @@ static enum error_code tile_list(struct tile_job *job, struct error *err)
 static enum error_code tile_canvas(struct tile_job *job, struct error *err)
 {
     canvas_destroy(&job->canvas);
+    const int s = job->info->scale;
+    struct canvas_shape shape = {
+        .width = job->picture.width * s, .columns = job->cx.window * s, .rows = job->cy.window * s};
     if (job->info->exact_tiles || !job->cx.count || job->count == 1)
         return OK;
-    return canvas_create(&job->canvas, job->step->context->device, job->ax.length * job->info->scale,
-                         job->cy.window * job->info->scale, err);
+    for (int i = 0; i < job->count; i++) {
+        const struct tile *t = &job->tiles[i];
+        const int right = (t->x + t->width) * s - (t->done.x + t->done.width),
+                  below = (t->y + t->height) * s - (t->done.y + t->done.height);
+        shape.right = right > shape.right ? right : shape.right;
+        shape.below = below > shape.below ? below : shape.below;
+    }
+    return canvas_create(&job->canvas, job->step->context->device, &shape, err);
 }
 
 /* ---- runs -------------------------------------------------------------------------------------------------------- */
@@ -347,12 +355,17 @@ int tile_rows(const struct tile_job *job)
     return most;
 }
 
-bool tile_widen(struct tile_job *job)
+int tile_columns(const struct tile_job *job)
 {
-    struct device_info device;
-    device_info(job->step->context->device, &device);
-    job->wide = !device.asynchronous && (job->canvas || job->cx.count == 1);
-    return job->wide;
+    int most = 0;
+    for (int i = 0; i < job->count; i++)
+        most = job->tiles[i].done.width > most ? job->tiles[i].done.width : most;
+    return most * job->batch;
+}
+
+bool tile_wide(const struct tile_job *job)
+{
+    return job->cx.count == 1;
 }
 
 void tile_deepen(struct tile_job *job, const uint16_t *samples)
@@ -360,22 +373,12 @@ void tile_deepen(struct tile_job *job, const uint16_t *samples)
     job->deep = samples;
 }
 
-/* The rectangle that the tile completes; empty: none. */
-static struct rect tile_done(const struct tile_job *job, const struct tile *t)
-{
-    if (!job->wide)
-        return t->done;
-    if (t->column + 1 < job->cx.count)
-        return (struct rect){0};
-    return (struct rect){0, t->done.y, t->done.x + t->done.width, t->done.height};
-}
-
 /* What the tile is cut from, and where the rectangle that it completes goes; target NULL: unknown. */
-static void tile_describe(const struct tile_job *job, const struct tile *t, struct raster_source *source,
-                          struct run_image *image, struct raster_target *target)
+static void tile_describe(const struct tile_job *job, const struct tile *t, const struct rect *run,
+                          struct raster_source *source, struct run_image *image, struct raster_target *target)
 {
     const int s = job->info->scale;
-    const struct rect done = tile_done(job, t);
+    const struct rect done = t->done;
     *source = (struct raster_source){.form = job->deep ? RASTER_U16 : RASTER_U8,
                                      .data = job->deep ? (const void *)job->deep : job->picture.data,
                                      .stride = job->deep ? (size_t)job->picture.width * 6 : job->picture.stride,
@@ -383,14 +386,13 @@ static void tile_describe(const struct tile_job *job, const struct tile *t, stru
                                      .rows = job->ay.from + t->y};
     *image = (struct run_image){.targets = target, .target_count = target && done.width > 0 && done.height > 0};
     if (image->target_count)
-        job->sink.target(job->sink.user, &done, target);
+        job->sink.target(job->sink.user, &done, run, target);
     if (job->canvas) {
         image->x = t->x * s;
         image->y = t->y * s;
         image->weight_x = tile_weights(&job->cx, t->column, s);
         image->weight_y = tile_weights(&job->cy, t->row, s);
-        image->clear_y = t->done.y;
-        image->clear_rows = t->column + 1 == job->cx.count ? t->done.height : 0;
+        image->done = (struct run_done){done.x, done.y, done.width, done.height};
     }
     if (image->target_count && !job->canvas) {
         target->x -= t->x * s;
@@ -398,12 +400,20 @@ static void tile_describe(const struct tile_job *job, const struct tile *t, stru
     }
 }
 
+/* What the tiles of a flight complete. */
+static struct rect tile_flight_done(const struct tile_job *job, const struct tile_flight *flight)
+{
+    const struct rect first = job->tiles[flight->first].done, last = job->tiles[flight->first + flight->count - 1].done;
+    return (struct rect){first.x, first.y, last.x + last.width - first.x, first.height};
+}
+
 /* The run of a flight, whose sources it fills in. targets: NULL, or one of each tile. */
 static struct run_io tile_run(const struct tile_job *job, struct tile_flight *flight, struct run_input *input,
                               struct run_output *output, struct run_image *images, struct raster_target *targets)
 {
+    const struct rect done = tile_flight_done(job, flight);
     for (int i = 0; i < flight->count; i++)
-        tile_describe(job, &job->tiles[flight->first + i], &flight->sources[i], &images[i],
+        tile_describe(job, &job->tiles[flight->first + i], &done, &flight->sources[i], &images[i],
                       targets ? &targets[i] : NULL);
     *input = (struct run_input){.images = flight->sources};
     *output = (struct run_output){.images = images, .canvas = job->canvas};
@@ -451,11 +461,9 @@ static enum error_code tile_finish(struct tile_job *job, struct error *err)
     const char *fault = step_fault(&result, job->sink.even ? NULL : flight.sources, &flight.shape);
     if (fault)
         return tile_again(job, fault, err);
-    for (int i = 0; i < flight.count; i++) {
-        const struct rect done = tile_done(job, &job->tiles[flight.first + i]);
-        if (job->sink.filled && done.width > 0 && done.height > 0)
-            job->sink.filled(job->sink.user, &done);
-    }
+    const struct rect done = tile_flight_done(job, &flight);
+    if (job->sink.filled && done.width > 0 && done.height > 0)
+        job->sink.filled(job->sink.user, &done);
     atomic_fetch_add(&job->step->r->tiles_done, flight.count);
     restoration_moved(job->step->r);
     return OK;

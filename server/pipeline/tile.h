@@ -12,12 +12,13 @@ struct tile_compat {
     int tile_pad, pre_pad;
 };
 
-/* Where the upscaler's result goes, rectangle by rectangle in row order, each pixel once. */
+/* Where the upscaler's result goes, rectangle by rectangle in row order, each pixel once. Some that lie side by side
+ * come in one run of the device. */
 struct tile_sink {
     void *user;
-    /* Where the pixels of this rectangle go, which is given in the result's coordinates. */
-    void (*target)(void *user, const struct rect *rect, struct raster_target *target);
-    void (*filled)(void *user, const struct rect *rect);     /* the targets have their pixels now; may be NULL */
+    /* Where the pixels of this rectangle go, which is given in the result's coordinates; run: all that come with it. */
+    void (*target)(void *user, const struct rect *rect, const struct rect *run, struct raster_target *target);
+    void (*filled)(void *user, const struct rect *run);      /* all of a run have their pixels now; may be NULL */
     enum error_code (*again)(void *user, struct error *err); /* all rectangles will come once more; may be NULL */
     bool later;                                              /* the targets are unknown until tile_show */
     bool even; /* a result may be the same everywhere though its source is not, as that of nearly full opacity */
@@ -36,12 +37,12 @@ enum error_code tile_begin_compat(struct tile_job **out, struct step *step, cons
 /* How tile_begin cuts a side of `length` px: into how many windows, and of how many px each. */
 void tile_windows(int length, int core, const struct model_info *info, int *count, int *window);
 
-/* The height of the highest rectangle. */
+/* The height of the highest rectangle; the width of the widest run. */
 int tile_rows(const struct tile_job *job);
+int tile_columns(const struct tile_job *job);
 
-/* Asks for rectangles as wide as the result, whose targets need have room for some rows only (raster.h: take). False:
- * this job cannot do that. To be called before the first run. */
-bool tile_widen(struct tile_job *job);
+/* Whether rectangles are as wide as the result. */
+bool tile_wide(const struct tile_job *job);
 
 /* The picture has these samples of 16 bits instead, in rows without gaps. To be called before the first run. */
 void tile_deepen(struct tile_job *job, const uint16_t *samples);

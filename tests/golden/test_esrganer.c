@@ -138,8 +138,9 @@ struct floats {
     size_t pixels, rows; /* that came; px high */
 };
 
-static void into_floats(void *user, const struct rect *rect, struct raster_target *target)
+static void into_floats(void *user, const struct rect *rect, const struct rect *run, struct raster_target *target)
 {
+    (void)run;
     struct floats *f = user;
     *target = (struct raster_target){.form = RASTER_F32,
                                      .data = f->data + (size_t)rect->y * f->line + 3 * (size_t)rect->x,

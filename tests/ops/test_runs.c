@@ -372,6 +372,7 @@ static void test_canvas(void)
     struct error err = ERROR_INIT;
     struct canvas *canvas;
     struct net net;
+    const struct canvas_shape shape = {W, TILE, TILE, TILE - STEP, TILE - STEP};
     const struct raster_layer *layers = some_layers(W, H);
     fill(picture[0][0], sizeof picture, 9);
     for (int k = 0; k < 3; k++)
@@ -383,7 +384,7 @@ static void test_canvas(void)
     net_same(&net, BATCH, TILE, TILE, 1);
     for (int way = 0; way < 2; way++) { /* in batches of a row; and twice, since what is over must be cleared */
         if (way == 0)
-            assert_int_equal(canvas_create(&canvas, device, W, TILE, &err), OK);
+            assert_int_equal(canvas_create(&canvas, device, &shape, &err), OK);
         memset(bytes, 0, sizeof bytes);
         memset(floats, 0, sizeof floats);
         for (int j = 0; j < NY; j++) {
@@ -407,8 +408,7 @@ static void test_canvas(void)
                                                .target_count = 3,
                                                .x = x0,
                                                .y = y0,
-                                               .clear_y = y0,
-                                               .clear_rows = i + 1 == NX ? h : 0,
+                                               .done = {x0, y0, w, h},
                                                .weight_x = weight[i == 0       ? 0
                                                                   : i + 1 < NX ? 1
                                                                                : 2],

@@ -184,13 +184,14 @@ static void check_pictures(const struct layer *layers, int h, int w, int scale)
     uint64_t unused;
     const int rows = h * scale, columns = w * scale;
     const size_t plane = (size_t)rows * (size_t)columns;
+    const struct canvas_shape shape = {.width = columns, .columns = columns, .rows = rows};
     device_set_cpu_threads(THREADS);
     assert_int_equal(device_open(&device, "cpu", NULL, &err), OK);
     device_set_cpu_threads(0);
     float *planes = run(device, layers, 1, h, w, &unused), *in = input_of((size_t)(3 * h * w));
     struct graph *graph = make(layers, 1, h, w);
     assert_int_equal(plan_create(&plan, device, graph, PRECISION_AUTO, "test", &err), OK);
-    assert_int_equal(canvas_create(&canvas, device, columns, rows + BLEND_Y, &err), OK);
+    assert_int_equal(canvas_create(&canvas, device, &shape, &err), OK);
     float *weights = malloc((size_t)(rows + columns) * sizeof *weights);
     struct taken part = {.all = malloc(3 * plane * sizeof(float)), .width = columns}, sum = part;
     sum.all = malloc(3 * plane * sizeof(float));
@@ -224,6 +225,7 @@ static void check_pictures(const struct layer *layers, int h, int w, int scale)
                                         .target_count = 1,
                                         .x = 0,
                                         .y = BLEND_Y,
+                                        .done = {0, 0, columns, rows + BLEND_Y},
                                         .weight_x = weights,
                                         .weight_y = weights + columns}};
     const struct run_input input = {.planes = in};

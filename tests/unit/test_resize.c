@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "server/image/resize.h"
+#include "server/image/resize_patches.h"
 #include "tests/common/picture.h"
 
 static struct image *picture(int width, int height, int channels)
@@ -173,6 +174,67 @@ static void the_stream_gives_every_row(void **state)
         }
 }
 
+/* What stands beside a picture's rows does not matter: patches that cover it, the last of a row and column smaller, in
+ * pushes of some rows, give what the whole rows give. */
+static void check_patches(int width, int height, int to_width, int to_height, int columns, int rows, int some)
+{
+    struct error err = ERROR_INIT;
+    const size_t line = 3 * (size_t)width, out = 3 * (size_t)to_width;
+    float *from = malloc(line * (size_t)height * sizeof *from),
+          *patch = malloc(3 * (size_t)columns * (size_t)some * sizeof *patch);
+    float *whole = malloc(out * (size_t)to_height * sizeof *whole),
+          *by_patches = malloc(out * (size_t)to_height * sizeof *whole);
+    struct resize_stream *stream;
+    struct resize_patches *patches;
+    unsigned random = 1;
+    int got = 0, done = 0;
+    assert_true(from && patch && whole && by_patches);
+    for (size_t i = 0; i < line * (size_t)height; i++)
+        from[i] = (float)((random = random * 1664525 + 1013904223) >> 8) / 65536;
+    assert_int_equal(resize_stream_create(&stream, width, height, to_width, to_height, 3, RESIZE_LANCZOS4, &err), OK);
+    for (int y = 0; y < height; y++) {
+        resize_stream_push(stream, from + (size_t)y * line, 1);
+        got += resize_stream_pull(stream, whole + (size_t)got * out, to_height);
+    }
+    assert_int_equal(got, to_height);
+    assert_int_equal(resize_patches_create(&patches, width, height, to_width, to_height, columns, rows, &err), OK);
+    for (int top = 0; top < height; top += rows)
+        for (int left = 0; left < width; left += columns)
+            for (int y = top; y < top + rows && y < height;) {
+                const int end = top + rows < height ? top + rows : height;
+                const struct rect rect = {left, y, width - left < columns ? width - left : columns,
+                                          end - y < some ? end - y : some};
+                for (int r = 0; r < rect.height; r++)
+                    memcpy(patch + 3 * (size_t)(r * rect.width), from + (size_t)(y + r) * line + 3 * (size_t)left,
+                           3 * (size_t)rect.width * sizeof *patch);
+                resize_patches_push(patches, &rect, patch);
+                for (int pulled; (pulled = resize_patches_pull(patches, by_patches + (size_t)done * out, 3));
+                     done += pulled)
+                    assert_true(done + pulled <= to_height);
+                y += rect.height;
+            }
+    assert_int_equal(done, to_height);
+    assert_memory_equal(whole, by_patches, out * (size_t)to_height * sizeof *whole);
+    resize_stream_destroy(&stream);
+    resize_patches_destroy(&patches);
+    free(from);
+    free(patch);
+    free(whole);
+    free(by_patches);
+}
+
+static void patches_give_what_rows_give(void **state)
+{
+    (void)state;
+    static const int cases[][7] = {{200, 150, 50, 38, 64, 60, 17}, {200, 150, 199, 150, 37, 41, 41},
+                                   {97, 90, 31, 7, 5, 3, 2},       {64, 64, 1, 1, 16, 16, 16},
+                                   {90, 50, 45, 25, 90, 10, 3},    {33, 300, 33, 77, 8, 128, 128}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const int *c = cases[i];
+        check_patches(c[0], c[1], c[2], c[3], c[4], c[5], c[6]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -183,6 +245,7 @@ int main(void)
         cmocka_unit_test(area_is_the_mean_of_what_a_pixel_covers),
         cmocka_unit_test(shrinking_antialiases_and_keeps_flat_areas),
         cmocka_unit_test(the_stream_gives_every_row),
+        cmocka_unit_test(patches_give_what_rows_give),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
