@@ -68,8 +68,9 @@ GLSLC    := glslc
 RUNTIME  := $(wildcard runtime/*.c runtime/*/*.c)
 SERVER   := $(wildcard server/*.c server/*/*.c)
 SHADERS  := $(wildcard shaders/*.comp)
-# Files served or read by the program itself: the page, and what is known of the official models.
-STATIC   := $(wildcard static/*.* static/js/*.js) config/models.conf
+# Files served or read by the program itself: the page, what is known of the official models, and what /openapi.json has
+# of other programs' clients.
+STATIC   := $(wildcard static/*.* static/js/*.js server/compat/*.json) config/models.conf
 # The models that ./restored works with where no official ones are; the tests' programs do without their 16 MB.
 STARTER  := $(wildcard models/starter/*.safetensors)
 LIBOBJ   := $(patsubst %.c,$(BUILD)/%.o,$(filter-out server/main.c,$(RUNTIME) $(SERVER)))

@@ -52,6 +52,9 @@ static const struct config_key config_keys[] = {
      "who the client is"},
     {KEY(cors_origins, KIND_TEXT), "", 0, 0,
      "origins, with commas between, whose pages may use the server from a browser (CORS): https://photos.example.com"},
+    {KEY(compat, KIND_TEXT), "openai", 0, 0,
+     "clients of other programs that are answered in their own form, with commas between: openai (/v1/images/edits); "
+     "none: no such paths"},
     {KEY(requests_per_minute, KIND_COUNT), "0", 0, 1000000,
      "requests that a client's address may send a minute; loopback, /healthz and /readyz are exempt; 0: no limit"},
     {KEY(auth_token_file, KIND_TEXT), "", 0, 0,
@@ -431,7 +434,8 @@ bool config_is_live(size_t index)
     static const char *const names[] = {
         "log_level",       "log_format",      "body_limit",      "input_pixels",  "result_pixels",
         "drain_seconds",   "request_seconds", "job_seconds",     "stall_seconds", "connections_per_address",
-        "detect_max_side", "allowed_hosts",   "trusted_proxies", "cors_origins",  "requests_per_minute"};
+        "detect_max_side", "allowed_hosts",   "trusted_proxies", "cors_origins",  "requests_per_minute",
+        "compat"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(names[i], config_keys[index].name))
             return true;

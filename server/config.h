@@ -21,6 +21,7 @@ struct config {
     char allowed_hosts[1024];   /* see site_host_is_ours */
     char metrics_listen[128];   /* the same; "": none */
     char trusted_proxies[1024]; /* see proxies_check_list */
+    char compat[128];           /* see dialect_check */
     char cors_origins[1024];    /* see site_check_origins */
     uint64_t requests_per_minute;
     char auth_token_file[1024];         /* "": no tokens */

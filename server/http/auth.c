@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <nettle/base64.h>
 #include <nettle/memops.h>
 #include <nettle/sha2.h>
 #include <pthread.h>
@@ -304,6 +305,26 @@ size_t auth_count(struct auth *auth)
     const size_t count = auth->table.count;
     pthread_mutex_unlock(&auth->lock);
     return count;
+}
+
+bool auth_from_basic(const char *authorization, char out[AUTH_TOKEN_MAX + 16])
+{
+    uint8_t pair[BASE64_DECODE_LENGTH(1024) + 1];
+    struct base64_decode_ctx decoder;
+    size_t size = sizeof pair;
+    if (!authorization || strncasecmp(authorization, "Basic ", 6) != 0 || strlen(authorization) > 1024)
+        return false;
+    authorization += 6 + strspn(authorization + 6, " ");
+    base64_decode_init(&decoder);
+    const bool good = base64_decode_update(&decoder, &size, pair, strlen(authorization), authorization) &&
+                      base64_decode_final(&decoder);
+    const uint8_t *colon = good ? memchr(pair, ':', size) : NULL;
+    const size_t length = colon ? size - (size_t)(colon + 1 - pair) : 0;
+    const bool fits = colon && length <= AUTH_TOKEN_MAX;
+    if (fits)
+        snprintf(out, AUTH_TOKEN_MAX + 16, "Bearer %.*s", (int)length, (const char *)colon + 1);
+    explicit_bzero(pair, sizeof pair);
+    return fits;
 }
 
 struct auth_identity auth_anonymous(bool all)

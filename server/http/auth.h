@@ -65,6 +65,10 @@ enum auth_verdict { AUTH_GOOD, AUTH_MISSING, AUTH_WRONG };
  */
 enum auth_verdict auth_check(struct auth *auth, const char *authorization, struct auth_identity *out);
 
+/* The same header for a client that sends HTTP Basic (RFC 7617): the password is the token, and the user's name is not
+ * looked at. false: it is not that. */
+bool auth_from_basic(const char *authorization, char out[AUTH_TOKEN_MAX + 16]);
+
 /* Somebody who needs no token here. all: and may do everything. */
 struct auth_identity auth_anonymous(bool all);
 

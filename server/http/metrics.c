@@ -10,8 +10,8 @@
 #include "server/process.h"
 #include "server/version.h"
 
-#define MAX_REQUESTS 256 /* more than the combinations of route, method and status */
-#define MAX_ROUTES 24
+#define MAX_REQUESTS 512 /* more than the combinations of route, method and status */
+#define MAX_ROUTES 48
 
 struct metrics {
     pthread_mutex_t lock;

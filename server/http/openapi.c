@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "runtime/base/embed.h"
+#include "server/http/dialect.h"
 #include "server/http/json.h"
 #include "server/http/openapi_schema.h"
 #include "server/http/route_jobs.h"
@@ -678,6 +680,49 @@ static json_t *openapi_paths(bool tokens)
     return paths;
 }
 
+/* What every operation of other programs' clients has. */
+static void openapi_complete(json_t *operation, const char *error, bool tokens)
+{
+    static const enum reply usual[] = {REPLY_BAD_REQUEST, REPLY_FORBIDDEN, REPLY_MISDIRECTED, REPLY_RATE_LIMITED};
+    json_t *list = json_object_get(operation, "parameters"), *answers = json_object_get(operation, "responses");
+    char status[16];
+    if (!list) {
+        list = json_array();
+        json_object_set_new(operation, "parameters", list);
+    }
+    json_array_append_new(list, openapi_reference("parameters", "request_id"));
+    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) {
+        snprintf(status, sizeof status, "%d", reply_status(usual[i]));
+        if (!json_object_get(answers, status))
+            json_object_set_new(answers, status, openapi_reference("responses", error));
+    }
+    json_object_set_new(answers, "default", openapi_reference("responses", error));
+    if (!tokens)
+        return;
+    json_object_set_new(answers, "401", openapi_reference("responses", error));
+    json_object_set_new(operation, "security", json_pack("[{s:[]}]", "bearer"));
+}
+
+/* The paths, schemas and errors of other programs' clients, of those that are on. */
+static void openapi_add_dialect(json_t *document, const struct dialect *dialect, bool tokens)
+{
+    size_t size = 0;
+    const char *text = (const char *)embed_find(dialect->openapi, &size);
+    json_t *part = text ? json_loadb(text, size, 0, NULL) : NULL, *path, *operation;
+    json_t *components = json_object_get(document, "components");
+    const char *name, *method, *error = json_string_value(json_object_get(part, "error"));
+    json_object_foreach(json_object_get(part, "paths"), name, path) json_object_foreach(path, method, operation)
+        openapi_complete(operation, error, tokens);
+    json_object_update(json_object_get(document, "paths"), json_object_get(part, "paths"));
+    json_object_update(json_object_get(components, "schemas"), json_object_get(part, "schemas"));
+    json_object_update(json_object_get(components, "parameters"), json_object_get(part, "parameters"));
+    json_object_set_new(json_object_get(components, "responses"), error,
+                        json_pack("{s:s, s:o, s:{s:{s:o}}}", "description", "An error in this client's own form.",
+                                  "headers", openapi_header_list("Retry-After WWW-Authenticate Allow"), "content",
+                                  "application/json", "schema", openapi_reference("schemas", error)));
+    json_decref(part);
+}
+
 json_t *openapi_document(const struct config *config, bool tokens)
 {
     json_t *info = json_pack("{s:s, s:s, s:s, s:s, s:{s:s, s:s}}", "title", "restored", "version", RESTORED_VERSION,
@@ -693,10 +738,13 @@ json_t *openapi_document(const struct config *config, bool tokens)
                   openapi_parameters(), "requestBodies", openapi_bodies(config), "responses", openapi_responses(),
                   "headers", openapi_headers(), "securitySchemes", "bearer", bearer);
     json_t *document =
-        json_pack("{s:s, s:o, s:[{s:s}], s:[{s:s}, {s:s}, {s:s}], s:o, s:o, s:o}", "openapi", "3.1.0", "info", info,
-                  "servers", "url", "/", "tags", "name", "pictures", "name", "jobs", "name", "server", "paths",
-                  openapi_paths(tokens), "components", components, "x-limits", json_limits(config));
+        json_pack("{s:s, s:o, s:[{s:s}], s:[{s:s}, {s:s}, {s:s}, {s:s}], s:o, s:o, s:o}", "openapi", "3.1.0", "info",
+                  info, "servers", "url", "/", "tags", "name", "pictures", "name", "jobs", "name", "server", "name",
+                  "clients", "paths", openapi_paths(tokens), "components", components, "x-limits", json_limits(config));
     if (!tokens)
         json_object_set_new(document, "security", json_array());
+    for (const struct dialect *const *row = dialects; *row; row++)
+        if (dialect_on(*row, config->compat))
+            openapi_add_dialect(document, *row, tokens);
     return document;
 }

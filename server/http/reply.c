@@ -7,6 +7,7 @@
 #include <sys/uio.h>
 
 #include "runtime/base/utf8.h"
+#include "server/http/dialect.h"
 #include "server/http/request.h"
 
 static const struct {
@@ -227,15 +228,19 @@ enum MHD_Result reply_json(struct request *request, enum reply reply, json_t *js
     return reply_text(request, reply, text, size, "application/json");
 }
 
+const char *reply_code(enum reply reply, const struct error *err)
+{
+    return reply_for(err->code) == reply && own_codes[err->code] ? own_codes[err->code] : rows[reply].code;
+}
+
 json_t *reply_problem_json(const struct request *request, enum reply reply, const struct error *err,
                            const char *instance)
 {
-    const char *code = reply_for(err->code) == reply && own_codes[err->code] ? own_codes[err->code] : rows[reply].code;
     char detail[sizeof err->text];
     reply_sentence(detail, request, err);
     return json_pack("{s:s, s:s, s:i, s:s, s:s, s:s, s:s}", "type", "about:blank", "title", rows[reply].title, "status",
-                     rows[reply].status, "detail", detail, "instance", instance, "code", code, "request_id",
-                     request->id);
+                     rows[reply].status, "detail", detail, "instance", instance, "code", reply_code(reply, err),
+                     "request_id", request->id);
 }
 
 enum reply reply_for_job(enum error_code code, bool decoded)
@@ -243,12 +248,25 @@ enum reply reply_for_job(enum error_code code, bool decoded)
     return (code == ERROR_CORRUPT || code == ERROR_UNSUPPORTED) && decoded ? REPLY_INTERNAL : reply_for(code);
 }
 
+/* Clients of other programs expect plain JSON. */
+static const char *reply_problem_type(const struct request *request)
+{
+    return request->dialect ? "application/json" : "application/problem+json";
+}
+
 static char *reply_problem_text(const struct request *request, enum reply reply, const struct error *err, json_t *extra,
                                 size_t *size)
 {
-    json_t *json = reply_problem_json(request, reply, err, request->path);
-    if (json && extra)
+    json_t *json = request->dialect ? request->dialect->problem(request, reply, err)
+                                    : reply_problem_json(request, reply, err, request->path);
+    const struct dialect *shared =
+        request->dialect ? NULL : dialect_shared(request->path, request->server->config->compat);
+    json_t *also = shared ? shared->problem(request, reply, err) : NULL;
+    if (json && extra && !request->dialect)
         json_object_update_missing(json, extra);
+    if (json && also)
+        json_object_update_missing(json, also);
+    json_decref(also);
     json_decref(extra);
     return reply_dump(json, size);
 }
@@ -269,7 +287,7 @@ enum MHD_Result reply_problem(struct request *request, enum reply reply, const s
     MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
     if (header)
         MHD_add_response_header(response, header, value);
-    return reply_send(request, reply, response, "application/problem+json");
+    return reply_send(request, reply, response, reply_problem_type(request));
 }
 
 void reply_now(struct request *request, enum reply reply, const struct error *err)
@@ -283,10 +301,10 @@ void reply_now(struct request *request, enum reply reply, const struct error *er
     connection_linger(request->link, true);
     if (text && (fd || request->tls)) {
         int n = snprintf(head, sizeof head,
-                         "HTTP/1.1 %d %s\r\nContent-Type: application/problem+json\r\nContent-Length: %zu\r\n"
+                         "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\n"
                          "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nX-Request-Id: %s\r\n"
                          "Connection: close\r\n\r\n",
-                         rows[reply].status, rows[reply].title, size, request->id);
+                         rows[reply].status, rows[reply].title, reply_problem_type(request), size, request->id);
         if (request->tls) {
             const union MHD_ConnectionInfo *session =
                 MHD_get_connection_info(request->connection, MHD_CONNECTION_INFO_GNUTLS_SESSION);

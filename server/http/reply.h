@@ -89,6 +89,9 @@ json_t *reply_problem_json(const struct request *request, enum reply reply, cons
  * file, an operator of the device. */
 enum reply reply_for_job(enum error_code code, bool decoded);
 
+/* The problem's code: what its status, or its error, is called. */
+const char *reply_code(enum reply reply, const struct error *err);
+
 /* The same as reply_problem in the middle of a body, where libmicrohttpd takes no response: written directly to the
  * socket. The connection must be closed next (MHD_NO). */
 void reply_now(struct request *request, enum reply reply, const struct error *err);

@@ -22,6 +22,7 @@
 #include "server/job/worker_pool.h"
 
 struct route;
+struct dialect;
 
 /* What stands in a path for the parts of its pattern. */
 struct router_parts {
@@ -32,6 +33,12 @@ struct router_parts {
 struct server_config {
     struct config config;
     struct server_config *older;
+};
+
+/* What reads a request's body in place of its upload. */
+struct request_reader {
+    enum error_code (*feed)(void *context, const char *data, size_t size, struct error *err);
+    void (*destroy)(void *context);
 };
 
 struct server {
@@ -63,10 +70,11 @@ struct request {
     struct MHD_Connection *connection;
     struct connection *link;
     enum connection_side side;
-    bool tls;                   /* its connection is encrypted: nothing may be written to the socket itself */
-    bool interim;               /* its client takes interim answers (HTTP/1.1) */
-    const struct route *route;  /* NULL: none of ours */
-    char method[16], path[128]; /* path: for the log and errors, unsafe characters replaced */
+    bool tls;                      /* its connection is encrypted: nothing may be written to the socket itself */
+    bool interim;                  /* its client takes interim answers (HTTP/1.1) */
+    const struct route *route;     /* NULL: none of ours */
+    const struct dialect *dialect; /* whose client it is; NULL: our own */
+    char method[16], path[128];    /* path: for the log and errors, unsafe characters replaced */
     struct router_parts parts;
     char host[FRAMING_HOST_MAX]; /* of a target in absolute form, which counts instead of Host (RFC 9112, 3.2.2); or ""
                                   */
@@ -86,6 +94,8 @@ struct request {
     uint64_t length;              /* of that body; of a chunked one, the most that it may have */
     struct inflight_body body;    /* that room */
     struct upload *upload;
+    const struct request_reader *reader; /* with its context; NULL: the upload reads the body */
+    void *reading;
     struct job *job;
     struct keeper_ticket *ticket; /* what it asks of the keeper, while it waits for that */
     struct piece_ticket *piece;   /* the part of a result that it waits for */

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "server/http/dialect.h"
 #include "server/http/header.h"
 #include "server/http/quota.h"
 #include "server/http/site.h"
@@ -32,6 +33,7 @@ static const struct route routes[] = {
     {"/readyz", ROUTE_GET, NULL, route_readyz, ROUTE_PROBE, NULL},
     {"/metrics", ROUTE_GET, NULL, route_metrics, ROUTE_GUARDED, NULL},
     {"/openapi.json", ROUTE_GET, NULL, route_openapi, ROUTE_OPEN, NULL},
+    {0},
 };
 static const struct route page = {"/", ROUTE_GET, NULL, route_static, ROUTE_OPEN, NULL},
                           asset = {"static", ROUTE_GET, NULL, route_static, ROUTE_OPEN, NULL};
@@ -42,11 +44,12 @@ static const struct {
     [ROUTE_GET] = {"GET, HEAD", {MHD_HTTP_METHOD_GET, MHD_HTTP_METHOD_HEAD}},
     [ROUTE_POST] = {"POST", {MHD_HTTP_METHOD_POST, MHD_HTTP_METHOD_POST}},
     [ROUTE_DELETE] = {"DELETE", {MHD_HTTP_METHOD_DELETE, MHD_HTTP_METHOD_DELETE}},
+    [ROUTE_PUT] = {"PUT", {MHD_HTTP_METHOD_PUT, MHD_HTTP_METHOD_PUT}},
 };
 
 const struct route *router_at(size_t index)
 {
-    return index < sizeof routes / sizeof *routes ? &routes[index] : NULL;
+    return routes[index].path ? &routes[index] : NULL;
 }
 
 /* Whether the path has this form; fills in its parts. A part is too long only where nothing can be found by it. */
@@ -77,21 +80,28 @@ static bool router_takes(const struct route *route, const char *method)
            !strcmp(router_methods[route->method].methods[1], method);
 }
 
-const struct route *router_find(const char *path, const char *method, struct router_parts *parts,
-                                char allowed[ROUTER_ALLOWED_MAX])
+const struct route *router_find_among(const struct route *among, const char *path, const char *method,
+                                      struct router_parts *parts, char allowed[ROUTER_ALLOWED_MAX])
 {
     const struct route *found = NULL;
     size_t used = 0;
     *allowed = 0;
-    for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
-        if (!router_matches(routes[i].path, path, parts))
+    for (; among->path; among++) {
+        if (!router_matches(among->path, path, parts))
             continue;
         used += (size_t)snprintf(allowed + used, ROUTER_ALLOWED_MAX - used, "%s%s", used ? ", " : "",
-                                 router_methods[routes[i].method].allowed);
-        if (router_takes(&routes[i], method))
-            found = &routes[i];
+                                 router_methods[among->method].allowed);
+        if (router_takes(among, method))
+            found = among;
     }
-    if (used || !route_static_has(path))
+    return found;
+}
+
+const struct route *router_find(const char *path, const char *method, struct router_parts *parts,
+                                char allowed[ROUTER_ALLOWED_MAX])
+{
+    const struct route *found = router_find_among(routes, path, method, parts, allowed);
+    if (*allowed || !route_static_has(path))
         return found;
     snprintf(allowed, ROUTER_ALLOWED_MAX, "%s", router_methods[ROUTE_GET].allowed);
     found = strcmp(path, "/") != 0 ? &asset : &page;
@@ -170,7 +180,7 @@ static enum MHD_Result router_answer_preflight(struct request *request)
     struct MHD_Response *response = MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
     if (!response)
         return MHD_NO;
-    MHD_add_response_header(response, "Access-Control-Allow-Methods", "GET, HEAD, POST, DELETE");
+    MHD_add_response_header(response, "Access-Control-Allow-Methods", "GET, HEAD, POST, PUT, DELETE");
     MHD_add_response_header(
         response, "Access-Control-Allow-Headers",
         "Accept, Authorization, Content-Type, Idempotency-Key, Last-Event-ID, Prefer, X-Request-Id");
@@ -200,8 +210,13 @@ static enum reply router_check_identity(struct request *request, struct error *e
     request->identity = auth_anonymous(request->side == CONNECTION_ADMIN);
     if (free_for_all)
         return REPLY_OK;
-    switch (
-        auth_check(request->server->auth, router_header(request, MHD_HTTP_HEADER_AUTHORIZATION), &request->identity)) {
+    char bearer[AUTH_TOKEN_MAX + 16];
+    const char *authorization = router_header(request, MHD_HTTP_HEADER_AUTHORIZATION);
+    if (request->dialect && request->dialect->challenge && auth_from_basic(authorization, bearer))
+        authorization = bearer;
+    const enum auth_verdict verdict = auth_check(request->server->auth, authorization, &request->identity);
+    explicit_bzero(bearer, sizeof bearer);
+    switch (verdict) {
     case AUTH_GOOD:
         return REPLY_OK;
     case AUTH_MISSING:
@@ -279,12 +294,17 @@ enum MHD_Result router_begin(struct request *request, const char *path, const st
     if (id && header_is_request_id(id))
         snprintf(request->id, sizeof request->id, "%s", id);
     char allowed[ROUTER_ALLOWED_MAX] = "";
-    request->route = path ? router_find(path, request->method, &request->parts, allowed) : NULL;
+    request->dialect = path ? dialect_of(path, request->server->config->compat) : NULL;
+    request->route = !path ? NULL
+                     : request->dialect
+                         ? router_find_among(request->dialect->routes, path, request->method, &request->parts, allowed)
+                         : router_find(path, request->method, &request->parts, allowed);
     if (request->side == CONNECTION_ADMIN && path) { /* what is not for operators is not there, whatever the method */
         char reads[ROUTER_ALLOWED_MAX];
         const struct route *read = router_find(path, MHD_HTTP_METHOD_GET, &request->parts, reads);
         if (!read || !router_for_operators(read)) {
             request->route = NULL;
+            request->dialect = NULL;
             *allowed = 0;
         }
     }
@@ -312,7 +332,8 @@ enum MHD_Result router_begin(struct request *request, const char *path, const st
         return router_answer_preflight(request);
     if (router_check_identity(request, &err) != REPLY_OK)
         return reply_problem(request, REPLY_UNAUTHORIZED, &err, NULL, MHD_HTTP_HEADER_WWW_AUTHENTICATE,
-                             router_header(request, MHD_HTTP_HEADER_AUTHORIZATION)
+                             request->dialect && request->dialect->challenge ? request->dialect->challenge
+                             : router_header(request, MHD_HTTP_HEADER_AUTHORIZATION)
                                  ? "Bearer realm=\"restored\", error=\"invalid_token\""
                                  : "Bearer realm=\"restored\"");
     if (router_expects_more(request))
@@ -320,15 +341,17 @@ enum MHD_Result router_begin(struct request *request, const char *path, const st
     if (!request->route)
         return *allowed ? router_refuse_method(request, allowed)
                         : router_refuse(request, REPLY_NOT_FOUND, "there is nothing at this path");
-    if (request->route->method != ROUTE_POST && framing->has_body)
+    const bool takes_body = request->route->begin;
+    if (!takes_body && framing->has_body)
         return router_refuse(request, REPLY_BAD_REQUEST, "this path takes no body");
     if (router_check_query(request, &err))
         return reply_problem(request, REPLY_BAD_REQUEST, &err, NULL, NULL, NULL);
-    if (request->route->method != ROUTE_POST)
+    if (!takes_body)
         return MHD_YES;
     if (connection_crowded(request->link))
         return router_refuse_crowd(request);
-    const bool needs_body = framing->has_body || request->route->begin != route_estimate_begin;
+    const bool bare = request->dialect || request->route->begin == route_estimate_begin; /* it may have none */
+    const bool needs_body = framing->has_body || !bare;
     if (needs_body && !framing->has_length && !framing->chunked)
         return router_refuse(request, REPLY_LENGTH_REQUIRED, "the body needs a Content-Length, or has to be chunked");
     request->chunked = framing->chunked;

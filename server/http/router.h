@@ -12,14 +12,14 @@ enum route_access {
     ROUTE_OPEN     /* all, without a token: the page and what belongs to it, /openapi.json */
 };
 
-enum route_method { ROUTE_GET /* and HEAD */, ROUTE_POST /* with a body */, ROUTE_DELETE };
+enum route_method { ROUTE_GET /* and HEAD */, ROUTE_POST /* with a body */, ROUTE_DELETE, ROUTE_PUT /* with a body */ };
 
 struct route {
     const char *path; /* "{id}" and "{n}" stand for one part each: request->parts */
     enum route_method method;
-    /* POST: called when only the headers are there; may refuse by an answer. Else NULL. */
+    /* POST and PUT: called when only the headers are there; may refuse by an answer. Else NULL. */
     enum MHD_Result (*begin)(struct request *request);
-    /* Answers; for POST when the body has arrived, and again when a suspended request is resumed. */
+    /* Answers; for POST and PUT when the body has arrived, and again when a suspended request is resumed. */
     enum MHD_Result (*answer)(struct request *request);
     enum route_access access;
     /* What its query may hold, with blanks between, each once; NULL: whatever, and the route looks at it itself. */
@@ -34,6 +34,9 @@ const struct route *router_at(size_t index);
 #define ROUTER_ALLOWED_MAX 32
 const struct route *router_find(const char *path, const char *method, struct router_parts *parts,
                                 char allowed[ROUTER_ALLOWED_MAX]);
+/* The same among other routes, the last of which has no path; allowed: "" if there is no such path. */
+const struct route *router_find_among(const struct route *among, const char *path, const char *method,
+                                      struct router_parts *parts, char allowed[ROUTER_ALLOWED_MAX]);
 
 /* Checks the path, the framing and the method of a new request: finds its route, or answers the refusal. path NULL: the
  * target names no host. */

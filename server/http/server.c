@@ -10,6 +10,7 @@
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
 #include "server/http/access.h"
+#include "server/http/dialect.h"
 #include "server/http/proxies.h"
 #include "server/http/room.h"
 #include "server/http/route_piece.h"
@@ -74,7 +75,10 @@ static enum MHD_Result server_begin(struct request *request, const char *path, c
  * body that is too long might never end, so that is reported at once. */
 static void server_feed(struct request *request, const char *data, size_t size)
 {
-    if (request->refused || !request->upload || !upload_feed(request->upload, data, size, &request->refusal))
+    if (request->refused || (!request->upload && !request->reader))
+        return;
+    if (request->reader ? !request->reader->feed(request->reading, data, size, &request->refusal)
+                        : !upload_feed(request->upload, data, size, &request->refusal))
         return;
     request->refused =
         request->refusal.code == ERROR_TOO_LARGE ? REPLY_BODY_TOO_LARGE : reply_for(request->refusal.code);
@@ -137,9 +141,9 @@ static void server_completed(void *context, struct MHD_Connection *connection, v
     if (!request->answered || reason == MHD_REQUEST_TERMINATED_CLIENT_ABORT)
         status = reply_status(REPLY_CLIENT_GONE);
     const char *route = request->route ? request->route->path : "other";
-    static const char *const methods[] = {"GET", "HEAD", "POST", "DELETE"};
+    static const char *const methods[] = {"GET", "HEAD", "POST", "PUT", "DELETE"};
     const char *method = "other";
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 5; i++)
         if (!strcmp(methods[i], request->method))
             method = methods[i];
     metrics_request(server->metrics, route, method, status, seconds);
@@ -150,6 +154,8 @@ static void server_completed(void *context, struct MHD_Connection *connection, v
     route_jobs_forget(request);
     route_piece_forget(request);
     upload_destroy(&request->upload);
+    if (request->reader)
+        request->reader->destroy(request->reading);
     free(request);
 }
 
@@ -251,6 +257,8 @@ enum error_code server_check_lists(const struct config *config, struct error *er
     enum error_code code = site_check_list(config->allowed_hosts, err);
     if (!code)
         code = site_check_origins(config->cors_origins, err);
+    if (!code)
+        code = dialect_check(config->compat, err);
     return code ? code : proxies_check_list(config->trusted_proxies, err);
 }
 

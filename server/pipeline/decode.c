@@ -67,9 +67,10 @@ static enum error_code decode_mask(struct step *step, struct error *err)
     if (code == OK)
         code = image_create(&r->mask, mask->width, mask->height, 1, 8, false, err);
     const size_t pixels = (size_t)mask->width * (size_t)mask->height;
+    const uint8_t *opaque = r->mask_clear ? mask->alpha : NULL;
     for (size_t i = 0; i < pixels && code == OK; i++) {
         const uint8_t *p = (const uint8_t *)mask->pixels + 3 * i;
-        ((uint8_t *)r->mask->pixels)[i] = (uint8_t)((p[0] + p[1] + p[2]) / 3);
+        ((uint8_t *)r->mask->pixels)[i] = (uint8_t)(opaque ? 255 - opaque[i] : (p[0] + p[1] + p[2]) / 3);
     }
     image_destroy(&mask);
     return code;

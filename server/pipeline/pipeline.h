@@ -64,6 +64,7 @@ struct restoration {
     int input_file;            /* the descriptor, plus 1, of a file that begins with these bytes; 0: none */
     const uint8_t *mask_input; /* a picture that says what is to be filled, borrowed as `input` is; NULL: none */
     size_t mask_bytes;
+    bool mask_clear;   /* a mask with transparency: what is transparent in it is filled */
     bool detect_only;  /* stop after detection (no output) */
     bool damage_only;  /* the output is the mask of what would be repaired */
     bool keep_faces;   /* keep crops and restored faces */

@@ -32,6 +32,7 @@ allow 'server/pipeline/*.[ch]' $base $backend 'runtime/[a-z_]*\.h' runtime/model
 allow 'server/store/*.[ch]' $base server/store/
 allow 'server/job/*.[ch]' $base server/store/ $backend 'runtime/[a-z_]*\.h' runtime/models/ server/image/ server/pipeline/ server/job/ 'server/[a-z_]*\.h'
 allow 'server/http/*.[ch]' $base server/store/ $backend runtime/models/ server/image/ server/pipeline/ server/job/ server/http/ 'server/[a-z_]*\.h'
+allow 'server/compat/*.[ch]' $base server/store/ $backend runtime/models/ server/image/ server/pipeline/ server/job/ server/http/ server/compat/ 'server/[a-z_]*\.h'
 
 # Libraries stay where they are at home.
 home() { # home HEADER FOLDER…: only these include it
@@ -41,12 +42,12 @@ home() { # home HEADER FOLDER…: only these include it
     [ -z "$found" ] || fail "<$header is not for: $found"
 }
 home vulkan/ runtime/vulkan/ server/cli/
-home microhttpd server/http/
+home microhttpd server/http/ server/compat/
 home '(png|jpeglib|webp/|tiffio|libheif/|jxl/|openjpeg|lcms2)' server/image/
 home jansson server/ runtime/weights/
 home sqlite3 server/store/
 home archive server/http/
-home curl/ server/cli/ server/store/
+home curl/ server/cli/ server/store/ server/compat/
 home gnutls/ server/http/
 
 # A stem is one .c with its .h, once in the whole tree: it is the prefix of its symbols.
