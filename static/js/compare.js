@@ -10,19 +10,20 @@ import * as store from './store.js';
 const stage = $('stage'), view = $('view'), split = $('split'), handle = $('handle');
 const sides = { before: { image: $('before'), pane: $('pane_before'), url: null }, after: { image: $('after'), pane: $('pane_after'), url: null } };
 const most = 8, step = 1.25, threshold = 8; // times, times, pixels sideways that make a touch a move of the line
-const largest = 100e6; // pixels of a result that a tab can hold
+const largest = 48e6, preview = 2048; // pixels of a result that a tab holds; of the longest side of a larger one's preview
 const still = matchMedia('(prefers-reduced-motion: reduce)');
 
 let mode = 'slider', position = 50;
 let zoom = 0;                  // CSS pixels a pixel of the picture; 0: it fits
 const centre = { x: 0.5, y: 0.5 };
-let result = null;             // {item, blob, name}
+let result = null;             // {item, bytes, name}
+let whole = null;              // the size of a result of which there is a preview and pieces
 
 // ---- where the pictures lie ----
 
 const sizeOf = ({ image }) => ({ width: image.naturalWidth, height: image.naturalHeight });
 const hasAfter = () => !sides.after.image.hidden;
-const size = () => (hasAfter() ? sizeOf(sides.after) : sizeOf(sides.before));
+const size = () => (hasAfter() ? whole ?? sizeOf(sides.after) : sizeOf(sides.before));
 const screen = () => devicePixelRatio || 1;
 
 // The panes, in pixels of the stage.
@@ -52,7 +53,7 @@ function put(node, box) {
 }
 
 const layers = []; // what lies over the picture, such as boxes of faces: [node, draw]
-export const addLayer = (node, draw = () => {}) => layers.push([node, draw]);
+export const addLayer = (node, draw = () => {}, inPane = false) => layers.push([node, draw, inPane]);
 
 export function layout() {
   const { width } = size();
@@ -71,10 +72,10 @@ export function layout() {
   $('zoom').textContent = `${percent} %`;
   view.classList.toggle('pixels', percent >= 200);
   stage.classList.toggle('zoomed', isZoomed());
-  for (const [node, draw] of layers) {
-    const over = mode === 'side' && hasAfter() ? right : left;
+  for (const [node, draw, inPane] of layers) {
+    const over = inPane ? { x: 0, y: 0 } : mode === 'side' && hasAfter() ? right : left;
     put(node, { left: over.x + box.left, top: over.y + box.top, width: box.width, height: box.height });
-    draw(box);
+    draw(box, left);
   }
 }
 
@@ -115,11 +116,11 @@ function pan(dx, dy) {
 
 const isShown = () => !view.hidden;
 export const isBeforeShown = () => isShown() && sizeOf(sides.before).width > 0;
-const whole = () => zoomTo(1 / screen());
+const everyPixel = () => zoomTo(1 / screen());
 
 $('zoom_in').addEventListener('click', () => zoomTo(scaleNow() * 1.5));
 $('zoom_out').addEventListener('click', () => zoomTo(scaleNow() / 1.5));
-$('zoom').addEventListener('click', () => (zoom ? toFit() : whole()));
+$('zoom').addEventListener('click', () => (zoom ? toFit() : everyPixel()));
 
 stage.addEventListener('wheel', (e) => {
   if (!isShown() || (e.deltaY > 0 && !isZoomed() && !e.ctrlKey)) return; // what fits is left to the page
@@ -228,7 +229,7 @@ stage.addEventListener('keydown', (e) => {
 const isTyping = (node) => node?.closest?.('input:not([type="range"], [type="radio"], [type="checkbox"]), select, textarea, dialog');
 const keys = {
   '+': () => zoomTo(scaleNow() * 1.5), '=': () => zoomTo(scaleNow() * 1.5), '-': () => zoomTo(scaleNow() / 1.5),
-  0: toFit, 1: whole, s: () => setMode(mode === 'side' ? 'slider' : 'side'), d: () => differ(true),
+  0: toFit, 1: everyPixel, s: () => setMode(mode === 'side' ? 'slider' : 'side'), d: () => differ(true),
 };
 addEventListener('keydown', (e) => {
   if (!isShown() || e.altKey || e.ctrlKey || e.metaKey || e.repeat || isTyping(e.target) || !keys[e.key]) return;
@@ -276,6 +277,7 @@ let asked = null; // the picture that is being brought
 async function showBefore(item) {
   asked = item;
   result = null;
+  showPieces(null);
   load(sides.after, null);
   load(sides.before, null);
   view.hidden = sides.after.image.hidden = split.hidden = handle.hidden = true;
@@ -310,27 +312,48 @@ sides.before.image.addEventListener('error', () => {
 // A name of its own beside the input, where the server's is the input's; file systems may not tell A from a.
 const beside = (input, name) => (name.toLowerCase() === input.toLowerCase() ? name.replace(/(\.[^.]*)?$/, '_restored$1') : name);
 
+const named = (item) => item.name.replace(/(\.[^.]*)?$/, `.${item.report.output.format.replace('jpeg', 'jpg')}`);
+
+function note(text = '') {
+  $('too_large').textContent = text;
+  $('too_large').hidden = !text;
+}
+
+let pieces = null; // the module, once it is needed
+
+async function showPieces(job, of = null) {
+  whole = of;
+  if (job) pieces ??= await import('./pieces.js');
+  if (whole === of) pieces?.show(job, of, preview);
+  if (job) layout();
+}
+
 async function showAfter(item) {
   const { job } = item, { width = 0, height = 0 } = item.report?.output ?? {};
-  if (width * height > largest) {
-    result = { item, blob: null, name: item.name };
+  const large = job && width * height > largest;
+  if (large && result?.item !== item) {
+    result = { item, bytes: item.report.output.bytes, name: beside(item.name, named(item)) };
     lead($('download'), `v1/jobs/${job}/result`);
-    $('too_large').textContent = t('The result has {0}: too many to be shown here. It can be downloaded.', megapixels(width * height));
-    $('too_large').hidden = false;
-    return;
+    note(t('The result has {0}. A preview of it is being made.', megapixels(width * height)));
   }
   try {
-    const answer = item.result ? new Response(item.result) : await ask(`v1/jobs/${job}/result`);
+    const answer = item.result ? new Response(item.result) : await ask(`v1/jobs/${job}/result${large ? `?preview=${preview}` : ''}`);
     if ([404, 410].includes(answer.status)) {
       Object.assign(item, { state: 'failed', problem: { text: t('The server has kept the result for its time, and has it no more.'), advice: t('Restore the picture again.') } });
       store.put(item);
       return changed();
     }
+    if (large && [415, 422, 507].includes(answer.status)) return note(t('The result has {0}: too many to be shown here. It can be downloaded.', megapixels(width * height)));
     if (!answer.ok) throw new Error(answer.status);
     const blob = await answer.blob();
     if (asked !== item || item.job !== job) return;
-    result = { item, blob, name: beside(item.name, item.result ? item.name.replace(/(\.[^.]*)?$/, `.${item.report.output.format.replace('jpeg', 'jpg')}`) : fileName(answer.headers.get('Content-Disposition'))) };
     load(sides.after, blob);
+    if (large) {
+      note();
+      await showPieces(job, { width, height });
+      return caption();
+    }
+    result = { item, bytes: blob.size, name: beside(item.name, item.result ? named(item) : fileName(answer.headers.get('Content-Disposition'))) };
     Object.assign($('download'), { href: sides.after.url, download: result.name, hidden: false, onclick: null });
     caption();
   } catch {
@@ -357,9 +380,9 @@ sides.after.image.addEventListener('error', () => {
 
 function caption() {
   const item = state.current, shown = result?.item === item && hasAfter() ? result : null;
-  const { width, height } = shown ? sizeOf(sides.after) : item?.size ?? {};
+  const { width, height } = shown ? size() : item?.size ?? {};
   const name = shown?.name ?? item?.name;
-  $('name').textContent = item ? [name, width && `${width} × ${height}`, bytes(shown ? shown.blob.size : item.bytes)].filter(Boolean).join(' · ') : t('No picture yet');
+  $('name').textContent = item ? [name, width && `${width} × ${height}`, bytes(shown ? shown.bytes : item.bytes)].filter(Boolean).join(' · ') : t('No picture yet');
   $('name').title = name ?? '';
   $('remove').hidden = !item;
   $('remove').textContent = item && isPending(item) && state.items.length > 1 ? t('Cancel this one') : t('Remove');

@@ -8,7 +8,7 @@ import path from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { gunzipSync } from 'node:zlib';
 import { fixture, get, metrics, ownModels, png, post, start, until } from './client.mjs';
-import { fixtures } from './server.mjs';
+import { fixtures, root } from './server.mjs';
 
 let server;
 before(async () => { server = await start(); });
@@ -110,12 +110,15 @@ test('the page is sent compressed to those that take it, and is small', async ()
   assert.equal(gunzipSync(small.body).toString(), plain.body.toString());
   assert.equal((await raw('/', { 'Accept-Encoding': 'gzip;q=0' })).headers['content-encoding'], undefined);
   assert.equal((await raw('/sample.jpg', { 'Accept-Encoding': 'gzip' })).headers['content-encoding'], undefined);
-  // The page, its style and every script that it names.
-  const names = ['/', ...[...plain.body.toString().matchAll(/(?:src|href)="([^"#:]+\.(?:js|css))"/g)].map(([, name]) => `/${name}`)];
-  assert.ok(names.length > 10);
-  let sum = 0;
-  for (const name of names) sum += (await raw(name, { 'Accept-Encoding': 'gzip' })).body.length;
-  assert.ok(sum < 60000, `${sum} bytes`);
+  // The page and all scripts, those that are imported later and by workers, too; another language than English comes on top.
+  const scripts = fs.readdirSync(path.join(root, 'static/js')).map((name) => `/js/${name}`);
+  const size = async (name) => (await raw(name, { 'Accept-Encoding': 'gzip' })).body.length;
+  let sum = 0, language = 0;
+  for (const name of ['/', '/worker.js', ...scripts])
+    if (/strings_/.test(name)) language = Math.max(language, await size(name));
+    else sum += await size(name);
+  assert.ok(scripts.length > 30 && language > 1000);
+  assert.ok(sum < 60000 && language < 9000, `${sum} bytes, and ${language} for a language`);
 });
 
 // The rules of the text format, as promtool checks them.

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { png } from '../api/client.mjs';
-import { done, more, open, picture, ready, server, text } from './browser.mjs';
+import { done, more, open, picture, ready, server, text, wait } from './browser.mjs';
 
 const position = (page) => page.evaluate(() => parseFloat(getComputedStyle(document.getElementById('view')).getPropertyValue('--split')));
 const ratio = (page, id) => page.locator(`#${id}`).evaluate((node) => { const { width, height } = node.getBoundingClientRect(); return width / height; });
@@ -90,18 +90,80 @@ test('the face alone keeps its shape', async (t) => {
   assert.match(await text(page, '#report'), /not square/);
 });
 
-test('a result that no tab can hold is not loaded, and can be downloaded', async (t) => {
+test('a result of which the server has no room to make parts is told, and can be downloaded', async (t) => {
   const page = await open(t);
   const began = '2026-11-23T02:46:33.881Z', id = 'ab'.repeat(16);
-  const job = { id, state: 'done', created: began, finished: began, links: {}, faces: [], notes: [], output: { width: 20000, height: 20000, bytes: 1e8 } };
+  const job = { id, state: 'done', created: began, finished: began, links: {}, faces: [], notes: [], output: { width: 20000, height: 20000, bytes: 1e8, format: 'jpeg' } };
   await page.route('**/v1/restore', (route) => route.fulfill({ status: 202, contentType: 'application/json', body: JSON.stringify(job) }));
-  let asked = 0;
-  page.on('request', (request) => { asked += request.url().endsWith('/result'); });
+  const asked = [];
+  await page.route('**/result*', (route) => { asked.push(route.request().url()); route.fulfill({ status: 507, contentType: 'application/json', body: '{}' }); });
   await page.setInputFiles('#file', picture('picture.png'));
   await ready(page);
   await page.locator('#go').click();
-  await page.locator('#too_large', { hasText: '400 megapixels' }).waitFor({ timeout: 300e3 });
+  await page.locator('#too_large', { hasText: '400 megapixels: too many' }).waitFor(wait);
   assert.equal(await page.locator('#download').getAttribute('href'), `v1/jobs/${id}/result`);
   assert.equal(await page.locator('#before').isVisible(), true);
-  assert.equal(asked, 0);
+  assert.deepEqual(asked.map((url) => new URL(url).search), ['?preview=2048']);
+});
+
+test('a result that no tab can hold: a preview, and pieces at full size where they are looked at', async (t) => {
+  const page = await open(t);
+  const [width, height] = [8000, 6160];
+  await plainly(page);
+  await page.evaluate(() => { document.querySelector('#scale input[value="8"]').checked = true; });
+  let held = [], hold = false;
+  await page.route('**/result?region=*', (route) => (hold ? held.push(route) : route.continue()));
+  await restored(page, { name: 'large.png', mimeType: 'image/png', buffer: png(width / 8, height / 8) });
+  assert.deepEqual(await page.locator('#after').evaluate((node) => [node.naturalWidth, node.naturalHeight]), [2048, 1577]);
+  assert.match(await text(page, '#name'), /8000 × 6160/);
+  assert.equal(await page.locator('#too_large').isVisible(), false);
+  assert.equal(await page.locator('#pieces img').count(), 0, 'what fits is the preview');
+  // whether all that can be seen of the result is there at full size
+  const covered = () => page.waitForFunction(([w, h]) => {
+    const stage = document.getElementById('stage').getBoundingClientRect(), all = document.getElementById('pieces').getBoundingClientRect();
+    const boxes = [...document.querySelectorAll('#pieces img')].filter((node) => node.complete).map((node) => [node.getBoundingClientRect(), node.naturalWidth]);
+    if (!boxes.every(([box, natural]) => Math.abs(box.width / all.width - natural / w) < 1e-3)) return false;
+    for (let i = 0.5; i < 16; i++)
+      for (let k = 0.5; k < 16; k++) {
+        const x = stage.left + (stage.width * i) / 16, y = stage.top + (stage.height * k) / 16;
+        const within = (box) => box.left <= x && x <= box.right && box.top <= y && y <= box.bottom;
+        if (within(all) && !boxes.some(([box]) => within(box))) return false;
+      }
+    return all.height > h / 100;
+  }, [width, height], wait);
+  await page.keyboard.press('1');
+  assert.equal(await text(page, '#zoom'), '100 %');
+  await covered();
+  // A piece has the result's own pixels: the right half of the stage shows what a region holds.
+  const same = await page.evaluate(async () => {
+    const node = document.querySelector('#pieces img'), canvas = new OffscreenCanvas(node.naturalWidth, node.naturalHeight);
+    const place = (name, of) => Math.round((parseFloat(node.style[name]) / 100) * of);
+    const context = canvas.getContext('2d');
+    context.drawImage(node, 0, 0);
+    const [red, green, blue] = context.getImageData(7, 9, 1, 1).data;
+    const x = place('left', 8000) + 7, y = place('top', 6160) + 9;
+    return { green: Math.abs(green - (255 * x) / 8000), blue: Math.abs(blue - (255 * y) / 6160), red };
+  });
+  assert.ok(same.green < 4 && same.blue < 4, JSON.stringify(same)); // the drawn ramps, enlarged, in a JPEG
+  // What is not looked at any more is not asked for any more.
+  hold = true;
+  const left = [];
+  page.on('requestfailed', (request) => left.push(request.url()));
+  await page.locator('#stage').focus();
+  const far = async (key) => { for (let i = 0; i < 12; i++) await page.keyboard.press(`Shift+${key}`); };
+  await far('ArrowRight');
+  await far('ArrowDown');
+  for (let end = Date.now() + wait.timeout; !held.length && Date.now() < end;) await page.waitForTimeout(20);
+  const stale = held.map((route) => route.request().url());
+  await far('ArrowLeft');
+  await far('ArrowUp');
+  for (let end = Date.now() + wait.timeout; !stale.every((url) => left.includes(url)) && Date.now() < end;) await page.waitForTimeout(20);
+  assert.ok(stale.length && stale.every((url) => left.includes(url)));
+  hold = false;
+  for (const route of held) await route.continue().catch(() => {}); // some are gone
+  await covered();
+  for (let i = 0; i < 6; i++) await page.keyboard.press('+');
+  assert.equal(await text(page, '#zoom'), '800 %');
+  await covered();
+  assert.ok(await page.locator('#pieces img').count() <= 129);
 });
