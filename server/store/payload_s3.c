@@ -1,6 +1,6 @@
-/* Payloads as objects of a bucket: payload =
- * s3://BUCKET/PREFIX?endpoint=https://HOST&region=…&style=host&credentials=FILE& ca=FILE. What a crash leaves behind is
- * removed by a rule of the bucket, for no job tells of it. */
+/* Payloads as objects of a bucket:
+ *   payload = s3://BUCKET/PREFIX?endpoint=https://HOST&region=NAME&style=host&credentials=FILE&ca=FILE
+ * What a crash leaves behind is removed by a rule of the bucket, since no job tells of it. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -116,3 +116,20 @@ test('wrong settings and credentials are told, never the credentials themselves'
   writeFileSync(file('credentials'), 'nothing\n');
   await bad(['head', 'in/x'], { S3_CREDENTIALS: file('credentials') }, /aws_secret_access_key/);
 });
+
+test('payloads are objects: the setting names bucket, prefix, endpoint and the rest', { timeout: 120e3 }, async () => {
+  writeFileSync(file('credentials'), 'aws_access_key_id = S3RVER\naws_secret_access_key = S3RVER\n');
+  writeFileSync(file('a'), randomBytes(200_000));
+  const where = `s3://pictures/jobs?endpoint=${s3.endpoint}&region=eu-central-1&style=path&credentials=${file('credentials')}`;
+  const env = { S3_PAYLOAD: where, AWS_ACCESS_KEY_ID: '', AWS_SECRET_ACCESS_KEY: '' };
+  s3.seen.length = 0;
+  await good(['put', 'out/0123/2', file('a')], env);
+  assert.equal(s3.seen[0].url, '/pictures/jobs/out/0123/2');
+  rmSync(file('b'), { force: true });
+  await good(['get', 'out/0123/2', file('b')], env);
+  assert.deepEqual(readFileSync(file('b')), readFileSync(file('a')));
+  await good(['delete', 'out/0123/2'], env);
+  await bad(['get', 'out/0123/2', file('b')], env, /^not-found: /);
+  await bad(['get', 'x', file('b')], { S3_PAYLOAD: 's3://pictures?style=odd' }, /^invalid: payload: "style=odd"/);
+  await bad(['get', 'x', file('b')], { S3_PAYLOAD: 's3://UPPER' }, /^invalid: "UPPER" is no S3 bucket/);
+});

@@ -1,6 +1,7 @@
 /* server/store/s3.h by hand, for tests/api/s3.test.mjs and for measuring a store:
  *   s3_tool put|get|part|head|delete KEY FILE …, with the settings in S3_ENDPOINT, S3_BUCKET, S3_PREFIX, S3_REGION,
  *   S3_STYLE (host), S3_CREDENTIALS, S3_CA, S3_STALL and S3_TRIES.
+ * With S3_PAYLOAD (s3://BUCKET/PREFIX?…) put, get and delete go through server/store/payload.h, by its names.
  * `part KEY FILE OFFSET SIZE` reads some bytes. Prints the object's size, and at last the process's largest size in
  * KiB. */
 #include <fcntl.h>
@@ -10,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "server/store/payload.h"
 #include "server/store/s3.h"
 
 static bool take_to_file(void *context, const void *data, size_t size)
@@ -24,6 +26,35 @@ static bool take_to_file(void *context, const void *data, size_t size)
         size -= (size_t)n;
     }
     return true;
+}
+
+static enum error_code take_payload(void *context, const void *data, size_t size, struct error *err)
+{
+    return take_to_file(context, data, size) ? OK : error_set(err, ERROR_IO, "the file cannot be written: %m");
+}
+
+/* put, get and delete of a payload, as the setting `payload` names its store. */
+static enum error_code run_payload(const char *where, int count, char **words, struct error *err)
+{
+    const struct payload_settings settings = {.where = where, .store = "postgresql://nowhere", .password_file = ""};
+    const char *what = words[1], *name = words[2];
+    struct payload *payload;
+    struct stat status;
+    enum error_code code = payload_open(&payload, &settings, err);
+    if (code)
+        return code;
+    const int fd = count > 3 ? open(words[3], O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1;
+    if (!strcmp(what, "put") && !fstat(fd, &status))
+        code = payload->engine->put(payload, name, fd, (uint64_t)status.st_size, err);
+    else if (!strcmp(what, "get"))
+        code = payload->engine->get(payload, name, take_payload, (void *)&fd, err);
+    else
+        code = payload->engine->remove(payload, name, err);
+    if (fd >= 0)
+        close(fd);
+    payload_close(&payload);
+    printf("0\n");
+    return code;
 }
 
 static enum error_code run(struct s3 *s3, int count, char **words, struct error *err)
@@ -95,10 +126,12 @@ int main(int count, char **words)
         fprintf(stderr, "usage: s3_tool put|get|part|head|delete KEY [FILE [OFFSET SIZE]]\n");
         return 2;
     }
-    enum error_code code = s3_open(&s3, &settings, &err);
-    if (!code)
+    const char *where = getenv("S3_PAYLOAD");
+    enum error_code code = where ? run_payload(where, count, words, &err) : s3_open(&s3, &settings, &err);
+    if (!code && !where) {
         code = run(s3, count, words, &err);
-    s3_close(&s3);
+        s3_close(&s3);
+    }
     if (code)
         fprintf(stderr, "%s: %s\n", error_code_name(code), err.text);
     print_memory();
