@@ -17,6 +17,7 @@ static const struct {
     {"devices", "the devices there are, best first", cli_devices},
     {"doctor", "why a GPU is or is not used, and what to do", cli_doctor},
     {"models", "the models that are there; models get NAME downloads one, models add FILE takes yours", cli_models},
+    {"store", "looks after the jobs that are kept, and moves them between stores", cli_store},
     {"bench", "how fast networks and the pipeline are here", cli_bench},
     {"healthcheck", "exit 0 if the server answers that it is ready", cli_healthcheck},
 };

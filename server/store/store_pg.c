@@ -30,6 +30,8 @@ enum error_code store_pg_open(struct store **out, const char *where, const char 
 #define STORE_SQL_BEGIN "BEGIN"
 #define STORE_SQL_NOTIFY "SELECT pg_notify('restored', $1)"
 #define STORE_SQL_CLOCK "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+#define STORE_SQL_HEX(bytes) "encode(" bytes ", 'hex')"
+#define STORE_SQL_LOCK_JOBS " FOR UPDATE OF jobs"
 /* Payloads in rows of 1 MiB (payload_rows.c): out of line and not compressed, because pictures already are. */
 #define STORE_SQL_MORE                                                                                                 \
     {2, "CREATE TABLE payloads (name TEXT PRIMARY KEY, created BIGINT NOT NULL, size BIGINT NOT NULL)"},               \

@@ -1,9 +1,9 @@
 /* The store's tables and statements, as SQLite and PostgreSQL both understand them. Each engine's file includes this
  * once, after it has defined what differs: STORE_SQL_NUMBER and STORE_SQL_OF_JOB (types of keys), STORE_SQL_BYTES,
  * STORE_SQL_SKIP_LOCKED, STORE_SQL_TEXTS(json) (the texts of a JSON array, as rows of `value`), STORE_SQL_BEGIN,
- * STORE_SQL_NOTIFY, and STORE_SQL_MORE, further steps of the schema. Parameters are $1, $2 …, in PostgreSQL's sense.
- * States are the numbers of enum store_state.
- * Thread-safety: constants. */
+ * STORE_SQL_NOTIFY, STORE_SQL_HEX(bytes), STORE_SQL_LOCK_JOBS (rows that are read wait for the transaction), and
+ * STORE_SQL_MORE, further steps of the schema. Parameters are $1, $2 …, in PostgreSQL's sense. States are the numbers
+ * of enum store_state. Thread-safety: constants. */
 #ifndef SERVER_STORE_STORE_SQL_H
 #define SERVER_STORE_STORE_SQL_H
 
@@ -161,6 +161,18 @@ static const char *const store_sql[STORE_STATEMENTS] = {
     [STORE_WORKER_GONE] = "DELETE FROM workers WHERE owner = $1 OR seen < $2",
     [STORE_WORKERS] = "SELECT owner, seen, about FROM workers WHERE seen >= $1 ORDER BY owner",
     [STORE_CLOCK] = STORE_SQL_CLOCK,
+    [STORE_COPY_READ] = "SELECT " STORE_SQL_COLUMNS ", report, parts, needs, idempotency_key, " STORE_SQL_HEX(
+        "request_hash") ", turn, number FROM jobs LEFT JOIN results ON job = number WHERE number > $1"
+                        " ORDER BY number LIMIT 1" STORE_SQL_LOCK_JOBS,
+    [STORE_COPY_INSERT] =
+        "INSERT INTO jobs (id, client, token, batch, name, low, created, seconds, input_bytes, megapixels, options,"
+        " idempotency_key, request_hash, output_bytes, needs, turn, state, cancel, attempts, started, finished,"
+        " expires, lease, owner) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, 0, 0,"
+        " 0, 0, 0, 0, 0, '') ON CONFLICT DO NOTHING RETURNING number",
+    [STORE_COPY_STATE] = "UPDATE jobs SET state = $2, cancel = $3, attempts = $4, started = $5, finished = $6,"
+                         " expires = $7, lease = $8, owner = $9, error = $10, progress = $11 WHERE number = $1",
+    [STORE_COPY_DROP] = "DELETE FROM jobs WHERE number = $1",
+    [STORE_COPY_DROP_RESULT] = "DELETE FROM results WHERE job = $1",
     [STORE_PROMISED] = "SELECT coalesce(sum(output_bytes), 0) FROM jobs WHERE low >= 0 AND state <= 1",
 };
 

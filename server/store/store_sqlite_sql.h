@@ -10,6 +10,8 @@
 #define STORE_SQL_BEGIN "BEGIN IMMEDIATE"
 #define STORE_SQL_NOTIFY "SELECT $1" /* nobody else has this store */
 #define STORE_SQL_CLOCK "SELECT 0"
+#define STORE_SQL_HEX(bytes) "hex(" bytes ")"
+#define STORE_SQL_LOCK_JOBS ""
 #define STORE_SQL_MORE
 
 #include "server/store/store_sql.h"
