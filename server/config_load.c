@@ -145,9 +145,25 @@ static bool config_load_is_kubernetes(const char *name, size_t size, const char 
 static bool config_load_is_for_tests(const char *key)
 {
     static const char *const names[] = {
-        "config",         "binary",        "faulty_binary", "fixtures",          "shared",
-        "full",           "test_device",   "faults",        "vulkan_stage",      "vulkan_prepare",
-        "vulkan_grouped", "vulkan_packed", "vulkan_tile",   "vulkan_low_limits", "vulkan_least",
+        "config",
+        "binary",
+        "faulty_binary",
+        "fixtures",
+        "shared",
+        "full",
+        "test_device",
+        "faults",
+        "vulkan_stage",
+        "vulkan_prepare",
+        "vulkan_grouped",
+        "vulkan_packed",
+        "vulkan_tile",
+        "vulkan_low_limits",
+        "vulkan_least",
+        "test_postgres",
+        "test_postgres_dir",
+        "test_postgres_port",
+        "test_postgres_fsync",
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(names[i], key))

@@ -468,7 +468,7 @@ describe('the others', () => {
     for (const word of ['--version', '-V', 'version']) assert.match((await run([word])).out, /^restored \d+\.\d+\.\d+\n$/);
     const help = await run(['--help']);
     assert.equal(help.status, 0);
-    for (const command of ['serve', 'restore', 'devices', 'models', 'bench', 'healthcheck']) {
+    for (const command of ['serve', 'restore', 'devices', 'models', 'store', 'bench', 'healthcheck']) {
       assert.match(help.out, new RegExp(`restored ${command}`));
       const own = await run([command, '--help']);
       assert.equal(own.status, 0);
@@ -515,12 +515,12 @@ describe('serve', () => {
       assert.match(named.out, /\nworkers = 2 {2}# my\.conf:1\n/);
     }
     put('xdg/restored/restored.conf', '\ncolour = blue\n');
-    for (const command of ['serve', 'restore', 'devices', 'models', 'doctor', 'bench', 'healthcheck']) { // all of them read it
+    for (const command of ['serve', 'restore', 'devices', 'models', 'doctor', 'store', 'bench', 'healthcheck']) { // all of them read it
       const bad = await run([command], { env });
       assert.equal(bad.status, 2, command);
       assert.match(bad.err, /\/xdg\/restored\/restored\.conf:2: unknown key "colour"/, command);
     }
-    for (const command of ['serve', 'restore', 'devices', 'models', 'models get', 'doctor', 'bench', 'healthcheck'])
+    for (const command of ['serve', 'restore', 'devices', 'models', 'models get', 'doctor', 'store', 'bench', 'healthcheck'])
       for (const extra of [{}, { XDG_CONFIG_HOME: here, RESTORED_NONSENSE: '1' }, { RESTORED_CONFIG: 'nowhere.conf' }]) {
         const help = await run([...command.split(' '), '--help'], { env: { ...env, ...extra } });
         assert.equal(help.status, 0, help.err);
