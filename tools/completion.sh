@@ -102,7 +102,7 @@ _restored() {
         case $command in
         models) [ "$COMP_CWORD" != 2 ] || COMPREPLY+=($(compgen -W 'get add' -- "$word")) ;;
         models-get) COMPREPLY+=($(compgen -W "default all $_restored_models" -- "$word")) ;;
-        models-add | restore)
+        models-add | restore | watch)
             COMPREPLY+=($(compgen -f -- "$word"))
             compopt -o filenames 2>/dev/null
             ;;

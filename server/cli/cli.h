@@ -28,6 +28,7 @@ struct cli {
 /* The subcommands: argv begins after the subcommand's name. They return the exit status. */
 int cli_serve(int argc, char **argv);
 int cli_restore(int argc, char **argv);
+int cli_watch(int argc, char **argv);
 int cli_devices(int argc, char **argv);
 int cli_doctor(int argc, char **argv);
 int cli_models(int argc, char **argv);

@@ -110,22 +110,16 @@ static enum error_code cli_index_keep(struct cli_index *index, struct cli_index_
     return OK;
 }
 
-static enum error_code cli_index_line(struct cli_index *index, char *line, struct error *err)
+static enum error_code cli_index_copy(struct cli_index *index, const struct cli_index_entry *of, struct error *err)
 {
-    char *field[INDEX_FIELDS], *rest = line, *end;
-    line[strcspn(line, "\n")] = 0;
-    for (int i = 0; i < INDEX_FIELDS; i++)
-        if (!(field[i] = strsep(&rest, "\t")) || !cli_index_decode(field[i]))
-            return OK;
     struct cli_index_entry *entry = mem_calloc(1, sizeof *entry);
     if (!entry)
         return error_set(err, ERROR_NO_MEMORY, "no memory for the index of results");
-    *entry = (struct cli_index_entry){.name = strdup(field[0]),
-                                      .suffix = strdup(field[1]),
-                                      .size = strtoull(field[2], &end, 10),
-                                      .mtime_ns = strtoll(field[3], NULL, 10),
-                                      .options = strdup(field[4]),
-                                      .source = strdup(field[5])};
+    *entry = *of;
+    entry->name = strdup(of->name);
+    entry->suffix = strdup(of->suffix);
+    entry->options = strdup(of->options);
+    entry->source = strdup(of->source);
     if (!entry->name || !entry->suffix || !entry->options || !entry->source) {
         cli_index_entry_free(entry);
         return error_set(err, ERROR_NO_MEMORY, "no memory for the index of results");
@@ -133,10 +127,26 @@ static enum error_code cli_index_line(struct cli_index *index, char *line, struc
     return cli_index_keep(index, entry, err);
 }
 
-enum error_code cli_index_open(struct cli_index **out, const char *folder, struct error *err)
+static enum error_code cli_index_line(struct cli_index *index, char *line, struct error *err)
+{
+    char *field[INDEX_FIELDS], *rest = line, *end;
+    line[strcspn(line, "\n")] = 0;
+    for (int i = 0; i < INDEX_FIELDS; i++)
+        if (!(field[i] = strsep(&rest, "\t")) || !cli_index_decode(field[i]))
+            return OK;
+    const struct cli_index_entry entry = {.name = field[0],
+                                          .suffix = field[1],
+                                          .size = strtoull(field[2], &end, 10),
+                                          .mtime_ns = strtoll(field[3], NULL, 10),
+                                          .options = field[4],
+                                          .source = field[5]};
+    return cli_index_copy(index, &entry, err);
+}
+
+enum error_code cli_index_open(struct cli_index **out, const char *folder, const char *name, struct error *err)
 {
     struct cli_index *index = *out = mem_calloc(1, sizeof *index);
-    if (!index || asprintf(&index->path, "%s/%s", folder, CLI_INDEX_NAME) < 0) {
+    if (!index || asprintf(&index->path, "%s/%s", folder, name) < 0) {
         free(index);
         *out = NULL;
         return error_set(err, ERROR_NO_MEMORY, "no memory for the index of results");
@@ -225,5 +235,5 @@ enum error_code cli_index_add(struct cli_index *index, const struct cli_index_en
     if (fd >= 0)
         close(fd);
     free(text);
-    return code;
+    return code ? code : cli_index_copy(index, entry, err);
 }

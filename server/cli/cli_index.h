@@ -22,15 +22,17 @@ struct cli_index_entry {
 
 struct cli_index;
 
-/* Reads the folder's index; an empty one where there is none. Lines that cannot be parsed are ignored. */
-enum error_code cli_index_open(struct cli_index **out, const char *folder, struct error *err) MUST_CHECK;
+/* Reads the folder's index of that file name; an empty one where there is none. Lines that cannot be parsed are
+ * ignored. */
+enum error_code cli_index_open(struct cli_index **out, const char *folder, const char *file,
+                               struct error *err) MUST_CHECK;
 void cli_index_close(struct cli_index **index);
 
 /* The latest entry of that name and suffix (suffix NULL: of any), or of that source; NULL: none. index may be NULL. */
 const struct cli_index_entry *cli_index_find(const struct cli_index *index, const char *name, const char *suffix);
 const struct cli_index_entry *cli_index_of_source(const struct cli_index *index, const char *source);
 
-/* Adds a line to the file. */
+/* Adds the entry, and a line to the file. */
 enum error_code cli_index_add(struct cli_index *index, const struct cli_index_entry *entry,
                               struct error *err) MUST_CHECK;
 

@@ -125,6 +125,11 @@ enum error_code cli_inputs_add(struct cli_inputs *inputs, const char *path, stru
     return code;
 }
 
+enum error_code cli_inputs_add_file(struct cli_inputs *inputs, const char *path, const char *below, struct error *err)
+{
+    return cli_inputs_append(inputs, path, cli_inputs_plain(below, path), err);
+}
+
 /* ---- what they are ---- */
 
 static enum error_code cli_inputs_read_stdin(struct cli_input *input, struct error *err)

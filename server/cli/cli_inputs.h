@@ -38,6 +38,10 @@ struct cli_inputs {
  * empty. */
 enum error_code cli_inputs_add(struct cli_inputs *inputs, const char *path, struct error *err) MUST_CHECK;
 
+/* Adds one file, whose results lie in the folders `below`; "": in none. */
+enum error_code cli_inputs_add_file(struct cli_inputs *inputs, const char *path, const char *below,
+                                    struct error *err) MUST_CHECK;
+
 /* Reads all headers (and stdin): size, time, format, megapixels, or why not. */
 enum error_code cli_inputs_look(struct cli_inputs *inputs, struct error *err) MUST_CHECK;
 
