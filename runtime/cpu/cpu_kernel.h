@@ -28,7 +28,7 @@ static inline size_t cpu_kernel_block(const struct cpu_operand *x, int block)
 }
 
 /* Activations that are not made of two lines. */
-enum cpu_curve { CPU_CURVE_NONE, CPU_CURVE_SILU, CPU_CURVE_MISH, CPU_CURVE_TANH };
+enum cpu_curve { CPU_CURVE_NONE, CPU_CURVE_SILU, CPU_CURVE_MISH, CPU_CURVE_TANH, CPU_CURVE_GELU };
 
 /* What follows the sum of a convolution: y = act(sum*gain*gains + noise*noise_weight + bias)*scale + r1*r1_scale +
  * r2*r2_scale, or with the activation last. The lane arrays are y.blocks*16 long. */
@@ -147,6 +147,13 @@ struct cpu_isa {
     void (*resize)(const struct cpu_operand *x, const struct cpu_operand *y, bool bilinear, int image, int block,
                    int row, int rows);
     void (*combine)(const struct cpu_combine *combine, int image, int block, int row, int rows);
+
+    /* Adds to sums the sums of each lane of pixels first .. first+count-1, and behind them those of the squares. */
+    void (*moments)(const struct cpu_operand *x, int image, int block, size_t first, size_t count,
+                    double sums[2 * CPU_BLOCK]);
+    /* y = curve(x*scale + shift), of a block's lanes, for the same pixels. */
+    void (*affine)(const struct cpu_operand *x, const struct cpu_operand *y, const float *scale, const float *shift,
+                   enum cpu_curve curve, int image, int block, size_t first, size_t count);
 };
 
 /* torch's ReflectionPad2d index; a side too short to reflect repeats its edge. */

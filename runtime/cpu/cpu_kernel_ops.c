@@ -196,6 +196,36 @@ static void kernel_combine(const struct cpu_combine *c, int image, int block, in
     }
 }
 
+static void kernel_moments(const struct cpu_operand *x, int image, int block, size_t first, size_t count,
+                           double sums[2 * CPU_BLOCK])
+{
+    const float *from = kernel_pixel_at(x, image, block, 0, 0) + first * CPU_BLOCK;
+    double sum[CPU_BLOCK] = {0}, squares[CPU_BLOCK] = {0};
+    for (size_t i = 0; i < count; i++, from += CPU_BLOCK)
+        for (int k = 0; k < CPU_BLOCK; k++) {
+            const double v = from[k];
+            sum[k] += v;
+            squares[k] += v * v;
+        }
+    for (int k = 0; k < CPU_BLOCK; k++) {
+        sums[k] += sum[k];
+        sums[CPU_BLOCK + k] += squares[k];
+    }
+}
+
+static void kernel_affine(const struct cpu_operand *x, const struct cpu_operand *y, const float *scale,
+                          const float *shift, enum cpu_curve curve, int image, int block, size_t first, size_t count)
+{
+    const float *from = kernel_pixel_at(x, image, block, 0, 0) + first * CPU_BLOCK;
+    float *out = kernel_pixel_of(y, image, block, 0) + first * CPU_BLOCK;
+    for (size_t i = 0; i < count; i++, from += CPU_BLOCK, out += CPU_BLOCK)
+        UNROLL for (int k = 0; k < CPU_BLOCK; k += VF_LANES)
+        {
+            const vf v = vf_load(from + k) * vf_load(scale + k) + vf_load(shift + k);
+            vf_store(out + k, curve ? vf_curve(v, curve) : v);
+        }
+}
+
 #define NAME_TEXT2(x) #x
 #define NAME_TEXT(x) NAME_TEXT2(x)
 
@@ -221,4 +251,6 @@ const struct cpu_isa CPU_FN(cpu_isa) = {
     .max_pool = kernel_max_pool,
     .resize = kernel_resize,
     .combine = kernel_combine,
+    .moments = kernel_moments,
+    .affine = kernel_affine,
 };

@@ -5,6 +5,9 @@
 #include <string.h>
 
 #include "runtime/base/mem.h"
+#include "runtime/cpu/cpu_attention.h"
+#include "runtime/cpu/cpu_lookup.h"
+#include "runtime/cpu/cpu_norm.h"
 #include "runtime/cpu/cpu_ref.h"
 
 #define ITEM_FLOATS 16384 /* of an operator without sums: some microseconds */
@@ -304,6 +307,7 @@ static enum error_code ops_slopes(struct cpu_build *build, const struct node *no
     case ACTIVATION_SILU:
     case ACTIVATION_MISH:
     case ACTIVATION_TANH:
+    case ACTIVATION_GELU:
         return OK;
     case ACTIVATION_PRELU:
         return ops_tensor_pack(build, node->param[OP_SLOPE], 1, layout, out, err);
@@ -321,6 +325,8 @@ static enum cpu_curve ops_curve(enum activation activation)
         return CPU_CURVE_MISH;
     case ACTIVATION_TANH:
         return CPU_CURVE_TANH;
+    case ACTIVATION_GELU:
+        return CPU_CURVE_GELU;
     default:
         return CPU_CURVE_NONE;
     }
@@ -677,6 +683,13 @@ enum error_code cpu_ops_node(struct cpu_build *build, const struct node *node, s
         return ops_build_combine(build, node, err);
     case OP_NOISE:
         return ops_build_noise(build, node, err);
+    case OP_GROUP_NORM:
+    case OP_LAYER_NORM:
+        return cpu_norm_node(build, node, err);
+    case OP_ATTENTION:
+        return cpu_attention_node(build, node, err);
+    case OP_LOOKUP:
+        return cpu_lookup_node(build, node, err);
     default:
         return error_set(err, ERROR_UNSUPPORTED, "the CPU device has no operator %s", op_name(node->kind));
     }

@@ -59,6 +59,31 @@ struct cpu_gather {
     struct cpu_operand y;
 };
 
+/* GROUP_NORM and LAYER_NORM. */
+struct cpu_norm {
+    struct cpu_operand x, like, y; /* of one layout; like: absent where there are weights */
+    int channels;
+    const int *lanes;           /* of the channels */
+    const int *used;            /* channels in each block */
+    const float *weight, *bias; /* lanes or NULL */
+    struct op_norm args;
+};
+
+/* ATTENTION; and LOOKUP, whose table is [block][entry][16]. */
+struct cpu_attention {
+    struct cpu_operand q, k, v, y;
+    int channels;
+    const int *lanes[4]; /* of the channels of q, k, v and y */
+    struct op_attention args;
+};
+
+struct cpu_lookup {
+    struct cpu_operand x, y;
+    int entries;
+    const int *lanes; /* of the channels of x */
+    const float *table;
+};
+
 struct cpu_task {
     void (*run)(const struct cpu_task *task, const struct cpu_run *run);
     int node; /* of the graph: the node that its time counts for */
@@ -68,6 +93,9 @@ struct cpu_task {
         struct cpu_window window;
         struct cpu_combine combine;
         struct cpu_gather gather;
+        struct cpu_norm norm;
+        struct cpu_attention attention;
+        struct cpu_lookup lookup;
         struct {
             struct cpu_operand x, y;
             bool bilinear;

@@ -27,6 +27,8 @@ static double cpu_activate(double v, enum activation activation, double slope)
         return v * tanh(v > 40 ? v : log1p(exp(v)));
     if (activation == ACTIVATION_TANH)
         return tanh(v);
+    if (activation == ACTIVATION_GELU)
+        return v / 2 * (1 + erf(v * 0.70710678118654752440));
     if (activation == ACTIVATION_NONE || v >= 0)
         return v;
     return activation == ACTIVATION_RELU ? 0 : v * slope;
@@ -352,6 +354,111 @@ static void cpu_noise(const struct cpu_node *node)
     }
 }
 
+/* Mean and deviation of `channels` channels from c of a view, at pixels first .. first+pixels-1. */
+static void cpu_moments(const struct cpu_view *x, int n, int c, int channels, size_t first, size_t pixels,
+                        const struct op_norm *a, double *mean, double *deviation)
+{
+    const double count = (double)channels * (double)pixels;
+    double sum = 0, squares = 0;
+    for (int i = c; i < c + channels; i++)
+        for (size_t p = first; p < first + pixels; p++)
+            sum += cpu_plane(x, n, i)[p];
+    *mean = sum / count;
+    for (int i = c; i < c + channels; i++)
+        for (size_t p = first; p < first + pixels; p++)
+            squares += (cpu_plane(x, n, i)[p] - *mean) * (cpu_plane(x, n, i)[p] - *mean);
+    *deviation = sqrt(squares / (a->unbiased ? count - 1 : count) + (double)a->epsilon);
+}
+
+static void cpu_norm(const struct cpu_node *node)
+{
+    const struct op_norm *a = &node->args.norm;
+    const struct cpu_view *x = &node->in[OP_X], *like = &node->in[OP_RESIDUAL1], *out = &node->out;
+    const bool layer = node->kind == OP_LAYER_NORM;
+    const size_t all = (size_t)out->h * (size_t)out->w, pixels = layer ? 1 : all;
+    const int each = out->c / a->groups;
+    for (int n = 0; n < out->n; n++)
+        for (int group = 0; group < a->groups; group++)
+            for (size_t first = 0; first < all; first += pixels) {
+                double mean, deviation, like_mean = 0, like_deviation = 1;
+                cpu_moments(x, n, group * each, each, first, pixels, a, &mean, &deviation);
+                if (like->data)
+                    cpu_moments(like, n, group * each, each, first, pixels, a, &like_mean, &like_deviation);
+                for (int c = group * each; c < (group + 1) * each; c++)
+                    for (size_t p = first; p < first + pixels; p++) {
+                        double v = (cpu_plane(x, n, c)[p] - mean) / deviation * like_deviation + like_mean;
+                        if (node->param[OP_WEIGHT])
+                            v *= node->param[OP_WEIGHT][c];
+                        if (node->param[OP_BIAS])
+                            v += node->param[OP_BIAS][c];
+                        cpu_plane(out, n, c)[p] = (float)cpu_activate(v, a->activation, 0);
+                    }
+            }
+}
+
+/* One query's scores become its weights. */
+static void cpu_softmax(double *scores, int count)
+{
+    double most = -INFINITY, sum = 0;
+    for (int j = 0; j < count; j++)
+        most = scores[j] > most ? scores[j] : most;
+    for (int j = 0; j < count; j++)
+        sum += scores[j] = exp(scores[j] - most);
+    for (int j = 0; j < count; j++)
+        scores[j] /= sum;
+}
+
+static enum error_code cpu_attention(const struct cpu_node *node, struct error *err)
+{
+    const struct cpu_view *q = &node->in[OP_X], *k = &node->in[OP_RESIDUAL1], *v = &node->in[OP_RESIDUAL2];
+    const struct cpu_view *out = &node->out;
+    const int tokens = out->h * out->w, each = out->c / node->args.attention.heads;
+    double *scores = mem_alloc((size_t)tokens, sizeof *scores);
+    if (!scores)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for the attention of %d tokens", tokens);
+    for (int n = 0; n < out->n; n++)
+        for (int first = 0; first < out->c; first += each)
+            for (int p = 0; p < tokens; p++) {
+                for (int j = 0; j < tokens; j++) {
+                    double sum = 0;
+                    for (int c = first; c < first + each; c++)
+                        sum += (double)cpu_plane(q, n, c)[p] * cpu_plane(k, n, c)[j];
+                    scores[j] = sum * node->args.attention.scale;
+                }
+                cpu_softmax(scores, tokens);
+                for (int c = first; c < first + each; c++) {
+                    double sum = 0;
+                    for (int j = 0; j < tokens; j++)
+                        sum += scores[j] * cpu_plane(v, n, c)[j];
+                    cpu_plane(out, n, c)[p] = (float)sum;
+                }
+            }
+    free(scores);
+    return OK;
+}
+
+static void cpu_lookup(const struct cpu_node *node)
+{
+    const struct cpu_view *x = &node->in[OP_X], *out = &node->out;
+    for (int n = 0; n < out->n; n++)
+        for (int p = 0; p < out->h * out->w; p++) {
+            float best = -INFINITY;
+            bool broken = false;
+            int entry = 0;
+            for (int k = 0; k < x->c; k++) {
+                const float v = cpu_plane(x, n, k)[p];
+                broken = broken || isnan(v);
+                if (v > best) {
+                    best = v;
+                    entry = k;
+                }
+            }
+            for (int c = 0; c < out->c; c++)
+                cpu_plane(out, n, c)[p] =
+                    broken ? NAN : node->param[OP_WEIGHT][(size_t)c * (size_t)x->c + (size_t)entry];
+        }
+}
+
 enum error_code cpu_ref_run(const struct cpu_node *node, struct error *err)
 {
     switch (node->kind) {
@@ -382,6 +489,15 @@ enum error_code cpu_ref_run(const struct cpu_node *node, struct error *err)
         return OK;
     case OP_NOISE:
         cpu_noise(node);
+        return OK;
+    case OP_GROUP_NORM:
+    case OP_LAYER_NORM:
+        cpu_norm(node);
+        return OK;
+    case OP_ATTENTION:
+        return cpu_attention(node, err);
+    case OP_LOOKUP:
+        cpu_lookup(node);
         return OK;
     default:
         return error_set(err, ERROR_UNSUPPORTED, "the reference has no operator %s", op_name(node->kind));

@@ -196,8 +196,30 @@ static inline vf vf_sigmoid(vf x)
     return vf_set(1) / (vf_set(1) + vf_exp(vf_clamp(vf_set(0) - x, -80, 80)));
 }
 
+/* erf, with an error below 1.5e-7 (Abramowitz & Stegun 1964, 7.1.26; exact where sums are in double). */
+static inline vf vf_erf(vf x)
+{
+#ifdef CPU_DOUBLE
+    vf y;
+    for (int i = 0; i < VF_LANES; i++)
+        y[i] = erf(x[i]);
+    return y;
+#else
+    const vf size = vf_max(x, vf_set(0) - x), t = vf_set(1) / (vf_set(1) + vf_set(0.3275911f) * size);
+    vf p = vf_set(1.061405429f);
+    p = p * t + vf_set(-1.453152027f);
+    p = p * t + vf_set(1.421413741f);
+    p = p * t + vf_set(-0.284496736f);
+    p = p * t + vf_set(0.254829592f);
+    const vf y = vf_set(1) - p * t * vf_exp(vf_clamp(vf_set(0) - x * x, -80, 0));
+    return y * vf_clamp(x * vf_set(1e30f), -1, 1); /* its sign */
+#endif
+}
+
 static inline vf vf_curve(vf x, enum cpu_curve curve)
 {
+    if (curve == CPU_CURVE_GELU)
+        return x * vf_set(0.5f) * (vf_set(1) + vf_erf(x * vf_set(0.707106781f)));
     if (curve == CPU_CURVE_SILU)
         return x * vf_sigmoid(x);
     if (curve == CPU_CURVE_TANH)

@@ -176,6 +176,10 @@ uint64_t graph_node_macs(const struct graph *graph, const struct node *node)
         const struct tensor *x = graph_tensor_of(graph, node->in[OP_X]);
         return out * (uint64_t)graph_channels(graph, node->in[OP_X]) * (uint64_t)x->h * (uint64_t)x->w;
     }
+    case OP_ATTENTION: /* two products with all tokens */
+        return 2 * out * (uint64_t)y->h * (uint64_t)y->w;
+    case OP_LOOKUP: /* what is compared */
+        return (uint64_t)y->n * (uint64_t)y->h * (uint64_t)y->w * (uint64_t)graph_channels(graph, node->in[OP_X]);
     default:
         return out;
     }

@@ -59,6 +59,30 @@ static const char *op_check_conv2d(const struct graph *g, const struct node *nod
     return NULL;
 }
 
+static const char *op_check_norm(const struct graph *g, const struct node *node, struct op_shape x, struct op_shape y)
+{
+    const struct op_norm *a = &node->args.norm;
+    const bool layer = node->kind == OP_LAYER_NORM;
+    if (!op_same(x, y) || !op_optional(g, node, OP_RESIDUAL1, y) || (layer && node->in[OP_RESIDUAL1].tensor >= 0))
+        return "the shapes differ";
+    const int each = a->groups > 0 && a->groups <= x.c && x.c % a->groups == 0 ? x.c / a->groups : 0;
+    if (layer ? a->groups != 1 : each != 1 && each != 2 && (each < 4 || each % 4 != 0))
+        return "the groups do not divide the channels into 1, 2 or a multiple of 4";
+    return !node->param[OP_WEIGHT] || op_param(node, OP_WEIGHT, (uint64_t)y.c) ? NULL : "the weight's count is wrong";
+}
+
+static const char *op_check_attention(const struct graph *g, const struct node *node, struct op_shape x,
+                                      struct op_shape y)
+{
+    const int heads = node->args.attention.heads;
+    if (!op_same(x, y) || node->in[OP_RESIDUAL1].tensor < 0 || node->in[OP_RESIDUAL2].tensor < 0 ||
+        !op_optional(g, node, OP_RESIDUAL1, y) || !op_optional(g, node, OP_RESIDUAL2, y))
+        return "the shapes differ";
+    if (heads < 1 || heads > x.c || x.c % heads != 0 || x.c / heads % 4 != 0)
+        return "the channels of a head are not a multiple of 4";
+    return x.h <= OP_ATTENTION_TOKENS && x.w <= OP_ATTENTION_TOKENS / x.h ? NULL : "there are too many tokens";
+}
+
 static const char *op_check_kind(const struct graph *g, const struct node *node, struct op_shape x, struct op_shape y)
 {
     switch (node->kind) {
@@ -118,6 +142,15 @@ static const char *op_check_kind(const struct graph *g, const struct node *node,
                    ? NULL
                    : "the output's shape does not follow from the input's";
     }
+    case OP_GROUP_NORM:
+    case OP_LAYER_NORM:
+        return op_check_norm(g, node, x, y);
+    case OP_ATTENTION:
+        return op_check_attention(g, node, x, y);
+    case OP_LOOKUP:
+        if (x.n != y.n || x.h != y.h || x.w != y.w)
+            return "the output's shape does not follow from the input's";
+        return op_param(node, OP_WEIGHT, (uint64_t)x.c * (uint64_t)y.c) ? NULL : "the weight's count is wrong";
     default:
         return "unknown operator";
     }
@@ -134,6 +167,8 @@ static enum activation op_activation(const struct node *node)
         return node->args.linear.activation;
     case OP_ADD:
         return node->args.add.activation;
+    case OP_GROUP_NORM:
+        return node->args.norm.activation;
     default:
         return ACTIVATION_NONE;
     }
@@ -142,7 +177,10 @@ static enum activation op_activation(const struct node *node)
 /* Whether the operator has the activation. */
 static bool op_activates(const struct node *node)
 {
-    return op_activation(node) < ACTIVATION_SILU || node->kind == OP_CONV2D || node->kind == OP_LINEAR;
+    const enum activation activation = op_activation(node);
+    if (node->kind == OP_GROUP_NORM)
+        return activation == ACTIVATION_NONE || activation == ACTIVATION_SILU;
+    return activation < ACTIVATION_SILU || node->kind == OP_CONV2D || node->kind == OP_LINEAR;
 }
 
 static bool op_view_ok(const struct graph *graph, struct view view)
@@ -192,6 +230,10 @@ const char *op_name(enum op_kind kind)
         [OP_SCALE_SHIFT] = "scale_shift",
         [OP_MAX_POOL] = "max_pool",
         [OP_NOISE] = "noise",
+        [OP_GROUP_NORM] = "group_norm",
+        [OP_LAYER_NORM] = "layer_norm",
+        [OP_ATTENTION] = "attention",
+        [OP_LOOKUP] = "lookup",
     };
     return (unsigned)kind < OP_KIND_COUNT ? names[kind] : "unknown";
 }

@@ -22,6 +22,10 @@ enum op_kind {
     OP_SCALE_SHIFT,
     OP_MAX_POOL,
     OP_NOISE,
+    OP_GROUP_NORM,
+    OP_LAYER_NORM,
+    OP_ATTENTION,
+    OP_LOOKUP,
     OP_KIND_COUNT
 };
 
@@ -32,7 +36,8 @@ enum activation {
     ACTIVATION_PRELU, /* slope per output channel, in param[OP_SLOPE] */
     ACTIVATION_SILU,  /* x / (1 + e^-x); this and the following: CONV2D and LINEAR alone have them */
     ACTIVATION_MISH,  /* x * tanh(ln(1 + e^x)) */
-    ACTIVATION_TANH
+    ACTIVATION_TANH,
+    ACTIVATION_GELU /* x/2 * (1 + erf(x/sqrt(2))) */
 };
 
 enum pad_mode { PAD_ZERO, PAD_REFLECT /* as torch.nn.ReflectionPad2d: the edge is not repeated */ };
@@ -130,6 +135,31 @@ struct op_noise {
     int layer;
 };
 
+/* GROUP_NORM: y = act((x - mean)/sqrt(variance + epsilon) * weight[c] + bias[c]); mean and variance are those of one
+ *   image's group, of which there are `groups` (Wu & He 2018). Both params may be absent: 1 and 0. With residual1, of
+ *   x's shape, they are the same group's in residual1: sqrt(its variance + epsilon) and its mean (AdaIN, Huang &
+ *   Belongie 2017). unbiased: sums of squares are divided by their count - 1, as torch.var does. A group has 1, 2 or a
+ *   multiple of 4 channels. activation: NONE or SILU. weight, bias: [c].
+ * LAYER_NORM: the same for all channels of one pixel, without an activation; groups is 1. */
+struct op_norm {
+    int groups;
+    float epsilon;
+    bool unbiased;
+    enum activation activation;
+};
+
+/* ATTENTION: pixels are tokens; the channels are divided among the heads (Vaswani et al. 2017). For each head and token
+ *   p: y[p] = sum over tokens j of a[j] * residual2[j], a = softmax over j of scale * (x[p] . residual1[j]): x,
+ * residual1 and residual2 are queries, keys and values, of y's shape. A head has a multiple of 4 channels. */
+#define OP_ATTENTION_TOKENS 2048 /* at most */
+struct op_attention {
+    int heads;
+    float scale;
+};
+
+/* LOOKUP: y[n][o] at a pixel is weight[o][k], k the first channel of x that has the largest value there.
+ *   x {n, k, h, w}, y {n, c', h, w}, weight: [c'][k]. A NaN in x is one in y. */
+
 union op_args {
     struct op_conv2d conv2d;
     struct op_depthwise depthwise;
@@ -140,6 +170,8 @@ union op_args {
     struct op_add add;
     struct op_max_pool max_pool;
     struct op_noise noise;
+    struct op_norm norm;
+    struct op_attention attention;
 };
 
 struct graph;

@@ -11,7 +11,8 @@
 #include "runtime/vulkan/vk_tiled.h"
 
 static_assert((int)ACTIVATION_RELU == 1 && (int)ACTIVATION_LEAKY == 2 && (int)ACTIVATION_PRELU == 3 &&
-                  (int)ACTIVATION_SILU == 4 && (int)ACTIVATION_MISH == 5 && (int)ACTIVATION_TANH == 6,
+                  (int)ACTIVATION_SILU == 4 && (int)ACTIVATION_MISH == 5 && (int)ACTIVATION_TANH == 6 &&
+                  (int)ACTIVATION_GELU == 7,
               "shaders/include/common.glsl has the same numbers");
 
 /* A node as it is turned into a dispatch. */
@@ -435,13 +436,111 @@ static enum error_code ops_noise(struct frame *frame, struct error *err)
     return ops_add_pixel(frame, err);
 }
 
+/* Binds what the shaders of tokens share, appends, and copies a result out of scratch. */
+static enum error_code ops_add_tokens(struct frame *frame, struct error *err)
+{
+    struct vk_dispatch *dispatch = &frame->dispatch;
+    struct params_tokens *push = &dispatch->push.tokens;
+    const struct vk_operand *like = &frame->in[OP_RESIDUAL1], *values = &frame->in[OP_RESIDUAL2];
+    push->size = frame->y.h * frame->y.w;
+    push->y = vk_plan_bind(frame->build, dispatch, BIND_Y, &frame->y);
+    push->x = vk_plan_bind(frame->build, dispatch, BIND_X, &frame->in[OP_X]);
+    if (like->n)
+        push->like = vk_plan_bind(frame->build, dispatch, BIND_RESIDUAL1, like);
+    if (values->n)
+        push->values = vk_plan_bind(frame->build, dispatch, BIND_RESIDUAL2, values);
+    dispatch->groups[2] = frame->y.n;
+    enum error_code code = vk_plan_add(frame->build, dispatch, err);
+    if (code == OK && frame->result.n)
+        code = ops_regroup(frame->build, &frame->y, &frame->result, err);
+    return code;
+}
+
+/* Makes all operands dense: quads are then counted through all channels. */
+static enum error_code ops_fit_dense(struct frame *frame, struct error *err)
+{
+    struct vk_layout dense;
+    enum error_code code = ops_fit_result(frame, err);
+    vk_pack_layout_dense(graph_channels(frame->build->graph, frame->node->in[OP_X]), frame->build->grouped, &dense);
+    for (int slot = OP_X; slot <= OP_RESIDUAL2 && code == OK; slot++)
+        code = ops_fit(frame, slot, &dense, err);
+    return code;
+}
+
+static enum error_code ops_norm(struct frame *frame, struct error *err)
+{
+    const struct op_norm *args = &frame->node->args.norm;
+    struct vk_dispatch *dispatch = &frame->dispatch;
+    const bool layer = frame->node->kind == OP_LAYER_NORM;
+    enum error_code code = ops_fit_dense(frame, err);
+    if (code == OK)
+        code = ops_pack(frame, OP_WEIGHT, PACK_TENSOR, 1, true, BIND_WEIGHT, err);
+    if (code == OK)
+        code = ops_pack_vectors(frame, err);
+    if (code != OK)
+        return code;
+    const uint32_t size = frame->y.h * frame->y.w, channels = (uint32_t)frame->y.layout.channels;
+    const uint32_t each = channels / (uint32_t)args->groups, quads = each < 4 ? 1 : each / 4;
+    const float count = (float)each * (float)(layer ? 1 : size);
+    dispatch->push.tokens.mean_factor = 1 / count;
+    dispatch->push.tokens.variance_factor = 1 / (args->unbiased ? count - 1 : count);
+    dispatch->push.tokens.epsilon = args->epsilon;
+    ops_spec(dispatch, layer ? ops_div_up(channels, 4) : quads);
+    if (!layer)
+        ops_spec(dispatch, each);
+    ops_spec(dispatch, channels);
+    if (!layer)
+        ops_spec(dispatch, args->activation);
+    ops_spec(dispatch, ops_bias_flag(frame) | (frame->node->param[OP_WEIGHT] ? FLAG_IN_SCALE : 0) |
+                           (frame->in[OP_RESIDUAL1].n ? FLAG_RESIDUAL1 : 0));
+    dispatch->groups[0] = layer ? ops_div_up(size, PIXEL_GROUP) : ops_div_up(ops_div_up(channels, 4), quads);
+    dispatch->groups[1] = 1;
+    dispatch->work = 4 * ops_quad_work(&frame->y);
+    return ops_add_tokens(frame, err);
+}
+
+static enum error_code ops_attention(struct frame *frame, struct error *err)
+{
+    const struct op_attention *args = &frame->node->args.attention;
+    struct vk_dispatch *dispatch = &frame->dispatch;
+    enum error_code code = ops_fit_dense(frame, err);
+    if (code != OK)
+        return code;
+    const uint32_t size = frame->y.h * frame->y.w;
+    ops_spec(dispatch, size);
+    ops_spec(dispatch, (uint32_t)(frame->y.layout.channels / args->heads / 4));
+    dispatch->push.tokens.scale = args->scale;
+    dispatch->groups[0] = size;
+    dispatch->groups[1] = (uint32_t)args->heads;
+    dispatch->work = graph_node_macs(frame->build->graph, frame->node);
+    return ops_add_tokens(frame, err);
+}
+
+static enum error_code ops_lookup(struct frame *frame, struct error *err)
+{
+    struct vk_dispatch *dispatch = &frame->dispatch;
+    const uint32_t entries = (uint32_t)frame->in[OP_X].layout.channels, size = frame->y.h * frame->y.w;
+    enum error_code code = ops_fit_dense(frame, err);
+    if (code == OK)
+        code = ops_pack(frame, OP_WEIGHT, PACK_TENSOR, entries, false, BIND_WEIGHT, err);
+    if (code != OK)
+        return code;
+    ops_spec(dispatch, entries);
+    ops_spec(dispatch, (uint32_t)frame->y.layout.blocks);
+    dispatch->groups[0] = ops_div_up(size, PIXEL_GROUP);
+    dispatch->groups[1] = 1;
+    dispatch->work = graph_node_macs(frame->build->graph, frame->node) + ops_quad_work(&frame->y);
+    return ops_add_tokens(frame, err);
+}
+
 enum error_code vk_ops_node(struct vk_build *build, const struct node *node, struct error *err)
 {
     static enum error_code (*const makers[OP_KIND_COUNT])(struct frame *, struct error *) = {
         [OP_CONV2D] = ops_conv2d,           [OP_DEPTHWISE] = ops_depthwise, [OP_LINEAR] = ops_vector,
         [OP_DEMODULATE] = ops_vector,       [OP_RESIZE] = ops_lanewise,     [OP_PIXEL_SHUFFLE] = ops_shuffle,
         [OP_PIXEL_UNSHUFFLE] = ops_shuffle, [OP_ADD] = ops_lanewise,        [OP_SCALE_SHIFT] = ops_lanewise,
-        [OP_MAX_POOL] = ops_lanewise,       [OP_NOISE] = ops_noise,
+        [OP_MAX_POOL] = ops_lanewise,       [OP_NOISE] = ops_noise,         [OP_GROUP_NORM] = ops_norm,
+        [OP_LAYER_NORM] = ops_norm,         [OP_ATTENTION] = ops_attention, [OP_LOOKUP] = ops_lookup,
     };
     struct frame frame = {.build = build, .node = node, .dispatch.key.shader = op_name(node->kind)};
     if ((unsigned)node->kind >= OP_KIND_COUNT || !makers[node->kind])

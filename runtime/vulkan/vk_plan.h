@@ -62,6 +62,7 @@ struct vk_dispatch {
         struct params_conv2d conv2d;
         struct params_vector vector;
         struct params_pixel pixel;
+        struct params_tokens tokens;
     } push;
     uint32_t groups[3];
     uint32_t tile_rows;      /* of a workgroup of shaders/matrix/conv2d.comp, which signals when it is done; else 0 */

@@ -34,7 +34,7 @@ uint quad_index(params_operand o, uint image, uint quad, uint size, uint at)
 
 // enum activation of op.h
 const uint ACTIVATION_NONE = 0, ACTIVATION_RELU = 1, ACTIVATION_LEAKY = 2, ACTIVATION_PRELU = 3, ACTIVATION_SILU = 4,
-           ACTIVATION_MISH = 5, ACTIVATION_TANH = 6;
+           ACTIVATION_MISH = 5, ACTIVATION_TANH = 6, ACTIVATION_GELU = 7;
 
 // 1 / (1 + e^-v). Beyond the bound it is 0 or 1 in fp32, and no power overflows.
 vec4 sigmoid(vec4 v) { return 1.0 / (1.0 + exp(-clamp(v, vec4(-80.0), vec4(80.0)))); }
@@ -46,10 +46,20 @@ vec4 mish_factor(vec4 v)
     return a / (a + 2.0);
 }
 
+// with an error below 1.5e-7 (Abramowitz & Stegun 1964, 7.1.26)
+vec4 erf(vec4 v)
+{
+    const vec4 t = 1.0 / (1.0 + 0.3275911 * abs(v));
+    const vec4 p = ((((1.061405429 * t - 1.453152027) * t + 1.421413741) * t - 0.284496736) * t + 0.254829592) * t;
+    return sign(v) * (1.0 - p * exp(-min(v * v, vec4(80.0))));
+}
+
 vec4 activate(uint kind, vec4 v, vec4 slope)
 {
     if (kind == ACTIVATION_SILU)
         return v * sigmoid(v);
+    if (kind == ACTIVATION_GELU)
+        return 0.5 * v * (1.0 + erf(0.70710678 * v));
     if (kind == ACTIVATION_MISH)
         return v * mish_factor(v);
     if (kind == ACTIVATION_TANH)

@@ -84,6 +84,14 @@ struct params_vector {
     float slope, epsilon;
 };
 
+/* group_norm, layer_norm, attention, lookup: of `size` pixels; like: keys, or what a norm is made like. */
+struct params_tokens {
+    PARAMS_UINT first_group, size;
+    PARAMS_OPERAND y, x, like, values;
+    float mean_factor, variance_factor, epsilon; /* sums of a group times these are its mean and its variance */
+    float scale;
+};
+
 /* Everything else. */
 struct params_pixel {
     PARAMS_UINT first_group, in_h, in_w, out_h, out_w;

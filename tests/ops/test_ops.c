@@ -358,6 +358,7 @@ static const struct op_case cases[] = {
     {"slices", OP_LINEAR, 2, 3, 2, {5, 6}, {7, 3}, 0, 0, INSIDE, {.linear = {ACTIVATION_PRELU, 0}}},
     {"long", OP_LINEAR, 1, 4, 4, {130}, {9}, 0, 0, BIAS, {.linear = {ACTIVATION_RELU, 0}}},
     {"tanh", OP_LINEAR, 2, 1, 1, {20}, {9}, 0, 0, BIAS, {.linear = {ACTIVATION_TANH, 0}}},
+    {"1x1, gelu", OP_CONV2D, 1, 9, 11, {20}, {18}, 0, 0, BIAS, {CONV(1, 1, 0, .activation = ACTIVATION_GELU)}},
     {"one to one", OP_LINEAR, 1, 1, 1, {1}, {1}, 0, 0, BIAS, {.linear = {ACTIVATION_NONE, 0}}},
     {"plain", OP_DEMODULATE, 3, 1, 1, {40}, {22}, 0, 0, 0, {.demodulate = {1e-8f}}},
     {"slices", OP_DEMODULATE, 2, 1, 1, {5, 9}, {3, 6}, 0, 0, INSIDE, {.demodulate = {1e-3f}}},
@@ -398,6 +399,59 @@ static const struct op_case cases[] = {
     {"16x16", OP_NOISE, 3, 16, 16, {1}, {0}, 0, 0, 0, {.noise = {0}}},
     {"odd, layer 7", OP_NOISE, 1, 5, 7, {1}, {0}, 0, 0, 0, {.noise = {7}}},
     {"larger", OP_NOISE, 1, 200, 300, {1}, {0}, 0, 0, 0, {.noise = {3}}},
+    {"2 groups of 4", OP_GROUP_NORM, 2, 9, 8, {8}, {0}, 0, 0, BIAS, {.norm = {2, 1e-6f, false, ACTIVATION_NONE}}},
+    {"groups of 16, silu",
+     OP_GROUP_NORM,
+     1,
+     33,
+     40,
+     {64},
+     {0},
+     0,
+     0,
+     BIAS,
+     {.norm = {4, 1e-6f, false, ACTIVATION_SILU}}},
+    {"groups of 2, odd size",
+     OP_GROUP_NORM,
+     2,
+     7,
+     5,
+     {10},
+     {0},
+     0,
+     0,
+     BIAS | INSIDE,
+     {.norm = {5, 1e-5f, true, ACTIVATION_SILU}}},
+    {"groups across segments",
+     OP_GROUP_NORM,
+     1,
+     6,
+     7,
+     {5, 7},
+     {6, 6},
+     0,
+     0,
+     BIAS | INSIDE,
+     {.norm = {3, 1e-5f, false, ACTIVATION_NONE}}},
+    {"like another", OP_GROUP_NORM, 2, 9, 8, {7}, {0}, 0, 0, RESIDUAL1, {.norm = {7, 1e-5f, true, ACTIVATION_NONE}}},
+    {"plain", OP_LAYER_NORM, 2, 16, 9, {50}, {0}, 0, 0, BIAS, {.norm = {1, 1e-5f, false, ACTIVATION_NONE}}},
+    {"segments", OP_LAYER_NORM, 1, 3, 50, {3, 18}, {7, 14}, 0, 0, INSIDE, {.norm = {1, 1e-5f, false, ACTIVATION_NONE}}},
+    {"one head", OP_ATTENTION, 1, 4, 4, {16}, {0}, 0, 0, RESIDUAL1 | RESIDUAL2, {.attention = {1, 0.5f}}},
+    {"3 heads of 4, 63 tokens", OP_ATTENTION, 2, 9, 7, {12}, {0}, 0, 0, RESIDUAL1 | RESIDUAL2, {.attention = {3, 2}}},
+    {"heads across segments",
+     OP_ATTENTION,
+     1,
+     16,
+     10,
+     {6, 34},
+     {9, 31},
+     0,
+     0,
+     RESIDUAL1 | RESIDUAL2 | INSIDE | OTHER_SEGMENTS,
+     {.attention = {2, 0.4f}}},
+    {"one token", OP_ATTENTION, 1, 1, 1, {8}, {0}, 0, 0, RESIDUAL1 | RESIDUAL2, {.attention = {2, 1}}},
+    {"plain", OP_LOOKUP, 2, 5, 7, {30}, {18}, 0, 0, 0, {{0}}},
+    {"segments", OP_LOOKUP, 1, 9, 15, {6, 9}, {3, 7}, 0, 0, INSIDE, {{0}}},
     {"one pixel, inside", OP_NOISE, 2, 1, 1, {1}, {0}, 0, 0, INSIDE, {.noise = {1}}},
 };
 #define CASE_COUNT (sizeof cases / sizeof cases[0])
@@ -532,6 +586,10 @@ static void fill_params(struct trial *trial, struct node *node, int in, int out)
         weights = (size_t)(in * out);
     } else if (c->kind == OP_ADD) {
         activation = c->args.add.activation;
+    } else if (c->kind == OP_LOOKUP) {
+        weights = (size_t)(in * out);
+    } else if ((c->kind == OP_GROUP_NORM || c->kind == OP_LAYER_NORM) && (c->parts & BIAS)) {
+        weights = (size_t)out;
     }
     if (weights && c->kind == OP_DEMODULATE) { /* sums of squares */
         float *values = random_values(weights, 0.1f);

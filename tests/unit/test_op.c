@@ -45,6 +45,15 @@ static struct sample sample_of(enum op_kind kind)
         [OP_SCALE_SHIFT] = {.shape = {{2, 3, 5, 7}, {2, 3, 5, 7}, {2, 3, 5, 7}}, .out = {2, 3, 5, 7}},
         [OP_MAX_POOL] = {.shape = {{2, 3, 5, 7}}, .out = {2, 3, 3, 4}, .args.max_pool = {3, 2, 1}},
         [OP_NOISE] = {.out = {2, 1, 5, 7}},
+        [OP_GROUP_NORM] = {.shape = {{2, 6, 5, 7}, {2, 6, 5, 7}},
+                           .out = {2, 6, 5, 7},
+                           .count = {6, 6},
+                           .args.norm = {3, 1e-5f, false, ACTIVATION_SILU}},
+        [OP_LAYER_NORM] = {.shape = {{2, 3, 5, 7}}, .out = {2, 3, 5, 7}, .count = {3, 3}, .args.norm = {.groups = 1}},
+        [OP_ATTENTION] = {.shape = {{2, 8, 5, 7}, {2, 8, 5, 7}, {2, 8, 5, 7}},
+                          .out = {2, 8, 5, 7},
+                          .args.attention = {2, 1}},
+        [OP_LOOKUP] = {.shape = {{2, 9, 5, 7}}, .out = {2, 3, 5, 7}, .count = {27}},
     };
     struct sample s = samples[kind];
     s.kind = kind;
@@ -134,6 +143,10 @@ static void shapes_follow(void **state)
         {OP_SCALE_SHIFT, {"shapes differ", "shapes differ", "shapes differ", "shapes differ"}},
         {OP_MAX_POOL, {"output's shape", "output's shape", "output's shape", "output's shape"}},
         {OP_NOISE, {NULL, "one channel", NULL, NULL}},
+        {OP_GROUP_NORM, {"shapes differ", "shapes differ", "shapes differ", "shapes differ"}},
+        {OP_LAYER_NORM, {"shapes differ", "shapes differ", "shapes differ", "shapes differ"}},
+        {OP_ATTENTION, {"shapes differ", "shapes differ", "shapes differ", "shapes differ"}},
+        {OP_LOOKUP, {"output's shape", "weight's count", "output's shape", "output's shape"}},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         for (int d = 0; d < 4; d++)
@@ -174,6 +187,9 @@ static void other_inputs_fit(void **state)
         {OP_SCALE_SHIFT, OP_X, "the shapes differ", false},
         {OP_SCALE_SHIFT, OP_RESIDUAL1, "the shapes differ", true},
         {OP_SCALE_SHIFT, OP_RESIDUAL2, "the shapes differ", true},
+        {OP_GROUP_NORM, OP_RESIDUAL1, "the shapes differ", false},
+        {OP_ATTENTION, OP_RESIDUAL1, "the shapes differ", true},
+        {OP_ATTENTION, OP_RESIDUAL2, "the shapes differ", true},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         for (int d = 0; d < 4; d++) {
@@ -244,6 +260,39 @@ static void arguments_have_bounds(void **state)
         refused(&s, "the output's shape", "argument", i);
         refused(&pool, "the output's shape", "argument", i);
     }
+    for (int groups = 0; groups <= 9; groups++) { /* of 1, 2, 3 and 6 channels: 3 are no whole quads and share none */
+        struct sample s = sample_of(OP_GROUP_NORM);
+        s.args.norm.groups = groups;
+        if (groups == 3 || groups == 6)
+            assert_string_equal(verdict(&s), "");
+        else
+            refused(&s, "the groups do not divide", "number of groups", groups);
+        struct sample attention = sample_of(OP_ATTENTION);
+        attention.args.attention.heads = groups;
+        if (groups == 1 || groups == 2)
+            assert_string_equal(verdict(&attention), "");
+        else
+            refused(&attention, "the channels of a head", "number of heads", groups);
+    }
+    for (int kind = ACTIVATION_NONE; kind <= ACTIVATION_GELU; kind++) {
+        struct sample s = sample_of(OP_GROUP_NORM);
+        s.args.norm.activation = (enum activation)kind;
+        s.count[OP_SLOPE] = 6;
+        if (kind == ACTIVATION_NONE || kind == ACTIVATION_SILU)
+            assert_string_equal(verdict(&s), "");
+        else
+            refused(&s, "does not have that activation", "activation", kind);
+    }
+    struct sample many = sample_of(OP_ATTENTION);
+    for (int i = 0; i < 4; i++) {
+        int *shape = i < 3 ? many.shape[i] : many.out;
+        shape[2] = OP_ATTENTION_TOKENS / 2 + 1;
+        shape[3] = 2;
+    }
+    refused(&many, "too many tokens", "size", 2);
+    struct sample layer = sample_of(OP_LAYER_NORM);
+    layer.args.norm.groups = 3;
+    refused(&layer, "the groups do not divide", "number of groups", 3);
     struct sample pool = sample_of(OP_MAX_POOL); /* a window that lies in the padding alone */
     pool.args.max_pool = (struct op_max_pool){1, 1, 1};
     pool.out[2] = 7;
@@ -369,8 +418,9 @@ static void work_is_counted(void **state)
 {
     (void)state;
     static const uint64_t macs[OP_KIND_COUNT] = {
-        [OP_CONV2D] = 2 * 4 * 5 * 7 * 9 * 3, [OP_DEPTHWISE] = 2 * 3 * 3 * 4 * 9, [OP_LINEAR] = 2 * 4 * 3 * 5 * 7,
-        [OP_DEMODULATE] = 2 * 4 * 3,         [OP_RESIZE] = 2 * 3 * 8 * 9,        [OP_NOISE] = 2 * 5 * 7,
+        [OP_CONV2D] = 2 * 4 * 5 * 7 * 9 * 3,  [OP_DEPTHWISE] = 2 * 3 * 3 * 4 * 9, [OP_LINEAR] = 2 * 4 * 3 * 5 * 7,
+        [OP_DEMODULATE] = 2 * 4 * 3,          [OP_RESIZE] = 2 * 3 * 8 * 9,        [OP_NOISE] = 2 * 5 * 7,
+        [OP_ATTENTION] = 2 * 2 * 8 * 35 * 35, [OP_LOOKUP] = 2 * 9 * 35,
     };
     for (int kind = 0; kind < OP_KIND_COUNT; kind++) {
         const struct sample s = sample_of((enum op_kind)kind);
