@@ -1,4 +1,4 @@
-/* A database of a test's own, in the PostgreSQL that tests/postgres.sh has started. */
+/* A database of a test's own, in the PostgreSQL that tests/postgres.sh has started. Thread-safety: one thread. */
 #ifndef TESTS_COMMON_POSTGRES_H
 #define TESTS_COMMON_POSTGRES_H
 
