@@ -52,9 +52,9 @@ static const struct config_key config_keys[] = {
      "who the client is"},
     {KEY(cors_origins, KIND_TEXT), "", 0, 0,
      "origins, with commas between, whose pages may use the server from a browser (CORS): https://photos.example.com"},
-    {KEY(compat, KIND_TEXT), "openai", 0, 0,
-     "clients of other programs that are answered in their own form, with commas between: openai (/v1/images/edits); "
-     "none: no such paths"},
+    {KEY(compat, KIND_TEXT), "openai,a1111", 0, 0,
+     "clients of other programs that are answered in their own form, with commas between: openai (/v1/images/edits), "
+     "a1111 (/sdapi/v1); none: no such paths"},
     {KEY(requests_per_minute, KIND_COUNT), "0", 0, 1000000,
      "requests that a client's address may send a minute; loopback, /healthz and /readyz are exempt; 0: no limit"},
     {KEY(auth_token_file, KIND_TEXT), "", 0, 0,

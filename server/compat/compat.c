@@ -1,6 +1,7 @@
 #include "server/compat/compat.h"
 
 #include <nettle/base64.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,111 @@
 #define COMPAT_PIECE ((size_t)64 << 10) /* bytes that are sent at a time */
 #define COMPAT_MARK "\\u0001"           /* as JSON writes the byte on both sides of a picture's number */
 
-const struct dialect *const dialects[] = {&openai_dialect, NULL};
+const struct dialect *const dialects[] = {&openai_dialect, &a1111_dialect, NULL};
+
+/* --- those at work -------------------------------------------------------------------------------------------------
+ */
+
+/* Those of all servers of this process. */
+static struct {
+    pthread_mutex_t lock;
+    struct compat *first;
+} compat_all = {PTHREAD_MUTEX_INITIALIZER, NULL};
+
+static void compat_enlist(struct compat *compat, struct request *request)
+{
+    pthread_mutex_lock(&compat_all.lock);
+    compat->request = request;
+    compat->listed = true;
+    compat->next = compat_all.first;
+    compat_all.first = compat;
+    pthread_mutex_unlock(&compat_all.lock);
+}
+
+static void compat_delist(struct compat *compat)
+{
+    pthread_mutex_lock(&compat_all.lock);
+    for (struct compat **at = &compat_all.first; *at; at = &(*at)->next)
+        if (*at == compat) {
+            *at = compat->next;
+            break;
+        }
+    job_release(&compat->working);
+    compat->listed = false;
+    pthread_mutex_unlock(&compat_all.lock);
+}
+
+/* Under the lock: whether one is of the same dialect, and of a token that the request may act for. */
+static bool compat_is_own(const struct compat *compat, const struct request *request, const char *id)
+{
+    const struct request *other = compat->request;
+    return other->server == request->server && other->dialect == request->dialect && other != request &&
+           (request->identity.admin || !strcmp(other->identity.name, request->identity.name)) &&
+           (!id || !strcmp(compat->id, id));
+}
+
+bool compat_look(const struct request *request, const char *id, struct compat_state *out)
+{
+    bool found = false;
+    pthread_mutex_lock(&compat_all.lock);
+    for (struct compat *at = compat_all.first; at && !found; at = at->next) {
+        if (!compat_is_own(at, request, id))
+            continue;
+        found = true;
+        *out = (struct compat_state){.seconds_left = -1, .pictures = at->count, .at = at->at};
+        memcpy(out->id, at->id, sizeof out->id);
+        const int64_t begun = at->working ? atomic_load(&at->working->running_ns) : 0;
+        const double elapsed = begun ? (double)(job_now() - begun) / 1e9 : 0;
+        const double part =
+            begun ? estimate_progress(&at->working->estimate, at->working->restoration, elapsed, &out->seconds_left)
+                  : 0;
+        out->progress = at->count ? (at->at + part) / at->count : 0;
+    }
+    pthread_mutex_unlock(&compat_all.lock);
+    return found;
+}
+
+int compat_cancel(const struct request *request, const char *id)
+{
+    struct job *jobs[16];
+    int found = 0, count = 0;
+    pthread_mutex_lock(&compat_all.lock);
+    for (struct compat *at = compat_all.first; at; at = at->next) {
+        if (!compat_is_own(at, request, id))
+            continue;
+        found++;
+        at->cancelled = true;
+        if (at->working && count < 16)
+            jobs[count++] = job_hold(at->working);
+    }
+    pthread_mutex_unlock(&compat_all.lock);
+    for (int i = 0; i < count; i++) { /* outside of the lock: the end of one that waits resumes its connection */
+        worker_pool_cancel(request->server->pool, jobs[i], ERROR_CANCELLED);
+        job_release(&jobs[i]);
+    }
+    return found;
+}
+
+bool compat_name(struct request *request, const char *id)
+{
+    struct compat *compat = request->reading;
+    bool taken = false;
+    pthread_mutex_lock(&compat_all.lock);
+    for (struct compat *at = compat_all.first; at; at = at->next)
+        taken = taken || (at != compat && at->request->server == request->server && !strcmp(at->id, id));
+    if (!taken)
+        snprintf(compat->id, sizeof compat->id, "%s", id);
+    pthread_mutex_unlock(&compat_all.lock);
+    return !taken;
+}
+
+bool compat_cancelled(struct compat *compat)
+{
+    pthread_mutex_lock(&compat_all.lock);
+    const bool cancelled = compat->cancelled;
+    pthread_mutex_unlock(&compat_all.lock);
+    return cancelled;
+}
 
 /* --- jobs ----------------------------------------------------------------------------------------------------------
  */
@@ -37,24 +142,106 @@ enum MHD_Result compat_begin(struct request *request, const struct request_reade
 
 void compat_clear(struct compat *compat)
 {
-    for (int i = 0; i < COMPAT_PICTURES; i++) {
-        body_clear(&compat->pictures[i].body);
-        job_release(&compat->pictures[i].job);
+    if (compat->listed)
+        compat_delist(compat);
+    for (int i = 0; i < compat->count; i++) {
+        struct compat_picture *picture = &compat->pictures[i];
+        body_clear(&picture->body);
+        body_clear(&picture->original);
+        job_release(&picture->job);
+        job_release(&picture->kept);
+        free(picture->passes);
     }
+    free(compat->pictures);
 }
 
-/* The result of the pass before is the picture of the next one. */
-static enum error_code compat_feed_back(struct compat_picture *picture, struct spool *spool, struct error *err)
+struct compat_picture *compat_add(struct compat *compat, struct spool *spool, struct error *err)
 {
-    struct restoration *r = picture->job->restoration;
-    picture->body.spool = spool;
-    const enum error_code code = body_append(&picture->body, r->output, r->output_bytes, err);
+    if (compat->count == COMPAT_PICTURES) {
+        error_set(err, ERROR_INVALID, "there are more than %d pictures", COMPAT_PICTURES);
+        return NULL;
+    }
+    struct compat_picture *more = realloc(compat->pictures, ((size_t)compat->count + 1) * sizeof *more);
+    if (!more) {
+        error_set(err, ERROR_NO_MEMORY, "no memory for a request");
+        return NULL;
+    }
+    compat->pictures = more;
+    more += compat->count++;
+    *more = (struct compat_picture){.body.spool = spool, .original.spool = spool};
+    return more;
+}
+
+struct compat_pass *compat_add_pass(struct compat_picture *picture, struct error *err)
+{
+    struct compat_pass *more = realloc(picture->passes, ((size_t)picture->pass_count + 1) * sizeof *more);
+    if (!more || picture->pass_count == COMPAT_PASSES) {
+        picture->passes = more ? more : picture->passes;
+        error_set(err, ERROR_NO_MEMORY, "no memory for a request");
+        return NULL;
+    }
+    picture->passes = more;
+    more += picture->pass_count++;
+    *more = (struct compat_pass){.blend = 0};
+    options_init(&more->options);
+    return more;
+}
+
+/* Appends a job's result to the body, and drops the job. */
+static enum error_code compat_append(struct body *body, struct job **job, size_t *size, struct error *err)
+{
+    struct restoration *r = (*job)->restoration;
+    const enum error_code code = body_append(body, r->output, r->output_bytes, err);
+    *size = r->output_bytes;
     spill_free(r->output);
     r->output = NULL;
     r->output_bytes = 0;
-    picture->mask_bytes = 0;
-    job_release(&picture->job);
+    job_release(job);
     return code;
+}
+
+/* Makes the body what the current pass works on; *other: bytes at its end that its result is blended with. */
+static enum error_code compat_prepare_body(struct compat_picture *picture, size_t *other, struct error *err)
+{
+    const struct compat_pass *pass = &picture->passes[picture->pass];
+    size_t size;
+    enum error_code code = OK;
+    if (pass->again) {
+        picture->kept = picture->job;
+        picture->job = NULL;
+        picture->body = picture->original;
+        picture->original = (struct body){.spool = picture->body.spool};
+    } else if (picture->job) {
+        picture->mask_bytes = 0;
+        code = compat_append(&picture->body, &picture->job, &size, err);
+    }
+    if (code == OK && pass->blend > 0)
+        code = compat_append(&picture->body, &picture->kept, other, err);
+    return code;
+}
+
+/* A picture's first pass: its size decides what becomes of it. */
+static enum reply compat_plan(struct request *request, struct compat_picture *picture, struct restoration *r,
+                              struct error *err)
+{
+    struct compat *compat = request->reading;
+    bool again = false;
+    if (compat->plan) {
+        snprintf(r->options.version, sizeof r->options.version, "none");
+        snprintf(r->options.bg_upsampler, sizeof r->options.bg_upsampler, "none");
+        r->options.upscale = 1;
+        r->options.repair = REPAIR_FALSE;
+        const enum reply reply = submit_check(request, r, &picture->body, err);
+        if (reply != REPLY_OK)
+            return reply;
+        if (compat->plan(request, picture, r, err))
+            return compat->invalid && err->code == ERROR_INVALID ? compat->invalid : reply_for(err->code);
+    }
+    for (int i = 1; i < picture->pass_count; i++)
+        again = again || picture->passes[i].again;
+    if (again && body_copy(&picture->original, &picture->body, err))
+        return reply_for(err->code);
+    return REPLY_OK;
 }
 
 /* Queues the picture's next job; the connection is suspended when it is REPLY_OK. */
@@ -62,29 +249,34 @@ static enum reply compat_submit(struct request *request, struct compat_picture *
 {
     struct compat *compat = request->reading;
     struct restoration *r = NULL;
-    enum reply reply = REPLY_OK;
-    if (picture->job && compat_feed_back(picture, request->server->spool, err))
-        return reply_for(err->code);
     if (restoration_create(&r, err))
         return reply_for(err->code);
-    r->options = picture->passes[picture->pass];
     r->limits = server_limits(request->server->config);
-    r->mask_bytes = picture->mask_bytes;
     r->mask_clear = picture->mask_clear;
     r->elsewhere = !reply_is_near(request);
-    if (!picture->pass && compat->plan) { /* its size decides what becomes of it */
+    r->mask_bytes = picture->mask_bytes;
+    enum reply reply = picture->pass ? REPLY_OK : compat_plan(request, picture, r, err);
+    if (reply == REPLY_OK && compat_prepare_body(picture, &r->other_bytes, err))
+        reply = reply_for(err->code);
+    if (reply == REPLY_OK) {
+        r->options = picture->passes[picture->pass].options;
+        r->mask_bytes = picture->mask_bytes;
+        r->other_share = picture->passes[picture->pass].blend;
         reply = submit_check(request, r, &picture->body, err);
-        if (reply == REPLY_OK && compat->plan(picture, r, err))
-            reply = reply_for(err->code);
-        r->options = picture->passes[0];
+        if (reply == REPLY_BAD_REQUEST && compat->invalid)
+            reply = compat->invalid;
     }
-    if (reply == REPLY_OK)
-        reply = submit_check(request, r, &picture->body, err);
     if (reply == REPLY_OK && !picture->pass)
         reply = submit_charge(request, r, wait, err);
     if (reply == REPLY_OK) {
         job_release(&request->job);
         reply = submit_start(request, &r, &picture->body, false, err);
+    }
+    if (reply == REPLY_OK && !request->refused) {
+        pthread_mutex_lock(&compat_all.lock);
+        if (compat->listed)
+            compat->working = job_hold(request->job);
+        pthread_mutex_unlock(&compat_all.lock);
     }
     restoration_destroy(&r);
     return reply;
@@ -95,13 +287,40 @@ static enum reply compat_take(struct request *request, struct compat *compat, st
 {
     struct compat_picture *picture = &compat->pictures[compat->at];
     struct job *job = request->job;
+    pthread_mutex_lock(&compat_all.lock);
+    job_release(&compat->working);
+    pthread_mutex_unlock(&compat_all.lock);
     if (request->refused || atomic_load(&job->state) != JOB_DONE) {
         *err = request->refused ? request->refusal : job->error;
         return request->refused ? request->refused : reply_for_job(job->error.code, job->restoration->decoded);
     }
+    const struct restoration *r = job->restoration;
     picture->job = job_hold(job);
-    if (++picture->pass == picture->pass_count)
-        compat->at++;
+    if (++picture->pass < picture->pass_count)
+        return REPLY_OK;
+    compat->at++;
+    compat->result_pixels += (uint64_t)r->out_info.width * (uint64_t)r->out_info.height;
+    if (compat->result_pixels > request->server->config->result_pixels && compat->count > 1) {
+        error_set(err, ERROR_TOO_LARGE,
+                  "the results of all pictures of this request have more than %llu pixels together",
+                  (unsigned long long)request->server->config->result_pixels);
+        return REPLY_UNPROCESSABLE;
+    }
+    return REPLY_OK;
+}
+
+/* The body has come. */
+static enum reply compat_open(struct request *request, struct compat *compat, struct error *err)
+{
+    uint64_t size = 0;
+    compat->prepared = true;
+    const enum error_code code = compat->prepare(request, err);
+    for (int i = 0; i < compat->count; i++)
+        size += compat->pictures[i].body.size;
+    room_shrink(request, size);
+    if (code)
+        return compat->invalid && code == ERROR_INVALID ? compat->invalid : reply_for(code);
+    compat_enlist(compat, request);
     return REPLY_OK;
 }
 
@@ -109,28 +328,22 @@ enum MHD_Result compat_answer(struct request *request)
 {
     struct compat *compat = request->reading;
     struct error err = ERROR_INIT;
-    enum reply reply = REPLY_OK;
     int wait = 0;
     if (request->job && connection_gone(request->link)) {
         request->status = reply_status(REPLY_CLIENT_GONE);
         return MHD_NO; /* closes a connection that the client has closed already */
     }
-    if (!compat->prepared) {
-        compat->prepared = true;
-        if (compat->prepare(request, &err))
-            reply = reply_for(err.code);
-        uint64_t size = 0;
-        for (int i = 0; i < compat->count; i++)
-            size += compat->pictures[i].body.size;
-        room_shrink(request, size);
-    } else {
-        reply = compat_take(request, compat, &err);
-    }
-    if (reply == REPLY_OK && compat->at == compat->count)
+    enum reply reply = compat->prepared ? compat_take(request, compat, &err) : compat_open(request, compat, &err);
+    if (request->answered)
+        return MHD_YES; /* prepare did */
+    const bool cancelled = compat_cancelled(compat);
+    if (cancelled || (reply == REPLY_OK && compat->at == compat->count))
         return compat->answer(request);
     if (reply == REPLY_OK)
         reply = compat_submit(request, &compat->pictures[compat->at], &wait, &err);
-    return reply == REPLY_OK ? MHD_YES : submit_refuse(request, reply, wait, &err);
+    if (reply == REPLY_OK)
+        return MHD_YES;
+    return compat->fail ? compat->fail(request, reply, wait, &err) : submit_refuse(request, reply, wait, &err);
 }
 
 /* --- answers -------------------------------------------------------------------------------------------------------
@@ -241,8 +454,7 @@ static struct compat_sending *compat_cut(const struct compat *compat, char *text
     while ((mark = compat_find(text, at))) {
         char *end;
         const long picture = strtol(mark + strlen(COMPAT_MARK), &end, 10);
-        const struct compat_picture *row =
-            picture >= 0 && picture < compat->count ? &compat->pictures[picture] : NULL;
+        const struct compat_picture *row = picture >= 0 && picture < compat->count ? &compat->pictures[picture] : NULL;
         sending->parts[sending->count++] = (struct compat_part){sending->size, at, NULL};
         sending->size += (uint64_t)(mark - at);
         at = strncmp(end, COMPAT_MARK, strlen(COMPAT_MARK)) != 0 ? end : end + strlen(COMPAT_MARK);

@@ -1,36 +1,57 @@
 /* What the routes of other programs' clients share: jobs one after another, and answers that hold pictures as base64.
- * Each picture is one job of the same queue, with the same limits and the same token as one of POST /v1/restore.
- * Thread-safety: as struct request. */
+ * Each pass of a picture is one job of the same queue, with the same limits and the same token as one of POST
+ * /v1/restore. What such requests do can be asked for, and ended, by the same token.
+ * Thread-safety: as struct request; compat_look and compat_cancel may be called from any thread. */
 #ifndef SERVER_COMPAT_COMPAT_H
 #define SERVER_COMPAT_COMPAT_H
 
 #include "server/http/dialect.h"
 #include "server/http/upload.h"
 
-#define COMPAT_PICTURES 16 /* of one request, as OpenAI has it */
-#define COMPAT_PASSES 5    /* jobs that a picture goes through */
+#define COMPAT_PICTURES 64 /* of one request */
+#define COMPAT_PASSES 8    /* jobs that a picture goes through, at most */
 
-/* A picture on its way: what it came as, and the jobs that it needs. */
+/* One job of a picture. */
+struct compat_pass {
+    struct options options;
+    bool again;   /* it begins with the picture as it came, and what there is so far is kept for blending */
+    double blend; /* how much of its result is mixed with what was kept; 0: nothing was kept */
+};
+
+/* A picture on its way: what it came as, and the passes that it goes through. */
 struct compat_picture {
-    struct body body; /* its file, with a mask behind it */
+    struct body body, original; /* its file, with a mask behind it; the same again, if a pass needs it */
     size_t mask_bytes;
     bool mask_clear; /* see struct restoration */
-    struct options passes[COMPAT_PASSES];
+    struct compat_pass *passes;
     int pass_count, pass;
-    struct job *job; /* the last one that is done, with the result */
+    struct job *job;  /* the last one that is done, with the result */
+    struct job *kept; /* for blending */
 };
 
 /* A request to one of these routes, request->reading. Its users put it first in a struct of their own. */
 struct compat {
-    struct compat_picture pictures[COMPAT_PICTURES];
+    struct compat_picture *pictures;
     int count, at;
     bool prepared;
-    /* The body is there: fills in the passes. Errors are answered as reply_for has it. */
+    uint64_t result_pixels; /* of all that is done */
+    enum reply invalid;     /* what is answered to ERROR_INVALID; REPLY_OK: as reply_for has it */
+    /* The body is there: fills in the pictures, and their passes if there is no plan. */
     enum error_code (*prepare)(struct request *request, struct error *err);
-    /* A picture is about to go through its first job, and its header has been read. NULL: there is nothing to do. */
-    enum error_code (*plan)(struct compat_picture *picture, const struct restoration *r, struct error *err);
-    /* All pictures are done. */
+    /* The picture's header has been read into r->in_info: fills in its passes. NULL: they are there. */
+    enum error_code (*plan)(struct request *request, struct compat_picture *picture, const struct restoration *r,
+                            struct error *err);
+    /* All pictures are done, or it was cancelled (`at` are done). */
     enum MHD_Result (*answer)(struct request *request);
+    /* It has failed; NULL: answered as a problem of its dialect. */
+    enum MHD_Result (*fail)(struct request *request, enum reply reply, int wait, const struct error *err);
+
+    /* under the lock of those at work */
+    struct compat *next;
+    struct request *request;
+    char id[64]; /* by which its client knows it; "": by none */
+    struct job *working;
+    bool listed, cancelled;
 };
 
 /* Checks the headers, makes room for the body, and lets the reader have it. A refusal is answered. Takes over context.
@@ -42,6 +63,33 @@ enum MHD_Result compat_answer(struct request *request);
 
 /* Frees what it holds. */
 void compat_clear(struct compat *compat);
+
+/* One more picture, empty; NULL: there are too many, or no memory. */
+struct compat_picture *compat_add(struct compat *compat, struct spool *spool, struct error *err);
+/* One more pass of it, with all options at their defaults; the same. */
+struct compat_pass *compat_add_pass(struct compat_picture *picture, struct error *err);
+
+/* --- those at work -------------------------------------------------------------------------------------------------
+ */
+
+/* What a request is at. */
+struct compat_state {
+    char id[64];
+    double progress, seconds_left; /* 0..1; negative: not known */
+    int pictures, at;
+};
+
+/* The first request at work of the same dialect and token as this one, or of that id; false: there is none. */
+bool compat_look(const struct request *request, const char *id, struct compat_state *out);
+/* Ends it, or all of them if id is NULL; returns how many. */
+int compat_cancel(const struct request *request, const char *id);
+/* Gives a request an id; false: there is one of that id, and it stays without. */
+bool compat_name(struct request *request, const char *id);
+/* Whether it was cancelled. */
+bool compat_cancelled(struct compat *compat);
+
+/* --- answers -------------------------------------------------------------------------------------------------------
+ */
 
 /* The picture's result, as text in JSON that compat_send fills in: base64, behind `before`. */
 json_t *compat_mark(int picture, const char *before);
@@ -56,7 +104,7 @@ enum MHD_Result compat_send(struct request *request, enum reply reply, json_t *j
 /* Bytes of `from` in base64, from the place `at` of their text on; at most `most` characters. Returns how many. */
 size_t compat_encode(const uint8_t *from, size_t size, uint64_t at, char *out, size_t most);
 
-/* The routes' dialects. */
-extern const struct dialect openai_dialect;
+/* The dialects. */
+extern const struct dialect openai_dialect, a1111_dialect;
 
 #endif

@@ -16,6 +16,7 @@
 #define OPENAI_PROMPT_MAX 131072 /* bytes: 32000 characters of any alphabet */
 #define OPENAI_VALUE_MAX 512
 #define OPENAI_MASK_MAX ((size_t)4 << 20) /* bytes, as OpenAI has it */
+#define OPENAI_PICTURES 16                /* as OpenAI has it */
 #define OPENAI_MOST 10                    /* n */
 
 enum openai_part { PART_IMAGE, PART_MASK, PART_FIELD };
@@ -64,13 +65,17 @@ static enum error_code openai_model(struct openai *openai, const char *value, st
     for (size_t i = 0; i < model_store_count(store) && !option; i++) {
         const struct model_entry *entry = model_store_at(store, i);
         if (entry->recognised && !strcmp(entry->name, value))
-            option = entry->info.kind == MODEL_FACE ? "version" : entry->info.kind == MODEL_UPSCALER ? "bg_upsampler" : "";
+            option = entry->info.kind == MODEL_FACE       ? "version"
+                     : entry->info.kind == MODEL_UPSCALER ? "bg_upsampler"
+                                                          : "";
     }
     model_store_unlock(store);
     if (option && *option)
         return openai_set(openai, option, value, err);
-    return error_set(err, ERROR_INVALID, "model: \"%.60s\" is no face model or upscaler of this server; GET /v1/models "
-                     "lists them, and \"restored\" stands for the defaults", value);
+    return error_set(err, ERROR_INVALID,
+                     "model: \"%.60s\" is no face model or upscaler of this server; GET /v1/models "
+                     "lists them, and \"restored\" stands for the defaults",
+                     value);
 }
 
 static enum error_code openai_size(struct openai *openai, const char *value, struct error *err)
@@ -188,12 +193,10 @@ static enum error_code openai_words(struct openai *openai, struct error *err)
 
 static enum error_code openai_begin_picture(struct openai *openai, struct error *err)
 {
-    struct compat *compat = &openai->base;
-    if (compat->count == COMPAT_PICTURES)
-        return error_set(err, ERROR_INVALID, "image: there are more than %d", COMPAT_PICTURES);
-    compat->pictures[compat->count++].body.spool = openai->request->server->spool;
     openai->part = PART_IMAGE;
-    return OK;
+    if (openai->base.count == OPENAI_PICTURES)
+        return error_set(err, ERROR_INVALID, "image: there are more than %d", OPENAI_PICTURES);
+    return compat_add(&openai->base, openai->request->server->spool, err) ? OK : err->code;
 }
 
 static enum error_code openai_part_begin(void *context, const struct multipart_part *part, struct error *err)
@@ -214,8 +217,10 @@ static enum error_code openai_part_begin(void *context, const struct multipart_p
     }
     const struct openai_field *field = openai_find(name);
     if (!field || utf8_valid(name) == false)
-        return error_set(err, ERROR_INVALID, "%.40s: there is no such field; the pictures go in \"image\" or "
-                         "\"image[]\", and options as option=value into \"prompt\"", utf8_valid(name) ? name : "?");
+        return error_set(err, ERROR_INVALID,
+                         "%.40s: there is no such field; the pictures go in \"image\" or "
+                         "\"image[]\", and options as option=value into \"prompt\"",
+                         utf8_valid(name) ? name : "?");
     const uint32_t bit = UINT32_C(1) << (field - openai_fields);
     if (openai->seen & bit)
         return error_set(err, ERROR_INVALID, "%s: sent more than once; once is allowed", name);
@@ -319,11 +324,14 @@ static enum error_code openai_prepare(struct request *request, struct error *err
     if (code == OK && (upload_async(openai->options, false) || upload_faces_out(openai->options)))
         code = error_set(err, ERROR_INVALID, "prompt: async, batch and faces_out are for POST /v1/restore");
     if (code == OK && !compat->count)
-        code = error_set(err, ERROR_INVALID, "image: there is no picture in the form; send it as the file part \"image\"");
+        code =
+            error_set(err, ERROR_INVALID, "image: there is no picture in the form; send it as the file part \"image\"");
     for (int i = 0; i < compat->count && code == OK; i++) {
-        compat->pictures[i].passes[0] = *options;
-        compat->pictures[i].pass_count = 1;
-        if (!compat->pictures[i].body.size)
+        struct compat_pass *pass = compat_add_pass(&compat->pictures[i], err);
+        if (pass)
+            pass->options = *options;
+        code = pass ? OK : err->code;
+        if (code == OK && !compat->pictures[i].body.size)
             code = error_set(err, ERROR_INVALID, "image: the picture is empty");
     }
     if (code == OK && openai->masked && !openai->mask.size)
@@ -378,7 +386,8 @@ static enum MHD_Result openai_begin(struct request *request)
     openai->base.prepare = openai_prepare;
     openai->base.answer = openai_edited;
     if (!type || strncasecmp(type, "multipart/form-data", 19) != 0)
-        error_set(&err, ERROR_UNSUPPORTED, "the body has to be multipart/form-data, with the picture as the file part "
+        error_set(&err, ERROR_UNSUPPORTED,
+                  "the body has to be multipart/form-data, with the picture as the file part "
                   "\"image\"");
     else if (!upload_create(&openai->options, false, (size_t)request->server->config->body_limit, &err))
         (void)!multipart_create(&openai->form, type, &openai_events, openai, &err);

@@ -118,9 +118,9 @@ enum reply submit_check(struct request *request, struct restoration *r, struct b
 enum reply submit_charge(struct request *request, const struct restoration *r, int *wait, struct error *err)
 {
     const enum reply reply = submit_allows(request, err);
-    return reply == REPLY_OK ? quota_take_pixels(request, (uint64_t)r->in_info.width * (uint64_t)r->in_info.height,
-                                                 wait, err)
-                             : reply;
+    return reply == REPLY_OK
+               ? quota_take_pixels(request, (uint64_t)r->in_info.width * (uint64_t)r->in_info.height, wait, err)
+               : reply;
 }
 
 /* The job has ended: libmicrohttpd calls the route's answer again. */
@@ -153,8 +153,7 @@ static enum reply submit_queue(struct request *request, struct error *err)
     return reply;
 }
 
-enum reply submit_start(struct request *request, struct restoration **r, struct body *body, bool low,
-                        struct error *err)
+enum reply submit_start(struct request *request, struct restoration **r, struct body *body, bool low, struct error *err)
 {
     char id[33];
     job_make_id(id);

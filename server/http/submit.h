@@ -17,7 +17,8 @@ enum reply submit_room(struct request *request, struct error *err) MUST_CHECK;
 enum MHD_Result submit_refuse(struct request *request, enum reply reply, int wait, const struct error *err);
 
 /* Checks a restoration and its picture as pipeline_check does, and its device. */
-enum reply submit_check(struct request *request, struct restoration *r, struct body *body, struct error *err) MUST_CHECK;
+enum reply submit_check(struct request *request, struct restoration *r, struct body *body,
+                        struct error *err) MUST_CHECK;
 
 /* Takes the picture's pixels from what the request's token may send, and asks whether it may have one more job wait. */
 enum reply submit_charge(struct request *request, const struct restoration *r, int *wait, struct error *err) MUST_CHECK;

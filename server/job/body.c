@@ -68,20 +68,35 @@ enum error_code body_read(struct body *body, struct restoration *r, body_reader 
     if (fd >= 0 && (code = file_map_descriptor(&map, fd, "a file of the spool", err)))
         return code;
     r->input = fd >= 0 ? map.data : body->data;
-    if (r->mask_bytes > body->size) {
+    if (r->mask_bytes > body->size || r->other_bytes > body->size - r->mask_bytes) {
         file_unmap(&map);
         return error_set(err, ERROR_CORRUPT, "a picture and its mask cannot be told apart");
     }
-    r->input_bytes = body->size - r->mask_bytes;
+    r->input_bytes = body->size - r->mask_bytes - r->other_bytes;
     r->mask_input = r->mask_bytes ? r->input + r->input_bytes : NULL;
+    r->other_input = r->other_bytes ? r->input + r->input_bytes + r->mask_bytes : NULL;
     r->input_file = fd + 1;
     code = reader(r, store, &local);
-    r->input = r->mask_input = NULL;
+    r->input = r->mask_input = r->other_input = NULL;
     r->input_file = 0;
     if (file_changed(&map)) /* the disk failed: whatever was read, some of it were zeros */
         code = error_set(err, ERROR_IO, "a file of the spool could not be read");
     else if (code)
         error_copy(err, code, &local);
+    file_unmap(&map);
+    return code;
+}
+
+enum error_code body_copy(struct body *to, const struct body *from, struct error *err)
+{
+    const int fd = from->file ? spool_descriptor(from->file) : from->kept - 1;
+    struct file map = {0};
+    enum error_code code = OK;
+    if (fd >= 0 && (code = file_map_descriptor(&map, fd, "a file of the spool", err)))
+        return code;
+    code = body_append(to, fd >= 0 ? map.data : from->data, from->size, err);
+    if (file_changed(&map))
+        code = error_set(err, ERROR_IO, "a file of the spool could not be read");
     file_unmap(&map);
     return code;
 }

@@ -22,8 +22,11 @@ struct body {
 /* Appends to it; the room grows with what really arrives. ERROR_NO_MEMORY, ERROR_IO, ERROR_FULL: as it was before. */
 enum error_code body_append(struct body *body, const void *data, size_t size, struct error *err) MUST_CHECK;
 
-/* Runs pipeline_check or pipeline_begin on the body as the restoration's input, and on its last mask_bytes as its mask;
- * both are NULL again afterwards. Their
+/* Appends all of another body to it. Errors as body_append, and ERROR_IO. */
+enum error_code body_copy(struct body *to, const struct body *from, struct error *err) MUST_CHECK;
+
+/* Runs pipeline_check or pipeline_begin on the body as the restoration's input, on mask_bytes behind it as its mask and
+ * on its last other_bytes as the other result; all are NULL again afterwards. Their
  * errors; ERROR_IO: the file could not be read. */
 typedef enum error_code body_reader(struct restoration *r, const struct model_store *store, struct error *err);
 enum error_code body_read(struct body *body, struct restoration *r, body_reader *reader,

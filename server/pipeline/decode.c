@@ -76,6 +76,22 @@ static enum error_code decode_mask(struct step *step, struct error *err)
     return code;
 }
 
+/* Reads the result that this one will be blended with. */
+static enum error_code decode_other(struct step *step, struct error *err)
+{
+    struct restoration *r = step->r;
+    struct codec_damage damage;
+    bool died;
+    const struct decoder_job job = {.bytes = r->other_input,
+                                    .size = r->other_bytes,
+                                    .fd = -1,
+                                    .page = 1,
+                                    .max_pixels = r->limits.result_pixels,
+                                    .check = decode_check,
+                                    .context = step};
+    return decoder_decode(&job, &r->other, NULL, &damage, &died, err);
+}
+
 /* Reads the picture upright. The networks take RGB; compat drops the alpha plane as the reference does. */
 enum error_code decode_step(struct step *step, struct error *err)
 {
@@ -116,5 +132,7 @@ enum error_code decode_step(struct step *step, struct error *err)
     for (unsigned bit = 0; code == OK && bit < IMAGE_NOTE_COUNT; bit++)
         if (r->picture->notes & (1u << bit))
             restoration_note(r, "%s", image_note_text(1u << bit));
+    if (code == OK && r->other_bytes)
+        code = decode_other(step, err);
     return code == OK && r->mask_bytes ? decode_mask(step, err) : code;
 }

@@ -5,6 +5,7 @@
 #include "server/image/codec.h"
 #include "server/image/exif.h"
 #include "server/image/xmp.h"
+#include "server/pipeline/blend.h"
 #include "server/pipeline/step.h"
 #include "server/version.h"
 
@@ -131,7 +132,9 @@ enum error_code encode_step(struct step *step, struct error *err)
     if (r->damage_only)
         return encode_damage(r, err);
     encode_cut(r);
-    enum error_code code = encode_metadata(step, err);
+    enum error_code code = r->other ? blend_result(r, err) : OK;
+    if (code == OK)
+        code = encode_metadata(step, err);
     if (code == OK)
         code = codec_encode(r->result, r->output_format, options, &output, err);
     if (code != OK)

@@ -90,6 +90,7 @@ void restoration_drop_pictures(struct restoration *r)
     image_destroy(&r->picture);
     deep_destroy(&r->deep);
     image_destroy(&r->mask);
+    image_destroy(&r->other);
     r->repaired = false;
     free(r->step);
     r->step = NULL;

@@ -64,6 +64,9 @@ struct restoration {
     int input_file;            /* the descriptor, plus 1, of a file that begins with these bytes; 0: none */
     const uint8_t *mask_input; /* a picture that says what is to be filled, borrowed as `input` is; NULL: none */
     size_t mask_bytes;
+    const uint8_t *other_input; /* an earlier result of the same size, borrowed; the result is blended with it */
+    size_t other_bytes;
+    double other_share; /* how much of the result is this restoration's, 0..1 */
     bool mask_clear;   /* a mask with transparency: what is transparent in it is filled */
     bool detect_only;  /* stop after detection (no output) */
     bool damage_only;  /* the output is the mask of what would be repaired */
@@ -94,6 +97,7 @@ struct restoration {
     struct image *picture; /* decoded, oriented, repaired, 8-bit RGB */
     struct deep *deep;     /* what it has beyond that, or NULL: see deep.h */
     struct image *mask;    /* 8-bit gray: at first the one that was sent, then what was filled: white; or NULL */
+    struct image *other;   /* decoded from other_input; or NULL */
     bool repaired;         /* the picture and the next are as the step left them */
     struct {
         bool looked;    /* a detector has looked */

@@ -226,6 +226,17 @@ describe('answers are as described', () => {
     await send('restore', { image: fixture('deep.png'), ...plain }); // with a note
   });
 
+  test("of other programs' clients", async () => {
+    const prompt = 'version=none bg_upsampler=none', image = png(20, 16).toString('base64');
+    const json = (id, body) => ask(id, find(id).path, { method: 'POST', body: JSON.stringify(body), headers: { 'Content-Type': 'application/json' } });
+    assert.equal((await send('openaiEdit', { image: picture, prompt })).data.length, 1);
+    assert.equal((await send('openaiEdit', { image: picture, prompt: 'a=b' })).error.param, 'a');
+    assert.ok((await json('a1111Single', { image })).image);
+    assert.equal((await json('a1111Batch', { imageList: [{ data: image }] })).images.length, 1);
+    assert.ok((await json('a1111Single', { image: 1 })).detail);
+    for (const id of ['a1111Interrupt', 'a1111SetOptions']) assert.deepEqual(await json(id, {}), {});
+  });
+
   test('of jobs in each state', async () => {
     const done = await ended((await send('restore', { image: picture, faces_out: true, async: true })).id, 'done');
     assert.ok(done.links.faces.length && done.input && done.options);

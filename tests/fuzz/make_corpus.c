@@ -231,6 +231,27 @@ static void make_forms(void)
     save(&file, "fuzz_multipart", "broken-type");
 }
 
+/* JSON with files in base64: short ones, and ones that are too long for a text. */
+static void make_bodies(void)
+{
+#define BASE64_64 "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4nGNgYPhf"
+#define BASE64_640                                                                                                     \
+    BASE64_64 BASE64_64 BASE64_64 BASE64_64 BASE64_64 BASE64_64 BASE64_64 BASE64_64 BASE64_64 BASE64_64
+    struct checkpoint_buffer file = {0};
+    PUT(&file,
+        "{\"image\": \"data:image\\/png;base64," BASE64_640 "\", \"upscaling_resize\": 2.5, \"upscaler_1\": \"None\"}");
+    save(&file, "fuzz_compat", "uri");
+    PUT(&file, "{\"imageList\": [{\"data\": \"" BASE64_640 "AA==\", \"name\": \"a\"},\n {\"data\": \"" BASE64_640
+               "\\u0041AAA\"}, {\"data\":\"AAAA\"}]}");
+    save(&file, "fuzz_compat", "list");
+    PUT(&file, "{\"input\": {\"img\": [0], \"scale\": 2}, \"id\": \"a\\\"b\"}");
+    save(&file, "fuzz_compat", "mark");
+    PUT(&file, "{\"image\": \"" BASE64_640 "*\"}");
+    save(&file, "fuzz_compat", "broken-base64");
+    PUT(&file, "[[[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]]");
+    save(&file, "fuzz_compat", "broken-depth");
+}
+
 static void make_texts(void)
 {
     struct checkpoint_buffer file = {0};
@@ -455,6 +476,7 @@ int main(int argc, char **argv)
     make_pictures();
     make_forms();
     make_stores();
+    make_bodies();
     make_texts();
     make_targets();
     make_tokens();
