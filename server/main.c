@@ -15,6 +15,7 @@ static const struct {
     {"serve", "the HTTP server, with its page", cli_serve},
     {"restore", "restore files or folders", cli_restore},
     {"watch", "restore what appears in a folder", cli_watch},
+    {"mcp", "for assistants: the Model Context Protocol on stdin and stdout", cli_mcp},
     {"devices", "the devices there are, best first", cli_devices},
     {"doctor", "why a GPU is or is not used, and what to do", cli_doctor},
     {"models", "the models that are there; models get NAME downloads one, models add FILE takes yours", cli_models},

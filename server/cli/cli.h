@@ -29,6 +29,7 @@ struct cli {
 int cli_serve(int argc, char **argv);
 int cli_restore(int argc, char **argv);
 int cli_watch(int argc, char **argv);
+int cli_mcp(int argc, char **argv);
 int cli_devices(int argc, char **argv);
 int cli_doctor(int argc, char **argv);
 int cli_models(int argc, char **argv);

@@ -281,6 +281,14 @@ static void make_texts(void)
     save(&file, "fuzz_config", "file");
     PUT(&file, "listen 8080\nworker = 1\n");
     save(&file, "fuzz_config", "broken-file");
+    PUT(&file,
+        "{\"jsonrpc\":\"2.0\",\"id\":0,\"method\":\"initialize\",\"params\":{\"protocolVersion\":\"2024-11-05\"}}\n"
+        "{\"jsonrpc\":\"2.0\",\"id\":\"a\",\"method\":\"tools/call\",\"params\":{\"name\":\"restore\",\"arguments\":"
+        "{\"path\":\"a.png\",\"output\":\"b.jpg\",\"upscale\":1.5,\"parse\":false},\"_meta\":{\"progressToken\":1}}}\n"
+        "{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"tools/call\",\"params\":{\"name\":\"detect\",\"arguments\":"
+        "{\"image\":\"data:image/png;base64,iVBORw0KGgo=\",\"min_score\":0.5}}}\n"
+        "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":\"a\"}}\n[]\n");
+    save(&file, "fuzz_mcp", "calls");
 }
 
 static void make_targets(void)
