@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from models.training import common, ncnn_writer, networks_esrgan as esrgan
+from models.training import common, ncnn_writer, networks_codebook as codebook, networks_esrgan as esrgan
 from models.training.goldens import noise_picture
 
 LUMA = torch.tensor([0.299, 0.587, 0.114]).reshape(1, 3, 1, 1)  # ITU-R BT.601
@@ -91,6 +91,43 @@ def ncnn_families():
     }
 
 
+def randomise_norms(net):
+    """Norms that are near what they are before training."""
+    for module in net.modules():
+        if isinstance(module, (nn.GroupNorm, nn.LayerNorm)):
+            module.weight.data += 1
+    return net
+
+
+# name: (network, side of the picture, what stands before its tensors' names, values of w)
+def face_families():
+    small = {"wide": (32, 32), "blocks": 1, "z": 8, "entries": 20}
+    return {
+        "restoreformer": (codebook.RestoreFormer(**small), 32, "", ()),
+        "restoreformer_plus": (codebook.RestoreFormer(**small, more=1), 32, "vqvae.", ()),
+        "codeformer": (codebook.CodeFormer(32, channels=32, heads=8, layers=2, fused=(32,), **small), 32, "",
+                       (0, 0.5, 1)),
+    }
+
+
+def write_faces(folder):
+    """RGB -1..1. golden.out.N is for w = N/1000."""
+    for seed, (name, (net, side, prefix, ws)) in enumerate(face_families().items()):
+        randomise_norms(randomise(net, 80 + seed))
+        x = noise_picture(side, side, 180 + seed) * 2 - 1
+        golden = {"golden.in": x}
+        with torch.no_grad():
+            for w in ws:
+                golden[f"golden.out.{round(1000 * w)}"] = net(x, w)
+            if not ws:
+                golden["golden.out"] = net(x)
+        tensors = {prefix + key: value for key, value in net.state_dict().items()}
+        if prefix:  # Lightning's checkpoints hold what training needed, too
+            tensors["discriminator.main.0.bias"] = torch.zeros(4)
+        common.write_safetensors(os.path.join(folder, name + ".safetensors"), dict(tensors, **golden), {}, golden)
+        show(name, x, list(golden.values())[-1])
+
+
 def show(name, x, y):
     print(f"{name}: {tuple(x.shape)} -> {tuple(y.shape)}, {y.min():.3f} to {y.max():.3f}")
 
@@ -109,6 +146,7 @@ def main():
         common.write_safetensors(os.path.join(args.to, name + ".safetensors"), dict(net.state_dict(), **golden), {},
                                  golden)
         show(name, x, y)
+    write_faces(args.to)
     for seed, (name, (net, files)) in enumerate(ncnn_families().items()):
         randomise(net, 50 + seed)
         x = noise_picture(7, 10, 150 + seed)

@@ -65,7 +65,6 @@ static const struct foreign {
     {"LaMa", {"model.model.1.bn_l.running_mean", "model.model.1.ffc.convl2l.weight"}},
     {"LaMa", {"generator.model.1.bn_l.running_mean", "generator.model.1.ffc.convl2l.weight"}},
     {"CodeFormer", {"position_emb", "idx_pred_layer.1.weight"}},
-    {"RestoreFormer", {"quantize.embedding.weight", "encoder.down.0.block.0.norm1.weight"}},
 };
 
 const char *foreign_name(const struct weights *weights)

@@ -9,8 +9,9 @@
 #include "runtime/models/model_private.h"
 
 static const struct architecture *const architectures[] = {
-    &architecture_rrdbnet, &architecture_srvgg,  &architecture_gfpgan, &architecture_retinaface, &architecture_parsenet,
-    &architecture_damage,  &architecture_filler, &architecture_bopbtl, &architecture_migan,
+    &architecture_rrdbnet,  &architecture_srvgg,         &architecture_gfpgan, &architecture_retinaface,
+    &architecture_parsenet, &architecture_damage,        &architecture_filler, &architecture_bopbtl,
+    &architecture_migan,    &architecture_restoreformer,
 };
 
 static const float model_min_sizes[3][2] = {{16, 32}, {64, 128}, {256, 512}};
@@ -244,6 +245,8 @@ enum error_code model_session(struct session **out, const struct model *model, s
                               enum precision precision, struct error *err)
 {
     const char *slash = strrchr(model->path, '/');
+    if (model->info.fp32)
+        precision = PRECISION_FP32;
     return session_create(out, device, precision, slash ? slash + 1 : model->path, model_build_graph, model, err);
 }
 

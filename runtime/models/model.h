@@ -26,8 +26,8 @@ bool model_settings_activation(struct model_settings *out, const char *text);
 struct model_info {
     enum model_kind kind;
     const char *architecture; /* "RRDBNet", "RRDBNet+" (ESRGAN+), "SRVGGNetCompact", "GFPGANv1Clean", "GFPGANv1",
-                                 "RetinaFace-resnet50", "RetinaFace-mobilenet0.25", "ParseNet", "DamageUNet",
-                                 "BOPBTL-UNet", "FillUNet", "MI-GAN"
+                                 "RestoreFormer", "RestoreFormer++", "RetinaFace-resnet50", "RetinaFace-mobilenet0.25",
+                                 "ParseNet", "DamageUNet", "BOPBTL-UNet", "FillUNet", "MI-GAN"
                                */
     int scale;                /* upscaler: 1..16; else 1 */
     int unshuffle;    /* upscaler: the input's sides must be multiples of this (1, 2 or 4); damage detector: 8 or
@@ -36,6 +36,7 @@ struct model_info {
     bool exact_tiles; /* the same two: true if the radius is small enough for padding (SRVGG), else feather (RRDB) */
     int face_size;    /* face network: side of the square it takes, px (512; a small fixture less) */
     int noise_count;  /* face network: noise maps (15 at 512 px) */
+    bool fp32;        /* always computed in fp32: it chooses entries of a codebook, and would choose others in fp16 */
     int side;         /* filler: of the square that it takes, px; 0: any */
     int classes;      /* parser: 19; damage detector: 1 + MODEL_DAMAGE_KINDS, or 1: it knows no kinds */
     int context; /* damage detector: channels of its context; 0: it takes none, and the picture whole and reduced */
@@ -107,7 +108,7 @@ enum error_code model_graph(const struct model *model, const struct session_shap
  * either noise. */
 const struct session_shape *model_usual_shape(const struct model_info *info, int index, struct session_shape *out);
 
-/* A session for the network on a device. The model must outlive it. */
+/* A session for the network on a device, in that precision (but see info.fp32). The model must outlive it. */
 enum error_code model_session(struct session **out, const struct model *model, struct device *device,
                               enum precision precision, struct error *err) MUST_CHECK;
 

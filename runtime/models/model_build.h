@@ -18,7 +18,8 @@ struct architecture {
 };
 
 extern const struct architecture architecture_rrdbnet, architecture_srvgg, architecture_gfpgan, architecture_retinaface,
-    architecture_parsenet, architecture_damage, architecture_filler, architecture_bopbtl, architecture_migan;
+    architecture_parsenet, architecture_damage, architecture_filler, architecture_bopbtl, architecture_migan,
+    architecture_restoreformer;
 
 struct model_build {
     struct graph *graph;

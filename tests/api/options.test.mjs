@@ -116,7 +116,7 @@ describe('options', () => {
     ['seed', '-1', /^seed/], ['faces', 'a', /^faces/], ['precision', 'fp64', /^precision: "fp64"/], ['parse', 'perhaps', /^parse/],
     ['async', 'perhaps', /^async: "perhaps"/], ['batch', 'a b', /^batch: "a b"/], ['device', 'vulkan:99', /^device: "vulkan:99" is none of the devices; there are: /],
     ['device', 'reference', /^device: "reference"/], ['version', 'nothing_like_it', /nothing_like_it/], ['version', '1', /1 is not installed/],
-    ['version', 'RestoreFormer', /not supported yet/], ['bg_upsampler', 'detector', /detector/], ['detector', 'upscaler', /upscaler/],
+    ['version', 'RestoreFormer', /RestoreFormer is not installed/], ['bg_upsampler', 'detector', /detector/], ['detector', 'upscaler', /upscaler/],
     ['page', '0', /^page: "0".*1 to 9999/], ['page', '2', /^page: the file has 1 page/],
   ];
   for (const [field, value, words] of bad)

@@ -89,17 +89,16 @@ static void test_empty(void **state)
            SAYS("version", "1.4", "GFPGANv1.4.pth", folder, "restored models get GFPGANv1.4"));
     refuse(store, ROLE_FACE, "nobody", ERROR_INVALID, SAYS("version: nobody", "nobody.pth", folder));
     refuse(store, ROLE_FACE, "1", ERROR_INVALID, SAYS("GFPGANv1.pth", folder, "restored models get GFPGANv1"));
-    refuse(store, ROLE_FACE, "RestoreFormer", ERROR_INVALID, SAYS("not supported yet"));
+    refuse(store, ROLE_FACE, "RestoreFormer", ERROR_INVALID, SAYS("RestoreFormer.pth", folder));
     refuse(store, ROLE_FACE, "RealESRGAN_x2plus", ERROR_INVALID, SAYS("is not a face network"));
     size_t count = model_store_missing(store, &missing);
-    bool default_face = false, unsupported = false;
+    bool default_face = false;
     for (size_t i = 0; i < count; i++) {
         default_face = default_face ||
                        (strcmp(missing[i].name, "GFPGANv1.3") == 0 && strcmp(missing[i].file, "GFPGANv1.3.pth") == 0 &&
                         strcmp(missing[i].get, "restored models get default") == 0);
-        unsupported = unsupported || strcmp(missing[i].name, "RestoreFormer") == 0;
     }
-    assert_true(default_face && !unsupported);
+    assert_true(default_face);
     model_store_destroy(&store);
     assert_null(store);
 }
