@@ -1,4 +1,5 @@
-// Boxes over the faces of a picture. One that is clicked can be left as it is, restored less, or shown as it was.
+// Boxes over the faces of a picture. A click leaves a face as it is or takes it in again; a card beside them has its strength, and
+// shows it as it was. The boxes are one stop of the Tab key: arrows go from one to the next, Tab to the card.
 import { addLayer, isBeforeShown, layout } from './compare.js';
 import { $, element } from './dom.js';
 import { t } from './lang.js';
@@ -51,12 +52,24 @@ function draw() {
   const list = found?.list ?? [], focused = document.activeElement?.dataset?.face;
   layer.replaceChildren(...list.filter(({ id }) => peeks.has(id)).map((face) => peek(face, found)),
     ...(shown ? list.map((face) => {
-      const node = element('button', { type: 'button', className: 'face', ariaLabel: words(item, face), title: words(item, face) });
+      const node = element('button', { type: 'button', className: 'face', ariaLabel: words(item, face), title: t('A click leaves this face as it is, or takes it in.') });
       node.dataset.face = face.id;
       node.classList.toggle('left', own(item).left.includes(face.id));
-      node.setAttribute('aria-expanded', String(chosen === face.id));
+      node.classList.toggle('chosen', chosen === face.id);
+      node.tabIndex = face.id === (chosen ?? list[0].id) ? 0 : -1;
       node.append(element('span', { textContent: face.id + 1, ariaHidden: 'true' }));
-      node.addEventListener('click', () => choose(chosen === face.id ? null : face.id));
+      node.addEventListener('click', () => {
+        chosen = face.id;
+        take(own(item).left.includes(face.id));
+      });
+      node.addEventListener('focus', () => { if (chosen !== face.id && node.matches(':focus-visible')) choose(face.id); });
+      node.addEventListener('keydown', (e) => {
+        const next = list[list.indexOf(face) + ({ ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1 }[e.key] ?? NaN)];
+        if (!next) return;
+        e.preventDefault();
+        choose(next.id);
+        layer.querySelector(`[data-face="${next.id}"]`).focus();
+      });
       place(node, face, found);
       return node;
     }) : []));
@@ -68,7 +81,6 @@ function draw() {
 function choose(id) {
   chosen = id;
   draw();
-  if (id !== null) $('face_take').focus();
 }
 
 function showCard(face) {
@@ -78,7 +90,6 @@ function showCard(face) {
   $('face_title').textContent = words(item, face);
   $('face_take').checked = !left.includes(face.id);
   $('face_weight').value = weights[face.id] ?? '';
-  $('face_weight').disabled = left.includes(face.id);
   $('face_peek').checked = peeks.has(face.id);
   $('face_peek_row').hidden = item.state !== 'done';
 }
@@ -91,11 +102,13 @@ function change(what) {
   changed();
 }
 
-$('face_take').addEventListener('change', () => change((its) => {
+const take = (is) => change((its) => {
   its.left = its.left.filter((id) => id !== chosen);
-  if (!$('face_take').checked) its.left.push(chosen);
-}));
+  if (!is) its.left.push(chosen);
+});
+$('face_take').addEventListener('change', () => take($('face_take').checked));
 $('face_weight').addEventListener('change', () => change((its) => {
+  its.left = its.left.filter((id) => id !== chosen); // who chooses a strength wants it restored
   delete its.weights[chosen];
   if ($('face_weight').value) its.weights[chosen] = $('face_weight').value;
 }));
@@ -110,7 +123,7 @@ const shut = () => {
   layer.querySelector(`[data-face="${id}"]`)?.focus();
 };
 $('face_close').addEventListener('click', shut);
-card.addEventListener('keydown', (e) => { if (e.key === 'Escape') shut(); });
+for (const node of [card, layer]) node.addEventListener('keydown', (e) => { if (e.key === 'Escape' && chosen !== null) shut(); });
 
 // The faces of a picture that has not been restored: the server looks for them, once.
 async function find(item) {

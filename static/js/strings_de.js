@@ -308,6 +308,7 @@ export default {
   'Restore what is there': 'Restaurieren, was da ist',
   'The server answered {0} {1}.': 'Der Server antwortete {0} {1}.',
   'Try again': 'Noch einmal versuchen',
+  'A click leaves this face as it is, or takes it in.': 'Ein Klick lässt dieses Gesicht, wie es ist, oder nimmt es hinzu.',
   'The result has {0}. A preview of it is being made.': 'Das Ergebnis hat {0}. Eine Vorschau wird gemacht.',
   'The result has {0}: too many to be shown here. It can be downloaded.': 'Das Ergebnis hat {0}: zu viele, um hier gezeigt zu werden. Es kann heruntergeladen werden.',
   'Size of the result': 'Größe des Ergebnisses',

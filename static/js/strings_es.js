@@ -308,6 +308,7 @@ export default {
   'Restore what is there': 'Restaurar lo que hay',
   'The server answered {0} {1}.': 'El servidor respondió {0} {1}.',
   'Try again': 'Intentar de nuevo',
+  'A click leaves this face as it is, or takes it in.': 'Un clic deja esta cara como está o la incluye.',
   'The result has {0}. A preview of it is being made.': 'El resultado tiene {0}. Se está haciendo una vista previa.',
   'The result has {0}: too many to be shown here. It can be downloaded.': 'El resultado tiene {0}: demasiados para mostrarlos aquí. Se puede descargar.',
   'Size of the result': 'Tamaño del resultado',

@@ -308,6 +308,7 @@ export default {
   'Restore what is there': 'Restaurer ce qui reste',
   'The server answered {0} {1}.': 'Le serveur a répondu {0} {1}.',
   'Try again': 'Réessayer',
+  'A click leaves this face as it is, or takes it in.': 'Un clic laisse ce visage tel quel ou le prend en compte.',
   'The result has {0}. A preview of it is being made.': 'Le résultat a {0}. Un aperçu est en préparation.',
   'The result has {0}: too many to be shown here. It can be downloaded.': 'Le résultat a {0} : trop pour être affiché ici. Il peut être téléchargé.',
   'Size of the result': 'Taille du résultat',

@@ -308,6 +308,7 @@ export default {
   'Restore what is there': '修复现有部分',
   'The server answered {0} {1}.': '服务器应答 {0} {1}。',
   'Try again': '重试',
+  'A click leaves this face as it is, or takes it in.': '点击可保留这张脸的原样，或将其加入修复。',
   'The result has {0}. A preview of it is being made.': '结果有 {0}，正在生成预览。',
   'The result has {0}: too many to be shown here. It can be downloaded.': '结果有 {0}，太大，无法在此显示，但可以下载。',
   'Size of the result': '结果尺寸',

@@ -22,18 +22,33 @@ test('faces: boxes with names, one left as it is, one restored less, the origina
   await ready(page);
   await page.locator('#before:visible').waitFor(wait);
   await page.getByRole('button', { name: 'Faces', exact: true }).click();
-  await page.getByRole('button', { name: 'Face 2, will be restored' }).click();
+  const face = (name) => page.getByRole('button', { name: `Face ${name}`, exact: true });
+  await face('2, will be restored').click(); // a click leaves it,
+  await face('2, left as it is').click();    // the next takes it in,
+  await face('2, will be restored').click();
+  await face('2, left as it is').and(page.locator(':focus')).waitFor(wait);
+  assert.equal(await text(page, '#say'), 'Face 2, left as it is');
+  await page.getByRole('checkbox', { name: 'Restore this face' }).check(); // and so does the card
   await page.getByRole('checkbox', { name: 'Restore this face' }).uncheck();
   await page.keyboard.press('Escape');
-  await page.getByRole('button', { name: 'Face 2, left as it is' }).and(page.locator(':focus')).waitFor(wait);
-  await page.getByRole('button', { name: 'Face 1, will be restored' }).click();
-  await page.locator('#face_weight').selectOption('0.5');
+  await face('2, left as it is').and(page.locator(':focus')).waitFor(wait);
+  await page.keyboard.press('ArrowLeft'); // keys alone: the boxes are one stop, the card is the next
+  await face('1, will be restored').and(page.locator(':focus')).waitFor(wait);
+  await page.keyboard.press('Space');
+  await face('1, left as it is').and(page.locator(':focus')).waitFor(wait);
+  await page.keyboard.press('Tab');
+  await page.getByRole('checkbox', { name: 'Restore this face' }).and(page.locator(':focus')).waitFor(wait);
+  await page.locator('#face_weight').selectOption('0.5'); // who chooses a strength wants it restored
+  await face('1, will be restored').waitFor(wait);
   await page.getByRole('button', { name: 'Close' }).click();
   await sent(page);
   const job = await options(page);
   assert.deepEqual(job.faces.map(({ id, action }) => [id, action]), [[0, 'restored'], [1, 'skipped']]);
   assert.match(String(job.options.weight), /0:0\.5/);
-  await page.getByRole('button', { name: 'Face 1, restored' }).click();
+  await face('1, restored').focus();
+  await page.keyboard.press('Shift'); // as one who uses keys
+  await page.keyboard.press('ArrowRight');
+  await page.keyboard.press('ArrowLeft');
   await page.getByRole('checkbox', { name: 'Show the original here' }).check();
   await page.locator('.peek img').waitFor(wait);
   const [box, over] = await Promise.all(['.face[data-face="0"]', '.peek'].map((s) => page.locator(s).boundingBox()));
