@@ -12,7 +12,7 @@
 
 #define ESTIMATE_TERMS 8
 #define ESTIMATE_FACES 1      /* for a picture of which nothing is known */
-#define ESTIMATE_HOLES 0.25   /* of a picture's windows have something to be filled, likewise */
+#define ESTIMATE_HOLES 0.1    /* of a picture's windows have something to be filled, until some were looked at */
 #define ESTIMATE_MOST 4       /* of both: for the upper end */
 #define ESTIMATE_MEASURED 0.8 /* of the time must come from measurements */
 #define WINDOW_LEAST 64       /* px: windows up to this edge are alike; beyond it, up to twice, four times this, … */
@@ -287,15 +287,24 @@ static uint64_t estimate_memory(const struct estimate_work *work, const struct e
            (uint64_t)(weights + fmax(fmax(face, detector), (double)work->tile_bytes));
 }
 
+/* Megapixels of windows that the filler is given if there is something to be filled everywhere; 0: there is no filler.
+ */
+static double estimate_windows(const struct estimate_request *request)
+{
+    const struct model_entry *filler = request->models[ROLE_FILLER];
+    return filler ? repair_fill_most(request->r->in_info.width, request->r->in_info.height, &filler->info) : 0;
+}
+
+/* Which part of these windows is filled, on average: of the pictures that people send here, on any device. */
+static const char estimate_holes[] = "windows with holes";
+
 void estimate_predict(struct speed_table *table, const struct estimate_request *request, struct estimate *out)
 {
     struct estimate_work work;
     double known = 0;
     const bool counted = request->faces >= 0;
-    const struct model_entry *filler = request->models[ROLE_FILLER];
-    const double most =
-        filler ? repair_fill_most(request->r->in_info.width, request->r->in_info.height, &filler->info) : 0;
-    estimate_measure(table, &work, request, counted ? request->faces : ESTIMATE_FACES, ESTIMATE_HOLES * most);
+    const double filled = estimate_windows(request) * speed_mean(table, estimate_holes, ESTIMATE_HOLES);
+    estimate_measure(table, &work, request, counted ? request->faces : ESTIMATE_FACES, filled);
     speed_read(table, work.terms, work.count);
     *out = (struct estimate){.tiles = work.tiles,
                              .width = work.width,
@@ -427,6 +436,9 @@ void estimate_learn(struct speed_table *table, const struct estimate_request *re
     struct estimate_work work;
     if (r->fallbacks || r->shrinks)
         return;
+    const double windows = estimate_windows(request);
+    if (windows > 0)
+        speed_learn_mean(table, estimate_holes, ESTIMATE_HOLES, fmin(r->damage.filled / windows, 1));
     estimate_measure(table, &work, request, request->faces, r->damage.filled);
     estimate_learn_groups(table, &work, GROUP_DECODE, GROUP_DECODE, estimate_spent(r, STAGE_DECODE, STAGE_DECODE));
     if (request->device->asynchronous)

@@ -18,6 +18,7 @@
 #define SPEED_LEAST 1e-12 /* seconds a unit; values beyond these are not measurements */
 #define SPEED_MOST 1e9
 #define SPEED_WEIGHT 0.3    /* weight of a new job after the first few */
+#define SPEED_MEAN 0.1      /* the same, of a mean */
 #define SPEED_SURPRISE 1.4  /* log of 4: one job changes a known rate by no larger factor */
 #define SPEED_SPREAD 0.3    /* at first, as a logarithm */
 #define SPEED_UNKNOWN 4.0   /* the factor that a guess may be off by */
@@ -233,6 +234,31 @@ void speed_learn(struct speed_table *table, struct speed_term *terms, int count,
         }
     }
     speed_read_locked(table, terms, count);
+    table->changed = true;
+    pthread_mutex_unlock(&table->lock);
+}
+
+double speed_mean(struct speed_table *table, const char *name, double guess)
+{
+    pthread_mutex_lock(&table->lock);
+    const struct speed_row *row = speed_find(table, name);
+    const double mean = row ? row->rate : guess;
+    pthread_mutex_unlock(&table->lock);
+    return mean;
+}
+
+void speed_learn_mean(struct speed_table *table, const char *name, double guess, double value)
+{
+    pthread_mutex_lock(&table->lock);
+    struct speed_row *row = speed_find(table, name);
+    if (!row) {
+        row = speed_add(table, name);
+        row->rate = guess;
+        row->count = 1;
+    }
+    const double mean = row->rate + fmax(SPEED_MEAN, 1.0 / (row->count + 1)) * (value - row->rate);
+    row->rate = fmin(fmax(mean, SPEED_LEAST), SPEED_MOST); /* the file has no zeros */
+    row->count += row->count < 1000;
     table->changed = true;
     pthread_mutex_unlock(&table->lock);
 }

@@ -36,6 +36,11 @@ void speed_read(struct speed_table *table, struct speed_term *terms, int count);
  * ones get what the others leave. */
 void speed_learn(struct speed_table *table, struct speed_term *terms, int count, double seconds);
 
+/* The mean of something that is no speed but is learned as well, over the last jobs: the guess while nothing is known,
+ * and then as if one job had been like that. The name is as a term's. */
+double speed_mean(struct speed_table *table, const char *name, double guess);
+void speed_learn_mean(struct speed_table *table, const char *name, double guess, double value);
+
 /* Writes the file if anything was learned since the last time; without `now`, at most once a minute. */
 void speed_save(struct speed_table *table, bool now);
 

@@ -172,11 +172,20 @@ static void test_filler(void **state)
         a.r->stage_ms[STAGE_REPAIR] = 1000 + 10000 * a.r->damage.filled;
         estimate_learn(a.table, &a.request);
     }
-    const double repair = 1 + 10 * 0.25 * 36 * 65536 / 1e6;
+    const double repair = 1 + 10 * 0.5; /* half a megapixel on average */
     const struct estimate learned = predict(&a);
     if (learned.groups[GROUP_REPAIR] > 1.3 * repair || learned.groups[GROUP_REPAIR] < repair / 1.3)
         fail_msg("%.3f s of %.3f", learned.groups[GROUP_REPAIR], repair);
     assert_true(learned.measured);
+    for (int i = 0; i < 40; i++) { /* from now on nothing is damaged */
+        a.r->damage.filled = 0;
+        machine(&a, 1);
+        a.r->stage_ms[STAGE_REPAIR] = 1000;
+        estimate_learn(a.table, &a.request);
+    }
+    const double whole = predict(&a).groups[GROUP_REPAIR];
+    if (whole > 1.3 || whole < 0.8)
+        fail_msg("%.3f s of 1", whole);
     end(&a);
 }
 
