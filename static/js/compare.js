@@ -69,7 +69,7 @@ export function layout() {
   view.style.setProperty('--split', `${position}%`);
   put(handle, { left: line, top: Math.max(0, box.top), height: Math.min(left.h, box.top + box.height) - Math.max(0, box.top) });
   const percent = Math.round(100 * scaleNow() * screen());
-  $('zoom').textContent = `${percent} %`;
+  $('zoom').textContent = `${percent}\u00a0%`;
   view.classList.toggle('pixels', percent >= 200);
   stage.classList.toggle('zoomed', isZoomed());
   for (const [node, draw, inPane] of layers) {

@@ -14,7 +14,7 @@ export function element(tag, attributes = {}, ...children) {
 export const newId = () => [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, '0')).join('');
 
 const number = (value, digits) => value.toLocaleString(language, { minimumFractionDigits: digits, maximumFractionDigits: digits, useGrouping: false });
-export const percent = (part) => `${Math.floor(100 * part + 1e-6)} %`;
+export const percent = (part) => `${Math.floor(100 * part + 1e-6)}\u00a0%`;
 
 // In steps of 1024, so that a limit of 64 MiB is called 64 MB here and not 67.1.
 export function bytes(count) {

@@ -8,7 +8,7 @@ import { dropped } from './folders.js';
 import * as jobs from './jobs.js';
 import { language, languages, speak, t, translate } from './lang.js';
 import * as list from './list.js';
-import './mask.js';
+import { keep as keepMask } from './mask.js';
 import * as options from './options.js';
 import { wanted } from './panel.js';
 import './plan.js';
@@ -21,11 +21,10 @@ import './thumbs.js';
 
 translate();
 
-$('form').addEventListener('submit', (e) => {
+$('form').addEventListener('submit', async (e) => {
   e.preventDefault();
-  if (!state.ready || $('go').disabled) return;
+  if (!state.ready || $('go').disabled || !await keepMask()) return;
   jobs.submit(wanted());
-  $('cancel').focus();
 });
 $('cancel').addEventListener('click', () => jobs.cancel(pending()));
 $('sample').addEventListener('click', async () => {

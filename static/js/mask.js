@@ -50,7 +50,13 @@ function redraw() {
   context.clearRect(0, 0, canvas.width, canvas.height);
   if (base?.bitmap) context.drawImage(base.bitmap, 0, 0, canvas.width, canvas.height);
   strokes.forEach(paint);
-  $('brush_undo').disabled = !strokes.length;
+  disableUndo(!strokes.length);
+}
+
+// What has the focus and goes leaves it to its neighbour.
+function disableUndo(is) {
+  if (is && document.activeElement === $('brush_undo')) $('brush_paint').focus();
+  $('brush_undo').disabled = is;
 }
 
 async function found(of) {
@@ -83,20 +89,26 @@ async function open(of) {
   redraw();
 }
 
-// Keeps the mask with the picture, if it was changed.
-async function close(keep) {
+// Keeps the mask with the picture, if it was changed. Whether that went well.
+export async function keep() {
   const of = item;
-  if (!of) return;
-  const changes = strokes;
+  if (!of) return true;
+  lifted();
+  const changes = strokes, focused = bar.contains(document.activeElement) || document.activeElement === canvas;
   item = null;
   show();
-  if (!keep || !changes.length) return;
+  if (focused) button.focus();
+  if (!changes.length) return true;
   const blob = await work({ base: base?.blob ?? null, strokes: changes, ...of.size });
-  if (!blob) return panel.fail(t('The mask could not be made.'));
+  if (!blob) {
+    panel.fail(t('The mask could not be made.'));
+    return false;
+  }
   own(of).mask = blob;
   store.put(of);
   $('say').textContent = t('The mask is kept: restore the picture to use it.');
   changed();
+  return true;
 }
 
 function show() {
@@ -141,7 +153,7 @@ const lifted = () => {
   if (!stroke) return;
   strokes.push(stroke);
   stroke = null;
-  $('brush_undo').disabled = false;
+  disableUndo(false);
 };
 canvas.addEventListener('pointerup', lifted);
 canvas.addEventListener('pointercancel', lifted);
@@ -169,27 +181,28 @@ function undo() {
   redraw();
 }
 
-button.addEventListener('click', () => (item ? close(true) : open(state.current)));
+button.addEventListener('click', () => (item ? keep() : open(state.current)));
 $('brush_paint').addEventListener('click', () => use(false));
 $('brush_erase').addEventListener('click', () => use(true));
 $('brush_undo').addEventListener('click', undo);
-$('brush_done').addEventListener('click', () => close(true));
+$('brush_done').addEventListener('click', keep);
 $('brush_clear').addEventListener('click', () => {
   const of = item;
   delete of.own.mask;
   store.put(of);
+  $('brush_paint').focus();
   open(of);
 });
 addEventListener('keydown', (e) => {
   if (!item) return;
   if (e.key === 'z' && (e.ctrlKey || e.metaKey)) undo();
-  else if (e.key === 'Escape') close(false);
+  else if (e.key === 'Escape') keep(); // nothing that was painted is lost: Undo and "Start again" are for that
   else if (e.key === 'b' || e.key === 'e') use(e.key === 'e');
   else if (e.key === '[' || e.key === ']') $('brush_size').value = Number($('brush_size').value) + (e.key === ']' ? 4 : -4);
   else return;
   e.preventDefault();
 });
 
-on('shown', () => { cursor = null; close(true); });
+on('shown', () => { cursor = null; keep(); });
 on('seen', show);
 onChange(show);

@@ -64,7 +64,7 @@ export function build(capabilities, list, devices) {
   choices($('version'), models(list, 'face', mark('Restore (recommended)'), mark('Leave as they are')));
   choices($('bg_upsampler'), models(list, 'upscaler', mark('Sharpen (recommended)'), mark('Only enlarge')));
   choices($('ext'), [['', t('Same as the picture')], ...(capabilities?.formats?.out ?? ['jpeg', 'png']).map((f) => [f === 'jpeg' ? 'jpg' : f, names[f] ?? f.toUpperCase()])]);
-  const strengths = [1, 0.75, 0.5, 0.25].map((w) => [String(w), `${100 * w} %`]);
+  const strengths = [1, 0.75, 0.5, 0.25].map((w) => [String(w), `${100 * w}\u00a0%`]);
   choices($('weight'), [['', t('Automatic (recommended)')], ...strengths]);
   choices($('face_weight'), [['', t('As the others')], ...strengths]);
 

@@ -7,7 +7,7 @@ import { blame, unblame } from './options.js';
 import { explain, waitingFor } from './refused.js';
 import { obstacle } from './plan.js';
 import * as report from './report.js';
-import { isPending, isUnsent, on, onChange, pending, state } from './state.js';
+import { isPending, isUnsent, onChange, pending, state } from './state.js';
 import { stages } from './words.js';
 
 let message = null; // about the page as a whole: it stands before what is wrong with the picture
@@ -93,7 +93,7 @@ function say(text) {
 
 function show() {
   const { current, items } = state;
-  const all = pending(), next = wanted(), again = next.length === 1 && !isUnsent(next[0]);
+  const all = pending(), next = wanted(), again = next.length === 1 && !isUnsent(next[0]), { activeElement } = document;
   document.body.classList.toggle('working', all.length > 0);
   $('go').hidden = all.length > 0 && (!next.length || again);
   $('go').disabled = !next.length || !state.ready;
@@ -102,6 +102,8 @@ function show() {
   $('cancel').hidden = !all.length;
   $('cancel').textContent = all.length > 1 ? t('Cancel all') : t('Cancel');
   $('another').textContent = items.length ? t('Add pictures') : t('Choose pictures');
+  for (const [one, other] of [[$('go'), $('cancel')], [$('cancel'), $('go')]]) // whoever had the focus finds it on what is there now
+    if (activeElement === one && one.hidden && !other.hidden) other.focus({ preventScroll: true });
   const text = !current ? t('Choose a picture to begin.') : state.away && all.length ? t('The connection is lost. The page goes on by itself when the server is back.') : words(current);
   if ($('status').textContent !== text) $('status').textContent = text;
   if (current) say(['running', 'queued'].includes(current.state) ? t('Restoring') : ['uploading', 'waiting'].includes(current.state) ? t('Uploading') : text);
@@ -112,7 +114,4 @@ function show() {
 }
 
 onChange(show);
-on('ended', (item) => {
-  if (item === state.current && document.activeElement === $('cancel')) setTimeout(() => ($('go').hidden ? $('cancel') : $('go')).focus());
-});
 setInterval(() => { if (pending().length) show(); }, 1000); // the time left goes by

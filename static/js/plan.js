@@ -3,10 +3,10 @@ import { $, bytes, megapixels, roughly, sentence } from './dom.js';
 import { fields, isSized, scale } from './options.js';
 import { t } from './lang.js';
 import { estimate } from './server.js';
-import { changed, isHere, isPending, onChange, state } from './state.js';
+import { changed, isHere, isPending, on, onChange, state } from './state.js';
 
 const longestJpeg = 65535, long = 300; // seconds
-let asked = '', running = null, timer = 0, expected = null;
+let asked = '', running = null, timer = 0, expected = null, stale = false;
 
 const option = (name) => fields().find(([key]) => key === name)?.[1];
 const aligned = () => option('aligned') === 'true';
@@ -94,9 +94,10 @@ function ask() {
     return;
   }
   const wanted = size && ready && !problem ? String(new URLSearchParams([['width', size.width], ['height', size.height], ...fields().map(([name, text]) => [/^(width|height)$/.test(name) ? `result_${name}` : name, text])])) : '';
-  if (wanted === asked) return;
+  if (wanted === asked && !stale) return;
+  if (wanted !== asked) expected = null;
   asked = wanted;
-  expected = null;
+  stale = false;
   running?.abort();
   clearTimeout(timer);
   if (!wanted) return;
@@ -109,6 +110,7 @@ function ask() {
   }, 250);
 }
 
+on('ended', () => { stale = true; }); // others wait less now
 onChange(() => {
   showScales();
   const problem = obstacle(state.current);

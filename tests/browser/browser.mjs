@@ -71,6 +71,6 @@ export async function open(t, url = server.url, { prepare, cut = false, ...optio
 
 export const ready = (page) => page.locator('#go:enabled').waitFor(wait);
 export const done = (page) => page.locator('#stage[data-state="done"] #after:visible').waitFor(wait);
-export const text = async (page, selector) => (await page.locator(selector).innerText()).trim();
+export const text = async (page, selector) => (await page.locator(selector).innerText()).replaceAll('\u00a0', ' ').trim();
 export const more = (page) => page.locator('summary', { hasText: 'More options' });
 export const details = (page) => page.locator('#report summary');

@@ -9,6 +9,13 @@ const sent = async (page) => {
   await page.locator('#go').click();
   await done(page);
 };
+// Holds what the page sends back until the function that it gives is called.
+async function held(page) {
+  let go;
+  const until = new Promise((resolve) => { go = resolve; });
+  await page.route('**/v1/restore', async (route) => { await until; await route.continue(); });
+  return go;
+}
 // The options of the newest job, as the server has understood them.
 const options = (page) => page.evaluate(async () => {
   const { jobs } = await (await fetch('v1/jobs?limit=1')).json();
@@ -96,10 +103,32 @@ test('damage: what is painted is repaired, undo takes it back, keys paint too', 
   await page.keyboard.press('e');
   await line(0.1, 0.9);
   assert.ok(await painted() < one / 2);
-  await page.getByRole('button', { name: 'Undo' }).click();
-  await page.getByRole('button', { name: 'Keep' }).click();
+  const undo = page.getByRole('button', { name: 'Undo' }), isFocused = (id) => page.locator(`#${id}:focus`).waitFor(wait);
+  await undo.click();
+  await undo.click();
+  await undo.focus();
+  await page.keyboard.press('Enter');
+  assert.equal(await painted(), 0);
+  await isFocused('brush_paint'); // nothing is left to undo: the focus stays among the tools
+  await page.keyboard.press('b');
+  await line(0.2, 0.4);
+  await page.keyboard.press('Escape'); // what was painted is not lost
   await page.locator('#say', { hasText: 'The mask is kept' }).waitFor(wait);
-  await sent(page);
+  await button.click();
+  await page.locator('#brush_hint', { hasText: 'What is red will be repaired.' }).waitFor(wait);
+  await page.waitForFunction(() => !document.getElementById('show_damage').classList.contains('busy'), null, wait);
+  assert.ok(await painted() > one / 2);
+  await page.mouse.move(x + width * 0.1, y + height * 0.25);
+  await page.mouse.down();
+  await page.mouse.move(x + width * 0.9, y + height * 0.25, { steps: 4 });
+  await page.mouse.up();
+  const stop = await held(page); // Restore keeps it, too, and the focus goes to Cancel and back
+  await page.locator('#go').focus();
+  await page.keyboard.press('Enter');
+  await isFocused('cancel');
+  await stop();
+  await done(page);
+  await isFocused('go');
   const job = await options(page);
   assert.equal(job.damage.mask, true);
   const mask = await page.evaluate(async (path) => {
@@ -107,9 +136,9 @@ test('damage: what is painted is repaired, undo takes it back, keys paint too', 
     const canvas = new OffscreenCanvas(picture.width, picture.height).getContext('2d', { willReadFrequently: true });
     canvas.drawImage(picture, 0, 0);
     const at = (px, py) => canvas.getImageData(px, py, 1, 1).data[0];
-    return [picture.width, picture.height, at(60, 80), at(60, 20), at(150, 80)];
+    return [picture.width, picture.height, at(60, 80), at(100, 40), at(150, 80), at(60, 140)];
   }, job.links.mask);
-  assert.deepEqual(mask, [200, 160, 255, 0, 0]);
+  assert.deepEqual(mask, [200, 160, 255, 255, 0, 0]);
 });
 
 test('presets set the options and follow them; the choice is kept', async (t) => {

@@ -31,7 +31,7 @@ test('Firefox: restores pictures, shows faces and both sides, and has them after
   await page.locator('#zoom').click();
   await page.locator('#zoom', { hasText: /^100 %$/ }).waitFor(wait);
   await page.keyboard.press('0');
-  await page.waitForFunction(() => document.getElementById('zoom').textContent !== '100 %', null, wait);
+  await page.waitForFunction(() => document.getElementById('zoom').textContent !== '100\u00a0%', null, wait);
   await page.locator('#side').click();
   await page.locator('#show_faces').click();
   await page.getByRole('button', { name: 'Face 2, restored' }).click();

@@ -37,7 +37,7 @@ test('every control has a name; the strength has its own, and its value in words
   const chosen = () => strength.evaluate((select) => select.selectedOptions[0].text);
   assert.equal(await chosen(), 'Automatic (recommended)');
   await strength.selectOption('0.5');
-  assert.equal(await chosen(), '50 %');
+  assert.equal(await chosen(), '50\u00a0%');
 });
 
 test('axe finds nothing to mend, in any state and both schemes', async (t) => {

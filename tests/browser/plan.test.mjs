@@ -167,3 +167,22 @@ test('the notes are shown; no face found and no face restored are two things', a
   assert.match(await report([{ ...face, action: 'skipped' }], 'face 7 was asked for, but the picture has 1 face'), /^No face restored\s+Face 7 was asked for/);
   assert.match(await report([face]), /^1 face restored/);
 });
+
+test('after the last job the waiting is asked for anew', async (t) => {
+  const page = await open(t);
+  let waiting = 60, release;
+  const until = new Promise((resolve) => { release = resolve; });
+  await page.route('**/v1/estimate?*', (route) => route.fulfill({ json: { seconds: 20, queue_seconds: waiting, fits: true, measured: true } }));
+  await page.route('**/v1/restore', async (route) => { await until; await route.continue(); });
+  await page.locator('#version').selectOption('none');
+  await page.locator('#bg_upsampler').selectOption('none');
+  await page.setInputFiles('#file', picture('picture.png'));
+  await ready(page);
+  await page.locator('#go').click();
+  await page.setInputFiles('#file', picture('none.png'));
+  await page.getByRole('button', { name: /none\.png/ }).click();
+  await page.waitForFunction(() => document.getElementById('plan').textContent.includes('after about 1 minute of waiting'), null, wait);
+  waiting = 0;
+  release();
+  await page.locator('#plan', { hasText: /about 20 seconds on this computer$/ }).waitFor(wait);
+});

@@ -23,7 +23,7 @@ test('the title shows how it goes', async (t) => {
   await page.locator('#go').click();
   await done(page);
   const titles = await page.evaluate(() => globalThis.titles);
-  assert.ok(titles.some((title) => /^Restoring \d+ %/.test(title)), titles.join());
+  assert.ok(titles.some((title) => /^Restoring \d+\s%/.test(title)), titles.join());
   assert.match(titles.at(-1), /^Done/);
   await more(page).click();
   await page.locator('#option_quality').fill('101');
@@ -122,7 +122,7 @@ test('a phone shows state, bar and time on its first screen', async (t) => {
   await page.getByRole('radio', { name: '8×' }).check();
   await page.locator('#bg_upsampler').selectOption('rrdb_x4'); // takes long
   await page.locator('#go').click();
-  await page.locator('#status', { hasText: /\d+ %/ }).waitFor(wait);
+  await page.locator('#status', { hasText: /\d+\s%/ }).waitFor(wait);
   await page.evaluate(() => scrollTo(0, 0));
   for (const id of ['status', 'progress', 'cancel']) {
     const { top, bottom } = await page.locator(`#${id}`).evaluate((node) => node.getBoundingClientRect());
