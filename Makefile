@@ -299,11 +299,13 @@ $(BUILD)/replay/%: $(BUILD)/tests/fuzz/%.o $(BUILD)/tests/fuzz/replay.o $(FUZZLI
 $(BUILD)/tests/fuzz/make_corpus: $(BUILD)/tests/fuzz/make_corpus.o $(BUILD)/tests/common/checkpoint_writer.o \
                                  $(BUILD)/tests/common/picture_writer.o $(STORELIB)
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lpng -ljpeg -lsqlite3 $(LIBPQLIBS) $(PICTURELIBS) -lz -lm
+TINY_FAMILIES := dncnn_level drunet_gray fbcnn_gray span_x4_plain cugan_x2_pro
 $(BUILD)/corpus/.made: $(BUILD)/tests/fuzz/make_corpus $(BUILD)/make_fixtures $(FORMATS)/.made
 	rm -rf $(@D)
 	mkdir -p $(@D)/fuzz_model
 	$< $(@D)
 	$(BUILD)/make_fixtures --tiny $(@D)/fuzz_model
+	cp $(patsubst %,tests/golden/families/%.safetensors,$(TINY_FAMILIES)) $(@D)/fuzz_model
 	mkdir -p $(@D)/fuzz_formats
 	cp $(patsubst %,$(FORMATS)/%,lossy.webp alpha.webp moves.webp turned.tif alpha.tif jpeg.tif fax.tif palette.tif tiles.tif planes.tif \
 	    big.tif pages.tif turned.heic alpha.heic pages.heic lossy.avif lossy.jxl alpha.jxl turned.jxl moves.jxl noted.jp2 alpha.jp2 \

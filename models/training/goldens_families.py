@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from models.training import common, ncnn_writer, networks_codebook as codebook, networks_esrgan as esrgan
+from models.training import networks_restore as restore
 from models.training.goldens import noise_picture
 
 LUMA = torch.tensor([0.299, 0.587, 0.114]).reshape(1, 3, 1, 1)  # ITU-R BT.601
@@ -58,6 +59,42 @@ def families():
         "esrgan_plus_x4": (old(plus=True), 3, 6, 8),
         "esrgan_trunk_x4": (trunk(), 3, 6, 8),
         "esrgan_trunk_x2": (trunk(ups=1), 3, 7, 10),
+    }
+
+
+class Gray(nn.Module):
+    """A gray network that keeps the size, on a picture: what it changes in the luma is added to every channel."""
+
+    def __init__(self, net):
+        super().__init__()
+        self.net = net
+
+    def forward(self, x):
+        luma = given(x, 1)
+        return x + (self.net(luma) - luma)
+
+
+TOLD = {"drunet_gray": {"noise_level": 50}, "fbcnn_gray": {"jpeg_quality": 40}}  # as models.conf has it
+
+
+# name: (network, height, width); a gray one in Gray
+def restorers():
+    return {
+        "dncnn": (restore.DnCnn(), 9, 12),
+        "dncnn_gray": (Gray(restore.DnCnn(1)), 9, 12),
+        "dncnn_norm": (restore.DnCnn(convs=5, norm=True), 9, 12),
+        "dncnn_level": (restore.DnCnn(level=True), 7, 10),
+        "drunet": (restore.DrUnet(blocks=2), 16, 24),
+        "drunet_gray": (Gray(restore.DrUnet(1, level=50 / 255)), 8, 16),
+        "fbcnn": (restore.FbCnn(blocks=2), 16, 24),
+        "fbcnn_gray": (Gray(restore.FbCnn(1, told=1 - 40 / 100)), 8, 16),
+        "cugan_x2": (restore.Cugan(2), 20, 22),
+        "cugan_x2_pro": (restore.Cugan(2, pro=True), 8, 10),
+        "cugan_x3_pro": (restore.Cugan(3, pro=True), 8, 12),
+        "cugan_x4": (restore.Cugan(4), 6, 8),
+        "cugan_x4_pro": (restore.Cugan(4, pro=True), 6, 8),
+        "span_x2": (restore.Span(2, 3), 9, 12),
+        "span_x4_plain": (restore.Span(4, 2, norm=False), 5, 6),
     }
 
 
@@ -147,6 +184,24 @@ def main():
                                  golden)
         show(name, x, y)
     write_faces(args.to)
+    for seed, (name, (net, h, w)) in enumerate(restorers().items()):
+        randomise(net, 70 + seed)
+        for module in net.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                module.running_mean += 0.1
+                module.running_var *= 0.7
+            if isinstance(module, restore.Span):  # a picture is 255 times as large to it: as small weights as trained ones
+                for part in (module.conv_1.conv[0], module.conv_1.sk):
+                    part.weight.data /= 128
+        x = noise_picture(h, w, 170 + seed)
+        with torch.no_grad():
+            y = net.double()(x.double()).float()
+        net.float()
+        told = {f"golden.{k}": torch.tensor([float(v)]) for k, v in TOLD.get(name, {}).items()}
+        golden = {"golden.in": x, "golden.out": y.contiguous(), **told}
+        tensors = (net.net if isinstance(net, Gray) else net).state_dict()
+        common.write_safetensors(os.path.join(args.to, name + ".safetensors"), dict(tensors, **golden), {}, golden)
+        show(name, x, y)
     for seed, (name, (net, files)) in enumerate(ncnn_families().items()):
         randomise(net, 50 + seed)
         x = noise_picture(7, 10, 150 + seed)

@@ -28,7 +28,7 @@ static inline size_t cpu_kernel_block(const struct cpu_operand *x, int block)
 }
 
 /* Activations that are not made of two lines. */
-enum cpu_curve { CPU_CURVE_NONE, CPU_CURVE_SILU, CPU_CURVE_MISH, CPU_CURVE_TANH, CPU_CURVE_GELU };
+enum cpu_curve { CPU_CURVE_NONE, CPU_CURVE_SILU, CPU_CURVE_MISH, CPU_CURVE_TANH, CPU_CURVE_GELU, CPU_CURVE_SIGMOID };
 
 /* What follows the sum of a convolution: y = act(sum*gain*gains + noise*noise_weight + bias)*scale + r1*r1_scale +
  * r2*r2_scale, or with the activation last. The lane arrays are y.blocks*16 long. */
@@ -106,10 +106,11 @@ struct cpu_window {
     bool reflect;              /* depthwise; else there are zeros beyond the edge */
 };
 
-/* y = act(x*x_scale + a*a_scale), or with b: x*a + b. */
+/* y = act(x*x_scale + a*a_scale), or with b: x*a + b; or with a gate: (x + a, if there is one) * (sigmoid(gate) +
+ * offset). */
 struct cpu_combine {
-    struct cpu_operand x, y, a, b;
-    float x_scale, a_scale;
+    struct cpu_operand x, y, a, b, gate;
+    float x_scale, a_scale, offset;
     const float *slope; /* lanes or NULL */
 };
 

@@ -171,8 +171,27 @@ static void kernel_resize(const struct cpu_operand *x, const struct cpu_operand 
     }
 }
 
+static void kernel_gate(const struct cpu_combine *c, int image, int block, int row, int rows)
+{
+    const size_t count = (size_t)rows * (size_t)c->y.w * CPU_BLOCK;
+    const float *x = kernel_pixel_at(&c->x, image, block, row, 0),
+                *gate = kernel_pixel_at(&c->gate, image, block, row, 0);
+    const float *a = c->a.data ? kernel_pixel_at(&c->a, image, block, row, 0) : NULL;
+    float *out = kernel_pixel_of(&c->y, image, block, row);
+    for (size_t i = 0; i < count; i += VF_LANES) {
+        vf v = vf_load(x + i);
+        if (a)
+            v = v + vf_load(a + i);
+        vf_store(out + i, v * (vf_sigmoid(vf_load(gate + i)) + vf_set(c->offset)));
+    }
+}
+
 static void kernel_combine(const struct cpu_combine *c, int image, int block, int row, int rows)
 {
+    if (c->gate.data) {
+        kernel_gate(c, image, block, row, rows);
+        return;
+    }
     const size_t count = (size_t)rows * (size_t)c->y.w;
     const float *x = kernel_pixel_at(&c->x, image, block, row, 0), *a = kernel_pixel_at(&c->a, image, block, row, 0);
     float *out = kernel_pixel_of(&c->y, image, block, row);

@@ -138,6 +138,27 @@ static void ops_run_combine(const struct cpu_task *task, const struct cpu_run *r
     ops_run_rows(task, run, &task->combine.y, ops_combine_rows);
 }
 
+/* A block of an image is one item: the order of its sum never depends on the number of threads. */
+static void ops_mean_item(void *context, int item, int thread)
+{
+    const struct rows *r = context;
+    const struct cpu_operand *x = &r->task->mean.x, *y = &r->task->mean.y;
+    const int image = item / y->blocks, block = item % y->blocks;
+    const size_t pixels = (size_t)x->h * (size_t)x->w;
+    double sums[2 * CPU_BLOCK] = {0};
+    (void)thread;
+    r->run->isa->moments(x, image, block, 0, pixels, sums);
+    float *out = y->data + (size_t)image * y->image + (size_t)block * y->plane;
+    for (int k = 0; k < CPU_BLOCK; k++)
+        out[k] = (float)(sums[k] / (double)pixels);
+}
+
+static void ops_run_mean(const struct cpu_task *task, const struct cpu_run *run)
+{
+    struct rows rows = {.task = task, .run = run};
+    cpu_pool_run(run->pool, task->mean.y.n * task->mean.y.blocks, ops_mean_item, &rows);
+}
+
 static void ops_gather_rows(const struct rows *r, int image, int block, int row, int count)
 {
     const struct cpu_gather *g = &r->task->gather;
@@ -308,6 +329,7 @@ static enum error_code ops_slopes(struct cpu_build *build, const struct node *no
     case ACTIVATION_MISH:
     case ACTIVATION_TANH:
     case ACTIVATION_GELU:
+    case ACTIVATION_SIGMOID:
         return OK;
     case ACTIVATION_PRELU:
         return ops_tensor_pack(build, node->param[OP_SLOPE], 1, layout, out, err);
@@ -327,6 +349,8 @@ static enum cpu_curve ops_curve(enum activation activation)
         return CPU_CURVE_TANH;
     case ACTIVATION_GELU:
         return CPU_CURVE_GELU;
+    case ACTIVATION_SIGMOID:
+        return CPU_CURVE_SIGMOID;
     default:
         return CPU_CURVE_NONE;
     }
@@ -508,6 +532,10 @@ static enum error_code ops_build_combine(struct cpu_build *build, const struct n
     if (node->kind == OP_SCALE_SHIFT) {
         if (!code)
             code = cpu_plan_operand(build, node->in[OP_RESIDUAL2], &s.y, &c->b, err);
+    } else if (node->kind == OP_GATE) {
+        c->offset = node->args.gate.offset;
+        if (!code)
+            code = cpu_plan_operand(build, node->in[OP_RESIDUAL2], &s.y, &c->gate, err);
     } else {
         const struct op_add *a = &node->args.add;
         c->x_scale = a->x_scale;
@@ -515,6 +543,17 @@ static enum error_code ops_build_combine(struct cpu_build *build, const struct n
         if (!code)
             code = ops_slopes(build, node, a->activation, a->slope, &s.y, &c->slope, err);
     }
+    return code ? code : cpu_plan_add(build, &task, 0, 0, err);
+}
+
+static enum error_code ops_build_mean(struct cpu_build *build, const struct node *node, struct error *err)
+{
+    struct sides s = {0};
+    struct cpu_task task = {.run = ops_run_mean};
+    enum error_code code = ops_find_sides(build, node, &s, err);
+    task.mean.y = s.out;
+    if (!code)
+        code = cpu_plan_operand(build, node->in[OP_X], &s.y, &task.mean.x, err);
     return code ? code : cpu_plan_add(build, &task, 0, 0, err);
 }
 
@@ -680,7 +719,10 @@ enum error_code cpu_ops_node(struct cpu_build *build, const struct node *node, s
         return ops_build_shuffle(build, node, err);
     case OP_ADD:
     case OP_SCALE_SHIFT:
+    case OP_GATE:
         return ops_build_combine(build, node, err);
+    case OP_MEAN:
+        return ops_build_mean(build, node, err);
     case OP_NOISE:
         return ops_build_noise(build, node, err);
     case OP_GROUP_NORM:

@@ -101,6 +101,9 @@ struct cpu_task {
             bool bilinear;
         } resize;
         struct {
+            struct cpu_operand x, y;
+        } mean;
+        struct {
             struct cpu_operand y;
             size_t step;
             int layer;

@@ -29,6 +29,8 @@ static double cpu_activate(double v, enum activation activation, double slope)
         return tanh(v);
     if (activation == ACTIVATION_GELU)
         return v / 2 * (1 + erf(v * 0.70710678118654752440));
+    if (activation == ACTIVATION_SIGMOID)
+        return 1 / (1 + exp(-v));
     if (activation == ACTIVATION_NONE || v >= 0)
         return v;
     return activation == ACTIVATION_RELU ? 0 : v * slope;
@@ -301,6 +303,37 @@ static void cpu_elementwise(const struct cpu_node *node)
     }
 }
 
+static void cpu_gate(const struct cpu_node *node)
+{
+    const struct cpu_view *x = &node->in[OP_X], *add = &node->in[OP_RESIDUAL1], *gate = &node->in[OP_RESIDUAL2];
+    const size_t pixels = (size_t)x->h * (size_t)x->w;
+    for (int n = 0; n < x->n; n++) {
+        for (int c = 0; c < x->c; c++) {
+            const float *px = cpu_plane(x, n, c), *pg = cpu_plane(gate, n, c);
+            float *dst = cpu_plane(&node->out, n, c);
+            for (size_t i = 0; i < pixels; i++) {
+                const double sum = (double)px[i] + (add->data ? cpu_plane(add, n, c)[i] : 0);
+                dst[i] = (float)(sum * (1 / (1 + exp(-(double)pg[i])) + node->args.gate.offset));
+            }
+        }
+    }
+}
+
+static void cpu_mean(const struct cpu_node *node)
+{
+    const struct cpu_view *x = &node->in[OP_X];
+    const size_t pixels = (size_t)x->h * (size_t)x->w;
+    for (int n = 0; n < x->n; n++) {
+        for (int c = 0; c < x->c; c++) {
+            const float *src = cpu_plane(x, n, c);
+            double sum = 0;
+            for (size_t i = 0; i < pixels; i++)
+                sum += src[i];
+            *cpu_plane(&node->out, n, c) = (float)(sum / (double)pixels);
+        }
+    }
+}
+
 static void cpu_max_pool(const struct cpu_node *node)
 {
     const struct op_max_pool *a = &node->args.max_pool;
@@ -498,6 +531,12 @@ enum error_code cpu_ref_run(const struct cpu_node *node, struct error *err)
         return cpu_attention(node, err);
     case OP_LOOKUP:
         cpu_lookup(node);
+        return OK;
+    case OP_GATE:
+        cpu_gate(node);
+        return OK;
+    case OP_MEAN:
+        cpu_mean(node);
         return OK;
     default:
         return error_set(err, ERROR_UNSUPPORTED, "the reference has no operator %s", op_name(node->kind));

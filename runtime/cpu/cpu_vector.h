@@ -222,6 +222,8 @@ static inline vf vf_curve(vf x, enum cpu_curve curve)
         return x * vf_set(0.5f) * (vf_set(1) + vf_erf(x * vf_set(0.707106781f)));
     if (curve == CPU_CURVE_SILU)
         return x * vf_sigmoid(x);
+    if (curve == CPU_CURVE_SIGMOID)
+        return vf_sigmoid(x);
     if (curve == CPU_CURVE_TANH)
         return vf_set(2) * vf_sigmoid(x + x) - vf_set(1);
     const vf e = vf_exp(vf_clamp(x, -80, 20)), a = e * (e + vf_set(2)); /* tanh(ln(1 + e^x)) = a / (a + 2) */

@@ -18,6 +18,9 @@ struct model_settings {
     enum activation activation; /* upscaler without PReLU weights: ACTIVATION_RELU or ACTIVATION_LEAKY; NONE: what the
                                    file's metadata say, else relu */
     float activation_slope;     /* for ACTIVATION_LEAKY; 0: 0.1 */
+    bool has_noise_level, has_jpeg_quality;
+    float noise_level;  /* DRUNet, FDnCNN: of the picture, 0..255; 15 where nothing is said */
+    float jpeg_quality; /* FBCNN: of the picture, 1..100; where nothing is said the network finds it */
 };
 
 /* "relu", "leakyrelu" or "leakyrelu:SLOPE", 0 < SLOPE <= 1, as models.conf and a file's metadata say it. */
@@ -27,10 +30,10 @@ struct model_info {
     enum model_kind kind;
     const char *architecture; /* "RRDBNet", "RRDBNet+" (ESRGAN+), "SRVGGNetCompact", "GFPGANv1Clean", "GFPGANv1",
                                  "RestoreFormer", "RestoreFormer++", "RetinaFace-resnet50", "RetinaFace-mobilenet0.25",
-                                 "ParseNet", "DamageUNet", "BOPBTL-UNet", "FillUNet", "MI-GAN"
-                               */
+                                 "ParseNet", "DamageUNet", "BOPBTL-UNet", "FillUNet", "MI-GAN", "SPAN", "DnCNN",
+                                 "FDnCNN", "DRUNet", "FBCNN", "Real-CUGAN", "Real-CUGAN pro" */
     int scale;                /* upscaler: 1..16; else 1 */
-    int unshuffle;    /* upscaler: the input's sides must be multiples of this (1, 2 or 4); damage detector: 8 or
+    int unshuffle;    /* upscaler: the input's sides must be multiples of this (1, 2, 4 or 8); damage detector: 8 or
                          16; filler: 32 */
     int radius;       /* upscaler, damage detector: receptive radius in input px: a tile padded by this is exact */
     bool exact_tiles; /* the same two: true if the radius is small enough for padding (SRVGG), else feather (RRDB) */

@@ -311,7 +311,7 @@ static void build_norm(struct model_build *b, const char *norm, int channels, fl
             weights_read_f32(t, values[i]);
     }
     for (int c = 0; c < channels && !b->graph->error.code; c++) {
-        scale[c] = (float)(scale[c] / sqrt((double)values[3][c] + 1e-5));
+        scale[c] = (float)(scale[c] / sqrt((double)values[3][c] + (b->norm_epsilon > 0 ? b->norm_epsilon : 1e-5)));
         shift[c] -= values[2][c] * scale[c];
     }
     free(buffer);

@@ -19,12 +19,14 @@ struct architecture {
 
 extern const struct architecture architecture_rrdbnet, architecture_srvgg, architecture_gfpgan, architecture_retinaface,
     architecture_parsenet, architecture_damage, architecture_filler, architecture_bopbtl, architecture_migan,
-    architecture_restoreformer;
+    architecture_restoreformer, architecture_span, architecture_cugan, architecture_fbcnn, architecture_drunet,
+    architecture_dncnn;
 
 struct model_build {
     struct graph *graph;
     const struct model *model;
     struct model *loading; /* the same model while it is being opened, else NULL */
+    double norm_epsilon;   /* of BatchNorm2d; 0: torch's 1e-5 */
     struct node scratch;   /* build_* return this after a failure, so that callers need no check */
 };
 
@@ -78,7 +80,7 @@ struct node *build_conv_of(struct model_build *b, const struct param *weight, st
 struct node *build_depthwise_of(struct model_build *b, const struct param *weight, const struct param *bias,
                                 struct view x, struct view out, int kernel, int stride);
 
-/* Conv2d, whose bias may be absent, followed by BatchNorm2d (eval mode, eps 1e-5), folded. */
+/* Conv2d, whose bias may be absent, followed by BatchNorm2d (eval mode, eps: norm_epsilon), folded. */
 struct node *build_conv_bn(struct model_build *b, const char *conv, const char *norm, struct view x, struct view out,
                            int kernel);
 

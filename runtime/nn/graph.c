@@ -171,6 +171,10 @@ uint64_t graph_node_macs(const struct graph *graph, const struct node *node)
     }
     case OP_DEPTHWISE:
         return out * (uint64_t)node->args.depthwise.kernel * (uint64_t)node->args.depthwise.kernel;
+    case OP_MEAN: {
+        const struct tensor *x = graph_tensor_of(graph, node->in[OP_X]);
+        return out * (uint64_t)x->h * (uint64_t)x->w;
+    }
     case OP_LINEAR:
     case OP_DEMODULATE: {
         const struct tensor *x = graph_tensor_of(graph, node->in[OP_X]);

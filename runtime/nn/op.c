@@ -90,7 +90,7 @@ static const char *op_check_kind(const struct graph *g, const struct node *node,
         return op_check_conv2d(g, node, x, y);
     case OP_DEPTHWISE: {
         const struct op_depthwise *a = &node->args.depthwise;
-        if (a->kernel < 1 || a->stride < 1 || a->pad < 0 || x.n != y.n || x.c != y.c ||
+        if (a->kernel < 1 || a->stride < 1 || (a->pad < 0 && a->pad_mode != PAD_ZERO) || x.n != y.n || x.c != y.c ||
             y.h != op_conv_side(x.h, a->kernel, a->stride, a->pad) ||
             y.w != op_conv_side(x.w, a->kernel, a->stride, a->pad))
             return "the output's shape does not follow from the input's";
@@ -151,6 +151,13 @@ static const char *op_check_kind(const struct graph *g, const struct node *node,
         if (x.n != y.n || x.h != y.h || x.w != y.w)
             return "the output's shape does not follow from the input's";
         return op_param(node, OP_WEIGHT, (uint64_t)x.c * (uint64_t)y.c) ? NULL : "the weight's count is wrong";
+    case OP_GATE:
+        return op_same(x, y) && op_optional(g, node, OP_RESIDUAL1, y) && node->in[OP_RESIDUAL2].tensor >= 0 &&
+                       op_optional(g, node, OP_RESIDUAL2, y)
+                   ? NULL
+                   : "the shapes differ";
+    case OP_MEAN:
+        return x.n == y.n && x.c == y.c && y.h == 1 && y.w == 1 ? NULL : "the output is not {n, c, 1, 1}";
     default:
         return "unknown operator";
     }
@@ -234,6 +241,8 @@ const char *op_name(enum op_kind kind)
         [OP_LAYER_NORM] = "layer_norm",
         [OP_ATTENTION] = "attention",
         [OP_LOOKUP] = "lookup",
+        [OP_GATE] = "gate",
+        [OP_MEAN] = "mean",
     };
     return (unsigned)kind < OP_KIND_COUNT ? names[kind] : "unknown";
 }

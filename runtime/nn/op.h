@@ -26,6 +26,8 @@ enum op_kind {
     OP_LAYER_NORM,
     OP_ATTENTION,
     OP_LOOKUP,
+    OP_GATE,
+    OP_MEAN,
     OP_KIND_COUNT
 };
 
@@ -37,7 +39,8 @@ enum activation {
     ACTIVATION_SILU,  /* x / (1 + e^-x); this and the following: CONV2D and LINEAR alone have them */
     ACTIVATION_MISH,  /* x * tanh(ln(1 + e^x)) */
     ACTIVATION_TANH,
-    ACTIVATION_GELU /* x/2 * (1 + erf(x/sqrt(2))) */
+    ACTIVATION_GELU,   /* x/2 * (1 + erf(x/sqrt(2))) */
+    ACTIVATION_SIGMOID /* 1 / (1 + e^-x), for factors: where channels are padding, devices may leave a half */
 };
 
 enum pad_mode { PAD_ZERO, PAD_REFLECT /* as torch.nn.ReflectionPad2d: the edge is not repeated */ };
@@ -79,7 +82,8 @@ struct op_conv2d {
     float gain, scale, residual1_scale, residual2_scale, noise_weight;
 };
 
-/* DEPTHWISE: as CONV2D with one filter a channel, and only bias and activation. weight: [c][k][k]. */
+/* DEPTHWISE: as CONV2D with one filter a channel, and only bias and activation. weight: [c][k][k]. A pad below 0 leaves
+ * out the input's outermost pixels. */
 struct op_depthwise {
     int kernel, stride, pad;
     enum activation activation;
@@ -160,6 +164,13 @@ struct op_attention {
 /* LOOKUP: y[n][o] at a pixel is weight[o][k], k the first channel of x that has the largest value there.
  *   x {n, k, h, w}, y {n, c', h, w}, weight: [c'][k]. A NaN in x is one in y. */
 
+/* GATE: y = (x + residual1) * (sigmoid(residual2) + offset), all of one shape; residual1 may be absent. May write x. */
+struct op_gate {
+    float offset;
+};
+
+/* MEAN: y {n, c, 1, 1}, each channel's mean over the picture. */
+
 union op_args {
     struct op_conv2d conv2d;
     struct op_depthwise depthwise;
@@ -172,6 +183,7 @@ union op_args {
     struct op_noise noise;
     struct op_norm norm;
     struct op_attention attention;
+    struct op_gate gate;
 };
 
 struct graph;

@@ -12,7 +12,7 @@
 
 static_assert((int)ACTIVATION_RELU == 1 && (int)ACTIVATION_LEAKY == 2 && (int)ACTIVATION_PRELU == 3 &&
                   (int)ACTIVATION_SILU == 4 && (int)ACTIVATION_MISH == 5 && (int)ACTIVATION_TANH == 6 &&
-                  (int)ACTIVATION_GELU == 7,
+                  (int)ACTIVATION_GELU == 7 && (int)ACTIVATION_SIGMOID == 8,
               "shaders/include/common.glsl has the same numbers");
 
 /* A node as it is turned into a dispatch. */
@@ -423,8 +423,30 @@ static enum error_code ops_lanewise(struct frame *frame, struct error *err)
         dispatch->push.pixel.slope = args->add.slope;
         dispatch->push.pixel.x_scale = args->add.x_scale;
         dispatch->push.pixel.residual1_scale = args->add.residual1_scale;
+    } else if (frame->node->kind == OP_GATE) {
+        ops_spec(dispatch, frame->in[OP_RESIDUAL1].n ? FLAG_RESIDUAL1 : 0);
+        dispatch->push.pixel.x_scale = args->gate.offset;
     }
     return ops_add_pixel(frame, err);
+}
+
+static enum error_code ops_mean(struct frame *frame, struct error *err)
+{
+    const struct vk_operand *x = &frame->in[OP_X];
+    struct vk_dispatch *dispatch = &frame->dispatch;
+    enum error_code code = ops_fit(frame, OP_X, &frame->y.layout, err);
+    if (code != OK)
+        return code;
+    ops_spec(dispatch, (uint32_t)x->layout.blocks);
+    ops_spec(dispatch, 1);
+    dispatch->push.vector.x = vk_plan_bind(frame->build, dispatch, BIND_X, x);
+    dispatch->push.vector.y = vk_plan_bind(frame->build, dispatch, BIND_Y, &frame->y);
+    dispatch->push.vector.pixels = x->h * x->w;
+    dispatch->groups[0] = (uint32_t)frame->y.layout.blocks;
+    dispatch->groups[1] = 1;
+    dispatch->groups[2] = frame->y.n;
+    dispatch->work = ops_quad_work(x);
+    return vk_plan_add(frame->build, dispatch, err);
 }
 
 static enum error_code ops_noise(struct frame *frame, struct error *err)
@@ -541,6 +563,7 @@ enum error_code vk_ops_node(struct vk_build *build, const struct node *node, str
         [OP_PIXEL_UNSHUFFLE] = ops_shuffle, [OP_ADD] = ops_lanewise,        [OP_SCALE_SHIFT] = ops_lanewise,
         [OP_MAX_POOL] = ops_lanewise,       [OP_NOISE] = ops_noise,         [OP_GROUP_NORM] = ops_norm,
         [OP_LAYER_NORM] = ops_norm,         [OP_ATTENTION] = ops_attention, [OP_LOOKUP] = ops_lookup,
+        [OP_GATE] = ops_lanewise,           [OP_MEAN] = ops_mean,
     };
     struct frame frame = {.build = build, .node = node, .dispatch.key.shader = op_name(node->kind)};
     if ((unsigned)node->kind >= OP_KIND_COUNT || !makers[node->kind])

@@ -70,6 +70,14 @@ static bool model_conf_setting(struct model_section *s, const char *key, const c
                 return false;
         return !*rest;
     }
+    if (strcmp(key, "noise_level") == 0) {
+        s->settings.has_noise_level = true;
+        return model_conf_number(&s->settings.noise_level, &rest) && !*rest && s->settings.noise_level <= 255;
+    }
+    if (strcmp(key, "jpeg_quality") == 0) {
+        s->settings.has_jpeg_quality = true;
+        return model_conf_number(&s->settings.jpeg_quality, &rest) && !*rest && s->settings.jpeg_quality <= 100;
+    }
     return strcmp(key, "activation") == 0 && model_settings_activation(&s->settings, value);
 }
 
@@ -215,6 +223,14 @@ bool model_conf_overlay(struct model_settings *settings, const struct model_sect
             settings->activation = own->activation;
             settings->activation_slope = own->activation_slope;
         }
+        if (own->has_noise_level) {
+            settings->has_noise_level = true;
+            settings->noise_level = own->noise_level;
+        }
+        if (own->has_jpeg_quality) {
+            settings->has_jpeg_quality = true;
+            settings->jpeg_quality = own->jpeg_quality;
+        }
     }
     return found;
 }
@@ -231,7 +247,9 @@ bool model_conf_same(const struct model_settings *a, const struct model_settings
 {
     return a->has_slope == b->has_slope && a->slope == b->slope &&
            memcmp(a->min_sizes, b->min_sizes, sizeof a->min_sizes) == 0 && a->activation == b->activation &&
-           a->activation_slope == b->activation_slope;
+           a->activation_slope == b->activation_slope && a->has_noise_level == b->has_noise_level &&
+           a->noise_level == b->noise_level && a->has_jpeg_quality == b->has_jpeg_quality &&
+           a->jpeg_quality == b->jpeg_quality;
 }
 
 enum error_code model_conf_load(struct model_section **sections, size_t *count, struct error *err)

@@ -34,7 +34,8 @@ uint quad_index(params_operand o, uint image, uint quad, uint size, uint at)
 
 // enum activation of op.h
 const uint ACTIVATION_NONE = 0, ACTIVATION_RELU = 1, ACTIVATION_LEAKY = 2, ACTIVATION_PRELU = 3, ACTIVATION_SILU = 4,
-           ACTIVATION_MISH = 5, ACTIVATION_TANH = 6, ACTIVATION_GELU = 7;
+           ACTIVATION_MISH = 5, ACTIVATION_TANH = 6, ACTIVATION_GELU = 7,
+           ACTIVATION_SIGMOID = 8;
 
 // 1 / (1 + e^-v). Beyond the bound it is 0 or 1 in fp32, and no power overflows.
 vec4 sigmoid(vec4 v) { return 1.0 / (1.0 + exp(-clamp(v, vec4(-80.0), vec4(80.0)))); }
@@ -62,6 +63,8 @@ vec4 activate(uint kind, vec4 v, vec4 slope)
         return 0.5 * v * (1.0 + erf(0.70710678 * v));
     if (kind == ACTIVATION_MISH)
         return v * mish_factor(v);
+    if (kind == ACTIVATION_SIGMOID)
+        return sigmoid(v);
     if (kind == ACTIVATION_TANH)
         return 2.0 * sigmoid(2.0 * v) - 1.0;
     if (kind == ACTIVATION_RELU)

@@ -77,11 +77,12 @@ struct params_conv2d {
 #define CHAIN_BAND 16 /* rows that a counter counts for */
 #define CHAIN_LATE 0  /* the counter that says that somebody waited in vain */
 
-/* linear, demodulate */
+/* linear, demodulate, mean */
 struct params_vector {
     PARAMS_UINT first_group;
     PARAMS_OPERAND y, x;
     float slope, epsilon;
+    PARAMS_UINT pixels; /* of mean */
 };
 
 /* group_norm, layer_norm, attention, lookup: of `size` pixels; like: keys, or what a norm is made like. */

@@ -116,15 +116,35 @@ static void families_run(const struct model *model, const char *name, int d, enu
     free(out);
 }
 
+/* What models.conf would say of the file: its tensors golden.noise_level and golden.jpeg_quality. */
+static void families_settings(const char *path, struct model_settings *settings)
+{
+    struct error err = ERROR_INIT;
+    struct weights *weights;
+    if (weights_open(&weights, path, &err))
+        fail_msg("%s", err.text);
+    const struct weights_tensor *level = weights_find(weights, "golden.noise_level"),
+                                *quality = weights_find(weights, "golden.jpeg_quality");
+    settings->has_noise_level = level;
+    settings->has_jpeg_quality = quality;
+    if (level)
+        weights_read_f32(level, &settings->noise_level);
+    if (quality)
+        weights_read_f32(quality, &settings->jpeg_quality);
+    weights_close(&weights);
+}
+
 static void families_file(const char *name)
 {
+    struct model_settings settings = {0};
     struct error err = ERROR_INIT;
     struct model *model;
     struct weights *beside = NULL;
     char path[512], stem[256];
     int shape[4], wanted_shape[4];
     snprintf(path, sizeof path, FAMILIES "/%s", name);
-    if (model_open(&model, path, NULL, &err))
+    families_settings(path, &settings);
+    if (model_open(&model, path, &settings, &err))
         fail_msg("%s", err.text);
     snprintf(stem, sizeof stem, "%.*s", (int)strcspn(name, "."), name);
     snprintf(path, sizeof path, FAMILIES "/%s.golden", stem);

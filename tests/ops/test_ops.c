@@ -342,6 +342,18 @@ static const struct op_case cases[] = {
      0,
      0,
      {.depthwise = {5, 1, 2, ACTIVATION_LEAKY, 0.2f, PAD_REFLECT}}},
+    {"cropped", OP_DEPTHWISE, 2, 11, 9, {6}, {0}, 0, 0, 0, {.depthwise = {1, 1, -4, ACTIVATION_NONE, 0, PAD_ZERO}}},
+    {"widely reflected",
+     OP_DEPTHWISE,
+     1,
+     9,
+     20,
+     {3},
+     {0},
+     0,
+     0,
+     0,
+     {.depthwise = {1, 1, 10, ACTIVATION_NONE, 0, PAD_REFLECT}}},
     {"1x1 picture, prelu",
      OP_DEPTHWISE,
      1,
@@ -359,6 +371,7 @@ static const struct op_case cases[] = {
     {"long", OP_LINEAR, 1, 4, 4, {130}, {9}, 0, 0, BIAS, {.linear = {ACTIVATION_RELU, 0}}},
     {"tanh", OP_LINEAR, 2, 1, 1, {20}, {9}, 0, 0, BIAS, {.linear = {ACTIVATION_TANH, 0}}},
     {"1x1, gelu", OP_CONV2D, 1, 9, 11, {20}, {18}, 0, 0, BIAS, {CONV(1, 1, 0, .activation = ACTIVATION_GELU)}},
+    {"sigmoid", OP_LINEAR, 1, 1, 1, {20}, {16}, 0, 0, BIAS, {.linear = {ACTIVATION_SIGMOID, 0}}},
     {"one to one", OP_LINEAR, 1, 1, 1, {1}, {1}, 0, 0, BIAS, {.linear = {ACTIVATION_NONE, 0}}},
     {"plain", OP_DEMODULATE, 3, 1, 1, {40}, {22}, 0, 0, 0, {.demodulate = {1e-8f}}},
     {"slices", OP_DEMODULATE, 2, 1, 1, {5, 9}, {3, 6}, 0, 0, INSIDE, {.demodulate = {1e-3f}}},
@@ -396,6 +409,22 @@ static const struct op_case cases[] = {
     {"2 stride 2", OP_MAX_POOL, 2, 8, 10, {6}, {0}, 0, 0, 0, {.max_pool = {2, 2, 0}}},
     {"3 stride 2 padded", OP_MAX_POOL, 1, 11, 13, {5}, {0}, 0, 0, INSIDE, {.max_pool = {3, 2, 1}}},
     {"3 of 1x1", OP_MAX_POOL, 1, 1, 1, {5}, {0}, 0, 0, 0, {.max_pool = {3, 1, 1}}},
+    {"plain", OP_GATE, 2, 9, 8, {7}, {0}, 0, 0, RESIDUAL1 | RESIDUAL2, {.gate = {-0.5f}}},
+    {"one sum", OP_GATE, 1, 9, 8, {8}, {0}, 0, 0, RESIDUAL2 | IN_PLACE, {.gate = {0}}},
+    {"other segments",
+     OP_GATE,
+     2,
+     9,
+     8,
+     {5, 3},
+     {2, 6},
+     0,
+     0,
+     RESIDUAL1 | RESIDUAL2 | OTHER_SEGMENTS,
+     {.gate = {0.25f}}},
+    {"plain", OP_MEAN, 2, 9, 8, {7}, {0}, 0, 0, 0, {{0}}},
+    {"of one pixel, slices", OP_MEAN, 1, 1, 1, {5, 3}, {2, 6}, 0, 0, INSIDE, {{0}}},
+    {"large", OP_MEAN, 1, 130, 101, {20}, {0}, 0, 0, 0, {{0}}},
     {"16x16", OP_NOISE, 3, 16, 16, {1}, {0}, 0, 0, 0, {.noise = {0}}},
     {"odd, layer 7", OP_NOISE, 1, 5, 7, {1}, {0}, 0, 0, 0, {.noise = {7}}},
     {"larger", OP_NOISE, 1, 200, 300, {1}, {0}, 0, 0, 0, {.noise = {3}}},
@@ -554,7 +583,7 @@ static void out_shape(const struct op_case *c, int *h, int *w)
     } else if (c->kind == OP_MAX_POOL) {
         *h = side(c->h, a->max_pool.kernel, a->max_pool.stride, a->max_pool.pad);
         *w = side(c->w, a->max_pool.kernel, a->max_pool.stride, a->max_pool.pad);
-    } else if (c->kind == OP_LINEAR) {
+    } else if (c->kind == OP_LINEAR || c->kind == OP_MEAN) {
         *h = *w = 1;
     } else if (c->kind == OP_PIXEL_SHUFFLE) {
         *h = c->h * a->shuffle.factor;

@@ -247,13 +247,16 @@ static void test_conf(void **state)
     assert_int_equal(defaults, ROLE_UPSCALER + 1); /* there is no official detector of damage */
     free(sections);
 
-    static const char good[] = "# c\n\n[a]\nfile = a.pth\nalias = x  y\nslope = 0.25\nactivation = leakyrelu";
+    static const char good[] = "# c\n\n[a]\nfile = a.pth\nalias = x  y\nslope = 0.25\nactivation = leakyrelu\n"
+                               "noise_level = 40\njpeg_quality = 60";
     assert_int_equal(model_conf_parse(good, sizeof good - 1, &sections, &count, &err), OK);
     assert_int_equal(count, 1);
     assert_true(model_conf_called(sections, "a") && model_conf_called(sections, "x") &&
                 model_conf_called(sections, "y"));
     assert_false(model_conf_called(sections, "") || model_conf_called(sections, "x  y"));
     assert_true(sections->settings.slope == 0.25f && sections->settings.activation == ACTIVATION_LEAKY);
+    assert_true(sections->settings.has_noise_level && sections->settings.noise_level == 40 &&
+                sections->settings.has_jpeg_quality && sections->settings.jpeg_quality == 60);
     free(sections);
     static const char *const bad[] = {"file = a\n",
                                       "[a\n",
@@ -265,6 +268,9 @@ static void test_conf(void **state)
                                       "[a]\nmin_sizes = 1 2 3\n",
                                       "[a]\nsha256 = 12\n",
                                       "[a]\nslope = nan\n",
+                                      "[a]\nnoise_level = 256\n",
+                                      "[a]\njpeg_quality = 101\n",
+                                      "[a]\njpeg_quality = -1\n",
                                       "[a]\nfile\n"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         error_clear(&err);

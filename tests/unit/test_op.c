@@ -54,6 +54,8 @@ static struct sample sample_of(enum op_kind kind)
                           .out = {2, 8, 5, 7},
                           .args.attention = {2, 1}},
         [OP_LOOKUP] = {.shape = {{2, 9, 5, 7}}, .out = {2, 3, 5, 7}, .count = {27}},
+        [OP_GATE] = {.shape = {{2, 3, 5, 7}, {2, 3, 5, 7}, {2, 3, 5, 7}}, .out = {2, 3, 5, 7}},
+        [OP_MEAN] = {.shape = {{2, 3, 5, 7}}, .out = {2, 3, 1, 1}},
     };
     struct sample s = samples[kind];
     s.kind = kind;
@@ -147,6 +149,8 @@ static void shapes_follow(void **state)
         {OP_LAYER_NORM, {"shapes differ", "shapes differ", "shapes differ", "shapes differ"}},
         {OP_ATTENTION, {"shapes differ", "shapes differ", "shapes differ", "shapes differ"}},
         {OP_LOOKUP, {"output's shape", "weight's count", "output's shape", "output's shape"}},
+        {OP_GATE, {"shapes differ", "shapes differ", "shapes differ", "shapes differ"}},
+        {OP_MEAN, {"{n, c, 1, 1}", "{n, c, 1, 1}", "{n, c, 1, 1}", "{n, c, 1, 1}"}},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         for (int d = 0; d < 4; d++)
@@ -190,6 +194,8 @@ static void other_inputs_fit(void **state)
         {OP_GROUP_NORM, OP_RESIDUAL1, "the shapes differ", false},
         {OP_ATTENTION, OP_RESIDUAL1, "the shapes differ", true},
         {OP_ATTENTION, OP_RESIDUAL2, "the shapes differ", true},
+        {OP_GATE, OP_RESIDUAL1, "the shapes differ", false},
+        {OP_GATE, OP_RESIDUAL2, "the shapes differ", true},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         for (int d = 0; d < 4; d++) {
@@ -293,6 +299,11 @@ static void arguments_have_bounds(void **state)
     struct sample layer = sample_of(OP_LAYER_NORM);
     layer.args.norm.groups = 3;
     refused(&layer, "the groups do not divide", "number of groups", 3);
+    for (int i = 0; i < 2; i++) { /* some activations are of sums alone */
+        struct sample s = sample_of(i ? OP_ADD : OP_DEPTHWISE);
+        *(i ? &s.args.add.activation : &s.args.depthwise.activation) = ACTIVATION_SILU;
+        refused(&s, "it does not have that activation", "activation", i);
+    }
     struct sample pool = sample_of(OP_MAX_POOL); /* a window that lies in the padding alone */
     pool.args.max_pool = (struct op_max_pool){1, 1, 1};
     pool.out[2] = 7;
@@ -418,9 +429,16 @@ static void work_is_counted(void **state)
 {
     (void)state;
     static const uint64_t macs[OP_KIND_COUNT] = {
-        [OP_CONV2D] = 2 * 4 * 5 * 7 * 9 * 3,  [OP_DEPTHWISE] = 2 * 3 * 3 * 4 * 9, [OP_LINEAR] = 2 * 4 * 3 * 5 * 7,
-        [OP_DEMODULATE] = 2 * 4 * 3,          [OP_RESIZE] = 2 * 3 * 8 * 9,        [OP_NOISE] = 2 * 5 * 7,
-        [OP_ATTENTION] = 2 * 2 * 8 * 35 * 35, [OP_LOOKUP] = 2 * 9 * 35,
+        [OP_CONV2D] = 2 * 4 * 5 * 7 * 9 * 3,
+        [OP_DEPTHWISE] = 2 * 3 * 3 * 4 * 9,
+        [OP_LINEAR] = 2 * 4 * 3 * 5 * 7,
+        [OP_DEMODULATE] = 2 * 4 * 3,
+        [OP_RESIZE] = 2 * 3 * 8 * 9,
+        [OP_NOISE] = 2 * 5 * 7,
+        [OP_ATTENTION] = 2 * 2 * 8 * 35 * 35,
+        [OP_LOOKUP] = 2 * 9 * 35,
+        [OP_GATE] = 2 * 3 * 5 * 7,
+        [OP_MEAN] = 2 * 3 * 5 * 7,
     };
     for (int kind = 0; kind < OP_KIND_COUNT; kind++) {
         const struct sample s = sample_of((enum op_kind)kind);

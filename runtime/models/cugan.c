@@ -1,0 +1,238 @@
+/* Real-CUGAN (bilibili 2022; names as in its upcunet_v3.py): two U-Nets behind each other, the second of which corrects
+ * what the first one has enlarged. Convolutions are not padded; the picture is, by reflection. Four blocks scale their
+ * channels by factors that a mean over what they are given decides (squeeze and excitation): over the picture, or over
+ * a tile of it. "pro" files work on a narrower range of values. */
+#include <string.h>
+
+#include "runtime/models/model_build.h"
+#include "runtime/models/transposed.h"
+
+#define CUGAN_LOW 0.15f /* pro: values are LOW + SPAN·x */
+#define CUGAN_SPAN 0.7f
+#define CUGAN_CROP 20 /* what the second U-Net takes off each side */
+
+static int cugan_scale(const struct weights *weights)
+{
+    if (weights_find(weights, "conv_final.weight"))
+        return 4;
+    return build_dim(weights, "unet1.conv_bottom.weight", 2) == 5 ? 3 : 2;
+}
+
+static bool cugan_detect(const struct weights *weights, struct model_info *info, struct error *err)
+{
+    const int in = build_dim(weights, "unet1.conv1.conv.0.weight", 1);
+    if (!in || !weights_find(weights, "unet1.conv2.seblock.conv1.weight") ||
+        !weights_find(weights, "unet1.conv_bottom.weight") || !weights_find(weights, "unet2.conv_bottom.weight"))
+        return false;
+    const int scale = cugan_scale(weights), out = scale == 4 ? build_dim(weights, "conv_final.weight", 0) / 4
+                                                             : build_dim(weights, "unet2.conv_bottom.weight", 0);
+    if (in != 3 || out != 3)
+        error_set(err, ERROR_UNSUPPORTED, "Real-CUGAN that takes %d channels and gives %d; 3 are supported%s", in, out,
+                  in == 12 ? ", and the fast form is not" : "");
+    info->kind = MODEL_UPSCALER;
+    info->architecture = weights_find(weights, "pro") ? "Real-CUGAN pro" : "Real-CUGAN";
+    info->scale = scale;
+    info->unshuffle = scale == 3 ? 4 : 2;
+    info->radius = scale == 3 ? 14 : scale == 2 ? 18 : 19;
+    return !err->code;
+}
+
+static void cugan_smallest(const struct model_info *info, struct session_shape *shape)
+{
+    (void)info;
+    shape->h = shape->w = 4;
+}
+
+/* "crop FACTOR of N": each channel times the factor. */
+static void cugan_fill(struct model_build *b, const char *name, float *values, size_t count)
+{
+    (void)b;
+    for (size_t i = 0; i < count; i++)
+        values[i] = name[0] == 'p'   ? CUGAN_SPAN
+                    : name[0] == 'b' ? CUGAN_LOW
+                    : name[0] == 'u' ? 1 / CUGAN_SPAN
+                    : name[0] == 'l' ? -CUGAN_LOW / CUGAN_SPAN
+                                     : 1;
+}
+
+/* A pixel for each pixel: with `pad` more of them on each side, by reflection, or fewer where it is below 0. */
+static struct node *cugan_move(struct model_build *b, const char *factor, const char *bias, struct view x, int pad,
+                               struct view *out)
+{
+    *out = VIEW_NONE;
+    if (x.tensor < 0)
+        return &b->scratch;
+    const struct tensor t = *graph_tensor_of(b->graph, x);
+    *out = graph_temp(b->graph, t.n, t.channels, t.h + 2 * pad, t.w + 2 * pad);
+    const struct param *by =
+                           build_derived(b, build_name("%s of %d", factor, t.channels), (size_t)t.channels, cugan_fill),
+                       *plus = bias ? build_derived(b, build_name("%s of %d", bias, t.channels), (size_t)t.channels,
+                                                    cugan_fill)
+                                    : NULL;
+    struct node *node = build_depthwise_of(b, by, plus, x, *out, 1, 1);
+    node->args.depthwise.pad = pad;
+    node->args.depthwise.pad_mode = pad > 0 ? PAD_REFLECT : PAD_ZERO;
+    return node;
+}
+
+static struct view cugan_crop(struct model_build *b, struct view x, int by)
+{
+    struct view out;
+    cugan_move(b, "as it is", NULL, x, -by, &out);
+    return out;
+}
+
+/* An unpadded convolution; with LeakyReLU(0.1) unless it is the last. */
+static struct view cugan_conv(struct model_build *b, const char *name, struct view x, int kernel, int stride, bool act,
+                              struct view factors)
+{
+    const int channels = build_size(b, build_name("%s.weight", name), 0);
+    if (x.tensor < 0 || channels < 1)
+        return VIEW_NONE;
+    const struct tensor t = *graph_tensor_of(b->graph, x);
+    const struct view out =
+        graph_temp(b->graph, t.n, channels, (t.h - kernel) / stride + 1, (t.w - kernel) / stride + 1);
+    struct node *node = build_conv(b, name, x, out, kernel);
+    node->args.conv2d.pad = 0;
+    node->args.conv2d.stride = stride;
+    node->args.conv2d.activation = act ? ACTIVATION_LEAKY : ACTIVATION_NONE;
+    node->args.conv2d.slope = 0.1f;
+    node->in[OP_IN_SCALE] = factors;
+    return out;
+}
+
+/* UNetConv: two convolutions. */
+static struct view cugan_pair(struct model_build *b, const char *name, struct view x)
+{
+    x = cugan_conv(b, build_name("%s.conv.0", name), x, 3, 1, true, VIEW_NONE);
+    return cugan_conv(b, build_name("%s.conv.2", name), x, 3, 1, true, VIEW_NONE);
+}
+
+/* SEBlock: the factors of its channels, {n, c, 1, 1}. */
+static struct view cugan_factors(struct model_build *b, const char *name, struct view x)
+{
+    const int inner = build_size(b, build_name("%s.seblock.conv1.weight", name), 0);
+    if (x.tensor < 0 || inner < 1)
+        return VIEW_NONE;
+    const struct tensor t = *graph_tensor_of(b->graph, x);
+    const struct view mean = graph_temp(b->graph, t.n, t.channels, 1, 1),
+                      small = graph_temp(b->graph, t.n, inner, 1, 1), out = graph_temp(b->graph, t.n, t.channels, 1, 1);
+    struct node *node = graph_node(b->graph, OP_MEAN, mean);
+    if (node)
+        node->in[OP_X] = x;
+    build_conv(b, build_name("%s.seblock.conv1", name), mean, small, 1)->args.conv2d.activation = ACTIVATION_RELU;
+    build_conv(b, build_name("%s.seblock.conv2", name), small, out, 1)->args.conv2d.activation = ACTIVATION_SIGMOID;
+    return out;
+}
+
+/* A transposed 2×2 convolution of x times the factors, activated, plus `skip`. */
+static struct view cugan_up(struct model_build *b, const char *name, struct view x, struct view factors,
+                            struct view skip)
+{
+    struct node *conv;
+    const struct view up = build_transposed(b, name, TRANSPOSED_2_2_0, x, &conv);
+    conv->args.conv2d.activation = ACTIVATION_LEAKY;
+    conv->args.conv2d.slope = 0.1f;
+    conv->in[OP_IN_SCALE] = factors;
+    struct node *add = up.tensor < 0 || skip.tensor < 0 ? NULL : graph_node(b->graph, OP_ADD, up);
+    if (!add)
+        return VIEW_NONE;
+    add->in[OP_X] = up;
+    add->in[OP_RESIDUAL1] = skip;
+    add->args.add = (struct op_add){.x_scale = 1, .residual1_scale = 1};
+    return up;
+}
+
+static struct view cugan_first(struct model_build *b, int scale, struct view x)
+{
+    const struct view whole = cugan_pair(b, "unet1.conv1", x);
+    x = cugan_conv(b, "unet1.conv1_down", whole, 2, 2, true, VIEW_NONE);
+    x = cugan_pair(b, "unet1.conv2", x);
+    x = cugan_up(b, "unet1.conv2_up", x, cugan_factors(b, "unet1.conv2", x), cugan_crop(b, whole, 4));
+    x = cugan_conv(b, "unet1.conv3", x, 3, 1, true, VIEW_NONE);
+    struct node *conv;
+    return build_transposed(b, "unet1.conv_bottom", scale == 3 ? TRANSPOSED_5_3_2 : TRANSPOSED_4_2_3, x, &conv);
+}
+
+/* x times the factors, less 4 px on each side: where the factors are needed for more than one convolution. */
+static struct view cugan_scaled(struct model_build *b, struct view x, struct view factors, struct view plus)
+{
+    if (x.tensor < 0 || factors.tensor < 0 || plus.tensor < 0)
+        return VIEW_NONE;
+    const struct view crop = cugan_crop(b, x, 4);
+    if (crop.tensor < 0)
+        return VIEW_NONE;
+    const struct tensor t = *graph_tensor_of(b->graph, crop);
+    const struct view everywhere = build_resize(b, RESIZE_NEAREST, factors, t.h, t.w);
+    struct node *node = graph_node(b->graph, OP_SCALE_SHIFT, crop);
+    if (node) {
+        node->in[OP_X] = crop;
+        node->in[OP_RESIDUAL1] = everywhere;
+        node->in[OP_RESIDUAL2] = plus;
+    }
+    return crop;
+}
+
+static struct view cugan_second(struct model_build *b, struct view x)
+{
+    const struct view whole = cugan_pair(b, "unet2.conv1", x);
+    x = cugan_conv(b, "unet2.conv1_down", whole, 2, 2, true, VIEW_NONE);
+    const struct view half = cugan_pair(b, "unet2.conv2", x), factors = cugan_factors(b, "unet2.conv2", half);
+    x = cugan_conv(b, "unet2.conv2_down", half, 2, 2, true, factors);
+    x = cugan_pair(b, "unet2.conv3", x);
+    struct node *conv;
+    const struct view deep = cugan_factors(b, "unet2.conv3", x);
+    x = build_transposed(b, "unet2.conv3_up", TRANSPOSED_2_2_0, x, &conv);
+    conv->args.conv2d.activation = ACTIVATION_LEAKY;
+    conv->args.conv2d.slope = 0.1f;
+    conv->in[OP_IN_SCALE] = deep;
+    x = cugan_pair(b, "unet2.conv4", cugan_scaled(b, half, factors, x));
+    x = cugan_up(b, "unet2.conv4_up", x, cugan_factors(b, "unet2.conv4", x), cugan_crop(b, whole, 16));
+    x = cugan_conv(b, "unet2.conv5", x, 3, 1, true, VIEW_NONE);
+    return cugan_conv(b, "unet2.conv_bottom", x, 3, 1, false, VIEW_NONE);
+}
+
+static void cugan_build(struct model_build *b, const struct session_shape *shape)
+{
+    const struct model_info *info = model_info(b->model);
+    const bool pro = weights_find(model_weights(b->model), "pro");
+    const int rgb = 3, scale = info->scale;
+    struct graph *g = b->graph;
+    if (shape->h % info->unshuffle || shape->w % info->unshuffle) {
+        build_fail(b, ERROR_INVALID, "%d×%d is not a multiple of %d", shape->w, shape->h, info->unshuffle);
+        return;
+    }
+    const struct view input = graph_tensor(g, TENSOR_INPUT, shape->n, shape->h, shape->w, 1, &rgb);
+    struct view x, first;
+    cugan_move(b, pro ? "pro" : "as it is", pro ? "by" : NULL, input, info->radius, &x);
+    x = cugan_first(b, scale, x);
+    cugan_move(b, pro && scale < 4 ? "undone" : "as it is", pro && scale < 4 ? "less" : NULL, x, -CUGAN_CROP, &first);
+    struct view second = cugan_second(b, x);
+    if (second.tensor < 0 || first.tensor < 0)
+        return;
+    const struct view out = graph_tensor(g, TENSOR_OUTPUT, shape->n, shape->h * scale, shape->w * scale, 1, &rgb);
+    struct node *add = graph_node(g, OP_ADD, scale < 4 ? out : second);
+    if (!add)
+        return;
+    add->in[OP_X] = second;
+    add->in[OP_RESIDUAL1] = first;
+    add->args.add = (struct op_add){.x_scale = pro && scale < 4 ? 1 / CUGAN_SPAN : 1, .residual1_scale = 1};
+    if (scale < 4)
+        return;
+    const struct tensor t = *graph_tensor_of(g, second);
+    const struct view last = graph_temp(g, t.n, 12, t.h - 2, t.w - 2);
+    struct node *conv = build_conv(b, "conv_final", second, last, 3);
+    conv->args.conv2d.pad = 0;
+    conv->args.conv2d.scale = pro ? 1 / CUGAN_SPAN : 1; /* and so the picture is added as it was given */
+    /* Twice as large by the shuffle, twice by the first U-Net: the picture added is enlarged by four. */
+    const struct view middle = cugan_crop(b, last, 1),
+                      large = build_resize(b, RESIZE_NEAREST, input, shape->h * 2, shape->w * 2);
+    struct node *shuffle = graph_node(g, OP_PIXEL_SHUFFLE, out);
+    if (!shuffle)
+        return;
+    shuffle->in[OP_X] = middle;
+    shuffle->args.shuffle.factor = 2;
+    shuffle->in[OP_RESIDUAL1] = large;
+}
+
+const struct architecture architecture_cugan = {cugan_detect, cugan_build, cugan_smallest};
