@@ -12,6 +12,7 @@
 #   make bench-store  the store of jobs with 100,000 of them
 #   make bench-jobs  the whole server with 100,000 finished jobs
 #   make bench-http   requests a second beside a bare libmicrohttpd server
+#   make bench-page   the page's first paint, and its longest task while 12 megapixels are chosen
 #   make bench-health how fast /healthz answers while all workers are busy
 #   make soak       an hour of all kinds of requests, and what the server holds; ARGS=30: minutes
 #   make bench-start  time from exec to ready, with files of the official sizes, cache cold and warm
@@ -382,6 +383,9 @@ bench-jobs: restored $(BUILD)/bench_store
 bench-http: restored $(BUILD)/bench_http_bare
 	@python3 tests/bench/bench_http.py ./restored $(BUILD)/bench_http_bare $(ARGS)
 
+bench-page: restored fixtures tests/node_modules/.made
+	@node tests/bench/bench_page.mjs $(ARGS)
+
 bench-health: restored
 	@python3 tests/bench/bench_health.py ./restored $(ARGS)
 
@@ -458,5 +462,5 @@ clean:
 	rm -rf build build-* restored
 
 .SECONDARY:
-.PHONY: FORCE check-quality asan-server soak bench-http bench-jobs deb check-deb bench-health uninstall check-reproducible all mutate check-long check-torch check-arm64 bench bench-cpu bench-gpu bench-large bench-load bench-memory bench-start bench-store clean fuzz fuzz-run fuzz-replay fuzz-replay-run objects tests unit asan tsan clang shaders fixtures run check deps deps-check models sample san lint debug format figures install
+.PHONY: FORCE check-quality asan-server soak bench-http bench-jobs deb check-deb bench-health bench-page uninstall check-reproducible all mutate check-long check-torch check-arm64 bench bench-cpu bench-gpu bench-large bench-load bench-memory bench-start bench-store clean fuzz fuzz-run fuzz-replay fuzz-replay-run objects tests unit asan tsan clang shaders fixtures run check deps deps-check models sample san lint debug format figures install
 -include $(shell find $(BUILD) -name '*.d' -type f 2>/dev/null)

@@ -1,4 +1,7 @@
 /* GET / and the page's files, from the binary. */
+#include <nettle/base64.h>
+#include <nettle/sha2.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,8 +10,9 @@
 #include "runtime/base/embed.h"
 #include "server/http/router.h"
 
+#define POLICY_MAX 512
 #define POLICY                                                                                                         \
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self'; "        \
+    "default-src 'none'; script-src 'self'; style-src 'self'%s; img-src 'self' blob: data:; connect-src 'self'; "      \
     "worker-src 'self'; manifest-src 'self'; "                                                                         \
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
@@ -76,9 +80,35 @@ static bool route_static_shrink(struct route_file *file)
     return true;
 }
 
+static char route_static_policy[POLICY_MAX];
+
+/* The page's one inline sheet is allowed by its hash (CSP 3, 2.3.1). */
+static void route_static_make_policy(void)
+{
+    static const char begin[] = "<style>", end[] = "</style>";
+    size_t size = 0;
+    const uint8_t *page = embed_find("index.html", &size);
+    const uint8_t *from = page ? memmem(page, size, begin, sizeof begin - 1) : NULL;
+    const uint8_t *to = from ? memmem(from, size - (size_t)(from - page), end, sizeof end - 1) : NULL;
+    char source[80] = "", text[BASE64_ENCODE_RAW_LENGTH(SHA256_DIGEST_SIZE) + 1] = "";
+    if (to) {
+        uint8_t digest[SHA256_DIGEST_SIZE];
+        struct sha256_ctx sha;
+        from += sizeof begin - 1;
+        sha256_init(&sha);
+        sha256_update(&sha, (size_t)(to - from), from);
+        sha256_digest(&sha, sizeof digest, digest);
+        base64_encode_raw(text, sizeof digest, digest);
+        snprintf(source, sizeof source, " 'sha256-%s'", text);
+    }
+    snprintf(route_static_policy, sizeof route_static_policy, POLICY, source);
+}
+
 enum MHD_Result route_static_send(struct request *request, const struct route_file *sent)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     struct route_file file = *sent;
+    pthread_once(&once, route_static_make_policy);
     uint64_t hash = UINT64_C(0xcbf29ce484222325); /* 64-bit FNV-1a */
     for (size_t i = 0; i < file.size; i++)
         hash = (hash ^ ((const uint8_t *)file.bytes)[i]) * UINT64_C(0x100000001b3);
@@ -106,7 +136,7 @@ enum MHD_Result route_static_send(struct request *request, const struct route_fi
     MHD_add_response_header(response, MHD_HTTP_HEADER_VARY, "Accept-Encoding");
     if (shrunk)
         MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_ENCODING, "gzip");
-    MHD_add_response_header(response, "Content-Security-Policy", POLICY);
+    MHD_add_response_header(response, "Content-Security-Policy", route_static_policy);
     MHD_add_response_header(response, "Referrer-Policy", "no-referrer");
     return reply_send(request, same ? REPLY_NOT_MODIFIED : REPLY_OK, response, file.type);
 }

@@ -21,6 +21,13 @@ import './thumbs.js';
 
 translate();
 
+// The first paint waits for no file: the sheet is one for printing until it is there. One that cannot be had is not waited for.
+const dressed = new Promise((done) => {
+  if ($('sheet').sheet || document.readyState === 'complete') done();
+  for (const [node, name] of [[$('sheet'), 'load'], [$('sheet'), 'error'], [window, 'load']]) node.addEventListener(name, done);
+});
+$('sheet').media = 'all';
+
 $('form').addEventListener('submit', async (e) => {
   e.preventDefault();
   if (!state.ready || $('go').disabled || !await keepMask()) return;
@@ -72,7 +79,7 @@ async function start() {
   changed();
 }
 
-await Promise.all([start(), about.refresh(), list.recall()]);
+await Promise.all([start(), about.refresh(), list.recall(), dressed]);
 jobs.proceed();
 $('main').setAttribute('aria-busy', 'false');
 

@@ -35,6 +35,21 @@ test('it can be installed, opens without the server, and keeps no picture', asyn
   await page.locator('#notices', { hasText: 'The server cannot be reached.' }).waitFor(wait);
 });
 
+test('the first paint waits for no style sheet, and nothing is shown without one', async (t) => {
+  let painted;
+  const paint = new Promise((resolve) => { painted = resolve; });
+  const page = await open(t, server.url, { prepare: async (it) => {
+    await it.exposeFunction('painted', painted);
+    await it.addInitScript(() => new PerformanceObserver(() => globalThis.painted()).observe({ type: 'paint', buffered: true }));
+    await it.route('**/style.css', async (route) => { // comes only after the first paint
+      await paint;
+      await route.continue();
+    });
+  } });
+  assert.equal(await page.locator('#stage').evaluate((node) => getComputedStyle(node).position), 'relative');
+  assert.match((await page.request.get(server.url)).headers()['content-security-policy'], /style-src 'self' 'sha256-[\w+/]{43}=';/);
+});
+
 test('a large picture is chosen without a long task', async (t) => {
   const page = await open(t, server.url, { prepare: (it) => it.addInitScript(() => {
     globalThis.tasks = [];
