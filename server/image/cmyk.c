@@ -8,6 +8,12 @@ bool cmyk_known(const struct image *image)
            !image->alpha;
 }
 
+int cmyk_bits(const struct image *image)
+{
+    const struct cmyk_table *table = (const struct cmyk_table *)(const void *)image->cmyk.data;
+    return table->bits == 16 ? 16 : 8;
+}
+
 struct image_blob cmyk_profile(const struct image *image)
 {
     return (struct image_blob){image->cmyk.data + sizeof(struct cmyk_table),
@@ -55,7 +61,10 @@ void cmyk_row(const struct image *image, int y, int bits, bool inverted, void *t
                                        : ((const uint8_t *)image->pixels)[first + 3 * x + c] * 257u;
         cmyk_pixel(table, rgb, ink);
         for (size_t k = 0; k < 4; k++) {
-            const float value = inverted ? 65535 - ink[k] : ink[k];
+            const float part = ink[k] < 0           ? 0
+                               : ink[k] > CMYK_FULL ? 1
+                                                    : ink[k] / CMYK_FULL,
+                        value = 65535 * (inverted ? 1 - part : part);
             if (bits == 16)
                 ((uint16_t *)to)[4 * x + k] = (uint16_t)(value + 0.5f);
             else

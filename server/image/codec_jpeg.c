@@ -27,8 +27,8 @@ struct jpeg_reader {
     struct jpeg_decompress_struct jpeg;
     struct jpeg_progress_mgr progress;
     struct image *image;
-    uint8_t *line;           /* one row of CMYK */
-    struct profile *profile; /* of CMYK, or NULL */
+    uint8_t *line; /* one row of CMYK */
+    struct profile_cmyk inks;
     struct error err;
 };
 
@@ -100,17 +100,17 @@ static enum error_code codec_jpeg_metadata(struct image *image, const struct jpe
     return iptc ? image_blob_set(&image->iptc, iptc, size, err) : code;
 }
 
-/* CMYK by its profile, if it has one that can be used; it is used up then. */
-static struct profile *codec_jpeg_profile(struct image *image, bool inverted, enum error_code *code, struct error *err)
+/* CMYK by its profile, if it has one that can be used. */
+static enum error_code codec_jpeg_inks(struct jpeg_reader *r, const struct jpeg_header *header, unsigned *notes)
 {
-    struct profile *profile = profile_cmyk(image->icc.data, image->icc.size, 8, 0, inverted);
-    if (profile)
-        *code = profile_cmyk_back(image, image->icc.data, image->icc.size, err);
-    image->notes |= profile ? IMAGE_NOTE_CMYK_PROFILE : IMAGE_NOTE_CMYK;
-    image->notes |= image->icc.data && !profile ? IMAGE_NOTE_ICC_DROPPED : 0u;
-    free(image->icc.data);
-    image->icc = (struct image_blob){0};
-    return profile;
+    struct image_blob icc = {0};
+    enum error_code code = jpeg_header_icc(header, &icc.data, &icc.size, r->trap.err);
+    if (code == OK)
+        code = profile_cmyk_open(&r->inks, icc.data, icc.size,
+                                 &(struct profile_inks){8, 0, r->jpeg.saw_Adobe_marker, true}, r->trap.err);
+    *notes = icc.data && !r->inks.profile ? IMAGE_NOTE_ICC_DROPPED : 0u;
+    free(icc.data);
+    return code;
 }
 
 static void codec_jpeg_begin(struct jpeg_reader *r, const uint8_t *bytes, size_t size)
@@ -130,8 +130,12 @@ static bool codec_jpeg_try_begin(struct jpeg_reader *r, const struct jpeg_header
     struct jpeg_decompress_struct *jpeg = &r->jpeg;
     codec_jpeg_begin(r, bytes, size);
     bool cmyk = jpeg->out_color_space == JCS_CMYK;
-    r->trap.code = image_create(&r->image, (int)jpeg->output_width, (int)jpeg->output_height,
-                                cmyk ? 3 : jpeg->output_components, 8, false, r->trap.err);
+    unsigned notes = 0;
+    if (cmyk)
+        r->trap.code = codec_jpeg_inks(r, header, &notes);
+    if (r->trap.code == OK)
+        r->trap.code = image_create(&r->image, (int)jpeg->output_width, (int)jpeg->output_height,
+                                    cmyk ? 3 : jpeg->output_components, r->inks.wide ? 16 : 8, false, r->trap.err);
     if (r->trap.code == OK)
         r->trap.code = codec_jpeg_metadata(r->image, header, r->trap.err);
     if (r->trap.code != OK)
@@ -142,17 +146,18 @@ static bool codec_jpeg_try_begin(struct jpeg_reader *r, const struct jpeg_header
         r->image->density[1] = jpeg->Y_density * unit;
     }
     if (cmyk)
-        r->profile = codec_jpeg_profile(r->image, jpeg->saw_Adobe_marker, &r->trap.code, r->trap.err);
-    return r->trap.code == OK;
+        profile_cmyk_apply(&r->inks, r->image);
+    r->image->notes |= notes;
+    return true;
 }
 
 /* Reads rows [begin, end) of image; begin is the next row or a later one. */
-static bool codec_jpeg_try_rows(struct jpeg_reader *r, const struct image *image, const struct profile *profile,
+static bool codec_jpeg_try_rows(struct jpeg_reader *r, const struct image *image, const struct profile_cmyk *inks,
                                 unsigned begin, unsigned end)
 {
     struct jpeg_decompress_struct *jpeg = &r->jpeg;
     bool cmyk = jpeg->out_color_space == JCS_CMYK;
-    size_t stride = (size_t)image->width * (size_t)image->channels;
+    size_t stride = (size_t)image->width * (size_t)image->channels * (size_t)(image->bits / 8);
     if (cmyk && !(r->line = mem_alloc((size_t)image->width, 4))) {
         r->trap.code = error_set(r->trap.err, ERROR_NO_MEMORY, "out of memory for a row of pixels");
         return false;
@@ -165,8 +170,8 @@ static bool codec_jpeg_try_rows(struct jpeg_reader *r, const struct image *image
         uint8_t *to = (uint8_t *)image->pixels + jpeg->output_scanline * stride;
         JSAMPROW row = cmyk ? r->line : to;
         jpeg_read_scanlines(jpeg, &row, 1);
-        if (cmyk && profile)
-            profile_row(profile, row, to, image->width);
+        if (cmyk && inks->profile)
+            profile_cmyk_row(inks, row, to, image->width);
         else if (cmyk)
             codec_jpeg_cmyk(to, row, image->width, jpeg->saw_Adobe_marker);
         if (jpeg->output_scanline % CODEC_READ_PASSED == 0 && jpeg->output_scanline >= begin + CODEC_READ_PASSED)
@@ -198,7 +203,7 @@ static void codec_jpeg_part(void *context, int item)
     struct jpeg_parts *parts = context;
     struct jpeg_reader *r = &parts->readers[item];
     if (item == 0 || codec_jpeg_try_again(r, parts->bytes, parts->size))
-        codec_jpeg_try_rows(r, parts->readers[0].image, parts->readers[0].profile, parts->begin[item],
+        codec_jpeg_try_rows(r, parts->readers[0].image, &parts->readers[0].inks, parts->begin[item],
                             parts->begin[item + 1]);
 }
 
@@ -242,7 +247,7 @@ static enum error_code codec_jpeg_decode(const uint8_t *bytes, size_t size, cons
             error_detail(err, "%s", r->err.detail);
         }
         jpeg_destroy_decompress(&r->jpeg);
-        profile_destroy(&r->profile);
+        profile_cmyk_close(&r->inks);
         free(r->line);
     }
     if (code != OK)
@@ -271,7 +276,7 @@ static enum error_code codec_jpeg_salvage(const uint8_t *bytes, size_t size, str
     bool begun = codec_jpeg_try_begin(&r, &header, bytes, size);
     if (begun) {
         const int height = r.image->height, block = r.jpeg.max_v_samp_factor * DCTSIZE;
-        codec_jpeg_try_rows(&r, r.image, r.profile, 0, (unsigned)height);
+        codec_jpeg_try_rows(&r, r.image, &r.inks, 0, (unsigned)height);
         *damage = (struct codec_damage){.rows = height, .good = height, .cut = codec_jpeg_is_cut(&r.trap)};
         if (r.trap.code != OK)
             damage->good = (int)r.jpeg.output_scanline;
@@ -289,7 +294,7 @@ static enum error_code codec_jpeg_salvage(const uint8_t *bytes, size_t size, str
         error_set(err, code, "%s", r.err.text);
     error_detail(err, "%s", r.err.detail);
     jpeg_destroy_decompress(&r.jpeg);
-    profile_destroy(&r.profile);
+    profile_cmyk_close(&r.inks);
     free(r.line);
     if (code)
         image_destroy(&r.image);

@@ -82,7 +82,7 @@ struct tiff_task {
     struct tiff_header header;
     struct image *image;
     uint8_t *band, *tile;
-    struct profile *profile; /* of CMYK, or NULL */
+    struct profile_cmyk inks;
     uint16_t planar, format;
     struct error *err;
     char detail[128]; /* what the library said first */
@@ -177,12 +177,13 @@ static void codec_tiff_row(struct tiff_task *t, int y, const uint8_t *row)
     struct image *image = t->image;
     const int bits = image->bits, samples = t->header.samples, colours = codec_tiff_colours(&t->header);
     const unsigned most = bits == 8 ? 255 : 65535;
-    if (t->profile)
-        profile_row(t->profile, row,
-                    (uint8_t *)image->pixels + (size_t)y * (size_t)image->width * 3 * (size_t)(bits / 8), image->width);
+    if (t->inks.profile)
+        profile_cmyk_row(&t->inks, row,
+                         (uint8_t *)image->pixels + (size_t)y * (size_t)image->width * 3 * (size_t)(bits / 8),
+                         image->width);
     for (int x = 0; x < image->width; x++) {
         const size_t from = (size_t)x * (size_t)samples, at = (size_t)y * (size_t)image->width + (size_t)x;
-        for (int c = 0; c < image->channels && !t->profile; c++) {
+        for (int c = 0; c < image->channels && !t->inks.profile; c++) {
             uint64_t value = codec_tiff_sample(row, from + (size_t)c, bits);
             if (t->header.photometric == TIFF_WHITE_IS_0)
                 value = most - value;
@@ -287,19 +288,9 @@ static enum error_code codec_tiff_tiles(struct tiff_task *t)
 
 static enum error_code codec_tiff_plain(struct tiff_task *t)
 {
-    const bool cmyk = t->header.photometric == TIFF_CMYK;
-    uint32_t size = 0;
-    void *icc = NULL;
-    if (cmyk && TIFFGetField(t->tiff, TIFFTAG_ICCPROFILE, &size, &icc))
-        t->profile = profile_cmyk(icc, size, t->header.bits, t->header.samples - 4, false);
     enum error_code code = TIFFIsTiled(t->tiff) ? codec_tiff_tiles(t) : codec_tiff_strips(t);
     if (!code && t->image->alpha && t->header.extra == 1)
         codec_unpremultiply(t->image);
-    if (cmyk)
-        t->image->notes |= (t->profile ? IMAGE_NOTE_CMYK_PROFILE : IMAGE_NOTE_CMYK) |
-                           (icc && !t->profile ? (unsigned)IMAGE_NOTE_ICC_DROPPED : 0u);
-    if (!code && t->profile)
-        code = profile_cmyk_back(t->image, icc, size, t->err);
     return code;
 }
 
@@ -356,11 +347,24 @@ static enum error_code codec_tiff_pixels(struct tiff_task *t, const struct codec
         return codec_tiff_bad(t);
     if (t->format != SAMPLEFORMAT_UINT && t->format != SAMPLEFORMAT_VOID)
         return error_set(t->err, ERROR_UNSUPPORTED, "this is a TIFF whose samples are not whole numbers from 0 on");
-    enum error_code code = image_create(&t->image, (int)width, (int)height, codec_tiff_colours(&t->header) == 1 ? 1 : 3,
-                                        info->bits, info->alpha, t->err);
+    const bool plain = codec_tiff_is_plain(&t->header), cmyk = plain && t->header.photometric == TIFF_CMYK;
+    enum error_code code = OK;
+    uint32_t size = 0;
+    void *icc = NULL;
+    if (cmyk && TIFFGetField(t->tiff, TIFFTAG_ICCPROFILE, &size, &icc)) {
+        const struct profile_inks inks = {t->header.bits, t->header.samples - 4, false, !info->alpha};
+        code = profile_cmyk_open(&t->inks, icc, size, &inks, t->err);
+    }
+    if (!code)
+        code = image_create(&t->image, (int)width, (int)height, codec_tiff_colours(&t->header) == 1 ? 1 : 3,
+                            t->inks.wide ? 16 : info->bits, info->alpha, t->err);
     if (code)
         return code;
-    return codec_tiff_is_plain(&t->header) ? codec_tiff_plain(t) : codec_tiff_converted(t);
+    if (cmyk) {
+        profile_cmyk_apply(&t->inks, t->image);
+        t->image->notes |= icc && !t->inks.profile ? (unsigned)IMAGE_NOTE_ICC_DROPPED : 0u;
+    }
+    return plain ? codec_tiff_plain(t) : codec_tiff_converted(t);
 }
 
 static enum error_code codec_tiff_metadata(struct tiff_task *t)
@@ -413,7 +417,7 @@ static enum error_code codec_tiff_decode(const uint8_t *bytes, size_t size, cons
         code = codec_tiff_metadata(&t);
     if (t.tiff)
         TIFFClose(t.tiff);
-    profile_destroy(&t.profile);
+    profile_cmyk_close(&t.inks);
     free(t.band);
     free(t.tile);
     if (code)
@@ -499,7 +503,7 @@ static void codec_tiff_put_header(TIFF *tiff, const struct image *image, const s
                    samples = cmyk ? 4 : (uint16_t)(image->channels + (image->alpha != NULL));
     TIFFSetField(tiff, TIFFTAG_IMAGEWIDTH, (uint32_t)image->width);
     TIFFSetField(tiff, TIFFTAG_IMAGELENGTH, (uint32_t)image->height);
-    TIFFSetField(tiff, TIFFTAG_BITSPERSAMPLE, (uint16_t)image->bits);
+    TIFFSetField(tiff, TIFFTAG_BITSPERSAMPLE, (uint16_t)(cmyk ? cmyk_bits(image) : image->bits));
     TIFFSetField(tiff, TIFFTAG_SAMPLESPERPIXEL, samples);
     TIFFSetField(tiff, TIFFTAG_PHOTOMETRIC,
                  cmyk                   ? PHOTOMETRIC_SEPARATED
@@ -531,13 +535,14 @@ static void codec_tiff_put_header(TIFF *tiff, const struct image *image, const s
 static bool codec_tiff_put_rows(TIFF *tiff, const struct image *image)
 {
     const bool cmyk = cmyk_known(image);
-    const size_t line = (size_t)image->width * (size_t)(cmyk ? 4 : image->channels + (image->alpha != NULL)) *
-                        (size_t)(image->bits / 8);
+    const int bits = cmyk ? cmyk_bits(image) : image->bits;
+    const size_t line =
+        (size_t)image->width * (size_t)(cmyk ? 4 : image->channels + (image->alpha != NULL)) * (size_t)(bits / 8);
     uint8_t *row = mem_alloc(line, 1); /* a copy, since the predictor works in place */
     bool done = row != NULL;
     for (int y = 0; done && y < image->height; y++) {
         if (cmyk)
-            cmyk_row(image, y, image->bits, false, row);
+            cmyk_row(image, y, bits, false, row);
         else if (image->alpha)
             codec_interleave(image, (size_t)y, row, true);
         else

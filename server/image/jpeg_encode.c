@@ -16,6 +16,7 @@
 
 #define SEGMENT 65533                   /* bytes that a marker can carry */
 #define ICC_MOST (255 * (SEGMENT - 14)) /* in at most 255 segments with 14 bytes of heading each */
+#define JPEG_FINE 90                    /* from this quality on the chroma of inks is kept whole */
 #define STRIP_PIXELS (1 << 17)          /* about: a fraction of a millisecond, some hundred times what a strip costs */
 #define WAVE 256                        /* strips that are in memory at once */
 #define MARKER_SOF0 0xc0
@@ -31,6 +32,7 @@ struct strip {
 struct wave {
     const struct image *image;
     int quality;
+    bool halved; /* chroma has half the rows and columns */
     struct image_blob resources;
     int rows;         /* of a strip, px */
     int first, count; /* the wave's first strip; the picture's strips */
@@ -158,6 +160,8 @@ static bool jpeg_encode_rows(struct writer *w, const struct wave *wave, int begi
     jpeg_set_defaults(jpeg);
     if (cmyk)
         jpeg_set_colorspace(jpeg, JCS_YCCK);
+    for (int c = 0; c < jpeg->num_components && !wave->halved; c++)
+        jpeg->comp_info[c].h_samp_factor = jpeg->comp_info[c].v_samp_factor = 1;
     jpeg_set_quality(jpeg, wave->quality, TRUE);
     if (image->density[0] > 0 && image->density[0] < 65535 && image->density[1] > 0 && image->density[1] < 65535) {
         jpeg->density_unit = 1; /* inch */
@@ -230,7 +234,8 @@ static void jpeg_encode_strip(void *context, int item)
 static void jpeg_encode_plan(struct wave *wave)
 {
     const struct image *image = wave->image;
-    int block = image->channels == 1 ? 8 : 16; /* side of an MCU: with halved chroma there are two blocks each way */
+    wave->halved = image->channels > 1 && !(cmyk_known(image) && wave->quality >= JPEG_FINE);
+    int block = wave->halved ? 16 : 8; /* side of an MCU: with halved chroma there are two blocks each way */
     int across = (image->width + block - 1) / block, down = (image->height + block - 1) / block;
     int strip = STRIP_PIXELS / (block * block) / across;
     strip = strip ? strip : 1; /* a restart interval is at most 65535 MCUs; no row has more than 8192 */
@@ -243,7 +248,8 @@ enum error_code jpeg_encode(const struct image *image, int quality, struct codec
 {
     struct wave *wave = mem_calloc(1, sizeof *wave);
     struct codec_buffer file = {0};
-    unsigned notes = (image->alpha ? IMAGE_NOTE_FLATTENED : 0u) | (image->bits == 16 ? IMAGE_NOTE_BITS_REDUCED : 0u);
+    const int bits = cmyk_known(image) ? cmyk_bits(image) : image->bits; /* inks of 8 bits are RGB of 16 in between */
+    unsigned notes = (image->alpha ? IMAGE_NOTE_FLATTENED : 0u) | (bits == 16 ? IMAGE_NOTE_BITS_REDUCED : 0u);
     enum error_code code = OK;
     if (!wave)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for the JPEG writer");

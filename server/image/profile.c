@@ -5,23 +5,16 @@
 #include <string.h>
 
 #include "runtime/base/mem.h"
-#include "server/image/cmyk.h"
 #include "server/image/colour.h"
 #include "server/image/icc.h"
+#include "server/image/profile_private.h"
 
 #ifdef RESTORED_LCMS
-#include <lcms2.h>
 
 bool profile_known(void)
 {
     return true;
 }
-
-#define PROFILE_CMYK_MOST ((size_t)16 << 20) /* bytes of a profile that goes into the result */
-
-struct profile {
-    cmsHTRANSFORM transform;
-};
 
 /* XYZ of D50 to sRGB's light: the inverse of sRGB's own colorants, adapted to D50 (ICC.1:2022, annex E). */
 static const double profile_to_srgb[9] = {3.1338561, -1.6168667, -0.4906146, -0.9787684, 1.9161415,
@@ -132,74 +125,7 @@ enum error_code profile_apply(struct image *image, struct error *err)
     return code;
 }
 
-struct profile *profile_cmyk(const void *icc, size_t size, int bits, int extra, bool inverted)
-{
-    cmsHPROFILE from = size <= UINT32_MAX ? cmsOpenProfileFromMem(icc, (cmsUInt32Number)size) : NULL;
-    struct profile *profile = from && cmsGetColorSpace(from) == cmsSigCmykData ? mem_calloc(1, sizeof *profile) : NULL;
-    const cmsUInt32Number bytes = BYTES_SH((cmsUInt32Number)bits / 8);
-    if (profile)
-        profile->transform = profile_transform(from,
-                                               COLORSPACE_SH(PT_CMYK) | CHANNELS_SH(4) | bytes |
-                                                   EXTRA_SH((cmsUInt32Number)extra) | FLAVOR_SH(inverted ? 1u : 0u),
-                                               COLORSPACE_SH(PT_RGB) | CHANNELS_SH(3) | bytes);
-    if (from)
-        cmsCloseProfile(from);
-    if (profile && !profile->transform)
-        profile_destroy(&profile);
-    return profile;
-}
-
-enum error_code profile_cmyk_back(struct image *image, const void *icc, size_t size, struct error *err)
-{
-    cmsHPROFILE to = size <= PROFILE_CMYK_MOST ? cmsOpenProfileFromMem(icc, (cmsUInt32Number)size) : NULL;
-    cmsHPROFILE srgb = to ? cmsCreate_sRGBProfile() : NULL;
-    cmsHTRANSFORM transform = NULL;
-    struct cmyk_table *table = NULL;
-    enum error_code code = OK;
-    if (srgb && cmsGetColorSpace(to) == cmsSigCmykData &&
-        cmsIsIntentSupported(to, INTENT_PERCEPTUAL, LCMS_USED_AS_OUTPUT))
-        transform = cmsCreateTransform(srgb, TYPE_RGB_16, to, TYPE_CMYK_16, INTENT_PERCEPTUAL, cmsFLAGS_NOCACHE);
-    if (transform && (table = mem_alloc(1, sizeof *table + size))) {
-        cmsUInt16Number rgb[CMYK_GRID][3];
-        for (int r = 0; r < CMYK_GRID; r++)
-            for (int g = 0; g < CMYK_GRID; g++) {
-                for (int b = 0; b < CMYK_GRID; b++) {
-                    const int node[3] = {r, g, b};
-                    for (int c = 0; c < 3; c++)
-                        rgb[b][c] = (cmsUInt16Number)((node[c] * 65535 + (CMYK_GRID - 1) / 2) / (CMYK_GRID - 1));
-                }
-                cmsDoTransform(transform, rgb, table->ink[(r * CMYK_GRID + g) * CMYK_GRID], CMYK_GRID);
-            }
-        memcpy(table + 1, icc, size);
-        free(image->cmyk.data);
-        image->cmyk = (struct image_blob){(uint8_t *)table, sizeof *table + size};
-    } else if (transform) {
-        code = error_set(err, ERROR_NO_MEMORY, "out of memory for a colour profile");
-    }
-    if (transform)
-        cmsDeleteTransform(transform);
-    if (srgb)
-        cmsCloseProfile(srgb);
-    if (to)
-        cmsCloseProfile(to);
-    return code;
-}
-
-void profile_row(const struct profile *profile, const void *from, void *to, int pixels)
-{
-    cmsDoTransform(profile->transform, from, to, (cmsUInt32Number)pixels);
-}
-
-void profile_destroy(struct profile **profile)
-{
-    if (*profile && (*profile)->transform)
-        cmsDeleteTransform((*profile)->transform);
-    free(*profile);
-    *profile = NULL;
-}
-
-/* Writes the profile, which is closed. NULL: there is no memory. */
-static enum error_code profile_save(cmsHPROFILE profile, struct image_blob *out, struct error *err)
+enum error_code profile_save(cmsHPROFILE profile, struct image_blob *out, struct error *err)
 {
     cmsUInt32Number size = 0;
     bool done = profile && cmsSaveProfileToMem(profile, NULL, &size) && (out->data = mem_alloc(size, 1)) &&
@@ -284,38 +210,6 @@ enum error_code profile_apply(struct image *image, struct error *err)
     (void)image;
     (void)err;
     return OK;
-}
-
-struct profile *profile_cmyk(const void *icc, size_t size, int bits, int extra, bool inverted)
-{
-    (void)icc;
-    (void)size;
-    (void)bits;
-    (void)extra;
-    (void)inverted;
-    return NULL;
-}
-
-enum error_code profile_cmyk_back(struct image *image, const void *icc, size_t size, struct error *err)
-{
-    (void)image;
-    (void)icc;
-    (void)size;
-    (void)err;
-    return OK;
-}
-
-void profile_row(const struct profile *profile, const void *from, void *to, int pixels)
-{
-    (void)profile;
-    (void)from;
-    (void)to;
-    (void)pixels;
-}
-
-void profile_destroy(struct profile **profile)
-{
-    (void)profile;
 }
 
 enum error_code profile_srgb(struct image_blob *out, struct error *err)

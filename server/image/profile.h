@@ -14,15 +14,26 @@ bool profile_known(void);
  * The picture's notes say so. Without lcms2 nothing happens. */
 enum error_code profile_apply(struct image *image, struct error *err) MUST_CHECK;
 
-/* From CMYK, 8 or 16 bit with `extra` samples behind each pixel, to RGB in sRGB of the same depth; inverted: 0 is full
- * ink. NULL: the profile is not for CMYK or damaged, or there is no lcms2. */
-struct profile;
-struct profile *profile_cmyk(const void *icc, size_t size, int bits, int extra, bool inverted);
-void profile_row(const struct profile *profile, const void *from, void *to, int pixels);
-void profile_destroy(struct profile **profile);
+/* How a file has its CMYK: 8 or 16 bits, with `extra` samples behind each pixel; inverted: 0 is full ink. */
+struct profile_inks {
+    int bits, extra;
+    bool inverted, back; /* back: its way back is wanted */
+};
 
-/* Puts into the picture how its colours become CMYK again by that profile (cmyk.h), if the profile works both ways. */
-enum error_code profile_cmyk_back(struct image *image, const void *icc, size_t size, struct error *err) MUST_CHECK;
+/* What a profile of CMYK makes of a picture: RGB in sRGB of the same depth; or, if its way back is wanted and known, 16
+ * bits of an RGB that holds all colours of inks (wide), with that RGB's profile (image->icc) and the way back to the
+ * inks (image->cmyk). */
+struct profile_cmyk {
+    struct profile *profile; /* NULL: it is not for CMYK or damaged, or there is no lcms2 */
+    bool wide;
+    struct image_blob icc, cmyk;
+};
+enum error_code profile_cmyk_open(struct profile_cmyk *out, const void *icc, size_t size,
+                                  const struct profile_inks *inks, struct error *err) MUST_CHECK;
+void profile_cmyk_row(const struct profile_cmyk *cmyk, const void *from, void *to, int pixels);
+/* Moves what it knows into the picture, and notes what was done. */
+void profile_cmyk_apply(struct profile_cmyk *cmyk, struct image *image);
+void profile_cmyk_close(struct profile_cmyk *cmyk);
 
 /* For a picture of RGB without a profile whose file says its colours in numbers: gives it one, unless these are sRGB's.
  * xy: of white, red, green and blue; gamma 0: sRGB's curve. Numbers that make no sense give none. */

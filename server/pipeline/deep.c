@@ -164,39 +164,56 @@ static enum error_code deep_reduce(struct restoration *r, bool keep_gray, struct
     return code;
 }
 
-/* CMYK that cannot be kept stays sRGB. */
-static void deep_cmyk(const struct restoration *r, struct image *picture)
+/* Whether the result is CMYK again; else the picture becomes sRGB. */
+static bool deep_cmyk(const struct restoration *r, struct image *picture)
 {
     if (!picture->cmyk.data)
-        return;
+        return false;
     if (r->options.profile == PROFILE_KEEP && !r->options.compat && !r->options.aligned && cmyk_known(picture) &&
         codec_is_cmyk(r->output_format)) {
         picture->notes = (picture->notes & ~(unsigned)IMAGE_NOTE_CMYK_PROFILE) | IMAGE_NOTE_CMYK_KEPT;
-        return;
+        return true;
     }
     free(picture->cmyk.data);
     picture->cmyk = (struct image_blob){0};
+    return false;
+}
+
+/* A picture of inks that is wanted as plain RGB. */
+static enum error_code deep_flatten(struct restoration *r, const struct colour *colour, struct error *err)
+{
+    struct deep none = {0};
+    const enum error_code code = deep_manage(r, &none, colour, false, err);
+    image_destroy(&none.pixels);
+    return code;
 }
 
 enum error_code deep_begin(struct restoration *r, struct error *err)
 {
-    deep_cmyk(r, r->picture);
-    const bool gray = r->picture->channels == 1, wide = r->picture->bits == 16;
+    const bool inks = cmyk_known(r->picture);
+    const bool gray = r->picture->channels == 1, wide = (inks ? cmyk_bits(r->picture) : r->picture->bits) == 16;
+    const bool keep_inks = deep_cmyk(r, r->picture);
     const bool keep_gray = gray && codec_is_gray(r->output_format), keep_wide = wide && codec_is_deep(r->output_format);
     /* a run that only detects sees the same pixels, so faces keep their ids */
     const bool plain = r->options.compat && !r->faceless;
     struct colour *colour = NULL;
     deep_destroy(&r->deep);
-    enum error_code code = plain || r->options.compat ? OK : deep_colour(r->picture, &colour, err);
+    enum error_code code = (plain || r->options.compat) && !inks ? OK : deep_colour(r->picture, &colour, err);
+    if (code == OK && inks && colour && (plain || r->options.compat)) {
+        code = deep_flatten(r, colour, err);
+        free(colour);
+        return code;
+    }
     if (code == OK && (plain || (!keep_gray && !wide && !colour)))
         return deep_reduce(r, false, err);
     struct deep *deep = r->deep = code == OK ? mem_calloc(1, sizeof *deep) : NULL;
     if (code == OK && !deep)
         code = error_set(err, ERROR_NO_MEMORY, "out of memory");
     if (code == OK) {
-        *deep = (struct deep){.channels = keep_gray ? 1 : 3, .bits = keep_wide ? 16 : 8};
+        *deep = (struct deep){.channels = keep_gray ? 1 : 3, .bits = keep_wide || keep_inks ? 16 : 8};
         if (colour)
-            code = deep_manage(r, deep, colour, r->options.profile == PROFILE_KEEP && keep_gray == gray, err);
+            code = deep_manage(r, deep, colour,
+                               r->options.profile == PROFILE_KEEP && keep_gray == gray && keep_inks == inks, err);
         else if (wide)
             code = deep_split(r, deep, err);
     }

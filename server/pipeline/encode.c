@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "runtime/base/spill.h"
+#include "server/image/cmyk.h"
 #include "server/image/codec.h"
 #include "server/image/exif.h"
 #include "server/image/xmp.h"
@@ -120,6 +121,12 @@ static void encode_cut(struct restoration *r)
                   size.kept_height);
 }
 
+/* Bits a sample of a file of CMYK, which is as deep as the input's where the format can be. */
+static int encode_ink_bits(const struct restoration *r)
+{
+    return codec_is_deep(r->output_format) ? cmyk_bits(r->result) : 8;
+}
+
 /* Writes the result in the format that was asked for, with the input's metadata. */
 enum error_code encode_step(struct step *step, struct error *err)
 {
@@ -147,7 +154,7 @@ enum error_code encode_step(struct step *step, struct error *err)
     r->output_bytes = output.size;
     r->out_info.width = r->result->width;
     r->out_info.height = r->result->height;
-    r->out_info.bits = r->result->bits;
+    r->out_info.bits = r->result->cmyk.data ? encode_ink_bits(r) : r->result->bits;
     r->out_info.channels =
         r->result->cmyk.data ? 4 : r->result->channels + (r->result->alpha && r->output_format != IMAGE_JPEG);
     r->out_info.format = r->output_format;

@@ -44,18 +44,32 @@ export const toXyz = (icc, rgb) => { const { matrix, light } = models.get(icc); 
 
 export const grayProfile = (g) => profile('GRAY', 'XYZ ', 'mntr', [['kTRC', gamma(g)]]);
 
-// Inks that multiply, each a little unclean: a table of the 16 corners, 8 bits of Lab. both: and a way back, of the 8 corners of Lab.
+// Inks that multiply, each a little unclean: a table of 9 steps of each, 8 bits of Lab. both: and a way back.
 export function cmykProfile(both = false) {
   const ink = [[0.1, 0.55, 0.85], [0.75, 0.12, 0.4], [0.95, 0.85, 0.1], [0.08, 0.08, 0.08]]; // light that each lets through
-  const matrix = [[0.4361, 0.3851, 0.1431], [0.2225, 0.7169, 0.0606], [0.0139, 0.0971, 0.7141]];
-  const corners = Array.from({ length: 16 }, (_, n) => {
-    const rgb = [0, 1, 2].map((c) => ink.reduce((light, one, k) => light * (n >> (3 - k) & 1 ? one[c] : 1), 1));
+  const matrix = [[0.4361, 0.3851, 0.1431], [0.2225, 0.7169, 0.0606], [0.0139, 0.0971, 0.7141]], steps = 9;
+  const nodes = Array.from({ length: steps ** 4 }, (_, n) => {
+    const part = (k) => (Math.floor(n / steps ** (3 - k)) % steps) / (steps - 1);
+    const rgb = [0, 1, 2].map((c) => ink.reduce((light, one, k) => light * (1 - part(k) * (1 - one[c])), 1));
     const f = (t) => (t > 216 / 24389 ? Math.cbrt(t) : (24389 / 27 / 116) * t + 16 / 116), [x, y, z] = times(matrix, rgb).map((v, i) => f(v / D50[i]));
     return [Math.round((116 * y - 16) * 2.55), Math.round(500 * (x - y) + 128), Math.round(200 * (y - z) + 128)].map((v) => Math.min(255, Math.max(0, v)));
   });
   const line = Buffer.from(Array.from({ length: 256 }, (_, i) => i));
-  const table = Buffer.concat([text('mft1\0\0\0\0'), Buffer.from([4, 3, 2, 0]), ...[1, 0, 0, 0, 1, 0, 0, 0, 1].map(s15), line, line, line, line, Buffer.from(corners.flat()), line, line, line]);
-  const back = Array.from({ length: 8 }, (_, n) => { const [l, a, b] = [2, 1, 0].map((c) => n >> c & 1); return l ? [0, 0, 0, 0] : [200 - 60 * b, 180 + 60 * a, 120 + 80 * b, 220]; });
-  const other = Buffer.concat([text('mft1\0\0\0\0'), Buffer.from([3, 4, 2, 0]), ...[1, 0, 0, 0, 1, 0, 0, 0, 1].map(s15), line, line, line, Buffer.from(back.flat()), line, line, line, line]);
+  const table = Buffer.concat([text('mft1\0\0\0\0'), Buffer.from([4, 3, steps, 0]), ...[1, 0, 0, 0, 1, 0, 0, 0, 1].map(s15), line, line, line, line, Buffer.from(nodes.flat()), line, line, line]);
+  // Half of what all three lack is black's part; Newton's method finds the rest.
+  const back = Array.from({ length: steps ** 3 }, (_, n) => {
+    const [l, a, bb] = [2, 1, 0].map((k) => (Math.floor(n / steps ** k) % steps) / (steps - 1)), fy = (100 * l + 16) / 116;
+    const xyz = [fy + (255 * a - 128) / 500, fy, fy - (255 * bb - 128) / 200].map((t, i) => D50[i] * (t > 6 / 29 ? t ** 3 : (t - 4 / 29) * 3 * (6 / 29) ** 2));
+    const rgb = times(inverse(matrix), xyz).map((v) => Math.min(1, Math.max(0.003, v))), black = Math.min(1, (0.5 * (1 - Math.max(...rgb))) / 0.92);
+    let part = [0.3, 0.3, 0.3];
+    for (let turn = 0; turn < 20; turn++) {
+      const rest = (k, c) => 1 - part[k] * (1 - ink[k][c]);
+      const off = rgb.map((v, c) => part.reduce((sum, _v, k) => sum + Math.log(rest(k, c)), Math.log((1 - black * 0.92) / v)));
+      const change = times(inverse([0, 1, 2].map((c) => [0, 1, 2].map((k) => -(1 - ink[k][c]) / rest(k, c)))), off);
+      part = part.map((v, k) => Math.min(1, Math.max(-0.2, v - change[k])));
+    }
+    return [...part, black].map((v) => Math.round(255 * Math.min(1, Math.max(0, v))));
+  });
+  const other = Buffer.concat([text('mft1\0\0\0\0'), Buffer.from([3, 4, steps, 0]), ...[1, 0, 0, 0, 1, 0, 0, 0, 1].map(s15), line, line, line, Buffer.from(back.flat()), line, line, line, line]);
   return profile('CMYK', 'Lab ', 'prtr', [['A2B0', table], ...(both ? [['B2A0', other]] : [])]);
 }

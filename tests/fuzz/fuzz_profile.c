@@ -31,37 +31,33 @@ static void look_at_model(const struct colour *colour)
         expect(pixels[i] >= 0 && pixels[i] <= 255);
 }
 
-static void cmyk(const uint8_t *data, size_t size, int bits, int extra, bool inverted)
+/* Inks to RGB, and back by the table, if there is one. */
+static void cmyk(const uint8_t *data, size_t size, const struct profile_inks *inks)
 {
-    struct profile *profile = profile_cmyk(data, size, bits, extra, inverted);
-    uint16_t from[5 * WIDTH], to[3 * WIDTH + 1];
-    for (int i = 0; i < 5 * WIDTH; i++)
-        from[i] = (uint16_t)(i * 2180);
-    to[3 * WIDTH] = 12345;
-    if (!profile)
-        return;
-    exercise_opened++;
-    profile_row(profile, from, to, WIDTH);
-    expect(to[3 * WIDTH] == 12345);
-    profile_destroy(&profile);
-}
-
-/* And back, by its table. */
-static void cmyk_back(const uint8_t *data, size_t size)
-{
+    struct profile_cmyk opened;
     struct image *image;
     struct error err = ERROR_INIT;
-    uint16_t ink[4 * WIDTH + 1];
-    if (image_create(&image, WIDTH, 1, 3, 8, false, &err))
-        abort();
-    for (size_t i = 0; i < 3 * WIDTH; i++)
-        ((uint8_t *)image->pixels)[i] = (uint8_t)(i * 15);
+    uint16_t from[5 * WIDTH], ink[4 * WIDTH + 1];
+    for (int i = 0; i < 5 * WIDTH; i++)
+        from[i] = (uint16_t)(i * 2180);
     ink[4 * WIDTH] = 12345;
-    expect(profile_cmyk_back(image, data, size, &err) == OK);
+    if (profile_cmyk_open(&opened, data, size, inks, &err))
+        abort();
+    expect(!opened.wide || (opened.profile && inks->back));
+    if (!opened.profile)
+        return;
+    exercise_opened++;
+    if (image_create(&image, WIDTH, 1, 3, opened.wide ? 16 : inks->bits, false, &err))
+        abort();
+    profile_cmyk_row(&opened, from, image->pixels, WIDTH);
+    profile_cmyk_apply(&opened, image);
+    profile_cmyk_close(&opened);
+    expect(cmyk_known(image) == (image->cmyk.data != NULL));
     if (cmyk_known(image)) {
-        exercise_opened++;
         cmyk_row(image, 0, 16, false, ink);
-        expect(ink[4 * WIDTH] == 12345 && cmyk_profile(image).size == size);
+        expect(ink[4 * WIDTH] == 12345 && cmyk_profile(image).size == size && cmyk_bits(image) == inks->bits);
+        expect(!profile_apply(image, &err) && image->colour.size == sizeof(struct colour));
+        look_at_model((const struct colour *)image->colour.data);
     }
     image_destroy(&image);
 }
@@ -95,10 +91,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const uint8_t kind = *data++;
     const int bits = kind & 1 ? 16 : 8;
     size--;
-    if (kind & 32)
-        cmyk_back(data, size);
-    else if (kind & 4)
-        cmyk(data, size, bits, kind >> 3 & 1, kind >> 4 & 1);
+    const struct profile_inks inks = {bits, kind >> 3 & 1, kind >> 4 & 1, kind >> 5 & 1};
+    if (kind & (4 | 32))
+        cmyk(data, size, &inks);
     else
         picture(data, size, kind & 2 ? 3 : 1, bits);
     return 0;
