@@ -15,6 +15,8 @@
 #   make bench-page   the page's first paint, and its longest task while 12 megapixels are chosen
 #   make bench-health how fast /healthz answers while all workers are busy
 #   make soak       an hour of all kinds of requests, and what the server holds; ARGS=30: minutes
+#   make chaos      front ends, workers and their PostgreSQL killed at random for CHAOS_SECONDS [300]: nothing is lost
+#   make bench-cluster  what the database of several machines does at most, and jobs a second with 1, 2 and 4 workers
 #   make bench-start  time from exec to ready, with files of the official sizes, cache cold and warm
 #   make check-long more of each, official sizes     make check-arm64  the CPU device's tests for aarch64, in qemu
 #   make check-torch  official sizes beside PyTorch; ARGS='--device vulkan:0 --precision fp16'
@@ -221,7 +223,8 @@ STORELIB := $(patsubst %,$(BUILD)/runtime/base/%.o,error file log mem spill thre
 $(BUILD)/bench_store: $(BUILD)/tests/bench/bench_store.o $(STORELIB)
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lsqlite3 $(LIBPQLIBS) -lm
 
-$(BUILD)/s3_tool: $(BUILD)/tests/bench/s3_tool.o $(STORELIB) $(patsubst %.c,$(BUILD)/%.o,$(wildcard server/store/s3*.c server/store/payload*.c))
+$(BUILD)/s3_tool $(BUILD)/bench_cluster: $(BUILD)/%: $(BUILD)/tests/bench/%.o $(STORELIB) \
+                  $(patsubst %.c,$(BUILD)/%.o,$(wildcard server/store/s3*.c server/store/payload*.c))
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lcurl -lsqlite3 $(LIBPQLIBS) -lnettle -lm
 
 # The long form of the suites that have one: the networks in their official sizes on the CPU against the oracle, and every single
@@ -393,6 +396,13 @@ bench-health: restored
 soak: restored fixtures
 	@node tests/chaos/soak.mjs $(ARGS)
 
+# Several machines in small; CHAOS_SECONDS, CHAOS_SEED.
+chaos: restored fixtures tests/node_modules/.made
+	@node tests/chaos/cluster.mjs
+
+bench-cluster: restored fixtures $(BUILD)/bench_cluster tests/node_modules/.made
+	@node tests/bench/bench_cluster.mjs
+
 bench-load: restored $(BUILD)/make_models
 	@$(BUILD)/make_models $(BUILD)/bench/models
 	@sh tests/bench/load.sh ./restored $(BUILD)/bench/models
@@ -406,7 +416,7 @@ format:
 PREFIX ?= /usr/local
 MONITORING := config/grafana.json config/alerts.yml
 # With these, in their folders, the links of README.md and docs/ lead somewhere.
-DOCFILES := $(wildcard docs/*.md docs/figures/*) $(wildcard config/restored.*) config/Containerfile config/models.conf $(MONITORING) models/README.md \
+DOCFILES := $(wildcard docs/*.md docs/figures/*) $(wildcard config/restored.* config/deploy/*.yml config/deploy/kubernetes/*) config/Containerfile config/models.conf $(MONITORING) models/README.md \
     models/starter/LICENSE models/training/make_sample.py \
     $(wildcard examples/*.* examples/immich/*) $(patsubst %,%/README.md,runtime server shaders tests)
 DOCS   := $(DESTDIR)$(PREFIX)/share/doc/restored
@@ -463,5 +473,5 @@ clean:
 	rm -rf build build-* restored
 
 .SECONDARY:
-.PHONY: FORCE check-quality asan-server soak bench-http bench-jobs deb check-deb bench-health bench-page uninstall check-reproducible all mutate check-long check-torch check-arm64 bench bench-cpu bench-gpu bench-large bench-load bench-memory bench-start bench-store clean fuzz fuzz-run fuzz-replay fuzz-replay-run objects tests unit asan tsan clang shaders fixtures run check deps deps-check models sample san lint debug format figures install
+.PHONY: FORCE chaos bench-cluster check-quality asan-server soak bench-http bench-jobs deb check-deb bench-health bench-page uninstall check-reproducible all mutate check-long check-torch check-arm64 bench bench-cpu bench-gpu bench-large bench-load bench-memory bench-start bench-store clean fuzz fuzz-run fuzz-replay fuzz-replay-run objects tests unit asan tsan clang shaders fixtures run check deps deps-check models sample san lint debug format figures install
 -include $(shell find $(BUILD) -name '*.d' -type f 2>/dev/null)
