@@ -36,7 +36,7 @@ test('the unit: systemd reads it without a complaint, and it is hardened', { ski
 
 // Options as their lines in help name them.
 const optionsOf = (text) => [...text.matchAll(/^ {2}(-\S.*?)(?: {2}.*)?$/gm)].flatMap(([, what]) => what.split(/,? /).filter((word) => word.startsWith('-')));
-const commands = [...help().matchAll(/^ {2}restored (\w+)/gm)].map(([, name]) => [name]).concat([['models', 'get']]);
+const commands = [...help().matchAll(/^ {2}restored (\w+)/gm)].map(([, name]) => [name]).concat([['models', 'get'], ['models', 'add']]);
 
 test('a manual page for each command, with all that its help says', () => {
   const tool = has('mandoc') ? ['mandoc', '-T', 'utf8', '-O', 'width=1000'] : has('man') ? ['man', '-l'] : null;
@@ -72,7 +72,7 @@ test('bash completes commands, options and their values', () => {
   assert.deepEqual(complete(''), [...commands.filter((words) => words.length === 1).flat(), '--help', '--version']);
   assert.deepEqual(complete('se'), ['serve']);
   for (const words of commands) {
-    const wanted = [...optionsOf(help(...words)), ...[...help(...words).split('\n\n')[0].matchAll(/\[(--[a-z_]+)/g)].map(([, name]) => name), '--help', '--config'];
+    const wanted = [...optionsOf(help(...words)), ...[...help(...words).split('\n\n')[0].matchAll(/\[(--[a-z0-9_]+)/g)].map(([, name]) => name), '--help', '--config'];
     const offered = complete(...words, '-');
     for (const option of wanted) assert.ok(offered.includes(option), `${words.join(' ')} ${option}`);
     assert.ok(offered.length <= new Set([...wanted, ...optionsOf(help(...words))]).size + 4, offered.join(' '));
