@@ -168,6 +168,7 @@ export class Cluster {
   // Sends a request until a front end answers as it should; `ask` gives undefined for "again".
   async ask(what, ask) {
     return until(what, async () => {
+      assert.ok(!this.stopped, 'another test of this cluster failed');
       const front = this.front();
       try {
         const answer = front && (await ask(front));
@@ -242,6 +243,7 @@ export class Cluster {
     for (const id of this.accepted.keys()) assert.ok(there.includes(id), `${id} is there`);
   }
   async stop() {
+    this.stopped = true;
     for (const server of this.servers) if (server.child) await server.end('SIGTERM').catch(() => {});
     this.network?.stop();
     await this.database?.stop();
