@@ -14,15 +14,22 @@ function choices(select, rows) {
 
 const licence = (m) => (m.non_commercial ? ` · ${m.licence}, ${t('not for commercial use')}` : m.licence ? ` · ${m.licence}` : '');
 
+const label = (m) => t('With {0}', `${m.name}${m.scale > 1 ? ` (${m.scale}×)` : ''}`) + licence(m);
+
 // Models of a kind, with their licences; the default comes first and, being the default, is sent as nothing at all.
 function models(list, kind, standard, none) {
   const mine = list.filter((m) => m.kind === kind);
   const chosen = mine.find((m) => m.default);
-  const label = (m) => t('With {0}', `${m.name}${m.scale > 1 ? ` (${m.scale}×)` : ''}`) + licence(m);
   const rows = [['', chosen ? t(standard) + (chosen.non_commercial ? licence(chosen) : '') : t('Not available on this server')]];
   for (const m of mine) if (m !== chosen) rows.push([m.name, label(m)]);
   if (none && mine.length) rows.push(['none', t(none)]);
   return rows;
+}
+
+// Networks for damage: there is no default, the server takes the best.
+function networks(list, kind, none) {
+  const mine = list.filter((m) => m.kind === kind);
+  return mine.length ? [['', t('Automatic')], ...mine.map((m) => [m.name, label(m)]), ['none', t(none)]] : [['', t(none)]];
 }
 
 // "auto, png or jpg" -> the words of an enum
@@ -34,6 +41,8 @@ function control({ name, type, allowed, default: standard }, devices, list) {
   const select = element('select');
   if (name === 'device') choices(select, [['', t('Automatic')], ...devices.map((d) => [d.id, `${d.name} (${d.id})`])]);
   else if (name === 'detector') choices(select, models(list, 'detector', 'Automatic'));
+  else if (name === 'damage_detector') choices(select, networks(list, 'damage', mark('Only what you paint')));
+  else if (name === 'fill') choices(select, networks(list, 'filler', mark('Smoothly, from the surroundings')));
   else if (type === 'enum') {
     const rows = words(allowed).map((word) => [word === initial ? '' : word, labels[name]?.[2]?.[word] ? t(labels[name][2][word]) : word]);
     choices(select, rows.sort(([a], [b]) => !!a - !!b)); // the default comes first

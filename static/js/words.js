@@ -33,7 +33,7 @@ export const labels = {
   repair: ['Repair', 'Scratches, cracks, dust and stains are filled.', { auto: 'Where it is sure', true: 'All that is found', false: 'Off' }],
   repair_strength: ['Strength of the repair', '0 to 1. With less, some of the damage shines through.'],
   damage_detector: ['Damage finder', 'The network that looks for damage.'],
-  fill: ['Filler', 'The network that fills damage. none: smoothly from the surroundings.'],
+  fill: ['Filler', 'The network that fills damage.'],
   device: ['Device', 'The graphics card or processor that does the work.'],
   precision: ['Precision', '16 bit is faster on most graphics cards; 32 bit is more exact.', { auto: 'Automatic', fp32: '32 bit', fp16: '16 bit' }],
   bg_tile: ['Tile size', 'Large pictures are done in tiles, 32 to 4096 pixels wide. Smaller tiles need less memory; 0 means no tiles.'],

@@ -103,6 +103,10 @@ test('damage: what is painted is repaired, undo takes it back, keys paint too', 
   await page.keyboard.press('e');
   await line(0.1, 0.9);
   assert.ok(await painted() < one / 2);
+  // The networks for damage are chosen from lists, as the others are.
+  const listed = (name) => page.locator(`#option_${name} option`).evaluateAll((all) => all.map((one) => one.value));
+  assert.deepEqual(await listed('fill'), ['', 'filler', 'squares', 'none']);
+  assert.deepEqual(await listed('damage_detector'), ['', 'scratches', 'starter_damage', 'none']);
   const undo = page.getByRole('button', { name: 'Undo' }), isFocused = (id) => page.locator(`#${id}:focus`).waitFor(wait);
   await undo.click();
   await undo.click();

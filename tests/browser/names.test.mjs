@@ -75,6 +75,12 @@ test('axe finds nothing to mend, in any state and both schemes', async (t) => {
     await page.setInputFiles('#file', [picture('two.png'), picture('none.png')]);
     await page.waitForFunction(() => document.querySelectorAll('.thumb img').length === 3, null, wait);
     await check('several');
+    await page.route('**/v1/restore', (route) => route.fulfill({ status: 422, contentType: 'application/problem+json', body: JSON.stringify({ status: 422, code: 'corrupt', title: 'Unprocessable Content', detail: 'The PNG is damaged or cut short', request_id: 'ab12' }) }));
+    await page.locator('#go').click();
+    await page.locator('#all_status', { hasText: '2 failed' }).waitFor(wait);
+    await page.locator('.thumb').nth(1).click();
+    await page.locator('#error:visible').waitFor(wait);
+    await check('failed');
   }
 });
 

@@ -29,7 +29,7 @@ export function texts() {
   }
   for (const [title, help, values] of Object.values(labels)) [title, help, ...Object.values(values ?? {})].forEach((one) => found.add(one));
   for (const one of [...groups.map(([title]) => title), ...Object.values(stages), ...Object.values(roles)]) found.add(one);
-  const html = readFileSync(join(root, 'static/index.html'), 'utf8').replace(/<code>.*?<\/code>|<script.*?<\/script>/gs, '<>');
+  const html = readFileSync(join(root, 'static/index.html'), 'utf8').replace(/<code>.*?<\/code>|<(script|style).*?<\/\1>/gs, '<>');
   for (const [, part] of html.matchAll(/>([^<>]*[A-Za-z]{2}[^<>]*)</g)) found.add(part.trim().replace(/\s+/g, ' '));
   for (const [, part] of html.matchAll(/(?:aria-label|title|alt|placeholder)="([^"]*)"/g)) found.add(part.replace(/\s+/g, ' '));
   for (const [, part] of html.matchAll(/name="description" content="([^"]*)"/g)) found.add(part);

@@ -1,11 +1,14 @@
 // The page of a server that asks for a token: asked for once, kept for the tab, sent as a header alone.
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { fixtureModels, startServer } from '../api/server.mjs';
 import { browser, done, picture, ready, text, wait } from './browser.mjs';
+
+const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 
 test('asks for the token once and works with it', async (t) => {
   const folder = mkdtempSync(join(tmpdir(), 'restored-token-')), token = 'page-0123456789abcdef';
@@ -29,6 +32,9 @@ test('asks for the token once and works with it', async (t) => {
   await page.getByLabel('Token', { exact: true }).fill('wrong-0123456789abcdef');
   await page.getByRole('button', { name: 'Continue' }).click();
   await page.locator('#token_wrong:visible').waitFor(wait);
+  await page.evaluate(axe);
+  const { violations } = await page.evaluate(() => globalThis.axe.run());
+  assert.deepEqual(violations.map(({ id, nodes }) => `${id} ${nodes.map((n) => n.html).join(' ')}`), []);
   await page.getByLabel('Token', { exact: true }).fill(token);
   await page.keyboard.press('Enter');
   await page.locator('main[aria-busy="false"]').waitFor(wait);
