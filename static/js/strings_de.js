@@ -69,7 +69,7 @@ export default {
   Strong: 'Stark',
   'Little is changed: faces at half strength, the rest only enlarged.': 'Wenig wird verändert: Gesichter mit halber Stärke, der Rest nur vergrößert.',
   'Clear faces, a sharper picture, damage repaired where it is sure.': 'Klare Gesichter, ein schärferes Bild, Schäden repariert, wo sie sicher sind.',
-  'All that can be done: faces in full, all damage that is found.': 'Alles, was geht: Gesichter ganz, alle gefundenen Schäden.',
+  'All that can be done: faces in full, all damage that is found, faded prints get their contrast back.': 'Alles, was geht: Gesichter ganz, alle gefundenen Schäden, verblasste Abzüge bekommen ihren Kontrast zurück.',
   'Your own choice of the options below.': 'Ihre eigene Wahl der Einstellungen unten.',
   Enlarge: 'Vergrößern',
   'How many times wider and taller the result is.': 'Wievielmal breiter und höher das Ergebnis ist.',

@@ -69,7 +69,7 @@ export default {
   Strong: 'Fuerte',
   'Little is changed: faces at half strength, the rest only enlarged.': 'Se cambia poco: caras a media intensidad, el resto solo se amplía.',
   'Clear faces, a sharper picture, damage repaired where it is sure.': 'Caras nítidas, imagen más definida, daños reparados donde son seguros.',
-  'All that can be done: faces in full, all damage that is found.': 'Todo lo posible: caras al completo, todos los daños encontrados.',
+  'All that can be done: faces in full, all damage that is found, faded prints get their contrast back.': 'Todo lo posible: caras al completo, todos los daños encontrados, y las copias desvaídas recuperan su contraste.',
   'Your own choice of the options below.': 'Su propia elección de las opciones de abajo.',
   Enlarge: 'Ampliar',
   'How many times wider and taller the result is.': 'Cuántas veces más ancho y alto es el resultado.',

@@ -69,7 +69,7 @@ export default {
   Strong: 'Forte',
   'Little is changed: faces at half strength, the rest only enlarged.': 'Peu de changements : visages à demi-force, le reste seulement agrandi.',
   'Clear faces, a sharper picture, damage repaired where it is sure.': 'Visages nets, image plus fine, dégâts réparés là où ils sont certains.',
-  'All that can be done: faces in full, all damage that is found.': 'Tout ce qui est possible : visages en entier, tous les dégâts trouvés.',
+  'All that can be done: faces in full, all damage that is found, faded prints get their contrast back.': 'Tout ce qui est possible : visages en entier, tous les dégâts trouvés, contraste des tirages passés retrouvé.',
   'Your own choice of the options below.': 'Votre propre choix des options ci-dessous.',
   Enlarge: 'Agrandir',
   'How many times wider and taller the result is.': 'Combien de fois le résultat est plus large et plus haut.',

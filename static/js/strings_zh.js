@@ -69,7 +69,7 @@ export default {
   Strong: '强力',
   'Little is changed: faces at half strength, the rest only enlarged.': '改动很少：人脸半强度，其余只放大。',
   'Clear faces, a sharper picture, damage repaired where it is sure.': '人脸清晰，画面更锐利，修补确定的损伤。',
-  'All that can be done: faces in full, all damage that is found.': '尽力修复：人脸完全修复，所有找到的损伤。',
+  'All that can be done: faces in full, all damage that is found, faded prints get their contrast back.': '尽力修复：人脸完全修复，所有找到的损伤，并恢复褪色照片的对比度。',
   'Your own choice of the options below.': '您自己选择的下列选项。',
   Enlarge: '放大',
   'How many times wider and taller the result is.': '结果的宽和高是原来的几倍。',

@@ -152,12 +152,14 @@ test('presets set the options and follow them; the choice is kept', async (t) =>
   await page.getByRole('radio', { name: 'Gentle' }).check();
   assert.equal(await page.locator('#weight').inputValue(), '0.5');
   assert.equal(await page.locator('#bg_upsampler').inputValue(), 'none');
+  assert.equal(await page.locator('#option_repair').inputValue(), 'false');
   assert.match(await text(page, '#help_preset'), /half strength/);
   await page.locator('#weight').selectOption('0.75');
   await page.locator('#help_preset', { hasText: 'Your own choice' }).waitFor(wait);
   assert.equal(await chosen(), null);
   await page.getByRole('radio', { name: 'Strong' }).check();
   assert.equal(await page.locator('#option_repair').inputValue(), 'true');
+  assert.equal(await page.locator('#option_tone').inputValue(), 'auto');
   await page.reload();
   await page.locator('main[aria-busy="false"]').waitFor(wait);
   assert.equal(await chosen(), 'strong');

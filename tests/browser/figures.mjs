@@ -45,15 +45,15 @@ try {
   keep('phone.jpg', await phone.screenshot({ type: 'jpeg', quality: 88 }));
 
   // A face as it was and after each preset, as js/presets.js sets them.
-  const face = { x: 400, y: 185, side: 176 }, tile = 176;
+  const face = { x: 390, y: 100, side: 240 }, tile = 176; // with a scratch on its right, where the page shows what becomes of it
   const one = async (fields) => {
     const form = new FormData();
     for (const [name, value] of Object.entries(fields)) form.append(name, value);
     form.append('image', new Blob([readFileSync(join(root, 'static/sample.jpg'))]), 'sample.jpg');
     return Buffer.from(await (await fetch(`${server.url}/v1/restore`, { method: 'POST', body: form })).arrayBuffer()).toString('base64');
   };
-  const faces = [readFileSync(join(root, 'static/sample.jpg')).toString('base64'), await one({ weight: '0.5', bg_upsampler: 'none' }),
-    await one({}), await one({ weight: '1', repair: 'true' })];
+  const faces = [readFileSync(join(root, 'static/sample.jpg')).toString('base64'), await one({ weight: '0.5', bg_upsampler: 'none', repair: 'false' }),
+    await one({}), await one({ weight: '1', repair: 'true', tone: 'auto' })];
   const row = await (await browser.newContext({ viewport: { width: 4 * tile, height: tile } })).newPage();
   await row.setContent(`<style>body{margin:0;display:flex}div{width:${tile}px;height:${tile}px;overflow:hidden}
     img{width:${(720 * tile) / face.side}px;margin:${(-face.y * tile) / face.side}px 0 0 ${(-face.x * tile) / face.side}px}</style>
