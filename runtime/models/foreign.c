@@ -60,7 +60,6 @@ static const struct foreign {
     {"IRCNN", {"model.0.weight", "model.12.weight"}},
     {"LaMa", {"model.model.1.bn_l.running_mean", "model.model.1.ffc.convl2l.weight"}},
     {"LaMa", {"generator.model.1.bn_l.running_mean", "generator.model.1.ffc.convl2l.weight"}},
-    {"CodeFormer", {"position_emb", "idx_pred_layer.1.weight"}},
 };
 
 const char *foreign_name(const struct weights *weights)

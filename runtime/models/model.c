@@ -9,10 +9,10 @@
 #include "runtime/models/model_private.h"
 
 static const struct architecture *const architectures[] = {
-    &architecture_rrdbnet,  &architecture_srvgg,         &architecture_gfpgan, &architecture_retinaface,
-    &architecture_parsenet, &architecture_damage,        &architecture_filler, &architecture_bopbtl,
-    &architecture_migan,    &architecture_restoreformer, &architecture_span,   &architecture_cugan,
-    &architecture_fbcnn,    &architecture_drunet,        &architecture_dncnn,
+    &architecture_rrdbnet,  &architecture_srvgg,         &architecture_gfpgan,     &architecture_retinaface,
+    &architecture_parsenet, &architecture_damage,        &architecture_filler,     &architecture_bopbtl,
+    &architecture_migan,    &architecture_restoreformer, &architecture_codeformer, &architecture_span,
+    &architecture_cugan,    &architecture_fbcnn,         &architecture_drunet,     &architecture_dncnn,
 };
 
 static const float model_min_sizes[3][2] = {{16, 32}, {64, 128}, {256, 512}};
@@ -230,7 +230,7 @@ const struct session_shape *model_usual_shape(const struct model_info *info, int
             return NULL;
         out->n = faces[index].n;
         out->h = out->w = face ? info->face_size : 512;
-        out->variant = face ? faces[index].variant : 0;
+        out->variant = !face ? 0 : info->fidelity ? MODEL_FIDELITY / 2 : faces[index].variant;
         return out;
     }
     const bool whole = info->kind == MODEL_DAMAGE && !info->context;

@@ -28,21 +28,23 @@ bool model_settings_activation(struct model_settings *out, const char *text);
 
 struct model_info {
     enum model_kind kind;
-    const char *architecture; /* "RRDBNet", "RRDBNet+" (ESRGAN+), "SRVGGNetCompact", "GFPGANv1Clean", "GFPGANv1",
-                                 "RestoreFormer", "RestoreFormer++", "RetinaFace-resnet50", "RetinaFace-mobilenet0.25",
-                                 "ParseNet", "DamageUNet", "BOPBTL-UNet", "FillUNet", "MI-GAN", "SPAN", "DnCNN",
-                                 "FDnCNN", "DRUNet", "FBCNN", "Real-CUGAN", "Real-CUGAN pro" */
-    int scale;                /* upscaler: 1..16; else 1 */
-    int unshuffle;    /* upscaler: the input's sides must be multiples of this (1, 2, 4 or 8); damage detector: 8 or
-                         16; filler: 32 */
-    int radius;       /* upscaler, damage detector: receptive radius in input px: a tile padded by this is exact */
-    bool exact_tiles; /* the same two: true if the radius is small enough for padding (SRVGG), else feather (RRDB) */
-    int face_size;    /* face network: side of the square it takes, px (512; a small fixture less) */
-    int noise_count;  /* face network: noise maps (15 at 512 px) */
-    bool fp32;        /* always computed in fp32: it chooses entries of a codebook, and would choose others in fp16 */
-    int side;         /* filler: of the square that it takes, px; 0: any */
-    int classes;      /* parser: 19; damage detector: 1 + MODEL_DAMAGE_KINDS, or 1: it knows no kinds */
-    int context; /* damage detector: channels of its context; 0: it takes none, and the picture whole and reduced */
+    const char
+        *architecture; /* "RRDBNet", "RRDBNet+" (ESRGAN+), "SRVGGNetCompact", "GFPGANv1Clean", "GFPGANv1",
+                          "RestoreFormer", "RestoreFormer++", "CodeFormer", "RetinaFace-resnet50",
+                          "RetinaFace-mobilenet0.25", "ParseNet", "DamageUNet", "BOPBTL-UNet", "FillUNet", "MI-GAN",
+                          "SPAN", "DnCNN", "FDnCNN", "DRUNet", "FBCNN", "Real-CUGAN", "Real-CUGAN pro" */
+    int scale;         /* upscaler: 1..16; else 1 */
+    int unshuffle;     /* upscaler: the input's sides must be multiples of this (1, 2, 4 or 8); damage detector: 8 or
+                          16; filler: 32 */
+    int radius;        /* upscaler, damage detector: receptive radius in input px: a tile padded by this is exact */
+    bool exact_tiles;  /* the same two: true if the radius is small enough for padding (SRVGG), else feather (RRDB) */
+    int face_size;     /* face network: side of the square it takes, px (512; a small fixture less) */
+    int noise_count;   /* face network: noise maps (15 at 512 px) */
+    bool fp32;         /* always computed in fp32: it chooses entries of a codebook, and would choose others in fp16 */
+    bool fidelity; /* face network: variants of its graph are 0 .. MODEL_FIDELITY, how near it stays to the picture */
+    int side;      /* filler: of the square that it takes, px; 0: any */
+    int classes;   /* parser: 19; damage detector: 1 + MODEL_DAMAGE_KINDS, or 1: it knows no kinds */
+    int context;   /* damage detector: channels of its context; 0: it takes none, and the picture whole and reduced */
     int output_count;
     float min_sizes[3][2]; /* detector: the ones in force */
 };
@@ -53,6 +55,8 @@ enum model_noise {
     MODEL_NOISE_SEED,   /* Philox from run_options.seed */
     MODEL_NOISE_INPUT   /* inputs 1..noise_count, each {n, 1, s, s}, s = 4, 8, 8, 16, 16, … */
 };
+
+#define MODEL_FIDELITY 1000 /* session_shape.variant where CodeFormer's w is 1 */
 
 /* What a damage detector's graph is: session_shape.variant. */
 enum model_damage {

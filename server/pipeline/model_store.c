@@ -386,8 +386,13 @@ static enum error_code store_not_there(const struct model_store *store, enum err
     if (err && err->code)
         return code; /* the first failure wins */
     error_set(err, code, "%s", what);
-    error_local(err, "; %s was looked for in %s and their subfolders; %s: %s", file, where,
-                section && section->downloadable ? "get it with" : "the official models come with", get);
+    if (section && !section->downloadable && !section->starter)
+        error_local(err,
+                    "; %s was looked for in %s and their subfolders; it is not downloaded: put your own file there",
+                    file, where);
+    else
+        error_local(err, "; %s was looked for in %s and their subfolders; %s: %s", file, where,
+                    section && section->downloadable ? "get it with" : "the official models come with", get);
     return code;
 }
 

@@ -44,6 +44,11 @@ const struct option_row option_rows[] = {
      "how much of each restored face is used; auto: all of it, but less where the picture has more detail than the "
      "restoration; 0 leaves the upsampled picture",
      false},
+    {"w", "number", "0.5", "0 to 1",
+     "CodeFormer: how near faces stay to the picture; 0: as the network imagines them, which looks best where little "
+     "is "
+     "left of them",
+     false},
     {"preserve_color", "boolean", "true", "true or false",
      "faces keep the colours of the picture, so that a black-and-white one is not tinted, and the rest its mean colour",
      false},
@@ -111,6 +116,7 @@ void options_init(struct options *options)
     *options = (struct options){.upscale = 2,
                                 .bg_tile = -1,
                                 .weight = -1,
+                                .w = 0.5,
                                 .min_score = OPTION_SURE_SCORE,
                                 .quality = 95,
                                 .png_level = CODEC_PNG_LEVEL,
@@ -331,6 +337,7 @@ static const struct option_field {
     {KIND_CHOICE, AT(ext), 0, 0, options_formats},
     {KIND_NAME, AT(suffix), 0, 0, NULL},
     {KIND_WEIGHT, AT(weight), 0, 1, NULL},
+    {KIND_NUMBER, AT(w), 0, 1, NULL},
     {KIND_BOOLEAN, AT(preserve_color), 0, 0, NULL},
     {KIND_SEED, AT(seed), 0, 0, NULL},
     {KIND_AUTO, AT(parse), 0, 0, options_autos},

@@ -45,6 +45,7 @@ struct options {
     bool only_center_face, aligned, compat;
     enum option_format ext;
     double weight;                                  /* 0..1; -1: auto */
+    double w;                                       /* 0..1, of CodeFormer */
     int weight_ids[OPTION_MAX_FACES], weight_count; /* faces with a weight of their own */
     double face_weights[OPTION_MAX_FACES];          /* theirs, as weight */
     bool has_seed;

@@ -59,6 +59,15 @@ static void restore_done(struct restoration *r, struct face *face)
     atomic_fetch_add(&r->faces_done, 1);
 }
 
+/* Which of the face network's graphs the options mean. */
+static int restore_variant(const struct step *step)
+{
+    const struct options *o = &step->r->options;
+    if (step->model[ROLE_FACE]->info.fidelity)
+        return (int)(o->w * MODEL_FIDELITY + 0.5);
+    return o->has_seed ? MODEL_NOISE_SEED : MODEL_NOISE_STORED;
+}
+
 static enum error_code restore_batch(struct step *step, struct face *const *faces, int count, struct error *err)
 {
     struct restoration *r = step->r;
@@ -66,10 +75,8 @@ static enum error_code restore_batch(struct step *step, struct face *const *face
     struct raster_target targets[STEP_BATCH][2];
     struct run_image images[STEP_BATCH] = {{0}};
     const struct run_output output = {.images = images};
-    struct session_shape shape = {.n = count,
-                                  .h = faces[0]->size,
-                                  .w = faces[0]->size,
-                                  .variant = r->options.has_seed ? MODEL_NOISE_SEED : MODEL_NOISE_STORED};
+    struct session_shape shape = {
+        .n = count, .h = faces[0]->size, .w = faces[0]->size, .variant = restore_variant(step)};
     for (int i = 0; i < count; i++) {
         enum error_code code = restore_room(r, faces[i], err);
         if (code != OK)

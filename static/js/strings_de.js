@@ -116,6 +116,8 @@ export default {
   'Any number changes fine detail, such as hair. Leave it empty to get the same result every time.': 'Jede Zahl ändert Feinheiten wie Haare. Leer ist das Ergebnis immer gleich.',
   'Added to the file name': 'Zusatz zum Dateinamen',
   'For example “restored”: photo.jpg becomes photo_restored.jpg.': 'Zum Beispiel „neu“: aus photo.jpg wird photo_neu.jpg.',
+  'Faithfulness (CodeFormer)': 'Treue (CodeFormer)',
+  '0 to 1. With more, faces stay nearer to the picture; with less, the network imagines more.': '0 bis 1. Mit mehr bleiben Gesichter näher am Bild; mit weniger erfindet das Netz mehr.',
   'Keep the colours of faces': 'Farben der Gesichter behalten',
   'A restored face gets no colours that the picture has not: black-and-white stays so.': 'Ein restauriertes Gesicht bekommt keine Farben, die das Bild nicht hat: Schwarzweiß bleibt so.',
   'Colour profile': 'Farbprofil',

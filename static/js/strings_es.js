@@ -116,6 +116,8 @@ export default {
   'Any number changes fine detail, such as hair. Leave it empty to get the same result every time.': 'Un número cambia detalles finos, como el pelo. Vacío, el resultado es siempre igual.',
   'Added to the file name': 'Añadido al nombre del archivo',
   'For example “restored”: photo.jpg becomes photo_restored.jpg.': 'Por ejemplo «nueva»: photo.jpg pasa a photo_nueva.jpg.',
+  'Faithfulness (CodeFormer)': 'Fidelidad (CodeFormer)',
+  '0 to 1. With more, faces stay nearer to the picture; with less, the network imagines more.': 'De 0 a 1. Con más, las caras quedan más cerca de la imagen; con menos, la red imagina más.',
   'Keep the colours of faces': 'Conservar los colores de las caras',
   'A restored face gets no colours that the picture has not: black-and-white stays so.': 'Una cara restaurada no recibe colores que la imagen no tiene: el blanco y negro sigue igual.',
   'Colour profile': 'Perfil de color',

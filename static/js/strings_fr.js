@@ -116,6 +116,8 @@ export default {
   'Any number changes fine detail, such as hair. Leave it empty to get the same result every time.': 'Un nombre change les détails fins, comme les cheveux. Vide, le résultat est toujours le même.',
   'Added to the file name': 'Ajouté au nom du fichier',
   'For example “restored”: photo.jpg becomes photo_restored.jpg.': 'Par exemple « neuf » : photo.jpg devient photo_neuf.jpg.',
+  'Faithfulness (CodeFormer)': 'Fidélité (CodeFormer)',
+  '0 to 1. With more, faces stay nearer to the picture; with less, the network imagines more.': '0 à 1. Plus haut, les visages restent plus proches de l’image ; plus bas, le réseau en imagine davantage.',
   'Keep the colours of faces': 'Garder les couleurs des visages',
   'A restored face gets no colours that the picture has not: black-and-white stays so.': 'Un visage restauré ne reçoit pas de couleurs que l’image n’a pas : le noir et blanc le reste.',
   'Colour profile': 'Profil de couleurs',

@@ -116,6 +116,8 @@ export default {
   'Any number changes fine detail, such as hair. Leave it empty to get the same result every time.': '任意数字会改变头发等细节。留空则每次结果相同。',
   'Added to the file name': '附加到文件名',
   'For example “restored”: photo.jpg becomes photo_restored.jpg.': '例如“restored”：photo.jpg 变为 photo_restored.jpg。',
+  'Faithfulness (CodeFormer)': '忠实度（CodeFormer）',
+  '0 to 1. With more, faces stay nearer to the picture; with less, the network imagines more.': '0 到 1。数值越大，人脸越接近原图；数值越小，网络想象得越多。',
   'Keep the colours of faces': '保留人脸颜色',
   'A restored face gets no colours that the picture has not: black-and-white stays so.': '修复的人脸不会有照片中没有的颜色：黑白仍是黑白。',
   'Colour profile': '颜色配置',

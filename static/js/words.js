@@ -21,6 +21,7 @@ export const labels = {
   detector: ['Face finder', 'The network that looks for faces.'],
   seed: ['Variation', 'Any number changes fine detail, such as hair. Leave it empty to get the same result every time.'],
   suffix: ['Added to the file name', 'For example “restored”: photo.jpg becomes photo_restored.jpg.'],
+  w: ['Faithfulness (CodeFormer)', '0 to 1. With more, faces stay nearer to the picture; with less, the network imagines more.'],
   preserve_color: ['Keep the colours of faces', 'A restored face gets no colours that the picture has not: black-and-white stays so.'],
   profile: ['Colour profile', 'Keep the colours as the picture has them, or turn them into sRGB.', { keep: 'Keep', srgb: 'sRGB' }],
   alpha: ['Transparency', 'How the edges of transparent parts are enlarged.', { auto: 'Automatic', resize: 'Smoothly', network: 'By the upscaler' }],
@@ -42,7 +43,7 @@ export const labels = {
 
 export const groups = [
   ['Size of the result', ['width', 'height', 'max_side', 'fit']],
-  ['Faces', ['only_center_face', 'faces', 'min_face', 'max_face', 'min_score', 'auto_rotate', 'aligned', 'parse', 'preserve_color', 'seed', 'detector']],
+  ['Faces', ['only_center_face', 'faces', 'min_face', 'max_face', 'min_score', 'auto_rotate', 'aligned', 'parse', 'w', 'preserve_color', 'seed', 'detector']],
   ['Damage', ['tone', 'repair', 'repair_strength', 'damage_detector', 'fill']],
   ['File', ['suffix', 'page', 'quality', 'lossless', 'png_level', 'profile', 'alpha', 'metadata']],
   ['Speed and memory', ['device', 'precision', 'bg_tile']],

@@ -1,6 +1,7 @@
 // Restorations by the face networks beside GFPGAN 1.3: tiny checkpoints of each family, under the names of the official
 // files, from a request to the picture.
 import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
 import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
@@ -15,7 +16,7 @@ let server;
 before(async () => {
   for (const [to, from] of Object.entries({ plain: 'face_64', detector: 'detector', parser: 'parser', GFPGANv1: 'face_original' }))
     fs.copyFileSync(path.join(fixtures, `${from}.safetensors`), path.join(folder, `${to}.safetensors`));
-  for (const [to, from] of Object.entries({ RestoreFormer: 'restoreformer', 'RestoreFormer++': 'restoreformer_plus' }))
+  for (const [to, from] of Object.entries({ RestoreFormer: 'restoreformer', 'RestoreFormer++': 'restoreformer_plus', codeformer: 'codeformer' }))
     fs.copyFileSync(path.join(root, 'tests/golden/families', `${from}.safetensors`), path.join(folder, `${to}.safetensors`));
   server = await start({ models: ['--models', folder, '--default_version', 'plain', '--default_detector', 'detector', '--default_parser', 'parser', '--device', 'cpu'] });
 });
@@ -46,4 +47,26 @@ test('version=RestoreFormer and version=RestoreFormer++', async () => {
   assert.notDeepEqual(one.body, none.body);
   assert.notDeepEqual(plus.body, none.body);
   assert.notDeepEqual(plus.body, one.body);
+});
+
+test('version=CodeFormer, and its w', async () => {
+  const none = await restored({ version: 'none' }), half = await restored({ version: 'CodeFormer' });
+  assert.equal(half.face, 'codeformer');
+  assert.notDeepEqual(half.body, none.body);
+  assert.deepEqual((await restored({ version: 'codeformer', w: '0.5' })).body, half.body);
+  const least = await restored({ version: 'CodeFormer', w: '0' }), most = await restored({ version: 'CodeFormer', w: '1' });
+  assert.notDeepEqual(least.body, half.body);
+  assert.notDeepEqual(most.body, half.body);
+  assert.notDeepEqual(most.body, least.body);
+  const wrong = await post(server, '/v1/restore', { picture, fields: { version: 'CodeFormer', w: '1.5' } });
+  assert.equal(wrong.status, 400);
+  assert.match(wrong.json.detail, /^w: "1.5".*0 to 1/);
+});
+
+test('what may not be used commercially says so, and is not downloaded', () => {
+  const run = (...args) => spawnSync(path.join(root, 'build/tests/restored'), ['models', ...args], { encoding: 'utf8' });
+  assert.match(run('--models', folder).stdout, /^codeformer +face +CodeFormer .*S-Lab-1\.0, non-commercial/m);
+  const got = run('get', 'CodeFormer', '--to', folder);
+  assert.equal(got.status, 2);
+  assert.match(got.stderr, /there is no model "CodeFormer" to download/);
 });

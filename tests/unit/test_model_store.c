@@ -90,6 +90,7 @@ static void test_empty(void **state)
     refuse(store, ROLE_FACE, "nobody", ERROR_INVALID, SAYS("version: nobody", "nobody.pth", folder));
     refuse(store, ROLE_FACE, "1", ERROR_INVALID, SAYS("GFPGANv1.pth", folder, "restored models get GFPGANv1"));
     refuse(store, ROLE_FACE, "RestoreFormer", ERROR_INVALID, SAYS("RestoreFormer.pth", folder));
+    refuse(store, ROLE_FACE, "CodeFormer", ERROR_INVALID, SAYS("codeformer.pth", folder, "put your own file there"));
     refuse(store, ROLE_FACE, "RealESRGAN_x2plus", ERROR_INVALID, SAYS("is not a face network"));
     size_t count = model_store_missing(store, &missing);
     bool default_face = false;
