@@ -22,7 +22,8 @@ async function hasGpu(context, server) {
 }
 
 test('jobs on two devices are done at the same time, from one queue, with the same result', { timeout: 600000 }, async (context) => {
-  const server = await start({ context });
+  // each tile takes half a second, however fast the machine is
+  const server = await start({ context, program: faulty, env: { RESTORED_FAULTS: 'slow@run:1,repeat,plan=upscaler' } });
   if (!(await hasGpu(context, server))) return;
   const small = fixture('picture.png');
   const [one, two] = await Promise.all(['cpu', gpu].map((device) => post(server, '/v1/restore', { picture: small, fields: { device, ext: 'png' } })));
@@ -34,7 +35,7 @@ test('jobs on two devices are done at the same time, from one queue, with the sa
   assert.ok(difference(decodePng(one.bytes), decodePng(two.bytes)) < 0.5);
 
   // both busy, seen at once; a job that names no device goes past the one that waits for the busy device
-  const large = png(1200, 900);
+  const large = png(300, 300); // 25 tiles and more
   const long = report(server, gpu, large), waiting = report(server, gpu, small);
   await until('the job at work', async () => (await rows(server)).get(gpu).current_job);
   const other = report(server, null, large);

@@ -133,8 +133,9 @@ test('many waiting requests hold no thread', { timeout: 600000 }, async (context
 test('a deadline that passes, at work or waiting, is 504', { timeout: 600000 }, async (context) => {
   const cache = mkdtempSync(join(tmpdir(), 'restored-cache-')); // where nothing is known of speeds: no estimate refuses them
   context.after(() => rmSync(cache, { recursive: true, force: true }));
-  const server = await start({ context, args: ['--job_seconds', '2', '--cache_dir', cache] });
-  const answers = await Promise.all([submit(server), submit(server)]);
+  const server = await start({ context, program: faulty, args: ['--job_seconds', '2', '--cache_dir', cache], env: { RESTORED_FAULTS: 'hang@run:1,repeat,plan=upscaler' } });
+  const hang = () => post(server, '/v1/restore', { picture: small, fields: { version: 'none' } });
+  const answers = await Promise.all([hang(), hang()]);
   for (const answer of answers) {
     assert.equal(answer.status, 504);
     assert.match(answer.json.detail, /deadline of 2 seconds/);

@@ -44,6 +44,8 @@ test('axe finds nothing to mend, in any state and both schemes', async (t) => {
   for (const colorScheme of ['light', 'dark']) {
     const page = await open(t, server.url, { colorScheme });
     const check = async (state) => {
+      // colours are those of the end of a fade; what pulses has none
+      await page.waitForFunction(() => document.getAnimations().every((one) => one.playState !== 'running' || one.effect.getComputedTiming().endTime === Infinity), null, wait);
       await page.evaluate(axe);
       // The schemes differ in colours alone.
       const { violations } = await page.evaluate((only) => globalThis.axe.run(only), colorScheme === 'dark' ? { runOnly: ['color-contrast'] } : {});

@@ -133,22 +133,17 @@ test('refusals say in plain words what to do', async (t) => {
 
 test('a busy server is asked again when it wants to be, without a click', async (t) => {
   const page = await open(t);
-  let wait429 = '600';
-  const bodies = await refuse(page, 429, { detail: 'the queue is full' }, { 'Retry-After': wait429 });
+  const bodies = await refuse(page, 429, { detail: 'the queue is full' }, { 'Retry-After': '600' });
   await begin(page);
   await page.locator('#status', { hasText: /^The server is busy: too many pictures are waiting\.\s· next try in \d+ s$/ }).waitFor(wait);
   assert.equal(await page.locator('#error').isVisible(), false);
   assert.equal(bodies.length, 1);
-  await page.locator('#cancel').click();
-  await page.reload(); // a new page knows nothing of the pause
-  await page.unroute('**/v1/restore');
-  wait429 = '1';
-  await refuse(page, 429, { detail: 'the queue is full' }, { 'Retry-After': wait429 });
-  await ready(page);
-  await page.locator('#go').click();
-  await page.locator('#status', { hasText: /^The server is busy/ }).waitFor(wait);
-  await page.unroute('**/v1/restore');
-  await done(page);
+  const other = await open(t); // which knows nothing of the pause, nor of the picture
+  await refuse(other, 429, { detail: 'the queue is full' }, { 'Retry-After': '1' });
+  await begin(other);
+  await other.locator('#status', { hasText: /^The server is busy/ }).waitFor(wait);
+  await other.unroute('**/v1/restore');
+  await done(other);
 });
 
 test('the notes are shown; no face found and no face restored are two things', async (t) => {
