@@ -303,7 +303,7 @@ $(BUILD)/replay/%: $(BUILD)/tests/fuzz/%.o $(BUILD)/tests/fuzz/replay.o $(FUZZLI
 $(BUILD)/tests/fuzz/make_corpus: $(BUILD)/tests/fuzz/make_corpus.o $(BUILD)/tests/common/checkpoint_writer.o \
                                  $(BUILD)/tests/common/picture_writer.o $(STORELIB)
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lpng -ljpeg -lsqlite3 $(LIBPQLIBS) $(PICTURELIBS) -lz -lm
-TINY_FAMILIES := dncnn_level drunet_gray fbcnn_gray span_x4_plain cugan_x2_pro
+TINY_FAMILIES := plksr_x1_dysample dncnn_level drunet_gray fbcnn_gray span_x4_plain cugan_x2_pro
 $(BUILD)/corpus/.made: $(BUILD)/tests/fuzz/make_corpus $(BUILD)/make_fixtures $(FORMATS)/.made
 	rm -rf $(@D)
 	mkdir -p $(@D)/fuzz_model

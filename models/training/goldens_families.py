@@ -95,6 +95,12 @@ def restorers():
         "cugan_x4_pro": (restore.Cugan(4, pro=True), 6, 8),
         "span_x2": (restore.Span(2, 3), 9, 12),
         "span_x4_plain": (restore.Span(4, 2, norm=False), 5, 6),
+        "plksr_x2": (restore.RealPlksr(), 9, 20),
+        "plksr_x4_layer": (restore.RealPlksr(4, kernel=13, layer=True), 6, 7),
+        "plksr_x1_plain": (restore.RealPlksr(1, kernel=5, part=3, gate=False, blocks=1), 8, 9),
+        "plksr_x2_dysample": (restore.RealPlksr(2, kernel=5, blocks=1, dysample=True), 7, 8),
+        "plksr_x3_dysample": (restore.RealPlksr(3, kernel=5, blocks=1, layer=True, dysample=True), 5, 6),
+        "plksr_x1_dysample": (restore.RealPlksr(1, kernel=5, blocks=1, dysample=True), 7, 8),
     }
 
 
@@ -188,11 +194,16 @@ def main():
         randomise(net, 70 + seed)
         for module in net.modules():
             if isinstance(module, nn.BatchNorm2d):
+                module.weight.data += 1  # as strong as trained ones
+                module.bias.data += 0.3
                 module.running_mean += 0.1
                 module.running_var *= 0.7
             if isinstance(module, restore.Span):  # a picture is 255 times as large to it: as small weights as trained ones
                 for part in (module.conv_1.conv[0], module.conv_1.sk):
                     part.weight.data /= 128
+        for buffer in net.buffers():
+            if buffer.is_floating_point():
+                buffer.data = buffer.half().float()  # as they are written
         x = noise_picture(h, w, 170 + seed)
         with torch.no_grad():
             y = net.double()(x.double()).float()

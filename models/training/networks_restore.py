@@ -235,3 +235,77 @@ class Cugan(nn.Module):
         if self.scale == 4:
             y = F.pixel_shuffle(crop(self.conv_final(y), 1), 2) + F.interpolate(given, scale_factor=4, mode="nearest")
         return (y - 0.15) / 0.7 if pro else y
+
+
+class LayerNorm(nn.Module):
+    """Over the channels of each pixel."""
+
+    def __init__(self, features):
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.ones(features)), nn.Parameter(torch.zeros(features))
+
+    def forward(self, x):
+        y = F.layer_norm(x.movedim(1, -1), x.shape[1:2], self.weight, self.bias, 1e-6)
+        return y.movedim(-1, 1)
+
+
+class PlkBlock(nn.Module):
+    def __init__(self, features, kernel, part, gate, layer):
+        super().__init__()
+        self.channel_mixer = nn.Sequential(conv(features, 2 * features), nn.Mish(), conv(2 * features, features))
+        self.lk, self.attn = nn.Module(), None
+        self.lk.conv = conv(part, part, kernel)
+        if gate:
+            self.attn = nn.Module()
+            self.attn.f = nn.Sequential(conv(features, features))
+        self.refine = conv(features, features, 1)
+        self.layer_norm = LayerNorm(features) if layer else None
+        self.norm = None if layer else nn.GroupNorm(4, features)
+        self.part = part
+
+    def forward(self, x):
+        y = self.channel_mixer(self.layer_norm(x) if self.layer_norm else x)
+        y = torch.cat((self.lk.conv(y[:, :self.part]), y[:, self.part:]), 1)
+        if self.attn:
+            y = y * torch.sigmoid(self.attn.f(y))
+        y = self.refine(y)
+        return x + (self.norm(y) if self.norm else y)
+
+
+class DySample(nn.Module):
+    """Reads between pixels, at places that it finds; each group of channels has its own."""
+
+    def __init__(self, features, scale):
+        super().__init__()
+        self.scale, self.groups = scale, 3 if scale % 2 else 4
+        places = 2 * self.groups * scale**2
+        self.offset, self.scope = conv(features, places, 1), conv(features, places, 1, bias=False)
+        self.end_conv = conv(features, 3, 1) if scale > 1 else None
+        steps = (torch.arange(scale) - (scale - 1) / 2) / scale
+        across = steps.reshape(1, 1, 1, scale).expand(1, self.groups, scale, scale)
+        down = steps.reshape(1, 1, scale, 1).expand(1, self.groups, scale, scale)
+        self.register_buffer("init_pos", torch.cat((across, down)).reshape(1, -1, 1, 1).contiguous())
+
+    def forward(self, x):
+        n, c, h, w = x.shape
+        s, g = self.scale, self.groups
+        shift = self.offset(x) * torch.sigmoid(self.scope(x)) * 0.5 + self.init_pos
+        shift = F.pixel_shuffle(shift.reshape(n, 2 * g * s * s, h, w), s).reshape(n, 2, g, s * h, s * w)
+        column = torch.arange(w).repeat_interleave(s).type_as(x) + 0.5
+        row = torch.arange(h).repeat_interleave(s).type_as(x).reshape(-1, 1) + 0.5
+        grid = torch.stack((2 * (shift[:, 0] + column) / w - 1, 2 * (shift[:, 1] + row) / h - 1), -1)
+        y = F.grid_sample(x.reshape(n * g, c // g, h, w), grid.reshape(n * g, s * h, s * w, 2), "bilinear", "border",
+                          align_corners=False).reshape(n, c, s * h, s * w)
+        return self.end_conv(y) if self.end_conv else y
+
+
+class RealPlksr(nn.Module):
+    def __init__(self, scale=2, features=8, blocks=2, kernel=17, part=2, gate=True, layer=False, dysample=False):
+        super().__init__()
+        self.scale, deep = scale, 3 * scale**2
+        self.feats = nn.Sequential(conv(3, features), *(PlkBlock(features, kernel, part, gate, layer)
+                                                        for _ in range(blocks)), nn.Identity(), conv(features, deep))
+        self.to_img = DySample(deep, scale) if dysample else nn.PixelShuffle(scale)
+
+    def forward(self, x):
+        return self.to_img(self.feats(x) + x.repeat_interleave(self.scale**2, 1))

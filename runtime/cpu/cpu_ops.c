@@ -9,6 +9,7 @@
 #include "runtime/cpu/cpu_lookup.h"
 #include "runtime/cpu/cpu_norm.h"
 #include "runtime/cpu/cpu_ref.h"
+#include "runtime/cpu/cpu_sample.h"
 
 #define ITEM_FLOATS 16384 /* of an operator without sums: some microseconds */
 
@@ -136,27 +137,6 @@ static void ops_combine_rows(const struct rows *r, int image, int block, int row
 static void ops_run_combine(const struct cpu_task *task, const struct cpu_run *run)
 {
     ops_run_rows(task, run, &task->combine.y, ops_combine_rows);
-}
-
-/* A block of an image is one item: the order of its sum never depends on the number of threads. */
-static void ops_mean_item(void *context, int item, int thread)
-{
-    const struct rows *r = context;
-    const struct cpu_operand *x = &r->task->mean.x, *y = &r->task->mean.y;
-    const int image = item / y->blocks, block = item % y->blocks;
-    const size_t pixels = (size_t)x->h * (size_t)x->w;
-    double sums[2 * CPU_BLOCK] = {0};
-    (void)thread;
-    r->run->isa->moments(x, image, block, 0, pixels, sums);
-    float *out = y->data + (size_t)image * y->image + (size_t)block * y->plane;
-    for (int k = 0; k < CPU_BLOCK; k++)
-        out[k] = (float)(sums[k] / (double)pixels);
-}
-
-static void ops_run_mean(const struct cpu_task *task, const struct cpu_run *run)
-{
-    struct rows rows = {.task = task, .run = run};
-    cpu_pool_run(run->pool, task->mean.y.n * task->mean.y.blocks, ops_mean_item, &rows);
 }
 
 static void ops_gather_rows(const struct rows *r, int image, int block, int row, int count)
@@ -546,17 +526,6 @@ static enum error_code ops_build_combine(struct cpu_build *build, const struct n
     return code ? code : cpu_plan_add(build, &task, 0, 0, err);
 }
 
-static enum error_code ops_build_mean(struct cpu_build *build, const struct node *node, struct error *err)
-{
-    struct sides s = {0};
-    struct cpu_task task = {.run = ops_run_mean};
-    enum error_code code = ops_find_sides(build, node, &s, err);
-    task.mean.y = s.out;
-    if (!code)
-        code = cpu_plan_operand(build, node->in[OP_X], &s.y, &task.mean.x, err);
-    return code ? code : cpu_plan_add(build, &task, 0, 0, err);
-}
-
 /* offsets[lane of y] = floats from a pixel of x to the channel for channel[lane's channel] there, or -1. */
 static enum error_code ops_offsets_create(struct cpu_build *build, int blocks, int phases, ptrdiff_t **out,
                                           struct error *err)
@@ -722,7 +691,9 @@ enum error_code cpu_ops_node(struct cpu_build *build, const struct node *node, s
     case OP_GATE:
         return ops_build_combine(build, node, err);
     case OP_MEAN:
-        return ops_build_mean(build, node, err);
+        return cpu_mean_node(build, node, err);
+    case OP_SAMPLE:
+        return cpu_sample_node(build, node, err);
     case OP_NOISE:
         return ops_build_noise(build, node, err);
     case OP_GROUP_NORM:

@@ -104,6 +104,11 @@ struct cpu_task {
             struct cpu_operand x, y;
         } mean;
         struct {
+            struct cpu_operand x, places, y;
+            const float *weight;
+            int groups, factor, channels;
+        } sample;
+        struct {
             struct cpu_operand y;
             size_t step;
             int layer;

@@ -319,6 +319,43 @@ static void cpu_gate(const struct cpu_node *node)
     }
 }
 
+/* A position on one axis: the pixel at or before it, the next one, and how far between them. A NaN stays one. */
+static void cpu_between(double at, int last, int *low, int *high, double *t)
+{
+    at = at < 0 ? 0 : at > last ? last : at;
+    *low = at > 0 ? (int)at : 0;
+    *high = *low + (*low < last);
+    *t = at - *low;
+}
+
+static void cpu_sample(const struct cpu_node *node)
+{
+    const struct cpu_view *x = &node->in[OP_X], *places = &node->in[OP_RESIDUAL1], *out = &node->out;
+    const int r = node->args.sample.factor, groups = node->args.sample.groups;
+    for (int i = 0; i < out->n * out->h * out->w; i++) {
+        const int n = i / out->w / out->h, oy = i / out->w % out->h, ox = i % out->w, iy = oy / r, ix = ox / r;
+        double sum[4] = {0};
+        for (int g = 0; g < groups; g++) {
+            const int k = g * r * r + oy % r * r + ox % r, ky = groups * r * r + k;
+            const size_t from = (size_t)iy * (size_t)x->w + (size_t)ix;
+            int x0, x1, y0, y1;
+            double tx, ty;
+            cpu_between(ix + (double)cpu_plane(places, n, k)[from] + node->param[OP_WEIGHT][k], x->w - 1, &x0, &x1,
+                        &tx);
+            cpu_between(iy + (double)cpu_plane(places, n, ky)[from] + node->param[OP_WEIGHT][ky], x->h - 1, &y0, &y1,
+                        &ty);
+            for (int c = 0; c < out->c; c++) {
+                const float *top = cpu_plane(x, n, g * out->c + c) + (size_t)y0 * (size_t)x->w,
+                            *bottom = cpu_plane(x, n, g * out->c + c) + (size_t)y1 * (size_t)x->w;
+                sum[c] +=
+                    (top[x0] * (1 - tx) + top[x1] * tx) * (1 - ty) + (bottom[x0] * (1 - tx) + bottom[x1] * tx) * ty;
+            }
+        }
+        for (int c = 0; c < out->c; c++)
+            cpu_plane(out, n, c)[(size_t)oy * (size_t)out->w + (size_t)ox] = (float)sum[c];
+    }
+}
+
 static void cpu_mean(const struct cpu_node *node)
 {
     const struct cpu_view *x = &node->in[OP_X];
@@ -537,6 +574,9 @@ enum error_code cpu_ref_run(const struct cpu_node *node, struct error *err)
         return OK;
     case OP_MEAN:
         cpu_mean(node);
+        return OK;
+    case OP_SAMPLE:
+        cpu_sample(node);
         return OK;
     default:
         return error_set(err, ERROR_UNSUPPORTED, "the reference has no operator %s", op_name(node->kind));

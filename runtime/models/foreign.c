@@ -49,7 +49,6 @@ static const struct foreign {
     {"SAFMN-BCIE", {"to_feat.1.weight", "feats.0.layers.0.safm.mfr.0.weight"}},
     {"KBNet", {"encoders.0.0.attgamma", "intro.weight"}},
     {"SCUNet, a transformer", {"m_head.0.weight", "m_tail.0.weight"}},
-    {"RealPLKSR", {"feats.0.weight", "feats.1.channel_mixer.0.weight"}},
     {"PLKSR", {"feats.0.weight", "feats.1.channe_mixer.0.weight"}},
     {"MoSR", {"gblocks.0.weight", "gblocks.1.fc1.weight"}},
     {"MoESR", {"in_to_dim.weight", "blocks.0.blocks.0.gamma"}},

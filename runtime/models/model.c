@@ -12,7 +12,8 @@ static const struct architecture *const architectures[] = {
     &architecture_rrdbnet,  &architecture_srvgg,         &architecture_gfpgan,     &architecture_retinaface,
     &architecture_parsenet, &architecture_damage,        &architecture_filler,     &architecture_bopbtl,
     &architecture_migan,    &architecture_restoreformer, &architecture_codeformer, &architecture_span,
-    &architecture_cugan,    &architecture_fbcnn,         &architecture_drunet,     &architecture_dncnn,
+    &architecture_plksr,    &architecture_cugan,         &architecture_fbcnn,      &architecture_drunet,
+    &architecture_dncnn,
 };
 
 static const float model_min_sizes[3][2] = {{16, 32}, {64, 128}, {256, 512}};

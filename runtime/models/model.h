@@ -28,19 +28,19 @@ bool model_settings_activation(struct model_settings *out, const char *text);
 
 struct model_info {
     enum model_kind kind;
-    const char
-        *architecture; /* "RRDBNet", "RRDBNet+" (ESRGAN+), "SRVGGNetCompact", "GFPGANv1Clean", "GFPGANv1",
-                          "RestoreFormer", "RestoreFormer++", "CodeFormer", "RetinaFace-resnet50",
-                          "RetinaFace-mobilenet0.25", "ParseNet", "DamageUNet", "BOPBTL-UNet", "FillUNet", "MI-GAN",
-                          "SPAN", "DnCNN", "FDnCNN", "DRUNet", "FBCNN", "Real-CUGAN", "Real-CUGAN pro" */
-    int scale;         /* upscaler: 1..16; else 1 */
-    int unshuffle;     /* upscaler: the input's sides must be multiples of this (1, 2, 4 or 8); damage detector: 8 or
-                          16; filler: 32 */
-    int radius;        /* upscaler, damage detector: receptive radius in input px: a tile padded by this is exact */
-    bool exact_tiles;  /* the same two: true if the radius is small enough for padding (SRVGG), else feather (RRDB) */
-    int face_size;     /* face network: side of the square it takes, px (512; a small fixture less) */
-    int noise_count;   /* face network: noise maps (15 at 512 px) */
-    bool fp32;         /* always computed in fp32: it chooses entries of a codebook, and would choose others in fp16 */
+    const char *architecture; /* "RRDBNet", "RRDBNet+" (ESRGAN+), "SRVGGNetCompact", "GFPGANv1Clean", "GFPGANv1",
+                                 "RestoreFormer", "RestoreFormer++", "CodeFormer", "RetinaFace-resnet50",
+                                 "RetinaFace-mobilenet0.25", "ParseNet", "DamageUNet", "BOPBTL-UNet", "FillUNet",
+       "MI-GAN", "SPAN", "DnCNN", "FDnCNN", "DRUNet", "FBCNN", "Real-CUGAN", "Real-CUGAN pro", "RealPLKSR",
+       "RealPLKSR+DySample" */
+    int scale;                /* upscaler: 1..16; else 1 */
+    int unshuffle;    /* upscaler: the input's sides must be multiples of this (1, 2, 4 or 8); damage detector: 8 or
+                         16; filler: 32 */
+    int radius;       /* upscaler, damage detector: receptive radius in input px: a tile padded by this is exact */
+    bool exact_tiles; /* the same two: true if the radius is small enough for padding (SRVGG), else feather (RRDB) */
+    int face_size;    /* face network: side of the square it takes, px (512; a small fixture less) */
+    int noise_count;  /* face network: noise maps (15 at 512 px) */
+    bool fp32;        /* always computed in fp32: it chooses entries of a codebook, and would choose others in fp16 */
     bool fidelity; /* face network: variants of its graph are 0 .. MODEL_FIDELITY, how near it stays to the picture */
     int side;      /* filler: of the square that it takes, px; 0: any */
     int classes;   /* parser: 19; damage detector: 1 + MODEL_DAMAGE_KINDS, or 1: it knows no kinds */

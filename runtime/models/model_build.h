@@ -19,8 +19,8 @@ struct architecture {
 
 extern const struct architecture architecture_rrdbnet, architecture_srvgg, architecture_gfpgan, architecture_retinaface,
     architecture_parsenet, architecture_damage, architecture_filler, architecture_bopbtl, architecture_migan,
-    architecture_restoreformer, architecture_codeformer, architecture_span, architecture_cugan, architecture_fbcnn,
-    architecture_drunet, architecture_dncnn;
+    architecture_restoreformer, architecture_codeformer, architecture_span, architecture_plksr, architecture_cugan,
+    architecture_fbcnn, architecture_drunet, architecture_dncnn;
 
 struct model_build {
     struct graph *graph;

@@ -169,6 +169,8 @@ uint64_t graph_node_macs(const struct graph *graph, const struct node *node)
         uint64_t k = (uint64_t)node->args.conv2d.kernel;
         return out * k * k * (uint64_t)graph_channels(graph, node->in[OP_X]);
     }
+    case OP_SAMPLE:
+        return out * 4 * (uint64_t)node->args.sample.groups;
     case OP_DEPTHWISE:
         return out * (uint64_t)node->args.depthwise.kernel * (uint64_t)node->args.depthwise.kernel;
     case OP_MEAN: {

@@ -83,6 +83,25 @@ static const char *op_check_attention(const struct graph *g, const struct node *
     return x.h <= OP_ATTENTION_TOKENS && x.w <= OP_ATTENTION_TOKENS / x.h ? NULL : "there are too many tokens";
 }
 
+static const char *op_check_sample(const struct graph *g, const struct node *node, struct op_shape x, struct op_shape y)
+{
+    const int groups = node->args.sample.groups, r = node->args.sample.factor;
+    const struct tensor *t = graph_tensor_of(g, node->in[OP_X]);
+    if (groups < 1 || groups > GRAPH_MAX_SEGMENTS || r < 1 || r > 16)
+        return "groups or factor out of range";
+    bool same = x.n == y.n && y.h == x.h * r && y.w == x.w * r && y.c <= 4 && node->in[OP_X].count == groups &&
+                node->out.count == 1;
+    for (int i = 0; i < node->in[OP_X].count && same; i++)
+        same = t->segment[node->in[OP_X].first + i] == y.c;
+    if (!same)
+        return "the output's shape does not follow from the input's";
+    const int places = 2 * groups * r * r;
+    if (node->in[OP_RESIDUAL1].tensor < 0 || node->in[OP_RESIDUAL1].count != 1 ||
+        !op_optional(g, node, OP_RESIDUAL1, (struct op_shape){x.n, places, x.h, x.w}))
+        return "the places' shape is wrong";
+    return op_param(node, OP_WEIGHT, (uint64_t)places) ? NULL : "the weight's count is wrong";
+}
+
 static const char *op_check_kind(const struct graph *g, const struct node *node, struct op_shape x, struct op_shape y)
 {
     switch (node->kind) {
@@ -158,6 +177,8 @@ static const char *op_check_kind(const struct graph *g, const struct node *node,
                    : "the shapes differ";
     case OP_MEAN:
         return x.n == y.n && x.c == y.c && y.h == 1 && y.w == 1 ? NULL : "the output is not {n, c, 1, 1}";
+    case OP_SAMPLE:
+        return op_check_sample(g, node, x, y);
     default:
         return "unknown operator";
     }
@@ -243,6 +264,7 @@ const char *op_name(enum op_kind kind)
         [OP_LOOKUP] = "lookup",
         [OP_GATE] = "gate",
         [OP_MEAN] = "mean",
+        [OP_SAMPLE] = "sample",
     };
     return (unsigned)kind < OP_KIND_COUNT ? names[kind] : "unknown";
 }

@@ -28,6 +28,7 @@ enum op_kind {
     OP_LOOKUP,
     OP_GATE,
     OP_MEAN,
+    OP_SAMPLE,
     OP_KIND_COUNT
 };
 
@@ -171,6 +172,15 @@ struct op_gate {
 
 /* MEAN: y {n, c, 1, 1}, each channel's mean over the picture. */
 
+/* SAMPLE (DySample, Liu et al. 2023): with r = factor, y[c][Y][X] = sum over the groups g of x[g][c] at row Y/r +
+ * o[1][g] and column X/r + o[0][g], bilinearly between pixels, where positions beyond the picture are its edge. o[d][g]
+ * = residual1[k][Y/r][X/r] + weight[k], k = (d*groups + g)*r*r + Y%r*r + X%r, divisions without remainder. x: {n,
+ * groups*c, h, w} in `groups` segments of c channels, c at most 4. residual1: {n, 2*groups*r*r, h, w} in one segment.
+ * y: {n, c, h*r, w*r}. weight: as many values as residual1 has channels. */
+struct op_sample {
+    int groups, factor;
+};
+
 union op_args {
     struct op_conv2d conv2d;
     struct op_depthwise depthwise;
@@ -184,6 +194,7 @@ union op_args {
     struct op_norm norm;
     struct op_attention attention;
     struct op_gate gate;
+    struct op_sample sample;
 };
 
 struct graph;

@@ -449,6 +449,29 @@ static enum error_code ops_mean(struct frame *frame, struct error *err)
     return vk_plan_add(frame->build, dispatch, err);
 }
 
+static enum error_code ops_sample(struct frame *frame, struct error *err)
+{
+    const struct op_sample *args = &frame->node->args.sample;
+    const struct vk_layout *layout = &frame->in[OP_X].layout;
+    struct vk_pack_key weight = {.param = frame->node->param[OP_WEIGHT], .kind = PACK_TENSOR, .taps = 1};
+    struct vk_layout places;
+    vk_pack_layout_dense(2 * args->groups * args->factor * args->factor, frame->build->grouped, &places);
+    weight.out = places;
+    if (layout->blocks != args->groups || layout->group_log)
+        return error_set(err, ERROR_INTERNAL, "operator sample: a group of channels is not one quad");
+    enum error_code code = ops_fit_result(frame, err);
+    if (code == OK)
+        code = ops_fit(frame, OP_RESIDUAL1, &places, err);
+    if (code == OK)
+        code = vk_pack_get(frame->build->device, &weight, &frame->dispatch.bind[BIND_WEIGHT], err);
+    if (code != OK)
+        return code;
+    ops_spec(&frame->dispatch, (uint32_t)args->groups);
+    ops_spec(&frame->dispatch, (uint32_t)args->factor);
+    frame->dispatch.work = graph_node_macs(frame->build->graph, frame->node) * 4 + ops_quad_work(&frame->y);
+    return ops_add_pixel(frame, err);
+}
+
 static enum error_code ops_noise(struct frame *frame, struct error *err)
 {
     ops_spec(&frame->dispatch, (uint32_t)frame->node->args.noise.layer);
@@ -563,7 +586,7 @@ enum error_code vk_ops_node(struct vk_build *build, const struct node *node, str
         [OP_PIXEL_UNSHUFFLE] = ops_shuffle, [OP_ADD] = ops_lanewise,        [OP_SCALE_SHIFT] = ops_lanewise,
         [OP_MAX_POOL] = ops_lanewise,       [OP_NOISE] = ops_noise,         [OP_GROUP_NORM] = ops_norm,
         [OP_LAYER_NORM] = ops_norm,         [OP_ATTENTION] = ops_attention, [OP_LOOKUP] = ops_lookup,
-        [OP_GATE] = ops_lanewise,           [OP_MEAN] = ops_mean,
+        [OP_GATE] = ops_lanewise,           [OP_MEAN] = ops_mean,           [OP_SAMPLE] = ops_sample,
     };
     struct frame frame = {.build = build, .node = node, .dispatch.key.shader = op_name(node->kind)};
     if ((unsigned)node->kind >= OP_KIND_COUNT || !makers[node->kind])

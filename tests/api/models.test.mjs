@@ -241,7 +241,7 @@ test('--scan says of each file of a folder whether it is read, and as what', () 
   const folder = join(base, 'theirs'), families = new URL('../golden/families/', import.meta.url).pathname;
   mkdirSync(folder);
   for (const name of ['esrgan_old_x8.safetensors', 'ncnn_srvgg_x4.param', 'ncnn_srvgg_x4.bin', 'ncnn_rrdbnet_x1.param',
-    'span_x2.safetensors', 'cugan_x3_pro.safetensors', 'dncnn_level.safetensors', 'drunet.safetensors', 'fbcnn_gray.safetensors']) {
+    'span_x2.safetensors', 'plksr_x3_dysample.safetensors', 'cugan_x3_pro.safetensors', 'dncnn_level.safetensors', 'drunet.safetensors', 'fbcnn_gray.safetensors']) {
     copyFileSync(join(families, name), join(folder, name));
   }
   writeFileSync(join(folder, 'odd.pth'), 'odd');
@@ -251,10 +251,10 @@ test('--scan says of each file of a folder whether it is read, and as what', () 
   assert.match(stdout, /ncnn_srvgg_x4\.param: upscaler, SRVGGNetCompact ×4\n/);
   assert.match(stdout, /ncnn_rrdbnet_x1\.param: its weights are read from the \.bin beside it/);
   assert.match(stdout, /odd\.pth: not a checkpoint/);
-  for (const line of ['span_x2.safetensors: upscaler, SPAN ×2', 'cugan_x3_pro.safetensors: upscaler, Real-CUGAN pro ×3',
+  for (const line of ['plksr_x3_dysample.safetensors: upscaler, RealPLKSR+DySample ×3', 'span_x2.safetensors: upscaler, SPAN ×2', 'cugan_x3_pro.safetensors: upscaler, Real-CUGAN pro ×3',
     'dncnn_level.safetensors: upscaler, FDnCNN ×1', 'drunet.safetensors: upscaler, DRUNet ×1', 'fbcnn_gray.safetensors: upscaler, FBCNN ×1']) {
     assert.ok(stdout.includes(`${line}\n`), stdout);
   }
-  assert.match(stdout, /7 of 9 files are read\n$/);
+  assert.match(stdout, /8 of 10 files are read\n$/);
   assert.equal(spawnSync(binary, ['models', '--scan']).status, 2);
 });

@@ -425,6 +425,9 @@ static const struct op_case cases[] = {
     {"plain", OP_MEAN, 2, 9, 8, {7}, {0}, 0, 0, 0, {{0}}},
     {"of one pixel, slices", OP_MEAN, 1, 1, 1, {5, 3}, {2, 6}, 0, 0, INSIDE, {{0}}},
     {"large", OP_MEAN, 1, 130, 101, {20}, {0}, 0, 0, 0, {{0}}},
+    {"2", OP_SAMPLE, 2, 5, 6, {3, 3, 3, 3}, {3}, 0, 0, RESIDUAL1, {.sample = {4, 2}}},
+    {"3, far outside", OP_SAMPLE, 1, 3, 2, {2, 2, 2}, {2}, 0, 0, RESIDUAL1, {.sample = {3, 3}}},
+    {"1, one pixel", OP_SAMPLE, 1, 1, 1, {4}, {4}, 0, 0, RESIDUAL1 | INSIDE, {.sample = {1, 1}}},
     {"16x16", OP_NOISE, 3, 16, 16, {1}, {0}, 0, 0, 0, {.noise = {0}}},
     {"odd, layer 7", OP_NOISE, 1, 5, 7, {1}, {0}, 0, 0, 0, {.noise = {7}}},
     {"larger", OP_NOISE, 1, 200, 300, {1}, {0}, 0, 0, 0, {.noise = {3}}},
@@ -585,6 +588,9 @@ static void out_shape(const struct op_case *c, int *h, int *w)
         *w = side(c->w, a->max_pool.kernel, a->max_pool.stride, a->max_pool.pad);
     } else if (c->kind == OP_LINEAR || c->kind == OP_MEAN) {
         *h = *w = 1;
+    } else if (c->kind == OP_SAMPLE) {
+        *h = c->h * a->sample.factor;
+        *w = c->w * a->sample.factor;
     } else if (c->kind == OP_PIXEL_SHUFFLE) {
         *h = c->h * a->shuffle.factor;
         *w = c->w * a->shuffle.factor;
@@ -592,6 +598,13 @@ static void out_shape(const struct op_case *c, int *h, int *w)
         *h = c->h / a->shuffle.factor;
         *w = c->w / a->shuffle.factor;
     }
+}
+
+/* Channels of SAMPLE's places; 0: it is another operator. */
+static int sample_places(const struct op_case *c)
+{
+    const struct op_sample *a = &c->args.sample;
+    return c->kind == OP_SAMPLE ? 2 * a->groups * a->factor * a->factor : 0;
 }
 
 static void fill_params(struct trial *trial, struct node *node, int in, int out)
@@ -611,6 +624,8 @@ static void fill_params(struct trial *trial, struct node *node, int in, int out)
         fan = (size_t)(in * c->h * c->w);
         weights = fan * (size_t)out;
         activation = c->args.linear.activation;
+    } else if (c->kind == OP_SAMPLE) {
+        weights = (size_t)sample_places(c);
     } else if (c->kind == OP_DEMODULATE) {
         weights = (size_t)(in * out);
     } else if (c->kind == OP_ADD) {
@@ -674,11 +689,14 @@ static void trial_create(struct trial *trial, const struct op_case *c)
         conv->gain += conv->gain == 0 ? 1.0f : 0.0f;
         conv->scale += conv->scale == 0 ? 1.0f : 0.0f;
     }
-    const bool small = c->kind == OP_PIXEL_SHUFFLE;
+    const bool small = c->kind == OP_PIXEL_SHUFFLE || c->kind == OP_SAMPLE;
+    const int places[4] = {sample_places(c)};
     for (int slot = OP_RESIDUAL1; slot <= OP_RESIDUAL2; slot++)
         if (c->parts & (slot == OP_RESIDUAL1 ? RESIDUAL1 : RESIDUAL2))
             node->in[slot] = tensor_of(trial, TENSOR_INPUT, c->n, small ? c->h : h, small ? c->w : w,
-                                       c->parts & OTHER_SEGMENTS ? (int[4]){out} : out_segments,
+                                       places[0]                   ? places
+                                       : c->parts & OTHER_SEGMENTS ? (int[4]){out}
+                                                                   : out_segments,
                                        inside || c->parts & RESIDUAL_INSIDE, 1);
     if (c->parts & IN_SCALE)
         node->in[OP_IN_SCALE] = input(trial, c->n, in, 1, 1, 2);

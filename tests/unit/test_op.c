@@ -56,6 +56,10 @@ static struct sample sample_of(enum op_kind kind)
         [OP_LOOKUP] = {.shape = {{2, 9, 5, 7}}, .out = {2, 3, 5, 7}, .count = {27}},
         [OP_GATE] = {.shape = {{2, 3, 5, 7}, {2, 3, 5, 7}, {2, 3, 5, 7}}, .out = {2, 3, 5, 7}},
         [OP_MEAN] = {.shape = {{2, 3, 5, 7}}, .out = {2, 3, 1, 1}},
+        [OP_SAMPLE] = {.shape = {{2, 3, 5, 7}, {2, 8, 5, 7}},
+                       .out = {2, 3, 10, 14},
+                       .count = {8},
+                       .args.sample = {1, 2}},
     };
     struct sample s = samples[kind];
     s.kind = kind;
@@ -151,6 +155,7 @@ static void shapes_follow(void **state)
         {OP_LOOKUP, {"output's shape", "weight's count", "output's shape", "output's shape"}},
         {OP_GATE, {"shapes differ", "shapes differ", "shapes differ", "shapes differ"}},
         {OP_MEAN, {"{n, c, 1, 1}", "{n, c, 1, 1}", "{n, c, 1, 1}", "{n, c, 1, 1}"}},
+        {OP_SAMPLE, {"output's shape", "output's shape", "output's shape", "output's shape"}},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         for (int d = 0; d < 4; d++)
@@ -196,6 +201,7 @@ static void other_inputs_fit(void **state)
         {OP_ATTENTION, OP_RESIDUAL2, "the shapes differ", true},
         {OP_GATE, OP_RESIDUAL1, "the shapes differ", false},
         {OP_GATE, OP_RESIDUAL2, "the shapes differ", true},
+        {OP_SAMPLE, OP_RESIDUAL1, "the places' shape", true},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         for (int d = 0; d < 4; d++) {
@@ -220,7 +226,7 @@ static void other_inputs_fit(void **state)
 static void params_have_their_counts(void **state)
 {
     (void)state;
-    static const enum op_kind weighted[] = {OP_CONV2D, OP_DEPTHWISE, OP_LINEAR, OP_DEMODULATE};
+    static const enum op_kind weighted[] = {OP_CONV2D, OP_DEPTHWISE, OP_LINEAR, OP_DEMODULATE, OP_SAMPLE};
     static const enum op_kind biased[] = {OP_CONV2D, OP_DEPTHWISE, OP_LINEAR};
     static const enum op_kind active[] = {OP_CONV2D, OP_DEPTHWISE, OP_LINEAR, OP_ADD};
     for (size_t i = 0; i < sizeof weighted / sizeof weighted[0]; i++) {
@@ -299,6 +305,11 @@ static void arguments_have_bounds(void **state)
     struct sample layer = sample_of(OP_LAYER_NORM);
     layer.args.norm.groups = 3;
     refused(&layer, "the groups do not divide", "number of groups", 3);
+    for (int i = 0; i < 4; i++) {
+        struct sample s = sample_of(OP_SAMPLE);
+        *(i % 2 ? &s.args.sample.groups : &s.args.sample.factor) = i < 2 ? 0 : 99;
+        refused(&s, "groups or factor out of range", "argument", i);
+    }
     for (int i = 0; i < 2; i++) { /* some activations are of sums alone */
         struct sample s = sample_of(i ? OP_ADD : OP_DEPTHWISE);
         *(i ? &s.args.add.activation : &s.args.depthwise.activation) = ACTIVATION_SILU;
@@ -439,6 +450,7 @@ static void work_is_counted(void **state)
         [OP_LOOKUP] = 2 * 9 * 35,
         [OP_GATE] = 2 * 3 * 5 * 7,
         [OP_MEAN] = 2 * 3 * 5 * 7,
+        [OP_SAMPLE] = 2 * 3 * 10 * 14 * 4,
     };
     for (int kind = 0; kind < OP_KIND_COUNT; kind++) {
         const struct sample s = sample_of((enum op_kind)kind);
