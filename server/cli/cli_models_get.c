@@ -8,6 +8,7 @@
 #include "runtime/base/file.h"
 #include "server/cli/cli.h"
 #include "server/cli/download.h"
+#include "server/pipeline/licence.h"
 #include "server/pipeline/model_conf.h"
 #include "server/suggest.h"
 
@@ -103,7 +104,8 @@ static enum error_code cli_models_get_one(const struct cli_models_get *get, cons
         printf("%s: already there\n", section->file);
         return OK;
     }
-    printf("%s: downloading from %s\n", section->file, url);
+    printf("%s: downloading from %s%s%s%s\n", section->file, url, *section->licence ? "; licence: " : "",
+           section->licence, licence_non_commercial(section->licence) ? " (non-commercial)" : "");
     fflush(stdout);
     if ((code = download_get(&download, err)))
         return code;

@@ -27,6 +27,7 @@ file = one.pth
 url = https://127.0.0.1:1/one.pth
 sha256 = ${hash(files['one.pth'])}
 bytes = 300000
+licence = CC-BY-NC-4.0
 alias = 1.3
 default = true
 
@@ -87,7 +88,7 @@ async function serve(how, work) {
 test('downloads the default files, those named, and all', async () => {
   const first = await get(['default']);
   assert.equal(first.status, 0, first.text);
-  assert.match(first.text, /^one\.pth: downloading from file:/m);
+  assert.match(first.text, /^one\.pth: downloading from file:.*; licence: CC-BY-NC-4\.0 \(non-commercial\)$/m);
   assert.deepEqual(readdirSync(out), ['one.pth']);
   assert.ok(have('one.pth'));
   const all = await get(['all']);

@@ -1,8 +1,12 @@
 // What is chosen for one picture: its faces and their strength, its mask; the presets above the options; zoom and views.
 import assert from 'node:assert/strict';
+import { copyFileSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { test } from 'node:test';
 import { png } from '../api/client.mjs';
-import { done, open, picture, ready, text, wait } from './browser.mjs';
+import { fixtureModels } from '../api/server.mjs';
+import { done, open, ownServer, picture, ready, text, wait } from './browser.mjs';
 
 const plainly = (page) => page.locator('#bg_upsampler').selectOption('none');
 const sent = async (page) => {
@@ -229,4 +233,16 @@ test('two fingers zoom', async (t) => {
   await touch('touchEnd');
   const ratio = (await width()) / had;
   assert.ok(ratio > 1.7 && ratio < 2.1, `${ratio}`);
+});
+
+test('a model\'s licence stands beside its name, marked where it forbids commercial use', async (t) => {
+  const models = mkdtempSync(join(tmpdir(), 'restored-licences-'));
+  t.after(() => rmSync(models, { recursive: true, force: true }));
+  for (const name of ['face', 'detector', 'parser', 'upscaler', 'srvgg_x4', 'rrdb_x4']) copyFileSync(picture(`${name}.safetensors`), join(models, `${name}.safetensors`));
+  writeFileSync(join(models, 'models.conf'), '[model srvgg_x4]\nlicence = CC-BY-NC-4.0\n[rrdb_x4]\nlicence = MIT\n');
+  const own = await ownServer(t, { args: ['--models', models, ...fixtureModels.slice(2)] });
+  const page = await open(t, own.url);
+  const shown = await page.locator('#bg_upsampler option').allTextContents();
+  assert.ok(shown.includes('With srvgg_x4 (4×) · CC-BY-NC-4.0, not for commercial use'), shown.join('; '));
+  assert.ok(shown.includes('With rrdb_x4 (4×) · MIT'), shown.join('; '));
 });
