@@ -301,6 +301,126 @@ static void random_gfpgan_original(struct random_file *f)
     }
 }
 
+/* GroupNorm or LayerNorm. */
+static void random_group(struct random_file *f, int channels, const char *name)
+{
+    random_tensor(f, 1, 0.05f, SHAPE(channels), "%s.weight", name);
+    random_tensor(f, 0, 0.02f, SHAPE(channels), "%s.bias", name);
+}
+
+/* A VQGAN's blocks; shortcut: what the convolution of a changed number of channels is called. */
+static void random_residual(struct random_file *f, int out, int in, const char *shortcut, const char *name)
+{
+    random_group(f, in, NAME("%s.norm1", name));
+    random_conv(f, out, in, 3, 1, true, NAME("%s.conv1", name));
+    random_group(f, out, NAME("%s.norm2", name));
+    random_conv(f, out, out, 3, 0.3f, true, NAME("%s.conv2", name));
+    if (in != out)
+        random_conv(f, out, in, 1, 0.7f, true, NAME("%s.%s", name, shortcut));
+}
+
+/* norms: 2 in RestoreFormer, 1 in CodeFormer */
+static void random_attention(struct random_file *f, int channels, int norms, const char *name)
+{
+    static const char *const parts[4] = {"q", "k", "v", "proj_out"};
+    for (int i = 0; i < norms; i++)
+        random_group(f, channels, norms == 1 ? NAME("%s.norm", name) : NAME("%s.norm%d", name, i + 1));
+    for (int i = 0; i < 4; i++)
+        random_conv(f, channels, channels, 1, 0.5f, true, NAME("%s.%s", name, parts[i]));
+}
+
+static const int random_wide[6] = {64, 128, 128, 256, 256, 512}; /* a VQGAN's, at 512, 256, … 16 px */
+
+/* more: levels above the deepest where the decoder attends, too. */
+static void random_restoreformer(struct random_file *f, int more)
+{
+    random_tensor(f, 0, 0.5f, SHAPE(1024, 256), "quantize.embedding.weight");
+    random_conv(f, 256, 256, 1, 0.7f, true, "quant_conv");
+    random_conv(f, 256, 256, 1, 0.7f, true, "post_quant_conv");
+    for (int up = 0; up < 2; up++) {
+        const char *half = up ? "decoder" : "encoder";
+        random_conv(f, up ? 512 : 64, up ? 256 : 3, 3, 0.7f, true, NAME("%s.conv_in", half));
+        for (int i = 0; i < 6; i++) {
+            const int from = random_wide[up ? (i < 5 ? i + 1 : 5) : (i ? i - 1 : 0)], to = random_wide[i];
+            for (int k = 0; k < 2 + up; k++) {
+                const struct random_text level = random_text("%s.%s.%d", half, up ? "up" : "down", i);
+                random_residual(f, to, k ? to : from, "nin_shortcut", NAME("%s.block.%d", level.text, k));
+                if (i >= 5 - (up ? more : 0))
+                    random_attention(f, to, 2, NAME("%s.attn.%d", level.text, k));
+                if (k == 0 && (up ? i > 0 : i < 5))
+                    random_conv(f, to, to, 3, 0.7f, true,
+                                NAME("%s.%s.conv", level.text, up ? "upsample" : "downsample"));
+            }
+        }
+        random_residual(f, 512, 512, "", NAME("%s.mid.block_1", half));
+        random_attention(f, 512, 2, NAME("%s.mid.attn_1", half));
+        random_residual(f, 512, 512, "", NAME("%s.mid.block_2", half));
+        random_group(f, up ? 64 : 512, NAME("%s.norm_out", half));
+        random_conv(f, up ? 3 : 256, up ? 64 : 512, 3, 0.3f, true, NAME("%s.conv_out", half));
+    }
+}
+
+static void random_linear(struct random_file *f, int out, int in, float gain, const char *name)
+{
+    random_tensor(f, 0, gain / sqrtf((float)in), SHAPE(out, in), "%s.weight", name);
+    random_tensor(f, 0, 0.02f, SHAPE(out), "%s.bias", name);
+}
+
+/* The blocks of one half: each level's, and the three of the middle, which come last in the encoder. */
+static void random_codeformer_half(struct random_file *f, const char *path, bool up)
+{
+    int block = 0, in = up ? 512 : 64;
+    random_conv(f, in, up ? 256 : 3, 3, 0.7f, true, NAME("%s.%d", path, block++));
+    for (int step = up ? -1 : 0; step < 6 + !up; step++) {
+        const int level = up ? 5 - step : step;
+        if (step == -1 || step == 6) {
+            random_residual(f, 512, 512, "", NAME("%s.%d", path, block++));
+            random_attention(f, 512, 1, NAME("%s.%d", path, block++));
+            random_residual(f, 512, 512, "", NAME("%s.%d", path, block++));
+            continue;
+        }
+        for (int k = 0; k < 2; k++) {
+            random_residual(f, random_wide[level], in, "conv_out", NAME("%s.%d", path, block++));
+            in = random_wide[level];
+            if (level == 5)
+                random_attention(f, in, 1, NAME("%s.%d", path, block++));
+        }
+        if (step < 5)
+            random_conv(f, in, in, 3, 0.7f, true, NAME("%s.%d.conv", path, block++));
+    }
+    random_group(f, in, NAME("%s.%d", path, block++));
+    random_conv(f, up ? 3 : 256, in, 3, 0.3f, true, NAME("%s.%d", path, block++));
+}
+
+static void random_codeformer(struct random_file *f)
+{
+    random_tensor(f, 0, 0.1f, SHAPE(256, 512), "position_emb");
+    random_tensor(f, 0, 0.5f, SHAPE(1024, 256), "quantize.embedding.weight");
+    random_linear(f, 512, 256, 1, "feat_emb");
+    for (int i = 0; i < 9; i++) {
+        const struct random_text layer = random_text("ft_layers.%d", i);
+        random_tensor(f, 0, 0.04f, SHAPE(1536, 512), "%s.self_attn.in_proj_weight", layer.text);
+        random_tensor(f, 0, 0.02f, SHAPE(1536), "%s.self_attn.in_proj_bias", layer.text);
+        random_linear(f, 512, 512, 0.5f, NAME("%s.self_attn.out_proj", layer.text));
+        random_linear(f, 1024, 512, 1, NAME("%s.linear1", layer.text));
+        random_linear(f, 512, 1024, 0.5f, NAME("%s.linear2", layer.text));
+        random_group(f, 512, NAME("%s.norm1", layer.text));
+        random_group(f, 512, NAME("%s.norm2", layer.text));
+    }
+    random_group(f, 512, "idx_pred_layer.0");
+    random_tensor(f, 0, 0.04f, SHAPE(1024, 512), "idx_pred_layer.1.weight");
+    random_codeformer_half(f, "encoder.blocks", false);
+    random_codeformer_half(f, "generator.blocks", true);
+    for (int i = 1; i < 5; i++) {
+        const struct random_text fuse = random_text("fuse_convs_dict.%d", 512 >> i);
+        const int channels = random_wide[i];
+        random_residual(f, channels, 2 * channels, "conv_out", NAME("%s.encode_enc", fuse.text));
+        for (int k = 0; k < 4; k++)
+            random_conv(f, channels, channels, 3, 0.3f, true,
+                        NAME("%s.%s.%d", fuse.text, k < 2 ? "scale" : "shift", k % 2 * 2));
+    }
+}
+
 static void random_parsenet_block(struct random_file *f, int out, int in, bool shortcut, const char *name)
 {
     if (shortcut)
@@ -407,6 +527,9 @@ const struct model_random model_randoms[] = {
     {"srvgg_x4_16", "realesr-animevideov3", 256, 256},
     {"gfpgan", "GFPGANv1.3", 512, 512},
     {"gfpgan_v1", "GFPGANv1", 512, 512},
+    {"restoreformer", "RestoreFormer", 512, 512},
+    {"restoreformer_plus", "RestoreFormer++", 512, 512},
+    {"codeformer", "CodeFormer, w 0.5", 512, 512},
     {"retinaface_r50", "detection_Resnet50_Final", 640, 640},
     {"retinaface_mobilenet", "detection_mobilenet0.25_Final", 640, 640},
     {"parsenet", "parsing_parsenet", 512, 512},
@@ -429,6 +552,10 @@ static bool random_list(struct random_file *f, const char *name)
         random_gfpgan(f);
     else if (!strcmp(name, "gfpgan_v1"))
         random_gfpgan_original(f);
+    else if (!strcmp(name, "restoreformer") || !strcmp(name, "restoreformer_plus"))
+        random_restoreformer(f, strcmp(name, "restoreformer") != 0);
+    else if (!strcmp(name, "codeformer"))
+        random_codeformer(f);
     else if (!strcmp(name, "retinaface_r50"))
         random_resnet50(f);
     else if (!strcmp(name, "retinaface_mobilenet"))

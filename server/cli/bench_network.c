@@ -87,7 +87,8 @@ static enum error_code network_open_model(struct network *net, const struct benc
                                                               : usual,
                                         .w = settings->width ? settings->width
                                              : width         ? width
-                                                             : usual};
+                                                             : usual,
+                                        .variant = info->fidelity ? MODEL_FIDELITY / 2 : 0};
     if (info->kind == MODEL_FACE && (net->shape.h != square || net->shape.w != square))
         return error_set(err, ERROR_INVALID, "size: %s takes %dx%d px only", info->architecture, square, square);
     return OK;
@@ -388,6 +389,8 @@ static enum error_code network_prepare(struct network *net, const struct bench_s
         return code;
     device_info(net->device, &net->info);
     net->precision = settings->options.precision ? settings->options.precision : net->info.preferred;
+    if (model_info(net->model)->fp32)
+        net->precision = PRECISION_FP32;
     code = network_make_data(net, err);
     if (!code && settings->keep)
         code = network_keep_inputs(net, settings->keep, name, err);
