@@ -80,6 +80,27 @@ static void codec_density(struct image *image, int orientation)
         image->density[i] = image->density[i] < CODEC_MAX_DENSITY ? image->density[i] : 0;
 }
 
+static int codec_by = 1;
+
+void codec_read_reduced(int by)
+{
+    codec_by = by;
+}
+
+int codec_reduced(void)
+{
+    return codec_by;
+}
+
+int codec_reduction(const struct codec_info *info, int least)
+{
+    const int longest = info->width > info->height ? info->width : info->height;
+    int by = 1;
+    while (info->format == IMAGE_JPEG && by < 8 && longest / (2 * by) >= least)
+        by *= 2;
+    return by;
+}
+
 enum error_code codec_decode_page(const uint8_t *bytes, size_t size, int page, uint64_t max_pixels, struct image **out,
                                   struct codec_info *info, struct codec_damage *damage, struct error *err)
 {
@@ -99,6 +120,10 @@ enum error_code codec_decode_page(const uint8_t *bytes, size_t size, int page, u
                          info->width, info->height, (double)pixels / 1e6, (double)max_pixels / 1e6);
     const struct codec_row *row = codec_of(info->format);
     struct image *image = NULL;
+    if (info->format == IMAGE_JPEG) {
+        info->width = (info->width + codec_by - 1) / codec_by;
+        info->height = (info->height + codec_by - 1) / codec_by;
+    }
     image_share_later(info->orientation > 1); /* first it is to be turned */
     code = row->decode(bytes, size, info, &image, &local);
     if (code == ERROR_CORRUPT && damage && row->salvage) {

@@ -43,6 +43,12 @@ struct codec_damage {
 enum error_code codec_decode_page(const uint8_t *bytes, size_t size, int page, uint64_t max_pixels, struct image **out,
                                   struct codec_info *info, struct codec_damage *damage, struct error *err) MUST_CHECK;
 
+/* From now on this process reads JPEGs at a 1st, 2nd, 4th or 8th of their sides, rounded up, which takes less time than
+ * to make all pixels; info has that size, too. For a process that reads one picture. Others are read as they are. */
+void codec_read_reduced(int by);
+/* By how much a picture can be read reduced, so that its longest side still has so many px. */
+int codec_reduction(const struct codec_info *info, int least);
+
 /* Whether the rows above the damage of such a file can be read. */
 bool codec_salvages(enum image_format format);
 

@@ -118,6 +118,8 @@ static void codec_jpeg_begin(struct jpeg_reader *r, const uint8_t *bytes, size_t
     codec_jpeg_header(r, bytes, size);
     r->progress.progress_monitor = codec_jpeg_progress;
     r->jpeg.progress = &r->progress;
+    r->jpeg.scale_num = 1;
+    r->jpeg.scale_denom = (unsigned)codec_reduced();
     jpeg_start_decompress(&r->jpeg);
 }
 
@@ -214,6 +216,7 @@ static void codec_jpeg_plan(struct jpeg_parts *parts)
     double share = 1, sum = 0;
     parts->count = thread_count() / 2 < JPEG_PARTS ? thread_count() / 2 : JPEG_PARTS;
     if (parts->count < 1 || (uint64_t)height * jpeg->output_width < JPEG_PARTS_PIXELS ||
+        codec_reduced() > 1 ||                           /* whose pixels take little of the time */
         jpeg_has_multiple_scans((j_decompress_ptr)jpeg)) /* all of whose codes come before the first pixel */
         parts->count = 1;
     for (int i = 0; i < parts->count; i++, share *= 3.0 / 7)

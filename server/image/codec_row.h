@@ -42,6 +42,9 @@ const char *codec_other(const uint8_t *bytes, size_t size);
 /* Whether a file that begins as a TIFF is a camera's raw file. */
 bool codec_is_raw(const uint8_t *bytes, size_t size);
 
+/* Of codec_read_reduced. */
+int codec_reduced(void);
+
 /* How many rows a reader makes before it says that they are passed (image_passed): few, so that they take little
  * memory, but not so few that saying it takes time. */
 #define CODEC_READ_PASSED 64

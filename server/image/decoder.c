@@ -357,13 +357,15 @@ static enum error_code decoder_run(struct decoder_turn *turn, const struct decod
                                    const struct codec_info *info, int memory, struct plane_room *room, bool *died,
                                    struct error *err)
 {
-    const uint64_t megapixels = (uint64_t)info->width * (uint64_t)info->height / 1000000;
+    const uint64_t all = job->reduced > 1 ? (uint64_t)job->reduced * (uint64_t)job->reduced : 1; /* in the file */
+    const uint64_t megapixels = all * (uint64_t)info->width * (uint64_t)info->height / 1000000;
     struct decoder_request *request = &turn->request;
     *request = (struct decoder_request){.size = job->size,
                                         .max_pixels = job->max_pixels,
                                         .cpu_seconds = DECODER_SECONDS + megapixels * DECODER_SECONDS_MP,
                                         .memory = DECODER_MEMORY + (megapixels + 1) * 1000000 * DECODER_MEMORY_PIXEL,
                                         .page = job->page,
+                                        .reduced = job->reduced > 1 ? job->reduced : 1,
                                         .salvage = job->salvage,
                                         .disk = !room,
                                         .fault = job->fault};
@@ -497,6 +499,10 @@ enum error_code decoder_decode_into(const struct decoder_job *job, int file, str
     enum error_code code = codec_probe_page(job->bytes, job->size, job->page, &info, err);
     if (!code && job->max_pixels && (uint64_t)info.width * (uint64_t)info.height > job->max_pixels)
         code = error_set(err, ERROR_TOO_LARGE, "the picture has %d × %d pixels: too many", info.width, info.height);
+    if (!code && decoder.started && info.format == IMAGE_JPEG && job->reduced > 1) {
+        info.width = (info.width + job->reduced - 1) / job->reduced;
+        info.height = (info.height + job->reduced - 1) / job->reduced;
+    }
     /* a process that writes where the disk has no room is ended */
     if (!code && fallocate(file, 0, 0, (off_t)decoder_bytes(&info)) && errno != EOPNOTSUPP)
         code = error_set(err, ERROR_FULL, "there is no room on the disk for the picture: %m");

@@ -22,6 +22,7 @@ struct decoder_job {
     int fd; /* of a file that begins with these bytes, which saves a copy of them; -1: none */
     int page;
     uint64_t max_pixels;
+    int reduced;              /* of decoder_decode_into: by codec_read_reduced; 0: by nothing */
     bool salvage;             /* as damage of codec_decode_page */
     enum decoder_fault fault; /* DECODER_FINE but in tests */
     /* Asked some times a second whether to go on; what it returns ends the decoding. */

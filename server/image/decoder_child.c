@@ -281,6 +281,7 @@ static int child_work(int socket)
     void *bytes = mmap(NULL, request.size, PROT_READ, MAP_PRIVATE, fds[0], 0);
     if (bytes != MAP_FAILED) {
         image_share(fds[1], request.disk);
+        codec_read_reduced(request.reduced);
         child_fault(request.fault);
         answer.code = codec_decode_page(bytes, request.size, request.page, request.max_pixels, &image, &answer.info,
                                         request.salvage ? &answer.damage : NULL, &err);

@@ -21,7 +21,7 @@ struct decoder_order {
 struct decoder_request {
     uint64_t size, max_pixels;
     uint64_t cpu_seconds, memory; /* what it may take; memory beside what it has at its start */
-    int page;
+    int page, reduced;
     bool salvage;
     bool disk; /* that memory is a file on a disk */
     enum decoder_fault fault;

@@ -100,6 +100,30 @@ static enum error_code piece_check(void *context, struct error *err)
     return ended ? error_set(err, ERROR_CANCELLED, "the server ends") : OK;
 }
 
+/* The result's bytes in memory, as its file is mapped. */
+struct piece_source {
+    uint8_t *mapped;
+    size_t size;
+    struct decoder_job job;
+};
+
+static enum error_code piece_map(struct pieces *pieces, const struct piece_ticket *ticket, struct piece_source *out,
+                                 struct error *err)
+{
+    const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), begin = ticket->offset / page * page;
+    out->size = (size_t)(ticket->offset - begin + ticket->size);
+    out->mapped = mmap(NULL, out->size, PROT_READ, MAP_PRIVATE, ticket->fd, (off_t)begin);
+    if (out->mapped == MAP_FAILED)
+        return error_set(err, ERROR_NO_MEMORY, "no memory to look at a result");
+    out->job = (struct decoder_job){.bytes = out->mapped + (ticket->offset - begin),
+                                    .size = (size_t)ticket->size,
+                                    .fd = ticket->offset ? -1 : ticket->fd,
+                                    .page = 1,
+                                    .check = piece_check,
+                                    .context = pieces};
+    return OK;
+}
+
 /* Room in the spool for a picture's samples; for that, results that nobody looks at just now go. */
 static enum error_code piece_promise(struct pieces *pieces, struct piece_view *view, const struct codec_info *info,
                                      struct error *err)
@@ -119,30 +143,27 @@ static enum error_code piece_promise(struct pieces *pieces, struct piece_view *v
     return code;
 }
 
-/* The view is this thread's until it is ready. */
+/* The view is this thread's until it is ready. reduced: as in struct decoder_job. */
 static enum error_code piece_make(struct pieces *pieces, struct piece_view *view, const struct piece_ticket *ticket,
-                                  struct error *err)
+                                  int reduced, struct error *err)
 {
     struct codec_info info;
-    const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), begin = ticket->offset / page * page;
-    const size_t size = (size_t)(ticket->offset - begin + ticket->size);
-    uint8_t *mapped = mmap(NULL, size, PROT_READ, MAP_PRIVATE, ticket->fd, (off_t)begin);
-    if (mapped == MAP_FAILED)
-        return error_set(err, ERROR_NO_MEMORY, "no memory to look at a result");
-    const struct decoder_job job = {.bytes = mapped + (ticket->offset - begin),
-                                    .size = (size_t)ticket->size,
-                                    .fd = ticket->offset ? -1 : ticket->fd,
-                                    .page = 1,
-                                    .check = piece_check,
-                                    .context = pieces};
-    enum error_code code = codec_probe(job.bytes, job.size, &info, err);
-    if (!code)
+    struct piece_source source;
+    enum error_code code = piece_map(pieces, ticket, &source, err);
+    if (code)
+        return code;
+    source.job.reduced = reduced;
+    code = codec_probe(source.job.bytes, source.job.size, &info, err);
+    if (!code) {
+        info.width = (info.width + reduced - 1) / reduced;
+        info.height = (info.height + reduced - 1) / reduced;
         code = piece_promise(pieces, view, &info, err);
+    }
     if (!code)
         code = spool_create(pieces->spool, &view->file, err);
     if (!code)
-        code = decoder_decode_into(&job, spool_descriptor(view->file), &view->planes, err);
-    munmap(mapped, size);
+        code = decoder_decode_into(&source.job, spool_descriptor(view->file), &view->planes, err);
+    munmap(source.mapped, source.size);
     return code;
 }
 
@@ -162,18 +183,47 @@ static enum error_code piece_answer(const struct piece_view *view, struct piece_
     return code;
 }
 
+/* By how much a result that nobody has decoded yet can be read reduced for this preview; 1: by nothing. */
+static int piece_reduction(struct pieces *pieces, const struct piece_ticket *ticket)
+{
+    struct codec_info info;
+    struct piece_source source;
+    struct error ignored = ERROR_INIT; /* whoever decodes it meets it */
+    if (!ticket->preview || piece_map(pieces, ticket, &source, &ignored))
+        return 1;
+    const bool known = !codec_probe(source.job.bytes, source.job.size, &info, &ignored);
+    munmap(source.mapped, source.size);
+    return known ? codec_reduction(&info, ticket->preview) : 1;
+}
+
+/* A preview at once, of pixels that are good for nothing else. */
+static void piece_serve_reduced(struct pieces *pieces, struct piece_ticket *ticket, int reduced)
+{
+    struct piece_view view = {0};
+    if (!piece_make(pieces, &view, ticket, reduced, &ticket->err))
+        (void)!piece_answer(&view, ticket, &ticket->err);
+    piece_drop(pieces, &view);
+}
+
 /* Under the lock, which is given up meanwhile: has the result decoded if need be, and answers. */
 static void piece_serve(struct pieces *pieces, struct piece_view *view, struct piece_ticket *ticket)
 {
     struct error *err = &ticket->err;
     enum error_code code = OK;
     if (view->state == PIECE_FREE) {
+        const int reduced = piece_reduction(pieces, ticket);
+        if (reduced > 1) {
+            pthread_mutex_unlock(&pieces->lock);
+            piece_serve_reduced(pieces, ticket, reduced);
+            pthread_mutex_lock(&pieces->lock);
+            return;
+        }
         view->state = PIECE_MAKING;
         memcpy(view->id, ticket->id, sizeof view->id);
         memcpy(view->version, ticket->version, sizeof view->version);
         pieces->making = true;
         pthread_mutex_unlock(&pieces->lock);
-        code = piece_make(pieces, view, ticket, err);
+        code = piece_make(pieces, view, ticket, 1, err);
         pthread_mutex_lock(&pieces->lock);
         pieces->making = false;
         if (code)

@@ -15,6 +15,7 @@ export function show(job, of, longest) {
   size = job ? of : null;
   coarse = job ? longest / Math.max(of.width, of.height) : 1;
   node.hidden = !job;
+  if (job) ask(`${path}?region=0,0,1,1`).catch(() => {}); // the server makes ready to cut pieces
 }
 
 function drop(key) {
@@ -66,9 +67,14 @@ async function bring(key) {
   const [x, y, width, height] = key.split(',').map(Number);
   const image = element('img', { alt: '', draggable: false }), piece = { image, request: new AbortController() };
   pieces.set(key, piece);
+  const over = () => {
+    piece.request = null;
+    pump();
+  };
   let again = false;
   try {
     const answer = await ask(`${path}?region=${key}`, { signal: piece.request.signal });
+    if ([415, 422, 507].includes(answer.status)) return over(); // the preview is all there is
     if (!answer.ok) throw new Error(answer.status);
     image.src = URL.createObjectURL(await answer.blob());
     await image.decode();
@@ -80,11 +86,10 @@ async function bring(key) {
     again = !piece.request.signal.aborted;
   }
   if (pieces.get(key) !== piece) return;
-  piece.request = null;
+  over();
   if (again) setTimeout(() => { // the server is busy or away: the preview stays until then
     if (pieces.get(key) !== piece) return;
     drop(key);
     layout();
   }, 2000);
-  pump();
 }

@@ -93,6 +93,10 @@ describe('parts of results', () => {
     const shown = decodePng((await post(server, '/v1/restore', { picture: preview.bytes, fields: { ...plain, upscale: '1', ext: 'png' } })).bytes);
     assert.deepEqual([shown.width, shown.height], [450, 350]);
     assert.ok(difference(shown, reduced(decodePng(lossless.bytes), 2)) < 4); // JPEG of quality 90; another row is some 60 away
+    const half = await part(server, jpeg.id, '?preview=450'); // of a JPEG that was read at half its size
+    const halved = decodePng((await post(server, '/v1/restore', { picture: half.bytes, fields: { ...plain, upscale: '1', ext: 'png' } })).bytes);
+    assert.deepEqual([halved.width, halved.height], [450, 350]);
+    assert.ok(difference(halved, reduced(decodePng(lossless.bytes), 2)) < 5);
     const most = await part(server, jpeg.id, '?preview=4096');
     const all = decodePng((await post(server, '/v1/restore', { picture: most.bytes, fields: { ...plain, upscale: '1', ext: 'png' } })).bytes);
     assert.deepEqual([all.width, all.height], [width, height]);
@@ -146,10 +150,11 @@ describe('parts of results', () => {
 test('a spool without room for the decoded picture says so, and the result is still there', async (context) => {
   const server = await start({ context, args: ['--spool_max_bytes', '2500000'] });
   const { id, bytes } = await done(server, pngOf(1000, 1000, 3, new Uint8Array(3e6)), { ext: 'jpg' });
-  const refused = await get(server, path(id, '?preview=64'));
+  const refused = await get(server, path(id, '?region=0,0,8,8'));
   assert.equal(refused.status, 507);
   assert.equal(refused.json.code, 'full');
   assert.equal((await part(server, id, '')).bytes.length, bytes.length);
+  assert.equal((await part(server, id, '?preview=64')).status, 200, 'less is decoded for it');
 });
 
 test('a server that ends answers or closes those that wait', async (context) => {
