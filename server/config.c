@@ -52,9 +52,14 @@ static const struct config_key config_keys[] = {
      "who the client is"},
     {KEY(cors_origins, KIND_TEXT), "", 0, 0,
      "origins, with commas between, whose pages may use the server from a browser (CORS): https://photos.example.com"},
-    {KEY(compat, KIND_TEXT), "openai,a1111", 0, 0,
+    {KEY(compat, KIND_TEXT), "openai,a1111,cog", 0, 0,
      "clients of other programs that are answered in their own form, with commas between: openai (/v1/images/edits), "
-     "a1111 (/sdapi/v1); none: no such paths"},
+     "a1111 (/sdapi/v1), cog (/predictions); none: no such paths"},
+    {KEY(webhook_origins, KIND_TEXT), "", 0, 0,
+     "origins, with commas between, to which cog's clients may have their predictions told (webhook): "
+     "https://hooks.example.com; empty: none"},
+    {KEY(webhook_private, KIND_TEXT), "", 0, 0,
+     "addresses and ranges, with commas between, that webhooks may go to although they are not public: 10.0.0.0/8"},
     {KEY(requests_per_minute, KIND_COUNT), "0", 0, 1000000,
      "requests that a client's address may send a minute; loopback, /healthz and /readyz are exempt; 0: no limit"},
     {KEY(auth_token_file, KIND_TEXT), "", 0, 0,

@@ -22,6 +22,8 @@ struct config {
     char metrics_listen[128];   /* the same; "": none */
     char trusted_proxies[1024]; /* see proxies_check_list */
     char compat[128];           /* see dialect_check */
+    char webhook_origins[1024]; /* as cors_origins; and as trusted_proxies: */
+    char webhook_private[1024];
     char cors_origins[1024];    /* see site_check_origins */
     uint64_t requests_per_minute;
     char auth_token_file[1024];         /* "": no tokens */

@@ -22,7 +22,9 @@
 #define SANDBOX_RULES 128
 
 /* Of newer kernels than Debian 12's headers know. */
-#define SANDBOX_TRUNCATE (UINT64_C(1) << 14)   /* version 3 */
+#define SANDBOX_TRUNCATE (UINT64_C(1) << 14) /* version 3 */
+#define SANDBOX_PORTS 64
+#define SANDBOX_RULE_PORT 2                    /* LANDLOCK_RULE_NET_PORT of version 4 */
 #define SANDBOX_CONNECT_TCP (UINT64_C(1) << 1) /* version 4, of handled_access_net */
 #define SANDBOX_READ (LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR)
 #define SANDBOX_WRITE                                                                                                  \
@@ -40,11 +42,17 @@ struct sandbox {
         ino_t inode;
     } rules[SANDBOX_RULES];
     int count;
+    uint64_t ports[SANDBOX_PORTS];
+    int port_count;
 };
 
 /* struct landlock_ruleset_attr of version 4. */
 struct sandbox_attributes {
     uint64_t files, net;
+};
+/* struct landlock_net_port_attr of version 4. */
+struct sandbox_port_rule {
+    uint64_t access, port;
 };
 
 static void sandbox_add(struct sandbox *sandbox, const char *path, uint64_t access)
@@ -67,6 +75,12 @@ static void sandbox_add(struct sandbox *sandbox, const char *path, uint64_t acce
     sandbox->rules[sandbox->count].inode = status.st_ino;
     sandbox->rules[sandbox->count].fd = fd;
     sandbox->rules[sandbox->count++].access = S_ISDIR(status.st_mode) ? access : access & SANDBOX_OF_FILES;
+}
+
+void sandbox_add_port(struct sandbox *sandbox, unsigned port)
+{
+    if (sandbox->port_count < SANDBOX_PORTS)
+        sandbox->ports[sandbox->port_count++] = port;
 }
 
 void sandbox_add_read(struct sandbox *sandbox, const char *folder)
@@ -181,6 +195,11 @@ static enum error_code sandbox_enter_landlock(const struct sandbox *sandbox, int
                                                         .parent_fd = sandbox->rules[i].fd};
         /* EBADFD: a pipe or the like, which needs no rule */
         if (syscall(SYS_landlock_add_rule, rules, LANDLOCK_RULE_PATH_BENEATH, &rule, 0) && errno != EBADFD)
+            code = error_set(err, ERROR_IO, "sandbox: Landlock: %m");
+    }
+    for (int i = 0; !code && version >= 4 && i < sandbox->port_count; i++) {
+        const struct sandbox_port_rule rule = {SANDBOX_CONNECT_TCP, sandbox->ports[i]};
+        if (syscall(SYS_landlock_add_rule, rules, SANDBOX_RULE_PORT, &rule, 0))
             code = error_set(err, ERROR_IO, "sandbox: Landlock: %m");
     }
     if (!code && syscall(SYS_landlock_restrict_self, rules, 0))

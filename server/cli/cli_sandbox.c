@@ -1,5 +1,8 @@
 #include "server/cli/cli_sandbox.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 #include "runtime/base/log.h"
 
 enum { SANDBOX_AUTO, SANDBOX_FALSE, SANDBOX_TRUE }; /* config->sandbox */
@@ -29,6 +32,18 @@ static const char *cli_sandbox_reason(const struct config *config, struct device
     return config->sandbox == SANDBOX_AUTO && !cli_sandbox_is_cpu(devices) ? "drivers of GPUs work without" : NULL;
 }
 
+/* The ports of the origins that webhooks may go to. */
+static void cli_sandbox_add_ports(struct sandbox *sandbox, const char *origins)
+{
+    for (const char *at = origins; (at = strstr(at, "://")); at++) {
+        const char *host = at + 3, *end = host + strcspn(host, ", "), *colon = end;
+        while (colon > host && *colon != ':' && *colon != ']')
+            colon--;
+        const bool secure = at - origins >= 5 && !strncmp(at - 5, "https", 5);
+        sandbox_add_port(sandbox, *colon == ':' ? (unsigned)strtoul(colon + 1, NULL, 10) : secure ? 443 : 80);
+    }
+}
+
 static void cli_sandbox_add(struct sandbox *sandbox, const struct config *config, const struct config_files *files,
                             const struct model_store *store)
 {
@@ -37,6 +52,7 @@ static void cli_sandbox_add(struct sandbox *sandbox, const struct config *config
     sandbox_add_write(sandbox, config_state_dir(config, folder, sizeof folder));
     for (int i = 0; i < files->count; i++)
         sandbox_add_file(sandbox, files->file[i].path);
+    cli_sandbox_add_ports(sandbox, config->webhook_origins);
     sandbox_add_file(sandbox, config->auth_token_file);
     sandbox_add_file(sandbox, config->tls_cert);
     sandbox_add_file(sandbox, config->tls_key);

@@ -18,7 +18,7 @@
 #define COMPAT_PIECE ((size_t)64 << 10) /* bytes that are sent at a time */
 #define COMPAT_MARK "\\u0001"           /* as JSON writes the byte on both sides of a picture's number */
 
-const struct dialect *const dialects[] = {&openai_dialect, &a1111_dialect, NULL};
+const struct dialect *const dialects[] = {&openai_dialect, &a1111_dialect, &cog_dialect, NULL};
 
 /* --- those at work -------------------------------------------------------------------------------------------------
  */
@@ -29,13 +29,21 @@ static struct {
     struct compat *first;
 } compat_all = {PTHREAD_MUTEX_INITIALIZER, NULL};
 
-static void compat_enlist(struct compat *compat, struct request *request)
+/* Under the lock. */
+static void compat_enter(struct compat *compat, struct request *request)
 {
-    pthread_mutex_lock(&compat_all.lock);
+    if (compat->listed)
+        return;
     compat->request = request;
     compat->listed = true;
     compat->next = compat_all.first;
     compat_all.first = compat;
+}
+
+static void compat_enlist(struct compat *compat, struct request *request)
+{
+    pthread_mutex_lock(&compat_all.lock);
+    compat_enter(compat, request);
     pthread_mutex_unlock(&compat_all.lock);
 }
 
@@ -109,9 +117,12 @@ bool compat_name(struct request *request, const char *id)
     bool taken = false;
     pthread_mutex_lock(&compat_all.lock);
     for (struct compat *at = compat_all.first; at; at = at->next)
-        taken = taken || (at != compat && at->request->server == request->server && !strcmp(at->id, id));
-    if (!taken)
+        taken = taken || (at->request->server == request->server && at->request->dialect == request->dialect &&
+                          !strcmp(at->request->identity.name, request->identity.name) && !strcmp(at->id, id));
+    if (!taken) {
         snprintf(compat->id, sizeof compat->id, "%s", id);
+        compat_enter(compat, request);
+    }
     pthread_mutex_unlock(&compat_all.lock);
     return !taken;
 }
@@ -320,7 +331,8 @@ static enum reply compat_open(struct request *request, struct compat *compat, st
     room_shrink(request, size);
     if (code)
         return compat->invalid && code == ERROR_INVALID ? compat->invalid : reply_for(code);
-    compat_enlist(compat, request);
+    if (!request->answered && !request->ticket)
+        compat_enlist(compat, request);
     return REPLY_OK;
 }
 
@@ -334,8 +346,8 @@ enum MHD_Result compat_answer(struct request *request)
         return MHD_NO; /* closes a connection that the client has closed already */
     }
     enum reply reply = compat->prepared ? compat_take(request, compat, &err) : compat_open(request, compat, &err);
-    if (request->answered)
-        return MHD_YES; /* prepare did */
+    if (request->answered || request->ticket)
+        return MHD_YES; /* prepare has answered, or made it an asynchronous job */
     const bool cancelled = compat_cancelled(compat);
     if (cancelled || (reply == REPLY_OK && compat->at == compat->count))
         return compat->answer(request);
@@ -385,49 +397,54 @@ size_t compat_encode(const uint8_t *from, size_t size, uint64_t at, char *out, s
     return used;
 }
 
-/* A part of an answer: text, or a job's result. */
+/* A part of a text: what stands in it, or a picture. */
 struct compat_part {
-    uint64_t begin; /* in the answer */
+    uint64_t begin; /* in the text */
     const char *text;
-    struct job *job; /* NULL: it is text */
+    struct compat_bytes picture; /* its data NULL: it is text */
 };
 
-struct compat_sending {
+struct compat_text {
     char *text; /* of all parts */
     uint64_t size;
     size_t count;
     struct compat_part parts[];
 };
 
-static void compat_end(void *context)
+void compat_text_free(struct compat_text *text)
 {
-    struct compat_sending *sending = context;
-    for (size_t i = 0; i < sending->count; i++)
-        job_release(&sending->parts[i].job);
-    free(sending->text);
-    free(sending);
+    for (size_t i = 0; text && i < text->count; i++)
+        if (text->parts[i].picture.release)
+            text->parts[i].picture.release(text->parts[i].picture.owner);
+    if (text)
+        free(text->text);
+    free(text);
 }
 
-static ssize_t compat_read(void *context, uint64_t at, char *to, size_t most)
+uint64_t compat_text_size(const struct compat_text *text)
 {
-    const struct compat_sending *sending = context;
+    return text->size;
+}
+
+size_t compat_text_read(const struct compat_text *text, uint64_t at, char *to, size_t most)
+{
     size_t used = 0, i = 0;
-    while (i + 1 < sending->count && sending->parts[i + 1].begin <= at)
+    while (i + 1 < text->count && text->parts[i + 1].begin <= at)
         i++;
-    for (; i < sending->count && used < most; i++) {
-        const struct compat_part *part = &sending->parts[i];
-        const uint64_t end = i + 1 < sending->count ? sending->parts[i + 1].begin : sending->size;
+    for (; i < text->count && used < most; i++) {
+        const struct compat_part *part = &text->parts[i];
+        const uint64_t end = i + 1 < text->count ? text->parts[i + 1].begin : text->size;
         const uint64_t from = at + used - part->begin;
         size_t take = most - used;
         if (take > end - part->begin - from)
             take = (size_t)(end - part->begin - from);
-        if (part->job)
-            compat_encode(part->job->restoration->output, part->job->restoration->output_bytes, from, to + used, take);
+        if (part->picture.data)
+            compat_encode(part->picture.data, part->picture.size, from, to + used, take);
         else
             memcpy(to + used, part->text + from, take);
         used += take;
     }
-    return (ssize_t)used;
+    return used;
 }
 
 /* The next mark: one behind a backslash is text that somebody wrote. NULL: there is none. */
@@ -438,51 +455,81 @@ static const char *compat_find(const char *text, const char *from)
     return from;
 }
 
-/* Cuts the text at its marks. NULL: no memory. Takes the text over. */
-static struct compat_sending *compat_cut(const struct compat *compat, char *text, size_t size)
+static void compat_release_job(void *owner)
 {
-    size_t marks = 0;
-    for (const char *at = text; (at = compat_find(text, at)); at += strlen(COMPAT_MARK))
+    struct job *job = owner;
+    job_release(&job);
+}
+
+struct compat_text *compat_text_make(json_t *json, compat_picture_fn *picture, void *context)
+{
+    size_t size = 0, marks = 0;
+    char *dumped = reply_dump(json, &size);
+    if (!dumped)
+        return NULL;
+    for (const char *at = dumped; (at = compat_find(dumped, at)); at += strlen(COMPAT_MARK))
         marks++;
-    struct compat_sending *sending = mem_calloc(1, sizeof *sending + (marks + 1) * sizeof *sending->parts);
-    if (!sending) {
-        free(text);
+    struct compat_text *text = mem_calloc(1, sizeof *text + (marks + 1) * sizeof *text->parts);
+    if (!text) {
+        free(dumped);
         return NULL;
     }
-    sending->text = text;
-    const char *at = text, *mark;
-    while ((mark = compat_find(text, at))) {
+    text->text = dumped;
+    const char *at = dumped, *mark;
+    while ((mark = compat_find(dumped, at))) {
         char *end;
-        const long picture = strtol(mark + strlen(COMPAT_MARK), &end, 10);
-        const struct compat_picture *row = picture >= 0 && picture < compat->count ? &compat->pictures[picture] : NULL;
-        sending->parts[sending->count++] = (struct compat_part){sending->size, at, NULL};
-        sending->size += (uint64_t)(mark - at);
+        struct compat_bytes bytes = {0};
+        const long number = strtol(mark + strlen(COMPAT_MARK), &end, 10);
+        text->parts[text->count++] = (struct compat_part){.begin = text->size, .text = at};
+        text->size += (uint64_t)(mark - at);
         at = strncmp(end, COMPAT_MARK, strlen(COMPAT_MARK)) != 0 ? end : end + strlen(COMPAT_MARK);
-        if (!row || !row->job)
+        if (!picture(context, (int)number, &bytes))
             continue;
-        sending->parts[sending->count++] = (struct compat_part){sending->size, NULL, job_hold(row->job)};
-        sending->size += BASE64_ENCODE_RAW_LENGTH(row->job->restoration->output_bytes);
+        text->parts[text->count++] = (struct compat_part){.begin = text->size, .picture = bytes};
+        text->size += BASE64_ENCODE_RAW_LENGTH(bytes.size);
     }
-    sending->parts[sending->count++] = (struct compat_part){sending->size, at, NULL};
-    sending->size += size - (size_t)(at - text);
-    return sending;
+    text->parts[text->count++] = (struct compat_part){.begin = text->size, .text = at};
+    text->size += size - (size_t)(at - dumped);
+    return text;
+}
+
+/* Of a request that has made it. */
+static bool compat_made(void *context, int number, struct compat_bytes *out)
+{
+    const struct compat *compat = context;
+    struct job *job = number >= 0 && number < compat->count ? compat->pictures[number].job : NULL;
+    if (job && job->restoration->output)
+        *out = (struct compat_bytes){job->restoration->output, job->restoration->output_bytes, job_hold(job),
+                                     compat_release_job};
+    return out->data;
+}
+
+static ssize_t compat_read(void *context, uint64_t at, char *to, size_t most)
+{
+    return (ssize_t)compat_text_read(context, at, to, most);
+}
+
+static void compat_end(void *context)
+{
+    compat_text_free(context);
+}
+
+enum MHD_Result compat_send_text(struct request *request, enum reply reply, struct compat_text *text)
+{
+    if (!text)
+        return reply_json(request, reply, NULL);
+    struct MHD_Response *response =
+        MHD_create_response_from_callback(text->size, COMPAT_PIECE, compat_read, text, compat_end);
+    if (!response) {
+        compat_text_free(text);
+        return MHD_NO;
+    }
+    request->answer_bytes = text->size;
+    MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
+    return reply_send(request, reply, response, "application/json");
 }
 
 enum MHD_Result compat_send(struct request *request, enum reply reply, json_t *json)
 {
-    const struct compat *compat = request->reading;
-    size_t size = 0;
-    char *text = reply_dump(json, &size);
-    struct compat_sending *sending = text ? compat_cut(compat, text, size) : NULL;
-    if (!sending)
-        return reply_json(request, reply, NULL);
-    struct MHD_Response *response =
-        MHD_create_response_from_callback(sending->size, COMPAT_PIECE, compat_read, sending, compat_end);
-    if (!response) {
-        compat_end(sending);
-        return MHD_NO;
-    }
-    request->answer_bytes = sending->size;
-    MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
-    return reply_send(request, reply, response, "application/json");
+    return compat_send_text(request, reply, compat_text_make(json, compat_made, request->reading));
 }

@@ -83,7 +83,7 @@ struct compat_state {
 bool compat_look(const struct request *request, const char *id, struct compat_state *out);
 /* Ends it, or all of them if id is NULL; returns how many. */
 int compat_cancel(const struct request *request, const char *id);
-/* Gives a request an id; false: there is one of that id, and it stays without. */
+/* Gives a request an id, and lists it with those at work; false: its token has one of that id, and it stays without. */
 bool compat_name(struct request *request, const char *id);
 /* Whether it was cancelled. */
 bool compat_cancelled(struct compat *compat);
@@ -101,10 +101,29 @@ const char *compat_type(const struct compat *compat, int picture);
  * it is made. */
 enum MHD_Result compat_send(struct request *request, enum reply reply, json_t *json);
 
+/* A picture's file, and how to let go of it. */
+struct compat_bytes {
+    const uint8_t *data;
+    size_t size;
+    void *owner;
+    void (*release)(void *owner);
+};
+/* The picture of that number, if there is one. */
+typedef bool compat_picture_fn(void *context, int number, struct compat_bytes *out);
+
+/* The same as a text to be read in pieces, from any place; takes the JSON over. NULL: no memory. */
+struct compat_text;
+struct compat_text *compat_text_make(json_t *json, compat_picture_fn *picture, void *context);
+void compat_text_free(struct compat_text *text);
+uint64_t compat_text_size(const struct compat_text *text);
+size_t compat_text_read(const struct compat_text *text, uint64_t at, char *to, size_t most);
+/* Sends it, and takes it over; NULL: answers that memory is out. */
+enum MHD_Result compat_send_text(struct request *request, enum reply reply, struct compat_text *text);
+
 /* Bytes of `from` in base64, from the place `at` of their text on; at most `most` characters. Returns how many. */
 size_t compat_encode(const uint8_t *from, size_t size, uint64_t at, char *out, size_t most);
 
 /* The dialects. */
-extern const struct dialect openai_dialect, a1111_dialect;
+extern const struct dialect openai_dialect, a1111_dialect, cog_dialect;
 
 #endif

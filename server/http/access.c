@@ -105,7 +105,10 @@ void access_log(const struct request *request, int status, double seconds)
     if (*request->identity.name)
         log_add(&line, "token=%s", request->identity.name);
     log_add(&line, "method=%s path=%s status=%d ms=%.1f in=%llu out=%llu", request->method, request->path, status,
-            seconds * 1e3, (unsigned long long)(request->upload ? upload_received(request->upload) : 0),
+            seconds * 1e3,
+            (unsigned long long)(request->reader   ? request->received
+                                 : request->upload ? upload_received(request->upload)
+                                                   : 0),
             (unsigned long long)request->answer_bytes);
     if (id)
         log_add(&line, "job=%s", id);

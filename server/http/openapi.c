@@ -681,7 +681,7 @@ static json_t *openapi_paths(bool tokens)
 }
 
 /* What every operation of other programs' clients has. */
-static void openapi_complete(json_t *operation, const char *error, bool tokens)
+static void openapi_complete(json_t *operation, const struct route *route, const char *error, bool tokens)
 {
     static const enum reply usual[] = {REPLY_BAD_REQUEST, REPLY_FORBIDDEN, REPLY_MISDIRECTED, REPLY_RATE_LIMITED};
     json_t *list = json_object_get(operation, "parameters"), *answers = json_object_get(operation, "responses");
@@ -697,10 +697,20 @@ static void openapi_complete(json_t *operation, const char *error, bool tokens)
             json_object_set_new(answers, status, openapi_reference("responses", error));
     }
     json_object_set_new(answers, "default", openapi_reference("responses", error));
-    if (!tokens)
-        return;
-    json_object_set_new(answers, "401", openapi_reference("responses", error));
-    json_object_set_new(operation, "security", json_pack("[{s:[]}]", "bearer"));
+    const bool guarded = route->access == ROUTE_GUARDED;
+    if (tokens && guarded)
+        json_object_set_new(answers, "401", openapi_reference("responses", error));
+    if (tokens)
+        json_object_set_new(operation, "security", guarded ? json_pack("[{s:[]}]", "bearer") : json_array());
+}
+
+/* The first route of that path; a path's routes are alike in who may use them. */
+static const struct route *openapi_route(const struct dialect *dialect, const char *path)
+{
+    const struct route *route = dialect->routes;
+    while (route[1].path && strcmp(route->path, path) != 0)
+        route++;
+    return route;
 }
 
 /* The paths, schemas and errors of other programs' clients, of those that are on. */
@@ -712,7 +722,7 @@ static void openapi_add_dialect(json_t *document, const struct dialect *dialect,
     json_t *components = json_object_get(document, "components");
     const char *name, *method, *error = json_string_value(json_object_get(part, "error"));
     json_object_foreach(json_object_get(part, "paths"), name, path) json_object_foreach(path, method, operation)
-        openapi_complete(operation, error, tokens);
+        openapi_complete(operation, openapi_route(dialect, name), error, tokens);
     json_object_update(json_object_get(document, "paths"), json_object_get(part, "paths"));
     json_object_update(json_object_get(components, "schemas"), json_object_get(part, "schemas"));
     json_object_update(json_object_get(components, "parameters"), json_object_get(part, "parameters"));

@@ -88,7 +88,7 @@ enum error_code proxies_check_list(const char *trusted, struct error *err)
     return OK;
 }
 
-static bool proxies_trusted(const char *trusted, const struct in6_addr *address)
+bool proxies_is_listed(const char *trusted, const struct in6_addr *address)
 {
     struct in6_addr range;
     size_t size;
@@ -148,7 +148,7 @@ void proxies_client(const char *trusted, const struct in6_addr *peer, const char
 {
     struct in6_addr client = *peer;
     const char *list = x_forwarded_for ? x_forwarded_for : forwarded ? forwarded : "", *end = list + strlen(list);
-    while (end > list && proxies_trusted(trusted, &client)) { /* from the last hop to the first */
+    while (end > list && proxies_is_listed(trusted, &client)) { /* from the last hop to the first */
         const char *begin = end;
         while (begin > list && begin[-1] != ',')
             begin--;

@@ -17,6 +17,9 @@ enum error_code proxies_check_list(const char *trusted, struct error *err) MUST_
 struct sockaddr;
 struct in6_addr proxies_address(const struct sockaddr *address);
 
+/* Whether an address is in such a list. */
+bool proxies_is_listed(const char *list, const struct in6_addr *address);
+
 /* The client's address as text: peer (the socket's address) if that is not trusted; else the last address in
  * X-Forwarded-For (or Forwarded, if that is NULL) that is not trusted. Anything there that is not an address ends the
  * search: then the result is the last proxy before it. */

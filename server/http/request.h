@@ -23,6 +23,7 @@
 
 struct route;
 struct dialect;
+struct hooks;
 
 /* What stands in a path for the parts of its pattern. */
 struct router_parts {
@@ -54,6 +55,7 @@ struct server {
     struct metrics *metrics;
     struct model_list *model_list;
     struct auth *auth;
+    struct hooks *hooks;          /* of server/compat/hooks.h */
     struct tls *tls;              /* NULL: HTTP */
     struct rate *pixels, *visits; /* what tokens and what addresses take */
     struct listener {
@@ -96,6 +98,7 @@ struct request {
     struct upload *upload;
     const struct request_reader *reader; /* with its context; NULL: the upload reads the body */
     void *reading;
+    uint64_t received;            /* bytes of the body that the reader has had */
     struct job *job;
     struct keeper_ticket *ticket; /* what it asks of the keeper, while it waits for that */
     struct piece_ticket *piece;   /* the part of a result that it waits for */

@@ -196,6 +196,12 @@ static enum MHD_Result route_jobs_refuse(struct request *request, const struct e
 
 enum MHD_Result route_jobs_submit(struct request *request, const struct restoration *r, struct body *body)
 {
+    return route_jobs_submit_as(request, r, body, NULL);
+}
+
+enum MHD_Result route_jobs_submit_as(struct request *request, const struct restoration *r, struct body *body,
+                                     const char *id)
+{
     struct estimate estimate = {0};
     struct error err = ERROR_INIT;
     if (!route_jobs_there(request, &err))
@@ -206,6 +212,10 @@ enum MHD_Result route_jobs_submit(struct request *request, const struct restorat
     else if (!route_jobs_key(request, ticket->key, &err) &&
              !route_jobs_describe(request, &ticket->job, r, &estimate, &err))
         (void)!route_jobs_in_time(request, &ticket->job, &estimate, &err);
+    if (ticket && id) {
+        snprintf(ticket->job.id, sizeof ticket->job.id, "%s", id);
+        snprintf(ticket->key, sizeof ticket->key, "%s", id); /* of two at once, one is the other */
+    }
     if (err.code) {
         route_jobs_forget(request);
         return route_jobs_refuse(request, &estimate, &err);

@@ -286,6 +286,20 @@ static enum error_code router_check_query(const struct request *request, struct 
     return query.err.code;
 }
 
+/* GET / is the page; a client that names JSON, and no HTML, may mean another's index. */
+static const struct route *router_index(const struct request *request)
+{
+    const char *accept = router_header(request, MHD_HTTP_HEADER_ACCEPT);
+    bool named = false;
+    if (header_accept(accept, "application/json", &named) <= 0 || !named ||
+        header_accept(accept, "text/html", NULL) > 0)
+        return &page;
+    for (const struct dialect *const *row = dialects; *row; row++)
+        if ((*row)->index && dialect_on(*row, request->server->config->compat))
+            return (*row)->index;
+    return &page;
+}
+
 enum MHD_Result router_begin(struct request *request, const char *path, const struct framing *framing)
 {
     const union MHD_ConnectionInfo *size =
@@ -299,6 +313,8 @@ enum MHD_Result router_begin(struct request *request, const char *path, const st
                      : request->dialect
                          ? router_find_among(request->dialect->routes, path, request->method, &request->parts, allowed)
                          : router_find(path, request->method, &request->parts, allowed);
+    if (request->route == &page)
+        request->route = router_index(request);
     if (request->side == CONNECTION_ADMIN && path) { /* what is not for operators is not there, whatever the method */
         char reads[ROUTER_ALLOWED_MAX];
         const struct route *read = router_find(path, MHD_HTTP_METHOD_GET, &request->parts, reads);

@@ -77,6 +77,7 @@ static void server_feed(struct request *request, const char *data, size_t size)
 {
     if (request->refused || (!request->upload && !request->reader))
         return;
+    request->received += size;
     if (request->reader ? !request->reader->feed(request->reading, data, size, &request->refusal)
                         : !upload_feed(request->upload, data, size, &request->refusal))
         return;
@@ -259,6 +260,17 @@ enum error_code server_check_lists(const struct config *config, struct error *er
         code = site_check_origins(config->cors_origins, err);
     if (!code)
         code = dialect_check(config->compat, err);
+    struct error wrong = ERROR_INIT;
+    if (!code && site_check_origins(config->webhook_origins, &wrong))
+        code = error_set(err, ERROR_INVALID,
+                         "webhook_origins: \"%.200s\" is no list of origins, such as "
+                         "https://hooks.example.com",
+                         config->webhook_origins);
+    if (!code && proxies_check_list(config->webhook_private, &wrong))
+        code = error_set(err, ERROR_INVALID,
+                         "webhook_private: \"%.200s\" is no list of addresses and ranges, such as "
+                         "10.0.0.0/8",
+                         config->webhook_private);
     return code ? code : proxies_check_list(config->trusted_proxies, err);
 }
 
@@ -317,6 +329,9 @@ enum error_code server_create(struct server **out, const struct config *config, 
         code = streams_create(&server->streams, pool, err);
     if (!code && server->spool)
         code = pieces_create(&server->pieces, server->spool, err);
+    for (const struct dialect *const *row = dialects; *row && !code; row++)
+        if ((*row)->start)
+            code = (*row)->start(server, err);
     if (!code)
         code = server_listen(server, CONNECTION_SERVICE, config->listen, HTTP_THREADS, connections, err);
     if (!code && *config->metrics_listen)
@@ -383,6 +398,9 @@ void server_destroy(struct server **server)
         if (old->listeners[side].daemon)
             MHD_stop_daemon(old->listeners[side].daemon); /* closes the listening socket, too */
     streams_destroy(&old->streams);
+    for (const struct dialect *const *row = dialects; *row; row++)
+        if ((*row)->stop)
+            (*row)->stop(old);
     pieces_destroy(&old->pieces);
     connections_destroy(&old->connections);
     model_list_destroy(&old->model_list);

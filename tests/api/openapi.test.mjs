@@ -234,6 +234,12 @@ describe('answers are as described', () => {
     assert.ok((await json('a1111Single', { image })).image);
     assert.equal((await json('a1111Batch', { imageList: [{ data: image }] })).images.length, 1);
     assert.ok((await json('a1111Single', { image: 1 })).detail);
+    const made = await json('cogPredict', { input: { img: image } });
+    assert.equal(made.status, 'succeeded');
+    assert.ok((await json('cogPredict', { input: {} })).detail.length);
+    const stored = await ask('cogPredict', '/predictions', { method: 'POST', body: JSON.stringify({ input: { img: image } }), headers: { 'Content-Type': 'application/json', Prefer: 'respond-async' } });
+    await until('the prediction', async () => (await ask('cogPrediction', `/predictions/${stored.id}`)).status === 'succeeded');
+    await ask('cogCancel', `/predictions/${stored.id}/cancel`, { method: 'POST' });
     for (const id of ['a1111Interrupt', 'a1111SetOptions']) assert.deepEqual(await json(id, {}), {});
   });
 

@@ -7,11 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <arpa/inet.h>
 #include <cmocka.h>
 #include <nettle/base64.h>
 
 #include "server/compat/a1111.h"
 #include "server/compat/compat.h"
+#include "server/compat/hooks.h"
 #include "server/compat/intake.h"
 #include "server/http/auth.h"
 
@@ -165,6 +167,45 @@ static void test_whose_path_it_is(void **state)
     assert_int_equal(dialect_check("open", &err), ERROR_INVALID);
 }
 
+static void test_public_addresses(void **state)
+{
+    static const struct {
+        const char *address, *listed;
+        bool may;
+    } rows[] = {
+        {"93.184.216.34", "", true},
+        {"127.0.0.1", "", false},
+        {"10.1.2.3", "", false},
+        {"172.31.255.255", "", false},
+        {"172.32.0.1", "", true},
+        {"192.168.1.1", "", false},
+        {"169.254.169.254", "", false},
+        {"100.64.0.1", "", false},
+        {"0.0.0.0", "", false},
+        {"224.0.0.1", "", false},
+        {"255.255.255.255", "", false},
+        {"2606:4700::1111", "", true},
+        {"::1", "", false},
+        {"fd00::1", "", false},
+        {"fe80::1", "", false},
+        {"::ffff:127.0.0.1", "", false},
+        {"64:ff9b::7f00:1", "", false},
+        {"2002:7f00:1::", "", false},
+        {"10.1.2.3", "10.0.0.0/8, ::1", true},
+        {"10.1.2.3", "10.2.0.0/16", false},
+        {"::1", "10.0.0.0/8, ::1", true},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct sockaddr_in four = {.sin_family = AF_INET};
+        struct sockaddr_in6 six = {.sin6_family = AF_INET6};
+        const bool old = inet_pton(AF_INET, rows[i].address, &four.sin_addr) == 1;
+        assert_true(old || inet_pton(AF_INET6, rows[i].address, &six.sin6_addr) == 1);
+        if (hooks_may_connect(old ? (struct sockaddr *)&four : (struct sockaddr *)&six, rows[i].listed) != rows[i].may)
+            fail_msg("%s with \"%s\"", rows[i].address, rows[i].listed);
+    }
+}
+
 static void test_tokens_in_basic(void **state)
 {
     char out[AUTH_TOKEN_MAX + 16];
@@ -183,6 +224,7 @@ int main(void)
         cmocka_unit_test(test_sizes_and_runs),   cmocka_unit_test(test_base64_from_any_place),
         cmocka_unit_test(test_files_in_json),    cmocka_unit_test(test_limits_of_json),
         cmocka_unit_test(test_whose_path_it_is), cmocka_unit_test(test_tokens_in_basic),
+        cmocka_unit_test(test_public_addresses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

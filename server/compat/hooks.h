@@ -1,0 +1,45 @@
+/* Webhooks of cog's predictions: a POST to an address that the client names, when its prediction begins and when it has
+ * ended. Only to origins that the setting webhook_origins lists, and never to an address that is not public, whatever
+ * its name, unless webhook_private lists it: the check is made when the connection is, so that a name which changes its
+ * address does not get around it. One thread sends them all; it is there once there has been one.
+ * Thread-safety: every function may be called from any thread, except start and stop. */
+#ifndef SERVER_COMPAT_HOOKS_H
+#define SERVER_COMPAT_HOOKS_H
+
+#include <jansson.h>
+
+#include "server/config.h"
+#include "server/http/request.h"
+
+#define HOOKS_URL_MAX 1024
+#define HOOKS_MOST 1000 /* that wait for their predictions */
+
+struct hook {
+    char url[HOOKS_URL_MAX]; /* "": none */
+    bool start, end;         /* which of the two are sent */
+};
+
+/* Reads "webhook" and "webhook_events_filter" of a request. ERROR_INVALID: not a URL of a listed origin, or no such
+ * event. */
+enum error_code hooks_read(const struct config *config, const json_t *json, struct hook *out,
+                           struct error *err) MUST_CHECK;
+
+/* server->hooks. */
+enum error_code hooks_start(struct server *server, struct error *err) MUST_CHECK;
+/* Ends it; what was not sent is not sent any more. NULL-safe. */
+void hooks_stop(struct server *server);
+
+/* From now on this prediction, a stored job, is told of. Too many: the log says so. */
+void hooks_add(struct server *server, const struct hook *hook, const char *job, const char *prediction);
+
+/* Whether an address may be connected to: it is public, or one of the list. */
+struct sockaddr;
+bool hooks_may_connect(const struct sockaddr *address, const char *listed);
+
+/* The prediction's job, and its JSON as of this view; of cog.c. */
+struct keeper_view;
+struct compat_text;
+void cog_job_id(const char *token, const char *id, char out[33]);
+struct compat_text *cog_prediction(struct keeper *keeper, const char *id, const struct keeper_view *view);
+
+#endif

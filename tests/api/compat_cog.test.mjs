@@ -1,0 +1,197 @@
+// Clients that speak cog's form: predictions that are waited for and not, cancelled ones, webhooks and their limits.
+import assert from 'node:assert/strict';
+import fs from 'node:fs';
+import http from 'node:http';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { fixture, get, ownModels, png, pngSize, post, start, until } from './client.mjs';
+import { faulty, root } from './server.mjs';
+
+const W = 60, H = 44, picture = png(W, H), uri = (bytes) => `data:image/png;base64,${bytes.toString('base64')}`;
+let server;
+before(async () => { server = await start({ models: ownModels }); });
+after(async () => { await server?.stop(); });
+
+const json = { 'Content-Type': 'application/json' }, later = { ...json, Prefer: 'respond-async' };
+const predict = (input, { to = server, headers = json, ...more } = {}) => post(to, '/predictions', { body: JSON.stringify({ input, ...more }), headers });
+async function put(id, body, { to = server, headers = json } = {}) {
+  const response = await fetch(`${to.url}/predictions/${id}`, { method: 'PUT', body: JSON.stringify(body), headers });
+  return { status: response.status, json: await response.json() };
+}
+const output = (prediction) => Buffer.from(prediction.output.split(',')[1], 'base64');
+const ended = (id, { to = server } = {}) => until(`the end of ${id}`, async () => {
+  const { json: state } = await get(to, `/predictions/${id}`);
+  return !['starting', 'processing'].includes(state.status) && state;
+});
+
+describe('predictions', () => {
+  test("GFPGAN's inputs", async () => {
+    const { status, json: made } = await predict({ img: uri(picture), scale: 2, unknown: 1 });
+    assert.equal(status, 200);
+    assert.equal(made.status, 'succeeded');
+    assert.match(made.output, /^data:image\/png;base64,/);
+    assert.deepEqual(pngSize(output(made)), [4 * W, 4 * H]); // a low picture is doubled first
+    assert.ok(made.metrics.predict_time >= 0 && made.id && made.completed_at);
+    const high = png(40, 300), { json: twice } = await predict({ img: uri(high), version: 'face_64', scale: 1.5 });
+    assert.deepEqual(pngSize(output(twice)), [60, 450]);
+    const own = await post(server, '/v1/restore', { picture: fixture('two.png'), fields: { width: 2 * 2 * pngSize(fixture('two.png'))[0], height: 2 * 2 * pngSize(fixture('two.png'))[1], fit: 'fill', repair: 'false' } });
+    const { json: faces } = await predict({ img: uri(fixture('two.png')) });
+    if (pngSize(fixture('two.png'))[1] < 300) assert.ok(own.bytes.equals(output(faces)));
+  });
+
+  test("Real-ESRGAN's inputs", async () => {
+    const high = png(20, 300);
+    const { json: made } = await predict({ image: uri(high), scale: 2, face_enhance: false, model: 'upscaler', tile: 200 });
+    assert.equal(made.status, 'succeeded', made.error);
+    const own = await post(server, '/v1/restore', { picture: high, fields: { bg_tile: 200, width: 40, height: 600, fit: 'fill', version: 'none', faces: 'none', bg_upsampler: 'upscaler', repair: 'false' } });
+    assert.ok(own.bytes.equals(output(made)));
+    assert.deepEqual(pngSize(output((await predict({ image: uri(high) })).json)), [80, 1200]); // four times, as there
+  });
+
+  test('what is wrong with a picture is a failure, what is wrong with the input is 422', async () => {
+    const broken = (await predict({ img: uri(picture.subarray(0, 200)) }));
+    assert.deepEqual([broken.status, broken.json.status, broken.json.output], [200, 'failed', null]);
+    assert.ok(broken.json.error);
+    const none = await predict({ img: uri(Buffer.from('no picture')) });
+    assert.deepEqual([none.status, none.json.status], [200, 'failed']);
+    const refused = async (answer, field, says) => {
+      const { status, json: problem } = await answer;
+      assert.equal(status, 422, JSON.stringify(problem));
+      assert.deepEqual(problem.detail[0].loc, ['body', 'input', field]);
+      assert.match(problem.detail[0].msg, says);
+    };
+    await refused(predict({}), 'img', /field required/);
+    await refused(predict({ img: uri(picture), scale: 'two' }), 'scale', /has to be a number/);
+    await refused(predict({ img: uri(picture), scale: 0.001 }), 'scale', /nothing would be left/);
+    await refused(predict({ img: uri(picture), version: 'General - RealESRGANplus' }), 'version', /there is no/);
+    await refused(predict({ img: uri(picture), version: 'v9' }), 'version', /./);
+    await refused(predict({ img: 'https://example.com/a.png' }), '', /fetches no pictures/);
+    await refused(predict({ img: uri(picture) }, { webhook: 'https://hooks.example.com/x' }), 'webhook', /not one of the server's webhook_origins/);
+    await refused(predict({ img: uri(picture) }, { id: 'a/b' }), 'id', /letters/);
+    const other = await put('one', { id: 'another', input: { img: uri(picture) } });
+    assert.deepEqual([other.status, other.json.detail[0].loc[2]], [422, 'id']);
+    const streamed = await predict({ img: uri(picture) }, { headers: { ...json, Accept: 'text/event-stream' } });
+    assert.equal(streamed.status, 406);
+  });
+
+  test('that are not waited for', async () => {
+    const { status, json: begun } = await predict({ img: uri(picture), version: 'face_64' }, { headers: later });
+    assert.deepEqual([status, Object.keys(begun).sort(), begun.status], [202, ['id', 'status'], 'starting']);
+    const done = await ended(begun.id);
+    assert.equal(done.status, 'succeeded');
+    const { json: now } = await predict({ img: uri(picture), version: 'face_64' });
+    assert.ok(output(done).equals(output(now)));
+    assert.ok(done.started_at && done.completed_at >= done.created_at);
+    const again = await put('mine', { input: { img: uri(picture) } }, { headers: later });
+    assert.deepEqual([again.status, again.json.id], [202, 'mine']);
+    const first = await ended('mine');
+    const once = await put('mine', { input: { img: uri(png(8, 8)) } }, { headers: later }); // known: it is not made again
+    assert.deepEqual([once.status, once.json.completed_at], [200, first.completed_at]);
+    const failed = await predict({ img: uri(picture.subarray(0, 1500)) }, { headers: later });
+    if (failed.status === 202) assert.equal((await ended(failed.json.id)).status, 'failed');
+    else assert.deepEqual([failed.status, failed.json.status], [200, 'failed']);
+    const missing = await get(server, '/predictions/none');
+    assert.equal(missing.status, 404);
+    assert.match(missing.json.detail, /there is no prediction none/i);
+  });
+
+  test('can be cancelled', async (context) => {
+    const held = await start({ program: faulty, models: ownModels, args: ['--device', 'cpu'], env: { RESTORED_FAULTS: 'hang@run:1,repeat,plan=upscaler' }, context });
+    const cancel = async (id) => (await post(held, `/predictions/${id}/cancel`, { body: '' })).status;
+    const waited = put('waited', { input: { image: uri(picture) } }, { to: held });
+    await until('it to begin', async () => (await get(held, '/predictions/waited')).status === 200);
+    assert.equal((await put('waited', { input: { image: uri(picture) } }, { to: held })).status, 202);
+    await until('the cancellation', async () => (await cancel('waited')) === 404);
+    const { status, json: end } = await waited;
+    assert.deepEqual([status, end.status, end.output], [200, 'canceled', null]);
+    assert.equal((await put('stored', { input: { image: uri(picture) } }, { to: held, headers: later })).status, 202);
+    assert.equal(await cancel('stored'), 200);
+    assert.equal((await ended('stored', { to: held })).status, 'canceled');
+    assert.equal(await cancel('stored'), 404);
+    await held.stop();
+  });
+});
+
+test('health and index', async () => {
+  const { status, json: health } = await get(server, '/health-check');
+  assert.deepEqual([status, health.status, health.setup.status], [200, 'READY', 'succeeded']);
+  const index = await get(server, '/', { headers: { Accept: 'application/json' } });
+  assert.equal(index.json.predictions_url, '/predictions');
+  for (const Accept of ['text/html,application/json;q=0.9', '*/*']) assert.match((await get(server, '/', { headers: { Accept } })).text, /<!doctype html>/i);
+});
+
+test("predictions are the token's own", async (context) => {
+  const file = join(root, 'build/cog-tokens'), tokens = { anna: 'anna-token-of-some-length', bert: 'bert-token-of-some-length' };
+  fs.writeFileSync(file, Object.entries(tokens).map((row) => row.join(' ')).join('\n'), { mode: 0o600 });
+  const guarded = await start({ models: ownModels, args: ['--auth_token_file', file], context });
+  const as = (name, more = {}) => ({ Authorization: `Bearer ${tokens[name]}`, ...more });
+  assert.equal((await put('p', { input: { img: uri(picture) } }, { to: guarded, headers: as('anna', later) })).status, 202);
+  assert.equal((await get(guarded, '/predictions/p', { headers: as('bert') })).status, 404);
+  assert.equal((await get(guarded, '/predictions/p', { headers: as('anna') })).status, 200);
+  assert.equal((await get(guarded, '/predictions/p')).status, 401);
+  assert.equal((await get(guarded, '/health-check')).status, 200); // a probe
+  await guarded.stop();
+});
+
+describe('webhooks', () => {
+  let receiver, origin, told = [], answers = [];
+  before(async () => {
+    receiver = http.createServer(async (request, response) => {
+      let body = '';
+      for await (const part of request) body += part;
+      told.push({ path: request.url, authorization: request.headers.authorization, json: JSON.parse(body) });
+      response.statusCode = answers.shift() ?? 200;
+      if (response.statusCode === 302) response.setHeader('Location', `${origin}/elsewhere`);
+      response.end();
+    });
+    await new Promise((done) => receiver.listen(0, '127.0.0.1', done));
+    origin = `http://127.0.0.1:${receiver.address().port}`;
+  });
+  after(() => receiver.close());
+
+  test('tell of the start and the end, and again while the receiver fails', async (context) => {
+    const open = await start({ models: ownModels, args: ['--webhook_origins', origin, '--webhook_private', '127.0.0.0/8'], env: { WEBHOOK_AUTH_TOKEN: 'secret' }, context });
+    answers = [200, 503, 500];
+    const { status, json: begun } = await predict({ img: uri(picture) }, { to: open, headers: later, webhook: `${origin}/hook?x=1` });
+    assert.equal(status, 202);
+    await until('the webhooks', () => told.length >= 4);
+    assert.deepEqual(told.map(({ json: { status: one } }) => one), ['starting', 'succeeded', 'succeeded', 'succeeded']);
+    for (const one of told) assert.deepEqual([one.path, one.authorization, one.json.id], ['/hook?x=1', 'Bearer secret', begun.id]);
+    assert.deepEqual(told[3].json, (await get(open, `/predictions/${begun.id}`)).json);
+
+    told = [];
+    answers = [302]; // not followed, and not tried again
+    const { json: second } = await predict({ img: uri(picture) }, { to: open, headers: later, webhook: `${origin}/`, webhook_events_filter: ['completed'] });
+    await until('the webhook', () => told.length === 1);
+    await until('the log', () => open.log().includes(`webhook prediction=${second.id} status=302`));
+    assert.deepEqual(told.map(({ path, json: { status: one } }) => [path, one]), [['/', 'succeeded']]);
+
+    const waited = await predict({ img: uri(picture) }, { to: open, webhook: `${origin}/` });
+    assert.deepEqual([waited.status, waited.json.detail[0].loc[2]], [422, 'webhook']);
+    for (const url of [`http://localhost:${receiver.address().port}/`, `http://user@127.0.0.1:${receiver.address().port}/`, `${origin}.example.com/`, 'file:///etc/passwd', 7]) {
+      const { status: refused } = await predict({ img: uri(picture) }, { to: open, headers: later, webhook: url });
+      assert.equal(refused, 422, String(url));
+    }
+    const filter = await predict({ img: uri(picture) }, { to: open, headers: later, webhook: `${origin}/`, webhook_events_filter: ['end'] });
+    assert.equal(filter.status, 422);
+    await open.stop();
+  });
+
+  test('never go to an address that is not public, unless it is listed', async (context) => {
+    const named = `http://localhost:${receiver.address().port}`;
+    const closed = await start({ models: ownModels, args: ['--webhook_origins', `${origin}, ${named}`], context });
+    told = [];
+    for (const url of [origin, named]) {
+      const { status, json: begun } = await predict({ img: uri(picture) }, { to: closed, headers: later, webhook: `${url}/` });
+      assert.equal(status, 202);
+      await until('the log', () => closed.log().includes(`webhook prediction=${begun.id} status=-1`));
+    }
+    assert.deepEqual(told, []);
+    await closed.stop();
+  });
+
+  test('bad lists stop the start', async () => {
+    await assert.rejects(start({ args: ['--webhook_origins', 'hooks'], ready: false }), /webhook_origins: "hooks"/);
+    await assert.rejects(start({ args: ['--webhook_private', 'home'], ready: false }), /webhook_private: "home"/);
+  });
+});
