@@ -64,6 +64,11 @@ function draw() {
       });
       node.addEventListener('focus', () => { if (chosen !== face.id && node.matches(':focus-visible')) choose(face.id); });
       node.addEventListener('keydown', (e) => {
+        if (e.key === 'Tab' && !e.shiftKey && chosen === face.id) { // the card is the next stop, though the view's tools stand between
+          e.preventDefault();
+          $('face_take').focus();
+          return;
+        }
         const next = list[list.indexOf(face) + ({ ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1 }[e.key] ?? NaN)];
         if (!next) return;
         e.preventDefault();
