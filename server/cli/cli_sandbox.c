@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "runtime/base/log.h"
+#include "server/store/store.h"
 
 enum { SANDBOX_AUTO, SANDBOX_FALSE, SANDBOX_TRUE }; /* config->sandbox */
 
@@ -29,6 +30,8 @@ static const char *cli_sandbox_reason(const struct config *config, struct device
 #endif
     if (config->sandbox == SANDBOX_FALSE)
         return "sandbox = false";
+    if (config->sandbox == SANDBOX_AUTO && store_is_shared(config->store))
+        return "the database is asked over the network";
     return config->sandbox == SANDBOX_AUTO && !cli_sandbox_is_cpu(devices) ? "drivers of GPUs work without" : NULL;
 }
 

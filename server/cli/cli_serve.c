@@ -73,6 +73,8 @@ static void serve_drain(struct worker_pool *pool, struct keeper *keeper, struct 
                 (unsigned long long)(seconds + CANCEL_SECONDS + ANSWER_SECONDS + SLACK_SECONDS) * 1000000);
     worker_pool_drain(pool);
     serve_wait_idle(pool, signals, seconds);
+    if (keeper && keeper_cluster(keeper))
+        cluster_end_waits(keeper_cluster(keeper));
     worker_pool_cancel_all(pool);
     /* Every job must have ended, and its connection be resumed, before HTTP may stop. */
     serve_wait_idle(pool, NULL, CANCEL_SECONDS);
@@ -102,6 +104,8 @@ static enum error_code serve_read(struct cli *cli, int argc, char **argv, struct
         else
             code = cli_config(cli, config, err);
     }
+    if (config->role == SERVE_WORKER) /* it answers only at metrics_listen */
+        *config->listen = 0;
     return code;
 }
 
@@ -166,19 +170,48 @@ static enum error_code serve_open_spool(const struct config *config, struct spoo
     return OK;
 }
 
+/* Whether store, payload, role and the rest of the configuration go together. */
+static enum error_code serve_check_roles(const struct config *config, struct error *err)
+{
+    const bool shared = store_is_shared(config->store);
+    if (!shared && strcmp(config->store, "sqlite") != 0)
+        return error_set(err, ERROR_INVALID, "store = \"%.40s…\" is neither sqlite nor postgresql://…", config->store);
+    if (!shared && config->role != SERVE_BOTH)
+        return error_set(err, ERROR_INVALID, "role = front and role = worker need store = postgresql://…");
+    if (config->role == SERVE_WORKER && !*config->metrics_listen)
+        return error_set(err, ERROR_INVALID, "role = worker needs metrics_listen: the address for its health and metrics");
+    return OK;
+}
+
+/* Where pictures are that servers share. */
+static enum error_code serve_open_payload(const struct config *config, struct payload **payload, struct error *err)
+{
+    return payload_open(payload,
+                        &(struct payload_settings){.where = config->payload,
+                                                   .store = config->store,
+                                                   .password_file = config->store_password_file},
+                        err);
+}
+
 /* Opens the jobs in it. */
 static enum error_code serve_open_jobs(const struct config *config, struct worker_pool *pool,
-                                       const struct model_store *models, struct spool *spool, struct keeper **keeper,
-                                       struct error *err)
+                                       const struct model_store *models, struct spool *spool, struct payload *payload,
+                                       struct keeper **keeper, struct error *err)
 {
+    static const char *const roles[] = {"both", "front", "worker"};
     char folder[1024], path[1100];
-    if (strcmp(config->store, "sqlite") != 0 || config->role != SERVE_BOTH)
-        return error_set(err, ERROR_UNSUPPORTED, "store and role: this version knows store = sqlite and role = both");
+    const bool shared = store_is_shared(config->store);
     if (!spool || !config_state_dir(config, folder, sizeof folder))
-        return OK;
+        return shared ? error_set(err, ERROR_IO, "store = postgresql://… needs a state_dir that can be written, for "
+                                                 "pictures that are on their way")
+                      : OK;
     snprintf(path, sizeof path, "%s/jobs.db", folder);
     return keeper_create(keeper,
                          &(struct keeper_settings){.path = path,
+                                                   .store = shared ? config->store : NULL,
+                                                   .password_file = config->store_password_file,
+                                                   .role = roles[config->role],
+                                                   .payload = payload,
                                                    .limits = server_limits(config),
                                                    .queue = config->async_queue,
                                                    .result_seconds = (int64_t)config->result_ttl},
@@ -210,6 +243,7 @@ static int serve_run(const struct config *config, const struct config_files *fil
     struct worker_pool *pool = NULL;
     struct keeper *keeper = NULL;
     struct spool *spool = NULL;
+    struct payload *payload = NULL;
     struct server *server = NULL;
     struct notify_watch *watch = NULL;
     struct serve_start start = {.config = config, .files = files};
@@ -222,6 +256,7 @@ static int serve_run(const struct config *config, const struct config_files *fil
                                        .memory = config->memory,
                                        .keep_seconds = (int64_t)config->keep_seconds,
                                        .device = config->device,
+                                       .front = config->role == SERVE_FRONT,
                                        .chosen = serve_chosen,
                                        .context = &start,
                                        .cache_dir = config_cache_dir(config, cache, sizeof cache)};
@@ -236,12 +271,13 @@ static int serve_run(const struct config *config, const struct config_files *fil
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
 
     /* as long as programs may be started */
-    if (server_check_config(config, &err) || decoder_start(NULL, &err) || serve_open_spool(config, &spool, &err) ||
+    if (serve_check_roles(config, &err) || server_check_config(config, &err) ||
+        serve_open_payload(config, &payload, &err) || decoder_start(NULL, &err) || serve_open_spool(config, &spool, &err) ||
         cli_open_store(&store, config, &err))
         goto out;
     start.store = store;
     if (worker_pool_create(&pool, &settings, store, &err) ||
-        serve_open_jobs(config, pool, store, spool, &keeper, &err) ||
+        serve_open_jobs(config, pool, store, spool, payload, &keeper, &err) ||
         server_create(&server, config, store, pool, keeper, &err))
         goto out;
     server_url(server, url, sizeof url);
@@ -258,9 +294,11 @@ static int serve_run(const struct config *config, const struct config_files *fil
                   url);
     if (*config->models_dir && access(config->models_dir, R_OK | X_OK))
         log_event(LOG_WARN, "no-folder", "models_dir=\"%s\" text=\"%s\"", config->models_dir, strerror(errno));
-    if (model_store_ready(store, &err))
+    if (config->role != SERVE_FRONT && model_store_ready(store, &err))
         log_event(LOG_WARN, "no-models", "text=\"%s\"", err.text);
     error_clear(&err);
+    if (!*url)
+        server_admin_url(server, url, sizeof url);
     printf("listening on %s\n", url);
     fflush(stdout);
     notify_send("READY=1\nSTATUS=listening on %s", url);
@@ -273,6 +311,7 @@ out:
     /* drain has ended every job, so no connection is suspended when HTTP stops, which uses the workers. */
     server_destroy(&server);
     keeper_destroy(&keeper);
+    payload_close(&payload);
     spool_close(&spool);
     worker_pool_destroy(&pool);
     model_store_destroy(&store);

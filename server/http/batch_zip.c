@@ -134,7 +134,7 @@ static bool batch_zip_begin(struct batch_zip *zip, const struct store_job *row)
     char extension[16], suffix[OPTION_NAME_MAX], wanted[HEADER_FILE_MAX], name[HEADER_FILE_MAX + 16];
     uint64_t bytes;
     if (!batch_zip_part(row, &zip->at, &zip->left, extension) ||
-        spool_read(keeper_spool(zip->keeper), row->id, SPOOL_OUTPUT, &zip->fd, &bytes, &ignored)) {
+        depot_get_output(keeper_depot(zip->keeper), row->id, row->attempts, &zip->fd, &bytes, &ignored)) {
         zip->fd = -1;
         return true;
     }

@@ -47,6 +47,7 @@ struct server {
     struct server_config *configs;         /* all that there have been, because a request may still use one */
     struct model_store *store;
     struct worker_pool *pool;
+    const struct model_store *checks; /* what requests are checked against; NULL: other servers have the models */
     struct keeper *keeper; /* NULL: there is no folder for its state, and no asynchronous jobs */
     struct spool *spool;   /* NULL: bodies stay in memory */
     struct pieces *pieces; /* NULL: as keeper */
@@ -100,6 +101,7 @@ struct request {
     void *reading;
     uint64_t received;            /* bytes of the body that the reader has had */
     struct job *job;
+    struct route_wait *wait;      /* of a front: the answer that it waits for */
     struct keeper_ticket *ticket; /* what it asks of the keeper, while it waits for that */
     struct piece_ticket *piece;   /* the part of a result that it waits for */
     enum reply refused;           /* not REPLY_OK: the answer to give once the body has passed */

@@ -20,7 +20,9 @@
 
 enum MHD_Result route_jobs_fail(struct request *request, enum reply reply, const struct error *err)
 {
-    return reply_problem(request, reply, err, NULL, NULL, NULL);
+    /* a shared store comes back, or another server takes its place */
+    const bool later = reply == REPLY_UNAVAILABLE && request->server->keeper && keeper_cluster(request->server->keeper);
+    return reply_problem(request, reply, err, NULL, later ? MHD_HTTP_HEADER_RETRY_AFTER : NULL, later ? "5" : NULL);
 }
 
 bool route_jobs_there(const struct request *request, struct error *err)
@@ -79,6 +81,8 @@ enum MHD_Result route_jobs_ask(struct request *request)
 
 void route_jobs_forget(struct request *request)
 {
+    if (request->ticket && request->ticket->wish == KEEPER_FETCH && request->ticket->fd >= 0)
+        close(request->ticket->fd);
     if (request->ticket)
         keeper_ticket_clear(request->ticket);
     free(request->ticket);
@@ -113,13 +117,15 @@ static enum error_code route_jobs_describe(struct request *request, struct store
     row->created = job_clock();
     row->megapixels = (double)r->in_info.width * r->in_info.height / 1e6;
     struct restoration *sized = (struct restoration *)r;
-    if (!pipeline_check_size(sized, request->server->store, models, &ignored) &&
+    if (!pipeline_check_size(sized, request->server->checks, models, &ignored) &&
         !worker_pool_estimate(request->server->pool, r, models, -1, row->client, row->low, estimate, &ignored))
         row->seconds = estimate->device_seconds;
     else
         *estimate = (struct estimate){0};
     row->output_bytes = keeper_output_estimate(r);
     row->options = record_options(r);
+    if (keeper_cluster(request->server->keeper))
+        row->needs = record_needs(r);
     return row->options ? OK : error_set(err, ERROR_NO_MEMORY, "no memory for a job");
 }
 
@@ -405,12 +411,28 @@ static enum MHD_Result route_job_lost(struct request *request, const char *id)
 static enum MHD_Result route_job_send(struct request *request, const struct store_job *row, json_t *part)
 {
     struct error err = ERROR_INIT;
-    uint64_t bytes;
-    int fd;
+    struct keeper_ticket *ticket = request->ticket;
+    uint64_t bytes = 0;
+    int fd = -1;
     const uint64_t size = (uint64_t)json_integer_value(json_object_get(part, "size"));
     const uint64_t offset = (uint64_t)json_integer_value(json_object_get(part, "offset"));
-    const enum error_code code =
-        spool_read(keeper_spool(request->server->keeper), row->id, SPOOL_OUTPUT, &fd, &bytes, &err);
+    const struct depot *depot = keeper_depot(request->server->keeper);
+    if (depot->payload && !ticket) { /* it is fetched first */
+        if (!(ticket = route_jobs_ticket(request, KEEPER_FETCH)))
+            return MHD_NO;
+        ticket->fd = -1;
+        memcpy(ticket->job.id, row->id, sizeof row->id);
+        ticket->job.attempts = row->attempts;
+        return route_jobs_ask(request);
+    }
+    if (ticket) {
+        connection_sending(request->link);
+        fd = ticket->fd;
+        bytes = ticket->size;
+        err = ticket->err;
+        ticket->fd = -1;
+    }
+    const enum error_code code = ticket ? err.code : depot_get_output(depot, row->id, row->attempts, &fd, &bytes, &err);
     if (code == ERROR_NOT_FOUND)
         return route_job_lost(request, row->id);
     if (code)

@@ -7,6 +7,7 @@
 #include "server/http/header.h"
 #include "server/http/mixed.h"
 #include "server/http/room.h"
+#include "server/http/route_wait.h"
 #include "server/http/router.h"
 #include "server/http/server.h"
 #include "server/http/submit.h"
@@ -28,7 +29,7 @@ static enum MHD_Result route_restore_argument(void *context, enum MHD_ValueKind 
 }
 
 /* Whether the client asks for report and picture in one answer: only if it names that type. */
-static bool route_restore_wants_both(const char *accept)
+bool route_restore_wants_both(const char *accept)
 {
     bool named;
     int both = header_accept(accept, "multipart/mixed", &named);
@@ -88,13 +89,18 @@ enum MHD_Result route_detect_begin(struct request *request)
     return route_restore_check(request, true);
 }
 
+bool route_restore_is_detect(const struct request *request)
+{
+    return request->route->begin == route_detect_begin;
+}
+
 enum MHD_Result route_damage_begin(struct request *request)
 {
     return route_restore_check(request, true);
 }
 
 /* Whether the client prefers the report to the picture: only if it names JSON. */
-static bool route_restore_wants_report(const char *accept, const char *picture)
+bool route_restore_wants_report(const char *accept, const char *picture)
 {
     bool named;
     int json = header_accept(accept, "application/json", &named);
@@ -154,8 +160,9 @@ static enum MHD_Result route_restore_submit(struct request *request)
         reply = submit_charge(request, r, &wait, &err);
     if (reply != REPLY_OK)
         goto out;
-    if (async) {
-        const enum MHD_Result result = route_jobs_submit(request, r, &body);
+    if (async || !server->checks) {
+        const enum MHD_Result result =
+            async ? route_jobs_submit(request, r, &body) : route_wait_submit(request, r, &body);
         restoration_destroy(&r);
         body_clear(&body);
         return result;
@@ -277,6 +284,8 @@ static enum MHD_Result route_restore_send_both(struct request *request, struct j
 enum MHD_Result route_restore_answer(struct request *request)
 {
     struct job *job = request->job;
+    if (request->wait)
+        return route_wait_answer(request);
     if (request->ticket)
         return route_jobs_accepted(request);
     if (!job)

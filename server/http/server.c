@@ -11,9 +11,11 @@
 #include "runtime/base/mem.h"
 #include "server/http/access.h"
 #include "server/http/dialect.h"
+#include "server/http/json.h"
 #include "server/http/proxies.h"
 #include "server/http/room.h"
 #include "server/http/route_piece.h"
+#include "server/http/route_wait.h"
 #include "server/http/router.h"
 #include "server/http/site.h"
 #include "server/http/stream.h"
@@ -152,6 +154,7 @@ static void server_completed(void *context, struct MHD_Connection *connection, v
     connection_reading(request->link);
     room_leave(request);
     job_release(&request->job);
+    route_wait_forget(request);
     route_jobs_forget(request);
     route_piece_forget(request);
     upload_destroy(&request->upload);
@@ -294,6 +297,22 @@ enum error_code server_check_config(const struct config *config, struct error *e
     return code;
 }
 
+/* A cluster_about_fn: what the fronts show of this server. */
+static json_t *server_about(void *context)
+{
+    const struct server *server = context;
+    struct device_status *list = NULL;
+    struct error ignored = ERROR_INIT;
+    size_t count = 0;
+    if (devices_read(worker_pool_devices(server->pool), &list, &count, &ignored))
+        return NULL;
+    json_t *about = json_pack("{s:o}", "devices", json_devices(list, count, server->config->precision));
+    free(list);
+    if (server->checks)
+        json_object_set_new(about, "models", json_models(server->checks, false));
+    return about;
+}
+
 enum error_code server_create(struct server **out, const struct config *config, struct model_store *store,
                               struct worker_pool *pool, struct keeper *keeper, struct error *err)
 {
@@ -304,6 +323,7 @@ enum error_code server_create(struct server **out, const struct config *config, 
     server->config = config;
     server->store = store;
     server->pool = pool;
+    server->checks = config->role == SERVE_FRONT ? NULL : store;
     server->keeper = keeper;
     server->spool = keeper ? keeper_spool(keeper) : NULL;
     const int connections = (int)config->connections;
@@ -332,10 +352,12 @@ enum error_code server_create(struct server **out, const struct config *config, 
     for (const struct dialect *const *row = dialects; *row && !code; row++)
         if ((*row)->start)
             code = (*row)->start(server, err);
-    if (!code)
+    if (!code && *config->listen)
         code = server_listen(server, CONNECTION_SERVICE, config->listen, HTTP_THREADS, connections, err);
     if (!code && *config->metrics_listen)
         code = server_listen(server, CONNECTION_ADMIN, config->metrics_listen, 1, ADMIN_CONNECTIONS, err);
+    if (!code && keeper && keeper_cluster(keeper))
+        cluster_set_about(keeper_cluster(keeper), server_about, server);
     if (code)
         server_destroy(&server);
     *out = server;
@@ -352,7 +374,7 @@ struct limits server_limits(const struct config *config)
 
 bool server_is_local(const struct server *server)
 {
-    return site_is_local(server->config->listen);
+    return !*server->config->listen || site_is_local(server->config->listen);
 }
 
 bool server_is_open(const struct server *server)
@@ -392,6 +414,8 @@ void server_destroy(struct server **server)
     *server = NULL;
     if (!old)
         return;
+    if (old->keeper && keeper_cluster(old->keeper))
+        cluster_set_about(keeper_cluster(old->keeper), NULL, NULL);
     streams_end(old->streams);
     pieces_end(old->pieces);
     for (int side = 0; side < CONNECTION_SIDES; side++)

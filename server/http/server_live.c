@@ -118,7 +118,8 @@ int server_reasons(struct server *server, struct error reasons[SERVER_REASONS_MA
     if (roomless)
         error_set(&reasons[count++], ERROR_FULL, "%d results wait for room: the spool or its disk is full", roomless);
     /* the workers know the models they have loaded, the store whether a request would still find them */
-    if (worker_pool_ready(server->pool, &reasons[count]) || model_store_ready(server->store, &reasons[count]))
+    if (worker_pool_ready(server->pool, &reasons[count]) ||
+        (server->checks && model_store_ready(server->checks, &reasons[count])))
         count++;
     return count;
 }

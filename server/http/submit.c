@@ -104,12 +104,12 @@ enum reply submit_check(struct request *request, struct restoration *r, struct b
 {
     struct server *server = request->server;
     int device;
-    if (body_read(body, r, pipeline_check, server->store, err)) {
+    if (body_read(body, r, pipeline_check, server->checks, err)) {
         if (err->code == ERROR_TOO_LARGE)
             metrics_rejected(server->metrics, REJECTED_PIXELS);
         return reply_for(err->code);
     }
-    if (*r->options.device && strcmp(r->options.device, "auto") != 0 &&
+    if (server->checks && *r->options.device && strcmp(r->options.device, "auto") != 0 &&
         devices_find(worker_pool_devices(server->pool), r->options.device, &device, err))
         return reply_for(err->code);
     return REPLY_OK;

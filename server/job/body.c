@@ -101,9 +101,14 @@ enum error_code body_copy(struct body *to, const struct body *from, struct error
     return code;
 }
 
+enum error_code body_to_file(struct body *body, struct spool *spool, struct error *err)
+{
+    return body->file ? OK : body_spill(body, spool, err);
+}
+
 enum error_code body_keep(struct body *body, struct spool *spool, const char *id, struct error *err)
 {
-    enum error_code code = body->file ? OK : body_spill(body, spool, err);
+    enum error_code code = body_to_file(body, spool, err);
     if (!code)
         code = spool_place(spool, &body->file, id, SPOOL_INPUT, err);
     if (!code)

@@ -32,6 +32,9 @@ typedef enum error_code body_reader(struct restoration *r, const struct model_st
 enum error_code body_read(struct body *body, struct restoration *r, body_reader *reader,
                           const struct model_store *store, struct error *err) MUST_CHECK;
 
+/* Its bytes lie in a file of the spool from now on. */
+enum error_code body_to_file(struct body *body, struct spool *spool, struct error *err) MUST_CHECK;
+
 /* Puts it into the spool as this job's input, as spool_place does; it becomes empty. On failure it stays. */
 enum error_code body_keep(struct body *body, struct spool *spool, const char *id, struct error *err) MUST_CHECK;
 /* This job's input from there. Errors as spool_read. */

@@ -15,6 +15,7 @@ struct event {
     uint64_t sequence;       /* from 1, without gaps; this and the time are set by events_publish */
     int64_t time_ms;         /* since 1970 */
     char job[33], token[64]; /* token: the job's; who may see it */
+    bool foreign;            /* another server has told it: see cluster.h */
     enum event_kind kind;
     enum job_state state;
     enum stage stage;                                     /* STAGE_COUNT once it has ended */

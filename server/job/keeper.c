@@ -10,6 +10,7 @@
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
 #include "server/job/events.h"
+#include "server/job/fetcher.h"
 #include "server/job/ids.h"
 #include "server/job/keeper_check.h"
 #include "server/job/keeper_input.h"
@@ -21,6 +22,8 @@
 #define RENEW_MS 10000
 #define RETRY_MS 1000 /* after a full disk, a full queue, or while the models are being loaded */
 #define EXPIRE_MS 5000
+#define COUNT_MS 1000
+#define AGAIN_MOST 3 /* tries, before a request is told that the database does not answer */
 #define EXPIRE_MOST 100 /* rows at a time: what comes meanwhile waits for them and their commit */
 
 /* A claimed job, from its claim until its end is in the store. */
@@ -30,7 +33,9 @@ struct running {
     struct error err;  /* why; or why its output is not in the spool yet: others read that one under the lock */
     bool decoded;      /* of a job that has failed: its picture could be read */
     bool ended;        /* set by the job's end, under the lock */
-    bool kept, stored; /* its output is in the spool; its end is in the transaction */
+    bool spooled;      /* its output is in the spool, perhaps not in the payloads */
+    bool kept, stored; /* its output is where it belongs; its end is in the transaction */
+    bool lost;         /* the end came too late: the job is another server's */
     bool give_back;    /* the server stops, or the queue was full: it goes on later */
     uint64_t promised; /* bytes of the spool, to its output */
     bool dropped;      /* it was cancelled while its output waited for room */
@@ -44,7 +49,11 @@ struct keeper {
     struct worker_pool *pool;
     const struct model_store *models;
     struct spool *spool;
+    struct depot depot;
     struct store *store;
+    bool shared, front;
+    struct cluster *cluster; /* of a shared store, as the next one of shared pictures */
+    struct fetcher *fetcher;
     pthread_t thread;
     bool started;
 
@@ -58,7 +67,8 @@ struct keeper {
 
     /* the thread's own */
     uint64_t waiting; /* jobs in the store that wait */
-    int64_t renew_at, expire_at, claim_at, output_at;
+    int64_t renew_at, expire_at, claim_at, output_at, count_at, again_at;
+    struct keeper_ticket *again; /* wishes whose commit had no answer */
 };
 
 static void keeper_wake(struct keeper *keeper)
@@ -81,6 +91,8 @@ static void keeper_publish(struct keeper *keeper, const struct store_job *row, c
     event.stage = row->state > STORE_RUNNING ? STAGE_COUNT : STAGE_QUEUE;
     event.seconds_left = row->state > STORE_RUNNING ? 0 : -1;
     events_publish(worker_pool_events(keeper->pool), &event);
+    if (keeper->cluster)
+        cluster_poke(keeper->cluster);
 }
 
 /* One group: everything that there is to write now, in one transaction, and what is to be done after it. Where memory
@@ -130,7 +142,7 @@ static void keeper_cancel(struct keeper *keeper, struct keeper_group *group, str
                           const char *id)
 {
     bool found = false;
-    const int64_t now = job_clock();
+    const int64_t now = store_clock(keeper->store);
     struct error *err = &ticket->err;
     if (store_cancel(keeper->store, id, now, now + keeper->settings.result_seconds * 1000, &ticket->before, &found,
                      err))
@@ -231,7 +243,7 @@ static enum error_code keeper_begin(struct keeper *keeper, struct running *runni
     pthread_mutex_unlock(&keeper->lock);
     enum error_code code = record_restoration(row->options, &limits, &r, err);
     if (!code)
-        code = body_kept(&body, keeper->spool, row->id, err);
+        code = depot_get_input(&keeper->depot, row->id, &body, err);
     if (code == ERROR_NOT_FOUND) {
         error_clear(err);
         code = error_set(err, ERROR_INTERNAL, "the picture of this job is lost: its file is not in the spool any more");
@@ -342,7 +354,7 @@ static void running_free(struct running **running)
 static int keeper_room(struct keeper *keeper)
 {
     struct error ignored = ERROR_INIT;
-    if (keeper->draining || worker_pool_ready(keeper->pool, &ignored) ||
+    if (keeper->draining || keeper->front || worker_pool_ready(keeper->pool, &ignored) ||
         (keeper->running && keeper->running->row.attempts > 1)) /* that one works alone */
         return 0;
     return worker_pool_carriers(keeper->pool) - keeper->running_count;
@@ -362,7 +374,7 @@ static enum error_code keeper_keep_output(struct keeper *keeper, struct running 
     if (running->give_back)
         return OK;
     row->started = job ? atomic_load(&job->begun_ms) : 0;
-    row->finished = job_clock();
+    row->finished = store_clock(keeper->store);
     row->expires = row->finished + keeper->settings.result_seconds * 1000;
     row->state = state == JOB_DONE ? STORE_DONE : state == JOB_CANCELLED ? STORE_CANCELLED : STORE_FAILED;
     if (state != JOB_DONE) {
@@ -372,7 +384,13 @@ static enum error_code keeper_keep_output(struct keeper *keeper, struct running 
         row->error = record_error(reason, job ? job->restoration->decoded : running->decoded);
         return OK;
     }
-    return keeper_output_keep(keeper->spool, job, row, err);
+    if (!running->spooled) {
+        const enum error_code code = keeper_output_keep(keeper->spool, job, row, err);
+        if (code)
+            return code;
+        running->spooled = true;
+    }
+    return row->output_bytes ? depot_put_output(&keeper->depot, row->id, row->attempts, err) : OK;
 }
 
 /* Ended jobs whose output is not in the spool yet. */
@@ -418,12 +436,13 @@ static enum error_code keeper_finish(struct keeper *keeper, struct error *err)
         if (code)
             return code;
         at->stored = true;
+        at->lost = !held;
     }
     return OK;
 }
 
-/* After the commit: the ended ones are forgotten here. */
-static void keeper_drop_finished(struct keeper *keeper)
+/* After the commit: the ended ones are forgotten here. ended: whose pictures go; late: whose ends came too late. */
+static void keeper_drop_finished(struct keeper *keeper, struct ids *ended, struct ids *late)
 {
     pthread_mutex_lock(&keeper->lock);
     struct running **at = &keeper->running;
@@ -435,8 +454,10 @@ static void keeper_drop_finished(struct keeper *keeper)
         }
         if (running->give_back) {
             keeper->waiting++;
+        } else if (running->lost) {
+            ids_add(late, running->row.id);
         } else {
-            spool_remove(keeper->spool, running->row.id, SPOOL_INPUT);
+            ids_add(ended, running->row.id);
             spool_release(keeper->spool, running->promised);
             keeper_publish(keeper, &running->row, running->job, EVENT_ENDED);
             stats_add_ended(worker_pool_stats(keeper->pool), !running->job, 0); /* the workers count the others */
@@ -488,14 +509,14 @@ static enum error_code keeper_write(struct keeper *keeper, struct keeper_group *
     enum error_code code = OK;
     for (struct keeper_ticket *ticket = group->tickets; ticket; ticket = ticket->next) {
         if (ticket->wish == KEEPER_ACCEPT)
-            keeper_input_insert(ticket, keeper->store, keeper->spool, keeper->pool);
+            keeper_input_insert(ticket, keeper->store, &keeper->depot, keeper->pool);
         else if (ticket->wish == KEEPER_CANCEL)
             keeper_cancel(keeper, group, ticket, ticket->job.id);
         else
             keeper_cancel_batch(keeper, group, ticket);
     }
     code = keeper_finish(keeper, err);
-    if (!code && now >= keeper->renew_at)
+    if (!code && !keeper->shared && now >= keeper->renew_at) /* the cluster's thread does it */
         code = keeper_renew(keeper, now, err);
     if (!code && now >= keeper->expire_at)
         code = keeper_expire(keeper, group, now, err);
@@ -509,20 +530,49 @@ static enum error_code keeper_write(struct keeper *keeper, struct keeper_group *
     return keeper_apart(code, &local, "no job begins", err);
 }
 
+/* A commit of a shared store has had no answer, so it may have happened: a new job is tried again under its id, which is
+ * then in the store once, whatever has become of the first try. */
+static bool keeper_again(struct keeper *keeper, struct keeper_ticket *ticket, const struct error *err)
+{
+    if (!keeper->shared || err->code != ERROR_IO || ticket->err.code || ticket->wish != KEEPER_ACCEPT ||
+        ticket->inserted != STORE_NEW || !ticket->placed || keeper->stop || ++ticket->tries > AGAIN_MOST)
+        return false;
+    ticket->next = keeper->again;
+    keeper->again = ticket;
+    keeper->again_at = store_clock(keeper->store) + RETRY_MS;
+    return true;
+}
+
+/* Those whose time has come, and new ones. */
+static struct keeper_ticket *keeper_due(struct keeper *keeper, struct keeper_ticket *tickets, bool stop)
+{
+    struct keeper_ticket *again = keeper->again;
+    if (!again || (!stop && store_clock(keeper->store) < keeper->again_at))
+        return tickets;
+    struct keeper_ticket *last = again;
+    while (last->next)
+        last = last->next;
+    last->next = tickets;
+    keeper->again = NULL;
+    return again;
+}
+
 /* After the commit, or after it failed. */
 static void keeper_tell(struct keeper *keeper, struct keeper_group *group, const struct error *err)
 {
     struct keeper_ticket *next;
     for (struct keeper_ticket *ticket = group->tickets; ticket; ticket = next) {
         next = ticket->next;
+        if (keeper_again(keeper, ticket, err))
+            continue;
         if (ticket->promised && (err->code || ticket->err.code || ticket->inserted != STORE_NEW))
             spool_release(keeper->spool, ticket->job.output_bytes);
         if (err->code && !ticket->err.code) {
             ticket->err = *err;
             if (ticket->wish == KEEPER_ACCEPT && ticket->inserted == STORE_NEW)
-                spool_remove(keeper->spool, ticket->job.id, SPOOL_INPUT);
+                depot_remove_input(&keeper->depot, ticket->job.id);
         } else if (ticket->err.code && ticket->wish == KEEPER_ACCEPT) {
-            spool_remove(keeper->spool, ticket->job.id, SPOOL_INPUT);
+            depot_remove_input(&keeper->depot, ticket->job.id);
         } else if (!ticket->err.code && ticket->wish == KEEPER_ACCEPT) {
             keeper->waiting += ticket->inserted == STORE_NEW;
             if (ticket->inserted == STORE_NEW)
@@ -564,12 +614,27 @@ static void keeper_arrived(struct keeper *keeper, struct keeper_group *group)
     group->moving = false;
 }
 
+/* Others add to a shared store and take from it, too: counts what waits, once a second. */
+static void keeper_count(struct keeper *keeper, int64_t now)
+{
+    struct error ignored = ERROR_INIT; /* what comes next meets it */
+    uint64_t waiting;
+    if (!keeper->shared || now < keeper->count_at || store_queued(keeper->store, &waiting, &ignored))
+        return;
+    keeper->waiting = waiting;
+    keeper->count_at = now + COUNT_MS;
+    char *offers = keeper->front ? NULL : cluster_offers(keeper->models);
+    (void)!store_offer(keeper->store, offers, &ignored);
+    free(offers);
+}
+
 static void keeper_turn(struct keeper *keeper, struct keeper_ticket *tickets)
 {
     struct keeper_group group = {.tickets = tickets, .moving = tickets};
     struct error err = ERROR_INIT;
-    const int64_t now = job_clock();
-    keeper_input_keep(tickets, keeper->store, keeper->spool, keeper->waiting, keeper->settings.queue);
+    const int64_t now = store_clock(keeper->store);
+    keeper_count(keeper, now);
+    keeper_input_keep(tickets, keeper->store, &keeper->depot, keeper->waiting, keeper->settings.queue);
     keeper_keep_outputs(keeper, now);
     enum error_code code = store_begin(keeper->store, &err);
     if (!code) {
@@ -592,11 +657,22 @@ static void keeper_turn(struct keeper *keeper, struct keeper_ticket *tickets)
         if (keeper->expire_at < now + RETRY_MS)
             keeper->expire_at = now + RETRY_MS;
     } else {
-        keeper_drop_finished(keeper);
+        struct ids ended = {0}, late = {0};
+        keeper_drop_finished(keeper, &ended, &late);
+        for (size_t i = 0; i < ended.count; i++) {
+            depot_remove_input(&keeper->depot, ended.ids[i]);
+            depot_settle(&keeper->depot, ended.ids[i]);
+        }
+        for (size_t i = 0; i < late.count; i++) { /* what it has put into the payloads is swept */
+            log_event(LOG_WARN, "late", "id=%s text=\"the job is another server's; this result is dropped\"", late.ids[i]);
+            depot_settle(&keeper->depot, late.ids[i]);
+        }
+        free(ended.ids);
+        free(late.ids);
         keeper->waiting -= group.cancelled;
         for (size_t i = 0; i < group.drop.count; i++) {
-            spool_remove(keeper->spool, group.drop.ids[i], SPOOL_INPUT);
-            spool_remove(keeper->spool, group.drop.ids[i], SPOOL_OUTPUT);
+            depot_remove_input(&keeper->depot, group.drop.ids[i]);
+            depot_remove_output(&keeper->depot, group.drop.ids[i], 0);
         }
         for (size_t i = 0; i < group.stop.count; i++)
             keeper_stop_running(keeper, group.stop.ids[i]);
@@ -617,12 +693,15 @@ static void keeper_turn(struct keeper *keeper, struct keeper_ticket *tickets)
 /* Under the lock: waits until there is something to do. */
 static void keeper_wait(struct keeper *keeper)
 {
-    const int64_t now = job_clock();
+    const int64_t now = store_clock(keeper->store);
     int64_t until = keeper->expire_at < keeper->renew_at ? keeper->expire_at : keeper->renew_at;
-    if (keeper->waiting && !keeper->draining && until > now + RETRY_MS)
+    if ((keeper->waiting || keeper->shared) && !keeper->draining && until > now + RETRY_MS)
         until = now + RETRY_MS;
     if (keeper->output_at > now && keeper->output_at < until)
         until = keeper->output_at;
+    if (keeper->again && keeper->again_at < until)
+        until = keeper->again_at;
+    until -= now - job_clock(); /* by this machine's clock */
     const struct timespec time = {until / 1000, until % 1000 * 1000000};
     while (!keeper->first && !keeper->woken && !keeper->stop)
         if (pthread_cond_timedwait(&keeper->changed, &keeper->lock, &time) == ETIMEDOUT)
@@ -644,7 +723,7 @@ static void *keeper_main(void *argument)
         pthread_mutex_unlock(&keeper->lock);
         if (stop)
             keeper->output_at = 0;
-        keeper_turn(keeper, tickets);
+        keeper_turn(keeper, keeper_due(keeper, tickets, stop));
     }
     return NULL;
 }
@@ -654,7 +733,7 @@ static void *keeper_main(void *argument)
 
 static enum error_code keeper_recover(struct keeper *keeper, struct error *err)
 {
-    const int64_t now = job_clock();
+    const int64_t now = store_clock(keeper->store);
     struct store_counts counts, before;
     uint64_t promised = 0;
     enum error_code code = store_count(keeper->store, NULL, NULL, &before, err);
@@ -684,6 +763,37 @@ static enum error_code keeper_recover(struct keeper *keeper, struct error *err)
     return OK;
 }
 
+static void keeper_drop_file(void *context, const char *id, enum spool_kind kind)
+{
+    spool_remove(context, id, kind);
+}
+
+/* A worker_pool_elsewhere_fn. */
+static enum error_code keeper_elsewhere(void *context, struct error *err)
+{
+    return cluster_ready(context, err);
+}
+
+/* The server's part of a shared store: others may be at work, so what runs stays theirs until its lease is over. */
+static enum error_code keeper_join(struct keeper *keeper, const struct keeper_settings *settings, struct error *err)
+{
+    const struct cluster_settings cluster = {.store = settings->store,
+                                             .password_file = settings->password_file,
+                                             .works = !keeper->front,
+                                             .role = settings->role ? settings->role : "both",
+                                             .payload = settings->payload};
+    enum error_code code = store_open_shared(&keeper->store, settings->store, settings->password_file, err);
+    if (!code && settings->payload)
+        code = fetcher_create(&keeper->fetcher, &keeper->depot, err);
+    if (!code) /* results that an earlier start could not deliver: their jobs are computed again */
+        spool_each(keeper->spool, keeper_drop_file, keeper->spool);
+    if (!code)
+        code = cluster_create(&keeper->cluster, &cluster, keeper, keeper->pool, keeper->models, err);
+    if (!code)
+        worker_pool_elsewhere(keeper->pool, keeper_elsewhere, keeper->cluster);
+    return code;
+}
+
 enum error_code keeper_create(struct keeper **out, const struct keeper_settings *settings, struct worker_pool *pool,
                               const struct model_store *models, struct spool *spool, struct error *err)
 {
@@ -692,7 +802,7 @@ enum error_code keeper_create(struct keeper **out, const struct keeper_settings 
     if (!keeper)
         return error_set(err, ERROR_NO_MEMORY, "no memory for the jobs");
     keeper->settings = *settings;
-    keeper->settings.path = NULL;
+    keeper->settings.path = keeper->settings.store = keeper->settings.password_file = NULL;
     keeper->pool = pool;
     keeper->models = models;
     keeper->spool = spool;
@@ -701,10 +811,14 @@ enum error_code keeper_create(struct keeper **out, const struct keeper_settings 
     job_make_id(keeper->owner);
     pthread_mutex_init(&keeper->lock, NULL);
     pthread_cond_init(&keeper->changed, NULL);
-    enum error_code code = keeper_check_gone(settings->path, spool, err);
-    if (!code)
+    keeper->depot = (struct depot){.spool = spool, .payload = settings->payload};
+    keeper->shared = settings->store != NULL;
+    keeper->front = settings->role && !strcmp(settings->role, "front");
+    enum error_code code = keeper->shared ? keeper_join(keeper, settings, err)
+                                          : keeper_check_gone(settings->path, spool, err);
+    if (!code && !keeper->shared)
         code = store_open(&keeper->store, settings->path, err);
-    if (!code)
+    if (!code && !keeper->shared)
         code = keeper_recover(keeper, err);
     if (!code && pthread_create(&keeper->thread, NULL, keeper_main, keeper))
         code = error_set(err, ERROR_IO, "the thread that keeps the jobs could not be started");
@@ -722,11 +836,22 @@ void keeper_set_limits(struct keeper *keeper, struct limits limits)
     pthread_mutex_unlock(&keeper->lock);
 }
 
+/* A keeper_claim_fn. */
+static void keeper_let_go(void *context, const char *id, int attempts, struct job *job)
+{
+    const struct keeper *keeper = context;
+    (void)id, (void)attempts;
+    if (job && !keeper_started(job))
+        worker_pool_cancel(keeper->pool, job, ERROR_BUSY);
+}
+
 void keeper_drain(struct keeper *keeper)
 {
     pthread_mutex_lock(&keeper->lock);
     keeper->draining = true;
     pthread_mutex_unlock(&keeper->lock);
+    if (keeper->shared) /* other servers can begin at once what has not begun here */
+        keeper_claims(keeper, keeper_let_go, keeper);
 }
 
 void keeper_destroy(struct keeper **keeper)
@@ -742,6 +867,9 @@ void keeper_destroy(struct keeper **keeper)
         pthread_mutex_unlock(&old->lock);
         pthread_join(old->thread, NULL);
     }
+    worker_pool_elsewhere(old->pool, NULL, NULL);
+    cluster_destroy(&old->cluster);
+    fetcher_destroy(&old->fetcher);
     while (old->running)
         running_free(&old->running);
     store_close(&old->store);
@@ -752,6 +880,10 @@ void keeper_destroy(struct keeper **keeper)
 
 void keeper_ask(struct keeper *keeper, struct keeper_ticket *ticket)
 {
+    if (ticket->wish == KEEPER_FETCH) {
+        fetcher_ask(keeper->fetcher, ticket);
+        return;
+    }
     ticket->next = NULL;
     pthread_mutex_lock(&keeper->lock);
     *keeper->last = ticket;
@@ -794,6 +926,46 @@ struct job *keeper_hold(struct keeper *keeper, const char *id)
             job = job_hold(at->job);
     pthread_mutex_unlock(&keeper->lock);
     return job;
+}
+
+void keeper_claims(struct keeper *keeper, keeper_claim_fn *each, void *context)
+{
+    struct claim {
+        char id[33];
+        int attempts;
+        struct job *job;
+    } *claims;
+    size_t count = 0;
+    pthread_mutex_lock(&keeper->lock);
+    claims = mem_calloc((size_t)keeper->running_count + 1, sizeof *claims);
+    for (const struct running *at = keeper->running; at && claims; at = at->next) {
+        memcpy(claims[count].id, at->row.id, sizeof claims[count].id);
+        claims[count].attempts = at->row.attempts;
+        claims[count++].job = at->job ? job_hold(at->job) : NULL;
+    }
+    pthread_mutex_unlock(&keeper->lock);
+    for (size_t i = 0; i < count; i++) {
+        each(context, claims[i].id, claims[i].attempts, claims[i].job);
+        job_release(&claims[i].job);
+    }
+    free(claims);
+}
+
+void keeper_look_again(struct keeper *keeper)
+{
+    pthread_mutex_lock(&keeper->lock);
+    keeper_wake(keeper);
+    pthread_mutex_unlock(&keeper->lock);
+}
+
+struct cluster *keeper_cluster(struct keeper *keeper)
+{
+    return keeper->cluster;
+}
+
+const struct depot *keeper_depot(const struct keeper *keeper)
+{
+    return &keeper->depot;
 }
 
 const char *keeper_owner(const struct keeper *keeper)

@@ -5,6 +5,8 @@
 #ifndef SERVER_JOB_KEEPER_H
 #define SERVER_JOB_KEEPER_H
 
+#include "server/job/cluster.h"
+#include "server/job/depot.h"
 #include "server/job/worker_pool.h"
 #include "server/store/spool.h"
 #include "server/store/store.h"
@@ -15,7 +17,11 @@
 struct keeper;
 
 struct keeper_settings {
-    const char *path;       /* the store's file; copied */
+    const char *path;       /* the store's file; or, of one that servers share, "" */
+    const char *store;      /* of a shared one: its URI; else NULL */
+    const char *password_file;
+    const char *role;        /* both, front or worker; NULL: both. A front claims no jobs. Static */
+    struct payload *payload; /* where servers share pictures; borrowed; NULL: in the spool */
     struct limits limits;   /* of every restoration */
     uint64_t queue;         /* jobs that may wait */
     int64_t result_seconds; /* how long results are kept */
@@ -37,7 +43,7 @@ void keeper_destroy(struct keeper **keeper);
 /* --- what requests ask for -----------------------------------------------------------------------------------------
  */
 
-enum keeper_wish { KEEPER_ACCEPT, KEEPER_CANCEL, KEEPER_CANCEL_BATCH };
+enum keeper_wish { KEEPER_ACCEPT, KEEPER_CANCEL, KEEPER_CANCEL_BATCH, KEEPER_FETCH };
 
 /* A request's wish. It belongs to the keeper from keeper_ask until done is called, on the keeper's thread, when it is
  * on the disk or has failed. */
@@ -57,6 +63,10 @@ struct keeper_ticket {
      * (cancelled, if its result waits for room), one that has ended is forgotten. KEEPER_CANCEL_BATCH: all of the batch
      * and token in `job` that have not ended (token "": of any). */
 
+    /* KEEPER_FETCH: the result of the job whose id and attempts are in `job`; fd: of it, the caller's */
+    int fd;
+    uint64_t size;
+
     /* what became of it; accepted: the id is in `job` */
     struct error err;             /* ERROR_BUSY: too many wait; ERROR_FULL; ERROR_NOT_FOUND */
     bool over;                    /* too many of its client wait */
@@ -64,8 +74,10 @@ struct keeper_ticket {
     enum store_state before;      /* KEEPER_CANCEL: its state until now */
     int count;                    /* KEEPER_CANCEL_BATCH: how many */
 
-    uint8_t hash[32]; /* this and the next two are the keeper's */
+    uint8_t hash[32]; /* this and the following are the keeper's */
     bool promised;    /* the spool has promised room to its result */
+    bool placed;      /* its picture is where it belongs */
+    int tries;        /* commits without an answer */
     struct keeper_ticket *next;
 };
 void keeper_ask(struct keeper *keeper, struct keeper_ticket *ticket);
@@ -89,6 +101,16 @@ enum error_code keeper_begun(struct keeper *keeper, struct keeper_begun **out, s
 int64_t keeper_started(const struct job *job);
 /* A claimed job, with a reference of the caller's own; NULL: there is none of this id. */
 struct job *keeper_hold(struct keeper *keeper, const char *id);
+
+/* Every job that this server has claimed and that has not ended; job NULL: it could not begin. The job is the
+ * function's only during the call. */
+typedef void keeper_claim_fn(void *context, const char *id, int attempts, struct job *job);
+void keeper_claims(struct keeper *keeper, keeper_claim_fn *each, void *context);
+/* Something may wait in the store. */
+void keeper_look_again(struct keeper *keeper);
+/* NULL: the store is this server's alone. */
+struct cluster *keeper_cluster(struct keeper *keeper);
+const struct depot *keeper_depot(const struct keeper *keeper);
 
 /* Under which name it claims jobs. */
 const char *keeper_owner(const struct keeper *keeper);

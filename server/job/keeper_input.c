@@ -54,7 +54,7 @@ static void keeper_input_count(struct keeper_ticket *ticket, struct store *store
     waiting_unlock(waiting);
 }
 
-void keeper_input_insert(struct keeper_ticket *ticket, struct store *store, struct spool *spool,
+void keeper_input_insert(struct keeper_ticket *ticket, struct store *store, const struct depot *depot,
                          struct worker_pool *pool)
 {
     char existing[33];
@@ -67,14 +67,14 @@ void keeper_input_insert(struct keeper_ticket *ticket, struct store *store, stru
     if (ticket->most && (ticket->err.code || ticket->inserted != STORE_NEW))
         waiting_arrived(worker_pool_waiting(pool), ticket->job.id);
     if (!ticket->err.code && ticket->inserted != STORE_NEW) {
-        spool_remove(spool, ticket->job.id, SPOOL_INPUT);
+        depot_remove_input(depot, ticket->job.id);
         memcpy(ticket->job.id, existing, sizeof existing);
     }
 }
 
 struct input_work {
     struct store *store;
-    struct spool *spool;
+    const struct depot *depot;
     uint64_t waiting, most; /* waiting: with those of this group that are being placed; under the lock */
     pthread_mutex_t lock;
     struct keeper_ticket *next; /* the first that nobody has taken yet */
@@ -106,18 +106,21 @@ static enum error_code keeper_input_place(struct input_work *work, struct keeper
     struct error *err = &ticket->err;
     bool known = false; /* then it will be that job, however many wait */
     enum error_code code = OK;
+    if (ticket->placed) /* it comes again */
+        return OK;
     if (*ticket->key && !(code = store_has_key(work->store, ticket->job.client, ticket->key, &known, err)))
         code = keeper_input_hash(ticket, ticket->hash, err);
     const bool entered = !code && !known && !(code = keeper_input_enter(work, err));
     ticket->job.input_bytes = ticket->body.size;
     if (!code)
-        code = body_keep(&ticket->body, work->spool, ticket->job.id, err);
-    if (!code && !known) {
-        code = spool_promise(work->spool, ticket->job.output_bytes, err);
+        code = depot_put_input(work->depot, &ticket->body, ticket->job.id, err);
+    if (!code && !known && !work->depot->payload) {
+        code = spool_promise(work->depot->spool, ticket->job.output_bytes, err);
         ticket->promised = !code;
     }
     if (code && entered)
         keeper_input_leave(work);
+    ticket->placed = !code;
     return code;
 }
 
@@ -137,10 +140,10 @@ static void *keeper_input_work(void *argument)
     return NULL;
 }
 
-void keeper_input_keep(struct keeper_ticket *tickets, struct store *store, struct spool *spool, uint64_t waiting,
-                       uint64_t most)
+void keeper_input_keep(struct keeper_ticket *tickets, struct store *store, const struct depot *depot,
+                       uint64_t waiting, uint64_t most)
 {
-    struct input_work work = {.store = store, .spool = spool, .waiting = waiting, .most = most, .next = tickets};
+    struct input_work work = {.store = store, .depot = depot, .waiting = waiting, .most = most, .next = tickets};
     pthread_t threads[INPUT_THREADS - 1];
     struct error err = ERROR_INIT;
     int count = 0;
@@ -152,7 +155,7 @@ void keeper_input_keep(struct keeper_ticket *tickets, struct store *store, struc
     while (count-- > 0)
         pthread_join(threads[count], NULL);
     pthread_mutex_destroy(&work.lock);
-    if (work.placed && spool_sync(spool, &err))
+    if (work.placed && spool_sync(depot->spool, &err))
         for (struct keeper_ticket *ticket = tickets; ticket; ticket = ticket->next)
             if (ticket->wish == KEEPER_ACCEPT && !ticket->err.code)
                 ticket->err = err;

@@ -8,12 +8,12 @@
 /* For each ticket of the list that wants a job: makes its hash, if it has a key, and puts its picture on the disk under
  * the job's id, unless as many jobs wait as may. What fails is the ticket's error. Several threads do it together,
  * because a disk is told to keep several things in hardly more time than one. */
-void keeper_input_keep(struct keeper_ticket *tickets, struct store *store, struct spool *spool, uint64_t waiting,
+void keeper_input_keep(struct keeper_ticket *tickets, struct store *store, const struct depot *depot, uint64_t waiting,
                        uint64_t most);
 
 /* In the store's transaction: the ticket's row, if its client may have one more job wait. Until the transaction is over
  * and waiting_arrived is called the job is on its way. What fails is the ticket's error. */
-void keeper_input_insert(struct keeper_ticket *ticket, struct store *store, struct spool *spool,
+void keeper_input_insert(struct keeper_ticket *ticket, struct store *store, const struct depot *depot,
                          struct worker_pool *pool);
 
 #endif

@@ -6,13 +6,14 @@
 #include <string.h>
 
 #include "runtime/base/mem.h"
+#include "server/job/cluster_event.h"
 #include "server/job/events.h"
 #include "server/job/place.h"
 
 /* Makes a claimed job's row that of a waiting one, unless it has begun. */
 static void keeper_look_over(const struct keeper *keeper, struct store_job *row, int64_t started)
 {
-    if (row->state != STORE_RUNNING || (strcmp(row->owner, keeper_owner(keeper)) != 0 && row->lease > job_clock()))
+    if (row->state != STORE_RUNNING || (strcmp(row->owner, keeper_owner(keeper)) != 0 && row->lease > store_clock(keeper_store((struct keeper *)keeper))))
         return;
     row->started = started;
     if (started)
@@ -24,19 +25,32 @@ static void keeper_look_over(const struct keeper *keeper, struct store_job *row,
 /* --- one job -------------------------------------------------------------------------------------------------------
  */
 
+static void keeper_look_event(const struct event *now, struct keeper_view *out)
+{
+    out->running = true;
+    out->stage = (int)now->stage;
+    out->tiles_done = now->tiles_done;
+    out->tiles_total = now->tiles_total;
+    out->faces_done = now->faces_done;
+    out->faces_total = now->faces_total;
+    out->progress = now->progress;
+    out->left = now->seconds_left;
+}
+
 /* Of a job at work. */
 static void keeper_look_running(const struct job *job, struct keeper_view *out)
 {
     struct event now;
     events_describe(&now, job, EVENT_STAGE);
-    out->running = true;
-    out->stage = (int)now.stage;
-    out->tiles_done = now.tiles_done;
-    out->tiles_total = now.tiles_total;
-    out->faces_done = now.faces_done;
-    out->faces_total = now.faces_total;
-    out->progress = now.progress;
-    out->left = now.seconds_left;
+    keeper_look_event(&now, out);
+}
+
+/* Of a job at work on another server, as that one last told. */
+static void keeper_look_elsewhere(struct keeper_view *out)
+{
+    struct event now = {0};
+    if (cluster_event_read_progress(out->job.progress, &now))
+        keeper_look_event(&now, out);
 }
 
 #define LOOK_NEAREST 64 /* jobs before a waiting one that are looked at one by one */
@@ -130,6 +144,8 @@ enum error_code keeper_look(struct keeper *keeper, const char *id, struct keeper
         code = keeper_look_waiting(keeper, job, out, err);
     else if (!code && out->job.state == STORE_RUNNING && job)
         keeper_look_running(job, out);
+    else if (!code && out->job.state == STORE_RUNNING && *out->job.progress)
+        keeper_look_elsewhere(out);
     if (!code && job && out->job.state == STORE_RUNNING)
         keeper_roomless(keeper, id, &out->waits);
     job_release(&job);

@@ -25,6 +25,20 @@ char *record_options(const struct restoration *r)
                                  restoration_options(&r->options)));
 }
 
+char *record_needs(const struct restoration *r)
+{
+    const struct options *o = &r->options;
+    const char *const names[] = {o->version, o->bg_upsampler, o->detector, o->damage_detector, o->fill};
+    json_t *needs = json_array();
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (*names[i] && strcmp(names[i], "none") != 0)
+            json_array_append_new(needs, json_string(names[i]));
+    if (json_array_size(needs))
+        return record_text(needs);
+    json_decref(needs);
+    return NULL;
+}
+
 static enum error_code record_set_options(struct restoration *r, json_t *options, struct error *err)
 {
     const char *name;

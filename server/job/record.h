@@ -7,6 +7,8 @@
 #include "server/store/spool.h"
 
 /* The options and the owner's other settings of a restoration; free(). NULL when memory is out. */
+/* The models that its options name, for store_offer: a JSON array of texts, free(); NULL: none. */
+char *record_needs(const struct restoration *r);
 char *record_options(const struct restoration *r);
 
 /* A restoration with these settings, without a picture. ERROR_CORRUPT: the text is not one of record_options. */

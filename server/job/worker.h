@@ -64,6 +64,8 @@ struct worker_pool {
     char loaded[ROLE_COUNT][128];
     bool cancelled;                       /* every job must end at once */
     struct worker_set *sets[DEVICES_MAX]; /* NULL: none */
+    worker_pool_elsewhere_fn *elsewhere; /* of a front; under the lock */
+    void *elsewhere_context;
 };
 
 /* The thread of the worker in the argument: tests the device if it is the first of its set, opens it, and takes jobs

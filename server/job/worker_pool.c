@@ -259,7 +259,7 @@ static enum error_code worker_pool_create_devices(struct worker_pool *pool, cons
 {
     struct device_info *list = NULL;
     size_t count = 0;
-    enum error_code code = device_list(&list, &count, err);
+    enum error_code code = pool->settings.front ? OK : device_list(&list, &count, err);
     if (!code)
         code = worker_pool_create_inflight(pool, list, count, err);
     if (!code)
@@ -619,6 +619,12 @@ enum error_code worker_pool_ready(struct worker_pool *pool, struct error *err)
     const struct worker *worker;
     const uint32_t routes = devices_route(pool->devices, 0);
     pthread_mutex_lock(&pool->lock);
+    worker_pool_elsewhere_fn *elsewhere = pool->elsewhere;
+    void *context = pool->elsewhere_context;
+    pthread_mutex_unlock(&pool->lock);
+    if (pool->settings.front)
+        return elsewhere ? elsewhere(context, err) : error_set(err, ERROR_BUSY, "no other server is known yet");
+    pthread_mutex_lock(&pool->lock);
     for (int i = 0; (worker = worker_pool_worker(pool, i)); i++) {
         const bool here = routes >> worker->device & 1;
         ready = ready || (here && worker->phase == PHASE_READY);
@@ -640,6 +646,14 @@ enum error_code worker_pool_ready(struct worker_pool *pool, struct error *err)
                      : routes ? ERROR_DEVICE
                               : ERROR_DEVICE_DISABLED,
                      "%s", *reason.text ? reason.text : "there is no usable device");
+}
+
+void worker_pool_elsewhere(struct worker_pool *pool, worker_pool_elsewhere_fn *ready, void *context)
+{
+    pthread_mutex_lock(&pool->lock);
+    pool->elsewhere = ready;
+    pool->elsewhere_context = context;
+    pthread_mutex_unlock(&pool->lock);
 }
 
 int worker_pool_retry_after(struct worker_pool *pool)

@@ -13,6 +13,7 @@ struct worker_settings {
     const char *device;    /* as devices_choose takes it; this and the next are copied */
     const char *cache_dir; /* NULL: none */
     enum precision precision;
+    bool front;  /* no device at all: other servers work, and worker_pool_elsewhere says whether they can */
     int workers; /* of each device */
     size_t queue;
     uint64_t inflight_memory; /* bytes, 0: half of the machine's or cgroup's, at most 4 GiB; see inflight.h */
@@ -89,6 +90,10 @@ void worker_pool_destroy(struct worker_pool **pool);
  * models, ERROR_DEVICE_DISABLED: no usable device, ERROR_DEVICE: the models do not load there, ERROR_DEVICE_LOST: it
  * was lost, and the next job tries it again; ERROR_BUSY: still loading. The text says so. */
 enum error_code worker_pool_ready(struct worker_pool *pool, struct error *err) MUST_CHECK;
+
+/* Of a front: what worker_pool_ready returns. NULL: nobody works. */
+typedef enum error_code worker_pool_elsewhere_fn(void *context, struct error *err);
+void worker_pool_elsewhere(struct worker_pool *pool, worker_pool_elsewhere_fn *ready, void *context);
 
 /* Seconds after which a refused client may try again; a fixed number while the server shuts down. */
 int worker_pool_retry_after(struct worker_pool *pool);

@@ -172,6 +172,8 @@ static enum error_code pipeline_models(const struct restoration *r, const struct
 {
     const struct options *o = &r->options;
     memset(model, 0, sizeof model[0] * ROLE_COUNT);
+    if (!store) /* another server has them, and will say what is missing */
+        return OK;
     enum error_code code = pipeline_check_names(o, store, err);
     if (code)
         return code;
@@ -317,7 +319,7 @@ enum error_code pipeline_check_size(struct restoration *r, const struct model_st
                              size.kept_width, size.kept_height, image_format_name(r->output_format), longest, smaller);
     }
     code = pipeline_models(r, store, model, err);
-    r->faceless = !r->detect_only && !model[ROLE_FACE];
+    r->faceless = store && !r->detect_only && !model[ROLE_FACE];
     return code;
 }
 

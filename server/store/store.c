@@ -404,28 +404,35 @@ enum error_code store_recover(struct store *store, int64_t now, int64_t expires,
     return code;
 }
 
+enum error_code store_state(struct store *store, const char *id, enum store_state *out, bool *found, struct error *err)
+{
+    struct query query = query_start(&store->write, STORE_STATE, err, "t", id);
+    *found = query_row(&query);
+    const int64_t state = *found ? query_integer(&query, 0) : STORE_QUEUED;
+    const enum error_code code = query_end(&query);
+    const bool sane = state >= 0 && state < STORE_STATES;
+    *out = sane ? (enum store_state)state : STORE_QUEUED;
+    return code || sane ? code : store_damaged(store, err);
+}
+
 enum error_code store_cancel(struct store *store, const char *id, int64_t now, int64_t expires,
                              enum store_state *before, bool *found, struct error *err)
 {
-    struct query query = query_start(&store->write, STORE_STATE, err, "t", id);
-    *before = STORE_QUEUED;
-    *found = query_row(&query);
-    const int64_t state = *found ? query_integer(&query, 0) : STORE_CANCELLED;
-    enum error_code code = query_end(&query);
-    if (!code && (state < 0 || state >= STORE_STATES))
-        code = store_damaged(store, err);
-    if (code)
-        return code;
-    if (*found)
-        *before = (enum store_state)state;
-    if (state > STORE_RUNNING)
-        return OK;
-    query = query_start(&store->write, state == STORE_QUEUED ? STORE_CANCEL_WAITING : STORE_CANCEL_RUNNING, err,
-                        state == STORE_QUEUED ? "tii" : "t", id, now, expires);
-    code = query_end(&query);
-    if (!code && state == STORE_QUEUED)
-        store_moved(store, STORE_CANCELLED, store_changes(store));
-    return code;
+    for (int i = 0; i < 3; i++) { /* another server may claim it in between */
+        enum error_code code = store_state(store, id, before, found, err);
+        if (code || !*found || *before > STORE_RUNNING)
+            return code;
+        const bool waits = *before == STORE_QUEUED;
+        struct query query = query_start(&store->write, waits ? STORE_CANCEL_WAITING : STORE_CANCEL_RUNNING, err,
+                                         waits ? "tii" : "t", id, now, expires);
+        code = query_end(&query);
+        const int changed = code ? 0 : store_changes(store);
+        if (waits)
+            store_moved(store, STORE_CANCELLED, changed);
+        if (code || changed)
+            return code;
+    }
+    return error_set(err, ERROR_BUSY, "the job is on its way between servers; try again");
 }
 
 enum error_code store_lose(struct store *store, const char *id, const char *reason, struct error *err)

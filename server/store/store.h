@@ -115,6 +115,10 @@ enum error_code store_beat(struct store *store, const char *id, const char *owne
 /* Tells the servers that share the store, once the transaction is committed: at most 7999 bytes. Others do nothing. */
 enum error_code store_notify(struct store *store, const char *text, struct error *err) MUST_CHECK;
 
+/* A job's state, on the writing side. *found false: there is none of this id. */
+enum error_code store_state(struct store *store, const char *id, enum store_state *state, bool *found,
+                            struct error *err) MUST_CHECK;
+
 /* What a server says of itself (JSON), until it is gone, or was not seen for a minute: for store_workers. */
 enum error_code store_worker(struct store *store, const char *owner, int64_t now, const char *about,
                              struct error *err) MUST_CHECK;
@@ -201,6 +205,9 @@ enum error_code store_has_key(struct store *store, const char *client, const cha
 typedef void store_ahead_fn(void *context, const char *client, bool low, double seconds);
 enum error_code store_position(struct store *store, const char *id, uint64_t *ahead, double *seconds, bool *found,
                                int most, store_ahead_fn *each, void *context, struct error *err) MUST_CHECK;
+
+/* All jobs that wait. */
+enum error_code store_queued(struct store *store, uint64_t *out, struct error *err) MUST_CHECK;
 
 /* The servers that were seen since then. */
 typedef void store_worker_fn(void *context, const char *owner, int64_t seen, const char *about);

@@ -132,6 +132,17 @@ enum error_code store_count(struct store *store, const char *batch, const char *
     return code;
 }
 
+enum error_code store_queued(struct store *store, uint64_t *out, struct error *err)
+{
+    struct store_counts counts = {0};
+    pthread_mutex_lock(&store->lock);
+    struct query query = query_start(&store->read, STORE_COUNT_AT_HAND, err, "tt", NULL, NULL);
+    const enum error_code code = store_add_counts(&query, &counts);
+    pthread_mutex_unlock(&store->lock);
+    *out = counts.jobs[STORE_QUEUED];
+    return code;
+}
+
 enum error_code store_waiting(struct store *store, const char *client, const char *without, uint64_t *out,
                               struct error *err)
 {

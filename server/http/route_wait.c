@@ -1,0 +1,277 @@
+#include "server/http/route_wait.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/base/mem.h"
+#include "server/http/header.h"
+#include "server/http/job_json.h"
+#include "server/http/mixed.h"
+#include "server/http/route_jobs.h"
+#include "server/http/router.h"
+#include "server/job/record.h"
+
+enum wait_for { WAIT_ACCEPTED, WAIT_END, WAIT_RESULT };
+
+struct route_wait {
+    enum wait_for what;
+    struct cluster_waiter waiter;
+    bool waiting;   /* the waiter is known to the cluster */
+    bool keyed;     /* its job stays, for whoever repeats the request */
+    struct store_job row;
+};
+
+static void route_wait_resume(void *context)
+{
+    MHD_resume_connection(context);
+}
+
+/* --- what is sent --------------------------------------------------------------------------------------------------
+ */
+
+/* model="NAME", … as a restoration's own answer has them. */
+static void route_wait_add_models(struct MHD_Response *response, const json_t *report)
+{
+    static const char *const keys[] = {"detector", "face", "parser", "background", "damage", "fill"};
+    char text[1024] = "";
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const char *name = json_string_value(json_object_get(json_object_get(report, "models"), keys[i]));
+        const size_t used = strlen(text);
+        if (!name)
+            continue;
+        snprintf(text + used, sizeof text - used, "%s%s=\"%s\"", used ? ", " : "", keys[i], name);
+        for (char *c = text + used + (used ? 2 : 0) + strlen(keys[i]) + 2; *c && c[1]; c++)
+            *c = *c >= 0x20 && *c < 0x7f && *c != '"' && *c != '\\' ? *c : '?';
+    }
+    if (*text)
+        MHD_add_response_header(response, "X-Restored-Models", text);
+}
+
+static void route_wait_add_notes(struct MHD_Response *response, const json_t *report)
+{
+    const char *notes[16];
+    char text[HEADER_NOTES_MAX + 1];
+    const json_t *list = json_object_get(report, "notes");
+    int count = 0;
+    for (; count < 16 && (size_t)count < json_array_size(list); count++)
+        notes[count] = json_string_value(json_array_get(list, (size_t)count));
+    if (!count)
+        return;
+    header_notes(notes, count, text);
+    MHD_add_response_header(response, "X-Restored-Notes", text);
+}
+
+static void route_wait_add_headers(struct MHD_Response *response, json_t *report)
+{
+    char text[16], timing[512] = "";
+    const char *name;
+    json_t *face, *value;
+    size_t i;
+    int restored = 0;
+    json_array_foreach(json_object_get(report, "faces"), i, face)
+    {
+        const char *action = json_string_value(json_object_get(face, "action"));
+        restored += action && strcmp(action, "skipped") != 0;
+    }
+    snprintf(text, sizeof text, "%d", restored);
+    MHD_add_response_header(response, "X-Restored-Faces", text);
+    MHD_add_response_header(response, "X-Restored-Device", json_string_value(json_object_get(report, "device")));
+    json_object_foreach(json_object_get(report, "timings_ms"), name, value)
+    {
+        const size_t used = strlen(timing);
+        if (strcmp(name, "total") != 0)
+            snprintf(timing + used, sizeof timing - used, "%s%s;dur=%.1f", used ? ", " : "", name,
+                     json_number_value(value));
+    }
+    route_wait_add_models(response, report);
+    MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
+    if (*timing)
+        MHD_add_response_header(response, "Server-Timing", timing);
+}
+
+/* The picture alone, from its file. */
+static enum MHD_Result route_wait_picture(struct request *request, json_t *report, json_t *part)
+{
+    struct keeper_ticket *ticket = request->ticket;
+    struct error err = ERROR_INIT;
+    char text[1024], suffix[OPTION_NAME_MAX];
+    const uint64_t size = (uint64_t)json_integer_value(json_object_get(part, "size"));
+    const uint64_t offset = (uint64_t)json_integer_value(json_object_get(part, "offset"));
+    const char *etag = json_string_value(json_object_get(part, "etag"));
+    struct MHD_Response *response = part && offset <= ticket->size && size <= ticket->size - offset
+                                        ? MHD_create_response_from_fd_at_offset64(size, ticket->fd, offset)
+                                        : NULL;
+    if (!response) {
+        error_set(&err, ERROR_INTERNAL, "the result of this job is damaged");
+        return route_jobs_fail(request, REPLY_INTERNAL, &err);
+    }
+    ticket->fd = -1; /* the response's now */
+    request->answer_bytes = size;
+    job_json_suffix(&request->wait->row, suffix);
+    header_disposition(upload_file_name(request->upload), suffix, json_string_value(json_object_get(part, "extension")),
+                       text, sizeof text);
+    MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_DISPOSITION, text);
+    if (etag)
+        MHD_add_response_header(response, MHD_HTTP_HEADER_ETAG, etag);
+    route_wait_add_headers(response, report);
+    route_wait_add_notes(response, report);
+    return reply_send(request, REPLY_OK, response, json_string_value(json_object_get(part, "type")));
+}
+
+static enum MHD_Result route_wait_both(struct request *request, json_t *report, json_t *parts)
+{
+    char type[MIXED_TYPE_MAX], suffix[OPTION_NAME_MAX];
+    struct error err = ERROR_INIT;
+    job_json_suffix(&request->wait->row, suffix);
+    struct MHD_Response *response = mixed_stored(request->ticket->fd, report, parts, upload_file_name(request->upload),
+                                                 suffix, type, &request->answer_bytes, &err);
+    if (!response)
+        return route_jobs_fail(request, REPLY_INTERNAL, &err);
+    route_wait_add_headers(response, report);
+    return reply_send(request, REPLY_OK, response, type);
+}
+
+/* The job is done; its result is fetched, if it has one. */
+static enum MHD_Result route_wait_send(struct request *request)
+{
+    struct route_wait *wait = request->wait;
+    json_t *report = wait->row.report ? json_loads(wait->row.report, 0, NULL) : NULL;
+    json_t *parts = wait->row.parts ? json_loads(wait->row.parts, 0, NULL) : NULL;
+    json_t *first = json_array_get(parts, 0);
+    const char *accept = router_header(request, MHD_HTTP_HEADER_ACCEPT);
+    const char *type = json_string_value(json_object_get(first, "type"));
+    enum MHD_Result result;
+    if (type && !route_restore_is_detect(request) && route_restore_wants_both(accept))
+        result = route_wait_both(request, report, parts);
+    else if (!type || route_restore_is_detect(request) || route_restore_wants_report(accept, type))
+        result = reply_json(request, REPLY_OK, json_incref(report));
+    else
+        result = route_wait_picture(request, report, first);
+    json_decref(report);
+    json_decref(parts);
+    return result;
+}
+
+/* --- waiting -------------------------------------------------------------------------------------------------------
+ */
+
+/* It is accepted: waits for its end. */
+static enum MHD_Result route_wait_accepted(struct request *request)
+{
+    struct route_wait *wait = request->wait;
+    const struct keeper_ticket *ticket = request->ticket;
+    if (ticket->err.code || ticket->inserted == STORE_OTHER)
+        return route_jobs_accepted(request); /* refused, as an asynchronous one is */
+    memcpy(wait->waiter.id, ticket->job.id, sizeof wait->waiter.id);
+    wait->keyed = *ticket->key != 0;
+    wait->waiter.done = route_wait_resume;
+    wait->waiter.context = request->connection;
+    route_jobs_forget(request);
+    wait->what = WAIT_END;
+    wait->waiting = true;
+    connection_holding(request->link);
+    MHD_suspend_connection(request->connection);
+    cluster_await(keeper_cluster(request->server->keeper), &wait->waiter);
+    return MHD_YES;
+}
+
+/* A wish whose outcome nobody waits for. */
+static void route_wait_dropped(void *context)
+{
+    struct keeper_ticket *ticket = context;
+    keeper_ticket_clear(ticket);
+    free(ticket);
+}
+
+/* The job is forgotten if it has ended, else cancelled. */
+static void route_wait_drop(struct request *request)
+{
+    struct keeper_ticket *ticket = mem_calloc(1, sizeof *ticket);
+    if (!ticket)
+        return; /* it expires */
+    ticket->wish = KEEPER_CANCEL;
+    ticket->done = route_wait_dropped;
+    ticket->context = ticket;
+    memcpy(ticket->job.id, request->wait->waiter.id, sizeof ticket->job.id);
+    keeper_ask(request->server->keeper, ticket);
+}
+
+static enum MHD_Result route_wait_failed(struct request *request)
+{
+    struct route_wait *wait = request->wait;
+    struct error err = ERROR_INIT;
+    bool decoded = false;
+    if (wait->row.state == STORE_FAILED) {
+        record_read_error(wait->row.error, &err, &decoded);
+        return route_jobs_fail(request, reply_for_job(err.code, decoded), &err);
+    }
+    if (wait->row.state == STORE_CANCELLED) {
+        error_set(&err, ERROR_CANCELLED, "the job was cancelled");
+        return route_jobs_fail(request, reply_for(err.code), &err);
+    }
+    error_set(&err, ERROR_BUSY, "the server is shutting down");
+    return route_jobs_fail(request, REPLY_UNAVAILABLE, &err);
+}
+
+/* It has ended: fetches its result, or says why there is none. */
+static enum MHD_Result route_wait_ended(struct request *request)
+{
+    struct route_wait *wait = request->wait;
+    struct error err = ERROR_INIT;
+    bool found = false;
+    wait->waiting = false;
+    connection_sending(request->link);
+    const enum error_code code =
+        store_get(keeper_store(request->server->keeper), wait->waiter.id, &wait->row, &found, &err);
+    if (!code && !found)
+        error_set(&err, ERROR_INTERNAL, "the job is gone");
+    if (err.code)
+        return route_jobs_fail(request, reply_for(err.code), &err);
+    wait->what = WAIT_RESULT;
+    if (wait->row.state != STORE_DONE)
+        return route_wait_failed(request);
+    if (!wait->row.output_bytes)
+        return route_wait_send(request);
+    struct keeper_ticket *ticket = route_jobs_ticket(request, KEEPER_FETCH);
+    if (!ticket)
+        return MHD_NO;
+    ticket->fd = -1;
+    memcpy(ticket->job.id, wait->row.id, sizeof ticket->job.id);
+    ticket->job.attempts = wait->row.attempts;
+    return route_jobs_ask(request);
+}
+
+enum MHD_Result route_wait_submit(struct request *request, const struct restoration *r, struct body *body)
+{
+    request->wait = mem_calloc(1, sizeof *request->wait);
+    return request->wait ? route_jobs_submit(request, r, body) : MHD_NO;
+}
+
+enum MHD_Result route_wait_answer(struct request *request)
+{
+    struct route_wait *wait = request->wait;
+    if (wait->what == WAIT_ACCEPTED)
+        return route_wait_accepted(request);
+    if (wait->what == WAIT_END)
+        return route_wait_ended(request);
+    connection_sending(request->link);
+    if (request->ticket->err.code)
+        return route_jobs_fail(request, reply_for(request->ticket->err.code), &request->ticket->err);
+    return route_wait_send(request);
+}
+
+void route_wait_forget(struct request *request)
+{
+    struct route_wait *wait = request->wait;
+    if (!wait)
+        return;
+    if (wait->waiting)
+        cluster_leave(keeper_cluster(request->server->keeper), &wait->waiter);
+    if (*wait->waiter.id && !wait->keyed)
+        route_wait_drop(request);
+    store_job_clear(&wait->row);
+    free(wait);
+    request->wait = NULL;
+}

@@ -1,0 +1,170 @@
+// Several servers with one store: fronts that take requests, workers that do them, and what happens when one of them, or the
+// database, is killed.
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { fixture, get, ownModels, png, post, start, until } from './client.mjs';
+import { database, skip, sql } from './postgres.mjs';
+import { root } from './server.mjs';
+
+const small = fixture('none.png'), big = png(1600, 1200);
+const plain = { version: 'none', bg_upsampler: 'none' };
+const slow = { version: 'none', bg_tile: '64', ext: 'jpg' }; // many small tiles
+// kill -9 of the whole database, and its start.
+const postgres = (what) => assert.equal(spawnSync('sh', [join(root, 'tests/postgres.sh'), `--${what}`], { timeout: 120000 }).status, 0, what);
+const dropDatabase = () => sql(process.env.RESTORED_TEST_POSTGRES, `DROP DATABASE ${url.split('/').at(-1)} WITH (FORCE)`);
+let url, fronts = [], workers = [];
+
+const shared = () => ['--store', url, '--device', 'cpu', '--cpu_threads', '1'];
+const startWorker = () => start({ args: [...shared(), '--role', 'worker', '--metrics_listen', '127.0.0.1:0'] });
+const startFront = () => start({ models: [], args: [...shared(), '--role', 'front'], ready: false });
+const submit = (server, picture, fields, headers = {}) => post(server, '/v1/restore', { picture, name: 'a.png', fields: { ...fields, async: 'true' }, headers });
+const state = async (server, id) => (await get(server, `/v1/jobs/${id}`)).json;
+const ended = (server, id, wanted = 'done') => until(`${id} ${wanted}`, async () => {
+  const now = await state(server, id);
+  assert.ok(!['failed', 'cancelled', 'done'].includes(now?.state) || now.state === wanted, JSON.stringify(now));
+  return now?.state === wanted && now;
+});
+const result = async (server, id) => Buffer.from(await (await fetch(`${server.url}/v1/jobs/${id}/result`)).arrayBuffer());
+const owner = (id) => sql(url, `SELECT owner FROM jobs WHERE id = '${id}' AND state = 1`);
+// Which worker has the job: the log of each names its owner only in the table, so its process is found by that.
+const running = (server, id) => until(`${id} runs`, async () => (await state(server, id)).state === 'running' && owner(id));
+
+async function events(server, path, enough) {
+  const seen = [], abort = new AbortController();
+  const response = await fetch(server.url + path, { signal: abort.signal });
+  let text = '';
+  for await (const bytes of response.body) {
+    text += Buffer.from(bytes).toString();
+    for (let end; (end = text.indexOf('\n\n')) >= 0; text = text.slice(end + 2)) {
+      const name = /^event: (.*)$/m.exec(text.slice(0, end));
+      if (name) seen.push({ name: name[1], data: JSON.parse(/^data: (.*)$/m.exec(text.slice(0, end))[1]) });
+    }
+    if (enough(seen)) break;
+  }
+  abort.abort();
+  return seen;
+}
+
+describe('two fronts and two workers', { skip }, () => {
+  before(async () => {
+    url = database();
+    [fronts, workers] = await Promise.all([Promise.all([startFront(), startFront()]), Promise.all([startWorker(), startWorker()])]);
+    for (const front of fronts) await until('a front that is ready', async () => (await fetch(`${front.url}/readyz`)).status === 200);
+  });
+  after(async () => {
+    await Promise.allSettled([...fronts, ...workers].map((server) => server.stop()));
+    dropDatabase();
+  });
+
+  test('a job of one front is seen, told and fetched at the other; the result is that of one machine', { timeout: 600000 }, async () => {
+    const accepted = await submit(fronts[0], big, slow);
+    assert.equal(accepted.status, 202, accepted.bytes);
+    const { id } = accepted.json;
+    const seen = await events(fronts[1], `/v1/jobs/${id}/events`, (list) => list.some(({ name }) => name === 'done'));
+    assert.ok(seen.some(({ name, data }) => name === 'progress' && data.tiles_done > 0), JSON.stringify(seen));
+    const done = await ended(fronts[1], id);
+    const bytes = await result(fronts[1], id);
+    assert.deepEqual(await result(fronts[0], id), bytes);
+    const single = await start({ args: ['--device', 'cpu'] });
+    const direct = await post(single, '/v1/restore', { picture: big, name: 'a.png', fields: slow });
+    await single.stop();
+    assert.deepEqual(direct.bytes, bytes);
+    assert.equal(done.report.device, 'cpu');
+    assert.equal((await fetch(`${fronts[1].url}/v1/jobs/${id}`, { method: 'DELETE' })).status, 204);
+    assert.equal((await get(fronts[0], `/v1/jobs/${id}`)).status, 404);
+    await until('its pictures are gone', async () => sql(url, 'SELECT count(*) FROM chunks') === '0');
+  });
+
+  test('a request waits at a front, and is answered as by one machine', { timeout: 600000 }, async () => {
+    const single = await start({ args: ['--device', 'cpu'] });
+    for (const accept of ['image/*', 'application/json', 'multipart/mixed']) {
+      const ask = (server) => post(server, '/v1/restore', { picture: small, name: 'a.png', fields: { ...plain, suffix: 'new' }, headers: { accept } });
+      const [here, there] = [await ask(single), await ask(fronts[0])];
+      assert.equal(there.status, 200, there.bytes);
+      for (const name of ['etag', 'content-disposition', 'x-restored-faces', 'x-restored-device', 'x-restored-notes'])
+        assert.equal(there.headers.get(name), here.headers.get(name), name);
+      if (accept === 'image/*') assert.deepEqual(there.bytes, here.bytes);
+      else assert.equal(there.type.split(';')[0], here.type.split(';')[0]);
+      if (accept === 'application/json') assert.deepEqual({ ...there.json, timings_ms: 0, network_ms: 0 }, { ...here.json, timings_ms: 0, network_ms: 0 });
+    }
+    await single.stop();
+    const bad = await post(fronts[0], '/v1/restore', { picture: small.subarray(0, 200), fields: plain });
+    assert.ok(bad.status >= 400 && bad.status < 500, bad.status);
+    await until('nothing is left of them', async () => (await get(fronts[1], '/v1/jobs')).json.jobs.length === 0);
+  });
+
+  test('cancelled at the other front; a key is one job at both', { timeout: 600000 }, async () => {
+    const { id } = (await submit(fronts[0], big, slow)).json;
+    await running(fronts[1], id);
+    await fetch(`${fronts[1].url}/v1/jobs/${id}`, { method: 'DELETE' });
+    await ended(fronts[0], id, 'cancelled');
+    const headers = { 'Idempotency-Key': 'one' };
+    const [one, two] = await Promise.all(fronts.map((front) => submit(front, small, plain, headers)));
+    assert.equal(one.json.id, two.json.id);
+    assert.equal((await submit(fronts[1], small, { ...plain, ext: 'jpg' }, headers)).status, 422);
+    await ended(fronts[0], one.json.id);
+  });
+
+  test('kill -9 of the worker that has it: another one does it', { timeout: 600000 }, async () => {
+    const undisturbed = (await submit(fronts[0], big, slow)).json.id;
+    await ended(fronts[0], undisturbed);
+    const { id } = (await submit(fronts[0], big, slow)).json;
+    const name = await running(fronts[0], id);
+    const about = JSON.parse(sql(url, `SELECT about FROM workers WHERE owner = '${name}'`));
+    const victim = workers.findIndex(({ process }) => process.pid === about.pid);
+    assert.ok(victim >= 0, JSON.stringify(about.pid));
+    workers[victim].process.kill('SIGKILL');
+    const now = Date.now();
+    sql(url, `UPDATE jobs SET lease = ${now} WHERE id = '${id}' AND owner = '${name}'`); // 30 seconds are not waited for
+    await ended(fronts[1], id);
+    assert.equal(sql(url, `SELECT attempts FROM jobs WHERE id = '${id}'`), '2');
+    assert.deepEqual(await result(fronts[0], id), await result(fronts[0], undisturbed));
+    workers[victim] = await startWorker();
+  });
+
+  test('a worker that stops gives back what it has not begun', { timeout: 600000 }, async () => {
+    const ids = [];
+    for (let i = 0; i < 6; i++) ids.push((await submit(fronts[0], small, slow)).json.id);
+    await workers[0].stop();
+    for (const id of ids) await ended(fronts[1], id);
+    assert.equal(sql(url, `SELECT count(*) FROM jobs WHERE attempts > 1 AND state = 2 AND id IN (${ids.map((id) => `'${id}'`)})`), '0');
+    workers[0] = await startWorker();
+  });
+});
+
+describe('the database is killed', { skip }, () => {
+  let front, worker;
+  before(async () => {
+    url = database();
+    [front, worker] = await Promise.all([startFront(), startWorker()]);
+    await until('ready', async () => (await fetch(`${front.url}/readyz`)).status === 200);
+  });
+  after(async () => {
+    await Promise.allSettled([front, worker].map((server) => server.stop()));
+    dropDatabase();
+  });
+
+  test('503 with Retry-After meanwhile; what was accepted is done, and delivered when it is back', { timeout: 600000 }, async () => {
+    const ids = [];
+    for (let i = 0; i < 3; i++) ids.push((await submit(front, big, slow)).json.id);
+    await running(front, ids[0]);
+    postgres('kill');
+    try {
+      const refused = await until('503', async () => {
+        const answer = await submit(front, small, plain);
+        return answer.status === 503 && answer;
+      });
+      assert.ok(Number(refused.headers.get('retry-after')) > 0);
+      assert.equal((await get(front, `/v1/jobs/${ids[0]}`)).status, 503);
+      assert.equal((await fetch(`${front.url}/healthz`)).status, 200);
+    } finally {
+      postgres('start');
+    }
+    for (const id of ids) await until('it is back', async () => (await state(front, id))?.state === 'done');
+    const sizes = await Promise.all(ids.map((id) => result(front, id)));
+    assert.deepEqual(sizes[1], sizes[0]);
+    assert.deepEqual(sizes[2], sizes[0]);
+  });
+});
