@@ -44,8 +44,8 @@ struct config {
     char default_version[128], default_bg_upsampler[128], default_detector[128], default_parser[128];
     uint64_t detect_max_side; /* px; 0: none */
     uint64_t max_faces;
-    char cache_dir[1024]; /* "": $XDG_CACHE_HOME/restored */
-    char state_dir[1024]; /* "": $XDG_STATE_HOME/restored */
+    char cache_dir[1024];           /* "": $XDG_CACHE_HOME/restored */
+    char state_dir[1024];           /* "": $XDG_STATE_HOME/restored */
     char store[1024];               /* "sqlite", or a URI: see store_is_shared */
     char store_password_file[1024]; /* "": none */
     char payload[1024];             /* see payload_open */

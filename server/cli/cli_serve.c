@@ -179,7 +179,8 @@ static enum error_code serve_check_roles(const struct config *config, struct err
     if (!shared && config->role != SERVE_BOTH)
         return error_set(err, ERROR_INVALID, "role = front and role = worker need store = postgresql://…");
     if (config->role == SERVE_WORKER && !*config->metrics_listen)
-        return error_set(err, ERROR_INVALID, "role = worker needs metrics_listen: the address for its health and metrics");
+        return error_set(err, ERROR_INVALID,
+                         "role = worker needs metrics_listen: the address for its health and metrics");
     return OK;
 }
 
@@ -202,8 +203,9 @@ static enum error_code serve_open_jobs(const struct config *config, struct worke
     char folder[1024], path[1100];
     const bool shared = store_is_shared(config->store);
     if (!spool || !config_state_dir(config, folder, sizeof folder))
-        return shared ? error_set(err, ERROR_IO, "store = postgresql://… needs a state_dir that can be written, for "
-                                                 "pictures that are on their way")
+        return shared ? error_set(err, ERROR_IO,
+                                  "store = postgresql://… needs a state_dir that can be written, for "
+                                  "pictures that are on their way")
                       : OK;
     snprintf(path, sizeof path, "%s/jobs.db", folder);
     return keeper_create(keeper,
@@ -272,8 +274,8 @@ static int serve_run(const struct config *config, const struct config_files *fil
 
     /* as long as programs may be started */
     if (serve_check_roles(config, &err) || server_check_config(config, &err) ||
-        serve_open_payload(config, &payload, &err) || decoder_start(NULL, &err) || serve_open_spool(config, &spool, &err) ||
-        cli_open_store(&store, config, &err))
+        serve_open_payload(config, &payload, &err) || decoder_start(NULL, &err) ||
+        serve_open_spool(config, &spool, &err) || cli_open_store(&store, config, &err))
         goto out;
     start.store = store;
     if (worker_pool_create(&pool, &settings, store, &err) ||

@@ -20,7 +20,7 @@ struct mixed_part {
 
 /* All that the response points into. */
 struct mixed {
-    struct job *job;  /* NULL: the pictures are in the file */
+    struct job *job; /* NULL: the pictures are in the file */
     struct file file;
     char *report;
     char boundary[33], end[48];

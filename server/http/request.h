@@ -48,9 +48,9 @@ struct server {
     struct model_store *store;
     struct worker_pool *pool;
     const struct model_store *checks; /* what requests are checked against; NULL: other servers have the models */
-    struct keeper *keeper; /* NULL: there is no folder for its state, and no asynchronous jobs */
-    struct spool *spool;   /* NULL: bodies stay in memory */
-    struct pieces *pieces; /* NULL: as keeper */
+    struct keeper *keeper;            /* NULL: there is no folder for its state, and no asynchronous jobs */
+    struct spool *spool;              /* NULL: bodies stay in memory */
+    struct pieces *pieces;            /* NULL: as keeper */
     struct connections *connections;
     struct streams *streams;
     struct metrics *metrics;

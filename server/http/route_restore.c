@@ -160,7 +160,7 @@ static enum MHD_Result route_restore_submit(struct request *request)
         reply = submit_charge(request, r, &wait, &err);
     if (reply != REPLY_OK)
         goto out;
-    if (async || !server->checks) {
+    if (async || !request->server->checks) {
         const enum MHD_Result result =
             async ? route_jobs_submit(request, r, &body) : route_wait_submit(request, r, &body);
         restoration_destroy(&r);

@@ -18,8 +18,8 @@ enum wait_for { WAIT_ACCEPTED, WAIT_END, WAIT_RESULT };
 struct route_wait {
     enum wait_for what;
     struct cluster_waiter waiter;
-    bool waiting;   /* the waiter is known to the cluster */
-    bool keyed;     /* its job stays, for whoever repeats the request */
+    bool waiting; /* the waiter is known to the cluster */
+    bool keyed;   /* its job stays, for whoever repeats the request */
     struct store_job row;
 };
 

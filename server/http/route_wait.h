@@ -1,6 +1,6 @@
-/* A request that waits for its answer at a front, which computes nothing: the picture becomes a job of the shared store,
- * the connection is suspended, and when another server has done the job its result is fetched, sent and forgotten.
- * Thread-safety: as struct request. */
+/* A request that waits for its answer at a front, which computes nothing: the picture becomes a job of the shared
+ * store, the connection is suspended, and when another server has done the job its result is fetched, sent and
+ * forgotten. Thread-safety: as struct request. */
 #ifndef SERVER_HTTP_ROUTE_WAIT_H
 #define SERVER_HTTP_ROUTE_WAIT_H
 

@@ -48,8 +48,8 @@ const char *router_header(const struct request *request, const char *name);
 /* The routes. */
 enum MHD_Result route_restore_begin(struct request *request);
 enum MHD_Result route_restore_answer(struct request *request);
-/* Whether the request asks for a report alone; for report and picture in one answer; and by Accept for the report rather
- * than for a picture of that type. */
+/* Whether the request asks for a report alone; for report and picture in one answer; and by Accept for the report
+ * rather than for a picture of that type. */
 bool route_restore_is_detect(const struct request *request);
 bool route_restore_wants_both(const char *accept);
 bool route_restore_wants_report(const char *accept, const char *picture);

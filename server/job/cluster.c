@@ -21,6 +21,7 @@
 #define SWEEP_MS 600000    /* between two sweeps of payloads */
 #define SWEEP_SECONDS 3600 /* older ones are swept: none is on its way for so long */
 #define TELL_MOST 256      /* events at a time */
+#define LOOK_NOW "look"    /* the text that says that leases should be looked at now */
 
 struct cluster {
     char owner[33], host[64];
@@ -38,7 +39,8 @@ struct cluster {
     pthread_mutex_t lock;
     pthread_cond_t poked;
     bool news, stop;
-    bool closed; /* nobody may wait any more */
+    bool closed;           /* nobody may wait any more */
+    bool cancelled, urged; /* others are to look at their leases; so is this server */
     cluster_about_fn *about;
     void *about_context;
     struct cluster_waiter *waiters;
@@ -221,9 +223,9 @@ static void cluster_beat(struct cluster *cluster, int64_t now)
     json_t *servers = cluster_servers(cluster);
     json_t *server;
     size_t i;
-    json_array_foreach(servers, i, server)
-        worker |= json_is_true(json_object_get(server, "works")) &&
-                  json_number_value(json_object_get(server, "seen_seconds")) * 1000 < SEEN_MS;
+    json_array_foreach(servers, i, server) worker |=
+        json_is_true(json_object_get(server, "works")) &&
+        json_number_value(json_object_get(server, "seen_seconds")) * 1000 < SEEN_MS;
     json_decref(servers);
     if (worker)
         atomic_store(&cluster->worker_seen, clock);
@@ -254,10 +256,17 @@ static void *cluster_teller(void *argument)
         const int64_t now = job_now() / 1000000;
         const bool look = cluster->waiters && now >= cluster->look_at;
         cluster->look_at = look ? now + LOOK_MS : cluster->look_at;
+        const bool cancelled = cluster->cancelled, urged = cluster->urged;
+        cluster->cancelled = cluster->urged = false;
         pthread_mutex_unlock(&cluster->lock);
+        struct error ignored = ERROR_INIT; /* then they see it at their next beat */
+        if (cancelled)
+            (void)!store_notify(cluster->store, LOOK_NOW, &ignored);
         const bool progress = now >= cluster->tell_at;
         if (progress)
             cluster->tell_at = now + TELL_MS;
+        if (urged)
+            keeper_claims(cluster->keeper, cluster_beat_job, cluster);
         if (now >= cluster->beat_at)
             cluster_beat(cluster, now);
         cluster_tell_events(cluster, progress);
@@ -277,6 +286,12 @@ static void cluster_hear(void *context, const char *text)
 {
     struct cluster *cluster = context;
     struct event event;
+    if (!strcmp(text, LOOK_NOW)) {
+        pthread_mutex_lock(&cluster->lock);
+        cluster->urged = cluster->news = true;
+        pthread_cond_signal(&cluster->poked);
+        pthread_mutex_unlock(&cluster->lock);
+    }
     if (!cluster_event_read(text, cluster->owner, &event))
         return;
     event.foreign = true;
@@ -373,6 +388,14 @@ void cluster_poke(struct cluster *cluster)
 {
     pthread_mutex_lock(&cluster->lock);
     cluster->news = true;
+    pthread_cond_signal(&cluster->poked);
+    pthread_mutex_unlock(&cluster->lock);
+}
+
+void cluster_tell_cancel(struct cluster *cluster)
+{
+    pthread_mutex_lock(&cluster->lock);
+    cluster->cancelled = cluster->news = true;
     pthread_cond_signal(&cluster->poked);
     pthread_mutex_unlock(&cluster->lock);
 }

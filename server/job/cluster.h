@@ -1,7 +1,7 @@
-/* What a server with a shared store does beside its keeper: on connections of its own it keeps the leases of the jobs at
- * work here, tells the other servers what happens to them and what this server has, and hears the same from them. What
- * others tell comes into the ring of events, so that whoever listens here hears of all jobs.
- * Thread-safety: every function may be called from any thread, except create and destroy. */
+/* What a server with a shared store does beside its keeper: on connections of its own it keeps the leases of the jobs
+ * at work here, tells the other servers what happens to them and what this server has, and hears the same from them.
+ * What others tell comes into the ring of events, so that whoever listens here hears of all jobs. Thread-safety: every
+ * function may be called from any thread, except create and destroy. */
 #ifndef SERVER_JOB_CLUSTER_H
 #define SERVER_JOB_CLUSTER_H
 
@@ -32,6 +32,9 @@ void cluster_destroy(struct cluster **cluster);
 /* Something was published that the others should hear at once. */
 void cluster_poke(struct cluster *cluster);
 
+/* Jobs at work elsewhere were asked to stop: their servers are to look now, not at their next beat. */
+void cluster_tell_cancel(struct cluster *cluster);
+
 /* Who says what this server has: an object, whose keys the others see in cluster_servers. NULL: nobody (any more). */
 typedef json_t *cluster_about_fn(void *context);
 void cluster_set_about(struct cluster *cluster, cluster_about_fn *about, void *context);
@@ -58,7 +61,8 @@ struct cluster_waiter {
     void *context;
     struct cluster_waiter *next;
 };
-/* done is called once the job has ended (or is gone), perhaps before this returns; unless cluster_leave comes before. */
+/* done is called once the job has ended (or is gone), perhaps before this returns; unless cluster_leave comes before.
+ */
 void cluster_await(struct cluster *cluster, struct cluster_waiter *waiter);
 /* False: done has been called, or is being called. */
 bool cluster_leave(struct cluster *cluster, struct cluster_waiter *waiter);

@@ -1,5 +1,5 @@
-/* Where the pictures of kept jobs lie: in this server's spool, or in the payloads that servers share; then the spool has
- * only what is on its way. Thread-safety: every function may be called from any thread. */
+/* Where the pictures of kept jobs lie: in this server's spool, or in the payloads that servers share; then the spool
+ * has only what is on its way. Thread-safety: every function may be called from any thread. */
 #ifndef SERVER_JOB_DEPOT_H
 #define SERVER_JOB_DEPOT_H
 
@@ -22,8 +22,8 @@ enum error_code depot_put_input(const struct depot *depot, struct body *body, co
 enum error_code depot_get_input(const struct depot *depot, const char *id, struct body *out,
                                 struct error *err) MUST_CHECK;
 
-/* The result of an attempt, which lies in the spool under the job's id, goes to the payloads, if there are any; it stays
- * in the spool until depot_settle. */
+/* The result of an attempt, which lies in the spool under the job's id, goes to the payloads, if there are any; it
+ * stays in the spool until depot_settle. */
 enum error_code depot_put_output(const struct depot *depot, const char *id, int attempts, struct error *err) MUST_CHECK;
 void depot_settle(const struct depot *depot, const char *id);
 

@@ -23,7 +23,7 @@
 #define RETRY_MS 1000 /* after a full disk, a full queue, or while the models are being loaded */
 #define EXPIRE_MS 5000
 #define COUNT_MS 1000
-#define AGAIN_MOST 3 /* tries, before a request is told that the database does not answer */
+#define AGAIN_MOST 3    /* tries, before a request is told that the database does not answer */
 #define EXPIRE_MOST 100 /* rows at a time: what comes meanwhile waits for them and their commit */
 
 /* A claimed job, from its claim until its end is in the store. */
@@ -530,8 +530,8 @@ static enum error_code keeper_write(struct keeper *keeper, struct keeper_group *
     return keeper_apart(code, &local, "no job begins", err);
 }
 
-/* A commit of a shared store has had no answer, so it may have happened: a new job is tried again under its id, which is
- * then in the store once, whatever has become of the first try. */
+/* A commit of a shared store has had no answer, so it may have happened: a new job is tried again under its id, which
+ * is then in the store once, whatever has become of the first try. */
 static bool keeper_again(struct keeper *keeper, struct keeper_ticket *ticket, const struct error *err)
 {
     if (!keeper->shared || err->code != ERROR_IO || ticket->err.code || ticket->wish != KEEPER_ACCEPT ||
@@ -664,7 +664,8 @@ static void keeper_turn(struct keeper *keeper, struct keeper_ticket *tickets)
             depot_settle(&keeper->depot, ended.ids[i]);
         }
         for (size_t i = 0; i < late.count; i++) { /* what it has put into the payloads is swept */
-            log_event(LOG_WARN, "late", "id=%s text=\"the job is another server's; this result is dropped\"", late.ids[i]);
+            log_event(LOG_WARN, "late", "id=%s text=\"the job is another server's; this result is dropped\"",
+                      late.ids[i]);
             depot_settle(&keeper->depot, late.ids[i]);
         }
         free(ended.ids);
@@ -676,6 +677,8 @@ static void keeper_turn(struct keeper *keeper, struct keeper_ticket *tickets)
         }
         for (size_t i = 0; i < group.stop.count; i++)
             keeper_stop_running(keeper, group.stop.ids[i]);
+        if (group.stop.count && keeper->cluster)
+            cluster_tell_cancel(keeper->cluster);
         keeper_publish_over(keeper, &group.over);
         stats_add_ended(worker_pool_stats(keeper->pool), (uint64_t)group.damaged, 0);
         keeper->renew_at = now >= keeper->renew_at ? now + RENEW_MS : keeper->renew_at;
@@ -701,7 +704,7 @@ static void keeper_wait(struct keeper *keeper)
         until = keeper->output_at;
     if (keeper->again && keeper->again_at < until)
         until = keeper->again_at;
-    until -= now - job_clock(); /* by this machine's clock */
+    until = until > now ? until - now + job_clock() : 0; /* by this machine's clock */
     const struct timespec time = {until / 1000, until % 1000 * 1000000};
     while (!keeper->first && !keeper->woken && !keeper->stop)
         if (pthread_cond_timedwait(&keeper->changed, &keeper->lock, &time) == ETIMEDOUT)
@@ -814,8 +817,8 @@ enum error_code keeper_create(struct keeper **out, const struct keeper_settings 
     keeper->depot = (struct depot){.spool = spool, .payload = settings->payload};
     keeper->shared = settings->store != NULL;
     keeper->front = settings->role && !strcmp(settings->role, "front");
-    enum error_code code = keeper->shared ? keeper_join(keeper, settings, err)
-                                          : keeper_check_gone(settings->path, spool, err);
+    enum error_code code =
+        keeper->shared ? keeper_join(keeper, settings, err) : keeper_check_gone(settings->path, spool, err);
     if (!code && !keeper->shared)
         code = store_open(&keeper->store, settings->path, err);
     if (!code && !keeper->shared)
@@ -934,7 +937,7 @@ void keeper_claims(struct keeper *keeper, keeper_claim_fn *each, void *context)
         char id[33];
         int attempts;
         struct job *job;
-    } *claims;
+    } * claims;
     size_t count = 0;
     pthread_mutex_lock(&keeper->lock);
     claims = mem_calloc((size_t)keeper->running_count + 1, sizeof *claims);

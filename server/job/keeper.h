@@ -17,14 +17,14 @@
 struct keeper;
 
 struct keeper_settings {
-    const char *path;       /* the store's file; or, of one that servers share, "" */
-    const char *store;      /* of a shared one: its URI; else NULL */
+    const char *path;  /* the store's file; or, of one that servers share, "" */
+    const char *store; /* of a shared one: its URI; else NULL */
     const char *password_file;
     const char *role;        /* both, front or worker; NULL: both. A front claims no jobs. Static */
     struct payload *payload; /* where servers share pictures; borrowed; NULL: in the spool */
-    struct limits limits;   /* of every restoration */
-    uint64_t queue;         /* jobs that may wait */
-    int64_t result_seconds; /* how long results are kept */
+    struct limits limits;    /* of every restoration */
+    uint64_t queue;          /* jobs that may wait */
+    int64_t result_seconds;  /* how long results are kept */
 };
 
 /* Opens the store, goes on with the jobs that it holds, checks the spool against it both ways, and starts the thread.

@@ -140,8 +140,8 @@ static void *keeper_input_work(void *argument)
     return NULL;
 }
 
-void keeper_input_keep(struct keeper_ticket *tickets, struct store *store, const struct depot *depot,
-                       uint64_t waiting, uint64_t most)
+void keeper_input_keep(struct keeper_ticket *tickets, struct store *store, const struct depot *depot, uint64_t waiting,
+                       uint64_t most)
 {
     struct input_work work = {.store = store, .depot = depot, .waiting = waiting, .most = most, .next = tickets};
     pthread_t threads[INPUT_THREADS - 1];

@@ -13,7 +13,8 @@
 /* Makes a claimed job's row that of a waiting one, unless it has begun. */
 static void keeper_look_over(const struct keeper *keeper, struct store_job *row, int64_t started)
 {
-    if (row->state != STORE_RUNNING || (strcmp(row->owner, keeper_owner(keeper)) != 0 && row->lease > store_clock(keeper_store((struct keeper *)keeper))))
+    if (row->state != STORE_RUNNING || (strcmp(row->owner, keeper_owner(keeper)) != 0 &&
+                                        row->lease > store_clock(keeper_store((struct keeper *)keeper))))
         return;
     row->started = started;
     if (started)

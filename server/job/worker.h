@@ -64,7 +64,7 @@ struct worker_pool {
     char loaded[ROLE_COUNT][128];
     bool cancelled;                       /* every job must end at once */
     struct worker_set *sets[DEVICES_MAX]; /* NULL: none */
-    worker_pool_elsewhere_fn *elsewhere; /* of a front; under the lock */
+    worker_pool_elsewhere_fn *elsewhere;  /* of a front; under the lock */
     void *elsewhere_context;
 };
 

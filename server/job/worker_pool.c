@@ -265,7 +265,7 @@ static enum error_code worker_pool_create_devices(struct worker_pool *pool, cons
     if (!code)
         code = devices_create(&pool->devices, list, count, err);
     if (!code)
-        code = devices_choose(pool->devices, wanted, err);
+        code = devices_choose(pool->devices, pool->settings.front ? "auto" : wanted, err);
     if (!code && pool->settings.chosen)
         code = pool->settings.chosen(pool->settings.context, pool->devices, err);
     free(list);

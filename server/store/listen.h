@@ -1,5 +1,6 @@
 /* What servers that share a store tell each other (store_notify). A text may get lost while there is no connection, so
- * it only says that it is worth looking at the store now. Thread-safety: one thread listens; any may call listen_wake. */
+ * it only says that it is worth looking at the store now. Thread-safety: one thread listens; any may call listen_wake.
+ */
 #ifndef SERVER_STORE_LISTEN_H
 #define SERVER_STORE_LISTEN_H
 
