@@ -257,10 +257,31 @@ static enum error_code a1111_faces(struct compat_picture *picture, const char *v
     return OK;
 }
 
-static enum error_code a1111_codeformer(const struct a1111 *a1111, struct compat_picture *picture, struct error *err)
+/* Whether there is a face model: CodeFormer, or another; its name into out, if that is not NULL. */
+static bool a1111_restores(const struct request *request, bool codeformer, char *out)
 {
-    char fidelity[32];
-    enum error_code code = a1111_faces(picture, "CodeFormer", a1111->codeformer, err);
+    const struct model_store *store = request->server->store;
+    bool found = false;
+    model_store_lock(store);
+    for (size_t i = 0; i < model_store_count(store) && !found; i++) {
+        const struct model_entry *entry = model_store_at(store, i);
+        found = entry->recognised && entry->info.kind == MODEL_FACE &&
+                !strcmp(entry->info.architecture, "CodeFormer") == codeformer;
+        if (found && out)
+            snprintf(out, OPTION_NAME_MAX, "%s", entry->name);
+    }
+    model_store_unlock(store);
+    return found;
+}
+
+static enum error_code a1111_codeformer(const struct request *request, struct compat_picture *picture,
+                                        struct error *err)
+{
+    const struct a1111 *a1111 = request->reading;
+    char fidelity[32], name[OPTION_NAME_MAX];
+    if (!a1111_restores(request, true, name))
+        return error_set(err, ERROR_INVALID, "codeformer_visibility: there is no CodeFormer on this server");
+    enum error_code code = a1111_faces(picture, name, a1111->codeformer, err);
     snprintf(fidelity, sizeof fidelity, "%.4f", a1111->fidelity);
     if (!code && options_find("w"))
         code = options_set(&picture->passes[picture->pass_count - 1].options, "w", fidelity, err);
@@ -284,7 +305,7 @@ static enum error_code a1111_make_passes(struct request *request, struct compat_
     if (!code && a1111->gfpgan > 0)
         code = a1111_faces(picture, "", a1111->gfpgan, err);
     if (!code && a1111->codeformer > 0)
-        code = a1111_codeformer(a1111, picture, err);
+        code = a1111_codeformer(request, picture, err);
     if (!code && !picture->pass_count && !a1111_pass(picture, err))
         code = err->code;
     return code;
@@ -406,27 +427,12 @@ static enum MHD_Result a1111_realesrgan_models(struct request *request)
     return reply_json(request, REPLY_OK, list);
 }
 
-/* Whether there is a face model: CodeFormer, or another. */
-static bool a1111_restores(const struct request *request, bool codeformer)
-{
-    const struct model_store *store = request->server->store;
-    bool found = false;
-    model_store_lock(store);
-    for (size_t i = 0; i < model_store_count(store); i++) {
-        const struct model_entry *entry = model_store_at(store, i);
-        const bool is = !strcmp(entry->info.architecture, "CodeFormer");
-        found = found || (entry->recognised && entry->info.kind == MODEL_FACE && is == codeformer);
-    }
-    model_store_unlock(store);
-    return found;
-}
-
 static enum MHD_Result a1111_face_restorers(struct request *request)
 {
     json_t *list = json_array();
-    if (a1111_restores(request, true))
+    if (a1111_restores(request, true, NULL))
         json_array_append_new(list, json_pack("{s:s, s:n}", "name", "CodeFormer", "cmd_dir"));
-    if (a1111_restores(request, false))
+    if (a1111_restores(request, false, NULL))
         json_array_append_new(list, json_pack("{s:s, s:n}", "name", "GFPGAN", "cmd_dir"));
     return reply_json(request, REPLY_OK, list);
 }
@@ -459,7 +465,8 @@ static json_t *a1111_settings_now(const struct request *request)
 {
     return json_pack("{s:s, s:s, s:b, s:s, s:s, s:n}", "samples_format", "png", "sd_model_checkpoint", "restored",
                      "face_restoration", 0, "face_restoration_model",
-                     a1111_restores(request, false) || !a1111_restores(request, true) ? "GFPGAN" : "CodeFormer",
+                     a1111_restores(request, false, NULL) || !a1111_restores(request, true, NULL) ? "GFPGAN"
+                                                                                                  : "CodeFormer",
                      "upscaler_for_img2img", "None", "outdir_extras_samples");
 }
 
