@@ -133,12 +133,13 @@ describe('what clients send', () => {
     assert.deepEqual([idle.progress, idle.state.job_count, idle.current_image], [0, 0, null]);
   });
 
-  test('the official names stand for the official models', async (context) => {
+  test('the official names stand for the official models, and CodeFormer for any file of it', async (context) => {
     const folder = fs.mkdtempSync(join(root, 'build/a1111-'));
     context.after(() => fs.rmSync(folder, { recursive: true, force: true }));
     for (const file of fs.readdirSync(join(root, 'build/fixtures'))) {
       if (/\.(pth|safetensors)$/.test(file)) fs.copyFileSync(join(root, 'build/fixtures', file), join(folder, file.replace(/^upscaler\./, 'RealESRGAN_x2plus.')));
     }
+    fs.copyFileSync(join(root, 'tests/golden/families/codeformer.safetensors'), join(folder, 'mine.safetensors'));
     const models = ['--models', folder, ...ownModels.slice(2).map((one) => (one === 'upscaler' ? 'RealESRGAN_x2plus' : one))];
     const named = await start({ models, context });
     const listed = (await get(named, '/sdapi/v1/upscalers')).json.find(({ name }) => name === 'R-ESRGAN 2x+');
@@ -146,6 +147,12 @@ describe('what clients send', () => {
     const { status } = await send('extra-single-image', { image: b64, upscaler_1: 'R-ESRGAN 2x+' }, { to: named });
     assert.equal(status, 200);
     assert.equal((await get(named, '/sdapi/v1/realesrgan-models')).json[0].name, 'R-ESRGAN 2x+');
+    assert.deepEqual((await get(named, '/sdapi/v1/face-restorers')).json.map(({ name }) => name), ['CodeFormer', 'GFPGAN']);
+    const result = async (fields) => decodePng(Buffer.from((await send('extra-single-image', { image: faces.toString('base64'), ...fields }, { to: named })).json.image, 'base64'));
+    const whole = await result({ codeformer_visibility: 1, codeformer_weight: 1 }), free = await result({ codeformer_visibility: 1 });
+    assert.ok(difference(whole, decodePng(faces)) > 0.5 && difference(whole, free) > 0.05);
+    const after = await result({ gfpgan_visibility: 1, codeformer_visibility: 0.5 }); // of GFPGAN's result
+    assert.ok(difference(after, await result({ gfpgan_visibility: 1 })) > 0.05);
     await named.stop();
   });
 });
