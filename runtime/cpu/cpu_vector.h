@@ -164,7 +164,7 @@ static inline vf vf_exp(vf x)
     return y;
 }
 #else
-typedef int vf_bits __attribute__((vector_size(sizeof(vf))));
+typedef unsigned vf_bits __attribute__((vector_size(sizeof(vf))));
 
 /* e^x for -80 <= x <= 80, to about two units of the last place: 2^n is written into the exponent's bits, and the rest,
  * at most ln(2)/2, goes into a polynomial (Taylor's, whose error is below 2^-24 there). A NaN stays a NaN. */
@@ -181,7 +181,7 @@ static inline vf vf_exp(vf x)
     p = p * r + vf_set(0.5f);
     p = p * r + vf_set(1);
     p = p * r + vf_set(1);
-    const vf_bits bits = ((vf_bits)shifted << 23) + 0x3f800000;
+    const vf_bits bits = ((vf_bits)shifted << 23) + 0x3f800000u;
     return p * (vf)bits;
 }
 #endif
