@@ -309,3 +309,35 @@ class RealPlksr(nn.Module):
 
     def forward(self, x):
         return self.to_img(self.feats(x) + x.repeat_interleave(self.scale**2, 1))
+
+
+def network_for(tensors):
+    """The network of this file that tensors of official shapes belong to, or None."""
+    if "conv_1.sk.weight" in tensors:
+        return Span(round((tensors["upsampler.0.weight"].shape[0] / 3) ** 0.5), tensors["conv_1.sk.weight"].shape[0],
+                    "no_norm" not in tensors)
+    if "feats.1.lk.conv.weight" in tensors:
+        last = max(int(k.split(".")[1]) for k in tensors if k.startswith("feats."))
+        part, _, kernel, _ = tensors["feats.1.lk.conv.weight"].shape
+        return RealPlksr(round((tensors[f"feats.{last}.weight"].shape[0] / 3) ** 0.5), tensors["feats.0.weight"].shape[0],
+                         last - 2, kernel, part, "feats.1.attn.f.0.weight" in tensors,
+                         "feats.1.layer_norm.weight" in tensors, "to_img.init_pos" in tensors)
+    if "unet1.conv_bottom.weight" in tensors:
+        scale = 4 if "conv_final.weight" in tensors else tensors["unet1.conv_bottom.weight"].shape[2] // 2 + (
+            tensors["unet1.conv_bottom.weight"].shape[2] % 2)
+        return Cugan(scale, tensors["unet1.conv1.conv.0.weight"].shape[0], "pro" in tensors)
+    if "m_head.weight" in tensors:
+        widths = [tensors["m_head.weight"].shape[0]] + [tensors[f"m_up{k}.0.weight"].shape[0] for k in (1, 2, 3)]
+        body = "m_body_encoder" if "m_body_encoder.0.res.0.weight" in tensors else "m_body"
+        blocks = sum(k.startswith(body + ".") and k.endswith("res.0.weight") for k in tensors)
+        channels = tensors["m_tail.weight"].shape[0]
+        if body == "m_body":
+            return DrUnet(channels, widths, blocks)
+        return FbCnn(channels, widths, blocks, tensors["qf_embed.2.weight"].shape[0])
+    if "model.0.weight" in tensors:
+        norm = "model.3.running_mean" in tensors
+        last = max(int(k.split(".")[1]) for k in tensors)
+        features, inputs = tensors["model.0.weight"].shape[:2]
+        channels = tensors[f"model.{last}.weight"].shape[0]
+        return DnCnn(channels, features, last // 3 + 2 if norm else last // 2 + 1, norm, inputs > channels)
+    return None

@@ -41,7 +41,9 @@ describe('bench', () => {
   const builtIn = [
     ['srvgg_x4_16', '24x16', 'SRVGGNetCompact', srvgg], ['rrdbnet_x4_6b', '16x16', 'RRDBNet'], ['rrdbnet_x2', '16x16', 'RRDBNet'],
     ['rrdbnet_x4', '8x8', 'RRDBNet'], ['srvgg_x4_32', '8x8', 'SRVGGNetCompact'], ['retinaface_mobilenet', '64x48', 'RetinaFace-mobilenet0.25'],
-    ['retinaface_r50', '64x64', 'RetinaFace-resnet50'], ['parsenet', '64x64', 'ParseNet'], ['gfpgan', '512x512', 'GFPGANv1Clean'],
+    ['retinaface_r50', '64x64', 'RetinaFace-resnet50'], ['parsenet', '64x64', 'ParseNet'], ['span_x4', '16x16', 'SPAN'],
+    ['plksr_x4', '8x8', 'RealPLKSR'], ['cugan_x2', '16x16', 'Real-CUGAN'], ['dncnn', '16x16', 'DnCNN'], ['drunet', '16x16', 'DRUNet'],
+    ['fbcnn', '16x16', 'FBCNN'], ['gfpgan', '512x512', 'GFPGANv1Clean'],
   ];
   for (const [name, size, architecture, macs] of builtIn) {
     test(`${name}: random weights of the official shape give finite, lively output`, { timeout: 600000 }, async () => {
