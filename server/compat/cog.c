@@ -85,15 +85,17 @@ static bool cog_stored(void *context, int number, struct compat_bytes *out)
     return true;
 }
 
-/* Opens a job's result; type: its media type. NULL: it is not there. */
-static struct cog_file *cog_open(struct keeper *keeper, const struct store_job *row, char type[64])
+/* Opens a job's result, of which fd is the file if somebody has fetched it; type: its media type. NULL: it is not
+ * there. */
+static struct cog_file *cog_open(struct keeper *keeper, const struct store_job *row, int fd, char type[64])
 {
     struct error ignored = ERROR_INIT;
     uint64_t bytes;
-    int fd = -1;
     json_t *parts = row->parts ? json_loads(row->parts, 0, NULL) : NULL, *part = json_array_get(parts, 0);
     struct cog_file *file = part ? mem_calloc(1, sizeof *file) : NULL;
-    if (file && !spool_read(keeper_spool(keeper), row->id, SPOOL_OUTPUT, &fd, &bytes, &ignored)) {
+    if (file && fd < 0)
+        (void)!depot_get_output(keeper_depot(keeper), row->id, row->attempts, &fd, &bytes, &ignored);
+    if (file && fd >= 0) {
         file->offset = (uint64_t)json_integer_value(json_object_get(part, "offset"));
         file->size = (uint64_t)json_integer_value(json_object_get(part, "size"));
         snprintf(type, 64, "%s", json_string_value(json_object_get(part, "type")));
@@ -121,12 +123,12 @@ static const char *cog_status(const struct keeper_view *view)
     return view->job.state == STORE_DONE && view->waits.code ? "processing" : names[view->job.state];
 }
 
-struct compat_text *cog_prediction(struct keeper *keeper, const char *id, const struct keeper_view *view)
+struct compat_text *cog_prediction(struct keeper *keeper, const char *id, const struct keeper_view *view, int fd)
 {
     const struct store_job *row = &view->job;
     char type[64] = "", before[96] = "";
     const char *status = cog_status(view);
-    struct cog_file *file = !strcmp(status, "succeeded") ? cog_open(keeper, row, type) : NULL;
+    struct cog_file *file = !strcmp(status, "succeeded") ? cog_open(keeper, row, fd, type) : NULL;
     json_t *report = row->report ? json_loads(row->report, 0, NULL) : NULL, *error = json_null();
     if (!strcmp(status, "failed") && row->error) {
         struct error err = ERROR_INIT;
@@ -153,6 +155,11 @@ struct compat_text *cog_prediction(struct keeper *keeper, const char *id, const 
     return text;
 }
 
+static json_t *cog_short(const char *id, const char *status)
+{
+    return json_pack("{s:s, s:s}", "id", id, "status", status);
+}
+
 /* The stored prediction of that id, answered; false: there is none. */
 static bool cog_show(struct request *request, const char *id, bool created, enum MHD_Result *result)
 {
@@ -164,19 +171,35 @@ static bool cog_show(struct request *request, const char *id, bool created, enum
     if (!keeper || keeper_look(keeper, job, &view, &err))
         return false;
     const bool ended = view.job.state > STORE_RUNNING && !view.waits.code;
+    struct keeper_ticket *ticket = request->ticket;
+    if (ended && view.job.state == STORE_DONE && keeper_depot(keeper)->payload && !ticket) { /* it is elsewhere */
+        if (created) {
+            *result = reply_json(request, REPLY_OK, cog_short(id, "succeeded"));
+        } else if ((ticket = route_jobs_ticket(request, KEEPER_FETCH))) {
+            ticket->fd = -1;
+            memcpy(ticket->job.id, view.job.id, sizeof ticket->job.id);
+            ticket->job.attempts = view.job.attempts;
+            *result = route_jobs_ask(request);
+        } else {
+            *result = MHD_NO;
+        }
+        keeper_view_clear(&view);
+        return true;
+    }
+    int fd = -1;
+    if (ticket) {
+        connection_sending(request->link);
+        fd = ticket->fd;
+        ticket->fd = -1;
+    }
     *result =
-        compat_send_text(request, ended || !created ? REPLY_OK : REPLY_ACCEPTED, cog_prediction(keeper, id, &view));
+        compat_send_text(request, ended || !created ? REPLY_OK : REPLY_ACCEPTED, cog_prediction(keeper, id, &view, fd));
     keeper_view_clear(&view);
     return true;
 }
 
 /* --- a request -----------------------------------------------------------------------------------------------------
  */
-
-static json_t *cog_short(const char *id, const char *status)
-{
-    return json_pack("{s:s, s:s}", "id", id, "status", status);
-}
 
 /* An id in flight, or stored: its state is the answer. */
 static bool cog_join(struct request *request, const char *id, enum MHD_Result *result)

@@ -260,6 +260,12 @@ static enum reply compat_submit(struct request *request, struct compat_picture *
 {
     struct compat *compat = request->reading;
     struct restoration *r = NULL;
+    if (!request->server->checks) {
+        error_set(err, ERROR_BUSY,
+                  "this server is a front, which computes nothing; of other programs' clients it takes "
+                  "only predictions that are not waited for (cog)");
+        return REPLY_UNAVAILABLE;
+    }
     if (restoration_create(&r, err))
         return reply_for(err->code);
     r->limits = server_limits(request->server->config);

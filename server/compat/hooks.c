@@ -242,7 +242,7 @@ static bool hooks_step(struct hooks *hooks, struct hooks_row *row)
     if (code)
         return code == ERROR_NOT_FOUND;
     const bool ended = view.job.state > STORE_RUNNING && !view.waits.code;
-    const bool over = ended && hooks_tell(hooks, row, cog_prediction(keeper, row->prediction, &view), true);
+    const bool over = ended && hooks_tell(hooks, row, cog_prediction(keeper, row->prediction, &view, -1), true);
     keeper_view_clear(&view);
     return over;
 }

@@ -36,10 +36,11 @@ void hooks_add(struct server *server, const struct hook *hook, const char *job, 
 struct sockaddr;
 bool hooks_may_connect(const struct sockaddr *address, const char *listed);
 
-/* The prediction's job, and its JSON as of this view; of cog.c. */
+/* The prediction's job, and its JSON as of this view; of cog.c. fd: of its result, taken over, or -1: it is read here,
+ * which may wait for a store elsewhere. */
 struct keeper_view;
 struct compat_text;
 void cog_job_id(const char *token, const char *id, char out[33]);
-struct compat_text *cog_prediction(struct keeper *keeper, const char *id, const struct keeper_view *view);
+struct compat_text *cog_prediction(struct keeper *keeper, const char *id, const struct keeper_view *view, int fd);
 
 #endif
