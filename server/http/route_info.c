@@ -48,8 +48,42 @@ enum MHD_Result route_metrics(struct request *request)
     return reply_text(request, REPLY_OK, text, size, "text/plain; version=0.0.4; charset=utf-8");
 }
 
+/* What all servers with this store have, of the list of that name in what each says of itself; a model that several
+ * have comes once. A front has no devices and no models of its own. */
+static json_t *route_info_of_all(struct request *request, const char *list)
+{
+    json_t *all = json_array(), *seen = json_object(),
+           *servers = cluster_servers(keeper_cluster(request->server->keeper));
+    json_t *server, *row;
+    size_t i, k;
+    json_array_foreach(servers, i, server)
+    {
+        json_array_foreach(json_object_get(json_object_get(server, list), list), k, row)
+        {
+            const char *sha256 = json_string_value(json_object_get(row, "sha256"));
+            if (sha256 && json_object_get(seen, sha256))
+                continue;
+            if (sha256)
+                json_object_set_new(seen, sha256, json_true());
+            json_array_append(all, row);
+        }
+    }
+    json_decref(servers);
+    json_decref(seen);
+    return all;
+}
+
+/* Whether this server is a front, which tells of the others. */
+static bool route_info_is_front(const struct request *request)
+{
+    return !request->server->checks && request->server->keeper && keeper_cluster(request->server->keeper);
+}
+
 enum MHD_Result route_devices(struct request *request)
 {
+    if (route_info_is_front(request))
+        return reply_json(request, REPLY_OK,
+                          json_pack("{s:o, s:n}", "devices", route_info_of_all(request, "devices"), "default"));
     struct device_status *list;
     size_t count;
     struct error err = ERROR_INIT;
@@ -63,6 +97,12 @@ enum MHD_Result route_devices(struct request *request)
 enum MHD_Result route_models(struct request *request)
 {
     size_t size = 0;
+    if (route_info_is_front(request)) {
+        json_t *json = json_models(request->server->store, reply_is_near(request));
+        json_object_set_new(json, "models", route_info_of_all(request, "models"));
+        json_object_set_new(json, "missing", json_array());
+        return reply_json(request, REPLY_OK, json);
+    }
     char *text = model_list_text(request->server->model_list, reply_is_near(request), &size);
     return reply_text(request, REPLY_OK, text, size, "application/json");
 }

@@ -94,6 +94,21 @@ describe('two fronts and two workers', { skip }, () => {
     await until('nothing is left of them', async () => (await get(fronts[1], '/v1/jobs')).json.jobs.length === 0);
   });
 
+  test('a front tells what all workers have', { timeout: 600000 }, async () => {
+    const devices = await until('both workers are known', async () => {
+      const list = (await get(fronts[0], '/v1/devices')).json.devices;
+      return list.filter(({ id }) => id === 'cpu').length >= 2 && list;
+    });
+    assert.ok(devices.every(({ name }) => name));
+    const names = (await get(fronts[1], '/v1/models')).json.models.map(({ name }) => name);
+    for (const name of ['detector', 'upscaler', 'face_64']) assert.ok(names.includes(name), `${name}: ${names}`);
+    const here = await submit(fronts[0], small, { ...plain, version: 'no_such_model' }); // no worker has it: it waits
+    assert.equal(here.status, 202);
+    assert.equal((await state(fronts[1], here.json.id)).state, 'queued');
+    await fetch(`${fronts[1].url}/v1/jobs/${here.json.id}`, { method: 'DELETE' });
+    await ended(fronts[0], here.json.id, 'cancelled');
+  });
+
   test('cancelled at the other front; a key is one job at both', { timeout: 600000 }, async () => {
     const { id } = (await submit(fronts[0], biggest, slow)).json;
     await running(fronts[1], id);
