@@ -124,6 +124,7 @@ void device_close(struct device **device)
 {
     if (!*device)
         return;
+    host_run_give_back(*device, 0);
     (*device)->backend->close(*device);
     *device = NULL;
 }
@@ -365,6 +366,7 @@ uint64_t device_staged(const struct device *device)
 
 void device_give_back(struct device *device, uint64_t keep)
 {
+    host_run_give_back(device, keep);
     if (device->backend->give_back)
         device->backend->give_back(device, keep);
 }

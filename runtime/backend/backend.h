@@ -267,6 +267,8 @@ struct device {
     double busy_ms;
     _Atomic uint64_t held, staged; /* bytes that this handle has allocated: see device_held, device_staged */
     struct plan_cache *cache;      /* shared by all sessions on it, or NULL: see runtime/plan_cache.h */
+    void *tensors;                 /* host_run.c's, of the last run; NULL: none are kept */
+    size_t tensors_size;
 };
 struct plan {
     const struct backend *backend;

@@ -7,7 +7,9 @@
 #include "runtime/base/mem.h"
 #include "runtime/base/thread.h"
 
-#define HOST_ROWS 64 /* of an image that are blended at a time */
+#define HOST_ALIGN ((size_t)64)
+#define HOST_KEPT ((uint64_t)128 << 20) /* bytes of tensors that are kept for the next run at most */
+#define HOST_ROWS 64                    /* of an image that are blended at a time */
 
 /* The sums that later images are added to, too: of the images to the right, and of the row of images below. What is
  * added to a pixel comes in the images' order, so nothing depends on where its sum is kept in between. */
@@ -255,18 +257,47 @@ static enum error_code host_run_rows(struct plan *plan, const struct run_io *run
     return code;
 }
 
-/* Tensors for what the caller has as pictures, or does not want; *planes[i] is NULL where the caller's own tensor can
- * be used, or none is needed. */
+void host_run_give_back(struct device *device, uint64_t keep)
+{
+    if (device->tensors_size <= keep)
+        return;
+    free(device->tensors);
+    device->tensors = NULL;
+    device->tensors_size = 0;
+}
+
+/* At least so many bytes, kept from run to run: new pages for each cost more than what is written into them. */
+static void *host_tensors(struct device *device, size_t size)
+{
+    if (size > device->tensors_size) {
+        host_run_give_back(device, 0);
+        device->tensors = mem_alloc(size, 1);
+        device->tensors_size = device->tensors ? size : 0;
+    }
+    return device->tensors;
+}
+
+/* Tensors for what the caller has as pictures, or does not want; planes[i] is NULL where the caller's own tensor can be
+ * used, or none is needed. */
 static enum error_code host_make_planes(const struct plan *plan, const struct run_io *run, float **planes,
                                         struct error *err)
 {
     const int count = plan->input_count + (host_in_rows(plan, run) ? 0 : plan->output_count);
-    for (int i = 0; i < count; i++) {
-        const int out = i - plan->input_count;
-        const bool given = out < 0 ? run->inputs[i].planes != NULL : run->outputs[out].planes != NULL;
-        if (!given &&
-            !(planes[i] = mem_alloc((size_t)plan->shapes[i].n * host_values_of(&plan->shapes[i]), sizeof(float))))
+    size_t size = 0;
+    char *memory = NULL;
+    for (int turn = 0; turn < 2; turn++) {
+        if (turn && size && !(memory = host_tensors(plan->device, size)))
             return error_set(err, ERROR_NO_MEMORY, "out of memory for the pictures of a network");
+        for (int i = 0; i < count; i++) {
+            const int out = i - plan->input_count;
+            if (out < 0 ? run->inputs[i].planes != NULL : run->outputs[out].planes != NULL)
+                continue;
+            const size_t bytes = (size_t)plan->shapes[i].n * host_values_of(&plan->shapes[i]) * sizeof(float);
+            if (turn)
+                planes[i] = (float *)memory;
+            memory += turn ? (bytes + HOST_ALIGN - 1) / HOST_ALIGN * HOST_ALIGN : 0;
+            size += turn ? 0 : (bytes + HOST_ALIGN - 1) / HOST_ALIGN * HOST_ALIGN;
+        }
     }
     return OK;
 }
@@ -301,8 +332,7 @@ enum error_code host_run(struct plan *plan, const struct run_io *run, struct run
         if (run->outputs[i].planes || run->outputs[i].images)
             host_write_output(run, &run->outputs[i], &plan->shapes[plan->input_count + i], all[plan->input_count + i],
                               result);
-    for (int i = 0; i < count; i++)
-        free(planes[i]);
+    host_run_give_back(plan->device, HOST_KEPT);
     free(planes);
     return code;
 }
