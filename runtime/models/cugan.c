@@ -33,6 +33,7 @@ static bool cugan_detect(const struct weights *weights, struct model_info *info,
     info->architecture = weights_find(weights, "pro") ? "Real-CUGAN pro" : "Real-CUGAN";
     info->scale = scale;
     info->unshuffle = scale == 3 ? 4 : 2;
+    info->full_body = true;
     info->radius = scale == 3 ? 14 : scale == 2 ? 18 : 19;
     return !err->code;
 }

@@ -23,6 +23,7 @@ static bool drunet_detect(const struct weights *weights, struct model_info *info
     info->kind = MODEL_UPSCALER;
     info->architecture = "DRUNet";
     info->unshuffle = 1 << DRUNET_LEVELS;
+    info->full_body = true;
     /* Two convolutions a block, down and up, each level reaching twice as far as the one above. */
     info->radius = 2 + 4 * blocks * (1 + 2 + 4) + 2 * blocks * 8;
     return true;

@@ -239,7 +239,7 @@ const struct session_shape *model_usual_shape(const struct model_info *info, int
         return NULL;
     out->h = out->w = info->side ? info->side
                       : whole    ? MODEL_DAMAGE_SIDE
-                                 : sides[info->kind].side[index] * (info->kind == MODEL_UPSCALER ? info->unshuffle : 1);
+                              : sides[info->kind].side[index] * (info->kind == MODEL_UPSCALER ? model_folded(info) : 1);
     return out;
 }
 

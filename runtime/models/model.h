@@ -36,6 +36,8 @@ struct model_info {
     int scale;                /* upscaler: 1..16; else 1 */
     int unshuffle;    /* upscaler: the input's sides must be multiples of this (1, 2, 4 or 8); damage detector: 8 or
                          16; filler: 32 */
+    bool full_body;   /* upscaler: its layers work at the picture's size, whatever the sides are multiples of; else at
+                         1/unshuffle */
     int radius;       /* upscaler, damage detector: receptive radius in input px: a tile padded by this is exact */
     bool exact_tiles; /* the same two: true if the radius is small enough for padding (SRVGG), else feather (RRDB) */
     int face_size;    /* face network: side of the square it takes, px (512; a small fixture less) */
@@ -68,6 +70,12 @@ enum model_damage {
 #define MODEL_DAMAGE_SIDE 256
 
 struct model;
+
+/* How many times smaller than the picture an upscaler's body is. */
+static inline int model_folded(const struct model_info *info)
+{
+    return info->full_body ? 1 : info->unshuffle;
+}
 
 /* Relates 8-bit RGB samples to the values that networks of this kind take and give. */
 const struct raster_range *model_range(enum model_kind kind);

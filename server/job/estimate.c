@@ -55,8 +55,10 @@ static double estimate_gmacs(enum model_role role, const struct model_entry *mod
     static const double per_million[ROLE_COUNT] = {
         [ROLE_DETECTOR] = 4.5, [ROLE_FACE] = 3.5, [ROLE_PARSER] = 11, [ROLE_DAMAGE] = 47, [ROLE_FILLER] = 25};
     const double parameters = estimate_parameters(model);
-    if (role == ROLE_UPSCALER)
-        return parameters / 1e3 / (model->info.unshuffle * model->info.unshuffle);
+    if (role == ROLE_UPSCALER) { /* of a U-Net at x1 each level costs the same, and the deepest has the parameters */
+        const int folded = model->info.scale == 1 ? model->info.unshuffle : model_folded(&model->info);
+        return parameters / 1e3 / (folded * folded);
+    }
     return parameters / 1e6 * per_million[role];
 }
 
@@ -174,8 +176,8 @@ static uint64_t estimate_tile_bytes(const struct estimate_request *request, doub
     const struct model_entry *model = request->models[ROLE_UPSCALER];
     const struct model_info *info = &model->info;
     const bool rrdb = strncmp(info->architecture, "RRDBNet", 7) == 0;
-    const double channels = estimate_parameters(model) > 3e6 || !rrdb ? 64 : 32, u = info->unshuffle, s = info->scale,
-                 element = request->precision == PRECISION_FP16 ? 2 : 4;
+    const double channels = estimate_parameters(model) > 3e6 || !rrdb ? 64 : 32, u = model_folded(info),
+                 s = info->scale, element = request->precision == PRECISION_FP16 ? 2 : 4;
     const double body = (rrdb ? 6 : 2) * channels / (u * u), end = rrdb ? 2 * channels * s * s : 6 * s * s;
     return (uint64_t)(px * (body + end) * element);
 }

@@ -289,9 +289,10 @@ void model_store_hash(struct model_store *store)
 static bool store_same_info(const struct model_info *a, const struct model_info *b)
 {
     return a->kind == b->kind && strcmp(a->architecture, b->architecture) == 0 && a->scale == b->scale &&
-           a->unshuffle == b->unshuffle && a->radius == b->radius && a->exact_tiles == b->exact_tiles &&
-           a->face_size == b->face_size && a->side == b->side && a->context == b->context &&
-           a->noise_count == b->noise_count && a->classes == b->classes && a->output_count == b->output_count;
+           a->unshuffle == b->unshuffle && a->full_body == b->full_body && a->radius == b->radius &&
+           a->exact_tiles == b->exact_tiles && a->face_size == b->face_size && a->side == b->side &&
+           a->context == b->context && a->noise_count == b->noise_count && a->classes == b->classes &&
+           a->output_count == b->output_count;
 }
 
 enum error_code model_store_open(struct model **out, const struct model_entry *entry, struct error *err)

@@ -272,7 +272,7 @@ static enum error_code tile_canvas(struct tile_job *job, struct error *err)
 /* How many tiles go into a run: if they are small, as many as fill the device. */
 static int tile_batch(const struct tile_job *job)
 {
-    int n = 1, most = step_batch(job->step), u = job->info->unshuffle;
+    int n = 1, most = step_batch(job->step), u = model_folded(job->info);
     most = most < STEP_BATCH ? most : STEP_BATCH;
     double area = (double)job->tiles[0].width * job->tiles[0].height / (u * u);
     while (2 * n <= most && 2 * n * area <= TILE_BATCH_AREA)
