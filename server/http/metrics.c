@@ -7,6 +7,7 @@
 
 #include "runtime/base/mem.h"
 #include "server/http/job_json.h"
+#include "server/http/metrics_scale.h"
 #include "server/process.h"
 #include "server/version.h"
 
@@ -235,29 +236,6 @@ static void metrics_print_process(FILE *out, double started_seconds)
                     rows[i].name, rows[i].type, rows[i].name, rows[i].value);
 }
 
-/* What an autoscaler goes by: the work that waits, in the seconds that one worker would take, and how busy they are. */
-static void metrics_print_scale(FILE *out, struct worker_pool *pool, const struct store_counts *counts)
-{
-    struct queue_ahead waiting;
-    struct device_status *list;
-    size_t count, open = 0;
-    double busy = 0;
-    queue_ahead_of_new(worker_pool_queue(pool), UINT32_MAX, NULL, true, &waiting);
-    metrics_print_family(out, "queue_seconds", "gauge",
-                         "Device time of all jobs that wait, as measured speeds foretell it: one worker's seconds.");
-    fprintf(out, "restored_queue_seconds %.3f\n", waiting.seconds + counts->seconds_queued);
-    if (!devices_read(worker_pool_devices(pool), &list, &count, NULL)) {
-        for (size_t i = 0; i < count; i++)
-            if (list[i].open) {
-                busy += list[i].utilisation;
-                open++;
-            }
-        free(list);
-    }
-    metrics_print_family(out, "busy_ratio", "gauge", "Share of the last minute in which the devices worked, 0 to 1.");
-    fprintf(out, "restored_busy_ratio %.4f\n", open ? busy / (double)open : 0.0);
-}
-
 /* Asynchronous jobs; keeper NULL: none are kept. */
 static void metrics_print_kept(FILE *out, struct keeper *keeper, const struct store_counts *all)
 {
@@ -296,7 +274,7 @@ char *metrics_render(struct metrics *metrics, struct worker_pool *pool, struct k
     struct error ignored = ERROR_INIT;
     if (keeper && keeper_look_count(keeper, NULL, NULL, &counts, &ignored))
         counts = (struct store_counts){0};
-    metrics_print_scale(out, pool, &counts);
+    metrics_scale_print(out, pool, keeper, &counts);
     metrics_print_kept(out, keeper, &counts);
     metrics_print_devices(out, pool);
     char loaded[ROLE_COUNT][128];

@@ -1,4 +1,5 @@
 #include "server/http/server.h"
+#include "server/http/metrics_scale.h"
 
 #include <netdb.h>
 #include <netinet/in.h>
@@ -308,6 +309,7 @@ static json_t *server_about(void *context)
         return NULL;
     json_t *about = json_pack("{s:o}", "devices", json_devices(list, count, server->config->precision));
     free(list);
+    metrics_scale_about(about, server->pool);
     if (server->checks)
         json_object_set_new(about, "models", json_models(server->checks, false));
     return about;

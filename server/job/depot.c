@@ -45,12 +45,15 @@ enum error_code depot_get_input(const struct depot *depot, const char *id, struc
         return body_kept(out, depot->spool, id, err);
     payload_input_name(name, id);
     *out = (struct body){.spool = depot->spool};
-    const enum error_code code = depot_fetch(depot, name, &file, err);
+    struct error why = ERROR_INIT;
+    const enum error_code code = depot_fetch(depot, name, &file, &why);
     if (!code) {
         out->file = file;
         out->size = (size_t)spool_size(file);
+        return OK;
     }
-    return code;
+    const bool gone = code == ERROR_NOT_FOUND || code == ERROR_CORRUPT;
+    return error_copy(err, gone ? code : ERROR_BUSY, &why);
 }
 
 enum error_code depot_put_output(const struct depot *depot, const char *id, int attempts, struct error *err)

@@ -18,7 +18,7 @@ struct depot {
  * body_keep, or the payload's; the body stays then. */
 enum error_code depot_put_input(const struct depot *depot, struct body *body, const char *id,
                                 struct error *err) MUST_CHECK;
-/* ERROR_NOT_FOUND: it is not there. */
+/* ERROR_NOT_FOUND: it is not there. ERROR_BUSY: the payloads cannot be reached now, so the job should wait again. */
 enum error_code depot_get_input(const struct depot *depot, const char *id, struct body *out,
                                 struct error *err) MUST_CHECK;
 

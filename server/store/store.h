@@ -214,6 +214,10 @@ typedef void store_worker_fn(void *context, const char *owner, int64_t seen, con
 enum error_code store_workers(struct store *store, int64_t since, store_worker_fn *each, void *context,
                               struct error *err) MUST_CHECK;
 
+/* What waits, by the models that it needs (a JSON array; "": none are told): jobs, and megapixels of their pictures. */
+typedef void store_needs_fn(void *context, const char *needs, uint64_t jobs, double megapixels);
+enum error_code store_needs(struct store *store, store_needs_fn *each, void *context, struct error *err) MUST_CHECK;
+
 /* The room promised to the results of all jobs that have not ended. */
 enum error_code store_promised(struct store *store, uint64_t *out, struct error *err) MUST_CHECK;
 

@@ -181,6 +181,17 @@ enum error_code store_workers(struct store *store, int64_t since, store_worker_f
     return code;
 }
 
+enum error_code store_needs(struct store *store, store_needs_fn *each, void *context, struct error *err)
+{
+    pthread_mutex_lock(&store->lock);
+    struct query query = query_start(&store->read, STORE_NEEDS, err, "");
+    while (query_row(&query))
+        each(context, query_text(&query, 0), query_size(&query, 1), query_double(&query, 2));
+    const enum error_code code = query_end(&query);
+    pthread_mutex_unlock(&store->lock);
+    return code;
+}
+
 enum error_code store_promised(struct store *store, uint64_t *out, struct error *err)
 {
     *out = 0;

@@ -173,6 +173,8 @@ static const char *const store_sql[STORE_STATEMENTS] = {
                          " expires = $7, lease = $8, owner = $9, error = $10, progress = $11 WHERE number = $1",
     [STORE_COPY_DROP] = "DELETE FROM jobs WHERE number = $1",
     [STORE_COPY_DROP_RESULT] = "DELETE FROM results WHERE job = $1",
+    [STORE_NEEDS] = "SELECT needs, count(*), coalesce(sum(megapixels), 0) FROM jobs WHERE low >= 0 AND state <= 1"
+                    " AND +state = 0 GROUP BY needs",
     [STORE_PROMISED] = "SELECT coalesce(sum(output_bytes), 0) FROM jobs WHERE low >= 0 AND state <= 1",
 };
 

@@ -57,6 +57,7 @@ enum store_statement {
     STORE_WORKER_GONE,
     STORE_WORKERS,
     STORE_CLOCK,
+    STORE_NEEDS,
     STORE_COPY_READ,
     STORE_COPY_INSERT,
     STORE_COPY_STATE,

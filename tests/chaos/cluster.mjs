@@ -244,7 +244,10 @@ export class Cluster {
   }
   async stop() {
     this.stopped = true;
-    for (const server of this.servers) if (server.child) await server.end('SIGTERM').catch(() => {});
+    const there = this.servers.filter((server) => server.child);
+    const timer = setTimeout(() => there.forEach((server) => server.child.process.kill('SIGKILL')), 20e3);
+    await Promise.all(there.map((server) => server.end('SIGTERM')));
+    clearTimeout(timer);
     this.network?.stop();
     await this.database?.stop();
     fs.rmSync(this.folder, { recursive: true, force: true });

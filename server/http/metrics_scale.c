@@ -1,0 +1,136 @@
+#include "server/http/metrics_scale.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/job/cluster.h"
+
+#define SCALE_MODELS 64       /* more are not told apart */
+#define SCALE_GUESS 1.0       /* seconds a megapixel, until a worker has told its speed: the first one has to start */
+#define SCALE_SEEN_SECONDS 20 /* a worker that was not seen for so long counts no more */
+
+struct scale {
+    double megapixels; /* that wait in the store */
+    struct {
+        char name[128];
+        uint64_t jobs;
+    } models[SCALE_MODELS];
+    int model_count;
+    int workers, measured;
+    double busy, seconds; /* sums over workers, and over those that were measured */
+};
+
+static double scale_busy(struct worker_pool *pool, int *open)
+{
+    struct device_status *list;
+    size_t count;
+    double busy = 0;
+    *open = 0;
+    if (devices_read(worker_pool_devices(pool), &list, &count, NULL))
+        return 0;
+    for (size_t i = 0; i < count; i++)
+        if (list[i].open) {
+            busy += list[i].utilisation;
+            ++*open;
+        }
+    free(list);
+    return *open ? busy / *open : 0;
+}
+
+void metrics_scale_about(json_t *about, struct worker_pool *pool)
+{
+    struct stats_totals totals;
+    int open;
+    stats_read(worker_pool_stats(pool), &totals);
+    json_object_set_new(about, "busy", json_real(scale_busy(pool, &open)));
+    if (totals.done && totals.pixels_in)
+        json_object_set_new(about, "megapixel_seconds",
+                            json_real(totals.run_seconds / ((double)totals.pixels_in / 1e6)));
+}
+
+static void scale_add_model(struct scale *scale, const char *name, uint64_t jobs)
+{
+    int i = 0;
+    while (i < scale->model_count && strcmp(scale->models[i].name, name) != 0)
+        i++;
+    if (i == SCALE_MODELS)
+        return;
+    if (i == scale->model_count) {
+        snprintf(scale->models[i].name, sizeof scale->models[i].name, "%s", name);
+        scale->model_count++;
+    }
+    scale->models[i].jobs += jobs;
+}
+
+/* A store_needs_fn. */
+static void scale_add_needs(void *context, const char *needs, uint64_t jobs, double megapixels)
+{
+    struct scale *scale = context;
+    json_t *list = json_loads(needs, 0, NULL), *name;
+    size_t i;
+    scale->megapixels += megapixels;
+    json_array_foreach(list, i, name) if (json_is_string(name)) scale_add_model(scale, json_string_value(name), jobs);
+    json_decref(list);
+}
+
+static void scale_add_servers(struct scale *scale, struct cluster *cluster)
+{
+    json_t *servers = cluster_servers(cluster), *server;
+    size_t i;
+    json_array_foreach(servers, i, server)
+    {
+        const json_t *seconds = json_object_get(server, "megapixel_seconds");
+        if (!json_is_true(json_object_get(server, "works")) ||
+            json_number_value(json_object_get(server, "seen_seconds")) > SCALE_SEEN_SECONDS)
+            continue;
+        scale->workers++;
+        scale->busy += json_number_value(json_object_get(server, "busy"));
+        scale->measured += seconds != NULL;
+        scale->seconds += json_number_value(seconds);
+    }
+    json_decref(servers);
+}
+
+static void scale_print(FILE *out, const char *name, const char *help, double value)
+{
+    fprintf(out, "# HELP restored_%s %s\n# TYPE restored_%s gauge\nrestored_%s %.6g\n", name, help, name, name, value);
+}
+
+static void scale_print_models(FILE *out, const struct scale *scale)
+{
+    fprintf(out, "# HELP restored_waiting_jobs Asynchronous jobs that wait, by the models that they need.\n"
+                 "# TYPE restored_waiting_jobs gauge\n");
+    for (int i = 0; i < scale->model_count; i++) {
+        fprintf(out, "restored_waiting_jobs{model=\"");
+        for (const char *at = scale->models[i].name; *at; at++)
+            fprintf(out, *at == '"' || *at == '\\' ? "\\%c" : "%c", *at);
+        fprintf(out, "\"} %llu\n", (unsigned long long)scale->models[i].jobs);
+    }
+}
+
+void metrics_scale_print(FILE *out, struct worker_pool *pool, struct keeper *keeper, const struct store_counts *counts)
+{
+    struct cluster *cluster = keeper ? keeper_cluster(keeper) : NULL;
+    struct scale *scale = calloc(1, sizeof *scale);
+    struct queue_ahead waiting;
+    struct error ignored = ERROR_INIT;
+    int open;
+    if (!scale)
+        return;
+    queue_ahead_of_new(worker_pool_queue(pool), UINT32_MAX, NULL, true, &waiting);
+    double seconds = waiting.seconds + counts->seconds_queued, busy = scale_busy(pool, &open);
+    scale->workers = open > 0;
+    if (keeper && store_needs(keeper_store(keeper), scale_add_needs, scale, &ignored))
+        scale->megapixels = 0;
+    if (cluster) {
+        scale->workers = 0;
+        scale_add_servers(scale, cluster);
+        seconds = scale->megapixels * (scale->measured ? scale->seconds / scale->measured : SCALE_GUESS);
+        busy = scale->workers ? scale->busy / scale->workers : 0;
+    }
+    scale_print(out, "queue_seconds", "What all jobs that wait would take one worker, by measured speed.", seconds);
+    scale_print(out, "busy_ratio", "Share of the last minute in which the workers' devices worked, 0 to 1.", busy);
+    scale_print(out, "workers", "Servers that take jobs.", scale->workers);
+    scale_print_models(out, scale);
+    free(scale);
+}
