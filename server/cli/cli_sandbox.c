@@ -6,8 +6,6 @@
 #include "runtime/base/log.h"
 #include "server/store/store.h"
 
-enum { SANDBOX_AUTO, SANDBOX_FALSE, SANDBOX_TRUE }; /* config->sandbox */
-
 /* Whether only the CPU works: drivers of GPUs need more than a sandbox leaves. */
 static bool cli_sandbox_is_cpu(struct devices *devices)
 {

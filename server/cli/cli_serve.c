@@ -178,6 +178,9 @@ static enum error_code serve_check_roles(const struct config *config, struct err
         return error_set(err, ERROR_INVALID, "store = \"%.40s…\" is neither sqlite nor postgresql://…", config->store);
     if (!shared && config->role != SERVE_BOTH)
         return error_set(err, ERROR_INVALID, "role = front and role = worker need store = postgresql://…");
+    if (shared && config->sandbox == SANDBOX_TRUE)
+        return error_set(err, ERROR_INVALID,
+                         "sandbox = true closes the way to the database of store; set sandbox to auto or false");
     if (config->role == SERVE_WORKER && !*config->metrics_listen)
         return error_set(err, ERROR_INVALID,
                          "role = worker needs metrics_listen: the address for its health and metrics");
