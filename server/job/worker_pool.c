@@ -628,7 +628,8 @@ enum error_code worker_pool_ready(struct worker_pool *pool, struct error *err)
     for (int i = 0; (worker = worker_pool_worker(pool, i)); i++) {
         const bool here = routes >> worker->device & 1;
         ready = ready || (here && worker->phase == PHASE_READY);
-        loading = loading || (here && worker->phase == PHASE_STARTING);
+        /* a device that its test has just disabled has no route any more, and its worker is about to say why */
+        loading = loading || ((here || !routes) && worker->phase == PHASE_STARTING);
         lost = lost || (here && worker->phase == PHASE_NO_DEVICE);
         if (worker->reason.code && !reason.code)
             error_set(&reason, worker->reason.code, "%s: %s", devices_id(pool->devices, worker->device),
