@@ -143,6 +143,7 @@ static void move_give_back(struct store_job *job, int64_t now)
 /* Jobs that move together. */
 struct move_group {
     struct store_row *rows;
+    uint8_t *missing; /* of each row: its pictures that were not there */
     int count;
     int64_t last; /* number of the last row that was read */
     bool end;     /* there are no more */
@@ -166,12 +167,13 @@ static enum error_code move_read(const struct move_place *from, const struct mov
             store_copy_clear(row);
             continue;
         }
-        group->count++;
+        const uint64_t missing = counts->missing;
         counts->jobs[row->job.state]++;
         if (move_has_input(&row->job))
             code = move_picture(from, to, &row->job, SPOOL_INPUT, counts, err);
         if (!code && move_has_output(&row->job))
             code = move_picture(from, to, &row->job, SPOOL_OUTPUT, counts, err);
+        group->missing[group->count++] = (uint8_t)(counts->missing - missing);
     }
     return code;
 }
@@ -187,6 +189,7 @@ static enum error_code move_write(const struct move_place *to, struct move_group
         move_give_back(&row.job, now);
         code = store_copy_write(to->store, &row, &what, err);
         counts->before += what == STORE_COPIED_BEFORE;
+        counts->missing -= what == STORE_COPIED_BEFORE ? group->missing[i] : 0; /* they had gone there already */
         counts->keyless += what == STORE_COPIED_KEYLESS;
     }
     if (code)
@@ -196,20 +199,18 @@ static enum error_code move_write(const struct move_place *to, struct move_group
     return code;
 }
 
-/* It is there; now it goes here. */
+/* It is there; now it goes here: the pictures first, because nothing tells of those that have no row any more. */
 static enum error_code move_drop(const struct move_place *from, struct move_group *group, struct error *err)
 {
     enum error_code code = OK;
-    for (int i = 0; !code && i < group->count; i++)
-        code = store_copy_drop(from->store, group->rows[i].number, err);
-    if (!code)
-        code = store_commit(from->store, err);
     for (int i = 0; !code && i < group->count; i++) {
         code = move_remove(from, &group->rows[i].job, SPOOL_INPUT, err);
         if (!code)
             code = move_remove(from, &group->rows[i].job, SPOOL_OUTPUT, err);
+        if (!code)
+            code = store_copy_drop(from->store, group->rows[i].number, err);
     }
-    return code;
+    return code ? code : store_commit(from->store, err);
 }
 
 static enum error_code move_one_group(const struct move_place *from, const struct move_place *to,
@@ -234,16 +235,17 @@ static enum error_code move_one_group(const struct move_place *from, const struc
 enum error_code move_jobs(const struct move_place *from, const struct move_place *to, int most, move_told_fn *told,
                           void *context, struct move_counts *out, struct error *err)
 {
-    struct move_group group = {.rows = mem_calloc((size_t)most, sizeof *group.rows)};
+    struct move_group group = {.rows = mem_calloc((size_t)most, sizeof *group.rows),
+                               .missing = mem_calloc((size_t)most, sizeof *group.missing)};
     *out = (struct move_counts){0};
-    if (!group.rows)
-        return error_set(err, ERROR_NO_MEMORY, "no memory for a group of jobs");
-    enum error_code code = OK;
+    enum error_code code =
+        group.rows && group.missing ? OK : error_set(err, ERROR_NO_MEMORY, "no memory for a group of jobs");
     while (!code && !group.end) {
         code = move_one_group(from, to, &group, most, out, err);
         if (!code && told)
             told(context, out);
     }
+    free(group.missing);
     free(group.rows);
     return code;
 }

@@ -1,9 +1,9 @@
 /* Jobs and their pictures from one store to another, and whether a store is sound: what `restored store` does.
  *
  * Jobs go in groups. A group's pictures are put at the new place first, then its rows are committed there, and only
- * then is it removed at the old one. So a process that is killed at any moment loses nothing: what stands at both
- * places is recognised by its id when the move is repeated, and goes from the old one. Thread-safety: for the main
- * thread. */
+ * then is it removed at the old one, pictures first. So a process that is killed at any moment loses nothing: what
+ * stands at both places is recognised by its id when the move is repeated, and goes from the old one. Thread-safety:
+ * for the main thread. */
 #ifndef SERVER_STORE_MOVE_H
 #define SERVER_STORE_MOVE_H
 

@@ -116,6 +116,7 @@ describe('two fronts and two workers', { skip }, () => {
     await ended(fronts[0], id, 'cancelled');
     const headers = { 'Idempotency-Key': 'one' };
     const [one, two] = await Promise.all(fronts.map((front) => submit(front, small, plain, headers)));
+    assert.deepEqual([one.status, two.status], [202, 202], `${one.bytes} ${two.bytes}`);
     assert.equal(one.json.id, two.json.id);
     assert.equal((await submit(fronts[1], small, { ...plain, ext: 'jpg' }, headers)).status, 422);
     await ended(fronts[0], one.json.id);

@@ -77,6 +77,7 @@ test('jobs go from SQLite to PostgreSQL and back; kill -9 on the way loses and d
   assert.ok(kills >= 3, `${kills} kills`);
   const moved = await store('move', ...there);
   assert.equal(moved.code, 0, moved.error);
+  assert.match(moved.out, /missing: 0/);
   assert.equal((await store('check', '--state_dir', state)).out.split('\n')[0], summary(0, 0, 0, 0, 0));
   assert.deepEqual(fs.readdirSync(join(state, 'spool')).filter((name) => /^[0-9a-f]{32}/.test(name)), []);
   const checked = await store('check', '--store', url);
