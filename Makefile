@@ -310,6 +310,8 @@ $(BUILD)/corpus/.made: $(BUILD)/tests/fuzz/make_corpus $(BUILD)/make_fixtures $(
 	$< $(@D)
 	$(BUILD)/make_fixtures --tiny $(@D)/fuzz_model
 	cp $(patsubst %,tests/golden/families/%.safetensors,$(TINY_FAMILIES)) $(@D)/fuzz_model
+	{ cat tests/golden/families/ncnn_cugan_x2.param; printf '\0'; cat tests/golden/families/ncnn_cugan_x2.bin; } \
+	    > $(@D)/fuzz_ncnn/cugan
 	mkdir -p $(@D)/fuzz_formats
 	cp $(patsubst %,$(FORMATS)/%,lossy.webp alpha.webp moves.webp turned.tif alpha.tif jpeg.tif fax.tif palette.tif tiles.tif planes.tif \
 	    big.tif pages.tif turned.heic alpha.heic pages.heic lossy.avif lossy.jxl alpha.jxl turned.jxl moves.jxl noted.jp2 alpha.jp2 \

@@ -104,6 +104,14 @@ def restorers():
     }
 
 
+# of restorers(): what writes the same network's files for ncnn
+NCNN_CUGAN = {
+    "cugan_x2": lambda t: ncnn_writer.cugan(t, 2, True),
+    "cugan_x3_pro": lambda t: ncnn_writer.cugan(ncnn_writer.without_range(t), 3, True, ncnn_writer.FP32),
+    "cugan_x4": lambda t: ncnn_writer.cugan(t, 4, False, ncnn_writer.FP32),
+}
+
+
 class Compact(nn.Module):
     """SRVGGNetCompact with PReLU, or LeakyReLU of a slope."""
 
@@ -212,6 +220,9 @@ def main():
         golden = {"golden.in": x, "golden.out": y.contiguous(), **told}
         tensors = (net.net if isinstance(net, Gray) else net).state_dict()
         common.write_safetensors(os.path.join(args.to, name + ".safetensors"), dict(tensors, **golden), {}, golden)
+        if name in NCNN_CUGAN:
+            common.write_safetensors(os.path.join(args.to, f"ncnn_{name}.golden"), golden, {}, golden)
+            ncnn_writer.save(os.path.join(args.to, f"ncnn_{name}"), NCNN_CUGAN[name](tensors))
         show(name, x, y)
     for seed, (name, (net, files)) in enumerate(ncnn_families().items()):
         randomise(net, 50 + seed)

@@ -1,4 +1,4 @@
-"""Writes RRDBNet and SRVGGNetCompact as ncnn's .param and .bin, in the two spellings in which people have them: as its
+"""Writes RRDBNet, SRVGGNetCompact and Real-CUGAN as ncnn's .param and .bin, in the two spellings in which people have them: as its
 converter writes a graph, and as its optimiser rewrites that. For tests of the runtime's reader.
 """
 import numpy as np
@@ -39,6 +39,34 @@ class Writer:
         if self.optimised:
             return self.layer("Convolution", [x], keys + f" 9=2 -23310=1,{slope:e}")
         return self.layer("ReLU", [self.layer("Convolution", [x], keys)], f"0={slope:e}")
+
+    def activated(self, x, kind, keys, activation):
+        """A layer and its activation: None, a slope or "sigmoid"."""
+        if activation is None:
+            return self.layer(kind, [x], keys)
+        if not self.optimised:
+            y = self.layer(kind, [x], keys)
+            return self.layer("Sigmoid", [y]) if activation == "sigmoid" else self.layer("ReLU", [y], f"0={activation:e}")
+        if activation == "sigmoid":
+            return self.layer(kind, [x], keys + " 9=4")
+        return self.layer(kind, [x], keys + (f" 9=2 -23310=1,{activation:e}" if activation else " 9=1"))
+
+    def unpadded(self, x, name, activation=0.1, stride=1, transposed=False, pad=0):
+        w, b = (self.tensors[f"{name}.{part}"].numpy() for part in ("weight", "bias"))
+        w = w.swapaxes(0, 1) if transposed else w  # outputs first
+        self.weights(np.ascontiguousarray(w))
+        self.bytes += b.astype("<f4").tobytes()
+        kernel = w.shape[2]
+        if kernel == 1 and self.optimised:
+            return self.activated(x, "InnerProduct", f"0={w.shape[0]} 1=1 2={w.size}", activation)
+        keys = f"0={w.shape[0]} 1={kernel}" + (f" 3={stride}" if stride > 1 else "") + (f" 4={pad}" if pad else "")
+        if not self.optimised:
+            keys += f" 11={kernel} 2=1 12=1 13={stride} 14={pad}" + (" 18=0 19=0" if transposed else f" 15={pad} 16={pad}")
+        return self.activated(x, "Deconvolution" if transposed else "Convolution", keys + f" 5=1 6={w.size}", activation)
+
+    def crop(self, x, by):
+        axes = "-2,-1" if self.optimised else "1,2"
+        return self.layer("Crop", [x], f"-23309=2,{by},{by} -23310=2,{-by},{-by} -23311=2,{axes}")
 
     def prelu(self, x, name):
         slopes = self.tensors[f"{name}.weight"].numpy()
@@ -112,6 +140,51 @@ def srvgg(tensors, scale, optimised, slope=None, end=None, tag=FP16):
     x = w.layer("BinaryOp", [shuffled, large])
     if end:
         w.layer("Interp", [x], f"0=3 1={end:e} 2={end:e}")
+    return w.files()
+
+
+def without_range(tensors):
+    """Real-CUGAN pro whose convolutions take and give 0..1, as its files for ncnn have them: those that read what was
+    0.15 + 0.7 x read x, those that gave that give x."""
+    t = {k: v.double() for k, v in tensors.items() if k != "pro"}
+    for name in ("unet1.conv1.conv.0", "unet2.conv1.conv.0"):
+        t[f"{name}.bias"] = t[f"{name}.bias"] + 0.15 * t[f"{name}.weight"].sum((1, 2, 3))
+        t[f"{name}.weight"] = 0.7 * t[f"{name}.weight"]
+    for name, low in (("unet1.conv_bottom", 0.15), ("unet2.conv_bottom", 0)):
+        t[f"{name}.bias"] = (t[f"{name}.bias"] - low) / 0.7
+        t[f"{name}.weight"] = t[f"{name}.weight"] / 0.7
+    return t
+
+
+def cugan(tensors, scale, optimised, tag=FP16):
+    """From the tensors of Cugan, not pro."""
+    w = Writer(tensors, optimised, tag)
+
+    def pair(x, name):
+        return w.unpadded(w.unpadded(x, f"{name}.conv.0"), f"{name}.conv.2")
+
+    def gated(x, name):
+        x = pair(x, name)
+        small = w.unpadded(w.layer("Pooling", [x], "0=1 4=1"), f"{name}.seblock.conv1", 0)
+        return w.layer("BinaryOp", [x, w.unpadded(small, f"{name}.seblock.conv2", "sigmoid")], "0=2")
+
+    def up(x, name, skip, by):
+        skip = w.crop(skip, by)
+        return w.layer("BinaryOp", [skip, w.unpadded(x, name, stride=2, transposed=True)])
+
+    whole = pair("data", "unet1.conv1")
+    x = gated(w.unpadded(whole, "unet1.conv1_down", stride=2), "unet1.conv2")
+    x = w.unpadded(up(x, "unet1.conv2_up", whole, 4), "unet1.conv3")
+    first = w.unpadded(x, "unet1.conv_bottom", None, 3 if scale == 3 else 2, True, 2 if scale == 3 else 3)
+    whole = pair(first, "unet2.conv1")
+    half = gated(w.unpadded(whole, "unet2.conv1_down", stride=2), "unet2.conv2")
+    x = gated(w.unpadded(half, "unet2.conv2_down", stride=2), "unet2.conv3")
+    x = gated(up(x, "unet2.conv3_up", half, 4), "unet2.conv4")
+    x = w.unpadded(up(x, "unet2.conv4_up", whole, 16), "unet2.conv5")
+    crop = w.crop(first, 20)
+    x = w.layer("BinaryOp", [w.unpadded(x, "unet2.conv_bottom", None), crop])
+    if scale == 4:
+        w.layer("PixelShuffle", [w.crop(w.unpadded(x, "conv_final", None), 1)], "0=2")
     return w.files()
 
 

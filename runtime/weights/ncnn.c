@@ -5,108 +5,11 @@
 #include <string.h>
 
 #include "runtime/base/bytes.h"
-#include "runtime/weights/ncnn_param.h"
+#include "runtime/weights/ncnn_terms.h"
 
-#define NCNN_MAX_TERMS 65536
 #define NCNN_TAG_FP16 0x01306B47u
 #define NCNN_TAG_FP32 0x0002C056u
 #define NCNN_TAG_INT8 0x000D4B38u
-
-/* What a blob is, as a term over the picture: two layers of which one is spelt in another way give the same term. */
-enum term_kind {
-    TERM_PICTURE,
-    TERM_CONV,    /* of a; number: which convolution */
-    TERM_LEAKY,   /* a < 0 ? value*a : a */
-    TERM_PRELU,   /* of a; number: which slopes */
-    TERM_SCALE,   /* value*a */
-    TERM_ADD,     /* a + b, a < b */
-    TERM_CONCAT,  /* channels of a, then of b */
-    TERM_NEAREST, /* a, number times as large */
-    TERM_SHUFFLE  /* pixel shuffle of a by number */
-};
-
-struct term {
-    enum term_kind kind;
-    int a, b, number;
-    float value;
-};
-
-struct terms {
-    struct term *list;
-    uint32_t *table; /* open addressing: 1 + index */
-    int count;
-};
-
-/* The index of a term, the same for equal ones; -1: too many. Terms of what is -1 are -1. */
-static int terms_make(struct terms *t, struct term term)
-{
-    size_t at = (size_t)term.kind;
-    const int parts[3] = {term.a, term.b, term.number};
-    if (term.kind != TERM_PICTURE && (term.a < 0 || term.b < 0))
-        return -1;
-    for (int i = 0; i < 3; i++)
-        at = at * 1000003 ^ (size_t)parts[i];
-    for (; t->table[at % (2 * NCNN_MAX_TERMS)]; at++) {
-        const struct term *o = &t->list[t->table[at % (2 * NCNN_MAX_TERMS)] - 1];
-        if (o->kind == term.kind && o->a == term.a && o->b == term.b && o->number == term.number &&
-            fabsf(o->value - term.value) <= 1e-6f)
-            return (int)(o - t->list);
-    }
-    if (t->count == NCNN_MAX_TERMS)
-        return -1;
-    t->list[t->count] = term;
-    t->table[at % (2 * NCNN_MAX_TERMS)] = (uint32_t)++t->count;
-    return t->count - 1;
-}
-
-static int terms_leaky(struct terms *t, int a, float slope)
-{
-    return terms_make(t, (struct term){.kind = TERM_LEAKY, .a = a, .value = slope});
-}
-
-static int terms_scale(struct terms *t, int a, float value)
-{
-    return fabsf(value - 1) <= 1e-6f ? a : terms_make(t, (struct term){.kind = TERM_SCALE, .a = a, .value = value});
-}
-
-static int terms_add(struct terms *t, int a, int b)
-{
-    return terms_make(t, (struct term){.kind = TERM_ADD, .a = a < b ? a : b, .b = a < b ? b : a});
-}
-
-static int terms_of(struct terms *t, enum term_kind kind, int a, int number)
-{
-    return terms_make(t, (struct term){.kind = kind, .a = a, .number = number});
-}
-
-static int terms_concat(struct terms *t, int a, int b)
-{
-    return terms_make(t, (struct term){.kind = TERM_CONCAT, .a = a, .b = b});
-}
-
-/* A file on its way into the catalogue. */
-struct ncnn {
-    struct catalogue *catalogue;
-    struct ncnn_net net;
-    struct terms terms;
-    int *blobs; /* the term of each, or -1 */
-    struct ncnn_layer **convs, **slopes;
-    int conv_count, slope_count, nearest_count, concat_count;
-    int result;
-    bool resized; /* the result went through a resize that is left out */
-    struct error *err;
-};
-
-static enum error_code ncnn_fail(struct ncnn *n, enum error_code code, const struct ncnn_layer *layer, const char *why)
-{
-    char text[200];
-    struct catalogue_label type, name;
-    if (!layer)
-        return catalogue_fail(n->err, code, n->catalogue, NULL, "%s", why);
-    snprintf(text, sizeof text, "%.60s %.100s", catalogue_label(&type, layer->type, strlen(layer->type)),
-             catalogue_label(&name, layer->name, strlen(layer->name)));
-    return catalogue_fail(n->err, code, n->catalogue, text, "%s", why);
-}
 
 /* ---- the graph ---- */
 /* The activation that a convolution has in itself, or else x. */
@@ -117,21 +20,50 @@ static int ncnn_fused(struct ncnn *n, const struct ncnn_layer *layer, int x)
         return x;
     return kind == 1   ? terms_leaky(&n->terms, x, 0)
            : kind == 2 ? terms_leaky(&n->terms, x, layer->set & 1u << 10 ? layer->values[10][0] : 0)
+           : kind == 4 ? terms_of(&n->terms, TERM_SIGMOID, x, 0)
                        : -1;
+}
+
+/* A convolution's outputs, inputs and weights; false if they do not fit each other. */
+static bool ncnn_conv_sizes(const struct ncnn_layer *layer, enum ncnn_conv kind, int sizes[3])
+{
+    const int area = ncnn_conv_kernel(kind) * ncnn_conv_kernel(kind);
+    sizes[0] = ncnn_int(layer, 0, -1);
+    sizes[2] = ncnn_int(layer, strcmp(layer->type, "InnerProduct") == 0 ? 2 : 6, -1);
+    if (sizes[0] < 1 || sizes[2] < 1 || sizes[2] / area % sizes[0] || sizes[2] % area)
+        return false;
+    sizes[1] = sizes[2] / area / sizes[0];
+    return true;
 }
 
 static int ncnn_conv(struct ncnn *n, struct ncnn_layer *layer, int x)
 {
-    static const struct {
-        int key, value;
-    } plain[] = {{1, 3}, {2, 1}, {3, 1}, {4, 1}, {11, 3}, {12, 1}, {13, 1}, {14, 1}, {15, 1}, {16, 1}, {5, 1}, {8, 0}};
-    for (size_t i = 0; i < sizeof plain / sizeof plain[0]; i++) {
-        const bool needed = plain[i].key == 1 || plain[i].key == 4 || plain[i].key == 5;
-        if (ncnn_int(layer, plain[i].key, needed ? -1 : plain[i].value) != plain[i].value)
-            return -1;
+    const enum ncnn_conv kind = ncnn_conv_kind(layer);
+    int sizes[3];
+    if (kind == NCNN_CONV_KINDS || (strcmp(layer->type, "InnerProduct") == 0 && n->terms.list[x].kind != TERM_MEAN &&
+                                    n->terms.list[x].kind != TERM_LEAKY))
+        return -1;
+    const int channels = n->terms.list[x].channels;
+    if (!ncnn_conv_sizes(layer, kind, sizes) || (channels && channels != sizes[1])) {
+        ncnn_fail(n, ERROR_CORRUPT, layer, "its numbers of inputs, outputs and weights do not fit each other");
+        return -1;
     }
     n->convs[n->conv_count] = layer;
-    return ncnn_fused(n, layer, terms_of(&n->terms, TERM_CONV, x, n->conv_count++));
+    n->deconv_count += kind >= NCNN_DECONV_2_2_0;
+    return ncnn_fused(n, layer, terms_conv(&n->terms, kind, x, n->conv_count++, sizes[0]));
+}
+
+/* Only the same number of pixels taken off each side. */
+static int ncnn_crop(struct ncnn *n, const struct ncnn_layer *layer, int x)
+{
+    const float *starts = layer->values[9], *ends = layer->values[10], *axes = layer->values[11];
+    const int by = ncnn_int(layer, 9, 0);
+    const uint32_t keys = 7u << 9;
+    if (layer->set != keys || layer->counts[9] != 2 || layer->counts[10] != 2 || layer->counts[11] != 2 || by < 1)
+        return -1;
+    const bool both = (axes[0] == -2 && axes[1] == -1) || (axes[0] == 1 && axes[1] == 2);
+    const bool even = starts[1] == starts[0] && ends[0] == -starts[0] && ends[1] == -starts[0];
+    return both && even ? terms_of(&n->terms, TERM_CROP, x, by) : -1;
 }
 
 static int ncnn_sum(struct ncnn *n, const struct ncnn_layer *layer, const int *x)
@@ -140,13 +72,16 @@ static int ncnn_sum(struct ncnn *n, const struct ncnn_layer *layer, const int *x
         const int op = ncnn_int(layer, 0, 0);
         if (ncnn_int(layer, 1, 0) == 1)
             return op == 2 && layer->input_count == 1 ? terms_scale(&n->terms, x[0], ncnn_value(layer, 2, 0)) : -1;
-        return op == 0 && layer->input_count == 2 ? terms_add(&n->terms, x[0], x[1]) : -1;
+        const bool pair = layer->input_count == 2 && (op == 0 || op == 2);
+        return pair && terms_match(&n->terms, x[0], x[1])
+                   ? terms_pair(&n->terms, op ? TERM_MULTIPLY : TERM_ADD, x[0], x[1])
+                   : -1;
     }
     if (ncnn_int(layer, 0, 0) != 1 || layer->input_count != 2)
         return -1;
     const bool scaled = layer->set & 2u && layer->counts[1] == 2;
-    return terms_add(&n->terms, terms_scale(&n->terms, x[0], scaled ? layer->values[1][0] : 1),
-                     terms_scale(&n->terms, x[1], scaled ? layer->values[1][1] : 1));
+    return terms_pair(&n->terms, TERM_ADD, terms_scale(&n->terms, x[0], scaled ? layer->values[1][0] : 1),
+                      terms_scale(&n->terms, x[1], scaled ? layer->values[1][1] : 1));
 }
 
 static int ncnn_resize(struct ncnn *n, const struct ncnn_layer *layer, int x)
@@ -186,10 +121,16 @@ static int ncnn_layer_term(struct ncnn *n, struct ncnn_layer *layer)
         return -1;
     if (strcmp(type, "Split") == 0)
         return x[0];
-    if (strcmp(type, "Convolution") == 0)
+    if (strcmp(type, "Convolution") == 0 || strcmp(type, "Deconvolution") == 0 || strcmp(type, "InnerProduct") == 0)
         return ncnn_conv(n, layer, x[0]);
     if (strcmp(type, "ReLU") == 0)
         return terms_leaky(&n->terms, x[0], ncnn_value(layer, 0, 0));
+    if (strcmp(type, "Sigmoid") == 0)
+        return terms_of(&n->terms, TERM_SIGMOID, x[0], 0);
+    if (strcmp(type, "Crop") == 0)
+        return ncnn_crop(n, layer, x[0]);
+    if (strcmp(type, "Pooling") == 0)
+        return ncnn_int(layer, 0, 0) == 1 && ncnn_int(layer, 4, 0) == 1 ? terms_of(&n->terms, TERM_MEAN, x[0], 0) : -1;
     if (strcmp(type, "Interp") == 0)
         return ncnn_resize(n, layer, x[0]);
     if (strcmp(type, "PixelShuffle") == 0)
@@ -211,10 +152,12 @@ static enum error_code ncnn_walk(struct ncnn *n)
             if (n->blobs[layer->inputs[k]] < 0)
                 return ncnn_fail(n, ERROR_CORRUPT, layer, "reads what no layer before it gives");
         const int term = ncnn_layer_term(n, layer);
+        if (n->err->code)
+            return n->err->code;
         if (term < 0 || (layer->output_count != 1 && strcmp(layer->type, "Split") != 0))
-            return ncnn_fail(
-                n, ERROR_UNSUPPORTED, layer,
-                "a layer that neither RRDBNet nor SRVGGNetCompact has, so this is no network that we know");
+            return ncnn_fail(n, ERROR_UNSUPPORTED, layer,
+                             "a layer that neither RRDBNet nor SRVGGNetCompact nor Real-CUGAN has, so this is no "
+                             "network that we know");
         for (int k = 0; k < layer->output_count; k++)
             n->blobs[layer->outputs[k]] = term;
         n->result = term;
@@ -223,44 +166,34 @@ static enum error_code ncnn_walk(struct ncnn *n)
 }
 
 /* ---- what the networks compute ---- */
-/* The term of the next convolution of x, in the order of the file; -1 where the file has another one there. */
-static int ncnn_next(struct ncnn *n, int *conv, int x)
+static int ncnn_next_same(struct ncnn *n, int *conv, int x)
 {
-    const int had = n->terms.count, term = terms_of(&n->terms, TERM_CONV, x, *conv);
-    if (term < 0 || term >= had) { /* it is new: no layer of the file computes it */
-        if (!n->err->code)
-            ncnn_fail(n, ERROR_UNSUPPORTED, *conv < n->conv_count ? n->convs[*conv] : NULL,
-                      "reads something else than RRDBNet or SRVGGNetCompact would there, so this is no network that we "
-                      "know");
-        return -1;
-    }
-    (*conv)++;
-    return term;
+    return ncnn_next(n, conv, NCNN_CONV_3_1_1, x, "RRDBNet or SRVGGNetCompact");
 }
 
 static int ncnn_dense(struct ncnn *n, int *conv, int x)
 {
     int seen = x;
     for (int i = 0; i < 4; i++)
-        seen = terms_concat(&n->terms, seen, terms_leaky(&n->terms, ncnn_next(n, conv, seen), 0.2f));
-    return terms_add(&n->terms, terms_scale(&n->terms, ncnn_next(n, conv, seen), 0.2f), x);
+        seen = terms_concat(&n->terms, seen, terms_leaky(&n->terms, ncnn_next_same(n, conv, seen), 0.2f));
+    return terms_pair(&n->terms, TERM_ADD, terms_scale(&n->terms, ncnn_next_same(n, conv, seen), 0.2f), x);
 }
 
 /* RRDBNet as runtime/models/rrdbnet.c has it: 15 convolutions a block, and 4 and the upsamplings' besides. */
 static int ncnn_rrdbnet(struct ncnn *n, int *blocks)
 {
-    int conv = 0, x = ncnn_next(n, &conv, terms_make(&n->terms, (struct term){.kind = TERM_PICTURE})), first = x;
+    int conv = 0, x = ncnn_next_same(n, &conv, terms_make(&n->terms, (struct term){.kind = TERM_PICTURE})), first = x;
     *blocks = (n->conv_count - 4 - n->nearest_count) / 15;
     for (int i = 0; i < *blocks && x >= 0; i++) {
         int y = x;
         for (int r = 0; r < 3; r++)
             y = ncnn_dense(n, &conv, y);
-        x = terms_add(&n->terms, terms_scale(&n->terms, y, 0.2f), x);
+        x = terms_pair(&n->terms, TERM_ADD, terms_scale(&n->terms, y, 0.2f), x);
     }
-    x = terms_add(&n->terms, ncnn_next(n, &conv, x), first);
+    x = terms_pair(&n->terms, TERM_ADD, ncnn_next_same(n, &conv, x), first);
     for (int i = 0; i < n->nearest_count; i++)
-        x = terms_leaky(&n->terms, ncnn_next(n, &conv, terms_of(&n->terms, TERM_NEAREST, x, 2)), 0.2f);
-    return ncnn_next(n, &conv, terms_leaky(&n->terms, ncnn_next(n, &conv, x), 0.2f));
+        x = terms_leaky(&n->terms, ncnn_next_same(n, &conv, terms_of(&n->terms, TERM_NEAREST, x, 2)), 0.2f);
+    return ncnn_next_same(n, &conv, terms_leaky(&n->terms, ncnn_next_same(n, &conv, x), 0.2f));
 }
 
 /* SRVGGNetCompact: a chain, and the picture added to it. *slope: of an activation that is not PReLU. */
@@ -271,7 +204,7 @@ static int ncnn_srvgg(struct ncnn *n, float *slope)
     for (int i = 0; i < n->terms.count && !n->slope_count; i++)
         *slope = n->terms.list[i].kind == TERM_LEAKY ? n->terms.list[i].value : *slope;
     for (int i = 0; i < n->conv_count; i++) {
-        x = ncnn_next(n, &conv, x);
+        x = ncnn_next_same(n, &conv, x);
         if (i + 1 < n->conv_count)
             x = n->slope_count ? terms_of(&n->terms, TERM_PRELU, x, i) : terms_leaky(&n->terms, x, *slope);
     }
@@ -282,9 +215,9 @@ static int ncnn_srvgg(struct ncnn *n, float *slope)
         factor = part->kind == TERM_SHUFFLE ? part->number : factor;
     }
     if (factor == 1)
-        return terms_add(&n->terms, x, picture);
-    return terms_add(&n->terms, terms_of(&n->terms, TERM_SHUFFLE, x, factor),
-                     terms_of(&n->terms, TERM_NEAREST, picture, factor));
+        return terms_pair(&n->terms, TERM_ADD, x, picture);
+    return terms_pair(&n->terms, TERM_ADD, terms_of(&n->terms, TERM_SHUFFLE, x, factor),
+                      terms_of(&n->terms, TERM_NEAREST, picture, factor));
 }
 
 /* ---- the weights ---- */
@@ -324,15 +257,42 @@ static const uint8_t *ncnn_take(struct ncnn *n, struct bytes *bin, const struct 
     return data;
 }
 
-static enum error_code ncnn_add(struct ncnn *n, struct bytes *bin, const struct ncnn_layer *layer, const char *name,
-                                int rank, const uint64_t *shape, bool tagged)
+/* A tensor of that name, shape and stride that is the next in the .bin. */
+static enum error_code ncnn_add(struct ncnn *n, struct bytes *bin, const struct ncnn_layer *layer,
+                                struct catalogue_view *view, bool tagged)
 {
-    struct catalogue_view view = {
-        .name = name, .name_size = strlen(name), .rank = rank, .shape = shape, .storage_count = 1};
-    for (int i = 0; i < rank; i++)
-        view.storage_count *= shape[i]; /* of counts that were limited */
-    view.storage = ncnn_take(n, bin, layer, view.storage_count, tagged, &view.dtype);
-    return view.storage ? catalogue_add(n->catalogue, &view, n->err) : n->err->code;
+    view->name_size = strlen(view->name);
+    view->storage_count = 1;
+    for (int i = 0; i < view->rank; i++)
+        view->storage_count *= view->shape[i]; /* of counts that were limited */
+    view->storage = ncnn_take(n, bin, layer, view->storage_count, tagged, &view->dtype);
+    return view->storage ? catalogue_add(n->catalogue, view, n->err) : n->err->code;
+}
+
+/* "stem.weight" and "stem.bias". ncnn has the outputs of all convolutions first; torch has the inputs of a transposed
+ * one first, and so its weights are looked at in another order. */
+static enum error_code ncnn_conv_weights(struct ncnn *n, struct bytes *bin, const struct ncnn_layer *layer,
+                                         const char *stem)
+{
+    const enum ncnn_conv kind = ncnn_conv_kind(layer);
+    int sizes[3];
+    char name[80];
+    if (!ncnn_conv_sizes(layer, kind, sizes))
+        return ncnn_fail(n, ERROR_CORRUPT, layer, "its numbers of inputs, outputs and weights do not fit each other");
+    const uint64_t kernel = (uint64_t)ncnn_conv_kernel(kind), area = kernel * kernel, outputs = (uint64_t)sizes[0],
+                   inputs = (uint64_t)sizes[1];
+    const uint64_t shape[4] = {outputs, inputs, kernel, kernel}, turned[4] = {inputs, outputs, kernel, kernel},
+                   stride[4] = {area, inputs * area, kernel, 1};
+    const bool transposed = kind >= NCNN_DECONV_2_2_0;
+    snprintf(name, sizeof name, "%s.weight", stem);
+    const enum error_code code = ncnn_add(
+        n, bin, layer,
+        &(struct catalogue_view){
+            .name = name, .rank = 4, .shape = transposed ? turned : shape, .stride = transposed ? stride : NULL},
+        true);
+    snprintf(name, sizeof name, "%s.bias", stem);
+    return code ? code
+                : ncnn_add(n, bin, layer, &(struct catalogue_view){.name = name, .rank = 1, .shape = shape}, false);
 }
 
 static enum error_code ncnn_weights(struct ncnn *n, bool dense, int blocks)
@@ -342,25 +302,25 @@ static enum error_code ncnn_weights(struct ncnn *n, bool dense, int blocks)
     int conv = 0, slope = 0;
     for (int i = 0; i < n->net.layer_count && !code; i++) {
         const struct ncnn_layer *layer = &n->net.layers[i];
-        const bool is_conv = conv < n->conv_count && layer == n->convs[conv];
-        char stem[64], name[80];
-        if (!is_conv && !(slope < n->slope_count && layer == n->slopes[slope]))
-            continue;
-        const int outputs = ncnn_int(layer, 0, -1), count = ncnn_int(layer, 6, -1);
-        if (outputs < 1 || (is_conv && (count < 1 || count % (9 * outputs))))
-            return ncnn_fail(n, ERROR_CORRUPT, layer, "its numbers of outputs and weights do not fit each other");
-        const uint64_t shape[4] = {(uint64_t)outputs, is_conv ? (uint64_t)count / (9 * (uint64_t)outputs) : 0, 3, 3};
-        if (dense)
-            ncnn_rrdbnet_name(stem, sizeof stem, conv, blocks, n->nearest_count);
-        else
-            snprintf(stem, sizeof stem, "body.%d", is_conv ? 2 * conv : 2 * slope + 1);
-        snprintf(name, sizeof name, "%s.weight", stem);
-        code = ncnn_add(n, &bin, layer, name, is_conv ? 4 : 1, shape, is_conv);
-        snprintf(name, sizeof name, "%s.bias", stem);
-        if (is_conv && !code)
-            code = ncnn_add(n, &bin, layer, name, 1, shape, false);
-        conv += is_conv;
-        slope += !is_conv;
+        char stem[64];
+        if (conv < n->conv_count && layer == n->convs[conv]) {
+            if (n->deconv_count)
+                snprintf(stem, sizeof stem, "%s", n->names[conv]);
+            else if (dense)
+                ncnn_rrdbnet_name(stem, sizeof stem, conv, blocks, n->nearest_count);
+            else
+                snprintf(stem, sizeof stem, "body.%d", 2 * conv);
+            code = ncnn_conv_weights(n, &bin, layer, stem);
+            conv++;
+        } else if (slope < n->slope_count && layer == n->slopes[slope]) {
+            const int outputs = ncnn_int(layer, 0, -1);
+            const uint64_t shape[1] = {(uint64_t)outputs};
+            if (outputs < 1)
+                return ncnn_fail(n, ERROR_CORRUPT, layer, "its number of slopes is none");
+            snprintf(stem, sizeof stem, "body.%d.weight", 2 * slope + 1);
+            code = ncnn_add(n, &bin, layer, &(struct catalogue_view){.name = stem, .rank = 1, .shape = shape}, false);
+            slope++;
+        }
     }
     if (!code && bin.at != bin.size)
         code = ncnn_fail(n, ERROR_CORRUPT, NULL, "the .bin has more bytes than the .param's layers take");
@@ -392,23 +352,28 @@ static enum error_code ncnn_read_net(struct ncnn *n, struct arena *arena, const 
     n->blobs = arena_alloc(arena, (size_t)n->net.blob_count, sizeof *n->blobs, n->err);
     n->convs = arena_alloc(arena, layers, sizeof(struct ncnn_layer *), n->err);
     n->slopes = arena_alloc(arena, layers, sizeof(struct ncnn_layer *), n->err);
-    if (!n->terms.list || !n->terms.table || !n->blobs || !n->convs || !n->slopes)
+    n->names = arena_alloc(arena, layers, sizeof *n->names, n->err);
+    if (!n->terms.list || !n->terms.table || !n->blobs || !n->convs || !n->slopes || !n->names)
         return ERROR_NO_MEMORY;
     code = ncnn_walk(n);
     if (code)
         return code;
-    const bool dense = n->concat_count > 0;
+    const bool cugan = n->deconv_count > 0, dense = !cugan && n->concat_count > 0;
     int blocks = 0;
     float slope = 0;
-    const int wanted = dense ? ncnn_rrdbnet(n, &blocks) : ncnn_srvgg(n, &slope);
+    const int wanted = cugan ? ncnn_cugan(n) : dense ? ncnn_rrdbnet(n, &blocks) : ncnn_srvgg(n, &slope);
     if (n->err->code)
         return n->err->code;
-    if (wanted < 0 || wanted != n->result)
-        return ncnn_fail(n, ERROR_UNSUPPORTED, NULL,
-                         dense ? "nearly RRDBNet, but what comes after its convolutions is something else"
-                               : "nearly SRVGGNetCompact, but what comes after its convolutions is something else");
+    if (wanted < 0 || wanted != n->result) {
+        char why[100];
+        snprintf(why, sizeof why, "nearly %s, but what comes after its convolutions is something else",
+                 cugan   ? "Real-CUGAN"
+                 : dense ? "RRDBNet"
+                         : "SRVGGNetCompact");
+        return ncnn_fail(n, ERROR_UNSUPPORTED, &n->net.layers[layers - 1], why);
+    }
     code = ncnn_weights(n, dense, blocks);
-    return code || dense || n->slope_count ? code : ncnn_activation(n, slope);
+    return code || cugan || dense || n->slope_count ? code : ncnn_activation(n, slope);
 }
 
 enum error_code ncnn_read(struct catalogue *catalogue, const char *text, size_t size, struct error *err)

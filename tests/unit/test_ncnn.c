@@ -16,6 +16,7 @@
 
 #define NCNN_FILE "tests/golden/families/ncnn_rrdbnet_x4"
 #define NCNN_CHAIN "tests/golden/families/ncnn_srvgg_x4"
+#define NCNN_CUGAN "tests/golden/families/ncnn_cugan_x2"
 
 struct pair {
     char *param;
@@ -79,7 +80,8 @@ static void test_graphs(void **state)
         {NCNN_FILE, "Convolution", "1=3", "1=5", ERROR_UNSUPPORTED, "Convolution Convolution_1: a layer that neither"},
         {NCNN_FILE, "Convolution", "4=1", "4=0", ERROR_UNSUPPORTED, "Convolution_1"},
         {NCNN_FILE, "Convolution", "5=1", "5=0", ERROR_UNSUPPORTED, "Convolution_1"},
-        {NCNN_FILE, "Convolution", "9=2 -23310=1,2", "9=2 -23310=1,3", ERROR_UNSUPPORTED, "reads something else"},
+        {NCNN_FILE, "Convolution", "9=2 -23310=1,2", "9=2 -23310=1,3", ERROR_UNSUPPORTED,
+         "reads something else, than RRDBNet or SRVGG"},
         {NCNN_FILE, "Convolution", "9=2", "9=5", ERROR_UNSUPPORTED, "Convolution_2"},
         {NCNN_FILE, "Interp", "1=2.0", "1=3.0", ERROR_UNSUPPORTED, "Interp_"},
         {NCNN_FILE, "Convolution", "6=108", "6=107", ERROR_CORRUPT, "do not fit each other"},
@@ -93,7 +95,30 @@ static void test_graphs(void **state)
         {NCNN_CHAIN, NULL, "", "", OK, ""},
         {NCNN_CHAIN, "PixelShuffle_", "0=4", "0=2", ERROR_UNSUPPORTED, "nearly SRVGGNetCompact"},
         {NCNN_CHAIN, "Interp_", "1=4.0", "1=2.0", ERROR_UNSUPPORTED, "Interp_"},
-        {NCNN_CHAIN, "PReLU", "0=4", "0=0", ERROR_CORRUPT, "PReLU PReLU_2: its numbers"},
+        {NCNN_CHAIN, "PReLU", "0=4", "0=0", ERROR_CORRUPT, "PReLU PReLU_2: its number"},
+        {NCNN_CUGAN, NULL, "", "", OK, ""},
+        {NCNN_CUGAN, "Pooling", "b6 0=1", "b6x 0=1", ERROR_CORRUPT, "InnerProduct InnerProduct_7: reads what no layer"},
+        {NCNN_CUGAN, "Pooling", "0=1", "0=0", ERROR_UNSUPPORTED, "Pooling Pooling_6: a layer that neither"},
+        {NCNN_CUGAN, "Pooling", "4=1", "4=0", ERROR_UNSUPPORTED, "Pooling Pooling_6: a layer that neither"},
+        {NCNN_CUGAN, "Convolution_4 ", " b4 ", " b4x ", ERROR_CORRUPT,
+         "Convolution Convolution_5: reads what no layer"},
+        {NCNN_CUGAN, "Convolution_5 ", "0=4", "0=8", ERROR_CORRUPT, "Convolution Convolution_5: its numbers of inputs"},
+        {NCNN_CUGAN, "Deconvolution_11 ", "6=64", "6=128", ERROR_CORRUPT,
+         "Deconvolution Deconvolution_11: its numbers"},
+        {NCNN_CUGAN, "InnerProduct_8 ", "2=4", "2=5", ERROR_CORRUPT, "InnerProduct InnerProduct_8: its numbers of"},
+        {NCNN_CUGAN, "InnerProduct_8 ", "9=4", "9=1", ERROR_UNSUPPORTED, "Deconvolution Deconvolution_11: is another"},
+        {NCNN_CUGAN, "BinaryOp_9 ", "b5_split_0", "b7", ERROR_UNSUPPORTED, "BinaryOp BinaryOp_9: a layer that neither"},
+        {NCNN_CUGAN, "BinaryOp_9 ", "0=2", "0=0", ERROR_UNSUPPORTED, "Deconvolution Deconvolution_11: is another"},
+        {NCNN_CUGAN, "Crop_10 ", "=2,4,4", "=2,5,5", ERROR_UNSUPPORTED, "Crop Crop_10: a layer that neither"},
+        {NCNN_CUGAN, "Crop_10 ", "b2_split_0", "b2_split_9", ERROR_CORRUPT, "Crop Crop_10: reads what no layer"},
+        {NCNN_CUGAN, "Crop_10 ", "2,4,4 -23310=2,-4,-4", "2,6,6 -23310=2,-6,-6", ERROR_UNSUPPORTED,
+         "Convolution_13: is"},
+        {NCNN_CUGAN, "Crop_40 ", "b16_split_0", "b35_split_0", ERROR_UNSUPPORTED, "Convolution Convolution_43: is"},
+        {NCNN_CUGAN, "Deconvolution_14 ", "4=3", "4=2", ERROR_UNSUPPORTED, "Deconvolution Deconvolution_14: a layer"},
+        {NCNN_CUGAN, "Deconvolution_14 ", "5=1", "5=1 18=1", ERROR_UNSUPPORTED,
+         "Deconvolution Deconvolution_14: a layer"},
+        {NCNN_CUGAN, "Convolution_43 ", "1,1.0", "1,2.0", ERROR_UNSUPPORTED, "Convolution Convolution_45: is another"},
+        {NCNN_CUGAN, "BinaryOp_46 ", " b44", " b45", ERROR_UNSUPPORTED, "BinaryOp BinaryOp_46: nearly Real-CUGAN"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct pair p = load(cases[i].stem, cases[i].after, cases[i].from, cases[i].to);
@@ -117,6 +142,36 @@ static void test_weights(void **state)
     p = load(NCNN_FILE, NULL, "", "");
     memcpy(p.bytes, "\x01\x02\x03", 4);
     check_read(&p, ERROR_UNSUPPORTED, "stored in a way that is not known");
+}
+
+/* The same tensors as in a checkpoint, whose transposed convolutions are stored in another order. */
+static void test_cugan(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"cugan_x2", "cugan_x4"};
+    for (size_t f = 0; f < 2; f++) {
+        struct error err = ERROR_INIT;
+        struct weights *ours, *theirs;
+        char path[128];
+        snprintf(path, sizeof path, "tests/golden/families/ncnn_%s.param", names[f]);
+        assert_int_equal(weights_open(&ours, path, &err), OK);
+        snprintf(path, sizeof path, "tests/golden/families/%s.safetensors", names[f]);
+        assert_int_equal(weights_open(&theirs, path, &err), OK);
+        assert_int_equal(weights_count(ours), weights_count(theirs) - 2); /* golden.in, golden.out */
+        for (size_t i = 0; i < weights_count(ours); i++) {
+            const struct weights_tensor *a = weights_at(ours, i), *b = weights_find(theirs, a->name);
+            if (!b || a->rank != b->rank || memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape) != 0)
+                fail_msg("%s is not what %s has", a->name, path);
+            float values[2][4096];
+            assert_true(a->count <= 4096);
+            weights_read_f32(a, values[0]);
+            weights_read_f32(b, values[1]);
+            if (memcmp(values[0], values[1], a->count * sizeof(float)) != 0)
+                fail_msg("%s has other values than in %s", a->name, path);
+        }
+        weights_close(&ours);
+        weights_close(&theirs);
+    }
 }
 
 /* The .bin is looked for beside the .param, and told when it is not there. */
@@ -148,6 +203,6 @@ static void test_beside(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_graphs), cmocka_unit_test(test_weights),
-                                       cmocka_unit_test(test_beside)};
+                                       cmocka_unit_test(test_cugan), cmocka_unit_test(test_beside)};
     return cmocka_run_group_tests_name("ncnn", tests, NULL, NULL);
 }
