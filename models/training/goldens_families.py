@@ -101,12 +101,14 @@ def restorers():
         "plksr_x2_dysample": (restore.RealPlksr(2, kernel=5, blocks=1, dysample=True), 7, 8),
         "plksr_x3_dysample": (restore.RealPlksr(3, kernel=5, blocks=1, layer=True, dysample=True), 5, 6),
         "plksr_x1_dysample": (restore.RealPlksr(1, kernel=5, blocks=1, dysample=True), 7, 8),
+        "cugan_x2_nose": (restore.Cugan(2, gated=False), 8, 10),
     }
 
 
 # of restorers(): what writes the same network's files for ncnn
 NCNN_CUGAN = {
     "cugan_x2": lambda t: ncnn_writer.cugan(t, 2, True),
+    "cugan_x2_nose": lambda t: ncnn_writer.cugan(t, 2, False),
     "cugan_x3_pro": lambda t: ncnn_writer.cugan(ncnn_writer.without_range(t), 3, True, ncnn_writer.FP32),
     "cugan_x4": lambda t: ncnn_writer.cugan(t, 4, False, ncnn_writer.FP32),
 }

@@ -1,5 +1,5 @@
-"""Writes RRDBNet, SRVGGNetCompact and Real-CUGAN as ncnn's .param and .bin, in the two spellings in which people have them: as its
-converter writes a graph, and as its optimiser rewrites that. For tests of the runtime's reader.
+"""Writes RRDBNet, SRVGGNetCompact and Real-CUGAN as ncnn's .param and .bin, in the two spellings in which people have
+them: as its converter writes a graph, and as its optimiser rewrites that. For tests of the runtime's reader.
 """
 import numpy as np
 
@@ -165,6 +165,8 @@ def cugan(tensors, scale, optimised, tag=FP16):
 
     def gated(x, name):
         x = pair(x, name)
+        if f"{name}.seblock.conv1.weight" not in tensors:
+            return x
         small = w.unpadded(w.layer("Pooling", [x], "0=1 4=1"), f"{name}.seblock.conv1", 0)
         return w.layer("BinaryOp", [x, w.unpadded(small, f"{name}.seblock.conv2", "sigmoid")], "0=2")
 

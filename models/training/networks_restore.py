@@ -182,10 +182,10 @@ def crop(x, by):
 
 
 class CuganFirst(nn.Module):
-    def __init__(self, a, out, f, scale):
+    def __init__(self, a, out, f, scale, gated=True):
         super().__init__()
         self.conv1, self.conv1_down = CuganPair(a, f, 2 * f, False), conv(2 * f, 2 * f, 2, True, 2, 0)
-        self.conv2, self.conv2_up = CuganPair(2 * f, 4 * f, 2 * f, True), nn.ConvTranspose2d(2 * f, 2 * f, 2, 2)
+        self.conv2, self.conv2_up = CuganPair(2 * f, 4 * f, 2 * f, gated), nn.ConvTranspose2d(2 * f, 2 * f, 2, 2)
         self.conv3 = conv(2 * f, 2 * f, pad=0)
         self.conv_bottom = nn.ConvTranspose2d(2 * f, out, *((5, 3, 2) if scale == 3 else (4, 2, 3)))
 
@@ -196,12 +196,12 @@ class CuganFirst(nn.Module):
 
 
 class CuganSecond(nn.Module):
-    def __init__(self, a, out, f):
+    def __init__(self, a, out, f, gated=True):
         super().__init__()
         self.conv1, self.conv1_down = CuganPair(a, f, 2 * f, False), conv(2 * f, 2 * f, 2, True, 2, 0)
-        self.conv2, self.conv2_down = CuganPair(2 * f, 2 * f, 4 * f, True), conv(4 * f, 4 * f, 2, True, 2, 0)
-        self.conv3, self.conv3_up = CuganPair(4 * f, 8 * f, 4 * f, True), nn.ConvTranspose2d(4 * f, 4 * f, 2, 2)
-        self.conv4, self.conv4_up = CuganPair(4 * f, 2 * f, 2 * f, True), nn.ConvTranspose2d(2 * f, 2 * f, 2, 2)
+        self.conv2, self.conv2_down = CuganPair(2 * f, 2 * f, 4 * f, gated), conv(4 * f, 4 * f, 2, True, 2, 0)
+        self.conv3, self.conv3_up = CuganPair(4 * f, 8 * f, 4 * f, gated), nn.ConvTranspose2d(4 * f, 4 * f, 2, 2)
+        self.conv4, self.conv4_up = CuganPair(4 * f, 2 * f, 2 * f, gated), nn.ConvTranspose2d(2 * f, 2 * f, 2, 2)
         self.conv5, self.conv_bottom = conv(2 * f, 2 * f, pad=0), conv(2 * f, out, pad=0)
 
     def forward(self, x):
@@ -213,15 +213,15 @@ class CuganSecond(nn.Module):
 
 
 class Cugan(nn.Module):
-    """Real-CUGAN, for pictures whose sides are multiples of 2 (of 4, for x3)."""
+    """Real-CUGAN, for pictures whose sides are multiples of 2 (of 4, for x3). Not gated: its "nose" files."""
 
-    def __init__(self, scale, f=2, pro=False):
+    def __init__(self, scale, f=2, pro=False, gated=True):
         super().__init__()
         self.scale = scale
         if pro:
             self.register_buffer("pro", torch.zeros(1))
         middle = 2 * f if scale == 4 else 3
-        self.unet1, self.unet2 = CuganFirst(3, middle, f, scale), CuganSecond(middle, middle, f)
+        self.unet1, self.unet2 = CuganFirst(3, middle, f, scale, gated), CuganSecond(middle, middle, f, gated)
         if scale == 4:
             self.conv_final = conv(middle, 12, pad=0)
 

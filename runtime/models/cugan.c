@@ -1,7 +1,7 @@
 /* Real-CUGAN (bilibili 2022; names as in its upcunet_v3.py): two U-Nets behind each other, the second of which corrects
  * what the first one has enlarged. Convolutions are not padded; the picture is, by reflection. Four blocks scale their
  * channels by factors that a mean over what they are given decides (squeeze and excitation): over the picture, or over
- * a tile of it. "pro" files work on a narrower range of values. */
+ * a tile of it; the "nose" files are without them. "pro" files work on a narrower range of values. */
 #include <string.h>
 
 #include "runtime/models/model_build.h"
@@ -18,10 +18,19 @@ static int cugan_scale(const struct weights *weights)
     return build_dim(weights, "unet1.conv_bottom.weight", 2) == 5 ? 3 : 2;
 }
 
+/* Whether the file has any of the four blocks that scale channels: then it must have all. */
+static bool cugan_gated(const struct weights *weights)
+{
+    for (size_t i = 0; i < weights_count(weights); i++)
+        if (strstr(weights_at(weights, i)->name, ".seblock."))
+            return true;
+    return false;
+}
+
 static bool cugan_detect(const struct weights *weights, struct model_info *info, struct error *err)
 {
     const int in = build_dim(weights, "unet1.conv1.conv.0.weight", 1);
-    if (!in || !weights_find(weights, "unet1.conv2.seblock.conv1.weight") ||
+    if (!in || !weights_find(weights, "unet1.conv2_up.weight") || !weights_find(weights, "unet2.conv4_up.weight") ||
         !weights_find(weights, "unet1.conv_bottom.weight") || !weights_find(weights, "unet2.conv_bottom.weight"))
         return false;
     const int scale = cugan_scale(weights), out = scale == 4 ? build_dim(weights, "conv_final.weight", 0) / 4
@@ -30,7 +39,9 @@ static bool cugan_detect(const struct weights *weights, struct model_info *info,
         error_set(err, ERROR_UNSUPPORTED, "Real-CUGAN that takes %d channels and gives %d; 3 are supported%s", in, out,
                   in == 12 ? ", and the fast form is not" : "");
     info->kind = MODEL_UPSCALER;
-    info->architecture = weights_find(weights, "pro") ? "Real-CUGAN pro" : "Real-CUGAN";
+    info->architecture = weights_find(weights, "pro") ? "Real-CUGAN pro"
+                         : cugan_gated(weights)       ? "Real-CUGAN"
+                                                      : "Real-CUGAN nose";
     info->scale = scale;
     info->unshuffle = scale == 3 ? 4 : 2;
     info->full_body = true;
@@ -109,9 +120,11 @@ static struct view cugan_pair(struct model_build *b, const char *name, struct vi
     return cugan_conv(b, build_name("%s.conv.2", name), x, 3, 1, true, VIEW_NONE);
 }
 
-/* SEBlock: the factors of its channels, {n, c, 1, 1}. */
+/* SEBlock: the factors of its channels, {n, c, 1, 1}; none where the network has no such blocks. */
 static struct view cugan_factors(struct model_build *b, const char *name, struct view x)
 {
+    if (!cugan_gated(model_weights(b->model)))
+        return VIEW_NONE;
     const int inner = build_size(b, build_name("%s.seblock.conv1.weight", name), 0);
     if (x.tensor < 0 || inner < 1)
         return VIEW_NONE;
@@ -126,6 +139,18 @@ static struct view cugan_factors(struct model_build *b, const char *name, struct
     return out;
 }
 
+/* The sum of two views of one size. */
+static struct view cugan_add(struct model_build *b, struct view x, struct view plus)
+{
+    struct node *add = x.tensor < 0 || plus.tensor < 0 ? NULL : graph_node(b->graph, OP_ADD, x);
+    if (!add)
+        return VIEW_NONE;
+    add->in[OP_X] = x;
+    add->in[OP_RESIDUAL1] = plus;
+    add->args.add = (struct op_add){.x_scale = 1, .residual1_scale = 1};
+    return x;
+}
+
 /* A transposed 2×2 convolution of x times the factors, activated, plus `skip`. */
 static struct view cugan_up(struct model_build *b, const char *name, struct view x, struct view factors,
                             struct view skip)
@@ -135,13 +160,7 @@ static struct view cugan_up(struct model_build *b, const char *name, struct view
     conv->args.conv2d.activation = ACTIVATION_LEAKY;
     conv->args.conv2d.slope = 0.1f;
     conv->in[OP_IN_SCALE] = factors;
-    struct node *add = up.tensor < 0 || skip.tensor < 0 ? NULL : graph_node(b->graph, OP_ADD, up);
-    if (!add)
-        return VIEW_NONE;
-    add->in[OP_X] = up;
-    add->in[OP_RESIDUAL1] = skip;
-    add->args.add = (struct op_add){.x_scale = 1, .residual1_scale = 1};
-    return up;
+    return cugan_add(b, up, skip);
 }
 
 static struct view cugan_first(struct model_build *b, int scale, struct view x)
@@ -158,11 +177,13 @@ static struct view cugan_first(struct model_build *b, int scale, struct view x)
 /* x times the factors, less 4 px on each side: where the factors are needed for more than one convolution. */
 static struct view cugan_scaled(struct model_build *b, struct view x, struct view factors, struct view plus)
 {
-    if (x.tensor < 0 || factors.tensor < 0 || plus.tensor < 0)
+    if (x.tensor < 0 || plus.tensor < 0)
         return VIEW_NONE;
     const struct view crop = cugan_crop(b, x, 4);
     if (crop.tensor < 0)
         return VIEW_NONE;
+    if (factors.tensor < 0)
+        return cugan_add(b, crop, plus);
     const struct tensor t = *graph_tensor_of(b->graph, crop);
     const struct view everywhere = build_resize(b, RESIZE_NEAREST, factors, t.h, t.w);
     struct node *node = graph_node(b->graph, OP_SCALE_SHIFT, crop);

@@ -129,8 +129,10 @@ static int ncnn_layer_term(struct ncnn *n, struct ncnn_layer *layer)
         return terms_of(&n->terms, TERM_SIGMOID, x[0], 0);
     if (strcmp(type, "Crop") == 0)
         return ncnn_crop(n, layer, x[0]);
-    if (strcmp(type, "Pooling") == 0)
+    if (strcmp(type, "Pooling") == 0) {
+        n->mean_count++;
         return ncnn_int(layer, 0, 0) == 1 && ncnn_int(layer, 4, 0) == 1 ? terms_of(&n->terms, TERM_MEAN, x[0], 0) : -1;
+    }
     if (strcmp(type, "Interp") == 0)
         return ncnn_resize(n, layer, x[0]);
     if (strcmp(type, "PixelShuffle") == 0)

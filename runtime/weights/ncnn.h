@@ -1,7 +1,8 @@
-/* ncnn's models, a .param (the layers) and a .bin (their weights, without names), as upscayl and realesrgan-ncnn-vulkan
- * ship them: RRDBNet and SRVGGNetCompact. The layers are compared with what these networks compute, however they are
- * spelt, and the tensors get the names that the networks' checkpoints have. Anything else is refused: UNSUPPORTED, the
- * text names the layer.
+/* ncnn's models, a .param (the layers) and a .bin (their weights, without names), as upscayl, realesrgan-ncnn-vulkan
+ * and realcugan-ncnn-vulkan ship them: RRDBNet, SRVGGNetCompact and Real-CUGAN. The layers are compared with what these
+ * networks compute, however they are spelt, and the tensors get the names that the networks' checkpoints have. Anything
+ * else is refused: UNSUPPORTED, the text names the layer. Files of Real-CUGAN pro have its range of values within their
+ * weights, and so are read as any other.
  * Thread-safety: no shared state. */
 #ifndef RUNTIME_WEIGHTS_NCNN_H
 #define RUNTIME_WEIGHTS_NCNN_H

@@ -1,3 +1,4 @@
+/* The layers of Real-CUGAN's files for ncnn (realcugan-ncnn-vulkan 395302c, models). */
 #include <string.h>
 
 #include "runtime/weights/ncnn_terms.h"
@@ -35,11 +36,20 @@ static const char *const cugan_names[] = {"unet1.conv1.conv.0",
                                           "unet2.conv_bottom",
                                           "conv_final"};
 
+/* "nose" files are without the blocks that scale channels. */
+static bool cugan_has(const struct ncnn *n, int name)
+{
+    return n->mean_count > 0 || !strstr(cugan_names[name], ".seblock.");
+}
+
 /* The next convolution of x, which gets the next name. */
 static int cugan_plain(struct ncnn *n, int *conv, enum ncnn_conv kind, int x)
 {
+    int name = 0;
+    for (int left = *conv; left > 0 || !cugan_has(n, name); name++)
+        left -= cugan_has(n, name);
     if (*conv < n->conv_count)
-        n->names[*conv] = cugan_names[*conv];
+        n->names[*conv] = cugan_names[name];
     return ncnn_next(n, conv, kind, x, "Real-CUGAN");
 }
 
@@ -57,6 +67,8 @@ static int cugan_pair(struct ncnn *n, int *conv, int x)
 static int cugan_gated(struct ncnn *n, int *conv, int x)
 {
     x = cugan_pair(n, conv, x);
+    if (!n->mean_count)
+        return x;
     const int mean = terms_of(&n->terms, TERM_MEAN, x, 0),
               small = terms_leaky(&n->terms, cugan_plain(n, conv, NCNN_CONV_1_1_0, mean), 0),
               factors = terms_of(&n->terms, TERM_SIGMOID, cugan_plain(n, conv, NCNN_CONV_1_1_0, small), 0);

@@ -57,7 +57,7 @@ struct ncnn {
     int *blobs; /* the term of each, or -1 */
     struct ncnn_layer **convs, **slopes;
     const char **names; /* of the convolutions, where the network says them */
-    int conv_count, slope_count, nearest_count, concat_count, deconv_count;
+    int conv_count, slope_count, nearest_count, concat_count, deconv_count, mean_count;
     int result;
     bool resized; /* the result went through a resize that is left out */
     struct error *err;

@@ -148,8 +148,8 @@ static void test_weights(void **state)
 static void test_cugan(void **state)
 {
     (void)state;
-    static const char *const names[] = {"cugan_x2", "cugan_x4"};
-    for (size_t f = 0; f < 2; f++) {
+    static const char *const names[] = {"cugan_x2", "cugan_x4", "cugan_x2_nose"};
+    for (size_t f = 0; f < 3; f++) {
         struct error err = ERROR_INIT;
         struct weights *ours, *theirs;
         char path[128];
