@@ -274,7 +274,7 @@ clang: # its warnings are the same without optimising
 # The fuzzers of what reads checkpoints, pictures and the store of jobs, on files made by make_corpus and make_fixtures. `make fuzz` lets
 # libFuzzer work on each for FUZZ_SECONDS and keeps what it finds in build-fuzz/found; `make fuzz-replay` feeds them the
 # corpus and FUZZ_MUTATIONS fixed variants of each file, with any compiler; fuzz_model, which runs networks, and fuzz_formats, whose
-# readers are slow, a twentieth of them, fuzz_decoder, which starts processes, and fuzz_profile, which makes tables of inks, fewer, and
+# readers are slow, a twentieth of them, fuzz_profile, which makes tables, a fortieth, fuzz_decoder, which starts processes, fewer, and
 # fuzz_store, which writes files, a quarter.
 FUZZ_SECONDS   ?= 60
 FUZZ_MUTATIONS ?= 2000
@@ -291,7 +291,7 @@ fuzz-run: $(FUZZERS:%=$(BUILD)/fuzz/%) $(BUILD)/corpus/.made
 	        -artifact_prefix=$(BUILD)/found/$$f- $(BUILD)/found/$$f $(BUILD)/corpus/$$f; done
 fuzz-replay-run: $(FUZZERS:%=$(BUILD)/replay/%) $(BUILD)/corpus/.made
 	@set -e; for f in $(FUZZERS); do n=$(FUZZ_MUTATIONS); \
-	    case $$f in fuzz_model | fuzz_formats) n=$$((n / 20)) ;; fuzz_decoder | fuzz_profile) n=$$((n / 200)) ;; fuzz_store) n=$$((n / 4)) ;; esac; \
+	    case $$f in fuzz_model | fuzz_formats) n=$$((n / 20)) ;; fuzz_profile) n=$$((n / 40)) ;; fuzz_decoder) n=$$((n / 200)) ;; fuzz_store) n=$$((n / 4)) ;; esac; \
 	    $(BUILD)/replay/$$f $$n $(BUILD)/corpus/$$f; done
 
 $(BUILD)/fuzz/%: $(BUILD)/tests/fuzz/%.o $(FUZZLIB)

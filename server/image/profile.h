@@ -34,6 +34,9 @@ void profile_cmyk_row(const struct profile_cmyk *cmyk, const void *from, void *t
 /* Moves what it knows into the picture, and notes what was done. */
 void profile_cmyk_apply(struct profile_cmyk *cmyk, struct image *image);
 void profile_cmyk_close(struct profile_cmyk *cmyk);
+/* For fuzzers: the way back is made at every apart-th R and G only, since all of it takes most of a second. To be
+ * called before any other. */
+void profile_cmyk_sparse(int apart);
 
 /* For a picture of RGB without a profile whose file says its colours in numbers: gives it one, unless these are sRGB's.
  * xy: of white, red, green and blue; gamma 0: sRGB's curve. Numbers that make no sense give none. */

@@ -167,13 +167,20 @@ static void cmyk_fill_row(struct cmyk_nodes *nodes, int16_t (*to)[4])
     }
 }
 
+static int cmyk_apart = 1;
+
+void profile_cmyk_sparse(int apart)
+{
+    cmyk_apart = apart;
+}
+
 static void cmyk_fill(struct cmyk_table *table, struct cmyk_nodes *nodes)
 {
     uint16_t place[CMYK_GRID];
     for (int i = 0; i < CMYK_GRID; i++)
         place[i] = (uint16_t)((i * 65535 + (CMYK_GRID - 1) / 2) / (CMYK_GRID - 1));
-    for (int r = 0; r < CMYK_GRID; r++)
-        for (int g = 0; g < CMYK_GRID; g++) {
+    for (int r = 0; r < CMYK_GRID; r += cmyk_apart)
+        for (int g = 0; g < CMYK_GRID; g += cmyk_apart) {
             for (int b = 0; b < CMYK_GRID; b++) {
                 nodes->rgb[b][0] = place[r];
                 nodes->rgb[b][1] = place[g];
@@ -194,7 +201,7 @@ static cmsHTRANSFORM cmyk_transform(cmsHPROFILE from, cmsUInt32Number in, cmsHPR
 static enum error_code cmyk_table_make(struct image_blob *out, cmsHPROFILE profile, cmsHPROFILE wide, const void *icc,
                                        size_t size, int bits, struct error *err)
 {
-    struct cmyk_table *table = mem_alloc(1, sizeof *table + size);
+    struct cmyk_table *table = mem_calloc(1, sizeof *table + size); /* rows that are not made are without ink */
     struct cmyk_nodes *nodes = mem_alloc(1, sizeof *nodes);
     enum error_code code = table && nodes ? OK : error_set(err, ERROR_NO_MEMORY, "out of memory for a colour profile");
     if (code == OK) {
@@ -305,6 +312,11 @@ void profile_cmyk_row(const struct profile_cmyk *cmyk, const void *from, void *t
 void profile_cmyk_close(struct profile_cmyk *cmyk)
 {
     (void)cmyk;
+}
+
+void profile_cmyk_sparse(int apart)
+{
+    (void)apart;
 }
 
 #endif

@@ -88,6 +88,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (!size || !profile_known())
         return 0;
+    profile_cmyk_sparse(16);
     const uint8_t kind = *data++;
     const int bits = kind & 1 ? 16 : 8;
     size--;
