@@ -4,7 +4,8 @@
 
 layout(local_size_x = PIXEL_GROUP) in;
 layout(constant_id = 0) const uint TOKENS = 1;
-layout(constant_id = 1) const uint QUADS = 1; // of a head
+layout(constant_id = 1) const uint QUADS = 1;  // of a head
+layout(constant_id = 2) const uint BLOCKS = 1; // quads of y: those behind the last head are padding
 layout(push_constant) uniform push { params_tokens p; };
 
 WRITES(BIND_Y, y);
@@ -71,4 +72,7 @@ void main()
             v += share[j] * vec4(values[quad_index(p.values, image, first + i, TOKENS, j)]);
         y[quad_index(p.y, image, first + i, TOKENS, token)] = TO_QUAD(v * factor);
     }
+    if (gl_WorkGroupID.y == gl_NumWorkGroups.y - 1)
+        for (uint i = first + QUADS + me; i < BLOCKS; i += PIXEL_GROUP)
+            y[quad_index(p.y, image, i, TOKENS, token)] = TO_QUAD(vec4(0.0));
 }

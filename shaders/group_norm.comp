@@ -9,6 +9,7 @@ layout(constant_id = 1) const uint EACH = 4;  // channels of a group
 layout(constant_id = 2) const uint CHANNELS = 4;
 layout(constant_id = 3) const uint ACTIVATION = 0;
 layout(constant_id = 4) const uint FLAGS = 0; // FLAG_IN_SCALE: there are weights
+layout(constant_id = 5) const uint BLOCKS = 1; // quads of y: those behind the last group are padding
 layout(push_constant) uniform push { params_tokens p; };
 
 WRITES(BIND_Y, y);
@@ -74,4 +75,8 @@ void main()
             y[quad_index(p.y, gl_WorkGroupID.z, first + i, p.size, at)] = TO_QUAD(activate(ACTIVATION, v, vec4(0.0)));
         }
     }
+    if ((first + QUADS) * 4 >= CHANNELS)
+        for (uint i = first + QUADS; i < BLOCKS; i++)
+            for (uint at = gl_LocalInvocationID.x; at < p.size; at += PIXEL_GROUP)
+                y[quad_index(p.y, gl_WorkGroupID.z, i, p.size, at)] = TO_QUAD(vec4(0.0));
 }

@@ -3,7 +3,7 @@
 #include "common.glsl"
 
 layout(local_size_x = PIXEL_GROUP) in;
-layout(constant_id = 0) const uint QUADS = 1;
+layout(constant_id = 0) const uint BLOCKS = 1; // quads of y: those behind the last channel are padding
 layout(constant_id = 1) const uint CHANNELS = 4;
 layout(constant_id = 2) const uint FLAGS = 0; // FLAG_IN_SCALE: there are weights
 layout(push_constant) uniform push { params_tokens p; };
@@ -12,6 +12,8 @@ WRITES(BIND_Y, y);
 READS(BIND_X, x);
 READS_FLOAT(BIND_WEIGHT, weight);
 READS_FLOAT(BIND_BIAS, bias);
+
+const uint QUADS = (CHANNELS + 3) / 4;
 
 void main()
 {
@@ -36,4 +38,6 @@ void main()
             v += bias[i];
         y[quad_index(p.y, gl_WorkGroupID.z, i, p.size, at)] = TO_QUAD(v);
     }
+    for (uint i = QUADS; i < BLOCKS; i++)
+        y[quad_index(p.y, gl_WorkGroupID.z, i, p.size, at)] = TO_QUAD(vec4(0.0));
 }

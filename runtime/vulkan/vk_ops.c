@@ -530,7 +530,7 @@ static enum error_code ops_norm(struct frame *frame, struct error *err)
     dispatch->push.tokens.mean_factor = 1 / count;
     dispatch->push.tokens.variance_factor = 1 / (args->unbiased ? count - 1 : count);
     dispatch->push.tokens.epsilon = args->epsilon;
-    ops_spec(dispatch, layer ? ops_div_up(channels, 4) : quads);
+    ops_spec(dispatch, layer ? (uint32_t)frame->y.layout.blocks : quads);
     if (!layer)
         ops_spec(dispatch, each);
     ops_spec(dispatch, channels);
@@ -538,6 +538,8 @@ static enum error_code ops_norm(struct frame *frame, struct error *err)
         ops_spec(dispatch, args->activation);
     ops_spec(dispatch, ops_bias_flag(frame) | (frame->node->param[OP_WEIGHT] ? FLAG_IN_SCALE : 0) |
                            (frame->in[OP_RESIDUAL1].n ? FLAG_RESIDUAL1 : 0));
+    if (!layer)
+        ops_spec(dispatch, (uint32_t)frame->y.layout.blocks);
     dispatch->groups[0] = layer ? ops_div_up(size, PIXEL_GROUP) : ops_div_up(ops_div_up(channels, 4), quads);
     dispatch->groups[1] = 1;
     dispatch->work = 4 * ops_quad_work(&frame->y);
@@ -554,6 +556,7 @@ static enum error_code ops_attention(struct frame *frame, struct error *err)
     const uint32_t size = frame->y.h * frame->y.w;
     ops_spec(dispatch, size);
     ops_spec(dispatch, (uint32_t)(frame->y.layout.channels / args->heads / 4));
+    ops_spec(dispatch, (uint32_t)frame->y.layout.blocks);
     dispatch->push.tokens.scale = args->scale;
     dispatch->groups[0] = size;
     dispatch->groups[1] = (uint32_t)args->heads;
