@@ -80,6 +80,8 @@ static const char *op_check_attention(const struct graph *g, const struct node *
         return "the shapes differ";
     if (heads < 1 || heads > x.c || x.c % heads != 0 || x.c / heads % 4 != 0)
         return "the channels of a head are not a multiple of 4";
+    if (x.c / heads > OP_ATTENTION_HEAD)
+        return "a head has too many channels";
     return x.h <= OP_ATTENTION_TOKENS && x.w <= OP_ATTENTION_TOKENS / x.h ? NULL : "there are too many tokens";
 }
 

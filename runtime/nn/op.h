@@ -155,8 +155,10 @@ struct op_norm {
 
 /* ATTENTION: pixels are tokens; the channels are divided among the heads (Vaswani et al. 2017). For each head and token
  *   p: y[p] = sum over tokens j of a[j] * residual2[j], a = softmax over j of scale * (x[p] . residual1[j]): x,
- * residual1 and residual2 are queries, keys and values, of y's shape. A head has a multiple of 4 channels. */
-#define OP_ATTENTION_TOKENS 2048 /* at most */
+ * residual1 and residual2 are queries, keys and values, of y's shape. A head has a multiple of 4 channels. At most (on
+ * a GPU the scores of a token and its query share the 16 KiB that each has for a workgroup): */
+#define OP_ATTENTION_TOKENS 2048
+#define OP_ATTENTION_HEAD 1024 /* channels */
 struct op_attention {
     int heads;
     float scale;

@@ -286,6 +286,15 @@ static void arguments_have_bounds(void **state)
         else
             refused(&attention, "the channels of a head", "number of heads", groups);
     }
+    for (int more = 0; more <= 4; more += 4) {
+        struct sample s = sample_of(OP_ATTENTION);
+        s.args.attention.heads = 1;
+        s.shape[0][1] = s.shape[1][1] = s.shape[2][1] = s.out[1] = OP_ATTENTION_HEAD + more;
+        if (more)
+            refused(&s, "a head has too many channels", "number of channels", more);
+        else
+            assert_string_equal(verdict(&s), "");
+    }
     for (int kind = ACTIVATION_NONE; kind <= ACTIVATION_GELU; kind++) {
         struct sample s = sample_of(OP_GROUP_NORM);
         s.args.norm.activation = (enum activation)kind;
