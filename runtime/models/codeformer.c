@@ -116,10 +116,13 @@ static void codeformer_fill_part(struct model_build *b, const char *name, float 
     const struct weights_tensor *t =
         weights_find(model_weights(b->model), build_name("%.*s", (int)(point - name), name));
     const bool asked = strcmp(point, ".asked") == 0;
-    float *all = t && t->count == (asked ? count / 2 * 3 : count * 3) ? mem_alloc(t->count, sizeof *all) : NULL;
+    if (!t || t->count != (asked ? count / 2 * 3 : count * 3)) {
+        build_fail(b, ERROR_CORRUPT, "tensor %.*s is missing or of another size", (int)(point - name), name);
+        return;
+    }
+    float *all = mem_alloc(t->count, sizeof *all);
     if (!all) {
-        build_fail(b, t ? ERROR_CORRUPT : ERROR_NO_MEMORY, "tensor %.*s is missing or of another size",
-                   (int)(point - name), name);
+        build_fail(b, ERROR_NO_MEMORY, "out of memory for the model's parameters");
         return;
     }
     weights_read_f32(t, all);
@@ -177,10 +180,14 @@ static struct view codeformer_layer(struct model_build *b, const char *name, str
 static void codeformer_fill_position(struct model_build *b, const char *name, float *values, size_t count)
 {
     const struct weights_tensor *t = weights_find(model_weights(b->model), "position_emb");
-    float *from = t && t->rank == 2 && t->count == count ? mem_alloc(count, sizeof *from) : NULL;
     (void)name;
-    if (!from) {
+    if (!t || t->rank != 2 || t->count != count) {
         build_fail(b, ERROR_CORRUPT, "tensor position_emb is missing or of another size");
+        return;
+    }
+    float *from = mem_alloc(count, sizeof *from);
+    if (!from) {
+        build_fail(b, ERROR_NO_MEMORY, "out of memory for the model's parameters");
         return;
     }
     weights_read_f32(t, from);

@@ -33,6 +33,10 @@ static bool dncnn_detect(const struct weights *weights, struct model_info *info,
     bool level;
     if (build_last(weights, "model.") > last) /* something else follows: not this network */
         return false;
+    if (weights_find(weights, "model.1.weight")) {
+        error_set(err, ERROR_UNSUPPORTED, "a chain of convolutions with slopes (PReLU) between them; DnCNN has ReLU");
+        return false;
+    }
     if (!restorer_channels(build_dim(weights, "model.0.weight", 1),
                            build_dim(weights, build_name("model.%d.weight", last), 0), &level, "DnCNN", err))
         return false;

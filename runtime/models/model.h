@@ -20,7 +20,7 @@ struct model_settings {
     float activation_slope;     /* for ACTIVATION_LEAKY; 0: 0.1 */
     bool has_noise_level, has_jpeg_quality;
     float noise_level;  /* DRUNet, FDnCNN: of the picture, 0..255; 15 where nothing is said */
-    float jpeg_quality; /* FBCNN: of the picture, 1..100; where nothing is said the network finds it */
+    float jpeg_quality; /* FBCNN: of the picture, 0..100; where nothing is said the network finds it */
 };
 
 /* "relu", "leakyrelu" or "leakyrelu:SLOPE", 0 < SLOPE <= 1, as models.conf and a file's metadata say it. */

@@ -9,16 +9,28 @@
 #include "runtime/base/mem.h"
 #include "runtime/models/model_build.h"
 
-#define PLKSR_GROUPS 4 /* of channels that are normed together: no tensor tells */
+#define PLKSR_GROUPS 4  /* of channels that are normed together: no tensor tells */
+#define PLKSR_KERNEL 63 /* px, the large one at most */
 
 static int plksr_last(const struct weights *weights)
 {
     return build_last(weights, "feats.");
 }
 
+/* Those that follow each other from feats.1 on; behind them come a dropout, which has no tensors, and the last layer.
+ */
+static int plksr_blocks(const struct weights *weights)
+{
+    int blocks = 0;
+    while (weights_find(weights, build_name("feats.%d.lk.conv.weight", blocks + 1)))
+        blocks++;
+    return blocks;
+}
+
 static bool plksr_detect(const struct weights *weights, struct model_info *info, struct error *err)
 {
     const int last = plksr_last(weights), deep = build_dim(weights, build_name("feats.%d.weight", last), 0);
+    const int blocks = plksr_blocks(weights), kernel = build_dim(weights, "feats.1.lk.conv.weight", 2);
     const int scale = (int)lround(sqrt(deep / 3.0));
     if (!weights_find(weights, "feats.0.weight") || !weights_find(weights, "feats.1.lk.conv.weight") ||
         !weights_find(weights, "feats.1.refine.weight") || !weights_find(weights, "feats.1.channel_mixer.0.weight"))
@@ -27,10 +39,16 @@ static bool plksr_detect(const struct weights *weights, struct model_info *info,
         error_set(err, ERROR_UNSUPPORTED,
                   "RealPLKSR that takes %d channels and makes %d of a pixel; 3 and a scale of 1 to 8 are supported",
                   build_dim(weights, "feats.0.weight", 1), deep);
+    else if (last != blocks + 2)
+        error_set(err, ERROR_CORRUPT, "a RealPLKSR of %d blocks that ends in feats.%d, not in feats.%d", blocks, last,
+                  blocks + 2);
+    else if (kernel > PLKSR_KERNEL)
+        error_set(err, ERROR_UNSUPPORTED, "RealPLKSR with kernels of %d px; at most %d are supported", kernel,
+                  PLKSR_KERNEL);
     info->kind = MODEL_UPSCALER;
     info->architecture = weights_find(weights, "to_img.init_pos") ? "RealPLKSR+DySample" : "RealPLKSR";
     info->scale = scale;
-    info->radius = (last - 2) * (3 + build_dim(weights, "feats.1.lk.conv.weight", 2) / 2) + 2;
+    info->radius = err->code ? 0 : blocks * (3 + kernel / 2) + 2;
     return !err->code;
 }
 
@@ -65,10 +83,10 @@ static void plksr_turn(struct model_build *b, const char *name, float *values, s
 static struct node *plksr_norm(struct model_build *b, const char *name, enum op_kind kind, struct view x,
                                struct view out)
 {
-    const int channels = graph_channels(b->graph, x);
-    struct node *node = graph_node(b->graph, kind, out);
+    struct node *node = x.tensor < 0 ? NULL : graph_node(b->graph, kind, out);
     if (!node)
         return &b->scratch;
+    const int channels = graph_channels(b->graph, x);
     node->in[OP_X] = x;
     node->args.norm = (struct op_norm){.groups = 1, .epsilon = 1e-6f};
     node->param[OP_WEIGHT] = build_param(b, build_name("%s.weight", name), 1, &channels);
@@ -158,8 +176,9 @@ static void plksr_points(struct model_build *b, const char *name, float *values,
     const size_t groups = (size_t)atoi(strrchr(name, '.') + 1), channels = count / (3 * groups);
     const struct weights_tensor *t = weights_find(model_weights(b->model), "to_img.end_conv.weight");
     float *from = t && t->count == 3 * channels ? mem_alloc(t->count, sizeof *from) : NULL;
-    if (t && t->count != 3 * channels)
-        build_fail(b, ERROR_CORRUPT, "tensor to_img.end_conv.weight has another shape than follows from the others");
+    if (t ? t->count != 3 * channels : channels != 3)
+        build_fail(b, ERROR_CORRUPT,
+                   "tensor to_img.end_conv.weight is missing or has another shape than follows from the others");
     else if (t && !from)
         build_fail(b, ERROR_NO_MEMORY, "out of memory for the model's parameters");
     if (from)

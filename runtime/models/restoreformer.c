@@ -31,7 +31,8 @@ static bool restoreformer_is_plus(const struct weights *weights, int levels)
 
 static bool restoreformer_detect(const struct weights *weights, struct model_info *info, struct error *err)
 {
-    static const char *const names[] = {"quantize.embedding", "encoder.conv_in", "quant_conv", "decoder.conv_out"};
+    static const char *const names[] = {"quantize.embedding", "encoder.conv_in", "quant_conv", "decoder.conv_out",
+                                        "decoder.mid.attn_1.norm2"}; /* other VQGANs have but one norm there */
     const int levels = restoreformer_levels(weights);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (!weights_find(weights, build_name("%s%s.weight", restoreformer_prefix(weights), names[i])))

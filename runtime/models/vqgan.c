@@ -135,9 +135,13 @@ static float *vqgan_read_book(struct model_build *b, const char *name, size_t co
 {
     const int length = (int)(strrchr(name, '.') - name);
     const struct weights_tensor *t = weights_find(model_weights(b->model), build_name("%.*s.weight", length, name));
-    float *book = t && t->rank == 2 && t->count >= count ? mem_alloc(t->count, sizeof *book) : NULL;
+    if (!t || t->rank != 2 || t->count < count) {
+        build_fail(b, ERROR_CORRUPT, "tensor %.*s.weight is missing or not of two dimensions", length, name);
+        return NULL;
+    }
+    float *book = mem_alloc(t->count, sizeof *book);
     if (!book) {
-        build_fail(b, t ? ERROR_NO_MEMORY : ERROR_CORRUPT, "tensor %.*s.weight is missing or too large", length, name);
+        build_fail(b, ERROR_NO_MEMORY, "out of memory for the model's parameters");
         return NULL;
     }
     weights_read_f32(t, book);
