@@ -34,10 +34,13 @@ static void compat_enter(struct compat *compat, struct request *request)
 {
     if (compat->listed)
         return;
+    struct compat **end = &compat_all.first;
+    while (*end)
+        end = &(*end)->next;
     compat->request = request;
     compat->listed = true;
-    compat->next = compat_all.first;
-    compat_all.first = compat;
+    compat->next = NULL;
+    *end = compat;
 }
 
 static void compat_enlist(struct compat *compat, struct request *request)
@@ -92,22 +95,26 @@ bool compat_look(const struct request *request, const char *id, struct compat_st
 
 int compat_cancel(const struct request *request, const char *id)
 {
-    struct job *jobs[16];
-    int found = 0, count = 0;
-    pthread_mutex_lock(&compat_all.lock);
-    for (struct compat *at = compat_all.first; at; at = at->next) {
-        if (!compat_is_own(at, request, id))
-            continue;
-        found++;
-        at->cancelled = true;
-        if (at->working && count < 16)
-            jobs[count++] = job_hold(at->working);
-    }
-    pthread_mutex_unlock(&compat_all.lock);
-    for (int i = 0; i < count; i++) { /* outside of the lock: the end of one that waits resumes its connection */
-        worker_pool_cancel(request->server->pool, jobs[i], ERROR_CANCELLED);
-        job_release(&jobs[i]);
-    }
+    enum { MOST = 16 }; /* at a time */
+    struct job *jobs[MOST];
+    int found, count;
+    do {
+        found = count = 0;
+        pthread_mutex_lock(&compat_all.lock);
+        for (struct compat *at = compat_all.first; at && count < MOST; at = at->next) {
+            if (!compat_is_own(at, request, id))
+                continue;
+            found++;
+            if (at->working && !at->cancelled)
+                jobs[count++] = job_hold(at->working);
+            at->cancelled = true;
+        }
+        pthread_mutex_unlock(&compat_all.lock);
+        for (int i = 0; i < count; i++) { /* outside of the lock: the end of one that waits resumes its connection */
+            worker_pool_cancel(request->server->pool, jobs[i], ERROR_CANCELLED);
+            job_release(&jobs[i]);
+        }
+    } while (count == MOST);
     return found;
 }
 
@@ -217,6 +224,7 @@ static enum error_code compat_prepare_body(struct compat_picture *picture, size_
     const struct compat_pass *pass = &picture->passes[picture->pass];
     size_t size;
     enum error_code code = OK;
+    picture->body.spool = picture->original.spool; /* the last job took the body, and that with it */
     if (pass->again) {
         picture->kept = picture->job;
         picture->job = NULL;
@@ -289,12 +297,16 @@ static enum reply compat_submit(struct request *request, struct compat_picture *
         job_release(&request->job);
         reply = submit_start(request, &r, &picture->body, false, err);
     }
+    bool cancelled = false;
     if (reply == REPLY_OK && !request->refused) {
         pthread_mutex_lock(&compat_all.lock);
         if (compat->listed)
             compat->working = job_hold(request->job);
+        cancelled = compat->cancelled; /* before there was a job to end */
         pthread_mutex_unlock(&compat_all.lock);
     }
+    if (cancelled)
+        worker_pool_cancel(request->server->pool, request->job, ERROR_CANCELLED);
     restoration_destroy(&r);
     return reply;
 }
@@ -315,7 +327,9 @@ static enum reply compat_take(struct request *request, struct compat *compat, st
     picture->job = job_hold(job);
     if (++picture->pass < picture->pass_count)
         return REPLY_OK;
+    pthread_mutex_lock(&compat_all.lock); /* others read it */
     compat->at++;
+    pthread_mutex_unlock(&compat_all.lock);
     compat->result_pixels += (uint64_t)r->out_info.width * (uint64_t)r->out_info.height;
     if (compat->result_pixels > request->server->config->result_pixels && compat->count > 1) {
         error_set(err, ERROR_TOO_LARGE,

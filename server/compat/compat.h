@@ -79,7 +79,7 @@ struct compat_state {
     int pictures, at;
 };
 
-/* The first request at work of the same dialect and token as this one, or of that id; false: there is none. */
+/* The oldest request at work of the same dialect and token as this one, or of that id; false: there is none. */
 bool compat_look(const struct request *request, const char *id, struct compat_state *out);
 /* Ends it, or all of them if id is NULL; returns how many. */
 int compat_cancel(const struct request *request, const char *id);
