@@ -93,7 +93,7 @@ static struct cog_file *cog_open(struct keeper *keeper, const struct store_job *
     uint64_t bytes;
     json_t *parts = row->parts ? json_loads(row->parts, 0, NULL) : NULL, *part = json_array_get(parts, 0);
     struct cog_file *file = part ? mem_calloc(1, sizeof *file) : NULL;
-    if (file && fd < 0)
+    if (file && fd == -1)
         (void)!depot_get_output(keeper_depot(keeper), row->id, row->attempts, &fd, &bytes, &ignored);
     if (file && fd >= 0) {
         file->offset = (uint64_t)json_integer_value(json_object_get(part, "offset"));
@@ -129,7 +129,7 @@ struct compat_text *cog_prediction(struct keeper *keeper, const char *id, const 
     char type[64] = "", before[96] = "";
     const char *status = cog_status(view);
     struct cog_file *file = !strcmp(status, "succeeded") ? cog_open(keeper, row, fd, type) : NULL;
-    json_t *report = row->report ? json_loads(row->report, 0, NULL) : NULL, *error = json_null();
+    json_t *error = json_null();
     if (!strcmp(status, "failed") && row->error) {
         struct error err = ERROR_INIT;
         bool decoded;
@@ -148,7 +148,6 @@ struct compat_text *cog_prediction(struct keeper *keeper, const char *id, const 
                              file ? compat_mark(0, before) : json_null(), "error", error, "logs", "", "metrics",
                              "predict_time", seconds, "created_at", job_json_time(row->created), "started_at",
                              job_json_time(row->started), "completed_at", job_json_time(row->finished));
-    json_decref(report);
     struct compat_text *text = compat_text_make(json, cog_stored, &file);
     if (file)
         cog_release(file);
@@ -189,8 +188,13 @@ static bool cog_show(struct request *request, const char *id, bool created, enum
     int fd = -1;
     if (ticket) {
         connection_sending(request->link);
-        fd = ticket->fd;
+        fd = ticket->err.code ? COG_LOST : ticket->fd; /* it is not fetched on this thread */
         ticket->fd = -1;
+        if (ticket->err.code && ticket->err.code != ERROR_NOT_FOUND) {
+            keeper_view_clear(&view);
+            *result = submit_refuse(request, reply_for(ticket->err.code), 0, &ticket->err);
+            return true;
+        }
     }
     *result =
         compat_send_text(request, ended || !created ? REPLY_OK : REPLY_ACCEPTED, cog_prediction(keeper, id, &view, fd));
@@ -403,6 +407,8 @@ static enum MHD_Result cog_accepted(struct request *request)
     if (ticket->over || ticket->err.code || ticket->inserted == STORE_OTHER)
         return route_jobs_accepted(request);
     connection_sending(request->link);
+    if (ticket->inserted != STORE_NEW) /* the same came at once; it has been charged */
+        quota_give_back(request);
     if (ticket->inserted == STORE_NEW && *cog->input.hook.url)
         hooks_add(request->server, &cog->input.hook, ticket->job.id, cog->id);
     return reply_json(request, REPLY_ACCEPTED, cog_short(cog->id, "starting"));

@@ -20,7 +20,8 @@
 /* docs/http.md of cog: the last one is tried so often, each time after twice as long. */
 #define HOOKS_TRIES 12
 #define HOOKS_FIRST_MS 100
-#define HOOKS_LOOK_MS 100 /* how often a prediction is looked at */
+#define HOOKS_LOOK_MS 100 /* how often a prediction is looked at, at most */
+#define HOOKS_LOOKS 200   /* at all of them together, a second */
 #define HOOKS_SECONDS 30L
 
 /* IANA's special-purpose registries: what is not reachable from everywhere, and what leads there (NAT64, 6to4). */
@@ -205,7 +206,7 @@ static bool hooks_again(long status)
 /* Tells of a state; true: it is done with, sent or not. */
 static bool hooks_tell(struct hooks *hooks, struct hooks_row *row, struct compat_text *text, bool last)
 {
-    char why[CURL_ERROR_SIZE];
+    char why[CURL_ERROR_SIZE] = "no memory for it";
     const long status = text ? hooks_post(hooks, row->hook.url, text, why) : 0;
     compat_text_free(text);
     if (status >= 200 && status < 300)
@@ -284,6 +285,10 @@ static void *hooks_run(void *argument)
             hooks->count--;
             continue;
         }
+        /* of many each is looked at less often, so that the store is asked no more than so often */
+        const int64_t next_ns = job_now() + hooks->count * (INT64_C(1000000000) / HOOKS_LOOKS);
+        if (row->next_ns < next_ns)
+            row->next_ns = next_ns;
         struct hooks_row **end = &hooks->rows;
         while (*end)
             end = &(*end)->next;
