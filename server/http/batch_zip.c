@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/base/log.h"
 #include "runtime/base/mem.h"
 #include "server/http/header.h"
 #include "server/http/job_json.h"
@@ -127,16 +128,21 @@ static bool batch_zip_part(const struct store_job *row, uint64_t *offset, uint64
     return found;
 }
 
-/* Begins the entry of a job; one whose result is not there any more is left out. */
+/* Begins the entry of a job; one whose result is not there any more is left out. False ends the download, which the
+ * client sees: a result that cannot be read now is not left out. */
 static bool batch_zip_begin(struct batch_zip *zip, const struct store_job *row)
 {
-    struct error ignored = ERROR_INIT;
+    struct error err = ERROR_INIT;
     char extension[16], suffix[OPTION_NAME_MAX], wanted[HEADER_FILE_MAX], name[HEADER_FILE_MAX + 16];
     uint64_t bytes;
-    if (!batch_zip_part(row, &zip->at, &zip->left, extension) ||
-        depot_get_output(keeper_depot(zip->keeper), row->id, row->attempts, &zip->fd, &bytes, &ignored)) {
+    enum error_code code = ERROR_NOT_FOUND;
+    if (batch_zip_part(row, &zip->at, &zip->left, extension))
+        code = depot_get_output(keeper_depot(zip->keeper), row->id, row->attempts, &zip->fd, &bytes, &err);
+    if (code) {
         zip->fd = -1;
-        return true;
+        if (code != ERROR_NOT_FOUND)
+            log_event(LOG_WARN, "archive", "job=%s text=\"%s\"", row->id, err.text);
+        return code == ERROR_NOT_FOUND;
     }
     job_json_suffix(row, suffix);
     header_file_name(row->name, suffix, extension, wanted);
