@@ -157,12 +157,18 @@ static void cli_mcp_run_as(struct cli_mcp *mcp, struct restoration *r)
     pthread_mutex_unlock(&mcp->lock);
 }
 
-/* Writes the result to a file that did not exist. */
+/* Writes the result to a file that did not exist: takes the name by an empty one, which the whole result replaces. */
 static enum error_code cli_mcp_write(const struct restoration *r, const char *path, struct error *err)
 {
-    if (!access(path, F_OK))
-        return error_set(err, ERROR_INVALID, "output: %s exists already; choose another name", path);
-    return file_write(path, r->output, r->output_bytes, err);
+    const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return errno == EEXIST ? error_set(err, ERROR_INVALID, "output: %s exists already; choose another name", path)
+                               : error_set(err, ERROR_IO, "%s: %m", path);
+    close(fd);
+    const enum error_code code = file_write(path, r->output, r->output_bytes, err);
+    if (code)
+        unlink(path);
+    return code;
 }
 
 static enum error_code cli_mcp_restore(struct cli_mcp *mcp, const struct mcp_task *task, struct restoration *r,

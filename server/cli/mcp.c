@@ -83,7 +83,10 @@ void mcp_read(struct mcp_message *out, const char *line, size_t size, json_t *to
 {
     json_error_t why;
     *out = (struct mcp_message){.kind = MCP_NOTHING};
-    if (strspn(line, " \t\r") == size) /* an empty line */
+    size_t blank = 0;
+    while (blank < size && line[blank] && strchr(" \t\r", line[blank]))
+        blank++;
+    if (blank == size) /* an empty line */
         return;
     if (!(out->json = json_loadb(line, size, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &why))) {
         mcp_answer(out, mcp_error(NULL, MCP_PARSE, why.text));

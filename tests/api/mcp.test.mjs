@@ -115,7 +115,7 @@ const ask = (id, name, args) => JSON.stringify({ jsonrpc: '2.0', id, method: 'to
 
 test('lines that no assistant sends are answered by errors, and the next one is served', async () => {
   const server = raw('--body_limit', '100KiB');
-  for (const line of ['', 'x', '[]', '[{"jsonrpc":"2.0","id":1,"method":"ping"}]', '{}', '"ping"', '{"jsonrpc":"1.0","id":1,"method":"ping"}', '{"jsonrpc":"2.0","id":null,"method":"ping"}', '{"jsonrpc":"2.0","id":{},"method":"ping"}', '{"jsonrpc":"2.0","id":1,"method":7}',
+  for (const line of ['', '      ', '   ', 'x', '[]', '[{"jsonrpc":"2.0","id":1,"method":"ping"}]', '{}', '"ping"', '{"jsonrpc":"1.0","id":1,"method":"ping"}', '{"jsonrpc":"2.0","id":null,"method":"ping"}', '{"jsonrpc":"2.0","id":{},"method":"ping"}', '{"jsonrpc":"2.0","id":1,"method":7}',
     `${'['.repeat(1e5)}`, 'y'.repeat(4e5), '{"jsonrpc":"2.0","id":1,"id":2,"method":"ping"}', '{"jsonrpc":"2.0","id":3,"method":"tools/call","params":[]}', '{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":[[]]}}', '{"jsonrpc":"2.0","id":5,"result":{}}'])
     server.send(line);
   server.send(ask('big', 'restore', { image: Buffer.alloc(110e3).toString('base64') }));
