@@ -103,14 +103,15 @@ static enum error_code cli_watch_failed(struct cli_watch *watch, struct watch *f
     struct stat status;
     if (!input->code && !cli_watch_is_final(run->failed))
         return watch_again(folder, WATCH_RETRY_SECONDS, err);
-    if (stat(input->path, &status)) /* it is gone */
+    const bool known = input->mtime_ns;       /* as it was read: what is there by now may be good */
+    if (!known && stat(input->path, &status)) /* it is gone */
         return OK;
     const struct cli_index_entry entry = {.name = run->failure,
                                           .suffix = run->options.suffix,
                                           .source = input->source,
                                           .options = run->fingerprint,
-                                          .size = (uint64_t)status.st_size,
-                                          .mtime_ns = cli_watch_changed(&status)};
+                                          .size = known ? input->size : (uint64_t)status.st_size,
+                                          .mtime_ns = known ? input->mtime_ns : cli_watch_changed(&status)};
     return cli_index_add(watch->failed, &entry, err);
 }
 

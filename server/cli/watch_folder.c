@@ -14,6 +14,7 @@
 #include "runtime/base/mem.h"
 
 #define WATCH_EVENTS (IN_CLOSE_WRITE | IN_MOVED_TO | IN_CREATE | IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR)
+#define WATCH_DEPTH 100 /* folders below each other; each takes some KiB of the stack */
 
 struct watch_place {
     int wd;
@@ -129,6 +130,13 @@ static enum error_code watch_look(struct watch *watch, const char *folder, const
     if (ours || lstat(path, &link) || S_ISLNK(link.st_mode) ||
         snprintf(inner, sizeof inner, "%s%s%s", below, *below ? "/" : "", name) >= (int)sizeof inner)
         return OK;
+    size_t depth = 1;
+    for (const char *at = inner; (at = strchr(at, '/')); at++)
+        depth++;
+    if (depth > WATCH_DEPTH) {
+        fprintf(stderr, "restored: %s: not watched, because it is more than %d folders deep\n", path, WATCH_DEPTH);
+        return OK;
+    }
     struct error local = ERROR_INIT;
     const enum error_code code = watch_folder(watch, path, inner, &local);
     if (code != ERROR_NOT_FOUND && code != ERROR_IO)
@@ -167,7 +175,8 @@ static enum error_code watch_place(struct watch *watch, int wd, const char *path
 /* Begins to watch before it looks, so that nothing is missed. ERROR_NOT_FOUND: it is gone. */
 static enum error_code watch_folder(struct watch *watch, const char *path, const char *below, struct error *err)
 {
-    const int wd = inotify_add_watch(watch->fd, path, WATCH_EVENTS);
+    /* a folder may have become a link since it was looked at */
+    const int wd = inotify_add_watch(watch->fd, path, WATCH_EVENTS | (*below ? IN_DONT_FOLLOW : 0));
     if (wd < 0 && errno == ENOSPC)
         return error_set(err, ERROR_IO,
                          "%s cannot be watched: the system allows no more watches; raise fs.inotify.max_user_watches",

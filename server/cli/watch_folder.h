@@ -28,8 +28,9 @@ struct watch_file {
 
 struct watch;
 
-/* Looks through the folder and begins to watch. Hidden files and folders and links to folders are left out. ERROR_IO:
- * it cannot be read, or the system allows no more watches. */
+/* Looks through the folder and begins to watch. Hidden files and folders and links to folders are left out, and so,
+ * with a line on stderr, are folders more than 100 deep. ERROR_IO: it cannot be read, or the system allows no more
+ * watches. */
 enum error_code watch_create(struct watch **out, const char *folder, const struct watch_settings *settings,
                              struct error *err) MUST_CHECK;
 void watch_destroy(struct watch **watch);
