@@ -179,7 +179,8 @@ static void reply_hide_paths(char *text, const char *own)
 {
     for (char *at = text; (at = strchr(at, '/')); at++) {
         const size_t size = strcspn(at, " \"',;)");
-        if ((at > text && !strchr(" \"'(=:", at[-1])) || !strncmp(at, "/v1/", 4) || !strncmp(at, own, strlen(own)))
+        if ((at > text && !strchr(" \"'(=:", at[-1])) || !strncmp(at, "/v1/", 4) || !strncmp(at, "/sdapi/", 7) ||
+            !strncmp(at, own, strlen(own)))
             continue;
         const char *last = memrchr(at, '/', size);
         if (last > at && last + 1 < at + size)
