@@ -1,6 +1,6 @@
-/* OpenAI's form: POST /v1/images/edits, and errors. The fields, their meaning and the form of the answers are those of
- * OpenAI's API reference ("Create image edit") as its own clients send and read them; the request shapes of Open WebUI,
- * Nextcloud and n8n are described in docs/clients.md. */
+/* OpenAI's form: POST /v1/images/edits, GET /v1/models/NAME, and errors. The fields, their meaning and the form of the
+ * answers are those of OpenAI's API reference ("Create image edit") as its own clients send and read them; the request
+ * shapes of Open WebUI, Nextcloud and n8n are described in docs/clients.md. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -397,6 +397,26 @@ static enum MHD_Result openai_begin(struct request *request)
     return reply_problem(request, reply_for(err.code), &err, NULL, NULL, NULL);
 }
 
+/* GET /v1/models/NAME: its entry in the list. */
+static enum MHD_Result openai_show_model(struct request *request)
+{
+    struct error err = ERROR_INIT;
+    json_t *list = route_info_models(request), *row, *found = NULL;
+    size_t i;
+    json_array_foreach(json_object_get(list, "data"), i, row)
+    {
+        const char *name = json_string_value(json_object_get(row, "id"));
+        if (!found && name && !strcmp(name, request->parts.id))
+            found = json_incref(row);
+    }
+    json_decref(list);
+    if (found)
+        return reply_json(request, REPLY_OK, found);
+    error_set(&err, ERROR_NOT_FOUND, "model: there is no \"%.60s\"; GET /v1/models lists what there is",
+              request->parts.id);
+    return reply_problem(request, REPLY_NOT_FOUND, &err, NULL, NULL, NULL);
+}
+
 /* --- the form of its answers ---------------------------------------------------------------------------------------
  */
 
@@ -420,11 +440,12 @@ static json_t *openai_problem(const struct request *request, enum reply reply, c
 
 static const struct route openai_routes[] = {
     {"/v1/images/edits", ROUTE_POST, openai_begin, compat_answer, ROUTE_GUARDED, ""},
+    {"/v1/models/{id}", ROUTE_GET, NULL, openai_show_model, ROUTE_GUARDED, ""},
     {0},
 };
 
 const struct dialect openai_dialect = {.name = "openai",
-                                       .paths = "/v1/images/",
+                                       .paths = "/v1/images/ /v1/models/",
                                        .shared = "/v1/models",
                                        .routes = openai_routes,
                                        .problem = openai_problem,

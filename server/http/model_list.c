@@ -27,18 +27,17 @@ static void list_append(json_t *list, const char *name)
         list, json_pack("{s:s, s:s, s:i, s:s}", "id", name, "object", "model", "created", 0, "owned_by", "restored"));
 }
 
-/* The same once more as OpenAI's clients read it: what POST /v1/images/edits takes as its model. */
-static void list_add_ids(json_t *json, const struct model_store *store)
+void model_list_add_ids(json_t *json)
 {
-    json_t *list = json_array();
+    json_t *list = json_array(), *row;
+    size_t i;
     list_append(list, "restored");
-    model_store_lock(store);
-    for (size_t i = 0; i < model_store_count(store); i++) {
-        const struct model_entry *entry = model_store_at(store, i);
-        if (entry->recognised && (entry->info.kind == MODEL_FACE || entry->info.kind == MODEL_UPSCALER))
-            list_append(list, entry->name);
+    json_array_foreach(json_object_get(json, "models"), i, row)
+    {
+        const char *kind = json_string_value(json_object_get(row, "kind"));
+        if (kind && (!strcmp(kind, json_kind_name(MODEL_FACE)) || !strcmp(kind, json_kind_name(MODEL_UPSCALER))))
+            list_append(list, json_string_value(json_object_get(row, "name")));
     }
-    model_store_unlock(store);
     json_object_set_new(json, "object", json_string("list"));
     json_object_set_new(json, "data", list);
 }
@@ -47,7 +46,7 @@ static char *list_render(const struct model_store *store, bool near)
 {
     json_t *json = json_models(store, near);
     if (json)
-        list_add_ids(json, store);
+        model_list_add_ids(json);
     char *text = json ? json_dumps(json, JSON_INDENT(2) | JSON_REAL_PRECISION(10)) : NULL;
     json_decref(json);
     return text;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "server/http/json.h"
+#include "server/http/model_list.h"
 #include "server/http/openapi.h"
 #include "server/http/router.h"
 #include "server/http/server.h"
@@ -94,15 +95,23 @@ enum MHD_Result route_devices(struct request *request)
     return reply_json(request, REPLY_OK, json);
 }
 
+json_t *route_info_models(struct request *request)
+{
+    json_t *json = json_models(request->server->store, reply_is_near(request));
+    if (json && route_info_is_front(request)) {
+        json_object_set_new(json, "models", route_info_of_all(request, "models"));
+        json_object_set_new(json, "missing", json_array());
+    }
+    if (json)
+        model_list_add_ids(json);
+    return json;
+}
+
 enum MHD_Result route_models(struct request *request)
 {
     size_t size = 0;
-    if (route_info_is_front(request)) {
-        json_t *json = json_models(request->server->store, reply_is_near(request));
-        json_object_set_new(json, "models", route_info_of_all(request, "models"));
-        json_object_set_new(json, "missing", json_array());
-        return reply_json(request, REPLY_OK, json);
-    }
+    if (route_info_is_front(request))
+        return reply_json(request, REPLY_OK, route_info_models(request));
     char *text = model_list_text(request->server->model_list, reply_is_near(request), &size);
     return reply_text(request, REPLY_OK, text, size, "application/json");
 }

@@ -100,7 +100,8 @@ describe('two fronts and two workers', { skip }, () => {
       return list.filter(({ id }) => id === 'cpu').length >= 2 && list;
     });
     assert.ok(devices.every(({ name }) => name));
-    const names = (await get(fronts[1], '/v1/models')).json.models.map(({ name }) => name);
+    const { models, object, data } = (await get(fronts[1], '/v1/models')).json, names = models.map(({ name }) => name);
+    assert.ok(object === 'list' && data.some(({ id }) => id === 'upscaler'), JSON.stringify(data)); // for OpenAI's clients
     for (const name of ['detector', 'upscaler', 'face_64']) assert.ok(names.includes(name), `${name}: ${names}`);
     const here = await submit(fronts[0], small, { ...plain, version: 'no_such_model' }); // no worker has it: it waits
     assert.equal(here.status, 202);

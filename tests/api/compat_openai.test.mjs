@@ -86,6 +86,9 @@ describe("OpenAI's package", () => {
     for await (const { id, object } of client.models.list()) { names.push(id); assert.equal(object, 'model'); }
     assert.equal(names[0], 'restored');
     assert.ok(names.includes('upscaler') && names.includes('face_64') && !names.includes('detector'));
+    assert.deepEqual(await client.models.retrieve('upscaler'), { id: 'upscaler', object: 'model', created: 0, owned_by: 'restored' });
+    const missing = await client.models.retrieve('detector').then(() => assert.fail('it was found'), (reason) => reason);
+    assert.ok(missing instanceof OpenAI.NotFoundError && missing.param === 'model', missing);
     const answer = await client.images.edit({ image: await photo(), model: 'upscaler', prompt: 'version=none repair=false' });
     const own = await post(guarded, '/v1/restore', { picture, fields: { version: 'none', bg_upsampler: 'upscaler', repair: 'false', ext: 'png' }, headers: { Authorization: `Bearer ${token}` } });
     assert.ok(own.bytes.equals(bytes(answer.data[0])));
