@@ -377,6 +377,7 @@ static enum MHD_Result cog_begin(struct request *request)
     cog->base.fail = cog_fail;
     cog->base.invalid = REPLY_UNPROCESSABLE;
     cog->async = prefer && !strcmp(prefer, "respond-async");
+    cog->base.stored = cog->async;
     cog->created = job_clock();
     enum reply reply = REPLY_OK;
     if (*request->parts.id && !cog_is_id(request->parts.id)) {

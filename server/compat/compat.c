@@ -153,9 +153,12 @@ enum MHD_Result compat_begin(struct request *request, const struct request_reade
     request->reader = reader;
     request->reading = context;
     enum reply reply = submit_admit(request, &length, &wait, &err);
-    if (reply == REPLY_OK)
+    const struct compat *compat = context; /* the first member */
+    if (reply == REPLY_OK && !compat->stored)
         reply = submit_room(request, &err);
-    return reply == REPLY_OK ? room_make(request, length) : submit_refuse(request, reply, wait, &err);
+    if (reply == REPLY_OK)
+        return room_make(request, length);
+    return compat->fail ? compat->fail(request, reply, wait, &err) : submit_refuse(request, reply, wait, &err);
 }
 
 void compat_clear(struct compat *compat)

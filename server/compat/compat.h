@@ -34,6 +34,7 @@ struct compat {
     struct compat_picture *pictures;
     int count, at;
     bool prepared;
+    bool stored; /* it becomes an asynchronous job, which takes no place in the queue of those that are waited for */
     uint64_t result_pixels; /* of all that is done */
     enum reply invalid;     /* what is answered to ERROR_INVALID; REPLY_OK: as reply_for has it */
     /* The body is there: fills in the pictures, and their passes if there is no plan. */

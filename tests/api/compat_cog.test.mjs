@@ -96,11 +96,20 @@ describe('predictions', () => {
   });
 
   test('can be cancelled', async (context) => {
-    const held = await start({ program: faulty, models: ownModels, args: ['--device', 'cpu'], env: { RESTORED_FAULTS: 'hang@run:1,repeat,plan=upscaler' }, context });
+    const held = await start({ program: faulty, models: ownModels, args: ['--device', 'cpu', '--queue', '1'], env: { RESTORED_FAULTS: 'hang@run:1,repeat,plan=upscaler' }, context });
     const cancel = async (id) => (await post(held, `/predictions/${id}/cancel`, { body: '' })).status;
     const waited = put('waited', { input: { image: uri(picture) } }, { to: held });
     await until('it to begin', async () => (await get(held, '/predictions/waited')).status === 200);
     assert.equal((await put('waited', { input: { image: uri(picture) } }, { to: held })).status, 202);
+    await until('it to run', async () => (await get(held, '/v1/devices')).json.devices.some((one) => one.current_job));
+    const second = put('second', { input: { image: uri(picture) } }, { to: held });
+    await until('a full queue', async () => (await get(held, '/health-check')).json.status === 'BUSY');
+    const third = await put('third', { input: { image: uri(picture) } }, { to: held });
+    assert.deepEqual([third.status, third.json.status], [409, 'failed']);
+    assert.equal((await put('patient', { input: { image: uri(picture) } }, { to: held, headers: later })).status, 202);
+    assert.equal(await cancel('patient'), 200);
+    await until('the second cancellation', async () => (await cancel('second')) === 404);
+    assert.equal((await second).json.status, 'canceled');
     await until('the cancellation', async () => (await cancel('waited')) === 404);
     const { status, json: end } = await waited;
     assert.deepEqual([status, end.status, end.output], [200, 'canceled', null]);
