@@ -670,7 +670,8 @@ static void keeper_turn(struct keeper *keeper, struct keeper_ticket *tickets)
         }
         free(ended.ids);
         free(late.ids);
-        keeper->waiting -= group.cancelled;
+        /* another server's job may not be among those that were counted last */
+        keeper->waiting -= group.cancelled < keeper->waiting ? group.cancelled : keeper->waiting;
         for (size_t i = 0; i < group.drop.count; i++) {
             depot_remove_input(&keeper->depot, group.drop.ids[i]);
             depot_remove_output(&keeper->depot, group.drop.ids[i], 0);
