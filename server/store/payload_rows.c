@@ -37,13 +37,19 @@ struct rows {
     int count;
 };
 
-/* A connection of the caller's own. */
+/* A connection of the caller's own; those that the database has closed meanwhile are given up. */
 static enum error_code rows_take(struct rows *rows, PGconn **db, struct error *err)
 {
-    pthread_mutex_lock(&rows->lock);
-    *db = rows->count ? rows->idle[--rows->count] : NULL;
-    pthread_mutex_unlock(&rows->lock);
-    return *db ? OK : pg_connect(db, rows->where, rows->password_file, err);
+    for (;;) {
+        pthread_mutex_lock(&rows->lock);
+        *db = rows->count ? rows->idle[--rows->count] : NULL;
+        pthread_mutex_unlock(&rows->lock);
+        if (!*db)
+            return pg_connect(db, rows->where, rows->password_file, err);
+        if (pg_alive(*db))
+            return OK;
+        PQfinish(*db);
+    }
 }
 
 /* It is kept, if it still works and there are not many. */
@@ -171,10 +177,12 @@ static enum error_code rows_get_pieces(PGconn *db, const char *name, uint64_t si
         }
         PQclear(result);
     }
-    if (!code && at != size)
-        code = PQstatus(db) != CONNECTION_OK ? pg_failed(db, NULL, err)
-               : at ? error_set(err, ERROR_CORRUPT, "some rows of a picture are missing in the database of jobs")
-                    : error_set(err, ERROR_NOT_FOUND, "the database has no such picture");
+    /* where no answer came the statement is still active: nothing is known then */
+    if (!code && (PQstatus(db) != CONNECTION_OK || PQtransactionStatus(db) == PQTRANS_ACTIVE))
+        code = pg_failed(db, NULL, err);
+    else if (!code && at != size)
+        code = at ? error_set(err, ERROR_CORRUPT, "some rows of a picture are missing in the database of jobs")
+                  : error_set(err, ERROR_NOT_FOUND, "the database has no such picture");
     return code;
 }
 

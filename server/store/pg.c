@@ -12,6 +12,7 @@ enum error_code pg_available(struct error *err)
 #else
 
 #include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -107,6 +108,12 @@ enum error_code pg_connect(PGconn **out, const char *where, const char *password
     return OK;
 }
 
+/* First a server may say why it goes, then that it is gone. */
+bool pg_alive(PGconn *db)
+{
+    return PQconsumeInput(db) && PQconsumeInput(db) && PQstatus(db) == CONNECTION_OK;
+}
+
 enum error_code pg_failed(PGconn *db, const PGresult *result, struct error *err)
 {
     const char *state = result ? PQresultErrorField(result, PG_DIAG_SQLSTATE) : NULL;
@@ -128,13 +135,28 @@ enum error_code pg_failed(PGconn *db, const PGresult *result, struct error *err)
     return code;
 }
 
-static void pg_cancel(PGconn *db)
+/* A thread's function. */
+static void *pg_cancel_now(void *cancel)
 {
     char text[256];
-    PGcancel *cancel = PQgetCancel(db);
-    if (cancel)
-        (void)PQcancel(cancel, text, sizeof text);
+    (void)PQcancel(cancel, text, sizeof text);
     PQfreeCancel(cancel);
+    return NULL;
+}
+
+/* PQcancel waits without a limit for a server that takes the connection and says nothing, so nobody waits for it. */
+static void pg_cancel(PGconn *db)
+{
+    PGcancel *cancel = PQgetCancel(db);
+    pthread_attr_t detached;
+    pthread_t thread;
+    if (!cancel)
+        return;
+    pthread_attr_init(&detached);
+    pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+    if (pthread_create(&thread, &detached, pg_cancel_now, cancel))
+        PQfreeCancel(cancel);
+    pthread_attr_destroy(&detached);
 }
 
 /* Waits until libpq has a whole result, or the connection is broken; false: neither comes. */

@@ -25,6 +25,9 @@ enum error_code pg_available(struct error *err) MUST_CHECK;
  * wrong; ERROR_IO: no connection. No error has the password. */
 enum error_code pg_connect(PGconn **out, const char *where, const char *password_file, struct error *err) MUST_CHECK;
 
+/* Whether an idle connection still is one, as far as this side has heard. */
+bool pg_alive(PGconn *db);
+
 /* The error of a result (NULL: of the connection). ERROR_IO: the connection or the server is gone, or refuses now;
  * ERROR_FULL: its disk is full; ERROR_NO_MEMORY; ERROR_CORRUPT: its tables are not what they should be. */
 enum error_code pg_failed(PGconn *db, const PGresult *result, struct error *err);

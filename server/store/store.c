@@ -10,6 +10,7 @@
 #include "runtime/base/mem.h"
 
 #define STORE_WORKER_MS 60000 /* a server that was not seen for so long is gone */
+#define STORE_CLOCK_MS 1000   /* an answer that took longer tells the time too badly */
 
 /* --- what all share ------------------------------------------------------------------------------------------------
  */
@@ -70,9 +71,35 @@ int64_t store_machine_clock(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
+int64_t store_steady_clock(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
 int64_t store_clock(const struct store *store)
 {
-    return store_machine_clock() + atomic_load(&store->clock);
+    return (store->shared ? store_steady_clock() : store_machine_clock()) + atomic_load(&store->clock);
+}
+
+enum error_code store_sync_clock(struct store *store, struct error *err)
+{
+    if (!store->shared)
+        return OK;
+    const int64_t before = store_steady_clock();
+    struct query query = query_start(&store->write, STORE_CLOCK, err, "");
+    const int64_t now = query_row(&query) ? query_integer(&query, 0) : 0;
+    const enum error_code code = query_end(&query);
+    const int64_t took = store_steady_clock() - before;
+    if (!code && now && took < STORE_CLOCK_MS)
+        atomic_store(&store->clock, now - before - took / 2);
+    return code;
+}
+
+bool store_reachable(const struct store *store)
+{
+    return !store->shared || atomic_load(&store->reachable);
 }
 
 static int store_changes(struct store *store)
@@ -176,6 +203,13 @@ static double store_amount(double value)
     return isfinite(value) && value > 0 ? value : 0;
 }
 
+/* Writes a row as it is: a transaction that writes nothing would not wait for the standby, which may lack the row. */
+static enum error_code store_touch(struct store *store, const char *id, struct error *err)
+{
+    struct query query = query_start(&store->write, STORE_TOUCH, err, "t", id);
+    return query_end(&query);
+}
+
 enum error_code store_insert(struct store *store, const struct store_job *job, const char *key, const uint8_t hash[32],
                              enum store_inserted *what, char existing[33], struct error *err)
 {
@@ -193,19 +227,24 @@ enum error_code store_insert(struct store *store, const struct store_job *job, c
     if (code || store_changes(store))
         return code;
     if (!key) /* a commit whose answer was lost has stored it: ids are random, so it is this one */
-        return OK;
+        return store_touch(store, job->id, err);
     query = query_start(&store->write, STORE_SAME_KEY, err, "tt", job->client, key);
     if (!query_row(&query)) {
-        query_end(&query);
-        return query.code ? query.code : store_damaged(store, err); /* the index has it and the table has not */
+        if (query_end(&query))
+            return query.code;
+        return store->shared ? error_set(err, ERROR_BUSY, "the job of this key has just gone; try again")
+                             : store_damaged(store, err); /* the index has it and the table has not */
     }
     const bool same = store->engine->is_hash(&query, 1, hash);
     *what = same ? STORE_SAME : STORE_OTHER;
     const bool sane = query_id(&query, 0, existing);
-    const enum error_code ended = query_end(&query);
-    if (same && !strcmp(existing, job->id)) /* the same, by its key */
-        *what = STORE_NEW;
-    return ended || sane ? ended : store_damaged(store, err);
+    code = query_end(&query);
+    if (code || !sane)
+        return code ? code : store_damaged(store, err);
+    if (!same || strcmp(existing, job->id) != 0)
+        return OK;
+    *what = STORE_NEW; /* the same, by its key */
+    return store_touch(store, job->id, err);
 }
 
 /* What a part of the transaction changes of store->ended. */

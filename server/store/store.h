@@ -69,6 +69,10 @@ enum error_code store_open_shared(struct store **out, const char *where, const c
 /* Milliseconds since 1970: of a shared store by the database's clock, so that leases do not depend on each machine's.
  */
 int64_t store_clock(const struct store *store);
+/* Compares the clocks again; between transactions, on the writing thread. */
+enum error_code store_sync_clock(struct store *store, struct error *err) MUST_CHECK;
+/* Whether the last statement that wrote, or try to connect, reached the database. */
+bool store_reachable(const struct store *store);
 
 /* --- writing -------------------------------------------------------------------------------------------------------
  */

@@ -74,21 +74,27 @@ static bool store_pg_works(const struct pg_link *link)
     return link->db && PQstatus(link->db) == CONNECTION_OK && PQtransactionStatus(link->db) != PQTRANS_ACTIVE;
 }
 
+/* Whether the database has closed the connection since it was used; not asked in a transaction, which would be gone. */
+static bool store_pg_closed(const struct pg_link *link)
+{
+    return PQtransactionStatus(link->db) == PQTRANS_IDLE && !pg_alive(link->db);
+}
+
 /* Connects where there is no connection. The reading side, which others wait for, only follows the writing one. */
 static enum error_code store_pg_connected(struct side *side, struct error *err)
 {
     struct store *store = side->store;
     struct pg_link *link = side->link;
     const struct pg_settings *settings = store->settings;
-    const int64_t now = store_machine_clock();
-    if (store_pg_works(link))
+    const int64_t now = store_steady_clock();
+    if (store_pg_works(link) && !store_pg_closed(link))
         return OK;
     store_pg_hang_up(link);
     const bool may = now >= link->next && (side == &store->write || atomic_load(&store->reachable));
     if (!may)
         return error_set(err, ERROR_IO, "the database of jobs cannot be reached; try again later");
     const enum error_code code = pg_connect(&link->db, settings->where, settings->password_file, err);
-    link->next = store_machine_clock() + PG_RETRY_MS;
+    link->next = store_steady_clock() + PG_RETRY_MS;
     if (side == &store->write && atomic_exchange(&store->reachable, !code) == (code != OK))
         log_event(code ? LOG_ERROR : LOG_INFO, "store", "text=\"%s\"", code ? err->text : "the database is connected");
     return code;
@@ -369,7 +375,7 @@ static enum error_code store_pg_prepare(struct store *store, struct error *err)
     if (!code)
         code = store_pg_ask(link->db, STORE_SQL_CLOCK, &now, err);
     if (!code)
-        atomic_store(&store->clock, now - store_machine_clock());
+        atomic_store(&store->clock, now - store_steady_clock());
     return code;
 }
 

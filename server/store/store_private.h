@@ -48,7 +48,7 @@ struct store {
     _Atomic int64_t ended[STORE_STATES];
     int64_t moved[STORE_STATES];
     atomic_bool reachable; /* of a shared one: the writing side is connected */
-    _Atomic int64_t clock; /* what is added to this machine's, ms */
+    _Atomic int64_t clock; /* what is added to this machine's, ms; of a shared one, to the steady one */
     void *settings;        /* the engine's; free() */
     char *offers;          /* see store_offer */
     char path[];
@@ -69,5 +69,7 @@ enum error_code store_damaged(const struct store *store, struct error *err);
 
 /* milliseconds since 1970, by this machine's clock. */
 int64_t store_machine_clock(void);
+/* milliseconds since this machine was started: nobody sets this one. */
+int64_t store_steady_clock(void);
 
 #endif

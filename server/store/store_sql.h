@@ -91,6 +91,7 @@ static const char *const store_sql[STORE_STATEMENTS] = {
         " owner, needs, turn) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, 0, 0, 0, 0, 0, 0, 0, $14,"
         " '', $15, " STORE_SQL_TURN("$2", "$6") ") ON CONFLICT DO NOTHING",
     [STORE_SAME_KEY] = "SELECT id, request_hash FROM jobs WHERE client = $1 AND idempotency_key = $2",
+    [STORE_TOUCH] = "UPDATE jobs SET name = name WHERE id = $1",
 
     /* Jobs whose lease is over by $3, if they were to stop or have had $5 attempts. */
     [STORE_END_OVER] = "UPDATE jobs SET state = CASE WHEN cancel = 1 THEN 4 ELSE 3 END,"

@@ -19,6 +19,7 @@ enum store_statement {
     STORE_UNDO,
     STORE_INSERT,
     STORE_SAME_KEY,
+    STORE_TOUCH,
     STORE_END_OVER,
     STORE_CLAIM,
     STORE_SET_ASIDE,

@@ -1303,7 +1303,13 @@ static void test_shared(void **state)
     *seen_workers = 0;
     FINE(store_workers(store, 0, add_worker, NULL, &err));
     assert_string_equal(seen_workers, "you 90001 {1};");
-    assert_true(store_shared(store));
+    assert_true(store_shared(store) && store_reachable(store));
+    struct timespec clock; /* the database's is this machine's */
+    for (int i = 0; i < 2; i++) {
+        clock_gettime(CLOCK_REALTIME, &clock);
+        assert_true(llabs(store_clock(store) - (int64_t)clock.tv_sec * 1000) < 300000);
+        FINE(store_sync_clock(store, &err));
+    }
     /* a text that is not UTF-8 does not spoil what it comes with */
     job = job_of("odd", "a");
     strcpy(job.name, "\xff.jpg");
