@@ -39,8 +39,9 @@ struct cluster {
     pthread_mutex_t lock;
     pthread_cond_t poked;
     bool news, stop;
-    bool closed;           /* nobody may wait any more */
-    bool cancelled, urged; /* others are to look at their leases; so is this server */
+    bool closed;                /* nobody may wait any more */
+    bool cancelled, urged;      /* others are to look at their leases; so is this server */
+    pthread_mutex_t describing; /* of the next two, and held while it is called, which may take a while */
     cluster_about_fn *about;
     void *about_context;
     struct cluster_waiter *waiters;
@@ -168,9 +169,9 @@ static void cluster_beat_job(void *context, const char *id, int attempts, struct
 static void cluster_tell_about(struct cluster *cluster)
 {
     struct error ignored = ERROR_INIT;
-    pthread_mutex_lock(&cluster->lock);
+    pthread_mutex_lock(&cluster->describing);
     json_t *json = cluster->about ? cluster->about(cluster->about_context) : NULL;
-    pthread_mutex_unlock(&cluster->lock);
+    pthread_mutex_unlock(&cluster->describing);
     json = json ? json : json_object();
     json_object_set_new(json, "role", json_string(cluster->role));
     json_object_set_new(json, "host", json_string(cluster->host));
@@ -215,8 +216,9 @@ static void cluster_tell_events(struct cluster *cluster, bool progress)
 static void cluster_beat(struct cluster *cluster, int64_t now)
 {
     struct error ignored = ERROR_INIT;
-    const int64_t clock = store_clock(cluster->store);
     bool worker = false;
+    (void)!store_sync_clock(cluster->store, &ignored);
+    const int64_t clock = store_clock(cluster->store);
     keeper_claims(cluster->keeper, cluster_beat_job, cluster);
     cluster_tell_about(cluster);
     (void)!store_worker_gone(cluster->store, "", clock, &ignored);
@@ -343,6 +345,7 @@ enum error_code cluster_create(struct cluster **out, const struct cluster_settin
     pthread_condattr_destroy(&monotonic);
     pthread_mutex_init(&cluster->lock, NULL);
     pthread_mutex_init(&cluster->calling, NULL);
+    pthread_mutex_init(&cluster->describing, NULL);
     enum error_code code = store_open_shared(&cluster->store, settings->store, settings->password_file, err);
     if (!code)
         code = listen_open(&cluster->listen, settings->store, settings->password_file, err);
@@ -381,6 +384,7 @@ void cluster_destroy(struct cluster **cluster)
     pthread_cond_destroy(&old->poked);
     pthread_mutex_destroy(&old->lock);
     pthread_mutex_destroy(&old->calling);
+    pthread_mutex_destroy(&old->describing);
     free(old);
 }
 
@@ -402,10 +406,10 @@ void cluster_tell_cancel(struct cluster *cluster)
 
 void cluster_set_about(struct cluster *cluster, cluster_about_fn *about, void *context)
 {
-    pthread_mutex_lock(&cluster->lock);
+    pthread_mutex_lock(&cluster->describing);
     cluster->about = about;
     cluster->about_context = context;
-    pthread_mutex_unlock(&cluster->lock);
+    pthread_mutex_unlock(&cluster->describing);
 }
 
 char *cluster_offers(const struct model_store *models)

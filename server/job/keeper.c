@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
@@ -69,6 +70,7 @@ struct keeper {
     uint64_t waiting; /* jobs in the store that wait */
     int64_t renew_at, expire_at, claim_at, output_at, count_at, again_at;
     struct keeper_ticket *again; /* wishes whose commit had no answer */
+    struct running *unsure; /* claims whose commit had none: perhaps they are this server's, and nobody begins them */
 };
 
 static void keeper_wake(struct keeper *keeper)
@@ -104,6 +106,7 @@ struct keeper_group {
     struct ids over;       /* jobs that ended without having been at work here */
     int damaged;           /* jobs that failed because their rows are damaged */
     bool moving;           /* jobs are on their way: waiting.h */
+    bool unsure;           /* the commit had no answer */
     size_t expired;
     uint64_t cancelled; /* of those that waited */
 };
@@ -120,11 +123,16 @@ static bool running_waits(const struct running *running)
 /* In the transaction: a job whose output waits for room ends as cancelled, without it. False: there is none such. */
 static bool keeper_drop_output(struct keeper *keeper, const char *id, int64_t now)
 {
+    pthread_mutex_lock(&keeper->lock);
     struct running *at = keeper->running;
     while (at && (strcmp(at->row.id, id) != 0 || !running_waits(at)))
         at = at->next;
+    pthread_mutex_unlock(&keeper->lock);
     if (!at)
         return false;
+    if (at->spooled) /* it is kept anew, with its report, if this transaction fails */
+        depot_settle(&keeper->depot, id);
+    at->spooled = false;
     struct store_job *row = &at->row;
     free(row->report);
     free(row->parts);
@@ -423,6 +431,27 @@ static void keeper_keep_outputs(struct keeper *keeper, int64_t now)
     }
 }
 
+/* Whether this end is in the store: a commit that had no answer has stored it. */
+static bool keeper_has_finished(struct keeper *keeper, const struct store_job *row)
+{
+    struct store_job there;
+    struct error ignored = ERROR_INIT;
+    bool found;
+    const enum error_code code = store_get(keeper->store, row->id, &there, &found, &ignored);
+    const bool same = !code && found && there.state == row->state && there.finished == row->finished;
+    store_job_clear(&there);
+    return same;
+}
+
+/* In the transaction: jobs that nobody would begin until their leases are over, if their claims have happened. */
+static enum error_code keeper_give_back_unsure(struct keeper *keeper, struct error *err)
+{
+    enum error_code code = OK;
+    for (const struct running *at = keeper->unsure; at && !code; at = at->next)
+        code = store_give_back(keeper->store, at->row.id, keeper->owner, at->row.attempts, err);
+    return code;
+}
+
 /* In the transaction: the ends of jobs. */
 static enum error_code keeper_finish(struct keeper *keeper, struct error *err)
 {
@@ -436,7 +465,7 @@ static enum error_code keeper_finish(struct keeper *keeper, struct error *err)
         if (code)
             return code;
         at->stored = true;
-        at->lost = !held;
+        at->lost = !held && !keeper_has_finished(keeper, &at->row);
     }
     return OK;
 }
@@ -515,7 +544,9 @@ static enum error_code keeper_write(struct keeper *keeper, struct keeper_group *
         else
             keeper_cancel_batch(keeper, group, ticket);
     }
-    code = keeper_finish(keeper, err);
+    code = keeper_give_back_unsure(keeper, err);
+    if (!code)
+        code = keeper_finish(keeper, err);
     if (!code && !keeper->shared && now >= keeper->renew_at) /* the cluster's thread does it */
         code = keeper_renew(keeper, now, err);
     if (!code && now >= keeper->expire_at)
@@ -557,12 +588,22 @@ static struct keeper_ticket *keeper_due(struct keeper *keeper, struct keeper_tic
     return again;
 }
 
+/* Of a job that was not accepted. If its row may be there all the same, whoever repeats the request with its key gets
+ * that job, which needs its picture; else that is swept. What was never put there is not looked for: while the payloads
+ * cannot be reached, each try would take seconds. */
+static void keeper_remove_input(struct keeper *keeper, const struct keeper_ticket *ticket)
+{
+    if (!ticket->unsure && (ticket->placed || !keeper->depot.payload))
+        depot_remove_input(&keeper->depot, ticket->job.id);
+}
+
 /* After the commit, or after it failed. */
 static void keeper_tell(struct keeper *keeper, struct keeper_group *group, const struct error *err)
 {
     struct keeper_ticket *next;
     for (struct keeper_ticket *ticket = group->tickets; ticket; ticket = next) {
         next = ticket->next;
+        ticket->unsure |= group->unsure && !ticket->err.code && ticket->inserted == STORE_NEW;
         if (keeper_again(keeper, ticket, err))
             continue;
         if (ticket->promised && (err->code || ticket->err.code || ticket->inserted != STORE_NEW))
@@ -570,9 +611,9 @@ static void keeper_tell(struct keeper *keeper, struct keeper_group *group, const
         if (err->code && !ticket->err.code) {
             ticket->err = *err;
             if (ticket->wish == KEEPER_ACCEPT && ticket->inserted == STORE_NEW)
-                depot_remove_input(&keeper->depot, ticket->job.id);
+                keeper_remove_input(keeper, ticket);
         } else if (ticket->err.code && ticket->wish == KEEPER_ACCEPT) {
-            depot_remove_input(&keeper->depot, ticket->job.id);
+            keeper_remove_input(keeper, ticket);
         } else if (!ticket->err.code && ticket->wish == KEEPER_ACCEPT) {
             keeper->waiting += ticket->inserted == STORE_NEW;
             if (ticket->inserted == STORE_NEW)
@@ -619,13 +660,31 @@ static void keeper_count(struct keeper *keeper, int64_t now)
 {
     struct error ignored = ERROR_INIT; /* what comes next meets it */
     uint64_t waiting;
-    if (!keeper->shared || now < keeper->count_at || store_queued(keeper->store, &waiting, &ignored))
+    if (!keeper->shared || (now < keeper->count_at && store_reachable(keeper->store)))
+        return;
+    if (store_sync_clock(keeper->store, &ignored) /* which connects, if need be */ ||
+        store_queued(keeper->store, &waiting, &ignored))
         return;
     keeper->waiting = waiting;
     keeper->count_at = now + COUNT_MS;
     char *offers = keeper->front ? NULL : cluster_offers(keeper->models);
     (void)!store_offer(keeper->store, offers, &ignored);
     free(offers);
+}
+
+/* After a commit that failed: what it claimed does not begin. */
+static void keeper_drop_claims(struct keeper *keeper, struct keeper_group *group)
+{
+    while (group->claimed) {
+        struct running *running = group->claimed;
+        if (!group->unsure) {
+            running_free(&group->claimed);
+            continue;
+        }
+        group->claimed = running->next;
+        running->next = keeper->unsure;
+        keeper->unsure = running;
+    }
 }
 
 static void keeper_turn(struct keeper *keeper, struct keeper_ticket *tickets)
@@ -639,15 +698,16 @@ static void keeper_turn(struct keeper *keeper, struct keeper_ticket *tickets)
     enum error_code code = store_begin(keeper->store, &err);
     if (!code) {
         code = keeper_write(keeper, &group, now, &err);
-        if (!code)
+        if (!code) {
             code = store_commit(keeper->store, &err);
+            group.unsure = keeper->shared && code == ERROR_IO;
+        }
         if (code)
             store_rollback(keeper->store);
     }
     if (code) {
         log_event(LOG_ERROR, "store", "code=%s text=\"%s\"", error_code_name(code), err.text);
-        while (group.claimed)
-            running_free(&group.claimed);
+        keeper_drop_claims(keeper, &group);
         keeper_arrived(keeper, &group);
         for (struct running *at = keeper->running; at; at = at->next)
             at->stored = at->dropped = false;
@@ -658,6 +718,8 @@ static void keeper_turn(struct keeper *keeper, struct keeper_ticket *tickets)
             keeper->expire_at = now + RETRY_MS;
     } else {
         struct ids ended = {0}, late = {0};
+        while (keeper->unsure)
+            running_free(&keeper->unsure);
         keeper_drop_finished(keeper, &ended, &late);
         for (size_t i = 0; i < ended.count; i++) {
             depot_remove_input(&keeper->depot, ended.ids[i]);
@@ -772,6 +834,24 @@ static void keeper_drop_file(void *context, const char *id, enum spool_kind kind
     spool_remove(context, id, kind);
 }
 
+/* Removes results that an earlier start could not deliver: their jobs are computed again. Where a store of SQLite is,
+ * as before the setting was changed, what it tells of stays: `restored store move` takes that to the shared one. */
+static void keeper_clear_spool(struct keeper *keeper, const char *path)
+{
+    struct store *old = NULL;
+    struct error err = ERROR_INIT;
+    if (access(path, F_OK) && errno == ENOENT) {
+        spool_each(keeper->spool, keeper_drop_file, keeper->spool);
+        return;
+    }
+    enum error_code code = store_open(&old, path, &err);
+    if (!code)
+        code = keeper_check(old, keeper->spool, &err);
+    if (code)
+        log_event(LOG_WARN, "spool", "text=\"%s\" result=\"files in the spool stay\"", err.text);
+    store_close(&old);
+}
+
 /* A worker_pool_elsewhere_fn. */
 static enum error_code keeper_elsewhere(void *context, struct error *err)
 {
@@ -789,8 +869,8 @@ static enum error_code keeper_join(struct keeper *keeper, const struct keeper_se
     enum error_code code = store_open_shared(&keeper->store, settings->store, settings->password_file, err);
     if (!code && settings->payload)
         code = fetcher_create(&keeper->fetcher, &keeper->depot, err);
-    if (!code) /* results that an earlier start could not deliver: their jobs are computed again */
-        spool_each(keeper->spool, keeper_drop_file, keeper->spool);
+    if (!code)
+        keeper_clear_spool(keeper, settings->path);
     if (!code)
         code = cluster_create(&keeper->cluster, &cluster, keeper, keeper->pool, keeper->models, err);
     if (!code)
@@ -876,6 +956,8 @@ void keeper_destroy(struct keeper **keeper)
     fetcher_destroy(&old->fetcher);
     while (old->running)
         running_free(&old->running);
+    while (old->unsure)
+        running_free(&old->unsure);
     store_close(&old->store);
     pthread_cond_destroy(&old->changed);
     pthread_mutex_destroy(&old->lock);

@@ -17,7 +17,7 @@
 struct keeper;
 
 struct keeper_settings {
-    const char *path;  /* the store's file; or, of one that servers share, "" */
+    const char *path; /* the store's file; where servers share one, what a store of SQLite left there keeps its files */
     const char *store; /* of a shared one: its URI; else NULL */
     const char *password_file;
     const char *role;        /* both, front or worker; NULL: both. A front claims no jobs. Static */
@@ -77,7 +77,8 @@ struct keeper_ticket {
     uint8_t hash[32]; /* this and the following are the keeper's */
     bool promised;    /* the spool has promised room to its result */
     bool placed;      /* its picture is where it belongs */
-    int tries;        /* commits without an answer */
+    int tries;        /* it was tried in vain so often */
+    bool unsure;      /* a commit had no answer: its job may be in the store */
     struct keeper_ticket *next;
 };
 void keeper_ask(struct keeper *keeper, struct keeper_ticket *ticket);

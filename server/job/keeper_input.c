@@ -44,7 +44,7 @@ static void keeper_input_count(struct keeper_ticket *ticket, struct store *store
     waiting_lock(waiting);
     if (!waiting_count(waiting, store, worker_pool_queue(pool), ticket->job.client, ticket->job.token, &count,
                        &ticket->err)) {
-        ticket->over = count >= ticket->most;
+        ticket->over = count >= ticket->most && !ticket->unsure; /* that one may be among them */
         if (ticket->over)
             error_set(&ticket->err, ERROR_BUSY, "%llu jobs of this client wait, and no more may",
                       (unsigned long long)count);
@@ -108,6 +108,8 @@ static enum error_code keeper_input_place(struct input_work *work, struct keeper
     enum error_code code = OK;
     if (ticket->placed) /* it comes again */
         return OK;
+    if (!store_reachable(work->store)) /* each picture would wait for a connection of its own */
+        return error_set(err, ERROR_IO, "the database of jobs cannot be reached; try again later");
     if (*ticket->key && !(code = store_has_key(work->store, ticket->job.client, ticket->key, &known, err)))
         code = keeper_input_hash(ticket, ticket->hash, err);
     const bool entered = !code && !known && !(code = keeper_input_enter(work, err));

@@ -1,0 +1,273 @@
+/* The keeper on a PostgreSQL whose answers to commits get lost: no job is lost, doubled, or left until its lease is
+ * over. Skipped where no PostgreSQL is running (tests/postgres.sh). */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/common/postgres.h"
+
+#ifndef RESTORED_LIBPQ
+
+int main(void)
+{
+    printf("skipped: this was built without libpq\n");
+    return 0;
+}
+
+#else
+
+#include <dlfcn.h>
+#include <libpq-fe.h>
+#include <poll.h>
+#include <semaphore.h>
+#include <stdatomic.h>
+#include <sys/socket.h>
+#include <time.h>
+
+#include "runtime/base/file.h"
+#include "runtime/base/log.h"
+#include "server/job/events.h"
+#include "server/job/keeper.h"
+#include "server/job/record.h"
+#include "server/store/store_statement.h"
+#include "tests/common/shared.h"
+
+static char folder[64], spool_folder[96], url[256];
+static struct model_store *models;
+static struct worker_pool *pool;
+static struct spool *spool;
+static struct payload *payload;
+static struct keeper *keeper;
+static sem_t done;
+
+/* --- libpq: what is sent comes here first --------------------------------------------------------------------------
+ */
+
+/* The next `count` commits of transactions with this statement happen, and their answers get lost. */
+static struct {
+    atomic_int which, count;
+    _Atomic(PGconn *) db; /* the connection of such a transaction */
+} losing;
+
+static void lose(enum store_statement which, int count)
+{
+    atomic_store(&losing.db, NULL);
+    atomic_store(&losing.which, (int)which);
+    atomic_store(&losing.count, count);
+}
+
+int PQsendQueryPrepared(PGconn *db, const char *name, int count, const char *const *values, const int *lengths,
+                        const int *formats, int format)
+{
+    int (*next)(PGconn *, const char *, int, const char *const *, const int *, const int *, int);
+    *(void **)&next = dlsym(RTLD_NEXT, "PQsendQueryPrepared");
+    if (atomic_load(&losing.count) > 0 && atoi(name + 1) == atomic_load(&losing.which))
+        atomic_store(&losing.db, db);
+    return next(db, name, count, values, lengths, formats, format);
+}
+
+int PQsendQueryParams(PGconn *db, const char *sql, int count, const Oid *types, const char *const *values,
+                      const int *lengths, const int *formats, int format)
+{
+    int (*next)(PGconn *, const char *, int, const Oid *, const char *const *, const int *, const int *, int);
+    *(void **)&next = dlsym(RTLD_NEXT, "PQsendQueryParams");
+    const int sent = next(db, sql, count, types, values, lengths, formats, format);
+    if (strcmp(sql, "COMMIT") != 0 || atomic_load(&losing.db) != db || atomic_load(&losing.count) <= 0)
+        return sent;
+    char answer[4096];
+    struct pollfd socket = {.fd = PQsocket(db), .events = POLLIN};
+    while (poll(&socket, 1, -1) < 0)
+        ;
+    (void)!recv(socket.fd, answer, sizeof answer, 0); /* it has happened */
+    shutdown(socket.fd, SHUT_RDWR);
+    atomic_store(&losing.db, NULL);
+    atomic_fetch_sub(&losing.count, 1);
+    return sent;
+}
+
+/* --- a server's part -----------------------------------------------------------------------------------------------
+ */
+
+static int open_all(void **state)
+{
+    struct error err = ERROR_INIT;
+    const struct model_defaults defaults = {.name = {"detector", "face_64", "parser", "srvgg_x2"}};
+    const struct worker_settings settings = {.device = "cpu", .workers = 1, .queue = 8, .keep_seconds = 300};
+    char path[96];
+    (void)state;
+    strcpy(folder, "/tmp/restored_keeper_XXXXXX");
+    if (!mkdtemp(folder) || !postgres_make(url))
+        return -1;
+    snprintf(path, sizeof path, "%s/jobs.db", folder);
+    snprintf(spool_folder, sizeof spool_folder, "%s/spool", folder);
+    log_set_level(LOG_ERROR + 1);
+    sem_init(&done, 0, 0);
+    const struct payload_settings payloads = {.where = "auto", .store = url};
+    struct keeper_settings kept = {.path = path, .queue = 1000, .result_seconds = 3600, .store = url};
+    if (payload_open(&payload, &payloads, &err))
+        fail_msg("%s", err.text);
+    kept.payload = payload;
+    if (model_store_create(&models, shared_fixtures(), &defaults, &err) ||
+        worker_pool_create(&pool, &settings, models, &err) || spool_open(&spool, spool_folder, UINT64_C(1) << 30, &err))
+        fail_msg("%s", err.text);
+    while (error_clear(&err), worker_pool_ready(pool, &err) == ERROR_BUSY)
+        nanosleep(&(struct timespec){0, 5000000}, NULL);
+    if (keeper_create(&keeper, &kept, pool, models, spool, &err))
+        fail_msg("%s", err.text);
+    return 0;
+}
+
+static int close_all(void **state)
+{
+    char command[128];
+    (void)state;
+    lose(STORE_BEGIN, 0);
+    keeper_drain(keeper);
+    worker_pool_drain(pool);
+    worker_pool_cancel_all(pool);
+    while (!worker_pool_idle(pool))
+        nanosleep(&(struct timespec){0, 5000000}, NULL);
+    keeper_destroy(&keeper);
+    spool_close(&spool);
+    worker_pool_destroy(&pool);
+    model_store_destroy(&models);
+    payload_close(&payload);
+    postgres_remove();
+    snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    return system(command);
+}
+
+static void say_done(void *context)
+{
+    (void)context;
+    sem_post(&done);
+}
+
+/* Asks for a job of a client that may have so many that wait (0: any number), and waits for the answer. */
+static struct keeper_ticket *accept_job(const char *key, uint32_t most)
+{
+    struct error err = ERROR_INIT;
+    struct restoration *r;
+    struct file file;
+    char picture[512];
+    struct keeper_ticket *ticket = calloc(1, sizeof *ticket);
+    assert_non_null(ticket);
+    snprintf(picture, sizeof picture, "%s/none.png", shared_fixtures());
+    if (restoration_create(&r, &err) || options_set(&r->options, "version", "none", &err) ||
+        options_set(&r->options, "bg_upsampler", "none", &err) || file_map(&file, picture, &err) ||
+        body_append(&ticket->body, file.data, file.size, &err))
+        fail_msg("%s", err.text);
+    file_unmap(&file);
+    ticket->done = say_done;
+    ticket->most = most;
+    ticket->job.options = record_options(r);
+    restoration_destroy(&r);
+    job_make_id(ticket->job.id);
+    ticket->job.created = job_clock();
+    strcpy(ticket->job.client, "token anna");
+    strcpy(ticket->key, key);
+    keeper_ask(keeper, ticket);
+    while (sem_wait(&done))
+        ;
+    return ticket;
+}
+
+static void ticket_free(struct keeper_ticket *ticket)
+{
+    keeper_ticket_clear(ticket);
+    free(ticket);
+}
+
+static long long sql_of(const char *format, const char *id)
+{
+    char text[256];
+    snprintf(text, sizeof text, format, id);
+    return postgres_sql(text);
+}
+
+static void wait_until(const char *format, const char *id, long long wanted)
+{
+    while (sql_of(format, id) != wanted) /* the test's time limit is the limit */
+        nanosleep(&(struct timespec){0, 20000000}, NULL);
+}
+
+/* A job that is accepted and claimed in such a transaction is there once, though its client may have no other; it
+ * begins without waiting for a lease, and has had one attempt. */
+static void test_accepted(void **state)
+{
+    (void)state;
+    lose(STORE_INSERT, 1);
+    struct keeper_ticket *ticket = accept_job("", 1);
+    assert_int_equal(atomic_load(&losing.count), 0);
+    assert_int_equal(ticket->err.code, OK);
+    wait_until("SELECT state FROM jobs WHERE id = '%s'", ticket->job.id, STORE_DONE);
+    assert_int_equal(sql_of("SELECT attempts FROM jobs WHERE id = '%s'", ticket->job.id), 1);
+    assert_int_equal(postgres_sql("SELECT count(*) FROM jobs"), 1);
+    ticket_free(ticket);
+}
+
+/* Its end, too, happens once: it is told, and its picture goes. */
+static void test_ended(void **state)
+{
+    struct event event = {.state = JOB_QUEUED};
+    uint64_t after = events_newest(worker_pool_events(pool));
+    bool lost;
+    (void)state;
+    lose(STORE_FINISH, 1);
+    struct keeper_ticket *ticket = accept_job("", 1);
+    assert_int_equal(ticket->err.code, OK);
+    while (event.state != JOB_DONE || event.kind != EVENT_ENDED) {
+        events_wait(worker_pool_events(pool), after, 100);
+        events_read(worker_pool_events(pool), &after, ticket->job.id, NULL, &event, 1, &lost);
+    }
+    assert_int_equal(atomic_load(&losing.count), 0);
+    wait_until("SELECT count(*) FROM payloads WHERE name = 'in/%s'", ticket->job.id, 0);
+    assert_int_equal(sql_of("SELECT attempts FROM jobs WHERE id = '%s'", ticket->job.id), 1);
+    assert_int_equal(sql_of("SELECT count(*) FROM payloads WHERE name = 'out/%s/1'", ticket->job.id), 1);
+    ticket_free(ticket);
+}
+
+/* A request that is told of a failure though its job is there gets that job when it is repeated, with its picture. */
+static void test_refused(void **state)
+{
+    (void)state;
+    lose(STORE_INSERT, 100);
+    struct keeper_ticket *refused = accept_job("key", 1);
+    lose(STORE_INSERT, 0);
+    assert_int_equal(refused->err.code, ERROR_IO);
+    struct keeper_ticket *again = accept_job("key", 0);
+    while (again->err.code == ERROR_IO) { /* the next connection is made after a second */
+        ticket_free(again);
+        again = accept_job("key", 0);
+    }
+    assert_int_equal(again->err.code, OK);
+    assert_int_equal(again->inserted, STORE_SAME);
+    assert_string_equal(again->job.id, refused->job.id);
+    wait_until("SELECT count(*) FROM jobs WHERE id = '%s' AND state >= 2", again->job.id, 1);
+    assert_int_equal(sql_of("SELECT state FROM jobs WHERE id = '%s'", again->job.id), STORE_DONE);
+    assert_int_equal(sql_of("SELECT attempts FROM jobs WHERE id = '%s'", again->job.id), 1);
+    ticket_free(refused);
+    ticket_free(again);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_accepted, open_all, close_all),
+        cmocka_unit_test_setup_teardown(test_ended, open_all, close_all),
+        cmocka_unit_test_setup_teardown(test_refused, open_all, close_all),
+    };
+    const char *server = getenv("RESTORED_TEST_POSTGRES");
+    if (!server || !*server) {
+        printf("skipped: no PostgreSQL is running (tests/postgres.sh starts one)\n");
+        return 0;
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+#endif
