@@ -32,6 +32,10 @@ export async function startServer({ program = binary, args = fixtureModels, env 
     env: { ...process.env, XDG_DATA_HOME: folder, XDG_STATE_HOME: state, RESTORED_STARTER_MODELS: 'false', ...env },
     stdio: ['ignore', 'pipe', 'pipe'],
   });
+  const clean = () => {
+    if (!cwd) rmSync(folder, { recursive: true, force: true });
+    rmSync(state, { recursive: true, force: true });
+  };
   let output = '', log = '';
   child.stderr.on('data', (text) => { log += text; });
   const ended = new Promise((done) => child.on('exit', (code, signal) => done({ code, signal })));
@@ -43,6 +47,10 @@ export async function startServer({ program = binary, args = fixtureModels, env 
       if (found) { clearTimeout(timer); done(found[1].replace(/\/$/, '')); }
     });
     ended.then(({ code, signal }) => { clearTimeout(timer); fail(new Error(`restored serve ended (${code ?? signal}):\n${output}${log}`)); });
+  }).catch(async (error) => {
+    await ended;
+    clean();
+    throw error;
   });
   return {
     url,
@@ -53,8 +61,7 @@ export async function startServer({ program = binary, args = fixtureModels, env 
       if (child.exitCode === null && child.signalCode === null) child.kill('SIGTERM');
       const how = await ended;
       clearTimeout(timer);
-      if (!cwd) rmSync(folder, { recursive: true, force: true });
-      rmSync(state, { recursive: true, force: true });
+      clean();
       return how;
     },
   };

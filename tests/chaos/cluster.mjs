@@ -86,11 +86,8 @@ class Server {
     await this.end('SIGKILL');
   }
   async end(signal) {
-    const { process: child } = this.child;
-    if (child.exitCode !== null || child.signalCode !== null) return;
-    const gone = new Promise((done) => child.on('exit', done));
-    child.kill(signal);
-    await gone;
+    if (signal === 'SIGKILL') this.child.process.kill(signal);
+    await this.child.stop(); // which waits for the end, and removes its folders
   }
 }
 
@@ -228,7 +225,10 @@ export class Cluster {
     }
     const list = this.of(role).filter(({ url }) => url), server = list[Math.floor(this.next() * list.length)];
     if (!server) return;
+    const { pid } = server.child.process;
     await server.kill();
+    if (role === 'worker' && !this.long) // in the short form nobody waits for half a minute
+      await this.database.sql(`UPDATE jobs SET lease = 1 WHERE state = 1 AND owner IN (SELECT owner FROM workers WHERE about::json ->> 'pid' = '${pid}')`);
     await sleep(pause);
     await until(`${role} ${server.number} starts`, () => server.start().then(() => true, () => null)); // not while the database is away
   }
