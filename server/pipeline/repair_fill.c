@@ -73,12 +73,17 @@ struct fill {
 void repair_row(const struct image *image, int y, int x, int count, float *rgb)
 {
     const size_t at = ((size_t)y * (size_t)image->width + (size_t)x) * (size_t)image->channels;
-    for (size_t i = 0; i < (size_t)count; i++)
-        for (size_t c = 0; c < 3; c++) {
-            const size_t k = at + (image->channels == 3 ? 3 * i + c : i);
-            rgb[3 * i + c] = image->bits == 16 ? (float)((const uint16_t *)image->pixels)[k] / 257
-                                               : (float)((const uint8_t *)image->pixels)[k];
-        }
+    const size_t n = (size_t)count * (size_t)image->channels;
+    const uint8_t *bytes = (const uint8_t *)image->pixels + at;
+    const uint16_t *words = (const uint16_t *)image->pixels + at;
+    if (image->bits == 16)
+        for (size_t i = 0; i < n; i++)
+            rgb[i] = (float)words[i] / 257;
+    else
+        for (size_t i = 0; i < n; i++)
+            rgb[i] = (float)bytes[i];
+    for (size_t i = n; image->channels == 1 && i-- > 0;) /* from the end on: in place */
+        rgb[3 * i] = rgb[3 * i + 1] = rgb[3 * i + 2] = rgb[i];
 }
 
 /* Mixes RGB on the 8-bit scale into a pixel. */
@@ -113,31 +118,39 @@ static float fill_noise(int x, int y)
     return ((float)sum - 1020) / 209; /* eight of variance (256² - 1) / 12 */
 }
 
+/* How far each pixel of a row is from the mean of its 3 × 3, in eighths, and the sum of the mask there. */
+static void fill_row_grain(const float *restrict light, const float *restrict mask, int side, float *restrict step,
+                           float *restrict holes)
+{
+    const float *a = light - side, *b = light, *c = light + side;
+    const float *above = mask - side, *below = mask + side;
+    for (int x = 1; x < side - 1; x++) {
+        const float sum = a[x - 1] + a[x] + a[x + 1] + b[x - 1] + b[x] + b[x + 1] + c[x - 1] + c[x] + c[x + 1];
+        step[x] = 8 * fabsf(b[x] - sum / 9);
+        holes[x] = above[x - 1] + above[x] + above[x + 1] + mask[x - 1] + mask[x] + mask[x + 1] + below[x - 1] +
+                   below[x] + below[x + 1];
+    }
+}
+
 /* The grain of the window's known pixels, or of its holes: the median of how far a pixel is from the mean of its 3 × 3,
- * by luminance. */
+ * by luminance. The scratch is used up. */
 static float fill_grain(const struct fill_window *w, bool of_holes)
 {
     const int side = w->fill->cut.side, pixels = w->fill->cut.pixels;
+    const float *restrict red = w->rgb, *restrict green = red + pixels, *restrict blue = green + pixels;
+    float *restrict light = w->scratch, *step = light + pixels, *holes = step + side;
     int counts[256] = {0}, all = 0, below = 0;
-    for (int y = 1; y < side - 1; y++)
-        for (int x = 1; x < side - 1; x++) {
-            const int at = y * side + x;
-            float sum = 0, own = 0, holes = 0;
-            for (int i = -1; i <= 1; i++)
-                for (int j = -1; j <= 1; j++) {
-                    const int k = at + i * side + j;
-                    const float light =
-                        0.299f * w->rgb[k] + 0.587f * w->rgb[k + pixels] + 0.114f * w->rgb[k + 2 * pixels];
-                    sum += light;
-                    own = k == at ? light : own;
-                    holes += w->mask[k];
-                }
-            if (of_holes ? w->mask[at] <= 0 : holes > 0)
-                continue;
-            const float step = 8 * fabsf(own - sum / 9);
-            counts[step < 255 ? (int)step : 255]++;
-            all++;
-        }
+    for (int i = 0; i < pixels; i++)
+        light[i] = 0.299f * red[i] + 0.587f * green[i] + 0.114f * blue[i];
+    for (int y = 1; y < side - 1; y++) {
+        const float *mask = w->mask + y * side;
+        fill_row_grain(light + y * side, mask, side, step, holes);
+        for (int x = 1; x < side - 1; x++)
+            if (of_holes ? mask[x] > 0 : holes[x] <= 0) {
+                counts[step[x] < 255 ? (int)step[x] : 255]++;
+                all++;
+            }
+    }
     for (int i = 0; i < 256; i++) {
         below += counts[i];
         if (all && 2 * below >= all)
@@ -363,7 +376,7 @@ static void fill_unpack(void *context, int item)
     const size_t samples = 3 * (size_t)w->fill->cut.pixels;
     const float *from = batch->out + (size_t)item * samples;
     for (size_t i = 0; i < samples; i++)
-        w->rgb[i] = (fminf(fmaxf(from[i], -1), 1) + 1) * 127.5f;
+        w->rgb[i] = ((from[i] > -1 ? from[i] < 1 ? from[i] : 1 : -1) + 1) * 127.5f;
 }
 
 /* Runs the network on so many windows. */
@@ -441,10 +454,13 @@ static void fill_add(struct fill *f, const struct fill_window *w)
 static float fill_alpha(const struct fill *f, int x, int y)
 {
     const int width = f->picture->width, height = f->picture->height;
+    const int top = y > REPAIR_FEATHER ? y - REPAIR_FEATHER : 0, left = x > REPAIR_FEATHER ? x - REPAIR_FEATHER : 0;
+    const int bottom = y + REPAIR_FEATHER < height ? y + REPAIR_FEATHER : height - 1,
+              right = x + REPAIR_FEATHER < width ? x + REPAIR_FEATHER : width - 1;
     int nearest = REPAIR_FEATHER + 1;
-    for (int i = y - REPAIR_FEATHER; i <= y + REPAIR_FEATHER; i++)
-        for (int j = x - REPAIR_FEATHER; j <= x + REPAIR_FEATHER; j++)
-            if (i >= 0 && j >= 0 && i < height && j < width && f->mask[(size_t)i * (size_t)width + (size_t)j]) {
+    for (int i = top; i <= bottom; i++)
+        for (int j = left; j <= right; j++)
+            if (f->mask[(size_t)i * (size_t)width + (size_t)j]) {
                 const int away = abs(i - y) > abs(j - x) ? abs(i - y) : abs(j - x);
                 nearest = away < nearest ? away : nearest;
             }

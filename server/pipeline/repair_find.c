@@ -81,29 +81,43 @@ static void find_reduce_band(void *context, int item)
     const int64_t height = r->picture->height, width = r->picture->width, w = r->w;
     float *row = mem_alloc((size_t)width, 3 * sizeof *row), *out;
     double *sums = mem_alloc((size_t)w, 3 * sizeof *sums);
+    int *firsts = mem_alloc((size_t)w, 2 * sizeof *firsts), *lasts = firsts + w; /* columns of the picture */
     int begin, end;
     thread_band((int)r->h, item, &begin, &end);
-    if (!row || !sums)
+    const bool room = row && sums && firsts;
+    if (!room)
         atomic_store(&r->failed, true);
-    for (int64_t y = begin; y < end && row && sums; y++) {
+    for (int64_t x = 0; x < w && room; x++) {
+        firsts[x] = (int)(x * width / w);
+        lasts[x] = (int)(((x + 1) * width + w - 1) / w);
+    }
+    for (int64_t y = begin; y < end && room; y++) {
         const int64_t first = y * height / r->h, last = ((y + 1) * height + r->h - 1) / r->h;
         memset(sums, 0, 3 * (size_t)w * sizeof *sums);
         for (int64_t i = first; i < last; i++) {
             repair_row(r->picture, (int)i, 0, (int)width, row);
-            for (int64_t x = 0; x < w; x++)
-                for (int64_t j = x * width / w; j < ((x + 1) * width + w - 1) / w; j++)
-                    for (int c = 0; c < 3; c++)
-                        sums[3 * x + c] += row[3 * j + c];
+            for (int64_t x = 0; x < w; x++) {
+                double *sum = sums + 3 * x, a = sum[0], b = sum[1], c = sum[2];
+                for (const float *px = row + 3 * (size_t)firsts[x]; px < row + 3 * (size_t)lasts[x]; px += 3) {
+                    a += px[0];
+                    b += px[1];
+                    c += px[2];
+                }
+                sum[0] = a;
+                sum[1] = b;
+                sum[2] = c;
+            }
         }
         out = r->out + 3 * y * w;
         for (int64_t x = 0; x < w; x++) {
-            const int64_t across = ((x + 1) * width + w - 1) / w - x * width / w;
+            const int64_t across = lasts[x] - firsts[x];
             for (int c = 0; c < 3; c++)
                 *out++ = (float)(sums[3 * x + c] / (double)(across * (last - first)));
         }
     }
     free(row);
     free(sums);
+    free(firsts);
 }
 
 static enum error_code find_reduce(const struct image *picture, int h, int w, float *out, struct error *err)
