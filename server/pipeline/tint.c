@@ -1,6 +1,7 @@
 #include "server/pipeline/tint.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "runtime/base/mem.h"
@@ -24,6 +25,7 @@ struct tint {
     float low[TINT_GRID][TINT_GRID][TINT_FIELDS];
     float slope[2]; /* chroma for brightness */
     float toned;    /* 0..1 */
+    atomic_bool failed;
 };
 
 static float tint_luma(const float *rgb)
@@ -47,12 +49,15 @@ static void tint_gather(void *context, int row)
     for (int column = 0; column < t->grid; column++) {
         const int y0 = row * size / t->grid, y1 = (row + 1) * size / t->grid, x0 = column * size / t->grid,
                   x1 = (column + 1) * size / t->grid;
+        /* A straight map: what holds for the corners holds for all of the cell. */
+        const bool whole = tint_inside(t, x0, y0) && tint_inside(t, x1 - 1, y0) && tint_inside(t, x0, y1 - 1) &&
+                           tint_inside(t, x1 - 1, y1 - 1);
         float sum[TINT_FIELDS] = {0};
         for (int y = y0; y < y1; y++)
             for (int x = x0; x < x1; x++) {
                 const size_t at = 3 * ((size_t)y * (size_t)size + (size_t)x);
                 const float *own = t->face->restoration_float + at;
-                const float *crop = tint_inside(t, x, y) ? t->face->crop_float + at : own;
+                const float *crop = whole || tint_inside(t, x, y) ? t->face->crop_float + at : own;
                 const float luma = tint_luma(own), crop_luma = tint_luma(crop);
                 for (int c = 0; c < 2; c++) {
                     sum[TINT_CROP + c] += crop[2 * c] - crop_luma;
@@ -118,39 +123,71 @@ static void tint_judge(struct tint *t)
     t->toned = n > 0 ? (float)fmin(fmax((TINT_COLOURED - worst) / (TINT_COLOURED - TINT_TONED), 0), 1) : 0;
 }
 
-/* The low frequencies at a place: between four cells' middles. */
-static void tint_low(const struct tint *t, float u, float v, float out[TINT_FIELDS])
+/* Between which two cells' middles a place lies: the first's index and the second's share. */
+static int tint_between(int place, float cells, int grid, float *share)
 {
-    const float most = (float)(t->grid - 1);
+    const float most = (float)(grid - 1);
+    float u = ((float)place + 0.5f) * cells - 0.5f;
     u = u < 0 ? 0 : u > most ? most : u;
-    v = v < 0 ? 0 : v > most ? most : v;
-    const int i = u < most ? (int)u : t->grid - 2, j = v < most ? (int)v : t->grid - 2;
-    const float a = u - (float)i, b = v - (float)j;
-    for (int f = 0; f < TINT_FIELDS; f++)
-        out[f] = (1 - b) * ((1 - a) * t->low[j][i][f] + a * t->low[j][i + 1][f]) +
-                 b * ((1 - a) * t->low[j + 1][i][f] + a * t->low[j + 1][i + 1][f]);
+    const int first = u < most ? (int)u : grid - 2;
+    *share = u - (float)first;
+    return first;
+}
+
+/* The low frequencies of a row of cells at each px of a row, in planes. */
+static void tint_across(const struct tint *t, int row, float *planes)
+{
+    const int size = t->face->size;
+    const float cells = (float)t->grid / (float)size;
+    for (int x = 0; x < size; x++) {
+        float a;
+        const int i = tint_between(x, cells, t->grid, &a);
+        for (int f = 0; f < TINT_FIELDS; f++)
+            planes[f * size + x] = (1 - a) * t->low[row][i][f] + a * t->low[row][i + 1][f];
+    }
+}
+
+/* Sets a row's chroma. upper, lower: of the rows of cells around it; b: the lower's share. */
+static void tint_row(const struct tint *t, const float *restrict upper, const float *restrict lower, float b,
+                     float *restrict rgb)
+{
+    const int size = t->face->size;
+    const float own = 1 - t->toned, red = t->toned * t->slope[0], blue = t->toned * t->slope[1];
+    for (int x = 0; x < size; x++, rgb += 3) {
+        float low[TINT_FIELDS];
+        for (int f = 0; f < TINT_FIELDS; f++)
+            low[f] = (1 - b) * upper[f * size + x] + b * lower[f * size + x];
+        const float luma = tint_luma(rgb), light = luma - low[TINT_LUMA];
+        const float first = low[TINT_CROP] + own * (rgb[0] - luma - low[TINT_OWN]) + red * light;
+        const float last = low[TINT_CROP + 1] + own * (rgb[2] - luma - low[TINT_OWN + 1]) + blue * light;
+        rgb[0] = luma + first;
+        rgb[1] = luma - (0.299f * first + 0.114f * last) / 0.587f;
+        rgb[2] = luma + last;
+    }
 }
 
 static void tint_rows(void *context, int item)
 {
-    const struct tint *t = context;
+    struct tint *t = context;
     const int size = t->face->size;
     const float cells = (float)t->grid / (float)size;
-    int begin, end;
+    const size_t plane = (size_t)TINT_FIELDS * (size_t)size;
+    float *upper = mem_alloc(plane, 2 * sizeof *upper), *lower = upper + plane;
+    int begin, end, at = -1;
+    if (!upper)
+        atomic_store(&t->failed, true);
     thread_band(size, item, &begin, &end);
-    for (int y = begin; y < end; y++)
-        for (int x = 0; x < size; x++) {
-            float *rgb = t->face->restoration_float + 3 * ((size_t)y * (size_t)size + (size_t)x);
-            float low[TINT_FIELDS], chroma[2];
-            const float luma = tint_luma(rgb);
-            tint_low(t, ((float)x + 0.5f) * cells - 0.5f, ((float)y + 0.5f) * cells - 0.5f, low);
-            for (int c = 0; c < 2; c++)
-                chroma[c] = low[TINT_CROP + c] + (1 - t->toned) * (rgb[2 * c] - luma - low[TINT_OWN + c]) +
-                            t->toned * t->slope[c] * (luma - low[TINT_LUMA]);
-            rgb[0] = luma + chroma[0];
-            rgb[1] = luma - (0.299f * chroma[0] + 0.114f * chroma[1]) / 0.587f;
-            rgb[2] = luma + chroma[1];
+    for (int y = begin; y < end && upper; y++) {
+        float b;
+        const int row = tint_between(y, cells, t->grid, &b);
+        if (row != at) {
+            tint_across(t, row, upper);
+            tint_across(t, row + 1, lower);
+            at = row;
         }
+        tint_row(t, upper, lower, b, t->face->restoration_float + 3 * (size_t)y * (size_t)size);
+    }
+    free(upper);
 }
 
 enum error_code tint_keep(const struct restoration *r, struct face *face, struct error *err)
@@ -166,6 +203,7 @@ enum error_code tint_keep(const struct restoration *r, struct face *face, struct
     tint_blur(t);
     tint_judge(t);
     thread_for(thread_bands(face->size), tint_rows, t);
+    const bool failed = atomic_load(&t->failed);
     free(t);
-    return OK;
+    return failed ? error_set(err, ERROR_NO_MEMORY, "out of memory for a face") : OK;
 }
