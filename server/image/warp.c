@@ -148,12 +148,14 @@ static inline void warp_tent(struct warp_taps *taps, double centre, double radiu
         taps->weight[k] *= sum;
 }
 
-/* Of `count` taps from `first` on those that lie on an axis of n px: [*from, *to). */
-static void warp_inside(long first, int count, long n, int *from, int *to)
+/* Of `count` taps those that lie on an axis of n px and have a weight: [*from, *to). */
+static void warp_inside(const struct warp_taps *taps, int count, long n, int *from, int *to)
 {
-    long a = -first, b = n - first;
+    long a = -taps->first, b = n - taps->first;
     *from = (int)(a < 0 ? 0 : a > count ? count : a);
     *to = (int)(b < *from ? *from : b > count ? count : b);
+    while (*to > *from && taps->weight[*to - 1] == 0)
+        --*to;
 }
 
 /* What a smooth warp reads, of either kind of samples. */
@@ -220,7 +222,7 @@ static inline double warp_at(const double row[3], int x, int y)
 
 /* One destination px anywhere, for what the fast paths leave out: the picture's edge, one or two channels. */
 static inline __attribute__((always_inline)) void warp_any(const struct warp_loop *loop, float *to, double sx,
-                                                           double sy, warp_one_fn *one)
+                                                           double sy, size_t channels, warp_one_fn *one)
 {
     const double radius = loop->radius;
     float sum[4] = {0}, inside = 0;
@@ -229,18 +231,18 @@ static inline __attribute__((always_inline)) void warp_any(const struct warp_loo
         int from_x, to_x, from_y, to_y;
         warp_tent(&ax, sx, radius, loop->steep, loop->quads);
         warp_tent(&ay, sy, radius, loop->steep, loop->quads);
-        warp_inside(ax.first, 4 * loop->quads, loop->width, &from_x, &to_x);
-        warp_inside(ay.first, 4 * loop->quads, loop->height, &from_y, &to_y);
+        warp_inside(&ax, 4 * loop->quads, loop->width, &from_x, &to_x);
+        warp_inside(&ay, 4 * loop->quads, loop->height, &from_y, &to_y);
         for (int j = from_y; j < to_y; j++)
             for (int i = from_x; i < to_x; i++) {
                 float w = ay.weight[j] * ax.weight[i];
-                size_t at = (size_t)(ay.first + j) * loop->stride + (size_t)((ax.first + i) * loop->channels);
+                size_t at = (size_t)(ay.first + j) * loop->stride + (size_t)(ax.first + i) * channels;
                 inside += w;
-                for (int c = 0; c < loop->channels; c++)
-                    sum[c] += w * one(loop->data, at + (size_t)c);
+                for (size_t c = 0; c < channels; c++)
+                    sum[c] += w * one(loop->data, at + c);
             }
     }
-    for (int c = 0; c < loop->channels; c++)
+    for (size_t c = 0; c < channels; c++)
         to[c] = sum[c] + (1 - inside) * loop->border[c];
 }
 
@@ -297,7 +299,7 @@ static inline __attribute__((always_inline)) void warp_row(const struct warp_loo
         const double sx = warp_at(loop->inverse, x, y), sy = warp_at(loop->inverse + 3, x, y);
         warp_quad px;
         if (x < first || x >= last) {
-            warp_any(loop, to, sx, sy, one);
+            warp_any(loop, to, sx, sy, channels, one);
             continue;
         }
         if (loop->radius == 1)
@@ -321,6 +323,8 @@ static inline __attribute__((always_inline)) void warp_rows(const struct warp_lo
             warp_row(loop, to, loop->y0 + y, 3, quad, one);
         else if (loop->channels == 4)
             warp_row(loop, to, loop->y0 + y, 4, quad, one);
+        else if (loop->channels == 1)
+            warp_row(loop, to, loop->y0 + y, 1, quad, one);
         else
             warp_row(loop, to, loop->y0 + y, (size_t)loop->channels, quad, one);
     }
