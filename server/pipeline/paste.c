@@ -169,12 +169,12 @@ static float paste_ease(float u)
 }
 
 /* The default fades the mask to 0 towards the crop's edge, where a mask that is cut off leaves a line through beard or
- * neck: over 60 px of 512, and nowhere steeper than a straight line over 32 would. */
-static float paste_fade(int size, int x, int y)
+ * neck: over 60 px of 512, and nowhere steeper than a straight line over 32 would. Of a column or a row: a px's share
+ * is the product of both. */
+static float paste_fade(int size, int at)
 {
-    const int dx = x < size - 1 - x ? x : size - 1 - x, dy = y < size - 1 - y ? y : size - 1 - y;
-    const float over = 60.0f * (float)size / 512;
-    return paste_ease(fminf((float)dx / over, 1)) * paste_ease(fminf((float)dy / over, 1));
+    const int edge = at < size - 1 - at ? at : size - 1 - at;
+    return paste_ease(fminf((float)edge / (60.0f * (float)size / 512), 1));
 }
 
 enum error_code paste_parse_mask(const uint8_t *classes, int size, double *mask, struct error *err)
@@ -297,6 +297,7 @@ struct paste_crop {
     struct paste_soften soften;
     float *mask; /* size×size, 0..255, or NULL */
     float *rgbm; /* size×size×4 */
+    float *fade; /* of the columns */
 };
 
 static void paste_label_rows(void *context, int item)
@@ -314,14 +315,19 @@ static void paste_crop_rows(void *context, int item)
     const struct paste_crop *crop = context;
     int size = crop->face->size, begin, end;
     thread_band(size, item, &begin, &end);
-    for (int y = begin; y < end; y++)
-        for (int x = 0; x < size; x++) {
-            size_t i = (size_t)y * (size_t)size + (size_t)x;
-            float m = !crop->mask ? 1 : crop->mask[i] / 255 * paste_fade(size, x, y);
-            for (size_t c = 0; c < 3; c++)
-                crop->rgbm[4 * i + c] = m * crop->face->restoration_float[3 * i + c];
-            crop->rgbm[4 * i + 3] = m;
+    for (int y = begin; y < end; y++) {
+        const size_t first = (size_t)y * (size_t)size;
+        const float *mask = crop->mask ? crop->mask + first : NULL, *rgb = crop->face->restoration_float + 3 * first;
+        const float fade = paste_fade(size, y);
+        float *to = crop->rgbm + 4 * first;
+        for (int x = 0; x < size; x++, rgb += 3, to += 4) {
+            const float m = mask ? mask[x] / 255 * (crop->fade[x] * fade) : 1;
+            to[0] = m * rgb[0];
+            to[1] = m * rgb[1];
+            to[2] = m * rgb[2];
+            to[3] = m;
         }
+    }
 }
 
 static enum error_code paste_make_crop(struct paste_crop *crop, struct error *err)
@@ -336,6 +342,8 @@ static enum error_code paste_make_crop(struct paste_crop *crop, struct error *er
         if (code == OK)
             code = filter_gaussian_f32(&mask, &mask, soften->kernel, soften->sigma, err);
     }
+    for (int x = 0; x < soften->size; x++)
+        crop->fade[x] = paste_fade(soften->size, x);
     if (code == OK)
         thread_for(bands, paste_crop_rows, crop);
     return code;
@@ -375,10 +383,10 @@ static enum error_code paste_make_layer(const struct step *step, struct face *f,
 {
     size_t count = (size_t)f->size * (size_t)f->size;
     struct paste_mask mask = {0};
-    float *work = mem_alloc(count, 5 * sizeof(float));
+    float *work = mem_alloc(5 * count + (size_t)f->size, sizeof(float));
     p->layer = mem_alloc((size_t)p->rect.width * (size_t)p->rect.height, 4 * sizeof(float));
     enum error_code code = work && p->layer ? paste_make_mask(step, f, p, &mask, err) : paste_no_memory(err);
-    struct paste_crop crop = {f, paste_soften(f->size), f->classes ? work + 4 * count : NULL, work};
+    struct paste_crop crop = {f, paste_soften(f->size), f->classes ? work + 4 * count : NULL, work, work + 5 * count};
     struct strength strength = {0};
     const struct paste_layer layer = {
         .patch = p,
