@@ -142,9 +142,9 @@ $(SYSCONFUSERS): $(BUILD)/sysconfdir
 $(SYSCONFUSERS): override CPPFLAGS += -DRESTORED_SYSCONFDIR='"$(SYSCONFDIR)"'
 
 # The oracle's loops, and those over pixels, are plain C; let the compiler vectorise them.
-$(BUILD)/runtime/cpu/cpu_ref.o: override CFLAGS += -O3
-$(patsubst %,$(BUILD)/server/%.o,image/filter image/pixel image/png_data image/resize image/warp pipeline/parse \
-    pipeline/step pipeline/tile): override CFLAGS += -O3
+$(BUILD)/runtime/cpu/cpu_ref.o $(BUILD)/runtime/backend/raster.o: override CFLAGS += -O3
+$(patsubst %,$(BUILD)/server/%.o,image/filter image/pixel image/png_data image/resize image/warp pipeline/deep \
+    pipeline/parse pipeline/repair_fill pipeline/step pipeline/tile pipeline/tint): override CFLAGS += -O3
 
 # Each shader is compiled for fp32 and for fp16 storage, then all SPIR-V and the page go into one object.
 SPIRV := $(foreach s,$(SHADERS),$(patsubst shaders/%.comp,$(BUILD)/shaders/%.f32.spv,$(s)) $(patsubst shaders/%.comp,$(BUILD)/shaders/%.f16.spv,$(s)))
