@@ -78,17 +78,8 @@ static struct view codeformer_norm(struct model_build *b, const char *name, stru
 {
     if (x.tensor < 0)
         return VIEW_NONE;
-    const int channels = graph_channels(b->graph, x);
-    const struct view out = build_like(b, x, channels);
-    const struct param *weight = build_param(b, build_name("%s.weight", name), 1, &channels);
-    const struct param *bias = build_param(b, build_name("%s.bias", name), 1, &channels);
-    struct node *node = graph_node(b->graph, OP_LAYER_NORM, out);
-    if (node) {
-        node->in[OP_X] = x;
-        node->param[OP_WEIGHT] = weight;
-        node->param[OP_BIAS] = bias;
-        node->args.norm = (struct op_norm){.groups = 1, .epsilon = 1e-5f};
-    }
+    const struct view out = build_like(b, x, graph_channels(b->graph, x));
+    build_norm_layer(b, name, OP_LAYER_NORM, x, out);
     return out;
 }
 

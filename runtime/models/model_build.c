@@ -409,6 +409,20 @@ struct view build_like(struct model_build *b, struct view x, int c)
     return graph_temp(b->graph, t.n, c, t.h, t.w);
 }
 
+struct node *build_norm_layer(struct model_build *b, const char *name, enum op_kind kind, struct view x,
+                              struct view out)
+{
+    struct node *node = x.tensor < 0 ? NULL : graph_node(b->graph, kind, out);
+    if (!node)
+        return &b->scratch;
+    const int channels = graph_channels(b->graph, x);
+    node->in[OP_X] = x;
+    node->args.norm = (struct op_norm){.groups = 1, .epsilon = 1e-5f};
+    node->param[OP_WEIGHT] = build_param(b, build_name("%s.weight", name), 1, &channels);
+    node->param[OP_BIAS] = build_param(b, build_name("%s.bias", name), 1, &channels);
+    return node;
+}
+
 struct view build_resize(struct model_build *b, enum resize_mode mode, struct view x, int h, int w)
 {
     if (x.tensor < 0)

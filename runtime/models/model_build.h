@@ -94,6 +94,11 @@ struct node *build_linear(struct model_build *b, const char *name, struct view x
 /* The same where each weight counts `rate` of its stored value. */
 struct node *build_linear_rate(struct model_build *b, const char *name, float rate, struct view x, struct view out);
 
+/* OP_LAYER_NORM or OP_GROUP_NORM of x with "name.weight" and "name.bias"; of one group and PyTorch's epsilon of 1e-5,
+ * which the caller may change in the node. */
+struct node *build_norm_layer(struct model_build *b, const char *name, enum op_kind kind, struct view x,
+                              struct view out);
+
 struct view build_resize(struct model_build *b, enum resize_mode mode, struct view x, int h, int w);
 
 /* A new temporary with c channels, shaped n, h, w like x. */

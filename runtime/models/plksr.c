@@ -80,20 +80,6 @@ static void plksr_turn(struct model_build *b, const char *name, float *values, s
     free(from);
 }
 
-static struct node *plksr_norm(struct model_build *b, const char *name, enum op_kind kind, struct view x,
-                               struct view out)
-{
-    struct node *node = x.tensor < 0 ? NULL : graph_node(b->graph, kind, out);
-    if (!node)
-        return &b->scratch;
-    const int channels = graph_channels(b->graph, x);
-    node->in[OP_X] = x;
-    node->args.norm = (struct op_norm){.groups = 1, .epsilon = 1e-6f};
-    node->param[OP_WEIGHT] = build_param(b, build_name("%s.weight", name), 1, &channels);
-    node->param[OP_BIAS] = build_param(b, build_name("%s.bias", name), 1, &channels);
-    return node;
-}
-
 static struct view plksr_block(struct model_build *b, const char *name, struct view x)
 {
     const struct weights *weights = model_weights(b->model);
@@ -113,7 +99,7 @@ static struct view plksr_block(struct model_build *b, const char *name, struct v
     struct view from = x;
     if (layer) {
         from = build_like(b, x, f);
-        plksr_norm(b, build_name("%s.layer_norm", name), OP_LAYER_NORM, x, from);
+        build_norm_layer(b, build_name("%s.layer_norm", name), OP_LAYER_NORM, x, from)->args.norm.epsilon = 1e-6f;
     }
     const struct view mixed = build_like(b, x, wide), out = build_like(b, x, f), refined = build_like(b, x, f);
     build_conv(b, build_name("%s.channel_mixer.0", name), from, mixed, 3)->args.conv2d.activation = ACTIVATION_MISH;
@@ -144,9 +130,8 @@ static struct view plksr_block(struct model_build *b, const char *name, struct v
         refine->args.conv2d.residual1_scale = 1;
         return refined;
     }
-    struct node *norm = plksr_norm(b, build_name("%s.norm", name), OP_GROUP_NORM, refined, out);
+    struct node *norm = build_norm_layer(b, build_name("%s.norm", name), OP_GROUP_NORM, refined, out);
     norm->args.norm.groups = PLKSR_GROUPS;
-    norm->args.norm.epsilon = 1e-5f;
     struct node *add = graph_node(b->graph, OP_ADD, out);
     if (add) {
         add->in[OP_X] = out;

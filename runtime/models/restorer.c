@@ -99,7 +99,8 @@ struct node *restorer_conv(struct model_build *b, const char *name, struct view 
                : build_conv_plain(b, name, x, out, kernel);
 }
 
-struct view restorer_block(struct model_build *b, const char *name, struct view x, struct view skip)
+/* ResBlock: x + conv(relu(conv(x))), of "name.res.0" and "name.res.2", plus `skip` if there is one. */
+static struct view restorer_block(struct model_build *b, const char *name, struct view x, struct view skip)
 {
     if (x.tensor < 0)
         return VIEW_NONE;

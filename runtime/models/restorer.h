@@ -34,9 +34,6 @@ void restorer_end(struct model_build *b, const struct restorer *r);
 /* A convolution with a bias if the file has one. */
 struct node *restorer_conv(struct model_build *b, const char *name, struct view x, struct view out, int kernel);
 
-/* ResBlock: x + conv(relu(conv(x))), of "name.res.0" and "name.res.2", plus `skip` if there is one. */
-struct view restorer_block(struct model_build *b, const char *name, struct view x, struct view skip);
-
 /* name.first and so on, `count` of them; the last one adds `skip`. */
 struct view restorer_blocks(struct model_build *b, const char *name, int first, int count, struct view x,
                             struct view skip);

@@ -12,18 +12,9 @@ struct view vqgan_norm(struct model_build *b, const char *name, struct view x, b
 {
     if (x.tensor < 0)
         return VIEW_NONE;
-    const int channels = graph_channels(b->graph, x);
-    const struct view out = build_like(b, x, channels);
-    const struct param *weight = build_param(b, build_name("%s.weight", name), 1, &channels);
-    const struct param *bias = build_param(b, build_name("%s.bias", name), 1, &channels);
-    struct node *node = graph_node(b->graph, OP_GROUP_NORM, out);
-    if (node) {
-        node->in[OP_X] = x;
-        node->param[OP_WEIGHT] = weight;
-        node->param[OP_BIAS] = bias;
-        node->args.norm = (struct op_norm){
-            .groups = VQGAN_GROUPS, .epsilon = 1e-6f, .activation = silu ? ACTIVATION_SILU : ACTIVATION_NONE};
-    }
+    const struct view out = build_like(b, x, graph_channels(b->graph, x));
+    build_norm_layer(b, name, OP_GROUP_NORM, x, out)->args.norm = (struct op_norm){
+        .groups = VQGAN_GROUPS, .epsilon = 1e-6f, .activation = silu ? ACTIVATION_SILU : ACTIVATION_NONE};
     return out;
 }
 

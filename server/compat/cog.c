@@ -49,7 +49,8 @@ static bool cog_is_id(const char *id)
            strspn(id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") == size;
 }
 
-void cog_job_id(const char *token, const char *id, char out[33])
+/* The id of the job that a prediction of this token is. */
+static void cog_job_id(const char *token, const char *id, char out[33])
 {
     struct sha256_ctx hash;
     uint8_t digest[16];

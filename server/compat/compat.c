@@ -134,7 +134,8 @@ bool compat_name(struct request *request, const char *id)
     return !taken;
 }
 
-bool compat_cancelled(struct compat *compat)
+/* Whether it was cancelled. */
+static bool compat_cancelled(struct compat *compat)
 {
     pthread_mutex_lock(&compat_all.lock);
     const bool cancelled = compat->cancelled;

@@ -86,8 +86,6 @@ bool compat_look(const struct request *request, const char *id, struct compat_st
 int compat_cancel(const struct request *request, const char *id);
 /* Gives a request an id, and lists it with those at work; false: its token has one of that id, and it stays without. */
 bool compat_name(struct request *request, const char *id);
-/* Whether it was cancelled. */
-bool compat_cancelled(struct compat *compat);
 
 /* --- answers -------------------------------------------------------------------------------------------------------
  */

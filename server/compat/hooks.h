@@ -41,7 +41,6 @@ bool hooks_may_connect(const struct sockaddr *address, const char *listed);
 #define COG_LOST (-2)
 struct keeper_view;
 struct compat_text;
-void cog_job_id(const char *token, const char *id, char out[33]);
 struct compat_text *cog_prediction(struct keeper *keeper, const char *id, const struct keeper_view *view, int fd);
 
 #endif

@@ -64,7 +64,8 @@ bool store_shared(const struct store *store)
     return store->shared;
 }
 
-int64_t store_machine_clock(void)
+/* Milliseconds since 1970, by this machine's clock. */
+static int64_t store_machine_clock(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);

@@ -67,8 +67,6 @@ enum error_code store_count_ended(struct store *store, struct error *err);
 /* The error for what cannot be in a store of ours. */
 enum error_code store_damaged(const struct store *store, struct error *err);
 
-/* milliseconds since 1970, by this machine's clock. */
-int64_t store_machine_clock(void);
 /* milliseconds since this machine was started: nobody sets this one. */
 int64_t store_steady_clock(void);
 
