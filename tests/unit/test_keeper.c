@@ -16,13 +16,12 @@
 #include <cmocka.h>
 #include <sqlite3.h>
 
-#include "runtime/base/file.h"
 #include "runtime/base/log.h"
 #include "server/job/events.h"
 #include "server/job/keeper.h"
-#include "server/job/record.h"
 #include "server/job/waiting.h"
 #include "tests/common/shared.h"
+#include "tests/common/ticket.h"
 
 #define BAD "0123456789abcdef0123456789abcdef"
 
@@ -185,33 +184,10 @@ static void wait_for(int count)
 /* A wish for a job of this token. */
 static struct keeper_ticket *ticket_of(const char *token, uint32_t most)
 {
-    struct error err = ERROR_INIT;
-    struct restoration *r;
-    struct file file;
-    char picture[512];
-    struct keeper_ticket *ticket = calloc(1, sizeof *ticket);
-    assert_non_null(ticket);
-    snprintf(picture, sizeof picture, "%s/none.png", shared_fixtures());
-    if (restoration_create(&r, &err) || options_set(&r->options, "version", "none", &err) ||
-        options_set(&r->options, "bg_upsampler", "none", &err) || file_map(&file, picture, &err) ||
-        body_append(&ticket->body, file.data, file.size, &err))
-        fail_msg("%s", err.text);
-    file_unmap(&file);
-    ticket->done = say_done;
-    ticket->most = most;
-    ticket->job.options = record_options(r);
-    restoration_destroy(&r);
-    job_make_id(ticket->job.id);
-    ticket->job.created = job_clock();
+    struct keeper_ticket *ticket = ticket_make(most, say_done);
     snprintf(ticket->job.token, sizeof ticket->job.token, "%s", token);
     snprintf(ticket->job.client, sizeof ticket->job.client, "token %s", token);
     return ticket;
-}
-
-static void ticket_free(struct keeper_ticket *ticket)
-{
-    keeper_ticket_clear(ticket);
-    free(ticket);
 }
 
 /* Carries out a statement beside the keeper; returns the first number that it gives. */

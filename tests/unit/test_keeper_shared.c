@@ -29,13 +29,12 @@ int main(void)
 #include <sys/socket.h>
 #include <time.h>
 
-#include "runtime/base/file.h"
 #include "runtime/base/log.h"
 #include "server/job/events.h"
 #include "server/job/keeper.h"
-#include "server/job/record.h"
 #include "server/store/store_statement.h"
 #include "tests/common/shared.h"
+#include "tests/common/ticket.h"
 
 static char folder[64], spool_folder[96], url[256];
 static struct model_store *models;
@@ -151,36 +150,13 @@ static void say_done(void *context)
 /* Asks for a job of a client that may have so many that wait (0: any number), and waits for the answer. */
 static struct keeper_ticket *accept_job(const char *key, uint32_t most)
 {
-    struct error err = ERROR_INIT;
-    struct restoration *r;
-    struct file file;
-    char picture[512];
-    struct keeper_ticket *ticket = calloc(1, sizeof *ticket);
-    assert_non_null(ticket);
-    snprintf(picture, sizeof picture, "%s/none.png", shared_fixtures());
-    if (restoration_create(&r, &err) || options_set(&r->options, "version", "none", &err) ||
-        options_set(&r->options, "bg_upsampler", "none", &err) || file_map(&file, picture, &err) ||
-        body_append(&ticket->body, file.data, file.size, &err))
-        fail_msg("%s", err.text);
-    file_unmap(&file);
-    ticket->done = say_done;
-    ticket->most = most;
-    ticket->job.options = record_options(r);
-    restoration_destroy(&r);
-    job_make_id(ticket->job.id);
-    ticket->job.created = job_clock();
+    struct keeper_ticket *ticket = ticket_make(most, say_done);
     strcpy(ticket->job.client, "token anna");
     strcpy(ticket->key, key);
     keeper_ask(keeper, ticket);
     while (sem_wait(&done))
         ;
     return ticket;
-}
-
-static void ticket_free(struct keeper_ticket *ticket)
-{
-    keeper_ticket_clear(ticket);
-    free(ticket);
 }
 
 static long long sql_of(const char *format, const char *id)
