@@ -327,7 +327,7 @@ static void a1111_destroy(void *context)
     free(a1111);
 }
 
-static const struct request_reader a1111_reader = {a1111_feed, a1111_destroy};
+static const struct request_reader a1111_reader = {a1111_feed, a1111_destroy, REPLY_UNPROCESSABLE};
 
 /* What was done, for people; the same words as there. */
 static json_t *a1111_info(const struct a1111 *a1111)
@@ -380,7 +380,6 @@ static enum MHD_Result a1111_begin(struct request *request)
     a1111->base.prepare = a1111_prepare;
     a1111->base.plan = a1111_make_passes;
     a1111->base.answer = a1111_done;
-    a1111->base.invalid = REPLY_UNPROCESSABLE;
     if (!intake_create(&a1111->intake, request->server->spool, request->server->config->body_limit, &err))
         return compat_begin(request, &a1111_reader, a1111);
     a1111_destroy(a1111);

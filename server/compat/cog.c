@@ -12,6 +12,7 @@
 
 #include "runtime/base/file.h"
 #include "runtime/base/mem.h"
+#include "server/compat/cog.h"
 #include "server/compat/cog_input.h"
 #include "server/compat/compat.h"
 #include "server/compat/hooks.h"
@@ -92,19 +93,18 @@ static struct cog_file *cog_open(struct keeper *keeper, const struct store_job *
 {
     struct error ignored = ERROR_INIT;
     uint64_t bytes;
-    json_t *parts = row->parts ? json_loads(row->parts, 0, NULL) : NULL, *part = json_array_get(parts, 0);
-    struct cog_file *file = part ? mem_calloc(1, sizeof *file) : NULL;
+    struct record_part part;
+    struct cog_file *file = record_part(row->parts, "result", -1, &part) ? mem_calloc(1, sizeof *file) : NULL;
     if (file && fd == -1)
         (void)!depot_get_output(keeper_depot(keeper), row->id, row->attempts, &fd, &bytes, &ignored);
     if (file && fd >= 0) {
-        file->offset = (uint64_t)json_integer_value(json_object_get(part, "offset"));
-        file->size = (uint64_t)json_integer_value(json_object_get(part, "size"));
-        snprintf(type, 64, "%s", json_string_value(json_object_get(part, "type")));
+        file->offset = part.offset;
+        file->size = part.size;
+        snprintf(type, 64, "%s", part.type);
         if (file_map_descriptor(&file->map, fd, "a result", &ignored) || file->size > file->map.size ||
             file->offset > file->map.size - file->size || !file->size)
             file->size = 0;
     }
-    json_decref(parts);
     if (fd >= 0)
         close(fd);
     if (file && !file->size) {
@@ -363,7 +363,7 @@ static void cog_destroy(void *context)
     free(cog);
 }
 
-static const struct request_reader cog_reader = {cog_feed, cog_destroy};
+static const struct request_reader cog_reader = {cog_feed, cog_destroy, REPLY_UNPROCESSABLE};
 
 static enum MHD_Result cog_begin(struct request *request)
 {
@@ -376,7 +376,6 @@ static enum MHD_Result cog_begin(struct request *request)
     cog->base.plan = cog_plan;
     cog->base.answer = cog_done;
     cog->base.fail = cog_fail;
-    cog->base.invalid = REPLY_UNPROCESSABLE;
     cog->async = prefer && !strcmp(prefer, "respond-async");
     cog->base.stored = cog->async;
     cog->created = job_clock();
@@ -453,7 +452,7 @@ static void cog_ignored(void *context)
     (void)context;
 }
 
-static const struct request_reader cog_no_reader = {cog_ignore, cog_ignored};
+static const struct request_reader cog_no_reader = {cog_ignore, cog_ignored, REPLY_OK};
 
 static enum MHD_Result cog_begin_cancel(struct request *request)
 {

@@ -258,7 +258,8 @@ static enum reply compat_plan(struct request *request, struct compat_picture *pi
         if (reply != REPLY_OK)
             return reply;
         if (compat->plan(request, picture, r, err))
-            return compat->invalid && err->code == ERROR_INVALID ? compat->invalid : reply_for(err->code);
+            return request->reader->invalid && err->code == ERROR_INVALID ? request->reader->invalid
+                                                                          : reply_for(err->code);
     }
     for (int i = 1; i < picture->pass_count; i++)
         again = again || picture->passes[i].again;
@@ -292,8 +293,8 @@ static enum reply compat_submit(struct request *request, struct compat_picture *
         r->mask_bytes = picture->mask_bytes;
         r->other_share = picture->passes[picture->pass].blend;
         reply = submit_check(request, r, &picture->body, err);
-        if (reply == REPLY_BAD_REQUEST && compat->invalid)
-            reply = compat->invalid;
+        if (reply == REPLY_BAD_REQUEST && request->reader->invalid)
+            reply = request->reader->invalid;
     }
     if (reply == REPLY_OK && !picture->pass)
         reply = submit_charge(request, r, wait, err);
@@ -354,7 +355,7 @@ static enum reply compat_open(struct request *request, struct compat *compat, st
         size += compat->pictures[i].body.size;
     room_shrink(request, size);
     if (code)
-        return compat->invalid && code == ERROR_INVALID ? compat->invalid : reply_for(code);
+        return request->reader->invalid && code == ERROR_INVALID ? request->reader->invalid : reply_for(code);
     if (!request->answered && !request->ticket)
         compat_enlist(compat, request);
     return REPLY_OK;

@@ -36,7 +36,6 @@ struct compat {
     bool prepared;
     bool stored; /* it becomes an asynchronous job, which takes no place in the queue of those that are waited for */
     uint64_t result_pixels; /* of all that is done */
-    enum reply invalid;     /* what is answered to ERROR_INVALID; REPLY_OK: as reply_for has it */
     /* The body is there: fills in the pictures, and their passes if there is no plan. */
     enum error_code (*prepare)(struct request *request, struct error *err);
     /* The picture's header has been read into r->in_info: fills in its passes. NULL: they are there. */

@@ -11,10 +11,9 @@
 
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
-#include "server/compat/compat.h"
+#include "server/compat/cog.h"
 #include "server/http/proxies.h"
 #include "server/http/site.h"
-#include "server/job/keeper_look.h"
 #include "server/version.h"
 
 /* docs/http.md of cog: the last one is tried so often, each time after twice as long. */

@@ -36,11 +36,4 @@ void hooks_add(struct server *server, const struct hook *hook, const char *job, 
 struct sockaddr;
 bool hooks_may_connect(const struct sockaddr *address, const char *listed);
 
-/* The prediction's job, and its JSON as of this view; of cog.c. fd: of its result, taken over; -1: it is read here,
- * which may wait for a store elsewhere; COG_LOST: it is not there any more. */
-#define COG_LOST (-2)
-struct keeper_view;
-struct compat_text;
-struct compat_text *cog_prediction(struct keeper *keeper, const char *id, const struct keeper_view *view, int fd);
-
 #endif

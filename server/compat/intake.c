@@ -47,12 +47,22 @@ static void intake_decode_begin(struct intake_decoder *decoder, struct body *to)
     decoder->head_size = decoder->piece_size = 0;
 }
 
+static bool intake_is_address(const struct intake_decoder *decoder)
+{
+    return (decoder->piece_size >= 5 && !strncasecmp(decoder->piece, "http:", 5)) ||
+           (decoder->piece_size >= 6 && !strncasecmp(decoder->piece, "https:", 6));
+}
+
 static enum error_code intake_decode_piece(struct intake_decoder *decoder, struct error *err)
 {
     uint8_t bytes[BASE64_DECODE_LENGTH(INTAKE_PIECE)];
     size_t size = sizeof bytes;
     if (!base64_decode_update(&decoder->base64, &size, bytes, decoder->piece_size, decoder->piece))
-        return error_set(err, ERROR_INVALID, "a picture is not in base64");
+        return intake_is_address(decoder) /* with its colon it is no base64 */
+                   ? error_set(err, ERROR_INVALID,
+                               "this server fetches no pictures from addresses; send the picture "
+                               "itself, as a data URI or in base64")
+                   : error_set(err, ERROR_INVALID, "a picture is not in base64");
     decoder->piece_size = 0;
     return body_append(decoder->to, bytes, size, err);
 }
@@ -271,8 +281,6 @@ enum error_code intake_file(struct intake *intake, const json_t *value, struct b
     const char *text = json_string_value(value);
     if (!text)
         return error_set(err, ERROR_INVALID, "a picture has to be text in base64");
-    if (!strncasecmp(text, "http:", 5) || !strncasecmp(text, "https:", 6))
-        return error_set(err, ERROR_INVALID, "this server fetches no pictures from addresses; send them in base64");
     enum error_code code = OK;
     intake_decode_begin(&intake->decoder, out);
     for (; *text && code == OK; text++)

@@ -302,7 +302,7 @@ static void openai_destroy(void *context)
     free(openai);
 }
 
-static const struct request_reader openai_reader = {openai_feed, openai_destroy};
+static const struct request_reader openai_reader = {openai_feed, openai_destroy, REPLY_OK};
 
 /* --- the route -----------------------------------------------------------------------------------------------------
  */

@@ -13,6 +13,7 @@
 #include "runtime/base/mem.h"
 #include "server/http/header.h"
 #include "server/http/job_json.h"
+#include "server/job/record.h"
 
 #define BLOCK 65536
 
@@ -107,36 +108,16 @@ static void batch_zip_name(struct batch_zip *zip, const char *wanted, char out[H
         json_object_set_new(zip->names, batch_zip_folded(out, key), json_integer(1));
 }
 
-/* Where the result of a job lies in its file. */
-static bool batch_zip_part(const struct store_job *row, uint64_t *offset, uint64_t *size, char extension[16])
-{
-    json_t *parts = row->parts ? json_loads(row->parts, 0, NULL) : NULL, *part;
-    size_t i;
-    bool found = false;
-    json_array_foreach(parts, i, part)
-    {
-        const char *kind = json_string_value(json_object_get(part, "kind"));
-        if (!kind || strcmp(kind, "result") != 0)
-            continue;
-        found = true;
-        *offset = (uint64_t)json_integer_value(json_object_get(part, "offset"));
-        *size = (uint64_t)json_integer_value(json_object_get(part, "size"));
-        const char *text = json_string_value(json_object_get(part, "extension"));
-        snprintf(extension, 16, "%s", text ? text : "bin");
-    }
-    json_decref(parts);
-    return found;
-}
-
 /* Begins the entry of a job; one whose result is not there any more is left out. False ends the download, which the
  * client sees: a result that cannot be read now is not left out. */
 static bool batch_zip_begin(struct batch_zip *zip, const struct store_job *row)
 {
     struct error err = ERROR_INIT;
-    char extension[16], suffix[OPTION_NAME_MAX], wanted[HEADER_FILE_MAX], name[HEADER_FILE_MAX + 16];
+    char suffix[OPTION_NAME_MAX], wanted[HEADER_FILE_MAX], name[HEADER_FILE_MAX + 16];
     uint64_t bytes;
+    struct record_part part;
     enum error_code code = ERROR_NOT_FOUND;
-    if (batch_zip_part(row, &zip->at, &zip->left, extension))
+    if (record_part(row->parts, "result", -1, &part))
         code = depot_get_output(keeper_depot(zip->keeper), row->id, row->attempts, &zip->fd, &bytes, &err);
     if (code) {
         zip->fd = -1;
@@ -144,8 +125,10 @@ static bool batch_zip_begin(struct batch_zip *zip, const struct store_job *row)
             log_event(LOG_WARN, "archive", "job=%s text=\"%s\"", row->id, err.text);
         return code == ERROR_NOT_FOUND;
     }
+    zip->at = part.offset;
+    zip->left = part.size;
     job_json_suffix(row, suffix);
-    header_file_name(row->name, suffix, extension, wanted);
+    header_file_name(row->name, suffix, part.extension, wanted);
     batch_zip_name(zip, wanted, name);
     struct archive_entry *entry = archive_entry_new2(zip->archive);
     archive_entry_set_pathname_utf8(entry, name);

@@ -89,26 +89,23 @@ json_t *job_json_row(const struct store_job *row)
 /* Of the mask and the faces that it made. */
 static void job_json_add_parts(json_t *links, const struct store_job *row)
 {
-    json_t *parts = row->parts ? json_loads(row->parts, 0, NULL) : NULL, *part, *faces = json_array();
-    size_t i;
-    json_array_foreach(parts, i, part)
-    {
-        const char *kind = json_string_value(json_object_get(part, "kind"));
+    struct record_part *parts;
+    json_t *faces = json_array();
+    const size_t count = record_parts(row->parts, &parts);
+    for (size_t i = 0; i < count && row->output_bytes; i++) {
+        const struct record_part *part = &parts[i];
         char path[160];
-        if (!kind || !strcmp(kind, "result") || !row->output_bytes)
-            continue;
-        if (!strcmp(kind, "mask")) {
+        if (!strcmp(part->kind, "mask"))
             job_json_link(links, "mask", row->id, "/mask");
+        if (part->face < 0)
             continue;
-        }
-        const json_int_t face = json_integer_value(json_object_get(part, "face"));
-        snprintf(path, sizeof path, "/v1/jobs/%s/faces/%d?kind=%s", row->id, (int)face, kind);
-        json_array_append_new(faces, json_pack("{s:I, s:s, s:s}", "id", face, "kind", kind, "href", path));
+        snprintf(path, sizeof path, "/v1/jobs/%s/faces/%d?kind=%s", row->id, part->face, part->kind);
+        json_array_append_new(faces, json_pack("{s:i, s:s, s:s}", "id", part->face, "kind", part->kind, "href", path));
     }
     if (json_array_size(faces))
         json_object_set(links, "faces", faces);
     json_decref(faces);
-    json_decref(parts);
+    free(parts);
 }
 
 /* What was asked for. */

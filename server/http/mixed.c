@@ -9,6 +9,7 @@
 #include "server/http/header.h"
 #include "server/http/reply.h"
 #include "server/image/codec.h"
+#include "server/job/record.h"
 
 #define MIXED_HEADER_MAX 2048 /* bytes of a part's header with its final 0 */
 
@@ -135,47 +136,41 @@ struct MHD_Response *mixed_response(struct job *job, const char *file_name, char
 }
 
 /* A part of the file. False: it lies elsewhere. */
-static bool mixed_add_stored(struct mixed *mixed, const json_t *part, const char *file_name, const char *suffix)
+static bool mixed_add_stored(struct mixed *mixed, const struct record_part *part, const char *file_name,
+                             const char *suffix)
 {
     static const char *const kinds[][2] = {
         {"result", "restored_imgs"}, {"mask", "masks"}, {"crop", "cropped_faces"}, {"restored", "restored_faces"}};
-    const char *kind = json_string_value(json_object_get(part, "kind"));
-    const char *type = json_string_value(json_object_get(part, "type"));
-    const char *extension = json_string_value(json_object_get(part, "extension"));
-    const json_int_t size = json_integer_value(json_object_get(part, "size"));
-    const json_int_t offset = json_integer_value(json_object_get(part, "offset"));
-    const json_t *face = json_object_get(part, "face");
-    const int number = (int)json_integer_value(json_object_get(part, "number"));
     char text[1024], tail[OPTION_NAME_MAX + 16];
     int k = 0;
-    while (k < 4 && (!kind || strcmp(kinds[k][0], kind) != 0))
+    while (k < 4 && strcmp(kinds[k][0], part->kind) != 0)
         k++;
-    if (k == 4 || !type || !extension || size < 0 || offset < 0 || (uint64_t)offset > mixed->file.size ||
-        (uint64_t)size > mixed->file.size - (uint64_t)offset)
+    if (k == 4 || part->offset > mixed->file.size || part->size > mixed->file.size - part->offset)
         return false;
     if (k == 0)
         snprintf(tail, sizeof tail, "%s", suffix);
     else if (k == 1)
         snprintf(tail, sizeof tail, "mask");
     else
-        snprintf(tail, sizeof tail, "%02d%s%s", number, k == 3 && *suffix ? "_" : "", k == 3 ? suffix : "");
-    header_disposition(file_name, tail, extension, text, sizeof text);
-    mixed_add(mixed, mixed->file.data + offset, (size_t)size, type, kinds[k][1], text,
-              face ? (int)json_integer_value(face) : -1);
+        snprintf(tail, sizeof tail, "%02d%s%s", part->number, k == 3 && *suffix ? "_" : "", k == 3 ? suffix : "");
+    header_disposition(file_name, tail, part->extension, text, sizeof text);
+    mixed_add(mixed, mixed->file.data + part->offset, (size_t)part->size, part->type, kinds[k][1], text, part->face);
     return true;
 }
 
-struct MHD_Response *mixed_stored(int fd, json_t *report, json_t *parts, const char *file_name, const char *suffix,
+struct MHD_Response *mixed_stored(int fd, json_t *report, const char *parts, const char *file_name, const char *suffix,
                                   char type[MIXED_TYPE_MAX], uint64_t *bytes, struct error *err)
 {
     struct mixed *mixed = mem_calloc(1, sizeof *mixed);
     struct MHD_Response *response = NULL;
+    struct record_part *list;
     char text[1024];
     size_t size = 0;
+    const size_t count = record_parts(parts, &list);
     bool whole = mixed && !file_map_descriptor(&mixed->file, fd, "a file of the spool", err);
     if (whole) {
         mixed->report = reply_dump(json_incref(report), &size);
-        mixed->parts = mem_alloc(1 + json_array_size(parts), sizeof *mixed->parts);
+        mixed->parts = mem_alloc(1 + count, sizeof *mixed->parts);
         whole = mixed->report && mixed->parts;
     }
     if (whole) {
@@ -185,8 +180,9 @@ struct MHD_Response *mixed_stored(int fd, json_t *report, json_t *parts, const c
         header_disposition(file_name, NULL, "json", text, sizeof text);
         mixed_add(mixed, mixed->report, size, "application/json", "report", text, -1);
     }
-    for (size_t i = 0; i < json_array_size(parts) && whole; i++)
-        whole = mixed_add_stored(mixed, json_array_get(parts, i), file_name, suffix);
+    for (size_t i = 0; i < count && whole; i++)
+        whole = mixed_add_stored(mixed, &list[i], file_name, suffix);
+    free(list);
     if (whole)
         response = mixed_send(mixed, bytes);
     if (!response) {

@@ -17,7 +17,7 @@ struct MHD_Response *mixed_response(struct job *job, const char *file_name, char
 
 /* The same from what the store has: the report, the parts (see record_output) and the open file in which they lie.
  * suffix: of the result's name. Errors: those of mapping the file, or memory; then NULL. */
-struct MHD_Response *mixed_stored(int fd, json_t *report, json_t *parts, const char *file_name, const char *suffix,
+struct MHD_Response *mixed_stored(int fd, json_t *report, const char *parts, const char *file_name, const char *suffix,
                                   char type[MIXED_TYPE_MAX], uint64_t *bytes, struct error *err);
 
 #endif

@@ -40,6 +40,7 @@ struct server_config {
 struct request_reader {
     enum error_code (*feed)(void *context, const char *data, size_t size, struct error *err);
     void (*destroy)(void *context);
+    enum reply invalid; /* what is answered to ERROR_INVALID; REPLY_OK: as reply_for has it */
 };
 
 struct server {
@@ -99,7 +100,7 @@ struct request {
     struct upload *upload;
     const struct request_reader *reader; /* with its context; NULL: the upload reads the body */
     void *reading;
-    uint64_t received;            /* bytes of the body that the reader has had */
+    uint64_t received; /* bytes of the body that the reader has had */
     struct job *job;
     struct route_wait *wait;      /* of a front: the answer that it waits for */
     struct keeper_ticket *ticket; /* what it asks of the keeper, while it waits for that */

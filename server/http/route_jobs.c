@@ -359,36 +359,19 @@ struct job_picture {
     const char *kind;
 };
 
-/* Its entry in the row's list; NULL: there is none. Borrowed from parts. */
-static json_t *route_job_part(json_t *parts, const struct job_picture *picture)
-{
-    json_t *part;
-    size_t i;
-    json_array_foreach(parts, i, part)
-    {
-        const char *kind = json_string_value(json_object_get(part, "kind"));
-        if (kind && !strcmp(kind, picture->kind) &&
-            (picture->face < 0 || json_integer_value(json_object_get(part, "face")) == picture->face))
-            return part;
-    }
-    return NULL;
-}
-
 /* What is added to the name of the file that a client saves it in: as on the command line. */
-static void route_job_tail(const struct store_job *row, json_t *part, char tail[JOB_JSON_TAIL_MAX])
+static void route_job_tail(const struct store_job *row, const struct record_part *part, char tail[JOB_JSON_TAIL_MAX])
 {
     char suffix[OPTION_NAME_MAX];
-    const char *kind = json_string_value(json_object_get(part, "kind"));
-    const int number = (int)json_integer_value(json_object_get(part, "number"));
     job_json_suffix(row, suffix);
-    if (!strcmp(kind, "result"))
+    if (!strcmp(part->kind, "result"))
         snprintf(tail, JOB_JSON_TAIL_MAX, "%s", suffix);
-    else if (!strcmp(kind, "mask"))
+    else if (!strcmp(part->kind, "mask"))
         snprintf(tail, JOB_JSON_TAIL_MAX, "mask");
-    else if (!strcmp(kind, "crop"))
-        snprintf(tail, JOB_JSON_TAIL_MAX, "%02d", number);
+    else if (!strcmp(part->kind, "crop"))
+        snprintf(tail, JOB_JSON_TAIL_MAX, "%02d", part->number);
     else
-        snprintf(tail, JOB_JSON_TAIL_MAX, "%02d%s%s", number, *suffix ? "_" : "", suffix);
+        snprintf(tail, JOB_JSON_TAIL_MAX, "%02d%s%s", part->number, *suffix ? "_" : "", suffix);
 }
 
 /* Its file is not there: the job has just expired or been forgotten, or somebody has removed the file. */
@@ -408,14 +391,14 @@ static enum MHD_Result route_job_lost(struct request *request, const char *id)
     return route_jobs_fail(request, REPLY_INTERNAL, &err);
 }
 
-static enum MHD_Result route_job_send(struct request *request, const struct store_job *row, json_t *part)
+static enum MHD_Result route_job_send(struct request *request, const struct store_job *row,
+                                      const struct record_part *part)
 {
     struct error err = ERROR_INIT;
     struct keeper_ticket *ticket = request->ticket;
     uint64_t bytes = 0;
     int fd = -1;
-    const uint64_t size = (uint64_t)json_integer_value(json_object_get(part, "size"));
-    const uint64_t offset = (uint64_t)json_integer_value(json_object_get(part, "offset"));
+    const uint64_t size = part->size, offset = part->offset;
     const struct depot *depot = keeper_depot(request->server->keeper);
     if (depot->payload && !ticket) { /* it is fetched first */
         if (!(ticket = route_jobs_ticket(request, KEEPER_FETCH)))
@@ -438,7 +421,7 @@ static enum MHD_Result route_job_send(struct request *request, const struct stor
     if (code)
         return route_jobs_fail(request, reply_for(code), &err);
     const bool there = offset <= bytes && size <= bytes - offset;
-    const char *etag = json_string_value(json_object_get(part, "etag"));
+    const char *etag = *part->etag ? part->etag : NULL;
     if (there && route_piece_wanted(request))
         return route_piece_ask(request, &(struct route_piece_source){row->id, etag, fd, offset, size});
     struct MHD_Response *response = there ? MHD_create_response_from_fd_at_offset64(size, fd, offset) : NULL;
@@ -450,12 +433,12 @@ static enum MHD_Result route_job_send(struct request *request, const struct stor
     char text[1024], tail[JOB_JSON_TAIL_MAX];
     request->answer_bytes = size;
     route_job_tail(row, part, tail);
-    header_disposition(row->name, tail, json_string_value(json_object_get(part, "extension")), text, sizeof text);
+    header_disposition(row->name, tail, part->extension, text, sizeof text);
     MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_DISPOSITION, text);
     MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
     if (etag)
         MHD_add_response_header(response, MHD_HTTP_HEADER_ETAG, etag);
-    return reply_send(request, REPLY_OK, response, json_string_value(json_object_get(part, "type")));
+    return reply_send(request, REPLY_OK, response, part->type);
 }
 
 static enum MHD_Result route_job_picture(struct request *request, const struct job_picture *picture)
@@ -465,8 +448,8 @@ static enum MHD_Result route_job_picture(struct request *request, const struct j
     struct error err = ERROR_INIT;
     if (!route_job_find(request, &row, &result))
         return result;
-    json_t *parts = row.parts ? json_loads(row.parts, 0, NULL) : NULL;
-    json_t *part = route_job_part(parts, picture);
+    struct record_part part;
+    const bool found = record_part(row.parts, picture->kind, picture->face, &part);
     if (row.state != STORE_DONE) {
         static const char *const texts[] = {"the job waits; it has no result yet", "the job runs; it has no result yet",
                                             [STORE_FAILED] =
@@ -474,16 +457,15 @@ static enum MHD_Result route_job_picture(struct request *request, const struct j
                                             [STORE_CANCELLED] = "the job was cancelled, and has no result"};
         error_set(&err, ERROR_BUSY, "%s", texts[row.state]);
         result = route_jobs_fail(request, REPLY_CONFLICT, &err);
-    } else if (!part) {
+    } else if (!found) {
         error_set(&err, ERROR_NOT_FOUND,
                   picture->face < 0 ? strcmp(picture->kind, "mask") ? "this job makes no picture"
                                                                     : "nothing was filled, so there is no mask"
                                     : "there is no such picture of a face; faces_out=true keeps them");
         result = route_jobs_fail(request, REPLY_NOT_FOUND, &err);
     } else {
-        result = route_job_send(request, &row, part);
+        result = route_job_send(request, &row, &part);
     }
-    json_decref(parts);
     store_job_clear(&row);
     return result;
 }

@@ -92,15 +92,13 @@ static void route_wait_add_headers(struct MHD_Response *response, json_t *report
 }
 
 /* The picture alone, from its file. */
-static enum MHD_Result route_wait_picture(struct request *request, json_t *report, json_t *part)
+static enum MHD_Result route_wait_picture(struct request *request, json_t *report, const struct record_part *part)
 {
     struct keeper_ticket *ticket = request->ticket;
     struct error err = ERROR_INIT;
     char text[1024], suffix[OPTION_NAME_MAX];
-    const uint64_t size = (uint64_t)json_integer_value(json_object_get(part, "size"));
-    const uint64_t offset = (uint64_t)json_integer_value(json_object_get(part, "offset"));
-    const char *etag = json_string_value(json_object_get(part, "etag"));
-    struct MHD_Response *response = part && offset <= ticket->size && size <= ticket->size - offset
+    const uint64_t size = part->size, offset = part->offset;
+    struct MHD_Response *response = offset <= ticket->size && size <= ticket->size - offset
                                         ? MHD_create_response_from_fd_at_offset64(size, ticket->fd, offset)
                                         : NULL;
     if (!response) {
@@ -110,23 +108,23 @@ static enum MHD_Result route_wait_picture(struct request *request, json_t *repor
     ticket->fd = -1; /* the response's now */
     request->answer_bytes = size;
     job_json_suffix(&request->wait->row, suffix);
-    header_disposition(upload_file_name(request->upload), suffix, json_string_value(json_object_get(part, "extension")),
-                       text, sizeof text);
+    header_disposition(upload_file_name(request->upload), suffix, part->extension, text, sizeof text);
     MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_DISPOSITION, text);
-    if (etag)
-        MHD_add_response_header(response, MHD_HTTP_HEADER_ETAG, etag);
+    if (*part->etag)
+        MHD_add_response_header(response, MHD_HTTP_HEADER_ETAG, part->etag);
     route_wait_add_headers(response, report);
     route_wait_add_notes(response, report);
-    return reply_send(request, REPLY_OK, response, json_string_value(json_object_get(part, "type")));
+    return reply_send(request, REPLY_OK, response, part->type);
 }
 
-static enum MHD_Result route_wait_both(struct request *request, json_t *report, json_t *parts)
+static enum MHD_Result route_wait_both(struct request *request, json_t *report)
 {
     char type[MIXED_TYPE_MAX], suffix[OPTION_NAME_MAX];
     struct error err = ERROR_INIT;
     job_json_suffix(&request->wait->row, suffix);
-    struct MHD_Response *response = mixed_stored(request->ticket->fd, report, parts, upload_file_name(request->upload),
-                                                 suffix, type, &request->answer_bytes, &err);
+    struct MHD_Response *response =
+        mixed_stored(request->ticket->fd, report, request->wait->row.parts, upload_file_name(request->upload), suffix,
+                     type, &request->answer_bytes, &err);
     if (!response)
         return route_jobs_fail(request, REPLY_INTERNAL, &err);
     route_wait_add_headers(response, report);
@@ -138,19 +136,19 @@ static enum MHD_Result route_wait_send(struct request *request)
 {
     struct route_wait *wait = request->wait;
     json_t *report = wait->row.report ? json_loads(wait->row.report, 0, NULL) : NULL;
-    json_t *parts = wait->row.parts ? json_loads(wait->row.parts, 0, NULL) : NULL;
-    json_t *first = json_array_get(parts, 0);
+    struct record_part *parts;
+    const size_t count = record_parts(wait->row.parts, &parts); /* the first is the result */
     const char *accept = router_header(request, MHD_HTTP_HEADER_ACCEPT);
-    const char *type = json_string_value(json_object_get(first, "type"));
+    const char *type = count ? parts->type : NULL;
     enum MHD_Result result;
     if (type && !route_restore_is_detect(request) && route_restore_wants_both(accept))
-        result = route_wait_both(request, report, parts);
+        result = route_wait_both(request, report);
     else if (!type || route_restore_is_detect(request) || route_restore_wants_report(accept, type))
         result = reply_json(request, REPLY_OK, json_incref(report));
     else
-        result = route_wait_picture(request, report, first);
+        result = route_wait_picture(request, report, parts);
     json_decref(report);
-    json_decref(parts);
+    free(parts);
     return result;
 }
 

@@ -84,8 +84,10 @@ static void server_feed(struct request *request, const char *data, size_t size)
     if (request->reader ? !request->reader->feed(request->reading, data, size, &request->refusal)
                         : !upload_feed(request->upload, data, size, &request->refusal))
         return;
-    request->refused =
-        request->refusal.code == ERROR_TOO_LARGE ? REPLY_BODY_TOO_LARGE : reply_for(request->refusal.code);
+    const enum error_code code = request->refusal.code;
+    request->refused = code == ERROR_TOO_LARGE ? REPLY_BODY_TOO_LARGE : reply_for(code);
+    if (code == ERROR_INVALID && request->reader && request->reader->invalid)
+        request->refused = request->reader->invalid;
     if (request->refusal.code == ERROR_FULL)
         metrics_rejected(request->server->metrics, REJECTED_FULL);
     if (request->chunked && request->refusal.code == ERROR_TOO_LARGE) {

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/mem.h"
 #include "server/image/codec.h"
 
 static char *record_text(json_t *json)
@@ -172,4 +173,56 @@ enum error_code record_output(const struct job *job, struct spool_file *file, ch
         *parts = NULL;
     }
     return code;
+}
+
+/* False: the entry is none of record_add's. */
+static bool record_read_part(const json_t *json, struct record_part *out)
+{
+    const char *kind = json_string_value(json_object_get(json, "kind"));
+    const char *type = json_string_value(json_object_get(json, "type"));
+    const char *extension = json_string_value(json_object_get(json, "extension"));
+    const char *etag = json_string_value(json_object_get(json, "etag"));
+    const json_t *face = json_object_get(json, "face"), *number = json_object_get(json, "number");
+    const json_int_t offset = json_integer_value(json_object_get(json, "offset"));
+    const json_int_t size = json_integer_value(json_object_get(json, "size"));
+    if (!kind || !type || !extension || offset < 0 || size < 0)
+        return false;
+    *out = (struct record_part){.face = face ? (int)json_integer_value(face) : -1,
+                                .number = number ? (int)json_integer_value(number) : -1,
+                                .offset = (uint64_t)offset,
+                                .size = (uint64_t)size};
+    snprintf(out->kind, sizeof out->kind, "%s", kind);
+    snprintf(out->type, sizeof out->type, "%s", type);
+    snprintf(out->extension, sizeof out->extension, "%s", extension);
+    snprintf(out->etag, sizeof out->etag, "%s", etag ? etag : "");
+    return true;
+}
+
+size_t record_parts(const char *text, struct record_part **out)
+{
+    json_t *parts = text ? json_loads(text, 0, NULL) : NULL, *part;
+    size_t count = json_array_size(parts), i;
+    *out = count ? mem_calloc(count, sizeof **out) : NULL;
+    bool whole = *out;
+    json_array_foreach(parts, i, part) whole = whole && record_read_part(part, *out + i);
+    json_decref(parts);
+    if (whole)
+        return count;
+    free(*out);
+    *out = NULL;
+    return 0;
+}
+
+bool record_part(const char *text, const char *kind, int face, struct record_part *out)
+{
+    struct record_part *parts;
+    const size_t count = record_parts(text, &parts);
+    size_t i = 0;
+    while (i < count && (strcmp(parts[i].kind, kind) != 0 || (face >= 0 && parts[i].face != face)))
+        i++;
+    const bool found = i < count;
+    if (found)
+        *out = parts[i];
+    free(parts);
+    return found;
 }

@@ -175,13 +175,13 @@ test('errors have its form', async () => {
   await refused({ image: 7 }, 422, /text in base64/);
   await refused({ image: [0] }, 422, /not text in base64/);
   await refused({ image: 'AAAA' }, 415, /./);
-  await refused({ image: b64.slice(0, -9) + '!' }, 400, /not in base64|cut short/);
+  await refused({ image: b64.slice(0, -9) + '!' }, 422, /not in base64|cut short/);
   await refused({ image: b64.slice(0, 600) }, 422, /./);
   await refused({}, 422, /text in base64/);
   await refused('{"image": "', 422, /not JSON/);
   await refused('[1 2]', 422, /not JSON/);
   await refused('{"image": NaN}', 422, /not JSON/);
-  await refused('['.repeat(100), 400, /more than 16 deep/);
+  await refused('['.repeat(100), 422, /more than 16 deep/);
   await refused({ imageList: [] }, 422, /imageList/, 'extra-batch-images');
   await refused({ imageList: Array.from({ length: 65 }, () => ({ data: b64 })) }, 413, /more than 64 pictures/, 'extra-batch-images');
   await refused(`{"imageList": [${'{"data":"AAAA"},'.repeat(1e6)}{}]}`, 413, /without its pictures/, 'extra-batch-images');

@@ -66,6 +66,7 @@ describe('predictions', () => {
     await refused(predict({ img: uri(picture), version: 'General - RealESRGANplus' }), 'version', /there is no/);
     await refused(predict({ img: uri(picture), version: 'v9' }), 'version', /./);
     await refused(predict({ img: 'https://example.com/a.png' }), '', /fetches no pictures/);
+    await refused(predict({ img: `https://example.com/a.png?signature=${'a'.repeat(2000)}` }), '', /fetches no pictures/);
     await refused(predict({ img: uri(picture) }, { webhook: 'https://hooks.example.com/x' }), 'webhook', /not one of the server's webhook_origins/);
     await refused(predict({ img: uri(picture) }, { id: 'a/b' }), 'id', /letters/);
     const other = await put('one', { id: 'another', input: { img: uri(picture) } });
