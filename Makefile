@@ -272,23 +272,23 @@ clang: # its warnings are the same without optimising
 	$(MAKE) BUILD=build-clang CC=clang CFLAGS=-O0 objects
 
 # The fuzzers of what reads checkpoints, pictures and the store of jobs, on files made by make_corpus and make_fixtures. `make fuzz` lets
-# libFuzzer work on each for FUZZ_SECONDS and keeps what it finds in build-fuzz/found; `make fuzz-replay` feeds them the
+# libFuzzer work on each for FUZZ_SECONDS, on all processors, and keeps what it finds in build-fuzz/found; `make fuzz-build` only
+# builds them, for tests/fuzz/fuzz.sh. `make fuzz-replay` feeds them the
 # corpus and FUZZ_MUTATIONS fixed variants of each file, with any compiler; fuzz_model, which runs networks, and fuzz_formats, whose
 # readers are slow, a twentieth of them, fuzz_profile, which makes tables, a fortieth, fuzz_decoder, which starts processes, fewer, and
 # fuzz_store, which writes files, a quarter.
 FUZZ_SECONDS   ?= 60
 FUZZ_MUTATIONS ?= 2000
 FUZZLIB := $(BUILD)/tests/fuzz/exercise.o $(BUILD)/embed.o $(TESTOBJ)
-fuzz:
+fuzz: fuzz-build
+	@sh tests/fuzz/fuzz.sh $(FUZZ_SECONDS)
+fuzz-build:
 	$(MAKE) BUILD=build-fuzz CC=clang \
-	    CFLAGS='-O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined' fuzz-run
+	    CFLAGS='-O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined' fuzz-objects
 fuzz-replay:
 	$(MAKE) BUILD=build-asan CFLAGS='$(SANITIZE)' fuzz-replay-run
 
-fuzz-run: $(FUZZERS:%=$(BUILD)/fuzz/%) $(BUILD)/corpus/.made
-	set -e; for f in $(FUZZERS); do mkdir -p $(BUILD)/found/$$f; \
-	    $(BUILD)/fuzz/$$f -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
-	        -artifact_prefix=$(BUILD)/found/$$f- $(BUILD)/found/$$f $(BUILD)/corpus/$$f; done
+fuzz-objects: $(FUZZERS:%=$(BUILD)/fuzz/%) $(BUILD)/corpus/.made
 fuzz-replay-run: $(FUZZERS:%=$(BUILD)/replay/%) $(BUILD)/corpus/.made
 	@set -e; for f in $(FUZZERS); do n=$(FUZZ_MUTATIONS); \
 	    case $$f in fuzz_model | fuzz_formats) n=$$((n / 20)) ;; fuzz_profile) n=$$((n / 40)) ;; fuzz_decoder) n=$$((n / 200)) ;; fuzz_store) n=$$((n / 4)) ;; esac; \
@@ -475,5 +475,5 @@ clean:
 	rm -rf build build-* restored
 
 .SECONDARY:
-.PHONY: FORCE chaos bench-cluster check-quality asan-server soak bench-http bench-jobs deb check-deb bench-health bench-page uninstall check-reproducible all mutate check-long check-torch check-arm64 bench bench-cpu bench-gpu bench-large bench-load bench-memory bench-start bench-store clean fuzz fuzz-run fuzz-replay fuzz-replay-run objects tests unit asan tsan clang shaders fixtures run check deps deps-check models sample san lint debug format figures install
+.PHONY: FORCE chaos bench-cluster check-quality asan-server soak bench-http bench-jobs deb check-deb bench-health bench-page uninstall check-reproducible all mutate check-long check-torch check-arm64 bench bench-cpu bench-gpu bench-large bench-load bench-memory bench-start bench-store clean fuzz fuzz-build fuzz-objects fuzz-replay fuzz-replay-run objects tests unit asan tsan clang shaders fixtures run check deps deps-check models sample san lint debug format figures install
 -include $(shell find $(BUILD) -name '*.d' -type f 2>/dev/null)

@@ -56,15 +56,15 @@ bool codec_salvages(enum image_format format);
 #define CODEC_PNG_LEVEL 1
 
 struct codec_options {
-    int quality;   /* of a lossy format, 1..100; 0: 95. JPEG: Chroma is halved both ways, as by the reference's writer
-                      (OpenCV) */
+    int quality;   /* of a lossy format, 1..100; 0: 95. JPEG and AVIF keep all chroma from 90 on */
     int png_level; /* 0: stored, 1: filtered and run lengths, 2..9: zlib's levels; -1: CODEC_PNG_LEVEL;
                     * TIFF: 1..9 */
     bool lossless; /* WebP and JPEG XL without loss; PNG and TIFF always are, JPEG and AVIF never */
+    bool halved;   /* JPEG: chroma is halved both ways at any quality, as by the reference's writer (OpenCV) */
 };
 #define CODEC_OPTIONS_INIT                                                                                             \
     {                                                                                                                  \
-        95, -1, false                                                                                                  \
+        .quality = 95, .png_level = -1                                                                                 \
     }
 
 struct codec_output {

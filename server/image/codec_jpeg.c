@@ -308,7 +308,7 @@ static enum error_code codec_jpeg_salvage(const uint8_t *bytes, size_t size, str
 static enum error_code codec_jpeg_encode(const struct image *image, struct codec_options options,
                                          struct codec_output *out, struct error *err)
 {
-    return jpeg_encode(image, options.quality, out, err);
+    return jpeg_encode(image, options, out, err);
 }
 
 const struct codec_row codec_jpeg = {.format = IMAGE_JPEG,

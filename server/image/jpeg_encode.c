@@ -16,7 +16,7 @@
 
 #define SEGMENT 65533                   /* bytes that a marker can carry */
 #define ICC_MOST (255 * (SEGMENT - 14)) /* in at most 255 segments with 14 bytes of heading each */
-#define JPEG_FINE 90                    /* from this quality on the chroma of inks is kept whole */
+#define JPEG_FINE 90                    /* from this quality on all chroma is kept */
 #define STRIP_PIXELS (1 << 17)          /* about: a fraction of a millisecond, some hundred times what a strip costs */
 #define WAVE 256                        /* strips that are in memory at once */
 #define MARKER_SOF0 0xc0
@@ -31,7 +31,7 @@ struct strip {
 
 struct wave {
     const struct image *image;
-    int quality;
+    struct codec_options options;
     bool halved; /* chroma has half the rows and columns */
     struct image_blob resources;
     int rows;         /* of a strip, px */
@@ -162,7 +162,7 @@ static bool jpeg_encode_rows(struct writer *w, const struct wave *wave, int begi
         jpeg_set_colorspace(jpeg, JCS_YCCK);
     for (int c = 0; c < jpeg->num_components && !wave->halved; c++)
         jpeg->comp_info[c].h_samp_factor = jpeg->comp_info[c].v_samp_factor = 1;
-    jpeg_set_quality(jpeg, wave->quality, TRUE);
+    jpeg_set_quality(jpeg, wave->options.quality, TRUE);
     if (image->density[0] > 0 && image->density[0] < 65535 && image->density[1] > 0 && image->density[1] < 65535) {
         jpeg->density_unit = 1; /* inch */
         jpeg->X_density = (UINT16)(image->density[0] + 0.5);
@@ -234,7 +234,7 @@ static void jpeg_encode_strip(void *context, int item)
 static void jpeg_encode_plan(struct wave *wave)
 {
     const struct image *image = wave->image;
-    wave->halved = image->channels > 1 && !(cmyk_known(image) && wave->quality >= JPEG_FINE);
+    wave->halved = image->channels > 1 && (wave->options.halved || wave->options.quality < JPEG_FINE);
     int block = wave->halved ? 16 : 8; /* side of an MCU: with halved chroma there are two blocks each way */
     int across = (image->width + block - 1) / block, down = (image->height + block - 1) / block;
     int strip = STRIP_PIXELS / (block * block) / across;
@@ -244,7 +244,8 @@ static void jpeg_encode_plan(struct wave *wave)
     wave->restart = wave->count > 1 ? (unsigned)(strip * across) : 0;
 }
 
-enum error_code jpeg_encode(const struct image *image, int quality, struct codec_output *out, struct error *err)
+enum error_code jpeg_encode(const struct image *image, struct codec_options options, struct codec_output *out,
+                            struct error *err)
 {
     struct wave *wave = mem_calloc(1, sizeof *wave);
     struct codec_buffer file = {0};
@@ -254,7 +255,7 @@ enum error_code jpeg_encode(const struct image *image, int quality, struct codec
     if (!wave)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for the JPEG writer");
     wave->image = image;
-    wave->quality = quality;
+    wave->options = options;
     jpeg_encode_plan(wave);
     if (image->iptc.size)
         code = iptc_wrap(&image->iptc, &wave->resources, err);

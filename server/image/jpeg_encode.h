@@ -6,9 +6,9 @@
 
 #include "server/image/codec.h"
 
-/* quality 1..100; chroma is halved both ways, as the reference does: at 95 that is invisible and saves a third. The
- * bytes do not depend on the number of threads. ERROR_NO_MEMORY. */
-enum error_code jpeg_encode(const struct image *image, int quality, struct codec_output *out,
+/* options: quality 1..100, below 90 or with halved chroma has half the rows and columns. The bytes do not depend on the
+ * number of threads. ERROR_NO_MEMORY. */
+enum error_code jpeg_encode(const struct image *image, struct codec_options options, struct codec_output *out,
                             struct error *err) MUST_CHECK;
 
 #endif

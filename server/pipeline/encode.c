@@ -131,8 +131,10 @@ static int encode_ink_bits(const struct restoration *r)
 enum error_code encode_step(struct step *step, struct error *err)
 {
     struct restoration *r = step->r;
-    struct codec_options options = {
-        .quality = r->options.quality, .png_level = r->options.png_level, .lossless = r->options.lossless};
+    struct codec_options options = {.quality = r->options.quality,
+                                    .png_level = r->options.png_level,
+                                    .lossless = r->options.lossless,
+                                    .halved = r->options.compat};
     struct codec_output output = {0};
     free(r->mask_file.bytes);
     r->mask_file = (struct face_file){0};

@@ -99,6 +99,7 @@ static void libjpeg_encode(struct bench *bench)
     jpeg.in_color_space = bench->large->channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
     jpeg_set_defaults(&jpeg);
     jpeg_set_quality(&jpeg, bench->options.quality, TRUE);
+    jpeg.comp_info[0].h_samp_factor = jpeg.comp_info[0].v_samp_factor = 1; /* all chroma, as ours at 95 */
     jpeg_start_compress(&jpeg, TRUE);
     for (int y = 0; y < bench->large->height; y++) {
         JSAMPROW row = row_of(bench->large, y);

@@ -10,7 +10,7 @@ static void again(const struct image *image, enum image_format format)
     struct codec_output out;
     struct codec_info info;
     struct error err = ERROR_INIT;
-    if (codec_encode(image, format, (struct codec_options){80, 1, false}, &out, &err) != OK) {
+    if (codec_encode(image, format, (struct codec_options){.quality = 80, .png_level = 1}, &out, &err) != OK) {
         if (err.code != ERROR_TOO_LARGE)
             abort();
         return;

@@ -19,8 +19,8 @@ struct piece {
     unsigned long size;
 };
 
-/* libjpeg's own file; it ends the program where it cannot. */
-static struct piece one_piece(const struct image *image, int quality)
+/* libjpeg's own file, halved: with its default sampling of chroma; it ends the program where it cannot. */
+static struct piece one_piece(const struct image *image, int quality, bool halved)
 {
     struct jpeg_compress_struct jpeg;
     struct jpeg_error_mgr errors;
@@ -34,6 +34,8 @@ static struct piece one_piece(const struct image *image, int quality)
     jpeg.in_color_space = image->channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
     jpeg_set_defaults(&jpeg);
     jpeg_set_quality(&jpeg, quality, TRUE);
+    if (!halved)
+        jpeg.comp_info[0].h_samp_factor = jpeg.comp_info[0].v_samp_factor = 1; /* the others' are */
     jpeg_start_compress(&jpeg, TRUE);
     for (int y = 0; y < image->height; y++) {
         JSAMPROW row = (JSAMPROW)image->pixels + (size_t)y * (size_t)image->width * (size_t)image->channels;
@@ -53,11 +55,12 @@ static struct image *made(int width, int height, int channels)
     return image;
 }
 
-static struct codec_output encoded(const struct image *image, int quality)
+static struct codec_output encoded(const struct image *image, int quality, bool halved)
 {
     struct codec_output out;
     struct error err = ERROR_INIT;
-    if (codec_encode(image, IMAGE_JPEG, (struct codec_options){quality, -1, false}, &out, &err))
+    if (codec_encode(image, IMAGE_JPEG, (struct codec_options){.quality = quality, .png_level = -1, .halved = halved},
+                     &out, &err))
         fail_msg("%s", err.text);
     return out;
 }
@@ -101,16 +104,18 @@ static struct markers read_markers(const uint8_t *file, size_t size)
     return found;
 }
 
-static void check_size(int width, int height, int channels, int quality, bool strips)
+/* Of chroma all is kept from quality 90 on, unless the reference's sampling is asked for. */
+static void check_sampling(int width, int height, int channels, int quality, bool strips, bool reference)
 {
+    const bool halved = channels > 1 && (reference || quality < 90);
     struct image *image = made(width, height, channels), *a, *b;
-    struct piece whole = one_piece(image, quality);
+    struct piece whole = one_piece(image, quality, halved);
     struct codec_output out[2];
     size_t differing;
-    int block = channels == 1 ? 8 : 16;
+    int block = halved ? 16 : 8;
     for (int t = 0; t < 2; t++) {
         thread_set_count(t ? 5 : 1);
-        out[t] = encoded(image, quality);
+        out[t] = encoded(image, quality, reference);
     }
     thread_set_count(0);
     assert_int_equal(out[0].size, out[1].size);
@@ -141,6 +146,11 @@ static void check_size(int width, int height, int channels, int quality, bool st
     free(out[1].bytes);
 }
 
+static void check_size(int width, int height, int channels, int quality, bool strips)
+{
+    check_sampling(width, height, channels, quality, strips, false);
+}
+
 static void strips_decode_as_one_piece_does(void **state)
 {
     (void)state;
@@ -151,6 +161,9 @@ static void strips_decode_as_one_piece_does(void **state)
     check_size(999, 701, 3, 30, true); /* no side a multiple of anything */
     check_size(1001, 699, 1, 95, true);
     check_size(2048, 1536, 3, 100, true);
+    check_size(999, 701, 3, 90, true);
+    check_size(999, 701, 3, 89, true);
+    check_sampling(999, 701, 3, 95, true, true);
     check_size(65500, 33, 3, 75, true); /* a strip is one row of MCUs */
     check_size(65500, 17, 1, 75, true);
     check_size(16, 40000, 3, 75, true);  /* few MCUs a row */
@@ -187,14 +200,14 @@ static void metadata_and_alpha_go_with_strips(void **state)
     assert_int_equal(image_blob_set(&image->icc, icc, sizeof icc, &err), OK);
     assert_int_equal(image_blob_set(&image->exif, "II*\0\10\0\0\0\0\0", 10, &err), OK);
     assert_int_equal(image_blob_set(&image->xmp, "<x/>", 4, &err), OK);
-    struct codec_output out = encoded(image, 90);
+    struct codec_output out = encoded(image, 90, false);
     assert_int_equal(out.notes, IMAGE_NOTE_FLATTENED | IMAGE_NOTE_BITS_REDUCED);
     back = decoded(out.bytes, out.size);
     assert_int_equal(back->icc.size, sizeof icc);
     assert_memory_equal(back->icc.data, icc, sizeof icc);
     assert_int_equal(back->exif.size, 10);
     assert_int_equal(back->xmp.size, 4);
-    struct piece whole = one_piece(flat, 90);
+    struct piece whole = one_piece(flat, 90, false);
     struct image *expected = decoded(whole.bytes, whole.size);
     picture_difference(image_view(back), image_view(expected), &differing);
     assert_int_equal(differing, 0);
