@@ -1,5 +1,5 @@
-/* The keeper on a PostgreSQL whose answers to commits get lost: no job is lost, doubled, or left until its lease is
- * over. Skipped where no PostgreSQL is running (tests/postgres.sh). */
+/* The keeper on a PostgreSQL whose answers to commits get lost, or which ends a transaction: no job is lost, doubled,
+ * refused without need, or left until its lease is over. Skipped where no PostgreSQL is running (tests/postgres.sh). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -60,11 +60,16 @@ static void lose(enum store_statement which, int count)
     atomic_store(&losing.count, count);
 }
 
+/* So many new rows are answered as where two transactions wait for each other and this one is ended. */
+static atomic_int deadlocks;
+
 int PQsendQueryPrepared(PGconn *db, const char *name, int count, const char *const *values, const int *lengths,
                         const int *formats, int format)
 {
     int (*next)(PGconn *, const char *, int, const char *const *, const int *, const int *, int);
     *(void **)&next = dlsym(RTLD_NEXT, "PQsendQueryPrepared");
+    if (atoi(name + 1) == STORE_INSERT && atomic_load(&deadlocks) > 0 && atomic_fetch_sub(&deadlocks, 1) > 0)
+        return PQsendQuery(db, "DO $$ BEGIN RAISE EXCEPTION 'deadlock detected' USING ERRCODE = '40P01'; END $$");
     if (atomic_load(&losing.count) > 0 && atoi(name + 1) == atomic_load(&losing.which))
         atomic_store(&losing.db, db);
     return next(db, name, count, values, lengths, formats, format);
@@ -126,6 +131,7 @@ static int close_all(void **state)
     char command[128];
     (void)state;
     lose(STORE_BEGIN, 0);
+    atomic_store(&deadlocks, 0);
     keeper_drain(keeper);
     worker_pool_drain(pool);
     worker_pool_cancel_all(pool);
@@ -216,11 +222,9 @@ static void test_refused(void **state)
     struct keeper_ticket *refused = accept_job("key", 1);
     lose(STORE_INSERT, 0);
     assert_int_equal(refused->err.code, ERROR_IO);
+    while (!store_reachable(keeper_store(keeper))) /* the next connection is made after a second */
+        nanosleep(&(struct timespec){0, 20000000}, NULL);
     struct keeper_ticket *again = accept_job("key", 0);
-    while (again->err.code == ERROR_IO) { /* the next connection is made after a second */
-        ticket_free(again);
-        again = accept_job("key", 0);
-    }
     assert_int_equal(again->err.code, OK);
     assert_int_equal(again->inserted, STORE_SAME);
     assert_string_equal(again->job.id, refused->job.id);
@@ -231,10 +235,26 @@ static void test_refused(void **state)
     ticket_free(again);
 }
 
+/* Two servers that insert keys in opposite orders may wait for each other, until the database ends one of the
+ * transactions: its requests are tried again, and nobody is refused. */
+static void test_deadlock(void **state)
+{
+    (void)state;
+    atomic_store(&deadlocks, 1);
+    struct keeper_ticket *ticket = accept_job("key", 1);
+    assert_int_equal(atomic_load(&deadlocks), 0);
+    assert_int_equal(ticket->err.code, OK);
+    assert_int_equal(ticket->inserted, STORE_NEW);
+    wait_until("SELECT state FROM jobs WHERE id = '%s'", ticket->job.id, STORE_DONE);
+    assert_int_equal(postgres_sql("SELECT count(*) FROM jobs"), 1);
+    ticket_free(ticket);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_accepted, open_all, close_all),
+        cmocka_unit_test_setup_teardown(test_deadlock, open_all, close_all),
         cmocka_unit_test_setup_teardown(test_ended, open_all, close_all),
         cmocka_unit_test_setup_teardown(test_refused, open_all, close_all),
     };

@@ -1,0 +1,133 @@
+/* What a store that servers share adds: commits without an answer, the clock, and other servers. */
+#include "server/job/keeper_state.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "runtime/base/log.h"
+#include "server/job/fetcher.h"
+#include "server/job/keeper_check.h"
+
+#define COUNT_MS 1000
+#define AGAIN_MOST 3 /* tries, before a request is told that the database does not answer */
+
+/* In the transaction: jobs that nobody would begin until their leases are over, if their claims have happened. */
+enum error_code keeper_give_back_unsure(struct keeper *keeper, struct error *err)
+{
+    enum error_code code = OK;
+    for (const struct running *at = keeper->unsure; at && !code; at = at->next)
+        code = store_give_back(keeper->store, at->row.id, keeper->owner, at->row.attempts, err);
+    return code;
+}
+
+/* A commit of a shared store has had no answer, so it may have happened, or the database has ended the transaction, as
+ * where two servers waited for each other's keys: a new job is tried again under its id, which is then in the store
+ * once, whatever has become of the first try. */
+bool keeper_again(struct keeper *keeper, struct keeper_ticket *ticket, const struct error *err)
+{
+    if (!keeper->shared || err->code != ERROR_IO || (ticket->err.code && ticket->err.code != ERROR_IO) ||
+        ticket->wish != KEEPER_ACCEPT || ticket->inserted != STORE_NEW || !ticket->placed || keeper->stop ||
+        ++ticket->tries > AGAIN_MOST)
+        return false;
+    error_clear(&ticket->err);
+    ticket->next = keeper->again;
+    keeper->again = ticket;
+    keeper->again_at = store_clock(keeper->store) + KEEPER_RETRY_MS;
+    return true;
+}
+
+/* Those whose time has come, and new ones. */
+struct keeper_ticket *keeper_due(struct keeper *keeper, struct keeper_ticket *tickets, bool stop)
+{
+    struct keeper_ticket *again = keeper->again;
+    if (!again || (!stop && store_clock(keeper->store) < keeper->again_at))
+        return tickets;
+    struct keeper_ticket *last = again;
+    while (last->next)
+        last = last->next;
+    last->next = tickets;
+    keeper->again = NULL;
+    return again;
+}
+
+/* Others add to a shared store and take from it, too: counts what waits, once a second. */
+void keeper_count(struct keeper *keeper, int64_t now)
+{
+    struct error ignored = ERROR_INIT; /* what comes next meets it */
+    uint64_t waiting;
+    if (!keeper->shared || (now < keeper->count_at && store_reachable(keeper->store)))
+        return;
+    if (store_sync_clock(keeper->store, &ignored) /* which connects, if need be */ ||
+        store_queued(keeper->store, &waiting, &ignored))
+        return;
+    keeper->waiting = waiting;
+    keeper->count_at = now + COUNT_MS;
+    char *offers = keeper->front ? NULL : cluster_offers(keeper->models);
+    (void)!store_offer(keeper->store, offers, &ignored);
+    free(offers);
+}
+
+/* After a commit that failed: what it claimed does not begin. */
+void keeper_drop_claims(struct keeper *keeper, struct keeper_group *group)
+{
+    while (group->claimed) {
+        struct running *running = group->claimed;
+        if (!group->unsure) {
+            running_free(&group->claimed);
+            continue;
+        }
+        group->claimed = running->next;
+        running->next = keeper->unsure;
+        keeper->unsure = running;
+    }
+}
+
+static void keeper_drop_file(void *context, const char *id, enum spool_kind kind)
+{
+    spool_remove(context, id, kind);
+}
+
+/* Removes results that an earlier start could not deliver: their jobs are computed again. Where a store of SQLite is,
+ * as before the setting was changed, what it tells of stays: `restored store move` takes that to the shared one. */
+static void keeper_clear_spool(struct keeper *keeper, const char *path)
+{
+    struct store *old = NULL;
+    struct error err = ERROR_INIT;
+    if (access(path, F_OK) && errno == ENOENT) {
+        spool_each(keeper->spool, keeper_drop_file, keeper->spool);
+        return;
+    }
+    enum error_code code = store_open(&old, path, &err);
+    if (!code)
+        code = keeper_check(old, keeper->spool, &err);
+    if (code)
+        log_event(LOG_WARN, "spool", "text=\"%s\" result=\"files in the spool stay\"", err.text);
+    store_close(&old);
+}
+
+/* A worker_pool_elsewhere_fn. */
+static enum error_code keeper_elsewhere(void *context, struct error *err)
+{
+    return cluster_ready(context, err);
+}
+
+/* The server's part of a shared store: others may be at work, so what runs stays theirs until its lease is over. */
+enum error_code keeper_join(struct keeper *keeper, const struct keeper_settings *settings, struct error *err)
+{
+    const struct cluster_settings cluster = {.store = settings->store,
+                                             .password_file = settings->password_file,
+                                             .works = !keeper->front,
+                                             .role = settings->role ? settings->role : "both",
+                                             .payload = settings->payload};
+    enum error_code code = store_open_shared(&keeper->store, settings->store, settings->password_file, err);
+    if (!code && settings->payload)
+        code = fetcher_create(&keeper->fetcher, &keeper->depot, err);
+    if (!code)
+        keeper_clear_spool(keeper, settings->path);
+    if (!code)
+        code = cluster_create(&keeper->cluster, &cluster, keeper, keeper->pool, keeper->models, err);
+    if (!code)
+        worker_pool_elsewhere(keeper->pool, keeper_elsewhere, keeper->cluster);
+    return code;
+}
