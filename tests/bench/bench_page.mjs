@@ -20,6 +20,7 @@ const fresh = async (slow) => {
   if (slow) await page.route('**/style.css', (route) => new Promise((done) => { setTimeout(done, held); }).then(() => route.continue()));
   await page.goto(server.url);
   await page.locator('main[aria-busy="false"]').waitFor({ timeout: 60e3 });
+  await page.waitForFunction(() => performance.getEntriesByName('first-contentful-paint').length); // told later than it is
   return page;
 };
 
