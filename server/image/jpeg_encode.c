@@ -17,6 +17,7 @@
 #define SEGMENT 65533                   /* bytes that a marker can carry */
 #define ICC_MOST (255 * (SEGMENT - 14)) /* in at most 255 segments with 14 bytes of heading each */
 #define JPEG_FINE 90                    /* from this quality on all chroma is kept */
+#define JPEG_FINEST 100                 /* inks go in as they are: the way to YCCK and back would round them twice */
 #define STRIP_PIXELS (1 << 17)          /* about: a fraction of a millisecond, some hundred times what a strip costs */
 #define WAVE 256                        /* strips that are in memory at once */
 #define MARKER_SOF0 0xc0
@@ -158,7 +159,7 @@ static bool jpeg_encode_rows(struct writer *w, const struct wave *wave, int begi
     jpeg->input_components = cmyk ? 4 : image->channels;
     jpeg->in_color_space = cmyk ? JCS_CMYK : image->channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
     jpeg_set_defaults(jpeg);
-    if (cmyk)
+    if (cmyk && wave->options.quality < JPEG_FINEST)
         jpeg_set_colorspace(jpeg, JCS_YCCK);
     for (int c = 0; c < jpeg->num_components && !wave->halved; c++)
         jpeg->comp_info[c].h_samp_factor = jpeg->comp_info[c].v_samp_factor = 1;
