@@ -8,6 +8,7 @@
 #include "runtime/base/thread.h"
 #include "server/image/codec.h"
 #include "server/pipeline/background.h"
+#include "server/pipeline/background_rows.h"
 #include "server/pipeline/repair.h"
 
 #define ESTIMATE_TERMS 8
@@ -182,6 +183,42 @@ static uint64_t estimate_tile_bytes(const struct estimate_request *request, doub
     return (uint64_t)(px * (body + end) * element);
 }
 
+/* An upscaler's result on its way to the picture's, as background.c and the device keep it. */
+struct estimate_cut {
+    int columns, rows, width, height; /* tiles, and the window of each, px of the picture */
+    int right, below;                 /* what neighbours share, px */
+};
+
+/* Bytes of what overlapping tiles have added up: the CPU keeps what is still added to, others a row of tiles. */
+static double estimate_sums(const struct estimate_request *request, const struct estimate_cut *cut)
+{
+    const struct model_info *info = &request->models[ROLE_UPSCALER]->info;
+    const double wide = request->r->in_info.width, px = 3 * sizeof(float) * (double)info->scale * info->scale;
+    if (info->exact_tiles || cut->columns * cut->rows == 1)
+        return 0;
+    return px * (request->device->type == DEVICE_CPU ? wide * cut->below + (double)cut->right * cut->height
+                                                     : wide * cut->height);
+}
+
+/* Bytes of what goes through a resize, or is kept in floats: 0 where the network's pixels are the result's. */
+static double estimate_resized(const struct estimate_request *request, const struct estimate_cut *cut)
+{
+    const struct restoration *r = request->r;
+    const int scale = request->models[ROLE_UPSCALER]->info.scale;
+    const double wide = (double)r->in_info.width * scale, high = (double)r->in_info.height * scale,
+                 rows = (double)cut->height * scale;
+    struct size size;
+    pipeline_size(r, &size);
+    if (size.width == wide && size.height == high && r->in_info.bits <= 8)
+        return 0;
+    const bool smaller = size.width <= wide && size.height <= high && (size.width < wide || size.height < high);
+    const bool alone = cut->columns > 1 && smaller; /* each tile is reduced by itself */
+    const bool few = !request->device->asynchronous && (alone || cut->columns == 1);
+    const double band = (alone ? (double)cut->width * scale : wide) * (few ? BACKGROUND_ROWS : rows);
+    return 3 * sizeof(float) *
+           (band + (double)size.width * BACKGROUND_ROWS + (alone ? size.width * rows * size.height / high : 0));
+}
+
 /* The upscaler's tiles, as background.c will cut them, and what it takes for them. */
 static struct speed_term estimate_tiles(struct speed_table *table, struct estimate_work *work,
                                         const struct estimate_request *request)
@@ -190,15 +227,18 @@ static struct speed_term estimate_tiles(struct speed_table *table, struct estima
     const struct model_info *info = &request->models[ROLE_UPSCALER]->info;
     const int asked = r->options.compat && r->options.bg_tile < 0 ? 400 : r->options.bg_tile;
     const int tile = background_tile(r->in_info.width, r->in_info.height, asked, info->scale, request->device->type);
-    int columns, rows, width, height;
-    tile_windows(r->in_info.width, tile, info, &columns, &width);
-    tile_windows(r->in_info.height, tile, info, &rows, &height);
-    work->tiles = columns * rows;
-    work->tile_bytes = estimate_tile_bytes(request, (double)width * height);
-    if (columns > 1 && !info->exact_tiles) /* the canvas */
-        work->tile_bytes += (uint64_t)(12.0 * r->in_info.width * height * info->scale * info->scale);
-    const double amount = (double)columns * rows * width * height / 1e6;
-    return work->tiles > 1 ? estimate_windows_term(table, request, amount, sqrt((double)width * height))
+    struct estimate_cut cut;
+    tile_windows(r->in_info.width, tile, info, &cut.columns, &cut.width);
+    tile_windows(r->in_info.height, tile, info, &cut.rows, &cut.height);
+    cut.right = tile_shared(r->in_info.width, tile, info);
+    cut.below = tile_shared(r->in_info.height, tile, info);
+    const double window = (double)cut.width * cut.height;
+    work->tiles = cut.columns * cut.rows;
+    work->tile_bytes = estimate_tile_bytes(request, window);
+    if (!r->options.compat)
+        work->tile_bytes += (uint64_t)(estimate_sums(request, &cut) + estimate_resized(request, &cut));
+    const double amount = work->tiles * window / 1e6;
+    return work->tiles > 1 ? estimate_windows_term(table, request, amount, sqrt(window))
                            : estimate_network_term(table, request, ROLE_UPSCALER, amount);
 }
 

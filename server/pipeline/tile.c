@@ -176,6 +176,15 @@ void tile_windows(int length, int core, const struct model_info *info, int *coun
     *window = core + 2 * pad < length ? core + 2 * pad : length;
 }
 
+/* The first and the last window lie within the picture, so they share more with their neighbours than others do. */
+int tile_shared(int length, int core, const struct model_info *info)
+{
+    const int pad = tile_pad(info);
+    int count, window;
+    tile_windows(length, core, info, &count, &window);
+    return count < 2 ? 0 : count == 2 ? 2 * window - length : count * (window - 2 * pad) + 3 * pad - length;
+}
+
 static enum error_code tile_cut_create(struct tile_cut *cut, int length, int core, const struct model_info *info,
                                        struct error *err)
 {

@@ -36,6 +36,8 @@ enum error_code tile_begin_compat(struct tile_job **out, struct step *step, cons
 
 /* How tile_begin cuts a side of `length` px: into how many windows, and of how many px each. */
 void tile_windows(int length, int core, const struct model_info *info, int *count, int *window);
+/* How many px two neighbours of these share at most; 0: there is one. */
+int tile_shared(int length, int core, const struct model_info *info);
 
 /* The height of the highest rectangle; the width of the widest run. */
 int tile_rows(const struct tile_job *job);

@@ -11,6 +11,7 @@
 #include "server/job/estimate.h"
 #include "server/pipeline/background.h"
 #include "server/pipeline/repair.h"
+#include "server/pipeline/tile.h"
 
 static const struct model_entry
     detector = {.name = "detector", .bytes = 2000000, .info = {.kind = MODEL_DETECTOR}},
@@ -226,8 +227,10 @@ static void test_options(void **state)
         .name = "srvgg",
         .bytes = 67000000,
         .info = {.kind = MODEL_UPSCALER, .architecture = "SRVGGNetCompact", .scale = 4, .unshuffle = 1}};
-    a.models[ROLE_UPSCALER] = &compact; /* two tensors of 64 channels, and the picture of x4 twice */
-    assert_float_equal((double)(predict(&a).memory - pictures), weights + 6e6 * (2 * 64 + 6 * 16) * 4, 1e3);
+    a.models[ROLE_UPSCALER] =
+        &compact; /* two tensors of 64 channels, the picture of x4 twice, and rows to be reduced */
+    assert_float_equal((double)(predict(&a).memory - pictures),
+                       weights + 6e6 * (2 * 64 + 6 * 16) * 4 + 12.0 * (12000 + 6000) * 128, 1e3);
     a.models[ROLE_UPSCALER] = &upscaler;
     a.r->options.bg_tile = 100;
     assert_true(predict(&a).tiles >= 600);
@@ -242,6 +245,58 @@ static void test_options(void **state)
     assert_int_equal(predict(&a).tiles, 0);
     a.r->detect_only = true;
     assert_int_equal(predict(&a).width, 0);
+    end(&a);
+}
+
+static uint64_t upscaling(struct asked *a)
+{
+    const struct restoration *r = a->r;
+    a->models[ROLE_FACE] = a->models[ROLE_PARSER] = a->models[ROLE_DETECTOR] = NULL;
+    return predict(a).memory - estimate_picture_bytes(r->in_info.width, r->in_info.height, 3, 8, &r->options);
+}
+
+/* A wide picture never exists at the network's size: the CPU keeps of overlapping tiles what is still added to, and
+ * reduces each tile by itself; a GPU keeps a row of tiles. */
+static void test_rows_of_tiles(void **state)
+{
+    (void)state;
+    struct asked a;
+    struct model_entry seamless = upscaler;
+    seamless.info.exact_tiles = true;
+    seamless.info.radius = 32; /* so windows are of the same size */
+    int columns, rows, w, h;
+    begin(&a, 30000, 1500);
+    a.r->options.bg_tile = 512;
+    tile_windows(30000, 512, &upscaler.info, &columns, &w);
+    tile_windows(1500, 512, &upscaler.info, &rows, &h);
+    assert_true(columns > 50 && rows == 3);
+    /* px that the outer windows share, the last more because no core is a part of one; bytes of a px at x2, in floats
+     */
+    const double below = 96, right = 96 + columns * (w - 64) - 30000, px = 12.0 * 2 * 2;
+    const struct device_info *const devices[] = {&cpu, &gpu};
+    for (int d = 0; d < 2; d++) {
+        a.request.device = devices[d];
+        a.models[ROLE_UPSCALER] = &upscaler;
+        const double sums = d ? px * 30000 * h : px * (30000 * below + right * h);
+        a.r->options.upscale = 2; /* the network's own: no rows beside it */
+        const uint64_t same = upscaling(&a);
+        a.models[ROLE_UPSCALER] = &seamless;
+        const uint64_t alone = upscaling(&a);
+        assert_true(alone < same);
+        assert_true(fabs((double)(same - alone) - sums) < 1e3);
+        a.r->options.upscale = 1; /* each tile's rows, what they add to, and rows of the result */
+        const double reduced = 12.0 * (w * 2 * (d ? h * 2 : 128) + 30000.0 * h + 30000 * 128);
+        assert_true(fabs((double)(upscaling(&a) - alone) - reduced) < 1e5);
+        a.r->options.upscale = 3; /* a row of tiles */
+        const double enlarged = 12.0 * (60000.0 * h * 2 + 90000 * 128);
+        assert_true(fabs((double)(upscaling(&a) - alone) - enlarged) < 1e5);
+    }
+    a.r->options.bg_tile = 0;
+    a.r->options.upscale = 2;
+    a.models[ROLE_UPSCALER] = &upscaler;
+    const uint64_t whole = upscaling(&a);
+    a.models[ROLE_UPSCALER] = &seamless;
+    assert_true(upscaling(&a) == whole); /* one tile has no seams */
     end(&a);
 }
 
@@ -400,9 +455,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_learns),    cmocka_unit_test(test_unknown_model), cmocka_unit_test(test_filler),
-        cmocka_unit_test(test_disturbed), cmocka_unit_test(test_options),       cmocka_unit_test(test_formats),
-        cmocka_unit_test(test_bytes),     cmocka_unit_test(test_progress),      cmocka_unit_test(test_seed),
-        cmocka_unit_test(test_tile),      cmocka_unit_test(test_small_tiles),
+        cmocka_unit_test(test_disturbed), cmocka_unit_test(test_options),       cmocka_unit_test(test_rows_of_tiles),
+        cmocka_unit_test(test_formats),   cmocka_unit_test(test_bytes),         cmocka_unit_test(test_progress),
+        cmocka_unit_test(test_seed),      cmocka_unit_test(test_tile),          cmocka_unit_test(test_small_tiles),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
