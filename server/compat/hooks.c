@@ -22,6 +22,8 @@
 #define HOOKS_LOOK_MS 100 /* how often a prediction is looked at, at most */
 #define HOOKS_LOOKS 200   /* at all of them together, a second */
 #define HOOKS_SECONDS 30L
+#define HOOKS_EACH 4        /* on their way to one receiver, so that one which hangs holds no more than its own */
+#define HOOKS_IDLE_MS 60000 /* between two looks for something to do, if nobody says that there is */
 
 /* IANA's special-purpose registries: what is not reachable from everywhere, and what leads there (NAT64, 6to4). */
 static const char hooks_private[] =
@@ -29,24 +31,43 @@ static const char hooks_private[] =
     "192.88.99.0/24, 192.168.0.0/16, 198.18.0.0/15, 198.51.100.0/24, 203.0.113.0/24, 224.0.0.0/3, ::/96, 64:ff9b::/96, "
     "64:ff9b:1::/48, 100::/64, 2001::/23, 2001:db8::/32, 2002::/16, fc00::/7, fe80::/9, ff00::/8";
 
+/* Where webhooks go: scheme, host and port. */
+struct hooks_receiver {
+    int sending;
+    struct hooks_receiver *next;
+    char origin[];
+};
+
 struct hooks_row {
+    struct hooks *hooks;
     struct hook hook;
+    struct hooks_receiver *to;
     char job[33], prediction[64];
     bool started; /* the first is sent */
     int tries;    /* of the last */
     int64_t next_ns;
     struct hooks_row *next;
+
+    CURL *curl; /* what is on its way; NULL: nothing, and the rest is empty */
+    struct curl_slist *headers;
+    struct compat_text *text;
+    uint64_t at;  /* so much of the text is sent */
+    bool last;    /* it is the one that is tried again */
+    bool refused; /* by hooks_may_connect */
+    char why[CURL_ERROR_SIZE];
 };
 
 struct hooks {
     struct server *server;
-    pthread_mutex_t lock; /* of the list, count, and running */
-    pthread_cond_t changed;
-    struct hooks_row *rows;
+    pthread_mutex_t lock; /* of fresh, count, running, and receivers as a list */
+    struct hooks_row *fresh;
+    struct hooks_receiver *receivers; /* few: the setting lists them */
     int count;
     bool running;
     pthread_t thread;
     atomic_bool stop;
+    CURLM *multi;           /* there as long as the thread is */
+    struct hooks_row *rows; /* the thread's, the oldest first */
 };
 
 /* --- what a client may ask for -------------------------------------------------------------------------------------
@@ -107,28 +128,29 @@ bool hooks_may_connect(const struct sockaddr *address, const char *listed)
 /* --- sending -------------------------------------------------------------------------------------------------------
  */
 
-struct hooks_sending {
-    struct hooks *hooks;
-    const struct compat_text *text;
-    uint64_t at;
-    bool refused; /* by hooks_may_connect */
-};
-
 static size_t hooks_body(char *to, size_t one, size_t count, void *user)
 {
-    struct hooks_sending *sending = user;
-    const size_t size = compat_text_read(sending->text, sending->at, to, one * count);
-    sending->at += size;
+    struct hooks_row *row = user;
+    const size_t size = compat_text_read(row->text, row->at, to, one * count);
+    row->at += size;
     return size;
+}
+
+/* A connection that was kept has turned out to be closed: the text begins anew on another. */
+static int hooks_rewind(void *user, curl_off_t at, int from)
+{
+    struct hooks_row *row = user;
+    row->at = (uint64_t)at;
+    return from == SEEK_SET ? CURL_SEEKFUNC_OK : CURL_SEEKFUNC_FAIL;
 }
 
 static curl_socket_t hooks_socket(void *user, curlsocktype purpose, struct curl_sockaddr *address)
 {
-    struct hooks_sending *sending = user;
+    struct hooks_row *row = user;
     (void)purpose;
-    if (hooks_may_connect(&address->addr, sending->hooks->server->config->webhook_private))
+    if (hooks_may_connect(&address->addr, row->hooks->server->config->webhook_private))
         return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
-    sending->refused = true;
+    row->refused = true;
     return CURL_SOCKET_BAD;
 }
 
@@ -138,25 +160,22 @@ static size_t hooks_ignore(char *from, size_t one, size_t count, void *user)
     return one * count;
 }
 
-static int hooks_watch(void *user, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d)
+static void hooks_set_up(struct hooks_row *row)
 {
-    (void)a, (void)b, (void)c, (void)d;
-    return atomic_load(&((struct hooks *)user)->stop);
-}
-
-static void hooks_set_up(CURL *curl, struct hooks_sending *sending, struct curl_slist *headers)
-{
-    curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
+    CURL *curl = row->curl;
+    curl_easy_setopt(curl, CURLOPT_URL, row->hook.url);
+    curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, row->why);
+    curl_easy_setopt(curl, CURLOPT_PRIVATE, row);
+    curl_easy_setopt(curl, CURLOPT_HTTPHEADER, row->headers);
     curl_easy_setopt(curl, CURLOPT_POST, 1L);
-    curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)compat_text_size(sending->text));
+    curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)compat_text_size(row->text));
     curl_easy_setopt(curl, CURLOPT_READFUNCTION, hooks_body);
-    curl_easy_setopt(curl, CURLOPT_READDATA, sending);
+    curl_easy_setopt(curl, CURLOPT_READDATA, row);
+    curl_easy_setopt(curl, CURLOPT_SEEKFUNCTION, hooks_rewind);
+    curl_easy_setopt(curl, CURLOPT_SEEKDATA, row);
     curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, hooks_ignore);
     curl_easy_setopt(curl, CURLOPT_OPENSOCKETFUNCTION, hooks_socket);
-    curl_easy_setopt(curl, CURLOPT_OPENSOCKETDATA, sending);
-    curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
-    curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, hooks_watch);
-    curl_easy_setopt(curl, CURLOPT_XFERINFODATA, sending->hooks);
+    curl_easy_setopt(curl, CURLOPT_OPENSOCKETDATA, row);
     curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
     curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 0L);
     curl_easy_setopt(curl, CURLOPT_PROXY, "");
@@ -165,32 +184,34 @@ static void hooks_set_up(CURL *curl, struct hooks_sending *sending, struct curl_
     curl_easy_setopt(curl, CURLOPT_USERAGENT, "restored/" RESTORED_VERSION);
 }
 
-/* The answer's status; 0: there was none, and *why says why; negative: it may never be sent there. */
-static long hooks_post(struct hooks *hooks, const char *url, const struct compat_text *text, char why[CURL_ERROR_SIZE])
+static struct curl_slist *hooks_headers(void)
 {
-    struct hooks_sending sending = {.hooks = hooks, .text = text};
     const char *token = getenv("WEBHOOK_AUTH_TOKEN");
     char authorization[512];
-    long status = 0;
-    CURL *curl = curl_easy_init();
     struct curl_slist *headers = curl_slist_append(NULL, "Content-Type: application/json");
     struct curl_slist *more = headers ? curl_slist_append(headers, "Expect:") : NULL;
     snprintf(authorization, sizeof authorization, "Authorization: Bearer %s", token ? token : "");
     if (more && token && *token)
         more = curl_slist_append(headers, authorization);
-    *why = 0;
-    if (curl && more) {
-        curl_easy_setopt(curl, CURLOPT_URL, url);
-        curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, why);
-        hooks_set_up(curl, &sending, headers);
-        if (curl_easy_perform(curl) == CURLE_OK)
-            curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
+    if (!more)
+        curl_slist_free_all(headers);
+    return more ? headers : NULL;
+}
+
+/* Nothing of it is on its way any more. */
+static void hooks_drop(struct hooks_row *row)
+{
+    if (row->curl) {
+        row->to->sending--;
+        curl_multi_remove_handle(row->hooks->multi, row->curl);
     }
-    curl_slist_free_all(headers);
-    curl_easy_cleanup(curl);
-    if (sending.refused && !status)
-        snprintf(why, CURL_ERROR_SIZE, "its address is not public, and webhook_private does not list it");
-    return sending.refused && !status ? -1 : status;
+    curl_easy_cleanup(row->curl);
+    curl_slist_free_all(row->headers);
+    compat_text_free(row->text);
+    row->curl = NULL;
+    row->headers = NULL;
+    row->text = NULL;
+    row->refused = false;
 }
 
 /* Whether it is worth trying again, as docs/http.md of cog has it. */
@@ -199,41 +220,61 @@ static bool hooks_again(long status)
     return status == 0 || status == 429 || status == 500 || (status >= 502 && status <= 504);
 }
 
-/* --- the thread ----------------------------------------------------------------------------------------------------
- */
-
-/* Tells of a state; true: it is done with, sent or not. */
-static bool hooks_tell(struct hooks *hooks, struct hooks_row *row, struct compat_text *text, bool last)
+/* It was answered with this status; 0: it was not, and row->why says why. True: nothing more is to be sent. */
+static bool hooks_sent(struct hooks_row *row, long status)
 {
-    char why[CURL_ERROR_SIZE] = "no memory for it";
-    const long status = text ? hooks_post(hooks, row->hook.url, text, why) : 0;
-    compat_text_free(text);
+    const bool last = row->last;
+    if (row->refused && !status) {
+        status = -1;
+        snprintf(row->why, sizeof row->why, "its address is not public, and webhook_private does not list it");
+    }
+    hooks_drop(row);
     if (status >= 200 && status < 300)
-        return true;
-    if (last && hooks_again(status) && ++row->tries < HOOKS_TRIES && !atomic_load(&hooks->stop)) {
+        return last || !row->hook.end;
+    if (last && hooks_again(status) && ++row->tries < HOOKS_TRIES) {
         row->next_ns = job_now() + ((int64_t)HOOKS_FIRST_MS << (row->tries - 1)) * 1000000;
         return false;
     }
     log_event(LOG_WARN, "webhook", "prediction=%s status=%ld tries=%d text=\"%s\"", row->prediction, status, row->tries,
-              status > 0 ? "the receiver did not take it" : why);
-    return true;
+              status > 0 ? "the receiver did not take it" : row->why);
+    return last || !row->hook.end;
 }
 
-/* Does what there is to do for a row; true: it is over. */
-static bool hooks_step(struct hooks *hooks, struct hooks_row *row)
+/* Sends the text, which is taken over; true: it could not be, and nothing more is to be sent. */
+static bool hooks_send(struct hooks_row *row, struct compat_text *text, bool last)
 {
-    struct keeper *keeper = hooks->server->keeper;
+    row->text = text;
+    row->at = 0;
+    row->last = last;
+    row->headers = hooks_headers();
+    row->curl = row->text && row->headers ? curl_easy_init() : NULL;
+    if (row->curl) {
+        hooks_set_up(row);
+        row->to->sending++;
+        if (!curl_multi_add_handle(row->hooks->multi, row->curl))
+            return false;
+    }
+    snprintf(row->why, sizeof row->why, "no memory for it");
+    return hooks_sent(row, 0);
+}
+
+/* --- the thread ----------------------------------------------------------------------------------------------------
+ */
+
+/* Does what there is to do for a row of which nothing is on its way; true: it is over. */
+static bool hooks_step(struct hooks_row *row)
+{
+    struct keeper *keeper = row->hooks->server->keeper;
     struct keeper_view view;
     struct error err = ERROR_INIT;
+    row->next_ns = job_now() + HOOKS_LOOK_MS * INT64_C(1000000);
     if (!row->started) {
+        json_t *json = json_pack("{s:s, s:s}", "id", row->prediction, "status", "starting");
         row->started = true;
         if (row->hook.start)
-            (void)hooks_tell(
-                hooks, row,
-                compat_text_make(json_pack("{s:s, s:s}", "id", row->prediction, "status", "starting"), NULL, NULL),
-                false);
+            return hooks_send(row, compat_text_make(json, NULL, NULL), false);
+        json_decref(json);
     }
-    row->next_ns = job_now() + HOOKS_LOOK_MS * INT64_C(1000000);
     if (!row->hook.end)
         return true;
     const enum error_code code = keeper_look(keeper, row->job, &view, &err);
@@ -242,65 +283,102 @@ static bool hooks_step(struct hooks *hooks, struct hooks_row *row)
     if (code)
         return code == ERROR_NOT_FOUND;
     const bool ended = view.job.state > STORE_RUNNING && !view.waits.code;
-    const bool over = ended && hooks_tell(hooks, row, cog_prediction(keeper, row->prediction, &view, -1), true);
+    const bool over = ended && hooks_send(row, cog_prediction(keeper, row->prediction, &view, -1), true);
     keeper_view_clear(&view);
     return over;
 }
 
-/* Takes out the first row whose time has come; NULL: none has. */
-static struct hooks_row *hooks_due(struct hooks *hooks)
+/* Takes it out of the list. */
+static void hooks_forget(struct hooks *hooks, struct hooks_row *row)
 {
-    const int64_t now = job_now();
-    for (struct hooks_row **at = &hooks->rows; *at; at = &(*at)->next)
-        if ((*at)->next_ns <= now) {
-            struct hooks_row *row = *at;
-            *at = row->next;
-            row->next = NULL;
-            return row;
+    struct hooks_row **at = &hooks->rows;
+    while (*at != row)
+        at = &(*at)->next;
+    *at = row->next;
+    free(row);
+    pthread_mutex_lock(&hooks->lock);
+    hooks->count--;
+    pthread_mutex_unlock(&hooks->lock);
+}
+
+/* Puts what has come to the end of the list; returns how many rows there are. */
+static int hooks_take(struct hooks *hooks)
+{
+    struct hooks_row **end = &hooks->rows;
+    while (*end)
+        end = &(*end)->next;
+    pthread_mutex_lock(&hooks->lock);
+    *end = hooks->fresh;
+    hooks->fresh = NULL;
+    const int count = hooks->count;
+    pthread_mutex_unlock(&hooks->lock);
+    return count;
+}
+
+/* Does what is due. Returns for how many milliseconds there is nothing more to do, as far as is known. */
+static int hooks_turn(struct hooks *hooks, int count)
+{
+    /* of many each is looked at less often, so that the store is asked no more than so often */
+    const int64_t apart_ns = count * (INT64_C(1000000000) / HOOKS_LOOKS);
+    int64_t first_ns = job_now() + HOOKS_IDLE_MS * INT64_C(1000000);
+    for (struct hooks_row *row = hooks->rows, *next; row && !atomic_load(&hooks->stop); row = next) {
+        next = row->next;
+        if (row->curl || row->to->sending >= HOOKS_EACH)
+            continue; /* there will be an answer, or an end to waiting for it */
+        const int64_t now = job_now();
+        if (row->next_ns <= now) {
+            if (hooks_step(row)) {
+                hooks_forget(hooks, row);
+                continue;
+            }
+            if (row->next_ns < now + apart_ns)
+                row->next_ns = now + apart_ns;
         }
-    return NULL;
+        if (!row->curl && row->next_ns < first_ns)
+            first_ns = row->next_ns;
+    }
+    const int64_t left_ns = first_ns - job_now();
+    return left_ns > 0 ? (int)(left_ns / 1000000) + 1 : 0;
+}
+
+/* Deals with what has been answered, or will not be. */
+static void hooks_collect(struct hooks *hooks)
+{
+    CURLMsg *message;
+    int left;
+    while ((message = curl_multi_info_read(hooks->multi, &left))) {
+        if (message->msg != CURLMSG_DONE)
+            continue;
+        CURL *curl = message->easy_handle;
+        const CURLcode result = message->data.result; /* the message goes with the handle */
+        struct hooks_row *row = NULL;
+        long status = 0;
+        curl_easy_getinfo(curl, CURLINFO_PRIVATE, &row);
+        if (result == CURLE_OK)
+            curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
+        if (!status && !*row->why)
+            snprintf(row->why, sizeof row->why, "%s", curl_easy_strerror(result));
+        if (hooks_sent(row, status))
+            hooks_forget(hooks, row);
+    }
 }
 
 static void *hooks_run(void *argument)
 {
     struct hooks *hooks = argument;
-    pthread_mutex_lock(&hooks->lock);
     while (!atomic_load(&hooks->stop)) {
-        struct hooks_row *row = hooks_due(hooks);
-        if (!row && hooks->rows) {
-            const struct timespec until = job_deadline(HOOKS_LOOK_MS);
-            pthread_cond_timedwait(&hooks->changed, &hooks->lock, &until);
-            continue;
-        }
-        if (!row) {
-            pthread_cond_wait(&hooks->changed, &hooks->lock);
-            continue;
-        }
-        pthread_mutex_unlock(&hooks->lock);
-        const bool over = hooks_step(hooks, row);
-        pthread_mutex_lock(&hooks->lock);
-        if (over) {
-            free(row);
-            hooks->count--;
-            continue;
-        }
-        /* of many each is looked at less often, so that the store is asked no more than so often */
-        const int64_t next_ns = job_now() + hooks->count * (INT64_C(1000000000) / HOOKS_LOOKS);
-        if (row->next_ns < next_ns)
-            row->next_ns = next_ns;
-        struct hooks_row **end = &hooks->rows;
-        while (*end)
-            end = &(*end)->next;
-        *end = row;
+        int moving;
+        curl_multi_perform(hooks->multi, &moving);
+        hooks_collect(hooks);
+        const int wait = hooks_turn(hooks, hooks_take(hooks));
+        curl_multi_poll(hooks->multi, NULL, 0, wait, NULL);
     }
-    pthread_mutex_unlock(&hooks->lock);
     return NULL;
 }
 
 enum error_code hooks_start(struct server *server, struct error *err)
 {
     struct hooks *hooks = server->hooks = mem_calloc(1, sizeof *hooks);
-    pthread_condattr_t monotonic;
     if (!hooks || curl_global_init(CURL_GLOBAL_DEFAULT)) {
         free(hooks);
         server->hooks = NULL;
@@ -308,34 +386,61 @@ enum error_code hooks_start(struct server *server, struct error *err)
     }
     hooks->server = server;
     pthread_mutex_init(&hooks->lock, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&hooks->changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
     return OK;
 }
 
 void hooks_stop(struct server *server)
 {
     struct hooks *hooks = server->hooks;
-    server->hooks = NULL;
     if (!hooks)
         return;
-    pthread_mutex_lock(&hooks->lock);
+    server->hooks = NULL;
     atomic_store(&hooks->stop, true);
-    pthread_cond_signal(&hooks->changed);
-    pthread_mutex_unlock(&hooks->lock);
-    if (hooks->running)
+    if (hooks->running) {
+        curl_multi_wakeup(hooks->multi);
         pthread_join(hooks->thread, NULL);
+    }
+    (void)hooks_take(hooks);
     while (hooks->rows) {
         struct hooks_row *row = hooks->rows;
         log_event(LOG_WARN, "webhook", "prediction=%s text=\"the server ended before it was sent\"", row->prediction);
-        hooks->rows = row->next;
-        free(row);
+        hooks_drop(row);
+        hooks_forget(hooks, row);
     }
-    pthread_cond_destroy(&hooks->changed);
+    while (hooks->receivers) {
+        struct hooks_receiver *receiver = hooks->receivers;
+        hooks->receivers = receiver->next;
+        free(receiver);
+    }
+    curl_multi_cleanup(hooks->multi);
     pthread_mutex_destroy(&hooks->lock);
     free(hooks);
+}
+
+/* Under the lock: where a URL leads; NULL: no memory. */
+static struct hooks_receiver *hooks_receiver(struct hooks *hooks, const char *url)
+{
+    char origin[HOOKS_URL_MAX] = "";
+    struct hooks_receiver *receiver = hooks->receivers;
+    (void)hooks_origin(url, origin); /* it has been read already */
+    while (receiver && strcmp(receiver->origin, origin) != 0)
+        receiver = receiver->next;
+    if (!receiver && (receiver = mem_calloc(1, sizeof *receiver + strlen(origin) + 1))) {
+        memcpy(receiver->origin, origin, strlen(origin) + 1);
+        receiver->next = hooks->receivers;
+        hooks->receivers = receiver;
+    }
+    return receiver;
+}
+
+/* Under the lock: whether the thread is there. */
+static bool hooks_begin(struct hooks *hooks)
+{
+    if (!hooks->multi)
+        hooks->multi = curl_multi_init();
+    if (hooks->multi && !hooks->running)
+        hooks->running = !pthread_create(&hooks->thread, NULL, hooks_run, hooks);
+    return hooks->running;
 }
 
 void hooks_add(struct server *server, const struct hook *hook, const char *job, const char *prediction)
@@ -343,17 +448,17 @@ void hooks_add(struct server *server, const struct hook *hook, const char *job, 
     struct hooks *hooks = server->hooks;
     struct hooks_row *row = mem_calloc(1, sizeof *row);
     pthread_mutex_lock(&hooks->lock);
-    if (row && !hooks->running)
-        hooks->running = !pthread_create(&hooks->thread, NULL, hooks_run, hooks);
-    const bool fits = row && hooks->running && hooks->count < HOOKS_MOST;
+    const bool fits =
+        row && hooks_begin(hooks) && hooks->count < HOOKS_MOST && (row->to = hooks_receiver(hooks, hook->url));
     if (fits) {
+        row->hooks = hooks;
         row->hook = *hook;
         snprintf(row->job, sizeof row->job, "%s", job);
         snprintf(row->prediction, sizeof row->prediction, "%s", prediction);
-        row->next = hooks->rows;
-        hooks->rows = row;
+        row->next = hooks->fresh;
+        hooks->fresh = row;
         hooks->count++;
-        pthread_cond_signal(&hooks->changed);
+        curl_multi_wakeup(hooks->multi);
     }
     pthread_mutex_unlock(&hooks->lock);
     if (!fits) {

@@ -1,7 +1,8 @@
 /* Webhooks of cog's predictions: a POST to an address that the client names, when its prediction begins and when it has
  * ended. Only to origins that the setting webhook_origins lists, and never to an address that is not public, whatever
  * its name, unless webhook_private lists it: the check is made when the connection is, so that a name which changes its
- * address does not get around it. One thread sends them all; it is there once there has been one.
+ * address does not get around it. One thread sends them all at the same time, a few to each receiver,
+ * so that a slow one delays none but its own; it is there once there has been one.
  * Thread-safety: every function may be called from any thread, except start and stop. */
 #ifndef SERVER_COMPAT_HOOKS_H
 #define SERVER_COMPAT_HOOKS_H

@@ -187,6 +187,25 @@ describe('webhooks', () => {
     await open.stop();
   });
 
+  test('a receiver that never answers holds a few connections, and nobody else', async (context) => {
+    let held = 0;
+    const dead = http.createServer(() => held++); // an answer never comes
+    await new Promise((done) => dead.listen(0, '127.0.0.1', done));
+    const silent = `http://127.0.0.1:${dead.address().port}`;
+    const open = await start({ models: ownModels, args: ['--webhook_origins', `${silent}, ${origin}`, '--webhook_private', '127.0.0.0/8'], context });
+    for (let i = 0; i < 6; i++) assert.equal((await predict({ img: uri(picture) }, { to: open, headers: later, webhook: `${silent}/` })).status, 202);
+    await until('four at once', () => held >= 4);
+    [told, answers] = [[], []];
+    assert.equal((await predict({ img: uri(picture) }, { to: open, headers: later, webhook: `${origin}/` })).status, 202);
+    await until('the other', () => told.length === 2);
+    const connections = await new Promise((done) => dead.getConnections((_, count) => done(count)));
+    assert.ok(connections <= 4, `${connections} connections`);
+    await open.stop(); // at once, whatever is on its way
+    assert.match(open.log(), /webhook prediction=\w+ text="the server ended before it was sent"/);
+    dead.closeAllConnections();
+    dead.close();
+  });
+
   test('never go to an address that is not public, unless it is listed', async (context) => {
     const named = `http://localhost:${receiver.address().port}`;
     const closed = await start({ models: ownModels, args: ['--webhook_origins', `${origin}, ${named}`], context });
