@@ -15,19 +15,16 @@
 #include "server/store/listen.h"
 #include "server/version.h"
 
-#define TELL_MS 500        /* progress is told this often */
-#define LOOK_MS 1000       /* how often it looks whether jobs that others wait for have ended */
-#define SEEN_MS 20000      /* a server that was not seen for so long takes no jobs now */
-#define SWEEP_MS 600000    /* between two sweeps of payloads */
-#define SWEEP_SECONDS 3600 /* older ones are swept: none is on its way for so long */
-#define TELL_MOST 256      /* events at a time */
-#define LOOK_NOW "look"    /* the text that says that leases should be looked at now */
+#define TELL_MS 500     /* progress is told this often */
+#define LOOK_MS 1000    /* how often it looks whether jobs that others wait for have ended */
+#define SEEN_MS 20000   /* a server that was not seen for so long takes no jobs now */
+#define TELL_MOST 256   /* events at a time */
+#define LOOK_NOW "look" /* the text that says that leases should be looked at now */
 
 struct cluster {
     char owner[33], host[64];
     const char *role;
     bool works;
-    struct payload *payload;
     struct keeper *keeper;
     struct worker_pool *pool;
     const struct model_store *models;
@@ -49,7 +46,7 @@ struct cluster {
 
     _Atomic int64_t worker_seen; /* when a server that takes jobs was last seen, by the store's clock */
     uint64_t told;               /* the last event of the ring that was told; this and the following are the teller's */
-    int64_t tell_at, beat_at, look_at, sweep_at;
+    int64_t tell_at, beat_at, look_at;
 };
 
 /* --- jobs that are waited for --------------------------------------------------------------------------------------
@@ -234,15 +231,6 @@ static void cluster_beat(struct cluster *cluster, int64_t now)
     cluster->beat_at = now + CLUSTER_BEAT_MS;
 }
 
-static void cluster_sweep(struct cluster *cluster, int64_t now)
-{
-    struct error err = ERROR_INIT;
-    struct payload *payload = cluster->payload;
-    if (payload && payload->engine->sweep && payload->engine->sweep(payload, SWEEP_SECONDS, &err))
-        log_event(LOG_WARN, "payload", "text=\"%s\" result=\"it is swept later\"", err.text);
-    cluster->sweep_at = now + SWEEP_MS;
-}
-
 static void *cluster_teller(void *argument)
 {
     struct cluster *cluster = argument;
@@ -274,8 +262,6 @@ static void *cluster_teller(void *argument)
         cluster_tell_events(cluster, progress);
         if (look)
             cluster_look(cluster);
-        if (now >= cluster->sweep_at)
-            cluster_sweep(cluster, now);
     }
     return NULL;
 }
@@ -332,12 +318,10 @@ enum error_code cluster_create(struct cluster **out, const struct cluster_settin
         *cluster->host = 0;
     cluster->role = settings->role;
     cluster->works = settings->works;
-    cluster->payload = settings->payload;
     cluster->keeper = keeper;
     cluster->pool = pool;
     cluster->models = models;
     cluster->told = events_newest(worker_pool_events(pool));
-    cluster->sweep_at = job_now() / 1000000 + SWEEP_MS;
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);

@@ -8,7 +8,6 @@
 #include <jansson.h>
 
 #include "server/job/worker_pool.h"
-#include "server/store/payload.h"
 
 #define CLUSTER_LEASE_MS 30000
 #define CLUSTER_BEAT_MS 5000
@@ -18,9 +17,8 @@ struct keeper;
 
 struct cluster_settings {
     const char *store, *password_file;
-    bool works;              /* it takes jobs */
-    const char *role;        /* both, front or worker; static */
-    struct payload *payload; /* what it sweeps; borrowed */
+    bool works;       /* it takes jobs */
+    const char *role; /* both, front or worker; static */
 };
 
 enum error_code cluster_create(struct cluster **out, const struct cluster_settings *settings, struct keeper *keeper,

@@ -8,7 +8,6 @@
 
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
-#include "server/job/fetcher.h"
 #include "server/job/keeper_check.h"
 #include "server/job/keeper_input.h"
 #include "server/job/waiting.h"
@@ -110,7 +109,7 @@ static enum error_code keeper_write(struct keeper *keeper, struct keeper_group *
 static void keeper_remove_input(struct keeper *keeper, const struct keeper_ticket *ticket)
 {
     if (!ticket->unsure && (ticket->placed || !keeper->depot.payload))
-        depot_remove_input(&keeper->depot, ticket->job.id);
+        keeper_remove(keeper, ticket->job.id, false);
 }
 
 /* After the commit, or after it failed. */
@@ -151,9 +150,10 @@ static void keeper_turn(struct keeper *keeper, struct keeper_ticket *tickets)
 {
     struct keeper_group group = {.tickets = tickets, .moving = tickets};
     struct error err = ERROR_INIT;
-    const int64_t now = store_clock(keeper->store);
-    keeper_count(keeper, now);
+    keeper_count(keeper, store_clock(keeper->store));
     keeper_input_keep(tickets, keeper->store, &keeper->depot, keeper->waiting, keeper->settings.queue);
+    const int64_t now = store_clock(keeper->store); /* leases begin now, however long the pictures took */
+    keeper_start_fetched(keeper, now);
     keeper_keep_outputs(keeper, now);
     enum error_code code = store_begin(keeper->store, &err);
     if (!code) {
@@ -182,7 +182,7 @@ static void keeper_turn(struct keeper *keeper, struct keeper_ticket *tickets)
             running_free(&keeper->unsure);
         keeper_drop_finished(keeper, &ended, &late);
         for (size_t i = 0; i < ended.count; i++) {
-            depot_remove_input(&keeper->depot, ended.ids[i]);
+            keeper_remove(keeper, ended.ids[i], false);
             depot_settle(&keeper->depot, ended.ids[i]);
         }
         for (size_t i = 0; i < late.count; i++) { /* what it has put into the payloads is swept */
@@ -194,10 +194,8 @@ static void keeper_turn(struct keeper *keeper, struct keeper_ticket *tickets)
         free(late.ids);
         /* another server's job may not be among those that were counted last */
         keeper->waiting -= group.cancelled < keeper->waiting ? group.cancelled : keeper->waiting;
-        for (size_t i = 0; i < group.drop.count; i++) {
-            depot_remove_input(&keeper->depot, group.drop.ids[i]);
-            depot_remove_output(&keeper->depot, group.drop.ids[i], 0);
-        }
+        for (size_t i = 0; i < group.drop.count; i++)
+            keeper_remove(keeper, group.drop.ids[i], true);
         for (size_t i = 0; i < group.stop.count; i++)
             keeper_stop_running(keeper, group.stop.ids[i]);
         if (group.stop.count && keeper->cluster)
@@ -211,6 +209,7 @@ static void keeper_turn(struct keeper *keeper, struct keeper_ticket *tickets)
     keeper_tell(keeper, &group, &err);
     keeper_start(keeper, &group, now);
     keeper_arrived(keeper, &group);
+    keeper_sweep(keeper, now);
     free(group.stop.ids);
     free(group.over.ids);
     free(group.drop.ids);
@@ -249,6 +248,8 @@ static void *keeper_main(void *argument)
         pthread_mutex_unlock(&keeper->lock);
         if (stop)
             keeper->output_at = 0;
+        if (stop && keeper->porter)
+            porter_finish(keeper->porter);
         keeper_turn(keeper, keeper_due(keeper, tickets, stop));
     }
     return NULL;
@@ -364,7 +365,7 @@ void keeper_destroy(struct keeper **keeper)
     }
     worker_pool_elsewhere(old->pool, NULL, NULL);
     cluster_destroy(&old->cluster);
-    fetcher_destroy(&old->fetcher);
+    porter_destroy(&old->porter);
     while (old->running)
         running_free(&old->running);
     while (old->unsure)
@@ -375,10 +376,22 @@ void keeper_destroy(struct keeper **keeper)
     free(old);
 }
 
+/* Carries: KEEPER_FETCH. */
+static void keeper_fetch(void *context, const struct depot *depot, bool stopping)
+{
+    struct keeper_ticket *ticket = context;
+    if (stopping)
+        error_set(&ticket->err, ERROR_BUSY, "the server is shutting down");
+    else
+        (void)!depot_get_output(depot, ticket->job.id, ticket->job.attempts, &ticket->fd, &ticket->size, &ticket->err);
+    ticket->done(ticket->context); /* it may be gone now */
+}
+
 void keeper_ask(struct keeper *keeper, struct keeper_ticket *ticket)
 {
     if (ticket->wish == KEEPER_FETCH) {
-        fetcher_ask(keeper->fetcher, ticket);
+        ticket->work = (struct porter_work){.carry = keeper_fetch, .context = ticket};
+        porter_ask(keeper->porter, &ticket->work);
         return;
     }
     ticket->next = NULL;

@@ -7,6 +7,7 @@
 
 #include "server/job/cluster.h"
 #include "server/job/depot.h"
+#include "server/job/porter.h"
 #include "server/job/worker_pool.h"
 #include "server/store/spool.h"
 #include "server/store/store.h"
@@ -79,6 +80,7 @@ struct keeper_ticket {
     bool placed;      /* its picture is where it belongs */
     int tries;        /* it was tried in vain so often */
     bool unsure;      /* a commit had no answer: its job may be in the store */
+    struct porter_work work;
     struct keeper_ticket *next;
 };
 void keeper_ask(struct keeper *keeper, struct keeper_ticket *ticket);

@@ -9,7 +9,7 @@ static bool keeper_drop_output(struct keeper *keeper, const char *id, int64_t no
 {
     pthread_mutex_lock(&keeper->lock);
     struct running *at = keeper->running;
-    while (at && (strcmp(at->row.id, id) != 0 || !running_waits(at)))
+    while (at && (strcmp(at->row.id, id) != 0 || !running_waits(at) || at->sending))
         at = at->next;
     pthread_mutex_unlock(&keeper->lock);
     if (!at)

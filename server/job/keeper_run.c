@@ -27,24 +27,62 @@ static void keeper_job_ended(struct job *job, void *context)
     pthread_mutex_unlock(&keeper->lock);
 }
 
-/* Gives a claimed job to the workers. */
+/* Brings the picture of a claimed job: carries, or on the keeper's thread where it is in the spool. */
+static void keeper_fetch_input(void *context, const struct depot *depot, bool stopping)
+{
+    struct running *running = context;
+    struct keeper *keeper = running->keeper;
+    struct error err = ERROR_INIT;
+    struct body body = {0};
+    const enum error_code code = stopping ? error_set(&err, ERROR_BUSY, "the server is shutting down")
+                                          : depot_get_input(depot, running->row.id, &body, &err);
+    if (code == ERROR_NOT_FOUND) {
+        error_clear(&err);
+        error_set(&err, ERROR_INTERNAL, "the picture of this job is lost: its file is not in the spool any more");
+    }
+    pthread_mutex_lock(&keeper->lock);
+    running->body = body;
+    running->moved = err;
+    running->fetching = false;
+    running->fetched = true;
+    keeper_wake(keeper);
+    pthread_mutex_unlock(&keeper->lock);
+}
+
+/* Carries: the output of a job that is done, to the payloads. */
+static void keeper_send_output(void *context, const struct depot *depot, bool stopping)
+{
+    struct running *running = context;
+    struct keeper *keeper = running->keeper;
+    struct error err = ERROR_INIT;
+    (void)stopping; /* without it the job would be computed again */
+    const enum error_code code = depot_put_output(depot, running->row.id, running->row.attempts, &err);
+    pthread_mutex_lock(&keeper->lock);
+    running->moved = err;
+    running->sending = false;
+    running->sent = !code;
+    keeper_wake(keeper);
+    pthread_mutex_unlock(&keeper->lock);
+}
+
+/* Gives a claimed job whose picture is here to the workers. */
 static enum error_code keeper_begin(struct keeper *keeper, struct running *running, struct error *err)
 {
     struct restoration *r = NULL;
-    struct body body = {0};
     struct job *job = NULL;
     const struct store_job *row = &running->row;
     struct waiting *waiting = worker_pool_waiting(keeper->pool);
     pthread_mutex_lock(&keeper->lock);
     const struct limits limits = keeper->settings.limits;
+    struct body body = running->body;
+    const struct error moved = running->moved;
+    running->body = (struct body){0};
+    running->moved = (struct error)ERROR_INIT;
+    running->fetched = false;
     pthread_mutex_unlock(&keeper->lock);
     enum error_code code = record_restoration(row->options, &limits, &r, err);
-    if (!code)
-        code = depot_get_input(&keeper->depot, row->id, &body, err);
-    if (code == ERROR_NOT_FOUND) {
-        error_clear(err);
-        code = error_set(err, ERROR_INTERNAL, "the picture of this job is lost: its file is not in the spool any more");
-    }
+    if (!code && moved.code)
+        code = error_copy(err, moved.code, &moved);
     if (!code)
         code = job_create(&job, row->id, &r, &body, keeper_job_ended, running, err);
     if (!code) {
@@ -142,22 +180,41 @@ void running_free(struct running **running)
     struct running *old = *running;
     *running = old->next;
     job_release(&old->job);
+    body_clear(&old->body);
     store_job_clear(&old->row);
     free(old);
 }
 
-/* How many more jobs the workers can take now. A queue full of others does not matter: were it so, clients that wait
- * for their answers could keep asynchronous jobs from ever beginning. */
+/* How many more jobs the workers can take now, beside as many whose outputs are on their way or wait for that. A queue
+ * full of others does not matter: were it so, clients that wait for their answers could keep asynchronous jobs from
+ * ever beginning. */
 int keeper_room(struct keeper *keeper)
 {
     struct error ignored = ERROR_INIT;
     if (keeper->draining || keeper->front || worker_pool_ready(keeper->pool, &ignored) ||
         (keeper->running && keeper->running->row.attempts > 1)) /* that one works alone */
         return 0;
-    return worker_pool_carriers(keeper->pool) - keeper->running_count;
+    const int carriers = worker_pool_carriers(keeper->pool);
+    int busy = 0;
+    for (const struct running *at = keeper->running; at; at = at->next)
+        busy += !at->spooled;
+    const int room = carriers - busy, most = 2 * carriers - keeper->running_count;
+    return room < most ? room : most;
 }
 
-/* Starts what was claimed. */
+static void keeper_start_one(struct keeper *keeper, struct running *running, int64_t now)
+{
+    const enum error_code code = keeper_begin(keeper, running, &running->err);
+    if (!code)
+        return;
+    running->give_back = code == ERROR_BUSY;
+    if (running->give_back)
+        keeper->claim_at = now + KEEPER_RETRY_MS;
+    pthread_mutex_lock(&keeper->lock);
+    running->ended = keeper->woken = true;
+    pthread_mutex_unlock(&keeper->lock);
+}
+
 void keeper_start(struct keeper *keeper, struct keeper_group *group, int64_t now)
 {
     struct running *running;
@@ -168,21 +225,31 @@ void keeper_start(struct keeper *keeper, struct keeper_group *group, int64_t now
         running->next = keeper->running;
         keeper->running = running;
         keeper->running_count++;
+        running->fetching = true;
         pthread_mutex_unlock(&keeper->lock);
-        enum error_code code = keeper_begin(keeper, running, &running->err);
-        if (!code)
+        running->work = (struct porter_work){.carry = keeper_fetch_input, .context = running};
+        if (keeper->depot.payload) {
+            porter_ask(keeper->porter, &running->work);
             continue;
-        running->give_back = code == ERROR_BUSY;
-        if (running->give_back)
-            keeper->claim_at = now + KEEPER_RETRY_MS;
-        pthread_mutex_lock(&keeper->lock);
-        running->ended = keeper->woken = true;
-        pthread_mutex_unlock(&keeper->lock);
+        }
+        keeper_fetch_input(running, &keeper->depot, false);
+        keeper_start_one(keeper, running, now);
     }
 }
 
-/* --- what comes out ------------------------------------------------------------------------------------------------
- */
+void keeper_start_fetched(struct keeper *keeper, int64_t now)
+{
+    struct running *oldest;
+    do {
+        oldest = NULL;
+        pthread_mutex_lock(&keeper->lock);
+        for (struct running *at = keeper->running; at; at = at->next)
+            oldest = at->fetched ? at : oldest;
+        pthread_mutex_unlock(&keeper->lock);
+        if (oldest)
+            keeper_start_one(keeper, oldest, now);
+    } while (oldest);
+}
 
 /* Puts what an ended job made into the spool, and describes it in its row. */
 static enum error_code keeper_keep_output(struct keeper *keeper, struct running *running, struct error *err)
@@ -211,7 +278,30 @@ static enum error_code keeper_keep_output(struct keeper *keeper, struct running 
             return code;
         running->spooled = true;
     }
-    return row->output_bytes ? depot_put_output(&keeper->depot, row->id, row->attempts, err) : OK;
+    return OK;
+}
+
+/* Whether what keeper_keep_output has kept is where it belongs. If not, it is on its way from now on, or the error says
+ * why its last way failed. */
+static bool keeper_sent(struct keeper *keeper, struct running *running, struct error *err)
+{
+    if (!keeper->depot.payload || running->row.state != STORE_DONE || !running->row.output_bytes)
+        return true;
+    pthread_mutex_lock(&keeper->lock);
+    const bool send = !running->sent && !running->moved.code;
+    running->sending |= send;
+    pthread_mutex_unlock(&keeper->lock);
+    running->work = (struct porter_work){.carry = keeper_send_output, .context = running};
+    if (send)
+        porter_ask(keeper->porter, &running->work);
+    pthread_mutex_lock(&keeper->lock);
+    const bool sent = running->sent; /* at once, where the server stops */
+    if (!running->sending && running->moved.code) {
+        *err = running->moved;
+        error_clear(&running->moved);
+    }
+    pthread_mutex_unlock(&keeper->lock);
+    return sent;
 }
 
 /* Ended jobs whose output is not in the spool yet. */
@@ -222,16 +312,18 @@ void keeper_keep_outputs(struct keeper *keeper, int64_t now)
     for (struct running *at = keeper->running; at; at = at->next) {
         struct error err = ERROR_INIT;
         pthread_mutex_lock(&keeper->lock);
-        const bool ended = at->ended;
+        const bool ended = at->ended && !at->sending;
         pthread_mutex_unlock(&keeper->lock);
         if (!ended || at->kept)
             continue;
-        if (!keeper_keep_output(keeper, at, &err)) {
+        if (!keeper_keep_output(keeper, at, &err) && (at->give_back || keeper_sent(keeper, at, &err))) {
             at->kept = true;
             if (at->job && at->err.code)
                 log_event(LOG_INFO, "spool", "id=%s text=\"the result is kept now\"", at->row.id);
             continue;
         }
+        if (!err.code) /* it is on its way */
+            continue;
         if (strcmp(at->err.text, err.text) != 0) /* once, however often it is tried again */
             log_event(LOG_ERROR, "spool", "id=%s text=\"%s\"", at->row.id, err.text);
         pthread_mutex_lock(&keeper->lock);

@@ -3,14 +3,17 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "runtime/base/log.h"
-#include "server/job/fetcher.h"
+#include "runtime/base/mem.h"
 #include "server/job/keeper_check.h"
 
 #define COUNT_MS 1000
-#define AGAIN_MOST 3 /* tries, before a request is told that the database does not answer */
+#define SWEEP_MS 600000    /* between two sweeps of payloads */
+#define SWEEP_SECONDS 3600 /* older ones are swept: none is on its way for so long */
+#define AGAIN_MOST 3       /* tries, before a request is told that the database does not answer */
 
 /* In the transaction: jobs that nobody would begin until their leases are over, if their claims have happened. */
 enum error_code keeper_give_back_unsure(struct keeper *keeper, struct error *err)
@@ -83,6 +86,77 @@ void keeper_drop_claims(struct keeper *keeper, struct keeper_group *group)
     }
 }
 
+/* --- files that several servers share ------------------------------------------------------------------------------
+ */
+
+struct keeper_removal {
+    struct porter_work work;
+    char id[33];
+    bool output;
+};
+
+/* Carries: files of a job go. */
+static void keeper_remove_now(void *context, const struct depot *depot, bool stopping)
+{
+    struct keeper_removal *removal = context;
+    (void)stopping;
+    depot_remove_input(depot, removal->id);
+    if (removal->output)
+        depot_remove_output(depot, removal->id, 0);
+    free(removal);
+}
+
+void keeper_remove(struct keeper *keeper, const char *id, bool output)
+{
+    struct keeper_removal *removal = mem_calloc(1, sizeof *removal);
+    if (!removal) /* they are swept, or found at the next start */
+        return;
+    memcpy(removal->id, id, sizeof removal->id);
+    removal->output = output;
+    removal->work = (struct porter_work){.carry = keeper_remove_now, .context = removal};
+    if (keeper->depot.payload)
+        porter_ask(keeper->porter, &removal->work);
+    else
+        keeper_remove_now(removal, &keeper->depot, false);
+}
+
+/* A payload_wanted_fn. */
+static bool keeper_wants(void *context, const char *id, int attempts)
+{
+    struct keeper *keeper = context;
+    struct store_job row = {0};
+    struct error ignored = ERROR_INIT;
+    bool found = false;
+    const enum error_code code = store_get(keeper->store, id, &row, &found, &ignored);
+    const bool wanted = code || (found && (attempts ? row.attempts == attempts : row.state <= STORE_RUNNING));
+    store_job_clear(&row);
+    return wanted;
+}
+
+/* Carries. */
+static void keeper_sweep_now(void *context, const struct depot *depot, bool stopping)
+{
+    struct keeper *keeper = context;
+    struct error err = ERROR_INIT;
+    if (!stopping && depot->payload->engine->sweep(depot->payload, SWEEP_SECONDS, keeper_wants, keeper, &err))
+        log_event(LOG_WARN, "payload", "text=\"%s\" result=\"it is swept later\"", err.text);
+    atomic_store(&keeper->sweeping, false);
+}
+
+void keeper_sweep(struct keeper *keeper, int64_t now)
+{
+    if (!keeper->depot.payload || !keeper->depot.payload->engine->sweep || now < keeper->sweep_at)
+        return;
+    if (keeper->sweep_at && !atomic_exchange(&keeper->sweeping, true)) {
+        keeper->sweep = (struct porter_work){.carry = keeper_sweep_now, .context = keeper};
+        porter_ask(keeper->porter, &keeper->sweep);
+    }
+    keeper->sweep_at = now + SWEEP_MS; /* not at the start, when much else is to be done */
+}
+
+/* --- the start -----------------------------------------------------------------------------------------------------
+ */
+
 static void keeper_drop_file(void *context, const char *id, enum spool_kind kind)
 {
     spool_remove(context, id, kind);
@@ -118,11 +192,10 @@ enum error_code keeper_join(struct keeper *keeper, const struct keeper_settings 
     const struct cluster_settings cluster = {.store = settings->store,
                                              .password_file = settings->password_file,
                                              .works = !keeper->front,
-                                             .role = settings->role ? settings->role : "both",
-                                             .payload = settings->payload};
+                                             .role = settings->role ? settings->role : "both"};
     enum error_code code = store_open_shared(&keeper->store, settings->store, settings->password_file, err);
     if (!code && settings->payload)
-        code = fetcher_create(&keeper->fetcher, &keeper->depot, err);
+        code = porter_create(&keeper->porter, &keeper->depot, err);
     if (!code)
         keeper_clear_spool(keeper, settings->path);
     if (!code)

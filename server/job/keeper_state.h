@@ -17,10 +17,16 @@
 /* A claimed job, from its claim until its end is in the store. */
 struct running {
     struct store_job row;
-    struct job *job;   /* NULL: it could not begin */
-    struct error err;  /* why; or why its output is not in the spool yet: others read that one under the lock */
-    bool decoded;      /* of a job that has failed: its picture could be read */
-    bool ended;        /* set by the job's end, under the lock */
+    struct job *job;  /* NULL: it could not begin */
+    struct error err; /* why; or why its output is not in the spool yet: others read that one under the lock */
+    bool decoded;     /* of a job that has failed: its picture could be read */
+    bool ended;       /* set by the job's end, under the lock */
+    /* Its picture on the way here, and its output on the way to the payloads: under the lock, but body and work are
+     * whose turn it is. moved: why the last way failed */
+    struct porter_work work;
+    bool fetching, fetched, sending, sent;
+    struct error moved;
+    struct body body;
     bool spooled;      /* its output is in the spool, perhaps not in the payloads */
     bool kept, stored; /* its output is where it belongs; its end is in the transaction */
     bool lost;         /* the end came too late: the job is another server's */
@@ -40,8 +46,8 @@ struct keeper {
     struct depot depot;
     struct store *store;
     bool shared, front;
-    struct cluster *cluster; /* of a shared store, as the next one of shared pictures */
-    struct fetcher *fetcher;
+    struct cluster *cluster; /* of a shared store */
+    struct porter *porter;   /* of shared pictures */
     pthread_t thread;
     bool started;
 
@@ -55,7 +61,9 @@ struct keeper {
 
     /* the thread's own */
     uint64_t waiting; /* jobs in the store that wait */
-    int64_t renew_at, expire_at, claim_at, output_at, count_at, again_at;
+    int64_t renew_at, expire_at, claim_at, output_at, count_at, again_at, sweep_at;
+    struct porter_work sweep;
+    atomic_bool sweeping;
     struct keeper_ticket *again; /* wishes whose commit had no answer */
     struct running *unsure; /* claims whose commit had none: perhaps they are this server's, and nobody begins them */
 };
@@ -102,9 +110,11 @@ int keeper_room(struct keeper *keeper);
 /* In the transaction: claims what fits; group->claimed gets them in their order. */
 enum error_code keeper_claim(struct keeper *keeper, struct keeper_group *group, int64_t now, int most,
                              struct error *err) MUST_CHECK;
-/* Starts what was claimed. */
+/* Starts what was claimed; where servers share pictures, those of these jobs come first. */
 void keeper_start(struct keeper *keeper, struct keeper_group *group, int64_t now);
-/* Puts the outputs of ended jobs where they belong, if they are not there yet. */
+/* Starts claimed jobs whose pictures have come. */
+void keeper_start_fetched(struct keeper *keeper, int64_t now);
+/* Puts the outputs of ended jobs where they belong, if they are not there or on their way yet. */
 void keeper_keep_outputs(struct keeper *keeper, int64_t now);
 /* In the transaction: the ends of jobs. */
 enum error_code keeper_finish(struct keeper *keeper, struct error *err) MUST_CHECK;
@@ -123,6 +133,11 @@ void keeper_count(struct keeper *keeper, int64_t now);
 enum error_code keeper_give_back_unsure(struct keeper *keeper, struct error *err) MUST_CHECK;
 /* After a commit that failed: what it claimed does not begin. */
 void keeper_drop_claims(struct keeper *keeper, struct keeper_group *group);
+/* From time to time: removes payloads that no job has any more. */
+void keeper_sweep(struct keeper *keeper, int64_t now);
+/* Removes the files of a job, later where servers share them: they may be slow. output: its results of all attempts,
+ * too. */
+void keeper_remove(struct keeper *keeper, const char *id, bool output);
 /* After a transaction that failed: whether the ticket is kept, to be tried again. */
 bool keeper_again(struct keeper *keeper, struct keeper_ticket *ticket, const struct error *err);
 /* Those whose time has come, and new ones. */

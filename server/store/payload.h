@@ -11,6 +11,7 @@
 #ifndef SERVER_STORE_PAYLOAD_H
 #define SERVER_STORE_PAYLOAD_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -23,6 +24,9 @@ struct payload; /* begins with a pointer to its functions */
 /* Takes the next bytes of a payload that is read. An error ends the reading, which returns it. */
 typedef enum error_code payload_take_fn(void *context, const void *data, size_t size, struct error *err);
 
+/* Whether a job has this payload: its picture (attempts 0), or the result of that attempt. */
+typedef bool payload_wanted_fn(void *context, const char *id, int attempts);
+
 struct payload_engine {
     const char *name; /* for logs and metrics: "rows", "s3", "folder" */
     /* Puts `size` bytes of the file (pread from its start, so its offset does not matter) under this name, in place of
@@ -33,8 +37,10 @@ struct payload_engine {
                            struct error *err);
     /* Removes it; OK where there is none. */
     enum error_code (*remove)(struct payload *payload, const char *name, struct error *err);
-    /* Removes payloads older than `seconds` that no job has any more. NULL: a rule of the store does that. */
-    enum error_code (*sweep)(struct payload *payload, int64_t seconds, struct error *err);
+    /* Removes payloads older than `seconds` that no job has any more; an engine that sees the jobs itself does not ask
+     * `wanted`. NULL: a rule of the store does that. */
+    enum error_code (*sweep)(struct payload *payload, int64_t seconds, payload_wanted_fn *wanted, void *context,
+                             struct error *err);
     void (*close)(struct payload *payload);
 };
 

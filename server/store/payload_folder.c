@@ -1,11 +1,13 @@
 /* Payloads as files of a folder that all servers see, such as one of NFS. A file gets its name when all of it is on the
  * disk. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "runtime/base/mem.h"
@@ -115,6 +117,57 @@ static enum error_code folder_remove(struct payload *payload, const char *name, 
     return unlinkat(folder->fd, file, 0) == 0 || errno == ENOENT ? OK : folder_failed("written", err);
 }
 
+/* The time of the machine that has the folder, which is that of its files. */
+static enum error_code folder_now(const struct folder *folder, time_t *now, struct error *err)
+{
+    struct stat st;
+    const int fd = openat(folder->fd, ".clock", O_CREAT | O_WRONLY | O_CLOEXEC | O_NOFOLLOW, 0600);
+    const bool known = fd >= 0 && futimens(fd, NULL) == 0 && fstat(fd, &st) == 0;
+    const enum error_code code = known ? OK : folder_failed("written", err);
+    if (fd >= 0)
+        close(fd);
+    *now = known ? st.st_mtime : 0;
+    return code;
+}
+
+/* Whether a file is to be swept: what a crash has left of a payload, or one that no job has. Others are not ours. */
+static bool folder_is_old(const struct folder *folder, const char *file, time_t before, payload_wanted_fn *wanted,
+                          void *context)
+{
+    struct stat st;
+    char id[33];
+    int attempts = 0, used = 0;
+    const bool part = !strncmp(file, ".part-", 6);
+    const bool in = sscanf(file, "in-%32[0-9a-zA-Z]%n", id, &used) == 1 && !file[used];
+    const bool out = !in && sscanf(file, "out-%32[0-9a-zA-Z]-%d%n", id, &attempts, &used) == 2 && !file[used];
+    return (part || in || out) && fstatat(folder->fd, file, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) &&
+           st.st_mtime < before && (part || !wanted(context, id, attempts));
+}
+
+static enum error_code folder_sweep(struct payload *payload, int64_t seconds, payload_wanted_fn *wanted, void *context,
+                                    struct error *err)
+{
+    const struct folder *folder = (struct folder *)payload;
+    time_t now;
+    enum error_code code = folder_now(folder, &now, err);
+    if (code)
+        return code;
+    const int fd = openat(folder->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC); /* a place in it of its own */
+    DIR *list = fd >= 0 ? fdopendir(fd) : NULL;
+    if (!list) {
+        code = folder_failed("read", err);
+        if (fd >= 0)
+            close(fd);
+        return code;
+    }
+    for (struct dirent *entry; !code && (entry = readdir(list));)
+        if (folder_is_old(folder, entry->d_name, now - (time_t)seconds, wanted, context) &&
+            unlinkat(folder->fd, entry->d_name, 0) != 0 && errno != ENOENT)
+            code = folder_failed("written", err);
+    closedir(list);
+    return code;
+}
+
 static void folder_close(struct payload *payload)
 {
     struct folder *folder = (struct folder *)payload;
@@ -123,8 +176,12 @@ static void folder_close(struct payload *payload)
     free(folder);
 }
 
-static const struct payload_engine folder_engine = {
-    .name = "folder", .put = folder_put, .get = folder_get, .remove = folder_remove, .close = folder_close};
+static const struct payload_engine folder_engine = {.name = "folder",
+                                                    .put = folder_put,
+                                                    .get = folder_get,
+                                                    .remove = folder_remove,
+                                                    .sweep = folder_sweep,
+                                                    .close = folder_close};
 
 enum error_code payload_folder_open(struct payload **out, const struct payload_settings *settings, struct error *err)
 {

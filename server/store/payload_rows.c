@@ -26,7 +26,8 @@ enum error_code payload_rows_open(struct payload **out, const struct payload_set
 #include "runtime/base/mem.h"
 
 #define ROWS_PIECE ((size_t)1 << 20)
-#define ROWS_LINKS 4 /* connections that are kept for the next payload */
+#define ROWS_SWEEP "100" /* payloads that one statement sweeps */
+#define ROWS_LINKS 6     /* connections that are kept for the next payload */
 #define ROWS_NOW "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 
 struct rows {
@@ -222,18 +223,34 @@ static enum error_code rows_remove(struct payload *payload, const char *name, st
 }
 
 /* Those of jobs that do not exist (any more), pictures of jobs that have ended, results of attempts that were not the
- * last. */
-static enum error_code rows_sweep(struct payload *payload, int64_t seconds, struct error *err)
+ * last: some at a time, so that no statement takes long. */
+static enum error_code rows_sweep(struct payload *payload, int64_t seconds, payload_wanted_fn *wanted, void *context,
+                                  struct error *err)
 {
+    struct rows *rows = (struct rows *)payload;
     char value[24];
+    const char *const values[] = {value};
+    PGconn *db;
+    (void)wanted, (void)context;
     snprintf(value, sizeof value, "%lld", (long long)seconds);
-    return rows_do(payload,
-                   "WITH old AS (DELETE FROM payloads WHERE created < " ROWS_NOW " - $1::bigint * 1000 AND"
-                   " (name LIKE 'in/%' OR name LIKE 'out/%') AND NOT EXISTS (SELECT 1 FROM jobs WHERE id ="
-                   " split_part(name, '/', 2) AND CASE WHEN name LIKE 'in/%' THEN state <= 1 ELSE attempts::text ="
-                   " split_part(name, '/', 3) END) RETURNING payloads.name)"
-                   " DELETE FROM chunks WHERE name IN (SELECT name FROM old)",
-                   value, err);
+    enum error_code code = rows_take(rows, &db, err);
+    for (bool more = true; !code && more;) {
+        PGresult *result = NULL;
+        code =
+            pg_do(db,
+                  "WITH old AS (DELETE FROM payloads WHERE name IN (SELECT p.name FROM payloads AS p WHERE p.created"
+                  " < " ROWS_NOW " - $1::bigint * 1000 AND (p.name LIKE 'in/%' OR p.name LIKE 'out/%') AND NOT"
+                  " EXISTS (SELECT 1 FROM jobs WHERE id = split_part(p.name, '/', 2) AND CASE WHEN p.name LIKE 'in/%'"
+                  " THEN state <= 1 ELSE attempts::text = split_part(p.name, '/', 3) END) LIMIT " ROWS_SWEEP
+                  ") RETURNING payloads.name), pieces AS (DELETE FROM chunks WHERE name IN (SELECT name FROM old))"
+                  " SELECT count(*) FROM old",
+                  1, values, &result, err);
+        more = !code && atoi(PQgetvalue(result, 0, 0)) > 0;
+        if (!code)
+            PQclear(result);
+    }
+    rows_give(rows, db);
+    return code;
 }
 
 static void rows_close(struct payload *payload)

@@ -522,9 +522,12 @@ enum error_code store_expire(struct store *store, int64_t now, int most, store_i
     if (code)
         return code;
     struct store_change change = {0};
-    struct query query = query_start(&store->write, STORE_EXPIRE_RESULTS, err, "ii", now, (int64_t)most);
-    code = query_end(&query);
-    if (!code) {
+    struct query query;
+    if (!store->shared) { /* there the last statement does it all */
+        query = query_start(&store->write, STORE_EXPIRE_RESULTS, err, "ii", now, (int64_t)most);
+        code = query_end(&query);
+    }
+    if (!code && !store->shared) {
         query = query_start(&store->write, STORE_EXPIRE_IDS, err, "iii", now, (int64_t)most, now + STORE_GONE_MS);
         code = query_end(&query);
     }
@@ -533,7 +536,7 @@ enum error_code store_expire(struct store *store, int64_t now, int most, store_i
         code = query_end(&query);
     }
     if (!code) { /* its first row comes when all are gone, so whoever is told is told the truth */
-        query = query_start(&store->write, STORE_EXPIRE, err, "ii", now, (int64_t)most);
+        query = query_start(&store->write, STORE_EXPIRE, err, "iii", now, (int64_t)most, now + STORE_GONE_MS);
         while (query_row(&query)) {
             const char *text = query_text(&query, 0);
             store_note(&change, query_integer(&query, 1), -1);

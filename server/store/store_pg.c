@@ -29,6 +29,11 @@ enum error_code store_pg_open(struct store **out, const char *where, const char 
 #define STORE_SQL_TEXTS(json) "value FROM json_array_elements_text((" json ")::json)"
 #define STORE_SQL_BEGIN "BEGIN"
 #define STORE_SQL_NOTIFY "SELECT pg_notify('restored', $1)"
+/* In one statement, because several would find other jobs where another server removes some meanwhile. */
+#define STORE_SQL_EXPIRE                                                                                               \
+    "WITH old AS (DELETE FROM jobs WHERE number IN " STORE_SQL_EXPIRED " RETURNING id, number, state),"                \
+    " reports AS (DELETE FROM results WHERE job IN (SELECT number FROM old)),"                                         \
+    " ids AS (INSERT INTO gone SELECT id, $3 FROM old ON CONFLICT (id) DO NOTHING) SELECT id, state FROM old"
 #define STORE_SQL_CLOCK "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 #define STORE_SQL_HEX(bytes) "encode(" bytes ", 'hex')"
 #define STORE_SQL_LOCK_JOBS " FOR UPDATE OF jobs"

@@ -1,9 +1,9 @@
 /* The store's tables and statements, as SQLite and PostgreSQL both understand them. Each engine's file includes this
  * once, after it has defined what differs: STORE_SQL_NUMBER and STORE_SQL_OF_JOB (types of keys), STORE_SQL_BYTES,
  * STORE_SQL_SKIP_LOCKED, STORE_SQL_TEXTS(json) (the texts of a JSON array, as rows of `value`), STORE_SQL_BEGIN,
- * STORE_SQL_NOTIFY, STORE_SQL_HEX(bytes), STORE_SQL_LOCK_JOBS (rows that are read wait for the transaction), and
- * STORE_SQL_MORE, further steps of the schema. Parameters are $1, $2 …, in PostgreSQL's sense. States are the numbers
- * of enum store_state. Thread-safety: constants. */
+ * STORE_SQL_NOTIFY, STORE_SQL_EXPIRE, STORE_SQL_HEX(bytes), STORE_SQL_LOCK_JOBS (rows that are read wait for the
+ * transaction), and STORE_SQL_MORE, further steps of the schema. Parameters are $1, $2 …, in PostgreSQL's sense. States
+ * are the numbers of enum store_state. Thread-safety: constants. */
 #ifndef SERVER_STORE_STORE_SQL_H
 #define SERVER_STORE_STORE_SQL_H
 
@@ -68,7 +68,8 @@ static const struct store_step store_sql_schema[] = {
     [(at) + 3] = sql(STORE_SQL_TOKEN STORE_SQL_BATCH)
 
 #define STORE_SQL_EXPIRED                                                                                              \
-    "(SELECT number FROM jobs WHERE state >= 2 AND expires > 0 AND expires < $1 ORDER BY expires, number LIMIT $2)"
+    "(SELECT number FROM jobs WHERE state >= 2 AND expires > 0 AND expires < $1 ORDER BY expires, number LIMIT "       \
+    "$2" STORE_SQL_SKIP_LOCKED ")"
 
 /* The turn of a new job, among those of the same priority: one after the client's last that waits, but not before the
  * first that waits. Where none waits, that of the jobs at work, which may have to wait again. */
@@ -135,7 +136,7 @@ static const char *const store_sql[STORE_STATEMENTS] = {
     [STORE_FORGET_GONE] = "DELETE FROM gone WHERE id IN"
                           " (SELECT id FROM gone WHERE until < $1 ORDER BY until LIMIT $2)",
     [STORE_GONE] = "SELECT 1 FROM gone WHERE id = $1",
-    [STORE_EXPIRE] = "DELETE FROM jobs WHERE number IN " STORE_SQL_EXPIRED " RETURNING id, state",
+    [STORE_EXPIRE] = STORE_SQL_EXPIRE,
 
     [STORE_GET] = "SELECT " STORE_SQL_COLUMNS ", report, parts FROM jobs LEFT JOIN results ON job = number"
                   " WHERE id = $1",

@@ -8,6 +8,7 @@
 #define STORE_SQL_SKIP_LOCKED ""
 #define STORE_SQL_TEXTS(json) "value FROM json_each(" json ")"
 #define STORE_SQL_BEGIN "BEGIN IMMEDIATE"
+#define STORE_SQL_EXPIRE "DELETE FROM jobs WHERE number IN " STORE_SQL_EXPIRED " AND $3 > 0 RETURNING id, state"
 #define STORE_SQL_NOTIFY "SELECT $1" /* nobody else has this store */
 #define STORE_SQL_CLOCK "SELECT 0"
 #define STORE_SQL_HEX(bytes) "hex(" bytes ")"

@@ -94,6 +94,61 @@ int PQsendQueryParams(PGconn *db, const char *sql, int count, const Oid *types, 
     return sent;
 }
 
+/* --- payloads: rows, where the first that begins so can be held ----------------------------------------------------
+ */
+
+static struct {
+    struct payload payload;
+    const char *_Atomic which; /* "in/": to be read, "out/": to be put; NULL: none */
+    atomic_bool reached, go;
+} held;
+
+static void hold_payload(const char *which)
+{
+    atomic_store(&held.reached, false);
+    atomic_store(&held.go, false);
+    atomic_store(&held.which, which);
+}
+
+static void held_wait(const char *which)
+{
+    const char *wanted = which;
+    if (!atomic_load(&held.which) || strcmp(atomic_load(&held.which), which) != 0)
+        return;
+    wanted = atomic_exchange(&held.which, NULL);
+    if (!wanted)
+        return;
+    atomic_store(&held.reached, true);
+    while (!atomic_load(&held.go))
+        nanosleep(&(struct timespec){0, 5000000}, NULL);
+}
+
+static enum error_code held_put(struct payload *unused, const char *name, int fd, uint64_t size, struct error *err)
+{
+    (void)unused;
+    if (!strncmp(name, "out/", 4))
+        held_wait("out/");
+    return payload->engine->put(payload, name, fd, size, err);
+}
+
+static enum error_code held_get(struct payload *unused, const char *name, payload_take_fn *take, void *context,
+                                struct error *err)
+{
+    (void)unused;
+    if (!strncmp(name, "in/", 3))
+        held_wait("in/");
+    return payload->engine->get(payload, name, take, context, err);
+}
+
+static enum error_code held_remove(struct payload *unused, const char *name, struct error *err)
+{
+    (void)unused;
+    return payload->engine->remove(payload, name, err);
+}
+
+static const struct payload_engine held_engine = {
+    .name = "held", .put = held_put, .get = held_get, .remove = held_remove};
+
 /* --- a server's part -----------------------------------------------------------------------------------------------
  */
 
@@ -115,7 +170,8 @@ static int open_all(void **state)
     struct keeper_settings kept = {.path = path, .queue = 1000, .result_seconds = 3600, .store = url};
     if (payload_open(&payload, &payloads, &err))
         fail_msg("%s", err.text);
-    kept.payload = payload;
+    held.payload.engine = &held_engine;
+    kept.payload = &held.payload;
     if (model_store_create(&models, shared_fixtures(), &defaults, &err) ||
         worker_pool_create(&pool, &settings, models, &err) || spool_open(&spool, spool_folder, UINT64_C(1) << 30, &err))
         fail_msg("%s", err.text);
@@ -132,6 +188,7 @@ static int close_all(void **state)
     (void)state;
     lose(STORE_BEGIN, 0);
     atomic_store(&deadlocks, 0);
+    atomic_store(&held.go, true);
     keeper_drain(keeper);
     worker_pool_drain(pool);
     worker_pool_cancel_all(pool);
@@ -250,9 +307,34 @@ static void test_deadlock(void **state)
     ticket_free(ticket);
 }
 
+/* A picture that comes slowly, and a result that goes slowly: other jobs are accepted, done and forgotten meanwhile,
+ * and the lease goes on. */
+static void test_slow(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        hold_payload(i ? "out/" : "in/");
+        struct keeper_ticket *slow = accept_job("", 0);
+        while (!atomic_load(&held.reached))
+            nanosleep(&(struct timespec){0, 5000000}, NULL);
+        struct keeper_ticket *other = accept_job("", 0);
+        wait_until("SELECT state FROM jobs WHERE id = '%s'", other->job.id, STORE_DONE);
+        wait_until("SELECT count(*) FROM payloads WHERE name = 'in/%s'", other->job.id, 0);
+        const long long lease = sql_of("SELECT lease FROM jobs WHERE id = '%s'", slow->job.id);
+        while (sql_of("SELECT lease FROM jobs WHERE id = '%s' AND state = 1", slow->job.id) <= lease)
+            nanosleep(&(struct timespec){0, 20000000}, NULL);
+        atomic_store(&held.go, true);
+        wait_until("SELECT state FROM jobs WHERE id = '%s'", slow->job.id, STORE_DONE);
+        assert_int_equal(sql_of("SELECT attempts FROM jobs WHERE id = '%s'", slow->job.id), 1);
+        ticket_free(slow);
+        ticket_free(other);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_slow, open_all, close_all),
         cmocka_unit_test_setup_teardown(test_accepted, open_all, close_all),
         cmocka_unit_test_setup_teardown(test_deadlock, open_all, close_all),
         cmocka_unit_test_setup_teardown(test_ended, open_all, close_all),

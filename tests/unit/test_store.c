@@ -1261,6 +1261,39 @@ static void add_worker(void *context, const char *owner, int64_t seen, const cha
     snprintf(seen_workers + used, sizeof seen_workers - used, "%s %lld %s;", owner, (long long)seen, about);
 }
 
+static void count_id(void *context, const char *id)
+{
+    (void)id;
+    ++*(int *)context;
+}
+
+/* Two servers that expire jobs at the same time share them: neither waits, and nothing of a job stays. */
+static void test_expire_two(void **state)
+{
+    struct store *other = NULL;
+    int mine = 0, theirs = 0;
+    (void)state;
+    assert_int_equal(
+        sql("WITH ended AS (INSERT INTO jobs OVERRIDING SYSTEM VALUE SELECT n, 'e' || n, 2, 0, 0, 1, 1, 1, 1, 1, n, 0, "
+            "0, 0, 0, 0, '', 'a', '',"
+            " '', '' FROM generate_series(1, 150) AS n RETURNING number)"
+            ", reports AS (INSERT INTO results SELECT number, '{}', '[]' FROM ended) SELECT count(*) FROM ended"),
+        150);
+    FINE(store_open_shared(&other, url, NULL, &err));
+    FINE(store_begin(store, &err));
+    FINE(store_begin(other, &err));
+    FINE(store_expire(store, 9000, 100, count_id, &mine, &err));
+    FINE(store_expire(other, 9000, 100, count_id, &theirs, &err));
+    FINE(store_commit(store, &err));
+    FINE(store_commit(other, &err));
+    store_close(&other);
+    assert_int_equal(mine, 100);
+    assert_int_equal(theirs, 50);
+    assert_int_equal(sql("SELECT count(*) FROM jobs"), 0);
+    assert_int_equal(sql("SELECT count(*) FROM results"), 0);
+    assert_int_equal(sql("SELECT count(*) FROM gone"), 150);
+}
+
 /* A job goes only where its models are; beats; who is there. */
 static void test_shared(void **state)
 {
@@ -1397,6 +1430,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_groups, setup_postgres, teardown_postgres),
         cmocka_unit_test_setup_teardown(test_parts, setup_postgres, teardown_postgres),
         cmocka_unit_test_setup_teardown(test_expire, setup_postgres, teardown_postgres),
+        cmocka_unit_test_setup_teardown(test_expire_two, setup_postgres, teardown_postgres),
         cmocka_unit_test_setup_teardown(test_shared, setup_postgres, teardown_postgres),
         cmocka_unit_test_setup_teardown(test_lost, setup_postgres, teardown_postgres),
         cmocka_unit_test_setup_teardown(test_threads_shared, setup_postgres, teardown_postgres),

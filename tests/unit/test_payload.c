@@ -1,0 +1,115 @@
+/* Payloads that no job has any more are swept: rows of the database, and files of a folder. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "server/store/payload.h"
+#include "server/store/store.h"
+#include "tests/common/postgres.h"
+
+/* A payload_wanted_fn: job "a" waits, job "b" has had two attempts. */
+static bool wanted(void *context, const char *id, int attempts)
+{
+    ++*(int *)context;
+    return (!strcmp(id, "a") && !attempts) || (!strcmp(id, "b") && attempts == 2);
+}
+
+static char folder[64];
+
+static void make_file(const char *name, bool old)
+{
+    char path[160];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    const int fd = open(path, O_CREAT | O_WRONLY, 0600);
+    const struct timespec times[2] = {{1000, 0}, {1000, 0}};
+    assert_true(fd >= 0);
+    if (old)
+        assert_int_equal(futimens(fd, times), 0);
+    close(fd);
+}
+
+static bool is_there(const char *name)
+{
+    char path[160];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return access(path, F_OK) == 0;
+}
+
+static void test_folder(void **state)
+{
+    static const char *const stay[] = {"in-a", "out-b-2", "in-c.txt", "notes", "out-b"}, *const go[] = {
+                                                                                             "in-b", "out-a-1",
+                                                                                             "out-b-1", "out-c-3",
+                                                                                             ".part-in-a-12-7"};
+    struct error err = ERROR_INIT;
+    struct payload *payload;
+    char command[96];
+    int asked = 0;
+    (void)state;
+    strcpy(folder, "/tmp/restored_payload_XXXXXX");
+    assert_non_null(mkdtemp(folder));
+    const struct payload_settings settings = {.where = folder, .store = "postgresql://nowhere"};
+    assert_int_equal(payload_open(&payload, &settings, &err), OK);
+    for (size_t i = 0; i < sizeof stay / sizeof *stay; i++)
+        make_file(stay[i], true);
+    for (size_t i = 0; i < sizeof go / sizeof *go; i++)
+        make_file(go[i], true);
+    make_file("in-d", false);
+    make_file(".part-in-d-1-1", false);
+    assert_int_equal(payload->engine->sweep(payload, 3600, wanted, &asked, &err), OK);
+    for (size_t i = 0; i < sizeof stay / sizeof *stay; i++)
+        assert_true(is_there(stay[i]));
+    for (size_t i = 0; i < sizeof go / sizeof *go; i++)
+        assert_false(is_there(go[i]));
+    assert_true(is_there("in-d") && is_there(".part-in-d-1-1"));
+    assert_int_equal(asked, 6); /* those that are old, and named as payloads are */
+    payload_close(&payload);
+    snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    assert_int_equal(system(command), 0);
+}
+
+/* More than one statement takes; what is wanted, new, or not ours stays. */
+static void test_rows(void **state)
+{
+    struct error err = ERROR_INIT;
+    struct payload *payload;
+    struct store *store;
+    char url[256];
+    int asked = 0;
+    (void)state;
+    if (!postgres_make(url))
+        return;
+    const struct payload_settings settings = {.where = "rows", .store = url};
+    assert_int_equal(store_open_shared(&store, url, NULL, &err), OK); /* which makes the tables */
+    assert_int_equal(payload_open(&payload, &settings, &err), OK);
+    postgres_sql("INSERT INTO jobs (id, state, low, cancel, attempts, turn, created, started, finished, expires, lease,"
+                 " seconds, megapixels, input_bytes, output_bytes, owner, client, token, batch, name)"
+                 " VALUES ('a', 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, '', '', '', '', '')");
+    postgres_sql("INSERT INTO payloads SELECT 'in/x' || n, 0, 1 FROM generate_series(1, 250) AS n");
+    postgres_sql("INSERT INTO payloads VALUES ('in/a', 0, 1), ('out/a/2', 0, 1), ('out/a/1', 0, 1), ('other', 0, 1),"
+                 " ('in/new', extract(epoch FROM now()) * 1000, 1)");
+    postgres_sql("INSERT INTO chunks SELECT name, 0, '\\x00' FROM payloads");
+    assert_int_equal(payload->engine->sweep(payload, 3600, wanted, &asked, &err), OK);
+    assert_int_equal(postgres_sql("SELECT count(*) FROM payloads"), 4);
+    assert_int_equal(postgres_sql("SELECT count(*) FROM chunks"), 4);
+    assert_int_equal(postgres_sql("SELECT count(*) FROM payloads WHERE name IN ('in/a', 'out/a/2', 'other', 'in/new')"),
+                     4);
+    payload_close(&payload);
+    store_close(&store);
+    postgres_remove();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_folder), cmocka_unit_test(test_rows)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
