@@ -9,10 +9,12 @@ for option in "$@"; do
     set -- "$@" --form-string "$option"
     shift
 done
+# The token goes in by stdin: what is on a command line, every user of the machine sees (ps).
+token() { [ -z "${RESTORED_TOKEN:-}" ] || printf 'Authorization: Bearer %s\n' "$RESTORED_TOKEN"; }
 # A full queue answers 429 and says when to come again, which --retry obeys. The file gets its name when it is whole; of a
 # failure it holds the reason.
-if ! curl --silent --show-error --fail-with-body --retry 5 --output "$result.part" \
-    ${RESTORED_TOKEN:+--header "Authorization: Bearer $RESTORED_TOKEN"} --form "image=@$photo" "$@" "$url/v1/restore"; then
+if ! token | curl --silent --show-error --fail-with-body --retry 5 --output "$result.part" \
+    --header @- --form "image=@$photo" "$@" "$url/v1/restore"; then
     [ ! -s "$result.part" ] || sed -n 's/\\"/"/g; s/^ *"detail": "\(.*\)",\{0,1\}$/\1/p' "$result.part" >&2
     rm -f "$result.part"
     echo "$photo was not restored by $url" >&2

@@ -200,7 +200,7 @@ enum error_code file_write(const char *path, const void *data, size_t size, stru
     char part[4096];
     if (snprintf(part, sizeof part, "%s.%ld.part", path, (long)getpid()) >= (int)sizeof part)
         return error_set(err, ERROR_IO, "%s: the name is too long", path);
-    int fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    int fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666); /* no link leads elsewhere */
     if (fd < 0)
         return error_set(err, ERROR_IO, "%s: %s", part, strerror(errno));
     const uint8_t *p = data;

@@ -29,6 +29,7 @@
 #define MCP_INLINE ((size_t)32 << 20)      /* bytes of a picture in an answer, at most */
 #define MCP_PROGRESS_NS INT64_C(500000000) /* between two messages */
 #define MCP_ROOTS 16
+#define CLI_MCP_LINK 32 /* bytes of "/proc/self/fd/N" */
 
 struct cli_mcp {
     struct config config;
@@ -95,8 +96,66 @@ static void cli_mcp_send(struct cli_mcp *mcp, json_t *message)
 
 /* ---- a call ---- */
 
-/* Whether the path lies below one of the roots. The file itself need not exist, its folder must. */
-static enum error_code cli_mcp_allowed(const struct cli_mcp *mcp, const char *path, bool exists, struct error *err)
+/* What is open lies below one of the roots. It is asked of the descriptor and not of a path, which may lead elsewhere
+ * by the time that it is opened. */
+static bool cli_mcp_within(const struct cli_mcp *mcp, int fd)
+{
+    char link[CLI_MCP_LINK], real[PATH_MAX];
+    bool within = !mcp->root_count;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    const ssize_t size = mcp->root_count ? readlink(link, real, sizeof real - 1) : 0;
+    real[size > 0 ? size : 0] = 0;
+    for (int i = 0; i < mcp->root_count && !within; i++) {
+        char *root = realpath(mcp->roots[i], NULL);
+        const size_t n = root ? strlen(root) : 0;
+        within = root && !strncmp(real, root, n) && (n == 1 || !real[n] || real[n] == '/');
+        free(root);
+    }
+    return within;
+}
+
+/* Opens it as O_PATH, if it may be used: nothing is read, and no device or FIFO notices. */
+static enum error_code cli_mcp_reach(const struct cli_mcp *mcp, const char *path, const char *said, int *fd,
+                                     struct error *err)
+{
+    *fd = open(path, O_PATH | O_CLOEXEC);
+    if (*fd < 0)
+        return error_set(err, ERROR_NOT_FOUND, "%s: %m", said);
+    if (cli_mcp_within(mcp, *fd))
+        return OK;
+    close(*fd);
+    *fd = -1;
+    return error_set(err, ERROR_INVALID, "%s is in none of the folders that --root allows", said);
+}
+
+/* The picture's file. */
+static enum error_code cli_mcp_map(const struct cli_mcp *mcp, const char *path, struct file *out, struct error *err)
+{
+    char link[CLI_MCP_LINK];
+    int place;
+    enum error_code code = cli_mcp_reach(mcp, path, path, &place, err);
+    if (code)
+        return code;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", place);
+    const int fd = open(link, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* the same file, whatever the path says now */
+    if (fd < 0)
+        code = error_set(err, ERROR_IO, "%s: %m", path);
+    else
+        code = file_map_descriptor(out, fd, path, err);
+    if (fd >= 0)
+        close(fd);
+    close(place);
+    return code;
+}
+
+/* Where a result goes: its folder, which stays the same one, and its name there. */
+struct cli_mcp_target {
+    int folder; /* -1: nowhere */
+    const char *name;
+};
+
+static enum error_code cli_mcp_aim(const struct cli_mcp *mcp, const char *path, struct cli_mcp_target *out,
+                                   struct error *err)
 {
     char folder[PATH_MAX];
     const char *slash = strrchr(path, '/');
@@ -104,18 +163,11 @@ static enum error_code cli_mcp_allowed(const struct cli_mcp *mcp, const char *pa
     if (length >= PATH_MAX || !strcmp(path, "-"))
         return error_set(err, ERROR_INVALID, "%s is no path of a file", path);
     snprintf(folder, sizeof folder, "%.*s", length ? length : 1, length ? path : ".");
-    char *real = realpath(exists ? path : folder, NULL);
-    if (!real)
-        return error_set(err, ERROR_NOT_FOUND, "%s: %m", path);
-    bool allowed = !mcp->root_count;
-    for (int i = 0; i < mcp->root_count && !allowed; i++) {
-        char *root = realpath(mcp->roots[i], NULL);
-        const size_t n = root ? strlen(root) : 0;
-        allowed = root && !strncmp(real, root, n) && (n == 1 || !real[n] || real[n] == '/');
-        free(root);
-    }
-    free(real);
-    return allowed ? OK : error_set(err, ERROR_INVALID, "%s is in none of the folders that --root allows", path);
+    const enum error_code code = cli_mcp_reach(mcp, folder, path, &out->folder, err);
+    out->name = path + length;
+    if (code || faccessat(out->folder, out->name, F_OK, AT_SYMLINK_NOFOLLOW))
+        return code;
+    return error_set(err, ERROR_INVALID, "output: %s exists already; choose another name", path); /* before the work */
 }
 
 static enum error_code cli_mcp_open(struct cli_mcp *mcp, struct error *err)
@@ -158,21 +210,25 @@ static void cli_mcp_run_as(struct cli_mcp *mcp, struct restoration *r)
 }
 
 /* Writes the result to a file that did not exist: takes the name by an empty one, which the whole result replaces. */
-static enum error_code cli_mcp_write(const struct restoration *r, const char *path, struct error *err)
+static enum error_code cli_mcp_write(const struct restoration *r, const struct cli_mcp_target *target, const char *said,
+                                     struct error *err)
 {
-    const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    char path[CLI_MCP_LINK + NAME_MAX + 2];
+    struct error own = ERROR_INIT;
+    const int fd = openat(target->folder, target->name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0)
-        return errno == EEXIST ? error_set(err, ERROR_INVALID, "output: %s exists already; choose another name", path)
-                               : error_set(err, ERROR_IO, "%s: %m", path);
+        return errno == EEXIST ? error_set(err, ERROR_INVALID, "output: %s exists already; choose another name", said)
+                               : error_set(err, ERROR_IO, "%s: %m", said);
     close(fd);
-    const enum error_code code = file_write(path, r->output, r->output_bytes, err);
-    if (code)
-        unlink(path);
-    return code;
+    snprintf(path, sizeof path, "/proc/self/fd/%d/%s", target->folder, target->name);
+    if (!file_write(path, r->output, r->output_bytes, &own))
+        return OK;
+    unlinkat(target->folder, target->name, 0);
+    return error_set(err, own.code, "%s was not written (%s)", said, own.text);
 }
 
 static enum error_code cli_mcp_restore(struct cli_mcp *mcp, const struct mcp_task *task, struct restoration *r,
-                                       json_t **result, struct error *err)
+                                       const struct cli_mcp_target *target, json_t **result, struct error *err)
 {
     r->options = task->options;
     r->limits = (struct limits){.input_pixels = mcp->config.input_pixels,
@@ -188,7 +244,7 @@ static enum error_code cli_mcp_restore(struct cli_mcp *mcp, const struct mcp_tas
     enum error_code code = cli_engine_run(&mcp->engine, r, err);
     cli_mcp_run_as(mcp, NULL);
     if (!code && task->output)
-        code = cli_mcp_write(r, task->output, err);
+        code = cli_mcp_write(r, target, task->output, err);
     const bool within = task->tool == MCP_RESTORE && !task->output;
     if (!code && within && r->output_bytes > MCP_INLINE)
         code = error_set(err, ERROR_TOO_LARGE, "the result has %zu MiB: give `output`, a path to write it to",
@@ -208,13 +264,10 @@ static enum error_code cli_mcp_picture(struct cli_mcp *mcp, const struct mcp_tas
 {
     struct file file = {0};
     struct restoration *r = NULL;
-    enum error_code code = task->path ? cli_mcp_allowed(mcp, task->path, true, err) : OK;
+    struct cli_mcp_target target = {.folder = -1};
+    enum error_code code = task->path ? cli_mcp_map(mcp, task->path, &file, err) : OK;
     if (!code && task->output)
-        code = cli_mcp_allowed(mcp, task->output, false, err);
-    if (!code && task->output && !access(task->output, F_OK)) /* before the work */
-        code = error_set(err, ERROR_INVALID, "output: %s exists already; choose another name", task->output);
-    if (!code && task->path)
-        code = file_map(&file, task->path, err);
+        code = cli_mcp_aim(mcp, task->output, &target, err);
     if (!code)
         code = cli_mcp_open(mcp, err);
     if (!code)
@@ -222,11 +275,13 @@ static enum error_code cli_mcp_picture(struct cli_mcp *mcp, const struct mcp_tas
     if (!code) {
         r->input = task->path ? file.data : task->bytes;
         r->input_bytes = task->path ? file.size : task->size;
-        code = r->input_bytes ? cli_mcp_restore(mcp, task, r, result, err)
+        code = r->input_bytes ? cli_mcp_restore(mcp, task, r, &target, result, err)
                               : error_set(err, ERROR_CORRUPT, "%s: the file is empty", task->path);
     }
     restoration_destroy(&r);
     file_unmap(&file);
+    if (target.folder >= 0)
+        close(target.folder);
     return code;
 }
 

@@ -133,7 +133,8 @@ enum MHD_Result route_static_send(struct request *request, const struct route_fi
     }
     MHD_add_response_header(response, MHD_HTTP_HEADER_ETAG, etag);
     MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");
-    MHD_add_response_header(response, MHD_HTTP_HEADER_VARY, "Accept-Encoding");
+    MHD_add_response_header(response, MHD_HTTP_HEADER_VARY,
+                            strcmp(request->path, "/") != 0 ? "Accept-Encoding" : "Accept, Accept-Encoding");
     if (shrunk)
         MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_ENCODING, "gzip");
     MHD_add_response_header(response, "Content-Security-Policy", route_static_policy);

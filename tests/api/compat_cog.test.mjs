@@ -128,6 +128,7 @@ test('health and index', async () => {
   const index = await get(server, '/', { headers: { Accept: 'application/json' } });
   assert.equal(index.json.predictions_url, '/predictions');
   for (const Accept of ['text/html,application/json;q=0.9', '*/*']) assert.match((await get(server, '/', { headers: { Accept } })).text, /<!doctype html>/i);
+  assert.equal((await fetch(new URL('/', server.url))).headers.get('vary'), 'Accept, Accept-Encoding'); // for caches: one address, two forms
 });
 
 test("predictions are the token's own", async (context) => {

@@ -56,6 +56,20 @@ for (const [name, command, args] of [['restore.sh', 'sh', []], ['restore.py', 'p
     assert.equal((await ask()).status, command === 'python3' ? 1 : 2);
   });
 
+test('examples/restore.sh shows its token to nobody, and works without one', async (t) => {
+  const seen = path.join(folder, 'seen'), bin = path.join(folder, 'bin');
+  fs.mkdirSync(bin);
+  const real = spawnSync('sh', ['-c', 'command -v curl']).stdout.toString().trim();
+  fs.writeFileSync(path.join(bin, 'curl'), `#!/bin/sh\necho "$*" >>'${seen}'\nexec '${real}' "$@"\n`, { mode: 0o755 });
+  const PATH = `${bin}:${process.env.PATH}`;
+  const ask = (env) => run('sh', [example('restore.sh'), 'two.png', 'seen.png', 'version=none', 'bg_upsampler=none'], { PATH, ...env });
+  assert.equal((await ask({})).status, 0);
+  assert.match(fs.readFileSync(seen, 'utf8'), /two\.png/);
+  assert.ok(!fs.readFileSync(seen, 'utf8').includes(token));
+  const refused = await ask({ RESTORED_TOKEN: '' });
+  assert.deepEqual([refused.status, /token/i.test(refused.err)], [1, true], refused.err);
+});
+
 // The parts of Immich's API that the example uses, as its server's source (controllers asset, asset-media and stack) has them.
 async function immich(t) {
   const key = 'a-key', assets = new Map(), stacks = new Map();

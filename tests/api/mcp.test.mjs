@@ -96,6 +96,41 @@ test('what goes wrong is told so that it can be mended', async (t) => {
   assert.ok(!fs.existsSync(path.join(folder, 'new.png')));
 });
 
+test('a link that takes a folder\'s place while a call is at work leads nowhere', async (t) => {
+  const away = path.join(folder, 'away'), sub = path.join(here, 'sub');
+  for (const one of [away, sub]) fs.mkdirSync(one);
+  fs.writeFileSync(path.join(here, 'slow.png'), png(160, 160));
+  const { call } = await connect(t, '--root', '.');
+  let swapped = false;
+  const done = await call('restore', { path: 'slow.png', output: 'sub/out.png', version: 'none', upscale: 4, bg_tile: 64, bg_upsampler: 'rrdb_x4' }, { onprogress: () => {
+    if (swapped) return;
+    swapped = true;
+    fs.renameSync(sub, path.join(here, 'moved'));
+    fs.symlinkSync(away, sub);
+    fs.symlinkSync('nowhere', path.join(here, 'in'));
+  } });
+  assert.ok(!done.isError, text(done));
+  assert.ok(swapped);
+  assert.deepEqual([fs.readdirSync(away), fs.readdirSync(path.join(here, 'moved'))], [[], ['out.png']]);
+
+  // and one that comes and goes before a picture is read
+  fs.writeFileSync(path.join(folder, 'secret.png'), png(77, 77));
+  const turn = setInterval(() => {
+    for (const target of ['none.png', '../secret.png']) {
+      fs.symlinkSync(target, path.join(here, 'fresh'));
+      fs.renameSync(path.join(here, 'fresh'), path.join(here, 'in'));
+    }
+    fs.symlinkSync('none.png', path.join(here, 'fresh'));
+    fs.renameSync(path.join(here, 'fresh'), path.join(here, 'in'));
+  }, 0);
+  t.after(() => clearInterval(turn));
+  for (let i = 0; i < 30; i++) {
+    const found = await call('detect', { path: 'in' });
+    if (found.isError) assert.match(text(found), /in none of the folders|No such file/);
+    else assert.notEqual(found.structuredContent.width, 77, "the secret");
+  }
+});
+
 // A server of raw lines: {send(line), lines, ended, child}.
 function raw(...args) {
   const child = spawn(binary, ['mcp', ...ownModels, ...args], { cwd: here, env, stdio: ['pipe', 'pipe', 'pipe'] });
