@@ -16,11 +16,12 @@ enum config_kind {
     KIND_COUNT,
     KIND_BYTES,
     KIND_PIXELS,
-    KIND_PRECISION, /* this and the next four are enums: the value is the number of the name */
+    KIND_PRECISION, /* this and the next five are enums: the value is the number of the name */
     KIND_LEVEL,
     KIND_FORMAT,
     KIND_ISA,
     KIND_ROLE,
+    KIND_FROM,
     KIND_DIRECT, /* one of several names, or a boolean */
     KIND_BOOLEAN
 };
@@ -137,6 +138,12 @@ static const struct config_key config_keys[] = {
     {KEY(role, KIND_ROLE), "both", 0, 0,
      "both, front or worker: front takes requests and computes nothing, worker computes and answers only at "
      "metrics_listen; these two need store = postgresql://"},
+    {KEY(models_from, KIND_FROM), "folder", 0, 0,
+     "folder or store: store fetches what jobs need and this server has not, if it was published (restored models "
+     "publish), into state_dir/models; needs store = postgresql://"},
+    {KEY(models_cache_bytes, KIND_BYTES), "20GiB", 1 << 20, UINT64_C(1) << 50,
+     "most bytes of all models that were fetched; past it no more are, and at the next start those that were fetched "
+     "first go"},
     {KEY(async_queue, KIND_COUNT), "10000", 1, 1000000, "asynchronous jobs that may wait; more are refused with 429"},
     {KEY(result_ttl, KIND_COUNT), "3600", 1, 366 * SECONDS_MAX,
      "seconds that an asynchronous job and its result are kept after its end"},
@@ -168,6 +175,7 @@ static const char *const config_words[][5] = {
     [KIND_FORMAT] = {"text", "json"},
     [KIND_ISA] = {"auto", "base", "avx2", "avx512"},
     [KIND_ROLE] = {"both", "front", "worker"},
+    [KIND_FROM] = {"folder", "store"},
     [KIND_DIRECT] = {"auto", "false", "true"},
     [KIND_BOOLEAN] = {"false", "true"},
 };
@@ -282,6 +290,7 @@ static enum error_code config_bad_value(const struct config_key *key, const char
     case KIND_FORMAT:
     case KIND_ISA:
     case KIND_ROLE:
+    case KIND_FROM:
     case KIND_DIRECT:
         return error_set(err, ERROR_INVALID, "%s: %s = \"%s\" is not %.*s", source, key->name, value,
                          (int)strcspn(key->help, ":"), key->help);
@@ -373,6 +382,7 @@ enum error_code config_set(struct config *config, const char *name, const char *
     case KIND_FORMAT:
     case KIND_ISA:
     case KIND_ROLE:
+    case KIND_FROM:
     case KIND_DIRECT:
         if ((word = config_find_word(key->kind, value)) < 0)
             return config_bad_value(key, value, source, err);
@@ -421,6 +431,7 @@ static void config_print_value(const struct config *config, const struct config_
     case KIND_FORMAT:
     case KIND_ISA:
     case KIND_ROLE:
+    case KIND_FROM:
     case KIND_DIRECT:
         memcpy(&word, field, sizeof word);
         snprintf(out, size, "%s", config_words[key->kind][word]);
@@ -536,4 +547,12 @@ const char *config_cache_dir(const struct config *config, char *out, size_t size
 const char *config_state_dir(const struct config *config, char *out, size_t size)
 {
     return config_folder(config->state_dir, "XDG_STATE_HOME", ".local/state", "asynchronous jobs", 0700, out, size);
+}
+
+const char *config_models_cache(const struct config *config, char *out, size_t size)
+{
+    char folder[1024];
+    if (config->models_from != MODELS_FROM_STORE || !config_state_dir(config, folder, sizeof folder))
+        return NULL;
+    return snprintf(out, size, "%s/models", folder) < (int)size ? out : NULL;
 }

@@ -16,6 +16,9 @@
 /* What this server does of the work: see the key. */
 enum config_role { SERVE_BOTH, SERVE_FRONT, SERVE_WORKER };
 
+/* Where models come from that a job needs and this server has not: see the key. */
+enum config_models_from { MODELS_FROM_FOLDER, MODELS_FROM_STORE };
+
 struct config {
     char listen[128];           /* HOST:PORT, [IPV6]:PORT; port 0: any free one */
     char allowed_hosts[1024];   /* see site_host_is_ours */
@@ -24,7 +27,7 @@ struct config {
     char compat[128];           /* see dialect_check */
     char webhook_origins[1024]; /* as cors_origins; and as trusted_proxies: */
     char webhook_private[1024];
-    char cors_origins[1024];    /* see site_check_origins */
+    char cors_origins[1024]; /* see site_check_origins */
     uint64_t requests_per_minute;
     char auth_token_file[1024];         /* "": no tokens */
     char tls_cert[1024], tls_key[1024]; /* "": HTTP */
@@ -50,6 +53,8 @@ struct config {
     char store_password_file[1024]; /* "": none */
     char payload[1024];             /* see payload_open */
     enum config_role role;
+    enum config_models_from models_from;
+    uint64_t models_cache_bytes;
     uint64_t async_queue; /* asynchronous jobs that may wait */
     uint64_t result_ttl;  /* seconds */
     uint64_t spool_max_bytes;
@@ -111,5 +116,8 @@ const char *config_cache_dir(const struct config *config, char *out, size_t size
 /* The same for state_dir, which is made for this user alone: else $XDG_STATE_HOME/restored, else
  * ~/.local/state/restored. */
 const char *config_state_dir(const struct config *config, char *out, size_t size);
+
+/* The folder in it for models that are fetched from the store; NULL: none are. */
+const char *config_models_cache(const struct config *config, char *out, size_t size);
 
 #endif

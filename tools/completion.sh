@@ -41,6 +41,7 @@ all=$(
     for command in $commands; do "$program" "$command" --help | options "$command"; done
     "$program" models get --help | options models-get
     "$program" models add --help | options models-add
+    "$program" models publish --help | options models-publish
 )
 
 cat <<END
@@ -76,6 +77,7 @@ _restored() {
     '2 '*) ;;
     *' models get') command=models-get ;;
     *' models add') command=models-add ;;
+    *' models publish') command=models-publish ;;
     esac
     case $previous in
     -*)

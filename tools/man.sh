@@ -1,6 +1,6 @@
 #!/bin/sh
 # Manual pages from what the program itself says: tools/man.sh PROGRAM FOLDER writes restored.1, restored-serve.1 and so on,
-# one for each command that --help lists, for `models get` and for `models add`.
+# one for each command that --help lists, for `models get`, `models add` and `models publish`.
 set -eu
 program=$1 folder=$2
 mkdir -p "$folder"
@@ -19,7 +19,7 @@ page() { # page NAME TITLE, help on stdin
     }
     !body && $0 == "" { body = 1; next }
     !body && name == "restored" { next }
-    !body { if (NR > 1) print ".br"; match($0, /^restored( (models (get|add)|[a-z]+))?/); print ".B " text(substr($0, 1, RLENGTH)); print text(substr($0, RLENGTH + 2)); next }
+    !body { if (NR > 1) print ".br"; match($0, /^restored( (models (get|add|publish)|[a-z]+))?/); print ".B " text(substr($0, 1, RLENGTH)); print text(substr($0, RLENGTH + 2)); next }
     $0 == "" { gap = 1; next }
     /^  [^ ]/ {
         section(name == "restored" ? "COMMANDS" : "OPTIONS")
@@ -37,7 +37,7 @@ page() { # page NAME TITLE, help on stdin
     { section(listed ? "NOTES" : "DESCRIPTION"); print text($0) }
     END {
         print ".SH SEE ALSO"
-        count = split(all " restored-models-get restored-models-add", pages, " ")
+        count = split(all " restored-models-get restored-models-add restored-models-publish", pages, " ")
         for (i = 1; i <= count; i++) if (pages[i] != name) printf "%s.BR %s (1)", (shown++ ? ",\n" : ""), text(pages[i])
         print ""
     }' >"$folder/$1.1.part"
@@ -50,3 +50,4 @@ for command in $commands; do
 done
 "$program" models get --help | page restored-models-get 'download official models'
 "$program" models add --help | page restored-models-add 'take a model of yours'
+"$program" models publish --help | page restored-models-publish 'put models where other servers fetch them'

@@ -152,6 +152,9 @@ enum error_code cli_open_store(struct model_store **out, const struct config *co
 {
     struct model_defaults defaults = {.starters = config->starter_models ? embed_starters() : NULL,
                                       .cancelled = cli_interrupted};
+    char folder[1100];
+    if (config_models_cache(config, folder, sizeof folder))
+        defaults.fetched = folder;
     if (*config->default_detector)
         defaults.name[ROLE_DETECTOR] = config->default_detector;
     if (*config->default_version)

@@ -87,16 +87,20 @@ int cli_models(int argc, char **argv)
         return cli_models_get(argc - 1, argv + 1);
     if (argc > 0 && !strcmp(argv[0], "add"))
         return cli_models_add(argc - 1, argv + 1);
+    if (argc > 0 && !strcmp(argv[0], "publish"))
+        return cli_models_publish(argc - 1, argv + 1);
     if (argc > 0 && !strcmp(argv[0], "--scan"))
         return cli_models_scan(argc - 1, argv + 1);
     int listed = cli_list(
         argc, argv, "models",
         "restored models [--models DIR] [--json]\nrestored models get NAME...|default|all [--to DIR] [--mirror "
         "DIR|URL]\nrestored models add FILE|URL [--name NAME] [--sha256 HEX] [--licence TEXT] [--to DIR]\n"
+        "restored models publish NAME|FILE... [--remove] [--store URI]\n"
         "restored models --scan DIR\n\n"
         "Lists the models that are installed: file, network, scale, size, SHA-256, licence and official name; and the\n"
         "official ones that are missing. --json: as GET /v1/models. get downloads them; see restored models get "
-        "--help.\nadd takes a file of yours; see restored models add --help. --scan tells of each file in a folder of "
+        "--help.\nadd takes a file of yours; see restored models add --help. publish puts models into a "
+        "store that servers share;\nsee restored models publish --help. --scan tells of each file in a folder of "
         "any program, such as ComfyUI's or upscayl's models, whether\n"
         "it is read, and as what.\n",
         &config, &json);

@@ -14,6 +14,7 @@
 #include "server/cli/notify.h"
 #include "server/http/server.h"
 #include "server/image/decoder.h"
+#include "server/job/supply.h"
 #include "server/job/worker_pool.h"
 #include "server/version.h"
 
@@ -178,6 +179,8 @@ static enum error_code serve_check_roles(const struct config *config, struct err
         return error_set(err, ERROR_INVALID, "store = \"%.40s…\" is neither sqlite nor postgresql://…", config->store);
     if (!shared && config->role != SERVE_BOTH)
         return error_set(err, ERROR_INVALID, "role = front and role = worker need store = postgresql://…");
+    if (!shared && config->models_from == MODELS_FROM_STORE)
+        return error_set(err, ERROR_INVALID, "models_from = store needs store = postgresql://…");
     if (shared && config->sandbox == SANDBOX_TRUE)
         return error_set(err, ERROR_INVALID,
                          "sandbox = true closes the way to the database of store; set sandbox to auto or false");
@@ -223,6 +226,34 @@ static enum error_code serve_open_jobs(const struct config *config, struct worke
                          pool, models, spool, err);
 }
 
+/* Models from the store, for a server that takes jobs. */
+static enum error_code serve_open_supply(const struct config *config, struct model_store *models, struct keeper *keeper,
+                                         struct payload *payload, struct supply **supply, struct error *err)
+{
+    char folder[1100];
+    if (config->role == SERVE_FRONT || !config_models_cache(config, folder, sizeof folder))
+        return OK;
+    return supply_create(supply,
+                         &(struct supply_settings){.store = keeper_store(keeper),
+                                                   .payload = payload,
+                                                   .models = models,
+                                                   .folder = folder,
+                                                   .most = config->models_cache_bytes,
+                                                   .defaults = {[ROLE_DETECTOR] = config->default_detector,
+                                                                [ROLE_FACE] = config->default_version,
+                                                                [ROLE_PARSER] = config->default_parser,
+                                                                [ROLE_UPSCALER] = config->default_bg_upsampler}},
+                         err);
+}
+
+/* Before models are looked for. */
+static void serve_trim_models(const struct config *config)
+{
+    char folder[1100];
+    if (config_models_cache(config, folder, sizeof folder))
+        supply_trim(folder, config->models_cache_bytes);
+}
+
 struct serve_start {
     const struct config *config;
     const struct config_files *files;
@@ -249,6 +280,7 @@ static int serve_run(const struct config *config, const struct config_files *fil
     struct keeper *keeper = NULL;
     struct spool *spool = NULL;
     struct payload *payload = NULL;
+    struct supply *supply = NULL;
     struct server *server = NULL;
     struct notify_watch *watch = NULL;
     struct serve_start start = {.config = config, .files = files};
@@ -278,11 +310,15 @@ static int serve_run(const struct config *config, const struct config_files *fil
     /* as long as programs may be started */
     if (serve_check_roles(config, &err) || server_check_config(config, &err) ||
         serve_open_payload(config, &payload, &err) || decoder_start(NULL, &err) ||
-        serve_open_spool(config, &spool, &err) || cli_open_store(&store, config, &err))
+        serve_open_spool(config, &spool, &err))
+        goto out;
+    serve_trim_models(config);
+    if (cli_open_store(&store, config, &err))
         goto out;
     start.store = store;
     if (worker_pool_create(&pool, &settings, store, &err) ||
         serve_open_jobs(config, pool, store, spool, payload, &keeper, &err) ||
+        serve_open_supply(config, store, keeper, payload, &supply, &err) ||
         server_create(&server, config, store, pool, keeper, &err))
         goto out;
     server_url(server, url, sizeof url);
@@ -315,6 +351,7 @@ out:
     notify_unwatch(&watch);
     /* drain has ended every job, so no connection is suspended when HTTP stops, which uses the workers. */
     server_destroy(&server);
+    supply_destroy(&supply);
     keeper_destroy(&keeper);
     payload_close(&payload);
     spool_close(&spool);

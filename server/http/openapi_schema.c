@@ -422,6 +422,7 @@ static const struct schema_member {
     {"Model", "starter", "boolean", "built into the program"},
     {"Model", "default", "boolean", NULL},
     {"Model", "card", "ModelCard?", "what the file says of itself"},
+    {"Model", "published?", "boolean", "at a front: workers can fetch it from the store"},
     {"MissingModel", "name", "string", NULL},
     {"MissingModel", "file", "string", NULL},
     {"MissingModel", "get", "string?", "the command that downloads it; null for clients on other machines"},

@@ -7,6 +7,7 @@
 #include "server/http/openapi.h"
 #include "server/http/router.h"
 #include "server/http/server.h"
+#include "server/job/supply.h"
 
 enum MHD_Result route_healthz(struct request *request)
 {
@@ -95,11 +96,40 @@ enum MHD_Result route_devices(struct request *request)
     return reply_json(request, REPLY_OK, json);
 }
 
+/* Marks the models that are published, and adds those of them that no server has yet. */
+static void route_info_add_published(const struct request *request, json_t *models)
+{
+    struct error ignored = ERROR_INIT; /* then those of the servers are told alone */
+    json_t *published = supply_published(keeper_store(request->server->keeper), &ignored), *row, *model;
+    size_t i, k;
+    json_array_foreach(models, i, model) json_object_set_new(model, "published", json_false());
+    json_array_foreach(published, i, row)
+    {
+        bool known = false;
+        json_array_foreach(models, k, model)
+        {
+            const bool same = json_equal(json_object_get(model, "sha256"), json_object_get(row, "sha256")) &&
+                              json_equal(json_object_get(model, "name"), json_object_get(row, "name"));
+            known |= same;
+            if (same)
+                json_object_set_new(model, "published", json_true());
+        }
+        model = json_object_get(json_object_get(row, "about"), "model");
+        if (known || !json_is_object(model))
+            continue;
+        json_object_set_new(model, "published", json_true());
+        json_array_append(models, model);
+    }
+    json_decref(published);
+}
+
 json_t *route_info_models(struct request *request)
 {
     json_t *json = json_models(request->server->store, reply_is_near(request));
     if (json && route_info_is_front(request)) {
-        json_object_set_new(json, "models", route_info_of_all(request, "models"));
+        json_t *models = route_info_of_all(request, "models");
+        route_info_add_published(request, models);
+        json_object_set_new(json, "models", models);
         json_object_set_new(json, "missing", json_array());
     }
     if (json)

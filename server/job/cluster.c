@@ -396,6 +396,12 @@ void cluster_set_about(struct cluster *cluster, cluster_about_fn *about, void *c
     pthread_mutex_unlock(&cluster->describing);
 }
 
+/* A model_name_fn. */
+static void cluster_offer(void *context, const char *name)
+{
+    json_array_append_new(context, json_string(name));
+}
+
 char *cluster_offers(const struct model_store *models)
 {
     json_t *list = json_array();
@@ -403,13 +409,8 @@ char *cluster_offers(const struct model_store *models)
     model_store_lock(models);
     for (size_t i = 0; i < model_store_count(models); i++) {
         const struct model_entry *entry = model_store_at(models, i);
-        if (!entry->recognised)
-            continue;
-        json_array_append_new(list, json_string(entry->name));
-        if (*entry->sha256)
-            json_array_append_new(list, json_string(entry->sha256));
-        if (*entry->known_as)
-            json_array_append_new(list, json_string(entry->known_as));
+        if (entry->recognised)
+            model_store_names(models, entry, cluster_offer, list);
     }
     model_store_unlock(models);
     char *text = json_dumps(list, JSON_COMPACT);

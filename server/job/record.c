@@ -33,7 +33,7 @@ char *record_needs(const struct restoration *r)
     json_t *needs = json_array();
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (*names[i] && strcmp(names[i], "none") != 0)
-            json_array_append_new(needs, json_string(names[i]));
+            json_array_append_new(needs, json_stringn(names[i], model_store_stem(names[i])));
     if (json_array_size(needs))
         return record_text(needs);
     json_decref(needs);

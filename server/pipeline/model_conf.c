@@ -204,6 +204,37 @@ enum error_code model_conf_own(const char *text, size_t size, struct model_secti
     return model_conf_read(text, size, true, sections, count, err);
 }
 
+char *model_conf_lines(const struct model_settings *settings)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    if (!out)
+        return NULL;
+    if (settings->has_slope)
+        fprintf(out, "slope = %.9g\n", (double)settings->slope);
+    if (settings->min_sizes[0][0] > 0) {
+        fputs("min_sizes =", out);
+        for (int i = 0; i < 6; i++)
+            fprintf(out, " %.9g", (double)settings->min_sizes[i / 2][i % 2]);
+        fputc('\n', out);
+    }
+    if (settings->activation == ACTIVATION_RELU)
+        fputs("activation = relu\n", out);
+    else if (settings->activation == ACTIVATION_LEAKY && settings->activation_slope > 0)
+        fprintf(out, "activation = leakyrelu:%.9f\n", (double)settings->activation_slope);
+    else if (settings->activation == ACTIVATION_LEAKY)
+        fputs("activation = leakyrelu\n", out);
+    if (settings->has_noise_level)
+        fprintf(out, "noise_level = %.9g\n", (double)settings->noise_level);
+    if (settings->has_jpeg_quality)
+        fprintf(out, "jpeg_quality = %.9g\n", (double)settings->jpeg_quality);
+    if (!fclose(out))
+        return text;
+    free(text);
+    return NULL;
+}
+
 bool model_conf_overlay(struct model_settings *settings, const struct model_section *sections, size_t count,
                         const char *name)
 {

@@ -31,6 +31,8 @@ enum error_code model_conf_own(const char *text, size_t size, struct model_secti
 /* Sets what a user's sections say of the model of that name. Returns whether they say anything. */
 bool model_conf_overlay(struct model_settings *settings, const struct model_section *sections, size_t count,
                         const char *name);
+/* The lines that say these settings in a models.conf: free(). "": nothing; NULL: memory is out. */
+char *model_conf_lines(const struct model_settings *settings);
 /* The first section of that name; NULL: there is none. */
 const struct model_section *model_conf_find(const struct model_section *sections, size_t count, const char *name);
 bool model_conf_same(const struct model_settings *a, const struct model_settings *b);

@@ -207,6 +207,8 @@ static enum error_code scan_new(struct scan *scan, const char *path, const char 
     snprintf(e->path, sizeof e->path, "%s", path);
     utf8_escape(e->shown, sizeof e->shown, path);
     e->content = content;
+    const size_t folder = store->fetched ? strlen(store->fetched) : 0;
+    e->fetched = folder && !strncmp(path, store->fetched, folder) && path[folder] == '/';
     e->bytes = bytes;
     file->id = *id;
     scan_identify(store, file);
@@ -420,7 +422,8 @@ static void scan_prefix(char out[1024])
         *out = 0;
 }
 
-enum error_code model_scan_paths(struct model_store *store, const char *models_dir, struct error *err)
+enum error_code model_scan_paths(struct model_store *store, const char *models_dir, const char *fetched,
+                                 struct error *err)
 {
     const char *data = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
     enum error_code code = OK;
@@ -437,5 +440,9 @@ enum error_code model_scan_paths(struct model_store *store, const char *models_d
     scan_prefix(prefix);
     if (code == OK && *prefix)
         code = scan_add_path(store, prefix, "/share/restored/models", err);
-    return code == OK ? scan_add_path(store, "/usr/share/restored/models", "", err) : code;
+    if (code == OK)
+        code = scan_add_path(store, "/usr/share/restored/models", "", err);
+    if (code == OK && fetched && !(code = scan_add_path(store, fetched, "", err)))
+        store->fetched = store->paths[store->path_count - 1];
+    return code;
 }

@@ -169,7 +169,7 @@ enum error_code model_store_create(struct model_store **out, const char *models_
     if (code == OK)
         code = model_conf_load(&store->sections, &store->section_count, err);
     if (code == OK)
-        code = model_scan_paths(store, models_dir, err);
+        code = model_scan_paths(store, models_dir, defaults ? defaults->fetched : NULL, err);
     if (code == OK)
         code = store_look(store, err);
     store->cancelled = NULL; /* that was only for the start */
@@ -260,24 +260,72 @@ static struct store_file *store_unhashed(struct model_store *store)
     return file;
 }
 
+void model_store_names(const struct model_store *store, const struct model_entry *entry, model_name_fn *each,
+                       void *context)
+{
+    const struct store_file *file = (const struct store_file *)(const void *)entry;
+    const struct model_section *section = file->section;
+    each(context, entry->name);
+    if (*entry->sha256)
+        each(context, entry->sha256);
+    if (*entry->known_as)
+        each(context, entry->known_as);
+    if (!section || store_file_of(store, section) != file) /* another file has these */
+        return;
+    each(context, section->name);
+    for (const char *alias = section->alias; *alias;) {
+        char name[sizeof section->alias];
+        const size_t length = strcspn(alias, " ");
+        snprintf(name, sizeof name, "%.*s", (int)length, alias);
+        each(context, name);
+        alias += length + strspn(alias + length, " ");
+    }
+}
+
+size_t model_store_stem(const char *name)
+{
+    return model_scan_stem(name);
+}
+
+const struct model_settings *model_store_settings(const struct model_entry *entry)
+{
+    return &((const struct store_file *)(const void *)entry)->settings;
+}
+
 const char *model_store_folder(const struct model_store *store, int index)
 {
     return index < store->path_count ? store->paths[index] : NULL;
 }
 
+static bool store_hash_file(struct model_store *store, struct store_file *file)
+{
+    char hex[65] = "";
+    const bool good = model_scan_hash(&file->entry, &store->stopping, hex);
+    model_store_lock(store);
+    file->unreadable = !good;
+    memcpy(file->entry.sha256, hex, sizeof hex);
+    model_store_unlock(store);
+    if (!good && !atomic_load(&store->stopping))
+        log_event(LOG_WARN, "model-unreadable", "file=\"%s\"", file->entry.shown);
+    return good;
+}
+
+bool model_store_hash_entry(struct model_store *store, const struct model_entry *entry)
+{
+    struct store_file *file = (struct store_file *)(uintptr_t)entry; /* whose entry alone is constant */
+    if (!*entry->sha256 && !store_hash_file(store, file))
+        return false;
+    model_store_lock(store);
+    store_know(store, &file->entry);
+    model_store_unlock(store);
+    return true;
+}
+
 void model_store_hash(struct model_store *store)
 {
     struct store_file *file;
-    while (!atomic_load(&store->stopping) && (file = store_unhashed(store))) {
-        char hex[65] = "";
-        bool good = model_scan_hash(&file->entry, &store->stopping, hex);
-        model_store_lock(store);
-        file->unreadable = !good;
-        memcpy(file->entry.sha256, hex, sizeof hex);
-        model_store_unlock(store);
-        if (!good && !atomic_load(&store->stopping))
-            log_event(LOG_WARN, "model-unreadable", "file=\"%s\"", file->entry.shown);
-    }
+    while (!atomic_load(&store->stopping) && (file = store_unhashed(store)))
+        (void)!store_hash_file(store, file);
     model_store_lock(store);
     for (size_t i = 0; i < store->list.count; i++)
         if (store->list.files[i]->entry.sha256[0])
@@ -464,6 +512,8 @@ static const struct model_entry *store_default(const struct model_store *store, 
             int own = s->is_default ? 0 : s->starter && store->starters ? 2 : !s->downloadable ? 4 : s->special ? 3 : 1;
             const struct store_file *file =
                 own == rank && (int)s->role == (int)role && s->supported ? store_file_of(store, s) : NULL;
+            if (file && file->entry.fetched) /* for jobs that name it */
+                continue;
             if (file && file->entry.recognised && (int)file->entry.info.kind == (int)role)
                 return &file->entry;
             if (file && !*broken)

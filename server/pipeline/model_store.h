@@ -23,6 +23,9 @@ struct model_defaults {
     /* What models/starter/ held when the program was built (embed_starters), borrowed. NULL: no starter model is a
      * default, though one in a folder may be asked for by name. */
     const struct embed_file *starters;
+    /* A folder that is searched last: of models that this server has fetched from a store for jobs that name them. None
+     * of them is a default unless `name` says so. NULL: none. */
+    const char *fetched;
     /* Called between files while the store is created: true ends that with ERROR_CANCELLED. May be NULL. */
     bool (*cancelled)(void);
 };
@@ -47,6 +50,7 @@ struct model_entry {        /* one file found */
     char licence[64];   /* from the user's models.conf, else from the program's, else from the card */
     struct model_card card;
     bool starter; /* a starter model, embedded or in a folder */
+    bool fetched; /* it lies in that folder of the defaults */
     atomic_bool is_default;
 };
 
@@ -73,12 +77,22 @@ size_t model_store_count(const struct model_store *store);
 const struct model_entry *model_store_at(const struct model_store *store, size_t index);
 size_t model_store_missing(const struct model_store *store, const struct model_missing **out);
 
+/* Every text that an option may name this entry by: name, SHA-256, official name and aliases; some come twice. Under
+ * the lock of model_store_lock. */
+typedef void model_name_fn(void *context, const char *name);
+void model_store_names(const struct model_store *store, const struct model_entry *entry, model_name_fn *each,
+                       void *context);
+/* The length of a model's name, as options have it, without a checkpoint's extension. */
+size_t model_store_stem(const char *name);
+
 /* The folders that are searched, which need not exist; NULL after the last. */
 const char *model_store_folder(const struct model_store *store, int index);
 
 /* Computes the SHA-256 of every file that has none yet (which reads the whole file), and from it known_as for renamed
  * files. */
 void model_store_hash(struct model_store *store);
+/* The same for one of the store's entries; false: it cannot be read, or it was stopped. */
+bool model_store_hash_entry(struct model_store *store, const struct model_entry *entry);
 /* Makes model_store_hash end soon, whatever thread it runs on; it will not begin again. */
 void model_store_stop(struct model_store *store);
 

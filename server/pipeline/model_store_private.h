@@ -13,7 +13,7 @@
 
 #define STORE_MAX_FILES 1000
 #define STORE_MAX_FOLDERS 1000
-#define STORE_MAX_PATHS 4
+#define STORE_MAX_PATHS 5
 
 struct store_file {
     struct model_entry entry;            /* first: model_store_open goes from an entry to its file */
@@ -57,6 +57,7 @@ struct model_store {
     int path_count;
     struct model_section *sections;
     size_t section_count;
+    char *fetched;                     /* the last of paths, or NULL */
     const struct embed_file *starters; /* a starter model may be a default */
     bool (*cancelled)(void);
     char default_name[ROLE_COUNT][128];
@@ -78,7 +79,8 @@ struct model_store {
 };
 
 /* The folders to scan. */
-enum error_code model_scan_paths(struct model_store *store, const char *models_dir, struct error *err) MUST_CHECK;
+enum error_code model_scan_paths(struct model_store *store, const char *models_dir, const char *fetched,
+                                 struct error *err) MUST_CHECK;
 /* Scans them; files that are unchanged since `old` keep their entries. out is the caller's, even on failure. NO_MEMORY,
  * CANCELLED. */
 enum error_code model_scan(struct model_store *store, const struct store_list *old, struct store_list *out,
@@ -100,6 +102,8 @@ enum error_code model_store_open(struct model **out, const struct model_entry *e
 enum error_code model_store_hold(const struct model **out, const struct model_entry *entry,
                                  struct error *err) MUST_CHECK;
 void model_store_release(const struct model_entry *entry);
+/* The settings that an entry's model is opened with. */
+const struct model_settings *model_store_settings(const struct model_entry *entry);
 /* Whether the file has been replaced, so that nobody will ask for this entry again. */
 bool model_store_replaced(const struct model_entry *entry);
 

@@ -42,9 +42,12 @@ enum error_code store_pg_open(struct store **out, const char *where, const char 
     {2, "CREATE TABLE payloads (name TEXT PRIMARY KEY, created BIGINT NOT NULL, size BIGINT NOT NULL)"},               \
         {2, "CREATE TABLE chunks (name TEXT, n INTEGER, data BYTEA NOT NULL, PRIMARY KEY (name, n))"},                 \
         {2, "ALTER TABLE chunks ALTER data SET STORAGE EXTERNAL"},                                                     \
-        {2, "CREATE TABLE schema_version (version INTEGER NOT NULL)"},
+        {2, "CREATE TABLE schema_version (version INTEGER NOT NULL)"},                                                 \
+        {3, "CREATE TABLE models (name TEXT PRIMARY KEY, sha256 TEXT NOT NULL, bytes BIGINT NOT NULL,"                 \
+            " about TEXT NOT NULL)"},
 #include "server/store/store_sql.h"
 
+#define PG_VERSION 3     /* of the tables here; SQLite's store has no models */
 #define PG_RETRY_MS 1000 /* between two tries to connect */
 #define PG_PARAMETERS 16
 #define PG_LOCK "SELECT pg_advisory_xact_lock(1919972452)" /* "rstd": who makes or changes the tables */
@@ -348,19 +351,18 @@ static enum error_code store_pg_tables(PGconn *db, struct error *err)
         code = store_pg_ask(db, "SELECT version FROM schema_version", &version, err);
     if (code)
         return code;
-    if (version > STORE_SQL_VERSION + 1)
+    if (version > PG_VERSION + 1)
         return error_set(err, ERROR_UNSUPPORTED,
                          "the store of jobs was written by a newer version of this program (format %lld; this one "
                          "knows %d, and works with %d)",
-                         (long long)version, STORE_SQL_VERSION, STORE_SQL_VERSION + 1);
-    if (version >= STORE_SQL_VERSION)
+                         (long long)version, PG_VERSION, PG_VERSION + 1);
+    if (version >= PG_VERSION)
         return OK;
     for (size_t i = 0; !code && i < sizeof store_sql_schema / sizeof *store_sql_schema; i++)
         if (store_sql_schema[i].version > version)
             code = pg_do(db, store_sql_schema[i].sql, 0, NULL, NULL, err);
     snprintf(sql, sizeof sql,
-             there ? "UPDATE schema_version SET version = %d" : "INSERT INTO schema_version VALUES (%d)",
-             STORE_SQL_VERSION);
+             there ? "UPDATE schema_version SET version = %d" : "INSERT INTO schema_version VALUES (%d)", PG_VERSION);
     return code ? code : pg_do(db, sql, 0, NULL, NULL, err);
 }
 

@@ -2,8 +2,8 @@
  * once, after it has defined what differs: STORE_SQL_NUMBER and STORE_SQL_OF_JOB (types of keys), STORE_SQL_BYTES,
  * STORE_SQL_SKIP_LOCKED, STORE_SQL_TEXTS(json) (the texts of a JSON array, as rows of `value`), STORE_SQL_BEGIN,
  * STORE_SQL_NOTIFY, STORE_SQL_EXPIRE, STORE_SQL_HEX(bytes), STORE_SQL_LOCK_JOBS (rows that are read wait for the
- * transaction), and STORE_SQL_MORE, further steps of the schema. Parameters are $1, $2 …, in PostgreSQL's sense. States
- * are the numbers of enum store_state. Thread-safety: constants. */
+ * transaction), and STORE_SQL_MORE, further steps of the schema (of PostgreSQL: models that are published). Parameters
+ * are $1, $2 …, in PostgreSQL's sense. States are the numbers of enum store_state. Thread-safety: constants. */
 #ifndef SERVER_STORE_STORE_SQL_H
 #define SERVER_STORE_STORE_SQL_H
 
@@ -177,6 +177,10 @@ static const char *const store_sql[STORE_STATEMENTS] = {
     [STORE_COPY_DROP_RESULT] = "DELETE FROM results WHERE job = $1",
     [STORE_NEEDS] = "SELECT needs, count(*), coalesce(sum(megapixels), 0) FROM jobs WHERE low >= 0 AND state <= 1"
                     " AND +state = 0 GROUP BY needs",
+    [STORE_PUBLISH] = "INSERT INTO models (name, sha256, bytes, about) VALUES ($1, $2, $3, $4) ON CONFLICT (name)"
+                      " DO UPDATE SET sha256 = excluded.sha256, bytes = excluded.bytes, about = excluded.about",
+    [STORE_UNPUBLISH] = "DELETE FROM models WHERE name = $1",
+    [STORE_PUBLISHED] = "SELECT name, sha256, bytes, about FROM models ORDER BY name",
     [STORE_PROMISED] = "SELECT coalesce(sum(output_bytes), 0) FROM jobs WHERE low >= 0 AND state <= 1",
 };
 

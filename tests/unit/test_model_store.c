@@ -515,14 +515,57 @@ static void test_hold(void **state)
     model_store_destroy(&store);
 }
 
+static void add_name(void *context, const char *name)
+{
+    strcat(strcat(context, name), " ");
+}
+
+/* What was fetched for jobs that name it is no default, though an official file; and what options may call it. */
+static void test_fetched(void **state)
+{
+    (void)state;
+    char fetched[160], path[192], names[512] = "";
+    struct model_section *own;
+    size_t count;
+    put_folder("models");
+    put_folder("fetched");
+    put("face_64", "models/mine.safetensors");
+    put("face_64", "fetched/GFPGANv1.safetensors");
+    snprintf(fetched, sizeof fetched, "%s/fetched", folder);
+    snprintf(path, sizeof path, "%s/models", folder);
+    struct model_defaults defaults = {.name = {[ROLE_FACE] = "mine"}, .fetched = fetched};
+    struct model_store *store = models_of(path, &defaults);
+    const struct model_entry *entry = models_resolve(store, ROLE_FACE, "1");
+    assert_true(entry->fetched && !entry->is_default);
+    assert_string_equal(models_resolve(store, ROLE_FACE, NULL)->name, "mine");
+    model_store_names(store, entry, add_name, names);
+    assert_string_equal(names, "GFPGANv1 GFPGANv1 GFPGANv1 1 ");
+    model_store_destroy(&store);
+    defaults.name[ROLE_FACE] = NULL;
+    store = models_of(path, &defaults);
+    refuse(store, ROLE_FACE, NULL, ERROR_NOT_FOUND, SAYS("choose one"));
+    model_store_destroy(&store);
+
+    static const char conf[] = "[x]\nslope = 0.25\nmin_sizes = 1 2 3 4 5 6.5\nactivation = leakyrelu:0.3\n"
+                               "noise_level = 7\njpeg_quality = 33\n";
+    assert_int_equal(model_conf_own(conf, sizeof conf - 1, &own, &count, NULL), OK);
+    const struct model_settings settings = own->settings;
+    char *lines = model_conf_lines(&settings);
+    free(own);
+    snprintf(names, sizeof names, "[x]\n%s", lines);
+    free(lines);
+    assert_int_equal(model_conf_own(names, strlen(names), &own, &count, NULL), OK);
+    assert_true(model_conf_same(&own->settings, &settings));
+    free(own);
+}
+
 int main(void)
 {
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
     const struct CMUnitTest tests[] = {
-        IN_FOLDER(test_empty),       IN_FOLDER(test_official_names), IN_FOLDER(test_configured),
-        IN_FOLDER(test_odd_folders), IN_FOLDER(test_hash),           cmocka_unit_test(test_conf),
-        IN_FOLDER(test_set),         IN_FOLDER(test_hold),           IN_FOLDER(test_starters),
-        IN_FOLDER(test_cards),
+        IN_FOLDER(test_empty), IN_FOLDER(test_official_names), IN_FOLDER(test_configured),  IN_FOLDER(test_odd_folders),
+        IN_FOLDER(test_hash),  IN_FOLDER(test_fetched),        cmocka_unit_test(test_conf), IN_FOLDER(test_set),
+        IN_FOLDER(test_hold),  IN_FOLDER(test_starters),       IN_FOLDER(test_cards),
     };
     return cmocka_run_group_tests_name("model store", tests, NULL, NULL);
 }

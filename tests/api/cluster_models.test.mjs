@@ -1,0 +1,122 @@
+// Models that workers fetch from the store which servers share: published, told, damaged on their way, replaced, removed.
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import fs from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { promisify } from 'node:util';
+import { get, png, post, start, until } from './client.mjs';
+import { database, skip, sql } from './postgres.mjs';
+import { binary, fixtures } from './server.mjs';
+
+const run = async (...args) => {
+  try {
+    return { ...(await promisify(execFile)(binary, ['models', 'publish', ...args, '--store', url, '--models', path.join(top, 'few')])), code: 0 };
+  } catch (error) {
+    return error;
+  }
+};
+const copy = (from, to) => { fs.mkdirSync(path.dirname(to), { recursive: true }); fs.copyFileSync(path.join(fixtures, from), to); };
+const hash = (bytes) => createHash('sha256').update(bytes).digest('hex');
+const few = (...more) => ['--models', path.join(top, 'few'), '--default_version', 'face_64', '--default_detector', 'detector', '--default_parser', 'parser', ...more];
+const job = { version: 'none', bg_upsampler: 'extra', ext: 'png' }, picture = png(60, 40);
+let url, top, front, worker;
+
+describe('models from the store', { skip }, () => {
+  before(async () => {
+    url = database();
+    top = fs.mkdtempSync(path.join(tmpdir(), 'restored-fleet-'));
+    for (const name of ['detector', 'face_64', 'parser']) copy(`${name}.safetensors`, path.join(top, `few/${name}.safetensors`));
+    copy('srvgg_x2.safetensors', path.join(top, 'one/extra.safetensors'));
+    copy('srvgg_x4.safetensors', path.join(top, 'two/extra.safetensors'));
+    fs.writeFileSync(path.join(top, 'one/models.conf'), '[extra]\nlicence = Ours-1.0\nactivation = leakyrelu:0.2\n');
+    const shared = ['--store', url, '--device', 'cpu', '--cpu_threads', '1'];
+    front = await start({ models: [], args: [...shared, '--role', 'front'], ready: false });
+    worker = await start({ models: few('--default_bg_upsampler', 'none'), args: [...shared, '--role', 'worker', '--metrics_listen', '127.0.0.1:0',
+      '--models_from', 'store', '--state_dir', path.join(top, 'state')] });
+  });
+  after(async () => {
+    await Promise.allSettled([front?.stop(), worker?.stop()]);
+    fs.rmSync(top, { recursive: true, force: true });
+    sql(process.env.RESTORED_TEST_POSTGRES, `DROP DATABASE ${url.split('/').at(-1)} WITH (FORCE)`);
+  });
+
+  const submit = async () => {
+    const accepted = await post(front, '/v1/restore', { picture, name: 'a.png', fields: { ...job, async: 'true' } });
+    assert.equal(accepted.status, 202, accepted.bytes);
+    return accepted.json.id;
+  };
+  const state = async (id) => (await get(front, `/v1/jobs/${id}`)).json;
+  const done = (id) => until('it is done', async () => {
+    const now = await state(id);
+    assert.ok(now.state !== 'failed', JSON.stringify(now));
+    return now.state === 'done' && now;
+  });
+  // What one machine makes of it with the models of that folder.
+  const expected = async (folder) => {
+    const both = path.join(top, `both-${folder}`);
+    fs.cpSync(path.join(top, 'few'), both, { recursive: true });
+    fs.cpSync(path.join(top, folder), both, { recursive: true });
+    const server = await start({ models: ['--models', both, ...few('--default_bg_upsampler', 'none').slice(2)], args: ['--device', 'cpu', '--cpu_threads', '1'] });
+    const answer = await post(server, '/v1/restore', { picture, name: 'a.png', fields: job });
+    await server.stop();
+    assert.equal(answer.status, 200, answer.bytes);
+    return answer.bytes;
+  };
+  const result = async (id) => Buffer.from(await (await fetch(`${front.url}/v1/jobs/${id}/result`)).arrayBuffer());
+  const listed = async () => (await get(front, '/v1/models')).json.models.find(({ name }) => name === 'extra');
+
+  test('what cannot be published says why', { timeout: 300000 }, async () => {
+    fs.mkdirSync(path.join(top, 'odd'));
+    fs.writeFileSync(path.join(top, 'odd/text.pth'), 'no model');
+    for (const [args, wanted] of [[[path.join(top, 'odd/text.pth')], /text\.pth/], [['nothing_here'], /no such model/], [['--remove', 'extra'], /no model is published/]]) {
+      const { code, stderr } = await run(...args);
+      assert.equal(code, 1);
+      assert.match(stderr, wanted);
+    }
+    assert.equal(sql(url, "SELECT count(*) FROM chunks WHERE name LIKE 'models/%'"), '0');
+    const alone = await promisify(execFile)(binary, ['serve', '--models_from', 'store', '--listen', '127.0.0.1:0']).catch((error) => error);
+    assert.match(alone.stderr, /models_from = store needs store = postgresql:/);
+  });
+
+  test('a damaged transfer is told, costs no attempt, and is tried again; the job is done as where the model is', { timeout: 600000 }, async () => {
+    const published = await run(path.join(top, 'one/extra.safetensors'));
+    assert.equal(published.code, 0, published.stderr);
+    assert.match(published.stdout, /extra: published, SHA-256 [0-9a-f]{64}; licence: Ours-1\.0/);
+    const row = await until('a front tells of it', listed);
+    assert.deepEqual([row.published, row.licence, row.kind, row.scale, row.default], [true, 'Ours-1.0', 'upscaler', 2, false]);
+    assert.ok((await get(front, '/v1/models')).json.models.some(({ name, published: yes }) => name === 'parser' && yes === false));
+    const intact = sql(url, "SELECT encode(data, 'hex') FROM chunks WHERE name LIKE 'models/%' AND n = 0").length;
+    assert.ok(intact > 1000);
+    const flip = () => sql(url, "UPDATE chunks SET data = set_byte(data, length(data) - 1, get_byte(data, length(data) - 1) # 1) WHERE name LIKE 'models/%' AND n = 0");
+    flip();
+    const id = await submit();
+    await until('it is told', () => /model-not-fetched model="extra".*SHA-256/.test(worker.log()));
+    assert.equal((await state(id)).state, 'queued');
+    assert.deepEqual(fs.readdirSync(path.join(top, 'state/models')), []);
+    flip();
+    const { attempts } = await done(id);
+    assert.equal(attempts, 1);
+    assert.deepEqual(await result(id), await expected('one')); // with its activation
+    assert.equal(hash(fs.readFileSync(path.join(top, 'state/models/extra.safetensors'))), row.sha256);
+    assert.equal((await listed()).default, false);
+  });
+
+  test('one that is replaced under its name is fetched again, and its old file goes; removed, it is not told any more', { timeout: 600000 }, async () => {
+    const old = (await listed()).sha256;
+    assert.equal((await run(path.join(top, 'two/extra.safetensors'))).code, 0);
+    const wanted = hash(fs.readFileSync(path.join(top, 'two/extra.safetensors')));
+    await until('the new file is there', () => hash(fs.readFileSync(path.join(top, 'state/models/extra.safetensors'))) === wanted);
+    await until('the worker tells of it', async () => (await get(front, '/v1/models')).json.models.filter(({ name }) => name === 'extra').every(({ sha256 }) => sha256 === wanted));
+    assert.equal(sql(url, `SELECT count(*) FROM payloads WHERE name = 'models/${old}'`), '0');
+    const id = await submit();
+    await done(id);
+    assert.deepEqual(await result(id), await expected('two'));
+    assert.match((await run()).stdout, new RegExp(`^extra +\\d+  ${wanted}`));
+    assert.equal((await run('--remove', 'extra')).code, 0);
+    assert.equal(sql(url, "SELECT count(*) FROM chunks WHERE name LIKE 'models/%'"), '0');
+    assert.equal((await listed()).published, false);
+  });
+});
