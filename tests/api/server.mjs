@@ -22,12 +22,14 @@ export const fixtureModels = [
 
 // Resolves when the server prints where it listens: {url, process, log(), stop()}. stop() sends SIGTERM and resolves to
 // {code, signal}; a server that does not end within a minute is killed, which the signal then tells.
+// cpus: the processors that it may use, as taskset has them.
 // cwd: a folder of its own by default, so that no models folder of the repository is found by chance; for the same reason
 // the program's own starter models are off, unless env turns them on.
-export async function startServer({ program = binary, args = fixtureModels, env = {}, cwd } = {}) {
+export async function startServer({ program = binary, args = fixtureModels, env = {}, cwd, cpus } = {}) {
   const folder = cwd ?? mkdtempSync(join(tmpdir(), 'restored-'));
   const state = mkdtempSync(join(tmpdir(), 'restored-state-'));
-  const child = spawn(program, ['serve', '--listen', '127.0.0.1:0', ...args], {
+  const [first, ...words] = [...(cpus ? ['taskset', '-c', cpus] : []), program, 'serve', '--listen', '127.0.0.1:0', ...args];
+  const child = spawn(first, words, {
     cwd: folder,
     env: { ...process.env, XDG_DATA_HOME: folder, XDG_STATE_HOME: state, RESTORED_STARTER_MODELS: 'false', ...env },
     stdio: ['ignore', 'pipe', 'pipe'],

@@ -1,41 +1,80 @@
 // What several machines do: the ceiling of the database with pictures in rows and in S3 (s3rver, the tests' double), without computing
-// anything; then jobs a second with 1, 2 and 4 workers of tiny networks. Tables for docs/cluster.md. make bench-cluster
-import { execFile } from 'node:child_process';
+// anything (BENCH_STORE=0 leaves that out); then jobs a second with BENCH_WORKERS (1,2,4,8) workers of tiny networks, one thread and one
+// core each, while everything else runs on the other cores. Tables for docs/cluster.md. make bench-cluster
+import { execFile, execFileSync } from 'node:child_process';
+import fs from 'node:fs';
 import os from 'node:os';
 import { join } from 'node:path';
 import { startS3 } from '../api/s3.mjs';
-import { png } from '../api/client.mjs';
+import { png, sleep } from '../api/client.mjs';
 import { root } from '../api/server.mjs';
 import { Cluster, startDatabase } from '../chaos/cluster.mjs';
 
 const run = (words, env) => new Promise((done, fail) => execFile(join(root, 'build/bench_cluster'), words.map(String), { env: { ...process.env, ...env } }, (error, out, err) => (error ? fail(new Error(err)) : done(out.trim().split(' ').map(Number)))));
+const load = () => os.loadavg()[0].toFixed(1);
 
-console.log(`${os.cpus()[0].model}, ${os.cpus().length} processors, load ${os.loadavg()[0].toFixed(1)}\n`);
-console.log('| pictures in | bytes in and out, each | jobs/s | MB/s |\n|---|---|---|---|');
-const database = await startDatabase(), s3 = await startS3();
-const credentials = { ...s3.env };
-for (const [where, payload] of [['rows', 'rows'], ['S3', `s3://${s3.bucket}/bench?endpoint=${s3.endpoint}`]])
-  for (const [bytes, jobs] of [[10_000, 1000], [1_000_000, 100], [5_000_000, 30]]) {
-    const [rate, flow] = await run([database.url, payload, bytes, jobs, 4], credentials);
-    await database.sql('TRUNCATE jobs, results, payloads, chunks');
-    console.log(`| ${where} | ${bytes} | ${rate} | ${flow} |`);
-  }
-await s3.stop();
-await database.stop();
+// ---- the store ----
 
-console.log('\n| workers | jobs/s | of linear |\n|---|---|---|');
-let single = 0;
-for (const workers of [1, 2, 4]) {
-  const cluster = new Cluster({ seed: 1, fronts: 1, workers, pictures: [{ picture: png(320, 240), fields: { version: 'none' } }] });
-  await cluster.start();
-  const jobs = 40 * workers;
-  for (let i = 0; i < 2 * workers; i++) await cluster.finish(await cluster.submit(0, `warm ${i}`));
-  const begin = Date.now();
-  const ids = [];
-  for (let i = 0; i < jobs; i += 8) ids.push(...await Promise.all(Array.from({ length: Math.min(8, jobs - i) }, (_, k) => cluster.submit(0, `job ${i + k}`))));
-  await Promise.all(ids.map((id) => cluster.finish(id)));
-  const rate = jobs / ((Date.now() - begin) / 1000);
-  single ||= rate;
-  console.log(`| ${workers} | ${rate.toFixed(2)} | ${(rate / single / workers).toFixed(2)} |`);
-  await cluster.stop();
+async function measureStore() {
+  console.log('\n| pictures in | bytes in and out, each | jobs/s | MB/s |\n|---|---|---|---|');
+  const database = await startDatabase(), s3 = await startS3();
+  for (const [where, payload] of [['rows', 'rows'], ['S3', `s3://${s3.bucket}/bench?endpoint=${s3.endpoint}`]])
+    for (const [bytes, jobs] of [[10_000, 1000], [1_000_000, 100], [5_000_000, 30]]) {
+      const [rate, flow] = await run([database.url, payload, bytes, jobs, 4], { ...s3.env });
+      await database.sql('TRUNCATE jobs, results, payloads, chunks');
+      console.log(`| ${where} | ${bytes} | ${rate} | ${flow} |`);
+    }
+  await s3.stop();
+  await database.stop();
 }
+
+// ---- workers ----
+
+// One processor of each core that this process may use: two threads of a core are no two cores.
+function coresHere() {
+  const list = /Cpus_allowed_list:\s*(\S+)/.exec(fs.readFileSync('/proc/self/status', 'utf8'))[1];
+  const cpus = list.split(',').flatMap((part) => { const [from, to = from] = part.split('-').map(Number); return Array.from({ length: to - from + 1 }, (_, i) => from + i); });
+  const cores = new Map();
+  for (const cpu of cpus) {
+    const about = (name) => { try { return fs.readFileSync(`/sys/devices/system/cpu/cpu${cpu}/topology/${name}`, 'utf8').trim(); } catch { return cpu; } };
+    const key = `${about('physical_package_id')}/${about('core_id')}`;
+    cores.set(key, [...(cores.get(key) ?? []), cpu]);
+  }
+  return [...cores.values()];
+}
+
+// Jobs a second while all workers are busy, by the times at which the database says that jobs ended.
+async function measureWorkers(workers, cpus, each) {
+  const cluster = new Cluster({ seed: 1, fronts: 1, workers, direct: true, cpus, pictures: [{ picture: png(480, 360), fields: { version: 'none', ext: 'jpg', bg_tile: '128' } }] });
+  await cluster.start();
+  const jobs = each * workers, sql = (text) => cluster.database.sql(text);
+  for (let i = 0; i < 2 * workers; i++) await cluster.submit(0, `warm ${i}`);
+  const ended = async (count) => { while (Number(await sql('SELECT count(*) FROM jobs WHERE state = 2')) < count) await sleep(500); };
+  await ended(2 * workers);
+  for (let i = 0; i < jobs; i += 8) await Promise.all(Array.from({ length: Math.min(8, jobs - i) }, (_, k) => cluster.submit(0, `job ${i + k}`)));
+  await ended(jobs + 2 * workers);
+  const times = (await sql(`SELECT finished FROM jobs WHERE idempotency_key LIKE 'job %' ORDER BY finished`)).split('\n').map(Number);
+  const twice = Number(await sql('SELECT count(*) FROM jobs WHERE attempts > 1'));
+  await cluster.stop();
+  const edge = 2 * workers; // at first and at last not all of them are busy
+  return { rate: (jobs - 2 * edge) / ((times[jobs - 1 - edge] - times[edge - 1]) / 1000), twice };
+}
+
+async function scale() {
+  const cores = coresHere(), counts = (process.env.BENCH_WORKERS || '1,2,4,8').split(',').map(Number), most = Math.max(...counts);
+  const free = cores.length - most, each = Number(process.env.BENCH_JOBS || 60);
+  if (free > 0) execFileSync('taskset', ['-a', '-p', '-c', cores.slice(0, free).flat().join(','), String(process.pid)]); // what is started inherits it
+  else console.log(`\n${cores.length} cores are too few for ${most} workers and the rest: what follows says how they share them, not how they scale`);
+  const own = Array.from({ length: most }, (_, i) => String(cores[free > 0 ? free + i : i % cores.length][0]));
+  console.log('\n| workers | jobs/s | of linear | load before |\n|---|---|---|---|');
+  let single = 0;
+  for (const workers of counts) {
+    const before = load(), { rate, twice } = await measureWorkers(workers, own.slice(0, workers), each);
+    single ||= rate / workers;
+    console.log(`| ${workers} | ${rate.toFixed(2)} | ${(rate / single / workers).toFixed(2)} | ${before} |${twice ? ` ${twice} jobs were computed again` : ''}`);
+  }
+}
+
+console.log(`${os.cpus()[0].model}, ${os.cpus().length} processors, load ${load()}`);
+if (process.env.BENCH_STORE !== '0') await measureStore();
+await scale();

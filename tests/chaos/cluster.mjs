@@ -73,10 +73,10 @@ export async function startNetwork(port, next) {
 // ---- the servers ----
 
 class Server {
-  constructor(role, number, args, env) { Object.assign(this, { role, number, args, env, kills: 0, url: null }); }
+  constructor(role, number, args, env, cpus) { Object.assign(this, { role, number, args, env, cpus, kills: 0, url: null }); }
   async start() {
     const listen = this.role === 'worker' ? ['--metrics_listen', '127.0.0.1:0'] : ['--listen', '127.0.0.1:0'];
-    this.child = await startServer({ args: [...this.args, '--role', this.role, ...listen, '--log_level', 'warn'], env: this.env });
+    this.child = await startServer({ args: [...this.args, '--role', this.role, ...listen, '--log_level', 'warn'], env: this.env, cpus: this.cpus });
     this.child.process.stderr.resume();
     this.url = this.child.url;
   }
@@ -109,9 +109,9 @@ export function noisy(bytes, seed) {
 
 export class Cluster {
   // long: with pictures of up to 5 MB, and some that take seconds. pictures: [{picture, fields}] instead. payload, env: where they lie, and
-  // what servers need for that.
-  constructor({ seed, fronts = 2, workers = 4, long = false, payload = 'auto', env = {}, pictures = null }) {
-    Object.assign(this, { next: random(seed), count: { front: fronts, worker: workers }, long, payload, env, pictures });
+  // what servers need for that. direct: without the network between. cpus: of each worker, as taskset has them.
+  constructor({ seed, fronts = 2, workers = 4, long = false, payload = 'auto', env = {}, pictures = null, direct = false, cpus = [] }) {
+    Object.assign(this, { next: random(seed), count: { front: fronts, worker: workers }, long, payload, env, pictures, direct, cpus });
     this.folder = fs.mkdtempSync(join(tmpdir(), 'restored-cluster-'));
     this.accepted = new Map(); // id: number of its picture
     this.kills = { front: 0, worker: 0, database: 0 };
@@ -123,12 +123,12 @@ export class Cluster {
     if (!this.database) return false;
     this.network = await startNetwork(this.database.port, this.next);
     await this.learn();
-    const store = this.database.url.replace(/:\d+\//, `:${this.network.port}/`);
+    const store = this.direct ? this.database.url : this.database.url.replace(/:\d+\//, `:${this.network.port}/`);
     for (const [role, count] of Object.entries(this.count))
       for (let i = 0; i < count; i++) {
         const state = join(this.folder, `${role}${i}`);
         const args = [...(role === 'front' ? [] : fixtureModels), '--store', store, '--payload', this.payload, '--state_dir', state, '--cpu_threads', '1', '--drain_seconds', '5'];
-        this.servers.push(new Server(role, i, args, { ...this.env, XDG_CACHE_HOME: state }));
+        this.servers.push(new Server(role, i, args, { ...this.env, XDG_CACHE_HOME: state }, role === 'worker' ? this.cpus[i] : undefined));
       }
     await this.servers[0].start(); // it makes the tables
     await this.database.sql(`
