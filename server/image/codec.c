@@ -223,6 +223,12 @@ bool codec_is_gray(enum image_format format)
     return row && row->gray;
 }
 
+bool codec_is_dense(enum image_format format)
+{
+    const struct codec_row *row = codec_of(format);
+    return row && row->dense;
+}
+
 bool codec_is_cmyk(enum image_format format)
 {
     const struct codec_row *row = codec_of(format);

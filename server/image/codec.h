@@ -92,9 +92,10 @@ const char *codec_missing(enum image_format format);
 /* Whether such a file can hold a result without loss. */
 bool codec_is_lossless(enum image_format format);
 
-/* Whether such a file can hold 16 bits a sample; one channel; CMYK. */
+/* Whether such a file can hold 16 bits a sample; one channel; the resolution without EXIF; CMYK. */
 bool codec_is_deep(enum image_format format);
 bool codec_is_gray(enum image_format format);
+bool codec_is_dense(enum image_format format);
 bool codec_is_cmyk(enum image_format format);
 
 /* The format of the result of such a picture if nobody chose one: its own if we write that, else PNG or JPEG. */

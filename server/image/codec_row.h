@@ -13,6 +13,7 @@ struct codec_row {
     bool lossy;          /* usually: where we cannot write it, a picture without alpha becomes a JPEG, else a PNG */
     bool lossless;       /* can be written without loss; of AVIF libheif's last bit is not exact */
     bool deep, gray;     /* can be written with 16 bits; with one channel */
+    bool dense;          /* has a place of its own for the resolution, without EXIF */
     bool iptc;           /* has a place for IPTC */
     bool cmyk;           /* can be written in CMYK */
     int max_side;        /* the longest side that can be written, px; 0: it cannot be written */

@@ -15,6 +15,8 @@
 #define EXIF_TAG_SOFTWARE 0x0131
 #define EXIF_TAG_THUMBNAIL 0x0201
 #define EXIF_TAG_THUMBNAIL_SIZE 0x0202
+#define EXIF_FRACTION 100u /* of a px an inch */
+#define EXIF_DENSEST 4e7   /* px an inch that such fractions hold */
 #define EXIF_TYPE_TEXT 2
 #define EXIF_TYPE_SHORT 3
 #define EXIF_TYPE_LONG 4
@@ -213,43 +215,74 @@ static void exif_drop_thumbnail(struct image_blob *exif, bool big, uint32_t at)
         exif->size = from;
 }
 
-/* The first directory again at the block's end, where it may have one entry more: who made it. */
-static enum error_code exif_append(struct image_blob *exif, bool big, const struct exif_part *first,
-                                   const char *software, struct error *err)
+/* An entry that is added. */
+struct exif_added {
+    unsigned tag, type;
+    uint32_t count, value; /* or where the value is */
+};
+
+static uint8_t *exif_add(uint8_t *to, bool big, const struct exif_added *added)
 {
-    const size_t text = strlen(software) + 1, start = (exif->size + 1) & ~(size_t)1;
-    const size_t directory = start + ((text + 1) & ~(size_t)1);
-    const size_t total = directory + 2 + (size_t)(first->count + 1) * EXIF_ENTRY + 4;
+    exif_put16(to, big, added->tag);
+    exif_put16(to + 2, big, added->type);
+    exif_put32(to + 4, big, added->count);
+    if (added->type == EXIF_TYPE_SHORT)
+        exif_put16(to + 8, big, added->value);
+    else
+        exif_put32(to + 8, big, added->value);
+    return to + EXIF_ENTRY;
+}
+
+/* The first directory again at the block's end, with who made it and the resolution. */
+static enum error_code exif_append(struct image_blob *exif, bool big, const struct exif_part *first,
+                                   const struct exif_change *change, struct error *err)
+{
+    const bool dense = change->density[0] > 0 && change->density[1] > 0 && change->density[0] < EXIF_DENSEST &&
+                       change->density[1] < EXIF_DENSEST && !exif_entry(first, big, EXIF_TAG_X_DENSITY);
+    const size_t text = change->software ? strlen(change->software) + 1 : 0, start = (exif->size + 1) & ~(size_t)1;
+    const size_t words = start + (dense ? 16 : 0), directory = words + ((text + 1) & ~(size_t)1);
+    const size_t total = directory + 2 + (size_t)(first->count + 4) * EXIF_ENTRY + 4;
     uint8_t *data = total <= UINT32_MAX ? mem_calloc(total, 1) : NULL, *to = data + directory + 2;
-    unsigned count = 0;
+    struct exif_added added[4];
+    unsigned count = 0, next = 0;
     if (!data)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for a picture's metadata (%zu bytes)", total);
     memcpy(data, exif->data, exif->size);
-    memcpy(data + start, software, text);
-    bool placed = false;
-    for (unsigned i = 0; i <= first->count; i++) {
-        const uint8_t *entry = i < first->count ? first->entries + (size_t)i * EXIF_ENTRY : NULL;
-        const unsigned tag = entry ? exif_u16(entry, big) : 0xffff;
-        if (!placed && tag >= EXIF_TAG_SOFTWARE) {
-            exif_put16(to, big, EXIF_TAG_SOFTWARE);
-            exif_put16(to + 2, big, EXIF_TYPE_TEXT);
-            exif_put32(to + 4, big, (uint32_t)text);
-            exif_put32(to + 8, big, (uint32_t)start); /* no name of ours is of less than four letters */
-            placed = true;
-            to += EXIF_ENTRY;
-            count++;
-        }
-        if (!entry || !tag || tag == EXIF_TAG_SOFTWARE) /* 0: erased */
-            continue;
-        memcpy(to, entry, EXIF_ENTRY);
-        to += EXIF_ENTRY;
-        count++;
+    for (unsigned i = 0; i < 2 && dense; i++) {
+        exif_put32(data + start + 8 * i, big, (uint32_t)(change->density[i] * EXIF_FRACTION + 0.5));
+        exif_put32(data + start + 8 * i + 4, big, EXIF_FRACTION);
+        added[count++] = (struct exif_added){EXIF_TAG_X_DENSITY + i, EXIF_TYPE_RATIONAL, 1, (uint32_t)(start + 8 * i)};
     }
-    exif_put16(data + directory, big, count);
+    if (dense)
+        added[count++] = (struct exif_added){EXIF_TAG_DENSITY_UNIT, EXIF_TYPE_SHORT, 1, 2};
+    if (text) { /* no name of ours is of less than four letters, which would lie in the entry */
+        memcpy(data + words, change->software, text);
+        added[count++] = (struct exif_added){EXIF_TAG_SOFTWARE, EXIF_TYPE_TEXT, (uint32_t)text, (uint32_t)words};
+    }
+    for (unsigned i = 0; i < first->count; i++) {
+        const uint8_t *entry = first->entries + (size_t)i * EXIF_ENTRY;
+        const unsigned tag = exif_u16(entry, big);
+        bool again = !tag; /* 0: erased */
+        while (next < count && added[next].tag <= tag)
+            to = exif_add(to, big, &added[next++]);
+        for (unsigned k = 0; k < count; k++)
+            again = again || added[k].tag == tag;
+        if (!again)
+            to = (uint8_t *)memcpy(to, entry, EXIF_ENTRY) + EXIF_ENTRY;
+    }
+    while (next < count)
+        to = exif_add(to, big, &added[next++]);
+    exif_put16(data + directory, big, (unsigned)((size_t)(to - data - 2) - directory) / EXIF_ENTRY);
     exif_put32(data + 4, big, (uint32_t)directory);
     free(exif->data);
     *exif = (struct image_blob){data, (size_t)(to + 4 - data)};
     return OK;
+}
+
+enum error_code exif_create(struct image_blob *exif, struct error *err)
+{
+    static const uint8_t empty[8 + 2 + EXIF_ENTRY + 4] = "II*\0\10\0\0\0\1"; /* one entry, which counts as erased */
+    return image_blob_set(exif, empty, sizeof empty, err);
 }
 
 enum error_code exif_change(struct image_blob *exif, const struct exif_change *change, struct error *err)
@@ -284,7 +317,7 @@ enum error_code exif_change(struct image_blob *exif, const struct exif_change *c
         exif_drop_thumbnail(exif, big, first.next);
     first = exif_first(exif->data, exif->size, &big); /* what was cut off may have been it */
     if (first.entries)
-        return exif_append(exif, big, &first, change->software, err);
+        return exif_append(exif, big, &first, change, err);
     free(exif->data);
     *exif = (struct image_blob){0};
     return OK;

@@ -19,7 +19,8 @@ struct exif_change {
     int width, height;    /* of the result, px */
     double scale[2];      /* how much larger than the picture it is: the resolution grows by that, so that a print keeps
                           its size */
-    const char *software; /* who made it */
+    double density[2];    /* px an inch, for a block without; 0: none */
+    const char *software; /* who made it; NULL: not told */
     bool no_gps;          /* without the place */
 };
 
@@ -27,6 +28,9 @@ struct exif_change {
  * shows the picture as it was, goes. All else stays where it is, since maker notes count on that. A block that makes no
  * sense stays as it is, but with no_gps it is emptied. ERROR_NO_MEMORY. */
 enum error_code exif_change(struct image_blob *exif, const struct exif_change *change, struct error *err) MUST_CHECK;
+
+/* A block without entries in place of none. ERROR_NO_MEMORY. */
+enum error_code exif_create(struct image_blob *exif, struct error *err) MUST_CHECK;
 
 /* The value of a tag of one number in the first directory, such as where another directory is; 0: there is none. */
 #define EXIF_TAG_DIRECTORY 0x8769

@@ -1,5 +1,6 @@
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "runtime/base/spill.h"
 #include "server/image/cmyk.h"
@@ -81,11 +82,11 @@ static enum error_code encode_metadata(const struct step *step, struct error *er
     struct image *result = r->result;
     const double x = (double)(r->options.aligned ? result->width : step->width) / r->picture->width,
                  y = (double)(r->options.aligned ? result->height : step->height) / r->picture->height;
-    const struct exif_change change = {.width = result->width,
-                                       .height = result->height,
-                                       .scale = {x, y},
-                                       .software = "restored " RESTORED_VERSION,
-                                       .no_gps = r->options.metadata == METADATA_STRIP_GPS};
+    struct exif_change change = {.width = result->width,
+                                 .height = result->height,
+                                 .scale = {x, y},
+                                 .software = "restored " RESTORED_VERSION,
+                                 .no_gps = r->options.metadata == METADATA_STRIP_GPS};
     char width[16], height[16];
     const char *const values[][2] = {{"tiff:Orientation", "1"},
                                      {"tiff:ImageWidth", width},
@@ -97,12 +98,19 @@ static enum error_code encode_metadata(const struct step *step, struct error *er
     enum error_code code = image_copy_metadata(result, r->picture, err);
     result->density[0] *= x;
     result->density[1] *= y;
-    if (r->options.metadata == METADATA_STRIP) {
+    const bool strip = r->options.metadata == METADATA_STRIP;
+    if (strip) {
         image_strip(result);
-        return code;
+        change.software = NULL;
+    }
+    if (!codec_is_dense(r->output_format) && result->density[0] > 0) { /* else its print would change its size */
+        memcpy(change.density, result->density, sizeof change.density);
+        code = code == OK && !result->exif.size ? exif_create(&result->exif, err) : code;
     }
     if (code == OK && result->exif.size)
         code = exif_change(&result->exif, &change, err);
+    if (strip)
+        return code;
     for (size_t i = 0; code == OK && i < sizeof values / sizeof *values; i++)
         code = xmp_set(&result->xmp, values[i][0], values[i][1], err);
     encode_forget_others(step->r, &result->xmp);

@@ -57,6 +57,11 @@ describe('kept', () => {
   test('a picture with a resolution alone keeps the size of its print', async () => {
     execFileSync('convert', ['in.jpg', '-strip', '-density', '300', '-units', 'PixelsPerInch', 'bare.jpg'], { cwd: folder });
     assert.equal((await restore('jpg', {}, 'bare.jpg'))['JFIF:XResolution'], 600);
+    for (const ext of ['webp', 'avif', 'jxl']) // these have no other place than EXIF
+      for (const metadata of ['keep', 'strip']) {
+        const seen = await restore(ext, { metadata }, 'bare.jpg');
+        assert.deepEqual([seen['IFD0:XResolution'], seen['IFD0:YResolution'], seen['IFD0:ResolutionUnit'], /^restored /.test(seen['IFD0:Software'])], [600, 600, 2, metadata === 'keep'], `${ext} ${metadata}`);
+      }
   });
 });
 

@@ -58,6 +58,28 @@ static void exif_gets_what_changed(void **state)
     free(exif.data);
 }
 
+/* Formats without a place for the resolution get a block with it. */
+static void exif_is_made_for_a_resolution(void **state)
+{
+    (void)state;
+    struct error err = ERROR_INIT;
+    for (int i = 0; i < 3; i++) {
+        struct image_blob exif = {0};
+        const struct exif_change change = {
+            .scale = {2, 2}, .density = {i == 2 ? 5e7 : 300.25, 150}, .software = i ? "restored" : NULL};
+        assert_int_equal(exif_create(&exif, &err), OK);
+        assert_true(exif_density(exif.data, exif.size) == 0);
+        assert_int_equal(exif_change(&exif, &change, &err), OK);
+        assert_true(exif_density(exif.data, exif.size) == (i == 2 ? 0 : 300.25)); /* what is too much is left out */
+        assert_int_equal(memmem(exif.data, exif.size, "restored", 9) != NULL, i > 0);
+        const size_t size = exif.size;
+        assert_int_equal(exif_change(&exif, &change, &err), OK); /* it is there, so it is scaled */
+        assert_true(exif_density(exif.data, exif.size) == (i == 2 ? 0 : 600.5));
+        assert_true(exif.size < size + 100);
+        free(exif.data);
+    }
+}
+
 /* 4294967295/1 px an inch is in no picture: it counts as unknown, and no writer is given it. */
 static void damaged_density_is_dropped(void **state)
 {
@@ -89,7 +111,12 @@ static void damaged_exif_does_no_harm(void **state)
         uint8_t bytes[sizeof block - 1];
         struct error err = ERROR_INIT;
         struct image_blob exif;
-        const struct exif_change change = {90, 60, {1.7, 1.7}, "restored", round % 2};
+        const struct exif_change change = {.width = 90,
+                                           .height = 60,
+                                           .scale = {1.7, 1.7},
+                                           .density = {round % 5 * 1e7, 300},
+                                           .software = "restored",
+                                           .no_gps = round % 2};
         memcpy(bytes, block, sizeof bytes);
         for (int i = 0; i < 1 + round % 4; i++)
             bytes[picture_random(&seed) % sizeof bytes] = (uint8_t)picture_random(&seed);
@@ -157,9 +184,9 @@ static void iptc_is_found_among_resources(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(exif_gets_what_changed),        cmocka_unit_test(damaged_exif_does_no_harm),
-        cmocka_unit_test(damaged_density_is_dropped),    cmocka_unit_test(xmp_is_changed_in_both_forms),
-        cmocka_unit_test(iptc_is_found_among_resources),
+        cmocka_unit_test(exif_gets_what_changed),       cmocka_unit_test(exif_is_made_for_a_resolution),
+        cmocka_unit_test(damaged_exif_does_no_harm),    cmocka_unit_test(damaged_density_is_dropped),
+        cmocka_unit_test(xmp_is_changed_in_both_forms), cmocka_unit_test(iptc_is_found_among_resources),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
