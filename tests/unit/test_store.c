@@ -21,6 +21,7 @@
 
 #include <cmocka.h>
 
+#include "server/store/published.h"
 #include "server/store/store.h"
 #include "tests/common/postgres.h"
 
@@ -1352,6 +1353,53 @@ static void test_shared(void **state)
     store_job_clear(&out);
 }
 
+static void count_published(void *context, const struct published *model)
+{
+    ++*(int *)context;
+    assert_string_equal(model->name, "m");
+}
+
+/* A roll-out: servers whose tables are one step older or newer work on one store together; two steps are refused. */
+static void test_versions(void **state)
+{
+    struct store *other = NULL;
+    struct store_job out;
+    const struct published model = {.name = "m", .sha256 = "00", .bytes = 1, .about = "{}"};
+    int count = 0;
+    (void)state;
+    const long long version = sql("SELECT version FROM schema_version");
+    /* an older server's tables, with that server at work */
+    sql("DROP TABLE models");
+    sql("UPDATE schema_version SET version = version - 1");
+    put("old", "a");
+    FINE(store_open_shared(&other, url, NULL, &err)); /* brings them up to date */
+    assert_int_equal(sql("SELECT version FROM schema_version"), version);
+    FINE(published_put(other, &model, &err));
+    FINE(published_each(other, count_published, &count, &err));
+    assert_int_equal(count, 1);
+    put("older", "b"); /* the older one goes on */
+    assert_true(claim_at(&out, 2000));
+    assert_string_equal(out.id, "old");
+    store_job_clear(&out);
+    store_close(&other);
+    /* a newer server's tables, which have something more */
+    sql("ALTER TABLE jobs ADD COLUMN later TEXT");
+    sql("UPDATE schema_version SET version = version + 1");
+    FINE(store_open_shared(&other, url, NULL, &err));
+    assert_int_equal(sql("SELECT version FROM schema_version"), version + 1);
+    store_close(&store);
+    store = other;
+    put("newer", "c");
+    assert_true(claim_at(&out, 2000));
+    assert_string_equal(out.id, "older");
+    store_job_clear(&out);
+    /* two steps */
+    sql("UPDATE schema_version SET version = version + 1");
+    assert_int_equal(store_open_shared(&other, url, NULL, &err), ERROR_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "was written by a newer version of this program"));
+    err = (struct error)ERROR_INIT;
+}
+
 /* Connections that the server ends: the transaction fails as a whole, and the next one works. */
 static void test_lost(void **state)
 {
@@ -1432,6 +1480,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_expire, setup_postgres, teardown_postgres),
         cmocka_unit_test_setup_teardown(test_expire_two, setup_postgres, teardown_postgres),
         cmocka_unit_test_setup_teardown(test_shared, setup_postgres, teardown_postgres),
+        cmocka_unit_test_setup_teardown(test_versions, setup_postgres, teardown_postgres),
         cmocka_unit_test_setup_teardown(test_lost, setup_postgres, teardown_postgres),
         cmocka_unit_test_setup_teardown(test_threads_shared, setup_postgres, teardown_postgres),
     };
