@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from models.training import gfpgan, parsenet
-from models.training import networks_restore
+from models.training import networks_codebook, networks_restore
 from models.training.networks_scene import RetinaFace, retinaface_of, srvgg_of
 
 
@@ -133,7 +133,7 @@ def network_of(tensors):
         return retinaface_of(tensors)
     if "body.0.weight" in tensors:
         return srvgg_of(tensors)
-    restorer = networks_restore.network_for(tensors)
-    if restorer:
-        return loaded(restorer, tensors)
+    other = networks_codebook.network_for(tensors) or networks_restore.network_for(tensors)
+    if other:
+        return loaded(other, tensors)
     raise ValueError("tensors of no network that is known here: " + ", ".join(list(tensors)[:3]) + ", …")

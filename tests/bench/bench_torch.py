@@ -2,7 +2,9 @@
 
 Both have the same random weights, of the official shapes, and the same input, on the device already; a median of medians.
 On a GPU ours runs in fp16 and PyTorch in fp16 twice: as the projects that people run today ship it (eager, NCHW, StyleGAN2's
-convolutions grouped), and compiled (torch.compile, channels last; in a CUDA graph where that is faster). On a CPU: fp32, eager.
+convolutions grouped), and compiled (torch.compile, channels last; in a CUDA graph where that is faster). What chooses
+entries of a codebook runs in fp32 on both sides. On a CPU: fp32, eager and compiled (before PyTorch 2: TorchScript, frozen,
+for oneDNN).
 Each of PyTorch's networks has a process, and all of them get ready at once. Prints markdown: the times and the most
 device memory of each side, weights included; then how our outputs differ from PyTorch's in fp32.
 """
@@ -29,12 +31,15 @@ import roofline  # noqa: E402
 # name, pictures, width, height
 CASES = {"gpu": (("rrdbnet_x4", 1, 512, 512), ("srvgg_x4_32", 1, 512, 512), ("gfpgan", 1, 512, 512), ("gfpgan", 8, 512, 512),
                  ("retinaface_r50", 1, 1920, 1080), ("parsenet", 1, 512, 512), ("span_x4", 1, 512, 512), ("plksr_x4", 1, 256, 256),
-                 ("cugan_x2", 1, 512, 512), ("dncnn", 1, 512, 512), ("drunet", 1, 512, 512), ("fbcnn", 1, 512, 512)),
+                 ("cugan_x2", 1, 512, 512), ("dncnn", 1, 512, 512), ("drunet", 1, 512, 512), ("fbcnn", 1, 512, 512),
+                 ("restoreformer", 1, 512, 512), ("restoreformer_plus", 1, 512, 512), ("codeformer", 1, 512, 512)),
          "cpu": (("srvgg_x4_32", 1, 128, 128), ("rrdbnet_x4", 1, 128, 128), ("gfpgan", 1, 512, 512),
                  ("retinaface_mobilenet", 1, 640, 640), ("retinaface_r50", 1, 640, 640), ("parsenet", 1, 512, 512),
                  ("span_x4", 1, 128, 128), ("plksr_x4", 1, 64, 64), ("cugan_x2", 1, 128, 128), ("dncnn", 1, 128, 128),
-                 ("drunet", 1, 128, 128), ("fbcnn", 1, 128, 128))}
-FORMS = {"gpu": ("shipped", "compiled"), "cpu": ("shipped",)}
+                 ("drunet", 1, 128, 128), ("fbcnn", 1, 128, 128), ("restoreformer", 1, 512, 512),
+                 ("restoreformer_plus", 1, 512, 512), ("codeformer", 1, 512, 512))}
+FORMS = ("shipped", "compiled")
+FP32 = ("restoreformer", "restoreformer_plus", "codeformer")  # always, as their projects run them, and we
 
 
 # --- PyTorch's side: a process that gets one network ready and then does what it is told to, a line at a time ----------
@@ -65,10 +70,12 @@ def as_shipped(net):
     return net
 
 
-def compiled(net):
+def compiled(net, x):
     """The compiled network. RRDBNet's blocks are alike: compiled one for all, they are ready in a tenth of the time."""
     import torch
     from models.training.networks_large import Rrdbnet
+    if not hasattr(torch, "compile"):
+        return torch.jit.optimize_for_inference(torch.jit.trace(net, x, check_trace=False))
     if not isinstance(net, Rrdbnet):
         return torch.compile(net, dynamic=False)
     for block in net.body:
@@ -83,7 +90,7 @@ class Worker:
         import torch
         from models.training import common, networks_large
         self.torch, self.form, self.network, self.folder = torch, form, network, folder
-        self.gpu = gpu
+        self.gpu, self.half = gpu, gpu and network not in FP32
         while not os.path.exists(f"{folder}/{network}.safetensors"):  # the other side is writing it
             time.sleep(0.05)
         torch.set_grad_enabled(False)
@@ -92,15 +99,17 @@ class Worker:
         x = torch.from_numpy(np.load(f"{folder}/{network}.in.npy"))
         if self.gpu:
             layout = torch.channels_last if form == "compiled" else torch.contiguous_format
-            net, x = (as_shipped(net) if form == "shipped" else net), x.half().to("cuda", memory_format=layout)
-            net = net.half().to("cuda")
+            net, x = (as_shipped(net) if form == "shipped" else net), x.to("cuda", memory_format=layout)
+            net = net.to("cuda")
+            if self.half:
+                net, x = net.half(), x.half()
             for tensor in net.parameters():
                 if tensor.dim() == 4:  # StyleGAN2's kernels have 5 dimensions, of which the first is 1
                     tensor.data = tensor.data.contiguous(memory_format=layout)
         self.own = torch.cuda.memory_allocated() if self.gpu else 0
         self.run = lambda: net(x)
         if form == "compiled":
-            net = compiled(net)
+            net = compiled(net, x)
             # Others get ready on the same GPU: what cuDNN finds fast now is not to be kept. It keeps what it found by
             # all of a convolution's settings, of which this is one.
             torch.backends.cudnn.deterministic = True
@@ -187,7 +196,7 @@ class Worker:
         self.torch.backends.cudnn.benchmark = False
         wanted = compare_torch.expected(self.folder, self.network, compare_torch.exact(self.gpu))
         got = [np.load(f"{self.folder}/{self.network}.out{i}.npy") for i in range(len(wanted))]
-        mean, worst, labels, good = compare_torch.judge(self.network, "fp16" if self.gpu else "fp32", got, wanted)
+        mean, worst, labels, good = compare_torch.judge(self.network, "fp16" if self.half else "fp32", got, wanted)
         return {"mean": mean, "max": worst, "labels": labels, "good": bool(good)}
 
 
@@ -227,7 +236,7 @@ class Case:
     def start(self):
         """Begins to get everything ready."""
         self.cold = subprocess.Popen([*self.command, "--runs", "1", *self.args.rest], env=self.environment, stdout=subprocess.DEVNULL)
-        for form in FORMS[self.args.kind]:
+        for form in FORMS:
             with open(f"{self.folder}/{form}.log", "w", encoding="utf-8") as log:
                 self.workers[form] = subprocess.Popen(
                     [sys.executable, os.path.abspath(__file__), "--work", self.args.kind, form, self.network, self.folder],

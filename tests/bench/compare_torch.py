@@ -33,10 +33,20 @@ SIZES = {
     "retinaface_r50": ((1, 1920, 1080), (1, 328, 216)),
     "retinaface_mobilenet": ((1, 1920, 1080), (1, 328, 216)),
     "parsenet": ((1, 512, 512), (1, 192, 128)),
+    "restoreformer": ((1, 512, 512), (1, 512, 512)),
+    "restoreformer_plus": ((1, 512, 512), (1, 512, 512)),
+    "codeformer": ((1, 512, 512), (1, 512, 512)),
+    "span_x4": ((1, 512, 512), (1, 104, 72)),
+    "plksr_x4": ((1, 256, 256), (1, 56, 40)),
+    "cugan_x2": ((1, 512, 512), (1, 104, 72)),
+    "dncnn": ((1, 512, 512), (1, 104, 72)),
+    "drunet": ((1, 512, 512), (1, 104, 72)),
+    "fbcnn": ((1, 512, 512), (1, 104, 72)),
 }
 # The largest errors in fp16, mean and max, in parts of the output's range; of fp32 the max is 1e-4 (tests/golden/test_full.c).
 FP16 = {"rrdbnet_x4": (6e-4, 8e-3), "rrdbnet_x2": (6e-4, 8e-3), "srvgg_x4_32": (6e-4, 8e-3), "gfpgan": (1.6e-3, 2e-2),
         "retinaface_r50": (1e-3, 1e-2), "retinaface_mobilenet": (1e-3, 1e-2)}
+FP16_OTHERS = (1e-3, 1e-2)
 LABELS = {"fp16": 0.996, "fp32": 0.9997}  # of a parser: the share of pixels with the same class
 
 
@@ -104,7 +114,7 @@ def judge(network, precision, got, wanted):
         labels = float((got[0].argmax(1) == wanted[0].argmax(1)).mean())
         good = labels >= LABELS[precision] and np.isfinite(worst) and (precision == "fp16" or worst <= 1e-4)
         return mean, worst, labels, good
-    most_mean, most = FP16[network] if precision == "fp16" else (1e-4, 1e-4)
+    most_mean, most = FP16.get(network, FP16_OTHERS) if precision == "fp16" else (1e-4, 1e-4)
     return mean, worst, None, mean <= most_mean and worst <= most
 
 
