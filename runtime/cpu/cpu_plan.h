@@ -101,7 +101,8 @@ struct cpu_task {
             bool bilinear;
         } resize;
         struct {
-            struct cpu_operand x, y;
+            struct cpu_operand x, y, map;
+            size_t map_step;
         } mean;
         struct {
             struct cpu_operand x, places, y;

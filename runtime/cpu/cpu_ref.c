@@ -358,14 +358,14 @@ static void cpu_sample(const struct cpu_node *node)
 
 static void cpu_mean(const struct cpu_node *node)
 {
-    const struct cpu_view *x = &node->in[OP_X];
+    const struct cpu_view *x = &node->in[OP_X], *map = &node->in[OP_NOISE_MAP];
     const size_t pixels = (size_t)x->h * (size_t)x->w;
     for (int n = 0; n < x->n; n++) {
         for (int c = 0; c < x->c; c++) {
             const float *src = cpu_plane(x, n, c);
             double sum = 0;
             for (size_t i = 0; i < pixels; i++)
-                sum += src[i];
+                sum += map->data ? (double)src[i] * cpu_plane(map, n, 0)[i] : src[i];
             *cpu_plane(&node->out, n, c) = (float)(sum / (double)pixels);
         }
     }

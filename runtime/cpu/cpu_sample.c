@@ -7,6 +7,18 @@ struct sample_run {
     const struct cpu_isa *isa;
 };
 
+/* The sums of a block's channels times the map. */
+static void sample_weighted(const struct cpu_task *task, int image, int block, size_t pixels, double sums[CPU_BLOCK])
+{
+    const struct cpu_operand *x = &task->mean.x, *map = &task->mean.map;
+    const float *from = x->data + (size_t)image * x->image + cpu_kernel_block(x, block);
+    const float *weight = map->data + (size_t)image * map->image;
+    for (size_t i = 0; i < pixels; i++, from += CPU_BLOCK, weight += task->mean.map_step)
+        if (*weight != 0) /* NaN, too */
+            for (int k = 0; k < CPU_BLOCK; k++)
+                sums[k] += (double)from[k] * *weight;
+}
+
 /* A block of an image is one item: the order of its sum never depends on the number of threads. */
 static void sample_mean_item(void *context, int item, int thread)
 {
@@ -16,7 +28,10 @@ static void sample_mean_item(void *context, int item, int thread)
     const size_t pixels = (size_t)x->h * (size_t)x->w;
     double sums[2 * CPU_BLOCK] = {0};
     (void)thread;
-    r->isa->moments(x, image, block, 0, pixels, sums);
+    if (r->task->mean.map.data)
+        sample_weighted(r->task, image, block, pixels, sums);
+    else
+        r->isa->moments(x, image, block, 0, pixels, sums);
     float *out = y->data + (size_t)image * y->image + (size_t)block * y->plane;
     for (int k = 0; k < CPU_BLOCK; k++)
         out[k] = (float)(sums[k] / (double)pixels);
@@ -89,6 +104,10 @@ enum error_code cpu_mean_node(struct cpu_build *build, const struct node *node, 
     enum error_code code = cpu_plan_operand(build, node->out, NULL, &task.mean.y, err);
     if (!code)
         code = cpu_plan_operand(build, node->in[OP_X], &layout, &task.mean.x, err);
+    if (!code)
+        code = cpu_plan_operand(build, node->in[OP_NOISE_MAP], NULL, &task.mean.map, err);
+    if (!code && task.mean.map.data)
+        task.mean.map_step = cpu_plan_is_map(build, node->in[OP_NOISE_MAP].tensor) ? 1 : CPU_BLOCK;
     return code ? code : cpu_plan_add(build, &task, 0, 0, err);
 }
 

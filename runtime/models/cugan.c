@@ -1,7 +1,8 @@
 /* Real-CUGAN (bilibili 2022; names as in its upcunet_v3.py): two U-Nets behind each other, the second of which corrects
  * what the first one has enlarged. Convolutions are not padded; the picture is, by reflection. Four blocks scale their
- * channels by factors that a mean over what they are given decides (squeeze and excitation): over the picture, or over
- * a tile of it; the "nose" files are without them. "pro" files work on a narrower range of values. */
+ * channels by factors that a mean over the picture decides (squeeze and excitation): over what is given, or, for a
+ * tile, a mean that is given, too (enum model_means); the "nose" files are without them. "pro" files work on a narrower
+ * range of values. */
 #include <string.h>
 
 #include "runtime/models/model_build.h"
@@ -27,6 +28,20 @@ static bool cugan_gated(const struct weights *weights)
     return false;
 }
 
+/* The means, in the order in which they decide each other. */
+static void cugan_pools(const struct weights *weights, struct model_info *info)
+{
+    static const char *const names[MODEL_POOLS] = {"unet1.conv2", "unet2.conv2", "unet2.conv3", "unet2.conv4"};
+    static const struct model_pool pools[3][MODEL_POOLS] = {{{0, 2, 12}, {0, 4, 14}, {0, 2, 3}, {0, 4, 2}},
+                                                            {{0, 2, 8}, {0, 6, 14}, {0, 3, 3}, {0, 6, 2}},
+                                                            {{0, 2, 13}, {0, 4, 16}, {0, 2, 4}, {0, 4, 4}}};
+    info->pool_count = MODEL_POOLS;
+    for (int i = 0; i < MODEL_POOLS; i++) {
+        info->pools[i] = pools[info->scale - 2][i];
+        info->pools[i].channels = build_dim(weights, build_name("%s.seblock.conv2.weight", names[i]), 0);
+    }
+}
+
 static bool cugan_detect(const struct weights *weights, struct model_info *info, struct error *err)
 {
     const int in = build_dim(weights, "unet1.conv1.conv.0.weight", 1);
@@ -46,6 +61,9 @@ static bool cugan_detect(const struct weights *weights, struct model_info *info,
     info->unshuffle = scale == 3 ? 4 : 2;
     info->full_body = true;
     info->radius = scale == 3 ? 14 : scale == 2 ? 18 : 19;
+    info->exact_tiles = true; /* with the means of the whole picture */
+    if (cugan_gated(weights))
+        cugan_pools(weights, info);
     return !err->code;
 }
 
@@ -120,8 +138,35 @@ static struct view cugan_pair(struct model_build *b, const char *name, struct vi
     return cugan_conv(b, build_name("%s.conv.2", name), x, 3, 1, true, VIEW_NONE);
 }
 
+/* The means while a graph is built. */
+struct cugan_means {
+    int variant, next;
+    struct view given[MODEL_POOLS];
+    bool done; /* the one that the graph is for is there */
+};
+
+/* The next mean: given, or of x; as the graph's output it is the last of its nodes. */
+static struct view cugan_mean(struct model_build *b, struct cugan_means *means, struct view x)
+{
+    static const int one = 1;
+    const int index = means->next++;
+    const struct tensor t = *graph_tensor_of(b->graph, x);
+    if (means->variant > MODEL_MEANS_FIRST + index)
+        return means->given[index];
+    means->done = means->variant == MODEL_MEANS_FIRST + index;
+    const struct view map = means->done ? graph_tensor(b->graph, TENSOR_INPUT, t.n, t.h, t.w, 1, &one) : VIEW_NONE,
+                      mean = means->done ? graph_tensor(b->graph, TENSOR_OUTPUT, t.n, 1, 1, 1, &t.channels)
+                                         : graph_temp(b->graph, t.n, t.channels, 1, 1);
+    struct node *node = graph_node(b->graph, OP_MEAN, mean);
+    if (node) {
+        node->in[OP_X] = x;
+        node->in[OP_NOISE_MAP] = map;
+    }
+    return mean;
+}
+
 /* SEBlock: the factors of its channels, {n, c, 1, 1}; none where the network has no such blocks. */
-static struct view cugan_factors(struct model_build *b, const char *name, struct view x)
+static struct view cugan_factors(struct model_build *b, struct cugan_means *means, const char *name, struct view x)
 {
     if (!cugan_gated(model_weights(b->model)))
         return VIEW_NONE;
@@ -129,11 +174,10 @@ static struct view cugan_factors(struct model_build *b, const char *name, struct
     if (x.tensor < 0 || inner < 1)
         return VIEW_NONE;
     const struct tensor t = *graph_tensor_of(b->graph, x);
-    const struct view mean = graph_temp(b->graph, t.n, t.channels, 1, 1),
-                      small = graph_temp(b->graph, t.n, inner, 1, 1), out = graph_temp(b->graph, t.n, t.channels, 1, 1);
-    struct node *node = graph_node(b->graph, OP_MEAN, mean);
-    if (node)
-        node->in[OP_X] = x;
+    const struct view mean = cugan_mean(b, means, x);
+    if (means->done)
+        return VIEW_NONE;
+    const struct view small = graph_temp(b->graph, t.n, inner, 1, 1), out = graph_temp(b->graph, t.n, t.channels, 1, 1);
     build_conv(b, build_name("%s.seblock.conv1", name), mean, small, 1)->args.conv2d.activation = ACTIVATION_RELU;
     build_conv(b, build_name("%s.seblock.conv2", name), small, out, 1)->args.conv2d.activation = ACTIVATION_SIGMOID;
     return out;
@@ -163,12 +207,16 @@ static struct view cugan_up(struct model_build *b, const char *name, struct view
     return cugan_add(b, up, skip);
 }
 
-static struct view cugan_first(struct model_build *b, int scale, struct view x)
+/* VIEW_NONE where a mean was all that is wanted. */
+static struct view cugan_first(struct model_build *b, struct cugan_means *means, int scale, struct view x)
 {
     const struct view whole = cugan_pair(b, "unet1.conv1", x);
     x = cugan_conv(b, "unet1.conv1_down", whole, 2, 2, true, VIEW_NONE);
     x = cugan_pair(b, "unet1.conv2", x);
-    x = cugan_up(b, "unet1.conv2_up", x, cugan_factors(b, "unet1.conv2", x), cugan_crop(b, whole, 4));
+    const struct view factors = cugan_factors(b, means, "unet1.conv2", x);
+    if (means->done)
+        return VIEW_NONE;
+    x = cugan_up(b, "unet1.conv2_up", x, factors, cugan_crop(b, whole, 4));
     x = cugan_conv(b, "unet1.conv3", x, 3, 1, true, VIEW_NONE);
     struct node *conv;
     return build_transposed(b, "unet1.conv_bottom", scale == 3 ? TRANSPOSED_5_3_2 : TRANSPOSED_4_2_3, x, &conv);
@@ -195,21 +243,29 @@ static struct view cugan_scaled(struct model_build *b, struct view x, struct vie
     return crop;
 }
 
-static struct view cugan_second(struct model_build *b, struct view x)
+/* The same. */
+static struct view cugan_second(struct model_build *b, struct cugan_means *means, struct view x)
 {
     const struct view whole = cugan_pair(b, "unet2.conv1", x);
     x = cugan_conv(b, "unet2.conv1_down", whole, 2, 2, true, VIEW_NONE);
-    const struct view half = cugan_pair(b, "unet2.conv2", x), factors = cugan_factors(b, "unet2.conv2", half);
+    const struct view half = cugan_pair(b, "unet2.conv2", x), factors = cugan_factors(b, means, "unet2.conv2", half);
+    if (means->done)
+        return VIEW_NONE;
     x = cugan_conv(b, "unet2.conv2_down", half, 2, 2, true, factors);
     x = cugan_pair(b, "unet2.conv3", x);
     struct node *conv;
-    const struct view deep = cugan_factors(b, "unet2.conv3", x);
+    const struct view deep = cugan_factors(b, means, "unet2.conv3", x);
+    if (means->done)
+        return VIEW_NONE;
     x = build_transposed(b, "unet2.conv3_up", TRANSPOSED_2_2_0, x, &conv);
     conv->args.conv2d.activation = ACTIVATION_LEAKY;
     conv->args.conv2d.slope = 0.1f;
     conv->in[OP_IN_SCALE] = deep;
     x = cugan_pair(b, "unet2.conv4", cugan_scaled(b, half, factors, x));
-    x = cugan_up(b, "unet2.conv4_up", x, cugan_factors(b, "unet2.conv4", x), cugan_crop(b, whole, 16));
+    const struct view last = cugan_factors(b, means, "unet2.conv4", x);
+    if (means->done)
+        return VIEW_NONE;
+    x = cugan_up(b, "unet2.conv4_up", x, last, cugan_crop(b, whole, 16));
     x = cugan_conv(b, "unet2.conv5", x, 3, 1, true, VIEW_NONE);
     return cugan_conv(b, "unet2.conv_bottom", x, 3, 1, false, VIEW_NONE);
 }
@@ -225,11 +281,18 @@ static void cugan_build(struct model_build *b, const struct session_shape *shape
         return;
     }
     const struct view input = graph_tensor(g, TENSOR_INPUT, shape->n, shape->h, shape->w, 1, &rgb);
+    struct cugan_means means = {.variant = shape->variant};
+    for (int i = 0; i < info->pool_count && i < shape->variant - MODEL_MEANS_FIRST; i++)
+        means.given[i] = graph_tensor(g, TENSOR_INPUT, shape->n, 1, 1, 1, &info->pools[i].channels);
     struct view x, first;
     cugan_move(b, pro ? "pro" : "as it is", pro ? "by" : NULL, input, info->radius, &x);
-    x = cugan_first(b, scale, x);
+    x = cugan_first(b, &means, scale, x);
+    if (means.done)
+        return;
+    struct view second = cugan_second(b, &means, x);
+    if (means.done)
+        return;
     cugan_move(b, pro && scale < 4 ? "undone" : "as it is", pro && scale < 4 ? "less" : NULL, x, -CUGAN_CROP, &first);
-    struct view second = cugan_second(b, x);
     if (second.tensor < 0 || first.tensor < 0)
         return;
     const struct view out = graph_tensor(g, TENSOR_OUTPUT, shape->n, shape->h * scale, shape->w * scale, 1, &rgb);

@@ -208,6 +208,11 @@ void model_output_shape(const struct model *model, const struct session_shape *s
         return;
     }
     out_nchw[0] = shape->n;
+    if (info->kind == MODEL_UPSCALER && shape->variant >= MODEL_MEANS_FIRST && shape->variant <= info->pool_count) {
+        out_nchw[1] = info->pools[shape->variant - MODEL_MEANS_FIRST].channels;
+        out_nchw[2] = out_nchw[3] = 1;
+        return;
+    }
     out_nchw[1] = info->kind == MODEL_DETECTOR ? 32 : info->kind == MODEL_PARSER && index == 0 ? info->classes : 3;
     out_nchw[2] = info->kind == MODEL_DETECTOR ? (shape->h + stride - 1) / stride : shape->h * info->scale;
     out_nchw[3] = info->kind == MODEL_DETECTOR ? (shape->w + stride - 1) / stride : shape->w * info->scale;

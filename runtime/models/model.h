@@ -26,6 +26,13 @@ struct model_settings {
 /* "relu", "leakyrelu" or "leakyrelu:SLOPE", 0 < SLOPE <= 1, as models.conf and a file's metadata say it. */
 bool model_settings_activation(struct model_settings *out, const char *text);
 
+/* A mean over the whole picture that an upscaler scales channels by: of so many channels, of features of which a side
+ * of h px has h*per4/4 + margin. */
+#define MODEL_POOLS 4
+struct model_pool {
+    int channels, per4, margin;
+};
+
 struct model_info {
     enum model_kind kind;
     const char *architecture; /* "RRDBNet", "RRDBNet+" (ESRGAN+), "SRVGGNetCompact", "GFPGANv1Clean", "GFPGANv1",
@@ -40,13 +47,15 @@ struct model_info {
                          1/unshuffle */
     int radius;       /* upscaler, damage detector: receptive radius in input px: a tile padded by this is exact */
     bool exact_tiles; /* the same two: true if the radius is small enough for padding (SRVGG), else feather (RRDB) */
-    int face_size;    /* face network: side of the square it takes, px (512; a small fixture less) */
-    int noise_count;  /* face network: noise maps (15 at 512 px) */
-    bool fp32;        /* always computed in fp32: it chooses entries of a codebook, and would choose others in fp16 */
-    bool fidelity; /* face network: variants of its graph are 0 .. MODEL_FIDELITY, how near it stays to the picture */
-    int side;      /* filler: of the square that it takes, px; 0: any */
-    int classes;   /* parser: 19; damage detector: 1 + MODEL_DAMAGE_KINDS, or 1: it knows no kinds */
-    int context;   /* damage detector: channels of its context; 0: it takes none, and the picture whole and reduced */
+    int pool_count;   /* upscaler: the means in pools, which decide each other in turn; see enum model_means */
+    struct model_pool pools[MODEL_POOLS];
+    int face_size;   /* face network: side of the square it takes, px (512; a small fixture less) */
+    int noise_count; /* face network: noise maps (15 at 512 px) */
+    bool fp32;       /* always computed in fp32: it chooses entries of a codebook, and would choose others in fp16 */
+    bool fidelity;   /* face network: variants of its graph are 0 .. MODEL_FIDELITY, how near it stays to the picture */
+    int side;        /* filler: of the square that it takes, px; 0: any */
+    int classes;     /* parser: 19; damage detector: 1 + MODEL_DAMAGE_KINDS, or 1: it knows no kinds */
+    int context;     /* damage detector: channels of its context; 0: it takes none, and the picture whole and reduced */
     int output_count;
     float min_sizes[3][2]; /* detector: the ones in force */
 };
@@ -56,6 +65,16 @@ enum model_noise {
     MODEL_NOISE_STORED, /* the checkpoint's buffers noise0… */
     MODEL_NOISE_SEED,   /* Philox from run_options.seed */
     MODEL_NOISE_INPUT   /* inputs 1..noise_count, each {n, 1, s, s}, s = 4, 8, 8, 16, 16, … */
+};
+
+/* Where the means of an upscaler with pool_count come from: session_shape.variant. To see a picture in tiles as if it
+ * were whole, variants 1, 2 … pool_count sum up over all tiles what the next one is given. */
+enum model_means {
+    MODEL_MEANS_OWN, /* of what it is given */
+    /* k = 1 … pool_count. Inputs: the picture; means 1 … k-1, each {n, channels, 1, 1}; a map {n, 1, h, w} of pool k's
+     * features, 1 or 0. Output {n, channels, 1, 1}: the mean of the features times the map.
+     * pool_count + 1. Inputs: the picture, all means; output: the picture. */
+    MODEL_MEANS_FIRST
 };
 
 #define MODEL_FIDELITY 1000 /* session_shape.variant where CodeFormer's w is 1 */
@@ -98,7 +117,8 @@ const struct model_info *model_info(const struct model *model);
 const struct weights *model_weights(const struct model *model);
 
 /* Shape {n, c, h, w} of output `index` for a run at this shape.
- * upscaler: input {n, 3, h, w} RGB 0..1; output {n, 3, h*scale, w*scale}. h and w must be multiples of unshuffle.
+ * upscaler: input {n, 3, h, w} RGB 0..1; output {n, 3, h*scale, w*scale}. h and w must be multiples of unshuffle. For
+ * variants see enum model_means.
  * face: input {n, 3, s, s} RGB -1..1, s = face_size; output the same shape.
  * parser: input {n, 3, h, w} RGB -1..1 (h, w multiples of 16); outputs: logits {n, classes, h, w}, image {n, 3, h, w}.
  * detector: input {n, 3, h, w} BGR minus (104, 117, 123); output k: stride 8<<k, {n, 32, ceil(h/s), ceil(w/s)},

@@ -178,7 +178,10 @@ static const char *op_check_kind(const struct graph *g, const struct node *node,
                    ? NULL
                    : "the shapes differ";
     case OP_MEAN:
-        return x.n == y.n && x.c == y.c && y.h == 1 && y.w == 1 ? NULL : "the output is not {n, c, 1, 1}";
+        if (x.n != y.n || x.c != y.c || y.h != 1 || y.w != 1)
+            return "the output is not {n, c, 1, 1}";
+        return op_optional(g, node, OP_NOISE_MAP, (struct op_shape){x.n, 1, x.h, x.w}) ? NULL
+                                                                                       : "the map's shape is wrong";
     case OP_SAMPLE:
         return op_check_sample(g, node, x, y);
     default:

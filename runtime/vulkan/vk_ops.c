@@ -439,8 +439,11 @@ static enum error_code ops_mean(struct frame *frame, struct error *err)
         return code;
     ops_spec(dispatch, (uint32_t)x->layout.blocks);
     ops_spec(dispatch, 1);
+    ops_spec(dispatch, frame->in[OP_NOISE_MAP].n ? FLAG_NOISE : 0);
     dispatch->push.vector.x = vk_plan_bind(frame->build, dispatch, BIND_X, x);
     dispatch->push.vector.y = vk_plan_bind(frame->build, dispatch, BIND_Y, &frame->y);
+    if (frame->in[OP_NOISE_MAP].n)
+        dispatch->push.vector.noise = vk_plan_bind(frame->build, dispatch, BIND_NOISE, &frame->in[OP_NOISE_MAP]);
     dispatch->push.vector.pixels = x->h * x->w;
     dispatch->groups[0] = (uint32_t)frame->y.layout.blocks;
     dispatch->groups[1] = 1;

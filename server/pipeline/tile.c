@@ -4,6 +4,7 @@
 
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
+#include "server/pipeline/pool.h"
 #include "server/pipeline/tile.h"
 
 #define TILE_FEATHER_PAD 32         /* of a network whose radius is too large for padding */
@@ -45,7 +46,7 @@ static enum error_code tile_axis_create(struct tile_axis *axis, int n, int pre, 
 /* One axis cut into windows of one size, so that all tiles share a plan, and each window's weight at each px of the
  * result. The weights of all windows sum to 1 at each px: exact seams have weights 0 and 1 only. */
 struct tile_cut {
-    int count, window;
+    int count, window, core;
     int *start;    /* of each window, px of the input */
     float *weight; /* count × window*scale */
 };
@@ -62,6 +63,8 @@ struct tile_flight {
     int first, count; /* of the tiles */
     struct raster_source sources[STEP_BATCH];
     struct session_shape shape;
+    bool pooled; /* its result is a mean */
+    int slot;    /* of pool.h */
 };
 
 struct tile_job {
@@ -74,6 +77,7 @@ struct tile_job {
     struct tile_cut cx, cy; /* empty in the reference's way */
     struct canvas *canvas;  /* where seams are feathered */
     struct tile *tiles;
+    struct pool *pool; /* where means of the whole picture are wanted, or NULL */
     int count, next;
     int batch, ahead; /* tiles of a run, runs under way: at most */
     struct tile_flight flights[PLAN_RUNS];
@@ -190,7 +194,7 @@ static enum error_code tile_cut_create(struct tile_cut *cut, int length, int cor
 {
     const int pad = tile_pad(info);
     tile_windows(length, core, info, &cut->count, &cut->window);
-    core = tile_core(length, core ? (length + core - 1) / core : 1, info);
+    core = cut->core = tile_core(length, core ? (length + core - 1) / core : 1, info);
     int samples = cut->window * info->scale;
     cut->start = mem_alloc((size_t)cut->count, sizeof(int));
     cut->weight = mem_calloc((size_t)cut->count * (size_t)samples, sizeof(float));
@@ -313,7 +317,7 @@ static enum error_code tile_begin_job(struct tile_job **out, struct step *step, 
 static void tile_count(struct tile_job *job)
 {
     atomic_store(&job->step->r->tiles_done, 0);
-    atomic_store(&job->step->r->tiles_total, job->count);
+    atomic_store(&job->step->r->tiles_total, job->count * (job->pool ? 1 + job->info->pool_count : 1));
     job->step->r->tiles = job->count;
 }
 
@@ -341,14 +345,20 @@ enum error_code tile_begin(struct tile_job **out, struct step *step, const struc
         code = tile_cut_create(&job->cy, job->ay.length, core, job->info, err);
     if (code == OK)
         code = tile_list(job, err);
+    const bool pooled = code == OK && job->count > 1 && job->info->pool_count;
     if (code == OK) {
         struct session_shape shape = {.n = 1, .h = job->cy.window, .w = job->cx.window};
+        shape.variant = pooled ? MODEL_MEANS_FIRST + job->info->pool_count : MODEL_MEANS_OWN;
         code = step_prepare(step, ROLE_UPSCALER, &shape, err);
     }
     if (code == OK)
         code = tile_canvas(job, err);
-    if (code == OK) {
+    if (code == OK)
         job->batch = tile_batch(job);
+    if (code == OK && pooled)
+        code = pool_create(&job->pool, job->info, job->ax.length, job->ay.length, job->cx.window, job->cy.window,
+                           job->batch, err);
+    if (code == OK) {
         tile_count(job);
     } else {
         tile_end(out);
@@ -416,19 +426,48 @@ static struct rect tile_flight_done(const struct tile_job *job, const struct til
     return (struct rect){first.x, first.y, last.x + last.width - first.x, first.height};
 }
 
+static bool tile_pooling(const struct tile_job *job)
+{
+    return job->pool && !pool_ready(job->pool);
+}
+
+static struct pool_axis tile_pool_axis(const struct tile_cut *cut, int i)
+{
+    return (struct pool_axis){.start = cut->start[i],
+                              .window = cut->window,
+                              .from = i * cut->core,
+                              .to = (i + 1) * cut->core,
+                              .first = i == 0,
+                              .last = i + 1 == cut->count};
+}
+
+/* The inputs of a flight's run behind the picture. */
+static void tile_pool_inputs(const struct tile_job *job, const struct tile_flight *flight, struct run_input *inputs)
+{
+    for (int i = 0; i < flight->count; i++) {
+        const struct tile *t = &job->tiles[flight->first + i];
+        const struct pool_axis x = tile_pool_axis(&job->cx, t->column), y = tile_pool_axis(&job->cy, t->row);
+        pool_place(job->pool, i, &x, &y);
+    }
+    pool_inputs(job->pool, inputs);
+}
+
 /* The run of a flight, whose sources it fills in. targets: NULL, or one of each tile. */
-static struct run_io tile_run(const struct tile_job *job, struct tile_flight *flight, struct run_input *input,
+static struct run_io tile_run(const struct tile_job *job, struct tile_flight *flight, struct run_input *inputs,
                               struct run_output *output, struct run_image *images, struct raster_target *targets)
 {
     const struct rect done = tile_flight_done(job, flight);
     for (int i = 0; i < flight->count; i++)
         tile_describe(job, &job->tiles[flight->first + i], &done, &flight->sources[i], &images[i],
-                      targets ? &targets[i] : NULL);
-    *input = (struct run_input){.images = flight->sources};
-    *output = (struct run_output){.images = images, .canvas = job->canvas};
+                      targets && !flight->pooled ? &targets[i] : NULL);
+    inputs[0] = (struct run_input){.images = flight->sources};
+    if (job->pool)
+        tile_pool_inputs(job, flight, inputs + 1);
+    *output = flight->pooled ? (struct run_output){.planes = pool_output(job->pool, flight->slot)}
+                             : (struct run_output){.images = images, .canvas = job->canvas};
     return (struct run_io){
-        .inputs = input,
-        .outputs = targets ? output : NULL,
+        .inputs = inputs,
+        .outputs = targets || flight->pooled ? output : NULL,
         .range = model_range(MODEL_UPSCALER),
         .options = {.cancel = &job->step->r->cancel, .progress = &job->step->r->progress, .background = true}};
 }
@@ -453,6 +492,8 @@ static enum error_code tile_again(struct tile_job *job, const char *fault, struc
     job->second = true;
     job->precision = PRECISION_FP32;
     job->next = 0;
+    if (job->pool)
+        pool_restart(job->pool);
     tile_count(job);
     return job->sink.again ? job->sink.again(job->sink.user, err) : OK;
 }
@@ -467,14 +508,22 @@ static enum error_code tile_finish(struct tile_job *job, struct error *err)
     enum error_code code = plan_wait(flight.plan, &result, err);
     if (code != OK)
         return code;
-    const char *fault = step_fault(&result, job->sink.even ? NULL : flight.sources, &flight.shape);
+    const char *fault = step_fault(&result, job->sink.even || flight.pooled ? NULL : flight.sources, &flight.shape);
     if (fault)
         return tile_again(job, fault, err);
+    atomic_fetch_add(&job->step->r->tiles_done, flight.count);
+    restoration_moved(job->step->r);
+    if (flight.pooled) {
+        pool_add(job->pool, flight.slot, flight.count);
+        if (!job->flying && job->next == job->count) { /* all tiles once more */
+            pool_next(job->pool);
+            job->next = 0;
+        }
+        return OK;
+    }
     const struct rect done = tile_flight_done(job, &flight);
     if (job->sink.filled && done.width > 0 && done.height > 0)
         job->sink.filled(job->sink.user, &done);
-    atomic_fetch_add(&job->step->r->tiles_done, flight.count);
-    restoration_moved(job->step->r);
     return OK;
 }
 
@@ -493,7 +542,7 @@ static enum error_code tile_submit(struct tile_job *job, struct error *err)
     struct tile_flight *flight = &job->flights[job->flying];
     const struct tile *first = &job->tiles[job->next];
     struct run_image images[STEP_BATCH];
-    struct run_input input;
+    struct run_input inputs[2 + MODEL_POOLS];
     struct run_output output;
     struct raster_target targets[STEP_BATCH];
     int n = 1;
@@ -502,7 +551,10 @@ static enum error_code tile_submit(struct tile_job *job, struct error *err)
     flight->first = job->next;
     flight->count = n;
     flight->shape = (struct session_shape){.n = n, .h = first->height, .w = first->width};
-    const struct run_io run = tile_run(job, flight, &input, &output, images, job->sink.later ? NULL : targets);
+    flight->shape.variant = job->pool ? pool_variant(job->pool) : MODEL_MEANS_OWN;
+    flight->pooled = tile_pooling(job);
+    flight->slot = job->flying > 0 ? (job->flights[job->flying - 1].slot + 1) % PLAN_RUNS : 0;
+    const struct run_io run = tile_run(job, flight, inputs, &output, images, job->sink.later ? NULL : targets);
     enum error_code code =
         step_submit(job->step, ROLE_UPSCALER, job->precision, &flight->shape, &run, &flight->plan, err);
     if (code == OK) {
@@ -520,15 +572,15 @@ enum error_code tile_show(struct tile_job *job, struct error *err)
 {
     struct tile_flight *flight = &job->flights[0]; /* while targets are unknown there is at most one */
     struct run_image images[STEP_BATCH];
-    struct run_input input;
+    struct run_input inputs[2 + MODEL_POOLS];
     struct run_output output;
     struct raster_target targets[STEP_BATCH];
     if (!job->sink.later)
         return OK;
     job->sink.later = false;
-    if (!job->flying)
+    if (!job->flying || flight->pooled)
         return OK;
-    const struct run_io run = tile_run(job, flight, &input, &output, images, targets);
+    const struct run_io run = tile_run(job, flight, inputs, &output, images, targets);
     enum error_code code = plan_show(flight->plan, &run, err);
     if (step_too_large(code)) { /* try again, as with any run that finds no room */
         error_clear(err);
@@ -543,13 +595,14 @@ enum error_code tile_advance(struct tile_job *job, int left, struct error *err)
 {
     enum error_code code = OK;
     while (code == OK && (job->flying > 0 || job->next < job->count)) {
-        const bool more = job->next < job->count, send = more && job->flying < (job->sink.later ? 1 : job->ahead),
-                   wait = left >= 0 && (more || job->flying > left);
+        const bool more = job->next < job->count, pooling = tile_pooling(job), blind = job->sink.later && !pooling,
+                   send = more && job->flying < (blind ? 1 : job->ahead),
+                   wait = left >= 0 && (more || pooling || job->flying > left);
         if (send)
             code = step_check(job->step, err);
         if (code == OK && send)
             code = tile_submit(job, err);
-        else if (code == OK && !job->sink.later && (wait || plan_ready(job->flights[0].plan)))
+        else if (code == OK && !blind && (wait || plan_ready(job->flights[0].plan)))
             code = tile_finish(job, err);
         else
             break;
@@ -564,6 +617,7 @@ void tile_end(struct tile_job **out)
         return;
     tile_discard(job);
     canvas_destroy(&job->canvas);
+    pool_destroy(&job->pool);
     tile_cut_free(&job->cx);
     tile_cut_free(&job->cy);
     free(job->ax.from);

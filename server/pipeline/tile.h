@@ -25,7 +25,9 @@ struct tile_sink {
 };
 
 /* Starts an upscaler on a picture: tiles of `core` px (0: whole) with exact or feathered seams, clamped to 0..255, as
- * many at a time as suits the device. After TOO_LARGE or NO_MEMORY, here or later: end it and try a smaller core. */
+ * many at a time as suits the device. A network that scales channels by means over the picture (enum model_means) goes
+ * through all tiles once more for each mean, so that none has means of its own. After TOO_LARGE or NO_MEMORY, here or
+ * later: end it and try a smaller core. */
 struct tile_job;
 enum error_code tile_begin(struct tile_job **out, struct step *step, const struct view_u8 *picture, int core,
                            const struct tile_sink *sink, struct error *err) MUST_CHECK;

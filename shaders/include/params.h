@@ -80,9 +80,9 @@ struct params_conv2d {
 /* linear, demodulate, mean */
 struct params_vector {
     PARAMS_UINT first_group;
-    PARAMS_OPERAND y, x;
+    PARAMS_OPERAND y, x, noise; /* noise, pixels: of mean */
     float slope, epsilon;
-    PARAMS_UINT pixels; /* of mean */
+    PARAMS_UINT pixels;
 };
 
 /* group_norm, layer_norm, attention, lookup: of `size` pixels; like: keys, or what a norm is made like. */

@@ -7,10 +7,22 @@ import { after, before, test } from 'node:test';
 import { decodePng, plain, pngOf, post, start } from './client.mjs';
 
 const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'restored-restorers-'));
-const names = ['dncnn', 'dncnn_gray', 'dncnn_level', 'drunet_gray'];
+const names = ['dncnn', 'dncnn_gray', 'dncnn_level', 'drunet_gray'], pooled = ['cugan_x2', 'cugan_x4'];
 let server;
+// Weights of the blocks that means go through become positive and 16 times as large, so that these matter: 4 more in a
+// half's exponent.
+const strengthen = (file) => {
+  const bytes = fs.readFileSync(file), length = Number(bytes.readBigUInt64LE());
+  for (const [name, { dtype, data_offsets: [from, to] = [] }] of Object.entries(JSON.parse(bytes.toString('utf8', 8, 8 + length)))) {
+    if (!name.includes('.seblock.') || !name.endsWith('.weight')) continue;
+    assert.equal(dtype, 'F16');
+    for (let at = 8 + length + from; at < 8 + length + to; at += 2) bytes.writeUInt16LE((bytes.readUInt16LE(at) & 0x7fff) + (4 << 10), at);
+  }
+  fs.writeFileSync(file, bytes);
+};
 before(async () => {
-  for (const name of names) fs.copyFileSync(new URL(`../golden/families/${name}.safetensors`, import.meta.url), path.join(folder, `${name}.safetensors`));
+  for (const name of [...names, ...pooled]) fs.copyFileSync(new URL(`../golden/families/${name}.safetensors`, import.meta.url), path.join(folder, `${name}.safetensors`));
+  for (const name of pooled) strengthen(path.join(folder, `${name}.safetensors`));
   fs.copyFileSync(path.join(folder, 'dncnn_level.safetensors'), path.join(folder, 'strong.safetensors'));
   fs.writeFileSync(path.join(folder, 'models.conf'), '[model strong]\nnoise_level = 200\n');
   server = await start({ models: ['--models', folder], env: { RESTORED_STARTER_MODELS: 'true' } });
@@ -47,3 +59,23 @@ test('noise_level in models.conf is heard', async () => {
   const weak = await send('dncnn_level', picture(3)), strong = await send('strong', picture(3));
   assert.ok(weak.pixels.some((v, i) => Math.abs(v - strong.pixels[i]) > 1));
 });
+
+for (const name of pooled)
+  test(`${name} makes the same of a picture in tiles as of the whole`, async () => {
+    const [w, h] = [150, 109];
+    const png = pngOf(w, h, 3, Uint8Array.from({ length: 3 * w * h }, (_, i) => {
+      const x = Math.floor(i / 3) % w, y = Math.floor(i / 3 / w);
+      return (x > 70 ? 150 : 20) + (y > 50 ? 60 : 0) + 40 * Math.sin(x / 9 + y / 5 + i % 3) ** 2; // not alike in all tiles
+    }));
+    const at = async (bg_tile) => {
+      const answer = await post(server, '/v1/restore', { picture: png, fields: { ...plain, bg_upsampler: name, upscale: '2', ext: 'png', preserve_color: 'false', bg_tile } });
+      assert.equal(answer.status, 200, JSON.stringify(answer.json));
+      return decodePng(answer.bytes).pixels;
+    };
+    const whole = await at('0');
+    for (const tile of ['48', '32']) {
+      const differ = Array.from(await at(tile), (v, i) => Math.abs(v - whole[i]));
+      assert.ok(differ.every((v) => v <= 1), `tiles of ${tile} px differ by ${differ.reduce((a, b) => Math.max(a, b))}`);
+      assert.ok(differ.filter(Boolean).length < differ.length / 1000, `${differ.filter(Boolean).length} of ${differ.length} values differ in tiles of ${tile} px`);
+    }
+  });

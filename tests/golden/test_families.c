@@ -116,6 +116,47 @@ static void families_run(const struct model *model, const char *name, int d, enu
     free(out);
 }
 
+/* The same with means that are found first, one after the other, as for a picture in tiles (enum model_means). */
+static void families_pooled(const struct model *model, const char *name, int d, enum precision precision,
+                            const float *in, const int shape[4], const float *wanted, const int wanted_shape[4])
+{
+    const struct model_info *info = model_info(model);
+    struct error err = ERROR_INIT;
+    struct session *session;
+    const float *inputs[2 + MODEL_POOLS] = {in};
+    float *means[MODEL_POOLS + 1] = {NULL};
+    char shown[320];
+    struct session_shape s = {.n = shape[0], .h = shape[2], .w = shape[3]};
+    if (model_session(&session, model, devices[d], precision, &err))
+        fail_msg("%s on %s: %s", name, infos[d].id, err.text);
+    for (int k = 0; k <= info->pool_count; k++) {
+        const struct model_pool *pool = &info->pools[k];
+        const size_t pixels = k < info->pool_count ? (size_t)(shape[2] * pool->per4 / 4 + pool->margin) *
+                                                         (size_t)(shape[3] * pool->per4 / 4 + pool->margin)
+                                                   : 0;
+        float *map = malloc((pixels + 1) * sizeof *map);
+        int out[4];
+        s.variant = MODEL_MEANS_FIRST + k;
+        model_output_shape(model, &s, 0, out);
+        means[k] = malloc((size_t)(out[0] * out[1] * out[2] * out[3]) * sizeof(float));
+        assert_true(map && means[k]);
+        for (size_t i = 0; i < pixels; i++)
+            map[i] = 1;
+        inputs[1 + k] = map;
+        if (session_run(session, &s, inputs, &means[k], NULL, &err))
+            fail_msg("%s on %s, mean %d: %s", name, infos[d].id, k, err.text);
+        inputs[1 + k] = means[k];
+        free(map);
+    }
+    snprintf(shown, sizeof shown, "%s, means first", name);
+    families_compare(shown, d, precision, means[info->pool_count], wanted,
+                     (size_t)(wanted_shape[0] * wanted_shape[1] * wanted_shape[2] * wanted_shape[3]));
+    for (int k = 0; k <= info->pool_count; k++)
+        free(means[k]);
+    session_destroy(&session);
+    model_forget(model, devices[d]);
+}
+
 /* What models.conf would say of the file: its tensors golden.noise_level and golden.jpeg_quality. */
 static void families_settings(const char *path, struct model_settings *settings)
 {
@@ -160,11 +201,12 @@ static void families_file(const char *name)
             break;
         snprintf(shown, sizeof shown, "%s%s", stem, output + strlen("golden.out"));
         float *wanted = families_tensor(golden, output, wanted_shape);
-        for (int d = 0; d < device_count; d++) {
-            families_run(model, shown, d, PRECISION_FP32, in, shape, variant, wanted, wanted_shape);
-            if (infos[d].fp16)
-                families_run(model, shown, d, PRECISION_FP16, in, shape, variant, wanted, wanted_shape);
-        }
+        for (int d = 0; d < device_count; d++)
+            for (enum precision p = PRECISION_FP32; p <= (infos[d].fp16 ? PRECISION_FP16 : PRECISION_FP32); p++) {
+                families_run(model, shown, d, p, in, shape, variant, wanted, wanted_shape);
+                if (model_info(model)->pool_count)
+                    families_pooled(model, shown, d, p, in, shape, wanted, wanted_shape);
+            }
         free(wanted);
     }
     free(in);

@@ -425,6 +425,7 @@ static const struct op_case cases[] = {
     {"plain", OP_MEAN, 2, 9, 8, {7}, {0}, 0, 0, 0, {{0}}},
     {"of one pixel, slices", OP_MEAN, 1, 1, 1, {5, 3}, {2, 6}, 0, 0, INSIDE, {{0}}},
     {"large", OP_MEAN, 1, 130, 101, {20}, {0}, 0, 0, 0, {{0}}},
+    {"weighted, slices", OP_MEAN, 2, 13, 11, {5, 18}, {2, 21}, 0, 0, INSIDE | NOISE_MAP, {{0}}},
     {"2", OP_SAMPLE, 2, 5, 6, {3, 3, 3, 3}, {3}, 0, 0, RESIDUAL1, {.sample = {4, 2}}},
     {"3, far outside", OP_SAMPLE, 1, 3, 2, {2, 2, 2}, {2}, 0, 0, RESIDUAL1, {.sample = {3, 3}}},
     {"1, one pixel", OP_SAMPLE, 1, 1, 1, {4}, {4}, 0, 0, RESIDUAL1 | INSIDE, {.sample = {1, 1}}},
@@ -705,7 +706,8 @@ static void trial_create(struct trial *trial, const struct op_case *c)
     if ((c->parts & NOISE_MAP) && (c->parts & CONSTANT))
         node->in[OP_NOISE_MAP] = graph_constant(trial->graph, random_param(trial, (size_t)(h * w), 1), 1, h, w);
     else if (c->parts & NOISE_MAP)
-        node->in[OP_NOISE_MAP] = input(trial, c->n, 1, h, w, 1);
+        node->in[OP_NOISE_MAP] =
+            c->kind == OP_MEAN ? input(trial, c->n, 1, c->h, c->w, 1) : input(trial, c->n, 1, h, w, 1);
     fill_params(trial, node, in, out);
     trial->y = y;
     const enum error_code code = graph_finish(trial->graph, &err);

@@ -55,7 +55,7 @@ static struct sample sample_of(enum op_kind kind)
                           .args.attention = {2, 1}},
         [OP_LOOKUP] = {.shape = {{2, 9, 5, 7}}, .out = {2, 3, 5, 7}, .count = {27}},
         [OP_GATE] = {.shape = {{2, 3, 5, 7}, {2, 3, 5, 7}, {2, 3, 5, 7}}, .out = {2, 3, 5, 7}},
-        [OP_MEAN] = {.shape = {{2, 3, 5, 7}}, .out = {2, 3, 1, 1}},
+        [OP_MEAN] = {.shape = {{2, 3, 5, 7}, [OP_NOISE_MAP] = {2, 1, 5, 7}}, .out = {2, 3, 1, 1}},
         [OP_SAMPLE] = {.shape = {{2, 3, 5, 7}, {2, 8, 5, 7}},
                        .out = {2, 3, 10, 14},
                        .count = {8},
@@ -201,6 +201,7 @@ static void other_inputs_fit(void **state)
         {OP_ATTENTION, OP_RESIDUAL2, "the shapes differ", true},
         {OP_GATE, OP_RESIDUAL1, "the shapes differ", false},
         {OP_GATE, OP_RESIDUAL2, "the shapes differ", true},
+        {OP_MEAN, OP_NOISE_MAP, "the map's shape", false},
         {OP_SAMPLE, OP_RESIDUAL1, "the places' shape", true},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
