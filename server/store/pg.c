@@ -74,6 +74,18 @@ static void pg_detail(struct error *err, PGconn *db, const char *state)
     error_detail(err, "sqlstate=%s text=\"%.*s\"", state ? state : "", (int)strcspn(text, "\n"), text);
 }
 
+/* Why there is no connection, host by host, for whoever runs this machine. */
+static void pg_why(struct error *err, PGconn *db)
+{
+    char text[400];
+    snprintf(text, sizeof text, "%s", PQerrorMessage(db));
+    for (size_t used = strlen(text); used && text[used - 1] == '\n';)
+        text[--used] = 0;
+    for (char *c = text; *c; c++)
+        *c = *c == '\n' ? ';' : *c == '"' ? '\'' : *c;
+    error_local(err, " (%s)", text);
+}
+
 enum error_code pg_connect(PGconn **out, const char *where, const char *password_file, struct error *err)
 {
     char password[1024], seconds[16], dead[16];
@@ -99,6 +111,7 @@ enum error_code pg_connect(PGconn **out, const char *where, const char *password
         return error_set(err, ERROR_NO_MEMORY, "no memory for a connection to the database");
     if (PQstatus(db) != CONNECTION_OK) {
         code = error_set(err, ERROR_IO, "the database of jobs cannot be reached; try again later");
+        pg_why(err, db);
         pg_detail(err, db, NULL);
         PQfinish(db);
         return code;

@@ -17,7 +17,7 @@ export function database(context) {
   return server.replace(/\/[^/]*$/, `/${name}`);
 }
 
-// A server of a test's own, which it may kill: {url, kill(), start(), stop()}. kill is kill -9 of all of it.
+// A server of a test's own, which it may kill: {url, dir, kill(), start(), stop()}. kill is kill -9 of all of it.
 export async function ownServer() {
   const script = join(root, 'tests/postgres.sh');
   const child = spawn('sh', [script, 'sh', '-c', 'env | grep ^RESTORED_TEST_POSTGRES; echo END; cat >/dev/null'], { stdio: ['pipe', 'pipe', 'inherit'] });
@@ -26,5 +26,5 @@ export async function ownServer() {
   const env = Object.fromEntries([...text.matchAll(/^(RESTORED_TEST_POSTGRES\w*)=(.*)$/gm)].map(([, name, value]) => [name, value]));
   const tell = (what) => execFileSync('sh', [script, what], { env: { ...process.env, ...env }, timeout: 120000, stdio: ['ignore', 'ignore', 'inherit'] });
   const stop = () => new Promise((done) => { child.on('close', done); child.stdin.end(); });
-  return { url: env.RESTORED_TEST_POSTGRES, kill: () => tell('--kill'), start: () => tell('--start'), stop };
+  return { url: env.RESTORED_TEST_POSTGRES, dir: env.RESTORED_TEST_POSTGRES_DIR, kill: () => tell('--kill'), start: () => tell('--start'), stop };
 }
