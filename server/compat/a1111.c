@@ -123,11 +123,15 @@ static enum error_code a1111_upscaler(const struct request *request, const json_
         snprintf(out->name, sizeof out->name, "%s", entry->name);
     }
     model_store_unlock(store);
-    return out->kind ? OK
-                     : error_set(err, ERROR_INVALID,
-                                 "%s: there is no \"%.60s\" on this server; GET /sdapi/v1/upscalers "
-                                 "lists what there is",
-                                 name, text ? text : "?");
+    if (out->kind)
+        return OK;
+    error_set(err, ERROR_INVALID,
+              "%s: there is no \"%.60s\" on this server; GET /sdapi/v1/upscalers lists what there is", name,
+              text ? text : "?");
+    for (size_t i = 0; text && i < A1111_NAMES; i++)
+        if (!strcmp(a1111_names[i].theirs, text))
+            error_local(err, "; it comes with: restored models get %s", a1111_names[i].ours);
+    return ERROR_INVALID;
 }
 
 static enum error_code a1111_settings(struct request *request, const json_t *json, struct error *err)

@@ -53,8 +53,11 @@ static enum error_code cog_upsampler(struct cog_input *out, const struct model_s
             ours = cog_versions[i].ours;
     if (cog_has_upscaler(store, ours, out->upsampler))
         return OK;
-    return error_set(err, ERROR_INVALID, "%s: there is no \"%.60s\" on this server; GET /v1/models lists what there is",
-                     name, value);
+    error_set(err, ERROR_INVALID, "%s: there is no \"%.60s\" on this server; GET /v1/models lists what there is", name,
+              value);
+    if (ours != value)
+        error_local(err, "; it comes with: restored models get %s", ours);
+    return ERROR_INVALID;
 }
 
 /* GFPGAN's predictor has versions of faces, Real-ESRGAN's of upscalers. */

@@ -165,7 +165,7 @@ test('errors have its form', async () => {
     assert.deepEqual(Object.keys(json).sort(), ['body', 'detail', 'error', 'errors']);
     assert.match(json.detail, says);
   };
-  await refused({ image: b64, upscaler_1: 'R-ESRGAN 4x+' }, 422, /upscaler_1: there is no "R-ESRGAN 4x\+"/);
+  await refused({ image: b64, upscaler_1: 'R-ESRGAN 4x+' }, 422, /upscaler_1: there is no "R-ESRGAN 4x\+".*restored models get RealESRGAN_x4plus/);
   await refused({ image: b64, gfpgan_visibility: 2 }, 422, /gfpgan_visibility: it has to be a number from 0 to 1/);
   await refused({ image: b64, upscaling_resize: 'much' }, 422, /upscaling_resize/);
   const restorers = (await get(server, '/sdapi/v1/face-restorers')).json.map(({ name }) => name);
@@ -184,7 +184,6 @@ test('errors have its form', async () => {
   await refused('['.repeat(100), 422, /more than 16 deep/);
   await refused({ imageList: [] }, 422, /imageList/, 'extra-batch-images');
   await refused({ imageList: Array.from({ length: 65 }, () => ({ data: b64 })) }, 413, /more than 64 pictures/, 'extra-batch-images');
-  await refused(`{"imageList": [${'{"data":"AAAA"},'.repeat(1e6)}{}]}`, 413, /without its pictures/, 'extra-batch-images');
   const missing = await get(server, '/sdapi/v1/txt2img');
   assert.deepEqual([missing.status, missing.json.error], [404, 'HTTPException']);
 });
