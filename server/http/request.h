@@ -52,6 +52,7 @@ struct server {
     struct keeper *keeper;            /* NULL: there is no folder for its state, and no asynchronous jobs */
     struct spool *spool;              /* NULL: bodies stay in memory */
     struct pieces *pieces;            /* NULL: as keeper */
+    struct asks *asks;                /* NULL: the store is this server's alone */
     struct connections *connections;
     struct streams *streams;
     struct metrics *metrics;
@@ -103,6 +104,7 @@ struct request {
     uint64_t received; /* bytes of the body that the reader has had */
     struct job *job;
     struct route_wait *wait;      /* of a front: the answer that it waits for */
+    struct fleet_ask *asked;      /* of a front: what it asks of other servers */
     struct keeper_ticket *ticket; /* what it asks of the keeper, while it waits for that */
     struct piece_ticket *piece;   /* the part of a result that it waits for */
     enum reply refused;           /* not REPLY_OK: the answer to give once the body has passed */

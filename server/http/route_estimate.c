@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "server/http/fleet.h"
 #include "server/http/quota.h"
 #include "server/http/room.h"
 #include "server/http/router.h"
@@ -66,7 +67,7 @@ static enum error_code estimate_restoration(struct request *request, struct rest
     if (upload_has_picture(request->upload)) {
         struct body body;
         upload_take(request->upload, &body);
-        const enum error_code code = body_read(&body, r, pipeline_check, server->store, err);
+        const enum error_code code = body_read(&body, r, pipeline_check, server->checks, err);
         body_clear(&body);
         if (code)
             return code;
@@ -77,7 +78,7 @@ static enum error_code estimate_restoration(struct request *request, struct rest
         r->in_info.channels = 3;
         r->in_info.format = IMAGE_JPEG;
     }
-    return pipeline_check_size(r, server->store, models, err);
+    return fleet_is_front(request) ? OK : pipeline_check_size(r, server->store, models, err);
 }
 
 /* Seconds as people read them: three digits. */
@@ -87,7 +88,7 @@ static double estimate_round(double seconds)
     return fmax(0.001, round(seconds / unit) * unit);
 }
 
-static json_t *estimate_json(const struct request *request, const struct estimate *estimate)
+static json_t *estimate_json(const struct request *request, const struct estimate *estimate, const char *device)
 {
     const struct server *server = request->server;
     const double limit = (double)server->config->job_seconds;
@@ -106,25 +107,45 @@ static json_t *estimate_json(const struct request *request, const struct estimat
         estimate_round(estimate->seconds), "low", estimate_round(estimate->low), "high", estimate_round(estimate->high),
         "queue_seconds", estimate->queue_seconds > 0 ? estimate_round(estimate->queue_seconds) : 0.0, "memory",
         (json_int_t)estimate->memory, "tiles", estimate->tiles, "output", "width", estimate->width, "height",
-        estimate->height, "device", devices_id(worker_pool_devices(server->pool), estimate->device), "measured",
-        estimate->measured, "fits", !*reason, "reason", reason);
+        estimate->height, "device", device, "measured", estimate->measured, "fits", !*reason, "reason", reason);
+}
+
+/* At a front: the workers have answered. */
+static enum MHD_Result estimate_of_fleet(struct request *request)
+{
+    struct error err = ERROR_INIT;
+    struct estimate estimate;
+    const char *device;
+    json_t *document = NULL;
+    const enum error_code code = fleet_estimated(request, &estimate, &device, &document, &err);
+    const enum MHD_Result result =
+        code ? estimate_fail(request, &err) : reply_json(request, REPLY_OK, estimate_json(request, &estimate, device));
+    json_decref(document);
+    return result;
 }
 
 enum MHD_Result route_estimate_answer(struct request *request)
 {
+    if (request->asked)
+        return estimate_of_fleet(request);
     struct error err = ERROR_INIT;
     struct restoration *r = NULL;
     struct estimate estimate;
     const struct model_entry *models[ROLE_COUNT];
     char client[72];
     quota_client(request, client);
+    const bool front = fleet_is_front(request);
     if (upload_finish(request->upload, &err) || restoration_create(&r, &err) ||
         estimate_restoration(request, r, models, &err) ||
-        worker_pool_estimate(request->server->pool, r, models, upload_size(request->upload)->faces, client,
-                             upload_low(request->upload), &estimate, &err)) {
+        (front ? fleet_ask(request, r, upload_size(request->upload)->faces, &err)
+               : worker_pool_estimate(request->server->pool, r, models, upload_size(request->upload)->faces, client,
+                                      upload_low(request->upload), &estimate, &err))) {
         restoration_destroy(&r);
         return estimate_fail(request, &err);
     }
     restoration_destroy(&r);
-    return reply_json(request, REPLY_OK, estimate_json(request, &estimate));
+    if (front) /* it is suspended */
+        return MHD_YES;
+    const char *device = devices_id(worker_pool_devices(request->server->pool), estimate.device);
+    return reply_json(request, REPLY_OK, estimate_json(request, &estimate, device));
 }

@@ -2,12 +2,12 @@
  * worker. */
 #include <stdlib.h>
 
+#include "server/http/fleet.h"
 #include "server/http/json.h"
 #include "server/http/model_list.h"
 #include "server/http/openapi.h"
 #include "server/http/router.h"
 #include "server/http/server.h"
-#include "server/job/supply.h"
 
 enum MHD_Result route_healthz(struct request *request)
 {
@@ -50,42 +50,11 @@ enum MHD_Result route_metrics(struct request *request)
     return reply_text(request, REPLY_OK, text, size, "text/plain; version=0.0.4; charset=utf-8");
 }
 
-/* What all servers with this store have, of the list of that name in what each says of itself; a model that several
- * have comes once. A front has no devices and no models of its own. */
-static json_t *route_info_of_all(struct request *request, const char *list)
-{
-    json_t *all = json_array(), *seen = json_object(),
-           *servers = cluster_servers(keeper_cluster(request->server->keeper));
-    json_t *server, *row;
-    size_t i, k;
-    json_array_foreach(servers, i, server)
-    {
-        json_array_foreach(json_object_get(json_object_get(server, list), list), k, row)
-        {
-            const char *sha256 = json_string_value(json_object_get(row, "sha256"));
-            if (sha256 && json_object_get(seen, sha256))
-                continue;
-            if (sha256)
-                json_object_set_new(seen, sha256, json_true());
-            json_array_append(all, row);
-        }
-    }
-    json_decref(servers);
-    json_decref(seen);
-    return all;
-}
-
-/* Whether this server is a front, which tells of the others. */
-static bool route_info_is_front(const struct request *request)
-{
-    return !request->server->checks && request->server->keeper && keeper_cluster(request->server->keeper);
-}
-
 enum MHD_Result route_devices(struct request *request)
 {
-    if (route_info_is_front(request))
+    if (fleet_is_front(request))
         return reply_json(request, REPLY_OK,
-                          json_pack("{s:o, s:n}", "devices", route_info_of_all(request, "devices"), "default"));
+                          json_pack("{s:o, s:n}", "devices", fleet_list(request, "devices"), "default"));
     struct device_status *list;
     size_t count;
     struct error err = ERROR_INIT;
@@ -96,40 +65,11 @@ enum MHD_Result route_devices(struct request *request)
     return reply_json(request, REPLY_OK, json);
 }
 
-/* Marks the models that are published, and adds those of them that no server has yet. */
-static void route_info_add_published(const struct request *request, json_t *models)
-{
-    struct error ignored = ERROR_INIT; /* then those of the servers are told alone */
-    json_t *published = supply_published(keeper_store(request->server->keeper), &ignored), *row, *model;
-    size_t i, k;
-    json_array_foreach(models, i, model) json_object_set_new(model, "published", json_false());
-    json_array_foreach(published, i, row)
-    {
-        bool known = false;
-        json_array_foreach(models, k, model)
-        {
-            const bool same = json_equal(json_object_get(model, "sha256"), json_object_get(row, "sha256")) &&
-                              json_equal(json_object_get(model, "name"), json_object_get(row, "name"));
-            known |= same;
-            if (same)
-                json_object_set_new(model, "published", json_true());
-        }
-        model = json_object_get(json_object_get(row, "about"), "model");
-        if (known || !json_is_object(model))
-            continue;
-        json_object_set_new(model, "published", json_true());
-        json_array_append(models, model);
-    }
-    json_decref(published);
-}
-
 json_t *route_info_models(struct request *request)
 {
     json_t *json = json_models(request->server->store, reply_is_near(request));
-    if (json && route_info_is_front(request)) {
-        json_t *models = route_info_of_all(request, "models");
-        route_info_add_published(request, models);
-        json_object_set_new(json, "models", models);
+    if (json && fleet_is_front(request)) {
+        json_object_set_new(json, "models", fleet_models(request));
         json_object_set_new(json, "missing", json_array());
     }
     if (json)
@@ -140,7 +80,7 @@ json_t *route_info_models(struct request *request)
 enum MHD_Result route_models(struct request *request)
 {
     size_t size = 0;
-    if (route_info_is_front(request))
+    if (fleet_is_front(request))
         return reply_json(request, REPLY_OK, route_info_models(request));
     char *text = model_list_text(request->server->model_list, reply_is_near(request), &size);
     return reply_text(request, REPLY_OK, text, size, "application/json");
@@ -156,6 +96,8 @@ enum MHD_Result route_capabilities(struct request *request)
         return reply_problem(request, reply_for(err.code), &err, NULL, NULL, NULL);
     json_t *json = json_capabilities(server->config, server->store, list, count);
     free(list);
+    if (fleet_is_front(request))
+        fleet_tell_capabilities(request, json);
     return reply_json(request, REPLY_OK, json);
 }
 

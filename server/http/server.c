@@ -12,6 +12,7 @@
 #include "runtime/base/mem.h"
 #include "server/http/access.h"
 #include "server/http/dialect.h"
+#include "server/http/fleet.h"
 #include "server/http/json.h"
 #include "server/http/proxies.h"
 #include "server/http/room.h"
@@ -20,6 +21,7 @@
 #include "server/http/router.h"
 #include "server/http/site.h"
 #include "server/http/stream.h"
+#include "server/job/ask.h"
 
 #define HTTP_THREADS 2
 #define BACKLOG 512
@@ -158,6 +160,7 @@ static void server_completed(void *context, struct MHD_Connection *connection, v
     room_leave(request);
     job_release(&request->job);
     route_wait_forget(request);
+    fleet_forget(request);
     route_jobs_forget(request);
     route_piece_forget(request);
     upload_destroy(&request->upload);
@@ -312,6 +315,7 @@ static json_t *server_about(void *context)
     json_t *about = json_pack("{s:o}", "devices", json_devices(list, count, server->config->precision));
     free(list);
     metrics_scale_about(about, server->pool);
+    json_object_set_new(about, "answers", json_boolean(server->checks != NULL));
     if (server->checks)
         json_object_set_new(about, "models", json_models(server->checks, false));
     return about;
@@ -351,6 +355,8 @@ enum error_code server_create(struct server **out, const struct config *config, 
         code = connections_create(&server->connections, pool, &limits, err);
     if (!code)
         code = streams_create(&server->streams, pool, err);
+    if (!code && keeper && keeper_cluster(keeper))
+        code = asks_create(&server->asks, keeper_cluster(keeper), server->checks ? fleet_answer : NULL, server, err);
     if (!code && server->spool)
         code = pieces_create(&server->pieces, server->spool, err);
     for (const struct dialect *const *row = dialects; *row && !code; row++)
@@ -420,6 +426,7 @@ void server_destroy(struct server **server)
         return;
     if (old->keeper && keeper_cluster(old->keeper))
         cluster_set_about(keeper_cluster(old->keeper), NULL, NULL);
+    asks_end(old->asks);
     streams_end(old->streams);
     pieces_end(old->pieces);
     for (int side = 0; side < CONNECTION_SIDES; side++)
@@ -430,6 +437,7 @@ void server_destroy(struct server **server)
         if ((*row)->stop)
             (*row)->stop(old);
     pieces_destroy(&old->pieces);
+    asks_destroy(&old->asks);
     connections_destroy(&old->connections);
     model_list_destroy(&old->model_list);
     metrics_destroy(&old->metrics);

@@ -41,6 +41,10 @@ struct cluster {
     pthread_mutex_t describing; /* of the next two, and held while it is called, which may take a while */
     cluster_about_fn *about;
     void *about_context;
+    json_t *said;              /* texts that are to be told */
+    pthread_mutex_t listening; /* of the next two, and held while it is called */
+    cluster_listener_fn *listener;
+    void *listener_context;
     struct cluster_waiter *waiters;
     pthread_mutex_t calling; /* while a waiter is called, so that cluster_leave waits for that */
 
@@ -231,6 +235,15 @@ static void cluster_beat(struct cluster *cluster, int64_t now)
     cluster->beat_at = now + CLUSTER_BEAT_MS;
 }
 
+/* Under no lock; text NULL: time has passed. */
+static void cluster_pass_on(struct cluster *cluster, const char *text)
+{
+    pthread_mutex_lock(&cluster->listening);
+    if (cluster->listener)
+        cluster->listener(cluster->listener_context, text);
+    pthread_mutex_unlock(&cluster->listening);
+}
+
 static void *cluster_teller(void *argument)
 {
     struct cluster *cluster = argument;
@@ -248,10 +261,16 @@ static void *cluster_teller(void *argument)
         cluster->look_at = look ? now + LOOK_MS : cluster->look_at;
         const bool cancelled = cluster->cancelled, urged = cluster->urged;
         cluster->cancelled = cluster->urged = false;
+        json_t *said = cluster->said, *text;
+        size_t i;
+        cluster->said = NULL;
         pthread_mutex_unlock(&cluster->lock);
         struct error ignored = ERROR_INIT; /* then they see it at their next beat */
         if (cancelled)
             (void)!store_notify(cluster->store, LOOK_NOW, &ignored);
+        json_array_foreach(said, i, text)(void) !store_notify(cluster->store, json_string_value(text), &ignored);
+        json_decref(said);
+        cluster_pass_on(cluster, NULL);
         const bool progress = now >= cluster->tell_at;
         if (progress)
             cluster->tell_at = now + TELL_MS;
@@ -279,6 +298,10 @@ static void cluster_hear(void *context, const char *text)
         cluster->urged = cluster->news = true;
         pthread_cond_signal(&cluster->poked);
         pthread_mutex_unlock(&cluster->lock);
+    }
+    if (*text == '?' || *text == '!') {
+        cluster_pass_on(cluster, text);
+        return;
     }
     if (!cluster_event_read(text, cluster->owner, &event))
         return;
@@ -330,6 +353,7 @@ enum error_code cluster_create(struct cluster **out, const struct cluster_settin
     pthread_mutex_init(&cluster->lock, NULL);
     pthread_mutex_init(&cluster->calling, NULL);
     pthread_mutex_init(&cluster->describing, NULL);
+    pthread_mutex_init(&cluster->listening, NULL);
     enum error_code code = store_open_shared(&cluster->store, settings->store, settings->password_file, err);
     if (!code)
         code = listen_open(&cluster->listen, settings->store, settings->password_file, err);
@@ -369,6 +393,8 @@ void cluster_destroy(struct cluster **cluster)
     pthread_mutex_destroy(&old->lock);
     pthread_mutex_destroy(&old->calling);
     pthread_mutex_destroy(&old->describing);
+    pthread_mutex_destroy(&old->listening);
+    json_decref(old->said);
     free(old);
 }
 
@@ -394,6 +420,25 @@ void cluster_set_about(struct cluster *cluster, cluster_about_fn *about, void *c
     cluster->about = about;
     cluster->about_context = context;
     pthread_mutex_unlock(&cluster->describing);
+}
+
+void cluster_say(struct cluster *cluster, char *text)
+{
+    pthread_mutex_lock(&cluster->lock);
+    cluster->said = cluster->said ? cluster->said : json_array();
+    json_array_append_new(cluster->said, json_string(text));
+    cluster->news = true;
+    pthread_cond_signal(&cluster->poked);
+    pthread_mutex_unlock(&cluster->lock);
+    free(text);
+}
+
+void cluster_set_listener(struct cluster *cluster, cluster_listener_fn *listener, void *context)
+{
+    pthread_mutex_lock(&cluster->listening);
+    cluster->listener = listener;
+    cluster->listener_context = context;
+    pthread_mutex_unlock(&cluster->listening);
 }
 
 /* A model_name_fn. */

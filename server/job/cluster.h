@@ -37,6 +37,13 @@ void cluster_tell_cancel(struct cluster *cluster);
 typedef json_t *cluster_about_fn(void *context);
 void cluster_set_about(struct cluster *cluster, cluster_about_fn *about, void *context);
 
+/* Tells all servers this text, which begins with '?' or '!'; it is taken over. */
+void cluster_say(struct cluster *cluster, char *text);
+/* Who hears such texts of others, on a thread of the cluster's; and NULL now and then, so that it sees the time pass.
+ * NULL: nobody (any more). */
+typedef void cluster_listener_fn(void *context, const char *text);
+void cluster_set_listener(struct cluster *cluster, cluster_listener_fn *listener, void *context);
+
 /* The texts of store_offer; free(). NULL: memory is out. */
 char *cluster_offers(const struct model_store *models);
 

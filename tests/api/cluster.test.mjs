@@ -107,11 +107,32 @@ describe('two fronts and two workers', { skip }, () => {
     const { models, object, data } = (await get(fronts[1], '/v1/models')).json, names = models.map(({ name }) => name);
     assert.ok(object === 'list' && data.some(({ id }) => id === 'upscaler'), JSON.stringify(data)); // for OpenAI's clients
     for (const name of ['detector', 'upscaler', 'face_64']) assert.ok(names.includes(name), `${name}: ${names}`);
+    const { options } = (await get(fronts[0], '/v1/capabilities')).json, option = (name) => options.find((row) => row.name === name);
+    assert.ok(option('version').values.includes('face_64') && option('version').values.includes('none'));
+    assert.deepEqual([option('version').default, option('bg_upsampler').default, option('detector').default], ['face_64', 'upscaler', 'detector']);
+    assert.equal(option('device').values.filter((id) => id === 'cpu').length, 1);
     const here = await submit(fronts[0], small, { ...plain, version: 'no_such_model' }); // no worker has it: it waits
     assert.equal(here.status, 202);
     assert.equal((await state(fronts[1], here.json.id)).state, 'queued');
     await fetch(`${fronts[1].url}/v1/jobs/${here.json.id}`, { method: 'DELETE' });
     await ended(fronts[0], here.json.id, 'cancelled');
+  });
+
+  test('a front asks the workers what a restoration would take', { timeout: 600000 }, async () => {
+    const single = await kept(start({ args: ['--device', 'cpu', '--cpu_threads', '1'] }));
+    const ask = (server, query, form = {}) => post(server, '/v1/estimate', { query, ...form });
+    for (const [query, form] of [['?width=900&height=700&face_count=2'], ['?bg_tile=64', { picture: small }]]) {
+      const [one, fleet] = [await ask(single, query, form), await ask(fronts[0], query, form)];
+      assert.equal(fleet.status, 200, fleet.bytes);
+      for (const key of ['output', 'tiles', 'memory', 'device', 'fits', 'reason']) assert.deepEqual(fleet.json[key], one.json[key], key);
+      assert.ok(fleet.json.low <= fleet.json.seconds && fleet.json.seconds <= fleet.json.high && fleet.json.seconds > 0, fleet.bytes);
+    }
+    for (const query of ['?width=900&height=700&version=no_such_model', '?width=60000&height=60000&upscale=8']) {
+      const [one, fleet] = [await ask(single, query), await ask(fronts[1], query)];
+      assert.equal(fleet.status, one.status, fleet.bytes);
+      assert.equal(fleet.json.code, one.json.code);
+    }
+    await single.stop();
   });
 
   test('cancelled at the other front; a key is one job at both', { timeout: 600000 }, async () => {
