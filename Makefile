@@ -12,7 +12,7 @@
 #   make bench-store  the store of jobs with 100,000 of them
 #   make bench-jobs  the whole server with 100,000 finished jobs
 #   make bench-http   requests a second beside a bare libmicrohttpd server
-#   make bench-page   the page's first paint, and its longest task while 12 megapixels are chosen
+#   make bench-page   the page's first paint, its longest task while 12 megapixels are chosen, its memory over 100 pictures
 #   make bench-health how fast /healthz answers while all workers are busy
 #   make soak       an hour of all kinds of requests, and what the server holds; ARGS=30: minutes
 #   make chaos      front ends, workers and their PostgreSQL killed at random for CHAOS_SECONDS [300]: nothing is lost

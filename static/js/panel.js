@@ -56,11 +56,11 @@ function showAll() {
   const { items } = state;
   const several = items.length > 1;
   const done = items.filter((item) => item.state === 'done').length, failed = items.filter((item) => item.state === 'failed').length;
-  const sent = items.length - items.filter(isUnsent).length, time = leftOfAll();
+  const sent = items.some((item) => !isUnsent(item)), time = leftOfAll();
   $('all').hidden = !several;
   if (!several) return;
   $('all_status').textContent = [
-    sent ? t('{0} of {1} done', done, sent) : many(items.length, '{0} picture', '{0} pictures'),
+    sent ? t('{0} of {1} done', done, items.length) : many(items.length, '{0} picture', '{0} pictures'),
     failed ? t('{0} failed', failed) : '', pending().length && time !== null ? t('{0} left', roughly(time)) : '',
   ].filter(Boolean).join('\u00a0· ');
   if (done > 1) lead($('download_all'), zip());

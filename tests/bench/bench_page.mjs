@@ -1,6 +1,7 @@
 // How fast the page is: node tests/bench/bench_page.mjs, or make bench-page. In headless Chromium, from a server on this
-// machine: the first paint, also with the style sheet held back, and the longest task while a picture of 12 megapixels is chosen.
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+// machine: the first paint, also with the style sheet held back, the longest task while a picture of 12 megapixels is chosen, and
+// the tab's memory while a hundred pictures are looked at.
+import { copyFileSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { launch } from '../browser/launch.mjs';
@@ -35,6 +36,31 @@ async function paints(slow) {
   return times;
 }
 
+// MB that the tab's process holds alone, after each tenth of the pictures.
+async function memory(pictures) {
+  const page = await fresh(false), session = await browser.newBrowserCDPSession(), heap = await page.context().newCDPSession(page);
+  const { processInfo } = await session.send('SystemInfo.getProcessInfo');
+  const { id } = processInfo.filter(({ type }) => type === 'renderer').sort((a, b) => b.cpuTime - a.cpuTime)[0];
+  const held = async () => {
+    await heap.send('HeapProfiler.collectGarbage');
+    return Number(/^RssAnon:\s+(\d+)/m.exec(readFileSync(`/proc/${id}/status`, 'utf8'))[1]) / 1024;
+  };
+  const many = Array.from({ length: pictures }, (_, i) => join(folder, `${i}.jpg`));
+  for (const one of many) copyFileSync(join(folder, 'large.jpg'), one);
+  await page.setInputFiles('#file', many);
+  await page.waitForFunction((n) => document.querySelectorAll('.thumb img').length === n, pictures, { timeout: 300e3 });
+  await page.locator('.thumb').first().focus();
+  await page.keyboard.press('Home');
+  const values = [];
+  for (let i = 1; i < pictures; i++) {
+    await page.keyboard.press('ArrowRight');
+    await page.waitForFunction((name) => document.getElementById('name').textContent.startsWith(name) && document.getElementById('before').naturalWidth > 0, `${i}.jpg`, { timeout: 300e3 });
+    if (i % (pictures / 10) === 9) values.push(await held());
+  }
+  await page.context().close();
+  return values;
+}
+
 try {
   console.log('| | median | |\n|---|---|---|');
   await fresh(false).then((page) => page.context().close()); // the browser itself is warm then
@@ -64,6 +90,8 @@ try {
     await one.context().close();
   }
   show('longest task while 12 megapixels are chosen (0: none above 50 ms)', longest);
+  const kept = await memory(100);
+  console.log(`| memory of the tab while 100 pictures of 12 megapixels are looked at, after each ten | ${median(kept).toFixed(0)} MB | ${kept.map((mb) => mb.toFixed(0)).join(', ')} |`);
 } finally {
   await browser.close();
   await server.stop();

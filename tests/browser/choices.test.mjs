@@ -221,20 +221,40 @@ for (const deviceScaleFactor of [1, 2])
     assert.equal(await page.locator('#view').evaluate((view) => view.classList.contains('differing')), false);
   });
 
-test('two fingers zoom', async (t) => {
+test('two fingers zoom about the point between them, and one moves what is enlarged', async (t) => {
   const page = await open(t, undefined, { viewport: { width: 390, height: 844 }, hasTouch: true, isMobile: true });
+  await plainly(page);
+  await page.locator('#version').selectOption('none');
   await page.setInputFiles('#file', picture('picture.png'));
-  await page.locator('#before:visible').waitFor(wait);
-  const box = await page.locator('#stage').boundingBox(), x = box.x + box.width / 2, y = box.y + box.height / 3;
+  await ready(page);
+  await sent(page);
+  await page.locator('#side').click();
+  await page.evaluate(() => scrollTo(0, 0));
+  const pane = await page.locator('#pane_before').boundingBox(), x = pane.x + pane.width / 2, y = pane.y + pane.height / 3;
   const session = await page.context().newCDPSession(page);
-  const touch = (type, apart) => session.send('Input.dispatchTouchEvent', { type, touchPoints: apart ? [{ x: x - apart, y, id: 0 }, { x: x + apart, y, id: 1 }] : [] });
-  const width = () => page.locator('#before').evaluate((image) => image.getBoundingClientRect().width);
-  const had = await width();
-  await touch('touchStart', 20);
-  for (let apart = 25; apart <= 40; apart += 5) await touch('touchMove', apart);
+  const touch = (type, ...points) => session.send('Input.dispatchTouchEvent', { type, touchPoints: points.map(([px, py], id) => ({ x: px, y: py, id })) });
+  const boxes = () => page.evaluate(() => ['before', 'after'].map((id) => {
+    const box = document.getElementById(id).getBoundingClientRect(), room = document.getElementById(`pane_${id}`).getBoundingClientRect();
+    return { left: box.left - room.left, top: box.top - room.top, width: box.width, height: box.height };
+  }));
+  const inStep = ([a, b]) => assert.deepEqual(Object.values(a).map(Math.round), Object.values(b).map(Math.round));
+  const [had] = await boxes();
+  const under = (box) => [(x - pane.x - box.left) / box.width, (y - pane.y - box.top) / box.height];
+  await touch('touchStart', [x - 20, y], [x + 20, y]);
+  for (let apart = 30; apart <= 80; apart += 10) await touch('touchMove', [x - apart, y], [x + apart, y]);
   await touch('touchEnd');
-  const ratio = (await width()) / had;
-  assert.ok(ratio > 1.7 && ratio < 2.1, `${ratio}`);
+  let now = await boxes();
+  assert.ok(now[0].width / had.width > 3.5 && now[0].width / had.width < 4.2, `${now[0].width} of ${had.width}`);
+  inStep(now);
+  under(now[0]).forEach((part, i) => assert.ok(Math.abs(part - under(had)[i]) < 0.02, 'what is between the fingers stays there'));
+  const before = now[0];
+  await touch('touchStart', [x, y]);
+  for (let by = 5; by <= 25; by += 5) await touch('touchMove', [x - by, y - by]);
+  await touch('touchEnd');
+  now = await boxes();
+  assert.ok(Math.abs(now[0].left - before.left + 25) < 2 && Math.abs(now[0].top - before.top + 25) < 2, JSON.stringify([before, now[0]]));
+  inStep(now);
+  assert.equal(await page.evaluate(() => scrollY), 0, 'the page stays');
 });
 
 test('a model\'s licence stands beside its name, marked where it forbids commercial use', async (t) => {

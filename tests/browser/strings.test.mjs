@@ -70,9 +70,13 @@ test('the browser\'s language is taken, another can be chosen, and no English is
     return found;
   }, Object.keys(table).filter((one) => table[one] !== one));
   assert.deepEqual(english.filter((one) => !Object.values(table).includes(one)), []);
-  await Promise.all([page.waitForEvent('load'), page.locator('#language').selectOption('fr')]);
-  await page.locator('html[lang="fr"]').waitFor({ ...wait, state: 'attached' });
-  await page.locator('main[aria-busy="false"]').waitFor(wait);
+  for (const language of ['es', 'zh', 'de', 'fr']) {
+    await page.locator('#language').selectOption(language);
+    await page.locator(`html[lang="${language}"]`).waitFor({ ...wait, state: 'attached' });
+    await page.locator('main[aria-busy="false"]').waitFor(wait);
+    const wide = await page.locator('#presets *, #scale *, .button').evaluateAll((all) => all.filter((node) => node.scrollWidth > node.clientWidth + 1 && node.clientWidth).map((node) => node.textContent));
+    assert.deepEqual(wide, [], `${language}: words are wider than what they stand in`);
+  }
   assert.equal(await text(page, '#go'), 'Restaurer');
   assert.match(await text(page, '#name'), /^picture\.png/, 'the picture is still there');
 });
