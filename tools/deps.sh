@@ -7,7 +7,7 @@ build='gcc:cc libc6-dev make:make libmicrohttpd-dev libvulkan-dev libjansson-dev
     pkgconf:pkg-config ca-certificates glslc:glslc'
 run="$build mesa-vulkan-drivers"
 check="$run spirv-tools:spirv-val vulkan-validationlayers libcmocka-dev clang:clang libclang-rt-dev nodejs:node npm:npm python3:python3
-    chromium:chromium firefox-esr:firefox-esr curl:curl systemd:systemd-analyze mandoc:mandoc webp:cwebp libheif-examples:heif-enc libjxl-tools:cjxl
+    chromium:chromium firefox-esr:firefox-esr curl:curl systemd:systemd-analyze mandoc:mandoc gccgo:gccgo webp:cwebp libheif-examples:heif-enc libjxl-tools:cjxl
     libtiff-tools:tiffcp libopenjp2-tools:opj_compress imagemagick:mogrify libimage-exiftool-perl:exiftool postgresql:pg_ctlcluster"
 
 case "$1" in

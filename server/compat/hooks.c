@@ -187,15 +187,19 @@ static void hooks_set_up(struct hooks_row *row)
 static struct curl_slist *hooks_headers(void)
 {
     const char *token = getenv("WEBHOOK_AUTH_TOKEN");
-    char authorization[512];
+    char *authorization = NULL;
     struct curl_slist *headers = curl_slist_append(NULL, "Content-Type: application/json");
-    struct curl_slist *more = headers ? curl_slist_append(headers, "Expect:") : NULL;
-    snprintf(authorization, sizeof authorization, "Authorization: Bearer %s", token ? token : "");
-    if (more && token && *token)
-        more = curl_slist_append(headers, authorization);
-    if (!more)
-        curl_slist_free_all(headers);
-    return more ? headers : NULL;
+    bool whole = headers && curl_slist_append(headers, "Expect:");
+    if (whole && token && *token) {
+        if (asprintf(&authorization, "Authorization: Bearer %s", token) < 0)
+            authorization = NULL;
+        whole = authorization && curl_slist_append(headers, authorization);
+    }
+    free(authorization);
+    if (whole)
+        return headers;
+    curl_slist_free_all(headers);
+    return NULL;
 }
 
 /* Nothing of it is on its way any more. */

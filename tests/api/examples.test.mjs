@@ -35,11 +35,11 @@ const run = (command, args, env = {}) => new Promise((resolve) => {
 });
 const example = (name) => path.join(root, 'examples', name);
 
-const go = spawnSync('go', ['version']).status === 0;
+const go = spawnSync('gccgo', ['--version']).status === 0; // much smaller than the compiler of golang-go, and at once
 for (const [name, command, args] of [['restore.sh', 'sh', []], ['restore.py', 'python3', []], ['restore.mjs', process.execPath, []], ['restore.go', './restore_go', null]])
-  test(`examples/${name}`, { skip: !args && !go && 'go is not installed' }, async () => {
+  test(`examples/${name}`, { skip: !args && !go && 'gccgo is not installed' }, async () => {
     if (!args) {
-      const built = await run('go', ['build', '-o', path.join(folder, 'restore_go'), example(name)], { GOCACHE: path.join(folder, 'go'), GO111MODULE: 'off', GOFLAGS: '' });
+      const built = await run('gccgo', ['-o', path.join(folder, 'restore_go'), example(name)]);
       assert.equal(built.status, 0, built.err);
     }
     const ask = (...words) => run(command, args ? [example(name), ...words] : words);
