@@ -1,12 +1,36 @@
 /* Bodies that other programs' clients send: JSON with files in base64. Whatever comes is refused or read, in pieces of
- * any size with the same outcome, and what is read as a file is what another decoder of the same text makes of it. */
+ * any size with the same outcome, and what is read as a file is what another decoder of the same text makes of it. A
+ * webhook that is taken leads where the operator's list says, as curl understands its URL. */
+#include <curl/curl.h>
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "server/compat/compat.h"
+#include "server/compat/hooks.h"
 #include "server/compat/intake.h"
 #include "tests/fuzz/exercise.h"
+
+#define FUZZ_ORIGIN "https://h.example:8443"
+
+static void fuzz_hook(const json_t *json)
+{
+    static struct config config = {.webhook_origins = FUZZ_ORIGIN};
+    struct hook hook;
+    struct error ignored = ERROR_INIT;
+    char *host = NULL, *port = NULL;
+    if (hooks_read(&config, json, &hook, &ignored) || !*hook.url)
+        return;
+    CURLU *url = curl_url();
+    if (url && !curl_url_set(url, CURLUPART_URL, hook.url, 0)) /* else nothing is sent */
+        if (curl_url_get(url, CURLUPART_HOST, &host, 0) || curl_url_get(url, CURLUPART_PORT, &port, 0) ||
+            strcmp(host, "h.example") != 0 || strcmp(port, "8443") != 0)
+            abort();
+    curl_free(host);
+    curl_free(port);
+    curl_url_cleanup(url);
+}
 
 /* The outcome of a body that comes in pieces of that size; what it is, in a few bytes. */
 static uint64_t fuzz_read(const uint8_t *data, size_t size, size_t piece, bool *opened)
@@ -40,6 +64,8 @@ static uint64_t fuzz_read(const uint8_t *data, size_t size, size_t piece, bool *
         }
         json_decref(value);
     }
+    if (!code)
+        fuzz_hook(json);
     char *text = json ? json_dumps(json, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
     for (size_t i = 0; text && text[i]; i++)
         hash = (hash ^ (uint8_t)text[i]) * 1099511628211u;

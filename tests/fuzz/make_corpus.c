@@ -235,8 +235,7 @@ static void make_forms(void)
 static void make_bodies(void)
 {
 #define BASE64_64 "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4nGNgYPhf"
-#define BASE64_640                                                                                                     \
-    BASE64_64 BASE64_64 BASE64_64 BASE64_64 BASE64_64 BASE64_64 BASE64_64 BASE64_64 BASE64_64 BASE64_64
+#define BASE64_640 BASE64_64 BASE64_64 BASE64_64 BASE64_64 BASE64_64 BASE64_64 BASE64_64 BASE64_64 BASE64_64 BASE64_64
     struct checkpoint_buffer file = {0};
     PUT(&file,
         "{\"image\": \"data:image\\/png;base64," BASE64_640 "\", \"upscaling_resize\": 2.5, \"upscaler_1\": \"None\"}");
@@ -246,6 +245,10 @@ static void make_bodies(void)
     save(&file, "fuzz_compat", "list");
     PUT(&file, "{\"input\": {\"img\": [0], \"scale\": 2}, \"id\": \"a\\\"b\"}");
     save(&file, "fuzz_compat", "mark");
+    PUT(&file, "{\"webhook\": \"https://h.example:8443/a?b#c\", \"webhook_events_filter\": [\"start\", \"logs\"]}");
+    save(&file, "fuzz_compat", "webhook");
+    PUT(&file, "{\"webhook\": \"https://h.example:8443@other.example/\"}");
+    save(&file, "fuzz_compat", "webhook-user");
     PUT(&file, "{\"image\": \"" BASE64_640 "*\"}");
     save(&file, "fuzz_compat", "broken-base64");
     PUT(&file, "[[[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]]");
