@@ -86,6 +86,54 @@ test('axe finds nothing to mend, in any state and both schemes', async (t) => {
   }
 });
 
+test('keys alone: from choosing to the download, and what has the focus is seen', async (t) => {
+  const page = await open(t);
+  const reach = async (selector, key = 'Tab') => {
+    for (let i = 0; i < 120; i++) {
+      await page.keyboard.press(key);
+      const [is, seen] = await page.evaluate((wanted) => {
+        const node = document.activeElement, near = [node, node.nextElementSibling, node.parentElement, document.getElementById('another')];
+        const marked = near.some((one) => one && ['outlineStyle', 'boxShadow'].some((name) => !['none', ''].includes(getComputedStyle(one)[name])) || (one && getComputedStyle(one, '::after').outlineStyle === 'solid'));
+        return [node.matches(wanted), node === document.body || marked];
+      }, selector);
+      assert.ok(seen, `the focus is not seen on the way to ${selector}: ${await page.evaluate(() => document.activeElement.outerHTML.slice(0, 200))}`);
+      if (is) return;
+    }
+    throw new Error(`no key leads to ${selector}`);
+  };
+  await reach('#file');
+  await page.setInputFiles('#file', picture('two.png')); // the system's dialog
+  await ready(page);
+  await reach('#presets input');
+  await page.keyboard.press('ArrowLeft');
+  assert.equal(await page.locator('#presets :checked').getAttribute('value'), 'gentle');
+  await reach('#go');
+  await page.keyboard.press('Enter');
+  await done(page);
+  await page.locator('#go:focus').waitFor(wait);
+  await reach('#split', 'Shift+Tab');
+  await page.keyboard.press('ArrowRight');
+  assert.equal(await page.locator('#split').inputValue(), '52');
+  await reach('#zoom_in');
+  await page.keyboard.press('Enter');
+  assert.equal(await page.locator('#stage').evaluate((node) => node.classList.contains('zoomed')), true);
+  await reach('#show_faces');
+  await page.keyboard.press('Enter');
+  await page.locator('.face').first().waitFor(wait);
+  await reach('.face', 'Shift+Tab');
+  await page.keyboard.press('Enter');
+  await page.getByRole('button', { name: 'Face 1, left as it is' }).waitFor(wait);
+  await reach('#face_take');
+  await page.keyboard.press('Space');
+  await page.getByRole('button', { name: 'Face 1, restored' }).waitFor(wait);
+  await reach('#side', 'Shift+Tab');
+  await page.keyboard.press('Space');
+  await page.locator('#view[data-mode="side"]').waitFor(wait);
+  await reach('#download');
+  const [download] = await Promise.all([page.waitForEvent('download'), page.keyboard.press('Enter')]);
+  assert.equal(download.suggestedFilename(), 'two_restored.png');
+});
+
 test('targets are 44 px high', async (t) => {
   const page = await open(t, server.url, { viewport: { width: 320, height: 640 }, hasTouch: true, isMobile: true });
   await page.setInputFiles('#file', picture('picture.png'));

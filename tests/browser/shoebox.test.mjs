@@ -1,6 +1,6 @@
 // Many pictures: the strip, what outlives a reload and a server that is killed, a zip of all, folders, cancelling.
 import assert from 'node:assert/strict';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -185,6 +185,27 @@ test('files that are no pictures are left out and named; the same one comes once
     }
   }, bytes);
   await allAre(page, 'new', 3);
+});
+
+test('a folder is dropped: its pictures are taken, those of its folders as well, other files are left out without a word', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'restored-album-'));
+  t.after(() => rmSync(folder, { recursive: true }));
+  mkdirSync(join(folder, 'album', '1954', 'summer'), { recursive: true });
+  const all = pictures(3, 700);
+  ['album/a.png', 'album/1954/b.png', 'album/1954/summer/c.png'].forEach((name, i) => writeFileSync(join(folder, name), all[i].buffer));
+  writeFileSync(join(folder, 'album/Thumbs.db'), 'no picture');
+  const page = await open(t);
+  const session = await page.context().newCDPSession(page);
+  const drag = (type) => session.send('Input.dispatchDragEvent', { type, x: 300, y: 300, data: { items: [], files: [join(folder, 'album')], dragOperationsMask: 1 } });
+  await drag('dragEnter');
+  await page.locator('body.dragging').waitFor(wait);
+  await drag('dragOver');
+  await drag('drop');
+  await allAre(page, 'new', 3);
+  const labels = await page.locator('.thumb').evaluateAll((nodes) => nodes.map((node) => node.getAttribute('aria-label')));
+  assert.deepEqual(labels.sort(), ['a.png', 'b.png', 'c.png']);
+  assert.equal(await page.locator('#error').isVisible(), false);
+  assert.equal(await page.locator('body.dragging').count(), 0);
 });
 
 test('a server that keeps no jobs restores them, too', async (t) => {

@@ -32,6 +32,7 @@ test('asks for the token once and works with it', async (t) => {
   await page.getByLabel('Token', { exact: true }).fill('wrong-0123456789abcdef');
   await page.getByRole('button', { name: 'Continue' }).click();
   await page.locator('#token_wrong:visible').waitFor(wait);
+  assert.ok((await page.locator('#token').boundingBox()).height >= 44);
   await page.evaluate(axe);
   const { violations } = await page.evaluate(() => globalThis.axe.run());
   assert.deepEqual(violations.map(({ id, nodes }) => `${id} ${nodes.map((n) => n.html).join(' ')}`), []);
