@@ -148,6 +148,7 @@ enum error_code sandbox_create(struct sandbox **out, struct error *err)
                                        "/etc/services",
                                        "/etc/localtime",
                                        "/etc/gnutls",
+                                       "/etc/ssl/certs",
                                        "/etc/vulkan",
                                        "/etc/drirc"};
     struct sandbox *sandbox = *out = mem_calloc(1, sizeof *sandbox);

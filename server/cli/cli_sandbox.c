@@ -1,5 +1,6 @@
 #include "server/cli/cli_sandbox.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,7 +30,7 @@ static const char *cli_sandbox_reason(const struct config *config, struct device
     if (config->sandbox == SANDBOX_FALSE)
         return "sandbox = false";
     if (config->sandbox == SANDBOX_AUTO && store_is_shared(config->store))
-        return "the database is asked over the network";
+        return "what resolves the database's name may need more than is left";
     return config->sandbox == SANDBOX_AUTO && !cli_sandbox_is_cpu(devices) ? "drivers of GPUs work without" : NULL;
 }
 
@@ -45,6 +46,51 @@ static void cli_sandbox_add_ports(struct sandbox *sandbox, const char *origins)
     }
 }
 
+static void cli_sandbox_port(void *sandbox, unsigned port)
+{
+    sandbox_add_port(sandbox, port);
+}
+
+static void cli_sandbox_file(void *sandbox, const char *path)
+{
+    sandbox_add_file(sandbox, path);
+}
+
+/* The value of an option of payload = s3://…?NAME=VALUE&…, and its length. */
+static const char *cli_sandbox_option(const char *payload, const char *name, size_t *length)
+{
+    const size_t size = strlen(name);
+    for (const char *at = payload + strcspn(payload, "?"); *at; at = at + 1 + strcspn(at + 1, "&"))
+        if (!strncmp(at + 1, name, size) && at[1 + size] == '=') {
+            *length = strcspn(at + size + 2, "&");
+            return at + size + 2;
+        }
+    *length = 0;
+    return NULL;
+}
+
+/* What a server needs to reach the database of jobs and shared pictures. */
+static void cli_sandbox_add_store(struct sandbox *sandbox, const struct config *config)
+{
+    char value[sizeof config->payload];
+    size_t length;
+    const char *found;
+    store_reaches(config->store, cli_sandbox_port, cli_sandbox_file, sandbox);
+    sandbox_add_file(sandbox, config->store_password_file);
+    if (*config->payload == '/')
+        sandbox_add_write(sandbox, config->payload);
+    if (strncmp(config->payload, "s3://", 5) != 0)
+        return;
+    for (int i = 0; i < 2; i++) {
+        found = cli_sandbox_option(config->payload, i ? "ca" : "credentials", &length);
+        snprintf(value, sizeof value, "%.*s", (int)length, found ? found : "");
+        sandbox_add_file(sandbox, value);
+    }
+    found = cli_sandbox_option(config->payload, "endpoint", &length);
+    snprintf(value, sizeof value, "%.*s", (int)length, found ? found : "");
+    cli_sandbox_add_ports(sandbox, found ? value : "https://amazonaws.com");
+}
+
 static void cli_sandbox_add(struct sandbox *sandbox, const struct config *config, const struct config_files *files,
                             const struct model_store *store)
 {
@@ -54,6 +100,8 @@ static void cli_sandbox_add(struct sandbox *sandbox, const struct config *config
     for (int i = 0; i < files->count; i++)
         sandbox_add_file(sandbox, files->file[i].path);
     cli_sandbox_add_ports(sandbox, config->webhook_origins);
+    if (store_is_shared(config->store))
+        cli_sandbox_add_store(sandbox, config);
     sandbox_add_file(sandbox, config->auth_token_file);
     sandbox_add_file(sandbox, config->tls_cert);
     sandbox_add_file(sandbox, config->tls_key);

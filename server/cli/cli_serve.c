@@ -181,9 +181,6 @@ static enum error_code serve_check_roles(const struct config *config, struct err
         return error_set(err, ERROR_INVALID, "role = front and role = worker need store = postgresql://…");
     if (!shared && config->models_from == MODELS_FROM_STORE)
         return error_set(err, ERROR_INVALID, "models_from = store needs store = postgresql://…");
-    if (shared && config->sandbox == SANDBOX_TRUE)
-        return error_set(err, ERROR_INVALID,
-                         "sandbox = true closes the way to the database of store; set sandbox to auto or false");
     if (config->role == SERVE_WORKER && !*config->metrics_listen)
         return error_set(err, ERROR_INVALID,
                          "role = worker needs metrics_listen: the address for its health and metrics");

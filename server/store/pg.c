@@ -1,5 +1,7 @@
 #include "server/store/pg.h"
 
+#include "server/store/store.h"
+
 #ifndef RESTORED_LIBPQ
 
 enum error_code pg_available(struct error *err)
@@ -9,16 +11,23 @@ enum error_code pg_available(struct error *err)
                      "again, or use store = sqlite");
 }
 
+void store_reaches(const char *where, store_port_fn *port, store_file_fn *file, void *context)
+{
+    (void)where, (void)port, (void)file, (void)context;
+}
+
 #else
 
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "runtime/base/log.h"
 
+#define PG_PORT 5432      /* where the URI names none */
 #define PG_CANCEL_MS 2000 /* for the answer to a cancellation */
 
 /* The server warned during what this thread waits for: about a commit, it says that no standby has it. */
@@ -28,6 +37,27 @@ enum error_code pg_available(struct error *err)
 {
     (void)err;
     return OK;
+}
+
+void store_reaches(const char *where, store_port_fn *port, store_file_fn *file, void *context)
+{
+    static const char *const files[] = {"sslrootcert", "sslcert", "sslkey", "sslcrl", "passfile"};
+    PQconninfoOption *options = PQconninfoParse(where, NULL);
+    for (const PQconninfoOption *at = options; at && at->keyword; at++) {
+        if (!strcmp(at->keyword, "port")) { /* one a host, or one for all */
+            const char *list = at->val ? at->val : "";
+            for (bool more = true; more; list += more) {
+                const size_t length = strcspn(list, ",");
+                port(context, length ? (unsigned)strtoul(list, NULL, 10) : PG_PORT);
+                list += length;
+                more = *list == ',';
+            }
+        }
+        for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+            if (at->val && *at->val && !strcmp(at->keyword, files[i]))
+                file(context, at->val);
+    }
+    PQconninfoFree(options);
 }
 
 static int64_t pg_now(void)

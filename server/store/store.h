@@ -66,6 +66,12 @@ bool store_shared(const struct store *store);
 enum error_code store_open_shared(struct store **out, const char *where, const char *password_file,
                                   struct error *err) MUST_CHECK;
 
+/* What connecting to a shared store takes, for a sandbox: the TCP ports, and the files that its URI
+ * names. */
+typedef void store_port_fn(void *context, unsigned port);
+typedef void store_file_fn(void *context, const char *path);
+void store_reaches(const char *where, store_port_fn *port, store_file_fn *file, void *context);
+
 /* Milliseconds since 1970: of a shared store by the database's clock, so that leases do not depend on each machine's.
  */
 int64_t store_clock(const struct store *store);

@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { fixture, get, ownModels, png, post, start, until } from './client.mjs';
 import { database, ownServer, skip, sql } from './postgres.mjs';
+import { startS3 } from './s3.mjs';
 
 const small = fixture('none.png'), big = png(400, 300), bigger = png(640, 480), biggest = png(1600, 1200);
 const plain = { version: 'none', bg_upsampler: 'none' };
@@ -15,8 +16,8 @@ const shared = () => ['--store', url, '--device', 'cpu', '--cpu_threads', '1'];
 // All that were started end with their suite, also where its start fails.
 const started = [];
 const kept = async (starting) => { const server = await starting; started.push(server); return server; };
-const startWorker = () => kept(start({ args: [...shared(), '--role', 'worker', '--metrics_listen', '127.0.0.1:0'] }));
-const startFront = () => kept(start({ models: [], args: [...shared(), '--role', 'front'], ready: false }));
+const startWorker = (more = {}) => kept(start({ ...more, args: [...shared(), '--role', 'worker', '--metrics_listen', '127.0.0.1:0', ...(more.args ?? [])] }));
+const startFront = (more = {}) => kept(start({ ...more, models: [], args: [...shared(), '--role', 'front', ...(more.args ?? [])], ready: false }));
 const stopAll = () => Promise.allSettled(started.splice(0).map((server) => server.stop()));
 const submit = (server, picture, fields, headers = {}) => post(server, '/v1/restore', { picture, name: 'a.png', fields: { ...fields, async: 'true' }, headers });
 const state = async (server, id) => (await get(server, `/v1/jobs/${id}`)).json;
@@ -172,6 +173,51 @@ describe('two fronts and two workers', { skip }, () => {
     for (const id of ids) await ended(fronts[1], id);
     assert.equal(sql(url, `SELECT count(*) FROM jobs WHERE attempts > 1 AND state = 2 AND id IN (${ids.map((id) => `'${id}'`)})`), '0');
     workers[0] = await startWorker();
+  });
+});
+
+describe('pictures in S3', { skip }, () => {
+  let front, s3;
+  before(async () => {
+    url = database();
+    s3 = await startS3();
+    const more = { args: ['--sandbox', 'true', '--payload', `s3://${s3.bucket}/jobs?endpoint=${s3.endpoint}`], env: s3.env };
+    front = await startFront(more);
+    assert.match((await startWorker(more)).log(), /sandbox seccomp=true/);
+    await until('ready', async () => (await fetch(`${front.url}/readyz`)).status === 200);
+  });
+  after(async () => {
+    await stopAll();
+    await s3.stop();
+    dropDatabase();
+  });
+  const seen = () => s3.seen.map(({ method, url: path }) => `${method} ${path.replace('/pictures/jobs/', '')}`);
+
+  test('they go there and back, the result is that of one machine, and nothing stays', { timeout: 600000 }, async () => {
+    const { id } = (await submit(front, small, plain)).json;
+    const bytes = await ended(front, id).then(() => result(front, id));
+    const single = await kept(start({ args: ['--device', 'cpu'] }));
+    assert.deepEqual((await post(single, '/v1/restore', { picture: small, name: 'a.png', fields: plain })).bytes, bytes);
+    await single.stop();
+    assert.equal((await post(front, '/v1/restore', { picture: small, name: 'a.png', fields: plain })).status, 200); // one that waits
+    assert.equal((await fetch(`${front.url}/v1/jobs/${id}`, { method: 'DELETE' })).status, 204);
+    for (const what of [`PUT in/${id}`, `GET in/${id}`, `PUT out/${id}/1`, `GET out/${id}/1`, `DELETE in/${id}`, `DELETE out/${id}/1`])
+      await until(what, () => seen().includes(what));
+    assert.equal(sql(url, 'SELECT count(*) FROM payloads'), '0'); // nothing is in the database
+  });
+
+  test('a bucket that refuses: 503 for new ones; a result is delivered when it takes it again', { timeout: 600000 }, async () => {
+    s3.fault = ({ method, url: path }) => (method === 'PUT' && path.includes('/out/') ? 'refuse' : '');
+    const { id } = (await submit(front, small, plain)).json;
+    await until('it is tried', () => seen().filter((what) => what === `PUT out/${id}/1`).length >= 2);
+    assert.equal((await state(front, id)).state, 'running');
+    s3.fault = ({ method, url: path }) => (method === 'PUT' && path.includes('/jobs/') ? 'refuse' : '');
+    const refused = await submit(front, small, plain);
+    assert.equal(refused.status, 503, String(refused.bytes));
+    assert.ok(Number(refused.headers.get('retry-after')) > 0);
+    s3.fault = null;
+    assert.equal((await ended(front, id)).attempts, 1);
+    await result(front, id);
   });
 });
 

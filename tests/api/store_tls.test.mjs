@@ -87,7 +87,7 @@ describe('a database across a network', { skip }, () => {
   test('servers with it: jobs are done, and the password is in no log', { timeout: 300e3 }, async () => {
     mkdirSync(at('state'));
     const store = uri({ hosts: `localhost:1,localhost:${port}`, more: '&target_session_attrs=read-write' });
-    const server = await start({ args: ['--store', store, '--store_password_file', at('password'), '--device', 'cpu', '--log_level', 'debug', '--state_dir', at('state')] });
+    const server = await start({ args: ['--store', store, '--store_password_file', at('password'), '--device', 'cpu', '--sandbox', 'true', '--log_level', 'debug', '--state_dir', at('state')] });
     try {
       const answer = await until('a result', async () => {
         const one = await post(server, '/v1/restore', { picture: fixture('none.png'), fields: plain });
@@ -99,6 +99,7 @@ describe('a database across a network', { skip }, () => {
     } finally {
       await server.stop();
     }
+    assert.match(server.log(), /sandbox seccomp=true/);
     assert.ok(!server.log().includes(password), server.log());
   });
 });

@@ -12,6 +12,7 @@ import { fileURLToPath } from 'node:url';
 import { fixture, plain, png, pngHeader, chunk, post, sleep, until } from '../api/client.mjs';
 import { binary, fixtureModels, root, startServer } from '../api/server.mjs';
 import { random } from './chaos.mjs';
+import { startNodes } from './nodes.mjs';
 import zlib from 'node:zlib';
 
 const hash = (bytes) => createHash('sha256').update(bytes).digest('hex');
@@ -19,7 +20,8 @@ const script = join(root, 'tests/postgres.sh');
 
 // ---- the database ----
 
-// A PostgreSQL of this run's own, since it is killed: {url, port, kill(), start(), sql(text), stop()}; null where there is none.
+// A PostgreSQL of this run's own, since it is killed: {url, ports, where(ports), kill(), start(), sql(text), stop()}; null where there is
+// none. where: its URL by way of these ports.
 export async function startDatabase() {
   const child = spawn('sh', [script, 'sh', '-c', 'env | grep ^RESTORED_TEST_POSTGRES; echo END; cat >/dev/null'], { stdio: ['pipe', 'pipe', 'inherit'] });
   let text = '';
@@ -31,7 +33,7 @@ export async function startDatabase() {
   const stop = async () => { child.stdin.end(); if (child.exitCode === null) await new Promise((done) => child.on('exit', done)); };
   if (!url) { await stop(); return null; }
   return {
-    url, port: Number(env.RESTORED_TEST_POSTGRES_PORT), stop,
+    url, ports: [Number(env.RESTORED_TEST_POSTGRES_PORT)], where: ([port]) => url.replace(/:\d+\//, `:${port}/`), stop,
     kill: () => call('sh', script, '--kill'),
     start: () => call('sh', script, '--start'),
     sql: (statement) => call('psql', '-X', '-A', '-t', '-q', '-v', 'ON_ERROR_STOP=1', '-d', url, '-c', statement),
@@ -40,34 +42,55 @@ export async function startDatabase() {
 
 // ---- the network ----
 
-// What stands between a server and the database: it hands on bytes after `delay` ms, in order, and cut() breaks some of the connections.
+// What stands between a server and the database: it hands on bytes after `delay` ms, in order; cut() breaks some of the connections;
+// stall() lets some of them be open and hands on nothing any more, as where a machine on the way has forgotten them; while `closed`
+// nobody gets through.
 export async function startNetwork(port, next) {
   const pairs = new Set();
-  const network = { delay: 0, cuts: 0 };
-  const onward = (from, to) => {
+  const network = { delay: 0, cuts: 0, stalls: 0, closed: false };
+  const onward = (from, to, pair) => {
     let last = Promise.resolve();
     from.on('data', (data) => {
       const at = Date.now() + network.delay * next();
       last = last.then(async () => {
         if (at > Date.now()) await sleep(at - Date.now());
-        if (!to.destroyed && !to.write(data)) { from.pause(); to.once('drain', () => from.resume()); }
+        if (!to.destroyed && !pair.stalled && !to.write(data)) { from.pause(); to.once('drain', () => from.resume()); }
       });
     });
-    from.on('close', () => last.then(() => to.destroy()));
+    from.on('close', () => last.then(() => { if (!pair.stalled) to.destroy(); }));
     from.on('error', () => {});
   };
   const server = net.createServer({ noDelay: true }, (near) => {
-    const far = net.connect({ port, host: '127.0.0.1', noDelay: true }), pair = { near, far };
+    if (network.closed) { near.destroy(); return; }
+    const far = net.connect({ port, host: '127.0.0.1', noDelay: true }), pair = { near, far, stalled: false };
     pairs.add(pair);
-    near.on('close', () => pairs.delete(pair));
-    onward(near, far);
-    onward(far, near);
+    far.on('close', () => { if (near.destroyed) pairs.delete(pair); });
+    near.on('close', () => { if (far.destroyed) pairs.delete(pair); });
+    onward(near, far, pair);
+    onward(far, near, pair);
   });
   await new Promise((done) => server.listen(0, '127.0.0.1', done));
   network.port = server.address().port;
   network.cut = (share) => { for (const { near, far } of pairs) if (next() < share) { network.cuts++; near.destroy(); far.destroy(); } };
+  network.stall = (share) => { for (const pair of pairs) if (!pair.stalled && next() < share) { network.stalls++; pair.stalled = true; } };
   network.stop = () => { network.cut(1); server.close(); };
   return network;
+}
+
+// One before each port, which behave alike.
+async function startNetworks(ports, next) {
+  const all = await Promise.all(ports.map((port) => startNetwork(port, next)));
+  const sum = (name) => all.reduce((total, one) => total + one[name], 0);
+  return {
+    ports: all.map(({ port }) => port),
+    get cuts() { return sum('cuts'); },
+    get stalls() { return sum('stalls'); },
+    set delay(ms) { all.forEach((one) => { one.delay = ms; }); },
+    set closed(is) { all.forEach((one) => { one.closed = is; }); },
+    cut: (share) => all.forEach((one) => one.cut(share)),
+    stall: (share) => all.forEach((one) => one.stall(share)),
+    stop: () => all.forEach((one) => one.stop()),
+  };
 }
 
 // ---- the servers ----
@@ -109,9 +132,10 @@ export function noisy(bytes, seed) {
 
 export class Cluster {
   // long: with pictures of up to 5 MB, and some that take seconds. pictures: [{picture, fields}] instead. payload, env: where they lie, and
-  // what servers need for that. direct: without the network between. cpus: of each worker, as taskset has them.
-  constructor({ seed, fronts = 2, workers = 4, long = false, payload = 'auto', env = {}, pictures = null, direct = false, cpus = [] }) {
-    Object.assign(this, { next: random(seed), count: { front: fronts, worker: workers }, long, payload, env, pictures, direct, cpus });
+  // what servers need for that. direct: without the network between. cpus: of each worker, as taskset has them. nodes: 1 or 3
+  // PostgreSQL.
+  constructor({ seed, fronts = 2, workers = 4, long = false, payload = 'auto', env = {}, pictures = null, direct = false, cpus = [], nodes = 1 }) {
+    Object.assign(this, { next: random(seed), count: { front: fronts, worker: workers }, long, payload, env, pictures, direct, cpus, nodes });
     this.folder = fs.mkdtempSync(join(tmpdir(), 'restored-cluster-'));
     this.accepted = new Map(); // id: number of its picture
     this.kills = { front: 0, worker: 0, database: 0 };
@@ -119,11 +143,11 @@ export class Cluster {
     this.retries = 0;
   }
   async start() {
-    this.database = await startDatabase();
+    this.database = this.nodes > 1 ? await startNodes() : await startDatabase();
     if (!this.database) return false;
-    this.network = await startNetwork(this.database.port, this.next);
+    this.network = await startNetworks(this.database.ports, this.next);
     await this.learn();
-    const store = this.direct ? this.database.url : this.database.url.replace(/:\d+\//, `:${this.network.port}/`);
+    const store = this.direct ? this.database.url : this.database.where(this.network.ports);
     for (const [role, count] of Object.entries(this.count))
       for (let i = 0; i < count; i++) {
         const state = join(this.folder, `${role}${i}`);
@@ -258,12 +282,13 @@ export class Cluster {
 
 async function main() {
   const seconds = Number(process.env.CHAOS_SECONDS ?? 300), seed = Number(process.env.CHAOS_SEED ?? Date.now() % 1e9);
-  const cluster = new Cluster({ seed, long: true });
-  const end = Date.now() + 1000 * seconds;
+  const nodes = Number(process.env.CHAOS_NODES ?? 1), network = process.env.CHAOS_ONLY === 'network';
+  const cluster = new Cluster({ seed, long: true, nodes });
   console.log(`${seconds} s, CHAOS_SEED=${seed}, ${binary}`);
   if (!(await cluster.start())) { console.log('skipped: no PostgreSQL is installed'); return; }
+  const end = Date.now() + 1000 * seconds;
   let told = Date.now();
-  const tell = () => console.log(`${Math.round((Date.now() - end) / 1000 + seconds)} s: accepted ${cluster.accepted.size}, right ${cluster.finished ?? 0}, given up ${cluster.givenUp ?? 0}; killed: front ends ${cluster.kills.front}, workers ${cluster.kills.worker}, database ${cluster.kills.database}; connections cut ${cluster.network.cuts}; asked again ${cluster.retries}`);
+  const tell = () => console.log(`${Math.round((Date.now() - end) / 1000 + seconds)} s: accepted ${cluster.accepted.size}, right ${cluster.finished ?? 0}, given up ${cluster.givenUp ?? 0}; killed: front ends ${cluster.kills.front}, workers ${cluster.kills.worker}, database ${cluster.kills.database}; connections cut ${cluster.network.cuts}, half-open ${cluster.network.stalls}; asked again ${cluster.retries}`);
   try {
     const clients = Array.from({ length: 6 }, async (_, client) => {
       for (let i = 0; Date.now() < end; i++) await cluster.finish(await cluster.submit(Math.floor(cluster.next() * cluster.pictures.length), `${client}-${i}`));
@@ -272,9 +297,16 @@ async function main() {
       while (Date.now() < end) {
         await sleep(2000);
         const dice = cluster.next();
-        await cluster.strike(dice < 0.6 ? 'worker' : dice < 0.85 ? 'front' : 'database', 1000 * cluster.next());
-        cluster.network.delay = cluster.next() < 0.5 ? 0 : 60 * cluster.next();
+        if (!network) await cluster.strike(dice < 0.6 ? 'worker' : dice < 0.85 ? 'front' : 'database', 1000 * cluster.next());
+        cluster.network.delay = cluster.next() < 0.5 ? 0 : (network ? 300 : 60) * cluster.next();
         if (cluster.next() < 0.4) cluster.network.cut(0.3);
+        if (network && cluster.next() < 0.3) cluster.network.stall(0.2);
+        if (network && cluster.next() < 0.1) { // nobody reaches it for a while
+          cluster.network.closed = true;
+          cluster.network.cut(1);
+          await sleep(4000 * cluster.next());
+          cluster.network.closed = false;
+        }
         if (Date.now() > told + 30e3) { told = Date.now(); tell(); }
       }
       cluster.network.delay = 0;
