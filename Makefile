@@ -17,6 +17,7 @@
 #   make soak       an hour of all kinds of requests, and what the server holds; ARGS=30: minutes
 #   make chaos      front ends, workers and their PostgreSQL killed at random for CHAOS_SECONDS [300]: nothing is lost
 #   make bench-cluster  what the database of several machines does at most, and jobs a second with BENCH_WORKERS [1,2,4,8] workers, a core each
+#   make bench-share  a 200 MP picture by one worker and by several that share it; BENCH_ARGS='--workers 4 --cores 8 --mp 200'
 #   make bench-start  time from exec to ready, with files of the official sizes, cache cold and warm
 #   make check-long more of each, official sizes     make check-arm64  the CPU device's tests for aarch64, in qemu
 #   make check-torch  official sizes beside PyTorch; ARGS='--device vulkan:0 --precision fp16'
@@ -405,6 +406,9 @@ chaos: restored fixtures tests/node_modules/.made
 bench-cluster: restored fixtures $(BUILD)/bench_cluster tests/node_modules/.made
 	@node tests/bench/bench_cluster.mjs
 
+bench-share: restored
+	@sh tests/postgres.sh node tests/bench/bench_share.mjs $(BENCH_ARGS)
+
 bench-load: restored $(BUILD)/make_models
 	@$(BUILD)/make_models $(BUILD)/bench/models
 	@sh tests/bench/load.sh ./restored $(BUILD)/bench/models
@@ -475,5 +479,5 @@ clean:
 	rm -rf build build-* restored
 
 .SECONDARY:
-.PHONY: FORCE chaos bench-cluster check-quality asan-server soak bench-http bench-jobs deb check-deb bench-health bench-page uninstall check-reproducible all mutate check-long check-torch check-arm64 bench bench-cpu bench-gpu bench-large bench-load bench-memory bench-start bench-store clean fuzz fuzz-build fuzz-objects fuzz-replay fuzz-replay-run objects tests unit asan tsan clang shaders fixtures run check deps deps-check models sample san lint debug format figures install
+.PHONY: FORCE chaos bench-cluster bench-share check-quality asan-server soak bench-http bench-jobs deb check-deb bench-health bench-page uninstall check-reproducible all mutate check-long check-torch check-arm64 bench bench-cpu bench-gpu bench-large bench-load bench-memory bench-start bench-store clean fuzz fuzz-build fuzz-objects fuzz-replay fuzz-replay-run objects tests unit asan tsan clang shaders fixtures run check deps deps-check models sample san lint debug format figures install
 -include $(shell find $(BUILD) -name '*.d' -type f 2>/dev/null)

@@ -135,6 +135,9 @@ static const struct config_key config_keys[] = {
     {KEY(payload, KIND_TEXT), "auto", 0, 0,
      "where the pictures of jobs are kept: spool, rows (of the database), s3://BUCKET/PREFIX, or a folder's path, "
      "which all servers see; auto: rows with postgresql://, else spool"},
+    {KEY(share_pixels, KIND_PIXELS), "64MP", 0, UINT64_C(1) << 50,
+     "workers with one store = postgresql:// share the tiles of pictures whose network makes so many pixels or more, "
+     "where the device cpu computes; 0: none"},
     {KEY(role, KIND_ROLE), "both", 0, 0,
      "both, front or worker: front takes requests and computes nothing, worker computes and answers only at "
      "metrics_listen; these two need store = postgresql://"},

@@ -52,6 +52,7 @@ struct config {
     char store[1024];               /* "sqlite", or a URI: see store_is_shared */
     char store_password_file[1024]; /* "": none */
     char payload[1024];             /* see payload_open */
+    uint64_t share_pixels;          /* of a network's result from which a picture is shared; 0: none is */
     enum config_role role;
     enum config_models_from models_from;
     uint64_t models_cache_bytes;

@@ -168,6 +168,11 @@ enum error_code plan_wait(struct plan *plan, struct run_result *result, struct e
 /* Ends all runs under way as soon as possible; their results are lost. */
 void plan_discard(struct plan *plan);
 
+/* What plan_wait would do with a run's only output, a 3-channel tensor of h × w, if its values were these (dense CHW):
+ * they were made elsewhere, as run_output.planes of a run of one image. run: what plan_submit would get; its inputs do
+ * not matter. Only for what a device that is not asynchronous gets. */
+void plan_put(const struct run_io *run, int h, int w, const float *planes, struct run_result *result);
+
 /* How the tiles of a picture that are blended lie, in px: the picture's width; their own size; by how much one reaches,
  * at most, beyond what is complete with it, to the right and down. */
 struct canvas_shape {

@@ -206,6 +206,13 @@ static void host_write_output(const struct run_io *run, const struct run_output 
     }
 }
 
+void plan_put(const struct run_io *run, int h, int w, const float *planes, struct run_result *result)
+{
+    const struct plan_shape shape = {1, 3, h, w};
+    *result = (struct run_result){.finite = true};
+    host_write_output(run, &run->outputs[0], &shape, planes, result);
+}
+
 /* ---- the run ----------------------------------------------------------------------------------------------------- */
 
 static double host_now_ms(void)

@@ -251,6 +251,28 @@ static void serve_trim_models(const struct config *config)
         supply_trim(folder, config->models_cache_bytes);
 }
 
+/* Whether workers share the tiles of large pictures with other servers. */
+static bool serve_shares(const struct config *config)
+{
+    return store_is_shared(config->store) && config->share_pixels && config->role != SERVE_FRONT;
+}
+
+static enum error_code serve_open_share(const struct config *config, struct worker_pool *pool,
+                                        const struct model_store *models, const struct keeper *keeper,
+                                        struct share **share, struct error *err)
+{
+    if (!serve_shares(config))
+        return OK;
+    const enum error_code code = share_create(share,
+                                              &(struct share_settings){.store = config->store,
+                                                                       .password_file = config->store_password_file,
+                                                                       .owner = keeper_owner(keeper),
+                                                                       .pixels = config->share_pixels},
+                                              models, err);
+    worker_pool_set_share(pool, *share);
+    return code;
+}
+
 struct serve_start {
     const struct config *config;
     const struct config_files *files;
@@ -278,6 +300,7 @@ static int serve_run(const struct config *config, const struct config_files *fil
     struct spool *spool = NULL;
     struct payload *payload = NULL;
     struct supply *supply = NULL;
+    struct share *share = NULL;
     struct server *server = NULL;
     struct notify_watch *watch = NULL;
     struct serve_start start = {.config = config, .files = files};
@@ -290,6 +313,7 @@ static int serve_run(const struct config *config, const struct config_files *fil
                                        .memory = config->memory,
                                        .keep_seconds = (int64_t)config->keep_seconds,
                                        .device = config->device,
+                                       .shares = serve_shares(config),
                                        .front = config->role == SERVE_FRONT,
                                        .chosen = serve_chosen,
                                        .context = &start,
@@ -316,6 +340,7 @@ static int serve_run(const struct config *config, const struct config_files *fil
     if (worker_pool_create(&pool, &settings, store, &err) ||
         serve_open_jobs(config, pool, store, spool, payload, &keeper, &err) ||
         serve_open_supply(config, store, keeper, payload, &supply, &err) ||
+        serve_open_share(config, pool, store, keeper, &share, &err) ||
         server_create(&server, config, store, pool, keeper, &err))
         goto out;
     server_url(server, url, sizeof url);
@@ -353,6 +378,7 @@ out:
     payload_close(&payload);
     spool_close(&spool);
     worker_pool_destroy(&pool);
+    share_destroy(&share);
     model_store_destroy(&store);
     sandbox_destroy(&start.sandbox);
     decoder_stop();

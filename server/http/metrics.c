@@ -173,6 +173,11 @@ static void metrics_print_jobs(FILE *out, struct worker_pool *pool)
                        totals.faces_skipped);
     metrics_print_family(out, "tiles_total", "counter", "Tiles of backgrounds upsampled.");
     fprintf(out, "restored_tiles_total %llu\n", (unsigned long long)totals.tiles);
+    uint64_t received, given;
+    share_counts(worker_pool_share(pool), &received, &given);
+    metrics_print_family(out, "shared_tiles_total", "counter",
+                         "Tiles that other servers have computed for this one, and this one for others.");
+    metrics_print_pair(out, "shared_tiles_total", "direction", "received", received, "given", given);
     metrics_print_family(out, "pixels_total", "counter", "Pixels of pictures read and written.");
     metrics_print_pair(out, "pixels_total", "direction", "in", totals.pixels_in, "out", totals.pixels_out);
     metrics_print_family(

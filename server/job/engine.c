@@ -252,15 +252,39 @@ static enum error_code engine_attempt(struct engine *engine, struct restoration 
     }
 }
 
-enum error_code engine_compute(struct engine *engine, struct restoration *r, struct error *err)
+/* Something was computed just now. */
+static void engine_computed(struct engine *engine)
 {
-    const enum error_code code = engine_attempt(engine, r, err);
     engine->used_ms = log_clock_ms();
     engine->eased = engine->rested = false;
     if (engine->context.models)
         model_set_settle(engine->context.models);
     if (engine->used_ms - engine->trimmed_ms > ENGINE_BUSY_MS)
         engine_trim(engine);
+}
+
+enum error_code engine_compute(struct engine *engine, struct restoration *r, struct error *err)
+{
+    const enum error_code code = engine_attempt(engine, r, err);
+    engine_computed(engine);
+    return code;
+}
+
+void engine_set_helpers(struct engine *engine, const struct helpers *helpers)
+{
+    engine->context.helpers = helpers;
+}
+
+enum error_code engine_help(struct engine *engine, const struct tile_order *order, const struct model_entry *entry,
+                            enum precision precision, const void *input, void *output, const atomic_int *cancel,
+                            struct error *err)
+{
+    const struct run_options options = {.cancel = cancel};
+    const enum error_code code =
+        tile_order_run(order, &engine->context, entry, precision, input, output, &options, err);
+    if (code == ERROR_DEVICE_LOST)
+        engine_shut(engine);
+    engine_computed(engine);
     return code;
 }
 

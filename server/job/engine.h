@@ -3,6 +3,7 @@
 #ifndef SERVER_JOB_ENGINE_H
 #define SERVER_JOB_ENGINE_H
 
+#include "server/pipeline/helpers.h"
 #include "server/pipeline/pipeline.h"
 
 struct engine;
@@ -51,6 +52,14 @@ enum error_code engine_compute(struct engine *engine, struct restoration *r, str
 void engine_set_spare(struct engine *engine, void (*spare)(void *user), void *user);
 void engine_ahead(struct engine *engine, struct restoration *r);
 void engine_forget(struct engine *engine);
+
+/* Who helps with the next restoration; NULL: nobody. */
+void engine_set_helpers(struct engine *engine, const struct helpers *helpers);
+/* Computes a tile of another server's, as tile_order_run. cancel: not 0: it stops. A lost device is opened again by the
+ * next job. */
+enum error_code engine_help(struct engine *engine, const struct tile_order *order, const struct model_entry *entry,
+                            enum precision precision, const void *input, void *output, const atomic_int *cancel,
+                            struct error *err) MUST_CHECK;
 
 /* The whole restoration. */
 enum error_code engine_run(struct engine *engine, struct restoration *r, struct error *err) MUST_CHECK;

@@ -480,7 +480,7 @@ void estimate_learn(struct speed_table *table, const struct estimate_request *re
                   {GROUP_BACKGROUND, STAGE_BACKGROUND, STAGE_BACKGROUND}};
     const struct restoration *r = request->r;
     struct estimate_work work;
-    if (r->fallbacks || r->shrinks)
+    if (r->fallbacks || r->shrinks || r->shared)
         return;
     const double windows = estimate_windows(request);
     if (windows > 0)

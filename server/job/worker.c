@@ -10,6 +10,8 @@
 #include "server/job/estimate.h"
 #include "server/job/events.h"
 
+#define WORKER_HELP_MS 500 /* how long it waits for a job, at most, before it asks again whether it can help */
+
 static void worker_set_phase(struct worker *worker, enum worker_phase phase, const struct error *reason)
 {
     pthread_mutex_lock(&worker->pool->lock);
@@ -68,6 +70,16 @@ static enum error_code worker_preload(struct worker *worker, struct error *err)
         memcpy(pool->loaded, loaded, sizeof loaded);
     pthread_mutex_unlock(&pool->lock);
     return OK;
+}
+
+/* Whether it shares tiles with other servers; false also while the server starts. */
+static bool worker_shares(struct worker *worker)
+{
+    struct share *share = worker_pool_share(worker->pool);
+    struct error err = ERROR_INIT;
+    if (share && !worker->share && share_worker_create(&worker->share, share, &err))
+        log_event(LOG_WARN, "share", "text=\"%s\"", err.text);
+    return worker->share;
 }
 
 static void worker_take_turn(struct worker *worker, const struct restoration *r)
@@ -217,6 +229,8 @@ static enum error_code worker_run_here(struct worker *worker, struct job *job, s
 
     struct error down = ERROR_INIT;
     const unsigned losses = engine_losses(worker->engine);
+    engine_set_helpers(worker->engine,
+                       worker_shares(worker) ? share_worker_helpers(worker->share, worker->engine, job->id) : NULL);
     const enum error_code code = engine_compute(worker->engine, job->restoration, err);
     worker_leave_turn(worker);
     devices_count_lost(devices, device, engine_losses(worker->engine) - losses);
@@ -269,7 +283,7 @@ static bool worker_lacks_models(const struct worker *worker)
 }
 
 /* How long to wait for a job, ms; negative: until there is one. */
-static int worker_patience(struct worker *worker)
+static int worker_patience_alone(struct worker *worker)
 {
     const int reopen_ms = worker->pool->settings.reopen_seconds * 1000;
     if (!worker->up)
@@ -279,6 +293,30 @@ static int worker_patience(struct worker *worker)
     if (worker_lacks_models(worker))
         return reopen_ms;
     return engine_give_back(worker->engine, worker->pool->settings.keep_seconds * 1000);
+}
+
+/* The same, where it also asks now and then whether it can help another server. */
+static int worker_patience(struct worker *worker)
+{
+    const int alone = worker_patience_alone(worker);
+    if (!worker->pool->settings.shares || !worker->up || worker_pool_draining(worker->pool))
+        return alone;
+    const double left = worker->help_ms - log_clock_ms();
+    const int help = left < 1 ? 0 : left > WORKER_HELP_MS ? WORKER_HELP_MS : (int)left;
+    return alone >= 0 && alone < help ? alone : help;
+}
+
+/* No job waits: computes a tile for another server, if it is time to ask for one. */
+static void worker_help(struct worker *worker)
+{
+    struct worker_pool *pool = worker->pool;
+    if (!worker->pool->settings.shares || !worker->up || log_clock_ms() < worker->help_ms)
+        return;
+    atomic_store(&pool->hurry, 0);
+    int again = WORKER_HELP_MS;
+    if (worker_shares(worker) && queue_depth(pool->queue) == 0 && !worker_pool_draining(pool))
+        again = share_worker_help(worker->share, worker->engine, &pool->hurry);
+    worker->help_ms = log_clock_ms() + again;
 }
 
 void *worker_main(void *argument)
@@ -311,10 +349,13 @@ void *worker_main(void *argument)
         } else if (!worker->up) {
             worker_bring_up(worker);
             worker_come_back(worker);
-        } /* else something must be given back */
+        } else { /* or something must be given back */
+            worker_help(worker);
+        }
     }
     if (worker->up)
         devices_down(pool->devices, worker->device, worker->engine, NULL);
     engine_destroy(&worker->engine);
+    share_worker_destroy(&worker->share);
     return NULL;
 }

@@ -28,14 +28,16 @@ struct worker {
     struct worker_pool *pool;
     int device;
     pthread_t thread;
-    struct engine *engine;   /* its thread's; NULL while the device cannot be opened */
-    struct device *tested;   /* its thread's: the device as the self-test left it open; NULL once the engine has it */
-    struct job *next;        /* its thread's: a job taken while its device works on another; NULL: none */
-    bool up, disabled;       /* its thread's: the device is open; it will never be opened */
-    bool untested;           /* its thread's: the self-test must run (again) before it is opened */
-    bool turn;               /* its thread's: it has its set's turn */
-    enum worker_phase phase; /* this and the next are under the pool's lock */
-    struct error reason;     /* why it is not ready */
+    struct engine *engine; /* its thread's; NULL while the device cannot be opened */
+    struct device *tested; /* its thread's: the device as the self-test left it open; NULL once the engine has it */
+    struct job *next;      /* its thread's: a job taken while its device works on another; NULL: none */
+    bool up, disabled;     /* its thread's: the device is open; it will never be opened */
+    bool untested;         /* its thread's: the self-test must run (again) before it is opened */
+    struct share_worker *share;        /* its thread's; or NULL */
+    double help_ms;                    /* its thread's: when it may ask again whether it can help (log_clock_ms) */
+    bool turn;                         /* its thread's: it has its set's turn */
+    enum worker_phase phase;           /* this and the next are under the pool's lock */
+    struct error reason;               /* why it is not ready */
     struct carrier carriers[CARRIERS]; /* those started with it */
     int carrier_count;
 };
@@ -58,6 +60,8 @@ struct worker_pool {
     struct events *events;
     struct waiting *waiting;
     struct speed_table *speeds;
+    _Atomic(struct share *) share;         /* NULL: tiles are not shared with other servers */
+    atomic_int hurry;                      /* there is a job: workers should not help others now */
     atomic_int pending;                    /* jobs submitted that have not ended */
     atomic_int job_seconds, stall_seconds; /* from the settings, or changed later */
     pthread_mutex_t lock;

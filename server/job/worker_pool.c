@@ -455,7 +455,19 @@ enum error_code worker_pool_submit(struct worker_pool *pool, struct job *job, st
     code = queue_push(pool->queue, job, err);
     if (code)
         atomic_fetch_sub(&pool->pending, 1);
+    else
+        atomic_store(&pool->hurry, 1);
     return code;
+}
+
+void worker_pool_set_share(struct worker_pool *pool, struct share *share)
+{
+    atomic_store(&pool->share, share);
+}
+
+struct share *worker_pool_share(struct worker_pool *pool)
+{
+    return atomic_load(&pool->share);
 }
 
 void worker_pool_cancel(struct worker_pool *pool, struct job *job, enum error_code reason)
@@ -522,6 +534,7 @@ void worker_pool_expire(struct worker_pool *pool)
 void worker_pool_drain(struct worker_pool *pool)
 {
     queue_close(pool->queue);
+    atomic_store(&pool->hurry, 1);
     inflight_close(pool->inflight);
 }
 

@@ -7,12 +7,14 @@
 #include "server/job/devices.h"
 #include "server/job/estimate.h"
 #include "server/job/queue.h"
+#include "server/job/share.h"
 #include "server/job/stats.h"
 
 struct worker_settings {
     const char *device;    /* as devices_choose takes it; this and the next are copied */
     const char *cache_dir; /* NULL: none */
     enum precision precision;
+    bool shares; /* worker_pool_set_share will be called */
     bool front;  /* no device at all: other servers work, and worker_pool_elsewhere says whether they can */
     int workers; /* of each device */
     size_t queue;
@@ -94,6 +96,11 @@ enum error_code worker_pool_ready(struct worker_pool *pool, struct error *err) M
 /* Of a front: what worker_pool_ready returns. NULL: nobody works. */
 typedef enum error_code worker_pool_elsewhere_fn(void *context, struct error *err);
 void worker_pool_elsewhere(struct worker_pool *pool, worker_pool_elsewhere_fn *ready, void *context);
+
+/* From now on workers share tiles with other servers; borrowed until the pool is destroyed. worker_pool_share: NULL:
+ * they do not. */
+void worker_pool_set_share(struct worker_pool *pool, struct share *share);
+struct share *worker_pool_share(struct worker_pool *pool);
 
 /* Seconds after which a refused client may try again; a fixed number while the server shuts down. */
 int worker_pool_retry_after(struct worker_pool *pool);

@@ -333,6 +333,18 @@ void model_store_hash(struct model_store *store)
     model_store_unlock(store);
 }
 
+bool model_store_identity(const struct model_store *store, const struct model_entry *entry, char out[256])
+{
+    const struct model_settings *set = &((const struct store_file *)(const void *)entry)->settings;
+    model_store_lock(store);
+    const bool known = *entry->sha256;
+    snprintf(out, 256, "%s slope=%d,%.9g activation=%d,%.9g noise=%d,%.9g quality=%d,%.9g", entry->sha256,
+             set->has_slope, (double)set->slope, (int)set->activation, (double)set->activation_slope,
+             set->has_noise_level, (double)set->noise_level, set->has_jpeg_quality, (double)set->jpeg_quality);
+    model_store_unlock(store);
+    return known;
+}
+
 /* Whether two probes found the same facts: buffers and tiles are sized by these. */
 static bool store_same_info(const struct model_info *a, const struct model_info *b)
 {

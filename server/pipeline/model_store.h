@@ -96,6 +96,10 @@ bool model_store_hash_entry(struct model_store *store, const struct model_entry 
 /* Makes model_store_hash end soon, whatever thread it runs on; it will not begin again. */
 void model_store_stop(struct model_store *store);
 
+/* What another server must have for the same model: its SHA-256 and the settings that it is opened with. false: the
+ * SHA-256 is not known yet. */
+bool model_store_identity(const struct model_store *store, const struct model_entry *entry, char out[256]);
+
 /* Finds the model for a role. wanted: the request's option, "" or NULL for the default. *entry is NULL with OK where
  * the role may be empty (no parser, no upsampler installed and none asked for; wanted "none"). ERROR_INVALID for a
  * model asked for by name but not installed, or of another kind, or not supported yet: the text names the file, where

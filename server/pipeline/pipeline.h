@@ -67,13 +67,13 @@ struct restoration {
     const uint8_t *other_input; /* an earlier result of the same size, borrowed; the result is blended with it */
     size_t other_bytes;
     double other_share; /* how much of the result is this restoration's, 0..1 */
-    bool mask_clear;   /* a mask with transparency: what is transparent in it is filled */
-    bool detect_only;  /* stop after detection (no output) */
-    bool damage_only;  /* the output is the mask of what would be repaired */
-    bool keep_faces;   /* keep crops and restored faces */
-    bool encode_faces; /* and turn them into files, freeing the pictures */
-    bool encode_mask;  /* turn the mask into a file if anything was filled */
-    bool elsewhere;    /* its owner cannot run commands here: the notes name none */
+    bool mask_clear;    /* a mask with transparency: what is transparent in it is filled */
+    bool detect_only;   /* stop after detection (no output) */
+    bool damage_only;   /* the output is the mask of what would be repaired */
+    bool keep_faces;    /* keep crops and restored faces */
+    bool encode_faces;  /* and turn them into files, freeing the pictures */
+    bool encode_mask;   /* turn the mask into a file if anything was filled */
+    bool elsewhere;     /* its owner cannot run commands here: the notes name none */
     /* Indexed by enum image_format: how much the owner prefers each when the options leave the format open; higher is
      * better. The input's own format is taken unless another one is higher. */
     int format_weight[IMAGE_FORMAT_COUNT];
@@ -138,9 +138,9 @@ struct restoration {
     double stage_ms[STAGE_COUNT], total_ms;
     double network_ms[STAGE_COUNT]; /* of stage_ms: while the device works on networks or plans are being made */
     double making_ms[STAGE_COUNT];  /* of stage_ms: loading models and making plans, which is done once */
-    int tiles;
-    int fallbacks; /* results redone in fp32 because they were flat or not finite */
-    int shrinks;   /* times a tile or picture was made smaller because it did not fit the device's memory */
+    int tiles, shared;              /* of the background; of these, computed by other servers */
+    int fallbacks;                  /* results redone in fp32 because they were flat or not finite */
+    int shrinks; /* times a tile or picture was made smaller because it did not fit the device's memory */
     char notes[16][200];
     int note_count;
 };
@@ -159,6 +159,8 @@ size_t restoration_files(const struct restoration *r);
 void restoration_moved(struct restoration *r);
 void restoration_note(struct restoration *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+struct helpers;
+
 /* What a worker owns: a device and its models. */
 struct worker_context {
     struct device *device;
@@ -167,8 +169,9 @@ struct worker_context {
     enum precision precision; /* if a restoration leaves it open and the device has it; AUTO: what the device prefers */
     void (*spare)(void *user); /* called when all of a restoration's work is on the device; may be NULL */
     void *user;
-    struct restoration *current; /* the pipeline's: the one in pipeline_compute; or NULL */
-    struct restoration *ahead;   /* the pipeline's: begun by pipeline_ahead and not used yet; or NULL */
+    const struct helpers *helpers; /* who may compute tiles of large pictures, too; or NULL: see helpers.h */
+    struct restoration *current;   /* the pipeline's: the one in pipeline_compute; or NULL */
+    struct restoration *ahead;     /* the pipeline's: begun by pipeline_ahead and not used yet; or NULL */
 };
 
 /* The precision that a restoration gets when it asks for this one. */

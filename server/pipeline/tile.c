@@ -5,17 +5,11 @@
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
 #include "server/pipeline/pool.h"
-#include "server/pipeline/tile.h"
+#include "server/pipeline/tile_private.h"
 
 #define TILE_FEATHER_PAD 32         /* of a network whose radius is too large for padding */
 #define TILE_FEATHER_TRIM 16        /* of that pad, discarded: the network is most wrong nearest to the cut */
 #define TILE_BATCH_AREA (512 * 512) /* px that the network's body works on: this many fill any GPU */
-
-/* One axis of a padded picture: where each of its px comes from. */
-struct tile_axis {
-    int length; /* with padding */
-    int *from;  /* length indices into the picture */
-};
 
 static int tile_up(int value, int multiple)
 {
@@ -42,49 +36,6 @@ static enum error_code tile_axis_create(struct tile_axis *axis, int n, int pre, 
         axis->from[x] = tile_reflect(tile_reflect(x, middle, axis->length), n, middle);
     return OK;
 }
-
-/* One axis cut into windows of one size, so that all tiles share a plan, and each window's weight at each px of the
- * result. The weights of all windows sum to 1 at each px: exact seams have weights 0 and 1 only. */
-struct tile_cut {
-    int count, window, core;
-    int *start;    /* of each window, px of the input */
-    float *weight; /* count × window*scale */
-};
-
-/* A tile in progress: a window of the padded picture, and the rectangle of the result that it completes. */
-struct tile {
-    int x, y, width, height;
-    struct rect done;
-    int column, row; /* of the cut */
-};
-
-struct tile_flight {
-    struct plan *plan;
-    int first, count; /* of the tiles */
-    struct raster_source sources[STEP_BATCH];
-    struct session_shape shape;
-    bool pooled; /* its result is a mean */
-    int slot;    /* of pool.h */
-};
-
-struct tile_job {
-    struct step *step;
-    const struct model_info *info;
-    struct view_u8 picture;
-    const uint16_t *deep; /* its samples, or NULL */
-    struct tile_sink sink;
-    struct tile_axis ax, ay;
-    struct tile_cut cx, cy; /* empty in the reference's way */
-    struct canvas *canvas;  /* where seams are feathered */
-    struct tile *tiles;
-    struct pool *pool; /* where means of the whole picture are wanted, or NULL */
-    int count, next;
-    int batch, ahead; /* tiles of a run, runs under way: at most */
-    struct tile_flight flights[PLAN_RUNS];
-    int flying;
-    enum precision precision;
-    bool second; /* everything is done again, in fp32 */
-};
 
 /* ---- the reference's way ----------------------------------------------------------------------------------------- */
 
@@ -319,6 +270,7 @@ static void tile_count(struct tile_job *job)
     atomic_store(&job->step->r->tiles_done, 0);
     atomic_store(&job->step->r->tiles_total, job->count * (job->pool ? 1 + job->info->pool_count : 1));
     job->step->r->tiles = job->count;
+    job->step->r->shared = 0;
 }
 
 enum error_code tile_begin_compat(struct tile_job **out, struct step *step, const struct view_u8 *picture,
@@ -392,9 +344,8 @@ void tile_deepen(struct tile_job *job, const uint16_t *samples)
     job->deep = samples;
 }
 
-/* What the tile is cut from, and where the rectangle that it completes goes; target NULL: unknown. */
-static void tile_describe(const struct tile_job *job, const struct tile *t, const struct rect *run,
-                          struct raster_source *source, struct run_image *image, struct raster_target *target)
+void tile_describe(const struct tile_job *job, const struct tile *t, const struct rect *run,
+                   struct raster_source *source, struct run_image *image, struct raster_target *target)
 {
     const int s = job->info->scale;
     const struct rect done = t->done;
@@ -489,6 +440,7 @@ static enum error_code tile_again(struct tile_job *job, const char *fault, struc
         code = tile_canvas(job, err);
     if (code != OK)
         return code;
+    tile_share_end(&job->share);
     job->second = true;
     job->precision = PRECISION_FP32;
     job->next = 0;
@@ -496,6 +448,18 @@ static enum error_code tile_again(struct tile_job *job, const char *fault, struc
         pool_restart(job->pool);
     tile_count(job);
     return job->sink.again ? job->sink.again(job->sink.user, err) : OK;
+}
+
+void tile_made(struct tile_job *job, int tiles)
+{
+    atomic_fetch_add(&job->step->r->tiles_done, tiles);
+    restoration_moved(job->step->r);
+}
+
+void tile_filled(struct tile_job *job, const struct rect *done)
+{
+    if (job->sink.filled && done->width > 0 && done->height > 0)
+        job->sink.filled(job->sink.user, done);
 }
 
 /* Collects the result of the oldest run. */
@@ -511,8 +475,7 @@ static enum error_code tile_finish(struct tile_job *job, struct error *err)
     const char *fault = step_fault(&result, job->sink.even || flight.pooled ? NULL : flight.sources, &flight.shape);
     if (fault)
         return tile_again(job, fault, err);
-    atomic_fetch_add(&job->step->r->tiles_done, flight.count);
-    restoration_moved(job->step->r);
+    tile_made(job, flight.count);
     if (flight.pooled) {
         pool_add(job->pool, flight.slot, flight.count);
         if (!job->flying && job->next == job->count) { /* all tiles once more */
@@ -522,8 +485,7 @@ static enum error_code tile_finish(struct tile_job *job, struct error *err)
         return OK;
     }
     const struct rect done = tile_flight_done(job, &flight);
-    if (job->sink.filled && done.width > 0 && done.height > 0)
-        job->sink.filled(job->sink.user, &done);
+    tile_filled(job, &done);
     return OK;
 }
 
@@ -536,8 +498,8 @@ static enum error_code tile_settle(struct tile_job *job, struct error *err)
     return code;
 }
 
-/* Sends the next tiles, of one row and one size, to the device. */
-static enum error_code tile_submit(struct tile_job *job, struct error *err)
+/* Of one row and one size. */
+enum error_code tile_submit(struct tile_job *job, struct error *err)
 {
     struct tile_flight *flight = &job->flights[job->flying];
     const struct tile *first = &job->tiles[job->next];
@@ -594,6 +556,10 @@ enum error_code tile_show(struct tile_job *job, struct error *err)
 enum error_code tile_advance(struct tile_job *job, int left, struct error *err)
 {
     enum error_code code = OK;
+    if (!job->asked && left >= 0) {
+        job->asked = true;
+        tile_share_begin(job);
+    }
     while (code == OK && (job->flying > 0 || job->next < job->count)) {
         const bool more = job->next < job->count, pooling = tile_pooling(job), blind = job->sink.later && !pooling,
                    send = more && job->flying < (blind ? 1 : job->ahead),
@@ -601,7 +567,7 @@ enum error_code tile_advance(struct tile_job *job, int left, struct error *err)
         if (send)
             code = step_check(job->step, err);
         if (code == OK && send)
-            code = tile_submit(job, err);
+            code = job->share ? tile_share_next(job, err) : tile_submit(job, err);
         else if (code == OK && !blind && (wait || plan_ready(job->flights[0].plan)))
             code = tile_finish(job, err);
         else
@@ -616,6 +582,7 @@ void tile_end(struct tile_job **out)
     if (!job)
         return;
     tile_discard(job);
+    tile_share_end(&job->share);
     canvas_destroy(&job->canvas);
     pool_destroy(&job->pool);
     tile_cut_free(&job->cx);

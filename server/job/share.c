@@ -1,0 +1,359 @@
+#include "server/job/share.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/log.h"
+#include "runtime/base/mem.h"
+#include "server/store/share_rows.h"
+#include "server/version.h"
+
+#define SHARE_POLL_MS 500   /* a worker without a job asks this often whether somebody shares a picture */
+#define SHARE_NEXT_MS 25    /* and while one does, for the next tile */
+#define SHARE_AWAY_MS 10000 /* after the database did not answer */
+#define SHARE_LOOK_MS 15    /* what was seen of a task holds so long */
+#define SHARE_ROOM_BYTES ((uint64_t)1 << 30) /* tiles of a task in the database, with their results */
+
+struct share {
+    char *where, *password_file, owner[40];
+    uint64_t pixels;
+    const struct model_store *models;
+    _Atomic uint64_t received, given;
+};
+
+struct share_worker {
+    struct share *share;
+    struct engine *engine; /* of the last call */
+    struct share_rows *rows;
+    struct helpers helpers;
+    char job[40];
+    /* its own picture's task: */
+    int64_t task;
+    bool broken; /* nobody helps any more */
+    bool known;  /* look is of look_ms */
+    double look_ms;
+    struct share_look look;
+    uint64_t tile_bytes; /* of the last one that was offered, with its result */
+    uint64_t fetched;
+};
+
+enum error_code share_create(struct share **out, const struct share_settings *settings,
+                             const struct model_store *models, struct error *err)
+{
+    struct share *share = *out = mem_calloc(1, sizeof *share);
+    if (share) {
+        share->where = strdup(settings->store);
+        share->password_file = strdup(settings->password_file ? settings->password_file : "");
+        snprintf(share->owner, sizeof share->owner, "%s", settings->owner);
+        share->pixels = settings->pixels;
+        share->models = models;
+    }
+    if (share && share->where && share->password_file)
+        return OK;
+    share_destroy(out);
+    return error_set(err, ERROR_NO_MEMORY, "no memory for shared tiles");
+}
+
+void share_destroy(struct share **share)
+{
+    struct share *old = *share;
+    *share = NULL;
+    if (!old)
+        return;
+    free(old->where);
+    free(old->password_file);
+    free(old);
+}
+
+void share_counts(struct share *share, uint64_t *received, uint64_t *given)
+{
+    if (received)
+        *received = share ? atomic_load(&share->received) : 0;
+    if (given)
+        *given = share ? atomic_load(&share->given) : 0;
+}
+
+/* Devices of one class compute the same. Sums depend on the instruction set, not on how many threads there are. */
+static void share_class(const struct device_info *info, enum precision precision, char out[160])
+{
+    const enum precision used = precision == PRECISION_AUTO ? info->preferred : precision;
+    snprintf(out, 160, "%s/%s/%.*s/%s", RESTORED_VERSION, info->backend, (int)strcspn(info->driver, ","), info->driver,
+             used == PRECISION_FP16 ? "fp16" : "fp32");
+}
+
+/* --- the worker's own picture --------------------------------------------------------------------------------------
+ */
+
+/* Goes on without help, whatever has happened. */
+static void share_break(struct share_worker *worker, const struct error *err)
+{
+    if (!worker->broken)
+        log_event(LOG_WARN, "share", "id=%s text=\"%s\" result=\"the rest is computed here\"", worker->job, err->text);
+    worker->broken = true;
+}
+
+static bool share_see(struct share_worker *worker, bool now)
+{
+    struct error err = ERROR_INIT;
+    if (worker->broken)
+        return false;
+    if (worker->known && !now && log_clock_ms() - worker->look_ms < SHARE_LOOK_MS)
+        return true;
+    if (share_rows_look(worker->rows, worker->task, &worker->look, &err)) {
+        share_break(worker, &err);
+        return false;
+    }
+    worker->known = true;
+    worker->look_ms = log_clock_ms();
+    return true;
+}
+
+static void *share_begin(void *user, const struct model_entry *entry, enum precision precision)
+{
+    struct share_worker *worker = user;
+    struct device_info info;
+    struct error err = ERROR_INIT;
+    char class[160], model[256];
+    engine_info(worker->engine, &info);
+    if (!model_store_identity(worker->share->models, entry, model))
+        return NULL;
+    share_class(&info, precision, class);
+    worker->broken = worker->known = false;
+    worker->tile_bytes = worker->fetched = 0;
+    if (!share_rows_begin(worker->rows, worker->share->owner, worker->job, class, model, &worker->task, &err))
+        return worker;
+    share_break(worker, &err);
+    return NULL;
+}
+
+/* So many that nobody waits for the next one, but no more than have room. */
+static int share_room(void *task)
+{
+    struct share_worker *worker = task;
+    int waiting = 0, held = 0;
+    if (!share_see(worker, false) || !worker->look.wanted)
+        return 0;
+    for (int i = 0; i < worker->look.count; i++) {
+        waiting += worker->look.tiles[i].state == SHARE_OFFERED;
+        held += worker->look.tiles[i].state == SHARE_HELD;
+    }
+    int room = 2 + held - waiting;
+    const int most = worker->tile_bytes && SHARE_ROOM_BYTES / worker->tile_bytes < SHARE_ROWS_MOST
+                         ? (int)(SHARE_ROOM_BYTES / worker->tile_bytes)
+                         : SHARE_ROWS_MOST;
+    return room < most - worker->look.count ? room : most - worker->look.count;
+}
+
+static bool share_offer(void *task, int n, const struct tile_order *order, const void *input)
+{
+    struct share_worker *worker = task;
+    const struct rect *done = &order->done;
+    struct error err = ERROR_INIT;
+    char spec[160];
+    snprintf(spec, sizeof spec, "%d %d %d %d %d %d %d %d", order->width, order->height, order->bits, order->scale,
+             done->x, done->y, done->width, done->height);
+    worker->tile_bytes = tile_order_input(order) + tile_order_output(order);
+    worker->known = false;
+    if (worker->broken || share_rows_offer(worker->rows, worker->task, n, spec, input, tile_order_input(order), &err)) {
+        share_break(worker, &err);
+        return false;
+    }
+    return true;
+}
+
+static enum tile_place share_ask(void *task, int n)
+{
+    struct share_worker *worker = task;
+    struct error err = ERROR_INIT;
+    if (!share_see(worker, false))
+        return TILE_OURS;
+    int at = 0;
+    while (at < worker->look.count && worker->look.tiles[at].n != n)
+        at++;
+    if (at == worker->look.count)
+        return TILE_OURS;
+    if (worker->look.tiles[at].state == SHARE_DONE)
+        return TILE_DONE;
+    if (worker->look.tiles[at].state == SHARE_HELD)
+        return TILE_HELD;
+    int taken = n;
+    worker->known = false;
+    if (share_rows_withdraw(worker->rows, worker->task, &taken, &err)) {
+        share_break(worker, &err);
+        return TILE_OURS;
+    }
+    return taken == n ? TILE_OURS : TILE_HELD; /* or somebody was faster */
+}
+
+static int share_take(void *task)
+{
+    struct share_worker *worker = task;
+    struct error err = ERROR_INIT;
+    int taken = -1;
+    if (!worker->broken && share_rows_withdraw(worker->rows, worker->task, &taken, &err))
+        share_break(worker, &err);
+    worker->known = false;
+    return taken;
+}
+
+static bool share_fetch(void *task, int n, void *output, size_t bytes)
+{
+    struct share_worker *worker = task;
+    struct error err = ERROR_INIT;
+    worker->known = false;
+    if (worker->broken || share_rows_fetch(worker->rows, worker->task, n, output, bytes, &err)) {
+        share_break(worker, &err);
+        return false;
+    }
+    worker->fetched++;
+    atomic_fetch_add(&worker->share->received, 1);
+    return true;
+}
+
+static void share_drop(void *task, int n)
+{
+    struct share_worker *worker = task;
+    struct error err = ERROR_INIT;
+    worker->known = false;
+    if (!worker->broken && share_rows_drop(worker->rows, worker->task, n, &err))
+        share_break(worker, &err);
+}
+
+static void share_end(void *task)
+{
+    struct share_worker *worker = task;
+    struct error ignored = ERROR_INIT; /* then it is swept */
+    if (!worker->broken)
+        (void)!share_rows_end(worker->rows, worker->task, &ignored);
+    log_event(LOG_INFO, "shared", "id=%s tiles=%" PRIu64, worker->job, worker->fetched);
+}
+
+enum error_code share_worker_create(struct share_worker **out, struct share *share, struct error *err)
+{
+    struct share_worker *worker = *out = mem_calloc(1, sizeof *worker);
+    if (!worker)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for shared tiles");
+    worker->share = share;
+    worker->helpers = (struct helpers){.user = worker,
+                                       .pixels = share->pixels,
+                                       .begin = share_begin,
+                                       .room = share_room,
+                                       .offer = share_offer,
+                                       .ask = share_ask,
+                                       .take = share_take,
+                                       .fetch = share_fetch,
+                                       .drop = share_drop,
+                                       .end = share_end};
+    const enum error_code code = share_rows_open(&worker->rows, share->where, share->password_file, err);
+    if (code)
+        share_worker_destroy(out);
+    return code;
+}
+
+void share_worker_destroy(struct share_worker **worker)
+{
+    struct share_worker *old = *worker;
+    *worker = NULL;
+    if (!old)
+        return;
+    share_rows_close(&old->rows);
+    free(old);
+}
+
+const struct helpers *share_worker_helpers(struct share_worker *worker, struct engine *engine, const char *job)
+{
+    worker->engine = engine;
+    snprintf(worker->job, sizeof worker->job, "%s", job);
+    return &worker->helpers;
+}
+
+/* --- others' pictures ----------------------------------------------------------------------------------------------
+ */
+
+/* The model that is called so; NULL: there is none here. */
+static const struct model_entry *share_model(const struct model_store *models, const char *wanted)
+{
+    const struct model_entry *found = NULL;
+    char model[256];
+    model_store_lock(models);
+    for (size_t i = 0; i < model_store_count(models) && !found; i++) {
+        const struct model_entry *entry = model_store_at(models, i);
+        if (entry->recognised && entry->info.kind == MODEL_UPSCALER && model_store_identity(models, entry, model) &&
+            !strcmp(model, wanted))
+            found = entry;
+    }
+    model_store_unlock(models);
+    return found;
+}
+
+/* A share_rows_has_fn. */
+static bool share_has(void *context, const char *model)
+{
+    return share_model(context, model) != NULL;
+}
+
+static bool share_order_read(struct tile_order *order, const struct share_tile *tile)
+{
+    struct rect *done = &order->done;
+    return sscanf(tile->spec, "%d %d %d %d %d %d %d %d", &order->width, &order->height, &order->bits, &order->scale,
+                  &done->x, &done->y, &done->width, &done->height) == 8 &&
+           tile_order_valid(order) && tile_order_input(order) == tile->size;
+}
+
+/* Computes a tile that this worker holds, and delivers it, or gives it back. */
+static enum error_code share_compute(struct share_worker *worker, const struct share_tile *tile, const char *model,
+                                     enum precision precision, const atomic_int *cancel, struct error *err)
+{
+    struct share *share = worker->share;
+    struct tile_order order;
+    struct error why = ERROR_INIT;
+    bool held = false;
+    const struct model_entry *entry = share_model(share->models, model);
+    const bool sound = entry && share_order_read(&order, tile);
+    const size_t size = sound ? tile_order_output(&order) : 0;
+    void *output = sound ? mem_alloc(size, 1) : NULL;
+    enum error_code code =
+        output ? engine_help(worker->engine, &order, entry, precision, tile->input, output, cancel, &why)
+               : error_set(&why, ERROR_INVALID, "it is not understood, or there is no memory");
+    if (code && code != ERROR_CANCELLED)
+        log_event(LOG_WARN, "share", "tile=%d text=\"%s\" result=\"its owner computes it\"", tile->n, why.text);
+    code = code ? share_rows_return(worker->rows, tile, share->owner, code != ERROR_CANCELLED, err)
+                : share_rows_deliver(worker->rows, tile, share->owner, output, size, &held, err);
+    if (held)
+        atomic_fetch_add(&share->given, 1);
+    free(output);
+    return code;
+}
+
+int share_worker_help(struct share_worker *worker, struct engine *engine, const atomic_int *cancel)
+{
+    struct share *share = worker->share;
+    struct device_info info;
+    struct share_tile tile = {0};
+    struct error err = ERROR_INIT;
+    char class[160], model[256];
+    int64_t task = 0;
+    bool found = false;
+    worker->engine = engine;
+    engine_info(engine, &info);
+    if (info.asynchronous || !engine_usable(engine))
+        return SHARE_AWAY_MS;
+    enum error_code code = OK;
+    enum precision precision = PRECISION_FP32;
+    for (int i = 0; i < 2 && !code && !task; i++) {
+        precision = i ? PRECISION_FP16 : PRECISION_FP32;
+        share_class(&info, precision, class);
+        code = share_rows_find(worker->rows, share->owner, class, share_has, (void *)(uintptr_t)share->models, &task,
+                               model, &err);
+    }
+    if (!code && task)
+        code = share_rows_claim(worker->rows, task, share->owner, &tile, &found, &err);
+    if (!code && found)
+        code = share_compute(worker, &tile, model, precision, cancel, &err);
+    free(tile.input);
+    if (code)
+        log_event(LOG_DEBUG, "share", "text=\"%s\"", err.text);
+    return code ? SHARE_AWAY_MS : found ? 0 : task ? SHARE_NEXT_MS : SHARE_POLL_MS;
+}

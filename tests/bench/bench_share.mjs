@@ -1,0 +1,81 @@
+// One large picture by one worker, and by several that share its tiles: make bench-share BENCH_ARGS='--workers 4 --cores 8 --mp 200'.
+//   --workers N   so many (4)                      --cores N  that each is pinned to (the machine's, divided; at least 1)
+//   --mp N        size of the panorama, 2:1 (200)  --model M  the upscaler (starter)       --upscale N  of the result (2)
+//   --tile N      bg_tile (auto)
+// Each worker has cores of its own; the database and the front end have what is left, so leave them some. The times are those of the
+// job, reading and writing the picture included, and of its background alone. The results must have the same bytes.
+import { execFileSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import os from 'node:os';
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
+import { get, metrics, png, post, until } from '../api/client.mjs';
+import { database, sql } from '../api/postgres.mjs';
+import { root, startServer } from '../api/server.mjs';
+
+const text = (name, initial) => ({ [name]: { type: 'string', default: String(initial) } });
+const { values } = parseArgs({ options: { ...text('workers', 4), ...text('cores', 0), ...text('mp', 200), ...text('model', ''), ...text('upscale', 2), ...text('tile', 'auto') } });
+const processors = os.availableParallelism?.() ?? os.cpus().length, workers = Number(values.workers);
+const cores = Number(values.cores) || Math.max(1, Math.floor(processors / workers));
+const folder = mkdtempSync(join(os.tmpdir(), 'restored-share-'));
+process.on('exit', () => rmSync(folder, { recursive: true, force: true }));
+const pixels = ['--input_pixels', '4000MP', '--result_pixels', '16000MP', '--body_limit', '2GiB', '--inflight_memory', '64GiB', '--spool_max_bytes', '64GiB'];
+const starter = { RESTORED_STARTER_MODELS: 'true' };
+
+// A picture of that size: a small one, enlarged.
+function panorama() {
+  const height = Math.round(Math.sqrt(Number(values.mp) * 1e6 / 2) / 8), small = join(folder, 'small.png'), out = join(folder, 'out');
+  writeFileSync(small, png(2 * height, height));
+  execFileSync(join(root, 'restored'), ['restore', small, '-o', out, '--version', 'none', '--bg_upsampler', 'none', '--upscale', '8', '--ext', 'jpg', '--device', 'cpu'],
+    { env: { ...process.env, RESTORED_INPUT_PIXELS: '4000MP', RESTORED_RESULT_PIXELS: '16000MP' }, stdio: ['ignore', 'ignore', 'inherit'] });
+  const [file] = execFileSync('find', [out, '-name', '*.jpg'], { encoding: 'utf8' }).trim().split('\n');
+  return readFileSync(file);
+}
+
+// A worker on cores first .. first + cores - 1; on fewer where the machine has fewer.
+function worker(url, index) {
+  const first = (index * cores) % processors, last = Math.min(first + cores, processors) - 1;
+  const program = join(folder, `worker${index}`);
+  writeFileSync(program, `#!/bin/sh\nexec taskset -c ${first}-${last} ${join(root, 'restored')} "$@"\n`, { mode: 0o755 });
+  return startServer({ program, env: starter, args: ['--store', url, '--role', 'worker', '--metrics_listen', '127.0.0.1:0', '--device', 'cpu', '--cpu_threads', String(last - first + 1), '--share_pixels', '1MP', ...pixels] });
+}
+
+async function job(front, picture) {
+  const fields = { version: 'none', ext: 'jpg', upscale: values.upscale, bg_tile: values.tile, async: 'true', ...(values.model && { bg_upsampler: values.model }) };
+  const { json, bytes } = await post(front, '/v1/restore', { picture, name: 'panorama.jpg', fields });
+  if (!json?.id) throw new Error(String(bytes));
+  const done = await until('the job', async () => {
+    const now = (await get(front, `/v1/jobs/${json.id}`)).json;
+    if (['failed', 'cancelled'].includes(now?.state)) throw new Error(JSON.stringify(now));
+    return now?.state === 'done' && now;
+  }, 24 * 3600e3);
+  const answer = await fetch(`${front.url}/v1/jobs/${json.id}/result`), hash = createHash('sha256');
+  for await (const part of answer.body) hash.update(part);
+  await fetch(`${front.url}/v1/jobs/${json.id}`, { method: 'DELETE' });
+  return { seconds: (Date.parse(done.finished) - Date.parse(done.started)) / 1000, background: done.timings_ms.background / 1000, tiles: done.tiles, hash: hash.digest('hex') };
+}
+
+async function measure(count, picture) {
+  const url = database(), servers = [];
+  const front = await startServer({ env: starter, args: ['--store', url, '--role', 'front', ...pixels] });
+  try {
+    for (let i = 0; i < count; i++) servers.push(await worker(url, i));
+    for (const server of [front, ...servers]) await until('ready', async () => (await fetch(`${server.url}/readyz`)).status === 200);
+    const result = await job(front, picture);
+    const received = await Promise.all(servers.map(async (server) => (await metrics(server)).get('restored_shared_tiles_total{direction="received"}')));
+    return { ...result, received: received.reduce((a, b) => a + b, 0) };
+  } finally {
+    await Promise.all([front, ...servers].map((server) => server.stop()));
+    sql(process.env.RESTORED_TEST_POSTGRES, `DROP DATABASE ${url.split('/').at(-1)} WITH (FORCE)`);
+  }
+}
+
+const picture = panorama();
+console.log(`${os.cpus()[0].model}, ${processors} processors, load ${os.loadavg()[0].toFixed(1)}; ${values.mp} MP, ${cores} core${cores > 1 ? 's' : ''} a worker\n`);
+console.log('| workers | job, s | background, s | tiles | of others | job, ratio | background, ratio |\n|---|---|---|---|---|---|---|');
+const single = await measure(1, picture), many = await measure(workers, picture);
+for (const [count, run] of [[1, single], [workers, many]])
+  console.log(`| ${count} | ${run.seconds.toFixed(1)} | ${run.background.toFixed(1)} | ${run.tiles} | ${run.received} | ${(single.seconds / run.seconds).toFixed(2)} | ${(single.background / run.background).toFixed(2)} |`);
+if (single.hash !== many.hash) throw new Error('the results have other bytes');
+console.log('\nThe results have the same bytes.');
