@@ -90,12 +90,13 @@ static enum error_code a1111_boolean(const json_t *json, const char *name, bool 
 }
 
 /* What a model is called there. */
-static const char *a1111_theirs(const struct model_entry *entry)
+static const char *a1111_theirs(const json_t *model)
 {
     for (size_t i = 0; i < A1111_NAMES; i++)
-        if (!strcmp(entry->name, a1111_names[i].ours) || !strcmp(entry->known_as, a1111_names[i].ours))
+        if (!strcmp(compat_model_text(model, "name"), a1111_names[i].ours) ||
+            !strcmp(compat_model_text(model, "known_as"), a1111_names[i].ours))
             return a1111_names[i].theirs;
-    return entry->name;
+    return compat_model_text(model, "name");
 }
 
 /* The upscaler of either name. */
@@ -104,7 +105,6 @@ static enum error_code a1111_upscaler(const struct request *request, const json_
 {
     const json_t *value = json_object_get(json, name);
     const char *text = json_string_value(value);
-    const struct model_store *store = request->server->store;
     *out = (struct a1111_upscaler){.kind = A1111_NONE};
     if (!value || json_is_null(value) || (text && !strcmp(text, "None")))
         return OK;
@@ -112,17 +112,18 @@ static enum error_code a1111_upscaler(const struct request *request, const json_
         *out = (struct a1111_upscaler){A1111_RESIZE, "none", 8};
         return OK;
     }
-    model_store_lock(store);
-    for (size_t i = 0; text && i < model_store_count(store) && !out->kind; i++) {
-        const struct model_entry *entry = model_store_at(store, i);
-        if (!entry->recognised || entry->info.kind != MODEL_UPSCALER ||
-            (strcmp(entry->name, text) != 0 && strcmp(a1111_theirs(entry), text) != 0))
+    json_t *models = text ? compat_models(request) : NULL, *model;
+    size_t at;
+    json_array_foreach(models, at, model)
+    {
+        if (out->kind || !compat_model_is(model, "upscaler") ||
+            (strcmp(compat_model_text(model, "name"), text) != 0 && strcmp(a1111_theirs(model), text) != 0))
             continue;
         out->kind = A1111_NETWORK;
-        out->scale = entry->info.scale;
-        snprintf(out->name, sizeof out->name, "%s", entry->name);
+        out->scale = (int)json_integer_value(json_object_get(model, "scale"));
+        snprintf(out->name, sizeof out->name, "%s", compat_model_text(model, "name"));
     }
-    model_store_unlock(store);
+    json_decref(models);
     if (out->kind)
         return OK;
     error_set(err, ERROR_INVALID,
@@ -264,17 +265,19 @@ static enum error_code a1111_faces(struct compat_picture *picture, const char *v
 /* Whether there is a face model: CodeFormer, or another; its name into out, if that is not NULL. */
 static bool a1111_restores(const struct request *request, bool codeformer, char *out)
 {
-    const struct model_store *store = request->server->store;
+    json_t *models = compat_models(request), *model;
     bool found = false;
-    model_store_lock(store);
-    for (size_t i = 0; i < model_store_count(store) && !found; i++) {
-        const struct model_entry *entry = model_store_at(store, i);
-        found = entry->recognised && entry->info.kind == MODEL_FACE &&
-                !strcmp(entry->info.architecture, "CodeFormer") == codeformer;
-        if (found && out)
-            snprintf(out, OPTION_NAME_MAX, "%s", entry->name);
+    size_t i;
+    json_array_foreach(models, i, model)
+    {
+        if (found || !compat_model_is(model, "face") ||
+            !strcmp(compat_model_text(model, "architecture"), "CodeFormer") != codeformer)
+            continue;
+        found = true;
+        if (out)
+            snprintf(out, OPTION_NAME_MAX, "%s", compat_model_text(model, "name"));
     }
-    model_store_unlock(store);
+    json_decref(models);
     return found;
 }
 
@@ -401,32 +404,29 @@ static json_t *a1111_row(const char *name, json_t *model, int scale)
 
 static enum MHD_Result a1111_upscalers(struct request *request)
 {
-    const struct model_store *store = request->server->store;
-    json_t *list = json_array();
+    json_t *list = json_array(), *models = compat_models(request), *model;
+    size_t i;
     json_array_append_new(list, a1111_row("None", json_null(), 4));
     json_array_append_new(list, a1111_row("Lanczos", json_null(), 4));
-    model_store_lock(store);
-    for (size_t i = 0; i < model_store_count(store); i++) {
-        const struct model_entry *entry = model_store_at(store, i);
-        if (entry->recognised && entry->info.kind == MODEL_UPSCALER)
-            json_array_append_new(list, a1111_row(a1111_theirs(entry), json_string(entry->name), entry->info.scale));
-    }
-    model_store_unlock(store);
+    json_array_foreach(models, i, model) if (compat_model_is(model, "upscaler"))
+        json_array_append_new(list, a1111_row(a1111_theirs(model), json_string(compat_model_text(model, "name")),
+                                              (int)json_integer_value(json_object_get(model, "scale"))));
+    json_decref(models);
     return reply_json(request, REPLY_OK, list);
 }
 
 static enum MHD_Result a1111_realesrgan_models(struct request *request)
 {
-    const struct model_store *store = request->server->store;
-    json_t *list = json_array();
-    model_store_lock(store);
-    for (size_t i = 0; i < model_store_count(store); i++) {
-        const struct model_entry *entry = model_store_at(store, i);
-        if (entry->recognised && entry->info.kind == MODEL_UPSCALER && a1111_theirs(entry) != entry->name)
+    json_t *list = json_array(), *models = compat_models(request), *model;
+    size_t i;
+    json_array_foreach(models, i, model)
+    {
+        const char *theirs = a1111_theirs(model);
+        if (compat_model_is(model, "upscaler") && theirs != compat_model_text(model, "name"))
             json_array_append_new(
-                list, json_pack("{s:s, s:n, s:i}", "name", a1111_theirs(entry), "path", "scale", entry->info.scale));
+                list, json_pack("{s:s, s:n, s:O}", "name", theirs, "path", "scale", json_object_get(model, "scale")));
     }
-    model_store_unlock(store);
+    json_decref(models);
     return reply_json(request, REPLY_OK, list);
 }
 

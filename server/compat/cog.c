@@ -291,8 +291,10 @@ static enum error_code cog_read(struct request *request, struct cog *cog, struct
         code = error_set(err, ERROR_INVALID, "id: it is another than that of the path");
     if (!code && (text || (id && !json_is_null(id))) && !(text && cog_is_id(text)))
         code = error_set(err, ERROR_INVALID, "id: it has 1 to %d letters, digits, - and _", COG_ID_MAX - 1);
+    json_t *models = code ? NULL : compat_models(request);
     if (!code)
-        code = cog_input_read(&cog->input, request->server->store, json_object_get(json, "input"), &file, err);
+        code = cog_input_read(&cog->input, models, json_object_get(json, "input"), &file, err);
+    json_decref(models);
     if (!code)
         code = hooks_read(request->server->config, json, &cog->input.hook, err);
     if (!code && *cog->input.hook.url && !cog->async)
@@ -417,7 +419,7 @@ static enum MHD_Result cog_accepted(struct request *request)
 
 static enum MHD_Result cog_answer(struct request *request)
 {
-    return request->ticket ? cog_accepted(request) : compat_answer(request);
+    return request->ticket && !request->wait ? cog_accepted(request) : compat_answer(request);
 }
 
 /* --- the other routes ----------------------------------------------------------------------------------------------

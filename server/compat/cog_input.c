@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "server/compat/compat.h"
+
 #define COG_LOW 300 /* px: pictures that are not so high are doubled */
 
 /* What Real-ESRGAN's predictor calls its models. */
@@ -18,18 +20,20 @@ static const struct {
 #define COG_VERSIONS (sizeof cog_versions / sizeof *cog_versions)
 
 /* Whether there is an upscaler of that name, into out by the name that it has here. */
-static bool cog_has_upscaler(const struct model_store *store, const char *name, char out[OPTION_NAME_MAX])
+static bool cog_has_upscaler(const json_t *models, const char *name, char out[OPTION_NAME_MAX])
 {
+    const json_t *model;
     bool found = false;
-    model_store_lock(store);
-    for (size_t i = 0; i < model_store_count(store) && !found; i++) {
-        const struct model_entry *entry = model_store_at(store, i);
-        found = entry->recognised && entry->info.kind == MODEL_UPSCALER &&
-                (!strcmp(entry->name, name) || !strcmp(entry->known_as, name));
-        if (found)
-            snprintf(out, OPTION_NAME_MAX, "%s", entry->name);
+    size_t i;
+    json_array_foreach(models, i, model)
+    {
+        if (found || !compat_model_is(model, "upscaler") ||
+            (strcmp(compat_model_text(model, "name"), name) != 0 &&
+             strcmp(compat_model_text(model, "known_as"), name) != 0))
+            continue;
+        found = true;
+        snprintf(out, OPTION_NAME_MAX, "%s", compat_model_text(model, "name"));
     }
-    model_store_unlock(store);
     return found;
 }
 
@@ -44,14 +48,14 @@ static enum error_code cog_number(const json_t *input, const char *name, double 
 }
 
 /* The upscaler that `version` or `model` names. */
-static enum error_code cog_upsampler(struct cog_input *out, const struct model_store *store, const char *name,
-                                     const char *value, struct error *err)
+static enum error_code cog_upsampler(struct cog_input *out, const json_t *models, const char *name, const char *value,
+                                     struct error *err)
 {
     const char *ours = value;
     for (size_t i = 0; i < COG_VERSIONS; i++)
         if (!strcmp(cog_versions[i].theirs, value))
             ours = cog_versions[i].ours;
-    if (cog_has_upscaler(store, ours, out->upsampler))
+    if (cog_has_upscaler(models, ours, out->upsampler))
         return OK;
     error_set(err, ERROR_INVALID, "%s: there is no \"%.60s\" on this server; GET /v1/models lists what there is", name,
               value);
@@ -61,7 +65,7 @@ static enum error_code cog_upsampler(struct cog_input *out, const struct model_s
 }
 
 /* GFPGAN's predictor has versions of faces, Real-ESRGAN's of upscalers. */
-static enum error_code cog_read_version(struct cog_input *out, const struct model_store *store, const json_t *input,
+static enum error_code cog_read_version(struct cog_input *out, const json_t *models, const json_t *input,
                                         struct error *err)
 {
     const json_t *value = json_object_get(input, "version"), *model = json_object_get(input, "model");
@@ -72,7 +76,7 @@ static enum error_code cog_read_version(struct cog_input *out, const struct mode
     char found[OPTION_NAME_MAX];
     for (size_t i = 0; text && i < COG_VERSIONS; i++)
         upscaler = upscaler || !strcmp(cog_versions[i].theirs, text);
-    upscaler = upscaler || (text && cog_has_upscaler(store, text, found));
+    upscaler = upscaler || (text && cog_has_upscaler(models, text, found));
     const json_t *enhance = json_object_get(input, "face_enhance");
     if (enhance && !json_is_boolean(enhance) && !json_is_null(enhance))
         return error_set(err, ERROR_INVALID, "face_enhance: it has to be true or false");
@@ -84,13 +88,13 @@ static enum error_code cog_read_version(struct cog_input *out, const struct mode
     if (text && !upscaler && second && !out->faces)
         return error_set(err, ERROR_INVALID, "version: \"%.60s\" is no upscaler of this server", text);
     if (named || upscaler)
-        return cog_upsampler(out, store, named ? "model" : "version", named ? named : text, err);
-    (void)cog_has_upscaler(store, "realesr-general-x4v3", out->upsampler); /* theirs, if it is here */
+        return cog_upsampler(out, models, named ? "model" : "version", named ? named : text, err);
+    (void)cog_has_upscaler(models, "realesr-general-x4v3", out->upsampler); /* theirs, if it is here */
     return OK;
 }
 
-enum error_code cog_input_read(struct cog_input *out, const struct model_store *store, const json_t *input,
-                               const json_t **file, struct error *err)
+enum error_code cog_input_read(struct cog_input *out, const json_t *models, const json_t *input, const json_t **file,
+                               struct error *err)
 {
     double tile = 0;
     *file = json_object_get(input, "img");
@@ -99,7 +103,7 @@ enum error_code cog_input_read(struct cog_input *out, const struct model_store *
         *file = json_object_get(input, "image");
     if (!json_is_object(input) || !*file)
         return error_set(err, ERROR_INVALID, "img: field required; it is the picture as a data URI");
-    enum error_code code = cog_read_version(out, store, input, err);
+    enum error_code code = cog_read_version(out, models, input, err);
     if (!code)
         code = cog_number(input, "scale", strcmp(out->file_name, "img") ? 4 : 2, 100, &out->scale, err);
     if (!code)

@@ -7,7 +7,7 @@
 #include <jansson.h>
 
 #include "server/compat/hooks.h"
-#include "server/pipeline/model_store.h"
+#include "server/pipeline/options.h"
 
 struct cog_input {
     const char *file_name; /* of the input that is the picture */
@@ -18,10 +18,10 @@ struct cog_input {
     struct hook hook;
 };
 
-/* Reads "input"; *file: the value that is the picture. Unknown inputs are passed over, as there. ERROR_INVALID names
- * the input. */
-enum error_code cog_input_read(struct cog_input *out, const struct model_store *store, const json_t *input,
-                               const json_t **file, struct error *err) MUST_CHECK;
+/* Reads "input"; models: of compat_models; *file: the value that is the picture. Unknown inputs are passed over, as
+ * there. ERROR_INVALID names the input. */
+enum error_code cog_input_read(struct cog_input *out, const json_t *models, const json_t *input, const json_t **file,
+                               struct error *err) MUST_CHECK;
 
 /* The options for a picture of this size: one less than 300 px high is doubled first, as there. ERROR_INVALID: the
  * result would have no size. */

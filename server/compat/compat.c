@@ -11,6 +11,7 @@
 #include "server/http/header.h"
 #include "server/http/quota.h"
 #include "server/http/room.h"
+#include "server/http/route_wait.h"
 #include "server/http/server.h"
 #include "server/http/submit.h"
 #include "server/image/codec.h"
@@ -97,6 +98,7 @@ int compat_cancel(const struct request *request, const char *id)
 {
     enum { MOST = 16 }; /* at a time */
     struct job *jobs[MOST];
+    char sent[MOST][sizeof((struct compat *)0)->sent_id];
     int found, count;
     do {
         found = count = 0;
@@ -105,13 +107,18 @@ int compat_cancel(const struct request *request, const char *id)
             if (!compat_is_own(at, request, id))
                 continue;
             found++;
-            if (at->working && !at->cancelled)
-                jobs[count++] = job_hold(at->working);
+            if (!at->cancelled && (at->working || *at->sent_id)) {
+                memcpy(sent[count], at->sent_id, sizeof *sent);
+                jobs[count++] = at->working ? job_hold(at->working) : NULL;
+            }
             at->cancelled = true;
         }
         pthread_mutex_unlock(&compat_all.lock);
         for (int i = 0; i < count; i++) { /* outside of the lock: the end of one that waits resumes its connection */
-            worker_pool_cancel(request->server->pool, jobs[i], ERROR_CANCELLED);
+            if (jobs[i])
+                worker_pool_cancel(request->server->pool, jobs[i], ERROR_CANCELLED);
+            else
+                compat_front_cancel(request->server->keeper, sent[i]);
             job_release(&jobs[i]);
         }
     } while (count == MOST);
@@ -174,6 +181,7 @@ void compat_clear(struct compat *compat)
         job_release(&picture->kept);
         free(picture->passes);
     }
+    restoration_destroy(&compat->sent);
     free(compat->pictures);
 }
 
@@ -273,12 +281,7 @@ static enum reply compat_submit(struct request *request, struct compat_picture *
 {
     struct compat *compat = request->reading;
     struct restoration *r = NULL;
-    if (!request->server->checks) {
-        error_set(err, ERROR_BUSY,
-                  "this server is a front, which computes nothing; of other programs' clients it takes "
-                  "only predictions that are not waited for (cog)");
-        return REPLY_UNAVAILABLE;
-    }
+    char id[33] = "";
     if (restoration_create(&r, err))
         return reply_for(err->code);
     r->limits = server_limits(request->server->config);
@@ -300,18 +303,24 @@ static enum reply compat_submit(struct request *request, struct compat_picture *
         reply = submit_charge(request, r, wait, err);
     if (reply == REPLY_OK) {
         job_release(&request->job);
-        reply = submit_start(request, &r, &picture->body, false, err);
+        if (!request->server->checks)
+            job_make_id(id);
+        reply = *id ? compat_front_submit(request, &r, &picture->body, id, err)
+                    : submit_start(request, &r, &picture->body, false, err);
     }
     bool cancelled = false;
     if (reply == REPLY_OK && !request->refused) {
         pthread_mutex_lock(&compat_all.lock);
-        if (compat->listed)
+        if (compat->listed && request->job)
             compat->working = job_hold(request->job);
+        memcpy(compat->sent_id, id, sizeof id);
         cancelled = compat->cancelled; /* before there was a job to end */
         pthread_mutex_unlock(&compat_all.lock);
     }
-    if (cancelled)
+    if (cancelled && request->job)
         worker_pool_cancel(request->server->pool, request->job, ERROR_CANCELLED);
+    else if (cancelled)
+        compat_front_cancel(request->server->keeper, id);
     restoration_destroy(&r);
     return reply;
 }
@@ -323,6 +332,7 @@ static enum reply compat_take(struct request *request, struct compat *compat, st
     struct job *job = request->job;
     pthread_mutex_lock(&compat_all.lock);
     job_release(&compat->working);
+    *compat->sent_id = 0;
     pthread_mutex_unlock(&compat_all.lock);
     if (request->refused || atomic_load(&job->state) != JOB_DONE) {
         *err = request->refused ? request->refusal : job->error;
@@ -366,6 +376,8 @@ enum MHD_Result compat_answer(struct request *request)
     struct compat *compat = request->reading;
     struct error err = ERROR_INIT;
     int wait = 0;
+    if (request->wait)
+        return route_wait_answer(request);
     if (request->job && connection_gone(request->link)) {
         request->status = reply_status(REPLY_CLIENT_GONE);
         return MHD_NO; /* closes a connection that the client has closed already */

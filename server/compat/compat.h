@@ -47,6 +47,8 @@ struct compat {
     enum MHD_Result (*fail)(struct request *request, enum reply reply, int wait, const struct error *err);
 
     /* under the lock of those at work */
+    struct restoration *sent; /* at a front: what another server does now */
+    char sent_id[33];         /* of its job */
     struct compat *next;
     struct request *request;
     char id[64]; /* by which its client knows it; "": by none */
@@ -58,6 +60,14 @@ struct compat {
  */
 enum MHD_Result compat_begin(struct request *request, const struct request_reader *reader, void *context);
 
+/* At a front: another server does the picture's pass, as the job of this id; r is taken over. When it is done
+ * request->job is as if it had been done here, and compat_answer goes on. REPLY_OK: the connection is suspended, or
+ * answered. */
+enum reply compat_front_submit(struct request *request, struct restoration **r, struct body *body, const char *id,
+                               struct error *err);
+/* Ends what another server does for a request. Under no lock; id: its job's. */
+void compat_front_cancel(struct keeper *keeper, const char *id);
+
 /* The answer of such a route. */
 enum MHD_Result compat_answer(struct request *request);
 
@@ -68,6 +78,13 @@ void compat_clear(struct compat *compat);
 struct compat_picture *compat_add(struct compat *compat, struct spool *spool, struct error *err);
 /* One more pass of it, with all options at their defaults; the same. */
 struct compat_pass *compat_add_pass(struct compat_picture *picture, struct error *err);
+
+/* The models that a request may name, as rows of GET /v1/models: this server's own; at a front, what the others have
+ * and what is published. The caller's. */
+json_t *compat_models(const struct request *request);
+/* A row's text, "" for none; and whether it is of that kind ("face", "upscaler"). */
+const char *compat_model_text(const json_t *model, const char *key);
+bool compat_model_is(const json_t *model, const char *kind);
 
 /* --- those at work -------------------------------------------------------------------------------------------------
  */

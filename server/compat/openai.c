@@ -57,19 +57,19 @@ static bool openai_any_model(const char *name)
 
 static enum error_code openai_model(struct openai *openai, const char *value, struct error *err)
 {
-    const struct model_store *store = openai->request->server->store;
     const char *option = NULL;
     if (openai_any_model(value))
         return OK;
-    model_store_lock(store);
-    for (size_t i = 0; i < model_store_count(store) && !option; i++) {
-        const struct model_entry *entry = model_store_at(store, i);
-        if (entry->recognised && !strcmp(entry->name, value))
-            option = entry->info.kind == MODEL_FACE       ? "version"
-                     : entry->info.kind == MODEL_UPSCALER ? "bg_upsampler"
+    json_t *models = compat_models(openai->request), *model;
+    size_t i;
+    json_array_foreach(models, i, model)
+    {
+        if (!option && !strcmp(compat_model_text(model, "name"), value))
+            option = compat_model_is(model, "face")       ? "version"
+                     : compat_model_is(model, "upscaler") ? "bg_upsampler"
                                                           : "";
     }
-    model_store_unlock(store);
+    json_decref(models);
     if (option && *option)
         return openai_set(openai, option, value, err);
     return error_set(err, ERROR_INVALID,

@@ -9,6 +9,7 @@
 #include "server/http/header.h"
 #include "server/http/job_json.h"
 #include "server/http/mixed.h"
+#include "server/http/quota.h"
 #include "server/http/route_jobs.h"
 #include "server/http/router.h"
 #include "server/job/record.h"
@@ -21,6 +22,7 @@ struct route_wait {
     bool waiting; /* the waiter is known to the cluster */
     bool keyed;   /* its job stays, for whoever repeats the request */
     struct store_job row;
+    route_wait_taken_fn *taken; /* NULL: the request is answered */
 };
 
 static void route_wait_resume(void *context)
@@ -135,6 +137,10 @@ static enum MHD_Result route_wait_both(struct request *request, json_t *report)
 static enum MHD_Result route_wait_send(struct request *request)
 {
     struct route_wait *wait = request->wait;
+    if (wait->taken) {
+        const struct error none = ERROR_INIT;
+        return wait->taken(request, REPLY_OK, &none, &wait->row, request->ticket ? request->ticket->fd : -1);
+    }
     json_t *report = wait->row.report ? json_loads(wait->row.report, 0, NULL) : NULL;
     struct record_part *parts;
     const size_t count = record_parts(wait->row.parts, &parts); /* the first is the result */
@@ -160,10 +166,19 @@ static enum MHD_Result route_wait_accepted(struct request *request)
 {
     struct route_wait *wait = request->wait;
     const struct keeper_ticket *ticket = request->ticket;
+    if (ticket->err.code && wait->taken) {
+        const struct error err = ticket->err;
+        quota_give_back(request);
+        return wait->taken(request,
+                           ticket->over             ? REPLY_TOO_MANY_JOBS
+                           : err.code == ERROR_BUSY ? REPLY_QUEUE_FULL
+                                                    : reply_for(err.code),
+                           &err, NULL, -1);
+    }
     if (ticket->err.code || ticket->inserted == STORE_OTHER)
         return route_jobs_accepted(request); /* refused, as an asynchronous one is */
     memcpy(wait->waiter.id, ticket->job.id, sizeof wait->waiter.id);
-    wait->keyed = *ticket->key != 0;
+    wait->keyed = *ticket->key && !wait->taken;
     wait->waiter.done = route_wait_resume;
     wait->waiter.context = request->connection;
     route_jobs_forget(request);
@@ -196,6 +211,12 @@ static void route_wait_drop(struct request *request)
     keeper_ask(request->server->keeper, ticket);
 }
 
+static enum MHD_Result route_wait_fail(struct request *request, enum reply reply, const struct error *err)
+{
+    return request->wait->taken ? request->wait->taken(request, reply, err, NULL, -1)
+                                : route_jobs_fail(request, reply, err);
+}
+
 static enum MHD_Result route_wait_failed(struct request *request)
 {
     struct route_wait *wait = request->wait;
@@ -203,14 +224,14 @@ static enum MHD_Result route_wait_failed(struct request *request)
     bool decoded = false;
     if (wait->row.state == STORE_FAILED) {
         record_read_error(wait->row.error, &err, &decoded);
-        return route_jobs_fail(request, reply_for_job(err.code, decoded), &err);
+        return route_wait_fail(request, reply_for_job(err.code, decoded), &err);
     }
     if (wait->row.state == STORE_CANCELLED) {
         error_set(&err, ERROR_CANCELLED, "the job was cancelled");
-        return route_jobs_fail(request, reply_for(err.code), &err);
+        return route_wait_fail(request, reply_for(err.code), &err);
     }
     error_set(&err, ERROR_BUSY, "the server is shutting down");
-    return route_jobs_fail(request, REPLY_UNAVAILABLE, &err);
+    return route_wait_fail(request, REPLY_UNAVAILABLE, &err);
 }
 
 /* It has ended: fetches its result, or says why there is none. */
@@ -226,7 +247,7 @@ static enum MHD_Result route_wait_ended(struct request *request)
     if (!code && !found)
         error_set(&err, ERROR_INTERNAL, "the job is gone");
     if (err.code)
-        return route_jobs_fail(request, reply_for(err.code), &err);
+        return route_wait_fail(request, reply_for(err.code), &err);
     wait->what = WAIT_RESULT;
     if (wait->row.state != STORE_DONE)
         return route_wait_failed(request);
@@ -247,6 +268,16 @@ enum MHD_Result route_wait_submit(struct request *request, const struct restorat
     return request->wait ? route_jobs_submit(request, r, body) : MHD_NO;
 }
 
+enum MHD_Result route_wait_submit_for(struct request *request, const struct restoration *r, struct body *body,
+                                      const char *id, route_wait_taken_fn *taken)
+{
+    request->wait = mem_calloc(1, sizeof *request->wait);
+    if (!request->wait)
+        return MHD_NO;
+    request->wait->taken = taken;
+    return route_jobs_submit_as(request, r, body, id);
+}
+
 enum MHD_Result route_wait_answer(struct request *request)
 {
     struct route_wait *wait = request->wait;
@@ -256,7 +287,7 @@ enum MHD_Result route_wait_answer(struct request *request)
         return route_wait_ended(request);
     connection_sending(request->link);
     if (request->ticket->err.code)
-        return route_jobs_fail(request, reply_for(request->ticket->err.code), &request->ticket->err);
+        return route_wait_fail(request, reply_for(request->ticket->err.code), &request->ticket->err);
     return route_wait_send(request);
 }
 

@@ -12,6 +12,7 @@
 #include "server/job/cluster_event.h"
 #include "server/job/events.h"
 #include "server/job/keeper.h"
+#include "server/job/record.h"
 #include "server/store/listen.h"
 #include "server/version.h"
 
@@ -451,6 +452,7 @@ char *cluster_offers(const struct model_store *models)
 {
     json_t *list = json_array();
     json_array_append_new(list, json_string("starter"));
+    json_array_append_new(list, json_string(RECORD_BLENDS));
     model_store_lock(models);
     for (size_t i = 0; i < model_store_count(models); i++) {
         const struct model_entry *entry = model_store_at(models, i);

@@ -20,10 +20,16 @@ char *record_options(const struct restoration *r)
     json_t *weights = json_array();
     for (int i = 0; i < IMAGE_FORMAT_COUNT; i++)
         json_array_append_new(weights, json_integer(r->format_weight[i]));
-    return record_text(json_pack("{s:b, s:b, s:b, s:I, s:b, s:o, s:o}", "detect", r->detect_only, "damage",
-                                 r->damage_only, "faces_out", r->keep_faces, "mask_bytes", (json_int_t)r->mask_bytes,
-                                 "elsewhere", r->elsewhere, "weights", weights, "options",
-                                 restoration_options(&r->options)));
+    json_t *json = json_pack("{s:b, s:b, s:b, s:I, s:b, s:o, s:o}", "detect", r->detect_only, "damage", r->damage_only,
+                             "faces_out", r->keep_faces, "mask_bytes", (json_int_t)r->mask_bytes, "elsewhere",
+                             r->elsewhere, "weights", weights, "options", restoration_options(&r->options));
+    if (r->mask_clear)
+        json_object_set_new(json, "mask_clear", json_true());
+    if (r->other_bytes) {
+        json_object_set_new(json, "other_bytes", json_integer((json_int_t)r->other_bytes));
+        json_object_set_new(json, "other_share", json_real(r->other_share));
+    }
+    return record_text(json);
 }
 
 char *record_needs(const struct restoration *r)
@@ -34,6 +40,8 @@ char *record_needs(const struct restoration *r)
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (*names[i] && strcmp(names[i], "none") != 0)
             json_array_append_new(needs, json_stringn(names[i], model_store_stem(names[i])));
+    if (r->other_bytes || r->mask_clear)
+        json_array_append_new(needs, json_string(RECORD_BLENDS));
     if (json_array_size(needs))
         return record_text(needs);
     json_decref(needs);
@@ -86,6 +94,10 @@ enum error_code record_restoration(const char *text, const struct limits *limits
     r->detect_only = detect;
     r->damage_only = damage;
     r->mask_bytes = mask_bytes > 0 ? (size_t)mask_bytes : 0;
+    r->mask_clear = json_is_true(json_object_get(json, "mask_clear"));
+    if (json_integer_value(json_object_get(json, "other_bytes")) > 0)
+        r->other_bytes = (size_t)json_integer_value(json_object_get(json, "other_bytes"));
+    r->other_share = json_number_value(json_object_get(json, "other_share"));
     r->encode_mask = true;
     r->keep_faces = r->encode_faces = faces_out;
     r->elsewhere = elsewhere;

@@ -6,6 +6,10 @@
 #include "server/job/job.h"
 #include "server/store/spool.h"
 
+/* Among what a job needs: its body has a second picture that the result is blended with, or a mask with transparency. A
+ * server that does not offer this would do without. */
+#define RECORD_BLENDS "#blend"
+
 /* The options and the owner's other settings of a restoration; free(). NULL when memory is out. */
 char *record_options(const struct restoration *r);
 /* The models that its options name, for store_offer: a JSON array of texts, free(); NULL: none. */

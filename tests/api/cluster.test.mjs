@@ -119,6 +119,44 @@ describe('two fronts and two workers', { skip }, () => {
     await ended(fronts[0], here.json.id, 'cancelled');
   });
 
+  test('clients of other programs wait at a front, and are answered as by one machine', { timeout: 600000 }, async () => {
+    const single = await kept(start({ args: ['--device', 'cpu', '--cpu_threads', '1'] }));
+    const picture = png(60, 44), b64 = picture.toString('base64'), uri = `data:image/png;base64,${b64}`;
+    const json = (server, path, body) => post(server, path, { body: JSON.stringify(body), headers: { 'Content-Type': 'application/json' } });
+    const openai = (server) => {
+      const body = new FormData();
+      body.append('image', new Blob([fixture('rgba.png')]), 'a.png');
+      body.append('mask', new Blob([fixture('rgba.png')]), 'mask.png');
+      body.append('image[]', new Blob([small]), 'b.png');
+      for (const [name, value] of Object.entries({ model: 'upscaler', prompt: 'upscale=2 fill=filler' })) body.append(name, value);
+      return post(server, '/v1/images/edits', { body });
+    };
+    const asks = {
+      // upscaled by two networks, of which one runs twice, and blended; then faces
+      a1111: (server) => json(server, '/sdapi/v1/extra-single-image', { image: b64, upscaler_1: 'upscaler', upscaler_2: 'srvgg_x4', extras_upscaler_2_visibility: 0.4, upscaling_resize: 3, gfpgan_visibility: 1 }),
+      openai,
+      cog: (server) => json(server, '/predictions', { input: { img: uri, scale: 2 } }),
+    };
+    const pick = { a1111: ({ image }) => image, openai: ({ data, size }) => ({ data, size }), cog: ({ status, output }) => ({ status, output }) };
+    for (const [name, ask] of Object.entries(asks)) {
+      const [here, there] = [await ask(single), await ask(fronts[1])];
+      assert.deepEqual([there.status, here.status], [200, 200], `${name}: ${there.bytes.subarray(0, 300)} ${here.bytes.subarray(0, 300)}`);
+      assert.ok(JSON.stringify(pick[name](there.json)).length > 1000, name);
+      assert.deepEqual(pick[name](there.json), pick[name](here.json), name);
+    }
+    await single.stop();
+    const none = await json(fronts[0], '/sdapi/v1/extra-single-image', { image: b64, upscaler_1: 'no_such_model' });
+    assert.equal(none.status, 422);
+    const broken = await json(fronts[0], '/sdapi/v1/extra-single-image', { image: small.subarray(0, 200).toString('base64'), upscaler_1: 'upscaler' });
+    assert.ok(broken.status >= 400 && broken.status < 500, broken.status);
+    const waited = fetch(`${fronts[0].url}/predictions/stop_it`, { method: 'PUT', headers: { 'Content-Type': 'application/json' },
+      body: JSON.stringify({ input: { image: `data:image/png;base64,${biggest.toString('base64')}`, scale: 2, tile: 101 } }) });
+    await until('it runs', async () => (await get(fronts[0], '/v1/jobs')).json.jobs.some(({ state }) => state === 'running'));
+    assert.equal((await post(fronts[0], '/predictions/stop_it/cancel', { body: '' })).status, 200);
+    assert.equal((await (await waited).json()).status, 'canceled');
+    await until('nothing is left of them', async () => (await get(fronts[1], '/v1/jobs')).json.jobs.length === 0);
+  });
+
   test('a front asks the workers what a restoration would take', { timeout: 600000 }, async () => {
     const single = await kept(start({ args: ['--device', 'cpu', '--cpu_threads', '1'] }));
     const ask = (server, query, form = {}) => post(server, '/v1/estimate', { query, ...form });
