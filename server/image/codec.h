@@ -55,12 +55,16 @@ bool codec_salvages(enum image_format format);
 /* For photos, run lengths of filtered rows come within some 10 % of zlib's level 6, in a fifth of the time. */
 #define CODEC_PNG_LEVEL 1
 
+/* All coefficients of a progressive JPEG are in memory at once: 6 bytes a pixel, 8 of CMYK. */
+#define CODEC_PROGRESSIVE_MOST 64000000 /* px */
+
 struct codec_options {
-    int quality;   /* of a lossy format, 1..100; 0: 95. JPEG and AVIF keep all chroma from 90 on */
-    int png_level; /* 0: stored, 1: filtered and run lengths, 2..9: zlib's levels; -1: CODEC_PNG_LEVEL;
-                    * TIFF: 1..9 */
-    bool lossless; /* WebP and JPEG XL without loss; PNG and TIFF always are, JPEG and AVIF never */
-    bool halved;   /* JPEG: chroma is halved both ways at any quality, as by the reference's writer (OpenCV) */
+    int quality;      /* of a lossy format, 1..100; 0: 95. JPEG and AVIF keep all chroma from 90 on */
+    int png_level;    /* 0: stored, 1: filtered and run lengths, 2..9: zlib's levels; -1: CODEC_PNG_LEVEL;
+                       * TIFF: 1..9 */
+    bool lossless;    /* WebP and JPEG XL without loss; PNG and TIFF always are, JPEG and AVIF never */
+    bool progressive; /* JPEG: in scans, each of the whole picture; one above CODEC_PROGRESSIVE_MOST stays baseline */
+    bool halved;      /* JPEG: chroma is halved both ways at any quality, as by the reference's writer (OpenCV) */
 };
 #define CODEC_OPTIONS_INIT                                                                                             \
     {                                                                                                                  \

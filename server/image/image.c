@@ -631,6 +631,8 @@ const char *image_note_text(unsigned note)
         return "CMYK colours were converted to sRGB by the picture's ICC profile";
     case IMAGE_NOTE_CMYK_KEPT:
         return "CMYK colours were converted to sRGB and back by the picture's ICC profile";
+    case IMAGE_NOTE_BASELINE:
+        return "a progressive JPEG of more than 64 megapixels would take too much memory, so it is an ordinary one";
     case IMAGE_NOTE_IPTC_DROPPED:
         return "the IPTC data has no place in the output format and was dropped";
     default:

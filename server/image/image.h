@@ -39,9 +39,10 @@ enum image_note {
     IMAGE_NOTE_ICC_CONVERTED = 1 << 11, /* a profile of tables: the pixels are sRGB now */
     IMAGE_NOTE_CMYK_PROFILE = 1 << 12,  /* CMYK to sRGB by the picture's profile */
     IMAGE_NOTE_IPTC_DROPPED = 1 << 13,
-    IMAGE_NOTE_CMYK_KEPT = 1 << 14 /* the result is CMYK by the picture's profile again */
+    IMAGE_NOTE_CMYK_KEPT = 1 << 14, /* the result is CMYK by the picture's profile again */
+    IMAGE_NOTE_BASELINE = 1 << 15   /* too large for a progressive JPEG */
 };
-#define IMAGE_NOTE_COUNT 15
+#define IMAGE_NOTE_COUNT 16
 
 struct image_blob {
     uint8_t *data; /* malloc; NULL for none */

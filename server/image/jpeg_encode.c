@@ -33,7 +33,8 @@ struct strip {
 struct wave {
     const struct image *image;
     struct codec_options options;
-    bool halved; /* chroma has half the rows and columns */
+    bool halved;      /* chroma has half the rows and columns */
+    bool progressive; /* which is one strip */
     struct image_blob resources;
     int rows;         /* of a strip, px */
     int first, count; /* the wave's first strip; the picture's strips */
@@ -164,6 +165,8 @@ static bool jpeg_encode_rows(struct writer *w, const struct wave *wave, int begi
     for (int c = 0; c < jpeg->num_components && !wave->halved; c++)
         jpeg->comp_info[c].h_samp_factor = jpeg->comp_info[c].v_samp_factor = 1;
     jpeg_set_quality(jpeg, wave->options.quality, TRUE);
+    if (wave->progressive)
+        jpeg_simple_progression(jpeg);
     if (image->density[0] > 0 && image->density[0] < 65535 && image->density[1] > 0 && image->density[1] < 65535) {
         jpeg->density_unit = 1; /* inch */
         jpeg->X_density = (UINT16)(image->density[0] + 0.5);
@@ -225,8 +228,12 @@ static void jpeg_encode_strip(void *context, int item)
     w.jpeg.err = jpeg_trap_set(&w.trap, &w.strip->err);
     if ((image->bits > 8 || image->alpha || cmyk_known(image)) && !(w.line = mem_alloc((size_t)image->width, 4)))
         error_set(&w.strip->err, ERROR_NO_MEMORY, "out of memory for a row of pixels");
-    else if (jpeg_encode_rows(&w, wave, begin, end))
-        jpeg_encode_cut(w.strip, number == 0, number + 1 == wave->count, image->height);
+    else if (jpeg_encode_rows(&w, wave, begin, end)) {
+        if (wave->count > 1)
+            jpeg_encode_cut(w.strip, number == 0, number + 1 == wave->count, image->height);
+        else
+            w.strip->end = w.strip->file.size;
+    }
     image_passed(image, begin, end);
     jpeg_destroy_compress(&w.jpeg);
     free(w.line);
@@ -235,10 +242,11 @@ static void jpeg_encode_strip(void *context, int item)
 static void jpeg_encode_plan(struct wave *wave)
 {
     const struct image *image = wave->image;
+    wave->progressive = wave->options.progressive && (int64_t)image->width * image->height <= CODEC_PROGRESSIVE_MOST;
     wave->halved = image->channels > 1 && (wave->options.halved || wave->options.quality < JPEG_FINE);
     int block = wave->halved ? 16 : 8; /* side of an MCU: with halved chroma there are two blocks each way */
     int across = (image->width + block - 1) / block, down = (image->height + block - 1) / block;
-    int strip = STRIP_PIXELS / (block * block) / across;
+    int strip = wave->progressive ? down : STRIP_PIXELS / (block * block) / across;
     strip = strip ? strip : 1; /* a restart interval is at most 65535 MCUs; no row has more than 8192 */
     wave->rows = strip * block;
     wave->count = (down + strip - 1) / strip;
@@ -258,6 +266,7 @@ enum error_code jpeg_encode(const struct image *image, struct codec_options opti
     wave->image = image;
     wave->options = options;
     jpeg_encode_plan(wave);
+    notes |= options.progressive && !wave->progressive ? IMAGE_NOTE_BASELINE : 0u;
     if (image->iptc.size)
         code = iptc_wrap(&image->iptc, &wave->resources, err);
     for (; code == OK && wave->first < wave->count; wave->first += WAVE) {

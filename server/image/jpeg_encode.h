@@ -1,6 +1,6 @@
-/* Writes a JPEG in strips, divided among the cores: each is encoded as a separate picture, and restart markers (ITU-T
- * T.81, B.2.1) between their data make them one baseline file with the same pixels as a file made in one piece. That
- * costs some 8 bytes a strip. Thread-safety: a function without state. */
+/* Writes a JPEG in strips (a progressive one in one piece), divided among the cores: each is encoded as a separate
+ * picture, and restart markers (ITU-T T.81, B.2.1) between their data make them one baseline file with the same pixels
+ * as a file made in one piece. That costs some 8 bytes a strip. Thread-safety: a function without state. */
 #ifndef SERVER_IMAGE_JPEG_ENCODE_H
 #define SERVER_IMAGE_JPEG_ENCODE_H
 

@@ -309,10 +309,12 @@ uint64_t estimate_picture_bytes(int width, int height, int channels, int bits, c
     const int sample = bits > 8 && (!format || codec_is_deep(format)) ? 2 : 1;   /* of the result */
     const double decoded = pixels * (bits > 8 ? 3 : 1) * (channels > 3 ? 4 : 3); /* 16 bits beside 8 */
     const double encoded = result * (format == IMAGE_JPEG ? 1 : 3) * sample;
+    const double scans =
+        format == IMAGE_JPEG && options->progressive && result <= CODEC_PROGRESSIVE_MOST ? 6 * result : 0;
     const double canvas = result * (channels == 2 || channels > 3 ? 4 : 3) * sample;
     const double made =
         options->aligned ? 8e6 : (double)(spill_share((uint64_t)canvas) + spill_share((uint64_t)encoded));
-    return (uint64_t)(decoded + made);
+    return (uint64_t)(decoded + made + scans);
 }
 
 /* The rest of the host's and the device's: networks take turns. */

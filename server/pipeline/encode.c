@@ -142,6 +142,7 @@ enum error_code encode_step(struct step *step, struct error *err)
     struct codec_options options = {.quality = r->options.quality,
                                     .png_level = r->options.png_level,
                                     .lossless = r->options.lossless,
+                                    .progressive = r->options.progressive,
                                     .halved = r->options.compat};
     struct codec_output output = {0};
     free(r->mask_file.bytes);

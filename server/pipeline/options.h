@@ -60,7 +60,7 @@ struct options {
     enum option_profile profile;
     enum option_metadata metadata;
     enum option_alpha alpha;
-    bool lossless, preserve_color;
+    bool lossless, progressive, preserve_color;
     int quality;   /* 1..100 */
     int png_level; /* 0..9 */
     int page;      /* 1..CODEC_PAGES: which picture of the file */

@@ -132,6 +132,8 @@ export default {
   '1 to 100. A higher number looks better and makes a larger file.': '1 bis 100. Mehr sieht besser aus und macht die Datei größer.',
   'Without loss': 'Ohne Verlust',
   'For WebP and JPEG XL: the file is larger and keeps every pixel exactly.': 'Für WebP und JPEG XL: die Datei ist größer und behält jeden Bildpunkt genau.',
+  Progressive: 'Progressiv',
+  'A JPEG shows a coarse picture first while it loads.': 'Ein JPEG zeigt beim Laden zuerst ein grobes Bild.',
   'PNG compression': 'PNG-Kompression',
   '0 to 9. A higher number makes a smaller file but takes longer. The picture is the same.': '0 bis 9. Mehr macht die Datei kleiner, dauert aber länger. Das Bild ist gleich.',
   Repair: 'Reparatur',

@@ -132,6 +132,8 @@ export default {
   '1 to 100. A higher number looks better and makes a larger file.': 'De 1 a 100. Más se ve mejor y hace el archivo más grande.',
   'Without loss': 'Sin pérdida',
   'For WebP and JPEG XL: the file is larger and keeps every pixel exactly.': 'Para WebP y JPEG XL: el archivo es más grande y conserva cada píxel.',
+  Progressive: 'Progresivo',
+  'A JPEG shows a coarse picture first while it loads.': 'Al cargarse, un JPEG muestra primero una imagen aproximada.',
   'PNG compression': 'Compresión PNG',
   '0 to 9. A higher number makes a smaller file but takes longer. The picture is the same.': 'De 0 a 9. Más hace el archivo más pequeño pero tarda más. La imagen es la misma.',
   Repair: 'Reparación',

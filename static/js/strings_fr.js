@@ -132,6 +132,8 @@ export default {
   '1 to 100. A higher number looks better and makes a larger file.': 'De 1 à 100. Plus, c’est plus beau et le fichier est plus gros.',
   'Without loss': 'Sans perte',
   'For WebP and JPEG XL: the file is larger and keeps every pixel exactly.': 'Pour WebP et JPEG XL : le fichier est plus gros et garde chaque pixel.',
+  Progressive: 'Progressif',
+  'A JPEG shows a coarse picture first while it loads.': 'En se chargeant, un JPEG montre d’abord une image grossière.',
   'PNG compression': 'Compression PNG',
   '0 to 9. A higher number makes a smaller file but takes longer. The picture is the same.': 'De 0 à 9. Plus, le fichier est plus petit mais c’est plus long. L’image est la même.',
   Repair: 'Réparation',

@@ -132,6 +132,8 @@ export default {
   '1 to 100. A higher number looks better and makes a larger file.': '1 到 100。数字越大越好看，文件也越大。',
   'Without loss': '无损',
   'For WebP and JPEG XL: the file is larger and keeps every pixel exactly.': '用于 WebP 和 JPEG XL：文件更大，每个像素都精确保留。',
+  Progressive: '渐进式',
+  'A JPEG shows a coarse picture first while it loads.': 'JPEG 加载时先显示粗略的图像。',
   'PNG compression': 'PNG 压缩',
   '0 to 9. A higher number makes a smaller file but takes longer. The picture is the same.': '0 到 9。数字越大文件越小，但更慢。画面相同。',
   Repair: '修补',

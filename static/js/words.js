@@ -28,6 +28,7 @@ export const labels = {
   metadata: ['Camera data', 'What the camera wrote into the file: when, where and how.', { keep: 'Keep', strip: 'Leave out', 'strip-gps': 'Leave out the place' }],
   page: ['Page', 'Which picture, where a file has several pages or frames.'],
   quality: ['Quality', '1 to 100. A higher number looks better and makes a larger file.'],
+  progressive: ['Progressive', 'A JPEG shows a coarse picture first while it loads.'],
   lossless: ['Without loss', 'For WebP and JPEG XL: the file is larger and keeps every pixel exactly.'],
   png_level: ['PNG compression', '0 to 9. A higher number makes a smaller file but takes longer. The picture is the same.'],
   tone: ['Faded print', 'Gives a faded print its contrast and colours back. Sepia stays sepia.', { off: 'Leave as it is', auto: 'Correct' }],
@@ -45,7 +46,7 @@ export const groups = [
   ['Size of the result', ['width', 'height', 'max_side', 'fit']],
   ['Faces', ['only_center_face', 'faces', 'min_face', 'max_face', 'min_score', 'auto_rotate', 'aligned', 'parse', 'w', 'preserve_color', 'seed', 'detector']],
   ['Damage', ['tone', 'repair', 'repair_strength', 'damage_detector', 'fill']],
-  ['File', ['suffix', 'page', 'quality', 'lossless', 'png_level', 'profile', 'alpha', 'metadata']],
+  ['File', ['suffix', 'page', 'quality', 'lossless', 'progressive', 'png_level', 'profile', 'alpha', 'metadata']],
   ['Speed and memory', ['device', 'precision', 'bg_tile']],
   ['Other', ['compat']],
 ];

@@ -57,7 +57,7 @@ test('/v1/capabilities', async () => {
   assert.equal(json.limits.body_bytes, 67108864);
   assert.equal(json.limits.queue, 64);
   const row = (name) => json.options.find((o) => o.name === name);
-  for (const name of ['version', 'upscale', 'bg_upsampler', 'bg_tile', 'only_center_face', 'aligned', 'ext', 'suffix', 'weight', 'seed', 'parse', 'faces', 'device', 'precision', 'quality', 'png_level', 'page', 'detector', 'compat'])
+  for (const name of ['version', 'upscale', 'bg_upsampler', 'bg_tile', 'only_center_face', 'aligned', 'ext', 'suffix', 'weight', 'seed', 'parse', 'faces', 'device', 'precision', 'quality', 'progressive', 'png_level', 'page', 'detector', 'compat'])
     assert.ok(row(name)?.help && row(name).allowed, name);
   assert.equal(row('upscale').default, 2);
   assert.deepEqual([row('upscale').type, row('upscale').minimum, row('upscale').maximum], ['number', 1, 8]);

@@ -165,13 +165,18 @@ describe('kinds', () => {
     fs.rmSync(folder, { recursive: true });
   });
 
-  test('a JPEG has all chroma from quality 90 on; with compat as the reference writes it', async () => {
+  test('a JPEG has all chroma from quality 90 on, with compat as the reference writes it; progressive where asked', async () => {
     const sampling = async (fields) => {
       const { bytes } = await restore(fixture('picture.jpg'), { upscale: '1', ext: 'jpg', ...fields });
       return bytes[bytes.indexOf(Buffer.from([0xff, 0xc0])) + 11]; // the first component's, both ways: ITU-T T.81, B.2.2
     };
     assert.deepEqual([await sampling({}), await sampling({ quality: '90' }), await sampling({ quality: '89' }), await sampling({ compat: 'true' })],
       [0x11, 0x11, 0x22, 0x22]);
+    const { bytes } = await restore(fixture('picture.jpg'), { upscale: '1', ext: 'jpg', progressive: 'true' });
+    const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'restored-scans-'));
+    fs.writeFileSync(path.join(folder, 'a.jpg'), bytes);
+    assert.match(execFileSync('exiftool', ['-s3', '-EncodingProcess', '-YCbCrSubSampling', path.join(folder, 'a.jpg')], { encoding: 'utf8' }), /^Progressive DCT.*\nYCbCr4:4:4/);
+    fs.rmSync(folder, { recursive: true });
   });
 
   test('EXIF orientations 1 to 8 all stand upright', async () => {

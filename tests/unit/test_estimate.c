@@ -335,6 +335,10 @@ static void test_bytes(void **state)
     assert_true(estimate_picture_bytes(1000, 1000, 3, 16, &options) == 57000000);
     options.ext = FORMAT_JPEG;
     assert_true(estimate_picture_bytes(1000, 1000, 3, 8, &options) == 19000000);
+    options.progressive = true; /* and of 4 MP all coefficients */
+    assert_true(estimate_picture_bytes(1000, 1000, 3, 8, &options) == 43000000);
+    assert_true(estimate_picture_bytes(4001, 4000, 3, 8, &options) < UINT64_C(400000000)); /* 64 MP stay baseline */
+    options.progressive = false;
     assert_true(estimate_picture_bytes(65000, 65000, 3, 8, &options) > UINT64_C(1) << 36);
 }
 

@@ -219,11 +219,57 @@ static void metadata_and_alpha_go_with_strips(void **state)
     free(out.bytes);
 }
 
+/* The same pixels, in scans (SOF2; ITU-T T.81, table B.1) and fewer bytes. */
+static void progressive_has_the_same_pixels(void **state)
+{
+    (void)state;
+    struct error err = ERROR_INIT;
+    for (int channels = 1; channels <= 3; channels += 2) {
+        struct image *image = made(999, 701, channels), *a, *b;
+        struct codec_output scans, plain = encoded(image, 90, false);
+        size_t differing;
+        const struct codec_options options = {.quality = 90, .png_level = -1, .progressive = true};
+        assert_int_equal(codec_encode(image, IMAGE_JPEG, options, &scans, &err), OK);
+        assert_int_equal(scans.notes, 0);
+        assert_true(scans.size < plain.size);
+        assert_non_null(memmem(scans.bytes, 1000, "\xff\xc2\0", 3));
+        assert_null(memmem(plain.bytes, 1000, "\xff\xc2\0", 3));
+        a = decoded(scans.bytes, scans.size);
+        b = decoded(plain.bytes, plain.size);
+        picture_difference(image_view(a), image_view(b), &differing);
+        assert_int_equal(differing, 0);
+        image_destroy(&a);
+        image_destroy(&b);
+        image_destroy(&image);
+        free(scans.bytes);
+        free(plain.bytes);
+    }
+}
+
+/* Its coefficients would take too much memory. */
+static void a_large_one_stays_baseline(void **state)
+{
+    (void)state;
+    struct error err = ERROR_INIT;
+    struct image *image;
+    struct codec_output out;
+    const struct codec_options options = {.quality = 10, .png_level = -1, .progressive = true};
+    assert_int_equal(image_create(&image, 64000, CODEC_PROGRESSIVE_MOST / 64000 + 1, 1, 8, false, &err), OK);
+    memset(image->pixels, 128, 64000 * (size_t)image->height);
+    assert_int_equal(codec_encode(image, IMAGE_JPEG, options, &out, &err), OK);
+    assert_int_equal(out.notes, IMAGE_NOTE_BASELINE);
+    assert_null(memmem(out.bytes, 1000, "\xff\xc2\0", 3));
+    image_destroy(&image);
+    free(out.bytes);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(strips_decode_as_one_piece_does),
         cmocka_unit_test(metadata_and_alpha_go_with_strips),
+        cmocka_unit_test(progressive_has_the_same_pixels),
+        cmocka_unit_test(a_large_one_stays_baseline),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
