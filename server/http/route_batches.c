@@ -1,5 +1,6 @@
 /* /v1/batches: the jobs of a batch together. */
 #include <stdio.h>
+#include <string.h>
 
 #include "server/http/batch_zip.h"
 #include "server/http/job_json.h"
@@ -68,6 +69,16 @@ enum MHD_Result route_batch_delete(struct request *request)
     return route_batch_show(request, &err);
 }
 
+/* What the archive is saved as: the page makes its batches' names of random numbers, which tell nobody anything. */
+static const char *route_batch_title(const char *name)
+{
+    static const char page[] = "page-";
+    const size_t prefix = sizeof page - 1;
+    return !strncmp(name, page, prefix) && strspn(name + prefix, "0123456789abcdef") == 32 && !name[prefix + 32]
+               ? "restored"
+               : name;
+}
+
 enum MHD_Result route_batch_results(struct request *request)
 {
     struct error err = ERROR_INIT;
@@ -82,7 +93,7 @@ enum MHD_Result route_batch_results(struct request *request)
         error_set(&err, ERROR_NOT_FOUND, "there is no batch of this name with results");
         return route_jobs_fail(request, err.code == ERROR_NOT_FOUND ? REPLY_NOT_FOUND : reply_for(err.code), &err);
     }
-    snprintf(text, sizeof text, "attachment; filename=\"%s.zip\"", name);
+    snprintf(text, sizeof text, "attachment; filename=\"%s.zip\"", route_batch_title(name));
     MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_DISPOSITION, text);
     MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
     return reply_send(request, REPLY_OK, response, "application/zip");

@@ -21,10 +21,10 @@ function set(values) {
   $('form').dispatchEvent(new Event('input'));
 }
 
-$('presets').replaceChildren(...Object.entries(presets).map(([name, [title,, values]]) => {
+$('presets').replaceChildren(...Object.entries(presets).map(([name, [title, help, values]]) => {
   const input = element('input', { type: 'radio', name: 'preset', value: name });
   input.addEventListener('change', () => set(values));
-  return element('label', {}, input, element('span', { className: 'sample', ariaHidden: 'true' }), element('strong', { textContent: t(title) }));
+  return element('label', { title: t(help) }, input, element('span', { className: 'sample', ariaHidden: 'true' }), element('strong', { textContent: t(title) }));
 }));
 
 onChange(() => {

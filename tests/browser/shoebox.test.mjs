@@ -64,6 +64,7 @@ test('many at once: thumbnails, one button, all in a zip, and all of it after a 
   assert.equal(sent.length, many);
 
   const [download] = await Promise.all([page.waitForEvent('download'), page.locator('#download_all').click()]);
+  assert.equal(download.suggestedFilename(), 'restored.zip');
   const listed = names(readFileSync(await download.path()));
   assert.deepEqual(listed.sort(), pictures(many).map(({ name }) => name).sort());
 
