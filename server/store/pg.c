@@ -147,8 +147,12 @@ enum error_code pg_connect(PGconn **out, const char *where, const char *password
         return code;
     }
     PQsetNoticeReceiver(db, pg_notice, NULL);
-    *out = db;
-    return OK;
+    code = pg_do(db, "SET idle_in_transaction_session_timeout = " PG_IDLE_MS, 0, NULL, NULL, err);
+    if (code)
+        PQfinish(db);
+    else
+        *out = db;
+    return code;
 }
 
 /* First a server may say why it goes, then that it is gone. */

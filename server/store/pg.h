@@ -1,7 +1,8 @@
 /* A connection to PostgreSQL by libpq, for the store's engine and the payloads in rows. No call waits long for a server
  * that does not answer: connecting ends after PG_CONNECT_SECONDS a host, a statement is cancelled after PG_ANSWER_MS,
- * and a connection without acknowledgements breaks after PG_DEAD_MS. Thread-safety: a connection belongs to one thread
- * at a time. */
+ * and a connection without acknowledgements breaks after PG_DEAD_MS. The server, in turn, ends a transaction from which
+ * it has heard nothing for PG_IDLE_MS: what is locked there, such as a claimed job, would wait for TCP to notice.
+ * Thread-safety: a connection belongs to one thread at a time. */
 #ifndef SERVER_STORE_PG_H
 #define SERVER_STORE_PG_H
 
@@ -13,6 +14,7 @@
 #define PG_CONNECT_SECONDS 3
 #define PG_ANSWER_MS 10000
 #define PG_DEAD_MS 8000
+#define PG_IDLE_MS "30000"
 
 /* Whether this program was built with libpq; if not, the error says so. */
 enum error_code pg_available(struct error *err) MUST_CHECK;

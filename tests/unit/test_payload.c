@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "server/store/payload.h"
+#include "server/store/pg.h"
 #include "server/store/store.h"
 #include "tests/common/postgres.h"
 
@@ -108,8 +109,34 @@ static void test_rows(void **state)
     postgres_remove();
 }
 
+#ifdef RESTORED_LIBPQ
+/* Who disappears in a transaction holds no job for long. */
+static void test_connection(void **state)
+{
+    struct error err = ERROR_INIT;
+    PGresult *result = NULL;
+    PGconn *db;
+    char url[256];
+    (void)state;
+    if (!postgres_make(url))
+        return;
+    assert_int_equal(pg_connect(&db, url, NULL, &err), OK);
+    assert_int_equal(pg_do(db, "SHOW idle_in_transaction_session_timeout", 0, NULL, &result, &err), OK);
+    assert_string_equal(PQgetvalue(result, 0, 0), "30s");
+    PQclear(result);
+    PQfinish(db);
+    postgres_remove();
+}
+#else
+static void test_connection(void **state)
+{
+    (void)state;
+}
+#endif
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_folder), cmocka_unit_test(test_rows)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_folder), cmocka_unit_test(test_rows),
+                                       cmocka_unit_test(test_connection)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
