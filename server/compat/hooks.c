@@ -51,9 +51,9 @@ struct hooks_row {
     CURL *curl; /* what is on its way; NULL: nothing, and the rest is empty */
     struct curl_slist *headers;
     struct compat_text *text;
-    uint64_t at;  /* so much of the text is sent */
-    bool last;    /* it is the one that is tried again */
-    bool refused; /* by hooks_may_connect */
+    uint64_t at;           /* so much of the text is sent */
+    bool last;             /* it is the one that is tried again */
+    bool refused, allowed; /* addresses of the receiver, by hooks_may_connect */
     char why[CURL_ERROR_SIZE];
 };
 
@@ -148,8 +148,10 @@ static curl_socket_t hooks_socket(void *user, curlsocktype purpose, struct curl_
 {
     struct hooks_row *row = user;
     (void)purpose;
-    if (hooks_may_connect(&address->addr, row->hooks->server->config->webhook_private))
+    if (hooks_may_connect(&address->addr, row->hooks->server->config->webhook_private)) {
+        row->allowed = true;
         return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+    }
     row->refused = true;
     return CURL_SOCKET_BAD;
 }
@@ -215,7 +217,7 @@ static void hooks_drop(struct hooks_row *row)
     row->curl = NULL;
     row->headers = NULL;
     row->text = NULL;
-    row->refused = false;
+    row->refused = row->allowed = false;
 }
 
 /* Whether it is worth trying again, as docs/http.md of cog has it. */
@@ -228,7 +230,7 @@ static bool hooks_again(long status)
 static bool hooks_sent(struct hooks_row *row, long status)
 {
     const bool last = row->last;
-    if (row->refused && !status) {
+    if (row->refused && !row->allowed && !status) { /* of a name's addresses, one that may be tried is tried again */
         status = -1;
         snprintf(row->why, sizeof row->why, "its address is not public, and webhook_private does not list it");
     }

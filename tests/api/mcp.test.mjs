@@ -100,21 +100,23 @@ test('a link that takes a folder\'s place while a call is at work leads nowhere'
   const away = path.join(folder, 'away'), sub = path.join(here, 'sub');
   for (const one of [away, sub]) fs.mkdirSync(one);
   fs.writeFileSync(path.join(here, 'slow.png'), png(160, 160));
-  const { call } = await connect(t, '--root', '.');
-  let swapped = false;
-  const done = await call('restore', { path: 'slow.png', output: 'sub/out.png', version: 'none', upscale: 4, bg_tile: 64, bg_upsampler: 'rrdb_x4' }, { onprogress: () => {
-    if (swapped) return;
-    swapped = true;
-    fs.renameSync(sub, path.join(here, 'moved'));
-    fs.symlinkSync(away, sub);
-    fs.symlinkSync('nowhere', path.join(here, 'in'));
-  } });
+  const server = raw('--root', '.');
+  t.after(() => server.child.kill('SIGKILL'));
+  server.send(JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'tools/call', params: { name: 'restore', _meta: { progressToken: 'p' }, arguments: { path: 'slow.png', output: 'sub/out.png', version: 'none', upscale: 4, bg_tile: 64, bg_upsampler: 'rrdb_x4' } } }));
+  await until('it works', () => server.lines.length);
+  fs.renameSync(sub, path.join(here, 'moved'));
+  fs.symlinkSync(away, sub);
+  await until('it is done', () => server.lines.some((l) => l.id === 1));
+  const done = server.lines.find((l) => l.id === 1).result;
   assert.ok(!done.isError, text(done));
-  assert.ok(swapped);
   assert.deepEqual([fs.readdirSync(away), fs.readdirSync(path.join(here, 'moved'))], [[], ['out.png']]);
+  server.child.stdin.end();
+  assert.equal(await server.ended, 0, server.err);
 
   // and one that comes and goes before a picture is read
+  const { call } = await connect(t, '--root', '.');
   fs.writeFileSync(path.join(folder, 'secret.png'), png(77, 77));
+  fs.symlinkSync('none.png', path.join(here, 'in'));
   const turn = setInterval(() => {
     for (const target of ['none.png', '../secret.png']) {
       fs.symlinkSync(target, path.join(here, 'fresh'));
