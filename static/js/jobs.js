@@ -166,11 +166,17 @@ function fail(item, problem) {
 
 const ends = ['done', 'failed', 'cancelled'];
 
+// Which tile or face it is at, of how many; null where there is one alone.
+function partOf({ stage, tiles_done: tile, tiles_total: tiles, faces_done: face, faces_total: faces }) {
+  const [done, all] = stage === 'background' ? [tile, tiles] : ['restore', 'parse'].includes(stage) ? [face, faces] : [];
+  return all > 1 ? [Math.min(done + 1, all), all] : null;
+}
+
 function apply(item, job) {
   if (!isPending(item)) return;
   const was = item.state;
   Object.assign(item, {
-    state: job.state, progress: job.progress ?? item.progress, stage: job.stage, position: job.position,
+    state: job.state, progress: job.progress ?? item.progress, stage: job.stage, position: job.position, part: partOf(job),
     eta: job.eta_seconds == null ? null : Date.now() + job.eta_seconds * 1e3,
   });
   if (job.state === 'done') item.report = job;

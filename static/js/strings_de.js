@@ -225,6 +225,7 @@ export default {
   'Restoring {0}': 'Wird restauriert, {0}',
   '{0} left': 'noch {0}',
   'next try in {0} s': 'nächster Versuch in {0} s',
+  '{0} of {1}': '{0} von {1}',
   '{0} of {1} done': '{0} von {1} fertig',
   '{0} failed': '{0} fehlgeschlagen',
   '{0} picture': '{0} Bild',

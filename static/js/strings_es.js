@@ -225,6 +225,7 @@ export default {
   'Restoring {0}': 'Restaurando, {0}',
   '{0} left': 'quedan {0}',
   'next try in {0} s': 'próximo intento en {0} s',
+  '{0} of {1}': '{0} de {1}',
   '{0} of {1} done': '{0} de {1} listas',
   '{0} failed': '{0} fallidas',
   '{0} picture': '{0} foto',

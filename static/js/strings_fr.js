@@ -225,6 +225,7 @@ export default {
   'Restoring {0}': 'Restauration, {0}',
   '{0} left': 'encore {0}',
   'next try in {0} s': 'prochain essai dans {0} s',
+  '{0} of {1}': '{0} sur {1}',
   '{0} of {1} done': '{0} sur {1} prêtes',
   '{0} failed': '{0} en échec',
   '{0} picture': '{0} photo',

@@ -32,6 +32,28 @@ test('the title shows how it goes', async (t) => {
   assert.match(await page.title(), /^Failed/);
 });
 
+test('the state names the stage, the tile or face, and the time that is left', async (t) => {
+  const page = await open(t);
+  const id = 'cd'.repeat(16), job = { id, state: 'running', progress: 0.349, eta_seconds: 41, stage: 'background', tiles_done: 7, tiles_total: 20, faces_done: 2, faces_total: 2, links: {} };
+  await page.route(`**/v1/jobs/${id}`, (route) => route.fulfill({ contentType: 'application/json', body: JSON.stringify(job) }));
+  await page.route('**/v1/jobs?*', (route) => route.fulfill({ contentType: 'application/json', body: '{"jobs":[]}' }));
+  let tell;
+  await page.route('**/v1/events', async (route) => {
+    await new Promise((resolve) => { tell = resolve; });
+    const next = { ...job, progress: 0.9, eta_seconds: 3, stage: 'restore', faces_done: 0, faces_total: 3 };
+    await route.fulfill({ contentType: 'text/event-stream', body: `event: progress\ndata: ${JSON.stringify(next)}\n\n` });
+    Object.assign(job, next); // asked for when the stream has ended
+  });
+  await page.route('**/v1/restore', (route) => route.fulfill({ status: 202, contentType: 'application/json', body: JSON.stringify(job) }));
+  await page.setInputFiles('#file', picture('picture.png'));
+  await ready(page);
+  await page.locator('#go').click();
+  await page.locator('#status', { hasText: /^Enlarging the background\s· 8 of 20\s· 34\s%\s· about 40 seconds left$/ }).waitFor(wait);
+  while (!tell) await page.waitForTimeout(20);
+  tell();
+  await page.locator('#status', { hasText: /^Restoring faces\s· 1 of 3\s· 90\s%\s· a few seconds left$/ }).waitFor(wait);
+});
+
 test('a notification at the end, if it was asked for by a click and the tab is hidden', async (t) => {
   const page = await open(t, server.url, { prepare: (it) => it.addInitScript(() => {
     globalThis.asked = 0;
