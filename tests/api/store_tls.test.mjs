@@ -2,16 +2,17 @@
 // is in no output.
 import assert from 'node:assert/strict';
 import { execFile, execFileSync } from 'node:child_process';
-import { appendFileSync, chmodSync, copyFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { appendFileSync, chmodSync, copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { fixture, plain, post, start, until } from './client.mjs';
 import { ownServer, skip, sql } from './postgres.mjs';
-import { binary } from './server.mjs';
+import { binary, root } from './server.mjs';
 
 const folder = mkdtempSync(join(tmpdir(), 'restored-store-tls-')), at = (name) => join(folder, name);
 const password = 'Kirschbaum-7391', wrong = 'Apfelbaum-2840';
+const guide = readFileSync(join(root, 'docs/cluster.md'), 'utf8');
 const openssl = (...args) => execFileSync('openssl', args, { cwd: folder, stdio: 'pipe' });
 let own, port;
 
@@ -57,6 +58,10 @@ describe('a database across a network', { skip }, () => {
     if (process.getuid() === 0) execFileSync('chown', ['postgres', join(own.dir, 'data/server.crt'), join(own.dir, 'data/server.key')]);
     appendFileSync(join(own.dir, 'data/postgresql.conf'), 'ssl = on\n');
     writeFileSync(join(own.dir, 'data/pg_hba.conf'), 'local all all trust\nhost all postgres samehost trust\nhostssl jobs app,reader samehost scram-sha-256\n');
+    const [, line] = /^echo '(hostssl .*)' >> /m.exec(guide); // as docs/cluster.md has it
+    appendFileSync(join(own.dir, 'data/pg_hba.conf'), `${line.replace('10.0.0.0/8', 'samehost')}\n`);
+    sql(own.url, `CREATE ROLE restored LOGIN PASSWORD '${password}'`);
+    sql(own.url, 'CREATE DATABASE restored OWNER restored');
     own.kill();
     own.start();
   });
@@ -82,6 +87,24 @@ describe('a database across a network', { skip }, () => {
     const good = await check(uri({ hosts: `localhost:1,localhost:${port}`, more }));
     assert.equal(good.code, 0, good.text);
     await refused(/read-only/, uri({ user: 'reader', more }));
+  });
+
+  test('front and worker as docs/cluster.md sets them up', { timeout: 300e3 }, async (context) => {
+    const servers = [];
+    context.after(() => Promise.all(servers.map((server) => server.stop())));
+    const commands = [...guide.matchAll(/^sed -i .*$/gm)].map(([line]) => line.replaceAll('/etc/restored', folder).replace('@db/', `@localhost:${port}/`));
+    assert.equal(commands.length, 4, 'the commands of front, and the other one of gpu');
+    copyFileSync(at('authority.crt'), at('db.crt'));
+    for (const [name, lines] of [['front', commands.slice(0, 3)], ['gpu', [commands[0], commands[1], commands[3]]]]) {
+      copyFileSync(join(root, 'config/restored.conf'), at('restored.conf'));
+      for (const line of lines) execFileSync('sh', ['-c', line]);
+      copyFileSync(at('restored.conf'), at(`${name}.conf`));
+      const own = name === 'gpu' ? ['--metrics_listen', '127.0.0.1:0'] : [];
+      servers.push(await start({ models: name === 'gpu' ? undefined : [], args: ['--config', at(`${name}.conf`), '--device', 'cpu', ...own], ready: false }));
+    }
+    const [front] = servers;
+    await until('a worker is there', async () => (await fetch(`${front.url}/readyz`)).status === 200);
+    assert.equal((await post(front, '/v1/restore', { picture: fixture('none.png'), fields: plain })).status, 200);
   });
 
   test('servers with it: jobs are done, and the password is in no log', { timeout: 300e3 }, async () => {
