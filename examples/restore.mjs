@@ -29,6 +29,6 @@ try {
   const options = Object.fromEntries(words.map((word) => [word.slice(0, word.indexOf('=')), word.slice(word.indexOf('=') + 1)]));
   await writeFile(result, await restore(await readFile(photo), basename(photo), options));
 } catch (error) {
-  console.error(error.message);
+  console.error(error.cause ? `${RESTORED_URL}: ${error.cause.message || error.cause.code}` : error.message); // fetch says why behind its error
   process.exit(1);
 }

@@ -33,6 +33,8 @@ def restore(picture: bytes, options: dict) -> bytes:
             except (ValueError, KeyError):
                 reason = f"the server answered {error.code}"
             raise RuntimeError(reason) from None
+        except urllib.error.URLError as error:
+            raise RuntimeError(f"{url}: {error.reason}") from None
     raise AssertionError
 
 

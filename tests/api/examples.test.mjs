@@ -52,6 +52,9 @@ for (const [name, command, args] of [['restore.sh', 'sh', []], ['restore.py', 'p
     const bad = await ask('bad.png', 'wrong.png');
     assert.equal(bad.status, 1);
     assert.ok(bad.err.length > 20, bad.err);
+    const nobody = await run(command, [...(args ? [example(name)] : []), 'two.png', 'wrong.png'], { RESTORED_URL: 'http://127.0.0.1:2' });
+    assert.equal(nobody.status, 1);
+    assert.match(nobody.err, /127\.0\.0\.1.*(2|connect)/is); // who it is that does not answer
     assert.deepEqual(fs.readdirSync(folder).filter((file) => file.startsWith('wrong')), []);
     assert.equal((await ask()).status, command === 'python3' ? 1 : 2);
   });
