@@ -153,7 +153,9 @@ static enum error_code cli_models_add_fetch(const struct cli_models_add *add, co
         return code;
     if (add->remote) {
         struct download download = {.url = from, .any_http = true, .folder = add->staging, .file = name, .sha256 = ""};
-        printf("downloading from %s\n", from);
+        char shown[PATH_MAX];
+        download_shown(shown, sizeof shown, from);
+        printf("downloading from %s\n", shown);
         fflush(stdout);
         return download_get(&download, err);
     }
@@ -274,7 +276,7 @@ static enum error_code cli_models_add_is_free(const struct cli_models_add *add, 
 /* The models.conf of the folder, with a section more. */
 static enum error_code cli_models_add_section(const struct cli_models_add *add, struct error *err)
 {
-    char path[PATH_MAX], *text = NULL;
+    char path[PATH_MAX], source[PATH_MAX], *text = NULL;
     struct file file = {0};
     struct model_section *sections = NULL;
     size_t count = 0, size = 0;
@@ -292,8 +294,12 @@ static enum error_code cli_models_add_section(const struct cli_models_add *add, 
     }
     fprintf(out, "%.*s%s[model %s]\nsha256 = %s\n", (int)file.size, old,
             file.size && old[file.size - 1] != '\n' ? "\n" : "", add->called, add->entry.sha256);
-    if (strlen(add->source) < sizeof sections->url && !strpbrk(add->source, "\r\n"))
-        fprintf(out, "source = %s\n", add->source);
+    if (add->remote)
+        download_shown(source, sizeof source, add->source);
+    else
+        snprintf(source, sizeof source, "%s", add->source);
+    if (strlen(source) < sizeof sections->url && !strpbrk(source, "\r\n"))
+        fprintf(out, "source = %s\n", source);
     if (*add->entry.licence)
         fprintf(out, "licence = %s\n", add->entry.licence);
     if (add->activation)

@@ -192,11 +192,25 @@ static bool download_cannot_resume(CURLcode code, long answer)
            (code == CURLE_HTTP_RETURNED_ERROR && answer == 416);
 }
 
+void download_shown(char *out, size_t size, const char *url)
+{
+    const char *host = strstr(url, "://");
+    host = host ? host + strlen("://") : url;
+    const size_t authority = strcspn(host, "/?#");
+    const char *from = host;
+    for (size_t i = 0; i < authority; i++)
+        if (host[i] == '@')
+            from = host + i + 1;
+    snprintf(out, size, "%.*s%.*s", (int)(host - url), url, (int)strcspn(from, "?#"), from);
+}
+
 static enum error_code download_failed(const struct download_transfer *transfer, CURLcode code, long answer,
                                        struct error *err)
 {
     const struct download *download = transfer->download;
     const char *text = *transfer->message ? transfer->message : curl_easy_strerror(code);
+    char shown[1024];
+    download_shown(shown, sizeof shown, download->url);
     const char *again = download_size(transfer->fd) ? "; run the same command again to continue where it stopped" : "";
     switch (code) {
     case CURLE_WRITE_ERROR:
@@ -207,32 +221,33 @@ static enum error_code download_failed(const struct download_transfer *transfer,
     case CURLE_COULDNT_CONNECT:
         return error_set(
             err, ERROR_IO,
-            "no connection for %s (%s). Without internet access, --mirror DIR takes the files from a folder%s",
-            download->url, text, again);
+            "no connection for %s (%s). Without internet access, --mirror DIR takes the files from a folder%s", shown,
+            text, again);
     case CURLE_HTTP_RETURNED_ERROR:
-        return error_set(err, ERROR_IO, "%s answers %ld%s%s", download->url, answer,
+        return error_set(err, ERROR_IO, "%s answers %ld%s%s", shown, answer,
                          answer == 404 ? ": there is no such file" : "", again);
     case CURLE_FILE_COULDNT_READ_FILE:
-        return error_set(err, ERROR_IO, "%s: there is no such file, or it cannot be read", download->url);
+        return error_set(err, ERROR_IO, "%s: there is no such file, or it cannot be read", shown);
     case CURLE_UNSUPPORTED_PROTOCOL:
-        return error_set(err, ERROR_IO, "%s: only https:// is allowed, and http:// for a --mirror (%s)", download->url,
-                         text);
+        return error_set(err, ERROR_IO, "%s: only https:// is allowed, and http:// for a --mirror (%s)", shown, text);
     case CURLE_PEER_FAILED_VERIFICATION:
     case CURLE_SSL_CACERT_BADFILE:
         return error_set(err, ERROR_IO, "%s: its certificate cannot be verified (%s); is ca-certificates installed?",
-                         download->url, text);
+                         shown, text);
     default:
-        return error_set(err, ERROR_IO, "%s: %s%s", download->url, text, again);
+        return error_set(err, ERROR_IO, "%s: %s%s", shown, text, again);
     }
 }
 
 static enum error_code download_transfer(struct download *download, int fd, struct error *err)
 {
     CURL *curl = curl_global_init(CURL_GLOBAL_DEFAULT) ? NULL : curl_easy_init();
+    char shown[1024];
     struct download_transfer transfer = {.download = download, .fd = fd};
     if (!curl)
         return error_set(err, ERROR_NO_MEMORY, "libcurl cannot be started");
     enum error_code code = OK;
+    download_shown(shown, sizeof shown, download->url);
     bool again = download_size(fd) > 0; /* an old part that turns out wrong is dropped once */
     for (int tries = 0;; tries++) {
         long answer;
@@ -249,7 +264,7 @@ static enum error_code download_transfer(struct download *download, int fd, stru
             }
         } else if (how == CURLE_OK) {
             code = error_set(err, ERROR_CORRUPT, "%s is not the file that was published: its SHA-256 is %s and not %s",
-                             download->url, *download->found ? download->found : "another",
+                             shown, *download->found ? download->found : "another",
                              *download->sha256 ? download->sha256 : "known");
             break;
         } else if (!download_broke(how, answer) || !transfer.came || tries >= DOWNLOAD_TRIES) {

@@ -128,19 +128,19 @@ test('an ncnn pair is taken whole', async () => {
   assert.match(alone.err, /alone\.bin/);
 });
 
-test('downloads from a URL, and goes on with what a broken download left', async () => {
+test('downloads from a URL whose password and token are kept nowhere, and goes on with what a broken download left', async () => {
   let cut = true;
   const asked = [];
   const server = http.createServer((request, response) => {
     const from = Number(/bytes=(\d+)-/.exec(request.headers.range ?? '')?.[1] ?? 0);
     asked.push(from);
-    if (!request.url.startsWith('/a/srvgg_x2.safetensors?') || (cut && from)) return response.writeHead(404).end();
+    if (request.url !== '/a/srvgg_x2.safetensors?token=hush' || request.headers.authorization !== `Basic ${btoa('me:secret')}` || (cut && from)) return response.writeHead(404).end();
     response.writeHead(from ? 206 : 200, { 'content-length': bytes.length - from, ...(from ? { 'content-range': `bytes ${from}-${bytes.length - 1}/${bytes.length}` } : {}) });
     if (cut) response.write(bytes.subarray(0, 4000), () => setTimeout(() => response.destroy(), 50));
     else response.end(bytes.subarray(from));
   });
   await new Promise((done) => server.listen(0, '127.0.0.1', done));
-  const url = `http://127.0.0.1:${server.address().port}/a/srvgg_x2.safetensors?download=true`;
+  const at = `127.0.0.1:${server.address().port}/a/srvgg_x2.safetensors`, url = `http://me:secret@${at}?token=hush`;
   try {
     const broken = await add(url);
     assert.equal(broken.status, 1);
@@ -150,9 +150,12 @@ test('downloads from a URL, and goes on with what a broken download left', async
     const whole = await add(url, '--sha256', hash(bytes));
     assert.equal(whole.status, 0, whole.err);
     assert.equal(asked.at(-1), 4000);
-    assert.match(conf(), new RegExp(`^source = ${url.replace('?', '\\?')}$`, 'm'));
+    assert.match(conf(), new RegExp(`^source = http://${at}$`, 'm'));
     assert.deepEqual(there(), ['models.conf', 'srvgg_x2.safetensors']);
-    assert.match((await add(url.replace('a/', 'b/'), '--name', 'x')).err, /answers 404/);
+    const missing = await add(url.replace('a/', 'b/'), '--name', 'x'), other = await add(url, '--name', 'y', '--sha256', '0'.repeat(64));
+    assert.match(missing.err, /answers 404/);
+    assert.match(other.err, /is another file/);
+    for (const { out, err } of [broken, whole, missing, other]) assert.doesNotMatch(out + err + conf(), /secret|hush/);
   } finally {
     server.closeAllConnections();
     server.close();
