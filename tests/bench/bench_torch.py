@@ -176,7 +176,7 @@ class Worker:
             self.run()
             torch.cuda.synchronize()
             self.memory = self.own + torch.cuda.max_memory_allocated() - before
-        if self.form == "compiled":
+        if self.form == "compiled" and self.gpu:
             try:
                 ways["graph"] = self.graph()
             except RuntimeError as error:
