@@ -102,9 +102,9 @@ _restored() {
         ;;
     *)
         case $command in
-        models) [ "$COMP_CWORD" != 2 ] || COMPREPLY+=($(compgen -W 'get add' -- "$word")) ;;
+        models) [ "$COMP_CWORD" != 2 ] || COMPREPLY+=($(compgen -W 'get add publish' -- "$word")) ;;
         models-get) COMPREPLY+=($(compgen -W "default all $_restored_models" -- "$word")) ;;
-        models-add | restore | watch)
+        models-add | models-publish | restore | watch)
             COMPREPLY+=($(compgen -f -- "$word"))
             compopt -o filenames 2>/dev/null
             ;;

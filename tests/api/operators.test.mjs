@@ -36,7 +36,7 @@ test('the unit: systemd reads it without a complaint, and it is hardened', { ski
 
 // Options as their lines in help name them.
 const optionsOf = (text) => [...text.matchAll(/^ {2}(-\S.*?)(?: {2}.*)?$/gm)].flatMap(([, what]) => what.split(/,? /).filter((word) => word.startsWith('-')));
-const commands = [...help().matchAll(/^ {2}restored (\w+)/gm)].map(([, name]) => [name]).concat([['models', 'get'], ['models', 'add']]);
+const commands = [...help().matchAll(/^ {2}restored (\w+)/gm)].map(([, name]) => [name]).concat([['models', 'get'], ['models', 'add'], ['models', 'publish']]);
 
 test('a manual page for each command, with all that its help says', () => {
   const tool = has('mandoc') ? ['mandoc', '-T', 'utf8', '-O', 'width=1000'] : has('man') ? ['man', '-l'] : null;
