@@ -64,6 +64,7 @@ export async function startNetwork(port, next) {
     if (network.closed) { near.destroy(); return; }
     const far = net.connect({ port, host: '127.0.0.1', noDelay: true }), pair = { near, far, stalled: false };
     pairs.add(pair);
+    for (const socket of [near, far]) socket.setMaxListeners(0); // each piece may wait for the pieces before it
     far.on('close', () => { if (near.destroyed) pairs.delete(pair); });
     near.on('close', () => { if (far.destroyed) pairs.delete(pair); });
     onward(near, far, pair);
@@ -254,7 +255,8 @@ export class Cluster {
     if (role === 'worker' && !this.long) // in the short form nobody waits for half a minute
       await this.database.sql(`UPDATE jobs SET lease = 1 WHERE state = 1 AND owner IN (SELECT owner FROM workers WHERE about::json ->> 'pid' = '${pid}')`);
     await sleep(pause);
-    await until(`${role} ${server.number} starts`, () => server.start().then(() => true, () => null)); // not while the database is away
+    let why; // not while the database is away
+    await until(`${role} ${server.number} starts`, () => server.start().then(() => true, (error) => { why = error; return null; })).catch((error) => { throw new Error(`${error.message}\n${why}`); });
   }
   // In the end: every job has ended once, nothing waits, and no picture is there that no job has.
   async check() {
