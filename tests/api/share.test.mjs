@@ -73,7 +73,7 @@ describe('three servers share a picture', { skip }, () => {
     sql(process.env.RESTORED_TEST_POSTGRES, `DROP DATABASE ${url.split('/').at(-1)} WITH (FORCE)`);
   });
 
-  for (const [name, image, fields] of [['exact tiles, some with faces over them', faces, { ...exact, version: 'face_64' }],
+  for (const [name, image, fields] of [['exact tiles, some with faces over them', faces, { ...exact, version: 'face_64', weight: '1' }],
     ['exact tiles of 16 bits, made smaller', deep, { ...exact, upscale: '1' }], ['blended tiles', png(256, 192), blended]])
     test(`${name}: the bytes of one server`, { timeout: 600000 }, async () => {
       const before = await tiles('received');
