@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
+import torch.distributed as distributed
 from PIL import Image
 
 PART_BYTES = 16 << 20  # a checkpoint's parts
@@ -69,12 +70,45 @@ def setup(args):
         torch.set_num_threads(2)
     os.makedirs(args.out, exist_ok=True)
     torch.manual_seed(args.seed)
+    if int(os.environ.get("WORLD_SIZE", 1)) > 1:
+        distributed.init_process_group("cuda:nccl,cpu:gloo")
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        return torch.device("cuda", int(os.environ["LOCAL_RANK"]))
     return torch.device(args.device)
+
+
+def rank():
+    """The process's number among those that train together (torchrun --nproc-per-node N -m …): 0 alone writes files."""
+    return distributed.get_rank() if distributed.is_initialized() else 0
+
+
+def average(tensors):
+    """Makes each tensor the mean over all processes that train together."""
+    if distributed.is_initialized():
+        flat = torch.cat([t.reshape(-1).float() for t in tensors])
+        distributed.all_reduce(flat, distributed.ReduceOp.AVG if flat.is_cuda else distributed.ReduceOp.SUM)
+        if not flat.is_cuda:
+            flat /= distributed.get_world_size()
+        for t, part in zip(tensors, flat.split([t.numel() for t in tensors])):
+            t.copy_(part.reshape(t.shape))
+
+
+def average_gradients(module):
+    average([p.grad for p in module.parameters() if p.grad is not None])
+
+
+def told_by_first(*values):
+    """Numbers that all processes must agree on, as the first one has them."""
+    if not distributed.is_initialized():
+        return values
+    told = torch.tensor(values, dtype=torch.float64)
+    distributed.broadcast(told, 0)
+    return tuple(told.tolist())
 
 
 def seed_step(seed, step, stream=0):
     """Seeds every generator for one step; stream tells repeated tries of a step apart."""
-    digest = hashlib.sha256(f"{seed} {step} {stream}".encode()).digest()
+    digest = hashlib.sha256(f"{seed} {step} {stream}{f' {rank()}' if rank() else ''}".encode()).digest()
     torch.manual_seed(int.from_bytes(digest[:7], "little"))
 
 
@@ -266,6 +300,8 @@ class Log:
         self.sums = {}
         line = {k: round(v, 4) for k, v in first.items()}
         line.update({k: float(f"{v:.5g}") for k, v in means.items()})
+        if rank():
+            return means
         with open(self.path, "a", encoding="ascii") as f:
             f.write(json.dumps(line) + "\n")
         print(" ".join(f"{k} {v}" for k, v in line.items()), flush=True)
@@ -356,7 +392,8 @@ class Training:
         """Writes a line of the log; on a loss or weight that is not finite goes back to the last checkpoint."""
         means = self.record.flush({"step": self.step, "seconds": self.before + process_seconds(),
                                    "progress": self.progress()})
-        if all(math.isfinite(v) for v in means.values()) and self.finite():
+        # A gradient that is not finite is so in every process, since they share its mean.
+        if told_by_first(all(math.isfinite(v) for v in means.values()) and self.finite())[0]:
             return True
         stream = self.stream + 1
         if stream > 20:
@@ -367,14 +404,17 @@ class Training:
         return False
 
     def save(self):
-        save_state(self.args.out, self.state())
+        if rank() == 0:
+            save_state(self.args.out, self.state())
 
     def steps(self):
         self.save()
         saved = time.perf_counter()
         good = self.step
-        while not self.finished():
-            progress = self.progress()
+        while True:
+            progress, finished = told_by_first(self.progress(), self.finished())
+            if finished:
+                break
             seed_step(self.args.seed, self.step, self.stream)
             yield self.step, progress
             self.step += 1
@@ -454,6 +494,8 @@ def write_safetensors(path, tensors, metadata, exact=()):
 
 def export(name, folder, commit="", state=None, tensors=lambda weights: weights):
     """Writes the averaged weights of the checkpoint in folder. tensors: makes the official layout of them."""
+    if rank():
+        return
     state = state or load_state(folder)
     path = os.path.join(folder, name + ".safetensors")
     write_safetensors(path, tensors(state["emas"]["net"]), card(name, state, commit))

@@ -264,6 +264,7 @@ def main():
         helpers = weight * (pyramid_loss(rgbs[:-1], truth) + 0.5 * pyramid_loss(pictures, truth))
         optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward([y, helpers], [gradient.to(y.dtype), None])
+        common.average_gradients(net)
         values["norm"] = torch.nn.utils.clip_grad_norm_(net.parameters(), 2.0)
         optimizer.step()
         ema.update(step)
@@ -276,12 +277,14 @@ def main():
                           for m, r, s in zip(made, real, share))
             critic_optimizer.zero_grad(set_to_none=True)
             verdict.backward()
+            common.average_gradients(critics)
             critic_optimizer.step()
             for critic in critics.scales:
                 critic.bound()
             values["critic"] = verdict
         if progress >= CRITIC_FULL and step % STEER_EVERY == 0:
             values["detail"] = detail_kept(net, batch["truth"][batch["fine"] > 0], device)
+            common.average([values["detail"]])
             critics.steer(args.detail - values["detail"])
         training.log(values)
     common.export(NAME, args.out, args.commit, training.state(), tensors=gfpgan.export_state)
