@@ -3,6 +3,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "runtime/base/utf8.h"
 #include "server/version.h"
 
 json_t *mcp_result(const json_t *id, json_t *result)
@@ -89,6 +90,7 @@ void mcp_read(struct mcp_message *out, const char *line, size_t size, json_t *to
     if (blank == size) /* an empty line */
         return;
     if (!(out->json = json_loadb(line, size, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &why))) {
+        utf8_clean(why.text); /* it may quote half of a character */
         mcp_answer(out, mcp_error(NULL, MCP_PARSE, why.text));
         return;
     }
