@@ -91,12 +91,14 @@ test('keys alone: from choosing to the download, and what has the focus is seen'
   const reach = async (selector, key = 'Tab') => {
     for (let i = 0; i < 120; i++) {
       await page.keyboard.press(key);
-      const [is, seen] = await page.evaluate((wanted) => {
+      const [is, seen, open] = await page.evaluate((wanted) => {
         const node = document.activeElement, near = [node, node.nextElementSibling, node.parentElement, document.getElementById('another')];
         const marked = near.some((one) => one && ['outlineStyle', 'boxShadow'].some((name) => !['none', ''].includes(getComputedStyle(one)[name])) || (one && getComputedStyle(one, '::after').outlineStyle === 'solid'));
-        return [node.matches(wanted), node === document.body || marked];
+        const { x, y, width, height } = node.getBoundingClientRect(), covers = document.elementFromPoint(x + width / 2, y + height / 2)?.closest('.actions');
+        return [node.matches(wanted), node === document.body || marked, !covers || covers.contains(node)];
       }, selector);
       assert.ok(seen, `the focus is not seen on the way to ${selector}: ${await page.evaluate(() => document.activeElement.outerHTML.slice(0, 200))}`);
+      assert.ok(open, `the button covers what has the focus on the way to ${selector}: ${await page.evaluate(() => document.activeElement.outerHTML.slice(0, 200))}`);
       if (is) return;
     }
     throw new Error(`no key leads to ${selector}`);
