@@ -397,9 +397,7 @@ static enum MHD_Result cog_begin(struct request *request)
         cog_destroy(cog);
         return reply_problem(request, reply, &err, NULL, NULL, NULL);
     }
-    const enum MHD_Result result = compat_begin(request, &cog_reader, cog);
-    request->repeated = false;
-    return result;
+    return compat_begin(request, &cog_reader, cog);
 }
 
 /* The keeper has taken it, or not. */

@@ -161,6 +161,7 @@ enum MHD_Result compat_begin(struct request *request, const struct request_reade
     request->reader = reader;
     request->reading = context;
     enum reply reply = submit_admit(request, &length, &wait, &err);
+    request->repeated = false;             /* an Idempotency-Key of another job frees no job of these from a limit */
     const struct compat *compat = context; /* the first member */
     if (reply == REPLY_OK && !compat->stored)
         reply = submit_room(request, &err);

@@ -215,7 +215,7 @@ enum MHD_Result route_jobs_submit_as(struct request *request, const struct resto
     struct keeper_ticket *ticket = route_jobs_ticket(request, KEEPER_ACCEPT);
     if (!ticket)
         error_set(&err, ERROR_NO_MEMORY, "no memory for a job");
-    else if (!route_jobs_key(request, ticket->key, &err) &&
+    else if ((id || !route_jobs_key(request, ticket->key, &err)) &&
              !route_jobs_describe(request, &ticket->job, r, &estimate, &err))
         (void)!route_jobs_in_time(request, &ticket->job, &estimate, &err);
     if (ticket && id) {

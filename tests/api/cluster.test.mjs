@@ -123,7 +123,8 @@ describe('two fronts and two workers', { skip }, () => {
     const others = (await get(fronts[1], '/v1/jobs')).json.jobs.length;
     const single = await kept(start({ args: ['--device', 'cpu', '--cpu_threads', '1'] }));
     const picture = png(60, 44), b64 = picture.toString('base64'), uri = `data:image/png;base64,${b64}`;
-    const json = (server, path, body) => post(server, path, { body: JSON.stringify(body), headers: { 'Content-Type': 'application/json' } });
+    // the key is one that /v1/restore refuses: here it means nothing
+    const json = (server, path, body) => post(server, path, { body: JSON.stringify(body), headers: { 'Content-Type': 'application/json', 'Idempotency-Key': 'k'.repeat(300) } });
     const openai = (server) => {
       const body = new FormData();
       body.append('image', new Blob([fixture('rgba.png')]), 'a.png');
