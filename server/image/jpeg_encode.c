@@ -243,7 +243,8 @@ static void jpeg_encode_plan(struct wave *wave)
 {
     const struct image *image = wave->image;
     wave->progressive = wave->options.progressive && (int64_t)image->width * image->height <= CODEC_PROGRESSIVE_MOST;
-    wave->halved = image->channels > 1 && (wave->options.halved || wave->options.quality < JPEG_FINE);
+    const bool inks = cmyk_known(image) && wave->options.quality >= JPEG_FINEST; /* which have no chroma */
+    wave->halved = image->channels > 1 && !inks && (wave->options.halved || wave->options.quality < JPEG_FINE);
     int block = wave->halved ? 16 : 8; /* side of an MCU: with halved chroma there are two blocks each way */
     int across = (image->width + block - 1) / block, down = (image->height + block - 1) / block;
     int strip = wave->progressive ? down : STRIP_PIXELS / (block * block) / across;

@@ -11,6 +11,7 @@
 #include <jpeglib.h>
 
 #include "runtime/base/thread.h"
+#include "server/image/cmyk.h"
 #include "server/image/codec.h"
 #include "tests/common/picture.h"
 
@@ -246,6 +247,25 @@ static void progressive_has_the_same_pixels(void **state)
     }
 }
 
+/* As they go in at the highest quality, whatever is to become of chroma elsewhere. */
+static void inks_have_no_chroma(void **state)
+{
+    (void)state;
+    struct image *image = made(999, 301, 3);
+    image->cmyk.size = sizeof(struct cmyk_table) + 128; /* no ink, and a profile */
+    image->cmyk.data = calloc(image->cmyk.size, 1);
+    assert_non_null(image->cmyk.data);
+    assert_true(cmyk_known(image));
+    struct codec_output whole = encoded(image, 100, false), halved = encoded(image, 100, true);
+    const struct markers found = read_markers(halved.bytes, halved.size);
+    assert_int_equal(found.restarts, ((999 + 7) / 8 * ((301 + 7) / 8) - 1) / found.interval);
+    assert_int_equal(halved.size, whole.size);
+    assert_memory_equal(halved.bytes, whole.bytes, whole.size);
+    image_destroy(&image);
+    free(whole.bytes);
+    free(halved.bytes);
+}
+
 /* Its coefficients would take too much memory. */
 static void a_large_one_stays_baseline(void **state)
 {
@@ -266,9 +286,8 @@ static void a_large_one_stays_baseline(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(strips_decode_as_one_piece_does),
-        cmocka_unit_test(metadata_and_alpha_go_with_strips),
-        cmocka_unit_test(progressive_has_the_same_pixels),
+        cmocka_unit_test(strips_decode_as_one_piece_does), cmocka_unit_test(metadata_and_alpha_go_with_strips),
+        cmocka_unit_test(progressive_has_the_same_pixels), cmocka_unit_test(inks_have_no_chroma),
         cmocka_unit_test(a_large_one_stays_baseline),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
