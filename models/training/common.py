@@ -408,6 +408,7 @@ class Training:
             save_state(self.args.out, self.state())
 
     def steps(self):
+        average([torch.zeros(1)])  # all processes have read the checkpoint that the first one is about to replace
         self.save()
         saved = time.perf_counter()
         good = self.step

@@ -313,7 +313,10 @@ static bool store_hash_file(struct model_store *store, struct store_file *file)
 bool model_store_hash_entry(struct model_store *store, const struct model_entry *entry)
 {
     struct store_file *file = (struct store_file *)(uintptr_t)entry; /* whose entry alone is constant */
-    if (!*entry->sha256 && !store_hash_file(store, file))
+    model_store_lock(store);
+    const bool hashed = *entry->sha256; /* another thread may be at it */
+    model_store_unlock(store);
+    if (!hashed && !store_hash_file(store, file))
         return false;
     model_store_lock(store);
     store_know(store, &file->entry);
