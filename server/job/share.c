@@ -28,7 +28,7 @@ struct share_worker {
     struct engine *engine; /* of the last call */
     struct share_rows *rows;
     struct helpers helpers;
-    char job[40];
+    char job[40], left[40]; /* left: a job whose task may still be there; "": none */
     /* its own picture's task: */
     int64_t task;
     bool broken; /* nobody helps any more */
@@ -92,6 +92,18 @@ static void share_break(struct share_worker *worker, const struct error *err)
     if (!worker->broken)
         log_event(LOG_WARN, "share", "id=%s text=\"%s\" result=\"the rest is computed here\"", worker->job, err->text);
     worker->broken = true;
+    snprintf(worker->left, sizeof worker->left, "%s", worker->job);
+}
+
+/* Removes a task that could not be ended in its time: this server is alive, so nobody sweeps it, and helpers would go
+ * on asking for its tiles instead of another's. */
+static enum error_code share_clear(struct share_worker *worker, struct error *err)
+{
+    const enum error_code code =
+        *worker->left ? share_rows_end(worker->rows, worker->share->owner, worker->left, err) : OK;
+    if (!code)
+        *worker->left = 0;
+    return code;
 }
 
 static bool share_see(struct share_worker *worker, bool now)
@@ -122,6 +134,10 @@ static void *share_begin(void *user, const struct model_entry *entry, enum preci
     share_class(&info, precision, class);
     worker->broken = worker->known = false;
     worker->tile_bytes = worker->fetched = 0;
+    if (share_clear(worker, &err)) {
+        log_event(LOG_WARN, "share", "id=%s text=\"%s\" result=\"all of it is computed here\"", worker->job, err.text);
+        return NULL;
+    }
     if (!share_rows_begin(worker->rows, worker->share->owner, worker->job, class, model, &worker->task, &err))
         return worker;
     share_break(worker, &err);
@@ -224,9 +240,9 @@ static void share_drop(void *task, int n)
 static void share_end(void *task)
 {
     struct share_worker *worker = task;
-    struct error ignored = ERROR_INIT; /* then it is swept */
-    if (!worker->broken)
-        (void)!share_rows_end(worker->rows, worker->task, &ignored);
+    struct error ignored = ERROR_INIT; /* then it is removed later */
+    if (!worker->broken && share_rows_end(worker->rows, worker->share->owner, worker->job, &ignored))
+        snprintf(worker->left, sizeof worker->left, "%s", worker->job);
     log_event(LOG_INFO, "shared", "id=%s tiles=%" PRIu64, worker->job, worker->fetched);
 }
 
@@ -340,7 +356,7 @@ int share_worker_help(struct share_worker *worker, struct engine *engine, const 
     engine_info(engine, &info);
     if (info.asynchronous || !engine_usable(engine))
         return SHARE_AWAY_MS;
-    enum error_code code = OK;
+    enum error_code code = share_clear(worker, &err);
     enum precision precision = PRECISION_FP32;
     for (int i = 0; i < 2 && !code && !task; i++) {
         precision = i ? PRECISION_FP16 : PRECISION_FP32;

@@ -24,9 +24,9 @@ enum error_code share_rows_begin(struct share_rows *rows, const char *owner, con
     return pg_available(err);
 }
 
-enum error_code share_rows_end(struct share_rows *rows, int64_t task, struct error *err)
+enum error_code share_rows_end(struct share_rows *rows, const char *owner, const char *job, struct error *err)
 {
-    (void)rows, (void)task;
+    (void)rows, (void)owner, (void)job;
     return pg_available(err);
 }
 
@@ -274,11 +274,12 @@ enum error_code share_rows_begin(struct share_rows *rows, const char *owner, con
     return code;
 }
 
-enum error_code share_rows_end(struct share_rows *rows, int64_t task, struct error *err)
+enum error_code share_rows_end(struct share_rows *rows, const char *owner, const char *job, struct error *err)
 {
     struct share_values values = {0};
-    share_add_number(&values, task);
-    return share_do(rows, "DELETE FROM shared_tasks_1 WHERE task = $1::bigint", &values, NULL, err);
+    share_add(&values, owner);
+    share_add(&values, job);
+    return share_do(rows, "DELETE FROM shared_tasks_1 WHERE owner = $1 AND job = $2", &values, NULL, err);
 }
 
 enum error_code share_rows_look(struct share_rows *rows, int64_t task, struct share_look *out, struct error *err)

@@ -31,7 +31,9 @@ void share_rows_close(struct share_rows **rows); /* NULL-safe */
  * those of servers that are gone, are removed. */
 enum error_code share_rows_begin(struct share_rows *rows, const char *owner, const char *job, const char *class,
                                  const char *model, int64_t *task, struct error *err) MUST_CHECK;
-enum error_code share_rows_end(struct share_rows *rows, int64_t task, struct error *err) MUST_CHECK;
+/* This owner's task of the job, whatever its number: whoever had no answer to the beginning does not know it. */
+enum error_code share_rows_end(struct share_rows *rows, const char *owner, const char *job,
+                               struct error *err) MUST_CHECK;
 
 struct share_look {
     bool wanted; /* somebody has asked for tiles lately */
