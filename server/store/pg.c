@@ -104,6 +104,26 @@ static void pg_detail(struct error *err, PGconn *db, const char *state)
     error_detail(err, "sqlstate=%s text=\"%.*s\"", state ? state : "", (int)strcspn(text, "\n"), text);
 }
 
+/* What libpq says of a URI that it does not understand quotes it, with its password, and so do what it says of the port
+ * and the host that it takes from one whose password has a / or an @. */
+static enum error_code pg_check(const char *where, struct error *err)
+{
+    PQconninfoOption *options = PQconninfoParse(where, NULL);
+    bool sound = options != NULL;
+    for (const PQconninfoOption *at = options; at && at->keyword; at++) {
+        const bool port = at->val && !strcmp(at->keyword, "port");
+        const bool host = at->val && *at->val && !strcmp(at->keyword, "host");
+        sound &= !port || !at->val[strspn(at->val, "0123456789,")];
+        sound &= !host || !strchr(at->val + 1, '@'); /* one at its start is an abstract socket */
+    }
+    PQconninfoFree(options);
+    return sound
+               ? OK
+               : error_set(err, ERROR_INVALID,
+                           "store is no URI of PostgreSQL: postgresql://USER@HOST:PORT/DATABASE?NAME=VALUE; a password "
+                           "in it needs %%40 for @, %%2F for / and %%25 for %%, or stands in store_password_file");
+}
+
 /* Why there is no connection, host by host, for whoever runs this machine. */
 static void pg_why(struct error *err, PGconn *db)
 {
@@ -120,7 +140,9 @@ enum error_code pg_connect(PGconn **out, const char *where, const char *password
 {
     char password[1024], seconds[16], dead[16];
     *out = NULL;
-    enum error_code code = pg_password(password_file, password, sizeof password, err);
+    enum error_code code = pg_check(where, err);
+    if (!code)
+        code = pg_password(password_file, password, sizeof password, err);
     if (code)
         return code;
     snprintf(seconds, sizeof seconds, "%d", PG_CONNECT_SECONDS);

@@ -110,6 +110,21 @@ static void test_rows(void **state)
 }
 
 #ifdef RESTORED_LIBPQ
+/* What is said of a URI that is none, for the log, tells nothing of its password. */
+static void test_secret(void **state)
+{
+    static const char *const urls[] = {"postgresql://u:secret@[::1/db", "postgresql://u:sec%zzret@h/db",
+                                       "postgresql://u:secret/x@h/db", "postgresql://u:x@secret@h/db"};
+    (void)state;
+    for (size_t i = 0; i < sizeof urls / sizeof *urls; i++) {
+        struct error err = ERROR_INIT;
+        PGconn *db;
+        assert_int_equal(pg_connect(&db, urls[i], NULL, &err), ERROR_INVALID);
+        assert_null(strstr(err.text, "sec"));
+        assert_null(strstr(err.detail, "sec"));
+    }
+}
+
 /* Who disappears in a transaction holds no job for long. */
 static void test_connection(void **state)
 {
@@ -128,6 +143,11 @@ static void test_connection(void **state)
     postgres_remove();
 }
 #else
+static void test_secret(void **state)
+{
+    (void)state;
+}
+
 static void test_connection(void **state)
 {
     (void)state;
@@ -137,6 +157,6 @@ static void test_connection(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_folder), cmocka_unit_test(test_rows),
-                                       cmocka_unit_test(test_connection)};
+                                       cmocka_unit_test(test_secret), cmocka_unit_test(test_connection)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
