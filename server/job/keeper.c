@@ -80,7 +80,7 @@ static enum error_code keeper_write(struct keeper *keeper, struct keeper_group *
     enum error_code code = OK;
     for (struct keeper_ticket *ticket = group->tickets; ticket; ticket = ticket->next) {
         if (ticket->wish == KEEPER_ACCEPT)
-            keeper_input_insert(ticket, keeper->store, &keeper->depot, keeper->pool);
+            keeper_input_insert(ticket, keeper->store, keeper->pool);
         else if (ticket->wish == KEEPER_CANCEL)
             keeper_cancel(keeper, group, ticket, ticket->job.id);
         else
@@ -91,7 +91,7 @@ static enum error_code keeper_write(struct keeper *keeper, struct keeper_group *
         code = keeper_finish(keeper, err);
     if (!code && !keeper->shared && now >= keeper->renew_at) /* the cluster's thread does it */
         code = keeper_renew(keeper, now, err);
-    if (!code && now >= keeper->expire_at)
+    if (!code && now >= keeper->expire_at && !keeper_removes(keeper))
         code = keeper_expire(keeper, group, now, err);
     const int room = keeper_room(keeper);
     if (code || now < keeper->claim_at || room <= 0)
@@ -134,6 +134,8 @@ static void keeper_tell(struct keeper *keeper, struct keeper_group *group, const
             if (ticket->inserted == STORE_NEW)
                 keeper_publish(keeper, &ticket->job, NULL, EVENT_QUEUED);
         }
+        if (*ticket->unused) /* not in the transaction: that may be slow, and others wait for it */
+            keeper_remove(keeper, ticket->unused, false);
         ticket->done(ticket->context); /* it may be gone now */
     }
 }

@@ -78,6 +78,7 @@ struct keeper_ticket {
     uint8_t hash[32]; /* this and the following are the keeper's */
     bool promised;    /* the spool has promised room to its result */
     bool placed;      /* its picture is where it belongs */
+    char unused[33];  /* its own id, where `job` has that of its key's job: its picture goes */
     int tries;        /* it was tried in vain so often */
     bool unsure;      /* a commit had no answer: its job may be in the store */
     struct porter_work work;

@@ -54,8 +54,7 @@ static void keeper_input_count(struct keeper_ticket *ticket, struct store *store
     waiting_unlock(waiting);
 }
 
-void keeper_input_insert(struct keeper_ticket *ticket, struct store *store, const struct depot *depot,
-                         struct worker_pool *pool)
+void keeper_input_insert(struct keeper_ticket *ticket, struct store *store, struct worker_pool *pool)
 {
     char existing[33];
     if (!ticket->err.code && ticket->most)
@@ -67,7 +66,7 @@ void keeper_input_insert(struct keeper_ticket *ticket, struct store *store, cons
     if (ticket->most && (ticket->err.code || ticket->inserted != STORE_NEW))
         waiting_arrived(worker_pool_waiting(pool), ticket->job.id);
     if (!ticket->err.code && ticket->inserted != STORE_NEW) {
-        depot_remove_input(depot, ticket->job.id);
+        memcpy(ticket->unused, ticket->job.id, sizeof ticket->unused);
         memcpy(ticket->job.id, existing, sizeof existing);
     }
 }

@@ -13,6 +13,7 @@
 #define COUNT_MS 1000
 #define SWEEP_MS 600000    /* between two sweeps of payloads */
 #define SWEEP_SECONDS 3600 /* older ones are swept: none is on its way for so long */
+#define REMOVALS_MOST 300  /* that wait: whatever comes to or from the workers waits for them */
 #define AGAIN_MOST 3       /* tries, before a request is told that the database does not answer */
 
 /* In the transaction: jobs that nobody would begin until their leases are over, if their claims have happened. */
@@ -91,6 +92,7 @@ void keeper_drop_claims(struct keeper *keeper, struct keeper_group *group)
 
 struct keeper_removal {
     struct porter_work work;
+    struct keeper *keeper;
     char id[33];
     bool output;
 };
@@ -103,6 +105,7 @@ static void keeper_remove_now(void *context, const struct depot *depot, bool sto
     depot_remove_input(depot, removal->id);
     if (removal->output)
         depot_remove_output(depot, removal->id, 0);
+    atomic_fetch_sub(&removal->keeper->removals, 1);
     free(removal);
 }
 
@@ -113,11 +116,18 @@ void keeper_remove(struct keeper *keeper, const char *id, bool output)
         return;
     memcpy(removal->id, id, sizeof removal->id);
     removal->output = output;
+    removal->keeper = keeper;
+    atomic_fetch_add(&keeper->removals, 1);
     removal->work = (struct porter_work){.carry = keeper_remove_now, .context = removal};
     if (keeper->depot.payload)
         porter_ask(keeper->porter, &removal->work);
     else
         keeper_remove_now(removal, &keeper->depot, false);
+}
+
+bool keeper_removes(struct keeper *keeper)
+{
+    return atomic_load(&keeper->removals) >= REMOVALS_MOST;
 }
 
 /* A payload_wanted_fn. */
@@ -127,6 +137,8 @@ static bool keeper_wants(void *context, const char *id, int attempts)
     struct store_job row = {0};
     struct error ignored = ERROR_INIT;
     bool found = false;
+    if (keeper->stop) /* which would wait for the sweep's end */
+        return true;
     const enum error_code code = store_get(keeper->store, id, &row, &found, &ignored);
     const bool wanted = code || (found && (attempts ? row.attempts == attempts : row.state <= STORE_RUNNING));
     store_job_clear(&row);

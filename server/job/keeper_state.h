@@ -28,7 +28,8 @@ struct running {
     struct error moved;
     struct body body;
     bool spooled;      /* its output is in the spool, perhaps not in the payloads */
-    bool kept, stored; /* its output is where it belongs; its end is in the transaction */
+    atomic_bool kept;  /* its output is where it belongs */
+    bool stored;       /* its end is in the transaction */
     bool lost;         /* the end came too late: the job is another server's */
     bool give_back;    /* the server stops, or the queue was full: it goes on later */
     uint64_t promised; /* bytes of the spool, to its output */
@@ -64,6 +65,7 @@ struct keeper {
     int64_t renew_at, expire_at, claim_at, output_at, count_at, again_at, sweep_at;
     struct porter_work sweep;
     atomic_bool sweeping;
+    atomic_int removals;         /* of shared files, that wait */
     struct keeper_ticket *again; /* wishes whose commit had no answer */
     struct running *unsure; /* claims whose commit had none: perhaps they are this server's, and nobody begins them */
 };
@@ -136,8 +138,9 @@ void keeper_drop_claims(struct keeper *keeper, struct keeper_group *group);
 /* From time to time: removes payloads that no job has any more. */
 void keeper_sweep(struct keeper *keeper, int64_t now);
 /* Removes the files of a job, later where servers share them: they may be slow. output: its results of all attempts,
- * too. */
+ * too. keeper_removes: whether so many wait for that that no more should come. */
 void keeper_remove(struct keeper *keeper, const char *id, bool output);
+bool keeper_removes(struct keeper *keeper);
 /* After a transaction that failed: whether the ticket is kept, to be tried again. */
 bool keeper_again(struct keeper *keeper, struct keeper_ticket *ticket, const struct error *err);
 /* Those whose time has come, and new ones. */

@@ -312,7 +312,7 @@ static void worker_help(struct worker *worker)
     struct worker_pool *pool = worker->pool;
     if (!worker->pool->settings.shares || !worker->up || log_clock_ms() < worker->help_ms)
         return;
-    atomic_store(&pool->hurry, 0);
+    atomic_store(&pool->hurry, worker_pool_draining(pool)); /* or another worker would help on while the server ends */
     int again = WORKER_HELP_MS;
     if (worker_shares(worker) && queue_depth(pool->queue) == 0 && !worker_pool_draining(pool))
         again = share_worker_help(worker->share, worker->engine, &pool->hurry);
