@@ -299,7 +299,8 @@ static int worker_patience_alone(struct worker *worker)
 static int worker_patience(struct worker *worker)
 {
     const int alone = worker_patience_alone(worker);
-    if (!worker->pool->settings.shares || !worker->up || worker_pool_draining(worker->pool))
+    if (!worker->pool->settings.shares || !worker->up || worker_lacks_models(worker) ||
+        worker_pool_draining(worker->pool))
         return alone;
     const double left = worker->help_ms - log_clock_ms();
     const int help = left < 1 ? 0 : left > WORKER_HELP_MS ? WORKER_HELP_MS : (int)left;
