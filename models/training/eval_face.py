@@ -73,8 +73,8 @@ def main():
         print(f"{strength:8}    {line[0]:.2f} -> {line[1]:.2f}   {line[2]:.4f} -> {line[3]:.4f}   "
               f"{fine[0]:.2f} -> {fine[1]:.2f} ({fine[2]:.2f})      {points[0]:.4f} -> {points[1]:.4f}   "
               f"{lost[0]} -> {lost[1]}")
-        rows = []
-        for half in (chosen[:len(chosen) // 2], chosen[len(chosen) // 2:][:len(chosen) // 2]):
+        rows, n = [], max(1, len(chosen) // 2)
+        for half in (chosen[:n], chosen[n:2 * n]):
             rows += [[v[i] for i in half] for v in (given, made, truth)] if half else []
         measure.sheet(os.path.join(args.to, f"face_{strength}.jpg"), rows)
         if strength == "medium" and args.program:
