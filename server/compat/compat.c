@@ -161,7 +161,8 @@ enum MHD_Result compat_begin(struct request *request, const struct request_reade
     request->reader = reader;
     request->reading = context;
     enum reply reply = submit_admit(request, &length, &wait, &err);
-    request->repeated = false;             /* an Idempotency-Key of another job frees no job of these from a limit */
+    request->repeated = false; /* an Idempotency-Key of another job frees no job of these from a limit */
+
     const struct compat *compat = context; /* the first member */
     if (reply == REPLY_OK && !compat->stored)
         reply = submit_room(request, &err);
@@ -252,6 +253,13 @@ static enum error_code compat_prepare_body(struct compat_picture *picture, size_
     return code;
 }
 
+/* How a request is refused that its dialect does not take. */
+static enum reply compat_refusal(const struct request *request, struct error *err)
+{
+    compat_front_explain(request, err);
+    return request->reader->invalid && err->code == ERROR_INVALID ? request->reader->invalid : reply_for(err->code);
+}
+
 /* A picture's first pass: its size decides what becomes of it. */
 static enum reply compat_plan(struct request *request, struct compat_picture *picture, struct restoration *r,
                               struct error *err)
@@ -267,8 +275,7 @@ static enum reply compat_plan(struct request *request, struct compat_picture *pi
         if (reply != REPLY_OK)
             return reply;
         if (compat->plan(request, picture, r, err))
-            return request->reader->invalid && err->code == ERROR_INVALID ? request->reader->invalid
-                                                                          : reply_for(err->code);
+            return compat_refusal(request, err);
     }
     for (int i = 1; i < picture->pass_count; i++)
         again = again || picture->passes[i].again;
@@ -366,7 +373,7 @@ static enum reply compat_open(struct request *request, struct compat *compat, st
         size += compat->pictures[i].body.size;
     room_shrink(request, size);
     if (code)
-        return request->reader->invalid && code == ERROR_INVALID ? request->reader->invalid : reply_for(code);
+        return compat_refusal(request, err);
     if (!request->answered && !request->ticket)
         compat_enlist(compat, request);
     return REPLY_OK;

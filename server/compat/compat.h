@@ -65,6 +65,9 @@ enum MHD_Result compat_begin(struct request *request, const struct request_reade
  * answered. */
 enum reply compat_front_submit(struct request *request, struct restoration **r, struct body *body, const char *id,
                                struct error *err);
+/* At a front whose database does not answer no model is known: ERROR_INVALID becomes ERROR_BUSY, after which clients
+ * try again. */
+void compat_front_explain(const struct request *request, struct error *err);
 /* Ends what another server does for a request. Under no lock; id: its job's. */
 void compat_front_cancel(struct keeper *keeper, const char *id);
 

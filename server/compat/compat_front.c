@@ -39,6 +39,17 @@ bool compat_model_is(const json_t *model, const char *kind)
     return !strcmp(compat_model_text(model, "kind"), kind);
 }
 
+void compat_front_explain(const struct request *request, struct error *err)
+{
+    struct error away = ERROR_INIT;
+    uint64_t ignored;
+    if (err->code != ERROR_INVALID || !fleet_is_front(request) ||
+        !store_queued(keeper_store(request->server->keeper), &ignored, &away))
+        return;
+    error_clear(err);
+    error_set(err, ERROR_BUSY, "%s", away.text);
+}
+
 /* --- results -------------------------------------------------------------------------------------------------------
  */
 

@@ -72,10 +72,12 @@ static enum error_code openai_model(struct openai *openai, const char *value, st
     json_decref(models);
     if (option && *option)
         return openai_set(openai, option, value, err);
-    return error_set(err, ERROR_INVALID,
-                     "model: \"%.60s\" is no face model or upscaler of this server; GET /v1/models "
-                     "lists them, and \"restored\" stands for the defaults",
-                     value);
+    error_set(err, ERROR_INVALID,
+              "model: \"%.60s\" is no face model or upscaler of this server; GET /v1/models "
+              "lists them, and \"restored\" stands for the defaults",
+              value);
+    compat_front_explain(openai->request, err);
+    return err->code;
 }
 
 static enum error_code openai_size(struct openai *openai, const char *value, struct error *err)

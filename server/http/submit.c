@@ -13,8 +13,10 @@ enum MHD_Result submit_refuse(struct request *request, enum reply reply, int wai
     char seconds[16];
     json_t *extra = NULL;
     const char *header = NULL;
-    const bool waits = reply == REPLY_QUEUE_FULL || reply == REPLY_TOO_MANY_JOBS ||
-                       (reply == REPLY_UNAVAILABLE && err->code == ERROR_BUSY);
+    const bool waits =
+        reply == REPLY_QUEUE_FULL || reply == REPLY_TOO_MANY_JOBS ||
+        (reply == REPLY_UNAVAILABLE &&
+         (err->code == ERROR_BUSY || (request->server->keeper && keeper_cluster(request->server->keeper))));
     if (wait || waits) {
         header = MHD_HTTP_HEADER_RETRY_AFTER;
         snprintf(seconds, sizeof seconds, "%d", wait ? wait : worker_pool_retry_after(request->server->pool));

@@ -161,7 +161,11 @@ describe('two fronts and two workers', { skip }, () => {
 
   test('a front asks the workers what a restoration would take', { timeout: 600000 }, async () => {
     const single = await kept(start({ args: ['--device', 'cpu', '--cpu_threads', '1'] }));
-    const ask = (server, query, form = {}) => post(server, '/v1/estimate', { query, ...form });
+    // a worker that has no processor for three seconds is not waited for
+    const ask = (server, query, form = {}) => until('an answer', async () => {
+      const answer = await post(server, '/v1/estimate', { query, ...form });
+      return answer.status !== 503 && answer;
+    });
     for (const [query, form] of [['?width=900&height=700&face_count=2'], ['?bg_tile=64', { picture: small }]]) {
       const [one, fleet] = [await ask(single, query, form), await ask(fronts[0], query, form)];
       assert.equal(fleet.status, 200, fleet.bytes);
@@ -285,7 +289,15 @@ describe('the database is killed', { skip }, () => {
         const answer = await submit(front, small, plain);
         return answer.status === 503 && answer;
       });
-      assert.ok(Number(refused.headers.get('retry-after')) > 0);
+      const asked = (body) => post(front, '/sdapi/v1/extra-single-image', { body: JSON.stringify({ image: small.toString('base64'), ...body }), headers: { 'Content-Type': 'application/json' } });
+      const form = new FormData();
+      form.append('model', 'upscaler');
+      form.append('image', new Blob([small]), 'a.png');
+      assert.equal((await post(front, '/v1/images/edits', { body: form })).status, 503);
+      for (const one of [refused, await asked({ upscaler_1: 'upscaler' }), await asked({ codeformer_visibility: 1 }), await asked({ upscaler_1: 'Lanczos', upscaling_resize: 2 })]) {
+        assert.equal(one.status, 503, String(one.bytes));
+        assert.ok(Number(one.headers.get('retry-after')) > 0);
+      }
       assert.equal((await get(front, `/v1/jobs/${ids[0]}`)).status, 503);
       assert.equal((await fetch(`${front.url}/healthz`)).status, 200);
     } finally {
