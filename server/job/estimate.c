@@ -261,7 +261,7 @@ static void estimate_measure(struct speed_table *table, struct estimate_work *wo
 {
     const struct restoration *r = request->r;
     const double megapixels = (double)r->in_info.width * r->in_info.height / 1e6;
-    const bool png = r->output_format == IMAGE_PNG;
+    const bool png = r->output_format == IMAGE_PNG, scans = r->output_format == IMAGE_JPEG && r->options.progressive;
     *work = (struct estimate_work){0};
     estimate_add(work, GROUP_DECODE, -1,
                  estimate_host_term("decode", image_format_name(r->in_info.format), 0, megapixels, 0.02));
@@ -287,11 +287,12 @@ static void estimate_measure(struct speed_table *table, struct estimate_work *wo
                                         (double)work->width * work->height / 1e6, 0.05));
     }
     estimate_add(work, GROUP_ENCODE, -1,
-                 estimate_host_term("encode", image_format_name(r->output_format), png ? r->options.png_level : 0,
+                 estimate_host_term("encode", image_format_name(r->output_format), png ? r->options.png_level : scans,
                                     (double)work->width * work->height / 1e6,
                                     r->output_format == IMAGE_AVIF  ? 0.5
                                     : r->output_format == IMAGE_JXL ? 0.2
                                     : r->output_format > IMAGE_PNG  ? 0.1
+                                    : scans                         ? 0.03 /* on one core */
                                     : !png                          ? 0.01
                                     : r->options.png_level < 6      ? 0.05
                                                                     : 0.2));

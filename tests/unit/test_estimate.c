@@ -317,6 +317,15 @@ static void test_formats(void **state)
         more[large][0] = predict(&a).seconds - jpeg;
         a.r->options.png_level = 9;
         more[large][1] = predict(&a).seconds - jpeg;
+        a.r->output_format = IMAGE_JPEG;
+        a.r->options.progressive = true;
+        assert_true(predict(&a).seconds > jpeg);
+        machine(&a, 1);
+        a.r->stage_ms[STAGE_ENCODE] = 1e6;
+        estimate_learn(a.table, &a.request);
+        assert_true(predict(&a).groups[GROUP_ENCODE] > 100);
+        a.r->options.progressive = false; /* which all cores write */
+        assert_true(predict(&a).groups[GROUP_ENCODE] < 1);
         end(&a);
         assert_true(more[large][0] > 0 && more[large][1] > 2 * more[large][0]);
     }
