@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "runtime/backend/fault.h"
 #include "runtime/base/file.h"
 #include "runtime/base/log.h"
 #include "server/job/engine.h"
@@ -28,7 +29,7 @@ struct handed {
     void *input;
 };
 
-enum manner { RANDOM, LATE, BROKEN, CANCELS };
+enum manner { RANDOM, LATE, NOBODY, BROKEN, CANCELS };
 
 static struct fake {
     enum manner manner;
@@ -90,7 +91,7 @@ static enum tile_place fake_ask(void *task, int n)
         atomic_store(&fake.r->cancel, 1);
     if (fake.manner == CANCELS || (fake.manner == LATE && n == 1))
         return TILE_HELD;
-    if (fake.manner == RANDOM && !fake.tiles[n].held) { /* nobody took it */
+    if (fake.manner == NOBODY || (fake.manner == RANDOM && !fake.tiles[n].held)) { /* nobody took it */
         forget(n);
         return TILE_OURS;
     }
@@ -261,6 +262,21 @@ static void no_help_is_no_harm(void **state)
     }
 }
 
+/* Everything once more in fp32, which nobody helps with. */
+static void a_refused_result_ends_the_sharing(void **state)
+{
+    (void)state;
+    struct error err = ERROR_INIT;
+    struct restoration *wanted = run(ways[2][0][0], ways[2][1], NULL, OK);
+    engine_destroy(&owner);
+    if (fault_set("nan@run:2,plan=upscaler", &err) || engine_create(&owner, "cpu", NULL, store, NULL, &err))
+        fail_msg("%s", err.text);
+    check(ways[2][0][0], ways[2][1], NOBODY, 1, wanted);
+    assert_int_equal(fault_injected(), 1);
+    assert_int_equal(fault_set(NULL, &err), OK);
+    restoration_destroy(&wanted);
+}
+
 /* While tiles are out, and others are kept for later. */
 static void it_ends_when_it_is_cancelled(void **state)
 {
@@ -278,6 +294,7 @@ int main(void)
         cmocka_unit_test(any_order_gives_the_same_bytes),
         cmocka_unit_test(who_takes_too_long_is_not_waited_for),
         cmocka_unit_test(no_help_is_no_harm),
+        cmocka_unit_test(a_refused_result_ends_the_sharing),
         cmocka_unit_test(it_ends_when_it_is_cancelled),
     };
     return cmocka_run_group_tests_name("shared tiles", tests, open_all, close_all);
