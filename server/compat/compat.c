@@ -118,7 +118,7 @@ int compat_cancel(const struct request *request, const char *id)
             if (jobs[i])
                 worker_pool_cancel(request->server->pool, jobs[i], ERROR_CANCELLED);
             else
-                compat_front_cancel(request->server->keeper, sent[i]);
+                route_wait_drop(request->server->keeper, sent[i]);
             job_release(&jobs[i]);
         }
     } while (count == MOST);
@@ -328,7 +328,7 @@ static enum reply compat_submit(struct request *request, struct compat_picture *
     if (cancelled && request->job)
         worker_pool_cancel(request->server->pool, request->job, ERROR_CANCELLED);
     else if (cancelled)
-        compat_front_cancel(request->server->keeper, id);
+        route_wait_drop(request->server->keeper, id);
     restoration_destroy(&r);
     return reply;
 }

@@ -68,8 +68,6 @@ enum reply compat_front_submit(struct request *request, struct restoration **r, 
 /* At a front whose database does not answer no model is known: ERROR_INVALID becomes ERROR_BUSY, after which clients
  * try again. */
 void compat_front_explain(const struct request *request, struct error *err);
-/* Ends what another server does for a request. Under no lock; id: its job's. */
-void compat_front_cancel(struct keeper *keeper, const char *id);
 
 /* The answer of such a route. */
 enum MHD_Result compat_answer(struct request *request);

@@ -143,23 +143,3 @@ enum reply compat_front_submit(struct request *request, struct restoration **r, 
     }
     return REPLY_OK;
 }
-
-/* A wish whose outcome nobody waits for. */
-static void compat_front_dropped(void *context)
-{
-    struct keeper_ticket *ticket = context;
-    keeper_ticket_clear(ticket);
-    free(ticket);
-}
-
-void compat_front_cancel(struct keeper *keeper, const char *id)
-{
-    struct keeper_ticket *ticket = *id ? mem_calloc(1, sizeof *ticket) : NULL;
-    if (!ticket)
-        return;
-    ticket->wish = KEEPER_CANCEL;
-    ticket->done = compat_front_dropped;
-    ticket->context = ticket;
-    snprintf(ticket->job.id, sizeof ticket->job.id, "%s", id);
-    keeper_ask(keeper, ticket);
-}

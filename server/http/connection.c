@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -33,9 +34,12 @@ struct connection {
     enum activity activity;
     int64_t since_ns, moved_ns; /* when that began; when bytes of a request last arrived */
     struct job *job;            /* while WAITING; a reference */
-    bool interim;               /* while WAITING: its client takes interim answers */
-    bool probed;                /* one was sent */
-    bool uploading;             /* while READING: a body that was admitted */
+    connection_leave_fn *leave; /* while WAITING for a job of another server */
+    void *leave_context;
+    char leave_id[33];
+    bool interim;   /* while WAITING: its client takes interim answers */
+    bool probed;    /* one was sent */
+    bool uploading; /* while READING: a body that was admitted */
     bool gone, cut, linger;
 };
 
@@ -172,6 +176,7 @@ static void connection_change(struct connection *connection, enum activity activ
     connection->activity = activity;
     connection->since_ns = connection->moved_ns = job_now();
     connection->job = job ? job_hold(job) : NULL;
+    connection->leave = NULL;
     connection->interim = interim;
     connection->probed = connection->uploading = false;
     if (activity != SENDING)
@@ -212,6 +217,20 @@ void connection_holding(struct connection *connection)
 void connection_waiting(struct connection *connection, struct job *job, bool interim)
 {
     connection_change(connection, WAITING, job, interim);
+}
+
+void connection_waiting_elsewhere(struct connection *connection, connection_leave_fn *leave, void *context,
+                                  const char *id, bool interim)
+{
+    connection_change(connection, HOLDING, NULL, interim);
+    if (!connection)
+        return;
+    pthread_mutex_lock(&connection->all->lock);
+    connection->leave = leave;
+    connection->leave_context = context;
+    snprintf(connection->leave_id, sizeof connection->leave_id, "%s", id);
+    connection->activity = WAITING;
+    pthread_mutex_unlock(&connection->all->lock);
 }
 
 void connection_sending(struct connection *connection)
@@ -323,10 +342,26 @@ bool connection_left(struct connection *connection, uint64_t body)
            (how == HALF_CLOSED && !ioctl(connection->fd, FIONREAD, &unread) && (uint64_t)unread < body);
 }
 
+/* The job of a client that hung up. */
+struct left {
+    struct job *job; /* a reference; NULL: leave says it to another server */
+    connection_leave_fn *leave;
+    void *context;
+    char id[33];
+};
+
+static struct left connection_leave(const struct connection *connection)
+{
+    struct left left = {.leave = connection->leave, .context = connection->leave_context};
+    left.job = connection->job ? job_hold(connection->job) : NULL;
+    memcpy(left.id, connection->leave_id, sizeof left.id);
+    return left;
+}
+
 /* Checks all connections; returns after how many milliseconds to call it again. */
 static int connections_look(struct connections *connections)
 {
-    struct job *gone[GONE_BATCH];
+    struct left gone[GONE_BATCH];
     int count = 0;
     bool probed = false;
     const int64_t now = job_now();
@@ -339,7 +374,7 @@ static int connections_look(struct connections *connections)
         } else if (at->activity == WAITING) {
             if (!at->gone && count < GONE_BATCH && connection_abandoned(at, &probed)) {
                 at->gone = true;
-                gone[count++] = job_hold(at->job);
+                gone[count++] = connection_leave(at);
             }
         } else if (!at->cut && now - at->since_ns > request_ns) {
             log_event(LOG_INFO, "slow-client", "activity=%s", at->activity == READING ? "reading" : "sending");
@@ -354,8 +389,11 @@ static int connections_look(struct connections *connections)
     pthread_mutex_unlock(&connections->lock);
     /* outside of the lock: a job that only waited ends here, and its end resumes the connection */
     for (int i = 0; i < count; i++) {
-        worker_pool_cancel(connections->pool, gone[i], ERROR_CANCELLED);
-        job_release(&gone[i]);
+        if (gone[i].job)
+            worker_pool_cancel(connections->pool, gone[i].job, ERROR_CANCELLED);
+        else if (gone[i].leave)
+            gone[i].leave(gone[i].context, gone[i].id);
+        job_release(&gone[i].job);
     }
     return probed ? PROBE_MS : TICK_MS;
 }

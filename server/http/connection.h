@@ -51,6 +51,11 @@ void connection_holding(struct connection *connection);
 /* It waits, suspended, for this job. interim: its client takes interim answers (HTTP/1.1); sending one tells a client
  * that has only closed its own direction from one that is gone. */
 void connection_waiting(struct connection *connection, struct job *job, bool interim);
+/* It waits, suspended, for the job of this id, which another server does; leave is called if its client hangs up, on a
+ * thread of the connections' own and perhaps when the job has just ended. */
+typedef void connection_leave_fn(void *context, const char *id);
+void connection_waiting_elsewhere(struct connection *connection, connection_leave_fn *leave, void *context,
+                                  const char *id, bool interim);
 /* Its answer goes out: */
 void connection_sending(struct connection *connection);
 /* Its answer goes on for as long as it likes: */

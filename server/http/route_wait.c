@@ -161,6 +161,32 @@ static enum MHD_Result route_wait_send(struct request *request)
 /* --- waiting -------------------------------------------------------------------------------------------------------
  */
 
+/* A wish whose outcome nobody waits for. */
+static void route_wait_dropped(void *context)
+{
+    struct keeper_ticket *ticket = context;
+    keeper_ticket_clear(ticket);
+    free(ticket);
+}
+
+void route_wait_drop(struct keeper *keeper, const char *id)
+{
+    struct keeper_ticket *ticket = *id ? mem_calloc(1, sizeof *ticket) : NULL;
+    if (!ticket)
+        return; /* it expires */
+    ticket->wish = KEEPER_CANCEL;
+    ticket->done = route_wait_dropped;
+    ticket->context = ticket;
+    snprintf(ticket->job.id, sizeof ticket->job.id, "%s", id);
+    keeper_ask(keeper, ticket);
+}
+
+/* A connection_leave_fn. */
+static void route_wait_leave(void *context, const char *id)
+{
+    route_wait_drop(context, id);
+}
+
 /* It is accepted: waits for its end. */
 static enum MHD_Result route_wait_accepted(struct request *request)
 {
@@ -184,31 +210,14 @@ static enum MHD_Result route_wait_accepted(struct request *request)
     route_jobs_forget(request);
     wait->what = WAIT_END;
     wait->waiting = true;
-    connection_holding(request->link);
+    if (wait->keyed)
+        connection_holding(request->link);
+    else
+        connection_waiting_elsewhere(request->link, route_wait_leave, request->server->keeper, wait->waiter.id,
+                                     request->interim);
     MHD_suspend_connection(request->connection);
     cluster_await(keeper_cluster(request->server->keeper), &wait->waiter);
     return MHD_YES;
-}
-
-/* A wish whose outcome nobody waits for. */
-static void route_wait_dropped(void *context)
-{
-    struct keeper_ticket *ticket = context;
-    keeper_ticket_clear(ticket);
-    free(ticket);
-}
-
-/* The job is forgotten if it has ended, else cancelled. */
-static void route_wait_drop(struct request *request)
-{
-    struct keeper_ticket *ticket = mem_calloc(1, sizeof *ticket);
-    if (!ticket)
-        return; /* it expires */
-    ticket->wish = KEEPER_CANCEL;
-    ticket->done = route_wait_dropped;
-    ticket->context = ticket;
-    memcpy(ticket->job.id, request->wait->waiter.id, sizeof ticket->job.id);
-    keeper_ask(request->server->keeper, ticket);
 }
 
 static enum MHD_Result route_wait_fail(struct request *request, enum reply reply, const struct error *err)
@@ -298,8 +307,8 @@ void route_wait_forget(struct request *request)
         return;
     if (wait->waiting)
         cluster_leave(keeper_cluster(request->server->keeper), &wait->waiter);
-    if (*wait->waiter.id && !wait->keyed)
-        route_wait_drop(request);
+    if (!wait->keyed)
+        route_wait_drop(request->server->keeper, wait->waiter.id);
     store_job_clear(&wait->row);
     free(wait);
     request->wait = NULL;

@@ -17,6 +17,8 @@ typedef enum MHD_Result route_wait_taken_fn(struct request *request, enum reply 
 enum MHD_Result route_wait_submit_for(struct request *request, const struct restoration *r, struct body *body,
                                       const char *id, route_wait_taken_fn *taken);
 enum MHD_Result route_wait_answer(struct request *request);
+/* A job that nobody waits for any more: cancelled, or forgotten if it has ended. */
+void route_wait_drop(struct keeper *keeper, const char *id);
 /* The request is over. */
 void route_wait_forget(struct request *request);
 

@@ -2,7 +2,7 @@
 // database, is killed.
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
-import { fixture, get, ownModels, png, post, start, until } from './client.mjs';
+import { fixture, get, metrics, ownModels, png, post, start, until } from './client.mjs';
 import { database, ownServer, skip, sql } from './postgres.mjs';
 import { startS3 } from './s3.mjs';
 
@@ -97,6 +97,17 @@ describe('two fronts and two workers', { skip }, () => {
     const bad = await post(fronts[0], '/v1/restore', { picture: small.subarray(0, 200), fields: plain });
     assert.ok(bad.status >= 400 && bad.status < 500, bad.status);
     await until('nothing is left of them', async () => (await get(fronts[1], '/v1/jobs')).json.jobs.length === 0);
+  });
+
+  test('a client that hangs up while it waits at a front ends its job', { timeout: 600000 }, async () => {
+    const cancelled = async () => (await Promise.all(workers.map(metrics))).reduce((sum, seen) => sum + seen.get('restored_jobs_total{state="cancelled"}'), 0);
+    const before = await cancelled(), stop = new AbortController();
+    const waits = post(fronts[0], '/v1/restore', { picture: biggest, fields: slow, signal: stop.signal }).catch((error) => error.message);
+    await until('it runs', async () => (await get(fronts[1], '/v1/jobs')).json.jobs.some((job) => job.state === 'running'));
+    stop.abort();
+    assert.equal(await waits, 'aborted');
+    await until('its worker stops', async () => await cancelled() > before);
+    await until('nothing is left of it', async () => (await get(fronts[1], '/v1/jobs')).json.jobs.length === 0);
   });
 
   test('a front tells what all workers have', { timeout: 600000 }, async () => {
