@@ -568,7 +568,7 @@ describe('serve', () => {
     for (const [args, says] of [[['--cors_origins', 'bad'], /cors_origins/], [['--allowed_hosts', 'a/b'], /allowed_hosts/], [['--trusted_proxies', '1.2.3'], /trusted_proxies/],
       [['--auth_token_file', 'nowhere'], /auth_token_file/], [['--tls_cert', 'nowhere'], /tls_cert/], [['--metrics_listen', '192.0.2.1:1'], /192\.0\.2\.1/],
       [['--store', 'mysql://a'], /store = "mysql:\/\/a…" is neither/], [['--role', 'front'], /role = front and role = worker need store/],
-      [['--role', 'worker', '--store', 'postgresql://a'], /needs metrics_listen/], [['--sandbox', 'true', '--store', 'postgresql://a'], /set sandbox to auto or false/]]) {
+      [['--role', 'worker', '--store', 'postgresql://a'], /needs metrics_listen/]]) {
       const { status, err } = await run(['serve', ...ownModels, '--listen', '127.0.0.1:0', '--log_level', 'debug', ...args]);
       assert.equal(status, 1);
       assert.match(err, says);

@@ -87,7 +87,7 @@ describe('models from the store', { skip }, () => {
     assert.match(published.stdout, /extra: published, SHA-256 [0-9a-f]{64}; licence: Ours-1\.0/);
     const row = await until('a front tells of it', listed);
     assert.deepEqual([row.published, row.licence, row.kind, row.scale, row.default], [true, 'Ours-1.0', 'upscaler', 2, false]);
-    assert.ok((await get(front, '/v1/models')).json.models.some(({ name, published: yes }) => name === 'parser' && yes === false));
+    await until("a front tells of the worker's", async () => (await get(front, '/v1/models')).json.models.some(({ name, published: yes }) => name === 'parser' && yes === false));
     const intact = sql(url, "SELECT encode(data, 'hex') FROM chunks WHERE name LIKE 'models/%' AND n = 0").length;
     assert.ok(intact > 1000);
     const flip = () => sql(url, "UPDATE chunks SET data = set_byte(data, length(data) - 1, get_byte(data, length(data) - 1) # 1) WHERE name LIKE 'models/%' AND n = 0");
@@ -104,7 +104,7 @@ describe('models from the store', { skip }, () => {
     assert.equal((await listed()).default, false);
   });
 
-  test('one that is replaced under its name is fetched again, and its old file goes; removed, it is not told any more', { timeout: 600000 }, async () => {
+  test('one that is replaced under its name is fetched again, and its old file goes; removed, it is not told as published', { timeout: 600000 }, async () => {
     const old = (await listed()).sha256;
     assert.equal((await run(path.join(top, 'two/extra.safetensors'))).code, 0);
     const wanted = hash(fs.readFileSync(path.join(top, 'two/extra.safetensors')));
@@ -117,6 +117,6 @@ describe('models from the store', { skip }, () => {
     assert.match((await run()).stdout, new RegExp(`^extra +\\d+  ${wanted}`));
     assert.equal((await run('--remove', 'extra')).code, 0);
     assert.equal(sql(url, "SELECT count(*) FROM chunks WHERE name LIKE 'models/%'"), '0');
-    assert.equal((await listed()).published, false);
+    assert.ok(!(await listed())?.published); // the worker still has it, and may tell so
   });
 });
