@@ -21,8 +21,9 @@ const conversions = {
   pdf: 'Save the page as a picture, or scan it again as JPEG.',
 };
 
-// 'jpeg', 'heic' …, '' for what is no picture that we know; null when the file cannot be read.
+// 'jpeg', 'heic' …, 'empty', '' for what is no picture that we know; null when the file cannot be read.
 export async function kindOf(file) {
+  if (file.size === 0) return 'empty';
   try {
     const head = String.fromCharCode(...new Uint8Array(await file.slice(0, 64).arrayBuffer()));
     return kinds.find(([, start]) => start.test(head))?.[0] ?? '';
@@ -36,6 +37,7 @@ export function refusal(kind) {
   if (state.formats.includes(kind)) return null;
   const known = state.formats.map((format) => names[format] ?? format.toUpperCase());
   if (kind === null) return [t('This file cannot be read.'), t('It may be gone, or a folder.')];
+  if (kind === 'empty') return [t('This file is empty.'), t('Copy it again from where it came from.')];
   if (!kind) return [t('This is not a {0} picture.', list(known)), t('The file may be something else, or badly damaged.')];
   return [t('{0} files cannot be restored yet, only {1} pictures.', names[kind], listAll(known)),
     t(conversions[kind] ?? 'Open it in a photo program, choose “Export” or “Save as”, and save it as JPEG or PNG.')];

@@ -105,6 +105,8 @@ test('damage: what is painted is repaired, undo takes it back, keys paint too', 
   await page.keyboard.press('Shift+ArrowRight');
   assert.ok(await painted() > one);
   await page.keyboard.press('e');
+  const shade = (name) => page.locator(`#brush_${name}`).evaluate((node) => getComputedStyle(node).backgroundColor);
+  assert.notEqual(await shade('erase'), await shade('paint')); // which one is on can be seen
   await line(0.1, 0.9);
   assert.ok(await painted() < one / 2);
   // The networks for damage are chosen from lists, as the others are.
@@ -141,6 +143,7 @@ test('damage: what is painted is repaired, undo takes it back, keys paint too', 
   await isFocused('go');
   const job = await options(page);
   assert.equal(job.damage.mask, true);
+  assert.match(await page.locator('#report .title').textContent(), /painted damage repaired$/);
   const mask = await page.evaluate(async (path) => {
     const picture = await createImageBitmap(await (await fetch(path.slice(1))).blob());
     const canvas = new OffscreenCanvas(picture.width, picture.height).getContext('2d', { willReadFrequently: true });
