@@ -80,8 +80,9 @@ static bool router_takes(const struct route *route, const char *method)
            !strcmp(router_methods[route->method].methods[1], method);
 }
 
-const struct route *router_find_among(const struct route *among, const char *path, const char *method,
-                                      struct router_parts *parts, char allowed[ROUTER_ALLOWED_MAX])
+/* router_find among other routes, the last of which has no path. */
+static const struct route *router_find_among(const struct route *among, const char *path, const char *method,
+                                             struct router_parts *parts, char allowed[ROUTER_ALLOWED_MAX])
 {
     const struct route *found = NULL;
     size_t used = 0;

@@ -34,9 +34,6 @@ const struct route *router_at(size_t index);
 #define ROUTER_ALLOWED_MAX 32
 const struct route *router_find(const char *path, const char *method, struct router_parts *parts,
                                 char allowed[ROUTER_ALLOWED_MAX]);
-/* The same among other routes, the last of which has no path; allowed: "" if there is no such path. */
-const struct route *router_find_among(const struct route *among, const char *path, const char *method,
-                                      struct router_parts *parts, char allowed[ROUTER_ALLOWED_MAX]);
 
 /* Checks the path, the framing and the method of a new request: finds its route, or answers the refusal. path NULL: the
  * target names no host. */

@@ -382,7 +382,8 @@ struct limits server_limits(const struct config *config)
                            .max_faces = (int)config->max_faces};
 }
 
-bool server_is_local(const struct server *server)
+/* Whether it listens only on a loopback address. */
+static bool server_is_local(const struct server *server)
 {
     return !*server->config->listen || site_is_local(server->config->listen);
 }

@@ -27,8 +27,6 @@ enum error_code server_create(struct server **out, const struct config *config, 
 void server_url(const struct server *server, char *out, size_t size);
 /* The same for metrics_listen; "" when there is none. */
 void server_admin_url(const struct server *server, char *out, size_t size);
-/* Whether it listens only on a loopback address. */
-bool server_is_local(const struct server *server);
 /* Whether anybody who reaches it from elsewhere may use it: it has no tokens. */
 bool server_is_open(const struct server *server);
 

@@ -4,13 +4,14 @@
 #include <string.h>
 
 /* IEC 61966-2-1. */
-float colour_light(float sample)
+/* Light, 0 to 1, of an sRGB sample of 0 to 1, and back; beyond that mirrored at 0 and continued. */
+static float colour_light(float sample)
 {
     const float v = fabsf(sample);
     return copysignf(v <= 0.04045f ? v / 12.92f : powf((v + 0.055f) / 1.055f, 2.4f), sample);
 }
 
-float colour_sample(float light)
+static float colour_sample(float light)
 {
     const float v = fabsf(light);
     return copysignf(v <= 0.0031308f ? v * 12.92f : 1.055f * powf(v, 1 / 2.4f) - 0.055f, light);

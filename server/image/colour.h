@@ -17,10 +17,6 @@ struct colour {
     float curve[3][COLOUR_STEPS]; /* a sample, 0 .. 1 in equal steps -> light, rising */
 };
 
-/* Light, 0 to 1, of an sRGB sample of 0 to 1, and back; beyond that mirrored at 0 and continued. */
-float colour_light(float sample);
-float colour_sample(float light);
-
 /* Completes a model of which channels, matrix and curves are set: makes the curves rise and the matrix's inverse.
  * false: it makes no sense. Its bytes may come from another process. */
 bool colour_complete(struct colour *colour);

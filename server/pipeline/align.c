@@ -14,7 +14,8 @@
 /* The colour outside the picture, as the face networks were trained. */
 static const uint8_t align_border[3] = {132, 133, 135};
 
-enum error_code align_face_size(struct step *step, int *size, struct error *err)
+/* The side of the face network's square, in px; 512 without a face network. */
+static enum error_code align_face_size(struct step *step, int *size, struct error *err)
 {
     *size = 512;
     if (!step->context || !step->model[ROLE_FACE])

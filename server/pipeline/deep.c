@@ -311,7 +311,8 @@ enum error_code deep_result(struct restoration *r, int width, int height, struct
     return image_create(&r->result, width, height, deep ? deep->channels : 3, deep ? deep->bits : 8, false, err);
 }
 
-void deep_own(const struct restoration *r, float *row, size_t n)
+/* n pixels of RGB in sRGB to the result's channels and colours, in place. */
+static void deep_own(const struct restoration *r, float *row, size_t n)
 {
     const struct colour *colour = r->deep ? r->deep->colour : NULL;
     if (colour)

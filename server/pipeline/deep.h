@@ -24,11 +24,9 @@ void deep_destroy(struct deep **deep);
 enum error_code deep_result(struct restoration *r, int width, int height, struct error *err) MUST_CHECK;
 /* Puts a row of RGB in sRGB, 0..255 and beyond, into the result; the floats may change. */
 void deep_row(struct restoration *r, int y, float *row);
-/* Its halves: n pixels of RGB in sRGB to the result's channels and colours, in place; and such a row into the result,
- * or out of it. */
-void deep_own(const struct restoration *r, float *row, size_t n);
 /* Row y of the picture in the result's channels and colours; there is room for RGB. */
 void deep_read_own(const struct restoration *r, int y, float *row);
+/* Such a row into the result, or out of it. */
 void deep_put(struct restoration *r, int y, const float *row);
 void deep_get(const struct restoration *r, int y, float *row);
 /* Puts a row of alpha, 0..255, into the result, which must have it. */

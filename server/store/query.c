@@ -90,7 +90,8 @@ uint64_t query_size(const struct query *query, int column)
     return value > 0 ? (uint64_t)value : 0;
 }
 
-void query_field(const struct query *query, int column, char *out, size_t size)
+/* Cut where it is too long. */
+static void query_field(const struct query *query, int column, char *out, size_t size)
 {
     snprintf(out, size, "%s", query_text(query, column));
 }

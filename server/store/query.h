@@ -38,8 +38,6 @@ bool query_id(const struct query *query, int column, char id[33]);
 /* Finite and not negative; else 0. */
 double query_double(const struct query *query, int column);
 uint64_t query_size(const struct query *query, int column);
-/* Cut where it is too long. */
-void query_field(const struct query *query, int column, char *out, size_t size);
 /* A row of STORE_SQL_COLUMNS, to be cleared also after a failure; false: it is damaged. */
 bool query_job(struct query *query, struct store_job *job);
 

@@ -16,7 +16,7 @@
 #include "server/job/engine.h"
 #include "tests/common/models.h"
 #include "tests/common/picture.h"
-#include "tests/common/shared.h"
+#include "tests/common/restoration.h"
 
 static struct model_store *store;
 static struct engine *engine;
@@ -69,19 +69,8 @@ static void open_engine(const char *device)
 /* options: name, value, ..., NULL */
 static struct restoration *begin(const char *picture, int batch, const char *const *options)
 {
-    char path[512];
-    struct error err = ERROR_INIT;
-    struct restoration *r;
-    snprintf(path, sizeof path, "%s/%s", shared_fixtures(), picture);
-    file_unmap(&input);
-    if (restoration_create(&r, &err) || file_map(&input, path, &err))
-        fail_msg("%s", err.text);
-    r->input = input.data;
-    r->input_bytes = input.size;
+    struct restoration *r = restoration_of(&input, picture, options);
     r->limits.batch = batch;
-    for (; *options; options += 2)
-        if (options_set(&r->options, options[0], options[1], &err))
-            fail_msg("%s", err.text);
     return r;
 }
 #define OPTIONS(...) ((const char *const[]){__VA_ARGS__, NULL})

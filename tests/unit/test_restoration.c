@@ -17,6 +17,7 @@
 #include "server/pipeline/paste.h"
 #include "tests/common/models.h"
 #include "tests/common/picture.h"
+#include "tests/common/restoration.h"
 #include "tests/common/shared.h"
 
 /* ---- a restoration of a fixture ---- */
@@ -55,18 +56,7 @@ static int reset(void **state)
 /* options: name, value, ..., NULL */
 static struct restoration *begin(const char *picture, const char *const *options)
 {
-    char path[512];
-    struct error err = ERROR_INIT;
-    struct restoration *r;
-    snprintf(path, sizeof path, "%s/%s", shared_fixtures(), picture);
-    if (restoration_create(&r, &err) || file_map(&input, path, &err))
-        fail_msg("%s", err.text);
-    r->input = input.data;
-    r->input_bytes = input.size;
-    for (; *options; options += 2)
-        if (options_set(&r->options, options[0], options[1], &err))
-            fail_msg("%s", err.text);
-    return r;
+    return restoration_of(&input, picture, options);
 }
 #define OPTIONS(...) ((const char *const[]){__VA_ARGS__, NULL})
 #define DEFAULTS ((const char *const[]){NULL})

@@ -14,7 +14,7 @@
 #include "server/job/engine.h"
 #include "tests/common/models.h"
 #include "tests/common/picture.h"
-#include "tests/common/shared.h"
+#include "tests/common/restoration.h"
 
 #define TILES 32
 
@@ -179,18 +179,8 @@ static int close_all(void **state)
 static struct restoration *run(const char *picture, const char *const *options, const struct helpers *who,
                                enum error_code expected)
 {
-    char path[512];
     struct error err = ERROR_INIT;
-    struct restoration *r;
-    snprintf(path, sizeof path, "%s/%s", shared_fixtures(), picture);
-    file_unmap(&input);
-    if (restoration_create(&r, &err) || file_map(&input, path, &err))
-        fail_msg("%s", err.text);
-    r->input = input.data;
-    r->input_bytes = input.size;
-    for (; *options; options += 2)
-        if (options_set(&r->options, options[0], options[1], &err))
-            fail_msg("%s", err.text);
+    struct restoration *r = restoration_of(&input, picture, options);
     fake.r = r;
     engine_set_helpers(owner, who);
     const enum error_code code = engine_run(owner, r, &err);

@@ -1,0 +1,13 @@
+/* What tests of the pipeline begin with: a restoration of a fixture. Failures end the cmocka test that calls.
+ * Thread-safety: for one thread. */
+#ifndef TESTS_COMMON_RESTORATION_H
+#define TESTS_COMMON_RESTORATION_H
+
+#include "runtime/base/file.h"
+#include "server/pipeline/pipeline.h"
+
+/* A restoration of the fixture picture with these options (name, value, ..., NULL). The file is mapped into input until
+ * the next call, or file_unmap; what was mapped there before is let go. */
+struct restoration *restoration_of(struct file *input, const char *picture, const char *const *options);
+
+#endif
