@@ -78,7 +78,7 @@ def setup(args):
 
 
 def rank():
-    """The process's number among those that train together (torchrun --nproc-per-node N -m …): 0 alone writes files."""
+    """The process's number among those that train together (RANK, see the README): 0 alone writes files."""
     return distributed.get_rank() if distributed.is_initialized() else 0
 
 
