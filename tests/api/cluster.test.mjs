@@ -5,10 +5,13 @@ import { after, before, describe, test } from 'node:test';
 import { fixture, get, metrics, ownModels, png, post, start, until } from './client.mjs';
 import { database, ownServer, skip, sql } from './postgres.mjs';
 import { startS3 } from './s3.mjs';
+import { faulty } from './server.mjs';
 
-const small = fixture('none.png'), big = png(400, 300), bigger = png(640, 480), biggest = png(1600, 1200);
+const small = fixture('none.png'), big = png(400, 300), biggest = png(1600, 1200);
 const plain = { version: 'none', bg_upsampler: 'none' };
-const slow = { version: 'none', bg_tile: '64', ext: 'jpg' }; // many small tiles
+// Many small tiles; and some large ones, each of which takes half a second more, so that a fast machine is not done at once.
+const tiled = { version: 'none', bg_tile: '64', ext: 'jpg' }, slow = { ...tiled, bg_tile: '128' };
+const slowly = { RESTORED_FAULTS: 'slow@run:1,repeat,plan=upscaler,over=10000' };
 const dropDatabase = () => sql(process.env.RESTORED_TEST_POSTGRES, `DROP DATABASE ${url.split('/').at(-1)} WITH (FORCE)`);
 let url, fronts = [], workers = [];
 
@@ -16,7 +19,7 @@ const shared = () => ['--store', url, '--device', 'cpu', '--cpu_threads', '1'];
 // All that were started end with their suite, also where its start fails.
 const started = [];
 const kept = async (starting) => { const server = await starting; started.push(server); return server; };
-const startWorker = (more = {}) => kept(start({ ...more, args: [...shared(), '--role', 'worker', '--metrics_listen', '127.0.0.1:0', ...(more.args ?? [])] }));
+const startWorker = (more = {}) => kept(start({ program: faulty, env: slowly, ...more, args: [...shared(), '--role', 'worker', '--metrics_listen', '127.0.0.1:0', ...(more.args ?? [])] }));
 const startFront = (more = {}) => kept(start({ ...more, models: [], args: [...shared(), '--role', 'front', ...(more.args ?? [])], ready: false }));
 const stopAll = () => Promise.allSettled(started.splice(0).map((server) => server.stop()));
 const submit = (server, picture, fields, headers = {}) => post(server, '/v1/restore', { picture, name: 'a.png', fields: { ...fields, async: 'true' }, headers });
@@ -163,7 +166,7 @@ describe('two fronts and two workers', { skip }, () => {
     const broken = await json(fronts[0], '/sdapi/v1/extra-single-image', { image: small.subarray(0, 200).toString('base64'), upscaler_1: 'upscaler' });
     assert.ok(broken.status >= 400 && broken.status < 500, broken.status);
     const waited = fetch(`${fronts[0].url}/predictions/stop_it`, { method: 'PUT', headers: { 'Content-Type': 'application/json' },
-      body: JSON.stringify({ input: { image: `data:image/png;base64,${biggest.toString('base64')}`, scale: 2, tile: 101 } }) });
+      body: JSON.stringify({ input: { image: `data:image/png;base64,${biggest.toString('base64')}`, scale: 2, tile: 128 } }) });
     await until('it runs', async () => (await get(fronts[0], '/v1/jobs')).json.jobs.some(({ state }) => state === 'running'));
     assert.equal((await post(fronts[0], '/predictions/stop_it/cancel', { body: '' })).status, 200);
     assert.equal((await (await waited).json()).status, 'canceled');
@@ -205,9 +208,9 @@ describe('two fronts and two workers', { skip }, () => {
   });
 
   test('kill -9 of the worker that has it: another one does it', { timeout: 600000 }, async () => {
-    const undisturbed = (await submit(fronts[0], bigger, slow)).json.id;
+    const undisturbed = (await submit(fronts[0], big, slow)).json.id;
     await ended(fronts[0], undisturbed);
-    const { id } = (await submit(fronts[0], bigger, slow)).json;
+    const { id } = (await submit(fronts[0], big, slow)).json;
     const name = await running(fronts[0], id);
     const about = JSON.parse(sql(url, `SELECT about FROM workers WHERE owner = '${name}'`));
     const victim = workers.findIndex(({ process }) => process.pid === about.pid);
@@ -223,7 +226,7 @@ describe('two fronts and two workers', { skip }, () => {
 
   test('a worker that stops gives back what it has not begun', { timeout: 600000 }, async () => {
     const ids = [];
-    for (let i = 0; i < 6; i++) ids.push((await submit(fronts[0], small, slow)).json.id);
+    for (let i = 0; i < 6; i++) ids.push((await submit(fronts[0], small, tiled)).json.id);
     await workers[0].stop();
     for (const id of ids) await ended(fronts[1], id);
     assert.equal(sql(url, `SELECT count(*) FROM jobs WHERE attempts > 1 AND state = 2 AND id IN (${ids.map((id) => `'${id}'`)})`), '0');
@@ -292,7 +295,7 @@ describe('the database is killed', { skip }, () => {
 
   test('503 with Retry-After meanwhile; what was accepted is done, and delivered when it is back', { timeout: 600000 }, async () => {
     const ids = [];
-    for (let i = 0; i < 3; i++) ids.push((await submit(front, big, slow)).json.id);
+    for (let i = 0; i < 3; i++) ids.push((await submit(front, big, tiled)).json.id);
     await until('it begins', async () => (await state(front, ids[0])).state !== 'queued');
     own.kill();
     try {
