@@ -2,7 +2,7 @@
 import { $, element, sentence } from './dom.js';
 import { mark, t } from './lang.js';
 import { get } from './server.js';
-import { changed, state } from './state.js';
+import { changed, state, tell } from './state.js';
 import { current } from './token.js';
 
 const work = { detector: mark('finding faces'), face: mark('restoring faces'), parser: mark('outlining faces'), upscaler: mark('enlarging the background'),
@@ -20,6 +20,7 @@ export async function refresh() {
   const device = found?.devices?.find((d) => d.id === found.default);
   const notices = [];
   state.ready = readiness?.ready === true;
+  if (readiness && !state.known) tell('reached');
   if (!readiness) notices.push(notice(t('The server cannot be reached.')));
   else if (!state.ready) {
     const reasons = readiness.reasons ?? [readiness.detail ?? ''];
@@ -29,16 +30,17 @@ export async function refresh() {
   if (device?.type === 'cpu') notices.push(notice(t('No graphics card is in use here, so a large photo can take minutes.')));
   if (device?.type === 'software') notices.push(notice(t('No graphics card is in use here, and the work is slow: even a small photo can take minutes.')));
   if (told(notices) !== told([...$('notices').children])) $('notices').replaceChildren(...notices); // an opened one stays open
-  $('device').textContent = device ? `${device.name} (${device.id})` : t('none');
+  $('device').textContent = device ? `${device.name} (${device.id})` : t(found ? mark('none') : mark('unknown'));
   changed();
   setTimeout(refresh, state.ready ? 30000 : 3000);
 }
 
+// models null: nobody knows which.
 export function show(capabilities, models) {
-  const used = models.filter((m) => m.default);
+  const used = (models ?? []).filter((m) => m.default);
   const small = used.some((m) => m.starter);
   $('version_of').textContent = capabilities?.version ?? t('unknown');
-  $('models').textContent = used.length ? used.map((m) => `${m.name} (${work[m.kind] ? t(work[m.kind]) : m.kind})`).join(', ') : t('none');
+  $('models').textContent = used.length ? used.map((m) => `${m.name} (${work[m.kind] ? t(work[m.kind]) : m.kind})`).join(', ') : t(models ? mark('none') : mark('unknown'));
   $('starter').textContent = small ? t('This server works with the small models that come with it. Whoever runs it can add larger ones, which restore better.') : '';
   $('starter').hidden = !small;
   $('json').hidden = current() !== ''; // a link sends no token

@@ -11,6 +11,7 @@ import * as store from './store.js';
 
 const atOnce = 2;      // uploads
 const longestWait = 15; // seconds between two tries
+const silence = 35e3;   // ms: a server that is there says something every 15 seconds
 const place = 'restored-batch'; // in localStorage
 
 const uploads = new Map(); // item -> {request, sent: all of it is, cancelled, job: it asks for one}
@@ -199,7 +200,7 @@ function heard(job) {
 }
 
 async function fetchJob(item) {
-  const answer = await ask(`v1/jobs/${item.job}`);
+  const answer = await ask(`v1/jobs/${item.job}`, { signal: listening?.signal });
   if (answer.ok) return apply(item, await answer.json());
   if (![404, 410].includes(answer.status)) throw new Error(answer.status);
   // The server knows nothing of it any more: it is sent once more, with its key.
@@ -213,7 +214,8 @@ async function catchUp() {
   const mine = new Map(pending().filter((item) => item.job).map((item) => [item.job, item]));
   for (const name of new Set([...mine.values()].map((item) => item.batch))) {
     for (let path = `v1/jobs?batch=${name}&limit=1000`; path && mine.size;) {
-      const answer = await ask(path);
+      const answer = await ask(path, { signal: listening.signal });
+      hear();
       if (!answer.ok) throw new Error(answer.status);
       const { jobs, next } = await answer.json();
       for (const job of jobs) if (job.state === 'queued' && mine.get(job.id)?.state === 'queued') mine.delete(job.id);
@@ -223,12 +225,22 @@ async function catchUp() {
   for (const item of mine.values()) await fetchJob(item);
 }
 
-let listening = null, lastId = '';
+let listening = null, lastId = '', watch = 0;
+
+// The server was heard. One that stands still, or a network that is gone, ends no connection: only the silence tells.
+function hear() {
+  clearTimeout(watch);
+  watch = setTimeout(() => {
+    away(true);
+    listening?.abort();
+  }, silence);
+}
 
 async function listen() {
   if (listening) return;
   for (let wait = 1; pending().length;) {
     listening = new AbortController();
+    hear();
     try {
       const answer = await ask('v1/events', { signal: listening.signal, headers: lastId ? { 'Last-Event-ID': lastId } : {} });
       if (answer.ok || answer.status === 503) await catchUp(); // 503: too many listeners, then asking now and then does
@@ -240,11 +252,13 @@ async function listen() {
       if (error.name === 'TypeError') away(true);
     }
     listening.abort();
+    clearTimeout(watch);
     if (!pending().length) break;
     await new Promise((done) => setTimeout(done, wait * 1e3));
     wait = Math.min(longestWait, 2 * wait);
   }
   listening = null;
+  clearTimeout(watch);
   if (pending().length) listen();
 }
 
@@ -255,6 +269,7 @@ async function read(body) {
   for (;;) {
     const { value, done } = await reader.read();
     if (done) return;
+    hear();
     const events = (text + value).split('\n\n');
     text = events.pop();
     for (const event of events) {
@@ -293,7 +308,8 @@ export function forget(item) {
 
 // ---- in words ----
 
-export const left = (item) => (item.eta === null || item.eta === undefined ? null : Math.max(0, (item.eta - Date.now()) / 1e3));
+// Nothing is known of a server that is away.
+export const left = (item) => (state.away || item.eta === null || item.eta === undefined ? null : Math.max(0, (item.eta - Date.now()) / 1e3));
 
 // Until all are done, in seconds; null while that is not known.
 export function leftOfAll() {

@@ -7,6 +7,8 @@ import { changed, state, tell } from './state.js';
 import * as store from './store.js';
 
 const together = 16; // files that are looked at at once
+const piece = 1 << 20; // bytes that are compared at once
+const place = 'restored-shown'; // in localStorage: which picture
 
 function add(file, kind) {
   const item = {
@@ -20,34 +22,61 @@ function add(file, kind) {
   return item;
 }
 
-const same = (file) => state.items.find((item) => item.name === file.name && item.bytes === file.size && item.stamp === file.lastModified);
+async function equal(one, other) {
+  for (let at = 0; at < one.size; at += piece) {
+    const [a, b] = (await Promise.all([one, other].map((file) => file.slice(at, at + piece).arrayBuffer()))).map((part) => new Uint8Array(part));
+    if (a.some((byte, i) => byte !== b[i])) return false;
+  }
+  return true;
+}
 
-let taking = 0;
+// The picture that this file is already. What is pasted has no time of its own, so the bytes are compared.
+async function same(file) {
+  for (const item of state.items.filter(({ name, bytes }) => name === file.name && bytes === file.size)) {
+    if (item.stamp === file.lastModified) return item;
+    const kept = await store.original(item);
+    if (kept && await equal(file, kept).catch(() => false)) return item;
+  }
+  return null;
+}
 
-// Files that are no pictures are left out, and told. Resolves to the first that was taken, null if none was.
-export async function take(files, { quiet = false } = {}) {
+let taking = 0, before = Promise.resolve();
+
+const some = (names) => names.slice(0, 8).join(', ') + (names.length > 8 ? ' …' : '');
+
+// Files that are no pictures, and those that are here already, are left out, and told. Resolves to the first that was taken
+// or is here, null if there is none. What comes while others are looked at waits for its turn.
+export function take(files, options = {}) {
   const all = [...files ?? []], mine = ++taking;
-  if (!all.length) return null;
+  return all.length ? before = before.catch(() => {}).then(() => takeNow(all, mine, options)) : null;
+}
+
+async function takeNow(all, mine, { quiet = false }) {
   let first = null;
-  const refused = [];
+  const refused = [], known = [];
   for (let i = 0; i < all.length; i += together) {
-    const some = all.slice(i, i + together);
-    const kinds = await Promise.all(some.map(kindOf));
-    some.forEach((file, k) => {
+    const next = all.slice(i, i + together);
+    const kinds = await Promise.all(next.map(kindOf));
+    for (const [k, file] of next.entries()) {
       const why = refusal(kinds[k]);
-      if (why) refused.push([file.name, ...why]);
-      else {
-        const item = same(file) ?? add(file, kinds[k]);
-        if (!first && mine === taking) show(first = item);
+      if (why) {
+        refused.push([file.name, ...why]);
+        continue;
       }
-    });
+      const here = await same(file), item = here ?? add(file, kinds[k]);
+      if (here) known.push(file.name);
+      if (!first && mine === taking) show(first = item);
+    }
     changed();
   }
   if (refused.length === 1 && all.length === 1)
     panel.fail(refused[0][1], { advice: refused[0][2], fine: state.current ? t('{0} stays.', state.current.name) : '' });
   else if (refused.length && !(quiet && first))
     panel.fail(many(refused.length, 'One file is no picture that can be restored, and was left out.', '{0} files are no pictures that can be restored, and were left out.'),
-      { advice: refused[0][2], fine: refused.slice(0, 8).map(([name]) => name).join(', ') + (refused.length > 8 ? ' …' : '') });
+      { advice: refused[0][2], fine: some(refused.map(([name]) => name)) });
+  else if (known.length)
+    panel.fail(known.length > 1 ? t('{0} of these pictures are already in the list.', known.length) : t('{0} is already in the list.', known[0]),
+      { mild: true, fine: known.length > 1 ? some(known) : '' });
   return first;
 }
 
@@ -66,6 +95,11 @@ export async function takeSample() {
 export function show(item) {
   if (state.current === item) return;
   state.current = item;
+  if (store.isOpen()) {
+    try {
+      localStorage.setItem(place, item?.id ?? '');
+    } catch { /* then it is the last one after a reload */ }
+  }
   panel.fail(null);
   tell('shown', item);
   changed();
@@ -90,5 +124,9 @@ export async function recall() {
     state.items.push(item);
     tell('added', item);
   }
-  if (rows.length) show(state.items.at(-1));
+  let last = '';
+  try {
+    last = localStorage.getItem(place);
+  } catch { /* the browser keeps nothing */ }
+  if (rows.length) show(state.items.find(({ id }) => id === last) ?? state.items.at(-1));
 }

@@ -14,7 +14,7 @@ import { wanted } from './panel.js';
 import './plan.js';
 import './presets.js';
 import { get } from './server.js';
-import { changed, isPending, pending, state } from './state.js';
+import { changed, isPending, on, pending, state } from './state.js';
 import * as strip from './strip.js';
 import './tab.js';
 import './thumbs.js';
@@ -74,12 +74,14 @@ async function start() {
   state.formats = capabilities?.formats?.in ?? state.formats;
   state.limits = Object.fromEntries(Object.entries(capabilities?.limits ?? {}).filter(([, most]) => most > 0)); // 0: no limit
   state.options = new Set((capabilities?.options ?? []).map((o) => o.name));
-  options.build(capabilities, models?.models ?? [], devices?.devices ?? []);
-  about.show(capabilities, models?.models ?? []);
+  state.known = capabilities !== null;
+  options.build(capabilities, models?.models, devices?.devices ?? []);
+  about.show(capabilities, models?.models);
   changed();
 }
 
 await Promise.all([start(), about.refresh(), list.recall(), dressed]);
+on('reached', start); // a page that was opened without the server learns the rest when it is there
 jobs.proceed();
 $('main').setAttribute('aria-busy', 'false');
 

@@ -3,7 +3,7 @@ import { $, element } from './dom.js';
 import { mark, t } from './lang.js';
 import { names } from './kinds.js';
 import { common, groups, labels, unlisted } from './words.js';
-import { changed } from './state.js';
+import { changed, state } from './state.js';
 
 const place = 'restored'; // in localStorage
 const ofOnePicture = ['faces', 'aligned']; // not kept: the next picture is another
@@ -17,7 +17,9 @@ const licence = (m) => (m.non_commercial ? ` · ${m.licence}, ${t('not for comme
 const label = (m) => t('With {0}', `${m.name}${m.scale > 1 ? ` (${m.scale}×)` : ''}`) + licence(m);
 
 // Models of a kind, with their licences; the default comes first and, being the default, is sent as nothing at all.
+// list null: nobody knows which.
 function models(list, kind, standard, none) {
+  if (!list) return [['', t('The server cannot be reached.')]];
   const mine = list.filter((m) => m.kind === kind);
   const chosen = mine.find((m) => m.default);
   const rows = [['', chosen ? t(standard) + (chosen.non_commercial ? licence(chosen) : '') : t('Not available on this server')]];
@@ -113,6 +115,7 @@ function show() {
 // ---- kept over a reload ----
 
 function keep() {
+  if (!state.known) return; // not all of them are there
   try {
     localStorage.setItem(place, JSON.stringify(Object.fromEntries(fields().filter(([name]) => !ofOnePicture.includes(name)))));
   } catch { /* the browser keeps nothing: then they are the defaults next time */ }

@@ -12,9 +12,9 @@ import { stages } from './words.js';
 
 let message = null; // about the page as a whole: it stands before what is wrong with the picture
 
-// What went wrong, what to do, what a helper would ask for; null: nothing went wrong.
-export function fail(text, { advice = '', fine = '' } = {}) {
-  message = text ? { text, advice, fine: [fine] } : null;
+// What went wrong, what to do, what a helper would ask for; null: nothing went wrong. mild: it is no error.
+export function fail(text, { advice = '', fine = '', mild = false } = {}) {
+  message = text ? { text, advice, mild, fine: [fine] } : null;
   showError();
   if (text) $('error').scrollIntoView({ block: 'nearest' });
 }
@@ -33,6 +33,7 @@ function showError() {
     ...(problem?.advice ? [element('p', { textContent: problem.advice })] : []), ...(problem?.button ? [problem.button] : []),
     ...(fine ? [element('small', { textContent: fine })] : []));
   $('error').hidden = !problem;
+  $('error').classList.toggle('mild', !!problem?.mild);
   if (problem && !message) blame(current.problem.detail ?? '');
 }
 

@@ -3,6 +3,7 @@
 export const state = {
   items: [],         // the pictures, as list.js makes them
   current: null,     // the one that is shown
+  known: false,      // the server has told what it can do
   ready: false,      // the server takes pictures
   away: false,       // the connection is lost; the page tries again by itself
   problem: '',       // why the current picture cannot be restored with these options
@@ -31,7 +32,7 @@ export function changed() {
 }
 export const onChange = (listener) => parts.addEventListener('change', listener);
 
-// Something happened to a picture: name is 'shown', 'ended', 'added' or 'removed'.
+// Something happened to a picture: name is 'shown', 'ended', 'added' or 'removed'; or 'reached': the server is there again.
 export const tell = (name, item) => parts.dispatchEvent(new CustomEvent(name, { detail: item }));
 export const on = (name, listener) => parts.addEventListener(name, (e) => listener(e.detail));
 

@@ -295,6 +295,8 @@ export default {
   'Open it in a photo program, choose “Export” or “Save as”, and save it as JPEG or PNG.': 'Öffnen Sie sie in einem Fotoprogramm, wählen Sie „Exportieren“ oder „Speichern unter“ und speichern Sie als JPEG oder PNG.',
   'One file is no picture that can be restored, and was left out.': 'Eine Datei ist kein Bild, das restauriert werden kann, und wurde ausgelassen.',
   '{0} files are no pictures that can be restored, and were left out.': '{0} Dateien sind keine Bilder, die restauriert werden können, und wurden ausgelassen.',
+  '{0} is already in the list.': '{0} ist schon in der Liste.',
+  '{0} of these pictures are already in the list.': '{0} dieser Bilder sind schon in der Liste.',
   '{0} stays.': '{0} bleibt.',
   'This picture is not here any more.': 'Dieses Bild ist nicht mehr da.',
   'Choose it again.': 'Wählen Sie es noch einmal.',

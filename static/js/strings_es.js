@@ -295,6 +295,8 @@ export default {
   'Open it in a photo program, choose “Export” or “Save as”, and save it as JPEG or PNG.': 'Ábralo en un programa de fotos, elija «Exportar» o «Guardar como» y guárdelo como JPEG o PNG.',
   'One file is no picture that can be restored, and was left out.': 'Un archivo no es una imagen que se pueda restaurar y se omitió.',
   '{0} files are no pictures that can be restored, and were left out.': '{0} archivos no son imágenes que se puedan restaurar y se omitieron.',
+  '{0} is already in the list.': '{0} ya está en la lista.',
+  '{0} of these pictures are already in the list.': '{0} de estas imágenes ya están en la lista.',
   '{0} stays.': '{0} se queda.',
   'This picture is not here any more.': 'Esta imagen ya no está.',
   'Choose it again.': 'Elíjala de nuevo.',

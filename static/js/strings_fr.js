@@ -295,6 +295,8 @@ export default {
   'Open it in a photo program, choose “Export” or “Save as”, and save it as JPEG or PNG.': 'Ouvrez-le dans un logiciel photo, choisissez « Exporter » ou « Enregistrer sous », et enregistrez-le en JPEG ou PNG.',
   'One file is no picture that can be restored, and was left out.': 'Un fichier n’est pas une image qui puisse être restaurée et a été omis.',
   '{0} files are no pictures that can be restored, and were left out.': '{0} fichiers ne sont pas des images qui puissent être restaurées et ont été omis.',
+  '{0} is already in the list.': '{0} est déjà dans la liste.',
+  '{0} of these pictures are already in the list.': '{0} de ces images sont déjà dans la liste.',
   '{0} stays.': '{0} reste.',
   'This picture is not here any more.': 'Cette image n’est plus là.',
   'Choose it again.': 'Choisissez-la à nouveau.',

@@ -295,6 +295,8 @@ export default {
   'Open it in a photo program, choose “Export” or “Save as”, and save it as JPEG or PNG.': '请用照片软件打开，选择“导出”或“另存为”，保存为 JPEG 或 PNG。',
   'One file is no picture that can be restored, and was left out.': '有 1 个文件不是可修复的照片，已略过。',
   '{0} files are no pictures that can be restored, and were left out.': '有 {0} 个文件不是可修复的照片，已略过。',
+  '{0} is already in the list.': '{0} 已在列表中。',
+  '{0} of these pictures are already in the list.': '其中 {0} 张图片已在列表中。',
   '{0} stays.': '{0} 保留。',
   'This picture is not here any more.': '这张照片已不在了。',
   'Choose it again.': '请重新选择。',

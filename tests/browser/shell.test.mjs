@@ -33,6 +33,8 @@ test('it can be installed, opens without the server, and keeps no picture', asyn
   await page.reload();
   await page.locator('main[aria-busy="false"]').waitFor(wait);
   await page.locator('#notices', { hasText: 'The server cannot be reached.' }).waitFor(wait);
+  assert.equal(await page.locator('#version').innerText(), 'The server cannot be reached.', 'nobody knows what it can do');
+  assert.equal(await page.locator('#models').textContent(), 'unknown');
 });
 
 test('the first paint waits for no style sheet, and nothing is shown without one', async (t) => {

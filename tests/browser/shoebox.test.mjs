@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { png } from '../api/client.mjs';
-import { fixtureModels, startServer } from '../api/server.mjs';
+import { faulty, fixtureModels, startServer } from '../api/server.mjs';
 import { close, open, ownServer, picture, server, text, wait } from './browser.mjs';
 
 const many = 60;
@@ -178,14 +178,59 @@ test('files that are no pictures are left out and named; the same one comes once
   assert.equal((await states(page)).length, 2);
   const bytes = [...readFileSync(picture('picture.png'))];
   await page.evaluate((content) => {
-    const file = new File([new Uint8Array(content)], 'one.png', { lastModified: 5 });
-    for (let i = 0; i < 2; i++) {
+    for (const lastModified of [5, 6]) { // what is pasted has the time of the paste
       const data = new DataTransfer();
-      data.items.add(file);
+      data.items.add(new File([new Uint8Array(content)], 'one.png', { lastModified }));
       document.body.dispatchEvent(new DragEvent('drop', { dataTransfer: data, bubbles: true, cancelable: true }));
     }
   }, bytes);
+  await page.locator('#error.mild', { hasText: 'one.png is already in the list.' }).waitFor(wait);
   await allAre(page, 'new', 3);
+});
+
+test('what is there already is not sent again, unless its button is pressed; the same picture is shown after a reload', async (t) => {
+  const page = await open(t);
+  await quick(page);
+  const sent = uploads(page), files = [...pictures(3, 800), fixture('two.png')];
+  await page.setInputFiles('#file', files);
+  await allAre(page, 'new', 4);
+  await page.locator('#go').click();
+  await allAre(page, 'done', 4);
+  await page.setInputFiles('#file', files.slice(1));
+  await page.locator('#error.mild', { hasText: '3 of these pictures are already in the list.' }).waitFor(wait);
+  await allAre(page, 'done', 4);
+  assert.match(await text(page, '#name'), /^photo 2/, 'and the first of them is shown');
+  assert.equal(await page.locator('#go').innerText(), 'Restore again');
+  assert.equal(sent.length, 4);
+  await page.getByRole('radio', { name: '1×' }).check();
+  const [request] = await Promise.all([page.waitForRequest('**/v1/restore'), page.locator('#go').click()]);
+  assert.match(request.postDataBuffer()?.toString('latin1') ?? 'name="upscale"\r\n\r\n1\r\n', /name="upscale"\r\n\r\n1\r\n/);
+  await allAre(page, 'done', 4);
+  assert.equal(sent.length, 5);
+  await page.reload();
+  await page.locator('main[aria-busy="false"]').waitFor(wait);
+  assert.match(await text(page, '#name'), /^photo 2/);
+});
+
+test('a server that stands still: the connection is called lost, no time goes by, and the page goes on when it is back', async (t) => {
+  const own = await ownServer(t, { program: faulty, env: { RESTORED_FAULTS: 'slow@run:1,repeat' } });
+  t.after(() => own.process.kill('SIGCONT'));
+  const page = await open(t, own.url, { cut: true, prepare: (it) => it.clock.install() });
+  await page.setInputFiles('#file', [fixture('two.png'), ...pictures(8, 900)]); // the last of them are not begun when it stops
+  await allAre(page, 'new', 9);
+  await page.locator('#go').click();
+  await page.locator('.thumb[data-state="running"]').first().waitFor(wait);
+  await page.locator('#all_status', { hasText: 'left' }).waitFor(wait);
+  own.process.kill('SIGSTOP');
+  await page.clock.fastForward(40e3);
+  await page.locator('#status', { hasText: 'The connection is lost' }).waitFor(wait);
+  assert.doesNotMatch(await text(page, '#all_status'), /left/);
+  assert.equal((await page.locator('.thumb_state').allTextContents()).join(''), '');
+  own.process.kill('SIGCONT');
+  await page.clock.fastForward(20e3);
+  await page.locator('#all_status', { hasText: 'left' }).waitFor(wait);
+  assert.doesNotMatch(await text(page, '#status'), /lost/);
+  await page.getByRole('button', { name: 'Cancel all' }).click();
 });
 
 test('a folder is dropped: its pictures are taken, those of its folders as well, other files are left out without a word', async (t) => {
