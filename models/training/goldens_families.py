@@ -13,7 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from models.training import common, ncnn_writer, networks_codebook as codebook, networks_esrgan as esrgan
+from models.training import common, gfpgan_original, ncnn_writer, networks_codebook as codebook
+from models.training import networks_esrgan as esrgan
 from models.training import networks_restore as restore
 from models.training.goldens import noise_picture
 
@@ -163,6 +164,31 @@ def face_families():
     }
 
 
+# name: (network, side of the picture). Original GFPGAN with sft_half and a latent code a layer, and without both
+def original_faces():
+    return {
+        "gfpgan_v1": (gfpgan_original.GfpganOriginal(16, features=12, width={4: 10, 8: 8, 16: 6}), 16),
+        "gfpgan_v1_plain": (gfpgan_original.GfpganOriginal(8, features=8, width={4: 6, 8: 5}, unet={4: 6, 8: 5},
+                                                           several=False, half=False), 8),
+    }
+
+
+def write_original_faces(folder):
+    """RGB -1..1; weights as equalised learning rates have them: of size 1."""
+    for seed, (name, (net, side)) in enumerate(original_faces().items()):
+        generator = torch.Generator().manual_seed(90 + seed)
+        for key, value in net.state_dict().items():
+            values = torch.randn(value.shape, generator=generator)
+            small = value.dim() < 2 or value.numel() == 3  # biases, and how strong noise is
+            value.copy_((values * 0.1 + ("modulation.bias" in key) if small else values).half().float())
+        x = noise_picture(side, side, 190 + seed) * 2 - 1
+        with torch.no_grad():
+            golden = {"golden.in": x, "golden.out": net.double()(x.double()).float().contiguous()}
+        common.write_safetensors(os.path.join(folder, name + ".safetensors"), dict(net.float().state_dict(), **golden), {},
+                                 golden)
+        show(name, x, golden["golden.out"])
+
+
 def write_faces(folder):
     """RGB -1..1. golden.out.N is for w = N/1000."""
     for seed, (name, (net, side, prefix, ws)) in enumerate(face_families().items()):
@@ -200,6 +226,7 @@ def main():
                                  golden)
         show(name, x, y)
     write_faces(args.to)
+    write_original_faces(args.to)
     for seed, (name, (net, h, w)) in enumerate(restorers().items()):
         randomise(net, 70 + seed)
         for module in net.modules():

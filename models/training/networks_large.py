@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from models.training import gfpgan, parsenet
+from models.training import gfpgan, gfpgan_original, parsenet
 from models.training import networks_codebook, networks_restore
 from models.training.networks_scene import RetinaFace, retinaface_of, srvgg_of
 
@@ -123,6 +123,8 @@ def network_of(tensors):
     """The network that a file's tensors belong to, with them loaded, in evaluation mode."""
     if "conv_first.weight" in tensors:
         return rrdbnet_of(tensors)
+    if "conv_body_first.0.weight" in tensors:
+        return gfpgan_original.from_state(tensors)
     if "stylegan_decoder.constant_input.weight" in tensors:
         return gfpgan.from_state(tensors).eval()
     if "out_mask_conv.conv2d.weight" in tensors:

@@ -32,12 +32,13 @@ import roofline  # noqa: E402
 CASES = {"gpu": (("rrdbnet_x4", 1, 512, 512), ("srvgg_x4_32", 1, 512, 512), ("gfpgan", 1, 512, 512), ("gfpgan", 8, 512, 512),
                  ("retinaface_r50", 1, 1920, 1080), ("parsenet", 1, 512, 512), ("span_x4", 1, 512, 512), ("plksr_x4", 1, 256, 256),
                  ("cugan_x2", 1, 512, 512), ("dncnn", 1, 512, 512), ("drunet", 1, 512, 512), ("fbcnn", 1, 512, 512),
-                 ("restoreformer", 1, 512, 512), ("restoreformer_plus", 1, 512, 512), ("codeformer", 1, 512, 512)),
+                 ("gfpgan_v1", 1, 512, 512), ("restoreformer", 1, 512, 512), ("restoreformer_plus", 1, 512, 512),
+                 ("codeformer", 1, 512, 512)),
          "cpu": (("srvgg_x4_32", 1, 128, 128), ("rrdbnet_x4", 1, 128, 128), ("gfpgan", 1, 512, 512),
                  ("retinaface_mobilenet", 1, 640, 640), ("retinaface_r50", 1, 640, 640), ("parsenet", 1, 512, 512),
                  ("span_x4", 1, 128, 128), ("plksr_x4", 1, 64, 64), ("cugan_x2", 1, 128, 128), ("dncnn", 1, 128, 128),
-                 ("drunet", 1, 128, 128), ("fbcnn", 1, 128, 128), ("restoreformer", 1, 512, 512),
-                 ("restoreformer_plus", 1, 512, 512), ("codeformer", 1, 512, 512))}
+                 ("drunet", 1, 128, 128), ("fbcnn", 1, 128, 128), ("gfpgan_v1", 1, 512, 512),
+                 ("restoreformer", 1, 512, 512), ("restoreformer_plus", 1, 512, 512), ("codeformer", 1, 512, 512))}
 FORMS = ("shipped", "compiled")
 FP32 = ("restoreformer", "restoreformer_plus", "codeformer")  # always, as their projects run them, and we
 
