@@ -2,6 +2,7 @@
 #include "server/job/keeper_state.h"
 
 #include <errno.h>
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -12,6 +13,8 @@
 
 #define COUNT_MS 1000
 #define SWEEP_MS 600000    /* between two sweeps of payloads */
+#define SWEEP_ON_MS 30000  /* before a long one goes on */
+#define SWEEP_MOST 50000   /* names at a time */
 #define SWEEP_SECONDS 3600 /* older ones are swept: none is on its way for so long */
 #define REMOVALS_MOST 300  /* that wait: whatever comes to or from the workers waits for them */
 #define AGAIN_MOST 3       /* tries, before a request is told that the database does not answer */
@@ -130,19 +133,37 @@ bool keeper_removes(struct keeper *keeper)
     return atomic_load(&keeper->removals) >= REMOVALS_MOST;
 }
 
-/* A payload_wanted_fn. */
-static bool keeper_wants(void *context, const char *id, int attempts)
+struct keeper_asked {
+    struct payload_asked *list;
+    size_t count;
+};
+
+/* A store_known_fn. */
+static void keeper_knows(void *context, const char *id, bool open, int attempts)
+{
+    const struct keeper_asked *asked = context;
+    for (size_t i = 0; i < asked->count; i++)
+        if (!strcmp(asked->list[i].id, id))
+            asked->list[i].wanted = asked->list[i].attempts ? asked->list[i].attempts == attempts : open;
+}
+
+/* A payload_wanted_fn. While the server stops, which would wait for the sweep's end, all stay. */
+static void keeper_wants(void *context, struct payload_asked *list, size_t count)
 {
     struct keeper *keeper = context;
-    struct store_job row = {0};
+    struct keeper_asked asked = {list, count};
     struct error ignored = ERROR_INIT;
-    bool found = false;
-    if (keeper->stop) /* which would wait for the sweep's end */
-        return true;
-    const enum error_code code = store_get(keeper->store, id, &row, &found, &ignored);
-    const bool wanted = code || (found && (attempts ? row.attempts == attempts : row.state <= STORE_RUNNING));
-    store_job_clear(&row);
-    return wanted;
+    json_t *ids = json_array();
+    for (size_t i = 0; i < count; i++) {
+        list[i].wanted = false;
+        json_array_append_new(ids, json_string(list[i].id));
+    }
+    char *text = keeper->stop || json_array_size(ids) != count ? NULL : json_dumps(ids, JSON_COMPACT);
+    const bool known = text && !store_known(keeper->store, text, keeper_knows, &asked, &ignored);
+    for (size_t i = 0; i < count; i++)
+        list[i].wanted |= !known;
+    free(text);
+    json_decref(ids);
 }
 
 /* Carries. */
@@ -150,8 +171,12 @@ static void keeper_sweep_now(void *context, const struct depot *depot, bool stop
 {
     struct keeper *keeper = context;
     struct error err = ERROR_INIT;
-    if (!stopping && depot->payload->engine->sweep(depot->payload, SWEEP_SECONDS, keeper_wants, keeper, &err))
+    bool more = false;
+    if (!stopping &&
+        depot->payload->engine->sweep(depot->payload, SWEEP_SECONDS, SWEEP_MOST, keeper_wants, keeper, &more, &err))
         log_event(LOG_WARN, "payload", "text=\"%s\" result=\"it is swept later\"", err.text);
+    if (more)
+        atomic_store(&keeper->sweep_at, store_clock(keeper->store) + SWEEP_ON_MS);
     atomic_store(&keeper->sweeping, false);
 }
 
@@ -159,11 +184,12 @@ void keeper_sweep(struct keeper *keeper, int64_t now)
 {
     if (!keeper->depot.payload || !keeper->depot.payload->engine->sweep || now < keeper->sweep_at)
         return;
-    if (keeper->sweep_at && !atomic_exchange(&keeper->sweeping, true)) {
+    const bool first = !keeper->sweep_at; /* when much else is to be done */
+    keeper->sweep_at = now + SWEEP_MS;
+    if (!first && !atomic_exchange(&keeper->sweeping, true)) {
         keeper->sweep = (struct porter_work){.carry = keeper_sweep_now, .context = keeper};
         porter_ask(keeper->porter, &keeper->sweep);
     }
-    keeper->sweep_at = now + SWEEP_MS; /* not at the start, when much else is to be done */
 }
 
 /* --- the start -----------------------------------------------------------------------------------------------------

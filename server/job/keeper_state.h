@@ -62,7 +62,8 @@ struct keeper {
 
     /* the thread's own */
     uint64_t waiting; /* jobs in the store that wait */
-    int64_t renew_at, expire_at, claim_at, output_at, count_at, again_at, sweep_at;
+    int64_t renew_at, expire_at, claim_at, output_at, count_at, again_at;
+    _Atomic int64_t sweep_at;
     struct porter_work sweep;
     atomic_bool sweeping;
     atomic_int removals;         /* of shared files, that wait */

@@ -96,8 +96,8 @@ static bool supply_called(const json_t *row, const char *name)
     size_t i;
     if (!strcmp(supply_text(row, "name"), name) || !strcmp(supply_text(row, "sha256"), name))
         return true;
-    json_array_foreach(json_object_get(json_object_get(row, "about"), "names"), i, other) if (
-        json_is_string(other) && !strcmp(json_string_value(other), name)) return true;
+    json_array_foreach(json_object_get(json_object_get(row, "about"), "names"), i,
+                       other) if (json_is_string(other) && !strcmp(json_string_value(other), name)) return true;
     return false;
 }
 
@@ -192,7 +192,8 @@ static bool supply_has(const struct supply *supply, const json_t *row, bool *sta
     char path[1200];
     struct model_section *sections = supply_sections(supply, &count);
     const struct model_section *section = model_conf_find(sections, count, supply_text(row, "name"));
-    const bool here = section && supply_path(path, supply->folder, supply_text(json_object_get(row, "about"), "file")) &&
+    const bool here = section &&
+                      supply_path(path, supply->folder, supply_text(json_object_get(row, "about"), "file")) &&
                       !access(path, F_OK);
     const bool same = section && !strcmp(section->sha256, supply_text(row, "sha256"));
     *stale = section && !same;
@@ -209,8 +210,8 @@ static void supply_print_line(FILE *out, const char *key, const char *value)
     fputc('\n', out);
 }
 
-/* Adds a section for this row to the folder's models.conf, in place of an older one. */
-static enum error_code supply_write_conf(const struct supply *supply, const json_t *row, struct error *err)
+/* Adds a section for this row to the folder's models.conf, in place of an older one; placed: its file is there. */
+static enum error_code supply_write_conf(const struct supply *supply, const json_t *row, bool placed, struct error *err)
 {
     char path[1200], *text = NULL;
     size_t size = 0, count;
@@ -222,15 +223,20 @@ static enum error_code supply_write_conf(const struct supply *supply, const json
         return error_set(err, ERROR_NO_MEMORY, "no memory for models.conf");
     }
     for (size_t i = 0; i < count; i++) {
-        char *lines = strcmp(sections[i].name, supply_text(row, "name")) ? model_conf_lines(&sections[i].settings) : NULL;
+        char *lines =
+            strcmp(sections[i].name, supply_text(row, "name")) ? model_conf_lines(&sections[i].settings) : NULL;
         if (lines) {
-            fprintf(out, "[model %s]\nsha256 = %s\n%s", sections[i].name, sections[i].sha256, lines);
+            fprintf(out, "[model %s]\n%s", sections[i].name, lines);
+            if (*sections[i].sha256)
+                supply_print_line(out, "sha256", sections[i].sha256);
             if (*sections[i].licence)
                 supply_print_line(out, "licence", sections[i].licence);
         }
         free(lines);
     }
-    fprintf(out, "[model %s]\nsha256 = %s\n", supply_text(row, "name"), supply_text(row, "sha256"));
+    fprintf(out, "[model %s]\n", supply_text(row, "name"));
+    if (placed)
+        supply_print_line(out, "sha256", supply_text(row, "sha256"));
     if (*supply_text(about, "licence") && strlen(supply_text(about, "licence")) < sizeof sections->licence)
         supply_print_line(out, "licence", supply_text(about, "licence"));
     struct model_section *own = NULL;
@@ -289,8 +295,8 @@ static enum error_code supply_transfer(struct supply *supply, const json_t *row,
     char name[PAYLOAD_NAME_MAX], hex[2 * SHA256_DIGEST_SIZE + 1];
     uint8_t digest[SHA256_DIGEST_SIZE];
     struct payload *payload = supply->settings.payload;
-    struct supply_transfer transfer = {
-        .supply = supply, .most = (uint64_t)json_integer_value(json_object_get(row, "bytes"))};
+    struct supply_transfer transfer = {.supply = supply,
+                                       .most = (uint64_t)json_integer_value(json_object_get(row, "bytes"))};
     published_payload(name, supply_text(row, "sha256"));
     sha256_init(&transfer.sha256);
     transfer.fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -354,7 +360,8 @@ static enum error_code supply_room(const struct supply *supply, uint64_t bytes, 
                      supply->folder, (unsigned long long)sum);
 }
 
-/* The section first: without its file it means nothing, while a file would be read without its settings. */
+/* The section before the file, because a file would be read without its settings; but its SHA-256 only when the file is
+ * there: whenever the server dies, no section tells that of another file, and one that tells none is fetched again. */
 static enum error_code supply_fetch(struct supply *supply, const json_t *row, struct error *err)
 {
     char part[1200];
@@ -366,9 +373,11 @@ static enum error_code supply_fetch(struct supply *supply, const json_t *row, st
     if (!code)
         code = supply_probe(part, err);
     if (!code)
-        code = supply_write_conf(supply, row, err);
+        code = supply_write_conf(supply, row, false, err);
     if (!code)
         code = supply_place(supply, part, supply_text(json_object_get(row, "about"), "file"), err);
+    if (!code)
+        code = supply_write_conf(supply, row, true, err);
     if (code)
         unlink(part);
     return code;

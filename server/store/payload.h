@@ -24,8 +24,14 @@ struct payload; /* begins with a pointer to its functions */
 /* Takes the next bytes of a payload that is read. An error ends the reading, which returns it. */
 typedef enum error_code payload_take_fn(void *context, const void *data, size_t size, struct error *err);
 
-/* Whether a job has this payload: its picture (attempts 0), or the result of that attempt. */
-typedef bool payload_wanted_fn(void *context, const char *id, int attempts);
+/* A payload that may be swept: a job's picture (attempts 0), or the result of that attempt. */
+#define PAYLOAD_ASK_MOST 500 /* at a time */
+struct payload_asked {
+    char id[33];
+    int attempts;
+    bool wanted; /* a job has it; what cannot be known is */
+};
+typedef void payload_wanted_fn(void *context, struct payload_asked *list, size_t count);
 
 struct payload_engine {
     const char *name; /* for logs and metrics: "rows", "s3", "folder" */
@@ -38,9 +44,10 @@ struct payload_engine {
     /* Removes it; OK where there is none. */
     enum error_code (*remove)(struct payload *payload, const char *name, struct error *err);
     /* Removes payloads older than `seconds` that no job has any more; an engine that sees the jobs itself does not ask
-     * `wanted`. NULL: a rule of the store does that. */
-    enum error_code (*sweep)(struct payload *payload, int64_t seconds, payload_wanted_fn *wanted, void *context,
-                             struct error *err);
+     * `wanted`. One thread at a time. most: about so many names are looked at, or payloads removed; *more: there are
+     * others, and the next call goes on with them. NULL: a rule of the store does that. */
+    enum error_code (*sweep)(struct payload *payload, int64_t seconds, int most, payload_wanted_fn *wanted,
+                             void *context, bool *more, struct error *err);
     void (*close)(struct payload *payload);
 };
 

@@ -18,6 +18,7 @@
 struct folder {
     struct payload payload;
     int fd;
+    DIR *list; /* where a sweep goes on; NULL: none has stopped on its way */
 };
 
 static enum error_code folder_failed(const char *what, struct error *err)
@@ -130,47 +131,104 @@ static enum error_code folder_now(const struct folder *folder, time_t *now, stru
     return code;
 }
 
-/* Whether a file is to be swept: what a crash has left of a payload, or one that no job has. Others are not ours. */
-static bool folder_is_old(const struct folder *folder, const char *file, time_t before, payload_wanted_fn *wanted,
-                          void *context)
+/* What is looked at, some at a time. */
+struct folder_round {
+    const struct folder *folder;
+    time_t before;
+    payload_wanted_fn *wanted;
+    void *context;
+    size_t count;
+    struct payload_asked asked[PAYLOAD_ASK_MOST];
+    char files[PAYLOAD_ASK_MOST][64];
+};
+
+static enum error_code folder_sweep_file(const struct folder_round *round, const char *file, struct error *err)
 {
     struct stat st;
-    char id[33];
-    int attempts = 0, used = 0;
-    const bool part = !strncmp(file, ".part-", 6);
-    const bool in = sscanf(file, "in-%32[0-9a-zA-Z]%n", id, &used) == 1 && !file[used];
-    const bool out = !in && sscanf(file, "out-%32[0-9a-zA-Z]-%d%n", id, &attempts, &used) == 2 && !file[used];
-    return (part || in || out) && fstatat(folder->fd, file, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) &&
-           st.st_mtime < before && (part || !wanted(context, id, attempts));
+    if (fstatat(round->folder->fd, file, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(st.st_mode) ||
+        st.st_mtime >= round->before || unlinkat(round->folder->fd, file, 0) == 0 || errno == ENOENT)
+        return OK;
+    return folder_failed("written", err);
 }
 
-static enum error_code folder_sweep(struct payload *payload, int64_t seconds, payload_wanted_fn *wanted, void *context,
-                                    struct error *err)
+/* Those that no job has go, if they are old. Asked first, because nearly all are wanted, and asking each file for its
+ * age would take a network's round trip. */
+static enum error_code folder_sweep_some(struct folder_round *round, struct error *err)
 {
-    const struct folder *folder = (struct folder *)payload;
-    time_t now;
-    enum error_code code = folder_now(folder, &now, err);
-    if (code)
-        return code;
+    enum error_code code = OK;
+    if (round->count)
+        round->wanted(round->context, round->asked, round->count);
+    for (size_t i = 0; i < round->count && !code; i++)
+        if (!round->asked[i].wanted)
+            code = folder_sweep_file(round, round->files[i], err);
+    round->count = 0;
+    return code;
+}
+
+/* A name of the folder; one that is not a payload's, nor of what a crash has left of one, is not ours. */
+static enum error_code folder_sweep_name(struct folder_round *round, const char *file, struct error *err)
+{
+    struct payload_asked *asked = &round->asked[round->count];
+    int used = 0;
+    *asked = (struct payload_asked){0};
+    if (!strncmp(file, ".part-", 6))
+        return folder_sweep_file(round, file, err);
+    const bool in = sscanf(file, "in-%32[0-9a-zA-Z]%n", asked->id, &used) == 1 && !file[used];
+    if (!in && (sscanf(file, "out-%32[0-9a-zA-Z]-%d%n", asked->id, &asked->attempts, &used) != 2 || file[used] ||
+                asked->attempts < 1 || strlen(file) >= sizeof round->files[0]))
+        return OK;
+    snprintf(round->files[round->count++], sizeof round->files[0], "%.63s", file);
+    return round->count < PAYLOAD_ASK_MOST ? OK : folder_sweep_some(round, err);
+}
+
+static enum error_code folder_sweep_open(struct folder *folder, struct error *err)
+{
     const int fd = openat(folder->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC); /* a place in it of its own */
-    DIR *list = fd >= 0 ? fdopendir(fd) : NULL;
-    if (!list) {
-        code = folder_failed("read", err);
-        if (fd >= 0)
-            close(fd);
-        return code;
+    folder->list = fd >= 0 ? fdopendir(fd) : NULL;
+    if (folder->list)
+        return OK;
+    const enum error_code code = folder_failed("read", err);
+    if (fd >= 0)
+        close(fd);
+    return code;
+}
+
+static enum error_code folder_sweep(struct payload *payload, int64_t seconds, int most, payload_wanted_fn *wanted,
+                                    void *context, bool *more, struct error *err)
+{
+    struct folder *folder = (struct folder *)payload;
+    struct folder_round *round = mem_calloc(1, sizeof *round);
+    time_t now;
+    *more = false;
+    enum error_code code =
+        round ? folder_now(folder, &now, err) : error_set(err, ERROR_NO_MEMORY, "no memory to look at payloads");
+    if (!code && !folder->list)
+        code = folder_sweep_open(folder, err);
+    if (!code) {
+        struct dirent *entry = NULL;
+        round->folder = folder;
+        round->before = now - (time_t)seconds;
+        round->wanted = wanted;
+        round->context = context;
+        for (int i = 0; !code && i < most && (entry = readdir(folder->list)); i++)
+            code = folder_sweep_name(round, entry->d_name, err);
+        if (!code)
+            code = folder_sweep_some(round, err);
+        *more = !code && entry;
     }
-    for (struct dirent *entry; !code && (entry = readdir(list));)
-        if (folder_is_old(folder, entry->d_name, now - (time_t)seconds, wanted, context) &&
-            unlinkat(folder->fd, entry->d_name, 0) != 0 && errno != ENOENT)
-            code = folder_failed("written", err);
-    closedir(list);
+    if (!*more && folder->list) {
+        closedir(folder->list);
+        folder->list = NULL;
+    }
+    free(round);
     return code;
 }
 
 static void folder_close(struct payload *payload)
 {
     struct folder *folder = (struct folder *)payload;
+    if (folder->list)
+        closedir(folder->list);
     if (folder->fd >= 0)
         close(folder->fd);
     free(folder);

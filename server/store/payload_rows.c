@@ -224,17 +224,19 @@ static enum error_code rows_remove(struct payload *payload, const char *name, st
 
 /* Those of jobs that do not exist (any more), pictures of jobs that have ended, results of attempts that were not the
  * last: some at a time, so that no statement takes long. */
-static enum error_code rows_sweep(struct payload *payload, int64_t seconds, payload_wanted_fn *wanted, void *context,
-                                  struct error *err)
+static enum error_code rows_sweep(struct payload *payload, int64_t seconds, int most, payload_wanted_fn *wanted,
+                                  void *context, bool *more, struct error *err)
 {
     struct rows *rows = (struct rows *)payload;
     char value[24];
     const char *const values[] = {value};
     PGconn *db;
     (void)wanted, (void)context;
+    *more = false;
     snprintf(value, sizeof value, "%lld", (long long)seconds);
     enum error_code code = rows_take(rows, &db, err);
-    for (bool more = true; !code && more;) {
+    int swept = 0;
+    for (bool again = true; !code && again;) {
         PGresult *result = NULL;
         code =
             pg_do(db,
@@ -245,7 +247,10 @@ static enum error_code rows_sweep(struct payload *payload, int64_t seconds, payl
                   ") RETURNING payloads.name), pieces AS (DELETE FROM chunks WHERE name IN (SELECT name FROM old))"
                   " SELECT count(*) FROM old",
                   1, values, &result, err);
-        more = !code && atoi(PQgetvalue(result, 0, 0)) > 0;
+        const int count = code ? 0 : atoi(PQgetvalue(result, 0, 0));
+        swept += count;
+        *more = count && swept >= most;
+        again = count && !*more;
         if (!code)
             PQclear(result);
     }

@@ -199,6 +199,13 @@ static void share_add_bytes(struct share_values *values, const void *bytes, size
     share_add(values, bytes);
 }
 
+/* The values that name a tile: $1 and $2. */
+static void share_add_tile(struct share_values *values, int64_t task, int n)
+{
+    share_add_number(values, task);
+    share_add_number(values, n);
+}
+
 /* Its rows are binary: texts as they are. Without a lasting connection after a failure. PQclear(*out). */
 static enum error_code share_do(struct share_rows *rows, const char *sql, const struct share_values *values,
                                 PGresult **out, struct error *err)
@@ -316,8 +323,7 @@ enum error_code share_rows_offer(struct share_rows *rows, int64_t task, int n, c
                                  size_t size, struct error *err)
 {
     struct share_values values = {0};
-    share_add_number(&values, task);
-    share_add_number(&values, n);
+    share_add_tile(&values, task, n);
     share_add(&values, spec);
     share_add_bytes(&values, input, size);
     return share_do(rows,
@@ -330,8 +336,7 @@ enum error_code share_rows_withdraw(struct share_rows *rows, int64_t task, int *
 {
     struct share_values values = {0};
     PGresult *result = NULL;
-    share_add_number(&values, task);
-    share_add_number(&values, *n);
+    share_add_tile(&values, task, *n);
     const enum error_code code =
         share_do(rows,
                  "DELETE FROM shared_tiles_1 WHERE task = $1::bigint AND n = (SELECT n FROM shared_tiles_1 WHERE"
@@ -348,8 +353,7 @@ enum error_code share_rows_fetch(struct share_rows *rows, int64_t task, int n, v
 {
     struct share_values values = {0};
     PGresult *result = NULL;
-    share_add_number(&values, task);
-    share_add_number(&values, n);
+    share_add_tile(&values, task, n);
     enum error_code code = share_do(rows,
                                     "DELETE FROM shared_tiles_1 WHERE task = $1::bigint AND n = $2::integer"
                                     " AND state = 2 RETURNING output",
@@ -365,8 +369,7 @@ enum error_code share_rows_fetch(struct share_rows *rows, int64_t task, int n, v
 enum error_code share_rows_drop(struct share_rows *rows, int64_t task, int n, struct error *err)
 {
     struct share_values values = {0};
-    share_add_number(&values, task);
-    share_add_number(&values, n);
+    share_add_tile(&values, task, n);
     return share_do(rows, "DELETE FROM shared_tiles_1 WHERE task = $1::bigint AND n = $2::integer", &values, NULL, err);
 }
 
@@ -381,10 +384,12 @@ enum error_code share_rows_find(struct share_rows *rows, const char *owner, cons
     share_add(&values, owner);
     share_add(&values, class);
     *task = 0;
-    enum error_code code = share_do(rows,
-                                    "SELECT task::text, model FROM shared_tasks_1 t WHERE owner <> $1 AND class = $2"
-                                    " AND NOT " SHARE_DEAD("t.owner") " ORDER BY task",
-                                    &values, &result, err);
+    enum error_code code =
+        share_do(rows,
+                 "SELECT task::text, model FROM shared_tasks_1 t WHERE owner <> $1 AND class = $2"
+                 " AND NOT " SHARE_DEAD("t.owner") " ORDER BY EXISTS (SELECT 1 FROM shared_tiles_1 n"
+                                                   " WHERE n.task = t.task AND state = 0) DESC, wanted, task",
+                 &values, &result, err);
     for (int row = 0; !code && !*task && row < PQntuples(result); row++)
         if (has(context, PQgetvalue(result, row, 1))) {
             *task = share_number(result, row, 0);
@@ -430,8 +435,7 @@ enum error_code share_rows_deliver(struct share_rows *rows, const struct share_t
                                    const void *output, size_t size, bool *held, struct error *err)
 {
     struct share_values values = {0};
-    share_add_number(&values, tile->task);
-    share_add_number(&values, tile->n);
+    share_add_tile(&values, tile->task, tile->n);
     share_add(&values, helper);
     share_add_bytes(&values, output, size);
     return share_change(rows,
@@ -444,8 +448,7 @@ enum error_code share_rows_return(struct share_rows *rows, const struct share_ti
                                   bool failed, struct error *err)
 {
     struct share_values values = {0};
-    share_add_number(&values, tile->task);
-    share_add_number(&values, tile->n);
+    share_add_tile(&values, tile->task, tile->n);
     share_add(&values, helper);
     share_add_number(&values, failed ? SHARE_FAILED : SHARE_OFFERED);
     return share_do(rows,

@@ -66,7 +66,8 @@ enum error_code share_rows_drop(struct share_rows *rows, int64_t task, int n, st
 
 /* Whether somebody helps with this model. */
 typedef bool share_rows_has_fn(void *context, const char *model);
-/* The oldest task of another server, which is told that tiles are wanted. *task 0: there is none. */
+/* A task of another server, which is told that tiles are wanted: one with tiles on offer before others, and of these
+ * the one that was told so longest ago, so that helpers spread over the pictures. *task 0: there is none. */
 enum error_code share_rows_find(struct share_rows *rows, const char *owner, const char *class, share_rows_has_fn *has,
                                 void *context, int64_t *task, char model[256], struct error *err) MUST_CHECK;
 

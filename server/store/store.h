@@ -240,4 +240,9 @@ enum error_code store_ahead_of_new(struct store *store, const char *client, bool
 typedef void store_files_fn(void *context, const char *id, bool input, bool output);
 enum error_code store_files(struct store *store, store_files_fn *each, void *context, struct error *err) MUST_CHECK;
 
+/* What there is of these jobs, whose ids are a JSON array; open: waiting or running. None is told that is not there. */
+typedef void store_known_fn(void *context, const char *id, bool open, int attempts);
+enum error_code store_known(struct store *store, const char *ids, store_known_fn *each, void *context,
+                            struct error *err) MUST_CHECK;
+
 #endif

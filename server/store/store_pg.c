@@ -34,7 +34,8 @@ enum error_code store_pg_open(struct store **out, const char *where, const char 
     "WITH old AS (DELETE FROM jobs WHERE number IN " STORE_SQL_EXPIRED " RETURNING id, number, state),"                \
     " reports AS (DELETE FROM results WHERE job IN (SELECT number FROM old)),"                                         \
     " ids AS (INSERT INTO gone SELECT id, $3 FROM old ON CONFLICT (id) DO NOTHING) SELECT id, state FROM old"
-#define STORE_SQL_CLOCK "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+#define STORE_SQL_VERSION_NOW "SELECT version FROM schema_version"
+#define STORE_SQL_CLOCK "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint, (" STORE_SQL_VERSION_NOW ")"
 #define STORE_SQL_HEX(bytes) "encode(" bytes ", 'hex')"
 #define STORE_SQL_LOCK_JOBS " FOR UPDATE OF jobs"
 /* Payloads in rows of 1 MiB (payload_rows.c): out of line and not compressed, because pictures already are. */
@@ -56,6 +57,8 @@ enum { PG_TEXT = 25, PG_BYTEA = 17, PG_INT8 = 20, PG_FLOAT8 = 701 };
 
 struct pg_settings {
     char where[1024], password_file[1024];
+    bool open;               /* the tables are there */
+    _Atomic int64_t too_new; /* the version of tables that another server has changed since; 0: they are of use */
 };
 
 struct pg_link {
@@ -88,6 +91,34 @@ static bool store_pg_closed(const struct pg_link *link)
     return PQtransactionStatus(link->db) == PQTRANS_IDLE && !pg_alive(link->db);
 }
 
+/* The first value of a statement; 0: there is none. */
+static enum error_code store_pg_ask(PGconn *db, const char *sql, int64_t *out, struct error *err)
+{
+    PGresult *result = NULL;
+    const enum error_code code = pg_do(db, sql, 0, NULL, &result, err);
+    *out = !code && PQntuples(result) ? strtoll(PQgetvalue(result, 0, 0), NULL, 10) : 0;
+    if (!code)
+        PQclear(result);
+    return code;
+}
+
+/* Another server may have changed the tables while this one runs. Once they are two steps ahead, nothing is read or
+ * written any more: this server does not know what they mean. */
+static enum error_code store_pg_is_known(struct store *store, int64_t version, struct error *err)
+{
+    struct pg_settings *settings = store->settings;
+    if (version <= PG_VERSION + 1)
+        return OK;
+    error_set(err, ERROR_IO,
+              "the store of jobs was changed by a newer version of this program (format %lld; this one knows %d, and "
+              "works with %d): upgrade this server",
+              (long long)version, PG_VERSION, PG_VERSION + 1);
+    if (atomic_exchange(&settings->too_new, version) != version)
+        log_event(LOG_ERROR, "store", "text=\"%s\"", err->text);
+    atomic_store(&store->reachable, false);
+    return ERROR_IO;
+}
+
 /* Connects where there is no connection. The reading side, which others wait for, only follows the writing one. */
 static enum error_code store_pg_connected(struct side *side, struct error *err)
 {
@@ -95,13 +126,23 @@ static enum error_code store_pg_connected(struct side *side, struct error *err)
     struct pg_link *link = side->link;
     const struct pg_settings *settings = store->settings;
     const int64_t now = store_steady_clock();
-    if (store_pg_works(link) && !store_pg_closed(link))
+    const bool known = !atomic_load(&settings->too_new);
+    int64_t version = 0;
+    if (known && store_pg_works(link) && !store_pg_closed(link))
         return OK;
     store_pg_hang_up(link);
+    if (!known)
+        return store_pg_is_known(store, atomic_load(&settings->too_new), err);
     const bool may = now >= link->next && (side == &store->write || atomic_load(&store->reachable));
     if (!may)
         return error_set(err, ERROR_IO, "the database of jobs cannot be reached; try again later");
-    const enum error_code code = pg_connect(&link->db, settings->where, settings->password_file, err);
+    enum error_code code = pg_connect(&link->db, settings->where, settings->password_file, err);
+    if (!code && settings->open)
+        code = store_pg_ask(link->db, STORE_SQL_VERSION_NOW, &version, err);
+    if (!code)
+        code = store_pg_is_known(store, version, err);
+    if (code)
+        store_pg_hang_up(link);
     link->next = store_steady_clock() + PG_RETRY_MS;
     if (side == &store->write && atomic_exchange(&store->reachable, !code) == (code != OK))
         log_event(code ? LOG_ERROR : LOG_INFO, "store", "text=\"%s\"", code ? err->text : "the database is connected");
@@ -198,6 +239,8 @@ static void store_pg_run(struct query *query, enum store_statement which, struct
     }
     link->changes = atoi(PQcmdTuples(result));
     query->work = result;
+    if (which == STORE_CLOCK) /* asked now and then, so that a change of the tables is seen */
+        query->code = store_pg_is_known(query->side->store, strtoll(PQgetvalue(result, 0, 1), NULL, 10), query->err);
 }
 
 /* Transactions and parts; a part without a transaction around it is one. */
@@ -327,17 +370,6 @@ static const struct store_engine store_pg = {.start = store_pg_start,
 /* --- opening -------------------------------------------------------------------------------------------------------
  */
 
-/* The first value of a statement; 0: there is none. */
-static enum error_code store_pg_ask(PGconn *db, const char *sql, int64_t *out, struct error *err)
-{
-    PGresult *result = NULL;
-    const enum error_code code = pg_do(db, sql, 0, NULL, &result, err);
-    *out = !code && PQntuples(result) ? strtoll(PQgetvalue(result, 0, 0), NULL, 10) : 0;
-    if (!code)
-        PQclear(result);
-    return code;
-}
-
 /* In a transaction, with the lock: makes the tables, or brings them up to date. */
 static enum error_code store_pg_tables(PGconn *db, struct error *err)
 {
@@ -348,7 +380,7 @@ static enum error_code store_pg_tables(PGconn *db, struct error *err)
                                         " AND schemaname = current_schema()",
                                         &there, err);
     if (!code && there)
-        code = store_pg_ask(db, "SELECT version FROM schema_version", &version, err);
+        code = store_pg_ask(db, STORE_SQL_VERSION_NOW, &version, err);
     if (code)
         return code;
     if (version > PG_VERSION + 1)
@@ -383,6 +415,7 @@ static enum error_code store_pg_prepare(struct store *store, struct error *err)
         code = store_pg_ask(link->db, STORE_SQL_CLOCK, &now, err);
     if (!code)
         atomic_store(&store->clock, now - store_steady_clock());
+    ((struct pg_settings *)store->settings)->open = !code;
     return code;
 }
 

@@ -261,3 +261,19 @@ enum error_code store_files(struct store *store, store_files_fn *each, void *con
     pthread_mutex_unlock(&store->lock);
     return code;
 }
+
+enum error_code store_known(struct store *store, const char *ids, store_known_fn *each, void *context,
+                            struct error *err)
+{
+    char id[33];
+    pthread_mutex_lock(&store->lock);
+    struct query query = query_start(&store->read, STORE_KNOWN, err, "t", ids);
+    while (query_row(&query)) {
+        const int64_t state = query_integer(&query, 1);
+        query_id(&query, 0, id);
+        each(context, id, state <= STORE_RUNNING, (int)query_integer(&query, 2));
+    }
+    const enum error_code code = query_end(&query);
+    pthread_mutex_unlock(&store->lock);
+    return code;
+}

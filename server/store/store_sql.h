@@ -155,6 +155,7 @@ static const char *const store_sql[STORE_STATEMENTS] = {
     [STORE_NEAREST] = "SELECT client, low, seconds FROM jobs WHERE state <= 1 AND +state = 0"
                       " AND (low, turn, number) < ($1, $2, $3) ORDER BY low DESC, turn DESC, number DESC LIMIT $4",
     [STORE_FILES] = "SELECT id, state, output_bytes > 0 FROM jobs WHERE state <= 2",
+    [STORE_KNOWN] = "SELECT id, state, attempts FROM jobs WHERE id IN (SELECT " STORE_SQL_TEXTS("$1") ")",
     [STORE_BEAT] = "UPDATE jobs SET lease = $4, progress = $5 WHERE id = $1 AND owner = $2 AND attempts = $3 AND"
                    " state = 1 RETURNING cancel",
     [STORE_NOTIFY] = STORE_SQL_NOTIFY,

@@ -51,6 +51,7 @@ enum store_statement {
     STORE_AHEAD_OF_NEW,
     STORE_NEAREST,
     STORE_FILES,
+    STORE_KNOWN,
     STORE_PROMISED,
     STORE_BEAT,
     STORE_NOTIFY,

@@ -104,6 +104,23 @@ describe('models from the store', { skip }, () => {
     assert.equal((await listed()).default, false);
   });
 
+  test('a replacement that fails on its way leaves no section that tells the SHA-256 of another file', { timeout: 600000 }, async () => {
+    const file = path.join(top, 'state/models/extra.safetensors'), conf = () => fs.readFileSync(path.join(top, 'state/models/models.conf'), 'utf8');
+    const old = hash(fs.readFileSync(file)), wanted = hash(fs.readFileSync(path.join(top, 'two/extra.safetensors')));
+    fs.renameSync(file, path.join(top, 'aside'));
+    fs.mkdirSync(path.join(file, 'in'), { recursive: true }); // nothing replaces it
+    assert.equal((await run(path.join(top, 'two/extra.safetensors'))).code, 0);
+    await until('it is told', () => new RegExp(`model-not-fetched model="extra" sha256=${wanted}`).test(worker.log()));
+    assert.doesNotMatch(conf(), new RegExp(wanted));
+    fs.rmSync(file, { recursive: true });
+    fs.renameSync(path.join(top, 'aside'), file);
+    const there = (sum) => until(`${sum} is there`, () => fs.existsSync(file) && hash(fs.readFileSync(file)) === sum);
+    await there(wanted);
+    await until('its SHA-256 is told', () => conf().includes(wanted));
+    assert.equal((await run(path.join(top, 'one/extra.safetensors'))).code, 0); // as before
+    await there(old);
+  });
+
   test('one that is replaced under its name is fetched again, and its old file goes; removed, it is not told as published', { timeout: 600000 }, async () => {
     const old = (await listed()).sha256;
     assert.equal((await run(path.join(top, 'two/extra.safetensors'))).code, 0);

@@ -54,9 +54,10 @@ export async function startNetwork(port, next) {
       const at = Date.now() + network.delay * next();
       last = last.then(async () => {
         if (at > Date.now()) await sleep(at - Date.now());
-        if (!to.destroyed && !pair.stalled && !to.write(data)) { from.pause(); to.once('drain', () => from.resume()); }
+        if (!to.destroyed && !pair.stalled && !to.write(data)) from.pause();
       });
     });
+    to.on('drain', () => from.resume()); // one listener, however many pieces wait
     from.on('close', () => last.then(() => { if (!pair.stalled) to.destroy(); }));
     from.on('error', () => {});
   };
@@ -64,7 +65,6 @@ export async function startNetwork(port, next) {
     if (network.closed) { near.destroy(); return; }
     const far = net.connect({ port, host: '127.0.0.1', noDelay: true }), pair = { near, far, stalled: false };
     pairs.add(pair);
-    for (const socket of [near, far]) socket.setMaxListeners(0); // each piece may wait for the pieces before it
     far.on('close', () => { if (near.destroyed) pairs.delete(pair); });
     near.on('close', () => { if (far.destroyed) pairs.delete(pair); });
     onward(near, far, pair);
@@ -96,14 +96,17 @@ async function startNetworks(ports, next) {
 
 // ---- the servers ----
 
-class Server {
+// What a server has said last, for whoever wonders why it is not as it should be.
+const lastLines = (name, log, most = 20) => `--- ${name}, its last lines:\n${log.trim().split('\n').slice(-most).join('\n')}`;
+
+export class Server {
   constructor(role, number, args, env, cpus) { Object.assign(this, { role, number, args, env, cpus, kills: 0, url: null }); }
   async start() {
     const listen = this.role === 'worker' ? ['--metrics_listen', '127.0.0.1:0'] : ['--listen', '127.0.0.1:0'];
     this.child = await startServer({ args: [...this.args, '--role', this.role, ...listen, '--log_level', 'warn'], env: this.env, cpus: this.cpus });
-    this.child.process.stderr.resume();
     this.url = this.child.url;
   }
+  last() { return lastLines(`${this.role} ${this.number}${this.url ? '' : ' (killed)'}`, this.child?.log() ?? ''); }
   async kill() {
     this.url = null;
     this.kills++;
@@ -161,7 +164,7 @@ export class Cluster {
       CREATE FUNCTION note_end() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO ends VALUES (NEW.id, NEW.state); RETURN NEW; END $$;
       CREATE TRIGGER note_end AFTER UPDATE OF state ON jobs FOR EACH ROW WHEN (OLD.state < 2 AND NEW.state >= 2) EXECUTE FUNCTION note_end()`);
     await Promise.all(this.servers.slice(1).map((server) => server.start()));
-    await until('a front end is ready', async () => (await fetch(`${this.servers[0].url}/readyz`)).status === 200);
+    await until('a front end is ready', async () => (await fetch(`${this.servers[0].url}/readyz`)).status === 200).catch((error) => this.explain(error));
     return true;
   }
   // What each picture becomes, on one machine and undisturbed.
@@ -201,7 +204,12 @@ export class Cluster {
       this.retries++;
       await sleep(30 + 100 * this.next());
       return null;
-    }, 900e3).then(({ answer }) => answer);
+    }, 900e3).then(({ answer }) => answer, (error) => this.explain(error));
+  }
+  // The same error, and what the servers have said last.
+  explain(error) {
+    if (error instanceof assert.AssertionError) throw error;
+    throw new Error([error.message, ...this.servers.map((server) => server.last())].join('\n'), { cause: error });
   }
   async submit(number, key) {
     const { picture, fields } = this.pictures[number];
@@ -255,8 +263,9 @@ export class Cluster {
     if (role === 'worker' && !this.long) // in the short form nobody waits for half a minute
       await this.database.sql(`UPDATE jobs SET lease = 1 WHERE state = 1 AND owner IN (SELECT owner FROM workers WHERE about::json ->> 'pid' = '${pid}')`);
     await sleep(pause);
-    let why; // not while the database is away
-    await until(`${role} ${server.number} starts`, () => server.start().then(() => true, (error) => { why = error; return null; })).catch((error) => { throw new Error(`${error.message}\n${why}`); });
+    let why = ''; // not while the database is away
+    await until(`${role} ${server.number} starts`, () => server.start().then(() => true, (error) => { why = error.message; return null; }))
+      .catch((error) => this.explain(new Error(`${error.message}\n${lastLines('its last try', why)}`)));
   }
   // In the end: every job has ended once, nothing waits, and no picture is there that no job has.
   async check() {

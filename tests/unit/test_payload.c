@@ -17,11 +17,21 @@
 #include "server/store/store.h"
 #include "tests/common/postgres.h"
 
+/* How often it was asked, and for how many. */
+struct asked {
+    int calls;
+    size_t count;
+};
+
 /* A payload_wanted_fn: job "a" waits, job "b" has had two attempts. */
-static bool wanted(void *context, const char *id, int attempts)
+static void wanted(void *context, struct payload_asked *list, size_t count)
 {
-    ++*(int *)context;
-    return (!strcmp(id, "a") && !attempts) || (!strcmp(id, "b") && attempts == 2);
+    struct asked *asked = context;
+    asked->calls++;
+    asked->count += count;
+    for (size_t i = 0; i < count; i++)
+        list[i].wanted = (!strcmp(list[i].id, "a") && !list[i].attempts) ||
+                         (!strcmp(list[i].id, "b") && list[i].attempts == 2) || *list[i].id == 'w';
 }
 
 static char folder[64];
@@ -54,7 +64,8 @@ static void test_folder(void **state)
     struct error err = ERROR_INIT;
     struct payload *payload;
     char command[96];
-    int asked = 0;
+    struct asked asked = {0};
+    bool more;
     (void)state;
     strcpy(folder, "/tmp/restored_payload_XXXXXX");
     assert_non_null(mkdtemp(folder));
@@ -66,13 +77,26 @@ static void test_folder(void **state)
         make_file(go[i], true);
     make_file("in-d", false);
     make_file(".part-in-d-1-1", false);
-    assert_int_equal(payload->engine->sweep(payload, 3600, wanted, &asked, &err), OK);
+    assert_int_equal(payload->engine->sweep(payload, 3600, 1000, wanted, &asked, &more, &err), OK);
+    assert_false(more);
     for (size_t i = 0; i < sizeof stay / sizeof *stay; i++)
         assert_true(is_there(stay[i]));
     for (size_t i = 0; i < sizeof go / sizeof *go; i++)
         assert_false(is_there(go[i]));
     assert_true(is_there("in-d") && is_there(".part-in-d-1-1"));
-    assert_int_equal(asked, 6); /* those that are old, and named as payloads are */
+    assert_int_equal(asked.count, 7); /* those that are named as payloads are */
+    for (int i = 0; i < 2 * PAYLOAD_ASK_MOST; i++) {
+        char name[32];
+        snprintf(name, sizeof name, i % 2 ? "in-w%d" : "out-x%d-1", i);
+        make_file(name, true);
+    }
+    asked = (struct asked){0};
+    int rounds = 1; /* of 300 names; it goes on where it was */
+    for (; payload->engine->sweep(payload, 3600, 300, wanted, &asked, &more, &err) == OK && more; rounds++)
+        ;
+    assert_int_equal(err.code, OK);
+    assert_true(rounds >= 4 && asked.calls <= rounds && asked.count >= 2 * PAYLOAD_ASK_MOST);
+    assert_true(is_there("in-w1") && is_there("in-w999") && !is_there("out-x0-1") && !is_there("out-x998-1"));
     payload_close(&payload);
     snprintf(command, sizeof command, "rm -rf '%s'", folder);
     assert_int_equal(system(command), 0);
@@ -85,7 +109,7 @@ static void test_rows(void **state)
     struct payload *payload;
     struct store *store;
     char url[256];
-    int asked = 0;
+    bool more;
     (void)state;
     if (!postgres_make(url))
         return;
@@ -99,7 +123,10 @@ static void test_rows(void **state)
     postgres_sql("INSERT INTO payloads VALUES ('in/a', 0, 1), ('out/a/2', 0, 1), ('out/a/1', 0, 1), ('other', 0, 1),"
                  " ('in/new', extract(epoch FROM now()) * 1000, 1)");
     postgres_sql("INSERT INTO chunks SELECT name, 0, '\\x00' FROM payloads");
-    assert_int_equal(payload->engine->sweep(payload, 3600, wanted, &asked, &err), OK);
+    assert_int_equal(payload->engine->sweep(payload, 3600, 100, wanted, NULL, &more, &err), OK);
+    assert_true(more);
+    assert_int_equal(payload->engine->sweep(payload, 3600, 1000, wanted, NULL, &more, &err), OK);
+    assert_false(more);
     assert_int_equal(postgres_sql("SELECT count(*) FROM payloads"), 4);
     assert_int_equal(postgres_sql("SELECT count(*) FROM chunks"), 4);
     assert_int_equal(postgres_sql("SELECT count(*) FROM payloads WHERE name IN ('in/a', 'out/a/2', 'other', 'in/new')"),

@@ -700,6 +700,35 @@ static void test_expire(void **state)
 /* --- files ---------------------------------------------------------------------------------------------------------
  */
 
+/* A store_known_fn. */
+static void add_known(void *context, const char *id, bool open, int attempts)
+{
+    snprintf((char *)context + strlen(context), 64, "%s%s%d ", id, open ? "+" : "-", attempts);
+}
+
+/* Several jobs at once; the waiting order does not matter. */
+static void test_known(void **state)
+{
+    struct store_job out;
+    char text[256] = "";
+    bool found;
+    enum store_state before;
+    (void)state;
+    put("a1", "a");
+    put("a2", "a");
+    put("a3", "a");
+    FINE(store_cancel(store, "a3", 2000, 9000, &before, &found, &err));
+    assert_true(claim_at(&out, 2000));
+    assert_string_equal(out.id, "a1");
+    store_job_clear(&out);
+    FINE(store_known(store, "[\"a1\", \"none\", \"a3\"]", add_known, text, &err));
+    assert_true(strstr(text, "a1+1 ") && strstr(text, "a3-0 "));
+    assert_int_equal(strlen(text), 10);
+    *text = 0;
+    FINE(store_known(store, "[]", add_known, text, &err));
+    assert_string_equal(text, "");
+}
+
 static uint8_t *read_whole(const char *name, size_t *size)
 {
     FILE *f = fopen(name, "rb");
@@ -1360,10 +1389,20 @@ static void count_published(void *context, const struct published *model)
 }
 
 /* A roll-out: servers whose tables are one step older or newer work on one store together; two steps are refused. */
+static void expect_too_new(void)
+{
+    assert_non_null(strstr(err.text, "by a newer version of this program"));
+    err = (struct error)ERROR_INIT;
+}
+
+static const char end_connections[] = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname ="
+                                      " current_database() AND pid <> pg_backend_pid()";
+
 static void test_versions(void **state)
 {
     struct store *other = NULL;
     struct store_job out;
+    bool found;
     const struct published model = {.name = "m", .sha256 = "00", .bytes = 1, .about = "{}"};
     int count = 0;
     (void)state;
@@ -1393,18 +1432,33 @@ static void test_versions(void **state)
     assert_true(claim_at(&out, 2000));
     assert_string_equal(out.id, "older");
     store_job_clear(&out);
-    /* two steps */
+    /* two steps: a server cannot begin, and one at work sees it when it compares the clocks, or connects again */
+    FINE(store_open_shared(&other, url, NULL, &err));
+    FINE(store_get(store, "newer", &out, &found, &err)); /* connects, to read */
+    store_job_clear(&out);
     sql("UPDATE schema_version SET version = version + 1");
+    assert_int_equal(store_sync_clock(store, &err), ERROR_IO);
+    expect_too_new();
+    assert_false(store_reachable(store));
+    assert_int_equal(store_get(store, "newer", &out, &found, &err), ERROR_IO);
+    expect_too_new();
+    assert_int_equal(store_begin(store, &err), ERROR_IO);
+    expect_too_new();
+    sql(end_connections);
+    for (int i = 0; i < 600 && !strstr(err.text, "newer version"); i++, usleep(100000)) {
+        err = (struct error)ERROR_INIT;
+        if (!store_begin(other, &err)) /* until the end of the connection has come here */
+            store_rollback(other);
+    }
+    expect_too_new();
+    store_close(&other);
     assert_int_equal(store_open_shared(&other, url, NULL, &err), ERROR_UNSUPPORTED);
-    assert_non_null(strstr(err.text, "was written by a newer version of this program"));
-    err = (struct error)ERROR_INIT;
+    expect_too_new();
 }
 
 /* Connections that the server ends: the transaction fails as a whole, and the next one works. */
 static void test_lost(void **state)
 {
-    static const char end[] = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname ="
-                              " current_database() AND pid <> pg_backend_pid()";
     enum store_inserted what;
     char existing[33];
     struct store_job job = job_of("a2", "a");
@@ -1414,7 +1468,7 @@ static void test_lost(void **state)
     expect_queued(1);
     FINE(store_begin(store, &err));
     put("a3", "a");
-    sql(end);
+    sql(end_connections);
     err = (struct error)ERROR_INIT;
     assert_int_equal(store_insert(store, &job, NULL, NULL, &what, existing, &err), ERROR_IO);
     err = (struct error)ERROR_INIT;
@@ -1455,6 +1509,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_groups, setup, teardown),
         cmocka_unit_test_setup_teardown(test_parts, setup, teardown),
         cmocka_unit_test_setup_teardown(test_expire, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_known, setup, teardown),
         cmocka_unit_test_setup_teardown(test_no_room_to_make, setup, teardown),
         cmocka_unit_test_setup_teardown(test_foreign, setup, teardown),
         cmocka_unit_test_setup_teardown(test_killed, setup, teardown),
@@ -1478,6 +1533,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_groups, setup_postgres, teardown_postgres),
         cmocka_unit_test_setup_teardown(test_parts, setup_postgres, teardown_postgres),
         cmocka_unit_test_setup_teardown(test_expire, setup_postgres, teardown_postgres),
+        cmocka_unit_test_setup_teardown(test_known, setup_postgres, teardown_postgres),
         cmocka_unit_test_setup_teardown(test_expire_two, setup_postgres, teardown_postgres),
         cmocka_unit_test_setup_teardown(test_shared, setup_postgres, teardown_postgres),
         cmocka_unit_test_setup_teardown(test_versions, setup_postgres, teardown_postgres),
