@@ -9,6 +9,7 @@
 #   make bench-load   pictures a second of a full queue, on one device to all, beside PyTorch
 #   make bench-memory what a server keeps after 200 pictures of 200 sizes; ARGS='--device vulkan:0 --count 50'
 #   make bench-large  memory for results of 300 and 180 megapixels
+#   make bench-inks   colours of CMYK pictures before and after, beside what JPEG itself costs; ARGS='PHOTO...'
 #   make bench-store  the store of jobs with 100,000 of them
 #   make bench-jobs  the whole server with 100,000 finished jobs
 #   make bench-http   requests a second beside a bare libmicrohttpd server
@@ -379,6 +380,9 @@ bench-memory: restored
 bench-large: restored
 	@python3 tests/bench/bench_large.py ./restored --folder $(BUILD) $(ARGS)
 
+bench-inks: restored
+	@python3 tests/bench/bench_inks.py ./restored $(ARGS)
+
 bench-store: $(BUILD)/bench_store
 	@rm -f $(BUILD)/bench_store.db*
 	@$(BUILD)/bench_store $(BUILD)/bench_store.db
@@ -479,5 +483,5 @@ clean:
 	rm -rf build build-* restored
 
 .SECONDARY:
-.PHONY: FORCE chaos bench-cluster bench-share check-quality asan-server soak bench-http bench-jobs deb check-deb bench-health bench-page uninstall check-reproducible all mutate check-long check-torch check-arm64 bench bench-cpu bench-gpu bench-large bench-load bench-memory bench-start bench-store clean fuzz fuzz-build fuzz-objects fuzz-replay fuzz-replay-run objects tests unit asan tsan clang shaders fixtures run check deps deps-check models sample san lint debug format figures install
+.PHONY: FORCE chaos bench-inks bench-cluster bench-share check-quality asan-server soak bench-http bench-jobs deb check-deb bench-health bench-page uninstall check-reproducible all mutate check-long check-torch check-arm64 bench bench-cpu bench-gpu bench-large bench-load bench-memory bench-start bench-store clean fuzz fuzz-build fuzz-objects fuzz-replay fuzz-replay-run objects tests unit asan tsan clang shaders fixtures run check deps deps-check models sample san lint debug format figures install
 -include $(shell find $(BUILD) -name '*.d' -type f 2>/dev/null)

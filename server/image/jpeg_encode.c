@@ -16,8 +16,7 @@
 
 #define SEGMENT 65533                   /* bytes that a marker can carry */
 #define ICC_MOST (255 * (SEGMENT - 14)) /* in at most 255 segments with 14 bytes of heading each */
-#define JPEG_FINE 90                    /* from this quality on all chroma is kept */
-#define JPEG_FINEST 100                 /* inks go in as they are: the way to YCCK and back would round them twice */
+#define JPEG_FINE 90                    /* from this quality on all chroma is kept, and inks are not made YCCK */
 #define STRIP_PIXELS (1 << 17)          /* about: a fraction of a millisecond, some hundred times what a strip costs */
 #define WAVE 256                        /* strips that are in memory at once */
 #define MARKER_SOF0 0xc0
@@ -33,7 +32,7 @@ struct strip {
 struct wave {
     const struct image *image;
     struct codec_options options;
-    bool halved;      /* chroma has half the rows and columns */
+    bool halved;      /* chroma has half the rows and columns; that of inks, too, else they go in as they are */
     bool progressive; /* which is one strip */
     struct image_blob resources;
     int rows;         /* of a strip, px */
@@ -160,7 +159,7 @@ static bool jpeg_encode_rows(struct writer *w, const struct wave *wave, int begi
     jpeg->input_components = cmyk ? 4 : image->channels;
     jpeg->in_color_space = cmyk ? JCS_CMYK : image->channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
     jpeg_set_defaults(jpeg);
-    if (cmyk && wave->options.quality < JPEG_FINEST)
+    if (cmyk && wave->halved)
         jpeg_set_colorspace(jpeg, JCS_YCCK);
     for (int c = 0; c < jpeg->num_components && !wave->halved; c++)
         jpeg->comp_info[c].h_samp_factor = jpeg->comp_info[c].v_samp_factor = 1;
@@ -243,8 +242,7 @@ static void jpeg_encode_plan(struct wave *wave)
 {
     const struct image *image = wave->image;
     wave->progressive = wave->options.progressive && (int64_t)image->width * image->height <= CODEC_PROGRESSIVE_MOST;
-    const bool inks = cmyk_known(image) && wave->options.quality >= JPEG_FINEST; /* which have no chroma */
-    wave->halved = image->channels > 1 && !inks && (wave->options.halved || wave->options.quality < JPEG_FINE);
+    wave->halved = image->channels > 1 && (wave->options.halved || wave->options.quality < JPEG_FINE);
     int block = wave->halved ? 16 : 8; /* side of an MCU: with halved chroma there are two blocks each way */
     int across = (image->width + block - 1) / block, down = (image->height + block - 1) / block;
     int strip = wave->progressive ? down : STRIP_PIXELS / (block * block) / across;
