@@ -88,7 +88,7 @@ enum error_code cli_engine_run(struct cli_engine *engine, struct restoration *r,
         }
         engine_destroy(&lost);
         error_clear(&local);
-        restoration_note(r, "%s was lost again, so another device restored this picture", info.id);
+        restoration_note(r, "device-changed", "%s was lost again, so another device restored this picture", info.id);
     }
     if (code) {
         error_set(err, code, "%s", local.text);

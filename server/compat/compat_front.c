@@ -81,7 +81,8 @@ static void compat_front_describe(struct restoration *r, const json_t *report, c
         if (codec_max_side((enum image_format)format) > 0 && !strcmp(codec_media_type((enum image_format)format), type))
             r->output_format = (enum image_format)format;
     r->note_count = 0; /* those of the front are among them */
-    json_array_foreach(json_object_get(report, "notes"), i, note) restoration_note(r, "%s", json_string_value(note));
+    json_array_foreach(json_object_get(report, "notes"), i, note)
+        restoration_note(r, "", "%s", json_string_value(note));
     r->decoded = true;
 }
 

@@ -279,6 +279,9 @@ static const struct schema_member {
     {"Report", "network_ms", "NetworkTimes", "the part of them in which the networks worked"},
     {"Report", "tiles", "integer", "of the background; 0: no network worked on it"},
     {"Report", "notes", "string[]", "what the user may want to know, in plain sentences"},
+    {"Report", "note_codes", "NoteCode[]", "the same for programs, in the same order"},
+    {"NoteCode", "code", "string", "what the note is called; it does not change"},
+    {"NoteCode", "values", "string[]", "what stands in it"},
 
     {"Detection", "width", "integer", "of the upright picture, in pixels"},
     {"Detection", "height", "integer", NULL},
@@ -371,6 +374,7 @@ static const struct schema_member {
     {"Estimate", "measured", "boolean", "it comes from what this device did before; otherwise it is a guess"},
     {"Estimate", "fits", "boolean", "POST /v1/restore would take the work now"},
     {"Estimate", "reason", "string", "why it does not fit, else empty"},
+    {"Estimate", "code", "=|too-slow|queue-full", "the same for programs"},
 
     {"DeviceMemory", "total", "integer", "bytes"},
     {"DeviceMemory", "budget", "integer", "what is free for the server"},

@@ -93,6 +93,7 @@ static json_t *estimate_json(const struct request *request, const struct estimat
     const struct server *server = request->server;
     const double limit = (double)server->config->job_seconds;
     struct queue *queue = worker_pool_queue(server->pool);
+    const char *why = "too-slow";
     char reason[256] = "", client[72];
     quota_client(request, client);
     if (limit > 0 && estimate->low > limit)
@@ -100,14 +101,15 @@ static json_t *estimate_json(const struct request *request, const struct estimat
     else if (limit > 0 && estimate->measured && estimate->low + estimate->queue_seconds / 2 > limit)
         snprintf(reason, sizeof reason, "with the jobs before it, it would take longer than the %.0f-second limit",
                  limit);
-    else if (queue_full(queue, client))
+    else if (queue_full(queue, client) && (why = "queue-full"))
         snprintf(reason, sizeof reason, "the queue is full: %zu jobs wait, and no more may", queue_bounded(queue));
-    return json_pack(
-        "{s:f, s:f, s:f, s:f, s:I, s:i, s:{s:i, s:i}, s:s, s:b, s:b, s:s}", "seconds",
-        estimate_round(estimate->seconds), "low", estimate_round(estimate->low), "high", estimate_round(estimate->high),
-        "queue_seconds", estimate->queue_seconds > 0 ? estimate_round(estimate->queue_seconds) : 0.0, "memory",
-        (json_int_t)estimate->memory, "tiles", estimate->tiles, "output", "width", estimate->width, "height",
-        estimate->height, "device", device, "measured", estimate->measured, "fits", !*reason, "reason", reason);
+    return json_pack("{s:f, s:f, s:f, s:f, s:I, s:i, s:{s:i, s:i}, s:s, s:b, s:b, s:s, s:s}", "seconds",
+                     estimate_round(estimate->seconds), "low", estimate_round(estimate->low), "high",
+                     estimate_round(estimate->high), "queue_seconds",
+                     estimate->queue_seconds > 0 ? estimate_round(estimate->queue_seconds) : 0.0, "memory",
+                     (json_int_t)estimate->memory, "tiles", estimate->tiles, "output", "width", estimate->width,
+                     "height", estimate->height, "device", device, "measured", estimate->measured, "fits", !*reason,
+                     "reason", reason, "code", *reason ? why : "");
 }
 
 /* At a front: the workers have answered. */

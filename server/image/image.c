@@ -600,42 +600,49 @@ const char *image_format_name(enum image_format format)
     return names[format];
 }
 
+static const struct {
+    unsigned note;
+    const char *code, *text;
+} image_notes[] = {
+    {IMAGE_NOTE_BITS_REDUCED, "bits-reduced", "16-bit samples were reduced to 8 bits"},
+    {IMAGE_NOTE_GRAY, "gray-to-rgb", "the gray picture was turned into RGB"},
+    {IMAGE_NOTE_CMYK, "cmyk-plain", "CMYK colours were converted to RGB without a colour profile"},
+    {IMAGE_NOTE_ICC_KEPT, "profile-kept",
+     "the picture's ICC profile is not sRGB; its values were used as they are and the profile is kept"},
+    {IMAGE_NOTE_ICC_DROPPED, "profile-dropped", "an ICC profile that does not fit the result was dropped"},
+    {IMAGE_NOTE_FLATTENED, "flattened", "transparency was flattened on white, since the output format has none"},
+    {IMAGE_NOTE_EXIF_DROPPED, "exif-dropped", "the EXIF data is too large for the output format and was dropped"},
+    {IMAGE_NOTE_XMP_DROPPED, "xmp-dropped", "the XMP data is too large for the output format and was dropped"},
+    {IMAGE_NOTE_GAMMA, "gamma", "the picture's gamma was converted to sRGB's"},
+    {IMAGE_NOTE_EXIF_PARTLY, "exif-partly",
+     "of the EXIF data only the main texts are kept, such as artist, camera and date"},
+    {IMAGE_NOTE_ICC_DAMAGED, "profile-damaged",
+     "the picture's ICC profile is damaged; its colours were taken for sRGB's"},
+    {IMAGE_NOTE_ICC_CONVERTED, "profile-converted",
+     "the picture was converted to sRGB, because its ICC profile works one way only"},
+    {IMAGE_NOTE_CMYK_PROFILE, "cmyk-profile", "CMYK colours were converted to sRGB by the picture's ICC profile"},
+    {IMAGE_NOTE_CMYK_KEPT, "cmyk-kept", "CMYK colours were converted to sRGB and back by the picture's ICC profile"},
+    {IMAGE_NOTE_BASELINE, "not-progressive",
+     "a progressive JPEG of more than 64 megapixels would take too much memory, so it is an ordinary one"},
+    {IMAGE_NOTE_IPTC_DROPPED, "iptc-dropped", "the IPTC data has no place in the output format and was dropped"},
+};
+
+static int image_note_row(unsigned note)
+{
+    int row = 0;
+    while (row < IMAGE_NOTE_COUNT && image_notes[row].note != note)
+        row++;
+    return row;
+}
+
 const char *image_note_text(unsigned note)
 {
-    switch (note) {
-    case IMAGE_NOTE_BITS_REDUCED:
-        return "16-bit samples were reduced to 8 bits";
-    case IMAGE_NOTE_GRAY:
-        return "the gray picture was turned into RGB";
-    case IMAGE_NOTE_CMYK:
-        return "CMYK colours were converted to RGB without a colour profile";
-    case IMAGE_NOTE_ICC_KEPT:
-        return "the picture's ICC profile is not sRGB; its values were used as they are and the profile is kept";
-    case IMAGE_NOTE_ICC_DROPPED:
-        return "an ICC profile that does not fit the result was dropped";
-    case IMAGE_NOTE_FLATTENED:
-        return "transparency was flattened on white, since the output format has none";
-    case IMAGE_NOTE_EXIF_DROPPED:
-        return "the EXIF data is too large for the output format and was dropped";
-    case IMAGE_NOTE_XMP_DROPPED:
-        return "the XMP data is too large for the output format and was dropped";
-    case IMAGE_NOTE_GAMMA:
-        return "the picture's gamma was converted to sRGB's";
-    case IMAGE_NOTE_EXIF_PARTLY:
-        return "of the EXIF data only the main texts are kept, such as artist, camera and date";
-    case IMAGE_NOTE_ICC_DAMAGED:
-        return "the picture's ICC profile is damaged; its colours were taken for sRGB's";
-    case IMAGE_NOTE_ICC_CONVERTED:
-        return "the picture was converted to sRGB, because its ICC profile works one way only";
-    case IMAGE_NOTE_CMYK_PROFILE:
-        return "CMYK colours were converted to sRGB by the picture's ICC profile";
-    case IMAGE_NOTE_CMYK_KEPT:
-        return "CMYK colours were converted to sRGB and back by the picture's ICC profile";
-    case IMAGE_NOTE_BASELINE:
-        return "a progressive JPEG of more than 64 megapixels would take too much memory, so it is an ordinary one";
-    case IMAGE_NOTE_IPTC_DROPPED:
-        return "the IPTC data has no place in the output format and was dropped";
-    default:
-        return NULL;
-    }
+    const int row = image_note_row(note);
+    return row < IMAGE_NOTE_COUNT ? image_notes[row].text : NULL;
+}
+
+const char *image_note_code(unsigned note)
+{
+    const int row = image_note_row(note);
+    return row < IMAGE_NOTE_COUNT ? image_notes[row].code : NULL;
 }

@@ -145,5 +145,7 @@ const char *image_format_name(enum image_format format);
 
 /* The sentence of one bit of notes, such as "16-bit samples were reduced to 8 bits"; NULL for no such bit. */
 const char *image_note_text(unsigned note);
+/* Its name for programs, which does not change, such as "bits-reduced"; NULL for no such bit. */
+const char *image_note_code(unsigned note);
 
 #endif

@@ -248,7 +248,8 @@ static enum error_code engine_attempt(struct engine *engine, struct restoration 
             error_detail(err, "%.255s", local.text);
             return code;
         }
-        restoration_note(r, "%s was lost while it worked on this picture, and was opened again", engine->info.id);
+        restoration_note(r, "device-reopened", "%s was lost while it worked on this picture, and was opened again",
+                         engine->info.id);
     }
 }
 

@@ -221,7 +221,8 @@ bool worker_pool_hand_over(struct worker_pool *pool, int device, struct job *job
     const bool started = next && !pool->cancelled && !worker_pool_start_sets(pool, next, &local);
     if (started) {
         log_event(LOG_WARN, "handed-over", "id=%s from=%s reason=\"%s\"", job->id, id, err->text);
-        restoration_note(job->restoration, "%s was lost again, so another device restored this picture", id);
+        restoration_note(job->restoration, "device-changed",
+                         "%s was lost again, so another device restored this picture", id);
         stats_hand_over(&pool->stats);
         job->devices = next;
         atomic_store(&job->state, JOB_QUEUED);

@@ -488,9 +488,11 @@ enum error_code background_step(struct step *step, struct error *err)
     const bool shrunk = code == OK && step->background->shrunk;
     background_end(step);
     if (code == OK && asked < 0 && shrunk)
-        restoration_note(r, "the background does not fit the device's memory at once; tiles of %d px were used", tile);
+        restoration_note(r, "background-tiles",
+                         "the background does not fit the device's memory at once; tiles of %d px were used", tile);
     if (code == OK && asked >= 0 && tile && tile != asked)
-        restoration_note(r, "bg_tile=%d does not fit the device's memory; tiles of %d px were used", asked, tile);
+        restoration_note(r, "tile-shrunk", "bg_tile=%d does not fit the device's memory; tiles of %d px were used",
+                         asked, tile);
     if (code == OK && r->options.preserve_color && !r->options.compat && step->model[ROLE_UPSCALER])
         code = balance_result(step, err);
     return code == OK ? background_alpha(step, tile, err) : code;

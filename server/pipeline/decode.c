@@ -8,21 +8,25 @@ static void decode_note_damage(struct restoration *r, const struct codec_damage 
     if (!damage->rows)
         return;
     if (missing && damage->cut)
-        restoration_note(r, "the file is cut short: the lowest %d of %d rows are missing and were filled with gray",
+        restoration_note(r, "file-cut",
+                         "the file is cut short: the lowest %d of %d rows are missing and were filled with gray",
                          missing, damage->rows);
     else if (missing)
-        restoration_note(r, "the file is damaged: the lowest %d of %d rows may be wrong", missing, damage->rows);
+        restoration_note(r, "file-damaged", "the file is damaged: the lowest %d of %d rows may be wrong", missing,
+                         damage->rows);
     else
-        restoration_note(r, "the file is damaged near its end: all rows are there, but some may be coarse");
+        restoration_note(r, "file-damaged-end",
+                         "the file is damaged near its end: all rows are there, but some may be coarse");
 }
 
 static void decode_note_page(struct restoration *r)
 {
     if (r->in_info.pages > 1)
-        restoration_note(r, "the file has %d pages or frames; number %d was restored", r->in_info.pages,
+        restoration_note(r, "pages", "the file has %d pages or frames; number %d was restored", r->in_info.pages,
                          r->options.page);
     else if (!r->in_info.pages)
-        restoration_note(r, "the file has several pages or frames; number %d was restored", r->options.page);
+        restoration_note(r, "pages-uncounted", "the file has several pages or frames; number %d was restored",
+                         r->options.page);
 }
 
 static enum error_code decode_check(void *context, struct error *err)
@@ -126,12 +130,12 @@ enum error_code decode_step(struct step *step, struct error *err)
     if (code == OK)
         code = deep_begin(r, err);
     if (code == OK && r->options.compat && !r->faceless && r->picture->alpha) {
-        restoration_note(r, "compat: the picture's transparency was dropped, as inference_gfpgan.py does");
+        restoration_note(r, "compat-opaque",
+                         "compat: the picture's transparency was dropped, as inference_gfpgan.py does");
         image_drop_alpha(r->picture);
     }
-    for (unsigned bit = 0; code == OK && bit < IMAGE_NOTE_COUNT; bit++)
-        if (r->picture->notes & (1u << bit))
-            restoration_note(r, "%s", image_note_text(1u << bit));
+    if (code == OK)
+        restoration_note_image(r, r->picture->notes);
     if (code == OK && r->other_bytes)
         code = decode_other(step, err);
     return code == OK && r->mask_bytes ? decode_mask(step, err) : code;

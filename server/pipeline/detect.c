@@ -229,7 +229,8 @@ static enum error_code detect_limit(struct restoration *r, struct face_box *boxe
     for (size_t i = 0; i < most; i++)
         boxes[i] = boxes[ranks[i].index];
     free(ranks);
-    restoration_note(r, "%zu faces were found; the %zu largest and surest were taken, and %zu left out (max_faces)",
+    restoration_note(r, "faces-left-out",
+                     "%zu faces were found; the %zu largest and surest were taken, and %zu left out (max_faces)",
                      *count, most, *count - most);
     *count = most;
     return OK;
@@ -427,12 +428,16 @@ enum error_code detect_choose(struct step *step, struct error *err)
     }
     for (int k = 0; o->faces == FACES_LISTED && k < o->face_id_count; k++)
         if (o->face_ids[k] >= r->face_count)
-            restoration_note(r, "face %d was asked for, but the picture has %d face%s", o->face_ids[k], r->face_count,
-                             r->face_count == 1 ? "" : "s");
+            restoration_note(r, "face-missing",
+                             r->face_count == 1 ? "face %d was asked for, but the picture has %d face"
+                                                : "face %d was asked for, but the picture has %d faces",
+                             o->face_ids[k], r->face_count);
     for (int k = 0; k < o->weight_count && !o->compat; k++)
         if (o->weight_ids[k] >= r->face_count)
-            restoration_note(r, "weight: there is no face %d; the picture has %d face%s", o->weight_ids[k],
-                             r->face_count, r->face_count == 1 ? "" : "s");
+            restoration_note(r, "weight-missing",
+                             r->face_count == 1 ? "weight: there is no face %d; the picture has %d face"
+                                                : "weight: there is no face %d; the picture has %d faces",
+                             o->weight_ids[k], r->face_count);
     atomic_store(&r->faces_total, chosen);
     return step_check(step, err);
 }
@@ -469,7 +474,7 @@ static enum error_code detect_find(struct step *step, struct detect_found *found
     if (step_too_large(code))
         code = step_no_room(step, ROLE_DETECTOR, err, "a picture of %d px", side);
     if (code == OK && side < wanted)
-        restoration_note(r,
+        restoration_note(r, "detected-smaller",
                          "the device's memory is too small to detect at full size: faces were looked for at %d of "
                          "%d px",
                          side, longest);
@@ -571,7 +576,7 @@ static enum error_code detect_turn(struct step *step, struct detect_found *found
     }
     atomic_store(&r->turned, found->quarters);
     found->quarters = 0;
-    restoration_note(r, "the picture was turned by %d degrees clockwise, because its faces are upright so",
+    restoration_note(r, "turned", "the picture was turned by %d degrees clockwise, because its faces are upright so",
                      r->rotation.degrees);
     pipeline_size(r, &size);
     step->width = size.width;

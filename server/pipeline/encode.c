@@ -71,8 +71,9 @@ static void encode_forget_others(struct restoration *r, struct image_blob *xmp)
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         xmp_remove(xmp, names[i]);
     if (xmp->size < size)
-        restoration_note(r, "the file held more than the picture, such as an HDR gain map or a film; the result is the "
-                            "picture alone");
+        restoration_note(r, "picture-alone",
+                         "the file held more than the picture, such as an HDR gain map or a film; the result is the "
+                         "picture alone");
 }
 
 /* What is kept of the picture's metadata, with the result's size and resolution. */
@@ -157,9 +158,7 @@ enum error_code encode_step(struct step *step, struct error *err)
         code = codec_encode(r->result, r->output_format, options, &output, err);
     if (code != OK)
         return code;
-    for (unsigned bit = 0; bit < IMAGE_NOTE_COUNT; bit++)
-        if (output.notes & (1u << bit))
-            restoration_note(r, "%s", image_note_text(1u << bit));
+    restoration_note_image(r, output.notes);
     spill_free(r->output);
     r->output = output.bytes;
     r->output_bytes = output.size;

@@ -50,7 +50,7 @@ enum error_code parse_step(struct step *step, struct error *err)
     if (code != OK)
         return code;
     if (count && !step->model[ROLE_PARSER]) {
-        restoration_note(r, "no face parser is installed: faces were blended with a square mask");
+        restoration_note(r, "no-parser", "no face parser is installed: faces were blended with a square mask");
         count = 0;
     }
     code = step_faces(step, ROLE_PARSER, faces, count, parse_faces, err);

@@ -123,18 +123,46 @@ void restoration_moved(struct restoration *r)
         r->moved(r, r->moved_context);
 }
 
-void restoration_note(struct restoration *r, const char *format, ...)
+/* The conversions of a format, a line each; it has no %%. */
+static void pipeline_conversions(const char *format, char *out, size_t size)
 {
-    char note[sizeof r->notes[0]];
-    va_list args;
+    size_t used = 0;
+    for (const char *at = format; (at = strchr(at, '%'));) {
+        const size_t length = strcspn(at, "dsu") + 1;
+        used += (size_t)snprintf(out + used, size - used, "%s%.*s", used ? "\n" : "", (int)length, at);
+        at += length;
+    }
+}
+
+void restoration_note(struct restoration *r, const char *code, const char *format, ...)
+{
+    char note[sizeof r->notes[0]], conversions[64] = "";
+    va_list args, again;
     va_start(args, format);
+    va_copy(again, args);
     vsnprintf(note, sizeof note, format, args);
     va_end(args);
     for (int i = 0; i < r->note_count; i++)
         if (strcmp(r->notes[i], note) == 0)
-            return;
-    if (r->note_count < (int)(sizeof r->notes / sizeof r->notes[0]))
+            code = NULL;
+    if (code && r->note_count < (int)(sizeof r->notes / sizeof r->notes[0])) {
+        pipeline_conversions(format, conversions, sizeof conversions);
+        vsnprintf(r->note_values[r->note_count], sizeof r->note_values[0], conversions, again);
+        r->note_codes[r->note_count] = code;
         memcpy(r->notes[r->note_count++], note, sizeof note);
+    }
+    va_end(again);
+}
+
+void restoration_note_image(struct restoration *r, unsigned notes)
+{
+    for (unsigned bit = 0; bit < IMAGE_NOTE_COUNT; bit++)
+        if (notes & (1u << bit)) {
+            const int i = r->note_count;
+            restoration_note(r, image_note_code(1u << bit), "%s", image_note_text(1u << bit));
+            if (r->note_count > i)
+                *r->note_values[i] = 0;
+        }
 }
 
 /* Whether version is none, by the option or by the configuration. */
@@ -354,8 +382,11 @@ static void pipeline_note_starters(struct step *step)
         if (names[role] && step->model[role] && step->model[role]->starter) /* there are no others that find damage */
             snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", *list ? ", " : "", names[role]);
     if (*list)
-        restoration_note(step->r, "small starter models were used (%s); the official ones restore better%s", list,
-                         step->r->elsewhere ? "" : ": restored models get default");
+        restoration_note(step->r, "starter-models",
+                         step->r->elsewhere ? "small starter models were used (%s); the official ones restore better"
+                                            : "small starter models were used (%s); the official ones restore better: "
+                                              "restored models get default",
+                         list);
 }
 
 enum precision pipeline_precision_on(const struct device_info *device, enum precision configured, enum precision asked)
@@ -456,7 +487,7 @@ static enum error_code pipeline_attach(struct restoration *r, struct worker_cont
     pipeline_resolved(step);
     pipeline_note_starters(step);
     if (wants_upscaler && !step->model[ROLE_UPSCALER] && !r->options.aligned && !r->detect_only)
-        restoration_note(r, "no upscaler is installed: the background was resized with Lanczos4");
+        restoration_note(r, "no-upscaler", "no upscaler is installed: the background was resized with Lanczos4");
     return OK;
 }
 

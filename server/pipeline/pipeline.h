@@ -142,6 +142,8 @@ struct restoration {
     int fallbacks;                  /* results redone in fp32 because they were flat or not finite */
     int shrinks; /* times a tile or picture was made smaller because it did not fit the device's memory */
     char notes[16][200];
+    const char *note_codes[16]; /* what each of them is called, and the values in it, one a line */
+    char note_values[16][160];
     int note_count;
 };
 
@@ -157,7 +159,12 @@ void restoration_drop_pictures(struct restoration *r);
 size_t restoration_files(const struct restoration *r);
 /* Its progress has changed: tells whoever asked for that. */
 void restoration_moved(struct restoration *r);
-void restoration_note(struct restoration *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Something that the user may want to know, once: a sentence (printf form, of %d, %u, %s and the like), and its code,
+ * which does not change: those who say it in another language know it by that. "": it is not known. */
+void restoration_note(struct restoration *r, const char *code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* The same for all bits of an image's notes. */
+void restoration_note_image(struct restoration *r, unsigned notes);
 
 struct helpers;
 

@@ -114,7 +114,7 @@ enum error_code repair_step(struct step *step, struct error *err)
 {
     struct restoration *r = step->r;
     if (r->options.repair == REPAIR_TRUE && !step->model[ROLE_DAMAGE] && !r->mask && !r->options.compat)
-        restoration_note(r, "no damage detector is installed or chosen: nothing was repaired");
+        restoration_note(r, "no-damage-detector", "no damage detector is installed or chosen: nothing was repaired");
     if (!repair_wanted(step))
         return OK;
     uint8_t *mask = mem_calloc((size_t)r->picture->width, (size_t)r->picture->height);

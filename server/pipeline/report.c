@@ -140,6 +140,22 @@ static json_t *report_rotation(const struct restoration *r)
     return json_pack("{s:i, s:b}", "degrees", r->rotation.degrees, "applied", atomic_load(&r->turned) != 0);
 }
 
+/* What each note is called, and its values. */
+static json_t *report_note_codes(const struct restoration *r)
+{
+    json_t *codes = json_array();
+    for (int i = 0; i < r->note_count; i++) {
+        json_t *values = json_array();
+        for (const char *at = r->note_values[i]; *at;) {
+            const size_t size = strcspn(at, "\n");
+            json_array_append_new(values, json_stringn(at, size));
+            at += size + (at[size] != 0);
+        }
+        json_array_append_new(codes, json_pack("{s:s, s:o}", "code", r->note_codes[i], "values", values));
+    }
+    return codes;
+}
+
 struct json_t *restoration_report(const struct restoration *r)
 {
     if (r->damage_only)
@@ -167,10 +183,10 @@ struct json_t *restoration_report(const struct restoration *r)
         output = json_pack("{s:i, s:i, s:s, s:i, s:i, s:I}", "width", r->out_info.width, "height", r->out_info.height,
                            "format", image_format_name(r->out_info.format), "bits", r->out_info.bits, "channels",
                            r->out_info.channels, "bytes", (json_int_t)r->out_info.bytes);
-    return json_pack("{s:o, s:o, s:o, s:o, s:s, s:s, s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:o}", "input", input, "output",
-                     output, "options", restoration_options(&r->options), "models", report_models(r), "device",
-                     r->device, "precision", r->precision == PRECISION_FP16 ? "fp16" : "fp32", "damage",
+    return json_pack("{s:o, s:o, s:o, s:o, s:s, s:s, s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:o, s:o}", "input", input,
+                     "output", output, "options", restoration_options(&r->options), "models", report_models(r),
+                     "device", r->device, "precision", r->precision == PRECISION_FP16 ? "fp16" : "fp32", "damage",
                      report_damage(r), "faces", report_faces(r), "timings_ms", report_timings(r), "network_ms",
-                     report_network_times(r), "tiles", r->tiles, "notes", notes, "tone", report_tone(r), "rotation",
-                     report_rotation(r));
+                     report_network_times(r), "tiles", r->tiles, "notes", notes, "note_codes", report_note_codes(r),
+                     "tone", report_tone(r), "rotation", report_rotation(r));
 }

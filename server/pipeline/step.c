@@ -191,7 +191,8 @@ enum error_code step_refused(struct step *step, enum model_role role, const char
                          "another device",
                          step_role(role), name, r->device, fault);
     r->fallbacks++;
-    restoration_note(r, "%s: a result of %s was %s and was computed again in fp32", step_role(role), name, fault);
+    restoration_note(r, "computed-again", "%s: a result of %s was %s and was computed again in fp32", step_role(role),
+                     name, fault);
     return OK;
 }
 

@@ -10,7 +10,7 @@ const work = { detector: mark('finding faces'), face: mark('restoring faces'), p
 
 function notice(text, reasons = []) {
   return element('div', { className: 'notice' }, element('p', { textContent: text }), ...(reasons.length
-    ? [element('details', {}, element('summary', { textContent: t('Why') }), ...reasons.map((reason) => element('p', { textContent: sentence(reason) })))] : []));
+    ? [element('details', {}, element('summary', { textContent: t('Why') }), ...reasons.map((reason) => element('p', { lang: 'en', textContent: sentence(reason) })))] : []));
 }
 
 const told = (nodes) => nodes.map((node) => node.textContent).join('\n');

@@ -22,6 +22,13 @@ const fill = (text, values) => text.replace(/\{(\d)\}/g, (_, i) => values[i]);
 // The text in the page's language, {0}, {1} … filled in.
 export const t = (text, ...values) => fill(table[text] ?? text, values);
 
+// A sentence of the server's, by its code: what the page's language has for it, else the sentence itself, in English. kind:
+// 'note' or 'problem'.
+export function said(kind, code, sentence, values = []) {
+  const text = table[`${kind} ${code}`];
+  return text ? fill(text, values) : sentence;
+}
+
 // A text that t() gets later, from a table.
 export const mark = (text) => text;
 

@@ -24,14 +24,14 @@ let told = '';
 function showError() {
   const { current } = state;
   const problem = message ?? (current?.state === 'failed' ? explain(current, (extra) => submit([current], extra)) : null);
-  const fine = problem?.fine.filter(Boolean).join(' · ') ?? '';
-  const key = problem ? `${current?.id} ${problem.text} ${problem.advice} ${fine}` : '';
+  const fine = problem?.fine.filter(Boolean).join(' · ') ?? '', server = problem?.told ?? '';
+  const key = problem ? `${current?.id} ${problem.text} ${problem.advice} ${server} ${fine}` : '';
   if (key === told) return;
   told = key;
   unblame();
   $('error').replaceChildren(...(problem ? [element('p', { textContent: problem.text })] : []),
     ...(problem?.advice ? [element('p', { textContent: problem.advice })] : []), ...(problem?.button ? [problem.button] : []),
-    ...(fine ? [element('small', { textContent: fine })] : []));
+    ...(server || fine ? [element('small', {}, element('span', { lang: 'en', textContent: server }), server && fine ? ' · ' : '', fine)] : []));
   $('error').hidden = !problem;
   $('error').classList.toggle('mild', !!problem?.mild);
   if (problem && !message) blame(current.problem.detail ?? '');

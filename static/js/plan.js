@@ -1,7 +1,7 @@
 // What is known before a picture is sent: how large the result will be, whether the server makes that, how long it takes.
 import { $, bytes, megapixels, roughly, sentence } from './dom.js';
 import { fields, isSized, scale } from './options.js';
-import { t } from './lang.js';
+import { said, t } from './lang.js';
 import { estimate } from './server.js';
 import { changed, isHere, isPending, on, onChange, state } from './state.js';
 
@@ -67,8 +67,8 @@ function outcome() {
 }
 
 function duration() {
-  const { seconds, queue_seconds: queue = 0, measured, fits, reason } = expected;
-  if (fits === false) return { warn: true, text: sentence(reason || 'this picture needs more memory than there is') };
+  const { seconds, queue_seconds: queue = 0, measured, fits, reason, code } = expected;
+  if (fits === false) return { warn: true, text: said('problem', code, sentence(reason)) };
   if (!(seconds >= 0)) return null;
   const guess = measured === false ? t('perhaps {0}', roughly(seconds)) : roughly(seconds);
   const place = isHere ? t('{0} on this computer', guess) : t('{0} on the server', guess);

@@ -1,6 +1,6 @@
 // What the server's refusals mean to somebody who sits before the page, and what to do about each.
 import { element, roughly, sentence } from './dom.js';
-import { t } from './lang.js';
+import { said, t } from './lang.js';
 import { state } from './state.js';
 import { labels } from './words.js';
 
@@ -27,10 +27,14 @@ export const waitingFor = ({ status }) => t(words[status][0]);
 
 const button = (text, onclick) => element('button', { type: 'button', className: 'button quiet', textContent: text, onclick });
 
-// 'quality: …' -> 'Quality: …', as the field is called here
-const titled = (detail) => detail.replace(/^(\w+): /, (start, name) => (labels[name] ? `${t(labels[name][0])}: ` : start));
+// What a problem means that needs no advice: 'quality: …' -> 'Quality: …', as the field is called here.
+function meaning({ code, detail }) {
+  const field = labels[/^(\w+): /.exec(detail)?.[1]]?.[0], plain = sentence(field ? detail.replace(/^\w+/, t(field)) : detail);
+  const text = said('problem', field && code === 'invalid' ? 'option' : code, plain, [t(field ?? '')]);
+  return { text, told: text === plain ? '' : detail };
+}
 
-// {text, advice, fine, button} for the panel. item.problem: of the server, or {text, advice} of our own. again(extra) sends
+// {text, advice, told, fine, button} for the panel. told: in the server's own words. item.problem: of the server, or {text, advice} of our own. again(extra) sends
 // the picture once more, with extra fields.
 export function explain({ problem, extra }, again) {
   const { status, detail = problem.title ?? '' } = problem;
@@ -38,18 +42,19 @@ export function explain({ problem, extra }, again) {
   const fine = [problem.request_id && t('Request {0}', problem.request_id)];
   if (problem.code === 'corrupt') {
     const other = t('If there is another copy of it, try that one.');
-    if (extra?.damaged) return { text: t('Too little of this file is left to restore anything.'), advice: other, fine: [detail, ...fine] };
+    if (extra?.damaged) return { text: t('Too little of this file is left to restore anything.'), advice: other, told: detail, fine };
     const accepts = state.options.has('damaged');
     return {
       text: t('This file is damaged, or a part of it is missing.'),
       advice: accepts ? `${other} ${t('Otherwise the part that can be read can be restored.')}` : other,
       button: accepts ? button(t('Restore what is there'), () => again({ damaged: 'accept' })) : null,
-      fine: [detail, ...fine],
+      told: detail,
+      fine,
     };
   }
   const known = words[status];
-  if (!known) return { text: detail ? sentence(titled(detail)) : t('The server answered {0} {1}.', status, problem.statusText ?? ''), fine };
+  if (!known) return { ...(detail ? meaning({ ...problem, detail }) : { text: t('The server answered {0} {1}.', status, problem.statusText ?? '') }), fine };
   const repeats = [429, 503, 507].includes(status);
   const advice = problem.wait >= 60 && repeats ? t('You can try again in {0}.', roughly(problem.wait)) : t(known[1], location.hostname);
-  return { text: t(known[0]), advice, button: repeats ? button(t('Try again'), () => again(extra)) : null, fine: [detail, ...fine] };
+  return { text: t(known[0]), advice, button: repeats ? button(t('Try again'), () => again(extra)) : null, told: detail, fine };
 }

@@ -1,10 +1,10 @@
 // What was done, in words; figures and names for those who open the details.
 import { $, bytes, element, seconds, sentence } from './dom.js';
-import { many, mark, t } from './lang.js';
+import { many, mark, said, t } from './lang.js';
 import { roles, stages } from './words.js';
 
 // The page says once, beside the picture, that starter models are at work.
-const toldElsewhere = /^small starter models were used/;
+const toldElsewhere = 'starter-models';
 
 function faces(report, sent) {
   const count = (...actions) => report.faces.filter((face) => actions.includes(face.action)).length;
@@ -51,7 +51,8 @@ export function show(item) {
   bars(list, report.timings_ms ?? {});
   if (report.device) row(mark('Device'), report.device);
   for (const [role, name] of Object.entries(report.models ?? {})) if (name) row(roles[role] ?? role, name);
-  const notes = (report.notes ?? []).filter((note) => !toldElsewhere.test(note)).map(sentence);
+  const notes = (report.notes ?? []).map((note, i) => ({ note, ...report.note_codes?.[i] })).filter(({ code }) => code !== toldElsewhere)
+    .map(({ note, code, values }) => said('note', code, sentence(note), values));
   const { input, output } = report;
   if (item.sent.aligned === 'true' && output?.width === output?.height && input && input.width !== input.height)
     notes.push(t('The picture is not square, so it was squeezed into one. Cut the face out as a square to keep its shape.'));

@@ -24,7 +24,7 @@ test('from a size alone, in the query or a form, or from the picture', { timeout
   const asked = await fetch(`${server.url}/v1/estimate${query}`, { method: 'POST' });
   assert.equal(asked.status, 200);
   const json = await asked.json();
-  assert.deepEqual(Object.keys(json), ['seconds', 'low', 'high', 'queue_seconds', 'memory', 'tiles', 'output', 'device', 'measured', 'fits', 'reason']);
+  assert.deepEqual(Object.keys(json), ['seconds', 'low', 'high', 'queue_seconds', 'memory', 'tiles', 'output', 'device', 'measured', 'fits', 'reason', 'code']);
   assert.ok(json.low > 0 && json.low <= json.seconds && json.seconds <= json.high, JSON.stringify(json));
   assert.deepEqual(json.output, { width: 1280, height: 960 });
   assert.equal(json.queue_seconds, 0);
@@ -127,6 +127,7 @@ test('what cannot be done before the deadline is refused at once, with the estim
   const asked = (await estimate(server, { picture: medium, fields })).json;
   assert.equal(asked.fits, false);
   assert.match(asked.reason, /longer than the 20-second limit/);
+  assert.equal(asked.code, 'too-slow');
   assert.equal((await metrics(server)).get('restored_rejected_total{reason="too_slow"}'), 2);
   assert.equal((await post(server, '/v1/restore', { picture: medium, fields: { ...fields, bg_upsampler: 'none' } })).status, 200);
   await server.stop();
@@ -167,7 +168,7 @@ test('Retry-After and queue_seconds are what is left of the jobs ahead', { timeo
   await until('a full queue', async () => (await metrics(server)).get('restored_queue_depth') === 1);
   const behind = (await estimate(server, large)).json;
   assert.ok(behind.queue_seconds > 292 && behind.queue_seconds < 600, JSON.stringify(behind));
-  assert.equal(behind.fits, false);
+  assert.deepEqual([behind.fits, behind.code], [false, 'queue-full']);
   const refused = await post(server, '/v1/restore', large);
   assert.deepEqual([refused.status, refused.json.code], [429, 'queue-full']);
   const wait = Number(refused.headers.get('retry-after'));

@@ -85,6 +85,8 @@ test('each face may have a weight of its own', async () => {
   assert.equal(report.faces[1].action, 'restored');
   assert.equal(report.faces[0].used, (await restore(two, { weight: 'auto' })).faces[0].used);
   assert.ok(report.notes.includes('weight: there is no face 7; the picture has 2 faces'), report.notes.join());
+  assert.equal(report.note_codes.length, report.notes.length);
+  assert.deepEqual(report.note_codes[report.notes.findIndex((note) => note.startsWith('weight'))], { code: 'weight-missing', values: ['7', '2'] });
   const bad = await post(server, '/v1/restore', { picture: two, fields: { weight: '0:2' } });
   assert.match(bad.json.detail, /^weight: "0:2" is not allowed; allowed: auto, or 0 to 1; .*auto,0:0.5,2:1/);
 });

@@ -218,7 +218,7 @@ describe('faces', () => {
   test('the report of a restoration', async () => {
     const { status, json: r } = await post(server, '/v1/restore', { picture: fixture('two.png'), headers: { Accept: 'application/json' } });
     assert.equal(status, 200);
-    assert.deepEqual(Object.keys(r), ['input', 'output', 'options', 'models', 'device', 'precision', 'damage', 'faces', 'timings_ms', 'network_ms', 'tiles', 'notes', 'tone', 'rotation']);
+    assert.deepEqual(Object.keys(r), ['input', 'output', 'options', 'models', 'device', 'precision', 'damage', 'faces', 'timings_ms', 'network_ms', 'tiles', 'notes', 'note_codes', 'tone', 'rotation']);
     assert.deepEqual(r.input, { width: 240, height: 128, format: 'png', bits: 8, channels: 3, bytes: fixture('two.png').length });
     assert.equal(r.output.width, 480);
     assert.equal(r.damage, null); // no detector of it is the default

@@ -153,13 +153,13 @@ test('the notes are shown; no face found and no face restored are two things', a
   await page.route('**/v1/restore', (route) => route.fulfill(json({ id: 'ab'.repeat(16), state: 'done', created: began, finished: began, links: {}, faces: [], notes: [], ...job }, 202)));
   await page.route('**/v1/jobs/*/result', (route) => route.fulfill({ status: 200, contentType: 'image/png', body: readFileSync(picture('picture.png')) }));
   const report = async (faces, ...notes) => {
-    job = { faces, notes };
+    job = { faces, notes: notes.map(([, note]) => note), note_codes: notes.map(([code]) => ({ code, values: [] })) };
     await begin(page);
     await done(page);
     return text(page, '#report');
   };
-  assert.match(await report([], 'gray samples became RGB', 'small starter models were used (face)'), /^No face found\s+Gray samples became RGB\.\s+Details$/);
-  assert.match(await report([{ ...face, action: 'skipped' }], 'face 7 was asked for, but the picture has 1 face'), /^No face restored\s+Face 7 was asked for/);
+  assert.match(await report([], ['gray-to-rgb', 'gray samples became RGB'], ['starter-models', 'small starter models were used (face)']), /^No face found\s+Gray samples became RGB\.\s+Details$/);
+  assert.match(await report([{ ...face, action: 'skipped' }], ['face-missing', 'face 7 was asked for, but the picture has 1 face']), /^No face restored\s+Face 7 was asked for/);
   assert.match(await report([face]), /^1 face restored/);
 });
 

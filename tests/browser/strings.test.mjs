@@ -37,6 +37,39 @@ export function texts() {
   return [...found].filter(Boolean).sort();
 }
 
+// What the server says in reports and problems, by the codes in its sources: 'note turned', 'problem too-large' …
+function codes() {
+  const folders = ['server/pipeline', 'server/job', 'server/cli', 'server/http', 'server/image'], found = new Set();
+  const source = Object.fromEntries(folders.flatMap((path) => readdirSync(join(root, path)).map((name) => [name, readFileSync(join(root, path, name), 'utf8')])));
+  for (const text of Object.values(source))
+    for (const [, code] of text.matchAll(/restoration_note\([^,;{]+,\s*"([a-z-]+)"/g)) found.add(`note ${code}`);
+  for (const [, code] of source['image.c'].matchAll(/\{IMAGE_NOTE_\w+, "([a-z-]+)",/g)) found.add(`note ${code}`);
+  const reply = source['reply.c'], status = {}, replies = {};
+  for (const [, name, number, code] of reply.matchAll(/\[(REPLY_\w+)\] = \{(\d+), "[^"]+", "([a-z-]*)"\}/g)) {
+    status[name] = Number(number);
+    if (Number(number) >= 400) replies[code] = Number(number);
+  }
+  let waiting = [], otherwise = 500;
+  for (const [, error, name] of reply.slice(reply.indexOf('enum reply reply_for('), reply.indexOf('own_codes[]')).matchAll(/case (\w+):|return (REPLY_\w+);/g)) {
+    if (error) waiting.push(error);
+    else {
+      for (const one of waiting) status[one] = status[name];
+      waiting = [];
+    }
+  }
+  for (const [, error, code] of reply.matchAll(/\[(ERROR_\w+)\] = "([a-z-]+)"/g)) replies[code] = status[error] ?? otherwise;
+  for (const [, code] of source['route_estimate.c'].matchAll(/why = "([a-z-]+)"/g)) replies[code] = 0;
+  // What nobody meets here: the page asks for nothing like that.
+  const never = ['method-not-allowed', 'not-acceptable', 'length-required', 'expectation-failed', 'header-too-large', 'client-gone'];
+  const elsewhere = ['note starter-models', 'problem corrupt']; // the page has its own words
+  assert.ok(found.size > 30 && Object.keys(replies).length > 25, 'the sources look different now');
+  for (const [code, number] of Object.entries(replies)) if (!never.includes(code) && !statuses.includes(number)) found.add(`problem ${code}`);
+  return [...found, 'problem option'].filter((code) => !elsewhere.includes(code));
+}
+
+// The statuses that refused.js has words for.
+const statuses = [...readFileSync(join(folder, 'refused.js'), 'utf8').matchAll(/^ {2}(\d{3}): \[/gm)].map(([, status]) => Number(status));
+
 // New options may come before their translations: then their English words are shown.
 const later = new Set([...Object.values(labels).flatMap(([title, help, values]) => [title, help, ...Object.values(values ?? {})]),
   ...groups.map(([title]) => title), ...Object.values(stages), ...Object.values(roles)]);
@@ -44,14 +77,14 @@ const later = new Set([...Object.values(labels).flatMap(([title, help, values]) 
 for (const [language, name] of [['de', 'German'], ['es', 'Spanish'], ['fr', 'French'], ['zh', 'Chinese']])
   test(`every text of the page is there in ${name}`, async (t) => {
     const { default: table } = await import(`../../static/js/strings_${language}.js`);
-    const all = texts();
+    const all = [...texts(), ...codes()];
     const missing = all.filter((one) => !table[one]);
     for (const one of missing.filter((text) => later.has(text))) t.diagnostic(`not translated: ${one}`);
     assert.deepEqual(missing.filter((one) => !later.has(one)), []);
     const places = (one) => [...one.matchAll(/\{\d\}/g)].map(([place]) => place).sort().join();
     for (const [english, one] of Object.entries(table)) {
       assert.ok(one.trim(), english);
-      assert.equal(places(one), places(english), `${english} / ${one}`);
+      if (!/^(note|problem) /.test(english)) assert.equal(places(one), places(english), `${english} / ${one}`);
       assert.ok(all.includes(english), `the page has no such text any more: ${english}`);
     }
   });
@@ -79,6 +112,24 @@ test('the browser\'s language is taken, another can be chosen, and no English is
   }
   assert.equal(await text(page, '#go'), 'Restaurer');
   assert.match(await text(page, '#name'), /^picture\.png/, 'the picture is still there');
+});
+
+test('what the server says is said in the page\'s language; in its own words where there are none', async (t) => {
+  const page = await open(t, undefined, { locale: 'de' });
+  await page.setInputFiles('#file', picture('two.png'));
+  await ready(page);
+  await page.locator('form details summary').first().click();
+  await page.locator('#option_faces').fill('0,5');
+  await page.locator('#go').click();
+  await page.locator('#stage[data-state="done"]').waitFor(wait);
+  const notes = await page.locator('#report .note').allTextContents();
+  assert.deepEqual(notes.filter((note) => /5/.test(note)), ['Gesicht 5 (ab 0 gezählt) wurde verlangt, aber im Bild sind nur 2.']);
+  assert.equal(await page.evaluate(async () => (await import('./js/lang.js')).said('note', 'moon', 'The moon was full.')), 'The moon was full.');
+  await page.locator('#option_faces').fill('nobody');
+  await page.locator('#go').click();
+  await page.locator('#error:visible').waitFor(wait);
+  assert.equal(await page.locator('#error p').first().innerText(), 'Welche Gesichter: dieser Wert geht nicht, oder nicht zusammen mit den anderen Einstellungen.');
+  assert.match(await page.locator('#error [lang="en"]').innerText(), /^faces: "nobody" is not allowed/);
 });
 
 test('right to left: nothing lies beside the page, and nothing over anything else', async (t) => {

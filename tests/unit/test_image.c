@@ -335,8 +335,9 @@ static void every_note_has_its_sentence(void **state)
 {
     (void)state;
     for (int i = 0; i < IMAGE_NOTE_COUNT; i++)
-        assert_non_null(image_note_text(1u << i));
+        assert_true(image_note_text(1u << i) && image_note_code(1u << i));
     assert_null(image_note_text(1u << IMAGE_NOTE_COUNT));
+    assert_null(image_note_code(1u << IMAGE_NOTE_COUNT));
     assert_null(image_note_text(0));
 }
 

@@ -116,9 +116,9 @@ static void test_default(void **state)
         assert_true(r->stage_ms[stage] > 0 || stage == STAGE_REPAIR);
     json_t *report = restoration_report(r);
     assert_non_null(report);
-    static const char *const keys[] = {"input",      "output", "options",    "models",  "device",
-                                       "precision",  "faces",  "timings_ms", "tiles",   "notes",
-                                       "network_ms", "damage", "tone",       "rotation"};
+    static const char *const keys[] = {"input",      "output", "options",    "models",   "device",
+                                       "precision",  "faces",  "timings_ms", "tiles",    "notes",
+                                       "network_ms", "damage", "tone",       "rotation", "note_codes"};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         assert_non_null(json_object_get(report, keys[i]));
     assert_int_equal(json_object_size(report), sizeof keys / sizeof keys[0]);
