@@ -61,6 +61,12 @@ static const struct config_key config_keys[] = {
      "https://hooks.example.com; empty: none"},
     {KEY(webhook_private, KIND_TEXT), "", 0, 0,
      "addresses and ranges, with commas between, that webhooks may go to although they are not public: 10.0.0.0/8"},
+    {KEY(fetch_origins, KIND_TEXT), "", 0, 0,
+     "origins, with commas between, from which cog's clients may have their pictures fetched (an http address as img): "
+     "https://photos.example.com; empty: none is fetched"},
+    {KEY(fetch_private, KIND_TEXT), "", 0, 0,
+     "addresses and ranges, with commas between, that pictures may be fetched from although they are not public: "
+     "10.0.0.0/8"},
     {KEY(requests_per_minute, KIND_COUNT), "0", 0, 1000000,
      "requests that a client's address may send a minute; loopback, /healthz and /readyz are exempt; 0: no limit"},
     {KEY(auth_token_file, KIND_TEXT), "", 0, 0,

@@ -27,7 +27,8 @@ struct config {
     char compat[128];           /* see dialect_check */
     char webhook_origins[1024]; /* as cors_origins; and as trusted_proxies: */
     char webhook_private[1024];
-    char cors_origins[1024]; /* see site_check_origins */
+    char fetch_origins[1024], fetch_private[1024]; /* the same */
+    char cors_origins[1024];                       /* see site_check_origins */
     uint64_t requests_per_minute;
     char auth_token_file[1024];         /* "": no tokens */
     char tls_cert[1024], tls_key[1024]; /* "": HTTP */

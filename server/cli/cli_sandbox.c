@@ -34,7 +34,7 @@ static const char *cli_sandbox_reason(const struct config *config, struct device
     return config->sandbox == SANDBOX_AUTO && !cli_sandbox_is_cpu(devices) ? "drivers of GPUs work without" : NULL;
 }
 
-/* The ports of the origins that webhooks may go to. */
+/* The ports of these origins. */
 static void cli_sandbox_add_ports(struct sandbox *sandbox, const char *origins)
 {
     for (const char *at = origins; (at = strstr(at, "://")); at++) {
@@ -100,6 +100,7 @@ static void cli_sandbox_add(struct sandbox *sandbox, const struct config *config
     for (int i = 0; i < files->count; i++)
         sandbox_add_file(sandbox, files->file[i].path);
     cli_sandbox_add_ports(sandbox, config->webhook_origins);
+    cli_sandbox_add_ports(sandbox, config->fetch_origins);
     if (store_is_shared(config->store))
         cli_sandbox_add_store(sandbox, config);
     sandbox_add_file(sandbox, config->auth_token_file);

@@ -8,13 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <unistd.h>
 
-#include "runtime/base/file.h"
 #include "runtime/base/mem.h"
 #include "server/compat/cog.h"
 #include "server/compat/cog_input.h"
 #include "server/compat/compat.h"
+#include "server/compat/fetch.h"
 #include "server/compat/hooks.h"
 #include "server/compat/intake.h"
 #include "server/http/job_json.h"
@@ -24,7 +23,6 @@
 #include "server/http/submit.h"
 #include "server/image/codec.h"
 #include "server/job/keeper_look.h"
-#include "server/job/record.h"
 #include "server/version.h"
 
 #define COG_ID_MAX 64 /* with its final 0 */
@@ -37,6 +35,7 @@ struct cog {
     char id[COG_ID_MAX];
     int64_t created;
     bool async;
+    struct fetch *fetch; /* the picture is at an address; NULL: it is in the body */
 };
 
 /* --- predictions that are stored -----------------------------------------------------------------------------------
@@ -62,97 +61,6 @@ static void cog_job_id(const char *token, const char *id, char out[33])
     sha256_digest(&hash, sizeof digest, digest);
     for (size_t i = 0; i < sizeof digest; i++)
         snprintf(out + 2 * i, 3, "%02x", digest[i]);
-}
-
-/* The file of a stored result, mapped. */
-struct cog_file {
-    struct file map;
-    uint64_t offset, size;
-};
-
-static void cog_release(void *owner)
-{
-    struct cog_file *file = owner;
-    file_unmap(&file->map);
-    free(file);
-}
-
-static bool cog_stored(void *context, int number, struct compat_bytes *out)
-{
-    struct cog_file **file = context;
-    if (number || !*file)
-        return false;
-    *out = (struct compat_bytes){(*file)->map.data + (*file)->offset, (size_t)(*file)->size, *file, cog_release};
-    *file = NULL;
-    return true;
-}
-
-/* Opens a job's result, of which fd is the file if somebody has fetched it; type: its media type. NULL: it is not
- * there. */
-static struct cog_file *cog_open(struct keeper *keeper, const struct store_job *row, int fd, char type[64])
-{
-    struct error ignored = ERROR_INIT;
-    uint64_t bytes;
-    struct record_part part;
-    struct cog_file *file = record_part(row->parts, "result", -1, &part) ? mem_calloc(1, sizeof *file) : NULL;
-    if (file && fd == -1)
-        (void)!depot_get_output(keeper_depot(keeper), row->id, row->attempts, &fd, &bytes, &ignored);
-    if (file && fd >= 0) {
-        file->offset = part.offset;
-        file->size = part.size;
-        snprintf(type, 64, "%s", part.type);
-        if (file_map_descriptor(&file->map, fd, "a result", &ignored) || file->size > file->map.size ||
-            file->offset > file->map.size - file->size || !file->size)
-            file->size = 0;
-    }
-    if (fd >= 0)
-        close(fd);
-    if (file && !file->size) {
-        cog_release(file);
-        file = NULL;
-    }
-    return file;
-}
-
-static const char *cog_status(const struct keeper_view *view)
-{
-    static const char *const names[] = {[STORE_QUEUED] = "starting",
-                                        [STORE_RUNNING] = "processing",
-                                        [STORE_DONE] = "succeeded",
-                                        [STORE_FAILED] = "failed",
-                                        [STORE_CANCELLED] = "canceled"};
-    return view->job.state == STORE_DONE && view->waits.code ? "processing" : names[view->job.state];
-}
-
-struct compat_text *cog_prediction(struct keeper *keeper, const char *id, const struct keeper_view *view, int fd)
-{
-    const struct store_job *row = &view->job;
-    char type[64] = "", before[96] = "";
-    const char *status = cog_status(view);
-    struct cog_file *file = !strcmp(status, "succeeded") ? cog_open(keeper, row, fd, type) : NULL;
-    json_t *error = json_null();
-    if (!strcmp(status, "failed") && row->error) {
-        struct error err = ERROR_INIT;
-        bool decoded;
-        record_read_error(row->error, &err, &decoded);
-        json_decref(error);
-        error = json_string(err.text);
-    }
-    if (!strcmp(status, "succeeded") && !file) {
-        status = "failed";
-        json_decref(error);
-        error = json_string("the result is lost: its file is not in the spool any more");
-    }
-    snprintf(before, sizeof before, "data:%s;base64,", type);
-    const double seconds = row->started && row->finished ? (double)(row->finished - row->started) / 1e3 : 0;
-    json_t *json = json_pack("{s:s, s:s, s:o, s:o, s:s, s:{s:f}, s:o, s:o, s:o}", "id", id, "status", status, "output",
-                             file ? compat_mark(0, before) : json_null(), "error", error, "logs", "", "metrics",
-                             "predict_time", seconds, "created_at", job_json_time(row->created), "started_at",
-                             job_json_time(row->started), "completed_at", job_json_time(row->finished));
-    struct compat_text *text = compat_text_make(json, cog_stored, &file);
-    if (file)
-        cog_release(file);
-    return text;
 }
 
 static json_t *cog_short(const char *id, const char *status)
@@ -281,6 +189,20 @@ static enum error_code cog_store(struct request *request, struct cog *cog, struc
     return OK; /* it is answered, or will be */
 }
 
+/* The picture is at an address. */
+static enum error_code cog_read_address(struct request *request, struct cog *cog, const char *url, struct error *err)
+{
+    struct error why = ERROR_INIT;
+    if (fetch_check(request->server->config, url, &why))
+        return error_set(err, ERROR_INVALID, "%s: %s", cog->input.file_name, why.text);
+    cog->fetch = mem_calloc(1, sizeof *cog->fetch);
+    if (!cog->fetch)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a request");
+    snprintf(cog->fetch->url, sizeof cog->fetch->url, "%s", url);
+    cog->fetch->body.spool = request->server->spool;
+    return OK;
+}
+
 static enum error_code cog_read(struct request *request, struct cog *cog, struct error *err)
 {
     json_t *json = NULL;
@@ -302,9 +224,13 @@ static enum error_code cog_read(struct request *request, struct cog *cog, struct
                          "webhook: it is for predictions that are not waited for; send the header "
                          "\"Prefer: respond-async\"");
     struct compat_picture *picture = code ? NULL : compat_add(&cog->base, request->server->spool, err);
-    if (!code)
-        code = picture ? intake_file(cog->intake, file, &picture->body, err) : err->code;
-    if (!code && !picture->body.size)
+    const bool address = !code && json_is_string(file) && fetch_is_address(json_string_value(file));
+    if (!code && !picture)
+        code = err->code;
+    else if (!code)
+        code = address ? cog_read_address(request, cog, json_string_value(file), err)
+                       : intake_file(cog->intake, file, &picture->body, err);
+    if (!code && !address && !picture->body.size)
         code = error_set(err, ERROR_INVALID, "%s: the picture is empty", cog->input.file_name);
     if (*path)
         snprintf(cog->id, sizeof cog->id, "%s", path);
@@ -316,26 +242,72 @@ static enum error_code cog_read(struct request *request, struct cog *cog, struct
     return code;
 }
 
+static void cog_resume(void *connection)
+{
+    MHD_resume_connection(connection);
+}
+
+/* Fetches the picture while the connection is suspended; cog_prepare goes on then. */
+static void cog_fetch(struct request *request, struct cog *cog)
+{
+    struct error why = ERROR_INIT;
+    cog->fetch->done = cog_resume;
+    cog->fetch->context = request->connection;
+    cog->base.waits = true;
+    connection_holding(request->link);
+    MHD_suspend_connection(request->connection);
+    if (fetch_begin(request->server, cog->fetch, &why)) {
+        cog->fetch->err = why;
+        MHD_resume_connection(request->connection);
+    }
+}
+
+/* The picture has come, or not: that is the prediction's failure, unless it is the server's. */
+static enum error_code cog_fetched(struct request *request, struct cog *cog, struct error *err)
+{
+    struct fetch *fetch = cog->fetch;
+    cog->base.waits = false;
+    connection_sending(request->link);
+    if (fetch->err.code == ERROR_INVALID || fetch->err.code == ERROR_TOO_LARGE) {
+        error_set(err, fetch->err.code, "%s: %s", cog->input.file_name, fetch->err.text);
+        (void)cog_end(request, "failed", err->text);
+        error_clear(err);
+        return OK;
+    }
+    if (fetch->err.code) {
+        *err = fetch->err;
+        return err->code;
+    }
+    cog->base.pictures[0].body = fetch->body;
+    fetch->body = (struct body){0};
+    return cog->async ? cog_store(request, cog, err) : OK;
+}
+
 static enum error_code cog_prepare(struct request *request, struct error *err)
 {
     struct cog *cog = request->reading;
     enum MHD_Result result;
+    if (cog->base.waits)
+        return cog_fetched(request, cog, err);
     const enum error_code code = cog_read(request, cog, err);
     if (code)
         return code;
     if (cog_join(request, cog->id, &result))
         return OK;
-    if (!cog->async) {
-        if (!compat_name(request, cog->id))
-            (void)reply_json(request, REPLY_ACCEPTED, cog_short(cog->id, "processing"));
-        return OK;
-    }
-    if (!route_jobs_there(request, err)) {
+    if (cog->async && !route_jobs_there(request, err)) {
         (void)submit_refuse(request, REPLY_UNAVAILABLE, 0, err);
         error_clear(err);
         return OK;
     }
-    return cog_store(request, cog, err);
+    if (!cog->async && !compat_name(request, cog->id)) {
+        (void)reply_json(request, REPLY_ACCEPTED, cog_short(cog->id, "processing"));
+        return OK;
+    }
+    if (cog->fetch) {
+        cog_fetch(request, cog);
+        return OK;
+    }
+    return cog->async ? cog_store(request, cog, err) : OK;
 }
 
 static enum error_code cog_plan(struct request *request, struct compat_picture *picture, const struct restoration *r,
@@ -362,6 +334,9 @@ static void cog_destroy(void *context)
     struct cog *cog = context;
     compat_clear(&cog->base);
     intake_destroy(&cog->intake);
+    if (cog->fetch)
+        body_clear(&cog->fetch->body);
+    free(cog->fetch);
     free(cog);
 }
 
@@ -380,6 +355,7 @@ static enum MHD_Result cog_begin(struct request *request)
     cog->base.fail = cog_fail;
     cog->async = prefer && !strcmp(prefer, "respond-async");
     cog->base.stored = cog->async;
+    cog->base.more = *request->server->config->fetch_origins ? request->server->config->body_limit : 0;
     cog->created = job_clock();
     enum reply reply = REPLY_OK;
     if (*request->parts.id && !cog_is_id(request->parts.id)) {
@@ -536,6 +512,18 @@ static json_t *cog_problem(const struct request *request, enum reply reply, cons
                      (int)(field ? size : 0), "msg", text, "type", "value_error", "error", reply_code(reply, err));
 }
 
+static enum error_code cog_start(struct server *server, struct error *err)
+{
+    const enum error_code code = fetch_start(server, err);
+    return code ? code : hooks_start(server, err);
+}
+
+static void cog_stop(struct server *server)
+{
+    hooks_stop(server);
+    fetch_stop(server);
+}
+
 static const struct route cog_index_route = {"/", ROUTE_GET, NULL, cog_index, ROUTE_OPEN, NULL};
 static const struct route cog_routes[] = {
     {"/predictions", ROUTE_POST, cog_begin, cog_answer, ROUTE_GUARDED, ""},
@@ -551,6 +539,7 @@ const struct dialect cog_dialect = {.name = "cog",
                                     .routes = cog_routes,
                                     .index = &cog_index_route,
                                     .problem = cog_problem,
-                                    .start = hooks_start,
-                                    .stop = hooks_stop,
+                                    .start = cog_start,
+                                    .end = fetch_end,
+                                    .stop = cog_stop,
                                     .openapi = "cog.json"};

@@ -167,7 +167,7 @@ enum MHD_Result compat_begin(struct request *request, const struct request_reade
     if (reply == REPLY_OK && !compat->stored)
         reply = submit_room(request, &err);
     if (reply == REPLY_OK)
-        return room_make(request, length);
+        return room_make(request, length, compat->more);
     return compat->fail ? compat->fail(request, reply, wait, &err) : submit_refuse(request, reply, wait, &err);
 }
 
@@ -367,8 +367,10 @@ static enum reply compat_take(struct request *request, struct compat *compat, st
 static enum reply compat_open(struct request *request, struct compat *compat, struct error *err)
 {
     uint64_t size = 0;
-    compat->prepared = true;
     const enum error_code code = compat->prepare(request, err);
+    if (compat->waits)
+        return REPLY_OK;
+    compat->prepared = true;
     for (int i = 0; i < compat->count; i++)
         size += compat->pictures[i].body.size;
     room_shrink(request, size);
@@ -391,8 +393,8 @@ enum MHD_Result compat_answer(struct request *request)
         return MHD_NO; /* closes a connection that the client has closed already */
     }
     enum reply reply = compat->prepared ? compat_take(request, compat, &err) : compat_open(request, compat, &err);
-    if (request->answered || request->ticket)
-        return MHD_YES; /* prepare has answered, or made it an asynchronous job */
+    if (request->answered || request->ticket || compat->waits)
+        return MHD_YES; /* prepare has answered, made it an asynchronous job, or waits */
     const bool cancelled = compat_cancelled(compat);
     if (cancelled || (reply == REPLY_OK && compat->at == compat->count))
         return compat->answer(request);

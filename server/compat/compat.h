@@ -34,9 +34,11 @@ struct compat {
     struct compat_picture *pictures;
     int count, at;
     bool prepared;
-    bool stored; /* it becomes an asynchronous job, which takes no place in the queue of those that are waited for */
+    bool waits;    /* prepare has suspended the connection, and is called again when it goes on */
+    uint64_t more; /* bytes of pictures that it may fetch, besides its body */
+    bool stored;   /* it becomes an asynchronous job, which takes no place in the queue of those that are waited for */
     uint64_t result_pixels; /* of all that is done */
-    /* The body is there: fills in the pictures, and their passes if there is no plan. */
+    /* The body is there: fills in the pictures, and their passes if there is no plan; or waits for one. */
     enum error_code (*prepare)(struct request *request, struct error *err);
     /* The picture's header has been read into r->in_info: fills in its passes. NULL: they are there. */
     enum error_code (*plan)(struct request *request, struct compat_picture *picture, const struct restoration *r,

@@ -12,7 +12,7 @@
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
 #include "server/compat/cog.h"
-#include "server/http/proxies.h"
+#include "server/compat/reach.h"
 #include "server/http/site.h"
 #include "server/version.h"
 
@@ -24,12 +24,6 @@
 #define HOOKS_SECONDS 30L
 #define HOOKS_EACH 4        /* on their way to one receiver, so that one which hangs holds no more than its own */
 #define HOOKS_IDLE_MS 60000 /* between two looks for something to do, if nobody says that there is */
-
-/* IANA's special-purpose registries: what is not reachable from everywhere, and what leads there (NAT64, 6to4). */
-static const char hooks_private[] =
-    "0.0.0.0/8, 10.0.0.0/8, 100.64.0.0/10, 127.0.0.0/8, 169.254.0.0/16, 172.16.0.0/12, 192.0.0.0/24, 192.0.2.0/24, "
-    "192.88.99.0/24, 192.168.0.0/16, 198.18.0.0/15, 198.51.100.0/24, 203.0.113.0/24, 224.0.0.0/3, ::/96, 64:ff9b::/96, "
-    "64:ff9b:1::/48, 100::/64, 2001::/23, 2001:db8::/32, 2002::/16, fc00::/7, fe80::/9, ff00::/8";
 
 /* Where webhooks go: scheme, host and port. */
 struct hooks_receiver {
@@ -53,7 +47,7 @@ struct hooks_row {
     struct compat_text *text;
     uint64_t at;           /* so much of the text is sent */
     bool last;             /* it is the one that is tried again */
-    bool refused, allowed; /* addresses of the receiver, by hooks_may_connect */
+    bool refused, allowed; /* addresses of the receiver, by reach_may_connect */
     char why[CURL_ERROR_SIZE];
 };
 
@@ -73,31 +67,17 @@ struct hooks {
 /* --- what a client may ask for -------------------------------------------------------------------------------------
  */
 
-/* scheme://host:port of a URL; false: it is none, or has a user's name. */
-static bool hooks_origin(const char *url, char out[HOOKS_URL_MAX])
-{
-    const size_t scheme = !strncmp(url, "http://", 7) ? 7 : !strncmp(url, "https://", 8) ? 8 : 0;
-    const size_t host = strcspn(url + scheme, "/?#"), size = strlen(url);
-    if (!scheme || !host || size >= HOOKS_URL_MAX || memchr(url + scheme, '@', host))
-        return false;
-    for (size_t i = 0; i < size; i++)
-        if (url[i] <= 0x20 || url[i] >= 0x7f || strchr("\"\\<>^`{|}", url[i]))
-            return false;
-    memcpy(out, url, scheme + host);
-    out[scheme + host] = 0;
-    return true;
-}
-
 enum error_code hooks_read(const struct config *config, const json_t *json, struct hook *out, struct error *err)
 {
     const json_t *url = json_object_get(json, "webhook"), *filter = json_object_get(json, "webhook_events_filter");
     const json_t *event;
-    char origin[HOOKS_URL_MAX];
+    char origin[REACH_ORIGIN_MAX];
     size_t i;
     *out = (struct hook){.start = !json_is_array(filter), .end = !json_is_array(filter)};
     if (!url || json_is_null(url))
         return OK;
-    if (!json_is_string(url) || !hooks_origin(json_string_value(url), origin))
+    if (!json_is_string(url) || json_string_length(url) >= sizeof out->url ||
+        !reach_origin(json_string_value(url), origin))
         return error_set(err, ERROR_INVALID, "webhook: it has to be an http or https URL, without a user's name");
     if (!site_is_listed_origin(origin, config->webhook_origins))
         return error_set(err, ERROR_INVALID, "webhook: %.100s is not one of the server's webhook_origins", origin);
@@ -115,14 +95,6 @@ enum error_code hooks_read(const struct config *config, const json_t *json, stru
     }
     snprintf(out->url, sizeof out->url, "%s", json_string_value(url));
     return OK;
-}
-
-bool hooks_may_connect(const struct sockaddr *address, const char *listed)
-{
-    if (address->sa_family != AF_INET && address->sa_family != AF_INET6)
-        return false;
-    const struct in6_addr plain = proxies_address(address);
-    return !proxies_is_listed(hooks_private, &plain) || proxies_is_listed(listed, &plain);
 }
 
 /* --- sending -------------------------------------------------------------------------------------------------------
@@ -148,7 +120,7 @@ static curl_socket_t hooks_socket(void *user, curlsocktype purpose, struct curl_
 {
     struct hooks_row *row = user;
     (void)purpose;
-    if (hooks_may_connect(&address->addr, row->hooks->server->config->webhook_private)) {
+    if (reach_may_connect(&address->addr, row->hooks->server->config->webhook_private)) {
         row->allowed = true;
         return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
     }
@@ -426,9 +398,9 @@ void hooks_stop(struct server *server)
 /* Under the lock: where a URL leads; NULL: no memory. */
 static struct hooks_receiver *hooks_receiver(struct hooks *hooks, const char *url)
 {
-    char origin[HOOKS_URL_MAX] = "";
+    char origin[REACH_ORIGIN_MAX] = "";
     struct hooks_receiver *receiver = hooks->receivers;
-    (void)hooks_origin(url, origin); /* it has been read already */
+    (void)reach_origin(url, origin); /* it has been read already */
     while (receiver && strcmp(receiver->origin, origin) != 0)
         receiver = receiver->next;
     if (!receiver && (receiver = mem_calloc(1, sizeof *receiver + strlen(origin) + 1))) {

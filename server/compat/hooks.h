@@ -33,8 +33,4 @@ void hooks_stop(struct server *server);
 /* From now on this prediction, a stored job, is told of. Too many: the log says so. */
 void hooks_add(struct server *server, const struct hook *hook, const char *job, const char *prediction);
 
-/* Whether an address may be connected to: it is public, or one of the list. */
-struct sockaddr;
-bool hooks_may_connect(const struct sockaddr *address, const char *listed);
-
 #endif

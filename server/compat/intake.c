@@ -47,10 +47,9 @@ static void intake_decode_begin(struct intake_decoder *decoder, struct body *to)
     decoder->head_size = decoder->piece_size = 0;
 }
 
-static bool intake_is_address(const struct intake_decoder *decoder)
+static bool intake_is_address(const char *text, size_t size)
 {
-    return (decoder->piece_size >= 5 && !strncasecmp(decoder->piece, "http:", 5)) ||
-           (decoder->piece_size >= 6 && !strncasecmp(decoder->piece, "https:", 6));
+    return (size >= 5 && !strncasecmp(text, "http:", 5)) || (size >= 6 && !strncasecmp(text, "https:", 6));
 }
 
 static enum error_code intake_decode_piece(struct intake_decoder *decoder, struct error *err)
@@ -58,7 +57,7 @@ static enum error_code intake_decode_piece(struct intake_decoder *decoder, struc
     uint8_t bytes[BASE64_DECODE_LENGTH(INTAKE_PIECE)];
     size_t size = sizeof bytes;
     if (!base64_decode_update(&decoder->base64, &size, bytes, decoder->piece_size, decoder->piece))
-        return intake_is_address(decoder) /* with its colon it is no base64 */
+        return intake_is_address(decoder->piece, decoder->piece_size) /* with its colon it is no base64 */
                    ? error_set(err, ERROR_INVALID,
                                "this server fetches no pictures from addresses; send the picture "
                                "itself, as a data URI or in base64")
@@ -181,7 +180,7 @@ static enum error_code intake_file_byte(struct intake *intake, char c, struct er
 /* The text is too long for one: what there is of it was the beginning of a file. */
 static enum error_code intake_become_file(struct intake *intake, struct error *err)
 {
-    char text[INTAKE_TEXT + 8];
+    char text[INTAKE_ADDRESS + 8];
     const size_t size = intake->rest_size - intake->begin - 1;
     if (intake->count == INTAKE_FILES)
         return error_set(err, ERROR_TOO_LARGE, "there are more than %d pictures", INTAKE_FILES);
@@ -210,7 +209,9 @@ static enum error_code intake_text_byte(struct intake *intake, char c, struct er
         intake->escape = 1;
     else if (c == '"')
         intake->state = INTAKE_OUTSIDE;
-    if (code == OK && intake->state == INTAKE_IN_TEXT && intake->rest_size - intake->begin > INTAKE_TEXT)
+    const size_t size = intake->rest_size - intake->begin;
+    if (code == OK && intake->state == INTAKE_IN_TEXT && size > INTAKE_TEXT &&
+        (size > INTAKE_ADDRESS || !intake_is_address(intake->rest + intake->begin + 1, size - 1)))
         code = intake_become_file(intake, err);
     return code;
 }

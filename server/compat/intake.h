@@ -10,6 +10,7 @@
 #include "server/job/body.h"
 
 #define INTAKE_TEXT 512                /* bytes of a text in JSON; a longer one is a file */
+#define INTAKE_ADDRESS 4096            /* the same of one that begins like an http address */
 #define INTAKE_REST ((size_t)64 << 10) /* bytes of the JSON without its files */
 #define INTAKE_DEPTH 16                /* objects and arrays within each other */
 #define INTAKE_FILES 64

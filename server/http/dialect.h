@@ -16,7 +16,8 @@ struct dialect {
     json_t *(*problem)(const struct request *request, enum reply reply, const struct error *err);
     const char *challenge; /* HTTP Basic is taken, with the token as the password, and asked for like this; NULL: no */
     enum error_code (*start)(struct server *server, struct error *err); /* what it needs; or NULL */
-    void (*stop)(struct server *server);
+    void (*end)(struct server *server);  /* nothing of it keeps a connection suspended any more; or NULL */
+    void (*stop)(struct server *server); /* there are no connections any more; or NULL */
     const char *openapi; /* its part of /openapi.json: {"paths", "schemas", "responses", "parameters"} */
 };
 

@@ -24,6 +24,7 @@
 struct route;
 struct dialect;
 struct hooks;
+struct fetches;
 
 /* What stands in a path for the parts of its pattern. */
 struct router_parts {
@@ -59,6 +60,7 @@ struct server {
     struct model_list *model_list;
     struct auth *auth;
     struct hooks *hooks;          /* of server/compat/hooks.h */
+    struct fetches *fetches;      /* of server/compat/fetch.h */
     struct tls *tls;              /* NULL: HTTP */
     struct rate *pixels, *visits; /* what tokens and what addresses take */
     struct listener {

@@ -52,13 +52,14 @@ static uint64_t room_for(const struct request *request, uint64_t length)
     return request->server->spool && length > BODY_MEMORY ? BODY_MEMORY : length;
 }
 
-enum MHD_Result room_make(struct request *request, uint64_t length)
+enum MHD_Result room_make(struct request *request, uint64_t length, uint64_t more)
 {
     request->length = length;
     request->body =
         (struct inflight_body){.suspend = room_hold, .resume = room_go_on, .gone = room_left, .context = request};
     quota_client(request, request->body.client);
-    switch (inflight_enter(worker_pool_inflight(request->server->pool), &request->body, room_for(request, length))) {
+    switch (
+        inflight_enter(worker_pool_inflight(request->server->pool), &request->body, room_for(request, length + more))) {
     case INFLIGHT_FULL:
         return room_refuse(request);
     case INFLIGHT_ADMITTED:

@@ -53,7 +53,7 @@ enum MHD_Result route_estimate_begin(struct request *request)
         return estimate_fail(request, &query.err);
     if (upload_begin(request->upload, router_header(request, MHD_HTTP_HEADER_CONTENT_TYPE), (size_t)length, &err))
         return estimate_fail(request, &err);
-    return room_make(request, length);
+    return room_make(request, length, 0);
 }
 
 /* The restoration to estimate, and its models. */

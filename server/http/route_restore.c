@@ -76,7 +76,7 @@ static enum MHD_Result route_restore_check(struct request *request, bool detect)
         return submit_refuse(request, reply_for(err.code), 0, &err);
     if (upload_begin(request->upload, router_header(request, MHD_HTTP_HEADER_CONTENT_TYPE), (size_t)length, &err))
         return submit_refuse(request, reply_for(err.code), 0, &err);
-    return room_make(request, length);
+    return room_make(request, length, 0);
 }
 
 enum MHD_Result route_restore_begin(struct request *request)

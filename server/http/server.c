@@ -280,6 +280,14 @@ enum error_code server_check_lists(const struct config *config, struct error *er
                          "webhook_private: \"%.200s\" is no list of addresses and ranges, such as "
                          "10.0.0.0/8",
                          config->webhook_private);
+    if (!code && site_check_origins(config->fetch_origins, &wrong))
+        code = error_set(err, ERROR_INVALID,
+                         "fetch_origins: \"%.200s\" is no list of origins, such as https://photos.example.com",
+                         config->fetch_origins);
+    if (!code && proxies_check_list(config->fetch_private, &wrong))
+        code = error_set(err, ERROR_INVALID,
+                         "fetch_private: \"%.200s\" is no list of addresses and ranges, such as 10.0.0.0/8",
+                         config->fetch_private);
     return code ? code : proxies_check_list(config->trusted_proxies, err);
 }
 
@@ -430,6 +438,9 @@ void server_destroy(struct server **server)
     asks_end(old->asks);
     streams_end(old->streams);
     pieces_end(old->pieces);
+    for (const struct dialect *const *row = dialects; *row; row++)
+        if ((*row)->end)
+            (*row)->end(old);
     for (int side = 0; side < CONNECTION_SIDES; side++)
         if (old->listeners[side].daemon)
             MHD_stop_daemon(old->listeners[side].daemon); /* closes the listening socket, too */

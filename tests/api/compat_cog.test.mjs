@@ -65,8 +65,9 @@ describe('predictions', () => {
     await refused(predict({ img: uri(picture), scale: 0.001 }), 'scale', /nothing would be left/);
     await refused(predict({ img: uri(picture), version: 'General - RealESRGANplus' }), 'version', /there is no.*restored models get RealESRGAN_x4plus/);
     await refused(predict({ img: uri(picture), version: 'v9' }), 'version', /./);
-    await refused(predict({ img: 'https://example.com/a.png' }), '', /fetches no pictures/);
-    await refused(predict({ img: `https://example.com/a.png?signature=${'a'.repeat(2000)}` }), '', /fetches no pictures/);
+    await refused(predict({ img: 'https://example.com/a.png' }), 'img', /fetches no pictures.*fetch_origins/);
+    await refused(predict({ img: `https://example.com/a.png?signature=${'a'.repeat(2000)}` }), 'img', /fetches no pictures.*fetch_origins/);
+    await refused(predict({ img: `https://example.com/a.png?signature=${'a'.repeat(5000)}` }), '', /fetches no pictures/);
     await refused(predict({ img: uri(picture) }, { webhook: 'https://hooks.example.com/x' }), 'webhook', /not one of the server's webhook_origins/);
     await refused(predict({ img: uri(picture) }, { id: 'a/b' }), 'id', /letters/);
     const other = await put('one', { id: 'another', input: { img: uri(picture) } });
@@ -142,6 +143,102 @@ test("predictions are the token's own", async (context) => {
   assert.equal((await get(guarded, '/predictions/p')).status, 401);
   assert.equal((await get(guarded, '/health-check')).status, 200); // a probe
   await guarded.stop();
+});
+
+describe('pictures at addresses', () => {
+  let shop, other, origin, elsewhere, asked = [];
+  const listen = (server) => new Promise((done) => server.listen(0, '127.0.0.1', () => done(`http://127.0.0.1:${server.address().port}`)));
+  const answers = {
+    '/a.png': (response) => response.end(picture),
+    '/none.png': (response) => { response.statusCode = 404; response.end('secret of the shop'); },
+    '/empty.png': (response) => response.end(),
+    '/text.png': (response) => response.end('no picture'),
+    '/on': (response) => response.writeHead(302, { Location: '/a.png' }).end('on'),
+    '/round': (response) => response.writeHead(307, { Location: '/round' }).end(),
+    '/away': (response) => response.writeHead(301, { Location: `${elsewhere}/a.png` }).end(),
+    '/file': (response) => response.writeHead(302, { Location: 'file:///etc/passwd' }).end(),
+    '/endless': (response) => { const more = () => response.write(Buffer.alloc(65536), (failed) => !failed && more()); more(); },
+    '/never': () => {},
+  };
+  before(async () => {
+    shop = http.createServer((request, response) => {
+      asked.push([request.url, request.headers.authorization]);
+      answers[request.url.split('?')[0]](response);
+    });
+    other = http.createServer((request, response) => { asked.push(['other']); response.end(picture); });
+    [origin, elsewhere] = [await listen(shop), await listen(other)];
+  });
+  after(() => { for (const one of [shop, other]) { one.closeAllConnections(); one.close(); } });
+
+  test('are fetched from listed origins, and what comes of it is the same', async (context) => {
+    const open = await start({ models: ownModels, args: ['--fetch_origins', origin, '--fetch_private', '127.0.0.0/8', '--body_limit', '1MiB'], context });
+    const { json: sent } = await predict({ img: uri(picture) }, { to: open });
+    const long = `${origin}/a.png?signature=${'a'.repeat(2000)}`;
+    for (const img of [`${origin}/a.png`, long, `${origin}/on`]) {
+      const { status, json: made } = await predict({ img }, { to: open });
+      assert.deepEqual([status, made.status], [200, 'succeeded'], made.error);
+      assert.ok(made.output === sent.output, img);
+    }
+    const escaped = JSON.stringify({ input: { img: `${origin}/a.png` } }).replaceAll('/', '\\/'); // as PHP writes it
+    assert.equal((await post(open, '/predictions', { body: escaped, headers: json })).json.status, 'succeeded');
+    const { status, json: begun } = await predict({ img: `${origin}/a.png` }, { to: open, headers: later });
+    assert.deepEqual([status, begun.status], [202, 'starting']);
+    assert.ok((await ended(begun.id, { to: open })).output === sent.output);
+
+    const fails = async (path, says, more = {}) => {
+      const { status: got, json: made } = await predict({ img: origin + path }, { to: open, ...more });
+      assert.deepEqual([got, made.status, made.output], [200, 'failed', null], path);
+      assert.match(made.error, says);
+      assert.doesNotMatch(made.error, /secret/);
+    };
+    await fails('/none.png?key=secret', /^img: http:\/\/127\.0\.0\.1:\d+ answered 404/);
+    await fails('/none.png', /answered 404/, { headers: later });
+    await fails('/empty.png', /sent nothing/);
+    await fails('/text.png', /./);
+    await fails('/round', /leads on more than 3 times/);
+    await fails('/away', /leads on to where it may not: .* is not one of the server's fetch_origins/);
+    await fails('/file', /leads on to where it may not|answered 302/);
+    await fails('/endless', /over the limit of 1 MiB/);
+    const refused = async (img, says) => {
+      const { status: got, json: problem } = await predict({ img }, { to: open });
+      assert.deepEqual([got, problem.detail[0].loc], [422, ['body', 'input', 'img']], img);
+      assert.match(problem.detail[0].msg, says);
+    };
+    await refused(`${elsewhere}/a.png`, /is not one of the server's fetch_origins/);
+    for (const url of [origin.replace('//', '//me@'), `${origin}.example.com/a.png`, `http://localhost:${shop.address().port}/a.png`, `${origin}@example.com/`, `${origin}\\@example.com/`, 'http://']) await refused(url, /./);
+    assert.ok(!asked.some(([url]) => url === 'other'), 'nobody else was asked');
+    assert.ok(!asked.some(([, token]) => token), 'no token goes along');
+    const a1111 = await post(open, '/sdapi/v1/extra-single-image', { body: JSON.stringify({ image: `${origin}/a.png` }), headers: json });
+    assert.equal(a1111.status, 422);
+
+    const waits = predict({ img: `${origin}/never` }, { to: open, id: 'waits' }).catch(() => ({})); // the server's end ends it
+    await until('the question', () => asked.some(([url]) => url === '/never'));
+    assert.equal((await get(open, '/predictions/waits')).status, 200); // and it is known meanwhile
+    assert.equal((await get(open, '/healthz')).status, 200);
+    for (let i = 0; i < 7; i++) void predict({ img: `${origin}/never` }, { to: open }).catch(() => {});
+    await until('eight at once', () => asked.filter(([url]) => url === '/never').length === 8);
+    assert.equal((await predict({ img: `${origin}/a.png` }, { to: open })).status, 503); // one too many
+    await open.stop();
+    await waits;
+  });
+
+  test('never from an address that is not public, unless it is listed', async (context) => {
+    const named = `http://localhost:${shop.address().port}`;
+    const closed = await start({ models: ownModels, args: ['--fetch_origins', `${origin}, ${named}`], context });
+    asked = [];
+    for (const one of [origin, named]) {
+      const { status, json: made } = await predict({ img: `${one}/a.png` }, { to: closed });
+      assert.deepEqual([status, made.status], [200, 'failed']);
+      assert.match(made.error, /no public address.*fetch_private/);
+    }
+    assert.deepEqual(asked, []);
+    await closed.stop();
+  });
+
+  test('bad lists stop the start', async () => {
+    await assert.rejects(start({ args: ['--fetch_origins', 'photos'], ready: false }), /fetch_origins: "photos"/);
+    await assert.rejects(start({ args: ['--fetch_private', 'home'], ready: false }), /fetch_private: "home"/);
+  });
 });
 
 describe('webhooks', () => {

@@ -38,3 +38,35 @@ test('a million of anything, base64 and pictures that would be large: refused, a
   assert.ok(taken < 64, `${taken} MiB more than before`);
   assert.equal((await get(server, '/health-check')).json.status, 'READY');
 });
+
+test('values of wrong kinds in every field: an answer in the form of its client, never a failure of the server', async () => {
+  const none = Buffer.from('no picture').toString('base64');
+  const odd = [null, true, -1, 1e300, 0.5, '', 'x'.repeat(400), '../../etc/passwd', 'http://127.0.0.1:1/', `https://h/${'a'.repeat(3900)}`, '\u0001\u0002', [], [[0]], [0], { a: { b: 1 } }, `data:,`, 'data:image/png;base64,===='];
+  const a1111 = ['image', 'resize_mode', 'upscaling_resize', 'upscaling_resize_w', 'upscaling_resize_h', 'upscaling_crop', 'upscaler_1', 'upscaler_2', 'extras_upscaler_2_visibility', 'gfpgan_visibility', 'codeformer_visibility', 'codeformer_weight', 'upscale_first', 'show_extras_results', 'unknown'];
+  const cog = ['img', 'image', 'scale', 'version', 'model', 'face_enhance', 'tile', 'unknown'];
+  const cases = [];
+  for (const value of odd) {
+    for (const name of a1111) cases.push(['/sdapi/v1/extra-single-image', { image: none, upscaler_1: 'Lanczos', [name]: value }]);
+    for (const list of [value, [value], [{ data: value }], [{ data: none, name: value }]]) cases.push(['/sdapi/v1/extra-batch-images', { imageList: list }]);
+    for (const name of cog) cases.push(['/predictions', { input: { img: none, [name]: value } }]);
+    for (const name of ['input', 'id', 'webhook', 'webhook_events_filter']) cases.push(['/predictions', { input: { img: none }, [name]: value }]);
+    cases.push(['/sdapi/v1/options', { sd_model_checkpoint: value }], ['/sdapi/v1/options', value], ['/predictions', value]);
+  }
+  const wrong = [];
+  await Promise.all(Array.from({ length: 8 }, async () => {
+    for (let one; (one = cases.pop());) {
+      const { status, bytes } = await json(one[0], JSON.stringify(one[1]));
+      let answer = null;
+      try { answer = JSON.parse(bytes.toString()); } catch { /* wrong */ }
+      if (status >= 500 || !answer || (status >= 400 && !('detail' in answer))) wrong.push([status, bytes.toString().slice(0, 200), JSON.stringify(one).slice(0, 200)]);
+    }
+  }));
+  for (const name of ['size', 'n', 'output_format', 'output_compression', 'response_format', 'quality', 'stream', 'model', 'prompt'])
+    for (const value of ['', '-1', '1e9', '0x0', 'null', '[]', '%n%s', 'a'.repeat(3000), 'upscale=nan', 'width=-1 height=99999999999', '\xff\xfe']) {
+      const { status, bytes } = await form(`${part(name, value)}${part('image', 'no picture', '; filename="a"')}--x--\r\n`);
+      const answer = JSON.parse(bytes.toString());
+      if (status >= 500 || typeof answer.error?.message !== 'string') wrong.push([status, bytes.toString().slice(0, 200), name, value.slice(0, 40)]);
+    }
+  assert.deepEqual(wrong, []);
+  assert.equal((await get(server, '/health-check')).json.status, 'READY');
+});

@@ -1,6 +1,7 @@
 /* Bodies that other programs' clients send: JSON with files in base64. Whatever comes is refused or read, in pieces of
  * any size with the same outcome, and what is read as a file is what another decoder of the same text makes of it. A
- * webhook that is taken leads where the operator's list says, as curl understands its URL. */
+ * webhook that is taken, and an address that is fetched from, lead where the operator's list says, as curl understands
+ * their URLs. */
 #include <curl/curl.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -8,28 +9,38 @@
 #include <string.h>
 
 #include "server/compat/compat.h"
+#include "server/compat/fetch.h"
 #include "server/compat/hooks.h"
 #include "server/compat/intake.h"
 #include "tests/fuzz/exercise.h"
 
 #define FUZZ_ORIGIN "https://h.example:8443"
 
-static void fuzz_hook(const json_t *json)
+/* Where curl would go. */
+static void fuzz_place(const char *address)
 {
-    static struct config config = {.webhook_origins = FUZZ_ORIGIN};
-    struct hook hook;
-    struct error ignored = ERROR_INIT;
     char *host = NULL, *port = NULL;
-    if (hooks_read(&config, json, &hook, &ignored) || !*hook.url)
-        return;
     CURLU *url = curl_url();
-    if (url && !curl_url_set(url, CURLUPART_URL, hook.url, 0)) /* else nothing is sent */
+    if (url && !curl_url_set(url, CURLUPART_URL, address, 0)) /* else nothing is sent */
         if (curl_url_get(url, CURLUPART_HOST, &host, 0) || curl_url_get(url, CURLUPART_PORT, &port, 0) ||
             strcmp(host, "h.example") != 0 || strcmp(port, "8443") != 0)
             abort();
     curl_free(host);
     curl_free(port);
     curl_url_cleanup(url);
+}
+
+static void fuzz_hook(const json_t *json)
+{
+    static struct config config = {.webhook_origins = FUZZ_ORIGIN, .fetch_origins = FUZZ_ORIGIN};
+    const char *address = json_string_value(json_object_get(json, "webhook"));
+    struct hook hook;
+    struct error ignored = ERROR_INIT;
+    if (!hooks_read(&config, json, &hook, &ignored) && *hook.url)
+        fuzz_place(hook.url);
+    error_clear(&ignored);
+    if (address && !fetch_check(&config, address, &ignored))
+        fuzz_place(address);
 }
 
 /* The outcome of a body that comes in pieces of that size; what it is, in a few bytes. */

@@ -15,6 +15,7 @@
 #include "server/compat/compat.h"
 #include "server/compat/hooks.h"
 #include "server/compat/intake.h"
+#include "server/compat/reach.h"
 #include "server/http/auth.h"
 
 /* From modules/upscaler.py, by hand: int(side * by // 8 * 8), and the runs of its loop. */
@@ -201,7 +202,7 @@ static void test_public_addresses(void **state)
         struct sockaddr_in6 six = {.sin6_family = AF_INET6};
         const bool old = inet_pton(AF_INET, rows[i].address, &four.sin_addr) == 1;
         assert_true(old || inet_pton(AF_INET6, rows[i].address, &six.sin6_addr) == 1);
-        if (hooks_may_connect(old ? (struct sockaddr *)&four : (struct sockaddr *)&six, rows[i].listed) != rows[i].may)
+        if (reach_may_connect(old ? (struct sockaddr *)&four : (struct sockaddr *)&six, rows[i].listed) != rows[i].may)
             fail_msg("%s with \"%s\"", rows[i].address, rows[i].listed);
     }
 }
