@@ -1,7 +1,7 @@
 // The page's own files, so that it opens without the server, too. Nothing else is kept: no picture, no answer below v1/.
 // The server is asked first, so that a new version is seen at once.
 const store = 'restored-shell';
-const shell = ['./', 'style.css', 'icon.svg', 'handle.svg', 'presets.jpg', 'manifest.webmanifest'];
+const shell = ['./', 'style.css', 'icon.svg', 'handle.svg', 'eye.svg', 'presets.jpg', 'manifest.webmanifest'];
 
 addEventListener('install', (e) => {
   e.waitUntil(caches.open(store).then((cache) => cache.addAll(shell)).then(() => skipWaiting()));

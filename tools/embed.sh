@@ -6,7 +6,7 @@ shift
 echo '.section .rodata'
 i=0
 for f in "$@"; do
-    case $f in static/*) name=${f#static/} ;; *) name=${f##*/} ;; esac
+    case /$f in */static/*) name=${f##*static/} ;; *) name=${f##*/} ;; esac
     printf '.balign 16\nembed_%d: .incbin "%s"\nembed_%d_end: .byte 0\nembed_%d_name: .asciz "%s"\n' $i "$f" $i $i "$name"
     i=$((i + 1))
 done

@@ -92,10 +92,9 @@ const struct option_row option_rows[] = {
     {"metadata", "enum", "keep", "keep, strip or strip-gps",
      "EXIF, XMP and IPTC of the picture: kept, left out, or kept without the place", false},
     {"page", "integer", "1", "1 to 9999", "which picture of a file that has several pages or frames", true},
-    {"tone", "enum", "off", "off or auto",
+    {"tone", "enum", "off", "off, auto or strong",
      "auto: a faded print gets its blacks, whites and neutral colours back, and sepia its contrast; others stay as "
-     "they "
-     "are; without effect with compat",
+     "they are; strong: then every picture gets more contrast; without effect with compat",
      true},
     {"repair", "enum", "auto", "auto, true or false",
      "fill scratches, cracks, dust and stains: where the detector is sure (auto), all that it finds (true), or none "
@@ -315,7 +314,7 @@ static const char *const options_metadatas[] = {"keep", "strip", "strip-gps", NU
 static const char *const options_fits[] = {"inside", "cover", "fill", NULL};
 static const char *const options_profiles[] = {"keep", "srgb", NULL};
 static const char *const options_rotates[] = {"off", "report", "apply", NULL};
-static const char *const options_tones[] = {"off", "auto", NULL};
+static const char *const options_tones[] = {"off", "auto", "strong", NULL};
 static const char *const options_mask_modes[] = {"replace", "add", "remove", NULL};
 static const char *const options_precisions[] = {"auto", "fp32", "fp16", NULL};
 

@@ -28,7 +28,7 @@ enum option_alpha { ALPHA_AUTO, ALPHA_RESIZE, ALPHA_NETWORK };
 enum option_metadata { METADATA_KEEP, METADATA_STRIP, METADATA_STRIP_GPS };
 enum option_fit { FIT_INSIDE, FIT_COVER, FIT_FILL };
 enum option_rotate { ROTATE_OFF, ROTATE_REPORT, ROTATE_APPLY };
-enum option_tone { TONE_OFF, TONE_AUTO };
+enum option_tone { TONE_OFF, TONE_AUTO, TONE_STRONG };
 enum option_faces { FACES_ALL, FACES_NONE, FACES_LISTED };
 
 struct options {

@@ -24,6 +24,11 @@
 /* How much of a print's colour its brightness does not explain, in shares of the spread of that: of photos 0.24 in the
  * middle, faded or not, of sepia with grain and stains 0.06, and 0.11 of one in twenty. */
 #define TONE_PRINT 0.11
+/* With tone=strong: how much steeper the curve is at the median than a straight line. It is kept away from both ends.
+ */
+#define TONE_CONTRAST 1.3
+#define TONE_PIVOT_LEAST 64.0
+#define TONE_PIVOT_MOST 176.0
 
 enum { TONE_RED, TONE_GREEN, TONE_BLUE, TONE_LUMA, TONE_COUNTS };
 
@@ -207,10 +212,22 @@ static double tone_density(const struct tone_curve *luma, double median)
     return even - thin > 0.5 ? fmin(fmax((even - TONE_MIDDLE) / (even - thin), 0), TONE_DENSITY) : 0;
 }
 
-static void tone_table(float *table, const struct tone_curve *curve, double density)
+/* More contrast about the pivot: what is darker becomes darker, what is lighter lighter, black and white stay. Powers
+ * of the distance to the ends on both sides, so that the slope at the pivot is the same from both. */
+static double tone_contrast(double v, double pivot)
 {
-    for (int i = 0; i < TONE_BINS; i++)
-        table[i] = (float)fmin(tone_at(curve, density, i / 4.0), 255);
+    const double bent = v < pivot ? pivot * pow(v / pivot, TONE_CONTRAST)
+                                  : 255 - (255 - pivot) * pow((255 - v) / (255 - pivot), TONE_CONTRAST);
+    return fmin(fmax(bent, fmin(v, 1)), fmax(v, 254));
+}
+
+/* pivot: 0 for no more contrast. */
+static void tone_table(float *table, const struct tone_curve *curve, double density, double pivot)
+{
+    for (int i = 0; i < TONE_BINS; i++) {
+        const double v = fmin(tone_at(curve, density, i / 4.0), 255);
+        table[i] = (float)(pivot > 0 ? tone_contrast(v, pivot) : v);
+    }
 }
 
 static float tone_look(const float *table, float v)
@@ -296,19 +313,22 @@ static bool tone_decide(struct tone_loop *loop, struct restoration *r)
     const struct tone_curve luma = tone_aim(low[TONE_LUMA], high[TONE_LUMA], strength);
     r->tone.strength =
         high[TONE_LUMA] - low[TONE_LUMA] < TONE_BLACK ? 0 : strength; /* else there is hardly a picture */
-    const double density = tone_density(&luma, tone_level(counts, TONE_LUMA, 0.5));
+    const double median = tone_level(counts, TONE_LUMA, 0.5), density = tone_density(&luma, median);
+    const bool strong = r->options.tone == TONE_STRONG && high[TONE_LUMA] - low[TONE_LUMA] >= TONE_BLACK;
+    const double pivot = strong ? fmin(fmax(tone_at(&luma, density, median), TONE_PIVOT_LEAST), TONE_PIVOT_MOST) : 0;
     double sum = 0, all = 0;
     for (int c = 0; c < 3; c++) {
         const struct tone_curve curve = loop->monochrome ? luma : tone_aim(low[c], high[c], strength);
-        tone_table(loop->table[c], &curve, density);
+        tone_table(loop->table[c], &curve, density, pivot);
         for (int i = 0; i < TONE_BINS; i++) {
             const double n = counts->bins[loop->monochrome ? TONE_LUMA : c][i];
             sum += n * fabs((double)loop->table[c][i] - i / 4.0);
             all += n;
         }
     }
-    r->tone.change = r->tone.strength > 0 ? sum / all : 0;
-    return r->tone.strength > 0;
+    const bool changes = r->tone.strength > 0 || strong;
+    r->tone.change = changes ? sum / all : 0;
+    return changes;
 }
 
 /* What sRGB could not hold was that of the picture before. */
@@ -322,12 +342,13 @@ static void tone_change(struct tone_loop *loop, struct restoration *r)
     thread_for(thread_bands(loop->to->height), tone_change_rows, loop);
 }
 
-/* Gives a faded print its blacks, whites and neutral colours back, before anything else looks at it. */
+/* Gives a faded print its blacks, whites and neutral colours back, and with tone=strong any picture more contrast,
+ * before anything else looks at it. */
 enum error_code tone_step(struct step *step, struct error *err)
 {
     struct restoration *r = step->r;
     const struct image *image = r->deep && r->deep->pixels ? r->deep->pixels : r->picture;
-    r->tone.asked = r->options.tone == TONE_AUTO && !r->options.compat;
+    r->tone.asked = r->options.tone != TONE_OFF && !r->options.compat;
     if (!r->tone.asked)
         return OK;
     struct tone_loop *loop = mem_calloc(1, sizeof *loop);

@@ -1,7 +1,8 @@
-// Before and after: a slider or side by side, both enlarged and moved in step; their difference while a key is held.
+// Before and after: a slider or side by side, both enlarged and moved in step.
 // 100 % is one pixel of the picture on one of the screen.
 import { $, bytes, megapixels } from './dom.js';
 import { lead } from './download.js';
+import { isDark } from './previews.js';
 import { ask, fileName } from './server.js';
 import { t } from './lang.js';
 import { changed, isPending, on, onChange, state, tell } from './state.js';
@@ -17,6 +18,7 @@ let mode = 'slider', position = 50;
 let zoom = 0;                  // CSS pixels a pixel of the picture; 0: it fits
 const centre = { x: 0.5, y: 0.5 };
 let result = null;             // {item, bytes, name}
+const unable = new Set(['tiff']); // formats that the browser does not show: of these, too, it gets a preview and pieces
 let whole = null;              // the size of a result of which there is a preview and pieces
 
 // ---- where the pictures lie ----
@@ -29,7 +31,7 @@ const screen = () => devicePixelRatio || 1;
 // The panes, in pixels of the stage.
 function panes() {
   const { clientWidth: w, clientHeight: h } = stage;
-  if (mode !== 'side' || !hasAfter()) return [{ x: 0, y: 0, w, h }, { x: 0, y: 0, w, h }];
+  if (mode !== 'side' || !hasAfter() || view.classList.contains('differing')) return [{ x: 0, y: 0, w, h }, { x: 0, y: 0, w, h }];
   const { width, height } = size();
   const beside = Math.min(w / 2 / width, h / height) >= Math.min(w / width, h / 2 / height);
   return beside ? [{ x: 0, y: 0, w: w / 2 - 1, h }, { x: w / 2 + 1, y: 0, w: w / 2 - 1, h }]
@@ -229,16 +231,15 @@ stage.addEventListener('keydown', (e) => {
 const isTyping = (node) => node?.closest?.('input:not([type="range"], [type="radio"], [type="checkbox"]), select, textarea, dialog');
 const keys = {
   '+': () => zoomTo(scaleNow() * 1.5), '=': () => zoomTo(scaleNow() * 1.5), '-': () => zoomTo(scaleNow() / 1.5),
-  0: toFit, 1: everyPixel, s: () => setMode(mode === 'side' ? 'slider' : 'side'), d: () => differ(true),
+  0: toFit, 1: everyPixel, s: () => setMode(mode === 'side' ? 'slider' : 'side'),
 };
+export const onKey = (key, act) => { keys[key] = act; };
 addEventListener('keydown', (e) => {
   if (!isShown() || e.altKey || e.ctrlKey || e.metaKey || e.repeat || isTyping(e.target) || !keys[e.key]) return;
   keys[e.key]();
 });
-addEventListener('keyup', (e) => { if (e.key === 'd') differ(false); });
-addEventListener('blur', () => differ(false));
 
-// ---- side by side, and the difference ----
+// ---- side by side, and one over the other ----
 
 function setMode(to) {
   if (!hasAfter()) return;
@@ -250,16 +251,15 @@ function setMode(to) {
   layout();
 }
 
-const differ = (is) => {
-  view.classList.toggle('differing', is && hasAfter());
-  $('difference').setAttribute('aria-pressed', String(is && hasAfter()));
-};
 $('side').addEventListener('click', () => setMode(mode === 'side' ? 'slider' : 'side'));
-const hold = $('difference');
-hold.addEventListener('pointerdown', () => differ(true));
-for (const end of ['pointerup', 'pointerleave', 'pointercancel', 'blur']) hold.addEventListener(end, () => differ(false));
-hold.addEventListener('keydown', (e) => { if (e.key === ' ' || e.key === 'Enter') differ(true); });
-hold.addEventListener('keyup', () => differ(false));
+
+// Lays the restored picture over the original as their difference, that many times as bright; 0: no more.
+export function overlay(times) {
+  view.classList.toggle('differing', times > 0);
+  view.style.setProperty('--times', times);
+  layout();
+}
+export const shownFiles = () => (hasAfter() && sides.before.blob ? [sides.before.blob, sides.after.blob] : null);
 
 new ResizeObserver(layout).observe(stage);
 
@@ -268,6 +268,7 @@ new ResizeObserver(layout).observe(stage);
 function load(side, blob) {
   if (side.url) URL.revokeObjectURL(side.url);
   side.url = blob ? URL.createObjectURL(blob) : null;
+  side.blob = blob;
   if (blob) side.image.src = side.url;
   else side.image.removeAttribute('src');
 }
@@ -281,21 +282,36 @@ async function showBefore(item) {
   load(sides.after, null);
   load(sides.before, null);
   view.hidden = sides.after.image.hidden = split.hidden = handle.hidden = true;
-  $('unseen').hidden = $('too_large').hidden = true;
+  unseen();
+  note();
   $('download').hidden = true;
   stage.dataset.state = item ? 'chosen' : 'empty';
   zoom = 0;
   if (!item) return;
-  const file = await store.original(item);
+  const file = await store.shown(item);
   if (asked !== item) return;
   if (file) load(sides.before, file);
-  else $('unseen').hidden = false;
+  else unseen(t('No preview: the browser cannot show this file.'));
   if (item.state === 'done') showAfter(item);
 }
+
+function unseen(text = '') {
+  $('unseen').textContent = text;
+  $('unseen').hidden = !text;
+}
+
+on('unseen', (item) => {
+  if (item === state.current && !isShown()) unseen(isDark(item) ? t('No preview: the browser cannot show this file.') : t('The server is making a preview.'));
+});
+on('previewed', async (item) => {
+  const file = await store.shown(item);
+  if (asked === item) load(sides.before, file);
+});
 
 sides.before.image.addEventListener('load', () => {
   const item = state.current;
   view.hidden = false;
+  unseen();
   if (item && !item.size) {
     const { width, height } = sizeOf(sides.before);
     item.size = { width, height };
@@ -306,7 +322,7 @@ sides.before.image.addEventListener('load', () => {
 });
 sides.before.image.addEventListener('error', () => {
   if (!sides.before.image.getAttribute('src')) return;
-  $('unseen').hidden = false;
+  tell('unseen', state.current);
 });
 
 // A name of its own beside the input, where the server's is the input's; file systems may not tell A from a.
@@ -329,9 +345,9 @@ async function showPieces(job, of = null) {
 }
 
 async function showAfter(item) {
-  const { job } = item, { width = 0, height = 0 } = item.report?.output ?? {};
-  const large = job && width * height > largest;
-  if (large && result?.item !== item) {
+  const { job } = item, { width = 0, height = 0, format } = item.report?.output ?? {};
+  const large = job && (width * height > largest || unable.has(format));
+  if (large) {
     result = { item, bytes: item.report.output.bytes, name: beside(item.name, named(item)) };
     lead($('download'), `v1/jobs/${job}/result`);
     note(t('The result has {0}. A preview of it is being made.', megapixels(width * height)));
@@ -364,7 +380,7 @@ async function showAfter(item) {
 sides.after.image.addEventListener('load', () => {
   view.hidden = false;
   sides.after.image.hidden = false;
-  $('unseen').hidden = true;
+  unseen();
   stage.dataset.state = 'done';
   split.hidden = handle.hidden = mode === 'side';
   move(50);
@@ -374,8 +390,11 @@ sides.after.image.addEventListener('load', () => {
 });
 sides.after.image.addEventListener('error', () => {
   if (!sides.after.image.getAttribute('src')) return;
-  $('unseen').hidden = false;
-  $('unseen').textContent = t('The browser cannot show this picture; it can be downloaded.');
+  const item = state.current, format = item?.report?.output?.format;
+  if (item?.job && format && !unable.has(format)) {
+    unable.add(format);
+    showAfter(item);
+  } else unseen(t('The browser cannot show this picture; it can be downloaded.'));
 });
 
 function caption() {

@@ -1,7 +1,8 @@
-// Boxes over the faces of a picture. A click leaves a face as it is or takes it in again; a card beside them has its strength, and
-// shows it as it was. The boxes are one stop of the Tab key: arrows go from one to the next, Tab to the card.
+// Boxes over the faces of a picture. A click leaves a face as it is or takes it in again; an eye at its corner, or the key O, shows
+// it as it was and changes nothing; a card beside them has its strength, too. The boxes are one stop of the Tab key: arrows go from one to the next, Tab to the card.
 import { addLayer, isBeforeShown, layout } from './compare.js';
 import { $, element } from './dom.js';
+import { shutsBy } from './escape.js';
 import { t } from './lang.js';
 import { facesOf, own } from './own.js';
 import * as panel from './panel.js';
@@ -10,10 +11,15 @@ import { changed, isPending, on, onChange, state } from './state.js';
 import * as store from './store.js';
 
 const layer = $('faces'), card = $('face_card'), button = $('show_faces');
-let open = false, chosen = null, drawn = '', finding = null;
+const least = 48; // pixels of a box that has an eye at its corner
+let open = false, returning = false, chosen = null, drawn = '', finding = null;
+let eyes = []; // [node, width of the box in parts of the picture, id]
 const peeks = new Set(); // faces of the current picture that are shown as they were
 
-addLayer(layer);
+// Where boxes are small and many, only the chosen one has its eye.
+addLayer(layer, ({ width }) => {
+  for (const [node, part, id] of eyes) node.hidden = part * width < least && id !== chosen;
+});
 
 function words(item, face) {
   const name = t('Face {0}', face.id + 1);
@@ -41,6 +47,21 @@ function peek(face, size) {
   return node;
 }
 
+// Shows a face as it was, or as it has become.
+function toggle(id) {
+  if (!peeks.delete(id)) peeks.add(id);
+  draw();
+}
+
+function eye(face, size) {
+  const node = element('button', { type: 'button', className: 'eye', tabIndex: -1, title: t('Show the original here'), ariaLabel: `${t('Face {0}', face.id + 1)}: ${t('Show the original here')}`, ariaPressed: String(peeks.has(face.id)) });
+  node.dataset.eye = face.id;
+  node.addEventListener('click', () => toggle(face.id));
+  const { left, right, bottom } = place(node, face, size);
+  Object.assign(node.style, { left: `min(${100 * right}%, 100% - 2.5rem)`, top: `min(${100 * bottom}%, 100% - 2.5rem)`, width: '', height: '' });
+  return [node, right - left, face.id];
+}
+
 function draw() {
   const item = state.current, found = item && facesOf(item);
   const shown = open && found && isBeforeShown();
@@ -49,7 +70,8 @@ function draw() {
   const key = JSON.stringify([item?.id, item?.state, item?.job, shown, chosen, item?.own.left, item?.own.weights, [...peeks], found?.list.length, $('before').src]);
   if (key === drawn) return;
   drawn = key;
-  const list = found?.list ?? [], focused = document.activeElement?.dataset?.face;
+  const list = found?.list ?? [], { face: focused, eye: looked } = document.activeElement?.dataset ?? {};
+  eyes = shown && item.state === 'done' ? list.map((face) => eye(face, found)) : [];
   layer.replaceChildren(...list.filter(({ id }) => peeks.has(id)).map((face) => peek(face, found)),
     ...(shown ? list.map((face) => {
       const node = element('button', { type: 'button', className: 'face', ariaLabel: words(item, face), title: t('A click leaves this face as it is, or takes it in.') });
@@ -62,13 +84,14 @@ function draw() {
         chosen = face.id;
         take(own(item).left.includes(face.id));
       });
-      node.addEventListener('focus', () => { if (chosen !== face.id && node.matches(':focus-visible')) choose(face.id); });
+      node.addEventListener('focus', () => { if (!returning && chosen !== face.id && node.matches(':focus-visible')) choose(face.id); });
       node.addEventListener('keydown', (e) => {
         if (e.key === 'Tab' && !e.shiftKey && chosen === face.id) { // the card is the next stop, though the view's tools stand between
           e.preventDefault();
           $('face_take').focus();
           return;
         }
+        if (e.key === 'o' && item.state === 'done') toggle(face.id);
         const next = list[list.indexOf(face) + ({ ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1 }[e.key] ?? NaN)];
         if (!next) return;
         e.preventDefault();
@@ -77,8 +100,9 @@ function draw() {
       });
       place(node, face, found);
       return node;
-    }) : []));
+    }) : []), ...eyes.map(([node]) => node));
   if (focused) layer.querySelector(`[data-face="${focused}"]`)?.focus();
+  if (looked) layer.querySelector(`[data-eye="${looked}"]`)?.focus();
   showCard(shown ? list.find(({ id }) => id === chosen) : null);
   layout();
 }
@@ -117,18 +141,20 @@ $('face_weight').addEventListener('change', () => change((its) => {
   delete its.weights[chosen];
   if ($('face_weight').value) its.weights[chosen] = $('face_weight').value;
 }));
-$('face_peek').addEventListener('change', () => {
-  if ($('face_peek').checked) peeks.add(chosen);
-  else peeks.delete(chosen);
-  draw();
-});
+$('face_peek').addEventListener('change', () => toggle(chosen));
 const shut = () => {
   const id = chosen;
   choose(null);
+  returning = true; // the focus that comes back to the box does not open the card again
   layer.querySelector(`[data-face="${id}"]`)?.focus();
+  returning = false;
 };
 $('face_close').addEventListener('click', shut);
-for (const node of [card, layer]) node.addEventListener('keydown', (e) => { if (e.key === 'Escape' && chosen !== null) shut(); });
+shutsBy(() => !card.hidden, shut);
+shutsBy(() => open, () => {
+  button.click();
+  button.focus();
+});
 
 // The faces of a picture that has not been restored: the server looks for them, once.
 async function find(item) {

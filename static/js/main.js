@@ -2,6 +2,7 @@
 // and starts.
 import * as about from './about.js';
 import './compare.js';
+import './difference.js';
 import { $ } from './dom.js';
 import './faces.js';
 import { dropped } from './folders.js';
@@ -12,6 +13,7 @@ import { keep as keepMask } from './mask.js';
 import * as options from './options.js';
 import { wanted } from './panel.js';
 import './plan.js';
+import './previews.js';
 import './presets.js';
 import { get } from './server.js';
 import { changed, isPending, on, pending, state } from './state.js';

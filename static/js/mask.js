@@ -2,6 +2,7 @@
 // it goes with the picture.
 import { addLayer, isBeforeShown, scaleNow } from './compare.js';
 import { $ } from './dom.js';
+import { shutsBy } from './escape.js';
 import { t } from './lang.js';
 import { fields } from './options.js';
 import { own } from './own.js';
@@ -196,13 +197,16 @@ $('brush_clear').addEventListener('click', () => {
 addEventListener('keydown', (e) => {
   if (!item) return;
   if (e.key === 'z' && (e.ctrlKey || e.metaKey)) undo();
-  else if (e.key === 'Escape') keep(); // nothing that was painted is lost: Undo and "Start again" are for that
   else if (e.key === 'b' || e.key === 'e') use(e.key === 'e');
   else if (e.key === '[' || e.key === ']') $('brush_size').value = Number($('brush_size').value) + (e.key === ']' ? 4 : -4);
   else return;
   e.preventDefault();
 });
 
+shutsBy(() => item, () => { // nothing that was painted is lost: Undo and "Start again" are for that
+  keep();
+  button.focus();
+});
 on('shown', () => { cursor = null; keep(); });
 on('seen', show);
 onChange(show);

@@ -7,7 +7,7 @@ import { onChange } from './state.js';
 const presets = {
   gentle: [mark('Gentle'), 'Little is changed: faces at half strength, the rest only enlarged.', { weight: '0.5', bg_upsampler: 'none', version: '', repair: 'false', tone: '' }],
   balanced: [mark('Balanced'), 'Clear faces, a sharper picture, damage repaired where it is sure.', { weight: '', bg_upsampler: '', version: '', repair: '', tone: '' }],
-  strong: [mark('Strong'), 'All that can be done: faces in full, all damage that is found, faded prints get their contrast back.', { weight: '1', bg_upsampler: '', version: '', repair: 'true', tone: 'auto' }],
+  strong: [mark('Strong'), 'All that can be done: faces in full, all damage that is found, faded prints corrected, more contrast.', { weight: '1', bg_upsampler: '', version: '', repair: 'true', tone: 'strong' }],
 };
 
 const control = (name) => $('form').elements.namedItem(name);

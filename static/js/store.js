@@ -48,10 +48,17 @@ export const put = (item) => write('items', item.id, Object.fromEntries(kept.map
 export const putFile = (item) => write('files', item.id, item.file);
 export const putThumb = (item) => write('thumbs', item.id, item.thumb);
 
+// What the server has made of a picture that the browser cannot show; in memory only where it cannot be kept.
+const seen = ({ id }) => `${id} seen`;
+export async function putPreview(item, blob) {
+  item.preview = blob;
+  if (database) await ended(part('files', 'readwrite').put(blob, seen(item))).then(() => { item.preview = null; }).catch(() => {});
+}
+
 export function remove(items) {
   if (!database) return;
   const all = database.transaction(parts, 'readwrite');
-  for (const name of parts) for (const { id } of items) all.objectStore(name).delete(id);
+  for (const name of parts) for (const item of items) for (const key of [item.id, seen(item)]) all.objectStore(name).delete(key);
   all.commit?.(); // at once: the tab may be closed next
 }
 
@@ -60,3 +67,5 @@ export const thumb = (item) => get('thumbs', item.id);
 
 // The picture as it was chosen; null when it is gone.
 export const original = async (item) => item.file ?? (await get('files', item.id)) ?? null;
+// The picture as it can be shown.
+export const shown = async (item) => item.preview ?? (await get('files', seen(item))) ?? original(item);

@@ -1,22 +1,24 @@
 // Small pictures for the strip, and the size of each picture, made one after another beside the page (thumb_worker.js), so
 // that decoding never makes it wait.
-import { changed, on, state } from './state.js';
+import { changed, on, state, tell } from './state.js';
 import * as store from './store.js';
 
 let worker = null, busy = null;
 const queue = [];
 
-on('added', (item) => {
+const add = (item) => {
   queue.push(item);
   next();
-});
+};
+on('added', add);
+on('previewed', add);
 
 async function next() {
   if (busy || !queue.length) return;
   const item = busy = queue.shift();
   item.thumb ??= await store.thumb(item);
-  const file = item.thumb && item.size ? null : await store.original(item);
-  if (!file || !state.items.includes(item)) return ready(item);
+  const file = item.thumb && item.size ? null : await store.shown(item);
+  if (!file || !state.items.includes(item)) return ready();
   worker ??= Object.assign(new Worker('js/thumb_worker.js', { type: 'module' }), {
     onmessage: ({ data }) => {
       if (data) {
@@ -25,16 +27,15 @@ async function next() {
           store.put(busy);
           store.putThumb(busy);
         }
-      }
-      ready(busy);
+      } else tell('unseen', busy);
+      ready();
     },
-    onerror: () => ready(busy),
+    onerror: () => ready(),
   });
   worker.postMessage(file);
 }
 
-function ready(item) {
-  item.looked = true; // a picture without a size is one that the browser cannot read
+function ready() {
   busy = null;
   changed();
   next();

@@ -31,7 +31,7 @@ export const labels = {
   progressive: ['Progressive', 'A JPEG shows a coarse picture first while it loads.'],
   lossless: ['Without loss', 'For WebP and JPEG XL: the file is larger and keeps every pixel exactly.'],
   png_level: ['PNG compression', '0 to 9. A higher number makes a smaller file but takes longer. The picture is the same.'],
-  tone: ['Faded print', 'Gives a faded print its contrast and colours back. Sepia stays sepia.', { off: 'Leave as it is', auto: 'Correct' }],
+  tone: ['Faded print', 'Gives a faded print its contrast and colours back. Sepia stays sepia.', { off: 'Leave as it is', auto: 'Correct', strong: 'Correct, more contrast' }],
   repair: ['Repair', 'Scratches, cracks, dust and stains are filled.', { auto: 'Where it is sure', true: 'All that is found', false: 'Off' }],
   repair_strength: ['Strength of the repair', '0 to 1. With less, some of the damage shines through.'],
   damage_detector: ['Damage finder', 'The network that looks for damage.'],

@@ -168,7 +168,7 @@ test('presets set the options and follow them; the choice is kept', async (t) =>
   assert.equal(await chosen(), null);
   await page.getByRole('radio', { name: 'Strong' }).check();
   assert.equal(await page.locator('#option_repair').inputValue(), 'true');
-  assert.equal(await page.locator('#option_tone').inputValue(), 'auto');
+  assert.equal(await page.locator('#option_tone').inputValue(), 'strong');
   await page.reload();
   await page.locator('main[aria-busy="false"]').waitFor(wait);
   assert.equal(await chosen(), 'strong');

@@ -53,7 +53,7 @@ try {
     return Buffer.from(await (await fetch(`${server.url}/v1/restore`, { method: 'POST', body: form })).arrayBuffer()).toString('base64');
   };
   const faces = [readFileSync(join(root, 'static/sample.jpg')).toString('base64'), await one({ weight: '0.5', bg_upsampler: 'none', repair: 'false' }),
-    await one({}), await one({ weight: '1', repair: 'true', tone: 'auto' })];
+    await one({}), await one({ weight: '1', repair: 'true', tone: 'strong' })];
   const row = await (await browser.newContext({ viewport: { width: 4 * tile, height: tile } })).newPage();
   await row.setContent(`<style>body{margin:0;display:flex}div{width:${tile}px;height:${tile}px;overflow:hidden}
     img{width:${(720 * tile) / face.side}px;margin:${(-face.y * tile) / face.side}px 0 0 ${(-face.x * tile) / face.side}px}</style>

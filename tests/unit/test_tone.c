@@ -1,4 +1,4 @@
-/* tone=auto: what fading took comes back, sound pictures and tints stay, and no pixel becomes black or white. */
+/* tone: what fading took comes back, sound pictures and tints stay, and no pixel becomes black or white. */
 #include <dirent.h>
 #include <math.h>
 #include <setjmp.h>
@@ -293,6 +293,36 @@ static void only_where_asked(void **state)
     }
 }
 
+/* tone=strong changes sound pictures, too: they spread about their median, which stays, as does what is black and
+ * white. */
+static void strong_is_more(void **state)
+{
+    (void)state;
+    static double truth[SAMPLES];
+    for (int bits = 8; bits <= 16; bits += 8) {
+        scene(truth, 3);
+        struct image *image = picture_of(truth, bits), *before = copy(image);
+        struct restoration *r = taken(image, TONE_STRONG);
+        const struct image *after = corrected(r);
+        assert_true(r->tone.strength <= 0 && r->tone.change > 4);
+        double sum[2] = {0}, squares[2] = {0};
+        for (size_t i = 0; i < SAMPLES; i++) {
+            const double was = sample(before, i), is = sample(after, i);
+            assert_true((is < 0.5) == (was < 0.5) && (is > 254.5) == (was > 254.5));
+            sum[0] += was;
+            sum[1] += is;
+            squares[0] += was * was;
+            squares[1] += is * is;
+        }
+        const double mean[2] = {sum[0] / SAMPLES, sum[1] / SAMPLES};
+        const double was = sqrt(squares[0] / SAMPLES - mean[0] * mean[0]);
+        const double is = sqrt(squares[1] / SAMPLES - mean[1] * mean[1]);
+        assert_true(is > 1.05 * was && is < 1.3 * was && fabs(mean[1] - mean[0]) < 8);
+        image_destroy(&before);
+        restoration_destroy(&r);
+    }
+}
+
 /* Photos: of no one does more than one pixel in 200 become black or white; those that are well exposed hardly change.
  */
 static void photos(void **state)
@@ -332,9 +362,12 @@ static void photos(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fading_is_undone), cmocka_unit_test(sound_pictures_stay),
-        cmocka_unit_test(tints_are_kept),   cmocka_unit_test(what_is_around_does_not_count),
-        cmocka_unit_test(only_where_asked), cmocka_unit_test(photos)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(fading_is_undone),
+                                       cmocka_unit_test(sound_pictures_stay),
+                                       cmocka_unit_test(tints_are_kept),
+                                       cmocka_unit_test(what_is_around_does_not_count),
+                                       cmocka_unit_test(only_where_asked),
+                                       cmocka_unit_test(strong_is_more),
+                                       cmocka_unit_test(photos)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
