@@ -252,7 +252,7 @@ check-quality: restored
 # The CPU device as aarch64 has it, cross-built, under qemu-user. On Debian this needs `dpkg --add-architecture arm64`,
 # gcc-aarch64-linux-gnu, qemu-user, and for arm64: libmicrohttpd-dev libcurl4-gnutls-dev libgnutls28-dev libjansson-dev libpng-dev libjpeg-dev nettle-dev
 # libvulkan-dev libcmocka-dev (apt-get install libjansson-dev:arm64 …).
-ARM64 := $(patsubst %,build-arm64/tests/%,unit/test_cpu unit/test_graph unit/test_weights ops/test_ops golden/test_networks)
+ARM64 := $(patsubst %,build-arm64/tests/%,unit/test_cpu unit/test_graph unit/test_weights ops/test_convolutions ops/test_operators golden/test_networks)
 check-arm64:
 	$(MAKE) BUILD=build-arm64 CC=aarch64-linux-gnu-gcc PICTURES= LIBPQ= $(ARM64)
 	set -e; for test in $(ARM64); do RESTORED_TEST_DEVICE=cpu VK_ICD_FILENAMES=none qemu-aarch64 $$test; done
