@@ -76,6 +76,8 @@ void depot_settle(const struct depot *depot, const char *id)
 {
     if (depot->payload)
         spool_remove(depot->spool, id, SPOOL_OUTPUT);
+    if (depot->payload)
+        spool_remove(depot->spool, id, SPOOL_RECORD); /* one without its output is dropped at the next start */
 }
 
 enum error_code depot_get_output(const struct depot *depot, const char *id, int attempts, int *fd, uint64_t *size,

@@ -88,6 +88,8 @@ static enum error_code keeper_write(struct keeper *keeper, struct keeper_group *
     }
     code = keeper_give_back_unsure(keeper, err);
     if (!code)
+        code = keeper_adopt(keeper, now, err);
+    if (!code)
         code = keeper_finish(keeper, err);
     if (!code && !keeper->shared && now >= keeper->renew_at) /* the cluster's thread does it */
         code = keeper_renew(keeper, now, err);
@@ -136,6 +138,8 @@ static void keeper_tell(struct keeper *keeper, struct keeper_group *group, const
         }
         if (*ticket->unused) /* not in the transaction: that may be slow, and others wait for it */
             keeper_remove(keeper, ticket->unused, false);
+        if (ticket->entered)
+            atomic_fetch_sub(&keeper->entering, 1);
         ticket->done(ticket->context); /* it may be gone now */
     }
 }
@@ -153,7 +157,8 @@ static void keeper_turn(struct keeper *keeper, struct keeper_ticket *tickets)
     struct keeper_group group = {.tickets = tickets, .moving = tickets};
     struct error err = ERROR_INIT;
     keeper_count(keeper, store_clock(keeper->store));
-    keeper_input_keep(tickets, keeper->store, &keeper->depot, keeper->waiting, keeper->settings.queue);
+    if (!keeper->depot.payload)
+        keeper_input_keep(tickets, keeper->store, &keeper->depot, keeper->waiting, keeper->settings.queue);
     const int64_t now = store_clock(keeper->store); /* leases begin now, however long the pictures took */
     keeper_start_fetched(keeper, now);
     keeper_keep_outputs(keeper, now);
@@ -171,8 +176,11 @@ static void keeper_turn(struct keeper *keeper, struct keeper_ticket *tickets)
         log_event(LOG_ERROR, "store", "code=%s text=\"%s\"", error_code_name(code), err.text);
         keeper_drop_claims(keeper, &group);
         keeper_arrived(keeper, &group);
-        for (struct running *at = keeper->running; at; at = at->next)
+        for (struct running *at = keeper->running; at; at = at->next) {
             at->stored = at->dropped = false;
+            if (at->kept)
+                keeper_note_undelivered(keeper, at);
+        }
         keeper->claim_at = keeper->output_at = now + KEEPER_RETRY_MS;
         if (keeper->renew_at < now + KEEPER_RETRY_MS) /* nothing is left due: it would be tried again without a pause */
             keeper->renew_at = now + KEEPER_RETRY_MS;
@@ -182,6 +190,7 @@ static void keeper_turn(struct keeper *keeper, struct keeper_ticket *tickets)
         struct ids ended = {0}, late = {0};
         while (keeper->unsure)
             running_free(&keeper->unsure);
+        keeper_adopted(keeper);
         keeper_drop_finished(keeper, &ended, &late);
         for (size_t i = 0; i < ended.count; i++) {
             keeper_remove(keeper, ended.ids[i], false);
@@ -243,15 +252,17 @@ static void *keeper_main(void *argument)
     while (!stop) {
         pthread_mutex_lock(&keeper->lock);
         keeper_wait(keeper);
-        struct keeper_ticket *tickets = keeper->first;
-        keeper->first = NULL;
-        keeper->last = &keeper->first;
         stop = keeper->stop;
         pthread_mutex_unlock(&keeper->lock);
         if (stop)
             keeper->output_at = 0;
-        if (stop && keeper->porter)
+        if (stop && keeper->porter) /* which may bring tickets */
             porter_finish(keeper->porter);
+        pthread_mutex_lock(&keeper->lock);
+        struct keeper_ticket *tickets = keeper->first;
+        keeper->first = NULL;
+        keeper->last = &keeper->first;
+        pthread_mutex_unlock(&keeper->lock);
         keeper_turn(keeper, keeper_due(keeper, tickets, stop));
     }
     return NULL;
@@ -372,6 +383,8 @@ void keeper_destroy(struct keeper **keeper)
         running_free(&old->running);
     while (old->unsure)
         running_free(&old->unsure);
+    while (old->undelivered)
+        running_free(&old->undelivered);
     store_close(&old->store);
     pthread_cond_destroy(&old->changed);
     pthread_mutex_destroy(&old->lock);
@@ -389,19 +402,43 @@ static void keeper_fetch(void *context, const struct depot *depot, bool stopping
     ticket->done(ticket->context); /* it may be gone now */
 }
 
-void keeper_ask(struct keeper *keeper, struct keeper_ticket *ticket)
+/* The keeper's thread has it next. */
+static void keeper_add(struct keeper *keeper, struct keeper_ticket *ticket)
 {
-    if (ticket->wish == KEEPER_FETCH) {
-        ticket->work = (struct porter_work){.carry = keeper_fetch, .context = ticket};
-        porter_ask(keeper->porter, &ticket->work);
-        return;
-    }
     ticket->next = NULL;
     pthread_mutex_lock(&keeper->lock);
     *keeper->last = ticket;
     keeper->last = &ticket->next;
     keeper_wake(keeper);
     pthread_mutex_unlock(&keeper->lock);
+}
+
+/* Carries: the picture of KEEPER_ACCEPT. */
+static void keeper_place(void *context, const struct depot *depot, bool stopping)
+{
+    struct keeper_ticket *ticket = context;
+    struct keeper *keeper = ticket->keeper;
+    if (stopping)
+        error_set(&ticket->err, ERROR_BUSY, "the server is shutting down");
+    else
+        keeper_input_keep(ticket, keeper->store, depot, keeper->waiting + atomic_fetch_add(&keeper->entering, 1),
+                          keeper->settings.queue);
+    ticket->entered = !stopping;
+    keeper_add(keeper, ticket);
+}
+
+void keeper_ask(struct keeper *keeper, struct keeper_ticket *ticket)
+{
+    ticket->keeper = keeper;
+    ticket->next = NULL;
+    if (ticket->wish == KEEPER_FETCH)
+        ticket->work = (struct porter_work){.carry = keeper_fetch, .context = ticket};
+    else if (ticket->wish == KEEPER_ACCEPT && keeper->depot.payload)
+        ticket->work = (struct porter_work){.carry = keeper_place, .context = ticket};
+    if (ticket->work.carry)
+        porter_ask(keeper->porter, &ticket->work);
+    else
+        keeper_add(keeper, ticket);
 }
 
 void keeper_ticket_clear(struct keeper_ticket *ticket)

@@ -1,5 +1,6 @@
 /* Keeps the jobs that last (asynchronous ones). One thread writes: it takes what requests ask for in groups, puts their
- * pictures into the spool, commits the group to the store, and only then tells them. It claims waiting jobs for the
+ * pictures into the spool (to payloads that servers share the porter has brought them before), commits the group to the
+ * store, and only then tells them. It claims waiting jobs for the
  * workers, a few at a time, so that a long queue costs no memory; stores what comes out; and removes what has expired.
  * Thread-safety: every function may be called from any thread, except keeper_create and keeper_destroy. */
 #ifndef SERVER_JOB_KEEPER_H
@@ -78,9 +79,11 @@ struct keeper_ticket {
     uint8_t hash[32]; /* this and the following are the keeper's */
     bool promised;    /* the spool has promised room to its result */
     bool placed;      /* its picture is where it belongs */
-    char unused[33];  /* its own id, where `job` has that of its key's job: its picture goes */
-    int tries;        /* it was tried in vain so often */
-    bool unsure;      /* a commit had no answer: its job may be in the store */
+    bool entered;     /* it counts among those that are on their way into a shared store */
+    struct keeper *keeper;
+    char unused[33]; /* its own id, where `job` has that of its key's job: its picture goes */
+    int tries;       /* it was tried in vain so often */
+    bool unsure;     /* a commit had no answer: its job may be in the store */
     struct porter_work work;
     struct keeper_ticket *next;
 };

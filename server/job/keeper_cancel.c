@@ -23,7 +23,7 @@ static bool keeper_drop_output(struct keeper *keeper, const char *id, int64_t no
     row->report = row->parts = NULL;
     row->output_bytes = 0;
     row->state = STORE_CANCELLED;
-    row->started = atomic_load(&at->job->begun_ms);
+    row->started = at->job ? atomic_load(&at->job->begun_ms) : row->started;
     row->finished = now;
     row->expires = now + keeper->settings.result_seconds * 1000;
     at->dropped = true;

@@ -57,6 +57,9 @@ static void check_file(void *context, const char *id, enum spool_kind kind)
 {
     struct check *check = context;
     char name[34];
+    /* results of a shared store's jobs that could not be delivered: the next start with that store does it */
+    if (kind == SPOOL_RECORD || (kind == SPOOL_OUTPUT && spool_has(check->spool, id, SPOOL_RECORD)))
+        return;
     snprintf(name, sizeof name, "%c%s", kind == SPOOL_INPUT ? 'I' : 'O', id);
     if (bsearch(name, check->expected.names, check->expected.count, sizeof name, check_compare)) {
         check->found++;
@@ -73,8 +76,7 @@ static void check_file(void *context, const char *id, enum spool_kind kind)
 static void check_count(void *context, const char *id, enum spool_kind kind)
 {
     (void)id;
-    (void)kind;
-    ++*(size_t *)context;
+    *(size_t *)context += kind != SPOOL_RECORD;
 }
 
 enum error_code keeper_check_gone(const char *path, struct spool *spool, struct error *err)

@@ -156,7 +156,7 @@ void keeper_input_keep(struct keeper_ticket *tickets, struct store *store, const
     while (count-- > 0)
         pthread_join(threads[count], NULL);
     pthread_mutex_destroy(&work.lock);
-    if (work.placed && spool_sync(depot->spool, &err))
+    if (work.placed && !depot->payload && spool_sync(depot->spool, &err))
         for (struct keeper_ticket *ticket = tickets; ticket; ticket = ticket->next)
             if (ticket->wish == KEEPER_ACCEPT && !ticket->err.code)
                 ticket->err = err;

@@ -13,7 +13,7 @@
 /* Whether it is done, and its output waits for room. */
 bool running_waits(const struct running *running)
 {
-    return running->job && running->ended && !running->kept && running->err.code;
+    return (running->job || running->adopted) && running->ended && !running->kept && running->err.code;
 }
 
 static void keeper_job_ended(struct job *job, void *context)
@@ -192,7 +192,7 @@ int keeper_room(struct keeper *keeper)
 {
     struct error ignored = ERROR_INIT;
     if (keeper->draining || keeper->front || worker_pool_ready(keeper->pool, &ignored) ||
-        (keeper->running && keeper->running->row.attempts > 1)) /* that one works alone */
+        (keeper->running && !keeper->running->adopted && keeper->running->row.attempts > 1)) /* it works alone */
         return 0;
     const int carriers = worker_pool_carriers(keeper->pool);
     int busy = 0;
@@ -259,7 +259,7 @@ static enum error_code keeper_keep_output(struct keeper *keeper, struct running 
     const enum job_state state = job ? atomic_load(&job->state) : JOB_FAILED;
     if (state == JOB_CANCELLED && atomic_load(&job->stop) == ERROR_BUSY)
         running->give_back = true;
-    if (running->give_back)
+    if (running->give_back || running->adopted)
         return OK;
     row->started = job ? atomic_load(&job->begun_ms) : 0;
     row->finished = store_clock(keeper->store);
@@ -326,6 +326,7 @@ void keeper_keep_outputs(struct keeper *keeper, int64_t now)
             continue;
         if (strcmp(at->err.text, err.text) != 0) /* once, however often it is tried again */
             log_event(LOG_ERROR, "spool", "id=%s text=\"%s\"", at->row.id, err.text);
+        keeper_note_undelivered(keeper, at);
         pthread_mutex_lock(&keeper->lock);
         at->err = err;
         pthread_mutex_unlock(&keeper->lock);
@@ -385,7 +386,8 @@ void keeper_drop_finished(struct keeper *keeper, struct ids *ended, struct ids *
             ids_add(ended, running->row.id);
             spool_release(keeper->spool, running->promised);
             keeper_publish(keeper, &running->row, running->job, EVENT_ENDED);
-            stats_add_ended(worker_pool_stats(keeper->pool), !running->job, 0); /* the workers count the others */
+            stats_add_ended(worker_pool_stats(keeper->pool), !running->job && !running->adopted,
+                            0); /* the workers count the others */
         }
         running_free(at);
         keeper->running_count--;

@@ -197,11 +197,13 @@ void keeper_sweep(struct keeper *keeper, int64_t now)
 
 static void keeper_drop_file(void *context, const char *id, enum spool_kind kind)
 {
-    spool_remove(context, id, kind);
+    if (kind != SPOOL_RECORD && !(kind == SPOOL_OUTPUT && spool_has(context, id, SPOOL_RECORD)))
+        spool_remove(context, id, kind);
 }
 
-/* Removes results that an earlier start could not deliver: their jobs are computed again. Where a store of SQLite is,
- * as before the setting was changed, what it tells of stays: `restored store move` takes that to the shared one. */
+/* Removes what an earlier start has left, but results that it could not deliver, with their records. Where a store of
+ * SQLite is, as before the setting was changed, what it tells of stays: `restored store move` takes that to the shared
+ * one. */
 static void keeper_clear_spool(struct keeper *keeper, const char *path)
 {
     struct store *old = NULL;
@@ -234,6 +236,8 @@ enum error_code keeper_join(struct keeper *keeper, const struct keeper_settings 
     enum error_code code = store_open_shared(&keeper->store, settings->store, settings->password_file, err);
     if (!code && settings->payload)
         code = porter_create(&keeper->porter, &keeper->depot, err);
+    if (!code)
+        keeper_gather_undelivered(keeper);
     if (!code)
         keeper_clear_spool(keeper, settings->path);
     if (!code)

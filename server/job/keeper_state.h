@@ -1,5 +1,6 @@
 /* What the keeper is made of, for its own files alone: keeper.c (the thread, and what others call), keeper_cancel.c,
- * keeper_run.c (claimed jobs) and keeper_shared.c (what a store that servers share adds).
+ * keeper_run.c (claimed jobs), keeper_undelivered.c (results that wait for an outage's end) and keeper_shared.c (what a
+ * store that servers share adds).
  * Thread-safety: the keeper's thread alone, unless it says otherwise. */
 #ifndef SERVER_JOB_KEEPER_STATE_H
 #define SERVER_JOB_KEEPER_STATE_H
@@ -34,6 +35,9 @@ struct running {
     bool give_back;    /* the server stops, or the queue was full: it goes on later */
     uint64_t promised; /* bytes of the spool, to its output */
     bool dropped;      /* it was cancelled while its output waited for room */
+    bool noted;        /* its record is in the spool, as that of a result that could not be delivered; or was tried */
+    bool adopted;      /* it was computed before this server's start */
+    int adopts;        /* the attempt that it becomes then */
     struct keeper *keeper;
     struct running *next;
 };
@@ -60,14 +64,17 @@ struct keeper {
     bool woken;
     atomic_bool draining, stop;
 
+    _Atomic uint64_t entering; /* new jobs whose pictures are on their way to the payloads, or that are not told yet */
+    _Atomic uint64_t waiting;  /* jobs in the store that wait; the thread writes it */
+
     /* the thread's own */
-    uint64_t waiting; /* jobs in the store that wait */
     int64_t renew_at, expire_at, claim_at, output_at, count_at, again_at;
     _Atomic int64_t sweep_at;
     struct porter_work sweep;
     atomic_bool sweeping;
     atomic_int removals;         /* of shared files, that wait */
     struct keeper_ticket *again; /* wishes whose commit had no answer */
+    struct running *undelivered; /* of before the start, whose jobs are to become this server's again */
     struct running *unsure; /* claims whose commit had none: perhaps they are this server's, and nobody begins them */
 };
 
@@ -123,6 +130,18 @@ void keeper_keep_outputs(struct keeper *keeper, int64_t now);
 enum error_code keeper_finish(struct keeper *keeper, struct error *err) MUST_CHECK;
 /* After the commit: the ended ones are forgotten here. ended: whose pictures go; late: whose ends came too late. */
 void keeper_drop_finished(struct keeper *keeper, struct ids *ended, struct ids *late);
+
+/* --- keeper_undelivered.c ------------------------------------------------------------------------------------------
+ */
+
+/* This result could not be delivered: notes whose attempt it is, for the next start. */
+void keeper_note_undelivered(struct keeper *keeper, struct running *running);
+/* Finds what earlier starts have noted. */
+void keeper_gather_undelivered(struct keeper *keeper);
+/* In the transaction: those whose jobs wait, or are still that attempt's, become this server's. */
+enum error_code keeper_adopt(struct keeper *keeper, int64_t now, struct error *err) MUST_CHECK;
+/* After the commit: they are delivered as others; the rest is removed. */
+void keeper_adopted(struct keeper *keeper);
 
 /* --- keeper_shared.c -----------------------------------------------------------------------------------------------
  */

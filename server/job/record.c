@@ -15,6 +15,69 @@ static char *record_text(json_t *json)
     return text;
 }
 
+/* The options that every server with a shared store knows. */
+static const char *const record_known[] = {"version",
+                                           "upscale",
+                                           "width",
+                                           "height",
+                                           "max_side",
+                                           "fit",
+                                           "bg_upsampler",
+                                           "bg_tile",
+                                           "only_center_face",
+                                           "aligned",
+                                           "ext",
+                                           "suffix",
+                                           "weight",
+                                           "w",
+                                           "preserve_color",
+                                           "seed",
+                                           "parse",
+                                           "faces",
+                                           "min_face",
+                                           "max_face",
+                                           "min_score",
+                                           "auto_rotate",
+                                           "detector",
+                                           "device",
+                                           "precision",
+                                           "quality",
+                                           "lossless",
+                                           "png_level",
+                                           "compat",
+                                           "damaged",
+                                           "profile",
+                                           "alpha",
+                                           "metadata",
+                                           "page",
+                                           "tone",
+                                           "repair",
+                                           "repair_strength",
+                                           "mask_mode",
+                                           "damage_detector",
+                                           "fill"};
+
+/* Options that came later are told only where they are not at their default: an older worker, which may be at work
+ * during a roll-out, knows nothing of them, and does what they mean by default. */
+static json_t *record_all_options(const struct options *options)
+{
+    struct options initial;
+    json_t *json = restoration_options(options);
+    options_init(&initial);
+    for (int i = 0; i < option_row_count; i++) {
+        const char *name = option_rows[i].name;
+        char text[OPTION_TEXT_MAX], usual[OPTION_TEXT_MAX];
+        bool known = false;
+        for (size_t k = 0; k < sizeof record_known / sizeof *record_known && !known; k++)
+            known = !strcmp(record_known[k], name);
+        options_text(options, name, text, sizeof text);
+        options_text(&initial, name, usual, sizeof usual);
+        if (!known && !strcmp(text, usual))
+            json_object_del(json, name);
+    }
+    return json;
+}
+
 char *record_options(const struct restoration *r)
 {
     json_t *weights = json_array();
@@ -22,7 +85,7 @@ char *record_options(const struct restoration *r)
         json_array_append_new(weights, json_integer(r->format_weight[i]));
     json_t *json = json_pack("{s:b, s:b, s:b, s:I, s:b, s:o, s:o}", "detect", r->detect_only, "damage", r->damage_only,
                              "faces_out", r->keep_faces, "mask_bytes", (json_int_t)r->mask_bytes, "elsewhere",
-                             r->elsewhere, "weights", weights, "options", restoration_options(&r->options));
+                             r->elsewhere, "weights", weights, "options", record_all_options(&r->options));
     if (r->mask_clear)
         json_object_set_new(json, "mask_clear", json_true());
     if (r->other_bytes) {

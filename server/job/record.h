@@ -10,7 +10,8 @@
  * server that does not offer this would do without. */
 #define RECORD_BLENDS "#blend"
 
-/* The options and the owner's other settings of a restoration; free(). NULL when memory is out. */
+/* The options and the owner's other settings of a restoration; free(). NULL when memory is out. Options that are newer
+ * than shared stores are left out at their defaults, so that an older worker does the job. */
 char *record_options(const struct restoration *r);
 /* The models that its options name, for store_offer: a JSON array of texts, free(); NULL: none. */
 char *record_needs(const struct restoration *r);

@@ -24,7 +24,7 @@
 #define SPOOL_PIECE ((size_t)16 << 20) /* bytes that are written at a time */
 #define SPOOL_NAME 48
 
-static const char *const spool_kinds[SPOOL_KINDS] = {".input", ".output"};
+static const char *const spool_kinds[SPOOL_KINDS] = {".input", ".output", ".record"};
 
 struct spool {
     int folder, lock; /* descriptors; the lock file's is locked as long as it is open */
@@ -399,6 +399,12 @@ enum error_code spool_read(struct spool *spool, const char *id, enum spool_kind 
     }
     *size = (uint64_t)st.st_size;
     return OK;
+}
+
+bool spool_has(struct spool *spool, const char *id, enum spool_kind kind)
+{
+    char name[SPOOL_NAME];
+    return !spool_name(name, id, kind, NULL) && faccessat(spool->folder, name, F_OK, 0) == 0;
 }
 
 void spool_remove(struct spool *spool, const char *id, enum spool_kind kind)

@@ -15,7 +15,8 @@
 struct spool;
 struct spool_file;
 
-enum spool_kind { SPOOL_INPUT, SPOOL_OUTPUT, SPOOL_KINDS };
+/* RECORD: whose attempt the output is that could not be delivered to the store that servers share. */
+enum spool_kind { SPOOL_INPUT, SPOOL_OUTPUT, SPOOL_RECORD, SPOOL_KINDS };
 
 /* Makes the folder if it is not there (0700), locks it, and removes what was being written when the last server ended.
  * most: bytes of all files together. Ignores SIGXFSZ, so that a limit on the size of files is met as an error.
@@ -47,6 +48,7 @@ enum error_code spool_sync(struct spool *spool, struct error *err) MUST_CHECK;
 /* A descriptor to read from, and the size. ERROR_NOT_FOUND: there is no such file. */
 enum error_code spool_read(struct spool *spool, const char *id, enum spool_kind kind, int *fd, uint64_t *size,
                            struct error *err) MUST_CHECK;
+bool spool_has(struct spool *spool, const char *id, enum spool_kind kind);
 /* Removes it, if it is there. */
 void spool_remove(struct spool *spool, const char *id, enum spool_kind kind);
 

@@ -429,6 +429,18 @@ enum error_code store_give_back(struct store *store, const char *id, const char 
     return query_end(&query);
 }
 
+enum error_code store_adopt(struct store *store, const char *id, const char *owner, int attempt, const char *new_owner,
+                            int64_t lease, int *attempts, bool *held, struct error *err)
+{
+    struct query query =
+        query_start(&store->write, STORE_ADOPT, err, "ttiti", id, owner, (int64_t)attempt, new_owner, lease);
+    *held = query_row(&query);
+    *attempts = *held ? (int)query_integer(&query, 0) : 0;
+    const enum error_code code = query_end(&query);
+    *held &= !code;
+    return code;
+}
+
 enum error_code store_recover(struct store *store, int64_t now, int64_t expires, int max_attempts, struct error *err)
 {
     enum error_code code = store_do(store, STORE_SAVE, err);

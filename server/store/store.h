@@ -145,6 +145,12 @@ enum error_code store_finish(struct store *store, const struct store_job *job, c
 enum error_code store_give_back(struct store *store, const char *id, const char *owner, int attempts,
                                 struct error *err) MUST_CHECK;
 
+/* For a server that has a job's result from before its start, as this owner's attempt: if the job waits, or is still
+ * that attempt, it becomes the new owner's, without being computed: *attempts, then, names its attempt. *held false: it
+ * does not. */
+enum error_code store_adopt(struct store *store, const char *id, const char *owner, int attempt, const char *new_owner,
+                            int64_t lease, int *attempts, bool *held, struct error *err) MUST_CHECK;
+
 /* After a start, when no other server uses the store: every running job waits again in its old place, or fails with the
  * reason if it has had max_attempts; one that was asked to stop is cancelled. */
 enum error_code store_recover(struct store *store, int64_t now, int64_t expires, int max_attempts,

@@ -28,6 +28,7 @@ enum store_statement {
     STORE_FINISH,
     STORE_RESULT,
     STORE_GIVE_BACK,
+    STORE_ADOPT,
     STORE_WAIT_AGAIN,
     STORE_STATE,
     STORE_CANCEL_WAITING,

@@ -1,6 +1,11 @@
 // Several servers with one store: fronts that take requests, workers that do them, and what happens when one of them, or the
 // database, is killed.
 import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import fs from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { fixture, get, metrics, ownModels, png, post, start, until } from './client.mjs';
 import { database, ownServer, skip, sql } from './postgres.mjs';
@@ -280,12 +285,12 @@ describe('pictures in S3', { skip }, () => {
 });
 
 describe('the database is killed', { skip }, () => {
-  let front, own;
+  let front, own, worker;
   before(async () => {
     own = await ownServer(); // others use the common one
     url = own.url;
     front = await startFront();
-    await startWorker();
+    worker = await startWorker();
     await until('ready', async () => (await fetch(`${front.url}/readyz`)).status === 200);
   });
   after(async () => {
@@ -321,5 +326,28 @@ describe('the database is killed', { skip }, () => {
     const sizes = await Promise.all(ids.map((id) => until('its result', () => result(front, id).catch(() => null)))); // 503 is told once more, perhaps
     assert.deepEqual(sizes[1], sizes[0]);
     assert.deepEqual(sizes[2], sizes[0]);
+  });
+
+  test('a result that a killed worker could not deliver is delivered by the next start, and not computed again', { timeout: 600000 }, async (context) => {
+    await worker.stop();
+    const { id } = (await submit(front, small, plain)).json, dir = fs.mkdtempSync(path.join(tmpdir(), 'restored-kept-'));
+    context.after(() => fs.rmSync(dir, { recursive: true, force: true }));
+    const lock = spawn('psql', ['-X', '-q', '-d', url], { stdio: ['pipe', 'pipe', 'ignore'] }); // pictures can be read, and not written
+    lock.stdin.on('error', () => {});
+    lock.stdin.write("BEGIN; LOCK TABLE chunks IN EXCLUSIVE MODE; SELECT 'locked';\n");
+    await once(lock.stdout, 'data');
+    worker = await startWorker({ args: ['--state_dir', dir] });
+    const spool = () => fs.readdirSync(path.join(dir, 'spool'));
+    await until('it is noted', () => spool().includes(`${id}.record`));
+    worker.process.kill('SIGKILL');
+    await worker.stop().catch(() => {});
+    own.kill();
+    lock.kill();
+    own.start();
+    await startFront({ args: ['--state_dir', dir] }); // nobody computes
+    const done = await ended(front, id);
+    assert.equal(done.attempts, 1);
+    await until('its result', () => result(front, id).catch(() => null));
+    await until('the disk is free', () => spool().every((name) => !name.startsWith(id)));
   });
 });

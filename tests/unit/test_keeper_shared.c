@@ -99,8 +99,9 @@ int PQsendQueryParams(PGconn *db, const char *sql, int count, const Oid *types, 
 
 static struct {
     struct payload payload;
-    const char *_Atomic which; /* "in/": to be read, "out/": to be put; NULL: none */
+    const char *_Atomic which; /* "in/": to be read, "out/", "put in/": to be put; NULL: none */
     atomic_bool reached, go;
+    atomic_bool away; /* results cannot be put */
 } held;
 
 static void hold_payload(const char *which)
@@ -126,8 +127,9 @@ static void held_wait(const char *which)
 static enum error_code held_put(struct payload *unused, const char *name, int fd, uint64_t size, struct error *err)
 {
     (void)unused;
-    if (!strncmp(name, "out/", 4))
-        held_wait("out/");
+    held_wait(strncmp(name, "out/", 4) ? "put in/" : "out/");
+    if (!strncmp(name, "out/", 4) && atomic_load(&held.away))
+        return error_set(err, ERROR_IO, "the tests' payloads are away");
     return payload->engine->put(payload, name, fd, size, err);
 }
 
@@ -152,33 +154,53 @@ static const struct payload_engine held_engine = {
 /* --- a server's part -----------------------------------------------------------------------------------------------
  */
 
-static int open_all(void **state)
+/* A server's start and end. */
+static void open_server(const char *role)
 {
     struct error err = ERROR_INIT;
-    const struct model_defaults defaults = {.name = {"detector", "face_64", "parser", "srvgg_x2"}};
     const struct worker_settings settings = {.device = "cpu", .workers = 1, .queue = 8, .keep_seconds = 300};
     char path[96];
-    (void)state;
-    strcpy(folder, "/tmp/restored_keeper_XXXXXX");
-    if (!mkdtemp(folder) || !postgres_make(url))
-        return -1;
     snprintf(path, sizeof path, "%s/jobs.db", folder);
-    snprintf(spool_folder, sizeof spool_folder, "%s/spool", folder);
-    log_set_level(LOG_ERROR + 1);
-    sem_init(&done, 0, 0);
-    const struct payload_settings payloads = {.where = "auto", .store = url};
-    struct keeper_settings kept = {.path = path, .queue = 1000, .result_seconds = 3600, .store = url};
-    if (payload_open(&payload, &payloads, &err))
-        fail_msg("%s", err.text);
-    held.payload.engine = &held_engine;
-    kept.payload = &held.payload;
-    if (model_store_create(&models, shared_fixtures(), &defaults, &err) ||
-        worker_pool_create(&pool, &settings, models, &err) || spool_open(&spool, spool_folder, UINT64_C(1) << 30, &err))
+    const struct keeper_settings kept = {
+        .path = path, .queue = 1000, .result_seconds = 3600, .store = url, .role = role, .payload = &held.payload};
+    if (worker_pool_create(&pool, &settings, models, &err) || spool_open(&spool, spool_folder, UINT64_C(1) << 30, &err))
         fail_msg("%s", err.text);
     while (error_clear(&err), worker_pool_ready(pool, &err) == ERROR_BUSY)
         nanosleep(&(struct timespec){0, 5000000}, NULL);
     if (keeper_create(&keeper, &kept, pool, models, spool, &err))
         fail_msg("%s", err.text);
+}
+
+static void close_server(void)
+{
+    keeper_drain(keeper);
+    worker_pool_drain(pool);
+    worker_pool_cancel_all(pool);
+    while (!worker_pool_idle(pool))
+        nanosleep(&(struct timespec){0, 5000000}, NULL);
+    keeper_destroy(&keeper);
+    spool_close(&spool);
+    worker_pool_destroy(&pool);
+}
+
+static int open_all(void **state)
+{
+    struct error err = ERROR_INIT;
+    const struct model_defaults defaults = {.name = {"detector", "face_64", "parser", "srvgg_x2"}};
+    (void)state;
+    strcpy(folder, "/tmp/restored_keeper_XXXXXX");
+    if (!mkdtemp(folder) || !postgres_make(url))
+        return -1;
+    snprintf(spool_folder, sizeof spool_folder, "%s/spool", folder);
+    log_set_level(LOG_ERROR + 1);
+    sem_init(&done, 0, 0);
+    const struct payload_settings payloads = {.where = "auto", .store = url};
+    if (payload_open(&payload, &payloads, &err))
+        fail_msg("%s", err.text);
+    held.payload.engine = &held_engine;
+    if (model_store_create(&models, shared_fixtures(), &defaults, &err))
+        fail_msg("%s", err.text);
+    open_server("both");
     return 0;
 }
 
@@ -189,14 +211,8 @@ static int close_all(void **state)
     lose(STORE_BEGIN, 0);
     atomic_store(&deadlocks, 0);
     atomic_store(&held.go, true);
-    keeper_drain(keeper);
-    worker_pool_drain(pool);
-    worker_pool_cancel_all(pool);
-    while (!worker_pool_idle(pool))
-        nanosleep(&(struct timespec){0, 5000000}, NULL);
-    keeper_destroy(&keeper);
-    spool_close(&spool);
-    worker_pool_destroy(&pool);
+    atomic_store(&held.away, false);
+    close_server();
     model_store_destroy(&models);
     payload_close(&payload);
     postgres_remove();
@@ -331,9 +347,75 @@ static void test_slow(void **state)
     }
 }
 
+/* A picture that goes slowly into the payloads keeps nobody else from being accepted and done. */
+static void test_slow_accept(void **state)
+{
+    (void)state;
+    hold_payload("put in/");
+    struct keeper_ticket *slow = ticket_make(0, say_done);
+    strcpy(slow->job.client, "token anna");
+    keeper_ask(keeper, slow);
+    while (!atomic_load(&held.reached))
+        nanosleep(&(struct timespec){0, 5000000}, NULL);
+    struct keeper_ticket *other = accept_job("", 0);
+    wait_until("SELECT state FROM jobs WHERE id = '%s'", other->job.id, STORE_DONE);
+    assert_int_equal(sql_of("SELECT count(*) FROM jobs WHERE id = '%s'", slow->job.id), 0);
+    atomic_store(&held.go, true);
+    while (sem_wait(&done))
+        ;
+    assert_int_equal(slow->err.code, OK);
+    wait_until("SELECT state FROM jobs WHERE id = '%s'", slow->job.id, STORE_DONE);
+    ticket_free(slow);
+    ticket_free(other);
+}
+
+/* A result that could not be delivered before its server ended is delivered by the next start, which computes nothing,
+ * if the job waits again or is still that attempt's; if another server has it, the result is dropped. */
+static void test_undelivered(void **state)
+{
+    char owner[33], text[256];
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        atomic_store(&held.away, true);
+        struct keeper_ticket *ticket = accept_job("", 0);
+        const char *id = ticket->job.id;
+        assert_int_equal(ticket->err.code, OK);
+        while (!spool_has(spool, id, SPOOL_RECORD))
+            nanosleep(&(struct timespec){0, 20000000}, NULL);
+        strcpy(owner, keeper_owner(keeper));
+        close_server(); /* which gives the job back */
+        assert_int_equal(sql_of("SELECT state FROM jobs WHERE id = '%s'", id), STORE_QUEUED);
+        snprintf(text, sizeof text,
+                 "UPDATE jobs SET state = 1, attempts = 1, owner = '%s', lease = 9000000000000 WHERE id = '%s'",
+                 i == 1 ? owner : "other", id);
+        if (i > 0) /* as a server that was killed leaves it, or after another has claimed it */
+            postgres_sql(text);
+        open_server("front");
+        if (i < 2) { /* the payloads are still away */
+            while (!keeper_roomless(keeper, id, &(struct error){0}))
+                nanosleep(&(struct timespec){0, 20000000}, NULL);
+            atomic_store(&held.away, false);
+            wait_until("SELECT state FROM jobs WHERE id = '%s'", id, STORE_DONE);
+            assert_int_equal(sql_of("SELECT attempts FROM jobs WHERE id = '%s'", id), 1);
+            assert_int_equal(sql_of("SELECT count(*) FROM payloads WHERE name = 'out/%s/1'", id), 1);
+            assert_int_equal(sql_of("SELECT count(*) FROM results, jobs WHERE job = number AND id = '%s'", id), 1);
+        }
+        while (spool_has(spool, id, SPOOL_RECORD) || spool_has(spool, id, SPOOL_OUTPUT))
+            nanosleep(&(struct timespec){0, 20000000}, NULL);
+        if (i == 2)
+            assert_int_equal(sql_of("SELECT count(*) FROM jobs WHERE id = '%s' AND state = 1 AND owner = 'other'", id),
+                             1);
+        ticket_free(ticket);
+        close_server();
+        open_server("both");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_undelivered, open_all, close_all),
+        cmocka_unit_test_setup_teardown(test_slow_accept, open_all, close_all),
         cmocka_unit_test_setup_teardown(test_slow, open_all, close_all),
         cmocka_unit_test_setup_teardown(test_accepted, open_all, close_all),
         cmocka_unit_test_setup_teardown(test_deadlock, open_all, close_all),
