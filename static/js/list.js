@@ -53,6 +53,7 @@ export function take(files, options = {}) {
 
 async function takeNow(all, mine, { quiet = false }) {
   let first = null;
+  state.taking = true;
   const refused = [], known = [];
   for (let i = 0; i < all.length; i += together) {
     const next = all.slice(i, i + together);
@@ -69,6 +70,8 @@ async function takeNow(all, mine, { quiet = false }) {
     }
     changed();
   }
+  state.taking = false;
+  changed();
   if (refused.length === 1 && all.length === 1)
     panel.fail(refused[0][1], { advice: refused[0][2], fine: state.current ? t('{0} stays.', state.current.name) : '' });
   else if (refused.length && !(quiet && first))

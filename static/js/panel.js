@@ -92,6 +92,20 @@ function say(text) {
   if (text !== spoken) $('say').textContent = spoken = text;
 }
 
+// What a screen reader is told, each thing once: what was chosen, that it has begun, half of it, the end. What failed alone
+// is told by the alert.
+function aloud(status) {
+  const { current, items } = state, all = pending(), one = items.length === 1;
+  if (state.away && all.length) return status;
+  if (all.length) {
+    if (!all.some(({ state: its }) => its === 'running' || its === 'queued')) return t('Uploading');
+    return one && current.progress >= 0.5 ? t('Restoring {0}', percent(0.5)) : t('Restoring');
+  }
+  if (!one) return items.some(({ state: its }) => its === 'new') ? many(items.length, '{0} picture', '{0} pictures') : $('all_status').textContent;
+  if (current.state === 'new') return current.size || current.looked ? $('name').textContent : '';
+  return current.state === 'failed' ? '' : status;
+}
+
 function show() {
   const { current, items } = state;
   const all = pending(), next = wanted(), again = next.length === 1 && !isUnsent(next[0]), { activeElement } = document;
@@ -107,8 +121,8 @@ function show() {
     if (activeElement === one && one.hidden && !other.hidden) other.focus({ preventScroll: true });
   const text = !current ? t('Choose a picture to begin.') : state.away && all.length ? t('The connection is lost. The page goes on by itself when the server is back.') : words(current);
   if ($('status').textContent !== text) $('status').textContent = text;
-  if (current) say(['running', 'queued'].includes(current.state) ? t('Restoring') : ['uploading', 'waiting'].includes(current.state) ? t('Uploading') : text);
   showAll();
+  if (current && !state.taking) say(aloud(text));
   showProgress();
   showError();
   report.show(current);

@@ -5,6 +5,7 @@ export const state = {
   current: null,     // the one that is shown
   known: false,      // the server has told what it can do
   ready: false,      // the server takes pictures
+  taking: false,     // pictures are being taken in
   away: false,       // the connection is lost; the page tries again by itself
   problem: '',       // why the current picture cannot be restored with these options
   formats: ['jpeg', 'png'], // that the server reads

@@ -1,11 +1,12 @@
 // POST /v1/estimate, and what is made of estimates: jobs that cannot be done in time are refused.
 import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { fixture, get, metrics, ownModels, png, post, raw, start, until } from './client.mjs';
-import { faulty } from './server.mjs';
+import { binary, faulty } from './server.mjs';
 
 const medium = png(640, 480);
 const fields = { version: 'none', ext: 'jpg', device: 'cpu' };
@@ -104,6 +105,26 @@ test('a job teaches it, also for the next start', { timeout: 600000 }, async (co
   const kept = (await estimate(server, { fields: size })).json;
   assert.equal(kept.measured, true);
   assert.ok(Math.abs(kept.seconds - learned.seconds) <= 0.02 * learned.seconds, `${kept.seconds} ${learned.seconds}`);
+  await server.stop();
+});
+
+// The device's speed is set, so nothing here depends on this machine.
+test('before any job, what the starter networks are said to compute is near what they do', { timeout: 600000 }, async (context) => {
+  const work = (model, ...size) => JSON.parse(execFileSync(binary, ['bench', '--device', 'cpu', '--model', model, ...size, '--runs', '1', '--json'])).networks[0].gmac;
+  const cache = folder(context), file = join(cache, 'speed.txt'), options = { context, models: [], args: ['--device', 'cpu', '--cache_dir', cache], env: { RESTORED_STARTER_MODELS: 'true' } };
+  let server = await start(options);
+  await server.stop();
+  writeFileSync(file, readFileSync(file, 'utf8').replace(/^\S+(.* any fp32)$/m, '1$1')); // a second for 10^9 multiply-accumulates
+  server = await start(options);
+  const seconds = async (rest) => (await (await fetch(`${server.url}/v1/estimate?width=512&height=512&ext=jpg&${rest}`, { method: 'POST' })).json()).seconds;
+  const least = await seconds('bg_upsampler=none&repair=false&face_count=0');
+  const said = { // 0.262144 megapixels
+    face: await seconds('bg_upsampler=none&repair=false&face_count=1') - least,
+    background: (await seconds('repair=false&face_count=0') - least) / 64,
+    damage: (await seconds('bg_upsampler=none&repair=auto&fill=none&face_count=0') - least) / 16,
+  };
+  const done = { face: work('starter_face') + work('starter_parser'), background: work('starter_upsampler_x2', '--size', '64x64'), damage: work('starter_damage', '--size', '128x128') };
+  for (const [what, gmacs] of Object.entries(done)) assert.ok(said[what] > gmacs / 1.6 && said[what] < gmacs * 1.6, `${what}: ${said[what]}, ${gmacs}`);
   await server.stop();
 });
 

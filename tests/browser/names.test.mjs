@@ -3,7 +3,8 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { test } from 'node:test';
-import { details, done, more, open, picture, ready, server, wait } from './browser.mjs';
+import { faulty } from '../api/server.mjs';
+import { details, done, more, open, ownServer, picture, ready, server, wait } from './browser.mjs';
 
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 
@@ -38,6 +39,46 @@ test('every control has a name; the strength has its own, and its value in words
   assert.equal(await chosen(), 'Automatic (recommended)');
   await strength.selectOption('0.5');
   assert.equal(await chosen(), '50\u00a0%');
+});
+
+test('a screen reader is told what was chosen, the beginning, the end, a failure and a lost connection, once each', async (t) => {
+  const own = await ownServer(t, { program: faulty, env: { RESTORED_FAULTS: 'slow@run:1,repeat' } });
+  const page = await open(t, own.url);
+  await page.evaluate(() => {
+    const told = globalThis.told = [];
+    let last = '';
+    new MutationObserver(() => { // the live regions: each text that comes
+      const now = [...document.querySelectorAll('[role="status"], [role="alert"]')].filter((node) => !node.hidden).map((node) => node.innerText).filter(Boolean);
+      if (now.join() !== last) told.push(...now.filter((text) => !last.includes(text)));
+      last = now.join();
+    }).observe(document.body, { subtree: true, childList: true, characterData: true, attributes: true });
+  });
+  const told = () => page.evaluate(() => globalThis.told.splice(0).map((text) => text.replaceAll('\u00a0', ' ')));
+  const unnamed = async () => (await tree(page)).filter(({ role, name }) => controls.includes(role) && !name.trim());
+  await page.setInputFiles('#file', picture('two.png'));
+  await ready(page);
+  await page.locator('#say', { hasText: '240' }).waitFor({ ...wait, state: 'attached' });
+  assert.deepEqual(await told(), ['two.png · 240 × 128 · 3 KB']);
+  await page.locator('#go').click();
+  await page.locator('#say', { hasText: 'Restoring' }).waitFor({ ...wait, state: 'attached' });
+  assert.deepEqual(await unnamed(), []);
+  await done(page);
+  await page.locator('#say', { hasText: 'Done' }).waitFor({ ...wait, state: 'attached' });
+  const run = (await told()).filter((text) => text !== 'Restoring 50 %'); // the picture may be quicker than that
+  assert.equal(run.length, 3, run.join(' | '));
+  assert.match(run.join(' | '), /^Uploading \| Restoring \| Done in .*faces restored\.$/);
+  await page.route('**/v1/restore', (route) => route.fulfill({ status: 422, contentType: 'application/problem+json', body: JSON.stringify({ status: 422, code: 'corrupt', detail: 'The PNG is cut short' }) }));
+  await page.locator('#go').click();
+  await page.locator('#error:visible').waitFor(wait);
+  assert.deepEqual(await unnamed(), []);
+  const failure = await told();
+  assert.deepEqual(failure.map((text) => text.split('\n')[0]), ['Uploading', 'This file is damaged, or a part of it is missing.']);
+  await page.unroute('**/v1/restore');
+  await page.setInputFiles('#file', [picture('none.png'), picture('picture.png')]);
+  await page.waitForFunction(() => document.querySelectorAll('.thumb').length === 3, null, wait);
+  await page.locator('#go').click();
+  await page.locator('#say', { hasText: /^2 of 3 done/ }).waitFor({ ...wait, state: 'attached' });
+  assert.match((await told()).join(' | '), /^3 pictures \| Uploading \| Restoring \| 2 of 3 done · 1 failed$/);
 });
 
 test('axe finds nothing to mend, in any state and both schemes', async (t) => {

@@ -225,6 +225,7 @@ test('a server that stands still: the connection is called lost, no time goes by
   await page.clock.fastForward(40e3);
   await page.locator('#status', { hasText: 'The connection is lost' }).waitFor(wait);
   assert.doesNotMatch(await text(page, '#all_status'), /left/);
+  assert.match(await page.locator('#say').textContent(), /^The connection is lost/);
   assert.equal((await page.locator('.thumb_state').allTextContents()).join(''), '');
   own.process.kill('SIGCONT');
   await page.clock.fastForward(20e3);
