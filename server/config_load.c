@@ -141,10 +141,13 @@ static bool config_load_is_kubernetes(const char *name, size_t size, const char 
     return false;
 }
 
-/* Read by tests and by the programs built for them, which tests start with their own environment. */
-static bool config_load_is_for_tests(const char *key)
+/* No key of ours: the clients of examples/ read it, or tests and the programs built for them, which tests start with
+ * their own environment. */
+static bool config_load_is_of_others(const char *key)
 {
     static const char *const names[] = {
+        "url",
+        "token",
         "config",
         "binary",
         "faulty_binary",
@@ -184,7 +187,7 @@ enum error_code config_load_environment(struct config *config, char *const *envi
         snprintf(key, sizeof key, "%.*s", (int)(equals - name), name);
         for (char *at = key; *at; at++)
             *at = (char)tolower((unsigned char)*at);
-        if (config_load_is_for_tests(key))
+        if (config_load_is_of_others(key))
             continue;
         snprintf(source, sizeof source, "environment %.*s", (int)(equals - *environment), *environment);
         struct error local = ERROR_INIT;

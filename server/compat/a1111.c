@@ -336,6 +336,11 @@ static void a1111_destroy(void *context)
 
 static const struct request_reader a1111_reader = {a1111_feed, a1111_destroy, REPLY_UNPROCESSABLE};
 
+static const char *a1111_shown(const struct a1111_upscaler *upscaler)
+{
+    return upscaler->kind == A1111_RESIZE ? "Lanczos" : upscaler->name;
+}
+
 /* What was done, for people; the same words as there. */
 static json_t *a1111_info(const struct a1111 *a1111)
 {
@@ -348,9 +353,11 @@ static json_t *a1111_info(const struct a1111 *a1111)
     else if (first->kind)
         used += (size_t)snprintf(text, sizeof text, "<p>Postprocess upscale by: %g</p>", a1111->size.by);
     if (first->kind)
-        used += (size_t)snprintf(text + used, sizeof text - used, "<p>Postprocess upscaler: %s</p>", first->name);
+        used +=
+            (size_t)snprintf(text + used, sizeof text - used, "<p>Postprocess upscaler: %s</p>", a1111_shown(first));
     if (first->kind && second->kind && a1111->second > 0)
-        used += (size_t)snprintf(text + used, sizeof text - used, "<p>Postprocess upscaler 2: %s</p>", second->name);
+        used +=
+            (size_t)snprintf(text + used, sizeof text - used, "<p>Postprocess upscaler 2: %s</p>", a1111_shown(second));
     if (a1111->gfpgan > 0)
         used += (size_t)snprintf(text + used, sizeof text - used, "<p>GFPGAN visibility: %g</p>", a1111->gfpgan);
     if (a1111->codeformer > 0)

@@ -27,6 +27,11 @@ async function restored(bytes, fields) {
   return result;
 }
 
+test('what was done is told in its words', async () => {
+  const { json } = await send('extra-single-image', { image: b64, upscaler_1: 'Lanczos', upscaling_resize: 2, upscaler_2: 'upscaler', extras_upscaler_2_visibility: 0.5 });
+  assert.equal(json.html_info, '<p>Postprocess upscale by: 2</p><p>Postprocess upscaler: Lanczos</p><p>Postprocess upscaler 2: upscaler</p>');
+});
+
 describe('sizes', () => {
   test('None leaves the size as it is', async () => {
     const same = await single({ upscaling_resize: 4 });

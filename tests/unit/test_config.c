@@ -194,6 +194,9 @@ static void test_environment(void **state)
         {"RESTORED_PORT_8080_TCP_PROTO=tcp", NULL},
         {"RESTORED_API_PORT_8080_SCTP_ADDR=10.0.0.1", NULL},
         {"RESTORED_PORT_8080_TCP_PORT=8080", NULL},
+        /* what the clients of examples/ use */
+        {"RESTORED_URL=http://127.0.0.1:8080", NULL},
+        {"RESTORED_TOKEN=secret", NULL},
         /* what tests use */
         {"RESTORED_FAULTS=nan@run:1", NULL},
         {"RESTORED_CONFIG=x", NULL},
