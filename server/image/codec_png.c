@@ -10,6 +10,7 @@
 #include "runtime/base/spill.h"
 #include "server/image/codec_row.h"
 #include "server/image/exif.h"
+#include "server/image/iptc.h"
 #include "server/image/png_data.h"
 #include "server/image/profile.h"
 
@@ -37,7 +38,7 @@ struct png_task {
     int rows; /* that were read; of an interlaced picture none until all passes are done */
     /* writing */
     struct codec_buffer file;
-    char *xmp;
+    char *xmp, *iptc;
     unsigned notes;
 };
 
@@ -69,8 +70,9 @@ static uint32_t codec_png_u32(const uint8_t *p)
 
 /* What we look for in the chunks ourselves. */
 struct png_found {
-    const uint8_t *exif, *xmp; /* NULL: none */
-    size_t exif_size, xmp_size;
+    const uint8_t *exif, *xmp, *iptc; /* NULL: none */
+    size_t exif_size, xmp_size, iptc_size;
+    bool iptc_packed;     /* in a zTXt chunk, else in a tEXt chunk */
     bool transparent;     /* a tRNS chunk before the pixels */
     bool profile;         /* an iCCP chunk, of which libpng may think nothing */
     const uint8_t *codes; /* of a cICP chunk: primaries and transfer; NULL: none */
@@ -103,6 +105,11 @@ static enum error_code codec_png_walk(const uint8_t *bytes, size_t size, struct 
                    memcmp(data, PNG_XMP, sizeof PNG_XMP) == 0) {
             out->xmp = data + sizeof PNG_XMP;
             out->xmp_size = n - sizeof PNG_XMP;
+        } else if (!out->iptc && (memcmp(name, "zTXt", 4) == 0 || memcmp(name, "tEXt", 4) == 0) &&
+                   n > sizeof IPTC_TEXT && memcmp(data, IPTC_TEXT, sizeof IPTC_TEXT) == 0) {
+            out->iptc = data + sizeof IPTC_TEXT;
+            out->iptc_size = n - sizeof IPTC_TEXT;
+            out->iptc_packed = *name == 'z';
         }
         at += n + 12;
     }
@@ -230,6 +237,18 @@ static enum error_code codec_png_xmp(struct image *image, const uint8_t *data, s
     return code;
 }
 
+/* A text of IPTC behind its keyword; packed behind a byte that says how. */
+static enum error_code codec_png_iptc(struct image *image, const struct png_found *found, struct error *err)
+{
+    size_t size = found->iptc_size;
+    if (!found->iptc_packed)
+        return iptc_parse(found->iptc, size, &image->iptc, err);
+    uint8_t *text = found->iptc[0] == 0 ? codec_png_inflate(found->iptc + 1, size - 1, &size) : NULL;
+    enum error_code code = text ? iptc_parse(text, size, &image->iptc, err) : OK;
+    free(text);
+    return code;
+}
+
 /* Colours that are said in numbers, where there is no profile. With a gamma far from sRGB's the samples have become
  * sRGB's (codec_png_gamma). */
 static enum error_code codec_png_primaries(struct png_task *t, const uint8_t *codes)
@@ -271,6 +290,8 @@ static enum error_code codec_png_metadata(struct png_task *t)
         code = image_blob_set(&t->image->exif, data, size, t->err);
     if (!code && found.xmp)
         code = codec_png_xmp(t->image, found.xmp, found.xmp_size, t->err);
+    if (!code && found.iptc)
+        code = codec_png_iptc(t->image, &found, t->err);
     return code;
 }
 
@@ -418,6 +439,11 @@ static void codec_png_set_metadata(struct png_task *t, const struct image *image
                          .lang_key = none};
         png_set_text(t->png, t->info, &text, 1);
     }
+    if (t->iptc) {
+        char key[] = IPTC_TEXT;
+        png_text text = {.compression = PNG_TEXT_COMPRESSION_zTXt, .key = key, .text = t->iptc};
+        png_set_text(t->png, t->info, &text, 1);
+    }
 }
 
 /* A row as it stands in the file. */
@@ -491,14 +517,17 @@ static enum error_code codec_png_encode(const struct image *image, struct codec_
         t.xmp = strndup((const char *)image->xmp.data, image->xmp.size);
     t.png = png_create_write_struct(PNG_LIBPNG_VER_STRING, &t, codec_png_error, codec_png_warning);
     t.info = t.png ? png_create_info_struct(t.png) : NULL;
-    if (!t.info || (image->xmp.data && !t.xmp))
+    if (image->iptc.size)
+        t.code = iptc_print(&image->iptc, &t.iptc, err);
+    if (t.code == OK && (!t.info || (image->xmp.data && !t.xmp)))
         t.code = error_set(err, ERROR_NO_MEMORY, "out of memory for the PNG writer");
-    else if (codec_png_try_encode(&t, image, options.png_level))
+    else if (t.code == OK && codec_png_try_encode(&t, image, options.png_level))
         *out = (struct codec_output){t.file.bytes, t.file.size, t.notes};
     else
         spill_free(t.file.bytes);
     png_destroy_write_struct(&t.png, &t.info);
     free(t.xmp);
+    free(t.iptc);
     return t.code;
 }
 
@@ -511,6 +540,7 @@ const struct codec_row codec_png = {.format = IMAGE_PNG,
                                     .deep = true,
                                     .gray = true,
                                     .dense = true,
+                                    .iptc = true,
                                     .matches = codec_png_matches,
                                     .probe = codec_png_probe,
                                     .decode = codec_png_decode,

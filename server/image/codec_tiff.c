@@ -385,7 +385,7 @@ static enum error_code codec_tiff_metadata(struct tiff_task *t)
     if (!code && TIFFGetField(t->tiff, TIFFTAG_RICHTIFFIPTC, &size, &data)) { /* in numbers of 4 bytes */
         if (TIFFIsByteSwapped(t->tiff))
             TIFFSwabArrayOfLong(data, size);
-        code = image_blob_set(&t->image->iptc, data, 4 * (size_t)size, t->err);
+        code = image_blob_set(&t->image->iptc, data, iptc_length(data, 4 * (size_t)size), t->err);
     } else if (!code && TIFFGetField(t->tiff, TIFFTAG_PHOTOSHOP, &size, &data)) {
         size_t count = 0;
         const uint8_t *iptc = iptc_find(data, size, &count);

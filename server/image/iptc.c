@@ -1,10 +1,15 @@
 #include "server/image/iptc.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "runtime/base/mem.h"
 
 #define IPTC_RESOURCE 0x0404
+#define IPTC_MARKER 0x1c /* begins each record */
+#define IPTC_HEAD 5      /* marker, record, data set, two bytes of length */
+#define IPTC_LINE 36     /* bytes of a line of text */
 
 /* Adobe Photoshop File Formats, "Image Resource Blocks": "8BIM", an id, a name of a length byte and even in all, a size
  * of 4 bytes, data padded to even. */
@@ -44,4 +49,95 @@ enum error_code iptc_wrap(const struct image_blob *iptc, struct image_blob *out,
     memcpy(data + 12, iptc->data, iptc->size);
     *out = (struct image_blob){data, size};
     return OK;
+}
+
+/* IIM 4.2, 1.6: a length with its highest bit says how many bytes the length has that follow. */
+size_t iptc_length(const uint8_t *records, size_t size)
+{
+    size_t at = 0;
+    while (size - at >= IPTC_HEAD && records[at] == IPTC_MARKER) {
+        size_t head = IPTC_HEAD, length = (size_t)records[at + 3] << 8 | records[at + 4];
+        if (length & 0x8000) {
+            const size_t digits = length & 0x7fff;
+            if (digits > 4 || digits > size - at - head)
+                return size;
+            length = 0;
+            for (size_t i = 0; i < digits; i++)
+                length = length << 8 | records[at + head + i];
+            head += digits;
+        }
+        if (length > size - at - head)
+            return size;
+        at += head + length;
+    }
+    for (size_t i = at; i < size; i++)
+        if (records[i] || i - at == 3)
+            return size;
+    return at;
+}
+
+enum error_code iptc_print(const struct image_blob *iptc, char **out, struct error *err)
+{
+    struct image_blob resources;
+    enum error_code code = iptc_wrap(iptc, &resources, err);
+    if (code)
+        return code;
+    const size_t room = 32 + 2 * resources.size + resources.size / IPTC_LINE + 2;
+    char *text = mem_alloc(room, 1), *to = text;
+    if (text) {
+        to += snprintf(text, 32, "\niptc\n%8zu\n", resources.size);
+        for (size_t i = 0; i < resources.size; i++) {
+            *to++ = "0123456789abcdef"[resources.data[i] >> 4];
+            *to++ = "0123456789abcdef"[resources.data[i] & 15];
+            if (i % IPTC_LINE == IPTC_LINE - 1 || i + 1 == resources.size)
+                *to++ = '\n';
+        }
+        *to = '\0';
+    }
+    free(resources.data);
+    *out = text;
+    return text ? OK : error_set(err, ERROR_NO_MEMORY, "out of memory for a picture's metadata (%zu bytes)", room);
+}
+
+static int iptc_digit(uint8_t c)
+{
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+}
+
+/* Where the digits begin behind the two lines, and how many bytes they say; 0: it is no such text. */
+static size_t iptc_heading(const uint8_t *text, size_t size, size_t *out_bytes)
+{
+    size_t at = 0;
+    *out_bytes = 0;
+    while (at < size && text[at] == '\n')
+        at++;
+    while (at < size && text[at] != '\n')
+        at++;
+    while (at < size && (text[at] == '\n' || text[at] == ' '))
+        at++;
+    for (; at < size && text[at] >= '0' && text[at] <= '9' && *out_bytes <= size; at++)
+        *out_bytes = 10 * *out_bytes + (size_t)(text[at] - '0');
+    return *out_bytes && *out_bytes <= (size - at) / 2 ? at : 0;
+}
+
+enum error_code iptc_parse(const uint8_t *text, size_t size, struct image_blob *out, struct error *err)
+{
+    size_t bytes, count = 0, length = 0, at = iptc_heading(text, size, &bytes);
+    uint8_t *list = at ? mem_alloc(bytes, 1) : NULL;
+    if (at && !list)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for a picture's metadata (%zu bytes)", bytes);
+    for (; list && at < size && count < 2 * bytes; at++) {
+        const int digit = iptc_digit(text[at]);
+        if (digit < 0)
+            continue;
+        list[count / 2] = (uint8_t)(count % 2 ? list[count / 2] << 4 | digit : digit);
+        count++;
+    }
+    const uint8_t *records = list && count == 2 * bytes ? iptc_find(list, bytes, &length) : NULL;
+    const enum error_code code = records ? image_blob_set(out, records, length, err) : OK;
+    free(list);
+    return code;
 }

@@ -1,4 +1,4 @@
-/* IPTC records (IIM) in Photoshop's image resources, as JPEG and TIFF keep them.
+/* IPTC records (IIM) in Photoshop's image resources, as JPEG and TIFF keep them, and in a text of a PNG.
  * Thread-safety: functions without state. */
 #ifndef SERVER_IMAGE_IPTC_H
 #define SERVER_IMAGE_IPTC_H
@@ -10,5 +10,18 @@ const uint8_t *iptc_find(const uint8_t *resources, size_t size, size_t *out_size
 
 /* A list of one resource, the records, from malloc. ERROR_NO_MEMORY. */
 enum error_code iptc_wrap(const struct image_blob *iptc, struct image_blob *out, struct error *err) MUST_CHECK;
+
+/* How many bytes the records take; after them may be zeros up to a number of four bytes, as in a TIFF. */
+size_t iptc_length(const uint8_t *records, size_t size);
+
+/* A PNG has no chunk for IPTC. ImageMagick and ExifTool keep it there as a text of this name: a line with a word, one
+ * with a number of bytes, and these bytes, a list of resources, in hexadecimal. */
+#define IPTC_TEXT "Raw profile type iptc"
+
+/* The records as such a text, from malloc. ERROR_NO_MEMORY. */
+enum error_code iptc_print(const struct image_blob *iptc, char **out, struct error *err) MUST_CHECK;
+
+/* The records in such a text; nothing is set if there are none. ERROR_NO_MEMORY. */
+enum error_code iptc_parse(const uint8_t *text, size_t size, struct image_blob *out, struct error *err) MUST_CHECK;
 
 #endif

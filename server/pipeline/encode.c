@@ -104,10 +104,11 @@ static enum error_code encode_metadata(const struct step *step, struct error *er
         image_strip(result);
         change.software = NULL;
     }
-    if (!codec_is_dense(r->output_format) && result->density[0] > 0) { /* else its print would change its size */
+    const bool dense = !codec_is_dense(r->output_format) && result->density[0] > 0; /* has no other place for it */
+    if (dense)
         memcpy(change.density, result->density, sizeof change.density);
-        code = code == OK && !result->exif.size ? exif_create(&result->exif, err) : code;
-    }
+    if (code == OK && !result->exif.size && (dense || (!strip && !r->options.compat)))
+        code = exif_create(&result->exif, err);
     if (code == OK && result->exif.size)
         code = exif_change(&result->exif, &change, err);
     if (strip)

@@ -181,12 +181,58 @@ static void iptc_is_found_among_resources(void **state)
     free(wrapped.data);
 }
 
+static struct image_blob iptc_of(const char *text, size_t size)
+{
+    struct error err = ERROR_INIT;
+    struct image_blob out = {0};
+    uint8_t *exact = malloc(size + !size); /* so that a sanitizer sees what reads beyond */
+    memcpy(exact, text, size);
+    assert_int_equal(iptc_parse(exact, size, &out, &err), OK);
+    free(exact);
+    return out;
+}
+
+/* As a text of a PNG: what ExifTool wrote, and what is written is read again. */
+static void iptc_is_read_from_a_text(void **state)
+{
+    (void)state;
+    static const char text[] = "\nIPTC profile\n      36\n3842494d04040000000000171c02190003616c741c025a0003556c6d1c\n"
+                               "02000002000400\n";
+    struct error err = ERROR_INIT;
+    struct image_blob iptc = iptc_of(text, sizeof text - 1), again;
+    char *printed;
+    assert_int_equal(iptc.size, 23);
+    assert_memory_equal(iptc.data, "\x1c\2\x19\0\3alt", 8);
+    assert_int_equal(iptc_print(&iptc, &printed, &err), OK);
+    again = iptc_of(printed, strlen(printed));
+    assert_int_equal(again.size, 23);
+    assert_memory_equal(again.data, iptc.data, 23);
+    free(again.data);
+    free(printed);
+    free(iptc.data);
+    for (size_t cut = 0; cut < sizeof text - 4; cut++) /* before the last digits */
+        assert_null(iptc_of(text, cut).data);
+    assert_null(iptc_of("\niptc\n99999999999999999999999\n00", 34).data);
+}
+
+static void iptc_ends_before_its_padding(void **state)
+{
+    (void)state;
+    const uint8_t padded[] = {0x1c, 2, 0, 0, 2, 0, 4, 0x1c, 2, 5, 0x80, 2, 0, 1, 'x', 0, 0, 0};
+    assert_int_equal(iptc_length(padded, sizeof padded), 15);
+    assert_int_equal(iptc_length(padded, 15), 15);
+    for (size_t cut = 8; cut < 15; cut++) /* a record that is cut off stays */
+        assert_int_equal(iptc_length(padded, cut), cut);
+    assert_int_equal(iptc_length((const uint8_t *)"other", 5), 5);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exif_gets_what_changed),       cmocka_unit_test(exif_is_made_for_a_resolution),
         cmocka_unit_test(damaged_exif_does_no_harm),    cmocka_unit_test(damaged_density_is_dropped),
         cmocka_unit_test(xmp_is_changed_in_both_forms), cmocka_unit_test(iptc_is_found_among_resources),
+        cmocka_unit_test(iptc_is_read_from_a_text),     cmocka_unit_test(iptc_ends_before_its_padding),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
