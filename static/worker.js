@@ -8,18 +8,27 @@ addEventListener('install', (e) => {
 });
 addEventListener('activate', (e) => e.waitUntil(clients.claim()));
 
-const isShell = (path) => path.startsWith('js/') || shell.includes(path || './');
+// The address of a file of the page without what follows it; '' for anything else.
+function own(address) {
+  const here = new URL('./', location).href, [url] = address.split(/[?#]/), path = url.slice(here.length);
+  return url.startsWith(here) && (path.startsWith('js/') || shell.includes(path || './')) ? url : '';
+}
+
+addEventListener('message', (e) => {
+  e.waitUntil(caches.open(store).then((cache) => Promise.all([...new Set(e.data.map(own))].filter(Boolean)
+    .map(async (url) => await cache.match(url) ?? cache.add(url)))));
+});
 
 addEventListener('fetch', (e) => {
-  const { method, url } = e.request, here = new URL('./', location).href;
-  if (method !== 'GET' || !url.startsWith(here) || !isShell(url.slice(here.length).split(/[?#]/)[0])) return;
+  const url = own(e.request.url);
+  if (e.request.method !== 'GET' || !url) return;
   e.respondWith((async () => {
     try {
       const answer = await fetch(e.request), copy = answer.clone();
-      if (answer.ok) e.waitUntil(caches.open(store).then((cache) => cache.put(e.request, copy)));
+      if (answer.ok) e.waitUntil(caches.open(store).then((cache) => cache.put(url, copy)));
       return answer;
     } catch (error) {
-      const kept = await caches.match(e.request);
+      const kept = await caches.match(url);
       if (kept) return kept;
       throw error;
     }

@@ -88,4 +88,6 @@ jobs.proceed();
 $('main').setAttribute('aria-busy', 'false');
 
 // Browsers install pages of HTTPS and of this computer alone.
-navigator.serviceWorker?.register('worker.js').catch(() => {});
+// What this page has loaded came before the worker was there: it is told, so that one visit is enough.
+navigator.serviceWorker?.register('worker.js').then(() => navigator.serviceWorker.ready)
+  .then(({ active }) => active.postMessage(performance.getEntriesByType('resource').map(({ name }) => name))).catch(() => {});

@@ -79,6 +79,18 @@ test('Firefox: restores pictures, shows faces and both sides, and has them after
   await page.locator('main[aria-busy="false"]').waitFor(wait);
   await page.waitForFunction(() => document.querySelectorAll('.thumb[data-state="done"] img').length === 2, null, wait);
   await done(page);
+  const kept = await page.evaluate(async () => {
+    await navigator.serviceWorker.ready;
+    const cache = await caches.open('restored-shell');
+    let all = [];
+    for (let i = 0; i < 2000 && !all.includes('/js/main.js'); i++) {
+      all = (await cache.keys()).map(({ url }) => new URL(url).pathname);
+      await new Promise((next) => setTimeout(next, 50));
+    }
+    return all;
+  });
+  assert.ok(kept.includes('/js/main.js'), kept.join());
+  assert.deepEqual(kept.filter((path) => !/^\/(js\/\w+\.js|[\w.]*)$/.test(path)), [], 'the service worker keeps the shell alone');
   await page.locator('#language').selectOption('de');
   await page.locator('html[lang="de"]').waitFor({ ...wait, state: 'attached' });
   await page.locator('main[aria-busy="false"]').waitFor(wait);

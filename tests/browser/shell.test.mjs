@@ -7,34 +7,45 @@ import { test } from 'node:test';
 import { png } from '../api/client.mjs';
 import { open, ownServer, ready, server, wait } from './browser.mjs';
 
-test('it can be installed, opens without the server, and keeps no picture', async (t) => {
+test('it can be installed, opens without the server after one visit, and keeps no picture and no answer', async (t) => {
   const own = await ownServer(t);
-  const page = await open(t, own.url, { serviceWorkers: 'allow', cut: true });
-  const manifest = await page.evaluate(async () => (await fetch(document.querySelector('link[rel="manifest"]').href)).json());
-  assert.equal(manifest.display, 'standalone');
-  assert.ok((await fetch(new URL(manifest.icons[0].src, own.url))).ok);
-  await page.evaluate(() => navigator.serviceWorker.ready);
-  await page.reload();
-  await page.locator('main[aria-busy="false"]').waitFor(wait);
+  const page = await open(t, `${own.url}/?from=link`, { serviceWorkers: 'allow', cut: true, locale: 'de' });
+  const session = await page.context().newCDPSession(page); // what the browser itself says of it
+  const { errors, data } = await session.send('Page.getAppManifest'), { installabilityErrors } = await session.send('Page.getInstallabilityErrors');
+  assert.deepEqual([errors, JSON.parse(data).display], [[], 'standalone']);
+  assert.deepEqual(installabilityErrors.filter(({ errorId }) => errorId !== 'in-incognito'), [], 'the tests\' pages are all private');
   await page.locator('#version').selectOption('none');
   await page.locator('#bg_upsampler').selectOption('none');
   await page.setInputFiles('#file', { name: 'a.png', mimeType: 'image/png', buffer: png(40, 30) });
   await ready(page);
   await page.locator('#go').click();
   await page.locator('#stage[data-state="done"]').waitFor(wait);
-  const kept = await page.evaluate(async () => {
+  const kept = () => page.evaluate(async () => {
     const all = [];
-    for (const name of await caches.keys()) for (const { url } of await (await caches.open(name)).keys()) all.push(new URL(url).pathname);
+    for (const name of await caches.keys()) {
+      const cache = await caches.open(name);
+      for (const request of await cache.keys()) all.push([request.url.slice(location.origin.length), (await cache.match(request)).headers.get('Content-Type')]);
+    }
     return all;
   });
-  assert.ok(kept.includes('/') && kept.includes('/js/main.js') && kept.includes('/style.css'), kept.join());
-  assert.deepEqual(kept.filter((path) => path.startsWith('/v1/') || path.includes('sample')), []);
+  const loaded = await page.evaluate(() => [...document.querySelectorAll('link[rel="modulepreload"]')].map((link) => new URL(link.href).pathname));
+  const paths = ['/', '/style.css', '/js/start.js', '/js/main.js', '/js/strings_de.js', ...loaded];
+  let missing = paths;
+  for (const last = Date.now() + wait.timeout; missing.length && Date.now() < last; await page.waitForTimeout(50)) {
+    const there = (await kept()).map(([path]) => path);
+    missing = paths.filter((path) => !there.includes(path));
+  }
+  assert.deepEqual(missing, []);
+  for (const [path, type] of await kept()) {
+    assert.match(path, /^\/(js\/\w+\.js|[\w.]*)$/, 'nothing below v1/, and no address twice');
+    assert.ok(!/sample/.test(path) && (!/^image\/(?!svg)/.test(type) || path === '/presets.jpg') && !/json$/.test(type.replace('manifest+json', '')), `${path} is ${type}`);
+  }
   await own.stop();
   await page.reload();
   await page.locator('main[aria-busy="false"]').waitFor(wait);
-  await page.locator('#notices', { hasText: 'The server cannot be reached.' }).waitFor(wait);
-  assert.equal(await page.locator('#version').innerText(), 'The server cannot be reached.', 'nobody knows what it can do');
-  assert.equal(await page.locator('#models').textContent(), 'unknown');
+  await page.locator('#notices', { hasText: 'Der Server ist nicht erreichbar.' }).waitFor(wait);
+  assert.equal(await page.locator('#version').innerText(), 'Der Server ist nicht erreichbar.', 'nobody knows what it can do');
+  assert.equal(await page.locator('#models').textContent(), 'unbekannt');
 });
 
 test('the first paint waits for no style sheet, and nothing is shown without one', async (t) => {
