@@ -49,6 +49,8 @@ struct tone_loop {
     struct image *to, *also;    /* changed; the same in 8 bits, or NULL */
     bool monochrome;
     float table[3][TONE_BINS]; /* the new level of each; of a monochrome picture the first, of its luma */
+    bool strong;               /* then luma gets more contrast */
+    float contrast[TONE_BINS];
     atomic_bool failed;
 };
 
@@ -221,13 +223,10 @@ static double tone_contrast(double v, double pivot)
     return fmin(fmax(bent, fmin(v, 1)), fmax(v, 254));
 }
 
-/* pivot: 0 for no more contrast. */
-static void tone_table(float *table, const struct tone_curve *curve, double density, double pivot)
+static void tone_table(float *table, const struct tone_curve *curve, double density)
 {
-    for (int i = 0; i < TONE_BINS; i++) {
-        const double v = fmin(tone_at(curve, density, i / 4.0), 255);
-        table[i] = (float)(pivot > 0 ? tone_contrast(v, pivot) : v);
-    }
+    for (int i = 0; i < TONE_BINS; i++)
+        table[i] = (float)fmin(tone_at(curve, density, i / 4.0), 255);
 }
 
 static float tone_look(const float *table, float v)
@@ -269,6 +268,8 @@ static void tone_change_rows(void *context, int item)
                 tone_lighten(loop->table[0], p);
             for (int c = 0; c < 3 && !loop->monochrome; c++)
                 p[c] = tone_look(loop->table[c], p[c]);
+            if (loop->strong) /* colours stay as far from gray as they were: skin would become red */
+                tone_lighten(loop->contrast, p);
         }
         tone_write(image, y, row);
         if (loop->also)
@@ -314,21 +315,26 @@ static bool tone_decide(struct tone_loop *loop, struct restoration *r)
     r->tone.strength =
         high[TONE_LUMA] - low[TONE_LUMA] < TONE_BLACK ? 0 : strength; /* else there is hardly a picture */
     const double median = tone_level(counts, TONE_LUMA, 0.5), density = tone_density(&luma, median);
-    const bool strong = r->options.tone == TONE_STRONG && high[TONE_LUMA] - low[TONE_LUMA] >= TONE_BLACK;
-    const double pivot = strong ? fmin(fmax(tone_at(&luma, density, median), TONE_PIVOT_LEAST), TONE_PIVOT_MOST) : 0;
+    const double pivot = fmin(fmax(tone_at(&luma, density, median), TONE_PIVOT_LEAST), TONE_PIVOT_MOST);
+    loop->strong = r->options.tone == TONE_STRONG && high[TONE_LUMA] - low[TONE_LUMA] >= TONE_BLACK;
     double sum = 0, all = 0;
     for (int c = 0; c < 3; c++) {
         const struct tone_curve curve = loop->monochrome ? luma : tone_aim(low[c], high[c], strength);
-        tone_table(loop->table[c], &curve, density, pivot);
+        tone_table(loop->table[c], &curve, density);
         for (int i = 0; i < TONE_BINS; i++) {
             const double n = counts->bins[loop->monochrome ? TONE_LUMA : c][i];
             sum += n * fabs((double)loop->table[c][i] - i / 4.0);
             all += n;
         }
     }
-    const bool changes = r->tone.strength > 0 || strong;
-    r->tone.change = changes ? sum / all : 0;
-    return changes;
+    r->tone.change = r->tone.strength > 0 ? sum / all : 0;
+    for (int i = 0; i < TONE_BINS; i++)
+        loop->contrast[i] = (float)tone_contrast(i / 4.0, pivot);
+    for (int i = 0; loop->strong && i < TONE_BINS; i++) {
+        const double level = tone_at(&luma, density, i / 4.0);
+        r->tone.change += counts->bins[TONE_LUMA][i] * fabs(tone_contrast(level, pivot) - level) / (all / 3);
+    }
+    return r->tone.strength > 0 || loop->strong;
 }
 
 /* What sRGB could not hold was that of the picture before. */
