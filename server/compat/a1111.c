@@ -11,6 +11,7 @@
 #include "runtime/base/mem.h"
 #include "server/compat/compat.h"
 #include "server/compat/intake.h"
+#include "server/http/fleet.h"
 #include "server/process.h"
 
 #define A1111_RUNS 3 /* of a network on one picture, as its loop has it */
@@ -453,7 +454,7 @@ static enum MHD_Result a1111_face_restorers(struct request *request)
 static enum MHD_Result a1111_progress(struct request *request)
 {
     struct compat_state state = {.seconds_left = 0};
-    const bool busy = compat_look(request, NULL, &state);
+    const bool busy = fleet_is_front(request) ? compat_front_look(request, &state) : compat_look(request, NULL, &state);
     json_t *more =
         json_pack("{s:b, s:b, s:b, s:s, s:i, s:s, s:i, s:i, s:i}", "skipped", 0, "interrupted", 0,
                   "stopping_generation", 0, "job", busy ? "extras" : "", "job_count", busy ? state.pictures : 0,

@@ -83,6 +83,7 @@ bool compat_look(const struct request *request, const char *id, struct compat_st
         found = true;
         *out = (struct compat_state){.seconds_left = -1, .pictures = at->count, .at = at->at};
         memcpy(out->id, at->id, sizeof out->id);
+        memcpy(out->job, at->sent_id, sizeof out->job);
         const int64_t begun = at->working ? atomic_load(&at->working->running_ns) : 0;
         const double elapsed = begun ? (double)(job_now() - begun) / 1e9 : 0;
         const double part =

@@ -95,12 +95,16 @@ bool compat_model_is(const json_t *model, const char *kind);
 /* What a request is at. */
 struct compat_state {
     char id[64];
+    char job[33];                  /* at a front: the job that it waits for; else "" */
     double progress, seconds_left; /* 0..1; negative: not known */
     int pictures, at;
 };
 
 /* The oldest request at work of the same dialect and token as this one, or of that id; false: there is none. */
 bool compat_look(const struct request *request, const char *id, struct compat_state *out);
+/* At a front, whatever front the request came to: of the job that the first of these waits for, else of the oldest job
+ * of the same token that has not ended, as its worker last told. */
+bool compat_front_look(const struct request *request, struct compat_state *out);
 /* Ends it, or all of them if id is NULL; returns how many. */
 int compat_cancel(const struct request *request, const char *id);
 /* Gives a request an id, and lists it with those at work; false: its token has one of that id, and it stays without. */

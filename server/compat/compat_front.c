@@ -14,6 +14,7 @@
 #include "server/http/route_jobs.h"
 #include "server/http/route_wait.h"
 #include "server/image/codec.h"
+#include "server/job/keeper_look.h"
 #include "server/job/record.h"
 
 /* --- models --------------------------------------------------------------------------------------------------------
@@ -124,6 +125,45 @@ static enum MHD_Result compat_front_taken(struct request *request, enum reply re
         request->refusal = err;
     }
     return compat_answer(request);
+}
+
+/* --- how far they are ----------------------------------------------------------------------------------------------
+ */
+
+/* Newest first, of those that run and those that wait. */
+struct compat_front_oldest {
+    char running[33], waiting[33];
+};
+
+/* A store_job_fn. */
+static void compat_front_note(void *context, const struct store_job *job)
+{
+    struct compat_front_oldest *oldest = context;
+    memcpy(job->state == STORE_RUNNING ? oldest->running : oldest->waiting, job->id, sizeof job->id);
+}
+
+bool compat_front_look(const struct request *request, struct compat_state *out)
+{
+    struct keeper *keeper = request->server->keeper;
+    struct keeper_view view;
+    struct error ignored = ERROR_INIT;
+    struct compat_front_oldest oldest = {0};
+    const struct store_filter filter = {
+        .token = route_jobs_token(request), .states = 1u << STORE_QUEUED | 1u << STORE_RUNNING, .limit = 1000};
+    bool more;
+    if (!compat_look(request, NULL, out)) {
+        *out = (struct compat_state){.seconds_left = -1, .pictures = 1};
+        if (keeper_look_list(keeper, &filter, compat_front_note, &oldest, &more, &ignored))
+            return false;
+        memcpy(out->job, *oldest.running ? oldest.running : oldest.waiting, sizeof out->job);
+    }
+    if (!*out->job || keeper_look(keeper, out->job, &view, &ignored))
+        return *out->id;
+    const double part = view.job.state > STORE_RUNNING ? 1 : view.running ? view.progress : 0;
+    out->progress = out->pictures ? (out->at + part) / out->pictures : 0;
+    out->seconds_left = view.left;
+    keeper_view_clear(&view);
+    return true;
 }
 
 /* --- from compat.c -------------------------------------------------------------------------------------------------

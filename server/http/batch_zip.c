@@ -13,12 +13,17 @@
 #include "runtime/base/mem.h"
 #include "server/http/header.h"
 #include "server/http/job_json.h"
+#include "server/http/route_jobs.h"
+#include "server/http/router.h"
 #include "server/job/record.h"
 
 #define BLOCK 65536
 
 struct batch_zip {
+    struct request *request;
     struct keeper *keeper;
+    struct store_job coming; /* whose result is being fetched from where servers share them; the connection waits */
+    bool waits;
     char (*ids)[33];
     size_t count, room;
     size_t next;   /* ids before it are sent; they go from the last to the first */
@@ -38,6 +43,7 @@ static void batch_zip_free(void *context)
         archive_write_free(zip->archive); /* may write its end once more */
     if (zip->fd >= 0)
         close(zip->fd);
+    store_job_clear(&zip->coming);
     json_decref(zip->names);
     free(zip->ids);
     free(zip->made);
@@ -108,27 +114,23 @@ static void batch_zip_name(struct batch_zip *zip, const char *wanted, char out[H
         json_object_set_new(zip->names, batch_zip_folded(out, key), json_integer(1));
 }
 
-/* Begins the entry of a job; one whose result is not there any more is left out. False ends the download, which the
- * client sees: a result that cannot be read now is not left out. */
-static bool batch_zip_begin(struct batch_zip *zip, const struct store_job *row)
+/* A result that is not there any more is left out. False ends the download, which the client sees: one that cannot be
+ * read now is not left out. */
+static bool batch_zip_without(const char *id, const struct error *err)
 {
-    struct error err = ERROR_INIT;
+    if (err->code != ERROR_NOT_FOUND)
+        log_event(LOG_WARN, "archive", "job=%s text=\"%s\"", id, err->text);
+    return err->code == ERROR_NOT_FOUND;
+}
+
+/* Begins the entry of a job, whose result can be read. */
+static bool batch_zip_begin(struct batch_zip *zip, const struct store_job *row, const struct record_part *part)
+{
     char suffix[OPTION_NAME_MAX], wanted[HEADER_FILE_MAX], name[HEADER_FILE_MAX + 16];
-    uint64_t bytes;
-    struct record_part part;
-    enum error_code code = ERROR_NOT_FOUND;
-    if (record_part(row->parts, "result", -1, &part))
-        code = depot_get_output(keeper_depot(zip->keeper), row->id, row->attempts, &zip->fd, &bytes, &err);
-    if (code) {
-        zip->fd = -1;
-        if (code != ERROR_NOT_FOUND)
-            log_event(LOG_WARN, "archive", "job=%s text=\"%s\"", row->id, err.text);
-        return code == ERROR_NOT_FOUND;
-    }
-    zip->at = part.offset;
-    zip->left = part.size;
+    zip->at = part->offset;
+    zip->left = part->size;
     job_json_suffix(row, suffix);
-    header_file_name(row->name, suffix, part.extension, wanted);
+    header_file_name(row->name, suffix, part->extension, wanted);
     batch_zip_name(zip, wanted, name);
     struct archive_entry *entry = archive_entry_new2(zip->archive);
     archive_entry_set_pathname_utf8(entry, name);
@@ -138,6 +140,49 @@ static bool batch_zip_begin(struct batch_zip *zip, const struct store_job *row)
     archive_entry_set_mtime(entry, row->finished / 1000, 0);
     const bool good = archive_write_header(zip->archive, entry) >= ARCHIVE_WARN;
     archive_entry_free(entry);
+    return good;
+}
+
+/* The next job's result comes: from the spool at once, else on the threads that carry pictures, while the connection
+ * waits and holds none of HTTP's. */
+static bool batch_zip_open(struct batch_zip *zip, struct store_job *row)
+{
+    struct error err = ERROR_INIT;
+    struct record_part part;
+    uint64_t bytes;
+    if (!record_part(row->parts, "result", -1, &part))
+        return true;
+    if (!keeper_depot(zip->keeper)->payload)
+        return depot_get_output(keeper_depot(zip->keeper), row->id, row->attempts, &zip->fd, &bytes, &err)
+                   ? batch_zip_without(row->id, &err)
+                   : batch_zip_begin(zip, row, &part);
+    struct keeper_ticket *ticket = route_jobs_ticket(zip->request, KEEPER_FETCH);
+    if (!ticket)
+        return false;
+    memcpy(ticket->job.id, row->id, sizeof ticket->job.id);
+    ticket->job.attempts = row->attempts;
+    ticket->fd = -1;
+    zip->coming = *row;
+    *row = (struct store_job){0};
+    zip->waits = true;
+    return route_jobs_ask(zip->request) == MHD_YES;
+}
+
+/* It has come, or why it has not. */
+static bool batch_zip_take(struct batch_zip *zip)
+{
+    struct keeper_ticket *ticket = zip->request->ticket;
+    const struct error err = ticket->err;
+    struct record_part part;
+    zip->waits = false;
+    zip->fd = ticket->fd;
+    ticket->fd = -1;
+    route_jobs_forget(zip->request);
+    connection_sending(zip->request->link);
+    const bool good =
+        err.code ? batch_zip_without(zip->coming.id, &err)
+                 : record_part(zip->coming.parts, "result", -1, &part) && batch_zip_begin(zip, &zip->coming, &part);
+    store_job_clear(&zip->coming);
     return good;
 }
 
@@ -167,6 +212,8 @@ static bool batch_zip_step(struct batch_zip *zip)
     struct store_job row;
     struct error ignored = ERROR_INIT;
     bool found = false;
+    if (zip->waits)
+        return batch_zip_take(zip);
     if (zip->fd >= 0)
         return batch_zip_copy(zip);
     if (zip->next == zip->count) {
@@ -176,7 +223,7 @@ static bool batch_zip_step(struct batch_zip *zip)
     const char *id = zip->ids[zip->count - ++zip->next];
     if (store_get(keeper_store(zip->keeper), id, &row, &found, &ignored))
         return false;
-    const bool good = !found || batch_zip_begin(zip, &row);
+    const bool good = !found || batch_zip_open(zip, &row);
     store_job_clear(&row);
     return good;
 }
@@ -192,6 +239,8 @@ static ssize_t batch_zip_read(void *context, uint64_t position, char *out, size_
             return MHD_CONTENT_READER_END_OF_STREAM;
         if (!batch_zip_step(zip))
             return MHD_CONTENT_READER_END_WITH_ERROR;
+        if (zip->waits)
+            return 0;
     }
     const size_t left = zip->made_size - zip->made_sent, size = left < most ? left : most;
     memcpy(out, zip->made + zip->made_sent, size);
@@ -217,14 +266,16 @@ static enum error_code batch_zip_collect(struct batch_zip *zip, const char *batc
     return zip->count ? OK : error_set(err, ERROR_NOT_FOUND, "no job of this batch has a result");
 }
 
-struct MHD_Response *batch_zip_response(struct keeper *keeper, const char *batch, const char *token, struct error *err)
+struct MHD_Response *batch_zip_response(struct request *request, const char *batch, const char *token,
+                                        struct error *err)
 {
     struct batch_zip *zip = mem_calloc(1, sizeof *zip);
     if (!zip) {
         error_set(err, ERROR_NO_MEMORY, "no memory for an archive");
         return NULL;
     }
-    zip->keeper = keeper;
+    zip->request = request;
+    zip->keeper = request->server->keeper;
     zip->fd = -1;
     if (batch_zip_collect(zip, batch, token, err)) {
         batch_zip_free(zip);

@@ -5,12 +5,13 @@
 
 #include <microhttpd.h>
 
-#include "server/job/keeper.h"
+#include "server/http/request.h"
 
 /* The results of all jobs of the batch that are done now, the oldest first, under the names that each would be saved
  * by; "photo (2).jpg" where a name repeats. token NULL: of any. In memory are the jobs' ids and names and one block of
  * a picture. NULL with ERROR_NOT_FOUND: there is none; ERROR_NO_MEMORY, and the errors of store_list. A file that
- * vanishes on the way is left out. */
-struct MHD_Response *batch_zip_response(struct keeper *keeper, const char *batch, const char *token, struct error *err);
+ * vanishes on the way is left out. While a result comes from where servers share them, the connection is suspended. */
+struct MHD_Response *batch_zip_response(struct request *request, const char *batch, const char *token,
+                                        struct error *err);
 
 #endif

@@ -87,8 +87,7 @@ enum MHD_Result route_batch_results(struct request *request)
     if (!route_jobs_there(request, &err))
         return route_jobs_fail(request, REPLY_UNAVAILABLE, &err);
     struct MHD_Response *response =
-        upload_is_batch(name) ? batch_zip_response(request->server->keeper, name, route_jobs_token(request), &err)
-                              : NULL;
+        upload_is_batch(name) ? batch_zip_response(request, name, route_jobs_token(request), &err) : NULL;
     if (!response) {
         error_set(&err, ERROR_NOT_FOUND, "there is no batch of this name with results");
         return route_jobs_fail(request, err.code == ERROR_NOT_FOUND ? REPLY_NOT_FOUND : reply_for(err.code), &err);

@@ -6,7 +6,8 @@
 
 enum error_code published_each(struct store *store, published_fn *each, void *context, struct error *err)
 {
-    pthread_mutex_lock(&store->lock);
+    if (store_look(store, err))
+        return ERROR_IO;
     struct query query = query_start(&store->read, STORE_PUBLISHED, err, "");
     while (query_row(&query)) {
         const struct published model = {.name = query_text(&query, 0),

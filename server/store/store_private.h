@@ -64,6 +64,10 @@ struct store *store_new(const struct store_engine *engine, const char *path, str
 /* Counts the jobs that have ended, once. */
 enum error_code store_count_ended(struct store *store, struct error *err);
 
+/* Begins to read: takes store->lock. Of a shared store nobody waits long for that: a slow database would hold one of
+ * HTTP's threads after the other. ERROR_IO: somebody else has been reading for seconds. */
+enum error_code store_look(struct store *store, struct error *err) MUST_CHECK;
+
 /* The error for what cannot be in a store of ours. */
 enum error_code store_damaged(const struct store *store, struct error *err);
 

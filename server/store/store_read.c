@@ -2,12 +2,30 @@
 #include <pthread.h>
 #include <string.h>
 
+#include <time.h>
+
 #include "server/store/query.h"
+
+#define LOOK_SECONDS 2 /* that others wait, at most, for a shared store that somebody reads */
+
+enum error_code store_look(struct store *store, struct error *err)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += LOOK_SECONDS;
+    if (!store->shared)
+        pthread_mutex_lock(&store->lock);
+    else if (pthread_mutex_timedlock(&store->lock, &until))
+        return error_set(err, ERROR_IO, "the database of jobs takes long to answer; try again later");
+    return OK;
+}
 
 enum error_code store_get(struct store *store, const char *id, struct store_job *out, bool *found, struct error *err)
 {
     *out = (struct store_job){0};
-    pthread_mutex_lock(&store->lock);
+    *found = false;
+    if (store_look(store, err))
+        return ERROR_IO;
     struct query query = query_start(&store->read, STORE_GET, err, "t", id);
     *found = query_row(&query);
     const bool sane = !*found || query_job(&query, out);
@@ -28,7 +46,9 @@ enum error_code store_get(struct store *store, const char *id, struct store_job 
 
 enum error_code store_gone(struct store *store, const char *id, bool *gone, struct error *err)
 {
-    pthread_mutex_lock(&store->lock);
+    *gone = false;
+    if (store_look(store, err))
+        return ERROR_IO;
     struct query query = query_start(&store->read, STORE_GONE, err, "t", id);
     *gone = query_row(&query);
     const enum error_code code = query_end(&query);
@@ -62,7 +82,8 @@ enum error_code store_list(struct store *store, const struct store_filter *filte
     int64_t created = INT64_MAX, number = INT64_MAX;
     const int64_t states = filter->states ? filter->states : (1 << STORE_STATES) - 1;
     *more = false;
-    pthread_mutex_lock(&store->lock);
+    if (store_look(store, err))
+        return ERROR_IO;
     enum error_code code =
         *filter->after ? store_after(store, filter->after, filter->token, &created, &number, err) : OK;
     if (!code) {
@@ -111,7 +132,8 @@ enum error_code store_count(struct store *store, const char *batch, const char *
                             struct error *err)
 {
     *out = (struct store_counts){0};
-    pthread_mutex_lock(&store->lock);
+    if (store_look(store, err))
+        return ERROR_IO;
     const bool all = !token && !batch && !store->shared;
     const enum store_statement which = all ? STORE_COUNT_AT_HAND : store_of(STORE_COUNT, token, batch);
     struct query query = query_start(&store->read, which, err, "tt", token, batch);
@@ -135,7 +157,9 @@ enum error_code store_count(struct store *store, const char *batch, const char *
 enum error_code store_queued(struct store *store, uint64_t *out, struct error *err)
 {
     struct store_counts counts = {0};
-    pthread_mutex_lock(&store->lock);
+    *out = 0;
+    if (store_look(store, err))
+        return ERROR_IO;
     struct query query = query_start(&store->read, STORE_COUNT_AT_HAND, err, "tt", NULL, NULL);
     const enum error_code code = store_add_counts(&query, &counts);
     pthread_mutex_unlock(&store->lock);
@@ -147,7 +171,8 @@ enum error_code store_waiting(struct store *store, const char *client, const cha
                               struct error *err)
 {
     *out = 0;
-    pthread_mutex_lock(&store->lock);
+    if (store_look(store, err))
+        return ERROR_IO;
     struct query query = query_start(&store->read, STORE_WAITING, err, "tt", client, without);
     if (query_row(&query))
         *out = query_size(&query, 0);
@@ -160,7 +185,8 @@ enum error_code store_ahead_of_new(struct store *store, const char *client, bool
                                    struct error *err)
 {
     *seconds = 0;
-    pthread_mutex_lock(&store->lock);
+    if (store_look(store, err))
+        return ERROR_IO;
     struct query query = query_start(&store->read, STORE_AHEAD_OF_NEW, err, "ti", client, (int64_t)low);
     if (query_row(&query))
         *seconds = query_double(&query, 0);
@@ -172,7 +198,8 @@ enum error_code store_ahead_of_new(struct store *store, const char *client, bool
 enum error_code store_workers(struct store *store, int64_t since, store_worker_fn *each, void *context,
                               struct error *err)
 {
-    pthread_mutex_lock(&store->lock);
+    if (store_look(store, err))
+        return ERROR_IO;
     struct query query = query_start(&store->read, STORE_WORKERS, err, "i", since);
     while (query_row(&query))
         each(context, query_text(&query, 0), query_integer(&query, 1), query_text(&query, 2));
@@ -183,7 +210,8 @@ enum error_code store_workers(struct store *store, int64_t since, store_worker_f
 
 enum error_code store_needs(struct store *store, store_needs_fn *each, void *context, struct error *err)
 {
-    pthread_mutex_lock(&store->lock);
+    if (store_look(store, err))
+        return ERROR_IO;
     struct query query = query_start(&store->read, STORE_NEEDS, err, "");
     while (query_row(&query))
         each(context, query_text(&query, 0), query_size(&query, 1), query_double(&query, 2));
@@ -195,7 +223,8 @@ enum error_code store_needs(struct store *store, store_needs_fn *each, void *con
 enum error_code store_promised(struct store *store, uint64_t *out, struct error *err)
 {
     *out = 0;
-    pthread_mutex_lock(&store->lock);
+    if (store_look(store, err))
+        return ERROR_IO;
     struct query query = query_start(&store->read, STORE_PROMISED, err, "");
     if (query_row(&query))
         *out = query_size(&query, 0);
@@ -206,7 +235,9 @@ enum error_code store_promised(struct store *store, uint64_t *out, struct error 
 
 enum error_code store_has_key(struct store *store, const char *client, const char *key, bool *found, struct error *err)
 {
-    pthread_mutex_lock(&store->lock);
+    *found = false;
+    if (store_look(store, err))
+        return ERROR_IO;
     struct query query = query_start(&store->read, STORE_SAME_KEY, err, "tt", client, key);
     *found = query_row(&query);
     const enum error_code code = query_end(&query);
@@ -220,7 +251,9 @@ enum error_code store_position(struct store *store, const char *id, uint64_t *ah
     int64_t low = 0, turn = 0, number = 0;
     *ahead = 0;
     *seconds = 0;
-    pthread_mutex_lock(&store->lock);
+    *found = false;
+    if (store_look(store, err))
+        return ERROR_IO;
     struct query query = query_start(&store->read, STORE_PLACE, err, "t", id);
     *found = query_row(&query);
     if (*found) {
@@ -250,7 +283,8 @@ enum error_code store_position(struct store *store, const char *id, uint64_t *ah
 enum error_code store_files(struct store *store, store_files_fn *each, void *context, struct error *err)
 {
     char id[33];
-    pthread_mutex_lock(&store->lock);
+    if (store_look(store, err))
+        return ERROR_IO;
     struct query query = query_start(&store->read, STORE_FILES, err, "");
     while (query_row(&query)) {
         const int64_t state = query_integer(&query, 1);
@@ -266,7 +300,8 @@ enum error_code store_known(struct store *store, const char *ids, store_known_fn
                             struct error *err)
 {
     char id[33];
-    pthread_mutex_lock(&store->lock);
+    if (store_look(store, err))
+        return ERROR_IO;
     struct query query = query_start(&store->read, STORE_KNOWN, err, "t", ids);
     while (query_row(&query)) {
         const int64_t state = query_integer(&query, 1);

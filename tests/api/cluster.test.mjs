@@ -173,6 +173,11 @@ describe('two fronts and two workers', { skip }, () => {
     const waited = fetch(`${fronts[0].url}/predictions/stop_it`, { method: 'PUT', headers: { 'Content-Type': 'application/json' },
       body: JSON.stringify({ input: { image: `data:image/png;base64,${biggest.toString('base64')}`, scale: 2, tile: 128 } }) });
     await until('it runs', async () => (await get(fronts[0], '/v1/jobs')).json.jobs.some(({ state }) => state === 'running'));
+    for (const front of fronts) // each tells of it, by the table
+      await until('its progress is told', async () => {
+        const { progress, state: { job, job_count: count } } = (await get(front, '/sdapi/v1/progress')).json;
+        return progress > 0 && progress < 1 && job === 'extras' && count === 1;
+      });
     assert.equal((await post(fronts[0], '/predictions/stop_it/cancel', { body: '' })).status, 200);
     assert.equal((await (await waited).json()).status, 'canceled');
     await until('nothing is left of them', async () => (await get(fronts[1], '/v1/jobs')).json.jobs.length === others);
@@ -197,6 +202,32 @@ describe('two fronts and two workers', { skip }, () => {
       assert.equal(fleet.json.code, one.json.code);
     }
     await single.stop();
+  });
+
+  test('a slow database holds no thread of HTTP while the results of a batch come from it', { timeout: 600000 }, async () => {
+    const batch = 'slow-zip', ids = [];
+    for (let i = 0; i < 2; i++) {
+      const { json } = await post(fronts[0], '/v1/restore', { picture: small, name: 'a.png', fields: { ...plain, async: 'true', batch } });
+      ids.push(json.id);
+    }
+    for (const id of ids) await ended(fronts[0], id);
+    const zip = () => fetch(`${fronts[0].url}/v1/batches/${batch}/results.zip`).then(async (answer) => ({ status: answer.status, bytes: Buffer.from(await answer.arrayBuffer()) }));
+    const whole = await zip();
+    assert.equal(whole.status, 200);
+    const names = (bytes) => bytes.toString('latin1').match(/a( \(2\))?\.png/g)?.length;
+    assert.ok(names(whole.bytes) >= 2);
+    const lock = spawn('psql', ['-X', '-q', '-d', url], { stdio: ['pipe', 'pipe', 'ignore'] }); // results cannot be read
+    const locked = once(lock.stdout, 'data');
+    lock.stdin.write("BEGIN; LOCK TABLE chunks IN ACCESS EXCLUSIVE MODE; SELECT 'locked';\n");
+    await locked;
+    const waiting = Array.from({ length: 40 }, () => zip().catch(() => null)); // more than there are threads
+    await until('they wait', () => sql(url, "SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'") === 't');
+    const answers = Promise.all(Array.from({ length: 40 }, () => fetch(`${fronts[0].url}/healthz`, { headers: { Connection: 'close' } }).then(({ status }) => status)));
+    const first = await Promise.race([answers, Promise.race(waiting).then(() => 'a download ended first')]);
+    assert.deepEqual(new Set(first), new Set([200]));
+    lock.stdin.end('COMMIT;\n');
+    await Promise.all(waiting);
+    assert.equal((await until('the next one comes', async () => { const next = await zip().catch(() => null); return next?.status === 200 && next; })).bytes.length, whole.bytes.length);
   });
 
   test('cancelled at the other front; a key is one job at both', { timeout: 600000 }, async () => {

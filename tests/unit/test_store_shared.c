@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "server/store/pg.h"
 #include "server/store/published.h"
 #include "tests/common/store_case.h"
 
@@ -281,9 +282,55 @@ static void test_lost(void **state)
     case_expect_queued(2);
 }
 
+#ifdef RESTORED_LIBPQ
+static void *read_slowly(void *context)
+{
+    struct error ignored = ERROR_INIT;
+    struct store_job out;
+    bool found;
+    (void)context;
+    (void)!store_get(case_store, "a1", &out, &found, &ignored);
+    store_job_clear(&out);
+    return NULL;
+}
+
+/* While the database does not answer somebody, others are told so soon, and hold no thread. */
+static void test_slow(void **state)
+{
+    struct store_job out;
+    pthread_t thread;
+    PGconn *db;
+    bool found;
+    (void)state;
+    case_put("a1", "a");
+    FINE(pg_connect(&db, case_url, NULL, &case_err));
+    FINE(pg_do(db, "BEGIN", 0, NULL, NULL, &case_err));
+    FINE(pg_do(db, "LOCK TABLE jobs IN ACCESS EXCLUSIVE MODE", 0, NULL, NULL, &case_err));
+    assert_int_equal(pthread_create(&thread, NULL, read_slowly, NULL), 0);
+    while (case_sql("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+                    " AND wait_event_type = 'Lock'") < 1)
+        usleep(5000);
+    assert_int_equal(store_get(case_store, "a1", &out, &found, &case_err), ERROR_IO);
+    assert_non_null(strstr(case_err.text, "takes long"));
+    assert_false(found);
+    FINE(pg_do(db, "COMMIT", 0, NULL, NULL, &case_err));
+    PQfinish(db);
+    pthread_join(thread, NULL);
+    FINE(store_get(case_store, "a1", &out, &found, &case_err));
+    assert_true(found);
+    store_job_clear(&out);
+}
+#else
+static void test_slow(void **state)
+{
+    (void)state;
+}
+#endif
+
 int main(void)
 {
     const struct CMUnitTest shared[] = {
+        cmocka_unit_test_setup_teardown(test_slow, case_setup_postgres, case_teardown_postgres),
         cmocka_unit_test_setup_teardown(test_expire_two, case_setup_postgres, case_teardown_postgres),
         cmocka_unit_test_setup_teardown(test_shared, case_setup_postgres, case_teardown_postgres),
         cmocka_unit_test_setup_teardown(test_versions, case_setup_postgres, case_teardown_postgres),
