@@ -155,7 +155,7 @@ export class Cluster {
     for (const [role, count] of Object.entries(this.count))
       for (let i = 0; i < count; i++) {
         const state = join(this.folder, `${role}${i}`);
-        const args = [...(role === 'front' ? [] : fixtureModels), '--store', store, '--payload', this.payload, '--state_dir', state, '--cpu_threads', '1', '--drain_seconds', '5'];
+        const args = [...(role === 'front' ? [] : fixtureModels), '--store', store, '--payload', this.payload, '--state_dir', state, '--cpu_threads', '1', '--drain_seconds', '5', '--result_ttl', '86400'];
         this.servers.push(new Server(role, i, args, { ...this.env, XDG_CACHE_HOME: state }, role === 'worker' ? this.cpus[i] : undefined));
       }
     await this.servers[0].start(); // it makes the tables
