@@ -1,8 +1,8 @@
 /* Takes from this process what a server does not need, so that whoever gets to run code in it (by a flaw in a decoder,
  * say) gets little: no_new_privs; a seccomp filter against programs, other processes, mounts, modules and the like;
  * and, where the kernel has Landlock, files: only what is named here can be read or written, nothing can be executed,
- * and no TCP connection can be opened to elsewhere but to the ports that are named. Thread-safety: sandbox_enter by the main thread; seccomp holds for
- * all threads, Landlock for those that start later. */
+ * and no TCP connection can be opened to elsewhere but to the ports that are named. Thread-safety: sandbox_enter by the
+ * main thread; seccomp holds for all threads, Landlock for those that start later. */
 #ifndef SERVER_SANDBOX_H
 #define SERVER_SANDBOX_H
 

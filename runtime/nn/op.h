@@ -172,8 +172,8 @@ struct op_gate {
     float offset;
 };
 
-/* MEAN: y {n, c, 1, 1}, each channel's mean over the picture, of x * noise where there is a map {n, 1, h, w}: of ones and
- * zeros, it leaves pixels out (which still count). */
+/* MEAN: y {n, c, 1, 1}, each channel's mean over the picture, of x * noise where there is a map {n, 1, h, w}: of ones
+ * and zeros, it leaves pixels out (which still count). */
 
 /* SAMPLE (DySample, Liu et al. 2023): with r = factor, y[c][Y][X] = sum over the groups g of x[g][c] at row Y/r +
  * o[1][g] and column X/r + o[0][g], bilinearly between pixels, where positions beyond the picture are its edge. o[d][g]

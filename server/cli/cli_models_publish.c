@@ -86,8 +86,9 @@ static json_t *cli_models_publish_row(const struct model_store *models, const st
 {
     json_t *all = json_models(models, false), *row, *found = NULL;
     size_t i;
-    json_array_foreach(json_object_get(all, "models"), i, row) if (!strcmp(
-        json_string_value(json_object_get(row, "name")), entry->name)) found = json_incref(row);
+    json_array_foreach(json_object_get(all, "models"), i,
+                       row) if (!strcmp(json_string_value(json_object_get(row, "name")), entry->name)) found =
+        json_incref(row);
     json_decref(all);
     json_object_set_new(found, "default", json_false()); /* that is each worker's */
     return found;
@@ -99,9 +100,9 @@ static char *cli_models_publish_about(const struct model_store *models, const st
     struct cli_models_publish_name look = {.names = json_array()};
     model_store_names(models, entry, cli_models_publish_name, &look);
     char *lines = model_conf_lines(model_store_settings(entry));
-    json_t *about = json_pack("{s:s, s:o, s:s, s:s, s:o}", "file", strrchr(entry->path, '/') + 1, "names", look.names,
-                              "licence", entry->licence, "settings", lines ? lines : "", "model",
-                              cli_models_publish_row(models, entry));
+    json_t *about =
+        json_pack("{s:s, s:o, s:s, s:s, s:o}", "file", strrchr(entry->path, '/') + 1, "names", look.names, "licence",
+                  entry->licence, "settings", lines ? lines : "", "model", cli_models_publish_row(models, entry));
     char *text = lines && about ? json_dumps(about, JSON_COMPACT | JSON_REAL_PRECISION(10)) : NULL;
     json_decref(about);
     free(lines);
@@ -159,12 +160,11 @@ static enum error_code cli_models_publish_put(struct cli_models_publish *self, c
         code = self->payload->engine->put(self->payload, payload, fd, (uint64_t)st.st_size, err);
     if (!code) {
         char *old = cli_models_publish_unused(self, entry->name, entry->sha256);
-        code = published_put(self->store,
-                             &(struct published){.name = entry->name,
-                                                 .sha256 = entry->sha256,
-                                                 .bytes = (uint64_t)st.st_size,
-                                                 .about = about},
-                             err);
+        code = published_put(
+            self->store,
+            &(struct published){
+                .name = entry->name, .sha256 = entry->sha256, .bytes = (uint64_t)st.st_size, .about = about},
+            err);
         if (!code)
             cli_models_publish_drop(self, old);
         free(old);
@@ -284,7 +284,8 @@ int cli_models_publish(int argc, char **argv)
     if (!code && self.remove && !self.count)
         code = error_set(&err, ERROR_INVALID, "restored models publish --remove NAME...: name the models");
     if (!code && !store_is_shared(self.config.store))
-        code = error_set(&err, ERROR_INVALID, "models are published in a store that servers share: --store postgresql://…");
+        code = error_set(&err, ERROR_INVALID,
+                         "models are published in a store that servers share: --store postgresql://…");
     if (code)
         return cli_fail(&err, CLI_USAGE);
     config_apply_log(&self.config, LOG_WARN);

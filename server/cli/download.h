@@ -29,8 +29,8 @@ bool download_is_there(struct download *download);
  * downloading it. */
 enum error_code download_get(struct download *download, struct error *err) MUST_CHECK;
 
-/* The address as it may be shown and kept: without a name and password, and without what follows '?' or '#', where tokens
- * stand. */
+/* The address as it may be shown and kept: without a name and password, and without what follows '?' or '#', where
+ * tokens stand. */
 void download_shown(char *out, size_t size, const char *url);
 
 /* file:// with the folder's absolute path and the file's name, or URL/FILE for a mirror that contains "://".

@@ -18,8 +18,8 @@ const char *route_jobs_token(const struct request *request);
 /* The row of the job in the path, if the client may see it; else the refusal is answered, into *result. */
 bool route_job_find(struct request *request, struct store_job *row, enum MHD_Result *result);
 
-/* route_jobs_submit with an id of the caller's own (NULL: any), 32 characters that may be in a file's name, which is its
- * Idempotency-Key as well. */
+/* route_jobs_submit with an id of the caller's own (NULL: any), 32 characters that may be in a file's name, which is
+ * its Idempotency-Key as well. */
 enum MHD_Result route_jobs_submit_as(struct request *request, const struct restoration *r, struct body *body,
                                      const char *id);
 

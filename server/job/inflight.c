@@ -283,5 +283,6 @@ uint64_t inflight_picture(const struct restoration *r)
         pipeline_size(r, &size);
     /* libraries for the other formats work on planes of 32 bits */
     const uint64_t working = r->in_info.format > IMAGE_PNG ? 16 : 0;
-    return pixels * (2 * pixel + working) + (r->other_bytes ? 3 : 2) * spill_share((uint64_t)size.width * (uint64_t)size.height * 4 * sample);
+    return pixels * (2 * pixel + working) +
+           (r->other_bytes ? 3 : 2) * spill_share((uint64_t)size.width * (uint64_t)size.height * 4 * sample);
 }

@@ -24,9 +24,9 @@ struct supply_settings {
     struct store *store; /* to read from; this and the next two are borrowed */
     struct payload *payload;
     struct model_store *models;
-    const char *folder;                 /* where fetched models go: the `fetched` of `models` */
-    uint64_t most;                      /* bytes of all files in it */
-    const char *defaults[ROLE_COUNT];   /* models that are fetched whether a job needs them or not; NULL or "": none */
+    const char *folder;               /* where fetched models go: the `fetched` of `models` */
+    uint64_t most;                    /* bytes of all files in it */
+    const char *defaults[ROLE_COUNT]; /* models that are fetched whether a job needs them or not; NULL or "": none */
 };
 
 /* Makes the folder and starts the thread. ERROR_IO, ERROR_NO_MEMORY. */
@@ -35,8 +35,8 @@ enum error_code supply_create(struct supply **out, const struct supply_settings 
 /* A transfer at work is broken off. */
 void supply_destroy(struct supply **supply); /* NULL-safe */
 
-/* Before the folder is searched: removes those that were fetched first, until at most so many bytes are left. Models are
- * never removed while the server runs, because jobs that it has claimed need them. */
+/* Before the folder is searched: removes those that were fetched first, until at most so many bytes are left. Models
+ * are never removed while the server runs, because jobs that it has claimed need them. */
 void supply_trim(const char *folder, uint64_t most);
 
 /* The models that are published: objects {name, sha256, bytes, about}. The caller's; NULL: they cannot be read. Rows

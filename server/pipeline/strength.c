@@ -20,15 +20,22 @@
  * - JPEG's blocks: second differences are larger at every eighth column and row;
  * - scratches and dust: single px that differ by many times the restoration's detail around them.
  *
+ * It also stays where the restoration hardly differs and there is no such damage: the network's own error on a good
+ * face is as large.
+ *
  * The limits were set with faces of known truth (tests/quality/faces.py), between what helps and what harms. */
 enum { STRENGTH_CELLS = 16, STRENGTH_GRID = 64, STRENGTH_FACES = 1024 };
-#define STRENGTH_ROUNDING 0.5                          /* a difference of less is that of rounding to 8 bit */
-static const double strength_detail[2] = {0.0, 0.3};   /* (I - R) / D */
-static const double strength_noise[2] = {0.58, 0.70};  /* strength_doubt */
-static const double strength_blocks[2] = {1.45, 1.85}; /* second differences at blocks' borders beside the others */
-static const double strength_outlier[2] = {0.2, 0.36}; /* the share of D that is in such px */
-static const double strength_much[2] = {0.7, 1.0};     /* as strength_detail, for a picture that blocks hardly spoil */
-#define STRENGTH_LOUD 1.5                              /* noise of so many levels more than is hardly heard counts */
+#define STRENGTH_ROUNDING 0.5                           /* a difference of less is that of rounding to 8 bit */
+static const double strength_detail[2] = {0.0, 0.3};    /* (I - R) / D */
+static const double strength_noise[2] = {0.58, 0.70};   /* strength_doubt */
+static const double strength_blocks[2] = {1.5, 1.8};    /* second differences at blocks' borders beside the others */
+static const double strength_outlier[2] = {0.12, 0.25}; /* the share of D that is in such px */
+/* The root of D, levels: up to the first a restoration is no surer than a good picture, from the second on it is. In a
+ * smaller face the network's error is smaller, too. */
+static const double strength_faint[2] = {1.0, 1.5};
+static const double strength_much[2] = {0.7, 1.0}; /* as strength_detail, for a picture that blocks hardly spoil */
+#define STRENGTH_LOUD 1.5                          /* noise of so many levels more than is hardly heard counts */
+#define STRENGTH_SKIN 3.0                          /* the quiet quarter of a clean face has at most so many levels */
 /* The change that an undamaged face may have, and one of which everything is damage. */
 static const double strength_changed[2] = {0.12, 0.2};
 
@@ -318,10 +325,11 @@ static double strength_block(const struct image *picture, const struct rect *rec
 }
 
 /* How much what the picture has more looks like noise: the quiet quarter's D beside the mean, less for what it has in
- * common with the restoration, more for blocks that are just seen. */
-static double strength_doubt(double quiet, double more, double blocks)
+ * common with the restoration, more for blocks that are just seen, and for more levels than smooth skin has. */
+static double strength_doubt(double quiet, double more, double blocks, double levels)
 {
-    return quiet - 0.1 * fmin(fmax(more - 1, 0), 2) + 0.3 * fmax(blocks - 1.25, 0);
+    return quiet - 0.1 * fmin(fmax(more - 1, 0), 2) + 0.3 * fmax(blocks - 1.25, 0) +
+           0.05 * fmax(levels - STRENGTH_SKIN, 0);
 }
 
 /* Finds what the quiet cells' difference is, and from which difference on a px is an outlier: one that is unlike both
@@ -395,17 +403,18 @@ static double strength_judge(struct strength_work *w, double blocks)
     const double more = (picture - restoration) / (n * mean);
     const double even = 1 - 0.95 * sqrt(n / pixels);       /* of noise, the quarter's energy in cells of so few px */
     const double beyond = strength_rise(1, 1.6, w->scale); /* the crop holds less than the picture */
-    const double noise = strength_rise(strength_noise[0], strength_noise[1],
-                                       strength_doubt(w->quiet / mean / fmax(even, 0.5), more, blocks * (1 - beyond))) *
-                         strength_loud(w);
+    const double doubt = strength_doubt(w->quiet / mean / fmax(even, 0.5), more, blocks * (1 - beyond), sqrt(w->quiet));
+    const double noise = strength_rise(strength_noise[0], strength_noise[1], doubt) * strength_loud(w);
     const double coarse = strength_rise(strength_blocks[0], strength_blocks[1], blocks - 0.5 * beyond) *
                           (1 - 0.7 * beyond * strength_rise(strength_much[0], strength_much[1], more));
     const double clean = strength_rise(strength_detail[0], strength_detail[1], more) * (1 - noise) * (1 - coarse) *
                          (1 - strength_rise(strength_outlier[0], strength_outlier[1], w->spoilt));
+    const double faint = (1 - strength_rise(strength_faint[0], strength_faint[1], sqrt(mean) / fmin(w->scale, 1))) *
+                         (1 - noise) * (1 - coarse);
     for (int i = 0; i < STRENGTH_CELLS * STRENGTH_CELLS; i++) {
         struct strength_cell *cell = &w->cell[i / STRENGTH_CELLS][i % STRENGTH_CELLS];
         const double here = (cell->picture - cell->restoration) / (cell->difference + STRENGTH_ROUNDING);
-        cell->keep = clean * strength_rise(strength_detail[0], strength_detail[1], here + 0.6 * beyond);
+        cell->keep = fmax(faint, clean * strength_rise(strength_detail[0], strength_detail[1], here + 0.6 * beyond));
     }
     return 1 - fmin(picture / fmax(restoration, 0.01), 1);
 }

@@ -448,29 +448,37 @@ static void quality_and_level_count(void **state)
     struct codec_output low, high, zero;
     assert_int_equal(image_create(&image, 120, 90, 3, 8, false, &err), OK);
     picture_fill(image_view(image), 3);
-    assert_int_equal(codec_encode(image, IMAGE_JPEG, (struct codec_options){.quality = 10, .png_level = -1}, &low, &err), OK);
-    assert_int_equal(codec_encode(image, IMAGE_JPEG, (struct codec_options){.quality = 100, .png_level = -1}, &high, &err), OK);
-    assert_int_equal(codec_encode(image, IMAGE_JPEG, (struct codec_options){.quality = 0, .png_level = -1}, &zero, &err), OK);
+    assert_int_equal(
+        codec_encode(image, IMAGE_JPEG, (struct codec_options){.quality = 10, .png_level = -1}, &low, &err), OK);
+    assert_int_equal(
+        codec_encode(image, IMAGE_JPEG, (struct codec_options){.quality = 100, .png_level = -1}, &high, &err), OK);
+    assert_int_equal(
+        codec_encode(image, IMAGE_JPEG, (struct codec_options){.quality = 0, .png_level = -1}, &zero, &err), OK);
     assert_true(low.size < zero.size && zero.size < high.size);
     free(low.bytes);
     free(high.bytes);
     free(zero.bytes);
-    assert_int_equal(codec_encode(image, IMAGE_PNG, (struct codec_options){.quality = 95, .png_level = 0}, &zero, &err), OK);
-    assert_int_equal(codec_encode(image, IMAGE_PNG, (struct codec_options){.quality = 95, .png_level = 9}, &high, &err), OK);
+    assert_int_equal(codec_encode(image, IMAGE_PNG, (struct codec_options){.quality = 95, .png_level = 0}, &zero, &err),
+                     OK);
+    assert_int_equal(codec_encode(image, IMAGE_PNG, (struct codec_options){.quality = 95, .png_level = 9}, &high, &err),
+                     OK);
     assert_true(high.size < zero.size && zero.size > 120 * 90 * 3);
     free(zero.bytes);
     free(high.bytes);
-    assert_int_equal(codec_encode(image, IMAGE_JPEG, (struct codec_options){.quality = 101, .png_level = -1}, &zero, &err),
-                     ERROR_INVALID);
+    assert_int_equal(
+        codec_encode(image, IMAGE_JPEG, (struct codec_options){.quality = 101, .png_level = -1}, &zero, &err),
+        ERROR_INVALID);
     error_clear(&err);
-    assert_int_equal(codec_encode(image, IMAGE_HEIC, (struct codec_options){.quality = 95, .png_level = -1}, &zero, &err),
-                     ERROR_UNSUPPORTED);
+    assert_int_equal(
+        codec_encode(image, IMAGE_HEIC, (struct codec_options){.quality = 95, .png_level = -1}, &zero, &err),
+        ERROR_UNSUPPORTED);
     assert_null(zero.bytes);
     image_destroy(&image);
     error_clear(&err);
     assert_int_equal(image_create(&image, codec_max_side(IMAGE_JPEG) + 1, 1, 3, 8, false, &err), OK);
-    assert_int_equal(codec_encode(image, IMAGE_JPEG, (struct codec_options){.quality = 95, .png_level = -1}, &zero, &err),
-                     ERROR_TOO_LARGE);
+    assert_int_equal(
+        codec_encode(image, IMAGE_JPEG, (struct codec_options){.quality = 95, .png_level = -1}, &zero, &err),
+        ERROR_TOO_LARGE);
     image_destroy(&image);
     assert_int_equal(codec_max_side(IMAGE_HEIC), 0);
     assert_string_equal(codec_extension(IMAGE_JPEG), "jpg");

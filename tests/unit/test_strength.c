@@ -174,6 +174,25 @@ static void damage_goes(void **state)
     free(smooth);
 }
 
+/* A face a little out of focus: what is added is no more than the network's own error, so the picture stays; of noise
+ * as faint as that nothing is kept. */
+static void little_is_left(void **state)
+{
+    (void)state;
+    set(0);
+    blur(worse, 0.25);
+    for (int i = 0; i < PLANE; i++)
+        truth[i] = worse[i] + 0.05f * (truth[i] - 125);
+    struct face f = weigh(worse, truth, 1, -1);
+    printf("    hardly out of focus: %.3f\n", f.used);
+    assert_true(f.used < 0.1);
+    set(0);
+    blur(worse, 1.5);
+    f = weigh(worse, truth, 1, -1);
+    printf("    out of focus: %.3f\n", f.used);
+    assert_true(f.used > 0.95);
+}
+
 static void another_face(void **state)
 {
     (void)state;
@@ -200,6 +219,7 @@ static void another_face(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(detail_stays), cmocka_unit_test(scratches_go),
-                                       cmocka_unit_test(damage_goes), cmocka_unit_test(another_face)};
+                                       cmocka_unit_test(damage_goes), cmocka_unit_test(little_is_left),
+                                       cmocka_unit_test(another_face)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
