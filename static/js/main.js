@@ -11,7 +11,7 @@ import { language, languages, speak, t, translate } from './lang.js';
 import * as list from './list.js';
 import { keep as keepMask } from './mask.js';
 import * as options from './options.js';
-import { wanted } from './panel.js';
+import { fail, wanted } from './panel.js';
 import './plan.js';
 import './previews.js';
 import './presets.js';
@@ -33,6 +33,7 @@ $('sheet').media = 'all';
 $('form').addEventListener('submit', async (e) => {
   e.preventDefault();
   if (!state.ready || $('go').disabled || !await keepMask()) return;
+  fail(null); // what was told before is over
   jobs.submit(wanted());
 });
 $('cancel').addEventListener('click', () => jobs.cancel(pending()));

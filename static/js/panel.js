@@ -119,7 +119,9 @@ function show() {
   $('another').textContent = items.length ? t('Add pictures') : t('Choose pictures');
   for (const [one, other] of [[$('go'), $('cancel')], [$('cancel'), $('go')]]) // whoever had the focus finds it on what is there now
     if (activeElement === one && one.hidden && !other.hidden) other.focus({ preventScroll: true });
-  const text = !current ? t('Choose a picture to begin.') : state.away && all.length ? t('The connection is lost. The page goes on by itself when the server is back.') : words(current);
+  const lost = state.away && all.length > 0;
+  const text = !current ? t('Choose a picture to begin.') : lost ? t('The connection is lost. The page goes on by itself when the server is back.') : words(current);
+  $('status').classList.toggle('notice', lost);
   if ($('status').textContent !== text) $('status').textContent = text;
   showAll();
   if (current && !state.taking) say(aloud(text));

@@ -204,6 +204,7 @@ test('what is there already is not sent again, unless its button is pressed; the
   assert.equal(sent.length, 4);
   await page.getByRole('radio', { name: '1×' }).check();
   const [request] = await Promise.all([page.waitForRequest('**/v1/restore'), page.locator('#go').click()]);
+  await page.locator('#error').waitFor({ ...wait, state: 'hidden' });
   assert.match(request.postDataBuffer()?.toString('latin1') ?? 'name="upscale"\r\n\r\n1\r\n', /name="upscale"\r\n\r\n1\r\n/);
   await allAre(page, 'done', 4);
   assert.equal(sent.length, 5);
