@@ -21,8 +21,8 @@ struct balance {
     int row; /* every so manyth is measured */
     float shift[3];
     pthread_mutex_t lock;
-    double sum[3]; /* of the picture minus the result */
-    uint64_t count;
+    double sum[3]; /* of the picture minus the result, by how much of each pixel is seen through its alpha */
+    double count;  /* of pixels, so weighed */
     bool failed;
 };
 
@@ -64,8 +64,7 @@ static void balance_measure_rows(void *context, int item)
     const size_t channels = (size_t)r->result->channels;
     struct balance_rows rows;
     int begin, end;
-    double sum[3] = {0};
-    uint64_t count = 0;
+    double sum[3] = {0}, count = 0;
     const bool room = balance_rows(b->step, &rows);
     thread_band(height, item, &begin, &end);
     for (int y = (begin + b->row - 1) / b->row * b->row; room && y < end; y += b->row) {
@@ -77,11 +76,12 @@ static void balance_measure_rows(void *context, int item)
         balance_seen(b->step, y, rows.seen);
         for (int x = 0; x < width; x++) {
             const size_t at = (size_t)((int64_t)x * r->picture->width / width);
-            if (rows.seen[x] < 1 || (r->picture->alpha && rows.alpha[at] <= 0))
+            const double weight = r->picture->alpha ? (double)rows.alpha[at] : 1;
+            if (rows.seen[x] < 1 || weight <= 0)
                 continue;
-            count++;
+            count += weight;
             for (size_t c = 0; c < channels; c++)
-                sum[c] += (double)(rows.picture[channels * at + c] - rows.result[channels * (size_t)x + c]);
+                sum[c] += weight * (double)(rows.picture[channels * at + c] - rows.result[channels * (size_t)x + c]);
         }
         image_passed(r->result, y, y + 1);
     }
@@ -131,8 +131,8 @@ static bool balance_is_off(struct balance *b)
     memset(b->sum, 0, sizeof b->sum);
     b->count = 0;
     thread_for(thread_bands(b->step->height), balance_measure_rows, b);
-    for (int c = 0; c < 3 && b->count; c++) {
-        b->shift[c] = (float)(b->sum[c] / (double)b->count);
+    for (int c = 0; c < 3 && b->count > 0; c++) {
+        b->shift[c] = (float)(b->sum[c] / b->count);
         off = off || fabsf(b->shift[c]) > BALANCE_ENOUGH;
     }
     return off && !b->failed;

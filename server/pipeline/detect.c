@@ -385,16 +385,17 @@ static void detect_refuse(struct restoration *r)
     }
 }
 
-/* Applies what the options demand of a single face. */
+/* Applies what the options demand of a single face. Numbers are rounded away from their limits: none "is 1.0000, less
+ * than 1". */
 static void detect_filter(const struct options *o, struct face *f)
 {
     const double side = fmax(f->box[2] - f->box[0], f->box[3] - f->box[1]);
     if (side < o->min_face)
-        detect_skip(f, "its box is %.1f px, less than min_face (%d px)", side, o->min_face);
+        detect_skip(f, "its box is %.1f px, less than min_face (%d px)", floor(side * 10) / 10, o->min_face);
     if (o->max_face && side > o->max_face)
-        detect_skip(f, "its box is %.1f px, more than max_face (%d px)", side, o->max_face);
+        detect_skip(f, "its box is %.1f px, more than max_face (%d px)", ceil(side * 10) / 10, o->max_face);
     if (f->score < o->min_score && o->min_score > OPTION_SURE_SCORE) /* with less, the detector names no others */
-        detect_skip(f, "its score is %.4f, less than min_score (%g)", f->score, o->min_score);
+        detect_skip(f, "its score is %.4f, less than min_score (%g)", floor(f->score * 1e4) / 1e4, o->min_score);
 }
 
 enum error_code detect_choose(struct step *step, struct error *err)

@@ -214,6 +214,13 @@ describe('the mean colour', () => {
       }
       assert.ok(off.false > 0.5, `${off.false} levels off`);
       assert.ok(off.true <= 0.5, `${off.true} levels off`);
+      // the same, seen through an alpha that is low in half of the picture, where the texture is another
+      const clear = Uint8Array.from({ length: 4 * 64 * 64 }, (_, i) => (i % 4 === 3 ? (i % 256 < 128 ? 255 : 30) : i % 256 < 128 ? samples[(i >> 2) * 3 + (i % 4)] : 250));
+      const seen = (pixels) => [0, 1, 2].map((c) => pixels.reduce((sum, v, i) => sum + (i % 4 === c ? v * pixels[i - c + 3] : 0), 0) / pixels.reduce((sum, v, i) => sum + (i % 4 === 3 ? v : 0), 0));
+      const answer = await post(other, '/v1/restore', { picture: pngOf(64, 64, 4, clear), fields: { ...plain, bg_upsampler: 'srvgg_x2', ext: 'png' } });
+      assert.equal(answer.status, 200, JSON.stringify(answer.json));
+      const apart = Math.max(...seen(decodePng(answer.bytes).pixels).map((v, c) => Math.abs(v - seen(clear)[c])));
+      assert.ok(apart <= 0.5, `${apart} levels off behind an alpha`);
     } finally {
       await other.stop();
     }

@@ -190,6 +190,16 @@ static void filters(void **state)
     expect(row, 3, &options, (const char *const[]){aside, small, ""});
     options.min_face = 181;
     expect(row, 3, &options, (const char *const[]){"", "its box is 100.0 px, less than min_face (181 px)", middling});
+    options.only_center_face = false; /* what is hardly beyond a limit does not look as if it were not */
+    options.min_face = 0;
+    options.max_face = 180;
+    options.min_score = 1;
+    row[0] = face_at(200, 500, 180.02f, 0);
+    row[0].score = row[1].score = 1;
+    row[2].score = 0.99999f;
+    expect(row, 3, &options,
+           (const char *const[]){"its box is 180.1 px, more than max_face (180 px)", "",
+                                 "its score is 0.9999, less than min_score (1)"});
 }
 
 int main(void)
