@@ -1,5 +1,6 @@
 #include "runtime/trial.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "runtime/base/log.h"
@@ -8,7 +9,6 @@
 #define TRIAL_CHANNELS 64
 #define TRIAL_LAYERS 10     /* the first from, the last to a picture */
 #define TRIAL_ENOUGH_MS 10. /* a shorter run says more about its beginning and end than about speed */
-#define TRIAL_LEAST_MS 100. /* on a machine that others use, less than that is no fair share of it */
 
 /* A picture, convolutions and a picture; params[layer] are the weights. */
 static enum error_code trial_graph(struct graph **out, int side, struct param *const *params, struct error *err)
@@ -43,8 +43,8 @@ static enum error_code trial_graph(struct graph **out, int side, struct param *c
     return code;
 }
 
-/* The mean of all runs but the first, which may have to make buffers. last: there is no larger graph. */
-static enum error_code trial_time(struct device *device, const struct graph *graph, enum precision precision, bool last,
+/* The faster of two runs: the first may have to make buffers. */
+static enum error_code trial_time(struct device *device, const struct graph *graph, enum precision precision,
                                   float *picture, double *ms, struct error *err)
 {
     const struct run_options options = {0};
@@ -52,21 +52,17 @@ static enum error_code trial_time(struct device *device, const struct graph *gra
     float *outputs[] = {picture};
     struct plan *plan = NULL;
     enum error_code code = plan_create(&plan, device, graph, precision, "trial", err);
-    double spent = 0;
-    *ms = 0;
-    for (int runs = 0; runs < 2 || ((last || *ms >= TRIAL_ENOUGH_MS) && spent < TRIAL_LEAST_MS); runs++) {
+    *ms = INFINITY;
+    for (int run = 0; run < 2 && !code; run++) {
         const double begin = log_clock_ms();
-        code = plan ? plan_run(plan, inputs, outputs, &options, err) : code;
-        if (code)
-            break;
-        spent += runs ? log_clock_ms() - begin : 0;
-        *ms = runs ? spent / runs : 0;
+        code = plan_run(plan, inputs, outputs, &options, err);
+        *ms = fmin(*ms, log_clock_ms() - begin);
     }
     plan_destroy(&plan);
     return code;
 }
 
-static enum error_code trial_side(struct device *device, int side, bool last, struct param *const *params,
+static enum error_code trial_side(struct device *device, int side, struct param *const *params,
                                   enum precision precision, struct trial *out, struct error *err)
 {
     double ms;
@@ -76,7 +72,7 @@ static enum error_code trial_side(struct device *device, int side, bool last, st
         return error_set(err, ERROR_NO_MEMORY, "no memory for a trial picture");
     enum error_code code = trial_graph(&graph, side, params, err);
     if (!code) {
-        code = trial_time(device, graph, precision, last, picture, &ms, err);
+        code = trial_time(device, graph, precision, picture, &ms, err);
         if (!code)
             *out = (struct trial){(double)graph_macs(graph) / 1e9, ms / 1e3};
         graph_destroy(&graph);
@@ -95,9 +91,8 @@ enum error_code trial_run(struct device *device, enum precision precision, struc
         const size_t from = layer ? TRIAL_CHANNELS : 3, to = layer < TRIAL_LAYERS - 1 ? TRIAL_CHANNELS : 3;
         code = param_from_values(&params[layer], NULL, from * to * 9, err);
     }
-    const size_t count = sizeof sides / sizeof *sides;
-    for (size_t i = 0; i < count && !code && out->seconds < TRIAL_ENOUGH_MS / 1e3; i++)
-        code = trial_side(device, sides[i], i + 1 == count, params, precision, out, err);
+    for (size_t i = 0; i < sizeof sides / sizeof *sides && !code && out->seconds < TRIAL_ENOUGH_MS / 1e3; i++)
+        code = trial_side(device, sides[i], params, precision, out, err);
     device_forget_params(device, (const struct param *const *)params, TRIAL_LAYERS);
     for (int layer = 0; layer < TRIAL_LAYERS; layer++)
         param_destroy(&params[layer]);

@@ -10,8 +10,8 @@ struct trial {
     double gmacs, seconds; /* the work, 10^9 multiply-accumulates, and how long it took */
 };
 
-/* Takes a tenth of a second, or two runs of a device that needs longer. ERROR_DEVICE_LOST: the device must be opened
- * again. Other errors, such as NO_MEMORY, say only that its speed stays unknown. */
+/* Takes some hundredths of a second. ERROR_DEVICE_LOST: the device must be opened again. Other errors, such as
+ * NO_MEMORY, say only that its speed stays unknown. */
 enum error_code trial_run(struct device *device, enum precision precision, struct trial *out,
                           struct error *err) MUST_CHECK;
 
