@@ -411,9 +411,28 @@ static void test_undelivered(void **state)
     }
 }
 
+/* The same is noted where it is the database that does not take the end; and no more, once it has. */
+static void test_noted(void **state)
+{
+    (void)state;
+    lose(STORE_FINISH, 1000);
+    struct keeper_ticket *ticket = accept_job("", 0);
+    assert_int_equal(ticket->err.code, OK);
+    while (!spool_has(spool, ticket->job.id, SPOOL_RECORD))
+        nanosleep(&(struct timespec){0, 20000000}, NULL);
+    assert_true(spool_has(spool, ticket->job.id, SPOOL_OUTPUT));
+    lose(STORE_FINISH, 0);
+    while (spool_has(spool, ticket->job.id, SPOOL_RECORD) || spool_has(spool, ticket->job.id, SPOOL_OUTPUT))
+        nanosleep(&(struct timespec){0, 20000000}, NULL);
+    assert_int_equal(sql_of("SELECT state FROM jobs WHERE id = '%s'", ticket->job.id), STORE_DONE);
+    assert_int_equal(sql_of("SELECT attempts FROM jobs WHERE id = '%s'", ticket->job.id), 1);
+    ticket_free(ticket);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_noted, open_all, close_all),
         cmocka_unit_test_setup_teardown(test_undelivered, open_all, close_all),
         cmocka_unit_test_setup_teardown(test_slow_accept, open_all, close_all),
         cmocka_unit_test_setup_teardown(test_slow, open_all, close_all),
