@@ -33,6 +33,8 @@ static const double strength_outlier[2] = {0.12, 0.25}; /* the share of D that i
 /* The root of D, levels: up to the first a restoration is no surer than a good picture, from the second on it is. In a
  * smaller face the network's error is smaller, too. */
 static const double strength_faint[2] = {1.0, 1.5};
+/* The share of its detail that a restoration adds: from the second on the picture is blurred, so it is no good one. */
+static const double strength_blurred[2] = {0.4, 0.5};
 static const double strength_much[2] = {0.7, 1.0}; /* as strength_detail, for a picture that blocks hardly spoil */
 #define STRENGTH_LOUD 1.5                          /* noise of so many levels more than is hardly heard counts */
 #define STRENGTH_SKIN 3.0                          /* the quiet quarter of a clean face has at most so many levels */
@@ -409,14 +411,16 @@ static double strength_judge(struct strength_work *w, double blocks)
                           (1 - 0.7 * beyond * strength_rise(strength_much[0], strength_much[1], more));
     const double clean = strength_rise(strength_detail[0], strength_detail[1], more) * (1 - noise) * (1 - coarse) *
                          (1 - strength_rise(strength_outlier[0], strength_outlier[1], w->spoilt));
+    const double damage = 1 - fmin(picture / fmax(restoration, 0.01), 1);
     const double faint = (1 - strength_rise(strength_faint[0], strength_faint[1], sqrt(mean) / fmin(w->scale, 1))) *
-                         (1 - noise) * (1 - coarse);
+                         (1 - strength_rise(strength_blurred[0], strength_blurred[1], damage)) * (1 - noise) *
+                         (1 - coarse);
     for (int i = 0; i < STRENGTH_CELLS * STRENGTH_CELLS; i++) {
         struct strength_cell *cell = &w->cell[i / STRENGTH_CELLS][i % STRENGTH_CELLS];
         const double here = (cell->picture - cell->restoration) / (cell->difference + STRENGTH_ROUNDING);
         cell->keep = fmax(faint, clean * strength_rise(strength_detail[0], strength_detail[1], here + 0.6 * beyond));
     }
-    return 1 - fmin(picture / fmax(restoration, 0.01), 1);
+    return damage;
 }
 
 /* Between the cells' middles: the limit and what stays. */
