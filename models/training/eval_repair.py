@@ -9,6 +9,7 @@ Photos, faces and masks are held out, the generator's seeds are others than the 
 - PSNR of the filled pixels on tiles with held-out masks (opacity times a light gray), for the true mask grown by 1 px, and
   for the one that repair=auto finds; Telea's and Navier–Stokes' fill get the same masks;
 - of how many damaged pictures the whole is nearer to the truth after repair=auto than before it.
+--sheets DIR writes seven pictures of each sort of tiles there, before and after repair=auto and as they were, at 100 %.
 --model FILE puts that detector in place of the built-in one, --filler FILE that filler.
 """
 import argparse
@@ -177,7 +178,7 @@ def filling(program, args, tiles, masks, wholes):
         whole = sort != "blob"  # plain patches are no damage that is to be found
         if whole:
             program(folder, folder + "_out", "--repair", "auto")
-        rows = {"true": [], "found": []}
+        rows, shown = {"true": [], "found": []}, []
         for i, (truth, mask) in enumerate(zip(truths, drawn_)):
             damaged = load(f"{folder}/{i:03d}.png")
             program(f"{folder}/{i:03d}.png", folder + "_true", "--repair", "false", "--mask", f"{folder}_mask/{i:03d}.png")
@@ -186,6 +187,7 @@ def filling(program, args, tiles, masks, wholes):
                 after, mine = program.result(folder + "_out", f"{i:03d}", truth)
                 wholes.setdefault(f"tiles, {sort}", []).append(level(after, truth) - level(damaged, truth))
                 tries.append(("found", after, mine[None].float()))
+                shown.append(torch.cat([damaged, after, truth], 2))
             for name, filled, part in tries:
                 if not part.any():
                     continue
@@ -193,6 +195,8 @@ def filling(program, args, tiles, masks, wholes):
                         "ns": opencv(damaged[None], part[None], cv2.INPAINT_NS)[0], "network": filled}
                 rows[name].append({"count": 3 * float(part.sum()),
                                    **{m: float(((v - truth) ** 2 * part).sum()) for m, v in made.items()}})
+        if args.sheets and shown:
+            save(torch.cat(shown[::3], 1), f"{args.sheets}/repair_{sort}.png")
         for name, part in rows.items():
             if part:
                 table(f"{sort}, {name} mask", part)
@@ -211,6 +215,7 @@ def main():
     parser.add_argument("--device", default="")
     parser.add_argument("--parts", nargs="+", default=["found", "clean", "fill"], choices=["found", "clean", "fill"])
     parser.add_argument("--limit", type=int, default=0, help="only so many pictures of each set")
+    parser.add_argument("--sheets", default="")
     parser.add_argument("--work", default="", help="keep the pictures here")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:

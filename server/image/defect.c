@@ -86,7 +86,7 @@ static bool defect_row(const struct defect_map *map, const struct defect_rule *r
 }
 
 /* The kind of a defect, from its sums; -1: it counts for nothing. */
-static int defect_judge(const struct defect_run *root, const struct defect_rule *rule)
+static int defect_judge(const struct defect_run *root, const struct defect_rule *rule, const struct defect_map *map)
 {
     uint64_t area = 0;
     int best = 0;
@@ -94,8 +94,11 @@ static int defect_judge(const struct defect_run *root, const struct defect_rule 
         area += root->kinds[k];
         best = root->kinds[k] > root->kinds[best] ? k : best;
     }
-    return area >= (uint64_t)rule->least && (double)root->sure >= (double)rule->sure * (double)area && root->sure ? best
-                                                                                                                  : -1;
+    const double pixels = (double)map->width * map->height;
+    const float share = (double)area > (double)rule->large * pixels ? rule->kinds[best].sure_large : rule->sure;
+    const bool counts =
+        area >= (uint64_t)rule->least && root->sure && (double)root->sure >= (double)share * (double)area;
+    return counts ? best : -1;
 }
 
 static void defect_sum(struct defect_runs *runs)
@@ -117,7 +120,7 @@ static void defect_paint(struct defect_runs *runs, const size_t *rows, const str
         for (size_t i = rows[y]; i < rows[y + 1]; i++) {
             const struct defect_run *run = &runs->list[i];
             const size_t root = defect_root(runs, i);
-            const int kind = defect_judge(&runs->list[root], rule);
+            const int kind = defect_judge(&runs->list[root], rule, map);
             if (kind < 0)
                 continue;
             counts->defects[kind] += root == i;
@@ -160,7 +163,7 @@ static void defect_widen(const uint8_t *row, uint8_t *out, int width)
         out[x] = defect_larger(row[x], defect_larger(x ? row[x - 1] : 0, x + 1 < width ? row[x + 1] : 0));
 }
 
-enum error_code defect_grow(uint8_t *mask, int width, int height, struct error *err)
+enum error_code defect_grow(uint8_t *mask, const uint8_t *level, uint8_t from, int width, int height, struct error *err)
 {
     const size_t n = (size_t)width;
     uint8_t *wide = mem_calloc(3 * n, 1); /* rows y-1, y, y+1, widened, at their numbers modulo 3 */
@@ -175,7 +178,8 @@ enum error_code defect_grow(uint8_t *mask, int width, int height, struct error *
         else
             memset(next, 0, n);
         for (size_t x = 0; x < n; x++)
-            row[x] = defect_larger(here[x], defect_larger(y ? before[x] : 0, next[x]));
+            if (!level || level[(size_t)y * n + x] >= from)
+                row[x] = defect_larger(here[x], defect_larger(y ? before[x] : 0, next[x]));
     }
     free(wide);
     return OK;

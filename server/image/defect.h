@@ -19,13 +19,17 @@ struct defect_map {
     const uint8_t *kind;  /* the likeliest, 0 .. DEFECT_KINDS-1 */
 };
 
-/* By kind: a pixel belongs to a defect from `low` on; of the defect's pixels at least this share must have `high`. */
+/* By kind: a pixel belongs to a defect from `low` on; of the defect's pixels at least the share `sure` must have
+ * `high`: of a large one the share `sure_large`, since what is wrongly taken for damage is seldom surer for being
+ * large. */
 struct defect_rule {
     struct {
         uint8_t low, high;
+        float sure_large;
     } kinds[DEFECT_KINDS];
     float sure;
-    int least; /* px: what is smaller is none */
+    float large; /* share of the picture from which a defect is large */
+    int least;   /* px: what is smaller is none */
 };
 
 struct defect_counts {
@@ -37,8 +41,9 @@ struct defect_counts {
 enum error_code defect_find(const struct defect_map *map, const struct defect_rule *rule, uint8_t *mask,
                             struct defect_counts *counts, struct error *err) MUST_CHECK;
 
-/* Grows a mask by 1 px in the four directions and diagonally; of two neighbours that grow there the larger value wins.
- */
-enum error_code defect_grow(uint8_t *mask, int width, int height, struct error *err) MUST_CHECK;
+/* Grows a mask by 1 px in the four directions and diagonally, where the level is at least `from` (level NULL:
+ * everywhere); of two neighbours that grow there the larger value wins. */
+enum error_code defect_grow(uint8_t *mask, const uint8_t *level, uint8_t from, int width, int height,
+                            struct error *err) MUST_CHECK;
 
 #endif

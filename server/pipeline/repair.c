@@ -8,24 +8,32 @@
 /* Scans larger than this show the same damage wider, and blur its edge over more pixels. */
 #define REPAIR_LARGE 2000
 
-/* Levels (defect.h): 110 is a probability of 0.25, 150 of 0.8, 160 of 0.88, 175 of 0.95, 200 of 0.989. What is sure of
- * a good part of a defect keeps the picture's own lines out; how sure differs by kind. The rules were chosen on photos
- * and damage that neither training nor test has: models/training/README.md has what they find and mark. */
-#define REPAIR_RULE(low, thin, crack, dust, stain)                                                                     \
-    {                                                                                                                  \
-        {(low), (thin)}, {(low), (crack)}, {(low), (dust)},                                                            \
-        {                                                                                                              \
-            (low), (stain)                                                                                             \
-        }                                                                                                              \
-    }
+/* Levels (defect.h): 110 is a probability of 0.25, 130 of 0.53, 150 of 0.8, 160 of 0.88, 165 of 0.91, 185 of 0.97. What
+ * is sure of a good part of a defect keeps the picture's own lines out; how much and how sure differs by kind, and by
+ * size: what is large and of which little is sure is a fence, an animal's coat or a wall. The rules were chosen on
+ * photos and damage that the test does not have: models/training/README.md has what they find and mark. */
 static const struct defect_rule repair_sure = {
-    .kinds = REPAIR_RULE(110, 160, 160, 200, 175), .sure = 0.4f, .least = 12};
-static const struct defect_rule repair_all = {.kinds = REPAIR_RULE(110, 150, 155, 180, 165), .sure = 0.2f, .least = 8};
+    .kinds = {{110, 160, 0.4f}, {130, 160, 0.6f}, {130, 185, 0.7f}, {110, 165, 0.7f}},
+    .sure = 0.4f,
+    .large = 0.001f,
+    .least = 8};
+static const struct defect_rule repair_all = {
+    .kinds = {{110, 150, 0.2f}, {120, 150, 0.2f}, {130, 150, 0.5f}, {110, 155, 0.5f}},
+    .sure = 0.2f,
+    .large = 0.002f,
+    .least = 6};
 /* For detectors that know no kinds, as the authors of BOPBTL have it: all that is likelier than 0.4. */
-static const struct defect_rule repair_likely = {.kinds = REPAIR_RULE(122, 122, 122, 122, 122), .sure = 0, .least = 1};
+static const struct defect_rule repair_likely = {
+    .kinds = {{122, 122, 0}, {122, 122, 0}, {122, 122, 0}, {122, 122, 0}}, .large = 1, .least = 1};
 
-/* A picture with so many sure defects is damaged all over, and less sure ones count, too. */
+/* What lies this near to a defect and is this likely belongs to it: a defect's sides are less sure than its middle. */
+#define REPAIR_SPREAD 1
+#define REPAIR_SPREAD_FROM 110
+
+/* A picture with so many sure defects, or so much dust, is damaged all over, and less sure ones count, too. */
 #define REPAIR_MANY 4
+#define REPAIR_MANY_DUST 3
+#define REPAIR_DUST 2 /* of the kinds */
 
 bool repair_wanted(const struct step *step)
 {
@@ -55,13 +63,16 @@ static enum error_code repair_look(struct step *step, uint8_t *mask, struct erro
     int defects = 0;
     for (int k = 0; k < DEFECT_KINDS; k++)
         defects += counts.defects[k];
-    if (code == OK && rule == &repair_sure && defects >= REPAIR_MANY)
+    const bool many = defects >= REPAIR_MANY || counts.defects[REPAIR_DUST] >= REPAIR_MANY_DUST;
+    if (code == OK && rule == &repair_sure && many)
         code = defect_find(&map, &repair_all, mask, &counts, err);
-    free(level);
-    free(kind);
+    for (int i = 0; i < REPAIR_SPREAD && code == OK && rule != &repair_likely; i++)
+        code = defect_grow(mask, level, REPAIR_SPREAD_FROM, width, height, err);
     const int grow = width > REPAIR_LARGE || height > REPAIR_LARGE ? 2 : 1;
     for (int i = 0; i < grow && code == OK; i++)
-        code = defect_grow(mask, width, height, err);
+        code = defect_grow(mask, NULL, 0, width, height, err);
+    free(level);
+    free(kind);
     r->damage.looked = code == OK;
     memcpy(r->damage.defects, counts.defects, sizeof counts.defects);
     return code;

@@ -60,7 +60,8 @@ static void test_find(void **state)
         "X.........XX", "ooX....oo...", "...X...oo...", "....X.......", "............", "X.........oX", "............",
     };
     uint8_t level[MAP_W * MAP_H], kind[MAP_W * MAP_H] = {0}, mask[MAP_W * MAP_H];
-    const struct defect_rule rule = {{{150, 200}, {150, 200}, {150, 200}, {150, 200}}, 0.5f, 2};
+    struct defect_rule rule = {
+        .kinds = {{150, 200, 0}, {150, 200, 0}, {150, 200, 0}, {150, 200, 0}}, .sure = 0.5f, .large = 1, .least = 2};
     const struct defect_map map = {MAP_W, MAP_H, level, kind};
     struct defect_counts counts;
     struct error err = ERROR_INIT;
@@ -81,11 +82,26 @@ static void test_find(void **state)
     mask[0] = 1;
     mask[3 * MAP_W + 5] = 2;
     mask[3 * MAP_W + 7] = 4;
-    assert_int_equal(defect_grow(mask, MAP_W, MAP_H, &err), OK);
+    assert_int_equal(defect_grow(mask, NULL, 0, MAP_W, MAP_H, &err), OK);
     for (int i = 0; i < MAP_W * MAP_H; i++) {
         const int y = i / MAP_W, x = i % MAP_W, far = y < 2 || y > 4;
         assert_int_equal(mask[i], y < 2 && x < 2 ? 1 : far || x < 4 || x > 8 ? 0 : x < 6 ? 2 : 4);
     }
+    /* of a large defect more must be sure: the line of 6 px of 84, all but one of which are */
+    rule.large = 5.0f / (MAP_W * MAP_H);
+    for (int k = 0; k < 2; k++) {
+        rule.kinds[0].sure_large = k ? 0.5f : 0.8f;
+        level[1 * MAP_W + 1] = 160;
+        assert_int_equal(defect_find(&map, &rule, mask, &counts, &err), OK);
+        assert_int_equal(counts.defects[0], 1 + k);
+        assert_int_equal(mask[0], k);
+    }
+    /* what is less sure is reached where it is near, and nothing else */
+    memset(mask, 0, sizeof mask);
+    mask[3 * MAP_W + 4] = 1;
+    assert_int_equal(defect_grow(mask, level, 160, MAP_W, MAP_H, &err), OK);
+    for (int i = 0; i < MAP_W * MAP_H; i++)
+        assert_int_equal(mask[i], i == 3 * MAP_W + 4 || i == 2 * MAP_W + 3);
     assert_int_equal(defect_level(0), 128);
     assert_int_equal(defect_level(NAN), 0);
     assert_int_equal(defect_level(1e9f), 255);
