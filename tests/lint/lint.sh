@@ -93,5 +93,9 @@ done
 [ "$(grep -c '<style' static/index.html)" -eq 1 ] || fail "static/index.html: the policy knows one inline sheet, written <style>"
 grep -nE '<script>|<style[^>]|style="| on[a-z]+="|https?://' static/index.html && fail "static/index.html: inline or foreign content"
 
+# The build leaves out lines of the scripts that are nothing but a comment, so no text of theirs may have several lines.
+torn=$(awk '!/^ *\/\/ / && gsub(/`/, "") % 2 { print FILENAME ":" FNR }' static/js/*.js)
+[ -z "$torn" ] || fail "texts of several lines, of which the build may take some for comments: $torn"
+
 [ $broken -eq 0 ] && echo "lint: clean"
 exit $broken
