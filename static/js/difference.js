@@ -3,6 +3,7 @@
 import { onKey, overlay, shownFiles } from './compare.js';
 import { $ } from './dom.js';
 import { language, t } from './lang.js';
+import { on } from './state.js';
 
 // The longest side that is measured, in pixels; how many times at most, and until it is measured; the part that stays below white.
 const side = 512, most = 32, first = 8, seen = 0.99;
@@ -56,6 +57,7 @@ async function differ(is) {
 onKey('d', () => differ(true));
 addEventListener('keyup', (e) => { if (held && e.key.toLowerCase() === 'd') differ(false); });
 addEventListener('blur', () => { if (held) differ(false); });
+on('shown', () => { if (held) differ(false); });
 
 const button = $('difference'), keys = [' ', 'Enter'];
 button.addEventListener('pointerdown', () => differ(true));

@@ -6,6 +6,7 @@ import { shutsBy } from './escape.js';
 import { t } from './lang.js';
 import { facesOf, own } from './own.js';
 import * as panel from './panel.js';
+import { pageOf } from './previews.js';
 import { ask, problemOf } from './server.js';
 import { changed, isPending, on, onChange, state } from './state.js';
 import * as store from './store.js';
@@ -164,6 +165,7 @@ async function find(item) {
   button.classList.add('busy');
   try {
     const body = new FormData();
+    body.append('page', pageOf(item));
     body.append('image', await store.original(item), item.name);
     const answer = await ask('v1/detect', { method: 'POST', body });
     const told = await problemOf(await answer.blob());
@@ -175,7 +177,7 @@ async function find(item) {
   } catch (error) {
     if (item === state.current) {
       open = false;
-      panel.fail(t('The faces could not be found.'), { fine: error.message });
+      panel.fail(t('The faces could not be found.'), { told: error.message });
     }
   }
   finding = null;

@@ -12,9 +12,9 @@ import { stages } from './words.js';
 
 let message = null; // about the page as a whole: it stands before what is wrong with the picture
 
-// What went wrong, what to do, what a helper would ask for; null: nothing went wrong. mild: it is no error.
-export function fail(text, { advice = '', fine = '', mild = false } = {}) {
-  message = text ? { text, advice, mild, fine: [fine] } : null;
+// What went wrong, what to do, the server's own words, what a helper would ask for; null: nothing went wrong. mild: it is no error.
+export function fail(text, { advice = '', told = '', fine = '', mild = false } = {}) {
+  message = text ? { text, advice, mild, told, fine: [fine] } : null;
   showError();
   if (text) $('error').scrollIntoView({ block: 'nearest' });
 }
@@ -102,7 +102,7 @@ function aloud(status) {
     return one && current.progress >= 0.5 ? t('Restoring {0}', percent(0.5)) : t('Restoring');
   }
   if (!one) return items.some(({ state: its }) => its === 'new') ? many(items.length, '{0} picture', '{0} pictures') : $('all_status').textContent;
-  if (current.state === 'new') return current.size || current.looked ? $('name').textContent : '';
+  if (current.state === 'new') return current.size || current.dark ? $('name').textContent : '';
   return current.state === 'failed' ? '' : status;
 }
 

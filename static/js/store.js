@@ -2,7 +2,7 @@
 // Where that is not to be had the page works on without it.
 
 const parts = ['items', 'files', 'thumbs'];
-const kept = ['id', 'name', 'bytes', 'stamp', 'kind', 'size', 'state', 'key', 'job', 'batch', 'sent', 'own', 'extra', 'problem', 'report', 'result', 'began', 'added'];
+const kept = ['id', 'name', 'bytes', 'stamp', 'kind', 'size', 'state', 'key', 'job', 'batch', 'sent', 'own', 'extra', 'problem', 'report', 'result', 'began', 'added', 'asked'];
 const longest = 24 * 3600e3; // ms; what is older is forgotten
 let database = null;
 
@@ -52,7 +52,10 @@ export const putThumb = (item) => write('thumbs', item.id, item.thumb);
 const seen = ({ id }) => `${id} seen`;
 export async function putPreview(item, blob) {
   item.preview = blob;
-  if (database) await ended(part('files', 'readwrite').put(blob, seen(item))).then(() => { item.preview = null; }).catch(() => {});
+  try {
+    await ended(part('files', 'readwrite').put(blob, seen(item)));
+    item.preview = null;
+  } catch { /* no room, or no database */ }
 }
 
 export function remove(items) {

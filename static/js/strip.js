@@ -37,10 +37,15 @@ function paint(item, button) {
 }
 
 on('added', add);
-on('removed', (item) => {
-  const button = nodes.get(item), image = button.querySelector('img');
+function unpaint(item) {
+  const image = nodes.get(item).querySelector('img');
   if (image) URL.revokeObjectURL(image.src);
-  button.parentElement.remove();
+  image?.remove();
+}
+on('previewed', unpaint); // it may be another page
+on('removed', (item) => {
+  unpaint(item);
+  nodes.get(item).parentElement.remove();
   nodes.delete(item);
 });
 on('shown', (item) => nodes.get(item)?.scrollIntoView({ block: 'nearest', inline: 'nearest' }));

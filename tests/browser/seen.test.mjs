@@ -72,6 +72,52 @@ test('a file that the server cannot read either is said to have no preview', asy
   await page.locator('#unseen', { hasText: 'No preview' }).waitFor(wait);
 });
 
+test('another page of a file is shown once it is chosen, and its faces are looked for', async (t) => {
+  const page = await open(t);
+  // How far what is shown is from a page of the file, on average of 255.
+  const away = (name) => page.evaluate(async (bytes) => {
+    const image = document.getElementById('before');
+    await image.decode();
+    const { naturalWidth: w, naturalHeight: h } = image;
+    const [one, other] = await Promise.all([image, new Blob([new Uint8Array(bytes)])].map(async (from) => {
+      const context = new OffscreenCanvas(w, h).getContext('2d');
+      context.drawImage(await createImageBitmap(from), 0, 0, w, h);
+      return context.getImageData(0, 0, w, h).data;
+    }));
+    return one.reduce((sum, value, i) => sum + Math.abs(value - other[i]), 0) / one.length;
+  }, [...readFileSync(picture(`formats/${name}`))]);
+  await page.setInputFiles('#file', picture('formats/pages.tif'));
+  await page.locator('#before:visible').waitFor(wait);
+  assert.ok(await away('pages.tif.png') < 8);
+  await more(page).click();
+  const first = await page.locator('#before').getAttribute('src');
+  await page.locator('#option_page').fill('2');
+  await page.waitForFunction((src) => !document.getElementById('before').src.endsWith(src) && document.getElementById('before').complete, first, wait);
+  assert.ok(await away('pages.tif.2.png') < 8);
+  await page.locator('#before:visible').waitFor(wait);
+  const [request] = await Promise.all([page.waitForRequest('**/v1/detect'), button(page, 'Faces').click()]);
+  assert.match(request.postDataBuffer()?.toString('latin1') ?? 'name="page"\r\n\r\n2\r\n', /name="page"\r\n\r\n2\r\n/);
+});
+
+test('a busy server is asked for previews once more, one after another, and for none of a picture that was removed', async (t) => {
+  const page = await open(t);
+  let asked = 0, hold;
+  const held = new Promise((done) => { hold = done; });
+  await page.route('**/v1/restore', (route) => (++asked === 1 ? hold(route) : route.continue())); // the others wait for the first
+  const tiff = (name) => ({ name: `${name}.tif`, mimeType: 'image/tiff', buffer: readFileSync(picture(`formats/${name}.tif`)) });
+  await page.setInputFiles('#file', [tiff('plain'), tiff('lzw')]);
+  await page.locator('#unseen', { hasText: 'The server is making a preview.' }).waitFor(wait);
+  await held;
+  await page.locator('.thumb').nth(1).click();
+  await page.locator('#name', { hasText: 'lzw.tif' }).waitFor(wait);
+  await page.locator('#remove').click();
+  await page.locator('#name', { hasText: 'plain.tif' }).waitFor(wait);
+  await page.setInputFiles('#file', [tiff('tiles')]);
+  await (await held).fulfill({ status: 429, headers: { 'Retry-After': '1' }, contentType: 'application/problem+json', body: '{"status": 429}' });
+  await page.waitForFunction(() => document.querySelectorAll('.thumb img').length === 2, null, wait);
+  assert.equal(asked, 3, 'the first twice, the last once');
+});
+
 test('a face as it was, by its eye and by a key, without a change of what is chosen; Escape closes what is open', async (t) => {
   const page = await open(t, undefined, { hasTouch: true });
   await plainly(page);
