@@ -32,7 +32,7 @@ export async function refresh() {
   if (told(notices) !== told([...$('notices').children])) $('notices').replaceChildren(...notices); // an opened one stays open
   $('device').textContent = device ? `${device.name} (${device.id})` : t(found ? mark('none') : mark('unknown'));
   changed();
-  setTimeout(refresh, state.ready ? 30000 : 3000);
+  setTimeout(refresh, state.ready && state.known ? 30000 : 3000);
 }
 
 // models null: nobody knows which.

@@ -222,7 +222,10 @@ async function catchUp() {
       path = next?.slice(1); // relative, as all addresses here
     }
   }
-  for (const item of mine.values()) await fetchJob(item);
+  for (const item of mine.values()) {
+    await fetchJob(item);
+    hear();
+  }
 }
 
 let listening = null, lastId = '', watch = 0;

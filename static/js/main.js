@@ -77,7 +77,7 @@ async function start() {
   state.formats = capabilities?.formats?.in ?? state.formats;
   state.limits = Object.fromEntries(Object.entries(capabilities?.limits ?? {}).filter(([, most]) => most > 0)); // 0: no limit
   state.options = new Set((capabilities?.options ?? []).map((o) => o.name));
-  state.known = capabilities !== null;
+  state.known = !!capabilities?.options && !!models?.models; // and no refusal
   options.build(capabilities, models?.models, devices?.devices ?? []);
   about.show(capabilities, models?.models);
   changed();

@@ -30,7 +30,7 @@ function models(list, kind, standard, none) {
 
 // Networks for damage: there is no default, the server takes the best.
 function networks(list, kind, none) {
-  const mine = list.filter((m) => m.kind === kind);
+  const mine = (list ?? []).filter((m) => m.kind === kind);
   return mine.length ? [['', t('Automatic')], ...mine.map((m) => [m.name, label(m)]), ['none', t(none)]] : [['', t(none)]];
 }
 

@@ -48,6 +48,14 @@ test('it can be installed, opens without the server after one visit, and keeps n
   assert.equal(await page.locator('#models').textContent(), 'unbekannt');
 });
 
+test('a server that first refuses to tell what it has: the page is there, and learns the rest later', async (t) => {
+  let refused = 0;
+  const page = await open(t, undefined, { prepare: (it) => it.route('**/v1/models', (route) => (refused++ ? route.continue()
+    : route.fulfill({ status: 429, contentType: 'application/problem+json', body: '{"status": 429}' }))) });
+  await page.locator('#models', { hasText: 'upscaler' }).waitFor({ ...wait, state: 'attached' });
+  assert.match(await page.locator('#version').innerText(), /^Restore \(recommended\)/);
+});
+
 test('the first paint waits for no style sheet, and nothing is shown without one', async (t) => {
   let painted;
   const paint = new Promise((resolve) => { painted = resolve; });
