@@ -450,5 +450,6 @@ const struct dialect openai_dialect = {.name = "openai",
                                        .paths = "/v1/images/ /v1/models/",
                                        .shared = "/v1/models",
                                        .routes = openai_routes,
+                                       .elsewhere = "pictures are restored at POST /v1/images/edits",
                                        .problem = openai_problem,
                                        .openapi = "openai.json"};

@@ -101,8 +101,10 @@ static json_t *estimate_json(const struct request *request, const struct estimat
     else if (limit > 0 && estimate->measured && estimate->low + estimate->queue_seconds / 2 > limit)
         snprintf(reason, sizeof reason, "with the jobs before it, it would take longer than the %.0f-second limit",
                  limit);
-    else if (queue_full(queue, client) && (why = "queue-full"))
+    else if (queue_full(queue, client)) {
         snprintf(reason, sizeof reason, "the queue is full: %zu jobs wait, and no more may", queue_bounded(queue));
+        why = "queue-full";
+    }
     return json_pack("{s:f, s:f, s:f, s:f, s:I, s:i, s:{s:i, s:i}, s:s, s:b, s:b, s:s, s:s}", "seconds",
                      estimate_round(estimate->seconds), "low", estimate_round(estimate->low), "high",
                      estimate_round(estimate->high), "queue_seconds",

@@ -135,6 +135,15 @@ static enum MHD_Result router_refuse_method(struct request *request, const char 
     return reply_problem(request, REPLY_METHOD_NOT_ALLOWED, &err, NULL, MHD_HTTP_HEADER_ALLOW, allowed);
 }
 
+static enum MHD_Result router_refuse_path(struct request *request)
+{
+    struct error err = ERROR_INIT;
+    const char *elsewhere = request->dialect ? request->dialect->elsewhere : NULL;
+    error_set(&err, ERROR_INVALID, "there is nothing at this path%s%s", elsewhere ? "; " : "",
+              elsewhere ? elsewhere : "");
+    return reply_problem(request, REPLY_NOT_FOUND, &err, NULL, NULL, NULL);
+}
+
 /* All connections are taken by others that wait for answers; this one may only ask how the server is. */
 static enum MHD_Result router_refuse_crowd(struct request *request)
 {
@@ -356,8 +365,7 @@ enum MHD_Result router_begin(struct request *request, const char *path, const st
     if (router_expects_more(request))
         return router_refuse(request, REPLY_EXPECTATION_FAILED, "Expect: only 100-continue is supported");
     if (!request->route)
-        return *allowed ? router_refuse_method(request, allowed)
-                        : router_refuse(request, REPLY_NOT_FOUND, "there is nothing at this path");
+        return *allowed ? router_refuse_method(request, allowed) : router_refuse_path(request);
     const bool takes_body = request->route->begin;
     if (!takes_body && framing->has_body)
         return router_refuse(request, REPLY_BAD_REQUEST, "this path takes no body");

@@ -157,6 +157,8 @@ test('what is no form, or no whole one, is refused in the same form', async () =
   await refused(await edits(Array.from({ length: 17 }, () => ['image[]', picture])), 400, /more than 16/);
   await refused(await edits([['image', picture], ['mask', Buffer.alloc(5 << 20)]]), 413, /mask/);
   await refused(await get(server, '/v1/images/edits').then((answer) => ({ ...answer, type: answer.headers.get('content-type') })), 405, /takes POST/);
+  const other = await post(server, '/v1/images/generations', { body: '{"prompt": "x"}', headers: { 'Content-Type': 'application/json' } });
+  await refused(other, 404, /nothing at this path.*POST \/v1\/images\/edits/);
   const none = await post(server, '/v1/images/edits', { body: 'x', headers: { 'Content-Type': 'multipart/form-data' } });
   await refused(none, 400, /boundary/);
 });
