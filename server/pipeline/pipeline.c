@@ -21,9 +21,9 @@ static const struct pipeline_stage {
     bool detection; /* part of a detect_only run */
     bool faces;     /* runs with its neighbours that have this set, for a few faces at a time (STEP_GROUP) */
 } pipeline_stages[] = {
-    {STAGE_DECODE, decode_step, true, false}, /* on any thread, as the next one */
-    {STAGE_DECODE, tone_step, true, false},
+    {STAGE_DECODE, decode_step, true, false}, /* on any thread */
     {STAGE_REPAIR, repair_step, true, false},
+    {STAGE_REPAIR, tone_step, true, false}, /* more damage is found in the picture as it came */
     {STAGE_DETECT, detect_first, false, false}, /* before the background if that may be turned */
     {STAGE_BACKGROUND, background_begin, false, false},
     {STAGE_DETECT, detect_step, true, false},
@@ -91,7 +91,7 @@ void restoration_drop_pictures(struct restoration *r)
     deep_destroy(&r->deep);
     image_destroy(&r->mask);
     image_destroy(&r->other);
-    r->repaired = false;
+    r->repaired = r->toned = false;
     free(r->step);
     r->step = NULL;
 }

@@ -94,11 +94,12 @@ struct restoration {
     struct step *step;     /* the steps' own, passed between them */
     bool decoded;          /* the picture could be read */
     bool faceless;         /* no faces will be restored */
-    struct image *picture; /* decoded, oriented, repaired, 8-bit RGB */
+    struct image *picture; /* decoded, oriented, repaired, toned, 8-bit RGB */
     struct deep *deep;     /* what it has beyond that, or NULL: see deep.h */
     struct image *mask;    /* 8-bit gray: at first the one that was sent, then what was filled: white; or NULL */
     struct image *other;   /* decoded from other_input; or NULL */
-    bool repaired;         /* the picture and the next are as the step left them */
+    bool repaired;         /* the picture and the mask are as the step left them */
+    bool toned;            /* the picture is as the step of its tone left it */
     struct {
         bool looked;    /* a detector has looked */
         double share;   /* of the picture that was filled */

@@ -348,14 +348,14 @@ static void tone_change(struct tone_loop *loop, struct restoration *r)
     thread_for(thread_bands(loop->to->height), tone_change_rows, loop);
 }
 
-/* Gives a faded print its blacks, whites and neutral colours back, and with tone=strong any picture more contrast,
- * before anything else looks at it. */
+/* Gives a faded print its blacks, whites and neutral colours back, and with tone=strong any picture more contrast:
+ * after the repair, since its detector knows damage better as it came, and before all else looks at the picture. */
 enum error_code tone_step(struct step *step, struct error *err)
 {
     struct restoration *r = step->r;
     const struct image *image = r->deep && r->deep->pixels ? r->deep->pixels : r->picture;
     r->tone.asked = r->options.tone != TONE_OFF && !r->options.compat;
-    if (!r->tone.asked)
+    if (!r->tone.asked || r->toned || r->damage_only)
         return OK;
     struct tone_loop *loop = mem_calloc(1, sizeof *loop);
     if (loop) {
@@ -376,5 +376,6 @@ enum error_code tone_step(struct step *step, struct error *err)
         free(loop->counts);
     }
     free(loop);
+    r->toned = !failed;
     return failed ? error_set(err, ERROR_NO_MEMORY, "out of memory") : step_check(step, err);
 }

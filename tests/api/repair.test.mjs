@@ -84,6 +84,14 @@ test('a scratch goes, all other pixels stay, and the report counts', async () =>
   assert.equal(filled.json.models.fill, 'filler');
 });
 
+test('damage is looked for before tone changes the colours', async () => {
+  const faint = painted((x, y) => scratch(x, y) && [40, 205, 20]); // as little green as the detector wants
+  const reports = await Promise.all(['off', 'strong'].map(async (tone) => (await post(server, '/v1/restore', { picture: faint, fields: { ...once, tone }, headers: { Accept: 'application/json' } })).json));
+  assert.ok(reports[1].tone.change > 1);
+  assert.equal(reports[0].damage.kinds.thin.count, 1);
+  assert.deepEqual(reports[1].damage, reports[0].damage);
+});
+
 test('POST /v1/damage: the mask, the report, both, and a job', async () => {
   const fields = { damage_detector: 'starter', repair: 'true' };
   const mask = await post(server, '/v1/damage', { picture: damaged, fields });

@@ -317,6 +317,12 @@ static void strong_is_more(void **state)
         const double was = sqrt(squares[0] / SAMPLES - mean[0] * mean[0]);
         const double is = sqrt(squares[1] / SAMPLES - mean[1] * mean[1]);
         assert_true(is > 1.05 * was && is < 1.3 * was && fabs(mean[1] - mean[0]) < 8);
+        struct error err = ERROR_INIT;
+        struct step again = {.r = r}; /* another device takes over: once is enough */
+        image_destroy(&before);
+        before = copy(after);
+        assert_int_equal(tone_step(&again, &err), OK);
+        assert_memory_equal(before->pixels, after->pixels, SAMPLES * (size_t)bits / 8);
         image_destroy(&before);
         restoration_destroy(&r);
     }
