@@ -21,6 +21,7 @@
 #define POLL_MS 50
 #define CANCEL_SECONDS 20 /* for a cancelled job to end: a device finishes what was submitted to it */
 #define ANSWER_SECONDS 5  /* for answers still being sent when all jobs have ended */
+#define REFUSE_SECONDS 1  /* for those that say only that the server stops */
 #define SLACK_SECONDS 10  /* for the end itself, before a service manager may kill us */
 
 static void serve_usage(void)
@@ -63,6 +64,14 @@ static void serve_wait_idle(struct worker_pool *pool, const sigset_t *signals, u
         }
 }
 
+/* Waits until every answer has been sent or the time is over. */
+static void serve_wait_answers(struct server *server, const sigset_t *signals, int seconds)
+{
+    const int64_t until = job_now() + seconds * INT64_C(1000000000);
+    while (server_close_idle(server) && job_now() < until)
+        serve_wait_signal(signals, POLL_MS);
+}
+
 static void serve_drain(struct worker_pool *pool, struct keeper *keeper, struct server *server, const sigset_t *signals,
                         uint64_t seconds)
 {
@@ -71,7 +80,8 @@ static void serve_drain(struct worker_pool *pool, struct keeper *keeper, struct 
     log_event(LOG_INFO, "drain", "seconds=%llu waiting=%zu", (unsigned long long)seconds,
               queue_depth(worker_pool_queue(pool)));
     notify_send("STOPPING=1\nEXTEND_TIMEOUT_USEC=%llu",
-                (unsigned long long)(seconds + CANCEL_SECONDS + ANSWER_SECONDS + SLACK_SECONDS) * 1000000);
+                (unsigned long long)(seconds + CANCEL_SECONDS + ANSWER_SECONDS + REFUSE_SECONDS + SLACK_SECONDS) *
+                    1000000);
     worker_pool_drain(pool);
     serve_wait_idle(pool, signals, seconds);
     if (keeper && keeper_cluster(keeper))
@@ -83,9 +93,9 @@ static void serve_drain(struct worker_pool *pool, struct keeper *keeper, struct 
         log_event(LOG_ERROR, "stop", "text=\"a job does not end; exiting without it\"");
         _exit(CLI_FAILED);
     }
-    int64_t until = job_now() + ANSWER_SECONDS * INT64_C(1000000000);
-    while (server_close_idle(server) && job_now() < until)
-        serve_wait_signal(signals, POLL_MS);
+    serve_wait_answers(server, signals, ANSWER_SECONDS);
+    server_end_waits(server);
+    serve_wait_answers(server, signals, REFUSE_SECONDS);
 }
 
 /* Reads all sources of the configuration. */
@@ -371,7 +381,8 @@ static int serve_run(const struct config *config, const struct config_files *fil
     serve_drain(pool, keeper, server, &signals, server_config(server)->drain_seconds);
 out:
     notify_unwatch(&watch);
-    /* drain has ended every job, so no connection is suspended when HTTP stops, which uses the workers. */
+    /* drain has ended every job and every wait, so no connection is suspended when HTTP stops, which uses the workers.
+     */
     server_destroy(&server);
     supply_destroy(&supply);
     keeper_destroy(&keeper);

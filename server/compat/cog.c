@@ -81,16 +81,8 @@ static bool cog_show(struct request *request, const char *id, bool created, enum
     const bool ended = view.job.state > STORE_RUNNING && !view.waits.code;
     struct keeper_ticket *ticket = request->ticket;
     if (ended && view.job.state == STORE_DONE && keeper_depot(keeper)->payload && !ticket) { /* it is elsewhere */
-        if (created) {
-            *result = reply_json(request, REPLY_OK, cog_short(id, "succeeded"));
-        } else if ((ticket = route_jobs_ticket(request, KEEPER_FETCH))) {
-            ticket->fd = -1;
-            memcpy(ticket->job.id, view.job.id, sizeof ticket->job.id);
-            ticket->job.attempts = view.job.attempts;
-            *result = route_jobs_ask(request);
-        } else {
-            *result = MHD_NO;
-        }
+        *result =
+            created ? reply_json(request, REPLY_OK, cog_short(id, "succeeded")) : route_jobs_fetch(request, &view.job);
         keeper_view_clear(&view);
         return true;
     }

@@ -156,16 +156,10 @@ static bool batch_zip_open(struct batch_zip *zip, struct store_job *row)
         return depot_get_output(keeper_depot(zip->keeper), row->id, row->attempts, &zip->fd, &bytes, &err)
                    ? batch_zip_without(row->id, &err)
                    : batch_zip_begin(zip, row, &part);
-    struct keeper_ticket *ticket = route_jobs_ticket(zip->request, KEEPER_FETCH);
-    if (!ticket)
-        return false;
-    memcpy(ticket->job.id, row->id, sizeof ticket->job.id);
-    ticket->job.attempts = row->attempts;
-    ticket->fd = -1;
     zip->coming = *row;
     *row = (struct store_job){0};
     zip->waits = true;
-    return route_jobs_ask(zip->request) == MHD_YES;
+    return route_jobs_fetch(zip->request, &zip->coming) == MHD_YES;
 }
 
 /* It has come, or why it has not. */

@@ -25,6 +25,7 @@ struct route;
 struct dialect;
 struct hooks;
 struct fetches;
+struct held_ticket;
 
 /* What stands in a path for the parts of its pattern. */
 struct router_parts {
@@ -61,6 +62,8 @@ struct server {
     struct auth *auth;
     struct hooks *hooks;          /* of server/compat/hooks.h */
     struct fetches *fetches;      /* of server/compat/fetch.h */
+    struct held_ticket *held;     /* requests that wait for the keeper: route_ticket.c */
+    bool holds_no_more;           /* none may any more */
     struct tls *tls;              /* NULL: HTTP */
     struct rate *pixels, *visits; /* what tokens and what addresses take */
     struct listener {

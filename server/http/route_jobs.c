@@ -50,44 +50,8 @@ static enum MHD_Result route_jobs_missing(struct request *request, const char *i
     return route_jobs_fail(request, gone ? REPLY_GONE : REPLY_NOT_FOUND, &err);
 }
 
-/* --- what the keeper is asked for ----------------------------------------------------------------------------------
+/* --- accepting them ------------------------------------------------------------------------------------------------
  */
-
-/* The keeper's thread is done with the ticket. */
-static void route_jobs_resume(void *context)
-{
-    MHD_resume_connection(context);
-}
-
-struct keeper_ticket *route_jobs_ticket(struct request *request, enum keeper_wish wish)
-{
-    struct keeper_ticket *ticket = mem_calloc(1, sizeof *ticket);
-    if (!ticket)
-        return NULL;
-    ticket->wish = wish;
-    ticket->done = route_jobs_resume;
-    ticket->context = request->connection;
-    request->ticket = ticket;
-    return ticket;
-}
-
-enum MHD_Result route_jobs_ask(struct request *request)
-{
-    connection_holding(request->link);
-    MHD_suspend_connection(request->connection);
-    keeper_ask(request->server->keeper, request->ticket);
-    return MHD_YES;
-}
-
-void route_jobs_forget(struct request *request)
-{
-    if (request->ticket && request->ticket->wish == KEEPER_FETCH && request->ticket->fd >= 0)
-        close(request->ticket->fd);
-    if (request->ticket)
-        keeper_ticket_clear(request->ticket);
-    free(request->ticket);
-    request->ticket = NULL;
-}
 
 bool route_jobs_wanted(const struct request *request)
 {
@@ -400,14 +364,8 @@ static enum MHD_Result route_job_send(struct request *request, const struct stor
     int fd = -1;
     const uint64_t size = part->size, offset = part->offset;
     const struct depot *depot = keeper_depot(request->server->keeper);
-    if (depot->payload && !ticket) { /* it is fetched first */
-        if (!(ticket = route_jobs_ticket(request, KEEPER_FETCH)))
-            return MHD_NO;
-        ticket->fd = -1;
-        memcpy(ticket->job.id, row->id, sizeof row->id);
-        ticket->job.attempts = row->attempts;
-        return route_jobs_ask(request);
-    }
+    if (depot->payload && !ticket) /* it is fetched first */
+        return route_jobs_fetch(request, row);
     if (ticket) {
         connection_sending(request->link);
         fd = ticket->fd;

@@ -23,9 +23,15 @@ bool route_job_find(struct request *request, struct store_job *row, enum MHD_Res
 enum MHD_Result route_jobs_submit_as(struct request *request, const struct restoration *r, struct body *body,
                                      const char *id);
 
-/* A ticket of this request; NULL when memory is out. */
+/* A ticket of this request, without a file; NULL when memory is out. */
 struct keeper_ticket *route_jobs_ticket(struct request *request, enum keeper_wish wish);
 /* The connection is suspended until the ticket is done, and the route's answer is called again. */
 enum MHD_Result route_jobs_ask(struct request *request);
+/* The same for the result of this job, which servers share; MHD_NO when memory is out. */
+enum MHD_Result route_jobs_fetch(struct request *request, const struct store_job *row);
+/* The server stops: whoever waits for the keeper goes on, with a ticket that says so by ERROR_BUSY, and so does whoever
+ * asks from now on. libmicrohttpd must not end while a connection is suspended, and the keeper may wait for a database
+ * or for payloads that do not answer. Before keeper_destroy. */
+void route_jobs_end(struct server *server);
 
 #endif

@@ -262,13 +262,7 @@ static enum MHD_Result route_wait_ended(struct request *request)
         return route_wait_failed(request);
     if (!wait->row.output_bytes)
         return route_wait_send(request);
-    struct keeper_ticket *ticket = route_jobs_ticket(request, KEEPER_FETCH);
-    if (!ticket)
-        return MHD_NO;
-    ticket->fd = -1;
-    memcpy(ticket->job.id, wait->row.id, sizeof ticket->job.id);
-    ticket->job.attempts = wait->row.attempts;
-    return route_jobs_ask(request);
+    return route_jobs_fetch(request, &wait->row);
 }
 
 enum MHD_Result route_wait_submit(struct request *request, const struct restoration *r, struct body *body)

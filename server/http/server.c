@@ -16,6 +16,7 @@
 #include "server/http/json.h"
 #include "server/http/proxies.h"
 #include "server/http/room.h"
+#include "server/http/route_jobs.h"
 #include "server/http/route_piece.h"
 #include "server/http/route_wait.h"
 #include "server/http/router.h"
@@ -427,6 +428,11 @@ int server_close_idle(struct server *server)
     return connections_close_idle(server->connections);
 }
 
+void server_end_waits(struct server *server)
+{
+    route_jobs_end(server);
+}
+
 void server_destroy(struct server **server)
 {
     struct server *old = *server;
@@ -435,6 +441,7 @@ void server_destroy(struct server **server)
         return;
     if (old->keeper && keeper_cluster(old->keeper))
         cluster_set_about(keeper_cluster(old->keeper), NULL, NULL);
+    server_end_waits(old);
     asks_end(old->asks);
     streams_end(old->streams);
     pieces_end(old->pieces);

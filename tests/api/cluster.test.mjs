@@ -313,6 +313,23 @@ describe('pictures in S3', { skip }, () => {
     assert.equal((await ended(front, id)).attempts, 1);
     await result(front, id);
   });
+
+  test('a front end stops though results hang on their way: 503, and a ZIP that breaks off', { timeout: 600000 }, async () => {
+    const { id } = (await submit(front, small, { ...plain, batch: 'hanging' })).json;
+    await ended(front, id);
+    s3.seen.length = 0;
+    s3.fault = ({ method, url: path }) => (method === 'GET' && path.includes('/out/') ? 'stall' : '');
+    const waiting = fetch(`${front.url}/v1/jobs/${id}/result`), zip = fetch(`${front.url}/v1/batches/hanging/results.zip`).then((answer) => answer.arrayBuffer());
+    zip.catch(() => {});
+    await until('both hang', () => seen().filter((what) => what === `GET out/${id}/1`).length >= 2);
+    const stopped = front.stop(), answer = await waiting;
+    assert.equal(answer.status, 503);
+    assert.match((await answer.json()).detail, /shutting down/);
+    await assert.rejects(zip);
+    s3.fault = () => 'refuse';
+    s3.hangUp();
+    await stopped; // it ends as it should
+  });
 });
 
 describe('the database is killed', { skip }, () => {

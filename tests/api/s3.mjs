@@ -24,7 +24,7 @@ function isSigned({ method, url, headers }, secret) {
   return ['host', 'x-amz-content-sha256', 'x-amz-date'].every((name) => names.split(';').includes(name)) && hmac(key, text).toString('hex') === signature;
 }
 
-// Resolves to {endpoint, port, env, bucket, seen, fault, stop()}; http://s3.localhost:PORT takes the host style. seen: what was asked, [{method, url, hash, sha256}], sha256 of the
+// Resolves to {endpoint, port, env, bucket, seen, fault, hangUp(), stop()}; http://s3.localhost:PORT takes the host style. seen: what was asked, [{method, url, hash, sha256}], sha256 of the
 // body as it came. fault, when set, is called for each request as fault(request, tries): 'refuse' answers 503, 'cut' breaks
 // the answer off in its middle, 'stall' never answers, anything else lets it through. tries: how often this method and URL came.
 export async function startS3(bucket = 'pictures') {
@@ -68,6 +68,7 @@ export async function startS3(bucket = 'pictures') {
   await new Promise((done) => proxy.listen(0, '127.0.0.1', done));
   s3.port = proxy.address().port;
   s3.endpoint = `http://127.0.0.1:${s3.port}`;
+  s3.hangUp = () => proxy.closeAllConnections(); // what is stalled fails now
   s3.stop = async () => {
     proxy.closeAllConnections();
     await new Promise((done) => proxy.close(done));
