@@ -53,12 +53,16 @@ struct check {
     size_t found, removed, unknown, lost;
 };
 
+bool keeper_check_noted(struct spool *spool, const char *id, enum spool_kind kind)
+{
+    return kind == SPOOL_RECORD || (kind == SPOOL_OUTPUT && spool_has(spool, id, SPOOL_RECORD));
+}
+
 static void check_file(void *context, const char *id, enum spool_kind kind)
 {
     struct check *check = context;
     char name[34];
-    /* results of a shared store's jobs that could not be delivered: the next start with that store does it */
-    if (kind == SPOOL_RECORD || (kind == SPOOL_OUTPUT && spool_has(check->spool, id, SPOOL_RECORD)))
+    if (keeper_check_noted(check->spool, id, kind))
         return;
     snprintf(name, sizeof name, "%c%s", kind == SPOOL_INPUT ? 'I' : 'O', id);
     if (bsearch(name, check->expected.names, check->expected.count, sizeof name, check_compare)) {
@@ -75,20 +79,20 @@ static void check_file(void *context, const char *id, enum spool_kind kind)
 
 static void check_count(void *context, const char *id, enum spool_kind kind)
 {
-    (void)id;
-    *(size_t *)context += kind != SPOOL_RECORD;
+    struct check *check = context;
+    check->found += !keeper_check_noted(check->spool, id, kind);
 }
 
 enum error_code keeper_check_gone(const char *path, struct spool *spool, struct error *err)
 {
     struct stat stat;
-    size_t count = 0;
+    struct check check = {.spool = spool};
     if (lstat(path, &stat) == 0 || errno != ENOENT)
         return OK;
-    spool_each(spool, check_count, &count);
-    if (!count)
+    spool_each(spool, check_count, &check);
+    if (!check.found)
         return OK;
-    error_set(err, ERROR_CORRUPT, "the store of jobs is gone, but files of its jobs are there (%zu)", count);
+    error_set(err, ERROR_CORRUPT, "the store of jobs is gone, but files of its jobs are there (%zu)", check.found);
     error_local(err, ": put %s back; or, to start with an empty one, move the folder spool beside it away, too", path);
     return ERROR_CORRUPT;
 }

@@ -6,6 +6,10 @@
 #include "server/store/spool.h"
 #include "server/store/store.h"
 
+/* A result of a shared store's job that could not be delivered, or its record: no store of this machine knows of it,
+ * and the next start with that shared store delivers it. */
+bool keeper_check_noted(struct spool *spool, const char *id, enum spool_kind kind);
+
 /* Before the store in this file is opened: ERROR_CORRUPT where it is gone and files of its jobs are there. A new, empty
  * one would have them removed, and its own could not be put back any more. */
 enum error_code keeper_check_gone(const char *path, struct spool *spool, struct error *err) MUST_CHECK;

@@ -337,32 +337,35 @@ void keeper_keep_outputs(struct keeper *keeper, int64_t now)
     }
 }
 
-/* Whether this end is in the store: a commit that had no answer has stored it. */
-static bool keeper_has_finished(struct keeper *keeper, const struct store_job *row)
+/* Whether this end is in the store: a commit that had no answer has stored it. ERROR_IO: that cannot be known now. */
+static enum error_code keeper_has_finished(struct keeper *keeper, const struct store_job *row, bool *same,
+                                           struct error *err)
 {
     struct store_job there;
-    struct error ignored = ERROR_INIT;
+    struct error local = ERROR_INIT;
     bool found;
-    const enum error_code code = store_get(keeper->store, row->id, &there, &found, &ignored);
-    const bool same = !code && found && there.state == row->state && there.finished == row->finished;
+    const enum error_code code = store_get(keeper->store, row->id, &there, &found, &local);
+    *same = !code && found && there.state == row->state && there.finished == row->finished;
     store_job_clear(&there);
-    return same;
+    return code == ERROR_IO ? error_copy(err, code, &local) : OK;
 }
 
 /* In the transaction: the ends of jobs. */
 enum error_code keeper_finish(struct keeper *keeper, struct error *err)
 {
     for (struct running *at = keeper->running; at; at = at->next) {
-        bool held = true;
+        bool held = true, stored = false;
         if (!at->kept && !at->dropped)
             continue;
         enum error_code code = at->give_back
                                    ? store_give_back(keeper->store, at->row.id, keeper->owner, at->row.attempts, err)
                                    : store_finish(keeper->store, &at->row, keeper->owner, &held, err);
+        if (!code && !held)
+            code = keeper_has_finished(keeper, &at->row, &stored, err);
         if (code)
             return code;
         at->stored = true;
-        at->lost = !held && !keeper_has_finished(keeper, &at->row);
+        at->lost = !held && !stored;
     }
     return OK;
 }

@@ -197,7 +197,7 @@ void keeper_sweep(struct keeper *keeper, int64_t now)
 
 static void keeper_drop_file(void *context, const char *id, enum spool_kind kind)
 {
-    if (kind != SPOOL_RECORD && !(kind == SPOOL_OUTPUT && spool_has(context, id, SPOOL_RECORD)))
+    if (!keeper_check_noted(context, id, kind))
         spool_remove(context, id, kind);
 }
 

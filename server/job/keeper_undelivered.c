@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -20,9 +21,10 @@
 static char *undelivered_text(const struct keeper *keeper, const struct running *running)
 {
     const struct store_job *row = &running->row;
-    json_t *json = json_pack("{s:s, s:i, s:I, s:I, s:I, s:s*, s:s*}", "owner", keeper->owner, "attempts", row->attempts,
-                             "started", (json_int_t)row->started, "finished", (json_int_t)row->finished, "bytes",
-                             (json_int_t)row->output_bytes, "report", row->report, "parts", row->parts);
+    json_t *json =
+        json_pack("{s:s, s:s, s:i, s:I, s:I, s:I, s:s*, s:s*}", "owner", keeper->owner, "token", row->token, "attempts",
+                  row->attempts, "started", (json_int_t)row->started, "finished", (json_int_t)row->finished, "bytes",
+                  (json_int_t)row->output_bytes, "report", row->report, "parts", row->parts);
     char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
     json_decref(json);
     return text;
@@ -41,7 +43,10 @@ void keeper_note_undelivered(struct keeper *keeper, struct running *running)
     if (!code)
         code = spool_write(file, text, strlen(text), &err);
     if (!code)
-        (void)!spool_keep(keeper->spool, &file, running->row.id, SPOOL_RECORD, &err);
+        code = spool_keep(keeper->spool, &file, running->row.id, SPOOL_RECORD, &err);
+    if (code)
+        log_event(LOG_WARN, "spool", "id=%s text=\"%s\" result=\"after a restart this job is computed again\"",
+                  running->row.id, code == ERROR_NO_MEMORY ? "no memory to note an undelivered result" : err.text);
     spool_discard(&file);
     free(text);
 }
@@ -90,11 +95,13 @@ static struct running *undelivered_job(struct keeper *keeper, const char *id)
     if (running) {
         struct store_job *row = &running->row;
         const char *owner = json_string_value(json_object_get(json, "owner"));
+        const char *token = json_string_value(json_object_get(json, "token")); /* who may hear of its end */
         const bool here = !bytes || !spool_read(keeper->spool, id, SPOOL_OUTPUT, &fd, &size, &ignored);
         if (fd >= 0)
             close(fd);
         memcpy(row->id, id, sizeof row->id);
-        strncpy(row->owner, owner ? owner : "", sizeof row->owner - 1);
+        snprintf(row->owner, sizeof row->owner, "%s", owner ? owner : "");
+        snprintf(row->token, sizeof row->token, "%s", token ? token : "");
         row->state = STORE_DONE;
         row->attempts = (int)json_integer_value(json_object_get(json, "attempts"));
         row->started = json_integer_value(json_object_get(json, "started"));
@@ -125,6 +132,8 @@ void keeper_gather_undelivered(struct keeper *keeper)
     for (size_t i = 0; i < ids.count; i++) {
         struct running *running = undelivered_job(keeper, ids.ids[i]);
         if (!running) {
+            log_event(LOG_WARN, "spool",
+                      "id=%s text=\"a result of before the start is gone, or its record is damaged\"", ids.ids[i]);
             spool_remove(keeper->spool, ids.ids[i], SPOOL_RECORD); /* and its output, as one of nobody's */
             continue;
         }
@@ -165,6 +174,8 @@ void keeper_adopted(struct keeper *keeper)
         keeper->undelivered = at->next;
         at->row.attempts = at->adopts;
         at->row.expires = store_clock(keeper->store) + keeper->settings.result_seconds * 1000;
+        at->noted = false; /* it is this server's attempt now */
+        keeper_note_undelivered(keeper, at);
         pthread_mutex_lock(&keeper->lock);
         at->next = keeper->running;
         keeper->running = at;

@@ -124,11 +124,11 @@ static const char *const store_sql[STORE_STATEMENTS] = {
      * claim or start ends it as cancelled. */
     [STORE_GIVE_BACK] = "UPDATE jobs SET state = cancel, attempts = attempts - 1, owner = '', started = 0, lease = 0"
                         " WHERE id = $1 AND owner = $2 AND attempts = $3 AND state = 1",
-    /* $4: the new owner, who may have had no answer to its first try. */
+    /* $4: the new owner. Where the row names it, its first try has had no answer, and has made its attempt. */
     [STORE_ADOPT] =
         "UPDATE jobs SET state = 1, owner = $4, lease = $5, attempts = CASE WHEN state = 0 THEN attempts + 1"
-        " ELSE attempts END WHERE id = $1 AND cancel = 0 AND (state = 0 OR (state = 1 AND attempts = $3"
-        " AND owner IN ($2, $4))) RETURNING attempts",
+        " ELSE attempts END WHERE id = $1 AND cancel = 0 AND (state = 0 OR (state = 1 AND (owner = $4"
+        " OR (owner = $2 AND attempts = $3)))) RETURNING attempts",
     [STORE_WAIT_AGAIN] = "UPDATE jobs SET state = 0, owner = '', started = 0, lease = 0 WHERE state = 1",
     [STORE_STATE] = "SELECT state FROM jobs WHERE id = $1",
     [STORE_CANCEL_WAITING] = "UPDATE jobs SET state = 4, finished = $2, expires = $3 WHERE id = $1 AND state = 0",

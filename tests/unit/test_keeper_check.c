@@ -130,8 +130,30 @@ static void what_belongs_together_stays(void **state)
     assert_int_equal(system(command), 0);
 }
 
+/* Results of a shared store's jobs that wait for their delivery are none of a store that is gone. */
+static void what_is_undelivered_is_of_no_store(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/restored_check_XXXXXX", path[64], command[64];
+    struct spool *spool;
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/spool", folder);
+    assert_int_equal(spool_open(&spool, path, 1 << 20, &err), OK);
+    snprintf(path, sizeof path, "%s/jobs.db", folder);
+    put_file(spool, '1', SPOOL_OUTPUT);
+    put_file(spool, '1', SPOOL_RECORD);
+    assert_int_equal(keeper_check_gone(path, spool, &err), OK);
+    put_file(spool, '2', SPOOL_OUTPUT);
+    assert_int_equal(keeper_check_gone(path, spool, &err), ERROR_CORRUPT);
+    error_clear(&err);
+    spool_close(&spool);
+    snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    assert_int_equal(system(command), 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(what_belongs_together_stays)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(what_belongs_together_stays),
+                                       cmocka_unit_test(what_is_undelivered_is_of_no_store)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -231,6 +231,7 @@ static struct keeper_ticket *accept_job(const char *key, uint32_t most)
 {
     struct keeper_ticket *ticket = ticket_make(most, say_done);
     strcpy(ticket->job.client, "token anna");
+    strcpy(ticket->job.token, "anna");
     strcpy(ticket->key, key);
     keeper_ask(keeper, ticket);
     while (sem_wait(&done))
@@ -369,11 +370,25 @@ static void test_slow_accept(void **state)
     ticket_free(other);
 }
 
+/* Whether the end of this job was told to whoever may see it. */
+static bool end_was_told(const char *id)
+{
+    struct event event;
+    uint64_t after = 0;
+    bool lost, told = false;
+    while (!told && events_read(worker_pool_events(pool), &after, id, "anna", &event, 1, &lost))
+        told = event.kind == EVENT_ENDED;
+    return told;
+}
+
 /* A result that could not be delivered before its server ended is delivered by the next start, which computes nothing,
- * if the job waits again or is still that attempt's; if another server has it, the result is dropped. */
+ * if the job waits again (0), or is still that attempt's (1), however many starts cannot deliver it either; if another
+ * server has it (2), the result is dropped. Whoever had no answer to the adoption asks again. */
 static void test_undelivered(void **state)
 {
-    char owner[33], text[256];
+    static const char *const rows[] = {"state = 0, attempts = 1", "state = 1, attempts = 1, owner = '%s'",
+                                       "state = 1, attempts = 1, owner = 'other'"};
+    char owner[33], row[128], text[256];
     (void)state;
     for (int i = 0; i < 3; i++) {
         atomic_store(&held.away, true);
@@ -382,26 +397,31 @@ static void test_undelivered(void **state)
         assert_int_equal(ticket->err.code, OK);
         while (!spool_has(spool, id, SPOOL_RECORD))
             nanosleep(&(struct timespec){0, 20000000}, NULL);
-        strcpy(owner, keeper_owner(keeper));
-        close_server(); /* which gives the job back */
-        assert_int_equal(sql_of("SELECT state FROM jobs WHERE id = '%s'", id), STORE_QUEUED);
-        snprintf(text, sizeof text,
-                 "UPDATE jobs SET state = 1, attempts = 1, owner = '%s', lease = 9000000000000 WHERE id = '%s'",
-                 i == 1 ? owner : "other", id);
-        if (i > 0) /* as a server that was killed leaves it, or after another has claimed it */
+        for (int starts = i == 1 ? 2 : 1; starts > 0; starts--) {
+            strcpy(owner, keeper_owner(keeper));
+            close_server(); /* which gives the job back */
+            assert_int_equal(sql_of("SELECT state FROM jobs WHERE id = '%s'", id), STORE_QUEUED);
+            snprintf(row, sizeof row, rows[i], owner); /* as a server that was killed leaves it */
+            snprintf(text, sizeof text, "UPDATE jobs SET %s, lease = 9000000000000 WHERE id = '%s'", row, id);
             postgres_sql(text);
-        open_server("front");
-        if (i < 2) { /* the payloads are still away */
-            while (!keeper_roomless(keeper, id, &(struct error){0}))
+            lose(STORE_ADOPT, i == 0);
+            open_server("front");
+            while (i < 2 && !keeper_roomless(keeper, id, &(struct error){0})) /* the payloads are still away */
                 nanosleep(&(struct timespec){0, 20000000}, NULL);
+        }
+        if (i < 2) {
             atomic_store(&held.away, false);
             wait_until("SELECT state FROM jobs WHERE id = '%s'", id, STORE_DONE);
-            assert_int_equal(sql_of("SELECT attempts FROM jobs WHERE id = '%s'", id), 1);
-            assert_int_equal(sql_of("SELECT count(*) FROM payloads WHERE name = 'out/%s/1'", id), 1);
+            assert_int_equal(sql_of("SELECT attempts FROM jobs WHERE id = '%s'", id), i == 0 ? 2 : 1);
+            assert_int_equal(sql_of("SELECT count(*) FROM payloads, jobs WHERE id = '%s'"
+                                    " AND payloads.name = 'out/' || id || '/' || attempts",
+                                    id),
+                             1);
             assert_int_equal(sql_of("SELECT count(*) FROM results, jobs WHERE job = number AND id = '%s'", id), 1);
         }
         while (spool_has(spool, id, SPOOL_RECORD) || spool_has(spool, id, SPOOL_OUTPUT))
             nanosleep(&(struct timespec){0, 20000000}, NULL);
+        assert_int_equal(end_was_told(id), i < 2);
         if (i == 2)
             assert_int_equal(sql_of("SELECT count(*) FROM jobs WHERE id = '%s' AND state = 1 AND owner = 'other'", id),
                              1);

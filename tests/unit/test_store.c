@@ -253,7 +253,7 @@ static void test_adopt(void **state)
     FINE(store_adopt(case_store, "none", "old", 1, "new", 9000, &attempts, &held, &case_err));
     assert_false(held);
     for (int i = 0; i < 2; i++) { /* it waits; then whoever had no answer asks again */
-        FINE(store_adopt(case_store, "a1", "old", 1, "new", 9000, &attempts, &held, &case_err));
+        FINE(store_adopt(case_store, "a1", "old", 3, "new", 9000, &attempts, &held, &case_err));
         assert_true(held);
         assert_int_equal(attempts, 1);
     }
