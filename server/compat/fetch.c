@@ -37,8 +37,9 @@ enum error_code fetch_check(const struct config *config, const char *url, struct
                          "this server fetches no pictures from addresses (fetch_origins); send the picture itself, as "
                          "a data URI or in base64");
     if (strlen(url) >= FETCH_URL_MAX || !reach_origin(url, origin))
-        return error_set(err, ERROR_INVALID, "it has to be an http or https URL of at most %d bytes, without a user's "
-                                             "name",
+        return error_set(err, ERROR_INVALID,
+                         "it has to be an http or https URL of at most %d bytes, without a user's "
+                         "name",
                          FETCH_URL_MAX - 1);
     if (!site_is_listed_origin(origin, config->fetch_origins))
         return error_set(err, ERROR_INVALID, "%.100s is not one of the server's fetch_origins", origin);
@@ -106,6 +107,7 @@ static void fetch_set_up(struct fetch_transfer *transfer)
     curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 0L); /* each place is checked first */
     curl_easy_setopt(curl, CURLOPT_PROXY, "");
     curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(curl, CURLOPT_QUICK_EXIT, 1L); /* waits for no name server when the time is over */
     curl_easy_setopt(curl, CURLOPT_USERAGENT, "restored/" RESTORED_VERSION);
 }
 

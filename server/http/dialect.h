@@ -11,8 +11,8 @@ struct dialect {
     const char *paths;          /* with blanks between: what begins like one of them is its own, "=/path" that alone */
     const char *shared;         /* a path of ours whose errors have the members of its form, too; NULL: none */
     const struct route *routes; /* the last has no path */
-    const char *elsewhere;      /* what a client of it may look for that is not there, and what there is; NULL: nothing */
-    const struct route *index;  /* answers GET / for those who ask for JSON; NULL: the page does */
+    const char *elsewhere; /* what a client of it may look for that is not there, and what there is; NULL: nothing */
+    const struct route *index; /* answers GET / for those who ask for JSON; NULL: the page does */
     /* An error in its form; a new reference, NULL when memory runs out. */
     json_t *(*problem)(const struct request *request, enum reply reply, const struct error *err);
     const char *challenge; /* HTTP Basic is taken, with the token as the password, and asked for like this; NULL: no */

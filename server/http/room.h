@@ -6,8 +6,8 @@
 
 #include "server/http/request.h"
 
-/* For a request whose body of up to that many bytes is about to be read, and for which up to `more` may be fetched: goes
- * on, suspends the connection, or answers 429 (503 while the server drains). */
+/* For a request whose body of up to that many bytes is about to be read, and for which up to `more` may be fetched:
+ * goes on, suspends the connection, or answers 429 (503 while the server drains). */
 enum MHD_Result room_make(struct request *request, uint64_t length, uint64_t more);
 
 /* For a suspended request, when it is resumed: goes on, or answers the same. */
