@@ -57,7 +57,10 @@ async function differ(is) {
 onKey('d', () => differ(true));
 addEventListener('keyup', (e) => { if (held && e.key.toLowerCase() === 'd') differ(false); });
 addEventListener('blur', () => { if (held) differ(false); });
-on('shown', () => { if (held) differ(false); });
+on('shown', () => {
+  measured = {}; // it holds files
+  if (held) differ(false);
+});
 
 const button = $('difference'), keys = [' ', 'Enter'];
 button.addEventListener('pointerdown', () => differ(true));

@@ -1,5 +1,6 @@
-// Boxes over the faces of a picture. A click leaves a face as it is or takes it in again; an eye at its corner, or the key O, shows
-// it as it was and changes nothing; a card beside them has its strength, too. The boxes are one stop of the Tab key: arrows go from one to the next, Tab to the card.
+// Boxes over the faces of a picture. A click leaves a face as it is or takes it in again; an eye at its corner, or the key O,
+// shows it as it was and changes nothing; a card beside them has its strength, too. The boxes are one stop of the Tab key:
+// arrows go from one to the next, Tab to the card.
 import { addLayer, isBeforeShown, layout } from './compare.js';
 import { $, element } from './dom.js';
 import { shutsBy } from './escape.js';

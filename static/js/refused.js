@@ -34,8 +34,8 @@ function meaning({ code, detail }) {
   return { text, told: text === plain ? '' : detail };
 }
 
-// {text, advice, told, fine, button} for the panel. told: in the server's own words. item.problem: of the server, or {text, advice} of our own. again(extra) sends
-// the picture once more, with extra fields.
+// {text, advice, told, fine, button} for the panel; told: in the server's own words. item.problem: of the server, or
+// {text, advice} of our own. again(extra) sends the picture once more, with extra fields.
 export function explain({ problem, extra }, again) {
   const { status, detail = problem.title ?? '' } = problem;
   if (problem.text) return { text: problem.text, advice: problem.advice, fine: [] };
