@@ -21,7 +21,8 @@ export const fixtureModels = [
 ];
 
 // Resolves when the server prints where it listens: {url, process, log(), stop()}. stop() sends SIGTERM and resolves to
-// {code, signal}; a server that does not end within a minute is killed, which the signal then tells.
+// {code, signal}; a server that does not end within two minutes is killed, which the signal then tells: it may take
+// one to end its jobs and answers (server/cli/cli_serve.c).
 // cpus: the processors that it may use, as taskset has them.
 // cwd: a folder of its own by default, so that no models folder of the repository is found by chance; for the same reason
 // the program's own starter models are off, unless env turns them on.
@@ -59,7 +60,7 @@ export async function startServer({ program = binary, args = fixtureModels, env 
     process: child,
     log: () => log,
     async stop() {
-      const timer = setTimeout(() => child.kill('SIGKILL'), 60e3);
+      const timer = setTimeout(() => child.kill('SIGKILL'), 120e3);
       if (child.exitCode === null && child.signalCode === null) child.kill('SIGTERM');
       const how = await ended;
       clearTimeout(timer);
