@@ -367,6 +367,32 @@ static enum error_code codec_tiff_pixels(struct tiff_task *t, const struct codec
     return plain ? codec_tiff_plain(t) : codec_tiff_converted(t);
 }
 
+/* The tag of IPTC, and where that is missing or cut off (ImageMagick 6 writes a quarter), Photoshop's resources. */
+static enum error_code codec_tiff_iptc(struct tiff_task *t)
+{
+    uint32_t size = 0;
+    void *data = NULL;
+    const uint8_t *iptc = NULL, *other;
+    size_t count = 0, others = 0;
+    bool cut = true;
+    if (TIFFGetField(t->tiff, TIFFTAG_RICHTIFFIPTC, &size, &data)) {
+        const TIFFField *field = TIFFFieldWithTag(t->tiff, TIFFTAG_RICHTIFFIPTC);
+        size_t bytes = size;
+        if (TIFFFieldDataType(field) == TIFF_LONG) { /* which depends on libtiff's version, not on the file */
+            if (TIFFIsByteSwapped(t->tiff))
+                TIFFSwabArrayOfLong(data, size);
+            bytes *= 4;
+        }
+        iptc = iptc_records(data, bytes, &count, &cut);
+    }
+    if ((!iptc || cut) && TIFFGetField(t->tiff, TIFFTAG_PHOTOSHOP, &size, &data) &&
+        (other = iptc_find(data, size, &others))) {
+        iptc = other;
+        count = others;
+    }
+    return iptc ? image_blob_set(&t->image->iptc, iptc, count, t->err) : OK;
+}
+
 static enum error_code codec_tiff_metadata(struct tiff_task *t)
 {
     uint32_t size = 0;
@@ -382,16 +408,8 @@ static enum error_code codec_tiff_metadata(struct tiff_task *t)
         for (int i = 0; i < 2 && unit != RESUNIT_NONE; i++)
             t->image->density[i] = (double)density[i] * (unit == RESUNIT_CENTIMETER ? 2.54 : 1);
     }
-    if (!code && TIFFGetField(t->tiff, TIFFTAG_RICHTIFFIPTC, &size, &data)) { /* in numbers of 4 bytes */
-        if (TIFFIsByteSwapped(t->tiff))
-            TIFFSwabArrayOfLong(data, size);
-        code = image_blob_set(&t->image->iptc, data, iptc_length(data, 4 * (size_t)size), t->err);
-    } else if (!code && TIFFGetField(t->tiff, TIFFTAG_PHOTOSHOP, &size, &data)) {
-        size_t count = 0;
-        const uint8_t *iptc = iptc_find(data, size, &count);
-        if (iptc)
-            code = image_blob_set(&t->image->iptc, iptc, count, t->err);
-    }
+    if (!code)
+        code = codec_tiff_iptc(t);
     if (!code && TIFFGetField(t->tiff, TIFFTAG_XMLPACKET, &size, &data))
         code = image_blob_set(&t->image->xmp, data, size, t->err);
     return code ? code : tiff_header_exif(t->bytes, t->size, t->header.offset, &t->image->exif, t->err);

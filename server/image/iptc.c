@@ -51,8 +51,9 @@ enum error_code iptc_wrap(const struct image_blob *iptc, struct image_blob *out,
     return OK;
 }
 
-/* IIM 4.2, 1.6: a length with its highest bit says how many bytes the length has that follow. */
-size_t iptc_length(const uint8_t *records, size_t size)
+/* How many bytes the records take before zeros up to a number of four bytes; 0: the last one is cut off. IIM 4.2, 1.6:
+ * a length with its highest bit says how many bytes the length has that follow. */
+static size_t iptc_length(const uint8_t *records, size_t size)
 {
     size_t at = 0;
     while (size - at >= IPTC_HEAD && records[at] == IPTC_MARKER) {
@@ -60,20 +61,36 @@ size_t iptc_length(const uint8_t *records, size_t size)
         if (length & 0x8000) {
             const size_t digits = length & 0x7fff;
             if (digits > 4 || digits > size - at - head)
-                return size;
+                return 0;
             length = 0;
             for (size_t i = 0; i < digits; i++)
                 length = length << 8 | records[at + head + i];
             head += digits;
         }
         if (length > size - at - head)
-            return size;
+            return 0;
         at += head + length;
     }
     for (size_t i = at; i < size; i++)
         if (records[i] || i - at == 3)
-            return size;
+            return 0;
     return at;
+}
+
+const uint8_t *iptc_records(const uint8_t *data, size_t size, size_t *out_size, bool *out_cut)
+{
+    static const char name[] = "Photoshop 3.0"; /* and its end */
+    *out_cut = false;
+    if (!size)
+        return NULL;
+    if (*data == IPTC_MARKER) {
+        const size_t length = iptc_length(data, size);
+        *out_cut = !length;
+        *out_size = length ? length : size;
+        return data;
+    }
+    const size_t head = size > sizeof name && memcmp(data, name, sizeof name) == 0 ? sizeof name : 0;
+    return iptc_find(data + head, size - head, out_size);
 }
 
 enum error_code iptc_print(const struct image_blob *iptc, char **out, struct error *err)
@@ -136,7 +153,8 @@ enum error_code iptc_parse(const uint8_t *text, size_t size, struct image_blob *
         list[count / 2] = (uint8_t)(count % 2 ? list[count / 2] << 4 | digit : digit);
         count++;
     }
-    const uint8_t *records = list && count == 2 * bytes ? iptc_find(list, bytes, &length) : NULL;
+    bool cut;
+    const uint8_t *records = list && count == 2 * bytes ? iptc_records(list, bytes, &length, &cut) : NULL;
     const enum error_code code = records ? image_blob_set(out, records, length, err) : OK;
     free(list);
     return code;

@@ -11,11 +11,13 @@ const uint8_t *iptc_find(const uint8_t *resources, size_t size, size_t *out_size
 /* A list of one resource, the records, from malloc. ERROR_NO_MEMORY. */
 enum error_code iptc_wrap(const struct image_blob *iptc, struct image_blob *out, struct error *err) MUST_CHECK;
 
-/* How many bytes the records take; after them may be zeros up to a number of four bytes, as in a TIFF. */
-size_t iptc_length(const uint8_t *records, size_t size);
+/* The records in what programs keep as IPTC in a TIFF's tag or a PNG's text: the records alone, of which those of a
+ * TIFF have zeros up to a number of four bytes behind them (these are not counted); or a list of resources (ExifTool),
+ * with or without the name of a JPEG's segment (libvips). out_cut: the last record has no end. NULL: there are none. */
+const uint8_t *iptc_records(const uint8_t *data, size_t size, size_t *out_size, bool *out_cut);
 
 /* A PNG has no chunk for IPTC. ImageMagick and ExifTool keep it there as a text of this name: a line with a word, one
- * with a number of bytes, and these bytes, a list of resources, in hexadecimal. */
+ * with a number of bytes, and these bytes in hexadecimal: see iptc_records(). A list of resources is written. */
 #define IPTC_TEXT "Raw profile type iptc"
 
 /* The records as such a text, from malloc. ERROR_NO_MEMORY. */

@@ -23,7 +23,7 @@ static const struct pipeline_stage {
 } pipeline_stages[] = {
     {STAGE_DECODE, decode_step, true, false}, /* on any thread */
     {STAGE_REPAIR, repair_step, true, false},
-    {STAGE_REPAIR, tone_step, true, false}, /* more damage is found in the picture as it came */
+    {STAGE_REPAIR, tone_step, true, false},     /* more damage is found in the picture as it came */
     {STAGE_DETECT, detect_first, false, false}, /* before the background if that may be turned */
     {STAGE_BACKGROUND, background_begin, false, false},
     {STAGE_DETECT, detect_step, true, false},

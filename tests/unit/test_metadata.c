@@ -210,6 +210,11 @@ static void iptc_is_read_from_a_text(void **state)
     free(again.data);
     free(printed);
     free(iptc.data);
+    static const char alone[] = "\niptc\n       8\n1c0219000361\n6c74\n"; /* as ImageMagick 6 has it */
+    iptc = iptc_of(alone, sizeof alone - 1);
+    assert_int_equal(iptc.size, 8);
+    assert_memory_equal(iptc.data, "\x1c\2\x19\0\3alt", 8);
+    free(iptc.data);
     for (size_t cut = 0; cut < sizeof text - 4; cut++) /* before the last digits */
         assert_null(iptc_of(text, cut).data);
     assert_null(iptc_of("\niptc\n99999999999999999999999\n00", 34).data);
@@ -219,20 +224,88 @@ static void iptc_ends_before_its_padding(void **state)
 {
     (void)state;
     const uint8_t padded[] = {0x1c, 2, 0, 0, 2, 0, 4, 0x1c, 2, 5, 0x80, 2, 0, 1, 'x', 0, 0, 0};
-    assert_int_equal(iptc_length(padded, sizeof padded), 15);
-    assert_int_equal(iptc_length(padded, 15), 15);
-    for (size_t cut = 8; cut < 15; cut++) /* a record that is cut off stays */
-        assert_int_equal(iptc_length(padded, cut), cut);
-    assert_int_equal(iptc_length((const uint8_t *)"other", 5), 5);
+    static const uint8_t segment[] = "Photoshop 3.0\0008BIM\4\4\0\0\0\0\0\2\x1c\2";
+    size_t size = 0;
+    bool cut;
+    assert_ptr_equal(iptc_records(padded, sizeof padded, &size, &cut), padded);
+    assert_true(size == 15 && !cut);
+    assert_ptr_equal(iptc_records(padded, 15, &size, &cut), padded);
+    assert_true(size == 15 && !cut);
+    for (size_t left = 8; left < 15; left++) { /* a record that is cut off stays */
+        assert_ptr_equal(iptc_records(padded, left, &size, &cut), padded);
+        assert_true(size == left && cut);
+    }
+    assert_ptr_equal(iptc_records(segment, sizeof segment - 1, &size, &cut), segment + 26);
+    assert_int_equal(size, 2);
+    assert_ptr_equal(iptc_records(segment + 14, sizeof segment - 15, &size, &cut), segment + 26);
+    assert_null(iptc_records((const uint8_t *)"other", 5, &size, &cut));
+    assert_null(iptc_records((const uint8_t *)"other", 0, &size, &cut));
+}
+
+/* The IPTC data of a TIFF of one pixel whose tag says that it is `count` values of this type. */
+static struct image_blob iptc_of_tiff(uint8_t type, uint8_t count, const uint8_t *tag, size_t size, bool resources)
+{
+    uint8_t file[256] = {'I', 'I', 42, 0, 8, 0, 0, 0, (uint8_t)(9 + resources)};
+    const uint8_t rows[10][4] = {{0, 1, 3, 1}, /* tag, type, count, value: 1 × 1 */
+                                 {1, 1, 3, 1},
+                                 {2, 1, 3, 8},  /* bits */
+                                 {3, 1, 3, 1},  /* compression: none */
+                                 {6, 1, 3, 1},  /* photometric: black is 0 */
+                                 {17, 1, 4, 8}, /* its pixel may be any byte */
+                                 {21, 1, 3, 1}, /* samples a pixel */
+                                 {23, 1, 4, 1}, /* bytes */
+                                 {0xbb, 0x83, type, 150},
+                                 {0x49, 0x86, 1, 180}};
+    struct codec_info info;
+    struct image *image = NULL;
+    struct image_blob iptc;
+    struct error err = ERROR_INIT;
+    uint8_t *entry = file + 10;
+    for (int i = 0; i < 9 + resources; i++, entry += 12) {
+        const uint8_t *row = rows[i];
+        memcpy(entry, row, 3);
+        entry[4] = i < 8 ? 1 : i == 8 ? count : 20;
+        entry[8] = row[3];
+    }
+    memcpy(file + 150, tag, size);
+    memcpy(file + 180, "8BIM\4\4\0\0\0\0\0\10\x1c\2\x19\0\3alt", 20);
+    if (codec_decode(file, sizeof file, 100, &image, &info, &err) != OK)
+        fail_msg("%s", err.text);
+    iptc = image->iptc;
+    image->iptc = (struct image_blob){0};
+    image_destroy(&image);
+    return iptc;
+}
+
+/* Its tag is one of bytes or of numbers of 4 bytes, and may be cut off, as ImageMagick 6 does. */
+static void iptc_of_a_tiff_is_that_of_its_tag(void **state)
+{
+    (void)state;
+    static const uint8_t own[] = "\x1c\2\x19\0\3own", old[] = "\x1c\2\x19\0\2ol";
+    if (!codec_reads(IMAGE_TIFF))
+        skip();
+    struct image_blob iptc[4] = {iptc_of_tiff(7, 8, own, 8, false), iptc_of_tiff(4, 2, own, 8, true),
+                                 iptc_of_tiff(4, 2, old, 7, false), iptc_of_tiff(7, 6, own, 6, true)};
+    static const char *const wanted[] = {"own", "own", "ol", "alt"};
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(iptc[i].size, 5 + strlen(wanted[i]));
+        assert_memory_equal(iptc[i].data + 5, wanted[i], strlen(wanted[i]));
+        free(iptc[i].data);
+    }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(exif_gets_what_changed),       cmocka_unit_test(exif_is_made_for_a_resolution),
-        cmocka_unit_test(damaged_exif_does_no_harm),    cmocka_unit_test(damaged_density_is_dropped),
-        cmocka_unit_test(xmp_is_changed_in_both_forms), cmocka_unit_test(iptc_is_found_among_resources),
-        cmocka_unit_test(iptc_is_read_from_a_text),     cmocka_unit_test(iptc_ends_before_its_padding),
+        cmocka_unit_test(exif_gets_what_changed),
+        cmocka_unit_test(exif_is_made_for_a_resolution),
+        cmocka_unit_test(damaged_exif_does_no_harm),
+        cmocka_unit_test(damaged_density_is_dropped),
+        cmocka_unit_test(xmp_is_changed_in_both_forms),
+        cmocka_unit_test(iptc_is_found_among_resources),
+        cmocka_unit_test(iptc_is_read_from_a_text),
+        cmocka_unit_test(iptc_ends_before_its_padding),
+        cmocka_unit_test(iptc_of_a_tiff_is_that_of_its_tag),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
