@@ -154,6 +154,7 @@ static void hooks_set_up(struct hooks_row *row)
     curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 0L);
     curl_easy_setopt(curl, CURLOPT_PROXY, "");
     curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(curl, CURLOPT_QUICK_EXIT, 1L); /* waits for no name server when the time is over */
     curl_easy_setopt(curl, CURLOPT_TIMEOUT, HOOKS_SECONDS);
     curl_easy_setopt(curl, CURLOPT_USERAGENT, "restored/" RESTORED_VERSION);
 }
