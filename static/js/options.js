@@ -6,7 +6,7 @@ import { common, groups, labels, unlisted } from './words.js';
 import { changed, state } from './state.js';
 
 const place = 'restored'; // in localStorage
-const ofOnePicture = ['faces', 'aligned']; // not kept: the next picture is another
+const ofOnePicture = ['faces', 'aligned', 'page']; // not kept: the next picture is another
 
 function choices(select, rows) {
   select.replaceChildren(...rows.map(([value, text]) => element('option', { value, textContent: text })));
