@@ -256,8 +256,10 @@ static void *keeper_main(void *argument)
         pthread_mutex_unlock(&keeper->lock);
         if (stop)
             keeper->output_at = 0;
-        if (stop && keeper->porter) /* which may bring tickets */
-            porter_finish(keeper->porter);
+        if (stop && keeper->porter) {
+            keeper_note_all(keeper);
+            porter_finish(keeper->porter); /* which may bring tickets */
+        }
         pthread_mutex_lock(&keeper->lock);
         struct keeper_ticket *tickets = keeper->first;
         keeper->first = NULL;

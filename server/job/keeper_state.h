@@ -136,6 +136,9 @@ void keeper_drop_finished(struct keeper *keeper, struct ids *ended, struct ids *
 
 /* This result could not be delivered: notes whose attempt it is, for the next start. */
 void keeper_note_undelivered(struct keeper *keeper, struct running *running);
+/* The same for every result that is on its way while the server stops, before that is waited for: whoever does not wait
+ * so long for the server kills it. */
+void keeper_note_all(struct keeper *keeper);
 /* Finds what earlier starts have noted. */
 void keeper_gather_undelivered(struct keeper *keeper);
 /* In the transaction: those whose jobs wait, or are still that attempt's, become this server's. */

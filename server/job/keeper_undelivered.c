@@ -51,6 +51,12 @@ void keeper_note_undelivered(struct keeper *keeper, struct running *running)
     free(text);
 }
 
+void keeper_note_all(struct keeper *keeper)
+{
+    for (struct running *at = keeper->running; at; at = at->next)
+        keeper_note_undelivered(keeper, at);
+}
+
 /* --- after a start -------------------------------------------------------------------------------------------------
  */
 

@@ -24,6 +24,7 @@ int main(void)
 #include <dlfcn.h>
 #include <libpq-fe.h>
 #include <poll.h>
+#include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
 #include <sys/socket.h>
@@ -431,6 +432,33 @@ static void test_undelivered(void **state)
     }
 }
 
+/* Lets the result go on once it is noted. */
+static void *go_when_noted(void *id)
+{
+    while (!spool_has(spool, id, SPOOL_RECORD))
+        nanosleep(&(struct timespec){0, 20000000}, NULL);
+    atomic_store(&held.go, true);
+    return NULL;
+}
+
+/* A server that stops while a result is slowly on its way notes it before it waits for that. */
+static void test_noted_at_end(void **state)
+{
+    pthread_t thread;
+    (void)state;
+    hold_payload("out/");
+    struct keeper_ticket *ticket = accept_job("", 0);
+    while (!atomic_load(&held.reached))
+        nanosleep(&(struct timespec){0, 5000000}, NULL);
+    assert_int_equal(pthread_create(&thread, NULL, go_when_noted, ticket->job.id), 0);
+    close_server();
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(sql_of("SELECT state FROM jobs WHERE id = '%s'", ticket->job.id), STORE_DONE);
+    open_server("both");
+    assert_false(spool_has(spool, ticket->job.id, SPOOL_RECORD));
+    ticket_free(ticket);
+}
+
 /* The same is noted where it is the database that does not take the end; and no more, once it has. */
 static void test_noted(void **state)
 {
@@ -454,6 +482,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_noted, open_all, close_all),
         cmocka_unit_test_setup_teardown(test_undelivered, open_all, close_all),
+        cmocka_unit_test_setup_teardown(test_noted_at_end, open_all, close_all),
         cmocka_unit_test_setup_teardown(test_slow_accept, open_all, close_all),
         cmocka_unit_test_setup_teardown(test_slow, open_all, close_all),
         cmocka_unit_test_setup_teardown(test_accepted, open_all, close_all),
