@@ -150,15 +150,16 @@ bool compat_front_look(const struct request *request, struct compat_state *out)
     struct compat_front_oldest oldest = {0};
     const struct store_filter filter = {
         .token = route_jobs_token(request), .states = 1u << STORE_QUEUED | 1u << STORE_RUNNING, .limit = 1000};
+    const bool found = compat_look(request, NULL, out);
     bool more;
-    if (!compat_look(request, NULL, out)) {
+    if (!found) {
         *out = (struct compat_state){.seconds_left = -1, .pictures = 1};
         if (keeper_look_list(keeper, &filter, compat_front_note, &oldest, &more, &ignored))
             return false;
         memcpy(out->job, *oldest.running ? oldest.running : oldest.waiting, sizeof out->job);
     }
     if (!*out->job || keeper_look(keeper, out->job, &view, &ignored))
-        return *out->id;
+        return found; /* it is not among the jobs yet */
     const double part = view.job.state > STORE_RUNNING ? 1 : view.running ? view.progress : 0;
     out->progress = out->pictures ? (out->at + part) / out->pictures : 0;
     out->seconds_left = view.left;
