@@ -6,331 +6,11 @@
 #include "runtime/base/embed.h"
 #include "server/http/dialect.h"
 #include "server/http/json.h"
+#include "server/http/openapi_rows.h"
 #include "server/http/openapi_schema.h"
-#include "server/http/route_jobs.h"
 #include "server/http/router.h"
 #include "server/image/codec.h"
 #include "server/version.h"
-
-#define JOB_ID "5bc9517961945ccbad14175dea710db6" /* the one of docs/api.md */
-
-/* --- tables --------------------------------------------------------------------------------------------------------
- */
-
-/* Parameters that are no options. key: its name in components and in the table of operations, which names those that
- * are in the path or in headers; those in the query stand in the router's table. */
-static const struct openapi_parameter {
-    const char *key, *name, *in, *type, *help, *pattern;
-    int least, most; /* of a number, or of a text's length; both 0: no bounds */
-    const char *example;
-} parameters[] = {
-    {"job", "id", "path", "string", "the job's id", "^[0-9a-f]{32}$", 0, 0, JOB_ID},
-    {"face", "n", "path", "integer", "the face's id in the report", NULL, 0, 0, "0"},
-    {"batch_name", "id", "path", "string", "the batch's name", UPLOAD_BATCH_PATTERN, 0, 0, "album"},
-    {"kind", "kind", "query", "=restored|crop", "the restored face, or what was cut out of the picture", NULL, 0, 0,
-     "crop"},
-    {"limit", "limit", "query", "integer", "how many jobs a page has", NULL, 1, ROUTE_JOBS_MOST, "10"},
-    {"state", "state", "query", "string", "some of queued, running, done, failed, cancelled, with commas between",
-     "^(queued|running|done|failed|cancelled)(,(queued|running|done|failed|cancelled))*$", 0, 0, "done,failed"},
-    {"batch", "batch", "query", "string", "only jobs of this batch", UPLOAD_BATCH_PATTERN, 0, 0, "album"},
-    {"since", "since", "query", "time", "only jobs that were made since then", NULL, 0, 0, "2026-01-31T12:00:00Z"},
-    {"after", "after", "query", "string", "go on behind this job", "^.{32}$", 0, 0, JOB_ID},
-    {"preview", "preview", "query", "integer",
-     "a smaller picture instead of the result: its longest side, px; JPEG, or PNG with transparency", NULL,
-     PIECE_PREVIEW_LEAST, PIECE_PREVIEW_MOST, "1600"},
-    {"region", "region", "query", "string", "a part of the result as PNG: X,Y,WIDTH,HEIGHT in its pixels",
-     "^[0-9]{1,9},[0-9]{1,9},[0-9]{1,9},[0-9]{1,9}$", 0, 0, "0,0,64,64"},
-    {"request_id", "X-Request-Id", "header", "string", "the id of the request in answers and logs",
-     "^[A-Za-z0-9_-]{1,64}$", 0, 0, "order-17"},
-    {"prefer", "Prefer", "header", "string", "respond-async: the answer is 202 at once, and the work is a job", NULL, 0,
-     0, "respond-async"},
-    {"idempotency_key", "Idempotency-Key", "header", "string",
-     "of an asynchronous request: the same key with the same body and options gives the same job", "^[ -~]*$", 1,
-     KEEPER_KEY_MAX - 1, "order-17"},
-    {"last_event_id", "Last-Event-ID", "header", "string", "go on behind this event", NULL, 0, 0, "d4d6fcbe1166-8"},
-    {"last_event", "last_event_id", "query", "string", "as Last-Event-ID", NULL, 0, 0, "d4d6fcbe1166-8"},
-    {"if_none_match", "If-None-Match", "header", "string", "the ETag that is known", NULL, 0, 0, "\"0\""},
-};
-
-/* Headers of answers. */
-static const struct openapi_header {
-    const char *name, *type, *help;
-} headers[] = {
-    {"X-Request-Id", "string", "the id that the log has, too"},
-    {"Location", "string", "path of the job"},
-    {"Preference-Applied", "string", "respond-async"},
-    {"Retry-After", "integer", "seconds until it is worth trying again"},
-    {"WWW-Authenticate", "string", "a token is asked for"},
-    {"Allow", "string", "the methods that the path takes"},
-    {"ETag", "string", "changes with the bytes"},
-    {"Content-Disposition", "string", "the name to save it under"},
-    {"Server-Timing", "string", "milliseconds by stage"},
-    {"X-Restored-Faces", "integer", "how many faces were restored, kept ones included"},
-    {"X-Restored-Device", "string", "the device's id"},
-    {"X-Restored-Models", "string", "detector=\"…\", face=\"…\", parser=\"…\", background=\"…\", damage=\"…\""},
-    {"X-Restored-Notes", "string", "the report's notes: a JSON array of texts in ASCII"},
-};
-
-enum openapi_body { BODY_NONE, BODY_RESTORE, BODY_DETECT, BODY_DAMAGE, BODY_ESTIMATE, BODY_COUNT };
-static const struct openapi_body_row {
-    const char *name, *help;
-} bodies[BODY_COUNT] = {
-    [BODY_RESTORE] = {"Restore", "A form with the picture as the file part image, or the picture's bytes with the "
-                                 "options in the query. The bytes decide what it is; JPEG and PNG are read."},
-    [BODY_DETECT] = {"Detect",
-                     "A form with the picture as the file part image, or the picture's bytes with the options "
-                     "in the query."},
-    [BODY_DAMAGE] = {"Damage",
-                     "A form with the picture as the file part image, and a mask as the file part mask if there "
-                     "is one, or the picture's bytes with the options in the query."},
-    [BODY_ESTIMATE] = {"Estimate", "Width and height, in a form or in the query, or the picture, of which only the "
-                                   "header is read."},
-};
-
-/* Bodies to try: the members of a form, as JSON. "@photo.jpg" stands for a picture's bytes. */
-static const struct openapi_example {
-    enum openapi_body body;
-    const char *name, *summary, *json;
-} examples[] = {
-    {BODY_RESTORE, "plain", "the usual options", "{\"image\": \"@photo.jpg\"}"},
-    {BODY_RESTORE, "larger", "four times larger, as PNG",
-     "{\"image\": \"@photo.jpg\", \"upscale\": 4, \"ext\": \"png\"}"},
-    {BODY_RESTORE, "gentle", "two faces, half of each restored one",
-     "{\"image\": \"@photo.jpg\", \"weight\": 0.5, \"faces\": \"0,1\"}"},
-    {BODY_RESTORE, "later", "an asynchronous job of a batch, with the faces",
-     "{\"image\": \"@photo.jpg\", \"batch\": \"album\", \"faces_out\": true, \"suffix\": \"new\"}"},
-    {BODY_RESTORE, "masked", "only what a mask shows is repaired",
-     "{\"image\": \"@photo.jpg\", \"mask\": \"@mask.png\"}"},
-    {BODY_DAMAGE, "plain", "what would be repaired", "{\"image\": \"@photo.jpg\", \"repair\": \"true\"}"},
-    {BODY_DETECT, "plain", "the faces", "{\"image\": \"@photo.jpg\"}"},
-    {BODY_DETECT, "later", "an asynchronous job", "{\"image\": \"@photo.jpg\", \"async\": true}"},
-    {BODY_ESTIMATE, "size", "from width and height alone", "{\"width\": 4000, \"height\": 3000, \"face_count\": 2}"},
-    {BODY_ESTIMATE, "picture", "from a picture", "{\"image\": \"@photo.jpg\", \"upscale\": 4}"},
-};
-
-/* What headers a picture of that request, and a job's picture, has. */
-#define ABOUT "Server-Timing X-Restored-Faces X-Restored-Device X-Restored-Models X-Restored-Notes"
-#define NAMED "Content-Disposition ETag"
-
-/* Every route of the router, in its order; a test compares them. content: media types and names of schemas, which are
- * JSON, with blanks between; NULL: no body. wrong: problems that are worth naming beside those that all routes have. */
-static const struct openapi_operation {
-    enum route_method method;
-    const char *path, *id, *tag, *summary, *parameters;
-    enum openapi_body body;
-    struct openapi_good {
-        enum reply reply; /* REPLY_OK without content: the end */
-        const char *content, *headers;
-    } good[3];
-    enum reply wrong[12]; /* REPLY_OK: the end */
-} operations[] = {
-    {ROUTE_POST,
-     "/v1/restore",
-     "restore",
-     "pictures",
-     "Restores a picture. Accept chooses the answer: the picture, the "
-     "report (application/json), or both (multipart/mixed).",
-     "prefer idempotency_key",
-     BODY_RESTORE,
-     {{REPLY_OK, "Pictures Report multipart/mixed", NAMED " " ABOUT},
-      {REPLY_ACCEPTED, "Job", "Location Preference-Applied"}},
-     {REPLY_NOT_ACCEPTABLE, REPLY_LENGTH_REQUIRED, REPLY_BODY_TOO_LARGE, REPLY_UNSUPPORTED, REPLY_UNPROCESSABLE,
-      REPLY_QUEUE_FULL, REPLY_UNAVAILABLE, REPLY_TIMEOUT, REPLY_FULL}},
-    {ROUTE_POST,
-     "/v1/detect",
-     "detect",
-     "pictures",
-     "Finds the faces of a picture, and restores nothing.",
-     "prefer idempotency_key",
-     BODY_DETECT,
-     {{REPLY_OK, "Detection", NULL}, {REPLY_ACCEPTED, "Job", "Location Preference-Applied"}},
-     {REPLY_NOT_ACCEPTABLE, REPLY_LENGTH_REQUIRED, REPLY_BODY_TOO_LARGE, REPLY_UNSUPPORTED, REPLY_UNPROCESSABLE,
-      REPLY_QUEUE_FULL, REPLY_UNAVAILABLE, REPLY_TIMEOUT, REPLY_FULL}},
-    {ROUTE_POST,
-     "/v1/damage",
-     "damage",
-     "pictures",
-     "Finds what would be repaired: white in the answer. Accept chooses: the mask, the report (application/json), or "
-     "both "
-     "(multipart/mixed).",
-     "prefer idempotency_key",
-     BODY_DAMAGE,
-     {{REPLY_OK, "image/png DamageReport multipart/mixed", NAMED " " ABOUT},
-      {REPLY_ACCEPTED, "Job", "Location Preference-Applied"}},
-     {REPLY_NOT_ACCEPTABLE, REPLY_LENGTH_REQUIRED, REPLY_BODY_TOO_LARGE, REPLY_UNSUPPORTED, REPLY_UNPROCESSABLE,
-      REPLY_QUEUE_FULL, REPLY_UNAVAILABLE, REPLY_TIMEOUT, REPLY_FULL}},
-    {ROUTE_POST,
-     "/v1/estimate",
-     "estimate",
-     "pictures",
-     "What a restoration would take now. Nothing is queued.",
-     "",
-     BODY_ESTIMATE,
-     {{REPLY_OK, "Estimate", NULL}},
-     {REPLY_BODY_TOO_LARGE, REPLY_UNSUPPORTED, REPLY_UNPROCESSABLE, REPLY_UNAVAILABLE}},
-    {ROUTE_GET,
-     "/v1/jobs",
-     "listJobs",
-     "jobs",
-     "Asynchronous jobs, newest first.",
-     "",
-     BODY_NONE,
-     {{REPLY_OK, "JobList", NULL}},
-     {REPLY_UNAVAILABLE}},
-    {ROUTE_GET,
-     "/v1/jobs/{id}",
-     "getJob",
-     "jobs",
-     "A job: how far it is, or its report.",
-     "job",
-     BODY_NONE,
-     {{REPLY_OK, "Job", NULL}},
-     {REPLY_NOT_FOUND, REPLY_GONE, REPLY_UNAVAILABLE}},
-    {ROUTE_DELETE,
-     "/v1/jobs/{id}",
-     "deleteJob",
-     "jobs",
-     "Cancels a job; forgets one that has ended.",
-     "job",
-     BODY_NONE,
-     {{REPLY_OK, "Job", NULL}, {REPLY_NO_CONTENT, NULL, NULL}},
-     {REPLY_NOT_FOUND, REPLY_GONE, REPLY_UNAVAILABLE}},
-    {ROUTE_GET,
-     "/v1/jobs/{id}/result",
-     "getResult",
-     "jobs",
-     "The picture that a job has made.",
-     "job if_none_match",
-     BODY_NONE,
-     {{REPLY_OK, "Pictures", NAMED}, {REPLY_NOT_MODIFIED, NULL, "ETag"}},
-     {REPLY_NOT_FOUND, REPLY_CONFLICT, REPLY_GONE, REPLY_UNPROCESSABLE, REPLY_UNAVAILABLE, REPLY_FULL}},
-    {ROUTE_GET,
-     "/v1/jobs/{id}/mask",
-     "getMask",
-     "jobs",
-     "What a job has filled: white in the answer.",
-     "job",
-     BODY_NONE,
-     {{REPLY_OK, "image/png", NAMED}},
-     {REPLY_NOT_FOUND, REPLY_CONFLICT, REPLY_GONE, REPLY_UNAVAILABLE}},
-    {ROUTE_GET,
-     "/v1/jobs/{id}/faces/{n}",
-     "getFace",
-     "jobs",
-     "A face of a job with faces_out=true.",
-     "job face",
-     BODY_NONE,
-     {{REPLY_OK, "image/png", NAMED}},
-     {REPLY_NOT_FOUND, REPLY_CONFLICT, REPLY_GONE, REPLY_UNAVAILABLE}},
-    {ROUTE_GET,
-     "/v1/jobs/{id}/events",
-     "watchJob",
-     "jobs",
-     "What happens to a job as it happens, until its end.",
-     "job last_event_id",
-     BODY_NONE,
-     {{REPLY_OK, "text/event-stream", NULL}},
-     {REPLY_NOT_FOUND, REPLY_GONE, REPLY_UNAVAILABLE}},
-    {ROUTE_GET,
-     "/v1/events",
-     "watchJobs",
-     "jobs",
-     "What happens to all jobs that the client may see.",
-     "last_event_id",
-     BODY_NONE,
-     {{REPLY_OK, "text/event-stream", NULL}},
-     {REPLY_UNAVAILABLE}},
-    {ROUTE_GET,
-     "/v1/batches/{id}",
-     "getBatch",
-     "jobs",
-     "The jobs of a batch, counted.",
-     "batch_name",
-     BODY_NONE,
-     {{REPLY_OK, "Batch", NULL}},
-     {REPLY_NOT_FOUND, REPLY_UNAVAILABLE}},
-    {ROUTE_DELETE,
-     "/v1/batches/{id}",
-     "cancelBatch",
-     "jobs",
-     "Cancels all jobs of a batch that have not ended.",
-     "batch_name",
-     BODY_NONE,
-     {{REPLY_OK, "Batch", NULL}},
-     {REPLY_NOT_FOUND, REPLY_UNAVAILABLE}},
-    {ROUTE_GET,
-     "/v1/batches/{id}/results.zip",
-     "getBatchResults",
-     "jobs",
-     "The results of all jobs of a batch that are done, uncompressed.",
-     "batch_name",
-     BODY_NONE,
-     {{REPLY_OK, "application/zip", "Content-Disposition"}},
-     {REPLY_NOT_FOUND, REPLY_UNAVAILABLE}},
-    {ROUTE_GET,
-     "/v1/devices",
-     "listDevices",
-     "server",
-     "What there is to compute on, and how it is.",
-     "",
-     BODY_NONE,
-     {{REPLY_OK, "Devices", NULL}},
-     {REPLY_OK}},
-    {ROUTE_GET,
-     "/v1/models",
-     "listModels",
-     "server",
-     "Which models are installed, and which are missing.",
-     "",
-     BODY_NONE,
-     {{REPLY_OK, "Models", NULL}},
-     {REPLY_OK}},
-    {ROUTE_GET,
-     "/v1/capabilities",
-     "getCapabilities",
-     "server",
-     "Options with the values that they may have on this server, formats, limits.",
-     "",
-     BODY_NONE,
-     {{REPLY_OK, "Capabilities", NULL}},
-     {REPLY_OK}},
-    {ROUTE_GET,
-     "/healthz",
-     "isAlive",
-     "server",
-     "The server is alive.",
-     "",
-     BODY_NONE,
-     {{REPLY_OK, "Alive", NULL}},
-     {REPLY_OK}},
-    {ROUTE_GET,
-     "/readyz",
-     "isReady",
-     "server",
-     "Whether the server can work, and why not.",
-     "",
-     BODY_NONE,
-     {{REPLY_OK, "Ready", NULL}, {REPLY_UNAVAILABLE, "Ready", NULL}},
-     {REPLY_OK}},
-    {ROUTE_GET,
-     "/metrics",
-     "getMetrics",
-     "server",
-     "Metrics for Prometheus.",
-     "",
-     BODY_NONE,
-     {{REPLY_OK, "text/plain", NULL}},
-     {REPLY_OK}},
-    {ROUTE_GET,
-     "/openapi.json",
-     "getOpenapi",
-     "server",
-     "This description.",
-     "if_none_match",
-     BODY_NONE,
-     {{REPLY_OK, "any", "ETag"}, {REPLY_NOT_MODIFIED, NULL, "ETag"}},
-     {REPLY_OK}},
-};
 
 /* --- parts ---------------------------------------------------------------------------------------------------------
  */
@@ -438,10 +118,10 @@ static json_t *openapi_responses(void)
 static json_t *openapi_headers(void)
 {
     json_t *all = json_object();
-    for (size_t i = 0; i < sizeof headers / sizeof *headers; i++)
-        json_object_set_new(
-            all, headers[i].name,
-            json_pack("{s:s, s:o}", "description", headers[i].help, "schema", openapi_schema(headers[i].type, NULL)));
+    for (size_t i = 0; i < openapi_header_count; i++)
+        json_object_set_new(all, openapi_header_rows[i].name,
+                            json_pack("{s:s, s:o}", "description", openapi_header_rows[i].help, "schema",
+                                      openapi_schema(openapi_header_rows[i].type, NULL)));
     return all;
 }
 
@@ -470,8 +150,8 @@ static json_t *openapi_parameters(void)
 {
     json_t *all = json_object();
     char key[80];
-    for (size_t i = 0; i < sizeof parameters / sizeof *parameters; i++) {
-        const struct openapi_parameter *row = &parameters[i];
+    for (size_t i = 0; i < openapi_parameter_count; i++) {
+        const struct openapi_parameter *row = &openapi_parameter_rows[i];
         json_t *example = !strcmp(row->type, "integer") ? json_word(row->example) : json_string(row->example);
         json_object_set_new(all, row->key,
                             json_pack("{s:s, s:s, s:b, s:s, s:o, s:o}", "name", row->name, "in", row->in, "required",
@@ -515,8 +195,8 @@ static json_t *openapi_fields(enum openapi_body body)
 static json_t *openapi_examples(enum openapi_body body, bool picture)
 {
     json_t *all = json_object();
-    for (size_t i = 0; i < sizeof examples / sizeof *examples; i++) {
-        const struct openapi_example *row = &examples[i];
+    for (size_t i = 0; i < openapi_example_count; i++) {
+        const struct openapi_example *row = &openapi_example_rows[i];
         if (row->body == body && (picture || !strstr(row->json, "image")))
             json_object_set_new(
                 all, row->name,
@@ -550,7 +230,8 @@ static json_t *openapi_form(enum openapi_body body, bool picture)
 static json_t *openapi_body(enum openapi_body body, const struct config *config)
 {
     char help[400];
-    snprintf(help, sizeof help, "%s At most %llu bytes.", bodies[body].help, (unsigned long long)config->body_limit);
+    snprintf(help, sizeof help, "%s At most %llu bytes.", openapi_body_rows[body].help,
+             (unsigned long long)config->body_limit);
     json_t *content = json_pack("{s:o}", "multipart/form-data", openapi_form(body, true));
     if (body == BODY_ESTIMATE)
         json_object_set_new(content, "application/x-www-form-urlencoded", openapi_form(body, false));
@@ -569,7 +250,7 @@ static json_t *openapi_bodies(const struct config *config)
 {
     json_t *all = json_object();
     for (int body = BODY_NONE + 1; body < BODY_COUNT; body++)
-        json_object_set_new(all, bodies[body].name, openapi_body((enum openapi_body)body, config));
+        json_object_set_new(all, openapi_body_rows[body].name, openapi_body((enum openapi_body)body, config));
     return all;
 }
 
@@ -579,9 +260,9 @@ static json_t *openapi_bodies(const struct config *config)
 /* Of an argument that the router knows. */
 static const char *openapi_argument_key(const char *name)
 {
-    for (size_t i = 0; i < sizeof parameters / sizeof *parameters; i++)
-        if (!strcmp(parameters[i].in, "query") && !strcmp(parameters[i].name, name))
-            return parameters[i].key;
+    for (size_t i = 0; i < openapi_parameter_count; i++)
+        if (!strcmp(openapi_parameter_rows[i].in, "query") && !strcmp(openapi_parameter_rows[i].name, name))
+            return openapi_parameter_rows[i].key;
     return name;
 }
 
@@ -646,9 +327,9 @@ static json_t *openapi_answers(const struct openapi_operation *operation, const 
 
 static const struct openapi_operation *openapi_find(const struct route *route)
 {
-    for (size_t i = 0; i < sizeof operations / sizeof *operations; i++)
-        if (operations[i].method == route->method && !strcmp(operations[i].path, route->path))
-            return &operations[i];
+    for (size_t i = 0; i < openapi_operation_count; i++)
+        if (openapi_operations[i].method == route->method && !strcmp(openapi_operations[i].path, route->path))
+            return &openapi_operations[i];
     return NULL;
 }
 
@@ -666,7 +347,8 @@ static json_t *openapi_paths(bool tokens)
                                       "summary", row->summary, "parameters", openapi_parameter_list(row, route),
                                       "responses", openapi_answers(row, route, tokens));
         if (row->body)
-            json_object_set_new(operation, "requestBody", openapi_reference("requestBodies", bodies[row->body].name));
+            json_object_set_new(operation, "requestBody",
+                                openapi_reference("requestBodies", openapi_body_rows[row->body].name));
         if (tokens)
             json_object_set_new(operation, "security",
                                 route->access == ROUTE_GUARDED ? json_pack("[{s:[]}]", "bearer") : json_array());

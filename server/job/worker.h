@@ -1,8 +1,8 @@
 /* The pool's threads. Each worker has its own handle of one device, and computes one job after the other. Carriers
  * (several for each worker, serving all devices) take one job each from the queue to its end: they read its picture,
  * wait until a worker has computed it, and write the result, so that no device waits for files. Only for worker_pool.c,
- * which owns what is declared here.
- * Thread-safety: each field of the pool and of a thread says whose it is; any of the threads may call the functions. */
+ * worker_forecast.c, which owns what is declared here. Thread-safety: each field of the pool and of a thread says whose
+ * it is; any of the threads may call the functions. */
 #ifndef SERVER_JOB_WORKER_H
 #define SERVER_JOB_WORKER_H
 
@@ -100,5 +100,16 @@ enum job_state worker_pool_outcome(const struct job *job, enum error_code code);
 /* Gives a job whose device was lost back to the queue, with its reference, for the next device. false: there is
  * none. */
 bool worker_pool_hand_over(struct worker_pool *pool, int device, struct job *job, const struct error *err);
+/* The i-th worker of all sets; NULL after the last. Under the lock. */
+struct worker *worker_pool_worker(struct worker_pool *pool, int i);
+
+/* --- of worker_forecast.c ------------------------------------------------------------------------------------------
+ */
+
+/* Where a restoration may run; named: on one that it names. Errors: those of worker_pool_submit about devices. */
+enum error_code worker_pool_devices_for(struct worker_pool *pool, const struct restoration *r, uint32_t *devices,
+                                        bool *named, struct error *err) MUST_CHECK;
+/* The job's estimate, where one can be made. */
+void worker_pool_predict(struct worker_pool *pool, struct job *job);
 
 #endif

@@ -1,6 +1,5 @@
 #include "server/job/worker_pool.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,9 +12,7 @@
 
 #define STALL_MAKING                                                                                                   \
     10 /* times stall_seconds: a driver may compile one plan for minutes, and nothing tells how far it is */
-#define RETRY_AFTER_MAX 3600
 #define REOPEN_SECONDS 5
-#define RETRY_AFTER_DRAINING 5            /* seconds: jobs of this server say nothing about the one that follows it */
 #define INFLIGHT_MOST (UINT64_C(4) << 30) /* unless it is configured */
 
 /* --- how jobs end --------------------------------------------------------------------------------------------------
@@ -180,24 +177,6 @@ void worker_pool_ensure(struct worker_pool *pool)
     pthread_mutex_unlock(&pool->lock);
 }
 
-/* Where a restoration may run. */
-static enum error_code worker_pool_devices_for(struct worker_pool *pool, const struct restoration *r, uint32_t *devices,
-                                               bool *named, struct error *err)
-{
-    const char *wanted = r->options.device;
-    int device;
-    *named = *wanted && strcmp(wanted, "auto") != 0;
-    if (*named) {
-        enum error_code code = devices_find(pool->devices, wanted, &device, err);
-        *devices = code ? 0 : UINT32_C(1) << device;
-        return code;
-    }
-    *devices = devices_route(pool->devices, 0);
-    if (!*devices)
-        return error_set(err, ERROR_DEVICE_DISABLED, "there is no usable device; /v1/devices says why");
-    return OK;
-}
-
 /* Where a new job may run, with the sets for it started. */
 static enum error_code worker_pool_place(struct worker_pool *pool, struct job *job, struct error *err)
 {
@@ -309,8 +288,7 @@ enum error_code worker_pool_create(struct worker_pool **out, const struct worker
     return code;
 }
 
-/* The i-th worker of all sets; NULL after the last. Under the lock. */
-static struct worker *worker_pool_worker(struct worker_pool *pool, int i)
+struct worker *worker_pool_worker(struct worker_pool *pool, int i)
 {
     for (int device = 0; device < DEVICES_MAX; device++) {
         struct worker_set *set = pool->sets[device];
@@ -319,118 +297,6 @@ static struct worker *worker_pool_worker(struct worker_pool *pool, int i)
         i -= set ? set->count : 0;
     }
     return NULL;
-}
-
-/* Whether a carrier's job keeps a worker of these devices busy, and for how many seconds more. */
-static bool worker_pool_occupies(const struct job *job, uint32_t devices, int64_t now, double *seconds)
-{
-    double left;
-    if (!job || atomic_load(&job->state) != JOB_RUNNING || !(job->devices & devices) ||
-        atomic_load(&job->restoration->entered) >> STAGE_PASTE & 1) /* that one is being encoded */
-        return false;
-    estimate_progress(&job->estimate, job->restoration, (double)(now - atomic_load(&job->running_ns)) / 1e9, &left);
-    *seconds = fmax(left - job->estimate.groups[GROUP_ENCODE], 0);
-    return true;
-}
-
-/* Seconds until a job may begin on one of these devices, behind queued ones that take so many: with the rest of the
- * running ones, divided by the number of workers. */
-static double worker_pool_wait(struct worker_pool *pool, uint32_t devices, double queued)
-{
-    const int64_t now = job_now();
-    const struct worker *worker;
-    double seconds = queued;
-    int ready = 0, idle = 0;
-    pthread_mutex_lock(&pool->lock);
-    for (int i = 0; (worker = worker_pool_worker(pool, i)); i++) {
-        const bool here = devices >> worker->device & 1 && worker->phase == PHASE_READY;
-        ready += here;
-        idle += here;
-        for (int k = 0; k < worker->carrier_count; k++) {
-            double left = 0;
-            idle -= worker_pool_occupies(worker->carriers[k].current, devices, now, &left);
-            seconds += left;
-        }
-    }
-    pthread_mutex_unlock(&pool->lock);
-    return idle > 0 && queued <= 0 ? 0 : seconds / (ready ? ready : 1);
-}
-
-/* Workers of these devices that may begin a job. */
-static int worker_pool_count_ready(struct worker_pool *pool, uint32_t devices)
-{
-    const struct worker *worker;
-    int ready = 0;
-    pthread_mutex_lock(&pool->lock);
-    for (int i = 0; (worker = worker_pool_worker(pool, i)); i++)
-        ready += devices >> worker->device & 1 && worker->phase == PHASE_READY;
-    pthread_mutex_unlock(&pool->lock);
-    return ready;
-}
-
-enum error_code worker_pool_estimate(struct worker_pool *pool, const struct restoration *r,
-                                     const struct model_entry *const models[ROLE_COUNT], int faces, const char *client,
-                                     bool low, struct estimate *out, struct error *err)
-{
-    struct device_info info;
-    struct queue_ahead ahead;
-    uint32_t devices;
-    bool named;
-    enum error_code code = worker_pool_devices_for(pool, r, &devices, &named, err);
-    if (code)
-        return code;
-    const int device = __builtin_ctz(devices);
-    devices_info(pool->devices, device, &info);
-    estimate_predict(pool->speeds,
-                     &(struct estimate_request){
-                         .r = r,
-                         .models = models,
-                         .device = &info,
-                         .precision = pipeline_precision_on(&info, pool->settings.precision, r->options.precision),
-                         .faces = faces},
-                     out);
-    out->device = device;
-    queue_ahead_of_new(pool->queue, devices, client, low, &ahead);
-    out->queue_seconds = worker_pool_wait(pool, devices, ahead.seconds);
-    return OK;
-}
-
-bool worker_pool_position(struct worker_pool *pool, const struct job *job, size_t *position, double *seconds)
-{
-    struct queue_ahead ahead;
-    const bool waits = queue_ahead_of(pool->queue, job, &ahead);
-    *position = ahead.jobs;
-    *seconds = waits ? worker_pool_wait(pool, job->devices, ahead.seconds) : 0;
-    return waits;
-}
-
-/* The job's estimate, where one can be made. */
-static void worker_pool_predict(struct worker_pool *pool, struct job *job)
-{
-    const struct model_entry *models[ROLE_COUNT];
-    struct restoration *r = job->restoration;
-    struct error ignored = ERROR_INIT; /* its carrier will meet the same error and report it */
-    if (!r->in_info.width || pipeline_check_size(r, pool->store, models, &ignored) ||
-        worker_pool_estimate(pool, r, models, -1, job->client, job->low, &job->estimate, &ignored))
-        job->estimate = (struct estimate){0};
-}
-
-enum error_code worker_pool_in_time(struct worker_pool *pool, const struct estimate *estimate, double stored,
-                                    struct error *err)
-{
-    const double limit = atomic_load(&pool->job_seconds);
-    const int ready = worker_pool_count_ready(pool, devices_route(pool->devices, 0));
-    const double before = estimate->queue_seconds + stored / (ready ? ready : 1);
-    if (limit && estimate->low > limit)
-        return error_set(err, ERROR_TOO_SLOW,
-                         "on %s this picture would take about %.0f seconds, and a job may take %.0f: choose a smaller "
-                         "upscale, bg_upsampler=none or another device, or reduce the picture",
-                         devices_id(pool->devices, estimate->device), estimate->seconds, limit);
-    if (limit && estimate->measured && estimate->low + before / 2 > limit)
-        return error_set(err, ERROR_BUSY,
-                         "the jobs before this one take about %.0f seconds, and it would not be done within its %.0f",
-                         before, limit);
-    return OK;
 }
 
 void worker_pool_set_limits(struct worker_pool *pool, int job_seconds, int stall_seconds)
@@ -556,20 +422,6 @@ int worker_pool_carriers(struct worker_pool *pool)
     return count;
 }
 
-double worker_pool_begins(struct worker_pool *pool, double device_seconds)
-{
-    return worker_pool_wait(pool, devices_route(pool->devices, 0), device_seconds);
-}
-
-double worker_pool_seconds(struct worker_pool *pool, double device_seconds)
-{
-    const uint32_t routes = devices_route(pool->devices, 0);
-    const int ready = worker_pool_count_ready(pool, routes);
-    struct queue_ahead all;
-    queue_ahead_of_new(pool->queue, routes, NULL, true, &all);
-    return worker_pool_wait(pool, routes, all.seconds) + device_seconds / (ready ? ready : 1);
-}
-
 bool worker_pool_idle(struct worker_pool *pool)
 {
     return !atomic_load(&pool->pending);
@@ -669,17 +521,6 @@ void worker_pool_elsewhere(struct worker_pool *pool, worker_pool_elsewhere_fn *r
     pool->elsewhere = ready;
     pool->elsewhere_context = context;
     pthread_mutex_unlock(&pool->lock);
-}
-
-int worker_pool_retry_after(struct worker_pool *pool)
-{
-    if (worker_pool_draining(pool))
-        return RETRY_AFTER_DRAINING;
-    const uint32_t devices = devices_route(pool->devices, 0);
-    struct queue_ahead all;
-    queue_ahead_of_new(pool->queue, devices, NULL, true, &all);
-    const double seconds = ceil(worker_pool_wait(pool, devices, all.seconds));
-    return seconds < 1 ? 1 : seconds > RETRY_AFTER_MAX ? RETRY_AFTER_MAX : (int)seconds;
 }
 
 void worker_pool_loaded(struct worker_pool *pool, char loaded[ROLE_COUNT][128])
