@@ -198,7 +198,7 @@ static enum error_code folder_sweep(struct payload *payload, int64_t seconds, in
 {
     struct folder *folder = (struct folder *)payload;
     struct folder_round *round = mem_calloc(1, sizeof *round);
-    time_t now;
+    time_t now = 0;
     *more = false;
     enum error_code code =
         round ? folder_now(folder, &now, err) : error_set(err, ERROR_NO_MEMORY, "no memory to look at payloads");
