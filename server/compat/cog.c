@@ -216,7 +216,8 @@ static enum error_code cog_read(struct request *request, struct cog *cog, struct
                          "webhook: it is for predictions that are not waited for; send the header "
                          "\"Prefer: respond-async\"");
     struct compat_picture *picture = code ? NULL : compat_add(&cog->base, request->server->spool, err);
-    const bool address = !code && json_is_string(file) && fetch_is_address(json_string_value(file));
+    const bool address =
+        !code && json_is_string(file) && intake_is_address(json_string_value(file), json_string_length(file));
     if (!code && !picture)
         code = err->code;
     else if (!code)

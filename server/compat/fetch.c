@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/socket.h>
 
 #include "runtime/base/log.h"
@@ -23,11 +22,6 @@ struct fetches {
     int count;
     atomic_bool over;
 };
-
-bool fetch_is_address(const char *text)
-{
-    return !strncasecmp(text, "http:", 5) || !strncasecmp(text, "https:", 6);
-}
 
 enum error_code fetch_check(const struct config *config, const char *url, struct error *err)
 {

@@ -27,9 +27,6 @@ struct fetch {
     bool refused, allowed; /* addresses of the origin, by reach_may_connect */
 };
 
-/* Whether a text is meant as an address. */
-bool fetch_is_address(const char *text);
-
 /* Whether the address may be fetched from. ERROR_INVALID says why not, and which setting decides that. */
 enum error_code fetch_check(const struct config *config, const char *url, struct error *err) MUST_CHECK;
 

@@ -47,7 +47,7 @@ static void intake_decode_begin(struct intake_decoder *decoder, struct body *to)
     decoder->head_size = decoder->piece_size = 0;
 }
 
-static bool intake_is_address(const char *text, size_t size)
+bool intake_is_address(const char *text, size_t size)
 {
     return (size >= 5 && !strncasecmp(text, "http:", 5)) || (size >= 6 && !strncasecmp(text, "https:", 6));
 }

@@ -33,4 +33,7 @@ enum error_code intake_finish(struct intake *intake, json_t **out, struct error 
  * decoded here. ERROR_INVALID: it is no file. */
 enum error_code intake_file(struct intake *intake, const json_t *value, struct body *out, struct error *err) MUST_CHECK;
 
+/* Whether a text, of which these are the first bytes or all, is meant as an http address. */
+bool intake_is_address(const char *text, size_t size);
+
 #endif
