@@ -174,8 +174,8 @@ static void damage_goes(void **state)
     free(smooth);
 }
 
-/* A face a little out of focus: what is added is no more than the network's own error, so the picture stays; of noise
- * as faint as that nothing is kept. */
+/* A face a little out of focus: what is added is no more than the network's own error, so the picture stays; but
+ * where all detail is the restoration's, the picture is blurred, and nothing of it is kept. */
 static void little_is_left(void **state)
 {
     (void)state;
