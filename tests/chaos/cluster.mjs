@@ -58,7 +58,11 @@ export async function startNetwork(port, next) {
       });
     });
     to.on('drain', () => from.resume()); // one listener, however many pieces wait
-    from.on('close', () => last.then(() => { if (!pair.stalled) to.destroy(); }));
+    from.on('close', () => last.then(() => { // destroy would drop what `to` has not sent yet
+      if (pair.stalled) return;
+      if (from.readableEnded) to.end();
+      else to.destroy();
+    }));
     from.on('error', () => {});
   };
   const server = net.createServer({ noDelay: true }, (near) => {
