@@ -21,7 +21,7 @@
 #define POLL_MS 50
 #define CANCEL_SECONDS 20 /* for a cancelled job to end: a device finishes what was submitted to it */
 #define ANSWER_SECONDS 5  /* for answers still being sent when all jobs have ended */
-#define REFUSE_SECONDS 1  /* for those that say only that the server stops */
+#define REFUSE_SECONDS 5  /* for those that say only that the server stops */
 #define SLACK_SECONDS 10  /* for the end itself, before a service manager may kill us */
 
 static void serve_usage(void)
@@ -94,8 +94,8 @@ static void serve_drain(struct worker_pool *pool, struct keeper *keeper, struct 
         _exit(CLI_FAILED);
     }
     serve_wait_answers(server, signals, ANSWER_SECONDS);
-    server_end_waits(server);
-    serve_wait_answers(server, signals, REFUSE_SECONDS);
+    if (server_end_waits(server))
+        serve_wait_answers(server, signals, REFUSE_SECONDS);
 }
 
 /* Reads all sources of the configuration. */

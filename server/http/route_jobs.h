@@ -31,7 +31,7 @@ enum MHD_Result route_jobs_ask(struct request *request);
 enum MHD_Result route_jobs_fetch(struct request *request, const struct store_job *row);
 /* The server stops: whoever waits for the keeper goes on, with a ticket that says so by ERROR_BUSY, and so does whoever
  * asks from now on. libmicrohttpd must not end while a connection is suspended, and the keeper may wait for a database
- * or for payloads that do not answer. Before keeper_destroy. */
-void route_jobs_end(struct server *server);
+ * or for payloads that do not answer. Before keeper_destroy. False: nobody waited. */
+bool route_jobs_end(struct server *server);
 
 #endif

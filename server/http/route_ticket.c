@@ -118,9 +118,10 @@ void route_jobs_forget(struct request *request)
     request->ticket = NULL;
 }
 
-void route_jobs_end(struct server *server)
+bool route_jobs_end(struct server *server)
 {
     pthread_mutex_lock(&ticket_lock);
+    const bool some = server->held;
     server->holds_no_more = true;
     for (struct held_ticket *held; (held = server->held);) {
         struct request *request = held->request;
@@ -132,4 +133,5 @@ void route_jobs_end(struct server *server)
         MHD_resume_connection(request->connection);
     }
     pthread_mutex_unlock(&ticket_lock);
+    return some;
 }

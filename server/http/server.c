@@ -428,9 +428,9 @@ int server_close_idle(struct server *server)
     return connections_close_idle(server->connections);
 }
 
-void server_end_waits(struct server *server)
+bool server_end_waits(struct server *server)
 {
-    route_jobs_end(server);
+    return route_jobs_end(server);
 }
 
 void server_destroy(struct server **server)
@@ -441,7 +441,7 @@ void server_destroy(struct server **server)
         return;
     if (old->keeper && keeper_cluster(old->keeper))
         cluster_set_about(keeper_cluster(old->keeper), NULL, NULL);
-    server_end_waits(old);
+    (void)server_end_waits(old);
     asks_end(old->asks);
     streams_end(old->streams);
     pieces_end(old->pieces);

@@ -55,8 +55,9 @@ bool server_answers(const struct server *server, int milliseconds);
 /* Closes connections that neither wait for an answer nor receive one; returns how many are left. */
 int server_close_idle(struct server *server);
 
-/* Requests that still wait for the database or for shared pictures are answered that the server stops. */
-void server_end_waits(struct server *server);
+/* Requests that still wait for the database or for shared pictures are answered that the server stops. False: there
+ * is none. */
+bool server_end_waits(struct server *server);
 
 /* Stops at once. The pool must have ended its jobs, so that their connections have been resumed. */
 void server_destroy(struct server **server);
