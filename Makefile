@@ -273,9 +273,10 @@ asan:
 	$(MAKE) BUILD=build-asan CFLAGS='$(SANITIZE)' unit
 asan-server:
 	$(MAKE) BUILD=build-asan CFLAGS='$(SANITIZE)' build-asan/tests/restored
-tsan: # what threads share
+THREADS := queue events store_list store_shared keeper keeper_shared devices codec_jpeg jpeg_encode thread worker_pool
+tsan: # what threads share; tests/check.sh reads the line above
 	$(MAKE) BUILD=build-tsan CFLAGS='-O1 -g1 -fsanitize=thread -fno-omit-frame-pointer' \
-	    $(patsubst %,build-tsan/tests/unit/test_%,queue events store_list store_shared keeper keeper_shared devices codec_jpeg jpeg_encode thread worker_pool)
+	    $(THREADS:%=build-tsan/tests/unit/test_%)
 clang: # its warnings are the same without optimising
 	$(MAKE) BUILD=build-clang CC=clang CFLAGS=-O0 objects
 

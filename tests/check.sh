@@ -40,7 +40,7 @@ must() {
 longest='ops/test_convolutions tsan/test_worker_pool golden/test_pipeline asan/test_fault tsan/test_thread asan/test_overlap
 golden/test_networks unit/test_overlap asan/test_worker_pool unit/test_fault unit/test_worker_pool golden/test_shapes
 tsan/test_codec_jpeg asan/test_alloc asan/test_restoration tsan/test_jpeg_encode asan/test_engine asan/test_crowd'
-threads='queue events store keeper keeper_shared devices worker_pool codec_jpeg jpeg_encode thread' # what tsan runs
+threads=$(sed -n 's/^THREADS := //p' Makefile) # what tsan runs
 
 # folder SUITE: where its programs are
 folder() {
