@@ -244,11 +244,10 @@ addEventListener('keydown', (e) => {
 function setMode(to) {
   if (!hasAfter()) return;
   mode = to;
-  zoom = 0;
-  centre.x = centre.y = 0.5;
   split.hidden = handle.hidden = mode === 'side';
   $('side').setAttribute('aria-pressed', String(mode === 'side'));
-  layout();
+  if (zoom) zoomTo(zoom); // what is looked at stays, in panes of another size
+  else layout();
 }
 
 $('side').addEventListener('click', () => setMode(mode === 'side' ? 'slider' : 'side'));

@@ -5,7 +5,8 @@ import { addLayer, isBeforeShown, layout } from './compare.js';
 import { $, element } from './dom.js';
 import { shutsBy } from './escape.js';
 import { t } from './lang.js';
-import { facesOf, own } from './own.js';
+import { fields } from './options.js';
+import { facesOf, fieldsOf, own } from './own.js';
 import * as panel from './panel.js';
 import { pageOf } from './previews.js';
 import { ask, problemOf } from './server.js';
@@ -23,10 +24,18 @@ addLayer(layer, ({ width }) => {
   for (const [node, part, id] of eyes) node.hidden = part * width < least && id !== chosen;
 });
 
+// Whether a face is in the result what was chosen since not to be: restored, or left as it is.
+function isOther(item, { id, action }) {
+  if (item.state !== 'done' || own(item).left.includes(id) !== (action === 'restored')) return false;
+  const leaves = ({ faces }) => !!faces && !faces.split(',').includes(String(id));
+  return leaves(item.sent) !== leaves(fieldsOf(item, Object.fromEntries(fields())));
+}
+
 function words(item, face) {
-  const name = t('Face {0}', face.id + 1);
-  if (own(item).left.includes(face.id)) return t('{0}, left as it is', name);
+  const name = t('Face {0}', face.id + 1), left = own(item).left.includes(face.id);
   const was = item.state === 'done' ? face.action : '';
+  if (isOther(item, face)) return left ? t('{0}, restored; will be left as it is', name) : t('{0}, not restored; will be restored', name);
+  if (left) return t('{0}, left as it is', name);
   return was === 'restored' ? t('{0}, restored', name) : was ? t('{0}, not restored', name) : t('{0}, will be restored', name);
 }
 
@@ -69,7 +78,7 @@ function draw() {
   const shown = open && found && isBeforeShown();
   button.setAttribute('aria-pressed', String(open));
   layer.hidden = !found || !isBeforeShown() || (!open && !peeks.size);
-  const key = JSON.stringify([item?.id, item?.state, item?.job, shown, chosen, item?.own.left, item?.own.weights, [...peeks], found?.list.length, $('before').src]);
+  const key = JSON.stringify([item?.id, item?.state, item?.job, shown, chosen, item?.own.left, item?.own.weights, shown && found.list.map((face) => words(item, face)), [...peeks], found?.list.length, $('before').src]);
   if (key === drawn) return;
   drawn = key;
   const list = found?.list ?? [], { face: focused, eye: looked } = document.activeElement?.dataset ?? {};
@@ -80,6 +89,7 @@ function draw() {
       node.dataset.face = face.id;
       node.classList.toggle('left', own(item).left.includes(face.id));
       node.classList.toggle('chosen', chosen === face.id);
+      node.classList.toggle('other', isOther(item, face));
       node.tabIndex = face.id === (chosen ?? list[0].id) ? 0 : -1;
       node.append(element('span', { textContent: face.id + 1, ariaHidden: 'true' }));
       node.addEventListener('click', () => {

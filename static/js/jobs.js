@@ -41,6 +41,7 @@ export function submit(items, extra = {}) {
   for (const item of items) {
     if (isPending(item)) continue;
     forget(item);
+    delete item.own.repainted;
     Object.assign(item, { state: 'waiting', sent: { ...fieldsOf(item, common), ...extra }, extra, key: newId(), job: null, batch: batchName(), problem: null, report: null, result: null, progress: 0, stage: null, eta: null, began: Date.now() });
     store.put(item);
   }

@@ -105,7 +105,7 @@ export async function keep() {
     panel.fail(t('The mask could not be made.'));
     return false;
   }
-  own(of).mask = blob;
+  Object.assign(own(of), { mask: blob, repainted: true });
   store.put(of);
   $('say').textContent = t('The mask is kept: restore the picture to use it.');
   changed();
@@ -190,7 +190,9 @@ $('brush_done').addEventListener('click', keep);
 $('brush_clear').addEventListener('click', () => {
   const of = item;
   delete of.own.mask;
+  delete of.own.repainted;
   store.put(of);
+  changed();
   $('brush_paint').focus();
   open(of);
 });

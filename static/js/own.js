@@ -1,6 +1,7 @@
 // What is chosen for one picture alone: which faces, how strongly, and its mask; and the fields that say so to the server.
 
-// own: {left: [ids of faces left as they are], weights: {id: '0.5'}, faces: {list, width, height} as found, mask: Blob}
+// own: {left: [ids of faces left as they are], weights: {id: '0.5'}, faces: {list, width, height} as found, mask: Blob,
+// repainted: the mask is another than that of the result}
 export const own = (item) => Object.assign(item.own, { left: item.own.left ?? [], weights: item.own.weights ?? {} });
 
 // Its faces, as they were found before or by its last restoration: {list, width, height} in pixels of the picture, or null.
@@ -18,4 +19,10 @@ export function fieldsOf(item, common) {
   if (single.length) fields.weight = [common.weight, ...single].filter(Boolean).join(',');
   if (item.own.mask) Object.assign(fields, { mask_mode: 'replace' });
   return fields;
+}
+
+// Whether the result of a picture was made with other settings than those that would be sent now.
+export function isOutdated(item, common) {
+  const text = (fields) => JSON.stringify(Object.entries(fields).sort());
+  return item.state === 'done' && (!!item.own.repainted || text(item.sent) !== text({ ...fieldsOf(item, common), ...item.extra }));
 }

@@ -3,7 +3,8 @@ import { $, element, percent, roughly, seconds } from './dom.js';
 import { lead } from './download.js';
 import { left, leftOfAll, nextTry, submit, zip } from './jobs.js';
 import { many, t } from './lang.js';
-import { blame, unblame } from './options.js';
+import { blame, fields, unblame } from './options.js';
+import { isOutdated } from './own.js';
 import { explain, waitingFor } from './refused.js';
 import { obstacle } from './plan.js';
 import * as report from './report.js';
@@ -113,18 +114,20 @@ function show() {
   $('go').hidden = all.length > 0 && (!next.length || again);
   $('go').disabled = !next.length || !state.ready;
   $('go').textContent = again ? t('Restore again') : next.length > 1 ? many(next.length, 'Restore {0} picture', 'Restore {0} pictures') : t('Restore');
-  $('go').classList.toggle('quiet', again); // the result is what counts then
+  const outdated = again && state.known && isOutdated(current, Object.fromEntries(fields()));
+  $('go').classList.toggle('quiet', again && !outdated); // the result is what counts then
   $('cancel').hidden = !all.length;
   $('cancel').textContent = all.length > 1 ? t('Cancel all') : t('Cancel');
   $('another').textContent = items.length ? t('Add pictures') : t('Choose pictures');
   for (const [one, other] of [[$('go'), $('cancel')], [$('cancel'), $('go')]]) // whoever had the focus finds it on what is there now
     if (activeElement === one && one.hidden && !other.hidden) other.focus({ preventScroll: true });
   const lost = state.away && all.length > 0;
-  const text = !current ? t('Choose a picture to begin.') : lost ? t('The connection is lost. The page goes on by itself when the server is back.') : words(current);
+  const text = !current ? t('Choose a picture to begin.') : lost ? t('The connection is lost. The page goes on by itself when the server is back.') : outdated ? t('You changed the settings: Restore again to see them.') : words(current);
   $('status').classList.toggle('notice', lost);
   if ($('status').textContent !== text) $('status').textContent = text;
   showAll();
-  if (current && !state.taking) say(aloud(text));
+  // Whoever changes a face hears of the face; the button is described by the line.
+  if (current && !state.taking) say(aloud(outdated ? words(current) : text));
   showProgress();
   showError();
   report.show(current);

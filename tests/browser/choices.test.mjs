@@ -56,6 +56,24 @@ test('faces: boxes with names, one left as it is, one restored less, the origina
   const job = await options(page);
   assert.deepEqual(job.faces.map(({ id, action }) => [id, action]), [[0, 'restored'], [1, 'skipped']]);
   assert.match(String(job.options.weight), /0:0\.5/);
+  const isQuiet = () => page.locator('#go').evaluate((node) => node.classList.contains('quiet'));
+  const outdated = async (is) => { // told as long as the result is from other settings
+    await page.locator('#status', { hasText: is ? /^You changed the settings/ : /^Done in/ }).waitFor(wait);
+    assert.equal(await isQuiet(), !is);
+  };
+  await outdated(false);
+  await face('1, restored').click();
+  await face('1, restored; will be left as it is').waitFor(wait);
+  await outdated(true);
+  await face('1, restored; will be left as it is').click();
+  await face('2, left as it is').click();
+  await outdated(true);
+  await face('2, not restored; will be restored').click();
+  await outdated(false);
+  await page.locator('#weight').selectOption('1');
+  await outdated(true);
+  await page.locator('#weight').selectOption('');
+  await outdated(false);
   await face('1, restored').focus();
   await page.keyboard.press('Shift'); // as one who uses keys
   await page.keyboard.press('ArrowRight');
@@ -69,6 +87,7 @@ test('faces: boxes with names, one left as it is, one restored less, the origina
   await done(page);
   await page.getByRole('button', { name: 'Faces', exact: true }).click();
   await page.getByRole('button', { name: 'Face 2, left as it is' }).waitFor(wait);
+  await outdated(false);
 });
 
 test('damage: what is painted is repaired, undo takes it back, keys paint too', async (t) => {
@@ -206,7 +225,19 @@ for (const deviceScaleFactor of [1, 2])
     await larger(was);
     assert.ok(Math.abs((await under()) - before) < 0.01, 'what is under the mouse stays there');
 
-    await page.getByRole('button', { name: 'Side by side' }).click();
+    // The other view shows the same place, as large.
+    const middle = () => page.evaluate(() => {
+      const box = document.getElementById('after').getBoundingClientRect(), pane = document.getElementById('pane_after').getBoundingClientRect();
+      return [(pane.left + pane.width / 2 - box.left) / box.width, (pane.top + pane.height / 2 - box.top) / box.height];
+    });
+    for (let i = 0; i < 12; i++) await page.keyboard.press('+');
+    const place = await middle();
+    for (const press of [() => page.getByRole('button', { name: 'Side by side' }).click(), () => page.keyboard.press('s'), () => page.keyboard.press('s')]) {
+      await press();
+      assert.equal(await percent(), 800);
+      (await middle()).forEach((part, i) => assert.ok(Math.abs(part - place[i]) < 0.01, 'what is in the middle stays there'));
+    }
+    await page.keyboard.press('0');
     await page.getByRole('button', { name: 'Larger' }).click();
     await page.getByRole('button', { name: 'Larger' }).click();
     const lefts = () => page.evaluate(() => [['before', 'pane_before'], ['after', 'pane_after']].map(([id, pane]) => document.getElementById(id).getBoundingClientRect().left - document.getElementById(pane).getBoundingClientRect().left));
