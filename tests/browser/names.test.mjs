@@ -165,7 +165,7 @@ test('keys alone: from choosing to the download, and what has the focus is seen'
   await page.locator('.face').first().waitFor(wait);
   await reach('.face', 'Shift+Tab');
   await page.keyboard.press('Enter');
-  await page.getByRole('button', { name: 'Face 1, left as it is' }).waitFor(wait);
+  await page.getByRole('button', { name: 'Face 1, restored; will be left as it is' }).waitFor(wait);
   await reach('#face_take');
   await page.keyboard.press('Space');
   await page.getByRole('button', { name: 'Face 1, restored' }).waitFor(wait);
