@@ -72,11 +72,7 @@ enum MHD_Result route_batch_delete(struct request *request)
 /* What the archive is saved as: the page makes its batches' names of random numbers, which tell nobody anything. */
 static const char *route_batch_title(const char *name)
 {
-    static const char page[] = "page-";
-    const size_t prefix = sizeof page - 1;
-    return !strncmp(name, page, prefix) && strspn(name + prefix, "0123456789abcdef") == 32 && !name[prefix + 32]
-               ? "restored"
-               : name;
+    return batch_zip_is_page(name) ? "restored" : name;
 }
 
 enum MHD_Result route_batch_results(struct request *request)

@@ -210,18 +210,46 @@ async function fetchJob(item) {
   pump();
 }
 
+// Where those that wait in the queue stand, newest first: the first and the last are asked for, those between lie between them,
+// by their size. To ask for each would be a request for every picture.
+async function catchUpQueue(rows) {
+  const waiting = rows.reverse(), [first, last] = [waiting[0], waiting.at(-1)];
+  for (const { item } of new Set([last, first])) {
+    await fetchJob(item);
+    hear();
+  }
+  const { eta, position } = last.item;
+  if (last.item.state !== 'queued') return; // events tell of the others
+  const start = first.item.eta ?? Date.now(), front = first.item.position ?? 0;
+  const all = waiting.slice(1).reduce((sum, { size }) => sum + size, 0);
+  let part = 0;
+  waiting.forEach(({ item, size }, i) => {
+    if (!i || item === last.item) return;
+    part += size;
+    if (item.state === 'queued') Object.assign(item, { eta: eta === null ? null : start + (eta - start) * part / all, position: Math.round(front + (position - front) * i / (waiting.length - 1)) });
+  });
+  changed();
+}
+
 // Where the jobs stand, after we have not listened for a while.
 async function catchUp() {
   const mine = new Map(pending().filter((item) => item.job).map((item) => [item.job, item]));
   for (const name of new Set([...mine.values()].map((item) => item.batch))) {
+    const waiting = [];
     for (let path = `v1/jobs?batch=${name}&limit=1000`; path && mine.size;) {
       const answer = await ask(path, { signal: listening.signal });
       hear();
       if (!answer.ok) throw new Error(answer.status);
       const { jobs, next } = await answer.json();
-      for (const job of jobs) if (job.state === 'queued' && mine.get(job.id)?.state === 'queued') mine.delete(job.id);
+      for (const job of jobs) {
+        const item = mine.get(job.id);
+        if (job.state !== 'queued' || item?.state !== 'queued') continue;
+        waiting.push({ item, size: job.megapixels || 1 });
+        mine.delete(job.id);
+      }
       path = next?.slice(1); // relative, as all addresses here
     }
+    if (waiting.length) await catchUpQueue(waiting);
   }
   for (const item of mine.values()) {
     await fetchJob(item);
@@ -317,7 +345,8 @@ export const left = (item) => (state.away || item.eta === null || item.eta === u
 
 // Until all are done, in seconds; null while that is not known.
 export function leftOfAll() {
-  const all = pending();
+  const all = pending(), sent = all.filter(({ state: its }) => its === 'queued' || its === 'running');
+  if (sent.some(({ eta }) => eta === undefined)) return null; // of an earlier page, and not asked for yet
   const known = all.map(left).filter((s) => s !== null);
   if (!known.length) return null;
   const unsent = all.length - known.length; // they take about as long as those that are known

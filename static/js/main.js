@@ -87,6 +87,7 @@ await Promise.all([start(), about.refresh(), list.recall(), dressed]);
 on('reached', start); // a page that was opened without the server learns the rest when it is there
 jobs.proceed();
 $('main').setAttribute('aria-busy', 'false');
+strip.reveal(); // what is hidden cannot be scrolled
 
 // Browsers install pages of HTTPS and of this computer alone.
 // What this page has loaded came before the worker was there: it is told, so that one visit is enough.

@@ -22,7 +22,8 @@ function damage({ damage: found }) {
 }
 
 export const title = (item) => [faces(item.report, item.sent), damage(item.report)].filter(Boolean).join(', ');
-export const duration = ({ report }) => Date.parse(report.finished) - Date.parse(report.created);
+// ms; what it has waited for, such as the others of its batch, is no part of it.
+export const duration = ({ report: { timings_ms: timings, created, finished } }) => timings?.total ?? Date.parse(finished) - Date.parse(created);
 
 function bars(list, timings) {
   const parts = Object.keys(stages).filter((name) => timings[name] >= 0.05).map((name) => [name, timings[name]]);

@@ -48,7 +48,8 @@ on('removed', (item) => {
   nodes.get(item).parentElement.remove();
   nodes.delete(item);
 });
-on('shown', (item) => nodes.get(item)?.scrollIntoView({ block: 'nearest', inline: 'nearest' }));
+export const reveal = () => nodes.get(state.current)?.scrollIntoView({ block: 'nearest', inline: 'nearest' });
+on('shown', reveal);
 const show = () => {
   strip.hidden = state.items.length < 2;
   for (const [item, button] of nodes) paint(item, button);

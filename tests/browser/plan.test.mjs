@@ -149,8 +149,10 @@ test('a busy server is asked again when it wants to be, without a click', async 
 test('the notes are shown; no face found and no face restored are two things', async (t) => {
   const page = await open(t);
   let job = {};
-  const began = '2026-11-23T02:46:33.881Z', face = { id: 0, box: [1, 1, 9, 9], action: 'restored' };
-  await page.route('**/v1/restore', (route) => route.fulfill(json({ id: 'ab'.repeat(16), state: 'done', created: began, finished: began, links: {}, faces: [], notes: [], ...job }, 202)));
+  const finished = '2026-11-23T02:46:33.881Z';
+  let began = finished, timings;
+  const face = { id: 0, box: [1, 1, 9, 9], action: 'restored' };
+  await page.route('**/v1/restore', (route) => route.fulfill(json({ id: 'ab'.repeat(16), state: 'done', created: began, finished, timings_ms: timings, links: {}, faces: [], notes: [], ...job }, 202)));
   await page.route('**/v1/jobs/*/result', (route) => route.fulfill({ status: 200, contentType: 'image/png', body: readFileSync(picture('picture.png')) }));
   const report = async (faces, ...notes) => {
     job = { faces, notes: notes.map(([, note]) => note), note_codes: notes.map(([code]) => ({ code, values: [] })) };
@@ -161,6 +163,10 @@ test('the notes are shown; no face found and no face restored are two things', a
   assert.match(await report([], ['gray-to-rgb', 'gray samples became RGB'], ['starter-models', 'small starter models were used (face)']), /^No face found\s+Gray samples became RGB\.\s+Details$/);
   assert.match(await report([{ ...face, action: 'skipped' }], ['face-missing', 'face 7 was asked for, but the picture has 1 face']), /^No face restored\s+Face 7 was asked for/);
   assert.match(await report([face]), /^1 face restored/);
+  began = '2026-11-23T02:45:33.881Z';
+  timings = { queue: 58766, decode: 34, restore: 1200, total: 1234 };
+  await report([face]);
+  assert.match(await text(page, '#status'), /^Done in 1\.2 s\./, 'a minute of waiting is no part of it');
 });
 
 test('after the last job the waiting is asked for anew', async (t) => {

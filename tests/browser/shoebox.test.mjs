@@ -66,7 +66,7 @@ test('many at once: thumbnails, one button, all in a zip, and all of it after a 
   const [download] = await Promise.all([page.waitForEvent('download'), page.locator('#download_all').click()]);
   assert.equal(download.suggestedFilename(), 'restored.zip');
   const listed = names(readFileSync(await download.path()));
-  assert.deepEqual(listed.sort(), pictures(many).map(({ name }) => name).sort());
+  assert.deepEqual(listed.sort(), pictures(many).map(({ name }) => name.replace('.', '_restored.')).sort(), 'as each is called when it is saved alone');
 
   await page.reload();
   await page.locator('main[aria-busy="false"]').waitFor(wait);
@@ -233,6 +233,31 @@ test('a server that stands still: the connection is called lost, no time goes by
   await page.locator('#all_status', { hasText: 'left' }).waitFor(wait);
   assert.doesNotMatch(await text(page, '#status'), /lost/);
   await page.locator('#cancel').click();
+});
+
+test('a reload in the middle: the times left and the places of those that wait are as before, and the shown one is in view', async (t) => {
+  const own = await ownServer(t, { program: faulty, env: { RESTORED_FAULTS: 'slow@run:1,repeat' } });
+  const page = await open(t, own.url);
+  await page.setInputFiles('#file', pictures(20, 1000));
+  await allAre(page, 'new', 20);
+  await page.locator('.thumb').last().click();
+  await page.locator('#go').click();
+  await page.waitForFunction(() => document.querySelectorAll('.thumb:is([data-state="waiting"], [data-state="uploading"])').length === 0, null, wait);
+  page.on('dialog', (dialog) => dialog.accept());
+  await page.reload();
+  await page.locator('main[aria-busy="false"]').waitFor(wait);
+  await page.locator('#all_status', { hasText: 'left' }).waitFor(wait);
+  const labels = await page.locator('.thumb[data-state="queued"]').evaluateAll((all) => all.map((thumb) => thumb.getAttribute('aria-label').replaceAll('\u00a0', ' ')));
+  assert.ok(labels.length > 2);
+  for (const label of labels) assert.match(label, /, Waiting(, \d+ pictures? (is|are) ahead)? · .* left$/);
+  const places = labels.map((label) => Number(/(\d+) pictures?/.exec(label)?.[1] ?? 0)).sort((a, b) => a - b); // two are sent at once
+  assert.deepEqual(places, places.map((_, i) => places[0] + i));
+  await page.waitForFunction(() => {
+    const { left, right } = document.querySelector('.thumb[aria-current]').getBoundingClientRect(), strip = document.getElementById('strip').getBoundingClientRect();
+    return left >= strip.left && right <= strip.right + 1;
+  }, null, { timeout: 60e3 });
+  const { jobs } = await (await fetch(`${own.url}/v1/jobs?state=queued,running`)).json(); // the server need not finish them
+  await Promise.all(jobs.map(({ id }) => fetch(`${own.url}/v1/jobs/${id}`, { method: 'DELETE' })));
 });
 
 test('a folder is dropped: its pictures are taken, those of its folders as well, other files are left out without a word', async (t) => {
