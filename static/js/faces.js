@@ -1,6 +1,6 @@
 // Boxes over the faces of a picture. A click leaves a face as it is or takes it in again; an eye at its corner, or the key O,
-// shows it as it was and changes nothing; a card beside them has its strength, too. The boxes are one stop of the Tab key:
-// arrows go from one to the next, Tab to the card.
+// shows it as it was and changes nothing; a card beside them has its strength, too, and three dots at a box's other corner open
+// it without a change. The boxes are one stop of the Tab key: arrows go from one to the next, Tab to the card.
 import { addLayer, isBeforeShown, layout } from './compare.js';
 import { $, element } from './dom.js';
 import { shutsBy } from './escape.js';
@@ -14,14 +14,14 @@ import { changed, isPending, on, onChange, state } from './state.js';
 import * as store from './store.js';
 
 const layer = $('faces'), card = $('face_card'), button = $('show_faces');
-const least = 48; // pixels of a box that has an eye at its corner
+const least = 48; // pixels of a box that has buttons at its corners
 let open = false, returning = false, chosen = null, drawn = '', finding = null;
-let eyes = []; // [node, width of the box in parts of the picture, id]
+let corners = []; // the buttons there: [node, width of the box in parts of the picture, id]
 const peeks = new Set(); // faces of the current picture that are shown as they were
 
-// Where boxes are small and many, only the chosen one has its eye.
+// Where boxes are small and many, only the chosen one has them.
 addLayer(layer, ({ width }) => {
-  for (const [node, part, id] of eyes) node.hidden = part * width < least && id !== chosen;
+  for (const [node, part, id] of corners) node.hidden = part * width < least && id !== chosen;
 });
 
 // Whether a face is in the result what was chosen since not to be: restored, or left as it is.
@@ -73,6 +73,18 @@ function eye(face, size) {
   return [node, right - left, face.id];
 }
 
+// Opens the card of a face, and changes nothing.
+function dots(face, size) {
+  const node = element('button', { type: 'button', className: 'eye dots', tabIndex: -1, title: t('Strength'), ariaLabel: `${t('Face {0}', face.id + 1)}: ${t('Strength')}` });
+  node.addEventListener('click', () => {
+    choose(face.id);
+    $('face_weight').focus();
+  });
+  const { left, right, top } = place(node, face, size);
+  Object.assign(node.style, { left: `min(${100 * right}%, 100% - 2.5rem)`, top: `max(${100 * top}%, 2rem)`, width: '', height: '' });
+  return [node, right - left, face.id];
+}
+
 function draw() {
   const item = state.current, found = item && facesOf(item);
   const shown = open && found && isBeforeShown();
@@ -82,7 +94,7 @@ function draw() {
   if (key === drawn) return;
   drawn = key;
   const list = found?.list ?? [], { face: focused, eye: looked } = document.activeElement?.dataset ?? {};
-  eyes = shown && item.state === 'done' ? list.map((face) => eye(face, found)) : [];
+  corners = shown ? list.flatMap((face) => [dots(face, found), ...(item.state === 'done' ? [eye(face, found)] : [])]) : [];
   layer.replaceChildren(...list.filter(({ id }) => peeks.has(id)).map((face) => peek(face, found)),
     ...(shown ? list.map((face) => {
       const node = element('button', { type: 'button', className: 'face', ariaLabel: words(item, face), title: t('A click leaves this face as it is, or takes it in.') });
@@ -112,7 +124,7 @@ function draw() {
       });
       place(node, face, found);
       return node;
-    }) : []), ...eyes.map(([node]) => node));
+    }) : []), ...corners.map(([node]) => node));
   if (focused) layer.querySelector(`[data-face="${focused}"]`)?.focus();
   if (looked) layer.querySelector(`[data-eye="${looked}"]`)?.focus();
   showCard(shown ? list.find(({ id }) => id === chosen) : null);

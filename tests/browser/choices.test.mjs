@@ -34,6 +34,9 @@ test('faces: boxes with names, one left as it is, one restored less, the origina
   await page.locator('#before:visible').waitFor(wait);
   await page.getByRole('button', { name: 'Faces', exact: true }).click();
   const face = (name) => page.getByRole('button', { name: `Face ${name}`, exact: true });
+  await page.getByRole('button', { name: 'Face 2: Strength' }).click(); // the card, without a change
+  await page.locator('#face_weight:focus').waitFor(wait);
+  assert.equal(await text(page, '#face_title'), 'Face 2, will be restored');
   await face('2, will be restored').click(); // a click leaves it,
   await face('2, left as it is').click();    // the next takes it in,
   await face('2, will be restored').click();
