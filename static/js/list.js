@@ -42,6 +42,12 @@ async function same(file) {
 
 let taking = 0, before = Promise.resolve();
 
+// Why files are not taken, and what to do: once for those of a kind.
+function reasons(refused) {
+  const kinds = [...new Set(refused.map(({ text }) => text))];
+  return kinds.map((kind) => `${some(refused.filter(({ text }) => text === kind).map(({ name }) => name))} · ${kind}`);
+}
+
 const some = (names) => names.slice(0, 8).join(', ') + (names.length > 8 ? ' …' : '');
 
 // Files that are no pictures, and those that are here already, are left out, and told. Resolves to the first that was taken
@@ -61,7 +67,7 @@ async function takeNow(all, mine, { quiet = false }) {
     for (const [k, file] of next.entries()) {
       const why = refusal(kinds[k]);
       if (why) {
-        refused.push([file.name, ...why]);
+        refused.push({ name: file.name, why: why[0], advice: why[1], text: why.join(' ') });
         continue;
       }
       const here = await same(file), item = here ?? add(file, kinds[k]);
@@ -73,10 +79,10 @@ async function takeNow(all, mine, { quiet = false }) {
   state.taking = false;
   changed();
   if (refused.length === 1 && all.length === 1)
-    panel.fail(refused[0][1], { advice: refused[0][2], fine: state.current ? t('{0} stays.', state.current.name) : '' });
+    panel.fail(refused[0].why, { advice: refused[0].advice, fine: state.current ? t('{0} stays.', state.current.name) : '' });
   else if (refused.length && !(quiet && first))
     panel.fail(many(refused.length, 'One file is no picture that can be restored, and was left out.', '{0} files are no pictures that can be restored, and were left out.'),
-      { advice: refused[0][2], fine: some(refused.map(([name]) => name)) });
+      { advice: reasons(refused) });
   else if (known.length)
     panel.fail(known.length > 1 ? t('{0} of these pictures are already in the list.', known.length) : t('{0} is already in the list.', known[0]),
       { mild: true, fine: known.length > 1 ? some(known) : '' });

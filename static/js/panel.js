@@ -13,7 +13,7 @@ import { stages } from './words.js';
 
 let message = null; // about the page as a whole: it stands before what is wrong with the picture
 
-// What went wrong, what to do, the server's own words, what a helper would ask for; null: nothing went wrong. mild: it is no error.
+// What went wrong, what to do (a text or several), the server's own words, what a helper would ask for; null: nothing went wrong. mild: it is no error.
 export function fail(text, { advice = '', told = '', fine = '', mild = false } = {}) {
   message = text ? { text, advice, mild, told, fine: [fine] } : null;
   showError();
@@ -31,7 +31,7 @@ function showError() {
   told = key;
   unblame();
   $('error').replaceChildren(...(problem ? [element('p', { textContent: problem.text })] : []),
-    ...(problem?.advice ? [element('p', { textContent: problem.advice })] : []), ...(problem?.button ? [problem.button] : []),
+    ...[problem?.advice ?? []].flat().filter(Boolean).map((textContent) => element('p', { textContent })), ...(problem?.button ? [problem.button] : []),
     ...(server || fine ? [element('small', {}, element('span', { lang: 'en', textContent: server }), server && fine ? ' · ' : '', fine)] : []));
   $('error').hidden = !problem;
   $('error').classList.toggle('mild', !!problem?.mild);

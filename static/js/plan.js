@@ -3,6 +3,7 @@ import { $, bytes, megapixels, roughly, sentence } from './dom.js';
 import { fields, isSized, scale } from './options.js';
 import { said, t } from './lang.js';
 import { estimate } from './server.js';
+import { labels } from './words.js';
 import { changed, isHere, isPending, on, onChange, state } from './state.js';
 
 const longestJpeg = 65535, long = 300; // seconds
@@ -26,12 +27,18 @@ function result({ width, height }, by) {
   return [...(w && h && fit === 'cover' ? [w, h] : whole), whole[0] * whole[1]];
 }
 
-function isTooLarge(item, by) {
-  const [w, h, pixels] = result(item.size, by);
-  if (pixels > (state.limits.result_pixels ?? Infinity)) return true;
+// The limit that a result would break, in words; '' if it breaks none.
+function excess(item, by) {
+  const [w, h, pixels] = result(item.size, by), most = state.limits.result_pixels;
+  if (pixels > most) return t('The result would have {0}; the server makes at most {1}.', megapixels(pixels), megapixels(most));
   const format = option('ext') ?? item.kind;
-  return /^jpe?g$/.test(format) && Math.max(w, h) > longestJpeg;
+  return /^jpe?g$/.test(format) && Math.max(w, h) > longestJpeg ? t('A JPEG is at most {0} pixels wide and high.', longestJpeg) : '';
 }
+
+const isTooLarge = (item, by) => !!excess(item, by);
+
+// The field with the size in pixels that counts: the longer side wins, then the larger of the two.
+const sizeField = () => (option('max_side') ? 'max_side' : Number(option('height') ?? 0) > Number(option('width') ?? 0) ? 'height' : 'width');
 
 const fitting = (item) => radios().map((radio) => Number(radio.value)).filter((by) => !isTooLarge(item, by));
 
@@ -43,8 +50,9 @@ export function obstacle(item) {
   if (size.width * size.height > limits.input_pixels)
     return t('This picture has {0}; the server accepts at most {1}. Resize it first in a photo program.', megapixels(size.width * size.height), megapixels(limits.input_pixels));
   if (aligned() || !isTooLarge(item)) return '';
-  const some = isSized() ? [] : fitting(item);
-  return some.length ? t('The result would be larger than the server makes. Choose {0}× or less.', Math.max(...some)) : t('The result would be larger than the server makes.');
+  if (isSized()) return `${excess(item)} ${t('Choose a smaller number for “{0}” under “More options”.', t(labels[sizeField()][0]))}`;
+  const some = fitting(item);
+  return some.length ? t('The result would be larger than the server makes. Choose {0}× or less.', Math.max(...some)) : `${excess(item)} ${t('Resize it first in a photo program.')}`;
 }
 
 const radios = () => [...$('scale').querySelectorAll('input')];

@@ -1,9 +1,10 @@
 // What is told before a picture is sent: the result's size, limits, the time; and what refusals and notes say afterwards.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { test } from 'node:test';
 import { png } from '../api/client.mjs';
-import { fixtureModels } from '../api/server.mjs';
+import { fixtureModels, root } from '../api/server.mjs';
 import { done, give, more, open, ownServer, picture, ready, server, text, wait } from './browser.mjs';
 
 const json = (body, status = 200, headers = {}) => ({ status, headers, contentType: 'application/json', body: JSON.stringify(body) });
@@ -59,6 +60,9 @@ test('limits are told before the upload', async (t) => {
   assert.equal(await text(page, '#go'), 'Restore', 'one of the three can be');
   await page.getByRole('radio', { name: '1.5×' }).check();
   await page.locator('#go', { hasText: 'Restore 2 pictures' }).waitFor(wait);
+  await more(page).click();
+  await page.locator('#option_width').fill('999999');
+  await page.locator('#plan_problem', { hasText: /The result would have \d+ megapixels; the server makes at most 0\.3 megapixels\. Choose a smaller number for “Width” under “More options”\.$/ }).waitFor(wait);
   assert.equal(sent, 0);
 });
 
@@ -99,6 +103,14 @@ test('a file that is not read: which are, and how to convert it', async (t) => {
     await page.locator('#error', { hasText: words }).waitFor(wait);
   }
   assert.equal(await page.locator('#go').isDisabled(), true);
+  // Several at once, with pictures: each kind has its advice.
+  const other = (name, text) => ({ name, mimeType: '', buffer: Buffer.from(text) });
+  await page.setInputFiles('#file', [other('real.pdf', '%PDF-1.4'), other('one.png', png(64, 48)), other('t.pdf', 'text'), other('second.pdf', '%PDF-1.7')]);
+  await page.locator('#error', { hasText: '3 files are no pictures' }).waitFor(wait);
+  const lines = await page.locator('#error p').allTextContents();
+  assert.match(lines[1], /^real\.pdf, second\.pdf · PDF files cannot be restored yet, only JPEG, PNG.* Save the page as a picture/);
+  assert.match(lines[2], /^t\.pdf · This is not a JPEG, PNG.* picture\. The file may be something else/);
+  assert.equal(lines.length, 3);
 });
 
 test('a damaged picture is restored as far as it goes, when asked', async (t) => {
@@ -117,6 +129,17 @@ test('a damaged picture is restored as far as it goes, when asked', async (t) =>
     assert.doesNotMatch(bodies[0], /name="damaged"/);
     assert.match(bodies[1], /name="damaged"\r\n\r\naccept/);
   }
+});
+
+test('of a file that ends before its picture begins, nothing is there to be restored', async (t) => {
+  const page = await open(t);
+  const head = readFileSync(join(root, 'static/sample.jpg')).subarray(0, 100);
+  await page.setInputFiles('#file', { name: 'cut.jpg', mimeType: 'image/jpeg', buffer: head });
+  await ready(page);
+  await page.locator('#go').click();
+  await page.locator('#error', { hasText: 'ends before the picture begins' }).waitFor(wait);
+  assert.equal(await page.locator('#error button').count(), 0);
+  assert.doesNotMatch(await text(page, '#error'), /can be read can be restored/);
 });
 
 test('refusals say in plain words what to do', async (t) => {
