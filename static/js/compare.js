@@ -324,8 +324,9 @@ sides.before.image.addEventListener('error', () => {
   tell('unseen', state.current);
 });
 
-// A name of its own beside the input, where the server's is the input's; file systems may not tell A from a.
-const beside = (input, name) => (name.toLowerCase() === input.toLowerCase() ? name.replace(/(\.[^.]*)?$/, '_restored$1') : name);
+// A name of its own beside the input, where the server's is the input's, maybe of another format; file systems may not tell A from a.
+const stem = (name) => name.replace(/\.[^.]*$/, '').toLowerCase();
+const beside = (input, name) => (stem(name) === stem(input) ? name.replace(/(\.[^.]*)?$/, '_restored$1') : name);
 
 const named = (item) => item.name.replace(/(\.[^.]*)?$/, `.${item.report.output.format.replace('jpeg', 'jpg')}`);
 

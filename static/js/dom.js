@@ -1,6 +1,6 @@
 // Small tools: elements, and numbers as people read them.
 
-import { language, many, mark, t } from './lang.js';
+import { language, many, t } from './lang.js';
 
 export const $ = (id) => document.getElementById(id);
 
@@ -13,12 +13,14 @@ export function element(tag, attributes = {}, ...children) {
 // 128 random bits; crypto.randomUUID is for HTTPS and localhost alone.
 export const newId = () => [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, '0')).join('');
 
+export const times = (scale) => scale.toLocaleString(language); // 1.5, or 1,5
+
 const number = (value, digits) => value.toLocaleString(language, { minimumFractionDigits: digits, maximumFractionDigits: digits, useGrouping: false });
 export const percent = (part) => `${Math.floor(100 * part + 1e-6)}\u00a0%`;
 
 // In steps of 1024, so that a limit of 64 MiB is called 64 MB here and not 67.1.
 export function bytes(count) {
-  const [name, size] = count < 1024 ? ['B', 1] : count < 1 << 20 ? ['KB', 1024] : ['MB', 1 << 20];
+  const [name, size] = count < 1024 ? ['B', 1] : count < 1 << 20 ? [t('KB'), 1024] : [t('MB'), 1 << 20];
   return `${number(count / size, size > 1024 && count % size ? 1 : 0)} ${name}`;
 }
 
@@ -48,9 +50,11 @@ export function roughly(s) {
 
 export const megapixels = (count) => t('{0} megapixels', count < 9.95e6 ? number(count / 1e6, 1) : Math.round(count / 1e6));
 
-// "png", "png or jpg", "png, jpg or webp"; and so with "and"
-const joined = (word) => (words) => (words.length < 2 ? words.join('') : `${words.slice(0, -1).join(', ')} ${t(word)} ${words.at(-1)}`);
-export const list = joined(mark('or')), listAll = joined(mark('and'));
+// "png", "png or jpg", "png, jpg or webp"; and so with "and". The English without a comma before the last is that of Britain.
+const joined = (type) => (words) => new Intl.ListFormat(language === 'en' ? 'en-GB' : language, { type }).format(words);
+export const list = joined('disjunction'), listAll = joined('conjunction');
+// Words in a row, without "and".
+export const commas = (words) => words.join(language === 'zh' ? '，' : ', ');
 
 // The server's texts begin in lower case; here they are sentences.
 export function sentence(text) {

@@ -21,6 +21,9 @@ const conversions = {
   pdf: 'Save the page as a picture, or scan it again as JPEG.',
 };
 
+// Whether the server reads a kind and cannot write it: the result is a JPEG, or a PNG if parts are transparent.
+export const isReadOnly = (kind) => state.formats.includes(kind) && state.written.length > 0 && !state.written.includes(kind);
+
 // 'jpeg', 'heic' …, 'empty', '' for what is no picture that we know; null when the file cannot be read.
 export async function kindOf(file) {
   if (file.size === 0) return 'empty';

@@ -29,6 +29,9 @@ export function said(kind, code, sentence, values = []) {
   return text ? fill(text, values) : sentence;
 }
 
+// Whether said() has words of the page's language for it.
+export const knows = (kind, code) => language === 'en' || !!table[`${kind} ${code}`];
+
 // A text that t() gets later, from a table.
 export const mark = (text) => text;
 

@@ -1,5 +1,5 @@
 // The pictures: taken from files, folders, a drop or the clipboard; shown one at a time; removed.
-import { newId } from './dom.js';
+import { commas, newId } from './dom.js';
 import { kindOf, refusal } from './kinds.js';
 import { many, t } from './lang.js';
 import * as panel from './panel.js';
@@ -48,7 +48,7 @@ function reasons(refused) {
   return kinds.map((kind) => `${some(refused.filter(({ text }) => text === kind).map(({ name }) => name))} · ${kind}`);
 }
 
-const some = (names) => names.slice(0, 8).join(', ') + (names.length > 8 ? ' …' : '');
+const some = (names) => commas(names.slice(0, 8)) + (names.length > 8 ? ' …' : '');
 
 // Files that are no pictures, and those that are here already, are left out, and told. Resolves to the first that was taken
 // or is here, null if there is none. What comes while others are looked at waits for its turn.

@@ -75,6 +75,7 @@ $('language').addEventListener('change', () => speak($('language').value));
 async function start() {
   const [capabilities, models, devices] = await Promise.all([get('v1/capabilities'), get('v1/models'), get('v1/devices')]);
   state.formats = capabilities?.formats?.in ?? state.formats;
+  state.written = capabilities?.formats?.out ?? [];
   state.limits = Object.fromEntries(Object.entries(capabilities?.limits ?? {}).filter(([, most]) => most > 0)); // 0: no limit
   state.options = new Set((capabilities?.options ?? []).map((o) => o.name));
   state.known = !!capabilities?.options && !!models?.models; // and no refusal

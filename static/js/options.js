@@ -1,5 +1,5 @@
 // The options: made from what the server says of itself, kept over a reload, and sent where they differ from the defaults.
-import { $, element } from './dom.js';
+import { $, element, times } from './dom.js';
 import { mark, t } from './lang.js';
 import { names } from './kinds.js';
 import { common, groups, labels, unlisted } from './words.js';
@@ -71,7 +71,7 @@ export function build(capabilities, list, devices) {
   const scale = Number(initial('upscale', '2'));
   $('scale').replaceChildren(...['1', '1.5', '2', '3', '4', '8'].map((value) => element('label', {},
     element('input', { type: 'radio', name: 'upscale', value, defaultChecked: Number(value) === scale }),
-    element('span', { textContent: `${value}×` }))));
+    element('span', { textContent: `${times(Number(value))}×` }))));
   choices($('version'), models(list, 'face', mark('Restore (recommended)'), mark('Leave as they are')));
   choices($('bg_upsampler'), models(list, 'upscaler', mark('Sharpen (recommended)'), mark('Only enlarge')));
   choices($('ext'), [['', t('Same as the picture')], ...(capabilities?.formats?.out ?? ['jpeg', 'png']).map((f) => [f === 'jpeg' ? 'jpg' : f, names[f] ?? f.toUpperCase()])]);

@@ -2,7 +2,7 @@
 import { $, element, percent, roughly, seconds } from './dom.js';
 import { lead } from './download.js';
 import { left, leftOfAll, nextTry, submit, zip } from './jobs.js';
-import { many, t } from './lang.js';
+import { language, many, t } from './lang.js';
 import { blame, fields, unblame } from './options.js';
 import { isOutdated } from './own.js';
 import { explain, waitingFor } from './refused.js';
@@ -30,7 +30,7 @@ function showError() {
   if (key === told) return;
   told = key;
   unblame();
-  $('error').replaceChildren(...(problem ? [element('p', { textContent: problem.text })] : []),
+  $('error').replaceChildren(...(problem ? [element('p', { textContent: problem.text, lang: problem.foreign ? 'en' : language })] : []),
     ...[problem?.advice ?? []].flat().filter(Boolean).map((textContent) => element('p', { textContent })), ...(problem?.button ? [problem.button] : []),
     ...(server || fine ? [element('small', {}, element('span', { lang: 'en', textContent: server }), server && fine ? ' · ' : '', fine)] : []));
   $('error').hidden = !problem;

@@ -1,5 +1,6 @@
 // What is known before a picture is sent: how large the result will be, whether the server makes that, how long it takes.
-import { $, bytes, megapixels, roughly, sentence } from './dom.js';
+import { $, bytes, megapixels, roughly, sentence, times } from './dom.js';
+import { isReadOnly, names } from './kinds.js';
 import { fields, isSized, scale } from './options.js';
 import { said, t } from './lang.js';
 import { estimate } from './server.js';
@@ -52,7 +53,7 @@ export function obstacle(item) {
   if (aligned() || !isTooLarge(item)) return '';
   if (isSized()) return `${excess(item)} ${t('Choose a smaller number for “{0}” under “More options”.', t(labels[sizeField()][0]))}`;
   const some = fitting(item);
-  return some.length ? t('The result would be larger than the server makes. Choose {0}× or less.', Math.max(...some)) : `${excess(item)} ${t('Resize it first in a photo program.')}`;
+  return some.length ? t('The result would be larger than the server makes. Choose {0}× or less.', times(Math.max(...some))) : `${excess(item)} ${t('Resize it first in a photo program.')}`;
 }
 
 const radios = () => [...$('scale').querySelectorAll('input')];
@@ -71,7 +72,9 @@ function outcome() {
   const [w, h] = result({ width, height });
   const cm = (pixels) => Math.max(1, Math.round((pixels / 300) * 2.54));
   const size = (...parts) => parts.join('\u00a0'); // on one line
-  return t('Result: {0}, a print of {1}', size(w, '×', h, 'px'), size(cm(w), '×', cm(h), 'cm'));
+  const text = t('Result: {0}, a print of {1}', size(w, '×', h, 'px'), size(cm(w), '×', cm(h), 'cm'));
+  const { kind } = state.current;
+  return option('ext') || !isReadOnly(kind) ? text : `${text}\u00a0· ${t('as JPEG or PNG, because {0} cannot be written', names[kind])}`;
 }
 
 function duration() {

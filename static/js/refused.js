@@ -1,6 +1,6 @@
 // What the server's refusals mean to somebody who sits before the page, and what to do about each.
 import { element, roughly, sentence } from './dom.js';
-import { said, t } from './lang.js';
+import { knows, said, t } from './lang.js';
 import { state } from './state.js';
 import { labels } from './words.js';
 
@@ -30,8 +30,8 @@ const button = (text, onclick) => element('button', { type: 'button', className:
 // What a problem means that needs no advice: 'quality: …' -> 'Quality: …', as the field is called here.
 function meaning({ code, detail }) {
   const field = labels[/^(\w+): /.exec(detail)?.[1]]?.[0], plain = sentence(field ? detail.replace(/^\w+/, t(field)) : detail);
-  const text = said('problem', field && code === 'invalid' ? 'option' : code, plain, [t(field ?? '')]);
-  return { text, told: text === plain ? '' : detail };
+  const kind = field && code === 'invalid' ? 'option' : code, text = said('problem', kind, plain, [t(field ?? '')]);
+  return { text, foreign: !knows('problem', kind), told: text === plain ? '' : detail };
 }
 
 // {text, advice, told, fine, button} for the panel; told: in the server's own words. item.problem: of the server, or

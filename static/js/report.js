@@ -1,6 +1,7 @@
 // What was done, in words; figures and names for those who open the details.
-import { $, bytes, element, seconds, sentence } from './dom.js';
-import { many, mark, said, t } from './lang.js';
+import { $, bytes, commas, element, seconds, sentence } from './dom.js';
+import { isReadOnly, names } from './kinds.js';
+import { knows, language, many, mark, said, t } from './lang.js';
 import { roles, stages } from './words.js';
 
 // The page says once, beside the picture, that starter models are at work.
@@ -21,7 +22,7 @@ function damage({ damage: found }) {
   return found?.share ? t('painted damage repaired') : '';
 }
 
-export const title = (item) => [faces(item.report, item.sent), damage(item.report)].filter(Boolean).join(', ');
+export const title = (item) => commas([faces(item.report, item.sent), damage(item.report)].filter(Boolean));
 // ms; what it has waited for, such as the others of its batch, is no part of it.
 export const duration = ({ report: { timings_ms: timings, created, finished } }) => timings?.total ?? Date.parse(finished) - Date.parse(created);
 
@@ -53,11 +54,12 @@ export function show(item) {
   if (report.device) row(mark('Device'), report.device);
   for (const [role, name] of Object.entries(report.models ?? {})) if (name) row(roles[role] ?? role, name);
   const notes = (report.notes ?? []).map((note, i) => ({ note, ...report.note_codes?.[i] })).filter(({ code }) => code !== toldElsewhere)
-    .map(({ note, code, values }) => said('note', code, sentence(note), values));
-  const { input, output } = report;
+    .map(({ note, code, values }) => ({ textContent: said('note', code, sentence(note), values), lang: knows('note', code) ? language : 'en' }));
+  const { input, output } = report, own = (textContent) => notes.push({ textContent, lang: language });
   if (item.sent.aligned === 'true' && output?.width === output?.height && input && input.width !== input.height)
-    notes.push(t('The picture is not square, so it was squeezed into one. Cut the face out as a square to keep its shape.'));
+    own(t('The picture is not square, so it was squeezed into one. Cut the face out as a square to keep its shape.'));
+  if (output && !item.sent.ext && isReadOnly(item.kind)) own(t('{0} cannot be written, so the result is in {1}.', names[item.kind], names[output.format]));
   $('report').append(element('p', { className: 'title', textContent: title(item) }),
-    ...notes.map((note) => element('p', { className: 'note', textContent: note })),
+    ...notes.map((note) => element('p', { className: 'note', ...note })),
     element('details', {}, element('summary', { textContent: t('Details') }), list));
 }

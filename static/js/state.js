@@ -9,6 +9,7 @@ export const state = {
   away: false,       // the connection is lost; the page tries again by itself
   problem: '',       // why the current picture cannot be restored with these options
   formats: ['jpeg', 'png'], // that the server reads
+  written: [],       // formats that it writes; none: not known
   limits: {},        // of the server, as in /v1/capabilities
   options: new Set(), // the names of the options that it knows
 };

@@ -41,6 +41,19 @@ test('the size of the result, in pixels and on paper', async (t) => {
   await page.locator('#plan', { hasText: 'Result: 2400 × 1200 px, a print of 20 × 10 cm' }).waitFor(wait);
 });
 
+test('a format that is read and not written: the plan and the report say what the result is', async (t) => {
+  const page = await open(t);
+  if (!(await page.evaluate(async () => (await (await fetch('v1/capabilities')).json()).formats.in)).includes('jp2')) return t.skip('a build without JPEG 2000');
+  await page.locator('#version').selectOption('none');
+  await page.locator('#bg_upsampler').selectOption('none');
+  await page.setInputFiles('#file', picture('formats/lossless.jp2'));
+  await page.locator('#plan', { hasText: 'as JPEG or PNG, because JPEG 2000 cannot be written' }).waitFor(wait);
+  await page.locator('#go').click();
+  await done(page);
+  assert.match(await text(page, '#report'), /JPEG 2000 cannot be written, so the result is in (JPEG|PNG)\./);
+  assert.match(await page.locator('#download').getAttribute('download'), /^lossless_restored\.(jpg|png)$/);
+});
+
 test('limits are told before the upload', async (t) => {
   const narrow = await ownServer(t, { args: [...fixtureModels, '--input_pixels', '100000', '--result_pixels', '300000'] });
   const page = await open(t, narrow.url);

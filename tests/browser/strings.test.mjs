@@ -111,6 +111,8 @@ test('the browser\'s language is taken, another can be chosen, and no English is
     assert.deepEqual(wide, [], `${language}: words are wider than what they stand in`);
   }
   assert.equal(await text(page, '#go'), 'Restaurer');
+  assert.match(await text(page, '#scale'), /1,5×/);
+  assert.match(await text(page, '#name'), /\d Ko$/);
   assert.match(await text(page, '#name'), /^picture\.png/, 'the picture is still there');
 });
 
