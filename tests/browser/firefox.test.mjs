@@ -52,7 +52,7 @@ test('Firefox: restores pictures, shows faces and both sides, and has them after
   const result = await saved('#download', /^two_restored\.png$/, 'IEND');
   assert.equal(result.readUInt32BE(16), await page.locator('#after').evaluate((node) => node.naturalWidth));
   const zip = await saved('#download_all', /\.zip$/, 'PK\x05\x06');
-  for (const name of ['two.png', 'picture.png']) assert.ok(zip.includes(name), name);
+  for (const name of ['two_restored.png', 'picture_restored.png']) assert.ok(zip.includes(name), name);
   const line = () => page.evaluate(() => document.getElementById('view').style.getPropertyValue('--line'));
   const middle = await line();
   await page.locator('#split').focus();
