@@ -371,19 +371,31 @@ static enum error_code decoder_run(struct decoder_turn *turn, const struct decod
                                         .fault = job->fault};
     if (job->fault == DECODER_HANG)
         request->cpu_seconds = DECODER_HANG_SECONDS;
-    turn->answer = (struct decoder_answer){.code = ERROR_INTERNAL};
-    turn->file = decoder_input(job);
-    const int fds[2] = {turn->file, memory};
     const int64_t patience = (int64_t)request->cpu_seconds * 1000 * DECODER_PATIENCE + DECODER_PATIENCE_MS;
     enum error_code code = OK;
-    if (fds[0] < 0 || fds[1] < 0)
-        code = error_set(err, ERROR_NO_MEMORY, "no memory for the picture");
-    else if (!decoder_send(turn->worker.socket, request, sizeof *request, fds, 2))
-        turn->answer.died = true;
-    else {
-        if (room)
-            plane_room_fill(room); /* while the other process reads the file's first rows */
-        code = decoder_wait(&turn->worker, job, patience, &turn->answer, err);
+    for (int spares = DECODER_SPARES;; spares--) {
+        turn->answer = (struct decoder_answer){.code = ERROR_INTERNAL};
+        turn->file = decoder_input(job);
+        const int fds[2] = {turn->file, memory};
+        if (fds[0] < 0 || fds[1] < 0)
+            code = error_set(err, ERROR_NO_MEMORY, "no memory for the picture");
+        else if (!decoder_send(turn->worker.socket, request, sizeof *request, fds, 2))
+            turn->answer.died = true;
+        else {
+            if (room)
+                plane_room_fill(room); /* while the other process reads the file's first rows */
+            code = decoder_wait(&turn->worker, job, patience, &turn->answer, err);
+        }
+        if (code || !turn->answer.died || turn->answer.status || spares < 0)
+            break;
+        /* Nobody said why it died: whoever starts such processes was killed, and they with it. That is no fault of the
+         * picture. */
+        close(turn->file);
+        close(turn->worker.socket);
+        if ((code = decoder_take(&turn->worker, err))) {
+            turn->file = turn->worker.socket = -1;
+            break;
+        }
     }
     *died = !code && turn->answer.died;
     if (*died)
