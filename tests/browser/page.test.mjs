@@ -10,7 +10,7 @@ test('restores a picture: before and after, its name, its report', async (t) => 
   assert.equal(await page.locator('#go').isDisabled(), true, 'nothing to restore yet');
   await page.setInputFiles('#file', picture('picture.png'));
   await ready(page);
-  assert.match(await text(page, '#name'), /^picture\.png · 160 × 128 · /);
+  await page.locator('#name', { hasText: 'picture.png · 160 × 128' }).waitFor(wait);
   await page.getByRole('radio', { name: '1.5×' }).check();
   await page.locator('#go').click();
   await done(page);
