@@ -75,8 +75,8 @@ SERVER   := $(wildcard server/*.c server/*/*.c)
 SHADERS  := $(wildcard shaders/*.comp)
 # Files served or read by the program itself: the page, what is known of the official models, and what /openapi.json has
 # of other programs' clients.
-STATIC   := $(wildcard static/*.* server/compat/*.json) config/models.conf
-SCRIPTS  := $(patsubst %,$(BUILD)/%,$(wildcard static/js/*.js))
+STATIC   := $(filter-out static/style.css,$(wildcard static/*.* server/compat/*.json)) config/models.conf
+SCRIPTS  := $(patsubst %,$(BUILD)/%,static/style.css $(wildcard static/js/*.js))
 # The models that ./restored works with where no official ones are; the tests' programs do without their 16 MB.
 STARTER  := $(wildcard models/starter/*.safetensors)
 LIBOBJ   := $(patsubst %.c,$(BUILD)/%.o,$(filter-out server/main.c,$(RUNTIME) $(SERVER)))
@@ -171,10 +171,10 @@ $(BUILD)/shaders/matrix_%.f16.spv: shaders/matrix/%.comp $(wildcard shaders/incl
 $(BUILD)/embed.s: $(SPIRV) $(STATIC) $(SCRIPTS) tools/embed.sh
 	sh tools/embed.sh embed_table $(SPIRV) $(STATIC) $(SCRIPTS) > $@.part && mv $@.part $@
 
-# A browser needs no comments: lines that are nothing else stay out of the program.
+# A browser needs no comments: lines that are nothing else, of scripts and the style sheet, stay out of the program.
 $(SCRIPTS): $(BUILD)/%: %
 	@mkdir -p $(@D)
-	sed '/^ *\/\/ /d' $< > $@.part && mv $@.part $@
+	sed '/^ *\/\/ /d; /^ *\/\*.*\*\/$$/d' $< > $@.part && mv $@.part $@
 
 $(BUILD)/starter.s: $(STARTER) tools/embed.sh
 	@mkdir -p $(@D)
