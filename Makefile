@@ -76,8 +76,8 @@ SHADERS  := $(wildcard shaders/*.comp)
 # Files served or read by the program itself: the page, what is known of the official models, and what /openapi.json has
 # of other programs' clients.
 STATIC   := $(filter-out static/style.css,$(wildcard static/*.* server/compat/*.json)) config/models.conf
-SCRIPTS  := $(patsubst %,$(BUILD)/%,static/style.css $(wildcard static/js/*.js))
-# The models that ./restored works with where no official ones are; the tests' programs do without their 16 MB.
+PAGE  := $(patsubst %,$(BUILD)/%,static/style.css $(wildcard static/js/*.js))
+# The models that ./restored works with where no official ones are; the tests' programs do without their 28 MB.
 STARTER  := $(wildcard models/starter/*.safetensors)
 LIBOBJ   := $(patsubst %.c,$(BUILD)/%.o,$(filter-out server/main.c,$(RUNTIME) $(SERVER)))
 # The CPU device's kernels, once for each instruction set (which one runs is decided at run time), and all but Winograd's
@@ -168,11 +168,11 @@ $(BUILD)/shaders/matrix_%.f16.spv: shaders/matrix/%.comp $(wildcard shaders/incl
 	@mkdir -p $(@D)
 	sh tools/matrix.sh $< $@
 
-$(BUILD)/embed.s: $(SPIRV) $(STATIC) $(SCRIPTS) tools/embed.sh
-	sh tools/embed.sh embed_table $(SPIRV) $(STATIC) $(SCRIPTS) > $@.part && mv $@.part $@
+$(BUILD)/embed.s: $(SPIRV) $(STATIC) $(PAGE) tools/embed.sh
+	sh tools/embed.sh embed_table $(SPIRV) $(STATIC) $(PAGE) > $@.part && mv $@.part $@
 
 # A browser needs no comments: lines that are nothing else, of scripts and the style sheet, stay out of the program.
-$(SCRIPTS): $(BUILD)/%: %
+$(PAGE): $(BUILD)/%: %
 	@mkdir -p $(@D)
 	sed '/^ *\/\/ /d; /^ *\/\*.*\*\/$$/d' $< > $@.part && mv $@.part $@
 

@@ -1,8 +1,9 @@
 /* The self-test of a device: 1+2=3, then two small networks with stored answers, in fp32 and, where the device has it,
  * in fp16. The first has every operator up to NOISE of op.h, the second the later ones and the other activations;
  * software Vulkan, which would compile for 10 s more, is not asked for it. A device that computes wrongly must not
- * touch a picture, and fp16 is used only where its measured error is small. Thread-safety: selftest_open and
- * selftest_run may be called from any thread; selftest_device by the one that the device belongs to. */
+ * touch a picture, and fp16 is used only where its measured error is small.
+ * Thread-safety: selftest_open and selftest_run may be called from any thread; selftest_device by the one that the
+ * device belongs to. */
 #ifndef RUNTIME_SELFTEST_H
 #define RUNTIME_SELFTEST_H
 

@@ -86,9 +86,11 @@ static json_t *cli_models_publish_row(const struct model_store *models, const st
 {
     json_t *all = json_models(models, false), *row, *found = NULL;
     size_t i;
-    json_array_foreach(json_object_get(all, "models"), i,
-                       row) if (!strcmp(json_string_value(json_object_get(row, "name")), entry->name)) found =
-        json_incref(row);
+    json_array_foreach(json_object_get(all, "models"), i, row)
+    {
+        if (!strcmp(json_string_value(json_object_get(row, "name")), entry->name))
+            found = json_incref(row);
+    }
     json_decref(all);
     json_object_set_new(found, "default", json_false()); /* that is each worker's */
     return found;

@@ -6,13 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
-#include "server/compat/reach.h"
 #include "server/http/site.h"
-#include "server/version.h"
 
 #define FETCH_REDIRECTS 3
 
@@ -67,18 +64,6 @@ static size_t fetch_write(char *from, size_t one, size_t count, void *user)
     return body_append(&fetch->body, from, size, &fetch->err) ? 0 : size;
 }
 
-static curl_socket_t fetch_socket(void *user, curlsocktype purpose, struct curl_sockaddr *address)
-{
-    struct fetch *fetch = ((struct fetch_transfer *)user)->fetch;
-    (void)purpose;
-    if (reach_may_connect(&address->addr, fetch->config->fetch_private)) {
-        fetch->allowed = true;
-        return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
-    }
-    fetch->refused = true;
-    return CURL_SOCKET_BAD;
-}
-
 static int fetch_goes_on(void *user, curl_off_t total, curl_off_t now, curl_off_t up_total, curl_off_t up)
 {
     const struct fetch *fetch = ((struct fetch_transfer *)user)->fetch;
@@ -89,20 +74,15 @@ static int fetch_goes_on(void *user, curl_off_t total, curl_off_t now, curl_off_
 static void fetch_set_up(struct fetch_transfer *transfer)
 {
     CURL *curl = transfer->curl;
+    transfer->fetch->reach.listed = transfer->fetch->config->fetch_private;
+    reach_prepare(curl,
+                  &transfer->fetch->reach); /* redirections are followed here, where each place is checked first */
     curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, transfer->why);
     curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, fetch_write);
     curl_easy_setopt(curl, CURLOPT_WRITEDATA, transfer);
-    curl_easy_setopt(curl, CURLOPT_OPENSOCKETFUNCTION, fetch_socket);
-    curl_easy_setopt(curl, CURLOPT_OPENSOCKETDATA, transfer);
     curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, fetch_goes_on);
     curl_easy_setopt(curl, CURLOPT_XFERINFODATA, transfer);
     curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
-    curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
-    curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 0L); /* each place is checked first */
-    curl_easy_setopt(curl, CURLOPT_PROXY, "");
-    curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(curl, CURLOPT_QUICK_EXIT, 1L); /* waits for no name server when the time is over */
-    curl_easy_setopt(curl, CURLOPT_USERAGENT, "restored/" RESTORED_VERSION);
 }
 
 /* Follows the answer to the next place; false: there is none, or none that may be fetched from (fetch->err). */
@@ -130,7 +110,7 @@ static void fetch_judge(struct fetch *fetch, const char *origin, CURLcode result
         return;
     if (atomic_load(&fetch->fetches->over))
         error_set(err, ERROR_BUSY, "the server is shutting down");
-    else if (fetch->refused && !fetch->allowed)
+    else if (fetch->reach.refused && !fetch->reach.allowed)
         error_set(err, ERROR_INVALID, "%.100s has no public address, and fetch_private does not list its own", origin);
     else if (result == CURLE_OPERATION_TIMEDOUT)
         error_set(err, ERROR_INVALID, "%.100s did not send it in %d seconds", origin, FETCH_SECONDS);
@@ -155,7 +135,7 @@ static void fetch_all(struct fetch *fetch)
         const int64_t left_ms = (fetch->until_ns - job_now()) / 1000000;
         long status = 0;
         (void)reach_origin(fetch->url, origin); /* it has been checked */
-        fetch->refused = fetch->allowed = false;
+        fetch->reach.refused = fetch->reach.allowed = false;
         curl_easy_setopt(transfer.curl, CURLOPT_URL, fetch->url);
         curl_easy_setopt(transfer.curl, CURLOPT_TIMEOUT_MS, (long)(left_ms > 1 ? left_ms : 1));
         const CURLcode result = curl_easy_perform(transfer.curl);

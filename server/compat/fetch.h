@@ -6,6 +6,7 @@
 #ifndef SERVER_COMPAT_FETCH_H
 #define SERVER_COMPAT_FETCH_H
 
+#include "server/compat/reach.h"
 #include "server/config.h"
 #include "server/http/request.h"
 
@@ -24,7 +25,7 @@ struct fetch {
     struct fetches *fetches; /* fetch.c's own, as all that follows */
     const struct config *config;
     int64_t until_ns;
-    bool refused, allowed; /* addresses of the origin, by reach_may_connect */
+    struct reach reach; /* of the origin's addresses */
 };
 
 /* Whether the address may be fetched from. ERROR_INVALID says why not, and which setting decides that. */

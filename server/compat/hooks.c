@@ -7,14 +7,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
 #include "server/compat/cog.h"
 #include "server/compat/reach.h"
 #include "server/http/site.h"
-#include "server/version.h"
 
 /* docs/http.md of cog: the last one is tried so often, each time after twice as long. */
 #define HOOKS_TRIES 12
@@ -45,9 +43,9 @@ struct hooks_row {
     CURL *curl; /* what is on its way; NULL: nothing, and the rest is empty */
     struct curl_slist *headers;
     struct compat_text *text;
-    uint64_t at;           /* so much of the text is sent */
-    bool last;             /* it is the one that is tried again */
-    bool refused, allowed; /* addresses of the receiver, by reach_may_connect */
+    uint64_t at;        /* so much of the text is sent */
+    bool last;          /* it is the one that is tried again */
+    struct reach reach; /* of the receiver's addresses */
     char why[CURL_ERROR_SIZE];
 };
 
@@ -116,18 +114,6 @@ static int hooks_rewind(void *user, curl_off_t at, int from)
     return from == SEEK_SET ? CURL_SEEKFUNC_OK : CURL_SEEKFUNC_FAIL;
 }
 
-static curl_socket_t hooks_socket(void *user, curlsocktype purpose, struct curl_sockaddr *address)
-{
-    struct hooks_row *row = user;
-    (void)purpose;
-    if (reach_may_connect(&address->addr, row->hooks->server->config->webhook_private)) {
-        row->allowed = true;
-        return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
-    }
-    row->refused = true;
-    return CURL_SOCKET_BAD;
-}
-
 static size_t hooks_ignore(char *from, size_t one, size_t count, void *user)
 {
     (void)from, (void)user;
@@ -137,6 +123,8 @@ static size_t hooks_ignore(char *from, size_t one, size_t count, void *user)
 static void hooks_set_up(struct hooks_row *row)
 {
     CURL *curl = row->curl;
+    row->reach.listed = row->hooks->server->config->webhook_private;
+    reach_prepare(curl, &row->reach);
     curl_easy_setopt(curl, CURLOPT_URL, row->hook.url);
     curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, row->why);
     curl_easy_setopt(curl, CURLOPT_PRIVATE, row);
@@ -148,15 +136,7 @@ static void hooks_set_up(struct hooks_row *row)
     curl_easy_setopt(curl, CURLOPT_SEEKFUNCTION, hooks_rewind);
     curl_easy_setopt(curl, CURLOPT_SEEKDATA, row);
     curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, hooks_ignore);
-    curl_easy_setopt(curl, CURLOPT_OPENSOCKETFUNCTION, hooks_socket);
-    curl_easy_setopt(curl, CURLOPT_OPENSOCKETDATA, row);
-    curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
-    curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 0L);
-    curl_easy_setopt(curl, CURLOPT_PROXY, "");
-    curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(curl, CURLOPT_QUICK_EXIT, 1L); /* waits for no name server when the time is over */
     curl_easy_setopt(curl, CURLOPT_TIMEOUT, HOOKS_SECONDS);
-    curl_easy_setopt(curl, CURLOPT_USERAGENT, "restored/" RESTORED_VERSION);
 }
 
 static struct curl_slist *hooks_headers(void)
@@ -190,7 +170,7 @@ static void hooks_drop(struct hooks_row *row)
     row->curl = NULL;
     row->headers = NULL;
     row->text = NULL;
-    row->refused = row->allowed = false;
+    row->reach.refused = row->reach.allowed = false;
 }
 
 /* Whether it is worth trying again, as docs/http.md of cog has it. */
@@ -203,7 +183,8 @@ static bool hooks_again(long status)
 static bool hooks_sent(struct hooks_row *row, long status)
 {
     const bool last = row->last;
-    if (row->refused && !row->allowed && !status) { /* of a name's addresses, one that may be tried is tried again */
+    if (row->reach.refused && !row->reach.allowed &&
+        !status) { /* of a name's addresses, one that may be tried is tried again */
         status = -1;
         snprintf(row->why, sizeof row->why, "its address is not public, and webhook_private does not list it");
     }

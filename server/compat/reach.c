@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include "server/http/proxies.h"
+#include "server/version.h"
 
 /* IANA's special-purpose registries: what is not reachable from everywhere, and what leads there (NAT64, 6to4). */
 static const char reach_private[] =
@@ -31,4 +32,28 @@ bool reach_may_connect(const struct sockaddr *address, const char *listed)
         return false;
     const struct in6_addr plain = proxies_address(address);
     return !proxies_is_listed(reach_private, &plain) || proxies_is_listed(listed, &plain);
+}
+
+static curl_socket_t reach_socket(void *user, curlsocktype purpose, struct curl_sockaddr *address)
+{
+    struct reach *reach = user;
+    (void)purpose;
+    if (reach_may_connect(&address->addr, reach->listed)) {
+        reach->allowed = true;
+        return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+    }
+    reach->refused = true;
+    return CURL_SOCKET_BAD;
+}
+
+void reach_prepare(CURL *curl, struct reach *reach)
+{
+    curl_easy_setopt(curl, CURLOPT_OPENSOCKETFUNCTION, reach_socket);
+    curl_easy_setopt(curl, CURLOPT_OPENSOCKETDATA, reach);
+    curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 0L);
+    curl_easy_setopt(curl, CURLOPT_PROXY, "");
+    curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(curl, CURLOPT_QUICK_EXIT, 1L); /* waits for no name server when the time is over */
+    curl_easy_setopt(curl, CURLOPT_USERAGENT, "restored/" RESTORED_VERSION);
 }

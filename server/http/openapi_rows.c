@@ -55,7 +55,8 @@ const size_t openapi_header_count = sizeof openapi_header_rows / sizeof *openapi
 
 const struct openapi_body_row openapi_body_rows[BODY_COUNT] = {
     [BODY_RESTORE] = {"Restore", "A form with the picture as the file part image, or the picture's bytes with the "
-                                 "options in the query. The bytes decide what it is; JPEG and PNG are read."},
+                                 "options in the query. The bytes decide what it is; /v1/capabilities lists the "
+                                 "formats that are read."},
     [BODY_DETECT] = {"Detect",
                      "A form with the picture as the file part image, or the picture's bytes with the options "
                      "in the query."},
@@ -93,8 +94,8 @@ const struct openapi_operation openapi_operations[] = {
      "/v1/restore",
      "restore",
      "pictures",
-     "Restores a picture. Accept chooses the answer: the picture, the "
-     "report (application/json), or both (multipart/mixed).",
+     "Restores a picture. Accept chooses the answer: the picture, the report (application/json), or both "
+     "(multipart/mixed).",
      "prefer idempotency_key",
      BODY_RESTORE,
      {{REPLY_OK, "Pictures Report multipart/mixed", NAMED " " ABOUT},
@@ -116,8 +117,7 @@ const struct openapi_operation openapi_operations[] = {
      "damage",
      "pictures",
      "Finds what would be repaired: white in the answer. Accept chooses: the mask, the report (application/json), or "
-     "both "
-     "(multipart/mixed).",
+     "both (multipart/mixed).",
      "prefer idempotency_key",
      BODY_DAMAGE,
      {{REPLY_OK, "image/png DamageReport multipart/mixed", NAMED " " ABOUT},

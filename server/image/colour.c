@@ -3,8 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-/* IEC 61966-2-1. */
-/* Light, 0 to 1, of an sRGB sample of 0 to 1, and back; beyond that mirrored at 0 and continued. */
+/* Light, 0 to 1, of an sRGB sample of 0 to 1 (IEC 61966-2-1), and back; beyond that mirrored at 0 and continued. */
 static float colour_light(float sample)
 {
     const float v = fabsf(sample);

@@ -351,6 +351,32 @@ struct decoder_turn {
     int file; /* with the picture's bytes */
 };
 
+/* Sends the request to the worker, and waits for what becomes of it. */
+static enum error_code decoder_ask(struct decoder_turn *turn, const struct decoder_job *job, int memory,
+                                   struct plane_room *room, struct error *err)
+{
+    const int64_t patience = (int64_t)turn->request.cpu_seconds * 1000 * DECODER_PATIENCE + DECODER_PATIENCE_MS;
+    turn->answer = (struct decoder_answer){.code = ERROR_INTERNAL};
+    turn->file = decoder_input(job);
+    const int fds[2] = {turn->file, memory};
+    if (fds[0] < 0 || fds[1] < 0)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the picture");
+    if (!decoder_send(turn->worker.socket, &turn->request, sizeof turn->request, fds, 2)) {
+        turn->answer.died = true;
+        return OK;
+    }
+    if (room)
+        plane_room_fill(room); /* while the other process reads the file's first rows */
+    return decoder_wait(&turn->worker, job, patience, &turn->answer, err);
+}
+
+/* Nobody said why the worker died: whoever starts such processes was killed, and they with it. That is no fault of the
+ * picture. */
+static bool decoder_orphaned(const struct decoder_answer *answer)
+{
+    return answer->died && !answer->status;
+}
+
 /* Has the picture read into that memory (room NULL: a file on a disk) or file. The worker's socket stays open if this
  * is OK. */
 static enum error_code decoder_run(struct decoder_turn *turn, const struct decoder_job *job,
@@ -371,31 +397,14 @@ static enum error_code decoder_run(struct decoder_turn *turn, const struct decod
                                         .fault = job->fault};
     if (job->fault == DECODER_HANG)
         request->cpu_seconds = DECODER_HANG_SECONDS;
-    const int64_t patience = (int64_t)request->cpu_seconds * 1000 * DECODER_PATIENCE + DECODER_PATIENCE_MS;
-    enum error_code code = OK;
-    for (int spares = DECODER_SPARES;; spares--) {
-        turn->answer = (struct decoder_answer){.code = ERROR_INTERNAL};
-        turn->file = decoder_input(job);
-        const int fds[2] = {turn->file, memory};
-        if (fds[0] < 0 || fds[1] < 0)
-            code = error_set(err, ERROR_NO_MEMORY, "no memory for the picture");
-        else if (!decoder_send(turn->worker.socket, request, sizeof *request, fds, 2))
-            turn->answer.died = true;
-        else {
-            if (room)
-                plane_room_fill(room); /* while the other process reads the file's first rows */
-            code = decoder_wait(&turn->worker, job, patience, &turn->answer, err);
-        }
-        if (code || !turn->answer.died || turn->answer.status || spares < 0)
-            break;
-        /* Nobody said why it died: whoever starts such processes was killed, and they with it. That is no fault of the
-         * picture. */
+    enum error_code code = decoder_ask(turn, job, memory, room, err);
+    for (int left = DECODER_SPARES; !code && decoder_orphaned(&turn->answer) && left; left--) { /* spares die as well */
         close(turn->file);
         close(turn->worker.socket);
-        if ((code = decoder_take(&turn->worker, err))) {
-            turn->file = turn->worker.socket = -1;
-            break;
-        }
+        turn->file = turn->worker.socket = -1;
+        code = decoder_take(&turn->worker, err);
+        if (!code)
+            code = decoder_ask(turn, job, memory, room, err);
     }
     *died = !code && turn->answer.died;
     if (*died)

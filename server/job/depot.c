@@ -74,10 +74,10 @@ enum error_code depot_put_output(const struct depot *depot, const char *id, int 
 
 void depot_settle(const struct depot *depot, const char *id)
 {
-    if (depot->payload)
-        spool_remove(depot->spool, id, SPOOL_OUTPUT);
-    if (depot->payload)
-        spool_remove(depot->spool, id, SPOOL_RECORD); /* one without its output is dropped at the next start */
+    if (!depot->payload)
+        return;
+    spool_remove(depot->spool, id, SPOOL_OUTPUT);
+    spool_remove(depot->spool, id, SPOOL_RECORD); /* one without its output is dropped at the next start */
 }
 
 enum error_code depot_get_output(const struct depot *depot, const char *id, int attempts, int *fd, uint64_t *size,

@@ -431,16 +431,15 @@ static void keeper_place(void *context, const struct depot *depot, bool stopping
 
 void keeper_ask(struct keeper *keeper, struct keeper_ticket *ticket)
 {
+    const bool accepts = ticket->wish == KEEPER_ACCEPT;
     ticket->keeper = keeper;
     ticket->next = NULL;
-    if (ticket->wish == KEEPER_FETCH)
-        ticket->work = (struct porter_work){.carry = keeper_fetch, .context = ticket};
-    else if (ticket->wish == KEEPER_ACCEPT && keeper->depot.payload)
-        ticket->work = (struct porter_work){.carry = keeper_place, .context = ticket};
-    if (ticket->work.carry)
-        porter_ask(keeper->porter, &ticket->work);
-    else
+    if (ticket->wish != KEEPER_FETCH && !(accepts && keeper->depot.payload)) {
         keeper_add(keeper, ticket);
+        return;
+    }
+    ticket->work = (struct porter_work){.carry = accepts ? keeper_place : keeper_fetch, .context = ticket};
+    porter_ask(keeper->porter, &ticket->work);
 }
 
 void keeper_ticket_clear(struct keeper_ticket *ticket)

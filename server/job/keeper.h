@@ -1,7 +1,7 @@
 /* Keeps the jobs that last (asynchronous ones). One thread writes: it takes what requests ask for in groups, puts their
  * pictures into the spool (to payloads that servers share the porter has brought them before), commits the group to the
- * store, and only then tells them. It claims waiting jobs for the
- * workers, a few at a time, so that a long queue costs no memory; stores what comes out; and removes what has expired.
+ * store, and only then tells them. It claims waiting jobs for the workers, a few at a time, so that a long queue costs
+ * no memory; stores what comes out; and removes what has expired.
  * Thread-safety: every function may be called from any thread, except keeper_create and keeper_destroy. */
 #ifndef SERVER_JOB_KEEPER_H
 #define SERVER_JOB_KEEPER_H

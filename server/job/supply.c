@@ -96,8 +96,11 @@ static bool supply_called(const json_t *row, const char *name)
     size_t i;
     if (!strcmp(supply_text(row, "name"), name) || !strcmp(supply_text(row, "sha256"), name))
         return true;
-    json_array_foreach(json_object_get(json_object_get(row, "about"), "names"), i,
-                       other) if (json_is_string(other) && !strcmp(json_string_value(other), name)) return true;
+    json_array_foreach(json_object_get(json_object_get(row, "about"), "names"), i, other)
+    {
+        if (json_is_string(other) && !strcmp(json_string_value(other), name))
+            return true;
+    }
     return false;
 }
 

@@ -1,8 +1,8 @@
 /* The pool's threads. Each worker has its own handle of one device, and computes one job after the other. Carriers
  * (several for each worker, serving all devices) take one job each from the queue to its end: they read its picture,
  * wait until a worker has computed it, and write the result, so that no device waits for files. Only for worker_pool.c,
- * worker_forecast.c, which owns what is declared here. Thread-safety: each field of the pool and of a thread says whose
- * it is; any of the threads may call the functions. */
+ * which owns what is declared here, and worker_forecast.c.
+ * Thread-safety: each field of the pool and of a thread says whose it is; any of the threads may call the functions. */
 #ifndef SERVER_JOB_WORKER_H
 #define SERVER_JOB_WORKER_H
 

@@ -134,35 +134,39 @@ static void pipeline_conversions(const char *format, char *out, size_t size)
     }
 }
 
+static void pipeline_note(struct restoration *r, const char *code, const char *note, const char *values)
+{
+    const int at = r->note_count;
+    for (int i = 0; i < at; i++)
+        if (strcmp(r->notes[i], note) == 0)
+            return;
+    if (at == (int)(sizeof r->notes / sizeof r->notes[0]))
+        return;
+    r->note_codes[at] = code;
+    snprintf(r->notes[at], sizeof r->notes[at], "%s", note);
+    snprintf(r->note_values[at], sizeof r->note_values[at], "%s", values);
+    r->note_count++;
+}
+
 void restoration_note(struct restoration *r, const char *code, const char *format, ...)
 {
-    char note[sizeof r->notes[0]], conversions[64] = "";
-    va_list args, again;
+    char note[sizeof r->notes[0]], values[sizeof r->note_values[0]], conversions[64] = "";
+    va_list args;
     va_start(args, format);
-    va_copy(again, args);
     vsnprintf(note, sizeof note, format, args);
     va_end(args);
-    for (int i = 0; i < r->note_count; i++)
-        if (strcmp(r->notes[i], note) == 0)
-            code = NULL;
-    if (code && r->note_count < (int)(sizeof r->notes / sizeof r->notes[0])) {
-        pipeline_conversions(format, conversions, sizeof conversions);
-        vsnprintf(r->note_values[r->note_count], sizeof r->note_values[0], conversions, again);
-        r->note_codes[r->note_count] = code;
-        memcpy(r->notes[r->note_count++], note, sizeof note);
-    }
-    va_end(again);
+    pipeline_conversions(format, conversions, sizeof conversions);
+    va_start(args, format);
+    vsnprintf(values, sizeof values, conversions, args);
+    va_end(args);
+    pipeline_note(r, code, note, values);
 }
 
 void restoration_note_image(struct restoration *r, unsigned notes)
 {
     for (unsigned bit = 0; bit < IMAGE_NOTE_COUNT; bit++)
-        if (notes & (1u << bit)) {
-            const int i = r->note_count;
-            restoration_note(r, image_note_code(1u << bit), "%s", image_note_text(1u << bit));
-            if (r->note_count > i)
-                *r->note_values[i] = 0;
-        }
+        if (notes & (1u << bit))
+            pipeline_note(r, image_note_code(1u << bit), image_note_text(1u << bit), "");
 }
 
 /* Whether version is none, by the option or by the configuration. */

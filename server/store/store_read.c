@@ -1,7 +1,6 @@
 /* What the store is asked, on its reading side. */
 #include <pthread.h>
 #include <string.h>
-
 #include <time.h>
 
 #include "server/store/query.h"

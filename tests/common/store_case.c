@@ -181,3 +181,29 @@ void case_ignore_id(void *context, const char *id)
     (void)context;
     assert_true(*id && !strchr(id, '/'));
 }
+
+static int case_run_with(const char *name, const struct CMUnitTest *tests, size_t count, CMFixtureFunction setup,
+                         CMFixtureFunction teardown)
+{
+    struct CMUnitTest *own = calloc(count, sizeof *own);
+    assert_non_null(own);
+    for (size_t i = 0; i < count; i++) {
+        own[i] = tests[i];
+        own[i].setup_func = setup;
+        own[i].teardown_func = teardown;
+    }
+    const int failed = _cmocka_run_group_tests(name, own, count, NULL, NULL);
+    free(own);
+    return failed;
+}
+
+int case_run(const struct CMUnitTest *tests, size_t count, bool both)
+{
+    const char *server = getenv("RESTORED_TEST_POSTGRES");
+    int failed = case_run_with("sqlite", tests, count, case_setup, case_teardown);
+    if (both && server && *server)
+        failed += case_run_with("postgresql", tests, count, case_setup_postgres, case_teardown_postgres);
+    else if (both)
+        printf("skipped: the same on PostgreSQL, because none is running (tests/postgres.sh starts one)\n");
+    return failed;
+}

@@ -20,6 +20,9 @@ int case_setup(void **state);
 int case_teardown(void **state);
 int case_setup_postgres(void **state);
 int case_teardown_postgres(void **state);
+/* Runs these, each with a store of SQLite; both: and then with one of PostgreSQL, if there is one. How many failed. */
+struct CMUnitTest;
+int case_run(const struct CMUnitTest *tests, size_t count, bool both);
 /* The files of SQLite's. */
 void case_remove_files(void);
 /* The same store once more. */

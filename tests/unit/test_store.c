@@ -275,30 +275,9 @@ static void test_adopt(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_turns, case_setup, case_teardown),
-        cmocka_unit_test_setup_teardown(test_life, case_setup, case_teardown),
-        cmocka_unit_test_setup_teardown(test_fence, case_setup, case_teardown),
-        cmocka_unit_test_setup_teardown(test_attempts, case_setup, case_teardown),
-        cmocka_unit_test_setup_teardown(test_recover, case_setup, case_teardown),
-        cmocka_unit_test_setup_teardown(test_give_back, case_setup, case_teardown),
-        cmocka_unit_test_setup_teardown(test_cancel, case_setup, case_teardown),
-        cmocka_unit_test_setup_teardown(test_adopt, case_setup, case_teardown),
+        cmocka_unit_test(test_turns),    cmocka_unit_test(test_life),    cmocka_unit_test(test_fence),
+        cmocka_unit_test(test_attempts), cmocka_unit_test(test_recover), cmocka_unit_test(test_give_back),
+        cmocka_unit_test(test_cancel),   cmocka_unit_test(test_adopt),
     };
-    const struct CMUnitTest shared[] = {
-        cmocka_unit_test_setup_teardown(test_turns, case_setup_postgres, case_teardown_postgres),
-        cmocka_unit_test_setup_teardown(test_life, case_setup_postgres, case_teardown_postgres),
-        cmocka_unit_test_setup_teardown(test_fence, case_setup_postgres, case_teardown_postgres),
-        cmocka_unit_test_setup_teardown(test_attempts, case_setup_postgres, case_teardown_postgres),
-        cmocka_unit_test_setup_teardown(test_recover, case_setup_postgres, case_teardown_postgres),
-        cmocka_unit_test_setup_teardown(test_give_back, case_setup_postgres, case_teardown_postgres),
-        cmocka_unit_test_setup_teardown(test_cancel, case_setup_postgres, case_teardown_postgres),
-        cmocka_unit_test_setup_teardown(test_adopt, case_setup_postgres, case_teardown_postgres),
-    };
-    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    const char *server = getenv("RESTORED_TEST_POSTGRES");
-    if (!server || !*server) {
-        printf("skipped: the same on PostgreSQL, because none is running (tests/postgres.sh starts one)\n");
-        return failed;
-    }
-    return failed + cmocka_run_group_tests_name("postgresql", shared, NULL, NULL);
+    return case_run(tests, sizeof tests / sizeof *tests, true);
 }

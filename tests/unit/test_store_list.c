@@ -450,30 +450,13 @@ static void test_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_list, case_setup, case_teardown),
-        cmocka_unit_test_setup_teardown(test_counts, case_setup, case_teardown),
-        cmocka_unit_test_setup_teardown(test_keys, case_setup, case_teardown),
-        cmocka_unit_test_setup_teardown(test_groups, case_setup, case_teardown),
-        cmocka_unit_test_setup_teardown(test_parts, case_setup, case_teardown),
-        cmocka_unit_test_setup_teardown(test_expire, case_setup, case_teardown),
-        cmocka_unit_test_setup_teardown(test_known, case_setup, case_teardown),
-        cmocka_unit_test_setup_teardown(test_counted, case_setup, case_teardown),
-        cmocka_unit_test_setup_teardown(test_threads, case_setup, case_teardown),
+        cmocka_unit_test(test_list),   cmocka_unit_test(test_counts), cmocka_unit_test(test_keys),
+        cmocka_unit_test(test_groups), cmocka_unit_test(test_parts),  cmocka_unit_test(test_expire),
+        cmocka_unit_test(test_known),
     };
-    const struct CMUnitTest shared[] = {
-        cmocka_unit_test_setup_teardown(test_list, case_setup_postgres, case_teardown_postgres),
-        cmocka_unit_test_setup_teardown(test_counts, case_setup_postgres, case_teardown_postgres),
-        cmocka_unit_test_setup_teardown(test_keys, case_setup_postgres, case_teardown_postgres),
-        cmocka_unit_test_setup_teardown(test_groups, case_setup_postgres, case_teardown_postgres),
-        cmocka_unit_test_setup_teardown(test_parts, case_setup_postgres, case_teardown_postgres),
-        cmocka_unit_test_setup_teardown(test_expire, case_setup_postgres, case_teardown_postgres),
-        cmocka_unit_test_setup_teardown(test_known, case_setup_postgres, case_teardown_postgres),
+    const struct CMUnitTest alone[] = {
+        cmocka_unit_test(test_counted),
+        cmocka_unit_test(test_threads),
     };
-    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    const char *server = getenv("RESTORED_TEST_POSTGRES");
-    if (!server || !*server) {
-        printf("skipped: the same on PostgreSQL, because none is running (tests/postgres.sh starts one)\n");
-        return failed;
-    }
-    return failed + cmocka_run_group_tests_name("postgresql", shared, NULL, NULL);
+    return case_run(tests, sizeof tests / sizeof *tests, true) + case_run(alone, sizeof alone / sizeof *alone, false);
 }
