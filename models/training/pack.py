@@ -19,7 +19,7 @@ from PIL import Image
 
 from models.training import common
 
-QUALITY = {"photos": 78, "faces512": 74, "detect": 42, "extra": 66}
+QUALITY = {"photos": 78, "faces512": 74, "detect": 42, "extra": 52}
 MASKS_OF = {"hair": 600, "hair-short": 200}  # the others: all
 LEVELS = 16
 HELD_OUT = ("kodak_11.", "backgrounds_roman-colosseum")  # their tiles are in the validation split of `photos`

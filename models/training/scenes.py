@@ -172,7 +172,7 @@ class Scenes:
     @torch.no_grad()
     def batch(self, count):
         """count pictures (RGB 0..255), faces, states, whether landmarks count."""
-        few, some = count // 8, 3 * count // 8
+        few, some = count // 5, 3 * count // 8
         groups = [self.panel(n, cells, low, high) for n, cells, low, high in
                   ((count - some - few, 1, 1.0, ZOOM), (some, 2, 0.5, 1.1), (few, 4, 0.25, 0.5)) if n]
         x, faces, state, counted = [torch.cat(parts) for parts in zip(*groups)]

@@ -84,6 +84,7 @@ def main():
         optimizer.zero_grad(set_to_none=True)
         alarm = (alarms * torch.where(harmed, 0.3, 1.0)).mean()
         (3 * entropy + 0.5 * dice + 0.2 * kinds + args.alarms * alarm).backward()
+        common.average_gradients(net)
         norm = torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
         optimizer.step()
         ema.update(step)

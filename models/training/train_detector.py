@@ -49,6 +49,7 @@ def main():
         total = sum(WEIGHTS[k] * v for k, v in losses.items())
         optimizer.zero_grad(set_to_none=True)
         total.backward()
+        common.average_gradients(net)
         norm = torch.nn.utils.clip_grad_norm_(net.parameters(), 10.0)
         optimizer.step()
         ema.update(step)

@@ -1,16 +1,19 @@
 // What several machines do: the ceiling of the database with pictures in rows and in S3 (s3rver, the tests' double), without computing
 // anything (BENCH_STORE=0 leaves that out); then jobs a second with BENCH_WORKERS (1,2,4,8) workers of tiny networks, one thread and one
 // core each, while everything else runs on the other cores. Tables for docs/cluster.md. make bench-cluster
+// With BENCH_UPSCALER=FILE each worker has a GPU of its own (vulkan:0, vulkan:1, …) in place of a core, and enlarges pictures of
+// BENCH_SIZE (512x384) with this model.
 import { execFile, execFileSync } from 'node:child_process';
 import fs from 'node:fs';
 import os from 'node:os';
-import { join } from 'node:path';
+import { join, parse } from 'node:path';
 import { startS3 } from '../api/s3.mjs';
 import { png, sleep } from '../api/client.mjs';
-import { root } from '../api/server.mjs';
+import { fixtureModels, fixtures, root } from '../api/server.mjs';
 import { Cluster, startDatabase } from '../chaos/cluster.mjs';
 
 const run = (words, env) => new Promise((done, fail) => execFile(join(root, 'build/bench_cluster'), words.map(String), { env: { ...process.env, ...env } }, (error, out, err) => (error ? fail(new Error(err)) : done(out.trim().split(' ').map(Number)))));
+const upscaler = process.env.BENCH_UPSCALER, size = (process.env.BENCH_SIZE || '512x384').split('x').map(Number);
 const load = () => os.loadavg()[0].toFixed(1);
 
 // ---- the store ----
@@ -43,9 +46,20 @@ function coresHere() {
   return [...cores.values()];
 }
 
+// The fixtures' networks, and this upscaler as the default one, in a folder of their own.
+function modelsWith(file) {
+  const folder = fs.mkdtempSync(join(os.tmpdir(), 'restored-models-')), { base, name } = parse(file);
+  process.on('exit', () => fs.rmSync(folder, { recursive: true, force: true }));
+  fs.cpSync(fixtures, folder, { recursive: true });
+  fs.copyFileSync(file, join(folder, base));
+  return [...fixtureModels, '--models', folder, '--default_bg_upsampler', name];
+}
+
 // Jobs a second while all workers are busy, by the times at which the database says that jobs ended.
 async function measureWorkers(workers, cpus, each) {
-  const cluster = new Cluster({ seed: 1, fronts: 1, workers, direct: true, cpus, pictures: [{ picture: png(480, 360), fields: { version: 'none', ext: 'jpg', bg_tile: '128' } }] });
+  const kind = upscaler ? { models: modelsWith(upscaler), own: (i) => ['--device', `vulkan:${i}`, '--cpu_threads', '4'] } : {};
+  const picture = upscaler ? { picture: png(...size), fields: { version: 'none', ext: 'jpg', repair: 'false' } } : { picture: png(480, 360), fields: { version: 'none', ext: 'jpg', bg_tile: '128' } };
+  const cluster = new Cluster({ seed: 1, fronts: 1, workers, direct: true, cpus: upscaler ? [] : cpus, pictures: [picture], ...kind });
   await cluster.start();
   const jobs = each * workers, sql = (text) => cluster.database.sql(text);
   for (let i = 0; i < 2 * workers; i++) await cluster.submit(0, `warm ${i}`);

@@ -141,9 +141,9 @@ export function noisy(bytes, seed) {
 export class Cluster {
   // long: with pictures of up to 5 MB, and some that take seconds. pictures: [{picture, fields}] instead. payload, env: where they lie, and
   // what servers need for that. direct: without the network between. cpus: of each worker, as taskset has them. nodes: 1 or 3
-  // PostgreSQL.
-  constructor({ seed, fronts = 2, workers = 4, long = false, payload = 'auto', env = {}, pictures = null, direct = false, cpus = [], nodes = 1 }) {
-    Object.assign(this, { next: random(seed), count: { front: fronts, worker: workers }, long, payload, env, pictures, direct, cpus, nodes });
+  // PostgreSQL. models, own: a server's arguments that choose models, and more of worker number i.
+  constructor({ seed, fronts = 2, workers = 4, long = false, payload = 'auto', env = {}, pictures = null, direct = false, cpus = [], nodes = 1, models = fixtureModels, own = () => [] }) {
+    Object.assign(this, { next: random(seed), count: { front: fronts, worker: workers }, long, payload, env, pictures, direct, cpus, nodes, models, own });
     this.folder = fs.mkdtempSync(join(tmpdir(), 'restored-cluster-'));
     this.accepted = new Map(); // id: number of its picture
     this.kills = { front: 0, worker: 0, database: 0 };
@@ -159,7 +159,7 @@ export class Cluster {
     for (const [role, count] of Object.entries(this.count))
       for (let i = 0; i < count; i++) {
         const state = join(this.folder, `${role}${i}`);
-        const args = [...(role === 'front' ? [] : fixtureModels), '--store', store, '--payload', this.payload, '--state_dir', state, '--cpu_threads', '1', '--drain_seconds', '5', '--result_ttl', '86400'];
+        const args = [...(role === 'front' ? [] : this.models), '--store', store, '--payload', this.payload, '--state_dir', state, '--cpu_threads', '1', '--drain_seconds', '5', '--result_ttl', '86400', ...(role === 'worker' ? this.own(i) : [])];
         this.servers.push(new Server(role, i, args, { ...this.env, XDG_CACHE_HOME: state }, role === 'worker' ? this.cpus[i] : undefined));
       }
     await this.servers[0].start(); // it makes the tables
@@ -179,7 +179,7 @@ export class Cluster {
       for (const size of [300_000, 1_000_000, 5_000_000]) this.pictures.push({ picture: noisy(size, size), fields: { ...plain, ext: 'jpg' } });
       for (const width of [300, 500]) this.pictures.push({ picture: png(width, 400), fields: seconds });
     }
-    const server = await startServer({ args: [...fixtureModels, '--cpu_threads', '1', '--state_dir', join(this.folder, 'learn'), '--log_level', 'warn'] });
+    const server = await startServer({ args: [...this.models, '--cpu_threads', '1', '--state_dir', join(this.folder, 'learn'), '--log_level', 'warn'] });
     await until('ready', async () => (await fetch(`${server.url}/readyz`)).status === 200);
     for (const one of this.pictures) {
       const answer = await post(server, '/v1/restore', one);
