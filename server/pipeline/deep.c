@@ -188,6 +188,19 @@ static enum error_code deep_flatten(struct restoration *r, const struct colour *
     return code;
 }
 
+/* Whether three equal channels are all that the picture has: it ends at the first pixel with a colour. */
+static bool deep_neutral(const struct image *image)
+{
+    const size_t n = (size_t)image->width * (size_t)image->height;
+    const uint8_t *low = image->pixels;
+    const uint16_t *high = image->pixels;
+    for (size_t i = 0; i < 3 * n; i += 3)
+        if (image->bits == 16 ? high[i] != high[i + 1] || high[i] != high[i + 2]
+                              : low[i] != low[i + 1] || low[i] != low[i + 2])
+            return false;
+    return true;
+}
+
 enum error_code deep_begin(struct restoration *r, struct error *err)
 {
     const bool inks = cmyk_known(r->picture);
@@ -196,6 +209,8 @@ enum error_code deep_begin(struct restoration *r, struct error *err)
     const bool keep_gray = gray && codec_is_gray(r->output_format), keep_wide = wide && codec_is_deep(r->output_format);
     /* a run that only detects sees the same pixels, so faces keep their ids */
     const bool plain = r->options.compat && !r->faceless;
+    const bool neutral = !r->options.compat && r->options.preserve_color && r->picture->channels == 3 && !inks &&
+                         strcmp(r->options.bg_upsampler, "none") != 0 && deep_neutral(r->picture);
     struct colour *colour = NULL;
     deep_destroy(&r->deep);
     enum error_code code = (plain || r->options.compat) && !inks ? OK : deep_colour(r->picture, &colour, err);
@@ -204,13 +219,14 @@ enum error_code deep_begin(struct restoration *r, struct error *err)
         free(colour);
         return code;
     }
-    if (code == OK && (plain || (!keep_gray && !wide && !colour)))
+    if (code == OK && (plain || (!keep_gray && !wide && !colour && !neutral)))
         return deep_reduce(r, false, err);
     struct deep *deep = r->deep = code == OK ? mem_calloc(1, sizeof *deep) : NULL;
     if (code == OK && !deep)
         code = error_set(err, ERROR_NO_MEMORY, "out of memory");
     if (code == OK) {
-        *deep = (struct deep){.channels = keep_gray ? 1 : 3, .bits = keep_wide || keep_inks ? 16 : 8};
+        *deep =
+            (struct deep){.channels = keep_gray ? 1 : 3, .bits = keep_wide || keep_inks ? 16 : 8, .neutral = neutral};
         if (colour)
             code = deep_manage(r, deep, colour,
                                r->options.profile == PROFILE_KEEP && keep_gray == gray && keep_inks == inks, err);
@@ -311,18 +327,25 @@ enum error_code deep_result(struct restoration *r, int width, int height, struct
     return image_create(&r->result, width, height, deep ? deep->channels : 3, deep ? deep->bits : 8, false, err);
 }
 
+/* How bright three channels are; equal ones stay what they are. */
+static float deep_bright(const float *rgb)
+{
+    return rgb[1] + 0.2126f * (rgb[0] - rgb[1]) + 0.0722f * (rgb[2] - rgb[1]);
+}
+
 /* n pixels of RGB in sRGB to the result's channels and colours, in place. */
 static void deep_own(const struct restoration *r, float *row, size_t n)
 {
     const struct colour *colour = r->deep ? r->deep->colour : NULL;
+    const bool neutral = r->deep && r->deep->neutral;
+    if (!colour)
+        pixel_clamp(row, 3 * n);
+    for (size_t x = 0; neutral && x < n; x++)
+        row[3 * x] = row[3 * x + 1] = row[3 * x + 2] = deep_bright(row + 3 * x);
     if (colour)
         colour_from_srgb(colour, row, row, n);
-    else
-        pixel_clamp(row, 3 * n);
-    if (r->result->channels == 1 && !colour) /* by how bright the three are; equal ones stay what they are */
-        for (size_t x = 0; x < n; x++)
-            row[x] =
-                row[3 * x + 1] + 0.2126f * (row[3 * x] - row[3 * x + 1]) + 0.0722f * (row[3 * x + 2] - row[3 * x + 1]);
+    for (size_t x = 0; r->result->channels == 1 && !colour && x < n; x++)
+        row[x] = deep_bright(row + 3 * x);
 }
 
 void deep_read_own(const struct restoration *r, int y, float *row)

@@ -1,7 +1,7 @@
 /* What a picture has beyond 8-bit RGB in sRGB, and its result shall have, too: 16 bits, one channel, colours of its
- * own. Everything between decoder and encoder works in sRGB. Faces are found in r->picture, which has 8 bits of RGB in
- * any case; networks that make pixels read deep->pixels, and the result's rows stay in floats until they are written.
- * Thread-safety: as step.h; several threads may write different rows. */
+ * own, or no colour at all in three channels. Everything between decoder and encoder works in sRGB. Faces are found in
+ * r->picture, which has 8 bits of RGB in any case; networks that make pixels read deep->pixels, and the result's rows
+ * stay in floats until they are written. Thread-safety: as step.h; several threads may write different rows. */
 #ifndef SERVER_PIPELINE_DEEP_H
 #define SERVER_PIPELINE_DEEP_H
 
@@ -13,6 +13,7 @@ struct deep {
     struct colour *colour; /* of the result; NULL: sRGB */
     struct image *source;  /* the picture in these colours, if sRGB cannot hold all of them; or NULL */
     int channels, bits;    /* of the result */
+    bool neutral;          /* the picture has three equal channels everywhere, and so has the result */
 };
 
 /* Makes r->picture, as it was decoded, 8-bit RGB, and r->deep of what it had beyond that, as far as the result's format

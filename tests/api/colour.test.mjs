@@ -6,7 +6,7 @@ import os from 'node:os';
 import path from 'node:path';
 import zlib from 'node:zlib';
 import { after, before, describe, test } from 'node:test';
-import { chunk, decodePng, plain, pngOf, post, start } from './client.mjs';
+import { chunk, decodePng, fixture, plain, pngOf, post, start } from './client.mjs';
 import { cmykProfile, grayProfile, rgbProfile, toXyz } from './icc.mjs';
 
 let server;
@@ -221,6 +221,45 @@ describe('the mean colour', () => {
       assert.equal(answer.status, 200, JSON.stringify(answer.json));
       const apart = Math.max(...seen(decodePng(answer.bytes).pixels).map((v, c) => Math.abs(v - seen(clear)[c])));
       assert.ok(apart <= 0.5, `${apart} levels off behind an alpha`);
+    } finally {
+      await other.stop();
+    }
+  });
+});
+
+describe('the colours of faces', () => {
+  // Networks made of noise, for faces and for what is around them: what they make has colours of its own.
+  test('of a black-and-white photo in three channels stay without any, those of a toned one are the same within a level', async () => {
+    const other = await start();
+    try {
+      const { width, height, pixels } = decodePng(fixture('two.png')), light = [];
+      for (let i = 0; i < pixels.length; i += 3) light.push(0.299 * pixels[i] + 0.587 * pixels[i + 1] + 0.114 * pixels[i + 2]);
+      const tone = (rgb) => pngOf(width, height, 3, Uint8Array.from(light.flatMap((v) => rgb.map((of) => Math.min(255, Math.round(of * v))))));
+      const send = async (picture, fields) => {
+        const answer = await post(other, '/v1/restore', { picture, fields: { bg_upsampler: 'srvgg_x2', weight: '1', upscale: '1', ext: 'png', ...fields } });
+        assert.equal(answer.status, 200, JSON.stringify(answer.json));
+        return decodePng(answer.bytes).pixels;
+      };
+      const chroma = (p, [x0, y0, x1, y1]) => {
+        const sum = [0, 0];
+        for (let y = Math.round(y0); y < y1; y++)
+          for (let x = Math.round(x0); x < x1; x++) {
+            const i = 3 * (y * width + x), luma = 0.299 * p[i] + 0.587 * p[i + 1] + 0.114 * p[i + 2];
+            [0, 2].forEach((c, k) => { sum[k] += (p[i + c] - luma) / (Math.round(x1) - Math.round(x0)) / (Math.round(y1) - Math.round(y0)); });
+          }
+        return sum;
+      };
+      const gray = tone([1, 1, 1]), most = (p) => p.reduce((far, v, i) => Math.max(far, Math.abs(v - p[i - (i % 3)])), 0);
+      for (const fields of [{}, { aligned: 'true' }]) assert.equal(most(await send(gray, fields)), 0, JSON.stringify(fields));
+      assert.ok(most(await send(gray, { preserve_color: 'false' })) > 3);
+      const sepia = tone([1.15, 0.97, 0.8]), before = decodePng(sepia).pixels, after = await send(sepia, {});
+      const { faces } = (await post(other, '/v1/detect', { picture: sepia })).json;
+      assert.equal(faces.length, 2); // the drawn ones, whose skin this tone happens to have
+      for (const { box } of faces) {
+        const was = chroma(before, box), now = chroma(after, box);
+        assert.ok(Math.abs(was[0]) > 10);
+        assert.ok(was.every((v, k) => Math.abs(v - now[k]) <= 1), `${was} became ${now}`);
+      }
     } finally {
       await other.stop();
     }

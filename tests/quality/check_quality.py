@@ -325,6 +325,54 @@ def identity(server, shared, limit):
            f"{min(f['change'] for f in other):.2f}; {max(f['used'] for f in other):.2f}")
 
 
+# ---- colours of faces ------------------------------------------------------------------------------------------------
+
+def gray(x):
+    return np.repeat((x @ known.LUMA)[..., None], 3, 2)
+
+
+def sepia(x):
+    """As a toned print: white and black stay, what is between them is brown."""
+    return 255 * (gray(x) / 255) ** np.array([0.8, 1, 1.35], np.float32)
+
+
+def chroma(x):
+    """Red and blue beside brightness, levels."""
+    x = np.asarray(x, np.float32)
+    return x[..., ::2] - (x @ known.LUMA)[..., None]
+
+
+def colours(server, shared, limit):
+    """Within the faces of gray and toned photos, with the defaults: whether the chroma is the picture's."""
+    def photo(name, change=None):
+        x = load(f"{shared}/photos/{name}")
+        return to_bytes(change(x)) if change else to_bytes(x)
+
+    def portrait(name):
+        return to_bytes(known.surrounded(known.read(f"{shared}/data/faces512/{name}")))
+
+    pictures = {"the sample, a toned print": to_bytes(load("static/sample.jpg")), "one_face, a scan": photo("one_face.jpg"),
+                "interfaces_002, gray": portrait("interfaces_002.jpg"), "interfaces_030, gray": portrait("interfaces_030.jpg")}
+    for name in ("two_faces_blurred.jpg", "two_children.jpg", "three_faces_old.png", "one_face_2.jpg"):
+        pictures |= {f"{name.split('.')[0]}, {change.__name__}": photo(name, change) for change in (gray, sepia)}
+    for name in spread(list(pictures), limit):
+        given = pictures[name]
+        made, found = server.restored(given, bg_upsampler="starter", upscale="2")
+        made = made.reshape(given.shape[0], 2, given.shape[1], 2, 3).mean((1, 3))
+        before, change, apart, cell = [], chroma(made) - chroma(given), [], []
+        for face in found:
+            x0, y0, x1, y1 = (max(0, round(v)) for v in face["box"])
+            part = change[y0:y1, x0:x1]
+            before.append(np.abs(chroma(given)[y0:y1, x0:x1].mean((0, 1))).max())
+            apart.append(np.abs(part.mean((0, 1))).max())
+            high, wide = (n // 8 for n in part.shape[:2])
+            cell.append(np.abs(part[:8 * high, :8 * wide].reshape(8, high, 8, wide, 2).mean((1, 3))).max())
+        used = max((face["used"] for face in found), default=0)
+        yield ("colours", f"{name}: chroma of {len(found)} faces, most; apart after, most; in an eighth of a face's sides, most",
+               f"{max(before, default=0):.1f}; {max(apart, default=0):.2f}; {max(cell, default=0):.2f} ({used:.2f} used)",
+               bool(found) and max(apart) <= 1)
+
+
 # ---- upscaler --------------------------------------------------------------------------------------------------------
 
 def textures(side=256):
@@ -387,7 +435,7 @@ def upscaler(server, shared, limit):
 
 
 PARTS = {"detector": detector, "nobody": nobody, "faces": faces, "sizes": sizes, "borders": borders, "identity": identity,
-         "upscaler": upscaler}
+         "colours": colours, "upscaler": upscaler}
 
 
 def main():
