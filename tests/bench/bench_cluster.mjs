@@ -57,7 +57,7 @@ function modelsWith(file) {
 
 // Jobs a second while all workers are busy, by the times at which the database says that jobs ended.
 async function measureWorkers(workers, cpus, each) {
-  const kind = upscaler ? { models: modelsWith(upscaler), own: (i) => ['--device', `vulkan:${i}`, '--cpu_threads', '4'] } : {};
+  const kind = upscaler ? { models: modelsWith(upscaler), own: (i) => ['--device', `vulkan:${i}`, '--cpu_threads', '4'] } : { own: () => ['--device', 'cpu'] };
   const picture = upscaler ? { picture: png(...size), fields: { version: 'none', ext: 'jpg', repair: 'false' } } : { picture: png(480, 360), fields: { version: 'none', ext: 'jpg', bg_tile: '128' } };
   const cluster = new Cluster({ seed: 1, fronts: 1, workers, direct: true, cpus: upscaler ? [] : cpus, pictures: [picture], ...kind });
   await cluster.start();
@@ -65,7 +65,11 @@ async function measureWorkers(workers, cpus, each) {
   for (let i = 0; i < 2 * workers; i++) await cluster.submit(0, `warm ${i}`);
   const ended = async (count) => { while (Number(await sql('SELECT count(*) FROM jobs WHERE state = 2')) < count) await sleep(500); };
   await ended(2 * workers);
+  // They stand still until all jobs are there: else this program, which sends them, would be measured.
+  const signal = (name) => cluster.of('worker').forEach((server) => server.child.process.kill(name));
+  signal('SIGSTOP');
   for (let i = 0; i < jobs; i += 8) await Promise.all(Array.from({ length: Math.min(8, jobs - i) }, (_, k) => cluster.submit(0, `job ${i + k}`)));
+  signal('SIGCONT');
   await ended(jobs + 2 * workers);
   const times = (await sql(`SELECT finished FROM jobs WHERE idempotency_key LIKE 'job %' ORDER BY finished`)).split('\n').map(Number);
   const twice = Number(await sql('SELECT count(*) FROM jobs WHERE attempts > 1'));

@@ -3,7 +3,8 @@
 //   --mp N        size of the panorama, 2:1 (200)  --model M  the upscaler (starter)       --upscale N  of the result (2)
 //   --tile N      bg_tile (auto)
 // Each worker has cores of its own; the database and the front end have what is left, so leave them some. The times are those of the
-// job, reading and writing the picture included, and of its background alone. The results must have the same bytes.
+// job without a search for damage or faces, reading and writing the picture included, and of its background alone. The results must
+// have the same bytes.
 import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -42,7 +43,7 @@ function worker(url, index) {
 }
 
 async function job(front, picture) {
-  const fields = { version: 'none', ext: 'jpg', upscale: values.upscale, bg_tile: values.tile, async: 'true', ...(values.model && { bg_upsampler: values.model }) };
+  const fields = { version: 'none', repair: 'false', ext: 'jpg', upscale: values.upscale, bg_tile: values.tile, async: 'true', ...(values.model && { bg_upsampler: values.model }) };
   const { json, bytes } = await post(front, '/v1/restore', { picture, name: 'panorama.jpg', fields });
   if (!json?.id) throw new Error(String(bytes));
   const done = await until('the job', async () => {
