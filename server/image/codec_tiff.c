@@ -297,6 +297,23 @@ static enum error_code codec_tiff_plain(struct tiff_task *t)
     return code;
 }
 
+/* libtiff cuts the 16 bits of a palette's colours off at 8: what it gets is rounded before. Old palettes have 8 bits.
+ */
+static void codec_tiff_round_palette(struct tiff_task *t)
+{
+    uint16_t *map[3];
+    bool wide = false;
+    if (t->header.photometric != TIFF_PALETTE || !TIFFGetField(t->tiff, TIFFTAG_COLORMAP, &map[0], &map[1], &map[2]))
+        return;
+    const int count = 1 << t->header.bits;
+    for (int i = 0; i < 3 * count; i++)
+        wide = wide || map[i / count][i % count] > 255;
+    for (int i = 0; wide && i < 3 * count; i++) {
+        uint16_t *value = &map[i / count][i % count];
+        *value = (uint16_t)((*value + 128u) / 257 << 8);
+    }
+}
+
 /* Palettes, single bits, YCbCr, L*a*b* and the like. */
 static enum error_code codec_tiff_converted(struct tiff_task *t)
 {
@@ -304,6 +321,7 @@ static enum error_code codec_tiff_converted(struct tiff_task *t)
     const size_t pixels = (size_t)image->width * (size_t)image->height;
     TIFFRGBAImage converter;
     char reason[1024];
+    codec_tiff_round_palette(t);
     if (!TIFFRGBAImageOK(t->tiff, reason) || !TIFFRGBAImageBegin(&converter, t->tiff, 1, reason)) {
         if (*t->detail)
             return codec_tiff_bad(t);

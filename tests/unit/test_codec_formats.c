@@ -24,10 +24,12 @@ const char *__lsan_default_suppressions(void)
 
 #define MEGAPIXELS 4000000
 
-/* Tolerances in levels of 255. One level: other programs round 16-bit palettes, YCbCr or CMYK differently. */
+/* Tolerances in levels of 255. One level: other programs round YCbCr or CMYK differently. A half: the
+ * other one kept all 16 bits of a palette. */
 static const struct row {
     const char *name;
-    int page, pages, bits, channels, tolerance;
+    int page, pages, bits, channels;
+    double tolerance;
     bool salvaged; /* libde265 and dav1d make something of a part of a file */
 } rows[] = {
     {"lossy.webp", 1, 1, 8, 3, 0, false},  {"alpha.webp", 1, 1, 8, 4, 0, false},
@@ -35,7 +37,7 @@ static const struct row {
     {"moves.webp", 2, 2, 8, 3, 0, false},  {"plain.tif", 1, 1, 8, 3, 0, false},
     {"lzw.tif", 1, 1, 8, 3, 0, false},     {"jpeg.tif", 1, 1, 8, 3, 1, false},
     {"alpha.tif", 1, 1, 8, 4, 0, false},   {"gray.tif", 1, 1, 8, 1, 0, false},
-    {"fax.tif", 1, 1, 8, 1, 0, false},     {"palette.tif", 1, 1, 8, 3, 1, false},
+    {"fax.tif", 1, 1, 8, 1, 0, false},     {"palette.tif", 1, 1, 8, 3, 0.5, false},
     {"deep.tif", 1, 1, 16, 3, 0, false},   {"cmyk.tif", 1, 1, 8, 4, 1, false},
     {"pages.tif", 1, 2, 8, 3, 0, false},   {"pages.tif", 2, 2, 8, 3, 0, false},
     {"tiles.tif", 1, 1, 8, 3, 0, false},   {"planes.tif", 1, 1, 8, 3, 0, false},
