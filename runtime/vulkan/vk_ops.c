@@ -8,6 +8,7 @@
 #include "runtime/vulkan/vk_direct.h"
 #include "runtime/vulkan/vk_join.h"
 #include "runtime/vulkan/vk_matrix.h"
+#include "runtime/vulkan/vk_moments.h"
 #include "runtime/vulkan/vk_tiled.h"
 
 static_assert((int)ACTIVATION_RELU == 1 && (int)ACTIVATION_LEAKY == 2 && (int)ACTIVATION_PRELU == 3 &&
@@ -124,6 +125,12 @@ static enum error_code ops_fit_result(struct frame *frame, struct error *err)
     return vk_plan_scratch(frame->build, &dense, frame->y.n, frame->y.h, frame->y.w, &frame->y, err);
 }
 
+/* Copies a result out of scratch, if it is there. */
+static enum error_code ops_copy_result(struct frame *frame, struct error *err)
+{
+    return frame->result.n ? ops_regroup(frame->build, &frame->y, &frame->result, err) : OK;
+}
+
 /* --- parts of operators --------------------------------------------------------------------------------------------
  */
 
@@ -173,9 +180,7 @@ static enum error_code ops_add_pixel(struct frame *frame, struct error *err)
     if (dispatch->groups[0] == 0)
         ops_pixel_groups(dispatch, &frame->y);
     enum error_code code = vk_plan_add(frame->build, dispatch, err);
-    if (code == OK && frame->result.n)
-        code = ops_regroup(frame->build, &frame->y, &frame->result, err);
-    return code;
+    return code == OK ? ops_copy_result(frame, err) : code;
 }
 
 /* --- convolution ---------------------------------------------------------------------------------------------------
@@ -315,9 +320,7 @@ static enum error_code ops_conv2d(struct frame *frame, struct error *err)
     if (dispatch->work < ops_quad_work(&frame->y))
         dispatch->work = ops_quad_work(&frame->y);
     code = vk_plan_add(frame->build, dispatch, err);
-    if (code == OK && frame->result.n)
-        code = ops_regroup(frame->build, &frame->y, &frame->result, err);
-    return code;
+    return code == OK ? ops_copy_result(frame, err) : code;
 }
 
 /* --- the other operators -------------------------------------------------------------------------------------------
@@ -372,9 +375,7 @@ static enum error_code ops_vector(struct frame *frame, struct error *err)
     dispatch->groups[2] = frame->y.n;
     dispatch->work = graph_node_macs(frame->build->graph, frame->node) * 8; /* it waits for the weights' bytes */
     code = vk_plan_add(frame->build, dispatch, err);
-    if (code == OK && frame->result.n)
-        code = ops_regroup(frame->build, &frame->y, &frame->result, err);
-    return code;
+    return code == OK ? ops_copy_result(frame, err) : code;
 }
 
 static enum error_code ops_shuffle(struct frame *frame, struct error *err)
@@ -437,6 +438,8 @@ static enum error_code ops_mean(struct frame *frame, struct error *err)
     enum error_code code = ops_fit(frame, OP_X, &frame->y.layout, err);
     if (code != OK)
         return code;
+    if (vk_moments_wanted_mean(x->h * x->w))
+        return vk_moments_mean(frame->build, &frame->y, x, &frame->in[OP_NOISE_MAP], err);
     ops_spec(dispatch, (uint32_t)x->layout.blocks);
     ops_spec(dispatch, 1);
     ops_spec(dispatch, frame->in[OP_NOISE_MAP].n ? FLAG_NOISE : 0);
@@ -499,9 +502,7 @@ static enum error_code ops_add_tokens(struct frame *frame, struct error *err)
         push->values = vk_plan_bind(frame->build, dispatch, BIND_RESIDUAL2, values);
     dispatch->groups[2] = frame->y.n;
     enum error_code code = vk_plan_add(frame->build, dispatch, err);
-    if (code == OK && frame->result.n)
-        code = ops_regroup(frame->build, &frame->y, &frame->result, err);
-    return code;
+    return code == OK ? ops_copy_result(frame, err) : code;
 }
 
 /* Makes all operands dense: quads are then counted through all channels. */
@@ -546,7 +547,10 @@ static enum error_code ops_norm(struct frame *frame, struct error *err)
     dispatch->groups[0] = layer ? ops_div_up(size, PIXEL_GROUP) : ops_div_up(ops_div_up(channels, 4), quads);
     dispatch->groups[1] = 1;
     dispatch->work = 4 * ops_quad_work(&frame->y);
-    return ops_add_tokens(frame, err);
+    if (layer || !vk_moments_wanted_norm(quads, size))
+        return ops_add_tokens(frame, err);
+    code = vk_moments_norm(frame->build, dispatch, &frame->y, &frame->in[OP_X], &frame->in[OP_RESIDUAL1], err);
+    return code == OK ? ops_copy_result(frame, err) : code;
 }
 
 static enum error_code ops_attention(struct frame *frame, struct error *err)

@@ -15,6 +15,7 @@
 
 #define READS(slot, name) layout(std430, set = 0, binding = slot) restrict readonly buffer name##_buffer { QUAD name[]; }
 #define READS_FLOAT(slot, name) layout(std430, set = 0, binding = slot) restrict readonly buffer name##_buffer { vec4 name[]; }
+#define WRITES_FLOAT(slot, name) layout(std430, set = 0, binding = slot) restrict writeonly buffer name##_buffer { vec4 name[]; }
 #define WRITES(slot, name) layout(std430, set = 0, binding = slot) restrict writeonly buffer name##_buffer { QUAD name[]; }
 
 uint group_log(params_operand o) { return o.stride >> OPERAND_STRIDE_BITS; }

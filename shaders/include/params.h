@@ -54,6 +54,7 @@
 /* Invocations a workgroup of the shaders that work pixel by pixel, and of the vector ones. */
 #define PIXEL_GROUP 128
 #define VECTOR_GROUP 64
+#define MOMENTS_RUN 8 /* pixels that each invocation of moments.comp loads at once */
 
 #define WINOGRAD_POSITIONS 36        /* of a 6x6 tile of the input */
 #define WINOGRAD_PACKED_POSITIONS 16 /* of a 4x4 tile */
@@ -85,12 +86,14 @@ struct params_vector {
     PARAMS_UINT pixels;
 };
 
-/* group_norm, layer_norm, attention, lookup: of `size` pixels; like: keys, or what a norm is made like. */
+/* group_norm, layer_norm, attention, lookup, moments: of `size` pixels; like: keys, what a norm is made like, or a map
+ * of weights. */
 struct params_tokens {
     PARAMS_UINT first_group, size;
     PARAMS_OPERAND y, x, like, values;
     float mean_factor, variance_factor, epsilon; /* sums of a group times these are its mean and its variance */
     float scale;
+    PARAMS_UINT chunk; /* pixels of each part of the moments but the last */
 };
 
 /* Everything else. */
