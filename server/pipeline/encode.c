@@ -1,3 +1,4 @@
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,6 +77,26 @@ static void encode_forget_others(struct restoration *r, struct image_blob *xmp)
                          "picture alone");
 }
 
+/* The result's size and resolution into its XMP, where that tells them. */
+static enum error_code encode_xmp(struct image *result, struct error *err)
+{
+    char width[16], height[16], dots[2][32];
+    const char *const values[][2] = {{"tiff:Orientation", "1"},        {"tiff:ImageWidth", width},
+                                     {"tiff:ImageLength", height},     {"exif:PixelXDimension", width},
+                                     {"exif:PixelYDimension", height}, {"tiff:XResolution", dots[0]},
+                                     {"tiff:YResolution", dots[1]},    {"tiff:ResolutionUnit", "2"}}; /* inch */
+    const bool dense = result->density[0] > 0 && result->density[1] > 0;
+    const size_t count = sizeof values / sizeof *values - (dense ? 0 : 3);
+    snprintf(width, sizeof width, "%d", result->width);
+    snprintf(height, sizeof height, "%d", result->height);
+    for (int i = 0; i < 2; i++)
+        snprintf(dots[i], sizeof dots[i], "%.0f/10000", fmin(result->density[i] * 10000, UINT32_MAX));
+    enum error_code code = OK;
+    for (size_t i = 0; code == OK && i < count; i++)
+        code = xmp_set(&result->xmp, values[i][0], values[i][1], err);
+    return code;
+}
+
 /* What is kept of the picture's metadata, with the result's size and resolution. */
 static enum error_code encode_metadata(const struct step *step, struct error *err)
 {
@@ -88,14 +109,6 @@ static enum error_code encode_metadata(const struct step *step, struct error *er
                                  .scale = {x, y},
                                  .software = "restored " RESTORED_VERSION,
                                  .no_gps = r->options.metadata == METADATA_STRIP_GPS};
-    char width[16], height[16];
-    const char *const values[][2] = {{"tiff:Orientation", "1"},
-                                     {"tiff:ImageWidth", width},
-                                     {"tiff:ImageLength", height},
-                                     {"exif:PixelXDimension", width},
-                                     {"exif:PixelYDimension", height}};
-    snprintf(width, sizeof width, "%d", result->width);
-    snprintf(height, sizeof height, "%d", result->height);
     enum error_code code = image_copy_metadata(result, r->picture, err);
     result->density[0] *= x;
     result->density[1] *= y;
@@ -113,8 +126,8 @@ static enum error_code encode_metadata(const struct step *step, struct error *er
         code = exif_change(&result->exif, &change, err);
     if (strip)
         return code;
-    for (size_t i = 0; code == OK && i < sizeof values / sizeof *values; i++)
-        code = xmp_set(&result->xmp, values[i][0], values[i][1], err);
+    if (code == OK)
+        code = encode_xmp(result, err);
     encode_forget_others(step->r, &result->xmp);
     if (change.no_gps)
         xmp_remove(&result->xmp, "exif:GPS");

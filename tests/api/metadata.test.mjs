@@ -18,7 +18,7 @@ before(async () => {
   execFileSync('convert', [path.join(folder, 't.jpg'), '-resize', '90x60!', '-density', '300', '-units', 'PixelsPerInch', 'in.jpg'], { cwd: folder });
   execFileSync('exiftool', ['-q', '-overwrite_original', '-Make=Cam', '-Artist=Ann', '-Software=other', '-ExposureTime=1/50', '-ISO=200', '-GPSLatitude=47.5', '-GPSLatitudeRef=N',
     '-ExifImageWidth=90', '-ExifImageHeight=60', '-ThumbnailImage<=t.jpg', '-IPTC:Keywords=one', '-IPTC:City=Bern', '-XMP-dc:Title=hello', '-XMP-exif:GPSLatitude=47.5',
-    '-XMP-tiff:Orientation#=6', '-XMP-tiff:ImageWidth=90', '-Orientation#=6', 'in.jpg'], { cwd: folder });
+    '-XMP-tiff:Orientation#=6', '-XMP-tiff:ImageWidth=90', '-XMP-tiff:XResolution=300', '-Orientation#=6', 'in.jpg'], { cwd: folder });
 });
 after(async () => { await server.stop(); fs.rmSync(folder, { recursive: true }); });
 
@@ -43,6 +43,7 @@ describe('kept', () => {
       const texts = execFileSync('exiftool', ['-xmp', '-b', at(`out.${ext}`)], { encoding: 'utf8' });
       assert.match(texts, /<tiff:Orientation>1</);
       assert.match(texts, /<tiff:ImageWidth>120</);
+      assert.match(texts, /<tiff:XResolution>6000000\/10000</);
       assert.doesNotMatch(texts, />90</);
       if (ext === 'png') assert.equal(tags['PNG-pHYs:PixelsPerUnitX'], Math.round(600 / 0.0254));
       const iptc = Object.entries(tags).filter(([tag]) => /^IPTC\d?:(City|Keywords)/.test(tag)).map(([, value]) => value);
