@@ -4,7 +4,8 @@
 
 Each file is a checkpoint as its authors' programs write it (names, shapes), and holds two tensors more: golden.in, the
 picture as the runtime is given it, RGB 0..1, and golden.out, RGB as it should come back. tests/golden/test_families.c
-compares. ncnn's files have no room for more: these tensors are in NAME.golden beside NAME.param.
+compares. ncnn's files have no room for more: these tensors are in NAME.golden beside NAME.param. NAME.odd has them for a
+picture of sides that a network fills up first; its values are those of bytes (tests/api/restorers.test.mjs).
 """
 import argparse
 import os
@@ -104,6 +105,20 @@ def restorers():
         "plksr_x1_dysample": (restore.RealPlksr(1, kernel=5, blocks=1, dysample=True), 7, 8),
         "cugan_x2_nose": (restore.Cugan(2, gated=False), 8, 10),
     }
+
+
+# of restorers(), whose pictures are filled up in a way of their own: height and width that are no multiples
+ODD = {"cugan_x2": (37, 45), "cugan_x2_nose": (37, 45), "cugan_x3_pro": (33, 39), "cugan_x4": (25, 35),
+       "cugan_x4_pro": (26, 33), "fbcnn": (43, 53), "fbcnn_gray": (41, 50)}
+
+
+def write_odd(folder, name, net, seed):
+    """net: of doubles."""
+    x = (noise_picture(*ODD[name], seed) * 255).round() / 255
+    with torch.no_grad():
+        golden = {"golden.in": x, "golden.out": net(x.double()).float().contiguous()}
+    common.write_safetensors(os.path.join(folder, name + ".odd"), golden, {}, ["golden.in"])  # the other as halves
+    show(name + ".odd", x, golden["golden.out"])
 
 
 # of restorers(): what writes the same network's files for ncnn
@@ -238,12 +253,16 @@ def main():
             if isinstance(module, restore.Span):  # a picture is 255 times as large to it: as small weights as trained ones
                 for part in (module.conv_1.conv[0], module.conv_1.sk):
                     part.weight.data /= 128
+            if isinstance(module, restore.FbCnn):  # values of a picture
+                module.m_tail.weight.data = (module.m_tail.weight.data / 64).half().float()
         for buffer in net.buffers():
             if buffer.is_floating_point():
                 buffer.data = buffer.half().float()  # as they are written
         x = noise_picture(h, w, 170 + seed)
         with torch.no_grad():
             y = net.double()(x.double()).float()
+        if name in ODD:
+            write_odd(args.to, name, net, 270 + seed)
         net.float()
         told = {f"golden.{k}": torch.tensor([float(v)]) for k, v in TOLD.get(name, {}).items()}
         golden = {"golden.in": x, "golden.out": y.contiguous(), **told}

@@ -100,11 +100,12 @@ class FbCnn(UnetParts):
             self.add_module(f"to_beta_{k}", nn.Sequential(nn.Linear(wide, widths[k - 1]), nn.Tanh()))
 
     def forward(self, x):
-        xs = self.down(x)
+        h, w = x.shape[2:]
+        xs = self.down(F.pad(x, (0, -w % 8, 0, -h % 8), "replicate"))
         x = self.m_body_encoder(xs[3])
         q = self.qf_embed(self.qf_pred(x) if self.told is None else torch.full_like(x[:, :1, 0, 0], self.told))
         factors = {k: (getattr(self, f"to_gamma_{k}")(q), getattr(self, f"to_beta_{k}")(q)) for k in range(1, 4)}
-        return self.up(self.m_body_decoder(x), xs, factors)
+        return self.up(self.m_body_decoder(x), xs, factors)[:, :, :h, :w]
 
 
 class Conv3Xc(nn.Module):
@@ -213,7 +214,7 @@ class CuganSecond(nn.Module):
 
 
 class Cugan(nn.Module):
-    """Real-CUGAN, for pictures whose sides are multiples of 2 (of 4, for x3). Not gated: its "nose" files."""
+    """Real-CUGAN. Not gated: its "nose" files."""
 
     def __init__(self, scale, f=2, pro=False, gated=True):
         super().__init__()
@@ -228,12 +229,15 @@ class Cugan(nn.Module):
     def forward(self, x):
         pro = hasattr(self, "pro")
         given = x * 0.7 + 0.15 if pro else x
-        pad = {2: 18, 3: 14, 4: 19}[self.scale]
-        # by reflection; pictures too small for that repeat their edge in the runtime
-        y = self.unet1(F.pad(given, (pad,) * 4, "replicate" if max(x.shape[2:]) <= pad else "reflect"))
+        pad, multiple, (h, w) = {2: 18, 3: 14, 4: 19}[self.scale], 4 if self.scale == 3 else 2, x.shape[2:]
+        # by reflection about the picture itself; pictures too small for that repeat their edge in the runtime
+        sides = (pad, pad + -w % multiple, pad, pad + -h % multiple)
+        y = self.unet1(F.pad(given, sides, "replicate" if max(h, w) <= pad else "reflect"))
         y = self.unet2(y) + crop(y, 20)
         if self.scale == 4:
-            y = F.pixel_shuffle(crop(self.conv_final(y), 1), 2) + F.interpolate(given, scale_factor=4, mode="nearest")
+            y = F.pixel_shuffle(crop(self.conv_final(y), 1), 2)[:, :, :4 * h, :4 * w]
+            y = y + F.interpolate(given, scale_factor=4, mode="nearest")
+        y = y[:, :, :self.scale * h, :self.scale * w]
         return (y - 0.15) / 0.7 if pro else y
 
 

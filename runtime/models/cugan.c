@@ -1,8 +1,8 @@
 /* Real-CUGAN (bilibili 2022; names as in its upcunet_v3.py): two U-Nets behind each other, the second of which corrects
- * what the first one has enlarged. Convolutions are not padded; the picture is, by reflection. Four blocks scale their
- * channels by factors that a mean over the picture decides (squeeze and excitation): over what is given, or, for a
- * tile, a mean that is given, too (enum model_means); the "nose" files are without them. "pro" files work on a narrower
- * range of values. */
+ * what the first one has enlarged. Convolutions are not padded; the picture is, by reflection, unless it comes with its
+ * border (MODEL_BORDERED). Four blocks scale their channels by factors that a mean over the picture decides (squeeze
+ * and excitation): over what is given, or, for a tile, a mean that is given, too (enum model_means); the "nose" files
+ * are without them. "pro" files work on a narrower range of values. */
 #include <string.h>
 
 #include "runtime/models/model_build.h"
@@ -60,7 +60,7 @@ static bool cugan_detect(const struct weights *weights, struct model_info *info,
     info->scale = scale;
     info->unshuffle = scale == 3 ? 4 : 2;
     info->full_body = true;
-    info->radius = scale == 3 ? 14 : scale == 2 ? 18 : 19;
+    info->radius = info->border = scale == 3 ? 14 : scale == 2 ? 18 : 19;
     info->exact_tiles = true; /* with the means of the whole picture */
     if (cugan_gated(weights))
         cugan_pools(weights, info);
@@ -280,12 +280,14 @@ static void cugan_build(struct model_build *b, const struct session_shape *shape
         build_fail(b, ERROR_INVALID, "%d×%d is not a multiple of %d", shape->w, shape->h, info->unshuffle);
         return;
     }
-    const struct view input = graph_tensor(g, TENSOR_INPUT, shape->n, shape->h, shape->w, 1, &rgb);
-    struct cugan_means means = {.variant = shape->variant};
-    for (int i = 0; i < info->pool_count && i < shape->variant - MODEL_MEANS_FIRST; i++)
+    const int border = shape->variant & MODEL_BORDERED ? info->border : 0;
+    const struct view input =
+        graph_tensor(g, TENSOR_INPUT, shape->n, shape->h + 2 * border, shape->w + 2 * border, 1, &rgb);
+    struct cugan_means means = {.variant = shape->variant & ~MODEL_BORDERED};
+    for (int i = 0; i < info->pool_count && i < means.variant - MODEL_MEANS_FIRST; i++)
         means.given[i] = graph_tensor(g, TENSOR_INPUT, shape->n, 1, 1, 1, &info->pools[i].channels);
     struct view x, first;
-    cugan_move(b, pro ? "pro" : "as it is", pro ? "by" : NULL, input, info->radius, &x);
+    cugan_move(b, pro ? "pro" : "as it is", pro ? "by" : NULL, input, info->border - border, &x);
     x = cugan_first(b, &means, scale, x);
     if (means.done)
         return;
@@ -309,9 +311,10 @@ static void cugan_build(struct model_build *b, const struct session_shape *shape
     struct node *conv = build_conv(b, "conv_final", second, last, 3);
     conv->args.conv2d.pad = 0;
     conv->args.conv2d.scale = pro ? 1 / CUGAN_SPAN : 1; /* and so the picture is added as it was given */
+    build_derived(b, "as it is of 3", 3, cugan_fill);   /* while loading, for graphs with a border */
     /* Twice as large by the shuffle, twice by the first U-Net: the picture added is enlarged by four. */
-    const struct view middle = cugan_crop(b, last, 1),
-                      large = build_resize(b, RESIZE_NEAREST, input, shape->h * 2, shape->w * 2);
+    const struct view middle = cugan_crop(b, last, 1), given = border ? cugan_crop(b, input, border) : input,
+                      large = build_resize(b, RESIZE_NEAREST, given, shape->h * 2, shape->w * 2);
     struct node *shuffle = graph_node(g, OP_PIXEL_SHUFFLE, out);
     if (!shuffle)
         return;

@@ -27,6 +27,7 @@ static bool fbcnn_detect(const struct weights *weights, struct model_info *info,
     info->architecture = "FBCNN";
     info->unshuffle = 1 << FBCNN_LEVELS;
     info->full_body = true;
+    info->repeats = true;
     info->radius = 2 + 4 * blocks * (1 + 2 + 4) + 4 * blocks * 8;
     return !err->code;
 }

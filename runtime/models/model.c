@@ -208,8 +208,9 @@ void model_output_shape(const struct model *model, const struct session_shape *s
         return;
     }
     out_nchw[0] = shape->n;
-    if (info->kind == MODEL_UPSCALER && shape->variant >= MODEL_MEANS_FIRST && shape->variant <= info->pool_count) {
-        out_nchw[1] = info->pools[shape->variant - MODEL_MEANS_FIRST].channels;
+    const int means = info->kind == MODEL_UPSCALER ? shape->variant & ~MODEL_BORDERED : MODEL_MEANS_OWN;
+    if (means >= MODEL_MEANS_FIRST && means <= info->pool_count) {
+        out_nchw[1] = info->pools[means - MODEL_MEANS_FIRST].channels;
         out_nchw[2] = out_nchw[3] = 1;
         return;
     }

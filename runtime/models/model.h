@@ -41,8 +41,12 @@ struct model_info {
        "MI-GAN", "SPAN", "DnCNN", "FDnCNN", "DRUNet", "FBCNN", "Real-CUGAN", "Real-CUGAN pro", "RealPLKSR",
        "RealPLKSR+DySample" */
     int scale;                /* upscaler: 1..16; else 1 */
-    int unshuffle;    /* upscaler: the input's sides must be multiples of this (1, 2, 4 or 8); damage detector: 8 or
-                         16; filler: 32 */
+    int unshuffle; /* upscaler: the input's sides must be multiples of this (1, 2, 4 or 8); damage detector: 8 or
+                      16; filler: 32 */
+    int border;   /* upscaler: px around the picture that its definition fills, by reflection about the picture: whoever
+                     fills up sides to multiples gives them, too (MODEL_BORDERED), for a picture that was filled up
+                     would be reflected about the wrong px. Else 0 */
+    bool repeats; /* upscaler: sides are filled up by repeating the last px; else by reflection */
     bool full_body;   /* upscaler: its layers work at the picture's size, whatever the sides are multiples of; else at
                          1/unshuffle */
     int radius;       /* upscaler, damage detector: receptive radius in input px: a tile padded by this is exact */
@@ -76,6 +80,7 @@ enum model_means {
      * pool_count + 1. Inputs: the picture, all means; output: the picture. */
     MODEL_MEANS_FIRST
 };
+#define MODEL_BORDERED 16 /* added to these: the picture comes with info.border px more on each side */
 
 #define MODEL_FIDELITY 1000 /* session_shape.variant where CodeFormer's w is 1 */
 

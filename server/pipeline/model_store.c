@@ -352,8 +352,8 @@ bool model_store_identity(const struct model_store *store, const struct model_en
 static bool store_same_info(const struct model_info *a, const struct model_info *b)
 {
     return a->kind == b->kind && strcmp(a->architecture, b->architecture) == 0 && a->scale == b->scale &&
-           a->unshuffle == b->unshuffle && a->full_body == b->full_body && a->radius == b->radius &&
-           a->exact_tiles == b->exact_tiles && a->pool_count == b->pool_count &&
+           a->unshuffle == b->unshuffle && a->full_body == b->full_body && a->border == b->border &&
+           a->radius == b->radius && a->exact_tiles == b->exact_tiles && a->pool_count == b->pool_count &&
            memcmp(a->pools, b->pools, sizeof a->pools) == 0 && a->face_size == b->face_size && a->side == b->side &&
            a->context == b->context && a->noise_count == b->noise_count && a->classes == b->classes &&
            a->output_count == b->output_count;

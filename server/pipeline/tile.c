@@ -1,4 +1,3 @@
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,35 +6,7 @@
 #include "server/pipeline/pool.h"
 #include "server/pipeline/tile_private.h"
 
-#define TILE_FEATHER_PAD 32         /* of a network whose radius is too large for padding */
-#define TILE_FEATHER_TRIM 16        /* of that pad, discarded: the network is most wrong nearest to the cut */
 #define TILE_BATCH_AREA (512 * 512) /* px that the network's body works on: this many fill any GPU */
-
-static int tile_up(int value, int multiple)
-{
-    return (value + multiple - 1) / multiple * multiple;
-}
-
-/* Mirrors x back from beyond the last of n px, or repeats the last px if n is too short for that. */
-static int tile_reflect(int x, int n, int padded)
-{
-    if (x < n)
-        return x;
-    return padded - n < n ? 2 * (n - 1) - x : n - 1;
-}
-
-/* Adds pre px, then pads to a multiple of unshuffle, both by reflection (as the reference pads right and bottom). */
-static enum error_code tile_axis_create(struct tile_axis *axis, int n, int pre, int unshuffle, struct error *err)
-{
-    int middle = n + pre;
-    axis->length = tile_up(middle, unshuffle);
-    axis->from = mem_alloc((size_t)axis->length, sizeof(int));
-    if (!axis->from)
-        return error_set(err, ERROR_NO_MEMORY, "out of memory for a tile");
-    for (int x = 0; x < axis->length; x++)
-        axis->from[x] = tile_reflect(tile_reflect(x, middle, axis->length), n, middle);
-    return OK;
-}
 
 /* ---- the reference's way ----------------------------------------------------------------------------------------- */
 
@@ -82,112 +53,6 @@ static enum error_code tile_list_compat(struct tile_job *job, const struct tile_
 }
 
 /* ---- the default way --------------------------------------------------------------------------------------------- */
-
-static void tile_cut_free(struct tile_cut *cut)
-{
-    free(cut->start);
-    free(cut->weight);
-}
-
-/* The part of window i that is used: all of it except a trim at its cuts. */
-static float tile_first(const struct tile_cut *cut, int i)
-{
-    return (float)(cut->start[i] + (i > 0 ? TILE_FEATHER_TRIM : 0));
-}
-
-static float tile_last(const struct tile_cut *cut, int i)
-{
-    return (float)(cut->start[i] + cut->window - (i + 1 < cut->count ? TILE_FEATHER_TRIM : 0));
-}
-
-/* Rises over what is shared with the window before, falls over what is shared with the window after. */
-static float tile_feather(const struct tile_cut *cut, int i, float x)
-{
-    float w = 1;
-    if (i > 0)
-        w *= fminf(1, (x - tile_first(cut, i)) / (tile_last(cut, i - 1) - tile_first(cut, i)));
-    if (i + 1 < cut->count)
-        w *= fminf(1, (tile_last(cut, i) - x) / (tile_last(cut, i) - tile_first(cut, i + 1)));
-    return x > tile_first(cut, i) && x < tile_last(cut, i) ? w : 0;
-}
-
-static int tile_pad(const struct model_info *info)
-{
-    return tile_up(info->exact_tiles ? info->radius : TILE_FEATHER_PAD, info->unshuffle);
-}
-
-/* Of equal size. */
-static int tile_core(int length, int count, const struct model_info *info)
-{
-    return tile_up((length + count - 1) / count, info->unshuffle);
-}
-
-void tile_windows(int length, int core, const struct model_info *info, int *count, int *window)
-{
-    const int pad = tile_pad(info);
-    *count = core ? (length + core - 1) / core : 1;
-    core = tile_core(length, *count, info);
-    *count = (length + core - 1) / core;
-    *window = core + 2 * pad < length ? core + 2 * pad : length;
-}
-
-/* The first and the last window lie within the picture, so they share more with their neighbours than others do. */
-int tile_shared(int length, int core, const struct model_info *info)
-{
-    const int pad = tile_pad(info);
-    int count, window;
-    tile_windows(length, core, info, &count, &window);
-    return count < 2 ? 0 : count == 2 ? 2 * window - length : count * (window - 2 * pad) + 3 * pad - length;
-}
-
-static enum error_code tile_cut_create(struct tile_cut *cut, int length, int core, const struct model_info *info,
-                                       struct error *err)
-{
-    const int pad = tile_pad(info);
-    tile_windows(length, core, info, &cut->count, &cut->window);
-    core = cut->core = tile_core(length, core ? (length + core - 1) / core : 1, info);
-    int samples = cut->window * info->scale;
-    cut->start = mem_alloc((size_t)cut->count, sizeof(int));
-    cut->weight = mem_calloc((size_t)cut->count * (size_t)samples, sizeof(float));
-    if (!cut->start || !cut->weight)
-        return error_set(err, ERROR_NO_MEMORY, "out of memory for a tile");
-    for (int i = 0; i < cut->count; i++) {
-        int start = i * core - pad;
-        start = start < 0 ? 0 : start;
-        cut->start[i] = start < length - cut->window ? start : length - cut->window;
-    }
-    for (int i = 0; i < cut->count; i++)
-        for (int k = 0; k < samples; k++) {
-            float x = (float)cut->start[i] + ((float)k + 0.5f) / (float)info->scale, sum = 0;
-            if (info->exact_tiles) {
-                cut->weight[i * samples + k] = x >= (float)(i * core) && x < (float)((i + 1) * core);
-                continue;
-            }
-            for (int j = 0; j < cut->count; j++)
-                sum += tile_feather(cut, j, x);
-            cut->weight[i * samples + k] = tile_feather(cut, i, x) / sum;
-        }
-    return OK;
-}
-
-static const float *tile_weights(const struct tile_cut *cut, int i, int scale)
-{
-    return cut->weight + (size_t)i * (size_t)cut->window * (size_t)scale;
-}
-
-/* The first px of the result that window i adds to: the px before it are complete with the earlier windows. At most
- * `limit`, the result's size. */
-static int tile_reaches(const struct tile_cut *cut, int i, int scale, int limit)
-{
-    if (i == cut->count)
-        return limit;
-    int k = 0, samples = cut->window * scale;
-    const float *weight = tile_weights(cut, i, scale);
-    while (k < samples && weight[k] == 0)
-        k++;
-    k += cut->start[i] * scale;
-    return k < limit ? k : limit;
-}
 
 static enum error_code tile_list(struct tile_job *job, struct error *err)
 {
@@ -244,6 +109,12 @@ static int tile_batch(const struct tile_job *job)
     return n;
 }
 
+/* The graph for these means: with the border, where the network wants one. */
+static int tile_variant(const struct tile_job *job, int means)
+{
+    return job->info->border ? means | MODEL_BORDERED : means;
+}
+
 static enum error_code tile_begin_job(struct tile_job **out, struct step *step, const struct view_u8 *picture, int pre,
                                       const struct tile_sink *sink, struct error *err)
 {
@@ -261,8 +132,8 @@ static enum error_code tile_begin_job(struct tile_job **out, struct step *step, 
     job->ahead = device.asynchronous ? PLAN_RUNS : 1;
     enum error_code code = step_session(step, ROLE_UPSCALER, &session, &job->info, err);
     if (code == OK)
-        code = tile_axis_create(&job->ax, picture->width, pre, job->info->unshuffle, err);
-    return code == OK ? tile_axis_create(&job->ay, picture->height, pre, job->info->unshuffle, err) : code;
+        code = tile_axis_create(&job->ax, picture->width, pre, job->info, err);
+    return code == OK ? tile_axis_create(&job->ay, picture->height, pre, job->info, err) : code;
 }
 
 static void tile_count(struct tile_job *job)
@@ -300,7 +171,7 @@ enum error_code tile_begin(struct tile_job **out, struct step *step, const struc
     const bool pooled = code == OK && job->count > 1 && job->info->pool_count;
     if (code == OK) {
         struct session_shape shape = {.n = 1, .h = job->cy.window, .w = job->cx.window};
-        shape.variant = pooled ? MODEL_MEANS_FIRST + job->info->pool_count : MODEL_MEANS_OWN;
+        shape.variant = tile_variant(job, pooled ? MODEL_MEANS_FIRST + job->info->pool_count : MODEL_MEANS_OWN);
         code = step_prepare(step, ROLE_UPSCALER, &shape, err);
     }
     if (code == OK)
@@ -472,7 +343,10 @@ static enum error_code tile_finish(struct tile_job *job, struct error *err)
     enum error_code code = plan_wait(flight.plan, &result, err);
     if (code != OK)
         return code;
-    const char *fault = step_fault(&result, job->sink.even || flight.pooled ? NULL : flight.sources, &flight.shape);
+    struct session_shape given = flight.shape;
+    given.w += 2 * job->info->border;
+    given.h += 2 * job->info->border;
+    const char *fault = step_fault(&result, job->sink.even || flight.pooled ? NULL : flight.sources, &given);
     if (fault)
         return tile_again(job, fault, err);
     tile_made(job, flight.count);
@@ -513,7 +387,7 @@ enum error_code tile_submit(struct tile_job *job, struct error *err)
     flight->first = job->next;
     flight->count = n;
     flight->shape = (struct session_shape){.n = n, .h = first->height, .w = first->width};
-    flight->shape.variant = job->pool ? pool_variant(job->pool) : MODEL_MEANS_OWN;
+    flight->shape.variant = tile_variant(job, job->pool ? pool_variant(job->pool) : MODEL_MEANS_OWN);
     flight->pooled = tile_pooling(job);
     flight->slot = job->flying > 0 ? (job->flights[job->flying - 1].slot + 1) % PLAN_RUNS : 0;
     const struct run_io run = tile_run(job, flight, inputs, &output, images, job->sink.later ? NULL : targets);

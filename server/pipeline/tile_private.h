@@ -1,4 +1,4 @@
-/* Shared by tile.c and tile_share.c.
+/* Shared by tile.c, tile_cut.c and tile_share.c.
  * Thread-safety: as step.h. */
 #ifndef SERVER_PIPELINE_TILE_PRIVATE_H
 #define SERVER_PIPELINE_TILE_PRIVATE_H
@@ -8,7 +8,7 @@
 /* One axis of a padded picture: where each of its px comes from. */
 struct tile_axis {
     int length; /* with padding */
-    int *from;  /* length indices into the picture */
+    int *from;  /* indices into the picture: of the px from -border to length + border, which the network is given */
 };
 
 /* One axis cut into windows of one size, so that all tiles share a plan, and each window's weight at each px of the
@@ -55,6 +55,23 @@ struct tile_job {
     bool asked;               /* whether somebody helps is known */
     struct tile_share *share; /* or NULL */
 };
+
+int tile_up(int value, int multiple);
+
+/* Adds pre px by reflection, then fills up to a multiple of unshuffle, and adds the border, in the network's own way.
+ */
+enum error_code tile_axis_create(struct tile_axis *axis, int n, int pre, const struct model_info *info,
+                                 struct error *err) MUST_CHECK;
+
+enum error_code tile_cut_create(struct tile_cut *cut, int length, int core, const struct model_info *info,
+                                struct error *err) MUST_CHECK;
+void tile_cut_free(struct tile_cut *cut);
+
+/* Of window i: its weights along the axis, window*scale of them. */
+const float *tile_weights(const struct tile_cut *cut, int i, int scale);
+/* The first px of the result that window i adds to: the px before it are complete with the earlier windows. At most
+ * `limit`, the result's size. */
+int tile_reaches(const struct tile_cut *cut, int i, int scale, int limit);
 
 /* What the tile is cut from, and where the rectangle that it completes goes; target NULL: unknown. */
 void tile_describe(const struct tile_job *job, const struct tile *t, const struct rect *run,

@@ -244,8 +244,8 @@ void tile_share_begin(struct tile_job *job)
     const uint64_t s = (uint64_t)job->info->scale;
     struct device_info device;
     device_info(job->step->context->device, &device);
-    if (!helpers || device.asynchronous || job->batch > 1 || job->pool || !job->cx.count || job->sink.even ||
-        job->second || job->count - job->next < SHARE_TILES ||
+    if (!helpers || device.asynchronous || job->batch > 1 || job->pool || job->info->border || !job->cx.count ||
+        job->sink.even || job->second || job->count - job->next < SHARE_TILES ||
         (uint64_t)job->picture.width * (uint64_t)job->picture.height * s * s < helpers->pixels)
         return;
     const struct tile_order whole = share_order(job, job->next, FORM_PLANES);
