@@ -41,6 +41,7 @@ bool cli_next(struct cli *cli, const char *letters)
     while (cli->next < cli->argc) {
         const char *argument = cli->argv[cli->next++];
         *cli->name = 0;
+        cli->dashed = false;
         cli->value = argument;
         if (cli->only_values || argument[0] != '-' || !argument[1])
             return true;
@@ -48,12 +49,12 @@ bool cli_next(struct cli *cli, const char *letters)
             cli->only_values = true;
             continue;
         }
-        const char *name = argument + 1 + (argument[1] == '-');
+        cli->dashed = argument[1] == '-';
+        const char *name = argument + 1 + cli->dashed;
         size_t size = strcspn(name, "=");
         cli->value = name[size] ? name + size + 1 : NULL;
         /* "-s2": no option's name goes on with a digit or a path after that letter */
-        if (argument[1] != '-' && size > 1 && strchr(letters, *name) &&
-            !strchr("abcdefghijklmnopqrstuvwxyz", name[1])) {
+        if (!cli->dashed && size > 1 && strchr(letters, *name) && !strchr("abcdefghijklmnopqrstuvwxyz", name[1])) {
             cli->value = name + 1;
             size = 1;
         }
@@ -64,6 +65,17 @@ bool cli_next(struct cli *cli, const char *letters)
         return true;
     }
     return false;
+}
+
+void cli_letter(struct cli *cli)
+{
+    static const char *const letters[][2] = {{"i", "input"},   {"o", "output"}, {"v", "version"},
+                                             {"s", "upscale"}, {"w", "weight"}, {"h", "help"}};
+    if (cli->dashed && options_find(cli->name))
+        return;
+    for (size_t i = 0; i < sizeof letters / sizeof *letters; i++)
+        if (!strcmp(cli->name, letters[i][0]))
+            strcpy(cli->name, letters[i][1]);
 }
 
 enum error_code cli_value(struct cli *cli, const char **value, struct error *err)

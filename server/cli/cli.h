@@ -22,6 +22,7 @@ struct cli {
     bool takes_options;
     /* of the current argument: */
     char name[64];     /* without dashes, '-' as '_'; "" for one without a dash */
+    bool dashed;       /* it began with two: --w is an option of its own, -w is short for another */
     const char *value; /* after '=', or the argument without a dash; NULL: none yet */
 };
 
@@ -48,6 +49,10 @@ enum error_code cli_begin(struct cli *cli, int argc, char **argv, struct config 
 /* The next argument; false after the last. letters: the single-letter options that may have their value right behind
  * them ("-s2"). */
 bool cli_next(struct cli *cli, const char *letters);
+
+/* A letter gets the name that it stands for: i, o, v, s, w, h; unless it has two dashes and is the name of an option.
+ */
+void cli_letter(struct cli *cli);
 
 /* The option's value: the text after '=', else the next argument. ERROR_INVALID when there is none. */
 enum error_code cli_value(struct cli *cli, const char **value, struct error *err) MUST_CHECK;

@@ -370,10 +370,7 @@ int cli_bench(int argc, char **argv)
     cli.own = own;
     cli.takes_options = true;
     while (!code && !bench.help && cli_next(&cli, "vsw")) {
-        static const char *const letters[][2] = {{"v", "version"}, {"s", "upscale"}, {"w", "weight"}};
-        for (int i = 0; i < 3; i++)
-            if (!strcmp(cli.name, letters[i][0]))
-                strcpy(cli.name, letters[i][1]);
+        cli_letter(&cli);
         code = cli_bench_take(&bench, &cli, &err);
     }
     if (bench.help) {

@@ -321,11 +321,7 @@ static enum error_code cli_restore_add_path(struct cli_restore_run *run, const c
 
 enum error_code cli_restore_take(struct cli_restore_run *run, struct cli *cli, bool *help, struct error *err)
 {
-    static const char *const letters[][2] = {{"i", "input"},   {"o", "output"}, {"v", "version"},
-                                             {"s", "upscale"}, {"w", "weight"}, {"h", "help"}};
-    for (int i = 0; i < 6; i++)
-        if (!strcmp(cli->name, letters[i][0]))
-            strcpy(cli->name, letters[i][1]);
+    cli_letter(cli);
     const struct {
         const char *name;
         bool *set;

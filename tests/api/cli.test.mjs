@@ -56,6 +56,21 @@ describe('restore', () => {
     assert.deepEqual(files('results'), ['cmp/two_00.png', 'cropped_faces/two_00.png', 'restored_faces/two_00_x.png', 'restored_imgs/two_x.jpg']);
   });
 
+  test("-w is short for --weight, --w is CodeFormer's w", async () => {
+    put('two.png', fixture('two.png'));
+    for (const [args, weight, w] of [[['--weight', '1', '--w', '0'], 1, 0], [['-w', '0.25'], 0.25, 0.5], [['-w0.25', '--w=0.75'], 0.25, 0.75]]) {
+      const { status, out, err } = await restore('two.png', '--json', ...quick, ...args), { options } = JSON.parse(out);
+      assert.equal(status, 0, err);
+      assert.deepEqual([options.weight, options.w], [weight, w], args.join(' '));
+    }
+    for (const command of [['bench'], ['watch', 'in', 'out'], ['restore', 'two.png']])
+      for (const [flag, name] of [['--w', 'w'], ['-w', 'weight']]) {
+        const { status, err } = await run([...command, flag, '7']);
+        assert.equal(status, 2);
+        assert.match(err, new RegExp(`^restored: ${name}: `));
+      }
+  });
+
   test('-o NAME.png writes just that file; its extension is the format', async () => {
     put('a.jpg', fixture('picture.jpg'));
     assert.equal((await restore('a.jpg', '-o', 'deep/er/b.png', ...quick)).status, 0);
