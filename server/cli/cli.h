@@ -36,6 +36,7 @@ int cli_doctor(int argc, char **argv);
 int cli_models(int argc, char **argv);
 int cli_models_get(int argc, char **argv);     /* after "models get" */
 int cli_models_add(int argc, char **argv);     /* after "models add" */
+int cli_models_scan(int argc, char **argv);    /* after "models --scan" */
 int cli_models_publish(int argc, char **argv); /* after "models publish" */
 int cli_store(int argc, char **argv);
 int cli_bench(int argc, char **argv);

@@ -49,35 +49,6 @@ static void cli_models_print_table(const struct model_store *store)
                missing[i].get);
 }
 
-/* restored models --scan DIR: of each file of a folder, of whatever program, whether it is read. */
-static int cli_models_scan(int argc, char **argv)
-{
-    struct error err = ERROR_INIT;
-    struct model_store *store;
-    if (argc != 1 || argv[0][0] == '-') {
-        error_set(&err, ERROR_INVALID, "restored models --scan DIR: one folder");
-        return cli_fail(&err, CLI_USAGE);
-    }
-    if (model_store_create(&store, argv[0], &(struct model_defaults){0}, &err))
-        return cli_fail(&err, CLI_FAILED);
-    size_t read = 0, count = model_store_count(store);
-    for (size_t i = 0; i < count; i++) {
-        const struct model_entry *entry = model_store_at(store, i);
-        const bool named = !strncmp(entry->reason, entry->shown, strlen(entry->shown)); /* most begin with the path */
-        read += entry->recognised;
-        if (entry->recognised)
-            printf("%s: %s, %s", entry->shown, json_kind_name(entry->info.kind), entry->info.architecture);
-        else
-            printf("%s%s%s", named ? "" : entry->shown, named ? "" : ": not read: ", entry->reason);
-        if (entry->recognised && entry->info.kind == MODEL_UPSCALER)
-            printf(" ×%d", entry->info.scale);
-        putchar('\n');
-    }
-    printf("%zu of %zu files are read\n", read, count);
-    model_store_destroy(&store);
-    return CLI_OK;
-}
-
 int cli_models(int argc, char **argv)
 {
     struct config config;

@@ -11,3 +11,8 @@ bool licence_non_commercial(const char *name)
             return true;
     return false;
 }
+
+const char *licence_of_network(const char *architecture)
+{
+    return strcmp(architecture, "CodeFormer") == 0 ? "S-Lab-1.0" : "";
+}

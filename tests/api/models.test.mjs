@@ -259,3 +259,39 @@ test('--scan says of each file of a folder whether it is read, and as what', () 
   assert.match(stdout, /8 of 10 files are read\n$/);
   assert.equal(spawnSync(binary, ['models', '--scan']).status, 2);
 });
+
+test('--scan leaves nothing out: names that are there twice, deep folders, many files, other formats, damaged files', () => {
+  const folder = join(base, 'all of theirs'), families = new URL('../golden/families/', import.meta.url).pathname, deep = join(folder, 'a/b/c/d/e/f/g/h');
+  const scan = (path) => spawnSync(binary, ['models', '--scan', path], { encoding: 'utf8' });
+  mkdirSync(deep, { recursive: true });
+  for (const to of ['same.safetensors', 'same.pth', 'a/same.safetensors', 'a/b/c/d/e/f/g/h/deep.safetensors']) copyFileSync(join(families, 'span_x2.safetensors'), join(folder, to));
+  for (const to of ['codeformer', 'mine']) copyFileSync(join(families, 'codeformer.safetensors'), join(folder, `${to}.safetensors`));
+  for (const name of ['net.onnx', 'net.pkl', 'net.gguf', 'net.bin', 'notes.txt', '.hidden.pth']) writeFileSync(join(folder, name), 'x');
+  for (const ending of ['param', 'bin']) copyFileSync(join(families, `ncnn_srvgg_x4.${ending}`), join(folder, `pair.${ending}`));
+  const whole = readFileSync(join(families, 'esrgan_old_x8.safetensors'), 'latin1'), tensor = 'model.1.sub.0.RDB1.conv2.0.bias';
+  assert.ok(whole.includes(`"${tensor}"`));
+  writeFileSync(join(folder, 'damaged.safetensors'), whole.replace(`"${tensor}"`, `"${tensor.replace('bias', 'bios')}"`), 'latin1');
+  const { status, stdout } = scan(folder), lines = stdout.split('\n').map((line) => line.replace(`${folder}/`, ''));
+  assert.equal(status, 0);
+  const said = (name) => lines.filter((line) => line.startsWith(`${name}: `)).map((line) => line.slice(name.length + 2)).join();
+  for (const name of ['same.safetensors', 'same.pth', 'a/same.safetensors', 'a/b/c/d/e/f/g/h/deep.safetensors']) assert.equal(said(name), 'upscaler, SPAN ×2');
+  for (const name of ['codeformer.safetensors', 'mine.safetensors']) assert.equal(said(name), 'face, CodeFormer (non-commercial)');
+  assert.match(said('net.onnx'), /^a network as ONNX, .* not read/);
+  assert.match(said('net.pkl'), /pickled program/);
+  assert.match(said('net.gguf'), /GGUF/);
+  assert.match(said('net.bin'), /without the \.param/);
+  assert.match(said('damaged.safetensors'), new RegExp(`${tensor.replaceAll('.', '\\.')} is missing`));
+  assert.equal(said('pair.param'), 'upscaler, SRVGGNetCompact ×4');
+  assert.doesNotMatch(stdout, /pair\.bin|notes|hidden/);
+  assert.match(stdout, /7 of 12 files are read\n$/);
+  const many = join(base, 'many');
+  mkdirSync(many);
+  for (let i = 0; i < 1100; i++) writeFileSync(join(many, `${i}.pth`), 'x');
+  assert.match(scan(many).stdout, /\n0 of 1100 files are read\n$/);
+  for (const [path, why] of [[join(base, 'nowhere'), 'No such file or directory'], [join(folder, 'net.bin'), 'not a folder']]) {
+    const none = scan(path);
+    assert.equal(none.status, 1);
+    assert.match(none.stderr, new RegExp(`^restored: .*: ${why}; --scan takes a folder\n$`));
+    assert.equal(none.stdout, '');
+  }
+});
