@@ -23,6 +23,8 @@ function prepare() {
   copyFileSync(join(fixtures, 'srvgg_x2.safetensors'), join(folder, 'mine.safetensors'));
   writeFileSync(join(folder, 'mask.png'), png(...pngSize(readFileSync(join(fixtures, 'picture.png')))));
   mkdirSync(join(folder, 'photos'));
+  mkdirSync(join(folder, 'ComfyUI/models/upscale_models'), { recursive: true });
+  copyFileSync(join(fixtures, 'srvgg_x2.safetensors'), join(folder, 'ComfyUI/models/upscale_models/theirs.safetensors'));
   for (const name of ['two.png', 'gray.jpg']) copyFileSync(join(fixtures, name), join(folder, 'photos', name));
 }
 
@@ -123,6 +125,7 @@ function commands(page) {
 
 const environment = {
   ...process.env,
+  HOME: folder,
   PATH: `${dirname(binary)}:${process.env.PATH}`,
   RESTORED_MODELS_DIR: fixtures,
   RESTORED_STARTER_MODELS: 'false',
