@@ -323,7 +323,7 @@ $(BUILD)/corpus/.made: $(BUILD)/tests/fuzz/make_corpus $(BUILD)/make_fixtures $(
 	    > $(@D)/fuzz_ncnn/cugan
 	mkdir -p $(@D)/fuzz_formats
 	cp $(patsubst %,$(FORMATS)/%,lossy.webp alpha.webp moves.webp turned.tif alpha.tif jpeg.tif fax.tif palette.tif tiles.tif planes.tif \
-	    big.tif pages.tif turned.heic alpha.heic pages.heic lossy.avif lossy.jxl alpha.jxl turned.jxl moves.jxl noted.jp2 alpha.jp2 \
+	    big.tif pages.tif twelve.tif four.tif turned.heic alpha.heic pages.heic lossy.avif lossy.jxl alpha.jxl turned.jxl moves.jxl noted.jp2 alpha.jp2 \
 	    lossy.j2k) $(@D)/fuzz_formats
 	exiftool -q -IPTC:By-line=Anna -o $(@D)/fuzz_formats/iptc.tif $(FORMATS)/turned.tif
 	mkdir -p $(@D)/fuzz_decoder

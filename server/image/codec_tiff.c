@@ -1,5 +1,5 @@
-/* TIFF by libtiff, what is read: strips and tiles. Gray, RGB and CMYK of 8 and 16 bits are read as they are; all other
- * kinds of whole numbers through libtiff's conversion to 8 bit RGBA. */
+/* TIFF by libtiff, what is read: strips and tiles. Gray, RGB and CMYK of 1 to 16 bits are read as they are; palettes,
+ * YCbCr and other kinds through libtiff's conversion to 8 bit RGBA. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,8 +33,14 @@ static bool codec_tiff_has_alpha(const struct tiff_header *header)
 /* Whether the samples are read as they are. */
 static bool codec_tiff_is_plain(const struct tiff_header *header)
 {
-    return (header->bits == 8 || header->bits == 16) && header->samples >= codec_tiff_colours(header) &&
+    return header->samples >= codec_tiff_colours(header) &&
            (header->photometric <= TIFF_RGB || header->photometric == TIFF_CMYK);
+}
+
+/* Bits of the samples that come out. */
+static int codec_tiff_bits(const struct tiff_header *header)
+{
+    return codec_tiff_is_plain(header) && header->bits > 8 ? 16 : 8;
 }
 
 static enum error_code codec_tiff_probe(const uint8_t *bytes, size_t size, int page, struct codec_info *out,
@@ -55,7 +61,7 @@ static enum error_code codec_tiff_probe(const uint8_t *bytes, size_t size, int p
                          header.bits);
     const bool alpha = codec_tiff_has_alpha(&header);
     *out = (struct codec_info){.format = IMAGE_TIFF,
-                               .bits = codec_tiff_is_plain(&header) ? header.bits : 8,
+                               .bits = codec_tiff_bits(&header),
                                .channels = codec_tiff_colours(&header) == 1  ? 1 + alpha
                                            : header.photometric == TIFF_CMYK ? 4
                                                                              : 3 + alpha,
@@ -74,7 +80,7 @@ struct tiff_task {
     TIFF *tiff;
     struct tiff_header header;
     struct image *image;
-    uint8_t *band, *tile;
+    uint8_t *band, *tile, *plane; /* rows; what libtiff reads at once; a row of one plane */
     struct profile_cmyk inks;
     uint16_t planar, format;
     struct error *err;
@@ -174,6 +180,31 @@ static void codec_tiff_put(void *plane, size_t i, int bits, unsigned value)
         ((uint16_t *)plane)[i] = (uint16_t)value;
 }
 
+/* How many bytes so many samples take as libtiff gives them: without gaps, the first bit on top. */
+static size_t codec_tiff_packed(const struct tiff_task *t, size_t samples)
+{
+    return (samples * (size_t)t->header.bits + 7) / 8;
+}
+
+/* So many samples as 8 or 16 bits each. */
+static void codec_tiff_unpack(const struct tiff_task *t, const uint8_t *from, uint8_t *to, size_t samples)
+{
+    const int bits = t->header.bits, whole = codec_tiff_bits(&t->header);
+    const uint32_t most = (1u << bits) - 1, full = whole == 8 ? 255 : 65535;
+    uint32_t read = 0;
+    int left = 0; /* bits of it that were not used */
+    if (bits == whole) {
+        memcpy(to, from, samples * (size_t)whole / 8);
+        return;
+    }
+    for (size_t i = 0; i < samples; i++) {
+        for (; left < bits; left += 8)
+            read = read << 8 | *from++;
+        left -= bits;
+        codec_tiff_put(to, i, whole, ((read >> left & most) * full + most / 2) / most);
+    }
+}
+
 /* Row y of the picture from interleaved samples. */
 static void codec_tiff_row(struct tiff_task *t, int y, const uint8_t *row)
 {
@@ -202,41 +233,45 @@ static void codec_tiff_row(struct tiff_task *t, int y, const uint8_t *row)
 /* Puts a row of one plane into a row of interleaved samples. */
 static void codec_tiff_weave(const struct tiff_task *t, uint8_t *row, const uint8_t *plane, size_t count, int sample)
 {
-    const size_t bytes = (size_t)t->header.bits / 8, step = bytes * (size_t)t->header.samples;
+    const size_t bytes = (size_t)codec_tiff_bits(&t->header) / 8, step = bytes * (size_t)t->header.samples;
     for (size_t i = 0; i < count; i++)
         memcpy(row + i * step + (size_t)sample * bytes, plane + i * bytes, bytes);
+}
+
+/* Room for `high` rows of the picture, for what libtiff reads at once, and for a row of one plane. */
+static bool codec_tiff_room(struct tiff_task *t, size_t high, size_t read, size_t *line)
+{
+    const size_t width = (size_t)t->image->width, bytes = (size_t)codec_tiff_bits(&t->header) / 8;
+    size_t band;
+    *line = width * (size_t)t->header.samples * bytes;
+    return mem_mul(*line, high, &band) && (t->band = mem_calloc(band, 1)) && (t->tile = mem_alloc(read, 1)) &&
+           (t->plane = mem_alloc(width, bytes));
 }
 
 static enum error_code codec_tiff_strips(struct tiff_task *t)
 {
     const bool apart = t->planar == PLANARCONFIG_SEPARATE;
-    const size_t line = (size_t)t->image->width * (size_t)t->header.samples * (size_t)t->header.bits / 8;
-    const tmsize_t wanted = (tmsize_t)(apart ? line / (size_t)t->header.samples : line);
-    if (TIFFScanlineSize(t->tiff) != wanted)
+    const size_t width = (size_t)t->image->width, height = (size_t)t->image->height,
+                 count = width * (apart ? 1 : (size_t)t->header.samples), read = codec_tiff_packed(t, count);
+    size_t line;
+    if (TIFFScanlineSize(t->tiff) != (tmsize_t)read)
         return codec_tiff_bad(t);
-    if (!(t->band = mem_alloc(line, 1)) || (apart && !(t->tile = mem_alloc((size_t)wanted, 1))))
+    if (!codec_tiff_room(t, apart ? height : 1, read, &line))
         return codec_tiff_no_memory(t);
-    if (!apart) {
-        for (int y = 0; y < t->image->height; y++) {
-            if (TIFFReadScanline(t->tiff, t->band, (uint32_t)y, 0) < 0)
-                return codec_tiff_bad(t);
-            codec_tiff_row(t, y, t->band);
-        }
-        return OK;
-    }
     /* a plane after the other, since going back costs reading from a strip's beginning: into the picture's rows */
-    const int colours = codec_tiff_colours(&t->header), used = colours + (t->image->alpha != NULL);
-    free(t->band);
-    if (!(t->band = mem_calloc(line, (size_t)t->image->height)))
-        return codec_tiff_no_memory(t);
+    const int used = apart ? codec_tiff_colours(&t->header) + (t->image->alpha != NULL) : 1;
     for (int s = 0; s < used; s++)
-        for (int y = 0; y < t->image->height; y++) {
+        for (size_t y = 0; y < height; y++) {
             if (TIFFReadScanline(t->tiff, t->tile, (uint32_t)y, (uint16_t)s) < 0)
                 return codec_tiff_bad(t);
-            codec_tiff_weave(t, t->band + (size_t)y * line, t->tile, (size_t)t->image->width, s);
+            codec_tiff_unpack(t, t->tile, apart ? t->plane : t->band, count);
+            if (apart)
+                codec_tiff_weave(t, t->band + y * line, t->plane, width, s);
+            else
+                codec_tiff_row(t, (int)y, t->band);
         }
-    for (int y = 0; y < t->image->height; y++)
-        codec_tiff_row(t, y, t->band + (size_t)y * line);
+    for (size_t y = 0; apart && y < height; y++)
+        codec_tiff_row(t, (int)y, t->band + y * line);
     return OK;
 }
 
@@ -244,8 +279,8 @@ static enum error_code codec_tiff_strips(struct tiff_task *t)
 static enum error_code codec_tiff_band(struct tiff_task *t, uint32_t y, uint32_t wide, uint32_t high, size_t line)
 {
     const bool apart = t->planar == PLANARCONFIG_SEPARATE;
-    const size_t bytes = (size_t)t->header.bits / 8, pixel = bytes * (apart ? 1 : (size_t)t->header.samples),
-                 width = (size_t)t->image->width;
+    const size_t bytes = (size_t)codec_tiff_bits(&t->header) / 8, samples = apart ? 1 : (size_t)t->header.samples,
+                 width = (size_t)t->image->width, row = codec_tiff_packed(t, wide * samples);
     const uint32_t rows = (uint32_t)t->image->height - y < high ? (uint32_t)t->image->height - y : high;
     for (int s = 0; s < (apart ? t->header.samples : 1); s++)
         for (uint32_t x = 0; x < width; x += wide) {
@@ -253,12 +288,10 @@ static enum error_code codec_tiff_band(struct tiff_task *t, uint32_t y, uint32_t
             if (TIFFReadTile(t->tiff, t->tile, x, y, 0, (uint16_t)s) < 0)
                 return codec_tiff_bad(t);
             for (uint32_t k = 0; k < rows; k++) {
-                const uint8_t *from = t->tile + (size_t)k * wide * pixel;
                 uint8_t *to = t->band + k * line + x * bytes * (size_t)t->header.samples;
+                codec_tiff_unpack(t, t->tile + k * row, apart ? t->plane : to, count * samples);
                 if (apart)
-                    codec_tiff_weave(t, to, from, count, s);
-                else
-                    memcpy(to, from, count * pixel);
+                    codec_tiff_weave(t, to, t->plane, count, s);
             }
         }
     for (uint32_t k = 0; k < rows; k++)
@@ -269,19 +302,17 @@ static enum error_code codec_tiff_band(struct tiff_task *t, uint32_t y, uint32_t
 static enum error_code codec_tiff_tiles(struct tiff_task *t)
 {
     uint32_t wide = 0, high = 0;
-    size_t band, line;
+    size_t samples, tile, line;
     TIFFGetField(t->tiff, TIFFTAG_TILEWIDTH, &wide);
     TIFFGetField(t->tiff, TIFFTAG_TILELENGTH, &high);
-    const size_t pixel =
-        (size_t)t->header.bits / 8 * (t->planar == PLANARCONFIG_SEPARATE ? 1 : (size_t)t->header.samples);
-    size_t tile;
-    if (!wide || !high || !mem_mul(wide, pixel, &tile) || !mem_mul(tile, high, &tile) ||
+    if (!wide || !high ||
+        !mem_mul(wide, t->planar == PLANARCONFIG_SEPARATE ? 1 : (size_t)t->header.samples, &samples) ||
+        samples > SIZE_MAX / 32 || !mem_mul(codec_tiff_packed(t, samples), high, &tile) ||
         TIFFTileSize(t->tiff) != (tmsize_t)tile)
         return codec_tiff_bad(t);
     if (high > (uint32_t)t->image->height + 65536 || wide > (uint32_t)t->image->width + 65536) /* mostly padding */
         return codec_tiff_bad(t);
-    line = (size_t)t->image->width * (size_t)t->header.samples * (size_t)t->header.bits / 8;
-    if (!mem_mul(line, high, &band) || !(t->band = mem_calloc(band, 1)) || !(t->tile = mem_alloc(tile, 1)))
+    if (!codec_tiff_room(t, high, tile, &line))
         return codec_tiff_no_memory(t);
     enum error_code code = OK;
     for (uint32_t y = 0; !code && y < (uint32_t)t->image->height; y += high)
@@ -314,7 +345,7 @@ static void codec_tiff_round_palette(struct tiff_task *t)
     }
 }
 
-/* Palettes, single bits, YCbCr, L*a*b* and the like. */
+/* Palettes, YCbCr, L*a*b* and the like. */
 static enum error_code codec_tiff_converted(struct tiff_task *t)
 {
     struct image *image = t->image;
@@ -373,7 +404,7 @@ static enum error_code codec_tiff_pixels(struct tiff_task *t, const struct codec
     uint32_t size = 0;
     void *icc = NULL;
     if (cmyk && TIFFGetField(t->tiff, TIFFTAG_ICCPROFILE, &size, &icc)) {
-        const struct profile_inks inks = {t->header.bits, t->header.samples - 4, false, !info->alpha};
+        const struct profile_inks inks = {info->bits, t->header.samples - 4, false, !info->alpha};
         code = profile_cmyk_open(&t->inks, icc, size, &inks, t->err);
     }
     if (!code)
@@ -457,6 +488,7 @@ static enum error_code codec_tiff_decode(const uint8_t *bytes, size_t size, cons
     profile_cmyk_close(&t.inks);
     free(t.band);
     free(t.tile);
+    free(t.plane);
     if (code)
         image_destroy(&t.image);
     *out = t.image;
