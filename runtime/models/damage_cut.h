@@ -3,6 +3,8 @@
 #ifndef RUNTIME_MODELS_DAMAGE_CUT_H
 #define RUNTIME_MODELS_DAMAGE_CUT_H
 
+#include <stdbool.h>
+
 /* The whole picture's context, channels × height × width, enlarged (or reduced) to rows × columns cells as torch's
  * bilinear interpolation without align_corners does; of it the h × w cells from (x, y) on, channels × h × w. */
 struct damage_cut {
@@ -12,6 +14,7 @@ struct damage_cut {
     int x, y, w, h;
 };
 
-void damage_cut(const struct damage_cut *cut, float *out);
+/* false: no memory. */
+bool damage_cut(const struct damage_cut *cut, float *out);
 
 #endif

@@ -1,22 +1,34 @@
 #include "server/image/defect.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "runtime/base/mem.h"
 
+/* As roundf has it, in a way that vectorises: what is added is the largest float below a half, since a half would take
+ * the largest float below it to 1. NaN: 0. */
+static inline uint8_t defect_level_of(float logit)
+{
+    const float wide = logit * 16, above = wide > -128 ? wide : -128, level = above < 127 ? above : 127;
+    return (uint8_t)(128 + (int)(level + (level < 0 ? -0x1.fffffep-2f : 0x1.fffffep-2f)));
+}
+
 uint8_t defect_level(float logit)
 {
-    const float level = roundf(logit * 16) + 128;
-    return (uint8_t)(level > 0 ? level < 255 ? level : 255 : 0); /* NaN: 0 */
+    return defect_level_of(logit);
+}
+
+void defect_levels(const float *restrict logits, uint8_t *restrict level, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        level[i] = defect_level_of(logits[i]);
 }
 
 /* Pixels of a row that hang together. Runs that touch have one root, whose sums are those of the whole defect. */
 struct defect_run {
     int begin, end;
-    size_t root;
-    uint64_t sure, kinds[DEFECT_KINDS];
+    uint32_t root; /* a picture has fewer pixels than that */
+    uint32_t sure, kinds[DEFECT_KINDS];
 };
 
 struct defect_runs {
@@ -24,17 +36,16 @@ struct defect_runs {
     size_t count, room;
 };
 
-static size_t defect_root(struct defect_runs *runs, size_t at)
+static uint32_t defect_root(struct defect_runs *runs, uint32_t at)
 {
     while (runs->list[at].root != at)
         at = runs->list[at].root = runs->list[runs->list[at].root].root;
     return at;
 }
 
-static void defect_join(struct defect_runs *runs, size_t a, size_t b)
+static void defect_join(struct defect_runs *runs, size_t one, size_t other)
 {
-    a = defect_root(runs, a);
-    b = defect_root(runs, b);
+    const uint32_t a = defect_root(runs, (uint32_t)one), b = defect_root(runs, (uint32_t)other);
     if (a < b)
         runs->list[b].root = a;
     else
@@ -52,9 +63,30 @@ static struct defect_run *defect_add(struct defect_runs *runs, int begin)
         runs->room = room;
     }
     struct defect_run *run = &runs->list[runs->count];
-    *run = (struct defect_run){.begin = begin, .root = runs->count};
+    *run = (struct defect_run){.begin = begin, .root = (uint32_t)runs->count};
     runs->count++;
     return run;
+}
+
+/* The first of a row's pixels from x on whose level may be `from` or more: eight at a time are passed over. */
+static int defect_next(const uint8_t *level, int x, int width, uint8_t from)
+{
+    const uint64_t ones = UINT64_C(0x0101010101010101), high = ones << 7;
+    const uint64_t add = ones * (uint64_t)(128 - (from < 128 ? from : 128));
+    for (uint64_t eight; x + 8 <= width; x += 8) {
+        memcpy(&eight, level + x, sizeof eight);
+        if ((((eight & ~high) + add) | eight) & high)
+            break;
+    }
+    return x;
+}
+
+static uint8_t defect_least(const struct defect_rule *rule)
+{
+    uint8_t least = rule->kinds[0].low;
+    for (int k = 1; k < DEFECT_KINDS; k++)
+        least = rule->kinds[k].low < least ? rule->kinds[k].low : least;
+    return least;
 }
 
 /* One row's runs; those of the row above begin at `above`. */
@@ -64,8 +96,11 @@ static bool defect_row(const struct defect_map *map, const struct defect_rule *r
     const size_t first = runs->count;
     const uint8_t *level = map->level + (size_t)y * (size_t)map->width,
                   *kind = map->kind + (size_t)y * (size_t)map->width;
+    const uint8_t least = defect_least(rule);
     struct defect_run *run = NULL;
     for (int x = 0; x < map->width; x++) {
+        if (!run && (x = defect_next(level, x, map->width, least)) == map->width)
+            break;
         if (level[x] < rule->kinds[kind[x]].low) {
             run = NULL;
             continue;
@@ -104,7 +139,7 @@ static int defect_judge(const struct defect_run *root, const struct defect_rule 
 static void defect_sum(struct defect_runs *runs)
 {
     for (size_t i = 0; i < runs->count; i++) {
-        const size_t root = defect_root(runs, i);
+        const uint32_t root = defect_root(runs, (uint32_t)i);
         if (root == i)
             continue;
         runs->list[root].sure += runs->list[i].sure;
@@ -119,7 +154,7 @@ static void defect_paint(struct defect_runs *runs, const size_t *rows, const str
     for (int y = 0; y < map->height; y++)
         for (size_t i = rows[y]; i < rows[y + 1]; i++) {
             const struct defect_run *run = &runs->list[i];
-            const size_t root = defect_root(runs, i);
+            const uint32_t root = defect_root(runs, (uint32_t)i);
             const int kind = defect_judge(&runs->list[root], rule, map);
             if (kind < 0)
                 continue;
@@ -151,35 +186,77 @@ enum error_code defect_find(const struct defect_map *map, const struct defect_ru
     return room ? OK : error_set(err, ERROR_NO_MEMORY, "out of memory for a list of defects");
 }
 
-static uint8_t defect_larger(uint8_t a, uint8_t b)
+static inline uint8_t defect_larger(uint8_t a, uint8_t b)
 {
     return a > b ? a : b;
 }
 
-/* A row's own values and those beside them. */
-static void defect_widen(const uint8_t *row, uint8_t *out, int width)
+size_t defect_clear(const uint8_t *mask, size_t at, size_t count)
 {
-    for (int x = 0; x < width; x++)
-        out[x] = defect_larger(row[x], defect_larger(x ? row[x - 1] : 0, x + 1 < width ? row[x + 1] : 0));
+    for (uint64_t eight; at + 8 <= count; at += 8) {
+        memcpy(&eight, mask + at, sizeof eight);
+        if (eight)
+            break;
+    }
+    return at;
+}
+
+/* A row's own values and those beside them. Returns whether there is one that is not 0. */
+static bool defect_widen(const uint8_t *restrict row, uint8_t *restrict out, int width)
+{
+    size_t first = 0;
+    while ((first = defect_clear(row, first, (size_t)width)) < (size_t)width && !row[first])
+        first++;
+    memset(out, 0, (size_t)width);
+    if (first == (size_t)width)
+        return false;
+    const int from = first > 1 ? (int)first - 1 : 1;
+    out[0] = defect_larger(row[0], width > 1 ? row[1] : 0);
+    for (int x = from; x < width - 1; x++)
+        out[x] = defect_larger(row[x], defect_larger(row[x - 1], row[x + 1]));
+    if (width > 1)
+        out[width - 1] = defect_larger(row[width - 1], row[width - 2]);
+    return true;
+}
+
+static void defect_spread(uint8_t *restrict row, const uint8_t *restrict before, const uint8_t *restrict here,
+                          const uint8_t *restrict next, size_t n)
+{
+    for (size_t x = 0; x < n; x++)
+        row[x] = defect_larger(here[x], defect_larger(before[x], next[x]));
+}
+
+/* Only where the level is at least `from`. */
+static void defect_spread_likely(uint8_t *restrict row, const uint8_t *restrict before, const uint8_t *restrict here,
+                                 const uint8_t *restrict next, const uint8_t *restrict level, uint8_t from, size_t n)
+{
+    for (size_t x = 0; x < n; x++) {
+        const uint8_t value = defect_larger(here[x], defect_larger(before[x], next[x]));
+        row[x] = level[x] >= from ? value : row[x];
+    }
 }
 
 enum error_code defect_grow(uint8_t *mask, const uint8_t *level, uint8_t from, int width, int height, struct error *err)
 {
     const size_t n = (size_t)width;
     uint8_t *wide = mem_calloc(3 * n, 1); /* rows y-1, y, y+1, widened, at their numbers modulo 3 */
+    bool any[3] = {false, false, false};
     if (!wide)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for a mask");
-    defect_widen(mask, wide, width);
+    any[0] = defect_widen(mask, wide, width);
     for (int y = 0; y < height; y++) {
-        uint8_t *next = wide + (size_t)((y + 1) % 3) * n, *row = mask + (size_t)y * n;
+        const int after = (y + 1) % 3;
+        uint8_t *next = wide + (size_t)after * n, *row = mask + (size_t)y * n;
         const uint8_t *before = wide + (size_t)((y + 2) % 3) * n, *here = wide + (size_t)(y % 3) * n;
         if (y + 1 < height)
-            defect_widen(row + n, next, width);
+            any[after] = defect_widen(row + n, next, width);
         else
             memset(next, 0, n);
-        for (size_t x = 0; x < n; x++)
-            if (!level || level[(size_t)y * n + x] >= from)
-                row[x] = defect_larger(here[x], defect_larger(y ? before[x] : 0, next[x]));
+        any[after] = any[after] && y + 1 < height;
+        if ((any[0] || any[1] || any[2]) && level)
+            defect_spread_likely(row, before, here, next, level + (size_t)y * n, from, n);
+        else if (any[0] || any[1] || any[2])
+            defect_spread(row, before, here, next, n);
     }
     free(wide);
     return OK;

@@ -3,6 +3,7 @@
 #ifndef SERVER_IMAGE_DEFECT_H
 #define SERVER_IMAGE_DEFECT_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "runtime/base/error.h"
@@ -12,6 +13,7 @@
 
 /* A detector's logit as a level: in sixteenths, from -8 to +7.9. */
 uint8_t defect_level(float logit);
+void defect_levels(const float *logits, uint8_t *level, size_t count);
 
 struct defect_map {
     int width, height;
@@ -45,5 +47,8 @@ enum error_code defect_find(const struct defect_map *map, const struct defect_ru
  * everywhere); of two neighbours that grow there the larger value wins. */
 enum error_code defect_grow(uint8_t *mask, const uint8_t *level, uint8_t from, int width, int height,
                             struct error *err) MUST_CHECK;
+
+/* From `at` on, the first of a mask's pixels that may not be 0, to within eight; or `count`, or a few before it. */
+size_t defect_clear(const uint8_t *mask, size_t at, size_t count);
 
 #endif

@@ -24,25 +24,56 @@ size_t pull_push_scratch(int h, int w)
     return sum;
 }
 
-/* The mean of each 2 × 2 pixels, by their weights; beyond the edge there is none. */
+/* One pixel's mean of 2 × 2, by their weights; beyond the edge there is none. */
+static void pull_pixel(const struct pull_level *from, const struct pull_level *to, int x, int y)
+{
+    const size_t plane = (size_t)from->h * (size_t)from->w, small = (size_t)to->h * (size_t)to->w;
+    const size_t at = (size_t)y * (size_t)to->w + (size_t)x;
+    float sum[4] = {0};
+    for (int i = 2 * y; i < 2 * y + 2 && i < from->h; i++)
+        for (int j = 2 * x; j < 2 * x + 2 && j < from->w; j++) {
+            const size_t k = (size_t)i * (size_t)from->w + (size_t)j;
+            for (int c = 0; c < 3; c++)
+                sum[c] += from->weight[k] * from->rgb[(size_t)c * plane + k];
+            sum[3] += from->weight[k];
+        }
+    for (int c = 0; c < 3; c++)
+        to->rgb[(size_t)c * small + at] = sum[3] > 0 ? sum[c] / sum[3] : 0;
+    to->weight[at] = sum[3] / 4;
+}
+
+/* The same for the first `count` pixels of a row that has all four of each, plane by plane: this vectorises. */
+static void pull_row(const float *restrict weight, size_t below, const float *restrict value, int count,
+                     const float *restrict sums, float *restrict out)
+{
+    const float *restrict under = weight + below, *restrict lower = value + below;
+    for (int x = 0; x < count; x++) {
+        const float sum = weight[2 * x] * value[2 * x] + weight[2 * x + 1] * value[2 * x + 1] +
+                          under[2 * x] * lower[2 * x] + under[2 * x + 1] * lower[2 * x + 1];
+        out[x] = sums[x] > 0 ? sum / (4 * sums[x]) : 0;
+    }
+}
+
+static void pull_weights(const float *restrict weight, size_t below, int count, float *restrict out)
+{
+    const float *restrict under = weight + below;
+    for (int x = 0; x < count; x++)
+        out[x] = (weight[2 * x] + weight[2 * x + 1] + under[2 * x] + under[2 * x + 1]) / 4;
+}
+
 static void pull_down(const struct pull_level *from, const struct pull_level *to)
 {
     const size_t plane = (size_t)from->h * (size_t)from->w, small = (size_t)to->h * (size_t)to->w;
-    for (int y = 0; y < to->h; y++)
-        for (int x = 0; x < to->w; x++) {
-            const size_t at = (size_t)y * (size_t)to->w + (size_t)x;
-            float sum[4] = {0};
-            for (int i = 2 * y; i < 2 * y + 2 && i < from->h; i++)
-                for (int j = 2 * x; j < 2 * x + 2 && j < from->w; j++) {
-                    const size_t k = (size_t)i * (size_t)from->w + (size_t)j;
-                    for (int c = 0; c < 3; c++)
-                        sum[c] += from->weight[k] * from->rgb[(size_t)c * plane + k];
-                    sum[3] += from->weight[k];
-                }
-            for (int c = 0; c < 3; c++)
-                to->rgb[(size_t)c * small + at] = sum[3] > 0 ? sum[c] / sum[3] : 0;
-            to->weight[at] = sum[3] / 4;
-        }
+    for (int y = 0; y < to->h; y++) {
+        const int whole = 2 * y + 1 < from->h ? from->w / 2 : 0;
+        const size_t above = 2 * (size_t)y * (size_t)from->w, at = (size_t)y * (size_t)to->w;
+        pull_weights(from->weight + above, (size_t)from->w, whole, to->weight + at);
+        for (size_t c = 0; c < 3; c++)
+            pull_row(from->weight + above, (size_t)from->w, from->rgb + c * plane + above, whole, to->weight + at,
+                     to->rgb + c * small + at);
+        for (int x = whole; x < to->w; x++)
+            pull_pixel(from, to, x, y);
+    }
 }
 
 /* Enlarges twofold, bilinearly, with the edge repeated, into what has no full weight. */

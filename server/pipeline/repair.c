@@ -92,9 +92,12 @@ static void repair_count(struct restoration *r, const uint8_t *mask)
 {
     const size_t pixels = (size_t)r->picture->width * (size_t)r->picture->height;
     uint64_t counts[DEFECT_GIVEN + 1] = {0};
-    for (size_t i = 0; i < pixels; i++)
+    size_t damaged = 0;
+    for (size_t i = 0; (i = defect_clear(mask, i, pixels)) < pixels; i++) {
         counts[mask[i]]++;
-    r->damage.share = (double)(pixels - counts[0]) / (double)pixels;
+        damaged += mask[i] != 0;
+    }
+    r->damage.share = (double)damaged / (double)pixels;
     for (int k = 0; k < DEFECT_KINDS; k++)
         r->damage.shares[k] = (double)counts[1 + k] / (double)pixels;
     r->damage.given = counts[DEFECT_GIVEN] > 0;

@@ -9,8 +9,9 @@
 /* Whether the step has anything to do on the device, and so must be over before other steps begin. */
 bool repair_wanted(const struct step *step);
 
-/* Runs the damage detector on the picture, in windows around cores of that many px a side (0: as suits the device),
- * which does not change what it finds. level and kind: a byte a pixel, as in defect.h. */
+/* Runs the damage detector on the picture, which has RGB in 8 bits (deep.h), in windows around cores of that many px a
+ * side (0: as suits the device), which does not change what it finds. level and kind: a byte a pixel, as in defect.h.
+ */
 enum error_code repair_find(struct step *step, int core, uint8_t *level, uint8_t *kind, struct error *err) MUST_CHECK;
 
 /* Runs a role's network once on planes or pictures and waits; results that are not finite are refused as in

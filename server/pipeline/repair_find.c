@@ -19,8 +19,9 @@ struct find {
     const struct image *picture;
     int rows, columns; /* cells of the picture: its sides are filled up to multiples of a cell's */
     float *context, *pixels, *cells, *logits;
-    int height, width; /* of the context, or of the reduced picture */
-    uint8_t *level, *kind;
+    int *across, *down;    /* which pixels of the picture a window has: its edge is repeated beyond it */
+    int height, width;     /* of the context, or of the reduced picture */
+    uint8_t *level, *kind; /* of the picture */
 };
 
 /* How a side is cut: windows of one size; each but the first and last lies `radius` px over its neighbours' cores. */
@@ -75,55 +76,42 @@ struct find_reduced {
     atomic_bool failed;
 };
 
-static void find_reduce_band(void *context, int item)
+static void find_sum(uint32_t *restrict sums, const uint8_t *restrict row, size_t samples)
+{
+    for (size_t i = 0; i < samples; i++)
+        sums[i] += row[i];
+}
+
+/* A row: first the sums of columns. */
+static void find_reduce_row(void *context, int y)
 {
     struct find_reduced *r = context;
-    const int64_t height = r->picture->height, width = r->picture->width, w = r->w;
-    float *row = mem_alloc((size_t)width, 3 * sizeof *row), *out;
-    double *sums = mem_alloc((size_t)w, 3 * sizeof *sums);
-    int *firsts = mem_alloc((size_t)w, 2 * sizeof *firsts), *lasts = firsts + w; /* columns of the picture */
-    int begin, end;
-    thread_band((int)r->h, item, &begin, &end);
-    const bool room = row && sums && firsts;
-    if (!room)
+    const int64_t height = r->picture->height, width = r->picture->width;
+    const int64_t first = y * height / r->h, last = ((y + 1) * height + r->h - 1) / r->h;
+    const size_t samples = 3 * (size_t)width;
+    uint32_t *sums = mem_calloc(samples, sizeof *sums);
+    float *out = r->out + 3 * y * r->w;
+    if (!sums)
         atomic_store(&r->failed, true);
-    for (int64_t x = 0; x < w && room; x++) {
-        firsts[x] = (int)(x * width / w);
-        lasts[x] = (int)(((x + 1) * width + w - 1) / w);
-    }
-    for (int64_t y = begin; y < end && room; y++) {
-        const int64_t first = y * height / r->h, last = ((y + 1) * height + r->h - 1) / r->h;
-        memset(sums, 0, 3 * (size_t)w * sizeof *sums);
-        for (int64_t i = first; i < last; i++) {
-            repair_row(r->picture, (int)i, 0, (int)width, row);
-            for (int64_t x = 0; x < w; x++) {
-                double *sum = sums + 3 * x, a = sum[0], b = sum[1], c = sum[2];
-                for (const float *px = row + 3 * (size_t)firsts[x]; px < row + 3 * (size_t)lasts[x]; px += 3) {
-                    a += px[0];
-                    b += px[1];
-                    c += px[2];
-                }
-                sum[0] = a;
-                sum[1] = b;
-                sum[2] = c;
-            }
-        }
-        out = r->out + 3 * y * w;
-        for (int64_t x = 0; x < w; x++) {
-            const int64_t across = lasts[x] - firsts[x];
+    for (int64_t i = first; i < last && sums; i++)
+        find_sum(sums, (const uint8_t *)r->picture->pixels + (size_t)i * samples, samples);
+    for (int64_t x = 0; x < r->w && sums; x++) {
+        const int64_t from = x * width / r->w, to = ((x + 1) * width + r->w - 1) / r->w;
+        const double pixels = (double)((to - from) * (last - first));
+        uint64_t sum[3] = {0};
+        for (const uint32_t *px = sums + 3 * from; px < sums + 3 * to; px += 3)
             for (int c = 0; c < 3; c++)
-                *out++ = (float)(sums[3 * x + c] / (double)(across * (last - first)));
-        }
+                sum[c] += px[c];
+        for (int c = 0; c < 3; c++)
+            *out++ = (float)((double)sum[c] / pixels);
     }
-    free(row);
     free(sums);
-    free(firsts);
 }
 
 static enum error_code find_reduce(const struct image *picture, int h, int w, float *out, struct error *err)
 {
     struct find_reduced reduced = {.picture = picture, .h = h, .w = w, .out = out};
-    thread_for(thread_bands(h), find_reduce_band, &reduced);
+    thread_for(h, find_reduce_row, &reduced);
     return atomic_load(&reduced.failed) ? error_set(err, ERROR_NO_MEMORY, "out of memory") : OK;
 }
 
@@ -158,20 +146,16 @@ struct find_window {
     int begin_x, begin_y, end_x, end_y; /* what of the picture it is for */
 };
 
-/* A band of the window's rows, the picture's edge repeated beyond it. */
-static void find_read(void *context, int item)
+/* The likeliest kind, the first of equals. */
+static void find_kinds(const float *restrict logits, size_t plane, uint8_t *restrict kind, int count)
 {
-    const struct find_window *window = context;
-    const struct image *picture = window->find->picture;
-    int begin, end;
-    thread_band(window->height, item, &begin, &end);
-    for (int i = begin; i < end; i++) {
-        float *row = window->find->pixels + (size_t)i * 3 * (size_t)window->width;
-        const int y = window->y + i < picture->height ? window->y + i : picture->height - 1;
-        const int there = picture->width - window->x < window->width ? picture->width - window->x : window->width;
-        repair_row(picture, y, window->x, there, row);
-        for (int x = there; x < window->width; x++)
-            memcpy(row + 3 * (size_t)x, row + 3 * (size_t)(there - 1), 3 * sizeof *row);
+    _Static_assert(DEFECT_KINDS == 4, "as many planes");
+    const float *restrict b = logits + plane, *restrict c = b + plane, *restrict d = c + plane;
+    for (int x = 0; x < count; x++) {
+        const float most = b[x] > logits[x] ? b[x] : logits[x], more = c[x] > most ? c[x] : most;
+        uint8_t best = b[x] > logits[x] ? 1 : 0;
+        best = c[x] > most ? 2 : best;
+        kind[x] = d[x] > more ? 3 : best;
     }
 }
 
@@ -180,18 +164,16 @@ static void find_write(void *context, int item)
     const struct find_window *window = context;
     const struct find *f = window->find;
     const size_t plane = (size_t)window->width * (size_t)window->height;
+    const int count = window->end_x - window->begin_x;
     int begin, end;
     thread_band(window->end_y - window->begin_y, item, &begin, &end);
-    for (int y = window->begin_y + begin; y < window->begin_y + end; y++)
-        for (int x = window->begin_x; x < window->end_x; x++) {
-            const size_t at = (size_t)y * (size_t)f->picture->width + (size_t)x;
-            const float *value = f->logits + (size_t)(y - window->y) * (size_t)window->width + (x - window->x);
-            int kind = 0;
-            for (int k = 1; k < DEFECT_KINDS; k++)
-                kind = value[(size_t)(1 + k) * plane] > value[(size_t)(1 + kind) * plane] ? k : kind;
-            f->level[at] = defect_level(value[0]);
-            f->kind[at] = (uint8_t)kind;
-        }
+    for (int y = window->begin_y + begin; y < window->begin_y + end; y++) {
+        const size_t at = (size_t)y * (size_t)f->picture->width + (size_t)window->begin_x;
+        const float *values =
+            f->logits + (size_t)(y - window->y) * (size_t)window->width + (window->begin_x - window->x);
+        defect_levels(values, f->level + at, (size_t)count);
+        find_kinds(values + plane, plane, f->kind + at, count);
+    }
 }
 
 static enum error_code find_window(struct find *f, struct find_window *window, struct error *err)
@@ -208,11 +190,18 @@ static enum error_code find_window(struct find *f, struct find_window *window, s
                                    .y = window->y / cell,
                                    .w = window->width / cell,
                                    .h = window->height / cell};
-    const struct raster_source source = {
-        .form = RASTER_F32, .data = f->pixels, .stride = 3 * sizeof *f->pixels * (size_t)window->width};
+    for (int i = 0; i < window->width; i++)
+        f->across[i] = window->x + i < f->picture->width ? window->x + i : f->picture->width - 1;
+    for (int i = 0; i < window->height; i++)
+        f->down[i] = window->y + i < f->picture->height ? window->y + i : f->picture->height - 1;
+    const struct raster_source source = {.form = RASTER_U8,
+                                         .data = f->picture->pixels,
+                                         .stride = 3 * (size_t)f->picture->width,
+                                         .columns = f->across,
+                                         .rows = f->down};
     const struct run_input inputs[2] = {{.images = &source}, {.planes = f->cells}};
-    thread_for(thread_bands(window->height), find_read, window);
-    damage_cut(&cut, f->cells);
+    if (!damage_cut(&cut, f->cells))
+        return error_set(err, ERROR_NO_MEMORY, "out of memory");
     enum error_code code = repair_network(f->step, ROLE_DAMAGE, &shape, inputs, f->logits, err);
     if (code == OK)
         thread_for(thread_bands(window->end_y - window->begin_y), find_write, window);
@@ -224,7 +213,9 @@ static void find_free(struct find *f)
     free(f->pixels);
     free(f->cells);
     free(f->logits);
+    free(f->across);
     f->pixels = f->cells = f->logits = NULL;
+    f->across = f->down = NULL;
 }
 
 /* The whole picture in windows that are exact within their cores. */
@@ -237,10 +228,11 @@ static enum error_code find_windows(struct find *f, int core, struct error *err)
     enum error_code code = step_prepare(f->step, ROLE_DAMAGE, &shape, err);
     if (code != OK)
         return code;
-    f->pixels = mem_alloc(px, 3 * sizeof *f->pixels);
+    f->across = mem_alloc((size_t)down.window + (size_t)across.window, sizeof *f->across);
+    f->down = f->across ? f->across + across.window : NULL;
     f->cells = mem_alloc(px / (cell * cell), (size_t)f->info->context * sizeof *f->cells);
     f->logits = mem_alloc(px, (size_t)f->info->classes * sizeof *f->logits);
-    if (!f->pixels || !f->cells || !f->logits)
+    if (!f->across || !f->cells || !f->logits)
         code = error_set(err, ERROR_NO_MEMORY, "out of memory for a tile of %d × %d", across.window, down.window);
     for (int i = 0; i < down.count && code == OK; i++)
         for (int j = 0; j < across.count && code == OK; j++) {

@@ -72,7 +72,7 @@ static float *make_context(const struct model *model, struct session *session, c
                                    .columns = shape.w / 8,
                                    .w = shape.w / 8,
                                    .h = shape.h / 8};
-    damage_cut(&cut, out);
+    assert_true(damage_cut(&cut, out));
     free(features);
     return out;
 }

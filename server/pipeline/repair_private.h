@@ -1,0 +1,87 @@
+/* What the files of the fill share: its windows (repair_window.c), and the pixels that change (repair_change.c).
+ * Thread-safety: as step.h; different windows may be worked on by different threads. */
+#ifndef SERVER_PIPELINE_REPAIR_PRIVATE_H
+#define SERVER_PIPELINE_REPAIR_PRIVATE_H
+
+#include "server/image/colour.h"
+#include "server/pipeline/repair.h"
+
+#define FILL_KNOWN 0.125 /* of a window: with less it is empty, shows little else than a hole */
+
+/* How a picture is cut: windows of `side` px, each around a core with an eighth of it on all sides. Two cores are
+ * blended `blend` px to both sides of their border. */
+struct fill_cut {
+    int side, core, blend, pixels;
+    int columns, rows; /* of cores */
+};
+
+/* The picture reduced and filled: 3 planes. */
+struct fill_coarse {
+    float *rgb;
+    int width, height;
+};
+
+/* A window at work: planes of side². */
+struct fill_window {
+    const struct fill_cut *cut;
+    const struct image *picture;
+    const uint8_t *mask_of;                /* the picture's */
+    int x, y, column, row;                 /* of the picture; of the grid */
+    bool empty, plain;                     /* plain: the network does not get it */
+    float *rgb, *mask;                     /* 3 planes; 1 in holes */
+    float *scratch;                        /* of pull_push */
+    uint32_t *holes;                       /* their places, in order */
+    int hole_count, hole_left, hole_right; /* their columns */
+    float grain;                           /* standard deviation, on the 8-bit scale */
+};
+
+/* ---- windows ----------------------------------------------------------------------------------------------------- */
+
+/* To be freed in any case. */
+bool fill_window_create(struct fill_window *w, const struct fill_cut *cut);
+void fill_window_free(struct fill_window *w);
+
+/* Reads the window's pixels, with its holes 0; sets `empty`. */
+void fill_read(struct fill_window *w);
+/* Fills it smoothly; coarse: for an empty window, else NULL. blank: the network is given nothing in the holes. */
+void fill_prepare(struct fill_window *w, const struct fill_coarse *coarse, bool blank);
+/* Adds the grain that the fill lacks, where a hole is wide: in a thin one nobody misses it, and it is an error. The
+ * mask is used up. */
+void fill_roughen(struct fill_window *w);
+
+/* To be freed in any case. */
+enum error_code fill_make_coarse(struct fill_coarse *coarse, const struct image *picture, const uint8_t *mask,
+                                 struct error *err) MUST_CHECK;
+
+/* ---- changes ----------------------------------------------------------------------------------------------------- */
+
+/* The pixels in the mask and up to REPAIR_FEATHER px from it, row by row, and what becomes of them: kept until all is
+ * computed, so that every window sees the picture as it was and an attempt that fails leaves it so. */
+struct fill_change {
+    uint32_t x : 30, away : 2; /* px from the mask */
+    float rgb[3];              /* the sum of the windows by their shares */
+};
+
+struct fill_changes {
+    int width, height;
+    struct fill_change *list;
+    size_t *row_ends; /* of each of the picture's rows */
+    size_t holes;     /* pixels in the mask */
+};
+
+/* All that will change, with no colours yet. To be freed in any case. */
+enum error_code fill_changes_create(struct fill_changes *changes, const uint8_t *mask, int width, int height,
+                                    struct error *err) MUST_CHECK;
+void fill_changes_free(struct fill_changes *changes);
+
+/* Sets used[row * columns + column] where a core, or what it is blended over, has a change. */
+void fill_changes_used(const struct fill_changes *changes, const struct fill_cut *cut, bool *used);
+
+/* Adds a window's pixels by their shares. Windows are to be added in the order of the grid. */
+void fill_changes_add(struct fill_changes *changes, const struct fill_window *w);
+
+/* Mixes the changes into a picture. colour: of its samples; NULL: sRGB. */
+void fill_changes_apply(const struct fill_changes *changes, struct image *to, const struct colour *colour,
+                        double strength);
+
+#endif

@@ -1,0 +1,335 @@
+/* One window of the fill, without a network: what is known of it, a smooth fill, grain. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/mem.h"
+#include "runtime/base/thread.h"
+#include "server/pipeline/pull_push.h"
+#include "server/pipeline/repair_private.h"
+
+#define FILL_COARSE 16       /* px: a pixel of the reduced picture, for windows that show little else than a hole */
+#define FILL_GRAIN_FROM 2.0f /* px from what is known: farther in a hole the fill gets grain, */
+#define FILL_GRAIN_FULL 8.0f /* from here on all of it */
+#define FILL_SWEEPS 24
+#define FILL_RELAX 1.6f /* over-relaxation; below 2 */
+
+bool fill_window_create(struct fill_window *w, const struct fill_cut *cut)
+{
+    const size_t pixels = (size_t)cut->pixels, floats = 4 * pixels + pull_push_scratch(cut->side, cut->side);
+    *w = (struct fill_window){.cut = cut};
+    w->rgb = mem_alloc(floats, sizeof *w->rgb);
+    w->holes = mem_alloc(pixels, sizeof *w->holes);
+    w->mask = w->rgb ? w->rgb + 3 * pixels : NULL;
+    w->scratch = w->rgb ? w->mask + pixels : NULL;
+    return w->rgb && w->holes;
+}
+
+void fill_window_free(struct fill_window *w)
+{
+    free(w->rgb);
+    free(w->holes);
+}
+
+/* ---- samples ----------------------------------------------------------------------------------------------------- */
+
+void repair_row(const struct image *image, int y, int x, int count, float *rgb)
+{
+    const size_t at = ((size_t)y * (size_t)image->width + (size_t)x) * (size_t)image->channels;
+    const size_t n = (size_t)count * (size_t)image->channels;
+    const uint8_t *bytes = (const uint8_t *)image->pixels + at;
+    const uint16_t *words = (const uint16_t *)image->pixels + at;
+    if (image->bits == 16)
+        for (size_t i = 0; i < n; i++)
+            rgb[i] = (float)words[i] / 257;
+    else
+        for (size_t i = 0; i < n; i++)
+            rgb[i] = (float)bytes[i];
+    for (size_t i = n; image->channels == 1 && i-- > 0;) /* from the end on: in place */
+        rgb[3 * i] = rgb[3 * i + 1] = rgb[3 * i + 2] = rgb[i];
+}
+
+/* A row of RGB into planes, and which of its pixels are holes. */
+static void window_split(const float *restrict row, const uint8_t *restrict mask, int count, size_t plane,
+                         float *restrict rgb, float *restrict holes)
+{
+    float *restrict red = rgb, *restrict green = red + plane, *restrict blue = green + plane;
+    for (int x = 0; x < count; x++) {
+        const bool hole = mask[x] != 0;
+        holes[x] = hole ? 1 : 0;
+        red[x] = hole ? 0 : row[3 * x];
+        green[x] = hole ? 0 : row[3 * x + 1];
+        blue[x] = hole ? 0 : row[3 * x + 2];
+    }
+}
+
+/* Notes a row's holes. */
+static void window_note(struct fill_window *w, int y)
+{
+    const int side = w->cut->side;
+    const float *holes = w->mask + y * side;
+    for (int x = 0; x < side; x++)
+        if (holes[x] > 0) {
+            w->holes[w->hole_count++] = (uint32_t)(y * side + x);
+            w->hole_left = x < w->hole_left ? x : w->hole_left;
+            w->hole_right = x > w->hole_right ? x : w->hole_right;
+        }
+}
+
+/* Beyond a picture that is smaller there is nothing but hole. */
+void fill_read(struct fill_window *w)
+{
+    const int side = w->cut->side, width = w->picture->width;
+    const size_t plane = (size_t)w->cut->pixels;
+    const int there = width - w->x < side ? width - w->x : side;
+    w->hole_count = 0;
+    w->hole_left = side;
+    w->hole_right = -1;
+    for (int y = 0; y < side; y++) {
+        const int inside = w->y + y < w->picture->height ? there : 0;
+        const uint8_t *mask = inside ? w->mask_of + (size_t)(w->y + y) * (size_t)width + (size_t)w->x : NULL;
+        float *rgb = w->rgb + y * side, *holes = w->mask + y * side;
+        if (inside) {
+            repair_row(w->picture, w->y + y, w->x, inside, w->scratch);
+            window_split(w->scratch, mask, inside, plane, rgb, holes);
+        }
+        for (int x = inside; x < side; x++) {
+            holes[x] = 1;
+            for (size_t c = 0; c < 3; c++)
+                rgb[c * plane + (size_t)x] = 0;
+        }
+        if (inside < side || defect_clear(mask, 0, (size_t)side) + 8 <= (size_t)side || side % 8)
+            window_note(w, y);
+    }
+    w->empty = w->cut->pixels - w->hole_count < FILL_KNOWN * w->cut->pixels;
+}
+
+/* ---- grain ------------------------------------------------------------------------------------------------------- */
+
+/* A bell curve of variance 1, the same for a place whenever it is asked for: four bytes of a hash (splitmix64). */
+static float window_noise(int x, int y)
+{
+    uint64_t z = ((uint64_t)(uint32_t)y << 32 | (uint32_t)x) + 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    z ^= z >> 31;
+    int sum = 0;
+    for (int i = 0; i < 8; i++)
+        sum += (int)(z >> (8 * i) & 255);
+    return ((float)sum - 1020) / 209; /* eight of variance (256² - 1) / 12 */
+}
+
+static void window_light(const float *restrict red, const float *restrict green, const float *restrict blue,
+                         float *restrict light, int count)
+{
+    for (int i = 0; i < count; i++)
+        light[i] = 0.299f * red[i] + 0.587f * green[i] + 0.114f * blue[i];
+}
+
+/* How far each pixel of a row is from the mean of its 3 × 3, in eighths: in whole ones, 255 at most. */
+static void window_steps(const float *restrict light, int side, int *restrict step)
+{
+    const float *a = light - side, *b = light, *c = light + side;
+    for (int x = 1; x < side - 1; x++) {
+        const float sum = a[x - 1] + a[x] + a[x + 1] + b[x - 1] + b[x] + b[x + 1] + c[x - 1] + c[x] + c[x + 1];
+        const float far = 8 * fabsf(b[x] - sum / 9);
+        step[x] = far < 255 ? (int)far : 255;
+    }
+}
+
+/* Whether a row's pixels have a hole in their 3 × 3. */
+static void window_near(const float *restrict mask, int side, float *restrict column, int *restrict near)
+{
+    const float *above = mask - side, *below = mask + side;
+    for (int x = 0; x < side; x++)
+        column[x] = above[x] + mask[x] + below[x];
+    for (int x = 1; x < side - 1; x++)
+        near[x] = column[x - 1] + column[x] + column[x + 1] > 0;
+}
+
+/* The grain of the window's known pixels, or of its holes: the median of how far a pixel is from the mean of its 3 × 3,
+ * by luminance. The scratch is used up. */
+static float window_grain(const struct fill_window *w, bool of_holes)
+{
+    const int side = w->cut->side, pixels = w->cut->pixels;
+    const float *red = w->rgb, *green = red + pixels, *blue = green + pixels;
+    float *light = w->scratch, *column = light + pixels;
+    int *step = (int *)(column + side), *near = step + side;
+    int counts[256] = {0}, all = 0, below = 0, first = 1, last = side - 2, left = 1, right = side - 2;
+    if (of_holes && w->hole_count) {
+        first = (int)w->holes[0] / side > 1 ? (int)w->holes[0] / side : 1;
+        last = (int)w->holes[w->hole_count - 1] / side < last ? (int)w->holes[w->hole_count - 1] / side : last;
+        left = w->hole_left > 1 ? w->hole_left : 1;
+        right = w->hole_right < right ? w->hole_right : right;
+    }
+    const int begin = (first - 1) * side, count = (last - first + 3) * side;
+    if (last >= first)
+        window_light(red + begin, green + begin, blue + begin, light + begin, count);
+    for (int y = first; y <= last; y++) {
+        const float *mask = w->mask + y * side;
+        window_steps(light + y * side, side, step);
+        if (!of_holes)
+            window_near(mask, side, column, near);
+        for (int x = left; x <= right; x++)
+            if (of_holes ? mask[x] > 0 : !near[x]) {
+                counts[step[x]]++;
+                all++;
+            }
+    }
+    for (int i = 0; i < 256; i++) {
+        below += counts[i];
+        if (all && 2 * below >= all)
+            return (float)i / 8 * 1.4826f; /* the median of a bell curve's size is 0.6745 of its deviation */
+    }
+    return 0;
+}
+
+/* Sets a hole's pixel in the mask to how far it is from what is known, in steps to any of eight neighbours, as far as
+ * the neighbours of one half have it: those before it, then, with sign -1, those after it. Beyond the window nothing is
+ * known. */
+static void window_distance(const struct fill_window *w, int at, int sign)
+{
+    const int side = w->cut->side, x = at % side, y = at / side;
+    float least = w->mask[at];
+    for (int k = 0; k < 4; k++) {
+        const int u = x + sign * (k < 3 ? k - 1 : -1), v = y - sign * (k < 3);
+        if (u >= 0 && v >= 0 && u < side && v < side)
+            least = fminf(least, w->mask[v * side + u] + 1);
+    }
+    w->mask[at] = least;
+}
+
+void fill_roughen(struct fill_window *w)
+{
+    const int side = w->cut->side, pixels = w->cut->pixels;
+    const float own = w->plain ? 0 : window_grain(w, true), lack = w->grain * w->grain - own * own;
+    const float grain = lack > 0 ? sqrtf(lack) : 0;
+    if (grain <= 0)
+        return;
+    for (int i = 0; i < w->hole_count; i++)
+        w->mask[w->holes[i]] = (float)side;
+    for (int i = 0; i < w->hole_count; i++)
+        window_distance(w, (int)w->holes[i], 1);
+    for (int i = w->hole_count - 1; i >= 0; i--)
+        window_distance(w, (int)w->holes[i], -1);
+    for (int i = 0; i < w->hole_count; i++) {
+        const int at = (int)w->holes[i];
+        const float inside = (w->mask[at] - FILL_GRAIN_FROM) / (FILL_GRAIN_FULL - FILL_GRAIN_FROM);
+        if (inside <= 0)
+            continue;
+        const float noise = grain * fminf(inside, 1) * window_noise(w->x + at % side, w->y + at / side);
+        for (int c = 0; c < 3; c++)
+            w->rgb[c * pixels + at] += noise;
+    }
+}
+
+/* ---- the fill ---------------------------------------------------------------------------------------------------- */
+
+/* Makes the fill as smooth as its border allows: each hole's pixel tends to the mean of its neighbours (Laplace's
+ * equation by successive over-relaxation). */
+static void window_smooth(const struct fill_window *w)
+{
+    const int side = w->cut->side, pixels = w->cut->pixels;
+    for (int sweep = 0; sweep < FILL_SWEEPS; sweep++)
+        for (int i = 0; i < w->hole_count; i++) {
+            const int at = (int)w->holes[i], x = at % side, y = at / side;
+            if (x == 0 || y == 0 || x == side - 1 || y == side - 1)
+                continue;
+            for (int c = 0; c < 3; c++) {
+                float *v = w->rgb + c * pixels + at;
+                *v += FILL_RELAX * ((v[-1] + v[1] + v[-side] + v[side]) / 4 - *v);
+            }
+        }
+}
+
+struct coarse_loop {
+    const struct fill_coarse *coarse;
+    const struct image *picture;
+    const uint8_t *mask;
+    float *known, *rows; /* of each cell, the pixels that are known; a row of the picture for each row of cells */
+};
+
+/* A row of cells. */
+static void window_coarse_row(void *context, int item)
+{
+    const struct coarse_loop *loop = context;
+    const struct fill_coarse *coarse = loop->coarse;
+    const int width = loop->picture->width, height = loop->picture->height;
+    const size_t plane = (size_t)coarse->width * (size_t)coarse->height, first = (size_t)item * (size_t)coarse->width;
+    float *row = loop->rows + (size_t)item * 3 * (size_t)width, *known = loop->known + first;
+    for (int y = item * FILL_COARSE; y < (item + 1) * FILL_COARSE && y < height; y++) {
+        const uint8_t *mask = loop->mask + (size_t)y * (size_t)width;
+        repair_row(loop->picture, y, 0, width, row);
+        for (int x = 0; x < width; x++) {
+            float *sum = coarse->rgb + first + (size_t)(x / FILL_COARSE);
+            if (mask[x])
+                continue;
+            for (size_t c = 0; c < 3; c++)
+                sum[c * plane] += row[3 * x + (int)c];
+            known[x / FILL_COARSE]++;
+        }
+    }
+    for (size_t i = 0; i < (size_t)coarse->width; i++) {
+        for (size_t c = 0; c < 3; c++)
+            coarse->rgb[c * plane + first + i] /= known[i] > 0 ? known[i] : 1;
+        known[i] = 1 - known[i] / (FILL_COARSE * FILL_COARSE);
+    }
+}
+
+enum error_code fill_make_coarse(struct fill_coarse *coarse, const struct image *picture, const uint8_t *mask,
+                                 struct error *err)
+{
+    const int w = (picture->width + FILL_COARSE - 1) / FILL_COARSE,
+              h = (picture->height + FILL_COARSE - 1) / FILL_COARSE;
+    const size_t plane = (size_t)w * (size_t)h;
+    *coarse = (struct fill_coarse){mem_calloc(3 * plane, sizeof *coarse->rgb), w, h};
+    struct coarse_loop loop = {coarse, picture, mask, mem_calloc(plane, sizeof(float)),
+                               mem_alloc((size_t)picture->width * (size_t)h, 3 * sizeof(float))};
+    float *scratch = mem_alloc(pull_push_scratch(h, w), sizeof *scratch);
+    const bool room = coarse->rgb && loop.known && loop.rows && scratch;
+    if (room) {
+        thread_for(h, window_coarse_row, &loop);
+        pull_push(coarse->rgb, loop.known, h, w, scratch);
+    }
+    free(loop.known);
+    free(loop.rows);
+    free(scratch);
+    return room ? OK : error_set(err, ERROR_NO_MEMORY, "out of memory");
+}
+
+/* Sets the window's holes from the reduced picture. */
+static void window_from_coarse(const struct fill_window *w, const struct fill_coarse *coarse)
+{
+    const size_t plane = (size_t)coarse->width * (size_t)coarse->height;
+    for (int i = 0; i < w->hole_count; i++) {
+        const int at = (int)w->holes[i];
+        const float y = fmaxf(((float)(w->y + at / w->cut->side) + 0.5f) / FILL_COARSE - 0.5f, 0),
+                    x = fmaxf(((float)(w->x + at % w->cut->side) + 0.5f) / FILL_COARSE - 0.5f, 0);
+        const int top = y < (float)(coarse->height - 1) ? (int)y : coarse->height - 1,
+                  left = x < (float)(coarse->width - 1) ? (int)x : coarse->width - 1;
+        const int below = top + (top + 1 < coarse->height), right = left + (left + 1 < coarse->width);
+        const float down = fminf(y - (float)top, 1), across = fminf(x - (float)left, 1);
+        for (size_t c = 0; c < 3; c++) {
+            const float *upper = coarse->rgb + c * plane + (size_t)top * (size_t)coarse->width,
+                        *lower = coarse->rgb + c * plane + (size_t)below * (size_t)coarse->width;
+            const float above = upper[left] + across * (upper[right] - upper[left]),
+                        under = lower[left] + across * (lower[right] - lower[left]);
+            w->rgb[c * (size_t)w->cut->pixels + (size_t)at] = above + down * (under - above);
+        }
+    }
+}
+
+void fill_prepare(struct fill_window *w, const struct fill_coarse *coarse, bool blank)
+{
+    w->grain = window_grain(w, false);
+    if (coarse)
+        window_from_coarse(w, coarse);
+    else if (blank && !w->plain)
+        for (int i = 0; i < w->hole_count; i++)
+            for (int c = 0; c < 3; c++)
+                w->rgb[c * w->cut->pixels + (int)w->holes[i]] = 127.5f; /* the network's 0 */
+    else
+        pull_push(w->rgb, w->mask, w->cut->side, w->cut->side, w->scratch);
+    if (w->plain)
+        window_smooth(w);
+}

@@ -1,0 +1,176 @@
+/* Which pixels are defects, on maps of chance and of any width, beside the plainest way to find out: a flood from each
+ * pixel, a look at all neighbours, roundf. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "server/image/defect.h"
+
+#define SIDE 41 /* px at most: rows of whole eights and of others */
+
+static uint32_t seed = 7;
+
+static uint32_t chance(uint32_t below)
+{
+    seed = seed * 1664525u + 1013904223u;
+    return (seed >> 8) % below;
+}
+
+/* A logit's level as its header has it, for ties and what is next to them, too. */
+static void test_levels(void **state)
+{
+    (void)state;
+    float logits[3 * 4097];
+    uint8_t levels[3 * 4097];
+    const int count = (int)(sizeof logits / sizeof logits[0]);
+    for (int i = 0; i < count / 3; i++) {
+        const float at = (float)(i - 2048) / 128; /* all halves of a level, and beyond both ends */
+        logits[3 * i] = at;
+        logits[3 * i + 1] = nextafterf(at, -99);
+        logits[3 * i + 2] = nextafterf(at, 99);
+    }
+    defect_levels(logits, levels, (size_t)count);
+    for (int i = 0; i < count; i++) {
+        const float level = roundf(logits[i] * 16) + 128;
+        assert_int_equal(levels[i], level > 0 ? level < 255 ? level : 255 : 0);
+        assert_int_equal(levels[i], defect_level(logits[i]));
+    }
+    assert_int_equal(defect_level(NAN), 0);
+    assert_int_equal(defect_level(INFINITY), 255);
+    assert_int_equal(defect_level(-INFINITY), 0);
+}
+
+struct flood {
+    const struct defect_map *map;
+    const struct defect_rule *rule;
+    uint8_t seen[SIDE * SIDE];
+    int list[SIDE * SIDE], count;
+};
+
+static void flood(struct flood *f, int x, int y)
+{
+    const int at = y * f->map->width + x;
+    if (x < 0 || y < 0 || x >= f->map->width || y >= f->map->height || f->seen[at] ||
+        f->map->level[at] < f->rule->kinds[f->map->kind[at]].low)
+        return;
+    f->seen[at] = 1;
+    f->list[f->count++] = at;
+    for (int i = 0; i < 9; i++)
+        flood(f, x + i % 3 - 1, y + i / 3 - 1);
+}
+
+/* The mask of the defect that a flood found, and its counts. */
+static void judge(const struct flood *f, uint8_t *mask, struct defect_counts *counts)
+{
+    uint64_t sure = 0, kinds[DEFECT_KINDS] = {0};
+    int best = 0;
+    for (int i = 0; i < f->count; i++) {
+        const int kind = f->map->kind[f->list[i]];
+        sure += f->map->level[f->list[i]] >= f->rule->kinds[kind].high;
+        kinds[kind]++;
+    }
+    for (int k = 1; k < DEFECT_KINDS; k++)
+        best = kinds[k] > kinds[best] ? k : best;
+    const double area = f->count, pixels = (double)f->map->width * f->map->height;
+    const double share = area > (double)f->rule->large * pixels ? f->rule->kinds[best].sure_large : f->rule->sure;
+    if (f->count < f->rule->least || !sure || (double)sure < share * area)
+        return;
+    counts->defects[best]++;
+    counts->pixels[best] += (uint64_t)f->count;
+    for (int i = 0; i < f->count; i++)
+        mask[f->list[i]] = (uint8_t)(1 + best);
+}
+
+static void test_floods(void **state)
+{
+    (void)state;
+    static const struct defect_rule rules[] = {
+        {.kinds = {{110, 160, 0.4f}, {130, 160, 0.6f}, {130, 185, 0.7f}, {110, 165, 0.7f}},
+         .sure = 0.25f,
+         .large = 0.02f,
+         .least = 2},
+        {.kinds = {{150, 200, 0.5f}, {150, 200, 0.5f}, {150, 200, 0.5f}, {150, 200, 0.5f}},
+         .sure = 0.5f,
+         .large = 0.1f,
+         .least = 1}};
+    int found = 0;
+    for (int round = 0; round < 200; round++) {
+        uint8_t level[SIDE * SIDE], kind[SIDE * SIDE], mask[SIDE * SIDE], expected[SIDE * SIDE] = {0};
+        const struct defect_map map = {1 + (int)chance(SIDE), 1 + (int)chance(SIDE), level, kind};
+        const struct defect_rule *rule = &rules[round % 2];
+        struct defect_counts counts, all = {0};
+        struct error err = ERROR_INIT;
+        struct flood f = {.map = &map, .rule = rule};
+        const uint32_t rare = 1 + chance(30); /* from nearly all to a few */
+        for (int i = 0; i < map.width * map.height; i++) {
+            level[i] = (uint8_t)(chance(rare) ? chance(109) : 100 + chance(156));
+            kind[i] = (uint8_t)chance(DEFECT_KINDS);
+        }
+        for (int i = 0; i < map.width * map.height; i++) {
+            f.count = 0;
+            flood(&f, i % map.width, i / map.width);
+            if (f.count)
+                judge(&f, expected, &all);
+        }
+        assert_int_equal(defect_find(&map, rule, mask, &counts, &err), OK);
+        assert_memory_equal(mask, expected, (size_t)(map.width * map.height));
+        assert_memory_equal(&counts, &all, sizeof all);
+        found += all.defects[0] + all.defects[1] + all.defects[2] + all.defects[3];
+    }
+    assert_true(found > 500);
+}
+
+/* Grown by one pixel, in masks of a few pixels and of many. */
+static void test_neighbours(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 200; round++) {
+        uint8_t mask[SIDE * SIDE], before[SIDE * SIDE], level[SIDE * SIDE];
+        const int w = 1 + (int)chance(SIDE), h = 1 + (int)chance(SIDE);
+        const uint32_t rare = 1 + chance(400);
+        struct error err = ERROR_INIT;
+        for (int i = 0; i < w * h; i++) {
+            mask[i] = before[i] = (uint8_t)(chance(rare) ? 0 : chance(DEFECT_GIVEN + 1));
+            level[i] = (uint8_t)chance(256);
+        }
+        assert_int_equal(defect_grow(mask, round % 2 ? level : NULL, 110, w, h, &err), OK);
+        for (int i = 0; i < w * h; i++) {
+            uint8_t most = 0;
+            for (int k = 0; k < 9; k++) {
+                const int x = i % w + k % 3 - 1, y = i / w + k / 3 - 1;
+                if (x >= 0 && y >= 0 && x < w && y < h && before[y * w + x] > most)
+                    most = before[y * w + x];
+            }
+            assert_int_equal(mask[i], round % 2 && level[i] < 110 ? before[i] : most);
+        }
+    }
+}
+
+/* No pixel of a mask is passed over. */
+static void test_clear(void **state)
+{
+    (void)state;
+    uint8_t mask[SIDE] = {0};
+    for (size_t i = 0; i < SIDE; i++) {
+        memset(mask, 0, sizeof mask);
+        mask[i] = 1;
+        for (size_t from = 0; from <= i; from++) {
+            const size_t at = defect_clear(mask, from, SIDE);
+            assert_true(at <= i && at + 8 > i);
+        }
+        assert_true(defect_clear(mask, i + 1, SIDE) + 8 > SIDE);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_levels), cmocka_unit_test(test_floods),
+                                       cmocka_unit_test(test_neighbours), cmocka_unit_test(test_clear)};
+    return cmocka_run_group_tests_name("defect", tests, NULL, NULL);
+}
