@@ -228,10 +228,13 @@ static enum error_code cli_models_add_try(struct cli_models_add *add, struct err
     if (code)
         return cli_models_add_blame(add, &why, err);
     const struct model_info *info = model_info(model);
-    const char *card = weights_metadata(model_weights(model), "licence");
+    const char *card = weights_metadata(model_weights(model), "licence"),
+               *network = licence_of_network(info->architecture);
     add->entry.info = *info;
     if (add->licence)
         snprintf(add->entry.licence, sizeof add->entry.licence, "%s", add->licence);
+    else if (*network)
+        snprintf(add->entry.licence, sizeof add->entry.licence, "%s", network);
     else if (!*add->entry.licence && card && !strpbrk(card, "\r\n"))
         snprintf(add->entry.licence, sizeof add->entry.licence, "%.31s", card);
     printf("%s: %s, %s", add->called, json_kind_name(info->kind), info->architecture);

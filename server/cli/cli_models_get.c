@@ -8,6 +8,7 @@
 #include "runtime/base/file.h"
 #include "server/cli/cli.h"
 #include "server/cli/download.h"
+#include "server/cli/models_fetch.h"
 #include "server/pipeline/licence.h"
 #include "server/pipeline/model_conf.h"
 #include "server/suggest.h"
@@ -25,9 +26,10 @@ struct cli_models_get {
 static void cli_models_get_usage(void)
 {
     printf("restored models get NAME...|default|all [--to DIR] [--mirror DIR|URL]\n\n"
-           "Downloads official models, each verified by its SHA-256 before it is used. An interrupted download\n"
-           "continues where it stopped. NAME is a model's name or what an option calls it, such as 1.4; default: the\n"
-           "models used by default; all: every one.\n\n"
+           "Downloads official models, each verified by its SHA-256 before it is used; one for which none is\n"
+           "published is opened, and run on a tiny picture, before it is used. An interrupted download continues\n"
+           "where it stopped. NAME is a model's name or what an option calls it, such as 1.4; default: the models\n"
+           "used by default; all: every one.\n\n"
            "  --to DIR            the folder [models_dir, else $XDG_DATA_HOME/restored/models]\n"
            "  --mirror DIR|URL    a folder or URL that holds the files, instead of where their authors publish them\n"
            "  --list FILE         another list of models, in the form of the program's own (config/models.conf)\n");
@@ -36,6 +38,25 @@ static void cli_models_get_usage(void)
 static bool cli_models_get_takes(const struct model_section *section)
 {
     return *section->url && section->supported;
+}
+
+/* Why a known model is not downloaded. */
+static enum error_code cli_models_get_refused(const struct model_section *section, struct error *err)
+{
+    if (section->starter)
+        return error_set(err, ERROR_INVALID, "%s is inside the program", section->name);
+    if (!section->supported)
+        return error_set(err, ERROR_INVALID, "%s is not supported yet", section->name);
+    if (licence_non_commercial(section->licence))
+        return error_set(err, ERROR_INVALID,
+                         "%s is not downloaded: its licence (%s) forbids commercial use, so whether you may use it is "
+                         "for you to say; get %s from its authors and take it with restored models add",
+                         section->name, section->licence, section->file);
+    return error_set(
+        err, ERROR_INVALID,
+        "%s is not downloaded: its authors do not publish the file by itself; get %s from them and take it "
+        "with restored models add",
+        section->name, section->file);
 }
 
 /* The official model of that name; if there is none, the error lists the names. */
@@ -50,8 +71,8 @@ static enum error_code cli_models_get_check(const struct cli_models_get *get, co
         const bool named = model_conf_called(section, name);
         if (named && cli_models_get_takes(section))
             return OK;
-        if (named && !section->starter && !section->supported)
-            return error_set(err, ERROR_INVALID, "%s is not supported yet", section->name);
+        if (named)
+            return cli_models_get_refused(section, err);
         if (!cli_models_get_takes(section))
             continue;
         suggest_offer(&suggest, section->name);
@@ -100,19 +121,19 @@ static enum error_code cli_models_get_one(const struct cli_models_get *get, cons
                                 .file = section->file,
                                 .sha256 = section->sha256,
                                 .bytes = section->bytes};
-    if ((*section->sha256 || section->bytes) && download_is_there(&download)) {
+    const bool apart = models_fetch_apart(section);
+    if (apart ? models_fetch_is_there(section, folder) : download_is_there(&download)) {
         printf("%s: already there\n", section->file);
         return OK;
     }
     printf("%s: downloading from %s%s%s%s\n", section->file, url, *section->licence ? "; licence: " : "",
            section->licence, licence_non_commercial(section->licence) ? " (non-commercial)" : "");
     fflush(stdout);
+    if (apart)
+        return models_fetch(section, get->mirror, folder, err);
     if ((code = download_get(&download, err)))
         return code;
-    if (*section->sha256)
-        printf("%s: verified, in %s\n", section->file, folder);
-    else
-        printf("%s: in %s; no SHA-256 is published for it, its own is %s\n", section->file, folder, download.found);
+    printf("%s: verified, in %s\n", section->file, folder);
     return OK;
 }
 

@@ -14,5 +14,5 @@ bool licence_non_commercial(const char *name)
 
 const char *licence_of_network(const char *architecture)
 {
-    return strcmp(architecture, "CodeFormer") == 0 ? "S-Lab-1.0" : "";
+    return strcmp(architecture, "CodeFormer") == 0 ? "S-Lab-1.0, non-commercial" : "";
 }

@@ -10,6 +10,7 @@
 
 #include "runtime/base/log.h"
 #include "runtime/base/utf8.h"
+#include "server/pipeline/licence.h"
 #include "server/pipeline/model_store_private.h"
 
 #define SCAN_MAX_DEPTH 6
@@ -159,8 +160,11 @@ static void scan_probe(struct store_file *file)
         scan_text(e->card.licence, sizeof e->card.licence, weights, "licence");
         scan_text(e->card.commit, sizeof e->card.commit, weights, "commit");
         scan_text(e->card.data, sizeof e->card.data, weights, "data");
+        const char *network = licence_of_network(e->info.architecture);
         if (file->own_licence[0])
             memcpy(e->licence, file->own_licence, sizeof e->licence);
+        else if (*network)
+            snprintf(e->licence, sizeof e->licence, "%s", network);
         else if (!e->licence[0])
             memcpy(e->licence, e->card.licence, sizeof e->licence);
     } else {

@@ -257,6 +257,12 @@ test('what models get downloads is what config/models.conf says', () => {
   for (const page of ['README.md', 'docs/models.md']) assert.ok(read(page).includes(`${Math.round(bytes / 1e6)} MB`), `${page}: ${bytes} bytes`);
 });
 
+test('models.md names the models that are downloaded without a published SHA-256', () => {
+  const sections = read('config/models.conf').split(/^\[/m).slice(1), without = sections.filter((s) => /^url = /m.test(s) && !/^sha256 = /m.test(s)).map((s) => s.slice(0, s.indexOf(']')));
+  const [, said] = /no SHA-256 is published that could be had: (.*?)\. /.exec(read('docs/models.md'));
+  assert.deepEqual([...said.matchAll(/`([^`]+)`/g)].map(([, name]) => name), without);
+});
+
 test('models.md has the models of config/models.conf', () => {
   const page = read('docs/models.md');
   for (const [, name] of read('config/models.conf').matchAll(/^\[(.+)\]$/gm)) assert.ok(page.includes(`\`${name}\``), name);

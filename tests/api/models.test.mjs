@@ -12,7 +12,8 @@ import { binary, fixtures } from './server.mjs';
 
 const base = mkdtempSync(join(tmpdir(), 'restored-models-'));
 const mirror = join(base, 'a mirror, 100% full'), out = join(base, 'data/restored/models'), list = join(base, 'models.conf');
-const files = { 'one.pth': randomBytes(300000), 'two.pth': randomBytes(50000), 'free.pth': randomBytes(700) };
+const files = { 'one.pth': randomBytes(300000), 'two.pth': randomBytes(50000), 'free.pth': readFileSync(join(fixtures, 'srvgg_x2.safetensors')) };
+for (const ending of ['param', 'bin']) files[`pair.${ending}`] = readFileSync(new URL(`../golden/families/ncnn_srvgg_x4.${ending}`, import.meta.url));
 const hash = (bytes) => createHash('sha256').update(bytes).digest('hex');
 
 after(() => rmSync(base, { recursive: true, force: true }));
@@ -44,6 +45,20 @@ url = https://127.0.0.1:1/free.pth
 file = later.pth
 url = https://127.0.0.1:1/later.pth
 supported = false
+
+[mine]
+file = mine.pth
+licence = S-Lab-1.0, non-commercial
+
+[theirs]
+file = theirs.pth
+licence = MIT
+
+[pair]
+file = pair.param
+url = https://127.0.0.1:1/pair.param
+sha256 = ${hash(Buffer.concat([files['pair.param'], files['pair.bin']]))}
+bytes = ${files['pair.param'].length + files['pair.bin'].length}
 `);
 });
 
@@ -95,8 +110,10 @@ test('downloads the default files, those named, and all', async () => {
   assert.equal(all.status, 0, all.text);
   assert.match(all.text, /one\.pth: already there/);
   assert.match(all.text, /two\.pth: verified, in \//);
-  assert.match(all.text, /free\.pth: .*no SHA-256 is published for it, its own is [0-9a-f]{64}/);
-  assert.deepEqual(readdirSync(out), ['free.pth', 'one.pth', 'two.pth']);
+  assert.match(all.text, /free\.pth: .*no SHA-256 is published for it: it was opened, and tried on a tiny picture; its own is [0-9a-f]{64}/);
+  assert.deepEqual(readdirSync(out), ['free.pth', 'one.pth', 'pair.bin', 'pair.param', 'two.pth']);
+  assert.match(all.text, /pair\.param: verified, in \//);
+  assert.match((await get(['pair'])).text, /pair\.param: already there/);
   assert.ok(have('two.pth') && have('free.pth'));
   const other = await get(['1.3', '--to', 'else/where']);
   assert.equal(other.status, 0, other.text);
@@ -138,6 +155,22 @@ test('refuses wrong content, says so, and leaves nothing', async () => {
   assert.deepEqual(readdirSync(out), ['two.pth'], 'the other file was downloaded all the same');
 });
 
+test('a file without a published SHA-256 gets its name only if its network works; a pair only if both files are those published', async () => {
+  const damaged = Buffer.from(files['free.pth']);
+  damaged.fill(0xff, damaged.length - 2000); // NaN, behind the header
+  for (const [bytes, why] of [[randomBytes(700), /not a checkpoint/], [readFileSync(join(fixtures, 'two.png')), /not a checkpoint/], [damaged, /is not finite/]]) {
+    writeFileSync(join(mirror, 'free.pth'), bytes);
+    const r = await get(['free']);
+    assert.equal(r.status, 1, r.text);
+    assert.match(r.err, /^restored: free\.pth: what was downloaded is not taken: /m);
+    assert.match(r.err, why);
+    assert.deepEqual(readdirSync(out), [], 'nothing is left');
+  }
+  writeFileSync(join(mirror, 'pair.bin'), Buffer.concat([files['pair.bin'], Buffer.from('x')]));
+  assert.match((await get(['pair'])).err, /pair\.param: the content differs from what was published/);
+  assert.deepEqual(readdirSync(out), []);
+});
+
 test('replaces an installed file that is not the published one', async () => {
   mkdirSync(out, { recursive: true });
   writeFileSync(join(out, 'one.pth'), 'something else');
@@ -149,6 +182,8 @@ test('says what it does not know and what it cannot reach', async () => {
   for (const [args, status, words] of [
     [['tow'], 2, /there is no model "tow" to download; did you mean two\?; there are default, all, one, two, free/],
     [['later'], 2, /later is not supported yet/],
+    [['mine'], 2, /mine is not downloaded: its licence \(S-Lab-1\.0, non-commercial\) forbids commercial use.*mine\.pth.*restored models add/],
+    [['theirs'], 2, /theirs is not downloaded: its authors do not publish the file by itself/],
     [[], 2, /name the models/],
     [['one', '--too', 'x'], 2, /unknown option --too; did you mean --to\?/],
   ]) {

@@ -101,6 +101,14 @@ test('what is not what it should be is not taken, and leaves nothing', async () 
   }
 });
 
+test('a CodeFormer is marked as non-commercial whatever its file is called', async () => {
+  const { out } = await add(join(root, 'tests/golden/families/codeformer.safetensors'), '--name', 'portraits');
+  assert.match(out, /^portraits: licence: S-Lab-1\.0, non-commercial \(non-commercial\)$/m);
+  rmSync(join(folder, 'models.conf')); // known by its network alone
+  const [face] = JSON.parse((await run(['--json', '--models', folder])).out).models.filter((m) => m.name === 'portraits');
+  assert.deepEqual([face.architecture, face.licence, face.non_commercial], ['CodeFormer', 'S-Lab-1.0, non-commercial', true]);
+});
+
 test("the user's own models.conf is kept, and nothing is added to one that is not understood", async () => {
   mkdirSync(folder);
   writeFileSync(join(folder, 'models.conf'), '# mine\n[other]\nactivation = relu');
