@@ -1,4 +1,5 @@
-// ATTENTION of op.h. A workgroup makes one token of one head: its invocations divide the keys, then the channels.
+// ATTENTION of op.h. A workgroup makes one token of one head: its invocations divide the keys, then the channels, and the
+// values where there are fewer channels than invocations.
 #version 450
 #include "common.glsl"
 
@@ -13,7 +14,10 @@ READS(BIND_X, x);
 READS(BIND_RESIDUAL1, keys);
 READS(BIND_RESIDUAL2, values);
 
+const uint PARTS = QUADS > PIXEL_GROUP ? 1 : PIXEL_GROUP / QUADS; // invocations of a quad of y
+
 shared vec4 query[QUADS];
+shared vec4 sums[PIXEL_GROUP];
 shared float share[TOKENS];
 shared float partial[PIXEL_GROUP];
 
@@ -66,11 +70,20 @@ void main()
         sum += share[j];
     }
     const float factor = 1.0 / total(sum);
-    for (uint i = me; i < QUADS; i += PIXEL_GROUP) {
+    for (uint begin = 0; begin < QUADS; begin += PIXEL_GROUP) {
+        const uint i = begin + me % QUADS, part = me / QUADS;
         vec4 v = vec4(0.0);
-        for (uint j = 0; j < TOKENS; j++)
-            v += share[j] * vec4(values[quad_index(p.values, image, first + i, TOKENS, j)]);
-        y[quad_index(p.y, image, first + i, TOKENS, token)] = TO_QUAD(v * factor);
+        if (i < QUADS && part < PARTS)
+            for (uint j = part; j < TOKENS; j += PARTS)
+                v += share[j] * vec4(values[quad_index(p.values, image, first + i, TOKENS, j)]);
+        if (PARTS > 1) {
+            sums[me] = v;
+            barrier();
+            for (uint of = me + QUADS; of < PARTS * QUADS && me < QUADS; of += QUADS)
+                v += sums[of];
+        }
+        if (i < QUADS && part == 0)
+            y[quad_index(p.y, image, first + i, TOKENS, token)] = TO_QUAD(v * factor);
     }
     if (gl_WorkGroupID.y == gl_NumWorkGroups.y - 1)
         for (uint i = first + QUADS + me; i < BLOCKS; i += PIXEL_GROUP)

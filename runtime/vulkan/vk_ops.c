@@ -516,6 +516,15 @@ static enum error_code ops_fit_dense(struct frame *frame, struct error *err)
     return code;
 }
 
+/* Invocations that share a pixel of a layer norm: more where few pixels would leave a GPU idle. */
+static uint32_t ops_layer_shares(uint32_t quads, uint32_t size)
+{
+    uint32_t shares = 1;
+    while (shares < 16 && shares * 8 <= quads && size * shares < 32768)
+        shares *= 2;
+    return shares;
+}
+
 static enum error_code ops_norm(struct frame *frame, struct error *err)
 {
     const struct op_norm *args = &frame->node->args.norm;
@@ -542,9 +551,9 @@ static enum error_code ops_norm(struct frame *frame, struct error *err)
         ops_spec(dispatch, args->activation);
     ops_spec(dispatch, ops_bias_flag(frame) | (frame->node->param[OP_WEIGHT] ? FLAG_IN_SCALE : 0) |
                            (frame->in[OP_RESIDUAL1].n ? FLAG_RESIDUAL1 : 0));
-    if (!layer)
-        ops_spec(dispatch, (uint32_t)frame->y.layout.blocks);
-    dispatch->groups[0] = layer ? ops_div_up(size, PIXEL_GROUP) : ops_div_up(ops_div_up(channels, 4), quads);
+    const uint32_t shares = ops_layer_shares(ops_div_up(channels, 4), size);
+    ops_spec(dispatch, layer ? shares : (uint32_t)frame->y.layout.blocks);
+    dispatch->groups[0] = layer ? ops_div_up(size, PIXEL_GROUP / shares) : ops_div_up(ops_div_up(channels, 4), quads);
     dispatch->groups[1] = 1;
     dispatch->work = 4 * ops_quad_work(&frame->y);
     if (layer || !vk_moments_wanted_norm(quads, size))
