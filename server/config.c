@@ -189,6 +189,11 @@ static const char *const config_words[][5] = {
     [KIND_BOOLEAN] = {"false", "true"},
 };
 
+const char *config_role_name(enum config_role role)
+{
+    return config_words[KIND_ROLE][role];
+}
+
 /* The least of a size that may also be 0: below it nothing works, and a forgotten unit is likely. */
 static uint64_t config_least(const struct config_key *key)
 {
@@ -487,11 +492,29 @@ void config_text(const struct config *config, size_t index, char *out, size_t si
     config_print_value(config, &config_keys[index], out, size);
 }
 
+/* A URI's password, which is nobody's business who reads what is printed: *** in its place. */
+static void config_hide(char *value, size_t size)
+{
+    char rest[1024];
+    char *user = strstr(value, "://"), *at = user ? strrchr(user, '@') : NULL;
+    char *from = at ? memchr(user + 3, ':', (size_t)(at - user - 3)) : NULL;
+    char *to = at;
+    if (!from && (from = user ? strstr(user, "password=") : NULL)) {
+        from += strlen("password");
+        to = from + strcspn(from, "&");
+    }
+    if (from) {
+        snprintf(rest, sizeof rest, "%s", to);
+        snprintf(from + 1, size - (size_t)(from + 1 - value), "***%s", rest);
+    }
+}
+
 void config_print(const struct config *config, config_note_fn *note, FILE *out)
 {
     for (size_t i = 0; i < KEY_COUNT; i++) {
         char value[1024], more[512] = "";
         config_print_value(config, &config_keys[i], value, sizeof value);
+        config_hide(value, sizeof value);
         if (note)
             note(config, config_keys[i].name, more, sizeof more);
         fprintf(out, "%s = %s  # %s%s%s\n", config_keys[i].name, value, config->source[i], *more ? ": " : "", more);

@@ -16,6 +16,9 @@
 /* What this server does of the work: see the key. */
 enum config_role { SERVE_BOTH, SERVE_FRONT, SERVE_WORKER };
 
+/* As the setting has it: both, front, worker. */
+const char *config_role_name(enum config_role role);
+
 /* Where models come from that a job needs and this server has not: see the key. */
 enum config_models_from { MODELS_FROM_FOLDER, MODELS_FROM_STORE };
 

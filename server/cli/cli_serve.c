@@ -212,7 +212,6 @@ static enum error_code serve_open_jobs(const struct config *config, struct worke
                                        const struct model_store *models, struct spool *spool, struct payload *payload,
                                        struct keeper **keeper, struct error *err)
 {
-    static const char *const roles[] = {"both", "front", "worker"};
     char folder[1024], path[1100];
     const bool shared = store_is_shared(config->store);
     if (!spool || !config_state_dir(config, folder, sizeof folder))
@@ -225,7 +224,7 @@ static enum error_code serve_open_jobs(const struct config *config, struct worke
                          &(struct keeper_settings){.path = path,
                                                    .store = shared ? config->store : NULL,
                                                    .password_file = config->store_password_file,
-                                                   .role = roles[config->role],
+                                                   .role = config_role_name(config->role),
                                                    .payload = payload,
                                                    .limits = server_limits(config),
                                                    .queue = config->async_queue,

@@ -267,7 +267,8 @@ static void metrics_print_kept(FILE *out, struct keeper *keeper, const struct st
     fprintf(out, "restored_jobs_waiting_for_room %d\n", keeper ? keeper_roomless(keeper, NULL, NULL) : 0);
 }
 
-char *metrics_render(struct metrics *metrics, struct worker_pool *pool, struct keeper *keeper, size_t *size)
+char *metrics_render(struct metrics *metrics, struct worker_pool *pool, struct keeper *keeper, const char *as,
+                     size_t *size)
 {
     char *text = NULL;
     FILE *out = open_memstream(&text, size);
@@ -291,8 +292,8 @@ char *metrics_render(struct metrics *metrics, struct worker_pool *pool, struct k
             metrics_print_value(out, loaded[role]);
             fprintf(out, "\"} 1\n");
         }
-    metrics_print_family(out, "build_info", "gauge", "The program's version.");
-    fprintf(out, "restored_build_info{version=\"%s\"} 1\n", RESTORED_VERSION);
+    metrics_print_family(out, "build_info", "gauge", "The program's version, and the server's role.");
+    fprintf(out, "restored_build_info{version=\"%s\",role=\"%s\"} 1\n", RESTORED_VERSION, as);
     metrics_print_process(out, metrics->started_seconds);
     if (fclose(out)) {
         free(text);

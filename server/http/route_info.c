@@ -46,7 +46,8 @@ enum MHD_Result route_readyz(struct request *request)
 enum MHD_Result route_metrics(struct request *request)
 {
     size_t size = 0;
-    char *text = metrics_render(request->server->metrics, request->server->pool, request->server->keeper, &size);
+    char *text = metrics_render(request->server->metrics, request->server->pool, request->server->keeper,
+                                config_role_name(server_config(request->server)->role), &size);
     return reply_text(request, REPLY_OK, text, size, "text/plain; version=0.0.4; charset=utf-8");
 }
 

@@ -505,6 +505,13 @@ describe('the others', () => {
 });
 
 describe('serve', () => {
+  test('--print-config hides the password of a URI', async () => {
+    for (const [store, shown] of [['postgresql://me:se:cr@et@db/x?sslmode=require', 'postgresql://me:***@db/x?sslmode=require'], ['postgresql://me:p@db/x', 'postgresql://me:***@db/x'], ['postgresql://db/x?user=me&password=secret&sslmode=require', 'postgresql://db/x?user=me&password=***&sslmode=require'], ['postgresql://me@db/x', 'postgresql://me@db/x']]) {
+      const { out } = await run(['serve', '--config', '/dev/null', '--store', store, '--print-config']);
+      assert.ok(out.includes(`store = ${shown}  #`), out.split('\n').find((line) => line.startsWith('store =')));
+    }
+  });
+
   test('--print-config shows each value and its source', async () => {
     put('my.conf', '# mine\nqueue = 5\nworkers = 2\n');
     const { status, out } = await run(['serve', '--config', 'my.conf', '--workers=3', '--models', '/m', '--print-config'], { env: { RESTORED_JOB_SECONDS: '77', RESTORED_QUEUE: '6' } });

@@ -3,9 +3,10 @@
 import { test } from 'node:test';
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { readFileSync, readdirSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, statSync } from 'node:fs';
 import { createRequire } from 'node:module';
-import { join } from 'node:path';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
 import { binary, root } from './server.mjs';
 
 const require = createRequire(join(root, 'tests/package.json'));
@@ -76,6 +77,15 @@ test('kustomization.yaml names every file, and they fit together', () => {
   assert.deepEqual(service.selector, front.metadata.labels);
   for (const port of service.ports) assert.ok(front.spec.containers[0].ports.some(({ name }) => name === port.targetPort));
   const scaled = find('ScaledObject', 'restored-worker').spec;
+  // Without a worker /readyz of a front end is 503: if it were asked, no request could start the first worker.
+  if (scaled.minReplicaCount === 0) assert.equal(front.spec.containers[0].readinessProbe.httpGet.path, '/healthz');
+  // The secret that the docs make has every file that the pods take from it, and its address names the certificate where they have it.
+  const made = /kubectl create secret generic restored-store (.*)/.exec(read('docs/cluster.md'))[1];
+  for (const pod of pods) {
+    const { items } = pod.volumes.find(({ name }) => name === 'store').secret, [{ mountPath }] = pod.containers[0].volumeMounts.filter(({ name }) => name === 'store');
+    for (const { key } of items) assert.ok(made.includes(`--from-file=${key} `), key);
+    assert.ok(items.some(({ path }) => made.includes(`sslrootcert=${mountPath}/${path}`)), made);
+  }
   assert.ok(find('Deployment', scaled.scaleTargetRef.name));
   const metrics = [...JSON.stringify(scaled.triggers).matchAll(/restored_[a-z_]+/g)].map(([name]) => name);
   assert.ok(metrics.length > 0);
@@ -92,6 +102,15 @@ test('compose.yml is what compose defines', () => {
   const check = ajv.compile(schema), compose = yaml.parse(read('config/deploy/compose.yml'));
   assert.ok(check(compose), JSON.stringify(check.errors));
   assert.ok(!check({ services: { a: { image: 'x', restarts: 'always' } } }));
+  // The commands at its head make a password that the containers' users can read, and nobody else on the machine.
+  const commands = [...read('config/deploy/compose.yml').matchAll(/^# {3}((?:mkdir|chmod) .*)$/gm)].map(([, command]) => command), away = mkdtempSync(join(tmpdir(), 'restored-deploy-'));
+  mkdirSync(join(away, 'config/deploy'), { recursive: true });
+  execFileSync('sh', ['-ec', `umask 077; ${commands.join('\n')}`], { cwd: away });
+  const password = join(away, 'config/deploy', compose.secrets.store_password.file);
+  assert.ok(readFileSync(password, 'utf8').length > 40);
+  assert.equal(statSync(password).mode & 0o777, 0o644);
+  assert.equal(statSync(dirname(password)).mode & 0o777, 0o700);
+  rmSync(away, { recursive: true });
   for (const [name, service] of Object.entries(compose.services)) {
     for (const secret of service.secrets ?? []) assert.ok(compose.secrets[secret], secret);
     for (const other of Object.keys(service.depends_on ?? {})) assert.ok(compose.services[other], `${name} depends on ${other}`);
