@@ -1,16 +1,27 @@
-/* TIFF by libtiff, what is read: strips and tiles. Gray, RGB and CMYK of 1 to 16 bits are read as they are; palettes,
- * YCbCr and other kinds through libtiff's conversion to 8 bit RGBA. */
+/* TIFF by libtiff, what is read: strips and tiles. Gray, RGB and CMYK of 1 to 16 bits are read as they are, L*a*b* as
+ * sRGB; palettes, YCbCr and other kinds through libtiff's conversion to 8 bit RGBA. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "runtime/base/mem.h"
 #include "server/image/codec_tiff_private.h"
+#include "server/image/colour.h"
 #include "server/image/iptc.h"
+#include "server/image/pixel.h"
 #include "server/image/profile.h"
 #include "server/image/tiff_header.h"
 
-enum { TIFF_WHITE_IS_0, TIFF_BLACK_IS_0, TIFF_RGB, TIFF_PALETTE, TIFF_MASK, TIFF_CMYK }; /* photometric */
+enum {
+    TIFF_WHITE_IS_0,
+    TIFF_BLACK_IS_0,
+    TIFF_RGB,
+    TIFF_PALETTE,
+    TIFF_MASK,
+    TIFF_CMYK,
+    TIFF_LAB = 8,
+    TIFF_ICC_LAB
+}; /* photometric */
 
 static bool codec_tiff_matches(const uint8_t *bytes, size_t size)
 {
@@ -30,11 +41,18 @@ static bool codec_tiff_has_alpha(const struct tiff_header *header)
     return (header->extra == 1 || header->extra == 2) && header->samples > codec_tiff_colours(header);
 }
 
+/* L*a*b*, not left to libtiff, whose own conversion makes the white of D50 yellow. */
+static bool codec_tiff_is_lab(const struct tiff_header *header)
+{
+    return (header->photometric == TIFF_LAB || header->photometric == TIFF_ICC_LAB) &&
+           (header->bits == 8 || header->bits == 16);
+}
+
 /* Whether the samples are read as they are. */
 static bool codec_tiff_is_plain(const struct tiff_header *header)
 {
     return header->samples >= codec_tiff_colours(header) &&
-           (header->photometric <= TIFF_RGB || header->photometric == TIFF_CMYK);
+           (header->photometric <= TIFF_RGB || header->photometric == TIFF_CMYK || codec_tiff_is_lab(header));
 }
 
 /* Bits of the samples that come out. */
@@ -82,6 +100,7 @@ struct tiff_task {
     struct image *image;
     uint8_t *band, *tile, *plane; /* rows; what libtiff reads at once; a row of one plane */
     struct profile_cmyk inks;
+    float *lab; /* a row */
     uint16_t planar, format;
     struct error *err;
     char detail[TIFF_DETAIL]; /* what the library said first */
@@ -205,19 +224,40 @@ static void codec_tiff_unpack(const struct tiff_task *t, const uint8_t *from, ui
     }
 }
 
+/* The colours of row y of L*a*b*: a and b are signed, or have 128 added (ICC, whose white is 65280 of 16 bits). */
+static void codec_tiff_lab_row(const struct tiff_task *t, int y, const uint8_t *row)
+{
+    const int bits = t->header.bits;
+    const bool own = t->header.photometric == TIFF_LAB;
+    const size_t n = 3 * (size_t)t->image->width;
+    const float scale = bits == 8 ? 1 : 1 / 256.0f, white = bits == 8 ? 255 : own ? 65535 : 65280;
+    for (size_t i = 0; i < n; i++) {
+        const unsigned value = codec_tiff_sample(row, i / 3 * (size_t)t->header.samples + i % 3, bits);
+        const int level = own && value >> (bits - 1) ? (int)value - (1 << bits) : (int)value;
+        t->lab[i] = i % 3 == 0 ? 100 * (float)value / white : (float)level * scale - (own ? 0 : 128);
+    }
+    colour_of_lab(t->lab, t->lab, n / 3);
+    pixel_clamp(t->lab, n);
+    for (size_t i = 0; i < n; i++)
+        codec_tiff_put(t->image->pixels, (size_t)y * n + i, bits,
+                       (unsigned)(t->lab[i] * (bits == 8 ? 1 : 257.0f) + 0.5f));
+}
+
 /* Row y of the picture from interleaved samples. */
 static void codec_tiff_row(struct tiff_task *t, int y, const uint8_t *row)
 {
     struct image *image = t->image;
     const int bits = image->bits, samples = t->header.samples, colours = codec_tiff_colours(&t->header);
     const unsigned most = bits == 8 ? 255 : 65535;
+    if (t->lab)
+        codec_tiff_lab_row(t, y, row);
     if (t->inks.profile)
         profile_cmyk_row(&t->inks, row,
                          (uint8_t *)image->pixels + (size_t)y * (size_t)image->width * 3 * (size_t)(bits / 8),
                          image->width);
     for (int x = 0; x < image->width; x++) {
         const size_t from = (size_t)x * (size_t)samples, at = (size_t)y * (size_t)image->width + (size_t)x;
-        for (int c = 0; c < image->channels && !t->inks.profile; c++) {
+        for (int c = 0; c < image->channels && !t->inks.profile && !t->lab; c++) {
             uint64_t value = codec_tiff_sample(row, from + (size_t)c, bits);
             if (t->header.photometric == TIFF_WHITE_IS_0)
                 value = most - value;
@@ -407,6 +447,8 @@ static enum error_code codec_tiff_pixels(struct tiff_task *t, const struct codec
         const struct profile_inks inks = {info->bits, t->header.samples - 4, false, !info->alpha};
         code = profile_cmyk_open(&t->inks, icc, size, &inks, t->err);
     }
+    if (plain && codec_tiff_is_lab(&t->header) && !(t->lab = mem_alloc(width, 3 * sizeof *t->lab)))
+        code = codec_tiff_no_memory(t);
     if (!code)
         code = image_create(&t->image, (int)width, (int)height, codec_tiff_colours(&t->header) == 1 ? 1 : 3,
                             t->inks.wide ? 16 : info->bits, info->alpha, t->err);
@@ -489,6 +531,7 @@ static enum error_code codec_tiff_decode(const uint8_t *bytes, size_t size, cons
     free(t.band);
     free(t.tile);
     free(t.plane);
+    free(t.lab);
     if (code)
         image_destroy(&t.image);
     *out = t.image;

@@ -16,6 +16,28 @@ static float colour_sample(float light)
     return copysignf(v <= 0.0031308f ? v * 12.92f : 1.055f * powf(v, 1 / 2.4f) - 0.055f, light);
 }
 
+const double colour_of_xyz[9] = {3.1338561, -1.6168667, -0.4906146, -0.9787684, 1.9161415,
+                                 0.0334540, 0.0719453,  -0.2289914, 1.4052427};
+
+/* A part of white's X, Y or Z (CIE 15). */
+static float colour_part(float f)
+{
+    return f > 6.0f / 29 ? f * f * f : (f - 4.0f / 29) * 3 * (6.0f / 29) * (6.0f / 29);
+}
+
+void colour_of_lab(const float *lab, float *rgb, size_t n)
+{
+    static const double white[3] = {0.9642, 1, 0.8249}; /* D50 */
+    for (size_t i = 0; i < n; i++, lab += 3, rgb += 3) {
+        const float f = (lab[0] + 16) / 116;
+        const double x = white[0] * colour_part(f + lab[1] / 500), y = white[1] * colour_part(f),
+                     z = white[2] * colour_part(f - lab[2] / 200);
+        for (int c = 0; c < 3; c++)
+            rgb[c] = 255 * colour_sample((float)(colour_of_xyz[3 * c] * x + colour_of_xyz[3 * c + 1] * y +
+                                                 colour_of_xyz[3 * c + 2] * z));
+    }
+}
+
 static bool colour_invert(const float m[9], float out[9])
 {
     const double a = m[0], b = m[1], c = m[2], d = m[3], e = m[4], f = m[5], g = m[6], h = m[7], i = m[8];

@@ -17,6 +17,12 @@ struct colour {
     float curve[3][COLOUR_STEPS]; /* a sample, 0 .. 1 in equal steps -> light, rising */
 };
 
+/* XYZ of D50 to sRGB's light, row by row: the inverse of sRGB's own colorants, adapted to D50 (ICC.1:2022, annex E). */
+extern const double colour_of_xyz[9];
+
+/* n pixels of L*a*b* of D50 (0..100, -128..127) to RGB in sRGB, 0..255 and beyond. rgb may be lab. */
+void colour_of_lab(const float *lab, float *rgb, size_t n);
+
 /* Completes a model of which channels, matrix and curves are set: makes the curves rise and the matrix's inverse.
  * false: it makes no sense. Its bytes may come from another process. */
 bool colour_complete(struct colour *colour);

@@ -16,10 +16,6 @@ bool profile_known(void)
     return true;
 }
 
-/* XYZ of D50 to sRGB's light: the inverse of sRGB's own colorants, adapted to D50 (ICC.1:2022, annex E). */
-static const double profile_to_srgb[9] = {3.1338561, -1.6168667, -0.4906146, -0.9787684, 1.9161415,
-                                          0.0334540, 0.0719453,  -0.2289914, 1.4052427};
-
 static void profile_curve(const cmsToneCurve *curve, float out[COLOUR_STEPS])
 {
     for (int i = 0; i < COLOUR_STEPS; i++)
@@ -56,8 +52,8 @@ static bool profile_model(cmsHPROFILE profile, struct colour *out)
             return false;
         profile_curve(curve, out->curve[c]);
         for (int k = 0; k < 3; k++)
-            out->matrix[3 * k + c] = (float)(profile_to_srgb[3 * k] * xyz->X + profile_to_srgb[3 * k + 1] * xyz->Y +
-                                             profile_to_srgb[3 * k + 2] * xyz->Z);
+            out->matrix[3 * k + c] = (float)(colour_of_xyz[3 * k] * xyz->X + colour_of_xyz[3 * k + 1] * xyz->Y +
+                                             colour_of_xyz[3 * k + 2] * xyz->Z);
     }
     return colour_complete(out);
 }
