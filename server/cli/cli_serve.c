@@ -49,13 +49,15 @@ static int serve_wait_signal(const sigset_t *signals, int milliseconds)
     return number > 0 ? number : 0;
 }
 
-/* Waits until every job has ended or the time is over; with signals also until SIGTERM or SIGINT comes. */
-static void serve_wait_idle(struct worker_pool *pool, const sigset_t *signals, uint64_t seconds)
+/* Waits until every job has ended, also those of other servers that requests here wait for, or the time is over; with
+ * signals also until SIGTERM or SIGINT comes. keeper: NULL: no request waits for other servers. */
+static void serve_wait_idle(struct worker_pool *pool, struct keeper *keeper, const sigset_t *signals, uint64_t seconds)
 {
+    struct cluster *cluster = keeper ? keeper_cluster(keeper) : NULL;
     const struct timespec pause = {0, POLL_MS * 1000000L};
     int64_t until = job_now() + (int64_t)seconds * 1000000000;
     int number;
-    while (!worker_pool_idle(pool) && job_now() < until)
+    while ((!worker_pool_idle(pool) || (cluster && cluster_awaited(cluster))) && job_now() < until)
         if (!signals) {
             nanosleep(&pause, NULL);
         } else if ((number = serve_wait_signal(signals, POLL_MS)) == SIGTERM || number == SIGINT) {
@@ -83,12 +85,12 @@ static void serve_drain(struct worker_pool *pool, struct keeper *keeper, struct 
                 (unsigned long long)(seconds + CANCEL_SECONDS + ANSWER_SECONDS + REFUSE_SECONDS + SLACK_SECONDS) *
                     1000000);
     worker_pool_drain(pool);
-    serve_wait_idle(pool, signals, seconds);
+    serve_wait_idle(pool, keeper, signals, seconds);
     if (keeper && keeper_cluster(keeper))
         cluster_end_waits(keeper_cluster(keeper));
     worker_pool_cancel_all(pool);
     /* Every job must have ended, and its connection be resumed, before HTTP may stop. */
-    serve_wait_idle(pool, NULL, CANCEL_SECONDS);
+    serve_wait_idle(pool, NULL, NULL, CANCEL_SECONDS);
     if (!worker_pool_idle(pool)) {
         log_event(LOG_ERROR, "stop", "text=\"a job does not end; exiting without it\"");
         _exit(CLI_FAILED);

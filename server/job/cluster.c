@@ -94,6 +94,14 @@ bool cluster_leave(struct cluster *cluster, struct cluster_waiter *waiter)
     return found;
 }
 
+bool cluster_awaited(struct cluster *cluster)
+{
+    pthread_mutex_lock(&cluster->lock);
+    const bool awaited = cluster->waiters;
+    pthread_mutex_unlock(&cluster->lock);
+    return awaited;
+}
+
 /* This job (NULL: every one) has ended: whoever waits for it is told. */
 static void cluster_ended(struct cluster *cluster, const char *id)
 {

@@ -71,5 +71,7 @@ struct cluster_waiter {
 void cluster_await(struct cluster *cluster, struct cluster_waiter *waiter);
 /* False: done has been called, or is being called. */
 bool cluster_leave(struct cluster *cluster, struct cluster_waiter *waiter);
+/* Whether anybody waits for a job. */
+bool cluster_awaited(struct cluster *cluster);
 
 #endif

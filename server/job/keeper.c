@@ -237,6 +237,8 @@ static void keeper_wait(struct keeper *keeper)
         until = keeper->output_at;
     if (keeper->again && keeper->again_at < until)
         until = keeper->again_at;
+    if (keeper->shared && keeper->waiting && keeper->ahead_at > now && keeper->ahead_at < until)
+        until = keeper->ahead_at;
     until = until > now ? until - now + job_clock() : 0; /* by this machine's clock */
     const struct timespec time = {until / 1000, until % 1000 * 1000000};
     while (!keeper->first && !keeper->woken && !keeper->stop)

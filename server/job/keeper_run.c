@@ -185,6 +185,41 @@ void running_free(struct running **running)
     free(old);
 }
 
+/* Whether a worker's device has, or will soon have, to do with it: a picture that comes slowly keeps no other job. */
+static bool keeper_computes(const struct running *running, int64_t now)
+{
+    const struct job *job = running->job;
+    const bool slow = running->fetching && now - running->row.started > KEEPER_AHEAD_MS;
+    return !running->spooled && !running->ended && !running->adopted && !slow &&
+           !(job && atomic_load(&job->restoration->entered) >> STAGE_PASTE & 1);
+}
+
+/* How many jobs of a shared store may be claimed: one for each worker that has none. More are claimed only while what
+ * is here is known to take less than a second, so that the next picture is decoded meanwhile; what would wait here for
+ * longer is left to other servers, which may be idle. */
+static int keeper_share(struct keeper *keeper)
+{
+    const int64_t now = store_clock(keeper->store);
+    int in_hand = 0;
+    bool known = true;
+    pthread_mutex_lock(&keeper->lock);
+    for (const struct running *at = keeper->running; at; at = at->next)
+        if (keeper_computes(at, now)) {
+            in_hand++;
+            known = known && at->job && at->job->estimate.measured;
+        }
+    pthread_mutex_unlock(&keeper->lock);
+    const int hands = worker_pool_hands(keeper->pool);
+    if (in_hand < hands)
+        return hands - in_hand;
+    const int64_t left = known ? (int64_t)(worker_pool_seconds(keeper->pool, 0) * 1000) : INT64_MAX;
+    if (left <= KEEPER_AHEAD_MS)
+        return 1;
+    const int64_t pause = known ? left - KEEPER_AHEAD_MS : KEEPER_RETRY_MS;
+    keeper->ahead_at = now + (pause < KEEPER_LOOK_MS ? KEEPER_LOOK_MS : pause);
+    return 0;
+}
+
 /* How many more jobs the workers can take now, beside as many whose outputs are on their way or wait for that. A queue
  * full of others does not matter: were it so, clients that wait for their answers could keep asynchronous jobs from
  * ever beginning. */
@@ -198,8 +233,13 @@ int keeper_room(struct keeper *keeper)
     int busy = 0;
     for (const struct running *at = keeper->running; at; at = at->next)
         busy += !at->spooled;
-    const int room = carriers - busy, most = 2 * carriers - keeper->running_count;
-    return room < most ? room : most;
+    const int most = 2 * carriers - keeper->running_count;
+    int room = carriers - busy < most ? carriers - busy : most;
+    if (keeper->shared && room > 0) {
+        const int share = keeper_share(keeper);
+        room = room < share ? room : share;
+    }
+    return room;
 }
 
 static void keeper_start_one(struct keeper *keeper, struct running *running, int64_t now)

@@ -13,6 +13,9 @@
 #include "server/job/keeper.h"
 
 #define KEEPER_LEASE_MS 30000
+#define KEEPER_AHEAD_MS 1000 /* of work at hand; while a server has more, it claims no further jobs of a shared store  \
+                              */
+#define KEEPER_LOOK_MS 100   /* at least so long until it looks again whether it has less */
 #define KEEPER_RETRY_MS 1000 /* after a full disk, a full queue, or while the models are being loaded */
 
 /* A claimed job, from its claim until its end is in the store. */
@@ -68,7 +71,7 @@ struct keeper {
     _Atomic uint64_t waiting;  /* jobs in the store that wait; the thread writes it */
 
     /* the thread's own */
-    int64_t renew_at, expire_at, claim_at, output_at, count_at, again_at;
+    int64_t renew_at, expire_at, claim_at, output_at, count_at, again_at, ahead_at;
     _Atomic int64_t sweep_at;
     struct porter_work sweep;
     atomic_bool sweeping;

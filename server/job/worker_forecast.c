@@ -136,6 +136,11 @@ enum error_code worker_pool_in_time(struct worker_pool *pool, const struct estim
     return OK;
 }
 
+int worker_pool_hands(struct worker_pool *pool)
+{
+    return worker_pool_count_ready(pool, devices_route(pool->devices, 0));
+}
+
 double worker_pool_begins(struct worker_pool *pool, double device_seconds)
 {
     return worker_pool_wait(pool, devices_route(pool->devices, 0), device_seconds);

@@ -74,6 +74,8 @@ bool worker_pool_draining(struct worker_pool *pool);
 /* How many jobs the devices that run jobs which name none can have in work, pictures being read and written included.
  */
 int worker_pool_carriers(struct worker_pool *pool);
+/* How many jobs those devices can compute at once: their workers that are ready. */
+int worker_pool_hands(struct worker_pool *pool);
 /* Seconds until those devices have done what they have begun, and then jobs of that many seconds of device time. */
 double worker_pool_begins(struct worker_pool *pool, double device_seconds);
 /* Seconds until those devices have done what they have, and then jobs of that many seconds of device time. */

@@ -260,6 +260,49 @@ describe('two fronts and two workers', { skip }, () => {
     workers[victim] = await startWorker();
   });
 
+  test('a busy worker leaves what waits to an idle one', { timeout: 600000 }, async () => {
+    const held = [];
+    for (const _ of workers) { // each has one that takes a minute, and is known to take longer than a second
+      const { id } = (await submit(fronts[0], biggest, slow)).json;
+      held.push({ id, owner: await running(fronts[0], id) });
+      await until('it is at work', async () => (await state(fronts[0], id)).tiles_done >= 3);
+    }
+    assert.notEqual(held[0].owner, held[1].owner);
+    const ids = [];
+    for (let i = 0; i < 3; i++) ids.push((await submit(fronts[1], small, plain)).json.id);
+    const seen = await metrics(fronts[0]);
+    assert.equal(seen.get('restored_async_jobs{state="queued"}'), 3);
+    assert.ok(seen.get('restored_queue_seconds') > 0);
+    await fetch(`${fronts[0].url}/v1/jobs/${held[1].id}`, { method: 'DELETE' });
+    for (const id of ids) assert.equal((await ended(fronts[1], id)).attempts, 1);
+    assert.equal((await state(fronts[1], held[0].id)).state, 'running');
+    await fetch(`${fronts[0].url}/v1/jobs/${held[0].id}`, { method: 'DELETE' });
+    await ended(fronts[1], held[0].id, 'cancelled');
+  });
+
+  test('a front that stops waits for the jobs of its requests; told twice, it does not', { timeout: 600000 }, async () => {
+    const ask = async (picture) => {
+      const front = await startFront();
+      await until('ready', async () => (await fetch(`${front.url}/readyz`)).status === 200);
+      const answer = post(front, '/v1/restore', { picture, name: 'a.png', fields: slow });
+      await until('it runs', async () => (await get(fronts[0], '/v1/jobs')).json.jobs.some((job) => job.state === 'running'));
+      front.process.kill('SIGTERM');
+      await until('it drains', () => / drain /.test(front.log()));
+      return { front, answer };
+    };
+    const patient = await ask(big);
+    assert.equal((await patient.answer).status, 200);
+    await patient.front.stop();
+    await until('nothing is left of it', async () => !(await get(fronts[0], '/v1/jobs')).json.jobs.some((job) => job.state === 'running'));
+    const hasty = await ask(biggest);
+    hasty.front.process.kill('SIGTERM');
+    const refused = await hasty.answer;
+    assert.equal(refused.status, 503);
+    assert.match(refused.json.detail, /shutting down/);
+    await hasty.front.stop();
+    await until('its job ends', async () => !(await get(fronts[0], '/v1/jobs')).json.jobs.some((job) => job.state === 'running'));
+  });
+
   test('a worker that stops gives back what it has not begun', { timeout: 600000 }, async () => {
     const ids = [];
     for (let i = 0; i < 6; i++) ids.push((await submit(fronts[0], small, tiled)).json.id);
