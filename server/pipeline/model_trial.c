@@ -82,3 +82,21 @@ enum error_code model_trial(const struct model *model, int *side, struct error *
     }
     return code;
 }
+
+const char *model_not_finite(const struct model *model)
+{
+    const struct weights *weights = model_weights(model);
+    const char *found = NULL;
+    for (size_t i = 0; i < weights_count(weights) && !found; i++) {
+        const struct weights_tensor *t = weights_at(weights, i);
+        float *values = mem_alloc(t->count + 1, sizeof *values);
+        if (!values)
+            break;
+        weights_read_f32(t, values);
+        for (size_t k = 0; k < t->count && !found; k++)
+            if (!isfinite(values[k]))
+                found = t->name;
+        free(values);
+    }
+    return found;
+}

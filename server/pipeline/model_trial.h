@@ -9,4 +9,7 @@
  * px. ERROR_CORRUPT: not all it gave is finite; else the errors of device_open and plan_run. */
 enum error_code model_trial(const struct model *model, int *side, struct error *err) MUST_CHECK;
 
+/* The first tensor of the file with a value that is not finite; NULL: there is none, or memory is out. Reads all. */
+const char *model_not_finite(const struct model *model);
+
 #endif

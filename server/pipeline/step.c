@@ -9,6 +9,8 @@
 #include "runtime/base/mem.h"
 #include "server/pipeline/background.h"
 #include "server/pipeline/deep.h"
+#include "server/pipeline/model_store_private.h"
+#include "server/pipeline/model_trial.h"
 
 static int64_t step_now(void)
 {
@@ -179,12 +181,31 @@ enum error_code step_submit(struct step *step, enum model_role role, enum precis
     return step_plan(step, role, precision, shape, run, plan, err);
 }
 
+/* Whether the model's own file is to blame; then the error says so. */
+static bool step_blames_file(const struct model_entry *entry, enum model_role role, struct error *err)
+{
+    struct error ignored = ERROR_INIT;
+    const struct model *model;
+    if (model_store_hold(&model, entry, &ignored))
+        return false;
+    const char *tensor = model_not_finite(model);
+    if (tensor)
+        error_set(err, ERROR_CORRUPT,
+                  "%s: the file of %s is damaged: its tensor %s has values that are not finite; "
+                  "get it again, or choose another model",
+                  step_role(role), entry->name, tensor);
+    model_store_release(entry);
+    return tensor;
+}
+
 enum error_code step_refused(struct step *step, enum model_role role, const char *fault, bool again, struct error *err)
 {
     struct restoration *r = step->r;
     const char *name = step->model[role]->name;
     log_event(LOG_WARN, "result-refused", "stage=%s model=%s again=%d fault=\"%s\"", step_role(role), name, again,
               fault);
+    if (again && step_blames_file(step->model[role], role, err))
+        return err->code;
     if (again)
         return error_set(err, ERROR_DEVICE,
                          "%s: the result of %s on %s is %s, in fp32 too; update the device's driver, or choose "

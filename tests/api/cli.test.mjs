@@ -439,7 +439,7 @@ describe('the others', () => {
     assert.match(none.out, /No models were found/);
     put('md/cut.pth', 'no model');
     const cut = await run(['models', '--models', 'md']);
-    assert.match(cut.out, /\nFiles not recognised as models:\n {2}md\/cut\.pth: (?!md)/);
+    assert.match(cut.out, /\nFiles not recognised as models, or damaged:\n {2}md\/cut\.pth: (?!md)/);
   });
 
   test('devices', async () => {

@@ -330,3 +330,20 @@ test('--scan leaves nothing out: names that are there twice, deep folders, many 
     assert.equal(none.stdout, '');
   }
 });
+
+test('a damaged file is told by the list, and by a restoration', () => {
+  const folder = join(base, 'damaged'), run = (...args) => spawnSync(binary, [...args, '--models', folder], { encoding: 'utf8', cwd: base });
+  mkdirSync(folder);
+  const bytes = readFileSync(join(fixtures, 'srvgg_x2.safetensors'));
+  writeFileSync(join(folder, 'nan.safetensors'), bytes.fill(0xff, bytes.length - 2000));
+  const whole = readFileSync(new URL('../golden/families/esrgan_old_x8.safetensors', import.meta.url), 'latin1');
+  writeFileSync(join(folder, 'short.safetensors'), whole.replace('RDB1.conv2.0.bias"', 'RDB1.conv2.0.bios"'), 'latin1');
+  const { status, stdout } = run('models');
+  assert.equal(status, 0);
+  assert.match(stdout, /\nFiles not recognised as models, or damaged:\n.*short\.safetensors: RRDBNet: tensor model\.1\.sub\.0\.RDB1\.conv2\.0\.bias is missing\n/);
+  assert.doesNotMatch(stdout, /^short /m);
+  const restored = run('restore', join(fixtures, 'picture.png'), '-o', 'never.png', '--version', 'none', '--bg_upsampler', 'nan', '--device', 'cpu');
+  assert.equal(restored.status, 1);
+  assert.match(restored.stderr, /background: the file of nan is damaged: its tensor body\.\d+\.weight has values that are not finite; get it again/);
+  assert.ok(!existsSync(join(base, 'never.png')));
+});
