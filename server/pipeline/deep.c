@@ -188,17 +188,27 @@ static enum error_code deep_flatten(struct restoration *r, const struct colour *
     return code;
 }
 
-/* Whether three equal channels are all that the picture has: it ends at the first pixel with a colour. */
-static bool deep_neutral(const struct image *image)
+/* Whether a row has three equal channels everywhere. */
+static bool deep_neutral_row(const struct image *image, int y)
 {
-    const size_t n = (size_t)image->width * (size_t)image->height;
-    const uint8_t *low = image->pixels;
-    const uint16_t *high = image->pixels;
-    for (size_t i = 0; i < 3 * n; i += 3)
+    const size_t n = 3 * (size_t)image->width;
+    const void *row = (const uint8_t *)image->pixels + (size_t)y * n * (size_t)(image->bits / 8);
+    const uint8_t *low = row;
+    const uint16_t *high = row;
+    for (size_t i = 0; i < n; i += 3)
         if (image->bits == 16 ? high[i] != high[i + 1] || high[i] != high[i + 2]
                               : low[i] != low[i + 1] || low[i] != low[i + 2])
             return false;
     return true;
+}
+
+/* Whether the whole picture has: it ends at the first pixel with a colour. */
+static bool deep_neutral(const struct image *image)
+{
+    int y = 0;
+    for (; y < image->height && deep_neutral_row(image, y); y++)
+        image_passed(image, y, y + 1);
+    return y == image->height;
 }
 
 enum error_code deep_begin(struct restoration *r, struct error *err)
