@@ -175,10 +175,11 @@ $(BUILD)/shaders/matrix_%.f16.spv: shaders/matrix/%.comp $(wildcard shaders/incl
 $(BUILD)/embed.s: $(SPIRV) $(STATIC) $(PAGE) tools/embed.sh
 	sh tools/embed.sh embed_table $(SPIRV) $(STATIC) $(PAGE) > $@.part && mv $@.part $@
 
-# A browser needs no comments: lines that are nothing else, of scripts and the style sheet, stay out of the program.
+# A browser needs no comments: lines that are nothing else, of scripts and the style sheet, stay out of the program, and so do
+# the ends of lines after " // " that have no quote, so that they are no part of a text.
 $(PAGE): $(BUILD)/%: %
 	@mkdir -p $(@D)
-	sed '/^ *\/\/ /d; /^ *\/\*.*\*\/$$/d' $< > $@.part && mv $@.part $@
+	sed -e '/^ *\/\/ /d; /^ *\/\*.*\*\/$$/d' -e "s, *// [^\`'\"]*\$$,," $< > $@.part && mv $@.part $@
 
 $(BUILD)/starter.s: $(STARTER) tools/embed.sh
 	@mkdir -p $(@D)

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <unistd.h>
 
 #include "runtime/base/log.h"
@@ -32,7 +31,6 @@ struct batch_zip {
     struct archive *archive;
     int fd; /* of the picture that is being sent; -1: none */
     uint64_t at, left;
-    bool beside; /* a result is not called as its picture, beside which it may be put */
     bool closed, failed;
     uint8_t *made; /* of the archive, not sent yet */
     size_t made_size, made_sent, made_room;
@@ -87,13 +85,6 @@ static la_ssize_t batch_zip_made(struct archive *archive, void *context, const v
     return (la_ssize_t)size;
 }
 
-bool batch_zip_is_page(const char *batch)
-{
-    static const char page[] = "page-";
-    const size_t prefix = sizeof page - 1;
-    return !strncmp(batch, page, prefix) && strspn(batch + prefix, "0123456789abcdef") == 32 && !batch[prefix + 32];
-}
-
 /* A name in lower case, ASCII alone: file systems of Windows and macOS take names that differ in no other way for one.
  */
 static const char *batch_zip_folded(const char *name, char out[HEADER_FILE_MAX + 16])
@@ -140,8 +131,6 @@ static bool batch_zip_begin(struct batch_zip *zip, const struct store_job *row, 
     zip->left = part->size;
     job_json_suffix(row, suffix);
     header_file_name(row->name, suffix, part->extension, wanted);
-    if (zip->beside && !strcasecmp(row->name, wanted))
-        header_file_name(row->name, "restored", part->extension, wanted);
     batch_zip_name(zip, wanted, name);
     struct archive_entry *entry = archive_entry_new2(zip->archive);
     archive_entry_set_pathname_utf8(entry, name);
@@ -282,7 +271,6 @@ struct MHD_Response *batch_zip_response(struct request *request, const char *bat
     zip->request = request;
     zip->keeper = request->server->keeper;
     zip->fd = -1;
-    zip->beside = batch_zip_is_page(batch);
     if (batch_zip_collect(zip, batch, token, err)) {
         batch_zip_free(zip);
         return NULL;

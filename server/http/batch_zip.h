@@ -8,15 +8,10 @@
 #include "server/http/request.h"
 
 /* The results of all jobs of the batch that are done now, the oldest first, under the names that each would be saved
- * by; "photo (2).jpg" where a name repeats. In a batch of the page, a result that would have its picture's name is
- * called "photo_restored.jpg", as the page itself saves it. token NULL: of any. In memory are the jobs' ids and names
- * and one block of a picture. NULL with ERROR_NOT_FOUND: there is none; ERROR_NO_MEMORY, and the errors of store_list.
- * A file that vanishes on the way is left out. While a result comes from where servers share them, the connection is
- * suspended. */
+ * by; "photo (2).jpg" where a name repeats. token NULL: of any. In memory are the jobs' ids and names and one block of
+ * a picture. NULL with ERROR_NOT_FOUND: there is none; ERROR_NO_MEMORY, and the errors of store_list. A file that
+ * vanishes on the way is left out. While a result comes from where servers share them, the connection is suspended. */
 struct MHD_Response *batch_zip_response(struct request *request, const char *batch, const char *token,
                                         struct error *err);
-
-/* Whether the page has made this name of a batch. */
-bool batch_zip_is_page(const char *batch);
 
 #endif

@@ -117,11 +117,20 @@ static json_t *job_json_options(const struct store_job *row)
     return options ? options : json_null();
 }
 
+bool job_json_is_page(const char *batch)
+{
+    static const char page[] = "page-";
+    const size_t prefix = sizeof page - 1;
+    return !strncmp(batch, page, prefix) && strspn(batch + prefix, "0123456789abcdef") == 32 && !batch[prefix + 32];
+}
+
 void job_json_suffix(const struct store_job *row, char out[OPTION_NAME_MAX])
 {
     json_t *options = job_json_options(row);
     const char *suffix = json_string_value(json_object_get(options, "suffix"));
-    snprintf(out, OPTION_NAME_MAX, "%s", suffix ? suffix : "");
+    if (!suffix || !*suffix)
+        suffix = job_json_is_page(row->batch) ? "restored" : "";
+    snprintf(out, OPTION_NAME_MAX, "%s", suffix);
     json_decref(options);
 }
 

@@ -14,7 +14,11 @@ json_t *job_json(const struct request *request, const struct keeper_view *view);
 /* A row of a list: without report, position and progress. */
 json_t *job_json_row(const struct store_job *row);
 
-/* The suffix of its result's file name, "" if there is none. */
+/* Whether the page has made this name of a batch. */
+bool job_json_is_page(const char *batch);
+
+/* The suffix of its result's file name, "" if there is none. A result in a batch of the page always has one, so that it
+ * can be saved beside its picture. */
 #define JOB_JSON_TAIL_MAX (OPTION_NAME_MAX + 16)
 void job_json_suffix(const struct store_job *row, char out[OPTION_NAME_MAX]);
 

@@ -72,7 +72,7 @@ enum MHD_Result route_batch_delete(struct request *request)
 /* What the archive is saved as: the page makes its batches' names of random numbers, which tell nobody anything. */
 static const char *route_batch_title(const char *name)
 {
-    return batch_zip_is_page(name) ? "restored" : name;
+    return job_json_is_page(name) ? "restored" : name;
 }
 
 enum MHD_Result route_batch_results(struct request *request)

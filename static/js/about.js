@@ -6,7 +6,7 @@ import { changed, state, tell } from './state.js';
 import { current } from './token.js';
 
 const work = { detector: mark('finding faces'), face: mark('restoring faces'), parser: mark('outlining faces'), upscaler: mark('enlarging the background'),
-  damage: mark('finding damage'), fill: mark('filling damage') };
+  damage: mark('finding damage'), filler: mark('filling damage') };
 
 function notice(text, reasons = []) {
   return element('div', { className: 'notice' }, element('p', { textContent: text }), ...(reasons.length

@@ -116,6 +116,14 @@ function pan(dx, dy) {
   tell('zoomed');
 }
 
+// Moves the picture so that what lies over it, such as the box of a face, is seen.
+export function reveal(node) {
+  const box = node.getBoundingClientRect(), room = sides.after.pane.getBoundingClientRect(); // layers lie over this one
+  const by = (start, end) => (box[start] >= room[start] && box[end] <= room[end] ? 0 : (room[start] + room[end] - box[start] - box[end]) / 2);
+  const x = by('left', 'right'), y = by('top', 'bottom');
+  if (isZoomed() && (x || y)) pan(x, y);
+}
+
 const isShown = () => !view.hidden;
 export const isBeforeShown = () => isShown() && sizeOf(sides.before).width > 0;
 const everyPixel = () => zoomTo(1 / screen());

@@ -1,7 +1,7 @@
 // Boxes over the faces of a picture. A click leaves a face as it is or takes it in again; an eye at its corner, or the key O,
 // shows it as it was and changes nothing; a card beside them has its strength, too, and three dots at a box's other corner open
 // it without a change. The boxes are one stop of the Tab key: arrows go from one to the next, Tab to the card.
-import { addLayer, isBeforeShown, layout } from './compare.js';
+import { addLayer, isBeforeShown, layout, reveal } from './compare.js';
 import { $, element } from './dom.js';
 import { shutsBy } from './escape.js';
 import { t } from './lang.js';
@@ -18,6 +18,20 @@ const least = 48; // pixels of a box that has buttons at its corners
 let open = false, returning = false, chosen = null, drawn = '', finding = null;
 let corners = []; // the buttons there: [node, width of the box in parts of the picture, id]
 const peeks = new Set(); // faces of the current picture that are shown as they were
+
+const boxOf = (id) => layer.querySelector(`[data-face="${id}"]`);
+
+// Without a scroll: the stage has none, the picture is moved. The card is not opened by it.
+function focus(node) {
+  returning = true;
+  node?.focus({ preventScroll: true });
+  returning = false;
+}
+
+function goTo(id) {
+  focus(boxOf(id));
+  if (boxOf(id)) reveal(boxOf(id));
+}
 
 // Where boxes are small and many, only the chosen one has them.
 addLayer(layer, ({ width }) => {
@@ -108,7 +122,11 @@ function draw() {
         chosen = face.id;
         take(own(item).left.includes(face.id));
       });
-      node.addEventListener('focus', () => { if (!returning && chosen !== face.id && node.matches(':focus-visible')) choose(face.id); });
+      node.addEventListener('focus', () => {
+        if (returning || !node.matches(':focus-visible')) return;
+        if (chosen !== face.id) choose(face.id);
+        reveal(boxOf(face.id));
+      });
       node.addEventListener('keydown', (e) => {
         if (e.key === 'Tab' && !e.shiftKey && chosen === face.id) { // the card is the next stop, though the view's tools stand between
           e.preventDefault();
@@ -120,13 +138,13 @@ function draw() {
         if (!next) return;
         e.preventDefault();
         choose(next.id);
-        layer.querySelector(`[data-face="${next.id}"]`).focus();
+        goTo(next.id);
       });
       place(node, face, found);
       return node;
     }) : []), ...corners.map(([node]) => node));
-  if (focused) layer.querySelector(`[data-face="${focused}"]`)?.focus();
-  if (looked) layer.querySelector(`[data-eye="${looked}"]`)?.focus();
+  if (focused) focus(boxOf(focused));
+  if (looked) focus(layer.querySelector(`[data-eye="${looked}"]`));
   showCard(shown ? list.find(({ id }) => id === chosen) : null);
   layout();
 }
@@ -169,9 +187,7 @@ $('face_peek').addEventListener('change', () => toggle(chosen));
 const shut = () => {
   const id = chosen;
   choose(null);
-  returning = true; // the focus that comes back to the box does not open the card again
-  layer.querySelector(`[data-face="${id}"]`)?.focus();
-  returning = false;
+  goTo(id);
 };
 $('face_close').addEventListener('click', shut);
 shutsBy(() => !card.hidden, shut);

@@ -174,13 +174,16 @@ function partOf({ stage, tiles_done: tile, tiles_total: tiles, faces_done: face,
   return all > 1 ? [Math.min(done + 1, all), all] : null;
 }
 
+// A job, or a row of a list of them, which has neither its place nor the time left: those stay as they are.
 function apply(item, job) {
   if (!isPending(item)) return;
-  const was = item.state;
+  const was = item.state, { eta_seconds: seconds } = job;
   Object.assign(item, {
-    state: job.state, progress: job.progress ?? item.progress, stage: job.stage, position: job.position, part: partOf(job),
-    eta: job.eta_seconds == null ? null : Date.now() + job.eta_seconds * 1e3,
+    state: job.state, progress: job.progress ?? item.progress, stage: job.stage, part: partOf(job),
+    created: job.created ?? item.created, megapixels: job.megapixels ?? item.megapixels,
   });
+  if (job.position !== undefined) item.position = job.position;
+  if (seconds !== undefined) item.eta = seconds === null ? null : Date.now() + seconds * 1e3;
   if (job.state === 'done') item.report = job;
   if (job.state === 'failed') item.problem = { status: 500, ...job.error };
   if (ends.includes(job.state)) tell('ended', item);
@@ -190,6 +193,7 @@ function apply(item, job) {
 
 function heard(job) {
   const item = state.items.find((one) => one.job === job.id);
+  if (job.state !== 'queued') moved = true;
   if (item) {
     if (job.state !== 'done' || job.faces) apply(item, job);
     else fetchJob(item).catch(() => {}); // an end without its report
@@ -210,32 +214,41 @@ async function fetchJob(item) {
   pump();
 }
 
-// Where those that wait in the queue stand, newest first: the first and the last are asked for, those between lie between them,
-// by their size. To ask for each would be a request for every picture.
-async function catchUpQueue(rows) {
-  const waiting = rows.reverse(), [first, last] = [waiting[0], waiting.at(-1)];
-  for (const { item } of new Set([last, first])) {
+const isQueued = ({ state: its, job }) => its === 'queued' && job;
+
+// Where those that wait in the queue stand: the first and the last are asked for, those between lie between them, by their
+// size. To ask for each would be a request for every picture.
+async function askQueue() {
+  moved = false;
+  looked = Date.now();
+  const waiting = state.items.filter(isQueued).sort((a, b) => (a.created < b.created ? -1 : 1)), first = waiting[0], last = waiting.at(-1);
+  for (const item of new Set(waiting.length ? [last, first] : [])) {
     await fetchJob(item);
     hear();
   }
-  const { eta, position } = last.item;
-  if (last.item.state !== 'queued') return; // events tell of the others
-  const start = first.item.eta ?? Date.now(), front = first.item.position ?? 0;
-  const all = waiting.slice(1).reduce((sum, { size }) => sum + size, 0);
+  if (last?.state !== 'queued') return; // events tell of the others
+  const { eta, position } = last, start = first.eta ?? Date.now(), front = first.position ?? 0;
+  const size = ({ megapixels }) => megapixels || 1, all = waiting.slice(1).reduce((sum, item) => sum + size(item), 0);
   let part = 0;
-  waiting.forEach(({ item, size }, i) => {
-    if (!i || item === last.item) return;
-    part += size;
-    if (item.state === 'queued') Object.assign(item, { eta: eta === null ? null : start + (eta - start) * part / all, position: Math.round(front + (position - front) * i / (waiting.length - 1)) });
+  waiting.slice(1, -1).forEach((item, i) => {
+    part += size(item);
+    if (isQueued(item)) Object.assign(item, { eta: eta === null ? null : start + (eta - start) * part / all, position: Math.round(front + (position - front) * (i + 1) / (waiting.length - 1)) });
   });
   changed();
 }
+
+// The events of all jobs do not tell how the queue moves: it is looked at again soon after something has moved, else now and
+// then, for others that may be ahead.
+const soon = 3e3, seldom = 15e3; // ms
+let moved = false, looked = 0;
+setInterval(() => {
+  if (listening && !state.away && state.items.some(isQueued) && Date.now() - looked > (moved ? soon : seldom)) askQueue().catch(() => {});
+}, 1000);
 
 // Where the jobs stand, after we have not listened for a while.
 async function catchUp() {
   const mine = new Map(pending().filter((item) => item.job).map((item) => [item.job, item]));
   for (const name of new Set([...mine.values()].map((item) => item.batch))) {
-    const waiting = [];
     for (let path = `v1/jobs?batch=${name}&limit=1000`; path && mine.size;) {
       const answer = await ask(path, { signal: listening.signal });
       hear();
@@ -244,17 +257,17 @@ async function catchUp() {
       for (const job of jobs) {
         const item = mine.get(job.id);
         if (job.state !== 'queued' || item?.state !== 'queued') continue;
-        waiting.push({ item, size: job.megapixels || 1 });
+        apply(item, job);
         mine.delete(job.id);
       }
       path = next?.slice(1); // relative, as all addresses here
     }
-    if (waiting.length) await catchUpQueue(waiting);
   }
   for (const item of mine.values()) {
     await fetchJob(item);
     hear();
   }
+  await askQueue();
 }
 
 let listening = null, lastId = '', watch = 0;

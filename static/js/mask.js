@@ -1,7 +1,7 @@
 // Damage: what the server would repair, shown over the picture, painted and erased with a brush. The mask that comes out of
 // it goes with the picture.
-import { addLayer, isBeforeShown, scaleNow } from './compare.js';
-import { $ } from './dom.js';
+import { addLayer, isBeforeShown, reveal, scaleNow } from './compare.js';
+import { $, element } from './dom.js';
 import { shutsBy } from './escape.js';
 import { t } from './lang.js';
 import { fields } from './options.js';
@@ -10,6 +10,7 @@ import * as panel from './panel.js';
 import { ask } from './server.js';
 import { changed, isPending, on, onChange, state } from './state.js';
 import * as store from './store.js';
+import { draw } from './stroke.js';
 
 const canvas = $('mask'), context = canvas.getContext('2d'), bar = $('brush'), button = $('show_damage');
 const most = 2e6; // pixels of the canvas: the mask itself is made as large as the picture, by mask_worker.js
@@ -18,32 +19,34 @@ const red = '#ff3b20';
 let item = null;    // the picture whose mask is worked on; null: none
 let base = null;    // what was found, or an earlier mask: {blob, bitmap}
 let strokes = [];   // {erase, size, points: [[x, y]…]} in pixels of the picture
-let stroke = null, erase = false, worker = null;
+let stroke = null, erase = false, looking = null, keeping = null;
 
 addLayer(canvas);
 
-// Asks the worker; one answer for one question.
+// Asks a worker; one answer for one question. Of masks to be shown only the last counts; one that is made is never given up.
 function work(question) {
-  worker?.terminate();
-  worker = new Worker('js/mask_worker.js', { type: 'module' });
+  const worker = new Worker('js/mask_worker.js', { type: 'module' });
+  if (question.show) {
+    looking?.terminate();
+    looking = worker;
+  }
   return new Promise((done) => {
-    worker.onmessage = ({ data }) => done(data);
-    worker.onerror = () => done(null);
+    const end = (answer) => {
+      worker.terminate();
+      done(answer);
+    };
+    worker.onmessage = ({ data }) => end(data);
+    worker.onerror = () => end(null);
     worker.postMessage(question);
   });
 }
 
 const ratio = () => canvas.width / item.size.width;
 
-function paint({ erase: erases, size, points }) {
-  context.globalCompositeOperation = erases ? 'destination-out' : 'source-over';
+function paint(what) {
+  context.globalCompositeOperation = what.erase ? 'destination-out' : 'source-over';
   context.strokeStyle = red;
-  context.lineWidth = Math.max(1, size * ratio());
-  context.lineCap = context.lineJoin = 'round';
-  context.beginPath();
-  points.forEach(([x, y], i) => (i ? context.lineTo(x * ratio(), y * ratio()) : context.moveTo(x * ratio(), y * ratio())));
-  if (points.length === 1) context.lineTo(points[0][0] * ratio() + 0.01, points[0][1] * ratio());
-  context.stroke();
+  draw(context, what, ratio());
 }
 
 function redraw() {
@@ -71,6 +74,8 @@ async function found(of) {
 }
 
 async function open(of) {
+  await keeping; // the mask that is shown
+  if (of !== state.current) return;
   item = of;
   strokes = [];
   base = null;
@@ -91,21 +96,25 @@ async function open(of) {
 }
 
 // Keeps the mask with the picture, if it was changed. Whether that went well.
-export async function keep() {
-  const of = item;
-  if (!of) return true;
+export function keep() {
+  if (item) keeping = keepNow(item).finally(() => { keeping = null; });
+  return keeping ?? true;
+}
+
+async function keepNow(of) {
   lifted();
-  const changes = strokes, focused = bar.contains(document.activeElement) || document.activeElement === canvas;
+  const changes = strokes, had = base, focused = bar.contains(document.activeElement) || document.activeElement === canvas;
   item = null;
   show();
   if (focused) button.focus();
   if (!changes.length) return true;
-  const blob = await work({ base: base?.blob ?? null, strokes: changes, ...of.size });
-  if (!blob) {
+  const made = await work({ base: had?.blob ?? null, strokes: changes, ...of.size });
+  if (!made) {
     panel.fail(t('The mask could not be made.'));
     return false;
   }
-  Object.assign(own(of), { mask: blob, repainted: true });
+  if (made.empty && !had) return true; // nothing was painted; with a base, what was found is not to be repaired
+  Object.assign(own(of), { mask: made.blob, repainted: true });
   store.put(of);
   $('say').textContent = t('The mask is kept: restore the picture to use it.');
   changed();
@@ -117,6 +126,7 @@ function show() {
   button.hidden = !able;
   button.setAttribute('aria-pressed', String(!!item));
   canvas.hidden = bar.hidden = !item;
+  placeSpot();
   $('stage').classList.toggle('painting', !!item);
   $('brush_erase').setAttribute('aria-pressed', String(erase));
   $('brush_paint').setAttribute('aria-pressed', String(!erase));
@@ -139,6 +149,7 @@ const point = (e) => {
 
 canvas.addEventListener('pointerdown', (e) => {
   if (!item || !e.isPrimary || e.button !== 0) return;
+  spot.hidden = true;
   e.preventDefault();
   e.stopPropagation();
   canvas.setPointerCapture(e.pointerId);
@@ -159,23 +170,46 @@ const lifted = () => {
 canvas.addEventListener('pointerup', lifted);
 canvas.addEventListener('pointercancel', lifted);
 
-// By keys: the brush stands in the middle of what is seen, arrows move it, the space bar paints.
+// By keys: the brush stands in the middle of what is seen, arrows move it, the space bar paints. A ring shows where it is.
+let cursor = null;
+const ring = element('div', { className: 'layer' }), spot = element('i', { className: 'spot', hidden: true });
+ring.append(spot);
+canvas.after(ring);
+addLayer(ring, placeSpot);
+
+function placeSpot() {
+  ring.hidden = !item || !cursor;
+  if (ring.hidden) return;
+  const wide = `${$('brush_size').value}px`;
+  Object.assign(spot.style, { left: `${(100 * cursor[0]) / item.size.width}%`, top: `${(100 * cursor[1]) / item.size.height}%`, width: wide, height: wide });
+}
+
+function showSpot() {
+  const box = canvas.getBoundingClientRect(), view = $('stage').getBoundingClientRect();
+  cursor ??= point({ clientX: Math.max(box.left, view.left) / 2 + Math.min(box.right, view.right) / 2, clientY: Math.max(box.top, view.top) / 2 + Math.min(box.bottom, view.bottom) / 2 });
+  spot.hidden = false;
+  placeSpot();
+}
+
+canvas.addEventListener('focus', () => { if (item && canvas.matches(':focus-visible')) showSpot(); });
+canvas.addEventListener('blur', () => { spot.hidden = true; });
+$('brush_size').addEventListener('input', placeSpot);
 canvas.addEventListener('keydown', (e) => {
   const steps = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
   if (!item || !(e.key in steps || e.key === ' ')) return;
   e.preventDefault();
   e.stopPropagation();
-  const box = canvas.getBoundingClientRect(), view = $('stage').getBoundingClientRect();
-  cursor ??= point({ clientX: Math.max(box.left, view.left) / 2 + Math.min(box.right, view.right) / 2, clientY: Math.max(box.top, view.top) / 2 + Math.min(box.bottom, view.bottom) / 2 });
+  showSpot();
   const [dx, dy] = steps[e.key] ?? [0, 0], from = [...cursor];
   cursor = [Math.min(item.size.width, Math.max(0, cursor[0] + dx * size() / 2)), Math.min(item.size.height, Math.max(0, cursor[1] + dy * size() / 2))];
   if (e.key === ' ' || e.shiftKey) {
     strokes.push({ erase, size: size(), points: [from, cursor] });
     redraw();
   }
+  placeSpot();
+  reveal(spot);
   $('say').textContent = t('{0} % from the left, {1} % from the top', ...[cursor[0] / item.size.width, cursor[1] / item.size.height].map((part) => Math.round(100 * part)));
 });
-let cursor = null;
 
 function undo() {
   strokes.pop();
@@ -200,8 +234,10 @@ addEventListener('keydown', (e) => {
   if (!item) return;
   if (e.key === 'z' && (e.ctrlKey || e.metaKey)) undo();
   else if (e.key === 'b' || e.key === 'e') use(e.key === 'e');
-  else if (e.key === '[' || e.key === ']') $('brush_size').value = Number($('brush_size').value) + (e.key === ']' ? 4 : -4);
-  else return;
+  else if (e.key === '[' || e.key === ']') {
+    $('brush_size').value = Number($('brush_size').value) + (e.key === ']' ? 4 : -4);
+    placeSpot();
+  } else return;
   e.preventDefault();
 });
 

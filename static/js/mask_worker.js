@@ -1,5 +1,7 @@
 // Masks, made beside the page. {show, width, height, colour}: a mask's white in that colour, the rest transparent, as an
-// ImageBitmap. {base, strokes, width, height}: the mask with the strokes, white on black, as a PNG.
+// ImageBitmap. {base, strokes, width, height}: the mask with the strokes, white on black, as {blob, empty}: a PNG, and whether
+// nothing in it is white.
+import { draw as drawStroke } from './stroke.js';
 
 async function colour({ show, width, height, colour: tint }) {
   const mask = await createImageBitmap(show);
@@ -24,16 +26,19 @@ async function draw({ base, strokes, width, height }) {
     context.drawImage(mask, 0, 0, width, height);
     mask.close();
   }
-  context.lineCap = context.lineJoin = 'round';
-  for (const { erase, size, points } of strokes) {
-    context.strokeStyle = erase ? '#000' : '#fff';
-    context.lineWidth = Math.max(1, size);
-    context.beginPath();
-    points.forEach(([x, y], i) => (i ? context.lineTo(x, y) : context.moveTo(x, y)));
-    if (points.length === 1) context.lineTo(points[0][0] + 0.01, points[0][1]);
-    context.stroke();
+  for (const stroke of strokes) {
+    context.strokeStyle = stroke.erase ? '#000' : '#fff';
+    drawStroke(context, stroke);
   }
-  return canvas.convertToBlob({ type: 'image/png' });
+  return { empty: isBlack(context, width, height), blob: await canvas.convertToBlob({ type: 'image/png' }) };
+}
+
+// Looks at some rows at a time: all pixels of a large mask once more would be too many.
+function isBlack(context, width, height) {
+  const rows = 64;
+  for (let y = 0; y < height; y += rows)
+    if (context.getImageData(0, y, width, Math.min(rows, height - y)).data.some((value, i) => value && i % 4 === 0)) return false;
+  return true;
 }
 
 onmessage = async ({ data }) => {

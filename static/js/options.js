@@ -49,7 +49,7 @@ function control({ name, type, allowed, default: standard }, devices, list) {
     const rows = words(allowed).map((word) => [word === initial ? '' : word, labels[name]?.[2]?.[word] ? t(labels[name][2][word]) : word]);
     choices(select, rows.sort(([a], [b]) => !!a - !!b)); // the default comes first
   } else return element('input', {
-    type: 'text', title: allowed, placeholder: initial === 'auto' ? t('automatic') : initial || t('none'),
+    type: 'text', title: labels[name] ? '' : allowed, placeholder: initial === 'auto' ? t('automatic') : initial || t('none'),
     inputMode: type === 'integer' ? 'numeric' : type === 'number' ? 'decimal' : 'text',
     autocomplete: 'off', spellcheck: false,
   });
@@ -95,7 +95,8 @@ const controls = () => [...$('form').elements].filter((input) => input.name && i
 function value(input) {
   if (input.type === 'radio') return input.checked && !input.defaultChecked ? input.value : '';
   if (input.type === 'checkbox') return input.checked !== input.defaultChecked ? String(input.checked) : '';
-  return input.value.trim();
+  const text = input.value.trim();
+  return input.inputMode === 'decimal' ? text.replace(',', '.') : text; // 0,9 is written so in most languages
 }
 
 const changes = () => controls().map((input) => [input.name, value(input)]).filter(([, text]) => text);
@@ -138,23 +139,43 @@ function recall() {
 
 // ---- a value that the server refuses ----
 
-// Leads to the field that a problem's detail begins with, as in "quality: …".
-export function blame(detail) {
+// Marks the field that a problem's detail begins with, as in "quality: …", and gives it. by: the id of what tells the problem.
+function accuse(detail, by) {
   const found = $('form').elements.namedItem(/^(\w+): /.exec(detail)?.[1] ?? '');
   const input = found instanceof RadioNodeList ? [...found].find((radio) => radio.checked) : found;
-  if (!input) return;
+  if (!input) return null;
   input.setAttribute('aria-invalid', 'true');
-  input.setAttribute('aria-errormessage', 'error');
+  input.setAttribute('aria-errormessage', by);
   const folded = input.closest('details');
   if (folded) folded.open = true;
-  input.focus({ preventScroll: true });
-  input.scrollIntoView({ block: 'center' });
+  return input;
 }
 
-export function unblame() {
-  const input = document.querySelector('[aria-invalid]');
+// Leads to that field.
+export function blame(detail) {
+  const input = accuse(detail, 'error');
+  input?.focus({ preventScroll: true });
+  input?.scrollIntoView({ block: 'center' });
+}
+
+export function unblame(by = 'error') {
+  const input = document.querySelector(`[aria-errormessage="${by}"]`);
   input?.removeAttribute('aria-invalid');
   input?.removeAttribute('aria-errormessage');
+}
+
+const remark = element('small', { id: 'remark', className: 'wrong' });
+// Tells at its field what is wrong with a value that was not sent yet: {detail, text, lang}; null: nothing is.
+export function warn(problem) {
+  if (remark.textContent === (problem?.text ?? '')) return;
+  unblame('remark');
+  remark.remove();
+  Object.assign(remark, { textContent: problem?.text ?? '', lang: problem?.lang ?? '' });
+  if (!problem) return;
+  const input = accuse(problem.detail, 'remark');
+  input?.closest('.field, fieldset').append(remark);
+  if (input && input === document.activeElement) remark.scrollIntoView({ block: 'nearest' }); // out from behind the buttons
+  $('say').textContent = problem.text;
 }
 
 $('form').addEventListener('input', () => {

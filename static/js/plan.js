@@ -1,14 +1,16 @@
 // What is known before a picture is sent: how large the result will be, whether the server makes that, how long it takes.
 import { $, bytes, megapixels, roughly, sentence, times } from './dom.js';
 import { isReadOnly, names } from './kinds.js';
-import { fields, isSized, scale } from './options.js';
-import { said, t } from './lang.js';
+import { fields, isSized, scale, warn } from './options.js';
+import { language, said, t } from './lang.js';
+import { meaning } from './refused.js';
 import { estimate } from './server.js';
 import { labels } from './words.js';
 import { changed, isHere, isPending, on, onChange, state } from './state.js';
 
 const longestJpeg = 65535, long = 300; // seconds
 let asked = '', running = null, timer = 0, expected = null, stale = false;
+let refused = null; // {fields, text, detail, lang}: what the server does not take
 
 const option = (name) => fields().find(([key]) => key === name)?.[1];
 const aligned = () => option('aligned') === 'true';
@@ -46,6 +48,7 @@ const fitting = (item) => radios().map((radio) => Number(radio.value)).filter((b
 // Why a picture cannot be restored like this; '' when it can, or when its size is not known yet.
 export function obstacle(item) {
   const { limits } = state, size = item?.size;
+  if (item && refused?.fields === String(fields())) return refused.text;
   if (item?.bytes > limits.body_bytes) return t('This file is {0}; the server accepts at most {1}.', bytes(item.bytes), bytes(limits.body_bytes));
   if (!size) return '';
   if (size.width * size.height > limits.input_pixels)
@@ -69,6 +72,7 @@ function showScales() {
 function outcome() {
   const { width, height } = state.current.size;
   if (aligned()) return width === height ? t('The result is the face alone.') : t('The result is the face alone. This picture is not square, so it will be squeezed: cut it to a square first.');
+  if (isSized() && !['width', 'height', 'max_side'].some((name) => Number(option(name)) > 0)) return ''; // no number yet
   const [w, h] = result({ width, height });
   const cm = (pixels) => Math.max(1, Math.round((pixels / 300) * 2.54));
   const size = (...parts) => parts.join('\u00a0'); // on one line
@@ -116,15 +120,24 @@ function ask() {
     running = new AbortController();
     const answer = await estimate(wanted, running.signal);
     if (asked !== wanted) return;
+    if (answer?.problem) return refuse(answer.problem);
     expected = answer;
     show();
   }, 250);
+}
+
+function refuse({ code, detail }) {
+  const name = (detail ?? '').replace(/^result_/, ''); // as it is called there
+  const { text, foreign } = meaning({ code, detail: name });
+  refused = { fields: String(fields()), detail: name, text, lang: foreign ? 'en' : language };
+  changed();
 }
 
 on('ended', () => { stale = true; }); // others wait less now
 onChange(() => {
   showScales();
   const problem = obstacle(state.current);
+  warn(problem && problem === refused?.text ? refused : null);
   if (problem !== state.problem) {
     state.problem = problem;
     changed(); // the buttons follow

@@ -27,11 +27,12 @@ export const waitingFor = ({ status }) => t(words[status][0]);
 
 const button = (text, onclick) => element('button', { type: 'button', className: 'button quiet', textContent: text, onclick });
 
-// What a problem means that needs no advice: 'quality: …' -> 'Quality: …', as the field is called here.
-function meaning({ code, detail }) {
+// What a problem means that its status does not tell: 'quality: …' -> 'Quality: …', as the field is called here.
+export function meaning({ code, detail }) {
   const field = labels[/^(\w+): /.exec(detail)?.[1]]?.[0], plain = sentence(field ? detail.replace(/^\w+/, t(field)) : detail);
   const kind = field && code === 'invalid' ? 'option' : code, text = said('problem', kind, plain, [t(field ?? '')]);
-  return { text, foreign: !knows('problem', kind), told: text === plain ? '' : detail };
+  const advice = code === 'too-large' ? t('Make it smaller in a photo program, or choose less enlargement.') : '';
+  return { text, advice, foreign: !knows('problem', kind), told: text === plain ? '' : detail };
 }
 
 // {text, advice, told, fine, button} for the panel; told: in the server's own words. item.problem: of the server, or

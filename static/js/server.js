@@ -24,12 +24,13 @@ export async function get(path) {
 
 let estimates = true; // until the server turns out to be an older one
 
-// What a picture of this size would take; null where the server cannot say.
+// What a picture of this size would take, or {problem}, what is wrong with the options; null where the server cannot say.
 export async function estimate(query, signal) {
   if (!estimates) return null;
   try {
     const answer = await ask(`v1/estimate?${query}`, { method: 'POST', signal });
     estimates = ![404, 405].includes(answer.status);
+    if (answer.status === 400) return { problem: await answer.json() };
     return answer.ok ? await answer.json() : null;
   } catch {
     return null;

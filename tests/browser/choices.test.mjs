@@ -93,6 +93,42 @@ test('faces: boxes with names, one left as it is, one restored less, the origina
   await outdated(false);
 });
 
+test('enlarged, a face that gets the focus is brought into view, and the stage itself never scrolls', async (t) => {
+  const page = await open(t, undefined, { viewport: { width: 1200, height: 1100 } });
+  await page.setInputFiles('#file', picture('two.png'));
+  await page.locator('#before:visible').waitFor(wait);
+  await page.getByRole('button', { name: 'Faces', exact: true }).click();
+  await page.getByRole('button', { name: 'Face 1: Strength' }).click();
+  const { x, y, width } = await page.locator('#stage').boundingBox();
+  const isSeen = (id) => page.evaluate((face) => {
+    const box = document.querySelector(`[data-face="${face}"]`).getBoundingClientRect(), room = document.getElementById('stage').getBoundingClientRect();
+    const x = (box.left + box.right) / 2, y = (box.top + box.bottom) / 2; // it may be larger than the stage
+    return x > room.left && x < room.right && y > room.top && y < room.bottom;
+  }, id);
+  const toCorner = async () => {
+    await page.mouse.move(x + width - 20, y + 20);
+    for (let i = 0; i < 9; i++) await page.mouse.wheel(0, -100);
+    await page.locator('#zoom', { hasText: '800' }).waitFor(wait);
+    assert.equal(await isSeen(0), false);
+  };
+  const comes = async (id) => {
+    await page.locator(`[data-face="${id}"]:focus`).waitFor(wait);
+    assert.equal(await isSeen(id), true);
+    assert.deepEqual(await page.evaluate(() => [...['scrollTop', 'scrollLeft'].map((name) => document.getElementById('stage')[name]), scrollY, scrollX]), [0, 0, 0, 0]);
+  };
+  await toCorner();
+  await page.getByRole('button', { name: 'Close' }).click();
+  await comes(0);
+  await page.keyboard.press('0');
+  await toCorner();
+  await page.locator('#file').focus();
+  await page.keyboard.press('Tab');
+  await comes(0);
+  assert.equal(await text(page, '#face_title'), 'Face 1, will be restored');
+  await page.keyboard.press('ArrowRight');
+  await comes(1);
+});
+
 test('damage: what is painted is repaired, undo takes it back, keys paint too', async (t) => {
   const page = await open(t);
   await page.route('**/v1/damage', (route) => route.fulfill({ status: 400 })); // no detector
@@ -124,6 +160,17 @@ test('damage: what is painted is repaired, undo takes it back, keys paint too', 
   await page.keyboard.press('Control+z');
   assert.equal(await painted(), one);
   await page.locator('#mask').focus();
+  const spot = async () => {
+    const box = await page.locator('.spot').boundingBox();
+    return [(box.x + box.width / 2 - x) / width, (box.y + box.height / 2 - y) / height].map((part) => Math.round(100 * part));
+  };
+  await page.keyboard.press('ArrowUp');
+  const [left, top] = await spot(); // where the brush is can be seen
+  await page.locator('#say', { hasText: `${left} % from the left, ${top} % from the top` }).waitFor({ ...wait, state: 'attached' });
+  await page.keyboard.press('Space');
+  assert.ok(await painted() > one);
+  await page.keyboard.press('Control+z');
+  assert.equal(await painted(), one);
   await page.keyboard.press('Shift+ArrowRight');
   assert.ok(await painted() > one);
   await page.keyboard.press('e');
@@ -144,6 +191,16 @@ test('damage: what is painted is repaired, undo takes it back, keys paint too', 
   await page.keyboard.press('Enter');
   assert.equal(await painted(), 0);
   await isFocused('brush_paint'); // nothing is left to undo: the focus stays among the tools
+  await page.keyboard.press('b');
+  await line(0.2, 0.4);
+  await page.keyboard.press('e');
+  await page.locator('#brush_size').fill('96');
+  await line(0.1, 0.5);
+  await page.keyboard.press('Escape');
+  await button.click(); // what has nothing in it is no mask
+  await page.locator('#brush_hint', { hasText: 'Paint over what is to be repaired.' }).waitFor(wait);
+  assert.equal(await page.locator('#brush_clear').isVisible(), false);
+  await page.locator('#brush_size').fill('20');
   await page.keyboard.press('b');
   await line(0.2, 0.4);
   await page.keyboard.press('Escape'); // what was painted is not lost

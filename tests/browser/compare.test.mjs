@@ -116,6 +116,9 @@ test('a result that no tab can hold: a preview, and pieces at full size where th
   await restored(page, { name: 'large.png', mimeType: 'image/png', buffer: png(width / 8, height / 8) });
   assert.deepEqual(await page.locator('#after').evaluate((node) => [node.naturalWidth, node.naturalHeight]), [2048, 1577]);
   assert.match(await text(page, '#name'), /8000 × 6160/);
+  const [download] = await Promise.all([page.waitForEvent('download'), page.locator('#download').click()]);
+  assert.equal(download.suggestedFilename(), 'large_restored.png');
+  assert.match(await text(page, '#name'), /^large_restored\.png/);
   assert.equal(await page.locator('#too_large').isVisible(), false);
   assert.equal(await page.locator('#pieces img').count(), 0, 'what fits is the preview');
   // whether all that can be seen of the result is there at full size

@@ -202,3 +202,23 @@ test('in forced colours the chosen scale differs by more than its weight', async
   const ground = (selector) => page.locator(selector).first().evaluate((node) => getComputedStyle(node).backgroundColor);
   assert.notEqual(await ground('#scale :checked + span'), await ground('#scale :not(:checked) + span'));
 });
+
+test('in forced colours an eye is seen on its button', async (t) => {
+  const page = await open(t, server.url, { forcedColors: 'active' });
+  await page.locator('#bg_upsampler').selectOption('none');
+  await page.setInputFiles('#file', picture('two.png'));
+  await ready(page);
+  await page.locator('#go').click();
+  await done(page);
+  await page.getByRole('button', { name: 'Faces', exact: true }).click();
+  const { x, y, width, height } = await page.locator('.eye[data-eye="0"]').boundingBox();
+  const shot = await page.screenshot({ clip: { x: x + width / 3, y: y + height / 3, width: width / 3, height: height / 3 } }); // within the disc
+  const [least, most] = await page.evaluate(async (bytes) => {
+    const shown = await createImageBitmap(new Blob([new Uint8Array(bytes)]));
+    const context = new OffscreenCanvas(shown.width, shown.height).getContext('2d');
+    context.drawImage(shown, 0, 0);
+    const greens = context.getImageData(0, 0, shown.width, shown.height).data.filter((_, i) => i % 4 === 1);
+    return [Math.min(...greens), Math.max(...greens)];
+  }, [...shot]);
+  assert.ok(most - least > 120, `${least} to ${most}`);
+});

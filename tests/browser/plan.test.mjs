@@ -102,6 +102,34 @@ test('the time is told, with a warning where it is long or impossible; an older 
   assert.equal((await text(page, '#plan')).replaceAll('\u00a0', ' '), 'Result: 480 × 384 px, a print of 4 × 3 cm');
 });
 
+test('a wrong value is told at its field before it is sent; a decimal comma is a point', async (t) => {
+  const page = await open(t, undefined, { locale: 'de' });
+  const queries = [];
+  page.on('request', (request) => { if (/estimate/.test(request.url())) queries.push(new URL(request.url()).searchParams); });
+  await page.setInputFiles('#file', picture('picture.png'));
+  await ready(page);
+  await page.locator('summary', { hasText: 'Weitere Einstellungen' }).click();
+  for (const [name, wrong, words] of [['width', 'abc', /^Breite: dieser Wert geht nicht/], ['quality', '101', /^Qualität: dieser Wert geht nicht/]]) {
+    const field = page.locator(`#option_${name}`);
+    await field.fill(wrong);
+    await page.locator(`.field:has(#option_${name}) #remark`, { hasText: words }).waitFor(wait);
+    assert.deepEqual([await field.getAttribute('aria-invalid'), await field.getAttribute('aria-errormessage')], ['true', 'remark']);
+    assert.match(await text(page, '#plan_problem'), words);
+    assert.doesNotMatch(await text(page, '#plan'), /1 × 1/);
+    assert.equal(await page.locator('#go').isDisabled(), true);
+    await field.fill('90');
+    await ready(page);
+    assert.equal(await page.locator('#remark').count(), 0);
+    assert.equal(await field.getAttribute('aria-invalid'), null);
+  }
+  await page.locator('#plan', { hasText: '90 × 72' }).waitFor(wait);
+  await page.locator('#option_repair_strength').fill('0,9');
+  for (let end = Date.now() + wait.timeout; queries.at(-1).get('repair_strength') !== '0.9' && Date.now() < end;) await page.waitForTimeout(20);
+  assert.equal(queries.at(-1).get('repair_strength'), '0.9');
+  await ready(page);
+  assert.equal(await page.locator('#remark').count(), 0);
+});
+
 test('the server itself says how long it takes', async (t) => {
   const page = await open(t);
   await page.setInputFiles('#file', picture('picture.png'));
@@ -165,6 +193,10 @@ test('refusals say in plain words what to do', async (t) => {
     await page.locator('#error', { hasText: words }).waitFor(wait);
     assert.match(await text(page, '#error small'), new RegExp(`words of ${status} · Request ab12`));
   }
+  const page = await open(t);
+  await refuse(page, 422, { code: 'too-large', detail: 'The picture has 20000 × 20000 = 400.0 megapixels; at most 120.0 are taken.' });
+  await begin(page);
+  await page.locator('#error', { hasText: /at most 120\.0 are taken\.\s*Make it smaller in a photo program, or choose less enlargement\./ }).waitFor(wait);
 });
 
 test('a busy server is asked again when it wants to be, without a click', async (t) => {

@@ -124,6 +124,37 @@ test('a server that is killed in the middle and starts again goes on, and the pa
   assert.equal(jobs.length, many, 'and makes no second job');
 });
 
+test('after a kill and a start, each picture that waits has its place and its time left again, and the page does not lose them', async (t) => {
+  const state = mkdtempSync(join(tmpdir(), 'restored-shoebox-')), port = await freePort();
+  const start = () => startServer({ program: faulty, args: [...fixtureModels, '--listen', `127.0.0.1:${port}`, '--state_dir', state], env: { RESTORED_FAULTS: 'slow@run:1,repeat' } });
+  let own = await start();
+  t.after(async () => {
+    await close(t);
+    await own.stop();
+    rmSync(state, { recursive: true });
+  });
+  const page = await open(t, own.url, { cut: true });
+  await page.locator('#version').selectOption('none'); // one run of a network each
+  await page.setInputFiles('#file', pictures(16, 1100));
+  await allAre(page, 'new', 16);
+  await page.locator('#go').click();
+  await page.waitForFunction(() => !document.querySelector('.thumb:is([data-state="waiting"], [data-state="uploading"])'), null, wait);
+  await page.locator('.thumb[data-state="done"]').first().waitFor(wait);
+  own.process.kill('SIGKILL');
+  await own.stop();
+  await page.locator('#status', { hasText: 'The connection is lost' }).waitFor(wait);
+  const ended = (await states(page)).filter((one) => one === 'done').length;
+  own = await start();
+  // The events after the start tell of those that wait, then of what ends: once one has ended, both are over.
+  await page.waitForFunction((least) => {
+    const all = [...document.querySelectorAll('.thumb')], waiting = all.filter((thumb) => thumb.dataset.state === 'queued');
+    return all.filter((thumb) => thumb.dataset.state === 'done').length > least && waiting.length > 2
+      && waiting.every((thumb) => /, Waiting(, \d+ pictures? (is|are) ahead)? · .* left$/.test(thumb.getAttribute('aria-label').replaceAll('\u00a0', ' ')));
+  }, ended, wait);
+  assert.match(await text(page, '#all_status'), /left$/);
+  await page.locator('#cancel').click();
+});
+
 test('a page that is closed while its pictures are on the way finishes them when it comes back', async (t) => {
   const page = await open(t);
   let release;
@@ -252,6 +283,10 @@ test('a reload in the middle: the times left and the places of those that wait a
   for (const label of labels) assert.match(label, /, Waiting(, \d+ pictures? (is|are) ahead)? · .* left$/);
   const places = labels.map((label) => Number(/(\d+) pictures?/.exec(label)?.[1] ?? 0)).sort((a, b) => a - b); // two are sent at once
   assert.deepEqual(places, places.map((_, i) => places[0] + i));
+  await page.waitForFunction((was) => [...document.querySelectorAll('.thumb[data-state="queued"]')].some((thumb) => { // it comes nearer
+    const [, ahead] = /(\d+).pictures? (?:is|are) ahead/.exec(thumb.getAttribute('aria-label').replaceAll('\u00a0', ' ')) ?? [];
+    return thumb === [...document.querySelectorAll('.thumb')].at(-1) && ahead && Number(ahead) < was;
+  }), places.at(-1), wait);
   await page.waitForFunction(() => {
     const { left, right } = document.querySelector('.thumb[aria-current]').getBoundingClientRect(), strip = document.getElementById('strip').getBoundingClientRect();
     return left >= strip.left && right <= strip.right + 1;

@@ -92,6 +92,7 @@ for (const [language, name] of [['de', 'German'], ['es', 'Spanish'], ['fr', 'Fre
 test('the browser\'s language is taken, another can be chosen, and no English is left', async (t) => {
   const page = await open(t, undefined, { locale: 'de-AT' });
   assert.equal(await page.locator('html').getAttribute('lang'), 'de');
+  assert.deepEqual(await page.locator('#more [title]:not([title=""])').evaluateAll((all) => all.map((node) => node.title)), [], 'nothing of the server\'s English');
   assert.equal(await text(page, '#go'), 'Restaurieren');
   await page.setInputFiles('#file', picture('picture.png'));
   await ready(page);
@@ -127,11 +128,25 @@ test('what the server says is said in the page\'s language; in its own words whe
   const notes = await page.locator('#report .note').allTextContents();
   assert.deepEqual(notes.filter((note) => /5/.test(note)), ['Gesicht 5 (ab 0 gezählt) wurde verlangt, aber im Bild sind nur 2.']);
   assert.equal(await page.evaluate(async () => (await import('./js/lang.js')).said('note', 'moon', 'The moon was full.')), 'The moon was full.');
+  await page.route('**/v1/estimate?*', (route) => route.fulfill({ status: 404 })); // which would tell it before
   await page.locator('#option_faces').fill('nobody');
   await page.locator('#go').click();
   await page.locator('#error:visible').waitFor(wait);
   assert.equal(await page.locator('#error p').first().innerText(), 'Welche Gesichter: dieser Wert geht nicht, oder nicht zusammen mit den anderen Einstellungen.');
   assert.match(await page.locator('#error [lang="en"]').innerText(), /^faces: "nobody" is not allowed/);
+});
+
+test('what each kind of model is for is said in words', async (t) => {
+  const kinds = ['detector', 'face', 'parser', 'upscaler', 'damage', 'filler'];
+  const page = await open(t, undefined, { locale: 'de', prepare: (it) => it.route('**/v1/models', async (route) => {
+    const answer = await route.fetch(), json = await answer.json();
+    for (const kind of kinds) json.models.find((model) => model.kind === kind).default = true;
+    await route.fulfill({ response: answer, json });
+  }) });
+  await page.locator('#about summary').click();
+  const shown = await text(page, '#models');
+  assert.match(shown, /\(füllt Schäden\)/);
+  for (const kind of kinds) assert.ok(!shown.includes(`(${kind})`), shown);
 });
 
 test('right to left: nothing lies beside the page, and nothing over anything else', async (t) => {
