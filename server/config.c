@@ -70,8 +70,8 @@ static const struct config_key config_keys[] = {
     {KEY(requests_per_minute, KIND_COUNT), "0", 0, 1000000,
      "requests that a client's address may send a minute; loopback, /healthz and /readyz are exempt; 0: no limit"},
     {KEY(auth_token_file, KIND_TEXT), "", 0, 0,
-     "file of tokens, one of which every request must have then, except for the page, /openapi.json, /healthz and "
-     "/readyz; empty: whoever reaches the server may use it"},
+     "file of tokens, one of which every request must have then, except for the page, /openapi.json, /healthz, "
+     "/readyz and cog's /health-check; empty: whoever reaches the server may use it"},
     {KEY(tls_cert, KIND_TEXT), "", 0, 0,
      "file with the server's certificate and those that lead to its issuer (PEM): HTTPS instead of HTTP; empty: none"},
     {KEY(tls_key, KIND_TEXT), "", 0, 0, "file with the certificate's private key (PEM, without a password)"},

@@ -35,6 +35,7 @@ struct cog {
     char id[COG_ID_MAX];
     int64_t created;
     bool async;
+    struct hook_trace trace;
     struct fetch *fetch; /* the picture is at an address; NULL: it is in the body */
 };
 
@@ -211,6 +212,7 @@ static enum error_code cog_read(struct request *request, struct cog *cog, struct
     json_decref(models);
     if (!code)
         code = hooks_read(request->server->config, json, &cog->input.hook, err);
+    cog->input.hook.trace = cog->trace;
     if (!code && *cog->input.hook.url && !cog->async)
         code = error_set(err, ERROR_INVALID,
                          "webhook: it is for predictions that are not waited for; send the header "
@@ -347,6 +349,7 @@ static enum MHD_Result cog_begin(struct request *request)
     cog->base.answer = cog_done;
     cog->base.fail = cog_fail;
     cog->async = prefer && !strcmp(prefer, "respond-async");
+    hooks_trace(&cog->trace, router_header(request, "traceparent"), router_header(request, "tracestate"));
     cog->base.stored = cog->async;
     cog->base.more = *request->server->config->fetch_origins ? request->server->config->body_limit : 0;
     cog->created = job_clock();

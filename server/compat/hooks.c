@@ -95,6 +95,16 @@ enum error_code hooks_read(const struct config *config, const json_t *json, stru
     return OK;
 }
 
+void hooks_trace(struct hook_trace *out, const char *parent, const char *state)
+{
+    *out = (struct hook_trace){0};
+    if (!parent || strlen(parent) >= sizeof out->parent) /* without it the other means nothing */
+        return;
+    strcpy(out->parent, parent);
+    if (state && strlen(state) < sizeof out->state)
+        strcpy(out->state, state);
+}
+
 /* --- sending -------------------------------------------------------------------------------------------------------
  */
 
@@ -139,19 +149,25 @@ static void hooks_set_up(struct hooks_row *row)
     curl_easy_setopt(curl, CURLOPT_TIMEOUT, HOOKS_SECONDS);
 }
 
-static struct curl_slist *hooks_headers(void)
+/* Adds a header, unless it has no value. */
+static bool hooks_header(struct curl_slist *headers, const char *name, const char *value)
 {
-    const char *token = getenv("WEBHOOK_AUTH_TOKEN");
-    char *authorization = NULL;
+    char *line = NULL;
+    if (!value || !*value)
+        return true;
+    if (asprintf(&line, "%s%s", name, value) < 0)
+        return false;
+    const bool added = curl_slist_append(headers, line);
+    free(line);
+    return added;
+}
+
+static struct curl_slist *hooks_headers(const struct hook_trace *trace)
+{
     struct curl_slist *headers = curl_slist_append(NULL, "Content-Type: application/json");
-    bool whole = headers && curl_slist_append(headers, "Expect:");
-    if (whole && token && *token) {
-        if (asprintf(&authorization, "Authorization: Bearer %s", token) < 0)
-            authorization = NULL;
-        whole = authorization && curl_slist_append(headers, authorization);
-    }
-    free(authorization);
-    if (whole)
+    if (headers && curl_slist_append(headers, "Expect:") &&
+        hooks_header(headers, "Authorization: Bearer ", getenv("WEBHOOK_AUTH_TOKEN")) &&
+        hooks_header(headers, "traceparent: ", trace->parent) && hooks_header(headers, "tracestate: ", trace->state))
         return headers;
     curl_slist_free_all(headers);
     return NULL;
@@ -206,7 +222,7 @@ static bool hooks_send(struct hooks_row *row, struct compat_text *text, bool las
     row->text = text;
     row->at = 0;
     row->last = last;
-    row->headers = hooks_headers();
+    row->headers = hooks_headers(&row->hook.trace);
     row->curl = row->text && row->headers ? curl_easy_init() : NULL;
     if (row->curl) {
         hooks_set_up(row);

@@ -15,15 +15,24 @@
 #define HOOKS_URL_MAX 1024
 #define HOOKS_MOST 1000 /* that wait for their predictions */
 
+/* The W3C's trace context of a request, which goes along with its webhooks: header values, "" where there is none. */
+struct hook_trace {
+    char parent[64], state[513]; /* that many bytes must be passed on (Trace Context, 3.3.1.5) */
+};
+
 struct hook {
     char url[HOOKS_URL_MAX]; /* "": none */
-    bool start, end;         /* which of the two are sent */
+    struct hook_trace trace;
+    bool start, end; /* which of the two are sent */
 };
 
 /* Reads "webhook" and "webhook_events_filter" of a request. ERROR_INVALID: not a URL of a listed origin, or no such
  * event. */
 enum error_code hooks_read(const struct config *config, const json_t *json, struct hook *out,
                            struct error *err) MUST_CHECK;
+
+/* What the headers traceparent and tracestate say; NULL: not sent. One that is too long is left out. */
+void hooks_trace(struct hook_trace *out, const char *parent, const char *state);
 
 /* server->hooks. */
 enum error_code hooks_start(struct server *server, struct error *err) MUST_CHECK;

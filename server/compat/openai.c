@@ -168,7 +168,8 @@ static const struct openai_field *openai_find(const char *name)
     return NULL;
 }
 
-/* The words of the prompt that have the form option=value; all others are for models that read. */
+/* The words of the prompt that have the form option=value, with an option of ours; all others are for models that read.
+ */
 static enum error_code openai_words(struct openai *openai, struct error *err)
 {
     static const char name[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-", blank[] = " \t\r\n";
@@ -184,7 +185,8 @@ static enum error_code openai_words(struct openai *openai, struct error *err)
         for (char *tail = end; tail > word + size + 1 && strchr(",;.", tail[-1]);)
             *--tail = 0;
         word[size] = 0;
-        code = upload_field(openai->options, word, word + size + 1, strlen(word + size + 1), err);
+        if (upload_knows(openai->options, word)) /* "E=mc2" is for models that read, too */
+            code = upload_field(openai->options, word, word + size + 1, strlen(word + size + 1), err);
         end += !last;
     }
     return code;

@@ -222,6 +222,12 @@ static enum error_code upload_set_answer(struct upload *upload, enum answer_fiel
     return OK;
 }
 
+bool upload_knows(const struct upload *upload, const char *name)
+{
+    return upload_find_size(upload, name) >= 0 || upload_find_answer(upload, name) != ANSWER_NONE ||
+           upload_find_option(upload, name);
+}
+
 enum error_code upload_field(struct upload *upload, const char *name, const char *value, size_t size, struct error *err)
 {
     char text[64];

@@ -57,6 +57,9 @@ void upload_take_size(struct upload *upload);
 const struct upload_size *upload_size(const struct upload *upload);
 bool upload_has_picture(const struct upload *upload);
 
+/* Whether there is a field of that name: an option, or one that says how the answer comes. */
+bool upload_knows(const struct upload *upload, const char *name);
+
 /* Sets one option, from the query or a form field. ERROR_INVALID names the field, what was sent and what is allowed:
  * for an unknown field, a repeated one, an empty value (except of suffix), one that is not UTF-8, or a value out of
  * range. */

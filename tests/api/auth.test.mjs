@@ -37,7 +37,7 @@ describe('a server with tokens', () => {
   after(() => server.stop());
 
   test('the page and the probes need none, everything else does', async () => {
-    for (const route of ['/', '/js/main.js', '/style.css', '/healthz', '/readyz'])
+    for (const route of ['/', '/js/main.js', '/style.css', '/healthz', '/readyz', '/health-check'])
       assert.equal((await ask(route)).status, 200, route);
     for (const route of ['/v1/devices', '/v1/models', '/v1/capabilities', '/metrics', '/nothing']) {
       const none = await ask(route);

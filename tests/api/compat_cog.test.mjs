@@ -247,7 +247,7 @@ describe('webhooks', () => {
     receiver = http.createServer(async (request, response) => {
       let body = '';
       for await (const part of request) body += part;
-      told.push({ path: request.url, authorization: request.headers.authorization, json: JSON.parse(body) });
+      told.push({ path: request.url, authorization: request.headers.authorization, trace: [request.headers.traceparent, request.headers.tracestate], json: JSON.parse(body) });
       response.statusCode = answers.shift() ?? 200;
       if (response.statusCode === 302) response.setHeader('Location', `${origin}/elsewhere`);
       response.end();
@@ -261,11 +261,12 @@ describe('webhooks', () => {
     const secret = 'secret'.repeat(200); // tokens that are signed texts are as long
     const open = await start({ models: ownModels, args: ['--webhook_origins', origin, '--webhook_private', '127.0.0.0/8'], env: { WEBHOOK_AUTH_TOKEN: secret }, context });
     answers = [200, 503, 500];
-    const { status, json: begun } = await predict({ img: uri(picture) }, { to: open, headers: later, webhook: `${origin}/hook?x=1` });
+    const traceparent = '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01', tracestate = 'rojo=00f067aa0ba902b7';
+    const { status, json: begun } = await predict({ img: uri(picture) }, { to: open, headers: { ...later, traceparent, tracestate }, webhook: `${origin}/hook?x=1` });
     assert.equal(status, 202);
     await until('the webhooks', () => told.length >= 4);
     assert.deepEqual(told.map(({ json: { status: one } }) => one), ['starting', 'succeeded', 'succeeded', 'succeeded']);
-    for (const one of told) assert.deepEqual([one.path, one.authorization, one.json.id], ['/hook?x=1', `Bearer ${secret}`, begun.id]);
+    for (const one of told) assert.deepEqual([one.path, one.authorization, one.json.id, ...one.trace], ['/hook?x=1', `Bearer ${secret}`, begun.id, traceparent, tracestate]);
     assert.deepEqual(told[3].json, (await get(open, `/predictions/${begun.id}`)).json);
 
     told = [];
@@ -273,7 +274,7 @@ describe('webhooks', () => {
     const { json: second } = await predict({ img: uri(picture) }, { to: open, headers: later, webhook: `${origin}/`, webhook_events_filter: ['completed'] });
     await until('the webhook', () => told.length === 1);
     await until('the log', () => open.log().includes(`webhook prediction=${second.id} status=302`));
-    assert.deepEqual(told.map(({ path, json: { status: one } }) => [path, one]), [['/', 'succeeded']]);
+    assert.deepEqual(told.map(({ path, trace, json: { status: one } }) => [path, one, ...trace]), [['/', 'succeeded', undefined, undefined]]);
 
     const waited = await predict({ img: uri(picture) }, { to: open, webhook: `${origin}/` });
     assert.deepEqual([waited.status, waited.json.detail[0].loc[2]], [422, 'webhook']);

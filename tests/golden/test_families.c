@@ -272,6 +272,8 @@ static void test_foreign(void **state)
     static const char *const cases[][3] = {
         {"before_RG.1.weight", "layers.0.blocks.0.ffn.sg.norm.weight", "not read yet: DAT, a transformer"},
         {"intro.weight", "middle_blks.0.beta", "not read yet: NAFNet"},
+        {"intro.weight", "middle_blks.0.temperature", "not read yet: M3SNet"},
+        {"conv_1.eval_conv.weight", "block_1.c1_r.eval_conv.weight", "only the folded convolutions (eval_conv)"},
         {"position_emb", "something.weight", "not a network that we know; it has 2 tensors, the first are"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
