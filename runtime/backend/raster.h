@@ -52,7 +52,8 @@ struct raster_target {
     int layer_count;
     int left, top; /* where its first pixel is among them */
     /* Not NULL: there is room for `most` rows alone. As often as they, or the last, are there, in their order, this is
-     * called with how many they are; the next ones begin at `data` again. Only where the device is not asynchronous. */
+     * called with how many they are; the next ones begin at `data` again. An asynchronous device does this while a run
+     * is waited for. */
     void (*take)(void *user, int rows);
     void *user;
     int most;

@@ -71,7 +71,10 @@ static void read_show(struct vk_io_run *r, int index, int image, const struct ra
                                         .from_stride = stride,
                                         .to_stride = target->stride,
                                         .bytes = (size_t)target->width * raster_pixel(target->form),
-                                        .rows = target->height});
+                                        .rows = target->height,
+                                        .take = target->take,
+                                        .user = target->user,
+                                        .most = target->most});
     used->down += stride * (uint64_t)target->height;
 }
 

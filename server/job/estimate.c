@@ -204,7 +204,18 @@ static double estimate_sums(const struct estimate_request *request, const struct
                                                      : wide * cut->height);
 }
 
-/* Bytes of what goes through a resize, or is kept in floats: 0 where the network's pixels are the result's. */
+/* Whether the network's pixels go through a resize, or are kept in floats. */
+static bool estimate_floats(const struct estimate_request *request)
+{
+    const struct restoration *r = request->r;
+    const int scale = request->models[ROLE_UPSCALER]->info.scale;
+    struct size size;
+    pipeline_size(r, &size);
+    return size.width != (double)r->in_info.width * scale || size.height != (double)r->in_info.height * scale ||
+           r->in_info.bits > 8;
+}
+
+/* Bytes of what is in floats on its way. */
 static double estimate_resized(const struct estimate_request *request, const struct estimate_cut *cut)
 {
     const struct restoration *r = request->r;
@@ -213,11 +224,11 @@ static double estimate_resized(const struct estimate_request *request, const str
                  rows = (double)cut->height * scale;
     struct size size;
     pipeline_size(r, &size);
-    if (size.width == wide && size.height == high && r->in_info.bits <= 8)
+    if (!estimate_floats(request))
         return 0;
     const bool smaller = size.width <= wide && size.height <= high && (size.width < wide || size.height < high);
     const bool alone = cut->columns > 1 && smaller; /* each tile is reduced by itself */
-    const bool few = !request->device->asynchronous && (alone || cut->columns == 1);
+    const bool few = cut->columns == 1 || (alone && !request->device->asynchronous);
     const double band = (alone ? (double)cut->width * scale : wide) * (few ? BACKGROUND_ROWS : rows);
     return 3 * sizeof(float) *
            (band + (double)size.width * BACKGROUND_ROWS + (alone ? size.width * rows * size.height / high : 0));
@@ -234,11 +245,14 @@ static struct speed_term estimate_tiles(struct speed_table *table, struct estima
     const struct model_info *info = &request->models[ROLE_UPSCALER]->info;
     const int asked = r->options.compat && r->options.bg_tile < 0 ? 400 : r->options.bg_tile;
     const int tile = background_tile(r->in_info.width, r->in_info.height, asked, info->scale, request->device->type);
+    const bool floats = request->device->asynchronous && !r->options.compat && estimate_floats(request);
+    const int strip = floats ? background_strip(r->in_info.width, r->in_info.height, asked, info->scale) : 0;
+    const int across = strip ? 0 : tile, down = strip ? strip : tile;
     struct estimate_cut cut;
-    tile_windows(r->in_info.width, tile, info, &cut.columns, &cut.width);
-    tile_windows(r->in_info.height, tile, info, &cut.rows, &cut.height);
-    cut.right = tile_shared(r->in_info.width, tile, info);
-    cut.below = tile_shared(r->in_info.height, tile, info);
+    tile_windows(r->in_info.width, across, info, &cut.columns, &cut.width);
+    tile_windows(r->in_info.height, down, info, &cut.rows, &cut.height);
+    cut.right = tile_shared(r->in_info.width, across, info);
+    cut.below = tile_shared(r->in_info.height, down, info);
     const double window = (double)cut.width * cut.height;
     work->tiles = cut.columns * cut.rows;
     work->tile_bytes = estimate_tile_bytes(request, window);

@@ -24,6 +24,11 @@ static const int background_tiles[] = {4096, 3072, 2048, 1536, 1024, 768, 512, 3
 #define BACKGROUND_TILE_RESULT 64e6
 #define BACKGROUND_TILE_RESULT_CPU 4.2e6
 
+/* The same for strips, whose pixels leave the device in floats: the results of two runs, 144 MB each, lie in host
+ * memory, and no row of square tiles need be put together there, which took 540 MB of a result of 45 megapixels. */
+#define BACKGROUND_STRIP_RESULT 12e6
+#define BACKGROUND_STRIP_LEAST 64
+
 /* The next smaller tile for a picture; tile 0 is the whole picture. -1: there is none. */
 static int background_smaller(int tile, int longest)
 {
@@ -50,6 +55,14 @@ int background_tile(int width, int height, int asked, int scale, enum device_typ
         result = (double)tile * scale * tile * scale;
     }
     return tile;
+}
+
+int background_strip(int width, int height, int asked, int scale)
+{
+    const double row = (double)width * scale * scale, rows = floor(BACKGROUND_STRIP_RESULT / row);
+    if (asked >= 0 || rows >= height)
+        return 0;
+    return rows > BACKGROUND_STRIP_LEAST ? (int)rows : BACKGROUND_STRIP_LEAST;
 }
 
 static int background_first(const struct step *step, const struct view_u8 *picture)
@@ -108,7 +121,8 @@ static enum error_code background_plain(struct step *step, const struct view_u8 
 struct background {
     struct step *step;
     int tile;           /* side of its tiles, px of the input; 0: the whole picture */
-    bool shrunk;        /* reduced from a larger one, which did not fit */
+    int strip;          /* not 0: strips of so many rows in place of tiles */
+    bool shrunk;        /* reduced from larger ones, which did not fit */
     bool later;         /* what lies over the result is not known yet */
     struct image *mask; /* the transparency, which takes the picture's place; or NULL */
     struct tile_job *tiles;
@@ -173,7 +187,8 @@ static void background_target(void *user, const struct rect *rect, const struct 
         target->data = b->band + 3 * (size_t)(b->in_tiles ? rect->x - run->x : rect->x);
         target->stride = 3 * sizeof(float) * (size_t)width;
         target->take = b->in_rows ? background_take : NULL;
-        b->taking = *rect;
+        if (b->in_tiles)
+            b->taking = *rect;
         target->user = b;
         target->most = BACKGROUND_ROWS;
         return;
@@ -203,6 +218,7 @@ static void background_filled(void *user, const struct rect *run)
 
 static enum error_code background_make_rows(struct background *b, struct error *err)
 {
+    b->taking = (struct rect){0, 0, b->width, 0};
     const struct background_from from = {
         b->width, b->height, 3, b->mask != NULL, b->in_tiles ? tile_columns(b->tiles) : 0, tile_rows(b->tiles)};
     return background_rows_create(&b->rows, b->step, &from, err);
@@ -217,7 +233,14 @@ static enum error_code background_again(void *user, struct error *err)
     return background_make_rows(b, err);
 }
 
-/* Begins again, in tiles of b->tile. */
+static enum error_code background_cut(struct background *b, const struct view_u8 *picture, const struct tile_sink *sink,
+                                      struct error *err)
+{
+    return b->strip ? tile_begin_strips(&b->tiles, b->step, picture, b->strip, sink, err)
+                    : tile_begin(&b->tiles, b->step, picture, b->tile, sink, err);
+}
+
+/* Begins again, in strips or in tiles of b->tile. */
 static enum error_code background_open(struct background *b, const struct view_u8 *picture, struct error *err)
 {
     struct step *step = b->step;
@@ -231,17 +254,21 @@ static enum error_code background_open(struct background *b, const struct view_u
     background_close(b);
     b->width = picture->width * scale;
     b->height = picture->height * scale;
-    enum error_code code = tile_begin(&b->tiles, step, picture, b->tile, &sink, err);
+    device_info(step->context->device, &info);
+    const bool floats = b->width != step->width || b->height != step->height || step->r->deep || b->mask;
+    b->strip = floats && info.asynchronous && !b->shrunk
+                   ? background_strip(picture->width, picture->height, step->r->options.bg_tile, scale)
+                   : 0;
+    enum error_code code = background_cut(b, picture, &sink, err);
     if (code != OK)
         return code;
     if (deep)
         tile_deepen(b->tiles, deep->pixels);
-    if (b->width == step->width && b->height == step->height && !step->r->deep && !b->mask)
+    if (!floats)
         return OK;
-    device_info(step->context->device, &info);
     b->in_tiles = !tile_wide(b->tiles) && step->width <= b->width && step->height <= b->height &&
                   (step->width < b->width || step->height < b->height);
-    b->in_rows = !info.asynchronous && (b->in_tiles || tile_wide(b->tiles));
+    b->in_rows = tile_wide(b->tiles) || (b->in_tiles && !info.asynchronous);
     b->band = mem_alloc((size_t)(b->in_tiles ? tile_columns(b->tiles) : b->width) *
                             (size_t)(b->in_rows ? BACKGROUND_ROWS : tile_rows(b->tiles)),
                         3 * sizeof(float));
@@ -373,7 +400,8 @@ static enum error_code background_work(struct step *step, int left, struct error
     const int longest = picture.width > picture.height ? picture.width : picture.height;
     code = background_once(b, &picture, left, err);
     while (step_too_large(code) && step->model[ROLE_UPSCALER]) {
-        int smaller = background_smaller(b->tile, longest);
+        const int side = b->strip ? (int)sqrt((double)b->strip * picture.width) : b->tile;
+        int smaller = background_smaller(side, longest);
         if (smaller < 0)
             return step_no_room(step, ROLE_UPSCALER, err,
                                 b->tile ? "even a tile of %d px" : "even the picture of %d px",

@@ -16,6 +16,10 @@ void background_end(struct step *step);
  * scale: the upscaler's; 0: there is none. */
 int background_tile(int width, int height, int asked, int scale, enum device_type type);
 
+/* Where the network's pixels go on in floats (to a resize, into 16 bits) and the device is asynchronous: the rows of a
+ * strip as wide as the picture, in place of tiles. 0: none; whole, or tiles as asked. */
+int background_strip(int width, int height, int asked, int scale);
+
 /* Upscales by the reference's whole method, including Lanczos4 to the final size. */
 enum error_code background_compat(struct step *step, const struct view_u8 *picture, const struct tile_compat *cut,
                                   double outscale, struct image **out, struct error *err) MUST_CHECK;

@@ -157,15 +157,15 @@ enum error_code tile_begin_compat(struct tile_job **out, struct step *step, cons
     return code;
 }
 
-enum error_code tile_begin(struct tile_job **out, struct step *step, const struct view_u8 *picture, int core,
-                           const struct tile_sink *sink, struct error *err)
+static enum error_code tile_begin_cut(struct tile_job **out, struct step *step, const struct view_u8 *picture,
+                                      int across, int down, const struct tile_sink *sink, struct error *err)
 {
     enum error_code code = tile_begin_job(out, step, picture, 0, sink, err);
     struct tile_job *job = *out;
     if (code == OK)
-        code = tile_cut_create(&job->cx, job->ax.length, core, job->info, err);
+        code = tile_cut_create(&job->cx, job->ax.length, across, job->info, err);
     if (code == OK)
-        code = tile_cut_create(&job->cy, job->ay.length, core, job->info, err);
+        code = tile_cut_create(&job->cy, job->ay.length, down, job->info, err);
     if (code == OK)
         code = tile_list(job, err);
     const bool pooled = code == OK && job->count > 1 && job->info->pool_count;
@@ -187,6 +187,18 @@ enum error_code tile_begin(struct tile_job **out, struct step *step, const struc
         tile_end(out);
     }
     return code;
+}
+
+enum error_code tile_begin(struct tile_job **out, struct step *step, const struct view_u8 *picture, int core,
+                           const struct tile_sink *sink, struct error *err)
+{
+    return tile_begin_cut(out, step, picture, core, core, sink, err);
+}
+
+enum error_code tile_begin_strips(struct tile_job **out, struct step *step, const struct view_u8 *picture, int core,
+                                  const struct tile_sink *sink, struct error *err)
+{
+    return tile_begin_cut(out, step, picture, 0, core, sink, err);
 }
 
 int tile_rows(const struct tile_job *job)

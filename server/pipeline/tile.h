@@ -31,6 +31,9 @@ struct tile_sink {
 struct tile_job;
 enum error_code tile_begin(struct tile_job **out, struct step *step, const struct view_u8 *picture, int core,
                            const struct tile_sink *sink, struct error *err) MUST_CHECK;
+/* In strips as wide as the picture, of `core` rows. */
+enum error_code tile_begin_strips(struct tile_job **out, struct step *step, const struct view_u8 *picture, int core,
+                                  const struct tile_sink *sink, struct error *err) MUST_CHECK;
 /* The same as the reference does it. */
 enum error_code tile_begin_compat(struct tile_job **out, struct step *step, const struct view_u8 *picture,
                                   const struct tile_compat *cut, const struct tile_sink *sink,

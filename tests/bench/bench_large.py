@@ -12,6 +12,7 @@ import argparse
 import filecmp
 import os
 import random
+import signal
 import struct
 import subprocess
 import sys
@@ -65,7 +66,10 @@ def run(program, picture, out, scale, flags):
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     watcher = threading.Thread(target=watch, args=(process.pid, peak))
     watcher.start()
-    said = process.communicate()[0]
+    try:
+        said = process.communicate()[0]
+    finally:
+        process.kill()  # if the script is ended, too
     watcher.join()
     if process.returncode:
         sys.exit(f"{' '.join(command)}: {said}")
@@ -82,6 +86,7 @@ def main():
     own = sys.argv[1:sys.argv.index("--")] if "--" in sys.argv else sys.argv[1:]
     flags = sys.argv[sys.argv.index("--") + 1:] if "--" in sys.argv else ["--version", "none", "--bg_upsampler", "none", "--repair", "false"]
     args = parser.parse_args(own)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     worst, program = 0, os.path.abspath(args.program)
     print(f"{'result':>14} {'format':>6} {'peak MiB':>9} {'own':>6} {'files':>6} {'seconds':>8} {'file MB':>8}")
     with tempfile.TemporaryDirectory(dir=args.folder) as folder, tempfile.TemporaryDirectory(dir="/dev/shm" if args.compare else None) as memory:

@@ -191,9 +191,25 @@ static void test_windows(void)
 }
 
 /* Floats in; results are clamped, and rounded to even. */
+/* A target's rows, as they are taken: a strip with room for two. */
+struct taken {
+    float strip[2][5][3], all[3][5][3];
+    int rows, calls;
+};
+
+static void take(void *user, int rows)
+{
+    struct taken *taken = user;
+    assert_true(rows > 0 && rows <= 2 && taken->rows + rows <= 3);
+    memcpy(taken->all[taken->rows], taken->strip, (size_t)rows * sizeof taken->strip[0]);
+    taken->rows += rows;
+    taken->calls++;
+}
+
 static void test_floats(void)
 {
     enum { W = 5, H = 3 };
+    struct taken taken = {.rows = 0};
     static const float values[W] = {-40, 0.5f, 100.5f, 101.5f, 300};
     static const uint8_t rounded[W] = {0, 0, 100, 102, 255};
     float in[H][W][3], out[H][W][3];
@@ -206,9 +222,11 @@ static void test_floats(void)
     /* no division, so that halves stay what they are, on whatever device */
     const struct raster_range range = {.unit = 1, .deviation = 1, .low = 0, .high = 255};
     const struct raster_source source = {.form = RASTER_F32, .data = in, .stride = sizeof in[0]};
-    const struct raster_target targets[] = {{.form = RASTER_F32, out, sizeof out[0], 0, 0, W, H},
-                                            {.form = RASTER_U8, bytes, sizeof bytes[0], 0, 0, W, H}};
-    const struct run_image image = {.targets = targets, .target_count = 2};
+    const struct raster_target targets[] = {
+        {.form = RASTER_F32, out, sizeof out[0], 0, 0, W, H},
+        {.form = RASTER_F32, taken.strip, sizeof taken.strip[0], 0, 0, W, H, .take = take, .user = &taken, .most = 2},
+        {.form = RASTER_U8, bytes, sizeof bytes[0], 0, 0, W, H}};
+    const struct run_image image = {.targets = targets, .target_count = 3};
     const struct run_input input = {.images = &source};
     const struct run_output output = {.images = &image};
     net_same(&net, 1, H, W, 1);
@@ -220,6 +238,8 @@ static void test_floats(void)
                 assert_true(out[y][x][c] == fminf(fmaxf(values[x], 0), 255));
                 assert_int_equal(bytes[y][x][c], rounded[x]);
             }
+    assert_int_equal(taken.calls, 2);
+    assert_memory_equal(taken.all, out, sizeof out);
     net_destroy(&net);
 }
 

@@ -462,6 +462,12 @@ static void test_tile(void **state)
     assert_int_equal(background_tile(100, 50, 100, 2, DEVICE_CPU), 0);
     assert_int_equal(background_tile(50, 100, 100, 2, DEVICE_CPU), 0);
     assert_int_equal(background_tile(100, 50, 0, 2, DEVICE_CPU), 0);
+    /* strips, so that no more than 12 megapixels in floats leave a device at once */
+    assert_int_equal(background_strip(2000, 1500, -1, 2), 0);
+    assert_int_equal(background_strip(2000, 1501, -1, 2), 1500);
+    assert_int_equal(background_strip(15000, 750, -1, 2), 200);
+    assert_int_equal(background_strip(15000, 750, 300, 2), 0);
+    assert_int_equal(background_strip(1000000, 750, -1, 4), 64);
 }
 
 int main(void)
