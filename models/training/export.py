@@ -13,13 +13,16 @@ from models.training import common
 NETWORKS = {"detector": ("starter_detector", "net"), "upsampler": ("starter_upsampler_x2", "net"),
             "upsampler-l1": ("starter_upsampler_x2_l1", "plain")}
 
+# What a network's tensors do not tell: of a pyramid wider than 64 channels the program would assume ReLU.
+SAID = {"starter_detector": {"activation": "leakyrelu:0.1"}}
+
 
 def write(folder, network, commit="", to=None):
     """The file's path. Its steps, data and commit are those of the checkpoint in folder, unless another commit is given."""
     name, average = NETWORKS[network]
     state = common.load_state(folder)
     path = to or os.path.join(folder, name + ".safetensors")
-    common.write_safetensors(path, state["emas"][average], common.card(name, state, commit))
+    common.write_safetensors(path, state["emas"][average], {**common.card(name, state, commit), **SAID.get(name, {})})
     print(f"{path}: {os.path.getsize(path)} bytes", flush=True)
     return path
 

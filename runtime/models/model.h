@@ -15,8 +15,8 @@ struct model_settings {
     bool has_slope;
     float slope;                /* detector: one LeakyReLU slope for backbone, FPN and SSH */
     float min_sizes[3][2];      /* detector: anchor sizes at strides 8, 16, 32; all 0: {16,32},{64,128},{256,512} */
-    enum activation activation; /* upscaler without PReLU weights: ACTIVATION_RELU or ACTIVATION_LEAKY; NONE: what the
-                                   file's metadata say, else relu */
+    enum activation activation; /* detector, and upscaler without PReLU weights: ACTIVATION_RELU or ACTIVATION_LEAKY;
+                                   NONE: what the file's metadata say, else the reference's */
     float activation_slope;     /* for ACTIVATION_LEAKY; 0: 0.1 */
     bool has_noise_level, has_jpeg_quality;
     float noise_level;  /* DRUNet, FDnCNN: of the picture, 0..255; 15 where nothing is said */

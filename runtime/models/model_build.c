@@ -24,6 +24,22 @@ const struct model_settings *build_settings(const struct model_build *b)
     return &b->model->settings;
 }
 
+float build_slope(struct model_build *b, float usual)
+{
+    struct model_settings settings = *build_settings(b);
+    if (settings.has_slope)
+        return settings.slope;
+    const char *text = weights_metadata(model_weights(b->model), "activation");
+    if (settings.activation == ACTIVATION_NONE && text && !model_settings_activation(&settings, text))
+        build_fail(b, ERROR_UNSUPPORTED,
+                   "its metadata has the activation \"%.40s\"; relu and leakyrelu:SLOPE are known", text);
+    if (settings.activation == ACTIVATION_NONE)
+        return usual;
+    if (settings.activation == ACTIVATION_RELU)
+        return 0;
+    return settings.activation_slope > 0 ? settings.activation_slope : 0.1f;
+}
+
 void build_fail(struct model_build *b, enum error_code code, const char *format, ...)
 {
     char text[400];

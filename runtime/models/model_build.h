@@ -40,6 +40,10 @@ struct build_text build_text(const char *format, ...) __attribute__((format(prin
 
 const struct model_settings *build_settings(const struct model_build *b);
 
+/* The LeakyReLU slope of a network whose tensors do not tell its activation, 0 for ReLU: as the settings say (slope, or
+ * activation), else the file's metadata ("activation"), else `usual`. Fails if the metadata is not understood. */
+float build_slope(struct model_build *b, float usual);
+
 /* The number of tensors format(0), format(1), … before the first gap; format holds one %d. */
 int build_count(const struct weights *weights, const char *format);
 

@@ -219,9 +219,8 @@ static void retinaface_head(struct model_build *b, int level, struct view x)
 
 static void retinaface_build(struct model_build *b, const struct session_shape *shape)
 {
-    const struct model_settings *settings = build_settings(b);
     int rgb = 3, width = retinaface_out(b, "fpn.output1.0.weight");
-    float slope = settings->has_slope ? settings->slope : width <= 64 ? 0.1f : 0.0f;
+    float slope = build_slope(b, width <= 64 ? 0.1f : 0); /* the reference's rule */
     struct view features[3] = {VIEW_NONE, VIEW_NONE, VIEW_NONE};
     struct view x = graph_tensor(b->graph, TENSOR_INPUT, shape->n, shape->h, shape->w, 1, &rgb);
     if (strcmp(model_info(b->model)->architecture, "RetinaFace-resnet50") == 0)
@@ -230,7 +229,7 @@ static void retinaface_build(struct model_build *b, const struct session_shape *
         /* It costs little, and the reference's crops step in 1/32 px: a landmark that is off by one float rounding
          * changes a thousandth of a crop's values. */
         b->graph->exact = true;
-        retinaface_mobilenet(b, x, settings->has_slope ? settings->slope : 0.1f, features);
+        retinaface_mobilenet(b, x, build_slope(b, 0.1f), features);
     }
     struct view p3 = retinaface_lateral(b, "fpn.output3", features[2], VIEW_NONE, slope);
     struct view p2 = retinaface_lateral(b, "fpn.output2", features[1], p3, slope);

@@ -50,17 +50,6 @@ static bool srvgg_has_slopes(const struct weights *weights, int convolutions)
     return false;
 }
 
-/* What the tensors do not tell: the settings do, else the file's metadata, else it is relu. */
-static struct model_settings srvgg_settings(struct model_build *b)
-{
-    struct model_settings settings = *build_settings(b);
-    const char *text = weights_metadata(model_weights(b->model), "activation");
-    if (settings.activation == ACTIVATION_NONE && text && !model_settings_activation(&settings, text))
-        build_fail(b, ERROR_UNSUPPORTED,
-                   "its metadata has the activation \"%.40s\"; relu and leakyrelu:SLOPE are known", text);
-    return settings;
-}
-
 static void srvgg_activation(struct model_build *b, struct node *conv, int index, bool slopes, int features)
 {
     if (slopes) {
@@ -68,9 +57,9 @@ static void srvgg_activation(struct model_build *b, struct node *conv, int index
         conv->param[OP_SLOPE] = build_param(b, build_name("body.%d.weight", index), 1, &features);
         return;
     }
-    const struct model_settings settings = srvgg_settings(b);
-    conv->args.conv2d.activation = settings.activation == ACTIVATION_LEAKY ? ACTIVATION_LEAKY : ACTIVATION_RELU;
-    conv->args.conv2d.slope = settings.activation_slope > 0 ? settings.activation_slope : 0.1f;
+    const float slope = build_slope(b, 0);
+    conv->args.conv2d.activation = slope > 0 ? ACTIVATION_LEAKY : ACTIVATION_RELU;
+    conv->args.conv2d.slope = slope;
 }
 
 static void srvgg_build(struct model_build *b, const struct session_shape *shape)

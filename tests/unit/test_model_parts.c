@@ -1,4 +1,4 @@
-/* Networks whose checkpoint lacks one tensor, and what settings change of a network. */
+/* Networks whose checkpoint lacks one tensor, and what settings and metadata change of a network. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -179,11 +179,59 @@ static void settings_choose_the_activation(void **state)
     assert_memory_not_equal(with[2], with[3], sizeof with[2]);
 }
 
+/* The largest slope in the pyramid and the backbone of the fixture's network, whose metadata have that activation. */
+static float slope_of(const char *name, const char *activation, const struct model_settings *settings)
+{
+    static const char begin[] = "{\"__metadata__\":{";
+    char line[64];
+    struct file file;
+    struct model *model;
+    struct graph *graph;
+    struct error err = ERROR_INIT;
+    map_fixture(&file, name);
+    snprintf(line, sizeof line, "\"activation\":\"%s\",", activation);
+    const size_t added = activation ? strlen(line) : 0, head = 8 + strlen(begin);
+    uint8_t *bytes = malloc(file.size + added);
+    uint64_t length;
+    memcpy(&length, file.data, 8); /* tests run on little-endian machines */
+    length += added;
+    memcpy(bytes, &length, 8);
+    assert_memory_equal(file.data + 8, begin, strlen(begin));
+    memcpy(bytes + 8, begin, strlen(begin));
+    memcpy(bytes + head, line, added);
+    memcpy(bytes + head + added, file.data + head, file.size - head);
+    if (model_open_memory(&model, "parts", bytes, file.size + added, settings, &err) ||
+        model_graph(model, &(struct session_shape){.n = 1, .h = 64, .w = 64}, &graph, &err))
+        fail_msg("%s", err.text);
+    float slope = 0;
+    for (int i = 0; i < graph->node_count; i++)
+        if (graph->nodes[i].kind == OP_CONV2D && graph->nodes[i].args.conv2d.activation == ACTIVATION_LEAKY)
+            slope = fmaxf(slope, graph->nodes[i].args.conv2d.slope);
+    graph_destroy(&graph);
+    model_close(&model);
+    free(bytes);
+    file_unmap(&file);
+    return slope;
+}
+
+/* The tensors do not say it; the reference goes by the pyramid's width, here 8 and 72 channels. */
+static void metadata_tell_a_detectors_activation(void **state)
+{
+    (void)state;
+    static const struct model_settings slope = {.has_slope = true, .slope = 0.5f};
+    assert_true(slope_of("detector", NULL, NULL) == 0.1f);
+    assert_true(slope_of("detector", "relu", NULL) == 0);
+    assert_true(slope_of("detector_resnet50", NULL, NULL) == 0);
+    assert_true(slope_of("detector_resnet50", "leakyrelu:0.25", NULL) == 0.25f);
+    assert_true(slope_of("detector_resnet50", "leakyrelu:0.25", &slope) == 0.5f); /* the settings go before */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_tensor_is_missed),
         cmocka_unit_test(settings_choose_the_activation),
+        cmocka_unit_test(metadata_tell_a_detectors_activation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
