@@ -109,6 +109,8 @@ bool vk_direct_takes(const struct vk_build *build, const struct op_conv2d *args,
         return false;
     if (args->kernel == 1)
         return args->pad == 0 && x->layout.group_log == 2;
+    if (args->kernel > VK_MATRIX_KERNEL) /* a pixel would be loaded for each tap */
+        return false;
     if (args->stride == 1 && args->kernel <= 3) /* these run without barriers in between: vk_chain.h */
         return false;
     return x->layout.blocks == 1 || (x->layout.group_log == 2 && x->layout.blocks >= DEEP);

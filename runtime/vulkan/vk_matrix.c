@@ -183,11 +183,6 @@ int vk_matrix_channel(const struct vk_device *device, int out_blocks, int first,
     return first / 32 * 32 + own * 8 + first / 16 % 2 * 4 + lane;
 }
 
-bool vk_matrix_takes(const struct vk_build *build, const struct op_conv2d *args)
-{
-    return build->fp16 && build->device->matrix && args->kernel <= VK_MATRIX_KERNEL && args->stride <= 2;
-}
-
 /* --- tiles ---------------------------------------------------------------------------------------------------------
  */
 
@@ -199,7 +194,9 @@ static const union vk_tile tiles[] = {
     {{4, 2, 4, 2, 1, 0, 1, 4, 1}}, {{2, 1, 4, 2, 2, 0, 1, 4, 1}}, {{2, 1, 4, 2, 1, 0, 1, 4, 1}},
     {{2, 1, 4, 2, 1, 0, 1, 4, 0}}, {{2, 1, 8, 2, 1, 0, 1, 8, 1}}, {{4, 4, 4, 2, 1, 0, 1, 4, 0}},
     {{2, 2, 4, 2, 2, 0, 1, 4, 1}}, {{2, 2, 4, 2, 1, 0, 1, 4, 0}}, {{1, 1, 4, 2, 1, 0, 1, 4, 0}},
-    {{4, 1, 4, 1, 2, 0, 1, 4, 1}}, {{2, 2, 4, 1, 1, 0, 1, 4, 0}}, {{1, 1, 1, 1, 1, 0, 1, 1, 1}},
+    {{4, 1, 4, 1, 2, 0, 1, 4, 1}}, {{4, 4, 4, 1, 1, 0, 1, 4, 0}}, {{6, 6, 4, 1, 1, 0, 1, 4, 0}},
+    {{3, 3, 4, 1, 1, 0, 1, 4, 1}}, {{3, 3, 8, 1, 1, 0, 1, 8, 0}}, {{2, 2, 4, 1, 1, 0, 1, 4, 0}},
+    {{1, 1, 1, 1, 1, 0, 1, 1, 1}},
 };
 
 static uint32_t matrix_across(const union vk_tile *tile)
@@ -217,14 +214,30 @@ static uint32_t matrix_shared_bytes(const union vk_tile *tile, uint32_t kernel, 
     return w * h * (tile->matrix.steps * 2 + tile->matrix.padding) * 16 + sums * 4;
 }
 
-/* Whether the tile can do the convolution, and is not mostly idle at it. */
+/* Whether such tiles exist. A large kernel's input is wide enough without a stride. */
+static bool matrix_reaches(uint32_t kernel, uint32_t stride)
+{
+    return kernel <= VK_MATRIX_KERNEL ? stride <= 2 : stride == 1 && kernel <= VK_MATRIX_LARGEST;
+}
+
+/* Whether the tile can do the convolution, and is not mostly idle at it. Many subgroups one above the other, all of the
+ * same channels, pay for large kernels alone, whose input they share. */
 static bool matrix_fits(const struct vk_device *device, const struct vk_tune_key *key, const union vk_tile *tile)
 {
-    return key->kernel <= VK_MATRIX_KERNEL && key->stride <= 2 && key->in_blocks % tile->matrix.steps == 0 &&
+    return matrix_reaches(key->kernel, key->stride) && key->in_blocks % tile->matrix.steps == 0 &&
            (matrix_across(tile) <= key->out_blocks || matrix_across(tile) == 1) &&
+           (tile->matrix.down <= 2 || matrix_across(tile) > 1 || key->kernel > VK_MATRIX_KERNEL) &&
            (tile->matrix.split == 1 || key->size <= SPLIT_SIZE) &&
            tile->matrix.subgroups * SUBGROUP <= device->traits.limits.maxComputeWorkGroupInvocations &&
            matrix_shared_bytes(tile, key->kernel, key->stride) <= device->traits.limits.maxComputeSharedMemorySize;
+}
+
+bool vk_matrix_takes(const struct vk_build *build, const struct op_conv2d *args)
+{
+    const union vk_tile *least = &tiles[sizeof tiles / sizeof tiles[0] - 1];
+    const uint32_t kernel = (uint32_t)args->kernel, stride = (uint32_t)args->stride;
+    return build->fp16 && build->device->matrix && matrix_reaches(kernel, stride) &&
+           matrix_shared_bytes(least, kernel, stride) <= build->device->traits.limits.maxComputeSharedMemorySize;
 }
 
 static void matrix_apply(const union vk_tile *tile, struct vk_dispatch *dispatch)

@@ -6,8 +6,9 @@
 
 #include "runtime/vulkan/vk_tune.h"
 
-#define VK_MATRIX_SIZE 16  /* rows and columns of a matrix */
-#define VK_MATRIX_KERNEL 7 /* the largest kernel */
+#define VK_MATRIX_SIZE 16    /* rows and columns of a matrix */
+#define VK_MATRIX_KERNEL 7   /* the largest kernel whose columns of taps are multiplied in one turn */
+#define VK_MATRIX_LARGEST 31 /* the largest kernel, if its tile fits in shared memory */
 
 extern const struct vk_tune_family vk_matrix_family;
 

@@ -153,7 +153,7 @@ static enum error_code tune_read_lines(struct vk_device *device, const char *tex
     enum error_code code = OK;
     while (code == OK && (text = tune_read_numbers(text, &k.kernel, sizeof k / sizeof k.kernel)) != NULL &&
            (text = tune_read_numbers(text, t.number, sizeof t / sizeof t.number[0])) != NULL)
-        if (k.family < VK_TUNE_KIND_COUNT && tune_known(families[k.family], &t) && k.kernel >= 1 && k.kernel < 16 &&
+        if (k.family < VK_TUNE_KIND_COUNT && tune_known(families[k.family], &t) && k.kernel >= 1 && k.kernel < 32 &&
             k.stride >= 1 && k.stride < 16 && families[k.family]->fits(device, &k, &t) && !tune_find(device->tunes, &k))
             code = tune_add(device->tunes, &k, &t, err);
     return code;

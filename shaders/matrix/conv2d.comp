@@ -1,7 +1,8 @@
 // CONV2D of op.h as a product of matrices. A workgroup makes a tile of 16 pixels across, in rows, by out channels; its
 // subgroups divide rows and channels among them. For each chunk of input channels the tile's input, with its border, is
 // copied to shared memory, and for each tap the 16 pixels of a row times 16 channels are one A matrix, which serves every
-// row above it that has a tap there. Weights are B matrices in the order in which invocations hold them (probe.comp).
+// row above it that has a tap there; the columns of a large kernel take several turns. Weights are B matrices in the order
+// in which invocations hold them (probe.comp).
 // weight: [1 or 2 times 16 out channels][16 in channels][kx][ky][16 out channels][invocation][8]; padding is zeros.
 #version 450
 #define FP16 1
@@ -52,7 +53,9 @@ const uint PITCH = UNITS + PADDING; // units from pixel to pixel in the tile
 const uint PIXELS = SUBGROUPS * SUBGROUP / UNITS;            // of the tile that are copied at once
 const uint COPIES = (TILE_W * TILE_H + PIXELS - 1) / PIXELS; // of each invocation, for a chunk
 const uint OUTSIDE = 0xffffffffu;
-const uint SPAN = (ROWS - 1) * STEP + KERNEL;
+const uint TURNS = (KERNEL + 6) / 7;                  // for a column of the kernel
+const uint REACH = (KERNEL + TURNS - 1) / TURNS;      // taps of a turn; of the last one, some may not exist
+const uint SPAN = (ROWS - 1) * STEP + REACH;
 const uint PLACES = SUBGROUPS / SPLIT;
 const uint ACROSS = PLACES / DOWN * BLOCKS; // out matrices of the workgroup
 const uint PER = 1 + PAIRED * (1 - BLOCKS % 2);          // matrices that leave together
@@ -104,13 +107,17 @@ void main()
             load_chunk(n, chunk + STEPS);
         [[unroll]] for (uint k = 0; k < STEPS / SPLIT; k++) {
             const uint step = part * (STEPS / SPLIT) + k;
-            [[dont_unroll]] for (uint kx = 0; kx < KERNEL; kx++) {
-                matrix_b b[KERNEL * BLOCKS];
-                [[unroll]] for (uint i = 0; i < KERNEL * BLOCKS; i++) {
-                    const uint f = i % BLOCKS, ky = i / BLOCKS, member = BLOCKS == 1 ? first_block & PAIRED : f & PAIRED;
+            [[dont_unroll]] for (uint turn = 0; turn < KERNEL * TURNS; turn++) {
+                const uint kx = turn / TURNS, first_tap = turn % TURNS * REACH;
+                matrix_b b[REACH * BLOCKS];
+                [[unroll]] for (uint i = 0; i < REACH * BLOCKS; i++) {
+                    const uint f = i % BLOCKS, member = BLOCKS == 1 ? first_block & PAIRED : f & PAIRED;
+                    const uint ky = first_tap + i / BLOCKS;
                     const uint unit = min((first_block >> PAIRED) + (f >> PAIRED), last_block >> PAIRED);
                     const uint column = ((unit * steps + chunk + step) * KERNEL + kx) * KERNEL;
-                    const uvec4 v = weight[((column + ky << PAIRED) + member) * SUBGROUP + me];
+                    uvec4 v = uvec4(0);
+                    if (TURNS == 1 || ky < KERNEL)
+                        v = weight[((column + ky << PAIRED) + member) * SUBGROUP + me];
                     [[unroll]] for (uint j = 0; j < 4; j++) {
                         const f16vec2 halves = unpackFloat2x16(v[j]);
                         matrix_set(matrix_element(b[i], j * 2), halves.x);
@@ -118,9 +125,10 @@ void main()
                     }
                 }
                 [[unroll]] for (uint r = 0; r < SPAN; r++) {
-                    const uint from = (first_row * STEP + r) * TILE_W + kx;
+                    const uint row = first_row * STEP + first_tap + r;
+                    const uint from = (TURNS == 1 ? row : min(row, TILE_H - 1)) * TILE_W + kx;
                     matrix_a a = matrix_load_a(tile[from * PITCH + step * 2], 0, STEP * PITCH, 0x20);
-                    [[unroll]] for (uint i = 0; i < KERNEL * BLOCKS; i++) {
+                    [[unroll]] for (uint i = 0; i < REACH * BLOCKS; i++) {
                         const uint ky = i / BLOCKS;
                         if (r >= ky && (r - ky) % STEP == 0 && (r - ky) / STEP < ROWS) {
                             const uint to = (r - ky) / STEP * BLOCKS + i % BLOCKS;

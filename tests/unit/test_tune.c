@@ -46,6 +46,12 @@ static void test_tiles_file(void **state)
     assert_int_equal(tile.matrix.split, 1);
     assert_false(vk_tune_find(&device, &odd, &tile));
     assert_int_equal(tile.matrix.steps, 1); /* 3 steps go in no larger chunk */
+    const struct vk_tune_key narrow = {3, 1, 1, 1, 1, 16, VK_TUNE_MATRIX}, wide = {17, 1, 1, 1, 1, 16, VK_TUNE_MATRIX};
+    assert_false(vk_tune_find(&device, &narrow, &tile));
+    assert_int_equal(tile.matrix.down, 2);
+    assert_false(vk_tune_find(&device, &wide, &tile)); /* its wide border is shared by more subgroups, in 48 KiB */
+    assert_int_equal(tile.matrix.down, 4);
+    assert_int_equal(tile.matrix.padding, 0);
     assert_false(vk_tune_find(&device, &tiled, &tile));
     assert_int_equal(tile.tiled.kind, 0); /* fp32 */
     assert_false(vk_tune_find(&device, &deep, &tile));
