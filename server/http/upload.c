@@ -134,8 +134,8 @@ const struct upload_size_row upload_sizes[] = {
     {"width", 1, PIPELINE_SIDE, "the picture's width in px"},
     {"height", 1, PIPELINE_SIDE, "the picture's height in px"},
     {"face_count", 0, 10000, "how many faces are to be restored"},
-    {"result_width", 1, OPTION_SIDE, "the option width, in px"},
-    {"result_height", 1, OPTION_SIDE, "the option height, in px"},
+    {"result_width", 1, OPTION_SIDE, "the width of the result in px"},
+    {"result_height", 1, OPTION_SIDE, "the height of the result in px"},
 };
 const int upload_size_count = sizeof upload_sizes / sizeof *upload_sizes;
 

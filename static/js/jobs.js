@@ -142,7 +142,7 @@ async function answered(item, own, request) {
     pause(wait);
     return over(item);
   }
-  fail(item, problem);
+  fail(item, { ...problem, early: own.job }); // of a job, the server has looked at no more than the file's header
 }
 
 // A server without a folder for jobs has answered with the report and the picture themselves.

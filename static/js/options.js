@@ -61,6 +61,7 @@ function field(option, devices, list) {
   const [title, text] = labels[name] ?? [name[0].toUpperCase() + name.slice(1).replaceAll('_', ' '), help ?? ''];
   const input = Object.assign(control(option, devices, list), { id: `option_${name}`, name });
   input.setAttribute('aria-describedby', `help_${name}`);
+  if (input.type === 'text') input.dataset.standard = option.default ?? '';
   return element('div', { className: 'field' }, element('label', { htmlFor: input.id, textContent: t(title) }), input,
     element('small', { id: `help_${name}`, textContent: t(text) }));
 }
@@ -95,8 +96,8 @@ const controls = () => [...$('form').elements].filter((input) => input.name && i
 function value(input) {
   if (input.type === 'radio') return input.checked && !input.defaultChecked ? input.value : '';
   if (input.type === 'checkbox') return input.checked !== input.defaultChecked ? String(input.checked) : '';
-  const text = input.value.trim();
-  return input.inputMode === 'decimal' ? text.replace(',', '.') : text; // 0,9 is written so in most languages
+  const typed = input.value.trim(), text = input.inputMode === 'decimal' ? typed.replace(',', '.') : typed; // 0,9 in most languages
+  return text === input.dataset.standard ? '' : text;
 }
 
 const changes = () => controls().map((input) => [input.name, value(input)]).filter(([, text]) => text);

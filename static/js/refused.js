@@ -44,7 +44,7 @@ export function explain({ problem, extra }, again) {
   if (problem.code === 'corrupt') {
     const other = t('If there is another copy of it, try that one.');
     if (extra?.damaged) return { text: t('Too little of this file is left to restore anything.'), advice: other, told: detail, fine };
-    const accepts = state.options.has('damaged') && !/ends before the picture begins/.test(detail); // then nothing is there
+    const accepts = state.options.has('damaged') && !problem.early; // without a header nothing can be read
     return {
       text: t('This file is damaged, or a part of it is missing.'),
       advice: accepts ? `${other} ${t('Otherwise the part that can be read can be restored.')}` : other,

@@ -36,8 +36,9 @@ export async function startServer({ program = binary, args = fixtureModels, env 
     stdio: ['ignore', 'pipe', 'pipe'],
   });
   const clean = () => {
-    if (!cwd) rmSync(folder, { recursive: true, force: true });
-    rmSync(state, { recursive: true, force: true });
+    const all = { recursive: true, force: true, maxRetries: 10 }; // a process of the server's may end after it, and write until then
+    if (!cwd) rmSync(folder, all);
+    rmSync(state, all);
   };
   let output = '', log = '';
   child.stderr.on('data', (text) => { log += text; });

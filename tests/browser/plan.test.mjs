@@ -123,6 +123,8 @@ test('a wrong value is told at its field before it is sent; a decimal comma is a
     assert.equal(await field.getAttribute('aria-invalid'), null);
   }
   await page.locator('#plan', { hasText: '90 × 72' }).waitFor(wait);
+  await page.locator('#option_width').fill('auto'); // as the server calls the default
+  await page.locator('#plan', { hasText: '320 × 256' }).waitFor(wait);
   await page.locator('#option_repair_strength').fill('0,9');
   for (let end = Date.now() + wait.timeout; queries.at(-1).get('repair_strength') !== '0.9' && Date.now() < end;) await page.waitForTimeout(20);
   assert.equal(queries.at(-1).get('repair_strength'), '0.9');
@@ -158,7 +160,7 @@ test('a damaged picture is restored as far as it goes, when asked', async (t) =>
   const page = await open(t, server.url, { prepare: (it) => capable(it, (c) => {
     if (!c.options.some((o) => o.name === 'damaged')) c.options.push({ name: 'damaged', type: 'enum', default: 'refuse', allowed: 'refuse or accept', help: '' });
   }) });
-  const bodies = await refuse(page, 422, { code: 'corrupt', detail: 'the JPEG is cut short' });
+  const bodies = await refuse(page, 202, { id: 'ab'.repeat(16), state: 'failed', error: { status: 422, code: 'corrupt', detail: 'the JPEG is cut short' } });
   await more(page).click();
   assert.equal(await page.locator('#option_damaged').count(), 0);
   await begin(page);
