@@ -68,5 +68,5 @@ test('what may not be used commercially says so, and is not downloaded', () => {
   assert.match(run('--models', folder).stdout, /^codeformer +face +CodeFormer .*S-Lab-1\.0, non-commercial/m);
   const got = run('get', 'CodeFormer', '--to', folder);
   assert.equal(got.status, 2);
-  assert.match(got.stderr, /there is no model "CodeFormer" to download/);
+  assert.match(got.stderr, /codeformer is not downloaded: its licence \(S-Lab-1\.0, non-commercial\) forbids commercial use/);
 });
