@@ -22,8 +22,11 @@
 
 json_t *compat_models(const struct request *request)
 {
-    if (fleet_is_front(request))
-        return fleet_models(request);
+    if (fleet_is_front(request)) {
+        struct error ignored = ERROR_INIT; /* compat_front_explain tells it */
+        json_t *all = fleet_models(request, &ignored);
+        return all ? all : json_array();
+    }
     json_t *json = json_models(request->server->store, false), *models = json_incref(json_object_get(json, "models"));
     json_decref(json);
     return models;

@@ -11,6 +11,7 @@
 #include "runtime/base/utf8.h"
 #include "server/compat/compat.h"
 #include "server/http/multipart.h"
+#include "server/http/route_jobs.h"
 #include "server/image/codec.h"
 
 #define OPENAI_PROMPT_MAX 131072 /* bytes: 32000 characters of any alphabet */
@@ -405,8 +406,10 @@ static enum MHD_Result openai_begin(struct request *request)
 static enum MHD_Result openai_show_model(struct request *request)
 {
     struct error err = ERROR_INIT;
-    json_t *list = route_info_models(request), *row, *found = NULL;
+    json_t *list = route_info_models(request, &err), *row, *found = NULL;
     size_t i;
+    if (err.code)
+        return route_jobs_fail(request, reply_for(err.code), &err);
     json_array_foreach(json_object_get(list, "data"), i, row)
     {
         const char *name = json_string_value(json_object_get(row, "id"));

@@ -20,11 +20,10 @@ bool fleet_is_front(const struct request *request)
 /* --- lists ---------------------------------------------------------------------------------------------------------
  */
 
-json_t *fleet_list(const struct request *request, const char *list)
+json_t *fleet_list(const struct request *request, const char *list, struct error *err)
 {
-    json_t *all = json_array(), *seen = json_object(),
-           *servers = cluster_servers(keeper_cluster(request->server->keeper));
-    json_t *server, *row;
+    json_t *servers = cluster_servers(keeper_cluster(request->server->keeper), err), *server, *row;
+    json_t *all = servers ? json_array() : NULL, *seen = json_object();
     size_t i, k;
     json_array_foreach(servers, i, server)
     {
@@ -43,11 +42,11 @@ json_t *fleet_list(const struct request *request, const char *list)
     return all;
 }
 
-json_t *fleet_models(const struct request *request)
+json_t *fleet_models(const struct request *request, struct error *err)
 {
     struct error ignored = ERROR_INIT; /* then those of the servers are told alone */
-    json_t *models = fleet_list(request, "models"), *row, *model;
-    json_t *published = supply_published(keeper_store(request->server->keeper), &ignored);
+    json_t *models = fleet_list(request, "models", err), *row, *model;
+    json_t *published = models ? supply_published(keeper_store(request->server->keeper), &ignored) : NULL;
     size_t i, k;
     json_array_foreach(models, i, model) json_object_set_new(model, "published", json_false());
     json_array_foreach(published, i, row)
@@ -108,7 +107,9 @@ static void fleet_tell_option(json_t *option, const json_t *models, const char *
 void fleet_tell_capabilities(const struct request *request, json_t *capabilities)
 {
     static const char *const roles[][2] = {{"version", "face"}, {"bg_upsampler", "upscaler"}, {"detector", "detector"}};
-    json_t *models = fleet_models(request), *devices = fleet_list(request, "devices"), *option, *device;
+    struct error ignored = ERROR_INIT; /* then only what every server has is told */
+    json_t *models = fleet_models(request, &ignored), *devices = fleet_list(request, "devices", &ignored), *option,
+           *device;
     size_t i, k;
     json_array_foreach(json_object_get(capabilities, "options"), i, option)
     {
@@ -146,12 +147,12 @@ static void fleet_add_waiting(void *context, const char *needs, uint64_t jobs, d
 }
 
 /* Servers that answer questions; *wait: seconds until the jobs that wait have begun, by the speeds that these have
- * measured. */
-static int fleet_count(const struct request *request, double *wait)
+ * measured. 0: there is none, or err says why that is not known. */
+static int fleet_count(const struct request *request, double *wait, struct error *err)
 {
     struct keeper *keeper = request->server->keeper;
     struct error ignored = ERROR_INIT;
-    json_t *servers = cluster_servers(keeper_cluster(keeper)), *server;
+    json_t *servers = cluster_servers(keeper_cluster(keeper), err), *server;
     double waiting = 0, seconds = 0;
     int count = 0, measured = 0;
     size_t i;
@@ -175,7 +176,9 @@ static int fleet_count(const struct request *request, double *wait)
 enum error_code fleet_ask(struct request *request, const struct restoration *r, int faces, struct error *err)
 {
     double wait;
-    const int count = fleet_count(request, &wait);
+    const int count = fleet_count(request, &wait, err);
+    if (err->code)
+        return err->code;
     if (!count)
         return error_set(err, ERROR_BUSY, "no server that takes jobs is connected to the database");
     char *options = record_options(r);

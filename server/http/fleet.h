@@ -9,10 +9,10 @@
 bool fleet_is_front(const struct request *request);
 
 /* What all servers have, of the list of that name ("devices", "models") in what each says of itself; a model that
- * several have comes once. */
-json_t *fleet_list(const struct request *request, const char *list);
+ * several have comes once. NULL: the store cannot be read; err says why. The next one as well. */
+json_t *fleet_list(const struct request *request, const char *list, struct error *err);
 /* The models, with `published` of each, and those that are published and no server has yet. */
-json_t *fleet_models(const struct request *request);
+json_t *fleet_models(const struct request *request, struct error *err);
 /* Puts the devices and models of all into the document of GET /v1/capabilities. */
 void fleet_tell_capabilities(const struct request *request, json_t *capabilities);
 

@@ -241,18 +241,22 @@ static void metrics_print_process(FILE *out, double started_seconds)
                     rows[i].name, rows[i].type, rows[i].name, rows[i].value);
 }
 
-/* Asynchronous jobs; keeper NULL: none are kept. */
-static void metrics_print_kept(FILE *out, struct keeper *keeper, const struct store_counts *all)
+/* Jobs of the store, as far as it says. */
+static void metrics_print_stored(FILE *out, const struct store_counts *counts)
 {
-    const struct store_counts counts = *all;
     metrics_print_family(out, "async_jobs", "gauge", "Asynchronous jobs that are kept.");
     for (int state = 0; state < STORE_STATES; state++)
         fprintf(out, "restored_async_jobs{state=\"%s\"} %llu\n", job_json_state((enum store_state)state),
-                (unsigned long long)counts.jobs[state]);
+                (unsigned long long)counts->jobs[state]);
     metrics_print_family(out, "async_oldest_seconds", "gauge",
                          "How long the oldest waiting asynchronous job has waited.");
     fprintf(out, "restored_async_oldest_seconds %.3f\n",
-            counts.oldest_queued ? (double)(job_clock() - counts.oldest_queued) / 1e3 : 0.0);
+            counts->oldest_queued ? (double)(job_clock() - counts->oldest_queued) / 1e3 : 0.0);
+}
+
+/* What asynchronous jobs need of this machine; keeper NULL: none are kept. */
+static void metrics_print_kept(FILE *out, struct keeper *keeper)
+{
     metrics_print_family(out, "spool_bytes", "gauge", "Bytes of pictures in the state folder.");
     fprintf(out, "restored_spool_bytes %llu\n", keeper ? (unsigned long long)spool_used(keeper_spool(keeper)) : 0ull);
     metrics_print_family(out, "spool_max_bytes", "gauge", "Bytes that may be there: spool_max_bytes.");
@@ -278,10 +282,14 @@ char *metrics_render(struct metrics *metrics, struct worker_pool *pool, struct k
     metrics_print_jobs(out, pool);
     struct store_counts counts = {0};
     struct error ignored = ERROR_INIT;
-    if (keeper && keeper_look_count(keeper, NULL, NULL, &counts, &ignored))
-        counts = (struct store_counts){0};
-    metrics_scale_print(out, pool, keeper, &counts);
-    metrics_print_kept(out, keeper, &counts);
+    const bool up = !keeper || !keeper_look_count(keeper, NULL, NULL, &counts, &ignored);
+    metrics_print_family(out, "store_up", "gauge", "Whether the store of jobs answers.");
+    fprintf(out, "restored_store_up %d\n", up);
+    if (up) { /* else nothing is said: 0 would mean that there are none */
+        metrics_scale_print(out, pool, keeper, &counts);
+        metrics_print_stored(out, &counts);
+    }
+    metrics_print_kept(out, keeper);
     metrics_print_devices(out, pool);
     char loaded[ROLE_COUNT][128];
     worker_pool_loaded(pool, loaded);

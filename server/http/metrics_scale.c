@@ -75,7 +75,8 @@ static void scale_add_needs(void *context, const char *needs, uint64_t jobs, dou
 
 static void scale_add_servers(struct scale *scale, struct cluster *cluster)
 {
-    json_t *servers = cluster_servers(cluster), *server;
+    struct error ignored = ERROR_INIT; /* it has just answered */
+    json_t *servers = cluster_servers(cluster, &ignored), *server;
     size_t i;
     json_array_foreach(servers, i, server)
     {

@@ -5,6 +5,7 @@
 #include "server/http/fleet.h"
 #include "server/http/quota.h"
 #include "server/http/room.h"
+#include "server/http/route_jobs.h"
 #include "server/http/router.h"
 #include "server/http/server.h"
 
@@ -14,7 +15,7 @@ static enum MHD_Result estimate_fail(struct request *request, const struct error
     const enum reply reply = reply_for(err->code);
     if (reply == REPLY_BODY_TOO_LARGE)
         extra = json_pack("{s:I}", "limit", (json_int_t)request->server->config->body_limit);
-    return reply_problem(request, reply, err, extra, NULL, NULL);
+    return extra ? reply_problem(request, reply, err, extra, NULL, NULL) : route_jobs_fail(request, reply, err);
 }
 
 struct estimate_query {

@@ -6,6 +6,7 @@
 #include "server/http/json.h"
 #include "server/http/model_list.h"
 #include "server/http/openapi.h"
+#include "server/http/route_jobs.h"
 #include "server/http/router.h"
 #include "server/http/server.h"
 
@@ -53,12 +54,14 @@ enum MHD_Result route_metrics(struct request *request)
 
 enum MHD_Result route_devices(struct request *request)
 {
-    if (fleet_is_front(request))
-        return reply_json(request, REPLY_OK,
-                          json_pack("{s:o, s:n}", "devices", fleet_list(request, "devices"), "default"));
+    struct error err = ERROR_INIT;
     struct device_status *list;
     size_t count;
-    struct error err = ERROR_INIT;
+    if (fleet_is_front(request)) {
+        json_t *all = fleet_list(request, "devices", &err);
+        return all ? reply_json(request, REPLY_OK, json_pack("{s:o, s:n}", "devices", all, "default"))
+                   : route_jobs_fail(request, reply_for(err.code), &err);
+    }
     if (devices_read(worker_pool_devices(request->server->pool), &list, &count, &err))
         return reply_problem(request, reply_for(err.code), &err, NULL, NULL, NULL);
     json_t *json = json_devices(list, count, request->server->config->precision);
@@ -66,11 +69,14 @@ enum MHD_Result route_devices(struct request *request)
     return reply_json(request, REPLY_OK, json);
 }
 
-json_t *route_info_models(struct request *request)
+json_t *route_info_models(struct request *request, struct error *err)
 {
+    json_t *models = fleet_is_front(request) ? fleet_models(request, err) : NULL;
+    if (err->code)
+        return NULL;
     json_t *json = json_models(request->server->store, reply_is_near(request));
-    if (json && fleet_is_front(request)) {
-        json_object_set_new(json, "models", fleet_models(request));
+    if (json && models) {
+        json_object_set_new(json, "models", models);
         json_object_set_new(json, "missing", json_array());
     }
     if (json)
@@ -81,8 +87,11 @@ json_t *route_info_models(struct request *request)
 enum MHD_Result route_models(struct request *request)
 {
     size_t size = 0;
-    if (fleet_is_front(request))
-        return reply_json(request, REPLY_OK, route_info_models(request));
+    if (fleet_is_front(request)) {
+        struct error err = ERROR_INIT;
+        json_t *json = route_info_models(request, &err);
+        return json ? reply_json(request, REPLY_OK, json) : route_jobs_fail(request, reply_for(err.code), &err);
+    }
     char *text = model_list_text(request->server->model_list, reply_is_near(request), &size);
     return reply_text(request, REPLY_OK, text, size, "application/json");
 }

@@ -80,7 +80,7 @@ enum MHD_Result route_batch_delete(struct request *request);
 enum MHD_Result route_batch_results(struct request *request);
 enum MHD_Result route_devices(struct request *request);
 /* What GET /v1/models answers; a new reference, NULL when memory runs out. */
-json_t *route_info_models(struct request *request);
+json_t *route_info_models(struct request *request, struct error *err);
 enum MHD_Result route_models(struct request *request);
 enum MHD_Result route_capabilities(struct request *request);
 enum MHD_Result route_openapi(struct request *request);

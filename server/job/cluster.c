@@ -232,7 +232,7 @@ static void cluster_beat(struct cluster *cluster, int64_t now)
     keeper_claims(cluster->keeper, cluster_beat_job, cluster);
     cluster_tell_about(cluster);
     (void)!store_worker_gone(cluster->store, "", clock, &ignored);
-    json_t *servers = cluster_servers(cluster);
+    json_t *servers = cluster_servers(cluster, &ignored);
     json_t *server;
     size_t i;
     json_array_foreach(servers, i, server) worker |=
@@ -302,12 +302,8 @@ static void cluster_hear(void *context, const char *text)
 {
     struct cluster *cluster = context;
     struct event event;
-    if (!strcmp(text, LOOK_NOW)) {
-        pthread_mutex_lock(&cluster->lock);
-        cluster->urged = cluster->news = true;
-        pthread_cond_signal(&cluster->poked);
-        pthread_mutex_unlock(&cluster->lock);
-    }
+    if (!strcmp(text, LOOK_NOW))
+        cluster_renew(cluster);
     if (*text == '?' || *text == '!') {
         cluster_pass_on(cluster, text);
         return;
@@ -415,6 +411,14 @@ void cluster_poke(struct cluster *cluster)
     pthread_mutex_unlock(&cluster->lock);
 }
 
+void cluster_renew(struct cluster *cluster)
+{
+    pthread_mutex_lock(&cluster->lock);
+    cluster->urged = cluster->news = true;
+    pthread_cond_signal(&cluster->poked);
+    pthread_mutex_unlock(&cluster->lock);
+}
+
 void cluster_tell_cancel(struct cluster *cluster)
 {
     pthread_mutex_lock(&cluster->lock);
@@ -499,12 +503,11 @@ static void cluster_add(void *context, const char *owner, int64_t seen, const ch
     json_array_append_new(list->servers, json);
 }
 
-json_t *cluster_servers(struct cluster *cluster)
+json_t *cluster_servers(struct cluster *cluster, struct error *err)
 {
-    struct error ignored = ERROR_INIT;
     struct store *store = keeper_store(cluster->keeper);
     struct cluster_list list = {json_array(), store_clock(store)};
-    if (!store_workers(store, list.now - 3 * SEEN_MS, cluster_add, &list, &ignored))
+    if (!store_workers(store, list.now - 3 * SEEN_MS, cluster_add, &list, err))
         return list.servers;
     json_decref(list.servers);
     return NULL;

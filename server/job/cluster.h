@@ -30,6 +30,9 @@ void cluster_destroy(struct cluster **cluster);
 /* Something was published that the others should hear at once. */
 void cluster_poke(struct cluster *cluster);
 
+/* The leases of the jobs at work here go on now, not at the next beat. */
+void cluster_renew(struct cluster *cluster);
+
 /* Jobs at work elsewhere were asked to stop: their servers are to look now, not at their next beat. */
 void cluster_tell_cancel(struct cluster *cluster);
 
@@ -51,8 +54,8 @@ char *cluster_offers(const struct model_store *models);
 enum error_code cluster_ready(struct cluster *cluster, struct error *err) MUST_CHECK;
 
 /* What all servers that are there say of themselves: an array of objects with owner, role, version, host, seen_seconds,
- * devices, models, queue. The caller's. NULL: memory is out, or the store cannot be read. */
-json_t *cluster_servers(struct cluster *cluster);
+ * devices, models, queue. The caller's. NULL: the store cannot be read; err says why. */
+json_t *cluster_servers(struct cluster *cluster, struct error *err);
 
 /* The server stops: nobody waits any more (done is called), also in future. */
 void cluster_end_waits(struct cluster *cluster);

@@ -58,6 +58,19 @@ struct keeper_ticket *keeper_due(struct keeper *keeper, struct keeper_ticket *ti
     return again;
 }
 
+/* The store has answered. All whose database was away see that by themselves, so that whoever claims first waits, too.
+ */
+static void keeper_heard(struct keeper *keeper)
+{
+    const int64_t now = job_now() / 1000000;
+    if (!keeper->heard_ms || now - keeper->heard_ms > KEEPER_SILENT_MS) {
+        keeper->take_over_ms = now + KEEPER_GRACE_MS;
+        cluster_renew(keeper->cluster);
+    }
+    keeper->heard_ms = now;
+    store_leave_leases(keeper->store, now < keeper->take_over_ms);
+}
+
 /* Others add to a shared store and take from it, too: counts what waits, once a second. */
 void keeper_count(struct keeper *keeper, int64_t now)
 {
@@ -70,6 +83,7 @@ void keeper_count(struct keeper *keeper, int64_t now)
         return;
     keeper->waiting = waiting;
     keeper->count_at = now + COUNT_MS;
+    keeper_heard(keeper);
     char *offers = keeper->front ? NULL : cluster_offers(keeper->models);
     (void)!store_offer(keeper->store, offers, &ignored);
     free(offers);

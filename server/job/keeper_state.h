@@ -13,9 +13,14 @@
 #include "server/job/keeper.h"
 
 #define KEEPER_LEASE_MS 30000
-#define KEEPER_AHEAD_MS 1000 /* of work at hand; while a server has more, it claims no further jobs of a shared store  \
-                              */
-#define KEEPER_LOOK_MS 100   /* at least so long until it looks again whether it has less */
+#define KEEPER_AHEAD_MS                                                                                                \
+    1000                   /* of work at hand; while a server has more, it claims no further jobs of a shared store    \
+                            */
+#define KEEPER_LOOK_MS 100 /* at least so long until it looks again whether it has less */
+/* Where a shared store was not heard of for so long, by a server that starts, too, leases may be over because their
+ * owners could not renew them: they get so long to do it before that server takes their jobs over. */
+#define KEEPER_SILENT_MS CLUSTER_BEAT_MS
+#define KEEPER_GRACE_MS (3 * CLUSTER_BEAT_MS)
 #define KEEPER_RETRY_MS 1000 /* after a full disk, a full queue, or while the models are being loaded */
 
 /* A claimed job, from its claim until its end is in the store. */
@@ -72,6 +77,7 @@ struct keeper {
 
     /* the thread's own */
     int64_t renew_at, expire_at, claim_at, output_at, count_at, again_at, ahead_at;
+    int64_t heard_ms, take_over_ms; /* of a shared store: when it answered, when leases may be taken over; job_now */
     _Atomic int64_t sweep_at;
     struct porter_work sweep;
     atomic_bool sweeping;

@@ -302,13 +302,18 @@ static enum error_code store_set_aside(struct store *store, int64_t number, int6
 
 /* The first waiting job; damaged ones before it are set aside, so many at most: where an index is damaged, too, the
  * same one would come again and again. */
+void store_leave_leases(struct store *store, bool leave)
+{
+    store->leave_leases = leave;
+}
+
 static enum error_code store_claim_first(struct store *store, const char *owner, int64_t now, int64_t lease,
                                          struct store_job *out, bool *found, struct store_change *change,
                                          store_id_fn *each, void *context, struct error *err)
 {
     for (int i = 0; i < 100; i++) {
-        struct query query = query_start(&store->write, STORE_CLAIM, err, "tiit", owner, now, lease,
-                                         store->offers ? store->offers : "[]");
+        struct query query = query_start(&store->write, STORE_CLAIM, err, "tiiti", owner, now, lease,
+                                         store->offers ? store->offers : "[]", store->leave_leases ? 0 : now);
         *found = query_row(&query);
         const bool sane = !*found || query_job(&query, out);
         const int64_t number = *found ? query_integer(&query, 22) : 0;
@@ -335,7 +340,8 @@ enum error_code store_claim(struct store *store, const char *owner, int64_t now,
     if (code)
         return code;
     struct store_change change = {0};
-    code = store_end_over(store, now, now, expires, max_attempts, &change, ended, context, err);
+    code =
+        store_end_over(store, store->leave_leases ? 0 : now, now, expires, max_attempts, &change, ended, context, err);
     if (!code)
         code = store_claim_first(store, owner, now, lease, out, found, &change, ended, context, err);
     code = store_end_part(store, code, err);

@@ -114,6 +114,10 @@ enum error_code store_claim(struct store *store, const char *owner, int64_t now,
                             int max_attempts, struct store_job *out, bool *found, store_id_fn *ended, void *context,
                             struct error *err) MUST_CHECK;
 
+/* From now on store_claim takes no job whose lease is over, but those that were given up (lease 0); or does again. On
+ * the writing thread. */
+void store_leave_leases(struct store *store, bool leave);
+
 /* The lease goes on. *held false: it is not this owner's any more. *cancel: it was asked to stop. */
 enum error_code store_renew(struct store *store, const char *id, const char *owner, int attempts, int64_t lease,
                             bool *held, bool *cancel, struct error *err) MUST_CHECK;

@@ -51,6 +51,7 @@ struct store {
     _Atomic int64_t clock; /* what is added to this machine's, ms; of a shared one, to the steady one */
     void *settings;        /* the engine's; free() */
     char *offers;          /* see store_offer */
+    bool leave_leases;     /* see store_leave_leases */
     char path[];
 };
 

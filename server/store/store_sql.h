@@ -99,10 +99,10 @@ static const char *const store_sql[STORE_STATEMENTS] = {
                        " error = CASE WHEN cancel = 1 THEN NULL ELSE $4 END,"
                        " cancel = 0, owner = '', lease = 0, finished = $1, expires = $2"
                        " WHERE state = 1 AND lease <= $3 AND (cancel = 1 OR attempts >= $5) RETURNING id, state",
-    /* Those at work stand at the head of this index, and are few. */
+    /* $5: by when a lease must be over. Those at work stand at the head of this index, and are few. */
     [STORE_CLAIM] =
         "UPDATE jobs SET state = 1, attempts = attempts + 1, owner = $1, started = $2, lease = $3 WHERE number ="
-        " (SELECT number FROM jobs WHERE state <= 1 AND (state = 0 OR lease <= $2)"
+        " (SELECT number FROM jobs WHERE state <= 1 AND (state = 0 OR lease <= $5)"
         " AND (needs IS NULL OR NOT EXISTS (SELECT 1 FROM (SELECT " STORE_SQL_TEXTS(
             "needs") ") AS wanted"
                      " WHERE value NOT IN (SELECT " STORE_SQL_TEXTS(

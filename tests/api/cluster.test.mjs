@@ -419,6 +419,44 @@ describe('the database is killed', { skip }, () => {
     assert.deepEqual(sizes[2], sizes[0]);
   });
 
+  test('leases that end while the database is away: their owners keep their jobs; what cannot be known is not told', { timeout: 600000 }, async () => {
+    const other = await startWorker(), { id } = (await submit(front, biggest, slow)).json;
+    await running(front, id);
+    const idle = async () => (await submit(front, small, plain)).json.id; // the other one does it, and is heard of
+    await ended(front, await idle());
+    sql(url, `UPDATE jobs SET lease = ${Date.now() + 1000} WHERE id = '${id}'`); // 30 seconds are not waited for
+    own.kill();
+    const away = Date.now();
+    try {
+      for (const path of ['/v1/devices', '/v1/models', '/v1/models/upscaler', '/v1/estimate?width=90&height=70']) {
+        const answer = await until(`503 for ${path}`, async () => {
+          const now = await fetch(front.url + path, { method: path.includes('?') ? 'POST' : 'GET' });
+          return now.status === 503 && now;
+        });
+        assert.ok(Number(answer.headers.get('retry-after')) > 0, path);
+        assert.doesNotMatch(await answer.text(), /no server that takes jobs/i);
+      }
+      const seen = await metrics(front);
+      assert.equal(seen.get('restored_store_up'), 0);
+      for (const name of ['queue_seconds', 'workers', 'busy_ratio', 'async_oldest_seconds', 'async_jobs{state="queued"}'])
+        assert.equal(seen.get(`restored_${name}`), undefined, name);
+      await until('the lease is over', () => Date.now() > away + 8000); // and whoever asks each second knows of the outage
+    } finally {
+      own.start();
+    }
+    const next = await until('it is back', () => idle().catch(() => null));
+    await ended(front, next);
+    await until('its owner renews it', () => {
+      const [now, attempts, renewed] = sql(url, `SELECT state, attempts, lease > ${Date.now()} FROM jobs WHERE id = '${id}'`).split('|');
+      assert.equal(attempts, '1');
+      return renewed === 't' || now === '2';
+    });
+    assert.equal((await metrics(front)).get('restored_store_up'), 1);
+    await fetch(`${front.url}/v1/jobs/${id}`, { method: 'DELETE' });
+    await until('its end', async () => !['queued', 'running'].includes((await state(front, id))?.state));
+    await other.stop();
+  });
+
   test('a result that a killed worker could not deliver is delivered by the next start, and not computed again', { timeout: 600000 }, async (context) => {
     await worker.stop();
     const { id } = (await submit(front, small, plain)).json, dir = fs.mkdtempSync(path.join(tmpdir(), 'restored-kept-'));
