@@ -114,8 +114,8 @@ static void balance_shift_rows(void *context, int item)
             }
         pixel_clamp(rows.result, (size_t)channels * (size_t)b->step->width);
         deep_put(r, y, rows.result);
-        image_passed(r->result, y, y + 1);
     }
+    image_passed(r->result, begin, end); /* once a band: each call interrupts every core */
     free(rows.result);
     if (!room) {
         pthread_mutex_lock(&b->lock);
