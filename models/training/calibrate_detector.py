@@ -1,6 +1,6 @@
 """Shifts a detector's scores so that the pipeline's threshold is where it should be.
 
-    python3 -m models.training.calibrate_detector --model FILE [--recall 0.96] [--data DIR]
+    python3 -m models.training.calibrate_detector --model FILE [--recall 0.98] [--data DIR]
 
 Training leaves scores whose order is good and whose height is chance. Afterwards the default threshold finds `recall` of
 the validation scenes' faces of 32 px or more. One number is added to the logit of every score, in the class heads' biases;
@@ -36,7 +36,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="models/starter/starter_detector.safetensors")
     parser.add_argument("--data", default="../shared/data")
-    parser.add_argument("--recall", type=float, default=0.96)
+    parser.add_argument("--recall", type=float, default=0.98)
     args = parser.parse_args()
     by = shift(load(args.model, 0.1, "cpu"), args.data, args.recall)
     tensors, metadata = common.read_safetensors(args.model)
