@@ -34,6 +34,10 @@ json_t *fleet_list(const struct request *request, const char *list, struct error
                 continue;
             if (sha256)
                 json_object_set_new(seen, sha256, json_true());
+            else if (!strcmp(list, "devices"))
+                json_object_set_new(row, "worker",
+                                    json_sprintf("%s:%d", json_string_value(json_object_get(server, "host")),
+                                                 (int)json_integer_value(json_object_get(server, "pid"))));
             json_array_append(all, row);
         }
     }

@@ -9,7 +9,8 @@
 bool fleet_is_front(const struct request *request);
 
 /* What all servers have, of the list of that name ("devices", "models") in what each says of itself; a model that
- * several have comes once. NULL: the store cannot be read; err says why. The next one as well. */
+ * several have comes once, a device says whose it is (worker, HOST:PID). NULL: the store cannot be read; err says why.
+ * The next one as well. */
 json_t *fleet_list(const struct request *request, const char *list, struct error *err);
 /* The models, with `published` of each, and those that are published and no server has yet. */
 json_t *fleet_models(const struct request *request, struct error *err);

@@ -406,6 +406,7 @@ static const struct schema_member {
     {"Device", "utilisation", "number", "share of the last minute in which it worked"},
     {"Device", "reason", "string?", "why it takes no jobs"},
     {"Device", "remark", "string?", "what else is worth knowing"},
+    {"Device", "worker?", "string", "at a front: whose it is, HOST:PID"},
     {"Devices", "devices", "Device[]", "in the order of preference"},
     {"Devices", "default", "string?", NULL},
 

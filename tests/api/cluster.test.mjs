@@ -124,6 +124,8 @@ describe('two fronts and two workers', { skip }, () => {
       return list.filter(({ id }) => id === 'cpu').length >= 2 && list;
     });
     assert.ok(devices.every(({ name }) => name));
+    const pids = devices.map(({ worker }) => Number(worker.split(':').at(-1)));
+    for (const { process } of workers) assert.ok(pids.includes(process.pid), JSON.stringify(devices));
     const { models, object, data } = (await get(fronts[1], '/v1/models')).json, names = models.map(({ name }) => name);
     assert.ok(object === 'list' && data.some(({ id }) => id === 'upscaler'), JSON.stringify(data)); // for OpenAI's clients
     for (const name of ['detector', 'upscaler', 'face_64']) assert.ok(names.includes(name), `${name}: ${names}`);
