@@ -300,13 +300,13 @@ static enum error_code store_set_aside(struct store *store, int64_t number, int6
     return code;
 }
 
-/* The first waiting job; damaged ones before it are set aside, so many at most: where an index is damaged, too, the
- * same one would come again and again. */
 void store_leave_leases(struct store *store, bool leave)
 {
     store->leave_leases = leave;
 }
 
+/* The first waiting job; damaged ones before it are set aside, so many at most: where an index is damaged, too, the
+ * same one would come again and again. */
 static enum error_code store_claim_first(struct store *store, const char *owner, int64_t now, int64_t lease,
                                          struct store_job *out, bool *found, struct store_change *change,
                                          store_id_fn *each, void *context, struct error *err)
