@@ -18,6 +18,7 @@ struct scale {
     int model_count;
     int workers, measured;
     double busy, seconds; /* sums over workers, and over those that were measured */
+    json_t *servers;      /* of a shared store */
 };
 
 static double scale_busy(struct worker_pool *pool, int *open)
@@ -73,28 +74,63 @@ static void scale_add_needs(void *context, const char *needs, uint64_t jobs, dou
     json_decref(list);
 }
 
+static bool scale_works(const json_t *server)
+{
+    return json_is_true(json_object_get(server, "works")) &&
+           json_number_value(json_object_get(server, "seen_seconds")) <= SCALE_SEEN_SECONDS;
+}
+
 static void scale_add_servers(struct scale *scale, struct cluster *cluster)
 {
     struct error ignored = ERROR_INIT; /* it has just answered */
-    json_t *servers = cluster_servers(cluster, &ignored), *server;
+    json_t *server;
     size_t i;
-    json_array_foreach(servers, i, server)
+    scale->servers = cluster_servers(cluster, &ignored);
+    json_array_foreach(scale->servers, i, server)
     {
         const json_t *seconds = json_object_get(server, "megapixel_seconds");
-        if (!json_is_true(json_object_get(server, "works")) ||
-            json_number_value(json_object_get(server, "seen_seconds")) > SCALE_SEEN_SECONDS)
+        if (!scale_works(server))
             continue;
         scale->workers++;
         scale->busy += json_number_value(json_object_get(server, "busy"));
         scale->measured += seconds != NULL;
         scale->seconds += json_number_value(seconds);
     }
-    json_decref(servers);
 }
 
 static void scale_print(FILE *out, const char *name, const char *help, double value)
 {
     fprintf(out, "# HELP restored_%s %s\n# TYPE restored_%s gauge\nrestored_%s %.6g\n", name, help, name, name, value);
+}
+
+static void scale_print_label(FILE *out, const char *text)
+{
+    for (const char *at = text; *at; at++)
+        fprintf(out, *at == '"' || *at == '\\' ? "\\%c" : "%c", *at);
+}
+
+/* What each worker has: its `list` (devices, models), each by the member `key`. */
+static void scale_print_workers(FILE *out, const json_t *servers, const char *list, const char *label, const char *key)
+{
+    const json_t *server, *row;
+    size_t i, k;
+    fprintf(out,
+            "# HELP restored_worker_%s The %s of the workers of a shared store, each 1.\n"
+            "# TYPE restored_worker_%s gauge\n",
+            label, list, label);
+    json_array_foreach(servers, i, server) if (scale_works(server))
+        json_array_foreach(json_object_get(json_object_get(server, list), list), k, row)
+    {
+        const char *host = json_string_value(json_object_get(server, "host"));
+        const char *name = json_string_value(json_object_get(row, key));
+        if (!host || !name)
+            continue;
+        fprintf(out, "restored_worker_%s{worker=\"", label);
+        scale_print_label(out, host);
+        fprintf(out, ":%d\",%s=\"", (int)json_integer_value(json_object_get(server, "pid")), label);
+        scale_print_label(out, name);
+        fprintf(out, "\"} 1\n");
+    }
 }
 
 static void scale_print_models(FILE *out, const struct scale *scale)
@@ -103,8 +139,7 @@ static void scale_print_models(FILE *out, const struct scale *scale)
                  "# TYPE restored_waiting_jobs gauge\n");
     for (int i = 0; i < scale->model_count; i++) {
         fprintf(out, "restored_waiting_jobs{model=\"");
-        for (const char *at = scale->models[i].name; *at; at++)
-            fprintf(out, *at == '"' || *at == '\\' ? "\\%c" : "%c", *at);
+        scale_print_label(out, scale->models[i].name);
         fprintf(out, "\"} %llu\n", (unsigned long long)scale->models[i].jobs);
     }
 }
@@ -133,5 +168,8 @@ void metrics_scale_print(FILE *out, struct worker_pool *pool, struct keeper *kee
     scale_print(out, "busy_ratio", "Share of the last minute in which the workers' devices worked, 0 to 1.", busy);
     scale_print(out, "workers", "Servers that take jobs.", scale->workers);
     scale_print_models(out, scale);
+    scale_print_workers(out, scale->servers, "devices", "device", "id");
+    scale_print_workers(out, scale->servers, "models", "model", "name");
+    json_decref(scale->servers);
     free(scale);
 }

@@ -136,6 +136,12 @@ describe('two fronts and two workers', { skip }, () => {
     const here = await submit(fronts[0], small, { ...plain, version: 'no_such_model' }); // no worker has it: it waits
     assert.equal(here.status, 202);
     assert.equal((await state(fronts[1], here.json.id)).state, 'queued');
+    const told = await metrics(fronts[0]); // an alert is made of these: a job waits for a model that no worker has
+    for (const { process } of workers)
+      for (const what of ['device="cpu"', 'model="upscaler"', 'model="face_64"'])
+        assert.ok([...told].some(([name, value]) => value === 1 && name.startsWith('restored_worker_') && name.includes(`:${process.pid}",${what}}`)), `${process.pid} ${what}`);
+    assert.equal(told.get('restored_waiting_jobs{model="no_such_model"}'), 1);
+    assert.ok(![...told.keys()].some((name) => name.startsWith('restored_worker_model{') && name.includes('no_such_model')));
     await fetch(`${fronts[1].url}/v1/jobs/${here.json.id}`, { method: 'DELETE' });
     await ended(fronts[0], here.json.id, 'cancelled');
   });
