@@ -75,7 +75,7 @@ json_t *route_info_models(struct request *request, struct error *err)
     if (err->code)
         return NULL;
     json_t *json = json_models(request->server->store, reply_is_near(request));
-    if (json && models) {
+    if (models) {
         json_object_set_new(json, "models", models);
         json_object_set_new(json, "missing", json_array());
     }
