@@ -205,8 +205,11 @@ function heard(job) {
 }
 
 async function fetchJob(item) {
-  const answer = await ask(`v1/jobs/${item.job}`, { signal: listening?.signal });
-  if (answer.ok) return apply(item, await answer.json());
+  const { job } = item;
+  if (!job) return; // cancelled, while others were asked for
+  const answer = await ask(`v1/jobs/${job}`, { signal: listening?.signal }), told = answer.ok && await answer.json();
+  if (item.job !== job || !isPending(item)) return; // cancelled or removed meanwhile: it stays so
+  if (answer.ok) return apply(item, told);
   if (![404, 410].includes(answer.status)) throw new Error(answer.status);
   // The server knows nothing of it any more: it is sent once more, with its key.
   Object.assign(item, { state: 'waiting', job: null });
@@ -224,7 +227,7 @@ async function askQueue() {
   const waiting = state.items.filter(isQueued).sort((a, b) => (a.created < b.created ? -1 : 1)), first = waiting[0], last = waiting.at(-1);
   for (const item of new Set(waiting.length ? [last, first] : [])) {
     await fetchJob(item);
-    hear();
+    if (listening) hear();
   }
   if (last?.state !== 'queued') return; // events tell of the others
   const { eta, position } = last, start = first.eta ?? Date.now(), front = first.position ?? 0;

@@ -290,7 +290,7 @@ describe('two fronts and two workers', { skip }, () => {
 
   test('a front that stops waits for the jobs of its requests; told twice, it does not', { timeout: 600000 }, async () => {
     const ask = async (picture) => {
-      const front = await startFront();
+      const front = await startFront({ args: ['--drain_seconds', '300'] });
       await until('ready', async () => (await fetch(`${front.url}/readyz`)).status === 200);
       const answer = post(front, '/v1/restore', { picture, name: 'a.png', fields: slow });
       await until('it runs', async () => (await get(fronts[0], '/v1/jobs')).json.jobs.some((job) => job.state === 'running'));
@@ -432,7 +432,7 @@ describe('the database is killed', { skip }, () => {
     await running(front, id);
     const idle = async () => (await submit(front, small, plain)).json.id; // the other one does it, and is heard of
     await ended(front, await idle());
-    sql(url, `UPDATE jobs SET lease = ${Date.now() + 1000} WHERE id = '${id}'`); // 30 seconds are not waited for
+    sql(url, `UPDATE jobs SET lease = ${Date.now() + 4000} WHERE id = '${id}'`); // 30 seconds are not waited for
     own.kill();
     const away = Date.now();
     try {

@@ -131,12 +131,12 @@ test('after a kill and a start, each picture that waits has its place and its ti
   t.after(async () => {
     await close(t);
     await own.stop();
-    rmSync(state, { recursive: true });
+    rmSync(state, { recursive: true, maxRetries: 10 });
   });
   const page = await open(t, own.url, { cut: true });
-  await page.locator('#version').selectOption('none'); // one run of a network each
-  await page.setInputFiles('#file', pictures(16, 1100));
-  await allAre(page, 'new', 16);
+  await page.locator('#version').selectOption('none'); // one run of a network each: half a second, 15 in all, for a start and the page's next try
+  await page.setInputFiles('#file', pictures(30, 1100));
+  await allAre(page, 'new', 30);
   await page.locator('#go').click();
   await page.waitForFunction(() => !document.querySelector('.thumb:is([data-state="waiting"], [data-state="uploading"])'), null, wait);
   await page.locator('.thumb[data-state="done"]').first().waitFor(wait);
@@ -152,6 +152,39 @@ test('after a kill and a start, each picture that waits has its place and its ti
       && waiting.every((thumb) => /, Waiting(, \d+ pictures? (is|are) ahead)? · .* left$/.test(thumb.getAttribute('aria-label').replaceAll('\u00a0', ' ')));
   }, ended, wait);
   assert.match(await text(page, '#all_status'), /left$/);
+  await page.locator('#cancel').click();
+});
+
+test('a picture that is cancelled while its place in the queue is asked for stays cancelled', async (t) => {
+  const own = await ownServer(t, { program: faulty, args: [...fixtureModels, '--stall_seconds', '0'], env: { RESTORED_FAULTS: 'hang@run:1,repeat' } }); // the others wait until it is cancelled
+  const page = await open(t, own.url);
+  await page.locator('#version').selectOption('none');
+  await page.setInputFiles('#file', pictures(5, 1200));
+  await allAre(page, 'new', 5);
+  await page.locator('#go').click();
+  await page.waitForFunction(() => !document.querySelector('.thumb:is([data-state="new"], [data-state="waiting"], [data-state="uploading"])'), null, wait);
+  const { jobs } = await (await fetch(`${own.url}/v1/jobs?limit=2`)).json(), isAsked = (request) => request.method() === 'GET' && /jobs\/[0-9a-f]{32}$/.test(request.url());
+  let release, held = false;
+  const cancelled = new Promise((resolve) => { release = resolve; });
+  const begun = new Promise((resolve) => {
+    page.route('**/v1/jobs/*', async (route) => {
+      if (held || !isAsked(route.request()) || !jobs.some(({ id }) => route.request().url().endsWith(id))) return route.continue();
+      held = true;
+      resolve();
+      await cancelled;
+      return route.fulfill({ status: 404 }); // the server has forgotten it already
+    });
+  });
+  await begun;
+  for (const i of [3, 4]) {
+    await page.locator('.thumb').nth(i).click();
+    await page.locator('#remove').click();
+    await page.locator(`.thumb[data-state="cancelled"] >> nth=${i - 3}`).waitFor(wait);
+  }
+  const next = page.waitForRequest(isAsked, wait); // of the first in the queue
+  release();
+  await next;
+  assert.deepEqual((await states(page)).slice(3), ['cancelled', 'cancelled']);
   await page.locator('#cancel').click();
 });
 
