@@ -21,7 +21,7 @@ static struct graph *begin(void)
     struct graph *graph;
     struct error err = ERROR_INIT;
     assert_int_equal(graph_create(&graph, &err), OK);
-    device = (struct vk_device){.matrix = true};
+    device = (struct vk_device){.matrix = true, .traits.limits.maxComputeSharedMemorySize = 16384}; /* Vulkan's least */
     build = (struct vk_build){.device = &device, .graph = graph, .fp16 = true, .grouped = true};
     return graph;
 }

@@ -186,7 +186,7 @@ static float slope_of(const char *name, const char *activation, const struct mod
     char line[64];
     struct file file;
     struct model *model;
-    struct graph *graph;
+    struct graph *graph = NULL;
     struct error err = ERROR_INIT;
     map_fixture(&file, name);
     snprintf(line, sizeof line, "\"activation\":\"%s\",", activation);
