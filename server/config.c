@@ -492,20 +492,25 @@ void config_text(const struct config *config, size_t index, char *out, size_t si
     config_print_value(config, &config_keys[index], out, size);
 }
 
-/* A URI's password, which is nobody's business who reads what is printed: *** in its place. */
-static void config_hide(char *value, size_t size)
+/* *** in place of what lies between two places in the text. */
+static void config_hide_part(char *value, size_t size, char *from, const char *to)
 {
     char rest[1024];
+    snprintf(rest, sizeof rest, "%s", to);
+    snprintf(from, size - (size_t)(from - value), "***%s", rest);
+}
+
+/* The passwords of a URI are nobody's business who reads what is printed. */
+static void config_hide(char *value, size_t size)
+{
+    static const char name[] = "password=";
     char *user = strstr(value, "://"), *at = user ? strrchr(user, '@') : NULL;
     char *from = at ? memchr(user + 3, ':', (size_t)(at - user - 3)) : NULL;
-    char *to = at;
-    if (!from && (from = user ? strstr(user, "password=") : NULL)) {
-        from += strlen("password");
-        to = from + strcspn(from, "&");
-    }
-    if (from) {
-        snprintf(rest, sizeof rest, "%s", to);
-        snprintf(from + 1, size - (size_t)(from + 1 - value), "***%s", rest);
+    if (from)
+        config_hide_part(value, size, from + 1, at);
+    if (user && (from = strstr(user, name))) {
+        from += sizeof name - 1;
+        config_hide_part(value, size, from, from + strcspn(from, "&"));
     }
 }
 

@@ -110,8 +110,12 @@ int cli_models(int argc, char **argv)
         putchar('\n');
     } else {
         char(*reasons)[256] = cli_models_reasons(store);
-        if (reasons)
-            cli_models_print_table(store, reasons);
+        if (!reasons) {
+            model_store_destroy(&store);
+            error_set(&err, ERROR_NO_MEMORY, "out of memory");
+            return cli_fail(&err, CLI_FAILED);
+        }
+        cli_models_print_table(store, reasons);
         free(reasons);
     }
     model_store_destroy(&store);

@@ -108,8 +108,7 @@ static void metrics_print_histogram(FILE *out, const char *name, const char *lab
             first, (unsigned long long)count, name, braces, histogram->sum, name, braces, (unsigned long long)count);
 }
 
-/* A label's value, escaped as the format requires. */
-static void metrics_print_value(FILE *out, const char *value)
+void metrics_print_value(FILE *out, const char *value)
 {
     for (; *value; value++)
         if (*value == '\\' || *value == '"')

@@ -30,6 +30,9 @@ void metrics_destroy(struct metrics **metrics);
 void metrics_request(struct metrics *metrics, const char *route, const char *method, int status, double seconds);
 void metrics_rejected(struct metrics *metrics, enum rejected reason);
 
+/* Writes a label's value, escaped as Prometheus's text format requires. */
+void metrics_print_value(FILE *out, const char *value);
+
 /* The whole text, to be freed with free(); NULL when memory runs out. as: the server's role, in the setting's word. */
 char *metrics_render(struct metrics *metrics, struct worker_pool *pool, struct keeper *keeper, const char *as,
                      size_t *size);

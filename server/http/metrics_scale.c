@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/http/metrics.h"
 #include "server/job/cluster.h"
 
 #define SCALE_MODELS 64       /* more are not told apart */
@@ -103,12 +104,6 @@ static void scale_print(FILE *out, const char *name, const char *help, double va
     fprintf(out, "# HELP restored_%s %s\n# TYPE restored_%s gauge\nrestored_%s %.6g\n", name, help, name, name, value);
 }
 
-static void scale_print_label(FILE *out, const char *text)
-{
-    for (const char *at = text; *at; at++)
-        fprintf(out, *at == '"' || *at == '\\' ? "\\%c" : "%c", *at);
-}
-
 /* What each worker has: its `list` (devices, models), each by the member `key`. */
 static void scale_print_workers(FILE *out, const json_t *servers, const char *list, const char *label, const char *key)
 {
@@ -126,9 +121,9 @@ static void scale_print_workers(FILE *out, const json_t *servers, const char *li
         if (!host || !name)
             continue;
         fprintf(out, "restored_worker_%s{worker=\"", label);
-        scale_print_label(out, host);
+        metrics_print_value(out, host);
         fprintf(out, ":%d\",%s=\"", (int)json_integer_value(json_object_get(server, "pid")), label);
-        scale_print_label(out, name);
+        metrics_print_value(out, name);
         fprintf(out, "\"} 1\n");
     }
 }
@@ -139,7 +134,7 @@ static void scale_print_models(FILE *out, const struct scale *scale)
                  "# TYPE restored_waiting_jobs gauge\n");
     for (int i = 0; i < scale->model_count; i++) {
         fprintf(out, "restored_waiting_jobs{model=\"");
-        scale_print_label(out, scale->models[i].name);
+        metrics_print_value(out, scale->models[i].name);
         fprintf(out, "\"} %llu\n", (unsigned long long)scale->models[i].jobs);
     }
 }

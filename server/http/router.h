@@ -79,7 +79,7 @@ enum MHD_Result route_batch(struct request *request);
 enum MHD_Result route_batch_delete(struct request *request);
 enum MHD_Result route_batch_results(struct request *request);
 enum MHD_Result route_devices(struct request *request);
-/* What GET /v1/models answers; a new reference, NULL when memory runs out. */
+/* What GET /v1/models answers; a new reference. NULL: memory runs out, or err says why. */
 json_t *route_info_models(struct request *request, struct error *err);
 enum MHD_Result route_models(struct request *request);
 enum MHD_Result route_capabilities(struct request *request);

@@ -10,8 +10,7 @@
 bool licence_non_commercial(const char *name);
 
 /* The licence that all published weights of a network have (struct model_info's architecture), whatever a file is
- * called;
- * "": they differ. CodeFormer's is S-Lab License 1.0 (LICENSE of sczhou/CodeFormer). */
+ * called; "": they differ. CodeFormer's is S-Lab License 1.0 (LICENSE of sczhou/CodeFormer). */
 const char *licence_of_network(const char *architecture);
 
 #endif

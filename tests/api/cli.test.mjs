@@ -506,7 +506,7 @@ describe('the others', () => {
 
 describe('serve', () => {
   test('--print-config hides the password of a URI', async () => {
-    for (const [store, shown] of [['postgresql://me:se:cr@et@db/x?sslmode=require', 'postgresql://me:***@db/x?sslmode=require'], ['postgresql://me:p@db/x', 'postgresql://me:***@db/x'], ['postgresql://db/x?user=me&password=secret&sslmode=require', 'postgresql://db/x?user=me&password=***&sslmode=require'], ['postgresql://me@db/x', 'postgresql://me@db/x']]) {
+    for (const [store, shown] of [['postgresql://me:se:cr@et@db/x?sslmode=require', 'postgresql://me:***@db/x?sslmode=require'], ['postgresql://me:p@db/x', 'postgresql://me:***@db/x'], ['postgresql://db/x?user=me&password=secret&sslmode=require', 'postgresql://db/x?user=me&password=***&sslmode=require'], ['postgresql://me:p@db/x?password=q', 'postgresql://me:***@db/x?password=***'], ['postgresql://me@db/x', 'postgresql://me@db/x']]) {
       const { out } = await run(['serve', '--config', '/dev/null', '--store', store, '--print-config']);
       assert.ok(out.includes(`store = ${shown}  #`), out.split('\n').find((line) => line.startsWith('store =')));
     }
