@@ -3,37 +3,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/base/utf8.h"
 #include "server/cli/cli.h"
 #include "server/http/json.h"
 #include "server/pipeline/licence.h"
 #include "server/pipeline/model_store_private.h"
 
-/* Opens each as it would be for work: why not, of those that are not read or damaged; "" of others. free(). */
-static char (*cli_models_reasons(const struct model_store *store))[256]
-{
-    const size_t count = model_store_count(store);
-    char(*reasons)[256] = mem_calloc(count + 1, sizeof *reasons);
-    for (size_t i = 0; reasons && i < count; i++) {
-        const struct model_entry *entry = model_store_at(store, i);
-        struct error err = ERROR_INIT;
-        struct model *model = NULL;
-        if (!entry->recognised)
-            snprintf(reasons[i], sizeof *reasons, "%s", entry->reason);
-        else if (model_store_open(&model, entry, &err))
-            snprintf(reasons[i], sizeof *reasons, "%.255s", err.text);
-        utf8_clean(reasons[i]);
-        model_close(&model);
-    }
-    return reasons;
-}
-
-static void cli_models_print_table(const struct model_store *store, char (*reasons)[256])
+static void cli_models_print_table(const struct model_store *store)
 {
     size_t count = model_store_count(store), shown = 0;
     for (size_t i = 0; i < count; i++) {
         const struct model_entry *entry = model_store_at(store, i);
-        if (*reasons[i])
+        if (model_store_unread(entry))
             continue;
         if (!shown++)
             printf("%-36s %-9s %-24s %5s %10s  %-64s %-12s %s\n", "NAME", "KIND", "ARCHITECTURE", "SCALE", "BYTES",
@@ -47,12 +27,10 @@ static void cli_models_print_table(const struct model_store *store, char (*reaso
     if (!shown)
         printf("No models were found.\n");
     for (size_t i = 0, first = 1; i < count; i++) {
-        const struct model_entry *entry = model_store_at(store, i);
-        if (!*reasons[i])
+        const char *path = model_store_at(store, i)->shown, *why = model_store_unread(model_store_at(store, i));
+        if (!why)
             continue;
-        const bool named = !strncmp(reasons[i], entry->shown, strlen(entry->shown)); /* most begin with the path */
-        printf("%s  %s%s%s\n", first ? "\nFiles not recognised as models, or damaged:\n" : "",
-               named ? "" : entry->shown, named ? "" : ": ", reasons[i]);
+        printf("%s  %s: %s\n", first ? "\nFiles not recognised as models, or damaged:\n" : "", path, why);
         first = 0;
     }
     for (size_t i = 0, first = 1; i < count; i++) {
@@ -109,14 +87,7 @@ int cli_models(int argc, char **argv)
         json_decref(object);
         putchar('\n');
     } else {
-        char(*reasons)[256] = cli_models_reasons(store);
-        if (!reasons) {
-            model_store_destroy(&store);
-            error_set(&err, ERROR_NO_MEMORY, "out of memory");
-            return cli_fail(&err, CLI_FAILED);
-        }
-        cli_models_print_table(store, reasons);
-        free(reasons);
+        cli_models_print_table(store);
     }
     model_store_destroy(&store);
     return CLI_OK;

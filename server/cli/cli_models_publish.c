@@ -187,7 +187,7 @@ static enum error_code cli_models_publish_one(struct cli_models_publish *self, c
     if (!entry)
         code = error_set(err, ERROR_NOT_FOUND, "%s: there is no such model; restored models lists them", name);
     else if (!entry->recognised)
-        code = error_set(err, ERROR_UNSUPPORTED, "%s", entry->reason);
+        code = error_set(err, ERROR_UNSUPPORTED, "%s: %s", entry->shown, entry->reason);
     else if (entry->content)
         code = error_set(err, ERROR_INVALID, "%s is part of the program, so every worker has it", name);
     else

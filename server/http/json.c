@@ -90,22 +90,27 @@ static json_t *json_card_row(const struct model_card *card)
                      json_text_or_null(card->data));
 }
 
+static json_t *json_model_row(const struct model_entry *entry)
+{
+    return json_pack("{s:s, s:s, s:s, s:s, s:i, s:I, s:o, s:o, s:o, s:b, s:b, s:b, s:o}", "name", entry->name, "file",
+                     json_file_of(entry->shown), "kind", json_kind_name(entry->info.kind), "architecture",
+                     entry->info.architecture, "scale", entry->info.scale, "bytes", (json_int_t)entry->bytes, "sha256",
+                     json_text_or_null(entry->sha256), "known_as", json_text_or_null(entry->known_as), "licence",
+                     json_text_or_null(entry->licence), "non_commercial", licence_non_commercial(entry->licence),
+                     "starter", entry->starter, "default", entry->is_default, "card", json_card_row(&entry->card));
+}
+
 json_t *json_models(const struct model_store *store, bool near)
 {
-    json_t *models = json_array(), *missing = json_array();
+    json_t *models = json_array(), *missing = json_array(), *unread = json_array();
     model_store_lock(store);
     for (size_t i = 0; i < model_store_count(store); i++) {
         const struct model_entry *entry = model_store_at(store, i);
-        if (!entry->recognised)
-            continue;
-        json_array_append_new(
-            models,
-            json_pack("{s:s, s:s, s:s, s:s, s:i, s:I, s:o, s:o, s:o, s:b, s:b, s:b, s:o}", "name", entry->name, "file",
-                      json_file_of(entry->shown), "kind", json_kind_name(entry->info.kind), "architecture",
-                      entry->info.architecture, "scale", entry->info.scale, "bytes", (json_int_t)entry->bytes, "sha256",
-                      json_text_or_null(entry->sha256), "known_as", json_text_or_null(entry->known_as), "licence",
-                      json_text_or_null(entry->licence), "non_commercial", licence_non_commercial(entry->licence),
-                      "starter", entry->starter, "default", entry->is_default, "card", json_card_row(&entry->card)));
+        const char *why = model_store_unread(entry);
+        if (why)
+            json_array_append_new(unread, json_pack("{s:s, s:s}", "file", json_file_of(entry->shown), "reason", why));
+        else
+            json_array_append_new(models, json_model_row(entry));
     }
     const struct model_missing *lacking;
     size_t count = model_store_missing(store, &lacking);
@@ -113,7 +118,7 @@ json_t *json_models(const struct model_store *store, bool near)
         json_array_append_new(missing, json_pack("{s:s, s:s, s:o}", "name", lacking[i].name, "file", lacking[i].file,
                                                  "get", json_text_or_null(near ? lacking[i].get : "")));
     model_store_unlock(store);
-    return json_pack("{s:o, s:o}", "models", models, "missing", missing);
+    return json_pack("{s:o, s:o, s:o}", "models", models, "missing", missing, "unread", unread);
 }
 
 json_t *json_typed_default(const struct option_row *row)

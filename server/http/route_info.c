@@ -78,6 +78,7 @@ json_t *route_info_models(struct request *request, struct error *err)
     if (models) {
         json_object_set_new(json, "models", models);
         json_object_set_new(json, "missing", json_array());
+        json_object_set_new(json, "unread", json_array());
     }
     if (json)
         model_list_add_ids(json);

@@ -141,37 +141,42 @@ static void scan_text(char *out, size_t size, const struct weights *weights, con
     out[n] = '\0';
 }
 
-/* What the file is and says about itself, from its header only. */
+/* What the file is and says about itself. It is opened as for work, which reads its header and no values: a tensor that
+ * is missing or has another shape shows here. */
 static void scan_probe(struct store_file *file)
 {
     struct model_entry *e = &file->entry;
-    struct weights *weights = NULL;
+    struct model *model = NULL;
     struct error err = ERROR_INIT;
-    enum error_code code = e->content ? weights_open_memory(&weights, e->shown, e->content, (size_t)e->bytes, &err)
-                                      : weights_open(&weights, e->path, &err);
-    if (code == OK) {
-        file->id = weights_id(weights);
-        e->bytes = e->content ? e->bytes : weights_bytes(weights);
-        code = model_probe(&e->info, weights, e->shown, &err);
-    }
+    const char *name = e->content ? e->shown : e->path;
+    enum error_code code = e->content
+                               ? model_open_memory(&model, name, e->content, (size_t)e->bytes, &file->settings, &err)
+                               : model_open(&model, name, &file->settings, &err);
     e->recognised = code == OK;
-    if (e->recognised) {
-        scan_text(e->card.name, sizeof e->card.name, weights, "name");
-        scan_text(e->card.licence, sizeof e->card.licence, weights, "licence");
-        scan_text(e->card.commit, sizeof e->card.commit, weights, "commit");
-        scan_text(e->card.data, sizeof e->card.data, weights, "data");
-        const char *network = licence_of_network(e->info.architecture);
-        if (file->own_licence[0])
-            memcpy(e->licence, file->own_licence, sizeof e->licence);
-        else if (*network)
-            snprintf(e->licence, sizeof e->licence, "%s", network);
-        else if (!e->licence[0])
-            memcpy(e->licence, e->card.licence, sizeof e->licence);
-    } else {
-        snprintf(e->reason, sizeof e->reason, "%.255s", err.text);
-        utf8_clean(e->reason); /* it may end within a character */
+    if (!e->recognised) {
+        const size_t n = strlen(name);
+        const bool named = !strncmp(err.text, name, n) && !strncmp(err.text + n, ": ", 2);
+        utf8_copy(e->reason, sizeof e->reason, named ? err.text + n + 2 : err.text);
+        return;
     }
-    weights_close(&weights);
+    const struct weights *weights = model_weights(model);
+    e->info = *model_info(model);
+    if (!e->content) {
+        file->id = weights_id(weights);
+        e->bytes = weights_bytes(weights);
+    }
+    scan_text(e->card.name, sizeof e->card.name, weights, "name");
+    scan_text(e->card.licence, sizeof e->card.licence, weights, "licence");
+    scan_text(e->card.commit, sizeof e->card.commit, weights, "commit");
+    scan_text(e->card.data, sizeof e->card.data, weights, "data");
+    const char *network = licence_of_network(e->info.architecture);
+    if (file->own_licence[0])
+        memcpy(e->licence, file->own_licence, sizeof e->licence);
+    else if (*network)
+        snprintf(e->licence, sizeof e->licence, "%s", network);
+    else if (!e->licence[0])
+        memcpy(e->licence, e->card.licence, sizeof e->licence);
+    model_close(&model);
 }
 
 /* ---- a list ------------------------------------------------------------------------------------------------------ */

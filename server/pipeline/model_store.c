@@ -90,7 +90,7 @@ static void store_settle(struct model_store *store, const struct store_list *bef
             is_default = is_default || defaults[role] == &file->entry;
         atomic_store(&file->entry.is_default, is_default);
         if (file->section && file->section->downloadable && !file->entry.recognised) /* another may take its place */
-            log_event(LOG_WARN, "model-unusable", "text=\"%s\"", file->entry.reason);
+            log_event(LOG_WARN, "model-unusable", "text=\"%s: %s\"", file->entry.shown, file->entry.reason);
     }
     for (int role = 0; role < ROLE_COUNT; role++) {
         const struct model_entry *opened = store->opened[role];
@@ -231,6 +231,14 @@ const struct model_entry *model_store_at(const struct model_store *store, size_t
     return &store->list.files[index]->entry;
 }
 
+const char *model_store_unread(const struct model_entry *entry)
+{
+    const struct store_file *file = (const struct store_file *)(const void *)entry;
+    if (!entry->recognised)
+        return entry->reason;
+    return file->unreadable ? "it could not be read to its end; put a complete file in its place" : NULL;
+}
+
 size_t model_store_missing(const struct model_store *store, const struct model_missing **out)
 {
     *out = store->missing;
@@ -302,7 +310,7 @@ static bool store_hash_file(struct model_store *store, struct store_file *file)
     char hex[65] = "";
     const bool good = model_scan_hash(&file->entry, &store->stopping, hex);
     model_store_lock(store);
-    file->unreadable = !good;
+    file->unreadable = !good && !atomic_load(&store->stopping);
     memcpy(file->entry.sha256, hex, sizeof hex);
     model_store_unlock(store);
     if (!good && !atomic_load(&store->stopping))
@@ -471,9 +479,7 @@ static const char *store_base(const char *path)
 static enum error_code store_broken(const struct model_entry *e, enum error_code code, const char *what,
                                     const char *name, struct error *err)
 {
-    size_t folder = (size_t)(store_base(e->path) - e->path);
-    const char *reason = strncmp(e->reason, e->path, folder) == 0 ? e->reason + folder : e->reason;
-    error_set(err, code, "%s: %s cannot be used: %s", what, name, reason);
+    error_set(err, code, "%s: %s cannot be used: %s: %s", what, name, store_base(e->shown), e->reason);
     error_local(err, " (%s)", e->shown);
     return code;
 }

@@ -41,8 +41,8 @@ struct model_entry {        /* one file found */
     char path[1024];        /* of an embedded file "embedded:NAME.safetensors" */
     char shown[1024];       /* the path for people, as the name */
     const uint8_t *content; /* of an embedded file, bytes long; else NULL */
-    bool recognised; /* false: it has a checkpoint's extension, but is not a network that we know; reason says why */
-    char reason[256];
+    bool recognised;        /* false: it has a checkpoint's extension, but is damaged or no network that we know */
+    char reason[256];       /* why it is not; without the file's name */
     struct model_info info; /* when recognised */
     uint64_t bytes;
     char sha256[65];    /* hexadecimal; "" until model_store_hash */
@@ -75,6 +75,9 @@ void model_store_lock(const struct model_store *store);
 void model_store_unlock(const struct model_store *store);
 size_t model_store_count(const struct model_store *store);
 const struct model_entry *model_store_at(const struct model_store *store, size_t index);
+/* Why this file cannot be used, without its name: it is not recognised, or could not be read when it was hashed. NULL:
+ * nothing is known against it; its values were not looked at. Under the lock. */
+const char *model_store_unread(const struct model_entry *entry);
 size_t model_store_missing(const struct model_store *store, const struct model_missing **out);
 
 /* Every text that an option may name this entry by: name, SHA-256, official name and aliases; some come twice. Under

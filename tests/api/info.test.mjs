@@ -244,7 +244,8 @@ test('a default model that is lost: /readyz says what requests get, and the log 
   for (const name of fs.readdirSync(fixtures).filter((n) => n.endsWith('.safetensors'))) fs.copyFileSync(path.join(fixtures, name), path.join(folder, name));
   const server = await start({ models: ownModels.with(1, folder), context });
   const file = path.join(folder, 'upscaler.safetensors'), whole = fs.readFileSync(file);
-  const spoil = { 'cannot be used': () => fs.truncateSync(file, 100), 'is not installed': () => fs.rmSync(file) };
+  const wrong = Buffer.from(whole.toString('latin1').replace('conv2.bias"', 'conv2.bios"'), 'latin1'); // a tensor is missing
+  const spoil = { 'cannot be used': () => fs.writeFileSync(file, wrong), 'is not installed': () => fs.rmSync(file) };
   for (const [what, how] of Object.entries(spoil)) {
     how();
     const lost = await until('not ready', async () => { const r = await get(server, '/readyz'); return r.status === 503 && r.json; });
@@ -252,6 +253,10 @@ test('a default model that is lost: /readyz says what requests get, and the log 
     const refused = await post(server, '/v1/restore', { picture: fixture('picture.png') });
     assert.equal(refused.status, 503);
     assert.deepEqual(lost.reasons, [refused.json.detail]);
+    const { models, unread } = (await get(server, '/v1/models')).json;
+    assert.ok(!models.some((model) => model.name === 'upscaler'));
+    assert.deepEqual(unread.map((u) => u.file), what === 'cannot be used' ? ['upscaler.safetensors'] : []);
+    assert.ok(unread.every((u) => /^RRDBNet: tensor .*conv2\.bias is missing$/.test(u.reason)), JSON.stringify(unread));
     assert.equal((await post(server, '/v1/restore', { picture: fixture('picture.png'), fields: { bg_upsampler: 'none' } })).status, 200, 'others go on');
     assert.match(server.log(), new RegExp(`warn default-model-lost role=bg_upsampler text="default_bg_upsampler: upscaler ${what}`));
     server.process.kill('SIGUSR1');

@@ -342,6 +342,9 @@ test('a damaged file is told by the list, and by a restoration', () => {
   assert.equal(status, 0);
   assert.match(stdout, /\nFiles not recognised as models, or damaged:\n.*short\.safetensors: RRDBNet: tensor model\.1\.sub\.0\.RDB1\.conv2\.0\.bias is missing\n/);
   assert.doesNotMatch(stdout, /^short /m);
+  const json = JSON.parse(run('models', '--json').stdout);
+  assert.ok(!json.models.some((model) => model.name === 'short'));
+  assert.deepEqual(json.unread, [{ file: 'short.safetensors', reason: 'RRDBNet: tensor model.1.sub.0.RDB1.conv2.0.bias is missing' }]);
   const restored = run('restore', join(fixtures, 'picture.png'), '-o', 'never.png', '--version', 'none', '--bg_upsampler', 'nan', '--device', 'cpu');
   assert.equal(restored.status, 1);
   assert.match(restored.stderr, /background: the file of nan is damaged: its tensor body\.\d+\.weight has values that are not finite; get it again/);

@@ -205,6 +205,62 @@ static void test_odd_folders(void **state)
     model_store_destroy(&store);
 }
 
+/* A copy of a fixture checkpoint under this name; `wrong`: with one tensor's name misspelt, so that all that a header
+ * can say of a damaged file is wrong with it. */
+static void put_copy(const char *fixture, const char *name, bool wrong)
+{
+    char from[512], to[512], new[512];
+    struct file file;
+    struct error err = ERROR_INIT;
+    snprintf(from, sizeof from, "%s/%s.safetensors", shared_fixtures(), fixture);
+    snprintf(to, sizeof to, "%s/%s", folder, name);
+    snprintf(new, sizeof new, "%s/.new", folder);
+    if (file_map(&file, from, &err))
+        fail_msg("%s", err.text);
+    uint8_t *bytes = malloc(file.size);
+    assert_non_null(bytes);
+    memcpy(bytes, file.data, file.size);
+    uint8_t *bias = memmem(bytes, file.size, "conv2.bias\"", strlen("conv2.bias\""));
+    assert_non_null(bias);
+    if (wrong)
+        memcpy(bias, "conv2.bios", strlen("conv2.bios"));
+    assert_int_equal(file_write(new, bytes, file.size, &err), OK);
+    assert_int_equal(rename(new, to), 0);
+    free(bytes);
+    file_unmap(&file);
+}
+
+static void test_damaged(void **state)
+{
+    (void)state;
+    put_copy("upscaler", "RealESRGAN_x2plus.safetensors", true);
+    put_copy("rrdb_x4", "RealESRGAN_x4plus.safetensors", false);
+    put_copy("rrdb_x4", "mine.safetensors", true);
+    struct model_store *store = models_of(folder, NULL);
+    assert_int_equal(model_store_count(store), 3);
+    /* the official default is damaged: another official file takes its place */
+    assert_string_equal(models_resolve(store, ROLE_UPSCALER, NULL)->name, "RealESRGAN_x4plus");
+    refuse(store, ROLE_UPSCALER, "mine", ERROR_INVALID,
+           SAYS("bg_upsampler: mine cannot be used: mine.safetensors: RRDBNet: tensor ", "conv2.bias is missing"));
+    for (size_t i = 0; i < 3; i++) {
+        const struct model_entry *e = model_store_at(store, i);
+        const char *why = model_store_unread(e);
+        assert_int_equal(why == NULL, strcmp(e->name, "RealESRGAN_x4plus") == 0);
+        if (why && strncmp(why, "RRDBNet: tensor ", strlen("RRDBNet: tensor ")) != 0)
+            fail_msg("%s", why);
+    }
+    put_copy("rrdb_x4", "mine.safetensors", false);
+    const struct model_entry *mine = NULL;
+    struct error err = ERROR_INIT;
+    for (int i = 0; i < 1200 && !mine; i++, usleep(50000)) { /* the store looks once a second */
+        error_clear(&err);
+        (void)!model_store_resolve(store, ROLE_UPSCALER, "mine", &mine, &err);
+    }
+    assert_non_null(mine);
+    assert_null(model_store_unread(mine));
+    model_store_destroy(&store);
+}
+
 static void test_hash(void **state)
 {
     (void)state;
@@ -565,7 +621,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         IN_FOLDER(test_empty), IN_FOLDER(test_official_names), IN_FOLDER(test_configured),  IN_FOLDER(test_odd_folders),
         IN_FOLDER(test_hash),  IN_FOLDER(test_fetched),        cmocka_unit_test(test_conf), IN_FOLDER(test_set),
-        IN_FOLDER(test_hold),  IN_FOLDER(test_starters),       IN_FOLDER(test_cards),
+        IN_FOLDER(test_hold),  IN_FOLDER(test_starters),       IN_FOLDER(test_cards),       IN_FOLDER(test_damaged),
     };
     return cmocka_run_group_tests_name("model store", tests, NULL, NULL);
 }
