@@ -29,17 +29,17 @@ static const float answer[ANSWER_COUNT] = {
 
 /* The second network's, of models/training/selftest_answers.py. */
 static const float second_answer[ANSWER_COUNT] = {
-    -0.3874336f, -0.4065007f, -0.1144439f, 0.1401775f,  -0.3250990f, -0.0573144f, -0.2432297f, -0.1963819f, 0.1366141f,
-    -0.1178394f, 0.0226623f,  -0.1051905f, 0.2528723f,  0.0178214f,  0.3531711f,  0.1851914f,  -0.1393042f, 0.2212965f,
-    0.0893677f,  -0.0517651f, 0.2515418f,  0.1506396f,  0.1490624f,  0.2747733f,  0.1269365f,  0.1795814f,  0.0359717f,
-    -0.0006308f, -0.0188038f, -0.0816453f, -0.1531339f, 0.2456547f,  0.2790370f,  -0.1764056f, -0.1726774f, -0.1494525f,
-    0.2734590f,  0.0396001f,  0.5156058f,  -0.0476671f, -0.0579179f, 0.2340775f,  -0.1602544f, -0.0698603f, 0.5364257f,
-    -0.1212713f, 0.3630726f,  0.3731036f,  0.2855323f,  0.1377421f,  0.4351927f,  0.3103491f,  0.4762191f,  0.2087222f,
-    0.4462204f,  0.1707643f,  0.4121590f,  0.3232373f,  0.1882060f,  0.3398023f,  -0.1553763f, -0.0984613f, 0.3802110f,
-    -0.2124556f, -0.3104102f, -0.1974988f, -0.1767587f, -0.0065486f, 0.1271031f,  -0.3955911f, 0.3483065f,  0.2141429f,
-    -0.7107283f, -0.5674981f, -0.6294212f, -0.4549151f, -0.2184177f, -0.2329341f, -0.2773615f, -0.2229872f, -0.5802323f,
-    -0.2663612f, -0.1742126f, -0.4426697f, -0.1032748f, 0.1002246f,  -0.4213262f, 0.0383774f,  0.1408638f,  0.1288620f,
-    0.2042098f,  -0.1328169f, -0.2576754f, 0.1418731f,  0.0604066f,  -0.1691148f,
+    -0.1990385f, -0.5142724f, -0.4420990f, 0.0811043f,  -0.1153384f, -0.4693193f, -0.2714613f, -0.1366944f, -0.1166939f,
+    -0.2379547f, -0.4516686f, 0.5918620f,  -1.0508870f, -1.3475155f, -1.4729201f, -1.1843890f, -1.2869168f, -1.0060393f,
+    -1.2495541f, -1.2943153f, -1.3132326f, -1.0058664f, -1.2835566f, -1.3461009f, 0.5391829f,  0.3483232f,  0.5310235f,
+    0.8002084f,  0.5080293f,  0.4706478f,  0.5487232f,  1.1152005f,  0.4096361f,  0.7963329f,  0.6053373f,  0.2394363f,
+    -0.3576820f, -0.4093845f, 0.1220756f,  0.3302140f,  -0.3699220f, -0.1554062f, 0.2920808f,  -0.2247479f, -0.1778706f,
+    -0.6348196f, 0.0791064f,  -0.3472571f, 0.8271728f,  0.8732141f,  0.6568895f,  0.2523488f,  0.5595209f,  1.0917364f,
+    0.5949975f,  0.0389711f,  0.4136626f,  0.6856186f,  0.2889910f,  0.1482804f,  1.0001417f,  1.0724573f,  0.8076501f,
+    1.1766459f,  0.8053472f,  1.1374036f,  0.9233210f,  1.0445475f,  0.9300192f,  1.0241834f,  0.7393547f,  1.1357500f,
+    -1.0660389f, -0.5681812f, -0.7460732f, -1.3029576f, -0.7329839f, -0.4272477f, -0.6676703f, -0.5202875f, -0.7406622f,
+    -1.1117864f, -0.8469491f, -0.8350864f, -1.6710603f, -1.5341213f, -1.5543173f, -1.5936232f, -1.9583260f, -1.3078766f,
+    -1.5369813f, -1.2061419f, -1.5981760f, -1.5910202f, -1.3226972f, -0.9913485f,
 };
 
 enum { H = 18, W = 24, MAX_PARAMS = 48 };
@@ -217,16 +217,33 @@ static struct node *selftest_norm(struct network *net, enum op_kind kind, struct
     return made;
 }
 
-/* As a VQGAN with a transformer: norms, also one that is made like another picture, and attention. */
-static struct view selftest_tokens(struct network *net, struct view picture)
+/* As RetinaFace with resnet50, RealPLKSR and Real-CUGAN ×3: convolutions with large kernels, which devices compute in
+ * other ways than those of 3×3. */
+static struct view selftest_large(struct network *net, struct view picture)
+{
+    static const int kernels[] = {7, 17, 5};
+    struct view x = picture;
+    for (int i = 0; i < 3; i++) {
+        const struct view y = graph_temp(net->graph, 1, 16, H, W);
+        selftest_conv(net, y, x, kernels[i], 1, i ? ACTIVATION_NONE : ACTIVATION_LEAKY);
+        x = y;
+    }
+    return x;
+}
+
+/* As a VQGAN with a transformer: norms, also one that is made like another picture, and attention; and the filter of
+ * 4×4 that GFPGAN 1 reduces by. */
+static struct view selftest_tokens(struct network *net, struct view x)
 {
     struct view at[8];
     for (int i = 0; i < 8; i++)
         at[i] = graph_temp(net->graph, 1, 16, i < 2 ? H : H / 2, i < 2 ? W : W / 2);
-    selftest_conv(net, at[0], picture, 3, 1, ACTIVATION_SILU);
+    selftest_conv(net, at[0], x, 3, 1, ACTIVATION_SILU);
     selftest_norm(net, OP_GROUP_NORM, at[1], at[0], 4)->args.norm.activation = ACTIVATION_SILU;
     selftest_conv(net, at[2], at[1], 3, 2, ACTIVATION_MISH);
-    selftest_conv(net, at[3], at[1], 3, 2, ACTIVATION_TANH);
+    struct node *filter = selftest_node(net, OP_DEPTHWISE, at[3], at[1]);
+    filter->args.depthwise = (struct op_depthwise){4, 2, 1, ACTIVATION_NONE, 0, PAD_ZERO};
+    selftest_weights(net, filter, 16, 16, ACTIVATION_NONE);
     struct node *like = selftest_node(net, OP_GROUP_NORM, at[4], at[2]);
     like->args.norm = (struct op_norm){.groups = 16, .epsilon = 1e-5f, .unbiased = true};
     like->in[OP_RESIDUAL1] = at[3];
@@ -298,7 +315,7 @@ static enum error_code selftest_network_create(struct network *net, bool second,
         return code;
     const struct view picture = graph_tensor(net->graph, TENSOR_INPUT, 1, H, W, 1, (const int[]){3});
     if (second)
-        selftest_chosen(net, selftest_gated(net, selftest_tokens(net, picture)));
+        selftest_chosen(net, selftest_gated(net, selftest_tokens(net, selftest_large(net, picture))));
     else
         selftest_finish(net, selftest_pyramid(net, selftest_modulated(net, selftest_dense_block(net, picture))),
                         picture);

@@ -32,11 +32,11 @@ class Random:
 def main():
     random = Random(2463534242)
 
-    def conv(x, out, kernel, stride=1):
-        inputs = x.shape[1] * kernel * kernel
-        span = np.sqrt(np.float32(24) / np.float32(inputs))
-        weight = random.values((out, x.shape[1], kernel, kernel), np.float32(-0.5) * span, span)
-        return F.conv2d(x, weight, random.values((out,), -0.1, 0.2), stride, kernel // 2)
+    def conv(x, out, kernel, stride=1, groups=1):
+        shape = (out, x.shape[1] // groups, kernel, kernel)
+        span = np.sqrt(np.float32(24) / np.float32(np.prod(shape[1:])))
+        weight = random.values(shape, np.float32(-0.5) * span, span)
+        return F.conv2d(x, weight, random.values((out,), -0.1, 0.2), stride, (kernel - 1) // 2, groups=groups)
 
     def affine():
         return random.values((16,), 0.5, 1), random.values((16,), -0.5, 1)
@@ -45,10 +45,11 @@ def main():
         return x.mean((2, 3), keepdim=True), (x.var((2, 3), keepdim=True) + 1e-5).sqrt()
 
     torch.set_grad_enabled(False)
-    x = F.silu(conv(Random(88172645).values((1, 3, H, W), 0, 1), 16, 3))
+    x = F.leaky_relu(conv(Random(88172645).values((1, 3, H, W), 0, 1), 16, 7), 0.2)
+    x = F.silu(conv(conv(conv(x, 16, 17), 16, 5), 16, 3))
     x = F.silu(F.group_norm(x, 4, *affine(), 1e-5))
     a = F.mish(conv(x, 16, 3, 2))
-    b = torch.tanh(conv(x, 16, 3, 2))
+    b = conv(x, 16, 4, 2, groups=16)
     (a_mean, a_deviation), (b_mean, b_deviation) = moments(a), moments(b)
     a = (a - a_mean) / a_deviation * b_deviation + b_mean
     c = F.layer_norm(a.permute(0, 2, 3, 1), (16,), *affine(), 1e-5).permute(0, 3, 1, 2)
