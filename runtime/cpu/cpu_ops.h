@@ -12,18 +12,8 @@ enum error_code cpu_ops_relayout(struct cpu_build *build, const struct cpu_opera
                                  const struct cpu_operand *y, const struct cpu_layout *to,
                                  struct error *err) MUST_CHECK;
 
-/* Whether a task is a gather: a copy, or a pixel shuffle. */
-bool cpu_ops_is_gather(const struct cpu_task *task);
-
-/* Floats of the run's shared scratch that a task fills from its weights alone: it need not again for other rows. */
-size_t cpu_ops_kept_floats(const struct cpu_task *task);
-
 /* The caller's float32 NCHW memory to a tensor, as a task that is not part of a plan yet: each run sets gather.x. */
 enum error_code cpu_ops_input(struct cpu_build *build, struct view whole, struct cpu_task *out,
                               struct error *err) MUST_CHECK;
-
-/* Rows first .. end-1 of a tensor to the caller's float32 NCHW memory. lanes[channels]. */
-void cpu_ops_output(const struct cpu_operand *x, int channels, const int *lanes, int first, int end,
-                    struct cpu_pool *pool, float *to);
 
 #endif

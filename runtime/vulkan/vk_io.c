@@ -4,9 +4,9 @@
 
 #include "runtime/base/mem.h"
 #include "runtime/vulkan/vk_command.h"
+#include "runtime/vulkan/vk_frame.h"
 #include "runtime/vulkan/vk_io_private.h"
 #include "runtime/vulkan/vk_layers.h"
-#include "runtime/vulkan/vk_ops.h"
 
 /* --- making --------------------------------------------------------------------------------------------------------
  */
@@ -18,7 +18,7 @@ static enum error_code io_port_create(struct vk_build *build, int tensor, struct
     port->n = t->n;
     port->plain = port->operand.layout.run_count == 1;
     port->rgb = port->plain && port->operand.layout.channels == 3;
-    return code == OK ? vk_ops_lanes(build, &port->operand.layout, &port->map, err) : code;
+    return code == OK ? vk_frame_lanes(build, &port->operand.layout, &port->map, err) : code;
 }
 
 enum error_code vk_io_create(struct vk_io **out, struct vk_build *build, struct error *err)

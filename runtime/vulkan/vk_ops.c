@@ -1,11 +1,9 @@
 #include "runtime/vulkan/vk_ops.h"
 
 #include <assert.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "runtime/base/mem.h"
 #include "runtime/vulkan/vk_direct.h"
+#include "runtime/vulkan/vk_frame.h"
 #include "runtime/vulkan/vk_join.h"
 #include "runtime/vulkan/vk_matrix.h"
 #include "runtime/vulkan/vk_moments.h"
@@ -16,180 +14,13 @@ static_assert((int)ACTIVATION_RELU == 1 && (int)ACTIVATION_LEAKY == 2 && (int)AC
                   (int)ACTIVATION_GELU == 7 && (int)ACTIVATION_SIGMOID == 8,
               "shaders/include/common.glsl has the same numbers");
 
-/* A node as it is turned into a dispatch. */
-struct frame {
-    struct vk_build *build;
-    const struct node *node;
-    struct vk_operand y, in[OP_MAX_INPUTS]; /* n = 0: absent */
-    struct vk_operand result;               /* where to copy y to, if it is scratch; n = 0: nowhere */
-    struct vk_dispatch dispatch;
-};
-
-static uint32_t ops_div_up(uint32_t a, uint32_t b)
-{
-    return (a + b - 1) / b;
-}
-
-static void ops_spec(struct vk_dispatch *dispatch, uint32_t value)
-{
-    assert(dispatch->key.spec_count < VK_PIPELINE_MAX_SPEC);
-    dispatch->key.spec[dispatch->key.spec_count++] = value;
-}
-
-/* --- channels ------------------------------------------------------------------------------------------------------
- */
-
-/* Memory traffic counted as work: what a slow device computes in that time. */
-static uint64_t ops_quad_work(const struct vk_operand *y)
-{
-    return (uint64_t)y->n * (uint64_t)y->layout.blocks * y->h * y->w * 64;
-}
-
-/* The shape of a dispatch that makes a quad of y an invocation. */
-static void ops_pixel_groups(struct vk_dispatch *dispatch, const struct vk_operand *y)
-{
-    dispatch->groups[0] = ops_div_up(y->h * y->w << y->layout.group_log, PIXEL_GROUP);
-    dispatch->groups[1] = (uint32_t)y->layout.blocks >> y->layout.group_log;
-    dispatch->groups[2] = y->n;
-    if (dispatch->work == 0)
-        dispatch->work = ops_quad_work(y);
-}
-
-/* Uploads for each lane of `to` the lane of `from` (NULL: the channel) that it takes, or none. */
-static enum error_code ops_lane_map(struct vk_build *build, const struct vk_layout *to, const struct vk_layout *from,
-                                    struct vk_slice *out, struct error *err)
-{
-    const size_t count = (size_t)to->blocks * 4, from_count = from ? (size_t)from->blocks * 4 : 0;
-    enum error_code code = OK;
-    uint32_t *lanes = mem_alloc(count, sizeof *lanes);
-    uint32_t *from_lanes = mem_alloc(from_count, sizeof *from_lanes);
-    uint32_t *lane_of = mem_alloc((size_t)to->channels, sizeof *lane_of);
-    if (lanes && from_lanes && lane_of) {
-        vk_pack_lanes(to, lanes);
-        if (from) {
-            vk_pack_lanes(from, from_lanes);
-            for (uint32_t i = 0; i < from_count; i++)
-                if (from_lanes[i] != VK_PACK_NO_CHANNEL)
-                    lane_of[from_lanes[i]] = i;
-            for (size_t i = 0; i < count; i++)
-                lanes[i] = lanes[i] == VK_PACK_NO_CHANNEL ? VK_PACK_NO_CHANNEL : lane_of[lanes[i]];
-        }
-        code = vk_plan_words(build, lanes, count, out, err);
-    } else {
-        code = error_set(err, ERROR_NO_MEMORY, "out of memory for a plan");
-    }
-    free(lanes);
-    free(from_lanes);
-    free(lane_of);
-    return code;
-}
-
-/* Copies x to y, which has the same channels in other lanes. */
-static enum error_code ops_regroup(struct vk_build *build, const struct vk_operand *x, const struct vk_operand *y,
-                                   struct error *err)
-{
-    struct vk_dispatch dispatch = {.key.shader = "regroup"};
-    enum error_code code = ops_lane_map(build, &y->layout, &x->layout, &dispatch.bind[BIND_WEIGHT], err);
-    if (code != OK)
-        return code;
-    ops_spec(&dispatch, (uint32_t)x->layout.blocks * 4);
-    dispatch.push.pixel.out_h = y->h;
-    dispatch.push.pixel.out_w = y->w;
-    dispatch.push.pixel.x = vk_plan_bind(build, &dispatch, BIND_X, x);
-    dispatch.push.pixel.y = vk_plan_bind(build, &dispatch, BIND_Y, y);
-    ops_pixel_groups(&dispatch, y);
-    return vk_plan_add(build, &dispatch, err);
-}
-
-/* Gives the input the wanted lanes: through a copy in scratch, if it has others. */
-static enum error_code ops_fit(struct frame *frame, int slot, const struct vk_layout *layout, struct error *err)
-{
-    struct vk_operand *in = &frame->in[slot], copy;
-    if (in->n == 0 || vk_pack_layout_same(&in->layout, layout))
-        return OK;
-    enum error_code code = vk_plan_scratch(frame->build, layout, in->n, in->h, in->w, &copy, err);
-    if (code == OK)
-        code = ops_regroup(frame->build, in, &copy, err);
-    *in = copy;
-    return code;
-}
-
-/* For shaders that count channels across the whole of y: if y has padding inside, they write a copy without. */
-static enum error_code ops_fit_result(struct frame *frame, struct error *err)
-{
-    struct vk_layout dense;
-    vk_pack_layout_dense(frame->y.layout.channels, frame->build->grouped, &dense);
-    if (vk_pack_layout_same(&frame->y.layout, &dense))
-        return OK;
-    frame->result = frame->y;
-    return vk_plan_scratch(frame->build, &dense, frame->y.n, frame->y.h, frame->y.w, &frame->y, err);
-}
-
-/* Copies a result out of scratch, if it is there. */
-static enum error_code ops_copy_result(struct frame *frame, struct error *err)
-{
-    return frame->result.n ? ops_regroup(frame->build, &frame->y, &frame->result, err) : OK;
-}
-
-/* --- parts of operators --------------------------------------------------------------------------------------------
- */
-
-static enum error_code ops_pack(struct frame *frame, int param, enum vk_pack_kind kind, uint32_t taps, bool fp32,
-                                uint32_t slot, struct error *err)
-{
-    struct vk_pack_key key = {.param = frame->node->param[param],
-                              .kind = kind,
-                              .fp16 = frame->build->fp16 && !fp32,
-                              .taps = (int)taps,
-                              .out = frame->y.layout};
-    if (!key.param)
-        return OK;
-    if (kind == PACK_CONV || kind == PACK_WINOGRAD || kind == PACK_MATRIX || kind == PACK_DIRECT || kind == PACK_LINEAR)
-        key.in = frame->in[OP_X].layout;
-    return vk_pack_get(frame->build->device, &key, &frame->dispatch.bind[slot], err);
-}
-
-/* Bias and slopes, which are fp32. */
-static enum error_code ops_pack_vectors(struct frame *frame, struct error *err)
-{
-    enum error_code code = ops_pack(frame, OP_BIAS, PACK_TENSOR, 1, true, BIND_BIAS, err);
-    return code == OK ? ops_pack(frame, OP_SLOPE, PACK_TENSOR, 1, true, BIND_SLOPE, err) : code;
-}
-
-static uint32_t ops_bias_flag(const struct frame *frame)
-{
-    return frame->node->param[OP_BIAS] ? FLAG_BIAS : 0;
-}
-
-/* Binds what all pixel shaders share, appends, and copies a result out of scratch. */
-static enum error_code ops_add_pixel(struct frame *frame, struct error *err)
-{
-    struct vk_dispatch *dispatch = &frame->dispatch;
-    struct params_pixel *push = &dispatch->push.pixel;
-    push->in_h = frame->in[OP_X].h;
-    push->in_w = frame->in[OP_X].w;
-    push->out_h = frame->y.h;
-    push->out_w = frame->y.w;
-    push->y = vk_plan_bind(frame->build, dispatch, BIND_Y, &frame->y);
-    if (frame->in[OP_X].n)
-        push->x = vk_plan_bind(frame->build, dispatch, BIND_X, &frame->in[OP_X]);
-    if (frame->in[OP_RESIDUAL1].n)
-        push->residual1 = vk_plan_bind(frame->build, dispatch, BIND_RESIDUAL1, &frame->in[OP_RESIDUAL1]);
-    if (frame->in[OP_RESIDUAL2].n)
-        push->residual2 = vk_plan_bind(frame->build, dispatch, BIND_RESIDUAL2, &frame->in[OP_RESIDUAL2]);
-    if (dispatch->groups[0] == 0)
-        ops_pixel_groups(dispatch, &frame->y);
-    enum error_code code = vk_plan_add(frame->build, dispatch, err);
-    return code == OK ? ops_copy_result(frame, err) : code;
-}
-
 /* --- convolution ---------------------------------------------------------------------------------------------------
  */
 
-static uint32_t ops_conv_flags(const struct frame *frame)
+static uint32_t ops_conv_flags(const struct vk_frame *frame)
 {
     const struct op_conv2d *args = &frame->node->args.conv2d;
-    return ops_bias_flag(frame) | (frame->in[OP_RESIDUAL1].n ? FLAG_RESIDUAL1 : 0) |
+    return vk_frame_bias_flag(frame) | (frame->in[OP_RESIDUAL1].n ? FLAG_RESIDUAL1 : 0) |
            (frame->in[OP_RESIDUAL2].n ? FLAG_RESIDUAL2 : 0) | (frame->in[OP_IN_SCALE].n ? FLAG_IN_SCALE : 0) |
            (frame->in[OP_OUT_SCALE].n ? FLAG_OUT_SCALE : 0) | (frame->in[OP_NOISE_MAP].n ? FLAG_NOISE : 0) |
            (args->activation_last ? FLAG_ACTIVATION_LAST : 0) |
@@ -202,7 +33,7 @@ static uint32_t ops_conv_flags(const struct frame *frame)
  * pixels. Weights are loaded once for all of them, and pixels one by one, so many rows pay, until the unrolled code
  * takes longer to compile than to run. It depends on the picture's size only as small or not, so that few pipelines
  * serve all. */
-static void ops_plain_conv2d(struct frame *frame, uint32_t flags)
+static void ops_plain_conv2d(struct vk_frame *frame, uint32_t flags)
 {
     const struct op_conv2d *args = &frame->node->args.conv2d;
     struct vk_dispatch *dispatch = &frame->dispatch;
@@ -219,15 +50,15 @@ static void ops_plain_conv2d(struct frame *frame, uint32_t flags)
                                   args->activation,
                                   flags};
     for (size_t i = 0; i < sizeof constants / sizeof constants[0]; i++)
-        ops_spec(dispatch, constants[i]);
-    dispatch->push.conv2d.tiles_x = ops_div_up(frame->y.w, columns);
-    dispatch->groups[0] = dispatch->push.conv2d.tiles_x * ops_div_up(frame->y.h, rows);
-    dispatch->groups[1] = ops_div_up(blocks, out_per);
+        vk_frame_spec(dispatch, constants[i]);
+    dispatch->push.conv2d.tiles_x = vk_frame_div_up(frame->y.w, columns);
+    dispatch->groups[0] = dispatch->push.conv2d.tiles_x * vk_frame_div_up(frame->y.h, rows);
+    dispatch->groups[1] = vk_frame_div_up(blocks, out_per);
     dispatch->groups[2] = frame->y.n;
 }
 
 /* The factor of the pixel shuffle that was joined to the convolution, or 1. */
-static int ops_joined_factor(const struct frame *frame)
+static int ops_joined_factor(const struct vk_frame *frame)
 {
     const struct graph *graph = frame->build->graph;
     const struct node *next = frame->node + 1;
@@ -236,14 +67,14 @@ static int ops_joined_factor(const struct frame *frame)
 
 /* Makes the larger picture look like one of the convolution's size with the channels of each pixel in quads of their
  * own, which fill the same bytes. */
-static void ops_unshuffle_result(struct frame *frame, int factor)
+static void ops_unshuffle_result(struct vk_frame *frame, int factor)
 {
     vk_pack_layout_shuffled(frame->y.layout.channels, factor, &frame->y.layout);
     frame->y.h /= (uint32_t)factor;
     frame->y.w /= (uint32_t)factor;
 }
 
-static enum error_code ops_conv2d(struct frame *frame, struct error *err)
+static enum error_code ops_conv2d(struct vk_frame *frame, struct error *err)
 {
     const struct op_conv2d *args = &frame->node->args.conv2d;
     struct vk_dispatch *dispatch = &frame->dispatch;
@@ -255,13 +86,13 @@ static enum error_code ops_conv2d(struct frame *frame, struct error *err)
     if (factor > 1)
         ops_unshuffle_result(frame, factor);
     /* Noise is added to every channel and must not be to padding; the rest leaves zeros as they are. */
-    if (frame->in[OP_NOISE_MAP].n && (code = ops_fit_result(frame, err)) != OK)
+    if (frame->in[OP_NOISE_MAP].n && (code = vk_frame_fit_result(frame, err)) != OK)
         return code;
-    if ((code = ops_fit(frame, OP_IN_SCALE, &frame->in[OP_X].layout, err)) != OK ||
-        (code = ops_fit(frame, OP_OUT_SCALE, &frame->y.layout, err)) != OK ||
-        (factor == 1 && !transforms && (code = ops_fit(frame, OP_RESIDUAL1, &frame->y.layout, err)) != OK) ||
-        (!transforms && (code = ops_fit(frame, OP_RESIDUAL2, &frame->y.layout, err)) != OK) ||
-        (code = ops_pack_vectors(frame, err)) != OK)
+    if ((code = vk_frame_fit(frame, OP_IN_SCALE, &frame->in[OP_X].layout, err)) != OK ||
+        (code = vk_frame_fit(frame, OP_OUT_SCALE, &frame->y.layout, err)) != OK ||
+        (factor == 1 && !transforms && (code = vk_frame_fit(frame, OP_RESIDUAL1, &frame->y.layout, err)) != OK) ||
+        (!transforms && (code = vk_frame_fit(frame, OP_RESIDUAL2, &frame->y.layout, err)) != OK) ||
+        (code = vk_frame_pack_vectors(frame, err)) != OK)
         return code;
     *push = (struct params_conv2d){.in_h = frame->in[OP_X].h,
                                    .in_w = frame->in[OP_X].w,
@@ -298,74 +129,74 @@ static enum error_code ops_conv2d(struct frame *frame, struct error *err)
     if (matrix && factor == 1 && vk_direct_takes(frame->build, args, &frame->in[OP_X])) {
         vk_direct_conv2d(frame->build->device, args, &frame->in[OP_X], &frame->y, &frame->in[OP_RESIDUAL1],
                          ops_conv_flags(frame), dispatch);
-        code = ops_pack(frame, OP_WEIGHT, PACK_DIRECT, taps, false, BIND_WEIGHT, err);
+        code = vk_frame_pack(frame, OP_WEIGHT, PACK_DIRECT, taps, false, BIND_WEIGHT, err);
     } else if (matrix) {
         vk_matrix_conv2d(frame->build->device, args, &frame->in[OP_X], &frame->y, ops_conv_flags(frame), factor,
                          dispatch);
-        code = ops_pack(frame, OP_WEIGHT, PACK_MATRIX, taps, false, BIND_WEIGHT, err);
+        code = vk_frame_pack(frame, OP_WEIGHT, PACK_MATRIX, taps, false, BIND_WEIGHT, err);
     } else if (vk_tiled_takes(frame->build, args)) {
         vk_tiled_conv2d(frame->build, args, &frame->in[OP_X], &frame->y, ops_conv_flags(frame), dispatch);
         if (vk_tiled_wants(frame->build->device, dispatch, PACK_CONV))
-            code = ops_pack(frame, OP_WEIGHT, PACK_CONV, taps, false, BIND_WEIGHT, err);
+            code = vk_frame_pack(frame, OP_WEIGHT, PACK_CONV, taps, false, BIND_WEIGHT, err);
         if (code == OK && vk_tiled_wants(frame->build->device, dispatch, PACK_WINOGRAD))
-            code = ops_pack(frame, OP_WEIGHT, PACK_WINOGRAD, taps,
-                            !vk_tiled_packed(frame->build->device, &dispatch->tune), BIND_WINOGRAD, err);
+            code = vk_frame_pack(frame, OP_WEIGHT, PACK_WINOGRAD, taps,
+                                 !vk_tiled_packed(frame->build->device, &dispatch->tune), BIND_WINOGRAD, err);
     } else {
         ops_plain_conv2d(frame, ops_conv_flags(frame));
-        code = ops_pack(frame, OP_WEIGHT, PACK_CONV, taps, false, BIND_WEIGHT, err);
+        code = vk_frame_pack(frame, OP_WEIGHT, PACK_CONV, taps, false, BIND_WEIGHT, err);
     }
     if (code != OK)
         return code;
     dispatch->work = graph_node_macs(frame->build->graph, frame->node);
-    if (dispatch->work < ops_quad_work(&frame->y))
-        dispatch->work = ops_quad_work(&frame->y);
+    if (dispatch->work < vk_frame_quad_work(&frame->y))
+        dispatch->work = vk_frame_quad_work(&frame->y);
     code = vk_plan_add(frame->build, dispatch, err);
-    return code == OK ? ops_copy_result(frame, err) : code;
+    return code == OK ? vk_frame_copy_result(frame, err) : code;
 }
 
 /* --- the other operators -------------------------------------------------------------------------------------------
  */
 
-static enum error_code ops_depthwise(struct frame *frame, struct error *err)
+static enum error_code ops_depthwise(struct vk_frame *frame, struct error *err)
 {
     const struct op_depthwise *args = &frame->node->args.depthwise;
-    enum error_code code = ops_fit(frame, OP_X, &frame->y.layout, err);
+    enum error_code code = vk_frame_fit(frame, OP_X, &frame->y.layout, err);
     if (code == OK)
-        code = ops_pack(frame, OP_WEIGHT, PACK_DEPTHWISE, (uint32_t)(args->kernel * args->kernel), false, BIND_WEIGHT,
-                        err);
+        code = vk_frame_pack(frame, OP_WEIGHT, PACK_DEPTHWISE, (uint32_t)(args->kernel * args->kernel), false,
+                             BIND_WEIGHT, err);
     if (code == OK)
-        code = ops_pack_vectors(frame, err);
+        code = vk_frame_pack_vectors(frame, err);
     if (code != OK)
         return code;
-    ops_spec(&frame->dispatch, (uint32_t)args->kernel);
-    ops_spec(&frame->dispatch, (uint32_t)args->stride);
-    ops_spec(&frame->dispatch, (uint32_t)args->pad);
-    ops_spec(&frame->dispatch, args->activation);
-    ops_spec(&frame->dispatch, ops_bias_flag(frame) | (args->pad_mode == PAD_REFLECT ? FLAG_REFLECT : 0));
+    vk_frame_spec(&frame->dispatch, (uint32_t)args->kernel);
+    vk_frame_spec(&frame->dispatch, (uint32_t)args->stride);
+    vk_frame_spec(&frame->dispatch, (uint32_t)args->pad);
+    vk_frame_spec(&frame->dispatch, args->activation);
+    vk_frame_spec(&frame->dispatch, vk_frame_bias_flag(frame) | (args->pad_mode == PAD_REFLECT ? FLAG_REFLECT : 0));
     frame->dispatch.push.pixel.slope = args->slope;
-    frame->dispatch.work = graph_node_macs(frame->build->graph, frame->node) + ops_quad_work(&frame->y);
-    return ops_add_pixel(frame, err);
+    frame->dispatch.work = graph_node_macs(frame->build->graph, frame->node) + vk_frame_quad_work(&frame->y);
+    return vk_frame_add_pixel(frame, err);
 }
 
 /* linear and demodulate */
-static enum error_code ops_vector(struct frame *frame, struct error *err)
+static enum error_code ops_vector(struct vk_frame *frame, struct error *err)
 {
     const bool linear = frame->node->kind == OP_LINEAR;
     const struct vk_operand *x = &frame->in[OP_X];
     struct vk_dispatch *dispatch = &frame->dispatch;
-    enum error_code code = linear ? ops_pack_vectors(frame, err) : ops_fit_result(frame, err);
+    enum error_code code = linear ? vk_frame_pack_vectors(frame, err) : vk_frame_fit_result(frame, err);
     if (code == OK)
-        code = ops_pack(frame, OP_WEIGHT, PACK_LINEAR, x->h * x->w, !linear, BIND_WEIGHT, err);
+        code = vk_frame_pack(frame, OP_WEIGHT, PACK_LINEAR, x->h * x->w, !linear, BIND_WEIGHT, err);
     if (code != OK)
         return code;
-    ops_spec(dispatch, (uint32_t)x->layout.blocks);
-    ops_spec(dispatch, x->h * x->w);
+    vk_frame_spec(dispatch, (uint32_t)x->layout.blocks);
+    vk_frame_spec(dispatch, x->h * x->w);
     if (linear) {
-        ops_spec(dispatch, frame->node->args.linear.activation);
-        ops_spec(dispatch, ops_bias_flag(frame));
+        vk_frame_spec(dispatch, frame->node->args.linear.activation);
+        vk_frame_spec(dispatch, vk_frame_bias_flag(frame));
         dispatch->push.vector.slope = frame->node->args.linear.slope;
     } else {
-        ops_spec(dispatch, (uint32_t)frame->y.layout.channels);
+        vk_frame_spec(dispatch, (uint32_t)frame->y.layout.channels);
         dispatch->push.vector.epsilon = frame->node->args.demodulate.epsilon;
     }
     dispatch->push.vector.x = vk_plan_bind(frame->build, dispatch, BIND_X, x);
@@ -375,74 +206,74 @@ static enum error_code ops_vector(struct frame *frame, struct error *err)
     dispatch->groups[2] = frame->y.n;
     dispatch->work = graph_node_macs(frame->build->graph, frame->node) * 8; /* it waits for the weights' bytes */
     code = vk_plan_add(frame->build, dispatch, err);
-    return code == OK ? ops_copy_result(frame, err) : code;
+    return code == OK ? vk_frame_copy_result(frame, err) : code;
 }
 
-static enum error_code ops_shuffle(struct frame *frame, struct error *err)
+static enum error_code ops_shuffle(struct vk_frame *frame, struct error *err)
 {
     struct vk_layout dense;
-    enum error_code code = ops_fit_result(frame, err);
+    enum error_code code = vk_frame_fit_result(frame, err);
     vk_pack_layout_dense(frame->in[OP_X].layout.channels, frame->build->grouped, &dense);
     if (code == OK)
-        code = ops_fit(frame, OP_X, &dense, err);
+        code = vk_frame_fit(frame, OP_X, &dense, err);
     if (code == OK)
-        code = ops_fit(frame, OP_RESIDUAL1, &frame->y.layout, err);
+        code = vk_frame_fit(frame, OP_RESIDUAL1, &frame->y.layout, err);
     if (code != OK)
         return code;
-    ops_spec(&frame->dispatch, (uint32_t)frame->node->args.shuffle.factor);
-    ops_spec(&frame->dispatch, (uint32_t)frame->y.layout.channels);
+    vk_frame_spec(&frame->dispatch, (uint32_t)frame->node->args.shuffle.factor);
+    vk_frame_spec(&frame->dispatch, (uint32_t)frame->y.layout.channels);
     if (frame->node->kind == OP_PIXEL_SHUFFLE)
-        ops_spec(&frame->dispatch, frame->in[OP_RESIDUAL1].n ? FLAG_RESIDUAL1 : 0);
-    return ops_add_pixel(frame, err);
+        vk_frame_spec(&frame->dispatch, frame->in[OP_RESIDUAL1].n ? FLAG_RESIDUAL1 : 0);
+    return vk_frame_add_pixel(frame, err);
 }
 
 /* Operators whose inputs all have the channels of y: lanes match lanes. */
-static enum error_code ops_lanewise(struct frame *frame, struct error *err)
+static enum error_code ops_lanewise(struct vk_frame *frame, struct error *err)
 {
     const union op_args *args = &frame->node->args;
     struct vk_dispatch *dispatch = &frame->dispatch;
-    enum error_code code = ops_pack_vectors(frame, err);
+    enum error_code code = vk_frame_pack_vectors(frame, err);
     for (int slot = OP_X; slot <= OP_RESIDUAL2 && code == OK; slot++)
-        code = ops_fit(frame, slot, &frame->y.layout, err);
+        code = vk_frame_fit(frame, slot, &frame->y.layout, err);
     if (code != OK)
         return code;
     if (frame->node->kind == OP_RESIZE) {
         const struct vk_operand *x = &frame->in[OP_X], *y = &frame->y;
         const bool bilinear = args->resize.mode == RESIZE_BILINEAR;
         const bool doubles = bilinear && y->h == 2 * x->h && y->w == 2 * x->w;
-        ops_spec(dispatch, (bilinear ? FLAG_BILINEAR : 0) | (doubles ? FLAG_DOUBLES : 0) |
-                               (x->h == 2 * y->h && x->w == 2 * y->w ? FLAG_HALVES : 0));
-        dispatch->work = ops_quad_work(y);
+        vk_frame_spec(dispatch, (bilinear ? FLAG_BILINEAR : 0) | (doubles ? FLAG_DOUBLES : 0) |
+                                    (x->h == 2 * y->h && x->w == 2 * y->w ? FLAG_HALVES : 0));
+        dispatch->work = vk_frame_quad_work(y);
         if (doubles)
-            ops_pixel_groups(dispatch, x);
+            vk_frame_pixel_groups(dispatch, x);
     } else if (frame->node->kind == OP_MAX_POOL) {
-        ops_spec(dispatch, (uint32_t)args->max_pool.kernel);
-        ops_spec(dispatch, (uint32_t)args->max_pool.stride);
-        ops_spec(dispatch, (uint32_t)args->max_pool.pad);
+        vk_frame_spec(dispatch, (uint32_t)args->max_pool.kernel);
+        vk_frame_spec(dispatch, (uint32_t)args->max_pool.stride);
+        vk_frame_spec(dispatch, (uint32_t)args->max_pool.pad);
     } else if (frame->node->kind == OP_ADD) {
-        ops_spec(dispatch, args->add.activation);
+        vk_frame_spec(dispatch, args->add.activation);
         dispatch->push.pixel.slope = args->add.slope;
         dispatch->push.pixel.x_scale = args->add.x_scale;
         dispatch->push.pixel.residual1_scale = args->add.residual1_scale;
     } else if (frame->node->kind == OP_GATE) {
-        ops_spec(dispatch, frame->in[OP_RESIDUAL1].n ? FLAG_RESIDUAL1 : 0);
+        vk_frame_spec(dispatch, frame->in[OP_RESIDUAL1].n ? FLAG_RESIDUAL1 : 0);
         dispatch->push.pixel.x_scale = args->gate.offset;
     }
-    return ops_add_pixel(frame, err);
+    return vk_frame_add_pixel(frame, err);
 }
 
-static enum error_code ops_mean(struct frame *frame, struct error *err)
+static enum error_code ops_mean(struct vk_frame *frame, struct error *err)
 {
     const struct vk_operand *x = &frame->in[OP_X];
     struct vk_dispatch *dispatch = &frame->dispatch;
-    enum error_code code = ops_fit(frame, OP_X, &frame->y.layout, err);
+    enum error_code code = vk_frame_fit(frame, OP_X, &frame->y.layout, err);
     if (code != OK)
         return code;
     if (vk_moments_wanted_mean(x->h * x->w))
         return vk_moments_mean(frame->build, &frame->y, x, &frame->in[OP_NOISE_MAP], err);
-    ops_spec(dispatch, (uint32_t)x->layout.blocks);
-    ops_spec(dispatch, 1);
-    ops_spec(dispatch, frame->in[OP_NOISE_MAP].n ? FLAG_NOISE : 0);
+    vk_frame_spec(dispatch, (uint32_t)x->layout.blocks);
+    vk_frame_spec(dispatch, 1);
+    vk_frame_spec(dispatch, frame->in[OP_NOISE_MAP].n ? FLAG_NOISE : 0);
     dispatch->push.vector.x = vk_plan_bind(frame->build, dispatch, BIND_X, x);
     dispatch->push.vector.y = vk_plan_bind(frame->build, dispatch, BIND_Y, &frame->y);
     if (frame->in[OP_NOISE_MAP].n)
@@ -451,11 +282,11 @@ static enum error_code ops_mean(struct frame *frame, struct error *err)
     dispatch->groups[0] = (uint32_t)frame->y.layout.blocks;
     dispatch->groups[1] = 1;
     dispatch->groups[2] = frame->y.n;
-    dispatch->work = ops_quad_work(x);
+    dispatch->work = vk_frame_quad_work(x);
     return vk_plan_add(frame->build, dispatch, err);
 }
 
-static enum error_code ops_sample(struct frame *frame, struct error *err)
+static enum error_code ops_sample(struct vk_frame *frame, struct error *err)
 {
     const struct op_sample *args = &frame->node->args.sample;
     const struct vk_layout *layout = &frame->in[OP_X].layout;
@@ -465,30 +296,30 @@ static enum error_code ops_sample(struct frame *frame, struct error *err)
     weight.out = places;
     if (layout->blocks != args->groups || layout->group_log)
         return error_set(err, ERROR_INTERNAL, "operator sample: a group of channels is not one quad");
-    enum error_code code = ops_fit_result(frame, err);
+    enum error_code code = vk_frame_fit_result(frame, err);
     if (code == OK)
-        code = ops_fit(frame, OP_RESIDUAL1, &places, err);
+        code = vk_frame_fit(frame, OP_RESIDUAL1, &places, err);
     if (code == OK)
         code = vk_pack_get(frame->build->device, &weight, &frame->dispatch.bind[BIND_WEIGHT], err);
     if (code != OK)
         return code;
-    ops_spec(&frame->dispatch, (uint32_t)args->groups);
-    ops_spec(&frame->dispatch, (uint32_t)args->factor);
-    frame->dispatch.work = graph_node_macs(frame->build->graph, frame->node) * 4 + ops_quad_work(&frame->y);
-    return ops_add_pixel(frame, err);
+    vk_frame_spec(&frame->dispatch, (uint32_t)args->groups);
+    vk_frame_spec(&frame->dispatch, (uint32_t)args->factor);
+    frame->dispatch.work = graph_node_macs(frame->build->graph, frame->node) * 4 + vk_frame_quad_work(&frame->y);
+    return vk_frame_add_pixel(frame, err);
 }
 
-static enum error_code ops_noise(struct frame *frame, struct error *err)
+static enum error_code ops_noise(struct vk_frame *frame, struct error *err)
 {
-    ops_spec(&frame->dispatch, (uint32_t)frame->node->args.noise.layer);
+    vk_frame_spec(&frame->dispatch, (uint32_t)frame->node->args.noise.layer);
     frame->dispatch.bind[BIND_X] = vk_plan_run_params(frame->build);
-    ops_pixel_groups(&frame->dispatch, &frame->y);
-    frame->dispatch.groups[0] = ops_div_up(ops_div_up(frame->y.h * frame->y.w, 4), PIXEL_GROUP);
-    return ops_add_pixel(frame, err);
+    vk_frame_pixel_groups(&frame->dispatch, &frame->y);
+    frame->dispatch.groups[0] = vk_frame_div_up(vk_frame_div_up(frame->y.h * frame->y.w, 4), PIXEL_GROUP);
+    return vk_frame_add_pixel(frame, err);
 }
 
 /* Binds what the shaders of tokens share, appends, and copies a result out of scratch. */
-static enum error_code ops_add_tokens(struct frame *frame, struct error *err)
+static enum error_code ops_add_tokens(struct vk_frame *frame, struct error *err)
 {
     struct vk_dispatch *dispatch = &frame->dispatch;
     struct params_tokens *push = &dispatch->push.tokens;
@@ -502,17 +333,17 @@ static enum error_code ops_add_tokens(struct frame *frame, struct error *err)
         push->values = vk_plan_bind(frame->build, dispatch, BIND_RESIDUAL2, values);
     dispatch->groups[2] = frame->y.n;
     enum error_code code = vk_plan_add(frame->build, dispatch, err);
-    return code == OK ? ops_copy_result(frame, err) : code;
+    return code == OK ? vk_frame_copy_result(frame, err) : code;
 }
 
 /* Makes all operands dense: quads are then counted through all channels. */
-static enum error_code ops_fit_dense(struct frame *frame, struct error *err)
+static enum error_code ops_fit_dense(struct vk_frame *frame, struct error *err)
 {
     struct vk_layout dense;
-    enum error_code code = ops_fit_result(frame, err);
+    enum error_code code = vk_frame_fit_result(frame, err);
     vk_pack_layout_dense(graph_channels(frame->build->graph, frame->node->in[OP_X]), frame->build->grouped, &dense);
     for (int slot = OP_X; slot <= OP_RESIDUAL2 && code == OK; slot++)
-        code = ops_fit(frame, slot, &dense, err);
+        code = vk_frame_fit(frame, slot, &dense, err);
     return code;
 }
 
@@ -525,16 +356,16 @@ static uint32_t ops_layer_shares(uint32_t quads, uint32_t size)
     return shares;
 }
 
-static enum error_code ops_norm(struct frame *frame, struct error *err)
+static enum error_code ops_norm(struct vk_frame *frame, struct error *err)
 {
     const struct op_norm *args = &frame->node->args.norm;
     struct vk_dispatch *dispatch = &frame->dispatch;
     const bool layer = frame->node->kind == OP_LAYER_NORM;
     enum error_code code = ops_fit_dense(frame, err);
     if (code == OK)
-        code = ops_pack(frame, OP_WEIGHT, PACK_TENSOR, 1, true, BIND_WEIGHT, err);
+        code = vk_frame_pack(frame, OP_WEIGHT, PACK_TENSOR, 1, true, BIND_WEIGHT, err);
     if (code == OK)
-        code = ops_pack_vectors(frame, err);
+        code = vk_frame_pack_vectors(frame, err);
     if (code != OK)
         return code;
     const uint32_t size = frame->y.h * frame->y.w, channels = (uint32_t)frame->y.layout.channels;
@@ -543,26 +374,27 @@ static enum error_code ops_norm(struct frame *frame, struct error *err)
     dispatch->push.tokens.mean_factor = 1 / count;
     dispatch->push.tokens.variance_factor = 1 / (args->unbiased ? count - 1 : count);
     dispatch->push.tokens.epsilon = args->epsilon;
-    ops_spec(dispatch, layer ? (uint32_t)frame->y.layout.blocks : quads);
+    vk_frame_spec(dispatch, layer ? (uint32_t)frame->y.layout.blocks : quads);
     if (!layer)
-        ops_spec(dispatch, each);
-    ops_spec(dispatch, channels);
+        vk_frame_spec(dispatch, each);
+    vk_frame_spec(dispatch, channels);
     if (!layer)
-        ops_spec(dispatch, args->activation);
-    ops_spec(dispatch, ops_bias_flag(frame) | (frame->node->param[OP_WEIGHT] ? FLAG_IN_SCALE : 0) |
-                           (frame->in[OP_RESIDUAL1].n ? FLAG_RESIDUAL1 : 0));
-    const uint32_t shares = ops_layer_shares(ops_div_up(channels, 4), size);
-    ops_spec(dispatch, layer ? shares : (uint32_t)frame->y.layout.blocks);
-    dispatch->groups[0] = layer ? ops_div_up(size, PIXEL_GROUP / shares) : ops_div_up(ops_div_up(channels, 4), quads);
+        vk_frame_spec(dispatch, args->activation);
+    vk_frame_spec(dispatch, vk_frame_bias_flag(frame) | (frame->node->param[OP_WEIGHT] ? FLAG_IN_SCALE : 0) |
+                                (frame->in[OP_RESIDUAL1].n ? FLAG_RESIDUAL1 : 0));
+    const uint32_t shares = ops_layer_shares(vk_frame_div_up(channels, 4), size);
+    vk_frame_spec(dispatch, layer ? shares : (uint32_t)frame->y.layout.blocks);
+    dispatch->groups[0] =
+        layer ? vk_frame_div_up(size, PIXEL_GROUP / shares) : vk_frame_div_up(vk_frame_div_up(channels, 4), quads);
     dispatch->groups[1] = 1;
-    dispatch->work = 4 * ops_quad_work(&frame->y);
+    dispatch->work = 4 * vk_frame_quad_work(&frame->y);
     if (layer || !vk_moments_wanted_norm(quads, size))
         return ops_add_tokens(frame, err);
     code = vk_moments_norm(frame->build, dispatch, &frame->y, &frame->in[OP_X], &frame->in[OP_RESIDUAL1], err);
-    return code == OK ? ops_copy_result(frame, err) : code;
+    return code == OK ? vk_frame_copy_result(frame, err) : code;
 }
 
-static enum error_code ops_attention(struct frame *frame, struct error *err)
+static enum error_code ops_attention(struct vk_frame *frame, struct error *err)
 {
     const struct op_attention *args = &frame->node->args.attention;
     struct vk_dispatch *dispatch = &frame->dispatch;
@@ -570,9 +402,9 @@ static enum error_code ops_attention(struct frame *frame, struct error *err)
     if (code != OK)
         return code;
     const uint32_t size = frame->y.h * frame->y.w;
-    ops_spec(dispatch, size);
-    ops_spec(dispatch, (uint32_t)(frame->y.layout.channels / args->heads / 4));
-    ops_spec(dispatch, (uint32_t)frame->y.layout.blocks);
+    vk_frame_spec(dispatch, size);
+    vk_frame_spec(dispatch, (uint32_t)(frame->y.layout.channels / args->heads / 4));
+    vk_frame_spec(dispatch, (uint32_t)frame->y.layout.blocks);
     dispatch->push.tokens.scale = args->scale;
     dispatch->groups[0] = size;
     dispatch->groups[1] = (uint32_t)args->heads;
@@ -580,26 +412,26 @@ static enum error_code ops_attention(struct frame *frame, struct error *err)
     return ops_add_tokens(frame, err);
 }
 
-static enum error_code ops_lookup(struct frame *frame, struct error *err)
+static enum error_code ops_lookup(struct vk_frame *frame, struct error *err)
 {
     struct vk_dispatch *dispatch = &frame->dispatch;
     const uint32_t entries = (uint32_t)frame->in[OP_X].layout.channels, size = frame->y.h * frame->y.w;
     enum error_code code = ops_fit_dense(frame, err);
     if (code == OK)
-        code = ops_pack(frame, OP_WEIGHT, PACK_TENSOR, entries, false, BIND_WEIGHT, err);
+        code = vk_frame_pack(frame, OP_WEIGHT, PACK_TENSOR, entries, false, BIND_WEIGHT, err);
     if (code != OK)
         return code;
-    ops_spec(dispatch, entries);
-    ops_spec(dispatch, (uint32_t)frame->y.layout.blocks);
-    dispatch->groups[0] = ops_div_up(size, PIXEL_GROUP);
+    vk_frame_spec(dispatch, entries);
+    vk_frame_spec(dispatch, (uint32_t)frame->y.layout.blocks);
+    dispatch->groups[0] = vk_frame_div_up(size, PIXEL_GROUP);
     dispatch->groups[1] = 1;
-    dispatch->work = graph_node_macs(frame->build->graph, frame->node) + ops_quad_work(&frame->y);
+    dispatch->work = graph_node_macs(frame->build->graph, frame->node) + vk_frame_quad_work(&frame->y);
     return ops_add_tokens(frame, err);
 }
 
 enum error_code vk_ops_node(struct vk_build *build, const struct node *node, struct error *err)
 {
-    static enum error_code (*const makers[OP_KIND_COUNT])(struct frame *, struct error *) = {
+    static enum error_code (*const makers[OP_KIND_COUNT])(struct vk_frame *, struct error *) = {
         [OP_CONV2D] = ops_conv2d,           [OP_DEPTHWISE] = ops_depthwise, [OP_LINEAR] = ops_vector,
         [OP_DEMODULATE] = ops_vector,       [OP_RESIZE] = ops_lanewise,     [OP_PIXEL_SHUFFLE] = ops_shuffle,
         [OP_PIXEL_UNSHUFFLE] = ops_shuffle, [OP_ADD] = ops_lanewise,        [OP_SCALE_SHIFT] = ops_lanewise,
@@ -607,7 +439,7 @@ enum error_code vk_ops_node(struct vk_build *build, const struct node *node, str
         [OP_LAYER_NORM] = ops_norm,         [OP_ATTENTION] = ops_attention, [OP_LOOKUP] = ops_lookup,
         [OP_GATE] = ops_lanewise,           [OP_MEAN] = ops_mean,           [OP_SAMPLE] = ops_sample,
     };
-    struct frame frame = {.build = build, .node = node, .dispatch.key.shader = op_name(node->kind)};
+    struct vk_frame frame = {.build = build, .node = node, .dispatch.key.shader = op_name(node->kind)};
     if ((unsigned)node->kind >= OP_KIND_COUNT || !makers[node->kind])
         return error_set(err, ERROR_UNSUPPORTED, "the Vulkan backend has no operator %s", op_name(node->kind));
     enum error_code code = vk_plan_operand(build, node->out, &frame.y, err);
@@ -615,10 +447,4 @@ enum error_code vk_ops_node(struct vk_build *build, const struct node *node, str
         if (node->in[i].tensor >= 0)
             code = vk_plan_operand(build, node->in[i], &frame.in[i], err);
     return code == OK ? makers[node->kind](&frame, err) : code;
-}
-
-enum error_code vk_ops_lanes(struct vk_build *build, const struct vk_layout *layout, struct vk_slice *out,
-                             struct error *err)
-{
-    return ops_lane_map(build, layout, NULL, out, err);
 }

@@ -9,8 +9,4 @@
 /* Appends the node's dispatches to the plan. UNSUPPORTED names an operator without a shader. */
 enum error_code vk_ops_node(struct vk_build *build, const struct node *node, struct error *err) MUST_CHECK;
 
-/* Adds to the plan's words the channel of each lane of the layout, or VK_PACK_NO_CHANNEL. */
-enum error_code vk_ops_lanes(struct vk_build *build, const struct vk_layout *layout, struct vk_slice *out,
-                             struct error *err) MUST_CHECK;
-
 #endif

@@ -243,9 +243,9 @@ enum error_code deep_begin(struct restoration *r, struct error *err)
         else if (wide)
             code = deep_split(r, deep, err);
     }
-    free(colour);
     if (code == OK && !colour)
         code = deep_reduce(r, keep_gray, err);
+    free(colour);
     if (code != OK)
         return code;
     r->picture->notes &= ~(unsigned)(IMAGE_NOTE_GRAY | IMAGE_NOTE_BITS_REDUCED);

@@ -7,39 +7,10 @@
 
 #include "runtime/base/log.h"
 #include "runtime/base/thread.h"
+#include "server/pipeline/model_choice.h"
 #include "server/pipeline/model_store_private.h"
 
 #define STORE_LOOK_NS INT64_C(1000000000) /* between two scans of all folders and files */
-
-static const struct store_role {
-    const char *option, *what, *article;
-} store_roles[ROLE_COUNT] = {
-    [ROLE_DETECTOR] = {"detector", "detector", "a"},
-    [ROLE_FACE] = {"version", "face network", "a"},
-    [ROLE_PARSER] = {"parser", "face parser", "a"},
-    [ROLE_UPSCALER] = {"bg_upsampler", "upscaler", "an"},
-    [ROLE_DAMAGE] = {"damage_detector", "damage detector", "a"},
-    [ROLE_FILLER] = {"fill", "filler of damage", "a"},
-};
-_Static_assert((int)ROLE_DETECTOR == MODEL_DETECTOR && (int)ROLE_FACE == MODEL_FACE &&
-                   (int)ROLE_PARSER == MODEL_PARSER && (int)ROLE_UPSCALER == MODEL_UPSCALER &&
-                   (int)ROLE_DAMAGE == MODEL_DAMAGE && (int)ROLE_FILLER == MODEL_FILLER &&
-                   (int)ROLE_COUNT == MODEL_KINDS,
-               "a role is filled by the kind of the same number");
-
-/* The command that gets a section's file. */
-static void store_get_command(const struct model_section *section, char *out, size_t size)
-{
-    snprintf(out, size, "restored models get %s", section->is_default ? "default" : section->name);
-}
-
-static struct store_file *store_file_of(const struct model_store *store, const struct model_section *section)
-{
-    for (size_t i = 0; i < store->list.count; i++)
-        if (store->list.files[i]->section == section)
-            return store->list.files[i];
-    return NULL;
-}
 
 static enum error_code store_list_missing(struct model_store *store, struct error *err)
 {
@@ -49,18 +20,15 @@ static enum error_code store_list_missing(struct model_store *store, struct erro
         return ERROR_NO_MEMORY;
     for (size_t i = 0; i < store->section_count; i++) {
         const struct model_section *s = &store->sections[i];
-        if (!s->downloadable || !s->supported || store_file_of(store, s))
+        if (!s->downloadable || !s->supported || model_choice_file(store, s))
             continue;
         struct model_missing *m = &store->missing[store->missing_count++];
         snprintf(m->name, sizeof m->name, "%s", s->name);
         snprintf(m->file, sizeof m->file, "%s", s->file);
-        store_get_command(s, m->get, sizeof m->get);
+        model_choice_get(s, m->get, sizeof m->get);
     }
     return OK;
 }
-
-static enum error_code store_resolve(const struct model_store *store, enum model_role role, const char *wanted,
-                                     const struct model_entry **entry, struct error *err);
 
 /* Marks the defaults, and the files of the previous list that were replaced. */
 static void store_settle(struct model_store *store, const struct store_list *before)
@@ -68,12 +36,13 @@ static void store_settle(struct model_store *store, const struct store_list *bef
     const struct model_entry *defaults[ROLE_COUNT];
     for (int role = 0; role < ROLE_COUNT; role++) {
         struct error why = ERROR_INIT;
-        const bool lost = store_resolve(store, (enum model_role)role, NULL, &defaults[role], &why) != OK;
+        const bool lost = model_choice(store, (enum model_role)role, NULL, &defaults[role], &why) != OK;
         if (lost)
             defaults[role] = NULL;
         if (store->generation && lost != store->lost[role]) /* whoever opens the store reports how it begins */
             log_event(lost ? LOG_WARN : LOG_INFO, lost ? "default-model-lost" : "default-model-back",
-                      "role=%s text=\"%s\"", store_roles[role].option, lost ? why.text : defaults[role]->name);
+                      "role=%s text=\"%s\"", model_choice_option((enum model_role)role),
+                      lost ? why.text : defaults[role]->name);
         store->lost[role] = lost;
     }
     for (size_t i = 0; i < before->count; i++) {
@@ -278,7 +247,7 @@ void model_store_names(const struct model_store *store, const struct model_entry
         each(context, entry->sha256);
     if (*entry->known_as)
         each(context, entry->known_as);
-    if (!section || store_file_of(store, section) != file) /* another file has these */
+    if (!section || model_choice_file(store, section) != file) /* another file has these */
         return;
     each(context, section->name);
     for (const char *alias = section->alias; *alias;) {
@@ -443,170 +412,6 @@ void model_store_open_defaults(struct model_store *store)
     store->opening = pthread_create(&store->opener, NULL, store_open_defaults, store) == 0;
 }
 
-/* "FILE was looked for in A, B and with subfolders; get it with: restored models get default" */
-static enum error_code store_not_there(const struct model_store *store, enum error_code code, const char *what,
-                                       const char *name, const struct model_section *section, struct error *err)
-{
-    char where[320] = "", file[160], get[128] = "restored models get default";
-    for (int i = 0; i < store->path_count; i++)
-        snprintf(where + strlen(where), sizeof where - strlen(where), "%s%s", i ? ", " : "", store->paths[i]);
-    if (section) {
-        snprintf(file, sizeof file, "%s", section->file);
-        store_get_command(section, get, sizeof get);
-    } else {
-        snprintf(file, sizeof file, "%.*s.pth (or .pt, .ckpt, .safetensors)", (int)model_scan_stem(name), name);
-    }
-    if (err && err->code)
-        return code; /* the first failure wins */
-    error_set(err, code, "%s", what);
-    if (section && !section->downloadable && !section->starter)
-        error_local(err,
-                    "; %s was looked for in %s and their subfolders; it is not downloaded: put your own file there",
-                    file, where);
-    else
-        error_local(err, "; %s was looked for in %s and their subfolders; %s: %s", file, where,
-                    section && section->downloadable ? "get it with" : "the official models come with", get);
-    return code;
-}
-
-static const char *store_base(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
-/* The folder is for people at this machine. */
-static enum error_code store_broken(const struct model_entry *e, enum error_code code, const char *what,
-                                    const char *name, struct error *err)
-{
-    error_set(err, code, "%s: %s cannot be used: %s: %s", what, name, store_base(e->shown), e->reason);
-    error_local(err, " (%s)", e->shown);
-    return code;
-}
-
-static enum error_code store_resolve_name(const struct model_store *store, enum model_role role, const char *label,
-                                          const char *wanted, enum error_code not_there,
-                                          const struct model_entry **entry, struct error *err)
-{
-    char name[128], what[256];
-    snprintf(name, sizeof name, "%.*s", (int)model_scan_stem(wanted), wanted);
-    const struct store_file *file = NULL;
-    const struct model_section *section = NULL;
-    for (size_t i = 0; i < store->list.count && !file; i++)
-        if (strcmp(store->list.files[i]->entry.name, name) == 0)
-            file = store->list.files[i];
-    /* "starter" stands for one model of each role */
-    for (int pass = 0; pass < 2; pass++)
-        for (size_t i = 0; i < store->section_count && !file && !section; i++)
-            if (model_conf_called(&store->sections[i], name) && (pass || (int)store->sections[i].role == (int)role))
-                section = &store->sections[i];
-    if (section)
-        file = store_file_of(store, section);
-    if (file && file->section)
-        section = file->section;
-    if (section && !section->supported)
-        return error_set(err, not_there, "%s: %s (%s) is not supported yet", label, wanted, section->file);
-    if (section && !file && (int)section->role != (int)role)
-        return error_set(err, not_there, "%s: %s is not %s %s", label, section->name, store_roles[role].article,
-                         store_roles[role].what);
-    if (!file) {
-        snprintf(what, sizeof what, "%s: %s is not installed", label, wanted);
-        return store_not_there(store, not_there, what, name, section, err);
-    }
-    if (!file->entry.recognised)
-        return store_broken(&file->entry, not_there, label, wanted, err);
-    const struct store_role *other = &store_roles[file->entry.info.kind];
-    if ((int)file->entry.info.kind != (int)role)
-        return error_set(err, not_there, "%s: %s is not %s %s but %s %s", label, wanted, store_roles[role].article,
-                         store_roles[role].what, other->article, other->what);
-    *entry = &file->entry;
-    return OK;
-}
-
-/* The official default, the other official files, the starter models, the special official files, in the order of
- * models.conf. */
-static const struct model_entry *store_default(const struct model_store *store, enum model_role role,
-                                               const struct model_entry **broken)
-{
-    for (int rank = 0; rank < 4; rank++) {
-        for (size_t i = 0; i < store->section_count; i++) {
-            const struct model_section *s = &store->sections[i];
-            int own = s->is_default ? 0 : s->starter && store->starters ? 2 : !s->downloadable ? 4 : s->special ? 3 : 1;
-            const struct store_file *file =
-                own == rank && (int)s->role == (int)role && s->supported ? store_file_of(store, s) : NULL;
-            if (file && file->entry.fetched) /* for jobs that name it */
-                continue;
-            if (file && file->entry.recognised && (int)file->entry.info.kind == (int)role)
-                return &file->entry;
-            if (file && !*broken)
-                *broken = &file->entry;
-        }
-    }
-    return NULL;
-}
-
-/* For files that are there under other names: how to choose one. */
-static enum error_code store_choose(const struct model_store *store, enum model_role role, struct error *err)
-{
-    char names[320] = "", first[128] = "";
-    size_t used = 0;
-    for (size_t i = 0; i < store->list.count; i++) {
-        const struct model_entry *e = &store->list.files[i]->entry;
-        if (!e->recognised || (int)e->info.kind != (int)role || e->starter) /* here these are not wanted */
-            continue;
-        if (!*first)
-            snprintf(first, sizeof first, "%s", e->name);
-        if (used < sizeof names)
-            used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", e->name);
-    }
-    if (!*first)
-        return OK;
-    return error_set(err, ERROR_NOT_FOUND,
-                     "no official %s is installed, and none was chosen; there %s %s: choose one with %s=%s, "
-                     "or set default_%s=%s in the configuration",
-                     store_roles[role].what, strchr(names, ',') ? "are" : "is", names, store_roles[role].option, first,
-                     store_roles[role].option, first);
-}
-
-static enum error_code store_resolve(const struct model_store *store, enum model_role role, const char *wanted,
-                                     const struct model_entry **entry, struct error *err)
-{
-    *entry = NULL;
-    bool optional = role != ROLE_DETECTOR && role != ROLE_FACE;
-    const char *configured = store->default_name[role];
-    if (wanted && *wanted) {
-        if (strcmp(wanted, "none") != 0)
-            return store_resolve_name(store, role, store_roles[role].option, wanted, ERROR_INVALID, entry, err);
-        if (role == ROLE_DETECTOR)
-            return error_set(err, ERROR_INVALID, "detector: none is not allowed; version=none leaves faces alone");
-        return OK;
-    }
-    if (*configured) {
-        char label[64];
-        snprintf(label, sizeof label, "default_%s", store_roles[role].option);
-        if (strcmp(configured, "none") != 0 || role == ROLE_DETECTOR)
-            return store_resolve_name(store, role, label, configured, ERROR_NOT_FOUND, entry, err);
-        return OK;
-    }
-    const struct model_entry *broken = NULL;
-    *entry = store_default(store, role, &broken);
-    if (*entry || optional)
-        return OK;
-    char what[64];
-    if (broken) {
-        snprintf(what, sizeof what, "there is no %s", store_roles[role].what);
-        return store_broken(broken, ERROR_NOT_FOUND, what, store_base(broken->shown), err);
-    }
-    if (store_choose(store, role, err) != OK)
-        return ERROR_NOT_FOUND;
-    const struct model_section *official = NULL;
-    for (size_t i = 0; i < store->section_count && !official; i++)
-        if (store->sections[i].is_default && (int)store->sections[i].role == (int)role)
-            official = &store->sections[i];
-    snprintf(what, sizeof what, "no %s is installed", store_roles[role].what);
-    return store_not_there(store, ERROR_NOT_FOUND, what, "", official, err);
-}
-
 /* Whether the file is still the one that was probed. */
 static bool store_current(const struct model_entry *entry)
 {
@@ -622,10 +427,10 @@ enum error_code model_store_resolve(const struct model_store *store, enum model_
     struct error why = ERROR_INIT;
     pthread_mutex_lock(&own->lock);
     model_store_refresh(own);
-    enum error_code code = store_resolve(store, role, wanted, entry, &why);
+    enum error_code code = model_choice(store, role, wanted, entry, &why);
     if (code == OK && *entry && !store_current(*entry)) {
         store_look_again(own);
-        code = store_resolve(store, role, wanted, entry, &why);
+        code = model_choice(store, role, wanted, entry, &why);
     }
     pthread_mutex_unlock(&own->lock);
     return code == OK ? OK : error_copy(err, code, &why);
