@@ -202,7 +202,7 @@ $(BUILD)/tests/restored: $(BUILD)/server/main.o $(TESTOBJ) $(BUILD)/embed.o $(BU
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
 # Tiny checkpoints and pictures of our own, made at test time.
-$(BUILD)/make_fixtures: $(BUILD)/tests/fixtures/make_fixtures.o $(BUILD)/tests/fixtures/pictures.o $(BUILD)/tests/common/checkpoint_writer.o
+$(BUILD)/make_fixtures: $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/fixtures/*.c)) $(BUILD)/tests/common/checkpoint_writer.o
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lpng -ljpeg -lz -lm
 
 $(BUILD)/fixtures/.made: $(BUILD)/make_fixtures
