@@ -220,7 +220,7 @@ $(FORMATS)/.made: tests/fixtures/make_formats.sh
 
 fixtures: $(BUILD)/fixtures/.made $(FORMATS)/.made
 
-$(BUILD)/make_models: $(BUILD)/tests/bench/make_models.o $(BUILD)/runtime/models/model_random.o \
+$(BUILD)/make_models: $(BUILD)/tests/bench/make_models.o $(patsubst %,$(BUILD)/runtime/models/%.o,model_random random random_faces random_pictures) \
                       $(patsubst %,$(BUILD)/runtime/base/%.o,error file mem spill thread utf8)
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lm
 
