@@ -37,8 +37,8 @@ must() {
 
 # The C programs of all suites asked for run in one pool, the longest first: as many at once as there are processors, so
 # that the end of a suite leaves none idle. Their results are told suite by suite.
-longest='ops/test_convolutions tsan/test_worker_pool golden/test_pipeline asan/test_fault tsan/test_thread asan/test_overlap
-golden/test_networks unit/test_overlap asan/test_worker_pool unit/test_fault unit/test_worker_pool golden/test_shapes
+longest='ops/test_convolutions tsan/test_worker_pool tsan/test_worker_jobs golden/test_pipeline asan/test_fault tsan/test_thread asan/test_overlap
+golden/test_networks unit/test_overlap asan/test_worker_pool asan/test_worker_jobs unit/test_fault unit/test_worker_pool golden/test_shapes
 tsan/test_codec_jpeg asan/test_alloc asan/test_restoration tsan/test_jpeg_encode asan/test_engine asan/test_crowd'
 threads=$(sed -n 's/^THREADS := //p' Makefile) # what tsan runs
 
