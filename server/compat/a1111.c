@@ -454,7 +454,8 @@ static enum MHD_Result a1111_face_restorers(struct request *request)
 static enum MHD_Result a1111_progress(struct request *request)
 {
     struct compat_state state = {.seconds_left = 0};
-    const bool busy = fleet_is_front(request) ? compat_front_look(request, &state) : compat_look(request, NULL, &state);
+    const bool busy =
+        fleet_is_shared(request) ? compat_front_look(request, &state) : compat_look(request, NULL, &state);
     json_t *more =
         json_pack("{s:b, s:b, s:b, s:s, s:i, s:s, s:i, s:i, s:i}", "skipped", 0, "interrupted", 0,
                   "stopping_generation", 0, "job", busy ? "extras" : "", "job_count", busy ? state.pictures : 0,

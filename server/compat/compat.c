@@ -8,6 +8,7 @@
 
 #include "runtime/base/mem.h"
 #include "runtime/base/spill.h"
+#include "server/http/fleet.h"
 #include "server/http/header.h"
 #include "server/http/quota.h"
 #include "server/http/room.h"
@@ -312,7 +313,7 @@ static enum reply compat_submit(struct request *request, struct compat_picture *
         reply = submit_charge(request, r, wait, err);
     if (reply == REPLY_OK) {
         job_release(&request->job);
-        if (!request->server->checks)
+        if (!fleet_checks(request))
             job_make_id(id);
         reply = *id ? compat_front_submit(request, &r, &picture->body, id, err)
                     : submit_start(request, &r, &picture->body, false, err);

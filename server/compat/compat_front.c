@@ -22,7 +22,7 @@
 
 json_t *compat_models(const struct request *request)
 {
-    if (fleet_is_front(request)) {
+    if (fleet_is_shared(request)) {
         struct error ignored = ERROR_INIT; /* compat_front_explain tells it */
         json_t *all = fleet_models(request, &ignored);
         return all ? all : json_array();
@@ -47,7 +47,7 @@ void compat_front_explain(const struct request *request, struct error *err)
 {
     struct error away = ERROR_INIT;
     uint64_t ignored;
-    if (err->code != ERROR_INVALID || !fleet_is_front(request) ||
+    if (err->code != ERROR_INVALID || !fleet_is_shared(request) || request->server->checks ||
         !store_queued(keeper_store(request->server->keeper), &ignored, &away))
         return;
     error_clear(err);

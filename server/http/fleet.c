@@ -7,39 +7,130 @@
 #include "server/http/json.h"
 #include "server/http/server.h"
 #include "server/job/ask.h"
+#include "server/job/offers.h"
 #include "server/job/record.h"
 #include "server/job/supply.h"
 
 #define FLEET_SEEN_SECONDS 20 /* a server that was not seen for so long is not waited for */
 
-bool fleet_is_front(const struct request *request)
+bool fleet_is_shared(const struct request *request)
 {
-    return !request->server->checks && request->server->keeper && keeper_cluster(request->server->keeper);
+    return request->server->keeper && keeper_cluster(request->server->keeper);
+}
+
+/* --- whose a request is --------------------------------------------------------------------------------------------
+ */
+
+const struct model_store *fleet_checks(const struct request *request)
+{
+    return request->elsewhere ? NULL : request->server->checks;
+}
+
+/* Whether all these models are published, or on other servers. */
+static bool fleet_has(const struct request *request, const json_t *needs)
+{
+    struct error ignored = ERROR_INIT; /* then they are refused as unknown */
+    bool anybody;
+    json_t *lacking = cluster_lacking(keeper_cluster(request->server->keeper), needs, &anybody), *need, *row, *name;
+    json_t *published =
+        json_array_size(lacking) ? supply_published(keeper_store(request->server->keeper), &ignored) : NULL;
+    size_t i, k, n;
+    bool all = anybody;
+    json_array_foreach(lacking, i, need)
+    {
+        bool found = false;
+        json_array_foreach(published, k, row)
+        {
+            found = found || json_equal(need, json_object_get(row, "name"));
+            json_array_foreach(json_object_get(json_object_get(row, "about"), "names"), n, name) found =
+                found || json_equal(need, name);
+        }
+        all = all && found;
+    }
+    json_decref(published);
+    json_decref(lacking);
+    return all;
+}
+
+void fleet_choose(struct request *request, const struct restoration *r)
+{
+    const struct model_store *own = request->server->checks;
+    request->elsewhere = false;
+    char *text = own && fleet_is_shared(request) ? record_needs(r) : NULL, *offers = text ? offers_own(own) : NULL;
+    json_t *needs = text ? json_loads(text, 0, NULL) : NULL;
+    json_t *here = offers ? json_pack("[o]", json_loads(offers, 0, NULL)) : NULL;
+    json_t *lacking = here && needs ? offers_lacking(here, needs) : NULL;
+    if (json_array_size(lacking))
+        request->elsewhere = fleet_has(request, needs);
+    json_decref(lacking);
+    json_decref(here);
+    json_decref(needs);
+    free(offers);
+    free(text);
 }
 
 /* --- lists ---------------------------------------------------------------------------------------------------------
  */
 
+/* This server's own part of such a list. */
+static json_t *fleet_own(const struct request *request, const char *list)
+{
+    const struct server *server = request->server;
+    struct device_status *devices = NULL;
+    struct error ignored = ERROR_INIT; /* then it has none now */
+    size_t count = 0;
+    json_t *json = NULL;
+    if (!strcmp(list, "models"))
+        json = json_models(server->store, reply_is_near(request));
+    else if (!devices_read(worker_pool_devices(server->pool), &devices, &count, &ignored))
+        json = json_devices(devices, count, server->config->precision);
+    free(devices);
+    json_t *rows = json_incref(json_object_get(json, list));
+    json_decref(json);
+    return rows ? rows : json_array();
+}
+
+/* Adds a server's list to those of all. */
+static void fleet_gather(json_t *all, json_t *seen, const json_t *server, const char *list, bool others)
+{
+    json_t *row;
+    size_t i;
+    json_array_foreach(json_object_get(json_object_get(server, list), list), i, row)
+    {
+        const char *sha256 = json_string_value(json_object_get(row, "sha256"));
+        if (sha256 && json_object_get(seen, sha256))
+            continue;
+        if (sha256)
+            json_object_set_new(seen, sha256, json_true());
+        if (!strcmp(list, "devices"))
+            json_object_set_new(row, "worker",
+                                json_sprintf("%s:%d", json_string_value(json_object_get(server, "host")),
+                                             (int)json_integer_value(json_object_get(server, "pid"))));
+        else if (others) /* this server has defaults of its own */
+            json_object_set_new(row, "default", json_false());
+        json_array_append(all, row);
+    }
+}
+
 json_t *fleet_list(const struct request *request, const char *list, struct error *err)
 {
-    json_t *servers = cluster_servers(keeper_cluster(request->server->keeper), err), *server, *row;
-    json_t *all = servers ? json_array() : NULL, *seen = json_object();
-    size_t i, k;
+    struct keeper *keeper = request->server->keeper;
+    const bool computes = request->server->checks;
+    struct error ignored = ERROR_INIT; /* a server that computes tells of itself then */
+    json_t *servers = cluster_servers(keeper_cluster(keeper), computes ? &ignored : err), *server, *row;
+    json_t *all = computes ? fleet_own(request, list) : servers ? json_array() : NULL, *seen = json_object();
+    size_t i;
+    json_array_foreach(all, i, row)
+    {
+        const char *sha256 = json_string_value(json_object_get(row, "sha256"));
+        if (sha256)
+            json_object_set_new(seen, sha256, json_true());
+    }
     json_array_foreach(servers, i, server)
     {
-        json_array_foreach(json_object_get(json_object_get(server, list), list), k, row)
-        {
-            const char *sha256 = json_string_value(json_object_get(row, "sha256"));
-            if (sha256 && json_object_get(seen, sha256))
-                continue;
-            if (sha256)
-                json_object_set_new(seen, sha256, json_true());
-            else if (!strcmp(list, "devices"))
-                json_object_set_new(row, "worker",
-                                    json_sprintf("%s:%d", json_string_value(json_object_get(server, "host")),
-                                                 (int)json_integer_value(json_object_get(server, "pid"))));
-            json_array_append(all, row);
-        }
+        const char *owner = json_string_value(json_object_get(server, "owner"));
+        if (!computes || strcmp(owner, keeper_owner(keeper)) != 0)
+            fleet_gather(all, seen, server, list, computes);
     }
     json_decref(servers);
     json_decref(seen);
@@ -74,25 +165,33 @@ json_t *fleet_models(const struct request *request, struct error *err)
     return models;
 }
 
-/* Adds a value that is not in the list yet. */
-static void fleet_add(json_t *values, json_t *value)
+static bool fleet_has_value(const json_t *values, const json_t *value)
 {
     const json_t *other;
     size_t i;
-    json_array_foreach(values, i, other) if (json_equal(other, value)) return;
-    json_array_append(values, value);
+    json_array_foreach(values, i, other) if (json_equal(other, value)) return true;
+    return false;
 }
 
-/* Puts the models of a kind into an option of the document. */
-static void fleet_tell_option(json_t *option, const json_t *models, const char *kind)
+/* Adds a value that is not in the list yet. */
+static void fleet_add(json_t *values, json_t *value)
 {
-    json_t *values = json_array(), *licences = json_array(), *standard = NULL, *model;
+    if (!fleet_has_value(values, value))
+        json_array_append(values, value);
+}
+
+/* Puts the models of a kind into an option of the document; own: behind those that it has. */
+static void fleet_tell_option(json_t *option, const json_t *models, const char *kind, bool own)
+{
+    json_t *values = own ? json_incref(json_object_get(option, "values")) : json_array();
+    json_t *licences = own ? json_incref(json_object_get(option, "models")) : json_array();
+    json_t *standard = own ? json_object_get(option, "default") : NULL, *model;
     size_t i;
     json_array_foreach(models, i, model)
     {
         json_t *name = json_object_get(model, "name");
         const char *its = json_string_value(json_object_get(model, "kind"));
-        if (!its || strcmp(its, kind) != 0)
+        if (!its || strcmp(its, kind) != 0 || (own && fleet_has_value(values, name)))
             continue;
         fleet_add(values, name);
         json_array_append_new(licences,
@@ -101,7 +200,7 @@ static void fleet_tell_option(json_t *option, const json_t *models, const char *
         if (!standard && json_is_true(json_object_get(model, "default")))
             standard = name;
     }
-    if (strcmp(kind, "detector") != 0)
+    if (!own && strcmp(kind, "detector") != 0)
         json_array_append_new(values, json_string("none"));
     json_object_set(option, "default", standard ? standard : json_null());
     json_object_set_new(option, "values", values);
@@ -120,7 +219,7 @@ void fleet_tell_capabilities(const struct request *request, json_t *capabilities
         const char *name = json_string_value(json_object_get(option, "name"));
         for (k = 0; name && k < sizeof roles / sizeof *roles; k++)
             if (!strcmp(name, roles[k][0]))
-                fleet_tell_option(option, models, roles[k][1]);
+                fleet_tell_option(option, models, roles[k][1], request->server->checks);
         if (name && !strcmp(name, "device"))
             json_array_foreach(devices, k, device)
                 fleet_add(json_object_get(option, "values"), json_object_get(device, "id"));

@@ -1,16 +1,22 @@
-/* What a front, which has no devices and no models of its own, tells of the servers that work for it and of the store:
- * their devices and models, and estimates, which it asks them for. Thread-safety: as struct request; fleet_answer from
- * any thread. */
+/* What servers with one store tell of each other: their devices and models, and estimates, which they ask for. A front
+ * has no devices and no models of its own; a server that computes, too, begins with its own. Thread-safety: as struct
+ * request; fleet_answer from any thread. */
 #ifndef SERVER_HTTP_FLEET_H
 #define SERVER_HTTP_FLEET_H
 
 #include "server/http/request.h"
 
-bool fleet_is_front(const struct request *request);
+/* Whether this server shares its store with others. */
+bool fleet_is_shared(const struct request *request);
+/* Decides whether the request is one for other servers, because they have the models that r names and this one has
+ * not. A front leaves all to others. */
+void fleet_choose(struct request *request, const struct restoration *r);
+/* What the request is checked against; NULL: other servers have the models, so it waits for one of them. */
+const struct model_store *fleet_checks(const struct request *request);
 
 /* What all servers have, of the list of that name ("devices", "models") in what each says of itself; a model that
- * several have comes once, a device says whose it is (worker, HOST:PID). NULL: the store cannot be read; err says why.
- * The next one as well. */
+ * several have comes once, a device of another server says whose it is (worker, HOST:PID). NULL: the store cannot be
+ * read; err says why (a server that computes tells of itself then). The next one as well. */
 json_t *fleet_list(const struct request *request, const char *list, struct error *err);
 /* The models, with `published` of each, and those that are published and no server has yet. */
 json_t *fleet_models(const struct request *request, struct error *err);

@@ -181,14 +181,47 @@ static void job_json_add_counts(json_t *json, const struct keeper_view *view, co
         json_object_set_new(json, counts[i].name, unknown ? json_null() : json_integer(counts[i].count));
 }
 
+/* What no server is there for, of a job that waits in a shared store; else null. */
+static json_t *job_json_waiting_for(struct cluster *cluster, const struct store_job *row)
+{
+    struct error ignored = ERROR_INIT; /* the job will meet it */
+    struct restoration *r = NULL;
+    char reason[128 + 3 * OPTION_NAME_MAX] = "";
+    bool anybody;
+    char *text = record_restoration(row->options, &(struct limits){0}, &r, &ignored) ? NULL : record_needs(r);
+    json_t *needs = text ? json_loads(text, 0, NULL) : NULL;
+    json_t *lacking = cluster_lacking(cluster, needs, &anybody), *models = json_array(), *name, *json = json_null();
+    size_t i;
+    json_array_foreach(lacking, i, name) if (*json_string_value(name) != '#') /* what its version can do */
+        json_array_append(models, name);
+    if (!anybody)
+        snprintf(reason, sizeof reason, "no server that takes jobs is connected");
+    else if (json_array_size(models) == 1)
+        snprintf(reason, sizeof reason, "no server has the model %s", json_string_value(json_array_get(models, 0)));
+    else if (json_array_size(models))
+        snprintf(reason, sizeof reason, "no server has all of these models");
+    else if (json_array_size(lacking))
+        snprintf(reason, sizeof reason, "no server is of a version that can do it");
+    if (*reason)
+        json = json_pack("{s:O, s:s}", "models", models, "reason", reason);
+    json_decref(models);
+    json_decref(lacking);
+    json_decref(needs);
+    free(text);
+    restoration_destroy(&r);
+    return json;
+}
+
 json_t *job_json(const struct request *request, const struct keeper_view *view)
 {
+    struct cluster *cluster = keeper_cluster(request->server->keeper);
     const struct store_job *row = &view->job;
     json_t *json = job_json_row(row), *links = json_object_get(json, "links");
     const bool queued = row->state == STORE_QUEUED, ended = row->state > STORE_RUNNING;
     job_json_add_parts(links, row);
     json_object_set_new(json, "progress", json_real(row->state == STORE_DONE ? 1 : job_json_round(view->progress)));
     json_object_set_new(json, "position", queued ? json_integer((json_int_t)view->position) : json_null());
+    json_object_set_new(json, "waiting_for", queued && cluster ? job_json_waiting_for(cluster, row) : json_null());
     json_object_set_new(json, "eta_seconds",
                         ended || view->left < 0 ? json_null() : json_real(job_json_round(view->left)));
     json_object_set_new(json, "stage", job_json_stage(view->running, view->stage));

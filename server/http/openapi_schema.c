@@ -317,9 +317,13 @@ static const struct schema_member {
     {"JobSummary", "expires", "time?", NULL},
     {"JobSummary", "links", "JobLinks", NULL},
 
+    {"WaitingFor", "models", "string[]", "that it names and no server has, or none has all of"},
+    {"WaitingFor", "reason", "string", NULL},
+
     {"Job", "...", "JobSummary", NULL},
     {"Job", "progress", "number", "0 to 1"},
     {"Job", "position", "integer?", "jobs before a waiting one"},
+    {"Job", "waiting_for", "WaitingFor?", "what no server is there for, of a waiting one in a shared store"},
     {"Job", "eta_seconds", "number?", "until its end"},
     {"Job", "stage", "=@stage?", "of a running job"},
     {"Job", "tiles_done", "integer?", "null of a job that has failed or was cancelled"},

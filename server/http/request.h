@@ -99,6 +99,7 @@ struct request {
     bool answered;                /* a response is queued */
     bool chunked;                 /* its body is chunked: nothing after it is read */
     bool held;                    /* it waits for room for its body */
+    bool elsewhere;               /* other servers have the models that it names: fleet_choose */
     bool repeated;                /* its Idempotency-Key is known: most likely its job is, too */
     double charged;               /* megapixels that its token has paid for it */
     uint64_t length;              /* of that body; of a chunked one, the most that it may have */

@@ -65,10 +65,11 @@ static enum error_code estimate_restoration(struct request *request, struct rest
     const struct upload_size *told = upload_size(request->upload);
     r->options = *upload_options(request->upload);
     r->limits = server_limits(server->config);
+    fleet_choose(request, r);
     if (upload_has_picture(request->upload)) {
         struct body body;
         upload_take(request->upload, &body);
-        const enum error_code code = body_read(&body, r, pipeline_check, server->checks, err);
+        const enum error_code code = body_read(&body, r, pipeline_check, fleet_checks(request), err);
         body_clear(&body);
         if (code)
             return code;
@@ -79,7 +80,7 @@ static enum error_code estimate_restoration(struct request *request, struct rest
         r->in_info.channels = 3;
         r->in_info.format = IMAGE_JPEG;
     }
-    return fleet_is_front(request) ? OK : pipeline_check_size(r, server->store, models, err);
+    return fleet_checks(request) ? pipeline_check_size(r, server->store, models, err) : OK;
 }
 
 /* Seconds as people read them: three digits. */
@@ -115,7 +116,7 @@ static json_t *estimate_json(const struct request *request, const struct estimat
                      "reason", reason, "code", *reason ? why : "");
 }
 
-/* At a front: the workers have answered. */
+/* The other servers have answered. */
 static enum MHD_Result estimate_of_fleet(struct request *request)
 {
     struct error err = ERROR_INIT;
@@ -139,17 +140,17 @@ enum MHD_Result route_estimate_answer(struct request *request)
     const struct model_entry *models[ROLE_COUNT];
     char client[72];
     quota_client(request, client);
-    const bool front = fleet_is_front(request);
     if (upload_finish(request->upload, &err) || restoration_create(&r, &err) ||
         estimate_restoration(request, r, models, &err) ||
-        (front ? fleet_ask(request, r, upload_size(request->upload)->faces, &err)
-               : worker_pool_estimate(request->server->pool, r, models, upload_size(request->upload)->faces, client,
-                                      upload_low(request->upload), &estimate, &err))) {
+        (fleet_checks(request)
+             ? worker_pool_estimate(request->server->pool, r, models, upload_size(request->upload)->faces, client,
+                                    upload_low(request->upload), &estimate, &err)
+             : fleet_ask(request, r, upload_size(request->upload)->faces, &err))) {
         restoration_destroy(&r);
         return estimate_fail(request, &err);
     }
     restoration_destroy(&r);
-    if (front) /* it is suspended */
+    if (!fleet_checks(request)) /* it is suspended */
         return MHD_YES;
     const char *device = devices_id(worker_pool_devices(request->server->pool), estimate.device);
     return reply_json(request, REPLY_OK, estimate_json(request, &estimate, device));

@@ -57,7 +57,7 @@ enum MHD_Result route_devices(struct request *request)
     struct error err = ERROR_INIT;
     struct device_status *list;
     size_t count;
-    if (fleet_is_front(request)) {
+    if (fleet_is_shared(request) && !request->server->checks) {
         json_t *all = fleet_list(request, "devices", &err);
         return all ? reply_json(request, REPLY_OK, json_pack("{s:o, s:n}", "devices", all, "default"))
                    : route_jobs_fail(request, reply_for(err.code), &err);
@@ -66,17 +66,20 @@ enum MHD_Result route_devices(struct request *request)
         return reply_problem(request, reply_for(err.code), &err, NULL, NULL, NULL);
     json_t *json = json_devices(list, count, request->server->config->precision);
     free(list);
+    if (fleet_is_shared(request))
+        json_object_set_new(json, "devices", fleet_list(request, "devices", &err));
     return reply_json(request, REPLY_OK, json);
 }
 
 json_t *route_info_models(struct request *request, struct error *err)
 {
-    json_t *models = fleet_is_front(request) ? fleet_models(request, err) : NULL;
+    json_t *models = fleet_is_shared(request) ? fleet_models(request, err) : NULL;
     if (err->code)
         return NULL;
     json_t *json = json_models(request->server->store, reply_is_near(request));
-    if (models) {
+    if (models)
         json_object_set_new(json, "models", models);
+    if (models && !request->server->checks) {
         json_object_set_new(json, "missing", json_array());
         json_object_set_new(json, "unread", json_array());
     }
@@ -88,7 +91,7 @@ json_t *route_info_models(struct request *request, struct error *err)
 enum MHD_Result route_models(struct request *request)
 {
     size_t size = 0;
-    if (fleet_is_front(request)) {
+    if (fleet_is_shared(request)) {
         struct error err = ERROR_INIT;
         json_t *json = route_info_models(request, &err);
         return json ? reply_json(request, REPLY_OK, json) : route_jobs_fail(request, reply_for(err.code), &err);
@@ -107,7 +110,7 @@ enum MHD_Result route_capabilities(struct request *request)
         return reply_problem(request, reply_for(err.code), &err, NULL, NULL, NULL);
     json_t *json = json_capabilities(server->config, server->store, list, count);
     free(list);
-    if (fleet_is_front(request))
+    if (fleet_is_shared(request))
         fleet_tell_capabilities(request, json);
     return reply_json(request, REPLY_OK, json);
 }

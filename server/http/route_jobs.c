@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "runtime/base/mem.h"
+#include "server/http/fleet.h"
 #include "server/http/header.h"
 #include "server/http/job_json.h"
 #include "server/http/quota.h"
@@ -81,7 +82,7 @@ static enum error_code route_jobs_describe(struct request *request, struct store
     row->created = job_clock();
     row->megapixels = (double)r->in_info.width * r->in_info.height / 1e6;
     struct restoration *sized = (struct restoration *)r;
-    if (!pipeline_check_size(sized, request->server->checks, models, &ignored) &&
+    if (!pipeline_check_size(sized, fleet_checks(request), models, &ignored) &&
         !worker_pool_estimate(request->server->pool, r, models, -1, row->client, row->low, estimate, &ignored))
         row->seconds = estimate->device_seconds;
     else

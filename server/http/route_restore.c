@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "runtime/base/spill.h"
+#include "server/http/fleet.h"
 #include "server/http/header.h"
 #include "server/http/mixed.h"
 #include "server/http/room.h"
@@ -160,7 +161,7 @@ static enum MHD_Result route_restore_submit(struct request *request)
         reply = submit_charge(request, r, &wait, &err);
     if (reply != REPLY_OK)
         goto out;
-    if (async || !request->server->checks) {
+    if (async || !fleet_checks(request)) {
         const enum MHD_Result result =
             async ? route_jobs_submit(request, r, &body) : route_wait_submit(request, r, &body);
         restoration_destroy(&r);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/http/fleet.h"
 #include "server/http/quota.h"
 #include "server/http/router.h"
 #include "server/job/waiting.h"
@@ -106,12 +107,14 @@ enum reply submit_check(struct request *request, struct restoration *r, struct b
 {
     struct server *server = request->server;
     int device;
-    if (body_read(body, r, pipeline_check, server->checks, err)) {
+    fleet_choose(request, r);
+    const struct model_store *checks = fleet_checks(request);
+    if (body_read(body, r, pipeline_check, checks, err)) {
         if (err->code == ERROR_TOO_LARGE)
             metrics_rejected(server->metrics, REJECTED_PIXELS);
         return reply_for(err->code);
     }
-    if (server->checks && *r->options.device && strcmp(r->options.device, "auto") != 0 &&
+    if (checks && *r->options.device && strcmp(r->options.device, "auto") != 0 &&
         devices_find(worker_pool_devices(server->pool), r->options.device, &device, err))
         return reply_for(err->code);
     return REPLY_OK;

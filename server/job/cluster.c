@@ -12,7 +12,7 @@
 #include "server/job/cluster_event.h"
 #include "server/job/events.h"
 #include "server/job/keeper.h"
-#include "server/job/record.h"
+#include "server/job/offers.h"
 #include "server/store/listen.h"
 #include "server/version.h"
 
@@ -43,6 +43,7 @@ struct cluster {
     cluster_about_fn *about;
     void *about_context;
     json_t *said;              /* texts that are to be told */
+    json_t *offered;           /* what the servers have, by offers_of; NULL: not known yet */
     pthread_mutex_t listening; /* of the next two, and held while it is called */
     cluster_listener_fn *listener;
     void *listener_context;
@@ -188,6 +189,10 @@ static void cluster_tell_about(struct cluster *cluster)
     json_object_set_new(json, "pid", json_integer(getpid()));
     json_object_set_new(json, "version", json_string(RESTORED_VERSION));
     json_object_set_new(json, "works", json_boolean(cluster->works && !worker_pool_draining(cluster->pool)));
+    char *offers = cluster->works ? offers_own(cluster->models) : NULL;
+    if (offers)
+        json_object_set_new(json, "offers", json_loads(offers, 0, NULL));
+    free(offers);
     char *text = json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(10));
     json_decref(json);
     if (text)
@@ -223,24 +228,29 @@ static void cluster_tell_events(struct cluster *cluster, bool progress)
     free(events);
 }
 
+/* Takes over what the servers have. */
+static void cluster_keep_offers(struct cluster *cluster, json_t *offered, int64_t clock)
+{
+    if (json_array_size(offered))
+        atomic_store(&cluster->worker_seen, clock);
+    pthread_mutex_lock(&cluster->lock);
+    json_decref(cluster->offered);
+    cluster->offered = offered;
+    pthread_mutex_unlock(&cluster->lock);
+}
+
 static void cluster_beat(struct cluster *cluster, int64_t now)
 {
     struct error ignored = ERROR_INIT;
-    bool worker = false;
     (void)!store_sync_clock(cluster->store, &ignored);
     const int64_t clock = store_clock(cluster->store);
     keeper_claims(cluster->keeper, cluster_beat_job, cluster);
     cluster_tell_about(cluster);
     (void)!store_worker_gone(cluster->store, "", clock, &ignored);
     json_t *servers = cluster_servers(cluster, &ignored);
-    json_t *server;
-    size_t i;
-    json_array_foreach(servers, i, server) worker |=
-        json_is_true(json_object_get(server, "works")) &&
-        json_number_value(json_object_get(server, "seen_seconds")) * 1000 < SEEN_MS;
+    if (servers)
+        cluster_keep_offers(cluster, offers_of(servers, SEEN_MS / 1000.0), clock);
     json_decref(servers);
-    if (worker)
-        atomic_store(&cluster->worker_seen, clock);
     cluster->beat_at = now + CLUSTER_BEAT_MS;
 }
 
@@ -400,6 +410,7 @@ void cluster_destroy(struct cluster **cluster)
     pthread_mutex_destroy(&old->describing);
     pthread_mutex_destroy(&old->listening);
     json_decref(old->said);
+    json_decref(old->offered);
     free(old);
 }
 
@@ -454,27 +465,14 @@ void cluster_set_listener(struct cluster *cluster, cluster_listener_fn *listener
     pthread_mutex_unlock(&cluster->listening);
 }
 
-/* A model_name_fn. */
-static void cluster_offer(void *context, const char *name)
+json_t *cluster_lacking(struct cluster *cluster, const json_t *needs, bool *anybody)
 {
-    json_array_append_new(context, json_string(name));
-}
-
-char *cluster_offers(const struct model_store *models)
-{
-    json_t *list = json_array();
-    json_array_append_new(list, json_string("starter"));
-    json_array_append_new(list, json_string(RECORD_BLENDS));
-    model_store_lock(models);
-    for (size_t i = 0; i < model_store_count(models); i++) {
-        const struct model_entry *entry = model_store_at(models, i);
-        if (entry->recognised)
-            model_store_names(models, entry, cluster_offer, list);
-    }
-    model_store_unlock(models);
-    char *text = json_dumps(list, JSON_COMPACT);
-    json_decref(list);
-    return text;
+    pthread_mutex_lock(&cluster->lock);
+    const json_t *offered = cluster->offered;
+    *anybody = !offered || json_array_size(offered);
+    json_t *lacking = offered ? offers_lacking(offered, needs) : json_array();
+    pthread_mutex_unlock(&cluster->lock);
+    return lacking;
 }
 
 enum error_code cluster_ready(struct cluster *cluster, struct error *err)

@@ -47,8 +47,10 @@ void cluster_say(struct cluster *cluster, char *text);
 typedef void cluster_listener_fn(void *context, const char *text);
 void cluster_set_listener(struct cluster *cluster, cluster_listener_fn *listener, void *context);
 
-/* The texts of store_offer; free(). NULL: memory is out. */
-char *cluster_offers(const struct model_store *models);
+/* Those of a job's needs (record_needs as JSON; NULL: none) that no server has, by what they told last; all, if no
+ * server has all of them. Empty: some server can do it, or that is not known yet. *anybody: there are servers that take
+ * jobs. The caller's. */
+json_t *cluster_lacking(struct cluster *cluster, const json_t *needs, bool *anybody);
 
 /* OK when some server is there that takes jobs; ERROR_BUSY. */
 enum error_code cluster_ready(struct cluster *cluster, struct error *err) MUST_CHECK;

@@ -10,6 +10,7 @@
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
 #include "server/job/keeper_check.h"
+#include "server/job/offers.h"
 
 #define COUNT_MS 1000
 #define SWEEP_MS 600000    /* between two sweeps of payloads */
@@ -84,7 +85,7 @@ void keeper_count(struct keeper *keeper, int64_t now)
     keeper->waiting = waiting;
     keeper->count_at = now + COUNT_MS;
     keeper_heard(keeper);
-    char *offers = keeper->front ? NULL : cluster_offers(keeper->models);
+    char *offers = keeper->front ? NULL : offers_own(keeper->models);
     (void)!store_offer(keeper->store, offers, &ignored);
     free(offers);
 }

@@ -16,8 +16,8 @@
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
 #include "runtime/models/model.h"
-#include "server/job/cluster.h"
 #include "server/job/job.h"
+#include "server/job/offers.h"
 #include "server/pipeline/model_conf.h"
 
 #define LOOK_MS 1000       /* between two looks at what waits */
@@ -447,12 +447,12 @@ static void supply_serve(struct supply *supply, const json_t *wanted, const json
     json_decref(rows);
 }
 
-/* The texts of cluster_offers, as keys. */
+/* The texts of offers_own, as keys. */
 static json_t *supply_here(const struct supply *supply)
 {
     json_t *here = json_object(), *list, *name;
     size_t i;
-    char *text = cluster_offers(supply->settings.models);
+    char *text = offers_own(supply->settings.models);
     list = text ? json_loads(text, 0, NULL) : NULL;
     json_array_foreach(list, i, name) json_object_set_new(here, json_string_value(name), json_true());
     json_decref(list);

@@ -182,7 +182,7 @@ function apply(item, job) {
     state: job.state, progress: job.progress ?? item.progress, stage: job.stage, part: partOf(job),
     created: job.created ?? item.created, megapixels: job.megapixels ?? item.megapixels,
   });
-  if (job.position !== undefined) item.position = job.position;
+  if (job.position !== undefined) Object.assign(item, { position: job.position, lacks: job.waiting_for });
   if (seconds !== undefined) item.eta = seconds === null ? null : Date.now() + seconds * 1e3;
   if (job.state === 'done') item.report = job;
   if (job.state === 'failed') item.problem = { status: 500, ...job.error };

@@ -45,7 +45,7 @@ export function words(item) {
   switch (item.state) {
     case 'waiting': return item.hint ? parts(waitingFor(item.hint), nextTry() ? t('next try in {0} s', nextTry()) : '') : t('Waiting to be sent');
     case 'uploading': return item.progress < 1 ? t('Uploading {0}', percent(item.progress)) : t('Uploaded');
-    case 'queued': return parts(item.position ? many(item.position, 'Waiting, {0} picture is ahead', 'Waiting, {0} pictures are ahead') : t('Waiting'), rest);
+    case 'queued': return item.lacks ? parts(t('Waiting'), item.lacks.models[0] ? t('no server has {0}', item.lacks.models.join(', ')) : t('no server is there that restores')) : parts(item.position ? many(item.position, 'Waiting, {0} picture is ahead', 'Waiting, {0} pictures are ahead') : t('Waiting'), rest);
     case 'running': return parts(t(stages[item.stage] ?? 'Restoring'), item.part ? t('{0} of {1}', ...item.part) : '', percent(item.progress ?? 0), rest);
     case 'done': return t('Done in {0}. {1}.', seconds(report.duration(item)), report.title(item));
     case 'cancelled': return t('Cancelled.');

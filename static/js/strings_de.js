@@ -232,6 +232,8 @@ export default {
   Waiting: 'Wartet',
   'Waiting, {0} picture is ahead': 'Wartet, {0} Bild ist vorher dran',
   'Waiting, {0} pictures are ahead': 'Wartet, {0} Bilder sind vorher dran',
+  'no server has {0}': 'kein Server hat {0}',
+  'no server is there that restores': 'kein Server ist da, der restauriert',
   Restoring: 'Wird restauriert',
   'Restoring {0}': 'Wird restauriert, {0}',
   '{0} left': 'noch {0}',

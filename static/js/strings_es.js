@@ -232,6 +232,8 @@ export default {
   Waiting: 'En espera',
   'Waiting, {0} picture is ahead': 'En espera, {0} foto va antes',
   'Waiting, {0} pictures are ahead': 'En espera, {0} fotos van antes',
+  'no server has {0}': 'ningún servidor tiene {0}',
+  'no server is there that restores': 'no hay ningún servidor que restaure',
   Restoring: 'Restaurando',
   'Restoring {0}': 'Restaurando, {0}',
   '{0} left': 'quedan {0}',

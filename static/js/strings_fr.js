@@ -232,6 +232,8 @@ export default {
   Waiting: 'En attente',
   'Waiting, {0} picture is ahead': 'En attente, {0} photo passe avant',
   'Waiting, {0} pictures are ahead': 'En attente, {0} photos passent avant',
+  'no server has {0}': 'aucun serveur n’a {0}',
+  'no server is there that restores': 'aucun serveur ne restaure en ce moment',
   Restoring: 'Restauration',
   'Restoring {0}': 'Restauration, {0}',
   '{0} left': 'encore {0}',

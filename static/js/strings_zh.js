@@ -232,6 +232,8 @@ export default {
   Waiting: '等待中',
   'Waiting, {0} picture is ahead': '等待中，前面还有 {0} 张',
   'Waiting, {0} pictures are ahead': '等待中，前面还有 {0} 张',
+  'no server has {0}': '没有服务器拥有 {0}',
+  'no server is there that restores': '目前没有可用于修复的服务器',
   Restoring: '正在修复',
   'Restoring {0}': '正在修复 {0}',
   '{0} left': '还需{0}',

@@ -136,4 +136,31 @@ describe('models from the store', { skip }, () => {
     assert.equal(sql(url, "SELECT count(*) FROM chunks WHERE name LIKE 'models/%'"), '0');
     await until('it is not told as published', async () => !(await listed())?.published); // the worker still has it, and may tell so
   });
+
+  test('a server that computes, too, tells of the models of others and leaves jobs for them to these; what waits says for what', { timeout: 600000 }, async (context) => {
+    const both = await start({ models: few('--default_bg_upsampler', 'none'), args: ['--store', url, '--device', 'cpu', '--cpu_threads', '1'], context });
+    const row = await until('it tells of it', async () => (await get(both, '/v1/models')).json.models.find(({ name }) => name === 'extra'));
+    assert.equal(row.default, false);
+    const { options } = (await get(both, '/v1/capabilities')).json, upscaler = options.find(({ name }) => name === 'bg_upsampler');
+    assert.deepEqual([upscaler.default, upscaler.values.includes('extra'), upscaler.models.some(({ name }) => name === 'extra')], [null, true, true]);
+    const devices = (await get(both, '/v1/devices')).json.devices.filter(({ id }) => id === 'cpu');
+    assert.deepEqual(devices.map(({ worker: its }) => !!its).sort(), [false, true]); // its own, and the worker's
+    const answer = await post(both, '/v1/restore', { picture, name: 'a.png', fields: job });
+    assert.equal(answer.status, 200, answer.bytes);
+    assert.deepEqual(answer.bytes, await expected('two'));
+    assert.equal((await post(both, '/v1/estimate', { query: '?width=60&height=40&version=none&bg_upsampler=extra' })).status, 200);
+    const edited = new FormData();
+    for (const [name, value] of [['model', 'extra'], ['image', new Blob([picture], { type: 'image/png' })]]) edited.append(name, value);
+    const openai = await post(both, '/v1/images/edits', { body: edited });
+    assert.equal(openai.status, 200, openai.bytes);
+    const unknown = await post(both, '/v1/restore', { picture, fields: { ...job, bg_upsampler: 'nowhere' } });
+    assert.deepEqual([unknown.status, unknown.json.code], [400, 'invalid']);
+    const { id } = (await post(front, '/v1/restore', { picture, fields: { ...job, bg_upsampler: 'nowhere', async: 'true' } })).json;
+    const waiting = await until('it says for what it waits', async () => (await state(id)).waiting_for);
+    assert.deepEqual(waiting, { models: ['nowhere'], reason: 'no server has the model nowhere' });
+    await Promise.all([both.stop(), worker.stop()]);
+    const plain = (await post(front, '/v1/restore', { picture, fields: { version: 'none', bg_upsampler: 'none', async: 'true' } })).json;
+    const nobody = await until('nobody is there', async () => (await state(plain.id)).waiting_for);
+    assert.deepEqual(nobody, { models: [], reason: 'no server that takes jobs is connected' });
+  });
 });
