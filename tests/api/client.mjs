@@ -29,6 +29,9 @@ export async function until(what, probe, ms = 300000) {
   }
 }
 
+// Waits until the log has the pattern; its match. A line may be written, or come here, after what it tells of.
+export const logged = (server, pattern) => until(`${pattern} in the log`, () => pattern.exec(server.log()));
+
 // Starts the server; with ready it is waited for until it says so. stop() fails when it does not end well. context: a test
 // at whose end it is stopped in any case.
 export async function start({ program, models = ownModels, args = [], ready = true, env, context } = {}) {

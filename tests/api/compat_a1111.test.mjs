@@ -134,8 +134,8 @@ describe('what clients send', () => {
     const { status, json } = await send('options', { samples_format: 'jpg' });
     assert.equal(status, 422);
     assert.match(json.detail, /samples_format: this server's settings/);
-    const idle = await list('progress?skip_current_image=true');
-    assert.deepEqual([idle.progress, idle.state.job_count, idle.current_image], [0, 0, null]);
+    const idle = await until('no work', async () => { const now = await list('progress?skip_current_image=true'); return now.state.job_count === 0 && now; });
+    assert.deepEqual([idle.progress, idle.current_image], [0, null]);
   });
 
   test('the official names stand for the official models, and CodeFormer for any file of it', async (context) => {

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import fs from 'node:fs';
 import { test } from 'node:test';
-import { fixture, plain, post, start, until } from './client.mjs';
+import { fixture, logged, plain, post, start, until } from './client.mjs';
 import { faulty } from './server.mjs';
 
 const picture = fixture('picture.jpg');
@@ -24,8 +24,8 @@ test('a decoder that crashes, hangs or takes all memory costs one picture', asyn
   assert.match(bad[1].json.detail, /took more than 1 seconds of a processor/);
   assert.match(bad[2].json.detail, /crashed or needed too much memory/);
   for (const { json } of bad) assert.doesNotMatch(json.detail, /damaged=accept/);
-  assert.match(server.log(), /job-detail .*the decoder died of signal 11/);
-  assert.match(server.log(), /job-detail .*the decoder died of signal 24/);
+  await logged(server, /job-detail .*the decoder died of signal 11/);
+  await logged(server, /job-detail .*the decoder died of signal 24/);
   for (const { bytes } of good) assert.deepEqual(bytes, good[0].bytes);
 });
 
@@ -72,5 +72,5 @@ test('killed from outside, it is started again', async (t) => {
   process.kill(family(server).first[0], 'SIGKILL');
   await until('gone', () => family(server).first.every((pid) => !alive(pid)));
   assert.equal((await restore(server)).status, 200);
-  assert.match(server.log(), /error decoder /);
+  await logged(server, /error decoder /);
 });

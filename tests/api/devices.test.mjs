@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import path from 'node:path';
 import { spawn } from 'node:child_process';
 import { describe, test } from 'node:test';
-import { decodePng, difference, fixture, get, metrics, ownModels, png, post, start, until } from './client.mjs';
+import { decodePng, difference, fixture, get, logged, metrics, ownModels, png, post, start, until } from './client.mjs';
 import { faulty, fixtures, root } from './server.mjs';
 
 const gpu = 'vulkan:0'; // software or not
@@ -50,7 +50,7 @@ test('jobs on two devices are done at the same time, from one queue, with the sa
     assert.equal(json.device, device);
     assert.deepEqual(json.notes, []);
   }
-  const jobs = server.log().split('\n').filter((line) => / job id=/.test(line));
+  const jobs = await until('five lines of jobs', () => { const lines = server.log().split('\n').slice(0, -1).filter((line) => / job id=/.test(line)); return lines.length === 5 && lines; });
   const span = (line) => { const end = Date.parse(line.slice(0, 24)); return [end - Number(line.match(/ ms=(\d+)/)[1]), end]; };
   const onGpu = jobs.filter((l) => l.includes(`device=${gpu}`)).map(span), onCpu = jobs.filter((l) => l.includes('device=cpu')).map(span);
   assert.ok(onGpu.some(([a, b]) => onCpu.some(([c, d]) => Math.min(b, d) - Math.max(a, c) > 50)), `no two overlap: ${jobs.join('\n')}`);
@@ -149,7 +149,7 @@ describe('devices that fail', () => {
     assert.ok(cpu.reason);
     assert.equal((await get(server, '/v1/devices')).json.default, gpu);
     assert.deepEqual((await get(server, '/readyz')).json, { ready: true, reasons: [], devices: [gpu], models: ['detector', 'face_64', 'parser', 'upscaler'] });
-    assert.match(server.log(), /self-test device=cpu fp32="failed"/);
+    await logged(server, /self-test device=cpu fp32="failed"/);
     const refused = await report(server, 'cpu', fixture('picture.png'));
     assert.equal(refused.status, 503, 'as one that was lost');
     assert.equal(refused.json.code, 'device-disabled');
@@ -233,7 +233,7 @@ const run = (program, args, env) => new Promise((resolve) => {
   let out = '', err = '';
   child.stdout.on('data', (t) => { out += t; });
   child.stderr.on('data', (t) => { err += t; });
-  child.on('exit', (status) => resolve({ status, out, err, get lines() { return out.trim().split('\n').filter(Boolean).map((l) => JSON.parse(l)); } }));
+  child.on('close', (status) => resolve({ status, out, err, get lines() { return out.trim().split('\n').filter(Boolean).map((l) => JSON.parse(l)); } }));
 });
 
 test('restored restore takes a list of devices, and goes on with the next when one is lost', { timeout: 600000 }, async (context) => {

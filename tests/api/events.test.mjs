@@ -6,9 +6,12 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { get, png, post, sleep, start, until } from './client.mjs';
+import { faulty } from './server.mjs';
 
 const fields = { version: 'none', ext: 'jpg', bg_tile: '64', device: 'cpu', async: 'true' };
 const picture = png(320, 240), big = png(1600, 1200);
+// Large tiles take half a second more each, however fast the machine is; one of 64 px is 128 px with what lies around it.
+const slowly = { program: faulty, env: { RESTORED_FAULTS: 'slow@run:1,repeat,plan=upscaler,over=20000' } }, slow = { bg_tile: '128' };
 const submit = async (server, options = {}) => {
   const { status, json } = await post(server, '/v1/restore', { picture: options.picture ?? picture, fields: { ...fields, ...options.fields }, headers: options.headers });
   assert.equal(status, 202);
@@ -40,11 +43,11 @@ const names = ({ events }) => events.map(({ name }) => name);
 
 describe('one server', () => {
   let server;
-  before(async () => { server = await start(); });
+  before(async () => { server = await start(slowly); });
   after(() => server.stop());
 
   test('from the queue to the end: each tile, growing progress, and the links', { timeout: 600000 }, async () => {
-    const blocker = await submit(server), id = await submit(server);
+    const blocker = await submit(server, { fields: slow }), id = await submit(server); // which waits for the other one
     const stream = listen(server, `/v1/jobs/${id}/events`);
     await stream.over;
     const { response, events } = stream;
@@ -104,10 +107,10 @@ describe('one server', () => {
 
   test('cancelled, at work or waiting; places move up', { timeout: 600000 }, async () => {
     const jobs = [];
-    jobs.push(await submit(server, { picture: big }));
+    jobs.push(await submit(server, { picture: big, fields: slow }));
     const first = listen(server, `/v1/jobs/${jobs[0]}/events`);
     await until('a job at work', () => names(first).includes('progress'));
-    for (let i = 1; i < 9; i++) jobs.push(await submit(server, { picture: big }));
+    for (let i = 1; i < 9; i++) jobs.push(await submit(server, { picture: big, fields: slow }));
     const waiting = listen(server, `/v1/jobs/${jobs[7]}/events`), last = listen(server, `/v1/jobs/${jobs[8]}/events`);
     await until('a place', () => last.events.length);
     const place = last.events[0].data.position;
@@ -182,19 +185,23 @@ test('a client that does not read is closed, one that reads is not', { timeout: 
 test('500 listeners take no thread each, and all hear the end', { timeout: 600000 }, async (context) => {
   const server = await start({ context, args: ['--connections', '700'] });
   const threads = () => fs.readdirSync(`/proc/${server.process.pid}/task`).length;
-  const id = await submit(server, { picture: png(640, 480) });
   const before = threads();
-  let ended = 0;
-  const sockets = Array.from({ length: 500 }, (_, i) => {
-    const socket = net.connect(server.port, '127.0.0.1', () => socket.write(`GET ${i % 2 ? '/v1/events' : `/v1/jobs/${id}/events`} HTTP/1.1\r\nHost: localhost\r\n\r\n`));
+  let answered = 0, ended = 0;
+  const open = (path) => {
+    const socket = net.connect(server.port, '127.0.0.1', () => socket.write(`GET ${path} HTTP/1.1\r\nHost: localhost\r\n\r\n`));
     let tail = '';
+    socket.once('data', () => { answered++; });
     socket.on('data', (data) => {
       const text = tail + data.toString('latin1');
       if (/event: done/.test(text) && !socket.told) { socket.told = true; ended++; }
       tail = text.slice(-20);
     });
     return socket;
-  });
+  };
+  const sockets = Array.from({ length: 250 }, () => open('/v1/events'));
+  await until('all listen', () => answered === 250); // who comes after the end of a job does not hear of it there
+  const id = await submit(server, { picture: png(640, 480) });
+  for (let i = 0; i < 250; i++) sockets.push(open(`/v1/jobs/${id}/events`));
   await until('all ends', () => ended === 500);
   assert.ok(threads() <= before + 2, 'the first picture may have started one that the program keeps');
   assert.equal((await get(server, '/healthz')).status, 200);

@@ -6,7 +6,7 @@ import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { describe, test } from 'node:test';
-import { fixture, metrics, ownModels, post, start } from './client.mjs';
+import { fixture, logged, metrics, ownModels, post, start } from './client.mjs';
 import { binary, faulty, fixtures } from './server.mjs';
 
 // A server on the device "cpu" that fails by the spec.
@@ -72,7 +72,7 @@ describe('served', () => {
 
   test('a device whose self-test ran out of memory is tested again', async (context) => {
     const server = await failing(context, 'no_memory@plan:1,plan=selftest'); // waits until it is ready
-    assert.match(server.log(), /self-test .*fp32="failed".*\n(.*\n)*.*self-test .*fp32="passed"/);
+    await logged(server, /self-test .*fp32="failed".*\n(.*\n)*.*self-test .*fp32="passed"/);
     assert.equal((await restore(server)).status, 200);
     await server.stop();
   });

@@ -20,8 +20,9 @@ const replace = (file, text) => {
 };
 
 // Of every thread: 'NoNewPrivs Seccomp'.
-const threads = (server) => fs.readdirSync(`/proc/${server.process.pid}/task`).map((id) => {
-  const text = fs.readFileSync(`/proc/${server.process.pid}/task/${id}/status`, 'utf8');
+const threads = (server) => fs.readdirSync(`/proc/${server.process.pid}/task`).flatMap((id) => {
+  let text;
+  try { text = fs.readFileSync(`/proc/${server.process.pid}/task/${id}/status`, 'utf8'); } catch { return []; } // it has ended
   return ['NoNewPrivs', 'Seccomp'].map((name) => new RegExp(`^${name}:\\s*(\\d)`, 'm').exec(text)[1]).join(' ');
 });
 const told = (server) => /(info|warn) sandbox (.*)/.exec(server.log())?.[2];

@@ -42,13 +42,16 @@ export async function startServer({ program = binary, args = fixtureModels, env 
   };
   let output = '', log = '';
   child.stderr.on('data', (text) => { log += text; });
-  const ended = new Promise((done) => child.on('exit', (code, signal) => done({ code, signal })));
+  // What it has written by now lies in the pipe, and is read in the loop's next turn. 'close' would also wait for the server's
+  // children, which have the pipe, too.
+  const read = () => new Promise((done) => setImmediate(() => setImmediate(done)));
+  const ended = new Promise((done) => child.on('exit', (code, signal) => read().then(() => done({ code, signal }))));
   const url = await new Promise((done, fail) => {
     const timer = setTimeout(() => { child.kill('SIGKILL'); fail(new Error(`no "listening on" within 60 s:\n${output}${log}`)); }, 60e3);
     child.stdout.on('data', (text) => {
       output += text;
       const found = /listening on (https?:\/\/\S+)/.exec(output);
-      if (found) { clearTimeout(timer); done(found[1].replace(/\/$/, '')); }
+      if (found) { clearTimeout(timer); read().then(() => done(found[1].replace(/\/$/, ''))); }
     });
     ended.then(({ code, signal }) => { clearTimeout(timer); fail(new Error(`restored serve ended (${code ?? signal}):\n${output}${log}`)); });
   }).catch(async (error) => {

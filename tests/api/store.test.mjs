@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { fixture, get, plain, png, post, start, until } from './client.mjs';
 import { database, skip, sql } from './postgres.mjs';
-import { binary } from './server.mjs';
+import { binary, faulty } from './server.mjs';
 
 const env = { ...process.env, RESTORED_CONFIG: '/dev/null' };
 function store(...words) {
@@ -38,7 +38,7 @@ const summary = (waiting, running, done, failed, cancelled) => `${waiting + runn
 
 // A state folder with jobs in every state: 6 done, 1 failed, 2 cancelled, the rest waits or was at work when the server was killed.
 async function fill(state) {
-  const server = await start({ args: ['--state_dir', state, '--log_level', 'warn'] });
+  const server = await start({ program: faulty, env: { RESTORED_FAULTS: 'slow@run:1,repeat,plan=upscaler' }, args: ['--state_dir', state, '--log_level', 'warn'] });
   const known = { done: new Map(), waiting: [], keys: new Map() };
   const slow = { version: 'none', bg_tile: '64', ext: 'jpg' };
   for (let i = 0; i < 6; i++) {
@@ -50,7 +50,7 @@ async function fill(state) {
     await until(`${id} is done`, async () => (await get(server, `/v1/jobs/${id}`)).json.state === 'done');
     known.done.set(id, await result(server, id));
   }
-  const big = (await submit(server, png(3000, 2000), slow)).json.id; // keeps the only worker busy
+  const big = (await submit(server, png(3000, 2000), slow)).json.id; // keeps the only worker busy, with half a second for each of 1500 tiles
   await until('the long one runs', async () => (await get(server, `/v1/jobs/${big}`)).json.state === 'running');
   for (let i = 0; i < 12; i++) {
     const { json } = await submit(server, png(40 + i, 30), plain, `waiting ${i}`);
@@ -119,7 +119,8 @@ test('jobs go from SQLite to PostgreSQL and back; kill -9 on the way loses and d
     await until(`${id} is done`, async () => (await get(server, `/v1/jobs/${id}`)).json.state === 'done');
     ends.push((await get(server, `/v1/jobs/${id}`)).json.started);
   }
-  assert.deepEqual(ends, ends.toSorted?.() ?? [...ends].sort(), 'they began in the order in which they waited');
+  // of those at hand (six at most) the first whose picture is read begins
+  ends.forEach((at, k) => assert.ok(ends.slice(0, k).filter((earlier) => earlier <= at).length >= k - 5, `${k}: they did not begin in the order in which they waited: ${ends}`));
   await server.stop();
 });
 
