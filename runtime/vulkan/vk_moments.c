@@ -68,11 +68,10 @@ static enum error_code moments_apply(struct vk_build *build, uint32_t activation
                                      const struct vk_operand *y, const struct vk_operand *x, struct error *err)
 {
     const uint32_t blocks = (uint32_t)y->layout.blocks;
-    struct vk_dispatch dispatch = {
-        .key = {.shader = "moments_apply", .spec = {blocks, activation}, .spec_count = 2},
-        .groups = {moments_div_up(y->h * y->w << y->layout.group_log, PIXEL_GROUP), blocks >> y->layout.group_log,
-                   y->n},
-        .work = moments_work(y)};
+    struct vk_dispatch dispatch = {.key = {.shader = "moments_apply", .spec = {blocks, activation}, .spec_count = 2},
+                                   .groups = {moments_div_up(y->h * y->w << y->layout.group_log, PIXEL_GROUP),
+                                              blocks >> y->layout.group_log, y->n},
+                                   .work = moments_work(y)};
     dispatch.push.pixel.out_h = y->h;
     dispatch.push.pixel.out_w = y->w;
     dispatch.push.pixel.y = vk_plan_bind(build, &dispatch, BIND_Y, y);

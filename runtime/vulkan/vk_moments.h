@@ -1,6 +1,6 @@
-/* GROUP_NORM and MEAN of pictures that one workgroup would be long at: many workgroups take the moments of parts, which a
- * second dispatch joins; for GROUP_NORM, a third one applies them. Moments are fp32 in any precision.
- * Thread-safety: as the device. */
+/* GROUP_NORM and MEAN of pictures that one workgroup would be long at: many workgroups take the moments of parts, which
+ * a second dispatch joins; for GROUP_NORM, a third one applies them. Moments are fp32 in any precision. Thread-safety:
+ * as the device. */
 #ifndef RUNTIME_VULKAN_VK_MOMENTS_H
 #define RUNTIME_VULKAN_VK_MOMENTS_H
 
