@@ -3,6 +3,8 @@
 #include "pixel.glsl"
 
 layout(constant_id = 0) const uint ACTIVATION = 0;
+layout(constant_id = 1) const uint MORE = 0;   // pixels of residual1 beyond each side of the output
+layout(constant_id = 2) const uint SINGLE = 0; // 1: residual1 is of one pixel
 
 WRITES(BIND_Y, y);
 READS(BIND_X, x);
@@ -15,7 +17,8 @@ void main()
     if (at >= out_size())
         return;
     vec4 v = p.x_scale * vec4(x[quad(p.x, block(), out_size(), at)]) +
-             p.residual1_scale * vec4(residual1[quad(p.residual1, block(), out_size(), at)]);
+             p.residual1_scale * vec4(residual1[SINGLE != 0 ? quad(p.residual1, block(), 1, 0)
+                                                     : inner_quad(p.residual1, block(), MORE, at)]);
     v = activate(ACTIVATION, v, ACTIVATION == ACTIVATION_PRELU ? slope[block()] : vec4(p.slope));
     y[quad(p.y, block(), out_size(), at)] = TO_QUAD(v);
 }

@@ -186,33 +186,51 @@ static void kernel_gate(const struct cpu_combine *c, int image, int block, int r
     }
 }
 
-static void kernel_combine(const struct cpu_combine *c, int image, int block, int row, int rows)
+/* A pixel of y in an operand that is as large, or larger by as many pixels on each side, or of one pixel. */
+static const float *kernel_inner_at(const struct cpu_operand *x, const struct cpu_operand *y, int image, int block,
+                                    int row)
 {
-    if (c->gate.data) {
-        kernel_gate(c, image, block, row, rows);
-        return;
-    }
-    const size_t count = (size_t)rows * (size_t)c->y.w;
-    const float *x = kernel_pixel_at(&c->x, image, block, row, 0), *a = kernel_pixel_at(&c->a, image, block, row, 0);
+    const int more = (x->h - y->h) / 2;
+    return x->h == 1 && x->w == 1 ? kernel_pixel_at(x, image, block, 0, 0)
+                                  : kernel_pixel_at(x, image, block, row + more, more);
+}
+
+static void kernel_combine_rows(const struct cpu_combine *c, int image, int block, int row, int rows)
+{
+    const size_t count = (size_t)rows * (size_t)c->y.w, a_step = c->a.h == 1 && c->a.w == 1 ? 0 : CPU_BLOCK;
+    const float *x = kernel_inner_at(&c->x, &c->y, image, block, row),
+                *a = kernel_inner_at(&c->a, &c->y, image, block, row);
     float *out = kernel_pixel_of(&c->y, image, block, row);
     if (c->b.data) {
         const float *b = kernel_pixel_at(&c->b, image, block, row, 0);
-        for (size_t i = 0; i < count * CPU_BLOCK; i += VF_LANES)
-            vf_store(out + i, vf_load(x + i) * vf_load(a + i) + vf_load(b + i));
+        for (size_t i = 0; i < count; i++, x += CPU_BLOCK, a += a_step, b += CPU_BLOCK, out += CPU_BLOCK)
+            UNROLL for (int k = 0; k < CPU_BLOCK; k += VF_LANES)
+                vf_store(out + k, vf_load(x + k) * vf_load(a + k) + vf_load(b + k));
         return;
     }
     const vf x_scale = vf_set(c->x_scale), a_scale = vf_set(c->a_scale);
     vf slope[VF_PARTS];
     UNROLL for (int k = 0; k < VF_PARTS; k++) slope[k] =
         c->slope ? vf_load(c->slope + block * CPU_BLOCK + k * VF_LANES) : vf_set(1);
-    for (size_t i = 0; i < count * CPU_BLOCK; i += CPU_BLOCK) {
+    for (size_t i = 0; i < count; i++, x += CPU_BLOCK, a += a_step, out += CPU_BLOCK) {
         UNROLL for (int k = 0; k < VF_PARTS; k++)
         {
-            const size_t at = i + (size_t)(k * VF_LANES);
-            const vf v = vf_load(x + at) * x_scale + vf_load(a + at) * a_scale;
-            vf_store(out + at, c->slope ? vf_leaky(v, slope[k]) : v);
+            const vf v = vf_load(x + k * VF_LANES) * x_scale + vf_load(a + k * VF_LANES) * a_scale;
+            vf_store(out + k * VF_LANES, c->slope ? vf_leaky(v, slope[k]) : v);
         }
     }
+}
+
+static void kernel_combine(const struct cpu_combine *c, int image, int block, int row, int rows)
+{
+    if (c->gate.data) {
+        kernel_gate(c, image, block, row, rows);
+        return;
+    }
+    const bool apart = c->x.w != c->y.w || (c->a.w != c->y.w && c->a.w > 1); /* rows do not lie behind each other */
+    const int each = apart ? 1 : rows;
+    for (int done = 0; done < rows; done += each)
+        kernel_combine_rows(c, image, block, row + done, each);
 }
 
 static void kernel_moments(const struct cpu_operand *x, int image, int block, size_t first, size_t count,

@@ -281,6 +281,15 @@ static void cpu_shuffle(const struct cpu_node *node)
     }
 }
 
+/* A pixel of out in a view that is as large, or larger by as many pixels on each side, or of one pixel. */
+static size_t cpu_pixel_in(const struct cpu_view *view, const struct cpu_view *out, size_t i)
+{
+    if (view->h == 1 && view->w == 1)
+        return 0;
+    const size_t more = (size_t)(view->h - out->h) / 2, w = (size_t)out->w;
+    return (i / w + more) * (size_t)view->w + i % w + more;
+}
+
 static void cpu_elementwise(const struct cpu_node *node)
 {
     const struct cpu_view *x = &node->in[OP_X], *a = &node->in[OP_RESIDUAL1], *b = &node->in[OP_RESIDUAL2];
@@ -292,10 +301,11 @@ static void cpu_elementwise(const struct cpu_node *node)
             const float *px = cpu_plane(x, n, c), *pa = cpu_plane(a, n, c);
             float *dst = cpu_plane(out, n, c);
             for (size_t i = 0; i < pixels; i++) {
+                const double vx = px[cpu_pixel_in(x, out, i)], va = pa[cpu_pixel_in(a, out, i)];
                 if (node->kind == OP_SCALE_SHIFT) {
-                    dst[i] = (float)((double)px[i] * pa[i] + cpu_plane(b, n, c)[i]);
+                    dst[i] = (float)(vx * va + cpu_plane(b, n, c)[i]);
                 } else {
-                    double v = (double)px[i] * add->x_scale + (double)pa[i] * add->residual1_scale;
+                    double v = vx * add->x_scale + va * add->residual1_scale;
                     dst[i] = (float)cpu_activate(v, add->activation, cpu_slope(node, add->activation, add->slope, c));
                 }
             }

@@ -183,7 +183,7 @@ static struct view cugan_factors(struct model_build *b, struct cugan_means *mean
     return out;
 }
 
-/* The sum of two views of one size. */
+/* The sum of x and `plus`, of which only the middle counts. */
 static struct view cugan_add(struct model_build *b, struct view x, struct view plus)
 {
     struct node *add = x.tensor < 0 || plus.tensor < 0 ? NULL : graph_node(b->graph, OP_ADD, x);
@@ -195,7 +195,7 @@ static struct view cugan_add(struct model_build *b, struct view x, struct view p
     return x;
 }
 
-/* A transposed 2×2 convolution of x times the factors, activated, plus `skip`. */
+/* A transposed 2×2 convolution of x times the factors, activated, plus the middle of `skip`. */
 static struct view cugan_up(struct model_build *b, const char *name, struct view x, struct view factors,
                             struct view skip)
 {
@@ -216,34 +216,28 @@ static struct view cugan_first(struct model_build *b, struct cugan_means *means,
     const struct view factors = cugan_factors(b, means, "unet1.conv2", x);
     if (means->done)
         return VIEW_NONE;
-    x = cugan_up(b, "unet1.conv2_up", x, factors, cugan_crop(b, whole, 4));
+    x = cugan_up(b, "unet1.conv2_up", x, factors, whole);
     x = cugan_conv(b, "unet1.conv3", x, 3, 1, true, VIEW_NONE);
     struct node *conv;
     return build_transposed(b, "unet1.conv_bottom", scale == 3 ? TRANSPOSED_5_3_2 : TRANSPOSED_4_2_3, x, &conv);
 }
 
-/* x times the factors, less 4 px on each side: where the factors are needed for more than one convolution. */
+/* The middle of x times the factors, and `plus`: where the factors are needed for more than one convolution. */
 static struct view cugan_scaled(struct model_build *b, struct view x, struct view factors, struct view plus)
 {
-    if (x.tensor < 0 || plus.tensor < 0)
+    if (x.tensor < 0 || plus.tensor < 0 || factors.tensor < 0)
+        return cugan_add(b, plus, x);
+    const struct view out = build_like(b, plus, graph_channels(b->graph, plus));
+    struct node *node = graph_node(b->graph, OP_SCALE_SHIFT, out);
+    if (!node)
         return VIEW_NONE;
-    const struct view crop = cugan_crop(b, x, 4);
-    if (crop.tensor < 0)
-        return VIEW_NONE;
-    if (factors.tensor < 0)
-        return cugan_add(b, crop, plus);
-    const struct tensor t = *graph_tensor_of(b->graph, crop);
-    const struct view everywhere = build_resize(b, RESIZE_NEAREST, factors, t.h, t.w);
-    struct node *node = graph_node(b->graph, OP_SCALE_SHIFT, crop);
-    if (node) {
-        node->in[OP_X] = crop;
-        node->in[OP_RESIDUAL1] = everywhere;
-        node->in[OP_RESIDUAL2] = plus;
-    }
-    return crop;
+    node->in[OP_X] = x;
+    node->in[OP_RESIDUAL1] = factors;
+    node->in[OP_RESIDUAL2] = plus;
+    return out;
 }
 
-/* The same. */
+/* The second U-Net. */
 static struct view cugan_second(struct model_build *b, struct cugan_means *means, struct view x)
 {
     const struct view whole = cugan_pair(b, "unet2.conv1", x);
@@ -265,7 +259,7 @@ static struct view cugan_second(struct model_build *b, struct cugan_means *means
     const struct view last = cugan_factors(b, means, "unet2.conv4", x);
     if (means->done)
         return VIEW_NONE;
-    x = cugan_up(b, "unet2.conv4_up", x, last, cugan_crop(b, whole, 16));
+    x = cugan_up(b, "unet2.conv4_up", x, last, whole);
     x = cugan_conv(b, "unet2.conv5", x, 3, 1, true, VIEW_NONE);
     return cugan_conv(b, "unet2.conv_bottom", x, 3, 1, false, VIEW_NONE);
 }
@@ -294,7 +288,9 @@ static void cugan_build(struct model_build *b, const struct session_shape *shape
     struct view second = cugan_second(b, &means, x);
     if (means.done)
         return;
-    cugan_move(b, pro && scale < 4 ? "undone" : "as it is", pro && scale < 4 ? "less" : NULL, x, -CUGAN_CROP, &first);
+    first = x; /* its middle counts */
+    if (pro && scale < 4)
+        cugan_move(b, "undone", "less", x, -CUGAN_CROP, &first);
     if (second.tensor < 0 || first.tensor < 0)
         return;
     const struct view out = graph_tensor(g, TENSOR_OUTPUT, shape->n, shape->h * scale, shape->w * scale, 1, &rgb);

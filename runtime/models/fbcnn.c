@@ -88,9 +88,25 @@ static struct view fbcnn_quality(struct model_build *b, struct view deep, int n)
     return x;
 }
 
-/* QFAttention: x + gamma·conv(relu(conv(x))) + beta, gamma and beta one value a channel. */
+/* The sum of x and a value a channel, in a tensor of its own. */
+static struct view fbcnn_add(struct model_build *b, struct view x, struct view shift)
+{
+    if (x.tensor < 0 || shift.tensor < 0)
+        return VIEW_NONE;
+    const struct view out = build_like(b, x, graph_channels(b->graph, x));
+    struct node *add = graph_node(b->graph, OP_ADD, out);
+    if (add) {
+        add->in[OP_X] = x;
+        add->in[OP_RESIDUAL1] = shift;
+        add->args.add = (struct op_add){.x_scale = 1, .residual1_scale = 1};
+    }
+    return out;
+}
+
+/* QFAttention: x + gamma·conv(relu(conv(x))) + beta, gamma and beta one value a channel; and `skip`, if there is one.
+ */
 static struct view fbcnn_block(struct model_build *b, const char *name, struct view x, struct view gamma,
-                               struct view beta)
+                               struct view beta, struct view skip)
 {
     if (x.tensor < 0 || gamma.tensor < 0 || beta.tensor < 0)
         return VIEW_NONE;
@@ -106,26 +122,14 @@ static struct view fbcnn_block(struct model_build *b, const char *name, struct v
     node->in[OP_RESIDUAL2] = beta;
     const struct view constant = graph_constant(b->graph, bias, t.channels, 1, 1);
     b->graph->nodes[b->graph->node_count - 1].in[OP_RESIDUAL1] = constant;
-    const struct view everywhere = build_resize(b, RESIZE_NEAREST, shift, t.h, t.w);
+    const struct view everywhere =
+        skip.tensor < 0 ? build_resize(b, RESIZE_NEAREST, shift, t.h, t.w) : fbcnn_add(b, skip, shift);
     struct node *second = build_conv_plain(b, build_name("%s.res.2", name), inner, out, 3);
     second->in[OP_OUT_SCALE] = gamma;
     second->in[OP_RESIDUAL1] = x;
     second->in[OP_RESIDUAL2] = everywhere;
     second->args.conv2d.residual1_scale = second->args.conv2d.residual2_scale = 1;
     return out;
-}
-
-static struct view fbcnn_add(struct model_build *b, struct view x, struct view skip)
-{
-    if (x.tensor < 0 || skip.tensor < 0)
-        return VIEW_NONE;
-    struct node *add = graph_node(b->graph, OP_ADD, x);
-    if (add) {
-        add->in[OP_X] = x;
-        add->in[OP_RESIDUAL1] = skip;
-        add->args.add = (struct op_add){.x_scale = 1, .residual1_scale = 1};
-    }
-    return x;
 }
 
 static void fbcnn_build(struct model_build *b, const struct session_shape *shape)
@@ -158,8 +162,8 @@ static void fbcnn_build(struct model_build *b, const struct session_shape *shape
                           beta = fbcnn_linear(b, build_name("to_beta_%d.0", i), quality, ACTIVATION_TANH);
         x = build_transposed(b, build_name("%s.0", name.text), TRANSPOSED_2_2_0, x, &conv);
         for (int k = 1; k <= blocks; k++)
-            x = fbcnn_block(b, build_name("%s.%d", name.text, k), x, gamma, beta);
-        x = fbcnn_add(b, x, down[i - 1]);
+            x = fbcnn_block(b, build_name("%s.%d", name.text, k), x, gamma, beta,
+                            k == blocks ? down[i - 1] : VIEW_NONE);
     }
     build_conv(b, "m_tail", x, restorer_result(b, &r), 3);
     restorer_end(b, &r);

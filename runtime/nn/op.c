@@ -29,6 +29,20 @@ static bool op_optional(const struct graph *graph, const struct node *node, int 
     return op_same(s, wanted);
 }
 
+/* True if the middle of the input is of y's shape. */
+static bool op_middle(const struct graph *graph, const struct node *node, int slot, struct op_shape y)
+{
+    const struct op_shape s = op_shape(graph, node->in[slot]);
+    const int more = s.h - y.h;
+    return more >= 0 && more % 2 == 0 && op_optional(graph, node, slot, (struct op_shape){y.n, y.c, s.h, y.w + more});
+}
+
+/* True if it is one value a channel. */
+static bool op_single(const struct graph *graph, const struct node *node, int slot, struct op_shape y)
+{
+    return op_optional(graph, node, slot, (struct op_shape){y.n, y.c, 1, 1});
+}
+
 static bool op_param(const struct node *node, int slot, uint64_t count)
 {
     return node->param[slot] && node->param[slot]->count == count;
@@ -147,12 +161,14 @@ static const char *op_check_kind(const struct graph *g, const struct node *node,
     }
     case OP_ADD:
         return op_optional(g, node, OP_X, y) && node->in[OP_RESIDUAL1].tensor >= 0 &&
-                       op_optional(g, node, OP_RESIDUAL1, y)
+                       (op_middle(g, node, OP_RESIDUAL1, y) || op_single(g, node, OP_RESIDUAL1, y))
                    ? NULL
                    : "the shapes differ";
     case OP_SCALE_SHIFT:
-        return op_same(x, y) && node->in[OP_RESIDUAL1].tensor >= 0 && node->in[OP_RESIDUAL2].tensor >= 0 &&
-                       op_optional(g, node, OP_RESIDUAL1, y) && op_optional(g, node, OP_RESIDUAL2, y)
+        return x.n == y.n && op_middle(g, node, OP_X, y) && node->in[OP_RESIDUAL1].tensor >= 0 &&
+                       node->in[OP_RESIDUAL2].tensor >= 0 &&
+                       (op_optional(g, node, OP_RESIDUAL1, y) || op_single(g, node, OP_RESIDUAL1, y)) &&
+                       op_optional(g, node, OP_RESIDUAL2, y)
                    ? NULL
                    : "the shapes differ";
     case OP_MAX_POOL: {

@@ -118,14 +118,16 @@ struct op_shuffle {
 };
 
 /* ADD: y = act(x*x_scale + residual1*residual1_scale). May write either input. Either may be a constant, which serves
- * every image of the batch. */
+ * every image of the batch. residual1 may be larger than y, by as many pixels on each side: then it is its middle; or
+ * {n, c, 1, 1}: one value a channel. */
 struct op_add {
     float x_scale, residual1_scale;
     enum activation activation;
     float slope;
 };
 
-/* SCALE_SHIFT: y = x * residual1 + residual2, all of one shape. May write x. */
+/* SCALE_SHIFT: y = x * residual1 + residual2, all of one shape; but x may be larger, and residual1 {n, c, 1, 1}, as in
+ * ADD. May write x. */
 
 /* MAX_POOL: window kernel, stride, pad (padding never wins). */
 struct op_max_pool {

@@ -80,6 +80,9 @@ static bool joins_transform(const struct vk_build *build, int conv, const struct
     if (node->kind != OP_SCALE_SHIFT || part.tensor != whole.tensor || x.tensor != whole.tensor ||
         x.first != part.first || x.count != part.count || part.first + part.count != whole.first + whole.count)
         return false;
+    const struct tensor *y = graph_tensor_of(graph, part), *factors = graph_tensor_of(graph, scale);
+    if (factors->h != y->h || factors->w != y->w) /* one a channel */
+        return false;
     const int half = graph_channels(graph, part);
     return half % LANES == 0 && 2 * half == graph_channels(graph, whole) && join_is_dense(build, whole) &&
            join_is_dense(build, scale) && join_is_dense(build, shift) && join_there_before(graph, scale, conv) &&

@@ -227,6 +227,15 @@ static enum error_code ops_shuffle(struct vk_frame *frame, struct error *err)
     return vk_frame_add_pixel(frame, err);
 }
 
+/* By how many pixels an input reaches beyond each side of the output, and whether residual1 is of one pixel alone. */
+static void ops_spec_sides(struct vk_frame *frame, int larger)
+{
+    const struct vk_operand *y = &frame->y, *in = &frame->in[larger], *residual = &frame->in[OP_RESIDUAL1];
+    const bool single = residual->h == 1 && residual->w == 1;
+    vk_frame_spec(&frame->dispatch, larger == OP_RESIDUAL1 && single ? 0 : (in->h - y->h) / 2);
+    vk_frame_spec(&frame->dispatch, single);
+}
+
 /* Operators whose inputs all have the channels of y: lanes match lanes. */
 static enum error_code ops_lanewise(struct vk_frame *frame, struct error *err)
 {
@@ -252,9 +261,12 @@ static enum error_code ops_lanewise(struct vk_frame *frame, struct error *err)
         vk_frame_spec(dispatch, (uint32_t)args->max_pool.pad);
     } else if (frame->node->kind == OP_ADD) {
         vk_frame_spec(dispatch, args->add.activation);
+        ops_spec_sides(frame, OP_RESIDUAL1);
         dispatch->push.pixel.slope = args->add.slope;
         dispatch->push.pixel.x_scale = args->add.x_scale;
         dispatch->push.pixel.residual1_scale = args->add.residual1_scale;
+    } else if (frame->node->kind == OP_SCALE_SHIFT) {
+        ops_spec_sides(frame, OP_X);
     } else if (frame->node->kind == OP_GATE) {
         vk_frame_spec(dispatch, frame->in[OP_RESIDUAL1].n ? FLAG_RESIDUAL1 : 0);
         dispatch->push.pixel.x_scale = args->gate.offset;

@@ -18,3 +18,12 @@ uint image() { return gl_WorkGroupID.z; }
 uint quad(params_operand o, uint of_block, uint size, uint at) { return quad_index(o, image(), of_block, size, at); }
 uint out_size() { return p.out_h * p.out_w; }
 uint in_size() { return p.in_h * p.in_w; }
+
+// The quad for a pixel of the output in an operand that is larger by `more` pixels on each side.
+uint inner_quad(params_operand o, uint of_block, uint more, uint at)
+{
+    if (more == 0)
+        return quad(o, of_block, out_size(), at);
+    const uint w = p.out_w + 2 * more, h = p.out_h + 2 * more;
+    return quad(o, of_block, w * h, (at / p.out_w + more) * w + at % p.out_w + more);
+}

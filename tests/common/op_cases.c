@@ -121,6 +121,9 @@ static void out_shape(const struct op_case *c, int *h, int *w)
     } else if (c->kind == OP_PIXEL_UNSHUFFLE) {
         *h = c->h / a->shuffle.factor;
         *w = c->w / a->shuffle.factor;
+    } else if (c->kind == OP_SCALE_SHIFT && c->parts & LARGER) {
+        *h = c->h - 6;
+        *w = c->w - 6;
     }
 }
 
@@ -215,13 +218,22 @@ static void trial_create(struct trial *trial, const struct op_case *c)
     }
     const bool small = c->kind == OP_PIXEL_SHUFFLE || c->kind == OP_SAMPLE;
     const int places[4] = {sample_places(c)};
-    for (int slot = OP_RESIDUAL1; slot <= OP_RESIDUAL2; slot++)
-        if (c->parts & (slot == OP_RESIDUAL1 ? RESIDUAL1 : RESIDUAL2))
-            node->in[slot] = tensor_of(trial, TENSOR_INPUT, c->n, small ? c->h : h, small ? c->w : w,
+    for (int slot = OP_RESIDUAL1; slot <= OP_RESIDUAL2; slot++) {
+        const bool first = slot == OP_RESIDUAL1, single = first && c->parts & SINGLE;
+        const int more = first && c->kind == OP_ADD && c->parts & LARGER ? 6 : 0;
+        if (c->parts & (first ? RESIDUAL1 : RESIDUAL2))
+            node->in[slot] = tensor_of(trial, TENSOR_INPUT, c->n,
+                                       single  ? 1
+                                       : small ? c->h
+                                               : h + more,
+                                       single  ? 1
+                                       : small ? c->w
+                                               : w + more,
                                        places[0]                   ? places
                                        : c->parts & OTHER_SEGMENTS ? (int[4]){out}
                                                                    : out_segments,
                                        inside || c->parts & RESIDUAL_INSIDE, 1);
+    }
     if (c->parts & IN_SCALE)
         node->in[OP_IN_SCALE] = input(trial, c->n, in, 1, 1, 2);
     if (c->parts & OUT_SCALE)

@@ -18,11 +18,13 @@ enum {
     IN_SCALE = 8,
     OUT_SCALE = 16,
     NOISE_MAP = 32,
-    CONSTANT = 64,         /* x and the noise map are constants */
-    INSIDE = 128,          /* x and y are segments in the middle of wider tensors */
-    IN_PLACE = 256,        /* y is x */
-    OTHER_SEGMENTS = 512,  /* residuals are one segment, however y is divided */
-    RESIDUAL_INSIDE = 1024 /* residuals alone are segments in the middle of wider tensors */
+    CONSTANT = 64,          /* x and the noise map are constants */
+    INSIDE = 128,           /* x and y are segments in the middle of wider tensors */
+    IN_PLACE = 256,         /* y is x */
+    OTHER_SEGMENTS = 512,   /* residuals are one segment, however y is divided */
+    RESIDUAL_INSIDE = 1024, /* residuals alone are segments in the middle of wider tensors */
+    LARGER = 2048,          /* ADD's residual1 or SCALE_SHIFT's x has 3 px more on each side */
+    SINGLE = 4096           /* residual1 is of one pixel */
 };
 
 struct op_case {
