@@ -6,6 +6,10 @@
 
 #include "runtime/base/mem.h"
 
+/* Runs of a plan before another is made that goes on with what was left to measure. Each measures for a second and
+ * compiles for it: a picture in many windows would do that once a window. */
+#define SESSION_RUNS 16
+
 struct session {
     struct device *device;
     enum precision precision;
@@ -100,7 +104,7 @@ static enum error_code session_plan(struct session *s, const struct session_shap
                                     struct error *err)
 {
     *plan = plan_cache_find(s->cache, s, shape);
-    if (*plan && (plan_whole(*plan) || plan_under_way(*plan)))
+    if (*plan && (plan_whole(*plan) || plan_under_way(*plan) || (*plan)->runs < SESSION_RUNS))
         return OK;
     if (*plan)
         plan_cache_drop(s->cache, *plan); /* a new one will be faster */
@@ -123,14 +127,20 @@ enum error_code session_run(struct session *session, const struct session_shape 
 {
     struct plan *plan;
     enum error_code code = session_plan(session, shape, &plan, err);
-    return code ? code : plan_run(plan, inputs, outputs, options, err);
+    if (code != OK)
+        return code;
+    plan->runs++;
+    return plan_run(plan, inputs, outputs, options, err);
 }
 
 enum error_code session_submit(struct session *session, const struct session_shape *shape, const struct run_io *run,
                                struct plan **plan, struct error *err)
 {
     enum error_code code = session_plan(session, shape, plan, err);
-    return code ? code : plan_submit(*plan, run, err);
+    if (code != OK)
+        return code;
+    (*plan)->runs++;
+    return plan_submit(*plan, run, err);
 }
 
 enum error_code session_prepare(struct session *session, const struct session_shape *shape, struct error *err)

@@ -191,7 +191,8 @@ void canvas_destroy(struct canvas **canvas);
  * and back does not count. */
 double device_busy_ms(const struct device *device);
 
-/* False: not everything that this plan's speed depends on was measured. A new plan goes on with that. */
+/* False: not everything that this plan's speed depends on was measured. A new plan goes on with that, which takes a
+ * second or more: session.c makes one only now and then. */
 bool plan_whole(const struct plan *plan);
 /* Device bytes that this plan works with, without its weights. On the CPU most of them are shared by all plans of the
  * handle, of which the largest counts. */
@@ -265,8 +266,8 @@ struct plan_shape {
     int n, c, h, w;
 };
 
-/* Every backend's struct device, plan and canvas begins with these. All members except the pointers are for backend.c
- * and host_run.c. */
+/* Every backend's struct device, plan and canvas begins with these. All members except the pointers are for backend.c,
+ * host_run.c and the session. */
 struct device {
     const struct backend *backend;
     double busy_ms;
@@ -280,6 +281,7 @@ struct plan {
     struct device *device;
     struct plan_shape *shapes; /* of the inputs, then the outputs */
     int input_count, output_count;
+    unsigned runs; /* that its session has sent */
     int under_way;
     bool blind;                           /* the newest of them has no outputs yet */
     struct run_result results[PLAN_RUNS]; /* of a backend with plan_run: of the runs under way */

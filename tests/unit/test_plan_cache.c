@@ -18,6 +18,7 @@
 
 static int made, destroyed;
 static uint64_t staged_each;
+static bool unmeasured; /* every plan leaves something to measure */
 
 struct counted_plan {
     struct plan base;
@@ -74,10 +75,17 @@ static enum error_code counting_wait(struct plan *base, bool discard, struct run
     return OK;
 }
 
+static bool counting_whole(const struct plan *plan)
+{
+    (void)plan;
+    return !unmeasured;
+}
+
 static const struct backend counting_backend = {.name = "counting",
                                                 .info = counting_info,
                                                 .plan_create = counting_create,
                                                 .plan_destroy = counting_destroy,
+                                                .plan_whole = counting_whole,
                                                 .plan_submit = counting_submit,
                                                 .plan_wait = counting_wait};
 
@@ -108,6 +116,7 @@ static int setup(void **state)
     bench = (struct bench){.device = {.backend = &counting_backend}};
     made = destroyed = 0;
     staged_each = 0;
+    unmeasured = false;
     *state = &bench;
     if (plan_cache_create(&bench.cache, &bench.device, &err))
         return -1;
@@ -232,6 +241,21 @@ static void a_plan_under_way_stays(void **state)
     assert_true(plan_cache_drop_oldest(bench->cache));
     assert_false(plan_cache_drop_oldest(bench->cache));
     assert_int_equal(bench->device.held, 0);
+}
+
+/* As the windows of a large picture ask for it: each looks for a plan, and then runs it. */
+static void measuring_goes_on_only_now_and_then(void **state)
+{
+    struct bench *bench = *state;
+    struct error err = ERROR_INIT;
+    unmeasured = true;
+    for (int window = 0; window < 64; window++) {
+        if (window == 48)
+            unmeasured = false;
+        prepare(bench, 0, 10);
+        assert_int_equal(plan_wait(submit(bench, 0, 10), NULL, &err), OK);
+    }
+    assert_int_equal(made, 3); /* at 0, 16 and 32; not once a window, nor where nothing is left */
 }
 
 static void a_session_takes_its_plans_along(void **state)
@@ -422,6 +446,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(many_small_ones_are_bounded, setup, teardown),
         cmocka_unit_test_setup_teardown(buffers_in_host_memory_are_bounded, setup, teardown),
         cmocka_unit_test_setup_teardown(a_plan_under_way_stays, setup, teardown),
+        cmocka_unit_test_setup_teardown(measuring_goes_on_only_now_and_then, setup, teardown),
         cmocka_unit_test_setup_teardown(a_session_takes_its_plans_along, setup, teardown),
         cmocka_unit_test(the_usual_budget),
         cmocka_unit_test(plans_of_the_cpu_share),
