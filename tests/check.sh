@@ -138,7 +138,8 @@ node_tests() {
     sed -n 's/^ *ok [0-9]* - \(.*# SKIP.*\)$/  \1/p' "$log"
 }
 
-suite_build() { must $make restored tests shaders fixtures; }
+# Manual pages and completion, too: tests that install would make them at the same time.
+suite_build() { must $make restored tests shaders fixtures build/man/.made build/completion/restored; }
 suite_lint() { must sh tests/lint/lint.sh && cat "$log"; }
 suite_shaders() {
     for spirv in build/shaders/*.spv; do

@@ -8,7 +8,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { after, before, beforeEach, describe, test } from 'node:test';
 import { decodePng, fixture, get, ownModels, png, pngSize, start } from './client.mjs';
-import { binary, fixtures } from './server.mjs';
+import { binary, faulty, fixtures } from './server.mjs';
 
 let folder, here;
 before(() => { folder = fs.mkdtempSync(path.join(os.tmpdir(), 'restored-cli-')); });
@@ -16,7 +16,7 @@ after(() => fs.rmSync(folder, { recursive: true, force: true }));
 beforeEach(() => { here = fs.mkdtempSync(path.join(folder, 'run-')); });
 
 // Runs the program in `here`: {status, out, err}.
-function run(args, { env = {}, ms = 120000, signal } = {}) {
+function run(args, { env = {}, ms = 600000, signal } = {}) {
   return new Promise((resolve) => {
     const child = spawn(binary, args, { cwd: here, env: { ...process.env, RESTORED_STARTER_MODELS: 'false', ...env }, stdio: ['ignore', 'pipe', 'pipe'] });
     let out = '', err = '';
@@ -176,7 +176,8 @@ describe('restore', () => {
   test('a progress bar on a terminal, that never runs backwards', async () => {
     put('two.png', fixture('two.png'));
     const { status, out } = await new Promise((resolve) => {
-      const child = spawn('script', ['-qec', [binary, 'restore', ...ownModels, 'two.png', '-s', '4', '--bg_tile', '32', '--bg_upsampler', 'rrdb_x4'].join(' '), '/dev/null'], { cwd: here, stdio: ['ignore', 'pipe', 'pipe'] });
+      const child = spawn('script', ['-qec', [faulty, 'restore', ...ownModels, 'two.png', '-s', '4', '--bg_tile', '32', '--bg_upsampler', 'rrdb_x4'].join(' '), '/dev/null'],
+        { cwd: here, env: { ...process.env, RESTORED_FAULTS: 'slow@run:1,until=3,plan=rrdb_x4' }, stdio: ['ignore', 'pipe', 'pipe'] });
       let text = '';
       child.stdout.on('data', (data) => { text += data; });
       child.on('close', (code) => resolve({ status: code, out: text }));

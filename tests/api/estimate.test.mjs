@@ -177,8 +177,9 @@ test('Retry-After and queue_seconds are what is left of the jobs ahead', { timeo
   assert.equal((await post(server, '/v1/restore', { picture: medium, fields })).status, 200);
   await server.stop();
   const file = join(cache, 'speed.txt'), text = readFileSync(file, 'utf8');
-  writeFileSync(file, text.split('\n').map((line) => / background /.test(line) ? line.replace(/^\S+/, '10') : line).join('\n'));
-  server = await start({ context, args: ['--cache_dir', cache, '--queue', '1'] });
+  const rate = (line) => (/ background /.test(line) ? '10' : / host /.test(line) ? '0.01' : '$&'); // whatever this machine was busy with
+  writeFileSync(file, text.split('\n').map((line) => line.replace(/^\S+/, rate(line))).join('\n'));
+  server = await start({ context, program: faulty, env: { RESTORED_FAULTS: 'hang@run:1,repeat,plan=upscaler' }, args: ['--cache_dir', cache, '--queue', '1'] });
   const large = { picture: png(3000, 2000), fields: { ...fields, bg_tile: '64' } }; // 47 x 32 tiles of 128 px: 246 s at 10 s a megapixel, and 24 / 128 more for so small ones
   const alone = (await estimate(server, large)).json;
   assert.ok(alone.seconds > 285 && alone.seconds < 303 && alone.queue_seconds === 0, JSON.stringify(alone));
@@ -188,12 +189,12 @@ test('Retry-After and queue_seconds are what is left of the jobs ahead', { timeo
   jobs.push(post(server, '/v1/restore', { ...large, signal: aborts[1].signal }).catch(() => {}));
   await until('a full queue', async () => (await metrics(server)).get('restored_queue_depth') === 1);
   const behind = (await estimate(server, large)).json;
-  assert.ok(behind.queue_seconds > 292 && behind.queue_seconds < 600, JSON.stringify(behind));
+  assert.ok(behind.queue_seconds > 292 && behind.queue_seconds < 800, JSON.stringify(behind));
   assert.deepEqual([behind.fits, behind.code], [false, 'queue-full']);
   const refused = await post(server, '/v1/restore', large);
   assert.deepEqual([refused.status, refused.json.code], [429, 'queue-full']);
   const wait = Number(refused.headers.get('retry-after'));
-  assert.ok(wait > 292 && wait < 600, `${wait}`);
+  assert.ok(wait > 292 && wait < 800, `${wait}`);
   aborts.forEach((abort) => abort.abort());
   await Promise.all(jobs);
   await server.stop();

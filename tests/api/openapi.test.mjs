@@ -11,14 +11,14 @@ import addFormats from 'ajv-formats';
 import openapiTS, { astToString } from 'openapi-typescript';
 import ts from 'typescript';
 import { fixture, get, plain, png, pngSize, post, raw, start, until } from './client.mjs';
-import { root } from './server.mjs';
+import { faulty, root } from './server.mjs';
 
 const picture = fixture('two.png'), big = png(1500, 1000);
-const slow = { version: 'none', faces: 'none', bg_tile: '32', ext: 'jpg' }; // keeps a CPU busy for seconds, in small tiles
+const slow = { version: 'none', faces: 'none', bg_tile: '32', ext: 'jpg', bg_upsampler: 'rrdb_x4' }; // of which each tile takes half a second
 const read = (path) => fs.readFileSync(join(root, path), 'utf8');
 let server, doc, valid;
 before(async () => {
-  server = await start({ args: ['--async_queue', '4'] });
+  server = await start({ program: faulty, env: { RESTORED_FAULTS: 'slow@run:1,repeat,plan=rrdb_x4' }, args: ['--async_queue', '4'] });
   doc = (await get(server, '/openapi.json')).json;
   // Objects are closed here, so that a member which is not described is found; for clients they are open.
   const closed = JSON.parse(JSON.stringify(doc.components.schemas));
@@ -248,7 +248,7 @@ describe('answers are as described', () => {
     assert.ok(done.links.faces.length && done.input && done.options);
     await ask('getResult', done.links.result);
     assert.equal((await ask('watchJob', `${done.links.self}/events`)).at(-1).state, 'done');
-    const watched = await send('restore', { image: png(700, 700), async: true });
+    const watched = await send('restore', { image: png(120, 60), ...slow, async: true });
     const told = await ask('watchJob', `${watched.links.self}/events`);
     assert.ok(told.length > 3 && told.at(-1).state === 'done');
     for (const { href } of done.links.faces) await ask('getFace', href);

@@ -50,6 +50,7 @@ export async function ownServer(t, options) {
 // prepare: is called with the page before it loads. cut: the connection may be lost.
 export async function open(t, url = server.url, { prepare, cut = false, ...options } = {}) {
   const context = await browser.newContext({ viewport: { width: 1200, height: 800 }, serviceWorkers: 'block', ...options });
+  context.setDefaultTimeout(wait.timeout);
   opened.set(t, [...(opened.get(t) ?? []), context]);
   const page = await context.newPage();
   const complaints = [];

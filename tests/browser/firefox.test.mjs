@@ -23,6 +23,7 @@ test('Firefox: restores pictures, shows faces and both sides, and has them after
     firefox = await driver.launch({ executablePath: program, headless: true,
       firefoxUserPrefs: { 'browser.download.folderList': 2, 'browser.download.dir': folder, 'browser.download.useDownloadDir': true } });
     page = await (await firefox.newContext({ viewport: { width: 1200, height: 800 } })).newPage();
+    page.setDefaultTimeout(wait.timeout);
   } catch (error) {
     return t.skip(`Firefox does not start here: ${error.message.split('\n')[0]}`);
   }

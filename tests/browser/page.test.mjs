@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { hasShared, sharedModels } from '../api/client.mjs';
+import { faulty, fixtureModels } from '../api/server.mjs';
 import { details, done, give, more, open, ownServer, picture, ready, server, text, wait } from './browser.mjs';
 
 test('restores a picture: before and after, its name, its report', async (t) => {
@@ -164,9 +165,10 @@ test('says in plain words that a picture is damaged, keeps that, and goes on', a
 });
 
 test('cancels: the server stops the work', async (t) => {
+  const own = await ownServer(t, { program: faulty, args: [...fixtureModels, '--stall_seconds', '0', '--drain_seconds', '0'], env: { RESTORED_FAULTS: 'hang@run:1,repeat,plan=rrdb_x4' } }); // until it is cancelled
   const cancelled = async () =>
-    Number(/^restored_jobs_total\{state="cancelled"\} (\d+)/m.exec(await (await fetch(`${server.url}/metrics`)).text())?.[1] ?? 0);
-  const page = await open(t);
+    Number(/^restored_jobs_total\{state="cancelled"\} (\d+)/m.exec(await (await fetch(`${own.url}/metrics`)).text())?.[1] ?? 0);
+  const page = await open(t, own.url);
   const had = await cancelled();
   await page.setInputFiles('#file', picture('two.png'));
   await ready(page);
@@ -177,7 +179,7 @@ test('cancels: the server stops the work', async (t) => {
   await page.locator('#cancel').click();
   assert.equal(await text(page, '#status'), 'Cancelled.');
   assert.equal(await page.locator('#go').isEnabled(), true);
-  for (let i = 0; i < 300 && (await cancelled()) === had; i++) await new Promise((r) => setTimeout(r, 100));
+  for (let i = 0; i < 3000 && (await cancelled()) === had; i++) await new Promise((r) => setTimeout(r, 100));
   assert.equal(await cancelled(), had + 1);
 });
 

@@ -7,9 +7,11 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { png } from '../api/client.mjs';
 import { faulty, fixtureModels, startServer } from '../api/server.mjs';
-import { close, open, ownServer, picture, server, text, wait } from './browser.mjs';
+import { close, more, open, ownServer, picture, server, text, wait } from './browser.mjs';
 
 const many = 60;
+// Of a server whose work hangs until it is cancelled.
+const endless = ['--stall_seconds', '0', '--drain_seconds', '0'];
 
 const pictures = (count, seed = 0) => Array.from({ length: count }, (_, i) => ({ name: `photo ${i + 1}.png`, mimeType: 'image/png', buffer: png(40 + i + seed, 30) }));
 const quick = (page) => page.evaluate(() => {
@@ -41,12 +43,14 @@ const uploads = (page) => {
   return sent;
 };
 
+// A port that is free, and stays so while its server is down: the system gives none of these to others.
 async function freePort() {
-  const socket = createServer().listen(0, '127.0.0.1');
-  await new Promise((done) => socket.once('listening', done));
-  const { port } = socket.address();
-  await new Promise((done) => socket.close(done));
-  return port;
+  for (;;) {
+    const port = 10000 + Math.floor(9000 * Math.random()), socket = createServer().listen(port, '127.0.0.1');
+    if (!(await new Promise((done) => socket.once('listening', () => done(true)).once('error', () => done(false))))) continue;
+    await new Promise((done) => socket.close(done));
+    return port;
+  }
 }
 
 test('many at once: thumbnails, one button, all in a zip, and all of it after a reload', async (t) => {
@@ -126,15 +130,15 @@ test('a server that is killed in the middle and starts again goes on, and the pa
 
 test('after a kill and a start, each picture that waits has its place and its time left again, and the page does not lose them', async (t) => {
   const state = mkdtempSync(join(tmpdir(), 'restored-shoebox-')), port = await freePort();
-  const start = () => startServer({ program: faulty, args: [...fixtureModels, '--listen', `127.0.0.1:${port}`, '--state_dir', state], env: { RESTORED_FAULTS: 'slow@run:1,repeat' } });
-  let own = await start();
+  const start = (faults) => startServer({ program: faulty, args: [...fixtureModels, '--listen', `127.0.0.1:${port}`, '--state_dir', state, ...endless], env: { RESTORED_FAULTS: faults } });
+  let own = await start('hang@run:2,repeat,plan=upscaler'); // one is done, and all others are there when it is killed
   t.after(async () => {
     await close(t);
     await own.stop();
     rmSync(state, { recursive: true, maxRetries: 10 });
   });
   const page = await open(t, own.url, { cut: true });
-  await page.locator('#version').selectOption('none'); // one run of a network each: half a second, 15 in all, for a start and the page's next try
+  await page.locator('#version').selectOption('none'); // one run of a network each
   await page.setInputFiles('#file', pictures(30, 1100));
   await allAre(page, 'new', 30);
   await page.locator('#go').click();
@@ -144,7 +148,7 @@ test('after a kill and a start, each picture that waits has its place and its ti
   await own.stop();
   await page.locator('#status', { hasText: 'The connection is lost' }).waitFor(wait);
   const ended = (await states(page)).filter((one) => one === 'done').length;
-  own = await start();
+  own = await start('slow@run:1,until=5,plan=upscaler hang@run:6,repeat,plan=upscaler'); // some are done, and the rest waits until it is seen
   // The events after the start tell of those that wait, then of what ends: once one has ended, both are over.
   await page.waitForFunction((least) => {
     const all = [...document.querySelectorAll('.thumb')], waiting = all.filter((thumb) => thumb.dataset.state === 'queued');
@@ -156,7 +160,7 @@ test('after a kill and a start, each picture that waits has its place and its ti
 });
 
 test('a picture that is cancelled while its place in the queue is asked for stays cancelled', async (t) => {
-  const own = await ownServer(t, { program: faulty, args: [...fixtureModels, '--stall_seconds', '0'], env: { RESTORED_FAULTS: 'hang@run:1,repeat' } }); // the others wait until it is cancelled
+  const own = await ownServer(t, { program: faulty, args: [...fixtureModels, ...endless], env: { RESTORED_FAULTS: 'hang@run:1,repeat' } }); // the others wait until it is cancelled
   const page = await open(t, own.url);
   await page.locator('#version').selectOption('none');
   await page.setInputFiles('#file', pictures(5, 1200));
@@ -207,12 +211,12 @@ test('a page that is closed while its pictures are on the way finishes them when
 });
 
 test('one is cancelled alone or by its removal, the rest by one button; keys go through the strip', async (t) => {
-  const own = await ownServer(t);
+  const own = await ownServer(t, { program: faulty, args: [...fixtureModels, ...endless], env: { RESTORED_FAULTS: 'hang@run:1,repeat,plan=rrdb_x4' } }); // until it is cancelled
   const page = await open(t, own.url);
   await page.setInputFiles('#file', [fixture('two.png'), ...pictures(4, 200)]);
   await allAre(page, 'new', 5);
   await page.getByRole('radio', { name: '8×' }).check();
-  await page.locator('#bg_upsampler').selectOption('rrdb_x4'); // takes long
+  await page.locator('#bg_upsampler').selectOption('rrdb_x4');
   await page.locator('#go').click();
   await page.locator('.thumb[data-state="running"]').first().waitFor(wait);
   await page.locator('.thumb').first().focus();
@@ -278,7 +282,7 @@ test('what is there already is not sent again, unless its button is pressed; the
 });
 
 test('a server that stands still: the connection is called lost, no time goes by, and the page goes on when it is back', async (t) => {
-  const own = await ownServer(t, { program: faulty, env: { RESTORED_FAULTS: 'slow@run:1,repeat' } });
+  const own = await ownServer(t, { program: faulty, args: [...fixtureModels, ...endless], env: { RESTORED_FAULTS: 'slow@run:1,until=12 hang@run:13,repeat' } });
   t.after(() => own.process.kill('SIGCONT'));
   const page = await open(t, own.url, { cut: true, prepare: (it) => it.clock.install() });
   await page.setInputFiles('#file', [fixture('two.png'), ...pictures(19, 900)]); // the last of them are not begun when it stops
@@ -305,6 +309,8 @@ test('a reload in the middle: the times left and the places of those that wait a
   await page.setInputFiles('#file', pictures(20, 1000));
   await allAre(page, 'new', 20);
   await page.locator('.thumb').last().click();
+  await more(page).click();
+  await page.locator('#option_bg_tile').fill('256'); // more tiles: so many seconds each that some still wait on a slow machine
   await page.locator('#go').click();
   await page.waitForFunction(() => document.querySelectorAll('.thumb:is([data-state="waiting"], [data-state="uploading"])').length === 0, null, wait);
   page.on('dialog', (dialog) => dialog.accept());
@@ -323,7 +329,7 @@ test('a reload in the middle: the times left and the places of those that wait a
   await page.waitForFunction(() => {
     const { left, right } = document.querySelector('.thumb[aria-current]').getBoundingClientRect(), strip = document.getElementById('strip').getBoundingClientRect();
     return left >= strip.left && right <= strip.right + 1;
-  }, null, { timeout: 60e3 });
+  }, null, wait);
   const { jobs } = await (await fetch(`${own.url}/v1/jobs?state=queued,running`)).json(); // the server need not finish them
   await Promise.all(jobs.map(({ id }) => fetch(`${own.url}/v1/jobs/${id}`, { method: 'DELETE' })));
 });

@@ -35,7 +35,7 @@ after(async () => {
 const statuses = (id) => server.log().split('\n').filter((line) => line.includes('path=/v1/')).slice(id).map((line) => / status=(\d+) /.exec(line)?.[1]);
 const lines = () => statuses(0).length;
 async function logged(from, count) {
-  for (let i = 0; i < 400 && lines() < from + count; i++) await new Promise((done) => setTimeout(done, 25));
+  for (let i = 0; i < 12000 && lines() < from + count; i++) await new Promise((done) => setTimeout(done, 25));
   return statuses(from);
 }
 

@@ -1,7 +1,8 @@
 // What is seen of the page from elsewhere and later: title, notification, settings, the question before it is left.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { done, more, open, picture, ready, server, text, wait } from './browser.mjs';
+import { faulty, fixtureModels } from '../api/server.mjs';
+import { done, more, open, ownServer, picture, ready, server, text, wait } from './browser.mjs';
 
 // Answers wait until release() is called.
 async function hold(page) {
@@ -12,7 +13,8 @@ async function hold(page) {
 }
 
 test('the title shows how it goes', async (t) => {
-  const page = await open(t);
+  const own = await ownServer(t, { program: faulty, env: { RESTORED_FAULTS: 'slow@run:1,repeat' } }); // or it would be over before it is seen
+  const page = await open(t, own.url);
   assert.equal(await page.title(), 'restored');
   await page.setInputFiles('#file', picture('picture.png'));
   await ready(page);
@@ -76,6 +78,7 @@ test('a notification at the end, if it was asked for by a click and the tab is h
   await page.evaluate(() => Object.defineProperty(document, 'hidden', { get: () => globalThis.away ?? true, configurable: true }));
   release();
   await done(page);
+  await page.waitForFunction(() => globalThis.told.length, null, wait);
   assert.deepEqual(await page.evaluate(() => globalThis.told), [['Your picture is done', 'picture.png']]);
   await page.evaluate(() => { globalThis.away = false; });
   await page.locator('#go').click();
@@ -138,11 +141,12 @@ test('asks before pictures are left that were not sent, not otherwise: the serve
 });
 
 test('a phone shows state, bar and time on its first screen', async (t) => {
-  const page = await open(t, server.url, { viewport: { width: 390, height: 844 }, hasTouch: true, isMobile: true });
+  const own = await ownServer(t, { program: faulty, args: [...fixtureModels, '--stall_seconds', '0', '--drain_seconds', '0'], env: { RESTORED_FAULTS: 'hang@run:1,repeat,plan=rrdb_x4' } }); // until it is cancelled
+  const page = await open(t, own.url, { viewport: { width: 390, height: 844 }, hasTouch: true, isMobile: true });
   await page.setInputFiles('#file', picture('two.png'));
   await ready(page);
   await page.getByRole('radio', { name: '8×' }).check();
-  await page.locator('#bg_upsampler').selectOption('rrdb_x4'); // takes long
+  await page.locator('#bg_upsampler').selectOption('rrdb_x4');
   await page.locator('#go').click();
   await page.locator('#status', { hasText: /\d+\s%/ }).waitFor(wait);
   await page.evaluate(() => scrollTo(0, 0));

@@ -15,6 +15,7 @@ test('asks for the token once and works with it', async (t) => {
   writeFileSync(join(folder, 'tokens'), `page ${token}\n`, { mode: 0o600 });
   const server = await startServer({ args: [...fixtureModels, '--auth_token_file', join(folder, 'tokens')] });
   const context = await browser.newContext();
+  context.setDefaultTimeout(wait.timeout);
   t.after(async () => {
     await context.close();
     await server.stop();

@@ -127,7 +127,7 @@ export class Place {
         await until(`${id} is forgotten`, async () => [204, 404].includes((await fetch(`${this.url}/v1/jobs/${id}`, { method: 'DELETE' })).status));
       path = next && '/v1/jobs?limit=1000';
     }
-    await until('an empty spool', () => !this.files().length, 10000);
+    await until('an empty spool', () => !this.files().length);
   }
   files() { return fs.readdirSync(join(this.state, 'spool')).filter((name) => name !== 'lock' && name !== '.lock'); }
 }

@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -363,11 +362,11 @@ static void a_run_is_cancelled(void **state)
     struct device *device;
     struct plan *plan;
     atomic_int cancel = 0;
-    const struct run_options options = {.cancel = &cancel};
+    atomic_uint progress = 0;
+    const struct run_options options = {.cancel = &cancel, .progress = &progress};
     const int channels = 16;
     float *in = calloc((size_t)(channels * SIDE * SIDE), sizeof *in), *out = calloc((size_t)channels, sizeof *out);
     pthread_t canceller;
-    struct timespec begin, end;
     assert_true(in && out);
     assert_int_equal(graph_create(&graph, &err), OK);
     struct view x = graph_tensor(graph, TENSOR_INPUT, 1, SIDE, SIDE, 1, &channels);
@@ -384,11 +383,9 @@ static void a_run_is_cancelled(void **state)
     assert_int_equal(device_open(&device, "cpu", NULL, &err), OK);
     assert_int_equal(plan_create(&plan, device, graph, PRECISION_AUTO, "test", &err), OK);
     assert_int_equal(pthread_create(&canceller, NULL, cancel_soon, &cancel), 0);
-    clock_gettime(CLOCK_MONOTONIC, &begin);
     assert_int_equal(plan_run(plan, (const float *const *)&in, &out, &options, &err), ERROR_CANCELLED);
-    clock_gettime(CLOCK_MONOTONIC, &end);
     assert_int_equal(pthread_join(canceller, NULL), 0);
-    assert_true((double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec) < 1);
+    assert_true(atomic_load(&progress) < NODES / 2); /* however slow the machine is */
     plan_destroy(&plan);
     device_close(&device);
     graph_destroy(&graph);
