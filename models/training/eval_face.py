@@ -12,6 +12,7 @@ import torch
 from models.training import common, degrade, gfpgan, measure
 
 
+PARTS = (*degrade.FACE_STRENGTHS, "soft", "sharp")
 SOFT = (96, 164, 256, 328, 400)  # px, sides of faces that are only reduced
 
 
@@ -44,6 +45,7 @@ def main():
     parser.add_argument("--detector", default="../shared/models/detection_mobilenet0.25_biubug6.pth")
     parser.add_argument("--limit", type=int, default=0, help="so many faces, evenly spread")
     parser.add_argument("--program", default="", help="the built program, to compare with")
+    parser.add_argument("--parts", default=",".join(PARTS), help="some of them, with commas between")
     args = parser.parse_args()
     entries = common.read_index(args.data, "faces512", "val")
     if args.limit:
@@ -57,7 +59,8 @@ def main():
     chosen = torch.linspace(0, len(entries) - 1, min(16, len(entries))).round().long().tolist()
     print(f"{len(entries)} held-out faces; points are found on {sum(k is not None for k in known)}")
     print("strength    PSNR in -> out   SSIM in -> out     detail in -> out (truth)  points in -> out   not found")
-    for strength in degrade.FACE_STRENGTHS:
+    parts = args.parts.split(",")
+    for strength in (s for s in degrade.FACE_STRENGTHS if s in parts):
         generator = torch.Generator(args.device).manual_seed(1)
         given = torch.cat([degrade.degrade_face_fixed(x, generator, strength) for x in truth.split(8)])
         given = torch.round(given * 255) / 255
@@ -85,13 +88,15 @@ def main():
                             os.path.splitext(os.path.basename(args.model))[0])
             apart = (measure.load(at + "/out.png") - made[0].cpu()).abs().max() * 255
             print(f"the program's result differs by at most {float(apart):.2f} of 255 (0.5 is rounding)")
-    for side in SOFT:
+    for side in SOFT if "soft" in parts else ():
         small = torch.nn.functional.interpolate(truth, size=(side, side), mode="bicubic", align_corners=False, antialias=True)
         given = torch.nn.functional.interpolate(torch.round(small.clamp(0, 1) * 255) / 255, size=(512, 512), mode="bilinear",
                                                 align_corners=False)
         before, after = measure.psnr(given, truth), measure.psnr(restore(net, given), truth)
         print(f"only reduced to {side} px: PSNR {float(before.mean()):.2f} -> {float(after.mean()):.2f}, better on "
               f"{int((after >= before).sum())} of {len(entries)}, the worst by {float((after - before).min()):+.2f}")
+    if "sharp" not in parts:
+        return
     made = restore(net, truth)
     same = measure.psnr(made, truth)
     by = {s: same[[i for i, e in enumerate(entries) if e["source"] == s]].mean()

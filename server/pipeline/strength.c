@@ -38,6 +38,13 @@ static const double strength_blurred[2] = {0.4, 0.5};
 static const double strength_much[2] = {0.7, 1.0}; /* as strength_detail, for a picture that blocks hardly spoil */
 #define STRENGTH_LOUD 1.5                          /* noise of so many levels more than is hardly heard counts */
 #define STRENGTH_SKIN 3.0                          /* the quiet quarter of a clean face has at most so many levels */
+/* In a tiny face (by its scale: in one of 50 px wholly, of 82 px not at all) a good picture has more than its
+ * restoration nearly everywhere, and so has noise. */
+static const double strength_tiny[2] = {0.15, 0.25};
+static const double strength_less[2] = {0.07, 0.13}; /* the share of the cells where the restoration clearly has more */
+#define STRENGTH_CLEARLY 0.6                         /* by so much of the difference */
+#define STRENGTH_TINY_SKIN 2.1                       /* as STRENGTH_SKIN */
+#define STRENGTH_TINY_NOISE 0.12                     /* the upper limit of noise is so much higher */
 /* The change that an undamaged face may have, and one of which everything is damage. */
 static const double strength_changed[2] = {0.12, 0.2};
 
@@ -327,11 +334,13 @@ static double strength_block(const struct image *picture, const struct rect *rec
 }
 
 /* How much what the picture has more looks like noise: the quiet quarter's D beside the mean, less for what it has in
- * common with the restoration, more for blocks that are just seen, and for more levels than smooth skin has. */
-static double strength_doubt(double quiet, double more, double blocks, double levels)
+ * common with the restoration, more for blocks that are just seen, and for more levels than smooth skin has. In a tiny
+ * face noise, too, has much in common with the restoration. */
+static double strength_doubt(double quiet, double more, double blocks, double levels, double tiny)
 {
-    return quiet - 0.1 * fmin(fmax(more - 1, 0), 2) + 0.3 * fmax(blocks - 1.25, 0) +
-           0.05 * fmax(levels - STRENGTH_SKIN, 0);
+    const double large = 0.05 * fmax(levels - STRENGTH_SKIN, 0) - 0.1 * fmin(fmax(more - 1, 0), 2);
+    const double small = 0.07 * (levels - STRENGTH_TINY_SKIN);
+    return quiet + 0.3 * fmax(blocks - 1.25, 0) + large + tiny * (small - large);
 }
 
 /* Finds what the quiet cells' difference is, and from which difference on a px is an outlier: one that is unlike both
@@ -384,10 +393,16 @@ static double strength_loud(const struct strength_work *w)
     return strength_rise(heard, heard + STRENGTH_LOUD * left, sqrt(w->quiet));
 }
 
+/* (I - R) / D of a cell. */
+static double strength_more(const struct strength_cell *cell)
+{
+    return (cell->picture - cell->restoration) / (cell->difference + STRENGTH_ROUNDING);
+}
+
 /* How much of the picture stays in each cell; and how much detail the restoration adds, 0..1. */
 static double strength_judge(struct strength_work *w, double blocks)
 {
-    double mean = 0, picture = 0, restoration = 0, pixels = 0;
+    double mean = 0, picture = 0, restoration = 0, pixels = 0, less = 0;
     int n = 0;
     for (int i = 0; i < STRENGTH_CELLS * STRENGTH_CELLS; i++) {
         const struct strength_cell *cell = &w->cell[i / STRENGTH_CELLS][i % STRENGTH_CELLS];
@@ -398,6 +413,7 @@ static double strength_judge(struct strength_work *w, double blocks)
         pixels += cell->count;
         picture += cell->picture;
         restoration += cell->restoration;
+        less += strength_more(cell) < -STRENGTH_CLEARLY;
     }
     if (n < 4 || mean <= 0)
         return 0; /* nothing to compare: the restoration is used */
@@ -405,19 +421,23 @@ static double strength_judge(struct strength_work *w, double blocks)
     const double more = (picture - restoration) / (n * mean);
     const double even = 1 - 0.95 * sqrt(n / pixels);       /* of noise, the quarter's energy in cells of so few px */
     const double beyond = strength_rise(1, 1.6, w->scale); /* the crop holds less than the picture */
-    const double doubt = strength_doubt(w->quiet / mean / fmax(even, 0.5), more, blocks * (1 - beyond), sqrt(w->quiet));
-    const double noise = strength_rise(strength_noise[0], strength_noise[1], doubt) * strength_loud(w);
+    const double tiny = 1 - strength_rise(strength_tiny[0], strength_tiny[1], w->scale);
+    const double doubt =
+        strength_doubt(w->quiet / mean / fmax(even, 0.5), more, blocks * (1 - beyond), sqrt(w->quiet), tiny);
+    const double noise =
+        strength_rise(strength_noise[0], strength_noise[1] + STRENGTH_TINY_NOISE * tiny, doubt) * strength_loud(w);
     const double coarse = strength_rise(strength_blocks[0], strength_blocks[1], blocks - 0.5 * beyond) *
                           (1 - 0.7 * beyond * strength_rise(strength_much[0], strength_much[1], more));
     const double clean = strength_rise(strength_detail[0], strength_detail[1], more) * (1 - noise) * (1 - coarse) *
-                         (1 - strength_rise(strength_outlier[0], strength_outlier[1], w->spoilt));
+                         (1 - strength_rise(strength_outlier[0], strength_outlier[1], w->spoilt)) *
+                         (1 - tiny * strength_rise(strength_less[0], strength_less[1], less / n));
     const double damage = 1 - fmin(picture / fmax(restoration, 0.01), 1);
     const double faint = (1 - strength_rise(strength_faint[0], strength_faint[1], sqrt(mean) / fmin(w->scale, 1))) *
                          (1 - strength_rise(strength_blurred[0], strength_blurred[1], damage)) * (1 - noise) *
                          (1 - coarse);
     for (int i = 0; i < STRENGTH_CELLS * STRENGTH_CELLS; i++) {
         struct strength_cell *cell = &w->cell[i / STRENGTH_CELLS][i % STRENGTH_CELLS];
-        const double here = (cell->picture - cell->restoration) / (cell->difference + STRENGTH_ROUNDING);
+        const double here = strength_more(cell);
         cell->keep = fmax(faint, clean * strength_rise(strength_detail[0], strength_detail[1], here + 0.6 * beyond));
     }
     return damage;

@@ -277,7 +277,7 @@ def sizes(server, shared, limit):
                                          found[0]["used"]]) or None
 
     table = {}
-    for key, row in each("sizes", known.cases(shared, limit or 20, known.SIDES, known.KINDS), measure):
+    for key, row in each("sizes", known.cases(shared, limit or 20, sizes.sides, known.KINDS), measure):
         table.setdefault(key, []).append(row)
     for side, kind in sorted(table, key=lambda key: (key[0], known.KINDS.index(key[1]))):
         a = np.array(table[side, kind])
@@ -444,8 +444,10 @@ def main():
     parser.add_argument("--shared", default=os.environ.get("RESTORED_SHARED", "../shared"))
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--limit", type=int, default=0)
+    parser.add_argument("--sides", default=",".join(map(str, known.SIDES)), help="of the part sizes: sides of the crops, px")
     parser.add_argument("--only", default=",".join(PARTS), help="parts, with commas between them")
     args = parser.parse_args()
+    sizes.sides = [int(side) for side in args.sides.split(",")]
     if not os.path.exists(f"{args.shared}/data/detect/labels.json"):
         sys.exit(f"check_quality: there are no packs in {args.shared}/data")
     server, rows = Server(args.program, f"{args.shared}/models", args.device), []

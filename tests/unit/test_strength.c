@@ -174,6 +174,32 @@ static void damage_goes(void **state)
     free(smooth);
 }
 
+/* A face of 41 px, whose picture has much in common with any restoration: grain and scratches go all the same, and a
+ * sharp one stays. */
+static void tiny_faces(void **state)
+{
+    (void)state;
+    static float given[PLANE];
+    for (int y = 0; y < CROP; y++)
+        for (int x = 0; x < CROP; x++) {
+            const double large = 50 * sin(x / 41.0) * cos(y / 37.0);
+            truth[y * CROP + x] = (float)(125 + large + 45 * sin(x * 0.09 + y * 0.05) * sin(x / 97.0) * sin(y / 83.0));
+        }
+    memcpy(worse, truth, sizeof truth);
+    blur(worse, 6);
+    const double sharp = weigh(truth, worse, 0.125, -1).used;
+    memcpy(given, truth, sizeof truth);
+    add_noise(given, 26); /* some 3 levels in the picture */
+    const double grain = weigh(given, worse, 0.125, -1).used;
+    memcpy(given, worse, sizeof worse);
+    for (int i = 0; i < PLANE; i++)
+        if (i % CROP / 8 == 29)
+            given[i] += 30;
+    const double scratched = weigh(given, truth, 0.125, -1).used;
+    printf("    of 41 px: sharp %.3f, with grain %.3f, out of focus and scratched %.3f\n", sharp, grain, scratched);
+    assert_true(sharp < 0.15 && grain > 0.85 && scratched > 0.9);
+}
+
 /* A face a little out of focus: what is added is no more than the network's own error, so the picture stays; but
  * where all detail is the restoration's, the picture is blurred, and nothing of it is kept. */
 static void little_is_left(void **state)
@@ -220,8 +246,8 @@ static void another_face(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(detail_stays), cmocka_unit_test(scratches_go),
-                                       cmocka_unit_test(damage_goes), cmocka_unit_test(little_is_left),
-                                       cmocka_unit_test(another_face)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(detail_stays),   cmocka_unit_test(scratches_go),
+                                       cmocka_unit_test(damage_goes),    cmocka_unit_test(tiny_faces),
+                                       cmocka_unit_test(little_is_left), cmocka_unit_test(another_face)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
