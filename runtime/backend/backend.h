@@ -109,6 +109,10 @@ void device_judge(const char *id, const char *unusable, const char *no_fp16);
  * count of 0. */
 enum error_code device_list(struct device_info **list, size_t *count, struct error *err) MUST_CHECK;
 
+/* The same for a client that named a device, or several: all that it may mean, and of the rest as few as possible. */
+enum error_code device_list_for(const char *wanted, struct device_info **list, size_t *count,
+                                struct error *err) MUST_CHECK;
+
 /* How a client names one of the devices: by id, UUID, name, or a part of the name that no other device has (at least
  * two characters, one of them a letter); case is ignored. Returns the index, or -1: none, or (*fits > 1) several. */
 int device_find(const struct device_info *list, size_t count, const char *wanted, size_t *fits);

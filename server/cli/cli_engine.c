@@ -63,7 +63,7 @@ enum error_code cli_engine_open(struct cli_engine *engine, const char *wanted, c
     size_t count = 0;
     *engine = (struct cli_engine){
         .wanted = wanted, .cache_dir = cache_dir, .precision = precision, .memory = memory, .store = store};
-    enum error_code code = device_list(&list, &count, err);
+    enum error_code code = device_list_for(wanted, &list, &count, err);
     if (!code)
         code = devices_create(&engine->devices, list, count, err);
     free(list);

@@ -56,6 +56,14 @@ describe('restore', () => {
     assert.deepEqual(files('results'), ['cmp/two_00.png', 'cropped_faces/two_00.png', 'restored_faces/two_00_x.png', 'restored_imgs/two_x.jpg']);
   });
 
+  test('for --device cpu no graphics driver is loaded', async () => {
+    put('two.png', fixture('two.png'));
+    const { status, err } = await run(['restore', ...ownModels, 'two.png', '--device', 'cpu', '--faces', 'none', ...quick], { env: { LD_DEBUG: 'libs' } });
+    assert.equal(status, 0);
+    assert.match(err, /libpng/, 'the loader tells what it loads');
+    assert.doesNotMatch(err, /libvulkan/);
+  });
+
   test("-w is short for --weight, --w is CodeFormer's w", async () => {
     put('two.png', fixture('two.png'));
     for (const [args, weight, w] of [[['--weight', '1', '--w', '0'], 1, 0], [['-w', '0.25'], 0.25, 0.5], [['-w0.25', '--w=0.75'], 0.25, 0.75]]) {
