@@ -91,7 +91,7 @@ export async function get(server, route, options) {
 }
 
 // Sends bytes as they are and reads until the server closes, or for that long.
-export function raw(server, bytes, ms = 20000) {
+export function raw(server, bytes, ms = 60000) {
   return new Promise((resolve, reject) => {
     const socket = net.connect(server.port, '127.0.0.1');
     let answer = '';

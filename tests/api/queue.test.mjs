@@ -90,9 +90,9 @@ test('/healthz waits for no worker (p95, beside a server that does nothing)', { 
   const port = await new Promise((resolve) => least.stdout.once('data', (data) => resolve(Number(data))));
   const server = await start({ context, args: ['--workers', '2'] });
   const abort = new AbortController();
-  const jobs = [1, 2, 3].map(() => submit(server, abort.signal));
+  const jobs = [1, 2, 3, 4, 5, 6].map(() => submit(server, abort.signal));
   await running(server);
-  await until('a job that waits', async () => (await counted(server, 'queue_depth')) === 1);
+  await until('jobs that wait', async () => (await counted(server, 'queue_depth')) === 4);
   const agent = new http.Agent({ keepAlive: true, maxSockets: 1 });
   async function time(url, times) {
     const started = process.hrtime.bigint();

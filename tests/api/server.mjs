@@ -47,7 +47,7 @@ export async function startServer({ program = binary, args = fixtureModels, env 
   const read = () => new Promise((done) => setImmediate(() => setImmediate(done)));
   const ended = new Promise((done) => child.on('exit', (code, signal) => read().then(() => done({ code, signal }))));
   const url = await new Promise((done, fail) => {
-    const timer = setTimeout(() => { child.kill('SIGKILL'); fail(new Error(`no "listening on" within 60 s:\n${output}${log}`)); }, 60e3);
+    const timer = setTimeout(() => { child.kill('SIGKILL'); fail(new Error(`no "listening on" within 180 s:\n${output}${log}`)); }, 180e3);
     child.stdout.on('data', (text) => {
       output += text;
       const found = /listening on (https?:\/\/\S+)/.exec(output);
