@@ -423,7 +423,7 @@ chaos: restored fixtures tests/node_modules/.made
 bench-cluster: restored fixtures $(BUILD)/bench_cluster tests/node_modules/.made
 	@node tests/bench/bench_cluster.mjs
 
-bench-share: restored
+bench-share: restored $(BUILD)/tests/restored fixtures
 	@sh tests/postgres.sh node tests/bench/bench_share.mjs $(BENCH_ARGS)
 
 bench-load: restored $(BUILD)/make_models

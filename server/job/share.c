@@ -7,6 +7,7 @@
 
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
+#include "server/job/share_ahead.h"
 #include "server/store/share_rows.h"
 #include "server/version.h"
 
@@ -37,6 +38,10 @@ struct share_worker {
     struct share_look look;
     uint64_t tile_bytes; /* of the last one that was offered, with its result */
     uint64_t fetched;
+    /* another's: */
+    struct share_ahead *ahead; /* NULL: it has not helped yet */
+    char model[256];
+    enum precision precision;
 };
 
 enum error_code share_create(struct share **out, const struct share_settings *settings,
@@ -274,6 +279,7 @@ void share_worker_destroy(struct share_worker **worker)
     *worker = NULL;
     if (!old)
         return;
+    share_ahead_destroy(&old->ahead);
     share_rows_close(&old->rows);
     free(old);
 }
@@ -282,6 +288,8 @@ const struct helpers *share_worker_helpers(struct share_worker *worker, struct e
 {
     worker->engine = engine;
     snprintf(worker->job, sizeof worker->job, "%s", job);
+    if (worker->ahead)
+        share_ahead_leave(worker->ahead);
     return &worker->helpers;
 }
 
@@ -318,56 +326,72 @@ static bool share_order_read(struct tile_order *order, const struct share_tile *
            tile_order_valid(order) && tile_order_input(order) == tile->size;
 }
 
-/* Computes a tile that this worker holds, and delivers it, or gives it back. */
-static enum error_code share_compute(struct share_worker *worker, const struct share_tile *tile, const char *model,
-                                     enum precision precision, const atomic_int *cancel, struct error *err)
+/* Computes a tile that this worker holds, and sends it, or gives it back. */
+static enum error_code share_compute(struct share_worker *worker, const struct share_tile *tile,
+                                     const atomic_int *cancel, struct error *err)
 {
     struct share *share = worker->share;
     struct tile_order order;
     struct error why = ERROR_INIT;
-    bool held = false;
-    const struct model_entry *entry = share_model(share->models, model);
+    const struct model_entry *entry = share_model(share->models, worker->model);
     const bool sound = entry && share_order_read(&order, tile);
     const size_t size = sound ? tile_order_output(&order) : 0;
     void *output = sound ? mem_alloc(size, 1) : NULL;
     enum error_code code =
-        output ? engine_help(worker->engine, &order, entry, precision, tile->input, output, cancel, &why)
+        output ? engine_help(worker->engine, &order, entry, worker->precision, tile->input, output, cancel, &why)
                : error_set(&why, ERROR_INVALID, "it is not understood, or there is no memory");
-    if (code && code != ERROR_CANCELLED)
-        log_event(LOG_WARN, "share", "tile=%d text=\"%s\" result=\"its owner computes it\"", tile->n, why.text);
-    code = code ? share_rows_return(worker->rows, tile, share->owner, code != ERROR_CANCELLED, err)
-                : share_rows_deliver(worker->rows, tile, share->owner, output, size, &held, err);
-    if (held)
-        atomic_fetch_add(&share->given, 1);
+    if (!code) {
+        share_ahead_deliver(worker->ahead, tile, output, size);
+        return OK;
+    }
     free(output);
+    share_ahead_leave(worker->ahead);
+    if (code != ERROR_CANCELLED)
+        log_event(LOG_WARN, "share", "tile=%d text=\"%s\" result=\"its owner computes it\"", tile->n, why.text);
+    return share_rows_return(worker->rows, tile, share->owner, code != ERROR_CANCELLED, err);
+}
+
+/* A tile of whoever shares a picture. *task 0: nobody does. */
+static enum error_code share_find(struct share_worker *worker, const struct device_info *info, struct share_tile *tile,
+                                  bool *found, int64_t *task, struct error *err)
+{
+    struct share *share = worker->share;
+    char class[160];
+    enum error_code code = share_clear(worker, err);
+    for (int i = 0; i < 2 && !code && !*task; i++) {
+        worker->precision = i ? PRECISION_FP16 : PRECISION_FP32;
+        share_class(info, worker->precision, class);
+        code = share_rows_find(worker->rows, share->owner, class, share_has, (void *)(uintptr_t)share->models, task,
+                               worker->model, err);
+    }
+    if (!code && *task && !worker->ahead)
+        code = share_ahead_create(&worker->ahead, share->where, share->password_file, share->owner, &share->given, err);
+    if (!code && *task)
+        code = share_rows_claim(worker->rows, *task, share->owner, false, tile, found, err);
     return code;
 }
 
 int share_worker_help(struct share_worker *worker, struct engine *engine, const atomic_int *cancel)
 {
-    struct share *share = worker->share;
     struct device_info info;
     struct share_tile tile = {0};
     struct error err = ERROR_INIT;
-    char class[160], model[256];
     int64_t task = 0;
-    bool found = false;
+    bool broken = false;
     worker->engine = engine;
     engine_info(engine, &info);
     if (info.asynchronous || !engine_usable(engine))
         return SHARE_AWAY_MS;
-    enum error_code code = share_clear(worker, &err);
-    enum precision precision = PRECISION_FP32;
-    for (int i = 0; i < 2 && !code && !task; i++) {
-        precision = i ? PRECISION_FP16 : PRECISION_FP32;
-        share_class(&info, precision, class);
-        code = share_rows_find(worker->rows, share->owner, class, share_has, (void *)(uintptr_t)share->models, &task,
-                               model, &err);
+    bool found = worker->ahead && share_ahead_take(worker->ahead, &tile, &broken);
+    enum error_code code = OK;
+    if (broken && !found)
+        return SHARE_AWAY_MS;
+    if (!found)
+        code = share_find(worker, &info, &tile, &found, &task, &err);
+    if (!code && found) {
+        share_ahead_fetch(worker->ahead, tile.task);
+        code = share_compute(worker, &tile, cancel, &err);
     }
-    if (!code && task)
-        code = share_rows_claim(worker->rows, task, share->owner, &tile, &found, &err);
-    if (!code && found)
-        code = share_compute(worker, &tile, model, precision, cancel, &err);
     free(tile.input);
     if (code)
         log_event(LOG_DEBUG, "share", "text=\"%s\"", err.text);

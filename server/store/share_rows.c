@@ -69,10 +69,10 @@ enum error_code share_rows_find(struct share_rows *rows, const char *owner, cons
     return pg_available(err);
 }
 
-enum error_code share_rows_claim(struct share_rows *rows, int64_t task, const char *helper, struct share_tile *out,
-                                 bool *found, struct error *err)
+enum error_code share_rows_claim(struct share_rows *rows, int64_t task, const char *helper, bool ahead,
+                                 struct share_tile *out, bool *found, struct error *err)
 {
-    (void)rows, (void)task, (void)helper, (void)out, (void)found;
+    (void)rows, (void)task, (void)helper, (void)ahead, (void)out, (void)found;
     return pg_available(err);
 }
 
@@ -402,20 +402,26 @@ enum error_code share_rows_find(struct share_rows *rows, const char *owner, cons
     return share_do(rows, "UPDATE shared_tasks_1 SET wanted = " SHARE_NOW " WHERE task = $1::bigint", &wish, NULL, err);
 }
 
-enum error_code share_rows_claim(struct share_rows *rows, int64_t task, const char *helper, struct share_tile *out,
-                                 bool *found, struct error *err)
+enum error_code share_rows_claim(struct share_rows *rows, int64_t task, const char *helper, bool ahead,
+                                 struct share_tile *out, bool *found, struct error *err)
 {
     struct share_values values = {0};
     PGresult *result = NULL;
     share_add_number(&values, task);
     share_add(&values, helper);
+    share_add_number(&values, ahead);
     *out = (struct share_tile){.task = task};
     *found = false;
-    enum error_code code = share_do(rows,
-                                    "UPDATE shared_tiles_1 SET state = 1, helper = $2 WHERE task = $1::bigint AND n ="
-                                    " (SELECT n FROM shared_tiles_1 WHERE task = $1::bigint AND state = 0 ORDER BY n"
-                                    " LIMIT 1 FOR UPDATE SKIP LOCKED) RETURNING n::text, spec, input",
-                                    &values, &result, err);
+    enum error_code code =
+        share_do(rows,
+                 "WITH wish AS (UPDATE shared_tasks_1 SET wanted = " SHARE_NOW " WHERE task = $1::bigint)"
+                 " UPDATE shared_tiles_1 SET state = 1, helper = $2 WHERE task = $1::bigint AND n ="
+                 " (SELECT n FROM shared_tiles_1 WHERE task = $1::bigint AND state = 0 AND"
+                 " ($3::integer = 0 OR (SELECT count(*) FILTER (WHERE state = 0) >"
+                 " count(DISTINCT helper) FILTER (WHERE state = 1) FROM shared_tiles_1"
+                 " WHERE task = $1::bigint)) ORDER BY n LIMIT 1 FOR UPDATE SKIP LOCKED)"
+                 " RETURNING n::text, spec, input",
+                 &values, &result, err);
     *found = !code && PQntuples(result) == 1;
     if (*found) {
         out->n = (int)share_number(result, 0, 0);

@@ -78,9 +78,10 @@ struct share_tile {
     void *input; /* free() */
     size_t size;
 };
-/* Its first tile that is offered becomes this helper's. *found false: none is. */
-enum error_code share_rows_claim(struct share_rows *rows, int64_t task, const char *helper, struct share_tile *out,
-                                 bool *found, struct error *err) MUST_CHECK;
+/* Its first tile that is offered becomes this helper's, and its owner is told that tiles are wanted. ahead: only where
+ * more are on offer than there are helpers at work, so that none of them lacks it. *found false: none is. */
+enum error_code share_rows_claim(struct share_rows *rows, int64_t task, const char *helper, bool ahead,
+                                 struct share_tile *out, bool *found, struct error *err) MUST_CHECK;
 /* Its result. *held false: nobody wants it any more. */
 enum error_code share_rows_deliver(struct share_rows *rows, const struct share_tile *tile, const char *helper,
                                    const void *output, size_t size, bool *held, struct error *err) MUST_CHECK;

@@ -1,7 +1,8 @@
 // One large picture by one worker, and by several that share its tiles: make bench-share BENCH_ARGS='--workers 4 --cores 8 --mp 200'.
 //   --workers N   so many (4)                      --cores N  that each is pinned to (the machine's, divided; at least 1)
 //   --mp N        size of the panorama, 2:1 (200)  --model M  the upscaler (starter)       --upscale N  of the result (2)
-//   --tile N      bg_tile (auto)
+//   --tile N      bg_tile (auto)                     --held        each tile takes half a second longer and a tiny network computes it,
+//                                                   so that what sharing itself costs is seen on a machine of few cores
 // Each worker has cores of its own; the database and the front end have what is left, so leave them some. The times are those of the
 // job without a search for damage or faces, reading and writing the picture included, and of its background alone. The results must
 // have the same bytes.
@@ -13,16 +14,17 @@ import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { get, metrics, png, post, until } from '../api/client.mjs';
 import { database, sql } from '../api/postgres.mjs';
-import { root, startServer } from '../api/server.mjs';
+import { faulty, fixtureModels, root, startServer } from '../api/server.mjs';
 
 const text = (name, initial) => ({ [name]: { type: 'string', default: String(initial) } });
-const { values } = parseArgs({ options: { ...text('workers', 4), ...text('cores', 0), ...text('mp', 200), ...text('model', ''), ...text('upscale', 2), ...text('tile', 'auto') } });
+const { values } = parseArgs({ options: { ...text('workers', 4), ...text('cores', 0), ...text('mp', 200), ...text('model', ''), ...text('upscale', 2), ...text('tile', 'auto'), held: { type: 'boolean', default: false } } });
 const processors = os.availableParallelism?.() ?? os.cpus().length, workers = Number(values.workers);
 const cores = Number(values.cores) || Math.max(1, Math.floor(processors / workers));
 const folder = mkdtempSync(join(os.tmpdir(), 'restored-share-'));
 process.on('exit', () => rmSync(folder, { recursive: true, force: true }));
 const pixels = ['--input_pixels', '4000MP', '--result_pixels', '16000MP', '--body_limit', '2GiB', '--inflight_memory', '64GiB', '--spool_max_bytes', '64GiB'];
-const starter = { RESTORED_STARTER_MODELS: 'true' };
+const starter = values.held ? { RESTORED_FAULTS: 'slow@run:1,repeat,over=100000' } : { RESTORED_STARTER_MODELS: 'true' };
+const models = values.held ? [...fixtureModels, '--default_bg_upsampler', 'srvgg_x2'] : [], serves = values.held ? faulty : join(root, 'restored');
 
 // A picture of that size: a small one, enlarged.
 function panorama() {
@@ -38,8 +40,8 @@ function panorama() {
 function worker(url, index) {
   const first = (index * cores) % processors, last = Math.min(first + cores, processors) - 1;
   const program = join(folder, `worker${index}`);
-  writeFileSync(program, `#!/bin/sh\nexec taskset -c ${first}-${last} ${join(root, 'restored')} "$@"\n`, { mode: 0o755 });
-  return startServer({ program, env: starter, args: ['--store', url, '--role', 'worker', '--metrics_listen', '127.0.0.1:0', '--device', 'cpu', '--cpu_threads', String(last - first + 1), '--share_pixels', '1MP', ...pixels] });
+  writeFileSync(program, `#!/bin/sh\nexec taskset -c ${first}-${last} ${serves} "$@"\n`, { mode: 0o755 });
+  return startServer({ program, env: starter, args: [...models, '--store', url, '--role', 'worker', '--metrics_listen', '127.0.0.1:0', '--device', 'cpu', '--cpu_threads', String(last - first + 1), '--share_pixels', '1MP', ...pixels] });
 }
 
 async function job(front, picture) {

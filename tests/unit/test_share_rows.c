@@ -58,12 +58,12 @@ static int64_t find(void)
     return task;
 }
 
-static bool claim(int64_t task)
+static bool claim(int64_t task, bool ahead)
 {
     struct error err = ERROR_INIT;
     struct share_tile tile;
     bool found;
-    if (share_rows_claim(rows, task, "helper", &tile, &found, &err))
+    if (share_rows_claim(rows, task, "helper", ahead, &tile, &found, &err))
         fail_msg("%s", err.text);
     free(tile.input);
     return found;
@@ -102,12 +102,18 @@ static void test_find(void **state)
     offer(second, 0);
     offer(second, 1);
     assert_int_equal(find(), first);
-    assert_true(claim(first));
+    assert_true(claim(first, false));
+    offer(first, 1);
+    assert_false(claim(first, true)); /* another helper would lack it */
+    offer(first, 2);
+    assert_true(claim(first, true));
+    assert_false(claim(first, true));
+    assert_true(claim(first, false));
     for (int i = 0; i < 2; i++) { /* the oldest has none that is free */
         assert_int_equal(find(), second);
-        assert_true(claim(second));
+        assert_true(claim(second, false));
     }
-    assert_false(claim(second));
+    assert_false(claim(second, false));
     share_rows_close(&rows);
     store_close(&store);
     postgres_remove();
