@@ -278,7 +278,7 @@ asan:
 	$(MAKE) BUILD=build-asan CFLAGS='$(SANITIZE)' unit
 asan-server:
 	$(MAKE) BUILD=build-asan CFLAGS='$(SANITIZE)' build-asan/tests/restored
-THREADS := queue events store_list store_shared keeper keeper_shared devices codec_jpeg jpeg_encode thread worker_pool worker_jobs
+THREADS := queue events share_desk store_list store_shared keeper keeper_shared devices codec_jpeg jpeg_encode thread worker_pool worker_jobs
 tsan: # what threads share; tests/check.sh reads the line above
 	$(MAKE) BUILD=build-tsan CFLAGS='-O1 -g1 -fsanitize=thread -fno-omit-frame-pointer' \
 	    $(THREADS:%=build-tsan/tests/unit/test_%)

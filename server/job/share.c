@@ -8,14 +8,13 @@
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
 #include "server/job/share_ahead.h"
+#include "server/job/share_desk.h"
 #include "server/store/share_rows.h"
 #include "server/version.h"
 
 #define SHARE_POLL_MS 500   /* a worker without a job asks this often whether somebody shares a picture */
 #define SHARE_NEXT_MS 25    /* and while one does, for the next tile */
 #define SHARE_AWAY_MS 10000 /* after the database did not answer */
-#define SHARE_LOOK_MS 15    /* what was seen of a task holds so long */
-#define SHARE_ROOM_BYTES ((uint64_t)1 << 30) /* tiles of a task in the database, with their results */
 
 struct share {
     char *where, *password_file, owner[40];
@@ -31,12 +30,8 @@ struct share_worker {
     struct helpers helpers;
     char job[40], left[40]; /* left: a job whose task may still be there; "": none */
     /* its own picture's task: */
-    int64_t task;
-    bool broken; /* nobody helps any more */
-    bool known;  /* look is of look_ms */
-    double look_ms;
-    struct share_look look;
-    uint64_t tile_bytes; /* of the last one that was offered, with its result */
+    struct share_desk *desk; /* NULL: it has shared none yet */
+    bool broken;             /* nobody helps any more */
     uint64_t fetched;
     /* another's: */
     struct share_ahead *ahead; /* NULL: it has not helped yet */
@@ -111,123 +106,71 @@ static enum error_code share_clear(struct share_worker *worker, struct error *er
     return code;
 }
 
-static bool share_see(struct share_worker *worker, bool now)
-{
-    struct error err = ERROR_INIT;
-    if (worker->broken)
-        return false;
-    if (worker->known && !now && log_clock_ms() - worker->look_ms < SHARE_LOOK_MS)
-        return true;
-    if (share_rows_look(worker->rows, worker->task, &worker->look, &err)) {
-        share_break(worker, &err);
-        return false;
-    }
-    worker->known = true;
-    worker->look_ms = log_clock_ms();
-    return true;
-}
-
 static void *share_begin(void *user, const struct model_entry *entry, enum precision precision)
 {
     struct share_worker *worker = user;
     struct device_info info;
     struct error err = ERROR_INIT;
     char class[160], model[256];
+    int64_t task;
     engine_info(worker->engine, &info);
     if (!model_store_identity(worker->share->models, entry, model))
         return NULL;
     share_class(&info, precision, class);
-    worker->broken = worker->known = false;
-    worker->tile_bytes = worker->fetched = 0;
+    worker->broken = false;
+    worker->fetched = 0;
     if (share_clear(worker, &err)) {
         log_event(LOG_WARN, "share", "id=%s text=\"%s\" result=\"all of it is computed here\"", worker->job, err.text);
         return NULL;
     }
-    if (!share_rows_begin(worker->rows, worker->share->owner, worker->job, class, model, &worker->task, &err))
-        return worker;
-    share_break(worker, &err);
-    return NULL;
+    if ((!worker->desk &&
+         share_desk_create(&worker->desk, worker->share->where, worker->share->password_file, worker->rows, &err)) ||
+        share_rows_begin(worker->rows, worker->share->owner, worker->job, class, model, &task, &err)) {
+        share_break(worker, &err);
+        return NULL;
+    }
+    share_desk_open(worker->desk, task);
+    return worker;
 }
 
-/* So many that nobody waits for the next one, but no more than have room. */
 static int share_room(void *task)
 {
     struct share_worker *worker = task;
-    int waiting = 0, held = 0;
-    if (!share_see(worker, false) || !worker->look.wanted)
-        return 0;
-    for (int i = 0; i < worker->look.count; i++) {
-        waiting += worker->look.tiles[i].state == SHARE_OFFERED;
-        held += worker->look.tiles[i].state == SHARE_HELD;
-    }
-    int room = 2 + held - waiting;
-    const int most = worker->tile_bytes && SHARE_ROOM_BYTES / worker->tile_bytes < SHARE_ROWS_MOST
-                         ? (int)(SHARE_ROOM_BYTES / worker->tile_bytes)
-                         : SHARE_ROWS_MOST;
-    return room < most - worker->look.count ? room : most - worker->look.count;
+    struct error err = ERROR_INIT;
+    if (share_desk_broken(worker->desk, &err))
+        share_break(worker, &err);
+    return share_desk_room(worker->desk);
 }
 
-static bool share_offer(void *task, int n, const struct tile_order *order, const void *input)
+static void share_offer(void *task, int n, const struct tile_order *order, void *input)
 {
     struct share_worker *worker = task;
     const struct rect *done = &order->done;
-    struct error err = ERROR_INIT;
     char spec[160];
     snprintf(spec, sizeof spec, "%d %d %d %d %d %d %d %d", order->width, order->height, order->bits, order->scale,
              done->x, done->y, done->width, done->height);
-    worker->tile_bytes = tile_order_input(order) + tile_order_output(order);
-    worker->known = false;
-    if (worker->broken || share_rows_offer(worker->rows, worker->task, n, spec, input, tile_order_input(order), &err)) {
-        share_break(worker, &err);
-        return false;
-    }
-    return true;
+    share_desk_put(worker->desk, n, spec, input, tile_order_input(order), tile_order_output(order));
 }
 
 static enum tile_place share_ask(void *task, int n)
 {
+    static const enum tile_place places[] = {
+        [DESK_NOWHERE] = TILE_OURS, [DESK_ELSEWHERE] = TILE_HELD, [DESK_HERE] = TILE_DONE};
     struct share_worker *worker = task;
-    struct error err = ERROR_INIT;
-    if (!share_see(worker, false))
-        return TILE_OURS;
-    int at = 0;
-    while (at < worker->look.count && worker->look.tiles[at].n != n)
-        at++;
-    if (at == worker->look.count)
-        return TILE_OURS;
-    if (worker->look.tiles[at].state == SHARE_DONE)
-        return TILE_DONE;
-    if (worker->look.tiles[at].state == SHARE_HELD)
-        return TILE_HELD;
-    int taken = n;
-    worker->known = false;
-    if (share_rows_withdraw(worker->rows, worker->task, &taken, &err)) {
-        share_break(worker, &err);
-        return TILE_OURS;
-    }
-    return taken == n ? TILE_OURS : TILE_HELD; /* or somebody was faster */
+    return places[share_desk_ask(worker->desk, n)];
 }
 
 static int share_take(void *task)
 {
     struct share_worker *worker = task;
-    struct error err = ERROR_INIT;
-    int taken = -1;
-    if (!worker->broken && share_rows_withdraw(worker->rows, worker->task, &taken, &err))
-        share_break(worker, &err);
-    worker->known = false;
-    return taken;
+    return share_desk_take(worker->desk);
 }
 
 static bool share_fetch(void *task, int n, void *output, size_t bytes)
 {
     struct share_worker *worker = task;
-    struct error err = ERROR_INIT;
-    worker->known = false;
-    if (worker->broken || share_rows_fetch(worker->rows, worker->task, n, output, bytes, &err)) {
-        share_break(worker, &err);
+    if (!share_desk_fetch(worker->desk, n, output, bytes))
         return false;
-    }
     worker->fetched++;
     atomic_fetch_add(&worker->share->received, 1);
     return true;
@@ -236,17 +179,17 @@ static bool share_fetch(void *task, int n, void *output, size_t bytes)
 static void share_drop(void *task, int n)
 {
     struct share_worker *worker = task;
-    struct error err = ERROR_INIT;
-    worker->known = false;
-    if (!worker->broken && share_rows_drop(worker->rows, worker->task, n, &err))
-        share_break(worker, &err);
+    share_desk_drop(worker->desk, n);
 }
 
 static void share_end(void *task)
 {
     struct share_worker *worker = task;
-    struct error ignored = ERROR_INIT; /* then it is removed later */
-    if (!worker->broken && share_rows_end(worker->rows, worker->share->owner, worker->job, &ignored))
+    struct error err = ERROR_INIT; /* of the end: then it is removed later */
+    share_desk_close(worker->desk);
+    if (share_desk_broken(worker->desk, &err))
+        share_break(worker, &err);
+    if (!worker->broken && share_rows_end(worker->rows, worker->share->owner, worker->job, &err))
         snprintf(worker->left, sizeof worker->left, "%s", worker->job);
     log_event(LOG_INFO, "shared", "id=%s tiles=%" PRIu64, worker->job, worker->fetched);
 }
@@ -280,6 +223,7 @@ void share_worker_destroy(struct share_worker **worker)
     if (!old)
         return;
     share_ahead_destroy(&old->ahead);
+    share_desk_destroy(&old->desk);
     share_rows_close(&old->rows);
     free(old);
 }

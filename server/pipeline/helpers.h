@@ -44,7 +44,7 @@ struct helpers {
     /* Those who have this model, and a device that computes the same. NULL: nobody helps. */
     void *(*begin)(void *user, const struct model_entry *entry, enum precision precision);
     int (*room)(void *task); /* how many more tiles should be handed out now */
-    bool (*offer)(void *task, int n, const struct tile_order *order, const void *input);
+    void (*offer)(void *task, int n, const struct tile_order *order, void *input); /* takes the input over: free() */
     enum tile_place (*ask)(void *task, int n);
     int (*take)(void *task); /* takes back the first tile that nobody has; negative: there is none */
     bool (*fetch)(void *task, int n, void *output, size_t bytes);

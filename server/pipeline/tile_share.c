@@ -77,11 +77,17 @@ static void *share_window(const struct tile_job *job, int n, const struct tile_o
     const size_t pixel = order->bits == 16 ? 6 : 3, row = pixel * (size_t)t->width;
     const size_t stride = job->deep ? 6 * (size_t)job->picture.width : job->picture.stride;
     const uint8_t *from = job->deep ? (const uint8_t *)job->deep : job->picture.data;
+    const int *columns = job->ax.from + t->x;
+    int run = 1; /* the first px that lie side by side in the picture, too: all but those beyond its edge */
+    while (run < t->width && columns[run] == columns[0] + run)
+        run++;
     uint8_t *window = mem_alloc((size_t)t->height, row);
-    for (int y = 0; window && y < t->height; y++)
-        for (int x = 0; x < t->width; x++)
-            memcpy(window + (size_t)y * row + (size_t)x * pixel,
-                   from + (size_t)job->ay.from[t->y + y] * stride + (size_t)job->ax.from[t->x + x] * pixel, pixel);
+    for (int y = 0; window && y < t->height; y++) {
+        const uint8_t *line = from + (size_t)job->ay.from[t->y + y] * stride;
+        memcpy(window + (size_t)y * row, line + (size_t)columns[0] * pixel, (size_t)run * pixel);
+        for (int x = run; x < t->width; x++)
+            memcpy(window + (size_t)y * row + (size_t)x * pixel, line + (size_t)columns[x] * pixel, pixel);
+    }
     return window;
 }
 
@@ -126,10 +132,9 @@ static void share_offer(struct tile_job *job)
         const enum share_form form = share_form_of(job, n);
         const struct tile_order order = share_order(job, n, form);
         void *window = share_window(job, n, &order);
-        const bool offered = window && share->helpers->offer(share->task, n, &order, window);
-        free(window);
-        if (!offered)
+        if (!window)
             return;
+        share->helpers->offer(share->task, n, &order, window);
         share->form[n] = (uint8_t)form;
         share->offered++;
     }

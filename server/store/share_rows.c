@@ -49,7 +49,7 @@ enum error_code share_rows_withdraw(struct share_rows *rows, int64_t task, int *
     return pg_available(err);
 }
 
-enum error_code share_rows_fetch(struct share_rows *rows, int64_t task, int n, void *out, size_t size,
+enum error_code share_rows_fetch(struct share_rows *rows, int64_t task, int n, void **out, size_t *size,
                                  struct error *err)
 {
     (void)rows, (void)task, (void)n, (void)out, (void)size;
@@ -340,7 +340,7 @@ enum error_code share_rows_withdraw(struct share_rows *rows, int64_t task, int *
     const enum error_code code =
         share_do(rows,
                  "DELETE FROM shared_tiles_1 WHERE task = $1::bigint AND n = (SELECT n FROM shared_tiles_1 WHERE"
-                 " task = $1::bigint AND (n = $2::integer AND state <> 1 OR $2::integer < 0 AND state = 0)"
+                 " task = $1::bigint AND (n = $2::integer AND state IN (0, 3) OR $2::integer < 0 AND state = 0)"
                  " ORDER BY n LIMIT 1 FOR UPDATE SKIP LOCKED) RETURNING n::text",
                  &values, &result, err);
     *n = !code && PQntuples(result) ? (int)share_number(result, 0, 0) : -1;
@@ -348,7 +348,7 @@ enum error_code share_rows_withdraw(struct share_rows *rows, int64_t task, int *
     return code;
 }
 
-enum error_code share_rows_fetch(struct share_rows *rows, int64_t task, int n, void *out, size_t size,
+enum error_code share_rows_fetch(struct share_rows *rows, int64_t task, int n, void **out, size_t *size,
                                  struct error *err)
 {
     struct share_values values = {0};
@@ -358,10 +358,14 @@ enum error_code share_rows_fetch(struct share_rows *rows, int64_t task, int n, v
                                     "DELETE FROM shared_tiles_1 WHERE task = $1::bigint AND n = $2::integer"
                                     " AND state = 2 RETURNING output",
                                     &values, &result, err);
-    if (!code && (PQntuples(result) != 1 || (size_t)PQgetlength(result, 0, 0) != size))
-        code = error_set(err, ERROR_CORRUPT, "a shared tile has not the bytes that it should have");
+    if (!code && PQntuples(result) != 1)
+        code = error_set(err, ERROR_CORRUPT, "a shared tile that was there is gone");
+    *size = code ? 0 : (size_t)PQgetlength(result, 0, 0);
+    *out = code ? NULL : mem_alloc(*size + 1, 1);
+    if (*out)
+        memcpy(*out, PQgetvalue(result, 0, 0), *size);
     else if (!code)
-        memcpy(out, PQgetvalue(result, 0, 0), size);
+        code = error_set(err, ERROR_NO_MEMORY, "no memory for a shared tile");
     PQclear(result);
     return code;
 }

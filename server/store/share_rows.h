@@ -51,12 +51,12 @@ enum error_code share_rows_look(struct share_rows *rows, int64_t task, struct sh
 enum error_code share_rows_offer(struct share_rows *rows, int64_t task, int n, const char *spec, const void *input,
                                  size_t size, struct error *err) MUST_CHECK;
 
-/* Takes back tile n, or, n negative, the first one that is offered; not one that is held. *n negative: nothing was
- * taken. */
+/* Takes back tile n, or, n negative, the first one that is offered; not one that is held or done. *n negative: nothing
+ * was taken. */
 enum error_code share_rows_withdraw(struct share_rows *rows, int64_t task, int *n, struct error *err) MUST_CHECK;
 
-/* The result of a tile that is done, which is removed. ERROR_CORRUPT: it has not that many bytes. */
-enum error_code share_rows_fetch(struct share_rows *rows, int64_t task, int n, void *out, size_t size,
+/* The result of a tile that is done, which is removed. *out: free(). ERROR_CORRUPT: there is none. */
+enum error_code share_rows_fetch(struct share_rows *rows, int64_t task, int n, void **out, size_t *size,
                                  struct error *err) MUST_CHECK;
 /* Removes it, whoever holds it. */
 enum error_code share_rows_drop(struct share_rows *rows, int64_t task, int n, struct error *err) MUST_CHECK;

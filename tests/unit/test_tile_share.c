@@ -66,20 +66,18 @@ static int fake_room(void *task)
     return fake.manner == RANDOM ? (int)chance(4) : TILES;
 }
 
-static bool fake_offer(void *task, int n, const struct tile_order *order, const void *bytes)
+static void fake_offer(void *task, int n, const struct tile_order *order, void *bytes)
 {
     (void)task;
     assert_in_range(n, 0, TILES - 1);
     assert_false(fake.tiles[n].here);
     assert_true(tile_order_valid(order));
-    if (fake.manner == RANDOM && !chance(8))
-        return false;
-    const size_t size = tile_order_input(order);
-    fake.tiles[n] = (struct handed){.here = true, .held = chance(3) > 0, .order = *order, .input = malloc(size)};
-    assert_non_null(fake.tiles[n].input);
-    memcpy(fake.tiles[n].input, bytes, size);
+    if (fake.manner == RANDOM && !chance(8)) { /* it is lost */
+        free(bytes);
+        return;
+    }
+    fake.tiles[n] = (struct handed){.here = true, .held = chance(3) > 0, .order = *order, .input = bytes};
     fake.offered++;
-    return true;
 }
 
 static enum tile_place fake_ask(void *task, int n)
