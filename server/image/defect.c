@@ -130,7 +130,9 @@ static int defect_judge(const struct defect_run *root, const struct defect_rule 
         best = root->kinds[k] > root->kinds[best] ? k : best;
     }
     const double pixels = (double)map->width * map->height;
-    const float share = (double)area > (double)rule->large * pixels ? rule->kinds[best].sure_large : rule->sure;
+    float share = (double)area > (double)rule->large * pixels ? rule->kinds[best].sure_large : rule->sure;
+    if (rule->huge > 0 && (double)area > (double)rule->huge * pixels)
+        share = rule->sure_huge;
     const bool counts =
         area >= (uint64_t)rule->least && root->sure && (double)root->sure >= (double)share * (double)area;
     return counts ? best : -1;

@@ -30,8 +30,9 @@ struct defect_rule {
         float sure_large;
     } kinds[DEFECT_KINDS];
     float sure;
-    float large; /* share of the picture from which a defect is large */
-    int least;   /* px: what is smaller is none */
+    float large;           /* share of the picture from which a defect is large */
+    float huge, sure_huge; /* the same of what covers still more, for all kinds; huge 0: there is no such limit */
+    int least;             /* px: what is smaller is none */
 };
 
 struct defect_counts {

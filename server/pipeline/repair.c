@@ -8,15 +8,41 @@
 /* Scans larger than this show the same damage wider, and blur its edge over more pixels. */
 #define REPAIR_LARGE 2000
 
-/* Levels (defect.h): 110 is a probability of 0.25, 130 of 0.53, 150 of 0.8, 160 of 0.88, 165 of 0.91, 185 of 0.97. What
- * is sure of a good part of a defect keeps the picture's own lines out; how much and how sure differs by kind, and by
- * size: what is large and of which little is sure is a fence, an animal's coat or a wall. The rules were chosen on
+/* Levels (defect.h): 110 is a probability of 0.25, 130 of 0.53, 150 of 0.8, 160 of 0.88, 170 of 0.93, 185 of 0.97.
+ * What is sure of a good part of a defect keeps the picture's own lines out; how much and how sure differs by kind, and
+ * by size: what is large and of which little is sure is a fence, an animal's coat or a wall. The rules were chosen on
  * photos and damage that the test does not have: models/training/README.md has what they find and mark. */
 static const struct defect_rule repair_sure = {
-    .kinds = {{110, 160, 0.4f}, {130, 160, 0.6f}, {130, 185, 0.7f}, {110, 165, 0.7f}},
-    .sure = 0.4f,
+    .kinds = {{110, 160, 0.35f}, {130, 150, 0.6f}, {130, 185, 0.7f}, {110, 185, 0.7f}},
+    .sure = 0.35f,
     .large = 0.001f,
+    .huge = 0.01f,
+    .sure_huge = 0.7f,
     .least = 8};
+/* Dust seldom comes alone: where a speck is sure, less sure ones count, too. */
+static const struct defect_rule repair_dusty = {
+    .kinds = {{110, 160, 0.35f}, {130, 150, 0.6f}, {130, 170, 0.5f}, {110, 185, 0.7f}},
+    .sure = 0.35f,
+    .large = 0.001f,
+    .huge = 0.01f,
+    .sure_huge = 0.7f,
+    .least = 8};
+static const struct defect_rule repair_many = {
+    .kinds = {{110, 150, 0.35f}, {130, 150, 0.5f}, {130, 150, 0.5f}, {110, 185, 0.7f}},
+    .sure = 0.2f,
+    .large = 0.001f,
+    .huge = 0.01f,
+    .sure_huge = 0.7f,
+    .least = 6};
+/* A print that is damaged all over: what is likelier than not counts, and so does a line's fainter part (95: 0.11). */
+static const struct defect_rule repair_worn = {
+    .kinds = {{95, 130, 0.25f}, {120, 135, 0.3f}, {130, 140, 0.4f}, {110, 135, 0.3f}},
+    .sure = 0.2f,
+    .large = 0.001f,
+    .huge = 0.01f,
+    .sure_huge = 0.5f,
+    .least = 6};
+/* repair=true: somebody says that there is damage, and no print that is damaged all over was seen. */
 static const struct defect_rule repair_all = {
     .kinds = {{110, 150, 0.2f}, {120, 150, 0.2f}, {130, 150, 0.5f}, {110, 155, 0.5f}},
     .sure = 0.2f,
@@ -30,9 +56,12 @@ static const struct defect_rule repair_likely = {
 #define REPAIR_SPREAD 1
 #define REPAIR_SPREAD_FROM 110
 
-/* A picture with so many sure defects, or so much dust, is damaged all over, and less sure ones count, too. */
-#define REPAIR_MANY 4
-#define REPAIR_MANY_DUST 3
+/* With that many sure specks of dust, and others than dust, less sure defects count, too. The first that fits. Lines
+ * alone say little: a map or a fence has many. */
+static const struct repair_stage {
+    int dust, others;
+    const struct defect_rule *rule;
+} repair_stages[] = {{4, 1, &repair_worn}, {3, 0, &repair_many}, {1, 0, &repair_dusty}};
 #define REPAIR_DUST 2 /* of the kinds */
 
 bool repair_wanted(const struct step *step)
@@ -43,15 +72,27 @@ bool repair_wanted(const struct step *step)
     return step->model[ROLE_DAMAGE] || r->mask;
 }
 
+/* The rule for a picture in which that much is sure; NULL: what is found is all. */
+static const struct defect_rule *repair_less_sure(const struct defect_counts *counts, enum option_repair repair)
+{
+    const int dust = counts->defects[REPAIR_DUST];
+    const struct defect_rule *rule = NULL;
+    int others = -dust;
+    for (int k = 0; k < DEFECT_KINDS; k++)
+        others += counts->defects[k];
+    for (size_t i = 0; i < sizeof repair_stages / sizeof repair_stages[0] && !rule; i++)
+        if (dust >= repair_stages[i].dust && others >= repair_stages[i].others)
+            rule = repair_stages[i].rule;
+    return repair == REPAIR_AUTO || rule == &repair_worn ? rule : &repair_all;
+}
+
 /* Finds defects and grows them, since their edges are soft. */
 static enum error_code repair_look(struct step *step, uint8_t *mask, struct error *err)
 {
     struct restoration *r = step->r;
     const int width = r->picture->width, height = r->picture->height;
     const size_t pixels = (size_t)width * (size_t)height;
-    const struct defect_rule *rule = step->model[ROLE_DAMAGE]->info.classes == 1 ? &repair_likely
-                                     : r->options.repair == REPAIR_AUTO          ? &repair_sure
-                                                                                 : &repair_all;
+    const struct defect_rule *rule = step->model[ROLE_DAMAGE]->info.classes == 1 ? &repair_likely : &repair_sure;
     uint8_t *level = mem_alloc(pixels, 1), *kind = mem_alloc(pixels, 1);
     struct defect_counts counts = {0};
     enum error_code code = level && kind ? OK : error_set(err, ERROR_NO_MEMORY, "out of memory");
@@ -60,12 +101,9 @@ static enum error_code repair_look(struct step *step, uint8_t *mask, struct erro
     const struct defect_map map = {.width = width, .height = height, .level = level, .kind = kind};
     if (code == OK)
         code = defect_find(&map, rule, mask, &counts, err);
-    int defects = 0;
-    for (int k = 0; k < DEFECT_KINDS; k++)
-        defects += counts.defects[k];
-    const bool many = defects >= REPAIR_MANY || counts.defects[REPAIR_DUST] >= REPAIR_MANY_DUST;
-    if (code == OK && rule == &repair_sure && many)
-        code = defect_find(&map, &repair_all, mask, &counts, err);
+    const struct defect_rule *again = rule == &repair_sure ? repair_less_sure(&counts, r->options.repair) : NULL;
+    if (code == OK && again)
+        code = defect_find(&map, again, mask, &counts, err);
     for (int i = 0; i < REPAIR_SPREAD && code == OK && rule != &repair_likely; i++)
         code = defect_grow(mask, level, REPAIR_SPREAD_FROM, width, height, err);
     const int grow = width > REPAIR_LARGE || height > REPAIR_LARGE ? 2 : 1;

@@ -78,7 +78,10 @@ static void judge(const struct flood *f, uint8_t *mask, struct defect_counts *co
     for (int k = 1; k < DEFECT_KINDS; k++)
         best = kinds[k] > kinds[best] ? k : best;
     const double area = f->count, pixels = (double)f->map->width * f->map->height;
-    const double share = area > (double)f->rule->large * pixels ? f->rule->kinds[best].sure_large : f->rule->sure;
+    const int huge = f->rule->huge > 0 && area > (double)f->rule->huge * pixels;
+    const double share = huge                                     ? f->rule->sure_huge
+                         : area > (double)f->rule->large * pixels ? f->rule->kinds[best].sure_large
+                                                                  : f->rule->sure;
     if (f->count < f->rule->least || !sure || (double)sure < share * area)
         return;
     counts->defects[best]++;
@@ -94,6 +97,8 @@ static void test_floods(void **state)
         {.kinds = {{110, 160, 0.4f}, {130, 160, 0.6f}, {130, 185, 0.7f}, {110, 165, 0.7f}},
          .sure = 0.25f,
          .large = 0.02f,
+         .huge = 0.1f,
+         .sure_huge = 0.6f,
          .least = 2},
         {.kinds = {{150, 200, 0.5f}, {150, 200, 0.5f}, {150, 200, 0.5f}, {150, 200, 0.5f}},
          .sure = 0.5f,
