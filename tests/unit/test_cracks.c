@@ -154,7 +154,8 @@ static void test_landmarks(void **state)
     image_destroy(&whole);
 }
 
-/* The sample is damaged all over, and repair=auto takes the less sure defects, too. */
+/* The sample is damaged all over, and repair=auto takes the less sure defects, too: without the fold in its corner they
+ * cover 0.0074 of it. */
 static void test_auto(void **state)
 {
     (void)state;
@@ -167,7 +168,7 @@ static void test_auto(void **state)
         share[i] = last_share;
     }
     printf("    auto %.5f, true %.5f\n", share[0], share[1]);
-    assert_true(share[0] > 0 && share[0] == share[1]);
+    assert_true(share[0] > 0.009 && share[0] == share[1]);
     image_destroy(&image);
 }
 
