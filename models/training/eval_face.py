@@ -84,7 +84,7 @@ def main():
             at = os.path.join(args.to, "program")
             os.makedirs(at, exist_ok=True)
             measure.save(at + "/in.png", given[0])
-            measure.program(args.program, args.model, at + "/in.png", at + "/out.png", "--aligned", "--version",
+            measure.program(args.program, args.model, at + "/in.png", at + "/out.png", "--aligned", "--compat", "--version",
                             os.path.splitext(os.path.basename(args.model))[0])
             apart = (measure.load(at + "/out.png") - made[0].cpu()).abs().max() * 255
             print(f"the program's result differs by at most {float(apart):.2f} of 255 (0.5 is rounding)")

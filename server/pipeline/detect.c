@@ -28,8 +28,8 @@
 #define DETECT_LARGE 480.0
 #define DETECT_SMALL_VIEW 640
 /* auto_rotate, by the starter detector: the surest upright face has at least 0.9999 in each of 47 validation scenes
- * with faces; on their side or head, as they are read, they have one of 0.9937 at most. The detector before it had
- * 0.9999 in nine of ten, 0.999 in 98 of 100, and up to 0.9998 upside down. */
+ * with faces; on their side or head, as they are read, they have one of 0.9937 at most; 41 pictures without faces
+ * have none of 0.5. The detector before it had 0.9999 in nine of ten, and up to 0.9998 upside down. */
 #define DETECT_TURN_CERTAIN 0.9999
 #define DETECT_TURN_SURE 0.999
 #define DETECT_TURN_SURER 4.0 /* so many times less doubt */
