@@ -4,12 +4,14 @@ the process had at once (its own, and the pages of files that it had in use), it
 --compare the same is done once more into a folder in memory, where nothing is spilled: the two files must be equal.
 Needs Linux and python3.
 
-usage: bench_large.py RESTORED [--folder DIR] [--case WIDTHxHEIGHT:SCALE:EXT]... [--limit MIB] [--compare]
+usage: bench_large.py RESTORED [--folder DIR] [--case WIDTHxHEIGHT:SCALE:EXT]... [--limit MIB] [--compare] [--steps]
                       [-- FLAG_OF_RESTORE...]
 --case: the picture, upscale, and the result's format; by default 20000x15000 and 60000x3000 as JPEG and PNG. --limit: exit
-1 if a run had more memory. Without flags: --version none --bg_upsampler none --repair false."""
+1 if a run had more memory. --steps: the ms of each step, and of its network: pictures of several sizes tell which step
+grows faster than the pixels. Without flags: --version none --bg_upsampler none --repair false."""
 import argparse
 import filecmp
+import json
 import os
 import random
 import signal
@@ -61,7 +63,7 @@ def watch(pid, peak):
 
 def run(program, picture, out, scale, flags):
     command = [program, "restore", picture, "-o", out, "--upscale", scale, "--input_pixels", "4000MP",
-               "--result_pixels", "16000MP", *flags]
+               "--result_pixels", "16000MP", "--json", *flags]
     peak, begin = {}, time.monotonic()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     watcher = threading.Thread(target=watch, args=(process.pid, peak))
@@ -73,7 +75,14 @@ def run(program, picture, out, scale, flags):
     watcher.join()
     if process.returncode:
         sys.exit(f"{' '.join(command)}: {said}")
-    return peak, time.monotonic() - begin
+    report = next((json.loads(line) for line in said.splitlines() if line.startswith("{")), {})
+    return peak, time.monotonic() - begin, report
+
+
+def print_steps(report):
+    of = report["network_ms"]
+    print("  " + ", ".join(f"{step} {ms:.0f}" + (f" ({of[step]:.0f})" if of.get(step) else "")
+                           for step, ms in report["timings_ms"].items() if ms >= 1), flush=True)
 
 
 def main():
@@ -83,6 +92,7 @@ def main():
     parser.add_argument("--case", action="append")
     parser.add_argument("--limit", type=float)
     parser.add_argument("--compare", action="store_true")
+    parser.add_argument("--steps", action="store_true")
     own = sys.argv[1:sys.argv.index("--")] if "--" in sys.argv else sys.argv[1:]
     flags = sys.argv[sys.argv.index("--") + 1:] if "--" in sys.argv else ["--version", "none", "--bg_upsampler", "none", "--repair", "false"]
     args = parser.parse_args(own)
@@ -95,14 +105,16 @@ def main():
             width, height = map(int, size.split("x"))
             picture, out = os.path.join(folder, "picture.png"), os.path.join(folder, f"result.{ext}")
             write_png(picture, width, height)
-            peak, seconds = run(program, picture, out, scale, flags)
+            peak, seconds, report = run(program, picture, out, scale, flags)
             mib = {key: value / 1024 for key, value in peak.items()}
             worst = max(worst, mib["VmHWM"])
             print(f"{int(width * float(scale))}x{int(height * float(scale)):<8} {ext:>6} {mib['VmHWM']:9.0f} {mib['RssAnon']:6.0f} "
                   f"{mib['RssFile']:6.0f} {seconds:8.1f} {os.path.getsize(out) / 1e6:8.1f}", flush=True)
+            if args.steps:
+                print_steps(report)
             if args.compare:
                 other = os.path.join(memory, f"result.{ext}")
-                peak, seconds = run(program, picture, other, scale, flags)
+                peak, seconds, _ = run(program, picture, other, scale, flags)
                 same = filecmp.cmp(out, other, shallow=False)
                 print(f"{'in memory':>14} {ext:>6} {peak['VmHWM'] / 1024:9.0f} {'':13} {seconds:8.1f} {'the same bytes' if same else 'OTHER BYTES'}", flush=True)
                 os.remove(other)
