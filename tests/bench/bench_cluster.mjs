@@ -2,18 +2,19 @@
 // anything (BENCH_STORE=0 leaves that out); then jobs a second with BENCH_WORKERS (1,2,4,8) workers of tiny networks, one thread and one
 // core each, while everything else runs on the other cores. Tables for docs/cluster.md. make bench-cluster
 // With BENCH_UPSCALER=FILE each worker has a GPU of its own (vulkan:0, vulkan:1, …) in place of a core, and enlarges pictures of
-// BENCH_SIZE (512x384) with this model.
+// BENCH_SIZE (512x384) with this model. With BENCH_HELD=1 a job takes two seconds in which its worker sleeps, so that the queue's own
+// scaling is seen on a machine of few cores; nothing is pinned then.
 import { execFile, execFileSync } from 'node:child_process';
 import fs from 'node:fs';
 import os from 'node:os';
 import { join, parse } from 'node:path';
 import { startS3 } from '../api/s3.mjs';
 import { png, sleep } from '../api/client.mjs';
-import { fixtureModels, fixtures, root } from '../api/server.mjs';
+import { faulty, fixtureModels, fixtures, root } from '../api/server.mjs';
 import { Cluster, startDatabase } from '../chaos/cluster.mjs';
 
 const run = (words, env) => new Promise((done, fail) => execFile(join(root, 'build/bench_cluster'), words.map(String), { env: { ...process.env, ...env } }, (error, out, err) => (error ? fail(new Error(err)) : done(out.trim().split(' ').map(Number)))));
-const upscaler = process.env.BENCH_UPSCALER, size = (process.env.BENCH_SIZE || '512x384').split('x').map(Number);
+const held = process.env.BENCH_HELD === '1', upscaler = process.env.BENCH_UPSCALER, size = (process.env.BENCH_SIZE || '512x384').split('x').map(Number);
 const load = () => os.loadavg()[0].toFixed(1);
 
 // ---- the store ----
@@ -58,8 +59,9 @@ function modelsWith(file) {
 // Jobs a second while all workers are busy, by the times at which the database says that jobs ended.
 async function measureWorkers(workers, cpus, each) {
   const kind = upscaler ? { models: modelsWith(upscaler), own: (i) => ['--device', `vulkan:${i}`, '--cpu_threads', '4'] } : { own: () => ['--device', 'cpu'] };
-  const picture = upscaler ? { picture: png(...size), fields: { version: 'none', ext: 'jpg', repair: 'false' } } : { picture: png(480, 360), fields: { version: 'none', ext: 'jpg', bg_tile: '128' } };
-  const cluster = new Cluster({ seed: 1, fronts: 1, workers, direct: true, cpus: upscaler ? [] : cpus, pictures: [picture], ...kind });
+  if (held) Object.assign(kind, { program: faulty, env: { RESTORED_FAULTS: 'slow@run:1,repeat,plan=upscaler' } }); // four tiles
+  const picture = upscaler ? { picture: png(...size), fields: { version: 'none', ext: 'jpg', repair: 'false' } } : { picture: held ? png(120, 120) : png(480, 360), fields: { version: 'none', ext: 'jpg', bg_tile: held ? '64' : '128' } };
+  const cluster = new Cluster({ seed: 1, fronts: 1, workers, direct: true, cpus: upscaler || held ? [] : cpus, pictures: [picture], ...kind });
   await cluster.start();
   const jobs = each * workers, sql = (text) => cluster.database.sql(text);
   for (let i = 0; i < 2 * workers; i++) await cluster.submit(0, `warm ${i}`);
@@ -80,9 +82,9 @@ async function measureWorkers(workers, cpus, each) {
 
 async function scale() {
   const cores = coresHere(), counts = (process.env.BENCH_WORKERS || '1,2,4,8').split(',').map(Number), most = Math.max(...counts);
-  const free = cores.length - most, each = Number(process.env.BENCH_JOBS || 60);
+  const free = held ? 0 : cores.length - most, each = Number(process.env.BENCH_JOBS || 60);
   if (free > 0) execFileSync('taskset', ['-a', '-p', '-c', cores.slice(0, free).flat().join(','), String(process.pid)]); // what is started inherits it
-  else console.log(`\n${cores.length} cores are too few for ${most} workers and the rest: what follows says how they share them, not how they scale`);
+  else if (!held) console.log(`\n${cores.length} cores are too few for ${most} workers and the rest: what follows says how they share them, not how they scale`);
   const own = Array.from({ length: most }, (_, i) => String(cores[free > 0 ? free + i : i % cores.length][0]));
   console.log('\n| workers | jobs/s | of linear | load before |\n|---|---|---|---|');
   let single = 0;

@@ -104,10 +104,10 @@ async function startNetworks(ports, next) {
 const lastLines = (name, log, most = 20) => `--- ${name}, its last lines:\n${log.trim().split('\n').slice(-most).join('\n')}`;
 
 export class Server {
-  constructor(role, number, args, env, cpus) { Object.assign(this, { role, number, args, env, cpus, kills: 0, url: null }); }
+  constructor(role, number, args, env, cpus, program) { Object.assign(this, { role, number, args, env, cpus, program, kills: 0, url: null }); }
   async start() {
     const listen = this.role === 'worker' ? ['--metrics_listen', '127.0.0.1:0'] : ['--listen', '127.0.0.1:0'];
-    this.child = await startServer({ args: [...this.args, '--role', this.role, ...listen, '--log_level', 'warn'], env: this.env, cpus: this.cpus });
+    this.child = await startServer({ args: [...this.args, '--role', this.role, ...listen, '--log_level', 'warn'], env: this.env, cpus: this.cpus, program: this.program });
     this.url = this.child.url;
   }
   last() { return lastLines(`${this.role} ${this.number}${this.url ? '' : ' (killed)'}`, this.child?.log() ?? ''); }
@@ -142,8 +142,8 @@ export class Cluster {
   // long: with pictures of up to 5 MB, and some that take seconds. pictures: [{picture, fields}] instead. payload, env: where they lie, and
   // what servers need for that. direct: without the network between. cpus: of each worker, as taskset has them. nodes: 1 or 3
   // PostgreSQL. models, own: a server's arguments that choose models, and more of worker number i.
-  constructor({ seed, fronts = 2, workers = 4, long = false, payload = 'auto', env = {}, pictures = null, direct = false, cpus = [], nodes = 1, models = fixtureModels, own = () => [] }) {
-    Object.assign(this, { next: random(seed), count: { front: fronts, worker: workers }, long, payload, env, pictures, direct, cpus, nodes, models, own });
+  constructor({ seed, fronts = 2, workers = 4, long = false, payload = 'auto', env = {}, pictures = null, direct = false, cpus = [], nodes = 1, models = fixtureModels, own = () => [], program }) {
+    Object.assign(this, { next: random(seed), count: { front: fronts, worker: workers }, long, payload, env, pictures, direct, cpus, nodes, models, own, program });
     this.folder = fs.mkdtempSync(join(tmpdir(), 'restored-cluster-'));
     this.accepted = new Map(); // id: number of its picture
     this.kills = { front: 0, worker: 0, database: 0 };
@@ -160,7 +160,7 @@ export class Cluster {
       for (let i = 0; i < count; i++) {
         const state = join(this.folder, `${role}${i}`);
         const args = [...(role === 'front' ? [] : this.models), '--store', store, '--payload', this.payload, '--state_dir', state, '--cpu_threads', '1', '--drain_seconds', '5', '--result_ttl', '86400', ...(role === 'worker' ? this.own(i) : [])];
-        this.servers.push(new Server(role, i, args, { ...this.env, XDG_CACHE_HOME: state }, role === 'worker' ? this.cpus[i] : undefined));
+        this.servers.push(new Server(role, i, args, { ...this.env, XDG_CACHE_HOME: state }, role === 'worker' ? this.cpus[i] : undefined, role === 'worker' ? this.program : undefined));
       }
     await this.servers[0].start(); // it makes the tables
     await this.database.sql(`
