@@ -360,11 +360,7 @@ enum error_code cluster_create(struct cluster **out, const struct cluster_settin
     cluster->pool = pool;
     cluster->models = models;
     cluster->told = events_newest(worker_pool_events(pool));
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&cluster->poked, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    job_condition(&cluster->poked);
     pthread_mutex_init(&cluster->lock, NULL);
     pthread_mutex_init(&cluster->calling, NULL);
     pthread_mutex_init(&cluster->describing, NULL);

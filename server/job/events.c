@@ -25,11 +25,7 @@ enum error_code events_create(struct events **out, struct error *err)
     job_make_id(events->boot);
     events->boot[12] = 0; /* long enough that no two starts share it */
     pthread_mutex_init(&events->lock, NULL);
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&events->news, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    job_condition(&events->news);
     return OK;
 }
 

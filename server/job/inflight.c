@@ -36,11 +36,7 @@ enum error_code inflight_create(struct inflight **out, uint64_t capacity, size_t
     struct inflight *inflight = *out = mem_calloc(1, sizeof *inflight);
     if (!inflight)
         return error_set(err, ERROR_NO_MEMORY, "no memory for the workers");
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&inflight->changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    job_condition(&inflight->changed);
     pthread_mutex_init(&inflight->lock, NULL);
     atomic_init(&inflight->references, 1);
     inflight->capacity = capacity ? capacity : UINT64_MAX;

@@ -108,6 +108,15 @@ struct timespec job_deadline(int milliseconds)
     return (struct timespec){at / 1000000000, at % 1000000000};
 }
 
+void job_condition(pthread_cond_t *condition)
+{
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(condition, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+}
+
 void job_make_id(char out[33])
 {
     unsigned char bytes[16];

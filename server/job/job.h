@@ -4,6 +4,7 @@
 #ifndef SERVER_JOB_JOB_H
 #define SERVER_JOB_JOB_H
 
+#include <pthread.h>
 #include <semaphore.h>
 #include <time.h>
 
@@ -94,6 +95,8 @@ int64_t job_clock(void);
 
 /* CLOCK_MONOTONIC that many milliseconds from now, for pthread_cond_timedwait. */
 struct timespec job_deadline(int milliseconds);
+/* Makes a condition whose waits end at such a time. */
+void job_condition(pthread_cond_t *condition);
 
 /* 32 random hexadecimal digits. */
 void job_make_id(char out[33]);

@@ -11,6 +11,7 @@
 #include "runtime/base/mem.h"
 #include "runtime/base/spill.h"
 #include "server/image/decoder.h"
+#include "server/job/job.h"
 
 #define PIECE_THREADS 2
 #define PIECES 4          /* decoded results at a time */
@@ -296,16 +297,12 @@ static void *piece_thread(void *context)
 enum error_code pieces_create(struct pieces **out, struct spool *spool, struct error *err)
 {
     struct pieces *pieces = *out = mem_calloc(1, sizeof *pieces);
-    pthread_condattr_t clock;
     if (!pieces)
         return error_set(err, ERROR_NO_MEMORY, "no memory for pieces of results");
     pieces->spool = spool;
     pieces->last = &pieces->first;
     pthread_mutex_init(&pieces->lock, NULL);
-    pthread_condattr_init(&clock);
-    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-    pthread_cond_init(&pieces->news, &clock);
-    pthread_condattr_destroy(&clock);
+    job_condition(&pieces->news);
     while (pieces->threads < PIECE_THREADS &&
            !pthread_create(&pieces->thread[pieces->threads], NULL, piece_thread, pieces))
         pieces->threads++;

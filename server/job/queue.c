@@ -30,11 +30,7 @@ enum error_code queue_create(struct queue **out, size_t capacity, int ahead, str
     queue->capacity = capacity;
     queue->ahead = ahead;
     pthread_mutex_init(&queue->lock, NULL);
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&queue->changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    job_condition(&queue->changed);
     pthread_cond_init(&queue->carry, NULL);
     *out = queue;
     return OK;

@@ -111,16 +111,12 @@ enum error_code share_ahead_create(struct share_ahead **out, const char *where, 
                                    const char *owner, _Atomic uint64_t *given, struct error *err)
 {
     struct share_ahead *ahead = *out = mem_calloc(1, sizeof *ahead);
-    pthread_condattr_t monotonic;
     if (!ahead)
         return error_set(err, ERROR_NO_MEMORY, "no memory for shared tiles");
     ahead->owner = owner;
     ahead->given = given;
     pthread_mutex_init(&ahead->lock, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&ahead->changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    job_condition(&ahead->changed);
     enum error_code code = share_rows_open(&ahead->rows, where, password_file, err);
     if (!code && pthread_create(&ahead->thread, NULL, ahead_run, ahead))
         code = error_set(err, ERROR_IO, "the thread that carries shared tiles could not be started");

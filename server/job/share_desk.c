@@ -225,16 +225,12 @@ enum error_code share_desk_create(struct share_desk **out, const char *where, co
                                   struct share_rows *rows, struct error *err)
 {
     struct share_desk *desk = *out = mem_calloc(1, sizeof *desk);
-    pthread_condattr_t monotonic;
     if (!desk)
         return error_set(err, ERROR_NO_MEMORY, "no memory for shared tiles");
     desk->rows = rows;
     desk->busy = desk->asked = -1;
     pthread_mutex_init(&desk->lock, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&desk->changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    job_condition(&desk->changed);
     enum error_code code = share_rows_open(&desk->own, where, password_file, err);
     if (!code && pthread_create(&desk->thread, NULL, desk_run, desk))
         code = error_set(err, ERROR_IO, "the thread that carries shared tiles could not be started");

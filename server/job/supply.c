@@ -527,11 +527,7 @@ enum error_code supply_create(struct supply **out, const struct supply_settings 
     supply->settings = *settings;
     supply->folder = strdup(settings->folder);
     supply->later = json_object();
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&supply->stopped, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    job_condition(&supply->stopped);
     pthread_mutex_init(&supply->lock, NULL);
     enum error_code code = supply->folder && supply->later
                                ? file_make_folders(settings->folder, 0700, err)

@@ -17,16 +17,11 @@
 #include "runtime/vulkan/vk_device.h"
 #include "runtime/vulkan/vk_matrix.h"
 #include "runtime/vulkan/vk_pack.h"
-
-static char device_id[32];
+#include "tests/common/net.h"
 
 static struct vk_device *open_device(void)
 {
-    struct device *device = NULL;
-    struct error err = ERROR_INIT;
-    if (device_open(&device, device_id, NULL, &err))
-        fail_msg("%s", err.text);
-    return (struct vk_device *)device;
+    return (struct vk_device *)net_device(NULL);
 }
 
 static void close_device(struct vk_device *device)
@@ -577,7 +572,7 @@ static void test_validation_is_silent(void **state)
     assert_int_equal(vk_validation_count(), 0);
 }
 
-int main(void)
+static int pack_run(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_layouts),  cmocka_unit_test(test_shuffled),
@@ -585,23 +580,10 @@ int main(void)
         cmocka_unit_test(test_sources),  cmocka_unit_test(test_bounded),
         cmocka_unit_test(test_failures), cmocka_unit_test(test_validation_is_silent),
     };
-    struct device_info *list = NULL;
-    size_t count = 0;
-    struct error err = ERROR_INIT;
-    int failed = 0, used = 0;
-    setenv("RESTORED_VULKAN_VALIDATION", "1", 1);
-    if (device_list(&list, &count, &err) != OK)
-        return 1;
-    for (size_t i = 0; i < count; i++) {
-        if (!list[i].usable || strcmp(list[i].backend, "vulkan") != 0)
-            continue;
-        snprintf(device_id, sizeof device_id, "%s", list[i].id);
-        printf("%s: %s\n", list[i].id, list[i].name);
-        failed += cmocka_run_group_tests_name("pack", tests, NULL, NULL);
-        used++;
-    }
-    free(list);
-    if (used == 0)
-        fprintf(stderr, "there is no usable Vulkan device\n");
-    return failed || used == 0;
+    return cmocka_run_group_tests_name("pack", tests, NULL, NULL);
+}
+
+int main(void)
+{
+    return net_each_device(pack_run);
 }
