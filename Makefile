@@ -167,10 +167,16 @@ $(BUILD)/shaders/%.f16.spv: shaders/%.comp $(wildcard shaders/include/*)
 	$(GLSLC) --target-env=vulkan1.1 -O -DFP16=1 -I shaders/include -o $@ $<
 
 SPIRV += $(patsubst shaders/matrix/%.comp,$(BUILD)/shaders/matrix_%.f16.spv,$(wildcard shaders/matrix/*.comp))
+SPIRV += $(BUILD)/shaders/matrix_conv2d.f32.spv
+MATRIX_PARTS = $(wildcard shaders/include/*) $(wildcard shaders/matrix/*.glsl) tools/matrix.sh
 
-$(BUILD)/shaders/matrix_%.f16.spv: shaders/matrix/%.comp $(wildcard shaders/include/*) $(wildcard shaders/matrix/*.glsl) tools/matrix.sh
+$(BUILD)/shaders/matrix_%.f32.spv: shaders/matrix/%.comp $(MATRIX_PARTS)
 	@mkdir -p $(@D)
-	sh tools/matrix.sh $< $@
+	sh tools/matrix.sh $< $@ 0
+
+$(BUILD)/shaders/matrix_%.f16.spv: shaders/matrix/%.comp $(MATRIX_PARTS)
+	@mkdir -p $(@D)
+	sh tools/matrix.sh $< $@ 1
 
 $(BUILD)/embed.s: $(SPIRV) $(STATIC) $(PAGE) tools/embed.sh
 	sh tools/embed.sh embed_table $(SPIRV) $(STATIC) $(PAGE) > $@.part && mv $@.part $@

@@ -16,18 +16,22 @@ layout(push_constant) uniform push { params_upload p; };
 layout(std430, set = 0, binding = BIND_Y) restrict writeonly buffer y_buffer { QUAD y[]; };
 layout(std430, set = 0, binding = BIND_X) restrict readonly buffer words_buffer { uint words[]; };
 
+// The bits of an fp16 number as fp32.
+uint from_half(uint bits)
+{
+    const uint sign = (bits & 0x8000u) << 16, exponent = bits >> 10 & 31, fraction = bits & 0x3ffu;
+    if (exponent == 0) // zero and subnormal
+        return sign | floatBitsToUint(float(fraction) * 5.9604644775390625e-8);
+    return sign | (exponent == 31 ? 255 : exponent + 112) << 23 | fraction << 13;
+}
+
 // The bits of an element as fp32.
 uint element(uint i)
 {
     if (SOURCE == UPLOAD_F32)
         return words[p.values + i];
     const uint bits = words[p.values + i / 2] >> (16 * (i & 1)) & 0xffffu;
-    if (SOURCE == UPLOAD_BF16)
-        return bits << 16;
-    const uint sign = (bits & 0x8000u) << 16, exponent = bits >> 10 & 31, fraction = bits & 0x3ffu;
-    if (exponent == 0) // zero and subnormal
-        return sign | floatBitsToUint(float(fraction) * 5.9604644775390625e-8);
-    return sign | (exponent == 31 ? 255 : exponent + 112) << 23 | fraction << 13;
+    return SOURCE == UPLOAD_BF16 ? bits << 16 : from_half(bits);
 }
 
 uint to_half(uint bits)
@@ -67,6 +71,28 @@ uint transformed(vec3 down, vec3 across, uint in_lane, uint out_lane)
     return floatBitsToUint(sum);
 }
 
+// Number `number`, in the device's order, of matrix `of`: [out group][in matrix][kx][ky][out matrix of the group]
+uint matrix_value(uint of, uint number)
+{
+    const uint at = words[p.order + number], taps = of >> p.group_log;
+    const uint out_matrix = (taps / p.taps / p.in_blocks << p.group_log) + (of & ((1u << p.group_log) - 1));
+    return value(taps / p.taps % p.in_blocks * 16 + at / 16, taps % p.kernel * p.kernel + taps / p.kernel % p.kernel,
+                 out_matrix * 16 + at % 16);
+}
+
+#if !FP16
+// One of the two numbers in fp16 that a weight is made of: `left` is what the other one leaves. Both are no number where
+// the weight is beyond what they can tell.
+uint split_value(uint of, uint number, bool left)
+{
+    const float v = uintBitsToFloat(matrix_value(of, number)) * SPLIT_WEIGHT;
+    if (!(abs(v) < 65504.0))
+        return 0x7e00u;
+    const uint first = to_half(floatBitsToUint(v));
+    return left ? to_half(floatBitsToUint(v - uintBitsToFloat(from_half(first)))) : first;
+}
+#endif
+
 // Lane `lane` of quad i of the part.
 uint lane_value(uint i, uint lane)
 {
@@ -91,12 +117,8 @@ uint lane_value(uint i, uint lane)
         const uint blocks = i / (4 * p.taps);
         return value(blocks % p.in_blocks * 4 + i % 4, i / 4 % p.taps, blocks / p.in_blocks * 4 + lane);
     }
-    if (KIND == UPLOAD_MATRIX) { // [out group][in matrix][kx][ky][out matrix of the group][256 in the device's order]
-        const uint at = words[p.order + i % 64 * 4 + lane], of = i / 64, taps = of >> p.group_log;
-        const uint out_matrix = (taps / p.taps / p.in_blocks << p.group_log) + (of & ((1u << p.group_log) - 1));
-        return value(taps / p.taps % p.in_blocks * 16 + at / 16, taps % p.kernel * p.kernel + taps / p.kernel % p.kernel,
-                     out_matrix * 16 + at % 16);
-    }
+    if (KIND == UPLOAD_MATRIX)
+        return matrix_value(i / 64, i % 64 * 4 + lane);
     // [out group][tap][quad of the group][out lane]
     const uint quad = i >> p.group_log, mask = (1u << p.group_log) - 1;
     return value(0, quad % p.taps, ((quad / p.taps << p.group_log) + (i & mask)) * 4 + lane);
@@ -108,6 +130,17 @@ void main()
     if (i >= p.quads)
         return;
     uint v[4];
+#if !FP16
+    if (KIND == UPLOAD_MATRIX) { // of each matrix the first numbers of all weights, then the others
+        for (uint word = 0; word < 4; word++) {
+            const uint number = i % 32 * 8 + word * 2;
+            const bool left = i / 32 % 2 != 0;
+            v[word] = split_value(i / 64, number, left) | split_value(i / 64, number + 1, left) << 16;
+        }
+        y[p.y + i] = uvec4(v[0], v[1], v[2], v[3]);
+        return;
+    }
+#endif
     for (uint lane = 0; lane < 4; lane++)
         v[lane] = lane_value(i, lane);
 #if FP16

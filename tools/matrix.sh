@@ -1,14 +1,15 @@
 #!/bin/sh
-# Compiles a shader that uses cooperative matrices: tools/matrix.sh SHADER OUTPUT
+# Compiles a shader that uses cooperative matrices: tools/matrix.sh SHADER OUTPUT FP16
 # Compilers before glslang 13 have no such type. shaders/matrix/matrix.glsl declares it by its SPIR-V, in which the type
 # of the elements is named by the number that the compiler gives it. So: compile with numbers that are probably right,
 # read the real ones from the result, compile again, and see that they have not moved.
 set -eu
 shader=$1
 output=$2
+fp16=$3 # 0 or 1: how activations are stored
 
 compile() { # FLOAT16_ID FLOAT32_ID
-    glslc --target-env=vulkan1.1 -DFLOAT16_ID="$1" -DFLOAT32_ID="$2" -I shaders/include -o "$output" "$shader"
+    glslc --target-env=vulkan1.1 -DFP16="$fp16" -DFLOAT16_ID="$1" -DFLOAT32_ID="$2" -I shaders/include -o "$output" "$shader"
 }
 
 types() { # the numbers of the 16-bit and the 32-bit float (OpTypeFloat is 22), in that order

@@ -49,7 +49,7 @@ static bool codeformer_detect(const struct weights *weights, struct model_info *
     info->kind = MODEL_FACE;
     info->architecture = "CodeFormer";
     info->face_size = side << (levels - 1 < CODEFORMER_LEVELS ? levels - 1 : 0);
-    info->fp32 = info->fidelity = true;
+    info->fidelity = true;
     return !err->code;
 }
 
@@ -333,10 +333,12 @@ static void codeformer_build(struct model_build *b, const struct session_shape *
         build_fail(b, ERROR_INVALID, "the face network takes %d×%d px, not %d×%d", size, size, shape->w, shape->h);
         return;
     }
+    b->graph->fp32 = true; /* or other entries would be guessed */
     const struct view x = graph_tensor(b->graph, TENSOR_INPUT, shape->n, size, size, 1, &rgb),
                       feature = codeformer_encode(b, x, kept, &levels),
-                      made = codeformer_adain(b, codeformer_guess(b, feature), feature),
-                      out = graph_tensor(b->graph, TENSOR_OUTPUT, shape->n, size, size, 1, &rgb);
+                      made = codeformer_adain(b, codeformer_guess(b, feature), feature);
+    b->graph->fp32 = false;
+    const struct view out = graph_tensor(b->graph, TENSOR_OUTPUT, shape->n, size, size, 1, &rgb);
     const struct view last = codeformer_generate(b, made, kept, levels, (float)shape->variant / MODEL_FIDELITY, out);
     if (last.tensor < 0)
         build_fail(b, ERROR_CORRUPT, "the generator has no blocks");

@@ -253,8 +253,6 @@ enum error_code model_session(struct session **out, const struct model *model, s
                               enum precision precision, struct error *err)
 {
     const char *slash = strrchr(model->path, '/');
-    if (model->info.fp32)
-        precision = PRECISION_FP32;
     return session_create(out, device, precision, slash ? slash + 1 : model->path, model_build_graph, model, err);
 }
 

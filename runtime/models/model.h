@@ -55,7 +55,6 @@ struct model_info {
     struct model_pool pools[MODEL_POOLS];
     int face_size;   /* face network: side of the square it takes, px (512; a small fixture less) */
     int noise_count; /* face network: noise maps (15 at 512 px) */
-    bool fp32;       /* always computed in fp32: it chooses entries of a codebook, and would choose others in fp16 */
     bool fidelity;   /* face network: variants of its graph are 0 .. MODEL_FIDELITY, how near it stays to the picture */
     int side;        /* filler: of the square that it takes, px; 0: any */
     int classes;     /* parser: 19; damage detector: 1 + MODEL_DAMAGE_KINDS, or 1: it knows no kinds */
@@ -148,7 +147,7 @@ enum error_code model_graph(const struct model *model, const struct session_shap
  * either noise. */
 const struct session_shape *model_usual_shape(const struct model_info *info, int index, struct session_shape *out);
 
-/* A session for the network on a device, in that precision (but see info.fp32). The model must outlive it. */
+/* A session for the network on a device, in that precision. The model must outlive it. */
 enum error_code model_session(struct session **out, const struct model *model, struct device *device,
                               enum precision precision, struct error *err) MUST_CHECK;
 

@@ -45,7 +45,6 @@ static bool restoreformer_detect(const struct weights *weights, struct model_inf
     info->kind = MODEL_FACE;
     info->architecture = restoreformer_is_plus(weights, levels) ? "RestoreFormer++" : "RestoreFormer";
     info->face_size = RESTOREFORMER_DEEPEST << (levels < RESTOREFORMER_LEVELS ? levels - 1 : 0);
-    info->fp32 = true;
     return !err->code;
 }
 
@@ -82,6 +81,7 @@ static void restoreformer_build(struct model_build *b, const struct session_shap
         return;
     }
     build_blocks(b, build_name("%s.down.", encoder.text), 0, ".block.0.norm1.weight");
+    b->graph->fp32 = true; /* or other entries would be the nearest */
     struct view x = graph_tensor(b->graph, TENSOR_INPUT, shape->n, size, size, 1, &rgb);
     x = vqgan_conv(b, build_name("%s.conv_in", encoder.text), x, 3);
     for (int i = 0; i < levels; i++) {
@@ -96,6 +96,7 @@ static void restoreformer_build(struct model_build *b, const struct session_shap
     x = vqgan_conv(b, build_name("%s.conv_out", encoder.text), x, 3);
     x = vqgan_conv(b, build_name("%squant_conv", prefix), x, 1);
     x = vqgan_nearest(b, build_name("%squantize.embedding", prefix), x);
+    b->graph->fp32 = false;
     x = vqgan_conv(b, build_name("%spost_quant_conv", prefix), x, 1);
     x = vqgan_conv(b, build_name("%s.conv_in", decoder.text), x, 3);
     x = vqgan_residual(b, build_name("%s.mid.block_1", decoder.text), "nin_shortcut", x);

@@ -32,6 +32,7 @@ struct tensor {
     int segment_count;
     int segment[GRAPH_MAX_SEGMENTS]; /* channels of each segment, all > 0 */
     const struct param *param;       /* TENSOR_CONSTANT: channels*h*w values */
+    bool fp32;                       /* graph.fp32 when it was made; of a constant, its readers decide */
 };
 
 /* Segments first .. first+count-1 of a tensor. tensor < 0: no view. */
@@ -58,6 +59,8 @@ struct graph {
     int inputs[64], outputs[16];   /* tensor numbers, in the order of a run's arrays */
     const struct weights *weights; /* the file that holds params that a plan reads, or NULL */
     bool exact;                    /* sum in double where the device can: a hint, for small networks */
+    bool fp32;                     /* tensors made while it is true stay in fp32, and so does what writes them, in a
+                                    * plan of any precision */
     struct error error;            /* of the first graph_* call that failed; later calls do nothing */
 };
 

@@ -7,8 +7,7 @@
 #include "runtime/backend/switches.h"
 #include "runtime/base/log.h"
 
-#define QUAD_BYTES 8 /* of fp16, which matrices take */
-#define OPEN 64      /* how many dispatches since the last barrier are remembered */
+#define OPEN 64 /* how many dispatches since the last barrier are remembered */
 
 /* The dispatches since the last barrier, in their order, and which of them each waits for, or -1. */
 struct chain {
@@ -57,7 +56,8 @@ static uint64_t chain_plane(const struct vk_dispatch *dispatch, int slot)
     const uint64_t pixels = (uint64_t)push->out_h * push->out_w;
     if (slot == BIND_Y && dispatch->shuffled)
         return 0;
-    return operand ? pixels * QUAD_BYTES << (operand->stride >> OPERAND_STRIDE_BITS) : 0;
+    const uint64_t quad = dispatch->key.fp16 ? 8 : 16; /* bytes */
+    return operand ? pixels * quad << (operand->stride >> OPERAND_STRIDE_BITS) : 0;
 }
 
 enum conflict { NONE, ALIGNED, ACROSS };

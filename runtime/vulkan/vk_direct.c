@@ -105,7 +105,7 @@ const struct vk_tune_family vk_direct_family = {tiles, sizeof tiles / sizeof til
 
 bool vk_direct_takes(const struct vk_build *build, const struct op_conv2d *args, const struct vk_operand *x)
 {
-    if (!build->device->matrix_direct || args->upsample != 1)
+    if (!build->fp16 || !build->device->matrix_direct || args->upsample != 1)
         return false;
     if (args->kernel == 1)
         return args->pad == 0 && x->layout.group_log == 2;

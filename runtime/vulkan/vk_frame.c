@@ -62,7 +62,7 @@ static enum error_code frame_lane_map(struct vk_build *build, const struct vk_la
     return code;
 }
 
-/* Copies x to y, which has the same channels in other lanes. */
+/* Copies x to y, which has the same channels in other lanes, or is narrower. */
 static enum error_code frame_regroup(struct vk_build *build, const struct vk_operand *x, const struct vk_operand *y,
                                      struct error *err)
 {
@@ -71,6 +71,7 @@ static enum error_code frame_regroup(struct vk_build *build, const struct vk_ope
     if (code != OK)
         return code;
     vk_frame_spec(&dispatch, (uint32_t)x->layout.blocks * 4);
+    vk_frame_spec(&dispatch, y->fp16 && !x->fp16);
     dispatch.push.pixel.out_h = y->h;
     dispatch.push.pixel.out_w = y->w;
     dispatch.push.pixel.x = vk_plan_bind(build, &dispatch, BIND_X, x);
@@ -88,6 +89,39 @@ enum error_code vk_frame_fit(struct vk_frame *frame, int slot, const struct vk_l
     if (code == OK)
         code = frame_regroup(frame->build, in, &copy, err);
     *in = copy;
+    return code;
+}
+
+/* The slot before this one that has the same view, or none: -1. */
+static int frame_same_view(const struct node *node, int slot)
+{
+    const struct view *view = &node->in[slot];
+    for (int i = 0; i < slot; i++)
+        if (node->in[i].tensor == view->tensor && node->in[i].first == view->first && node->in[i].count == view->count)
+            return i;
+    return -1;
+}
+
+enum error_code vk_frame_narrow(struct vk_frame *frame, struct error *err)
+{
+    struct vk_operand copy;
+    enum error_code code = OK;
+    for (int slot = 0; slot < OP_MAX_INPUTS && code == OK; slot++) {
+        struct vk_operand *in = &frame->in[slot];
+        const int same = frame_same_view(frame->node, slot);
+        if (in->n == 0 || in->fp16 == frame->build->fp16)
+            continue;
+        if (in->fp16)
+            return error_set(err, ERROR_INTERNAL, "a node in fp32 reads fp16");
+        if (same < 0) {
+            code = vk_plan_scratch(frame->build, &in->layout, in->n, in->h, in->w, &copy, err);
+            if (code == OK)
+                code = frame_regroup(frame->build, in, &copy, err);
+            *in = copy;
+        } else {
+            *in = frame->in[same];
+        }
+    }
     return code;
 }
 

@@ -33,6 +33,9 @@ enum error_code vk_frame_lanes(struct vk_build *build, const struct vk_layout *l
 enum error_code vk_frame_fit(struct vk_frame *frame, int slot, const struct vk_layout *layout,
                              struct error *err) MUST_CHECK;
 
+/* Gives inputs in fp32 of a node in fp16 a copy in fp16. No node in fp32 reads fp16. */
+enum error_code vk_frame_narrow(struct vk_frame *frame, struct error *err) MUST_CHECK;
+
 /* For shaders that count channels across the whole of y: if y has padding inside, they write a copy without. */
 enum error_code vk_frame_fit_result(struct vk_frame *frame, struct error *err) MUST_CHECK;
 

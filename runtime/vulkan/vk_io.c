@@ -30,7 +30,6 @@ enum error_code vk_io_create(struct vk_io **out, struct vk_build *build, struct 
         return error_set(err, ERROR_NO_MEMORY, "out of memory for a plan");
     io->device = build->device;
     io->name = vk_plan_name(build->plan);
-    io->fp16 = build->fp16;
     io->input_count = graph->input_count;
     io->output_count = graph->output_count;
     io->ports = mem_calloc((size_t)count, sizeof *io->ports);
@@ -46,29 +45,32 @@ enum error_code vk_io_create(struct vk_io **out, struct vk_build *build, struct 
     return code;
 }
 
-static struct vk_pipeline_key io_key(const struct vk_io *io, const char *shader, uint32_t form, uint32_t from)
+static struct vk_pipeline_key io_key(const struct vk_io_port *port, const char *shader, uint32_t form, uint32_t from)
 {
-    return (struct vk_pipeline_key){.shader = shader, .fp16 = io->fp16, .spec_count = 2, .spec = {form, from}};
+    return (struct vk_pipeline_key){
+        .shader = shader, .fp16 = port->operand.fp16, .spec_count = 2, .spec = {form, from}};
 }
 
 enum error_code vk_io_pipelines(const struct vk_io *io, struct error *err)
 {
-    struct vk_pipeline_key keys[4 * VK_IO_MAX_PORTS + 1];
+    struct vk_pipeline_key keys[4 * VK_IO_MAX_PORTS];
     size_t count = 0;
     for (int i = 0; i < io->input_count + io->output_count; i++) {
-        const bool in = i < io->input_count, rgb = io->ports[i].rgb;
+        const struct vk_io_port *port = &io->ports[i];
+        const bool in = i < io->input_count, rgb = port->rgb;
         if (rgb)
-            keys[count++] = io_key(io, in ? "raster_in" : "raster_out", RASTER_U8, 0);
+            keys[count++] = io_key(port, in ? "raster_in" : "raster_out", RASTER_U8, 0);
         if (rgb)
-            keys[count++] = io_key(io, in ? "raster_in" : "raster_out", RASTER_F32, 0);
+            keys[count++] = io_key(port, in ? "raster_in" : "raster_out", RASTER_F32, 0);
         if (rgb && !in)
-            keys[count++] = io_key(io, "raster_out", RASTER_U8, RASTER_FROM_LAYERS);
+            keys[count++] = io_key(port, "raster_out", RASTER_U8, RASTER_FROM_LAYERS);
         if (!rgb)
-            keys[count++] = io_key(io, in ? "pack" : "unpack", 0, 0);
-        if (!in && !rgb && io->ports[i].plain)
-            keys[count++] = io_key(io, "raster_label", 0, 0);
+            keys[count++] = io_key(port, in ? "pack" : "unpack", 0, 0);
+        if (!in && !rgb && port->plain)
+            keys[count++] = io_key(port, "raster_label", 0, 0);
+        if (!in)
+            keys[count++] = io_key(port, "raster_check", 0, 0);
     }
-    keys[count++] = io_key(io, "raster_check", 0, 0);
     return vk_pipeline_make(io->device, keys, count, err);
 }
 
@@ -265,7 +267,7 @@ void vk_io_dispatch(struct vk_io_run *r, int index, const char *shader, uint32_t
                     size_t push_size, uint32_t columns, uint32_t rows, uint32_t images)
 {
     const VkPipelineLayout layout = vk_pipeline_layout(r->io->device);
-    const struct vk_pipeline_key key = io_key(r->io, shader, form, from);
+    const struct vk_pipeline_key key = io_key(&r->io->ports[index], shader, form, from);
     VkPipeline handle;
     if (r->code == OK)
         r->code = vk_pipeline_get(r->io->device, &key, &handle, r->err);

@@ -34,7 +34,6 @@ struct vk_io_slot {
 struct vk_io {
     struct vk_device *device;
     const char *name;
-    bool fp16;
     int input_count, output_count;
     struct vk_io_port *ports; /* the inputs, then the outputs */
     const struct vk_buffer *words;

@@ -21,7 +21,7 @@ static bool join_touches(const struct node *node, int tensor)
 static bool join_leaves_room(const struct vk_build *build, const struct node *conv)
 {
     const struct op_conv2d *args = &conv->args.conv2d;
-    return conv->kind == OP_CONV2D && vk_matrix_takes(build, args) && args->stride == 1 && args->upsample == 1 &&
+    return conv->kind == OP_CONV2D && vk_matrix_takes(build, conv) && args->stride == 1 && args->upsample == 1 &&
            conv->in[OP_RESIDUAL1].tensor < 0 && conv->in[OP_RESIDUAL2].tensor < 0 &&
            graph_tensor_of(build->graph, conv->out)->role == TENSOR_TEMP;
 }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/backend/switches.h"
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
 #include "runtime/vulkan/vk_command.h"
@@ -155,6 +156,7 @@ enum error_code vk_matrix_create(struct vk_device *device, struct error *err)
                      matrix_learn_columns(order + ELEMENTS, device->matrix_column, &device->matrix_slot_bit);
     device->matrix_direct = device->matrix && matrix_is_order(order + 2 * ELEMENTS) &&
                             matrix_learn_columns(order + 2 * ELEMENTS, device->matrix_row, &device->matrix_half_bit);
+    device->matrix_fp32 = device->matrix && *switches_get(SWITCH_VULKAN_SPLIT) != '0';
     for (int i = 0; i < ELEMENTS && device->matrix; i++)
         device->matrix_order[i] = (uint8_t)order[i];
     if (code == OK && !device->matrix)
@@ -199,19 +201,31 @@ static const union vk_tile tiles[] = {
     {{1, 1, 1, 1, 1, 0, 1, 1, 1}},
 };
 
+/* Those for fp32, of which a subgroup holds twice as many sums and weights. */
+static const union vk_tile tiles_fp32[] = {
+    {{4, 1, 4, 1, 4, 1, 4, 2, 1}}, {{8, 1, 2, 1, 8, 1, 8, 1, 1}}, {{8, 1, 4, 2, 4, 0, 4, 1, 1}},
+    {{4, 1, 2, 2, 4, 1, 4, 1, 1}}, {{4, 1, 4, 2, 2, 0, 2, 1, 1}}, {{4, 2, 4, 2, 1, 0, 1, 4, 1}},
+    {{4, 2, 4, 2, 1, 1, 1, 4, 1}}, {{4, 1, 4, 2, 1, 0, 1, 4, 1}}, {{8, 2, 4, 2, 1, 0, 1, 4, 1}},
+    {{4, 2, 4, 2, 2, 0, 1, 4, 1}}, {{4, 1, 4, 2, 2, 0, 1, 4, 1}}, {{2, 1, 4, 2, 1, 0, 1, 4, 1}},
+    {{4, 1, 8, 1, 1, 0, 1, 8, 1}}, {{4, 1, 8, 1, 2, 0, 1, 8, 1}}, {{2, 1, 8, 1, 1, 0, 1, 8, 1}},
+    {{4, 1, 4, 1, 1, 0, 1, 4, 1}}, {{4, 2, 4, 1, 1, 1, 1, 4, 1}}, {{4, 1, 4, 1, 2, 0, 1, 4, 1}},
+    {{4, 1, 2, 2, 1, 1, 1, 2, 1}}, {{4, 4, 4, 1, 1, 0, 1, 4, 1}}, {{2, 2, 4, 1, 1, 0, 1, 4, 1}},
+    {{1, 1, 1, 1, 1, 0, 1, 1, 1}},
+};
+
 static uint32_t matrix_across(const union vk_tile *tile)
 {
     return tile->matrix.subgroups / tile->matrix.split / tile->matrix.down * tile->matrix.blocks;
 }
 
-/* Bytes of shared memory that a workgroup needs. */
-static uint32_t matrix_shared_bytes(const union vk_tile *tile, uint32_t kernel, uint32_t stride)
+/* Bytes of shared memory that a workgroup needs. halves: of a number of the input, 2 in fp32. */
+static uint32_t matrix_shared_bytes(const union vk_tile *tile, uint32_t kernel, uint32_t stride, uint32_t halves)
 {
     const uint32_t step = kernel == 1 ? 1 : stride; /* a 1×1 convolution copies only the pixels that it needs */
     const uint32_t w = (SIZE - 1) * step + kernel, h = (tile->matrix.rows * tile->matrix.down - 1) * step + kernel;
     const uint32_t held = tile->matrix.subgroups * tile->matrix.phase * tile->matrix.blocks * ELEMENTS;
     const uint32_t sums = (tile->matrix.split > 1 ? held : 0) + 1;
-    return w * h * (tile->matrix.steps * 2 + tile->matrix.padding) * 16 + sums * 4;
+    return w * h * (tile->matrix.steps * 2 * halves + tile->matrix.padding) * 16 + sums * 4;
 }
 
 /* Whether such tiles exist. A large kernel's input is wide enough without a stride. */
@@ -229,15 +243,18 @@ static bool matrix_fits(const struct vk_device *device, const struct vk_tune_key
            (tile->matrix.down <= 2 || matrix_across(tile) > 1 || key->kernel > VK_MATRIX_KERNEL) &&
            (tile->matrix.split == 1 || key->size <= SPLIT_SIZE) &&
            tile->matrix.subgroups * SUBGROUP <= device->traits.limits.maxComputeWorkGroupInvocations &&
-           matrix_shared_bytes(tile, key->kernel, key->stride) <= device->traits.limits.maxComputeSharedMemorySize;
+           matrix_shared_bytes(tile, key->kernel, key->stride, key->family == VK_TUNE_MATRIX_F32 ? 2 : 1) <=
+               device->traits.limits.maxComputeSharedMemorySize;
 }
 
-bool vk_matrix_takes(const struct vk_build *build, const struct op_conv2d *args)
+bool vk_matrix_takes(const struct vk_build *build, const struct node *conv)
 {
     const union vk_tile *least = &tiles[sizeof tiles / sizeof tiles[0] - 1];
-    const uint32_t kernel = (uint32_t)args->kernel, stride = (uint32_t)args->stride;
-    return build->fp16 && build->device->matrix && matrix_reaches(kernel, stride) &&
-           matrix_shared_bytes(least, kernel, stride) <= build->device->traits.limits.maxComputeSharedMemorySize;
+    const struct vk_device *device = build->device;
+    const uint32_t kernel = (uint32_t)conv->args.conv2d.kernel, stride = (uint32_t)conv->args.conv2d.stride;
+    const bool fp16 = vk_plan_halves(build, conv->out);
+    return build->half && (fp16 ? device->matrix : device->matrix_fp32) && matrix_reaches(kernel, stride) &&
+           matrix_shared_bytes(least, kernel, stride, fp16 ? 1 : 2) <= device->traits.limits.maxComputeSharedMemorySize;
 }
 
 static void matrix_apply(const union vk_tile *tile, struct vk_dispatch *dispatch)
@@ -252,6 +269,8 @@ static void matrix_apply(const union vk_tile *tile, struct vk_dispatch *dispatch
 }
 
 const struct vk_tune_family vk_matrix_family = {tiles, sizeof tiles / sizeof tiles[0], matrix_fits, matrix_apply};
+const struct vk_tune_family vk_matrix_fp32_family = {tiles_fp32, sizeof tiles_fp32 / sizeof tiles_fp32[0], matrix_fits,
+                                                     matrix_apply};
 
 void vk_matrix_conv2d(const struct vk_device *device, const struct op_conv2d *args, const struct vk_operand *x,
                       const struct vk_operand *y, uint32_t flags, int shuffle, struct vk_dispatch *dispatch)
@@ -264,7 +283,7 @@ void vk_matrix_conv2d(const struct vk_device *device, const struct op_conv2d *ar
                                   (uint32_t)shuffle};
     _Static_assert(OF_TILE + sizeof constants / sizeof constants[0] <= VK_PIPELINE_MAX_SPEC, "room for all constants");
     union vk_tile tile;
-    dispatch->tune = (struct vk_tune_key){.family = VK_TUNE_MATRIX,
+    dispatch->tune = (struct vk_tune_key){.family = x->fp16 ? VK_TUNE_MATRIX : VK_TUNE_MATRIX_F32,
                                           .kernel = (uint32_t)args->kernel,
                                           .stride = (uint32_t)args->stride,
                                           .upsample = (uint32_t)args->upsample,

@@ -10,7 +10,7 @@
 #define VK_MATRIX_KERNEL 7   /* the largest kernel whose columns of taps are multiplied in one turn */
 #define VK_MATRIX_LARGEST 31 /* the largest kernel, if its tile fits in shared memory */
 
-extern const struct vk_tune_family vk_matrix_family;
+extern const struct vk_tune_family vk_matrix_family, vk_matrix_fp32_family;
 
 /* Whether the device has 16×16×16 matrices of fp16 with fp32 sums, spread over subgroups of 32 invocations. */
 bool vk_matrix_present(VkInstance instance, VkPhysicalDevice physical, const struct device_info *info);
@@ -20,8 +20,10 @@ bool vk_matrix_present(VkInstance instance, VkPhysicalDevice physical, const str
  * device works without matrices. ERROR_DEVICE_LOST. */
 enum error_code vk_matrix_create(struct vk_device *device, struct error *err) MUST_CHECK;
 
-/* Whether the convolution can be done with matrices. */
-bool vk_matrix_takes(const struct vk_build *build, const struct op_conv2d *args);
+/* Whether the convolution is done with matrices. One in fp32 is, if its plan's precision is fp16: then numbers are made
+ * of two in fp16, and products of three (shaders/matrix/conv2d.comp). In a plan of fp32 none is, for that is what
+ * results beyond fp16's range are computed with again. */
+bool vk_matrix_takes(const struct vk_build *build, const struct node *conv);
 
 /* The tensor's channel for column `column` (0..15) of the out matrix that begins with channel `first`, for weights with
  * out_blocks quads of out channels: chosen so that each invocation holds channels that are side by side. */

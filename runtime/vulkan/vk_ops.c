@@ -79,7 +79,7 @@ static enum error_code ops_conv2d(struct vk_frame *frame, struct error *err)
     const struct op_conv2d *args = &frame->node->args.conv2d;
     struct vk_dispatch *dispatch = &frame->dispatch;
     struct params_conv2d *push = &dispatch->push.conv2d;
-    const bool matrix = vk_matrix_takes(frame->build, args);
+    const bool matrix = vk_matrix_takes(frame->build, frame->node);
     const bool transforms = vk_join_transforms(frame->build->graph, frame->node);
     const int factor = ops_joined_factor(frame);
     enum error_code code = OK;
@@ -458,5 +458,7 @@ enum error_code vk_ops_node(struct vk_build *build, const struct node *node, str
     for (int i = 0; i < OP_MAX_INPUTS && code == OK; i++)
         if (node->in[i].tensor >= 0)
             code = vk_plan_operand(build, node->in[i], &frame.in[i], err);
+    if (code == OK)
+        code = vk_frame_narrow(&frame, err);
     return code == OK ? makers[node->kind](&frame, err) : code;
 }

@@ -148,7 +148,8 @@ static uint64_t pack_bytes(const struct vk_pack_key *key)
         return (uint64_t)((key->out.blocks + 3) / 4) * (uint64_t)steps * (uint64_t)taps * 512;
     }
     if (key->kind == PACK_MATRIX)
-        return (uint64_t)((key->out.blocks + 3) / 4) * (uint64_t)((key->in.blocks + 3) / 4) * (uint64_t)key->taps * 512;
+        return (uint64_t)((key->out.blocks + 3) / 4) * (uint64_t)((key->in.blocks + 3) / 4) * (uint64_t)key->taps *
+               (key->fp16 ? 512 : 1024);
     const bool conv = key->kind == PACK_CONV || key->kind == PACK_WINOGRAD;
     const int out_blocks = conv ? (key->out.blocks + 3) / 4 * 4 : key->out.blocks;
     const int positions = key->fp16 ? WINOGRAD_PACKED_POSITIONS : WINOGRAD_POSITIONS;

@@ -36,7 +36,8 @@ enum vk_pack_kind {
                      * 3×3)  does, or fp16: [16 out lanes][in block][position][out quad][in lane][out lane] as F(2×2,
                      * 3×3)
                      */
-    PACK_MATRIX,    /* [out group][in matrix][kx][ky][out matrix of 1 or 2][256 in matrix_order], in lanes as rows */
+    PACK_MATRIX,    /* [out group][in matrix][kx][ky][out matrix of 1 or 2][256 in matrix_order], in lanes as rows;
+                     * fp32: of each matrix SPLIT_WEIGHT times the numbers as fp16, then what that leaves of them */
     PACK_DIRECT,    /* as PACK_MATRIX, with in lanes as vk_direct_lanes orders them */
     PACK_DEPTHWISE, /* [out block][kernel*kernel][out lane] from [out][kernel][kernel] */
     PACK_LINEAR,    /* [out block][in block][h*w][in lane][out lane] from [out][in][h*w]; h*w is in `taps` */

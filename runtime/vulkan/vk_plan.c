@@ -50,23 +50,28 @@ static uint64_t plan_align_up(const struct vk_device *device, uint64_t bytes)
 /* --- operands ------------------------------------------------------------------------------------------------------
  */
 
-static uint64_t plan_quad_bytes(const struct vk_build *build)
+bool vk_plan_halves(const struct vk_build *build, struct view view)
 {
-    return build->fp16 ? 8 : 16;
+    return build->half && !graph_tensor_of(build->graph, view)->fp32;
+}
+
+static uint64_t plan_quad_bytes(bool fp16)
+{
+    return fp16 ? 8 : 16;
 }
 
 /* The bytes of a tensor of that many blocks, which must fit a binding. */
-static enum error_code plan_tensor_bytes(const struct vk_build *build, int n, int blocks, int h, int w, uint64_t *bytes,
-                                         struct error *err)
+static enum error_code plan_tensor_bytes(const struct vk_build *build, bool fp16, int n, int blocks, int h, int w,
+                                         uint64_t *bytes, struct error *err)
 {
     const uint64_t limit = build->device->traits.limits.maxStorageBufferRange;
     size_t quads, size = 0;
     if (!mem_mul((size_t)n * (size_t)h, (size_t)w, &quads) || !mem_mul(quads, (size_t)blocks, &quads) ||
-        !mem_mul(quads, 16, &size) || quads * plan_quad_bytes(build) > limit)
+        !mem_mul(quads, 16, &size) || quads * plan_quad_bytes(fp16) > limit)
         return error_set(err, ERROR_TOO_LARGE, "%s: a tensor of %d×%d×%d×%d is larger than the %.0f MiB that %s takes",
                          build->plan->name, n, blocks * 4, h, w, (double)limit / 0x1p20,
                          build->device->traits.info.name);
-    *bytes = quads * plan_quad_bytes(build);
+    *bytes = quads * plan_quad_bytes(fp16);
     return OK;
 }
 
@@ -80,7 +85,11 @@ enum error_code vk_plan_operand(struct vk_build *build, struct view view, struct
     const struct tensor *tensor = graph_tensor_of(build->graph, view);
     const uint32_t plane = (uint32_t)(tensor->h * tensor->w);
     struct vk_layout all;
-    *out = (struct vk_operand){.n = (uint32_t)tensor->n, .h = (uint32_t)tensor->h, .w = (uint32_t)tensor->w};
+    const bool constant = tensor->role == TENSOR_CONSTANT;
+    *out = (struct vk_operand){.n = (uint32_t)tensor->n,
+                               .h = (uint32_t)tensor->h,
+                               .w = (uint32_t)tensor->w,
+                               .fp16 = constant ? build->fp16 : vk_plan_halves(build, view)};
     vk_pack_layout(build->graph, view, build->grouped, &out->layout);
     vk_pack_layout(build->graph, plan_whole_view(build->graph, view.tensor), build->grouped, &all);
     if (view.first > 0) {
@@ -89,7 +98,7 @@ enum error_code vk_plan_operand(struct vk_build *build, struct view view, struct
         out->at.base = (uint32_t)before.blocks * plane;
     }
     out->at.stride = (uint32_t)all.group_log << OPERAND_STRIDE_BITS;
-    if (tensor->role == TENSOR_CONSTANT) {
+    if (constant) {
         const struct vk_pack_key key = {
             .param = tensor->param, .kind = PACK_TENSOR, .fp16 = build->fp16, .taps = (int)plane, .out = all};
         return vk_pack_get(build->device, &key, &out->slice, err);
@@ -97,7 +106,7 @@ enum error_code vk_plan_operand(struct vk_build *build, struct view view, struct
     const uint32_t image = (uint32_t)all.blocks * plane;
     out->at.stride |= tensor->n > 1 ? image : 0;
     out->slice = (struct vk_slice){&build->plan->arena, build->offsets[view.tensor],
-                                   (uint64_t)tensor->n * image * plan_quad_bytes(build)};
+                                   (uint64_t)tensor->n * image * plan_quad_bytes(out->fp16)};
     return OK;
 }
 
@@ -106,14 +115,15 @@ enum error_code vk_plan_scratch(struct vk_build *build, const struct vk_layout *
 {
     struct vk_plan *plan = build->plan;
     uint64_t bytes = 0;
-    enum error_code code = plan_tensor_bytes(build, (int)n, layout->blocks, (int)h, (int)w, &bytes, err);
+    enum error_code code = plan_tensor_bytes(build, build->fp16, (int)n, layout->blocks, (int)h, (int)w, &bytes, err);
     *out = (struct vk_operand){
         .slice = {&plan->arena, plan->arena_bytes + plan->scratch, bytes},
         .at = {0, (n > 1 ? (uint32_t)layout->blocks * h * w : 0) | (uint32_t)layout->group_log << OPERAND_STRIDE_BITS},
         .layout = *layout,
         .n = n,
         .h = h,
-        .w = w};
+        .w = w,
+        .fp16 = build->fp16};
     plan->scratch += plan_align_up(build->device, bytes);
     if (plan->scratch > plan->scratch_top)
         plan->scratch_top = plan->scratch;
@@ -156,11 +166,11 @@ struct params_operand vk_plan_bind(const struct vk_build *build, struct vk_dispa
     dispatch->bind[slot] = operand->slice;
     if (operand->slice.buffer == &build->plan->arena) {
         const uint64_t quads = (uint64_t)operand->layout.blocks * operand->h * operand->w;
-        const uint64_t begin = operand->slice.offset + operand->at.base * plan_quad_bytes(build);
+        const uint64_t quad = plan_quad_bytes(operand->fp16), begin = operand->slice.offset + operand->at.base * quad;
         dispatch->span[slot] = (struct vk_span){
             begin,
             begin + ((operand->n - 1) * (uint64_t)(operand->at.stride & ((1u << OPERAND_STRIDE_BITS) - 1)) + quads) *
-                        plan_quad_bytes(build)};
+                        quad};
     }
     return operand->at;
 }
@@ -201,7 +211,8 @@ static enum error_code plan_place_tensors(struct vk_build *build, uint64_t *offs
         const struct tensor *tensor = &graph->tensors[i];
         struct vk_layout layout;
         vk_pack_layout(graph, plan_whole_view(graph, i), build->grouped, &layout);
-        code = plan_tensor_bytes(build, tensor->n, layout.blocks, tensor->h, tensor->w, &bytes[i], err);
+        code = plan_tensor_bytes(build, build->half && !tensor->fp32, tensor->n, layout.blocks, tensor->h, tensor->w,
+                                 &bytes[i], err);
         if (tensor->role == TENSOR_CONSTANT)
             bytes[i] = 0;
     }
@@ -221,6 +232,7 @@ static enum error_code plan_build_dispatches(struct vk_build *build, struct erro
     for (int i = 0; i < build->order->count && code == OK; i++) {
         plan->scratch = 0;
         build->node = build->order->node[i];
+        build->fp16 = vk_plan_halves(build, graph->nodes[build->node].out);
         code = vk_ops_node(build, &graph->nodes[build->node], err);
     }
     return code;
@@ -319,6 +331,7 @@ static enum error_code making_begin(struct making *making, struct device *base, 
     making->build = (struct vk_build){device,
                                       plan,
                                       graph,
+                                      precision == PRECISION_FP16,
                                       precision == PRECISION_FP16,
                                       device->grouped || (precision == PRECISION_FP16 && device->matrix),
                                       offsets,
@@ -420,7 +433,7 @@ enum error_code vk_plan_create(struct plan **out, struct device *base, const str
         *out = &plan->base;
         log_event(LOG_DEBUG, "plan-made", "plan=\"%s\" dispatches=%u submits=%u bytes=%llu precision=%s ms=%.1f",
                   plan->name, plan->dispatch_count, plan->record.count, (unsigned long long)vk_plan_bytes(&plan->base),
-                  making.build.fp16 ? "fp16" : "fp32", log_clock_ms() - start);
+                  making.build.half ? "fp16" : "fp32", log_clock_ms() - start);
     } else if (plan) {
         vk_plan_destroy(&plan->base);
     }

@@ -38,6 +38,7 @@ struct vk_operand {
     struct params_operand at; /* its place there */
     struct vk_layout layout;
     uint32_t n, h, w; /* n is 1 where all images share it: then at.stride is 0 */
+    bool fp16;
 };
 
 /* Bytes of the arena that a dispatch touches; end is 0 for memory that no dispatch writes. */
@@ -79,17 +80,21 @@ struct vk_build {
     struct vk_device *device;
     struct vk_plan *plan;
     const struct graph *graph;
-    bool fp16, grouped;      /* grouped: see vk_pack_layout */
+    bool half;               /* the plan's precision is fp16: so is all that the graph does not want in fp32 */
+    bool fp16, grouped;      /* fp16: of the dispatches that are being made; grouped: see vk_pack_layout */
     const uint64_t *offsets; /* of the tensors in the arena */
     const struct order *order;
     int node; /* of the dispatches that are being made */
 };
 
-/* The view's operand. A constant tensor is packed and uploaded. */
+/* Whether the tensor of the view is stored in fp16. */
+bool vk_plan_halves(const struct vk_build *build, struct view view);
+
+/* The view's operand. A constant tensor is packed and uploaded, in the precision of the dispatches. */
 enum error_code vk_plan_operand(struct vk_build *build, struct view view, struct vk_operand *out,
                                 struct error *err) MUST_CHECK;
 
-/* An operand of that shape in the plan's scratch, until the node is done. */
+/* An operand of that shape in the plan's scratch, in the precision of the dispatches, until the node is done. */
 enum error_code vk_plan_scratch(struct vk_build *build, const struct vk_layout *layout, uint32_t n, uint32_t h,
                                 uint32_t w, struct vk_operand *out, struct error *err) MUST_CHECK;
 

@@ -103,7 +103,7 @@ enum error_code vk_record_make(struct vk_record *record, struct vk_device *devic
                                const VkDescriptorSet *sets, uint32_t count, int node_count, bool profile,
                                struct error *err)
 {
-    const bool matrices = device->matrix && count > 0 && dispatches[0].key.fp16;
+    const bool matrices = device->matrix && count > 0 && dispatches[count - 1].key.fp16;
     struct recorder r = {.device = device, .record = record, .limit = record_submit_work(device, matrices)};
     vk_command_free(device, record->commands, record->count);
     record->count = 0;

@@ -27,7 +27,14 @@ union vk_tile {
 };
 
 /* Kernels that work in tiles: those on matrices, and those without, by how activations are stored. */
-enum vk_tune_kind { VK_TUNE_MATRIX, VK_TUNE_TILED_F16, VK_TUNE_TILED_F32, VK_TUNE_DIRECT, VK_TUNE_KIND_COUNT };
+enum vk_tune_kind {
+    VK_TUNE_MATRIX,
+    VK_TUNE_TILED_F16,
+    VK_TUNE_TILED_F32,
+    VK_TUNE_DIRECT,
+    VK_TUNE_MATRIX_F32,
+    VK_TUNE_KIND_COUNT
+};
 
 /* vk_matrix.c, vk_direct.c and vk_tiled.c have one each. */
 struct vk_tune_family {

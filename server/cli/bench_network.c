@@ -389,8 +389,6 @@ static enum error_code network_prepare(struct network *net, const struct bench_s
         return code;
     device_info(net->device, &net->info);
     net->precision = settings->options.precision ? settings->options.precision : net->info.preferred;
-    if (model_info(net->model)->fp32)
-        net->precision = PRECISION_FP32;
     code = network_make_data(net, err);
     if (!code && settings->keep)
         code = network_keep_inputs(net, settings->keep, name, err);

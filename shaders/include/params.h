@@ -56,6 +56,11 @@
 #define VECTOR_GROUP 64
 #define MOMENTS_RUN 8 /* pixels that each invocation of moments.comp loads at once */
 
+/* Convolutions in fp32 on matrices multiply numbers by these before they split them into two in fp16: the lesser one
+ * of usual numbers is then not too small for fp16, and the greater one not too large below 65504 / SPLIT_INPUT. */
+#define SPLIT_INPUT 4
+#define SPLIT_WEIGHT 256
+
 #define WINOGRAD_POSITIONS 36        /* of a 6x6 tile of the input */
 #define WINOGRAD_PACKED_POSITIONS 16 /* of a 4x4 tile */
 

@@ -4,8 +4,12 @@
 // row above it that has a tap there; the columns of a large kernel take several turns. Weights are B matrices in the order
 // in which invocations hold them (probe.comp).
 // weight: [1 or 2 times 16 out channels][16 in channels][kx][ky][16 out channels][invocation][8]; padding is zeros.
+// In fp32 (FP16 0) the input and the weights are sums of two numbers in fp16 each, a + a' and b + b', which together have
+// 22 bits, and a product is ab + ab' + a'b: what is left out is 2^-22 of it. Units of matrices cut sums off instead of
+// rounding them, so those of a chunk are added up first and then added to the others as usual numbers. After Ootomo and
+// Yokota, "Recovering single precision accuracy from Tensor Cores", 2022.
+// weight then: [...][16 out channels][b, b'][invocation][8]
 #version 450
-#define FP16 1
 #include "matrix.glsl"
 
 layout(local_size_x_id = 0) in; // SUBGROUP * SUBGROUPS
@@ -30,14 +34,18 @@ layout(constant_id = 18) const uint SHUFFLE = 1; // factor of a pixel shuffle: e
 
 layout(push_constant) uniform push { params_conv2d p; };
 #define CHAINED(slot, type, name) layout(std430, set = 0, binding = slot) restrict queuefamilycoherent buffer name##_buffer { type name[]; }
-CHAINED(BIND_Y, f16vec4, y);
+CHAINED(BIND_Y, QUAD, y);
+CHAINED(BIND_RESIDUAL1, QUAD, residual1);
+CHAINED(BIND_RESIDUAL2, QUAD, residual2);
+#if FP16
 CHAINED(BIND_Y, uvec4, y_units);
 CHAINED(BIND_X, uvec4, x);
 CHAINED(BIND_X, uvec2, x_quads);
-CHAINED(BIND_RESIDUAL1, f16vec4, residual1);
 CHAINED(BIND_RESIDUAL1, uvec4, residual1_units);
-CHAINED(BIND_RESIDUAL2, f16vec4, residual2);
 CHAINED(BIND_RESIDUAL2, uvec4, residual2_units);
+#else
+CHAINED(BIND_X, vec4, x);
+#endif
 READS(BIND_IN_SCALE, in_scale);
 READS(BIND_OUT_SCALE, out_scale);
 READS(BIND_NOISE, noise);
@@ -49,7 +57,8 @@ const uint JUMP = KERNEL == 1 ? STRIDE : 1; // pixels of the input from one of t
 const uint STEP = STRIDE / JUMP;            // and of the tile from one of the output to the next
 const uint TILE_W = (SIZE - 1) * STEP + KERNEL, TILE_H = (ROWS * DOWN - 1) * STEP + KERNEL;
 const uint UNITS = STEPS * 2; // of 8 channels, of a pixel in the tile
-const uint PITCH = UNITS + PADDING; // units from pixel to pixel in the tile
+const uint PARTS = 2 - FP16;                // numbers in fp16 of one of the input
+const uint PITCH = UNITS * PARTS + PADDING; // units from pixel to pixel in the tile
 const uint PIXELS = SUBGROUPS * SUBGROUP / UNITS;            // of the tile that are copied at once
 const uint COPIES = (TILE_W * TILE_H + PIXELS - 1) / PIXELS; // of each invocation, for a chunk
 const uint OUTSIDE = 0xffffffffu;
@@ -63,6 +72,15 @@ const uint PART = PHASE * BLOCKS * SIZE * SIZE;          // sums of a subgroup t
 
 shared uvec4 tile[TILE_W * TILE_H * PITCH];
 shared float sums[(1 - 1 / SPLIT) * SUBGROUPS * PART + 1];
+
+// Gives an invocation its 8 elements of a B matrix.
+#define HOLD(m, v)                                                                                                     \
+    [[unroll]] for (uint j = 0; j < 4; j++)                                                                            \
+    {                                                                                                                  \
+        const f16vec2 both = unpackFloat2x16(v[j]);                                                                    \
+        matrix_set(matrix_element(m, j * 2), both.x);                                                                  \
+        matrix_set(matrix_element(m, j * 2 + 1), both.y);                                                              \
+    }
 
 #include "stage.glsl"
 #include "leave.glsl"
@@ -105,39 +123,63 @@ void main()
         barrier();
         if (PREFETCH != 0 && chunk + STEPS < steps)
             load_chunk(n, chunk + STEPS);
+#if FP16
+#define INTO sum
+#else
+#define INTO fresh
+        matrix_sum fresh[ROWS * BLOCKS]; // of the chunk
+        [[unroll]] for (uint i = 0; i < ROWS * BLOCKS; i++)
+            fresh[i] = matrix_splat(0.0);
+#endif
         [[unroll]] for (uint k = 0; k < STEPS / SPLIT; k++) {
             const uint step = part * (STEPS / SPLIT) + k;
             [[dont_unroll]] for (uint turn = 0; turn < KERNEL * TURNS; turn++) {
                 const uint kx = turn / TURNS, first_tap = turn % TURNS * REACH;
                 matrix_b b[REACH * BLOCKS];
+#if !FP16
+                matrix_b left[REACH * BLOCKS]; // b'
+#endif
                 [[unroll]] for (uint i = 0; i < REACH * BLOCKS; i++) {
                     const uint f = i % BLOCKS, member = BLOCKS == 1 ? first_block & PAIRED : f & PAIRED;
                     const uint ky = first_tap + i / BLOCKS;
                     const uint unit = min((first_block >> PAIRED) + (f >> PAIRED), last_block >> PAIRED);
                     const uint column = ((unit * steps + chunk + step) * KERNEL + kx) * KERNEL;
+                    const uint at = ((column + ky << PAIRED) + member) * SUBGROUP * PARTS + me;
                     uvec4 v = uvec4(0);
                     if (TURNS == 1 || ky < KERNEL)
-                        v = weight[((column + ky << PAIRED) + member) * SUBGROUP + me];
-                    [[unroll]] for (uint j = 0; j < 4; j++) {
-                        const f16vec2 halves = unpackFloat2x16(v[j]);
-                        matrix_set(matrix_element(b[i], j * 2), halves.x);
-                        matrix_set(matrix_element(b[i], j * 2 + 1), halves.y);
-                    }
+                        v = weight[at];
+                    HOLD(b[i], v)
+#if !FP16
+                    if (TURNS == 1 || ky < KERNEL)
+                        v = weight[at + SUBGROUP];
+                    HOLD(left[i], v)
+#endif
                 }
                 [[unroll]] for (uint r = 0; r < SPAN; r++) {
                     const uint row = first_row * STEP + first_tap + r;
                     const uint from = (TURNS == 1 ? row : min(row, TILE_H - 1)) * TILE_W + kx;
                     matrix_a a = matrix_load_a(tile[from * PITCH + step * 2], 0, STEP * PITCH, 0x20);
+#if !FP16
+                    matrix_a rest = matrix_load_a(tile[from * PITCH + UNITS + step * 2], 0, STEP * PITCH, 0x20); // a'
+#endif
                     [[unroll]] for (uint i = 0; i < REACH * BLOCKS; i++) {
                         const uint ky = i / BLOCKS;
                         if (r >= ky && (r - ky) % STEP == 0 && (r - ky) / STEP < ROWS) {
                             const uint to = (r - ky) / STEP * BLOCKS + i % BLOCKS;
-                            sum[to] = matrix_multiply_add(a, b[i], sum[to]);
+                            INTO[to] = matrix_multiply_add(a, b[i], INTO[to]);
+#if !FP16
+                            INTO[to] = matrix_multiply_add(a, left[i], INTO[to]);
+                            INTO[to] = matrix_multiply_add(rest, b[i], INTO[to]);
+#endif
                         }
                     }
                 }
             }
         }
+#if !FP16
+        [[unroll]] for (uint i = 0; i < ROWS * BLOCKS; i++)
+            sum[i] = matrix_add(sum[i], fresh[i]);
+#endif
     }
 
     quad_finish finishes[BLOCKS];
@@ -168,9 +210,11 @@ void main()
                             v[k][j] = sum_get(sum_element(sum[phase * BLOCKS + of], element_at(i % 2, j)));
                 }
                 const uint quad = quad_of(first_block + b);
+#if FP16
                 if (PER == 2 && (in_units() || SHUFFLE % 2 == 0))
                     leave_pair(quad_finish[2](finishes[b], finishes[b + PER - 1]), v[0], v[PER - 1], n, quad, at);
                 else
+#endif
                     [[unroll]] for (uint k = 0; k < PER; k++)
                         leave_quad(finishes[b + k], v[k], n, quad + k, at);
             }

@@ -4,7 +4,6 @@
 // packed in that order. A step is a group of 16 channels, of one tap; of a picture with one quad it is 4 taps side by side.
 // weight: [1 or 2 times 16 out channels][step: group, kx, ky or ky, 4 kx][16 out channels][invocation][8]
 #version 450
-#define FP16 1
 #include "matrix.glsl"
 
 layout(local_size_x_id = 0) in; // SUBGROUP * SUBGROUPS

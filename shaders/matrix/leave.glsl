@@ -24,6 +24,9 @@ struct quad_finish {
 quad_finish quad_finish_of(uint n, uint quad)
 {
     quad_finish f = quad_finish(vec4(has(FLAG_SCALED) ? p.gain : 1.0), vec4(0.0), vec4(p.slope));
+#if !FP16
+    f.scale /= SPLIT_INPUT * SPLIT_WEIGHT;
+#endif
     if (quad >= p.out_blocks)
         return f;
     if (has(FLAG_OUT_SCALE))
@@ -36,7 +39,7 @@ quad_finish quad_finish_of(uint n, uint quad)
 }
 
 // What comes after the sum v of a pixel.
-f16vec4 finish(quad_finish f, vec4 v, uint n, uint quad, uint at, f16vec4 first, f16vec4 second)
+QUAD finish(quad_finish f, vec4 v, uint n, uint quad, uint at, QUAD first, QUAD second)
 {
     v = v * f.scale + f.bias;
     if (has(FLAG_NOISE))
@@ -63,7 +66,7 @@ bool has_residual(uint flag, uint quad)
     return has(flag) && (!has(FLAG_TRANSFORM) || quad >= p.out_blocks / 2);
 }
 
-f16vec4 no_residual1() { return f16vec4(has(FLAG_TRANSFORM) ? 1.0 : 0.0); }
+QUAD no_residual1() { return QUAD(has(FLAG_TRANSFORM) ? 1.0 : 0.0); }
 
 // Where a quad of a pixel goes.
 uint place_of(uint n, uint quad, uint at)
@@ -79,7 +82,7 @@ uint place_of(uint n, uint quad, uint at)
 void leave_quad(quad_finish f, vec4 v, uint n, uint quad, uint at)
 {
     const uint size = p.out_h * p.out_w;
-    f16vec4 first = no_residual1(), second = f16vec4(0.0);
+    QUAD first = no_residual1(), second = QUAD(0.0);
     if (quad >= p.out_blocks)
         return;
     if (has_residual(FLAG_RESIDUAL1, quad))
@@ -89,6 +92,7 @@ void leave_quad(quad_finish f, vec4 v, uint n, uint quad, uint at)
     y[place_of(n, quad, at)] = finish(f, v, n, quad, at, first, second);
 }
 
+#if FP16
 // Two quads of a pixel that lie side by side in memory.
 void leave_pair(quad_finish f[2], vec4 low, vec4 high, uint n, uint quad, uint at)
 {
@@ -117,3 +121,4 @@ bool in_units()
     return group_log(p.y) > 0 && (!has(FLAG_RESIDUAL1) || group_log(p.residual1) > 0) &&
            (!has(FLAG_RESIDUAL2) || group_log(p.residual2) > 0);
 }
+#endif

@@ -9,8 +9,10 @@
 #extension GL_KHR_shader_subgroup_basic : require
 #pragma use_vulkan_memory_model
 #include "common.glsl"
+#if FP16
 #undef TO_QUAD // in fp16, two at a time
 #define TO_QUAD(v) clamp(f16vec4(v), f16vec4(-65504.0), f16vec4(65504.0))
+#endif
 
 #define SUBGROUP 32 // invocations, and so 8 elements of a matrix each
 #define FLOAT_TYPES float16_t first_half = float16_t(0.0); float first_float = 0.0
@@ -32,6 +34,7 @@ spirv_instruction(MATRIX, id = 4457) matrix_sum matrix_load_sum(spirv_by_referen
 spirv_instruction(MATRIX, id = 4457) matrix_b matrix_load_b(spirv_by_reference float16_t at, uint order, uint stride, spirv_literal uint operand);
 spirv_instruction(MATRIX, id = 4459) matrix_sum matrix_multiply_add(matrix_a a, matrix_b b, matrix_sum c);
 spirv_instruction(id = 80) matrix_sum matrix_splat(float v); // OpCompositeConstruct
+spirv_instruction(id = 129) matrix_sum matrix_add(matrix_sum a, matrix_sum b); // OpFAdd
 
 // An invocation's own elements of a matrix: OpAccessChain, OpStore, OpLoad.
 spirv_instruction(id = 65) half_pointer matrix_element(spirv_by_reference matrix_b m, uint i);

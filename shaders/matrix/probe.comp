@@ -2,7 +2,6 @@
 // element i. Weights are packed in this order, so that each invocation loads its own in one go. Then the same of a matrix
 // of sums, which each invocation writes to memory itself, and of an A matrix, which direct.comp fills itself.
 #version 450
-#define FP16 1
 #include "matrix.glsl"
 
 layout(local_size_x = SUBGROUP) in;

@@ -1,5 +1,6 @@
 // The way of a chunk of input channels to shared memory, for conv2d.comp: the pixels of the tile with its border, read
-// where the padded, upsampled input has them, multiplied by in_scale.
+// where the padded, upsampled input has them, multiplied by in_scale; in fp32 as two numbers in fp16 each, of which the
+// second is what the first leaves.
 
 #include "source.glsl"
 
@@ -9,7 +10,7 @@ uint offsets[COPIES];
 
 void find_pixels(uvec2 origin)
 {
-    const uint log = has(FLAG_PLANAR) ? 0 : group_log(p.x) - 1;
+    const uint log = has(FLAG_PLANAR) ? 0 : group_log(p.x) - FP16;
     [[unroll]] for (uint i = 0; i < COPIES; i++) {
         const uint at = gl_LocalInvocationIndex / UNITS + i * PIXELS;
         const int row = source(int(origin.y * STRIDE + at / TILE_W * JUMP) - int(PAD), p.in_h);
@@ -18,6 +19,7 @@ void find_pixels(uvec2 origin)
     }
 }
 
+#if FP16
 uvec4 units[COPIES]; // on their way from global to shared memory
 
 void load_chunk(uint n, uint step)
@@ -59,3 +61,45 @@ void store_chunk(uint n, uint step)
             tile[at * PITCH + unit] = v;
     }
 }
+#else
+vec4 low_quads[COPIES], high_quads[COPIES]; // the quads of each unit, on their way from global to shared memory
+
+void load_chunk(uint n, uint step)
+{
+    const uint quad = step * 4 + gl_LocalInvocationIndex % UNITS * 2, size = p.in_h * p.in_w;
+    const uint from = quad_index(p.x, n, quad, size, 0), next = has(FLAG_PLANAR) ? size : 1;
+    [[unroll]] for (uint i = 0; i < COPIES; i++) {
+        const bool inside = offsets[i] != OUTSIDE;
+        low_quads[i] = inside && quad < p.in_blocks ? x[from + offsets[i]] : vec4(0.0);
+        high_quads[i] = inside && quad + 1 < p.in_blocks ? x[from + next + offsets[i]] : vec4(0.0);
+    }
+}
+
+// The first numbers in xy, what they leave in zw. Beyond fp16's range there is no second one, so that no sum is finite.
+uvec4 split(vec4 v)
+{
+    v *= SPLIT_INPUT;
+    const f16vec4 first = f16vec4(v);
+    const f16vec4 second = f16vec4(mix(v - vec4(first), vec4(uintBitsToFloat(0x7fc00000u)), greaterThan(abs(v), vec4(65504.0))));
+    return uvec4(packFloat2x16(first.xy), packFloat2x16(first.zw), packFloat2x16(second.xy), packFloat2x16(second.zw));
+}
+
+void store_chunk(uint n, uint step)
+{
+    const uint unit = gl_LocalInvocationIndex % UNITS, quad = step * 4 + unit * 2;
+    vec4 low_scale = vec4(1.0), high_scale = vec4(1.0);
+    if (has(FLAG_IN_SCALE) && quad < p.in_blocks) {
+        low_scale = in_scale[quad_index(p.in_scale, n, quad, 1, 0)];
+        if (quad + 1 < p.in_blocks)
+            high_scale = in_scale[quad_index(p.in_scale, n, quad + 1, 1, 0)];
+    }
+    [[unroll]] for (uint i = 0; i < COPIES; i++) {
+        const uint at = gl_LocalInvocationIndex / UNITS + i * PIXELS;
+        const uvec4 a = split(low_quads[i] * low_scale), b = split(high_quads[i] * high_scale);
+        if (at < TILE_W * TILE_H) {
+            tile[at * PITCH + unit] = uvec4(a.xy, b.xy);
+            tile[at * PITCH + UNITS + unit] = uvec4(a.zw, b.zw);
+        }
+    }
+}
+#endif

@@ -3,10 +3,12 @@
 Both have the same random weights, of the official shapes, and the same input, on the device already; a median of medians.
 On a GPU ours runs in fp16 and PyTorch in fp16 twice: as the projects that people run today ship it (eager, NCHW, StyleGAN2's
 convolutions grouped), and compiled (torch.compile, channels last; in a CUDA graph where that is faster). What chooses
-entries of a codebook runs in fp32 on both sides. On a CPU: fp32, eager and compiled (before PyTorch 2: TorchScript, frozen,
-for oneDNN).
+entries of a codebook runs in fp32 in PyTorch, as its projects run it: as PyTorch ships that (convolutions in TF32, whose
+numbers have the 10 bits of fp16), and, as the case NAME@fp32, with TF32 switched off. On a CPU: fp32, eager and compiled
+(before PyTorch 2: TorchScript, frozen, for oneDNN).
 Each of PyTorch's networks has a process, and all of them get ready at once. Prints markdown: the times and the most
-device memory of each side, weights included; then how our outputs differ from PyTorch's in fp32.
+device memory of each side, weights included; then how our outputs differ from PyTorch's in fp32, and how PyTorch's own do as it
+was timed; of those with a codebook, also how many entries it then chose otherwise.
 """
 import argparse
 import glob
@@ -33,14 +35,15 @@ CASES = {"gpu": (("rrdbnet_x4", 1, 512, 512), ("srvgg_x4_32", 1, 512, 512), ("gf
                  ("retinaface_r50", 1, 1920, 1080), ("parsenet", 1, 512, 512), ("span_x4", 1, 512, 512), ("plksr_x4", 1, 256, 256),
                  ("cugan_x2", 1, 512, 512), ("dncnn", 1, 512, 512), ("drunet", 1, 512, 512), ("fbcnn", 1, 512, 512),
                  ("gfpgan_v1", 1, 512, 512), ("restoreformer", 1, 512, 512), ("restoreformer_plus", 1, 512, 512),
-                 ("codeformer", 1, 512, 512)),
+                 ("codeformer", 1, 512, 512), ("restoreformer@fp32", 1, 512, 512), ("restoreformer_plus@fp32", 1, 512, 512),
+                 ("codeformer@fp32", 1, 512, 512)),
          "cpu": (("srvgg_x4_32", 1, 128, 128), ("rrdbnet_x4", 1, 128, 128), ("gfpgan", 1, 512, 512),
                  ("retinaface_mobilenet", 1, 640, 640), ("retinaface_r50", 1, 640, 640), ("parsenet", 1, 512, 512),
                  ("span_x4", 1, 128, 128), ("plksr_x4", 1, 64, 64), ("cugan_x2", 1, 128, 128), ("dncnn", 1, 128, 128),
                  ("drunet", 1, 128, 128), ("fbcnn", 1, 128, 128), ("gfpgan_v1", 1, 512, 512),
                  ("restoreformer", 1, 512, 512), ("restoreformer_plus", 1, 512, 512), ("codeformer", 1, 512, 512))}
 FORMS = ("shipped", "compiled")
-FP32 = ("restoreformer", "restoreformer_plus", "codeformer")  # always, as their projects run them, and we
+FP32 = ("restoreformer", "restoreformer_plus", "codeformer")  # as their projects run them; ours up to the codebook
 
 
 # --- PyTorch's side: a process that gets one network ready and then does what it is told to, a line at a time ----------
@@ -90,6 +93,10 @@ class Worker:
         import numpy as np
         import torch
         from models.training import common, networks_large
+        network, _, exact = network.partition("@")
+        if exact:
+            torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+            torch.set_float32_matmul_precision("highest")
         self.torch, self.form, self.network, self.folder = torch, form, network, folder
         self.gpu, self.half = gpu, gpu and network not in FP32
         while not os.path.exists(f"{folder}/{network}.safetensors"):  # the other side is writing it
@@ -195,10 +202,27 @@ class Worker:
         import numpy as np
         import compare_torch
         self.torch.backends.cudnn.benchmark = False
-        wanted = compare_torch.expected(self.folder, self.network, compare_torch.exact(self.gpu))
+        theirs, chosen = self.choices(self.run)
+        theirs = [t.float().cpu().numpy() for t in compare_torch.tensors_of(theirs)]
+        device = compare_torch.exact(self.gpu)
+        wanted, exact = self.choices(lambda: compare_torch.expected(self.folder, self.network, device))
         got = [np.load(f"{self.folder}/{self.network}.out{i}.npy") for i in range(len(wanted))]
-        mean, worst, labels, good = compare_torch.judge(self.network, "fp16" if self.half else "fp32", got, wanted)
-        return {"mean": mean, "max": worst, "labels": labels, "good": bool(good)}
+        mean, worst, labels, good = compare_torch.judge(self.network, "fp16" if self.gpu else "fp32", got, wanted)
+        own_mean, own_worst = compare_torch.errors(theirs, wanted)
+        entries = [sum(int((a != b).sum()) for a, b in zip(chosen, exact)), sum(a.numel() for a in exact)]
+        return {"mean": mean, "max": worst, "labels": labels, "good": bool(good), "own_mean": own_mean, "own_max": own_worst,
+                "entries": entries if self.network in FP32 else None}
+
+    def choices(self, run):
+        """What run() gives, and the entries that it chooses of codebooks: all that argmin and argmax give."""
+        kept, tensor = [], self.torch.Tensor
+        least, most = tensor.argmin, tensor.argmax
+        tensor.argmin = lambda *args: kept.append(least(*args)) or kept[-1]
+        tensor.argmax = lambda *args: kept.append(most(*args)) or kept[-1]
+        try:
+            return run(), kept
+        finally:
+            tensor.argmin, tensor.argmax = least, most
 
 
 def work(kind, form, network, folder):
@@ -222,9 +246,11 @@ class Case:
     """One network at one size: our runs and the processes of PyTorch's."""
 
     def __init__(self, args, network, n, w, h):
-        self.args, self.network, self.n = args, network, n
+        self.args, self.n = args, n
+        self.asked, network = network, network.partition("@")[0]
+        self.network = network
         self.input = f"{n}×{w}×{h}"
-        self.folder = f"{args.folder}/{network}-{n}"
+        self.folder = f"{args.folder}/{self.asked}-{n}"
         shutil.rmtree(self.folder, ignore_errors=True)
         os.makedirs(self.folder)
         self.command = [args.program, "bench", "--model", network, "--size", f"{w}x{h}", "--batch", str(n), "--keep",
@@ -240,7 +266,7 @@ class Case:
         for form in FORMS:
             with open(f"{self.folder}/{form}.log", "w", encoding="utf-8") as log:
                 self.workers[form] = subprocess.Popen(
-                    [sys.executable, os.path.abspath(__file__), "--work", self.args.kind, form, self.network, self.folder],
+                    [sys.executable, os.path.abspath(__file__), "--work", self.args.kind, form, self.asked, self.folder],
                     stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
 
     def ready(self, deadline):
@@ -290,7 +316,7 @@ class Case:
 
     def row(self):
         ours = self.median("ours")
-        line = f"| {self.network} | {self.input} | {ours:.2f} | {2 * self.ours['gmac'] / ours:.1f} |"
+        line = f"| {self.asked} | {self.input} | {ours:.2f} | {2 * self.ours['gmac'] / ours:.1f} |"
         memory = self.ours["memory"]["device_peak"]
         line += f" {memory / 2**20:.0f} |"
         for form in self.workers:
@@ -306,10 +332,11 @@ class Case:
     def agreement(self):
         said = self.ask("shipped", "check")
         if "error" in said:
-            return f"| {self.network} | {self.input} | {said['error']} | | | |", False
+            return f"| {self.asked} | {self.input} | {said['error']} | | | | | |", False
         labels = "–" if said["labels"] is None else f"{100 * said['labels']:.2f} %"
-        return (f"| {self.network} | {self.input} | {said['mean']:.1e} | {said['max']:.1e} | {labels} | "
-                f"{'yes' if said['good'] else '**no**'} |"), said["good"]
+        entries = f"{said['entries'][0]} of {said['entries'][1]}" if said["entries"] else "–"
+        return (f"| {self.asked} | {self.input} | {said['mean']:.1e} | {said['max']:.1e} | {labels} | "
+                f"{'yes' if said['good'] else '**no**'} | {said['own_mean']:.1e}, {said['own_max']:.1e} | {entries} |"), said["good"]
 
 
 def heading(case):
@@ -374,7 +401,8 @@ def main():
         for case in cases:
             case.end()
         print("\nOur outputs beside PyTorch's in fp32, errors in parts of the output's range:\n\n"
-              "| network | input | mean error | max error | equal labels | as it must be |\n|---|---|---|---|---|---|\n" +
+              "| network | input | mean error | max error | equal labels | as it must be | of PyTorch as timed: mean, max | "
+              "its other entries |\n|---|---|---|---|---|---|---|---|\n" +
               "\n".join(agreements))
         done = [case.ours for case in cases if case.ours and case.ours.get("layers")]
         if done:

@@ -401,6 +401,13 @@ static int run_device(const struct op_case *cases, size_t count, struct device *
             snprintf(where, sizeof where, "%s%s, fp16", info.name, way->remark);
             failures += !trial_compare(&trial, 1e-2f, 1e-3f, where);
         }
+        if (info.fp16 && info.type != DEVICE_SOFTWARE) { /* which computes it as in a plan of fp32 */
+            for (int t = 0; t < trial.graph->tensor_count; t++)
+                trial.graph->tensors[t].fp32 = true;
+            trial_run(&trial, device, PRECISION_FP16, trial.got, trial.again);
+            snprintf(where, sizeof where, "%s%s, fp32 beside fp16", info.name, way->remark);
+            failures += !trial_compare(&trial, allowed, allowed, where);
+        }
         trial_destroy(&trial);
         done++;
     }
@@ -420,10 +427,13 @@ void op_cases_run(const struct op_case *cases, size_t count)
     size_t devices = 0;
     struct error err = ERROR_INIT;
     int failures = 0, opened = 0;
+    const char *only = getenv("RESTORED_TEST_DEVICE");
     setenv("RESTORED_VULKAN_VALIDATION", "1", 1);
     assert_int_equal(device_open(&reference, "reference", NULL, &err), OK);
     assert_int_equal(device_list(&list, &devices, &err), OK);
     for (size_t i = 0; i < devices; i++) {
+        if (only && strcmp(only, list[i].id) != 0)
+            continue;
         if (!list[i].usable) {
             print_message("%s is left out: %s\n", list[i].name, list[i].reason);
             continue;

@@ -22,15 +22,18 @@ enum lie { HONEST, OFF_BY_SOME, ONE_VALUE, NOT_A_NUMBER, FLAT, UNWRITTEN, REFUSE
 static struct backend liar;
 static struct {
     enum lie in_sum, in_network, in_fp16; /* when the lie is told */
+    enum lie beside;                      /* of what a plan of fp16 computes in fp32 */
     bool fp16;                            /* it has fp16 */
     int plans, packed;                    /* plans there are, and calls of forget_params */
 } lies;
 static enum precision precision_asked;
+static bool fp32_asked; /* of the tensors */
 
 static enum error_code liar_plan_create(struct plan **out, struct device *device, const struct graph *graph,
                                         enum precision precision, const char *name, struct error *err)
 {
     precision_asked = precision;
+    fp32_asked = graph->tensors[0].fp32;
     enum error_code code = cpu_ref_backend.plan_create(out, device, graph, PRECISION_FP32, name, err);
     if (!code) {
         (*out)->backend = &liar;
@@ -50,7 +53,10 @@ static enum error_code liar_plan_run(struct plan *plan, const float *const *inpu
 {
     const bool sum = inputs[0][0] == 1;
     const int count = sum ? 4 : 96;
-    const enum lie lie = sum ? lies.in_sum : precision_asked == PRECISION_FP16 ? lies.in_fp16 : lies.in_network;
+    const enum lie lie = sum                                 ? lies.in_sum
+                         : precision_asked != PRECISION_FP16 ? lies.in_network
+                         : fp32_asked                        ? lies.beside
+                                                             : lies.in_fp16;
     float *y = outputs[0];
     if (lie == REFUSES)
         return error_set(err, ERROR_DEVICE, "it does not want to");
@@ -215,6 +221,17 @@ static void wrong_fp16_leaves_fp32(void **state)
     assert_int_equal(test_liar(HONEST, HONEST, true, OFF_BY_SOME).fp16.state, SELFTEST_PASSED);
 }
 
+static void fp32_beside_fp16_has_the_bound_of_fp32(void **state)
+{
+    (void)state;
+    lies.beside = OFF_BY_SOME;
+    struct selftest result = test_liar(HONEST, HONEST, true, HONEST);
+    lies.beside = HONEST;
+    assert_int_equal(result.fp32.state, SELFTEST_PASSED);
+    assert_int_equal(result.fp16.state, SELFTEST_FAILED);
+    assert_non_null(strstr(result.fp16.reason, "in fp32 beside fp16 is off by"));
+}
+
 /* --- what follows from it ------------------------------------------------------------------------------------------
  */
 
@@ -320,6 +337,7 @@ int main(void)
         cmocka_unit_test(an_honest_device_passes),
         cmocka_unit_test(every_lie_is_found),
         cmocka_unit_test(wrong_fp16_leaves_fp32),
+        cmocka_unit_test(fp32_beside_fp16_has_the_bound_of_fp32),
         cmocka_unit_test(a_device_is_used_as_it_was_judged),
         cmocka_unit_test(values_that_are_no_numbers_are_called_so),
         cmocka_unit_test(a_device_that_is_not_there_has_failed),
