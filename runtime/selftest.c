@@ -445,9 +445,9 @@ static void selftest_network(struct device *device, const struct device_info *in
         for (int i = 0; i < net.graph->tensor_count; i++)
             net.graph->tensors[i].fp32 = true;
         found = (struct selftest_figure){0};
-        selftest_compare(device, net.graph, inputs, wanted, ANSWER_COUNT, PRECISION_FP16,
-                         second ? "the second small network in fp32 beside fp16" : "the small network in fp32 beside fp16",
-                         &found);
+        selftest_compare(
+            device, net.graph, inputs, wanted, ANSWER_COUNT, PRECISION_FP16,
+            second ? "the second small network in fp32 beside fp16" : "the small network in fp32 beside fp16", &found);
         selftest_worse(&out->fp16, &found);
     }
     device_forget_params(device, (const struct param *const *)net.params, (size_t)net.param_count);

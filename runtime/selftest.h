@@ -1,9 +1,9 @@
 /* The self-test of a device: 1+2=3, then two small networks with stored answers, in fp32 and, where the device has it,
- * in fp16. The first has every operator up to NOISE of op.h, the second the later ones, the other activations, and
- * kernels of up to 17×17; software Vulkan, which would compile for 10 s more, is not asked for it. A device that
- * computes wrongly must not touch a picture, and fp16 is used only where its measured error is small.
- * Thread-safety: selftest_open and selftest_run may be called from any thread; selftest_device by the one that the
- * device belongs to. */
+ * in fp16, and in fp32 in a plan of fp16, with fp32's bound. The first has every operator up to NOISE of op.h, the
+ * second the later ones, the other activations, and kernels of up to 17×17; software Vulkan, which would compile for 10
+ * s more, is not asked for it. A device that computes wrongly must not touch a picture, and fp16 is used only where its
+ * measured error is small. Thread-safety: selftest_open and selftest_run may be called from any thread; selftest_device
+ * by the one that the device belongs to. */
 #ifndef RUNTIME_SELFTEST_H
 #define RUNTIME_SELFTEST_H
 

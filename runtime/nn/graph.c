@@ -57,8 +57,7 @@ struct view graph_tensor(struct graph *graph, enum tensor_role role, int n, int 
 {
     if (graph->error.code)
         return VIEW_NONE;
-    struct tensor t = {
-        .role = role, .n = n, .h = h, .w = w, .segment_count = segment_count, .fp32 = graph->fp32};
+    struct tensor t = {.role = role, .n = n, .h = h, .w = w, .segment_count = segment_count, .fp32 = graph->fp32};
     if (n < 1 || h < 1 || w < 1 || segment_count < 1 || segment_count > GRAPH_MAX_SEGMENTS) {
         error_set(&graph->error, ERROR_INTERNAL, "a tensor of shape %d×?×%d×%d in %d segments", n, h, w, segment_count);
         return VIEW_NONE;

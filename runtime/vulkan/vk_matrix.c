@@ -156,7 +156,7 @@ enum error_code vk_matrix_create(struct vk_device *device, struct error *err)
                      matrix_learn_columns(order + ELEMENTS, device->matrix_column, &device->matrix_slot_bit);
     device->matrix_direct = device->matrix && matrix_is_order(order + 2 * ELEMENTS) &&
                             matrix_learn_columns(order + 2 * ELEMENTS, device->matrix_row, &device->matrix_half_bit);
-    device->matrix_fp32 = device->matrix && *switches_get(SWITCH_VULKAN_SPLIT) != '0';
+    device->matrix_fp32 = device->matrix && *switches_get(SWITCH_VULKAN_SPLIT) == '1';
     for (int i = 0; i < ELEMENTS && device->matrix; i++)
         device->matrix_order[i] = (uint8_t)order[i];
     if (code == OK && !device->matrix)

@@ -169,8 +169,8 @@ struct params_operand vk_plan_bind(const struct vk_build *build, struct vk_dispa
         const uint64_t quad = plan_quad_bytes(operand->fp16), begin = operand->slice.offset + operand->at.base * quad;
         dispatch->span[slot] = (struct vk_span){
             begin,
-            begin + ((operand->n - 1) * (uint64_t)(operand->at.stride & ((1u << OPERAND_STRIDE_BITS) - 1)) + quads) *
-                        quad};
+            begin +
+                ((operand->n - 1) * (uint64_t)(operand->at.stride & ((1u << OPERAND_STRIDE_BITS) - 1)) + quads) * quad};
     }
     return operand->at;
 }

@@ -29,10 +29,8 @@
 #define BATCH 4      /* convolutions whose tiles are compiled together, on all cores */
 
 static const struct vk_tune_family *const families[VK_TUNE_KIND_COUNT] = {
-    [VK_TUNE_MATRIX] = &vk_matrix_family,
-    [VK_TUNE_TILED_F16] = &vk_tiled_family,
-    [VK_TUNE_TILED_F32] = &vk_tiled_family,
-    [VK_TUNE_DIRECT] = &vk_direct_family,
+    [VK_TUNE_MATRIX] = &vk_matrix_family,          [VK_TUNE_TILED_F16] = &vk_tiled_family,
+    [VK_TUNE_TILED_F32] = &vk_tiled_family,        [VK_TUNE_DIRECT] = &vk_direct_family,
     [VK_TUNE_MATRIX_F32] = &vk_matrix_fp32_family,
 };
 

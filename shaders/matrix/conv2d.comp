@@ -4,11 +4,9 @@
 // row above it that has a tap there; the columns of a large kernel take several turns. Weights are B matrices in the order
 // in which invocations hold them (probe.comp).
 // weight: [1 or 2 times 16 out channels][16 in channels][kx][ky][16 out channels][invocation][8]; padding is zeros.
-// In fp32 (FP16 0) the input and the weights are sums of two numbers in fp16 each, a + a' and b + b', which together have
-// 22 bits, and a product is ab + ab' + a'b: what is left out is 2^-22 of it. Units of matrices cut sums off instead of
-// rounding them, so those of a chunk are added up first and then added to the others as usual numbers. After Ootomo and
-// Yokota, "Recovering single precision accuracy from Tensor Cores", 2022.
-// weight then: [...][16 out channels][b, b'][invocation][8]
+// In fp32 (FP16 0) inputs and weights are sums of two numbers in fp16, a + a' and b + b'; a product is ab + ab' + a'b, less
+// 2^-22 of it. Weight then: [...][b, b'][invocation][8]. Matrix units cut sums off, so a chunk's are made alone (Ootomo and
+// Yokota, "Recovering single precision accuracy from Tensor Cores", 2022).
 #version 450
 #include "matrix.glsl"
 
@@ -57,8 +55,7 @@ const uint JUMP = KERNEL == 1 ? STRIDE : 1; // pixels of the input from one of t
 const uint STEP = STRIDE / JUMP;            // and of the tile from one of the output to the next
 const uint TILE_W = (SIZE - 1) * STEP + KERNEL, TILE_H = (ROWS * DOWN - 1) * STEP + KERNEL;
 const uint UNITS = STEPS * 2; // of 8 channels, of a pixel in the tile
-const uint PARTS = 2 - FP16;                // numbers in fp16 of one of the input
-const uint PITCH = UNITS * PARTS + PADDING; // units from pixel to pixel in the tile
+const uint PARTS = 2 - FP16, PITCH = UNITS * PARTS + PADDING; // numbers in fp16 of one; units from pixel to pixel
 const uint PIXELS = SUBGROUPS * SUBGROUP / UNITS;            // of the tile that are copied at once
 const uint COPIES = (TILE_W * TILE_H + PIXELS - 1) / PIXELS; // of each invocation, for a chunk
 const uint OUTSIDE = 0xffffffffu;
@@ -73,29 +70,9 @@ const uint PART = PHASE * BLOCKS * SIZE * SIZE;          // sums of a subgroup t
 shared uvec4 tile[TILE_W * TILE_H * PITCH];
 shared float sums[(1 - 1 / SPLIT) * SUBGROUPS * PART + 1];
 
-// Gives an invocation its 8 elements of a B matrix.
-#define HOLD(m, v)                                                                                                     \
-    [[unroll]] for (uint j = 0; j < 4; j++)                                                                            \
-    {                                                                                                                  \
-        const f16vec2 both = unpackFloat2x16(v[j]);                                                                    \
-        matrix_set(matrix_element(m, j * 2), both.x);                                                                  \
-        matrix_set(matrix_element(m, j * 2 + 1), both.y);                                                              \
-    }
-
 #include "stage.glsl"
 #include "leave.glsl"
 #include "chain.glsl"
-
-// The sum of all parts of four elements of a matrix.
-vec4 added(uint place, uint i, uint slot)
-{
-    vec4 v = vec4(0.0);
-    for (uint part = 0; part < SPLIT; part++)
-        [[unroll]] for (uint j = 0; j < 4; j++)
-            v[j] += sums[(part * PLACES + place) * PART + (i * 8 + element_at(slot, j)) * SUBGROUP +
-                         gl_SubgroupInvocationID];
-    return v;
-}
 
 void main()
 {
@@ -110,7 +87,6 @@ void main()
     matrix_sum sum[ROWS * BLOCKS];
     [[unroll]] for (uint i = 0; i < ROWS * BLOCKS; i++)
         sum[i] = matrix_splat(0.0);
-
     find_pixels(origin);
     chain_wait(origin.y, origin.y + ROWS * DOWN);
     if (PREFETCH != 0)
@@ -159,8 +135,8 @@ void main()
                     const uint row = first_row * STEP + first_tap + r;
                     const uint from = (TURNS == 1 ? row : min(row, TILE_H - 1)) * TILE_W + kx;
                     matrix_a a = matrix_load_a(tile[from * PITCH + step * 2], 0, STEP * PITCH, 0x20);
-#if !FP16
-                    matrix_a rest = matrix_load_a(tile[from * PITCH + UNITS + step * 2], 0, STEP * PITCH, 0x20); // a'
+#if !FP16 // a'
+                    matrix_a rest = matrix_load_a(tile[from * PITCH + UNITS + step * 2], 0, STEP * PITCH, 0x20);
 #endif
                     [[unroll]] for (uint i = 0; i < REACH * BLOCKS; i++) {
                         const uint ky = i / BLOCKS;

@@ -57,17 +57,6 @@ f16vec4 halves(uvec2 v) { return f16vec4(unpackFloat2x16(v.x), unpackFloat2x16(v
 #define HELD(m, slot) vec4(sum_get(sum_element(m, element_at(slot, 0))), sum_get(sum_element(m, element_at(slot, 1))), \
                            sum_get(sum_element(m, element_at(slot, 2))), sum_get(sum_element(m, element_at(slot, 3))))
 
-// The sum of all parts of four elements of a matrix.
-vec4 added(uint place, uint i, uint slot)
-{
-    vec4 v = vec4(0.0);
-    for (uint part = 0; part < SPLIT; part++)
-        [[unroll]] for (uint j = 0; j < 4; j++)
-            v[j] += sums[(part * PLACES + place) * PART + (i * 8 + element_at(slot, j)) * SUBGROUP +
-                         gl_SubgroupInvocationID];
-    return v;
-}
-
 #include "direct.glsl"
 
 void main()
@@ -119,11 +108,7 @@ void main()
                 }
             }
             [[unroll]] for (uint i = 0; i < BLOCKS; i++)
-                [[unroll]] for (uint j = 0; j < 4; j++) {
-                    const f16vec2 v = unpackFloat2x16(factors[d * BLOCKS + i][j]);
-                    matrix_set(matrix_element(b[i], j * 2), v.x);
-                    matrix_set(matrix_element(b[i], j * 2 + 1), v.y);
-                }
+                HOLD(b[i], factors[d * BLOCKS + i])
             fetch(n, first_block, d, first + SPLIT * (d + AHEAD), steps);
             [[unroll]] for (uint i = 0; i < ROWS * BLOCKS; i++)
                 sum[i] = matrix_multiply_add(a[i / BLOCKS], b[i % BLOCKS], sum[i]);

@@ -16,6 +16,17 @@ uint quad_of(uint block)
     return PAIRED != 0 ? block / 2 * 8 + own * 2 + block % 2 : block * 4 + own;
 }
 
+// The sum of all parts of four elements of a matrix.
+vec4 added(uint place, uint i, uint slot)
+{
+    vec4 v = vec4(0.0);
+    for (uint part = 0; part < SPLIT; part++)
+        [[unroll]] for (uint j = 0; j < 4; j++)
+            v[j] += sums[(part * PLACES + place) * PART + (i * 8 + element_at(slot, j)) * SUBGROUP +
+                         gl_SubgroupInvocationID];
+    return v;
+}
+
 // What of the finish is the same for all pixels of a quad.
 struct quad_finish {
     vec4 scale, bias, slope;

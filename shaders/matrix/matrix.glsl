@@ -44,3 +44,12 @@ spirv_instruction(id = 61) float16_t matrix_get(half_pointer element);
 spirv_instruction(id = 65) float_pointer sum_element(spirv_by_reference matrix_sum m, uint i);
 spirv_instruction(id = 62) void sum_set(float_pointer element, float v);
 spirv_instruction(id = 61) float sum_get(float_pointer element);
+
+// Gives an invocation its 8 elements of a B matrix.
+#define HOLD(m, v)                                                                                                     \
+    [[unroll]] for (uint j = 0; j < 4; j++)                                                                            \
+    {                                                                                                                  \
+        const f16vec2 both = unpackFloat2x16(v[j]);                                                                    \
+        matrix_set(matrix_element(m, j * 2), both.x);                                                                  \
+        matrix_set(matrix_element(m, j * 2 + 1), both.y);                                                              \
+    }

@@ -22,7 +22,7 @@ static struct graph *begin(void)
     struct error err = ERROR_INIT;
     assert_int_equal(graph_create(&graph, &err), OK);
     device = (struct vk_device){.matrix = true, .traits.limits.maxComputeSharedMemorySize = 16384}; /* Vulkan's least */
-    build = (struct vk_build){.device = &device, .graph = graph, .fp16 = true, .grouped = true};
+    build = (struct vk_build){.device = &device, .graph = graph, .half = true, .grouped = true};
     return graph;
 }
 
@@ -129,7 +129,7 @@ static void test_transform(const struct transform *form)
     int part = form->whole ? channels : segments[part_first];
     struct graph *graph = begin();
     device.matrix = !form->no_matrix;
-    build.fp16 = !form->fp32;
+    build.half = !form->fp32;
     const struct view x = tensor(graph, TENSOR_INPUT, 1, &narrow), y = tensor(graph, form->role, count, segments);
     const struct view target = graph_segments(y, part_first, part_count), other = tensor(graph, TENSOR_TEMP, 1, &part);
     const struct view shift = tensor(graph, TENSOR_TEMP, 1, &part), free_place = tensor(graph, TENSOR_TEMP, 1, &narrow);
@@ -226,7 +226,7 @@ static void test_shuffle(const struct shuffle *form)
     const int factor = form->factor ? form->factor : 2, channels = form->channels ? form->channels : 3;
     const int flat = channels * factor * factor, narrow = 16, rgb = channels;
     struct graph *graph = begin();
-    build.fp16 = !form->fp32;
+    build.half = !form->fp32;
     const struct view x = tensor(graph, TENSOR_INPUT, 1, &narrow), base = tensor(graph, TENSOR_INPUT, 1, &rgb);
     const struct view y = tensor(graph, form->output ? TENSOR_OUTPUT : TENSOR_TEMP, 1, &flat);
     const struct view out = graph_tensor(graph, TENSOR_OUTPUT, 1, SIDE * factor, SIDE * factor, 1, &channels);

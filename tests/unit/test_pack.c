@@ -48,6 +48,14 @@ static uint16_t half_of(float value)
     return (uint16_t)(sign | (bits + 0xfff + (bits >> 13 & 1)) >> 13);
 }
 
+/* What a half number of a split weight stands for. */
+static double split_value(uint16_t bits)
+{
+    const int exponent = bits >> 10 & 31, fraction = bits & 1023;
+    const double size = exponent ? ldexp(1024 + fraction, exponent - 25) : fraction * 0x1p-24;
+    return (bits & 0x8000 ? -size : size) / SPLIT_WEIGHT;
+}
+
 /* Of the two numbers in fp16 that a weight is split into, the first one or what it leaves: each to the nearest, and no
  * number where the weight is too large. */
 static uint16_t split_of(float value, bool left)
@@ -56,9 +64,7 @@ static uint16_t split_of(float value, bool left)
     if (!(fabsf(scaled) < 65504.0f))
         return 0x7e00;
     const uint16_t first = half_of(scaled);
-    const int exponent = first >> 10 & 31, fraction = first & 1023;
-    const float size = exponent ? ldexpf((float)(1024 + fraction), exponent - 25) : (float)fraction * 0x1p-24f;
-    return left ? half_of(scaled - copysignf(size, scaled)) : first;
+    return left ? half_of(scaled - (float)(split_value(first) * SPLIT_WEIGHT)) : first;
 }
 
 struct expected {
@@ -299,6 +305,31 @@ static void check_layouts(struct vk_device *device)
             check(device, &key, layout_cases[i].name);
             param_destroy(&param);
         }
+}
+
+/* Sums of as many products as a 3×3 convolution of 512 channels has, each number split as shaders/matrix does it: what
+ * the three products leave out is below fp32's own rounding; one product alone has fp16's error. */
+static void test_split(void **state)
+{
+    const int count = 4608;
+    uint32_t seed = 5;
+    double exact = 0, three = 0, one = 0, size = 0;
+    (void)state;
+    for (int i = 0; i < count; i++) {
+        const float a = (float)(number(&seed, 0) > 0 ? 1 : -1) * (float)(seed >> 8) * 0x1p-24f;
+        const float b = (float)(number(&seed, 0) > 0 ? 1 : -1) * (float)(seed >> 8) * 0x1p-30f;
+        /* the input's split is the same with another factor, which is a power of two, too */
+        const double a1 = split_value(split_of(a, false)), a2 = split_value(split_of(a, true));
+        const double b1 = split_value(split_of(b, false)), b2 = split_value(split_of(b, true));
+        exact += (double)a * b;
+        size += fabs((double)a * b);
+        three += a1 * b1 + a1 * b2 + a2 * b1;
+        one += a1 * b1;
+    }
+    print_message("three products: %.2g of the sum of all sizes, one: %.2g\n", fabs(three - exact) / size,
+                  fabs(one - exact) / size);
+    assert_true(fabs(three - exact) < 0x1p-24 * size);
+    assert_true(fabs(one - exact) > 0x1p-20 * size);
 }
 
 /* An order of a matrix's elements, and of its columns, that no driver has. */
@@ -592,10 +623,9 @@ static void test_validation_is_silent(void **state)
 static int pack_run(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layouts),  cmocka_unit_test(test_shuffled),
-        cmocka_unit_test(test_parts),    cmocka_unit_test(test_winograd),
-        cmocka_unit_test(test_sources),  cmocka_unit_test(test_bounded),
-        cmocka_unit_test(test_failures), cmocka_unit_test(test_validation_is_silent),
+        cmocka_unit_test(test_layouts), cmocka_unit_test(test_split),    cmocka_unit_test(test_shuffled),
+        cmocka_unit_test(test_parts),   cmocka_unit_test(test_winograd), cmocka_unit_test(test_sources),
+        cmocka_unit_test(test_bounded), cmocka_unit_test(test_failures), cmocka_unit_test(test_validation_is_silent),
     };
     return cmocka_run_group_tests_name("pack", tests, NULL, NULL);
 }
