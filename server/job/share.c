@@ -37,6 +37,7 @@ struct share_worker {
     struct share_ahead *ahead; /* NULL: it has not helped yet */
     char model[256];
     enum precision precision;
+    double help_ms; /* when its last tile was done */
 };
 
 enum error_code share_create(struct share **out, const struct share_settings *settings,
@@ -333,8 +334,11 @@ int share_worker_help(struct share_worker *worker, struct engine *engine, const 
     if (!found)
         code = share_find(worker, &info, &tile, &found, &task, &err);
     if (!code && found) {
+        const double begin = log_clock_ms(), idle = begin - worker->help_ms;
         share_ahead_fetch(worker->ahead, tile.task);
         code = share_compute(worker, &tile, cancel, &err);
+        worker->help_ms = log_clock_ms();
+        log_event(LOG_DEBUG, "helped", "tile=%d ms=%.0f idle_ms=%.0f", tile.n, worker->help_ms - begin, idle);
     }
     free(tile.input);
     if (code)

@@ -24,6 +24,12 @@ struct desk_item {
     size_t size;
 };
 
+/* What the database took of the thread's time. */
+struct desk_time {
+    int count;
+    double ms;
+};
+
 struct share_desk {
     struct share_rows *own, *rows; /* own: the thread's alone */
     pthread_t thread;
@@ -43,10 +49,17 @@ struct share_desk {
     unsigned changes; /* rows that were taken away: what was seen meanwhile may have them still */
     struct share_look look;
     double look_ms;
+    struct desk_time looks, offers, fetches; /* of this task */
 };
 
 /* --- under the lock ------------------------------------------------------------------------------------------------
  */
+
+static void desk_count_time(struct desk_time *time, double begin)
+{
+    time->count++;
+    time->ms += log_clock_ms() - begin;
+}
 
 static struct desk_item **desk_find(struct desk_item **list, int n)
 {
@@ -144,9 +157,11 @@ static void desk_look(struct share_desk *desk)
     struct error err = ERROR_INIT;
     const int64_t task = desk->task;
     const unsigned changes = desk->changes;
+    const double begin = log_clock_ms();
     pthread_mutex_unlock(&desk->lock);
     const enum error_code code = share_rows_look(desk->own, task, &look, &err);
     pthread_mutex_lock(&desk->lock);
+    desk_count_time(&desk->looks, begin);
     if (code)
         desk_break(desk, &err);
     else if (changes == desk->changes)
@@ -159,10 +174,12 @@ static void desk_offer(struct share_desk *desk)
     struct error err = ERROR_INIT;
     struct desk_item *item = desk_unlink(&desk->windows);
     const int64_t task = desk->task;
+    const double begin = log_clock_ms();
     desk->busy = item->n;
     pthread_mutex_unlock(&desk->lock);
     const enum error_code code = share_rows_offer(desk->own, task, item->n, item->spec, item->bytes, item->size, &err);
     pthread_mutex_lock(&desk->lock);
+    desk_count_time(&desk->offers, begin);
     if (code)
         desk_break(desk, &err);
     else if (desk->look.count < SHARE_ROWS_MOST)
@@ -175,11 +192,13 @@ static void desk_fetch(struct share_desk *desk, int n)
     struct error err = ERROR_INIT;
     struct desk_item *item = mem_calloc(1, sizeof *item);
     const int64_t task = desk->task;
+    const double begin = log_clock_ms();
     desk->busy = n;
     pthread_mutex_unlock(&desk->lock);
     enum error_code code = item ? share_rows_fetch(desk->own, task, n, &item->bytes, &item->size, &err)
                                 : error_set(&err, ERROR_NO_MEMORY, "no memory for a shared tile");
     pthread_mutex_lock(&desk->lock);
+    desk_count_time(&desk->fetches, begin);
     desk_unlook(desk, n);
     if (code) {
         desk_free(item);
@@ -269,6 +288,7 @@ void share_desk_open(struct share_desk *desk, int64_t task)
     desk->asked = -1;
     desk->look = (struct share_look){0};
     desk->look_ms = 0;
+    desk->looks = desk->offers = desk->fetches = (struct desk_time){0};
     error_clear(&desk->why);
     pthread_cond_broadcast(&desk->changed);
     pthread_mutex_unlock(&desk->lock);
@@ -280,6 +300,9 @@ void share_desk_close(struct share_desk *desk)
     desk->open = false;
     while (desk->works)
         pthread_cond_wait(&desk->changed, &desk->lock);
+    log_event(LOG_DEBUG, "share-desk", "looks=%d look_ms=%.0f offers=%d offer_ms=%.0f fetches=%d fetch_ms=%.0f",
+              desk->looks.count, desk->looks.ms, desk->offers.count, desk->offers.ms, desk->fetches.count,
+              desk->fetches.ms);
     while (desk->windows)
         desk_free(desk_unlink(&desk->windows));
     while (desk->results)

@@ -34,7 +34,19 @@ struct tile_share {
     struct share_kept *kept;
     size_t kept_bytes;
     double tile_ms, waited_ms; /* the longest of our own tiles; the wait for the one whose turn it is */
+    struct share_times {       /* of all of it, for whoever looks for what limits */
+        int made, ahead, received;
+        double made_ms, ahead_ms, offer_ms, put_ms, idle_ms; /* offer: copying windows; put: results */
+    } times;
 };
+
+/* The time since `begin`, ms, onto a sum. */
+static double share_time(double *sum, double begin)
+{
+    const double ms = log_clock_ms() - begin;
+    *sum += ms;
+    return ms;
+}
 
 /* Whether faces lie over this target. */
 static bool share_covered(const struct raster_target *target)
@@ -125,6 +137,7 @@ static bool share_put(struct tile_job *job, const void *bytes)
 static void share_offer(struct tile_job *job)
 {
     struct tile_share *share = job->share;
+    const double begin = log_clock_ms();
     if (share->offered <= job->next)
         share->offered = job->next + 1;
     for (int room = share->helpers->room(share->task); room > 0 && share->offered < job->count; room--) {
@@ -133,11 +146,12 @@ static void share_offer(struct tile_job *job)
         const struct tile_order order = share_order(job, n, form);
         void *window = share_window(job, n, &order);
         if (!window)
-            return;
+            break;
         share->helpers->offer(share->task, n, &order, window);
         share->form[n] = (uint8_t)form;
         share->offered++;
     }
+    share_time(&share->times.offer_ms, begin);
 }
 
 /* Makes a tile ahead of its turn. What goes wrong will go wrong again in its turn, and be reported. */
@@ -164,7 +178,8 @@ static void share_make(struct tile_job *job, int n)
         share->form[n] = (uint8_t)form;
     }
     free(window);
-    const double ms = log_clock_ms() - begin;
+    const double ms = share_time(&share->times.ahead_ms, begin);
+    share->times.ahead++;
     share->tile_ms = ms > share->tile_ms ? ms : share->tile_ms;
 }
 
@@ -185,7 +200,9 @@ static enum error_code share_meanwhile(struct tile_job *job, struct error *err)
         share->waited_ms = 0;
         return tile_submit(job, err);
     }
+    const double begin = log_clock_ms();
     nanosleep(&(struct timespec){.tv_nsec = SHARE_LOOK_MS * 1000000L}, NULL);
+    share_time(&share->times.idle_ms, begin);
     share->waited_ms += SHARE_LOOK_MS;
     return OK;
 }
@@ -214,10 +231,13 @@ static bool share_put_theirs(struct tile_job *job)
     struct tile_share *share = job->share;
     const struct tile_order order = share_order(job, job->next, share->form[job->next]);
     const size_t bytes = tile_order_output(&order);
+    const double begin = log_clock_ms();
     void *output = mem_alloc(bytes, 1);
     const bool put = output && share->helpers->fetch(share->task, job->next, output, bytes) && share_put(job, output);
     job->step->r->shared += put;
+    share->times.received += put;
     free(output);
+    share_time(&share->times.put_ms, begin);
     return put;
 }
 
@@ -238,7 +258,8 @@ enum error_code tile_share_next(struct tile_job *job, struct error *err)
     share->waited_ms = 0;
     const double begin = log_clock_ms();
     const enum error_code code = tile_submit(job, err);
-    const double ms = log_clock_ms() - begin;
+    const double ms = share_time(&share->times.made_ms, begin);
+    share->times.made++;
     share->tile_ms = ms > share->tile_ms ? ms : share->tile_ms;
     return code;
 }
@@ -272,6 +293,10 @@ void tile_share_end(struct tile_share **share)
     *share = NULL;
     if (!old)
         return;
+    const struct share_times *t = &old->times;
+    log_event(LOG_DEBUG, "share-times",
+              "made=%d made_ms=%.0f ahead=%d ahead_ms=%.0f received=%d put_ms=%.0f offer_ms=%.0f idle_ms=%.0f", t->made,
+              t->made_ms, t->ahead, t->ahead_ms, t->received, t->put_ms, t->offer_ms, t->idle_ms);
     if (old->task)
         old->helpers->end(old->task);
     for (struct share_kept *kept = old->kept, *next; kept; kept = next) {

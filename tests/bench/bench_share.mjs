@@ -1,11 +1,13 @@
 // One large picture by one worker, and by several that share its tiles: make bench-share BENCH_ARGS='--workers 4 --cores 8 --mp 200'.
-//   --workers N   so many (4)                      --cores N  that each is pinned to (the machine's, divided; at least 1)
+//   --workers N   so many (4)                      --cores N  that each is pinned to, one thread of each (7 of 8 of those that it may use, divided)
+//   --rounds N    of one worker and of all, in turn (1)
 //   --mp N        size of the panorama, 2:1 (200)  --model M  the upscaler (starter)       --upscale N  of the result (2)
 //   --tile N      bg_tile (auto)                     --held        each tile takes half a second longer and a tiny network computes it,
 //                                                   so that what sharing itself costs is seen on a machine of few cores
-// Each worker has cores of its own; the database and the front end have what is left, so leave them some. The times are those of the
-// job without a search for damage or faces, reading and writing the picture included, and of its background alone. The results must
-// have the same bytes.
+// Each worker has cores of its own; the database and the front end have what is left, so leave them some; taskset before the command
+// leaves cores to others. The times are those of the job without a search for damage or faces, reading and writing the picture
+// included, and of its background alone. The results must have the same bytes. A second table says where the time went: the owner's
+// stages, what it did during the background, what the database took of its thread for that, and how long tiles took the helpers.
 import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -15,11 +17,13 @@ import { parseArgs } from 'node:util';
 import { get, metrics, png, post, until } from '../api/client.mjs';
 import { database, sql } from '../api/postgres.mjs';
 import { faulty, fixtureModels, root, startServer } from '../api/server.mjs';
+import { coresHere, databaseSeconds, divide, pin, postmaster, seconds } from './cores.mjs';
 
 const text = (name, initial) => ({ [name]: { type: 'string', default: String(initial) } });
-const { values } = parseArgs({ options: { ...text('workers', 4), ...text('cores', 0), ...text('mp', 200), ...text('model', ''), ...text('upscale', 2), ...text('tile', 'auto'), held: { type: 'boolean', default: false } } });
-const processors = os.availableParallelism?.() ?? os.cpus().length, workers = Number(values.workers);
-const cores = Number(values.cores) || Math.max(1, Math.floor(processors / workers));
+const { values } = parseArgs({ options: { ...text('workers', 4), ...text('cores', 0), ...text('rounds', 1), ...text('mp', 200), ...text('model', ''), ...text('upscale', 2), ...text('tile', 'auto'), held: { type: 'boolean', default: false } } });
+const workers = Number(values.workers), here = coresHere(), { own, count: cores, rest } = divide(here, workers, Number(values.cores));
+const system = postmaster(process.env.RESTORED_TEST_POSTGRES_DIR);
+if (rest) pin(rest, process.pid, system); // and whatever they start
 const folder = mkdtempSync(join(os.tmpdir(), 'restored-share-'));
 process.on('exit', () => rmSync(folder, { recursive: true, force: true }));
 const pixels = ['--input_pixels', '4000MP', '--result_pixels', '16000MP', '--body_limit', '2GiB', '--inflight_memory', '64GiB', '--spool_max_bytes', '64GiB'];
@@ -36,13 +40,8 @@ function panorama() {
   return readFileSync(file);
 }
 
-// A worker on cores first .. first + cores - 1; on fewer where the machine has fewer.
-function worker(url, index) {
-  const first = (index * cores) % processors, last = Math.min(first + cores, processors) - 1;
-  const program = join(folder, `worker${index}`);
-  writeFileSync(program, `#!/bin/sh\nexec taskset -c ${first}-${last} ${serves} "$@"\n`, { mode: 0o755 });
-  return startServer({ program, env: starter, args: [...models, '--store', url, '--role', 'worker', '--metrics_listen', '127.0.0.1:0', '--device', 'cpu', '--cpu_threads', String(last - first + 1), '--share_pixels', '1MP', ...pixels] });
-}
+// A worker on cores of its own.
+const worker = (url, index) => startServer({ program: serves, cpus: own[index], env: starter, args: [...models, '--store', url, '--role', 'worker', '--metrics_listen', '127.0.0.1:0', '--device', 'cpu', '--cpu_threads', String(cores), '--share_pixels', '1MP', '--log_level', 'debug', ...pixels] });
 
 async function job(front, picture) {
   const fields = { version: 'none', repair: 'false', ext: 'jpg', upscale: values.upscale, bg_tile: values.tile, async: 'true', ...(values.model && { bg_upsampler: values.model }) };
@@ -56,8 +55,19 @@ async function job(front, picture) {
   const answer = await fetch(`${front.url}/v1/jobs/${json.id}/result`), hash = createHash('sha256');
   for await (const part of answer.body) hash.update(part);
   await fetch(`${front.url}/v1/jobs/${json.id}`, { method: 'DELETE' });
-  return { seconds: (Date.parse(done.finished) - Date.parse(done.started)) / 1000, background: done.timings_ms.background / 1000, tiles: done.tiles, hash: hash.digest('hex') };
+  return { seconds: (Date.parse(done.finished) - Date.parse(done.started)) / 1000, stages: done.timings_ms, background: done.timings_ms.background / 1000, tiles: done.tiles, hash: hash.digest('hex') };
 }
+
+// The pairs of a log's last event of that name; undefined: there is none.
+function event(log, name) {
+  const line = [...log.matchAll(new RegExp(`^.* ${name} (.*)$`, 'gm'))].at(-1)?.[1];
+  return line && Object.fromEntries(line.split(' ').map((pair) => pair.split('=').map((part) => (isNaN(part) ? part : Number(part)))));
+}
+
+// How long tiles took helpers, and how long they had none in between, ms: [[took, waited], …].
+const helped = (log) => [...log.matchAll(/ helped tile=\d+ ms=(\d+) idle_ms=(\d+)/g)].map(([, ...numbers]) => numbers.map(Number));
+const median = (list) => [...list].sort((a, b) => a - b)[Math.floor(list.length / 2)] ?? 0;
+const sum = (list) => list.reduce((a, b) => a + b, 0);
 
 async function measure(count, picture) {
   const url = database(), servers = [];
@@ -65,20 +75,41 @@ async function measure(count, picture) {
   try {
     for (let i = 0; i < count; i++) servers.push(await worker(url, i));
     for (const server of [front, ...servers]) await until('ready', async () => (await fetch(`${server.url}/readyz`)).status === 200);
+    const busy = () => ({ workers: servers.map((server) => seconds(server.process.pid)), front: seconds(front.process.pid), database: databaseSeconds(system) }), before = busy();
     const result = await job(front, picture);
+    const after = busy();
     const received = await Promise.all(servers.map(async (server) => (await metrics(server)).get('restored_shared_tiles_total{direction="received"}')));
-    return { ...result, received: received.reduce((a, b) => a + b, 0) };
+    const owner = servers.find((server) => event(server.log(), 'share-times'))?.log() ?? '', others = servers.flatMap((server) => helped(server.log()));
+    return {
+      ...result, count, received: sum(received), owner: event(owner, 'share-times') ?? {}, desk: event(owner, 'share-desk') ?? {}, others,
+      cpu: { workers: sum(after.workers.map((one, i) => one - before.workers[i])), front: after.front - before.front, database: after.database - before.database },
+    };
   } finally {
     await Promise.all([front, ...servers].map((server) => server.stop()));
     sql(process.env.RESTORED_TEST_POSTGRES, `DROP DATABASE ${url.split('/').at(-1)} WITH (FORCE)`);
   }
 }
 
+// Where the time of a run went.
+function explain({ count, stages, owner, desk, others, cpu }) {
+  const text = (pairs) => Object.entries(pairs).map(([name, value]) => `${name} ${typeof value === 'number' ? +value.toFixed(1) : value}`).join(', ');
+  console.log(`\n${count} worker${count > 1 ? 's' : ''}: stages, ms: ${text(stages)}`);
+  console.log(`  the owner: ${text(owner)}; a tile of its own ${Math.round((owner.made_ms + owner.ahead_ms) / (owner.made + owner.ahead) || 0)} ms`);
+  console.log(`  its thread for the database: ${text(desk)}`);
+  if (others.length) console.log(`  helpers: ${others.length} tiles, median ${median(others.map(([took]) => took))} ms, longest ${Math.max(...others.map(([took]) => took))}; between two of them ${sum(others.map(([, idle]) => idle).filter((idle) => idle < 5000))} ms in all`);
+  console.log(`  processor seconds: ${text(cpu)}`);
+}
+
 const picture = panorama();
-console.log(`${os.cpus()[0].model}, ${processors} processors, load ${os.loadavg()[0].toFixed(1)}; ${values.mp} MP, ${cores} core${cores > 1 ? 's' : ''} a worker\n`);
+console.log(`${os.cpus()[0].model}, ${os.cpus().length} processors, ${here.length} cores for this, load ${os.loadavg()[0].toFixed(1)}; ${values.mp} MP, ${cores} core${cores > 1 ? 's' : ''} a worker${rest ? `, the rest on processors ${rest}` : ', which the rest shares'}\n`);
 console.log('| workers | job, s | background, s | tiles | of others | job, ratio | background, ratio |\n|---|---|---|---|---|---|---|');
-const single = await measure(1, picture), many = await measure(workers, picture);
-for (const [count, run] of [[1, single], [workers, many]])
-  console.log(`| ${count} | ${run.seconds.toFixed(1)} | ${run.background.toFixed(1)} | ${run.tiles} | ${run.received} | ${(single.seconds / run.seconds).toFixed(2)} | ${(single.background / run.background).toFixed(2)} |`);
-if (single.hash !== many.hash) throw new Error('the results have other bytes');
+const runs = [];
+for (let round = 0; round < Number(values.rounds); round++)
+  for (const count of [1, workers]) {
+    const run = await measure(count, picture), single = runs.find((one) => one.count === 1) ?? run;
+    runs.push(run);
+    console.log(`| ${count} | ${run.seconds.toFixed(1)} | ${run.background.toFixed(1)} | ${run.tiles} | ${run.received} | ${(single.seconds / run.seconds).toFixed(2)} | ${(single.background / run.background).toFixed(2)} |`);
+    if (runs[0].hash !== run.hash) throw new Error('the results have other bytes');
+  }
 console.log('\nThe results have the same bytes.');
+runs.forEach(explain);

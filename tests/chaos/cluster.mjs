@@ -20,7 +20,7 @@ const script = join(root, 'tests/postgres.sh');
 
 // ---- the database ----
 
-// A PostgreSQL of this run's own, since it is killed: {url, ports, where(ports), kill(), start(), sql(text), stop()}; null where there is
+// A PostgreSQL of this run's own, since it is killed: {url, dir, ports, where(ports), kill(), start(), sql(text), stop()}; null where there is
 // none. where: its URL by way of these ports.
 export async function startDatabase() {
   const child = spawn('sh', [script, 'sh', '-c', 'env | grep ^RESTORED_TEST_POSTGRES; echo END; cat >/dev/null'], { stdio: ['pipe', 'pipe', 'inherit'] });
@@ -33,7 +33,7 @@ export async function startDatabase() {
   const stop = async () => { child.stdin.end(); if (child.exitCode === null) await new Promise((done) => child.on('exit', done)); };
   if (!url) { await stop(); return null; }
   return {
-    url, ports: [Number(env.RESTORED_TEST_POSTGRES_PORT)], where: ([port]) => url.replace(/:\d+\//, `:${port}/`), stop,
+    url, dir: env.RESTORED_TEST_POSTGRES_DIR, ports: [Number(env.RESTORED_TEST_POSTGRES_PORT)], where: ([port]) => url.replace(/:\d+\//, `:${port}/`), stop,
     kill: () => call('sh', script, '--kill'),
     start: () => call('sh', script, '--start'),
     sql: (statement) => call('psql', '-X', '-A', '-t', '-q', '-v', 'ON_ERROR_STOP=1', '-d', url, '-c', statement),
