@@ -174,10 +174,16 @@ static enum error_code cog_store(struct request *request, struct cog *cog, struc
     if (reply == REPLY_OK)
         reply = submit_charge(request, r, &wait, err);
     cog_job_id(request->identity.name, cog->id, id);
+    char *hook = reply == REPLY_OK && *cog->input.hook.url ? hooks_text(&cog->input.hook, cog->id) : NULL;
+    if (reply == REPLY_OK && *cog->input.hook.url && !hook) {
+        error_set(err, ERROR_NO_MEMORY, "no memory for a webhook");
+        reply = reply_for(err->code);
+    }
     if (reply != REPLY_OK)
         (void)cog_fail(request, reply, wait, err);
     else
-        (void)route_jobs_submit_as(request, r, &picture->body, id);
+        (void)route_jobs_submit_as(request, r, &picture->body, id, hook);
+    free(hook);
     restoration_destroy(&r);
     return OK; /* it is answered, or will be */
 }

@@ -13,6 +13,7 @@
 #include "server/compat/cog.h"
 #include "server/compat/reach.h"
 #include "server/http/site.h"
+#include "server/job/job.h"
 
 /* docs/http.md of cog: the last one is tried so often, each time after twice as long. */
 #define HOOKS_TRIES 12
@@ -22,6 +23,8 @@
 #define HOOKS_SECONDS 30L
 #define HOOKS_EACH 4        /* on their way to one receiver, so that one which hangs holds no more than its own */
 #define HOOKS_IDLE_MS 60000 /* between two looks for something to do, if nobody says that there is */
+#define HOOKS_ASK_MS 5000   /* between two renewals of their leases, and looks for some of servers that are gone */
+#define HOOKS_ASKS_MS 50    /* between two looks whether the keeper has answered */
 
 /* Where webhooks go: scheme, host and port. */
 struct hooks_receiver {
@@ -34,7 +37,7 @@ struct hooks_row {
     struct hooks *hooks;
     struct hook hook;
     struct hooks_receiver *to;
-    char job[33], prediction[64];
+    char job[33], prediction[HOOKS_ID_MAX];
     bool started; /* the first is sent */
     int tries;    /* of the last */
     int64_t next_ns;
@@ -49,6 +52,14 @@ struct hooks_row {
     char why[CURL_ERROR_SIZE];
 };
 
+/* What the keeper is asked: it lives as long as either of the two wants it. */
+struct hooks_ask {
+    struct keeper_ticket ticket;
+    struct hooks_row *taken; /* they were another server's */
+    atomic_bool done;
+    atomic_int holders;
+};
+
 struct hooks {
     struct server *server;
     pthread_mutex_t lock; /* of fresh, count, running, and receivers as a list */
@@ -59,51 +70,11 @@ struct hooks {
     pthread_t thread;
     atomic_bool stop;
     CURLM *multi;           /* there as long as the thread is */
-    struct hooks_row *rows; /* the thread's, the oldest first */
+    struct hooks_row *rows; /* the thread's, the oldest first; so is this: */
+    struct hooks_ask *ask;  /* NULL: nothing is asked */
+    int64_t ask_ns;         /* the next time */
+    json_t *over;           /* ids of jobs that need no webhook any more, for the next one; NULL: none */
 };
-
-/* --- what a client may ask for -------------------------------------------------------------------------------------
- */
-
-enum error_code hooks_read(const struct config *config, const json_t *json, struct hook *out, struct error *err)
-{
-    const json_t *url = json_object_get(json, "webhook"), *filter = json_object_get(json, "webhook_events_filter");
-    const json_t *event;
-    char origin[REACH_ORIGIN_MAX];
-    size_t i;
-    *out = (struct hook){.start = !json_is_array(filter), .end = !json_is_array(filter)};
-    if (!url || json_is_null(url))
-        return OK;
-    if (!json_is_string(url) || json_string_length(url) >= sizeof out->url ||
-        !reach_origin(json_string_value(url), origin))
-        return error_set(err, ERROR_INVALID, "webhook: it has to be an http or https URL, without a user's name");
-    if (!site_is_listed_origin(origin, config->webhook_origins))
-        return error_set(err, ERROR_INVALID, "webhook: %.100s is not one of the server's webhook_origins", origin);
-    if (filter && !json_is_null(filter) && !json_is_array(filter))
-        return error_set(err, ERROR_INVALID, "webhook_events_filter: it has to be a list");
-    json_array_foreach(filter, i, event)
-    {
-        const char *name = json_string_value(event);
-        if (!name ||
-            (strcmp(name, "start") && strcmp(name, "output") && strcmp(name, "logs") && strcmp(name, "completed")))
-            return error_set(err, ERROR_INVALID,
-                             "webhook_events_filter: allowed are start, output, logs and completed");
-        out->start = out->start || !strcmp(name, "start");
-        out->end = out->end || !strcmp(name, "output") || !strcmp(name, "completed"); /* the output comes at the end */
-    }
-    snprintf(out->url, sizeof out->url, "%s", json_string_value(url));
-    return OK;
-}
-
-void hooks_trace(struct hook_trace *out, const char *parent, const char *state)
-{
-    *out = (struct hook_trace){0};
-    if (!parent || strlen(parent) >= sizeof out->parent) /* without it the other means nothing */
-        return;
-    strcpy(out->parent, parent);
-    if (state && strlen(state) < sizeof out->state)
-        strcpy(out->state, state);
-}
 
 /* --- sending -------------------------------------------------------------------------------------------------------
  */
@@ -234,6 +205,156 @@ static bool hooks_send(struct hooks_row *row, struct compat_text *text, bool las
     return hooks_sent(row, 0);
 }
 
+/* Under the lock: where a URL leads; NULL: no memory. */
+static struct hooks_receiver *hooks_receiver(struct hooks *hooks, const char *url)
+{
+    char origin[REACH_ORIGIN_MAX] = "";
+    struct hooks_receiver *receiver = hooks->receivers;
+    (void)reach_origin(url, origin); /* it has been read already */
+    while (receiver && strcmp(receiver->origin, origin) != 0)
+        receiver = receiver->next;
+    if (!receiver && (receiver = mem_calloc(1, sizeof *receiver + strlen(origin) + 1))) {
+        memcpy(receiver->origin, origin, strlen(origin) + 1);
+        receiver->next = hooks->receivers;
+        hooks->receivers = receiver;
+    }
+    return receiver;
+}
+
+/* Whether this server sends any: those of others, too. */
+static bool hooks_sends(const struct server *server)
+{
+    return server->keeper && *server->config->webhook_origins && server->config->role != SERVE_WORKER;
+}
+
+/* Takes it out of the list. over: nobody is to send it any more. */
+static void hooks_forget(struct hooks *hooks, struct hooks_row *row, bool over)
+{
+    if (over && !hooks->over)
+        hooks->over = json_array();
+    if (over) /* without memory it is sent once more, when its lease is over */
+        json_array_append_new(hooks->over, json_string(row->job));
+    struct hooks_row **at = &hooks->rows;
+    while (*at != row)
+        at = &(*at)->next;
+    *at = row->next;
+    free(row);
+    pthread_mutex_lock(&hooks->lock);
+    hooks->count--;
+    pthread_mutex_unlock(&hooks->lock);
+}
+
+/* --- what is stored ------------------------------------------------------------------------------------------------
+ */
+
+/* A hook_rows_fn: it becomes this server's. Its first webhook was sent by the server that took it, if it lived. */
+static void hooks_took(void *context, const char *job, const char *about)
+{
+    struct hooks_ask *ask = context;
+    struct hooks_row *row = mem_calloc(1, sizeof *row);
+    if (!row) /* another one, or this one's next start, takes it when the lease is over */
+        return;
+    snprintf(row->job, sizeof row->job, "%s", job);
+    hooks_parse(about, &row->hook, row->prediction);
+    row->started = true;
+    row->next = ask->taken;
+    ask->taken = row;
+}
+
+static void hooks_let_go(struct hooks_ask *ask)
+{
+    if (atomic_fetch_sub(&ask->holders, 1) > 1)
+        return;
+    for (struct hooks_row *row = ask->taken, *next; row; row = next) {
+        next = row->next;
+        free(row);
+    }
+    keeper_ticket_clear(&ask->ticket);
+    free(ask);
+}
+
+/* On the keeper's thread. */
+static void hooks_asked(void *context)
+{
+    struct hooks_ask *ask = context;
+    atomic_store(&ask->done, true);
+    hooks_let_go(ask);
+}
+
+/* Asks the keeper for up to `most` of servers that are gone. */
+static void hooks_ask(struct hooks *hooks, int most)
+{
+    struct hooks_ask *ask = hooks->ask = mem_calloc(1, sizeof *ask);
+    hooks->ask_ns = job_now() + HOOKS_ASK_MS * INT64_C(1000000);
+    if (!ask)
+        return;
+    ask->ticket = (struct keeper_ticket){.wish = KEEPER_HOOKS,
+                                         .done = hooks_asked,
+                                         .context = ask,
+                                         .taken = hooks_took,
+                                         .most = (uint32_t)most,
+                                         .hook = hooks->over ? json_dumps(hooks->over, JSON_COMPACT) : NULL};
+    atomic_init(&ask->holders, 2);
+    keeper_ask(hooks->server->keeper, &ask->ticket);
+}
+
+/* One that was another server's is this one's: whether it may send it. */
+static bool hooks_receive(struct hooks *hooks, struct hooks_row *row)
+{
+    char origin[REACH_ORIGIN_MAX];
+    const bool listed =
+        reach_origin(row->hook.url, origin) && site_is_listed_origin(origin, hooks->server->config->webhook_origins);
+    row->hooks = hooks;
+    pthread_mutex_lock(&hooks->lock);
+    row->to = listed ? hooks_receiver(hooks, row->hook.url) : NULL;
+    hooks->count++;
+    pthread_mutex_unlock(&hooks->lock);
+    if (!listed)
+        log_event(LOG_WARN, "webhook",
+                  "prediction=%s text=\"it is not sent: its origin is not one of this server's webhook_origins\"",
+                  row->prediction);
+    return row->to;
+}
+
+/* The keeper has answered. */
+static void hooks_answered(struct hooks *hooks)
+{
+    struct hooks_ask *ask = hooks->ask;
+    hooks->ask = NULL;
+    if (!ask->ticket.err.code && ask->ticket.hook) { /* those are gone; what came meanwhile is not among them */
+        json_t *gone = json_loads(ask->ticket.hook, 0, NULL);
+        for (size_t i = json_array_size(gone); i > 0; i--)
+            json_array_remove(hooks->over, i - 1);
+        json_decref(gone);
+    }
+    while (!ask->ticket.err.code && ask->taken) {
+        struct hooks_row *row = ask->taken;
+        ask->taken = row->next;
+        row->next = hooks->rows;
+        hooks->rows = row;
+        if (!hooks_receive(hooks, row))
+            hooks_forget(hooks, row, true);
+    }
+    hooks_let_go(ask);
+}
+
+/* Deals with the keeper. Returns in how many milliseconds there is something to do. */
+static int hooks_share(struct hooks *hooks)
+{
+    if (!hooks->server->keeper)
+        return HOOKS_IDLE_MS;
+    if (hooks->ask && atomic_load(&hooks->ask->done))
+        hooks_answered(hooks);
+    const bool over = json_array_size(hooks->over), due = job_now() >= hooks->ask_ns;
+    pthread_mutex_lock(&hooks->lock);
+    const int most = hooks_sends(hooks->server) ? HOOKS_MOST - hooks->count : 0;
+    pthread_mutex_unlock(&hooks->lock);
+    if (!hooks->ask && (due || over))
+        hooks_ask(hooks, most > 0 ? most : 0);
+    const int64_t left_ns = hooks->ask_ns - job_now();
+    return hooks->ask || left_ns <= 0 ? HOOKS_ASKS_MS : (int)(left_ns / 1000000) + 1;
+}
+
 /* --- the thread ----------------------------------------------------------------------------------------------------
  */
 
@@ -264,19 +385,6 @@ static bool hooks_step(struct hooks_row *row)
     return over;
 }
 
-/* Takes it out of the list. */
-static void hooks_forget(struct hooks *hooks, struct hooks_row *row)
-{
-    struct hooks_row **at = &hooks->rows;
-    while (*at != row)
-        at = &(*at)->next;
-    *at = row->next;
-    free(row);
-    pthread_mutex_lock(&hooks->lock);
-    hooks->count--;
-    pthread_mutex_unlock(&hooks->lock);
-}
-
 /* Puts what has come to the end of the list; returns how many rows there are. */
 static int hooks_take(struct hooks *hooks)
 {
@@ -304,7 +412,7 @@ static int hooks_turn(struct hooks *hooks, int count)
         const int64_t now = job_now();
         if (row->next_ns <= now) {
             if (hooks_step(row)) {
-                hooks_forget(hooks, row);
+                hooks_forget(hooks, row, true);
                 continue;
             }
             if (row->next_ns < now + apart_ns)
@@ -335,7 +443,7 @@ static void hooks_collect(struct hooks *hooks)
         if (!status && !*row->why)
             snprintf(row->why, sizeof row->why, "%s", curl_easy_strerror(result));
         if (hooks_sent(row, status))
-            hooks_forget(hooks, row);
+            hooks_forget(hooks, row, true);
     }
 }
 
@@ -346,10 +454,20 @@ static void *hooks_run(void *argument)
         int moving;
         curl_multi_perform(hooks->multi, &moving);
         hooks_collect(hooks);
-        const int wait = hooks_turn(hooks, hooks_take(hooks));
-        curl_multi_poll(hooks->multi, NULL, 0, wait, NULL);
+        const int wait = hooks_turn(hooks, hooks_take(hooks)), asks = hooks_share(hooks);
+        curl_multi_poll(hooks->multi, NULL, 0, asks < wait ? asks : wait, NULL);
     }
     return NULL;
+}
+
+/* Under the lock: whether the thread is there. */
+static bool hooks_begin(struct hooks *hooks)
+{
+    if (!hooks->multi)
+        hooks->multi = curl_multi_init();
+    if (hooks->multi && !hooks->running)
+        hooks->running = !pthread_create(&hooks->thread, NULL, hooks_run, hooks);
+    return hooks->running;
 }
 
 enum error_code hooks_start(struct server *server, struct error *err)
@@ -362,7 +480,10 @@ enum error_code hooks_start(struct server *server, struct error *err)
     }
     hooks->server = server;
     pthread_mutex_init(&hooks->lock, NULL);
-    return OK;
+    pthread_mutex_lock(&hooks->lock);
+    const bool begun = !hooks_sends(server) || hooks_begin(hooks);
+    pthread_mutex_unlock(&hooks->lock);
+    return begun ? OK : error_set(err, ERROR_IO, "the thread that sends webhooks could not be started");
 }
 
 void hooks_stop(struct server *server)
@@ -379,10 +500,22 @@ void hooks_stop(struct server *server)
     (void)hooks_take(hooks);
     while (hooks->rows) {
         struct hooks_row *row = hooks->rows;
-        log_event(LOG_WARN, "webhook", "prediction=%s text=\"the server ended before it was sent\"", row->prediction);
+        log_event(
+            LOG_WARN, "webhook",
+            "prediction=%s text=\"the server ended before it was sent\" result=\"another server of the same store "
+            "sends it, or the next start\"",
+            row->prediction);
         hooks_drop(row);
-        hooks_forget(hooks, row);
+        hooks_forget(hooks, row, false);
     }
+    if (hooks->ask)
+        hooks_let_go(hooks->ask);
+    if (hooks->over) { /* nobody waits for the answer */
+        hooks_ask(hooks, 0);
+        if (hooks->ask)
+            hooks_let_go(hooks->ask);
+    }
+    json_decref(hooks->over);
     while (hooks->receivers) {
         struct hooks_receiver *receiver = hooks->receivers;
         hooks->receivers = receiver->next;
@@ -391,32 +524,6 @@ void hooks_stop(struct server *server)
     curl_multi_cleanup(hooks->multi);
     pthread_mutex_destroy(&hooks->lock);
     free(hooks);
-}
-
-/* Under the lock: where a URL leads; NULL: no memory. */
-static struct hooks_receiver *hooks_receiver(struct hooks *hooks, const char *url)
-{
-    char origin[REACH_ORIGIN_MAX] = "";
-    struct hooks_receiver *receiver = hooks->receivers;
-    (void)reach_origin(url, origin); /* it has been read already */
-    while (receiver && strcmp(receiver->origin, origin) != 0)
-        receiver = receiver->next;
-    if (!receiver && (receiver = mem_calloc(1, sizeof *receiver + strlen(origin) + 1))) {
-        memcpy(receiver->origin, origin, strlen(origin) + 1);
-        receiver->next = hooks->receivers;
-        hooks->receivers = receiver;
-    }
-    return receiver;
-}
-
-/* Under the lock: whether the thread is there. */
-static bool hooks_begin(struct hooks *hooks)
-{
-    if (!hooks->multi)
-        hooks->multi = curl_multi_init();
-    if (hooks->multi && !hooks->running)
-        hooks->running = !pthread_create(&hooks->thread, NULL, hooks_run, hooks);
-    return hooks->running;
 }
 
 void hooks_add(struct server *server, const struct hook *hook, const char *job, const char *prediction)

@@ -167,11 +167,11 @@ static enum MHD_Result route_jobs_refuse(struct request *request, const struct e
 
 enum MHD_Result route_jobs_submit(struct request *request, const struct restoration *r, struct body *body)
 {
-    return route_jobs_submit_as(request, r, body, NULL);
+    return route_jobs_submit_as(request, r, body, NULL, NULL);
 }
 
 enum MHD_Result route_jobs_submit_as(struct request *request, const struct restoration *r, struct body *body,
-                                     const char *id)
+                                     const char *id, const char *hook)
 {
     struct estimate estimate = {0};
     struct error err = ERROR_INIT;
@@ -187,6 +187,8 @@ enum MHD_Result route_jobs_submit_as(struct request *request, const struct resto
         snprintf(ticket->job.id, sizeof ticket->job.id, "%s", id);
         snprintf(ticket->key, sizeof ticket->key, "%s", id); /* of two at once, one is the other */
     }
+    if (ticket && hook && !(ticket->hook = strdup(hook)))
+        error_set(&err, ERROR_NO_MEMORY, "no memory for a job");
     if (err.code) {
         route_jobs_forget(request);
         return route_jobs_refuse(request, &estimate, &err);

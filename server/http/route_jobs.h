@@ -19,9 +19,9 @@ const char *route_jobs_token(const struct request *request);
 bool route_job_find(struct request *request, struct store_job *row, enum MHD_Result *result);
 
 /* route_jobs_submit with an id of the caller's own (NULL: any), 32 characters that may be in a file's name, which is
- * its Idempotency-Key as well. */
+ * its Idempotency-Key as well. hook: of its webhook, as in the keeper's ticket; NULL: none. */
 enum MHD_Result route_jobs_submit_as(struct request *request, const struct restoration *r, struct body *body,
-                                     const char *id);
+                                     const char *id, const char *hook);
 
 /* A ticket of this request, without a file; NULL when memory is out. */
 struct keeper_ticket *route_jobs_ticket(struct request *request, enum keeper_wish wish);

@@ -278,7 +278,7 @@ enum MHD_Result route_wait_submit_for(struct request *request, const struct rest
     if (!request->wait)
         return MHD_NO;
     request->wait->taken = taken;
-    return route_jobs_submit_as(request, r, body, id);
+    return route_jobs_submit_as(request, r, body, id, NULL);
 }
 
 enum MHD_Result route_wait_answer(struct request *request)

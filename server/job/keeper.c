@@ -74,15 +74,28 @@ static enum error_code keeper_expire(struct keeper *keeper, struct keeper_group 
     return keeper_apart(code, &local, "what has expired stays", err);
 }
 
+/* In the transaction: the wish KEEPER_HOOKS. */
+static void keeper_hooks(struct keeper *keeper, struct keeper_ticket *ticket, int64_t now)
+{
+    const int64_t lease = now + KEEPER_HOOK_MS;
+    struct store *store = keeper->store;
+    struct error *err = &ticket->err;
+    if ((!ticket->hook || !hook_rows_done(store, keeper->owner, ticket->hook, err)) &&
+        !hook_rows_renew(store, keeper->owner, lease, err))
+        (void)!hook_rows_take(store, keeper->owner, now, lease, (int)ticket->most, ticket->taken, ticket->context, err);
+}
+
 /* Puts everything into the transaction. An error that concerns one ticket alone is that ticket's. */
 static enum error_code keeper_write(struct keeper *keeper, struct keeper_group *group, int64_t now, struct error *err)
 {
     enum error_code code = OK;
     for (struct keeper_ticket *ticket = group->tickets; ticket; ticket = ticket->next) {
         if (ticket->wish == KEEPER_ACCEPT)
-            keeper_input_insert(ticket, keeper->store, keeper->pool);
+            keeper_input_insert(ticket, keeper->store, keeper->pool, keeper->owner);
         else if (ticket->wish == KEEPER_CANCEL)
             keeper_cancel(keeper, group, ticket, ticket->job.id);
+        else if (ticket->wish == KEEPER_HOOKS)
+            keeper_hooks(keeper, ticket, now);
         else
             keeper_cancel_batch(keeper, group, ticket);
     }
@@ -95,6 +108,8 @@ static enum error_code keeper_write(struct keeper *keeper, struct keeper_group *
         code = keeper_renew(keeper, now, err);
     if (!code && now >= keeper->expire_at && !keeper_removes(keeper))
         code = keeper_expire(keeper, group, now, err);
+    if (!code && keeper->stop)
+        code = hook_rows_renew(keeper->store, keeper->owner, 0, err);
     const int room = keeper_room(keeper);
     if (code || now < keeper->claim_at || room <= 0)
         return code;
@@ -448,6 +463,8 @@ void keeper_ticket_clear(struct keeper_ticket *ticket)
 {
     store_job_clear(&ticket->job);
     body_clear(&ticket->body);
+    free(ticket->hook);
+    ticket->hook = NULL;
 }
 
 enum error_code keeper_begun(struct keeper *keeper, struct keeper_begun **out, size_t *count, int *claimed,

@@ -10,6 +10,7 @@
 #include "server/job/depot.h"
 #include "server/job/porter.h"
 #include "server/job/worker_pool.h"
+#include "server/store/hook_rows.h"
 #include "server/store/spool.h"
 #include "server/store/store.h"
 
@@ -45,7 +46,9 @@ void keeper_destroy(struct keeper **keeper);
 /* --- what requests ask for -----------------------------------------------------------------------------------------
  */
 
-enum keeper_wish { KEEPER_ACCEPT, KEEPER_CANCEL, KEEPER_CANCEL_BATCH, KEEPER_FETCH };
+enum keeper_wish { KEEPER_ACCEPT, KEEPER_CANCEL, KEEPER_CANCEL_BATCH, KEEPER_FETCH, KEEPER_HOOKS };
+
+#define KEEPER_HOOK_MS 30000 /* a webhook's lease: store/hook_rows.h */
 
 /* A request's wish. It belongs to the keeper from keeper_ask until done is called, on the keeper's thread, when it is
  * on the disk or has failed. */
@@ -60,6 +63,7 @@ struct keeper_ticket {
     char key[KEEPER_KEY_MAX]; /* "": none */
     struct body body;
     uint32_t most; /* jobs of its client that may wait, with this one; 0: any number */
+    char *hook;    /* of its webhook, for store/hook_rows.h; NULL: none; free() */
 
     /* KEEPER_CANCEL: the job whose id is in `job`: a waiting one is cancelled, a running one is asked to stop
      * (cancelled, if its result waits for room), one that has ended is forgotten. KEEPER_CANCEL_BATCH: all of the batch
@@ -68,6 +72,11 @@ struct keeper_ticket {
     /* KEEPER_FETCH: the result of the job whose id and attempts are in `job`; fd: of it, the caller's */
     int fd;
     uint64_t size;
+
+    /* KEEPER_HOOKS: the leases of this server's webhooks go on; those that are sent or given up are removed (hook: a
+     * JSON array of their jobs; NULL: none), and up to `most` of other servers that are gone become this one's: each
+     * is told to `taken`, which does not hold if it fails. */
+    hook_rows_fn *taken;
 
     /* what became of it; accepted: the id is in `job` */
     struct error err;             /* ERROR_BUSY: too many wait; ERROR_FULL; ERROR_NOT_FOUND */

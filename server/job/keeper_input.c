@@ -54,7 +54,7 @@ static void keeper_input_count(struct keeper_ticket *ticket, struct store *store
     waiting_unlock(waiting);
 }
 
-void keeper_input_insert(struct keeper_ticket *ticket, struct store *store, struct worker_pool *pool)
+void keeper_input_insert(struct keeper_ticket *ticket, struct store *store, struct worker_pool *pool, const char *owner)
 {
     char existing[33];
     if (!ticket->err.code && ticket->most)
@@ -65,6 +65,9 @@ void keeper_input_insert(struct keeper_ticket *ticket, struct store *store, stru
                         existing, &ticket->err);
     if (ticket->most && (ticket->err.code || ticket->inserted != STORE_NEW))
         waiting_arrived(worker_pool_waiting(pool), ticket->job.id);
+    if (!ticket->err.code && ticket->inserted == STORE_NEW && ticket->hook)
+        (void)!hook_rows_add(store, ticket->job.id, ticket->hook, owner, store_clock(store) + KEEPER_HOOK_MS,
+                             &ticket->err);
     if (!ticket->err.code && ticket->inserted != STORE_NEW) {
         memcpy(ticket->unused, ticket->job.id, sizeof ticket->unused);
         memcpy(ticket->job.id, existing, sizeof existing);

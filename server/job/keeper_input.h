@@ -11,8 +11,10 @@
 void keeper_input_keep(struct keeper_ticket *tickets, struct store *store, const struct depot *depot, uint64_t waiting,
                        uint64_t most);
 
-/* In the store's transaction: the ticket's row, if its client may have one more job wait. Until the transaction is over
- * and waiting_arrived is called the job is on its way. What fails is the ticket's error. */
-void keeper_input_insert(struct keeper_ticket *ticket, struct store *store, struct worker_pool *pool);
+/* In the store's transaction: the ticket's row and its webhook's, which is this owner's, if its client may have one
+ * more job wait. Until the transaction is over and waiting_arrived is called the job is on its way. What fails is the
+ * ticket's error. */
+void keeper_input_insert(struct keeper_ticket *ticket, struct store *store, struct worker_pool *pool,
+                         const char *owner);
 
 #endif

@@ -3,15 +3,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/store/hook_rows.h"
 #include "server/store/query.h"
 
 /* Behind STORE_SQL_COLUMNS. */
-enum { COPY_REPORT = 22, COPY_PARTS, COPY_NEEDS, COPY_KEY, COPY_HASH, COPY_TURN, COPY_NUMBER };
+enum { COPY_REPORT = 22, COPY_PARTS, COPY_NEEDS, COPY_KEY, COPY_HASH, COPY_TURN, COPY_NUMBER, COPY_HOOK };
 
 void store_copy_clear(struct store_row *row)
 {
     store_job_clear(&row->job);
     free(row->key);
+    free(row->hook);
     *row = (struct store_row){0};
 }
 
@@ -41,6 +43,7 @@ enum error_code store_copy_read(struct store *store, int64_t after, struct store
             out->job.parts = query_copy(&query, COPY_PARTS);
             out->job.needs = query_copy(&query, COPY_NEEDS);
             out->key = query_copy(&query, COPY_KEY);
+            out->hook = query_copy(&query, COPY_HOOK);
             out->hashed = store_copy_hash(query_text(&query, COPY_HASH), out->hash);
         } else {
             store_job_clear(&out->job);
@@ -97,15 +100,18 @@ enum error_code store_copy_write(struct store *store, const struct store_row *ro
         query = query_start(&store->write, STORE_RESULT, err, "itt", number, job->report, job->parts);
         code = query_end(&query);
     }
+    if (!code && row->hook) /* the next server that looks for such sends it */
+        code = hook_rows_add(store, job->id, row->hook, "", 0, err);
     return code;
 }
 
 enum error_code store_copy_drop(struct store *store, int64_t number, struct error *err)
 {
-    struct query query = query_start(&store->write, STORE_COPY_DROP_RESULT, err, "i", number);
-    enum error_code code = query_end(&query);
-    if (code)
-        return code;
-    query = query_start(&store->write, STORE_COPY_DROP, err, "i", number);
-    return query_end(&query);
+    static const enum store_statement drops[] = {STORE_COPY_DROP_HOOK, STORE_COPY_DROP_RESULT, STORE_COPY_DROP};
+    enum error_code code = OK;
+    for (size_t i = 0; !code && i < sizeof drops / sizeof *drops; i++) {
+        struct query query = query_start(&store->write, drops[i], err, "i", number);
+        code = query_end(&query);
+    }
+    return code;
 }

@@ -10,6 +10,7 @@ struct store_row {
     struct store_job job; /* id "": the row is damaged */
     int64_t number, turn;
     char *key;   /* its Idempotency-Key; NULL: none */
+    char *hook;  /* the webhook that is still to be sent (hook_rows.h); NULL: none */
     bool hashed; /* it has a hash */
     uint8_t hash[32];
 };

@@ -48,7 +48,7 @@ enum error_code store_pg_open(struct store **out, const char *where, const char 
             " about TEXT NOT NULL)"},
 #include "server/store/store_sql.h"
 
-#define PG_VERSION 3     /* of the tables here; SQLite's store has no models */
+#define PG_VERSION STORE_SQL_VERSION
 #define PG_RETRY_MS 1000 /* between two tries to connect */
 #define PG_PARAMETERS 16
 #define PG_LOCK "SELECT pg_advisory_xact_lock(1919972452)" /* "rstd": who makes or changes the tables */

@@ -38,7 +38,9 @@ static const struct store_step store_sql_schema[] = {
     {2, "ALTER TABLE jobs ADD COLUMN needs TEXT"},
     {2, "ALTER TABLE jobs ADD COLUMN progress TEXT"},
     {2, "CREATE TABLE workers (owner TEXT PRIMARY KEY, seen BIGINT NOT NULL, about TEXT NOT NULL)"},
-    STORE_SQL_MORE};
+    STORE_SQL_MORE
+    /* Webhooks that are still to be sent: hook_rows.h. */
+    {4, "CREATE TABLE hooks (job TEXT PRIMARY KEY, about TEXT NOT NULL, owner TEXT NOT NULL, lease BIGINT NOT NULL)"}};
 
 /* The columns of a struct store_job, in the order in which they are read. */
 #define STORE_SQL_COLUMNS                                                                                              \
@@ -169,8 +171,14 @@ static const char *const store_sql[STORE_STATEMENTS] = {
     [STORE_WORKER_GONE] = "DELETE FROM workers WHERE owner = $1 OR seen < $2",
     [STORE_WORKERS] = "SELECT owner, seen, about FROM workers WHERE seen >= $1 ORDER BY owner",
     [STORE_CLOCK] = STORE_SQL_CLOCK,
+    [STORE_HOOK_ADD] = "INSERT INTO hooks (job, about, owner, lease) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING",
+    [STORE_HOOK_DONE] = "DELETE FROM hooks WHERE owner = $1 AND job IN (SELECT " STORE_SQL_TEXTS("$2") ")",
+    [STORE_HOOK_LEASE] = "UPDATE hooks SET lease = $2 WHERE owner = $1",
+    [STORE_HOOK_TAKE] = "UPDATE hooks SET owner = $1, lease = $2 WHERE job IN (SELECT job FROM hooks WHERE lease <= $3"
+                        " AND owner <> $1 ORDER BY lease LIMIT $4" STORE_SQL_SKIP_LOCKED ") RETURNING job, about",
     [STORE_COPY_READ] = "SELECT " STORE_SQL_COLUMNS ", report, parts, needs, idempotency_key, " STORE_SQL_HEX(
-        "request_hash") ", turn, number FROM jobs LEFT JOIN results ON job = number WHERE number > $1"
+        "request_hash") ", turn, number, (SELECT about FROM hooks WHERE hooks.job = id) FROM jobs LEFT JOIN results"
+                        " ON results.job = number WHERE number > $1"
                         " ORDER BY number LIMIT 1" STORE_SQL_LOCK_JOBS,
     [STORE_COPY_INSERT] =
         "INSERT INTO jobs (id, client, token, batch, name, low, created, seconds, input_bytes, megapixels, options,"
@@ -180,6 +188,7 @@ static const char *const store_sql[STORE_STATEMENTS] = {
     [STORE_COPY_STATE] = "UPDATE jobs SET state = $2, cancel = $3, attempts = $4, started = $5, finished = $6,"
                          " expires = $7, lease = $8, owner = $9, error = $10, progress = $11 WHERE number = $1",
     [STORE_COPY_DROP] = "DELETE FROM jobs WHERE number = $1",
+    [STORE_COPY_DROP_HOOK] = "DELETE FROM hooks WHERE job = (SELECT id FROM jobs WHERE number = $1)",
     [STORE_COPY_DROP_RESULT] = "DELETE FROM results WHERE job = $1",
     [STORE_NEEDS] = "SELECT needs, count(*), coalesce(sum(megapixels), 0) FROM jobs WHERE low >= 0 AND state <= 1"
                     " AND +state = 0 GROUP BY needs",

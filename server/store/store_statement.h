@@ -2,7 +2,7 @@
 #ifndef SERVER_STORE_STORE_STATEMENT_H
 #define SERVER_STORE_STORE_STATEMENT_H
 
-#define STORE_SQL_VERSION 2 /* of the tables; a store of a higher one is refused, one of a lower one is brought up */
+#define STORE_SQL_VERSION 4 /* of the tables; a store of a higher one is refused, one of a lower one is brought up */
 
 /* A statement of the schema, and the version that it came with. */
 struct store_step {
@@ -64,11 +64,16 @@ enum store_statement {
     STORE_PUBLISH,
     STORE_UNPUBLISH,
     STORE_PUBLISHED,
+    STORE_HOOK_ADD,
+    STORE_HOOK_DONE,
+    STORE_HOOK_LEASE,
+    STORE_HOOK_TAKE,
     STORE_COPY_READ,
     STORE_COPY_INSERT,
     STORE_COPY_STATE,
     STORE_COPY_DROP,
     STORE_COPY_DROP_RESULT,
+    STORE_COPY_DROP_HOOK,
     STORE_STATEMENTS
 };
 

@@ -112,6 +112,21 @@ export async function metrics(server) {
   return samples;
 }
 
+// Who receives webhooks: {origin, told, answers}. told: what came; answers: statuses that it gives next, 200 in the end.
+export async function startReceiver(context) {
+  const told = [], answers = [];
+  const server = http.createServer(async (request, response) => {
+    let body = '';
+    for await (const part of request) body += part;
+    told.push({ path: request.url, json: JSON.parse(body) });
+    response.statusCode = answers.shift() ?? 200;
+    response.end();
+  });
+  await new Promise((done) => server.listen(0, '127.0.0.1', done));
+  context.after(() => server.close());
+  return { origin: `http://127.0.0.1:${server.address().port}`, told, answers };
+}
+
 // ---- pictures ----
 
 export function chunk(type, data) {

@@ -7,7 +7,7 @@ import fs from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { fixture, get, metrics, ownModels, png, post, start, until } from './client.mjs';
+import { fixture, get, metrics, ownModels, png, post, start, startReceiver, until } from './client.mjs';
 import { database, ownServer, skip, sql } from './postgres.mjs';
 import { startS3 } from './s3.mjs';
 import { faulty } from './server.mjs';
@@ -318,6 +318,36 @@ describe('two fronts and two workers', { skip }, () => {
     for (const id of ids) await ended(fronts[1], id);
     assert.equal(sql(url, `SELECT count(*) FROM jobs WHERE attempts > 1 AND state = 2 AND id IN (${ids.map((id) => `'${id}'`)})`), '0');
     workers[0] = await startWorker();
+  });
+});
+
+describe('a webhook whose front end is killed', { skip }, () => {
+  before(() => { url = database(); });
+  after(async () => {
+    await stopAll();
+    dropDatabase();
+  });
+
+  test('another front end tells it, once, and shows the prediction', { timeout: 600000 }, async (context) => {
+    const { origin, told } = await startReceiver(context), args = ['--webhook_origins', origin, '--webhook_private', '127.0.0.0/8'];
+    const first = await startFront({ args }), elsewhere = await startFront({ args: ['--webhook_origins', 'https://hooks.example.com'] });
+    const body = JSON.stringify({ input: { img: `data:image/png;base64,${small.toString('base64')}` }, webhook: `${origin}/hook` });
+    const { status, json: begun } = await post(first, '/predictions', { body, headers: { 'Content-Type': 'application/json', Prefer: 'respond-async' } });
+    assert.equal(status, 202, JSON.stringify(begun));
+    await until('the start', () => told.length === 1);
+    first.process.kill('SIGKILL');
+    await first.stop().catch(() => {});
+    const shown = (server) => get(server, `/predictions/${begun.id}`);
+    assert.equal((await shown(elsewhere)).json.status, 'starting');
+    await elsewhere.stop();
+    assert.equal(sql(url, 'UPDATE hooks SET lease = 1 RETURNING lease'), '1'); // nobody waits for half a minute
+    const second = await startFront({ args });
+    await startWorker({ env: {} });
+    await until('the end', () => told.length > 1);
+    assert.deepEqual(told.map((one) => [one.path, one.json.id, one.json.status]), [['/hook', begun.id, 'starting'], ['/hook', begun.id, 'succeeded']]);
+    assert.deepEqual(told[1].json, (await shown(second)).json);
+    await until('nothing more to tell', () => sql(url, 'SELECT count(*) FROM hooks') === '0');
+    assert.equal(told.length, 2);
   });
 });
 

@@ -2,9 +2,10 @@
 import assert from 'node:assert/strict';
 import fs from 'node:fs';
 import http from 'node:http';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { fixture, get, ownModels, png, pngSize, post, start, until } from './client.mjs';
+import { fixture, get, ownModels, png, pngSize, post, start, startReceiver, until } from './client.mjs';
 import { faulty, root } from './server.mjs';
 
 const W = 60, H = 44, picture = png(W, H), uri = (bytes) => `data:image/png;base64,${bytes.toString('base64')}`;
@@ -304,6 +305,24 @@ describe('webhooks', () => {
     assert.match(open.log(), /webhook prediction=\w+ text="the server ended before it was sent"/);
     dead.closeAllConnections();
     dead.close();
+  });
+
+  test('what a killed server has not told its next start tells', async (context) => {
+    const dir = fs.mkdtempSync(join(tmpdir(), 'restored-hooks-')), { origin: to, told: heard, answers: says } = await startReceiver(context);
+    context.after(() => fs.rmSync(dir, { recursive: true, force: true }));
+    const args = ['--state_dir', dir, '--webhook_origins', to, '--webhook_private', '127.0.0.0/8'];
+    const killed = await start({ models: ownModels, args, context });
+    says.push(200, ...Array(12).fill(503)); // the end is refused, and tried for minutes
+    const { json: begun } = await predict({ img: uri(picture) }, { to: killed, headers: later, webhook: `${to}/` });
+    await until('the first try', () => heard.length >= 2);
+    killed.process.kill('SIGKILL');
+    await killed.stop().catch(() => {});
+    [heard.length, says.length] = [0, 0];
+    const next = await start({ models: ownModels, args, context });
+    await until('the end', () => heard.length);
+    assert.deepEqual([heard[0].json.id, heard[0].json.status], [begun.id, 'succeeded']);
+    await next.stop();
+    assert.equal(heard.length, 1);
   });
 
   test('never go to an address that is not public, unless it is listed', async (context) => {

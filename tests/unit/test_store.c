@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "server/store/hook_rows.h"
 #include "tests/common/store_case.h"
 
 static void test_turns(void **state)
@@ -272,12 +273,52 @@ static void test_adopt(void **state)
     assert_false(held); /* it is to stop */
 }
 
+struct case_hooks {
+    int count;
+    char last[100];
+};
+
+static void case_hook(void *context, const char *job, const char *about)
+{
+    struct case_hooks *hooks = context;
+    hooks->count++;
+    snprintf(hooks->last, sizeof hooks->last, "%s %s", job, about);
+}
+
+/* A webhook is one server's until its lease is over; then another's, once. In a store of one server, its next start's.
+ */
+static void test_hooks(void **state)
+{
+    struct case_hooks taken = {0}, again = {0};
+    (void)state;
+    FINE(hook_rows_add(case_store, "a1", "{1}", "first", 1000, &case_err));
+    FINE(hook_rows_add(case_store, "a1", "{2}", "other", 5000, &case_err)); /* the same request again */
+    FINE(hook_rows_renew(case_store, "first", 2000, &case_err));
+    FINE(hook_rows_take(case_store, "first", 9000, 9000, 10, case_hook, &again, &case_err));
+    if (store_shared(case_store))
+        FINE(hook_rows_take(case_store, "second", 1999, 9000, 10, case_hook, &again, &case_err));
+    assert_int_equal(again.count, 0);
+    FINE(hook_rows_take(case_store, "second", 2000, 9000, 0, case_hook, &again, &case_err));
+    assert_int_equal(again.count, 0);
+    FINE(hook_rows_take(case_store, "second", 2000, 9000, 10, case_hook, &taken, &case_err));
+    assert_int_equal(taken.count, 1);
+    assert_string_equal(taken.last, "a1 {1}");
+    FINE(hook_rows_renew(case_store, "first", 0, &case_err)); /* it comes late, and has none any more */
+    FINE(hook_rows_done(case_store, "first", "[\"a1\"]", &case_err));
+    if (store_shared(case_store))
+        FINE(hook_rows_take(case_store, "third", 8999, 9000, 10, case_hook, &again, &case_err));
+    assert_int_equal(again.count, 0);
+    FINE(hook_rows_done(case_store, "second", "[\"b1\", \"a1\"]", &case_err));
+    FINE(hook_rows_take(case_store, "third", 9999, 9999, 10, case_hook, &again, &case_err));
+    assert_int_equal(again.count, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_turns),    cmocka_unit_test(test_life),    cmocka_unit_test(test_fence),
         cmocka_unit_test(test_attempts), cmocka_unit_test(test_recover), cmocka_unit_test(test_give_back),
-        cmocka_unit_test(test_cancel),   cmocka_unit_test(test_adopt),
+        cmocka_unit_test(test_cancel),   cmocka_unit_test(test_adopt),   cmocka_unit_test(test_hooks),
     };
     return case_run(tests, sizeof tests / sizeof *tests, true);
 }
