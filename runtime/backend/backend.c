@@ -221,7 +221,9 @@ void plan_destroy(struct plan **plan)
 static bool plan_check_target(const struct plan_shape *shape, const struct run_io *run,
                               const struct raster_target *target)
 {
-    return (target->form == RASTER_LABEL || (shape->c == 3 && run->range)) && (!target->take || target->most > 0);
+    const bool bytes = target->form == RASTER_LABEL || target->form == RASTER_LEVEL;
+    const bool fits = bytes ? target->first >= 0 && target->first < shape->c : shape->c == 3 && run->range;
+    return fits && (!target->take || target->most > 0);
 }
 
 static enum error_code plan_check_pictures(const struct plan *plan, const struct run_io *run, struct error *err)

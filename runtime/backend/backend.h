@@ -74,7 +74,7 @@ struct run_image {
 /* What becomes of an output; nothing where both are NULL. */
 struct run_output {
     float *planes;                  /* float32, dense NCHW */
-    const struct run_image *images; /* n of them; the tensor has 3 channels, or targets are labels */
+    const struct run_image *images; /* n of them; the tensor has 3 channels, or targets are labels or levels */
     struct canvas *canvas;          /* NULL: targets show the image itself */
 };
 

@@ -169,8 +169,29 @@ static void raster_write_layered(const struct write_loop *loop, const float *fro
     }
 }
 
+/* As roundf has it, in a way that vectorises: what is added is the largest float below a half, since a half would take
+ * the largest float below it to 1. */
+static inline uint8_t raster_level_of(float value)
+{
+    const float wide = value * 16, above = wide > -128 ? wide : -128, level = above < 127 ? above : 127;
+    return (uint8_t)(128 + (int)(level + (level < 0 ? -0x1.fffffep-2f : 0x1.fffffep-2f)));
+}
+
+uint8_t raster_level(float value)
+{
+    return raster_level_of(value);
+}
+
+static void raster_write_levels(const struct raster_values *v, const float *restrict from, int width,
+                                uint8_t *restrict levels)
+{
+    for (int x = 0; x < width; x++)
+        levels[x] = raster_level_of(from[(size_t)x * v->pixel]);
+}
+
 /* Channel by channel, which vectorises. */
-static void raster_write_labels(const struct raster_values *v, const float *from, int width, uint8_t *labels)
+static void raster_write_labels(const struct raster_values *v, const float *from, int channels, int width,
+                                uint8_t *labels)
 {
     enum { CHUNK = 512 };
     float best[CHUNK];
@@ -181,7 +202,7 @@ static void raster_write_labels(const struct raster_values *v, const float *from
         for (int x = 0; x < count; x++)
             best[x] = first[(size_t)x * v->pixel];
         memset(to, 0, (size_t)count);
-        for (int c = 1; c < v->channels; c++) {
+        for (int c = 1; c < channels; c++) {
             const float *values = first + (size_t)c * v->channel;
             for (int x = 0; x < count; x++) {
                 const float value = values[(size_t)x * v->pixel];
@@ -205,8 +226,11 @@ static void raster_write_rows(void *context, int item)
         bool layered = false;
         for (int i = 0; i < target->layer_count; i++)
             layered = layered || raster_crosses(&target->layers[i], target->top + y);
+        const float *first = from + (size_t)target->first * v->channel;
         if (target->form == RASTER_LABEL)
-            raster_write_labels(v, from, target->width, (uint8_t *)to);
+            raster_write_labels(v, first, v->channels - target->first, target->width, (uint8_t *)to);
+        else if (target->form == RASTER_LEVEL)
+            raster_write_levels(v, first, target->width, (uint8_t *)to);
         else if (layered)
             raster_write_layered(loop, from, y, (uint8_t *)to);
         else

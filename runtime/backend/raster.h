@@ -12,7 +12,8 @@ enum raster_form {
     RASTER_U8,    /* RGB, 8 bit */
     RASTER_F32,   /* RGB, float32 on the 8-bit scale: 0..255, not rounded */
     RASTER_LABEL, /* only for results: a byte a pixel, the channel with the largest value, the first of equals */
-    RASTER_U16    /* only for inputs: RGB, 16 bit in host order */
+    RASTER_U16,   /* only for inputs: RGB, 16 bit in host order */
+    RASTER_LEVEL  /* only for results: a byte a pixel, raster_level of a channel */
 };
 
 /* Bytes of a pixel. */
@@ -57,10 +58,14 @@ struct raster_target {
     void (*take)(void *user, int rows);
     void *user;
     int most;
+    int first; /* RASTER_LABEL: the first of the channels, which counts as 0. RASTER_LEVEL: the channel. */
 };
 
 /* The source's h × w pixels as 3 planes. */
 void raster_read(const struct raster_source *source, int h, int w, const struct raster_range *range, float *planes);
+
+/* A value in sixteenths, rounded, halves away from 0, plus 128: from -8 to +7.9. NaN: 0. */
+uint8_t raster_level(float value);
 
 /* Whether all of the source's samples are equal. */
 bool raster_flat(const struct raster_source *source, int h, int w);
@@ -72,7 +77,7 @@ struct raster_values {
     size_t channel, row, pixel;
 };
 
-/* Writes the target's rectangle of the values. range may be NULL for labels. */
+/* Writes the target's rectangle of the values. range may be NULL for labels and levels. */
 void raster_write(const struct raster_values *values, const struct raster_range *range,
                   const struct raster_target *target);
 

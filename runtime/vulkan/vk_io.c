@@ -66,8 +66,10 @@ enum error_code vk_io_pipelines(const struct vk_io *io, struct error *err)
             keys[count++] = io_key(port, "raster_out", RASTER_U8, RASTER_FROM_LAYERS);
         if (!rgb)
             keys[count++] = io_key(port, in ? "pack" : "unpack", 0, 0);
-        if (!in && !rgb && port->plain)
-            keys[count++] = io_key(port, "raster_label", 0, 0);
+        if (!in && !rgb && port->plain) {
+            keys[count++] = io_key(port, "raster_label", RASTER_LABEL, 0);
+            keys[count++] = io_key(port, "raster_label", RASTER_LEVEL, 0);
+        }
         if (!in)
             keys[count++] = io_key(port, "raster_check", 0, 0);
     }

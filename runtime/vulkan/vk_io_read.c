@@ -57,12 +57,13 @@ static void read_show(struct vk_io_run *r, int index, int image, const struct ra
         push.canvas_width = (uint32_t)canvas->base.shape.width;
         push.canvas_rows = (uint32_t)canvas->base.shape.rows;
     }
+    push.first = (uint32_t)target->first;
     if (target->layer_count)
         vk_layers_write(target, (char *)r->slot->weights.mapped + r->over[k].offset, &used->over, &push);
     const uint32_t from = (canvas ? RASTER_FROM_CANVAS : 0) | (push.layer_count ? RASTER_FROM_LAYERS : 0);
     const uint32_t columns = vk_io_groups((push.width + RASTER_ROW - 1) / RASTER_ROW);
-    if (target->form == RASTER_LABEL)
-        vk_io_dispatch(r, index, "raster_label", 0, 0, &push, sizeof push, columns, push.height, 1);
+    if (target->form == RASTER_LABEL || target->form == RASTER_LEVEL)
+        vk_io_dispatch(r, index, "raster_label", target->form, 0, &push, sizeof push, columns, push.height, 1);
     else
         vk_io_dispatch(r, index, "raster_out", target->form, from, &push, sizeof push, columns, push.height, 1);
     read_deliver_later(r,

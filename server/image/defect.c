@@ -5,25 +5,6 @@
 
 #include "runtime/base/mem.h"
 
-/* As roundf has it, in a way that vectorises: what is added is the largest float below a half, since a half would take
- * the largest float below it to 1. NaN: 0. */
-static inline uint8_t defect_level_of(float logit)
-{
-    const float wide = logit * 16, above = wide > -128 ? wide : -128, level = above < 127 ? above : 127;
-    return (uint8_t)(128 + (int)(level + (level < 0 ? -0x1.fffffep-2f : 0x1.fffffep-2f)));
-}
-
-uint8_t defect_level(float logit)
-{
-    return defect_level_of(logit);
-}
-
-void defect_levels(const float *restrict logits, uint8_t *restrict level, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        level[i] = defect_level_of(logits[i]);
-}
-
 /* Pixels of a row that hang together. Runs that touch have one root, whose sums are those of the whole defect. */
 struct defect_run {
     int begin, end;

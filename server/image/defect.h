@@ -11,13 +11,9 @@
 #define DEFECT_KINDS 4
 #define DEFECT_GIVEN (DEFECT_KINDS + 1) /* in a mask: the user's */
 
-/* A detector's logit as a level: in sixteenths, from -8 to +7.9. */
-uint8_t defect_level(float logit);
-void defect_levels(const float *logits, uint8_t *level, size_t count);
-
 struct defect_map {
     int width, height;
-    const uint8_t *level; /* of being damaged at all; no gaps between rows */
+    const uint8_t *level; /* of being damaged at all: a detector's logit (raster_level); no gaps between rows */
     const uint8_t *kind;  /* the likeliest, 0 .. DEFECT_KINDS-1 */
 };
 

@@ -79,10 +79,11 @@ static enum error_code fill_run(struct fill *f, struct fill_window **windows, in
 {
     const struct session_shape shape = {.n = count, .h = f->cut.side, .w = f->cut.side};
     const struct run_input input = {.planes = f->in};
+    const struct run_output output = {.planes = f->out};
     struct fill_batch batch = {windows, f->out, f->in};
     f->step->r->damage.filled += (double)count * f->cut.pixels / 1e6;
     thread_for(count, fill_pack, &batch);
-    enum error_code code = repair_network(f->step, ROLE_FILLER, &shape, &input, f->out, err);
+    enum error_code code = repair_network(f->step, ROLE_FILLER, &shape, &input, &output, err);
     if (code == OK)
         thread_for(count, fill_unpack, &batch);
     return code;

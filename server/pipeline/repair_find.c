@@ -18,7 +18,7 @@ struct find {
     const struct model_info *info;
     const struct image *picture;
     int rows, columns; /* cells of the picture: its sides are filled up to multiples of a cell's */
-    float *context, *pixels, *cells, *logits;
+    float *context, *pixels, *cells, *logits; /* logits: of the reduced picture */
     int *across, *down;    /* which pixels of the picture a window has: its edge is repeated beyond it */
     int height, width;     /* of the context, or of the reduced picture */
     uint8_t *level, *kind; /* of the picture */
@@ -57,12 +57,11 @@ static void find_place(const struct find_cut *cut, int length, int index, const 
 }
 
 enum error_code repair_network(struct step *step, enum model_role role, const struct session_shape *shape,
-                               const struct run_input *inputs, float *planes, struct error *err)
+                               const struct run_input *inputs, const struct run_output *output, struct error *err)
 {
     struct restoration *r = step->r, *waits = step->context->current ? step->context->current : r;
-    const struct run_output output = {.planes = planes};
     const struct run_io run = {.inputs = inputs,
-                               .outputs = &output,
+                               .outputs = output,
                                .range = model_range(step->model[role]->info.kind),
                                .options = {.cancel = &r->cancel, .progress = &waits->progress}};
     return step_run(step, role, shape, &run, NULL, err);
@@ -131,54 +130,25 @@ static enum error_code find_context(struct find *f, struct error *err)
     const struct raster_source source = {
         .form = RASTER_F32, .data = small, .stride = 3 * sizeof *small * (size_t)shape.w};
     const struct run_input input = {.images = &source};
+    const struct run_output output = {.planes = f->context};
     enum error_code code = small && f->context ? OK : error_set(err, ERROR_NO_MEMORY, "out of memory");
     if (code == OK)
         code = find_reduce(f->picture, shape.h, shape.w, small, err);
     if (code == OK)
-        code = repair_network(f->step, ROLE_DAMAGE, &shape, &input, f->context, err);
+        code = repair_network(f->step, ROLE_DAMAGE, &shape, &input, &output, err);
     free(small);
     return code;
 }
 
 struct find_window {
-    struct find *find;
     int x, y, width, height;            /* in the picture, which it may exceed on the right and below */
     int begin_x, begin_y, end_x, end_y; /* what of the picture it is for */
 };
 
-/* The likeliest kind, the first of equals. */
-static void find_kinds(const float *restrict logits, size_t plane, uint8_t *restrict kind, int count)
-{
-    _Static_assert(DEFECT_KINDS == 4, "as many planes");
-    const float *restrict b = logits + plane, *restrict c = b + plane, *restrict d = c + plane;
-    for (int x = 0; x < count; x++) {
-        const float most = b[x] > logits[x] ? b[x] : logits[x], more = c[x] > most ? c[x] : most;
-        uint8_t best = b[x] > logits[x] ? 1 : 0;
-        best = c[x] > most ? 2 : best;
-        kind[x] = d[x] > more ? 3 : best;
-    }
-}
-
-static void find_write(void *context, int item)
-{
-    const struct find_window *window = context;
-    const struct find *f = window->find;
-    const size_t plane = (size_t)window->width * (size_t)window->height;
-    const int count = window->end_x - window->begin_x;
-    int begin, end;
-    thread_band(window->end_y - window->begin_y, item, &begin, &end);
-    for (int y = window->begin_y + begin; y < window->begin_y + end; y++) {
-        const size_t at = (size_t)y * (size_t)f->picture->width + (size_t)window->begin_x;
-        const float *values =
-            f->logits + (size_t)(y - window->y) * (size_t)window->width + (window->begin_x - window->x);
-        defect_levels(values, f->level + at, (size_t)count);
-        find_kinds(values + plane, plane, f->kind + at, count);
-    }
-}
-
 static enum error_code find_window(struct find *f, struct find_window *window, struct error *err)
 {
     const int cell = f->info->unshuffle;
+    const size_t at = (size_t)window->begin_y * (size_t)f->picture->width + (size_t)window->begin_x;
     const struct session_shape shape = {.n = 1, .h = window->height, .w = window->width, .variant = MODEL_DAMAGE_TILE};
     const struct damage_cut cut = {.context = f->context,
                                    .channels = f->info->context,
@@ -200,12 +170,23 @@ static enum error_code find_window(struct find *f, struct find_window *window, s
                                          .columns = f->across,
                                          .rows = f->down};
     const struct run_input inputs[2] = {{.images = &source}, {.planes = f->cells}};
+    /* Rows of a channel's bytes: how likely damage is, and of which of the other channels' kinds. */
+    const struct raster_target level = {.form = RASTER_LEVEL,
+                                        .data = f->level + at,
+                                        .stride = (size_t)f->picture->width,
+                                        .x = window->begin_x - window->x,
+                                        .y = window->begin_y - window->y,
+                                        .width = window->end_x - window->begin_x,
+                                        .height = window->end_y - window->begin_y};
+    struct raster_target targets[2] = {level, level};
+    targets[1].form = RASTER_LABEL;
+    targets[1].data = f->kind + at;
+    targets[1].first = 1;
+    const struct run_image image = {.targets = targets, .target_count = 2};
+    const struct run_output output = {.images = &image};
     if (!damage_cut(&cut, f->cells))
         return error_set(err, ERROR_NO_MEMORY, "out of memory");
-    enum error_code code = repair_network(f->step, ROLE_DAMAGE, &shape, inputs, f->logits, err);
-    if (code == OK)
-        thread_for(thread_bands(window->end_y - window->begin_y), find_write, window);
-    return code;
+    return repair_network(f->step, ROLE_DAMAGE, &shape, inputs, &output, err);
 }
 
 static void find_free(struct find *f)
@@ -231,12 +212,11 @@ static enum error_code find_windows(struct find *f, int core, struct error *err)
     f->across = mem_alloc((size_t)down.window + (size_t)across.window, sizeof *f->across);
     f->down = f->across ? f->across + across.window : NULL;
     f->cells = mem_alloc(px / (cell * cell), (size_t)f->info->context * sizeof *f->cells);
-    f->logits = mem_alloc(px, (size_t)f->info->classes * sizeof *f->logits);
-    if (!f->across || !f->cells || !f->logits)
+    if (!f->across || !f->cells)
         code = error_set(err, ERROR_NO_MEMORY, "out of memory for a tile of %d × %d", across.window, down.window);
     for (int i = 0; i < down.count && code == OK; i++)
         for (int j = 0; j < across.count && code == OK; j++) {
-            struct find_window window = {.find = f, .width = across.window, .height = down.window};
+            struct find_window window = {.width = across.window, .height = down.window};
             find_place(&across, f->picture->width, j, f->info, &window.x, &window.begin_x, &window.end_x);
             find_place(&down, f->picture->height, i, f->info, &window.y, &window.begin_y, &window.end_y);
             code = find_window(f, &window, err);
@@ -268,7 +248,7 @@ static void find_enlarge(void *context, int item)
             const float above = upper[left] + part * (upper[right] - upper[left]),
                         under = lower[left] + part * (lower[right] - lower[left]);
             const size_t at = (size_t)y * (size_t)f->picture->width + (size_t)x;
-            f->level[at] = defect_level(above + (sy - (float)top) * (under - above));
+            f->level[at] = raster_level(above + (sy - (float)top) * (under - above));
             f->kind[at] = 0;
         }
     }
@@ -293,11 +273,12 @@ static enum error_code find_whole(struct find *f, struct error *err)
     const struct raster_source source = {
         .form = RASTER_F32, .data = f->pixels, .stride = 3 * sizeof *f->pixels * (size_t)shape.w};
     const struct run_input input = {.images = &source};
+    const struct run_output output = {.planes = f->logits};
     enum error_code code = f->pixels && f->logits ? OK : error_set(err, ERROR_NO_MEMORY, "out of memory");
     if (code == OK)
         code = find_reduce(f->picture, shape.h, shape.w, f->pixels, err);
     if (code == OK)
-        code = repair_network(f->step, ROLE_DAMAGE, &shape, &input, f->logits, err);
+        code = repair_network(f->step, ROLE_DAMAGE, &shape, &input, &output, err);
     if (code == OK)
         thread_for(thread_bands(h), find_enlarge, f);
     if (step_too_large(code))

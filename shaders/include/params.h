@@ -135,7 +135,9 @@ struct params_upload {
  * `data` and the lists count words of their buffer. */
 #define RASTER_U8 0 /* forms */
 #define RASTER_F32 1
+#define RASTER_LABEL 2
 #define RASTER_U16 3
+#define RASTER_LEVEL 4
 #define RASTER_ROW 4 /* pixels of an invocation that writes: whole words in any form */
 #define RASTER_GROUP 64
 struct params_raster {
@@ -148,6 +150,7 @@ struct params_raster {
     PARAMS_UINT x, y, width, height; /* of the tensor or canvas; from where and how many, or to where */
     PARAMS_UINT canvas_width, canvas_rows;
     PARAMS_UINT bgr;
+    PARAMS_UINT first; /* channel that counts */
     float unit, mean0, mean1, mean2, deviation, low, high;
 };
 

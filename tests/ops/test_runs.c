@@ -243,21 +243,26 @@ static void test_floats(void)
     net_destroy(&net);
 }
 
-/* The first of the largest channels; and an output that nobody asks for. */
+/* The first of the largest channels, of all and, in a part of the picture, of those from the sixth on, where also the
+ * level of that one is asked for; and an output that nobody asks for. */
 static void test_labels(void)
 {
-    enum { W = 21, H = 10, CLASSES = 19, N = 2 };
-    static uint8_t picture[N][H][W][3], labels[N][H][W + 1];
+    enum { W = 21, H = 10, CLASSES = 19, N = 2, FIRST = 5, LEFT = 3, TOP = 2 };
+    static uint8_t picture[N][H][W][3], labels[N][H][W + 1], later[N][H][W], levels[N][H][W];
     static float planes[N][CLASSES][H][W];
     struct raster_source sources[N];
-    struct raster_target targets[N];
+    struct raster_target targets[N][3];
     struct run_image images[N];
     struct net net;
     fill(picture[0][0][0], sizeof picture, 5);
     for (int i = 0; i < N; i++) {
         sources[i] = (struct raster_source){RASTER_U8, picture[i], sizeof picture[i][0], NULL, NULL};
-        targets[i] = (struct raster_target){.form = RASTER_LABEL, labels[i], sizeof labels[i][0], 0, 0, W, H};
-        images[i] = (struct run_image){.targets = &targets[i], .target_count = 1};
+        targets[i][0] = (struct raster_target){.form = RASTER_LABEL, labels[i], sizeof labels[i][0], 0, 0, W, H};
+        targets[i][1] = (struct raster_target){RASTER_LABEL, later[i], W, LEFT, TOP, W - LEFT, H - TOP, .first = FIRST};
+        targets[i][2] = targets[i][1];
+        targets[i][2].form = RASTER_LEVEL;
+        targets[i][2].data = levels[i];
+        images[i] = (struct run_image){.targets = targets[i], .target_count = 3};
     }
     memset(labels, 99, sizeof labels);
     const struct run_input input = {.images = sources};
@@ -269,10 +274,17 @@ static void test_labels(void)
     for (int i = 0; i < N; i++)
         for (int y = 0; y < H; y++) {
             for (int x = 0; x < W; x++) {
-                int best = 0;
+                int best = 0, last = FIRST;
                 for (int k = 1; k < CLASSES; k++)
                     best = planes[i][k][y][x] > planes[i][best][y][x] ? k : best;
+                for (int k = FIRST; k < CLASSES; k++)
+                    last = planes[i][k][y][x] > planes[i][last][y][x] ? k : last;
                 assert_int_equal(labels[i][y][x], best);
+                if (x >= LEFT && y >= TOP) {
+                    const float level = roundf(planes[i][FIRST][y][x] * 16) + 128;
+                    assert_int_equal(later[i][y - TOP][x - LEFT], last - FIRST);
+                    assert_int_equal(levels[i][y - TOP][x - LEFT], level > 0 ? level < 255 ? level : 255 : 0);
+                }
                 assert_int_equal(best % 2, 0); /* of two equal ones the first */
                 seen[best]++;
             }

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "runtime/backend/raster.h"
 #include "server/image/defect.h"
 
 #define SIDE 41 /* px at most: rows of whole eights and of others */
@@ -22,7 +23,7 @@ static uint32_t chance(uint32_t below)
     return (seed >> 8) % below;
 }
 
-/* A logit's level as its header has it, for ties and what is next to them, too. */
+/* A value's level as its header has it, for ties and what is next to them, too. */
 static void test_levels(void **state)
 {
     (void)state;
@@ -35,15 +36,17 @@ static void test_levels(void **state)
         logits[3 * i + 1] = nextafterf(at, -99);
         logits[3 * i + 2] = nextafterf(at, 99);
     }
-    defect_levels(logits, levels, (size_t)count);
+    const struct raster_values values = {logits, 1, 1, 0, 0, 1};
+    const struct raster_target target = {RASTER_LEVEL, .data = levels, .width = count, .height = 1};
+    raster_write(&values, NULL, &target);
     for (int i = 0; i < count; i++) {
         const float level = roundf(logits[i] * 16) + 128;
         assert_int_equal(levels[i], level > 0 ? level < 255 ? level : 255 : 0);
-        assert_int_equal(levels[i], defect_level(logits[i]));
+        assert_int_equal(levels[i], raster_level(logits[i]));
     }
-    assert_int_equal(defect_level(NAN), 0);
-    assert_int_equal(defect_level(INFINITY), 255);
-    assert_int_equal(defect_level(-INFINITY), 0);
+    assert_int_equal(raster_level(NAN), 0);
+    assert_int_equal(raster_level(INFINITY), 255);
+    assert_int_equal(raster_level(-INFINITY), 0);
 }
 
 struct flood {

@@ -102,9 +102,6 @@ static void test_find(void **state)
     assert_int_equal(defect_grow(mask, level, 160, MAP_W, MAP_H, &err), OK);
     for (int i = 0; i < MAP_W * MAP_H; i++)
         assert_int_equal(mask[i], i == 3 * MAP_W + 4 || i == 2 * MAP_W + 3);
-    assert_int_equal(defect_level(0), 128);
-    assert_int_equal(defect_level(NAN), 0);
-    assert_int_equal(defect_level(1e9f), 255);
 }
 
 /* ---- filling ----------------------------------------------------------------------------------------------------- */
