@@ -17,7 +17,8 @@ enum error_code repair_find(struct step *step, int core, uint8_t *level, uint8_t
 /* Runs a role's network once on planes or pictures and waits; results that are not finite are refused as in
  * step_network. */
 enum error_code repair_network(struct step *step, enum model_role role, const struct session_shape *shape,
-                               const struct run_input *inputs, const struct run_output *output, struct error *err) MUST_CHECK;
+                               const struct run_input *inputs, const struct run_output *output,
+                               struct error *err) MUST_CHECK;
 
 /* Fills the picture where the mask (a byte a pixel) is not 0; `strength` is how much of that is used, 0..1. Beyond the
  * mask it changes pixels that are at most REPAIR_FEATHER px away, and no others. */
