@@ -15,6 +15,9 @@ char *offers_own(const struct model_store *models)
     json_t *list = json_array();
     json_array_append_new(list, json_string("starter"));
     json_array_append_new(list, json_string(RECORD_BLENDS));
+    for (int i = 0; i < option_row_count; i++)
+        if (record_is_newer(option_rows[i].name))
+            json_array_append_new(list, json_sprintf(RECORD_OPTION, option_rows[i].name));
     model_store_lock(models);
     for (size_t i = 0; i < model_store_count(models); i++) {
         const struct model_entry *entry = model_store_at(models, i);

@@ -57,24 +57,32 @@ static const char *const record_known[] = {"version",
                                            "damage_detector",
                                            "fill"};
 
+bool record_is_newer(const char *name)
+{
+    bool known = false;
+    for (size_t k = 0; k < sizeof record_known / sizeof *record_known && !known; k++)
+        known = !strcmp(record_known[k], name);
+    return !known;
+}
+
+static bool record_at_default(const struct options *options, const char *name)
+{
+    struct options initial;
+    char text[OPTION_TEXT_MAX], usual[OPTION_TEXT_MAX];
+    options_init(&initial);
+    options_text(options, name, text, sizeof text);
+    options_text(&initial, name, usual, sizeof usual);
+    return !strcmp(text, usual);
+}
+
 /* Options that came later are told only where they are not at their default: an older worker, which may be at work
  * during a roll-out, knows nothing of them, and does what they mean by default. */
 static json_t *record_all_options(const struct options *options)
 {
-    struct options initial;
     json_t *json = restoration_options(options);
-    options_init(&initial);
-    for (int i = 0; i < option_row_count; i++) {
-        const char *name = option_rows[i].name;
-        char text[OPTION_TEXT_MAX], usual[OPTION_TEXT_MAX];
-        bool known = false;
-        for (size_t k = 0; k < sizeof record_known / sizeof *record_known && !known; k++)
-            known = !strcmp(record_known[k], name);
-        options_text(options, name, text, sizeof text);
-        options_text(&initial, name, usual, sizeof usual);
-        if (!known && !strcmp(text, usual))
-            json_object_del(json, name);
-    }
+    for (int i = 0; i < option_row_count; i++)
+        if (record_is_newer(option_rows[i].name) && record_at_default(options, option_rows[i].name))
+            json_object_del(json, option_rows[i].name);
     return json;
 }
 
@@ -105,6 +113,9 @@ char *record_needs(const struct restoration *r)
             json_array_append_new(needs, json_stringn(names[i], model_store_stem(names[i])));
     if (r->other_bytes || r->mask_clear)
         json_array_append_new(needs, json_string(RECORD_BLENDS));
+    for (int i = 0; i < option_row_count; i++)
+        if (record_is_newer(option_rows[i].name) && !record_at_default(o, option_rows[i].name))
+            json_array_append_new(needs, json_sprintf(RECORD_OPTION, option_rows[i].name));
     if (json_array_size(needs))
         return record_text(needs);
     json_decref(needs);

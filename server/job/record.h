@@ -9,11 +9,15 @@
 /* Among what a job needs: its body has a second picture that the result is blended with, or a mask with transparency. A
  * server that does not offer this would do without. */
 #define RECORD_BLENDS "#blend"
+/* And an option that is newer than shared stores, where it is not at its default. */
+#define RECORD_OPTION "#option %s"
+bool record_is_newer(const char *option);
 
 /* The options and the owner's other settings of a restoration; free(). NULL when memory is out. Options that are newer
  * than shared stores are left out at their defaults, so that an older worker does the job. */
 char *record_options(const struct restoration *r);
-/* The models that its options name, for store_offer: a JSON array of texts, free(); NULL: none. */
+/* The models that its options name, and what else a server must know, for store_offer: a JSON array of texts, free();
+ * NULL: none. */
 char *record_needs(const struct restoration *r);
 
 /* A restoration with these settings, without a picture. ERROR_CORRUPT: the text is not one of record_options. */

@@ -160,6 +160,10 @@ describe('models from the store', { skip }, () => {
     const { id } = (await post(front, '/v1/restore', { picture, fields: { ...job, bg_upsampler: 'nowhere', async: 'true' } })).json;
     const waiting = await until('it says for what it waits', async () => (await state(id)).waiting_for);
     assert.deepEqual(waiting, { models: ['nowhere'], reason: 'no server has the model nowhere' });
+    // an option that came after shared stores: needed where it is asked for
+    const progressive = await post(front, '/v1/restore', { picture, fields: { ...job, ext: 'jpg', progressive: 'true', async: 'true' } });
+    assert.equal((await until('its end', async () => { const now = await state(progressive.json.id); return now.finished && now; })).state, 'done');
+    assert.match(sql(url, `SELECT needs FROM jobs WHERE id = '${progressive.json.id}'`), /"#option progressive"/);
     await Promise.all([both.stop(), worker.stop()]);
     const plain = (await post(front, '/v1/restore', { picture, fields: { version: 'none', bg_upsampler: 'none', async: 'true' } })).json;
     const nobody = await until('nobody is there', async () => (await state(plain.id)).waiting_for);
