@@ -238,7 +238,7 @@ $(BUILD)/bench_http_bare: $(BUILD)/tests/bench/bench_http_bare.o
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lmicrohttpd
 
 STORELIB := $(patsubst %,$(BUILD)/runtime/base/%.o,error file log mem spill thread utf8) \
-            $(patsubst %.c,$(BUILD)/%.o,$(wildcard server/store/store*.c server/store/query.c server/store/pg.c))
+            $(patsubst %.c,$(BUILD)/%.o,$(wildcard server/store/store*.c server/store/hook_rows.c server/store/query.c server/store/pg.c))
 $(BUILD)/bench_store: $(BUILD)/tests/bench/bench_store.o $(STORELIB)
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lsqlite3 $(LIBPQLIBS) -lm
 

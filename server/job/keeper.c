@@ -275,6 +275,8 @@ static void *keeper_main(void *argument)
             keeper->output_at = 0;
         if (stop && keeper->porter) {
             keeper_note_all(keeper);
+            if (keeper->depot.payload->engine->hurry)
+                keeper->depot.payload->engine->hurry(keeper->depot.payload);
             porter_finish(keeper->porter); /* which may bring tickets */
         }
         pthread_mutex_lock(&keeper->lock);

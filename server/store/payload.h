@@ -48,6 +48,8 @@ struct payload_engine {
      * others, and the next call goes on with them. NULL: a rule of the store does that. */
     enum error_code (*sweep)(struct payload *payload, int64_t seconds, int most, payload_wanted_fn *wanted,
                              void *context, bool *more, struct error *err);
+    /* The server stops: what hangs from now on is given up sooner. NULL: nothing hangs for long. From any thread. */
+    void (*hurry)(struct payload *payload);
     void (*close)(struct payload *payload);
 };
 

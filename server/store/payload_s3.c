@@ -59,8 +59,17 @@ static void objects_close(struct payload *payload)
     free(objects);
 }
 
-static const struct payload_engine objects_engine = {
-    .name = "s3", .put = objects_put, .get = objects_get, .remove = objects_remove, .close = objects_close};
+static void objects_hurry(struct payload *payload)
+{
+    s3_hurry(((struct objects *)payload)->s3);
+}
+
+static const struct payload_engine objects_engine = {.name = "s3",
+                                                     .put = objects_put,
+                                                     .get = objects_get,
+                                                     .remove = objects_remove,
+                                                     .hurry = objects_hurry,
+                                                     .close = objects_close};
 
 /* Reads "name=value&…", which it cuts up. */
 static enum error_code objects_options(char *text, struct s3_settings *out, struct error *err)

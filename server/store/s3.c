@@ -132,6 +132,11 @@ enum error_code s3_open(struct s3 **out, const struct s3_settings *settings, str
     return code;
 }
 
+void s3_hurry(struct s3 *s3)
+{
+    atomic_store(&s3->hurry, true);
+}
+
 void s3_close(struct s3 **s3)
 {
     struct s3 *old = *s3;

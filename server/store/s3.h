@@ -41,6 +41,10 @@ struct s3;
 enum error_code s3_open(struct s3 **out, const struct s3_settings *settings, struct error *err) MUST_CHECK;
 void s3_close(struct s3 **s3);
 
+/* From now on nothing is tried again, and a transfer without a byte for five seconds is broken off, also one at work.
+ */
+void s3_hurry(struct s3 *s3);
+
 /* What is sent: `size` bytes of `data`, or of the file at `fd` from its start (by pread) where data is NULL. */
 struct s3_source {
     const void *data;

@@ -13,6 +13,7 @@
 
 #define S3_CONNECT_SECONDS 10L
 #define S3_FIRST_PAUSE_MS 100
+#define S3_HURRY_MS 5000
 
 /* One try of a request. */
 struct s3_try {
@@ -22,6 +23,8 @@ struct s3_try {
     uint64_t sent; /* of the body */
     uint64_t skip; /* bytes of the answer that were taken before: the store began at the front again */
     bool stopped, changed;
+    curl_off_t moved; /* bytes, both ways, and when it was so many for the first time */
+    double moved_ms;
     char message[CURL_ERROR_SIZE];
 };
 
@@ -231,6 +234,17 @@ static void s3_try_method(struct s3_try *self)
     curl_easy_setopt(curl, CURLOPT_SEEKDATA, self);
 }
 
+/* Called about once a second, also while nothing moves. */
+static int s3_try_watch(void *user, curl_off_t to_come, curl_off_t come, curl_off_t to_go, curl_off_t gone)
+{
+    struct s3_try *self = user;
+    (void)to_come, (void)to_go;
+    if (come + gone != self->moved || !self->moved_ms)
+        self->moved_ms = log_clock_ms();
+    self->moved = come + gone;
+    return atomic_load(&self->s3->hurry) && log_clock_ms() - self->moved_ms > S3_HURRY_MS;
+}
+
 static void s3_try_connection(struct s3_try *self)
 {
     const struct s3 *s3 = self->s3;
@@ -238,6 +252,9 @@ static void s3_try_connection(struct s3_try *self)
     curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "https,http");
     curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, S3_CONNECT_SECONDS);
+    curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
+    curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, s3_try_watch);
+    curl_easy_setopt(curl, CURLOPT_XFERINFODATA, self);
     curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
     curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, (long)s3->stall_seconds);
     curl_easy_setopt(curl, CURLOPT_AWS_SIGV4, s3->signer);
@@ -361,6 +378,7 @@ enum error_code s3_request_send(struct s3 *s3, struct s3_request *request, struc
         if (!one.curl)
             return error_set(err, ERROR_NO_MEMORY, "no memory for a request to the S3 store");
         one.sent = 0;
+        one.moved_ms = 0;
         *one.message = 0;
         const CURLcode how = s3_try_perform(&one, hash);
         s3_handle_give(s3, one.curl);
@@ -373,7 +391,7 @@ enum error_code s3_request_send(struct s3 *s3, struct s3_request *request, struc
             break;
         struct error why = ERROR_INIT;
         const enum error_code failed = s3_try_failed(&one, how, &why);
-        if (!s3_try_again(&one, how) || tries + 1 >= s3->tries)
+        if (!s3_try_again(&one, how) || tries + 1 >= s3->tries || atomic_load(&s3->hurry))
             code = error_copy(err, failed, &why);
         else {
             log_event(LOG_DEBUG, "s3-again", "try=%d reason=\"%s\"", tries + 1, why.text);

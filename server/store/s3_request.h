@@ -5,6 +5,7 @@
 
 #include <curl/curl.h>
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "server/store/s3.h"
 
@@ -16,6 +17,7 @@ struct s3 {
     char access[256], secret[256], session[4096];
     bool encrypted; /* https: what is sent need not be hashed */
     int stall_seconds, tries;
+    atomic_bool hurry; /* s3_hurry */
     pthread_mutex_t lock;
     CURL *idle[S3_IDLE]; /* with their connections; under the lock */
     int idle_count;
