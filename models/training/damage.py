@@ -25,7 +25,7 @@ NO, YES, IGNORED = 0, 1, 2  # labels; ignored: too faint to see, or a soft edge
 FOLDERS = {"hair": THIN, "hair-short": THIN, "lint": THIN, "scratches": THIN, "dirt": DUST, "dots": DUST, "smut": DUST,
            "spots": DUST, "sprinkles": DUST, "stain": STAIN}
 MASK_SIDE = 400
-WORDS = {"photos": "photo tiles", "extra": "more photo tiles", "faces512": "faces"}
+WORDS = {"photos": "photo tiles", "extra": "more photo tiles", "flat": "maps and diagrams", "faces512": "faces"}
 MASKS_WORDS = "real damage masks (FilmDamageSimulator [MIT])"
 
 
@@ -233,10 +233,10 @@ def strands(p, share):
     p.x = (p.x + p.some(p.c.flag(share), make)).clamp(0, 1)
 
 
-def writing(p, share, page=False):
+def writing(p, share, page=False, where=None):
     """Rows of made-up letters, and lines like handwriting; some on a plain ground, as on a sign or a page. page: small and
-    many, over all of the picture, all on a ground."""
-    flag = p.c.flag(share)
+    many, over all of the picture, all on a ground. where: in these pictures, on what is there."""
+    flag = p.c.flag(share) if where is None else where
     at = torch.nonzero(flag)[:, 0]
     m = len(at)
     if not m:
@@ -271,7 +271,7 @@ def writing(p, share, page=False):
     opacity = torch.where(blank, 0.0, 1.0) * column(c.uniform(0.6, 1.0)) * torch.ones_like(y)
     plane = at.reshape(-1, 1, 1, 1).expand_as(y)
     stamp(planes, *(q.flatten() for q in (plane, y, x, radius, opacity)), 3)
-    ground = column(flag & p.c.flag(1.0 if page else 0.4)) * torch.ones_like(p.opacity)
+    ground = column(flag & p.c.flag(1.0 if page else 0.4 if where is None else 0.0)) * torch.ones_like(p.opacity)
     dark = p.c.flag(0.7)
     p.paint(ground * 0.9, column(torch.where(dark, p.c.uniform(0.6, 1.0), p.c.uniform(0.0, 0.3))))
     p.paint(planes[:, None], column(torch.where(dark, p.c.uniform(0.0, 0.25), p.c.uniform(0.75, 1.0))))
@@ -410,6 +410,84 @@ def leaves(p, share):
         pick = p.c.index(*[1.0] * len(HUES))
         light = column(p.c.uniform(0.5, 1.1)) * (1 + 0.15 * smooth(p.c, 64, p.side))
         p.paint(half, (hues[pick].reshape(p.n, 3, 1, 1) * light).clamp(0, 1))
+
+
+def isolines(field, wide):
+    """Lines, wide px to each side, where the field is a whole number."""
+    slope = torch.sqrt(sum(g**2 for g in torch.gradient(field, dim=(2, 3)))).clamp(min=1e-4)
+    return (wide + 0.5 - (field - torch.round(field)).abs() / slope).clamp(0, 1)
+
+
+def areas(c, photo, generator):
+    """The ground of maps: areas of a few flat colours (land and sea, heights, states) with lines between some of them, on
+    paper or with a little of the photo for relief."""
+    side, scale = photo.shape[-1], (photo.shape[-1] / 512) ** 0.5
+    cells = 2 << int(torch.randint(0, 3, (1,), generator=generator, device=c.device))
+    field = fractal(c, cells, side, 5, 0.55) * column(c.log_uniform(0.4, 4)) + column(c.uniform(0, 1))
+    other = fractal(c, cells, side, 5, 0.5) * column(c.log_uniform(0.6, 3) * c.flag(0.5)) + 0.5
+    number = (torch.floor(field) + 3 * torch.floor(other)).long() % 7
+    spread = column(c.uniform(0, 1) ** 2 * 0.4)[:, 0]
+    table = (column(c.uniform(0.35, 1.0))[:, 0] + spread * c.normal(3, 7)).clamp(0, 1)
+    x = torch.gather(table, 2, number.reshape(c.n, 1, -1).expand(-1, 3, -1)).reshape(photo.shape)
+    x = x + (photo - x) * column(c.flag(0.25) * c.uniform(0.05, 0.5))
+    wide = column(c.uniform(-0.1, 1.3) * scale)
+    drawn = torch.maximum(isolines(field, wide), isolines(other, wide) * (other != 0.5)) * column(c.flag(0.8))
+    ink = column(torch.where(c.flag(0.7), c.uniform(0, 0.4), c.uniform(0.8, 1))) + 0.1 * c.normal(3, 1, 1)
+    return (x + (ink - x) * drawn * column(c.uniform(0.4, 1))).clamp(0, 1)
+
+
+def boxes(p, flag):
+    """Rectangles, filled or with an outline: windows on a screen, bars, tables."""
+    y, x = places(p.side, p.device)
+    for _ in range(5):
+        c = p.c
+        v, u = y - column(c.uniform(0, 1) * p.side), x - column(c.uniform(0, 1) * p.side)
+        inside = -torch.maximum(v.abs() - column(c.log_uniform(0.01, 0.4) * p.side),
+                                u.abs() - column(c.log_uniform(0.01, 0.4) * p.side))
+        wide = column(c.uniform(0.5, 3))
+        body = (inside + 0.5).clamp(0, 1) * column(flag & c.flag(0.5))
+        rim = torch.minimum((inside + wide).clamp(0, 1), (wide - inside).clamp(0, 1)) * column(flag & c.flag(0.5))
+        p.paint(body, p.colour(0.6, 0.6))
+        p.paint(rim, p.colour(0.3, 0.3))
+
+
+def maps(p, share):
+    """Maps and diagrams: flat areas, borders, rivers that branch, roads and curves, a grid, circles, boxes, names."""
+    flag = p.c.flag(share)
+    at = torch.nonzero(flag)[:, 0]
+    if not len(at):
+        return
+    made = torch.zeros_like(p.x)
+    made[at] = areas(Chance(len(at), p.generator), p.x[at], p.generator)
+    p.x = torch.where(column(flag), made, p.x)
+    boxes(p, flag & p.c.flag(0.25))
+    scale = (p.side / 512) ** 0.5
+    c, owner = slots(p.n, 3, p.generator)
+    there = ((flag & p.c.flag(0.7))[owner] & c.flag(0.6)).float()
+    length, kinks, wide = c.log_uniform(0.15, 1.3) * p.side, c.uniform(3, 40), c.log_uniform(0.4, 2.4) * scale
+    path = curves(c, c.uniform(0, 1) * p.side, c.uniform(0, 1) * p.side, c.uniform(0, 2 * math.pi), length,
+                  int(1.2 * p.side), c.uniform(0, 2), kinks, c.uniform(0.1, 0.6))
+    planes = p.planes(p.n)
+    limbs(p, planes, c, owner, path, length, kinks, wide, there * c.uniform(0.6, 1.0), (5, 2))
+    blue = torch.tensor([0.35, 0.6, 0.85], device=p.device).reshape(1, 3, 1, 1)
+    p.paint(planes[:, None], torch.where(column(p.c.flag(0.5)), blue, p.colour(0.5, 0.4)))
+    c, owner = slots(p.n, 8, p.generator)
+    there = ((flag & p.c.flag(0.6))[owner] & c.flag(0.5)).float()
+    y, x, _ = curves(c, c.uniform(-0.1, 1.1) * p.side, c.uniform(-0.2, 0.9) * p.side, c.uniform(-1.6, 1.6),
+                     c.log_uniform(0.1, 1.5) * p.side, int(1.3 * p.side), c.uniform(0, 1) ** 2 * 2, c.uniform(0, 6), 0.4 * there)
+    planes, dots = p.planes(2 * p.n), p.planes(p.n)
+    wide = (p.c.log_uniform(0.4, 2.2) * scale)[owner]
+    draw(planes, owner + p.n * c.flag(0.4), y, x, wide[:, None], there[:, None], 4)
+    stamp(dots, owner, y[:, 0], x[:, 0], (wide * c.uniform(1, 3.5)).clamp(0.5, 7.5), there * c.flag(0.6), 8)
+    for half in planes.reshape(2, p.n, 1, p.side, p.side):
+        p.paint(half, p.colour(0.4, 0.5))
+    p.paint(dots[:, None], p.colour(0.3, 0.4))
+    y, x = places(p.side, p.device)
+    pitch, shift = column(p.c.log_uniform(0.06, 0.4) * p.side), column(p.c.uniform(0, 1))
+    grid = torch.maximum(isolines(y / pitch + shift + 0 * x, 0.3), isolines(x / pitch + shift + 0 * y, 0.3))
+    p.paint(grid * column(flag & p.c.flag(0.25)) * column(p.c.uniform(0.2, 0.9)), p.colour(0.4, 0.1))
+    for _ in range(2):
+        writing(p, 0, where=flag & p.c.flag(0.5))
 
 
 def frame(p, share):
@@ -706,12 +784,13 @@ SORTS = (("stains", STAIN, 0.12), ("mould", STAIN, 0.06), ("tape", STAIN, 0.05),
          ("folds", STAIN, 0.18), ("net", CRACK, 0.06), ("cracks", CRACK, 0.40), ("tears", CRACK, 0.10),
          ("corners", CRACK, 0.03), ("thin", THIN, 0.45), ("faint", THIN, 0.3), ("real thin", THIN, 0.35),
          ("specks", DUST, 0.42), ("real dust", DUST, 0.35), ("real stain", STAIN, 0.06))
+WHOLE = 0.2  # and, where it is asked for, a real mask of lines at about its own size, or one of dust
 TEST_SORTS = {THIN: ("thin", "real thin"), CRACK: ("cracks", "tears", "net"), DUST: ("specks", "real dust"),
               STAIN: ("stains", "folds", "mould")}
 
 
-def harm(p, masks, damaged, only=None):
-    """All the damage, on the pictures of `damaged`."""
+def harm(p, masks, damaged, only=None, entire=False):
+    """All the damage, on the pictures of `damaged`. entire: also whole real masks at about their own size."""
     c = p.c
     has = {}
     if only is None:
@@ -738,13 +817,17 @@ def harm(p, masks, damaged, only=None):
     real(p, masks, THIN, has["real thin"], 5, 288, 0.3, 1.1)
     specks(p, has["specks"])
     real(p, masks, DUST, has["real dust"], 8, 160, 0.25, 0.7)
+    if entire:
+        for kind in (THIN, DUST):
+            real(p, masks, kind, damaged & c.flag(WHOLE), 2, MASK_SIDE, 0.6, 1.3)
 
 
 # --- all of it -------------------------------------------------------------------------------------------------------
 
 
-def windows(photos, count, side, generator, faces=0.25):
-    """count clean pictures of side px: windows of the pack's, mirrored, a few of them turned a little; and which they are."""
+def windows(photos, count, side, generator, faces=0.25, whole=0.3):
+    """count clean pictures of side px: windows of the pack's, mirrored, a few of them turned a little; and which they are.
+    whole: the share of those that are not cut and enlarged."""
     device = generator.device
     c, total = Chance(count, generator), len(photos.pictures)
     tile = (c.uniform(0, 1) * photos.tiles).long().clamp(max=max(photos.tiles - 1, 0))
@@ -755,7 +838,7 @@ def windows(photos, count, side, generator, faces=0.25):
         often = 0.4 + (photos.hard / photos.hard.mean().clamp(min=1e-6)).clamp(max=6)
         again = torch.multinomial(often, count, replacement=True, generator=generator)
         pick = torch.where(c.flag(0.6), again, pick)
-    part = torch.where(c.flag(0.3), torch.ones(count, device=device), c.uniform(0.6, 1.0))
+    part = torch.where(c.flag(whole), torch.ones(count, device=device), c.uniform(0.6, 1.0))
     angle = torch.where(c.flag(0.3), 0.05 * c.normal(), torch.zeros(count, device=device))
     mirror = torch.where(c.flag(0.5), -1.0, 1.0)
     theta = torch.zeros(count, 2, 3, device=device)
@@ -770,43 +853,51 @@ def windows(photos, count, side, generator, faces=0.25):
 
 
 @torch.no_grad()
-def make(photos, masks, count, side, generator, damaged=0.7, only=None, decoys=1.0, more=0.0, plain=0.0):
+def make(photos, masks, count, side, generator, damaged=0.7, only=None, decoys=1.0, more=0.0, plain=0.0,
+         bare=0.0):
     """count pictures of side px as a dict: picture N×3×s×s, opacity N×1×s×s, label and kind N×s×s (kind -1 where there is
     none), clean (the print as it was scanned, without damage), pick (its number among the photos), harmed. decoys, more:
-    how often there is what only looks like damage. plain: the share of those without damage that stay the photo they are."""
-    x, pick = windows(photos, count, side, generator)
+    how often there is what only looks like damage. plain: the share of those without damage that stay the photo they are.
+    bare: the share of all that are neither printed nor blurred by a scanner, as digital pictures are."""
+    x, pick = windows(photos, count, side, generator, whole=0.6 if bare else 0.3)
     p = Painter(x, generator)
     if more:
         lattices(p, 0.07 * more)
         beads(p, 0.05 * more)
         twigs(p, 0.07 * more)
-        strokes(p, 0.04 * more)
-        writing(p, 0.03 * more, page=True)
+        strokes(p, 0.06 * more)
+        writing(p, 0.05 * more, page=True)
         skies(p, 0.07 * more)
         cutouts(p, 0.05 * more)
         leaves(p, 0.07 * more)
+        maps(p, 0.08 * more)
     frame(p, 0.12 * decoys)
     strands(p, 0.12 * decoys)
     writing(p, 0.08 * decoys)
     wires(p, 0.03 * decoys)
+    scene = p.x
     grain = print_of(p)
     harmed = p.c.flag(damaged)
+    kept = torch.zeros_like(harmed)  # has had neither print nor scan
+    if bare:
+        kept = p.c.flag(bare)
+        p.x = torch.where(column(kept), scene, p.x)
     if plain:
-        kept = ~harmed & p.c.flag(plain)
-        p.x = torch.where(column(kept), x, p.x)
-        grain = torch.where(kept, 0 * grain, grain)
+        photo = ~harmed & p.c.flag(plain)
+        p.x, kept = torch.where(column(photo), x, p.x), kept | photo
+    grain = torch.where(kept, 0 * grain, grain)
     clean = p.x
-    harm(p, masks, harmed, only)
+    harm(p, masks, harmed, only, entire=bare > 0)
     c = p.c
     # The scan, of the damaged print and of the clean one.
     sigma = torch.where(c.flag(0.6), c.log_uniform(0.25, 1.1), torch.full((count,), 0.05, device=p.device))
+    before = p.x, clean, p.opacity
     zero = torch.zeros(count, dtype=torch.long, device=p.device)
     both = blur(torch.cat([p.x, clean, p.opacity], 1), zero, sigma, sigma, 0 * sigma)
     picture, clean, opacity = both[:, :3], both[:, 3:6], both[:, 6:].clamp(0, 1)
     speckle = torch.where(c.flag(0.4), c.uniform(0, 1) ** 2 * 0.04, torch.zeros(count, device=p.device))
-    if plain:
-        sharp = column(kept)
-        picture, clean = torch.where(sharp, x, picture), torch.where(sharp, x, clean)
+    if plain or bare:
+        picture, clean, opacity = (torch.where(column(kept), a, b) for a, b in zip(before, (picture, clean, opacity)))
         speckle = torch.where(kept & c.flag(0.8), 0 * speckle, speckle)
     difference = (picture - clean).abs().amax(1, keepdim=True)
     least = column(0.05 + 1.2 * torch.maximum(speckle, grain))

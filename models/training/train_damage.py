@@ -46,6 +46,7 @@ def main():
     parser = common.arguments(__doc__, batch=16)
     parser.add_argument("--lr", type=float, default=1.5e-3)
     parser.add_argument("--alarms", type=float, default=0.15, help="the weight of the false alarms")
+    parser.add_argument("--decay", type=float, default=0.999, help="of the weights' moving average")
     parser.add_argument("--start", default="", help="begin with the weights of this model file")
     parser.add_argument("--export-only", action="store_true", help="write the model of the checkpoint in --out and end")
     args = parser.parse_args()
@@ -58,7 +59,7 @@ def main():
         net.load_state_dict(common.load_weights(args.start))
     net = net.to(device, memory_format=torch.channels_last).train()
     optimizer = common.adam(net.parameters(), args.lr, weight_decay=0.01)
-    ema = common.Ema(net, 0.999)
+    ema = common.Ema(net, args.decay)
     training = common.Training(args, {"net": net}, {"net": optimizer}, {"net": ema})
     photos = damage.Photos(args.data, "train", device, args.limit, damage.packs(args.data))
     photos.hard = torch.ones(len(photos.pictures), device=device)
@@ -74,7 +75,8 @@ def main():
             common.seed_step(args.seed, step - part, training.stream)
             side = SIDES[int(torch.multinomial(shares, 1))][0]
             count = max(1, args.batch * 512 * 512 // side**2)
-            made = damage.make(photos, masks, AHEAD * count, side, new_generator(device), damaged=0.6, more=1.0, plain=0.5)
+            made = damage.make(photos, masks, AHEAD * count, side, new_generator(device), damaged=0.6, more=1.0, plain=0.5,
+                               bare=0.4)
         picture, label, kind, pick, harmed = (made[k][part::AHEAD] for k in ("picture", "label", "kind", "pick", "harmed"))
         picture = picture.contiguous(memory_format=torch.channels_last)
         with common.autocast(device):
