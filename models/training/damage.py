@@ -474,7 +474,8 @@ def maps(p, share):
     c, owner = slots(p.n, 8, p.generator)
     there = ((flag & p.c.flag(0.6))[owner] & c.flag(0.5)).float()
     y, x, _ = curves(c, c.uniform(-0.1, 1.1) * p.side, c.uniform(-0.2, 0.9) * p.side, c.uniform(-1.6, 1.6),
-                     c.log_uniform(0.1, 1.5) * p.side, int(1.3 * p.side), c.uniform(0, 1) ** 2 * 2, c.uniform(0, 6), 0.4 * there)
+                     c.log_uniform(0.1, 1.5) * p.side, int(1.3 * p.side), c.uniform(0, 1) ** 2 * 2, c.uniform(0, 6),
+                     0.4 * there)
     planes, dots = p.planes(2 * p.n), p.planes(p.n)
     wide = (p.c.log_uniform(0.4, 2.2) * scale)[owner]
     draw(planes, owner + p.n * c.flag(0.4), y, x, wide[:, None], there[:, None], 4)
@@ -897,7 +898,8 @@ def make(photos, masks, count, side, generator, damaged=0.7, only=None, decoys=1
     picture, clean, opacity = both[:, :3], both[:, 3:6], both[:, 6:].clamp(0, 1)
     speckle = torch.where(c.flag(0.4), c.uniform(0, 1) ** 2 * 0.04, torch.zeros(count, device=p.device))
     if plain or bare:
-        picture, clean, opacity = (torch.where(column(kept), a, b) for a, b in zip(before, (picture, clean, opacity)))
+        scanned = picture, clean, opacity
+        picture, clean, opacity = (torch.where(column(kept), a, b) for a, b in zip(before, scanned))
         speckle = torch.where(kept & c.flag(0.8), 0 * speckle, speckle)
     difference = (picture - clean).abs().amax(1, keepdim=True)
     least = column(0.05 + 1.2 * torch.maximum(speckle, grain))

@@ -8,7 +8,8 @@ Photos, faces and masks are held out, the generator's seeds are others than the 
 - false alarms of repair=auto: what is marked of clean pictures. drawings, pages, hair and cloth are drawn;
 - PSNR of the filled pixels on tiles with held-out masks (opacity times a light gray), for the true mask grown by 1 px, and
   for the one that repair=auto finds; Telea's and Navier–Stokes' fill get the same masks;
-- of how many damaged pictures the whole is nearer to the truth after repair=auto than before it.
+- of how many damaged pictures the whole is nearer to the truth after repair=auto than before it; of the tiles also after
+  repair=true.
 --sheets DIR writes seven pictures of each sort of tiles there, before and after repair=auto and as they were, at 100 %.
 --model FILE puts that detector in place of the built-in one, --filler FILE that filler.
 """
@@ -30,6 +31,7 @@ from models.training.fill import SEEN
 from models.training.networks_damage import KINDS
 
 SORTS = ("thin", "crack", "dust", "blob")  # of the tiles' masks
+ASKED = "repair=true"
 DRAWN = ("drawings", "pages", "hair", "cloth")
 
 
@@ -178,6 +180,7 @@ def filling(program, args, tiles, masks, wholes):
         whole = sort != "blob"  # plain patches are no damage that is to be found
         if whole:
             program(folder, folder + "_out", "--repair", "auto")
+            program(folder, folder + "_all", "--repair", "true")
         rows, shown = {"true": [], "found": []}, []
         for i, (truth, mask) in enumerate(zip(truths, drawn_)):
             damaged = load(f"{folder}/{i:03d}.png")
@@ -185,7 +188,9 @@ def filling(program, args, tiles, masks, wholes):
             tries = [("true", program.result(folder + "_true", f"{i:03d}", truth)[0], mask)]
             if whole:
                 after, mine = program.result(folder + "_out", f"{i:03d}", truth)
+                everything = program.result(folder + "_all", f"{i:03d}", truth)[0]
                 wholes.setdefault(f"tiles, {sort}", []).append(level(after, truth) - level(damaged, truth))
+                wholes.setdefault(f"tiles, {sort}, {ASKED}", []).append(level(everything, truth) - level(damaged, truth))
                 tries.append(("found", after, mine[None].float()))
                 shown.append(torch.cat([damaged, after, truth], 2))
             for name, filled, part in tries:
@@ -232,9 +237,12 @@ def main():
             gains = np.array(gains)
             print(f"whole picture, {name}: nearer to the truth {100 * (gains > 0).mean():.0f} %, the same "
                   f"{100 * (gains == 0).mean():.0f} %, {gains.mean():+.2f} dB, the worst {gains.min():+.2f} dB", flush=True)
-        if wholes:
-            gains = np.concatenate([np.array(g) for g in wholes.values()])
-            print(f"whole picture, all {len(gains)}: nearer to the truth {100 * (gains > 0).mean():.1f} %", flush=True)
+        for asked in (False, True):
+            parts = [np.array(g) for name, g in wholes.items() if name.endswith(ASKED) == asked]
+            if parts:
+                gains = np.concatenate(parts)
+                print(f"whole picture, all {len(gains)}{f', {ASKED}' if asked else ''}: nearer to the truth "
+                      f"{100 * (gains > 0).mean():.1f} %, farther from it {100 * (gains < 0).mean():.1f} %", flush=True)
 
 
 if __name__ == "__main__":
