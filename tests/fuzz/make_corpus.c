@@ -388,7 +388,7 @@ static void make_stores(void)
 {
     make_store("empty", false, "");
     make_store("jobs", true, "");
-    make_store("broken-newer", false, "PRAGMA user_version = 3");
+    make_store("broken-newer", false, "PRAGMA user_version = 5");
     make_store("broken-foreign", false, "PRAGMA application_id = 0");
     make_store("broken-state", true, "PRAGMA ignore_check_constraints = ON; UPDATE jobs SET state = 9 WHERE id = 'd5'");
 }
