@@ -9,6 +9,7 @@
 #include "server/image/filter.h"
 #include "server/image/similarity.h"
 #include "server/image/warp.h"
+#include "server/pipeline/strength_change.h"
 
 /* A restoration is used where it is better than the picture. What tells is the fine detail of both, that is what a blur
  * of 2 px takes away (px of the picture or of the crop, whichever are larger), in cells of the crop, of energies I of
@@ -24,14 +25,17 @@
  * face is as large.
  *
  * The limits were set with faces of known truth (tests/quality/faces.py), between what helps and what harms. */
-enum { STRENGTH_CELLS = 16, STRENGTH_GRID = 64, STRENGTH_FACES = 1024 };
+enum { STRENGTH_CELLS = 16, STRENGTH_FACES = 1024 };
 #define STRENGTH_ROUNDING 0.5                           /* a difference of less is that of rounding to 8 bit */
 static const double strength_detail[2] = {0.0, 0.3};    /* (I - R) / D */
 static const double strength_noise[2] = {0.58, 0.70};   /* strength_doubt */
 static const double strength_blocks[2] = {1.5, 1.8};    /* second differences at blocks' borders beside the others */
-static const double strength_outlier[2] = {0.12, 0.25}; /* the share of D that is in such px */
+static const double strength_outlier[2] = {0.10, 0.16}; /* the share of D that is in such px */
+#define STRENGTH_TINY_OUTLIER 0.09                      /* in a tiny face the upper limit of it is so much higher */
+/* In a face that its crop reduces, both limits of noise are so much higher; but in a reduced map noise is less. */
+#define STRENGTH_LARGE_NOISE 0.1
 /* The root of D, levels: up to the first a restoration is no surer than a good picture, from the second on it is. In a
- * smaller face the network's error is smaller, too. */
+ * smaller face the network's error is smaller, in a larger one larger. */
 static const double strength_faint[2] = {1.0, 1.5};
 /* The share of its detail that a restoration adds: from the second on the picture is blurred, so it is no good one. */
 static const double strength_blurred[2] = {0.4, 0.5};
@@ -53,110 +57,6 @@ static double strength_rise(double from, double to, double x)
     const double t = fmin(fmax((x - from) / (to - from), 0), 1);
     return t * t * (3 - 2 * t);
 }
-
-static enum error_code strength_no_memory(struct error *err)
-{
-    return error_set(err, ERROR_NO_MEMORY, "out of memory to weigh a face");
-}
-
-static float strength_luma(const float *rgb)
-{
-    return 0.299f * rgb[0] + 0.587f * rgb[1] + 0.114f * rgb[2];
-}
-
-/* Whether a place in the crop (0..1) is within the face itself. */
-static bool strength_inside(double u, double v)
-{
-    return similarity_oval(512 * u, 512 * v) < 1;
-}
-
-/* ---- how far the restoration moves from the picture -------------------------------------------------------------- */
-
-/* The picture's and the restoration's crop, 64 × 64. */
-struct strength_small {
-    float rgb[2][STRENGTH_GRID * STRENGTH_GRID * 3], luma[2][STRENGTH_GRID * STRENGTH_GRID];
-};
-
-static enum error_code strength_reduce(const struct restoration *r, const struct face *f, struct strength_small *small,
-                                       struct error *err)
-{
-    const double k = (double)STRENGTH_GRID / f->size, shift = 0.5 * k - 0.5;
-    const double own[6] = {k, 0, shift, 0, k, shift};
-    const float border[3] = {132, 133, 135};
-    const struct view_u8 picture = image_view(r->picture);
-    const struct view_f32 face = {f->restoration_float, f->size, f->size, 3, 3 * (size_t)f->size};
-    double matrix[6];
-    for (int i = 0; i < 6; i++)
-        matrix[i] = f->affine[i] * k + (i % 3 == 2 ? shift : 0);
-    struct view_f32 to = {small->rgb[0], STRENGTH_GRID, STRENGTH_GRID, 3, 3 * STRENGTH_GRID};
-    warp_smooth_u8(&to, 0, 0, &picture, matrix, border);
-    to.data = small->rgb[1];
-    warp_smooth_f32(&to, 0, 0, &face, own, border);
-    enum error_code code = OK;
-    for (int which = 0; which < 2 && code == OK; which++) {
-        const struct view_f32 luma = {small->luma[which], STRENGTH_GRID, STRENGTH_GRID, 1, STRENGTH_GRID};
-        for (size_t i = 0; i < STRENGTH_GRID * STRENGTH_GRID; i++)
-            luma.data[i] = strength_luma(small->rgb[which] + 3 * i);
-        code = filter_gaussian_f32(&luma, &luma, 7, 1, err); /* of noise and blur not much is left then */
-    }
-    return code;
-}
-
-/* How far what is around a landmark has moved, px: the shift that explains most of the difference. */
-static double strength_shift(const struct strength_small *small, double brighter, const double landmark[2])
-{
-    enum { REACH = 5 };
-    const float *a = small->luma[0], *b = small->luma[1];
-    const int cx = (int)lrint(landmark[0] * STRENGTH_GRID / 512), cy = (int)lrint(landmark[1] * STRENGTH_GRID / 512);
-    double xx = 1, xy = 0, yy = 1, tx = 0, ty = 0;
-    for (int y = cy - REACH; y <= cy + REACH; y++)
-        for (int x = cx - REACH; x <= cx + REACH; x++) {
-            const int i = y * STRENGTH_GRID + x;
-            const double gx = (a[i + 1] - a[i - 1] + b[i + 1] - b[i - 1]) / 4.0;
-            const double gy =
-                (a[i + STRENGTH_GRID] - a[i - STRENGTH_GRID] + b[i + STRENGTH_GRID] - b[i - STRENGTH_GRID]) / 4.0;
-            const double d = b[i] - a[i] - brighter;
-            xx += gx * gx;
-            xy += gx * gy;
-            yy += gy * gy;
-            tx -= gx * d;
-            ty -= gy * d;
-        }
-    const double det = fmax(xx * yy - xy * xy, 1);
-    return hypot((yy * tx - xy * ty) / det, (xx * ty - xy * tx) / det);
-}
-
-/* The largest of three parts: structure (what of the picture's contrasts is not the restoration's, whatever its gain),
- * colour (1: 64 levels in the mean), landmarks (1: a quarter of the eyes' distance). */
-static double strength_change(const struct strength_small *small)
-{
-    double n = 0, sum[2] = {0}, square[2] = {0}, product = 0, colour[3] = {0}, part = 0;
-    for (int i = 0; i < STRENGTH_GRID * STRENGTH_GRID; i++) {
-        const double a = small->luma[0][i], b = small->luma[1][i];
-        if (!strength_inside((i % STRENGTH_GRID + 0.5) / STRENGTH_GRID, (i / STRENGTH_GRID + 0.5) / STRENGTH_GRID))
-            continue;
-        n++;
-        sum[0] += a;
-        sum[1] += b;
-        square[0] += a * a;
-        square[1] += b * b;
-        product += a * b;
-        for (int c = 0; c < 3; c++)
-            colour[c] += small->rgb[1][3 * i + c] - small->rgb[0][3 * i + c];
-    }
-    const double va = square[0] / n - sum[0] / n * (sum[0] / n), vb = square[1] / n - sum[1] / n * (sum[1] / n);
-    const double both = product / n - sum[0] / n * (sum[1] / n);
-    if (va * vb > 1e-3) /* a flat face has no structure to compare */
-        part = both > 0 ? sqrt(fmax(1 - both * both / (va * vb), 0)) : 1;
-    for (int c = 0; c < 3; c++)
-        part = fmax(part, fabs(colour[c]) / n / 64);
-    const double eyes = (similarity_template[1][0] - similarity_template[0][0]) * STRENGTH_GRID / 512;
-    for (int k = 0; k < 5; k++)
-        part = fmax(part, strength_shift(small, (sum[1] - sum[0]) / n, similarity_template[k]) / eyes * 4);
-    return fmin(part, 1);
-}
-
-/* ---- where the picture has more detail --------------------------------------------------------------------------- */
 
 struct strength_cell {
     double count, picture, restoration, difference; /* energies: sums, then means */
@@ -424,15 +324,18 @@ static double strength_judge(struct strength_work *w, double blocks)
     const double tiny = 1 - strength_rise(strength_tiny[0], strength_tiny[1], w->scale);
     const double doubt =
         strength_doubt(w->quiet / mean / fmax(even, 0.5), more, blocks * (1 - beyond), sqrt(w->quiet), tiny);
+    const double large = STRENGTH_LARGE_NOISE * beyond * fmax(1 - 2 * (w->map->step - 1), 0);
     const double noise =
-        strength_rise(strength_noise[0], strength_noise[1] + STRENGTH_TINY_NOISE * tiny, doubt) * strength_loud(w);
+        strength_rise(strength_noise[0] + large, strength_noise[1] + large + STRENGTH_TINY_NOISE * tiny, doubt) *
+        strength_loud(w);
     const double coarse = strength_rise(strength_blocks[0], strength_blocks[1], blocks - 0.5 * beyond) *
                           (1 - 0.7 * beyond * strength_rise(strength_much[0], strength_much[1], more));
-    const double clean = strength_rise(strength_detail[0], strength_detail[1], more) * (1 - noise) * (1 - coarse) *
-                         (1 - strength_rise(strength_outlier[0], strength_outlier[1], w->spoilt)) *
-                         (1 - tiny * strength_rise(strength_less[0], strength_less[1], less / n));
+    const double clean =
+        strength_rise(strength_detail[0], strength_detail[1], more) * (1 - noise) * (1 - coarse) *
+        (1 - strength_rise(strength_outlier[0], strength_outlier[1] + STRENGTH_TINY_OUTLIER * tiny, w->spoilt)) *
+        (1 - tiny * strength_rise(strength_less[0], strength_less[1], less / n));
     const double damage = 1 - fmin(picture / fmax(restoration, 0.01), 1);
-    const double faint = (1 - strength_rise(strength_faint[0], strength_faint[1], sqrt(mean) / fmin(w->scale, 1))) *
+    const double faint = (1 - strength_rise(strength_faint[0], strength_faint[1], sqrt(mean) / fmin(w->scale, 2))) *
                          (1 - strength_rise(strength_blurred[0], strength_blurred[1], damage)) * (1 - noise) *
                          (1 - coarse);
     for (int i = 0; i < STRENGTH_CELLS * STRENGTH_CELLS; i++) {
@@ -532,14 +435,11 @@ enum error_code strength_of(const struct restoration *r, struct face *face, stru
 {
     *out = (struct strength){.step = 1};
     const double weight = options_weight(&r->options, face->id);
-    struct strength_small *small = mem_alloc(1, sizeof *small);
-    enum error_code code = small ? strength_reduce(r, face, small, err) : strength_no_memory(err);
+    enum error_code code = strength_change(r, face, &face->change, err);
     if (code == OK) {
         face->weighed = true;
-        face->change = strength_change(small);
         face->used = weight;
     }
-    free(small);
     if (code != OK || weight >= 0)
         return code;
     const double scale = hypot(face->affine[0], face->affine[3]), side = face->size / fmax(scale, 1e-6);

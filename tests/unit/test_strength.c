@@ -143,8 +143,13 @@ static void scratches_go(void **state)
         for (int line = 0; line < 3; line++)
             scratched[y * CROP + 190 + 60 * line + y / 16] = 235;
     const double spoilt = weigh(scratched, worse, 1, -1).used;
-    printf("    without scratches %.3f, with them %.3f\n", whole, spoilt);
-    assert_true(whole < 0.2 && spoilt > 0.5);
+    set(0);
+    blur(worse, 1);
+    for (int i = 0; i < PLANE; i++)
+        scratched[i] = truth[i] + (i % CROP / 2 == 100 ? 20 : 0);
+    const double faint = weigh(scratched, worse, 0.5, -1).used;
+    printf("    without scratches %.3f, with them %.3f, with a faint one %.3f\n", whole, spoilt, faint);
+    assert_true(whole < 0.2 && spoilt > 0.5 && faint > 0.95);
 }
 
 static void damage_goes(void **state)
@@ -196,8 +201,35 @@ static void tiny_faces(void **state)
         if (i % CROP / 8 == 29)
             given[i] += 30;
     const double scratched = weigh(given, truth, 0.125, -1).used;
-    printf("    of 41 px: sharp %.3f, with grain %.3f, out of focus and scratched %.3f\n", sharp, grain, scratched);
-    assert_true(sharp < 0.15 && grain > 0.85 && scratched > 0.9);
+    memcpy(worse, truth, sizeof truth);
+    blur(worse, 2);
+    for (int i = 0; i < PLANE; i++) /* so faint that none of its px is unlike the others */
+        given[i] = worse[i] + (i % CROP / 16 == 14 ? 15 : 0);
+    const double faint = weigh(given, truth, 0.125, -1).used;
+    printf("    of 41 px: sharp %.3f, with grain %.3f, out of focus and scratched %.3f, faintly %.3f\n", sharp, grain,
+           scratched, faint);
+    assert_true(sharp < 0.15 && grain > 0.85 && scratched > 0.9 && faint > 0.9);
+}
+
+/* Twice as large as its crop: even detail is no noise, and what is as small as the error of a network that sees half of
+ * the pixels changes nothing. */
+static void large_faces(void **state)
+{
+    (void)state;
+    for (int y = 0; y < CROP; y++)
+        for (int x = 0; x < CROP; x++) {
+            const double large = 125 + 50 * sin(x / 41.0) * cos(y / 37.0);
+            const double fine = 14 * (0.7 + 0.3 * sin(x / 53.0) * sin(y / 59.0)) * sin(x * 0.9 + y * 0.35);
+            truth[y * CROP + x] = (float)(large + fine);
+            worse[y * CROP + x] = (float)(large + 0.3 * fine);
+        }
+    const double even = weigh(truth, worse, 2.1, -1).used;
+    set(0);
+    for (int i = 0; i < PLANE; i++)
+        truth[i] += 0.24f * (truth[i] - 125);
+    const double little = weigh(worse, truth, 2, -1).used;
+    printf("    even detail: %.3f, little added: %.3f\n", even, little);
+    assert_true(even < 0.1 && little < 0.2);
 }
 
 /* A face a little out of focus: what is added is no more than the network's own error, so the picture stays; but
@@ -246,8 +278,9 @@ static void another_face(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(detail_stays),   cmocka_unit_test(scratches_go),
-                                       cmocka_unit_test(damage_goes),    cmocka_unit_test(tiny_faces),
-                                       cmocka_unit_test(little_is_left), cmocka_unit_test(another_face)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(detail_stays), cmocka_unit_test(scratches_go),
+                                       cmocka_unit_test(damage_goes),  cmocka_unit_test(tiny_faces),
+                                       cmocka_unit_test(large_faces),  cmocka_unit_test(little_is_left),
+                                       cmocka_unit_test(another_face)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
