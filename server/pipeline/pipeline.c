@@ -210,7 +210,10 @@ static enum error_code pipeline_models(const struct restoration *r, const struct
     if (code)
         return code;
     bool faces = strcmp(o->version, "none") != 0 && o->faces != FACES_NONE;
-    const bool finds = !o->compat && o->repair != REPAIR_FALSE && !(r->mask_bytes && o->mask_mode == MASK_REPLACE);
+    const bool replaced = r->mask_bytes && o->mask_mode == MASK_REPLACE; /* what was sent is all */
+    const bool finds = !o->compat && o->repair != REPAIR_FALSE && !replaced;
+    if (r->damage_only && replaced)
+        return OK;
     if ((finds && o->repair_strength > 0) || r->damage_only)
         code = model_store_resolve(store, ROLE_DAMAGE, o->damage_detector, &model[ROLE_DAMAGE], err);
     if (code == OK && r->damage_only && strcmp(o->damage_detector, "none") == 0)

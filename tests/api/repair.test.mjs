@@ -127,6 +127,8 @@ test('a mask is filled in place of what is found, as well, or is left alone', as
     const { json } = await withMask('/v1/restore', damaged, square, { ...once, mask_mode: mode }, { Accept: 'application/json' });
     shares[mode] = Math.round(json.damage.share * W * H);
     assert.equal(json.damage.mask, mode !== 'remove');
+    const shown = await withMask('/v1/damage', damaged, square, { damage_detector: 'starter', mask_mode: mode }, { Accept: 'application/json' });
+    assert.deepEqual(shown.json.damage, json.damage);
   }
   assert.deepEqual(shares, { replace: 200, add: 200 + 310, remove: 310 });
   const answer = await withMask('/v1/restore', damaged, square, once, { Accept: 'multipart/mixed' });
