@@ -1,11 +1,14 @@
 """A small copy of the training packs, to take to another machine: the same layout, so that --data reads it.
 
     python3 -m models.training.pack --to .train [--data ../shared/data] [--pictures SOURCE[:N]=FOLDER …]
+        [--figures SOURCE=FOLDER …]
 
 Pictures become WebP, masks WebP without loss and with 16 levels; of the two folders with the most masks a part is taken, at
 the same split. --pictures cuts tiles of 512 px from photos of a source that common.LICENCES knows, into a pack `extra`: of
 large ones with true detail, of the photo reduced to SMALL anything, also sky; :N takes at most N of each photo, at scales
 that take turns. Every twelfth picture is of its validation split. A name that begins with one of HELD_OUT is left out.
+--figures makes the pack `flat` of drawings: of each map or diagram a square, as high or as wide as it is. Those that are
+not flat are left out.
 """
 import argparse
 import io
@@ -19,13 +22,14 @@ from PIL import Image
 
 from models.training import common
 
-QUALITY = {"photos": 78, "faces512": 74, "detect": 42, "extra": 52}
+QUALITY = {"photos": 78, "faces512": 74, "detect": 42, "extra": 52, "flat": 60}
 MASKS_OF = {"hair": 600, "hair-short": 200}  # the others: all
 LEVELS = 16
 HELD_OUT = ("kodak_11.", "backgrounds_roman-colosseum")  # their tiles are in the validation split of `photos`
 SMALL = 740
 LONGEST = (2400, 1200, SMALL)  # a photo is reduced to these, and cut
 TILES = (6, 3, 1)  # tiles of each
+FLAT = 0.5  # of a drawing's neighbouring pixels this share differs by two levels at most
 
 
 def webp(picture, path, quality):
@@ -106,6 +110,30 @@ def cut(args, source, folder):
         return sum(pool.map(one, enumerate(names)), [])
 
 
+def figures(args, source, folder):
+    """A square of each flat picture of a folder as index entries; all of them are to learn from."""
+    os.makedirs(os.path.join(args.to, "flat"), exist_ok=True)
+    out = []
+    for number, name in enumerate(sorted(os.listdir(folder))):
+        with Image.open(os.path.join(folder, name)) as im:
+            im = im.convert("RGBA")
+        ground = Image.new("RGB", im.size, "white")
+        ground.paste(im, mask=im.getchannel("A"))
+        small = ground.copy()
+        small.thumbnail((500, 500))
+        steps = np.abs(np.diff(np.asarray(small).astype(int), axis=1)).max(2)
+        if min(im.size) < 300 or (steps <= 2).mean() < FLAT:
+            continue
+        size = [max(512, round(s * 512 / min(im.size))) for s in im.size]
+        left, top = ((s - 512) * (number % 3) // 2 for s in size)
+        stem = "".join(ch if ch.isalnum() else "-" for ch in os.path.splitext(name)[0])
+        file = f"flat/{source}_{stem}.webp"
+        square = ground.resize(size, Image.LANCZOS).crop((left, top, left + 512, top + 512))
+        webp(square, os.path.join(args.to, file), QUALITY["flat"])
+        out.append({"file": file, "source": source, "picture": f"{source}_{stem}", "split": "train"})
+    return out
+
+
 def masks(args):
     os.makedirs(os.path.join(args.to, "damage"), exist_ok=True)
     folders = {}
@@ -139,6 +167,7 @@ def main():
     parser.add_argument("--scenes", type=float, default=1.0, help="the share of the detector's training scenes")
     parser.add_argument("--scenes-val", action="store_true", help="the detector's validation scenes too")
     parser.add_argument("--pictures", nargs="*", default=[], metavar="SOURCE[:N]=FOLDER")
+    parser.add_argument("--figures", nargs="*", default=[], metavar="SOURCE=FOLDER")
     args = parser.parse_args()
     packs = args.packs.split(",")
     if "photos" in packs:
@@ -156,6 +185,10 @@ def main():
     if "extra" in packs and args.pictures:
         index = sum((cut(args, *p.split("=", 1)) for p in args.pictures), [])
         with open(os.path.join(args.to, "extra", "index.json"), "w", encoding="utf-8") as f:
+            json.dump(index, f)
+    if args.figures:
+        index = sum((figures(args, *f.split("=", 1)) for f in args.figures), [])
+        with open(os.path.join(args.to, "flat", "index.json"), "w", encoding="utf-8") as f:
             json.dump(index, f)
 
 
