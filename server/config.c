@@ -535,7 +535,8 @@ void config_help(FILE *out)
 
 void config_apply_log(const struct config *config, enum log_level least)
 {
-    log_set_level(config->log_level > least ? config->log_level : least);
+    bool asked = config->log_level == LOG_DEBUG; /* never the default */
+    log_set_level(asked || config->log_level > least ? config->log_level : least);
     log_set_format(config->log_format);
 }
 

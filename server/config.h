@@ -105,7 +105,7 @@ void config_print(const struct config *config, config_note_fn *note, FILE *out);
 /* Prints each key as a flag, with its default and what it is. */
 void config_help(FILE *out);
 
-/* Sets the log's format and level; less than `least` is not logged. */
+/* Sets the log's format and level; less than `least` is not logged, unless the configuration asks for debug. */
 void config_apply_log(const struct config *config, enum log_level least);
 
 /* Passes the settings for devices on to the runtime. Call it once, before the first device is listed. */
