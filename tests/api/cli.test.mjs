@@ -64,6 +64,15 @@ describe('restore', () => {
     assert.doesNotMatch(err, /libvulkan/);
   });
 
+  test('the log is of warnings, or all of it with --log_level debug', async () => {
+    put('two.png', fixture('two.png'));
+    for (const [level, logged] of [['info', false], ['debug', true]]) {
+      const { status, err } = await restore('two.png', '-o', 'out.png', '--device', 'cpu', '--faces', 'none', '--log_level', level, ...quick);
+      assert.equal(status, 0, err);
+      assert.equal(/ debug plan-made /.test(err), logged, err);
+    }
+  });
+
   test("-w is short for --weight, --w is CodeFormer's w", async () => {
     put('two.png', fixture('two.png'));
     for (const [args, weight, w] of [[['--weight', '1', '--w', '0'], 1, 0], [['-w', '0.25'], 0.25, 0.5], [['-w0.25', '--w=0.75'], 0.25, 0.75]]) {
