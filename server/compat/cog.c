@@ -304,6 +304,8 @@ static enum error_code cog_prepare(struct request *request, struct error *err)
         (void)reply_json(request, REPLY_ACCEPTED, cog_short(cog->id, "processing"));
         return OK;
     }
+    if (!cog->async) /* where its front end is gone another one shows it */
+        cog_job_id(request->identity.name, cog->id, cog->base.job_id);
     if (cog->fetch) {
         cog_fetch(request, cog);
         return OK;

@@ -313,7 +313,9 @@ static enum reply compat_submit(struct request *request, struct compat_picture *
         reply = submit_charge(request, r, wait, err);
     if (reply == REPLY_OK) {
         job_release(&request->job);
-        if (!fleet_checks(request))
+        if (!fleet_checks(request) && *compat->job_id)
+            memcpy(id, compat->job_id, sizeof id);
+        else if (!fleet_checks(request))
             job_make_id(id);
         reply = *id ? compat_front_submit(request, &r, &picture->body, id, err)
                     : submit_start(request, &r, &picture->body, false, err);

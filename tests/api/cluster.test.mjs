@@ -334,9 +334,13 @@ describe('a webhook whose front end is killed', { skip }, () => {
     const body = JSON.stringify({ input: { img: `data:image/png;base64,${small.toString('base64')}` }, webhook: `${origin}/hook` });
     const { status, json: begun } = await post(first, '/predictions', { body, headers: { 'Content-Type': 'application/json', Prefer: 'respond-async' } });
     assert.equal(status, 202, JSON.stringify(begun));
+    const waits = fetch(`${first.url}/predictions/waits`, { method: 'PUT', body: JSON.stringify({ input: JSON.parse(body).input }), headers: { 'Content-Type': 'application/json' } });
+    waits.catch(() => {});
+    await until('both are stored', () => sql(url, 'SELECT count(*) FROM jobs') === '2');
     await until('the start', () => told.length === 1);
     first.process.kill('SIGKILL');
     await first.stop().catch(() => {});
+    await assert.rejects(waits);
     const shown = (server) => get(server, `/predictions/${begun.id}`);
     assert.equal((await shown(elsewhere)).json.status, 'starting');
     await elsewhere.stop();
@@ -346,6 +350,8 @@ describe('a webhook whose front end is killed', { skip }, () => {
     await until('the end', () => told.length > 1);
     assert.deepEqual(told.map((one) => [one.path, one.json.id, one.json.status]), [['/hook', begun.id, 'starting'], ['/hook', begun.id, 'succeeded']]);
     assert.deepEqual(told[1].json, (await shown(second)).json);
+    const other = await until('the one that was waited for', async () => { const { json } = await get(second, '/predictions/waits'); return json.completed_at && json; });
+    assert.deepEqual([other.status, other.output], ['succeeded', told[1].json.output]);
     await until('nothing more to tell', () => sql(url, 'SELECT count(*) FROM hooks') === '0');
     assert.equal(told.length, 2);
   });
