@@ -19,8 +19,8 @@ static const char *official(const char *name)
 int main(int argc, char **argv)
 {
     struct error err = ERROR_INIT;
-    if (argc != 2) {
-        fprintf(stderr, "make_models FOLDER\n");
+    if (argc != 2 || argv[1][0] == '-') {
+        fprintf(stderr, "make_models FOLDER: the official networks with random weights, 600 MB\n");
         return 2;
     }
     enum error_code code = file_make_folders(argv[1], 0777, &err);
