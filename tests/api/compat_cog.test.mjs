@@ -322,7 +322,6 @@ describe('webhooks', () => {
     await until('the end', () => heard.length);
     assert.deepEqual([heard[0].json.id, heard[0].json.status], [begun.id, 'succeeded']);
     await next.stop();
-    assert.equal(heard.length, 1);
   });
 
   test('never go to an address that is not public, unless it is listed', async (context) => {
