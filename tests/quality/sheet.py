@@ -2,8 +2,9 @@
 truth.
 
     python3 tests/quality/sheet.py ./restored [--shared DIR] [--device cpu] [--to build/sheets/faces] [--sides 64,128,256,512]
+        [--before PROGRAM]
 
-Each kind of faces.py at each size, another face of the held-back half each time. A page a size; a row has two kinds. What is
+--before: with another build of the program, in place of weight=1. Each kind of faces.py at each size, another face of the held-back half each time. A page a size; a row has two kinds. What is
 used of the restoration stands before each page's rows in the program's output. The pages show the packs' pictures: they are
 never committed.
 """
@@ -23,15 +24,16 @@ from check_quality import Server  # noqa: E402
 GAP = 4
 
 
-def shown(server, case):
+def shown(server, case, before):
     """The four pictures of a face, and what is said of it."""
     truth, given = known.case(*case)
-    (whole, _), (auto, found) = (server.restored(given, **o) for o in ({"weight": "1"}, {}))
+    other, _ = before.restored(given) if before else server.restored(given, weight="1")
+    auto, found = server.restored(given)
     mask = known.inside(case[3])
     said = f"face {case[0]}, {round(0.64 * case[3])} px, {case[4]}: " + ", ".join(
         f"{name} {min(60, known.psnr(v, truth, mask)):.2f} dB" for name, v in
-        (("as it came", given), ("weight=1", whole), ("default", auto)))
-    return (given, whole, auto, truth), said + (f", {found[0]['used']:.2f} used" if found else ", not found")
+        (("as it came", given), ("before" if before else "weight=1", other), ("default", auto)))
+    return (given, other, auto, truth), said + (f", {found[0]['used']:.2f} used" if found else ", not found")
 
 
 def page(rows, side):
@@ -52,21 +54,25 @@ def main():
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--to", default="build/sheets/faces")
     parser.add_argument("--sides", default="64,128,256,512", help="of the crops around the faces")
+    parser.add_argument("--before", help="the program to compare with")
     args = parser.parse_args()
     os.makedirs(args.to, exist_ok=True)
     server = Server(args.program, f"{args.shared}/models", args.device)
+    before = Server(args.before, f"{args.shared}/models", args.device) if args.before else None
     try:
         for at, side in enumerate(int(s) for s in args.sides.split(",")):
             faces = known.cases(args.shared, 40, {side: 1}, ("",))
             rows = []
             for n, kind in enumerate(known.KINDS):
-                pictures, said = shown(server, (*faces[(at * len(known.KINDS) + n) % len(faces)][:4], kind))
+                pictures, said = shown(server, (*faces[(at * len(known.KINDS) + n) % len(faces)][:4], kind), before)
                 rows.append(pictures)
                 print(said, flush=True)
             page(rows, side).save(f"{args.to}/{side}.png")
             print(f"{args.to}/{side}.png", flush=True)
     finally:
         server.stop()
+        if before:
+            before.stop()
 
 
 if __name__ == "__main__":
