@@ -45,8 +45,8 @@ struct fill {
 
 struct fill_batch {
     struct fill_window **windows;
+    const float *out;
     float *in;
-    struct raster_target parts[FILL_BATCH]; /* of the results: RGB on the 8-bit scale */
 };
 
 static void fill_pack(void *context, int item)
@@ -61,44 +61,16 @@ static void fill_pack(void *context, int item)
     memcpy(to + 3 * pixels, w->mask, pixels * sizeof *to);
 }
 
-/* The part of a window's result that is used: its holes and what the feather reaches around them. */
-static struct raster_target fill_part(const struct fill_window *w, float *out)
-{
-    const int side = w->cut->side;
-    int left = 0, top = 0, right = side, bottom = side;
-    if (w->hole_count) {
-        const int above = (int)w->holes[0] / side - REPAIR_FEATHER,
-                  below = (int)w->holes[w->hole_count - 1] / side + REPAIR_FEATHER + 1,
-                  before = w->hole_left - REPAIR_FEATHER, after = w->hole_right + REPAIR_FEATHER + 1;
-        left = before > 0 ? before : 0;
-        top = above > 0 ? above : 0;
-        right = after < side ? after : side;
-        bottom = below < side ? below : side;
-    }
-    return (struct raster_target){.form = RASTER_F32,
-                                  .data = out,
-                                  .stride = (size_t)(right - left) * 3 * sizeof *out,
-                                  .x = left,
-                                  .y = top,
-                                  .width = right - left,
-                                  .height = bottom - top};
-}
-
 static void fill_unpack(void *context, int item)
 {
     const struct fill_batch *batch = context;
     const struct fill_window *w = batch->windows[item];
-    const struct raster_target *part = &batch->parts[item];
-    const size_t plane = (size_t)w->cut->pixels;
-    const float *restrict from = part->data;
-    for (int y = part->y; y < part->y + part->height; y++, from += 3 * part->width) {
-        float *restrict red = w->rgb + y * w->cut->side + part->x, *restrict green = red + plane,
-                        *restrict blue = green + plane;
-        for (int x = 0; x < part->width; x++) {
-            red[x] = from[3 * x];
-            green[x] = from[3 * x + 1];
-            blue[x] = from[3 * x + 2];
-        }
+    const size_t samples = 3 * (size_t)w->cut->pixels;
+    const float *restrict from = batch->out + (size_t)item * samples;
+    float *restrict rgb = w->rgb;
+    for (size_t i = 0; i < samples; i++) {
+        const float above = from[i] > -1 ? from[i] : -1;
+        rgb[i] = ((above < 1 ? above : 1) + 1) * 127.5f;
     }
 }
 
@@ -107,13 +79,8 @@ static enum error_code fill_run(struct fill *f, struct fill_window **windows, in
 {
     const struct session_shape shape = {.n = count, .h = f->cut.side, .w = f->cut.side};
     const struct run_input input = {.planes = f->in};
-    struct fill_batch batch = {.windows = windows, .in = f->in};
-    struct run_image images[FILL_BATCH];
-    const struct run_output output = {.images = images};
-    for (int i = 0; i < count; i++) {
-        batch.parts[i] = fill_part(windows[i], f->out + (size_t)i * 3 * (size_t)f->cut.pixels);
-        images[i] = (struct run_image){.targets = &batch.parts[i], .target_count = 1};
-    }
+    const struct run_output output = {.planes = f->out};
+    struct fill_batch batch = {windows, f->out, f->in};
     f->step->r->damage.filled += (double)count * f->cut.pixels / 1e6;
     thread_for(count, fill_pack, &batch);
     enum error_code code = repair_network(f->step, ROLE_FILLER, &shape, &input, &output, err);
