@@ -54,7 +54,7 @@ static void make(struct vk_dispatch *d, uint32_t h, uint32_t *counters)
     static const uint32_t tiles[] = {1, 2, 4, 8, 16};
     struct params_conv2d *p = &d->push.conv2d;
     const uint32_t group_log = draw(16) == 0 ? 0 : 2;
-    *d = (struct vk_dispatch){.groups = {WIDTH, 1 + draw(2), 1 + draw(2)}};
+    *d = (struct vk_dispatch){.key.fp16 = true, .groups = {WIDTH, 1 + draw(2), 1 + draw(2)}};
     p->in_h = p->out_h = h;
     p->in_w = p->out_w = WIDTH;
     p->tiles_x = 1 + draw(3);
@@ -207,7 +207,8 @@ static void test_dense(void **unused)
     (void)unused;
     for (uint32_t i = 0; i < 6; i++) {
         struct params_conv2d *p = &list[i].push.conv2d;
-        list[i] = (struct vk_dispatch){.groups = {2, 1, 1}, .tune = {.kernel = 3, .upsample = 1}, .tile_rows = 4};
+        list[i] = (struct vk_dispatch){
+            .key.fp16 = true, .groups = {2, 1, 1}, .tune = {.kernel = 3, .upsample = 1}, .tile_rows = 4};
         p->in_h = p->out_h = 32;
         p->in_w = p->out_w = WIDTH;
         p->tiles_x = 1;
