@@ -4,7 +4,8 @@
 
 #include "server/job/record.h"
 
-enum error_code keeper_output_keep(struct spool *spool, const struct job *job, struct store_job *row, struct error *err)
+enum error_code keeper_output_keep(struct spool *spool, const struct job *job, bool brief, struct store_job *row,
+                                   struct error *err)
 {
     struct spool_file *file = NULL;
     enum error_code code = OK;
@@ -16,7 +17,8 @@ enum error_code keeper_output_keep(struct spool *spool, const struct job *job, s
         code = record_output(job, file, &row->parts, err);
         row->output_bytes = spool_size(file);
         if (!code)
-            code = spool_keep(spool, &file, row->id, SPOOL_OUTPUT, err);
+            code = brief ? spool_lay(spool, &file, row->id, SPOOL_OUTPUT, err)
+                         : spool_keep(spool, &file, row->id, SPOOL_OUTPUT, err);
     }
     spool_discard(&file);
     if (code) {

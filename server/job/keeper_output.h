@@ -7,9 +7,9 @@
 #include "server/store/spool.h"
 #include "server/store/store.h"
 
-/* Sets report, parts and output_bytes of the row. Errors: those of record_output and spool_keep; the row has no parts
- * then. */
-enum error_code keeper_output_keep(struct spool *spool, const struct job *job, struct store_job *row,
+/* Sets report, parts and output_bytes of the row. brief: it goes on to the payloads, so nothing waits for the disk.
+ * Errors: those of record_output and spool_keep; the row has no parts then. */
+enum error_code keeper_output_keep(struct spool *spool, const struct job *job, bool brief, struct store_job *row,
                                    struct error *err) MUST_CHECK;
 
 /* About how many bytes that will be, before it begins: pipeline_check has seen it. */

@@ -313,7 +313,7 @@ static enum error_code keeper_keep_output(struct keeper *keeper, struct running 
         return OK;
     }
     if (!running->spooled) {
-        const enum error_code code = keeper_output_keep(keeper->spool, job, row, err);
+        const enum error_code code = keeper_output_keep(keeper->spool, job, keeper->depot.payload, row, err);
         if (code)
             return code;
         running->spooled = true;

@@ -39,7 +39,11 @@ void keeper_note_undelivered(struct keeper *keeper, struct running *running)
         return;
     running->noted = true; /* once: where the disk is full, the job is computed again after a restart */
     char *text = undelivered_text(keeper, running);
-    enum error_code code = text ? spool_create(keeper->spool, &file, &err) : ERROR_NO_MEMORY;
+    enum error_code code = text ? OK : ERROR_NO_MEMORY;
+    if (!code && running->row.output_bytes) /* it was only on its way until now */
+        code = spool_save(keeper->spool, running->row.id, SPOOL_OUTPUT, &err);
+    if (!code)
+        code = spool_create(keeper->spool, &file, &err);
     if (!code)
         code = spool_write(file, text, strlen(text), &err);
     if (!code)

@@ -317,12 +317,13 @@ static int spool_rename(struct spool_file *file, const char *name)
     return result;
 }
 
-/* Puts the file's bytes on the disk and gives it this name. */
-static enum error_code spool_call(struct spool *spool, struct spool_file *kept, const char *name, struct error *err)
+/* Puts the file's bytes on the disk, unless that is not asked for, and gives it this name. */
+static enum error_code spool_call(struct spool *spool, struct spool_file *kept, const char *name, bool sync,
+                                  struct error *err)
 {
     char part[SPOOL_NAME];
     /* First its bytes, then its name. A part comes between, because a link replaces no file. */
-    if (fsync(kept->fd) != 0)
+    if (sync && fsync(kept->fd) != 0)
         return spool_error(err, "the spool cannot be written");
     if (!*kept->part) {
         spool_part(spool, part);
@@ -341,16 +342,40 @@ static void spool_let_go(struct spool_file **file)
     *file = NULL;
 }
 
-enum error_code spool_place(struct spool *spool, struct spool_file **file, const char *id, enum spool_kind kind,
-                            struct error *err)
+static enum error_code spool_hand(struct spool *spool, struct spool_file **file, const char *id, enum spool_kind kind,
+                                  bool sync, struct error *err)
 {
     char name[SPOOL_NAME];
     enum error_code code = spool_name(name, id, kind, err);
     if (!code)
-        code = spool_call(spool, *file, name, err);
+        code = spool_call(spool, *file, name, sync, err);
     if (!code)
         spool_let_go(file);
     return code;
+}
+
+enum error_code spool_place(struct spool *spool, struct spool_file **file, const char *id, enum spool_kind kind,
+                            struct error *err)
+{
+    return spool_hand(spool, file, id, kind, true, err);
+}
+
+enum error_code spool_lay(struct spool *spool, struct spool_file **file, const char *id, enum spool_kind kind,
+                          struct error *err)
+{
+    return spool_hand(spool, file, id, kind, false, err);
+}
+
+enum error_code spool_save(struct spool *spool, const char *id, enum spool_kind kind, struct error *err)
+{
+    int fd;
+    uint64_t size;
+    const enum error_code code = spool_read(spool, id, kind, &fd, &size, err);
+    if (code)
+        return code;
+    const int result = fsync(fd);
+    close(fd);
+    return result != 0 ? spool_error(err, "the spool cannot be written") : spool_sync(spool, err);
 }
 
 enum error_code spool_sync(struct spool *spool, struct error *err)
@@ -364,7 +389,7 @@ enum error_code spool_keep(struct spool *spool, struct spool_file **file, const 
     char name[SPOOL_NAME];
     enum error_code code = spool_name(name, id, kind, err);
     if (!code)
-        code = spool_call(spool, *file, name, err);
+        code = spool_call(spool, *file, name, true, err);
     if (code)
         return code;
     code = spool_sync(spool, err);

@@ -44,6 +44,11 @@ enum error_code spool_keep(struct spool *spool, struct spool_file **file, const 
 enum error_code spool_place(struct spool *spool, struct spool_file **file, const char *id, enum spool_kind kind,
                             struct error *err) MUST_CHECK;
 enum error_code spool_sync(struct spool *spool, struct error *err) MUST_CHECK;
+/* The same, but nothing waits for the disk: for what can be made again where the machine loses its power. spool_save:
+ * it is to outlast that now, which waits for the file and the folder. ERROR_NOT_FOUND: it is not there. */
+enum error_code spool_lay(struct spool *spool, struct spool_file **file, const char *id, enum spool_kind kind,
+                          struct error *err) MUST_CHECK;
+enum error_code spool_save(struct spool *spool, const char *id, enum spool_kind kind, struct error *err) MUST_CHECK;
 
 /* A descriptor to read from, and the size. ERROR_NOT_FOUND: there is no such file. */
 enum error_code spool_read(struct spool *spool, const char *id, enum spool_kind kind, int *fd, uint64_t *size,

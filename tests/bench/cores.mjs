@@ -37,3 +37,16 @@ export function seconds(pid) {
 export const postmaster = (folder) => Number(read(`${folder}/data/postmaster.pid`).split('\n')[0]) || 0;
 const children = (pid) => fs.readdirSync('/proc').filter((name) => /^\d+$/.test(name) && Number(read(`/proc/${name}/stat`).replace(/^.*\) /s, '').split(' ')[1]) === pid);
 export const databaseSeconds = (pid) => [pid, ...children(pid)].reduce((sum, one) => sum + seconds(one), 0);
+
+// How busy each processor has been since: busy().of(an earlier one, number), 0 to 1.
+export function busy() {
+  const times = new Map([...read('/proc/stat').matchAll(/^cpu(\d+) (.*)$/gm)].map(([, cpu, line]) => {
+    const all = line.split(' ').map(Number).slice(0, 8);
+    return [Number(cpu), { all: all.reduce((a, b) => a + b, 0), idle: all[3] + all[4] }];
+  }));
+  const of = (before, cpu) => {
+    const then = before.times.get(cpu), now = times.get(cpu);
+    return then && now ? 1 - (now.idle - then.idle) / Math.max(1, now.all - then.all) : 0;
+  };
+  return { times, of };
+}

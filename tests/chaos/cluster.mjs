@@ -142,8 +142,8 @@ export class Cluster {
   // long: with pictures of up to 5 MB, and some that take seconds. pictures: [{picture, fields}] instead. payload, env: where they lie, and
   // what servers need for that. direct: without the network between. cpus: of each worker, as taskset has them. nodes: 1 or 3
   // PostgreSQL. models, own: a server's arguments that choose models, and more of worker number i.
-  constructor({ seed, fronts = 2, workers = 4, long = false, payload = 'auto', env = {}, pictures = null, direct = false, cpus = [], nodes = 1, models = fixtureModels, own = () => [], program }) {
-    Object.assign(this, { next: random(seed), count: { front: fronts, worker: workers }, long, payload, env, pictures, direct, cpus, nodes, models, own, program });
+  constructor({ seed, fronts = 2, workers = 4, long = false, payload = 'auto', env = {}, pictures = null, direct = false, cpus = [], nodes = 1, models = fixtureModels, own = () => [], program, known = true }) {
+    Object.assign(this, { next: random(seed), count: { front: fronts, worker: workers }, long, payload, env, pictures, direct, cpus, nodes, models, own, program, known });
     this.folder = fs.mkdtempSync(join(tmpdir(), 'restored-cluster-'));
     this.accepted = new Map(); // id: number of its picture
     this.kills = { front: 0, worker: 0, database: 0 };
@@ -154,7 +154,7 @@ export class Cluster {
     this.database = this.nodes > 1 ? await startNodes() : await startDatabase();
     if (!this.database) return false;
     this.network = await startNetworks(this.database.ports, this.next);
-    await this.learn();
+    if (this.known) await this.learn();
     const store = this.direct ? this.database.url : this.database.where(this.network.ports);
     for (const [role, count] of Object.entries(this.count))
       for (let i = 0; i < count; i++) {
