@@ -3,7 +3,8 @@
 // BENCH_CORES (1) cores of its own, one thread of each, while everything else runs on the other cores. Tables for docs/cluster.md.
 // make bench-cluster
 // With BENCH_UPSCALER=FILE each worker has a GPU of its own, too (vulkan:0, vulkan:1, …), and enlarges pictures of BENCH_SIZE (512x384)
-// with this model; BENCH_CACHE is a folder where it finds what was measured of the GPU before. With BENCH_HELD=1 a job takes two seconds in
+// with this model; the folders 0, 1, … in BENCH_CACHE have what
+// was measured of the GPUs before. With BENCH_HELD=1 a job takes two seconds in
 // which its worker sleeps, so that the queue's own scaling is seen on a machine of few cores; nothing is pinned then. BENCH_PAYLOAD says
 // where pictures lie (auto: rows), BENCH_FRONTS how many front ends take them (1), BENCH_SECONDS how long each count of workers is
 // measured (15). The first line is that of all workers while the jobs are sent; for the others all jobs are there before. The lines

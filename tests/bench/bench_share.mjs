@@ -2,6 +2,7 @@
 //   --workers N   so many (4)                      --cores N  that each is pinned to, one thread of each (7 of 8 of those that it may use, divided)
 //   --rounds N    of one worker and of all, in turn (1)
 //   --mp N        size of the panorama, 2:1 (200)  --model M  the upscaler (starter)       --upscale N  of the result (2)
+//   --picture F   this file instead of one that is made
 //   --tile N      bg_tile (auto)                     --held        each tile takes half a second longer and a tiny network computes it,
 //                                                   so that what sharing itself costs is seen on a machine of few cores
 // Each worker has cores of its own; the database and the front end have what is left, so leave them some; taskset before the command
@@ -20,7 +21,7 @@ import { faulty, fixtureModels, root, startServer } from '../api/server.mjs';
 import { coresHere, databaseSeconds, divide, pin, postmaster, seconds } from './cores.mjs';
 
 const text = (name, initial) => ({ [name]: { type: 'string', default: String(initial) } });
-const { values } = parseArgs({ options: { ...text('workers', 4), ...text('cores', 0), ...text('rounds', 1), ...text('mp', 200), ...text('model', ''), ...text('upscale', 2), ...text('tile', 'auto'), held: { type: 'boolean', default: false } } });
+const { values } = parseArgs({ options: { ...text('workers', 4), ...text('cores', 0), ...text('rounds', 1), ...text('mp', 200), ...text('model', ''), ...text('upscale', 2), ...text('tile', 'auto'), ...text('picture', ''), held: { type: 'boolean', default: false } } });
 const workers = Number(values.workers), here = coresHere(), { own, count: cores, rest } = divide(here, workers, Number(values.cores));
 const system = postmaster(process.env.RESTORED_TEST_POSTGRES_DIR);
 if (rest) pin(rest, process.pid, system); // and whatever they start
@@ -100,7 +101,7 @@ function explain({ count, stages, owner, desk, others, cpu }) {
   console.log(`  processor seconds: ${text(cpu)}`);
 }
 
-const picture = panorama();
+const picture = values.picture ? readFileSync(values.picture) : panorama();
 console.log(`${os.cpus()[0].model}, ${os.cpus().length} processors, ${here.length} cores for this, load ${os.loadavg()[0].toFixed(1)}; ${values.mp} MP, ${cores} core${cores > 1 ? 's' : ''} a worker${rest ? `, the rest on processors ${rest}` : ', which the rest shares'}\n`);
 console.log('| workers | job, s | background, s | tiles | of others | job, ratio | background, ratio |\n|---|---|---|---|---|---|---|');
 const runs = [];

@@ -24,7 +24,7 @@ function modelsWith(file) {
 // A cluster for what BENCH_* say: GPUs, sleeping workers, or cores.
 function clusterOf(workers, own) {
   const threads = ['--cpu_threads', String(each)], kind = { own: () => ['--device', 'cpu', ...threads] };
-  if (upscaler) Object.assign(kind, { models: modelsWith(upscaler), own: (i) => ['--device', `vulkan:${i}`, ...threads, ...(env.BENCH_CACHE ? ['--cache_dir', env.BENCH_CACHE] : [])] });
+  if (upscaler) Object.assign(kind, { models: modelsWith(upscaler), own: (i) => ['--device', `vulkan:${i}`, ...threads, ...(env.BENCH_CACHE ? ['--cache_dir', join(env.BENCH_CACHE, String(i))] : [])] });
   if (held) Object.assign(kind, { program: faulty, env: { RESTORED_FAULTS: 'slow@run:1,repeat,plan=upscaler' } }); // four tiles
   const fields = { version: 'none', repair: 'false', ext: 'jpg', ...(!upscaler && { bg_tile: held ? '64' : '128' }) };
   const more = { RESTORED_ASYNC_QUEUE: '1000000', RESTORED_SPOOL_MAX_BYTES: '1000GiB' };
