@@ -17,7 +17,7 @@
 #   make bench-health how fast /healthz answers while all workers are busy
 #   make soak       an hour of all kinds of requests, and what the server holds; ARGS=30: minutes
 #   make chaos      front ends, workers and their PostgreSQL killed at random for CHAOS_SECONDS [300]: nothing is lost
-#   make bench-cluster  what the database of several machines does at most, and jobs a second with BENCH_WORKERS [1,2,4,8] workers, a core each (BENCH_HELD=1: they sleep)
+#   make bench-cluster  what the database of several machines does at most, and jobs a second with BENCH_WORKERS [1,2,4,8] workers, BENCH_CORES [1] each (BENCH_HELD=1: they sleep)
 #   make bench-share  a 200 MP picture by one worker and by several that share it; BENCH_ARGS='--workers 4 --cores 8 --mp 200'
 #   make bench-start  time from exec to ready, with files of the official sizes, cache cold and warm
 #   make check-long more of each, official sizes     make check-arm64  the CPU device's tests for aarch64, in qemu
