@@ -1,209 +1,20 @@
-#include "server/compat/hooks.h"
+#include "server/compat/hooks_state.h"
 
-#include <curl/curl.h>
-#include <errno.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
-#include "server/compat/cog.h"
-#include "server/compat/reach.h"
 #include "server/http/site.h"
 #include "server/job/job.h"
 
-/* docs/http.md of cog: the last one is tried so often, each time after twice as long. */
-#define HOOKS_TRIES 12
-#define HOOKS_FIRST_MS 100
-#define HOOKS_LOOK_MS 100 /* how often a prediction is looked at, at most */
-#define HOOKS_LOOKS 200   /* at all of them together, a second */
-#define HOOKS_SECONDS 30L
+#define HOOKS_LOOK_MS 100   /* how often a prediction is looked at, at most */
+#define HOOKS_LOOKS 200     /* at all of them together, a second */
 #define HOOKS_EACH 4        /* on their way to one receiver, so that one which hangs holds no more than its own */
 #define HOOKS_IDLE_MS 60000 /* between two looks for something to do, if nobody says that there is */
 #define HOOKS_ASK_MS 5000   /* between two renewals of their leases, and looks for some of servers that are gone */
 #define HOOKS_ASKS_MS 50    /* between two looks whether the keeper has answered */
-
-/* Where webhooks go: scheme, host and port. */
-struct hooks_receiver {
-    int sending;
-    struct hooks_receiver *next;
-    char origin[];
-};
-
-struct hooks_row {
-    struct hooks *hooks;
-    struct hook hook;
-    struct hooks_receiver *to;
-    char job[33], prediction[HOOKS_ID_MAX];
-    bool started; /* the first is sent */
-    int tries;    /* of the last */
-    int64_t next_ns;
-    struct hooks_row *next;
-
-    CURL *curl; /* what is on its way; NULL: nothing, and the rest is empty */
-    struct curl_slist *headers;
-    struct compat_text *text;
-    uint64_t at;        /* so much of the text is sent */
-    bool last;          /* it is the one that is tried again */
-    struct reach reach; /* of the receiver's addresses */
-    char why[CURL_ERROR_SIZE];
-};
-
-/* What the keeper is asked: it lives as long as either of the two wants it. */
-struct hooks_ask {
-    struct keeper_ticket ticket;
-    struct hooks_row *taken; /* they were another server's */
-    atomic_bool done;
-    atomic_int holders;
-};
-
-struct hooks {
-    struct server *server;
-    pthread_mutex_t lock; /* of fresh, count, running, and receivers as a list */
-    struct hooks_row *fresh;
-    struct hooks_receiver *receivers; /* few: the setting lists them */
-    int count;
-    bool running;
-    pthread_t thread;
-    atomic_bool stop;
-    CURLM *multi;           /* there as long as the thread is */
-    struct hooks_row *rows; /* the thread's, the oldest first; so is this: */
-    struct hooks_ask *ask;  /* NULL: nothing is asked */
-    int64_t ask_ns;         /* the next time */
-    json_t *over;           /* ids of jobs that need no webhook any more, for the next one; NULL: none */
-};
-
-/* --- sending -------------------------------------------------------------------------------------------------------
- */
-
-static size_t hooks_body(char *to, size_t one, size_t count, void *user)
-{
-    struct hooks_row *row = user;
-    const size_t size = compat_text_read(row->text, row->at, to, one * count);
-    row->at += size;
-    return size;
-}
-
-/* A connection that was kept has turned out to be closed: the text begins anew on another. */
-static int hooks_rewind(void *user, curl_off_t at, int from)
-{
-    struct hooks_row *row = user;
-    row->at = (uint64_t)at;
-    return from == SEEK_SET ? CURL_SEEKFUNC_OK : CURL_SEEKFUNC_FAIL;
-}
-
-static size_t hooks_ignore(char *from, size_t one, size_t count, void *user)
-{
-    (void)from, (void)user;
-    return one * count;
-}
-
-static void hooks_set_up(struct hooks_row *row)
-{
-    CURL *curl = row->curl;
-    row->reach.listed = row->hooks->server->config->webhook_private;
-    reach_prepare(curl, &row->reach);
-    curl_easy_setopt(curl, CURLOPT_URL, row->hook.url);
-    curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, row->why);
-    curl_easy_setopt(curl, CURLOPT_PRIVATE, row);
-    curl_easy_setopt(curl, CURLOPT_HTTPHEADER, row->headers);
-    curl_easy_setopt(curl, CURLOPT_POST, 1L);
-    curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)compat_text_size(row->text));
-    curl_easy_setopt(curl, CURLOPT_READFUNCTION, hooks_body);
-    curl_easy_setopt(curl, CURLOPT_READDATA, row);
-    curl_easy_setopt(curl, CURLOPT_SEEKFUNCTION, hooks_rewind);
-    curl_easy_setopt(curl, CURLOPT_SEEKDATA, row);
-    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, hooks_ignore);
-    curl_easy_setopt(curl, CURLOPT_TIMEOUT, HOOKS_SECONDS);
-}
-
-/* Adds a header, unless it has no value. */
-static bool hooks_header(struct curl_slist *headers, const char *name, const char *value)
-{
-    char *line = NULL;
-    if (!value || !*value)
-        return true;
-    if (asprintf(&line, "%s%s", name, value) < 0)
-        return false;
-    const bool added = curl_slist_append(headers, line);
-    free(line);
-    return added;
-}
-
-static struct curl_slist *hooks_headers(const struct hook_trace *trace)
-{
-    struct curl_slist *headers = curl_slist_append(NULL, "Content-Type: application/json");
-    if (headers && curl_slist_append(headers, "Expect:") &&
-        hooks_header(headers, "Authorization: Bearer ", getenv("WEBHOOK_AUTH_TOKEN")) &&
-        hooks_header(headers, "traceparent: ", trace->parent) && hooks_header(headers, "tracestate: ", trace->state))
-        return headers;
-    curl_slist_free_all(headers);
-    return NULL;
-}
-
-/* Nothing of it is on its way any more. */
-static void hooks_drop(struct hooks_row *row)
-{
-    if (row->curl) {
-        row->to->sending--;
-        curl_multi_remove_handle(row->hooks->multi, row->curl);
-    }
-    curl_easy_cleanup(row->curl);
-    curl_slist_free_all(row->headers);
-    compat_text_free(row->text);
-    row->curl = NULL;
-    row->headers = NULL;
-    row->text = NULL;
-    row->reach.refused = row->reach.allowed = false;
-}
-
-/* Whether it is worth trying again, as docs/http.md of cog has it. */
-static bool hooks_again(long status)
-{
-    return status == 0 || status == 429 || status == 500 || (status >= 502 && status <= 504);
-}
-
-/* It was answered with this status; 0: it was not, and row->why says why. True: nothing more is to be sent. */
-static bool hooks_sent(struct hooks_row *row, long status)
-{
-    const bool last = row->last;
-    if (row->reach.refused && !row->reach.allowed &&
-        !status) { /* of a name's addresses, one that may be tried is tried again */
-        status = -1;
-        snprintf(row->why, sizeof row->why, "its address is not public, and webhook_private does not list it");
-    }
-    hooks_drop(row);
-    if (status >= 200 && status < 300)
-        return last || !row->hook.end;
-    if (last && hooks_again(status) && ++row->tries < HOOKS_TRIES) {
-        row->next_ns = job_now() + ((int64_t)HOOKS_FIRST_MS << (row->tries - 1)) * 1000000;
-        return false;
-    }
-    log_event(LOG_WARN, "webhook", "prediction=%s status=%ld tries=%d text=\"%s\"", row->prediction, status, row->tries,
-              status > 0 ? "the receiver did not take it" : row->why);
-    return last || !row->hook.end;
-}
-
-/* Sends the text, which is taken over; true: it could not be, and nothing more is to be sent. */
-static bool hooks_send(struct hooks_row *row, struct compat_text *text, bool last)
-{
-    row->text = text;
-    row->at = 0;
-    row->last = last;
-    row->headers = hooks_headers(&row->hook.trace);
-    row->curl = row->text && row->headers ? curl_easy_init() : NULL;
-    if (row->curl) {
-        hooks_set_up(row);
-        row->to->sending++;
-        if (!curl_multi_add_handle(row->hooks->multi, row->curl))
-            return false;
-    }
-    snprintf(row->why, sizeof row->why, "no memory for it");
-    return hooks_sent(row, 0);
-}
 
 /* Under the lock: where a URL leads; NULL: no memory. */
 static struct hooks_receiver *hooks_receiver(struct hooks *hooks, const char *url)
@@ -230,10 +41,8 @@ static bool hooks_sends(const struct server *server)
 /* Takes it out of the list. over: nobody is to send it any more. */
 static void hooks_forget(struct hooks *hooks, struct hooks_row *row, bool over)
 {
-    if (over && !hooks->over)
-        hooks->over = json_array();
     if (over) /* without memory it is sent once more, when its lease is over */
-        json_array_append_new(hooks->over, json_string(row->job));
+        hooks_note(&hooks->over, row->job);
     struct hooks_row **at = &hooks->rows;
     while (*at != row)
         at = &(*at)->next;
@@ -247,7 +56,7 @@ static void hooks_forget(struct hooks *hooks, struct hooks_row *row, bool over)
 /* --- what is stored ------------------------------------------------------------------------------------------------
  */
 
-/* A hook_rows_fn: it becomes this server's. Its first webhook was sent by the server that took it, if it lived. */
+/* A hook_rows_fn: it becomes this server's, with its first webhook if nobody is known to have sent that. */
 static void hooks_took(void *context, const char *job, const char *about)
 {
     struct hooks_ask *ask = context;
@@ -256,7 +65,6 @@ static void hooks_took(void *context, const char *job, const char *about)
         return;
     snprintf(row->job, sizeof row->job, "%s", job);
     hooks_parse(about, &row->hook, row->prediction);
-    row->started = true;
     row->next = ask->taken;
     ask->taken = row;
 }
@@ -293,7 +101,8 @@ static void hooks_ask(struct hooks *hooks, int most)
                                          .context = ask,
                                          .taken = hooks_took,
                                          .most = (uint32_t)most,
-                                         .hook = hooks->over ? json_dumps(hooks->over, JSON_COMPACT) : NULL};
+                                         .hook = hooks->over ? json_dumps(hooks->over, JSON_COMPACT) : NULL,
+                                         .told = hooks->told ? json_dumps(hooks->told, JSON_COMPACT) : NULL};
     atomic_init(&ask->holders, 2);
     keeper_ask(hooks->server->keeper, &ask->ticket);
 }
@@ -316,16 +125,23 @@ static bool hooks_receive(struct hooks *hooks, struct hooks_row *row)
     return row->to;
 }
 
+/* The keeper has dealt with these ids: they leave the list; what came meanwhile is not among them. */
+static void hooks_noted(json_t *list, const char *ids)
+{
+    json_t *gone = ids ? json_loads(ids, 0, NULL) : NULL;
+    for (size_t i = json_array_size(gone); i > 0; i--)
+        json_array_remove(list, i - 1);
+    json_decref(gone);
+}
+
 /* The keeper has answered. */
 static void hooks_answered(struct hooks *hooks)
 {
     struct hooks_ask *ask = hooks->ask;
     hooks->ask = NULL;
-    if (!ask->ticket.err.code && ask->ticket.hook) { /* those are gone; what came meanwhile is not among them */
-        json_t *gone = json_loads(ask->ticket.hook, 0, NULL);
-        for (size_t i = json_array_size(gone); i > 0; i--)
-            json_array_remove(hooks->over, i - 1);
-        json_decref(gone);
+    if (!ask->ticket.err.code) {
+        hooks_noted(hooks->over, ask->ticket.hook);
+        hooks_noted(hooks->told, ask->ticket.told);
     }
     while (!ask->ticket.err.code && ask->taken) {
         struct hooks_row *row = ask->taken;
@@ -345,11 +161,11 @@ static int hooks_share(struct hooks *hooks)
         return HOOKS_IDLE_MS;
     if (hooks->ask && atomic_load(&hooks->ask->done))
         hooks_answered(hooks);
-    const bool over = json_array_size(hooks->over), due = job_now() >= hooks->ask_ns;
+    const bool news = json_array_size(hooks->over) || json_array_size(hooks->told), due = job_now() >= hooks->ask_ns;
     pthread_mutex_lock(&hooks->lock);
     const int most = hooks_sends(hooks->server) ? HOOKS_MOST - hooks->count : 0;
     pthread_mutex_unlock(&hooks->lock);
-    if (!hooks->ask && (due || over))
+    if (!hooks->ask && (due || news))
         hooks_ask(hooks, most > 0 ? most : 0);
     const int64_t left_ns = hooks->ask_ns - job_now();
     return hooks->ask || left_ns <= 0 ? HOOKS_ASKS_MS : (int)(left_ns / 1000000) + 1;
@@ -365,12 +181,10 @@ static bool hooks_step(struct hooks_row *row)
     struct keeper_view view;
     struct error err = ERROR_INIT;
     row->next_ns = job_now() + HOOKS_LOOK_MS * INT64_C(1000000);
-    if (!row->started) {
+    if (!row->started && row->hook.start) {
         json_t *json = json_pack("{s:s, s:s}", "id", row->prediction, "status", "starting");
         row->started = true;
-        if (row->hook.start)
-            return hooks_send(row, compat_text_make(json, NULL, NULL), false);
-        json_decref(json);
+        return hooks_send(row, compat_text_make(json, NULL, NULL), false);
     }
     if (!row->hook.end)
         return true;
@@ -510,12 +324,13 @@ void hooks_stop(struct server *server)
     }
     if (hooks->ask)
         hooks_let_go(hooks->ask);
-    if (hooks->over) { /* nobody waits for the answer */
+    if (hooks->over || hooks->told) { /* nobody waits for the answer */
         hooks_ask(hooks, 0);
         if (hooks->ask)
             hooks_let_go(hooks->ask);
     }
     json_decref(hooks->over);
+    json_decref(hooks->told);
     while (hooks->receivers) {
         struct hooks_receiver *receiver = hooks->receivers;
         hooks->receivers = receiver->next;

@@ -3,7 +3,8 @@
  * its name, unless webhook_private lists it: the check is made when the connection is, so that a name which changes its
  * address does not get around it. One thread sends them all at the same time, a few to each receiver, so that a slow
  * one delays none but its own. What is to be told is stored with the job (store/hook_rows.h): where the server that
- * took a prediction is gone, another one of the same store, or its next start, sends the last webhook, not the first.
+ * took a prediction is gone, another one of the same store, or its next start, sends what is not noted there as
+ * sent.
  * Thread-safety: every function may be called from any thread, except start and stop. */
 #ifndef SERVER_COMPAT_HOOKS_H
 #define SERVER_COMPAT_HOOKS_H

@@ -81,6 +81,7 @@ static void keeper_hooks(struct keeper *keeper, struct keeper_ticket *ticket, in
     struct store *store = keeper->store;
     struct error *err = &ticket->err;
     if ((!ticket->hook || !hook_rows_done(store, keeper->owner, ticket->hook, err)) &&
+        (!ticket->told || !hook_rows_told(store, keeper->owner, ticket->told, err)) &&
         !hook_rows_renew(store, keeper->owner, lease, err))
         (void)!hook_rows_take(store, keeper->owner, now, lease, (int)ticket->most, ticket->taken, ticket->context, err);
 }
@@ -466,7 +467,8 @@ void keeper_ticket_clear(struct keeper_ticket *ticket)
     store_job_clear(&ticket->job);
     body_clear(&ticket->body);
     free(ticket->hook);
-    ticket->hook = NULL;
+    free(ticket->told);
+    ticket->hook = ticket->told = NULL;
 }
 
 enum error_code keeper_begun(struct keeper *keeper, struct keeper_begun **out, size_t *count, int *claimed,

@@ -64,6 +64,7 @@ struct keeper_ticket {
     struct body body;
     uint32_t most; /* jobs of its client that may wait, with this one; 0: any number */
     char *hook;    /* of its webhook, for store/hook_rows.h; NULL: none; free() */
+    char *told;    /* KEEPER_HOOKS; NULL: none; free() */
 
     /* KEEPER_CANCEL: the job whose id is in `job`: a waiting one is cancelled, a running one is asked to stop
      * (cancelled, if its result waits for room), one that has ended is forgotten. KEEPER_CANCEL_BATCH: all of the batch
@@ -74,8 +75,8 @@ struct keeper_ticket {
     uint64_t size;
 
     /* KEEPER_HOOKS: the leases of this server's webhooks go on; those that are sent or given up are removed (hook: a
-     * JSON array of their jobs; NULL: none), and up to `most` of other servers that are gone become this one's: each
-     * is told to `taken`, which does not hold if it fails. */
+     * JSON array of their jobs; NULL: none), the first of others is noted as sent (told: the same), and up to `most` of
+     * other servers that are gone become this one's: each is told to `taken`, which does not hold if it fails. */
     hook_rows_fn *taken;
 
     /* what became of it; accepted: the id is in `job` */

@@ -15,6 +15,12 @@ enum error_code hook_rows_done(struct store *store, const char *owner, const cha
     return query_end(&query);
 }
 
+enum error_code hook_rows_told(struct store *store, const char *owner, const char *jobs, struct error *err)
+{
+    struct query query = query_start(&store->write, STORE_HOOK_TOLD, err, "tt", owner, jobs);
+    return query_end(&query);
+}
+
 enum error_code hook_rows_renew(struct store *store, const char *owner, int64_t lease, struct error *err)
 {
     struct query query = query_start(&store->write, STORE_HOOK_LEASE, err, "ti", owner, lease);

@@ -15,6 +15,9 @@ enum error_code hook_rows_add(struct store *store, const char *job, const char *
 /* Of this owner, those of the jobs in this JSON array of ids: they go. */
 enum error_code hook_rows_done(struct store *store, const char *owner, const char *jobs, struct error *err) MUST_CHECK;
 
+/* Of those, the first webhook is sent: "start":true becomes false in what they are about. */
+enum error_code hook_rows_told(struct store *store, const char *owner, const char *jobs, struct error *err) MUST_CHECK;
+
 /* All leases of this owner last until then; 0: others may take its rows. */
 enum error_code hook_rows_renew(struct store *store, const char *owner, int64_t lease, struct error *err) MUST_CHECK;
 

@@ -173,6 +173,9 @@ static const char *const store_sql[STORE_STATEMENTS] = {
     [STORE_CLOCK] = STORE_SQL_CLOCK,
     [STORE_HOOK_ADD] = "INSERT INTO hooks (job, about, owner, lease) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING",
     [STORE_HOOK_DONE] = "DELETE FROM hooks WHERE owner = $1 AND job IN (SELECT " STORE_SQL_TEXTS("$2") ")",
+    /* Within a text a quote would have a backslash before it, so this is the member itself. */
+    [STORE_HOOK_TOLD] = "UPDATE hooks SET about = replace(about, '\"start\":true', '\"start\":false') WHERE owner = $1"
+                        " AND job IN (SELECT " STORE_SQL_TEXTS("$2") ")",
     [STORE_HOOK_LEASE] = "UPDATE hooks SET lease = $2 WHERE owner = $1",
     [STORE_HOOK_TAKE] = "UPDATE hooks SET owner = $1, lease = $2 WHERE job IN (SELECT job FROM hooks WHERE lease <= $3"
                         " AND owner <> $1 ORDER BY lease LIMIT $4" STORE_SQL_SKIP_LOCKED ") RETURNING job, about",

@@ -291,9 +291,11 @@ static void test_hooks(void **state)
 {
     struct case_hooks taken = {0}, again = {0};
     (void)state;
-    FINE(hook_rows_add(case_store, "a1", "{1}", "first", 1000, &case_err));
+    FINE(hook_rows_add(case_store, "a1", "{\"x\":\"\\\"start\\\":true\",\"start\":true}", "first", 1000, &case_err));
     FINE(hook_rows_add(case_store, "a1", "{2}", "other", 5000, &case_err)); /* the same request again */
     FINE(hook_rows_renew(case_store, "first", 2000, &case_err));
+    FINE(hook_rows_told(case_store, "other", "[\"a1\"]", &case_err));
+    FINE(hook_rows_told(case_store, "first", "[\"b1\"]", &case_err));
     FINE(hook_rows_take(case_store, "first", 9000, 9000, 10, case_hook, &again, &case_err));
     if (store_shared(case_store))
         FINE(hook_rows_take(case_store, "second", 1999, 9000, 10, case_hook, &again, &case_err));
@@ -302,12 +304,16 @@ static void test_hooks(void **state)
     assert_int_equal(again.count, 0);
     FINE(hook_rows_take(case_store, "second", 2000, 9000, 10, case_hook, &taken, &case_err));
     assert_int_equal(taken.count, 1);
-    assert_string_equal(taken.last, "a1 {1}");
+    assert_string_equal(taken.last, "a1 {\"x\":\"\\\"start\\\":true\",\"start\":true}");
+    FINE(hook_rows_told(case_store, "second", "[\"b1\", \"a1\"]", &case_err));
     FINE(hook_rows_renew(case_store, "first", 0, &case_err)); /* it comes late, and has none any more */
     FINE(hook_rows_done(case_store, "first", "[\"a1\"]", &case_err));
     if (store_shared(case_store))
         FINE(hook_rows_take(case_store, "third", 8999, 9000, 10, case_hook, &again, &case_err));
     assert_int_equal(again.count, 0);
+    FINE(hook_rows_take(case_store, "third", 9000, 9000, 10, case_hook, &taken, &case_err));
+    assert_string_equal(taken.last, "a1 {\"x\":\"\\\"start\\\":true\",\"start\":false}");
+    FINE(hook_rows_take(case_store, "second", 9000, 9000, 10, case_hook, &taken, &case_err));
     FINE(hook_rows_done(case_store, "second", "[\"b1\", \"a1\"]", &case_err));
     FINE(hook_rows_take(case_store, "third", 9999, 9999, 10, case_hook, &again, &case_err));
     assert_int_equal(again.count, 0);
