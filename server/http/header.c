@@ -7,6 +7,7 @@
 #include <strings.h>
 
 #include "runtime/base/utf8.h"
+#include "server/image/defect.h"
 
 /* Bytes of a file name's stem and of the suffix option; with the extension it stays under the usual 255. */
 #define STEM_MAX 120
@@ -226,4 +227,12 @@ void header_notes(const char *const *notes, int count, char out[HEADER_NOTES_MAX
     for (char *c = out; *c; c++)
         if (*c == 0x7f) /* JSON lets it be, a header does not */
             *c = '?';
+}
+
+void header_damage(const int *counts, char out[HEADER_DAMAGE_MAX])
+{
+    size_t used = 0;
+    for (int k = 0; k < DEFECT_KINDS; k++)
+        used += (size_t)snprintf(out + used, HEADER_DAMAGE_MAX - used, "%s%s=%d", k ? ", " : "", defect_names[k],
+                                 counts[k]);
 }

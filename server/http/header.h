@@ -7,6 +7,7 @@
 #include <stddef.h>
 
 #define HEADER_NOTES_MAX 2048 /* bytes of X-Restored-Notes */
+#define HEADER_DAMAGE_MAX 80  /* of X-Restored-Damage, with its final 0 */
 
 /* Matches ^[A-Za-z0-9_-]{1,64}$. */
 bool header_is_request_id(const char *text);
@@ -43,5 +44,8 @@ void header_disposition(const char *name, const char *suffix, const char *extens
 /* A JSON array of texts, in ASCII, of at most HEADER_NOTES_MAX bytes: only whole texts and, if not all fit, a last one
  * that says how many are missing. Bytes that are not UTF-8 become '?'. */
 void header_notes(const char *const *notes, int count, char out[HEADER_NOTES_MAX + 1]);
+
+/* How many defects of each kind (defect.h) were found: "thin=2, crack=0, …". */
+void header_damage(const int *counts, char out[HEADER_DAMAGE_MAX]);
 
 #endif

@@ -49,6 +49,7 @@ const struct openapi_header openapi_header_rows[] = {
     {"X-Restored-Faces", "integer", "how many faces were restored, kept ones included"},
     {"X-Restored-Device", "string", "the device's id"},
     {"X-Restored-Models", "string", "detector=\"…\", face=\"…\", parser=\"…\", background=\"…\", damage=\"…\""},
+    {"X-Restored-Damage", "string", "how many defects of each kind were found: thin=2, crack=0, dust=14, stain=0"},
     {"X-Restored-Notes", "string", "the report's notes: a JSON array of texts in ASCII"},
 };
 const size_t openapi_header_count = sizeof openapi_header_rows / sizeof *openapi_header_rows;
@@ -86,7 +87,8 @@ const struct openapi_example openapi_example_rows[] = {
 const size_t openapi_example_count = sizeof openapi_example_rows / sizeof *openapi_example_rows;
 
 /* What headers a picture of that request, and a job's picture, has. */
-#define ABOUT "Server-Timing X-Restored-Faces X-Restored-Device X-Restored-Models X-Restored-Notes"
+#define ABOUT "Server-Timing X-Restored-Faces X-Restored-Device X-Restored-Models X-Restored-Notes " \
+              "X-Restored-Damage"
 #define NAMED "Content-Disposition ETag"
 
 const struct openapi_operation openapi_operations[] = {

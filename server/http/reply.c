@@ -127,8 +127,8 @@ static void reply_share(const struct request *request, struct MHD_Response *resp
                             MHD_lookup_connection_value(request->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_ORIGIN));
     MHD_add_response_header(response, "Access-Control-Expose-Headers",
                             "Content-Disposition, ETag, Location, Preference-Applied, Retry-After, Server-Timing, "
-                            "WWW-Authenticate, X-Request-Id, X-Restored-Device, X-Restored-Face, X-Restored-Faces, "
-                            "X-Restored-Models, X-Restored-Notes");
+                            "WWW-Authenticate, X-Request-Id, X-Restored-Damage, X-Restored-Device, X-Restored-Face, "
+                            "X-Restored-Faces, X-Restored-Models, X-Restored-Notes");
 }
 
 enum MHD_Result reply_send(struct request *request, enum reply reply, struct MHD_Response *response,

@@ -228,7 +228,7 @@ static void route_restore_add_notes(struct MHD_Response *response, const struct 
 /* Headers that the picture and the multipart answer share. */
 static void route_restore_add_headers(struct MHD_Response *response, const struct restoration *r)
 {
-    char text[16];
+    char text[16], damage[HEADER_DAMAGE_MAX];
     int restored = 0;
     for (int i = 0; i < r->face_count; i++)
         restored += r->faces[i].restored;
@@ -236,6 +236,9 @@ static void route_restore_add_headers(struct MHD_Response *response, const struc
     MHD_add_response_header(response, "X-Restored-Faces", text);
     MHD_add_response_header(response, "X-Restored-Device", r->device);
     route_restore_add_models(response, r);
+    header_damage(r->damage.defects, damage);
+    if (r->damage.looked || r->damage.given)
+        MHD_add_response_header(response, "X-Restored-Damage", damage);
     MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
     route_restore_add_timing(response, r);
 }

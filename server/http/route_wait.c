@@ -12,6 +12,7 @@
 #include "server/http/quota.h"
 #include "server/http/route_jobs.h"
 #include "server/http/router.h"
+#include "server/image/defect.h"
 #include "server/job/record.h"
 
 enum wait_for { WAIT_ACCEPTED, WAIT_END, WAIT_RESULT };
@@ -65,6 +66,18 @@ static void route_wait_add_notes(struct MHD_Response *response, const json_t *re
     MHD_add_response_header(response, "X-Restored-Notes", text);
 }
 
+static void route_wait_add_damage(struct MHD_Response *response, const json_t *report)
+{
+    const json_t *kinds = json_object_get(json_object_get(report, "damage"), "kinds");
+    char text[HEADER_DAMAGE_MAX];
+    int counts[DEFECT_KINDS];
+    for (int k = 0; k < DEFECT_KINDS; k++)
+        counts[k] = (int)json_integer_value(json_object_get(json_object_get(kinds, defect_names[k]), "count"));
+    header_damage(counts, text);
+    if (kinds)
+        MHD_add_response_header(response, "X-Restored-Damage", text);
+}
+
 static void route_wait_add_headers(struct MHD_Response *response, json_t *report)
 {
     char text[16], timing[512] = "";
@@ -88,6 +101,7 @@ static void route_wait_add_headers(struct MHD_Response *response, json_t *report
                      json_number_value(value));
     }
     route_wait_add_models(response, report);
+    route_wait_add_damage(response, report);
     MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
     if (*timing)
         MHD_add_response_header(response, "Server-Timing", timing);

@@ -1,9 +1,44 @@
 #include "server/image/defect.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "runtime/base/mem.h"
+
+const char *const defect_names[DEFECT_KINDS] = {"thin", "crack", "dust", "stain"};
+const uint8_t defect_grays[DEFECT_GIVEN + 1] = {0, 240, 224, 208, 192, 255};
+
+bool defect_kinds_read(const char *text, unsigned *kinds)
+{
+    unsigned found = 0;
+    if (!strcmp(text, "all") || !strcmp(text, "none")) {
+        *kinds = *text == 'a' ? DEFECT_ALL : 0;
+        return true;
+    }
+    for (;; text++) {
+        const size_t n = strcspn(text, ",");
+        int kind = 0;
+        while (kind < DEFECT_KINDS && (strlen(defect_names[kind]) != n || strncmp(text, defect_names[kind], n) != 0))
+            kind++;
+        if (kind == DEFECT_KINDS || found & 1u << kind)
+            return false;
+        found |= 1u << kind;
+        text += n;
+        if (!*text)
+            break;
+    }
+    *kinds = found;
+    return true;
+}
+
+void defect_kinds_text(unsigned kinds, char out[DEFECT_TEXT_MAX])
+{
+    snprintf(out, DEFECT_TEXT_MAX, "%s", kinds == DEFECT_ALL ? "all" : kinds ? "" : "none");
+    for (int k = 0; k < DEFECT_KINDS && kinds != DEFECT_ALL; k++)
+        if (kinds & 1u << k)
+            snprintf(out + strlen(out), DEFECT_TEXT_MAX - strlen(out), "%s%s", *out ? "," : "", defect_names[k]);
+}
 
 /* Pixels of a row that hang together. Runs that touch have one root, whose sums are those of the whole defect. */
 struct defect_run {

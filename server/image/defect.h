@@ -3,6 +3,7 @@
 #ifndef SERVER_IMAGE_DEFECT_H
 #define SERVER_IMAGE_DEFECT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -10,6 +11,19 @@
 
 #define DEFECT_KINDS 4
 #define DEFECT_GIVEN (DEFECT_KINDS + 1) /* in a mask: the user's */
+#define DEFECT_ALL ((1u << DEFECT_KINDS) - 1)
+#define DEFECT_TEXT_MAX 32 /* bytes of a list of kinds, with its final 0 */
+
+/* The kinds, as reports and options call them: thin lines, cracks and tears, dust and spots, stains and folds. */
+extern const char *const defect_names[DEFECT_KINDS];
+
+/* What a mask that others get shows of each value: a gray from 128 on, which they fill all the same. */
+extern const uint8_t defect_grays[DEFECT_GIVEN + 1];
+
+/* A set of kinds, a bit each, from "all", "none" or a list like "thin,dust"; false: it is none of these, or names one
+ * twice. */
+bool defect_kinds_read(const char *text, unsigned *kinds);
+void defect_kinds_text(unsigned kinds, char out[DEFECT_TEXT_MAX]);
 
 struct defect_map {
     int width, height;

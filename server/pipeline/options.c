@@ -10,6 +10,7 @@
 #include <strings.h>
 
 #include "server/image/codec.h"
+#include "server/image/defect.h"
 #include "server/image/profile.h"
 #include "server/pipeline/size.h"
 
@@ -101,6 +102,11 @@ const struct option_row option_rows[] = {
      "(false; compat: always)",
      true},
     {"repair_strength", "number", "1", "0 to 1", "how much of each repaired pixel is used", true},
+    {"repair_kinds", "string", "all", "all, none, or some of thin, crack, dust and stain such as thin,dust",
+     "which kinds of damage are repaired: thin lines, cracks and tears, dust and spots, stains and folds", true},
+    {"mask_kinds", "boolean", "false", "true or false",
+     "the mask that comes back tells the kinds by its grays: thin 240, crack 224, dust 208, stain 192; what was sent 255",
+     true},
     {"mask_mode", "enum", "replace", "replace, add or remove",
      "what the white of a mask that is sent does: it is filled in place of what is found (replace), as well (add), or "
      "is left alone (remove)",
@@ -123,7 +129,8 @@ void options_init(struct options *options)
                                 .png_level = CODEC_PNG_LEVEL,
                                 .page = 1,
                                 .preserve_color = true,
-                                .repair_strength = 1};
+                                .repair_strength = 1,
+                                .repair_kinds = DEFECT_ALL};
     snprintf(options->device, sizeof options->device, "auto");
 }
 
@@ -303,7 +310,8 @@ enum option_kind {
     KIND_SCALE,  /* a number, or auto */
     KIND_SIDE,   /* an integer, or auto: 0 */
     KIND_SEED,
-    KIND_FACES
+    KIND_FACES,
+    KIND_DAMAGE /* a set of kinds of damage */
 };
 
 static const char *const options_formats[] = {"auto", "png", "jpg", "webp", "tiff", "avif", "jxl", NULL};
@@ -363,6 +371,8 @@ static const struct option_field {
     {KIND_CHOICE, AT(tone), 0, 0, options_tones},
     {KIND_AUTO, AT(repair), 0, 0, options_autos},
     {KIND_NUMBER, AT(repair_strength), 0, 1, NULL},
+    {KIND_DAMAGE, AT(repair_kinds), 0, 0, NULL},
+    {KIND_BOOLEAN, AT(mask_kinds), 0, 0, NULL},
     {KIND_CHOICE, AT(mask_mode), 0, 0, options_mask_modes},
     {KIND_NAME, AT(damage_detector), 0, 0, NULL},
     {KIND_NAME, AT(fill), 0, 0, NULL},
@@ -423,6 +433,8 @@ static bool options_assign(struct options *o, const struct option_field *field, 
         return !o->has_seed || options_digits(value, at);
     case KIND_FACES:
         return options_faces(o, value);
+    case KIND_DAMAGE:
+        return defect_kinds_read(value, &o->repair_kinds);
     }
     return false;
 }
@@ -506,6 +518,8 @@ void options_bounds(const struct option_row *row, struct option_bounds *out)
                                   .maximum = kind == KIND_SEED ? 0x1fffffffffffff : field->high};
     if (kind == KIND_FACES)
         out->pattern = "^[0-9]+(,[0-9]+)*$";
+    else if (kind == KIND_DAMAGE)
+        out->pattern = "^(thin|crack|dust|stain)(,(thin|crack|dust|stain))*$";
     else if (kind == KIND_WEIGHT)
         out->pattern = "^((auto|[0-9.]+),)?[0-9]+:(auto|[0-9.]+)(,[0-9]+:(auto|[0-9.]+))*$";
     else if (!strcmp(row->name, "suffix"))
@@ -517,7 +531,7 @@ void options_bounds(const struct option_row *row, struct option_bounds *out)
         out->words[count++] = "auto";
     if (kind == KIND_SEED)
         out->words[count++] = "none";
-    if (kind == KIND_FACES) {
+    if (kind == KIND_FACES || kind == KIND_DAMAGE) {
         out->words[count++] = "all";
         out->words[count++] = "none";
     }
@@ -604,6 +618,10 @@ void options_text(const struct options *o, const char *name, char *out, int out_
             snprintf(out, size, "%s", o->faces == FACES_ALL ? "all" : "none");
         for (int i = 0, used = 0; i < o->face_id_count && used < out_size; i++)
             used += snprintf(out + used, size - (size_t)used, i ? ",%d" : "%d", o->face_ids[i]);
+        break;
+    case KIND_DAMAGE:
+        if (size >= DEFECT_TEXT_MAX)
+            defect_kinds_text(o->repair_kinds, out);
         break;
     }
 }

@@ -68,6 +68,8 @@ struct options {
     enum option_tone tone;
     enum option_repair repair;
     double repair_strength; /* 0..1 */
+    unsigned repair_kinds;  /* which are filled: a bit each, as in defect.h */
+    bool mask_kinds;        /* masks tell the kinds, by their grays */
     enum option_mask_mode mask_mode;
     char damage_detector[OPTION_NAME_MAX], fill[OPTION_NAME_MAX]; /* "": the default; resolved: "none": none is used */
 };

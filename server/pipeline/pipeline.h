@@ -6,6 +6,7 @@
 
 #include <stdatomic.h>
 
+#include "server/image/defect.h"
 #include "server/image/image.h"
 #include "server/pipeline/model_store.h"
 #include "server/pipeline/size.h"
@@ -103,8 +104,8 @@ struct restoration {
     struct {
         bool looked;    /* a detector has looked */
         double share;   /* of the picture that was filled */
-        int defects[4]; /* that were found, by kind: thin, crack, dust, stain; and their shares */
-        double shares[4];
+        int defects[DEFECT_KINDS]; /* that were found, by kind, and their shares */
+        double shares[DEFECT_KINDS];
         bool given;    /* some of it is from the mask that was sent */
         double filled; /* megapixels of windows that the filler's network was given */
     } damage;

@@ -86,6 +86,17 @@ static const struct defect_rule *repair_less_sure(const struct defect_counts *co
     return repair == REPAIR_AUTO || rule == &repair_worn ? rule : &repair_all;
 }
 
+/* Kinds that are not to be repaired are as if they had not been found. */
+static void repair_leave(const struct restoration *r, uint8_t *mask, struct defect_counts *counts)
+{
+    const size_t pixels = (size_t)r->picture->width * (size_t)r->picture->height;
+    const unsigned kinds = r->options.repair_kinds;
+    for (size_t i = 0; kinds != DEFECT_ALL && (i = defect_clear(mask, i, pixels)) < pixels; i++)
+        mask[i] = mask[i] && kinds & 1u << (mask[i] - 1) ? mask[i] : 0;
+    for (int k = 0; k < DEFECT_KINDS; k++)
+        counts->defects[k] = kinds & 1u << k ? counts->defects[k] : 0;
+}
+
 /* Finds defects and grows them, since their edges are soft. */
 static enum error_code repair_look(struct step *step, uint8_t *mask, struct error *err)
 {
@@ -104,6 +115,8 @@ static enum error_code repair_look(struct step *step, uint8_t *mask, struct erro
     const struct defect_rule *again = rule == &repair_sure ? repair_less_sure(&counts, r->options.repair) : NULL;
     if (code == OK && again)
         code = defect_find(&map, again, mask, &counts, err);
+    if (code == OK)
+        repair_leave(r, mask, &counts);
     for (int i = 0; i < REPAIR_SPREAD && code == OK && rule != &repair_likely; i++)
         code = defect_grow(mask, level, REPAIR_SPREAD_FROM, width, height, err);
     const int grow = width > REPAIR_LARGE || height > REPAIR_LARGE ? 2 : 1;
@@ -116,13 +129,18 @@ static enum error_code repair_look(struct step *step, uint8_t *mask, struct erro
     return code;
 }
 
-/* What is found and what was sent become one mask. */
+/* What is found and what was sent become one mask. A gray that says a kind is not white where that is left alone. */
 static void repair_combine(struct restoration *r, uint8_t *mask)
 {
     const size_t pixels = (size_t)r->picture->width * (size_t)r->picture->height;
     const uint8_t *sent = r->mask ? r->mask->pixels : NULL;
+    bool white[256];
+    for (int v = 0; v < 256; v++)
+        white[v] = v >= 128;
+    for (int k = 0; k < DEFECT_KINDS; k++)
+        white[defect_grays[1 + k]] = r->options.repair_kinds & 1u << k;
     for (size_t i = 0; sent && i < pixels; i++)
-        if (sent[i] >= 128)
+        if (white[sent[i]])
             mask[i] = r->options.mask_mode == MASK_REMOVE ? 0 : mask[i] ? mask[i] : DEFECT_GIVEN;
 }
 
@@ -141,12 +159,12 @@ static void repair_count(struct restoration *r, const uint8_t *mask)
     r->damage.given = counts[DEFECT_GIVEN] > 0;
 }
 
-/* The mask as others get it: white where it was filled. */
-static void repair_show(struct image *shown, const uint8_t *mask)
+/* The mask as others get it: white where it was filled, or a gray for each kind. */
+static void repair_show(struct image *shown, const uint8_t *mask, bool kinds)
 {
     const size_t pixels = (size_t)shown->width * (size_t)shown->height;
     for (size_t i = 0; i < pixels; i++)
-        ((uint8_t *)shown->pixels)[i] = mask[i] ? 255 : 0;
+        ((uint8_t *)shown->pixels)[i] = kinds ? defect_grays[mask[i]] : mask[i] ? 255 : 0;
 }
 
 /* Whether something is seen through the picture: then it is no print, and its shapes end as sharply as tears do. */
@@ -184,7 +202,7 @@ enum error_code repair_step(struct step *step, struct error *err)
     if (code == OK && r->damage.share > 0 && !r->damage_only)
         code = repair_fill(step, mask, r->options.repair_strength, err);
     if (code == OK) {
-        repair_show(shown, mask);
+        repair_show(shown, mask, r->options.mask_kinds);
         r->mask = shown;
     } else if (!r->mask) {
         image_destroy(&shown);

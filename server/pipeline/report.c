@@ -109,13 +109,12 @@ static json_t *report_models(const struct restoration *r)
 /* null: nobody has looked, and there was no mask. */
 static json_t *report_damage(const struct restoration *r)
 {
-    static const char *const kinds[] = {"thin", "crack", "dust", "stain"};
     if (!r->damage.looked && !r->damage.given)
         return json_null();
     json_t *list = json_object();
-    for (int k = 0; k < 4; k++)
+    for (int k = 0; k < DEFECT_KINDS; k++)
         json_object_set_new(
-            list, kinds[k],
+            list, defect_names[k],
             json_pack("{s:i, s:o}", "count", r->damage.defects[k], "share", report_share(r->damage.shares[k])));
     return json_pack("{s:o, s:b, s:o}", "share", report_share(r->damage.share), "mask", r->damage.given, "kinds", list);
 }

@@ -137,6 +137,42 @@ test('a mask is filled in place of what is found, as well, or is left alone', as
   assert.equal(whites(answer.bytes.subarray(at, text.indexOf('IEND', at) + 8)), 200);
 });
 
+test('kinds: only those that are named are repaired, and a mask tells them by its grays', async () => {
+  const grays = (bytes) => {
+    const counts = {};
+    for (const v of decodePng(bytes).pixels) if (v) counts[v] = (counts[v] ?? 0) + 1;
+    return counts;
+  };
+  const json = { Accept: 'application/json' };
+  const fields = { damage_detector: 'starter', repair_kinds: 'dust,crack', mask_kinds: 'true' };
+  const left = await post(server, '/v1/restore', { picture: damaged, fields: { ...once, repair_kinds: 'crack,dust,stain' }, headers: json });
+  assert.deepEqual([left.json.damage.share, left.json.damage.kinds.thin.count, left.json.options.repair_kinds], [0, 0, 'crack,dust,stain']);
+  const none = await post(server, '/v1/damage', { picture: damaged, fields: { damage_detector: 'starter', repair_kinds: 'none' } });
+  assert.equal(whites(none.bytes), 0);
+  assert.equal(none.headers.get('x-restored-damage'), 'thin=0, crack=0, dust=0, stain=0');
+  // What is found, a mask of all grays and a square of the user's.
+  const found = await post(server, '/v1/damage', { picture: damaged, fields: { ...fields, repair_kinds: 'all' } });
+  assert.deepEqual(grays(found.bytes), { 240: 5 * 62 });
+  assert.equal(found.headers.get('x-restored-damage'), 'thin=1, crack=0, dust=0, stain=0');
+  const shades = painted((x, y) => (y < 10 && x < 60 ? Array(3).fill([240, 224, 208, 192, 255, 127][Math.floor(x / 10)]) : [0, 0, 0]));
+  const both = await withMask('/v1/damage', damaged, shades, { ...fields, repair_kinds: 'thin', mask_mode: 'add' });
+  assert.deepEqual(grays(both.bytes), { 240: 5 * 62, 255: 200 - 4 }); // what is found and sent counts as found
+  const some = await withMask('/v1/restore', damaged, shades, { ...once, repair_kinds: 'dust,crack' }, json);
+  assert.equal(Math.round(some.json.damage.share * W * H), 300);
+  const all = await withMask('/v1/restore', damaged, shades, once, json);
+  assert.equal(Math.round(all.json.damage.share * W * H), 500);
+  // A job, and what it keeps.
+  const job = await withMask('/v1/restore', damaged, shades, { ...once, ...fields, mask_mode: 'add', repair_kinds: 'thin', async: 'true' });
+  const done = await until('the job', async () => {
+    const { json: now } = await get(server, job.headers.get('location'));
+    return ['done', 'failed'].includes(now.state) && now;
+  });
+  assert.deepEqual([done.options.repair_kinds, done.options.mask_kinds], ['thin', true]);
+  assert.deepEqual(grays(Buffer.from(await (await fetch(server.url + done.links.mask)).arrayBuffer())), grays(both.bytes));
+  for (const bad of ['', 'thin,', 'thin,thin', 'scratch', 'all,thin'])
+    assert.match((await post(server, '/v1/damage', { picture: damaged, fields: { ...fields, repair_kinds: bad } })).json.detail, /^repair_kinds: /);
+});
+
 test('a job keeps its mask', async () => {
   const job = await withMask('/v1/restore', damaged, square, { ...once, mask_mode: 'add', async: 'true' });
   assert.equal(job.status, 202);
@@ -175,7 +211,7 @@ test('masks that are refused', async () => {
   assert.match((await post(server, '/v1/restore', { body })).json.detail, /^mask: sent more than once/);
 });
 
-test('--mask and --save_mask', () => {
+test('--mask, --save_mask and kinds', () => {
   fs.writeFileSync(path.join(folder, 'photo.png'), damaged);
   fs.writeFileSync(path.join(folder, 'square.png'), square);
   const run = (...args) => spawnSync(binary, ['restore', ...args, ...ownModels, '--version', 'none', '--bg_upsampler', 'none', '--upscale', '1',
@@ -186,6 +222,10 @@ test('--mask and --save_mask', () => {
   r = run('photo.png', '-o', 'new.png', '--save_mask');
   assert.equal(r.status, 0, r.stderr);
   assert.equal(whites(fs.readFileSync(path.join(folder, 'new_mask.png'))), 310);
+  r = run('photo.png', '-o', 'new.png', '--save_mask', '--mask-kinds', 'true');
+  assert.equal(decodePng(fs.readFileSync(path.join(folder, 'new_mask.png'))).pixels.filter((v) => v === 240).length, 310, r.stderr);
+  r = run('photo.png', '-o', 'left.png', '--save_mask', '--repair_kinds', 'dust');
+  assert.deepEqual([r.status, fs.existsSync(path.join(folder, 'left_mask.png'))], [0, false], r.stderr);
   assert.equal(run('photo.png', 'square.png', '--mask', 'square.png').status, 2);
   assert.equal(run('photo.png', '-o', '-', '--save_mask').status, 2);
   assert.equal(run('photo.png', '--mask', 'nowhere.png').status, 2);

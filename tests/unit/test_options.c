@@ -185,6 +185,18 @@ static void test_faces(void **state)
     refuse("faces", many);
 }
 
+static void test_kinds(void **state)
+{
+    (void)state;
+    accept("repair_kinds", "all", "all");
+    accept("repair_kinds", "none", "none");
+    accept("repair_kinds", "stain,thin", "thin,stain");
+    accept("repair_kinds", "thin,crack,dust,stain", "all");
+    static const char *const bad[] = {"", ",", "thin,", ",thin", "thin,,dust", "dust,dust", "thi", "thinn", "all,thin"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        refuse("repair_kinds", bad[i]);
+}
+
 static void test_weights(void **state)
 {
     (void)state;
@@ -283,7 +295,7 @@ static void test_bounds(void **state)
     static const struct {
         const char *name, *words;
     } wanted[] = {{"bg_tile", "0 auto "},  {"device", "auto "},  {"seed", "none "},
-                  {"faces", "all none "},  {"upscale", "auto "}, {"width", "auto "},
+                  {"faces", "all none "},  {"repair_kinds", "all none "}, {"upscale", "auto "}, {"width", "auto "},
                   {"repair_strength", ""}, {"suffix", ""},       {"quality", ""}};
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
         for (int row = 0; row < option_row_count; row++) {
@@ -302,7 +314,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_numbers),  cmocka_unit_test(test_integers), cmocka_unit_test(test_words),
-        cmocka_unit_test(test_bounds),   cmocka_unit_test(test_names),    cmocka_unit_test(test_faces),
+        cmocka_unit_test(test_bounds),   cmocka_unit_test(test_names),    cmocka_unit_test(test_faces),    cmocka_unit_test(test_kinds),
         cmocka_unit_test(test_weights),  cmocka_unit_test(test_unknown),  cmocka_unit_test(test_together),
         cmocka_unit_test(test_defaults),
     };
