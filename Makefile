@@ -75,8 +75,9 @@ SERVER   := $(wildcard server/*.c server/*/*.c)
 SHADERS  := $(wildcard shaders/*.comp)
 # Files served or read by the program itself: the page, what is known of the official models, and what /openapi.json has
 # of other programs' clients.
-STATIC   := $(filter-out static/style.css,$(wildcard static/*.* server/compat/*.json)) config/models.conf
-PAGE  := $(patsubst %,$(BUILD)/%,static/style.css $(wildcard static/js/*.js))
+TEXTS    := static/index.html static/style.css static/worker.js
+STATIC   := $(filter-out $(TEXTS),$(wildcard static/*.* server/compat/*.json)) config/models.conf
+PAGE     := $(patsubst %,$(BUILD)/%,$(TEXTS) $(wildcard static/js/*.js))
 # The models that ./restored works with where no official ones are; the tests' programs do without their 28 MB.
 STARTER  := $(wildcard models/starter/*.safetensors)
 LIBOBJ   := $(patsubst %.c,$(BUILD)/%.o,$(filter-out server/main.c,$(RUNTIME) $(SERVER)))
@@ -181,11 +182,11 @@ $(BUILD)/shaders/matrix_%.f16.spv: shaders/matrix/%.comp $(MATRIX_PARTS)
 $(BUILD)/embed.s: $(SPIRV) $(STATIC) $(PAGE) tools/embed.sh
 	sh tools/embed.sh embed_table $(SPIRV) $(STATIC) $(PAGE) > $@.part && mv $@.part $@
 
-# A browser needs no comments: lines that are nothing else, of scripts and the style sheet, stay out of the program, and so do
-# the ends of lines after " // " that have no quote, so that they are no part of a text.
-$(PAGE): $(BUILD)/%: %
+# A browser needs no comments and no indentation: lines that are nothing but a comment, of scripts and the style sheet, stay out
+# of the program, and so do the ends of lines after " // " that have no quote, so that they are no part of a text.
+$(PAGE): $(BUILD)/%: % Makefile
 	@mkdir -p $(@D)
-	sed -e '/^ *\/\/ /d; /^ *\/\*.*\*\/$$/d' -e "s, *// [^\`'\"]*\$$,," $< > $@.part && mv $@.part $@
+	sed -e '/^ *\/\/ /d; /^ *\/\*.*\*\/$$/d' -e "s, *// [^\`'\"]*\$$,," -e 's/^ *//' $< > $@.part && mv $@.part $@
 
 $(BUILD)/starter.s: $(STARTER) tools/embed.sh
 	@mkdir -p $(@D)

@@ -87,8 +87,9 @@ const struct openapi_example openapi_example_rows[] = {
 const size_t openapi_example_count = sizeof openapi_example_rows / sizeof *openapi_example_rows;
 
 /* What headers a picture of that request, and a job's picture, has. */
-#define ABOUT "Server-Timing X-Restored-Faces X-Restored-Device X-Restored-Models X-Restored-Notes " \
-              "X-Restored-Damage"
+#define ABOUT                                                                                                          \
+    "Server-Timing X-Restored-Faces X-Restored-Device X-Restored-Models X-Restored-Notes "                             \
+    "X-Restored-Damage"
 #define NAMED "Content-Disposition ETag"
 
 const struct openapi_operation openapi_operations[] = {

@@ -105,7 +105,8 @@ const struct option_row option_rows[] = {
     {"repair_kinds", "string", "all", "all, none, or some of thin, crack, dust and stain such as thin,dust",
      "which kinds of damage are repaired: thin lines, cracks and tears, dust and spots, stains and folds", true},
     {"mask_kinds", "boolean", "false", "true or false",
-     "the mask that comes back tells the kinds by its grays: thin 240, crack 224, dust 208, stain 192; what was sent 255",
+     "the mask that comes back tells the kinds by its grays: thin 240, crack 224, dust 208, stain 192; what was sent "
+     "255",
      true},
     {"mask_mode", "enum", "replace", "replace, add or remove",
      "what the white of a mask that is sent does: it is filled in place of what is found (replace), as well (add), or "

@@ -102,8 +102,8 @@ struct restoration {
     bool repaired;         /* the picture and the mask are as the step left them */
     bool toned;            /* the picture is as the step of its tone left it */
     struct {
-        bool looked;    /* a detector has looked */
-        double share;   /* of the picture that was filled */
+        bool looked;               /* a detector has looked */
+        double share;              /* of the picture that was filled */
         int defects[DEFECT_KINDS]; /* that were found, by kind, and their shares */
         double shares[DEFECT_KINDS];
         bool given;    /* some of it is from the mask that was sent */

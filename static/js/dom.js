@@ -13,6 +13,11 @@ export function element(tag, attributes = {}, ...children) {
 // 128 random bits; crypto.randomUUID is for HTTPS and localhost alone.
 export const newId = () => [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, '0')).join('');
 
+// Lays an element over a part of the picture, both in its pixels.
+export function lay(node, [x, y, width, height], size) {
+  for (const [name, value] of Object.entries({ left: x / size.width, top: y / size.height, width: width / size.width, height: height / size.height })) node.style[name] = `${100 * value}%`;
+}
+
 export const times = (scale) => scale.toLocaleString(language); // 1.5, or 1,5
 
 const number = (value, digits) => value.toLocaleString(language, { minimumFractionDigits: digits, maximumFractionDigits: digits, useGrouping: false });

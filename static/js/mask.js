@@ -1,11 +1,12 @@
-// Damage: what the server would repair, shown over the picture, painted and erased with a brush. The mask that comes out of
-// it goes with the picture.
+// Damage: what the server would repair, shown over the picture, left out by kind, painted and erased with a brush. The mask that
+// comes out of it goes with the picture.
 import { addLayer, isBeforeShown, reveal, scaleNow } from './compare.js';
 import { $, element } from './dom.js';
 import { shutsBy } from './escape.js';
-import { t } from './lang.js';
+import { mark, t } from './lang.js';
+import { end, look, seen } from './look.js';
 import { fields } from './options.js';
-import { own } from './own.js';
+import { kindsOf, own } from './own.js';
 import * as panel from './panel.js';
 import { ask } from './server.js';
 import { changed, isPending, on, onChange, state } from './state.js';
@@ -15,9 +16,13 @@ import { draw } from './stroke.js';
 const canvas = $('mask'), context = canvas.getContext('2d'), bar = $('brush'), button = $('show_damage');
 const most = 2e6; // pixels of the canvas: the mask itself is made as large as the picture, by mask_worker.js
 const red = '#ff3b20';
+// The server's kinds of damage: [name, gray in its masks].
+const kinds = { thin: [mark('Lines'), 240], crack: [mark('Cracks'), 224], dust: [mark('Dust'), 208], stain: [mark('Stains'), 192] };
+const colours = { 255: red, 240: '#ffd21f', 224: '#ff7ae0', 208: '#35c4ff', 192: '#7be03a' };
 
 let item = null;    // the picture whose mask is worked on; null: none
-let base = null;    // what was found, or an earlier mask: {blob, bitmap}
+let base = null;    // what was found, or an earlier mask: {blob, layers: a bitmap for each of its grays}
+let off = [], counts = {}; // kinds that are left alone; how many of each were found
 let strokes = [];   // {erase, size, points: [[x, y]…]} in pixels of the picture
 let stroke = null, erase = false, looking = null, keeping = null;
 
@@ -50,9 +55,10 @@ function paint(what) {
 }
 
 function redraw() {
+  end();
   context.globalCompositeOperation = 'source-over';
   context.clearRect(0, 0, canvas.width, canvas.height);
-  if (base?.bitmap) context.drawImage(base.bitmap, 0, 0, canvas.width, canvas.height);
+  for (const gray in base?.layers) if (!off.some((kind) => kinds[kind][1] === Number(gray))) context.drawImage(base.layers[gray], 0, 0);
   strokes.forEach(paint);
   disableUndo(!strokes.length);
 }
@@ -68,9 +74,26 @@ async function found(of) {
   body.append('image', await store.original(of), of.name);
   const chosen = Object.fromEntries(fields());
   if (chosen.repair) body.append('repair', 'true'); // with false, too: whoever looks wants to see
+  body.append('mask_kinds', 'true');
   if (chosen.damage_detector) body.append('damage_detector', chosen.damage_detector);
   const answer = await ask('v1/damage', { method: 'POST', body });
-  return answer.ok ? answer.blob() : null; // a server without a detector: the brush alone
+  if (!answer.ok) return null; // a server without a detector: the brush alone
+  counts = Object.fromEntries([...(answer.headers.get('X-Restored-Damage') ?? '').matchAll(/(\w+)=(\d+)/g)].map(([, kind, count]) => [kind, Number(count)]));
+  return answer.blob();
+}
+
+// A switch for each kind of which there is something.
+function listKinds() {
+  const present = Object.keys(kinds).filter((kind) => counts[kind]);
+  $('brush_kinds').replaceChildren(...present.map((kind) => {
+    const [name, gray] = kinds[kind], node = element('input', { type: 'checkbox', checked: !off.includes(kind) });
+    node.addEventListener('change', () => {
+      off = present.filter((one) => (one === kind ? !node.checked : off.includes(one)));
+      redraw();
+    });
+    node.style.accentColor = colours[gray];
+    return element('label', {}, node, `${t(name)} ${counts[kind]}`);
+  }));
 }
 
 async function open(of) {
@@ -79,6 +102,8 @@ async function open(of) {
   item = of;
   strokes = [];
   base = null;
+  off = of.own.off ?? [];
+  counts = of.own.counts ?? {};
   const { width, height } = of.size, scale = Math.min(1, Math.sqrt(most / (width * height)));
   Object.assign(canvas, { width: Math.max(1, Math.round(width * scale)), height: Math.max(1, Math.round(height * scale)) });
   show();
@@ -86,11 +111,12 @@ async function open(of) {
   $('say').textContent = t('Finding damage');
   button.classList.add('busy');
   const blob = of.own.mask ?? await found(of).catch(() => null);
-  const bitmap = blob && await work({ show: blob, width: canvas.width, height: canvas.height, colour: red });
+  const layers = blob && await work({ show: blob, width: canvas.width, height: canvas.height, colours });
   button.classList.remove('busy');
   if (item !== of) return;
-  base = blob && bitmap ? { blob, bitmap } : null;
-  $('brush_hint').textContent = base ? t('What is red will be repaired.') : t('Paint over what is to be repaired.');
+  base = blob && layers ? { blob, layers } : null;
+  listKinds();
+  $('brush_hint').textContent = base ? t('What is coloured will be repaired.') : t('Paint over what is to be repaired.');
   $('say').textContent = $('brush_hint').textContent;
   redraw();
 }
@@ -103,18 +129,19 @@ export function keep() {
 
 async function keepNow(of) {
   lifted();
-  const changes = strokes, had = base, focused = bar.contains(document.activeElement) || document.activeElement === canvas;
+  end();
+  const changes = strokes, had = base, left = off, same = left.join() === (of.own.off ?? []).join(), focused = bar.contains(document.activeElement) || document.activeElement === canvas;
   item = null;
   show();
   if (focused) button.focus();
-  if (!changes.length) return true;
-  const made = await work({ base: had?.blob ?? null, strokes: changes, ...of.size });
+  if (!changes.length && same) return true;
+  const found = { off: left, counts }, made = changes.length ? await work({ base: had?.blob, strokes: changes, ...of.size }) : {};
   if (!made) {
     panel.fail(t('The mask could not be made.'));
     return false;
   }
   if (made.empty && !had) return true; // nothing was painted; with a base, what was found is not to be repaired
-  Object.assign(own(of), { mask: made.blob, repainted: true });
+  Object.assign(own(of), found, made.blob && { mask: made.blob, repainted: true });
   store.put(of);
   $('say').textContent = t('The mask is kept: restore the picture to use it.');
   changed();
@@ -130,7 +157,7 @@ function show() {
   $('stage').classList.toggle('painting', !!item);
   $('brush_erase').setAttribute('aria-pressed', String(erase));
   $('brush_paint').setAttribute('aria-pressed', String(!erase));
-  $('brush_clear').hidden = !state.current?.own.mask;
+  $('brush_clear').hidden = !state.current?.own.mask && !state.current?.own.off?.length;
 }
 
 function use(erases) {
@@ -150,6 +177,7 @@ const point = (e) => {
 canvas.addEventListener('pointerdown', (e) => {
   if (!item || !e.isPrimary || e.button !== 0) return;
   spot.hidden = true;
+  end();
   e.preventDefault();
   e.stopPropagation();
   canvas.setPointerCapture(e.pointerId);
@@ -221,10 +249,13 @@ $('brush_paint').addEventListener('click', () => use(false));
 $('brush_erase').addEventListener('click', () => use(true));
 $('brush_undo').addEventListener('click', undo);
 $('brush_done').addEventListener('click', keep);
+$('brush_look').addEventListener('click', () => {
+  const region = seen(item.size);
+  look(item.size, region, work({ base: base?.blob, strokes, region, ...item.size }), kindsOf(off));
+});
 $('brush_clear').addEventListener('click', () => {
   const of = item;
-  delete of.own.mask;
-  delete of.own.repainted;
+  for (const name of ['mask', 'repainted', 'off', 'counts']) delete of.own[name];
   store.put(of);
   changed();
   $('brush_paint').focus();

@@ -1,26 +1,34 @@
-// Masks, made beside the page. {show, width, height, colour}: a mask's white in that colour, the rest transparent, as an
-// ImageBitmap. {base, strokes, width, height}: the mask with the strokes, white on black, as {blob, empty}: a PNG, and whether
-// nothing in it is white.
+// Masks, made beside the page. {show, width, height, colours}: a mask in layers, an ImageBitmap for each gray that has a colour, by
+// gray; other light grays are as white. {base, strokes, width, height, region}: the mask with the strokes, white on black, or its
+// region [x, y, width, height], as {blob, empty}: a PNG, and whether nothing in it is white.
 import { draw as drawStroke } from './stroke.js';
 
-async function colour({ show, width, height, colour: tint }) {
-  const mask = await createImageBitmap(show);
-  const canvas = new OffscreenCanvas(width, height), context = canvas.getContext('2d', { willReadFrequently: true });
-  context.drawImage(mask, 0, 0, width, height);
-  mask.close();
-  const pixels = context.getImageData(0, 0, width, height), { data } = pixels;
-  const [r, g, b] = [1, 3, 5].map((at) => parseInt(tint.slice(at, at + 2), 16));
-  for (let i = 0; i < data.length; i += 4) {
-    const alpha = Math.min(255, 3 * data[i]); // thin lines stay seen in a reduced mask
-    data[i] = r; data[i + 1] = g; data[i + 2] = b; data[i + 3] = alpha;
+const rows = 64; // that are looked at at a time: all pixels of a large mask would be too many
+
+// Pixel by pixel, so that thin lines stay seen in a reduced mask.
+async function colour({ show, width, height, colours }) {
+  const mask = await createImageBitmap(show), context = new OffscreenCanvas(mask.width, rows).getContext('2d', { willReadFrequently: true });
+  const layers = {}, paints = {};
+  for (const [gray, tint] of Object.entries(colours)) paints[gray] = [1, 3, 5].reduce((sum, at, i) => sum + parseInt(tint.slice(at, at + 2), 16) * 256 ** i, 255 * 256 ** 3);
+  for (let top = 0; top < mask.height; top += rows) {
+    const count = Math.min(rows, mask.height - top);
+    context.drawImage(mask, 0, -top);
+    const { data } = context.getImageData(0, 0, mask.width, count);
+    for (let y = 0, i = 0; y < count; y++)
+      for (let x = 0; x < mask.width; x++, i += 4) {
+        if (data[i] < 128) continue;
+        const gray = paints[data[i]] ? data[i] : 255, layer = layers[gray] ??= new Uint32Array(width * height);
+        layer[Math.floor(((top + y) * height) / mask.height) * width + Math.floor((x * width) / mask.width)] = paints[gray];
+      }
   }
-  context.putImageData(pixels, 0, 0);
-  return canvas.transferToImageBitmap();
+  for (const [gray, layer] of Object.entries(layers)) layers[gray] = await createImageBitmap(new ImageData(new Uint8ClampedArray(layer.buffer), width, height));
+  return layers;
 }
 
-async function draw({ base, strokes, width, height }) {
-  const canvas = new OffscreenCanvas(width, height), context = canvas.getContext('2d');
-  context.fillRect(0, 0, width, height);
+async function draw({ base, strokes, width, height, region = [0, 0, width, height] }) {
+  const [x, y, w, h] = region, canvas = new OffscreenCanvas(w, h), context = canvas.getContext('2d');
+  context.fillRect(0, 0, w, h);
+  context.translate(-x, -y);
   if (base) {
     const mask = await createImageBitmap(base);
     context.drawImage(mask, 0, 0, width, height);
@@ -30,12 +38,10 @@ async function draw({ base, strokes, width, height }) {
     context.strokeStyle = stroke.erase ? '#000' : '#fff';
     drawStroke(context, stroke);
   }
-  return { empty: isBlack(context, width, height), blob: await canvas.convertToBlob({ type: 'image/png' }) };
+  return { empty: isBlack(context, w, h), blob: await canvas.convertToBlob({ type: 'image/png' }) };
 }
 
-// Looks at some rows at a time: all pixels of a large mask once more would be too many.
 function isBlack(context, width, height) {
-  const rows = 64;
   for (let y = 0; y < height; y += rows)
     if (context.getImageData(0, y, width, Math.min(rows, height - y)).data.some((value, i) => value && i % 4 === 0)) return false;
   return true;

@@ -1,6 +1,6 @@
 // A result of hundreds of megapixels: the page has a preview of it, and over that the pieces at full size that are looked at.
 import { addLayer, layout } from './compare.js';
-import { $, element } from './dom.js';
+import { $, element, lay } from './dom.js';
 import { ask } from './server.js';
 
 const side = 512, most = 64, atOnce = 4; // pixels; pieces that are looked at; requests
@@ -79,8 +79,7 @@ async function bring(key) {
     image.src = URL.createObjectURL(await answer.blob());
     await image.decode();
     if (pieces.get(key) !== piece) return URL.revokeObjectURL(image.src);
-    const part = (value, of) => `${(100 * value) / of}%`;
-    Object.assign(image.style, { left: part(x, size.width), top: part(y, size.height), width: part(width, size.width), height: part(height, size.height) });
+    lay(image, [x, y, width, height], size);
     node.append(image);
   } catch {
     again = !piece.request.signal.aborted;

@@ -2,7 +2,7 @@
 
 export const common = ['upscale', 'version', 'bg_upsampler', 'weight', 'ext'];
 // Not for a form: the page sends damaged itself when asked to, and shows one picture as the answer.
-export const unlisted = ['async', 'batch', 'damaged', 'faces_out', 'mask_mode', 'priority'];
+export const unlisted = ['async', 'batch', 'damaged', 'faces_out', 'mask_kinds', 'mask_mode', 'priority', 'repair_kinds'];
 
 // name: [title, one line of explanation, names of values]
 export const labels = {

@@ -206,7 +206,7 @@ test('damage: what is painted is repaired, undo takes it back, keys paint too', 
   await page.keyboard.press('Escape'); // what was painted is not lost
   await page.locator('#say', { hasText: 'The mask is kept' }).waitFor(wait);
   await button.click();
-  await page.locator('#brush_hint', { hasText: 'What is red will be repaired.' }).waitFor(wait);
+  await page.locator('#brush_hint', { hasText: 'What is coloured will be repaired.' }).waitFor(wait);
   await page.waitForFunction(() => !document.getElementById('show_damage').classList.contains('busy'), null, wait);
   assert.ok(await painted() > one / 2);
   await page.mouse.move(x + width * 0.1, y + height * 0.25);
@@ -231,6 +231,74 @@ test('damage: what is painted is repaired, undo takes it back, keys paint too', 
     return [picture.width, picture.height, at(60, 80), at(100, 40), at(150, 80), at(60, 140)];
   }, job.links.mask);
   assert.deepEqual(mask, [200, 160, 255, 255, 0, 0]);
+});
+
+test('damage by kind: shown, left out, tried out at the place, and kept', async (t) => {
+  const page = await open(t, undefined, { hasTouch: true });
+  const mask = await page.evaluate(async () => {
+    const canvas = new OffscreenCanvas(200, 160), context = canvas.getContext('2d');
+    for (const [gray, ...box] of [[0, 0, 0, 200, 160], [240, 20, 20, 40, 20], [208, 120, 100, 30, 30]]) {
+      context.fillStyle = `rgb(${gray} ${gray} ${gray})`;
+      context.fillRect(...box);
+    }
+    return [...new Uint8Array(await (await canvas.convertToBlob()).arrayBuffer())];
+  });
+  await page.route('**/v1/damage', (route) => {
+    assert.match(route.request().postDataBuffer().toString('latin1'), /name="mask_kinds"\r\n\r\ntrue/);
+    route.fulfill({ status: 200, contentType: 'image/png', headers: { 'X-Restored-Damage': 'thin=3, crack=0, dust=1, stain=0' }, body: Buffer.from(mask) });
+  });
+  await page.locator('#version').selectOption('none');
+  await plainly(page);
+  await page.setInputFiles('#file', { name: 'gray.png', mimeType: 'image/png', buffer: png(200, 160) });
+  await ready(page);
+  const look = async () => {
+    await page.getByRole('button', { name: 'Damage', exact: true }).click();
+    await page.locator('#brush_kinds input').nth(1).waitFor(wait);
+  };
+  await look();
+  const shown = () => page.evaluate(() => {
+    const canvas = document.getElementById('mask'), copy = new OffscreenCanvas(canvas.width, canvas.height).getContext('2d', { willReadFrequently: true });
+    copy.drawImage(canvas, 0, 0);
+    return [[40, 30], [135, 115], [100, 60]].map(([x, y]) => {
+      const [r, g, b, alpha] = copy.getImageData((x * canvas.width) / 200, (y * canvas.height) / 160, 1, 1).data;
+      return alpha ? ['red', 'green', 'blue'][[r, g, b].indexOf(Math.max(r, g, b))] + (g > 180) : '';
+    });
+  });
+  assert.deepEqual(await page.locator('#brush_kinds label').allInnerTexts(), ['Lines 3', 'Dust 1']);
+  assert.deepEqual(await shown(), ['redtrue', 'bluetrue', '']);
+  await page.getByLabel('Lines 3').uncheck();
+  assert.deepEqual(await shown(), ['', 'bluetrue', '']);
+  const { x, y, width, height } = await page.locator('#mask').boundingBox();
+  await page.touchscreen.tap(x + width / 2, y + (height * 60) / 160);
+  assert.deepEqual(await shown(), ['', 'bluetrue', 'redfalse']);
+  await page.getByRole('button', { name: 'Undo' }).click();
+  assert.deepEqual(await shown(), ['', 'bluetrue', '']);
+  // The place that is looked at, as the server repairs it: the dust alone.
+  const preview = page.getByRole('button', { name: 'Preview' });
+  const [request] = await Promise.all([page.waitForRequest('**/v1/restore', wait), preview.click()]);
+  assert.match(request.postDataBuffer().toString('latin1'), /name="repair_kinds"\r\n\r\ncrack,dust,stain\r\n/);
+  await page.locator('.looking').waitFor({ ...wait, state: 'attached' });
+  const changed = await page.evaluate(() => {
+    const [repaired, before] = [document.querySelector('.peek:not([hidden]) img'), document.getElementById('before')].map((image) => {
+      const context = new OffscreenCanvas(200, 160).getContext('2d', { willReadFrequently: true });
+      context.drawImage(image, 0, 0);
+      return context.getImageData(0, 0, 200, 160).data;
+    });
+    const at = (px, py) => [0, 1, 2].some((c) => repaired[4 * (200 * py + px) + c] !== before[4 * (200 * py + px) + c]);
+    const any = (left, top, w, h) => Array.from({ length: w * h }, (_, i) => at(left + (i % w), top + Math.floor(i / w))).some(Boolean);
+    return [any(120, 100, 30, 30), any(20, 20, 40, 20)];
+  });
+  assert.deepEqual(changed, [true, false]);
+  await preview.click();
+  await page.locator('.looking').waitFor({ ...wait, state: 'detached' });
+  await page.getByRole('button', { name: 'Keep' }).click();
+  await page.locator('#go').click();
+  await done(page);
+  assert.equal((await options(page)).options.repair_kinds, 'crack,dust,stain');
+  await look();
+  assert.equal(await page.getByLabel('Lines 3').isChecked(), false);
+  await page.getByRole('button', { name: 'Start again' }).click();
+  await page.locator('#brush_kinds input:checked').nth(1).waitFor(wait);
 });
 
 test('presets set the options and follow them; the choice is kept', async (t) => {

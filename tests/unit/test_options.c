@@ -294,9 +294,10 @@ static void test_bounds(void **state)
     (void)state;
     static const struct {
         const char *name, *words;
-    } wanted[] = {{"bg_tile", "0 auto "},  {"device", "auto "},  {"seed", "none "},
-                  {"faces", "all none "},  {"repair_kinds", "all none "}, {"upscale", "auto "}, {"width", "auto "},
-                  {"repair_strength", ""}, {"suffix", ""},       {"quality", ""}};
+    } wanted[] = {{"bg_tile", "0 auto "}, {"device", "auto "},           {"seed", "none "},
+                  {"faces", "all none "}, {"repair_kinds", "all none "}, {"upscale", "auto "},
+                  {"width", "auto "},     {"repair_strength", ""},       {"suffix", ""},
+                  {"quality", ""}};
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
         for (int row = 0; row < option_row_count; row++) {
             char words[200] = "";
@@ -314,9 +315,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_numbers),  cmocka_unit_test(test_integers), cmocka_unit_test(test_words),
-        cmocka_unit_test(test_bounds),   cmocka_unit_test(test_names),    cmocka_unit_test(test_faces),    cmocka_unit_test(test_kinds),
-        cmocka_unit_test(test_weights),  cmocka_unit_test(test_unknown),  cmocka_unit_test(test_together),
-        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_bounds),   cmocka_unit_test(test_names),    cmocka_unit_test(test_faces),
+        cmocka_unit_test(test_kinds),    cmocka_unit_test(test_weights),  cmocka_unit_test(test_unknown),
+        cmocka_unit_test(test_together), cmocka_unit_test(test_defaults),
     };
     return cmocka_run_group_tests_name("options", tests, NULL, NULL);
 }
