@@ -18,6 +18,9 @@ from PIL import Image
 
 from models.training import common
 from models.training.degrade import Chance, Tone, blur, jpeg, noise
+from models.training.drawing import Painter, column, curves, draw, fractal, limbs, line, places, slots, smooth, stamp
+from models.training.lookalikes import (beads, cutouts, flakes, foam, frame, games, glints, lattices, leaves, maps, mesh, rain,
+                                        skies, sparks, strands, strokes, twigs, whiskers, wires, writing)
 from models.training.networks_damage import KINDS
 
 THIN, CRACK, DUST, STAIN = range(len(KINDS))
@@ -75,433 +78,6 @@ class Photos:
         self.hard = None
         self.contents = "; ".join(common.contents(f"{WORDS[p]} of 512 px", [e["source"] for e in part])
                                   for p, part in zip(packs, parts))
-
-
-# --- drawing ---------------------------------------------------------------------------------------------------------
-
-
-def column(v):
-    return v.reshape(-1, 1, 1, 1)
-
-
-def places(side, device):
-    """Pixel coordinates y 1×1×side×1 and x 1×1×1×side."""
-    along = torch.arange(side, device=device, dtype=torch.float32)
-    return along.reshape(1, 1, -1, 1), along.reshape(1, 1, 1, -1)
-
-
-def smooth(c, cells, side):
-    """Smooth noise N×1×side×side with cells × cells humps; variance about 1."""
-    return F.interpolate(c.normal(1, cells, cells), size=(side, side), mode="bicubic", align_corners=False) * 1.2
-
-
-def fractal(c, cells, side, octaves=4, fall=0.55):
-    out = 0
-    for i in range(octaves):
-        if cells << i <= side:
-            out = out + smooth(c, cells << i, side) * fall**i
-    return out * math.sqrt(1 - fall**2)
-
-
-def stamp(planes, plane, y, x, radius, opacity, reach):
-    """Draws soft discs into planes P×side×side, the most opaque winning; the rest are flat lists of the discs."""
-    side = planes.shape[-1]
-    seen = (opacity > 0.02) & (y > -reach) & (x > -reach) & (y < side + reach) & (x < side + reach)
-    plane, y, x, radius, opacity = (t[seen] for t in (plane, y, x, radius, opacity))
-    o = torch.arange(-reach, reach + 1, device=planes.device)
-    py, px = torch.round(y).long()[:, None, None] + o[:, None], torch.round(x).long()[:, None, None] + o
-    distance = torch.sqrt((py - y[:, None, None]) ** 2 + (px - x[:, None, None]) ** 2)
-    r = radius[:, None, None]
-    cover = (r + 0.5 - distance).clamp(0, 1) * (2 * r).clamp(max=1) * opacity[:, None, None]
-    inside = (py >= 0) & (px >= 0) & (py < side) & (px < side)
-    at = (plane[:, None, None] * side + py.clamp(0, side - 1)) * side + px.clamp(0, side - 1)
-    planes.view(-1).scatter_reduce_(0, at.flatten(), (cover * inside).flatten(), "amax")
-
-
-def line(c, knots, points):
-    """Smooth noise along lines: N×points."""
-    return F.interpolate(c.normal(1, knots), size=points, mode="linear", align_corners=True)[:, 0]
-
-
-def curves(c, y, x, angle, length, points, wander, kinks, kink):
-    """Lines that wander (radians over the whole) and have kinks (so many, of so many radians): y, x, angle, N×points."""
-    turn = line(c, 7, points) * wander[:, None]
-    jump = torch.rand(c.n, points, generator=c.generator, device=c.device) < kinks[:, None] / points
-    turn = turn + angle[:, None] + torch.cumsum(jump * c.normal(points) * kink[:, None], 1)
-    step = (length / points)[:, None]
-    return y[:, None] + torch.cumsum(torch.sin(turn) * step, 1), x[:, None] + torch.cumsum(torch.cos(turn) * step, 1), turn
-
-
-def slots(n, each, generator):
-    """A Chance for `each` things a picture, and each one's picture."""
-    return Chance(n * each, generator), torch.arange(n, device=generator.device).repeat_interleave(each)
-
-
-def draw(planes, plane, y, x, radius, opacity, reach):
-    """stamp() for lines: plane L, the rest L×points."""
-    stamp(planes, *(t.expand_as(y).flatten() for t in (plane[:, None], y, x, radius, opacity)), reach)
-
-
-def limbs(p, planes, c, owner, path, length, kinks, wide, strength, counts):
-    """Draws lines that branch: trunks along path, on each of them counts[0] branches at most, on these counts[1] …"""
-    y, x, angle = path
-
-    def put(c, owner, y, x, wide, strength, taper):
-        t = torch.linspace(0, 1, y.shape[1], device=p.device)[None]
-        radius = wide[:, None] * (1 + 0.45 * line(c, 24, y.shape[1])) * (1 - taper[:, None] * t)
-        draw(planes, owner, y, x, radius.clamp(0.25, 4.5), strength[:, None].expand_as(y), 5)
-
-    put(c, owner, y, x, wide, strength, c.uniform(0, 0.9))
-    for count in counts:
-        source = torch.arange(len(owner), device=p.device).repeat_interleave(count)
-        b = Chance(len(source), p.generator)
-        at = (b.uniform(0.05, 0.95) * y.shape[1]).long()
-        pick = (source, at)
-        turn = angle[pick] + torch.where(b.flag(0.5), 1.0, -1.0) * b.uniform(0.3, 1.4)
-        strength = strength[source] * b.flag(0.5).float()
-        length, wide = length[source] * b.uniform(0.08, 0.5), wide[source] * b.uniform(0.4, 0.9)
-        y, x, angle = curves(b, y[pick], x[pick], turn, length, int(0.5 * p.side), b.uniform(0, 0.4), kinks[source] / 2,
-                             b.uniform(0.1, 0.6))
-        owner, kinks = owner[source], kinks[source] / 2
-        put(b, owner, y, x, wide, strength, b.uniform(0.3, 0.95))
-
-
-class Painter:
-    """Draws on pictures of one batch. paint() mixes a colour in and keeps what it hid and of which kind it was."""
-
-    def __init__(self, picture, generator):
-        self.x, self.generator = picture, generator
-        self.n, self.side, self.device = picture.shape[0], picture.shape[-1], picture.device
-        self.c = Chance(self.n, generator)
-        self.opacity = picture.new_zeros(self.n, 1, self.side, self.side)
-        self.kind = torch.full_like(self.opacity, -1)
-        self.most = torch.zeros_like(self.opacity)
-
-    def planes(self, count):
-        return torch.zeros(count, self.side, self.side, device=self.device)
-
-    def paint(self, opacity, colour, kind=None):
-        opacity = opacity.clamp(0, 1)
-        self.x = self.x + (colour - self.x) * opacity
-        if kind is not None:
-            self.opacity = 1 - (1 - self.opacity) * (1 - opacity)
-            self.kind = torch.where((opacity > self.most) & (opacity > 0.03), float(kind), self.kind)
-            self.most = torch.maximum(self.most, opacity)
-
-    def some(self, flag, make):
-        """make(Chance of so many) for the pictures of flag; nothing elsewhere."""
-        at = torch.nonzero(flag)[:, 0]
-        out = torch.zeros(self.n, 1, self.side, self.side, device=self.device)
-        if len(at):
-            out[at] = make(Chance(len(at), self.generator))
-        return out
-
-    def colour(self, bright=0.5, tinted=0.15):
-        """A colour a picture: bright with this chance, else dark; some tinted."""
-        c = self.c
-        level = torch.where(c.flag(bright), 1 - 0.3 * c.uniform(0, 1) ** 2, 0.25 * c.uniform(0, 1) ** 1.5)
-        tint = c.normal(3, 1, 1) * column(torch.where(c.flag(tinted), 0.35, 0.03))
-        warm = torch.tensor([0.03, 0.0, -0.05], device=self.device).reshape(1, 3, 1, 1) * column(c.uniform(0, 1.5))
-        return (column(level) + tint + warm).clamp(0, 1)
-
-
-# --- the scene's own lines -------------------------------------------------------------------------------------------
-
-
-def strands(p, share):
-    """Hair, fur, grass, grained wood, or with both directions woven cloth, in a part of the picture."""
-
-    def one(c, angle, cells):
-        # Noise that is long in one direction, read along a field that bends.
-        source = F.interpolate(c.normal(1, cells, 8), size=(cells, 64), mode="bicubic", align_corners=False)
-        y, x = places(p.side, p.device)
-        y, x = (2 * y / p.side - 1).expand(1, 1, p.side, p.side), (2 * x / p.side - 1).expand(1, 1, p.side, p.side)
-        bend = 0.06 * smooth(c, 4, p.side)
-        across = (torch.cos(column(angle)) * y - torch.sin(column(angle)) * x) * 0.7 + bend
-        along = (torch.sin(column(angle)) * y + torch.cos(column(angle)) * x) * 0.7
-        grid = torch.cat([along, across], 1).permute(0, 2, 3, 1)
-        return F.grid_sample(source, grid, mode="bilinear", padding_mode="reflection", align_corners=False)
-
-    def make(c):
-        angle = c.uniform(0, math.pi)
-        cells = int(p.side / (3 + 5 * float(torch.rand((), generator=p.generator, device=p.device))))
-        texture = one(c, angle, cells)
-        texture = torch.where(column(c.flag(0.35)), 0.6 * (texture + one(c, angle + math.pi / 2, cells)), texture)
-        region = torch.sigmoid(6 * (smooth(c, 4, p.side) + column(c.uniform(-0.5, 1.5))))
-        return texture * region * column(c.uniform(0.03, 0.22))
-
-    p.x = (p.x + p.some(p.c.flag(share), make)).clamp(0, 1)
-
-
-def writing(p, share, page=False, where=None):
-    """Rows of made-up letters, and lines like handwriting; some on a plain ground, as on a sign or a page. page: small and
-    many, over all of the picture, all on a ground. where: in these pictures, on what is there."""
-    flag = p.c.flag(share) if where is None else where
-    at = torch.nonzero(flag)[:, 0]
-    m = len(at)
-    if not m:
-        return
-    rows, letters, samples = (26, 44, 24) if page else (6, 22, 36)
-    c = Chance(m, p.generator)
-    planes = p.planes(p.n)
-    size = c.log_uniform(*((7, 16) if page else (7, 30))) * (p.side / 512) ** 0.5
-    corner_y, corner_x, tilt = c.uniform(-0.05, 0.7) * p.side, c.uniform(-0.05, 0.5) * p.side, c.uniform(-0.12, 0.12)
-    # Letters: paths over a lattice of 3×4 points, from an alphabet of 40.
-    alphabet = torch.randint(0, 12, (40, 4), generator=p.generator, device=p.device)
-    paths = alphabet[torch.randint(0, 40, (m, rows, letters), generator=p.generator, device=p.device)]
-    knots = torch.stack([paths // 3 / 3.0, paths % 3 / 2.0 * 0.6], -1).reshape(-1, 4, 2).transpose(1, 2)
-    ink = F.interpolate(knots, size=samples, mode="linear", align_corners=True).reshape(m, rows, letters, 2, samples)
-    row = torch.arange(rows, device=p.device).reshape(1, rows, 1, 1) * 1.7
-    letter = torch.arange(letters, device=p.device).reshape(1, 1, letters, 1) * 0.85
-    v, u = ink[..., 0, :] + row, ink[..., 1, :] + letter
-    # Handwriting: loops that move on.
-    t = torch.linspace(0, 1, letters * samples, device=p.device).reshape(1, 1, letters, samples)
-    wide = torch.rand(m, rows, 4, 1, 1, generator=p.generator, device=p.device)
-    loops = 2 * math.pi * t * letters
-    v2 = row + 0.4 + 0.35 * torch.sin(loops * (0.8 + 0.4 * wide[:, :, 0]))
-    v2 = v2 + 0.25 * torch.sin(loops * (0.2 + 0.5 * wide[:, :, 1]))
-    u2 = t * letters * 0.85 + 0.3 * torch.cos(loops * (0.8 + 0.4 * wide[:, :, 2])) + 0 * v2
-    hand = column(c.flag(0.4))
-    v, u = torch.where(hand, v2, v), torch.where(hand, u2, u)
-    blank = torch.rand(m, rows, letters, 1, generator=p.generator, device=p.device) < 0.15
-    s, a = column(size), column(tilt)
-    y = column(corner_y) + s * (v * torch.cos(a) + u * torch.sin(a))
-    x = column(corner_x) + s * (u * torch.cos(a) - v * torch.sin(a))
-    radius = column((size * c.uniform(0.04, 0.09)).clamp(0.4, 2.2)).expand_as(y)
-    opacity = torch.where(blank, 0.0, 1.0) * column(c.uniform(0.6, 1.0)) * torch.ones_like(y)
-    plane = at.reshape(-1, 1, 1, 1).expand_as(y)
-    stamp(planes, *(q.flatten() for q in (plane, y, x, radius, opacity)), 3)
-    ground = column(flag & p.c.flag(1.0 if page else 0.4 if where is None else 0.0)) * torch.ones_like(p.opacity)
-    dark = p.c.flag(0.7)
-    p.paint(ground * 0.9, column(torch.where(dark, p.c.uniform(0.6, 1.0), p.c.uniform(0.0, 0.3))))
-    p.paint(planes[:, None], column(torch.where(dark, p.c.uniform(0.0, 0.25), p.c.uniform(0.75, 1.0))))
-
-
-def wires(p, share):
-    """Cables before the sky, railings, rims: long even lines that are as soft as the picture, mostly dark."""
-    c, owner = slots(p.n, 3, p.generator)
-    there = (p.c.flag(share)[owner] & c.flag(0.7)).float()
-    points = int(1.3 * p.side)
-    y, x, _ = curves(c, c.uniform(0, 1) * p.side, c.uniform(-0.3, 0.1) * p.side, c.uniform(-0.6, 0.6),
-                     torch.full_like(there, 1.5 * p.side), points, c.uniform(0, 0.15), 0 * there, there)
-    planes = p.planes(p.n)
-    draw(planes, owner, y, x, c.uniform(0.6, 2.2)[:, None], (there * c.uniform(0.7, 1.0))[:, None], 3)
-    p.paint(planes[:, None], column(torch.where(p.c.flag(0.85), p.c.uniform(0, 0.3), p.c.uniform(0.7, 1.0))))
-
-
-def twigs(p, share):
-    """Bare branches, dark before what is bright."""
-    c, owner = slots(p.n, 3, p.generator)
-    there = (p.c.flag(share)[owner] & c.flag(0.7)).float()
-    length, kinks, wide = c.uniform(0.5, 1.4) * p.side, c.uniform(0, 12), c.log_uniform(0.6, 4.5) * (p.side / 512) ** 0.5
-    path = curves(c, c.uniform(-0.1, 1.1) * p.side, c.uniform(-0.1, 1.1) * p.side, c.uniform(0, 2 * math.pi), length,
-                  int(1.2 * p.side), c.uniform(0, 0.6), kinks, c.uniform(0.1, 0.5))
-    planes = p.planes(p.n)
-    limbs(p, planes, c, owner, path, length, kinks, wide, there * c.uniform(0.7, 1.0), (10, 4))
-    sky = torch.sigmoid(20 * (F.avg_pool2d(p.x.mean(1, keepdim=True), 25, 1, 12) - 0.5))
-    p.paint(planes[:, None] * sky, column(p.c.uniform(0, 0.3)))
-
-
-def beads(p, share):
-    """Strings of pearls, chains, rows of buttons and lamps: discs in a row, most with a light spot."""
-    c, owner = slots(p.n, 3, p.generator)
-    there = (p.c.flag(share)[owner] & c.flag(0.6)).float()
-    count = 48
-    radius = c.log_uniform(0.8, 6.0) * (p.side / 512) ** 0.5
-    y, x, _ = curves(c, c.uniform(0, 1) * p.side, c.uniform(0, 1) * p.side, c.uniform(0, 2 * math.pi),
-                     count * radius * c.log_uniform(1.6, 6), count, c.uniform(0, 1.6), 0 * there, there)
-    size = (radius[:, None] * (1 + 0.15 * line(c, 24, count))).clamp(0.4, 7.5)
-    planes, spots = p.planes(p.n), p.planes(p.n)
-    draw(planes, owner, y, x, size, (there * c.uniform(0.7, 1.0))[:, None], 8)
-    draw(spots, owner, y - 0.35 * size, x - 0.3 * size, 0.35 * size, (there * c.flag(0.7))[:, None], 4)
-    p.paint(planes[:, None], p.colour(0.6, 0.3))
-    p.paint(spots[:, None], 0.97)
-
-
-def lattices(p, share):
-    """Masonry, railings, blinds, panes, stripes: lines at even distances, in a part of the picture."""
-
-    def make(c):
-        y, x = places(p.side, p.device)
-        scale = (p.side / 512) ** 0.5
-        angle = column(0.12 * c.normal() + torch.where(c.flag(0.25), c.uniform(0, math.pi), 0 * c.uniform(0, 1)))
-        wobble = column(c.uniform(0, 1) ** 2 * 2.5)
-        v = y * torch.cos(angle) - x * torch.sin(angle) + wobble * smooth(c, 24, p.side)
-        u = y * torch.sin(angle) + x * torch.cos(angle) + wobble * smooth(c, 24, p.side)
-        high, long = column(c.log_uniform(7, 90) * scale), column(c.log_uniform(1.0, 4.0))
-        row = torch.floor(v / high)
-        across = (v / high - row - 0.5).abs()
-        shift = column(torch.where(c.flag(0.7), 0.5, 0.0)) * (row % 2)
-        place = u / (high * long) + shift + 0.1 * torch.sin(37 * row)
-        along = (place - torch.floor(place) - 0.5).abs()
-        wide = column(c.log_uniform(0.4, 3.0) * scale) * (1 + 0.3 * smooth(c, 32, p.side))
-        line_ = wide + 0.5 - (0.5 - across) * high
-        joint = torch.where(column(c.flag(0.65)), wide + 0.5 - (0.5 - along) * high * long, -torch.ones_like(line_))
-        region = torch.sigmoid(8 * (smooth(c, 3, p.side) + column(c.uniform(-0.3, 1.5))))
-        return torch.maximum(line_, joint).clamp(0, 1) * region * column(c.uniform(0.3, 1.0))
-
-    p.paint(p.some(p.c.flag(share), make), p.colour(0.5, 0.05))
-
-
-def strokes(p, share):
-    """Drawings: many lines of one dark pen on paper."""
-    flag = p.c.flag(share)
-    c, owner = slots(p.n, 40, p.generator)
-    there = (flag[owner] & c.flag(0.8)).float()
-    points = int(0.7 * p.side)
-    y, x, _ = curves(c, c.uniform(0, 1) * p.side, c.uniform(0, 1) * p.side, c.uniform(0, 2 * math.pi),
-                     c.log_uniform(0.03, 0.7) * p.side, points, c.uniform(0, 1) ** 2 * 4, c.uniform(0, 6), c.uniform(0, 2))
-    planes = p.planes(p.n)
-    wide = (p.c.log_uniform(0.4, 2.0) * (p.side / 512) ** 0.5)[owner]
-    draw(planes, owner, y, x, (wide[:, None] * (1 + 0.2 * line(c, 12, points))).clamp(0.3, 3.0),
-         (there * p.c.uniform(0.5, 1.0)[owner])[:, None], 4)
-    p.paint(column(flag) * torch.ones_like(p.opacity) * 0.93, column(p.c.uniform(0.65, 1.0)))
-    p.paint(planes[:, None], column(p.c.uniform(0.0, 0.4)))
-
-
-def skies(p, share):
-    """A pale sky from above, or in a corner, down to a ragged line of trees or roofs; snow or a sheet from below."""
-    flag = p.c.flag(share)
-
-    def make(c):
-        y, x = places(p.side, p.device)
-        v = torch.where(column(c.flag(0.8)), y, p.side - 1 - y)
-        ragged = fractal(c, 5, p.side, 6, 0.65) * column(c.log_uniform(1, 40)) * (p.side / 512)
-        reach = column(c.uniform(-0.15, 0.6)) * p.side + column(c.uniform(-1, 1)) * (x - p.side / 2)
-        return ((reach + ragged - v) * column(c.log_uniform(0.15, 1)) + 0.5).clamp(0, 1)
-
-    y, _ = places(p.side, p.device)
-    tint = torch.tensor([-0.06, -0.02, 0.0], device=p.device).reshape(1, 3, 1, 1) * column(p.c.uniform(0, 1) ** 2 * 2)
-    colour = column(1 - 0.2 * p.c.uniform(0, 1) ** 2) + tint - column(p.c.uniform(-0.1, 0.1)) * y / p.side
-    p.paint(p.some(flag, make), colour.clamp(0, 1))
-
-
-def cutouts(p, share):
-    """Leaves, fur or lace cut out on a plain ground: the picture in ragged patches, and one colour between them."""
-
-    def make(c):
-        cells = 4 << int(torch.randint(0, 4, (1,), generator=p.generator, device=p.device))
-        field = fractal(c, cells, p.side, 4, 0.7) + 1.5 * smooth(c, 3, p.side) + column(c.uniform(-1.2, 0.6))
-        return torch.sigmoid(field * column(c.log_uniform(6, 60)))
-
-    p.paint(p.some(p.c.flag(share), make), p.colour(0.75, 0.2))
-
-
-HUES = ((0.9, 0.75, 0.15), (0.85, 0.45, 0.1), (0.4, 0.6, 0.15), (0.85, 0.3, 0.25), (0.9, 0.6, 0.7), (0.6, 0.5, 0.4))
-
-
-def leaves(p, share):
-    """Leaves, petals, pebbles: small patches of two hues, in clumps, lit unevenly."""
-    each = 220
-    flag = p.c.flag(share)
-    c, owner = slots(p.n, each, p.generator)
-    dense = p.c.uniform(0.1, 1)
-    there = (flag[owner] & (c.uniform(0, 1) < dense[owner])).float()
-    spread = p.c.log_uniform(0.05, 0.5)[owner]
-    y, x = ((p.c.uniform(0, 1)[owner] + spread * c.normal()) * p.side for _ in range(2))
-    radius = p.c.log_uniform(2, 6)[owner] * c.uniform(0.6, 1.3) * (p.side / 512) ** 0.5
-    angle, planes = c.uniform(0, 2 * math.pi), p.planes(2 * p.n)
-    plane = owner + p.n * c.flag(0.5)
-    for part, wide in ((-1.1, 0.6), (0.0, 1.0), (1.1, 0.6)):
-        stamp(planes, plane, y + part * radius * torch.sin(angle), x + part * radius * torch.cos(angle),
-              (radius * wide).clamp(0.4, 7.5), there * c.uniform(0.75, 1), 8)
-    hues = torch.tensor(HUES, device=p.device)
-    for half in planes.reshape(2, p.n, 1, p.side, p.side):
-        pick = p.c.index(*[1.0] * len(HUES))
-        light = column(p.c.uniform(0.5, 1.1)) * (1 + 0.15 * smooth(p.c, 64, p.side))
-        p.paint(half, (hues[pick].reshape(p.n, 3, 1, 1) * light).clamp(0, 1))
-
-
-def isolines(field, wide):
-    """Lines, wide px to each side, where the field is a whole number."""
-    slope = torch.sqrt(sum(g**2 for g in torch.gradient(field, dim=(2, 3)))).clamp(min=1e-4)
-    return (wide + 0.5 - (field - torch.round(field)).abs() / slope).clamp(0, 1)
-
-
-def areas(c, photo, generator):
-    """The ground of maps: areas of a few flat colours (land and sea, heights, states) with lines between some of them, on
-    paper or with a little of the photo for relief."""
-    side, scale = photo.shape[-1], (photo.shape[-1] / 512) ** 0.5
-    cells = 2 << int(torch.randint(0, 3, (1,), generator=generator, device=c.device))
-    field = fractal(c, cells, side, 5, 0.55) * column(c.log_uniform(0.4, 4)) + column(c.uniform(0, 1))
-    other = fractal(c, cells, side, 5, 0.5) * column(c.log_uniform(0.6, 3) * c.flag(0.5)) + 0.5
-    number = (torch.floor(field) + 3 * torch.floor(other)).long() % 7
-    spread = column(c.uniform(0, 1) ** 2 * 0.4)[:, 0]
-    table = (column(c.uniform(0.35, 1.0))[:, 0] + spread * c.normal(3, 7)).clamp(0, 1)
-    x = torch.gather(table, 2, number.reshape(c.n, 1, -1).expand(-1, 3, -1)).reshape(photo.shape)
-    x = x + (photo - x) * column(c.flag(0.25) * c.uniform(0.05, 0.5))
-    wide = column(c.uniform(-0.1, 1.3) * scale)
-    drawn = torch.maximum(isolines(field, wide), isolines(other, wide) * (other != 0.5)) * column(c.flag(0.8))
-    ink = column(torch.where(c.flag(0.7), c.uniform(0, 0.4), c.uniform(0.8, 1))) + 0.1 * c.normal(3, 1, 1)
-    return (x + (ink - x) * drawn * column(c.uniform(0.4, 1))).clamp(0, 1)
-
-
-def boxes(p, flag):
-    """Rectangles, filled or with an outline: windows on a screen, bars, tables."""
-    y, x = places(p.side, p.device)
-    for _ in range(5):
-        c = p.c
-        v, u = y - column(c.uniform(0, 1) * p.side), x - column(c.uniform(0, 1) * p.side)
-        inside = -torch.maximum(v.abs() - column(c.log_uniform(0.01, 0.4) * p.side),
-                                u.abs() - column(c.log_uniform(0.01, 0.4) * p.side))
-        wide = column(c.uniform(0.5, 3))
-        body = (inside + 0.5).clamp(0, 1) * column(flag & c.flag(0.5))
-        rim = torch.minimum((inside + wide).clamp(0, 1), (wide - inside).clamp(0, 1)) * column(flag & c.flag(0.5))
-        p.paint(body, p.colour(0.6, 0.6))
-        p.paint(rim, p.colour(0.3, 0.3))
-
-
-def maps(p, share):
-    """Maps and diagrams: flat areas, borders, rivers that branch, roads and curves, a grid, circles, boxes, names."""
-    flag = p.c.flag(share)
-    at = torch.nonzero(flag)[:, 0]
-    if not len(at):
-        return
-    made = torch.zeros_like(p.x)
-    made[at] = areas(Chance(len(at), p.generator), p.x[at], p.generator)
-    p.x = torch.where(column(flag), made, p.x)
-    boxes(p, flag & p.c.flag(0.25))
-    scale = (p.side / 512) ** 0.5
-    c, owner = slots(p.n, 3, p.generator)
-    there = ((flag & p.c.flag(0.7))[owner] & c.flag(0.6)).float()
-    length, kinks, wide = c.log_uniform(0.15, 1.3) * p.side, c.uniform(3, 40), c.log_uniform(0.4, 2.4) * scale
-    path = curves(c, c.uniform(0, 1) * p.side, c.uniform(0, 1) * p.side, c.uniform(0, 2 * math.pi), length,
-                  int(1.2 * p.side), c.uniform(0, 2), kinks, c.uniform(0.1, 0.6))
-    planes = p.planes(p.n)
-    limbs(p, planes, c, owner, path, length, kinks, wide, there * c.uniform(0.6, 1.0), (5, 2))
-    blue = torch.tensor([0.35, 0.6, 0.85], device=p.device).reshape(1, 3, 1, 1)
-    p.paint(planes[:, None], torch.where(column(p.c.flag(0.5)), blue, p.colour(0.5, 0.4)))
-    c, owner = slots(p.n, 8, p.generator)
-    there = ((flag & p.c.flag(0.6))[owner] & c.flag(0.5)).float()
-    y, x, _ = curves(c, c.uniform(-0.1, 1.1) * p.side, c.uniform(-0.2, 0.9) * p.side, c.uniform(-1.6, 1.6),
-                     c.log_uniform(0.1, 1.5) * p.side, int(1.3 * p.side), c.uniform(0, 1) ** 2 * 2, c.uniform(0, 6),
-                     0.4 * there)
-    planes, dots = p.planes(2 * p.n), p.planes(p.n)
-    wide = (p.c.log_uniform(0.4, 2.2) * scale)[owner]
-    draw(planes, owner + p.n * c.flag(0.4), y, x, wide[:, None], there[:, None], 4)
-    stamp(dots, owner, y[:, 0], x[:, 0], (wide * c.uniform(1, 3.5)).clamp(0.5, 7.5), there * c.flag(0.6), 8)
-    for half in planes.reshape(2, p.n, 1, p.side, p.side):
-        p.paint(half, p.colour(0.4, 0.5))
-    p.paint(dots[:, None], p.colour(0.3, 0.4))
-    y, x = places(p.side, p.device)
-    pitch, shift = column(p.c.log_uniform(0.06, 0.4) * p.side), column(p.c.uniform(0, 1))
-    grid = torch.maximum(isolines(y / pitch + shift + 0 * x, 0.3), isolines(x / pitch + shift + 0 * y, 0.3))
-    p.paint(grid * column(flag & p.c.flag(0.25)) * column(p.c.uniform(0.2, 0.9)), p.colour(0.4, 0.1))
-    for _ in range(2):
-        writing(p, 0, where=flag & p.c.flag(0.5))
-
-
-def frame(p, share):
-    """The border of a print, or the edge of a scan: straight, and none of it damage."""
-    y, x = places(p.side, p.device)
-    wide = [column(p.side * p.c.uniform(-0.03, 0.09)) for _ in range(4)]
-    tilt = column(p.c.uniform(-0.02, 0.02))
-    v, u = y + tilt * x, x - tilt * y
-    beyond = torch.maximum(torch.maximum(wide[0] - v, v - (p.side - wide[1])),
-                           torch.maximum(wide[2] - u, u - (p.side - wide[3])))
-    paper = torch.where(p.c.flag(0.8), p.c.uniform(0.75, 1.0), p.c.uniform(0.0, 0.2))
-    warm = torch.tensor([0.0, -0.03, -0.1], device=p.device).reshape(1, 3, 1, 1) * column(p.c.uniform(0, 1))
-    p.paint((beyond + 0.5).clamp(0, 1) * column(p.c.flag(share)), (column(paper) + warm).clamp(0, 1))
 
 
 # --- the print -------------------------------------------------------------------------------------------------------
@@ -783,20 +359,30 @@ def folds(p, flag):
 # How often a damaged picture has each sort; `only` takes those of one kind, more often.
 SORTS = (("stains", STAIN, 0.12), ("mould", STAIN, 0.06), ("tape", STAIN, 0.05), ("fingerprints", STAIN, 0.05),
          ("folds", STAIN, 0.18), ("net", CRACK, 0.06), ("cracks", CRACK, 0.40), ("tears", CRACK, 0.10),
-         ("corners", CRACK, 0.03), ("thin", THIN, 0.45), ("faint", THIN, 0.3), ("real thin", THIN, 0.35),
+         ("corners", CRACK, 0.03), ("thin", THIN, 0.5), ("faint", THIN, 0.4), ("real thin", THIN, 0.4),
          ("specks", DUST, 0.42), ("real dust", DUST, 0.35), ("real stain", STAIN, 0.06))
 WHOLE = 0.2  # and, where it is asked for, a real mask of lines at about its own size, or one of dust
 TEST_SORTS = {THIN: ("thin", "real thin"), CRACK: ("cracks", "tears", "net"), DUST: ("specks", "real dust"),
               STAIN: ("stains", "folds", "mould")}
 
 
+# Most worn prints have a hair and nothing else: a faint line must be found without other damage that speaks for it. So many
+# pictures have one kind alone, this often each.
+ALONE, ALONE_KINDS = 0.4, (0.5, 0.2, 0.25, 0.05)
+
+
 def harm(p, masks, damaged, only=None, entire=False):
-    """All the damage, on the pictures of `damaged`. entire: also whole real masks at about their own size."""
+    """All the damage, on the pictures of `damaged`. entire: also whole real masks at about their own size, and pictures with
+    one kind alone."""
     c = p.c
     has = {}
+    alone = torch.full_like(damaged, False)
+    kind = torch.full((p.n,), -1, device=p.device)
+    if entire:
+        alone, kind = c.flag(ALONE), c.index(*ALONE_KINDS)
     if only is None:
-        for name, _, share in SORTS:
-            has[name] = damaged & c.flag(share)
+        for name, its, share in SORTS:
+            has[name] = damaged & torch.where(alone, (kind == its) & c.flag(0.3 + share), c.flag(share))
     else:
         names = TEST_SORTS[only]
         which = c.index(*[1.0] * len(names))
@@ -819,8 +405,8 @@ def harm(p, masks, damaged, only=None, entire=False):
     specks(p, has["specks"])
     real(p, masks, DUST, has["real dust"], 8, 160, 0.25, 0.7)
     if entire:
-        for kind in (THIN, DUST):
-            real(p, masks, kind, damaged & c.flag(WHOLE), 2, MASK_SIDE, 0.6, 1.3)
+        for its in (THIN, DUST):
+            real(p, masks, its, damaged & (~alone | (kind == its)) & c.flag(WHOLE), 2, MASK_SIDE, 0.6, 1.3)
 
 
 # --- all of it -------------------------------------------------------------------------------------------------------
@@ -857,7 +443,8 @@ def windows(photos, count, side, generator, faces=0.25, whole=0.3):
 def make(photos, masks, count, side, generator, damaged=0.7, only=None, decoys=1.0, more=0.0, plain=0.0,
          bare=0.0):
     """count pictures of side px as a dict: picture N×3×s×s, opacity N×1×s×s, label and kind N×s×s (kind -1 where there is
-    none), clean (the print as it was scanned, without damage), pick (its number among the photos), harmed. decoys, more:
+    none), clean (the print as it was scanned, without damage), pick (its number among the photos), harmed, kept (a digital
+    picture: neither printed nor blurred by a scanner). decoys, more:
     how often there is what only looks like damage. plain: the share of those without damage that stay the photo they are.
     bare: the share of all that are neither printed nor blurred by a scanner, as digital pictures are."""
     x, pick = windows(photos, count, side, generator, whole=0.6 if bare else 0.3)
@@ -872,6 +459,14 @@ def make(photos, masks, count, side, generator, damaged=0.7, only=None, decoys=1
         cutouts(p, 0.05 * more)
         leaves(p, 0.07 * more)
         maps(p, 0.08 * more)
+        games(p, 0.03 * more)
+        foam(p, 0.04 * more)
+        glints(p, 0.05 * more)
+        mesh(p, 0.05 * more)
+        whiskers(p, 0.04 * more)
+        sparks(p, 0.03 * more)
+        flakes(p, 0.05 * more)
+        rain(p, 0.03 * more)
     frame(p, 0.12 * decoys)
     strands(p, 0.12 * decoys)
     writing(p, 0.08 * decoys)
@@ -912,4 +507,4 @@ def make(photos, masks, count, side, generator, damaged=0.7, only=None, decoys=1
     # A blur spreads the damage over pixels that had none: they take a neighbour's kind.
     kind = torch.where(kind < 0, F.max_pool2d(p.kind, 5, 1, 2)[:, 0].long(), kind)
     return {"picture": picture, "clean": clean, "opacity": opacity, "label": label, "kind": kind, "pick": pick,
-            "harmed": harmed}
+            "harmed": harmed, "kept": kept}

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from models.training import common, damage
-from models.training.networks_damage import Damage, damage_init, spread
+from models.training.networks_damage import KINDS, Damage, damage_init, spread
 
 NAME = "starter_damage"
 SIDES = ((256, 0.3), (512, 0.45), (1024, 0.25))  # and how often each is taken
@@ -18,9 +18,23 @@ WEIGHTS = (4.0, 2.0, 3.0, 0.7)  # of a damaged pixel, by kind: thin ones are few
 ALARMED = 500  # of a picture's pixels one in so many: the undamaged ones that look most like damage
 
 
+def soft_dice(found, yes, weight):
+    return 1 - (2 * (found * yes).sum() + 1) / (found.sum() + (weight * yes).sum() + 1)
+
+
+@torch.no_grad()
+def thin_on_prints(logits, label, kind, kept):
+    """Soft Dice of thin lines on the pictures that were printed; undamaged pixels within 2 px of damage do not count."""
+    yes = ((label == damage.YES) & (kind == damage.THIN)).float()
+    near = F.max_pool2d((label != damage.NO).float()[:, None], 5, 1, 2)[:, 0]
+    counts = ((yes > 0) | (near == 0)) & ~kept[:, None, None] & ((yes > 0) | (logits[:, 1:].argmax(1) == damage.THIN))
+    return soft_dice(torch.sigmoid(logits[:, 0]) * counts, yes * counts, 1.0)
+
+
 def losses(logits, label, kind):
-    """Entropy and soft Dice of the damage, entropy of the kinds, and a picture's false alarms: the mean entropy of its worst
-    undamaged pixels. Undamaged pixels beside damage count little: 2 px off is as good."""
+    """Entropy and soft Dice of the damage, its Dice by kind (what is found where nothing is counts for the kind it is taken
+    for), entropy of the kinds, and a picture's false alarms: the mean entropy of its worst undamaged pixels. Undamaged pixels
+    beside damage count little: 2 px off is as good."""
     yes = (label == damage.YES).float()
     near = F.max_pool2d(yes[:, None], 5, 1, 2)[:, 0]
     table = torch.tensor(WEIGHTS, device=label.device)
@@ -29,13 +43,15 @@ def losses(logits, label, kind):
     odds = logits[:, 0]
     entropy = (F.binary_cross_entropy_with_logits(odds, yes, reduction="none") * weight).mean()
     found = torch.sigmoid(odds) * weight
-    dice = 1 - (2 * (found * yes).sum() + 1) / (found.sum() + (weight * yes).sum() + 1)
+    dice = soft_dice(found, yes, weight)
     marked = (yes > 0) & (kind >= 0)
+    taken = torch.where(marked, kind, logits[:, 1:].argmax(1))
+    by_kind = [soft_dice(found * (taken == k), yes * (taken == k), weight) for k in range(len(WEIGHTS))]
     each = F.cross_entropy(logits[:, 1:], torch.where(marked, kind, -1), ignore_index=-1, reduction="none")
     kinds = (each * weight * marked).sum() / ((weight * marked).sum() + 1)
     calm = F.softplus(odds) * ((label == damage.NO) & (near == 0))
     alarms = calm.flatten(1).topk(max(1, calm[0].numel() // ALARMED), sorted=False)[0].mean(1)
-    return entropy, dice, kinds, alarms
+    return entropy, dice, by_kind, kinds, alarms
 
 
 def new_generator(device):
@@ -76,16 +92,17 @@ def main():
             side = SIDES[int(torch.multinomial(shares, 1))][0]
             count = max(1, args.batch * 512 * 512 // side**2)
             made = damage.make(photos, masks, AHEAD * count, side, new_generator(device), damaged=0.6, more=1.0, plain=0.5,
-                               bare=0.4)
-        picture, label, kind, pick, harmed = (made[k][part::AHEAD] for k in ("picture", "label", "kind", "pick", "harmed"))
+                               bare=0.3)
+        picture, label, kind, pick, harmed, kept = (made[k][part::AHEAD] for k in
+                                                    ("picture", "label", "kind", "pick", "harmed", "kept"))
         picture = picture.contiguous(memory_format=torch.channels_last)
         with common.autocast(device):
             logits = net(picture, spread(net.context(picture), side, side))
         logits = logits.float()
-        entropy, dice, kinds, alarms = losses(logits, label, kind)
+        entropy, dice, by_kind, kinds, alarms = losses(logits, label, kind)
         optimizer.zero_grad(set_to_none=True)
         alarm = (alarms * torch.where(harmed, 0.3, 1.0)).mean()
-        (3 * entropy + 0.5 * dice + 0.2 * kinds + args.alarms * alarm).backward()
+        (3 * entropy + 0.3 * dice + 0.1 * sum(by_kind[:3]) + 0.2 * kinds + args.alarms * alarm).backward()
         common.average_gradients(net)
         norm = torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
         optimizer.step()
@@ -94,7 +111,8 @@ def main():
         seen = torch.where(harmed, photos.hard[pick], 0.7 * photos.hard[pick] + 0.3 * alarms.detach().nan_to_num(1.0))
         photos.hard[pick] = seen
         training.log({"entropy": entropy, "dice": dice, "kinds": kinds, "alarm": alarm, "norm": norm,
-                      f"dice_{side}": dice})
+                      f"dice_{side}": dice, "thin_on_prints": thin_on_prints(logits, label, kind, kept),
+                      **{f"dice_{name}": d for name, d in zip(KINDS, by_kind)}})
     common.export(NAME, args.out, args.commit, training.state())
 
 
